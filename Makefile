@@ -1,0 +1,251 @@
+# Penstock's build. `make help` lists what can be asked of it.
+#
+# Everything that is built goes to build/<variant>/; the source tree stays clean. Variants:
+#   (none)                        build/release
+#   DEBUG=1                       build/debug    invariant checks, no optimisation
+#   SAN=address|thread|undefined  build/asan|tsan|ubsan
+#   MUTANT=1                      build/mutant   PS_MUTANTS: tests take away one ordering rule at a time
+# CC=gcc|clang chooses the compiler, V=1 shows the commands. CFLAGS, CPPFLAGS and LDFLAGS are the user's: what must hold is added to them.
+
+MAKEFLAGS += --no-builtin-rules
+.SUFFIXES:
+.DELETE_ON_ERROR:
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+CFLAGS ?= -O2 -g
+
+# --- variant ---------------------------------------------------------------------------------------------------------------------------
+SAN ?=
+DEBUG ?=
+MUTANT ?=
+ifneq ($(filter-out address thread undefined,$(SAN)),)
+$(error SAN=$(SAN): expected address, thread or undefined)
+endif
+ifneq ($(words $(SAN) $(filter 1,$(DEBUG)) $(filter 1,$(MUTANT))),0)
+ifneq ($(words $(SAN) $(filter 1,$(DEBUG)) $(filter 1,$(MUTANT))),1)
+$(error SAN, DEBUG and MUTANT each name a variant of their own: give one of them)
+endif
+endif
+
+variant_flags :=
+ifeq ($(SAN),address)
+VARIANT := asan
+variant_flags := -fsanitize=address -fno-omit-frame-pointer -O1 -DPS_DEBUG
+else ifeq ($(SAN),thread)
+VARIANT := tsan
+variant_flags := -fsanitize=thread -fno-omit-frame-pointer -O1 -DPS_DEBUG
+else ifeq ($(SAN),undefined)
+VARIANT := ubsan
+variant_flags := -fsanitize=undefined -fno-sanitize-recover=undefined -O1 -DPS_DEBUG
+else ifeq ($(DEBUG),1)
+VARIANT := debug
+variant_flags := -O0 -fno-omit-frame-pointer -DPS_DEBUG
+else ifeq ($(MUTANT),1)
+VARIANT := mutant
+variant_flags := -DPS_MUTANTS
+else
+VARIANT := release
+endif
+
+# tests/cudasim/build.mk knows this directory as OUT.
+OUT := build/$(VARIANT)
+
+# --- toolkit ---------------------------------------------------------------------------------------------------------------------------
+# scripts/cuda-home names the first complete CUDA 13 toolkit: $CUDA_HOME, nvcc's, /usr/local/cuda, or the one scripts/setup makes.
+override CUDA_HOME := $(shell scripts/cuda-home)
+NVCC := $(CUDA_HOME)/bin/nvcc
+# Toolkits from NVIDIA's installers keep CUPTI apart; the wheels put it with the rest.
+cuda_includes := $(addprefix -isystem ,$(wildcard $(CUDA_HOME)/include $(CUDA_HOME)/extras/CUPTI/include))
+
+# --- flags that must hold --------------------------------------------------------------------------------------------------------------
+override CPPFLAGS += -D_GNU_SOURCE= -Iinclude -Ishim -Ipolicy -I. $(cuda_includes)
+override CFLAGS += -std=gnu11 -fPIC -fvisibility=hidden -pthread $(variant_flags) \
+    -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
+# Preloaded code lives in the initial TLS block: no call into the loader's lazy TLS allocation from inside a hook.
+override CFLAGS += -ftls-model=initial-exec
+
+# nodelete: hooks are entered by whoever resolved them, however often the program calls dlclose. now: no lazy symbol look-up inside a hook,
+# in a forked child or in a signal handler. as-needed with the three stubs: NEEDED is libc alone, on old and new libcs.
+lib_ldflags := -shared -Wl,-soname,libpenstock.so -Wl,-z,nodelete -Wl,-z,now -Wl,-z,relro
+system_libs := -Wl,--as-needed -lpthread -ldl -lm -Wl,--no-as-needed
+# clang leaves the sanitizer's symbols of a shared object to the executable.
+ifneq ($(and $(SAN),$(findstring clang,$(notdir $(CC)))),)
+else
+lib_ldflags += -Wl,-z,defs
+endif
+
+# --- sources ---------------------------------------------------------------------------------------------------------------------------
+lib_sources := $(wildcard shim/*.c) $(wildcard policy/*.c)
+lib_objects := $(lib_sources:%.c=$(OUT)/obj/%.o)
+unit_sources := $(wildcard tests/unit/test_*.c)
+# The simulated driver's own unit tests are linked with it; scripts/test gives them the path to find it.
+sim_unit_sources := $(wildcard tests/unit/test_cudasim_*.c)
+plain_unit_sources := $(filter-out $(sim_unit_sources),$(unit_sources))
+plain_units := $(plain_unit_sources:tests/unit/%.c=$(OUT)/unit/%)
+sim_units := $(sim_unit_sources:tests/unit/%.c=$(OUT)/unit/%)
+units := $(plain_units) $(sim_units)
+tool_sources := $(wildcard scripts/penstock-*.c)
+tools := $(tool_sources:scripts/%.c=$(OUT)/%)
+sample_sources := $(wildcard tests/samples/*.cu)
+samples := $(sample_sources:tests/samples/%.cu=$(OUT)/samples/%)
+
+library := $(OUT)/libpenstock.so
+test_archive := $(OUT)/libpenstock-test.a
+map := $(OUT)/libpenstock.map
+ifeq ($(lib_sources),)
+library :=
+test_archive :=
+endif
+
+Q := $(if $(filter 1,$(V)),,@)
+say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' '$(1)' '$(2)')
+
+.PHONY: all demo test check bench install uninstall clean distclean help setup sim units samples FORCE
+
+all: $(library) $(test_archive) $(tools) sim samples units
+
+# --- rebuild when the commands change, not only when the files do ----------------------------------------------------------------------
+flags_text := $(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) | $(CUDA_HOME) | $(lib_sources)
+$(OUT)/flags: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(flags_text)' | cmp -s - $@ || printf '%s\n' '$(flags_text)' >$@
+
+# Without a toolkit there are no CUDA headers: say what to do, once, before the first compiler error.
+ifeq ($(CUDA_HOME),)
+toolkit_goals := $(filter-out demo test setup clean distclean help uninstall check,$(or $(MAKECMDGOALS),all))
+ifneq ($(toolkit_goals),)
+$(error no complete CUDA 13 toolkit found: run scripts/setup, or set CUDA_HOME)
+endif
+endif
+
+# --- the library -----------------------------------------------------------------------------------------------------------------------
+$(OUT)/obj/%.o: %.c $(OUT)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(map): shim/libpenstock.map.in $(wildcard shim/hooks.def) scripts/exports $(OUT)/flags
+	$(call say,GEN,$@)
+	$(Q)scripts/exports map >$@
+
+$(OUT)/libpenstock.so: $(lib_objects) $(map)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(lib_ldflags) -Wl,--version-script=$(map) -o $@ $(lib_objects) $(system_libs)
+
+# For unit tests and the command's helpers: the same objects, hidden symbols and all; a member comes in when it is referenced.
+$(test_archive): $(lib_objects)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $(lib_objects)
+
+# --- programs --------------------------------------------------------------------------------------------------------------------------
+$(plain_units): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $(test_archive)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< $(test_archive) $(system_libs)
+
+$(OUT)/obj/tests/unit/test_cuda%.o: override CPPFLAGS += -Itests/cudasim
+$(sim_units): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $(OUT)/sim/libcuda.so.1 $(OUT)/sim/libcupti.so.13
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(system_libs)
+
+$(tools): $(OUT)/%: $(OUT)/obj/scripts/%.o $(test_archive)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< $(test_archive) $(system_libs)
+
+units: $(units)
+samples: $(samples)
+
+# One source for GPU and simulator: which CUDA it meets is decided by the loader's path at run time. The cubin is left uncompressed, as
+# the simulator hands it to CUPTI's module callback, and -rdynamic shows the host bodies of the kernels to the simulator.
+nvcc_flags := -std=c++17 -O2 -g -cudart shared -arch=sm_90 -compress-mode none -Xcompiler -rdynamic,-Wall
+# nvcc takes a sanitizer's flags for the host side only, and not -O1 twice.
+nvcc_flags += $(foreach flag,$(filter -fsanitize% -fno-sanitize% -fno-omit%,$(variant_flags)),-Xcompiler $(flag))
+
+$(OUT)/obj/samples/%.o: tests/samples/%.cu $(OUT)/flags
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)
+	$(Q)$(NVCC) $(nvcc_flags) -Iinclude -I. -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+$(samples): $(OUT)/samples/%: $(OUT)/obj/samples/%.o
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(NVCC) $(nvcc_flags) -o $@ $< -lpthread -ldl
+
+# --- the simulated device --------------------------------------------------------------------------------------------------------------
+include tests/cudasim/build.mk
+sim: $(SIM_LIBS)
+$(SIM_CUDA_OBJS) $(SIM_CUDART_OBJS) $(SIM_CUPTI_OBJS): $(OUT)/flags
+
+# --- what people ask for ---------------------------------------------------------------------------------------------------------------
+# demo and test start from nothing: set-up first, then a fresh make that sees the toolkit that set-up may just have made.
+# As many jobs as there are cores, unless the person said how many.
+jobs = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 1))
+pass := CC='$(CC)' SAN='$(SAN)' DEBUG='$(DEBUG)' MUTANT='$(MUTANT)'
+
+setup:
+	$(Q)scripts/setup test
+
+demo:
+	$(Q)scripts/setup build
+	$(Q)$(MAKE) --no-print-directory $(jobs) all
+	$(Q)scripts/demo $(OUT)
+
+test:
+	$(Q)scripts/setup test
+	$(Q)$(MAKE) --no-print-directory $(jobs) all
+	$(Q)scripts/test --build $(OUT) $(TESTS)
+
+check:
+	$(Q)scripts/setup test
+	$(Q)$(MAKE) --no-print-directory $(jobs) $(OUT)/libpenstock.so $(tools)
+	$(Q)scripts/check --build $(OUT)
+
+bench: all
+	$(Q)scripts/bench $(OUT)
+
+# --- installation ----------------------------------------------------------------------------------------------------------------------
+PREFIX ?= /usr/local
+DESTDIR ?=
+prefix_dir := $(DESTDIR)$(PREFIX)
+public_headers := $(wildcard include/penstock/*.h)
+documents := README.md CHANGELOG.md LICENSE
+installed_files := lib/libpenstock.so bin/penstock $(tools:$(OUT)/%=libexec/penstock/%) \
+    $(public_headers:include/%=include/%) $(documents:%=share/doc/penstock/%)
+
+install: $(library) $(tools)
+	$(Q)install -d '$(prefix_dir)/lib' '$(prefix_dir)/bin' '$(prefix_dir)/libexec/penstock' '$(prefix_dir)/include/penstock' \
+	    '$(prefix_dir)/share/doc/penstock'
+	$(Q)install -m 755 $(library) '$(prefix_dir)/lib/'
+	$(Q)install -m 755 scripts/penstock '$(prefix_dir)/bin/'
+	$(Q)install -m 755 $(tools) '$(prefix_dir)/libexec/penstock/'
+	$(Q)install -m 644 $(public_headers) '$(prefix_dir)/include/penstock/'
+	$(Q)install -m 644 $(documents) '$(prefix_dir)/share/doc/penstock/'
+	@echo "penstock is installed under $(prefix_dir)"
+
+uninstall:
+	$(Q)for file in $(installed_files); do rm -f "$(prefix_dir)/$$file"; done
+	$(Q)for dir in libexec/penstock include/penstock share/doc/penstock; do \
+	    [ ! -d "$(prefix_dir)/$$dir" ] || rmdir --ignore-fail-on-non-empty "$(prefix_dir)/$$dir"; done
+
+clean:
+	$(Q)rm -rf build/release build/debug build/asan build/tsan build/ubsan build/mutant
+
+# The toolkit and the set-up's stamps too.
+distclean:
+	$(Q)rm -rf build
+
+help:
+	@echo 'make            build the library, the command, the simulated device, samples and unit tests in $(OUT)'
+	@echo 'make demo       set up, build, and show the main job on the simulated device'
+	@echo 'make test       set up, build, and run every test   (TESTS="40-ordering unit" for some of them)'
+	@echo 'make check      style gates, exported symbols, purity of policy/'
+	@echo 'make bench      benchmarks of the fast paths'
+	@echo 'make install    PREFIX=/usr/local DESTDIR=   (and make uninstall)'
+	@echo 'make clean      remove what was built; distclean: the toolkit of scripts/setup as well'
+	@echo
+	@echo 'V=1 shows commands. CC=gcc|clang. DEBUG=1, SAN=address|thread|undefined, MUTANT=1 build a variant under build/ of its own.'
+
+-include $(shell find $(OUT)/obj -name '*.d' 2>/dev/null)

@@ -1,0 +1,211 @@
+#!/usr/bin/env bats
+# The gates that hold the tree to its own rules, each as a test, and the tools that run the tests: a runner that can't fail proves nothing.
+
+load helper
+
+gate() {
+    run "$ROOT/scripts/check" --build "$BUILD" "$1"
+    ended_with 0
+}
+
+@test "the top level holds what the design says" {
+    gate layout
+}
+
+@test "no file names a network host" {
+    gate hosts
+}
+
+@test "no file is too long to read" {
+    gate sizes
+}
+
+@test "shell scripts pass shellcheck" {
+    requires shellcheck
+    gate shell
+}
+
+@test "C files are formatted" {
+    requires clang-format
+    gate format
+}
+
+@test "C files pass cppcheck" {
+    requires cppcheck
+    gate cppcheck
+}
+
+@test "the library exports the hooks and nothing else" {
+    gate exports
+}
+
+@test "the library needs libc alone" {
+    gate needed
+}
+
+@test "every hook exists in the simulated device" {
+    requires sim
+    gate coverage
+}
+
+@test "policy/ is pure" {
+    gate purity
+}
+
+@test "the README's settings are those of the table" {
+    gate readme
+}
+
+# A copy of what the gates look at, to spoil.
+copy_tree() {
+    mkdir -p copy
+    tar -C "$ROOT" --exclude=./build --exclude=./.git -cf - . | tar -C copy -xf -
+}
+
+# objects GATE PATTERN: the gate, run in the spoilt copy, fails and says why
+objects() {
+    run copy/scripts/check --build "$WORK/build" "$1"
+    ended_with 1
+    contains "$output" "^FAIL +$1"
+    contains "$output" "$2"
+}
+
+@test "the gates object to what they are there for" {
+    requires shellcheck clang-format cppcheck cc
+    copy_tree
+    mkdir copy/extra
+    objects layout 'exactly'
+    echo 'see ht''tp://example.invalid/' >copy/policy/notes.txt
+    objects hosts 'notes.txt:1'
+    yes '/* line */' | head -n 700 >copy/policy/long.h
+    objects sizes 'long.h: 700'
+    printf '#!/bin/bash\nrm $1\n' >copy/scripts/careless
+    objects shell 'careless'
+    printf 'int  ps_ugly ( void ) ;\n' >copy/policy/ugly.h
+    objects format 'ugly.h:1'
+    printf 'int ps_wrong(void);\nint ps_wrong(void)\n{\n    int a[2] = {0, 0};\n    return a[2];\n}\n' >copy/policy/wrong.c
+    objects cppcheck 'wrong.c:5'
+    sed -i 's/^<!-- settings: begin.*/&\n| `PENSTOCK_OLD` | gone |/' copy/README.md
+    mkdir -p build
+    cp "$BUILD/penstock-settings" build/
+    objects readme 'PENSTOCK_OLD'
+}
+
+@test "the binary gates object to what they are there for" {
+    requires cc
+    copy_tree
+    mkdir -p build/obj/policy
+    gcc -x c -shared -fPIC -o build/libpenstock.so - -Wl,--no-as-needed -lm <<<'int stowaway(void) { return 1; }'
+    objects exports 'stowaway: exported, and not listed'
+    objects exports 'cudaMalloc: listed, and not exported'
+    objects needed 'libm.so.6: needed'
+    gcc -x c -c -o build/obj/policy/impure.o - <<<'#include <stdlib.h>
+void *impure(void); void *impure(void) { return malloc(4); }'
+    objects purity 'impure.o: calls malloc'
+}
+
+# --- the test runner -----------------------------------------------------------------------------------------------------------------------
+# A tree with nothing but the runner and the given tests/10-sample.bats.
+sample_suite() {
+    mkdir -p tree/tests tree/build/unit
+    cp -r "$ROOT/scripts" "$ROOT/include" tree/
+    cp "$ROOT/tests/helper.bash" tree/tests/
+    sed 's/^TEST /@test /' >tree/tests/10-sample.bats # bats would take an @test in a here-document for one of this file
+}
+
+# sample_run [VARIABLE=VALUE]... NAME...: as from a person's shell. The outer bats' variables, and its own directory on PATH, stay out.
+sample_run() {
+    local path variables=()
+    path=$(tr : '\n' <<<"$PATH" | grep -v bats | paste -sd:)
+    while [[ "$1" == *=* ]]; do
+        variables+=("$1")
+        shift
+    done
+    run env -i PATH="$path" HOME="$HOME" "${variables[@]}" tree/scripts/test --build build "$@"
+}
+
+@test "the runner counts, and ends with the count" {
+    sample_suite <<'EOF'
+load helper
+TEST "good" { true; }
+TEST "bad" { echo reason; false; }
+TEST "absent" { skip "no reason"; }
+EOF
+    printf '#!/bin/sh\nexit 0\n' >tree/build/unit/test_good
+    printf '#!/bin/sh\necho detail; exit 3\n' >tree/build/unit/test_bad
+    printf '#!/bin/sh\necho "not here"; exit 77\n' >tree/build/unit/test_skip
+    chmod +x tree/build/unit/*
+    sample_run unit 10
+    ended_with 1
+    equal '2 passed, 2 failed, 2 skipped' "${lines[-1]}"
+    contains "$output" 'FAIL .*bad'
+    contains "$output" '# .*reason'
+    contains "$output" 'detail'
+}
+
+@test "the runner's status is 0 when all is well" {
+    sample_suite <<'EOF'
+TEST "good" { true; }
+EOF
+    sample_run 10
+    ended_with 0
+    equal '1 passed, 0 failed' "${lines[-1]}"
+}
+
+@test "a file that bats can't run is a failure" {
+    sample_suite <<'EOF'
+load there-is-no-such-file
+TEST "good" { true; }
+EOF
+    sample_run 10
+    ended_with 1
+    contains "${lines[-1]}" '^0 passed, [1-9]'
+}
+
+@test "a test that hangs is ended and fails" {
+    sample_suite <<'EOF'
+TEST "hangs" { sleep 60; }
+EOF
+    sample_run PENSTOCK_TEST_TIMEOUT=1 10
+    ended_with 1
+    equal '0 passed, 1 failed' "${lines[-1]}"
+}
+
+@test "a run without tests is a failure" {
+    run "$ROOT/scripts/test" --build "$BUILD" no-such-test
+    ended_with 1
+    equal '0 passed, 1 failed' "${lines[-1]}"
+}
+
+@test "an unknown word in requires fails the test" {
+    sample_suite <<'EOF'
+load helper
+TEST "misspelt" { requires smi; }
+EOF
+    sample_run 10
+    ended_with 1
+    contains "$output" 'smi: no such word'
+}
+
+@test "strict mode turns a skip into a failure, but for a GPU" {
+    sample_suite <<'EOF'
+load helper
+TEST "no simulated device is built here" { requires sim; }
+TEST "no GPU" { requires gpu; }
+EOF
+    sample_run 10
+    ended_with 1 # nothing passed
+    equal '0 passed, 0 failed, 2 skipped' "${lines[-1]}"
+    sample_run PENSTOCK_TEST_STRICT=1 10
+    equal '0 passed, 1 failed, 1 skipped' "${lines[-1]}"
+    sample_run PENSTOCK_TEST_STRICT=all 10
+    equal '0 passed, 2 failed' "${lines[-1]}"
+}
+
+@test "waiting helpers end" {
+    wait_until 5 true
+    run wait_until 1 false
+    ended_with 1
+    sleep 0.2 &
+    wait_for_exit 5 $!
+}

@@ -1,0 +1,145 @@
+#!/usr/bin/env bats
+# Set-up, the build's own promises, installation. scripts/prove-bare proves set-up on a bare machine; here is what a finished one can show.
+
+load helper
+
+# make for this tree and the variant under test, as a person would call it
+make_here() {
+    local variant
+    # shellcheck source=tests/setup_suite.bash
+    source "$ROOT/tests/setup_suite.bash"
+    variant=$(variant_of "$BUILD")
+    env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory "$variant" OUT="$BUILD" "$@"
+}
+
+@test "set-up a second time is silent and quick" {
+    run "$ROOT/scripts/setup" build
+    ended_with 0
+    local started=$SECONDS
+    run "$ROOT/scripts/setup" build
+    ended_with 0
+    equal '' "$output"
+    at_most 2 $((SECONDS - started)) seconds
+}
+
+@test "set-up without root names what is missing and stops with 2" {
+    mkdir bin
+    ln -s /usr/bin/* bin/
+    rm bin/jq
+    rm -f bin/id
+    printf '#!/bin/sh\necho 1000\n' >bin/id
+    chmod +x bin/id
+    run env PATH="$WORK/bin" "$ROOT/scripts/setup" build
+    ended_with 2
+    contains "$output" 'apt-get install -y .*jq'
+    equal 1 "${#lines[@]}" "lines"
+}
+
+@test "set-up refuses a tier that does not exist" {
+    run "$ROOT/scripts/setup" everything
+    ended_with 2
+}
+
+# A directory that has the parts of a toolkit of the given CUDA_VERSION.
+fake_toolkit() {
+    mkdir -p "$1/bin" "$1/include/nvtx3" "$1/lib64"
+    printf '#!/bin/sh\n' >"$1/bin/nvcc"
+    chmod +x "$1/bin/nvcc"
+    echo "#define CUDA_VERSION $2" >"$1/include/cuda.h"
+    touch "$1/include/cupti.h" "$1/include/nvtx3/nvToolsExt.h" "$1/lib64/libcudart.so"
+}
+
+@test "the toolkit is CUDA_HOME's, if it is complete and of release 13" {
+    fake_toolkit right 13000
+    fake_toolkit old 12040
+    fake_toolkit half 13000
+    rm half/include/cupti.h
+    equal "$WORK/right" "$(CUDA_HOME=$WORK/right "$ROOT/scripts/cuda-home")"
+    for home in old half absent; do
+        run env CUDA_HOME="$WORK/$home" PATH="$WORK/right/bin:/usr/bin:/bin" "$ROOT/scripts/cuda-home"
+        equal "$WORK/right" "$output" "CUDA_HOME=$home, a good nvcc on PATH"
+    done
+    mkdir -p half/extras/CUPTI/include
+    touch half/extras/CUPTI/include/cupti.h
+    equal "$WORK/half" "$(CUDA_HOME=$WORK/half "$ROOT/scripts/cuda-home")"
+}
+
+@test "a second make builds nothing" {
+    make_here all
+    run make_here all
+    ended_with 0
+    lacks "$output" '^ +(CC|LD|AR|NVCC|GEN) '
+}
+
+@test "a change of flags rebuilds, the same flags do not" {
+    requires cc
+    cp -r "$ROOT/Makefile" "$ROOT/scripts" "$ROOT/include" "$ROOT/policy" "$ROOT/shim" .
+    mkdir -p tests/cudasim
+    cp "$ROOT/tests/cudasim/build.mk" tests/cudasim/
+    run make V=1 build/release/obj/policy/lru.o
+    ended_with 0
+    run make build/release/obj/policy/lru.o
+    lacks "$output" 'CC .*lru'
+    run make CFLAGS='-O1 -g' build/release/obj/policy/lru.o
+    contains "$output" 'CC .*lru'
+}
+
+@test "variants that don't exist are refused" {
+    run make_here SAN=everything help
+    ended_with 2
+    contains "$output" 'expected address, thread or undefined'
+    run make -C "$ROOT" DEBUG=1 MUTANT=1 help
+    ended_with 2
+}
+
+@test "install puts every file in its place, uninstall takes exactly these away" {
+    local stage=$WORK/stage prefix=/opt/penstock
+    make_here install DESTDIR="$stage" PREFIX=$prefix
+    (cd "$stage$prefix" && find . -type f | sort) >installed
+    cat >wanted <<'EOF'
+./bin/penstock
+./lib/libpenstock.so
+./libexec/penstock/penstock-doctor
+./libexec/penstock/penstock-settings
+./share/doc/penstock/CHANGELOG.md
+./share/doc/penstock/LICENSE
+./share/doc/penstock/README.md
+EOF
+    for header in "$ROOT"/include/penstock/*.h; do
+        echo "./include/penstock/${header##*/}"
+    done >>wanted
+    sort -o wanted wanted
+    diff wanted installed
+
+    # A neighbour's file stays, ours go, and so do the directories that were ours alone.
+    touch "$stage$prefix/lib/libother.so"
+    make_here uninstall DESTDIR="$stage" PREFIX=$prefix
+    equal ./lib/libother.so "$(cd "$stage$prefix" && find . -type f)"
+    [ ! -e "$stage$prefix/libexec/penstock" ]
+    [ ! -e "$stage$prefix/include/penstock" ]
+}
+
+@test "the installed command uses the installed library" {
+    requires plain
+    local stage=$WORK/stage
+    make_here install DESTDIR="$stage" PREFIX=/usr
+    run "$stage/usr/bin/penstock" --version
+    ended_with 0
+    contains "$output" '^penstock [0-9]+\.[0-9]+'
+    run with_device "$stage/usr/bin/penstock" run --budget 1GiB -- sh -c 'echo "$LD_PRELOAD"'
+    ended_with 0
+    equal "$(readlink -f "$stage/usr/lib/libpenstock.so")" "${lines[0]}"
+    # Through a link, as from another bin directory.
+    ln -s "$stage/usr/bin/penstock" penstock
+    run with_device ./penstock run -- sh -c 'echo "$LD_PRELOAD"'
+    equal "$(readlink -f "$stage/usr/lib/libpenstock.so")" "${lines[0]}"
+}
+
+@test "the demo trains the same in half the memory" {
+    requires sim samples plain
+    run "$ROOT/scripts/demo" "$BUILD" mlp --batch=65536 --steps=2
+    ended_with 0
+    contains "$output" 'peak device memory +[0-9.]+ MiB +[0-9.]+ MiB'
+    contains "$output" 'losses, gradients, parameters +identical'
+    lacks "$output" 'moved to the host +- +0\.0 MiB'
+}

@@ -1,0 +1,28 @@
+# shellcheck shell=bash
+# Runs once before the first test of a bats call: sees that what the tests use is built, and says with what it was.
+# A failure here fails the whole call: a suite that can't be prepared has nothing to report.
+
+setup_suite() {
+    local root build
+    root=$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")
+    build=${PENSTOCK_TEST_BUILD:-build/release}
+    [[ "$build" == /* ]] || build=$root/$build
+    export PENSTOCK_TEST_BUILD=$build
+    # `make test` has done both already; a plain `bats tests/` has not.
+    if [ "${PENSTOCK_TEST_BANNER:-}" != shown ]; then
+        "$root/scripts/versions" | sed 's/^/# /' >&3
+        make -C "$root" --no-print-directory "-j$(nproc)" "$(variant_of "$build")" all >&2
+    fi
+}
+
+# The make variables that build a directory's variant.
+variant_of() {
+    case ${1##*/} in
+    asan) echo SAN=address ;;
+    tsan) echo SAN=thread ;;
+    ubsan) echo SAN=undefined ;;
+    debug) echo DEBUG=1 ;;
+    mutant) echo MUTANT=1 ;;
+    *) echo DEBUG= ;;
+    esac
+}
