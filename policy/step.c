@@ -1,0 +1,136 @@
+/*
+ * A kernel that runs once in every step cuts the stream of launches into steps; one that runs in every layer cuts it into layers and, where
+ * one step ends and the next begins, into a piece of another length. So each fingerprint is asked how long its rounds are and whether they
+ * repeat: the longest rounds that came twice running belong to the outermost loop, and how often its kernels ran is how many steps there
+ * were.
+ *
+ * Rounds are compared by length and by the sum of what they hold, which takes one subtraction, and not launch by launch; a sum of
+ * well-mixed 64-bit numbers does not come out the same by accident. The order within a round is not looked at: streams may interleave.
+ *
+ * Limits, on purpose: steps that are never alike (another shape each time) are not recognised, and a program whose evaluation comes round
+ * regularly, three times or more, is counted in rounds of training plus evaluation. Proper step detection is the planner's.
+ */
+#include "step.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+/* How many slots are looked at for a fingerprint: bounds the work of a launch. */
+#define PROBES 8
+
+/*
+ * A loop counts as the program's own when its repeats make up at least a quarter of the launches since it began: a few rounds of
+ * initialisation long ago, or an accident, do not.
+ */
+#define COVER_SHARE 4
+
+/* Spreads a fingerprint over all 64 bits, so that sums of fingerprints tell apart what they are sums of. */
+static uint64_t mix(uint64_t x)
+{
+    x += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+void ps_step_init(struct ps_step_counter *counter)
+{
+    memset(counter, 0, sizeof *counter);
+}
+
+/* The fingerprint's slot: its own, a free one, or that of one that never came again and is the longest gone; NULL when there is none. */
+static struct ps_step_slot *find_slot(struct ps_step_counter *counter, uint64_t fingerprint, uint64_t mixed)
+{
+    struct ps_step_slot *oldest = NULL;
+
+    for (size_t i = 0; i < PROBES; i++) {
+        struct ps_step_slot *slot = &counter->slots[(mixed + i) % PS_STEP_SLOTS];
+        if (slot->count == 0 || slot->fingerprint == fingerprint)
+            return slot;
+        if (slot->count == 1 && (!oldest || slot->last < oldest->last))
+            oldest = slot;
+    }
+    if (oldest)
+        memset(oldest, 0, sizeof *oldest);
+    return oldest;
+}
+
+/* Whether the repeats of this slot's rounds make up enough of what has been launched since its kernel first ran. */
+static bool is_loop(const struct ps_step_counter *counter, const struct ps_step_slot *slot)
+{
+    return slot->alike_length != 0 && slot->alike_cover >= (counter->launches - slot->first) / COVER_SHARE;
+}
+
+/* Takes in the round that has just ended. */
+static void end_round(const struct ps_step_counter *counter, struct ps_step_slot *slot, uint64_t length, uint64_t sum)
+{
+    if (length == slot->round_length && sum == slot->round_sum) {
+        if (length == slot->alike_length) {
+            slot->alike_cover += length;
+        } else if (length > slot->alike_length || !is_loop(counter, slot)) {
+            slot->alike_length = length;
+            slot->alike_cover = 2 * length;
+        }
+    }
+    slot->round_length = length;
+    slot->round_sum = sum;
+}
+
+void ps_step_observe(struct ps_step_counter *counter, uint64_t fingerprint)
+{
+    uint64_t mixed = mix(fingerprint);
+    uint64_t now = counter->launches++;
+
+    counter->sum += mixed;
+    struct ps_step_slot *slot = find_slot(counter, fingerprint, mixed);
+    if (!slot)
+        return;
+    if (slot->count == 0) {
+        slot->fingerprint = fingerprint;
+        slot->first = now;
+    } else {
+        end_round(counter, slot, now - slot->last, counter->sum - slot->last_sum);
+    }
+    slot->count++;
+    slot->last = now;
+    slot->last_sum = counter->sum;
+}
+
+/* How many of the loop's kernels have run `count` times. */
+static size_t count_agreeing(const struct ps_step_counter *counter, uint64_t length, uint64_t count)
+{
+    size_t agreeing = 0;
+
+    for (size_t i = 0; i < PS_STEP_SLOTS; i++) {
+        const struct ps_step_slot *slot = &counter->slots[i];
+        agreeing += slot->count == count && slot->alike_length == length && is_loop(counter, slot);
+    }
+    return agreeing;
+}
+
+uint64_t ps_step_count(const struct ps_step_counter *counter)
+{
+    uint64_t length = 0;
+    uint64_t steps = 0;
+    size_t most = 0;
+
+    for (size_t i = 0; i < PS_STEP_SLOTS; i++) {
+        const struct ps_step_slot *slot = &counter->slots[i];
+        if (slot->alike_length > length && is_loop(counter, slot))
+            length = slot->alike_length;
+    }
+    if (length == 0)
+        return 0;
+    /* Some kernels run in setting up too, some only once the first steps are over: the count that most of them share is the steps'. */
+    for (size_t i = 0; i < PS_STEP_SLOTS; i++) {
+        const struct ps_step_slot *slot = &counter->slots[i];
+        if (slot->alike_length != length || slot->count == steps || !is_loop(counter, slot))
+            continue;
+        size_t agreeing = count_agreeing(counter, length, slot->count);
+        if (agreeing > most || (agreeing == most && slot->count < steps)) {
+            most = agreeing;
+            steps = slot->count;
+        }
+    }
+    return steps;
+}
