@@ -1,0 +1,107 @@
+#!/usr/bin/env bats
+# The simulated runtime, libcudart.so.13: what it exports, and that programs built by nvcc run on it as they do on a GPU.
+# tests/cudasim/selftest.cu does the checking; here it is built in the ways that programs are, and run under both schedulers.
+
+load helper
+
+setup_file() {
+    requires nvcc
+    local common=(-std=c++17 -O1 -g -cudart shared -arch=sm_90 -compress-mode none -Xcompiler -Wall)
+    case ${BUILD##*/} in
+    asan) common+=(-Xcompiler -fsanitize=address) ;;
+    tsan) common+=(-Xcompiler -fsanitize=thread) ;;
+    ubsan) common+=(-Xcompiler -fsanitize=undefined) ;;
+    esac
+    export SELFTEST=$BATS_FILE_TMPDIR/selftest
+    local nvcc=$TOOLKIT/bin/nvcc source=$ROOT/tests/cudasim/selftest.cu
+    "$nvcc" "${common[@]}" -Xcompiler -rdynamic -o "$SELFTEST" "$source"
+    "$nvcc" "${common[@]}" -Xcompiler -rdynamic --default-stream per-thread -o "$SELFTEST-per-thread" "$source"
+}
+
+# selftest_passes WORD...: the command ends well, has checked something, and nothing failed.
+selftest_passes() {
+    run_sim "$@"
+    ended_with 0
+    contains "$output" '^selftest: [1-9][0-9]* checks, 0 failed$'
+}
+
+@test "it exports what NVIDIA's library exports, and no more, under the same version" {
+    requires sim nvcc
+    local real
+    real=$(find -L "$TOOLKIT/lib64" "$TOOLKIT/lib" "$TOOLKIT/targets/x86_64-linux/lib" -name libcudart.so.13 2>/dev/null | head -n 1)
+    [ -n "$real" ]
+    exported() { nm --dynamic --defined-only "$1" | awk '$2 == "T" { print $3 }' | sed 's/@@/@/' | sort; }
+    exported "$real" >real.txt
+    exported "$SIM/libcudart.so.13" >simulated.txt
+    [ "$(wc -l <real.txt)" -gt 300 ]
+    # Built with newer or older 13.x headers there may be names more or fewer; this one is 13.0.
+    diff real.txt simulated.txt
+    contains "$(readelf -d "$SIM/libcudart.so.13")" 'SONAME.*\[libcudart\.so\.13\]'
+    contains "$(readelf -d "$SIM/libcudart.so.13")" 'NEEDED.*\[libcuda\.so\.1\]'
+}
+
+@test "a program runs as on a GPU: threads scheduler" {
+    selftest_passes "$SELFTEST"
+    [ "$DEVICE" = gpu ] && return
+    equal 0 "$(ledger 'leaks | add // 0')" leaks
+}
+
+@test "the same with a default stream per thread" {
+    selftest_passes "$SELFTEST-per-thread"
+}
+
+@test "the same under twenty seeds of the adversarial scheduler, both default streams" {
+    requires sim
+    local seed
+    for seed in $(seq 20); do
+        selftest_passes CUDASIM_SCHED=seeded CUDASIM_SEED="$seed" "$SELFTEST"
+        selftest_passes CUDASIM_SCHED=seeded CUDASIM_SEED="$seed" "$SELFTEST-per-thread"
+    done
+}
+
+@test "kernels of a shared object opened with RTLD_LOCAL are found, and again after it was closed" {
+    requires sim plain python
+    "$TOOLKIT/bin/nvcc" -std=c++17 -O1 -cudart shared -arch=sm_90 -Xcompiler -fPIC -shared -o plugin.so "$ROOT/tests/cudasim/selftest.cu"
+    run_sim python3 - <<'PYTHON'
+import _ctypes
+import ctypes
+
+runtime = ctypes.CDLL("libcudart.so.13")  # stays, so that only the plugin goes
+for turn in range(2):
+    plugin = ctypes.CDLL("./plugin.so")
+    failed = plugin.run_selftest(None)
+    assert failed == 0, failed
+    _ctypes.dlclose(plugin._handle)
+PYTHON
+    ended_with 0
+    equal 2 "$(grep -c '^selftest: [1-9][0-9]* checks, 0 failed$' <<<"$output")" "self-tests passed"
+}
+
+@test "an illegal address is reported, and stays" {
+    selftest_passes "$SELFTEST" illegal-address
+}
+
+@test "an illegal address is reported, and stays: seeded scheduler" {
+    requires sim
+    selftest_passes CUDASIM_SCHED=seeded CUDASIM_SEED=3 "$SELFTEST" illegal-address
+}
+
+@test "a kernel without a host version fails by name" {
+    requires sim
+    selftest_passes "$SELFTEST" missing
+    contains "$output" '^cudasim: kernel device_only has no host version'
+}
+
+@test "what is not simulated answers cudaErrorNotSupported and is counted" {
+    requires sim
+    selftest_passes "$SELFTEST" unsupported
+    contains "$(cat "$LEDGER")" cudaMallocArray
+    contains "$(cat "$LEDGER")" cudaMemcpyToSymbol
+}
+
+@test "without a device every call says so" {
+    requires sim
+    run_sim CUDASIM_NO_DEVICE=1 "$SELFTEST"
+    ended_with 1
+    contains "$output" 'cudaErrorNoDevice'
+}

@@ -1,0 +1,47 @@
+# The simulated device: rules that make $(OUT)/sim/libcuda.so.1, libcudart.so.13 and libcupti.so.13.
+# Included by the top Makefile, or used alone from the top directory: make -f tests/cudasim/build.mk OUT=build/release
+# The includer may set OUT, CC, CFLAGS (optimisation and -fsanitize=...), LDFLAGS, CUDA_HOME and V=1.
+
+OUT ?= build/release
+CUDA_HOME ?= /usr/local/cuda
+SIM_DIR := tests/cudasim
+SIM_OBJ := $(OUT)/sim/obj
+
+SIM_CFLAGS := -O2 -g
+SIM_CFLAGS += $(CFLAGS)
+SIM_CFLAGS += -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -pthread -MMD -MP
+SIM_CFLAGS += -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
+SIM_CFLAGS += -I$(SIM_DIR) -isystem $(CUDA_HOME)/include
+SIM_CFLAGS += $(if $(wildcard $(CUDA_HOME)/extras/CUPTI/include),-isystem $(CUDA_HOME)/extras/CUPTI/include)
+SIM_LDFLAGS = -shared $(filter -fsanitize=%,$(CFLAGS)) $(LDFLAGS) -pthread
+
+SIM_QUIET := $(if $(V),,@)
+sim_say = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$@')
+
+SIM_CUDA_OBJS := $(patsubst $(SIM_DIR)/%.c,$(SIM_OBJ)/%.o,$(wildcard $(SIM_DIR)/cuda/*.c))
+SIM_CUDART_OBJS := $(patsubst $(SIM_DIR)/%.c,$(SIM_OBJ)/%.o,$(wildcard $(SIM_DIR)/cudart/*.c))
+SIM_CUPTI_OBJS := $(patsubst $(SIM_DIR)/%.c,$(SIM_OBJ)/%.o,$(wildcard $(SIM_DIR)/cupti/*.c))
+SIM_LIBS := $(OUT)/sim/libcuda.so.1 $(if $(SIM_CUDART_OBJS),$(OUT)/sim/libcudart.so.13) $(OUT)/sim/libcupti.so.13
+
+.PHONY: sim
+sim: $(SIM_LIBS)
+
+$(OUT)/sim/libcuda.so.1: $(SIM_CUDA_OBJS)
+	$(call sim_say,LD)
+	$(SIM_QUIET)$(CC) $(SIM_LDFLAGS) -Wl,-soname,libcuda.so.1 -o $@ $(SIM_CUDA_OBJS) -ldl
+
+$(OUT)/sim/libcudart.so.13: $(SIM_CUDART_OBJS) $(SIM_DIR)/cudart/cudart.map $(OUT)/sim/libcuda.so.1
+	$(call sim_say,LD)
+	$(SIM_QUIET)$(CC) $(SIM_LDFLAGS) -Wl,-soname,libcudart.so.13 -Wl,--version-script=$(SIM_DIR)/cudart/cudart.map \
+	    -o $@ $(SIM_CUDART_OBJS) $(OUT)/sim/libcuda.so.1 -ldl
+
+$(OUT)/sim/libcupti.so.13: $(SIM_CUPTI_OBJS) $(OUT)/sim/libcuda.so.1
+	$(call sim_say,LD)
+	$(SIM_QUIET)$(CC) $(SIM_LDFLAGS) -Wl,-soname,libcupti.so.13 -o $@ $(SIM_CUPTI_OBJS) $(OUT)/sim/libcuda.so.1
+
+$(SIM_OBJ)/%.o: $(SIM_DIR)/%.c
+	@mkdir -p $(@D)
+	$(call sim_say,CC)
+	$(SIM_QUIET)$(CC) $(SIM_CFLAGS) -c -o $@ $<
+
+-include $(SIM_CUDA_OBJS:.o=.d) $(SIM_CUDART_OBJS:.o=.d) $(SIM_CUPTI_OBJS:.o=.d)

@@ -1,0 +1,171 @@
+/* The addresses of plain and pooled allocations, their poison, and the bytes that each device holds. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "config.h"
+#include "guard.h"
+#include "ledger.h"
+#include "memory.h"
+
+/* ---- bytes held ---- */
+
+#define MAX_DEVICES 8
+static size_t used[MAX_DEVICES];
+
+CUresult cudasim_device_take(int device, enum cudasim_account account, size_t bytes)
+{
+    if (bytes > cudasim_config()->device_bytes - used[device])
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    used[device] += bytes;
+    cudasim_ledger_account(account, (int64_t)bytes);
+    cudasim_ledger_account(CUDASIM_ACCOUNT_DEVICE, (int64_t)bytes);
+    return CUDA_SUCCESS;
+}
+
+void cudasim_device_give(int device, enum cudasim_account account, size_t bytes)
+{
+    used[device] -= bytes;
+    cudasim_ledger_account(account, -(int64_t)bytes);
+    cudasim_ledger_account(CUDASIM_ACCOUNT_DEVICE, -(int64_t)bytes);
+}
+
+size_t cudasim_device_used(int device)
+{
+    return used[device];
+}
+
+/* ---- poison ---- */
+
+void cudasim_poison(void *at, size_t bytes)
+{
+    static const uint32_t word = CUDASIM_POISON;
+    unsigned char *to = at;
+    size_t done = 0;
+    for (; done < bytes && done < CUDASIM_PAGE; done++)
+        to[done] = (unsigned char)(word >> (8 * (done % 4)));
+    while (done < bytes) {
+        size_t next = bytes - done < CUDASIM_PAGE ? bytes - done : CUDASIM_PAGE;
+        memcpy(to + done, to, next);
+        done += next;
+    }
+}
+
+uint64_t cudasim_poison_pages(const void *from, size_t bytes)
+{
+    const unsigned char *page = from;
+    uint64_t pages = 0;
+    for (; bytes >= CUDASIM_PAGE; bytes -= CUDASIM_PAGE, page += CUDASIM_PAGE) {
+        uint32_t first;
+        memcpy(&first, page, sizeof first);
+        if (first == CUDASIM_POISON && !memcmp(page, page + sizeof first, CUDASIM_PAGE - sizeof first))
+            pages++;
+    }
+    return pages;
+}
+
+/* ---- the arena ---- */
+
+/*
+ * Free address space, in address order. Allocation goes round the arena from where it last stopped (next fit), so that a freed
+ * address comes back as late as possible and a stale access meets an inaccessible page.
+ */
+struct gap {
+    uintptr_t base;
+    size_t size;
+    struct gap *next;
+};
+
+static struct gap *gaps;
+static uintptr_t cursor;
+static bool arena_tried;
+
+static size_t whole_pages(size_t bytes)
+{
+    return (bytes + CUDASIM_PAGE - 1) & ~(size_t)(CUDASIM_PAGE - 1);
+}
+
+static void make_arena(void)
+{
+    arena_tried = true;
+    size_t size = (size_t)1 << 40;
+    if (size > cudasim_config()->reserve_limit)
+        size = cudasim_config()->reserve_limit;
+    void *base = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return;
+    struct gap *gap = malloc(sizeof *gap);
+    if (!gap || !cudasim_guard_add_range((uintptr_t)base, size)) {
+        free(gap);
+        munmap(base, size);
+        return;
+    }
+    *gap = (struct gap){(uintptr_t)base, size, NULL};
+    gaps = gap;
+    cursor = gap->base;
+}
+
+/* The link to a gap of at least `bytes` at or above `from`, or NULL. */
+static struct gap **gap_from(uintptr_t from, size_t bytes)
+{
+    for (struct gap **link = &gaps; *link; link = &(*link)->next)
+        if ((*link)->base >= from && (*link)->size >= bytes)
+            return link;
+    return NULL;
+}
+
+uintptr_t cudasim_arena_take(size_t bytes)
+{
+    if (!arena_tried)
+        make_arena();
+    /* Spans are aligned as the device aligns large allocations, small ones to a page; both more than CUDA promises. */
+    size_t size = whole_pages(bytes) + CUDASIM_PAGE;
+    struct gap **link = gap_from(cursor, size);
+    if (!link)
+        link = gap_from(0, size);
+    if (!link)
+        return 0;
+    struct gap *gap = *link;
+    uintptr_t base = gap->base;
+    if (mprotect((void *)base, whole_pages(bytes), PROT_READ | PROT_WRITE))
+        return 0;
+    gap->base += size;
+    gap->size -= size;
+    cursor = gap->base;
+    if (!gap->size) {
+        *link = gap->next;
+        free(gap);
+    }
+    cudasim_poison((void *)base, bytes);
+    return base;
+}
+
+void cudasim_arena_give(uintptr_t base, size_t bytes)
+{
+    size_t size = whole_pages(bytes) + CUDASIM_PAGE;
+    mmap((void *)base, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    struct gap *before = NULL, *after = gaps;
+    while (after && after->base < base) {
+        before = after;
+        after = after->next;
+    }
+    bool joins_before = before && before->base + before->size == base;
+    bool joins_after = after && base + size == after->base;
+    if (joins_before && joins_after) {
+        before->size += size + after->size;
+        before->next = after->next;
+        free(after);
+    } else if (joins_before) {
+        before->size += size;
+    } else if (joins_after) {
+        after->base = base;
+        after->size += size;
+    } else {
+        struct gap *gap = malloc(sizeof *gap);
+        if (!gap)
+            return; /* the addresses are lost, which a simulator can afford */
+        *gap = (struct gap){base, size, after};
+        *(before ? &before->next : &gaps) = gap;
+    }
+}

@@ -1,0 +1,19 @@
+/*
+ * Stream capture and the graphs that it makes. A graph holds its operations in call order, which is one of the orders that its
+ * dependencies allow; launching it queues copies of them, in that order, on the launch's stream. Under the device lock.
+ */
+#ifndef CUDASIM_CAPTURE_H
+#define CUDASIM_CAPTURE_H
+
+#include <cuda.h>
+
+struct cudasim_operation;
+
+/* Records the operation into the stream's capture instead of queueing it; owns it from then on. */
+CUresult cudasim_capture_add(CUstream stream, struct cudasim_operation *operation);
+/* An event recorded in a capturing stream: a wait for it brings the waiting stream into the capture. */
+CUresult cudasim_capture_record(CUstream stream, CUevent event);
+/* A wait where the event or the stream belongs to a capture. */
+CUresult cudasim_capture_wait(CUstream stream, CUevent event);
+
+#endif

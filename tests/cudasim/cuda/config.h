@@ -1,0 +1,35 @@
+/* The simulator's settings, read once from the environment (CUDASIM_...). Thread-safe. */
+#ifndef CUDASIM_CONFIG_H
+#define CUDASIM_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum cudasim_scheduler_kind {
+    CUDASIM_SCHEDULER_THREADS, /* one worker a stream, copies take time */
+    CUDASIM_SCHEDULER_SEEDED,  /* operations run when somebody must wait, in an order picked by a seed */
+};
+
+struct cudasim_config {
+    enum cudasim_scheduler_kind scheduler; /* CUDASIM_SCHED=threads|seeded */
+    uint64_t seed;                         /* CUDASIM_SEED */
+    size_t device_bytes;                   /* CUDASIM_MEMORY: what one device holds */
+    size_t host_handle_bytes;              /* CUDASIM_HOST_MEMORY: what host-backed handles may hold together */
+    size_t granularity;                    /* CUDASIM_GRANULARITY: of handles and mappings, a power of two, 4 KiB or more */
+    size_t reserve_limit;                  /* CUDASIM_VA_LIMIT: the largest address reservation granted */
+    double d2h_bytes_per_ns;               /* CUDASIM_D2H_GBPS, CUDASIM_H2D_GBPS; 0: a copy takes what memcpy takes */
+    double h2d_bytes_per_ns;
+    uint64_t kernel_ns; /* CUDASIM_KERNEL_NS: the least time a kernel takes */
+    int devices;        /* CUDASIM_DEVICES; 0 with CUDASIM_NO_DEVICE=1 */
+    bool vmm;           /* CUDASIM_VMM=0: a device without virtual memory management */
+    bool host_vmm;      /* CUDASIM_HOST_VMM=0: no host-backed handles */
+    const char *faults; /* CUDASIM_FAULT, or "" */
+    const char *ledger; /* CUDASIM_LEDGER, or NULL */
+    const char *trace;  /* CUDASIM_TRACE, or NULL */
+};
+
+/* The settings; read at the first call. A value that can't be understood is named on stderr and its default is used. */
+const struct cudasim_config *cudasim_config(void);
+
+#endif

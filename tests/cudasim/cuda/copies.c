@@ -1,0 +1,236 @@
+/*
+ * Copies. Which way one goes, and so which engine carries it, follows from where its two sides are mapped, not from the call's
+ * name. Ordinary host memory is staged as the driver stages it: a source is read before the call returns, and a call with such a
+ * destination returns when the bytes have arrived.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+#include "entries.h"
+#include "ledger.h"
+#include "memory.h"
+
+static bool empty(const struct cudasim_box *box)
+{
+    return !box->width || !box->height || !box->depth;
+}
+
+/* Turns a pageable source into staging memory that holds its bytes packed. */
+static bool stage_source(struct cudasim_copy *copy)
+{
+    const struct cudasim_box *box = &copy->box;
+    unsigned char *staging = malloc(box->width * box->height * box->depth);
+    if (!staging)
+        return false;
+    unsigned char *to = staging;
+    for (size_t plane = 0; plane < box->depth; plane++)
+        for (size_t row = 0; row < box->height; row++, to += box->width)
+            memcpy(to, (const void *)(copy->from.address + plane * copy->from.slice_pitch + row * copy->from.pitch), box->width);
+    copy->staging = staging;
+    copy->from = (struct cudasim_side){(uintptr_t)staging, box->width, box->width * box->height};
+    return true;
+}
+
+/* Whether the call comes back only when the copy is over. */
+static bool must_wait(enum cudasim_direction direction, bool asynchronous, bool to_pageable, bool from_staged)
+{
+    if (asynchronous)
+        return to_pageable && direction != CUDASIM_DIRECTION_H2D;
+    return direction != CUDASIM_DIRECTION_D2D && !from_staged;
+}
+
+static CUresult queue_copy(struct cudasim_copy copy, CUstream stream, bool asynchronous)
+{
+    bool to_pageable = cudasim_is_pageable(copy.to.address);
+    bool from_pageable = cudasim_is_pageable(copy.from.address);
+    CUresult result = CUDA_SUCCESS;
+    struct cudasim_position tail;
+    copy.direction = cudasim_direction_of(copy.to.address, copy.from.address);
+    bool stage = from_pageable && copy.direction == CUDASIM_DIRECTION_H2D;
+    if (stage && !asynchronous) {
+        /* The documented order: the stream is waited for first, then the source is read. */
+        result = cudasim_stream_tail(stream, &tail);
+        if (result == CUDA_SUCCESS)
+            result = cudasim_wait_position(stream->context, tail);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
+    if (stage && !stage_source(&copy))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_COPY);
+    if (!operation) {
+        free(copy.staging);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    operation->copy = copy;
+    operation->call = cudasim_call_name();
+    cudasim_ledger_bytes(copy.direction, asynchronous, copy.box.width * copy.box.height * copy.box.depth);
+    bool capturing = stream->capture != NULL;
+    result = cudasim_submit(operation, stream);
+    if (result == CUDA_SUCCESS && !capturing && must_wait(copy.direction, asynchronous, to_pageable || from_pageable, stage))
+        result = cudasim_wait_position(stream->context, (struct cudasim_position){stream, stream->issued});
+    return result;
+}
+
+static CUresult copy_box(struct cudasim_copy copy, CUstream handle, bool asynchronous)
+{
+    if (empty(&copy.box))
+        return CUDA_SUCCESS;
+    if (!copy.to.address || !copy.from.address)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    CUstream stream = cudasim_stream_resolve(handle);
+    CUresult result = stream ? queue_copy(copy, stream, asynchronous) : CUDA_ERROR_INVALID_HANDLE;
+    cudasim_unlock();
+    return result;
+}
+
+static CUresult copy_linear(uintptr_t to, uintptr_t from, size_t bytes, CUstream handle, bool asynchronous)
+{
+    struct cudasim_copy copy = {.box = {bytes, 1, 1}, .to = {to, bytes, bytes}, .from = {from, bytes, bytes}};
+    return copy_box(copy, handle, asynchronous);
+}
+
+CUresult cudasim_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
+{
+    return copy_linear((uintptr_t)dst, (uintptr_t)src, ByteCount, NULL, false);
+}
+
+CUresult cudasim_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream)
+{
+    return copy_linear((uintptr_t)dst, (uintptr_t)src, ByteCount, hStream, true);
+}
+
+CUresult cudasim_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount)
+{
+    (void)dstContext;
+    (void)srcContext;
+    return copy_linear((uintptr_t)dstDevice, (uintptr_t)srcDevice, ByteCount, NULL, false);
+}
+
+CUresult cudasim_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
+                                   size_t ByteCount, CUstream hStream)
+{
+    (void)dstContext;
+    (void)srcContext;
+    return copy_linear((uintptr_t)dstDevice, (uintptr_t)srcDevice, ByteCount, hStream, true);
+}
+
+CUresult cudasim_cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount)
+{
+    return copy_linear((uintptr_t)dstDevice, (uintptr_t)srcHost, ByteCount, NULL, false);
+}
+
+CUresult cudasim_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)
+{
+    return copy_linear((uintptr_t)dstHost, (uintptr_t)srcDevice, ByteCount, NULL, false);
+}
+
+CUresult cudasim_cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount)
+{
+    return copy_linear((uintptr_t)dstDevice, (uintptr_t)srcDevice, ByteCount, NULL, false);
+}
+
+CUresult cudasim_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream)
+{
+    return copy_linear((uintptr_t)dstDevice, (uintptr_t)srcHost, ByteCount, hStream, true);
+}
+
+CUresult cudasim_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+{
+    return copy_linear((uintptr_t)dstHost, (uintptr_t)srcDevice, ByteCount, hStream, true);
+}
+
+CUresult cudasim_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+{
+    return copy_linear((uintptr_t)dstDevice, (uintptr_t)srcDevice, ByteCount, hStream, true);
+}
+
+/* ---- two and three dimensions ---- */
+
+static CUresult base_address(CUmemorytype type, const void *host, CUdeviceptr device, uintptr_t *address)
+{
+    switch (type) {
+    case CU_MEMORYTYPE_HOST:
+        *address = (uintptr_t)host;
+        return CUDA_SUCCESS;
+    case CU_MEMORYTYPE_DEVICE:
+    case CU_MEMORYTYPE_UNIFIED:
+        *address = (uintptr_t)device;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED; /* arrays */
+    }
+}
+
+static CUresult copy_2d(const CUDA_MEMCPY2D *request, CUstream handle, bool asynchronous)
+{
+    if (!request)
+        return CUDA_ERROR_INVALID_VALUE;
+    uintptr_t to, from;
+    CUresult result = base_address(request->dstMemoryType, request->dstHost, request->dstDevice, &to);
+    if (result == CUDA_SUCCESS)
+        result = base_address(request->srcMemoryType, request->srcHost, request->srcDevice, &from);
+    if (result != CUDA_SUCCESS)
+        return result;
+    size_t to_pitch = request->dstPitch ? request->dstPitch : request->WidthInBytes;
+    size_t from_pitch = request->srcPitch ? request->srcPitch : request->WidthInBytes;
+    if (to_pitch < request->WidthInBytes + request->dstXInBytes || from_pitch < request->WidthInBytes + request->srcXInBytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct cudasim_copy copy = {
+        .box = {request->WidthInBytes, request->Height, 1},
+        .to = {to + request->dstY * to_pitch + request->dstXInBytes, to_pitch, to_pitch * request->Height},
+        .from = {from + request->srcY * from_pitch + request->srcXInBytes, from_pitch, from_pitch * request->Height},
+    };
+    return copy_box(copy, handle, asynchronous);
+}
+
+CUresult cudasim_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy)
+{
+    return copy_2d(pCopy, NULL, false);
+}
+
+CUresult cudasim_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy)
+{
+    return copy_2d(pCopy, NULL, false);
+}
+
+CUresult cudasim_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
+{
+    return copy_2d(pCopy, hStream, true);
+}
+
+static CUresult copy_3d(const CUDA_MEMCPY3D *request, CUstream handle, bool asynchronous)
+{
+    if (!request)
+        return CUDA_ERROR_INVALID_VALUE;
+    uintptr_t to, from;
+    CUresult result = base_address(request->dstMemoryType, request->dstHost, request->dstDevice, &to);
+    if (result == CUDA_SUCCESS)
+        result = base_address(request->srcMemoryType, request->srcHost, request->srcDevice, &from);
+    if (result != CUDA_SUCCESS)
+        return result;
+    size_t to_pitch = request->dstPitch ? request->dstPitch : request->WidthInBytes;
+    size_t from_pitch = request->srcPitch ? request->srcPitch : request->WidthInBytes;
+    if (to_pitch < request->WidthInBytes + request->dstXInBytes || from_pitch < request->WidthInBytes + request->srcXInBytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    size_t to_slice = to_pitch * (request->dstHeight ? request->dstHeight : request->Height);
+    size_t from_slice = from_pitch * (request->srcHeight ? request->srcHeight : request->Height);
+    struct cudasim_copy copy = {
+        .box = {request->WidthInBytes, request->Height, request->Depth},
+        .to = {to + request->dstZ * to_slice + request->dstY * to_pitch + request->dstXInBytes, to_pitch, to_slice},
+        .from = {from + request->srcZ * from_slice + request->srcY * from_pitch + request->srcXInBytes, from_pitch, from_slice},
+    };
+    return copy_box(copy, handle, asynchronous);
+}
+
+CUresult cudasim_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy)
+{
+    return copy_3d(pCopy, NULL, false);
+}
+
+CUresult cudasim_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
+{
+    return copy_3d(pCopy, hStream, true);
+}

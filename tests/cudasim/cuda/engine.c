@@ -1,0 +1,216 @@
+#include "engine.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "capture.h"
+#include "config.h"
+#include "ledger.h"
+#include "memory.h"
+#include "trace.h"
+
+pthread_mutex_t cudasim_device_lock = PTHREAD_MUTEX_INITIALIZER;
+struct cudasim_stream_list cudasim_streams = LIST_HEAD_INITIALIZER(cudasim_streams);
+
+static uint64_t next_issue_index;
+
+void cudasim_lock(void)
+{
+    pthread_mutex_lock(&cudasim_device_lock);
+}
+
+void cudasim_unlock(void)
+{
+    pthread_mutex_unlock(&cudasim_device_lock);
+}
+
+uint64_t cudasim_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+const struct cudasim_scheduler *cudasim_scheduler(void)
+{
+    return cudasim_config()->scheduler == CUDASIM_SCHEDULER_SEEDED ? &cudasim_scheduler_seeded : &cudasim_scheduler_threads;
+}
+
+struct cudasim_operation *cudasim_operation_new(enum cudasim_operation_kind kind)
+{
+    struct cudasim_operation *operation = calloc(1, sizeof *operation);
+    if (operation)
+        operation->kind = kind;
+    return operation;
+}
+
+void cudasim_operation_free(struct cudasim_operation *operation)
+{
+    switch (operation->kind) {
+    case CUDASIM_OPERATION_KERNEL:
+        free(operation->kernel.block);
+        free(operation->kernel.params);
+        break;
+    case CUDASIM_OPERATION_COPY:
+        free(operation->copy.staging);
+        break;
+    case CUDASIM_OPERATION_EVENT_RECORD:
+        cudasim_event_release(operation->event);
+        break;
+    default:
+        break;
+    }
+    free(operation->dependencies);
+    free(operation);
+}
+
+bool cudasim_reached(struct cudasim_position position)
+{
+    return !position.stream || position.stream->reached >= position.number;
+}
+
+int cudasim_operation_after(struct cudasim_operation *operation, struct cudasim_position position)
+{
+    if (cudasim_reached(position))
+        return 0;
+    if (operation->dependency_count == operation->dependency_room) {
+        size_t room = operation->dependency_room ? 2 * operation->dependency_room : 4;
+        struct cudasim_position *grown = realloc(operation->dependencies, room * sizeof *grown);
+        if (!grown)
+            return -ENOMEM;
+        operation->dependencies = grown;
+        operation->dependency_room = room;
+    }
+    operation->dependencies[operation->dependency_count++] = position;
+    return 0;
+}
+
+/* The legacy default stream and the blocking streams of its context wait for one another, in the order of the calls. */
+static int add_default_stream_order(struct cudasim_operation *operation, CUstream stream)
+{
+    CUstream legacy = stream->context->legacy;
+    if (stream != legacy) {
+        if (stream->flags & CU_STREAM_NON_BLOCKING)
+            return 0;
+        return cudasim_operation_after(operation, (struct cudasim_position){legacy, legacy->issued});
+    }
+    CUstream other;
+    LIST_FOREACH (other, &cudasim_streams, link) {
+        if (other == legacy || other->context != stream->context || (other->flags & CU_STREAM_NON_BLOCKING))
+            continue;
+        int error = cudasim_operation_after(operation, (struct cudasim_position){other, other->issued});
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+CUresult cudasim_submit(struct cudasim_operation *operation, CUstream stream)
+{
+    if (stream->capture)
+        return cudasim_capture_add(stream, operation);
+    if (add_default_stream_order(operation, stream)) {
+        cudasim_operation_free(operation);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    operation->stream = stream;
+    operation->number = ++stream->issued;
+    operation->issue_index = ++next_issue_index;
+    TAILQ_INSERT_TAIL(&stream->queue, operation, link);
+    cudasim_trace_operation("queued", operation);
+    cudasim_scheduler()->submitted(stream);
+    return CUDA_SUCCESS;
+}
+
+CUresult cudasim_stream_tail(CUstream stream, struct cudasim_position *position)
+{
+    if (stream == stream->context->legacy) {
+        struct cudasim_operation *marker = cudasim_operation_new(CUDASIM_OPERATION_MARKER);
+        if (!marker)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        CUresult result = cudasim_submit(marker, stream);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
+    *position = (struct cudasim_position){stream, stream->issued};
+    return CUDA_SUCCESS;
+}
+
+bool cudasim_operation_ready(const struct cudasim_operation *operation)
+{
+    for (size_t i = 0; i < operation->dependency_count; i++)
+        if (!cudasim_reached(operation->dependencies[i]))
+            return false;
+    if (operation->kind == CUDASIM_OPERATION_WAIT_VALUE)
+        return cudasim_wait_value_met(operation);
+    return true;
+}
+
+void cudasim_operation_over(struct cudasim_operation *operation)
+{
+    CUstream stream = operation->stream;
+    cudasim_trace_operation("end", operation);
+    if (operation->faulted && stream->context->sticky == CUDA_SUCCESS) {
+        stream->context->sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
+        cudasim_ledger_sticky(CUDA_ERROR_ILLEGAL_ADDRESS);
+    }
+    if (operation->kind == CUDASIM_OPERATION_EVENT_RECORD && operation->event->position.stream == stream &&
+        operation->event->position.number == operation->number)
+        operation->event->time_ns = cudasim_now_ns();
+    TAILQ_REMOVE(&stream->queue, operation, link);
+    stream->reached = operation->number;
+    cudasim_operation_free(operation);
+}
+
+struct wait_argument {
+    CUcontext context;
+    struct cudasim_position *positions;
+    size_t count;
+};
+
+/* A context with a sticky error ends every wait: nothing that it holds will run any more. */
+static bool positions_reached(void *argument)
+{
+    struct wait_argument *wait = argument;
+    if (wait->context && wait->context->sticky != CUDA_SUCCESS)
+        return true;
+    while (wait->count && cudasim_reached(wait->positions[wait->count - 1]))
+        wait->count--;
+    return wait->count == 0;
+}
+
+static CUresult wait_positions(CUcontext context, struct cudasim_position *positions, size_t count)
+{
+    struct wait_argument argument = {context, positions, count};
+    CUresult result = CUDA_SUCCESS;
+    if (!positions_reached(&argument))
+        result = cudasim_scheduler()->wait(positions_reached, &argument);
+    if (context && context->sticky != CUDA_SUCCESS)
+        return context->sticky;
+    cudasim_pools_trim_to_thresholds();
+    return result;
+}
+
+CUresult cudasim_wait_position(CUcontext context, struct cudasim_position position)
+{
+    return wait_positions(context, &position, 1);
+}
+
+CUresult cudasim_wait_context(CUcontext context)
+{
+    size_t count = 0;
+    CUstream stream;
+    LIST_FOREACH (stream, &cudasim_streams, link)
+        count++;
+    struct cudasim_position *positions = malloc((count ? count : 1) * sizeof *positions);
+    if (!positions)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    count = 0;
+    LIST_FOREACH (stream, &cudasim_streams, link)
+        if (stream->context == context && stream->issued > stream->reached)
+            positions[count++] = (struct cudasim_position){stream, stream->issued};
+    CUresult result = wait_positions(context, positions, count);
+    free(positions);
+    return result;
+}

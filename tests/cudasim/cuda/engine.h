@@ -1,0 +1,232 @@
+/*
+ * The simulated device's engine: streams as queues of operations, positions in them, and the schedulers that run them.
+ *
+ * Words: an *operation* is one piece of deferred work (a kernel, a copy, a fill, a marker). Its *position* is its stream and its
+ * number in that stream; a position is *reached* when the operation has run. Everything that orders work is a position: the
+ * stream's own order, an event (the position of its record), a wait (an operation that depends on a position), and the rules of
+ * the legacy default stream (dependencies on what the other streams held at the time of the call).
+ *
+ * Locking: one device lock guards all state of the simulator. Functions here are called with it held unless they say otherwise.
+ * Stream structures are never freed, so a position stays valid for ever; their numbers only grow, also when a structure is reused.
+ */
+#ifndef CUDASIM_ENGINE_H
+#define CUDASIM_ENGINE_H
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "../kernel_abi.h"
+
+struct cudasim_kernel_entry;
+struct cudasim_pool_block;
+struct cudasim_capture;
+
+/* ---- contexts ---- */
+
+struct CUctx_st {
+    int device;
+    uint32_t id;
+    unsigned int flags;
+    int retains;     /* primary context: how often it was retained; 0 when it is not active */
+    bool primary;
+    CUresult sticky; /* CUDA_SUCCESS, or the error that every later call answers */
+    CUstream legacy; /* the default stream that waits for, and is waited for by, all blocking streams */
+};
+
+/* The context current to the calling thread, or NULL. No lock needed. */
+CUcontext cudasim_context_current(void);
+
+/* ---- streams, positions, events ---- */
+
+struct cudasim_position {
+    CUstream stream; /* NULL: nothing to wait for */
+    uint64_t number;
+};
+
+struct CUstream_st {
+    TAILQ_HEAD(cudasim_operation_queue, cudasim_operation) queue;
+    uint64_t issued;  /* number of the newest operation ever queued */
+    uint64_t reached; /* number of the newest operation that has run */
+    uint64_t id;
+    CUcontext context;
+    unsigned int flags;
+    int priority;
+    bool alive;            /* false once destroyed: handles to it are refused, what it holds still runs */
+    bool per_thread;       /* some thread's own default stream */
+    bool has_worker;       /* threads scheduler: its worker runs */
+    pthread_cond_t wake;   /* threads scheduler: what the worker sleeps on */
+    struct cudasim_capture *capture; /* what is being recorded instead of run, or NULL */
+    LIST_ENTRY(CUstream_st) link;    /* all streams that ever were */
+};
+
+LIST_HEAD(cudasim_stream_list, CUstream_st);
+extern struct cudasim_stream_list cudasim_streams;
+
+struct CUevent_st {
+    uint32_t tag; /* tells an event from other memory */
+    struct cudasim_position position; /* of the newest record; stream NULL before the first */
+    uint64_t time_ns;                 /* when that record ran */
+    unsigned int flags;
+    unsigned int references; /* one for the handle, one for each record operation in a queue */
+    bool alive;
+    int denials; /* seeded scheduler: how often a query may still say "not ready" although it is */
+    struct cudasim_capture *capture; /* recorded into this capture, or NULL */
+    LIST_ENTRY(CUevent_st) link; /* the unused ones */
+};
+
+/* ---- operations ---- */
+
+enum cudasim_operation_kind {
+    CUDASIM_OPERATION_MARKER, /* does nothing; carries dependencies, and stands for a position */
+    CUDASIM_OPERATION_KERNEL,
+    CUDASIM_OPERATION_COPY,
+    CUDASIM_OPERATION_FILL,
+    CUDASIM_OPERATION_EVENT_RECORD,
+    CUDASIM_OPERATION_HOST_FUNCTION,
+    CUDASIM_OPERATION_POOL_FREE,
+    CUDASIM_OPERATION_WRITE_VALUE,
+    CUDASIM_OPERATION_WAIT_VALUE,
+};
+
+enum cudasim_direction {
+    CUDASIM_DIRECTION_H2H,
+    CUDASIM_DIRECTION_H2D,
+    CUDASIM_DIRECTION_D2H,
+    CUDASIM_DIRECTION_D2D,
+    CUDASIM_DIRECTION_COUNT,
+};
+
+/* A box of bytes: depth planes of height rows of width bytes. A linear copy is one row. */
+struct cudasim_box {
+    size_t width, height, depth;
+};
+
+struct cudasim_side {
+    uintptr_t address;
+    size_t pitch;       /* bytes from row to row */
+    size_t slice_pitch; /* bytes from plane to plane */
+};
+
+struct cudasim_copy {
+    struct cudasim_box box;
+    struct cudasim_side to, from;
+    enum cudasim_direction direction;
+    void *staging; /* a copy of the source, made at the call, owned by the operation; or NULL */
+};
+
+struct cudasim_fill {
+    struct cudasim_box box; /* width in bytes */
+    struct cudasim_side to;
+    uint32_t value;
+    unsigned int value_bytes; /* 1, 2 or 4 */
+};
+
+struct cudasim_operation {
+    enum cudasim_operation_kind kind;
+    CUstream stream;
+    uint64_t number;      /* in its stream */
+    uint64_t issue_index; /* among all operations of the process */
+    const char *call;     /* the driver entry point that made it, for traces and faults */
+    bool running;
+    bool faulted;         /* it touched an address that nothing is mapped to */
+    bool backwards;       /* seeded: a copy or fill that runs from its end to its start */
+    size_t pieces;        /* seeded: in how many pieces it runs; 0 before it started */
+    size_t pieces_done;
+    size_t dependency_count, dependency_room;
+    struct cudasim_position *dependencies;
+    union {
+        struct {
+            struct cudasim_kernel_entry *entry;
+            struct cudasim_launch launch;
+            void *block;   /* the parameters' copies; owned */
+            size_t block_bytes;
+            void **params; /* where each is; owned */
+        } kernel;
+        struct cudasim_copy copy;
+        struct cudasim_fill fill;
+        CUevent event;
+        struct {
+            CUhostFn function;
+            void *data;
+        } host;
+        struct cudasim_pool_block *pool_block;
+        struct {
+            uintptr_t address;
+            uint64_t value;
+            unsigned int flags;
+            bool wide; /* 64 bits */
+        } word;
+    };
+    TAILQ_ENTRY(cudasim_operation) link;
+};
+
+/* A new operation that is in no queue yet, or NULL without memory. No lock needed. */
+struct cudasim_operation *cudasim_operation_new(enum cudasim_operation_kind kind);
+/* Releases an operation and what it owns. */
+void cudasim_operation_free(struct cudasim_operation *operation);
+/* Makes the operation wait for a position; a position already reached is left out. 0 or -ENOMEM. */
+int cudasim_operation_after(struct cudasim_operation *operation, struct cudasim_position position);
+/* Runs one piece of a copy or fill, or the whole of anything else. A fault is noted in the operation. With or without the lock. */
+void cudasim_operation_run(struct cudasim_operation *operation, size_t piece, size_t pieces);
+/* Whether everything the operation waits for has happened. */
+bool cudasim_operation_ready(const struct cudasim_operation *operation);
+
+/* ---- the device lock ---- */
+
+void cudasim_lock(void);
+void cudasim_unlock(void);
+extern pthread_mutex_t cudasim_device_lock;
+
+/* ---- queueing and waiting ---- */
+
+/* Queues the operation at the end of the stream, with the default stream's rules; takes ownership also when it fails. */
+CUresult cudasim_submit(struct cudasim_operation *operation, CUstream stream);
+/* The position behind everything queued in the stream now; for the legacy stream, behind all blocking streams too. */
+CUresult cudasim_stream_tail(CUstream stream, struct cudasim_position *position);
+bool cudasim_reached(struct cudasim_position position);
+/* Blocks (the lock is released meanwhile) until the position is reached or the context has a sticky error. */
+CUresult cudasim_wait_position(CUcontext context, struct cudasim_position position);
+/* Blocks until everything queued in the context now has run. */
+CUresult cudasim_wait_context(CUcontext context);
+
+/* Priorities run from 0 (least) to this (greatest), as on an H200. */
+#define CUDASIM_PRIORITY_GREATEST (-5)
+
+/* The stream that a handle names for this call (0, legacy, per-thread, or one of the program's), or NULL when it is none. */
+CUstream cudasim_stream_resolve(CUstream handle);
+CUstream cudasim_stream_new(CUcontext context, unsigned int flags, int priority);
+/* Drops one reference; the last one makes the structure free for use as another event. */
+void cudasim_event_release(CUevent event);
+
+/* Whether the memory word that a WAIT_VALUE operation waits for has its value. */
+bool cudasim_wait_value_met(const struct cudasim_operation *operation);
+
+/* ---- schedulers ---- */
+
+struct cudasim_scheduler {
+    /* An operation was appended to the stream. */
+    void (*submitted)(CUstream stream);
+    /* Blocks until done(argument); CUDA_ERROR_LAUNCH_TIMEOUT when it can never become true. */
+    CUresult (*wait)(bool (*done)(void *argument), void *argument);
+    /* A call that polls (query) or any other API call: a chance to make progress. */
+    void (*poll)(bool must_progress);
+    /* Whether a query that could say "ready" should say "not ready" once more. */
+    bool (*deny_query)(int *denials);
+};
+
+extern const struct cudasim_scheduler cudasim_scheduler_threads;
+extern const struct cudasim_scheduler cudasim_scheduler_seeded;
+const struct cudasim_scheduler *cudasim_scheduler(void);
+
+/* Removes the stream's head, which has run, marks its position reached and frees it; a fault in it becomes its context's sticky
+ * error. Called by schedulers. */
+void cudasim_operation_over(struct cudasim_operation *operation);
+
+/* Host time in nanoseconds, monotonic. No lock needed. */
+uint64_t cudasim_now_ns(void);
+
+#endif

@@ -1,0 +1,47 @@
+/*
+ * The driver entry points: their numbers, their names, and what every call of one passes through. The functions that do the work
+ * are declared here from the list in entry_points.def; each takes the device lock itself where it needs it.
+ */
+#ifndef CUDASIM_ENTRIES_H
+#define CUDASIM_ENTRIES_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A number for each exported function. */
+enum cudasim_entry {
+#define CUDASIM_ENTRY(needs, name, parameters, arguments) CUDASIM_CALL_##name,
+#define CUDASIM_ENTRY_PTSZ(needs, name, parameters, arguments) CUDASIM_CALL_##name, CUDASIM_CALL_##name##_ptsz,
+#define CUDASIM_ENTRY_PTDS(needs, name, parameters, arguments) CUDASIM_CALL_##name, CUDASIM_CALL_##name##_ptds,
+#define CUDASIM_ENTRY_BARE(needs, name) CUDASIM_CALL_##name,
+#include "entry_points.def"
+    CUDASIM_CALL_COUNT
+};
+
+/* The functions behind the exported ones. */
+#define CUDASIM_ENTRY(needs, name, parameters, arguments) CUresult cudasim_##name parameters;
+#define CUDASIM_ENTRY_PTSZ(needs, name, parameters, arguments) CUresult cudasim_##name parameters;
+#define CUDASIM_ENTRY_PTDS(needs, name, parameters, arguments) CUresult cudasim_##name parameters;
+#define CUDASIM_ENTRY_BARE(needs, name) CUresult cudasim_##name(void);
+#include "entry_points.def"
+
+/* The exported name of an entry point; a constant. */
+const char *cudasim_entry_name(unsigned int entry);
+
+/* What the calling thread's call in progress is called, or "" outside one. */
+const char *cudasim_call_name(void);
+/* Whether that call takes stream 0 for the thread's own default stream (the _ptsz and _ptds entry points). */
+bool cudasim_call_per_thread_default(void);
+
+/* What must hold before a call does anything; the words that the list uses. */
+enum cudasim_needs {
+    CUDASIM_NEEDS_PLAIN,
+    CUDASIM_NEEDS_INIT,
+    CUDASIM_NEEDS_CONTEXT,
+};
+
+/* CUDA_SUCCESS when it holds now. */
+CUresult cudasim_check_needs(enum cudasim_needs needs);
+
+#endif

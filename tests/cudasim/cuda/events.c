@@ -1,0 +1,185 @@
+/* Events: a record remembers a position, a wait depends on the position that the event holds at the time of the call. */
+#include <stdlib.h>
+
+#include "capture.h"
+#include "engine.h"
+#include "entries.h"
+#include "ledger.h"
+
+#define EVENT_TAG 0x65766e74u
+
+/* Event structures are never freed, only used again: a stale handle is refused, not followed into freed memory. */
+LIST_HEAD(event_list, CUevent_st);
+static struct event_list unused_events = LIST_HEAD_INITIALIZER(unused_events);
+
+void cudasim_event_release(CUevent event)
+{
+    if (--event->references == 0)
+        LIST_INSERT_HEAD(&unused_events, event, link);
+}
+
+static CUevent event_of(CUevent handle)
+{
+    return handle && handle->tag == EVENT_TAG && handle->alive ? handle : NULL;
+}
+
+static CUevent event_new(void)
+{
+    CUevent event = LIST_FIRST(&unused_events);
+    if (event)
+        LIST_REMOVE(event, link);
+    else
+        event = calloc(1, sizeof *event);
+    if (event)
+        event->tag = EVENT_TAG;
+    return event;
+}
+
+CUresult cudasim_cuEventCreate(CUevent *phEvent, unsigned int Flags)
+{
+    const unsigned int known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    if (!phEvent || (Flags & ~known))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (Flags & CU_EVENT_INTERPROCESS)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    cudasim_lock();
+    CUevent event = event_new();
+    if (event) {
+        event->position = (struct cudasim_position){NULL, 0};
+        event->time_ns = 0;
+        event->flags = Flags;
+        event->references = 1;
+        event->denials = 0;
+        event->capture = NULL;
+        event->alive = true;
+        cudasim_ledger_object(CUDASIM_OBJECT_EVENT, 1);
+        *phEvent = event;
+    }
+    cudasim_unlock();
+    return event ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cudasim_cuEventDestroy_v2(CUevent hEvent)
+{
+    cudasim_lock();
+    CUevent event = event_of(hEvent);
+    if (event) {
+        event->alive = false;
+        cudasim_event_release(event);
+        cudasim_ledger_object(CUDASIM_OBJECT_EVENT, -1);
+    }
+    cudasim_unlock();
+    return event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+static CUresult record(CUevent event, CUstream stream)
+{
+    if (stream->capture)
+        return cudasim_capture_record(stream, event);
+    struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_EVENT_RECORD);
+    if (!operation)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    operation->event = event;
+    operation->call = cudasim_call_name();
+    event->references++;
+    /* The position is set before the operation is queued: a worker may run it at once and must find itself there. */
+    struct cudasim_position before = event->position;
+    event->position = (struct cudasim_position){stream, stream->issued + 1};
+    event->capture = NULL;
+    CUresult result = cudasim_submit(operation, stream);
+    if (result != CUDA_SUCCESS)
+        event->position = before;
+    return result;
+}
+
+CUresult cudasim_cuEventRecord(CUevent hEvent, CUstream hStream)
+{
+    cudasim_lock();
+    CUevent event = event_of(hEvent);
+    CUstream stream = cudasim_stream_resolve(hStream);
+    CUresult result = event && stream ? record(event, stream) : CUDA_ERROR_INVALID_HANDLE;
+    cudasim_unlock();
+    return result;
+}
+
+CUresult cudasim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
+{
+    if (flags & ~(unsigned int)CU_EVENT_RECORD_EXTERNAL)
+        return CUDA_ERROR_INVALID_VALUE;
+    return cudasim_cuEventRecord(hEvent, hStream);
+}
+
+CUresult cudasim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
+{
+    if (Flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = CUDA_SUCCESS;
+    cudasim_lock();
+    CUevent event = event_of(hEvent);
+    CUstream stream = cudasim_stream_resolve(hStream);
+    if (!event || !stream) {
+        result = CUDA_ERROR_INVALID_HANDLE;
+    } else if (event->capture || stream->capture) {
+        result = cudasim_capture_wait(stream, event);
+    } else if (!cudasim_reached(event->position)) {
+        struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_MARKER);
+        if (!operation || cudasim_operation_after(operation, event->position)) {
+            if (operation)
+                cudasim_operation_free(operation);
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        } else {
+            operation->call = cudasim_call_name();
+            result = cudasim_submit(operation, stream);
+        }
+    }
+    cudasim_unlock();
+    return result;
+}
+
+CUresult cudasim_cuEventQuery(CUevent hEvent)
+{
+    CUcontext context = cudasim_context_current();
+    cudasim_lock();
+    CUevent event = event_of(hEvent);
+    CUresult result = CUDA_ERROR_INVALID_HANDLE;
+    if (event) {
+        cudasim_scheduler()->poll(!cudasim_reached(event->position));
+        bool ready = cudasim_reached(event->position);
+        if (ready && event->position.stream && cudasim_scheduler()->deny_query(&event->denials))
+            ready = false;
+        result = ready ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+        if (context->sticky != CUDA_SUCCESS)
+            result = context->sticky;
+    }
+    cudasim_unlock();
+    return result;
+}
+
+CUresult cudasim_cuEventSynchronize(CUevent hEvent)
+{
+    CUcontext context = cudasim_context_current();
+    cudasim_lock();
+    CUevent event = event_of(hEvent);
+    CUresult result = event ? cudasim_wait_position(context, event->position) : CUDA_ERROR_INVALID_HANDLE;
+    cudasim_unlock();
+    return result;
+}
+
+CUresult cudasim_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+{
+    cudasim_lock();
+    CUevent start = event_of(hStart), end = event_of(hEnd);
+    CUresult result = CUDA_SUCCESS;
+    if (!pMilliseconds)
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (!start || !end || !start->position.stream || !end->position.stream)
+        result = CUDA_ERROR_INVALID_HANDLE;
+    else if ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING)
+        result = CUDA_ERROR_INVALID_HANDLE;
+    else if (!cudasim_reached(start->position) || !cudasim_reached(end->position))
+        result = CUDA_ERROR_NOT_READY;
+    else
+        *pMilliseconds = (float)((double)(int64_t)(end->time_ns - start->time_ns) / 1e6);
+    cudasim_unlock();
+    return result;
+}

@@ -1,0 +1,17 @@
+/* The two memory files behind the handles of cuMemCreate: extents of device pages and of host pages. Under the device lock. */
+#ifndef CUDASIM_EXTENTS_H
+#define CUDASIM_EXTENTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* The offset of a new, poisoned extent; -1 without memory. */
+off_t cudasim_extent_take(bool host, size_t bytes);
+/* Gives its pages back; whatever is still mapped to it would read zeros, so the last mapping must be gone. */
+void cudasim_extent_give(bool host, off_t offset, size_t bytes);
+/* Maps it at the address, inaccessible until mprotect says otherwise. */
+bool cudasim_extent_map(bool host, off_t offset, uintptr_t base, size_t bytes);
+
+#endif

@@ -1,0 +1,156 @@
+#include "faults.h"
+
+#include "call_params.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "entries.h"
+#include "ledger.h"
+
+enum fault_kind {
+    FAULT_OOM,
+    FAULT_ERROR,
+    FAULT_NOT_SUPPORTED,
+    FAULT_DELAY,
+};
+
+enum fault_place {
+    FAULT_PLACE_ANY,
+    FAULT_PLACE_DEVICE,
+    FAULT_PLACE_HOST,
+};
+
+struct fault {
+    char call[64];
+    enum fault_kind kind;
+    enum fault_place place;
+    unsigned long from;
+    bool onwards;
+    _Atomic unsigned long seen;
+};
+
+#define MAX_FAULTS 32
+#define DELAY_US 20000
+
+static struct fault faults[MAX_FAULTS];
+static size_t fault_count;
+static pthread_once_t parse_once = PTHREAD_ONCE_INIT;
+
+/* The entry point's name without _ptsz or _ptds, and without its version when `drop_version`. */
+static void plain_name(const char *name, bool drop_version, char *plain, size_t room)
+{
+    snprintf(plain, room, "%s", name);
+    size_t length = strlen(plain);
+    if (length > 5 && (!strcmp(plain + length - 5, "_ptsz") || !strcmp(plain + length - 5, "_ptds")))
+        plain[length -= 5] = 0;
+    if (drop_version && length > 3 && plain[length - 3] == '_' && plain[length - 2] == 'v')
+        plain[length - 3] = 0;
+}
+
+static bool call_matches(const char *asked, const char *name)
+{
+    char plain[64];
+    plain_name(name, false, plain, sizeof plain);
+    if (!strcmp(asked, plain))
+        return true;
+    plain_name(name, true, plain, sizeof plain);
+    return !strcmp(asked, plain);
+}
+
+static bool known_call(const char *asked)
+{
+    for (unsigned int entry = 0; entry < CUDASIM_CALL_COUNT; entry++)
+        if (call_matches(asked, cudasim_entry_name(entry)))
+            return true;
+    return false;
+}
+
+static bool parse_kind(const char *word, enum fault_kind *kind)
+{
+    static const char *const words[] = {"oom", "error", "notsupported", "delay"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(word, words[i])) {
+            *kind = (enum fault_kind)i;
+            return true;
+        }
+    return false;
+}
+
+static bool parse_fault(const char *text, struct fault *fault)
+{
+    char call[64] = "", kind[16] = "", plus[2] = "";
+    if (sscanf(text, "%63[^:]:%15[a-z]@%lu%1[+]", call, kind, &fault->from, plus) < 3 || !fault->from)
+        return false;
+    fault->onwards = plus[0] == '+';
+    fault->place = FAULT_PLACE_ANY;
+    char *at = strchr(call, '@');
+    if (at) {
+        *at++ = 0;
+        if (strcmp(at, "host") && strcmp(at, "device"))
+            return false;
+        fault->place = at[0] == 'h' ? FAULT_PLACE_HOST : FAULT_PLACE_DEVICE;
+    }
+    snprintf(fault->call, sizeof fault->call, "%s", call);
+    return known_call(call) && parse_kind(kind, &fault->kind);
+}
+
+static void parse_faults(void)
+{
+    char *list = strdup(cudasim_config()->faults);
+    char *rest = NULL;
+    for (char *item = list ? strtok_r(list, ",", &rest) : NULL; item; item = strtok_r(NULL, ",", &rest)) {
+        if (fault_count == MAX_FAULTS || !parse_fault(item, &faults[fault_count]))
+            fprintf(stderr, "cudasim: CUDASIM_FAULT: '%s' is not call[@device|@host]:oom|error|notsupported|delay@n[+]\n", item);
+        else
+            fault_count++;
+    }
+    free(list);
+}
+
+/* Where a call makes memory; only cuMemCreate tells the two apart. */
+static enum fault_place place_of(unsigned int entry, const void *params)
+{
+    if (entry != CUDASIM_CALL_cuMemCreate)
+        return FAULT_PLACE_ANY;
+    const CUmemAllocationProp *properties = ((const cuMemCreate_params *)params)->prop;
+    return properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? FAULT_PLACE_DEVICE : FAULT_PLACE_HOST;
+}
+
+static CUresult strike(enum fault_kind kind)
+{
+    cudasim_ledger_fault_injected();
+    switch (kind) {
+    case FAULT_OOM:
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    case FAULT_NOT_SUPPORTED:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    case FAULT_DELAY:
+        usleep(DELAY_US);
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_UNKNOWN;
+    }
+}
+
+CUresult cudasim_fault_for(unsigned int entry, const void *params)
+{
+    pthread_once(&parse_once, parse_faults);
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < fault_count; i++) {
+        struct fault *fault = &faults[i];
+        if (!call_matches(fault->call, cudasim_entry_name(entry)))
+            continue;
+        if (fault->place != FAULT_PLACE_ANY && fault->place != place_of(entry, params))
+            continue;
+        unsigned long nth = atomic_fetch_add(&fault->seen, 1) + 1;
+        if (result == CUDA_SUCCESS && (nth == fault->from || (fault->onwards && nth > fault->from)))
+            result = strike(fault->kind);
+    }
+    return result;
+}

@@ -1,0 +1,48 @@
+/*
+ * Kernels and the two kinds of handles that name them. A kernel registered through the runtime is named by a CUkernel, which
+ * launches take cast to CUfunction; cuKernelGetFunction and cuModuleGetFunction answer a CUfunction proper. The parameter queries
+ * of one kind refuse the other, as on the device.
+ */
+#ifndef CUDASIM_KERNELS_H
+#define CUDASIM_KERNELS_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../kernel_abi.h"
+
+struct cudasim_image;
+
+/* What a handle points to: which kind it is, and the kernel that it names. */
+struct CUkern_st {
+    uint32_t tag;
+    struct cudasim_kernel_entry *entry;
+};
+
+struct CUfunc_st {
+    uint32_t tag;
+    struct cudasim_kernel_entry *entry;
+};
+
+struct cudasim_kernel_entry {
+    const char *name;
+    const struct cudasim_kernel *code;
+    struct cudasim_image *image; /* the cubin that holds it, or NULL */
+    struct CUkern_st kernel;
+    struct CUfunc_st function;
+    uint64_t runs; /* under the ledger's lock */
+    struct cudasim_kernel_entry *next;
+};
+
+/* The kernel that a launch's function handle names (either kind), or NULL. Thread-safe. */
+struct cudasim_kernel_entry *cudasim_kernel_of_function(CUfunction function);
+/* Every kernel ever registered; entries are only added, at the front. Under the device lock. */
+struct cudasim_kernel_entry *cudasim_kernels(void);
+/* The kernel registered last under that name, or NULL. Under the device lock. */
+struct cudasim_kernel_entry *cudasim_kernel_named(const char *name);
+/* Announces the kernel's image to the subscriber at its first use. Without the device lock. */
+void cudasim_kernel_first_use(struct cudasim_kernel_entry *entry);
+
+#endif

@@ -1,0 +1,54 @@
+/*
+ * CUDASIM_LEDGER=FILE: what happened, as JSON, written by rename when the process exits. Every function is thread-safe and may be
+ * called with or without the device lock, except where it says otherwise.
+ */
+#ifndef CUDASIM_LEDGER_H
+#define CUDASIM_LEDGER_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine.h"
+
+/* Things that a clean program gives back before it ends. */
+enum cudasim_object {
+    CUDASIM_OBJECT_HANDLE,      /* of cuMemCreate, not released */
+    CUDASIM_OBJECT_MAPPING,     /* of cuMemMap, not unmapped */
+    CUDASIM_OBJECT_RESERVATION, /* of cuMemAddressReserve, not freed */
+    CUDASIM_OBJECT_EVENT,
+    CUDASIM_OBJECT_STREAM,
+    CUDASIM_OBJECT_PLAIN,  /* cuMemAlloc */
+    CUDASIM_OBJECT_POOLED, /* cuMemAllocAsync */
+    CUDASIM_OBJECT_PINNED, /* cuMemHostAlloc, cuMemHostRegister */
+    CUDASIM_OBJECT_COUNT,
+};
+
+/* Where bytes are held. */
+enum cudasim_account {
+    CUDASIM_ACCOUNT_VMM,         /* device pages of handles */
+    CUDASIM_ACCOUNT_PLAIN,       /* device bytes of cuMemAlloc */
+    CUDASIM_ACCOUNT_POOL,        /* device bytes that pools hold, in use or not */
+    CUDASIM_ACCOUNT_DEVICE,      /* the three above together */
+    CUDASIM_ACCOUNT_HOST_HANDLE, /* host pages of handles */
+    CUDASIM_ACCOUNT_PINNED,      /* cuMemHostAlloc and cuMemHostRegister */
+    CUDASIM_ACCOUNT_COUNT,
+};
+
+void cudasim_ledger_call(unsigned int entry);
+void cudasim_ledger_unsupported(const char *name);
+void cudasim_ledger_object(enum cudasim_object object, int delta);
+void cudasim_ledger_account(enum cudasim_account account, int64_t delta);
+/* `asynchronous`: the call that copied takes a stream. */
+void cudasim_ledger_bytes(enum cudasim_direction direction, bool asynchronous, uint64_t bytes);
+void cudasim_ledger_kernel_ran(struct cudasim_kernel_entry *entry);
+void cudasim_ledger_unmapped_access(const char *name, uintptr_t address);
+void cudasim_ledger_poison_copied(uint64_t pages);
+void cudasim_ledger_sticky(CUresult error);
+void cudasim_ledger_deadlock(void);
+void cudasim_ledger_fault_injected(void);
+/* After fork, in the child: nothing is written by this process. */
+void cudasim_ledger_disown(void);
+
+#endif

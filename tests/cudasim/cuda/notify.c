@@ -1,0 +1,64 @@
+#include "notify.h"
+
+#include <cupti_callbacks.h>
+#include <stdatomic.h>
+
+#include "engine.h"
+
+static const struct cudasim_callback_sink *_Atomic sink;
+
+__attribute__((visibility("default"))) void cudasim_set_callback_sink(const struct cudasim_callback_sink *new_sink)
+{
+    atomic_store(&sink, new_sink);
+}
+
+bool cudasim_notify_wanted(void)
+{
+    return atomic_load(&sink) != NULL;
+}
+
+void cudasim_notify_api(const struct cudasim_api_event *event)
+{
+    const struct cudasim_callback_sink *to = atomic_load(&sink);
+    if (to)
+        to->api(event);
+}
+
+static void tell_resource(const struct cudasim_resource_event *event)
+{
+    const struct cudasim_callback_sink *to = atomic_load(&sink);
+    if (to)
+        to->resource(event);
+}
+
+void cudasim_notify_stream(enum cudasim_notify_stream_kind kind, CUstream stream)
+{
+    struct cudasim_resource_event event = {
+        .kind = kind == CUDASIM_NOTIFY_STREAM_CREATED ? CUPTI_CBID_RESOURCE_STREAM_CREATED : CUPTI_CBID_RESOURCE_STREAM_DESTROY_STARTING,
+        .context = cudasim_context_current(),
+        .stream = stream,
+    };
+    tell_resource(&event);
+}
+
+void cudasim_notify_context(enum cudasim_notify_context_kind kind, CUcontext context)
+{
+    struct cudasim_resource_event event = {
+        .kind =
+            kind == CUDASIM_NOTIFY_CONTEXT_CREATED ? CUPTI_CBID_RESOURCE_CONTEXT_CREATED : CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING,
+        .context = context,
+    };
+    tell_resource(&event);
+}
+
+void cudasim_notify_module_loaded(uint32_t module_id, const void *cubin, size_t cubin_bytes)
+{
+    struct cudasim_resource_event event = {
+        .kind = CUPTI_CBID_RESOURCE_MODULE_LOADED,
+        .context = cudasim_context_current(),
+        .module_id = module_id,
+        .cubin = cubin,
+        .cubin_bytes = cubin_bytes,
+    };
+    tell_resource(&event);
+}

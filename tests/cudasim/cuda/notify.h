@@ -1,0 +1,29 @@
+/* Tells the CUPTI subscriber, if there is one. Never with the device lock held: a subscriber may call the driver. Thread-safe. */
+#ifndef CUDASIM_NOTIFY_H
+#define CUDASIM_NOTIFY_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../callbacks.h"
+
+enum cudasim_notify_stream_kind {
+    CUDASIM_NOTIFY_STREAM_CREATED,
+    CUDASIM_NOTIFY_STREAM_DESTROY,
+};
+
+enum cudasim_notify_context_kind {
+    CUDASIM_NOTIFY_CONTEXT_CREATED,
+    CUDASIM_NOTIFY_CONTEXT_DESTROY,
+};
+
+/* Whether there is a subscriber at all. */
+bool cudasim_notify_wanted(void);
+void cudasim_notify_api(const struct cudasim_api_event *event);
+void cudasim_notify_stream(enum cudasim_notify_stream_kind kind, CUstream stream);
+void cudasim_notify_context(enum cudasim_notify_context_kind kind, CUcontext context);
+void cudasim_notify_module_loaded(uint32_t module_id, const void *cubin, size_t cubin_bytes);
+
+#endif

@@ -1,0 +1,169 @@
+/* What one operation does when it runs, and what a fault in it means for its context. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+#include "guard.h"
+#include "kernels.h"
+#include "ledger.h"
+#include "memory.h"
+
+/* One side of a copy, or a fill, seen as `units`: bytes when it is one row, rows otherwise. A piece is a run of units. */
+static size_t box_units(const struct cudasim_box *box)
+{
+    return box->height == 1 && box->depth == 1 ? box->width : box->height * box->depth;
+}
+
+static uintptr_t row_address(const struct cudasim_side *side, const struct cudasim_box *box, size_t row)
+{
+    return side->address + row / box->height * side->slice_pitch + row % box->height * side->pitch;
+}
+
+static void piece_bounds(size_t units, size_t piece, size_t pieces, size_t alignment, size_t *first, size_t *end)
+{
+    *first = units / pieces * piece / alignment * alignment;
+    *end = piece + 1 == pieces ? units : units / pieces * (piece + 1) / alignment * alignment;
+}
+
+struct run_argument {
+    struct cudasim_operation *operation;
+    size_t piece, pieces;
+};
+
+static void run_copy(const struct cudasim_copy *copy, size_t piece, size_t pieces)
+{
+    size_t first, end;
+    size_t units = box_units(&copy->box);
+    piece_bounds(units, piece, pieces, 1, &first, &end);
+    if (units == copy->box.width) {
+        memmove((void *)(copy->to.address + first), (const void *)(copy->from.address + first), end - first);
+        return;
+    }
+    for (size_t row = first; row < end; row++)
+        memmove((void *)row_address(&copy->to, &copy->box, row), (const void *)row_address(&copy->from, &copy->box, row), copy->box.width);
+}
+
+static void fill_bytes(uintptr_t to, size_t bytes, const struct cudasim_fill *fill)
+{
+    if (fill->value_bytes == 1) {
+        memset((void *)to, (int)fill->value, bytes);
+        return;
+    }
+    for (size_t at = 0; at + fill->value_bytes <= bytes; at += fill->value_bytes)
+        memcpy((void *)(to + at), &fill->value, fill->value_bytes);
+}
+
+static void run_fill(const struct cudasim_fill *fill, size_t piece, size_t pieces)
+{
+    size_t first, end;
+    size_t units = box_units(&fill->box);
+    if (units == fill->box.width) {
+        piece_bounds(units, piece, pieces, fill->value_bytes, &first, &end);
+        fill_bytes(fill->to.address + first, end - first, fill);
+        return;
+    }
+    piece_bounds(units, piece, pieces, 1, &first, &end);
+    for (size_t row = first; row < end; row++)
+        fill_bytes(row_address(&fill->to, &fill->box, row), fill->box.width, fill);
+}
+
+static void write_word(const struct cudasim_operation *operation)
+{
+    if (operation->word.wide)
+        __atomic_store_n((uint64_t *)operation->word.address, operation->word.value, __ATOMIC_SEQ_CST);
+    else
+        __atomic_store_n((uint32_t *)operation->word.address, (uint32_t)operation->word.value, __ATOMIC_SEQ_CST);
+}
+
+static void run_guarded(void *argument)
+{
+    const struct run_argument *run = argument;
+    struct cudasim_operation *operation = run->operation;
+    switch (operation->kind) {
+    case CUDASIM_OPERATION_KERNEL:
+        operation->kernel.entry->code->run(&operation->kernel.launch, operation->kernel.params);
+        break;
+    case CUDASIM_OPERATION_COPY:
+        run_copy(&operation->copy, run->piece, run->pieces);
+        break;
+    case CUDASIM_OPERATION_FILL:
+        run_fill(&operation->fill, run->piece, run->pieces);
+        break;
+    case CUDASIM_OPERATION_POOL_FREE:
+        cudasim_pool_block_poison(operation->pool_block);
+        break;
+    case CUDASIM_OPERATION_WRITE_VALUE:
+        write_word(operation);
+        break;
+    case CUDASIM_OPERATION_HOST_FUNCTION:
+    case CUDASIM_OPERATION_MARKER:
+    case CUDASIM_OPERATION_EVENT_RECORD:
+    case CUDASIM_OPERATION_WAIT_VALUE:
+        break;
+    }
+}
+
+/* Copies of whole pages that nothing ever wrote are not wrong by themselves, but a test may want to know of them. */
+static void count_poison_source(const struct cudasim_copy *copy)
+{
+    if (copy->direction != CUDASIM_DIRECTION_D2H && copy->direction != CUDASIM_DIRECTION_D2D)
+        return;
+    if (box_units(&copy->box) == copy->box.width)
+        cudasim_ledger_poison_copied(cudasim_poison_pages((const void *)copy->from.address, copy->box.width));
+}
+
+struct poison_argument {
+    const struct cudasim_copy *copy;
+};
+
+static void count_poison_guarded(void *argument)
+{
+    count_poison_source(((const struct poison_argument *)argument)->copy);
+}
+
+static const char *operation_name(const struct cudasim_operation *operation)
+{
+    return operation->kind == CUDASIM_OPERATION_KERNEL ? operation->kernel.entry->name : operation->call;
+}
+
+void cudasim_operation_run(struct cudasim_operation *operation, size_t piece, size_t pieces)
+{
+    struct run_argument run = {operation, piece, pieces};
+    uintptr_t fault_address = 0;
+    bool survived = true;
+    if (operation->kind == CUDASIM_OPERATION_HOST_FUNCTION) {
+        operation->host.function(operation->host.data);
+    } else {
+        if (operation->kind == CUDASIM_OPERATION_COPY && piece == 0) {
+            struct poison_argument poison = {&operation->copy};
+            survived = cudasim_guarded(count_poison_guarded, &poison, &fault_address);
+        }
+        if (survived)
+            survived = cudasim_guarded(run_guarded, &run, &fault_address);
+    }
+    if (!survived) {
+        cudasim_ledger_unmapped_access(operation_name(operation), fault_address);
+        operation->faulted = true;
+    } else if (operation->kind == CUDASIM_OPERATION_KERNEL) {
+        cudasim_ledger_kernel_ran(operation->kernel.entry);
+    }
+}
+
+bool cudasim_wait_value_met(const struct cudasim_operation *operation)
+{
+    uint64_t mask = operation->word.wide ? UINT64_MAX : UINT32_MAX;
+    uint64_t now = operation->word.wide ? __atomic_load_n((uint64_t *)operation->word.address, __ATOMIC_SEQ_CST)
+                                        : __atomic_load_n((uint32_t *)operation->word.address, __ATOMIC_SEQ_CST);
+    uint64_t wanted = operation->word.value & mask;
+    switch (operation->word.flags & 3u) {
+    case CU_STREAM_WAIT_VALUE_GEQ:
+        return operation->word.wide ? (int64_t)(now - wanted) >= 0 : (int32_t)((uint32_t)now - (uint32_t)wanted) >= 0;
+    case CU_STREAM_WAIT_VALUE_EQ:
+        return now == wanted;
+    case CU_STREAM_WAIT_VALUE_AND:
+        return (now & wanted) != 0;
+    default: /* CU_STREAM_WAIT_VALUE_NOR */
+        return (~(now | wanted) & mask) != 0;
+    }
+}

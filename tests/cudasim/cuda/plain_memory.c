@@ -1,0 +1,230 @@
+/* cuMemAlloc and pinned host memory. */
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "config.h"
+#include "engine.h"
+#include "entries.h"
+#include "ledger.h"
+#include "memory.h"
+
+/* What cuMemAlloc's bytes are rounded up to in the books. */
+#define PLAIN_UNIT ((size_t)512)
+#define PITCH_UNIT ((size_t)512)
+
+static size_t plain_bytes(size_t size)
+{
+    return (size + PLAIN_UNIT - 1) & ~(PLAIN_UNIT - 1);
+}
+
+CUresult cudasim_cuMemGetInfo_v2(size_t *free, size_t *total)
+{
+    CUcontext context = cudasim_context_current();
+    cudasim_lock();
+    size_t bytes = cudasim_config()->device_bytes;
+    if (free)
+        *free = bytes - cudasim_device_used(context->device);
+    if (total)
+        *total = bytes;
+    cudasim_unlock();
+    return CUDA_SUCCESS;
+}
+
+static CUresult allocate_plain(int device, size_t size, CUdeviceptr *address)
+{
+    size_t bytes = plain_bytes(size);
+    CUresult result = bytes < size ? CUDA_ERROR_OUT_OF_MEMORY : cudasim_device_take(device, CUDASIM_ACCOUNT_PLAIN, bytes);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && cudasim_pools_release_idle(device))
+        result = cudasim_device_take(device, CUDASIM_ACCOUNT_PLAIN, bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    uintptr_t base = cudasim_arena_take(size);
+    struct cudasim_range range = {.base = base, .size = size, .kind = CUDASIM_RANGE_PLAIN, .device = device};
+    if (base && !cudasim_range_add(range)) {
+        cudasim_ledger_object(CUDASIM_OBJECT_PLAIN, 1);
+        *address = (CUdeviceptr)base;
+        return CUDA_SUCCESS;
+    }
+    if (base)
+        cudasim_arena_give(base, size);
+    cudasim_device_give(device, CUDASIM_ACCOUNT_PLAIN, bytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cudasim_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+{
+    if (!dptr || !bytesize)
+        return CUDA_ERROR_INVALID_VALUE;
+    int device = cudasim_context_current()->device;
+    cudasim_lock();
+    CUresult result = allocate_plain(device, bytesize, dptr);
+    cudasim_unlock();
+    return result;
+}
+
+CUresult cudasim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height, unsigned int ElementSizeBytes)
+{
+    if (!dptr || !pPitch || !WidthInBytes || !Height)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)
+        return CUDA_ERROR_INVALID_VALUE;
+    size_t pitch = (WidthInBytes + PITCH_UNIT - 1) & ~(PITCH_UNIT - 1);
+    size_t bytes;
+    if (pitch < WidthInBytes || __builtin_mul_overflow(pitch, Height, &bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = cudasim_cuMemAlloc_v2(dptr, bytes);
+    if (result == CUDA_SUCCESS)
+        *pPitch = pitch;
+    return result;
+}
+
+CUresult cudasim_cuMemFree_v2(CUdeviceptr dptr)
+{
+    if (!dptr)
+        return CUDA_SUCCESS;
+    CUcontext context = cudasim_context_current();
+    uintptr_t base = (uintptr_t)dptr;
+    cudasim_lock();
+    const struct cudasim_range *range = cudasim_range_find(base);
+    bool ours = range && range->base == base && (range->kind == CUDASIM_RANGE_PLAIN || range->kind == CUDASIM_RANGE_POOLED);
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    if (ours) {
+        /* cuMemFree keeps its promise that everything issued before it is over. */
+        result = cudasim_wait_context(context);
+        range = cudasim_range_find(base); /* the lock was released meanwhile */
+        ours = range && range->base == base;
+    }
+    if (ours && range->kind == CUDASIM_RANGE_PLAIN) {
+        size_t size = range->size;
+        int device = range->device;
+        cudasim_range_remove(base);
+        cudasim_arena_give(base, size);
+        cudasim_device_give(device, CUDASIM_ACCOUNT_PLAIN, plain_bytes(size));
+        cudasim_ledger_object(CUDASIM_OBJECT_PLAIN, -1);
+    } else if (ours) {
+        cudasim_pool_free_now(base);
+    }
+    cudasim_unlock();
+    return result;
+}
+
+/* ---- pinned host memory ---- */
+
+static CUresult add_pinned(uintptr_t base, size_t size, enum cudasim_range_kind kind, unsigned int flags)
+{
+    struct cudasim_range range = {.base = base, .size = size, .kind = kind, .host = true, .flags = flags};
+    const struct cudasim_range *next = cudasim_range_above(base);
+    if (next && next->base < base + size)
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    if (cudasim_range_add(range))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    cudasim_ledger_object(CUDASIM_OBJECT_PINNED, 1);
+    cudasim_ledger_account(CUDASIM_ACCOUNT_PINNED, (int64_t)size);
+    return CUDA_SUCCESS;
+}
+
+/* Ends a pinned range of the kind that starts at the address; its size, or 0 when there is none. */
+static size_t drop_pinned(uintptr_t base, enum cudasim_range_kind kind)
+{
+    const struct cudasim_range *range = cudasim_range_find(base);
+    if (!range || range->base != base || range->kind != kind)
+        return 0;
+    size_t size = range->size;
+    cudasim_range_remove(base);
+    cudasim_ledger_object(CUDASIM_OBJECT_PINNED, -1);
+    cudasim_ledger_account(CUDASIM_ACCOUNT_PINNED, -(int64_t)size);
+    return size;
+}
+
+CUresult cudasim_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
+{
+    const unsigned int known = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+    if (!pp || !bytesize || (Flags & ~known))
+        return CUDA_ERROR_INVALID_VALUE;
+    void *memory = mmap(NULL, bytesize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    cudasim_lock();
+    CUresult result = add_pinned((uintptr_t)memory, bytesize, CUDASIM_RANGE_PINNED, Flags);
+    cudasim_unlock();
+    if (result == CUDA_SUCCESS)
+        *pp = memory;
+    else
+        munmap(memory, bytesize);
+    return result;
+}
+
+CUresult cudasim_cuMemAllocHost_v2(void **pp, size_t bytesize)
+{
+    return cudasim_cuMemHostAlloc(pp, bytesize, 0);
+}
+
+CUresult cudasim_cuMemFreeHost(void *p)
+{
+    if (!p)
+        return CUDA_SUCCESS;
+    CUcontext context = cudasim_context_current();
+    cudasim_lock();
+    CUresult result = cudasim_wait_context(context);
+    size_t size = result == CUDA_SUCCESS ? drop_pinned((uintptr_t)p, CUDASIM_RANGE_PINNED) : 0;
+    if (result == CUDA_SUCCESS && !size)
+        result = CUDA_ERROR_INVALID_VALUE;
+    cudasim_unlock();
+    if (size)
+        munmap(p, size);
+    return result;
+}
+
+CUresult cudasim_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
+{
+    const unsigned int known =
+        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+    if (!p || !bytesize || (Flags & ~known))
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    CUresult result = add_pinned((uintptr_t)p, bytesize, CUDASIM_RANGE_REGISTERED, Flags);
+    cudasim_unlock();
+    return result;
+}
+
+CUresult cudasim_cuMemHostUnregister(void *p)
+{
+    CUcontext context = cudasim_context_current();
+    cudasim_lock();
+    CUresult result = cudasim_wait_context(context);
+    if (result == CUDA_SUCCESS && !drop_pinned((uintptr_t)p, CUDASIM_RANGE_REGISTERED))
+        result = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    cudasim_unlock();
+    return result;
+}
+
+static const struct cudasim_range *pinned_range(const void *p)
+{
+    const struct cudasim_range *range = cudasim_range_find((uintptr_t)p);
+    return range && (range->kind == CUDASIM_RANGE_PINNED || range->kind == CUDASIM_RANGE_REGISTERED) ? range : NULL;
+}
+
+CUresult cudasim_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
+{
+    if (!pdptr || Flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    bool pinned = pinned_range(p) != NULL;
+    cudasim_unlock();
+    if (!pinned)
+        return CUDA_ERROR_INVALID_VALUE;
+    *pdptr = (CUdeviceptr)(uintptr_t)p;
+    return CUDA_SUCCESS;
+}
+
+CUresult cudasim_cuMemHostGetFlags(unsigned int *pFlags, void *p)
+{
+    if (!pFlags)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    const struct cudasim_range *range = pinned_range(p);
+    if (range)
+        *pFlags = range->flags;
+    cudasim_unlock();
+    return range ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}

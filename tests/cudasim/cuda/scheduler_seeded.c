@@ -1,0 +1,264 @@
+/*
+ * The adversarial scheduler. Nothing runs by itself: operations run one at a time, on the thread of a caller that waits, polls, or
+ * happens to make an API call, and which one runs next is picked from the seed among those that the ordering allows. A seed also
+ * picks a mood, a bias that uniform choice would seldom produce for long. Large copies and fills run in pieces, forwards or
+ * backwards, so that whatever is not ordered against them can come in between.
+ */
+#include <sched.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "engine.h"
+#include "ledger.h"
+#include "trace.h"
+
+enum mood {
+    MOOD_UNIFORM,       /* any ready operation */
+    MOOD_D2H_LAST,      /* copies to the host only when nothing else can run */
+    MOOD_H2D_LAST,      /* copies to the device only when nothing else can run */
+    MOOD_COMPUTE_LAST,  /* kernels and fills only when nothing else can run */
+    MOOD_NEWEST_FIRST,  /* the operation issued last among the heads of the streams */
+    MOOD_STARVE_STREAM, /* one stream only when nothing else can run */
+    MOOD_HOST_AHEAD,    /* uniform, but nothing runs before somebody must wait */
+    MOOD_EAGER,         /* everything that can run does so at each call */
+    MOOD_COUNT,
+};
+
+/* A piece of a copy that is smaller than this is not worth cutting further. */
+#define MIN_PIECE_BYTES 64u
+/* A seed changes an unlucky choice now and then even in a strong mood, so that no mood hides a bug that needs one exception. */
+#define EXCEPTION_ONE_IN 16u
+#define MAX_DENIALS 3
+/* How long a wait for a memory word that nobody writes may stand still before it is called a deadlock. */
+#define WORD_PATIENCE_NS 5000000000u
+
+/* All under the device lock. */
+static bool seeded;
+static uint64_t random_state;
+static enum mood mood;
+static uint64_t starved_stream;
+static unsigned int functions_running; /* host functions, which run without the lock */
+static pthread_cond_t progress = PTHREAD_COND_INITIALIZER;
+
+static uint64_t random_next(void)
+{
+    random_state += 0x9e3779b97f4a7c15u;
+    uint64_t mixed = random_state;
+    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
+    return mixed ^ (mixed >> 31);
+}
+
+static unsigned int random_below(unsigned int bound)
+{
+    return (unsigned int)(random_next() % bound);
+}
+
+static void seed_once(void)
+{
+    if (seeded)
+        return;
+    seeded = true;
+    random_state = cudasim_config()->seed;
+    mood = (enum mood)random_below(MOOD_COUNT);
+    starved_stream = random_next();
+}
+
+static bool is_copy(const struct cudasim_operation *operation, enum cudasim_direction direction)
+{
+    return operation->kind == CUDASIM_OPERATION_COPY && operation->copy.direction == direction;
+}
+
+/* Whether the mood would rather run anything else. */
+static bool disliked(const struct cudasim_operation *operation, size_t stream_count)
+{
+    switch (mood) {
+    case MOOD_D2H_LAST:
+        return is_copy(operation, CUDASIM_DIRECTION_D2H);
+    case MOOD_H2D_LAST:
+        return is_copy(operation, CUDASIM_DIRECTION_H2D);
+    case MOOD_COMPUTE_LAST:
+        return operation->kind == CUDASIM_OPERATION_KERNEL || operation->kind == CUDASIM_OPERATION_FILL;
+    case MOOD_STARVE_STREAM:
+        return operation->stream->id % stream_count == starved_stream % stream_count;
+    default:
+        return false;
+    }
+}
+
+/* Keeps the `count`-th candidate with probability 1/count: in the end every candidate was equally likely. */
+static void consider(struct cudasim_operation **choice, unsigned int *count, struct cudasim_operation *candidate)
+{
+    if (random_below(++*count) == 0)
+        *choice = candidate;
+}
+
+static struct cudasim_operation *pick(void)
+{
+    struct cudasim_operation *liked = NULL, *any = NULL, *newest = NULL;
+    unsigned int liked_count = 0, any_count = 0;
+    size_t stream_count = 0;
+    CUstream stream;
+    LIST_FOREACH (stream, &cudasim_streams, link)
+        stream_count++;
+    LIST_FOREACH (stream, &cudasim_streams, link) {
+        struct cudasim_operation *head = TAILQ_FIRST(&stream->queue);
+        if (!head || head->running || !cudasim_operation_ready(head))
+            continue;
+        consider(&any, &any_count, head);
+        if (!disliked(head, stream_count))
+            consider(&liked, &liked_count, head);
+        if (!newest || head->issue_index > newest->issue_index)
+            newest = head;
+    }
+    if (any_count < 2 || random_below(EXCEPTION_ONE_IN) == 0)
+        return any;
+    if (mood == MOOD_NEWEST_FIRST)
+        return newest;
+    return liked ? liked : any;
+}
+
+static void start_operation(struct cudasim_operation *operation)
+{
+    operation->pieces = 1;
+    const struct cudasim_box *box = operation->kind == CUDASIM_OPERATION_COPY ? &operation->copy.box : &operation->fill.box;
+    bool can_split = operation->kind == CUDASIM_OPERATION_COPY || operation->kind == CUDASIM_OPERATION_FILL;
+    if (can_split && box->width * box->height * box->depth >= 2 * MIN_PIECE_BYTES) {
+        operation->pieces = 1 + random_below(4);
+        operation->backwards = random_below(2) != 0;
+    }
+    cudasim_trace_operation("start", operation);
+}
+
+static void run_host_function(struct cudasim_operation *operation)
+{
+    operation->running = true;
+    functions_running++;
+    cudasim_unlock();
+    cudasim_operation_run(operation, 0, 1);
+    cudasim_lock();
+    functions_running--;
+}
+
+/* Runs the operation, or its next piece. */
+static void step(struct cudasim_operation *operation)
+{
+    bool over = true;
+    if (operation->stream->context->sticky == CUDA_SUCCESS) {
+        if (!operation->pieces)
+            start_operation(operation);
+        if (operation->kind == CUDASIM_OPERATION_HOST_FUNCTION) {
+            run_host_function(operation);
+        } else {
+            size_t piece = operation->backwards ? operation->pieces - 1 - operation->pieces_done : operation->pieces_done;
+            cudasim_operation_run(operation, piece, operation->pieces);
+            over = ++operation->pieces_done == operation->pieces || operation->faulted;
+        }
+    }
+    if (over)
+        cudasim_operation_over(operation);
+    pthread_cond_broadcast(&progress);
+}
+
+/* Lets the other threads of the program in, now and then: the one that drives would otherwise keep the lock until it is done. */
+static void yield_sometimes(void)
+{
+    if (random_below(4))
+        return;
+    cudasim_unlock();
+    sched_yield();
+    cudasim_lock();
+}
+
+static bool word_wait_pending(void)
+{
+    CUstream stream;
+    LIST_FOREACH (stream, &cudasim_streams, link) {
+        const struct cudasim_operation *head = TAILQ_FIRST(&stream->queue);
+        if (head && head->kind == CUDASIM_OPERATION_WAIT_VALUE)
+            return true;
+    }
+    return false;
+}
+
+static CUresult report_deadlock(void)
+{
+    fprintf(stderr, "cudasim: deadlock: a thread waits for work that can never run (seed %llu)\n",
+            (unsigned long long)cudasim_config()->seed);
+    cudasim_ledger_deadlock();
+    return CUDA_ERROR_LAUNCH_TIMEOUT;
+}
+
+static CUresult seeded_wait(bool (*done)(void *argument), void *argument)
+{
+    seed_once();
+    uint64_t stuck_since = 0;
+    while (!done(argument)) {
+        struct cudasim_operation *operation = pick();
+        if (operation) {
+            stuck_since = 0;
+            step(operation);
+            yield_sometimes();
+            continue;
+        }
+        if (functions_running) {
+            pthread_cond_wait(&progress, &cudasim_device_lock);
+            continue;
+        }
+        uint64_t now = cudasim_now_ns();
+        if (!stuck_since)
+            stuck_since = now;
+        if (!word_wait_pending() || now - stuck_since > WORD_PATIENCE_NS)
+            return report_deadlock();
+        cudasim_unlock();
+        usleep(100);
+        cudasim_lock();
+    }
+    return CUDA_SUCCESS;
+}
+
+static void run_some(unsigned int most)
+{
+    for (unsigned int i = 0; i < most; i++) {
+        struct cudasim_operation *operation = pick();
+        if (!operation)
+            return;
+        step(operation);
+    }
+}
+
+static void seeded_poll(bool must_progress)
+{
+    seed_once();
+    if (must_progress)
+        run_some(1 + random_below(2));
+    else if (mood == MOOD_EAGER)
+        run_some(256);
+    else if (mood != MOOD_HOST_AHEAD && random_below(4) == 0)
+        run_some(1 + random_below(3));
+}
+
+static bool seeded_deny_query(int *denials)
+{
+    seed_once();
+    if (*denials < MAX_DENIALS && random_below(3) == 0) {
+        ++*denials;
+        return true;
+    }
+    *denials = 0;
+    return false;
+}
+
+/* Nothing runs at submission: the callers above decide when. */
+static void seeded_submitted(CUstream stream)
+{
+    (void)stream;
+}
+
+const struct cudasim_scheduler cudasim_scheduler_seeded = {
+    .submitted = seeded_submitted,
+    .wait = seeded_wait,
+    .poll = seeded_poll,
+    .deny_query = seeded_deny_query,
+};

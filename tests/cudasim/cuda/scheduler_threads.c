@@ -1,0 +1,165 @@
+/*
+ * The scheduler of real time: each stream has a worker thread that runs its operations in order, and two copy engines, one for
+ * each direction, run one copy at a time. A copy takes at least its bytes over the configured rate.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "config.h"
+#include "engine.h"
+#include "ledger.h"
+#include "trace.h"
+
+/* All under the device lock. */
+static bool engine_busy[CUDASIM_DIRECTION_COUNT];
+static pthread_cond_t host_progress = PTHREAD_COND_INITIALIZER; /* host threads that wait for a position */
+
+static bool uses_engine(const struct cudasim_operation *operation)
+{
+    return operation->kind == CUDASIM_OPERATION_COPY &&
+           (operation->copy.direction == CUDASIM_DIRECTION_D2H || operation->copy.direction == CUDASIM_DIRECTION_H2D);
+}
+
+static bool may_start(const struct cudasim_operation *operation)
+{
+    return cudasim_operation_ready(operation) && !(uses_engine(operation) && engine_busy[operation->copy.direction]);
+}
+
+/* The nanoseconds that the operation takes at least. */
+static uint64_t least_time(const struct cudasim_operation *operation)
+{
+    const struct cudasim_config *config = cudasim_config();
+    if (operation->kind == CUDASIM_OPERATION_KERNEL)
+        return config->kernel_ns;
+    if (!uses_engine(operation))
+        return 0;
+    double rate = operation->copy.direction == CUDASIM_DIRECTION_D2H ? config->d2h_bytes_per_ns : config->h2d_bytes_per_ns;
+    const struct cudasim_box *box = &operation->copy.box;
+    return rate > 0 ? (uint64_t)((double)(box->width * box->height * box->depth) / rate) : 0;
+}
+
+static void sleep_until(uint64_t time_ns)
+{
+    struct timespec until = {.tv_sec = (time_t)(time_ns / 1000000000u), .tv_nsec = (long)(time_ns % 1000000000u)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+        continue;
+}
+
+static void wake_idle_streams(void)
+{
+    CUstream stream;
+    LIST_FOREACH (stream, &cudasim_streams, link) {
+        struct cudasim_operation *head = TAILQ_FIRST(&stream->queue);
+        if (head && !head->running && may_start(head))
+            pthread_cond_signal(&stream->wake);
+    }
+    pthread_cond_broadcast(&host_progress);
+}
+
+/* Waits for the stream's wake-up; a head that waits for a memory word has nobody to signal it and looks again by itself. */
+static void sleep_worker(CUstream stream)
+{
+    struct cudasim_operation *head = TAILQ_FIRST(&stream->queue);
+    if (!head || head->kind != CUDASIM_OPERATION_WAIT_VALUE) {
+        pthread_cond_wait(&stream->wake, &cudasim_device_lock);
+        return;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 200000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    pthread_cond_timedwait(&stream->wake, &cudasim_device_lock, &until);
+}
+
+static void run_head(struct cudasim_operation *operation)
+{
+    bool engine = uses_engine(operation);
+    enum cudasim_direction direction = engine ? operation->copy.direction : CUDASIM_DIRECTION_H2H;
+    bool dropped = operation->stream->context->sticky != CUDA_SUCCESS;
+    operation->running = true;
+    if (engine)
+        engine_busy[direction] = true;
+    if (!dropped) {
+        cudasim_trace_operation("start", operation);
+        cudasim_unlock();
+        uint64_t start = cudasim_now_ns();
+        uint64_t least = least_time(operation);
+        cudasim_operation_run(operation, 0, 1);
+        if (least)
+            sleep_until(start + least);
+        cudasim_lock();
+    }
+    if (engine)
+        engine_busy[direction] = false;
+    cudasim_operation_over(operation);
+    wake_idle_streams();
+}
+
+static void *worker_main(void *argument)
+{
+    CUstream stream = argument;
+    cudasim_lock();
+    for (;;) {
+        struct cudasim_operation *head = TAILQ_FIRST(&stream->queue);
+        if (head && may_start(head))
+            run_head(head);
+        else
+            sleep_worker(stream);
+    }
+    return NULL;
+}
+
+/* Workers take no signals: those are for the program's own threads. A fault in a kernel still reaches its worker. */
+static int start_worker(CUstream stream)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_t worker;
+    int error = pthread_create(&worker, &attributes, worker_main, stream);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return -error;
+}
+
+static void threads_submitted(CUstream stream)
+{
+    if (!stream->has_worker)
+        stream->has_worker = start_worker(stream) == 0;
+    pthread_cond_signal(&stream->wake);
+}
+
+static CUresult threads_wait(bool (*done)(void *argument), void *argument)
+{
+    while (!done(argument))
+        pthread_cond_wait(&host_progress, &cudasim_device_lock);
+    return CUDA_SUCCESS;
+}
+
+static void threads_poll(bool must_progress)
+{
+    (void)must_progress;
+}
+
+static bool threads_deny_query(int *denials)
+{
+    (void)denials;
+    return false;
+}
+
+const struct cudasim_scheduler cudasim_scheduler_threads = {
+    .submitted = threads_submitted,
+    .wait = threads_wait,
+    .poll = threads_poll,
+    .deny_query = threads_deny_query,
+};

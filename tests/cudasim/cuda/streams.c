@@ -1,0 +1,319 @@
+/* Streams: their life, the handles that name them, queries, waits, and the operations that belong to no memory. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "capture.h"
+#include "engine.h"
+#include "entries.h"
+#include "ledger.h"
+#include "notify.h"
+
+static uint64_t next_stream_id = 1;
+
+/* The calling thread's own default stream. It is given back when the thread ends. */
+static pthread_key_t per_thread_key;
+static pthread_once_t per_thread_once = PTHREAD_ONCE_INIT;
+
+static void give_back_per_thread(void *stream)
+{
+    cudasim_lock();
+    ((CUstream)stream)->alive = false;
+    cudasim_unlock();
+}
+
+static void make_per_thread_key(void)
+{
+    pthread_key_create(&per_thread_key, give_back_per_thread);
+}
+
+/* A dead stream whose queue is empty may live again: handles get reused, as real ones do. */
+static CUstream reusable_stream(void)
+{
+    CUstream stream;
+    LIST_FOREACH (stream, &cudasim_streams, link)
+        if (!stream->alive && TAILQ_EMPTY(&stream->queue))
+            return stream;
+    return NULL;
+}
+
+CUstream cudasim_stream_new(CUcontext context, unsigned int flags, int priority)
+{
+    CUstream stream = reusable_stream();
+    if (!stream) {
+        stream = calloc(1, sizeof *stream);
+        if (!stream)
+            return NULL;
+        TAILQ_INIT(&stream->queue);
+        pthread_cond_init(&stream->wake, NULL);
+        LIST_INSERT_HEAD(&cudasim_streams, stream, link);
+    }
+    stream->id = next_stream_id++;
+    stream->context = context;
+    stream->flags = flags;
+    stream->priority = priority;
+    stream->per_thread = false;
+    stream->alive = true;
+    return stream;
+}
+
+static CUstream per_thread_stream(CUcontext context)
+{
+    pthread_once(&per_thread_once, make_per_thread_key);
+    CUstream stream = pthread_getspecific(per_thread_key);
+    if (stream && stream->alive && stream->context == context)
+        return stream;
+    stream = cudasim_stream_new(context, CU_STREAM_DEFAULT, 0);
+    if (!stream)
+        return NULL;
+    stream->per_thread = true;
+    pthread_setspecific(per_thread_key, stream);
+    return stream;
+}
+
+CUstream cudasim_stream_resolve(CUstream handle)
+{
+    CUcontext context = cudasim_context_current();
+    if (!context)
+        return NULL;
+    if (handle == CU_STREAM_PER_THREAD || (!handle && cudasim_call_per_thread_default()))
+        return per_thread_stream(context);
+    if (!handle || handle == CU_STREAM_LEGACY)
+        return context->legacy;
+    CUstream stream;
+    LIST_FOREACH (stream, &cudasim_streams, link)
+        if (stream == handle)
+            return stream->alive ? stream : NULL;
+    return NULL;
+}
+
+CUresult cudasim_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
+{
+    if (!phStream || (flags & ~(unsigned int)CU_STREAM_NON_BLOCKING))
+        return CUDA_ERROR_INVALID_VALUE;
+    CUcontext context = cudasim_context_current();
+    cudasim_lock();
+    if (priority < CUDASIM_PRIORITY_GREATEST)
+        priority = CUDASIM_PRIORITY_GREATEST;
+    if (priority > 0)
+        priority = 0;
+    CUstream stream = cudasim_stream_new(context, flags, priority);
+    if (stream)
+        cudasim_ledger_object(CUDASIM_OBJECT_STREAM, 1);
+    cudasim_unlock();
+    if (!stream)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *phStream = stream;
+    cudasim_notify_stream(CUDASIM_NOTIFY_STREAM_CREATED, stream);
+    return CUDA_SUCCESS;
+}
+
+CUresult cudasim_cuStreamCreate(CUstream *phStream, unsigned int Flags)
+{
+    return cudasim_cuStreamCreateWithPriority(phStream, Flags, 0);
+}
+
+CUresult cudasim_cuStreamDestroy_v2(CUstream hStream)
+{
+    cudasim_lock();
+    CUstream stream = cudasim_stream_resolve(hStream);
+    bool owned = stream && stream == hStream && !stream->per_thread && stream != stream->context->legacy;
+    cudasim_unlock();
+    if (!owned)
+        return CUDA_ERROR_INVALID_HANDLE;
+    cudasim_notify_stream(CUDASIM_NOTIFY_STREAM_DESTROY, stream);
+    cudasim_lock();
+    bool still_alive = stream->alive;
+    if (still_alive)
+        cudasim_ledger_object(CUDASIM_OBJECT_STREAM, -1);
+    stream->alive = false;
+    cudasim_unlock();
+    return still_alive ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cudasim_cuStreamQuery(CUstream hStream)
+{
+    cudasim_lock();
+    CUstream stream = cudasim_stream_resolve(hStream);
+    CUresult result = stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    struct cudasim_position tail;
+    if (stream && stream->capture)
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (result == CUDA_SUCCESS)
+        result = cudasim_stream_tail(stream, &tail);
+    if (result == CUDA_SUCCESS) {
+        cudasim_scheduler()->poll(!cudasim_reached(tail));
+        result = cudasim_reached(tail) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    }
+    if (stream && stream->context->sticky != CUDA_SUCCESS)
+        result = stream->context->sticky;
+    cudasim_unlock();
+    return result;
+}
+
+CUresult cudasim_cuStreamSynchronize(CUstream hStream)
+{
+    cudasim_lock();
+    CUstream stream = cudasim_stream_resolve(hStream);
+    CUresult result = stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    struct cudasim_position tail;
+    if (stream && stream->capture)
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (result == CUDA_SUCCESS)
+        result = cudasim_stream_tail(stream, &tail);
+    if (result == CUDA_SUCCESS)
+        result = cudasim_wait_position(stream->context, tail);
+    cudasim_unlock();
+    return result;
+}
+
+CUresult cudasim_cuCtxSynchronize(void)
+{
+    CUcontext context = cudasim_context_current();
+    cudasim_lock();
+    CUresult result = cudasim_wait_context(context);
+    cudasim_unlock();
+    return result;
+}
+
+CUresult cudasim_cuStreamGetFlags(CUstream hStream, unsigned int *flags)
+{
+    cudasim_lock();
+    CUstream stream = cudasim_stream_resolve(hStream);
+    if (stream && flags)
+        *flags = stream->flags;
+    cudasim_unlock();
+    return stream && flags ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cudasim_cuStreamGetPriority(CUstream hStream, int *priority)
+{
+    cudasim_lock();
+    CUstream stream = cudasim_stream_resolve(hStream);
+    if (stream && priority)
+        *priority = stream->priority;
+    cudasim_unlock();
+    return stream && priority ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cudasim_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
+{
+    cudasim_lock();
+    CUstream stream = cudasim_stream_resolve(hStream);
+    if (stream && pctx)
+        *pctx = stream->context;
+    cudasim_unlock();
+    return stream && pctx ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cudasim_cuStreamGetId(CUstream hStream, unsigned long long *streamId)
+{
+    cudasim_lock();
+    CUstream stream = cudasim_stream_resolve(hStream);
+    if (stream && streamId)
+        *streamId = stream->id;
+    cudasim_unlock();
+    return stream && streamId ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cudasim_cuStreamGetDevice(CUstream hStream, CUdevice *device)
+{
+    cudasim_lock();
+    CUstream stream = cudasim_stream_resolve(hStream);
+    if (stream && device)
+        *device = stream->context->device;
+    cudasim_unlock();
+    return stream && device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Queues an operation made for the call, or answers why not. */
+static CUresult submit_to_handle(struct cudasim_operation *operation, CUstream handle)
+{
+    if (!operation)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    cudasim_lock();
+    CUstream stream = cudasim_stream_resolve(handle);
+    CUresult result = CUDA_ERROR_INVALID_HANDLE;
+    if (stream) {
+        operation->call = cudasim_call_name();
+        result = cudasim_submit(operation, stream);
+    } else {
+        cudasim_operation_free(operation);
+    }
+    cudasim_unlock();
+    return result;
+}
+
+CUresult cudasim_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
+{
+    if (!fn)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_HOST_FUNCTION);
+    if (operation) {
+        operation->host.function = fn;
+        operation->host.data = userData;
+    }
+    return submit_to_handle(operation, hStream);
+}
+
+/* A stream callback is told the stream and its status beside its own data. */
+struct stream_callback {
+    CUstreamCallback function;
+    CUstream stream;
+    void *data;
+};
+
+static void call_stream_callback(void *argument)
+{
+    struct stream_callback callback = *(struct stream_callback *)argument;
+    free(argument);
+    callback.function(callback.stream, CUDA_SUCCESS, callback.data);
+}
+
+CUresult cudasim_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData, unsigned int flags)
+{
+    if (!callback || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct stream_callback *wrapped = malloc(sizeof *wrapped);
+    if (!wrapped)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *wrapped = (struct stream_callback){callback, hStream, userData};
+    CUresult result = cudasim_cuLaunchHostFunc(hStream, call_stream_callback, wrapped);
+    if (result != CUDA_SUCCESS)
+        free(wrapped);
+    return result;
+}
+
+static CUresult submit_word(enum cudasim_operation_kind kind, CUstream stream, CUdeviceptr address, uint64_t value, unsigned int flags,
+                            bool wide)
+{
+    if (!address || address % (wide ? 8 : 4))
+        return CUDA_ERROR_INVALID_VALUE;
+    struct cudasim_operation *operation = cudasim_operation_new(kind);
+    if (operation) {
+        operation->word.address = (uintptr_t)address;
+        operation->word.value = value;
+        operation->word.flags = flags;
+        operation->word.wide = wide;
+    }
+    return submit_to_handle(operation, stream);
+}
+
+CUresult cudasim_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
+{
+    return submit_word(CUDASIM_OPERATION_WAIT_VALUE, stream, addr, value, flags, false);
+}
+
+CUresult cudasim_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
+{
+    return submit_word(CUDASIM_OPERATION_WRITE_VALUE, stream, addr, value, flags, false);
+}
+
+CUresult cudasim_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
+{
+    return submit_word(CUDASIM_OPERATION_WAIT_VALUE, stream, addr, value, flags, true);
+}
+
+CUresult cudasim_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
+{
+    return submit_word(CUDASIM_OPERATION_WRITE_VALUE, stream, addr, value, flags, true);
+}

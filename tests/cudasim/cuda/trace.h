@@ -1,0 +1,16 @@
+/* CUDASIM_TRACE=FILE: one line for each API call and each operation queued, started and ended, with one running number. Thread-safe. */
+#ifndef CUDASIM_TRACE_H
+#define CUDASIM_TRACE_H
+
+#include <cuda.h>
+
+struct cudasim_operation;
+
+/* A call that ended. The device lock may be held or not. */
+void cudasim_trace_call(const char *name, CUresult result);
+/* `what` is queued, start or end. */
+void cudasim_trace_operation(const char *what, const struct cudasim_operation *operation);
+/* Writes out what is buffered. */
+void cudasim_trace_flush(void);
+
+#endif

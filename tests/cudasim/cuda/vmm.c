@@ -1,0 +1,432 @@
+/*
+ * Virtual memory management: reservations, handles, mappings, access. As on the H200, a handle is mapped whole, from offset 0
+ * (anything else answers NOT_SUPPORTED), and nothing here waits for the device: what still uses a mapping that goes meets a fault.
+ */
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "engine.h"
+#include "entries.h"
+#include "extents.h"
+#include "guard.h"
+#include "ledger.h"
+#include "memory.h"
+
+struct reservation {
+    uintptr_t base;
+    size_t size;
+    struct reservation *next;
+};
+
+/* What cuMemCreate made. It holds its pages until the last reference and the last mapping are gone. */
+struct handle {
+    CUmemAllocationProp properties;
+    size_t size;
+    off_t offset; /* in the memory file of its kind */
+    bool host;
+    unsigned int references; /* cuMemCreate and cuMemRetainAllocationHandle */
+    unsigned int mappings;
+    size_t slot; /* its place in the table below */
+    uint32_t generation;
+};
+
+/* A handle's value is its slot plus one, with a generation above: a released handle is refused. */
+struct handle_slot {
+    struct handle *handle;
+    uint32_t generation;
+};
+
+static struct reservation *reservations;
+static struct handle_slot *slots;
+static size_t slot_count, slot_room;
+static size_t host_bytes_used;
+
+static bool is_host_location(CUmemLocationType type)
+{
+    return type == CU_MEM_LOCATION_TYPE_HOST || type == CU_MEM_LOCATION_TYPE_HOST_NUMA || type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+}
+
+static bool aligned(size_t value)
+{
+    return value % cudasim_config()->granularity == 0;
+}
+
+static CUmemGenericAllocationHandle handle_value(const struct handle *handle)
+{
+    return ((CUmemGenericAllocationHandle)handle->generation << 32) | (handle->slot + 1);
+}
+
+static struct handle *handle_of(CUmemGenericAllocationHandle value)
+{
+    size_t slot = (size_t)(value & UINT32_MAX);
+    if (!slot || slot > slot_count)
+        return NULL;
+    struct handle_slot *entry = &slots[slot - 1];
+    return entry->handle && entry->generation == value >> 32 && entry->handle->references ? entry->handle : NULL;
+}
+
+static bool enter_handle(struct handle *handle)
+{
+    size_t slot = 0;
+    while (slot < slot_count && slots[slot].handle)
+        slot++;
+    if (slot == slot_room) {
+        size_t room = slot_room ? 2 * slot_room : 256;
+        struct handle_slot *grown = realloc(slots, room * sizeof *grown);
+        if (!grown)
+            return false;
+        for (size_t i = slot_room; i < room; i++)
+            grown[i] = (struct handle_slot){NULL, 0};
+        slots = grown;
+        slot_room = room;
+    }
+    if (slot == slot_count)
+        slot_count++;
+    handle->slot = slot;
+    handle->generation = ++slots[slot].generation;
+    slots[slot].handle = handle;
+    return true;
+}
+
+/* ---- reservations ---- */
+
+CUresult cudasim_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags)
+{
+    (void)addr; /* a wish, which the driver is free to ignore */
+    if (!cudasim_config()->vmm)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (!ptr || !size || !aligned(size) || flags || (alignment & (alignment - 1)))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (alignment < cudasim_config()->granularity)
+        alignment = cudasim_config()->granularity;
+    if (size > cudasim_config()->reserve_limit || alignment > cudasim_config()->reserve_limit)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct reservation *reservation = malloc(sizeof *reservation);
+    if (!reservation)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    size_t padded = size + alignment;
+    void *got = mmap(NULL, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (got == MAP_FAILED) {
+        free(reservation);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    uintptr_t start = (uintptr_t)got;
+    uintptr_t base = (start + alignment - 1) & ~(uintptr_t)(alignment - 1);
+    if (base > start)
+        munmap(got, base - start);
+    munmap((void *)(base + size), start + padded - base - size);
+    cudasim_lock();
+    bool known = cudasim_guard_add_range(base, size);
+    if (known) {
+        *reservation = (struct reservation){base, size, reservations};
+        reservations = reservation;
+        cudasim_ledger_object(CUDASIM_OBJECT_RESERVATION, 1);
+    }
+    cudasim_unlock();
+    if (!known) {
+        munmap((void *)base, size);
+        free(reservation);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ptr = (CUdeviceptr)base;
+    return CUDA_SUCCESS;
+}
+
+static const struct reservation *reservation_holding(uintptr_t base, size_t size)
+{
+    const struct reservation *reservation = reservations;
+    while (reservation && !(base - reservation->base < reservation->size && size <= reservation->size - (base - reservation->base)))
+        reservation = reservation->next;
+    return reservation;
+}
+
+static bool any_range_in(uintptr_t base, size_t size)
+{
+    const struct cudasim_range *range = cudasim_range_above(base);
+    return range && range->base < base + size;
+}
+
+CUresult cudasim_cuMemAddressFree(CUdeviceptr ptr, size_t size)
+{
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    struct reservation **link = &reservations;
+    while (*link && (*link)->base != (uintptr_t)ptr)
+        link = &(*link)->next;
+    struct reservation *found = *link;
+    if (found && found->size == size && !any_range_in(found->base, size)) {
+        *link = found->next;
+        cudasim_guard_remove_range(found->base);
+        munmap((void *)found->base, size);
+        free(found);
+        cudasim_ledger_object(CUDASIM_OBJECT_RESERVATION, -1);
+        result = CUDA_SUCCESS;
+    }
+    cudasim_unlock();
+    return result;
+}
+
+/* ---- handles ---- */
+
+static CUresult check_properties(const CUmemAllocationProp *properties)
+{
+    if (!cudasim_config()->vmm)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (is_host_location(properties->location.type))
+        return cudasim_config()->host_vmm ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+    if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    return properties->location.id >= 0 && properties->location.id < cudasim_config()->devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cudasim_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
+                                               CUmemAllocationGranularity_flags option)
+{
+    CUresult result = check_properties(prop);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!granularity || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM && option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
+        return CUDA_ERROR_INVALID_VALUE;
+    *granularity = cudasim_config()->granularity;
+    return CUDA_SUCCESS;
+}
+
+static CUresult take_bytes(const struct handle *handle)
+{
+    if (!handle->host)
+        return cudasim_device_take(handle->properties.location.id, CUDASIM_ACCOUNT_VMM, handle->size);
+    if (handle->size > cudasim_config()->host_handle_bytes - host_bytes_used)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    host_bytes_used += handle->size;
+    cudasim_ledger_account(CUDASIM_ACCOUNT_HOST_HANDLE, (int64_t)handle->size);
+    return CUDA_SUCCESS;
+}
+
+static void give_bytes(const struct handle *handle)
+{
+    if (!handle->host) {
+        cudasim_device_give(handle->properties.location.id, CUDASIM_ACCOUNT_VMM, handle->size);
+        return;
+    }
+    host_bytes_used -= handle->size;
+    cudasim_ledger_account(CUDASIM_ACCOUNT_HOST_HANDLE, -(int64_t)handle->size);
+}
+
+CUresult cudasim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
+{
+    CUresult result = check_properties(prop);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!handle || !size || !aligned(size) || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct handle *made = calloc(1, sizeof *made);
+    if (!made)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    made->properties = *prop;
+    made->size = size;
+    made->host = is_host_location(prop->location.type);
+    made->references = 1;
+    cudasim_lock();
+    result = take_bytes(made);
+    if (result == CUDA_SUCCESS) {
+        made->offset = cudasim_extent_take(made->host, size);
+        if (made->offset < 0 || !enter_handle(made)) {
+            if (made->offset >= 0)
+                cudasim_extent_give(made->host, made->offset, size);
+            give_bytes(made);
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    if (result == CUDA_SUCCESS) {
+        cudasim_ledger_object(CUDASIM_OBJECT_HANDLE, 1);
+        *handle = handle_value(made);
+    }
+    cudasim_unlock();
+    if (result != CUDA_SUCCESS)
+        free(made);
+    return result;
+}
+
+static void free_handle_if_unused(struct handle *handle)
+{
+    if (handle->references || handle->mappings)
+        return;
+    cudasim_extent_give(handle->host, handle->offset, handle->size);
+    give_bytes(handle);
+    slots[handle->slot].handle = NULL;
+    free(handle);
+}
+
+CUresult cudasim_cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    cudasim_lock();
+    struct handle *found = handle_of(handle);
+    if (found) {
+        if (--found->references == 0)
+            cudasim_ledger_object(CUDASIM_OBJECT_HANDLE, -1);
+        free_handle_if_unused(found);
+    }
+    cudasim_unlock();
+    return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cudasim_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+{
+    if (!handle)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    const struct cudasim_range *range = cudasim_range_find((uintptr_t)addr);
+    bool mapped = range && range->kind == CUDASIM_RANGE_MAPPED;
+    if (mapped) {
+        struct handle *found = range->object;
+        if (found->references++ == 0)
+            cudasim_ledger_object(CUDASIM_OBJECT_HANDLE, 1);
+        *handle = handle_value(found);
+    }
+    cudasim_unlock();
+    return mapped ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cudasim_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
+{
+    if (!prop)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    const struct handle *found = handle_of(handle);
+    if (found)
+        *prop = found->properties;
+    cudasim_unlock();
+    return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- mappings ---- */
+
+static CUresult map_handle(uintptr_t base, size_t size, struct handle *handle)
+{
+    if (!handle || !reservation_holding(base, size) || any_range_in(base, size))
+        return CUDA_ERROR_INVALID_VALUE;
+    struct cudasim_range range = {
+        .base = base,
+        .size = size,
+        .kind = CUDASIM_RANGE_MAPPED,
+        .device = handle->host ? 0 : handle->properties.location.id,
+        .host = handle->host,
+        .flags = CU_MEM_ACCESS_FLAGS_PROT_NONE,
+        .object = handle,
+    };
+    if (cudasim_range_add(range))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!cudasim_extent_map(handle->host, handle->offset, base, size)) {
+        cudasim_range_remove(base);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    handle->mappings++;
+    cudasim_ledger_object(CUDASIM_OBJECT_MAPPING, 1);
+    return CUDA_SUCCESS;
+}
+
+CUresult cudasim_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    if (!cudasim_config()->vmm)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (!size || !aligned(size) || !aligned((size_t)ptr) || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    struct handle *found = handle_of(handle);
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    if (found && (offset || size != found->size))
+        result = offset + size > found->size ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+    else
+        result = map_handle((uintptr_t)ptr, size, found);
+    cudasim_unlock();
+    return result;
+}
+
+/* Whether [base, base + size) is made of whole mappings, without a hole. */
+static bool covered_by_whole_mappings(uintptr_t base, size_t size)
+{
+    uintptr_t at = base, end = base + size;
+    while (at < end) {
+        const struct cudasim_range *range = cudasim_range_find(at);
+        if (!range || range->kind != CUDASIM_RANGE_MAPPED || range->base != at || range->size > end - at)
+            return false;
+        at += range->size;
+    }
+    return true;
+}
+
+CUresult cudasim_cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+    uintptr_t base = (uintptr_t)ptr;
+    if (!cudasim_config()->vmm)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (!size)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    if (covered_by_whole_mappings(base, size)) {
+        mmap((void *)base, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        for (uintptr_t at = base; at < base + size;) {
+            const struct cudasim_range *range = cudasim_range_find(at);
+            struct handle *handle = range->object;
+            size_t mapped = range->size;
+            cudasim_range_remove(at);
+            handle->mappings--;
+            free_handle_if_unused(handle);
+            cudasim_ledger_object(CUDASIM_OBJECT_MAPPING, -1);
+            at += mapped;
+        }
+        result = CUDA_SUCCESS;
+    }
+    cudasim_unlock();
+    return result;
+}
+
+CUresult cudasim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
+{
+    uintptr_t base = (uintptr_t)ptr;
+    if (!cudasim_config()->vmm)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (!size || !desc || !count)
+        return CUDA_ERROR_INVALID_VALUE;
+    unsigned int access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    for (size_t i = 0; i < count; i++)
+        if (desc[i].flags > access)
+            access = desc[i].flags;
+    int protection = PROT_NONE;
+    if (access == CU_MEM_ACCESS_FLAGS_PROT_READ)
+        protection = PROT_READ;
+    else if (access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        protection = PROT_READ | PROT_WRITE;
+    else if (access != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    if (covered_by_whole_mappings(base, size)) {
+        result = mprotect((void *)base, size, protection) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+        for (uintptr_t at = base; result == CUDA_SUCCESS && at < base + size;) {
+            struct cudasim_range *range = cudasim_range_find(at);
+            range->flags = access;
+            at += range->size;
+        }
+    }
+    cudasim_unlock();
+    return result;
+}
+
+CUresult cudasim_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
+{
+    if (!flags || !location)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    const struct cudasim_range *range = cudasim_range_find((uintptr_t)ptr);
+    bool mapped = range && range->kind == CUDASIM_RANGE_MAPPED;
+    if (mapped)
+        *flags = range->flags;
+    cudasim_unlock();
+    return mapped ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}

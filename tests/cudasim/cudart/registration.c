@@ -1,0 +1,321 @@
+/*
+ * What a program's start-up code tells the runtime: its fatbinaries and, for each kernel, the address of its host stub and its name.
+ *
+ * Start-up runs before main, so nothing here calls the driver until a kernel is first looked up. Names and images are copied then: the
+ * driver keeps them until the process ends, while a shared object that was closed takes its own copies with it.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <search.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fatbin.h"
+#include "runtime.h"
+
+struct fatbin {
+    const void *wrapper;
+    struct function *functions; /* guarded by lock; newest first */
+    void *cubin;                /* copy that the driver reads; NULL before the first kernel is looked up, or if there is none to read */
+    size_t cubin_bytes;
+    bool cubin_sought;
+};
+
+struct function {
+    const void *stub; /* key of the tree: the host function's address */
+    const char *name; /* in the program until the kernel is registered */
+    struct fatbin *fatbin;
+    struct function *next_in_fatbin;
+    CUkernel kernel; /* NULL before the first look-up */
+};
+
+/* A handle that was given out; lives until the process ends, as the driver's own handle does. */
+struct known_kernel {
+    CUkernel kernel;
+    char *name;
+    void *cubin; /* kept reachable for leak checkers; several kernels share one */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void *functions_by_stub; /* tsearch tree of struct function, guarded by lock */
+static void *known_kernels;     /* tsearch tree of struct known_kernel, guarded by lock */
+
+/* By address as a number: the pointers are into unrelated objects. */
+static int compare_pointers(const void *a, const void *b)
+{
+    uintptr_t first = (uintptr_t)a;
+    uintptr_t second = (uintptr_t)b;
+    return first < second ? -1 : first > second;
+}
+
+static int compare_functions(const void *a, const void *b)
+{
+    return compare_pointers(((const struct function *)a)->stub, ((const struct function *)b)->stub);
+}
+
+static int compare_kernels(const void *a, const void *b)
+{
+    return compare_pointers(((const struct known_kernel *)a)->kernel, ((const struct known_kernel *)b)->kernel);
+}
+
+void **__cudaRegisterFatBinary(void *wrapper)
+{
+    struct fatbin *fatbin = calloc(1, sizeof *fatbin);
+    if (fatbin != NULL)
+        fatbin->wrapper = wrapper;
+    /* The caller only hands the value back. */
+    return (void **)fatbin;
+}
+
+void __cudaRegisterFatBinaryEnd(void **handle)
+{
+    (void)handle;
+}
+
+void __cudaUnregisterFatBinary(void **handle)
+{
+    struct fatbin *fatbin = (struct fatbin *)handle;
+    if (fatbin == NULL)
+        return;
+    pthread_mutex_lock(&lock);
+    struct function *function = fatbin->functions;
+    while (function != NULL) {
+        struct function *next = function->next_in_fatbin;
+        struct function *const *node = tfind(function, &functions_by_stub, compare_functions);
+        if (node != NULL && *node == function)
+            tdelete(function, &functions_by_stub, compare_functions);
+        free(function);
+        function = next;
+    }
+    pthread_mutex_unlock(&lock);
+    free(fatbin);
+}
+
+void __cudaRegisterFunction(void **handle, const char *stub, char *device_stub, const char *name, int thread_limit, void *tid, void *bid,
+                            void *block, void *grid, int *warp_size)
+{
+    (void)device_stub, (void)thread_limit, (void)tid, (void)bid, (void)block, (void)grid, (void)warp_size;
+    struct function *function = handle != NULL ? calloc(1, sizeof *function) : NULL;
+    if (function == NULL)
+        return;
+    function->stub = stub;
+    function->name = name;
+    function->fatbin = (struct fatbin *)handle;
+    pthread_mutex_lock(&lock);
+    struct function **node = tsearch(function, &functions_by_stub, compare_functions);
+    if (node != NULL && *node == function) {
+        function->next_in_fatbin = function->fatbin->functions;
+        function->fatbin->functions = function;
+        function = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    /* Registered twice (or no memory): the first stays. */
+    free(function);
+}
+
+/*
+ * Device variables have no simulated counterpart: a host kernel reads the program's own variable of that name. Accepting them is right,
+ * as programs register variables that they never copy to; the calls that would move them (cudaMemcpyToSymbol, cudaGetSymbolAddress and
+ * so on) answer cudaErrorNotSupported.
+ */
+void __cudaRegisterVar(void **handle, char *host_variable, char *device_address, const char *name, int external, size_t bytes, int constant,
+                       int global)
+{
+    (void)handle, (void)host_variable, (void)device_address, (void)name, (void)external, (void)bytes, (void)constant, (void)global;
+    cudasim_count_runtime_call(__func__, 1);
+}
+
+/* Managed variables would need an address in the program's pointer before main; a kernel that uses one would read address 0. */
+void __cudaRegisterManagedVar(void **handle, void **host_pointer, char *device_address, const char *name, int external, size_t bytes,
+                              int constant, int global)
+{
+    (void)handle, (void)host_pointer, (void)device_address, (void)external, (void)bytes, (void)constant, (void)global;
+    cudasim_count_runtime_call(__func__, 0);
+    fprintf(stderr, "cudasim: managed variable %s is not simulated\n", name);
+}
+
+char __cudaInitModule(void **handle)
+{
+    return handle != NULL;
+}
+
+/*
+ * The host version of a kernel: an exported object of the program, or of the shared object that registered the kernel if that was opened
+ * without RTLD_GLOBAL. NULL if there is none or it is of another ABI. Called without lock: a thread inside dlopen holds the loader's lock
+ * while it runs constructors, which take ours.
+ */
+static const struct cudasim_kernel *find_host_kernel(const void *stub, const char *name)
+{
+    char symbol[512];
+    int length = snprintf(symbol, sizeof symbol, "cudasim_kernel_%s", name);
+    if (length < 0 || (size_t)length >= sizeof symbol)
+        return NULL;
+
+    const struct cudasim_kernel *kernel = dlsym(RTLD_DEFAULT, symbol);
+    Dl_info owner;
+    if (kernel == NULL && dladdr(stub, &owner) != 0) {
+        void *object = dlopen(owner.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+        if (object != NULL) {
+            kernel = dlsym(object, symbol);
+            dlclose(object);
+        }
+    }
+    if (kernel == NULL) {
+        fprintf(stderr, "cudasim: kernel %s has no host version (%s is not exported; link with -rdynamic)\n", name, symbol);
+        return NULL;
+    }
+    if (kernel->abi != CUDASIM_KERNEL_ABI || kernel->run == NULL || (kernel->param_count != 0 && kernel->params == NULL)) {
+        fprintf(stderr, "cudasim: %s is not of kernel ABI %u\n", symbol, CUDASIM_KERNEL_ABI);
+        return NULL;
+    }
+    return kernel;
+}
+
+/* Capability of the simulated device, 10 * major + minor, so that the image the driver shows is the one a GPU would load. */
+static CUresult device_sm(unsigned *sm)
+{
+    CUdevice device;
+    int major = 0;
+    int minor = 0;
+    CUresult result = cudasim_device_from_ordinal(0, &device);
+    if (result == CUDA_SUCCESS)
+        result = cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+    if (result == CUDA_SUCCESS)
+        result = cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
+    if (result == CUDA_SUCCESS)
+        *sm = (unsigned)(10 * major + minor);
+    return result;
+}
+
+/*
+ * Copies the fatbinary's cubin for the driver. A program without one that can be read (compressed, other architectures) still runs here:
+ * then the driver just has no image to announce. Holds lock.
+ */
+static void copy_cubin(struct fatbin *fatbin, unsigned sm)
+{
+    const void *container;
+    size_t bytes;
+    struct cudasim_image image;
+
+    if (fatbin->cubin_sought)
+        return;
+    fatbin->cubin_sought = true;
+    if (cudasim_fatbin_container(fatbin->wrapper, &container, &bytes) != 0 || cudasim_fatbin_find_cubin(container, bytes, sm, &image) != 0)
+        return;
+    fatbin->cubin = malloc(image.size);
+    if (fatbin->cubin == NULL)
+        return;
+    memcpy(fatbin->cubin, image.bytes, image.size);
+    fatbin->cubin_bytes = image.size;
+}
+
+/* Gives `function` its driver handle. Holds lock; registry.h promises that no callback comes from cudasim_register_kernel. */
+static CUresult register_kernel(struct function *function, const struct cudasim_kernel *host, unsigned sm)
+{
+    struct known_kernel *known = calloc(1, sizeof *known);
+    if (known == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    known->name = strdup(function->name);
+    if (known->name == NULL) {
+        free(known);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    copy_cubin(function->fatbin, sm);
+    known->cubin = function->fatbin->cubin;
+    known->kernel = cudasim_register_kernel(known->name, host, known->cubin, function->fatbin->cubin_bytes);
+    /* From here on the driver may hold the name, so it stays even if the tree can't take the entry. */
+    if (known->kernel == NULL || tsearch(known, &known_kernels, compare_kernels) == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    function->kernel = known->kernel;
+    return CUDA_SUCCESS;
+}
+
+/* Whether `kernel` was given out before. Takes lock. */
+static bool is_known_kernel(CUkernel kernel)
+{
+    struct known_kernel key = {.kernel = kernel};
+    pthread_mutex_lock(&lock);
+    bool known = tfind(&key, &known_kernels, compare_kernels) != NULL;
+    pthread_mutex_unlock(&lock);
+    return known;
+}
+
+/* The function that was registered for the host stub at `stub`; NULL if none was. Holds lock. */
+static struct function *function_at(const void *stub)
+{
+    struct function key = {.stub = stub};
+    struct function *const *node = tfind(&key, &functions_by_stub, compare_functions);
+    return node != NULL ? *node : NULL;
+}
+
+CUresult cudasim_kernel_from_symbol(const void *func, CUkernel *kernel)
+{
+    unsigned sm;
+    CUresult result = device_sm(&sm);
+    if (result != CUDA_SUCCESS)
+        return result;
+
+    *kernel = NULL;
+    pthread_mutex_lock(&lock);
+    struct function *function = function_at(func);
+    if (function != NULL)
+        *kernel = function->kernel;
+    const char *name = function != NULL ? function->name : NULL;
+    pthread_mutex_unlock(&lock);
+    if (*kernel != NULL)
+        return CUDA_SUCCESS;
+    if (name == NULL) {
+        /* Since CUDA 12 a kernel handle may stand where a stub's address does. */
+        if (!is_known_kernel((CUkernel)func))
+            return CUDA_ERROR_INVALID_HANDLE;
+        *kernel = (CUkernel)func;
+        return CUDA_SUCCESS;
+    }
+
+    const struct cudasim_kernel *host = find_host_kernel(func, name);
+    if (host == NULL)
+        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    pthread_mutex_lock(&lock);
+    /* Another thread may have registered it meanwhile, or closed the object that it was in. */
+    function = function_at(func);
+    if (function == NULL)
+        result = CUDA_ERROR_INVALID_HANDLE;
+    else if (function->kernel == NULL)
+        result = register_kernel(function, host, sm);
+    if (result == CUDA_SUCCESS)
+        *kernel = function->kernel;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+cudaError_t cudasim_kernel_lookup_failed(CUresult result)
+{
+    return cudasim_runtime_fail(result == CUDA_ERROR_INVALID_HANDLE ? cudaErrorInvalidDeviceFunction : cudasim_translate_error(result));
+}
+
+static cudaError_t get_kernel(const char *entry_point, cudaKernel_t *kernel, const void *stub)
+{
+    CUkernel handle;
+    CUresult result = cudasim_runtime_begin(entry_point);
+    if (kernel == NULL)
+        return cudasim_runtime_fail(cudaErrorInvalidValue);
+    if (result == CUDA_SUCCESS)
+        result = cudasim_kernel_from_symbol(stub, &handle);
+    if (result != CUDA_SUCCESS)
+        return cudasim_kernel_lookup_failed(result);
+    *kernel = (cudaKernel_t)handle;
+    return cudaSuccess;
+}
+
+/* Called by a kernel's stub before its first launch. */
+cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *stub)
+{
+    return get_kernel(__func__, kernel, stub);
+}
+
+cudaError_t cudaGetKernel(cudaKernel_t *kernel, const void *stub)
+{
+    return get_kernel(__func__, kernel, stub);
+}

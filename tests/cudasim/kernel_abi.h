@@ -1,0 +1,44 @@
+/*
+ * How the simulated device finds and runs a sample's kernel.
+ *
+ * A sample is one .cu source. nvcc makes its device code for a GPU; beside it the same source makes, for every kernel NAME, one
+ * exported object `cudasim_kernel_NAME` of the type below. The simulator gets NAME (kernels are extern "C") from
+ * __cudaRegisterFunction and looks the object up with dlsym(RTLD_DEFAULT, ...): samples are linked with -rdynamic.
+ * Nothing in here is used on a GPU.
+ */
+#ifndef CUDASIM_KERNEL_ABI_H
+#define CUDASIM_KERNEL_ABI_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CUDASIM_KERNEL_ABI 1u
+
+/* One parameter as the compiler lays it out in the parameter bank: bytes from the first parameter, and its size in bytes. */
+struct cudasim_param {
+    uint32_t offset;
+    uint32_t size;
+};
+
+/* The launch's shape: grid in blocks, block in threads, dynamic shared memory in bytes. */
+struct cudasim_launch {
+    uint32_t grid[3];
+    uint32_t block[3];
+    uint32_t shared_bytes;
+};
+
+struct cudasim_kernel {
+    uint32_t abi; /* CUDASIM_KERNEL_ABI */
+    uint32_t param_count;
+    const struct cudasim_param *params;
+    /* Runs the whole grid on the calling thread. params[i] points at a copy of parameter i that the simulator made at launch. */
+    void (*run)(const struct cudasim_launch *launch, void *const *params);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif
