@@ -1,0 +1,88 @@
+/*
+ * Corners of CUDA's memory calls, each a case that checks what the program sees:
+ *
+ *     hostile CASE [SPANS [MIB]]     SPANS allocations of MIB MiB each are in use beside it (16, 4)
+ *     hostile --list
+ *
+ * Prints "ok" and ends with 0, or says what went wrong and ends with 1; 77 if the device lacks a call that the case is about.
+ */
+#include "hostile.h"
+
+#include "hostile_access.h"
+#include "hostile_memory.h"
+#include "hostile_process.h"
+
+static const struct hostile_case cases[] = {
+    {"interior-free", case_interior_free, "cudaFree of addresses inside an allocation"},
+    {"unknown-free", case_unknown_free, "cudaFree of addresses that were never allocated, and of null"},
+    {"double-free", case_double_free, "cudaFree twice"},
+    {"huge", case_huge, "allocations that no device can serve, and of nothing"},
+    {"meminfo", case_meminfo, "cudaMemGetInfo stays consistent"},
+    {"attributes", case_attributes, "cudaPointerGetAttributes on memory of each kind"},
+    {"managed", case_managed, "managed memory beside spans"},
+    {"pitch", case_pitch, "cudaMallocPitch with copies and memsets of rows"},
+    {"volume", case_volume, "cudaMalloc3D with copies of volumes"},
+    {"pool", case_pool, "memory pools and what they say of themselves"},
+    {"churn", case_churn, "allocations of changing sizes, freed in another order"},
+    {"views", case_views, "interior pointers passed to kernels"},
+    {"outside", case_outside, "a base address outside of the span, with an offset into it"},
+    {"struct-parameter", case_struct_parameter, "a structure that holds pointers, by value"},
+    {"few-pointers", case_few_pointers, "400 pointers by value"},
+    {"many-pointers", case_many_pointers, "600 pointers by value, beyond 4 KiB of parameters"},
+    {"pointer-table", case_pointer_table, "pointers in device memory"},
+    {"copies", case_copies, "copies and memsets in every direction"},
+    {"free-in-use", case_free_in_use, "cudaFree while a kernel writes, then reuse"},
+    {"free-while-read", case_free_while_read, "cudaFree while a kernel reads, then reuse"},
+    {"free-async-in-use", case_free_async_in_use, "cudaFreeAsync and reuse by another stream"},
+    {"stream-destroy", case_stream_destroy, "streams destroyed with work under way"},
+    {"default-stream", case_default_stream, "the default stream's own ordering"},
+    {"graph", case_graph, "a captured graph, launched again and again"},
+    {"threads", case_threads, "64 threads allocate at once"},
+    {"fork", case_fork, "fork with exec, exit and _exit"},
+    {"reset", case_reset, "cudaDeviceReset at the end of the program"},
+    {"exit", case_exit, "exit() with work under way"},
+    {"exit-in-thread", case_exit_in_thread, "exit() by another thread with work under way"},
+    {"signal", case_signal, "SIGTERM with work under way: prints ok, then ends by the signal"},
+};
+
+static const struct hostile_case *find_case(const char *name)
+{
+    for (const struct hostile_case &candidate : cases)
+        if (strcmp(candidate.name, name) == 0)
+            return &candidate;
+    return nullptr;
+}
+
+static bool read_count(const char *text, size_t most, size_t *count)
+{
+    char *end = nullptr;
+    const unsigned long long value = strtoull(text, &end, 10);
+
+    *count = value;
+    return text[0] >= '0' && text[0] <= '9' && *end == '\0' && value >= 4 && value <= most;
+}
+
+int main(int argc, char **argv)
+{
+    const struct hostile_case *chosen = argc >= 2 ? find_case(argv[1]) : nullptr;
+    size_t mebibytes = span_bytes >> 20;
+
+    if (argc == 2 && strcmp(argv[1], "--list") == 0) {
+        for (const struct hostile_case &each : cases)
+            printf("%-18s %s\n", each.name, each.what);
+        return 0;
+    }
+    if (chosen == nullptr || argc > 4 || (argc > 2 && !read_count(argv[2], MAX_SPANS, &span_count)) ||
+        (argc > 3 && !read_count(argv[3], 1024, &mebibytes))) {
+        fprintf(stderr, "usage: %s CASE [SPANS [MIB]] | --list     (at least 4 spans of 4 MiB)\n", argv[0]);
+        return 2;
+    }
+    span_bytes = mebibytes << 20;
+    setvbuf(stdout, nullptr, _IOLBF, 0);
+    chosen->run();
+    CHECK(cudaDeviceSynchronize());
+    if (failures > 0)
+        return 1;
+    printf("ok\n");
+    return 0;
+}

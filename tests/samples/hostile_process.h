@@ -1,0 +1,146 @@
+/* Cases of `hostile`: threads, child processes, and ends of the program. Part of hostile.cu. */
+#ifndef PENSTOCK_SAMPLES_HOSTILE_PROCESS_H
+#define PENSTOCK_SAMPLES_HOSTILE_PROCESS_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define THREADS 64
+#define THREAD_TURNS 3
+
+struct thread_job {
+    pthread_t thread;
+    pthread_barrier_t *start;
+    uint32_t number;
+    uint32_t *left; /* an allocation that outlives its thread */
+};
+
+static void *allocate_in_thread(void *argument)
+{
+    struct thread_job *job = static_cast<struct thread_job *>(argument);
+    cudaStream_t stream = new_stream();
+
+    pthread_barrier_wait(job->start);
+    for (uint32_t turn = 0; turn < THREAD_TURNS; turn++) {
+        const uint32_t salt = job->number * THREAD_TURNS + turn;
+        uint32_t *span = new_span();
+
+        LAUNCH(stream, span_words(), fill_words, span, salt, 0, span_words());
+        expect_words(span, salt, 0, span_words(), stream, "a thread's own span");
+        if (turn + 1 < THREAD_TURNS)
+            CHECK(cudaFree(span));
+        else
+            job->left = span;
+    }
+    CHECK(cudaStreamDestroy(stream));
+    return nullptr;
+}
+
+static void case_threads(void)
+{
+    static struct thread_job job[THREADS];
+    pthread_barrier_t start;
+    cudaStream_t stream = new_stream();
+
+    pthread_barrier_init(&start, nullptr, THREADS);
+    for (uint32_t i = 0; i < THREADS; i++) {
+        job[i].start = &start;
+        job[i].number = i;
+        REQUIRE(pthread_create(&job[i].thread, nullptr, allocate_in_thread, &job[i]) == 0, "no thread");
+    }
+    for (uint32_t i = 0; i < THREADS; i++)
+        pthread_join(job[i].thread, nullptr);
+    for (uint32_t i = 0; i < THREADS; i++) {
+        for (uint32_t j = 0; j < i; j++)
+            expect(job[i].left != job[j].left, "two threads got the address %p", static_cast<void *>(job[i].left));
+        expect_words(job[i].left, i * THREAD_TURNS + THREAD_TURNS - 1, 0, span_words(), stream, "what a thread left behind");
+    }
+    for (uint32_t i = 0; i < THREADS; i++)
+        CHECK(cudaFree(job[i].left));
+    pthread_barrier_destroy(&start);
+    CHECK(cudaStreamDestroy(stream));
+}
+
+static void expect_child(pid_t child, int wanted, const char *what)
+{
+    int status = 0;
+
+    if (!expect(child > 0 && waitpid(child, &status, 0) == child, "%s: no child process", what))
+        return;
+    expect(WIFEXITED(status) && WEXITSTATUS(status) == wanted, "%s: wait status %#x, expected exit status %d", what,
+           static_cast<unsigned>(status), wanted);
+}
+
+static void case_fork(void)
+{
+    struct span_set set = new_span_set();
+
+    for (int turn = 0; turn < 3; turn++) {
+        pid_t child = fork();
+
+        if (child == 0) {
+            if (turn == 0)
+                execl("/bin/sh", "sh", "-c", "exit 3", static_cast<char *>(nullptr));
+            if (turn == 1)
+                exit(4); /* with the exit handlers that the trainer and its libraries have */
+            _exit(turn == 2 ? 5 : 127);
+        }
+        expect_child(child, 3 + turn, turn == 0 ? "fork and exec" : turn == 1 ? "fork and exit" : "fork and _exit");
+        /* the parent's work goes on between */
+        LAUNCH(set.stream, span_words(), add_to_words, set.span[turn], 1, span_words());
+        LAUNCH(set.stream, span_words(), add_to_words, set.span[turn], UINT32_MAX, span_words());
+    }
+    check_and_free_spans(&set, "after forks");
+}
+
+static void leave_work_under_way(void)
+{
+    struct span_set set = new_span_set();
+
+    for (size_t turn = 0; turn < 2 * span_count; turn++)
+        LAUNCH(set.stream, span_words(), add_to_words, set.span[turn % span_count], 1, span_words());
+}
+
+/* As many programs end: the device and all that was on it is gone, while libraries still hold on to it. */
+static void case_reset(void)
+{
+    leave_work_under_way();
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaDeviceReset());
+}
+
+static void case_exit(void)
+{
+    leave_work_under_way();
+    printf("ok\n");
+    exit(0);
+}
+
+static void *exit_in_thread(void *)
+{
+    printf("ok\n");
+    exit(0);
+}
+
+static void case_exit_in_thread(void)
+{
+    pthread_t thread;
+
+    leave_work_under_way();
+    REQUIRE(pthread_create(&thread, nullptr, exit_in_thread, nullptr) == 0, "no thread");
+    pthread_join(thread, nullptr);
+    expect(false, "the program lives on after exit()");
+}
+
+static void case_signal(void)
+{
+    leave_work_under_way();
+    printf("ok\n");
+    fflush(stdout);
+    raise(SIGTERM);
+    expect(false, "the program lives on after SIGTERM");
+}
+
+#endif

@@ -1,0 +1,121 @@
+/*
+ * One way to write a kernel for a GPU and for the simulated device.
+ *
+ *     KERNEL(scale, (float *out, const float *in, float factor, size_t count), (out, in, factor, count))
+ *     {
+ *         FOR_EACH_ITEM(i, count)
+ *             out[i] = factor * in[i];
+ *     }
+ *     ...
+ *     LAUNCH(stream, count, scale, out, in, 2.0f, count);
+ *
+ * makes from one body (1) the extern "C" __global__ function `scale`, in which a thread takes every n-th item, and (2) the exported object
+ * `cudasim_kernel_scale` (tests/cudasim/kernel_abi.h), through which the simulated device runs the same body once, over all items.
+ * Items must be independent of each other: no __syncthreads, no shared memory, no atomics. So the values don't depend on the grid, and a
+ * run is deterministic to the bit, on either device.
+ */
+#ifndef PENSTOCK_SAMPLES_KERNEL_H
+#define PENSTOCK_SAMPLES_KERNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <utility>
+
+#include <cuda_runtime.h>
+
+#include "../cudasim/kernel_abi.h"
+#include "check.h"
+
+/* The share of the items that one thread works on: first, first + step, ... On the simulated device one call takes them all. */
+struct lane {
+    size_t first;
+    size_t step;
+};
+
+#define FOR_EACH_ITEM(index, count) for (size_t index = lane.first; index < (count); index += lane.step)
+
+static __device__ inline struct lane lane_of_thread(void)
+{
+    return {blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x, gridDim.x * static_cast<size_t>(blockDim.x)};
+}
+
+/* What the simulated device needs of a kernel, from the types of its body's parameters. */
+template <auto Body> struct host_kernel;
+
+template <typename... Params, void (*Body)(struct lane, Params...)> struct host_kernel<Body> {
+    static_assert(sizeof...(Params) > 0, "a kernel without parameters can't name any memory");
+
+    struct layout {
+        struct cudasim_param param[sizeof...(Params)];
+    };
+
+    /* Each parameter starts at the next multiple of its alignment: the rule by which nvcc fills the parameter bank. */
+    static constexpr struct layout make_layout(void)
+    {
+        struct layout made = {};
+        uint32_t offset = 0;
+        uint32_t index = 0;
+
+        ((offset = (offset + alignof(Params) - 1) / alignof(Params) * alignof(Params),
+          made.param[index++] = {offset, static_cast<uint32_t>(sizeof(Params))}, offset += sizeof(Params)),
+         ...);
+        return made;
+    }
+
+    static constexpr struct layout parameters = make_layout();
+    static constexpr uint32_t count = sizeof...(Params);
+
+    template <typename Param> static Param load(const void *bytes)
+    {
+        Param value;
+
+        memcpy(&value, bytes, sizeof(value));
+        return value;
+    }
+
+    template <size_t... Index> static void call(void *const *params, std::index_sequence<Index...>)
+    {
+        Body({0, 1}, load<Params>(params[Index])...);
+    }
+
+    static void run(const struct cudasim_launch *, void *const *params)
+    {
+        call(params, std::index_sequence_for<Params...>());
+    }
+};
+
+#define KERNEL_UNWRAP(...) __VA_ARGS__
+
+#define KERNEL(name, params, args)                                                                                                         \
+    static __host__ __device__ inline void name##_body(struct lane lane, KERNEL_UNWRAP params);                                            \
+    extern "C" __global__ void __launch_bounds__(KERNEL_BLOCK) name(KERNEL_UNWRAP params)                                                  \
+    {                                                                                                                                      \
+        name##_body(lane_of_thread(), KERNEL_UNWRAP args);                                                                                 \
+    }                                                                                                                                      \
+    extern "C" {                                                                                                                           \
+    extern const struct cudasim_kernel cudasim_kernel_##name;                                                                              \
+    const struct cudasim_kernel cudasim_kernel_##name = {CUDASIM_KERNEL_ABI, host_kernel<name##_body>::count,                              \
+                                                         host_kernel<name##_body>::parameters.param, host_kernel<name##_body>::run};       \
+    }                                                                                                                                      \
+    static __host__ __device__ inline void name##_body(struct lane lane, KERNEL_UNWRAP params)
+
+/* Threads of a block, and the most blocks of a grid: more items than threads are no error, threads loop. */
+#define KERNEL_BLOCK 128
+#define KERNEL_MAX_GRID 65535
+
+static inline unsigned kernel_grid(size_t items)
+{
+    size_t blocks = (items + KERNEL_BLOCK - 1) / KERNEL_BLOCK;
+
+    return blocks < 1 ? 1 : blocks > KERNEL_MAX_GRID ? KERNEL_MAX_GRID : static_cast<unsigned>(blocks);
+}
+
+#define LAUNCH(stream, items, name, ...)                                                                                                   \
+    do {                                                                                                                                   \
+        name<<<kernel_grid(items), KERNEL_BLOCK, 0, stream>>>(__VA_ARGS__);                                                                \
+        CHECK(cudaGetLastError());                                                                                                         \
+    } while (0)
+
+#endif
