@@ -1,0 +1,294 @@
+/*
+ * The life of a span from allocation to free (declared in residency.h).
+ */
+#include <errno.h>
+
+#include "budget.h"
+#include "copies.h"
+#include "counters.h"
+#include "device.h"
+#include "eviction.h"
+#include "log.h"
+#include "real_cuda.h"
+#include "registry.h"
+#include "residency.h"
+#include "rules.h"
+#include "slab.h"
+
+#define MIB (1ull << 20)
+
+/* With more streams than this a reused cudaMalloc'd span is ordered at each stream's first visible access only. */
+#define STREAMS_ORDERED_AT_ONCE 8u
+
+/* ---- reuse of a freed span ---- */
+
+/*
+ * cudaMalloc: any stream may use the memory at once, so one event that stands for everything that used it before is waited for by every
+ * stream now known, and by later ones at their first access (the fence).
+ */
+static int order_for_all_streams(struct ps_span *span, const struct ps_uses *uses)
+{
+    uint64_t seen = 0;
+    int r = 0;
+
+    if (!span->fence) r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+    if (!r) r = ps_copies_join(uses, span->fence_set, span->fence);
+    uint32_t n = ps_streams_count();
+    for (uint32_t i = 0; !r && n <= STREAMS_ORDERED_AT_ONCE && i < n; i++) {
+        const struct ps_stream *s = ps_streams_at(i);
+        if (atomic_load(&s->gone) || s->per_thread) continue;
+        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(s->handle, span->fence, 0));
+        seen |= 1ull << i;
+    }
+    ps_registry_lock();
+    span->fence_set = true;
+    span->fence_seen = seen;
+    ps_registry_unlock();
+    return r;
+}
+
+/* Whether what used the span before is ordered before the new owner's work without anything being done. [locked] */
+static bool is_ordered_already(const struct ps_span *span, const struct ps_stream *stream)
+{
+    const struct ps_uses *uses = &span->uses;
+
+    if (uses->everywhere) return false;
+    for (unsigned i = 0; i < uses->count; i++)
+        if (uses->use[i].stream != stream) return false;
+    return true;
+}
+
+/* The only stream that the program has used, or NULL when there are several (or none). */
+static const struct ps_stream *only_stream(void)
+{
+    return ps_streams_count() == 1 ? ps_streams_at(0) : NULL;
+}
+
+/* A freed span of the size lives again. [locked on entry, unlocked on return] */
+static void reuse(struct ps_span *span, size_t requested, struct ps_stream *stream)
+{
+    const struct ps_stream *orders_itself = stream ? stream : only_stream();
+    struct ps_uses uses = span->uses;
+    int r = 0;
+
+    ps_registry_revive(span, requested);
+    if (is_ordered_already(span, orders_itself) || !ps_rule(REUSE_WAITS_FOR_FREE)) {
+        /*
+         * The one stream that the program has comes after its own work by itself. A second one, made later, must come after it too: it waits
+         * at its first access, should there ever be one.
+         */
+        if (!stream && uses.count && ps_rule(REUSE_WAITS_FOR_FREE)) {
+            span->after = uses.use[0];
+            span->after_seen = 0;
+        }
+        ps_registry_unlock();
+        return;
+    }
+    span->launching++; /* nobody's victim while its order is made */
+    ps_registry_unlock();
+    /* Two clocks: streams wait, the host goes on. */
+    if (stream)
+        r = ps_uses_stream_wait(&uses, stream->handle, stream);
+    else
+        r = order_for_all_streams(span, &uses);
+    if (r) {
+        ps_log_warn_once(RESIDENCY, "an allocation could not be ordered by events (error %d); waiting on the host instead", -r);
+        if (ps_uses_host_wait(&uses)) ps_copies_drain_evictions();
+    }
+    ps_registry_lock();
+    if (stream) {
+        ps_uses_clear(&span->uses); /* the stream now comes after them all */
+        ps_uses_note(&span->uses, stream);
+    }
+    span->launching--;
+    ps_registry_unlock();
+}
+
+/* ---- a new span ---- */
+
+/* Maps what was obtained. [unlocked; the span is busy] */
+static int map_new(struct ps_span *span, CUmemGenericAllocationHandle pages, enum ps_backing backing)
+{
+    int r = ps_pages_map(span->address, span->bytes, pages);
+
+    if (!r) span->backing = backing;
+    return r;
+}
+
+/* [locked] */
+static void discard(struct ps_span *span)
+{
+    ps_registry_end_life(span);
+    ps_registry_delete(span);
+}
+
+/* A span on new device pages. 0; -ENOMEM: no pages; -ENOSPC. [locked; releases the lock meanwhile] */
+static int create_on_pages(size_t bytes, size_t requested, CUdeviceptr *address)
+{
+    struct ps_pages pages;
+    int r = ps_budget_obtain(bytes, false, &pages);
+
+    if (r) return r;
+    struct ps_span *span = ps_registry_new(bytes, requested);
+    if (!span) {
+        ps_budget_return(bytes, &pages);
+        return -ENOSPC;
+    }
+    span->busy = true;
+    ps_registry_unlock();
+    r = map_new(span, pages.handle, PS_BACKING_DEVICE);
+    ps_registry_lock();
+    span->busy = false;
+    if (r) {
+        discard(span);
+        ps_budget_return(bytes, &pages);
+        return r;
+    }
+    span->pages = pages.handle;
+    span->has_pages = true;
+    span->residency = PS_RESIDENT;
+    span->last_access = ps_registry.launch_number;
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
+    *address = span->address;
+    return 0;
+}
+
+/* A span that begins on a slot, when no pages can be had. 0; -ENOMEM; -ENOSPC. [locked; releases the lock meanwhile] */
+static int create_on_slot(size_t bytes, size_t requested, CUdeviceptr *address)
+{
+    struct ps_slot *slot = ps_slab_take(bytes);
+    int r = 0;
+
+    if (!slot) {
+        ps_registry_unlock();
+        r = ps_slab_make(bytes, false, &slot);
+        ps_registry_lock();
+    }
+    if (r) return -ENOMEM;
+    struct ps_span *span = ps_registry_new(bytes, requested);
+    if (!span) {
+        ps_slab_give(slot);
+        return -ENOSPC;
+    }
+    span->busy = true;
+    span->residency = PS_EVICTED;
+    span->slot = slot;
+    ps_registry_unlock();
+    /* An H2D may still read the slot for its last owner: the new owner's writes must come after. Rare, and a short copy: wait here. */
+    if (slot->being_read) r = ps_cuda_errno(ps_cu.cuEventSynchronize(slot->read_done));
+    if (!r) r = map_new(span, slot->pages, PS_BACKING_SLOT);
+    ps_registry_lock();
+    span->busy = false;
+    slot->being_read = false;
+    if (r) {
+        span->slot = NULL;
+        ps_slab_give(slot);
+        discard(span);
+        return r;
+    }
+    ps_count(spans_born_on_slot);
+    *address = span->address;
+    return 0;
+}
+
+/* Freed spans that keep pages are worth it only while they are reused: more than an eighth above the most that was ever in use is hoarding. */
+static void trim_hoard(void)
+{
+    uint64_t enough = ps_registry.peak_live_bytes + ps_registry.peak_live_bytes / 8 + 256 * MIB;
+
+    if (ps_budget.held > enough) ps_budget_trim(ps_budget.held - enough);
+}
+
+static void say_out_of_memory(size_t bytes)
+{
+    struct ps_slab_figures slab = ps_slab_figures();
+
+    ps_count(out_of_memory);
+    ps_log_warn_once(BUDGET,
+                     "out of memory: %llu MiB asked for, %llu MiB in use by the program, device budget %llu MiB (%llu held), slab %llu MiB "
+                     "of %llu: raise PENSTOCK_BUDGET or PENSTOCK_HOST_BUDGET",
+                     (unsigned long long)(bytes / MIB), (unsigned long long)(ps_registry.live_bytes / MIB),
+                     (unsigned long long)(ps_budget.limit / MIB), (unsigned long long)(ps_budget.held / MIB),
+                     (unsigned long long)(slab.used_bytes / MIB), (unsigned long long)(slab.limit_bytes / MIB));
+}
+
+int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *address)
+{
+    size_t unit = ps_registry.granularity;
+
+    if (bytes > ps_registry.reserved) return -ENOMEM;
+    size_t rounded = (bytes + unit - 1) & ~(unit - 1);
+
+    ps_registry_lock();
+    struct ps_span *span = ps_registry_cached_take(rounded, stream ? stream : only_stream());
+    if (span) {
+        *address = span->address;
+        reuse(span, bytes, stream);
+        ps_count(allocations);
+        return 0;
+    }
+    int r = create_on_pages(rounded, bytes, address);
+    if (r == -ENOMEM) r = create_on_slot(rounded, bytes, address);
+    if (!r) {
+        ps_count(allocations);
+        trim_hoard();
+        ps_budget_keep_ahead();
+    } else if (r == -ENOMEM) {
+        say_out_of_memory(bytes);
+    }
+#ifdef PS_DEBUG
+    ps_registry_is_valid();
+#endif
+    ps_registry_unlock();
+    return r;
+}
+
+/* ---- free ---- */
+
+int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
+{
+    ps_registry_lock();
+    struct ps_span *span = ps_registry_live_at(address);
+    while (span && span->busy) {
+        ps_registry_wait_changed(1000000000u);
+        span = ps_registry_live_at(address);
+    }
+    if (!span || span->address != address) {
+        ps_registry_unlock();
+        ps_count(bad_frees);
+        return -EINVAL;
+    }
+    ps_registry_end_life(span);
+    span->pinned = false;
+    span->after.stream = NULL;
+    /*
+     * What the next owner comes after. cudaFreeAsync: the program has ordered every use before this point of the stream. cudaFree: everything
+     * that is queued on any stream; the real one would wait for the device here.
+     */
+    ps_uses_clear(&span->uses);
+    if (stream)
+        ps_uses_note(&span->uses, stream);
+    else
+        ps_uses_note_all_streams(&span->uses);
+    switch (span->residency) {
+    case PS_RESIDENT:
+    case PS_RELOADING: /* the fence stays: the next owner waits for the H2D */
+        ps_registry_cache(span);
+        break;
+    case PS_EVICTING:
+        ps_eviction_freed(span);
+        break;
+    case PS_EVICTED:
+        span->life = PS_LIFE_HUSK;
+        TAILQ_INSERT_TAIL(&ps_registry.husks, span, order);
+        ps_eviction_husk_waits();
+        break;
+    }
+    if (ps_budget.reached) ps_registry_changed();
+    ps_count(frees);
+#ifdef PS_DEBUG
+    ps_registry_is_valid();
+#endif
+    ps_registry_unlock();
+    return 0;
+}

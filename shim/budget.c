@@ -1,0 +1,267 @@
+#include "budget.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "counters.h"
+#include "device.h"
+#include "eviction.h"
+#include "log.h"
+#include "real_cuda.h"
+#include "registry.h"
+#include "rules.h"
+
+struct ps_budget ps_budget;
+
+static atomic_bool tight;
+
+#define GIB (1ull << 30)
+#define MIB (1ull << 20)
+
+/* How long a thread waits for evictions that don't end before it goes on without (they depend on the program's own queued work). */
+#define GIVE_UP_NS (30ull * 1000000000u)
+/* A wait is looked at anew this often, should the reason for it end without anybody saying so. */
+#define LOOK_AGAIN_NS 2000000u
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void ps_budget_open(struct ps_amount budget, struct ps_amount reserve, uint64_t device_total, uint64_t device_free)
+{
+    struct ps_budget *b = &ps_budget;
+    /* What Penstock does not manage also grows: modules, library workspaces, small allocations. 1/64 is 2.2 GiB on the target GPU. */
+    uint64_t kept = reserve.kind == PS_AMOUNT_AUTO ? device_total / 64 : ps_amount_bytes(reserve, device_total);
+
+    if (budget.kind == PS_AMOUNT_AUTO)
+        b->limit = device_free > kept ? device_free - kept : 0;
+    else
+        b->limit = ps_amount_bytes(budget, device_total);
+}
+
+static void look_whether_tight(void)
+{
+    const struct ps_budget *b = &ps_budget;
+
+    atomic_store_explicit(&tight, b->reached || b->held > b->limit - b->limit / 8, memory_order_relaxed);
+}
+
+bool ps_budget_is_tight(void)
+{
+    return atomic_load_explicit(&tight, memory_order_relaxed);
+}
+
+static void hold(size_t bytes)
+{
+    struct ps_budget *b = &ps_budget;
+
+    b->held += bytes;
+    if (b->held > b->peak_held) b->peak_held = b->held;
+    look_whether_tight();
+}
+
+void ps_budget_released(size_t bytes)
+{
+    ps_budget.held -= bytes;
+    look_whether_tight();
+}
+
+/* Takes a freed span's pages over; the span becomes a husk that keeps its addresses until its uses are over. [locked] */
+static bool take_over(size_t bytes, struct ps_pages *out)
+{
+    struct ps_span *donor = ps_registry_cached_take(bytes, NULL);
+
+    if (!donor) return false;
+    donor->life = PS_LIFE_HUSK;
+    donor->busy = true;
+    donor->has_pages = false;
+    out->handle = donor->pages;
+    out->donor = donor;
+    TAILQ_INSERT_TAIL(&ps_registry.husks, donor, order);
+    return true;
+}
+
+void ps_budget_donor_done(struct ps_pages *pages)
+{
+    if (!pages->donor) return;
+    pages->donor->busy = false;
+    pages->donor = NULL;
+    ps_eviction_husk_waits();
+}
+
+void ps_budget_return(size_t bytes, struct ps_pages *pages)
+{
+    ps_budget_donor_done(pages); /* its mapping keeps the pages alive until its uses are over, whatever is released here */
+    ps_registry_unlock();
+    ps_pages_release(pages->handle);
+    ps_registry_lock();
+    ps_budget_released(bytes);
+    ps_registry_changed();
+}
+
+/* 1 when nothing uses the freed span any more, 0 when something does. [unlocked; the span is busy] */
+static int uses_are_over(const struct ps_span *span)
+{
+    if (!ps_rule(RELEASE_WAITS_FOR_USES)) return 1;
+    int over = ps_uses_query(&span->uses);
+    if (over == 1 && span->fence_set && ps_cu.cuEventQuery(span->fence) != CUDA_SUCCESS) over = 0;
+    return over == 1;
+}
+
+/* Releases one cached span if its uses are over. Returns its bytes or 0. [locked; releases the lock meanwhile] */
+static uint64_t release_cached(struct ps_span *span)
+{
+    int over, r = 0;
+    uint64_t bytes = span->bytes;
+
+    span->busy = true;
+    ps_registry_unlock();
+    over = uses_are_over(span); /* unmapping under a running kernel faults (FACTS), and the driver does not wait */
+    if (over) r = ps_pages_unmap(span->address, span->bytes);
+    if (over && !r) ps_pages_release(span->pages);
+    ps_registry_lock();
+    span->busy = false;
+    ps_registry_changed();
+    if (!over || r) return 0;
+    ps_registry_cached_remove(span);
+    span->has_pages = false;
+    span->backing = PS_BACKING_NONE;
+    ps_registry_delete(span);
+    ps_budget_released(bytes);
+    return bytes;
+}
+
+/* Freed spans are freed in about the order in which their uses end: a few at the head that are still in use end the search. */
+#define STILL_IN_USE_MAX 4
+
+uint64_t ps_budget_trim(uint64_t bytes)
+{
+    uint64_t released = 0;
+
+    for (int in_use = 0; released < bytes && in_use < STILL_IN_USE_MAX;) {
+        struct ps_span *span;
+        int skip = in_use;
+        TAILQ_FOREACH (span, &ps_registry.cached, order) {
+            if (span->busy) continue;
+            if (!skip--) break;
+        }
+        if (!span) break;
+        uint64_t one = release_cached(span);
+        released += one;
+        in_use += !one;
+    }
+    return released;
+}
+
+/* Waits on the host until the oldest freed span's uses are over. False if there is none. [locked; releases the lock meanwhile] */
+static bool wait_for_oldest_cached(void)
+{
+    struct ps_span *span;
+
+    TAILQ_FOREACH (span, &ps_registry.cached, order)
+        if (!span->busy) break;
+    if (!span) return false;
+    span->busy = true;
+    ps_registry_unlock();
+    int r = ps_uses_host_wait(&span->uses);
+    if (!r && span->fence_set) r = ps_cuda_errno(ps_cu.cuEventSynchronize(span->fence));
+    ps_registry_lock();
+    span->busy = false;
+    ps_registry_changed();
+    return r == 0;
+}
+
+/* New pages if the budget has room. 0, -ENOMEM (no room, or the driver has none), -errno. [locked; releases the lock meanwhile] */
+static int make_pages(size_t bytes, struct ps_pages *out)
+{
+    struct ps_budget *b = &ps_budget;
+
+    if (bytes > b->limit || b->held > b->limit - bytes) return -ENOMEM;
+    if (b->refused_at && b->held && b->held + bytes > b->refused_at) return -ENOMEM;
+    hold(bytes);
+    ps_registry_unlock();
+    int r = ps_device_pages_create(bytes, &out->handle);
+    ps_registry_lock();
+    out->donor = NULL;
+    if (!r) {
+        b->refused_at = 0;
+    } else {
+        ps_budget_released(bytes);
+        ps_count(pages_refused);
+        if (r == -ENOMEM) {
+            /* Something else holds the device's memory: less than now must be held before it is worth asking again. */
+            b->refused_at = b->held;
+            ps_log_warn_once(BUDGET, "the device has no more pages although the budget has room: %llu MiB held of %llu MiB",
+                             (unsigned long long)(b->held / MIB), (unsigned long long)(b->limit / MIB));
+        }
+    }
+    return r;
+}
+
+/* What is still missing for `bytes` once everything under way has ended and every freed span is released. [locked] */
+static uint64_t missing(size_t bytes)
+{
+    const struct ps_budget *b = &ps_budget;
+    uint64_t limit = b->refused_at && b->refused_at < b->limit ? b->refused_at : b->limit;
+    uint64_t stays = b->held - b->leaving - b->dying - ps_registry.cached_bytes;
+
+    return stays + bytes > limit ? stays + bytes - limit : 0;
+}
+
+int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
+{
+    struct ps_budget *b = &ps_budget;
+    uint64_t began = 0;
+    int r;
+
+    for (;;) {
+        if (may_take_over && take_over(bytes, out)) break;
+        r = make_pages(bytes, out);
+        if (!r) break;
+        if (bytes > b->limit) return -ENOMEM;
+        if (r != -ENOMEM && r != -EAGAIN) return r;
+        b->reached = true;
+        look_whether_tight();
+        if (!began) began = now_ns();
+
+        /* Freed spans first: releasing one costs microseconds and no copy. */
+        if (ps_budget_trim(bytes)) continue;
+        /* Then spans in use, longest idle first; they leave while we wait. */
+        uint64_t need = missing(bytes);
+        uint64_t started = need ? ps_eviction_start_some(need) : 0;
+        if (now_ns() - began > GIVE_UP_NS) {
+            ps_log_warn_once(BUDGET, "no eviction has ended in %llu s; going on without device pages", GIVE_UP_NS / 1000000000u);
+            r = -ENOMEM;
+            goto waited;
+        }
+        /* Wait for D2H copies under way. They wait for queued work only, none of which waits for this thread. */
+        if (b->leaving || b->dying) {
+            ps_registry_wait_changed(LOOK_AGAIN_NS);
+            continue;
+        }
+        /* None is under way: a freed span's last use is what stands between us and pages. */
+        if (wait_for_oldest_cached()) continue;
+        if (started) continue;
+        r = -ENOMEM;
+        goto waited;
+    }
+    r = 0;
+waited:
+    if (began) ps_count_by(host_wait_ns, now_ns() - began);
+    return r;
+}
+
+void ps_budget_keep_ahead(void)
+{
+    const struct ps_budget *b = &ps_budget;
+
+    if (!b->reached) return;
+    uint64_t ahead = b->limit / 16 < 2 * GIB ? b->limit / 16 : 2 * GIB;
+    uint64_t need = missing((size_t)ahead);
+    if (need) ps_eviction_start_some(need);
+}

@@ -1,0 +1,63 @@
+/*
+ * The budget: the device bytes that spans may hold at any time, and how pages are had within it.
+ *
+ * Held bytes count pages from before they are made until after they are released: live spans on the device, freed ones that keep their pages,
+ * and evictions under way. The lock is the registry's: [locked], [unlocked].
+ */
+#ifndef PS_BUDGET_H
+#define PS_BUDGET_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "settings.h"
+#include "span.h"
+
+struct ps_budget {
+    uint64_t limit;      /* bytes; UINT64_MAX: none */
+    uint64_t held;       /* bytes */
+    uint64_t peak_held;  /* bytes */
+    uint64_t leaving;    /* of held: evictions under way that will release their pages */
+    uint64_t dying;      /* of held: freed while evicting; become cached when the copy is over */
+    bool reached;        /* something has had to give way at least once */
+    uint64_t refused_at; /* the driver refused pages with this many held; 0 = never */
+};
+
+extern struct ps_budget ps_budget; /* guarded by the registry lock; `limit` may be read without it */
+
+/* Works out the limit: from the setting, the device's size, its free bytes now, and under `auto` the reserve. */
+void ps_budget_open(struct ps_amount budget, struct ps_amount reserve, uint64_t device_total, uint64_t device_free);
+
+/* Pages for a span. */
+struct ps_pages {
+    CUmemGenericAllocationHandle handle;
+    struct ps_span *donor; /* a husk (busy) whose pages these were: order after its uses and fence, then ps_budget_donor_done(). Or NULL */
+};
+
+/*
+ * Device pages for `bytes`, within the budget: made; taken over from a freed span of the size (`may_take_over`); after releasing freed spans;
+ * or after evicting, for which it waits. It waits only for copies and launches that are queued already, so it can't wait for itself.
+ * 0; -ENOMEM: nothing can give way. [locked; releases the lock meanwhile, so look at everything anew]
+ */
+int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out);
+
+/* The work that used the donor's pages is ordered before the new owner's: its addresses may go when its uses are over. [locked] */
+void ps_budget_donor_done(struct ps_pages *pages);
+
+/* Pages that were not put to use go back. [locked; releases the lock meanwhile] */
+void ps_budget_return(size_t bytes, struct ps_pages *pages);
+
+/* Pages have been released (by the eviction, or with a span): count them out. [locked] */
+void ps_budget_released(size_t bytes);
+
+/* Releases freed spans whose uses are over, until `bytes` are released or none is left. Returns the bytes. [locked; releases it meanwhile] */
+uint64_t ps_budget_trim(uint64_t bytes);
+
+/* Whether memory is short enough that positions in streams are worth marking. Any thread. */
+bool ps_budget_is_tight(void);
+
+/* Begins evictions ahead of need once the budget has been reached, so that the next allocation finds pages. [locked; releases it] */
+void ps_budget_keep_ahead(void);
+
+#endif

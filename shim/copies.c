@@ -1,0 +1,69 @@
+#include "copies.h"
+
+#include "log.h"
+#include "real_cuda.h"
+#include "rules.h"
+
+static CUstream d2h, h2d, joining;
+
+int ps_copies_open(void)
+{
+    int least = 0, greatest = 0;
+    CUresult r = ps_cu.cuCtxGetStreamPriorityRange(&least, &greatest);
+
+    /*
+     * High priority: it orders kernels, and the copy engines are separate, so this matters only where a small copy runs as a kernel.
+     */
+    if (r == CUDA_SUCCESS) r = ps_cu.cuStreamCreateWithPriority(&d2h, CU_STREAM_NON_BLOCKING, greatest);
+    if (r == CUDA_SUCCESS) r = ps_cu.cuStreamCreateWithPriority(&h2d, CU_STREAM_NON_BLOCKING, greatest);
+    if (r == CUDA_SUCCESS) r = ps_cu.cuStreamCreateWithPriority(&joining, CU_STREAM_NON_BLOCKING, greatest);
+    return ps_cuda_errno(r);
+}
+
+int ps_copies_evict(CUdeviceptr address, size_t bytes, const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *slot,
+                    CUevent done)
+{
+    int r = 0;
+
+    /* Order: after the last access on each stream that had one. The host may be 1,000 launches ahead of it: the stream waits, nobody else. */
+    if (ps_rule(EVICTION_WAITS_FOR_USES)) r = ps_uses_stream_wait(uses, d2h, NULL);
+    /* Order: after the H2D that filled the span, which no access may have waited for yet. */
+    if (!r && fence_set && ps_rule(EVICTION_WAITS_FOR_RELOAD)) r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(d2h, fence, 0));
+    /* Order: after the H2D that reads what the slot held before. */
+    if (!r && slot->being_read && ps_rule(EVICTION_WAITS_FOR_SLOT)) r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(d2h, slot->read_done, 0));
+    if (!r) r = ps_cuda_errno(ps_cu.cuMemcpyAsync(slot->address, address, bytes, d2h));
+    if (!r) r = ps_cuda_errno(ps_cu.cuEventRecord(done, d2h));
+    return r;
+}
+
+int ps_copies_reload(CUdeviceptr address, size_t bytes, const struct ps_uses *pages_uses, bool pages_fence_set, CUevent pages_fence,
+                     const struct ps_slot *slot, CUevent fence)
+{
+    int r = 0;
+
+    /* Order: after the last use of the freed span whose pages these were. The slot's D2H was over on the host before the mapping moved. */
+    if (pages_uses && ps_rule(RELOAD_WAITS_FOR_PAGES)) r = ps_uses_stream_wait(pages_uses, h2d, NULL);
+    if (!r && pages_fence_set && ps_rule(RELOAD_WAITS_FOR_PAGES)) r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(h2d, pages_fence, 0));
+    if (!r) r = ps_cuda_errno(ps_cu.cuMemcpyAsync(address, slot->address, bytes, h2d));
+    if (!r) r = ps_cuda_errno(ps_cu.cuEventRecord(fence, h2d));
+    if (!r) r = ps_cuda_errno(ps_cu.cuEventRecord(slot->read_done, h2d));
+    return r;
+}
+
+int ps_copies_join(const struct ps_uses *uses, bool event_set, CUevent event)
+{
+    int r = event_set ? ps_cuda_errno(ps_cu.cuStreamWaitEvent(joining, event, 0)) : 0;
+
+    if (!r) r = ps_uses_stream_wait(uses, joining, NULL);
+    return r ? r : ps_cuda_errno(ps_cu.cuEventRecord(event, joining));
+}
+
+void ps_copies_drain_evictions(void)
+{
+    ps_cu.cuStreamSynchronize(d2h);
+}
+
+void ps_copies_drain_reloads(void)
+{
+    ps_cu.cuStreamSynchronize(h2d);
+}

@@ -1,0 +1,46 @@
+/*
+ * The copies: one D2H and one H2D stream of Penstock's own, and the two operations on them with everything they must wait for.
+ *
+ * Two clocks: both functions only queue work. What the copy must come after is made the copy stream's business through events; what must come
+ * after the copy waits for the event that the function records. Nothing here waits on the host, takes a lock or looks at a span's state.
+ * Threads: any; the caller holds the span `busy`. Without the registry lock.
+ */
+#ifndef PS_COPIES_H
+#define PS_COPIES_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "slab.h"
+#include "streams.h"
+
+/* Makes the two streams: non-blocking (no implicit order with the legacy default stream). 0 or -errno. */
+int ps_copies_open(void);
+
+/*
+ * Queues the D2H of [address, address + bytes) into the slot, after: `uses` (every access since the last transfer), `fence` if `fence_set`
+ * (the H2D that filled the span), and the H2D that still reads the slot. Records `done`.
+ * 0 or -errno; then nothing may be assumed to have been copied, though part may be queued.
+ */
+int ps_copies_evict(CUdeviceptr address, size_t bytes, const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *slot,
+                    CUevent done);
+
+/*
+ * Queues the H2D of the slot's bytes to `address`, after `pages_uses` and `pages_fence` (what still uses the device pages, when they came
+ * from a freed span; NULL and false otherwise). Records `fence` for the span's users and the slot's own read_done for the slot's next one.
+ */
+int ps_copies_reload(CUdeviceptr address, size_t bytes, const struct ps_uses *pages_uses, bool pages_fence_set, CUevent pages_fence,
+                     const struct ps_slot *slot, CUevent fence);
+
+/*
+ * Makes `event` the point after all of `uses` (and after what `event` stood for, if `event_set`), through a stream of its own: one event that
+ * stands for several streams. 0 or -errno.
+ */
+int ps_copies_join(const struct ps_uses *uses, bool event_set, CUevent event);
+
+/* Waits on the host until every D2H queued so far is over: after an error, when no event says so. */
+void ps_copies_drain_evictions(void);
+void ps_copies_drain_reloads(void); /* the same for H2D */
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * Evictions: choosing what leaves, queuing the D2H, and moving the mapping when it is over; plus the two helper threads that this takes.
+ *
+ * The lock is the registry's: [locked], [unlocked].
+ */
+#ifndef PS_EVICTION_H
+#define PS_EVICTION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "settings.h"
+#include "span.h"
+
+/* `grace`: launches after a span's last access before it may leave, for accesses that parameters don't show. Threads start at first need. */
+void ps_eviction_open(enum ps_guard guard, uint32_t grace);
+
+/*
+ * Chooses spans by the policy and begins their evictions, until `need` bytes are on their way or nothing can leave. Returns the bytes begun.
+ * [locked; releases the lock meanwhile]
+ */
+uint64_t ps_eviction_start_some(uint64_t need);
+
+/*
+ * Begins one eviction of a span that may leave (ps_eviction_may_leave). 0; -ENOSPC: the slab has no room; other -errno: it stays.
+ * [locked; releases the lock meanwhile]
+ */
+int ps_eviction_start(struct ps_span *span);
+bool ps_eviction_may_leave(const struct ps_span *span);
+
+/* An access comes while the span is EVICTING (and not busy): it keeps its pages and is RESIDENT again. [locked] */
+void ps_eviction_cancel(struct ps_span *span);
+
+/* The program frees a span that is EVICTING (its life has ended). It becomes DYING, or CACHED when no copy is under way. [locked] */
+void ps_eviction_freed(struct ps_span *span);
+
+/* A husk was put in the registry's list: its addresses are to be taken back when its uses are over. [locked] */
+void ps_eviction_husk_waits(void);
+
+#endif

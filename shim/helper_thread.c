@@ -1,0 +1,47 @@
+#include "helper_thread.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "device.h"
+#include "log.h"
+#include "real_cuda.h"
+
+__thread unsigned ps_inside __attribute__((tls_model("initial-exec")));
+
+void ps_helper_thread_park(void)
+{
+    for (;;)
+        pause();
+}
+
+static void *begin(void *run)
+{
+    ps_inside = 1;
+    if (ps_cu.cuCtxSetCurrent(ps_device.context) != CUDA_SUCCESS) ps_helper_thread_park();
+    ((void (*)(void))run)();
+    return NULL;
+}
+
+int ps_helper_thread_start(const char *name, void (*run)(void))
+{
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    pthread_t thread;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    int r = pthread_create(&thread, &attributes, begin, (void *)run);
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (r) {
+        ps_log_error(PROCESS, "a helper thread can't be started (error %d)", r);
+        return -r;
+    }
+    pthread_setname_np(thread, name);
+    return 0;
+}

@@ -1,0 +1,21 @@
+/*
+ * Penstock's own threads: detached, all signals blocked (the trainer's handlers run on the trainer's threads), named, bound to the managed
+ * context, marked so that the tracer does not see their driver calls.
+ */
+#ifndef PS_HELPER_THREAD_H
+#define PS_HELPER_THREAD_H
+
+#include <stdbool.h>
+
+/* Starts `run` on a new thread; it must not return. 0 or -errno. `name`: at most 15 characters. */
+int ps_helper_thread_start(const char *name, void (*run)(void));
+
+/* Ends the calling helper's work for good, when the driver has gone (the process is on its way out). Does not return. */
+void ps_helper_thread_park(void) __attribute__((noreturn));
+
+/*
+ * Set while the calling thread is inside Penstock: the driver calls that it makes are ours and not traced. Nests.
+ */
+extern __thread unsigned ps_inside __attribute__((tls_model("initial-exec")));
+
+#endif

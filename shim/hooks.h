@@ -1,0 +1,21 @@
+/*
+ * The intercepted functions' prototypes (from hooks.def) and what the hook files share. The hooks keep the contract of the function that they
+ * stand for: same results, same errors, same threads.
+ */
+#ifndef PS_HOOKS_H
+#define PS_HOOKS_H
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include "helper_thread.h"
+
+#define PS_EXPORT __attribute__((visibility("default")))
+
+#define PS_HOOK_CUDART(type, name, parameters, arguments) PS_EXPORT type name parameters;
+#define PS_HOOK_CUDA(type, name, parameters, arguments)   PS_EXPORT type name parameters;
+#include "hooks.def"
+#undef PS_HOOK_CUDART
+#undef PS_HOOK_CUDA
+
+#endif

@@ -1,0 +1,185 @@
+/*
+ * Queries: what the program is told about memory and pointers stays true of the memory that it thinks it has.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#include "budget.h"
+#include "device.h"
+#include "hooks.h"
+#include "process.h"
+#include "real_cuda.h"
+#include "real_cudart.h"
+#include "reclaim.h"
+#include "registry.h"
+#include "residency.h"
+
+/*
+ * Free is what can still be had without anything being moved: the device's free memory and the freed spans', within the budget. Total is the
+ * device's, or free and what the program has in spans together where that is more (part of it is on the host): free + used <= total always.
+ */
+PS_EXPORT cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    cudaError_t r = ps_real_cudart()->cudaMemGetInfo(free_bytes, total);
+
+    if (r != cudaSuccess || !ps_process_has_begun() || !free_bytes || !total) return r;
+    ps_registry_lock();
+    uint64_t in_use = ps_budget.held - ps_registry.cached_bytes;
+    uint64_t can_be_had = *free_bytes + ps_registry.cached_bytes;
+    uint64_t budget_left = ps_budget.limit > in_use ? ps_budget.limit - in_use : 0;
+    if (can_be_had > budget_left) can_be_had = budget_left;
+    if (can_be_had + ps_registry.live_bytes > *total) *total = can_be_had + ps_registry.live_bytes;
+    *free_bytes = can_be_had;
+    ps_registry_unlock();
+    return r;
+}
+
+static bool is_our_pool(cudaMemPool_t pool)
+{
+    cudaMemPool_t of_device = NULL;
+
+    return ps_process_has_begun() && ps_real_cudart()->cudaDeviceGetDefaultMemPool(&of_device, ps_device.ordinal) == cudaSuccess &&
+           pool == of_device;
+}
+
+/*
+ * Spans are allocations from the default pool as far as the program can tell: torch.cuda.memory_allocated and its kin read these. The high
+ * water marks of pool and spans are added: they may not have been reached at the same moment, the sum is the most that it can have been.
+ */
+PS_EXPORT cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value)
+{
+    cudaError_t r = ps_real_cudart()->cudaMemPoolGetAttribute(pool, attribute, value);
+    uint64_t ours = 0, figure;
+
+    if (r != cudaSuccess || !is_our_pool(pool)) return r;
+    ps_registry_lock();
+    switch (attribute) {
+    case cudaMemPoolAttrUsedMemCurrent:
+        ours = ps_registry.live_requested;
+        break;
+    case cudaMemPoolAttrUsedMemHigh:
+        ours = ps_registry.peak_live_requested;
+        break;
+    case cudaMemPoolAttrReservedMemCurrent:
+        ours = ps_registry.live_bytes + ps_registry.cached_bytes;
+        break;
+    case cudaMemPoolAttrReservedMemHigh:
+        ours = ps_registry.peak_reserved_bytes;
+        break;
+    default:
+        ps_registry_unlock();
+        return r;
+    }
+    ps_registry_unlock();
+    memcpy(&figure, value, sizeof figure);
+    figure += ours;
+    memcpy(value, &figure, sizeof figure);
+    return r;
+}
+
+/* A high water mark can only be reset, to zero (the runtime's documentation). */
+PS_EXPORT cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value)
+{
+    cudaError_t r = ps_real_cudart()->cudaMemPoolSetAttribute(pool, attribute, value);
+
+    if (r != cudaSuccess || !is_our_pool(pool)) return r;
+    ps_registry_lock();
+    if (attribute == cudaMemPoolAttrUsedMemHigh) ps_registry.peak_live_requested = ps_registry.live_requested;
+    if (attribute == cudaMemPoolAttrReservedMemHigh) ps_registry.peak_reserved_bytes = ps_registry.live_bytes + ps_registry.cached_bytes;
+    ps_registry_unlock();
+    return r;
+}
+
+PS_EXPORT cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes)
+{
+    if (is_our_pool(pool)) ps_reclaim_cached(bytes);
+    return ps_real_cudart()->cudaMemPoolTrimTo(pool, bytes);
+}
+
+/* An evicted span's addresses are host memory by the driver's books, or nothing; to the program they are what they were. */
+PS_EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *address)
+{
+    CUdeviceptr start;
+    size_t bytes;
+
+    if (!attributes || ps_residency_look_up((CUdeviceptr)address, &start, &bytes))
+        return ps_real_cudart()->cudaPointerGetAttributes(attributes, address);
+    memset(attributes, 0, sizeof *attributes);
+    attributes->type = cudaMemoryTypeDevice;
+    attributes->device = ps_device.ordinal;
+    attributes->devicePointer = (void *)address;
+    return cudaSuccess;
+}
+
+/* One attribute of a span as of a cudaMalloc'd pointer. False: the real function knows better. */
+static bool answer(void *value, CUpointer_attribute attribute, CUdeviceptr address, CUdeviceptr start, size_t bytes)
+{
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        *(CUcontext *)value = ps_device.context;
+        return true;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *(unsigned int *)value = CU_MEMORYTYPE_DEVICE;
+        return true;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        *(CUdeviceptr *)value = address;
+        return true;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *(unsigned int *)value = 0;
+        return true;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *(int *)value = ps_device.ordinal;
+        return true;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        *(CUdeviceptr *)value = start;
+        return true;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        *(size_t *)value = bytes;
+        return true;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        *(unsigned int *)value = 1;
+        return true;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID: /* unique while the allocation lives, which its address is too */
+        *(unsigned long long *)value = start;
+        return true;
+    default:
+        return false;
+    }
+}
+
+PS_EXPORT CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr address)
+{
+    CUdeviceptr start;
+    size_t bytes;
+
+    if (value && !ps_residency_look_up(address, &start, &bytes) && answer(value, attribute, address, start, bytes)) return CUDA_SUCCESS;
+    if (ps_real_cuda_load()) return CUDA_ERROR_NOT_INITIALIZED;
+    return ps_cu.cuPointerGetAttribute(value, attribute, address);
+}
+
+PS_EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **values, CUdeviceptr address)
+{
+    CUdeviceptr start;
+    size_t bytes;
+
+    if (ps_real_cuda_load()) return CUDA_ERROR_NOT_INITIALIZED;
+    CUresult r = ps_cu.cuPointerGetAttributes(count, attributes, values, address);
+    if (!attributes || !values || ps_residency_look_up(address, &start, &bytes)) return r;
+    for (unsigned int i = 0; i < count; i++)
+        if (values[i]) answer(values[i], attributes[i], address, start, bytes);
+    return CUDA_SUCCESS;
+}
+
+PS_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *bytes, CUdeviceptr address)
+{
+    CUdeviceptr span_start;
+    size_t span_bytes;
+
+    if (!ps_residency_look_up(address, &span_start, &span_bytes)) {
+        if (start) *start = span_start;
+        if (bytes) *bytes = span_bytes;
+        return CUDA_SUCCESS;
+    }
+    if (ps_real_cuda_load()) return CUDA_ERROR_NOT_INITIALIZED;
+    return ps_cu.cuMemGetAddressRange(start, bytes, address);
+}

@@ -1,0 +1,31 @@
+/*
+ * Kernel parameter layouts as the launch path wants them: by function handle, found without a lock.
+ *
+ * A layout comes from the kernel's cubin (kernel_params.c, fed by CUPTI's module-loaded callback) and from the driver
+ * (cuFuncGetParamInfo, cuKernelGetParamInfo); where both are there they are compared, and the driver's is used if they differ.
+ */
+#ifndef PS_LAYOUTS_H
+#define PS_LAYOUTS_H
+
+#include <cuda.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Only sizes: kernelParams points to each parameter, so offsets don't matter at a launch. */
+struct ps_layout {
+    CUfunction function;
+    uint32_t generation;
+    uint32_t count;
+    const uint32_t *size; /* bytes of each parameter; lives as long as the process */
+};
+
+/* The layout of a kernel's parameters, or NULL if nobody knows it. `function` may be a CUkernel, as launches pass it. Any thread. */
+const struct ps_layout *ps_layout_of(CUfunction function);
+
+/* A cubin was loaded: its kernels' layouts are kept by name. The image is read and not kept. Any thread. */
+void ps_layouts_add_cubin(const void *image, size_t bytes);
+
+/* A module goes: its function handles may mean other kernels from now on. Any thread. */
+void ps_layouts_module_gone(void);
+
+#endif

@@ -1,0 +1,191 @@
+#include "process.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "budget.h"
+#include "copies.h"
+#include "device.h"
+#include "eviction.h"
+#include "helper_thread.h"
+#include "host_memory.h"
+#include "log.h"
+#include "real_cuda.h"
+#include "real_cudart.h"
+#include "registry.h"
+#include "report.h"
+#include "residency.h"
+#include "slab.h"
+#include "tracer.h"
+
+extern char **environ;
+
+struct ps_settings ps_settings;
+
+enum state {
+    NOT_BEGUN,
+    MANAGING,
+    ASIDE,
+};
+
+static _Atomic enum state state = NOT_BEGUN;
+static pthread_mutex_t set_up_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- the constructor: an environment variable, and nothing else ---- */
+
+/* `value` with the backend chosen in front; the environment keeps the string, so it is not freed. */
+static void choose_backend(const char *variable, const char *value)
+{
+    static const char choice[] = "backend:cudaMallocAsync";
+    size_t room = sizeof choice + 1 + strlen(value);
+    char *merged = malloc(room);
+
+    if (!merged) return;
+    snprintf(merged, room, "%s%s%s", choice, *value ? "," : "", value);
+    setenv(variable, merged, 1);
+    free(merged);
+}
+
+static bool is_on(const char *variable)
+{
+    const char *value = getenv(variable);
+
+    return value && !strcmp(value, "1");
+}
+
+static bool is_off(const char *variable)
+{
+    const char *value = getenv(variable);
+
+    return value && !strcmp(value, "0");
+}
+
+/*
+ * torch's own caching allocator hides its tensors in big blocks, and a static initialiser of libc10_cuda.so chooses the backend, so this is the
+ * last moment to ask for the one that calls cudaMallocAsync for each tensor (same speed; FACTS). A backend that the user chose stays.
+ */
+__attribute__((constructor)) static void ask_torch_for_visible_tensors(void)
+{
+    static const char *const variables[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
+    const char *value[2];
+
+    ps_report_remember_directory();
+    if (is_off("PENSTOCK_ALLOC_CONF") || is_on("PENSTOCK_DISABLE")) return;
+    for (int i = 0; i < 2; i++) {
+        value[i] = getenv(variables[i]);
+        if (value[i] && strstr(value[i], "backend:")) return;
+    }
+    /* torch reads one of the two, by its version: both get what the user wrote in either. */
+    const char *wanted[2] = {value[0] ? value[0] : value[1] ? value[1] : "", value[1] ? value[1] : value[0] ? value[0] : ""};
+    char *copy[2] = {strdup(wanted[0]), strdup(wanted[1])};
+    for (int i = 0; i < 2; i++) {
+        if (copy[i]) choose_backend(variables[i], copy[i]);
+        free(copy[i]);
+    }
+}
+
+/* ---- set-up ---- */
+
+static void say_problem(const char *variable, const char *value, const char *accepted, void *ctx)
+{
+    char text[512];
+
+    (void)ctx;
+    ps_settings_problem_text(text, sizeof text, variable, value, accepted);
+    ps_log_warn(SETTINGS, "%s; the default is used", text);
+}
+
+/* In a forked child CUDA does not work and our threads are gone: every hook goes to the real function, and the parent writes the report. */
+static void in_forked_child(void)
+{
+    atomic_store(&state, ASIDE);
+    ps_report_forget();
+}
+
+/* The runtime makes its context at its first call; ours may be that call. */
+static void make_sure_of_a_context(void)
+{
+    CUcontext context = NULL;
+
+    if (ps_cu.cuCtxGetCurrent(&context) == CUDA_SUCCESS && context) return;
+    ps_real_cudart()->cudaFree(NULL);
+}
+
+static int set_up(const char **why)
+{
+    int r = ps_real_cuda_load();
+
+    *why = r == -ENOENT ? "there is no CUDA driver (libcuda.so.1)" : "the CUDA driver is too old (it lacks calls that are needed)";
+    if (r) return r;
+    make_sure_of_a_context();
+    r = ps_device_open(why);
+    if (r) return r;
+    *why = "the address space for spans can't be reserved";
+    r = ps_registry_open(ps_device.granularity);
+    if (r) return r;
+    *why = "copy streams can't be made";
+    r = ps_copies_open();
+    if (r) return r;
+    ps_budget_open(ps_settings.budget, ps_settings.reserve, ps_device.total_bytes, ps_device_free_bytes());
+    ps_slab_open(ps_settings.host_budget, ps_host_memory_local_processes(getenv("LOCAL_WORLD_SIZE")), ps_device.granularity);
+    ps_eviction_open(ps_settings.guard, ps_settings.grace);
+    ps_residency_open(ps_settings.guard);
+    return ps_tracer_cupti_start(ps_settings.cupti, why);
+}
+
+static void begin(void)
+{
+    const char *why = NULL;
+
+    ps_settings_read(&ps_settings, environ, say_problem, NULL);
+    ps_log_configure(&ps_settings.log);
+    if (ps_settings.disable) {
+        ps_log_info(PROCESS, "PENSTOCK_DISABLE=1: every call passes through");
+        atomic_store(&state, ASIDE);
+        return;
+    }
+    int r = set_up(&why);
+    if (r) {
+        ps_log_warn(PROCESS, "standing aside, the program runs as without Penstock: %s", why);
+        atomic_store(&state, ASIDE);
+    } else {
+        ps_log_info(PROCESS, "managing %s: budget %llu MiB of %llu MiB, spans from %llu bytes, %zu-byte pages", ps_device.name,
+                    (unsigned long long)(ps_budget.limit >> 20), (unsigned long long)(ps_device.total_bytes >> 20),
+                    (unsigned long long)ps_settings.min_span, ps_device.granularity);
+        pthread_atfork(NULL, NULL, in_forked_child);
+        atomic_store(&state, MANAGING);
+    }
+    ps_report_open(r ? why : NULL);
+}
+
+bool ps_process_is_managing(void)
+{
+    enum state now = atomic_load_explicit(&state, memory_order_acquire);
+
+    if (now != NOT_BEGUN) return now == MANAGING;
+    if (ps_inside) return false; /* the set-up's own calls */
+    pthread_mutex_lock(&set_up_lock);
+    if (atomic_load(&state) == NOT_BEGUN) {
+        ps_inside++;
+        begin();
+        ps_inside--;
+    }
+    pthread_mutex_unlock(&set_up_lock);
+    return atomic_load(&state) == MANAGING;
+}
+
+bool ps_process_has_begun(void)
+{
+    return ps_registry.reserved != 0;
+}
+
+void ps_process_stand_aside(const char *why)
+{
+    if (atomic_exchange(&state, ASIDE) != ASIDE && why) ps_log_warn(PROCESS, "standing aside from now on: %s", why);
+}

@@ -1,0 +1,25 @@
+/*
+ * Penstock's life in the process: nothing until the program's first CUDA allocation, then managing or standing aside, and a report at the end.
+ */
+#ifndef PS_PROCESS_H
+#define PS_PROCESS_H
+
+#include <stdbool.h>
+
+#include "settings.h"
+
+/*
+ * Whether allocations are managed. The first call sets everything up, on the calling thread (which has made its first CUDA call);
+ * others wait for it. False for good when something that is needed is missing: then one line has said what. Any thread; not inside Penstock.
+ */
+bool ps_process_is_managing(void);
+
+/* The same without setting up: for calls that only look. */
+bool ps_process_has_begun(void);
+
+/* No new span from now on (the device was reset, the process was forked); `why` is said once if it is not NULL. */
+void ps_process_stand_aside(const char *why);
+
+extern struct ps_settings ps_settings; /* valid after the set-up; constant */
+
+#endif

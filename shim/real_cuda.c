@@ -1,0 +1,66 @@
+#include "real_cuda.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+
+#include "log.h"
+
+struct ps_real_cuda ps_cu;
+
+static void *library;
+static int load_result;
+static pthread_once_t loaded = PTHREAD_ONCE_INIT;
+
+/* The library, not "libcuda.so": that name belongs to the development package. RTLD_LOCAL: our opening it changes nobody's look-ups. */
+static void load(void)
+{
+    library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        load_result = -ENOENT;
+        return;
+    }
+#define STRING(name) #name
+#define SYMBOL(name) STRING(name) /* after cuda.h has mapped the name to its version */
+#define PS_DRIVER(name)                                                                                                                    \
+    ps_cu.name = (__typeof__(ps_cu.name))dlsym(library, SYMBOL(name));                                                                      \
+    if (!ps_cu.name) {                                                                                                                     \
+        ps_log_info(PROCESS, "the driver has no %s", SYMBOL(name));                                                                     \
+        load_result = -ENOSYS;                                                                                                             \
+    }
+#define PS_DRIVER_OPTIONAL(name) ps_cu.name = (__typeof__(ps_cu.name))dlsym(library, SYMBOL(name));
+    PS_DRIVER_TABLE
+#undef PS_DRIVER
+#undef PS_DRIVER_OPTIONAL
+}
+
+int ps_real_cuda_load(void)
+{
+    pthread_once(&loaded, load);
+    return load_result;
+}
+
+void *ps_real_cuda_symbol(const char *name)
+{
+    pthread_once(&loaded, load);
+    return library ? dlsym(library, name) : NULL;
+}
+
+int ps_cuda_errno(CUresult result)
+{
+    switch (result) {
+    case CUDA_SUCCESS:
+        return 0;
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return -ENOMEM;
+    case CUDA_ERROR_INVALID_VALUE:
+        return -EINVAL;
+    case CUDA_ERROR_NOT_SUPPORTED:
+        return -ENOSYS;
+    case CUDA_ERROR_NOT_READY:
+        return -EAGAIN;
+    default:
+        return -EIO;
+    }
+}

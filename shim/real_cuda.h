@@ -1,0 +1,76 @@
+/*
+ * The real driver library, libcuda.so.1: the entry points that Penstock calls, resolved once.
+ *
+ * The table is filled by ps_real_cuda_load(), which the hooks call when the program makes its first CUDA call; nothing here runs before.
+ * Every field is the function of cuda.h with the same name, in the version that cuda.h maps the name to. Thread-safe after loading.
+ */
+#ifndef PS_REAL_CUDA_H
+#define PS_REAL_CUDA_H
+
+#include <cuda.h>
+#include <stdbool.h>
+
+/*
+ * PS_DRIVER(name): must be there, or Penstock steps aside. PS_DRIVER_OPTIONAL(name): a null pointer where the driver is too old.
+ */
+#define PS_DRIVER_TABLE                                                                                                                    \
+    PS_DRIVER(cuDriverGetVersion)                                                                                                          \
+    PS_DRIVER(cuDeviceGet)                                                                                                                 \
+    PS_DRIVER(cuDeviceGetCount)                                                                                                            \
+    PS_DRIVER(cuDeviceGetName)                                                                                                             \
+    PS_DRIVER(cuDeviceGetAttribute)                                                                                                        \
+    PS_DRIVER(cuDeviceTotalMem)                                                                                                            \
+    PS_DRIVER(cuCtxGetCurrent)                                                                                                             \
+    PS_DRIVER(cuCtxSetCurrent)                                                                                                             \
+    PS_DRIVER(cuCtxPushCurrent)                                                                                                            \
+    PS_DRIVER(cuCtxPopCurrent)                                                                                                             \
+    PS_DRIVER(cuCtxGetDevice)                                                                                                              \
+    PS_DRIVER(cuCtxGetStreamPriorityRange)                                                                                                 \
+    PS_DRIVER(cuMemGetInfo)                                                                                                                \
+    PS_DRIVER(cuMemAddressReserve)                                                                                                         \
+    PS_DRIVER(cuMemAddressFree)                                                                                                            \
+    PS_DRIVER(cuMemGetAllocationGranularity)                                                                                               \
+    PS_DRIVER(cuMemCreate)                                                                                                                 \
+    PS_DRIVER(cuMemRelease)                                                                                                                \
+    PS_DRIVER(cuMemMap)                                                                                                                    \
+    PS_DRIVER(cuMemUnmap)                                                                                                                  \
+    PS_DRIVER(cuMemSetAccess)                                                                                                              \
+    PS_DRIVER(cuMemcpyAsync)                                                                                                               \
+    PS_DRIVER(cuStreamCreateWithPriority)                                                                                                  \
+    PS_DRIVER(cuStreamSynchronize)                                                                                                         \
+    PS_DRIVER(cuStreamWaitEvent)                                                                                                           \
+    PS_DRIVER(cuEventCreate)                                                                                                               \
+    PS_DRIVER(cuEventRecord)                                                                                                               \
+    PS_DRIVER(cuEventQuery)                                                                                                                \
+    PS_DRIVER(cuEventSynchronize)                                                                                                          \
+    PS_DRIVER(cuFuncGetName)                                                                                                               \
+    PS_DRIVER(cuPointerGetAttribute)                                                                                                       \
+    PS_DRIVER(cuPointerGetAttributes)                                                                                                      \
+    PS_DRIVER(cuMemGetAddressRange)                                                                                                        \
+    PS_DRIVER_OPTIONAL(cuFuncGetParamInfo)                                                                                                 \
+    PS_DRIVER_OPTIONAL(cuKernelGetParamInfo)                                                                                               \
+    PS_DRIVER_OPTIONAL(cuKernelGetName)                                                                                          \
+    PS_DRIVER_OPTIONAL(cuStreamIsCapturing)                                                                                          \
+    PS_DRIVER_OPTIONAL(cuThreadExchangeStreamCaptureMode)
+
+struct ps_real_cuda {
+#define PS_DRIVER(name) __typeof__(&(name)) name;
+#define PS_DRIVER_OPTIONAL(name) PS_DRIVER(name)
+    PS_DRIVER_TABLE
+#undef PS_DRIVER
+#undef PS_DRIVER_OPTIONAL
+};
+
+/* Valid after ps_real_cuda_load() returned 0. */
+extern struct ps_real_cuda ps_cu;
+
+/* Opens libcuda.so.1 and fills ps_cu. 0, or -ENOENT when there is no driver, -ENOSYS when it lacks a needed entry point. Thread-safe; cached. */
+int ps_real_cuda_load(void);
+
+/* The real address of any driver entry point by its exact symbol name; NULL if there is none. Loads the library if need be. */
+void *ps_real_cuda_symbol(const char *name);
+
+/* -errno for a CUresult: 0, -ENOMEM, -EINVAL, -ENOSYS (not supported), -EAGAIN (not ready), or -EIO for anything else. */
+int ps_cuda_errno(CUresult result);
+
+#endif

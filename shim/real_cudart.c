@@ -1,0 +1,73 @@
+#include "real_cudart.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "log.h"
+
+static struct ps_real_cudart table;
+static pthread_once_t loaded = PTHREAD_ONCE_INIT;
+
+/* What stands in for a function that the loaded runtime doesn't have. One a hook, for the types. */
+#define PS_HOOK_CUDART(type, name, parameters, arguments)                                                                                  \
+    static type no_##name parameters                                                                                                       \
+    {                                                                                                                                      \
+        return cudaErrorNotSupported;                                                                                                      \
+    }
+#define PS_HOOK_CUDA(type, name, parameters, arguments)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include "hooks.def"
+static cudaError_t no_cudaGetDevice(int *device)
+{
+    return cudaErrorNotSupported;
+}
+static cudaError_t no_pool(cudaMemPool_t *pool, int device)
+{
+    return cudaErrorNotSupported;
+}
+#pragma GCC diagnostic pop
+#undef PS_HOOK_CUDART
+#undef PS_HOOK_CUDA
+
+/*
+ * Python loads extension modules with RTLD_LOCAL, where RTLD_NEXT does not see the runtime that they brought; by its SONAME it is found.
+ * Our own export is never what is found: RTLD_NEXT begins after us, and a look-up in a library's handle does not come to us.
+ */
+static void *find(const char *name)
+{
+    static const char *const runtimes[] = {"libcudart.so.13", "libcudart.so.12"};
+    void *found = dlsym(RTLD_NEXT, name);
+
+    for (size_t i = 0; !found && i < sizeof runtimes / sizeof *runtimes; i++) {
+        void *library = dlopen(runtimes[i], RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+        if (library) found = dlsym(library, name);
+    }
+    return found;
+}
+
+static void load(void)
+{
+#define RESOLVE(name, instead)                                                                                                             \
+    table.name = (__typeof__(table.name))find(#name);                                                                                      \
+    if (!table.name) {                                                                                                                     \
+        ps_log_debug(HOOKS, "the runtime has no %s", #name);                                                                               \
+        table.name = (instead);                                                                                                            \
+    }
+#define PS_HOOK_CUDART(type, name, parameters, arguments) RESOLVE(name, no_##name)
+#define PS_HOOK_CUDA(type, name, parameters, arguments)
+#include "hooks.def"
+#undef PS_HOOK_CUDART
+#undef PS_HOOK_CUDA
+    RESOLVE(cudaGetDevice, no_cudaGetDevice)
+    RESOLVE(cudaDeviceGetMemPool, no_pool)
+    RESOLVE(cudaDeviceGetDefaultMemPool, no_pool)
+}
+
+const struct ps_real_cudart *ps_real_cudart(void)
+{
+    pthread_once(&loaded, load);
+    return &table;
+}

@@ -1,0 +1,41 @@
+#include "reclaim.h"
+
+#include "budget.h"
+#include "helper_thread.h"
+#include "log.h"
+#include "process.h"
+#include "registry.h"
+
+bool ps_reclaim_for_others(size_t bytes)
+{
+    if (ps_inside || !ps_process_has_begun() || !ps_process_is_managing()) return false;
+    ps_inside++;
+    ps_registry_lock();
+    /*
+     * Pages for as much as is wanted are had as for a span and given back at once: that trims, evicts and waits as the budget rules say,
+     * with the device's free memory as the bound.
+     */
+    uint64_t before = ps_budget.held, unit = ps_registry.granularity;
+    uint64_t wanted = ((bytes + unit - 1) & ~(unit - 1)) + unit;
+    if (!ps_budget.refused_at || ps_budget.refused_at > before) ps_budget.refused_at = before;
+    struct ps_pages pages;
+    bool some = false;
+    if (!ps_budget_obtain(wanted, false, &pages)) {
+        ps_budget_return(wanted, &pages);
+        some = true;
+    }
+    some |= ps_budget.held < before;
+    ps_registry_unlock();
+    ps_inside--;
+    ps_log_debug(BUDGET, "the real allocator was out of memory for %zu bytes: %s", bytes, some ? "made room" : "nothing gave way");
+    return some;
+}
+
+void ps_reclaim_cached(size_t keep)
+{
+    ps_inside++;
+    ps_registry_lock();
+    if (ps_registry.cached_bytes > keep) ps_budget_trim(ps_registry.cached_bytes - keep);
+    ps_registry_unlock();
+    ps_inside--;
+}

@@ -1,0 +1,336 @@
+#include "registry.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "log.h"
+#include "real_cuda.h"
+
+struct ps_registry ps_registry;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed; /* initialised in ps_registry_open, for the monotonic clock */
+
+/* Sizes seen so far, open addressing; an entry never goes away. */
+#define SIZE_CLASSES 4096u
+static struct ps_size_class *classes[SIZE_CLASSES];
+
+#define LARGEST_RESERVATION (16ull << 40)
+#define SMALLEST_RESERVATION (64ull << 20)
+
+static struct ps_span *_Atomic *map_of(uint64_t units)
+{
+    void *map = mmap(NULL, units * sizeof(struct ps_span *), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    return map == MAP_FAILED ? NULL : map;
+}
+
+int ps_registry_open(size_t granularity)
+{
+    struct ps_registry *r = &ps_registry;
+    pthread_condattr_t monotonic;
+    uint64_t bytes = LARGEST_RESERVATION;
+    CUresult result;
+
+    r->granularity = granularity;
+    r->unit_shift = (unsigned)__builtin_ctzll(granularity);
+    TAILQ_INIT(&r->idle_order);
+    TAILQ_INIT(&r->cached);
+    TAILQ_INIT(&r->husks);
+    TAILQ_INIT(&r->unused);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+
+    /* Addresses cost nothing on a GPU (1 TiB: 9 us, FACTS); a smaller address space (a sanitizer's, a ulimit) gives what it has. */
+    do {
+        result = ps_cu.cuMemAddressReserve(&r->base, bytes, granularity, 0, 0);
+    } while (result != CUDA_SUCCESS && (bytes /= 2) >= SMALLEST_RESERVATION);
+    if (result != CUDA_SUCCESS) return ps_cuda_errno(result);
+
+    r->map = map_of(bytes >> r->unit_shift);
+    if (!r->map || ps_address_space_init(&r->addresses, r->base, bytes)) {
+        ps_cu.cuMemAddressFree(r->base, bytes);
+        return -ENOMEM;
+    }
+    r->reserved = bytes; /* last: ps_registry_owns is true from here on */
+    return 0;
+}
+
+void ps_registry_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void ps_registry_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+void ps_registry_wait_changed(uint64_t timeout_ns)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(timeout_ns / 1000000000u);
+    until.tv_nsec += (long)(timeout_ns % 1000000000u);
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    pthread_cond_timedwait(&changed, &lock, &until);
+}
+
+void ps_registry_changed(void)
+{
+    pthread_cond_broadcast(&changed);
+}
+
+struct ps_span *ps_registry_at(CUdeviceptr address)
+{
+    if (!ps_registry_owns(address)) return NULL;
+    return atomic_load_explicit(&ps_registry.map[(address - ps_registry.base) >> ps_registry.unit_shift], memory_order_acquire);
+}
+
+struct ps_span *ps_registry_live_at(CUdeviceptr address)
+{
+    struct ps_span *span = ps_registry_at(address);
+
+    return span && span->life == PS_LIFE_LIVE ? span : NULL;
+}
+
+struct ps_span *ps_registry_next(CUdeviceptr address)
+{
+    for (; address < ps_registry.highest; address += ps_registry.granularity) {
+        struct ps_span *span = ps_registry_at(address);
+        if (span) return span;
+    }
+    return NULL;
+}
+
+static void map_set(const struct ps_span *span, struct ps_span *value)
+{
+    uint64_t first = (span->address - ps_registry.base) >> ps_registry.unit_shift;
+
+    for (uint64_t i = 0; i < span->bytes >> ps_registry.unit_shift; i++)
+        atomic_store_explicit(&ps_registry.map[first + i], value, memory_order_release);
+}
+
+/* The class of a size, made at need; NULL when the table is full or memory is short (then spans of that size are not kept). */
+static struct ps_size_class *class_of(size_t bytes, bool make)
+{
+    uint32_t h = (uint32_t)((bytes >> ps_registry.unit_shift) * 2654435761u) % SIZE_CLASSES;
+
+    for (uint32_t probes = 0; probes < SIZE_CLASSES; probes++, h = (h + 1) % SIZE_CLASSES) {
+        if (classes[h] && classes[h]->bytes == bytes) return classes[h];
+        if (classes[h]) continue;
+        if (!make || !(classes[h] = calloc(1, sizeof *classes[h]))) return NULL;
+        classes[h]->bytes = bytes;
+        TAILQ_INIT(&classes[h]->cached);
+        return classes[h];
+    }
+    return NULL;
+}
+
+static void count_in(struct ps_span *span, size_t requested)
+{
+    struct ps_registry *r = &ps_registry;
+
+    span->requested = requested;
+    r->live_spans++;
+    r->live_bytes += span->bytes;
+    r->live_requested += (requested + 511) & ~(size_t)511;
+    if (r->live_bytes > r->peak_live_bytes) r->peak_live_bytes = r->live_bytes;
+    if (r->live_requested > r->peak_live_requested) r->peak_live_requested = r->live_requested;
+    if (r->live_bytes + r->cached_bytes > r->peak_reserved_bytes) r->peak_reserved_bytes = r->live_bytes + r->cached_bytes;
+}
+
+struct ps_span *ps_registry_new(size_t bytes, size_t requested)
+{
+    struct ps_registry *r = &ps_registry;
+    struct ps_span *span = TAILQ_FIRST(&r->unused);
+
+    if (span)
+        TAILQ_REMOVE(&r->unused, span, order);
+    else if (!(span = calloc(1, sizeof *span)))
+        return NULL;
+
+    uint64_t address = ps_address_space_take(&r->addresses, bytes);
+    if (!address) {
+        TAILQ_INSERT_HEAD(&r->unused, span, order);
+        return NULL;
+    }
+    /* What outlives a life: the event, and launches that named these addresses by accident and are about to take their mark back. */
+    *span = (struct ps_span){.address = address,
+                             .bytes = bytes,
+                             .life = PS_LIFE_LIVE,
+                             .fence = span->fence,
+                             .launching = span->launching,
+                             .last_access = r->launch_number};
+    count_in(span, requested);
+    map_set(span, span);
+    if (address + bytes > r->highest) r->highest = address + bytes;
+    return span;
+}
+
+void ps_registry_delete(struct ps_span *span)
+{
+    struct ps_registry *r = &ps_registry;
+
+    map_set(span, NULL);
+    span->life = PS_LIFE_NONE;
+    if (ps_address_space_give(&r->addresses, span->address, span->bytes))
+        ps_log_warn_once(REGISTRY, "an address range could not be taken back; it stays unused");
+    TAILQ_INSERT_HEAD(&r->unused, span, order);
+}
+
+static bool in_idle_order(const struct ps_span *span)
+{
+    return span->life == PS_LIFE_LIVE && (span->residency == PS_RESIDENT || span->residency == PS_RELOADING) && span->has_pages;
+}
+
+void ps_registry_end_life(struct ps_span *span)
+{
+    struct ps_registry *r = &ps_registry;
+
+    if (in_idle_order(span)) TAILQ_REMOVE(&r->idle_order, span, order);
+    r->live_spans--;
+    r->live_bytes -= span->bytes;
+    r->live_requested -= (span->requested + 511) & ~(size_t)511;
+}
+
+void ps_registry_cache(struct ps_span *span)
+{
+    struct ps_registry *r = &ps_registry;
+    struct ps_size_class *class = class_of(span->bytes, true);
+
+    span->life = PS_LIFE_CACHED;
+    span->residency = PS_RESIDENT;
+    span->has_class = class != NULL;
+    if (class) TAILQ_INSERT_TAIL(&class->cached, span, sized);
+    TAILQ_INSERT_TAIL(&r->cached, span, order);
+    r->cached_bytes += span->bytes;
+}
+
+void ps_registry_cached_remove(struct ps_span *span)
+{
+    struct ps_registry *r = &ps_registry;
+
+    if (span->has_class) TAILQ_REMOVE(&class_of(span->bytes, false)->cached, span, sized);
+    TAILQ_REMOVE(&r->cached, span, order);
+    r->cached_bytes -= span->bytes;
+}
+
+static bool used_on_alone(const struct ps_span *span, const struct ps_stream *stream)
+{
+    return !span->uses.everywhere && (span->uses.count == 0 || (span->uses.count == 1 && span->uses.use[0].stream == stream));
+}
+
+/* How many of a size to look at for one that needs no wait: a steady program finds it among the first. */
+#define LOOK_AT 8
+
+struct ps_span *ps_registry_cached_take(size_t bytes, const struct ps_stream *stream)
+{
+    struct ps_size_class *class = class_of(bytes, false);
+    struct ps_span *span, *taken = NULL;
+    int looked = 0;
+
+    if (!class) return NULL;
+    if (stream)
+        TAILQ_FOREACH_REVERSE (span, &class->cached, ps_span_list, sized) {
+            if (looked++ == LOOK_AT) break;
+            if (span->busy || !used_on_alone(span, stream)) continue;
+            taken = span;
+            break;
+        }
+    if (!taken) /* the oldest: its last use is the likeliest to be over */
+        TAILQ_FOREACH (span, &class->cached, sized)
+            if (!span->busy) {
+                taken = span;
+                break;
+            }
+    if (taken) ps_registry_cached_remove(taken);
+    return taken;
+}
+
+void ps_registry_revive(struct ps_span *span, size_t requested)
+{
+    span->life = PS_LIFE_LIVE;
+    span->residency = PS_RESIDENT;
+    span->pinned = false;
+    span->last_access = ps_registry.launch_number;
+    count_in(span, requested);
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
+}
+
+void ps_registry_touch(struct ps_span *span)
+{
+    span->last_access = ps_registry.launch_number;
+    if (!in_idle_order(span) || TAILQ_LAST(&ps_registry.idle_order, ps_span_list) == span) return;
+    TAILQ_REMOVE(&ps_registry.idle_order, span, order);
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
+}
+
+/* The invariants of one span. Returns the broken one, or NULL. */
+static const char *broken(const struct ps_span *span)
+{
+    if (span->busy) return NULL; /* someone is between two states */
+    if (ps_registry_at(span->address) != span || ps_registry_at(span->address + span->bytes - 1) != span)
+        return "the map does not lead to it";
+    switch (span->life) {
+    case PS_LIFE_LIVE:
+        if ((span->residency == PS_EVICTED) != !span->has_pages) return "evicted and pages disagree";
+        if ((span->residency == PS_EVICTED) != (span->slot != NULL)) return "evicted and slot disagree";
+        if ((span->residency == PS_EVICTING) != (span->transfer != NULL)) return "evicting and transfer disagree";
+        if (span->has_pages && span->backing != PS_BACKING_DEVICE) return "has pages and is not mapped to them";
+        if (!span->has_pages && span->backing == PS_BACKING_DEVICE) return "is mapped to pages that it does not have";
+        if (span->residency == PS_RELOADING && !span->fence_set) return "reloading without a fence";
+        break;
+    case PS_LIFE_CACHED:
+        if (!span->has_pages || span->backing != PS_BACKING_DEVICE || span->slot || span->transfer) return "cached in disorder";
+        break;
+    case PS_LIFE_DYING:
+        if (!span->has_pages || !span->transfer) return "dying in disorder";
+        break;
+    case PS_LIFE_HUSK:
+        if (span->has_pages) return "a husk with pages";
+        break;
+    case PS_LIFE_NONE:
+        return "unused but listed";
+    }
+    return NULL;
+}
+
+bool ps_registry_is_valid(void)
+{
+    const struct ps_registry *r = &ps_registry;
+    const struct ps_span_list *lists[] = {&r->idle_order, &r->cached, &r->husks};
+    const struct ps_span *span, *previous = NULL;
+    uint64_t cached = 0;
+    bool valid = true;
+
+    for (unsigned i = 0; i < 3; i++)
+        TAILQ_FOREACH (span, lists[i], order) {
+            const char *what = broken(span);
+            if (!what && i == 0 && !in_idle_order(span)) what = "in the idle order and not idle";
+            if (!what && i == 0 && previous && previous->last_access > span->last_access) what = "the idle order is out of order";
+            if (!what) {
+                if (i == 1) cached += span->bytes;
+                if (i == 0) previous = span;
+                continue;
+            }
+            ps_log_error(REGISTRY, "invariant broken: span of %zu bytes, life %d, residency %d: %s", span->bytes, (int)span->life,
+                         (int)span->residency, what);
+            valid = false;
+        }
+    if (cached != r->cached_bytes) {
+        ps_log_error(REGISTRY, "invariant broken: cached bytes %llu, counted %llu", (unsigned long long)r->cached_bytes,
+                     (unsigned long long)cached);
+        valid = false;
+    }
+    return valid;
+}

@@ -1,0 +1,99 @@
+/*
+ * The registry: which spans there are, where an address lies, and what the process holds.
+ *
+ * One lock guards it, and all span and slot fields. No driver call, no copy and no wait for the device is made with it held; it is a leaf but
+ * for the log. Functions marked [locked] are called with the lock held; [unlocked] without.
+ */
+#ifndef PS_REGISTRY_H
+#define PS_REGISTRY_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "address_space.h"
+#include "span.h"
+
+/* Spans of one size: the freed ones that keep their pages. */
+struct ps_size_class {
+    size_t bytes;
+    struct ps_span_list cached;
+};
+
+struct ps_registry {
+    /* Set once by ps_registry_open, then constant. */
+    CUdeviceptr base;
+    uint64_t reserved;      /* bytes of the span reservation */
+    size_t granularity;     /* unit of spans, a power of two */
+    unsigned unit_shift;    /* log2 of granularity */
+    struct ps_span *_Atomic *map; /* one entry a unit, NULL where no span is */
+
+    /* Guarded by the lock. */
+    struct ps_address_space addresses;
+    struct ps_span_list idle_order; /* LIVE, on device pages, not EVICTING: longest idle first */
+    struct ps_span_list cached;     /* CACHED, oldest first */
+    struct ps_span_list husks;      /* HUSK, oldest first */
+    struct ps_span_list unused;     /* structures */
+    uint64_t live_bytes;            /* rounded bytes of LIVE spans */
+    uint64_t live_requested;        /* the same as the program asked, each rounded up to 512 bytes */
+    uint64_t peak_live_bytes;
+    uint64_t peak_live_requested; /* resettable by the program (cudaMemPoolSetAttribute) */
+    uint64_t peak_reserved_bytes; /* of live and cached together; resettable likewise */
+    uint64_t cached_bytes;        /* device bytes of CACHED spans */
+    uint64_t live_spans;
+    uint32_t blind_launches; /* launches whose spans can't be known and that are not queued yet: nothing may leave */
+    CUdeviceptr highest;     /* end of the highest span ever */
+    uint64_t launch_number; /* kernel launches that named a span so far */
+};
+
+extern struct ps_registry ps_registry;
+
+/* Reserves addresses (as many as the system gives, at most 16 TiB). 0 or -errno. [unlocked] */
+int ps_registry_open(size_t granularity);
+
+void ps_registry_lock(void);
+void ps_registry_unlock(void);
+
+/* Waits until a span, page or slot has changed, or `timeout_ns` is over; the lock is released meanwhile. [locked] */
+void ps_registry_wait_changed(uint64_t timeout_ns);
+void ps_registry_changed(void); /* wakes all of them [locked or not] */
+
+/* Whether the address lies in the span reservation. Any thread, no lock. */
+static inline bool ps_registry_owns(CUdeviceptr address)
+{
+    return address - ps_registry.base < ps_registry.reserved;
+}
+
+/* The structure at an address of the reservation, or NULL. Any thread, no lock: take the lock and look at `life` before believing it. */
+struct ps_span *ps_registry_at(CUdeviceptr address);
+
+/* The LIVE span that holds the address, or NULL. [locked] */
+struct ps_span *ps_registry_live_at(CUdeviceptr address);
+
+/* The first span (of any life) at or after an address, or NULL. For walks over all of them: a look at every unit. [locked] */
+struct ps_span *ps_registry_next(CUdeviceptr address);
+
+/* A new LIVE span of `bytes` (a multiple of the granularity) with addresses and nothing behind them. NULL: no addresses or no memory. [locked] */
+struct ps_span *ps_registry_new(size_t bytes, size_t requested);
+
+/* Takes addresses and structure back. It must have no pages, no slot and no mapping. [locked] */
+void ps_registry_delete(struct ps_span *span);
+
+/* A LIVE span ends: counted out, taken from the idle order. The caller gives it its next life. [locked] */
+void ps_registry_end_life(struct ps_span *span);
+
+/* CACHED: keeps it for reuse. / A cached span of this size, taken out: a late one used on `stream` alone, else the oldest; or NULL. [locked] */
+void ps_registry_cache(struct ps_span *span);
+struct ps_span *ps_registry_cached_take(size_t bytes, const struct ps_stream *stream);
+void ps_registry_cached_remove(struct ps_span *span);
+
+/* A CACHED span (already taken out) begins a new life. [locked] */
+void ps_registry_revive(struct ps_span *span, size_t requested);
+
+/* Marks it as the most recently used. [locked] */
+void ps_registry_touch(struct ps_span *span);
+
+/* Checks every invariant of the registry; says what is wrong in the log. True if all hold. Debug builds call it at transitions. [locked] */
+bool ps_registry_is_valid(void);
+
+#endif

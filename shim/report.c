@@ -1,0 +1,176 @@
+#include "report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "budget.h"
+#include "counters.h"
+#include "device.h"
+#include "json.h"
+#include "log.h"
+#include "penstock/version.h"
+#include "process.h"
+#include "registry.h"
+#include "slab.h"
+#include "tracer.h"
+
+static char directory[PS_SETTINGS_PATH_BYTES];
+static char command[4096];
+static const char *stands_aside;
+static atomic_int owner; /* the process that reports; 0: nobody */
+
+void ps_report_remember_directory(void)
+{
+    const char *file = getenv("PENSTOCK_REPORT");
+
+    if (file && *file && *file != '/' && !getcwd(directory, sizeof directory)) directory[0] = 0;
+}
+
+void ps_report_forget(void)
+{
+    atomic_store(&owner, 0);
+}
+
+/* The command line, its arguments with blanks between them. */
+static void read_command(void)
+{
+    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, command, sizeof command - 1);
+
+    if (fd >= 0) close(fd);
+    for (ssize_t i = 0; i + 1 < n; i++)
+        if (!command[i]) command[i] = ' ';
+}
+
+/* Bytes as GiB with two decimals, without floating point (a signal handler may be writing). */
+#define GIB_FORMAT  "%llu.%02llu GiB"
+#define GIB(bytes)  (unsigned long long)((bytes) >> 30), (unsigned long long)((((bytes) & ((1ull << 30) - 1)) * 100) >> 30)
+#define MS_FORMAT   "%llu.%03llu s"
+#define MS(ns)      (unsigned long long)((ns) / 1000000000u), (unsigned long long)((ns) / 1000000u % 1000u)
+
+static void say_closing_line(void)
+{
+    unsigned long long steps = ps_trace_steps();
+    char how_many[32] = "";
+
+    if (stands_aside) return; /* its own line has been said */
+    if (steps) snprintf(how_many, sizeof how_many, "%llu steps, ", steps);
+    ps_log_warn(REPORT,
+                "%speak " GIB_FORMAT " on the device, " GIB_FORMAT " without; moved " GIB_FORMAT " out and " GIB_FORMAT " back; waited " MS_FORMAT,
+                how_many, GIB(ps_budget.peak_held), GIB(ps_registry.peak_live_bytes), GIB(ps_counted(evicted_bytes)),
+                GIB(ps_counted(reloaded_bytes)), MS(ps_counted(host_wait_ns)));
+}
+
+static void write_passthrough(struct ps_json *j)
+{
+    ps_json_begin_object(j, "passthrough");
+#define PS_PASSTHROUGH(name, text) ps_json_u64(j, #name, atomic_load(&ps_passthrough.name));
+    PS_PASSTHROUGH_TABLE
+#undef PS_PASSTHROUGH
+    ps_json_end(j);
+}
+
+static void write_fields(struct ps_json *j)
+{
+    struct ps_slab_figures slab = ps_slab_figures();
+
+    ps_json_begin_object(j, NULL);
+    ps_json_string(j, "version", PENSTOCK_VERSION_STRING);
+    ps_json_string(j, "command", command);
+    ps_json_string(j, "stands_aside", stands_aside);
+    ps_json_begin_object(j, "device");
+    ps_json_string(j, "name", ps_device.name);
+    ps_json_u64(j, "total_bytes", ps_device.total_bytes);
+    ps_json_end(j);
+    if (ps_budget.limit == UINT64_MAX)
+        ps_json_null(j, "budget_bytes"); /* unlimited */
+    else
+        ps_json_u64(j, "budget_bytes", ps_budget.limit);
+    ps_json_string(j, "guard", ps_settings.guard == PS_GUARD_HOST ? "host" : "unmap");
+    ps_json_string(j, "tracer", ps_tracer_name());
+    ps_json_u64(j, "steps", ps_trace_steps());
+    ps_json_u64(j, "peak_resident_bytes", ps_budget.peak_held);
+    ps_json_u64(j, "peak_demand_bytes", ps_registry.peak_live_bytes);
+#define PS_COUNTER(name) ps_json_u64(j, #name, ps_counted(name));
+    PS_COUNTER_TABLE
+#undef PS_COUNTER
+    ps_json_begin_object(j, "slab");
+    ps_json_u64(j, "bytes", slab.bytes);
+    ps_json_u64(j, "peak_used_bytes", slab.peak_used_bytes);
+    ps_json_u64(j, "limit_bytes", slab.limit_bytes);
+    ps_json_end(j);
+    write_passthrough(j);
+    ps_json_end(j);
+}
+
+static void write_report(void)
+{
+    static char path[2 * PS_SETTINGS_PATH_BYTES], temporary[2 * PS_SETTINGS_PATH_BYTES + 32];
+    char buffer[1024];
+    struct ps_json json;
+    const char *file = ps_settings.report;
+
+    if (!*file) return;
+    snprintf(path, sizeof path, "%s%s%s", *file == '/' ? "" : directory, *file == '/' || !*directory ? "" : "/", file);
+    snprintf(temporary, sizeof temporary, "%s.%d.tmp", path, (int)getpid());
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int error = fd < 0 ? errno : 0;
+    if (fd >= 0) {
+        ps_json_init_sink(&json, buffer, sizeof buffer, ps_json_sink_fd, &fd);
+        write_fields(&json);
+        error = -ps_json_finish(&json);
+        if (close(fd) && !error) error = errno;
+        if (!error && rename(temporary, path)) error = errno;
+        if (error) unlink(temporary);
+    }
+    if (error) ps_log_warn(REPORT, "PENSTOCK_REPORT=%s: the report could not be written (error %d)", file, error);
+}
+
+void ps_report_finish(void)
+{
+    int us = (int)getpid();
+
+    if (!atomic_compare_exchange_strong(&owner, &us, 0)) return;
+    int saved = errno;
+    say_closing_line();
+    write_report();
+    errno = saved;
+}
+
+/* ---- the ways in which a program ends ---- */
+
+static void on_fatal_signal(int signal_number)
+{
+    ps_report_finish();
+    /* As if we had not been here: the default action, which ends the process. */
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
+static void take_fatal_signals(void)
+{
+    static const int fatal[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGABRT};
+    struct sigaction ours = {.sa_handler = on_fatal_signal}, theirs;
+
+    sigemptyset(&ours.sa_mask);
+    for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
+        if (!sigaction(fatal[i], NULL, &theirs) && !(theirs.sa_flags & SA_SIGINFO) && theirs.sa_handler == SIG_DFL)
+            sigaction(fatal[i], &ours, NULL);
+}
+
+void ps_report_open(const char *aside)
+{
+    stands_aside = aside;
+    read_command();
+    atomic_store(&owner, (int)getpid());
+    atexit(ps_report_finish);
+    at_quick_exit(ps_report_finish);
+    take_fatal_signals();
+}

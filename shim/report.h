@@ -1,0 +1,22 @@
+/*
+ * What Penstock says when the program ends: one closing line on stderr, and the JSON report that PENSTOCK_REPORT asks for.
+ *
+ * Written once, by whichever comes first: exit(), or a signal that the program left at its default action and that would end it
+ * (SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGABRT). Nothing is written by a forked child, or when no CUDA call was ever made.
+ */
+#ifndef PS_REPORT_H
+#define PS_REPORT_H
+
+/* Called by the constructor: a relative PENSTOCK_REPORT is meant from where the program started. One getcwd, if the variable is set. */
+void ps_report_remember_directory(void);
+
+/* From now on there is something to report. `aside`: why Penstock stands aside, a constant string, or NULL when it manages. */
+void ps_report_open(const char *aside);
+
+/* Nothing is to be written by this process (a forked child). */
+void ps_report_forget(void);
+
+/* Writes both now if that has not been done. Async-signal-safe but for the log's vsnprintf. */
+void ps_report_finish(void);
+
+#endif

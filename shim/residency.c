@@ -1,0 +1,300 @@
+#include "residency.h"
+
+#include <errno.h>
+
+#include "budget.h"
+#include "copies.h"
+#include "counters.h"
+#include "device.h"
+#include "eviction.h"
+#include "log.h"
+#include "real_cuda.h"
+#include "registry.h"
+#include "rules.h"
+#include "slab.h"
+
+/* A tick every so many launches with spans while memory is short: an eviction then waits at most so many launches longer than it must. */
+#define LAUNCHES_A_TICK 8
+
+static enum ps_guard guard;
+
+void ps_residency_open(enum ps_guard how)
+{
+    guard = how;
+}
+
+/* Waits until nobody makes driver calls on the span. [locked; releases the lock meanwhile] */
+static void wait_until_not_busy(const struct ps_span *span)
+{
+    while (span->busy) ps_registry_wait_changed(1000000000u);
+}
+
+/* ---- reload ---- */
+
+/*
+ * The mapping moves from the slot to `pages`, and the H2D is queued. On failure the span is on its slot as before, as far as the driver lets.
+ * [unlocked; the span is busy]
+ */
+static int move_to_pages(struct ps_span *span, const struct ps_pages *pages)
+{
+    const struct ps_span *donor = pages->donor;
+    int r;
+
+    /*
+     * Launches that ran on the slot must be over before its mapping goes; the driver does not wait. This is the one host wait in a reload,
+     * and only spans that no pages could be had for come to it.
+     */
+    if (ps_rule(RELOAD_WAITS_FOR_SLOT_USES)) {
+        r = ps_uses_host_wait(&span->uses);
+        if (r) return r;
+    }
+    if (span->backing == PS_BACKING_SLOT) {
+        r = ps_pages_unmap(span->address, span->bytes);
+        if (r) return r;
+        span->backing = PS_BACKING_NONE;
+    }
+    r = ps_pages_map(span->address, span->bytes, pages->handle);
+    if (!r) {
+        if (!span->fence) r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+        if (!r)
+            r = ps_copies_reload(span->address, span->bytes, donor ? &donor->uses : NULL, donor && donor->fence_set,
+                                 donor ? donor->fence : NULL, span->slot, span->fence);
+        if (!r) {
+            span->backing = PS_BACKING_DEVICE;
+            return 0;
+        }
+        ps_copies_drain_reloads(); /* part of it may be queued: nothing may write to the pages once they are somebody else's */
+        ps_pages_unmap(span->address, span->bytes);
+    }
+    if (guard == PS_GUARD_HOST && !ps_pages_map(span->address, span->bytes, span->slot->pages)) span->backing = PS_BACKING_SLOT;
+    return r;
+}
+
+/* The span is EVICTED and not busy; `pages` are its. [locked; releases the lock meanwhile] */
+static int reload(struct ps_span *span, struct ps_pages *pages)
+{
+    span->busy = true;
+    ps_registry_unlock();
+    int r = move_to_pages(span, pages);
+    ps_registry_lock();
+    ps_budget_donor_done(pages);
+    span->busy = false;
+    if (r) {
+        ps_count(reload_errors);
+        ps_log_warn_once(RESIDENCY, "the driver refused a reload (error %d); the span stays on the host", -r);
+        ps_budget_return(span->bytes, pages);
+        return r;
+    }
+    span->pages = pages->handle;
+    span->has_pages = true;
+    span->residency = PS_RELOADING;
+    span->fence_set = true;
+    span->fence_seen = 0;
+    ps_uses_clear(&span->uses); /* over: see above */
+    span->slot->being_read = true;
+    ps_slab_give(span->slot); /* the next D2H into it waits for this H2D */
+    span->slot = NULL;
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
+    span->last_access = ps_registry.launch_number;
+    ps_count(reloads);
+    ps_count_by(reloaded_bytes, span->bytes);
+    ps_registry_changed();
+    return 0;
+}
+
+/* ---- access ---- */
+
+/* Where no pages could be had the work runs on the slot. Under the `unmap` guard the addresses lead nowhere yet. [locked; releases it] */
+static void leave_on_slot(struct ps_span *span)
+{
+    ps_count(accesses_on_slot);
+    if (span->backing != PS_BACKING_NONE) return;
+    span->busy = true;
+    ps_registry_unlock();
+    int r = ps_pages_map(span->address, span->bytes, span->slot->pages);
+    ps_registry_lock();
+    span->busy = false;
+    if (!r)
+        span->backing = PS_BACKING_SLOT;
+    else
+        ps_log_warn_once(RESIDENCY, "a span could be mapped neither to device pages nor to its slot (error %d)", -r);
+    ps_registry_changed();
+}
+
+/* `stream` waits for what the span's bytes come after. [locked; releases the lock meanwhile; the span is held by `launching`] */
+static void wait_for_fence(struct ps_span *span, struct ps_stream *stream, bool capturing)
+{
+    uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0; /* later streams are not remembered: they wait each time */
+    CUevent fence = span->fence;
+
+    if (!span->fence_set || span->fence_seen & bit) return;
+    if (!ps_rule(EVERY_STREAM_WAITS) && span->fence_seen) return;
+    ps_registry_unlock();
+    /* Two clocks: the launch waits on its own stream. Nobody records the fence anew meanwhile: that takes an eviction first. */
+    CUresult result = CUDA_SUCCESS;
+    if (!capturing && ps_rule(ACCESS_WAITS_FOR_RELOAD)) result = ps_cu.cuStreamWaitEvent(stream->handle, fence, 0);
+    /* An event from outside can't be waited for in a graph; and the graph runs later, with nobody to wait for it then. */
+    if (capturing || result != CUDA_SUCCESS) result = ps_cu.cuEventSynchronize(fence);
+    ps_registry_lock();
+    if (result != CUDA_SUCCESS) ps_log_warn_once(RESIDENCY, "a launch could not be made to wait for a reload (error %d)", (int)result);
+    span->fence_seen |= bit;
+    if (span->residency == PS_RELOADING) span->residency = PS_RESIDENT;
+}
+
+/* A second stream of a program that had one: see `after`. [locked; releases the lock meanwhile; the span is held by `launching`] */
+static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream, bool capturing)
+{
+    uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0;
+    struct ps_uses former = {.use = {span->after}, .count = 1};
+
+    if (!span->after.stream || span->after.stream == stream || span->after_seen & bit) return;
+    ps_registry_unlock();
+    int r = capturing ? -EBUSY : ps_uses_stream_wait(&former, stream->handle, stream);
+    if (r) r = ps_uses_host_wait(&former);
+    ps_registry_lock();
+    if (r) ps_log_warn_once(RESIDENCY, "a launch could not be made to wait for the memory's former owner (error %d)", -r);
+    span->after_seen |= bit;
+}
+
+/* Brings one span to where work on `stream` finds its bytes. [locked; releases the lock meanwhile; the span is held by `launching`] */
+static void make_ready(struct ps_span *span, struct ps_stream *stream, bool capturing)
+{
+    for (;;) {
+        wait_until_not_busy(span);
+        if (span->life != PS_LIFE_LIVE) return;
+        if (span->residency == PS_EVICTING) {
+            if (!ps_rule(ACCESS_JOINS_EVICTION)) return;
+            ps_eviction_cancel(span);
+        }
+        if (span->residency != PS_EVICTED) break;
+
+        struct ps_pages pages;
+        if (ps_budget_obtain(span->bytes, true, &pages)) {
+            wait_until_not_busy(span);
+            if (span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED) leave_on_slot(span);
+            return;
+        }
+        /* The lock was released: another thread may have been here. */
+        if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED) {
+            ps_budget_return(span->bytes, &pages);
+            continue;
+        }
+        if (reload(span, &pages)) {
+            if (span->residency == PS_EVICTED) leave_on_slot(span);
+            return;
+        }
+        ps_count(demand_reloads);
+    }
+    wait_for_former_owner(span, stream, capturing);
+    wait_for_fence(span, stream, capturing);
+}
+
+static bool needs_work(const struct ps_span *span, const struct ps_stream *stream)
+{
+    uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0;
+
+    if (span->busy || span->residency != PS_RESIDENT || (span->fence_set && !(span->fence_seen & bit))) return true;
+    return span->after.stream && span->after.stream != stream && !(span->after_seen & bit);
+}
+
+void ps_residency_begin_access(struct ps_span **spans, size_t *count, struct ps_stream *stream, bool is_kernel, bool capturing)
+{
+    size_t n = 0;
+    bool work = false;
+
+    ps_registry_lock();
+    if (is_kernel) ps_registry.launch_number++;
+    /* All are held before any is brought: what one needs must not push out another of the same launch. */
+    for (size_t i = 0; i < *count; i++) {
+        struct ps_span *span = spans[i];
+        if (span->life != PS_LIFE_LIVE) continue;
+        if (ps_rule(PIN_WHILE_LAUNCHING)) span->launching++;
+        if (capturing) span->pinned = true;
+        ps_registry_touch(span);
+        work |= needs_work(span, stream);
+        spans[n++] = span;
+    }
+    *count = n;
+    for (size_t i = 0; work && i < n; i++)
+        if (needs_work(spans[i], stream)) make_ready(spans[i], stream, capturing);
+    ps_registry_unlock();
+}
+
+static void let_go(struct ps_span *const *spans, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (spans[i]->launching && !--spans[i]->launching && ps_budget.reached) ps_registry_changed();
+}
+
+void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct ps_stream *stream, bool capturing)
+{
+    if (!count) return;
+    ps_registry_lock();
+    /* What went into a graph did not run, and no event may be recorded on a stream that is being captured; the spans are pinned instead. */
+    for (size_t i = 0; i < count && !capturing; i++)
+        ps_uses_note(&spans[i]->uses, stream);
+    if (!stream->per_thread || capturing) {
+        let_go(spans, count);
+        ps_registry_unlock();
+        if (!capturing && ps_budget_is_tight() && atomic_fetch_add_explicit(&stream->launches, 1, memory_order_relaxed) + 1 >= LAUNCHES_A_TICK)
+            ps_stream_tick(stream);
+        return;
+    }
+    ps_registry_unlock();
+    /* Nobody else can record on this thread's default stream, so the tick that was noted is recorded before anybody may need it. */
+    if (ps_stream_tick(stream)) ps_log_warn_once(RESIDENCY, "no event could be recorded on a per-thread default stream");
+    ps_registry_lock();
+    let_go(spans, count);
+    ps_registry_unlock();
+}
+
+void ps_residency_begin_access_to_all(struct ps_stream *stream)
+{
+    struct ps_span *span;
+
+    ps_registry_lock();
+    ps_registry.launch_number++;
+    ps_registry.blind_launches++; /* nothing may leave from here on */
+    for (CUdeviceptr a = ps_registry.base; (span = ps_registry_next(a)); a = span->address + span->bytes) {
+        wait_until_not_busy(span);
+        if (span->life != PS_LIFE_LIVE) continue;
+        if (span->residency == PS_EVICTING) ps_eviction_cancel(span);
+        if (span->residency == PS_EVICTED)
+            leave_on_slot(span);
+        else
+            wait_for_fence(span, stream, false);
+    }
+    ps_registry_unlock();
+}
+
+void ps_residency_end_access_to_all(struct ps_stream *stream)
+{
+    struct ps_span *span;
+
+    ps_registry_lock();
+    for (CUdeviceptr a = ps_registry.base; (span = ps_registry_next(a)); a = span->address + span->bytes)
+        if (span->life == PS_LIFE_LIVE) ps_uses_note(&span->uses, stream);
+    if (!stream->per_thread) ps_registry.blind_launches--;
+    ps_registry_unlock();
+    if (!stream->per_thread) return;
+    ps_stream_tick(stream);
+    ps_registry_lock();
+    ps_registry.blind_launches--;
+    ps_registry_unlock();
+}
+
+int ps_residency_look_up(CUdeviceptr address, CUdeviceptr *start, size_t *requested)
+{
+    int r = -ENOENT;
+
+    if (!ps_registry_owns(address)) return r;
+    ps_registry_lock();
+    const struct ps_span *span = ps_registry_live_at(address);
+    if (span) {
+        *start = span->address;
+        *requested = span->requested;
+        r = 0;
+    }
+    ps_registry_unlock();
+    return r;
+}

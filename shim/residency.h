@@ -1,0 +1,47 @@
+/*
+ * Residency: what an access does to the spans that it names, and the life of a span from allocation to free.
+ *
+ * An access comes in two parts, around the driver call that queues it: begin (before; every span is brought to where the work may find it
+ * and held there) and end (after; the position in the stream is noted). Between the two a span is no victim. The registry lock must not be
+ * held by the caller of anything here.
+ */
+#ifndef PS_RESIDENCY_H
+#define PS_RESIDENCY_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "settings.h"
+#include "span.h"
+
+void ps_residency_open(enum ps_guard guard);
+
+/*
+ * `spans[0..*count)` were found at addresses that a call names, in any order, repeats allowed. Those that are not live are dropped (the array
+ * is packed, *count updated). On return each is on device pages, or on its slot where no pages could be had, and `stream` waits for its H2D.
+ * May wait on the host for evictions. `is_kernel`: counts as a kernel launch. `capturing`: the call goes into a graph that may run at any time.
+ */
+void ps_residency_begin_access(struct ps_span **spans, size_t *count, struct ps_stream *stream, bool is_kernel, bool capturing);
+
+/* The call has been queued (or has failed). The same array as begin left it; `capturing` as begin was told. */
+void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct ps_stream *stream, bool capturing);
+
+/* A launch on `stream` may use any span: holds all of them as begin does, but brings none to the device. End with ps_residency_end_access_to_all. */
+void ps_residency_begin_access_to_all(struct ps_stream *stream);
+void ps_residency_end_access_to_all(struct ps_stream *stream);
+
+/*
+ * A new span of at least `bytes`. `stream`: the allocation is ordered on it (cudaMallocAsync); NULL: usable on any stream at once
+ * (cudaMalloc). 0; -ENOMEM: out of memory, said once with demand, budget and slab; -ENOSPC: no addresses or no memory for bookkeeping,
+ * the caller goes to the real allocator; other -errno.
+ */
+int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *address);
+
+/* Frees the span that begins at `address`. `stream` as above: NULL keeps cudaFree's promise. 0 or -EINVAL: no live span begins there. */
+int ps_residency_free(CUdeviceptr address, struct ps_stream *stream);
+
+/* The live span that holds `address`: its start and its size as the program asked. 0 or -ENOENT. */
+int ps_residency_look_up(CUdeviceptr address, CUdeviceptr *start, size_t *requested);
+
+#endif

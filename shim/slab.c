@@ -1,0 +1,211 @@
+#include "slab.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "address_space.h"
+#include "device.h"
+#include "host_memory.h"
+#include "log.h"
+#include "real_cuda.h"
+#include "registry.h"
+
+TAILQ_HEAD(slot_list, ps_slot);
+
+static struct slot_list free_slots = TAILQ_HEAD_INITIALIZER(free_slots);
+static uint64_t free_bytes;
+static struct ps_slab_figures figures;
+static struct ps_amount bound;
+static uint32_t sharers = 1;
+static size_t unit;
+static struct ps_address_space addresses;
+static CUdeviceptr reservation;
+static uint64_t made_out_of_room; /* host pages were refused with this many bytes made; 0 = never */
+
+#define LARGEST_RESERVATION (4ull << 40)
+#define SMALLEST_RESERVATION (64ull << 20)
+
+/*
+ * The bound in bytes. Read anew each time it matters: where host memory is added while it is used (a virtual machine that grows), the first
+ * reading is too small.
+ */
+static uint64_t work_out_limit(void)
+{
+    struct ps_host_memory memory;
+    uint64_t whole;
+
+    if (bound.kind == PS_AMOUNT_BYTES || bound.kind == PS_AMOUNT_UNLIMITED) return ps_amount_bytes(bound, 0);
+    if (ps_host_memory_read("", &memory)) {
+        ps_log_warn_once(SLAB, "the machine's memory can't be read: the slab stays at 1 GiB; PENSTOCK_HOST_BUDGET sets it");
+        return 1ull << 30;
+    }
+    whole = ps_host_memory_total(&memory);
+    return (bound.kind == PS_AMOUNT_PERCENT ? ps_amount_bytes(bound, whole) : whole / 2) / sharers;
+}
+
+void ps_slab_open(struct ps_amount host_budget, uint32_t local_processes, size_t granularity)
+{
+    bound = host_budget;
+    sharers = local_processes ? local_processes : 1;
+    unit = granularity;
+    figures.limit_bytes = work_out_limit();
+}
+
+/* The slab's own reservation, made when the first slot is: a program that never runs short never has it. [unlocked, one thread at a time] */
+static int reserve_addresses(void)
+{
+    uint64_t bytes = LARGEST_RESERVATION;
+    CUresult result;
+
+    if (reservation) return 0;
+    do {
+        result = ps_cu.cuMemAddressReserve(&reservation, bytes, unit, 0, 0);
+    } while (result != CUDA_SUCCESS && (bytes /= 2) >= SMALLEST_RESERVATION);
+    if (result != CUDA_SUCCESS) {
+        reservation = 0;
+        return ps_cuda_errno(result);
+    }
+    return ps_address_space_init(&addresses, reservation, bytes);
+}
+
+static void count_used(size_t bytes)
+{
+    figures.used_bytes += bytes;
+    if (figures.used_bytes > figures.peak_used_bytes) figures.peak_used_bytes = figures.used_bytes;
+}
+
+static void take_out(struct ps_slot *slot)
+{
+    TAILQ_REMOVE(&free_slots, slot, order);
+    free_bytes -= slot->bytes;
+}
+
+struct ps_slot *ps_slab_take(size_t bytes)
+{
+    struct ps_slot *slot;
+
+    /* Oldest first: its last H2D is the likeliest to be over. */
+    TAILQ_FOREACH (slot, &free_slots, order) {
+        if (slot->bytes != bytes) continue;
+        take_out(slot);
+        count_used(bytes);
+        return slot;
+    }
+    return NULL;
+}
+
+uint64_t ps_slab_free_of(size_t bytes)
+{
+    const struct ps_slot *slot;
+    uint64_t sum = 0;
+
+    TAILQ_FOREACH (slot, &free_slots, order)
+        if (slot->bytes == bytes) sum += bytes;
+    return sum;
+}
+
+static uint64_t limit_now(void)
+{
+    return made_out_of_room && made_out_of_room < figures.limit_bytes ? made_out_of_room : figures.limit_bytes;
+}
+
+bool ps_slab_has_room(size_t bytes)
+{
+    return figures.bytes - free_bytes + bytes <= limit_now();
+}
+
+bool ps_slab_can_hold_more(size_t bytes)
+{
+    return figures.bytes + bytes <= limit_now();
+}
+
+void ps_slab_give(struct ps_slot *slot)
+{
+    figures.used_bytes -= slot->bytes;
+    free_bytes += slot->bytes;
+    TAILQ_INSERT_TAIL(&free_slots, slot, order);
+}
+
+static void destroy(struct ps_slot *slot)
+{
+    /* The H2D that reads it must be over before its pages go: a wait on the host, on the slab's own thread. */
+    if (slot->being_read) ps_cu.cuEventSynchronize(slot->read_done);
+    ps_pages_unmap(slot->address, slot->bytes);
+    ps_pages_release(slot->pages);
+}
+
+/* Makes room under the bound by destroying free slots. 0 or -ENOSPC. [locked; releases the lock meanwhile] */
+static int make_room(size_t bytes)
+{
+    while (figures.bytes + bytes > figures.limit_bytes) {
+        struct ps_slot *slot = TAILQ_FIRST(&free_slots);
+        if (!slot || figures.bytes - free_bytes + bytes > figures.limit_bytes) return -ENOSPC;
+        take_out(slot);
+        ps_registry_unlock();
+        destroy(slot);
+        ps_registry_lock();
+        figures.bytes -= slot->bytes;
+        ps_address_space_give(&addresses, slot->address, slot->bytes);
+        free(slot); /* its event is lost to the driver: slots are destroyed a few times in a program's life */
+    }
+    return 0;
+}
+
+int ps_slab_make(size_t bytes, bool keep_free, struct ps_slot **out)
+{
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER; /* host pages are made no faster by more threads (FACTS) */
+    struct ps_slot *slot = calloc(1, sizeof *slot);
+    int r;
+
+    if (!slot) return -ENOMEM;
+    pthread_mutex_lock(&one_at_a_time);
+    uint64_t limit = work_out_limit();
+    r = reserve_addresses();
+
+    ps_registry_lock();
+    figures.limit_bytes = limit;
+    if (!r) r = make_room(bytes);
+    if (!r && !(slot->address = ps_address_space_take(&addresses, bytes))) r = -ENOMEM;
+    if (!r) figures.bytes += bytes;
+    ps_registry_unlock();
+    if (r) goto fail;
+
+    slot->bytes = bytes;
+    r = ps_host_pages_create(bytes, &slot->pages);
+    if (!r) {
+        r = ps_pages_map(slot->address, bytes, slot->pages);
+        if (!r) r = ps_cuda_errno(ps_cu.cuEventCreate(&slot->read_done, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+        if (r) {
+            ps_pages_unmap(slot->address, bytes);
+            ps_pages_release(slot->pages);
+        }
+    }
+    ps_registry_lock();
+    if (r) {
+        figures.bytes -= bytes;
+        ps_address_space_give(&addresses, slot->address, bytes);
+        if (r == -ENOMEM) made_out_of_room = figures.bytes ? figures.bytes : 1;
+    } else if (keep_free) {
+        free_bytes += bytes;
+        TAILQ_INSERT_TAIL(&free_slots, slot, order);
+    } else {
+        count_used(bytes);
+        *out = slot;
+    }
+    ps_registry_unlock();
+    if (!r) {
+        pthread_mutex_unlock(&one_at_a_time);
+        return 0;
+    }
+    ps_log_warn_once(SLAB, "the host refused %zu bytes of pinned memory with %llu made (%s); see PENSTOCK_HOST_BUDGET", bytes,
+                     (unsigned long long)figures.bytes, r == -ENOMEM ? "out of memory" : "driver error");
+fail:
+    pthread_mutex_unlock(&one_at_a_time);
+    free(slot);
+    return r;
+}
+
+struct ps_slab_figures ps_slab_figures(void)
+{
+    return figures;
+}

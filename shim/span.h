@@ -1,0 +1,74 @@
+/*
+ * A span: a contiguous device address range that Penstock manages, and what its addresses are backed by.
+ *
+ * Every field is guarded by the registry lock (registry.h) unless it says otherwise. A thread that must make driver calls on a span sets
+ * `busy`, releases the lock, makes them, takes the lock and clears `busy`: until then nobody else changes the span, and who needs it waits
+ * for ps_registry_changed(). A busy thread never waits for pages, slots or another span.
+ *
+ * Span structures are recycled but never given back to libc, so a stale pointer found in the address map is safe to look at.
+ */
+#ifndef PS_SPAN_H
+#define PS_SPAN_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "streams.h"
+
+enum ps_life {
+    PS_LIFE_NONE,   /* in the pool of unused structures */
+    PS_LIFE_LIVE,   /* the program owns it */
+    PS_LIFE_DYING,  /* freed while its D2H is under way; pages and slot stay until that is over */
+    PS_LIFE_CACHED, /* freed; keeps pages and mapping for the next allocation of its size, after `uses` */
+    PS_LIFE_HUSK,   /* freed; has no device pages of its own; addresses (and slot) wait for `uses` to be given back */
+};
+
+enum ps_residency {
+    PS_RESIDENT,  /* on device pages */
+    PS_EVICTING,  /* D2H queued, or about to be; still on device pages */
+    PS_EVICTED,   /* the bytes are in the slot; no device pages */
+    PS_RELOADING, /* on device pages whose H2D is queued; `fence` is its end; no stream has been made to wait for it yet */
+};
+
+/* What the span's addresses are mapped to now. */
+enum ps_backing {
+    PS_BACKING_NONE,
+    PS_BACKING_DEVICE,
+    PS_BACKING_SLOT,
+};
+
+struct ps_slot;
+struct ps_transfer;
+
+struct ps_span {
+    CUdeviceptr address;
+    size_t bytes;     /* a multiple of the granularity */
+    size_t requested; /* as the program asked */
+    enum ps_life life;
+    enum ps_residency residency;
+    enum ps_backing backing;
+    bool busy;
+    uint32_t launching;   /* launches and copies that name it and are not queued yet: it is no victim */
+    bool pinned;          /* never a victim: a captured graph may use it at any time */
+    CUmemGenericAllocationHandle pages; /* valid if has_pages */
+    bool has_pages;
+    struct ps_slot *slot;         /* EVICTED: holds the bytes */
+    struct ps_transfer *transfer; /* EVICTING: the D2H that evicts it; NULL after a cancel */
+    struct ps_uses uses;          /* accesses since the last transfer; once freed: what its reuse waits for */
+    CUevent fence;                /* created at first need, kept with the structure */
+    bool fence_set;               /* each stream waits for `fence` before its first access */
+    uint64_t fence_seen;          /* streams (by index, under 64) that have been made to wait */
+    struct ps_use after;          /* cudaMalloc'd again in a one-stream program: other streams wait for this use first; stream NULL: none */
+    uint64_t after_seen;          /* streams (by index, under 64) that have been made to wait for it */
+    uint64_t last_access;         /* kernel-launch number of the last access */
+    TAILQ_ENTRY(ps_span) order;   /* LIVE and resident: by last access. CACHED: by age. HUSK: by age. NONE: pool */
+    TAILQ_ENTRY(ps_span) sized;   /* CACHED: with others of its size, if has_class */
+    bool has_class;
+};
+
+TAILQ_HEAD(ps_span_list, ps_span);
+
+#endif

@@ -1,0 +1,256 @@
+#include "streams.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "log.h"
+#include "real_cuda.h"
+#include "rules.h"
+#include "tracer.h"
+
+static struct ps_stream *_Atomic table[PS_STREAMS_MAX];
+static _Atomic uint32_t count;
+static _Atomic uint32_t generation = 1; /* changes when a stream goes: thread caches are void then */
+static atomic_bool overflowed;
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The last stream that this thread asked for. */
+static __thread struct {
+    CUstream handle;
+    uint32_t generation;
+    struct ps_stream *stream;
+} last;
+
+static struct ps_stream *search(CUstream handle, bool per_thread)
+{
+    uint32_t n = atomic_load_explicit(&count, memory_order_acquire);
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct ps_stream *s = atomic_load_explicit(&table[i], memory_order_relaxed);
+        if (s->handle == handle && !atomic_load(&s->gone) && (!per_thread || pthread_equal(s->owner, pthread_self()))) return s;
+    }
+    return NULL;
+}
+
+static struct ps_stream *add(CUstream handle, bool per_thread)
+{
+    uint32_t n = atomic_load(&count);
+    struct ps_stream *s = n < PS_STREAMS_MAX ? calloc(1, sizeof *s) : NULL;
+
+    if (!s) {
+        if (!atomic_exchange(&overflowed, true))
+            ps_log_warn(TRACER, "more than %u streams: waits are for the whole device from now on", PS_STREAMS_MAX);
+        return n ? atomic_load(&table[0]) : NULL;
+    }
+    s->handle = handle;
+    s->per_thread = per_thread;
+    s->owner = pthread_self();
+    s->index = n;
+    atomic_store(&s->next, 1);
+    pthread_mutex_init(&s->record_lock, NULL);
+    atomic_store_explicit(&table[n], s, memory_order_relaxed);
+    atomic_store_explicit(&count, n + 1, memory_order_release);
+    return s;
+}
+
+struct ps_stream *ps_stream_find(CUstream handle, bool per_thread_default)
+{
+    if (handle == CU_STREAM_LEGACY) handle = NULL;
+    if (!handle && per_thread_default) handle = CU_STREAM_PER_THREAD;
+
+    uint32_t now = atomic_load_explicit(&generation, memory_order_acquire);
+    if (last.stream && last.handle == handle && last.generation == now) return last.stream;
+
+    bool per_thread = handle == CU_STREAM_PER_THREAD;
+    pthread_mutex_lock(&table_lock);
+    struct ps_stream *s = search(handle, per_thread);
+    if (!s) s = add(handle, per_thread);
+    pthread_mutex_unlock(&table_lock);
+    last.handle = handle;
+    last.generation = now;
+    last.stream = s;
+    return s;
+}
+
+void ps_stream_retire(CUstream handle)
+{
+    pthread_mutex_lock(&table_lock);
+    struct ps_stream *s = search(handle, false);
+    pthread_mutex_unlock(&table_lock);
+    if (!s || !handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) return;
+    if (ps_stream_tick(s)) ps_log_warn_once(TRACER, "no event could be recorded on a stream about to be destroyed");
+    atomic_store(&s->gone, true);
+    atomic_fetch_add(&generation, 1);
+}
+
+uint32_t ps_streams_count(void)
+{
+    return atomic_load_explicit(&count, memory_order_acquire);
+}
+
+struct ps_stream *ps_streams_at(uint32_t index)
+{
+    return atomic_load_explicit(&table[index], memory_order_relaxed);
+}
+
+bool ps_streams_overflowed(void)
+{
+    return atomic_load(&overflowed);
+}
+
+static bool is_capturing(const struct ps_stream *s)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    return ps_cu.cuStreamIsCapturing && ps_cu.cuStreamIsCapturing(s->handle, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+int ps_stream_tick(struct ps_stream *s)
+{
+    if (atomic_load(&s->gone)) return -ENOENT;
+    if (s->per_thread && !pthread_equal(s->owner, pthread_self())) return -EXDEV;
+    if (ps_trace_capturing_anywhere() && is_capturing(s)) return -EBUSY; /* the event would become a node of the program's graph */
+
+    pthread_mutex_lock(&s->record_lock);
+    /*
+     * Claim, then record. A launch that was queued and then read `next` as this tick did so before the line below, so the event, recorded
+     * after it, covers the launch. The other way round a launch could be queued between record and claim and note a tick that misses it.
+     */
+    uint64_t tick = 0;
+    if (ps_rule(TICK_BEFORE_RECORD)) tick = atomic_fetch_add(&s->next, 1);
+    uint32_t i = (uint32_t)((ps_rule(TICK_BEFORE_RECORD) ? tick : atomic_load(&s->next)) % PS_TICK_RING);
+    CUresult result = CUDA_SUCCESS;
+    if (!s->ring[i]) result = ps_cu.cuEventCreate(&s->ring[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+    if (result == CUDA_SUCCESS) result = ps_cu.cuEventRecord(s->ring[i], s->handle);
+    if (!ps_rule(TICK_BEFORE_RECORD)) tick = atomic_fetch_add(&s->next, 1);
+    if (result == CUDA_SUCCESS) {
+        atomic_store(&s->ring_tick[i], tick);
+        atomic_store(&s->recorded, tick);
+        atomic_store_explicit(&s->launches, 0, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&s->record_lock);
+    return ps_cuda_errno(result);
+}
+
+/* The event that covers tick `tick` of the stream, recorded now if it has not been. */
+static int event_for(struct ps_stream *s, uint64_t tick, CUevent *event)
+{
+    if (atomic_load(&s->recorded) < tick) {
+        int r = ps_stream_tick(s);
+        /* Someone else may have recorded meanwhile, or the stream was retired with a last tick. */
+        if (r && atomic_load(&s->recorded) < tick) return r;
+    }
+    uint32_t i = (uint32_t)(tick % PS_TICK_RING);
+    if (atomic_load(&s->ring_tick[i]) < tick) i = (uint32_t)(atomic_load(&s->recorded) % PS_TICK_RING); /* tick's own record failed */
+    *event = s->ring[i];
+    return 0;
+}
+
+void ps_uses_note(struct ps_uses *uses, struct ps_stream *stream)
+{
+    if (uses->everywhere) return;
+    uint64_t tick = atomic_load(&stream->next);
+    for (unsigned i = 0; i < uses->count; i++) {
+        if (uses->use[i].stream == stream) {
+            uses->use[i].tick = tick;
+            return;
+        }
+    }
+    if (uses->count == PS_USES) {
+        uses->everywhere = true;
+        return;
+    }
+    uses->use[uses->count++] = (struct ps_use){stream, tick};
+}
+
+void ps_uses_note_all_streams(struct ps_uses *uses)
+{
+    uint32_t n = ps_streams_count();
+
+    if (n > PS_USES || ps_streams_overflowed()) {
+        uses->everywhere = true;
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        ps_uses_note(uses, ps_streams_at(i));
+}
+
+void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from)
+{
+    into->everywhere |= from->everywhere;
+    for (unsigned k = 0; k < from->count && !into->everywhere; k++) {
+        unsigned i = 0;
+        while (i < into->count && into->use[i].stream != from->use[k].stream) i++;
+        if (i == PS_USES)
+            into->everywhere = true;
+        else if (i == into->count)
+            into->use[into->count++] = from->use[k];
+        else if (into->use[i].tick < from->use[k].tick)
+            into->use[i].tick = from->use[k].tick;
+    }
+}
+
+/* What to do with each event that the uses come to. Returning other than 0 ends the walk. */
+typedef int (*event_fn)(CUevent event, void *ctx);
+
+static int each_event(const struct ps_uses *uses, const struct ps_stream *except, event_fn fn, void *ctx)
+{
+    CUevent event;
+
+    if (uses->everywhere) {
+        uint32_t n = ps_streams_count();
+        for (uint32_t i = 0; i < n; i++) {
+            struct ps_stream *s = ps_streams_at(i);
+            /* Ticks are per use; "everywhere" wants all that is queued now, which is later and therefore enough. */
+            uint64_t tick = atomic_load(&s->next);
+            if (atomic_load(&s->gone) || (s->per_thread && !pthread_equal(s->owner, pthread_self()))) tick = atomic_load(&s->recorded);
+            if (s == except || !tick) continue;
+            int r = event_for(s, tick, &event);
+            if (!r) r = fn(event, ctx);
+            if (r) return r;
+        }
+        return 0;
+    }
+    for (unsigned k = 0; k < uses->count; k++) {
+        if (uses->use[k].stream == except) continue;
+        int r = event_for(uses->use[k].stream, uses->use[k].tick, &event);
+        if (!r) r = fn(event, ctx);
+        if (r) return r;
+    }
+    return 0;
+}
+
+static int let_stream_wait(CUevent event, void *ctx)
+{
+    return ps_cuda_errno(ps_cu.cuStreamWaitEvent(*(CUstream *)ctx, event, 0));
+}
+
+static int ask(CUevent event, void *ctx)
+{
+    (void)ctx;
+    return ps_cuda_errno(ps_cu.cuEventQuery(event));
+}
+
+static int wait_here(CUevent event, void *ctx)
+{
+    (void)ctx;
+    return ps_cuda_errno(ps_cu.cuEventSynchronize(event));
+}
+
+int ps_uses_stream_wait(const struct ps_uses *uses, CUstream waiter, const struct ps_stream *except)
+{
+    return each_event(uses, except, let_stream_wait, &waiter);
+}
+
+int ps_uses_query(const struct ps_uses *uses)
+{
+    int r = each_event(uses, NULL, ask, NULL);
+
+    return r == -EAGAIN ? 0 : r ? r : 1;
+}
+
+int ps_uses_host_wait(const struct ps_uses *uses)
+{
+    return each_event(uses, NULL, wait_here, NULL);
+}

@@ -1,0 +1,91 @@
+/*
+ * The program's streams, and positions in them.
+ *
+ * A *tick* is a numbered event on a stream. Whoever uses a span notes (stream, next tick): the first event recorded on that stream from now
+ * on covers the use, whoever records it and when. Most ticks are never recorded: only when something must wait for a use, or every few
+ * launches while memory is short, so that a later wait finds a tick close behind the use although the host has gone far ahead.
+ *
+ * Two clocks. A use is noted after the launch was queued (host order). A recorder claims the tick number first and records second. So whoever
+ * still reads the old number has queued its work before the event was recorded. A tick that has been overwritten in the ring stands for a
+ * later one of the same stream: waiting for it waits longer, never too short.
+ *
+ * Threads: everything here may be called from any thread unless said otherwise. No function here takes the registry lock, and none may be
+ * called with it held, except ps_uses_note, ps_uses_merge, ps_uses_clear and ps_stream_is, which make no driver call.
+ */
+#ifndef PS_STREAMS_H
+#define PS_STREAMS_H
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PS_TICK_RING 256u  /* events kept a stream */
+#define PS_STREAMS_MAX 1024u /* streams known at a time and ever; later ones are treated as one, see ps_stream_find */
+
+struct ps_stream {
+    CUstream handle;
+    bool per_thread;  /* CU_STREAM_PER_THREAD of `owner`; nobody else can name that stream, so only the owner records */
+    pthread_t owner;
+    uint32_t index;   /* place in the table; never reused */
+    atomic_bool gone; /* the program destroyed it; its last tick was recorded before */
+    _Atomic uint64_t next;          /* the tick that the next record will be; starts at 1 */
+    _Atomic uint64_t recorded;      /* the highest tick recorded; 0 = none */
+    _Atomic uint32_t launches;      /* launches with spans since the last tick; a hint */
+    pthread_mutex_t record_lock;    /* one recorder at a time */
+    CUevent ring[PS_TICK_RING];                 /* created at first use */
+    _Atomic uint64_t ring_tick[PS_TICK_RING];   /* which tick each holds; 0 = none */
+};
+
+/*
+ * The stream that a call names. `handle` as the program passed it; `per_thread_default` tells that 0 means the per-thread default stream
+ * (the _ptsz and _ptds entry points). Never fails: when the table is full or memory is short, the legacy default stream's entry stands
+ * for the unknown one and ps_streams_overflowed() becomes true; every wait then falls back to waiting for the whole device.
+ */
+struct ps_stream *ps_stream_find(CUstream handle, bool per_thread_default);
+
+/* The stream goes away: records a last tick. Called from CUPTI's STREAM_DESTROY_STARTING, before the handle becomes invalid. */
+void ps_stream_retire(CUstream handle);
+
+/* How many streams have ever been found, and the i-th of them. */
+uint32_t ps_streams_count(void);
+struct ps_stream *ps_streams_at(uint32_t index);
+bool ps_streams_overflowed(void);
+
+/* Records the next tick on the stream. 0 or -errno (nothing recorded). For a per-thread stream: by its owner only (-EXDEV otherwise). */
+int ps_stream_tick(struct ps_stream *stream);
+
+/* What to wait for: up to PS_USES (stream, tick) pairs, or everything that had been queued on any stream. */
+#define PS_USES 4u
+struct ps_use {
+    struct ps_stream *stream;
+    uint64_t tick;
+};
+struct ps_uses {
+    struct ps_use use[PS_USES];
+    uint8_t count;
+    bool everywhere; /* more streams than fit: all that is queued anywhere */
+};
+
+static inline void ps_uses_clear(struct ps_uses *uses)
+{
+    uses->count = 0;
+    uses->everywhere = false;
+}
+
+/* Notes that everything queued on `stream` so far matters. Call after the work was queued. */
+void ps_uses_note(struct ps_uses *uses, struct ps_stream *stream);
+void ps_uses_note_all_streams(struct ps_uses *uses);
+void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from);
+
+/* Makes `waiter` wait for the uses, except those on `except` (NULL: none). 0 or -errno: then the order is NOT established. */
+int ps_uses_stream_wait(const struct ps_uses *uses, CUstream waiter, const struct ps_stream *except);
+
+/* 1: all are over; 0: not yet; -errno. Records missing ticks. */
+int ps_uses_query(const struct ps_uses *uses);
+
+/* Waits on the host until they are over. 0 or -errno. Never call it on a launching thread where a stream could wait instead. */
+int ps_uses_host_wait(const struct ps_uses *uses);
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * The tracer: sees each launch, copy and memset before it is queued and tells the residency machine which spans it names.
+ *
+ * A source of events (CUPTI: tracer_cupti.c) calls the ps_trace_ functions around each call on the thread that makes it:
+ * begin, addresses, ready, (the driver queues the call), end. One call at a time a thread. Nothing here is called from Penstock's own
+ * driver calls (ps_inside).
+ */
+#ifndef PS_TRACER_H
+#define PS_TRACER_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "streams.h"
+
+/* Starts the source of events. 0; -ENOENT: no CUPTI; -EBUSY: another subscriber; -EIO. `*why` says it in words when it is not 0. */
+int ps_tracer_cupti_start(const char *cupti_path, const char **why);
+const char *ps_tracer_name(void); /* for the report: "cupti" or "none" */
+
+/* A call begins. */
+void ps_trace_begin(CUstream stream, bool per_thread_default);
+/* It names an address: noted if it lies in a span. Cheap for those that don't. */
+void ps_trace_address(CUdeviceptr address);
+/* It is a kernel launch with these parameters. */
+void ps_trace_kernel(CUfunction function, void **parameters, void **extra);
+/* Everything has been named: the spans are brought to where the call finds them. */
+void ps_trace_ready(bool is_kernel);
+/* The driver has queued the call, or refused it. */
+void ps_trace_end(void);
+
+/* Streams being captured, all threads. While there are any, launches are asked whether theirs is. */
+void ps_trace_capture_began(void);
+void ps_trace_capture_ended(void);
+bool ps_trace_capturing_anywhere(void);
+
+/* Launches counted for the closing line's steps. Thread-safe. 0: none found. */
+unsigned long long ps_trace_steps(void);
+
+#endif
