@@ -107,7 +107,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' '$(1)' '$(2)')
 all: $(library) $(test_archive) $(tools) sim samples units
 
 # --- rebuild when the commands change, not only when the files do ----------------------------------------------------------------------
-flags_text := $(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) | $(CUDA_HOME) | $(lib_sources)
+flags_text := $(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) | $(CUDA_HOME) | $(lib_sources) | $(wildcard tests/cudasim/*/*.c)
 $(OUT)/flags: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(flags_text)' | cmp -s - $@ || printf '%s\n' '$(flags_text)' >$@
@@ -145,7 +145,7 @@ $(plain_units): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $(test_archive)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< $(test_archive) $(system_libs)
 
-$(OUT)/obj/tests/unit/test_cuda%.o: override CPPFLAGS += -Itests/cudasim
+$(OUT)/obj/tests/unit/test_cuda%.o: override CPPFLAGS += -Itests/cudasim -Itests/unit
 $(sim_units): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $(OUT)/sim/libcuda.so.1 $(OUT)/sim/libcupti.so.13
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
@@ -177,7 +177,7 @@ $(samples): $(OUT)/samples/%: $(OUT)/obj/samples/%.o
 # --- the simulated device --------------------------------------------------------------------------------------------------------------
 include tests/cudasim/build.mk
 sim: $(SIM_LIBS)
-$(SIM_CUDA_OBJS) $(SIM_CUDART_OBJS) $(SIM_CUPTI_OBJS): $(OUT)/flags
+$(SIM_LIBS) $(SIM_CUDA_OBJS) $(SIM_CUDART_OBJS) $(SIM_CUPTI_OBJS): $(OUT)/flags
 
 # --- what people ask for ---------------------------------------------------------------------------------------------------------------
 # demo and test start from nothing: set-up first, then a fresh make that sees the toolkit that set-up may just have made.

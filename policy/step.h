@@ -17,7 +17,6 @@
 struct ps_step_slot {
     uint64_t fingerprint;
     uint64_t count;        /* launches seen with it; 0: the slot is free */
-    uint64_t first;        /* number of the first of these launches */
     uint64_t last;         /* number of the latest of these launches */
     uint64_t last_sum;     /* running sum of all fingerprints at that launch */
     uint64_t round_length; /* launches in the latest round; 0: none yet */
@@ -28,7 +27,8 @@ struct ps_step_slot {
 
 struct ps_step_counter {
     uint64_t launches;
-    uint64_t sum; /* of the mixed fingerprints of all launches, modulo 2^64 */
+    uint64_t sum;    /* of the mixed fingerprints of all launches, modulo 2^64 */
+    uint64_t passed; /* launches of kernels that came once, as far as is known, and were forgotten or never noted */
     struct ps_step_slot slots[PS_STEP_SLOTS];
 };
 

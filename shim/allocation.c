@@ -92,8 +92,8 @@ static void reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
     else
         r = order_for_all_streams(span, &uses);
     if (r) {
-        ps_log_warn_once(RESIDENCY, "an allocation could not be ordered by events (error %d); waiting on the host instead", -r);
-        if (ps_uses_host_wait(&uses)) ps_copies_drain_evictions();
+        ps_log_warn_once(RESIDENCY, "an allocation could not be ordered by events (error %d); waiting for the device instead", -r);
+        ps_cu.cuCtxSynchronize();
     }
     ps_registry_lock();
     if (stream) {
@@ -128,6 +128,8 @@ static int create_on_pages(size_t bytes, size_t requested, CUdeviceptr *address)
     struct ps_pages pages;
     int r = ps_budget_obtain(bytes, false, &pages);
 
+    if (r && r != -ENOMEM)
+        ps_log_warn_once(RESIDENCY, "the driver refused to make device pages (error %d); such allocations go to the real allocator", -r);
     if (r) return r;
     struct ps_span *span = ps_registry_new(bytes, requested);
     if (!span) {
@@ -140,9 +142,10 @@ static int create_on_pages(size_t bytes, size_t requested, CUdeviceptr *address)
     ps_registry_lock();
     span->busy = false;
     if (r) {
+        ps_log_warn_once(RESIDENCY, "the driver refused to map device pages (error %d); such allocations go to the real allocator", -r);
         discard(span);
         ps_budget_return(bytes, &pages);
-        return r;
+        return r == -ENOMEM ? -EIO : r;
     }
     span->pages = pages.handle;
     span->has_pages = true;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <time.h>
 
 #include "counters.h"
@@ -21,6 +22,8 @@ static atomic_bool tight;
 
 /* How long a thread waits for evictions that don't end before it goes on without (they depend on the program's own queued work). */
 #define GIVE_UP_NS (30ull * 1000000000u)
+/* Evictions that end in errors, with none in between that frees pages, until the thread goes on without. */
+#define ERRORS_MAX 8
 /* A wait is looked at anew this often, should the reason for it end without anybody saying so. */
 #define LOOK_AGAIN_NS 2000000u
 
@@ -68,6 +71,7 @@ static void hold(size_t bytes)
 void ps_budget_released(size_t bytes)
 {
     ps_budget.held -= bytes;
+    ps_budget.released_times++;
     look_whether_tight();
 }
 
@@ -113,18 +117,18 @@ static int uses_are_over(const struct ps_span *span)
     return over == 1;
 }
 
-/* Releases one cached span if its uses are over. Returns its bytes or 0. [locked; releases the lock meanwhile] */
-static uint64_t release_cached(struct ps_span *span)
+/* The cached span is busy; if its uses are `over`, it is unmapped and released. Its bytes, or 0. [locked; releases the lock meanwhile] */
+static uint64_t end_cached(struct ps_span *span, bool over)
 {
-    int over, r = 0;
     uint64_t bytes = span->bytes;
+    int r = 0;
 
-    span->busy = true;
-    ps_registry_unlock();
-    over = uses_are_over(span); /* unmapping under a running kernel faults (FACTS), and the driver does not wait */
-    if (over) r = ps_pages_unmap(span->address, span->bytes);
-    if (over && !r) ps_pages_release(span->pages);
-    ps_registry_lock();
+    if (over) {
+        ps_registry_unlock();
+        r = ps_pages_unmap(span->address, span->bytes); /* under a running kernel it would fault, and the driver does not wait (FACTS) */
+        if (!r) ps_pages_release(span->pages);
+        ps_registry_lock();
+    }
     span->busy = false;
     ps_registry_changed();
     if (!over || r) return 0;
@@ -134,6 +138,16 @@ static uint64_t release_cached(struct ps_span *span)
     ps_registry_delete(span);
     ps_budget_released(bytes);
     return bytes;
+}
+
+/* Releases one cached span if its uses are over. Returns its bytes or 0. [locked; releases the lock meanwhile] */
+static uint64_t release_cached(struct ps_span *span)
+{
+    span->busy = true;
+    ps_registry_unlock();
+    bool over = uses_are_over(span);
+    ps_registry_lock();
+    return end_cached(span, over);
 }
 
 /* Freed spans are freed in about the order in which their uses end: a few at the head that are still in use end the search. */
@@ -158,7 +172,10 @@ uint64_t ps_budget_trim(uint64_t bytes)
     return released;
 }
 
-/* Waits on the host until the oldest freed span's uses are over. False if there is none. [locked; releases the lock meanwhile] */
+/*
+ * Waits on the host until the oldest freed span's uses are over, and releases it. False if there is none, or the driver refuses.
+ * [locked; releases the lock meanwhile]
+ */
 static bool wait_for_oldest_cached(void)
 {
     struct ps_span *span;
@@ -171,9 +188,7 @@ static bool wait_for_oldest_cached(void)
     int r = ps_uses_host_wait(&span->uses);
     if (!r && span->fence_set) r = ps_cuda_errno(ps_cu.cuEventSynchronize(span->fence));
     ps_registry_lock();
-    span->busy = false;
-    ps_registry_changed();
-    return r == 0;
+    return end_cached(span, r == 0) != 0;
 }
 
 /* New pages if the budget has room. 0, -ENOMEM (no room, or the driver has none), -errno. [locked; releases the lock meanwhile] */
@@ -213,15 +228,21 @@ static uint64_t missing(size_t bytes)
     return stays + bytes > limit ? stays + bytes - limit : 0;
 }
 
+int ps_budget_obtain_now(size_t bytes, bool may_take_over, struct ps_pages *out)
+{
+    if (may_take_over && take_over(bytes, out)) return 0;
+    return make_pages(bytes, out);
+}
+
 int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
 {
     struct ps_budget *b = &ps_budget;
-    uint64_t began = 0;
+    uint64_t began = 0, released_before = b->released_times;
+    uint64_t errors_before = ps_counted(eviction_errors);
     int r;
 
     for (;;) {
-        if (may_take_over && take_over(bytes, out)) break;
-        r = make_pages(bytes, out);
+        r = ps_budget_obtain_now(bytes, may_take_over, out);
         if (!r) break;
         if (bytes > b->limit) return -ENOMEM;
         if (r != -ENOMEM && r != -EAGAIN) return r;
@@ -234,6 +255,14 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
         /* Then spans in use, longest idle first; they leave while we wait. */
         uint64_t need = missing(bytes);
         uint64_t started = need ? ps_eviction_start_some(need) : 0;
+        if (b->released_times != released_before) {
+            released_before = b->released_times;
+            errors_before = ps_counted(eviction_errors);
+        } else if (ps_counted(eviction_errors) - errors_before >= (b->evictions_fail ? 1 : ERRORS_MAX)) {
+            b->evictions_fail = true; /* the driver refuses: the line has been said where it did */
+            r = -ENOMEM;
+            goto waited;
+        }
         if (now_ns() - began > GIVE_UP_NS) {
             ps_log_warn_once(BUDGET, "no eviction has ended in %llu s; going on without device pages", GIVE_UP_NS / 1000000000u);
             r = -ENOMEM;
@@ -263,5 +292,5 @@ void ps_budget_keep_ahead(void)
     if (!b->reached) return;
     uint64_t ahead = b->limit / 16 < 2 * GIB ? b->limit / 16 : 2 * GIB;
     uint64_t need = missing((size_t)ahead);
-    if (need) ps_eviction_start_some(need);
+    if (need && !b->evictions_fail) ps_eviction_start_some(need);
 }

@@ -21,6 +21,8 @@ struct ps_budget {
     uint64_t leaving;    /* of held: evictions under way that will release their pages */
     uint64_t dying;      /* of held: freed while evicting; become cached when the copy is over */
     bool reached;        /* something has had to give way at least once */
+    uint64_t released_times; /* how often pages were released: whether waiting leads anywhere */
+    bool evictions_fail;     /* the last ones came to nothing by errors: little is tried until one succeeds */
     uint64_t refused_at; /* the driver refused pages with this many held; 0 = never */
 };
 
@@ -41,6 +43,9 @@ struct ps_pages {
  * 0; -ENOMEM: nothing can give way. [locked; releases the lock meanwhile, so look at everything anew]
  */
 int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out);
+
+/* The same without waiting or evicting. [locked; releases the lock meanwhile] */
+int ps_budget_obtain_now(size_t bytes, bool may_take_over, struct ps_pages *out);
 
 /* The work that used the donor's pages is ordered before the new owner's: its addresses may go when its uses are over. [locked] */
 void ps_budget_donor_done(struct ps_pages *pages);

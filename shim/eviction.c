@@ -124,6 +124,7 @@ uint64_t ps_eviction_start_some(uint64_t need)
     size_t n = gather(spans, candidates, grace_launches);
     /* Grace is for accesses that nobody sees; when nothing else is left to leave, it gives way before the program runs out of memory. */
     if (!n && grace_launches) n = gather(spans, candidates, 0);
+    if (ps_budget.evictions_fail) need = 1; /* the driver refused the last ones: one will tell whether it still does */
     size_t k = penstock_lru_choose(candidates, n, need, chosen);
     for (size_t i = 0; i < k; i++) {
         struct ps_span *span = spans[chosen[i]];
@@ -288,6 +289,7 @@ static bool reap_husks(void)
         ps_registry_unlock();
         int over = ps_uses_query(&span->uses);
         if (over == 1 && span->fence_set && ps_cu.cuEventQuery(span->fence) != CUDA_SUCCESS) over = 0;
+        if (over < 0 && !ps_uses_host_wait(&span->uses)) over = 1; /* it can't be asked; it can be waited for */
         int r = over == 1 && span->backing != PS_BACKING_NONE ? ps_pages_unmap(span->address, span->bytes) : 0;
         ps_registry_lock();
         after = TAILQ_NEXT(span, order); /* only this thread takes husks out, so the list is still ours to walk */
@@ -324,6 +326,7 @@ static void move_to_slot(struct ps_span *span, struct ps_slot *slot)
     span->transfer = NULL;
     if (r) { /* the driver is going away, or the context is broken: leave all as it is */
         ps_count(eviction_errors);
+        ps_log_warn_once(RESIDENCY, "the driver refused to unmap a span's pages (error %d); it stays on the device", -r);
         ps_slab_give(slot);
         ps_budget.leaving -= span->bytes;
         stays(span);
@@ -340,6 +343,7 @@ static void move_to_slot(struct ps_span *span, struct ps_slot *slot)
     ps_uses_clear(&span->uses); /* the D2H came after them */
     ps_budget.leaving -= span->bytes;
     ps_budget_released(span->bytes);
+    ps_budget.evictions_fail = false;
     ps_count(evictions);
     ps_count_by(evicted_bytes, span->bytes);
     ps_registry_changed();

@@ -32,6 +32,12 @@ int ps_helper_thread_start(const char *name, void (*run)(void))
     pthread_t thread;
 
     sigfillset(&all);
+    /* A fault of the thread's own is nobody else's signal: blocked, it would end the process past every handler. */
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGFPE);
+    sigdelset(&all, SIGILL);
+    sigdelset(&all, SIGTRAP);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);

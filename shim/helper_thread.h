@@ -1,5 +1,6 @@
 /*
- * Penstock's own threads: detached, all signals blocked (the trainer's handlers run on the trainer's threads), named, bound to the managed
+ * Penstock's own threads: detached, signals blocked but for faults of their own (the trainer's handlers run on
+ * the trainer's threads), named, bound to the managed
  * context, marked so that the tracer does not see their driver calls.
  */
 #ifndef PS_HELPER_THREAD_H

@@ -35,6 +35,7 @@ enum state {
 };
 
 static _Atomic enum state state = NOT_BEGUN;
+static atomic_bool has_managed; /* there may be spans, also when standing aside by now */
 static pthread_mutex_t set_up_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- the constructor: an environment variable, and nothing else ---- */
@@ -159,6 +160,7 @@ static void begin(void)
                     (unsigned long long)(ps_budget.limit >> 20), (unsigned long long)(ps_device.total_bytes >> 20),
                     (unsigned long long)ps_settings.min_span, ps_device.granularity);
         pthread_atfork(NULL, NULL, in_forked_child);
+        atomic_store(&has_managed, true);
         atomic_store(&state, MANAGING);
     }
     ps_report_open(r ? why : NULL);
@@ -182,7 +184,7 @@ bool ps_process_is_managing(void)
 
 bool ps_process_has_begun(void)
 {
-    return ps_registry.reserved != 0;
+    return atomic_load_explicit(&has_managed, memory_order_relaxed);
 }
 
 void ps_process_stand_aside(const char *why)

@@ -25,6 +25,7 @@
     PS_DRIVER(cuCtxPushCurrent)                                                                                                            \
     PS_DRIVER(cuCtxPopCurrent)                                                                                                             \
     PS_DRIVER(cuCtxGetDevice)                                                                                                              \
+    PS_DRIVER(cuCtxSynchronize)                                                                                            \
     PS_DRIVER(cuCtxGetStreamPriorityRange)                                                                                                 \
     PS_DRIVER(cuMemGetInfo)                                                                                                                \
     PS_DRIVER(cuMemAddressReserve)                                                                                                         \

@@ -49,23 +49,33 @@ static void read_command(void)
         if (!command[i]) command[i] = ' ';
 }
 
-/* Bytes as GiB with two decimals, without floating point (a signal handler may be writing). */
-#define GIB_FORMAT  "%llu.%02llu GiB"
-#define GIB(bytes)  (unsigned long long)((bytes) >> 30), (unsigned long long)((((bytes) & ((1ull << 30) - 1)) * 100) >> 30)
-#define MS_FORMAT   "%llu.%03llu s"
-#define MS(ns)      (unsigned long long)((ns) / 1000000000u), (unsigned long long)((ns) / 1000000u % 1000u)
+/* Bytes in the unit that a person would use, with two decimals; without floating point (a signal handler may be writing). */
+static const char *text_of(uint64_t bytes, char *out, size_t size)
+{
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    unsigned unit = 0;
+    uint64_t hundredths = bytes * 100;
+
+    for (; hundredths >= 102400 && unit < 4; unit++) hundredths /= 1024;
+    if (unit)
+        snprintf(out, size, "%llu.%02llu %s", (unsigned long long)(hundredths / 100), (unsigned long long)(hundredths % 100), units[unit]);
+    else
+        snprintf(out, size, "%llu bytes", (unsigned long long)bytes);
+    return out;
+}
 
 static void say_closing_line(void)
 {
     unsigned long long steps = ps_trace_steps();
-    char how_many[32] = "";
+    unsigned long long waited_ms = ps_counted(host_wait_ns) / 1000000u;
+    char how_many[32] = "", peak[32], without[32], out[32], back[32];
 
     if (stands_aside) return; /* its own line has been said */
     if (steps) snprintf(how_many, sizeof how_many, "%llu steps, ", steps);
-    ps_log_warn(REPORT,
-                "%speak " GIB_FORMAT " on the device, " GIB_FORMAT " without; moved " GIB_FORMAT " out and " GIB_FORMAT " back; waited " MS_FORMAT,
-                how_many, GIB(ps_budget.peak_held), GIB(ps_registry.peak_live_bytes), GIB(ps_counted(evicted_bytes)),
-                GIB(ps_counted(reloaded_bytes)), MS(ps_counted(host_wait_ns)));
+    ps_log_warn(REPORT, "%speak %s on the device, %s without; moved %s out and %s back; waited %llu.%03llu s", how_many,
+                text_of(ps_budget.peak_held, peak, sizeof peak), text_of(ps_registry.peak_live_bytes, without, sizeof without),
+                text_of(ps_counted(evicted_bytes), out, sizeof out), text_of(ps_counted(reloaded_bytes), back, sizeof back), waited_ms / 1000,
+                waited_ms % 1000);
 }
 
 static void write_passthrough(struct ps_json *j)

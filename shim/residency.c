@@ -189,6 +189,26 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream, bool capt
     wait_for_fence(span, stream, capturing);
 }
 
+int ps_residency_reload_ahead(CUdeviceptr address)
+{
+    struct ps_pages pages;
+    int r = -ENOENT;
+
+    ps_registry_lock();
+    struct ps_span *span = ps_registry_live_at(address);
+    if (span && !span->busy && span->residency == PS_EVICTED) {
+        r = ps_budget_obtain_now(span->bytes, true, &pages) ? -EAGAIN : 0;
+        /* The lock may have been released for the driver: another thread may have been here. */
+        if (!r && (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED)) {
+            ps_budget_return(span->bytes, &pages);
+            r = -ENOENT;
+        }
+        if (!r) r = reload(span, &pages);
+    }
+    ps_registry_unlock();
+    return r;
+}
+
 static bool needs_work(const struct ps_span *span, const struct ps_stream *stream)
 {
     uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0;

@@ -32,6 +32,12 @@ void ps_residency_begin_access_to_all(struct ps_stream *stream);
 void ps_residency_end_access_to_all(struct ps_stream *stream);
 
 /*
+ * Begins the reload of the span at `address` ahead of its next access, if it is evicted and pages are there without waiting. Its users wait
+ * for the H2D when they come. 0; -EAGAIN: no pages without waiting; -ENOENT: no live span, or nothing to do. For planning, and its tests.
+ */
+int ps_residency_reload_ahead(CUdeviceptr address);
+
+/*
  * A new span of at least `bytes`. `stream`: the allocation is ordered on it (cudaMallocAsync); NULL: usable on any stream at once
  * (cudaMalloc). 0; -ENOMEM: out of memory, said once with demand, budget and slab; -ENOSPC: no addresses or no memory for bookkeeping,
  * the caller goes to the real allocator; other -errno.

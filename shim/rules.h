@@ -11,9 +11,11 @@ enum ps_rule_name {
 
 #ifdef PS_MUTANTS
 int ps_rule_is_on(enum ps_rule_name rule);
+void ps_rule_widen_window(void); /* gives another thread time to show what the dropped rule lets through */
 #define ps_rule(name) ps_rule_is_on(PS_RULE_##name)
 #else
 #define ps_rule(name) 1
+#define ps_rule_widen_window()
 #endif
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "address_space.h"
 #include "device.h"
@@ -20,7 +21,11 @@ static uint32_t sharers = 1;
 static size_t unit;
 static struct ps_address_space addresses;
 static CUdeviceptr reservation;
-static uint64_t made_out_of_room; /* host pages were refused with this many bytes made; 0 = never */
+/* The host refused with this many bytes made; asked again after a while, since others may give memory back. */
+static uint64_t refused_with;
+static uint64_t refused_until_ns; /* 0: not refused */
+
+#define REFUSED_FOR_NS 1000000000u
 
 #define LARGEST_RESERVATION (4ull << 40)
 #define SMALLEST_RESERVATION (64ull << 20)
@@ -104,9 +109,18 @@ uint64_t ps_slab_free_of(size_t bytes)
     return sum;
 }
 
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 static uint64_t limit_now(void)
 {
-    return made_out_of_room && made_out_of_room < figures.limit_bytes ? made_out_of_room : figures.limit_bytes;
+    if (refused_until_ns && now_ns() >= refused_until_ns) refused_until_ns = 0;
+    return refused_until_ns && refused_with < figures.limit_bytes ? refused_with : figures.limit_bytes;
 }
 
 bool ps_slab_has_room(size_t bytes)
@@ -151,6 +165,13 @@ static int make_room(size_t bytes)
     return 0;
 }
 
+/* [locked] */
+static void refuse(void)
+{
+    refused_with = figures.bytes;
+    refused_until_ns = now_ns() + REFUSED_FOR_NS;
+}
+
 int ps_slab_make(size_t bytes, bool keep_free, struct ps_slot **out)
 {
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER; /* host pages are made no faster by more threads (FACTS) */
@@ -167,6 +188,7 @@ int ps_slab_make(size_t bytes, bool keep_free, struct ps_slot **out)
     if (!r) r = make_room(bytes);
     if (!r && !(slot->address = ps_address_space_take(&addresses, bytes))) r = -ENOMEM;
     if (!r) figures.bytes += bytes;
+    if (r && r != -ENOSPC) refuse();
     ps_registry_unlock();
     if (r) goto fail;
 
@@ -184,7 +206,7 @@ int ps_slab_make(size_t bytes, bool keep_free, struct ps_slot **out)
     if (r) {
         figures.bytes -= bytes;
         ps_address_space_give(&addresses, slot->address, bytes);
-        if (r == -ENOMEM) made_out_of_room = figures.bytes ? figures.bytes : 1;
+        refuse();
     } else if (keep_free) {
         free_bytes += bytes;
         TAILQ_INSERT_TAIL(&free_slots, slot, order);

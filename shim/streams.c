@@ -123,7 +123,10 @@ int ps_stream_tick(struct ps_stream *s)
     CUresult result = CUDA_SUCCESS;
     if (!s->ring[i]) result = ps_cu.cuEventCreate(&s->ring[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
     if (result == CUDA_SUCCESS) result = ps_cu.cuEventRecord(s->ring[i], s->handle);
-    if (!ps_rule(TICK_BEFORE_RECORD)) tick = atomic_fetch_add(&s->next, 1);
+    if (!ps_rule(TICK_BEFORE_RECORD)) {
+        ps_rule_widen_window();
+        tick = atomic_fetch_add(&s->next, 1);
+    }
     if (result == CUDA_SUCCESS) {
         atomic_store(&s->ring_tick[i], tick);
         atomic_store(&s->recorded, tick);

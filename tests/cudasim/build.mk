@@ -13,7 +13,8 @@ SIM_CFLAGS += -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -pthread -MMD -
 SIM_CFLAGS += -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
 SIM_CFLAGS += -I$(SIM_DIR) -isystem $(CUDA_HOME)/include
 SIM_CFLAGS += $(if $(wildcard $(CUDA_HOME)/extras/CUPTI/include),-isystem $(CUDA_HOME)/extras/CUPTI/include)
-SIM_LDFLAGS = -shared $(filter -fsanitize=%,$(CFLAGS)) $(LDFLAGS) -pthread
+# nodelete: workers, signal handlers and fork handlers stay in use whatever the program does with dlclose.
+SIM_LDFLAGS = -shared -Wl,-z,nodelete $(filter -fsanitize=%,$(CFLAGS)) $(LDFLAGS) -pthread
 
 SIM_QUIET := $(if $(V),,@)
 sim_say = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$@')

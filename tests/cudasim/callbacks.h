@@ -12,13 +12,13 @@
 
 /* One driver API call, told twice: at its start and at its end. */
 struct cudasim_api_event {
-    uint32_t cbid;              /* CUPTI_DRIVER_TRACE_CBID_... */
-    bool at_exit;               /* false: before the call did anything; true: its result is known */
-    const char *name;           /* the entry point's exported name; a constant */
-    const void *params;         /* the <name>_params structure of generated_cuda_meta.h, NULL for a call without parameters */
-    CUresult *result;           /* the call's result; meaningful at the end only */
-    const char *symbol;         /* the kernel's name for a launch, else NULL */
-    CUcontext context;          /* current to the thread, or NULL */
+    uint32_t cbid;      /* CUPTI_DRIVER_TRACE_CBID_... */
+    bool at_exit;       /* false: before the call did anything; true: its result is known */
+    const char *name;   /* the entry point's exported name; a constant */
+    const void *params; /* the <name>_params structure of generated_cuda_meta.h, NULL for a call without parameters */
+    CUresult *result;   /* the call's result; meaningful at the end only */
+    const char *symbol; /* the kernel's name for a launch, else NULL */
+    CUcontext context;  /* current to the thread, or NULL */
     uint32_t context_id;
     uint32_t correlation_id;    /* one number for the call's two events */
     uint64_t *correlation_data; /* eight bytes that the sink may use between the two events */

@@ -443,6 +443,7 @@ static void queries_leave_no_error(void)
     float *x = new_floats(0.0f, ITEMS);
 
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaDeviceSynchronize()); /* the default stream filled `x` */
     for (int i = 0; i < 50; i++)
         LAUNCH(stream, ITEMS, fill, x, 1.0f, ITEMS);
     cudaError_t state = cudaStreamQuery(stream);

@@ -36,18 +36,40 @@ static void case_huge(void)
 {
     struct span_set set = new_span_set();
     void *data = nullptr;
-    size_t free_bytes = 0;
-    size_t total_bytes = 0;
 
-    CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
-    expect_result(cudaErrorMemoryAllocation, cudaMalloc(&data, total_bytes + (1u << 30)), "cudaMalloc of more than the device");
     expect_result(cudaErrorMemoryAllocation, cudaMalloc(&data, size_t(1) << 46), "cudaMalloc of 64 TiB");
     expect_result(cudaErrorMemoryAllocation, cudaMalloc(&data, SIZE_MAX / 2), "cudaMalloc of half of all addresses");
-    expect_result(cudaErrorMemoryAllocation, cudaMallocAsync(&data, total_bytes + (1u << 30), set.stream),
-                  "cudaMallocAsync of more than the device");
+    expect_result(cudaErrorMemoryAllocation, cudaMallocAsync(&data, size_t(1) << 46, set.stream), "cudaMallocAsync of 64 TiB");
     expect_result(cudaSuccess, cudaMalloc(&data, 0), "cudaMalloc of nothing");
     expect_result(cudaSuccess, cudaFree(new_span()), "an allocation after a refused one");
     check_and_free_spans(&set, "after refused allocations");
+}
+
+/* Refused, or given with help from elsewhere: then it is memory like any other, to its last byte. */
+static void case_beyond_device(void)
+{
+    struct span_set set = new_span_set();
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    void *data = nullptr;
+
+    CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+
+    const size_t words = (total_bytes + (64u << 20)) / sizeof(uint32_t);
+    const cudaError_t result = cudaMalloc(&data, words * sizeof(uint32_t));
+
+    if (result != cudaSuccess) {
+        expect_result(cudaErrorMemoryAllocation, result, "cudaMalloc of more than the device");
+    } else {
+        uint32_t *last = static_cast<uint32_t *>(data) + words - span_words();
+
+        LAUNCH(set.stream, span_words(), fill_words, static_cast<uint32_t *>(data), 50, 0, span_words());
+        LAUNCH(set.stream, span_words(), fill_words, last, 51, 0, span_words());
+        expect_words(static_cast<uint32_t *>(data), 50, 0, span_words(), set.stream, "the start of more than the device");
+        expect_words(last, 51, 0, span_words(), set.stream, "the end of more than the device");
+        CHECK(cudaFree(data));
+    }
+    check_and_free_spans(&set, "after an allocation beyond the device");
 }
 
 static void case_meminfo(void)

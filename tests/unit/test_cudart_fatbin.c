@@ -125,12 +125,40 @@ static void says_what_it_cant_read(void)
     add_image(&builder, KIND_CUBIN, 90, "not an ELF image at all, but long enough to hold the header of one, which takes 64 bytes", 88, 0);
     EXPECT(find(builder.bytes, builder.size, 90, &image, &mark) == -EINVAL);
 
-    uint8_t cubin[CUBIN_BYTES];
-    make_cubin(cubin, 6);
-    ((Elf64_Ehdr *)(void *)cubin)->e_shoff = CUBIN_BYTES - 8; /* the section table would end outside */
     start(&builder);
-    add_image(&builder, KIND_CUBIN, 90, cubin, sizeof cubin, 0);
+    add_image(&builder, KIND_CUBIN, 90,
+              "\x7f"
+              "ELF",
+              4, 0); /* ends inside its own header, and with it the container */
     EXPECT(find(builder.bytes, builder.size, 90, &image, &mark) == -EINVAL);
+}
+
+/* A cubin with one header field made wrong is not handed on. */
+static void checks_the_cubin(void)
+{
+    static struct builder builder;
+    struct cudasim_image image;
+    uint8_t mark = 0;
+    enum { SECTIONS_END_OUTSIDE, SEGMENTS_END_OUTSIDE, OTHER_MACHINE, OTHER_CLASS, WRONGS };
+
+    for (int wrong = 0; wrong < WRONGS; wrong++) {
+        uint8_t cubin[CUBIN_BYTES];
+        Elf64_Ehdr header;
+        make_cubin(cubin, 6);
+        memcpy(&header, cubin, sizeof header);
+        if (wrong == SECTIONS_END_OUTSIDE)
+            header.e_shoff = CUBIN_BYTES - 8;
+        else if (wrong == SEGMENTS_END_OUTSIDE)
+            header.e_phoff = CUBIN_BYTES - 8, header.e_phnum = 1, header.e_phentsize = sizeof(Elf64_Phdr);
+        else if (wrong == OTHER_MACHINE)
+            header.e_machine = EM_X86_64;
+        else
+            header.e_ident[EI_CLASS] = ELFCLASS32;
+        memcpy(cubin, &header, sizeof header);
+        start(&builder);
+        add_image(&builder, KIND_CUBIN, 90, cubin, sizeof cubin, 0);
+        EXPECT_INT(-EINVAL, find(builder.bytes, builder.size, 90, &image, &mark));
+    }
 }
 
 static void reads_wrappers(void)
@@ -198,6 +226,7 @@ int main(void)
 {
     picks_the_best_fit();
     says_what_it_cant_read();
+    checks_the_cubin();
     reads_wrappers();
     refuses_every_cut();
     survives_any_damage();

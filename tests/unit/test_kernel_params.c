@@ -178,25 +178,25 @@ static void test_wrong_records(void)
     uint8_t *stated = find_record(seed, "\x03\x19\x0c\0", 4);
     uint8_t *bank = find_record(seed, "\x04\x0a\x08\0", 4);
 
-    expect_refused(seed, second + 2, "\x0b\0", 2);         /* a parameter record of another size */
-    expect_refused(seed, second + 2, "\xff\xff", 2);       /* longer than the section */
-    expect_refused(seed, second, "\x05", 1);               /* a format that does not exist */
-    expect_refused(seed, second + 8, "\x02\0", 2);         /* an ordinal with a gap before it */
-    expect_refused(seed, second + 8, "\0\0", 2);           /* an ordinal twice */
-    expect_refused(seed, second + 8, "\xff\xff", 2);       /* an ordinal out of range */
-    expect_refused(seed, second + 10, "\x07\0", 2);        /* into the one before */
-    expect_refused(seed, second + 10, "\0\0", 2);          /* over the one before */
-    expect_refused(seed, second + 10, "\x09\0", 2);        /* past the stated end */
-    expect_refused(seed, second + 12, "\0\xf0\x01\0", 4);  /* no bytes at all */
-    expect_refused(seed, first + 12, "\0\xf0\xff\xff", 4); /* as large as can be said */
-    expect_refused(seed, stated + 2, "\x0b\0", 2);         /* a stated size that is too small */
-    expect_refused(seed, stated + 2, "\xff\xff", 2);       /* one that no kernel may have, and that the other record denies */
-    expect_refused(seed, bank + 10, "\x0d\0", 2);                /* two records that state different sizes */
+    expect_refused(seed, second + 2, "\x0b\0", 2);                       /* a parameter record of another size */
+    expect_refused(seed, second + 2, "\xff\xff", 2);                     /* longer than the section */
+    expect_refused(seed, second, "\x05", 1);                             /* a format that does not exist */
+    expect_refused(seed, second + 8, "\x02\0", 2);                       /* an ordinal with a gap before it */
+    expect_refused(seed, second + 8, "\0\0", 2);                         /* an ordinal twice */
+    expect_refused(seed, second + 8, "\xff\xff", 2);                     /* an ordinal out of range */
+    expect_refused(seed, second + 10, "\x07\0", 2);                      /* into the one before */
+    expect_refused(seed, second + 10, "\0\0", 2);                        /* over the one before */
+    expect_refused(seed, second + 10, "\x09\0", 2);                      /* past the stated end */
+    expect_refused(seed, second + 12, "\0\xf0\x01\0", 4);                /* no bytes at all */
+    expect_refused(seed, first + 12, "\0\xf0\xff\xff", 4);               /* as large as can be said */
+    expect_refused(seed, stated + 2, "\x0b\0", 2);                       /* a stated size that is too small */
+    expect_refused(seed, stated + 2, "\xff\xff", 2);                     /* one that no kernel may have, and that the other record denies */
+    expect_refused(seed, bank + 10, "\x0d\0", 2);                        /* two records that state different sizes */
     expect_refused(seed, bank + 2, "\x04\0\x01\x02\x03\x04\x03\x5f", 8); /* the second of them cut short */
-    expect_refused(seed, seed.bytes + 18, "\x3e\0", 2);    /* an ELF image for another machine */
-    expect_refused(seed, seed.bytes + 4, "\x01", 1);       /* of 32 bits */
-    expect_refused(seed, seed.bytes + 5, "\x02", 1);       /* of the other byte order */
-    expect_refused(seed, seed.bytes + 58, "\x20\0", 2);    /* with section headers of another size */
+    expect_refused(seed, seed.bytes + 18, "\x3e\0", 2);                  /* an ELF image for another machine */
+    expect_refused(seed, seed.bytes + 4, "\x01", 1);                     /* of 32 bits */
+    expect_refused(seed, seed.bytes + 5, "\x02", 1);                     /* of the other byte order */
+    expect_refused(seed, seed.bytes + 58, "\x20\0", 2);                  /* with section headers of another size */
     expect_refused(seed, seed.bytes + 0x28, "\xff\xff\xff\xff\xff\xff\xff\x7f", 8); /* with section headers outside it */
     expect_refused(seed, seed.bytes + 62, "\xf0\x0f", 2);                           /* with names in a section that is not there */
     free(seed.bytes);

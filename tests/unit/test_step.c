@@ -31,6 +31,7 @@ enum {
     EVALUATE = 600
 };
 
+/* Going back takes twice the kernels of going forward. */
 static void emit_forward_backward(int layers)
 {
     emit(EMBED);
@@ -38,8 +39,10 @@ static void emit_forward_backward(int layers)
         emit_layer(FORWARD);
     emit(HEAD);
     emit(LOSS);
-    for (int i = 0; i < layers; i++)
+    for (int i = 0; i < layers; i++) {
         emit_layer(BACKWARD);
+        emit_layer(BACKWARD + 3);
+    }
 }
 
 static void emit_update(int tensors)
@@ -185,14 +188,35 @@ static void test_no_repetition(void)
     }
 }
 
-static void test_two_steps_are_not_enough(void)
+/* Two steps have no step twice running, yet are told from their layers. */
+static void test_few_steps(void)
 {
-    ps_step_init(&counter);
-    for (uint64_t step = 0; step < 2; step++) {
-        for (uint64_t kernel = 0; kernel < 50; kernel++)
-            emit(kernel);
+    for (int layers = 1; layers <= 40; layers += 13) {
+        for (uint64_t steps = 1; steps <= 4; steps++) {
+            ps_step_init(&counter);
+            for (uint64_t i = 0; i < steps; i++)
+                emit_step(layers);
+            /* One step is no loop: its layers must not be taken for steps. */
+            EXPECT_U64(steps > 1 ? steps : 0, ps_step_count(&counter));
+        }
     }
-    EXPECT_U64(0, ps_step_count(&counter));
+}
+
+/* As above, with a first step that makes the optimizer's state, and setting up before it. */
+static void test_few_steps_that_differ(void)
+{
+    for (uint64_t steps = 2; steps <= 4; steps++) {
+        ps_step_init(&counter);
+        for (int i = 0; i < 20; i++)
+            emit(FILL);
+        for (uint64_t step = 0; step < steps; step++) {
+            emit_forward_backward(6);
+            for (int i = 0; step == 0 && i < 12; i++)
+                emit(FILL);
+            emit_update(12);
+        }
+        EXPECT_U64(steps, ps_step_count(&counter));
+    }
 }
 
 /* More kernels than there are slots: those that found one still tell. */
@@ -244,7 +268,7 @@ static void test_most_kernels_decide(void)
             emit(base + 500 + i);
             emit(base + i % 2);
         }
-        for (int step = 0; step < 12; step++) {
+        for (int step = 0; step < 24; step++) {
             for (uint64_t kernel = 0; kernel < 5; kernel++)
                 emit(base + kernel);
             if (step >= 3) {
@@ -252,7 +276,7 @@ static void test_most_kernels_decide(void)
                 emit(base + 6);
             }
         }
-        EXPECT_U64(12, ps_step_count(&counter));
+        EXPECT_U64(24, ps_step_count(&counter));
     }
 }
 
@@ -274,7 +298,8 @@ int main(void)
     test_order_inside_a_step_does_not_matter();
     test_a_loop_long_over_does_not_count();
     test_no_repetition();
-    test_two_steps_are_not_enough();
+    test_few_steps();
+    test_few_steps_that_differ();
     test_more_kernels_than_slots();
     test_many_kernels_run_once_before();
     test_equal_lengths_are_not_enough();

@@ -11,8 +11,7 @@
 
 /* ---- bytes held ---- */
 
-#define MAX_DEVICES 8
-static size_t used[MAX_DEVICES];
+static size_t used[CUDASIM_MAX_DEVICES];
 
 CUresult cudasim_device_take(int device, enum cudasim_account account, size_t bytes)
 {

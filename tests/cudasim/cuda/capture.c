@@ -207,8 +207,8 @@ CUresult cudasim_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *ca
 }
 
 CUresult cudasim_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out,
-                                           CUgraph *graph_out, const CUgraphNode **dependencies_out,
-                                           const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out)
+                                           CUgraph *graph_out, const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out,
+                                           size_t *numDependencies_out)
 {
     if (!captureStatus_out)
         return CUDA_ERROR_INVALID_VALUE;

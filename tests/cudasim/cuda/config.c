@@ -87,6 +87,13 @@ static double read_rate(const char *name)
     return number;
 }
 
+/* A copy that a later setenv of the program can't pull away; it lives until the process ends. */
+static const char *read_text(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? strdup(value) : NULL;
+}
+
 static void read_config(void)
 {
     const char *scheduler = getenv("CUDASIM_SCHED");
@@ -107,20 +114,21 @@ static void read_config(void)
     config.d2h_bytes_per_ns = read_rate("CUDASIM_D2H_GBPS");
     config.h2d_bytes_per_ns = read_rate("CUDASIM_H2D_GBPS");
     config.kernel_ns = read_number("CUDASIM_KERNEL_NS", 0);
+    config.patience_ns = read_number("CUDASIM_PATIENCE_MS", 5000) * 1000000u;
     config.devices = (int)read_number("CUDASIM_DEVICES", 1);
     if (read_number("CUDASIM_NO_DEVICE", 0))
         config.devices = 0;
-    if (config.devices < 0 || config.devices > 8) {
+    if (config.devices < 0 || config.devices > CUDASIM_MAX_DEVICES) {
         warn_value("CUDASIM_DEVICES", getenv("CUDASIM_DEVICES"), "0 to 8");
         config.devices = 1;
     }
     config.vmm = read_number("CUDASIM_VMM", 1) != 0;
     config.host_vmm = read_number("CUDASIM_HOST_VMM", 1) != 0;
-    config.faults = getenv("CUDASIM_FAULT");
+    config.faults = read_text("CUDASIM_FAULT");
     if (!config.faults)
         config.faults = "";
-    config.ledger = getenv("CUDASIM_LEDGER");
-    config.trace = getenv("CUDASIM_TRACE");
+    config.ledger = read_text("CUDASIM_LEDGER");
+    config.trace = read_text("CUDASIM_TRACE");
 }
 
 const struct cudasim_config *cudasim_config(void)

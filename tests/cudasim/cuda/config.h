@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define CUDASIM_MAX_DEVICES 8
+
 enum cudasim_scheduler_kind {
     CUDASIM_SCHEDULER_THREADS, /* one worker a stream, copies take time */
     CUDASIM_SCHEDULER_SEEDED,  /* operations run when somebody must wait, in an order picked by a seed */
@@ -20,13 +22,14 @@ struct cudasim_config {
     size_t reserve_limit;                  /* CUDASIM_VA_LIMIT: the largest address reservation granted */
     double d2h_bytes_per_ns;               /* CUDASIM_D2H_GBPS, CUDASIM_H2D_GBPS; 0: a copy takes what memcpy takes */
     double h2d_bytes_per_ns;
-    uint64_t kernel_ns; /* CUDASIM_KERNEL_NS: the least time a kernel takes */
-    int devices;        /* CUDASIM_DEVICES; 0 with CUDASIM_NO_DEVICE=1 */
-    bool vmm;           /* CUDASIM_VMM=0: a device without virtual memory management */
-    bool host_vmm;      /* CUDASIM_HOST_VMM=0: no host-backed handles */
-    const char *faults; /* CUDASIM_FAULT, or "" */
-    const char *ledger; /* CUDASIM_LEDGER, or NULL */
-    const char *trace;  /* CUDASIM_TRACE, or NULL */
+    uint64_t kernel_ns;   /* CUDASIM_KERNEL_NS: the least time a kernel takes */
+    uint64_t patience_ns; /* CUDASIM_PATIENCE_MS: how long a wait may stand still before it is called a deadlock */
+    int devices;          /* CUDASIM_DEVICES; 0 with CUDASIM_NO_DEVICE=1 */
+    bool vmm;             /* CUDASIM_VMM=0: a device without virtual memory management */
+    bool host_vmm;        /* CUDASIM_HOST_VMM=0: no host-backed handles */
+    const char *faults;   /* CUDASIM_FAULT, or "" */
+    const char *ledger;   /* CUDASIM_LEDGER, or NULL */
+    const char *trace;    /* CUDASIM_TRACE, or NULL */
 };
 
 /* The settings; read at the first call. A value that can't be understood is named on stderr and its default is used. */

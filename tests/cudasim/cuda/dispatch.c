@@ -4,7 +4,6 @@
  * subscriber that the call ends.
  */
 #include <stdatomic.h>
-#include <string.h>
 
 #include <cupti_driver_cbid.h>
 #include "call_params.h"
@@ -137,36 +136,34 @@ static CUresult end_call(struct call *call, CUresult result)
 
 #define UNWRAP(...) __VA_ARGS__
 
-#define DEFINE_CALL(needs_word, exported, name, per_thread, parameters, arguments)               \
-    EXPORTED CUresult exported parameters;                                                       \
-    EXPORTED CUresult exported parameters                                                        \
-    {                                                                                            \
-        exported##_params params = {UNWRAP arguments};                                           \
-        struct call call = {.entry = CUDASIM_CALL_##exported,                                    \
-                            .needs = CUDASIM_NEEDS_##needs_word,                                 \
-                            .per_thread_default = per_thread,                                    \
-                            .params = &params};                                                  \
-        CUresult result = begin_call(&call);                                                     \
-        if (result == CUDA_SUCCESS)                                                              \
-            result = cudasim_##name arguments;                                                   \
-        return end_call(&call, result);                                                          \
+#define DEFINE_CALL(needs_word, exported, name, per_thread, parameters, arguments)                                                         \
+    EXPORTED CUresult exported parameters;                                                                                                 \
+    EXPORTED CUresult exported parameters                                                                                                  \
+    {                                                                                                                                      \
+        exported##_params params = {UNWRAP arguments};                                                                                     \
+        struct call call = {                                                                                                               \
+            .entry = CUDASIM_CALL_##exported, .needs = CUDASIM_NEEDS_##needs_word, .per_thread_default = per_thread, .params = &params};   \
+        CUresult result = begin_call(&call);                                                                                               \
+        if (result == CUDA_SUCCESS)                                                                                                        \
+            result = cudasim_##name arguments;                                                                                             \
+        return end_call(&call, result);                                                                                                    \
     }
 
 #define CUDASIM_ENTRY(needs, name, parameters, arguments) DEFINE_CALL(needs, name, name, false, parameters, arguments)
-#define CUDASIM_ENTRY_PTSZ(needs, name, parameters, arguments)         \
-    DEFINE_CALL(needs, name, name, false, parameters, arguments)       \
+#define CUDASIM_ENTRY_PTSZ(needs, name, parameters, arguments)                                                                             \
+    DEFINE_CALL(needs, name, name, false, parameters, arguments)                                                                           \
     DEFINE_CALL(needs, name##_ptsz, name, true, parameters, arguments)
-#define CUDASIM_ENTRY_PTDS(needs, name, parameters, arguments)         \
-    DEFINE_CALL(needs, name, name, false, parameters, arguments)       \
+#define CUDASIM_ENTRY_PTDS(needs, name, parameters, arguments)                                                                             \
+    DEFINE_CALL(needs, name, name, false, parameters, arguments)                                                                           \
     DEFINE_CALL(needs, name##_ptds, name, true, parameters, arguments)
-#define CUDASIM_ENTRY_BARE(needs_word, name)                                                       \
-    EXPORTED CUresult name(void);                                                                  \
-    EXPORTED CUresult name(void)                                                                   \
-    {                                                                                              \
-        struct call call = {.entry = CUDASIM_CALL_##name, .needs = CUDASIM_NEEDS_##needs_word};    \
-        CUresult result = begin_call(&call);                                                       \
-        if (result == CUDA_SUCCESS)                                                                \
-            result = cudasim_##name();                                                             \
-        return end_call(&call, result);                                                            \
+#define CUDASIM_ENTRY_BARE(needs_word, name)                                                                                               \
+    EXPORTED CUresult name(void);                                                                                                          \
+    EXPORTED CUresult name(void)                                                                                                           \
+    {                                                                                                                                      \
+        struct call call = {.entry = CUDASIM_CALL_##name, .needs = CUDASIM_NEEDS_##needs_word};                                            \
+        CUresult result = begin_call(&call);                                                                                               \
+        if (result == CUDA_SUCCESS)                                                                                                        \
+            result = cudasim_##name();                                                                                                     \
+        return end_call(&call, result);                                                                                                    \
     }
 #include "entry_points.def"

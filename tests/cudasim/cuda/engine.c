@@ -1,6 +1,7 @@
 #include "engine.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -110,7 +111,7 @@ CUresult cudasim_submit(struct cudasim_operation *operation, CUstream stream)
 {
     if (stream->capture)
         return cudasim_capture_add(stream, operation);
-    if (add_default_stream_order(operation, stream)) {
+    if (!cudasim_scheduler()->prepare(stream) || add_default_stream_order(operation, stream)) {
         cudasim_operation_free(operation);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -161,6 +162,25 @@ void cudasim_operation_over(struct cudasim_operation *operation)
     TAILQ_REMOVE(&stream->queue, operation, link);
     stream->reached = operation->number;
     cudasim_operation_free(operation);
+}
+
+bool cudasim_word_wait_pending(void)
+{
+    CUstream stream;
+    LIST_FOREACH (stream, &cudasim_streams, link) {
+        const struct cudasim_operation *head = TAILQ_FIRST(&stream->queue);
+        if (head && head->kind == CUDASIM_OPERATION_WAIT_VALUE)
+            return true;
+    }
+    return false;
+}
+
+CUresult cudasim_report_deadlock(void)
+{
+    fprintf(stderr, "cudasim: deadlock: a thread waits for work that can never run (seed %llu)\n",
+            (unsigned long long)cudasim_config()->seed);
+    cudasim_ledger_deadlock();
+    return CUDA_ERROR_LAUNCH_TIMEOUT;
 }
 
 struct wait_argument {

@@ -25,13 +25,16 @@ struct cudasim_kernel_entry;
 struct cudasim_pool_block;
 struct cudasim_capture;
 
-/* ---- contexts ---- */
+/* ---- devices and contexts ---- */
+
+/* Whether there is such a device. No lock needed. */
+bool cudasim_valid_device(CUdevice device);
 
 struct CUctx_st {
     int device;
     uint32_t id;
     unsigned int flags;
-    int retains;     /* primary context: how often it was retained; 0 when it is not active */
+    int retains; /* primary context: how often it was retained; 0 when it is not active */
     bool primary;
     CUresult sticky; /* CUDA_SUCCESS, or the error that every later call answers */
     CUstream legacy; /* the default stream that waits for, and is waited for by, all blocking streams */
@@ -55,10 +58,10 @@ struct CUstream_st {
     CUcontext context;
     unsigned int flags;
     int priority;
-    bool alive;            /* false once destroyed: handles to it are refused, what it holds still runs */
-    bool per_thread;       /* some thread's own default stream */
-    bool has_worker;       /* threads scheduler: its worker runs */
-    pthread_cond_t wake;   /* threads scheduler: what the worker sleeps on */
+    bool alive;                      /* false once destroyed: handles to it are refused, what it holds still runs */
+    bool per_thread;                 /* some thread's own default stream */
+    bool has_worker;                 /* threads scheduler: its worker runs */
+    pthread_cond_t wake;             /* threads scheduler: what the worker sleeps on */
     struct cudasim_capture *capture; /* what is being recorded instead of run, or NULL */
     LIST_ENTRY(CUstream_st) link;    /* all streams that ever were */
 };
@@ -67,15 +70,15 @@ LIST_HEAD(cudasim_stream_list, CUstream_st);
 extern struct cudasim_stream_list cudasim_streams;
 
 struct CUevent_st {
-    uint32_t tag; /* tells an event from other memory */
+    uint32_t tag;                     /* tells an event from other memory */
     struct cudasim_position position; /* of the newest record; stream NULL before the first */
     uint64_t time_ns;                 /* when that record ran */
     unsigned int flags;
     unsigned int references; /* one for the handle, one for each record operation in a queue */
     bool alive;
-    int denials; /* seeded scheduler: how often a query may still say "not ready" although it is */
+    int denials;                     /* seeded scheduler: how often a query may still say "not ready" although it is */
     struct cudasim_capture *capture; /* recorded into this capture, or NULL */
-    LIST_ENTRY(CUevent_st) link; /* the unused ones */
+    LIST_ENTRY(CUevent_st) link;     /* the used or the unused ones */
 };
 
 /* ---- operations ---- */
@@ -132,9 +135,9 @@ struct cudasim_operation {
     uint64_t issue_index; /* among all operations of the process */
     const char *call;     /* the driver entry point that made it, for traces and faults */
     bool running;
-    bool faulted;         /* it touched an address that nothing is mapped to */
-    bool backwards;       /* seeded: a copy or fill that runs from its end to its start */
-    size_t pieces;        /* seeded: in how many pieces it runs; 0 before it started */
+    bool faulted;   /* it touched an address that nothing is mapped to */
+    bool backwards; /* seeded: a copy or fill that runs from its end to its start */
+    size_t pieces;  /* seeded: in how many pieces it runs; 0 before it started */
     size_t pieces_done;
     size_t dependency_count, dependency_room;
     struct cudasim_position *dependencies;
@@ -142,7 +145,7 @@ struct cudasim_operation {
         struct {
             struct cudasim_kernel_entry *entry;
             struct cudasim_launch launch;
-            void *block;   /* the parameters' copies; owned */
+            void *block; /* the parameters' copies; owned */
             size_t block_bytes;
             void **params; /* where each is; owned */
         } kernel;
@@ -208,6 +211,8 @@ bool cudasim_wait_value_met(const struct cudasim_operation *operation);
 /* ---- schedulers ---- */
 
 struct cudasim_scheduler {
+    /* Makes ready to run what the stream will hold; false when that is impossible. */
+    bool (*prepare)(CUstream stream);
     /* An operation was appended to the stream. */
     void (*submitted)(CUstream stream);
     /* Blocks until done(argument); CUDA_ERROR_LAUNCH_TIMEOUT when it can never become true. */
@@ -225,6 +230,11 @@ const struct cudasim_scheduler *cudasim_scheduler(void);
 /* Removes the stream's head, which has run, marks its position reached and frees it; a fault in it becomes its context's sticky
  * error. Called by schedulers. */
 void cudasim_operation_over(struct cudasim_operation *operation);
+
+/* Whether some stream's head waits for a memory word, the only thing whose coming the engine does not control. */
+bool cudasim_word_wait_pending(void);
+/* Says so on stderr and in the ledger; the error that the waiting call answers. */
+CUresult cudasim_report_deadlock(void);
 
 /* Host time in nanoseconds, monotonic. No lock needed. */
 uint64_t cudasim_now_ns(void);

@@ -10,12 +10,15 @@
 
 /* Event structures are never freed, only used again: a stale handle is refused, not followed into freed memory. */
 LIST_HEAD(event_list, CUevent_st);
+static struct event_list used_events = LIST_HEAD_INITIALIZER(used_events);
 static struct event_list unused_events = LIST_HEAD_INITIALIZER(unused_events);
 
 void cudasim_event_release(CUevent event)
 {
-    if (--event->references == 0)
-        LIST_INSERT_HEAD(&unused_events, event, link);
+    if (--event->references)
+        return;
+    LIST_REMOVE(event, link);
+    LIST_INSERT_HEAD(&unused_events, event, link);
 }
 
 static CUevent event_of(CUevent handle)
@@ -30,8 +33,10 @@ static CUevent event_new(void)
         LIST_REMOVE(event, link);
     else
         event = calloc(1, sizeof *event);
-    if (event)
-        event->tag = EVENT_TAG;
+    if (!event)
+        return NULL;
+    LIST_INSERT_HEAD(&used_events, event, link);
+    event->tag = EVENT_TAG;
     return event;
 }
 

@@ -62,7 +62,7 @@ static struct cudasim_kernel_entry *add_kernel(const char *name, const struct cu
 }
 
 __attribute__((visibility("default"))) CUkernel cudasim_register_kernel(const char *name, const struct cudasim_kernel *kernel,
-                                                                         const void *cubin, size_t cubin_bytes)
+                                                                        const void *cubin, size_t cubin_bytes)
 {
     if (!name || !kernel || kernel->abi != CUDASIM_KERNEL_ABI || !kernel->run)
         return NULL;

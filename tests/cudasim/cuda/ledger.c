@@ -170,9 +170,19 @@ void cudasim_ledger_fault_injected(void)
     unlock();
 }
 
-void cudasim_ledger_disown(void)
+void cudasim_ledger_before_fork(void)
 {
+    lock();
+}
+
+void cudasim_ledger_after_fork(bool in_child)
+{
+    if (!in_child) {
+        unlock();
+        return;
+    }
     atomic_store(&disowned, true);
+    pthread_mutex_init(&ledger_lock, NULL);
 }
 
 /* ---- writing ---- */
@@ -203,9 +213,9 @@ static void write_accounts(FILE *file, const char *title, const int64_t *values)
 {
     fprintf(file,
             "  \"%s\": {\"vmm\": %lld, \"plain\": %lld, \"pool\": %lld, \"device\": %lld, \"host_handles\": %lld, \"pinned\": %lld},\n",
-            title, (long long)values[CUDASIM_ACCOUNT_VMM], (long long)values[CUDASIM_ACCOUNT_PLAIN], (long long)values[CUDASIM_ACCOUNT_POOL],
-            (long long)values[CUDASIM_ACCOUNT_DEVICE], (long long)values[CUDASIM_ACCOUNT_HOST_HANDLE],
-            (long long)values[CUDASIM_ACCOUNT_PINNED]);
+            title, (long long)values[CUDASIM_ACCOUNT_VMM], (long long)values[CUDASIM_ACCOUNT_PLAIN],
+            (long long)values[CUDASIM_ACCOUNT_POOL], (long long)values[CUDASIM_ACCOUNT_DEVICE],
+            (long long)values[CUDASIM_ACCOUNT_HOST_HANDLE], (long long)values[CUDASIM_ACCOUNT_PINNED]);
 }
 
 static void write_bytes(FILE *file, const char *title, const uint64_t *values)

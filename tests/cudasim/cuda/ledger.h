@@ -48,7 +48,8 @@ void cudasim_ledger_poison_copied(uint64_t pages);
 void cudasim_ledger_sticky(CUresult error);
 void cudasim_ledger_deadlock(void);
 void cudasim_ledger_fault_injected(void);
-/* After fork, in the child: nothing is written by this process. */
-void cudasim_ledger_disown(void);
+/* Around fork: the child starts with the lock free and writes nothing when it ends. */
+void cudasim_ledger_before_fork(void);
+void cudasim_ledger_after_fork(bool in_child);
 
 #endif

@@ -10,8 +10,8 @@
 static const char *error_name(CUresult error)
 {
     switch (error) {
-#define CUDASIM_ERROR(value) \
-    case value:              \
+#define CUDASIM_ERROR(value)                                                                                                               \
+    case value:                                                                                                                            \
         return #value;
 #include "errors.def"
     default:
@@ -56,7 +56,8 @@ CUresult cudasim_cuGetErrorString(CUresult error, const char **pStr)
 
 /* ---- look-up by name ---- */
 
-struct export {
+struct export
+{
     const char *name;
     void *address;
 };

@@ -44,8 +44,7 @@ void cudasim_notify_stream(enum cudasim_notify_stream_kind kind, CUstream stream
 void cudasim_notify_context(enum cudasim_notify_context_kind kind, CUcontext context)
 {
     struct cudasim_resource_event event = {
-        .kind =
-            kind == CUDASIM_NOTIFY_CONTEXT_CREATED ? CUPTI_CBID_RESOURCE_CONTEXT_CREATED : CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING,
+        .kind = kind == CUDASIM_NOTIFY_CONTEXT_CREATED ? CUPTI_CBID_RESOURCE_CONTEXT_CREATED : CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING,
         .context = context,
     };
     tell_resource(&event);

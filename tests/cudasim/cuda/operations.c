@@ -1,6 +1,4 @@
 /* What one operation does when it runs, and what a fault in it means for its context. */
-#include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine.h"
@@ -76,6 +74,20 @@ static void write_word(const struct cudasim_operation *operation)
         __atomic_store_n((uint32_t *)operation->word.address, (uint32_t)operation->word.value, __ATOMIC_SEQ_CST);
 }
 
+struct word_argument {
+    const struct cudasim_operation *operation;
+    uint64_t value;
+};
+
+static void read_word(void *argument)
+{
+    struct word_argument *word = argument;
+    if (word->operation->word.wide)
+        word->value = __atomic_load_n((uint64_t *)word->operation->word.address, __ATOMIC_SEQ_CST);
+    else
+        word->value = __atomic_load_n((uint32_t *)word->operation->word.address, __ATOMIC_SEQ_CST);
+}
+
 static void run_guarded(void *argument)
 {
     const struct run_argument *run = argument;
@@ -96,30 +108,24 @@ static void run_guarded(void *argument)
     case CUDASIM_OPERATION_WRITE_VALUE:
         write_word(operation);
         break;
+    case CUDASIM_OPERATION_WAIT_VALUE:
+        read_word(&(struct word_argument){operation, 0});
+        break;
     case CUDASIM_OPERATION_HOST_FUNCTION:
     case CUDASIM_OPERATION_MARKER:
     case CUDASIM_OPERATION_EVENT_RECORD:
-    case CUDASIM_OPERATION_WAIT_VALUE:
         break;
     }
 }
 
 /* Copies of whole pages that nothing ever wrote are not wrong by themselves, but a test may want to know of them. */
-static void count_poison_source(const struct cudasim_copy *copy)
+static void count_poison_source(void *argument)
 {
+    const struct cudasim_copy *copy = argument;
     if (copy->direction != CUDASIM_DIRECTION_D2H && copy->direction != CUDASIM_DIRECTION_D2D)
         return;
     if (box_units(&copy->box) == copy->box.width)
         cudasim_ledger_poison_copied(cudasim_poison_pages((const void *)copy->from.address, copy->box.width));
-}
-
-struct poison_argument {
-    const struct cudasim_copy *copy;
-};
-
-static void count_poison_guarded(void *argument)
-{
-    count_poison_source(((const struct poison_argument *)argument)->copy);
 }
 
 static const char *operation_name(const struct cudasim_operation *operation)
@@ -135,10 +141,8 @@ void cudasim_operation_run(struct cudasim_operation *operation, size_t piece, si
     if (operation->kind == CUDASIM_OPERATION_HOST_FUNCTION) {
         operation->host.function(operation->host.data);
     } else {
-        if (operation->kind == CUDASIM_OPERATION_COPY && piece == 0) {
-            struct poison_argument poison = {&operation->copy};
-            survived = cudasim_guarded(count_poison_guarded, &poison, &fault_address);
-        }
+        if (operation->kind == CUDASIM_OPERATION_COPY && piece == 0)
+            survived = cudasim_guarded(count_poison_source, &operation->copy, &fault_address);
         if (survived)
             survived = cudasim_guarded(run_guarded, &run, &fault_address);
     }
@@ -150,20 +154,23 @@ void cudasim_operation_run(struct cudasim_operation *operation, size_t piece, si
     }
 }
 
+/* A word that can't be read counts as met: the operation then runs, reads it again and reports the fault. */
 bool cudasim_wait_value_met(const struct cudasim_operation *operation)
 {
+    struct word_argument word = {operation, 0};
+    uintptr_t fault_address;
+    if (!cudasim_guarded(read_word, &word, &fault_address))
+        return true;
     uint64_t mask = operation->word.wide ? UINT64_MAX : UINT32_MAX;
-    uint64_t now = operation->word.wide ? __atomic_load_n((uint64_t *)operation->word.address, __ATOMIC_SEQ_CST)
-                                        : __atomic_load_n((uint32_t *)operation->word.address, __ATOMIC_SEQ_CST);
     uint64_t wanted = operation->word.value & mask;
     switch (operation->word.flags & 3u) {
     case CU_STREAM_WAIT_VALUE_GEQ:
-        return operation->word.wide ? (int64_t)(now - wanted) >= 0 : (int32_t)((uint32_t)now - (uint32_t)wanted) >= 0;
+        return operation->word.wide ? (int64_t)(word.value - wanted) >= 0 : (int32_t)((uint32_t)word.value - (uint32_t)wanted) >= 0;
     case CU_STREAM_WAIT_VALUE_EQ:
-        return now == wanted;
+        return word.value == wanted;
     case CU_STREAM_WAIT_VALUE_AND:
-        return (now & wanted) != 0;
+        return (word.value & wanted) != 0;
     default: /* CU_STREAM_WAIT_VALUE_NOR */
-        return (~(now | wanted) & mask) != 0;
+        return (~(word.value | wanted) & mask) != 0;
     }
 }

@@ -12,7 +12,6 @@
 #include "memory.h"
 
 #define POOL_TAG 0x706f6f6cu
-#define MAX_DEVICES 8
 /* Block sizes are rounded up to this, so that a pool's blocks fit again. */
 #define BLOCK_UNIT ((size_t)512)
 
@@ -37,8 +36,8 @@ struct CUmemPoolHandle_st {
 };
 
 static LIST_HEAD(, CUmemPoolHandle_st) pools = LIST_HEAD_INITIALIZER(pools);
-static CUmemoryPool default_pools[MAX_DEVICES];
-static CUmemoryPool current_pools[MAX_DEVICES];
+static CUmemoryPool default_pools[CUDASIM_MAX_DEVICES];
+static CUmemoryPool current_pools[CUDASIM_MAX_DEVICES];
 
 static CUmemoryPool pool_new(int device)
 {
@@ -193,8 +192,7 @@ static CUresult allocate(CUdeviceptr *address, size_t size, CUmemoryPool pool, C
     struct cudasim_pool_block *block = bytes < size ? NULL : obtain_block(pool, bytes, stream);
     if (!block)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    struct cudasim_range range = {
-        .base = block->base, .size = size, .kind = CUDASIM_RANGE_POOLED, .device = pool->device, .object = block};
+    struct cudasim_range range = {.base = block->base, .size = size, .kind = CUDASIM_RANGE_POOLED, .device = pool->device, .object = block};
     if (cudasim_range_add(range))
         return CUDA_ERROR_OUT_OF_MEMORY;
     block->used = true;
@@ -282,14 +280,9 @@ bool cudasim_pool_free_now(uintptr_t address)
 
 /* ---- the pools themselves ---- */
 
-static bool valid_device(CUdevice device)
-{
-    return device >= 0 && device < cudasim_config()->devices;
-}
-
 CUresult cudasim_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
 {
-    if (!pool_out || !valid_device(dev))
+    if (!pool_out || !cudasim_valid_device(dev))
         return pool_out ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
     *pool_out = default_pool(dev);
@@ -299,7 +292,7 @@ CUresult cudasim_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
 
 CUresult cudasim_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
 {
-    if (!pool || !valid_device(dev))
+    if (!pool || !cudasim_valid_device(dev))
         return pool ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
     *pool = current_pool(dev);
@@ -309,7 +302,7 @@ CUresult cudasim_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
 
 CUresult cudasim_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 {
-    if (!valid_device(dev))
+    if (!cudasim_valid_device(dev))
         return CUDA_ERROR_INVALID_DEVICE;
     cudasim_lock();
     CUmemoryPool found = pool_of(pool);
@@ -323,7 +316,7 @@ CUresult cudasim_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolP
 {
     if (!pool || !poolProps || poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
-    if (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !valid_device(poolProps->location.id))
+    if (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !cudasim_valid_device(poolProps->location.id))
         return CUDA_ERROR_NOT_SUPPORTED;
     cudasim_lock();
     *pool = pool_new(poolProps->location.id);

@@ -5,12 +5,10 @@
  * backwards, so that whatever is not ordered against them can come in between.
  */
 #include <sched.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "config.h"
 #include "engine.h"
-#include "ledger.h"
 #include "trace.h"
 
 enum mood {
@@ -30,8 +28,7 @@ enum mood {
 /* A seed changes an unlucky choice now and then even in a strong mood, so that no mood hides a bug that needs one exception. */
 #define EXCEPTION_ONE_IN 16u
 #define MAX_DENIALS 3
-/* How long a wait for a memory word that nobody writes may stand still before it is called a deadlock. */
-#define WORD_PATIENCE_NS 5000000000u
+#define LATE_ONE_IN 8u
 
 /* All under the device lock. */
 static bool seeded;
@@ -171,23 +168,15 @@ static void yield_sometimes(void)
     cudasim_lock();
 }
 
-static bool word_wait_pending(void)
+/* A waiting thread now and then comes back late, as one that lost its processor would: the others run on meanwhile. */
+static void come_back_late(void)
 {
-    CUstream stream;
-    LIST_FOREACH (stream, &cudasim_streams, link) {
-        const struct cudasim_operation *head = TAILQ_FIRST(&stream->queue);
-        if (head && head->kind == CUDASIM_OPERATION_WAIT_VALUE)
-            return true;
-    }
-    return false;
-}
-
-static CUresult report_deadlock(void)
-{
-    fprintf(stderr, "cudasim: deadlock: a thread waits for work that can never run (seed %llu)\n",
-            (unsigned long long)cudasim_config()->seed);
-    cudasim_ledger_deadlock();
-    return CUDA_ERROR_LAUNCH_TIMEOUT;
+    if (random_below(LATE_ONE_IN))
+        return;
+    unsigned int microseconds = 20 + random_below(280);
+    cudasim_unlock();
+    usleep(microseconds);
+    cudasim_lock();
 }
 
 static CUresult seeded_wait(bool (*done)(void *argument), void *argument)
@@ -209,12 +198,13 @@ static CUresult seeded_wait(bool (*done)(void *argument), void *argument)
         uint64_t now = cudasim_now_ns();
         if (!stuck_since)
             stuck_since = now;
-        if (!word_wait_pending() || now - stuck_since > WORD_PATIENCE_NS)
-            return report_deadlock();
+        if (!cudasim_word_wait_pending() || now - stuck_since > cudasim_config()->patience_ns)
+            return cudasim_report_deadlock();
         cudasim_unlock();
         usleep(100);
         cudasim_lock();
     }
+    come_back_late();
     return CUDA_SUCCESS;
 }
 
@@ -250,6 +240,12 @@ static bool seeded_deny_query(int *denials)
     return false;
 }
 
+static bool seeded_prepare(CUstream stream)
+{
+    (void)stream;
+    return true;
+}
+
 /* Nothing runs at submission: the callers above decide when. */
 static void seeded_submitted(CUstream stream)
 {
@@ -257,6 +253,7 @@ static void seeded_submitted(CUstream stream)
 }
 
 const struct cudasim_scheduler cudasim_scheduler_seeded = {
+    .prepare = seeded_prepare,
     .submitted = seeded_submitted,
     .wait = seeded_wait,
     .poll = seeded_poll,

@@ -9,8 +9,11 @@
 
 #include "config.h"
 #include "engine.h"
-#include "ledger.h"
 #include "trace.h"
+
+/* How often a wait for a memory word looks at it, and how often a waiting host thread looks whether anything still moves. */
+#define WORD_POLL_NS 200000
+#define STILL_CHECK_NS 50000000
 
 /* All under the device lock. */
 static bool engine_busy[CUDASIM_DIRECTION_COUNT];
@@ -58,22 +61,25 @@ static void wake_idle_streams(void)
     pthread_cond_broadcast(&host_progress);
 }
 
+/* Sleeps on the condition for at most so long. */
+static void sleep_at_most(pthread_cond_t *condition, long nanoseconds)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += nanoseconds;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(condition, &cudasim_device_lock, &until);
+}
+
 /* Waits for the stream's wake-up; a head that waits for a memory word has nobody to signal it and looks again by itself. */
 static void sleep_worker(CUstream stream)
 {
     struct cudasim_operation *head = TAILQ_FIRST(&stream->queue);
-    if (!head || head->kind != CUDASIM_OPERATION_WAIT_VALUE) {
+    if (head && head->kind == CUDASIM_OPERATION_WAIT_VALUE)
+        sleep_at_most(&stream->wake, WORD_POLL_NS);
+    else
         pthread_cond_wait(&stream->wake, &cudasim_device_lock);
-        return;
-    }
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += 200000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
-    pthread_cond_timedwait(&stream->wake, &cudasim_device_lock, &until);
 }
 
 static void run_head(struct cudasim_operation *operation)
@@ -132,17 +138,45 @@ static int start_worker(CUstream stream)
     return -error;
 }
 
-static void threads_submitted(CUstream stream)
+static bool threads_prepare(CUstream stream)
 {
     if (!stream->has_worker)
         stream->has_worker = start_worker(stream) == 0;
+    return stream->has_worker;
+}
+
+static void threads_submitted(CUstream stream)
+{
     pthread_cond_signal(&stream->wake);
+}
+
+/* Whether nothing runs or could run: all that is queued waits, in the end, for a memory word. */
+static bool standing_still(void)
+{
+    CUstream stream;
+    LIST_FOREACH (stream, &cudasim_streams, link) {
+        const struct cudasim_operation *head = TAILQ_FIRST(&stream->queue);
+        if (head && (head->running || may_start(head)))
+            return false;
+    }
+    return cudasim_word_wait_pending();
 }
 
 static CUresult threads_wait(bool (*done)(void *argument), void *argument)
 {
-    while (!done(argument))
-        pthread_cond_wait(&host_progress, &cudasim_device_lock);
+    uint64_t still_since = 0;
+    while (!done(argument)) {
+        if (!standing_still()) {
+            still_since = 0;
+            sleep_at_most(&host_progress, STILL_CHECK_NS);
+            continue;
+        }
+        if (!still_since)
+            still_since = cudasim_now_ns();
+        else if (cudasim_now_ns() - still_since > cudasim_config()->patience_ns)
+            return cudasim_report_deadlock();
+        sleep_at_most(&host_progress, WORD_POLL_NS);
+    }
     return CUDA_SUCCESS;
 }
 
@@ -158,6 +192,7 @@ static bool threads_deny_query(int *denials)
 }
 
 const struct cudasim_scheduler cudasim_scheduler_threads = {
+    .prepare = threads_prepare,
     .submitted = threads_submitted,
     .wait = threads_wait,
     .poll = threads_poll,

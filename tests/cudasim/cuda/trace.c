@@ -1,7 +1,6 @@
 #include "trace.h"
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 
 #include "config.h"
@@ -95,6 +94,23 @@ void cudasim_trace_operation(const char *what, const struct cudasim_operation *o
     describe(operation);
     fputc('\n', file);
     pthread_mutex_unlock(&line_lock);
+}
+
+void cudasim_trace_before_fork(void)
+{
+    pthread_mutex_lock(&line_lock);
+    if (file)
+        fflush(file); /* or the child would write the parent's buffered lines once more */
+}
+
+void cudasim_trace_after_fork(bool in_child)
+{
+    if (!in_child) {
+        pthread_mutex_unlock(&line_lock);
+        return;
+    }
+    file = NULL;
+    pthread_mutex_init(&line_lock, NULL);
 }
 
 void cudasim_trace_flush(void)

@@ -3,6 +3,7 @@
 #define CUDASIM_TRACE_H
 
 #include <cuda.h>
+#include <stdbool.h>
 
 struct cudasim_operation;
 
@@ -10,6 +11,9 @@ struct cudasim_operation;
 void cudasim_trace_call(const char *name, CUresult result);
 /* `what` is queued, start or end. */
 void cudasim_trace_operation(const char *what, const struct cudasim_operation *operation);
+/* Around fork: the child starts with the lock free and writes no lines. */
+void cudasim_trace_before_fork(void);
+void cudasim_trace_after_fork(bool in_child);
 /* Writes out what is buffered. */
 void cudasim_trace_flush(void);
 

@@ -6,11 +6,11 @@
 
 #include "ledger.h"
 
-#define CUDASIM_UNSUPPORTED(name)                                                                         \
-    __attribute__((visibility("default"))) CUresult cudasim_unsupported_##name(void) __asm__(#name);      \
-    CUresult cudasim_unsupported_##name(void)                                                             \
-    {                                                                                                     \
-        cudasim_ledger_unsupported(#name);                                                                \
-        return CUDA_ERROR_NOT_SUPPORTED;                                                                  \
+#define CUDASIM_UNSUPPORTED(name)                                                                                                          \
+    __attribute__((visibility("default"))) CUresult cudasim_unsupported_##name(void) __asm__(#name);                                       \
+    CUresult cudasim_unsupported_##name(void)                                                                                              \
+    {                                                                                                                                      \
+        cudasim_ledger_unsupported(#name);                                                                                                 \
+        return CUDA_ERROR_NOT_SUPPORTED;                                                                                                   \
     }
 #include "unsupported.def"

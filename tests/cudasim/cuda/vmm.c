@@ -4,7 +4,6 @@
  */
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "config.h"
 #include "engine.h"
@@ -180,7 +179,7 @@ static CUresult check_properties(const CUmemAllocationProp *properties)
         return cudasim_config()->host_vmm ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
     if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
-    return properties->location.id >= 0 && properties->location.id < cudasim_config()->devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    return cudasim_valid_device(properties->location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult cudasim_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,

@@ -20,7 +20,10 @@ struct named_result {
     const char *name;
 };
 
-#define NAMED(result) {result, #result}
+#define NAMED(result)                                                                                                                      \
+    {                                                                                                                                      \
+        result, #result                                                                                                                    \
+    }
 
 static const struct named_result results[] = {
     NAMED(CUPTI_SUCCESS),
@@ -59,10 +62,8 @@ static const struct named_cbid driver_names[] = {
 };
 
 static const struct named_cbid resource_names[] = {
-    {CUPTI_CBID_RESOURCE_CONTEXT_CREATED, "CONTEXT_CREATED"},
-    {CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, "CONTEXT_DESTROY_STARTING"},
-    {CUPTI_CBID_RESOURCE_STREAM_CREATED, "STREAM_CREATED"},
-    {CUPTI_CBID_RESOURCE_STREAM_DESTROY_STARTING, "STREAM_DESTROY_STARTING"},
+    {CUPTI_CBID_RESOURCE_CONTEXT_CREATED, "CONTEXT_CREATED"}, {CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, "CONTEXT_DESTROY_STARTING"},
+    {CUPTI_CBID_RESOURCE_STREAM_CREATED, "STREAM_CREATED"},   {CUPTI_CBID_RESOURCE_STREAM_DESTROY_STARTING, "STREAM_DESTROY_STARTING"},
     {CUPTI_CBID_RESOURCE_MODULE_LOADED, "MODULE_LOADED"},
 };
 

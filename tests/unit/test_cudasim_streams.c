@@ -1,0 +1,304 @@
+/* The simulated device: order in and between streams, events, the default streams, host functions, memory words. */
+#include "unit_device.h"
+
+#include <pthread.h>
+
+static struct unit_device device;
+
+#define WORDS 4096u
+#define BYTES (WORDS * sizeof(uint32_t))
+
+static CUdeviceptr allocate(void)
+{
+    CUdeviceptr address = 0;
+    EXPECT_OK(cuMemAlloc(&address, BYTES));
+    return address;
+}
+
+static CUstream new_stream(unsigned int flags)
+{
+    CUstream stream = NULL;
+    EXPECT_OK(cuStreamCreate(&stream, flags));
+    return stream;
+}
+
+static CUevent new_event(void)
+{
+    CUevent event = NULL;
+    EXPECT_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    return event;
+}
+
+/* How many words at the address have the value; waits for everything. */
+static uint32_t words_with(CUdeviceptr address, uint32_t value)
+{
+    static uint32_t words[WORDS];
+    uint32_t found = 0;
+    EXPECT_OK(cuCtxSynchronize());
+    EXPECT_OK(cuMemcpyDtoH(words, address, BYTES));
+    for (uint32_t i = 0; i < WORDS; i++)
+        found += words[i] == value;
+    return found;
+}
+
+static void order_within_a_stream(void)
+{
+    open_device(&device);
+    CUdeviceptr memory = allocate(), result = allocate();
+    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+    for (uint32_t round = 0; round < 20; round++) {
+        EXPECT_OK(launch_fill(&device, memory, WORDS, round, stream));
+        EXPECT_OK(launch_count(&device, memory, WORDS, round, result + round * sizeof(uint32_t), stream));
+    }
+    EXPECT_OK(cuStreamSynchronize(stream));
+    uint32_t counts[20];
+    EXPECT_OK(cuMemcpyDtoH(counts, result, sizeof counts));
+    for (uint32_t round = 0; round < 20; round++)
+        EXPECT_U64(WORDS, counts[round]);
+}
+
+static void parameters_are_copied_at_launch(void)
+{
+    open_device(&device);
+    CUdeviceptr memory = allocate();
+    uint32_t count = WORDS, value = 1;
+    void *params[] = {&memory, &count, &value};
+    EXPECT_OK(cuLaunchKernel((CUfunction)device.fill_words, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+    value = 2;
+    EXPECT_U64(WORDS, words_with(memory, 1));
+}
+
+static void packed_parameters(void)
+{
+    open_device(&device);
+    CUdeviceptr memory = allocate();
+    struct {
+        CUdeviceptr to;
+        uint32_t count, value;
+    } packed = {memory, WORDS, 9};
+    size_t size = sizeof packed;
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
+    EXPECT_OK(cuLaunchKernel((CUfunction)device.fill_words, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra));
+    EXPECT_U64(WORDS, words_with(memory, 9));
+}
+
+static void a_wait_orders_two_streams(void)
+{
+    open_device(&device);
+    CUdeviceptr memory = allocate(), result = allocate();
+    CUstream first = new_stream(CU_STREAM_NON_BLOCKING), second = new_stream(CU_STREAM_NON_BLOCKING);
+    CUevent event = new_event();
+    EXPECT_OK(launch_fill(&device, memory, WORDS, 7, first));
+    EXPECT_OK(cuEventRecord(event, first));
+    EXPECT_OK(cuStreamWaitEvent(second, event, 0));
+    EXPECT_OK(launch_count(&device, memory, WORDS, 7, result, second));
+    uint32_t count = 0;
+    EXPECT_OK(cuStreamSynchronize(second));
+    EXPECT_OK(cuMemcpyDtoH(&count, result, sizeof count));
+    EXPECT_U64(WORDS, count);
+}
+
+/* A wait keeps the record that it saw: recording again later moves neither it nor what it waits for. */
+static void a_later_record_leaves_earlier_waits(void)
+{
+    open_device(&device);
+    CUdeviceptr memory = allocate(), result = allocate();
+    uint32_t *gate = NULL;
+    CUdeviceptr gate_address;
+    EXPECT_OK(cuMemHostAlloc((void **)&gate, sizeof *gate, 0));
+    *gate = 0;
+    EXPECT_OK(cuMemHostGetDevicePointer(&gate_address, gate, 0));
+    CUstream first = new_stream(CU_STREAM_NON_BLOCKING), second = new_stream(CU_STREAM_NON_BLOCKING);
+    CUevent event = new_event();
+    EXPECT_OK(launch_fill(&device, memory, WORDS, 3, first));
+    EXPECT_OK(cuEventRecord(event, first));
+    EXPECT_OK(cuStreamWaitEvent(second, event, 0));
+    /* What follows on the first stream can't run before the gate opens; the second stream must not wait for it. */
+    EXPECT_OK(cuStreamWaitValue32(first, gate_address, 1, CU_STREAM_WAIT_VALUE_EQ));
+    EXPECT_OK(launch_fill(&device, memory, WORDS, 4, first));
+    EXPECT_OK(cuEventRecord(event, first));
+    EXPECT_OK(launch_count(&device, memory, WORDS, 3, result, second));
+    EXPECT_OK(cuStreamSynchronize(second));
+    EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuEventQuery(event));
+    uint32_t count = 0;
+    EXPECT_OK(cuMemcpyDtoHAsync(&count, result, sizeof count, second));
+    EXPECT_U64(WORDS, count);
+    __atomic_store_n(gate, 1, __ATOMIC_SEQ_CST);
+    EXPECT_OK(cuEventSynchronize(event));
+    EXPECT_U64(WORDS, words_with(memory, 4));
+    EXPECT_OK(cuMemFreeHost(gate));
+}
+
+static void an_event_never_recorded_is_over(void)
+{
+    open_device(&device);
+    CUevent event = new_event();
+    CUstream stream = new_stream(0);
+    EXPECT_OK(cuEventQuery(event));
+    EXPECT_OK(cuEventSynchronize(event));
+    EXPECT_OK(cuStreamWaitEvent(stream, event, 0));
+    EXPECT_OK(cuStreamSynchronize(stream));
+    EXPECT_OK(cuEventDestroy(event));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuEventDestroy(event));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(event, stream));
+    EXPECT_OK(cuStreamDestroy(stream));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuStreamDestroy(stream));
+}
+
+static void a_query_comes_true(void)
+{
+    open_device(&device);
+    CUevent event = new_event();
+    CUdeviceptr memory = allocate();
+    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+    for (uint32_t i = 0; i < 30; i++)
+        EXPECT_OK(launch_fill(&device, memory, WORDS, i, stream));
+    EXPECT_OK(cuEventRecord(event, stream));
+    CUresult result;
+    do {
+        result = cuEventQuery(event);
+    } while (result == CUDA_ERROR_NOT_READY);
+    EXPECT_OK(result);
+    do {
+        result = cuStreamQuery(stream);
+    } while (result == CUDA_ERROR_NOT_READY);
+    EXPECT_OK(result);
+    EXPECT_U64(WORDS, words_with(memory, 29));
+}
+
+static void the_legacy_stream_orders_blocking_streams(void)
+{
+    open_device(&device);
+    CUdeviceptr memory = allocate(), result = allocate();
+    CUstream first = new_stream(CU_STREAM_DEFAULT), second = new_stream(CU_STREAM_DEFAULT);
+    EXPECT_OK(launch_fill(&device, memory, WORDS, 1, first));
+    EXPECT_OK(launch_count(&device, memory, WORDS, 1, result, NULL));
+    EXPECT_OK(launch_fill(&device, memory, WORDS, 2, NULL));
+    EXPECT_OK(launch_count(&device, memory, WORDS, 2, result + 4, second));
+    uint32_t counts[2] = {0, 0};
+    EXPECT_OK(cuCtxSynchronize());
+    EXPECT_OK(cuMemcpyDtoH(counts, result, sizeof counts));
+    EXPECT_U64(WORDS, counts[0]);
+    EXPECT_U64(WORDS, counts[1]);
+}
+
+static CUdeviceptr shared_memory;
+
+static void *fill_on_own_stream(void *argument)
+{
+    (void)argument;
+    EXPECT_OK(cuCtxSetCurrent(device.context));
+    EXPECT_OK(launch_fill(&device, shared_memory, WORDS, 5, CU_STREAM_PER_THREAD));
+    unsigned long long id = 0;
+    EXPECT_OK(cuStreamGetId(CU_STREAM_PER_THREAD, &id));
+    return (void *)(uintptr_t)id;
+}
+
+static void each_thread_has_its_own_stream(void)
+{
+    open_device(&device);
+    shared_memory = allocate();
+    pthread_t thread;
+    void *other_id = NULL;
+    unsigned long long own_id = 0;
+    EXPECT_OK(cuStreamGetId(CU_STREAM_PER_THREAD, &own_id));
+    pthread_create(&thread, NULL, fill_on_own_stream, NULL);
+    pthread_join(thread, &other_id);
+    EXPECT((uintptr_t)other_id != own_id);
+    EXPECT_U64(WORDS, words_with(shared_memory, 5));
+}
+
+static int function_calls;
+
+static void count_call(void *data)
+{
+    __atomic_fetch_add((int *)data, 1, __ATOMIC_SEQ_CST);
+}
+
+static void host_functions_run_in_order(void)
+{
+    open_device(&device);
+    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr memory = allocate();
+    EXPECT_OK(launch_fill(&device, memory, WORDS, 1, stream));
+    EXPECT_OK(cuLaunchHostFunc(stream, count_call, &function_calls));
+    EXPECT_OK(cuLaunchHostFunc(stream, count_call, &function_calls));
+    EXPECT_OK(cuStreamSynchronize(stream));
+    EXPECT_INT(2, __atomic_load_n(&function_calls, __ATOMIC_SEQ_CST));
+}
+
+/* A pageable source is read before the call returns; a pinned one when the copy runs. */
+static void pageable_sources_are_staged(void)
+{
+    open_device(&device);
+    CUdeviceptr memory = allocate();
+    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+    static uint32_t source[WORDS];
+    for (uint32_t i = 0; i < WORDS; i++)
+        source[i] = 6;
+    EXPECT_OK(cuMemcpyHtoDAsync(memory, source, sizeof source, stream));
+    memset(source, 0, sizeof source);
+    EXPECT_U64(WORDS, words_with(memory, 6));
+}
+
+static void a_captured_graph_runs_again(void)
+{
+    open_device(&device);
+    CUdeviceptr memory = allocate(), copy = allocate();
+    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING), side = new_stream(CU_STREAM_NON_BLOCKING);
+    CUevent fork_event = new_event(), join_event = new_event();
+    CUgraph graph;
+    CUgraphExec executable;
+    EXPECT_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    EXPECT_OK(launch_fill(&device, memory, WORDS, 8, stream));
+    EXPECT_OK(cuEventRecord(fork_event, stream));
+    EXPECT_OK(cuStreamWaitEvent(side, fork_event, 0));
+    EXPECT_OK(cuMemcpyDtoDAsync(copy, memory, BYTES, side));
+    EXPECT_OK(cuEventRecord(join_event, side));
+    EXPECT_OK(cuStreamWaitEvent(stream, join_event, 0));
+    EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamSynchronize(stream));
+    EXPECT_OK(cuStreamEndCapture(stream, &graph));
+    size_t nodes = 0;
+    EXPECT_OK(cuGraphGetNodes(graph, NULL, &nodes));
+    EXPECT_U64(2, nodes);
+    EXPECT_U64(0, words_with(copy, 8));
+    EXPECT_OK(cuGraphInstantiate(&executable, graph, 0));
+    EXPECT_OK(cuGraphLaunch(executable, stream));
+    EXPECT_U64(WORDS, words_with(copy, 8));
+    EXPECT_OK(cuMemsetD32Async(copy, 0, WORDS, stream));
+    EXPECT_OK(cuGraphLaunch(executable, stream));
+    EXPECT_U64(WORDS, words_with(copy, 8));
+    EXPECT_OK(cuGraphExecDestroy(executable));
+    EXPECT_OK(cuGraphDestroy(graph));
+}
+
+static void a_deadlock_is_reported(void)
+{
+    open_device(&device);
+    CUdeviceptr word = allocate();
+    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+    EXPECT_OK(cuMemsetD32(word, 0, 1));
+    EXPECT_OK(cuCtxSynchronize());
+    EXPECT_OK(cuStreamWaitValue32(stream, word, 1, CU_STREAM_WAIT_VALUE_EQ));
+    EXPECT_CUDA(CUDA_ERROR_LAUNCH_TIMEOUT, cuStreamSynchronize(stream));
+}
+
+int main(void)
+{
+    RUN_CASE(order_within_a_stream);
+    RUN_CASE(parameters_are_copied_at_launch);
+    RUN_CASE(packed_parameters);
+    RUN_CASE(a_wait_orders_two_streams);
+    RUN_CASE(a_later_record_leaves_earlier_waits);
+    RUN_CASE(an_event_never_recorded_is_over);
+    RUN_CASE(a_query_comes_true);
+    RUN_CASE(the_legacy_stream_orders_blocking_streams);
+    RUN_CASE(each_thread_has_its_own_stream);
+    RUN_CASE(host_functions_run_in_order);
+    RUN_CASE(pageable_sources_are_staged);
+    RUN_CASE(a_captured_graph_runs_again);
+    const char *const impatient[] = {"CUDASIM_PATIENCE_MS", "100", NULL};
+    run_case("a_deadlock_is_reported", a_deadlock_is_reported, impatient, "seeded", 1);
+    run_case("a_deadlock_is_reported", a_deadlock_is_reported, impatient, "threads", 0);
+    return expect_status();
+}
