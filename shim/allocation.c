@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "budget.h"
+#include "bytes_text.h"
 #include "copies.h"
 #include "counters.h"
 #include "device.h"
@@ -208,18 +209,21 @@ static void say_out_of_memory(size_t bytes)
 
     ps_count(out_of_memory);
     ps_log_warn_once(BUDGET,
-                     "out of memory: %llu MiB asked for, %llu MiB in use by the program, device budget %llu MiB (%llu held), slab %llu MiB "
-                     "of %llu: raise PENSTOCK_BUDGET or PENSTOCK_HOST_BUDGET",
-                     (unsigned long long)(bytes / MIB), (unsigned long long)(ps_registry.live_bytes / MIB),
-                     (unsigned long long)(ps_budget.limit / MIB), (unsigned long long)(ps_budget.held / MIB),
-                     (unsigned long long)(slab.used_bytes / MIB), (unsigned long long)(slab.limit_bytes / MIB));
+                     "out of memory: %s asked for, %s in use by the program, device budget %s (%s held), slab %s of %s: raise PENSTOCK_BUDGET or "
+                     "PENSTOCK_HOST_BUDGET",
+                     ps_bytes_text(bytes).text, ps_bytes_text(ps_registry.live_bytes).text,
+                     ps_budget.limit == UINT64_MAX ? "unlimited" : ps_bytes_text(ps_budget.limit).text, ps_bytes_text(ps_budget.held).text,
+                     ps_bytes_text(slab.used_bytes).text, ps_bytes_text(slab.limit_bytes).text);
 }
 
 int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *address)
 {
     size_t unit = ps_registry.granularity;
 
-    if (bytes > ps_registry.reserved) return -ENOMEM;
+    if (bytes > ps_registry.reserved) {
+        say_out_of_memory(bytes);
+        return -ENOMEM;
+    }
     size_t rounded = (bytes + unit - 1) & ~(unit - 1);
 
     ps_registry_lock();

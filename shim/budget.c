@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <time.h>
 
+#include "bytes_text.h"
 #include "counters.h"
 #include "device.h"
 #include "eviction.h"
@@ -18,7 +19,6 @@ struct ps_budget ps_budget;
 static atomic_bool tight;
 
 #define GIB (1ull << 30)
-#define MIB (1ull << 20)
 
 /* How long a thread waits for evictions that don't end before it goes on without (they depend on the program's own queued work). */
 #define GIVE_UP_NS (30ull * 1000000000u)
@@ -150,6 +150,12 @@ static uint64_t release_cached(struct ps_span *span)
     return end_cached(span, over);
 }
 
+/* A freed span that nobody works on and no D2H reads. [locked] */
+static bool may_be_unmapped(const struct ps_span *span)
+{
+    return !span->busy && (!span->readers || !ps_rule(FREE_WAITS_FOR_COPY));
+}
+
 /* Freed spans are freed in about the order in which their uses end: a few at the head that are still in use end the search. */
 #define STILL_IN_USE_MAX 4
 
@@ -161,7 +167,7 @@ uint64_t ps_budget_trim(uint64_t bytes)
         struct ps_span *span;
         int skip = in_use;
         TAILQ_FOREACH (span, &ps_registry.cached, order) {
-            if (span->busy) continue;
+            if (!may_be_unmapped(span)) continue;
             if (!skip--) break;
         }
         if (!span) break;
@@ -181,7 +187,7 @@ static bool wait_for_oldest_cached(void)
     struct ps_span *span;
 
     TAILQ_FOREACH (span, &ps_registry.cached, order)
-        if (!span->busy) break;
+        if (may_be_unmapped(span)) break;
     if (!span) return false;
     span->busy = true;
     ps_registry_unlock();
@@ -211,8 +217,8 @@ static int make_pages(size_t bytes, struct ps_pages *out)
         if (r == -ENOMEM) {
             /* Something else holds the device's memory: less than now must be held before it is worth asking again. */
             b->refused_at = b->held;
-            ps_log_warn_once(BUDGET, "the device has no more pages although the budget has room: %llu MiB held of %llu MiB",
-                             (unsigned long long)(b->held / MIB), (unsigned long long)(b->limit / MIB));
+            ps_log_warn_once(BUDGET, "the device has no more pages although the budget has room: %s held of %s", ps_bytes_text(b->held).text,
+                             ps_bytes_text(b->limit).text);
         }
     }
     return r;
@@ -223,7 +229,7 @@ static uint64_t missing(size_t bytes)
 {
     const struct ps_budget *b = &ps_budget;
     uint64_t limit = b->refused_at && b->refused_at < b->limit ? b->refused_at : b->limit;
-    uint64_t stays = b->held - b->leaving - b->dying - ps_registry.cached_bytes;
+    uint64_t stays = b->held - b->leaving - ps_registry.cached_bytes;
 
     return stays + bytes > limit ? stays + bytes - limit : 0;
 }
@@ -269,7 +275,7 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
             goto waited;
         }
         /* Wait for D2H copies under way. They wait for queued work only, none of which waits for this thread. */
-        if (b->leaving || b->dying) {
+        if (b->leaving || ps_eviction_copies_under_way()) {
             ps_registry_wait_changed(LOOK_AGAIN_NS);
             continue;
         }

@@ -19,7 +19,6 @@ struct ps_budget {
     uint64_t held;       /* bytes */
     uint64_t peak_held;  /* bytes */
     uint64_t leaving;    /* of held: evictions under way that will release their pages */
-    uint64_t dying;      /* of held: freed while evicting; become cached when the copy is over */
     bool reached;        /* something has had to give way at least once */
     uint64_t released_times; /* how often pages were released: whether waiting leads anywhere */
     bool evictions_fail;     /* the last ones came to nothing by errors: little is tried until one succeeds */

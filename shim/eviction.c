@@ -34,6 +34,7 @@ static struct transfer_list under_way = STAILQ_HEAD_INITIALIZER(under_way);     
 static struct transfer_list want_slot = STAILQ_HEAD_INITIALIZER(want_slot);     /* for the slab thread */
 static struct transfer_list unused = STAILQ_HEAD_INITIALIZER(unused);
 static uint64_t wanted_slot_bytes; /* of want_slot */
+static uint32_t copies_under_way;  /* queued and not finished, cancelled ones too */
 static bool started;               /* the helper threads are there */
 static bool start_failed;
 static uint32_t finisher_calls, slab_calls; /* what there is to do has changed, for each thread */
@@ -172,6 +173,7 @@ static int queue_copy(struct ps_transfer *t)
     int r = 0;
 
     span->busy = true;
+    span->readers++;
     ps_registry_unlock();
     if (!t->done) r = ps_cuda_errno(ps_cu.cuEventCreate(&t->done, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
     /*
@@ -185,16 +187,16 @@ static int queue_copy(struct ps_transfer *t)
     if (r) {
         ps_count(eviction_errors);
         ps_log_warn_once(COPIES, "the driver refused a copy to the host (error %d); the span stays on the device", -r);
+        span->readers--;
         ps_slab_give(t->slot);
-        if (span->life == PS_LIFE_LIVE) {
-            ps_budget.leaving -= span->bytes;
-            stays(span);
-        }
+        ps_budget.leaving -= span->bytes;
+        stays(span);
         STAILQ_INSERT_HEAD(&unused, t, next);
         ps_registry_changed();
         return r;
     }
     STAILQ_INSERT_TAIL(&under_way, t, next);
+    copies_under_way++;
     call_finisher();
     return 0;
 }
@@ -220,6 +222,11 @@ int ps_eviction_start(struct ps_span *span)
     wanted_slot_bytes += t->bytes;
     call_slab_thread();
     return 0;
+}
+
+bool ps_eviction_copies_under_way(void)
+{
+    return copies_under_way != 0;
 }
 
 /* ---- what can happen to one under way ---- */
@@ -251,25 +258,19 @@ void ps_eviction_freed(struct ps_span *span)
 
     ps_budget.leaving -= span->bytes;
     span->transfer = NULL;
-    if (withdraw(t)) {
-        ps_registry_cache(span);
-        return;
-    }
-    if (!ps_rule(FREE_WAITS_FOR_COPY)) {
-        t->cancelled = true;
-        ps_registry_cache(span);
-        return;
-    }
-    /* The D2H still reads the pages: they are nobody else's until it is over. */
-    span->transfer = t;
-    span->life = PS_LIFE_DYING;
-    ps_budget.dying += span->bytes;
+    /*
+     * The D2H goes on reading: `readers` keeps the addresses mapped until it is over. The next owner of the pages may write to them meanwhile,
+     * since the copy counts for nothing.
+     */
+    if (!withdraw(t)) t->cancelled = true;
+    ps_registry_cache(span);
 }
 
 /* ---- finishing ---- */
 
 void ps_eviction_husk_waits(void)
 {
+    helpers_are_there(); /* a program whose spans all begin on slots comes here before it ever evicts */
     call_finisher();
 }
 
@@ -280,7 +281,7 @@ static bool reap_husks(void)
     bool some_left = false;
 
     for (span = TAILQ_FIRST(&ps_registry.husks); span; span = after) {
-        if (span->busy) {
+        if (span->busy || (span->readers && ps_rule(FREE_WAITS_FOR_COPY))) {
             after = TAILQ_NEXT(span, order);
             some_left = true;
             continue;
@@ -355,13 +356,11 @@ static void finish(struct ps_transfer *t)
     struct ps_span *span = t->span;
 
     t->slot->being_read = false; /* the D2H waited for the H2D that read it */
+    span->readers--;
+    copies_under_way--;
     if (t->cancelled) {
         ps_slab_give(t->slot);
-    } else if (span->life == PS_LIFE_DYING) {
-        span->transfer = NULL;
-        ps_budget.dying -= span->bytes;
-        ps_slab_give(t->slot);
-        ps_registry_cache(span);
+        ps_registry_changed();
     } else {
         move_to_slot(span, t->slot);
     }

@@ -31,7 +31,10 @@ bool ps_eviction_may_leave(const struct ps_span *span);
 /* An access comes while the span is EVICTING (and not busy): it keeps its pages and is RESIDENT again. [locked] */
 void ps_eviction_cancel(struct ps_span *span);
 
-/* The program frees a span that is EVICTING (its life has ended). It becomes DYING, or CACHED when no copy is under way. [locked] */
+/* Whether D2H copies are queued that are not over, cancelled ones too. [locked] */
+bool ps_eviction_copies_under_way(void);
+
+/* The program frees a span that is EVICTING (its life has ended): it becomes CACHED; a copy under way counts among its readers. [locked] */
 void ps_eviction_freed(struct ps_span *span);
 
 /* A husk was put in the registry's list: its addresses are to be taken back when its uses are over. [locked] */

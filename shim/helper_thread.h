@@ -1,7 +1,6 @@
 /*
- * Penstock's own threads: detached, signals blocked but for faults of their own (the trainer's handlers run on
- * the trainer's threads), named, bound to the managed
- * context, marked so that the tracer does not see their driver calls.
+ * Penstock's own threads: detached, named, bound to the managed context, marked so that the tracer does not see their driver calls. Signals are
+ * blocked (the trainer's handlers run on the trainer's threads) but for faults of the thread's own.
  */
 #ifndef PS_HELPER_THREAD_H
 #define PS_HELPER_THREAD_H

@@ -1,5 +1,6 @@
 #include "layouts.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdatomic.h>
@@ -87,7 +88,11 @@ void ps_layouts_add_cubin(const void *image, size_t bytes)
 {
     if (!image || !bytes) return;
     int r = ps_kernel_params_parse(image, bytes, keep, NULL);
-    if (r) ps_log_debug(LAYOUT, "a cubin of %zu bytes gave no layouts (error %d)", bytes, -r);
+    if (r == -ENOTSUP) {
+        static atomic_bool said;
+        if (ps_log_first_time(&said)) ps_log_info(LAYOUT, "libelf.so.1 is missing: kernel parameters are known from the driver alone");
+    } else if (r)
+        ps_log_debug(LAYOUT, "a cubin of %zu bytes gave no layouts (error %d)", bytes, -r);
 }
 
 void ps_layouts_module_gone(void)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "budget.h"
+#include "bytes_text.h"
 #include "copies.h"
 #include "device.h"
 #include "eviction.h"
@@ -106,6 +107,8 @@ static void say_problem(const char *variable, const char *value, const char *acc
 static void in_forked_child(void)
 {
     atomic_store(&state, ASIDE);
+    atomic_store(&has_managed, false);
+    ps_registry_disown(); /* the lock may be held by a thread that this process does not have */
     ps_report_forget();
 }
 
@@ -156,9 +159,10 @@ static void begin(void)
         ps_log_warn(PROCESS, "standing aside, the program runs as without Penstock: %s", why);
         atomic_store(&state, ASIDE);
     } else {
-        ps_log_info(PROCESS, "managing %s: budget %llu MiB of %llu MiB, spans from %llu bytes, %zu-byte pages", ps_device.name,
-                    (unsigned long long)(ps_budget.limit >> 20), (unsigned long long)(ps_device.total_bytes >> 20),
-                    (unsigned long long)ps_settings.min_span, ps_device.granularity);
+        ps_log_info(PROCESS, "managing %s: budget %s of %s, spans from %s in pages of %s", ps_device.name,
+                    ps_budget.limit == UINT64_MAX ? "unlimited" : ps_bytes_text(ps_budget.limit).text,
+                    ps_bytes_text(ps_device.total_bytes).text, ps_bytes_text(ps_settings.min_span).text,
+                    ps_bytes_text(ps_device.granularity).text);
         pthread_atfork(NULL, NULL, in_forked_child);
         atomic_store(&has_managed, true);
         atomic_store(&state, MANAGING);

@@ -61,6 +61,11 @@ int ps_registry_open(size_t granularity)
     return 0;
 }
 
+void ps_registry_disown(void)
+{
+    ps_registry.reserved = 0;
+}
+
 void ps_registry_lock(void)
 {
     pthread_mutex_lock(&lock);
@@ -292,9 +297,6 @@ static const char *broken(const struct ps_span *span)
         break;
     case PS_LIFE_CACHED:
         if (!span->has_pages || span->backing != PS_BACKING_DEVICE || span->slot || span->transfer) return "cached in disorder";
-        break;
-    case PS_LIFE_DYING:
-        if (!span->has_pages || !span->transfer) return "dying in disorder";
         break;
     case PS_LIFE_HUSK:
         if (span->has_pages) return "a husk with pages";

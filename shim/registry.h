@@ -54,6 +54,9 @@ int ps_registry_open(size_t granularity);
 void ps_registry_lock(void);
 void ps_registry_unlock(void);
 
+/* No address is ours from now on: for a forked child, whose copies of lock and spans are nobody's. */
+void ps_registry_disown(void);
+
 /* Waits until a span, page or slot has changed, or `timeout_ns` is over; the lock is released meanwhile. [locked] */
 void ps_registry_wait_changed(uint64_t timeout_ns);
 void ps_registry_changed(void); /* wakes all of them [locked or not] */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "budget.h"
+#include "bytes_text.h"
 #include "counters.h"
 #include "device.h"
 #include "json.h"
@@ -49,32 +50,17 @@ static void read_command(void)
         if (!command[i]) command[i] = ' ';
 }
 
-/* Bytes in the unit that a person would use, with two decimals; without floating point (a signal handler may be writing). */
-static const char *text_of(uint64_t bytes, char *out, size_t size)
-{
-    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-    unsigned unit = 0;
-    uint64_t hundredths = bytes * 100;
-
-    for (; hundredths >= 102400 && unit < 4; unit++) hundredths /= 1024;
-    if (unit)
-        snprintf(out, size, "%llu.%02llu %s", (unsigned long long)(hundredths / 100), (unsigned long long)(hundredths % 100), units[unit]);
-    else
-        snprintf(out, size, "%llu bytes", (unsigned long long)bytes);
-    return out;
-}
-
 static void say_closing_line(void)
 {
     unsigned long long steps = ps_trace_steps();
     unsigned long long waited_ms = ps_counted(host_wait_ns) / 1000000u;
-    char how_many[32] = "", peak[32], without[32], out[32], back[32];
+    char how_many[32] = "";
 
     if (stands_aside) return; /* its own line has been said */
     if (steps) snprintf(how_many, sizeof how_many, "%llu steps, ", steps);
     ps_log_warn(REPORT, "%speak %s on the device, %s without; moved %s out and %s back; waited %llu.%03llu s", how_many,
-                text_of(ps_budget.peak_held, peak, sizeof peak), text_of(ps_registry.peak_live_bytes, without, sizeof without),
-                text_of(ps_counted(evicted_bytes), out, sizeof out), text_of(ps_counted(reloaded_bytes), back, sizeof back), waited_ms / 1000,
+                ps_bytes_text(ps_budget.peak_held).text, ps_bytes_text(ps_registry.peak_live_bytes).text,
+                ps_bytes_text(ps_counted(evicted_bytes)).text, ps_bytes_text(ps_counted(reloaded_bytes)).text, waited_ms / 1000,
                 waited_ms % 1000);
 }
 

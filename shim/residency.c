@@ -135,8 +135,8 @@ static void wait_for_fence(struct ps_span *span, struct ps_stream *stream, bool 
     if (!capturing && ps_rule(ACCESS_WAITS_FOR_RELOAD)) result = ps_cu.cuStreamWaitEvent(stream->handle, fence, 0);
     /* An event from outside can't be waited for in a graph; and the graph runs later, with nobody to wait for it then. */
     if (capturing || result != CUDA_SUCCESS) result = ps_cu.cuEventSynchronize(fence);
+    if (result != CUDA_SUCCESS) ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
     ps_registry_lock();
-    if (result != CUDA_SUCCESS) ps_log_warn_once(RESIDENCY, "a launch could not be made to wait for a reload (error %d)", (int)result);
     span->fence_seen |= bit;
     if (span->residency == PS_RELOADING) span->residency = PS_RESIDENT;
 }
@@ -151,8 +151,8 @@ static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream
     ps_registry_unlock();
     int r = capturing ? -EBUSY : ps_uses_stream_wait(&former, stream->handle, stream);
     if (r) r = ps_uses_host_wait(&former);
+    if (r) ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
     ps_registry_lock();
-    if (r) ps_log_warn_once(RESIDENCY, "a launch could not be made to wait for the memory's former owner (error %d)", -r);
     span->after_seen |= bit;
 }
 

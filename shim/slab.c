@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "address_space.h"
+#include "bytes_text.h"
 #include "device.h"
 #include "host_memory.h"
 #include "log.h"
@@ -219,8 +220,8 @@ int ps_slab_make(size_t bytes, bool keep_free, struct ps_slot **out)
         pthread_mutex_unlock(&one_at_a_time);
         return 0;
     }
-    ps_log_warn_once(SLAB, "the host refused %zu bytes of pinned memory with %llu made (%s); see PENSTOCK_HOST_BUDGET", bytes,
-                     (unsigned long long)figures.bytes, r == -ENOMEM ? "out of memory" : "driver error");
+    ps_log_warn_once(SLAB, "the host refused %s of pinned memory with %s made (%s); see PENSTOCK_HOST_BUDGET",
+                     ps_bytes_text(bytes).text, ps_bytes_text(figures.bytes).text, r == -ENOMEM ? "out of memory" : "driver error");
 fail:
     pthread_mutex_unlock(&one_at_a_time);
     free(slot);

@@ -21,9 +21,8 @@
 enum ps_life {
     PS_LIFE_NONE,   /* in the pool of unused structures */
     PS_LIFE_LIVE,   /* the program owns it */
-    PS_LIFE_DYING,  /* freed while its D2H is under way; pages and slot stay until that is over */
     PS_LIFE_CACHED, /* freed; keeps pages and mapping for the next allocation of its size, after `uses` */
-    PS_LIFE_HUSK,   /* freed; has no device pages of its own; addresses (and slot) wait for `uses` to be given back */
+    PS_LIFE_HUSK,   /* freed; has no device pages of its own; addresses (and slot) are given back after `uses` and `readers` */
 };
 
 enum ps_residency {
@@ -57,6 +56,7 @@ struct ps_span {
     bool has_pages;
     struct ps_slot *slot;         /* EVICTED: holds the bytes */
     struct ps_transfer *transfer; /* EVICTING: the D2H that evicts it; NULL after a cancel */
+    uint32_t readers;             /* D2H copies queued that read its addresses, cancelled ones too: they stay mapped until none is left */
     struct ps_uses uses;          /* accesses since the last transfer; once freed: what its reuse waits for */
     CUevent fence;                /* created at first need, kept with the structure */
     bool fence_set;               /* each stream waits for `fence` before its first access */

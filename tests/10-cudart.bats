@@ -12,10 +12,12 @@ setup_file() {
     tsan) common+=(-Xcompiler -fsanitize=thread) ;;
     ubsan) common+=(-Xcompiler -fsanitize=undefined) ;;
     esac
+    # NVIDIA's installers keep CUPTI's headers apart; the wheels put them with the rest.
+    [ ! -d "$TOOLKIT/extras/CUPTI/include" ] || common+=(-I"$TOOLKIT/extras/CUPTI/include")
     export SELFTEST=$BATS_FILE_TMPDIR/selftest
     local nvcc=$TOOLKIT/bin/nvcc source=$ROOT/tests/cudasim/selftest.cu
-    "$nvcc" "${common[@]}" -Xcompiler -rdynamic -o "$SELFTEST" "$source"
-    "$nvcc" "${common[@]}" -Xcompiler -rdynamic --default-stream per-thread -o "$SELFTEST-per-thread" "$source"
+    "$nvcc" "${common[@]}" -Xcompiler -rdynamic -o "$SELFTEST" "$source" -ldl
+    "$nvcc" "${common[@]}" -Xcompiler -rdynamic --default-stream per-thread -o "$SELFTEST-per-thread" "$source" -ldl
 }
 
 # selftest_passes WORD...: the command ends well, has checked something, and nothing failed.
@@ -57,6 +59,17 @@ selftest_passes() {
         selftest_passes CUDASIM_SCHED=seeded CUDASIM_SEED="$seed" "$SELFTEST"
         selftest_passes CUDASIM_SCHED=seeded CUDASIM_SEED="$seed" "$SELFTEST-per-thread"
     done
+}
+
+@test "a CUPTI subscriber is shown the cubin that nvcc made, once" {
+    selftest_passes "$SELFTEST" cubin
+}
+
+@test "kernels of a compressed fatbinary run too; there is no cubin to show" {
+    requires sim
+    selftest_passes "$SELFTEST-compressed"
+    run_sim "$SELFTEST-compressed" cubin
+    contains "$output" 'not so: (module->pCubin|cubin)'
 }
 
 @test "kernels of a shared object opened with RTLD_LOCAL are found, and again after it was closed" {

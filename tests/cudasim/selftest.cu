@@ -4,11 +4,12 @@
  * most 125).
  *
  * Without arguments it runs the checks that hold on either device. An argument names something that ends the context's life, or that has an
- * answer of its own on the simulator: illegal-address (either), missing, unsupported (simulator only).
+ * answer of its own on the simulator: illegal-address, cubin (either), missing, unsupported (simulator only).
  *
  * Compiled by tests/10-cudart.bats: with the legacy default stream, with a default stream per thread, and as a shared object.
  */
-#include <math.h>
+#include <dlfcn.h>
+#include <elf.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 
 #include <cuda.h>
 #include <cuda_runtime.h>
+#include <cupti.h>
 
 #include "../samples/kernel.h"
 
@@ -574,6 +576,48 @@ static void an_illegal_address_is_sticky(void)
     EXPECT(cudaGetLastError() == cudaErrorIllegalAddress);
 }
 
+static unsigned cubins_loaded;
+static bool cubin_describes_saxpy;
+
+static void CUPTIAPI on_module(void *, CUpti_CallbackDomain, CUpti_CallbackId id, const void *data)
+{
+    const CUpti_ResourceData *resource = static_cast<const CUpti_ResourceData *>(data);
+    if (id != CUPTI_CBID_RESOURCE_MODULE_LOADED)
+        return;
+    const CUpti_ModuleResourceData *module = static_cast<const CUpti_ModuleResourceData *>(resource->resourceDescriptor);
+    static const char section[] = ".nv.info.saxpy";
+    Elf64_Ehdr header;
+
+    cubins_loaded++;
+    EXPECT(module->pCubin != NULL && module->cubinSize > sizeof header);
+    memcpy(&header, module->pCubin, sizeof header);
+    EXPECT(memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_machine == EM_CUDA);
+    if (memmem(module->pCubin, module->cubinSize, section, sizeof section) != NULL)
+        cubin_describes_saxpy = true;
+}
+
+/* What nvcc put into this program is what a CUPTI subscriber is shown, once, at the first use of a kernel. */
+static void the_cubin_is_announced(void)
+{
+    CUpti_SubscriberHandle subscriber;
+    void *cupti = dlopen("libcupti.so.13", RTLD_NOW);
+    EXPECT(cupti != NULL);
+    if (cupti == NULL)
+        return;
+    decltype(&cuptiSubscribe) subscribe = reinterpret_cast<decltype(&cuptiSubscribe)>(dlsym(cupti, "cuptiSubscribe"));
+    decltype(&cuptiEnableDomain) enable = reinterpret_cast<decltype(&cuptiEnableDomain)>(dlsym(cupti, "cuptiEnableDomain"));
+
+    EXPECT(subscribe(&subscriber, on_module, NULL) == CUPTI_SUCCESS);
+    EXPECT(enable(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE) == CUPTI_SUCCESS);
+    CHECK(cudaFree(NULL));
+    kernels_compute();
+    EXPECT(cubins_loaded >= 1);
+    EXPECT(cubin_describes_saxpy);
+    unsigned loaded = cubins_loaded;
+    kernels_compute();
+    EXPECT(cubins_loaded == loaded);
+}
+
 /* A kernel with no version for the host: the simulator can't run it, and must not pretend to. */
 extern "C" __global__ void device_only(float *out)
 {
@@ -598,6 +642,7 @@ static void what_is_not_simulated_says_so(void)
     struct cudaChannelFormatDesc format = cudaCreateChannelDesc<float>();
     float value = 0.0f;
 
+    CHECK(cudaFree(NULL)); /* the ledger is that of a process that used the device */
     EXPECT(cudaMallocArray(&array, &format, 16, 16) == cudaErrorNotSupported);
     EXPECT(cudaPeekAtLastError() == cudaErrorNotSupported);
     EXPECT_ERROR(cudaMemcpyToSymbol(device_variable, &value, sizeof value), cudaErrorNotSupported);
@@ -633,6 +678,8 @@ extern "C" int run_selftest(const char *what)
         all_that_holds_anywhere();
     else if (strcmp(what, "illegal-address") == 0)
         an_illegal_address_is_sticky();
+    else if (strcmp(what, "cubin") == 0)
+        the_cubin_is_announced();
     else if (strcmp(what, "missing") == 0)
         a_kernel_without_host_version_fails();
     else if (strcmp(what, "unsupported") == 0)

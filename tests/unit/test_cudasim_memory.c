@@ -173,6 +173,57 @@ static void an_unmapped_address_faults(void)
     EXPECT_CUDA(CUDA_ERROR_ILLEGAL_ADDRESS, cuMemAlloc(&plain, 4));
 }
 
+/* Reads its words over and over until params[1], a pinned word, is set. */
+static void run_read_until(const struct cudasim_launch *launch, void *const *params)
+{
+    (void)launch;
+    const volatile uint32_t *words = *(const volatile uint32_t *const *)params[0];
+    const uint32_t *gate = *(const uint32_t *const *)params[1];
+    uint32_t *started = *(uint32_t *const *)params[2];
+    __atomic_store_n(started, 1, __ATOMIC_SEQ_CST);
+    while (!__atomic_load_n(gate, __ATOMIC_SEQ_CST))
+        (void)words[0];
+}
+
+static const struct cudasim_param read_until_params[] = {{0, 8}, {8, 8}, {16, 8}};
+static const struct cudasim_kernel read_until_code = {CUDASIM_KERNEL_ABI, 3, read_until_params, run_read_until};
+
+/* Unmapping does not wait for a kernel that runs: the kernel meets the hole. Only the threads scheduler has kernels that last. */
+static void unmapping_does_not_wait(void)
+{
+    open_device(&device);
+    CUkernel kernel = cudasim_register_kernel("read_until", &read_until_code, NULL, 0);
+    CUdeviceptr space = reserve(GRANULE);
+    map(space, create(&device_properties, GRANULE), GRANULE);
+    uint32_t *words;
+    EXPECT_OK(cuMemHostAlloc((void **)&words, 2 * sizeof *words, 0));
+    words[0] = words[1] = 0;
+    uint32_t *gate = &words[0], *started = &words[1];
+    void *params[] = {&space, &gate, &started};
+    EXPECT_OK(cuLaunchKernel((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+    while (!__atomic_load_n(started, __ATOMIC_SEQ_CST))
+        usleep(100);
+    EXPECT_OK(cuMemUnmap(space, GRANULE));
+    EXPECT_CUDA(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
+}
+
+static void a_reset_gives_memory_back(void)
+{
+    open_device(&device);
+    CUdeviceptr plain, pooled;
+    size_t free_bytes, total;
+    EXPECT_OK(cuMemAlloc(&plain, GRANULE));
+    EXPECT_OK(cuMemAllocAsync(&pooled, GRANULE, CU_STREAM_PER_THREAD));
+    EXPECT_OK(launch_fill(&device, plain + GRANULE, 1, 0, NULL));
+    EXPECT_CUDA(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
+    EXPECT_OK(cuDevicePrimaryCtxReset(0));
+    EXPECT_OK(cuDevicePrimaryCtxRetain(&device.context, 0));
+    EXPECT_OK(cuMemGetInfo(&free_bytes, &total));
+    EXPECT_U64(total, free_bytes);
+    EXPECT_OK(cuMemAllocAsync(&pooled, GRANULE, CU_STREAM_PER_THREAD));
+    EXPECT_U64(POISON, first_word(pooled));
+}
+
 static void a_read_only_address_refuses_writes(void)
 {
     open_device(&device);
@@ -335,6 +386,9 @@ int main(void)
     RUN_CASE(pools_reuse_in_stream_order_only, SMALL);
     RUN_CASE(pointers_are_described, SMALL);
     RUN_CASE(rows_are_copied_and_filled, SMALL);
+    RUN_CASE(a_reset_gives_memory_back, SMALL);
+    const char *const small[] = {SMALL, NULL};
+    run_case("unmapping_does_not_wait", unmapping_does_not_wait, small, "threads", 0);
     RUN_CASE(a_device_without_vmm_says_so, "CUDASIM_VMM", "0");
     RUN_CASE(host_handles_can_be_missing, "CUDASIM_HOST_VMM", "0");
     RUN_CASE(no_device_is_an_error, "CUDASIM_NO_DEVICE", "1");

@@ -2,6 +2,7 @@
 #include "unit_device.h"
 
 #include <pthread.h>
+#include <time.h>
 
 static struct unit_device device;
 
@@ -283,6 +284,95 @@ static void a_deadlock_is_reported(void)
     EXPECT_CUDA(CUDA_ERROR_LAUNCH_TIMEOUT, cuStreamSynchronize(stream));
 }
 
+/* ---- time, which only the threads scheduler has ---- */
+
+#define SLOW_BYTES ((size_t)1 << 20)
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Nanoseconds for two copies at once, each in the direction asked for and on a stream of its own. */
+static uint64_t time_two_copies(CUdeviceptr memory, char *pinned, bool first_out, bool second_out)
+{
+    bool out[2] = {first_out, second_out};
+    EXPECT_OK(cuCtxSynchronize());
+    uint64_t start = now_ns();
+    for (int i = 0; i < 2; i++) {
+        CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+        if (out[i])
+            EXPECT_OK(cuMemcpyDtoHAsync(pinned + i * SLOW_BYTES, memory + i * SLOW_BYTES, SLOW_BYTES, stream));
+        else
+            EXPECT_OK(cuMemcpyHtoDAsync(memory + i * SLOW_BYTES, pinned + i * SLOW_BYTES, SLOW_BYTES, stream));
+    }
+    EXPECT_OK(cuCtxSynchronize());
+    return now_ns() - start;
+}
+
+/* At this test's rate of 0.02 GB/s one copy takes 52 ms. */
+static void two_engines_run_at_once(void)
+{
+    open_device(&device);
+    CUdeviceptr memory;
+    void *pinned;
+    EXPECT_OK(cuMemAlloc(&memory, 2 * SLOW_BYTES));
+    EXPECT_OK(cuMemHostAlloc(&pinned, 2 * SLOW_BYTES, 0));
+    uint64_t same = time_two_copies(memory, pinned, true, true);
+    uint64_t opposite = time_two_copies(memory, pinned, true, false);
+    EXPECT(same >= 100000000u);
+    EXPECT(opposite >= 50000000u);
+    if (!EXPECT(opposite < 95000000u))
+        fprintf(stderr, "  same direction %lu us, opposite %lu us\n", (unsigned long)same / 1000, (unsigned long)opposite / 1000);
+}
+
+/* ---- many host threads ---- */
+
+#define THREADS 6
+#define ROUNDS 20u
+
+static void *work_on_own_stream(void *argument)
+{
+    uint32_t own = (uint32_t)(uintptr_t)argument, words[64];
+    uintptr_t wrong = 0; /* the caller checks it: EXPECT counts for one thread */
+    EXPECT_OK(cuCtxSetCurrent(device.context));
+    CUstream stream;
+    CUevent event;
+    EXPECT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    EXPECT_OK(cuEventCreate(&event, 0));
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        CUdeviceptr plain, pooled;
+        EXPECT_OK(cuMemAlloc(&plain, sizeof words));
+        EXPECT_OK(cuMemAllocAsync(&pooled, sizeof words, stream));
+        EXPECT_OK(launch_fill(&device, plain, 64, own + round, stream));
+        EXPECT_OK(cuMemcpyDtoDAsync(pooled, plain, sizeof words, stream));
+        EXPECT_OK(cuEventRecord(event, stream));
+        EXPECT_OK(cuEventSynchronize(event));
+        EXPECT_OK(cuMemcpyDtoHAsync(words, pooled, sizeof words, stream));
+        wrong += words[0] != own + round || words[63] != own + round;
+        EXPECT_OK(cuMemFreeAsync(pooled, stream));
+        EXPECT_OK(cuMemFree(plain));
+    }
+    EXPECT_OK(cuEventDestroy(event));
+    EXPECT_OK(cuStreamDestroy(stream));
+    return (void *)wrong;
+}
+
+static void threads_share_the_device(void)
+{
+    pthread_t threads[THREADS];
+    open_device(&device);
+    for (uintptr_t i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, work_on_own_stream, (void *)(i * 1000));
+    for (int i = 0; i < THREADS; i++) {
+        void *wrong = NULL;
+        pthread_join(threads[i], &wrong);
+        EXPECT_U64(0, (uintptr_t)wrong);
+    }
+}
+
 int main(void)
 {
     RUN_CASE(order_within_a_stream);
@@ -297,6 +387,9 @@ int main(void)
     RUN_CASE(host_functions_run_in_order);
     RUN_CASE(pageable_sources_are_staged);
     RUN_CASE(a_captured_graph_runs_again);
+    RUN_CASE(threads_share_the_device);
+    const char *const slow_link[] = {"CUDASIM_D2H_GBPS", "0.02", "CUDASIM_H2D_GBPS", "0.02", NULL};
+    run_case("two_engines_run_at_once", two_engines_run_at_once, slow_link, "threads", 0);
     const char *const impatient[] = {"CUDASIM_PATIENCE_MS", "100", NULL};
     run_case("a_deadlock_is_reported", a_deadlock_is_reported, impatient, "seeded", 1);
     run_case("a_deadlock_is_reported", a_deadlock_is_reported, impatient, "threads", 0);

@@ -7,6 +7,7 @@
 #include "entries.h"
 #include "guard.h"
 #include "ledger.h"
+#include "memory.h"
 #include "notify.h"
 #include "trace.h"
 
@@ -99,19 +100,24 @@ static CUresult open_context(CUcontext context, int device)
     return context->legacy ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Ends the context: its streams are handles no more, and what they still hold runs or, after an error, is dropped. */
+/*
+ * Ends the context: its streams are handles no more, and what was allocated on its device is given back. The threads' own default
+ * streams stay: each belongs to its thread, which finds it by itself.
+ */
 static void close_context(CUcontext context)
 {
     CUstream stream;
     cudasim_wait_context(context);
     LIST_FOREACH (stream, &cudasim_streams, link) {
-        if (stream->context != context || !stream->alive)
+        if (stream->context != context || !stream->alive || stream->per_thread)
             continue;
-        if (stream != context->legacy && !stream->per_thread)
+        if (stream != context->legacy)
             cudasim_ledger_object(CUDASIM_OBJECT_STREAM, -1);
         stream->alive = false;
     }
     context->legacy = NULL;
+    if (context->primary)
+        cudasim_release_allocations(context->device);
 }
 
 static bool is_usable(CUcontext context)

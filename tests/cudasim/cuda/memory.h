@@ -78,6 +78,9 @@ uintptr_t cudasim_arena_take(size_t bytes);
 /* Makes the addresses inaccessible; they are used again as late as possible. */
 void cudasim_arena_give(uintptr_t base, size_t bytes);
 
+/* Frees every plain and pooled allocation of the device, which is idle. */
+void cudasim_release_allocations(int device);
+
 /* ---- pools ---- */
 
 void cudasim_pool_block_poison(struct cudasim_pool_block *block);

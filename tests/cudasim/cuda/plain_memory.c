@@ -78,6 +78,30 @@ CUresult cudasim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Wi
     return result;
 }
 
+/* Frees a plain or pooled allocation at once; the device is idle. */
+static void free_range(struct cudasim_range range)
+{
+    if (range.kind == CUDASIM_RANGE_POOLED) {
+        cudasim_pool_free_now(range.base);
+        return;
+    }
+    cudasim_range_remove(range.base);
+    cudasim_arena_give(range.base, range.size);
+    cudasim_device_give(range.device, CUDASIM_ACCOUNT_PLAIN, plain_bytes(range.size));
+    cudasim_ledger_object(CUDASIM_OBJECT_PLAIN, -1);
+}
+
+void cudasim_release_allocations(int device)
+{
+    const struct cudasim_range *range;
+    for (uintptr_t at = 0; (range = cudasim_range_above(at));) {
+        at = range->base + range->size;
+        if (range->device == device && (range->kind == CUDASIM_RANGE_PLAIN || range->kind == CUDASIM_RANGE_POOLED))
+            free_range(*range);
+    }
+    cudasim_pools_release_idle(device);
+}
+
 CUresult cudasim_cuMemFree_v2(CUdeviceptr dptr)
 {
     if (!dptr)
@@ -94,16 +118,8 @@ CUresult cudasim_cuMemFree_v2(CUdeviceptr dptr)
         range = cudasim_range_find(base); /* the lock was released meanwhile */
         ours = range && range->base == base;
     }
-    if (ours && range->kind == CUDASIM_RANGE_PLAIN) {
-        size_t size = range->size;
-        int device = range->device;
-        cudasim_range_remove(base);
-        cudasim_arena_give(base, size);
-        cudasim_device_give(device, CUDASIM_ACCOUNT_PLAIN, plain_bytes(size));
-        cudasim_ledger_object(CUDASIM_OBJECT_PLAIN, -1);
-    } else if (ours) {
-        cudasim_pool_free_now(base);
-    }
+    if (ours)
+        free_range(*range);
     cudasim_unlock();
     return result;
 }

@@ -1,0 +1,96 @@
+# shellcheck shell=bash disable=SC2154 # status, output and the helper's names
+# What the tests of faults, processes, report and interposition share: a trainer small enough for a hundred runs, what it prints without
+# Penstock, and what must hold of the device afterwards. Loaded after `helper`.
+
+# On the simulated device pages are 4 KiB, so that a few hundred kilobytes are as many spans as a real trainer's gigabytes.
+if [ "$DEVICE" = sim ]; then
+    export CUDASIM_GRANULARITY=4096
+    SPAN_FROM=4096
+    TRAINER=("$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=3)
+else
+    SPAN_FROM=2MiB
+    TRAINER=("$SAMPLES/mlp" --layers=6 --width=64 --batch=65536 --steps=3)
+fi
+
+# The line at the end, which is the only one when nothing goes wrong.
+SIZE='[0-9.]+ (bytes|[KMGT]iB)'
+CLOSING="^penstock: ([0-9]+ steps, )?peak $SIZE on the device, $SIZE without; moved $SIZE out and $SIZE back; waited [0-9.]+ s\$"
+
+# plain: what the trainer prints without Penstock, with its peak in the last line. Run once a file.
+plain() {
+    local kept=$BATS_FILE_TMPDIR/plain
+    if [ ! -s "$kept" ]; then
+        run_sim "${TRAINER[@]}" --memory
+        ended_with 0 || return 1
+        printf '%s\n' "$output" >"$kept"
+    fi
+    cat "$kept"
+}
+
+# share PERCENT: that share of what the trainer needs at its peak, in bytes
+share() { plain | sed -nE 's/^allocated at the peak ([0-9]+) bytes.*/\1/p' | awk -v percent="$1" '{ printf "%d", $1 * percent / 100 }'; }
+
+# train [VARIABLE=VALUE]...: the trainer under Penstock, with half of the device memory that it needs unless told otherwise
+train() { run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET="$(share 55)" "$@" "${TRAINER[@]}"; }
+
+# hostile CASE [VARIABLE=VALUE]...: a case of the hostile sample under Penstock, eight spans of 4 MiB with device memory for six
+hostile() {
+    local case=$1
+    shift
+    run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=24MiB "$@" "$SAMPLES/hostile" "$case" 8 4
+}
+
+# right_results: the last run ended well and printed what the trainer prints without Penstock
+right_results() {
+    ended_with 0 && equal "$(plain | grep -v '^allocated')" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients"
+}
+
+# goes_on: the last run of `hostile` ended well
+goes_on() { ended_with 0 && contains "$output" '^ok$'; }
+
+# said PATTERN...: beside the closing line the last run said as many lines as there are patterns, one for each. Without any: nothing.
+said() {
+    local lines pattern
+    lines=$(grep '^penstock: ' <<<"$output" | grep -vE "$CLOSING" || true)
+    equal $# "$(grep -c . <<<"$lines")" "lines said ($lines)" || return 1
+    for pattern in "$@"; do
+        contains "$lines" "$pattern" || return 1
+    done
+}
+
+# sound: the device saw nothing that a program must not do, and what is still held at the end is what Penstock may keep
+sound() {
+    [ "$DEVICE" = sim ] || return 0
+    equal 0 "$(ledger unmapped_accesses)" "unmapped accesses" &&
+        equal 0 "$(ledger poison_copied)" "poison that was copied" &&
+        equal 0 "$(ledger deadlocks)" "deadlocks" &&
+        equal 0 "$(ledger not_supported_calls)" "calls that the simulated device lacks" &&
+        equal CUDA_SUCCESS "$(ledger sticky_error)" "the device's state" &&
+        equal 0 "$(ledger 'leaks | .plain + .pooled + .pinned')" "allocations left behind"
+}
+
+# struck [AT_LEAST]: the faults that were asked for did happen
+struck() { at_least "${1:-1}" "$(ledger faults_injected)" "faults that struck"; }
+
+# counted KEY: the report's counter is not zero
+counted() { at_least 1 "$(report "$1")" "$1"; }
+
+# build_probe NAME [OPTION]...: a C program from standard input, linked with the CUDA runtime; fails with the compiler's words
+build_probe() {
+    local name=$1 flags=()
+    shift
+    case ${BUILD##*/} in
+    asan) flags=(-fsanitize=address) ;;
+    tsan) flags=(-fsanitize=thread) ;;
+    esac
+    gcc -std=gnu11 -g -Wall -Werror "${flags[@]}" "-I$TOOLKIT/include" "-I$TOOLKIT/extras/CUPTI/include" -include "$ROOT/tests/probe.h" \
+        -x c - -o "$name" -L"$TOOLKIT/lib64" -pthread "$@" -lcudart -ldl
+}
+
+# run_probe NAME [VARIABLE=VALUE]...: under Penstock with a budget of 32 of the probe's spans
+run_probe() {
+    local name=$1
+    shift
+    run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET="$((32 * PROBE_SPAN))" "$@" "PROBE_SPAN=$PROBE_SPAN" "$WORK/$name"
+}
+[ "$DEVICE" = sim ] && PROBE_SPAN=65536 || PROBE_SPAN=4194304
