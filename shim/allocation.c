@@ -36,10 +36,10 @@ static int order_for_all_streams(struct ps_span *span, const struct ps_uses *use
     if (!r) r = ps_copies_join(uses, span->fence_set, span->fence);
     uint32_t n = ps_streams_count();
     for (uint32_t i = 0; !r && n <= STREAMS_ORDERED_AT_ONCE && i < n; i++) {
-        const struct ps_stream *s = ps_streams_at(i);
-        if (atomic_load(&s->gone) || s->per_thread) continue;
-        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(s->handle, span->fence, 0));
-        seen |= 1ull << i;
+        int one = ps_stream_wait_event(ps_streams_at(i), span->fence);
+        if (!one) seen |= 1ull << i;
+        /* Gone, another thread's own, or being captured: it waits at its first access, if it has one. */
+        if (one && one != -ENOENT && one != -EXDEV && one != -EBUSY) r = one;
     }
     ps_registry_lock();
     span->fence_set = true;

@@ -32,19 +32,48 @@ static struct ps_stream *search(CUstream handle, bool per_thread)
     return NULL;
 }
 
-static struct ps_stream *add(CUstream handle, bool per_thread)
+static struct ps_stream *begin(struct ps_stream *s, CUstream handle, bool per_thread)
 {
-    uint32_t n = atomic_load(&count);
-    struct ps_stream *s = n < PS_STREAMS_MAX ? calloc(1, sizeof *s) : NULL;
-
-    if (!s) {
-        if (!atomic_exchange(&overflowed, true))
-            ps_log_warn(TRACER, "more than %u streams: waits are for the whole device from now on", PS_STREAMS_MAX);
-        return n ? atomic_load(&table[0]) : NULL;
-    }
     s->handle = handle;
     s->per_thread = per_thread;
     s->owner = pthread_self();
+    return s;
+}
+
+/*
+ * A place in the table that a destroyed stream has left. Ticks go on from where they are: whoever noted the old stream's finds a later event.
+ * Not among the first 64, whose places spans remember as having waited.
+ */
+static struct ps_stream *reuse(CUstream handle, bool per_thread)
+{
+    uint32_t n = atomic_load(&count);
+
+    for (uint32_t i = 64; i < n; i++) {
+        struct ps_stream *s = atomic_load(&table[i]);
+        if (!atomic_load(&s->over)) continue;
+        pthread_mutex_lock(&s->record_lock);
+        begin(s, handle, per_thread);
+        atomic_store(&s->over, false);
+        atomic_store(&s->gone, false);
+        pthread_mutex_unlock(&s->record_lock);
+        return s;
+    }
+    return NULL;
+}
+
+static struct ps_stream *add(CUstream handle, bool per_thread)
+{
+    uint32_t n = atomic_load(&count);
+    struct ps_stream *s = reuse(handle, per_thread);
+
+    if (s) return s;
+    s = n < PS_STREAMS_MAX ? calloc(1, sizeof *s) : NULL;
+    if (!s) {
+        if (!atomic_exchange(&overflowed, true))
+            ps_log_warn(TRACER, "more than %u streams at once: waits are for the whole device from now on", PS_STREAMS_MAX);
+        return n ? atomic_load(&table[0]) : NULL;
+    }
+    begin(s, handle, per_thread);
     s->index = n;
     atomic_store(&s->next, 1);
     pthread_mutex_init(&s->record_lock, NULL);
@@ -72,17 +101,6 @@ struct ps_stream *ps_stream_find(CUstream handle, bool per_thread_default)
     return s;
 }
 
-void ps_stream_retire(CUstream handle)
-{
-    pthread_mutex_lock(&table_lock);
-    struct ps_stream *s = search(handle, false);
-    pthread_mutex_unlock(&table_lock);
-    if (!s || !handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) return;
-    if (ps_stream_tick(s)) ps_log_warn_once(TRACER, "no event could be recorded on a stream about to be destroyed");
-    atomic_store(&s->gone, true);
-    atomic_fetch_add(&generation, 1);
-}
-
 uint32_t ps_streams_count(void)
 {
     return atomic_load_explicit(&count, memory_order_acquire);
@@ -106,13 +124,9 @@ static bool is_capturing(const struct ps_stream *s)
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-int ps_stream_tick(struct ps_stream *s)
+/* [record_lock held] */
+static int record(struct ps_stream *s)
 {
-    if (atomic_load(&s->gone)) return -ENOENT;
-    if (s->per_thread && !pthread_equal(s->owner, pthread_self())) return -EXDEV;
-    if (ps_trace_capturing_anywhere() && is_capturing(s)) return -EBUSY; /* the event would become a node of the program's graph */
-
-    pthread_mutex_lock(&s->record_lock);
     /*
      * Claim, then record. A launch that was queued and then read `next` as this tick did so before the line below, so the event, recorded
      * after it, covers the launch. The other way round a launch could be queued between record and claim and note a tick that misses it.
@@ -132,8 +146,48 @@ int ps_stream_tick(struct ps_stream *s)
         atomic_store(&s->recorded, tick);
         atomic_store_explicit(&s->launches, 0, memory_order_relaxed);
     }
-    pthread_mutex_unlock(&s->record_lock);
     return ps_cuda_errno(result);
+}
+
+/* Why nothing may be put on the stream now, or 0. [record_lock held] */
+static int refusal(const struct ps_stream *s)
+{
+    if (atomic_load(&s->gone)) return -ENOENT;
+    if (s->per_thread && !pthread_equal(s->owner, pthread_self())) return -EXDEV;
+    if (ps_trace_capturing_anywhere() && is_capturing(s)) return -EBUSY; /* it would become a node of the program's graph */
+    return 0;
+}
+
+int ps_stream_tick(struct ps_stream *s)
+{
+    pthread_mutex_lock(&s->record_lock);
+    int r = refusal(s);
+    if (!r) r = record(s);
+    pthread_mutex_unlock(&s->record_lock);
+    return r;
+}
+
+int ps_stream_wait_event(struct ps_stream *s, CUevent event)
+{
+    pthread_mutex_lock(&s->record_lock);
+    int r = refusal(s);
+    if (!r) r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(s->handle, event, 0));
+    pthread_mutex_unlock(&s->record_lock);
+    return r;
+}
+
+void ps_stream_retire(CUstream handle)
+{
+    pthread_mutex_lock(&table_lock);
+    struct ps_stream *s = search(handle, false);
+    pthread_mutex_unlock(&table_lock);
+    if (!s || !handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) return;
+    /* Under the lock: a thread that is about to use the handle does so before, or sees that it is gone. */
+    pthread_mutex_lock(&s->record_lock);
+    if (record(s)) ps_log_warn_once(TRACER, "no event could be recorded on a stream about to be destroyed");
+    atomic_store(&s->gone, true);
+    pthread_mutex_unlock(&s->record_lock);
+    atomic_fetch_add(&generation, 1);
 }
 
 /* The event that covers tick `tick` of the stream, recorded now if it has not been. */
@@ -141,8 +195,9 @@ static int event_for(struct ps_stream *s, uint64_t tick, CUevent *event)
 {
     if (atomic_load(&s->recorded) < tick) {
         int r = ps_stream_tick(s);
-        /* Someone else may have recorded meanwhile, or the stream was retired with a last tick. */
-        if (r && atomic_load(&s->recorded) < tick) return r;
+        /* A destroyed stream's last tick covers everything that was ever queued on it. */
+        if (r == -ENOENT && atomic_load(&s->recorded)) tick = atomic_load(&s->recorded);
+        if (r && atomic_load(&s->recorded) < tick) return r; /* else someone has recorded meanwhile */
     }
     uint32_t i = (uint32_t)(tick % PS_TICK_RING);
     if (atomic_load(&s->ring_tick[i]) < tick) i = (uint32_t)(atomic_load(&s->recorded) % PS_TICK_RING); /* tick's own record failed */
@@ -171,12 +226,10 @@ void ps_uses_note_all_streams(struct ps_uses *uses)
 {
     uint32_t n = ps_streams_count();
 
-    if (n > PS_USES || ps_streams_overflowed()) {
-        uses->everywhere = true;
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        ps_uses_note(uses, ps_streams_at(i));
+    if (ps_streams_overflowed()) uses->everywhere = true;
+    /* A destroyed stream counts until its last work is over. */
+    for (uint32_t i = 0; i < n && !uses->everywhere; i++)
+        if (!atomic_load_explicit(&ps_streams_at(i)->over, memory_order_relaxed)) ps_uses_note(uses, ps_streams_at(i));
 }
 
 void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from)
@@ -194,6 +247,18 @@ void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from)
     }
 }
 
+/* Whether the stream was destroyed and its last work has ended; remembered. */
+static bool is_over(struct ps_stream *s)
+{
+    uint64_t last_tick = atomic_load(&s->recorded);
+
+    if (atomic_load_explicit(&s->over, memory_order_relaxed)) return true;
+    if (!atomic_load(&s->gone) || !last_tick) return false;
+    if (ps_cu.cuEventQuery(s->ring[last_tick % PS_TICK_RING]) != CUDA_SUCCESS) return false;
+    atomic_store_explicit(&s->over, true, memory_order_relaxed);
+    return true;
+}
+
 /* What to do with each event that the uses come to. Returning other than 0 ends the walk. */
 typedef int (*event_fn)(CUevent event, void *ctx);
 
@@ -208,7 +273,7 @@ static int each_event(const struct ps_uses *uses, const struct ps_stream *except
             /* Ticks are per use; "everywhere" wants all that is queued now, which is later and therefore enough. */
             uint64_t tick = atomic_load(&s->next);
             if (atomic_load(&s->gone) || (s->per_thread && !pthread_equal(s->owner, pthread_self()))) tick = atomic_load(&s->recorded);
-            if (s == except || !tick) continue;
+            if (s == except || !tick || is_over(s)) continue;
             int r = event_for(s, tick, &event);
             if (!r) r = fn(event, ctx);
             if (r) return r;

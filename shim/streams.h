@@ -22,14 +22,15 @@
 #include <stdint.h>
 
 #define PS_TICK_RING 256u  /* events kept a stream */
-#define PS_STREAMS_MAX 1024u /* streams known at a time and ever; later ones are treated as one, see ps_stream_find */
+#define PS_STREAMS_MAX 1024u /* streams known at a time; see ps_stream_find for what happens beyond */
 
 struct ps_stream {
     CUstream handle;
     bool per_thread;  /* CU_STREAM_PER_THREAD of `owner`; nobody else can name that stream, so only the owner records */
     pthread_t owner;
     uint32_t index;   /* place in the table; never reused */
-    atomic_bool gone; /* the program destroyed it; its last tick was recorded before */
+    atomic_bool gone; /* the program destroyed it; its last tick was recorded before. Set under record_lock: look there before using handle */
+    atomic_bool over; /* gone, and all that was queued on it has ended */
     _Atomic uint64_t next;          /* the tick that the next record will be; starts at 1 */
     _Atomic uint64_t recorded;      /* the highest tick recorded; 0 = none */
     _Atomic uint32_t launches;      /* launches with spans since the last tick; a hint */
@@ -48,13 +49,19 @@ struct ps_stream *ps_stream_find(CUstream handle, bool per_thread_default);
 /* The stream goes away: records a last tick. Called from CUPTI's STREAM_DESTROY_STARTING, before the handle becomes invalid. */
 void ps_stream_retire(CUstream handle);
 
-/* How many streams have ever been found, and the i-th of them. */
+/* How many places the table has in use, destroyed streams included, and the i-th of them. */
 uint32_t ps_streams_count(void);
 struct ps_stream *ps_streams_at(uint32_t index);
 bool ps_streams_overflowed(void);
 
 /* Records the next tick on the stream. 0 or -errno (nothing recorded). For a per-thread stream: by its owner only (-EXDEV otherwise). */
 int ps_stream_tick(struct ps_stream *stream);
+
+/*
+ * Makes the stream wait for the event, from whatever thread. 0; -ENOENT: the program has destroyed it (nothing is queued on it any more);
+ * -EXDEV: another thread's per-thread stream; -EBUSY: being captured; other -errno.
+ */
+int ps_stream_wait_event(struct ps_stream *stream, CUevent event);
 
 /* What to wait for: up to PS_USES (stream, tick) pairs, or everything that had been queued on any stream. */
 #define PS_USES 4u

@@ -363,14 +363,16 @@ static void *work_on_own_stream(void *argument)
 static void threads_share_the_device(void)
 {
     pthread_t threads[THREADS];
+    uintptr_t wrong = 0;
     open_device(&device);
     for (uintptr_t i = 0; i < THREADS; i++)
         pthread_create(&threads[i], NULL, work_on_own_stream, (void *)(i * 1000));
     for (int i = 0; i < THREADS; i++) {
-        void *wrong = NULL;
-        pthread_join(threads[i], &wrong);
-        EXPECT_U64(0, (uintptr_t)wrong);
+        void *thread_wrong = NULL;
+        pthread_join(threads[i], &thread_wrong);
+        wrong += (uintptr_t)thread_wrong;
     }
+    EXPECT_U64(0, wrong);
 }
 
 int main(void)

@@ -1,0 +1,311 @@
+/*
+ * Ordering rules that no trainer can be made to need: each case brings the core, through its own functions, to the one moment at which the
+ * rule counts, and runs it under many seeds of the simulated device. tests/41-rules.bats runs the same cases with the rule taken away.
+ *
+ *   test_orderings [CASE [FIRST SEED [SEEDS]]]
+ *
+ * A case runs in a child process for each seed, as the simulated device reads its settings once. A span is used as the tracer would have
+ * it: begin, the driver call, end.
+ */
+#include <cuda.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "budget.h"
+#include "copies.h"
+#include "device.h"
+#include "eviction.h"
+#include "expect.h"
+#include "real_cuda.h"
+#include "registry.h"
+#include "residency.h"
+#include "slab.h"
+#include "streams.h"
+
+#define SKIP 77
+#define SEEDS 48
+#define PAGE 4096u
+#define SPAN_BYTES (16 * PAGE)
+#define SPAN_WORDS (SPAN_BYTES / sizeof(uint32_t))
+#define MANY_BYTES (64 * SPAN_BYTES)
+#define CHILD_SECONDS 20
+
+/* Driver calls that the core does not make itself. */
+static struct {
+    CUresult (*init)(unsigned int flags);
+    CUresult (*retain)(CUcontext *context, CUdevice device);
+    CUresult (*set_current)(CUcontext context);
+    CUresult (*stream_create)(CUstream *stream, unsigned int flags);
+    CUresult (*fill)(CUdeviceptr to, unsigned int value, size_t words, CUstream stream);
+    CUresult (*download)(void *to, CUdeviceptr from, size_t bytes, CUstream stream);
+    CUresult (*allocate)(CUdeviceptr *address, size_t bytes);
+} driver;
+
+static struct ps_stream *stream;
+static CUstream busy_stream; /* the core never hears of it */
+static CUdeviceptr busy_bytes;
+
+static bool is_there(void **function, const char *name)
+{
+    *function = ps_real_cuda_symbol(name);
+    return *function != NULL;
+}
+
+static bool open_driver(void)
+{
+    return is_there((void **)&driver.init, "cuInit") && is_there((void **)&driver.retain, "cuDevicePrimaryCtxRetain") &&
+           is_there((void **)&driver.set_current, "cuCtxSetCurrent") && is_there((void **)&driver.stream_create, "cuStreamCreate") &&
+           is_there((void **)&driver.fill, "cuMemsetD32Async") && is_there((void **)&driver.download, "cuMemcpyDtoHAsync_v2") &&
+           is_there((void **)&driver.allocate, "cuMemAlloc_v2");
+}
+
+/* The core as process.c sets it up, without CUPTI, with room for `spans` spans on the device. */
+static bool open_core(unsigned spans)
+{
+    CUcontext context;
+    CUstream handle;
+    const char *why = "";
+    const struct ps_amount budget = {.kind = PS_AMOUNT_BYTES, .bytes = (uint64_t)spans * SPAN_BYTES};
+    const struct ps_amount host = {.kind = PS_AMOUNT_BYTES, .bytes = MANY_BYTES};
+
+    if (!EXPECT_INT(0, ps_real_cuda_load()) || !EXPECT(open_driver())) return false;
+    if (!EXPECT_INT(0, driver.init(0)) || !EXPECT_INT(0, driver.retain(&context, 0)) || !EXPECT_INT(0, driver.set_current(context))) return false;
+    if (!EXPECT_INT(0, ps_device_open(&why)) || !EXPECT_INT(0, ps_registry_open(ps_device.granularity)) || !EXPECT_INT(0, ps_copies_open()))
+        return false;
+    ps_budget_open(budget, (struct ps_amount){.kind = PS_AMOUNT_AUTO}, ps_device.total_bytes, ps_device_free_bytes());
+    ps_slab_open(host, 1, ps_device.granularity);
+    ps_eviction_open(PS_GUARD_HOST, 0);
+    ps_residency_open(PS_GUARD_HOST);
+    if (!EXPECT_INT(0, driver.stream_create(&handle, CU_STREAM_NON_BLOCKING))) return false;
+    stream = ps_stream_find(handle, false);
+    return EXPECT_INT(0, driver.stream_create(&busy_stream, CU_STREAM_NON_BLOCKING)) && EXPECT_INT(0, driver.allocate(&busy_bytes, PAGE));
+}
+
+/* ---- steps of the cases ---- */
+
+/* Work that has nothing to do with any span: a device that prefers it leaves the copies waiting meanwhile. */
+static void keep_the_device_busy(void)
+{
+    for (unsigned i = 0; i < 300; i++)
+        EXPECT_INT(0, driver.fill(busy_bytes, i, PAGE / sizeof(uint32_t), busy_stream));
+}
+
+static struct ps_span *begin_use(CUdeviceptr address)
+{
+    struct ps_span *span = ps_registry_at(address);
+    size_t count = 1;
+
+    ps_residency_begin_access(&span, &count, stream, true, false);
+    EXPECT_U64(1, count);
+    return span;
+}
+
+static void end_use(struct ps_span *span)
+{
+    ps_residency_end_access(&span, 1, stream, false);
+}
+
+static void fill(CUdeviceptr address, uint32_t value)
+{
+    struct ps_span *span = begin_use(address);
+
+    EXPECT_INT(0, driver.fill(address, value, SPAN_WORDS, stream->handle));
+    end_use(span);
+}
+
+static void expect_filled_with(CUdeviceptr address, uint32_t value)
+{
+    static uint32_t words[SPAN_WORDS];
+    struct ps_span *span = begin_use(address);
+    size_t right = 0;
+
+    EXPECT_INT(0, driver.download(words, address, SPAN_BYTES, stream->handle));
+    end_use(span);
+    EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));
+    for (size_t i = 0; i < SPAN_WORDS; i++)
+        right += words[i] == value;
+    EXPECT_U64(SPAN_WORDS, right);
+}
+
+static CUdeviceptr allocate(void)
+{
+    CUdeviceptr address = 0;
+
+    EXPECT_INT(0, ps_residency_allocate(SPAN_BYTES, NULL, &address));
+    return address;
+}
+
+/* Slots ahead of need, so that an eviction queues its copy at once and takes the oldest free one. */
+static void make_slots(unsigned n)
+{
+    while (n--)
+        EXPECT_INT(0, ps_slab_make(SPAN_BYTES, true, NULL));
+}
+
+/* The span idle longest begins to leave. */
+static void begin_an_eviction(void)
+{
+    ps_registry_lock();
+    EXPECT_U64(SPAN_BYTES, ps_eviction_start_some(1));
+    ps_registry_unlock();
+}
+
+static void wait_until_evicted(CUdeviceptr address)
+{
+    ps_registry_lock();
+    for (const struct ps_span *span = ps_registry_live_at(address); span->residency != PS_EVICTED || span->busy;)
+        ps_registry_wait_changed(1000000u); /* should it never be, the child's alarm ends it */
+    ps_registry_unlock();
+}
+
+/* What the device has been told is over, without an access to nothing. */
+static void expect_device_is_well(void)
+{
+    EXPECT_INT(0, ps_cu.cuCtxSynchronize());
+}
+
+static void release_what_is_free(void)
+{
+    ps_registry_lock();
+    ps_budget_trim(UINT64_MAX);
+    ps_registry_unlock();
+}
+
+/* ---- cases ---- */
+
+/* A span freed while its D2H is under way, and its pages wanted back at once. */
+static void free_while_evicting(void)
+{
+    make_slots(1);
+    CUdeviceptr gone = allocate();
+    fill(gone, 1);
+    begin_an_eviction();
+    keep_the_device_busy();
+    EXPECT_INT(0, ps_residency_free(gone, NULL));
+    EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle)); /* the program's last use is over; the D2H may not be */
+    release_what_is_free();
+    CUdeviceptr next = allocate();
+    fill(next, 2);
+    expect_device_is_well();
+    expect_filled_with(next, 2);
+}
+
+/* The same, but an access has come in between: the eviction is cancelled, and its D2H goes on nevertheless. */
+static void free_after_cancel(void)
+{
+    make_slots(1);
+    CUdeviceptr gone = allocate();
+    fill(gone, 1);
+    begin_an_eviction();
+    keep_the_device_busy();
+    fill(gone, 2);
+    EXPECT_INT(0, ps_residency_free(gone, NULL));
+    EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));
+    release_what_is_free();
+    expect_device_is_well();
+}
+
+/* A span that was brought back ahead of its use and must leave again before any stream has waited for it. */
+static void evict_while_reloading(void)
+{
+    make_slots(2); /* the second eviction takes the other slot: with the same one, the order of the slot would be that of the span too */
+    CUdeviceptr span = allocate();
+    fill(span, 3);
+    begin_an_eviction();
+    wait_until_evicted(span);
+    keep_the_device_busy();
+    EXPECT_INT(0, ps_residency_reload_ahead(span));
+    begin_an_eviction();
+    wait_until_evicted(span);
+    expect_filled_with(span, 3);
+    expect_device_is_well();
+}
+
+/* A span brought back ahead and freed at once; its pages go to another. */
+static void free_while_reloading(void)
+{
+    make_slots(1);
+    CUdeviceptr gone = allocate();
+    fill(gone, 4);
+    begin_an_eviction();
+    wait_until_evicted(gone);
+    keep_the_device_busy();
+    EXPECT_INT(0, ps_residency_reload_ahead(gone));
+    EXPECT_INT(0, ps_residency_free(gone, NULL));
+    CUdeviceptr next = allocate();
+    fill(next, 5);
+    expect_filled_with(next, 5);
+    EXPECT_INT(0, ps_residency_free(next, NULL));
+    EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));
+    release_what_is_free();
+    expect_device_is_well();
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} cases[] = {
+    {"free-while-evicting", free_while_evicting},
+    {"free-after-cancel", free_after_cancel},
+    {"evict-while-reloading", evict_while_reloading},
+    {"free-while-reloading", free_while_reloading},
+};
+
+#define CASES (sizeof cases / sizeof cases[0])
+
+/* ---- running them ---- */
+
+static int run_in_this_process(size_t i, unsigned seed)
+{
+    char text[16];
+
+    snprintf(text, sizeof text, "%u", seed);
+    setenv("CUDASIM_SCHED", "seeded", 1);
+    setenv("CUDASIM_SEED", text, 1);
+    setenv("CUDASIM_GRANULARITY", "4096", 1);
+    alarm(CHILD_SECONDS);
+    expect_checked = expect_failed = 0;
+    if (open_core(2)) cases[i].run();
+    return expect_status();
+}
+
+static void run_seed(size_t i, unsigned seed)
+{
+    int status = -1;
+
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) _exit(run_in_this_process(i, seed)); /* its helper threads wait for the device: no destructor may meet them */
+    waitpid(child, &status, 0);
+    if (!EXPECT_INT(0, status)) fprintf(stderr, "  case %s, seed %u%s\n", cases[i].name, seed, WIFSIGNALED(status) ? ", by a signal" : "");
+}
+
+/* The device is asked for in a child: the parent must not open the driver, or its children could not. */
+static bool device_is_simulated(void)
+{
+    int status = -1;
+    pid_t child = fork();
+
+    if (child == 0) _exit(ps_real_cuda_symbol("cudasim_register_kernel") ? 0 : 1);
+    waitpid(child, &status, 0);
+    return status == 0;
+}
+
+int main(int argc, char **argv)
+{
+    unsigned first = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 1;
+    unsigned seeds = argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : SEEDS;
+
+    if (!device_is_simulated()) {
+        fprintf(stderr, "needs the simulated device in LD_LIBRARY_PATH\n");
+        return SKIP;
+    }
+    for (size_t i = 0; i < CASES; i++)
+        for (unsigned seed = first; (argc < 2 || !strcmp(argv[1], cases[i].name)) && seed < first + seeds; seed++)
+            run_seed(i, seed);
+    return expect_status();
+}
