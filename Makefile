@@ -107,10 +107,12 @@ say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' '$(1)' '$(2)')
 all: $(library) $(test_archive) $(tools) sim samples units
 
 # --- rebuild when the commands change, not only when the files do ----------------------------------------------------------------------
-flags_text := $(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) | $(CUDA_HOME) | $(lib_sources) | $(wildcard tests/cudasim/*/*.c)
-$(OUT)/flags: FORCE
+# `flags` is what objects are made with, `sources` what libraries are made of: a file that is gone has no date to go by.
+flags_text := $(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) | $(CUDA_HOME)
+sources_text := $(lib_sources) $(wildcard tests/cudasim/*/*.c)
+$(OUT)/flags $(OUT)/sources: FORCE
 	@mkdir -p $(@D)
-	@printf '%s\n' '$(flags_text)' | cmp -s - $@ || printf '%s\n' '$(flags_text)' >$@
+	@printf '%s\n' '$($(@F)_text)' | cmp -s - $@ || printf '%s\n' '$($(@F)_text)' >$@
 
 # Without a toolkit there are no CUDA headers: say what to do, once, before the first compiler error.
 ifeq ($(CUDA_HOME),)
@@ -130,12 +132,12 @@ $(map): shim/libpenstock.map.in $(wildcard shim/hooks.def) scripts/exports $(OUT
 	$(call say,GEN,$@)
 	$(Q)scripts/exports map >$@
 
-$(OUT)/libpenstock.so: $(lib_objects) $(map)
+$(OUT)/libpenstock.so: $(lib_objects) $(map) $(OUT)/sources
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(lib_ldflags) -Wl,--version-script=$(map) -o $@ $(lib_objects) $(system_libs)
 
 # For unit tests and the command's helpers: the same objects, hidden symbols and all; a member comes in when it is referenced.
-$(test_archive): $(lib_objects)
+$(test_archive): $(lib_objects) $(OUT)/sources
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(lib_objects)
 
@@ -177,7 +179,8 @@ $(samples): $(OUT)/samples/%: $(OUT)/obj/samples/%.o
 # --- the simulated device --------------------------------------------------------------------------------------------------------------
 include tests/cudasim/build.mk
 sim: $(SIM_LIBS)
-$(SIM_LIBS) $(SIM_CUDA_OBJS) $(SIM_CUDART_OBJS) $(SIM_CUPTI_OBJS): $(OUT)/flags
+$(SIM_LIBS): $(OUT)/sources
+$(SIM_CUDA_OBJS) $(SIM_CUDART_OBJS) $(SIM_CUPTI_OBJS): $(OUT)/flags
 
 # --- what people ask for ---------------------------------------------------------------------------------------------------------------
 # demo and test start from nothing: set-up first, then a fresh make that sees the toolkit that set-up may just have made.

@@ -96,6 +96,7 @@ static void reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
         ps_log_warn_once(RESIDENCY, "an allocation could not be ordered by events (error %d); waiting for the device instead", -r);
         ps_cu.cuCtxSynchronize();
     }
+    if (stream) ps_stream_settle(stream);
     ps_registry_lock();
     if (stream) {
         ps_uses_clear(&span->uses); /* the stream now comes after them all */
@@ -254,6 +255,7 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *a
 
 int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
 {
+    ps_stream_settle(stream);
     ps_registry_lock();
     struct ps_span *span = ps_registry_live_at(address);
     while (span && span->busy) {

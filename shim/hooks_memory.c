@@ -65,6 +65,7 @@ static enum outcome allocate(size_t bytes, struct ps_stream *stream, void **addr
 {
     CUdeviceptr at = 0;
 
+    ps_process_bind_thread();
     ps_inside++;
     int r = ps_residency_allocate(bytes, stream, &at);
     ps_inside--;
@@ -176,6 +177,7 @@ PS_EXPORT cudaError_t cudaMallocFromPoolAsync_ptsz(void **address, size_t bytes,
 /* Frees the span that begins at `address`. False: it is none of ours, or no live one begins there; the real function has the error for that. */
 static bool free_span(void *address, struct ps_stream *stream)
 {
+    ps_process_bind_thread();
     ps_inside++;
     int r = ps_residency_free((CUdeviceptr)address, stream);
     ps_inside--;

@@ -22,7 +22,9 @@ PS_EXPORT cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
     cudaError_t r = ps_real_cudart()->cudaMemGetInfo(free_bytes, total);
 
-    if (r != cudaSuccess || !ps_process_has_begun() || !free_bytes || !total) return r;
+    if (r != cudaSuccess || !free_bytes || !total || ps_inside) return r;
+    /* Programs that size themselves by this ask it first: the answer is to be the one that they would get later. */
+    if (!ps_process_is_managing() && !ps_process_has_begun()) return r;
     ps_registry_lock();
     uint64_t in_use = ps_budget.held - ps_registry.cached_bytes;
     uint64_t can_be_had = *free_bytes + ps_registry.cached_bytes;

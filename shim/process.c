@@ -54,6 +54,16 @@ static void choose_backend(const char *variable, const char *value)
     free(merged);
 }
 
+/* Whether the allocator settings choose a backend. torch drops blanks: "backend : native" is one too. */
+static bool chooses_backend(const char *value)
+{
+    static const char key[] = "backend";
+
+    for (const char *at = value; at && (at = strstr(at, key)); at++)
+        if (at[sizeof key - 1 + strspn(at + sizeof key - 1, " \t")] == ':') return true;
+    return false;
+}
+
 static bool is_on(const char *variable)
 {
     const char *value = getenv(variable);
@@ -81,7 +91,7 @@ __attribute__((constructor)) static void ask_torch_for_visible_tensors(void)
     if (is_off("PENSTOCK_ALLOC_CONF") || is_on("PENSTOCK_DISABLE")) return;
     for (int i = 0; i < 2; i++) {
         value[i] = getenv(variables[i]);
-        if (value[i] && strstr(value[i], "backend:")) return;
+        if (chooses_backend(value[i])) return;
     }
     /* torch reads one of the two, by its version: both get what the user wrote in either. */
     const char *wanted[2] = {value[0] ? value[0] : value[1] ? value[1] : "", value[1] ? value[1] : value[0] ? value[0] : ""};
@@ -121,6 +131,17 @@ static void make_sure_of_a_context(void)
     ps_real_cudart()->cudaFree(NULL);
 }
 
+void ps_process_bind_thread(void)
+{
+    static __thread bool bound __attribute__((tls_model("initial-exec")));
+
+    if (bound) return;
+    ps_inside++;
+    make_sure_of_a_context();
+    ps_inside--;
+    bound = true;
+}
+
 static int set_up(const char **why)
 {
     int r = ps_real_cuda_load();
@@ -148,6 +169,7 @@ static void begin(void)
     const char *why = NULL;
 
     ps_settings_read(&ps_settings, environ, say_problem, NULL);
+    ps_settings_check_paths(&ps_settings, say_problem, NULL);
     ps_log_configure(&ps_settings.log);
     if (ps_settings.disable) {
         ps_log_info(PROCESS, "PENSTOCK_DISABLE=1: every call passes through");

@@ -17,6 +17,12 @@ bool ps_process_is_managing(void);
 /* The same without setting up: for calls that only look. */
 bool ps_process_has_begun(void);
 
+/*
+ * The runtime binds a context to a thread in its first real call; a thread whose first calls are all ours has none yet. Gives it one. Cheap
+ * after the first time.
+ */
+void ps_process_bind_thread(void);
+
 /* No new span from now on (the device was reset, the process was forked); `why` is said once if it is not NULL. */
 void ps_process_stand_aside(const char *why);
 

@@ -240,32 +240,19 @@ void ps_residency_begin_access(struct ps_span **spans, size_t *count, struct ps_
     ps_registry_unlock();
 }
 
-static void let_go(struct ps_span *const *spans, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (spans[i]->launching && !--spans[i]->launching && ps_budget.reached) ps_registry_changed();
-}
-
 void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct ps_stream *stream, bool capturing)
 {
     if (!count) return;
+    if (!capturing) ps_stream_settle(stream);
     ps_registry_lock();
     /* What went into a graph did not run, and no event may be recorded on a stream that is being captured; the spans are pinned instead. */
     for (size_t i = 0; i < count && !capturing; i++)
         ps_uses_note(&spans[i]->uses, stream);
-    if (!stream->per_thread || capturing) {
-        let_go(spans, count);
-        ps_registry_unlock();
-        if (!capturing && ps_budget_is_tight() && atomic_fetch_add_explicit(&stream->launches, 1, memory_order_relaxed) + 1 >= LAUNCHES_A_TICK)
-            ps_stream_tick(stream);
-        return;
-    }
+    for (size_t i = 0; i < count; i++)
+        if (spans[i]->launching && !--spans[i]->launching && ps_budget.reached) ps_registry_changed();
     ps_registry_unlock();
-    /* Nobody else can record on this thread's default stream, so the tick that was noted is recorded before anybody may need it. */
-    if (ps_stream_tick(stream)) ps_log_warn_once(RESIDENCY, "no event could be recorded on a per-thread default stream");
-    ps_registry_lock();
-    let_go(spans, count);
-    ps_registry_unlock();
+    if (capturing || stream->per_thread || !ps_budget_is_tight()) return;
+    if (atomic_fetch_add_explicit(&stream->launches, 1, memory_order_relaxed) + 1 >= LAUNCHES_A_TICK) ps_stream_tick(stream);
 }
 
 void ps_residency_begin_access_to_all(struct ps_stream *stream)
@@ -291,14 +278,10 @@ void ps_residency_end_access_to_all(struct ps_stream *stream)
 {
     struct ps_span *span;
 
+    ps_stream_settle(stream);
     ps_registry_lock();
     for (CUdeviceptr a = ps_registry.base; (span = ps_registry_next(a)); a = span->address + span->bytes)
         if (span->life == PS_LIFE_LIVE) ps_uses_note(&span->uses, stream);
-    if (!stream->per_thread) ps_registry.blind_launches--;
-    ps_registry_unlock();
-    if (!stream->per_thread) return;
-    ps_stream_tick(stream);
-    ps_registry_lock();
     ps_registry.blind_launches--;
     ps_registry_unlock();
 }

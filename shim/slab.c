@@ -18,6 +18,7 @@ static struct slot_list free_slots = TAILQ_HEAD_INITIALIZER(free_slots);
 static uint64_t free_bytes;
 static struct ps_slab_figures figures;
 static struct ps_amount bound;
+static bool extended; /* auto goes beyond a half of the host's memory: see ps_slab_extend */
 static uint32_t sharers = 1;
 static size_t unit;
 static struct ps_address_space addresses;
@@ -46,7 +47,16 @@ static uint64_t work_out_limit(void)
         return 1ull << 30;
     }
     whole = ps_host_memory_total(&memory);
-    return (bound.kind == PS_AMOUNT_PERCENT ? ps_amount_bytes(bound, whole) : whole / 2) / sharers;
+    if (bound.kind == PS_AMOUNT_PERCENT) return ps_amount_bytes(bound, whole) / sharers;
+    uint64_t most = whole / 2 / sharers;
+    if (extended) {
+        uint64_t available = ps_host_memory_available(&memory);
+        uint64_t can_grow = available > whole / 4 ? (available - whole / 4) / sharers : 0;
+        uint64_t further = figures.bytes + can_grow;
+        if (further > whole / 4 * 3 / sharers) further = whole / 4 * 3 / sharers;
+        if (further > most) most = further;
+    }
+    return most;
 }
 
 void ps_slab_open(struct ps_amount host_budget, uint32_t local_processes, size_t granularity)
@@ -72,6 +82,24 @@ static int reserve_addresses(void)
         return ps_cuda_errno(result);
     }
     return ps_address_space_init(&addresses, reservation, bytes);
+}
+
+bool ps_slab_extend(void)
+{
+    uint64_t before = figures.limit_bytes;
+
+    if (bound.kind != PS_AMOUNT_AUTO) return false;
+    bool first = !extended;
+    extended = true;
+    ps_registry_unlock();
+    uint64_t limit = work_out_limit();
+    ps_registry_lock();
+    figures.limit_bytes = limit;
+    if (limit <= before) return false;
+    if (first)
+        ps_log_warn(SLAB, "half of the host's memory does not hold what must leave the device: the slab may grow to %s (PENSTOCK_HOST_BUDGET)",
+                    ps_bytes_text(limit).text);
+    return true;
 }
 
 static void count_used(size_t bytes)

@@ -44,6 +44,13 @@ bool ps_slab_has_room(size_t bytes);
 bool ps_slab_can_hold_more(size_t bytes);
 
 /*
+ * The program is about to run out of memory because the slab is at its bound. Under PENSTOCK_HOST_BUDGET=auto the bound rises from a half
+ * towards three quarters of the host's memory, as far as a quarter of that memory stays available. True if there is more room now.
+ * [locked; releases the lock meanwhile]
+ */
+bool ps_slab_extend(void);
+
+/*
  * Makes a slot and takes it. Slow: 0.2 ms a MiB on the target machine. 0; -ENOSPC at the bound; -ENOMEM when the host refuses. [unlocked]
  * `keep_free` puts it among the free ones instead of taking it (*slot is not set): growth ahead of need.
  */

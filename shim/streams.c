@@ -21,6 +21,9 @@ static __thread struct {
     struct ps_stream *stream;
 } last;
 
+/* This thread's own default stream, once it has used it. */
+static __thread struct ps_stream *own_stream;
+
 static struct ps_stream *search(CUstream handle, bool per_thread)
 {
     uint32_t n = atomic_load_explicit(&count, memory_order_acquire);
@@ -30,6 +33,18 @@ static struct ps_stream *search(CUstream handle, bool per_thread)
         if (s->handle == handle && !atomic_load(&s->gone) && (!per_thread || pthread_equal(s->owner, pthread_self()))) return s;
     }
     return NULL;
+}
+
+/* Whether the stream was destroyed and its last work has ended; remembered. */
+static bool is_over(struct ps_stream *s)
+{
+    uint64_t last_tick = atomic_load(&s->recorded);
+
+    if (atomic_load_explicit(&s->over, memory_order_relaxed)) return true;
+    if (!atomic_load(&s->gone) || !last_tick) return false;
+    if (ps_cu.cuEventQuery(s->ring[last_tick % PS_TICK_RING]) != CUDA_SUCCESS) return false;
+    atomic_store_explicit(&s->over, true, memory_order_relaxed);
+    return true;
 }
 
 static struct ps_stream *begin(struct ps_stream *s, CUstream handle, bool per_thread)
@@ -50,7 +65,7 @@ static struct ps_stream *reuse(CUstream handle, bool per_thread)
 
     for (uint32_t i = 64; i < n; i++) {
         struct ps_stream *s = atomic_load(&table[i]);
-        if (!atomic_load(&s->over)) continue;
+        if (!is_over(s)) continue;
         pthread_mutex_lock(&s->record_lock);
         begin(s, handle, per_thread);
         atomic_store(&s->over, false);
@@ -84,8 +99,8 @@ static struct ps_stream *add(CUstream handle, bool per_thread)
 
 struct ps_stream *ps_stream_find(CUstream handle, bool per_thread_default)
 {
-    if (handle == CU_STREAM_LEGACY) handle = NULL;
     if (!handle && per_thread_default) handle = CU_STREAM_PER_THREAD;
+    if (handle == CU_STREAM_LEGACY) handle = NULL;
 
     uint32_t now = atomic_load_explicit(&generation, memory_order_acquire);
     if (last.stream && last.handle == handle && last.generation == now) return last.stream;
@@ -98,6 +113,7 @@ struct ps_stream *ps_stream_find(CUstream handle, bool per_thread_default)
     last.handle = handle;
     last.generation = now;
     last.stream = s;
+    if (per_thread) own_stream = s;
     return s;
 }
 
@@ -167,6 +183,14 @@ int ps_stream_tick(struct ps_stream *s)
     return r;
 }
 
+void ps_stream_settle(const struct ps_stream *stream)
+{
+    struct ps_stream *own = stream ? NULL : own_stream;
+
+    if (stream && stream->per_thread) own = (struct ps_stream *)stream;
+    if (own && ps_stream_tick(own)) ps_log_warn_once(TRACER, "no event could be recorded on a per-thread default stream");
+}
+
 int ps_stream_wait_event(struct ps_stream *s, CUevent event)
 {
     pthread_mutex_lock(&s->record_lock);
@@ -208,7 +232,9 @@ static int event_for(struct ps_stream *s, uint64_t tick, CUevent *event)
 void ps_uses_note(struct ps_uses *uses, struct ps_stream *stream)
 {
     if (uses->everywhere) return;
-    uint64_t tick = atomic_load(&stream->next);
+    /* Nobody but its owner can record on a per-thread stream: what the owner has recorded is what there is to wait for. */
+    uint64_t tick = stream->per_thread ? atomic_load(&stream->recorded) : atomic_load(&stream->next);
+    if (!tick) return;
     for (unsigned i = 0; i < uses->count; i++) {
         if (uses->use[i].stream == stream) {
             uses->use[i].tick = tick;
@@ -245,18 +271,6 @@ void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from)
         else if (into->use[i].tick < from->use[k].tick)
             into->use[i].tick = from->use[k].tick;
     }
-}
-
-/* Whether the stream was destroyed and its last work has ended; remembered. */
-static bool is_over(struct ps_stream *s)
-{
-    uint64_t last_tick = atomic_load(&s->recorded);
-
-    if (atomic_load_explicit(&s->over, memory_order_relaxed)) return true;
-    if (!atomic_load(&s->gone) || !last_tick) return false;
-    if (ps_cu.cuEventQuery(s->ring[last_tick % PS_TICK_RING]) != CUDA_SUCCESS) return false;
-    atomic_store_explicit(&s->over, true, memory_order_relaxed);
-    return true;
 }
 
 /* What to do with each event that the uses come to. Returning other than 0 ends the walk. */

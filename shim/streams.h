@@ -81,6 +81,13 @@ static inline void ps_uses_clear(struct ps_uses *uses)
     uses->everywhere = false;
 }
 
+/*
+ * A per-thread default stream can be recorded on by its owner alone, so the owner does it before anybody notes a use: call it, without the
+ * registry lock, after the work was queued and before ps_uses_note. `stream` NULL: the calling thread's own, if it has used it. No driver call
+ * for other streams.
+ */
+void ps_stream_settle(const struct ps_stream *stream);
+
 /* Notes that everything queued on `stream` so far matters. Call after the work was queued. */
 void ps_uses_note(struct ps_uses *uses, struct ps_stream *stream);
 void ps_uses_note_all_streams(struct ps_uses *uses);

@@ -22,8 +22,8 @@ const char *ps_tracer_name(void); /* for the report: "cupti" or "none" */
 void ps_trace_begin(CUstream stream, bool per_thread_default);
 /* It names an address: noted if it lies in a span. Cheap for those that don't. */
 void ps_trace_address(CUdeviceptr address);
-/* It is a kernel launch with these parameters. */
-void ps_trace_kernel(CUfunction function, void **parameters, void **extra);
+/* It is a kernel launch with these parameters; `shape`: blocks in the grid, to tell launches of one kernel apart. */
+void ps_trace_kernel(CUfunction function, uint64_t shape, void **parameters, void **extra);
 /* Everything has been named: the spans are brought to where the call finds them. */
 void ps_trace_ready(bool is_kernel);
 /* The driver has queued the call, or refused it. */

@@ -36,14 +36,14 @@ static bool name_launch(CUpti_CallbackId id, const void *parameters)
     case CBID(name): {                                                                                                                     \
         const name##_params *p = parameters;                                                                                               \
         ps_trace_begin(p->hStream, per_thread);                                                                                            \
-        ps_trace_kernel(p->f, p->kernelParams, EXTRA);                                                                                     \
+        ps_trace_kernel(p->f, (uint64_t)p->gridDimX * p->gridDimY * p->gridDimZ, p->kernelParams, EXTRA);                                                                                     \
         return true;                                                                                                                       \
     }
 #define LAUNCH_EX(name, per_thread)                                                                                                        \
     case CBID(name): {                                                                                                                     \
         const name##_params *p = parameters;                                                                                               \
         ps_trace_begin(p->config->hStream, per_thread);                                                                                    \
-        ps_trace_kernel(p->f, p->kernelParams, p->extra);                                                                                  \
+        ps_trace_kernel(p->f, (uint64_t)p->config->gridDimX * p->config->gridDimY * p->config->gridDimZ, p->kernelParams, p->extra);                                                                                  \
         return true;                                                                                                                       \
     }
     switch (id) {

@@ -35,6 +35,15 @@ gate() {
     gate cppcheck
 }
 
+@test "the other compiler has nothing to warn of" {
+    requires clang cc
+    local other=clang
+    ! readelf -p .comment "$PENSTOCK_SO" | grep -q clang || other=gcc
+    run env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" "-j$(nproc)" CC=$other CFLAGS=-O1 OUT="$WORK/build" sim "$WORK/build/libpenstock.so" \
+        "$WORK/build/penstock-doctor" units
+    ended_with 0
+}
+
 @test "the library exports the hooks and nothing else" {
     gate exports
 }

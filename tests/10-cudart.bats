@@ -1,18 +1,20 @@
 #!/usr/bin/env bats
 # The simulated runtime, libcudart.so.13: what it exports, and that programs built by nvcc run on it as they do on a GPU.
-# tests/cudasim/selftest.cu does the checking; here it is built in the ways that programs are, and run under both schedulers.
+# tests/cudasim/selftest.cu and selftest_special.cu do the checking; here they are built in the ways that programs are, and run under both
+# schedulers.
 
 load helper
 
 # NVIDIA's installers keep CUPTI's headers apart; the wheels put them with the rest.
 cupti_include() { [ ! -d "$TOOLKIT/extras/CUPTI/include" ] || echo "-I$TOOLKIT/extras/CUPTI/include"; }
 
-# compile OUTPUT OPTION...: selftest.cu with nvcc, by default with its cubin left as it is.
+# compile PROGRAM OUTPUT OPTION...: tests/cudasim/PROGRAM.cu with nvcc.
 compile() {
-    local output=$1
-    shift
+    local program=$1 output=$2
+    shift 2
     # shellcheck disable=SC2046 # one word or none
-    "$TOOLKIT/bin/nvcc" -std=c++17 -O1 -g -cudart shared -arch=sm_90 $(cupti_include) "$@" -o "$output" "$ROOT/tests/cudasim/selftest.cu" -ldl
+    "$TOOLKIT/bin/nvcc" -std=c++17 -O1 -g -cudart shared -arch=sm_90 $(cupti_include) "$@" -o "$output" \
+        "$ROOT/tests/cudasim/$program.cu" -ldl
 }
 
 setup_file() {
@@ -23,9 +25,11 @@ setup_file() {
     tsan) sanitizer=(-Xcompiler -fsanitize=thread) ;;
     ubsan) sanitizer=(-Xcompiler -fsanitize=undefined) ;;
     esac
+    local options=(-compress-mode none -Xcompiler -rdynamic -Xcompiler -Wall "${sanitizer[@]}")
     export SELFTEST=$BATS_FILE_TMPDIR/selftest
-    compile "$SELFTEST" -compress-mode none -Xcompiler -rdynamic,-Wall "${sanitizer[@]}"
-    compile "$SELFTEST-per-thread" -compress-mode none -Xcompiler -rdynamic,-Wall --default-stream per-thread "${sanitizer[@]}"
+    compile selftest "$SELFTEST" "${options[@]}"
+    compile selftest "$SELFTEST-per-thread" --default-stream per-thread "${options[@]}"
+    compile selftest_special "$SELFTEST-special" "${options[@]}"
 }
 
 # selftest_passes WORD...: the command ends well, has checked something, and nothing failed.
@@ -70,21 +74,22 @@ selftest_passes() {
 }
 
 @test "a CUPTI subscriber is shown the cubin that nvcc made, once" {
-    selftest_passes "$SELFTEST" cubin
+    selftest_passes "$SELFTEST-special" cubin
 }
 
 @test "kernels of a compressed fatbinary run too; there is no cubin to show" {
     requires sim plain
-    compile compressed -compress-mode size -Xcompiler -rdynamic
-    selftest_passes ./compressed
+    compile selftest_special compressed -compress-mode size -Xcompiler -rdynamic
     run_sim ./compressed cubin
+    # The sums are right, and only what is said of the cubin fails.
     ended_with 2
+    contains "$output" 'not so: cubin_describes_saxpy'
     contains "$output" 'not so: cubins_loaded >= 1'
 }
 
 @test "kernels of a shared object opened with RTLD_LOCAL are found, and again after it was closed" {
     requires sim plain nvcc python
-    compile plugin.so -Xcompiler -fPIC -shared
+    compile selftest plugin.so -Xcompiler -fPIC -shared
     run_sim python3 - <<'PYTHON'
 import _ctypes
 import ctypes
@@ -92,7 +97,7 @@ import ctypes
 runtime = ctypes.CDLL("libcudart.so.13")  # stays, so that only the plugin goes
 for turn in range(2):
     plugin = ctypes.CDLL("./plugin.so")
-    failed = plugin.run_selftest(None)
+    failed = plugin.run_selftest()
     assert failed == 0, failed
     _ctypes.dlclose(plugin._handle)
 PYTHON
@@ -101,23 +106,23 @@ PYTHON
 }
 
 @test "an illegal address is reported, and stays" {
-    selftest_passes "$SELFTEST" illegal-address
+    selftest_passes "$SELFTEST-special" illegal-address
 }
 
 @test "an illegal address is reported, and stays: seeded scheduler" {
     requires sim
-    selftest_passes CUDASIM_SCHED=seeded CUDASIM_SEED=3 "$SELFTEST" illegal-address
+    selftest_passes CUDASIM_SCHED=seeded CUDASIM_SEED=3 "$SELFTEST-special" illegal-address
 }
 
 @test "a kernel without a host version fails by name" {
     requires sim
-    selftest_passes "$SELFTEST" missing
+    selftest_passes "$SELFTEST-special" missing
     contains "$output" '^cudasim: kernel device_only has no host version'
 }
 
 @test "what is not simulated answers cudaErrorNotSupported and is counted" {
     requires sim
-    selftest_passes "$SELFTEST" unsupported
+    selftest_passes "$SELFTEST-special" unsupported
     contains "$(cat "$LEDGER")" cudaMallocArray
     contains "$(cat "$LEDGER")" cudaMemcpyToSymbol
 }

@@ -411,6 +411,45 @@ END
     counted evictions
 }
 
+@test "a thread whose first CUDA call is an allocation has the device like any other" {
+    requires cc
+    build_probe fresh <<'END'
+#include <pthread.h>
+
+#define COUNT 24
+
+static void *work(void *nothing)
+{
+    void *span[COUNT];
+
+    for (int i = 0; i < COUNT; i++) CHECK(cudaMalloc(&span[i], span_size()));
+    for (int i = 0; i < COUNT; i++) CHECK(cudaFree(span[i]));
+    return nothing;
+}
+
+int main(void)
+{
+    pthread_t thread;
+    void *span[COUNT];
+
+    for (int i = 0; i < COUNT; i++) span[i] = new_span(i, NULL);
+    for (int turn = 0; turn < 5; turn++) {
+        EXPECT(!pthread_create(&thread, NULL, work, NULL));
+        pthread_join(thread, NULL);
+    }
+    for (int i = 0; i < COUNT; i++) EXPECT(holds(span[i], i, NULL));
+    puts("ok");
+    return 0;
+}
+END
+    run_probe fresh
+    goes_on
+    said
+    sound
+    counted evictions
+    equal 0 "$(report eviction_errors)" "evictions that failed"
+}
+
 # An access takes a span back whose copy to the host is on its way; then the program frees the span, and has the pages released.
 @test "memory freed while a copy that was called off still reads it" {
     requires sim cc

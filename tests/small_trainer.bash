@@ -83,7 +83,7 @@ build_probe() {
     asan) flags=(-fsanitize=address) ;;
     tsan) flags=(-fsanitize=thread) ;;
     esac
-    gcc -std=gnu11 -g -Wall -Werror "${flags[@]}" "-I$TOOLKIT/include" "-I$TOOLKIT/extras/CUPTI/include" -include "$ROOT/tests/probe.h" \
+    gcc -std=gnu11 -D_GNU_SOURCE -g -Wall -Werror "${flags[@]}" "-I$TOOLKIT/include" "-I$TOOLKIT/extras/CUPTI/include" -include "$ROOT/tests/probe.h" \
         -x c - -o "$name" -L"$TOOLKIT/lib64" -pthread "$@" -lcudart -ldl
 }
 

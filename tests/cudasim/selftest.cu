@@ -3,48 +3,11 @@
  * the simulator: the same checks hold on a GPU. Prints one line a check that fails, a closing line, and exits with the number of them (at
  * most 125).
  *
- * Without arguments it runs the checks that hold on either device. An argument names something that ends the context's life, or that has an
- * answer of its own on the simulator: illegal-address, cubin (either), missing, unsupported (simulator only).
- *
  * Compiled by tests/10-cudart.bats: with the legacy default stream, with a default stream per thread, and as a shared object.
  */
-#include <dlfcn.h>
-#include <elf.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <thread>
 
-#include <cuda.h>
-#include <cuda_runtime.h>
-#include <cupti.h>
-
-#include "../samples/kernel.h"
-
-static unsigned checks_made;
-static unsigned checks_failed;
-
-#define EXPECT(condition) \
-    do { \
-        checks_made++; \
-        if (!(condition)) { \
-            checks_failed++; \
-            fprintf(stderr, "selftest.cu:%d: %s: not so: %s\n", __LINE__, __func__, #condition); \
-        } \
-    } while (0)
-
-/* A result that has to be a certain error, which must not linger as the last error. */
-#define EXPECT_ERROR(call, expected) \
-    do { \
-        cudaError_t got_ = (call); \
-        checks_made++; \
-        if (got_ != (expected)) { \
-            checks_failed++; \
-            fprintf(stderr, "selftest.cu:%d: %s: %s gave %s, not %s\n", __LINE__, __func__, #call, cudaGetErrorName(got_), \
-                    cudaGetErrorName(expected)); \
-        } \
-        cudaGetLastError(); \
-    } while (0)
+#include "selftest.h"
 
 /* One double between words of other sizes, so that a layout that is off by one word shows. */
 struct affine {
@@ -54,47 +17,10 @@ struct affine {
     uint32_t tag;
 };
 
-static const size_t ITEMS = 100000;
-static const size_t BYTES = ITEMS * sizeof(float);
-
-KERNEL(saxpy, (float *y, const float *x, float a, size_t count), (y, x, a, count))
-{
-    FOR_EACH_ITEM(i, count)
-        y[i] += a * x[i];
-}
-
-KERNEL(fill, (float *out, float value, size_t count), (out, value, count))
-{
-    FOR_EACH_ITEM(i, count)
-        out[i] = value;
-}
-
 KERNEL(apply_affine, (float *out, struct affine how, size_t count), (out, how, count))
 {
     FOR_EACH_ITEM(i, count)
         out[i] = how.tag == 7 ? static_cast<float>(how.factor * how.in[i] + how.offset) : -1.0f;
-}
-
-/* How many of `count` floats on the device differ from `value`; copies them back synchronously. */
-static size_t count_other_than(const float *device, float value, size_t count)
-{
-    float *host = static_cast<float *>(malloc(count * sizeof(float)));
-    size_t others = 0;
-
-    CHECK(cudaMemcpy(host, device, count * sizeof(float), cudaMemcpyDeviceToHost));
-    for (size_t i = 0; i < count; i++)
-        others += host[i] != value;
-    free(host);
-    return others;
-}
-
-static float *new_floats(float value, size_t count)
-{
-    float *device = NULL;
-
-    CHECK(cudaMalloc(&device, count * sizeof(float)));
-    LAUNCH(0, count, fill, device, value, count);
-    return device;
 }
 
 static void kernels_compute(void)
@@ -556,98 +482,6 @@ static void everything_works_after_a_reset(void)
     CHECK(cudaDeviceReset());
 }
 
-/* Addresses that are reserved and never mapped: a kernel that writes there ends the context's life. */
-static void an_illegal_address_is_sticky(void)
-{
-    void *function = NULL;
-    CUdeviceptr reserved = 0;
-    enum cudaDriverEntryPointQueryResult status;
-    float *good = new_floats(1.0f, ITEMS);
-
-    CHECK(cudaGetDriverEntryPointByVersion("cuMemAddressReserve", &function, 10020, cudaEnableDefault, &status));
-    CUresult (*reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long) =
-        reinterpret_cast<CUresult (*)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long)>(function);
-    EXPECT(reserve(&reserved, static_cast<size_t>(1) << 30, 0, 0, 0) == CUDA_SUCCESS);
-    fill<<<1, 32>>>(reinterpret_cast<float *>(reserved), 1.0f, 1000);
-    EXPECT(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
-    EXPECT(cudaPeekAtLastError() == cudaErrorIllegalAddress);
-    EXPECT(cudaMalloc(&good, BYTES) == cudaErrorIllegalAddress);
-    fill<<<1, 32>>>(good, 1.0f, 1000);
-    EXPECT(cudaGetLastError() == cudaErrorIllegalAddress);
-}
-
-static unsigned cubins_loaded;
-static bool cubin_describes_saxpy;
-
-static void CUPTIAPI on_module(void *, CUpti_CallbackDomain, CUpti_CallbackId id, const void *data)
-{
-    const CUpti_ResourceData *resource = static_cast<const CUpti_ResourceData *>(data);
-    if (id != CUPTI_CBID_RESOURCE_MODULE_LOADED)
-        return;
-    const CUpti_ModuleResourceData *module = static_cast<const CUpti_ModuleResourceData *>(resource->resourceDescriptor);
-    static const char section[] = ".nv.info.saxpy";
-    Elf64_Ehdr header;
-
-    cubins_loaded++;
-    EXPECT(module->pCubin != NULL && module->cubinSize > sizeof header);
-    memcpy(&header, module->pCubin, sizeof header);
-    EXPECT(memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_machine == EM_CUDA);
-    if (memmem(module->pCubin, module->cubinSize, section, sizeof section) != NULL)
-        cubin_describes_saxpy = true;
-}
-
-/* What nvcc put into this program is what a CUPTI subscriber is shown, once, at the first use of a kernel. */
-static void the_cubin_is_announced(void)
-{
-    CUpti_SubscriberHandle subscriber;
-    void *cupti = dlopen("libcupti.so.13", RTLD_NOW);
-    EXPECT(cupti != NULL);
-    if (cupti == NULL)
-        return;
-    decltype(&cuptiSubscribe) subscribe = reinterpret_cast<decltype(&cuptiSubscribe)>(dlsym(cupti, "cuptiSubscribe"));
-    decltype(&cuptiEnableDomain) enable = reinterpret_cast<decltype(&cuptiEnableDomain)>(dlsym(cupti, "cuptiEnableDomain"));
-
-    EXPECT(subscribe(&subscriber, on_module, NULL) == CUPTI_SUCCESS);
-    EXPECT(enable(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE) == CUPTI_SUCCESS);
-    CHECK(cudaFree(NULL));
-    kernels_compute();
-    EXPECT(cubins_loaded >= 1);
-    EXPECT(cubin_describes_saxpy);
-    unsigned loaded = cubins_loaded;
-    kernels_compute();
-    EXPECT(cubins_loaded == loaded);
-}
-
-/* A kernel with no version for the host: the simulator can't run it, and must not pretend to. */
-extern "C" __global__ void device_only(float *out)
-{
-    out[threadIdx.x] = 1.0f;
-}
-
-static void a_kernel_without_host_version_fails(void)
-{
-    void *args[] = {NULL};
-    EXPECT_ERROR(cudaLaunchKernel(reinterpret_cast<const void *>(device_only), dim3(1), dim3(1), args, 0, 0),
-                 cudaErrorNoKernelImageForDevice);
-    device_only<<<1, 1>>>(NULL);
-    EXPECT(cudaGetLastError() != cudaSuccess);
-    CHECK(cudaDeviceSynchronize());
-}
-
-__device__ float device_variable;
-
-static void what_is_not_simulated_says_so(void)
-{
-    cudaArray_t array;
-    struct cudaChannelFormatDesc format = cudaCreateChannelDesc<float>();
-    float value = 0.0f;
-
-    CHECK(cudaFree(NULL)); /* the ledger is that of a process that used the device */
-    EXPECT(cudaMallocArray(&array, &format, 16, 16) == cudaErrorNotSupported);
-    EXPECT(cudaPeekAtLastError() == cudaErrorNotSupported);
-    EXPECT_ERROR(cudaMemcpyToSymbol(device_variable, &value, sizeof value), cudaErrorNotSupported);
-}
-
 static void all_that_holds_anywhere(void)
 {
     kernels_compute();
@@ -672,26 +506,13 @@ static void all_that_holds_anywhere(void)
 }
 
 /* Not only for main: loaded as a shared object, this is called by name. */
-extern "C" int run_selftest(const char *what)
+extern "C" int run_selftest(void)
 {
-    if (what == NULL)
-        all_that_holds_anywhere();
-    else if (strcmp(what, "illegal-address") == 0)
-        an_illegal_address_is_sticky();
-    else if (strcmp(what, "cubin") == 0)
-        the_cubin_is_announced();
-    else if (strcmp(what, "missing") == 0)
-        a_kernel_without_host_version_fails();
-    else if (strcmp(what, "unsupported") == 0)
-        what_is_not_simulated_says_so();
-    else
-        EXPECT(!"a known argument");
-    printf("selftest: %u checks, %u failed\n", checks_made, checks_failed);
-    fflush(stdout);
-    return checks_failed > 125 ? 125 : static_cast<int>(checks_failed);
+    all_that_holds_anywhere();
+    return selftest_status();
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-    return run_selftest(argc > 1 ? argv[1] : NULL);
+    return run_selftest();
 }

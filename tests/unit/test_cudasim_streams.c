@@ -321,7 +321,12 @@ static void two_engines_run_at_once(void)
     EXPECT_OK(cuMemAlloc(&memory, 2 * SLOW_BYTES));
     EXPECT_OK(cuMemHostAlloc(&pinned, 2 * SLOW_BYTES, 0));
     uint64_t same = time_two_copies(memory, pinned, true, true);
-    uint64_t opposite = time_two_copies(memory, pinned, true, false);
+    uint64_t opposite = UINT64_MAX;
+    /* A busy machine may stretch any one of these: the best of some tells whether they can overlap. */
+    for (int i = 0; i < 5 && opposite >= 95000000u; i++) {
+        uint64_t once = time_two_copies(memory, pinned, true, false);
+        opposite = once < opposite ? once : opposite;
+    }
     EXPECT(same >= 100000000u);
     EXPECT(opposite >= 50000000u);
     if (!EXPECT(opposite < 95000000u))

@@ -69,8 +69,8 @@ static bool open_core(unsigned spans)
     CUcontext context;
     CUstream handle;
     const char *why = "";
-    const struct ps_amount budget = {.kind = PS_AMOUNT_BYTES, .bytes = (uint64_t)spans * SPAN_BYTES};
-    const struct ps_amount host = {.kind = PS_AMOUNT_BYTES, .bytes = MANY_BYTES};
+    const struct ps_amount budget = {.kind = PS_AMOUNT_BYTES, .value = (uint64_t)spans * SPAN_BYTES};
+    const struct ps_amount host = {.kind = PS_AMOUNT_BYTES, .value = MANY_BYTES};
 
     if (!EXPECT_INT(0, ps_real_cuda_load()) || !EXPECT(open_driver())) return false;
     if (!EXPECT_INT(0, driver.init(0)) || !EXPECT_INT(0, driver.retain(&context, 0)) || !EXPECT_INT(0, driver.set_current(context))) return false;
@@ -90,7 +90,7 @@ static bool open_core(unsigned spans)
 /* Work that has nothing to do with any span: a device that prefers it leaves the copies waiting meanwhile. */
 static void keep_the_device_busy(void)
 {
-    for (unsigned i = 0; i < 300; i++)
+    for (unsigned i = 0; i < 1000; i++)
         EXPECT_INT(0, driver.fill(busy_bytes, i, PAGE / sizeof(uint32_t), busy_stream));
 }
 
@@ -183,8 +183,8 @@ static void free_while_evicting(void)
     make_slots(1);
     CUdeviceptr gone = allocate();
     fill(gone, 1);
-    begin_an_eviction();
     keep_the_device_busy();
+    begin_an_eviction();
     EXPECT_INT(0, ps_residency_free(gone, NULL));
     EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle)); /* the program's last use is over; the D2H may not be */
     release_what_is_free();
@@ -200,8 +200,8 @@ static void free_after_cancel(void)
     make_slots(1);
     CUdeviceptr gone = allocate();
     fill(gone, 1);
-    begin_an_eviction();
     keep_the_device_busy();
+    begin_an_eviction();
     fill(gone, 2);
     EXPECT_INT(0, ps_residency_free(gone, NULL));
     EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));

@@ -206,6 +206,11 @@ static CUresult wait_positions(CUcontext context, struct cudasim_position *posit
     CUresult result = CUDA_SUCCESS;
     if (!positions_reached(&argument))
         result = cudasim_scheduler()->wait(positions_reached, &argument);
+    if (result == CUDA_SUCCESS) {
+        CUstream stream;
+        LIST_FOREACH (stream, &cudasim_streams, link)
+            stream->told = stream->reached;
+    }
     if (context && context->sticky != CUDA_SUCCESS)
         return context->sticky;
     cudasim_pools_trim_to_thresholds();

@@ -54,7 +54,9 @@ struct CUstream_st {
     TAILQ_HEAD(cudasim_operation_queue, cudasim_operation) queue;
     uint64_t issued;  /* number of the newest operation ever queued */
     uint64_t reached; /* number of the newest operation that has run */
+    uint64_t told;    /* number of the newest operation that the host knows has run: a query may not deny it */
     uint64_t id;
+    uint64_t rank; /* seeded: which stream goes first in a ranked mood; 0: not drawn yet */
     CUcontext context;
     unsigned int flags;
     int priority;

@@ -150,8 +150,12 @@ CUresult cudasim_cuEventQuery(CUevent hEvent)
     if (event) {
         cudasim_scheduler()->poll(!cudasim_reached(event->position));
         bool ready = cudasim_reached(event->position);
-        if (ready && event->position.stream && cudasim_scheduler()->deny_query(&event->denials))
+        /* A query may lag behind, but never behind what the host has been told already. */
+        CUstream stream = event->position.stream;
+        if (ready && stream && event->position.number > stream->told && cudasim_scheduler()->deny_query(&event->denials))
             ready = false;
+        else if (ready && stream && event->position.number > stream->told)
+            stream->told = event->position.number;
         result = ready ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
         if (context->sticky != CUDA_SUCCESS)
             result = context->sticky;

@@ -7,14 +7,25 @@
 
 #include "memory.h"
 
-/* Offsets are never used twice (a file has 2^46 bytes of them), so a mapping that outlives its extent can't see another's bytes. */
+/* New extents take new offsets (a file has 2^46 bytes of them); only a kept extent's offset is used again. */
 #define FILE_BYTES ((off_t)1 << 46)
-#define POISON_BLOCK ((size_t)1 << 20)
+#define POISON_BLOCK ((size_t)256 << 10)
+/* Pages of extents that were given back are kept up to this, for the next extent of the same size: poisoning them again costs a third
+ * of what the kernel takes for new ones. */
+#define KEPT_BYTES ((size_t)512 << 20)
+#define KEPT_EXTENTS 256
+
+struct kept_extent {
+    off_t offset;
+    size_t bytes;
+};
 
 struct memory_file {
     const char *name;
     int descriptor; /* 0: not made yet */
     off_t next;
+    struct kept_extent kept[KEPT_EXTENTS];
+    size_t kept_count, kept_bytes;
 };
 
 static struct memory_file files[2] = {{.name = "cudasim-device"}, {.name = "cudasim-host"}};
@@ -62,23 +73,54 @@ static bool poison_extent(int descriptor, off_t offset, size_t bytes)
     return true;
 }
 
+/* The offset of a kept extent of this size, which is kept no more; -1 when there is none. */
+static off_t take_kept(struct memory_file *file, size_t bytes)
+{
+    for (size_t i = 0; i < file->kept_count; i++) {
+        if (file->kept[i].bytes != bytes)
+            continue;
+        off_t offset = file->kept[i].offset;
+        file->kept[i] = file->kept[--file->kept_count];
+        file->kept_bytes -= bytes;
+        return offset;
+    }
+    return -1;
+}
+
+static void drop_pages(const struct memory_file *file, off_t offset, size_t bytes)
+{
+    /* Where punching a hole fails the pages stay until the process ends, and are never seen again. */
+    int ignored = fallocate(file->descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, (off_t)bytes);
+    (void)ignored;
+}
+
 off_t cudasim_extent_take(bool host, size_t bytes)
 {
     struct memory_file *file = &files[host];
-    if (!open_file(file) || !make_poison_block() || bytes > (size_t)(FILE_BYTES - file->next))
+    if (!open_file(file) || !make_poison_block())
         return -1;
-    off_t offset = file->next;
-    if (!poison_extent(file->descriptor, offset, bytes)) {
-        cudasim_extent_give(host, offset, bytes);
-        return -1;
+    off_t offset = take_kept(file, bytes);
+    if (offset < 0) {
+        if (bytes > (size_t)(FILE_BYTES - file->next))
+            return -1;
+        offset = file->next;
+        file->next += (off_t)bytes;
     }
-    file->next += (off_t)bytes;
-    return offset;
+    if (poison_extent(file->descriptor, offset, bytes))
+        return offset;
+    drop_pages(file, offset, bytes);
+    return -1;
 }
 
 void cudasim_extent_give(bool host, off_t offset, size_t bytes)
 {
-    fallocate(files[host].descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, (off_t)bytes);
+    struct memory_file *file = &files[host];
+    if (file->kept_count < KEPT_EXTENTS && bytes <= KEPT_BYTES - file->kept_bytes) {
+        file->kept[file->kept_count++] = (struct kept_extent){offset, bytes};
+        file->kept_bytes += bytes;
+    } else {
+        drop_pages(file, offset, bytes);
+    }
 }
 
 bool cudasim_extent_map(bool host, off_t offset, uintptr_t base, size_t bytes)

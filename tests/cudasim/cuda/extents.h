@@ -9,7 +9,7 @@
 
 /* The offset of a new, poisoned extent; -1 without memory. */
 off_t cudasim_extent_take(bool host, size_t bytes);
-/* Gives its pages back; whatever is still mapped to it would read zeros, so the last mapping must be gone. */
+/* Gives it back. Its last mapping must be gone: another extent may get the same pages. */
 void cudasim_extent_give(bool host, off_t offset, size_t bytes);
 /* Maps it at the address, inaccessible until mprotect says otherwise. */
 bool cudasim_extent_map(bool host, off_t offset, uintptr_t base, size_t bytes);

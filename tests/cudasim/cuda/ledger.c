@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../registry.h"
@@ -295,6 +296,18 @@ static bool any_call(void)
     return false;
 }
 
+/*
+ * A program may end inside a signal handler that interrupted a call: its lock is then never given back. After a second the ledger is
+ * written without it.
+ */
+static bool lock_for_a_second(pthread_mutex_t *mutex)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    return pthread_mutex_timedlock(mutex, &until) == 0;
+}
+
 /* A process that never called the driver writes nothing: it may be a child that only inherited the environment. */
 __attribute__((destructor)) static void write_at_exit(void)
 {
@@ -312,11 +325,13 @@ __attribute__((destructor)) static void write_at_exit(void)
         fprintf(stderr, "cudasim: CUDASIM_LEDGER=%s can't be written\n", path);
         return;
     }
-    cudasim_lock(); /* the kernel list and the workers of streams that still run */
-    lock();
+    bool device_locked = lock_for_a_second(&cudasim_device_lock); /* the kernel list; workers may still run */
+    bool ledger_locked = lock_for_a_second(&ledger_lock);
     write_json(file);
-    unlock();
-    cudasim_unlock();
+    if (ledger_locked)
+        unlock();
+    if (device_locked)
+        cudasim_unlock();
     if (fclose(file) || rename(temporary, path))
         fprintf(stderr, "cudasim: CUDASIM_LEDGER=%s can't be written\n", path);
 }

@@ -18,6 +18,8 @@ enum mood {
     MOOD_COMPUTE_LAST,  /* kernels and fills only when nothing else can run */
     MOOD_NEWEST_FIRST,  /* the operation issued last among the heads of the streams */
     MOOD_STARVE_STREAM, /* one stream only when nothing else can run */
+    MOOD_RANKED,        /* streams have ranks, the highest runs; the one that ran gets a new rank now and then */
+    MOOD_LATE_ONES,     /* some operations, anywhere, only when nothing else can run */
     MOOD_HOST_AHEAD,    /* uniform, but nothing runs before somebody must wait */
     MOOD_EAGER,         /* everything that can run does so at each call */
     MOOD_COUNT,
@@ -29,22 +31,29 @@ enum mood {
 #define EXCEPTION_ONE_IN 16u
 #define MAX_DENIALS 3
 #define LATE_ONE_IN 8u
+#define LATE_OPERATION_ONE_IN 6u
+#define NEW_RANK_ONE_IN 24u
 
 /* All under the device lock. */
 static bool seeded;
 static uint64_t random_state;
 static enum mood mood;
-static uint64_t starved_stream;
+static uint64_t starved_stream;        /* any number: which stream, or which operations, the mood dislikes */
 static unsigned int functions_running; /* host functions, which run without the lock */
 static pthread_cond_t progress = PTHREAD_COND_INITIALIZER;
+
+/* Spreads a number over all 64 bits. */
+static uint64_t mix(uint64_t value)
+{
+    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+    return value ^ (value >> 31);
+}
 
 static uint64_t random_next(void)
 {
     random_state += 0x9e3779b97f4a7c15u;
-    uint64_t mixed = random_state;
-    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
-    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
-    return mixed ^ (mixed >> 31);
+    return mix(random_state);
 }
 
 static unsigned int random_below(unsigned int bound)
@@ -77,6 +86,8 @@ static bool disliked(const struct cudasim_operation *operation, size_t stream_co
         return is_copy(operation, CUDASIM_DIRECTION_H2D);
     case MOOD_COMPUTE_LAST:
         return operation->kind == CUDASIM_OPERATION_KERNEL || operation->kind == CUDASIM_OPERATION_FILL;
+    case MOOD_LATE_ONES:
+        return mix(starved_stream + operation->issue_index) % LATE_OPERATION_ONE_IN == 0;
     case MOOD_STARVE_STREAM:
         return operation->stream->id % stream_count == starved_stream % stream_count;
     default:
@@ -91,9 +102,24 @@ static void consider(struct cudasim_operation **choice, unsigned int *count, str
         *choice = candidate;
 }
 
+/* A stream's rank: a random number that holds until the stream is given another. */
+static uint64_t rank_of(CUstream stream)
+{
+    if (!stream->rank)
+        stream->rank = random_next() | 1;
+    return stream->rank;
+}
+
+static struct cudasim_operation *take_ranked(struct cudasim_operation *operation)
+{
+    if (random_below(NEW_RANK_ONE_IN) == 0)
+        operation->stream->rank = 0;
+    return operation;
+}
+
 static struct cudasim_operation *pick(void)
 {
-    struct cudasim_operation *liked = NULL, *any = NULL, *newest = NULL;
+    struct cudasim_operation *liked = NULL, *any = NULL, *newest = NULL, *highest = NULL;
     unsigned int liked_count = 0, any_count = 0;
     size_t stream_count = 0;
     CUstream stream;
@@ -108,11 +134,15 @@ static struct cudasim_operation *pick(void)
             consider(&liked, &liked_count, head);
         if (!newest || head->issue_index > newest->issue_index)
             newest = head;
+        if (!highest || rank_of(head->stream) > rank_of(highest->stream))
+            highest = head;
     }
     if (any_count < 2 || random_below(EXCEPTION_ONE_IN) == 0)
         return any;
     if (mood == MOOD_NEWEST_FIRST)
         return newest;
+    if (mood == MOOD_RANKED)
+        return take_ranked(highest);
     return liked ? liked : any;
 }
 

@@ -115,9 +115,9 @@ void cudasim_trace_after_fork(bool in_child)
 
 void cudasim_trace_flush(void)
 {
-    if (!tracing())
+    /* At the end of the process: a thread that was stopped inside a line must not stop the end. */
+    if (!tracing() || pthread_mutex_trylock(&line_lock))
         return;
-    pthread_mutex_lock(&line_lock);
     fflush(file);
     pthread_mutex_unlock(&line_lock);
 }

@@ -1,4 +1,4 @@
-"""Runs commands one after the other and keeps what each of them took: the parts that the scripts of this directory share.
+"""Runs commands one after the other and keeps what each of them took: the parts that scripts/bench and scripts/gpu share.
 
 A run never ends the script: a command that fails, hangs or runs out of memory becomes a record that says so.
 """
@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 
-OURS = re.compile(r"^(PENSTOCK_|PYTORCH_(CUDA_)?ALLOC_CONF$|LD_PRELOAD$|DET$)")
+OURS = re.compile(r"^(PENSTOCK_|CUDASIM_|PYTORCH_(CUDA_)?ALLOC_CONF$|LD_PRELOAD$|DET$)")
 KILL_AFTER_S = 10  # between SIGTERM, on which Penstock writes its report, and SIGKILL
 
 
@@ -60,7 +60,7 @@ class MemorySampler:
 
 
 def clean_environment(**settings):
-    """This process's environment without anything that steers Penstock or torch's allocator, and with `settings`."""
+    """This process's environment without anything that steers Penstock, the simulated device or torch's allocator, and with `settings`."""
     environment = {name: value for name, value in os.environ.items() if not OURS.match(name)}
     environment.update({name: str(value) for name, value in settings.items()})
     return environment
@@ -185,10 +185,12 @@ def first_match(path, pattern):
     return found.group(1) if found else None
 
 
-def machine(python):
-    """What the figures depend on."""
-    gpu = output_of(["nvidia-smi", "--id=0", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"])
-    torch = output_of([python, "-c", "import torch; print(torch.__version__)"])
+def machine(torch_python=None):
+    """What the figures depend on; GPU and torch only where a Python that has torch is named."""
+    gpu = torch = None
+    if torch_python:
+        gpu = output_of(["nvidia-smi", "--id=0", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"])
+        torch = output_of([torch_python, "-c", "import torch; print(torch.__version__)"])
     total = first_match("/proc/meminfo", r"^MemTotal: +(\d+) kB")
     return {"gpu": gpu, "torch": torch, "python": platform.python_version(), "kernel": platform.release(), "cores": os.cpu_count(),
             "cpu": first_match("/proc/cpuinfo", r"^model name\s*: (.*)$"), "memory_gib": round(int(total) / 2**20, 1) if total else None}

@@ -1,0 +1,105 @@
+#!/usr/bin/env bats
+# Trainers on a device that runs what it may in the worst order that a seed finds, under budgets from 30 % to 100 % of what they need:
+# what they compute stays the same to the last bit, and the device sees nothing that it should not. scripts/seeds makes the runs.
+#
+# PENSTOCK_TEST_SEEDS=2000   runs in all
+
+load helper
+
+setup() {
+    helper_setup
+    requires sim samples jq plain
+}
+
+SEEDS=${PENSTOCK_TEST_SEEDS:-2000}
+
+# seeds NAME OPTION...: all runs are right; what was done in them is in NAME.json, for the tests further down
+seeds() {
+    local name=$1
+    shift
+    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --totals "$BATS_FILE_TMPDIR/$name.json" "$@"
+    ended_with 0 || return 1
+    contains "$output" '^seeds: [1-9][0-9]* runs .* 0 failed'
+    tail -n 1 <<<"$output" >&3
+}
+
+workloads() { "$ROOT/scripts/seeds" --list | grep -E "$1"; }
+
+# done_in NAME... KEY: the sum of a counter over the runs of these names
+done_in() {
+    local key=${*: -1} files=()
+    while [ $# -gt 1 ]; do
+        files+=("$BATS_FILE_TMPDIR/$1.json")
+        shift
+    done
+    jq -es "map(.$key) | add" "${files[@]}"
+}
+
+@test "the workloads cover both trainers and each of their variants" {
+    local list option trainer
+    list=$(sed -n '/^workloads="/,/^"/p' "$ROOT/scripts/seeds" | tr -d '$')
+    for option in --alloc=async --streams=2 --threads=2 --halves=2 --shapes= --skew --eval-every= --skip-every= --print=end; do
+        for trainer in mlp transformer; do
+            contains "$list" "^$trainer.* $trainer .*$option"
+        done
+    done
+}
+
+@test "the MLP's losses, gradients and parameters are the same in every seed" {
+    mapfile -t names < <(workloads '^mlp')
+    seeds mlp --first 1 --seeds $((SEEDS / 2)) "${names[@]}"
+}
+
+@test "the transformer's losses, gradients and parameters are the same in every seed" {
+    mapfile -t names < <(workloads '^transformer')
+    seeds transformer --first 100001 --seeds $((SEEDS - SEEDS / 2)) "${names[@]}"
+}
+
+@test "the same where hardly anything fits on the device" {
+    seeds scarce --first 200001 --seeds $((SEEDS / 20 + 20)) --percent 3-20
+}
+
+@test "in these runs spans left, came back, stayed after all, and were used where they were" {
+    equal "$SEEDS" "$(done_in mlp transformer runs)" runs
+    at_least $((SEEDS * 7 / 10)) "$(done_in mlp transformer runs_with_evictions)" "runs with evictions"
+    at_least $((SEEDS * 20)) "$(done_in mlp transformer evictions)" evictions
+    at_least $((SEEDS * 20)) "$(done_in mlp transformer reloads)" reloads
+    at_least $((SEEDS / 10)) "$(done_in mlp transformer evictions_cancelled)" "evictions cancelled"
+    at_least 1 "$(done_in mlp transformer 'guards.unmap')" "runs under the unmap guard"
+    at_least 1 "$(done_in mlp transformer 'guards.host')" "runs under the host guard"
+    at_least 1 "$(done_in scarce accesses_on_slot)" "accesses to a span on its slot"
+    at_least 1 "$(done_in scarce spans_born_on_slot)" "spans that began on a slot"
+}
+
+@test "in these runs nothing was refused, and every launch could be read" {
+    equal 0 "$(done_in mlp transformer scarce eviction_errors)" "evictions that failed"
+    equal 0 "$(done_in mlp transformer scarce reload_errors)" "reloads that failed"
+    equal 0 "$(done_in mlp transformer scarce launches_without_layout)" "launches without a layout"
+    equal 0 "$(done_in mlp transformer scarce out_of_memory)" "allocations that failed"
+}
+
+@test "the runner does not take a library that does nothing for one that is right" {
+    echo 'int nothing;' | gcc -shared -o nothing.so -x c -
+    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$WORK/nothing.so" --seeds 2 mlp
+    ended_with 1
+    contains "$output" '^FAIL mlp seed 1 .*no report'
+    contains "$output" '^seeds: 2 runs of 1 workloads .* 2 failed'
+}
+
+# left_after STEPS: what a run of so many steps leaves with the driver, by kind
+left_after() {
+    run_penstock CUDASIM_GRANULARITY=4096 PENSTOCK_MIN_SPAN=4096 PENSTOCK_BUDGET=300000 "$SAMPLES/mlp" --layers=5 --width=32 --batch=128 \
+        --streams=2 --shapes=3 --steps="$1"
+    ended_with 0 || return 1
+    at_least "$1" "$(report evictions)" "evictions in $1 steps"
+    ledger leaks >"left-$1"
+}
+
+@test "what Penstock keeps does not grow with the steps" {
+    left_after 40
+    left_after 160
+    for kind in handles mappings reservations events streams plain pooled pinned; do
+        # Freed spans and slots come and go by a few from run to run.
+        at_most $(($(jq ".$kind" left-40) + 16)) "$(jq ".$kind" left-160)" "$kind kept after 160 steps"
+    done
+}

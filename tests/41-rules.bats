@@ -1,0 +1,127 @@
+#!/usr/bin/env bats
+# Each ordering rule of shim/rules.def is needed: with that one taken away, in a build made for it (MUTANT=1), some seed goes wrong; with all
+# of them on, the same build and the same seeds are right. So the seeds of 40-seeds would notice a rule that breaks.
+
+load helper
+
+MUTANT=$ROOT/build/mutant
+# Within so many seeds a rule that is missing must have shown. What is needed is a tenth of it or less.
+SEEDS=240
+
+setup_file() {
+    requires sim samples jq release
+    env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory "-j$(nproc)" MUTANT=1 build/mutant/libpenstock.so \
+        build/mutant/unit/test_orderings >&2
+}
+
+setup() {
+    helper_setup
+    requires sim samples jq release
+}
+
+# without RULE COMMAND...: with the rule taken away the command fails
+without() {
+    local rule=$1
+    shift
+    run env "PENSTOCK_TEST_DROP_RULE=$rule" "$@"
+}
+
+# trainers_need RULE PERCENT WORKLOAD...: these trainers, with budgets of so much of what they need
+trainers_need() {
+    local rule=$1 percent=$2 runs
+    shift 2
+    local seeds=("$ROOT/scripts/seeds" --build "$BUILD" --library "$MUTANT/libpenstock.so" --limit 10 --percent "$percent")
+    without "$rule" "${seeds[@]}" --seeds $SEEDS --stop "$@"
+    ended_with 1
+    contains "$output" '^FAIL '
+    runs=$(sed -nE 's/^seeds: ([0-9]+) runs .*/\1/p' <<<"$output")
+    grep -m 1 '^FAIL ' <<<"$output" | cut -c 1-150 >&3
+    run "${seeds[@]}" --seeds "$runs" "$@"
+    ended_with 0
+}
+
+# moment_needs RULE CASE: a moment that trainers don't come to, made by tests/unit/test_orderings.c
+moment_needs() {
+    local rule=$1 case=$2 first
+    for ((first = 1; first < SEEDS; first += 24)); do
+        without "$rule" "LD_LIBRARY_PATH=$SIM" "$MUTANT/unit/test_orderings" "$case" $first 24
+        [ "$status" -eq 0 ] || break
+    done
+    ended_with 1
+    contains "$output" "case $case, seed"
+    grep -m 1 "case $case, seed" <<<"$output" >&3
+    run env "LD_LIBRARY_PATH=$SIM" "$MUTANT/unit/test_orderings" "$case" $first 24
+    ended_with 0
+}
+
+rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
+
+@test "every rule has its test here" {
+    at_least 14 "$(rules | wc -l)" rules
+    for rule in $(rules); do
+        contains "$(cat "$BATS_TEST_FILENAME")" "^    (trainers_need|moment_needs) $rule "
+    done
+}
+
+@test "the library that people get has no switch for the rules" {
+    run grep -c PENSTOCK_TEST_DROP_RULE "$PENSTOCK_SO"
+    equal 0 "$output" "names of the switch in libpenstock.so"
+    run grep -c PENSTOCK_TEST_DROP_RULE "$MUTANT/libpenstock.so"
+    at_least 1 "$output" "names of the switch in the build for these tests"
+}
+
+@test "a launch holds the spans that it names" {
+    trainers_need PIN_WHILE_LAUNCHING 5-15 mlp-halves-async transformer-halves-async mlp-streams
+}
+
+@test "a tick is claimed before its event is recorded" {
+    trainers_need TICK_BEFORE_RECORD 30-100 mlp-halves-async transformer-halves
+}
+
+@test "an eviction waits for the uses" {
+    trainers_need EVICTION_WAITS_FOR_USES 30-100 mlp-streams transformer-async-streams
+}
+
+@test "an eviction waits for the reload before it" {
+    moment_needs EVICTION_WAITS_FOR_RELOAD evict-while-reloading
+}
+
+@test "an eviction waits for the reload that still reads its slot" {
+    trainers_need EVICTION_WAITS_FOR_SLOT 30-100 transformer-skew-eval transformer-threads
+}
+
+@test "the mapping moves when the copy is over" {
+    trainers_need REMAP_WAITS_FOR_COPY 30-100 mlp-async transformer-shapes
+}
+
+@test "an access joins an eviction under way" {
+    trainers_need ACCESS_JOINS_EVICTION 30-100 transformer-skew-eval mlp-halves-async
+}
+
+@test "an access waits for the reload" {
+    trainers_need ACCESS_WAITS_FOR_RELOAD 30-100 mlp transformer-streams
+}
+
+@test "every stream that uses a reloaded span waits" {
+    trainers_need EVERY_STREAM_WAITS 30-100 mlp-async-streams-skew mlp-halves
+}
+
+@test "a reload waits for launches that ran on the slot" {
+    trainers_need RELOAD_WAITS_FOR_SLOT_USES 5-30 mlp-halves-async transformer-halves
+}
+
+@test "a reload waits for the last use of the pages that it takes" {
+    trainers_need RELOAD_WAITS_FOR_PAGES 30-100 mlp-async transformer-shapes
+}
+
+@test "an allocation waits for the free before it" {
+    trainers_need REUSE_WAITS_FOR_FREE 30-100 mlp-streams mlp-shapes
+}
+
+@test "pages are unmapped when their last use is over" {
+    trainers_need RELEASE_WAITS_FOR_USES 30-100 mlp-async transformer-shapes
+}
+
+@test "a free leaves the pages to the copy under way" {
+    moment_needs FREE_WAITS_FOR_COPY free-after-cancel
+}

@@ -1,0 +1,225 @@
+#!/usr/bin/env bats
+# What Penstock says: one closing line, and the JSON report that PENSTOCK_REPORT asks for.
+
+load helper
+load small_trainer
+
+setup() {
+    helper_setup
+    requires samples jq
+    # shellcheck disable=SC2034 # for the helper
+    LIMIT=60
+}
+
+# --- the report ------------------------------------------------------------------------------------------------------------------------------
+# The fields that the README promises, each with its type.
+SHAPE='(.version | type == "string" and test("^[0-9]+\\.[0-9]+")) and (.command | type == "string") and
+    (.device | (.name | type == "string" and length > 0) and (.total_bytes > 0)) and
+    (.budget_bytes | type == "number" or . == null) and (.guard | . == "host" or . == "unmap") and (.tracer | . == "cupti" or . == "none") and
+    ([.peak_resident_bytes, .peak_demand_bytes, .evictions, .evicted_bytes, .reloads, .reloaded_bytes, .demand_reloads, .host_wait_ns,
+        .launches, .launches_without_layout, .steps, .slab.bytes, .slab.peak_used_bytes] | all(type == "number" and . >= 0)) and
+    (.passthrough | type == "object" and length > 0 and all(.[]; type == "number"))'
+
+@test "the report has every field, with the type it is said to have" {
+    train
+    right_results
+    jq -e "$SHAPE" "$REPORT"
+    # The shape can tell: without any one of these fields it does not hold.
+    local field
+    for field in version command device budget_bytes guard tracer peak_resident_bytes peak_demand_bytes evictions evicted_bytes reloads \
+        reloaded_bytes demand_reloads host_wait_ns launches launches_without_layout slab passthrough; do
+        equal true "$(jq "has(\"$field\")" "$REPORT")" "$field is there"
+        run jq -e "del(.$field) | $SHAPE" "$REPORT"
+        [ $field = budget_bytes ] || [ "$status" -ne 0 ]
+    done
+}
+
+@test "the report's figures are those of the run" {
+    train
+    right_results
+    equal "${TRAINER[*]}" "$(report command)" command
+    equal "$(share 55)" "$(report budget_bytes)" budget
+    equal 3 "$(report steps)" steps
+    at_most "$(share 55)" "$(report peak_resident_bytes)" "peak on the device"
+    at_least "$(share 90)" "$(report peak_demand_bytes)" "what it would have been"
+    at_least "$(report peak_resident_bytes)" "$(report peak_demand_bytes)" "demand against what was on the device"
+    at_least "$(report demand_reloads)" "$(report reloads)" "reloads, of which on demand"
+    equal "$(report allocations)" "$(report frees)" "allocations and frees"
+    at_most "$(report slab.bytes)" "$(report slab.peak_used_bytes)" "slots in use, of those made"
+    if [ "$DEVICE" = sim ]; then
+        equal "$(ledger 'calls | .cuLaunchKernel + (.cuLaunchKernelEx // 0)')" "$(report launches)" launches
+        # Pages are counted from before they are made until after they are gone.
+        at_least "$(ledger peak.vmm)" "$(report peak_resident_bytes)" "peak on the device"
+        equal "$(ledger peak.host_handles)" "$(report slab.bytes)" "bytes of the slab"
+        equal "$(ledger made.plain)" "$(report passthrough.small)" "allocations left to the real allocator"
+        at_least "$(report evicted_bytes)" "$(ledger bytes.d2h)" "bytes copied to the host"
+        at_least "$(report reloaded_bytes)" "$(ledger bytes.h2d)" "bytes copied to the device"
+    fi
+}
+
+@test "without a limit the budget is null, in the report as in the setting" {
+    train PENSTOCK_BUDGET=unlimited
+    right_results
+    jq -e "$SHAPE and .budget_bytes == null" "$REPORT"
+}
+
+@test "a command line with quotes, newlines and bytes that are no text is still JSON" {
+    run_penstock "PENSTOCK_REPORT=$WORK/odd.json" "PENSTOCK_MIN_SPAN=$SPAN_FROM" bash -c 'exec -a "$0" "$@"' $'a "b"\\\n\tc\xff\xe2\x82' "${TRAINER[@]}"
+    right_results
+    jq -e "$SHAPE" odd.json
+    contains "$(jq -r .command odd.json)" '^a "b"'
+}
+
+@test "the report is renamed into place: no reader sees half of it" {
+    requires strace plain
+    train strace -f -qq -o trace.txt -e trace=openat,rename,renameat,renameat2,unlink || true
+    [ "$status" -eq 0 ] || skip "strace can't trace here"
+    grep -q 'rename.*report.json"' trace.txt
+    lacks "$(cat trace.txt)" 'openat\([^,]*, "[^"]*report\.json"'
+    equal report.json "$(ls report*)" "files left"
+}
+
+@test "a report that is there already is replaced as a whole" {
+    head -c 100000 /dev/zero | tr '\0' x >report.json
+    train
+    right_results
+    jq -e "$SHAPE" "$REPORT"
+}
+
+@test "a report that can't be written in the end is one line, and the program's status stays" {
+    requires cc
+    build_probe leaver <<'END'
+int main(void)
+{
+    void *span = new_span(1, NULL);
+
+    EXPECT(holds(span, 1, NULL));
+    EXPECT(system("rm -r out") == 0);
+    return 3;
+}
+END
+    mkdir out
+    run_probe leaver "PENSTOCK_REPORT=$WORK/out/report.json"
+    ended_with 3
+    said "PENSTOCK_REPORT=$WORK/out/report.json: the report could not be written"
+}
+
+@test "a relative path is meant from where the program started" {
+    requires cc
+    build_probe mover <<'END'
+int main(void)
+{
+    EXPECT(chdir("/") == 0);
+    void *span = new_span(1, NULL);
+    EXPECT(holds(span, 1, NULL));
+    puts("ok");
+    return 0;
+}
+END
+    mkdir out
+    run_probe mover PENSTOCK_REPORT=out/mine.json
+    goes_on
+    said
+    jq -e "$SHAPE" out/mine.json
+    run_probe mover PENSTOCK_REPORT=here.json
+    goes_on
+    said
+    jq -e "$SHAPE" here.json
+}
+
+@test "children write no report, and none of their ends touches the parent's" {
+    requires cc
+    build_probe parent <<'END'
+#include <signal.h>
+#include <sys/wait.h>
+
+int main(void)
+{
+    void *span = new_span(1, NULL);
+    int status;
+
+    for (int how = 0; how < 3; how++) {
+        pid_t child = fork();
+        if (child == 0) {
+            if (how == 0) exit(0);
+            if (how == 1) raise(SIGTERM);
+            if (how == 2) execl("/bin/true", "true", NULL);
+        }
+        EXPECT(child > 0 && waitpid(child, &status, 0) == child);
+        EXPECT(access(getenv("PENSTOCK_REPORT"), F_OK) != 0);
+    }
+    EXPECT(holds(span, 1, NULL));
+    puts("ok");
+    return 0;
+}
+END
+    run_probe parent
+    goes_on
+    equal 1 "$(grep -cE "$CLOSING" <<<"$output")" "closing lines"
+    jq -e "$SHAPE" "$REPORT"
+}
+
+@test "a report that is asked for but never had anything to tell is not written" {
+    run_penstock true
+    ended_with 0
+    run_penstock "${TRAINER[0]}" --help
+    ended_with 0
+    [ ! -e "$REPORT" ]
+}
+
+# --- what is said on stderr --------------------------------------------------------------------------------------------------------------------
+# heard [VARIABLE=VALUE]...: what the trainer under Penstock says on stderr, in $output
+heard() {
+    train "$@"
+    right_results
+    output=$(grep '^penstock: ' <<<"$output" || true)
+}
+
+@test "by default there is one line, the closing line" {
+    heard
+    equal 1 "$(grep -c . <<<"$output")" lines
+    contains "$output" "$CLOSING"
+    contains "$output" '^penstock: 3 steps, '
+    # The sizes in it are the report's.
+    equal "$(report 'evictions > 0')" true evictions
+    [[ "$output" == *"waited $(report host_wait_ns | awk '{ ms = int($1 / 1000000); printf "%d.%03d", ms / 1000, ms % 1000 }') s" ]]
+}
+
+# near BYTES SIZE UNIT: the size as printed is that many bytes, cut to two decimals
+near() {
+    awk -v want="$1" -v size="$2" -v unit="$3" 'BEGIN {
+        n = index("bytes KiB   MiB   GiB   TiB", unit); got = size * 1024 ^ int(n / 6); d = got - want; if (d < 0) d = -d
+        if (d > 0.011 * 1024 ^ int(n / 6)) { print size " " unit " is not " want " bytes" > "/dev/stderr"; exit 1 } }'
+}
+
+@test "the closing line's sizes are the report's" {
+    heard
+    local words
+    read -r -a words <<<"$(sed -nE "s/^.*peak ([0-9.]+) ([A-Za-z]+) on the device, ([0-9.]+) ([A-Za-z]+) without; moved ([0-9.]+) ([A-Za-z]+) out and ([0-9.]+) ([A-Za-z]+) back.*/\1 \2 \3 \4 \5 \6 \7 \8/p" <<<"$output")"
+    equal 8 "${#words[@]}" "words in the line"
+    near "$(report peak_resident_bytes)" "${words[0]}" "${words[1]}"
+    near "$(report peak_demand_bytes)" "${words[2]}" "${words[3]}"
+    near "$(report evicted_bytes)" "${words[4]}" "${words[5]}"
+    near "$(report reloaded_bytes)" "${words[6]}" "${words[7]}"
+}
+
+@test "nothing goes to stdout, and nothing at all where only errors are asked for" {
+    heard PENSTOCK_LOG=error
+    equal '' "$output" "lines"
+    with_device env "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO" PENSTOCK_MIN_SPAN="$SPAN_FROM" "${TRAINER[@]}" >out.txt 2>err.txt
+    lacks "$(cat out.txt)" penstock
+    equal 1 "$(grep -c . err.txt)" "lines on stderr"
+}
+
+@test "info and debug say more, each line with its module" {
+    heard PENSTOCK_LOG=info
+    at_least 2 "$(grep -c . <<<"$output")" lines
+    contains "$output" '^penstock: process: managing .*: budget .* of '
+    equal '' "$(grep -vE "^penstock: [a-z]+: |$CLOSING" <<<"$output" || true)" "lines of another shape"
+}
+
+@test "a program that closed its stderr is not hurt" {
+    run_penstock "PENSTOCK_MIN_SPAN=$SPAN_FROM" sh -c '"$@" 2>&-' sh "${TRAINER[@]}"
+    right_results
+    jq -e "$SHAPE" "$REPORT"
+}

@@ -1,0 +1,463 @@
+#!/usr/bin/env bats
+# What the program sees of its own calls: the hooks are in place, and memory, pools and pointers are what they would be without Penstock.
+
+load helper
+load small_trainer
+
+setup() {
+    helper_setup
+    # shellcheck disable=SC2034 # for the helper
+    LIMIT=60
+}
+
+hook_names() { sed -nE 's/^PS_HOOK[A-Z_]*\([^,]*, *([A-Za-z0-9_]+) *,.*/\1/p' "$ROOT/shim/hooks.def"; }
+
+# --- the hooks -------------------------------------------------------------------------------------------------------------------------------
+@test "every hook of the list is what a program's call reaches, and hides a real function" {
+    requires cc
+    build_probe who <<'END'
+#include <dlfcn.h>
+
+int main(int argc, char **argv)
+{
+    Dl_info first, behind;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+
+    CHECK(cudaFree(NULL)); /* so that the linker keeps the runtime */
+    EXPECT(driver);
+    for (int i = 1; i < argc; i++) {
+        void *symbol = dlsym(RTLD_DEFAULT, argv[i]);
+        void *real = dlsym(driver, argv[i]);
+        void *runtime = dlopen("libcudart.so.13", RTLD_NOW | RTLD_NOLOAD);
+        if (!real && runtime) real = dlsym(runtime, argv[i]);
+        EXPECT(symbol && dladdr(symbol, &first));
+        EXPECT(real && dladdr(real, &behind));
+        printf("%s %s %s\n", argv[i], strrchr(first.dli_fname, '/') + 1, strrchr(behind.dli_fname, '/') + 1);
+    }
+    return 0;
+}
+END
+    local names
+    mapfile -t names < <(hook_names)
+    at_least 15 "${#names[@]}" hooks
+    run_penstock "$WORK/who" "${names[@]}"
+    ended_with 0
+    equal "${#names[@]}" "$(grep -cE '^(cuda[A-Z]\w+ libpenstock.so libcudart\.so\.|cu[A-Z]\w+ libpenstock.so libcuda\.so\.)' <<<"$output")" \
+        "hooks in place"
+}
+
+# --- cudaMemGetInfo ----------------------------------------------------------------------------------------------------------------------------
+build_meminfo() {
+    build_probe meminfo <<'END'
+#define COUNT 64
+
+/* The figures make sense, and the memory in use fits beside what is free. */
+static size_t look(size_t used, const char *when)
+{
+    size_t free_bytes = 0, total = 0;
+
+    CHECK(cudaMemGetInfo(&free_bytes, &total));
+    if (free_bytes > total || used > total - free_bytes) {
+        fprintf(stderr, "%s: %zu free and %zu used of %zu\n", when, free_bytes, used, total);
+        exit(1);
+    }
+    return free_bytes;
+}
+
+int main(void)
+{
+    static void *span[COUNT];
+    cudaStream_t stream;
+    size_t at_start, with_all;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaFree(new_span(0, stream))); /* the first allocation is what Penstock begins with */
+    CHECK(cudaStreamSynchronize(stream));
+    at_start = look(0, "at the start");
+    for (int i = 0; i < COUNT; i++) {
+        span[i] = new_span(i, stream);
+        look((i + 1) * span_size(), "while allocating");
+    }
+    with_all = look(COUNT * span_size(), "with all");
+    EXPECT(with_all <= at_start);
+    for (int i = 0; i < COUNT; i++) EXPECT(holds(span[i], i, stream));
+    look(COUNT * span_size(), "after use");
+    for (int i = 0; i < COUNT; i++) {
+        CHECK(cudaFree(span[i]));
+        look((COUNT - 1 - i) * span_size(), "while freeing");
+    }
+    CHECK(cudaStreamSynchronize(stream));
+    /* Freed memory counts as free, whoever keeps its pages. */
+    EXPECT(look(0, "at the end") + span_size() >= at_start);
+    puts("ok");
+    return 0;
+}
+END
+}
+
+@test "cudaMemGetInfo: free and used never exceed total, under every budget and guard" {
+    requires cc
+    build_meminfo
+    run_sim "PROBE_SPAN=$PROBE_SPAN" ./meminfo
+    goes_on
+    local budget guard
+    for budget in 0 "$PROBE_SPAN" $((20 * PROBE_SPAN)) $((63 * PROBE_SPAN)) $((64 * PROBE_SPAN)) 90% 100% auto unlimited; do
+        for guard in host unmap; do
+            run_probe meminfo PENSTOCK_BUDGET="$budget" PENSTOCK_GUARD=$guard
+            goes_on
+            said
+        done
+    done
+}
+
+@test "cudaMemGetInfo says what the budget leaves" {
+    requires cc
+    build_probe left <<'END'
+int main(void)
+{
+    size_t first, free_bytes, total;
+    void *span = new_span(1, NULL);
+
+    CHECK(cudaFree(span));
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaMemGetInfo(&first, &total));
+    EXPECT(first == 32 * span_size());
+    span = new_span(1, NULL);
+    CHECK(cudaMemGetInfo(&free_bytes, &total));
+    EXPECT(free_bytes == 31 * span_size());
+    puts("ok");
+    return 0;
+}
+END
+    run_probe left
+    goes_on
+    said
+}
+
+@test "meminfo, pools, attributes, pitch and volumes as the hostile sample asks, under several budgets and both guards" {
+    requires samples
+    local case budget guard
+    for case in meminfo pool attributes pitch volume churn; do
+        for budget in 0 12MiB unlimited; do
+            for guard in host unmap; do
+                hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard
+                goes_on
+                said
+                sound
+            done
+        done
+    done
+}
+
+# --- pools -------------------------------------------------------------------------------------------------------------------------------------
+@test "the default pool's figures are those of its allocations, to the byte" {
+    requires cc
+    build_probe pool <<'END'
+#define COUNT 48
+
+static uint64_t value(cudaMemPool_t pool, enum cudaMemPoolAttr attribute)
+{
+    uint64_t figure = 0;
+
+    CHECK(cudaMemPoolGetAttribute(pool, attribute, &figure));
+    return figure;
+}
+
+int main(void)
+{
+    static void *span[COUNT];
+    cudaStream_t stream;
+    cudaMemPool_t pool;
+    uint64_t zero = 0, used = 0;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    for (int i = 0; i < COUNT; i++) {
+        /* Odd sizes: what is used is counted in units of 512 bytes, as the pool's own allocations are. */
+        size_t bytes = span_size() + (size_t)i * 300;
+        CHECK(cudaMallocAsync(&span[i], bytes, stream));
+        used += (bytes + 511) / 512 * 512;
+        EXPECT(value(pool, cudaMemPoolAttrUsedMemCurrent) == used);
+        EXPECT(value(pool, cudaMemPoolAttrReservedMemCurrent) >= used);
+        EXPECT(value(pool, cudaMemPoolAttrUsedMemHigh) == used);
+    }
+    CHECK(cudaFreeAsync(span[0], stream));
+    EXPECT(value(pool, cudaMemPoolAttrUsedMemCurrent) == used - span_size());
+    EXPECT(value(pool, cudaMemPoolAttrUsedMemHigh) == used);
+    EXPECT(value(pool, cudaMemPoolAttrReservedMemHigh) >= used);
+    CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &zero));
+    EXPECT(value(pool, cudaMemPoolAttrUsedMemHigh) == used - span_size());
+    for (int i = 1; i < COUNT; i++) CHECK(cudaFreeAsync(span[i], stream));
+    CHECK(cudaStreamSynchronize(stream));
+    EXPECT(value(pool, cudaMemPoolAttrUsedMemCurrent) == 0);
+    /* What is still being copied out when it is freed goes when the copy is over. */
+    for (int tries = 0; tries < 500 && value(pool, cudaMemPoolAttrReservedMemCurrent) >= span_size(); tries++) {
+        CHECK(cudaMemPoolTrimTo(pool, 0));
+        usleep(10000);
+    }
+    EXPECT(value(pool, cudaMemPoolAttrReservedMemCurrent) < span_size());
+    puts("ok");
+    return 0;
+}
+END
+    local budget
+    for budget in 0 $((20 * PROBE_SPAN)) unlimited; do
+        run_probe pool PENSTOCK_BUDGET=$budget
+        goes_on
+        said
+    done
+}
+
+@test "a pool that the program made is the program's" {
+    requires cc jq
+    build_probe own <<'END'
+int main(void)
+{
+    struct cudaMemPoolProps properties = {.allocType = cudaMemAllocationTypePinned, .location = {.type = cudaMemLocationTypeDevice}};
+    cudaMemPool_t pool, usual;
+    void *span;
+
+    CHECK(cudaMemPoolCreate(&pool, &properties));
+    CHECK(cudaDeviceGetDefaultMemPool(&usual, 0));
+    CHECK(cudaMallocAsync(&span, span_size(), NULL)); /* begins */
+    CHECK(cudaFreeAsync(span, NULL));
+    CHECK(cudaMallocFromPoolAsync(&span, span_size(), pool, NULL));
+    CHECK(cudaFreeAsync(span, NULL));
+    CHECK(cudaMallocFromPoolAsync(&span, span_size(), usual, NULL));
+    CHECK(cudaFreeAsync(span, NULL));
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaMemPoolDestroy(pool));
+    puts("ok");
+    return 0;
+}
+END
+    run_probe own
+    goes_on
+    said
+    equal 2 "$(report allocations)" "spans"
+    equal 1 "$(report passthrough.own_pool)" "allocations from the program's own pool"
+}
+
+# --- pointers ----------------------------------------------------------------------------------------------------------------------------------
+@test "evicted spans are device memory to whoever asks, under both guards" {
+    requires cc jq
+    build_probe pointers "-L$TOOLKIT/lib64/stubs" -lcuda <<'END'
+#define COUNT 64
+
+int main(void)
+{
+    static char *span[COUNT];
+    cudaStream_t stream;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (int i = 0; i < COUNT; i++) span[i] = new_span(i, stream);
+    CHECK(cudaStreamSynchronize(stream));
+    for (int i = 0; i < COUNT; i++) {
+        struct cudaPointerAttributes attributes = {0};
+        unsigned type = 0, type_too = 0;
+        int device = -1, device_too = -1;
+        CUdeviceptr start = 0, inside = (CUdeviceptr)span[i] + 1000, same = 0;
+        size_t bytes = 0;
+        unsigned long long id = 0;
+        CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+        void *values[] = {&type_too, &device_too};
+
+        CHECK(cudaPointerGetAttributes(&attributes, (void *)inside));
+        EXPECT(attributes.type == cudaMemoryTypeDevice && attributes.device == 0);
+        EXPECT(attributes.devicePointer == (void *)inside && !attributes.hostPointer);
+        EXPECT(!cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, inside) && type == CU_MEMORYTYPE_DEVICE);
+        EXPECT(!cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, inside) && device == 0);
+        EXPECT(!cuPointerGetAttribute(&same, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, inside) && same == inside);
+        EXPECT(!cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside) && start == (CUdeviceptr)span[i]);
+        EXPECT(!cuPointerGetAttribute(&bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, inside) && bytes == span_size());
+        EXPECT(!cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, inside));
+        EXPECT(!cuPointerGetAttributes(2, which, values, inside) && type_too == CU_MEMORYTYPE_DEVICE && device_too == 0);
+        start = bytes = 0;
+        EXPECT(!cuMemGetAddressRange(&start, &bytes, inside) && start == (CUdeviceptr)span[i] && bytes == span_size());
+        /* One beyond the end is not this span's. */
+        EXPECT(cuMemGetAddressRange(&start, &bytes, (CUdeviceptr)span[i] + span_size()) || start != (CUdeviceptr)span[i]);
+    }
+    char *gone = span[0];
+    for (int i = 0; i < COUNT; i++) CHECK(cudaFree(span[i]));
+    struct cudaPointerAttributes attributes = {0};
+    cudaError_t result = cudaPointerGetAttributes(&attributes, gone);
+    printf("freed: %d\n", result != cudaSuccess || attributes.type != cudaMemoryTypeDevice || attributes.devicePointer == gone);
+    puts("ok");
+    return 0;
+}
+END
+    local guard
+    for guard in host unmap; do
+        run_probe pointers PENSTOCK_GUARD=$guard
+        goes_on
+        said
+        counted evictions
+    done
+}
+
+# --- other ways to allocate --------------------------------------------------------------------------------------------------------------------
+@test "the per-thread default stream's entry points keep its order" {
+    requires cc jq
+    build_probe ptsz -DCUDA_API_PER_THREAD_DEFAULT_STREAM <<'END'
+#include <pthread.h>
+
+#define COUNT 24
+
+static void *train(void *number)
+{
+    int salt = (int)(intptr_t)number;
+    void *span[COUNT];
+
+    for (int turn = 0; turn < 3; turn++) {
+        for (int i = 0; i < COUNT; i++) {
+            CHECK(cudaMallocAsync(&span[i], span_size(), NULL));
+            CHECK(cudaMemsetAsync(span[i], salt + i, span_size(), NULL));
+        }
+        for (int i = 0; i < COUNT; i++) {
+            EXPECT(holds(span[i], salt + i, NULL));
+            CHECK(cudaFreeAsync(span[i], NULL));
+        }
+    }
+    return NULL;
+}
+
+int main(void)
+{
+    pthread_t thread[3];
+
+    for (intptr_t i = 0; i < 3; i++) EXPECT(pthread_create(&thread[i], NULL, train, (void *)(i * 40)) == 0);
+    for (int i = 0; i < 3; i++) pthread_join(thread[i], NULL);
+    puts("ok");
+    return 0;
+}
+END
+    run nm -D ptsz
+    contains "$output" 'U cudaMallocAsync_ptsz'
+    contains "$output" 'U cudaFreeAsync_ptsz'
+    run_probe ptsz
+    goes_on
+    said
+    sound
+    equal 216 "$(report allocations)" spans
+    counted evictions
+    if [ "$DEVICE" = sim ]; then
+        local seed
+        for seed in 1 2 3 4 5; do
+            run_probe ptsz CUDASIM_SCHED=seeded CUDASIM_SEED=$seed
+            goes_on
+            sound
+        done
+    fi
+}
+
+@test "rows and volumes are spans, with the pitch that the device has" {
+    requires cc jq
+    build_probe shapes <<'END'
+int main(void)
+{
+    void *rows = NULL, *thin = NULL;
+    size_t pitch = 0;
+    struct cudaPitchedPtr volume = {0};
+
+    CHECK(cudaMallocPitch(&rows, &pitch, 1000, span_size() / 512));
+    EXPECT(pitch >= 1000 && pitch % 512 == 0);
+    CHECK(cudaMemset2D(rows, pitch, 3, 1000, span_size() / 512));
+    CHECK(cudaMalloc3D(&volume, ((struct cudaExtent){700, 10, span_size() / 1024})));
+    EXPECT(volume.pitch >= 700 && volume.xsize == 700 && volume.ysize == 10);
+    CHECK(cudaMallocPitch(&thin, &pitch, 16, 2)); /* too small for a span */
+    CHECK(cudaFree(rows));
+    CHECK(cudaFree(volume.ptr));
+    CHECK(cudaFree(thin));
+    CHECK(cudaDeviceSynchronize());
+    puts("ok");
+    return 0;
+}
+END
+    run_probe shapes
+    goes_on
+    said
+    sound
+    equal 2 "$(report allocations)" spans
+    equal 1 "$(report passthrough.small)" "small allocations"
+}
+
+@test "sizes under PENSTOCK_MIN_SPAN go to the real allocator, and are counted" {
+    requires cc jq
+    build_probe sizes <<'END'
+int main(void)
+{
+    size_t sizes[] = {1, 4096, 100000, 131071, 131072, 131073, 1 << 20};
+    void *memory[7], *ordered[7];
+
+    for (int i = 0; i < 7; i++) {
+        CHECK(cudaMalloc(&memory[i], sizes[i]));
+        CHECK(cudaMallocAsync(&ordered[i], sizes[i], NULL));
+        CHECK(cudaMemset(memory[i], i, sizes[i]));
+    }
+    for (int i = 0; i < 7; i++) {
+        CHECK(cudaFree(memory[i]));
+        CHECK(cudaFreeAsync(ordered[i], NULL));
+    }
+    CHECK(cudaDeviceSynchronize());
+    puts("ok");
+    return 0;
+}
+END
+    run_penstock PENSTOCK_MIN_SPAN=128KiB ./sizes
+    goes_on
+    said
+    sound
+    equal 6 "$(report allocations)" spans
+    equal 8 "$(report passthrough.small)" "small allocations"
+    [ "$DEVICE" != sim ] || equal "4 4" "$(ledger 'made | "\(.plain) \(.pooled)"')" "allocations by the real functions"
+}
+
+# --- torch's allocator settings ------------------------------------------------------------------------------------------------------------------
+# torch_settings [VARIABLE=VALUE]...: the two variables as a program under Penstock finds them
+torch_settings() {
+    run_penstock "$@" sh -c 'echo "${PYTORCH_CUDA_ALLOC_CONF-(unset)} ${PYTORCH_ALLOC_CONF-(unset)}"'
+    ended_with 0
+}
+
+@test "torch is asked for the backend whose tensors are visible, beside what the user asked for" {
+    local visible=backend:cudaMallocAsync other=max_split_size_mb:128,expandable_segments:True
+    torch_settings
+    equal "$visible $visible" "$output" "with neither set"
+    torch_settings PYTORCH_CUDA_ALLOC_CONF= PYTORCH_ALLOC_CONF=
+    equal "$visible $visible" "$output" "with both empty"
+    torch_settings PYTORCH_CUDA_ALLOC_CONF=$other
+    equal "$visible,$other $visible,$other" "$output" "with other options in the old name"
+    torch_settings PYTORCH_ALLOC_CONF=$other
+    equal "$visible,$other $visible,$other" "$output" "with other options in the new name"
+    torch_settings PYTORCH_CUDA_ALLOC_CONF=$other PYTORCH_ALLOC_CONF=garbage_collection_threshold:0.5
+    equal "$visible,$other $visible,garbage_collection_threshold:0.5" "$output" "with other options in both"
+}
+
+@test "a backend that the user chose stays, in whichever variable and however it is written" {
+    local chosen
+    for chosen in backend:native backend:cudaMallocAsync max_split_size_mb:64,backend:native "backend : native" "backend:native,roundup_power2_divisions:4"; do
+        torch_settings "PYTORCH_CUDA_ALLOC_CONF=$chosen"
+        equal "$chosen (unset)" "$output"
+        torch_settings "PYTORCH_ALLOC_CONF=$chosen"
+        equal "(unset) $chosen" "$output"
+        torch_settings "PYTORCH_ALLOC_CONF=$chosen" PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:32
+        equal "max_split_size_mb:32 $chosen" "$output"
+    done
+}
+
+@test "PENSTOCK_ALLOC_CONF=0 and PENSTOCK_DISABLE=1 leave torch's settings alone" {
+    local off
+    for off in PENSTOCK_ALLOC_CONF=0 PENSTOCK_DISABLE=1; do
+        torch_settings $off
+        equal "(unset) (unset)" "$output" "$off"
+        torch_settings $off PYTORCH_CUDA_ALLOC_CONF=a:1 PYTORCH_ALLOC_CONF=b:2
+        equal "a:1 b:2" "$output" "$off"
+    done
+    torch_settings PENSTOCK_ALLOC_CONF=1 PENSTOCK_DISABLE=0
+    equal "backend:cudaMallocAsync backend:cudaMallocAsync" "$output"
+}
+
+@test "a program started by a program gets the settings once" {
+    run_penstock PYTORCH_CUDA_ALLOC_CONF=a:1 sh -c 'sh -c "echo \$PYTORCH_CUDA_ALLOC_CONF \$PYTORCH_ALLOC_CONF"'
+    equal "backend:cudaMallocAsync,a:1 backend:cudaMallocAsync,a:1" "$output"
+}

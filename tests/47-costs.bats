@@ -1,0 +1,57 @@
+#!/usr/bin/env bats
+# What the fast paths cost. The bounds are three times the targets, and held against the fastest batch of each, so that a busy machine can't
+# fail them; scripts/bench itself holds the medians against the targets.
+
+load helper
+
+COSTS=${BATS_FILE_TMPDIR:-}/costs.json
+SAID=${BATS_FILE_TMPDIR:-}/said
+
+setup_file() {
+    [ "${BUILD##*/}" = release ] || return 0
+    timeout --kill-after=5 200 "$ROOT/scripts/bench" --quick --json "$COSTS" "$BUILD" >"$SAID" 2>&1 || true
+}
+
+# figure NAME KEY: of one row
+figure() { jq -er --arg name "$1" ".rows[] | select(.what == \$name) | .$2" "$COSTS"; }
+
+measured() {
+    requires release python jq
+    [ -s "$COSTS" ] || { cat "$SAID" && return 1; }
+}
+
+@test "allocation plus free, and the scan of a launch with 20 parameters, stay near their targets" {
+    measured
+    equal 4 "$(jq '[.rows[] | select(.target_ns == 300)] | length' "$COSTS")" "allocation rows"
+    equal 3 "$(jq '[.rows[] | select(.target_ns == 200)] | length' "$COSTS")" "scan rows"
+    equal '' "$(jq -r '.rows[] | select(.target_ns and .low_ns > 3 * .target_ns) | .what' "$COSTS")" "too dear"
+    # A figure that is next to nothing is no measurement.
+    equal '' "$(jq -r '.rows[] | select(.target_ns and .low_ns < 5) | .what' "$COSTS")" "too cheap"
+}
+
+@test "the fast path makes no driver call; memory that changes streams is ordered by two" {
+    measured
+    local name
+    for name in "malloc+free" "mallocAsync+freeAsync" "mallocAsync+freeAsync among 512" "mallocAsync+freeAsync, two streams" \
+        "launch 20, all in spans"; do
+        at_most 0 "$(figure "$name" 'driver_calls | round')" "$name: driver calls"
+    done
+    # An event recorded where it was freed, and a wait where it is used again: fewer would be no order.
+    equal 2 "$(figure "mallocAsync on one, freeAsync on the other" driver_calls)" "driver calls"
+    at_least 2 "$(figure "malloc+free, two streams" 'driver_calls | round')" "driver calls"
+}
+
+@test "a launch in a program, callback and all, costs at most two microseconds" {
+    measured
+    local memory
+    for memory in "small allocations" spans; do
+        at_most 2000 "$(figure "launch of 20 pointers in a program, $memory" 'low_ns | round')" "$memory"
+    done
+}
+
+@test "a process that never calls CUDA does not notice" {
+    measured
+    # Loading the library and its constructor; python's own start takes ten times that.
+    at_most 3000000 "$(figure true low_ns)" "true"
+    at_most 20000000 "$(figure "python3 -c pass" low_ns)" "python3 -c pass"
+}

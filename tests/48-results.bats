@@ -1,0 +1,156 @@
+#!/usr/bin/env bats
+# Measured figures: the tables and the README say what the JSON files say; the acceptance run's script judges, and survives what it meets.
+
+load helper
+
+# A tree of its own that holds what scripts/results-table reads.
+make_tree() {
+    mkdir -p tree/scripts tree/tests/results
+    cp "$ROOT/scripts/results-table" tree/scripts/
+    printf 'before\n<!-- results: begin (made) -->\n<!-- results: end -->\nafter\n' >tree/README.md
+}
+
+# costs DATE NS: a file of costs as scripts/bench writes it
+costs() {
+    jq -n --arg date "$1" --argjson ns "$2" '{format: "penstock-costs/1", date: $date, command: "scripts/bench", commit: "0123456789abcdef",
+        machine: {cores: 2, cpu: "a CPU", kernel: "6.1"},
+        rows: [{what: "malloc+free", cost_ns: $ns, low_ns: 40, driver_calls: 0, target_ns: 300}]}' >"tree/tests/results/$1-costs.json"
+}
+
+@test "README and tables are what the files in tests/results say" {
+    requires python
+    run "$ROOT/scripts/results-table" --check
+    ended_with 0
+}
+
+@test "the newest figures go into the README, and a figure changed by hand is noticed" {
+    requires python jq
+    make_tree
+    costs 2026-01-02 51.4
+    costs 2026-01-03 77.7
+    run tree/scripts/results-table --check
+    ended_with 1
+    tree/scripts/results-table --fix
+    run tree/scripts/results-table --check
+    ended_with 0
+    contains "$(cat tree/README.md)" '^\| malloc\+free \| 78 \| 300 \|$'
+    lacks "$(cat tree/README.md)" '51'
+    contains "$(cat tree/README.md)" '^before$'
+    contains "$(cat tree/README.md)" '^after$'
+    contains "$(cat tree/tests/results/2026-01-02-costs.txt)" 'malloc\+free .* 51 '
+    sed -i 's/| 78 |/| 7 |/' tree/README.md
+    run tree/scripts/results-table --check
+    ended_with 1
+    contains "$output" '^-\| malloc\+free \| 7 \|'
+    tree/scripts/results-table --fix
+    echo more >>tree/tests/results/2026-01-02-costs.txt
+    run tree/scripts/results-table --check
+    ended_with 1
+}
+
+@test "files of another format, and a README without the marks, are refused" {
+    requires python
+    make_tree
+    echo '{"format": "other/1"}' >tree/tests/results/2026-01-02-costs.json
+    run tree/scripts/results-table --check
+    ended_with 1
+    contains "$output" "format 'other/1'"
+    rm tree/tests/results/2026-01-02-costs.json
+    echo nothing >tree/README.md
+    run tree/scripts/results-table --check
+    ended_with 1
+    contains "$output" 'the marks .* are missing'
+}
+
+# --- the acceptance run, with stand-ins for the trainer, the GPU's tool and the library -------------------------------------------------
+# The trainer prints what llama.py prints, leaves a report where Penstock would, and misbehaves under the budgets named in its environment.
+make_stand_ins() {
+    mkdir bin
+    cat >bin/nvidia-smi <<'END'
+#!/bin/bash
+case "$*" in
+*timestamp*) while sleep 0.05; do date +"%Y/%m/%d %H:%M:%S.%3N, 31000"; done ;;
+*) echo "A GPU, 1.2, 143771 MiB" ;;
+esac
+END
+    chmod +x bin/nvidia-smi
+    cat >trainer.py <<'END'
+import json, os, sys, time
+hidden, sequence = int(sys.argv[3]), int(sys.argv[4])
+budget, det = os.environ.get("PENSTOCK_BUDGET"), os.environ.get("DET")
+time.sleep(0.6)
+if sequence > 60000 and not budget:
+    sys.exit("torch.OutOfMemoryError: CUDA out of memory.")
+if budget == "1GiB":
+    time.sleep(60)
+if budget == "2GiB":
+    sys.exit(3)
+if budget:
+    moved = 0 if budget == "auto" else 8 << 30
+    report = dict(steps=8, evicted_bytes=moved, reloaded_bytes=moved, host_wait_ns=0, stands_aside=None)
+    json.dump(report, open(os.environ["PENSTOCK_REPORT"], "w"))
+off = 0.5 if budget == os.environ.get("TEST_WRONG") else 0
+print(json.dumps(dict(ms=101 if budget else 100, peakGiB=20 if hidden > 1000 else 30, loss=[3.25 + off], chk=7.5 + off if det else 0)))
+END
+    echo 'int nothing;' | gcc -shared -fPIC -x c -o library.so -
+}
+
+yardstick() {
+    run env PATH="$PWD/bin:$PATH" timeout --kill-after=5 100 python3 -B "$ROOT/scripts/gpu/yardstick" --trainer trainer.py \
+        --library library.so --out out --python "$(command -v python3)" "$@"
+}
+
+judged() { jq -r --arg name "$1" '.checks[] | select(.name == $name) | .ok' out/yardstick.json; }
+status_of() { jq -r --arg name "$1" '.runs[] | select(.name == $name) | .status' out/yardstick.json; }
+
+@test "the acceptance run measures in turn, and holds each promise against what it saw" {
+    requires python jq cc
+    make_stand_ins
+    TEST_WRONG=none yardstick --parts speed,det,long --budgets 48GiB --det-budgets 48GiB --pairs 2
+    ended_with 0
+    equal "tiny plain auto 48GiB auto plain" "$(jq -r '[.runs[] | select(.part == "speed").label] | join(" ")' out/yardstick.json)" "order"
+    equal true "$(jq '[.checks[].ok] | all' out/yardstick.json)" "checks"
+    equal 31000 "$(jq '.parts.speed.rows[2].smi_peak_mib' out/yardstick.json)" "peak"
+    equal 1.01 "$(jq '.parts.speed.rows[1].of_plain' out/yardstick.json)" "of plain"
+    equal 1073741824 "$(jq '.parts.speed.rows[2].evicted_bytes_a_step' out/yardstick.json)" "bytes moved a step"
+    equal "out of memory" "$(status_of long-00-plain)" "plain, long"
+    # The table is the last thing printed.
+    contains "$output" '^  long sequence, auto  +ok '
+    equal "$(cat out/yardstick.txt)" "$(tail -n "$(wc -l <out/yardstick.txt)" <<<"$output")" "table"
+}
+
+@test "the acceptance run fails when values differ, or the peak is above the budget" {
+    requires python jq cc
+    make_stand_ins
+    TEST_WRONG=28GiB yardstick --parts speed,det --budgets 28GiB --det-budgets 28GiB --pairs 2
+    ended_with 1
+    equal false "$(judged "losses, 28GiB")" "losses"
+    equal false "$(judged "bit-identical, 28GiB")" "checksum"
+    equal true "$(judged "bit-identical, auto")" "checksum"
+    equal false "$(judged "peak, 28GiB")" "peak"
+}
+
+@test "a run that hangs or fails is a row of the table, and the others go on" {
+    requires python jq cc
+    make_stand_ins
+    TEST_WRONG=none yardstick --parts speed,guard --budgets 1GiB,2GiB,48GiB --pairs 1 --limit 2 --guard-budget 48GiB
+    ended_with 1
+    equal "killed after 2 s" "$(status_of speed-03-1GiB)" "a run that hangs"
+    equal "failed (3)" "$(status_of speed-04-2GiB)" "a run that fails"
+    equal ok "$(status_of speed-05-48GiB)" "the next"
+    equal ok "$(status_of guard-01-unmap)" "the next part"
+    contains "$output" '^  1GiB: killed after 2 s '
+    # One plain run can't tell how far two of them differ.
+    equal null "$(judged "losses, 48GiB")" "losses"
+}
+
+@test "the acceptance run starts nothing that would not end in time" {
+    requires python jq cc
+    make_stand_ins
+    TEST_WRONG=none yardstick --parts det --det-budgets 48GiB --deadline 16
+    ended_with 1
+    contains "$output" 'not run: out of time'
+    yardstick --parts fast
+    ended_with 2
+    contains "$output" 'no such part: fast'
+}
