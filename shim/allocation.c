@@ -135,21 +135,21 @@ static int create_on_pages(size_t bytes, size_t requested, CUdeviceptr *address)
     if (r) return r;
     struct ps_span *span = ps_registry_new(bytes, requested);
     if (!span) {
-        ps_budget_return(bytes, &pages);
+        ps_budget_return(&pages);
         return -ENOSPC;
     }
     span->busy = true;
     ps_registry_unlock();
-    r = map_new(span, pages.handle, PS_BACKING_DEVICE);
+    r = map_new(span, pages.block->handle, PS_BACKING_DEVICE);
     ps_registry_lock();
     span->busy = false;
     if (r) {
         ps_log_warn_once(RESIDENCY, "the driver refused to map device pages (error %d); such allocations go to the real allocator", -r);
         discard(span);
-        ps_budget_return(bytes, &pages);
+        ps_budget_return(&pages);
         return r == -ENOMEM ? -EIO : r;
     }
-    span->pages = pages.handle;
+    span->pages = pages.block;
     span->has_pages = true;
     span->residency = PS_RESIDENT;
     span->last_access = ps_registry.launch_number;

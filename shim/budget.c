@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "bytes_text.h"
@@ -69,11 +70,29 @@ static void hold(size_t bytes)
     look_whether_tight();
 }
 
-void ps_budget_released(size_t bytes)
+static void released(size_t bytes)
 {
     ps_budget.held -= bytes;
     ps_budget.released_times++;
     look_whether_tight();
+    ps_registry_changed();
+}
+
+void ps_budget_let_go(struct ps_page_block *block, bool was_owner)
+{
+    if (--block->references) {
+        if (was_owner) {
+            block->ownerless = true;
+            ps_budget.lingering += block->bytes;
+        }
+        return;
+    }
+    if (block->ownerless) ps_budget.lingering -= block->bytes;
+    ps_registry_unlock();
+    ps_pages_release(block->handle);
+    ps_registry_lock();
+    released(block->bytes);
+    free(block);
 }
 
 /* Takes a freed span's pages over; the span becomes a husk that keeps its addresses until its uses are over. [locked] */
@@ -85,7 +104,8 @@ static bool take_over(size_t bytes, struct ps_pages *out)
     donor->life = PS_LIFE_HUSK;
     donor->busy = true;
     donor->has_pages = false;
-    out->handle = donor->pages;
+    donor->pages->references++; /* the husk's mapping, beside the new owner */
+    out->block = donor->pages;
     out->donor = donor;
     TAILQ_INSERT_TAIL(&ps_registry.husks, donor, order);
     return true;
@@ -99,14 +119,10 @@ void ps_budget_donor_done(struct ps_pages *pages)
     ps_eviction_husk_waits();
 }
 
-void ps_budget_return(size_t bytes, struct ps_pages *pages)
+void ps_budget_return(struct ps_pages *pages)
 {
-    ps_budget_donor_done(pages); /* its mapping keeps the pages alive until its uses are over, whatever is released here */
-    ps_registry_unlock();
-    ps_pages_release(pages->handle);
-    ps_registry_lock();
-    ps_budget_released(bytes);
-    ps_registry_changed();
+    ps_budget_donor_done(pages);
+    ps_budget_let_go(pages->block, true);
 }
 
 /* 1 when nothing uses the freed span any more, 0 when something does. [unlocked; the span is busy] */
@@ -127,17 +143,18 @@ static uint64_t end_cached(struct ps_span *span, bool over)
     if (over) {
         ps_registry_unlock();
         r = ps_pages_unmap(span->address, span->bytes); /* under a running kernel it would fault, and the driver does not wait (FACTS) */
-        if (!r) ps_pages_release(span->pages);
         ps_registry_lock();
     }
     span->busy = false;
     ps_registry_changed();
     if (!over || r) return 0;
+    struct ps_page_block *block = span->pages;
     ps_registry_cached_remove(span);
     span->has_pages = false;
+    span->pages = NULL;
     span->backing = PS_BACKING_NONE;
     ps_registry_delete(span);
-    ps_budget_released(bytes);
+    ps_budget_let_go(block, true);
     return bytes;
 }
 
@@ -205,15 +222,22 @@ static int make_pages(size_t bytes, struct ps_pages *out)
 
     if (bytes > b->limit || b->held > b->limit - bytes) return -ENOMEM;
     if (b->refused_at && b->held && b->held + bytes > b->refused_at) return -ENOMEM;
+    struct ps_page_block *block = calloc(1, sizeof *block);
+    if (!block) return -EIO;
     hold(bytes);
     ps_registry_unlock();
-    int r = ps_device_pages_create(bytes, &out->handle);
+    int r = ps_device_pages_create(bytes, &block->handle);
     ps_registry_lock();
+    block->bytes = bytes;
+    block->references = 1;
+    out->block = block;
     out->donor = NULL;
     if (!r) {
         b->refused_at = 0;
     } else {
-        ps_budget_released(bytes);
+        free(block);
+        b->held -= bytes;
+        look_whether_tight();
         ps_count(pages_refused);
         if (r == -ENOMEM) {
             /* Something else holds the device's memory: less than now must be held before it is worth asking again. */
@@ -230,7 +254,7 @@ static uint64_t missing(size_t bytes)
 {
     const struct ps_budget *b = &ps_budget;
     uint64_t limit = b->refused_at && b->refused_at < b->limit ? b->refused_at : b->limit;
-    uint64_t stays = b->held - b->leaving - ps_registry.cached_bytes;
+    uint64_t stays = b->held - b->leaving - b->lingering - ps_registry.cached_bytes;
 
     return stays + bytes > limit ? stays + bytes - limit : 0;
 }
@@ -276,7 +300,7 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
             goto waited;
         }
         /* Wait for D2H copies under way. They wait for queued work only, none of which waits for this thread. */
-        if (b->leaving || ps_eviction_copies_under_way()) {
+        if (b->leaving || b->lingering || ps_eviction_copies_under_way()) {
             ps_registry_wait_changed(LOOK_AGAIN_NS);
             continue;
         }

@@ -19,6 +19,7 @@ struct ps_budget {
     uint64_t held;       /* bytes */
     uint64_t peak_held;  /* bytes */
     uint64_t leaving;    /* of held: evictions under way that will release their pages */
+    uint64_t lingering;  /* of held: pages that only husks still map */
     bool reached;        /* something has had to give way at least once */
     uint64_t released_times; /* how often pages were released: whether waiting leads anywhere */
     bool evictions_fail;     /* the last ones came to nothing by errors: little is tried until one succeeds */
@@ -32,7 +33,7 @@ void ps_budget_open(struct ps_amount budget, struct ps_amount reserve, uint64_t 
 
 /* Pages for a span. */
 struct ps_pages {
-    CUmemGenericAllocationHandle handle;
+    struct ps_page_block *block;
     struct ps_span *donor; /* a husk (busy) whose pages these were: order after its uses and fence, then ps_budget_donor_done(). Or NULL */
 };
 
@@ -50,10 +51,13 @@ int ps_budget_obtain_now(size_t bytes, bool may_take_over, struct ps_pages *out)
 void ps_budget_donor_done(struct ps_pages *pages);
 
 /* Pages that were not put to use go back. [locked; releases the lock meanwhile] */
-void ps_budget_return(size_t bytes, struct ps_pages *pages);
+void ps_budget_return(struct ps_pages *pages);
 
-/* Pages have been released (by the eviction, or with a span): count them out. [locked] */
-void ps_budget_released(size_t bytes);
+/*
+ * A span that had the pages, or a husk that mapped them, is unmapped and lets go of them. The last one to do so releases them, and only then do
+ * they stop counting as held. [locked; releases the lock meanwhile]
+ */
+void ps_budget_let_go(struct ps_page_block *block, bool was_owner);
 
 /* Releases freed spans whose uses are over, until `bytes` are released or none is left. Returns the bytes. [locked; releases it meanwhile] */
 uint64_t ps_budget_trim(uint64_t bytes);

@@ -300,11 +300,17 @@ static bool reap_husks(void)
             continue;
         }
         TAILQ_REMOVE(&ps_registry.husks, span, order);
+        struct ps_page_block *block = span->pages;
+        span->pages = NULL;
         span->backing = PS_BACKING_NONE;
         if (span->slot) ps_slab_give(span->slot);
         span->slot = NULL;
         ps_registry_delete(span);
         ps_registry_changed();
+        if (block) {
+            ps_budget_let_go(block, false);
+            after = TAILQ_FIRST(&ps_registry.husks); /* the lock was released: begin anew */
+        }
     }
     return some_left;
 }
@@ -320,7 +326,6 @@ static void move_to_slot(struct ps_span *span, struct ps_slot *slot)
     if (!r) {
         /* From here to the next line an access that nobody foresaw faults; everything that was seen waited for this span to be busy. */
         if (guard == PS_GUARD_HOST && !ps_pages_map(span->address, span->bytes, slot->pages)) backing = PS_BACKING_SLOT;
-        ps_pages_release(span->pages);
     }
     ps_registry_lock();
     span->busy = false;
@@ -342,12 +347,13 @@ static void move_to_slot(struct ps_span *span, struct ps_slot *slot)
     span->slot = slot;
     span->fence_set = false;
     ps_uses_clear(&span->uses); /* the D2H came after them */
-    ps_budget.leaving -= span->bytes;
-    ps_budget_released(span->bytes);
     ps_budget.evictions_fail = false;
     ps_count(evictions);
     ps_count_by(evicted_bytes, span->bytes);
-    ps_registry_changed();
+    struct ps_page_block *block = span->pages;
+    span->pages = NULL;
+    ps_budget.leaving -= block->bytes;
+    ps_budget_let_go(block, true);
 }
 
 /* [locked; may release it meanwhile] */

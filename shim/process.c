@@ -169,6 +169,7 @@ static void begin(void)
     const char *why = NULL;
 
     ps_settings_read(&ps_settings, environ, say_problem, NULL);
+    ps_report_make_absolute(ps_settings.report, sizeof ps_settings.report);
     ps_settings_check_paths(&ps_settings, say_problem, NULL);
     ps_log_configure(&ps_settings.log);
     if (ps_settings.disable) {

@@ -21,7 +21,7 @@ bool ps_reclaim_for_others(size_t bytes)
     struct ps_pages pages;
     bool some = false;
     if (!ps_budget_obtain(wanted, false, &pages)) {
-        ps_budget_return(wanted, &pages);
+        ps_budget_return(&pages);
         some = true;
     }
     some |= ps_budget.held < before;

@@ -34,6 +34,16 @@ void ps_report_remember_directory(void)
     if (file && *file && *file != '/' && !getcwd(directory, sizeof directory)) directory[0] = 0;
 }
 
+void ps_report_make_absolute(char *path, size_t size)
+{
+    size_t before = strlen(directory), length = strlen(path);
+
+    if (!*path || *path == '/' || !before || before + 1 + length + 1 > size) return;
+    memmove(path + before + 1, path, length + 1);
+    memcpy(path, directory, before);
+    path[before] = '/';
+}
+
 void ps_report_forget(void)
 {
     atomic_store(&owner, 0);
@@ -108,13 +118,12 @@ static void write_fields(struct ps_json *j)
 
 static void write_report(void)
 {
-    static char path[2 * PS_SETTINGS_PATH_BYTES], temporary[2 * PS_SETTINGS_PATH_BYTES + 32];
+    static char temporary[PS_SETTINGS_PATH_BYTES + 32];
     char buffer[1024];
     struct ps_json json;
-    const char *file = ps_settings.report;
+    const char *path = ps_settings.report;
 
-    if (!*file) return;
-    snprintf(path, sizeof path, "%s%s%s", *file == '/' ? "" : directory, *file == '/' || !*directory ? "" : "/", file);
+    if (!*path) return;
     snprintf(temporary, sizeof temporary, "%s.%d.tmp", path, (int)getpid());
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     int error = fd < 0 ? errno : 0;
@@ -126,7 +135,7 @@ static void write_report(void)
         if (!error && rename(temporary, path)) error = errno;
         if (error) unlink(temporary);
     }
-    if (error) ps_log_warn(REPORT, "PENSTOCK_REPORT=%s: the report could not be written (error %d)", file, error);
+    if (error) ps_log_warn(REPORT, "PENSTOCK_REPORT=%s: the report could not be written (error %d)", path, error);
 }
 
 void ps_report_finish(void)

@@ -7,8 +7,13 @@
 #ifndef PS_REPORT_H
 #define PS_REPORT_H
 
+#include <stddef.h>
+
 /* Called by the constructor: a relative PENSTOCK_REPORT is meant from where the program started. One getcwd, if the variable is set. */
 void ps_report_remember_directory(void);
+
+/* Makes a relative path absolute, from the directory where the program started; leaves it when it would not fit into `size`. */
+void ps_report_make_absolute(char *path, size_t size);
 
 /* From now on there is something to report. `aside`: why Penstock stands aside, a constant string, or NULL when it manages. */
 void ps_report_open(const char *aside);

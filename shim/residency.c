@@ -53,7 +53,7 @@ static int move_to_pages(struct ps_span *span, const struct ps_pages *pages)
         if (r) return r;
         span->backing = PS_BACKING_NONE;
     }
-    r = ps_pages_map(span->address, span->bytes, pages->handle);
+    r = ps_pages_map(span->address, span->bytes, pages->block->handle);
     if (!r) {
         if (!span->fence) r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
         if (!r)
@@ -82,10 +82,10 @@ static int reload(struct ps_span *span, struct ps_pages *pages)
     if (r) {
         ps_count(reload_errors);
         ps_log_warn_once(RESIDENCY, "the driver refused a reload (error %d); the span stays on the host", -r);
-        ps_budget_return(span->bytes, pages);
+        ps_budget_return(pages);
         return r;
     }
-    span->pages = pages->handle;
+    span->pages = pages->block;
     span->has_pages = true;
     span->residency = PS_RELOADING;
     span->fence_set = true;
@@ -176,7 +176,7 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream, bool capt
         }
         /* The lock was released: another thread may have been here. */
         if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED) {
-            ps_budget_return(span->bytes, &pages);
+            ps_budget_return(&pages);
             continue;
         }
         if (reload(span, &pages)) {
@@ -200,7 +200,7 @@ int ps_residency_reload_ahead(CUdeviceptr address)
         r = ps_budget_obtain_now(span->bytes, true, &pages) ? -EAGAIN : 0;
         /* The lock may have been released for the driver: another thread may have been here. */
         if (!r && (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED)) {
-            ps_budget_return(span->bytes, &pages);
+            ps_budget_return(&pages);
             r = -ENOENT;
         }
         if (!r) r = reload(span, &pages);

@@ -42,6 +42,14 @@ enum ps_backing {
 struct ps_slot;
 struct ps_transfer;
 
+/* Device pages: one handle. The driver keeps them while anything is mapped to them, so they count as held until the last reference goes. */
+struct ps_page_block {
+    CUmemGenericAllocationHandle handle;
+    size_t bytes;
+    uint32_t references; /* the span that has them, and each husk that still maps them */
+    bool ownerless;      /* only husks are left */
+};
+
 struct ps_span {
     CUdeviceptr address;
     size_t bytes;     /* a multiple of the granularity */
@@ -52,7 +60,7 @@ struct ps_span {
     bool busy;
     uint32_t launching;   /* launches and copies that name it and are not queued yet: it is no victim */
     bool pinned;          /* never a victim: a captured graph may use it at any time */
-    CUmemGenericAllocationHandle pages; /* valid if has_pages */
+    struct ps_page_block *pages; /* has_pages: its own. HUSK: those that its addresses still map, somebody else's by now; or NULL */
     bool has_pages;
     struct ps_slot *slot;         /* EVICTED: holds the bytes */
     struct ps_transfer *transfer; /* EVICTING: the D2H that evicts it; NULL after a cancel */

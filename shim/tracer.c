@@ -20,6 +20,7 @@ struct access {
     bool blind;     /* a launch whose parameters can't be read */
     bool capturing; /* goes into a graph */
     bool begun;     /* the residency machine holds the spans */
+    uint64_t fingerprint; /* of the kernel, for the count of steps */
     size_t count;
     size_t capacity;
     struct ps_span **spans;
@@ -143,8 +144,8 @@ void ps_trace_kernel(CUfunction function, uint64_t shape, void **parameters, voi
     struct access *a = current;
 
     ps_count(launches);
-    count_step((uint64_t)(uintptr_t)function + shape * 0x9E3779B97F4A7C15u);
     if (!a) return;
+    a->fingerprint = (uint64_t)(uintptr_t)function + shape * 0x9E3779B97F4A7C15u;
     if (!parameters && extra && scan_packed(extra)) return;
     const struct ps_layout *layout = ps_layout_of(function);
     if (layout && (parameters || !layout->count)) {
@@ -176,6 +177,8 @@ void ps_trace_ready(bool is_kernel)
     if (!a->stream) return;
     a->capturing = is_capturing(a);
     a->begun = true;
+    /* Steps show in the launches that use spans as well as in all; the rest, which may be very short, are spared the work. */
+    if (is_kernel) count_step(a->fingerprint);
     if (a->blind)
         ps_residency_begin_access_to_all(a->stream);
     else

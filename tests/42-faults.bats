@@ -60,7 +60,7 @@ with_libraries() {
         right_results
         struck
         sound
-        said 'the host refused [0-9]+ bytes of pinned memory'
+        said 'the host refused .* of pinned memory'
     done
 }
 
@@ -400,13 +400,13 @@ END
     goes_on
     sound
     said 'out of memory: .* asked for'
-    equal 4 "$(report out_of_memory)" "allocations that failed"
+    at_least 3 "$(report out_of_memory)" "allocations that failed"
 }
 
 @test "64 threads allocate at once, with room for a few of them" {
     hostile threads
     goes_on
-    sound
+    sound untouched
     said
     counted evictions
 }

@@ -58,11 +58,12 @@ said() {
     done
 }
 
-# sound: the device saw nothing that a program must not do, and what is still held at the end is what Penstock may keep
+# sound [untouched]: the device saw nothing that a program must not do, and what is still held at the end is what Penstock may keep.
+# untouched: some spans may leave the device before anything was written to them, which copies poison and harms nothing.
 sound() {
     [ "$DEVICE" = sim ] || return 0
+    [ "${1:-}" = untouched ] || equal 0 "$(ledger poison_copied)" "poison that was copied" || return 1
     equal 0 "$(ledger unmapped_accesses)" "unmapped accesses" &&
-        equal 0 "$(ledger poison_copied)" "poison that was copied" &&
         equal 0 "$(ledger deadlocks)" "deadlocks" &&
         equal 0 "$(ledger not_supported_calls)" "calls that the simulated device lacks" &&
         equal CUDA_SUCCESS "$(ledger sticky_error)" "the device's state" &&

@@ -8,7 +8,7 @@
 #include "address_space.h"
 #include "expect.h"
 
-#define UNIT  4096u
+#define UNIT 4096u
 #define UNITS 512u
 #define START (UINT64_C(1) << 40)
 
@@ -25,7 +25,8 @@ static uint64_t expect_in_order(const struct ps_address_space *space)
     for (size_t i = 0; i < space->count; i++) {
         const struct ps_address_range *r = &space->free[i];
         EXPECT(r->bytes > 0 && r->start >= START && r->start + r->bytes <= at(UNITS));
-        if (i) EXPECT(space->free[i - 1].start + space->free[i - 1].bytes < r->start);
+        if (i)
+            EXPECT(space->free[i - 1].start + space->free[i - 1].bytes < r->start);
         sum += r->bytes;
     }
     return sum;
@@ -37,7 +38,8 @@ static void test_takes_all_and_no_more(void)
 
     EXPECT_INT(0, ps_address_space_init(&space, START, (uint64_t)UNITS * UNIT));
     EXPECT_U64(0, ps_address_space_take(&space, (uint64_t)(UNITS + 1) * UNIT));
-    for (unsigned i = 0; i < UNITS; i++) EXPECT_U64(at(i), ps_address_space_take(&space, UNIT));
+    for (unsigned i = 0; i < UNITS; i++)
+        EXPECT_U64(at(i), ps_address_space_take(&space, UNIT));
     EXPECT_U64(0, ps_address_space_take(&space, UNIT));
     EXPECT_U64(0, space.count);
     /* Given back from both ends to the middle, the pieces become one again. */
@@ -103,19 +105,22 @@ static void test_against_model(unsigned seed)
             unsigned first_fit = 0, run = 0;
             for (unsigned i = 0; i < UNITS && run < units; i++) {
                 run = taken[i] ? 0 : run + 1;
-                if (run == units) first_fit = i + 1 - units;
+                if (run == units)
+                    first_fit = i + 1 - units;
             }
             if (run < units) {
                 EXPECT_U64(0, address);
                 continue;
             }
             EXPECT_U64(at(first_fit), address);
-            for (unsigned i = 0; i < units; i++) taken[first_fit + i] = true;
+            for (unsigned i = 0; i < units; i++)
+                taken[first_fit + i] = true;
             length_at[first_fit] = units;
             used += units;
         } else if (length_at[start]) {
             EXPECT_INT(0, ps_address_space_give(&space, at(start), (uint64_t)length_at[start] * UNIT));
-            for (unsigned i = 0; i < length_at[start]; i++) taken[start + i] = false;
+            for (unsigned i = 0; i < length_at[start]; i++)
+                taken[start + i] = false;
             used -= length_at[start];
             length_at[start] = 0;
         } else if (!taken[start]) {
@@ -131,6 +136,7 @@ int main(void)
     test_takes_all_and_no_more();
     test_first_fit();
     test_refuses_what_is_free();
-    for (unsigned seed = 1; seed <= 10; seed++) test_against_model(seed);
+    for (unsigned seed = 1; seed <= 10; seed++)
+        test_against_model(seed);
     return expect_status();
 }

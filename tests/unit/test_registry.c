@@ -22,7 +22,8 @@ static CUresult CUDAAPI reserve(CUdeviceptr *address, size_t bytes, size_t align
     (void)flags;
     reservations_asked++;
     EXPECT_U64(UNIT, alignment);
-    if (bytes > largest_granted) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (bytes > largest_granted)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     *address = BASE;
     return CUDA_SUCCESS;
 }
@@ -40,7 +41,8 @@ static struct ps_span *live_span(size_t bytes, size_t requested)
 {
     struct ps_span *span = ps_registry_new(bytes, requested);
 
-    if (!span) return NULL;
+    if (!span)
+        return NULL;
     span->has_pages = true;
     span->residency = PS_RESIDENT;
     span->backing = PS_BACKING_DEVICE;
@@ -79,7 +81,8 @@ static void test_addresses_lead_to_spans(void)
 {
     struct ps_span *span[3];
 
-    for (int i = 0; i < 3; i++) span[i] = live_span((size_t)(i + 1) * UNIT, (size_t)(i + 1) * UNIT - 5);
+    for (int i = 0; i < 3; i++)
+        span[i] = live_span((size_t)(i + 1) * UNIT, (size_t)(i + 1) * UNIT - 5);
     for (int i = 0; i < 3; i++) {
         EXPECT(span[i]->address % UNIT == 0);
         EXPECT(ps_registry_live_at(span[i]->address) == span[i]);
@@ -132,7 +135,8 @@ static void test_counts(void)
 static void test_which_freed_span_is_used_again(void)
 {
     struct ps_stream here = {.index = 0}, there = {.index = 1};
-    struct ps_span *old = live_span(UNIT, UNIT), *busy = live_span(UNIT, UNIT), *mine = live_span(UNIT, UNIT), *other = live_span(2 * UNIT, 1);
+    struct ps_span *old = live_span(UNIT, UNIT), *busy = live_span(UNIT, UNIT), *mine = live_span(UNIT, UNIT),
+                   *other = live_span(2 * UNIT, 1);
 
     ps_uses_note(&old->uses, &there);
     ps_uses_note(&busy->uses, &here);
@@ -142,9 +146,9 @@ static void test_which_freed_span_is_used_again(void)
     free_span(mine);
     free_span(other);
     busy->busy = true;
-    EXPECT(!ps_registry_cached_take(4 * UNIT, &here)); /* no such size */
+    EXPECT(!ps_registry_cached_take(4 * UNIT, &here));    /* no such size */
     EXPECT(ps_registry_cached_take(UNIT, &here) == mine); /* used on this stream alone: no wait */
-    EXPECT(ps_registry_cached_take(UNIT, &here) == old); /* then the oldest; never one that somebody is at work on */
+    EXPECT(ps_registry_cached_take(UNIT, &here) == old);  /* then the oldest; never one that somebody is at work on */
     EXPECT(!ps_registry_cached_take(UNIT, &here));
     busy->busy = false;
     EXPECT(ps_registry_cached_take(UNIT, NULL) == busy);
@@ -177,7 +181,8 @@ static void test_idle_order(void)
     ps_registry.launch_number++;
     ps_registry_touch(span[2]);
     EXPECT_U64(ps_registry.launch_number, span[2]->last_access);
-    TAILQ_FOREACH (first, &ps_registry.idle_order, order) EXPECT(first != span[2]);
+    TAILQ_FOREACH (first, &ps_registry.idle_order, order)
+        EXPECT(first != span[2]);
     span[2]->residency = PS_RESIDENT;
     TAILQ_INSERT_TAIL(&ps_registry.idle_order, span[2], order);
     EXPECT(ps_registry_is_valid());
@@ -204,7 +209,7 @@ static void test_checker_sees_what_is_broken(void)
         bool seen = !ps_registry_is_valid();                                                                                               \
         mends;                                                                                                                             \
         dup2(screen, 2);                                                                                                                   \
-        expect_that(seen, __FILE__, __LINE__, "seen: " #breaks);                                                                                                        \
+        expect_that(seen, __FILE__, __LINE__, "seen: " #breaks);                                                                           \
         EXPECT(ps_registry_is_valid());                                                                                                    \
         dup2(nowhere, 2);                                                                                                                  \
     } while (0)
@@ -253,7 +258,8 @@ static void test_many_lives(unsigned seed)
                 span = live_span(size, size - 7);
             EXPECT(span && span->bytes == size && span->life == PS_LIFE_LIVE);
             for (int j = 0; j < MOST; j++)
-                if (live[j]) EXPECT(live[j]->address + live[j]->bytes <= span->address || span->address + size <= live[j]->address);
+                if (live[j])
+                    EXPECT(live[j]->address + live[j]->bytes <= span->address || span->address + size <= live[j]->address);
             live[i] = span;
             bytes += size;
         } else if (rand() % 3) {
@@ -261,15 +267,18 @@ static void test_many_lives(unsigned seed)
         } else {
             bytes -= live[i]->bytes;
             free_span(live[i]);
-            if (rand() % 2) drop(live[i]);
+            if (rand() % 2)
+                drop(live[i]);
             live[i] = NULL;
         }
         EXPECT_U64(bytes, ps_registry.live_bytes);
         EXPECT(ps_registry_is_valid());
     }
     for (int i = 0; i < MOST; i++)
-        if (live[i]) free_span(live[i]);
-    while ((span = TAILQ_FIRST(&ps_registry.cached))) drop(span);
+        if (live[i])
+            free_span(live[i]);
+    while ((span = TAILQ_FIRST(&ps_registry.cached)))
+        drop(span);
     EXPECT_U64(0, ps_registry.live_bytes + ps_registry.cached_bytes + ps_registry.live_spans);
     EXPECT(!ps_registry_next(BASE));
     EXPECT_U64(ps_registry.reserved, ps_registry.addresses.count == 1 ? ps_registry.addresses.free[0].bytes : 0);
@@ -286,7 +295,8 @@ int main(void)
     test_which_freed_span_is_used_again();
     test_idle_order();
     test_checker_sees_what_is_broken();
-    for (unsigned seed = 1; seed <= 3; seed++) test_many_lives(seed);
+    for (unsigned seed = 1; seed <= 3; seed++)
+        test_many_lives(seed);
     /* No span of its size is left: addresses run out before memory does, and nothing is half made. */
     EXPECT(!ps_registry_new(ps_registry.reserved + UNIT, 1));
     EXPECT_U64(0, ps_registry.live_spans);

@@ -21,7 +21,8 @@ static bool begin_driver(void)
 {
     CUresult (*init)(unsigned int), (*retain)(CUcontext *, CUdevice);
 
-    if (ps_real_cuda_load() || !ps_real_cuda_symbol("cudasim_register_kernel")) return false;
+    if (ps_real_cuda_load() || !ps_real_cuda_symbol("cudasim_register_kernel"))
+        return false;
     init = (__typeof__(init))ps_real_cuda_symbol("cuInit");
     retain = (__typeof__(retain))ps_real_cuda_symbol("cuDevicePrimaryCtxRetain");
     launch_host_function = (__typeof__(launch_host_function))ps_real_cuda_symbol("cuLaunchHostFunc");
@@ -194,7 +195,8 @@ static void test_a_tick_that_was_overwritten_still_waits(void)
 
     close_gate(&gate, stream->handle);
     uses = used_on(stream);
-    for (unsigned i = 0; i < 2 * PS_TICK_RING + 3; i++) EXPECT_INT(0, ps_stream_tick(stream));
+    for (unsigned i = 0; i < 2 * PS_TICK_RING + 3; i++)
+        EXPECT_INT(0, ps_stream_tick(stream));
     EXPECT_INT(0, ps_uses_query(&uses));
     open_gate(&gate);
     EXPECT_INT(0, ps_uses_host_wait(&uses));
@@ -227,7 +229,8 @@ static void test_more_streams_than_fit_means_everywhere(void)
     ps_uses_note_all_streams(&all);
     EXPECT(all.everywhere);
     /* All but one may go: it is still waited for, whichever it is. */
-    for (unsigned i = 0; i + 1 < MANY; i++) open_gate(&gate[i]);
+    for (unsigned i = 0; i + 1 < MANY; i++)
+        open_gate(&gate[i]);
     EXPECT_INT(0, ps_uses_query(&uses));
     EXPECT_INT(0, ps_uses_query(&merged));
     EXPECT_INT(0, ps_uses_query(&all));
@@ -235,7 +238,8 @@ static void test_more_streams_than_fit_means_everywhere(void)
     EXPECT_INT(0, ps_uses_host_wait(&uses));
     EXPECT_INT(0, ps_uses_host_wait(&merged));
     EXPECT_INT(0, ps_uses_host_wait(&all));
-    for (unsigned i = 0; i < MANY; i++) end_stream(stream[i]);
+    for (unsigned i = 0; i < MANY; i++)
+        end_stream(stream[i]);
 }
 
 static void test_a_merge_keeps_the_later_tick_of_each_stream(void)
@@ -306,7 +310,8 @@ static void test_places_of_destroyed_streams_are_used_again(void)
         struct ps_stream *stream = new_stream();
         struct ps_uses uses = used_on(stream);
         EXPECT_INT(0, ps_uses_host_wait(&uses));
-        if (stream->handle) end_stream(stream);
+        if (stream->handle)
+            end_stream(stream);
     }
     EXPECT(!ps_streams_overflowed());
 }
@@ -314,7 +319,7 @@ static void test_places_of_destroyed_streams_are_used_again(void)
 /* ---- many threads ---- */
 
 #define THREADS 4
-#define TICKS   200
+#define TICKS 200
 
 static void *use_and_tick(void *stream)
 {
@@ -337,7 +342,8 @@ static void test_threads_tick_one_stream(void)
     struct ps_stream *stream = new_stream();
     pthread_t thread[THREADS];
 
-    for (unsigned i = 0; i < THREADS; i++) EXPECT(!pthread_create(&thread[i], NULL, use_and_tick, stream));
+    for (unsigned i = 0; i < THREADS; i++)
+        EXPECT(!pthread_create(&thread[i], NULL, use_and_tick, stream));
     for (unsigned i = 0; i < THREADS; i++) {
         void *wrong = NULL;
         pthread_join(thread[i], &wrong);
