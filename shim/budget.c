@@ -268,7 +268,7 @@ int ps_budget_obtain_now(size_t bytes, bool may_take_over, struct ps_pages *out)
 int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
 {
     struct ps_budget *b = &ps_budget;
-    uint64_t began = 0, released_before = b->released_times;
+    uint64_t began = 0, stalled_since = 0, released_before = b->released_times;
     uint64_t errors_before = ps_counted(eviction_errors);
     int r;
 
@@ -279,7 +279,7 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
         if (r != -ENOMEM && r != -EAGAIN) return r;
         b->reached = true;
         look_whether_tight();
-        if (!began) began = now_ns();
+        if (!began) began = stalled_since = now_ns();
 
         /* Freed spans first: releasing one costs microseconds and no copy. */
         if (ps_budget_trim(bytes)) continue;
@@ -288,13 +288,14 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
         uint64_t started = need ? ps_eviction_start_some(need) : 0;
         if (b->released_times != released_before) {
             released_before = b->released_times;
+            stalled_since = now_ns();
             errors_before = ps_counted(eviction_errors);
         } else if (ps_counted(eviction_errors) - errors_before >= (b->evictions_fail ? 1 : ERRORS_MAX)) {
             b->evictions_fail = true; /* the driver refuses: the line has been said where it did */
             r = -ENOMEM;
             goto waited;
         }
-        if (now_ns() - began > GIVE_UP_NS) {
+        if (now_ns() - stalled_since > GIVE_UP_NS) {
             ps_log_warn_once(BUDGET, "no eviction has ended in %llu s; going on without device pages", GIVE_UP_NS / 1000000000u);
             r = -ENOMEM;
             goto waited;
