@@ -308,7 +308,7 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
         /* None is under way: a freed span's last use is what stands between us and pages. */
         if (wait_for_oldest_cached()) continue;
         if (started) continue;
-        if (need && ps_slab_extend()) continue;
+        if (need && ps_slab_extend(bytes)) continue;
         r = -ENOMEM;
         goto waited;
     }

@@ -95,12 +95,6 @@ void ps_registry_changed(void)
     pthread_cond_broadcast(&changed);
 }
 
-struct ps_span *ps_registry_at(CUdeviceptr address)
-{
-    if (!ps_registry_owns(address)) return NULL;
-    return atomic_load_explicit(&ps_registry.map[(address - ps_registry.base) >> ps_registry.unit_shift], memory_order_acquire);
-}
-
 struct ps_span *ps_registry_live_at(CUdeviceptr address)
 {
     struct ps_span *span = ps_registry_at(address);

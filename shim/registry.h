@@ -68,7 +68,11 @@ static inline bool ps_registry_owns(CUdeviceptr address)
 }
 
 /* The structure at an address of the reservation, or NULL. Any thread, no lock: take the lock and look at `life` before believing it. */
-struct ps_span *ps_registry_at(CUdeviceptr address);
+static inline struct ps_span *ps_registry_at(CUdeviceptr address)
+{
+    if (!ps_registry_owns(address)) return NULL;
+    return atomic_load_explicit(&ps_registry.map[(address - ps_registry.base) >> ps_registry.unit_shift], memory_order_acquire);
+}
 
 /* The LIVE span that holds the address, or NULL. [locked] */
 struct ps_span *ps_registry_live_at(CUdeviceptr address);

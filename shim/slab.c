@@ -84,11 +84,11 @@ static int reserve_addresses(void)
     return ps_address_space_init(&addresses, reservation, bytes);
 }
 
-bool ps_slab_extend(void)
+bool ps_slab_extend(size_t bytes)
 {
     uint64_t before = figures.limit_bytes;
 
-    if (bound.kind != PS_AMOUNT_AUTO) return false;
+    if (bound.kind != PS_AMOUNT_AUTO || refused_until_ns || figures.bytes - free_bytes + bytes <= before) return false;
     bool first = !extended;
     extended = true;
     ps_registry_unlock();

@@ -45,10 +45,10 @@ bool ps_slab_can_hold_more(size_t bytes);
 
 /*
  * The program is about to run out of memory because the slab is at its bound. Under PENSTOCK_HOST_BUDGET=auto the bound rises from a half
- * towards three quarters of the host's memory, as far as a quarter of that memory stays available. True if there is more room now.
- * [locked; releases the lock meanwhile]
+ * towards three quarters of the host's memory, as far as a quarter of that memory stays available. True if there is more room now
+ * for `bytes`; false too when the bound is not what stood in the way. [locked; releases the lock meanwhile]
  */
-bool ps_slab_extend(void);
+bool ps_slab_extend(size_t bytes);
 
 /*
  * Makes a slot and takes it. Slow: 0.2 ms a MiB on the target machine. 0; -ENOSPC at the bound; -ENOMEM when the host refuses. [unlocked]

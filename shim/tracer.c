@@ -98,18 +98,23 @@ void ps_trace_address(CUdeviceptr address)
     if (span && current) note(current, span);
 }
 
-/* Every 8-byte word at a multiple of 8 from the parameter's start: pointers inside a by-value structure are aligned so. */
-static void scan(const unsigned char *bytes, size_t size)
+/*
+ * Every 8-byte word at a multiple of 8 from the parameter's start: pointers inside a by-value structure are aligned so. The reservation's
+ * bounds, which are constant, come as arguments: read from memory they would be read again for each word.
+ */
+static inline void scan(struct access *a, CUdeviceptr base, uint64_t reserved, const unsigned char *bytes, size_t size)
 {
     for (size_t at = 0; at + 8 <= size; at += 8) {
         uint64_t word;
         memcpy(&word, bytes + at, sizeof word);
-        if (ps_registry_owns(word)) ps_trace_address(word);
+        if (word - base >= reserved) continue;
+        struct ps_span *span = ps_registry_at(word);
+        if (span) note(a, span);
     }
 }
 
 /* Launch parameters packed by the caller: CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE, as cuBLAS does. False if they are not there. */
-static bool scan_packed(void **extra)
+static bool scan_packed(struct access *a, void **extra)
 {
     const unsigned char *buffer = NULL;
     const size_t *size = NULL;
@@ -119,7 +124,7 @@ static bool scan_packed(void **extra)
         if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE) size = extra[i + 1];
     }
     if (!buffer || !size) return false;
-    scan(buffer, *size);
+    scan(a, ps_registry.base, ps_registry.reserved, buffer, *size);
     return true;
 }
 
@@ -146,11 +151,13 @@ void ps_trace_kernel(CUfunction function, uint64_t shape, void **parameters, voi
     ps_count(launches);
     if (!a) return;
     a->fingerprint = (uint64_t)(uintptr_t)function + shape * 0x9E3779B97F4A7C15u;
-    if (!parameters && extra && scan_packed(extra)) return;
+    if (!parameters && extra && scan_packed(a, extra)) return;
     const struct ps_layout *layout = ps_layout_of(function);
     if (layout && (parameters || !layout->count)) {
+        const CUdeviceptr base = ps_registry.base;
+        const uint64_t reserved = ps_registry.reserved;
         for (uint32_t i = 0; i < layout->count; i++)
-            if (parameters[i]) scan(parameters[i], layout->size[i]);
+            if (parameters[i]) scan(a, base, reserved, parameters[i], layout->size[i]);
         return;
     }
     ps_count(launches_without_layout);

@@ -227,7 +227,7 @@ static void scan(void *context, int i)
     struct launches *l = context;
 
     ps_trace_begin(l->stream[0], false);
-    ps_trace_kernel(kernel_of(l, i), l->parameter, NULL);
+    ps_trace_kernel(kernel_of(l, i), 1, l->parameter, NULL);
 }
 
 static void launch(void *context, int i)
@@ -235,7 +235,7 @@ static void launch(void *context, int i)
     struct launches *l = context;
 
     ps_trace_begin(l->stream[(unsigned)i % l->streams], false);
-    ps_trace_kernel(kernel_of(l, i), l->parameter, NULL);
+    ps_trace_kernel(kernel_of(l, i), 1, l->parameter, NULL);
     ps_trace_ready(true);
     ps_trace_end();
 }
