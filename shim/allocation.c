@@ -253,32 +253,52 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *a
 
 /* ---- free ---- */
 
+/* The live span that begins at the address, when nobody works on it; or NULL. [locked; may release the lock meanwhile] */
+static struct ps_span *settled_at(CUdeviceptr address)
+{
+    struct ps_span *span;
+
+    while ((span = ps_registry_live_at(address)) && span->busy) ps_registry_wait_changed(1000000000u);
+    return span && span->address == address ? span : NULL;
+}
+
 int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
 {
+    /*
+     * What the next owner comes after. cudaFreeAsync: the program has ordered every use before this point of the stream. cudaFree: everything
+     * that is queued on any stream; the real one would wait for the device here.
+     */
+    struct ps_uses uses = {0};
+    CUevent after_everything = NULL;
+
     ps_stream_settle(stream);
+    if (stream)
+        ps_uses_note(&uses, stream);
+    else
+        ps_uses_note_all_streams(&uses);
+    if (uses.everywhere) after_everything = ps_copies_after_everything();
+
     ps_registry_lock();
-    struct ps_span *span = ps_registry_live_at(address);
-    while (span && span->busy) {
-        ps_registry_wait_changed(1000000000u);
-        span = ps_registry_live_at(address);
-    }
-    if (!span || span->address != address) {
+    struct ps_span *span = settled_at(address);
+    if (!span) {
         ps_registry_unlock();
+        ps_copies_give_event(after_everything);
         ps_count(bad_frees);
         return -EINVAL;
     }
     ps_registry_end_life(span);
     span->pinned = false;
     span->after.stream = NULL;
-    /*
-     * What the next owner comes after. cudaFreeAsync: the program has ordered every use before this point of the stream. cudaFree: everything
-     * that is queued on any stream; the real one would wait for the device here.
-     */
-    ps_uses_clear(&span->uses);
-    if (stream)
-        ps_uses_note(&span->uses, stream);
-    else
-        ps_uses_note_all_streams(&span->uses);
+    if (uses.everywhere) {
+        ps_uses_clear(&uses);
+        if (after_everything) { /* stands for all of them, and for an H2D that the old fence was the end of */
+            ps_copies_give_event(span->fence);
+            span->fence = after_everything;
+        }
+        span->fence_set = after_everything != NULL;
+        span->fence_seen = 0;
+    }
+    span->uses = uses;
     switch (span->residency) {
     case PS_RESIDENT:
     case PS_RELOADING: /* the fence stays: the next owner waits for the H2D */

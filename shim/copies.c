@@ -1,5 +1,8 @@
 #include "copies.h"
 
+#include <errno.h>
+#include <pthread.h>
+
 #include "log.h"
 #include "real_cuda.h"
 #include "rules.h"
@@ -56,6 +59,44 @@ int ps_copies_join(const struct ps_uses *uses, bool event_set, CUevent event)
 
     if (!r) r = ps_uses_stream_wait(uses, joining, NULL);
     return r ? r : ps_cuda_errno(ps_cu.cuEventRecord(event, joining));
+}
+
+/* Events that were given back. */
+#define SPARE_EVENTS 64
+static CUevent spare[SPARE_EVENTS];
+static unsigned spares;
+static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void ps_copies_give_event(CUevent event)
+{
+    pthread_mutex_lock(&spare_lock);
+    if (event && spares < SPARE_EVENTS) spare[spares++] = event; /* beyond that it is left to the driver */
+    pthread_mutex_unlock(&spare_lock);
+}
+
+static CUevent take_event(void)
+{
+    CUevent event = NULL;
+
+    pthread_mutex_lock(&spare_lock);
+    if (spares) event = spare[--spares];
+    pthread_mutex_unlock(&spare_lock);
+    if (!event && ps_cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS) return NULL;
+    return event;
+}
+
+CUevent ps_copies_after_everything(void)
+{
+    static const struct ps_uses everything = {.everywhere = true};
+    CUevent event = take_event();
+    int r = event ? ps_cuda_errno(ps_cu.cuEventRecord(event, h2d)) : -EIO;
+
+    /* The waits and the record of several threads may mix on the joining stream: each then waits for more, none for less. */
+    if (!r) r = ps_copies_join(&everything, true, event);
+    if (!r) return event;
+    ps_cu.cuCtxSynchronize();
+    ps_copies_give_event(event);
+    return NULL;
 }
 
 void ps_copies_drain_evictions(void)

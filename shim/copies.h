@@ -39,6 +39,13 @@ int ps_copies_reload(CUdeviceptr address, size_t bytes, const struct ps_uses *pa
  */
 int ps_copies_join(const struct ps_uses *uses, bool event_set, CUevent event);
 
+/*
+ * A new event after everything that is queued now on any stream of the program and on the H2D stream. NULL when the driver refuses; then the
+ * call has waited for the device instead. Takes one event of those given back, or makes one; the caller owns it.
+ */
+CUevent ps_copies_after_everything(void);
+void ps_copies_give_event(CUevent event); /* NULL is nothing. [with the registry lock or without] */
+
 /* Waits on the host until every D2H queued so far is over: after an error, when no event says so. */
 void ps_copies_drain_evictions(void);
 void ps_copies_drain_reloads(void); /* the same for H2D */

@@ -63,8 +63,11 @@ int ps_stream_tick(struct ps_stream *stream);
  */
 int ps_stream_wait_event(struct ps_stream *stream, CUevent event);
 
-/* What to wait for: up to PS_USES (stream, tick) pairs, or everything that had been queued on any stream. */
-#define PS_USES 4u
+/*
+ * What to wait for: up to PS_USES (stream, tick) pairs, or, with more streams than that, everything that is queued on any stream when it is
+ * asked. The latter is for waits made once: asked again and again it is never over while the program goes on.
+ */
+#define PS_USES 16u
 struct ps_use {
     struct ps_stream *stream;
     uint64_t tick;
