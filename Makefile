@@ -182,6 +182,9 @@ sim: $(SIM_LIBS)
 $(SIM_LIBS): $(OUT)/sources
 $(SIM_CUDA_OBJS) $(SIM_CUDART_OBJS) $(SIM_CUPTI_OBJS): $(OUT)/flags
 
+# --- benchmarks ------------------------------------------------------------------------------------------------------------------------
+include tests/bench/build.mk
+
 # --- what people ask for ---------------------------------------------------------------------------------------------------------------
 # demo and test start from nothing: set-up first, then a fresh make that sees the toolkit that set-up may just have made.
 # As many jobs as there are cores, unless the person said how many.

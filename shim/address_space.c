@@ -10,7 +10,8 @@ int ps_address_space_init(struct ps_address_space *space, uint64_t start, uint64
     space->capacity = 64;
     space->count = 1;
     space->free = malloc(space->capacity * sizeof *space->free);
-    if (!space->free) return -ENOMEM;
+    if (!space->free)
+        return -ENOMEM;
     space->free[0] = (struct ps_address_range){start, bytes};
     return 0;
 }
@@ -25,11 +26,13 @@ uint64_t ps_address_space_take(struct ps_address_space *space, uint64_t bytes)
 {
     for (size_t i = 0; i < space->count; i++) {
         struct ps_address_range *r = &space->free[i];
-        if (r->bytes < bytes) continue;
+        if (r->bytes < bytes)
+            continue;
         uint64_t start = r->start;
         r->start += bytes;
         r->bytes -= bytes;
-        if (!r->bytes) remove_at(space, i);
+        if (!r->bytes)
+            remove_at(space, i);
         return start;
     }
     return 0;
@@ -56,7 +59,8 @@ int ps_address_space_give(struct ps_address_space *space, uint64_t start, uint64
     struct ps_address_range *before = i ? &space->free[i - 1] : NULL;
     struct ps_address_range *after = i < space->count ? &space->free[i] : NULL;
 
-    if (!bytes || (before && before->start + before->bytes > start) || (after && start + bytes > after->start)) return -EINVAL;
+    if (!bytes || (before && before->start + before->bytes > start) || (after && start + bytes > after->start))
+        return -EINVAL;
     bool joins_before = before && before->start + before->bytes == start;
     bool joins_after = after && start + bytes == after->start;
     if (joins_before && joins_after) {
@@ -70,7 +74,8 @@ int ps_address_space_give(struct ps_address_space *space, uint64_t start, uint64
     } else {
         if (space->count == space->capacity) {
             struct ps_address_range *more = realloc(space->free, 2 * space->capacity * sizeof *more);
-            if (!more) return -ENOMEM;
+            if (!more)
+                return -ENOMEM;
             space->free = more;
             space->capacity *= 2;
         }

@@ -32,14 +32,18 @@ static int order_for_all_streams(struct ps_span *span, const struct ps_uses *use
     uint64_t seen = 0;
     int r = 0;
 
-    if (!span->fence) r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
-    if (!r) r = ps_copies_join(uses, span->fence_set, span->fence);
+    if (!span->fence)
+        r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+    if (!r)
+        r = ps_copies_join(uses, span->fence_set, span->fence);
     uint32_t n = ps_streams_count();
     for (uint32_t i = 0; !r && n <= STREAMS_ORDERED_AT_ONCE && i < n; i++) {
         int one = ps_stream_wait_event(ps_streams_at(i), span->fence);
-        if (!one) seen |= 1ull << i;
+        if (!one)
+            seen |= 1ull << i;
         /* Gone, another thread's own, or being captured: it waits at its first access, if it has one. */
-        if (one && one != -ENOENT && one != -EXDEV && one != -EBUSY) r = one;
+        if (one && one != -ENOENT && one != -EXDEV && one != -EBUSY)
+            r = one;
     }
     ps_registry_lock();
     span->fence_set = true;
@@ -53,9 +57,11 @@ static bool is_ordered_already(const struct ps_span *span, const struct ps_strea
 {
     const struct ps_uses *uses = &span->uses;
 
-    if (uses->everywhere) return false;
+    if (uses->everywhere)
+        return false;
     for (unsigned i = 0; i < uses->count; i++)
-        if (uses->use[i].stream != stream) return false;
+        if (uses->use[i].stream != stream)
+            return false;
     return true;
 }
 
@@ -96,7 +102,8 @@ static void reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
         ps_log_warn_once(RESIDENCY, "an allocation could not be ordered by events (error %d); waiting for the device instead", -r);
         ps_cu.cuCtxSynchronize();
     }
-    if (stream) ps_stream_settle(stream);
+    if (stream)
+        ps_stream_settle(stream);
     ps_registry_lock();
     if (stream) {
         ps_uses_clear(&span->uses); /* the stream now comes after them all */
@@ -113,7 +120,8 @@ static int map_new(struct ps_span *span, CUmemGenericAllocationHandle pages, enu
 {
     int r = ps_pages_map(span->address, span->bytes, pages);
 
-    if (!r) span->backing = backing;
+    if (!r)
+        span->backing = backing;
     return r;
 }
 
@@ -132,7 +140,8 @@ static int create_on_pages(size_t bytes, size_t requested, CUdeviceptr *address)
 
     if (r && r != -ENOMEM)
         ps_log_warn_once(RESIDENCY, "the driver refused to make device pages (error %d); such allocations go to the real allocator", -r);
-    if (r) return r;
+    if (r)
+        return r;
     struct ps_span *span = ps_registry_new(bytes, requested);
     if (!span) {
         ps_budget_return(&pages);
@@ -169,7 +178,8 @@ static int create_on_slot(size_t bytes, size_t requested, CUdeviceptr *address)
         r = ps_slab_make(bytes, false, &slot);
         ps_registry_lock();
     }
-    if (r) return -ENOMEM;
+    if (r)
+        return -ENOMEM;
     struct ps_span *span = ps_registry_new(bytes, requested);
     if (!span) {
         ps_slab_give(slot);
@@ -180,8 +190,10 @@ static int create_on_slot(size_t bytes, size_t requested, CUdeviceptr *address)
     span->slot = slot;
     ps_registry_unlock();
     /* An H2D may still read the slot for its last owner: the new owner's writes must come after. Rare, and a short copy: wait here. */
-    if (slot->being_read) r = ps_cuda_errno(ps_cu.cuEventSynchronize(slot->read_done));
-    if (!r) r = map_new(span, slot->pages, PS_BACKING_SLOT);
+    if (slot->being_read)
+        r = ps_cuda_errno(ps_cu.cuEventSynchronize(slot->read_done));
+    if (!r)
+        r = map_new(span, slot->pages, PS_BACKING_SLOT);
     ps_registry_lock();
     span->busy = false;
     slot->being_read = false;
@@ -201,7 +213,8 @@ static void trim_hoard(void)
 {
     uint64_t enough = ps_registry.peak_live_bytes + ps_registry.peak_live_bytes / 8 + 256 * MIB;
 
-    if (ps_budget.held > enough) ps_budget_trim(ps_budget.held - enough);
+    if (ps_budget.held > enough)
+        ps_budget_trim(ps_budget.held - enough);
 }
 
 static void say_out_of_memory(size_t bytes)
@@ -209,12 +222,13 @@ static void say_out_of_memory(size_t bytes)
     struct ps_slab_figures slab = ps_slab_figures();
 
     ps_count(out_of_memory);
-    ps_log_warn_once(BUDGET,
-                     "out of memory: %s asked for, %s in use by the program, device budget %s (%s held), slab %s of %s: raise PENSTOCK_BUDGET or "
-                     "PENSTOCK_HOST_BUDGET",
-                     ps_bytes_text(bytes).text, ps_bytes_text(ps_registry.live_bytes).text,
-                     ps_budget.limit == UINT64_MAX ? "unlimited" : ps_bytes_text(ps_budget.limit).text, ps_bytes_text(ps_budget.held).text,
-                     ps_bytes_text(slab.used_bytes).text, ps_bytes_text(slab.limit_bytes).text);
+    ps_log_warn_once(
+        BUDGET,
+        "out of memory: %s asked for, %s in use by the program, device budget %s (%s held), slab %s of %s: raise PENSTOCK_BUDGET or "
+        "PENSTOCK_HOST_BUDGET",
+        ps_bytes_text(bytes).text, ps_bytes_text(ps_registry.live_bytes).text,
+        ps_budget.limit == UINT64_MAX ? "unlimited" : ps_bytes_text(ps_budget.limit).text, ps_bytes_text(ps_budget.held).text,
+        ps_bytes_text(slab.used_bytes).text, ps_bytes_text(slab.limit_bytes).text);
 }
 
 int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *address)
@@ -236,7 +250,8 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *a
         return 0;
     }
     int r = create_on_pages(rounded, bytes, address);
-    if (r == -ENOMEM) r = create_on_slot(rounded, bytes, address);
+    if (r == -ENOMEM)
+        r = create_on_slot(rounded, bytes, address);
     if (!r) {
         ps_count(allocations);
         trim_hoard();
@@ -258,7 +273,8 @@ static struct ps_span *settled_at(CUdeviceptr address)
 {
     struct ps_span *span;
 
-    while ((span = ps_registry_live_at(address)) && span->busy) ps_registry_wait_changed(1000000000u);
+    while ((span = ps_registry_live_at(address)) && span->busy)
+        ps_registry_wait_changed(1000000000u);
     return span && span->address == address ? span : NULL;
 }
 
@@ -276,7 +292,8 @@ int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
         ps_uses_note(&uses, stream);
     else
         ps_uses_note_all_streams(&uses);
-    if (uses.everywhere) after_everything = ps_copies_after_everything();
+    if (uses.everywhere)
+        after_everything = ps_copies_after_everything();
 
     ps_registry_lock();
     struct ps_span *span = settled_at(address);
@@ -313,7 +330,8 @@ int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
         ps_eviction_husk_waits();
         break;
     }
-    if (ps_budget.reached) ps_registry_changed();
+    if (ps_budget.reached)
+        ps_registry_changed();
     ps_count(frees);
 #ifdef PS_DEBUG
     ps_registry_is_valid();

@@ -66,7 +66,8 @@ static void hold(size_t bytes)
     struct ps_budget *b = &ps_budget;
 
     b->held += bytes;
-    if (b->held > b->peak_held) b->peak_held = b->held;
+    if (b->held > b->peak_held)
+        b->peak_held = b->held;
     look_whether_tight();
 }
 
@@ -87,7 +88,8 @@ void ps_budget_let_go(struct ps_page_block *block, bool was_owner)
         }
         return;
     }
-    if (block->ownerless) ps_budget.lingering -= block->bytes;
+    if (block->ownerless)
+        ps_budget.lingering -= block->bytes;
     ps_registry_unlock();
     ps_pages_release(block->handle);
     ps_registry_lock();
@@ -95,12 +97,22 @@ void ps_budget_let_go(struct ps_page_block *block, bool was_owner)
     free(block);
 }
 
+void ps_budget_give_up(struct ps_page_block *block)
+{
+    if (!block->ownerless)
+        return;
+    block->ownerless = false;
+    ps_budget.lingering -= block->bytes;
+    ps_registry_changed();
+}
+
 /* Takes a freed span's pages over; the span becomes a husk that keeps its addresses until its uses are over. [locked] */
 static bool take_over(size_t bytes, struct ps_pages *out)
 {
     struct ps_span *donor = ps_registry_cached_take(bytes, NULL);
 
-    if (!donor) return false;
+    if (!donor)
+        return false;
     donor->life = PS_LIFE_HUSK;
     donor->busy = true;
     donor->has_pages = false;
@@ -113,7 +125,8 @@ static bool take_over(size_t bytes, struct ps_pages *out)
 
 void ps_budget_donor_done(struct ps_pages *pages)
 {
-    if (!pages->donor) return;
+    if (!pages->donor)
+        return;
     pages->donor->busy = false;
     pages->donor = NULL;
     ps_eviction_husk_waits();
@@ -128,9 +141,11 @@ void ps_budget_return(struct ps_pages *pages)
 /* 1 when nothing uses the freed span any more, 0 when something does. [unlocked; the span is busy] */
 static int uses_are_over(const struct ps_span *span)
 {
-    if (!ps_rule(RELEASE_WAITS_FOR_USES)) return 1;
+    if (!ps_rule(RELEASE_WAITS_FOR_USES))
+        return 1;
     int over = ps_uses_query(&span->uses);
-    if (over == 1 && span->fence_set && ps_cu.cuEventQuery(span->fence) != CUDA_SUCCESS) over = 0;
+    if (over == 1 && span->fence_set && ps_cu.cuEventQuery(span->fence) != CUDA_SUCCESS)
+        over = 0;
     return over == 1;
 }
 
@@ -147,7 +162,8 @@ static uint64_t end_cached(struct ps_span *span, bool over)
     }
     span->busy = false;
     ps_registry_changed();
-    if (!over || r) return 0;
+    if (!over || r)
+        return 0;
     struct ps_page_block *block = span->pages;
     ps_registry_cached_remove(span);
     span->has_pages = false;
@@ -185,10 +201,13 @@ uint64_t ps_budget_trim(uint64_t bytes)
         struct ps_span *span;
         int skip = in_use;
         TAILQ_FOREACH (span, &ps_registry.cached, order) {
-            if (!may_be_unmapped(span)) continue;
-            if (!skip--) break;
+            if (!may_be_unmapped(span))
+                continue;
+            if (!skip--)
+                break;
         }
-        if (!span) break;
+        if (!span)
+            break;
         uint64_t one = release_cached(span);
         released += one;
         in_use += !one;
@@ -205,12 +224,15 @@ static bool wait_for_oldest_cached(void)
     struct ps_span *span;
 
     TAILQ_FOREACH (span, &ps_registry.cached, order)
-        if (may_be_unmapped(span)) break;
-    if (!span) return false;
+        if (may_be_unmapped(span))
+            break;
+    if (!span)
+        return false;
     span->busy = true;
     ps_registry_unlock();
     int r = ps_uses_host_wait(&span->uses);
-    if (!r && span->fence_set) r = ps_cuda_errno(ps_cu.cuEventSynchronize(span->fence));
+    if (!r && span->fence_set)
+        r = ps_cuda_errno(ps_cu.cuEventSynchronize(span->fence));
     ps_registry_lock();
     return end_cached(span, r == 0) != 0;
 }
@@ -220,10 +242,13 @@ static int make_pages(size_t bytes, struct ps_pages *out)
 {
     struct ps_budget *b = &ps_budget;
 
-    if (bytes > b->limit || b->held > b->limit - bytes) return -ENOMEM;
-    if (b->refused_at && b->held && b->held + bytes > b->refused_at) return -ENOMEM;
+    if (bytes > b->limit || b->held > b->limit - bytes)
+        return -ENOMEM;
+    if (b->refused_at && b->held && b->held + bytes > b->refused_at)
+        return -ENOMEM;
     struct ps_page_block *block = calloc(1, sizeof *block);
-    if (!block) return -EIO;
+    if (!block)
+        return -EIO;
     hold(bytes);
     ps_registry_unlock();
     int r = ps_device_pages_create(bytes, &block->handle);
@@ -242,8 +267,8 @@ static int make_pages(size_t bytes, struct ps_pages *out)
         if (r == -ENOMEM) {
             /* Something else holds the device's memory: less than now must be held before it is worth asking again. */
             b->refused_at = b->held;
-            ps_log_warn_once(BUDGET, "the device has no more pages although the budget has room: %s held of %s", ps_bytes_text(b->held).text,
-                             ps_bytes_text(b->limit).text);
+            ps_log_warn_once(BUDGET, "the device has no more pages although the budget has room: %s held of %s",
+                             ps_bytes_text(b->held).text, ps_bytes_text(b->limit).text);
         }
     }
     return r;
@@ -261,7 +286,8 @@ static uint64_t missing(size_t bytes)
 
 int ps_budget_obtain_now(size_t bytes, bool may_take_over, struct ps_pages *out)
 {
-    if (may_take_over && take_over(bytes, out)) return 0;
+    if (may_take_over && take_over(bytes, out))
+        return 0;
     return make_pages(bytes, out);
 }
 
@@ -274,15 +300,20 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
 
     for (;;) {
         r = ps_budget_obtain_now(bytes, may_take_over, out);
-        if (!r) break;
-        if (bytes > b->limit) return -ENOMEM;
-        if (r != -ENOMEM && r != -EAGAIN) return r;
+        if (!r)
+            break;
+        if (bytes > b->limit)
+            return -ENOMEM;
+        if (r != -ENOMEM && r != -EAGAIN)
+            return r;
         b->reached = true;
         look_whether_tight();
-        if (!began) began = stalled_since = now_ns();
+        if (!began)
+            began = stalled_since = now_ns();
 
         /* Freed spans first: releasing one costs microseconds and no copy. */
-        if (ps_budget_trim(bytes)) continue;
+        if (ps_budget_trim(bytes))
+            continue;
         /* Then spans in use, longest idle first; they leave while we wait. */
         uint64_t need = missing(bytes);
         uint64_t started = need ? ps_eviction_start_some(need) : 0;
@@ -306,15 +337,19 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
             continue;
         }
         /* None is under way: a freed span's last use is what stands between us and pages. */
-        if (wait_for_oldest_cached()) continue;
-        if (started) continue;
-        if (need && ps_slab_extend(bytes)) continue;
+        if (wait_for_oldest_cached())
+            continue;
+        if (started)
+            continue;
+        if (need && ps_slab_extend(bytes))
+            continue;
         r = -ENOMEM;
         goto waited;
     }
     r = 0;
 waited:
-    if (began) ps_count_by(host_wait_ns, now_ns() - began);
+    if (began)
+        ps_count_by(host_wait_ns, now_ns() - began);
     return r;
 }
 
@@ -322,8 +357,10 @@ void ps_budget_keep_ahead(void)
 {
     const struct ps_budget *b = &ps_budget;
 
-    if (!b->reached) return;
+    if (!b->reached)
+        return;
     uint64_t ahead = b->limit / 16 < 2 * GIB ? b->limit / 16 : 2 * GIB;
     uint64_t need = missing((size_t)ahead);
-    if (need && !b->evictions_fail) ps_eviction_start_some(need);
+    if (need && !b->evictions_fail)
+        ps_eviction_start_some(need);
 }

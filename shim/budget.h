@@ -15,15 +15,15 @@
 #include "span.h"
 
 struct ps_budget {
-    uint64_t limit;      /* bytes; UINT64_MAX: none */
-    uint64_t held;       /* bytes */
-    uint64_t peak_held;  /* bytes */
-    uint64_t leaving;    /* of held: evictions under way that will release their pages */
-    uint64_t lingering;  /* of held: pages that only husks still map */
-    bool reached;        /* something has had to give way at least once */
+    uint64_t limit;          /* bytes; UINT64_MAX: none */
+    uint64_t held;           /* bytes */
+    uint64_t peak_held;      /* bytes */
+    uint64_t leaving;        /* of held: evictions under way that will release their pages */
+    uint64_t lingering;      /* of held: pages that only husks still map */
+    bool reached;            /* something has had to give way at least once */
     uint64_t released_times; /* how often pages were released: whether waiting leads anywhere */
     bool evictions_fail;     /* the last ones came to nothing by errors: little is tried until one succeeds */
-    uint64_t refused_at; /* the driver refused pages with this many held; 0 = never */
+    uint64_t refused_at;     /* the driver refused pages with this many held; 0 = never */
 };
 
 extern struct ps_budget ps_budget; /* guarded by the registry lock; `limit` may be read without it */
@@ -58,6 +58,9 @@ void ps_budget_return(struct ps_pages *pages);
  * they stop counting as held. [locked; releases the lock meanwhile]
  */
 void ps_budget_let_go(struct ps_page_block *block, bool was_owner);
+
+/* A husk can't be unmapped: nobody is to wait for its pages. [locked] */
+void ps_budget_give_up(struct ps_page_block *block);
 
 /* Releases freed spans whose uses are over, until `bytes` are released or none is left. Returns the bytes. [locked; releases it meanwhile] */
 uint64_t ps_budget_trim(uint64_t bytes);

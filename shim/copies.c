@@ -17,25 +17,33 @@ int ps_copies_open(void)
     /*
      * High priority: it orders kernels, and the copy engines are separate, so this matters only where a small copy runs as a kernel.
      */
-    if (r == CUDA_SUCCESS) r = ps_cu.cuStreamCreateWithPriority(&d2h, CU_STREAM_NON_BLOCKING, greatest);
-    if (r == CUDA_SUCCESS) r = ps_cu.cuStreamCreateWithPriority(&h2d, CU_STREAM_NON_BLOCKING, greatest);
-    if (r == CUDA_SUCCESS) r = ps_cu.cuStreamCreateWithPriority(&joining, CU_STREAM_NON_BLOCKING, greatest);
+    if (r == CUDA_SUCCESS)
+        r = ps_cu.cuStreamCreateWithPriority(&d2h, CU_STREAM_NON_BLOCKING, greatest);
+    if (r == CUDA_SUCCESS)
+        r = ps_cu.cuStreamCreateWithPriority(&h2d, CU_STREAM_NON_BLOCKING, greatest);
+    if (r == CUDA_SUCCESS)
+        r = ps_cu.cuStreamCreateWithPriority(&joining, CU_STREAM_NON_BLOCKING, greatest);
     return ps_cuda_errno(r);
 }
 
-int ps_copies_evict(CUdeviceptr address, size_t bytes, const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *slot,
-                    CUevent done)
+int ps_copies_evict(CUdeviceptr address, size_t bytes, const struct ps_uses *uses, bool fence_set, CUevent fence,
+                    const struct ps_slot *slot, CUevent done)
 {
     int r = 0;
 
     /* Order: after the last access on each stream that had one. The host may be 1,000 launches ahead of it: the stream waits, nobody else. */
-    if (ps_rule(EVICTION_WAITS_FOR_USES)) r = ps_uses_stream_wait(uses, d2h, NULL);
+    if (ps_rule(EVICTION_WAITS_FOR_USES))
+        r = ps_uses_stream_wait(uses, d2h, NULL);
     /* Order: after the H2D that filled the span, which no access may have waited for yet. */
-    if (!r && fence_set && ps_rule(EVICTION_WAITS_FOR_RELOAD)) r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(d2h, fence, 0));
+    if (!r && fence_set && ps_rule(EVICTION_WAITS_FOR_RELOAD))
+        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(d2h, fence, 0));
     /* Order: after the H2D that reads what the slot held before. */
-    if (!r && slot->being_read && ps_rule(EVICTION_WAITS_FOR_SLOT)) r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(d2h, slot->read_done, 0));
-    if (!r) r = ps_cuda_errno(ps_cu.cuMemcpyAsync(slot->address, address, bytes, d2h));
-    if (!r) r = ps_cuda_errno(ps_cu.cuEventRecord(done, d2h));
+    if (!r && slot->being_read && ps_rule(EVICTION_WAITS_FOR_SLOT))
+        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(d2h, slot->read_done, 0));
+    if (!r)
+        r = ps_cuda_errno(ps_cu.cuMemcpyAsync(slot->address, address, bytes, d2h));
+    if (!r)
+        r = ps_cuda_errno(ps_cu.cuEventRecord(done, d2h));
     return r;
 }
 
@@ -45,11 +53,16 @@ int ps_copies_reload(CUdeviceptr address, size_t bytes, const struct ps_uses *pa
     int r = 0;
 
     /* Order: after the last use of the freed span whose pages these were. The slot's D2H was over on the host before the mapping moved. */
-    if (pages_uses && ps_rule(RELOAD_WAITS_FOR_PAGES)) r = ps_uses_stream_wait(pages_uses, h2d, NULL);
-    if (!r && pages_fence_set && ps_rule(RELOAD_WAITS_FOR_PAGES)) r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(h2d, pages_fence, 0));
-    if (!r) r = ps_cuda_errno(ps_cu.cuMemcpyAsync(address, slot->address, bytes, h2d));
-    if (!r) r = ps_cuda_errno(ps_cu.cuEventRecord(fence, h2d));
-    if (!r) r = ps_cuda_errno(ps_cu.cuEventRecord(slot->read_done, h2d));
+    if (pages_uses && ps_rule(RELOAD_WAITS_FOR_PAGES))
+        r = ps_uses_stream_wait(pages_uses, h2d, NULL);
+    if (!r && pages_fence_set && ps_rule(RELOAD_WAITS_FOR_PAGES))
+        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(h2d, pages_fence, 0));
+    if (!r)
+        r = ps_cuda_errno(ps_cu.cuMemcpyAsync(address, slot->address, bytes, h2d));
+    if (!r)
+        r = ps_cuda_errno(ps_cu.cuEventRecord(fence, h2d));
+    if (!r)
+        r = ps_cuda_errno(ps_cu.cuEventRecord(slot->read_done, h2d));
     return r;
 }
 
@@ -57,7 +70,8 @@ int ps_copies_join(const struct ps_uses *uses, bool event_set, CUevent event)
 {
     int r = event_set ? ps_cuda_errno(ps_cu.cuStreamWaitEvent(joining, event, 0)) : 0;
 
-    if (!r) r = ps_uses_stream_wait(uses, joining, NULL);
+    if (!r)
+        r = ps_uses_stream_wait(uses, joining, NULL);
     return r ? r : ps_cuda_errno(ps_cu.cuEventRecord(event, joining));
 }
 
@@ -70,7 +84,8 @@ static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
 void ps_copies_give_event(CUevent event)
 {
     pthread_mutex_lock(&spare_lock);
-    if (event && spares < SPARE_EVENTS) spare[spares++] = event; /* beyond that it is left to the driver */
+    if (event && spares < SPARE_EVENTS)
+        spare[spares++] = event; /* beyond that it is left to the driver */
     pthread_mutex_unlock(&spare_lock);
 }
 
@@ -79,9 +94,11 @@ static CUevent take_event(void)
     CUevent event = NULL;
 
     pthread_mutex_lock(&spare_lock);
-    if (spares) event = spare[--spares];
+    if (spares)
+        event = spare[--spares];
     pthread_mutex_unlock(&spare_lock);
-    if (!event && ps_cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS) return NULL;
+    if (!event && ps_cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS)
+        return NULL;
     return event;
 }
 
@@ -92,8 +109,10 @@ CUevent ps_copies_after_everything(void)
     int r = event ? ps_cuda_errno(ps_cu.cuEventRecord(event, h2d)) : -EIO;
 
     /* The waits and the record of several threads may mix on the joining stream: each then waits for more, none for less. */
-    if (!r) r = ps_copies_join(&everything, true, event);
-    if (!r) return event;
+    if (!r)
+        r = ps_copies_join(&everything, true, event);
+    if (!r)
+        return event;
     ps_cu.cuCtxSynchronize();
     ps_copies_give_event(event);
     return NULL;

@@ -23,8 +23,8 @@ int ps_copies_open(void);
  * (the H2D that filled the span), and the H2D that still reads the slot. Records `done`.
  * 0 or -errno; then nothing may be assumed to have been copied, though part may be queued.
  */
-int ps_copies_evict(CUdeviceptr address, size_t bytes, const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *slot,
-                    CUevent done);
+int ps_copies_evict(CUdeviceptr address, size_t bytes, const struct ps_uses *uses, bool fence_set, CUevent fence,
+                    const struct ps_slot *slot, CUevent done);
 
 /*
  * Queues the H2D of the slot's bytes to `address`, after `pages_uses` and `pages_fence` (what still uses the device pages, when they came

@@ -9,29 +9,29 @@
 
 /* PS_COUNTER(name): events, bytes or ns as the name says; monotonic. */
 #define PS_COUNTER_TABLE                                                                                                                   \
-    PS_COUNTER(allocations)               /* spans handed out */                                                                           \
-    PS_COUNTER(frees)                     /* spans freed */                                                                                \
-    PS_COUNTER(evictions)                 /* D2H copies that ended in the span leaving the device */                                       \
+    PS_COUNTER(allocations) /* spans handed out */                                                                                         \
+    PS_COUNTER(frees)       /* spans freed */                                                                                              \
+    PS_COUNTER(evictions)   /* D2H copies that ended in the span leaving the device */                                                     \
     PS_COUNTER(evicted_bytes)                                                                                                              \
-    PS_COUNTER(evictions_cancelled)       /* accessed while the D2H was under way: the pages stayed */                                     \
-    PS_COUNTER(eviction_errors)           /* an eviction that the driver refused; the span stayed */                                       \
+    PS_COUNTER(evictions_cancelled) /* accessed while the D2H was under way: the pages stayed */                                           \
+    PS_COUNTER(eviction_errors)     /* an eviction that the driver refused; the span stayed */                                             \
     PS_COUNTER(reloads)                                                                                                                    \
     PS_COUNTER(reloaded_bytes)                                                                                                             \
-    PS_COUNTER(demand_reloads)            /* reloads begun by the access itself */                                                         \
+    PS_COUNTER(demand_reloads) /* reloads begun by the access itself */                                                                    \
     PS_COUNTER(reload_errors)                                                                                                              \
-    PS_COUNTER(accesses_on_slot)          /* accesses to a span left on its slot: right, and slow */                                       \
-    PS_COUNTER(spans_born_on_slot)        /* allocations that no device pages could be had for */                                          \
-    PS_COUNTER(host_wait_ns)              /* time in which a thread of the program waited for pages */                                     \
-    PS_COUNTER(launches)                  /* kernel launches seen */                                                                       \
-    PS_COUNTER(launches_without_layout)   /* of them, those whose parameters could not be read */                                          \
-    PS_COUNTER(copies_seen)               /* copies and memsets seen */                                                                    \
-    PS_COUNTER(layouts_from_cubin)        /* kernels whose layout came from .nv.info */                                                    \
-    PS_COUNTER(layouts_from_driver)       /* kernels whose layout came from the driver */                                                  \
-    PS_COUNTER(layouts_compared)          /* kernels for which both were there */                                                          \
-    PS_COUNTER(layout_disagreements)      /* of them, those that differed; the driver's was used */                                        \
-    PS_COUNTER(pages_refused)             /* times the driver had no device pages although the budget had room */                          \
-    PS_COUNTER(out_of_memory)             /* allocations that failed */                                                                    \
-    PS_COUNTER(bad_frees)                 /* unknown or interior pointers, double frees */
+    PS_COUNTER(accesses_on_slot)        /* accesses to a span left on its slot: right, and slow */                                         \
+    PS_COUNTER(spans_born_on_slot)      /* allocations that no device pages could be had for */                                            \
+    PS_COUNTER(host_wait_ns)            /* time in which a thread of the program waited for pages */                                       \
+    PS_COUNTER(launches)                /* kernel launches seen */                                                                         \
+    PS_COUNTER(launches_without_layout) /* of them, those whose parameters could not be read */                                            \
+    PS_COUNTER(copies_seen)             /* copies and memsets seen */                                                                      \
+    PS_COUNTER(layouts_from_cubin)      /* kernels whose layout came from .nv.info */                                                      \
+    PS_COUNTER(layouts_from_driver)     /* kernels whose layout came from the driver */                                                    \
+    PS_COUNTER(layouts_compared)        /* kernels for which both were there */                                                            \
+    PS_COUNTER(layout_disagreements)    /* of them, those that differed; the driver's was used */                                          \
+    PS_COUNTER(pages_refused)           /* times the driver had no device pages although the budget had room */                            \
+    PS_COUNTER(out_of_memory)           /* allocations that failed */                                                                      \
+    PS_COUNTER(bad_frees)               /* unknown or interior pointers, double frees */
 
 struct ps_counters {
 #define PS_COUNTER(name) _Atomic uint64_t name;

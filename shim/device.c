@@ -25,19 +25,27 @@ int ps_device_open(const char **why)
     int count = 0;
 
     *why = "there is no current CUDA context";
-    if (ps_cu.cuCtxGetCurrent(&d->context) != CUDA_SUCCESS || !d->context) return -ENODEV;
-    if (ps_cu.cuCtxGetDevice(&device) != CUDA_SUCCESS) return -ENODEV;
+    if (ps_cu.cuCtxGetCurrent(&d->context) != CUDA_SUCCESS || !d->context)
+        return -ENODEV;
+    if (ps_cu.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+        return -ENODEV;
     *why = "the device has no virtual memory management";
-    if (!attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device)) return -ENOSYS;
+    if (!attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device))
+        return -ENOSYS;
     *why = "the device can't map host memory at device addresses (HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT)";
-    if (!attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device)) return -ENOSYS;
+    if (!attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device))
+        return -ENOSYS;
 
     d->ordinal = (int)device;
-    if (ps_cu.cuDeviceGetName(d->name, sizeof d->name, device) != CUDA_SUCCESS) d->name[0] = 0;
-    if (ps_cu.cuDeviceTotalMem(&total, device) == CUDA_SUCCESS) d->total_bytes = total;
-    if (ps_cu.cuDeviceGetCount(&count) == CUDA_SUCCESS) d->several = count > 1;
+    if (ps_cu.cuDeviceGetName(d->name, sizeof d->name, device) != CUDA_SUCCESS)
+        d->name[0] = 0;
+    if (ps_cu.cuDeviceTotalMem(&total, device) == CUDA_SUCCESS)
+        d->total_bytes = total;
+    if (ps_cu.cuDeviceGetCount(&count) == CUDA_SUCCESS)
+        d->several = count > 1;
     d->numa_node = attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device);
-    if (d->numa_node < 0) d->numa_node = 0;
+    if (d->numa_node < 0)
+        d->numa_node = 0;
 
     device_pages.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     device_pages.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -49,10 +57,13 @@ int ps_device_open(const char **why)
     access_by_device.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 
     *why = "the driver does not tell its page sizes";
-    if (ps_cu.cuMemGetAllocationGranularity(&device_unit, &device_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS) return -ENOSYS;
-    if (ps_cu.cuMemGetAllocationGranularity(&host_unit, &host_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS) return -ENOSYS;
+    if (ps_cu.cuMemGetAllocationGranularity(&device_unit, &device_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
+        return -ENOSYS;
+    if (ps_cu.cuMemGetAllocationGranularity(&host_unit, &host_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
+        return -ENOSYS;
     d->granularity = device_unit > host_unit ? device_unit : host_unit;
-    if (!d->granularity || d->granularity & (d->granularity - 1)) return -ENOSYS;
+    if (!d->granularity || d->granularity & (d->granularity - 1))
+        return -ENOSYS;
     *why = NULL;
     return 0;
 }
@@ -76,16 +87,19 @@ int ps_host_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages)
 
 void ps_pages_release(CUmemGenericAllocationHandle pages)
 {
-    if (ps_cu.cuMemRelease(pages) != CUDA_SUCCESS) ps_log_warn_once(RESIDENCY, "pages could not be released");
+    if (ps_cu.cuMemRelease(pages) != CUDA_SUCCESS)
+        ps_log_warn_once(RESIDENCY, "pages could not be released");
 }
 
 int ps_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages)
 {
     int r = ps_cuda_errno(ps_cu.cuMemMap(address, bytes, 0, pages, 0)); /* whole handles only: an offset is refused (FACTS) */
 
-    if (r) return r;
+    if (r)
+        return r;
     r = ps_cuda_errno(ps_cu.cuMemSetAccess(address, bytes, &access_by_device, 1));
-    if (r) ps_cu.cuMemUnmap(address, bytes);
+    if (r)
+        ps_cu.cuMemUnmap(address, bytes);
     return r;
 }
 

@@ -30,8 +30,8 @@ struct ps_transfer {
 STAILQ_HEAD(transfer_list, ps_transfer);
 
 /* All guarded by the registry lock, which the conditions go with. */
-static struct transfer_list under_way = STAILQ_HEAD_INITIALIZER(under_way);     /* queued on the D2H stream, in about that order */
-static struct transfer_list want_slot = STAILQ_HEAD_INITIALIZER(want_slot);     /* for the slab thread */
+static struct transfer_list under_way = STAILQ_HEAD_INITIALIZER(under_way); /* queued on the D2H stream, in about that order */
+static struct transfer_list want_slot = STAILQ_HEAD_INITIALIZER(want_slot); /* for the slab thread */
 static struct transfer_list unused = STAILQ_HEAD_INITIALIZER(unused);
 static uint64_t wanted_slot_bytes; /* of want_slot */
 static uint32_t copies_under_way;  /* queued and not finished, cancelled ones too */
@@ -59,7 +59,8 @@ void ps_eviction_open(enum ps_guard how, uint32_t grace)
 /* [locked] */
 static bool helpers_are_there(void)
 {
-    if (started || start_failed) return started;
+    if (started || start_failed)
+        return started;
     started = !ps_helper_thread_start("penstock-evict", finish_evictions) && !ps_helper_thread_start("penstock-slab", make_slots);
     start_failed = !started;
     return started;
@@ -81,8 +82,8 @@ static void call_slab_thread(void)
 
 bool ps_eviction_may_leave(const struct ps_span *span)
 {
-    return !ps_registry.blind_launches && span->life == PS_LIFE_LIVE && !span->busy && !span->launching && !span->pinned && span->has_pages &&
-           (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
+    return !ps_registry.blind_launches && span->life == PS_LIFE_LIVE && !span->busy && !span->launching && !span->pinned &&
+           span->has_pages && (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
 }
 
 /*
@@ -100,10 +101,14 @@ static size_t gather(struct ps_span **spans, struct penstock_candidate *candidat
     size_t no_slot_for = 0; /* a steady program has few sizes: one remembered saves most of the asking */
 
     TAILQ_FOREACH (span, &ps_registry.idle_order, order) {
-        if (n == CANDIDATES_MAX) break;
-        if (ps_registry.launch_number - span->last_access < grace) break; /* the rest was used later still */
-        if (!ps_eviction_may_leave(span)) continue;
-        if (span->bytes == no_slot_for) continue;
+        if (n == CANDIDATES_MAX)
+            break;
+        if (ps_registry.launch_number - span->last_access < grace)
+            break; /* the rest was used later still */
+        if (!ps_eviction_may_leave(span))
+            continue;
+        if (span->bytes == no_slot_for)
+            continue;
         if (!slot_can_be_had(span->bytes)) {
             no_slot_for = span->bytes;
             continue;
@@ -121,20 +126,26 @@ uint64_t ps_eviction_start_some(uint64_t need)
     size_t chosen[CANDIDATES_MAX];
     uint64_t begun = 0;
 
-    if (!helpers_are_there()) return 0;
+    if (!helpers_are_there())
+        return 0;
     size_t n = gather(spans, candidates, grace_launches);
     /* Grace is for accesses that nobody sees; when nothing else is left to leave, it gives way before the program runs out of memory. */
-    if (!n && grace_launches) n = gather(spans, candidates, 0);
-    if (ps_budget.evictions_fail) need = 1; /* the driver refused the last ones: one will tell whether it still does */
+    if (!n && grace_launches)
+        n = gather(spans, candidates, 0);
+    if (ps_budget.evictions_fail)
+        need = 1; /* the driver refused the last ones: one will tell whether it still does */
     size_t k = penstock_lru_choose(candidates, n, need, chosen);
     for (size_t i = 0; i < k; i++) {
         struct ps_span *span = spans[chosen[i]];
         uint64_t bytes = candidates[chosen[i]].bytes;
         /* The lock was released for the one before: look again. */
-        if (span->bytes != bytes || !ps_eviction_may_leave(span)) continue;
-        if (!ps_eviction_start(span)) begun += bytes;
+        if (span->bytes != bytes || !ps_eviction_may_leave(span))
+            continue;
+        if (!ps_eviction_start(span))
+            begun += bytes;
     }
-    if (begun) call_slab_thread(); /* for the spans that are next in line now */
+    if (begun)
+        call_slab_thread(); /* for the spans that are next in line now */
     return begun;
 }
 
@@ -175,13 +186,16 @@ static int queue_copy(struct ps_transfer *t)
     span->busy = true;
     span->readers++;
     ps_registry_unlock();
-    if (!t->done) r = ps_cuda_errno(ps_cu.cuEventCreate(&t->done, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+    if (!t->done)
+        r = ps_cuda_errno(ps_cu.cuEventCreate(&t->done, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
     /*
      * Two clocks: the D2H waits on its stream for the span's uses; the host goes on. No launch can have named the span and not be queued yet:
      * it would be `launching` (PIN_WHILE_LAUNCHING).
      */
-    if (!r) r = ps_copies_evict(span->address, span->bytes, &span->uses, span->fence_set, span->fence, t->slot, t->done);
-    if (r) ps_copies_drain_evictions(); /* part of it may be queued: the slot must be quiet before it is used again */
+    if (!r)
+        r = ps_copies_evict(span->address, span->bytes, &span->uses, span->fence_set, span->fence, t->slot, t->done);
+    if (r)
+        ps_copies_drain_evictions(); /* part of it may be queued: the slot must be quiet before it is used again */
     ps_registry_lock();
     span->busy = false;
     if (r) {
@@ -206,10 +220,12 @@ int ps_eviction_start(struct ps_span *span)
     struct ps_slot *slot = ps_slab_take(span->bytes);
     struct ps_transfer *t;
 
-    if (!slot && !ps_slab_has_room(span->bytes + wanted_slot_bytes)) return -ENOSPC;
+    if (!slot && !ps_slab_has_room(span->bytes + wanted_slot_bytes))
+        return -ENOSPC;
     t = transfer_new(span);
     if (!t) {
-        if (slot) ps_slab_give(slot);
+        if (slot)
+            ps_slab_give(slot);
         return -ENOMEM;
     }
     TAILQ_REMOVE(&ps_registry.idle_order, span, order);
@@ -217,7 +233,8 @@ int ps_eviction_start(struct ps_span *span)
     span->transfer = t;
     ps_budget.leaving += span->bytes;
     t->slot = slot;
-    if (slot) return queue_copy(t);
+    if (slot)
+        return queue_copy(t);
     STAILQ_INSERT_TAIL(&want_slot, t, next);
     wanted_slot_bytes += t->bytes;
     call_slab_thread();
@@ -234,7 +251,8 @@ bool ps_eviction_copies_under_way(void)
 /* The transfer waits for a slot: nothing is queued, forget it. [locked] */
 static bool withdraw(struct ps_transfer *t)
 {
-    if (t->slot) return false;
+    if (t->slot)
+        return false;
     STAILQ_REMOVE(&want_slot, t, ps_transfer, next);
     wanted_slot_bytes -= t->bytes;
     STAILQ_INSERT_HEAD(&unused, t, next);
@@ -248,7 +266,8 @@ void ps_eviction_cancel(struct ps_span *span)
     ps_budget.leaving -= span->bytes;
     stays(span);
     /* A D2H that is queued goes on reading the pages; its copy counts for nothing, and its slot is free when it is over. */
-    if (!withdraw(t)) t->cancelled = true;
+    if (!withdraw(t))
+        t->cancelled = true;
     ps_count(evictions_cancelled);
 }
 
@@ -262,7 +281,8 @@ void ps_eviction_freed(struct ps_span *span)
      * The D2H goes on reading: `readers` keeps the addresses mapped until it is over. The next owner of the pages may write to them meanwhile,
      * since the copy counts for nothing.
      */
-    if (!withdraw(t)) t->cancelled = true;
+    if (!withdraw(t))
+        t->cancelled = true;
     ps_registry_cache(span);
 }
 
@@ -289,13 +309,17 @@ static bool reap_husks(void)
         span->busy = true;
         ps_registry_unlock();
         int over = ps_uses_query(&span->uses);
-        if (over == 1 && span->fence_set && ps_cu.cuEventQuery(span->fence) != CUDA_SUCCESS) over = 0;
-        if (over < 0 && !ps_uses_host_wait(&span->uses)) over = 1; /* it can't be asked; it can be waited for */
+        if (over == 1 && span->fence_set && ps_cu.cuEventQuery(span->fence) != CUDA_SUCCESS)
+            over = 0;
+        if (over < 0 && !ps_uses_host_wait(&span->uses))
+            over = 1; /* it can't be asked; it can be waited for */
         int r = over == 1 && span->backing != PS_BACKING_NONE ? ps_pages_unmap(span->address, span->bytes) : 0;
         ps_registry_lock();
         after = TAILQ_NEXT(span, order); /* only this thread takes husks out, so the list is still ours to walk */
         span->busy = false;
         if (over != 1 || r) {
+            if (r && span->pages)
+                ps_budget_give_up(span->pages);
             some_left = true;
             continue;
         }
@@ -303,7 +327,8 @@ static bool reap_husks(void)
         struct ps_page_block *block = span->pages;
         span->pages = NULL;
         span->backing = PS_BACKING_NONE;
-        if (span->slot) ps_slab_give(span->slot);
+        if (span->slot)
+            ps_slab_give(span->slot);
         span->slot = NULL;
         ps_registry_delete(span);
         ps_registry_changed();
@@ -325,7 +350,8 @@ static void move_to_slot(struct ps_span *span, struct ps_slot *slot)
     int r = ps_pages_unmap(span->address, span->bytes);
     if (!r) {
         /* From here to the next line an access that nobody foresaw faults; everything that was seen waited for this span to be busy. */
-        if (guard == PS_GUARD_HOST && !ps_pages_map(span->address, span->bytes, slot->pages)) backing = PS_BACKING_SLOT;
+        if (guard == PS_GUARD_HOST && !ps_pages_map(span->address, span->bytes, slot->pages))
+            backing = PS_BACKING_SLOT;
     }
     ps_registry_lock();
     span->busy = false;
@@ -371,7 +397,8 @@ static void finish(struct ps_transfer *t)
         move_to_slot(span, t->slot);
     }
     STAILQ_INSERT_HEAD(&unused, t, next);
-    if (!STAILQ_EMPTY(&want_slot)) call_slab_thread(); /* a slot may have come free for one that waits */
+    if (!STAILQ_EMPTY(&want_slot))
+        call_slab_thread(); /* a slot may have come free for one that waits */
 #ifdef PS_DEBUG
     ps_registry_is_valid();
 #endif
@@ -387,7 +414,8 @@ static void finish_evictions(void)
         struct ps_transfer *t = STAILQ_FIRST(&under_way);
         if (!t) {
             /* Husks are in no hurry; everything else calls. */
-            if (seen == finisher_calls) ps_registry_wait_changed(husks_left ? 2000000u : 3600ull * 1000000000u);
+            if (seen == finisher_calls)
+                ps_registry_wait_changed(husks_left ? 2000000u : 3600ull * 1000000000u);
             seen = finisher_calls;
             continue;
         }
@@ -401,7 +429,8 @@ static void finish_evictions(void)
             /* The copy failed on the device: its bytes are still there and nowhere else. */
             ps_count(eviction_errors);
             ps_log_warn_once(COPIES, "a copy to the host failed on the device (error %d); the span stays", (int)result);
-            while (t->span->busy) ps_registry_wait_changed(1000000u);
+            while (t->span->busy)
+                ps_registry_wait_changed(1000000u);
             ps_eviction_cancel(t->span);
         }
         finish(t);
@@ -424,13 +453,17 @@ static size_t worth_making(void)
     uint64_t in_line = 0;
     const struct ps_span *span;
 
-    if (!ps_budget_is_tight()) return 0;
+    if (!ps_budget_is_tight())
+        return 0;
     TAILQ_FOREACH (span, &ps_registry.idle_order, order) {
         unsigned i = 0;
-        if (in_line >= SLOTS_AHEAD_BYTES) break;
+        if (in_line >= SLOTS_AHEAD_BYTES)
+            break;
         in_line += span->bytes;
-        while (i < n && sizes[i].bytes != span->bytes) i++;
-        if (i == SIZES_AHEAD_MAX) break;
+        while (i < n && sizes[i].bytes != span->bytes)
+            i++;
+        if (i == SIZES_AHEAD_MAX)
+            break;
         if (i == n) {
             sizes[n].bytes = span->bytes;
             sizes[n++].wanted = 0;
@@ -438,7 +471,8 @@ static size_t worth_making(void)
         sizes[i].wanted += span->bytes;
     }
     for (unsigned i = 0; i < n; i++)
-        if (ps_slab_can_hold_more(sizes[i].bytes) && ps_slab_free_of(sizes[i].bytes) < sizes[i].wanted) return sizes[i].bytes;
+        if (ps_slab_can_hold_more(sizes[i].bytes) && ps_slab_free_of(sizes[i].bytes) < sizes[i].wanted)
+            return sizes[i].bytes;
     return 0;
 }
 
@@ -455,10 +489,12 @@ static void serve_one(struct ps_transfer *t)
         ps_registry_lock();
     }
     /* While the slot was made the one that asked may have gone: any other of its size will do. */
-    STAILQ_FOREACH (t, &want_slot, next)
-        if (t->bytes == bytes) break;
+    STAILQ_FOREACH(t, &want_slot, next)
+    if (t->bytes == bytes)
+        break;
     if (!t) {
-        if (slot) ps_slab_give(slot);
+        if (slot)
+            ps_slab_give(slot);
         return;
     }
     STAILQ_REMOVE(&want_slot, t, ps_transfer, next);
@@ -491,9 +527,11 @@ static void make_slots(void)
             ps_registry_unlock();
             int r = ps_slab_make(bytes, true, NULL);
             ps_registry_lock();
-            if (!r) continue;
+            if (!r)
+                continue;
         }
-        if (seen == slab_calls) ps_registry_wait_changed(3600ull * 1000000000u);
+        if (seen == slab_calls)
+            ps_registry_wait_changed(3600ull * 1000000000u);
         seen = slab_calls;
     }
 }

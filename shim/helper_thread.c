@@ -20,7 +20,8 @@ void ps_helper_thread_park(void)
 static void *begin(void *run)
 {
     ps_inside = 1;
-    if (ps_cu.cuCtxSetCurrent(ps_device.context) != CUDA_SUCCESS) ps_helper_thread_park();
+    if (ps_cu.cuCtxSetCurrent(ps_device.context) != CUDA_SUCCESS)
+        ps_helper_thread_park();
     ((void (*)(void))run)();
     return NULL;
 }

@@ -13,7 +13,7 @@
 #define PS_EXPORT __attribute__((visibility("default")))
 
 #define PS_HOOK_CUDART(type, name, parameters, arguments) PS_EXPORT type name parameters;
-#define PS_HOOK_CUDA(type, name, parameters, arguments)   PS_EXPORT type name parameters;
+#define PS_HOOK_CUDA(type, name, parameters, arguments) PS_EXPORT type name parameters;
 #include "hooks.def"
 #undef PS_HOOK_CUDART
 #undef PS_HOOK_CUDA

@@ -24,7 +24,8 @@ static bool is_ours(size_t bytes)
 {
     int device;
 
-    if (ps_inside) return false;
+    if (ps_inside)
+        return false;
     if (!ps_process_is_managing()) {
         ps_count_passthrough(disabled);
         return false;
@@ -73,7 +74,8 @@ static enum outcome allocate(size_t bytes, struct ps_stream *stream, void **addr
         *address = (void *)at;
         return OUTCOME_SPAN;
     }
-    if (r == -ENOMEM) return OUTCOME_OUT_OF_MEMORY;
+    if (r == -ENOMEM)
+        return OUTCOME_OUT_OF_MEMORY;
     ps_count_passthrough(no_addresses);
     return OUTCOME_REAL;
 }
@@ -82,12 +84,15 @@ PS_EXPORT cudaError_t cudaMalloc(void **address, size_t bytes)
 {
     if (address && is_ours(bytes)) {
         enum outcome o = allocate(bytes, NULL, address);
-        if (o == OUTCOME_SPAN) return cudaSuccess;
-        if (o == OUTCOME_OUT_OF_MEMORY) return out_of_memory();
+        if (o == OUTCOME_SPAN)
+            return cudaSuccess;
+        if (o == OUTCOME_OUT_OF_MEMORY)
+            return out_of_memory();
     }
     cudaError_t r = ps_real_cudart()->cudaMalloc(address, bytes);
     /* The pages that the real allocator lacks may be ours: give way and ask once more. */
-    if (r == cudaErrorMemoryAllocation && ps_reclaim_for_others(bytes)) r = ps_real_cudart()->cudaMalloc(address, bytes);
+    if (r == cudaErrorMemoryAllocation && ps_reclaim_for_others(bytes))
+        r = ps_real_cudart()->cudaMalloc(address, bytes);
     return r;
 }
 
@@ -101,7 +106,8 @@ PS_EXPORT cudaError_t cudaMallocPitch(void **address, size_t *pitch, size_t widt
             *pitch = row;
             return cudaSuccess;
         }
-        if (o == OUTCOME_OUT_OF_MEMORY) return out_of_memory();
+        if (o == OUTCOME_OUT_OF_MEMORY)
+            return out_of_memory();
     }
     return ps_real_cudart()->cudaMallocPitch(address, pitch, width, height);
 }
@@ -111,15 +117,16 @@ PS_EXPORT cudaError_t cudaMalloc3D(struct cudaPitchedPtr *pitched, struct cudaEx
     size_t row = (extent.width + PITCH_UNIT - 1) & ~(size_t)(PITCH_UNIT - 1);
     size_t rows = 0;
 
-    if (pitched && row >= extent.width && !__builtin_mul_overflow(extent.height, extent.depth, &rows) && (!rows || row <= SIZE_MAX / rows) &&
-        is_ours(row * rows)) {
+    if (pitched && row >= extent.width && !__builtin_mul_overflow(extent.height, extent.depth, &rows) &&
+        (!rows || row <= SIZE_MAX / rows) && is_ours(row * rows)) {
         void *address;
         enum outcome o = allocate(row * rows, NULL, &address);
         if (o == OUTCOME_SPAN) {
             *pitched = (struct cudaPitchedPtr){.ptr = address, .pitch = row, .xsize = extent.width, .ysize = extent.height};
             return cudaSuccess;
         }
-        if (o == OUTCOME_OUT_OF_MEMORY) return out_of_memory();
+        if (o == OUTCOME_OUT_OF_MEMORY)
+            return out_of_memory();
     }
     return ps_real_cudart()->cudaMalloc3D(pitched, extent);
 }
@@ -132,11 +139,14 @@ static cudaError_t malloc_async(malloc_async_fn real, bool per_thread_default, v
     if (address && is_ours(bytes)) {
         struct ps_stream *ordered_on = ps_stream_find(stream, per_thread_default);
         enum outcome o = allocate(bytes, ordered_on, address);
-        if (o == OUTCOME_SPAN) return cudaSuccess;
-        if (o == OUTCOME_OUT_OF_MEMORY) return out_of_memory();
+        if (o == OUTCOME_SPAN)
+            return cudaSuccess;
+        if (o == OUTCOME_OUT_OF_MEMORY)
+            return out_of_memory();
     }
     cudaError_t r = real(address, bytes, stream);
-    if (r == cudaErrorMemoryAllocation && ps_reclaim_for_others(bytes)) r = real(address, bytes, stream);
+    if (r == cudaErrorMemoryAllocation && ps_reclaim_for_others(bytes))
+        r = real(address, bytes, stream);
     return r;
 }
 
@@ -181,30 +191,35 @@ static bool free_span(void *address, struct ps_stream *stream)
     ps_inside++;
     int r = ps_residency_free((CUdeviceptr)address, stream);
     ps_inside--;
-    if (r) ps_log_debug(HOOKS, "a free of %p, where no live allocation begins", address);
+    if (r)
+        ps_log_debug(HOOKS, "a free of %p, where no live allocation begins", address);
     return r == 0;
 }
 
 PS_EXPORT cudaError_t cudaFree(void *address)
 {
-    if (ps_registry_owns((CUdeviceptr)address) && free_span(address, NULL)) return cudaSuccess;
+    if (ps_registry_owns((CUdeviceptr)address) && free_span(address, NULL))
+        return cudaSuccess;
     return ps_real_cudart()->cudaFree(address);
 }
 
 PS_EXPORT cudaError_t cudaFreeAsync(void *address, cudaStream_t stream)
 {
-    if (ps_registry_owns((CUdeviceptr)address) && free_span(address, ps_stream_find(stream, false))) return cudaSuccess;
+    if (ps_registry_owns((CUdeviceptr)address) && free_span(address, ps_stream_find(stream, false)))
+        return cudaSuccess;
     return ps_real_cudart()->cudaFreeAsync(address, stream);
 }
 
 PS_EXPORT cudaError_t cudaFreeAsync_ptsz(void *address, cudaStream_t stream)
 {
-    if (ps_registry_owns((CUdeviceptr)address) && free_span(address, ps_stream_find(stream, true))) return cudaSuccess;
+    if (ps_registry_owns((CUdeviceptr)address) && free_span(address, ps_stream_find(stream, true)))
+        return cudaSuccess;
     return ps_real_cudart()->cudaFreeAsync_ptsz(address, stream);
 }
 
 PS_EXPORT cudaError_t cudaDeviceReset(void)
 {
-    if (ps_process_has_begun()) ps_process_stand_aside("the program resets the device");
+    if (ps_process_has_begun())
+        ps_process_stand_aside("the program resets the device");
     return ps_real_cudart()->cudaDeviceReset();
 }

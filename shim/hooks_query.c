@@ -22,15 +22,19 @@ PS_EXPORT cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
     cudaError_t r = ps_real_cudart()->cudaMemGetInfo(free_bytes, total);
 
-    if (r != cudaSuccess || !free_bytes || !total || ps_inside) return r;
+    if (r != cudaSuccess || !free_bytes || !total || ps_inside)
+        return r;
     /* Programs that size themselves by this ask it first: the answer is to be the one that they would get later. */
-    if (!ps_process_is_managing() && !ps_process_has_begun()) return r;
+    if (!ps_process_is_managing() && !ps_process_has_begun())
+        return r;
     ps_registry_lock();
     uint64_t in_use = ps_budget.held - ps_registry.cached_bytes;
     uint64_t can_be_had = *free_bytes + ps_registry.cached_bytes;
     uint64_t budget_left = ps_budget.limit > in_use ? ps_budget.limit - in_use : 0;
-    if (can_be_had > budget_left) can_be_had = budget_left;
-    if (can_be_had + ps_registry.live_bytes > *total) *total = can_be_had + ps_registry.live_bytes;
+    if (can_be_had > budget_left)
+        can_be_had = budget_left;
+    if (can_be_had + ps_registry.live_bytes > *total)
+        *total = can_be_had + ps_registry.live_bytes;
     *free_bytes = can_be_had;
     ps_registry_unlock();
     return r;
@@ -53,7 +57,8 @@ PS_EXPORT cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, enum cudaMemPo
     cudaError_t r = ps_real_cudart()->cudaMemPoolGetAttribute(pool, attribute, value);
     uint64_t ours = 0, figure;
 
-    if (r != cudaSuccess || !is_our_pool(pool)) return r;
+    if (r != cudaSuccess || !is_our_pool(pool))
+        return r;
     ps_registry_lock();
     switch (attribute) {
     case cudaMemPoolAttrUsedMemCurrent:
@@ -84,17 +89,21 @@ PS_EXPORT cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPo
 {
     cudaError_t r = ps_real_cudart()->cudaMemPoolSetAttribute(pool, attribute, value);
 
-    if (r != cudaSuccess || !is_our_pool(pool)) return r;
+    if (r != cudaSuccess || !is_our_pool(pool))
+        return r;
     ps_registry_lock();
-    if (attribute == cudaMemPoolAttrUsedMemHigh) ps_registry.peak_live_requested = ps_registry.live_requested;
-    if (attribute == cudaMemPoolAttrReservedMemHigh) ps_registry.peak_reserved_bytes = ps_registry.live_bytes + ps_registry.cached_bytes;
+    if (attribute == cudaMemPoolAttrUsedMemHigh)
+        ps_registry.peak_live_requested = ps_registry.live_requested;
+    if (attribute == cudaMemPoolAttrReservedMemHigh)
+        ps_registry.peak_reserved_bytes = ps_registry.live_bytes + ps_registry.cached_bytes;
     ps_registry_unlock();
     return r;
 }
 
 PS_EXPORT cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes)
 {
-    if (is_our_pool(pool)) ps_reclaim_cached(bytes);
+    if (is_our_pool(pool))
+        ps_reclaim_cached(bytes);
     return ps_real_cudart()->cudaMemPoolTrimTo(pool, bytes);
 }
 
@@ -154,8 +163,10 @@ PS_EXPORT CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attrib
     CUdeviceptr start;
     size_t bytes;
 
-    if (value && !ps_residency_look_up(address, &start, &bytes) && answer(value, attribute, address, start, bytes)) return CUDA_SUCCESS;
-    if (ps_real_cuda_load()) return CUDA_ERROR_NOT_INITIALIZED;
+    if (value && !ps_residency_look_up(address, &start, &bytes) && answer(value, attribute, address, start, bytes))
+        return CUDA_SUCCESS;
+    if (ps_real_cuda_load())
+        return CUDA_ERROR_NOT_INITIALIZED;
     return ps_cu.cuPointerGetAttribute(value, attribute, address);
 }
 
@@ -164,11 +175,14 @@ PS_EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribut
     CUdeviceptr start;
     size_t bytes;
 
-    if (ps_real_cuda_load()) return CUDA_ERROR_NOT_INITIALIZED;
+    if (ps_real_cuda_load())
+        return CUDA_ERROR_NOT_INITIALIZED;
     CUresult r = ps_cu.cuPointerGetAttributes(count, attributes, values, address);
-    if (!attributes || !values || ps_residency_look_up(address, &start, &bytes)) return r;
+    if (!attributes || !values || ps_residency_look_up(address, &start, &bytes))
+        return r;
     for (unsigned int i = 0; i < count; i++)
-        if (values[i]) answer(values[i], attributes[i], address, start, bytes);
+        if (values[i])
+            answer(values[i], attributes[i], address, start, bytes);
     return CUDA_SUCCESS;
 }
 
@@ -178,10 +192,13 @@ PS_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *bytes, CU
     size_t span_bytes;
 
     if (!ps_residency_look_up(address, &span_start, &span_bytes)) {
-        if (start) *start = span_start;
-        if (bytes) *bytes = span_bytes;
+        if (start)
+            *start = span_start;
+        if (bytes)
+            *bytes = span_bytes;
         return CUDA_SUCCESS;
     }
-    if (ps_real_cuda_load()) return CUDA_ERROR_NOT_INITIALIZED;
+    if (ps_real_cuda_load())
+        return CUDA_ERROR_NOT_INITIALIZED;
     return ps_cu.cuMemGetAddressRange(start, bytes, address);
 }

@@ -34,7 +34,8 @@ static uint64_t hash_of(const char *text) /* FNV-1a */
 {
     uint64_t h = 14695981039346656037u;
 
-    while (*text) h = (h ^ (unsigned char)*text++) * 1099511628211u;
+    while (*text)
+        h = (h ^ (unsigned char)*text++) * 1099511628211u;
     return h;
 }
 
@@ -42,7 +43,8 @@ static uint64_t hash_of(const char *text) /* FNV-1a */
 static struct named *find_named(const char *name, uint64_t hash)
 {
     for (struct named *n = buckets[hash % BUCKETS]; n; n = n->next)
-        if (n->hash == hash && !strcmp(n->name, name)) return n;
+        if (n->hash == hash && !strcmp(n->name, name))
+            return n;
     return NULL;
 }
 
@@ -50,7 +52,8 @@ static uint32_t *sizes_of(const struct ps_kernel_layout *layout)
 {
     uint32_t *size = malloc((layout->count ? layout->count : 1) * sizeof *size);
 
-    for (uint32_t i = 0; size && i < layout->count; i++) size[i] = layout->params[i].size;
+    for (uint32_t i = 0; size && i < layout->count; i++)
+        size[i] = layout->params[i].size;
     return size;
 }
 
@@ -64,7 +67,8 @@ static int keep(const struct ps_kernel_layout *layout, void *ctx)
     struct named *n = find_named(layout->name, hash);
     if (n) {
         bool same = n->count == layout->count;
-        for (uint32_t i = 0; same && i < n->count; i++) same = n->size[i] == layout->params[i].size;
+        for (uint32_t i = 0; same && i < n->count; i++)
+            same = n->size[i] == layout->params[i].size;
         n->ambiguous |= !same;
     } else if ((n = calloc(1, sizeof *n))) {
         n->hash = hash;
@@ -86,11 +90,13 @@ static int keep(const struct ps_kernel_layout *layout, void *ctx)
 
 void ps_layouts_add_cubin(const void *image, size_t bytes)
 {
-    if (!image || !bytes) return;
+    if (!image || !bytes)
+        return;
     int r = ps_kernel_params_parse(image, bytes, keep, NULL);
     if (r == -ENOTSUP) {
         static atomic_bool said;
-        if (ps_log_first_time(&said)) ps_log_info(LAYOUT, "libelf.so.1 is missing: kernel parameters are known from the driver alone");
+        if (ps_log_first_time(&said))
+            ps_log_info(LAYOUT, "libelf.so.1 is missing: kernel parameters are known from the driver alone");
     } else if (r)
         ps_log_debug(LAYOUT, "a cubin of %zu bytes gave no layouts (error %d)", bytes, -r);
 }
@@ -104,8 +110,10 @@ static const char *name_of(CUfunction function)
 {
     const char *name = NULL;
 
-    if (ps_cu.cuKernelGetName && ps_cu.cuKernelGetName(&name, (CUkernel)function) == CUDA_SUCCESS && name) return name;
-    if (ps_cu.cuFuncGetName(&name, function) == CUDA_SUCCESS) return name;
+    if (ps_cu.cuKernelGetName && ps_cu.cuKernelGetName(&name, (CUkernel)function) == CUDA_SUCCESS && name)
+        return name;
+    if (ps_cu.cuFuncGetName(&name, function) == CUDA_SUCCESS)
+        return name;
     return NULL;
 }
 
@@ -118,19 +126,22 @@ static int ask_driver(CUfunction function, uint32_t *size)
     /* A launch's handle is a CUkernel for most kernels and a CUfunction for some; each call refuses the other (FACTS). */
     if (ps_cu.cuKernelGetParamInfo) {
         CUresult r;
-        while (n < PS_KERNEL_PARAMS_COUNT_MAX && (r = ps_cu.cuKernelGetParamInfo((CUkernel)function, (size_t)n, &offset, &bytes)) == CUDA_SUCCESS)
+        while (n < PS_KERNEL_PARAMS_COUNT_MAX &&
+               (r = ps_cu.cuKernelGetParamInfo((CUkernel)function, (size_t)n, &offset, &bytes)) == CUDA_SUCCESS)
             size[n++] = (uint32_t)bytes;
         if (n || r == CUDA_ERROR_INVALID_VALUE) {
             /* No parameter, or not a kernel handle? The name tells: it is refused for a handle of the other sort. */
             const char *name = NULL;
-            if (n || (ps_cu.cuKernelGetName && ps_cu.cuKernelGetName(&name, (CUkernel)function) == CUDA_SUCCESS)) return n;
+            if (n || (ps_cu.cuKernelGetName && ps_cu.cuKernelGetName(&name, (CUkernel)function) == CUDA_SUCCESS))
+                return n;
         }
     }
     if (ps_cu.cuFuncGetParamInfo) {
         CUresult r;
         while (n < PS_KERNEL_PARAMS_COUNT_MAX && (r = ps_cu.cuFuncGetParamInfo(function, (size_t)n, &offset, &bytes)) == CUDA_SUCCESS)
             size[n++] = (uint32_t)bytes;
-        if (n || r == CUDA_ERROR_INVALID_VALUE) return n;
+        if (n || r == CUDA_ERROR_INVALID_VALUE)
+            return n;
     }
     return -1;
 }
@@ -143,12 +154,14 @@ static struct ps_layout *work_out(CUfunction function)
     uint32_t *size = NULL;
     int n;
 
-    if (!asked) return NULL;
+    if (!asked)
+        return NULL;
     n = ask_driver(function, asked);
     const char *name = name_of(function);
     pthread_mutex_lock(&lock);
     const struct named *cubin = name ? find_named(name, hash_of(name)) : NULL;
-    if (cubin && cubin->ambiguous) cubin = NULL;
+    if (cubin && cubin->ambiguous)
+        cubin = NULL;
     bool same = cubin && n == (int)cubin->count && !memcmp(asked, cubin->size, cubin->count * sizeof *asked);
     if (cubin && n >= 0) {
         ps_count(layouts_compared);
@@ -192,19 +205,23 @@ const struct ps_layout *ps_layout_of(CUfunction function)
 
     for (uint32_t probes = 0; probes < TABLE; probes++, i = (i + 1) % TABLE) {
         struct ps_layout *l = atomic_load_explicit(&by_handle[i], memory_order_acquire);
-        if (!l) break;
-        if (l->function == function && l->generation == now) return l;
+        if (!l)
+            break;
+        if (l->function == function && l->generation == now)
+            return l;
     }
 
     struct ps_layout *layout = work_out(function);
-    if (!layout) return NULL;
+    if (!layout)
+        return NULL;
     layout->generation = now;
     pthread_mutex_lock(&lock);
     i = place_of(function);
     for (uint32_t probes = 0; probes < TABLE; probes++, i = (i + 1) % TABLE) {
         struct ps_layout *l = atomic_load_explicit(&by_handle[i], memory_order_relaxed);
         /* An entry of an older generation is replaced; it is not freed: a launch on another thread may be reading it. */
-        if (l && l->function != function) continue;
+        if (l && l->function != function)
+            continue;
         atomic_store_explicit(&by_handle[i], layout, memory_order_release);
         break;
     }

@@ -48,7 +48,8 @@ static void choose_backend(const char *variable, const char *value)
     size_t room = sizeof choice + 1 + strlen(value);
     char *merged = malloc(room);
 
-    if (!merged) return;
+    if (!merged)
+        return;
     snprintf(merged, room, "%s%s%s", choice, *value ? "," : "", value);
     setenv(variable, merged, 1);
     free(merged);
@@ -60,7 +61,8 @@ static bool chooses_backend(const char *value)
     static const char key[] = "backend";
 
     for (const char *at = value; at && (at = strstr(at, key)); at++)
-        if (at[sizeof key - 1 + strspn(at + sizeof key - 1, " \t")] == ':') return true;
+        if (at[sizeof key - 1 + strspn(at + sizeof key - 1, " \t")] == ':')
+            return true;
     return false;
 }
 
@@ -88,16 +90,19 @@ __attribute__((constructor)) static void ask_torch_for_visible_tensors(void)
     const char *value[2];
 
     ps_report_remember_directory();
-    if (is_off("PENSTOCK_ALLOC_CONF") || is_on("PENSTOCK_DISABLE")) return;
+    if (is_off("PENSTOCK_ALLOC_CONF") || is_on("PENSTOCK_DISABLE"))
+        return;
     for (int i = 0; i < 2; i++) {
         value[i] = getenv(variables[i]);
-        if (chooses_backend(value[i])) return;
+        if (chooses_backend(value[i]))
+            return;
     }
     /* torch reads one of the two, by its version: both get what the user wrote in either. */
     const char *wanted[2] = {value[0] ? value[0] : value[1] ? value[1] : "", value[1] ? value[1] : value[0] ? value[0] : ""};
     char *copy[2] = {strdup(wanted[0]), strdup(wanted[1])};
     for (int i = 0; i < 2; i++) {
-        if (copy[i]) choose_backend(variables[i], copy[i]);
+        if (copy[i])
+            choose_backend(variables[i], copy[i]);
         free(copy[i]);
     }
 }
@@ -127,7 +132,8 @@ static void make_sure_of_a_context(void)
 {
     CUcontext context = NULL;
 
-    if (ps_cu.cuCtxGetCurrent(&context) == CUDA_SUCCESS && context) return;
+    if (ps_cu.cuCtxGetCurrent(&context) == CUDA_SUCCESS && context)
+        return;
     ps_real_cudart()->cudaFree(NULL);
 }
 
@@ -135,7 +141,8 @@ void ps_process_bind_thread(void)
 {
     static __thread bool bound __attribute__((tls_model("initial-exec")));
 
-    if (bound) return;
+    if (bound)
+        return;
     ps_inside++;
     make_sure_of_a_context();
     ps_inside--;
@@ -147,16 +154,20 @@ static int set_up(const char **why)
     int r = ps_real_cuda_load();
 
     *why = r == -ENOENT ? "there is no CUDA driver (libcuda.so.1)" : "the CUDA driver is too old (it lacks calls that are needed)";
-    if (r) return r;
+    if (r)
+        return r;
     make_sure_of_a_context();
     r = ps_device_open(why);
-    if (r) return r;
+    if (r)
+        return r;
     *why = "the address space for spans can't be reserved";
     r = ps_registry_open(ps_device.granularity);
-    if (r) return r;
+    if (r)
+        return r;
     *why = "copy streams can't be made";
     r = ps_copies_open();
-    if (r) return r;
+    if (r)
+        return r;
     ps_budget_open(ps_settings.budget, ps_settings.reserve, ps_device.total_bytes, ps_device_free_bytes());
     ps_slab_open(ps_settings.host_budget, ps_host_memory_local_processes(getenv("LOCAL_WORLD_SIZE")), ps_device.granularity);
     ps_eviction_open(ps_settings.guard, ps_settings.grace);
@@ -197,8 +208,10 @@ bool ps_process_is_managing(void)
 {
     enum state now = atomic_load_explicit(&state, memory_order_acquire);
 
-    if (now != NOT_BEGUN) return now == MANAGING;
-    if (ps_inside) return false; /* the set-up's own calls */
+    if (now != NOT_BEGUN)
+        return now == MANAGING;
+    if (ps_inside)
+        return false; /* the set-up's own calls */
     pthread_mutex_lock(&set_up_lock);
     if (atomic_load(&state) == NOT_BEGUN) {
         ps_inside++;
@@ -216,5 +229,6 @@ bool ps_process_has_begun(void)
 
 void ps_process_stand_aside(const char *why)
 {
-    if (atomic_exchange(&state, ASIDE) != ASIDE && why) ps_log_warn(PROCESS, "standing aside from now on: %s", why);
+    if (atomic_exchange(&state, ASIDE) != ASIDE && why)
+        ps_log_warn(PROCESS, "standing aside from now on: %s", why);
 }

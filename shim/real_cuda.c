@@ -24,9 +24,9 @@ static void load(void)
 #define STRING(name) #name
 #define SYMBOL(name) STRING(name) /* after cuda.h has mapped the name to its version */
 #define PS_DRIVER(name)                                                                                                                    \
-    ps_cu.name = (__typeof__(ps_cu.name))dlsym(library, SYMBOL(name));                                                                      \
+    ps_cu.name = (__typeof__(ps_cu.name))dlsym(library, SYMBOL(name));                                                                     \
     if (!ps_cu.name) {                                                                                                                     \
-        ps_log_info(PROCESS, "the driver has no %s", SYMBOL(name));                                                                     \
+        ps_log_info(PROCESS, "the driver has no %s", SYMBOL(name));                                                                        \
         load_result = -ENOSYS;                                                                                                             \
     }
 #define PS_DRIVER_OPTIONAL(name) ps_cu.name = (__typeof__(ps_cu.name))dlsym(library, SYMBOL(name));

@@ -25,7 +25,7 @@
     PS_DRIVER(cuCtxPushCurrent)                                                                                                            \
     PS_DRIVER(cuCtxPopCurrent)                                                                                                             \
     PS_DRIVER(cuCtxGetDevice)                                                                                                              \
-    PS_DRIVER(cuCtxSynchronize)                                                                                            \
+    PS_DRIVER(cuCtxSynchronize)                                                                                                            \
     PS_DRIVER(cuCtxGetStreamPriorityRange)                                                                                                 \
     PS_DRIVER(cuMemGetInfo)                                                                                                                \
     PS_DRIVER(cuMemAddressReserve)                                                                                                         \
@@ -50,8 +50,8 @@
     PS_DRIVER(cuMemGetAddressRange)                                                                                                        \
     PS_DRIVER_OPTIONAL(cuFuncGetParamInfo)                                                                                                 \
     PS_DRIVER_OPTIONAL(cuKernelGetParamInfo)                                                                                               \
-    PS_DRIVER_OPTIONAL(cuKernelGetName)                                                                                          \
-    PS_DRIVER_OPTIONAL(cuStreamIsCapturing)                                                                                          \
+    PS_DRIVER_OPTIONAL(cuKernelGetName)                                                                                                    \
+    PS_DRIVER_OPTIONAL(cuStreamIsCapturing)                                                                                                \
     PS_DRIVER_OPTIONAL(cuThreadExchangeStreamCaptureMode)
 
 struct ps_real_cuda {

@@ -43,7 +43,8 @@ static void *find(const char *name)
 
     for (size_t i = 0; !found && i < sizeof runtimes / sizeof *runtimes; i++) {
         void *library = dlopen(runtimes[i], RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
-        if (library) found = dlsym(library, name);
+        if (library)
+            found = dlsym(library, name);
     }
     return found;
 }

@@ -22,7 +22,8 @@ static void *open_library(void)
 
     if (wanted_path && *wanted_path) {
         library = dlopen(wanted_path, RTLD_NOW | RTLD_LOCAL);
-        if (!library) ps_log_warn(TRACER, "PENSTOCK_CUPTI=%s can't be opened: %s; looking elsewhere", wanted_path, dlerror());
+        if (!library)
+            ps_log_warn(TRACER, "PENSTOCK_CUPTI=%s can't be opened: %s; looking elsewhere", wanted_path, dlerror());
     }
     for (size_t i = 0; !library && i < sizeof names / sizeof *names; i++)
         library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
@@ -37,12 +38,14 @@ static void load(void)
 {
     void *library = open_library();
 
-    if (!library) return;
+    if (!library)
+        return;
     table.cuptiSubscribe = (__typeof__(table.cuptiSubscribe))dlsym(library, "cuptiSubscribe");
     table.cuptiUnsubscribe = (__typeof__(table.cuptiUnsubscribe))dlsym(library, "cuptiUnsubscribe");
     table.cuptiEnableCallback = (__typeof__(table.cuptiEnableCallback))dlsym(library, "cuptiEnableCallback");
     table.cuptiGetResultString = (__typeof__(table.cuptiGetResultString))dlsym(library, "cuptiGetResultString");
-    if (table.cuptiSubscribe && table.cuptiUnsubscribe && table.cuptiEnableCallback && table.cuptiGetResultString) result = &table;
+    if (table.cuptiSubscribe && table.cuptiUnsubscribe && table.cuptiEnableCallback && table.cuptiGetResultString)
+        result = &table;
 }
 
 const struct ps_real_cupti *ps_real_cupti_load(const char *path)

@@ -8,7 +8,8 @@
 
 bool ps_reclaim_for_others(size_t bytes)
 {
-    if (ps_inside || !ps_process_has_begun() || !ps_process_is_managing()) return false;
+    if (ps_inside || !ps_process_has_begun() || !ps_process_is_managing())
+        return false;
     ps_inside++;
     ps_registry_lock();
     /*
@@ -17,7 +18,8 @@ bool ps_reclaim_for_others(size_t bytes)
      */
     uint64_t before = ps_budget.held, unit = ps_registry.granularity;
     uint64_t wanted = ((bytes + unit - 1) & ~(unit - 1)) + unit;
-    if (!ps_budget.refused_at || ps_budget.refused_at > before) ps_budget.refused_at = before;
+    if (!ps_budget.refused_at || ps_budget.refused_at > before)
+        ps_budget.refused_at = before;
     struct ps_pages pages;
     bool some = false;
     if (!ps_budget_obtain(wanted, false, &pages)) {
@@ -35,7 +37,8 @@ void ps_reclaim_cached(size_t keep)
 {
     ps_inside++;
     ps_registry_lock();
-    if (ps_registry.cached_bytes > keep) ps_budget_trim(ps_registry.cached_bytes - keep);
+    if (ps_registry.cached_bytes > keep)
+        ps_budget_trim(ps_registry.cached_bytes - keep);
     ps_registry_unlock();
     ps_inside--;
 }

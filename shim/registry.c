@@ -50,7 +50,8 @@ int ps_registry_open(size_t granularity)
     do {
         result = ps_cu.cuMemAddressReserve(&r->base, bytes, granularity, 0, 0);
     } while (result != CUDA_SUCCESS && (bytes /= 2) >= SMALLEST_RESERVATION);
-    if (result != CUDA_SUCCESS) return ps_cuda_errno(result);
+    if (result != CUDA_SUCCESS)
+        return ps_cuda_errno(result);
 
     r->map = map_of(bytes >> r->unit_shift);
     if (!r->map || ps_address_space_init(&r->addresses, r->base, bytes)) {
@@ -106,7 +107,8 @@ struct ps_span *ps_registry_next(CUdeviceptr address)
 {
     for (; address < ps_registry.highest; address += ps_registry.granularity) {
         struct ps_span *span = ps_registry_at(address);
-        if (span) return span;
+        if (span)
+            return span;
     }
     return NULL;
 }
@@ -125,9 +127,12 @@ static struct ps_size_class *class_of(size_t bytes, bool make)
     uint32_t h = (uint32_t)((bytes >> ps_registry.unit_shift) * 2654435761u) % SIZE_CLASSES;
 
     for (uint32_t probes = 0; probes < SIZE_CLASSES; probes++, h = (h + 1) % SIZE_CLASSES) {
-        if (classes[h] && classes[h]->bytes == bytes) return classes[h];
-        if (classes[h]) continue;
-        if (!make || !(classes[h] = calloc(1, sizeof *classes[h]))) return NULL;
+        if (classes[h] && classes[h]->bytes == bytes)
+            return classes[h];
+        if (classes[h])
+            continue;
+        if (!make || !(classes[h] = calloc(1, sizeof *classes[h])))
+            return NULL;
         classes[h]->bytes = bytes;
         TAILQ_INIT(&classes[h]->cached);
         return classes[h];
@@ -143,9 +148,12 @@ static void count_in(struct ps_span *span, size_t requested)
     r->live_spans++;
     r->live_bytes += span->bytes;
     r->live_requested += (requested + 511) & ~(size_t)511;
-    if (r->live_bytes > r->peak_live_bytes) r->peak_live_bytes = r->live_bytes;
-    if (r->live_requested > r->peak_live_requested) r->peak_live_requested = r->live_requested;
-    if (r->live_bytes + r->cached_bytes > r->peak_reserved_bytes) r->peak_reserved_bytes = r->live_bytes + r->cached_bytes;
+    if (r->live_bytes > r->peak_live_bytes)
+        r->peak_live_bytes = r->live_bytes;
+    if (r->live_requested > r->peak_live_requested)
+        r->peak_live_requested = r->live_requested;
+    if (r->live_bytes + r->cached_bytes > r->peak_reserved_bytes)
+        r->peak_reserved_bytes = r->live_bytes + r->cached_bytes;
 }
 
 struct ps_span *ps_registry_new(size_t bytes, size_t requested)
@@ -172,7 +180,8 @@ struct ps_span *ps_registry_new(size_t bytes, size_t requested)
                              .last_access = r->launch_number};
     count_in(span, requested);
     map_set(span, span);
-    if (address + bytes > r->highest) r->highest = address + bytes;
+    if (address + bytes > r->highest)
+        r->highest = address + bytes;
     return span;
 }
 
@@ -196,7 +205,8 @@ void ps_registry_end_life(struct ps_span *span)
 {
     struct ps_registry *r = &ps_registry;
 
-    if (in_idle_order(span)) TAILQ_REMOVE(&r->idle_order, span, order);
+    if (in_idle_order(span))
+        TAILQ_REMOVE(&r->idle_order, span, order);
     r->live_spans--;
     r->live_bytes -= span->bytes;
     r->live_requested -= (span->requested + 511) & ~(size_t)511;
@@ -210,7 +220,8 @@ void ps_registry_cache(struct ps_span *span)
     span->life = PS_LIFE_CACHED;
     span->residency = PS_RESIDENT;
     span->has_class = class != NULL;
-    if (class) TAILQ_INSERT_TAIL(&class->cached, span, sized);
+    if (class)
+        TAILQ_INSERT_TAIL(&class->cached, span, sized);
     TAILQ_INSERT_TAIL(&r->cached, span, order);
     r->cached_bytes += span->bytes;
 }
@@ -219,7 +230,8 @@ void ps_registry_cached_remove(struct ps_span *span)
 {
     struct ps_registry *r = &ps_registry;
 
-    if (span->has_class) TAILQ_REMOVE(&class_of(span->bytes, false)->cached, span, sized);
+    if (span->has_class)
+        TAILQ_REMOVE(&class_of(span->bytes, false)->cached, span, sized);
     TAILQ_REMOVE(&r->cached, span, order);
     r->cached_bytes -= span->bytes;
 }
@@ -238,11 +250,15 @@ struct ps_span *ps_registry_cached_take(size_t bytes, const struct ps_stream *st
     struct ps_span *span, *taken = NULL;
     int looked = 0;
 
-    if (!class) return NULL;
+    if (!class)
+        return NULL;
     if (stream)
-        TAILQ_FOREACH_REVERSE (span, &class->cached, ps_span_list, sized) {
-            if (looked++ == LOOK_AT) break;
-            if (span->busy || !used_on_alone(span, stream)) continue;
+        TAILQ_FOREACH_REVERSE(span, &class->cached, ps_span_list, sized)
+        {
+            if (looked++ == LOOK_AT)
+                break;
+            if (span->busy || !used_on_alone(span, stream))
+                continue;
             taken = span;
             break;
         }
@@ -252,7 +268,8 @@ struct ps_span *ps_registry_cached_take(size_t bytes, const struct ps_stream *st
                 taken = span;
                 break;
             }
-    if (taken) ps_registry_cached_remove(taken);
+    if (taken)
+        ps_registry_cached_remove(taken);
     return taken;
 }
 
@@ -269,7 +286,8 @@ void ps_registry_revive(struct ps_span *span, size_t requested)
 void ps_registry_touch(struct ps_span *span)
 {
     span->last_access = ps_registry.launch_number;
-    if (!in_idle_order(span) || TAILQ_LAST(&ps_registry.idle_order, ps_span_list) == span) return;
+    if (!in_idle_order(span) || TAILQ_LAST(&ps_registry.idle_order, ps_span_list) == span)
+        return;
     TAILQ_REMOVE(&ps_registry.idle_order, span, order);
     TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
 }
@@ -277,23 +295,32 @@ void ps_registry_touch(struct ps_span *span)
 /* The invariants of one span. Returns the broken one, or NULL. */
 static const char *broken(const struct ps_span *span)
 {
-    if (span->busy) return NULL; /* someone is between two states */
+    if (span->busy)
+        return NULL; /* someone is between two states */
     if (ps_registry_at(span->address) != span || ps_registry_at(span->address + span->bytes - 1) != span)
         return "the map does not lead to it";
     switch (span->life) {
     case PS_LIFE_LIVE:
-        if ((span->residency == PS_EVICTED) != !span->has_pages) return "evicted and pages disagree";
-        if ((span->residency == PS_EVICTED) != (span->slot != NULL)) return "evicted and slot disagree";
-        if ((span->residency == PS_EVICTING) != (span->transfer != NULL)) return "evicting and transfer disagree";
-        if (span->has_pages && span->backing != PS_BACKING_DEVICE) return "has pages and is not mapped to them";
-        if (!span->has_pages && span->backing == PS_BACKING_DEVICE) return "is mapped to pages that it does not have";
-        if (span->residency == PS_RELOADING && !span->fence_set) return "reloading without a fence";
+        if ((span->residency == PS_EVICTED) != !span->has_pages)
+            return "evicted and pages disagree";
+        if ((span->residency == PS_EVICTED) != (span->slot != NULL))
+            return "evicted and slot disagree";
+        if ((span->residency == PS_EVICTING) != (span->transfer != NULL))
+            return "evicting and transfer disagree";
+        if (span->has_pages && span->backing != PS_BACKING_DEVICE)
+            return "has pages and is not mapped to them";
+        if (!span->has_pages && span->backing == PS_BACKING_DEVICE)
+            return "is mapped to pages that it does not have";
+        if (span->residency == PS_RELOADING && !span->fence_set)
+            return "reloading without a fence";
         break;
     case PS_LIFE_CACHED:
-        if (!span->has_pages || span->backing != PS_BACKING_DEVICE || span->slot || span->transfer) return "cached in disorder";
+        if (!span->has_pages || span->backing != PS_BACKING_DEVICE || span->slot || span->transfer)
+            return "cached in disorder";
         break;
     case PS_LIFE_HUSK:
-        if (span->has_pages) return "a husk with pages";
+        if (span->has_pages)
+            return "a husk with pages";
         break;
     case PS_LIFE_NONE:
         return "unused but listed";
@@ -312,11 +339,15 @@ bool ps_registry_is_valid(void)
     for (unsigned i = 0; i < 3; i++)
         TAILQ_FOREACH (span, lists[i], order) {
             const char *what = broken(span);
-            if (!what && i == 0 && !in_idle_order(span)) what = "in the idle order and not idle";
-            if (!what && i == 0 && previous && previous->last_access > span->last_access) what = "the idle order is out of order";
+            if (!what && i == 0 && !in_idle_order(span))
+                what = "in the idle order and not idle";
+            if (!what && i == 0 && previous && previous->last_access > span->last_access)
+                what = "the idle order is out of order";
             if (!what) {
-                if (i == 1) cached += span->bytes;
-                if (i == 0) previous = span;
+                if (i == 1)
+                    cached += span->bytes;
+                if (i == 0)
+                    previous = span;
                 continue;
             }
             ps_log_error(REGISTRY, "invariant broken: span of %zu bytes, life %d, residency %d: %s", span->bytes, (int)span->life,

@@ -23,9 +23,9 @@ struct ps_size_class {
 struct ps_registry {
     /* Set once by ps_registry_open, then constant. */
     CUdeviceptr base;
-    uint64_t reserved;      /* bytes of the span reservation */
-    size_t granularity;     /* unit of spans, a power of two */
-    unsigned unit_shift;    /* log2 of granularity */
+    uint64_t reserved;            /* bytes of the span reservation */
+    size_t granularity;           /* unit of spans, a power of two */
+    unsigned unit_shift;          /* log2 of granularity */
     struct ps_span *_Atomic *map; /* one entry a unit, NULL where no span is */
 
     /* Guarded by the lock. */
@@ -43,7 +43,7 @@ struct ps_registry {
     uint64_t live_spans;
     uint32_t blind_launches; /* launches whose spans can't be known and that are not queued yet: nothing may leave */
     CUdeviceptr highest;     /* end of the highest span ever */
-    uint64_t launch_number; /* kernel launches that named a span so far */
+    uint64_t launch_number;  /* kernel launches that named a span so far */
 };
 
 extern struct ps_registry ps_registry;
@@ -70,7 +70,8 @@ static inline bool ps_registry_owns(CUdeviceptr address)
 /* The structure at an address of the reservation, or NULL. Any thread, no lock: take the lock and look at `life` before believing it. */
 static inline struct ps_span *ps_registry_at(CUdeviceptr address)
 {
-    if (!ps_registry_owns(address)) return NULL;
+    if (!ps_registry_owns(address))
+        return NULL;
     return atomic_load_explicit(&ps_registry.map[(address - ps_registry.base) >> ps_registry.unit_shift], memory_order_acquire);
 }
 

@@ -31,14 +31,16 @@ void ps_report_remember_directory(void)
 {
     const char *file = getenv("PENSTOCK_REPORT");
 
-    if (file && *file && *file != '/' && !getcwd(directory, sizeof directory)) directory[0] = 0;
+    if (file && *file && *file != '/' && !getcwd(directory, sizeof directory))
+        directory[0] = 0;
 }
 
 void ps_report_make_absolute(char *path, size_t size)
 {
     size_t before = strlen(directory), length = strlen(path);
 
-    if (!*path || *path == '/' || !before || before + 1 + length + 1 > size) return;
+    if (!*path || *path == '/' || !before || before + 1 + length + 1 > size)
+        return;
     memmove(path + before + 1, path, length + 1);
     memcpy(path, directory, before);
     path[before] = '/';
@@ -55,9 +57,11 @@ static void read_command(void)
     int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? 0 : read(fd, command, sizeof command - 1);
 
-    if (fd >= 0) close(fd);
+    if (fd >= 0)
+        close(fd);
     for (ssize_t i = 0; i + 1 < n; i++)
-        if (!command[i]) command[i] = ' ';
+        if (!command[i])
+            command[i] = ' ';
 }
 
 static void say_closing_line(void)
@@ -66,8 +70,10 @@ static void say_closing_line(void)
     unsigned long long waited_ms = ps_counted(host_wait_ns) / 1000000u;
     char how_many[32] = "";
 
-    if (stands_aside) return; /* its own line has been said */
-    if (steps) snprintf(how_many, sizeof how_many, "%llu steps, ", steps);
+    if (stands_aside)
+        return; /* its own line has been said */
+    if (steps)
+        snprintf(how_many, sizeof how_many, "%llu steps, ", steps);
     ps_log_warn(REPORT, "%speak %s on the device, %s without; moved %s out and %s back; waited %llu.%03llu s", how_many,
                 ps_bytes_text(ps_budget.peak_held).text, ps_bytes_text(ps_registry.peak_live_bytes).text,
                 ps_bytes_text(ps_counted(evicted_bytes)).text, ps_bytes_text(ps_counted(reloaded_bytes)).text, waited_ms / 1000,
@@ -123,7 +129,8 @@ static void write_report(void)
     struct ps_json json;
     const char *path = ps_settings.report;
 
-    if (!*path) return;
+    if (!*path)
+        return;
     snprintf(temporary, sizeof temporary, "%s.%d.tmp", path, (int)getpid());
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     int error = fd < 0 ? errno : 0;
@@ -131,18 +138,23 @@ static void write_report(void)
         ps_json_init_sink(&json, buffer, sizeof buffer, ps_json_sink_fd, &fd);
         write_fields(&json);
         error = -ps_json_finish(&json);
-        if (close(fd) && !error) error = errno;
-        if (!error && rename(temporary, path)) error = errno;
-        if (error) unlink(temporary);
+        if (close(fd) && !error)
+            error = errno;
+        if (!error && rename(temporary, path))
+            error = errno;
+        if (error)
+            unlink(temporary);
     }
-    if (error) ps_log_warn(REPORT, "PENSTOCK_REPORT=%s: the report could not be written (error %d)", path, error);
+    if (error)
+        ps_log_warn(REPORT, "PENSTOCK_REPORT=%s: the report could not be written (error %d)", path, error);
 }
 
 void ps_report_finish(void)
 {
     int us = (int)getpid();
 
-    if (!atomic_compare_exchange_strong(&owner, &us, 0)) return;
+    if (!atomic_compare_exchange_strong(&owner, &us, 0))
+        return;
     int saved = errno;
     say_closing_line();
     write_report();

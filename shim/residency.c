@@ -26,7 +26,8 @@ void ps_residency_open(enum ps_guard how)
 /* Waits until nobody makes driver calls on the span. [locked; releases the lock meanwhile] */
 static void wait_until_not_busy(const struct ps_span *span)
 {
-    while (span->busy) ps_registry_wait_changed(1000000000u);
+    while (span->busy)
+        ps_registry_wait_changed(1000000000u);
 }
 
 /* ---- reload ---- */
@@ -46,16 +47,19 @@ static int move_to_pages(struct ps_span *span, const struct ps_pages *pages)
      */
     if (ps_rule(RELOAD_WAITS_FOR_SLOT_USES)) {
         r = ps_uses_host_wait(&span->uses);
-        if (r) return r;
+        if (r)
+            return r;
     }
     if (span->backing == PS_BACKING_SLOT) {
         r = ps_pages_unmap(span->address, span->bytes);
-        if (r) return r;
+        if (r)
+            return r;
         span->backing = PS_BACKING_NONE;
     }
     r = ps_pages_map(span->address, span->bytes, pages->block->handle);
     if (!r) {
-        if (!span->fence) r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+        if (!span->fence)
+            r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
         if (!r)
             r = ps_copies_reload(span->address, span->bytes, donor ? &donor->uses : NULL, donor && donor->fence_set,
                                  donor ? donor->fence : NULL, span->slot, span->fence);
@@ -66,7 +70,8 @@ static int move_to_pages(struct ps_span *span, const struct ps_pages *pages)
         ps_copies_drain_reloads(); /* part of it may be queued: nothing may write to the pages once they are somebody else's */
         ps_pages_unmap(span->address, span->bytes);
     }
-    if (guard == PS_GUARD_HOST && !ps_pages_map(span->address, span->bytes, span->slot->pages)) span->backing = PS_BACKING_SLOT;
+    if (guard == PS_GUARD_HOST && !ps_pages_map(span->address, span->bytes, span->slot->pages))
+        span->backing = PS_BACKING_SLOT;
     return r;
 }
 
@@ -108,7 +113,8 @@ static int reload(struct ps_span *span, struct ps_pages *pages)
 static void leave_on_slot(struct ps_span *span)
 {
     ps_count(accesses_on_slot);
-    if (span->backing != PS_BACKING_NONE) return;
+    if (span->backing != PS_BACKING_NONE)
+        return;
     span->busy = true;
     ps_registry_unlock();
     int r = ps_pages_map(span->address, span->bytes, span->slot->pages);
@@ -127,18 +133,24 @@ static void wait_for_fence(struct ps_span *span, struct ps_stream *stream, bool 
     uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0; /* later streams are not remembered: they wait each time */
     CUevent fence = span->fence;
 
-    if (!span->fence_set || span->fence_seen & bit) return;
-    if (!ps_rule(EVERY_STREAM_WAITS) && span->fence_seen) return;
+    if (!span->fence_set || span->fence_seen & bit)
+        return;
+    if (!ps_rule(EVERY_STREAM_WAITS) && span->fence_seen)
+        return;
     ps_registry_unlock();
     /* Two clocks: the launch waits on its own stream. Nobody records the fence anew meanwhile: that takes an eviction first. */
     CUresult result = CUDA_SUCCESS;
-    if (!capturing && ps_rule(ACCESS_WAITS_FOR_RELOAD)) result = ps_cu.cuStreamWaitEvent(stream->handle, fence, 0);
+    if (!capturing && ps_rule(ACCESS_WAITS_FOR_RELOAD))
+        result = ps_cu.cuStreamWaitEvent(stream->handle, fence, 0);
     /* An event from outside can't be waited for in a graph; and the graph runs later, with nobody to wait for it then. */
-    if (capturing || result != CUDA_SUCCESS) result = ps_cu.cuEventSynchronize(fence);
-    if (result != CUDA_SUCCESS) ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
+    if (capturing || result != CUDA_SUCCESS)
+        result = ps_cu.cuEventSynchronize(fence);
+    if (result != CUDA_SUCCESS)
+        ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
     ps_registry_lock();
     span->fence_seen |= bit;
-    if (span->residency == PS_RELOADING) span->residency = PS_RESIDENT;
+    if (span->residency == PS_RELOADING)
+        span->residency = PS_RESIDENT;
 }
 
 /* A second stream of a program that had one: see `after`. [locked; releases the lock meanwhile; the span is held by `launching`] */
@@ -147,11 +159,14 @@ static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream
     uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0;
     struct ps_uses former = {.use = {span->after}, .count = 1};
 
-    if (!span->after.stream || span->after.stream == stream || span->after_seen & bit) return;
+    if (!span->after.stream || span->after.stream == stream || span->after_seen & bit)
+        return;
     ps_registry_unlock();
     int r = capturing ? -EBUSY : ps_uses_stream_wait(&former, stream->handle, stream);
-    if (r) r = ps_uses_host_wait(&former);
-    if (r) ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
+    if (r)
+        r = ps_uses_host_wait(&former);
+    if (r)
+        ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
     ps_registry_lock();
     span->after_seen |= bit;
 }
@@ -161,17 +176,21 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream, bool capt
 {
     for (;;) {
         wait_until_not_busy(span);
-        if (span->life != PS_LIFE_LIVE) return;
+        if (span->life != PS_LIFE_LIVE)
+            return;
         if (span->residency == PS_EVICTING) {
-            if (!ps_rule(ACCESS_JOINS_EVICTION)) return;
+            if (!ps_rule(ACCESS_JOINS_EVICTION))
+                return;
             ps_eviction_cancel(span);
         }
-        if (span->residency != PS_EVICTED) break;
+        if (span->residency != PS_EVICTED)
+            break;
 
         struct ps_pages pages;
         if (ps_budget_obtain(span->bytes, true, &pages)) {
             wait_until_not_busy(span);
-            if (span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED) leave_on_slot(span);
+            if (span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED)
+                leave_on_slot(span);
             return;
         }
         /* The lock was released: another thread may have been here. */
@@ -180,7 +199,8 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream, bool capt
             continue;
         }
         if (reload(span, &pages)) {
-            if (span->residency == PS_EVICTED) leave_on_slot(span);
+            if (span->residency == PS_EVICTED)
+                leave_on_slot(span);
             return;
         }
         ps_count(demand_reloads);
@@ -203,7 +223,8 @@ int ps_residency_reload_ahead(CUdeviceptr address)
             ps_budget_return(&pages);
             r = -ENOENT;
         }
-        if (!r) r = reload(span, &pages);
+        if (!r)
+            r = reload(span, &pages);
     }
     ps_registry_unlock();
     return r;
@@ -213,7 +234,8 @@ static bool needs_work(const struct ps_span *span, const struct ps_stream *strea
 {
     uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0;
 
-    if (span->busy || span->residency != PS_RESIDENT || (span->fence_set && !(span->fence_seen & bit))) return true;
+    if (span->busy || span->residency != PS_RESIDENT || (span->fence_set && !(span->fence_seen & bit)))
+        return true;
     return span->after.stream && span->after.stream != stream && !(span->after_seen & bit);
 }
 
@@ -223,36 +245,46 @@ void ps_residency_begin_access(struct ps_span **spans, size_t *count, struct ps_
     bool work = false;
 
     ps_registry_lock();
-    if (is_kernel) ps_registry.launch_number++;
+    if (is_kernel)
+        ps_registry.launch_number++;
     /* All are held before any is brought: what one needs must not push out another of the same launch. */
     for (size_t i = 0; i < *count; i++) {
         struct ps_span *span = spans[i];
-        if (span->life != PS_LIFE_LIVE) continue;
-        if (ps_rule(PIN_WHILE_LAUNCHING)) span->launching++;
-        if (capturing) span->pinned = true;
+        if (span->life != PS_LIFE_LIVE)
+            continue;
+        if (ps_rule(PIN_WHILE_LAUNCHING))
+            span->launching++;
+        if (capturing)
+            span->pinned = true;
         ps_registry_touch(span);
         work |= needs_work(span, stream);
         spans[n++] = span;
     }
     *count = n;
     for (size_t i = 0; work && i < n; i++)
-        if (needs_work(spans[i], stream)) make_ready(spans[i], stream, capturing);
+        if (needs_work(spans[i], stream))
+            make_ready(spans[i], stream, capturing);
     ps_registry_unlock();
 }
 
 void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct ps_stream *stream, bool capturing)
 {
-    if (!count) return;
-    if (!capturing) ps_stream_settle(stream);
+    if (!count)
+        return;
+    if (!capturing)
+        ps_stream_settle(stream);
     ps_registry_lock();
     /* What went into a graph did not run, and no event may be recorded on a stream that is being captured; the spans are pinned instead. */
     for (size_t i = 0; i < count && !capturing; i++)
         ps_uses_note(&spans[i]->uses, stream);
     for (size_t i = 0; i < count; i++)
-        if (spans[i]->launching && !--spans[i]->launching && ps_budget.reached) ps_registry_changed();
+        if (spans[i]->launching && !--spans[i]->launching && ps_budget.reached)
+            ps_registry_changed();
     ps_registry_unlock();
-    if (capturing || stream->per_thread || !ps_budget_is_tight()) return;
-    if (atomic_fetch_add_explicit(&stream->launches, 1, memory_order_relaxed) + 1 >= LAUNCHES_A_TICK) ps_stream_tick(stream);
+    if (capturing || stream->per_thread || !ps_budget_is_tight())
+        return;
+    if (atomic_fetch_add_explicit(&stream->launches, 1, memory_order_relaxed) + 1 >= LAUNCHES_A_TICK)
+        ps_stream_tick(stream);
 }
 
 void ps_residency_begin_access_to_all(struct ps_stream *stream)
@@ -264,8 +296,10 @@ void ps_residency_begin_access_to_all(struct ps_stream *stream)
     ps_registry.blind_launches++; /* nothing may leave from here on */
     for (CUdeviceptr a = ps_registry.base; (span = ps_registry_next(a)); a = span->address + span->bytes) {
         wait_until_not_busy(span);
-        if (span->life != PS_LIFE_LIVE) continue;
-        if (span->residency == PS_EVICTING) ps_eviction_cancel(span);
+        if (span->life != PS_LIFE_LIVE)
+            continue;
+        if (span->residency == PS_EVICTING)
+            ps_eviction_cancel(span);
         if (span->residency == PS_EVICTED)
             leave_on_slot(span);
         else
@@ -281,7 +315,8 @@ void ps_residency_end_access_to_all(struct ps_stream *stream)
     ps_stream_settle(stream);
     ps_registry_lock();
     for (CUdeviceptr a = ps_registry.base; (span = ps_registry_next(a)); a = span->address + span->bytes)
-        if (span->life == PS_LIFE_LIVE) ps_uses_note(&span->uses, stream);
+        if (span->life == PS_LIFE_LIVE)
+            ps_uses_note(&span->uses, stream);
     ps_registry.blind_launches--;
     ps_registry_unlock();
 }
@@ -290,7 +325,8 @@ int ps_residency_look_up(CUdeviceptr address, CUdeviceptr *start, size_t *reques
 {
     int r = -ENOENT;
 
-    if (!ps_registry_owns(address)) return r;
+    if (!ps_registry_owns(address))
+        return r;
     ps_registry_lock();
     const struct ps_span *span = ps_registry_live_at(address);
     if (span) {

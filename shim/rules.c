@@ -20,7 +20,8 @@ static void read_environment(void)
     const char *name = getenv("PENSTOCK_TEST_DROP_RULE");
 
     for (int i = 0; name && i < PS_RULE_COUNT; i++)
-        if (!strcmp(name, names[i])) dropped = i;
+        if (!strcmp(name, names[i]))
+            dropped = i;
 }
 
 int ps_rule_is_on(enum ps_rule_name rule)

@@ -33,28 +33,32 @@ static uint64_t refused_until_ns; /* 0: not refused */
 #define SMALLEST_RESERVATION (64ull << 20)
 
 /*
- * The bound in bytes. Read anew each time it matters: where host memory is added while it is used (a virtual machine that grows), the first
+ * The bound in bytes, with `made` bytes of slots there. Read anew each time it matters: where host memory is added while it is used (a virtual machine that grows), the first
  * reading is too small.
  */
-static uint64_t work_out_limit(void)
+static uint64_t work_out_limit(uint64_t made)
 {
     struct ps_host_memory memory;
     uint64_t whole;
 
-    if (bound.kind == PS_AMOUNT_BYTES || bound.kind == PS_AMOUNT_UNLIMITED) return ps_amount_bytes(bound, 0);
+    if (bound.kind == PS_AMOUNT_BYTES || bound.kind == PS_AMOUNT_UNLIMITED)
+        return ps_amount_bytes(bound, 0);
     if (ps_host_memory_read("", &memory)) {
         ps_log_warn_once(SLAB, "the machine's memory can't be read: the slab stays at 1 GiB; PENSTOCK_HOST_BUDGET sets it");
         return 1ull << 30;
     }
     whole = ps_host_memory_total(&memory);
-    if (bound.kind == PS_AMOUNT_PERCENT) return ps_amount_bytes(bound, whole) / sharers;
+    if (bound.kind == PS_AMOUNT_PERCENT)
+        return ps_amount_bytes(bound, whole) / sharers;
     uint64_t most = whole / 2 / sharers;
     if (extended) {
         uint64_t available = ps_host_memory_available(&memory);
         uint64_t can_grow = available > whole / 4 ? (available - whole / 4) / sharers : 0;
-        uint64_t further = figures.bytes + can_grow;
-        if (further > whole / 4 * 3 / sharers) further = whole / 4 * 3 / sharers;
-        if (further > most) most = further;
+        uint64_t further = made + can_grow;
+        if (further > whole / 4 * 3 / sharers)
+            further = whole / 4 * 3 / sharers;
+        if (further > most)
+            most = further;
     }
     return most;
 }
@@ -64,7 +68,7 @@ void ps_slab_open(struct ps_amount host_budget, uint32_t local_processes, size_t
     bound = host_budget;
     sharers = local_processes ? local_processes : 1;
     unit = granularity;
-    figures.limit_bytes = work_out_limit();
+    figures.limit_bytes = work_out_limit(0);
 }
 
 /* The slab's own reservation, made when the first slot is: a program that never runs short never has it. [unlocked, one thread at a time] */
@@ -73,7 +77,8 @@ static int reserve_addresses(void)
     uint64_t bytes = LARGEST_RESERVATION;
     CUresult result;
 
-    if (reservation) return 0;
+    if (reservation)
+        return 0;
     do {
         result = ps_cu.cuMemAddressReserve(&reservation, bytes, unit, 0, 0);
     } while (result != CUDA_SUCCESS && (bytes /= 2) >= SMALLEST_RESERVATION);
@@ -86,18 +91,21 @@ static int reserve_addresses(void)
 
 bool ps_slab_extend(size_t bytes)
 {
-    uint64_t before = figures.limit_bytes;
+    uint64_t before = figures.limit_bytes, made = figures.bytes;
 
-    if (bound.kind != PS_AMOUNT_AUTO || refused_until_ns || figures.bytes - free_bytes + bytes <= before) return false;
+    if (bound.kind != PS_AMOUNT_AUTO || refused_until_ns || figures.bytes - free_bytes + bytes <= before)
+        return false;
     bool first = !extended;
     extended = true;
     ps_registry_unlock();
-    uint64_t limit = work_out_limit();
+    uint64_t limit = work_out_limit(made);
     ps_registry_lock();
     figures.limit_bytes = limit;
-    if (limit <= before) return false;
+    if (limit <= before)
+        return false;
     if (first)
-        ps_log_warn(SLAB, "half of the host's memory does not hold what must leave the device: the slab may grow to %s (PENSTOCK_HOST_BUDGET)",
+        ps_log_warn(SLAB,
+                    "half of the host's memory does not hold what must leave the device: the slab may grow to %s (PENSTOCK_HOST_BUDGET)",
                     ps_bytes_text(limit).text);
     return true;
 }
@@ -105,7 +113,8 @@ bool ps_slab_extend(size_t bytes)
 static void count_used(size_t bytes)
 {
     figures.used_bytes += bytes;
-    if (figures.used_bytes > figures.peak_used_bytes) figures.peak_used_bytes = figures.used_bytes;
+    if (figures.used_bytes > figures.peak_used_bytes)
+        figures.peak_used_bytes = figures.used_bytes;
 }
 
 static void take_out(struct ps_slot *slot)
@@ -120,7 +129,8 @@ struct ps_slot *ps_slab_take(size_t bytes)
 
     /* Oldest first: its last H2D is the likeliest to be over. */
     TAILQ_FOREACH (slot, &free_slots, order) {
-        if (slot->bytes != bytes) continue;
+        if (slot->bytes != bytes)
+            continue;
         take_out(slot);
         count_used(bytes);
         return slot;
@@ -134,7 +144,8 @@ uint64_t ps_slab_free_of(size_t bytes)
     uint64_t sum = 0;
 
     TAILQ_FOREACH (slot, &free_slots, order)
-        if (slot->bytes == bytes) sum += bytes;
+        if (slot->bytes == bytes)
+            sum += bytes;
     return sum;
 }
 
@@ -148,7 +159,8 @@ static uint64_t now_ns(void)
 
 static uint64_t limit_now(void)
 {
-    if (refused_until_ns && now_ns() >= refused_until_ns) refused_until_ns = 0;
+    if (refused_until_ns && now_ns() >= refused_until_ns)
+        refused_until_ns = 0;
     return refused_until_ns && refused_with < figures.limit_bytes ? refused_with : figures.limit_bytes;
 }
 
@@ -172,7 +184,8 @@ void ps_slab_give(struct ps_slot *slot)
 static void destroy(struct ps_slot *slot)
 {
     /* The H2D that reads it must be over before its pages go: a wait on the host, on the slab's own thread. */
-    if (slot->being_read) ps_cu.cuEventSynchronize(slot->read_done);
+    if (slot->being_read)
+        ps_cu.cuEventSynchronize(slot->read_done);
     ps_pages_unmap(slot->address, slot->bytes);
     ps_pages_release(slot->pages);
 }
@@ -182,7 +195,8 @@ static int make_room(size_t bytes)
 {
     while (figures.bytes + bytes > figures.limit_bytes) {
         struct ps_slot *slot = TAILQ_FIRST(&free_slots);
-        if (!slot || figures.bytes - free_bytes + bytes > figures.limit_bytes) return -ENOSPC;
+        if (!slot || figures.bytes - free_bytes + bytes > figures.limit_bytes)
+            return -ENOSPC;
         take_out(slot);
         ps_registry_unlock();
         destroy(slot);
@@ -207,25 +221,35 @@ int ps_slab_make(size_t bytes, bool keep_free, struct ps_slot **out)
     struct ps_slot *slot = calloc(1, sizeof *slot);
     int r;
 
-    if (!slot) return -ENOMEM;
+    if (!slot)
+        return -ENOMEM;
     pthread_mutex_lock(&one_at_a_time);
-    uint64_t limit = work_out_limit();
+    ps_registry_lock();
+    uint64_t made = figures.bytes;
+    ps_registry_unlock();
+    uint64_t limit = work_out_limit(made);
     r = reserve_addresses();
 
     ps_registry_lock();
     figures.limit_bytes = limit;
-    if (!r) r = make_room(bytes);
-    if (!r && !(slot->address = ps_address_space_take(&addresses, bytes))) r = -ENOMEM;
-    if (!r) figures.bytes += bytes;
-    if (r && r != -ENOSPC) refuse();
+    if (!r)
+        r = make_room(bytes);
+    if (!r && !(slot->address = ps_address_space_take(&addresses, bytes)))
+        r = -ENOMEM;
+    if (!r)
+        figures.bytes += bytes;
+    if (r && r != -ENOSPC)
+        refuse();
     ps_registry_unlock();
-    if (r) goto fail;
+    if (r)
+        goto fail;
 
     slot->bytes = bytes;
     r = ps_host_pages_create(bytes, &slot->pages);
     if (!r) {
         r = ps_pages_map(slot->address, bytes, slot->pages);
-        if (!r) r = ps_cuda_errno(ps_cu.cuEventCreate(&slot->read_done, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+        if (!r)
+            r = ps_cuda_errno(ps_cu.cuEventCreate(&slot->read_done, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
         if (r) {
             ps_pages_unmap(slot->address, bytes);
             ps_pages_release(slot->pages);
@@ -248,8 +272,8 @@ int ps_slab_make(size_t bytes, bool keep_free, struct ps_slot **out)
         pthread_mutex_unlock(&one_at_a_time);
         return 0;
     }
-    ps_log_warn_once(SLAB, "the host refused %s of pinned memory with %s made (%s); see PENSTOCK_HOST_BUDGET",
-                     ps_bytes_text(bytes).text, ps_bytes_text(figures.bytes).text, r == -ENOMEM ? "out of memory" : "driver error");
+    ps_log_warn_once(SLAB, "the host refused %s of pinned memory with %s made (%s); see PENSTOCK_HOST_BUDGET", ps_bytes_text(bytes).text,
+                     ps_bytes_text(figures.bytes).text, r == -ENOMEM ? "out of memory" : "driver error");
 fail:
     pthread_mutex_unlock(&one_at_a_time);
     free(slot);

@@ -19,8 +19,8 @@ struct ps_slot {
     CUdeviceptr address;
     size_t bytes;
     CUmemGenericAllocationHandle pages;
-    CUevent read_done;      /* end of the last H2D that read it */
-    bool being_read;        /* read_done has been recorded and nobody has seen it over */
+    CUevent read_done;          /* end of the last H2D that read it */
+    bool being_read;            /* read_done has been recorded and nobody has seen it over */
     TAILQ_ENTRY(ps_slot) order; /* free slots, oldest first */
 };
 

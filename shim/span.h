@@ -58,8 +58,8 @@ struct ps_span {
     enum ps_residency residency;
     enum ps_backing backing;
     bool busy;
-    uint32_t launching;   /* launches and copies that name it and are not queued yet: it is no victim */
-    bool pinned;          /* never a victim: a captured graph may use it at any time */
+    uint32_t launching;          /* launches and copies that name it and are not queued yet: it is no victim */
+    bool pinned;                 /* never a victim: a captured graph may use it at any time */
     struct ps_page_block *pages; /* has_pages: its own. HUSK: those that its addresses still map, somebody else's by now; or NULL */
     bool has_pages;
     struct ps_slot *slot;         /* EVICTED: holds the bytes */

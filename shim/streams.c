@@ -30,7 +30,8 @@ static struct ps_stream *search(CUstream handle, bool per_thread)
 
     for (uint32_t i = 0; i < n; i++) {
         struct ps_stream *s = atomic_load_explicit(&table[i], memory_order_relaxed);
-        if (s->handle == handle && !atomic_load(&s->gone) && (!per_thread || pthread_equal(s->owner, pthread_self()))) return s;
+        if (s->handle == handle && !atomic_load(&s->gone) && (!per_thread || pthread_equal(s->owner, pthread_self())))
+            return s;
     }
     return NULL;
 }
@@ -40,9 +41,12 @@ static bool is_over(struct ps_stream *s)
 {
     uint64_t last_tick = atomic_load(&s->recorded);
 
-    if (atomic_load_explicit(&s->over, memory_order_relaxed)) return true;
-    if (!atomic_load(&s->gone) || !last_tick) return false;
-    if (ps_cu.cuEventQuery(s->ring[last_tick % PS_TICK_RING]) != CUDA_SUCCESS) return false;
+    if (atomic_load_explicit(&s->over, memory_order_relaxed))
+        return true;
+    if (!atomic_load(&s->gone) || !last_tick)
+        return false;
+    if (ps_cu.cuEventQuery(s->ring[last_tick % PS_TICK_RING]) != CUDA_SUCCESS)
+        return false;
     atomic_store_explicit(&s->over, true, memory_order_relaxed);
     return true;
 }
@@ -65,7 +69,8 @@ static struct ps_stream *reuse(CUstream handle, bool per_thread)
 
     for (uint32_t i = 64; i < n; i++) {
         struct ps_stream *s = atomic_load(&table[i]);
-        if (!is_over(s)) continue;
+        if (!is_over(s))
+            continue;
         pthread_mutex_lock(&s->record_lock);
         begin(s, handle, per_thread);
         atomic_store(&s->over, false);
@@ -81,7 +86,8 @@ static struct ps_stream *add(CUstream handle, bool per_thread)
     uint32_t n = atomic_load(&count);
     struct ps_stream *s = reuse(handle, per_thread);
 
-    if (s) return s;
+    if (s)
+        return s;
     s = n < PS_STREAMS_MAX ? calloc(1, sizeof *s) : NULL;
     if (!s) {
         if (!atomic_exchange(&overflowed, true))
@@ -99,21 +105,26 @@ static struct ps_stream *add(CUstream handle, bool per_thread)
 
 struct ps_stream *ps_stream_find(CUstream handle, bool per_thread_default)
 {
-    if (!handle && per_thread_default) handle = CU_STREAM_PER_THREAD;
-    if (handle == CU_STREAM_LEGACY) handle = NULL;
+    if (!handle && per_thread_default)
+        handle = CU_STREAM_PER_THREAD;
+    if (handle == CU_STREAM_LEGACY)
+        handle = NULL;
 
     uint32_t now = atomic_load_explicit(&generation, memory_order_acquire);
-    if (last.stream && last.handle == handle && last.generation == now) return last.stream;
+    if (last.stream && last.handle == handle && last.generation == now)
+        return last.stream;
 
     bool per_thread = handle == CU_STREAM_PER_THREAD;
     pthread_mutex_lock(&table_lock);
     struct ps_stream *s = search(handle, per_thread);
-    if (!s) s = add(handle, per_thread);
+    if (!s)
+        s = add(handle, per_thread);
     pthread_mutex_unlock(&table_lock);
     last.handle = handle;
     last.generation = now;
     last.stream = s;
-    if (per_thread) own_stream = s;
+    if (per_thread)
+        own_stream = s;
     return s;
 }
 
@@ -148,11 +159,14 @@ static int record(struct ps_stream *s)
      * after it, covers the launch. The other way round a launch could be queued between record and claim and note a tick that misses it.
      */
     uint64_t tick = 0;
-    if (ps_rule(TICK_BEFORE_RECORD)) tick = atomic_fetch_add(&s->next, 1);
+    if (ps_rule(TICK_BEFORE_RECORD))
+        tick = atomic_fetch_add(&s->next, 1);
     uint32_t i = (uint32_t)((ps_rule(TICK_BEFORE_RECORD) ? tick : atomic_load(&s->next)) % PS_TICK_RING);
     CUresult result = CUDA_SUCCESS;
-    if (!s->ring[i]) result = ps_cu.cuEventCreate(&s->ring[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
-    if (result == CUDA_SUCCESS) result = ps_cu.cuEventRecord(s->ring[i], s->handle);
+    if (!s->ring[i])
+        result = ps_cu.cuEventCreate(&s->ring[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+    if (result == CUDA_SUCCESS)
+        result = ps_cu.cuEventRecord(s->ring[i], s->handle);
     if (!ps_rule(TICK_BEFORE_RECORD)) {
         ps_rule_widen_window();
         tick = atomic_fetch_add(&s->next, 1);
@@ -168,9 +182,12 @@ static int record(struct ps_stream *s)
 /* Why nothing may be put on the stream now, or 0. [record_lock held] */
 static int refusal(const struct ps_stream *s)
 {
-    if (atomic_load(&s->gone)) return -ENOENT;
-    if (s->per_thread && !pthread_equal(s->owner, pthread_self())) return -EXDEV;
-    if (ps_trace_capturing_anywhere() && is_capturing(s)) return -EBUSY; /* it would become a node of the program's graph */
+    if (atomic_load(&s->gone))
+        return -ENOENT;
+    if (s->per_thread && !pthread_equal(s->owner, pthread_self()))
+        return -EXDEV;
+    if (ps_trace_capturing_anywhere() && is_capturing(s))
+        return -EBUSY; /* it would become a node of the program's graph */
     return 0;
 }
 
@@ -178,7 +195,8 @@ int ps_stream_tick(struct ps_stream *s)
 {
     pthread_mutex_lock(&s->record_lock);
     int r = refusal(s);
-    if (!r) r = record(s);
+    if (!r)
+        r = record(s);
     pthread_mutex_unlock(&s->record_lock);
     return r;
 }
@@ -187,15 +205,18 @@ void ps_stream_settle(const struct ps_stream *stream)
 {
     struct ps_stream *own = stream ? NULL : own_stream;
 
-    if (stream && stream->per_thread) own = (struct ps_stream *)stream;
-    if (own && ps_stream_tick(own)) ps_log_warn_once(TRACER, "no event could be recorded on a per-thread default stream");
+    if (stream && stream->per_thread)
+        own = (struct ps_stream *)stream;
+    if (own && ps_stream_tick(own))
+        ps_log_warn_once(TRACER, "no event could be recorded on a per-thread default stream");
 }
 
 int ps_stream_wait_event(struct ps_stream *s, CUevent event)
 {
     pthread_mutex_lock(&s->record_lock);
     int r = refusal(s);
-    if (!r) r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(s->handle, event, 0));
+    if (!r)
+        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(s->handle, event, 0));
     pthread_mutex_unlock(&s->record_lock);
     return r;
 }
@@ -205,10 +226,12 @@ void ps_stream_retire(CUstream handle)
     pthread_mutex_lock(&table_lock);
     struct ps_stream *s = search(handle, false);
     pthread_mutex_unlock(&table_lock);
-    if (!s || !handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) return;
+    if (!s || !handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD)
+        return;
     /* Under the lock: a thread that is about to use the handle does so before, or sees that it is gone. */
     pthread_mutex_lock(&s->record_lock);
-    if (record(s)) ps_log_warn_once(TRACER, "no event could be recorded on a stream about to be destroyed");
+    if (record(s))
+        ps_log_warn_once(TRACER, "no event could be recorded on a stream about to be destroyed");
     atomic_store(&s->gone, true);
     pthread_mutex_unlock(&s->record_lock);
     atomic_fetch_add(&generation, 1);
@@ -220,21 +243,26 @@ static int event_for(struct ps_stream *s, uint64_t tick, CUevent *event)
     if (atomic_load(&s->recorded) < tick) {
         int r = ps_stream_tick(s);
         /* A destroyed stream's last tick covers everything that was ever queued on it. */
-        if (r == -ENOENT && atomic_load(&s->recorded)) tick = atomic_load(&s->recorded);
-        if (r && atomic_load(&s->recorded) < tick) return r; /* else someone has recorded meanwhile */
+        if (r == -ENOENT && atomic_load(&s->recorded))
+            tick = atomic_load(&s->recorded);
+        if (r && atomic_load(&s->recorded) < tick)
+            return r; /* else someone has recorded meanwhile */
     }
     uint32_t i = (uint32_t)(tick % PS_TICK_RING);
-    if (atomic_load(&s->ring_tick[i]) < tick) i = (uint32_t)(atomic_load(&s->recorded) % PS_TICK_RING); /* tick's own record failed */
+    if (atomic_load(&s->ring_tick[i]) < tick)
+        i = (uint32_t)(atomic_load(&s->recorded) % PS_TICK_RING); /* tick's own record failed */
     *event = s->ring[i];
     return 0;
 }
 
 void ps_uses_note(struct ps_uses *uses, struct ps_stream *stream)
 {
-    if (uses->everywhere) return;
+    if (uses->everywhere)
+        return;
     /* Nobody but its owner can record on a per-thread stream: what the owner has recorded is what there is to wait for. */
     uint64_t tick = stream->per_thread ? atomic_load(&stream->recorded) : atomic_load(&stream->next);
-    if (!tick) return;
+    if (!tick)
+        return;
     for (unsigned i = 0; i < uses->count; i++) {
         if (uses->use[i].stream == stream) {
             uses->use[i].tick = tick;
@@ -252,10 +280,12 @@ void ps_uses_note_all_streams(struct ps_uses *uses)
 {
     uint32_t n = ps_streams_count();
 
-    if (ps_streams_overflowed()) uses->everywhere = true;
+    if (ps_streams_overflowed())
+        uses->everywhere = true;
     /* A destroyed stream counts until its last work is over. */
     for (uint32_t i = 0; i < n && !uses->everywhere; i++)
-        if (!atomic_load_explicit(&ps_streams_at(i)->over, memory_order_relaxed)) ps_uses_note(uses, ps_streams_at(i));
+        if (!atomic_load_explicit(&ps_streams_at(i)->over, memory_order_relaxed))
+            ps_uses_note(uses, ps_streams_at(i));
 }
 
 void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from)
@@ -263,7 +293,8 @@ void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from)
     into->everywhere |= from->everywhere;
     for (unsigned k = 0; k < from->count && !into->everywhere; k++) {
         unsigned i = 0;
-        while (i < into->count && into->use[i].stream != from->use[k].stream) i++;
+        while (i < into->count && into->use[i].stream != from->use[k].stream)
+            i++;
         if (i == PS_USES)
             into->everywhere = true;
         else if (i == into->count)
@@ -286,19 +317,26 @@ static int each_event(const struct ps_uses *uses, const struct ps_stream *except
             struct ps_stream *s = ps_streams_at(i);
             /* Ticks are per use; "everywhere" wants all that is queued now, which is later and therefore enough. */
             uint64_t tick = atomic_load(&s->next);
-            if (atomic_load(&s->gone) || (s->per_thread && !pthread_equal(s->owner, pthread_self()))) tick = atomic_load(&s->recorded);
-            if (s == except || !tick || is_over(s)) continue;
+            if (atomic_load(&s->gone) || (s->per_thread && !pthread_equal(s->owner, pthread_self())))
+                tick = atomic_load(&s->recorded);
+            if (s == except || !tick || is_over(s))
+                continue;
             int r = event_for(s, tick, &event);
-            if (!r) r = fn(event, ctx);
-            if (r) return r;
+            if (!r)
+                r = fn(event, ctx);
+            if (r)
+                return r;
         }
         return 0;
     }
     for (unsigned k = 0; k < uses->count; k++) {
-        if (uses->use[k].stream == except) continue;
+        if (uses->use[k].stream == except)
+            continue;
         int r = event_for(uses->use[k].stream, uses->use[k].tick, &event);
-        if (!r) r = fn(event, ctx);
-        if (r) return r;
+        if (!r)
+            r = fn(event, ctx);
+        if (r)
+            return r;
     }
     return 0;
 }

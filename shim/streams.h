@@ -21,22 +21,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PS_TICK_RING 256u  /* events kept a stream */
+#define PS_TICK_RING 256u    /* events kept a stream */
 #define PS_STREAMS_MAX 1024u /* streams known at a time; see ps_stream_find for what happens beyond */
 
 struct ps_stream {
     CUstream handle;
-    bool per_thread;  /* CU_STREAM_PER_THREAD of `owner`; nobody else can name that stream, so only the owner records */
+    bool per_thread; /* CU_STREAM_PER_THREAD of `owner`; nobody else can name that stream, so only the owner records */
     pthread_t owner;
-    uint32_t index;   /* place in the table; never reused */
-    atomic_bool gone; /* the program destroyed it; its last tick was recorded before. Set under record_lock: look there before using handle */
-    atomic_bool over; /* gone, and all that was queued on it has ended */
-    _Atomic uint64_t next;          /* the tick that the next record will be; starts at 1 */
-    _Atomic uint64_t recorded;      /* the highest tick recorded; 0 = none */
-    _Atomic uint32_t launches;      /* launches with spans since the last tick; a hint */
-    pthread_mutex_t record_lock;    /* one recorder at a time */
-    CUevent ring[PS_TICK_RING];                 /* created at first use */
-    _Atomic uint64_t ring_tick[PS_TICK_RING];   /* which tick each holds; 0 = none */
+    uint32_t index; /* place in the table; never reused */
+    atomic_bool
+        gone; /* the program destroyed it; its last tick was recorded before. Set under record_lock: look there before using handle */
+    atomic_bool over;                         /* gone, and all that was queued on it has ended */
+    _Atomic uint64_t next;                    /* the tick that the next record will be; starts at 1 */
+    _Atomic uint64_t recorded;                /* the highest tick recorded; 0 = none */
+    _Atomic uint32_t launches;                /* launches with spans since the last tick; a hint */
+    pthread_mutex_t record_lock;              /* one recorder at a time */
+    CUevent ring[PS_TICK_RING];               /* created at first use */
+    _Atomic uint64_t ring_tick[PS_TICK_RING]; /* which tick each holds; 0 = none */
 };
 
 /*

@@ -17,9 +17,9 @@ struct access {
     struct ps_stream *stream;
     CUstream handle;
     bool per_thread_default;
-    bool blind;     /* a launch whose parameters can't be read */
-    bool capturing; /* goes into a graph */
-    bool begun;     /* the residency machine holds the spans */
+    bool blind;           /* a launch whose parameters can't be read */
+    bool capturing;       /* goes into a graph */
+    bool begun;           /* the residency machine holds the spans */
     uint64_t fingerprint; /* of the kernel, for the count of steps */
     size_t count;
     size_t capacity;
@@ -36,7 +36,8 @@ static void forget(void *access)
 {
     struct access *a = access;
 
-    if (a->spans != a->few) free(a->spans);
+    if (a->spans != a->few)
+        free(a->spans);
     free(a);
 }
 
@@ -49,7 +50,8 @@ static struct access *access_of_this_thread(void)
 {
     struct access *a = current;
 
-    if (a) return a;
+    if (a)
+        return a;
     pthread_once(&key_made, make_key);
     a = calloc(1, sizeof *a);
     if (!a) {
@@ -67,7 +69,8 @@ void ps_trace_begin(CUstream stream, bool per_thread_default)
 {
     struct access *a = access_of_this_thread();
 
-    if (!a) return;
+    if (!a)
+        return;
     a->handle = stream;
     a->per_thread_default = per_thread_default;
     a->count = 0;
@@ -76,7 +79,8 @@ void ps_trace_begin(CUstream stream, bool per_thread_default)
 
 static void note(struct access *a, struct ps_span *span)
 {
-    if (a->count && a->spans[a->count - 1] == span) return;
+    if (a->count && a->spans[a->count - 1] == span)
+        return;
     if (a->count == a->capacity) {
         struct ps_span **more = malloc(2 * a->capacity * sizeof *more);
         if (!more) {
@@ -84,7 +88,8 @@ static void note(struct access *a, struct ps_span *span)
             return;
         }
         memcpy(more, a->spans, a->count * sizeof *more);
-        if (a->spans != a->few) free(a->spans);
+        if (a->spans != a->few)
+            free(a->spans);
         a->spans = more;
         a->capacity *= 2;
     }
@@ -93,9 +98,11 @@ static void note(struct access *a, struct ps_span *span)
 
 void ps_trace_address(CUdeviceptr address)
 {
-    if (!ps_registry_owns(address)) return;
+    if (!ps_registry_owns(address))
+        return;
     struct ps_span *span = ps_registry_at(address);
-    if (span && current) note(current, span);
+    if (span && current)
+        note(current, span);
 }
 
 /*
@@ -107,9 +114,11 @@ static inline void scan(struct access *a, CUdeviceptr base, uint64_t reserved, c
     for (size_t at = 0; at + 8 <= size; at += 8) {
         uint64_t word;
         memcpy(&word, bytes + at, sizeof word);
-        if (word - base >= reserved) continue;
+        if (word - base >= reserved)
+            continue;
         struct ps_span *span = ps_registry_at(word);
-        if (span) note(a, span);
+        if (span)
+            note(a, span);
     }
 }
 
@@ -120,10 +129,13 @@ static bool scan_packed(struct access *a, void **extra)
     const size_t *size = NULL;
 
     for (size_t i = 0; extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
-        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = extra[i + 1];
-        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE) size = extra[i + 1];
+        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+            buffer = extra[i + 1];
+        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE)
+            size = extra[i + 1];
     }
-    if (!buffer || !size) return false;
+    if (!buffer || !size)
+        return false;
     scan(a, ps_registry.base, ps_registry.reserved, buffer, *size);
     return true;
 }
@@ -149,15 +161,18 @@ void ps_trace_kernel(CUfunction function, uint64_t shape, void **parameters, voi
     struct access *a = current;
 
     ps_count(launches);
-    if (!a) return;
+    if (!a)
+        return;
     a->fingerprint = (uint64_t)(uintptr_t)function + shape * 0x9E3779B97F4A7C15u;
-    if (!parameters && extra && scan_packed(a, extra)) return;
+    if (!parameters && extra && scan_packed(a, extra))
+        return;
     const struct ps_layout *layout = ps_layout_of(function);
     if (layout && (parameters || !layout->count)) {
         const CUdeviceptr base = ps_registry.base;
         const uint64_t reserved = ps_registry.reserved;
         for (uint32_t i = 0; i < layout->count; i++)
-            if (parameters[i]) scan(a, base, reserved, parameters[i], layout->size[i]);
+            if (parameters[i])
+                scan(a, base, reserved, parameters[i], layout->size[i]);
         return;
     }
     ps_count(launches_without_layout);
@@ -170,7 +185,8 @@ static bool is_capturing(const struct access *a)
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUstream stream = !a->handle && a->per_thread_default ? CU_STREAM_PER_THREAD : a->handle;
 
-    if (!ps_trace_capturing_anywhere() || !ps_cu.cuStreamIsCapturing) return false;
+    if (!ps_trace_capturing_anywhere() || !ps_cu.cuStreamIsCapturing)
+        return false;
     return ps_cu.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
@@ -178,14 +194,18 @@ void ps_trace_ready(bool is_kernel)
 {
     struct access *a = current;
 
-    if (!is_kernel) ps_count(copies_seen);
-    if (!a || (!a->count && !a->blind)) return;
+    if (!is_kernel)
+        ps_count(copies_seen);
+    if (!a || (!a->count && !a->blind))
+        return;
     a->stream = ps_stream_find(a->handle, a->per_thread_default);
-    if (!a->stream) return;
+    if (!a->stream)
+        return;
     a->capturing = is_capturing(a);
     a->begun = true;
     /* Steps show in the launches that use spans as well as in all; the rest, which may be very short, are spared the work. */
-    if (is_kernel) count_step(a->fingerprint);
+    if (is_kernel)
+        count_step(a->fingerprint);
     if (a->blind)
         ps_residency_begin_access_to_all(a->stream);
     else
@@ -196,7 +216,8 @@ void ps_trace_end(void)
 {
     struct access *a = current;
 
-    if (!a || !a->begun) return;
+    if (!a || !a->begun)
+        return;
     a->begun = false;
     if (a->blind)
         ps_residency_end_access_to_all(a->stream);

@@ -36,14 +36,14 @@ static bool name_launch(CUpti_CallbackId id, const void *parameters)
     case CBID(name): {                                                                                                                     \
         const name##_params *p = parameters;                                                                                               \
         ps_trace_begin(p->hStream, per_thread);                                                                                            \
-        ps_trace_kernel(p->f, (uint64_t)p->gridDimX * p->gridDimY * p->gridDimZ, p->kernelParams, EXTRA);                                                                                     \
+        ps_trace_kernel(p->f, (uint64_t)p->gridDimX * p->gridDimY * p->gridDimZ, p->kernelParams, EXTRA);                                  \
         return true;                                                                                                                       \
     }
 #define LAUNCH_EX(name, per_thread)                                                                                                        \
     case CBID(name): {                                                                                                                     \
         const name##_params *p = parameters;                                                                                               \
         ps_trace_begin(p->config->hStream, per_thread);                                                                                    \
-        ps_trace_kernel(p->f, (uint64_t)p->config->gridDimX * p->config->gridDimY * p->config->gridDimZ, p->kernelParams, p->extra);                                                                                  \
+        ps_trace_kernel(p->f, (uint64_t)p->config->gridDimX * p->config->gridDimY * p->config->gridDimZ, p->kernelParams, p->extra);       \
         return true;                                                                                                                       \
     }
     switch (id) {
@@ -75,8 +75,8 @@ static bool name_copy(CUpti_CallbackId id, const void *parameters)
         return true;                                                                                                                       \
     }
 #define PS_ASYNC(name, a, b) ONE(name, p->hStream, false, a, b) ONE(name##_ptsz, p->hStream, true, a, b)
-#define PS_SYNC(name, a, b)  ONE(name, ((void)p, (CUstream)NULL), false, a, b) ONE(name##_ptds, ((void)p, (CUstream)NULL), true, a, b)
-#define PS_VALUE(name)       ONE(name, p->stream, false, p->addr, 0) ONE(name##_ptsz, p->stream, true, p->addr, 0)
+#define PS_SYNC(name, a, b) ONE(name, ((void)p, (CUstream)NULL), false, a, b) ONE(name##_ptds, ((void)p, (CUstream)NULL), true, a, b)
+#define PS_VALUE(name) ONE(name, p->stream, false, p->addr, 0) ONE(name##_ptsz, p->stream, true, p->addr, 0)
 #define BATCH(name, per_thread)                                                                                                            \
     case CBID(name): {                                                                                                                     \
         const name##_params *p = parameters;                                                                                               \
@@ -111,7 +111,8 @@ static void note_capture(CUpti_CallbackId id, const CUpti_CallbackData *data)
     case CBID(cuStreamBeginCapture_v2_ptsz):
     case CBID(cuStreamBeginCaptureToGraph):
     case CBID(cuStreamBeginCaptureToGraph_ptsz):
-        if (succeeded) ps_trace_capture_began();
+        if (succeeded)
+            ps_trace_capture_began();
         break;
     case CBID(cuStreamEndCapture):
     case CBID(cuStreamEndCapture_ptsz):
@@ -140,7 +141,8 @@ static void on_resource(CUpti_CallbackId id, const CUpti_ResourceData *data)
     switch (id) {
     case CUPTI_CBID_RESOURCE_MODULE_LOADED: {
         const CUpti_ModuleResourceData *module = data->resourceDescriptor;
-        if (module) ps_layouts_add_cubin(module->pCubin, module->cubinSize);
+        if (module)
+            ps_layouts_add_cubin(module->pCubin, module->cubinSize);
         break;
     }
     case CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING:
@@ -157,7 +159,8 @@ static void on_resource(CUpti_CallbackId id, const CUpti_ResourceData *data)
 static void CUPTIAPI on_callback(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *data)
 {
     (void)user;
-    if (ps_inside) return;
+    if (ps_inside)
+        return;
     ps_inside++;
     if (domain == CUPTI_CB_DOMAIN_DRIVER_API)
         on_driver_call(id, data);
@@ -175,8 +178,8 @@ static const CUpti_CallbackId driver_calls[] = {
     CBID(cuLaunchCooperativeKernel),
     CBID(cuLaunchCooperativeKernel_ptsz),
 #define PS_ASYNC(name, a, b) CBID(name), CBID(name##_ptsz),
-#define PS_SYNC(name, a, b)  CBID(name), CBID(name##_ptds),
-#define PS_VALUE(name)       CBID(name), CBID(name##_ptsz),
+#define PS_SYNC(name, a, b) CBID(name), CBID(name##_ptds),
+#define PS_VALUE(name) CBID(name), CBID(name##_ptsz),
 #include "traced_calls.def"
 #undef PS_ASYNC
 #undef PS_SYNC
@@ -199,7 +202,8 @@ static const CUpti_CallbackId driver_calls[] = {
 static bool may_be_unknown(CUpti_CallbackId id)
 {
     return id == CBID(cuMemcpyBatchAsync) || id == CBID(cuMemcpyBatchAsync_ptsz) || id == CBID(cuMemcpyBatchAsync_v2) ||
-           id == CBID(cuMemcpyBatchAsync_v2_ptsz) || id == CBID(cuStreamBeginCaptureToGraph) || id == CBID(cuStreamBeginCaptureToGraph_ptsz);
+           id == CBID(cuMemcpyBatchAsync_v2_ptsz) || id == CBID(cuStreamBeginCaptureToGraph) ||
+           id == CBID(cuStreamBeginCaptureToGraph_ptsz);
 }
 
 int ps_tracer_cupti_start(const char *cupti_path, const char **why)
@@ -210,7 +214,8 @@ int ps_tracer_cupti_start(const char *cupti_path, const char **why)
     CUpti_SubscriberHandle subscriber;
 
     *why = "CUPTI (libcupti.so.13 or .12) was not found; PENSTOCK_CUPTI names the file";
-    if (!cupti) return -ENOENT;
+    if (!cupti)
+        return -ENOENT;
     CUptiResult r = cupti->cuptiSubscribe(&subscriber, on_callback, NULL);
     if (r != CUPTI_SUCCESS) {
         *why = r == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
@@ -220,7 +225,8 @@ int ps_tracer_cupti_start(const char *cupti_path, const char **why)
     }
     for (size_t i = 0; i < sizeof driver_calls / sizeof *driver_calls && r == CUPTI_SUCCESS; i++) {
         r = cupti->cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, driver_calls[i]);
-        if (r != CUPTI_SUCCESS && may_be_unknown(driver_calls[i])) r = CUPTI_SUCCESS;
+        if (r != CUPTI_SUCCESS && may_be_unknown(driver_calls[i]))
+            r = CUPTI_SUCCESS;
     }
     for (size_t i = 0; i < sizeof resource_calls / sizeof *resource_calls && r == CUPTI_SUCCESS; i++)
         r = cupti->cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, resource_calls[i]);

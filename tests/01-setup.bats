@@ -74,8 +74,9 @@ fake_toolkit() {
 @test "a change of flags rebuilds, the same flags do not" {
     requires cc nvcc
     cp -r "$ROOT/Makefile" "$ROOT/scripts" "$ROOT/include" "$ROOT/policy" "$ROOT/shim" .
-    mkdir -p tests/cudasim
+    mkdir -p tests/cudasim tests/bench
     cp "$ROOT/tests/cudasim/build.mk" tests/cudasim/
+    cp "$ROOT/tests/bench/build.mk" tests/bench/
     make_lru() { env -u MAKEFLAGS -u MAKELEVEL CUDA_HOME="$TOOLKIT" make "$@" build/release/obj/policy/lru.o; }
     run make_lru V=1
     ended_with 0

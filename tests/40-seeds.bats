@@ -20,7 +20,7 @@ seeds() {
     run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --totals "$BATS_FILE_TMPDIR/$name.json" "$@"
     ended_with 0 || return 1
     contains "$output" '^seeds: [1-9][0-9]* runs .* 0 failed'
-    tail -n 1 <<<"$output" >&3
+    tail -n 1 <<<"$output" | sed "s/^/# /" >&3
 }
 
 workloads() { "$ROOT/scripts/seeds" --list | grep -E "$1"; }

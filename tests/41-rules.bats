@@ -35,7 +35,7 @@ trainers_need() {
     ended_with 1
     contains "$output" '^FAIL '
     runs=$(sed -nE 's/^seeds: ([0-9]+) runs .*/\1/p' <<<"$output")
-    grep -m 1 '^FAIL ' <<<"$output" | cut -c 1-150 >&3
+    grep -m 1 '^FAIL ' <<<"$output" | cut -c 1-150 | sed "s/^/# /" >&3
     run "${seeds[@]}" --seeds "$runs" "$@"
     ended_with 0
 }
@@ -49,7 +49,7 @@ moment_needs() {
     done
     ended_with 1
     contains "$output" "case $case, seed"
-    grep -m 1 "case $case, seed" <<<"$output" >&3
+    grep -m 1 "case $case, seed" <<<"$output" | sed "s/^ */# /" >&3
     run env "LD_LIBRARY_PATH=$SIM" "$MUTANT/unit/test_orderings" "$case" $first 24
     ended_with 0
 }
