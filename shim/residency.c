@@ -113,6 +113,7 @@ static int reload(struct ps_span *span, struct ps_pages *pages)
 static void leave_on_slot(struct ps_span *span)
 {
     ps_count(accesses_on_slot);
+    span->on_slot = true;
     if (span->backing != PS_BACKING_NONE)
         return;
     span->busy = true;
@@ -186,15 +187,21 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream, bool capt
         if (span->residency != PS_EVICTED)
             break;
 
+        /* A launch of another thread that is about to run on the slot would not know of the H2D. */
+        if (span->on_slot || ps_registry.blind_launches) {
+            leave_on_slot(span);
+            return;
+        }
         struct ps_pages pages;
         if (ps_budget_obtain(span->bytes, true, &pages)) {
             wait_until_not_busy(span);
-            if (span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED)
-                leave_on_slot(span);
+            if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED)
+                continue; /* another thread has brought it meanwhile: its H2D is to be waited for */
+            leave_on_slot(span);
             return;
         }
         /* The lock was released: another thread may have been here. */
-        if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED) {
+        if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || span->on_slot || ps_registry.blind_launches) {
             ps_budget_return(&pages);
             continue;
         }
@@ -216,7 +223,7 @@ int ps_residency_reload_ahead(CUdeviceptr address)
 
     ps_registry_lock();
     struct ps_span *span = ps_registry_live_at(address);
-    if (span && !span->busy && span->residency == PS_EVICTED) {
+    if (span && !span->busy && span->residency == PS_EVICTED && !span->on_slot && !ps_registry.blind_launches) {
         r = ps_budget_obtain_now(span->bytes, true, &pages) ? -EAGAIN : 0;
         /* The lock may have been released for the driver: another thread may have been here. */
         if (!r && (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED)) {
@@ -277,9 +284,13 @@ void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct 
     /* What went into a graph did not run, and no event may be recorded on a stream that is being captured; the spans are pinned instead. */
     for (size_t i = 0; i < count && !capturing; i++)
         ps_uses_note(&spans[i]->uses, stream);
-    for (size_t i = 0; i < count; i++)
-        if (spans[i]->launching && !--spans[i]->launching && ps_budget.reached)
+    for (size_t i = 0; i < count; i++) {
+        if (!spans[i]->launching || --spans[i]->launching)
+            continue;
+        spans[i]->on_slot = false;
+        if (ps_budget.reached)
             ps_registry_changed();
+    }
     ps_registry_unlock();
     if (capturing || stream->per_thread || !ps_budget_is_tight())
         return;

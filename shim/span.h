@@ -59,6 +59,7 @@ struct ps_span {
     enum ps_backing backing;
     bool busy;
     uint32_t launching;          /* launches and copies that name it and are not queued yet: it is no victim */
+    bool on_slot;                /* a launch that is not queued yet will run on the slot: no reload until `launching` is 0 */
     bool pinned;                 /* never a victim: a captured graph may use it at any time */
     struct ps_page_block *pages; /* has_pages: its own. HUSK: those that its addresses still map, somebody else's by now; or NULL */
     bool has_pages;
