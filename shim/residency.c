@@ -172,6 +172,12 @@ static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream
     span->after_seen |= bit;
 }
 
+/* A launch that is to run on the slot is not queued yet: if the mapping moved now, nothing would order it after the H2D. [locked] */
+static bool must_stay_on_slot(const struct ps_span *span)
+{
+    return (span->on_slot || ps_registry.blind_launches) && ps_rule(RELOAD_WAITS_FOR_LAUNCH);
+}
+
 /* Brings one span to where work on `stream` finds its bytes. [locked; releases the lock meanwhile; the span is held by `launching`] */
 static void make_ready(struct ps_span *span, struct ps_stream *stream, bool capturing)
 {
@@ -187,21 +193,23 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream, bool capt
         if (span->residency != PS_EVICTED)
             break;
 
-        /* A launch of another thread that is about to run on the slot would not know of the H2D. */
-        if (span->on_slot || ps_registry.blind_launches) {
+        if (must_stay_on_slot(span)) {
             leave_on_slot(span);
             return;
         }
         struct ps_pages pages;
         if (ps_budget_obtain(span->bytes, true, &pages)) {
             wait_until_not_busy(span);
-            if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED)
-                continue; /* another thread has brought it meanwhile: its H2D is to be waited for */
+            /* Another thread has brought it meanwhile: its H2D is to be waited for. */
+            if ((span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED) && ps_rule(ACCESS_LOOKS_AGAIN))
+                continue;
+            if (span->residency != PS_EVICTED)
+                return;
             leave_on_slot(span);
             return;
         }
         /* The lock was released: another thread may have been here. */
-        if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || span->on_slot || ps_registry.blind_launches) {
+        if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || must_stay_on_slot(span)) {
             ps_budget_return(&pages);
             continue;
         }
@@ -223,7 +231,7 @@ int ps_residency_reload_ahead(CUdeviceptr address)
 
     ps_registry_lock();
     struct ps_span *span = ps_registry_live_at(address);
-    if (span && !span->busy && span->residency == PS_EVICTED && !span->on_slot && !ps_registry.blind_launches) {
+    if (span && !span->busy && span->residency == PS_EVICTED && !must_stay_on_slot(span)) {
         r = ps_budget_obtain_now(span->bytes, true, &pages) ? -EAGAIN : 0;
         /* The lock may have been released for the driver: another thread may have been here. */
         if (!r && (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED)) {

@@ -125,3 +125,11 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
 @test "a free leaves the pages to the copy under way" {
     moment_needs FREE_WAITS_FOR_COPY free-after-cancel
 }
+
+@test "the mapping stays on the slot while a launch that will run there is not queued" {
+    trainers_need RELOAD_WAITS_FOR_LAUNCH 3-12 transformer-halves transformer-halves-async mlp-halves-async
+}
+
+@test "who waited for pages in vain looks again" {
+    trainers_need ACCESS_LOOKS_AGAIN 3-12 transformer-halves transformer-halves-async mlp-halves-async
+}
