@@ -219,9 +219,16 @@ const struct ps_layout *ps_layout_of(CUfunction function)
     i = place_of(function);
     for (uint32_t probes = 0; probes < TABLE; probes++, i = (i + 1) % TABLE) {
         struct ps_layout *l = atomic_load_explicit(&by_handle[i], memory_order_relaxed);
-        /* An entry of an older generation is replaced; it is not freed: a launch on another thread may be reading it. */
         if (l && l->function != function)
             continue;
+        if (l && l->generation == now) { /* another thread was here at the same time */
+            free((void *)layout->size);
+            free(layout);
+            layout = l;
+            break;
+        }
+        /* One of an older generation is replaced; it stays reachable, since a launch on another thread may be reading it. */
+        layout->older = l;
         atomic_store_explicit(&by_handle[i], layout, memory_order_release);
         break;
     }

@@ -16,7 +16,8 @@ struct ps_layout {
     CUfunction function;
     uint32_t generation;
     uint32_t count;
-    const uint32_t *size; /* bytes of each parameter; lives as long as the process */
+    const uint32_t *size;          /* bytes of each parameter; lives as long as the process */
+    const struct ps_layout *older; /* what stood for the handle before its module went */
 };
 
 /* The layout of a kernel's parameters, or NULL if nobody knows it. `function` may be a CUkernel, as launches pass it. Any thread. */

@@ -72,6 +72,18 @@ void ps_registry_lock(void)
     pthread_mutex_lock(&lock);
 }
 
+bool ps_registry_lock_soon(void)
+{
+    static const struct timespec a_moment = {.tv_nsec = 100000};
+
+    for (int tries = 0; tries < 1000; tries++) {
+        if (!pthread_mutex_trylock(&lock))
+            return true;
+        nanosleep(&a_moment, NULL);
+    }
+    return false;
+}
+
 void ps_registry_unlock(void)
 {
     pthread_mutex_unlock(&lock);

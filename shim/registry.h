@@ -54,6 +54,9 @@ int ps_registry_open(size_t granularity);
 void ps_registry_lock(void);
 void ps_registry_unlock(void);
 
+/* Tries for up to 100 ms: for the report, which a signal handler may write on the thread that holds the lock. True: locked. */
+bool ps_registry_lock_soon(void);
+
 /* No address is ours from now on: for a forked child, whose copies of lock and spans are nobody's. */
 void ps_registry_disown(void);
 

@@ -64,7 +64,27 @@ static void read_command(void)
             command[i] = ' ';
 }
 
-static void say_closing_line(void)
+/* What the lock guards, at the end. */
+struct figures {
+    uint64_t peak_held;
+    uint64_t peak_live;
+    struct ps_slab_figures slab;
+};
+
+static struct figures take_figures(void)
+{
+    struct figures f;
+    bool locked = ps_registry_lock_soon();
+
+    f.peak_held = ps_budget.peak_held;
+    f.peak_live = ps_registry.peak_live_bytes;
+    f.slab = ps_slab_figures();
+    if (locked)
+        ps_registry_unlock();
+    return f;
+}
+
+static void say_closing_line(const struct figures *f)
 {
     unsigned long long steps = ps_trace_steps();
     unsigned long long waited_ms = ps_counted(host_wait_ns) / 1000000u;
@@ -75,9 +95,8 @@ static void say_closing_line(void)
     if (steps)
         snprintf(how_many, sizeof how_many, "%llu steps, ", steps);
     ps_log_warn(REPORT, "%speak %s on the device, %s without; moved %s out and %s back; waited %llu.%03llu s", how_many,
-                ps_bytes_text(ps_budget.peak_held).text, ps_bytes_text(ps_registry.peak_live_bytes).text,
-                ps_bytes_text(ps_counted(evicted_bytes)).text, ps_bytes_text(ps_counted(reloaded_bytes)).text, waited_ms / 1000,
-                waited_ms % 1000);
+                ps_bytes_text(f->peak_held).text, ps_bytes_text(f->peak_live).text, ps_bytes_text(ps_counted(evicted_bytes)).text,
+                ps_bytes_text(ps_counted(reloaded_bytes)).text, waited_ms / 1000, waited_ms % 1000);
 }
 
 static void write_passthrough(struct ps_json *j)
@@ -89,10 +108,8 @@ static void write_passthrough(struct ps_json *j)
     ps_json_end(j);
 }
 
-static void write_fields(struct ps_json *j)
+static void write_fields(struct ps_json *j, const struct figures *f)
 {
-    struct ps_slab_figures slab = ps_slab_figures();
-
     ps_json_begin_object(j, NULL);
     ps_json_string(j, "version", PENSTOCK_VERSION_STRING);
     ps_json_string(j, "command", command);
@@ -108,21 +125,21 @@ static void write_fields(struct ps_json *j)
     ps_json_string(j, "guard", ps_settings.guard == PS_GUARD_HOST ? "host" : "unmap");
     ps_json_string(j, "tracer", ps_tracer_name());
     ps_json_u64(j, "steps", ps_trace_steps());
-    ps_json_u64(j, "peak_resident_bytes", ps_budget.peak_held);
-    ps_json_u64(j, "peak_demand_bytes", ps_registry.peak_live_bytes);
+    ps_json_u64(j, "peak_resident_bytes", f->peak_held);
+    ps_json_u64(j, "peak_demand_bytes", f->peak_live);
 #define PS_COUNTER(name) ps_json_u64(j, #name, ps_counted(name));
     PS_COUNTER_TABLE
 #undef PS_COUNTER
     ps_json_begin_object(j, "slab");
-    ps_json_u64(j, "bytes", slab.bytes);
-    ps_json_u64(j, "peak_used_bytes", slab.peak_used_bytes);
-    ps_json_u64(j, "limit_bytes", slab.limit_bytes);
+    ps_json_u64(j, "bytes", f->slab.bytes);
+    ps_json_u64(j, "peak_used_bytes", f->slab.peak_used_bytes);
+    ps_json_u64(j, "limit_bytes", f->slab.limit_bytes);
     ps_json_end(j);
     write_passthrough(j);
     ps_json_end(j);
 }
 
-static void write_report(void)
+static void write_report(const struct figures *f)
 {
     static char temporary[PS_SETTINGS_PATH_BYTES + 32];
     char buffer[1024];
@@ -136,7 +153,7 @@ static void write_report(void)
     int error = fd < 0 ? errno : 0;
     if (fd >= 0) {
         ps_json_init_sink(&json, buffer, sizeof buffer, ps_json_sink_fd, &fd);
-        write_fields(&json);
+        write_fields(&json, f);
         error = -ps_json_finish(&json);
         if (close(fd) && !error)
             error = errno;
@@ -156,8 +173,9 @@ void ps_report_finish(void)
     if (!atomic_compare_exchange_strong(&owner, &us, 0))
         return;
     int saved = errno;
-    say_closing_line();
-    write_report();
+    struct figures f = take_figures();
+    say_closing_line(&f);
+    write_report(&f);
     errno = saved;
 }
 

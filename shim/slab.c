@@ -258,6 +258,7 @@ int ps_slab_make(size_t bytes, bool keep_free, struct ps_slot **out)
     ps_registry_lock();
     if (r) {
         figures.bytes -= bytes;
+        made = figures.bytes;
         ps_address_space_give(&addresses, slot->address, bytes);
         refuse();
     } else if (keep_free) {
@@ -273,7 +274,7 @@ int ps_slab_make(size_t bytes, bool keep_free, struct ps_slot **out)
         return 0;
     }
     ps_log_warn_once(SLAB, "the host refused %s of pinned memory with %s made (%s); see PENSTOCK_HOST_BUDGET", ps_bytes_text(bytes).text,
-                     ps_bytes_text(figures.bytes).text, r == -ENOMEM ? "out of memory" : "driver error");
+                     ps_bytes_text(made).text, r == -ENOMEM ? "out of memory" : "driver error");
 fail:
     pthread_mutex_unlock(&one_at_a_time);
     free(slot);

@@ -47,7 +47,7 @@ struct ps_stream {
  */
 struct ps_stream *ps_stream_find(CUstream handle, bool per_thread_default);
 
-/* The stream goes away: records a last tick. Called from CUPTI's STREAM_DESTROY_STARTING, before the handle becomes invalid. */
+/* The stream goes away: records a last tick. Called before the program's cuStreamDestroy begins, while no lock of the driver's is held. */
 void ps_stream_retire(CUstream handle);
 
 /* How many places the table has in use, destroyed streams included, and the i-th of them. */

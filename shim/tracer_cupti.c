@@ -123,6 +123,24 @@ static void note_capture(CUpti_CallbackId id, const CUpti_CallbackData *data)
     }
 }
 
+/*
+ * A stream is about to be destroyed. Seen where the call begins, not as CUPTI's resource event: that one comes with a lock of the driver's held,
+ * and a thread that records on the stream holds the stream's lock while it waits for the driver's (seen on an H200: a deadlock).
+ */
+static void retire_stream(CUpti_CallbackId id, const void *parameters)
+{
+    switch (id) {
+    case CBID(cuStreamDestroy):
+        ps_stream_retire(((const cuStreamDestroy_params *)parameters)->hStream);
+        break;
+    case CBID(cuStreamDestroy_v2):
+        ps_stream_retire(((const cuStreamDestroy_v2_params *)parameters)->hStream);
+        break;
+    default:
+        break;
+    }
+}
+
 static void on_driver_call(CUpti_CallbackId id, const CUpti_CallbackData *data)
 {
     if (data->callbackSite == CUPTI_API_EXIT) {
@@ -134,6 +152,8 @@ static void on_driver_call(CUpti_CallbackId id, const CUpti_CallbackData *data)
         ps_trace_ready(true);
     else if (name_copy(id, data->functionParams))
         ps_trace_ready(false);
+    else
+        retire_stream(id, data->functionParams);
 }
 
 static void on_resource(CUpti_CallbackId id, const CUpti_ResourceData *data)
@@ -147,9 +167,6 @@ static void on_resource(CUpti_CallbackId id, const CUpti_ResourceData *data)
     }
     case CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING:
         ps_layouts_module_gone();
-        break;
-    case CUPTI_CBID_RESOURCE_STREAM_DESTROY_STARTING:
-        ps_stream_retire(data->resourceHandle.stream);
         break;
     default:
         break;
@@ -196,6 +213,8 @@ static const CUpti_CallbackId driver_calls[] = {
     CBID(cuStreamBeginCaptureToGraph_ptsz),
     CBID(cuStreamEndCapture),
     CBID(cuStreamEndCapture_ptsz),
+    CBID(cuStreamDestroy),
+    CBID(cuStreamDestroy_v2),
 };
 
 /* Calls that an older CUPTI does not know: their absence costs nothing. */
@@ -208,8 +227,7 @@ static bool may_be_unknown(CUpti_CallbackId id)
 
 int ps_tracer_cupti_start(const char *cupti_path, const char **why)
 {
-    static const CUpti_CallbackId resource_calls[] = {CUPTI_CBID_RESOURCE_MODULE_LOADED, CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING,
-                                                      CUPTI_CBID_RESOURCE_STREAM_DESTROY_STARTING};
+    static const CUpti_CallbackId resource_calls[] = {CUPTI_CBID_RESOURCE_MODULE_LOADED, CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING};
     const struct ps_real_cupti *cupti = ps_real_cupti_load(cupti_path);
     CUpti_SubscriberHandle subscriber;
 

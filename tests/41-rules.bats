@@ -127,9 +127,9 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
 }
 
 @test "the mapping stays on the slot while a launch that will run there is not queued" {
-    trainers_need RELOAD_WAITS_FOR_LAUNCH 3-12 transformer-halves transformer-halves-async mlp-halves-async
+    moment_needs RELOAD_WAITS_FOR_LAUNCH reload-before-launch
 }
 
 @test "who waited for pages in vain looks again" {
-    trainers_need ACCESS_LOOKS_AGAIN 3-12 transformer-halves transformer-halves-async mlp-halves-async
+    trainers_need ACCESS_LOOKS_AGAIN 8-14 transformer-halves-async
 }

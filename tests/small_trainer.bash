@@ -15,6 +15,8 @@ fi
 # Programs here end in the middle of their work. What is in use then is found through tables in mapped memory, which the leak checker does
 # not read; leaks are counted by the device's ledger instead.
 export ASAN_OPTIONS=detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+# Some of them call exit() in a signal handler of their own, as programs do; some have many children, each of which would sleep a second.
+export TSAN_OPTIONS=report_signal_unsafe=0:atexit_sleep_ms=0${TSAN_OPTIONS:+:$TSAN_OPTIONS}
 
 # The line at the end, which is the only one when nothing goes wrong.
 SIZE='[0-9.]+ (bytes|[KMGT]iB)'

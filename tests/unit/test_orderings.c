@@ -2,7 +2,7 @@
  * Ordering rules that no trainer can be made to need: each case brings the core, through its own functions, to the one moment at which the
  * rule counts, and runs it under many seeds of the simulated device. tests/41-rules.bats runs the same cases with the rule taken away.
  *
- *   test_orderings [CASE [FIRST SEED [SEEDS]]]
+ *   test_orderings [CASE [FIRST SEED [SEEDS]]]       CASE '' is all of them
  *
  * A case runs in a child process for each seed, as the simulated device reads its settings once. A span is used as the tracer would have
  * it: begin, the driver call, end.
@@ -72,15 +72,18 @@ static bool open_core(unsigned spans)
     const struct ps_amount budget = {.kind = PS_AMOUNT_BYTES, .value = (uint64_t)spans * SPAN_BYTES};
     const struct ps_amount host = {.kind = PS_AMOUNT_BYTES, .value = MANY_BYTES};
 
-    if (!EXPECT_INT(0, ps_real_cuda_load()) || !EXPECT(open_driver())) return false;
-    if (!EXPECT_INT(0, driver.init(0)) || !EXPECT_INT(0, driver.retain(&context, 0)) || !EXPECT_INT(0, driver.set_current(context))) return false;
+    if (!EXPECT_INT(0, ps_real_cuda_load()) || !EXPECT(open_driver()))
+        return false;
+    if (!EXPECT_INT(0, driver.init(0)) || !EXPECT_INT(0, driver.retain(&context, 0)) || !EXPECT_INT(0, driver.set_current(context)))
+        return false;
     if (!EXPECT_INT(0, ps_device_open(&why)) || !EXPECT_INT(0, ps_registry_open(ps_device.granularity)) || !EXPECT_INT(0, ps_copies_open()))
         return false;
     ps_budget_open(budget, (struct ps_amount){.kind = PS_AMOUNT_AUTO}, ps_device.total_bytes, ps_device_free_bytes());
     ps_slab_open(host, 1, ps_device.granularity);
     ps_eviction_open(PS_GUARD_HOST, 0);
     ps_residency_open(PS_GUARD_HOST);
-    if (!EXPECT_INT(0, driver.stream_create(&handle, CU_STREAM_NON_BLOCKING))) return false;
+    if (!EXPECT_INT(0, driver.stream_create(&handle, CU_STREAM_NON_BLOCKING)))
+        return false;
     stream = ps_stream_find(handle, false);
     return EXPECT_INT(0, driver.stream_create(&busy_stream, CU_STREAM_NON_BLOCKING)) && EXPECT_INT(0, driver.allocate(&busy_bytes, PAGE));
 }
@@ -245,14 +248,37 @@ static void free_while_reloading(void)
     expect_device_is_well();
 }
 
+/* A launch that found no pages is about to run on the slot when pages come free, and somebody reloads the span ahead. */
+static void reload_before_launch(void)
+{
+    make_slots(2);
+    CUdeviceptr span = allocate();
+    fill(span, 6);
+    CUdeviceptr first = allocate();
+    struct ps_span *held_first = begin_use(first);
+    begin_an_eviction();
+    wait_until_evicted(span);
+    CUdeviceptr second = allocate();
+    struct ps_span *held_second = begin_use(second);
+    struct ps_span *held = begin_use(span); /* the device is full of spans that launches hold: it stays on its slot */
+    end_use(held_second);
+    EXPECT_INT(0, ps_residency_free(second, NULL));
+    keep_the_device_busy();
+    ps_residency_reload_ahead(span);
+    EXPECT_INT(0, driver.fill(span, 7, SPAN_WORDS, stream->handle));
+    end_use(held);
+    end_use(held_first);
+    expect_filled_with(span, 7);
+    expect_device_is_well();
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } cases[] = {
-    {"free-while-evicting", free_while_evicting},
-    {"free-after-cancel", free_after_cancel},
-    {"evict-while-reloading", evict_while_reloading},
-    {"free-while-reloading", free_while_reloading},
+    {"free-while-evicting", free_while_evicting},     {"free-after-cancel", free_after_cancel},
+    {"evict-while-reloading", evict_while_reloading}, {"free-while-reloading", free_while_reloading},
+    {"reload-before-launch", reload_before_launch},
 };
 
 #define CASES (sizeof cases / sizeof cases[0])
@@ -269,7 +295,8 @@ static int run_in_this_process(size_t i, unsigned seed)
     setenv("CUDASIM_GRANULARITY", "4096", 1);
     alarm(CHILD_SECONDS);
     expect_checked = expect_failed = 0;
-    if (open_core(2)) cases[i].run();
+    if (open_core(2))
+        cases[i].run();
     return expect_status();
 }
 
@@ -279,9 +306,11 @@ static void run_seed(size_t i, unsigned seed)
 
     fflush(NULL);
     pid_t child = fork();
-    if (child == 0) _exit(run_in_this_process(i, seed)); /* its helper threads wait for the device: no destructor may meet them */
+    if (child == 0)
+        _exit(run_in_this_process(i, seed)); /* its helper threads wait for the device: no destructor may meet them */
     waitpid(child, &status, 0);
-    if (!EXPECT_INT(0, status)) fprintf(stderr, "  case %s, seed %u%s\n", cases[i].name, seed, WIFSIGNALED(status) ? ", by a signal" : "");
+    if (!EXPECT_INT(0, status))
+        fprintf(stderr, "  case %s, seed %u%s\n", cases[i].name, seed, WIFSIGNALED(status) ? ", by a signal" : "");
 }
 
 /* The device is asked for in a child: the parent must not open the driver, or its children could not. */
@@ -290,7 +319,8 @@ static bool device_is_simulated(void)
     int status = -1;
     pid_t child = fork();
 
-    if (child == 0) _exit(ps_real_cuda_symbol("cudasim_register_kernel") ? 0 : 1);
+    if (child == 0)
+        _exit(ps_real_cuda_symbol("cudasim_register_kernel") ? 0 : 1);
     waitpid(child, &status, 0);
     return status == 0;
 }
@@ -305,7 +335,7 @@ int main(int argc, char **argv)
         return SKIP;
     }
     for (size_t i = 0; i < CASES; i++)
-        for (unsigned seed = first; (argc < 2 || !strcmp(argv[1], cases[i].name)) && seed < first + seeds; seed++)
+        for (unsigned seed = first; (argc < 2 || !*argv[1] || !strcmp(argv[1], cases[i].name)) && seed < first + seeds; seed++)
             run_seed(i, seed);
     return expect_status();
 }

@@ -5,6 +5,7 @@
 #include "engine.h"
 #include "entries.h"
 #include "ledger.h"
+#include "notify.h"
 
 #define EVENT_TAG 0x65766e74u
 
@@ -47,6 +48,7 @@ CUresult cudasim_cuEventCreate(CUevent *phEvent, unsigned int Flags)
         return CUDA_ERROR_INVALID_VALUE;
     if (Flags & CU_EVENT_INTERPROCESS)
         return CUDA_ERROR_NOT_SUPPORTED;
+    cudasim_driver_lock();
     cudasim_lock();
     CUevent event = event_new();
     if (event) {
@@ -61,6 +63,7 @@ CUresult cudasim_cuEventCreate(CUevent *phEvent, unsigned int Flags)
         *phEvent = event;
     }
     cudasim_unlock();
+    cudasim_driver_unlock();
     return event ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -99,11 +102,13 @@ static CUresult record(CUevent event, CUstream stream)
 
 CUresult cudasim_cuEventRecord(CUevent hEvent, CUstream hStream)
 {
+    cudasim_driver_lock();
     cudasim_lock();
     CUevent event = event_of(hEvent);
     CUstream stream = cudasim_stream_resolve(hStream);
     CUresult result = event && stream ? record(event, stream) : CUDA_ERROR_INVALID_HANDLE;
     cudasim_unlock();
+    cudasim_driver_unlock();
     return result;
 }
 

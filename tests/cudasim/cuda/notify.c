@@ -1,6 +1,7 @@
 #include "notify.h"
 
 #include <cupti_callbacks.h>
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "engine.h"
@@ -24,11 +25,30 @@ void cudasim_notify_api(const struct cudasim_api_event *event)
         to->api(event);
 }
 
+/*
+ * The real driver tells of resources with a lock of its own held, which other calls take too (seen on an H200: a subscriber that waits in such
+ * a callback for a thread that is inside cuEventCreate or cuEventRecord waits for ever). Recursive: the subscriber may call the driver.
+ */
+static pthread_mutex_t driver_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+void cudasim_driver_lock(void)
+{
+    pthread_mutex_lock(&driver_lock);
+}
+
+void cudasim_driver_unlock(void)
+{
+    pthread_mutex_unlock(&driver_lock);
+}
+
 static void tell_resource(const struct cudasim_resource_event *event)
 {
     const struct cudasim_callback_sink *to = atomic_load(&sink);
-    if (to)
-        to->resource(event);
+    if (!to)
+        return;
+    cudasim_driver_lock();
+    to->resource(event);
+    cudasim_driver_unlock();
 }
 
 void cudasim_notify_stream(enum cudasim_notify_stream_kind kind, CUstream stream)

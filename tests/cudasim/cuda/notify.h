@@ -24,6 +24,9 @@ bool cudasim_notify_wanted(void);
 void cudasim_notify_api(const struct cudasim_api_event *event);
 void cudasim_notify_stream(enum cudasim_notify_stream_kind kind, CUstream stream);
 void cudasim_notify_context(enum cudasim_notify_context_kind kind, CUcontext context);
+/* The lock that resource callbacks come with; taken by calls that take the real driver's. Recursive. Not inside the device lock. */
+void cudasim_driver_lock(void);
+void cudasim_driver_unlock(void);
 void cudasim_notify_module_loaded(uint32_t module_id, const void *cubin, size_t cubin_bytes);
 
 #endif
