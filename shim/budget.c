@@ -332,7 +332,7 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
             goto waited;
         }
         /* Wait for D2H copies under way. They wait for queued work only, none of which waits for this thread. */
-        if (b->leaving || b->lingering || ps_eviction_copies_under_way()) {
+        if ((b->leaving || b->lingering || ps_eviction_copies_under_way()) && !ps_eviction_has_stopped()) {
             ps_registry_wait_changed(LOOK_AGAIN_NS);
             continue;
         }

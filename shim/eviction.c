@@ -37,6 +37,8 @@ static uint64_t wanted_slot_bytes; /* of want_slot */
 static uint32_t copies_under_way;  /* queued and not finished, cancelled ones too */
 static bool started;               /* the helper threads are there */
 static bool start_failed;
+static bool stopping;                       /* the process ends: no driver call by a helper thread from here on */
+static unsigned working;                    /* helper threads that have not parked */
 static uint32_t finisher_calls, slab_calls; /* what there is to do has changed, for each thread */
 
 static enum ps_guard guard;
@@ -59,6 +61,8 @@ void ps_eviction_open(enum ps_guard how, uint32_t grace)
 /* [locked] */
 static bool helpers_are_there(void)
 {
+    if (stopping)
+        return false;
     if (started || start_failed)
         return started;
     started = !ps_helper_thread_start("penstock-evict", finish_evictions) && !ps_helper_thread_start("penstock-slab", make_slots);
@@ -76,6 +80,36 @@ static void call_slab_thread(void)
 {
     slab_calls++;
     ps_registry_changed();
+}
+
+/* How long the end of the process may wait for a copy that a helper thread waits for. */
+#define STOP_WAIT_MS 1000
+
+void ps_eviction_stop(void)
+{
+    if (!ps_registry_lock_soon())
+        return;
+    stopping = true;
+    ps_registry_changed();
+    for (int waited = 0; working && waited < STOP_WAIT_MS; waited += 10)
+        ps_registry_wait_changed(10000000u);
+    ps_registry_unlock();
+}
+
+bool ps_eviction_has_stopped(void)
+{
+    return stopping;
+}
+
+/* [locked] */
+static void park_if_stopping(void)
+{
+    if (!stopping)
+        return;
+    working--;
+    ps_registry_changed();
+    ps_registry_unlock();
+    ps_helper_thread_park();
 }
 
 /* ---- choosing ---- */
@@ -409,7 +443,9 @@ static void finish_evictions(void)
     uint32_t seen = 0;
 
     ps_registry_lock();
+    working++;
     for (;;) {
+        park_if_stopping();
         bool husks_left = reap_husks();
         struct ps_transfer *t = STAILQ_FIRST(&under_way);
         if (!t) {
@@ -516,7 +552,9 @@ static void make_slots(void)
     uint32_t seen = 0;
 
     ps_registry_lock();
+    working++;
     for (;;) {
+        park_if_stopping();
         struct ps_transfer *t = STAILQ_FIRST(&want_slot);
         if (t) {
             serve_one(t);

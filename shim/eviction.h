@@ -31,6 +31,13 @@ bool ps_eviction_may_leave(const struct ps_span *span);
 /* An access comes while the span is EVICTING (and not busy): it keeps its pages and is RESIDENT again. [locked] */
 void ps_eviction_cancel(struct ps_span *span);
 
+/*
+ * The process ends: the helper threads stop making driver calls, which must not meet the driver's own end. Waits for them, a second at most.
+ * Evictions under way stay so; who waits for pages gets none. [unlocked]
+ */
+void ps_eviction_stop(void);
+bool ps_eviction_has_stopped(void); /* [locked] */
+
 /* Whether D2H copies are queued that are not over, cancelled ones too. [locked] */
 bool ps_eviction_copies_under_way(void);
 

@@ -14,6 +14,7 @@
 #include "bytes_text.h"
 #include "counters.h"
 #include "device.h"
+#include "eviction.h"
 #include "json.h"
 #include "log.h"
 #include "penstock/version.h"
@@ -25,6 +26,7 @@
 static char directory[PS_SETTINGS_PATH_BYTES];
 static char command[4096];
 static const char *stands_aside;
+static pid_t opened_by;
 static atomic_int owner; /* the process that reports; 0: nobody */
 
 void ps_report_remember_directory(void)
@@ -181,6 +183,15 @@ void ps_report_finish(void)
 
 /* ---- the ways in which a program ends ---- */
 
+/* Registered after the driver's and the runtime's own handlers, and so called before them. */
+static void on_exit_call(void)
+{
+    if (getpid() != opened_by)
+        return; /* a forked child, which has no helper threads */
+    ps_report_finish();
+    ps_eviction_stop();
+}
+
 static void on_fatal_signal(int signal_number)
 {
     ps_report_finish();
@@ -204,8 +215,9 @@ void ps_report_open(const char *aside)
 {
     stands_aside = aside;
     read_command();
-    atomic_store(&owner, (int)getpid());
-    atexit(ps_report_finish);
-    at_quick_exit(ps_report_finish);
+    opened_by = getpid();
+    atomic_store(&owner, (int)opened_by);
+    atexit(on_exit_call);
+    at_quick_exit(on_exit_call);
     take_fatal_signals();
 }

@@ -231,7 +231,7 @@ void ps_stream_retire(CUstream handle)
     /* Under the lock: a thread that is about to use the handle does so before, or sees that it is gone. */
     pthread_mutex_lock(&s->record_lock);
     if (record(s))
-        ps_log_warn_once(TRACER, "no event could be recorded on a stream about to be destroyed");
+        ps_log_info(TRACER, "no event could be recorded on a stream about to be destroyed");
     atomic_store(&s->gone, true);
     pthread_mutex_unlock(&s->record_lock);
     atomic_fetch_add(&generation, 1);
