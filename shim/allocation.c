@@ -15,6 +15,7 @@
 #include "residency.h"
 #include "rules.h"
 #include "slab.h"
+#include "tracing.h"
 
 #define MIB (1ull << 20)
 
@@ -290,8 +291,10 @@ int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
     ps_stream_settle(stream);
     if (stream)
         ps_uses_note(&uses, stream);
-    else
+    else if (ps_tracing_is_on())
         ps_uses_note_all_streams(&uses);
+    else
+        ps_cu.cuCtxSynchronize(); /* the streams that were used are not known yet: as the real one does */
     if (uses.everywhere)
         after_everything = ps_copies_after_everything();
 

@@ -15,6 +15,7 @@
 #include "registry.h"
 #include "rules.h"
 #include "slab.h"
+#include "tracing.h"
 
 struct ps_budget ps_budget;
 
@@ -296,6 +297,7 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
     struct ps_budget *b = &ps_budget;
     uint64_t began = 0, stalled_since = 0, released_before = b->released_times;
     uint64_t errors_before = ps_counted(eviction_errors);
+    bool tried_to_trace = false;
     int r;
 
     for (;;) {
@@ -308,6 +310,13 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
             return r;
         b->reached = true;
         look_whether_tight();
+        if (!ps_tracing_is_on() && b->limit != UINT64_MAX && !tried_to_trace) {
+            tried_to_trace = true; /* the device is full earlier than the budget says: others use it too */
+            ps_registry_unlock();
+            ps_tracing_start("the device has no more pages");
+            ps_registry_lock();
+            continue;
+        }
         if (!began)
             began = stalled_since = now_ns();
 

@@ -16,6 +16,7 @@
 #include "registry.h"
 #include "rules.h"
 #include "slab.h"
+#include "tracing.h"
 
 /* One D2H of a span. It outlives the span's interest in it: a cancelled one still writes to its slot until `done`. */
 struct ps_transfer {
@@ -160,7 +161,8 @@ uint64_t ps_eviction_start_some(uint64_t need)
     size_t chosen[CANDIDATES_MAX];
     uint64_t begun = 0;
 
-    if (!helpers_are_there())
+    /* What nobody has watched being used can't leave. */
+    if (!ps_tracing_is_on() || !helpers_are_there())
         return 0;
     size_t n = gather(spans, candidates, grace_launches);
     /* Grace is for accesses that nobody sees; when nothing else is left to leave, it gives way before the program runs out of memory. */

@@ -15,6 +15,7 @@
 #include "residency.h"
 #include "reclaim.h"
 #include "tracer.h"
+#include "tracing.h"
 
 /* cudaMallocPitch and cudaMalloc3D align rows to this on every device of compute capability 2.0 and later (measured: 512 on an H200). */
 #define PITCH_UNIT 512
@@ -68,6 +69,7 @@ static enum outcome allocate(size_t bytes, struct ps_stream *stream, void **addr
 
     ps_process_bind_thread();
     ps_inside++;
+    ps_tracing_start_if_due(bytes);
     int r = ps_residency_allocate(bytes, stream, &at);
     ps_inside--;
     if (!r) {

@@ -23,7 +23,7 @@
 #include "report.h"
 #include "residency.h"
 #include "slab.h"
-#include "tracer.h"
+#include "tracing.h"
 
 extern char **environ;
 
@@ -172,7 +172,8 @@ static int set_up(const char **why)
     ps_slab_open(ps_settings.host_budget, ps_host_memory_local_processes(getenv("LOCAL_WORLD_SIZE")), ps_device.granularity);
     ps_eviction_open(ps_settings.guard, ps_settings.grace);
     ps_residency_open(ps_settings.guard);
-    return ps_tracer_cupti_start(ps_settings.cupti, why);
+    bool named = ps_settings.budget.kind == PS_AMOUNT_BYTES || ps_settings.budget.kind == PS_AMOUNT_PERCENT;
+    return ps_tracing_open(named, ps_settings.cupti, why);
 }
 
 static void begin(void)

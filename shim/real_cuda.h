@@ -48,6 +48,8 @@
     PS_DRIVER(cuPointerGetAttribute)                                                                                                       \
     PS_DRIVER(cuPointerGetAttributes)                                                                                                      \
     PS_DRIVER(cuMemGetAddressRange)                                                                                                        \
+    PS_DRIVER(cuStreamDestroy)                                                                                                             \
+    PS_DRIVER(cuStreamBeginCapture)                                                                                                        \
     PS_DRIVER_OPTIONAL(cuFuncGetParamInfo)                                                                                                 \
     PS_DRIVER_OPTIONAL(cuKernelGetParamInfo)                                                                                               \
     PS_DRIVER_OPTIONAL(cuKernelGetName)                                                                                                    \

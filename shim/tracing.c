@@ -1,0 +1,77 @@
+#include "tracing.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <time.h>
+
+#include "budget.h"
+#include "log.h"
+#include "process.h"
+#include "real_cuda.h"
+#include "registry.h"
+#include "tracer.h"
+
+static atomic_bool on, failed;
+static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+static const char *path;
+
+int ps_tracing_open(bool at_once, const char *cupti_path, const char **why)
+{
+    path = cupti_path;
+    if (!at_once)
+        return 0;
+    int r = ps_tracer_cupti_start(path, why);
+    atomic_store(&on, r == 0);
+    return r;
+}
+
+bool ps_tracing_is_on(void)
+{
+    return atomic_load_explicit(&on, memory_order_acquire);
+}
+
+/*
+ * Everything launched so far is over when this returns. A launch that another thread had begun before the subscriber was there, and queues only
+ * now, is met by the second wait.
+ */
+static void settle(void)
+{
+    static const struct timespec a_moment = {.tv_nsec = 1000000};
+
+    ps_cu.cuCtxSynchronize();
+    nanosleep(&a_moment, NULL);
+    ps_cu.cuCtxSynchronize();
+}
+
+bool ps_tracing_start(const char *reason)
+{
+    const char *why = NULL;
+
+    if (ps_tracing_is_on())
+        return true;
+    pthread_mutex_lock(&one_at_a_time);
+    if (!atomic_load(&on) && !atomic_load(&failed)) {
+        if (ps_tracer_cupti_start(path, &why)) {
+            atomic_store(&failed, true);
+            ps_process_stand_aside(why);
+        } else {
+            settle();
+            atomic_store_explicit(&on, true, memory_order_release);
+            ps_log_info(TRACER, "launches are traced from now on: %s", reason);
+        }
+    }
+    pthread_mutex_unlock(&one_at_a_time);
+    return ps_tracing_is_on();
+}
+
+void ps_tracing_start_if_due(uint64_t bytes)
+{
+    if (ps_tracing_is_on() || ps_budget.limit == UINT64_MAX)
+        return;
+    ps_registry_lock();
+    bool due = ps_budget.held + bytes > ps_budget.limit / 4 * 3;
+    ps_registry_unlock();
+    if (due)
+        ps_tracing_start("three quarters of the budget are held");
+}

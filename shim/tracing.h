@@ -1,0 +1,30 @@
+/*
+ * When launches are traced. Seeing every launch costs a launch-bound program a few per cent (CUPTI's own share is most of it), and nothing has
+ * to be seen before something may have to leave. So under the budgets `auto` and `unlimited` tracing starts when three quarters of the budget
+ * are held, or when the program begins to capture a graph; with a budget that the user named it starts with the first allocation.
+ *
+ * Two clocks: what was launched before is unknown, so starting waits once for the device. From then on every use is known. Until then nothing
+ * leaves, cudaFree waits for the device as the real one does, and stream-ordered memory keeps the order of its stream.
+ */
+#ifndef PS_TRACING_H
+#define PS_TRACING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Decides by the setting; starts at once if so. 0, or -errno with `*why` when tracing was to start and can't. Once, in the set-up. */
+int ps_tracing_open(bool at_once, const char *cupti_path, const char **why);
+
+/* Whether every launch is seen. Any thread. */
+bool ps_tracing_is_on(void);
+
+/*
+ * Starts it if it is not on, for the reason given (for the log); waits for the device. False: it can't be had; that has been said, and
+ * Penstock stands aside from then on. Without the registry lock, inside Penstock. Any thread.
+ */
+bool ps_tracing_start(const char *reason);
+
+/* The same if an allocation of `bytes` brings what is held to where it is time. Without the registry lock, inside Penstock. */
+void ps_tracing_start_if_due(uint64_t bytes);
+
+#endif
