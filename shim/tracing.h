@@ -15,6 +15,9 @@
 /* Decides by the setting; starts at once if so. 0, or -errno with `*why` when tracing was to start and can't. Once, in the set-up. */
 int ps_tracing_open(bool at_once, const char *cupti_path, const char **why);
 
+/* Every access will be told of by the caller itself, through residency.h: for unit tests. */
+void ps_tracing_assume(void);
+
 /* Whether every launch is seen. Any thread. */
 bool ps_tracing_is_on(void);
 

@@ -13,17 +13,18 @@ setup() {
 build_variant() {
     local sanitizer=$1 variant=$2
     env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory "-j$(nproc)" "SAN=$sanitizer" "build/$variant/libpenstock.so" \
-        sim samples "build/$variant/unit/test_orderings" >build.log 2>&1 ||
+        sim "build/$variant/samples/mlp" "build/$variant/samples/transformer" "build/$variant/unit/test_orderings" >build.log 2>&1 ||
         { cat build.log >&2 && return 1; }
 }
 
-# trainers_are_clean VARIANT OPTION...: each workload once with much of what it needs and once with little
+# trainers_are_clean VARIANT OPTION...: each trainer and variant once with much of what it needs and once with little
 trainers_are_clean() {
-    local variant=$1 percent workloads
+    local variant=$1 percent names
     shift
-    workloads=$("$ROOT/scripts/seeds" --list | wc -l)
+    mapfile -t names < <("$ROOT/scripts/seeds" --list | grep -E '^(mlp|transformer)')
     for percent in 55-55 15-15; do
-        run "$ROOT/scripts/seeds" --build "$ROOT/build/$variant" --seeds "$workloads" --percent $percent --limit 60 --totals totals.json "$@"
+        run "$ROOT/scripts/seeds" --build "$ROOT/build/$variant" --seeds ${#names[@]} --percent $percent --limit 60 --totals totals.json "$@" \
+            "${names[@]}"
         ended_with 0 || return 1
         at_least 100 "$(jq .evictions totals.json)" "evictions at $percent %"
         tail -n 1 <<<"$output" | sed "s/^/# $percent %: /" >&3

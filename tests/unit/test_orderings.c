@@ -24,6 +24,7 @@
 #include "registry.h"
 #include "residency.h"
 #include "slab.h"
+#include "tracing.h"
 #include "streams.h"
 
 #define SKIP 77
@@ -82,6 +83,7 @@ static bool open_core(unsigned spans)
     ps_slab_open(host, 1, ps_device.granularity);
     ps_eviction_open(PS_GUARD_HOST, 0);
     ps_residency_open(PS_GUARD_HOST);
+    ps_tracing_assume();
     if (!EXPECT_INT(0, driver.stream_create(&handle, CU_STREAM_NON_BLOCKING)))
         return false;
     stream = ps_stream_find(handle, false);
