@@ -29,6 +29,7 @@
 
 #define SKIP 77
 #define SEEDS 48
+#define ENOUGH 3 /* seeds gone wrong after which a case ends: each may have waited for its alarm */
 #define PAGE 4096u
 #define SPAN_BYTES (16 * PAGE)
 #define SPAN_WORDS (SPAN_BYTES / sizeof(uint32_t))
@@ -302,7 +303,7 @@ static int run_in_this_process(size_t i, unsigned seed)
     return expect_status();
 }
 
-static void run_seed(size_t i, unsigned seed)
+static bool run_seed(size_t i, unsigned seed)
 {
     int status = -1;
 
@@ -311,8 +312,18 @@ static void run_seed(size_t i, unsigned seed)
     if (child == 0)
         _exit(run_in_this_process(i, seed)); /* its helper threads wait for the device: no destructor may meet them */
     waitpid(child, &status, 0);
-    if (!EXPECT_INT(0, status))
-        fprintf(stderr, "  case %s, seed %u%s\n", cases[i].name, seed, WIFSIGNALED(status) ? ", by a signal" : "");
+    if (EXPECT_INT(0, status))
+        return true;
+    fprintf(stderr, "  case %s, seed %u%s\n", cases[i].name, seed, WIFSIGNALED(status) ? ", by a signal" : "");
+    return false;
+}
+
+static void run_seeds(size_t i, unsigned first, unsigned seeds)
+{
+    unsigned wrong = 0;
+
+    for (unsigned seed = first; seed < first + seeds && wrong < ENOUGH; seed++)
+        wrong += !run_seed(i, seed);
 }
 
 /* The device is asked for in a child: the parent must not open the driver, or its children could not. */
@@ -337,7 +348,7 @@ int main(int argc, char **argv)
         return SKIP;
     }
     for (size_t i = 0; i < CASES; i++)
-        for (unsigned seed = first; (argc < 2 || !*argv[1] || !strcmp(argv[1], cases[i].name)) && seed < first + seeds; seed++)
-            run_seed(i, seed);
+        if (argc < 2 || !*argv[1] || !strcmp(argv[1], cases[i].name))
+            run_seeds(i, first, seeds);
     return expect_status();
 }
