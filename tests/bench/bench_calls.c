@@ -17,6 +17,7 @@
 #include "real_cuda.h"
 #include "registry.h"
 #include "tracer.h"
+#include "tracing.h"
 
 #define KERNELS 64 /* different kernels of the imagined program */
 #define LAUNCHES_A_STEP 512
@@ -311,6 +312,7 @@ int main(int argc, char **argv)
     check(cudaMalloc(&first, 1), "the first cudaMalloc");
     if (!ps_process_is_managing())
         fail("Penstock stands aside");
+    ps_tracing_assume(); /* as under a named budget */
     size_t unit = ps_settings.min_span > ps_registry.granularity ? ps_settings.min_span : ps_registry.granularity;
     empty_driver();
     measure_allocations(unit);
