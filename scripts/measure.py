@@ -107,7 +107,8 @@ def run(name, command, settings, limit_s, directory):
     record["closing_line"] = lines[-1] if lines else None
     record["status"] = status_of(record, complained, limit_s)
     if record["status"] != "ok":
-        record["stderr_tail"] = complained.splitlines()[-12:]
+        # Addresses of other people's pages have no place among committed figures.
+        record["stderr_tail"] = [re.sub(r" *\(?\w+://\S+", "", line) for line in complained.splitlines()[-12:]]
     return record
 
 

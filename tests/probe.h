@@ -30,12 +30,16 @@
         }                                                                                                                                  \
     } while (0)
 
-/* Bytes of one span. */
+/* Bytes of one span. Asked for each byte that is looked at: read once. */
 static inline size_t span_size(void)
 {
-    const char *text = getenv("PROBE_SPAN");
+    static size_t size;
 
-    return text ? strtoull(text, NULL, 10) : 65536;
+    if (!size) {
+        const char *text = getenv("PROBE_SPAN");
+        size = text ? strtoull(text, NULL, 10) : 65536;
+    }
+    return size;
 }
 
 /* A span of one byte value. */
