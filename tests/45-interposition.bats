@@ -241,7 +241,10 @@ END
 # --- pointers ----------------------------------------------------------------------------------------------------------------------------------
 @test "evicted spans are device memory to whoever asks, under both guards" {
     requires cc jq
-    build_probe pointers "-L$TOOLKIT/lib64/stubs" -lcuda <<'END'
+    # The wheels' toolkit has no stub of the driver: the driver itself will do.
+    local driver=-l:libcuda.so.1
+    [ "$DEVICE" != sim ] || driver=$SIM/libcuda.so.1
+    build_probe pointers "$driver" <<'END'
 #define COUNT 64
 
 int main(void)
