@@ -242,9 +242,7 @@ END
 @test "evicted spans are device memory to whoever asks, under both guards" {
     requires cc jq
     # The wheels' toolkit has no stub of the driver: the driver itself will do.
-    local driver=-l:libcuda.so.1
-    [ "$DEVICE" != sim ] || driver=$SIM/libcuda.so.1
-    build_probe pointers "$driver" <<'END'
+    build_probe pointers "-L$SIM" -l:libcuda.so.1 <<'END'
 #define COUNT 64
 
 int main(void)
