@@ -1,10 +1,18 @@
 /*
- * The policy interface: structures in, decisions out. Nothing here knows CUDA, does I/O, reads a clock or allocates; calls may be made
- * from any thread, on data that the caller owns and keeps still during the call.
+ * The policy interface: structures in, decisions out. A policy knows no CUDA, does no I/O, reads no clock and allocates nothing; its functions
+ * may be called from any thread, on data that the caller owns and keeps still during the call.
+ *
+ * There are two sorts of decision. Reacting: memory is short now, which spans leave (penstock_choose_fn). Planning: a step of the program has
+ * been recorded and is expected to come again, which spans leave in which of their gaps, and when they come back (penstock_policy.plan).
+ *
+ * A policy of one's own is a shared object named by PENSTOCK_POLICY=/path/to/policy.so that exports
+ *
+ *     const struct penstock_policy *penstock_policy(void);
  */
 #ifndef PENSTOCK_POLICY_H
 #define PENSTOCK_POLICY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,7 +21,9 @@ extern "C" {
 #endif
 
 /* Grows whenever a structure or a meaning in this file changes. */
-#define PENSTOCK_POLICY_VERSION 1
+#define PENSTOCK_POLICY_VERSION 2
+
+/* ---- reacting ---- */
 
 /* A span that could give up its device pages now. The caller leaves out those that can't: in use, in grace, pinned, already moving. */
 struct penstock_candidate {
@@ -34,6 +44,131 @@ typedef size_t (*penstock_choose_fn)(const struct penstock_candidate *candidates
  * chosen could be left out. About n + k log n operations for k taken.
  */
 size_t penstock_lru_choose(const struct penstock_candidate *candidates, size_t n, uint64_t need_bytes, size_t *chosen);
+
+/* ---- a recorded step ---- */
+
+/*
+ * A step is a ring: what comes after its last moment is its first one again, in the next round. Its moments are what the program did, in the
+ * order in which the host issued it, numbered from 0: a span allocated, a span freed, or a launch (a kernel, copy or memset that names spans).
+ */
+#define PENSTOCK_NEVER UINT32_MAX
+
+enum penstock_class {
+    PENSTOCK_CLASS_UNKNOWN,
+    PENSTOCK_CLASS_ACTIVATION,      /* born in a step, idle, used again and freed in it: saved for backward */
+    PENSTOCK_CLASS_GRADIENT,        /* born in backward, used by the update */
+    PENSTOCK_CLASS_PARAMETER,       /* outlives the step, used in forward and backward */
+    PENSTOCK_CLASS_OPTIMIZER_STATE, /* outlives the step, used by the update alone */
+    PENSTOCK_CLASS_WORKSPACE,       /* born and freed within a few launches */
+    PENSTOCK_CLASSES,
+};
+
+enum penstock_direction {
+    PENSTOCK_DIRECTION_NONE, /* neither, or not known: the update, an evaluation */
+    PENSTOCK_DIRECTION_FORWARD,
+    PENSTOCK_DIRECTION_BACKWARD,
+};
+
+/* A stretch of consecutive launches between two boundary markers. Layers follow each other in order and cover the step. */
+struct penstock_layer {
+    uint32_t first_launch; /* the layer ends where the next one begins, the last one at the end of the step */
+    uint32_t number;       /* which of the model's layers: the same in forward and backward; PENSTOCK_NEVER: none of them */
+    enum penstock_direction direction;
+    const char *name; /* may be NULL; the caller's */
+};
+
+struct penstock_launch {
+    uint64_t duration_ns; /* device time from its start to the next launch's, without waits for transfers */
+    uint32_t moment;
+    uint32_t layer; /* index into penstock_step.layer */
+};
+
+struct penstock_step_span {
+    uint64_t bytes;
+    uint32_t born;  /* the moment of its allocation; PENSTOCK_NEVER: it is older than the step and lives on */
+    uint32_t freed; /* the moment of its free; before `born`: in the next round. PENSTOCK_NEVER exactly if `born` is */
+    uint32_t first_use;
+    uint32_t uses; /* the launches that name it: penstock_step.use[first_use ... first_use + uses), ascending, no repeats */
+    enum penstock_class class_;
+    bool fixed; /* never to be moved: pinned or excluded by the user. Its bytes still count */
+};
+
+/* Transfers: what the two copy directions reach, alone and while the other is busy too, and what each transfer takes beside its bytes. */
+struct penstock_links {
+    uint64_t d2h_bytes_per_s, h2d_bytes_per_s;
+    uint64_t d2h_bytes_per_s_both, h2d_bytes_per_s_both;
+    uint64_t evict_overhead_ns;  /* from the end of a D2H until the pages serve somebody else */
+    uint64_t reload_overhead_ns; /* from the decision until the H2D begins, when nothing is in its way */
+};
+
+struct penstock_step {
+    uint32_t moments, launches, spans, layers, uses; /* lengths of the arrays; launches >= 1, layers >= 1 */
+    const struct penstock_launch *launch;
+    const struct penstock_step_span *span;
+    const uint32_t *use; /* launch numbers */
+    const struct penstock_layer *layer;
+    struct penstock_links links;
+    uint64_t budget_bytes; /* device bytes that the step's spans may hold at any time */
+    uint64_t slab_bytes;   /* host bytes that evicted spans may hold at any time */
+};
+
+/* ---- planning ---- */
+
+/*
+ * One span leaves in one of its gaps. The D2H is queued when launch `evict_after` is; it names the span, and is followed by a gap, or is a later
+ * launch inside the gap (the release is deferred). The reload may begin when launch `reload_from` has been queued and pages are there; the
+ * gap ends with launch `needed_by`. All three go round the ring in this order. When the gap ends with the span's free, there is no reload and both
+ * are PENSTOCK_NEVER.
+ */
+struct penstock_move {
+    uint32_t span;
+    uint32_t evict_after;
+    uint32_t reload_from;
+    uint32_t needed_by;
+    uint64_t predicted_wait_ns; /* how long the stream of needed_by is expected to wait for this reload */
+};
+
+struct penstock_plan {
+    struct penstock_move *move; /* the caller's array; ordered by evict_after, among equals in the order to queue them */
+    uint32_t capacity;          /* of it; a plan never needs more than step.uses */
+    uint32_t moves;
+    uint64_t plain_ns;      /* the step's device time when nothing moves */
+    uint64_t predicted_ns;  /* its predicted time under this plan, in the steady state */
+    uint64_t peak_bytes;    /* the most that is predicted to be held */
+    uint64_t evicted_bytes; /* in a round */
+};
+
+/* What the user asked of the policy. */
+struct penstock_policy_options {
+    uint32_t prefetch_layers; /* reload this many layers ahead of the one that needs it */
+    uint32_t defer_layers;    /* release this many layers after the one that used it last */
+    uint32_t keep_last;       /* layers at the end of forward that stay */
+};
+
+struct penstock_policy {
+    uint32_t version; /* PENSTOCK_POLICY_VERSION as it was compiled with; another one is refused */
+    const char *name;
+    /* NULL: penstock_lru_choose */
+    penstock_choose_fn choose;
+    /* NULL: never plans. Scratch memory that `plan` wants for this step, in bytes. */
+    size_t (*workspace_bytes)(const struct penstock_step *step);
+    /*
+     * Fills *plan; `plan->move` and `plan->capacity` are set. `workspace` is aligned for any type and holds what workspace_bytes said. 0, or a
+     * negative errno: then nothing of the plan is used (-ERANGE: even with everything movable evicted, the step does not fit the budget;
+     * the plan is then the best there is, and is used).
+     */
+    int (*plan)(const struct penstock_step *step, const struct penstock_policy_options *options, void *workspace, struct penstock_plan *plan);
+};
+
+/* Policies of the tree: `plan` (least predicted exposed time), `layers` (by hand), `lru` (never plans). */
+extern const struct penstock_policy penstock_policy_plan, penstock_policy_layers, penstock_policy_lru;
+
+/*
+ * Plays a plan through: device time of one round in the steady state, with both links and the budget as the step says. Fills the predicted
+ * fields of *plan and of its moves. 0, or -EINVAL with *why (a constant string) when the plan is no plan for this step. Workspace as above.
+ */
+size_t penstock_predict_workspace_bytes(const struct penstock_step *step);
+int penstock_predict(const struct penstock_step *step, void *workspace, struct penstock_plan *plan, const char **why);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,56 @@
+/*
+ * The recorder: keeps what the program did lately (allocations, frees, launches and the spans they name) and makes a recorded step
+ * (penstock_step) of the last P launches once they are known to be a step.
+ *
+ * Pure: memory from the caller, constant work per event. Threads: the caller serialises calls on one recorder.
+ */
+#ifndef PENSTOCK_POLICY_RECORDER_H
+#define PENSTOCK_POLICY_RECORDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "penstock/policy.h"
+#include "steps.h"
+
+#define PS_RECORDER_MOMENTS (1u << 19) /* events kept, accesses counted one by one */
+
+struct ps_recorder;
+
+size_t ps_recorder_bytes(void);
+void ps_recorder_init(struct ps_recorder *recorder); /* of zeroed memory */
+
+/* `span`: a number that belongs to one allocation alone, never used again; not 0. */
+void ps_recorder_allocated(struct ps_recorder *recorder, uint64_t span, uint64_t bytes);
+void ps_recorder_freed(struct ps_recorder *recorder, uint64_t span);
+
+/*
+ * A launch, then each span that it names (once or more). `layer`: number of the layer it lies in as the caller counts them (a new number
+ * at each boundary marker; ascending), `direction` and `number` as the marker says.
+ */
+struct ps_recorded_layer {
+    uint64_t stretch; /* changes at every boundary marker; 0: there are no markers */
+    uint32_t number;  /* PENSTOCK_NEVER: not one of the model's layers */
+    enum penstock_direction direction;
+    const char *name; /* lives as long as the process; may be NULL */
+};
+void ps_recorder_launch(struct ps_recorder *recorder, struct ps_step_launch launch, struct ps_recorded_layer layer);
+void ps_recorder_access(struct ps_recorder *recorder, uint64_t span, uint64_t bytes, bool fixed);
+
+/* Device time of the latest launches becomes known later: of launch `launch` (counted from 0 since the start), in ns. */
+void ps_recorder_duration(struct ps_recorder *recorder, uint64_t launch, uint64_t duration_ns);
+uint64_t ps_recorder_launches(const struct ps_recorder *recorder); /* so far */
+
+/*
+ * A step made from `length` launches that begin with launch `first` (counted from 0 since the start). Sizes first: 0 or -ENODATA (no longer
+ * kept). Then the step, in `memory` of that size, aligned for any type; *out points into it. `span_numbers` (in there too) are the caller's numbers
+ * of the spans, by index. Durations that are not known are the mean of those that are. Links, budget and slab are left 0.
+ *
+ * Layers come from the markers; without markers from the launches alone (policy/layers_auto.h); classes from lives and uses.
+ */
+int ps_recorder_step_bytes(const struct ps_recorder *recorder, uint64_t first, uint32_t length, size_t *bytes);
+int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *memory, struct penstock_step *out,
+                     const uint64_t **span_numbers);
+
+#endif
