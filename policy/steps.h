@@ -25,8 +25,8 @@ struct ps_step_launch {
 };
 
 enum ps_steps_event {
-    PS_STEPS_NOTHING,    /* no pattern; or inside one, as before */
-    PS_STEPS_FOUND,      /* the last `length` launches and the `length` before them are the same step: pattern `pattern` is new (its slot may
+    PS_STEPS_NOTHING, /* no pattern; or inside one, as before */
+    PS_STEPS_FOUND,   /* the last `length` launches and the `length` before them are the same step: pattern `pattern` is new (its slot may
                             have held another); position is 0: the next launch is expected to be its first */
     PS_STEPS_RECOGNISED, /* a pattern known from before: this launch is its launch `position` - 1 (so `position` is expected next) */
     PS_STEPS_WRAPPED,    /* this launch was the pattern's last: a step is complete; position is 0 */
@@ -56,12 +56,12 @@ void ps_steps_mark(struct ps_steps *steps);
 
 /* For the report. */
 struct ps_steps_summary {
-    uint64_t launches;          /* observed */
-    uint64_t in_pattern;        /* of them, inside a pattern when they came */
-    uint64_t steps;             /* complete rounds of any pattern */
-    uint64_t lost;              /* times a pattern was left */
-    uint32_t patterns;          /* known now */
-    uint64_t found;             /* ever found */
+    uint64_t launches;   /* observed */
+    uint64_t in_pattern; /* of them, inside a pattern when they came */
+    uint64_t steps;      /* complete rounds of any pattern */
+    uint64_t lost;       /* times a pattern was left */
+    uint32_t patterns;   /* known now */
+    uint64_t found;      /* ever found */
     uint64_t rounds[PS_PATTERNS_MAX];
     uint32_t length[PS_PATTERNS_MAX];
 };

@@ -157,7 +157,8 @@ struct penstock_policy {
      * negative errno: then nothing of the plan is used (-ERANGE: even with everything movable evicted, the step does not fit the budget;
      * the plan is then the best there is, and is used).
      */
-    int (*plan)(const struct penstock_step *step, const struct penstock_policy_options *options, void *workspace, struct penstock_plan *plan);
+    int (*plan)(const struct penstock_step *step, const struct penstock_policy_options *options, void *workspace,
+                struct penstock_plan *plan);
 };
 
 /* Policies of the tree: `plan` (least predicted exposed time), `layers` (by hand), `lru` (never plans). */
