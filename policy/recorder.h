@@ -42,6 +42,9 @@ void ps_recorder_access(struct ps_recorder *recorder, uint64_t span, uint64_t by
 void ps_recorder_duration(struct ps_recorder *recorder, uint64_t launch, uint64_t duration_ns);
 uint64_t ps_recorder_launches(const struct ps_recorder *recorder); /* so far */
 
+/* Of more than 65,536 spans alive at once the rest is known only while it is used: how often a span found no room. */
+uint64_t ps_recorder_unknown_spans(const struct ps_recorder *recorder);
+
 /*
  * A step made from `length` launches that begin with launch `first` (counted from 0 since the start). Sizes first: 0 or -ENODATA (no longer
  * kept). Then the step, in `memory` of that size, aligned for any type; *out points into it. `span_numbers` (in there too) are the caller's numbers

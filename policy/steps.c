@@ -1,0 +1,638 @@
+/*
+ * Two searches run side by side. In history: a cursor walks beside the newest launch at a fixed distance; when everything has been equal for a
+ * whole distance, the last launches repeat those before them, and the distance is a step's length if nothing else speaks against it. In the known
+ * patterns: some launches running that fit exactly one place of one of them. Cursors and places are looked up by the hash of the latest few
+ * fingerprints (a gram); a hash only ever suggests, and fingerprints themselves are compared before anything is believed.
+ */
+#include "steps.h"
+
+#include <string.h>
+
+#define GRAM 8                              /* launches of a gram: so many that fit are enough to recognise a place */
+#define RING (2 * PS_PATTERN_LAUNCHES_MAX)  /* launches kept: two rounds of the longest step */
+#define LATEST (2 * RING)                   /* slots of the index from grams to where they were last seen */
+#define INDEX (2 * PS_PATTERN_LAUNCHES_MAX) /* and of a pattern's own index */
+#define CURSORS 6
+#define POWERS 18 /* 2^17 launches is the longest step */
+
+/* A shorter match than this is not believed: a kernel that runs a few times over is no step. */
+#define MATCH_MIN 64
+
+/* One launch in so many may use what was last used longer ago than a step: batches of a data set that lives on the device, say. */
+#define FAR_ONE_IN 64
+
+/* Recognised so often and lost again before its end: what it took the place of comes back. */
+#define STRIKES 3
+
+/* With no span to tell, this many rounds of a shorter step and something else are a longer step; more are a loop with a visitor. */
+#define ROUNDS_IN_LONGER 16
+
+#define REACH_MAX UINT32_C(0x7fffffff)
+#define MARKED UINT32_C(0x80000000)    /* beside a launch's reach: the program marked the end of a step before it */
+#define AMBIGUOUS UINT32_C(0x80000000) /* in a pattern's index: the gram has other places too, this is the first */
+#define NOWHERE UINT32_MAX
+
+#define PRIME ((UINT64_C(1) << 61) - 1)
+#define BASE UINT64_C(0x15f3b7c92a6e41d5)
+
+/* A place in history that has been equal to the newest launches for some time. */
+struct cursor {
+    uint64_t distance;
+    uint64_t match; /* launches that were equal; 0: the cursor is free */
+    uint64_t check; /* not to be looked at again before so many launches were observed */
+};
+
+struct pattern {
+    uint32_t length; /* 0: the slot is free */
+    bool marked;     /* it begins where the program marked a step's end */
+    uint32_t strikes;
+    uint32_t superseded_by; /* slot of the pattern that contains it; NOWHERE: none */
+    uint64_t superseder;    /* that pattern's serial */
+    uint64_t serial;
+    uint64_t rounds;
+    uint64_t last_seen; /* launches observed when it was last followed */
+    uint64_t last_wrap; /* and when a round of it was last complete; 0: never */
+    uint64_t sum;       /* of the mixed fingerprints: the same for every rotation */
+    uint32_t index_mask;
+    uint32_t index[INDEX]; /* position after the gram + 1, or with AMBIGUOUS; 0: free */
+    uint64_t fingerprint[PS_PATTERN_LAUNCHES_MAX];
+};
+
+struct ps_steps {
+    uint64_t count;         /* launches observed */
+    uint64_t hash;          /* of all of them */
+    uint64_t power[POWERS]; /* BASE to the power of 2^i */
+    bool mark;              /* the next launch is the first behind a mark */
+    uint64_t last_mark;     /* launches observed when the last mark came, + 1 */
+    bool following;
+    uint32_t slot, position; /* of what is followed; when lost, where it would be now had it gone on */
+    uint64_t followed;       /* launches since it was found or recognised */
+    uint64_t shadow;         /* when lost: launches running that fitted that place all the same */
+    uint32_t known;          /* bit for each pattern: it had the gram before this one */
+    struct cursor cursor[CURSORS];
+    uint64_t in_pattern, steps, lost, found;
+    uint64_t fingerprint[RING];
+    uint64_t prefix[RING]; /* hash of all launches up to this one */
+    uint32_t reach[RING];
+    uint32_t latest[LATEST]; /* low half of the number of the gram's last launch */
+    struct pattern pattern[PS_PATTERNS_MAX];
+};
+
+/* ---- hashes ---- */
+
+static uint64_t reduce(uint64_t x)
+{
+    x = (x & PRIME) + (x >> 61);
+    return x >= PRIME ? x - PRIME : x;
+}
+
+static uint64_t multiply(uint64_t a, uint64_t b)
+{
+    unsigned __int128 product = (unsigned __int128)a * b;
+
+    return reduce((uint64_t)(product & PRIME) + (uint64_t)(product >> 61));
+}
+
+static uint64_t append(uint64_t hash, uint64_t fingerprint)
+{
+    return reduce(multiply(hash, BASE) + reduce(fingerprint) + 1);
+}
+
+/* The hash of what was appended to `before` to give `after`; `power` is BASE to its length. */
+static uint64_t difference(uint64_t after, uint64_t before, uint64_t power)
+{
+    return reduce(after + PRIME - multiply(before, power));
+}
+
+static uint64_t mix(uint64_t x)
+{
+    x += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+/* Hash of all launches up to number `launch`, itself included; -1 stands before the first one. */
+static uint64_t prefix_of(const struct ps_steps *steps, uint64_t launch)
+{
+    return launch == UINT64_MAX ? 0 : steps->prefix[launch % RING];
+}
+
+static uint64_t gram_at(const struct ps_steps *steps, uint64_t launch)
+{
+    return mix(difference(prefix_of(steps, launch), prefix_of(steps, launch - GRAM), steps->power[3]));
+}
+
+static bool same_gram(const struct ps_steps *steps, uint64_t a, uint64_t b)
+{
+    for (uint64_t i = 0; i < GRAM; i++) {
+        if (steps->fingerprint[(a - i) % RING] != steps->fingerprint[(b - i) % RING])
+            return false;
+    }
+    return true;
+}
+
+/* ---- patterns ---- */
+
+size_t ps_steps_bytes(void)
+{
+    return sizeof(struct ps_steps);
+}
+
+void ps_steps_init(struct ps_steps *steps)
+{
+    steps->power[0] = BASE;
+    for (int i = 1; i < POWERS; i++)
+        steps->power[i] = multiply(steps->power[i - 1], steps->power[i - 1]);
+    steps->slot = NOWHERE;
+}
+
+/* Whether the gram that ends with launch `launch` is the pattern's before `position`. */
+static bool gram_fits(const struct ps_steps *steps, const struct pattern *pattern, uint32_t position, uint64_t launch)
+{
+    for (uint64_t i = 0; i < GRAM; i++) {
+        position = position == 0 ? pattern->length - 1 : position - 1;
+        if (pattern->fingerprint[position] != steps->fingerprint[(launch - i) % RING])
+            return false;
+    }
+    return true;
+}
+
+/* The place behind that gram, AMBIGUOUS with the first of several; NOWHERE when the pattern doesn't have it. */
+static uint32_t find_gram(const struct ps_steps *steps, const struct pattern *pattern, uint64_t gram, uint64_t launch)
+{
+    for (uint64_t i = gram; pattern->index[i & pattern->index_mask] != 0; i++) {
+        uint32_t entry = pattern->index[i & pattern->index_mask];
+        if (gram_fits(steps, pattern, (entry & ~AMBIGUOUS) - 1, launch))
+            return entry - 1;
+    }
+    return NOWHERE;
+}
+
+static bool same_pattern_gram(const struct pattern *pattern, uint32_t a, uint32_t b)
+{
+    for (uint32_t i = 0; i < GRAM; i++) {
+        a = a == 0 ? pattern->length - 1 : a - 1;
+        b = b == 0 ? pattern->length - 1 : b - 1;
+        if (pattern->fingerprint[a] != pattern->fingerprint[b])
+            return false;
+    }
+    return true;
+}
+
+/* The hash of the gram before `position`. A pattern is a ring. */
+static uint64_t pattern_gram(const struct pattern *pattern, uint32_t position)
+{
+    uint64_t hash = 0;
+    uint32_t length = pattern->length;
+
+    position = (position + length - GRAM % length) % length;
+    for (int i = 0; i < GRAM; i++) {
+        hash = append(hash, pattern->fingerprint[position]);
+        position = position + 1 == length ? 0 : position + 1;
+    }
+    return mix(hash);
+}
+
+static void index_pattern(struct pattern *pattern)
+{
+    uint32_t size = 16;
+
+    while (size < 2 * pattern->length)
+        size *= 2;
+    pattern->index_mask = size - 1;
+    memset(pattern->index, 0, size * sizeof *pattern->index);
+    for (uint32_t position = 0; position < pattern->length; position++) {
+        uint64_t i = pattern_gram(pattern, position);
+        uint32_t *entry = &pattern->index[i & pattern->index_mask];
+        while (*entry != 0 && !same_pattern_gram(pattern, (*entry & ~AMBIGUOUS) - 1, position))
+            entry = &pattern->index[++i & pattern->index_mask];
+        *entry = *entry == 0 ? position + 1 : *entry | AMBIGUOUS;
+    }
+}
+
+/* Whether a pattern that contains this one is in force: then this one is not looked for. */
+static bool is_superseded(const struct ps_steps *steps, const struct pattern *pattern)
+{
+    if (pattern->superseded_by == NOWHERE)
+        return false;
+    const struct pattern *by = &steps->pattern[pattern->superseded_by];
+    return by->serial == pattern->superseder && by->strikes < STRIKES;
+}
+
+static uint64_t weight(const struct pattern *pattern)
+{
+    return pattern->rounds * pattern->length + 1;
+}
+
+/* Whether `longer`, just found, has all of `shorter` but the place where its rounds meet. */
+static bool contains(const struct pattern *longer, const struct pattern *shorter)
+{
+    uint32_t missing = 0;
+
+    for (uint32_t position = 0; position < shorter->length && missing <= GRAM; position++) {
+        uint64_t i = pattern_gram(shorter, position);
+        uint32_t entry;
+        while ((entry = longer->index[i & longer->index_mask]) != 0) {
+            uint32_t a = (entry & ~AMBIGUOUS) - 1, b = position, n = 0;
+            while (n < GRAM) {
+                a = a == 0 ? longer->length - 1 : a - 1;
+                b = b == 0 ? shorter->length - 1 : b - 1;
+                if (longer->fingerprint[a] != shorter->fingerprint[b])
+                    break;
+                n++;
+            }
+            if (n == GRAM)
+                break;
+            i++;
+        }
+        missing += entry == 0;
+    }
+    return missing <= GRAM && missing < shorter->length;
+}
+
+/* ---- following ---- */
+
+static struct ps_steps_state state_of(const struct ps_steps *steps, enum ps_steps_event event)
+{
+    struct ps_steps_state state = {.event = event, .following = steps->following};
+
+    if (steps->following) {
+        state.pattern = steps->slot;
+        state.length = steps->pattern[steps->slot].length;
+        state.position = steps->position;
+    }
+    return state;
+}
+
+static void start_following(struct ps_steps *steps, uint32_t slot, uint32_t position)
+{
+    steps->following = true;
+    steps->slot = slot;
+    steps->position = position;
+    steps->followed = 0;
+    steps->pattern[slot].last_seen = steps->count;
+    /* What is no longer than the pattern has nothing to say any more. */
+    for (int i = 0; i < CURSORS; i++) {
+        if (steps->cursor[i].distance <= steps->pattern[slot].length)
+            steps->cursor[i].match = 0;
+    }
+}
+
+static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
+{
+    struct pattern *pattern = &steps->pattern[steps->slot];
+    bool fits = pattern->fingerprint[steps->position] == fingerprint;
+
+    if (++steps->position == pattern->length)
+        steps->position = 0;
+    if (!fits) {
+        steps->following = false;
+        steps->lost++;
+        steps->shadow = 0;
+        steps->known = UINT32_MAX;
+        if (steps->followed < pattern->length)
+            pattern->strikes++;
+        return PS_STEPS_LOST;
+    }
+    steps->followed++;
+    steps->in_pattern++;
+    pattern->last_seen = steps->count;
+    if (steps->position != 0)
+        return PS_STEPS_NOTHING;
+    steps->steps++;
+    if (steps->followed >= pattern->length) {
+        pattern->rounds++;
+        pattern->last_wrap = steps->count;
+        pattern->strikes = 0;
+    }
+    return PS_STEPS_WRAPPED;
+}
+
+/* ---- recognising ---- */
+
+/* A launch that was out of turn, and then things went on as before. */
+static bool shadow_fits(struct ps_steps *steps, uint64_t fingerprint)
+{
+    if (steps->slot == NOWHERE)
+        return false;
+    const struct pattern *pattern = &steps->pattern[steps->slot];
+    steps->shadow = pattern->fingerprint[steps->position] == fingerprint ? steps->shadow + 1 : 0;
+    if (++steps->position == pattern->length)
+        steps->position = 0;
+    return steps->shadow >= GRAM;
+}
+
+/*
+ * A gram that has one place in a pattern says where the program is. One with several says it too when the program has only just come into the
+ * pattern: then it is the first of them, since one enters a loop over layers at its first layer.
+ */
+static bool recognise(struct ps_steps *steps, uint64_t fingerprint, uint64_t gram)
+{
+    uint32_t best = NOWHERE, place = 0, known = 0;
+    bool best_unique = false;
+
+    if (shadow_fits(steps, fingerprint) && !is_superseded(steps, &steps->pattern[steps->slot])) {
+        start_following(steps, steps->slot, steps->position);
+        return true;
+    }
+    for (uint32_t slot = 0; slot < PS_PATTERNS_MAX; slot++) {
+        const struct pattern *pattern = &steps->pattern[slot];
+        if (pattern->length == 0 || is_superseded(steps, pattern))
+            continue;
+        uint32_t at = find_gram(steps, pattern, gram, steps->count - 1);
+        if (at == NOWHERE)
+            continue;
+        known |= 1u << slot;
+        bool unique = !(at & AMBIGUOUS);
+        if (!unique && (steps->known >> slot & 1))
+            continue;
+        if (best == NOWHERE || unique > best_unique || (unique == best_unique && weight(pattern) > weight(&steps->pattern[best]))) {
+            best = slot;
+            best_unique = unique;
+            place = at & ~AMBIGUOUS;
+        }
+    }
+    steps->known = known;
+    if (best == NOWHERE)
+        return false;
+    start_following(steps, best, place);
+    return true;
+}
+
+/* ---- finding ---- */
+
+/* Takes up the place where the newest gram was seen last. */
+static void add_cursor(struct ps_steps *steps, uint64_t gram)
+{
+    uint64_t now = steps->count - 1;
+    uint64_t distance = (uint32_t)(now - steps->latest[gram % LATEST]);
+    struct cursor *worst = &steps->cursor[0];
+
+    if (distance == 0 || distance > PS_PATTERN_LAUNCHES_MAX || distance + GRAM > steps->count || !same_gram(steps, now, now - distance))
+        return;
+    for (int i = 0; i < CURSORS; i++) {
+        struct cursor *cursor = &steps->cursor[i];
+        if (cursor->match != 0 && cursor->distance == distance)
+            return;
+        if (cursor->match < worst->match)
+            worst = cursor;
+    }
+    /* How long the two places have been equal already: the longest power of two that is, then the next in front of it. */
+    uint64_t match = 0;
+    uint64_t limit = (steps->count < RING ? steps->count : RING - 1) - distance;
+    for (int i = POWERS - 1; i >= 0; i--) {
+        uint64_t more = UINT64_C(1) << i;
+        if (match + more > limit)
+            continue;
+        uint64_t newer = difference(prefix_of(steps, now - match), prefix_of(steps, now - match - more), steps->power[i]);
+        uint64_t older =
+            difference(prefix_of(steps, now - distance - match), prefix_of(steps, now - distance - match - more), steps->power[i]);
+        if (newer == older)
+            match += more;
+    }
+    if (match > worst->match)
+        *worst = (struct cursor){.distance = distance, .match = match};
+}
+
+static void walk_cursors(struct ps_steps *steps, uint64_t fingerprint)
+{
+    uint64_t now = steps->count - 1;
+
+    for (int i = 0; i < CURSORS; i++) {
+        struct cursor *cursor = &steps->cursor[i];
+        if (cursor->match != 0)
+            cursor->match = steps->fingerprint[(now - cursor->distance) % RING] == fingerprint ? cursor->match + 1 : 0;
+    }
+}
+
+/* What the launches of one distance say about it. */
+struct evidence {
+    uint64_t sum;
+    uint64_t farthest; /* the longest reach that is no longer than the distance */
+    bool carried;   /* something is used that was there when the distance began: what is never used again is set up, not stepped through */
+    uint64_t retry; /* 0: reaches don't speak against it; else launches observed when that may have changed */
+};
+
+static struct evidence look_back(const struct ps_steps *steps, uint64_t distance)
+{
+    struct evidence evidence = {0};
+    uint64_t far = 0;
+
+    for (uint64_t i = 1; i <= distance; i++) {
+        uint64_t launch = steps->count - i;
+        uint32_t reach = steps->reach[launch % RING] & REACH_MAX;
+        evidence.sum += mix(steps->fingerprint[launch % RING]);
+        if (reach <= distance) {
+            evidence.carried |= reach + i > distance;
+            if (reach > evidence.farthest)
+                evidence.farthest = reach;
+        } else if (++far == distance / FAR_ONE_IN + 1) {
+            evidence.retry = launch + distance + 1;
+        }
+    }
+    return evidence;
+}
+
+/*
+ * Whether a shorter step that went round inside this distance is the better one. A longer step is needed when some span is idle for all of it but
+ * less than a shorter round: what accumulating gradients leaves for the update. Evaluating now and then makes no such span.
+ */
+static bool has_shorter(const struct ps_steps *steps, uint64_t distance, uint64_t farthest)
+{
+    for (uint32_t slot = 0; slot < PS_PATTERNS_MAX; slot++) {
+        const struct pattern *pattern = &steps->pattern[slot];
+        if (pattern->length == 0 || pattern->length >= distance || pattern->last_wrap + distance < steps->count + pattern->length)
+            continue;
+        if (farthest > pattern->length ? farthest + pattern->length <= distance : distance > (uint64_t)ROUNDS_IN_LONGER * pattern->length)
+            return true;
+    }
+    return false;
+}
+
+/* The known pattern that the last launches are a round of, from wherever it begins; *position: what comes next in it, or NOWHERE if unclear. */
+static uint32_t find_known(const struct ps_steps *steps, uint64_t distance, uint64_t sum, uint32_t *position)
+{
+    *position = NOWHERE;
+    for (uint32_t slot = 0; slot < PS_PATTERNS_MAX; slot++) {
+        const struct pattern *pattern = &steps->pattern[slot];
+        if (pattern->length != distance || pattern->sum != sum)
+            continue;
+        for (uint64_t back = 0; back < distance && *position == NOWHERE; back++) {
+            uint64_t launch = steps->count - 1 - back;
+            uint32_t at = find_gram(steps, pattern, gram_at(steps, launch), launch);
+            if (at != NOWHERE && !(at & AMBIGUOUS))
+                *position = (uint32_t)((at + back) % distance);
+        }
+        return slot;
+    }
+    return NOWHERE;
+}
+
+/* The slot for a new pattern: a free one, or that of the pattern that was not seen for longest. */
+static uint32_t take_slot(const struct ps_steps *steps)
+{
+    uint32_t slot = 0;
+
+    for (uint32_t i = 0; i < PS_PATTERNS_MAX && steps->pattern[slot].length != 0; i++) {
+        if (steps->pattern[i].length == 0 || steps->pattern[i].last_seen < steps->pattern[slot].last_seen)
+            slot = i;
+    }
+    return slot;
+}
+
+/* Compares the last two rounds, launch by launch; how many at their end are the same. */
+static uint64_t compare_rounds(const struct ps_steps *steps, uint64_t distance)
+{
+    uint64_t same = 0;
+
+    while (same < distance &&
+           steps->fingerprint[(steps->count - 1 - same) % RING] == steps->fingerprint[(steps->count - 1 - same - distance) % RING])
+        same++;
+    return same;
+}
+
+static void learn(struct ps_steps *steps, uint64_t distance, uint64_t sum)
+{
+    uint32_t slot = take_slot(steps);
+    struct pattern *pattern = &steps->pattern[slot];
+    uint64_t first = steps->count - distance;
+
+    pattern->length = (uint32_t)distance;
+    pattern->marked = (steps->reach[first % RING] & MARKED) != 0;
+    pattern->strikes = 0;
+    pattern->superseded_by = NOWHERE;
+    pattern->serial = ++steps->found;
+    pattern->rounds = 0;
+    pattern->last_wrap = 0;
+    pattern->sum = sum;
+    for (uint64_t i = 0; i < distance; i++)
+        pattern->fingerprint[i] = steps->fingerprint[(first + i) % RING];
+    index_pattern(pattern);
+    for (uint32_t i = 0; i < PS_PATTERNS_MAX; i++) {
+        struct pattern *other = &steps->pattern[i];
+        if (other->length != 0 && other->length < pattern->length && contains(pattern, other)) {
+            other->superseded_by = slot;
+            other->superseder = pattern->serial;
+        }
+    }
+    start_following(steps, slot, 0);
+}
+
+/* Whether the program's own marks, where it makes them, agree that a step has just ended. */
+static bool ends_at_mark(const struct ps_steps *steps, uint64_t distance)
+{
+    uint64_t first = steps->count - distance;
+
+    return steps->last_mark == 0 || steps->last_mark - 1 < first || (steps->reach[first % RING] & MARKED);
+}
+
+static enum ps_steps_event try_cursor(struct ps_steps *steps, struct cursor *cursor)
+{
+    uint64_t distance = cursor->distance;
+    uint32_t position;
+
+    if (!ends_at_mark(steps, distance))
+        return PS_STEPS_NOTHING;
+    /* A look costs a round's length: not too many of them a round. */
+    cursor->check = steps->count + distance / 8 + 1;
+    struct evidence evidence = look_back(steps, distance);
+    if (evidence.retry != 0) {
+        if (evidence.retry > cursor->check)
+            cursor->check = evidence.retry;
+        return PS_STEPS_NOTHING;
+    }
+    if (!evidence.carried)
+        return PS_STEPS_NOTHING;
+    cursor->check = steps->count + distance;
+    uint32_t slot = find_known(steps, distance, evidence.sum, &position);
+    if (slot != NOWHERE) {
+        if (position == NOWHERE || is_superseded(steps, &steps->pattern[slot]) || (steps->following && steps->slot == slot))
+            return PS_STEPS_NOTHING;
+        start_following(steps, slot, position);
+        return PS_STEPS_RECOGNISED;
+    }
+    if (has_shorter(steps, distance, evidence.farthest))
+        return PS_STEPS_NOTHING;
+    uint64_t same = compare_rounds(steps, distance);
+    if (same < distance) {
+        cursor->match = same;
+        return PS_STEPS_NOTHING;
+    }
+    learn(steps, distance, evidence.sum);
+    return PS_STEPS_FOUND;
+}
+
+/* The shortest distance that holds; while a pattern is followed, only what is longer and not that pattern again and again. */
+static enum ps_steps_event try_cursors(struct ps_steps *steps)
+{
+    uint64_t above = steps->following ? steps->pattern[steps->slot].length : 0;
+
+    if (steps->following && steps->followed > above)
+        above = steps->followed;
+    for (;;) {
+        struct cursor *best = NULL;
+        for (int i = 0; i < CURSORS; i++) {
+            struct cursor *cursor = &steps->cursor[i];
+            if (cursor->match >= MATCH_MIN && cursor->match >= cursor->distance && cursor->check <= steps->count &&
+                cursor->distance > above && (!best || cursor->distance < best->distance))
+                best = cursor;
+        }
+        if (!best)
+            return PS_STEPS_NOTHING;
+        above = best->distance;
+        enum ps_steps_event event = try_cursor(steps, best);
+        if (event != PS_STEPS_NOTHING)
+            return event;
+    }
+}
+
+/* ---- what callers call ---- */
+
+struct ps_steps_state ps_steps_observe(struct ps_steps *steps, struct ps_step_launch launch)
+{
+    uint64_t fingerprint = launch.fingerprint;
+    uint64_t now = steps->count++;
+    enum ps_steps_event event = PS_STEPS_NOTHING;
+
+    steps->fingerprint[now % RING] = fingerprint;
+    steps->reach[now % RING] = (uint32_t)(launch.reach < REACH_MAX ? launch.reach : REACH_MAX) | (steps->mark ? MARKED : 0);
+    steps->hash = append(steps->hash, fingerprint);
+    steps->prefix[now % RING] = steps->hash;
+    steps->mark = false;
+    walk_cursors(steps, fingerprint);
+
+    uint64_t gram = now + 1 >= GRAM ? gram_at(steps, now) : 0;
+    if (steps->following)
+        event = follow(steps, fingerprint);
+    else if (now + 1 >= GRAM && recognise(steps, fingerprint, gram))
+        event = PS_STEPS_RECOGNISED;
+    if (now + 1 >= GRAM) {
+        if (!steps->following)
+            add_cursor(steps, gram);
+        steps->latest[gram % LATEST] = (uint32_t)now;
+    }
+    enum ps_steps_event found = try_cursors(steps);
+    return state_of(steps, found != PS_STEPS_NOTHING ? found : event);
+}
+
+void ps_steps_mark(struct ps_steps *steps)
+{
+    steps->mark = true;
+    steps->last_mark = steps->count + 1;
+}
+
+void ps_steps_summary(const struct ps_steps *steps, struct ps_steps_summary *out)
+{
+    memset(out, 0, sizeof *out);
+    out->launches = steps->count;
+    out->in_pattern = steps->in_pattern;
+    out->steps = steps->steps;
+    out->lost = steps->lost;
+    out->found = steps->found;
+    for (uint32_t i = 0; i < PS_PATTERNS_MAX; i++) {
+        out->patterns += steps->pattern[i].length != 0;
+        out->rounds[i] = steps->pattern[i].rounds;
+        out->length[i] = steps->pattern[i].length;
+    }
+}

@@ -1,0 +1,275 @@
+/*
+ * Recorded steps of made-up trainers (trace.h), held against a plain reading of the whole log of events, with the window turned anyhow, and
+ * against what the program really held at each moment.
+ */
+#include "recorder.h"
+
+#include <stdlib.h>
+
+#include "expect.h"
+#include "trace.h"
+
+enum { ALLOC, FREE, LAUNCH };
+
+struct logged {
+    int kind;
+    uint64_t span; /* of LAUNCH: its number */
+    uint64_t held; /* bytes held when it was over */
+    uint64_t named[TRACE_NAMED_MAX];
+    int n;
+};
+
+static struct {
+    struct trace trace;
+    struct ps_recorder *recorder;
+    struct logged *log;
+    uint64_t logged, capacity, held;
+    struct ps_recorded_layer layer; /* of the launches to come */
+    uint64_t fixed;                 /* a span that is not to be moved */
+} world;
+
+static struct logged *log_event(int kind, uint64_t span)
+{
+    if (world.logged == world.capacity) {
+        world.capacity = 2 * world.capacity + 1024;
+        world.log = realloc(world.log, world.capacity * sizeof *world.log);
+        if (!world.log)
+            abort();
+    }
+    struct logged *logged = &world.log[world.logged++];
+    *logged = (struct logged){.kind = kind, .span = span, .held = world.held};
+    return logged;
+}
+
+static void on_allocated(void *context, uint64_t span, uint64_t bytes)
+{
+    (void)context;
+    world.held += bytes;
+    log_event(ALLOC, span);
+    ps_recorder_allocated(world.recorder, span, bytes);
+}
+
+static void on_freed(void *context, uint64_t span)
+{
+    (void)context;
+    world.held -= world.trace.span[span].bytes;
+    log_event(FREE, span);
+    ps_recorder_freed(world.recorder, span);
+}
+
+static void on_launched(void *context, struct ps_step_launch launch, const uint64_t *span, const uint64_t *bytes, int n)
+{
+    (void)context;
+    struct logged *logged = log_event(LAUNCH, world.trace.launches - 1);
+    ps_recorder_launch(world.recorder, launch, world.layer);
+    for (int i = 0; i < n; i++) {
+        logged->named[logged->n++] = span[i];
+        ps_recorder_access(world.recorder, span[i], bytes[i], span[i] == world.fixed);
+        /* Kernels name a tensor more than once, too. */
+        if (i % 3 == 0)
+            ps_recorder_access(world.recorder, span[i], bytes[i], span[i] == world.fixed);
+    }
+}
+
+static void world_start(void)
+{
+    memset(&world, 0, sizeof world);
+    world.recorder = calloc(1, ps_recorder_bytes());
+    if (!world.recorder)
+        abort();
+    ps_recorder_init(world.recorder);
+    world.trace.allocated = on_allocated;
+    world.trace.freed = on_freed;
+    world.trace.launched = on_launched;
+}
+
+static void world_end(void)
+{
+    free(world.recorder);
+    free(world.log);
+    trace_destroy(&world.trace);
+}
+
+/* ---- a plain reading of the log ---- */
+
+/* The log's index of a launch; the first one's predecessor is the start of the log. */
+static uint64_t find_launch(uint64_t launch)
+{
+    for (uint64_t i = 0; i < world.logged; i++) {
+        if (world.log[i].kind == LAUNCH && world.log[i].span == launch)
+            return i;
+    }
+    abort();
+}
+
+/* Index of the span's allocation or free; UINT64_MAX: there is none. */
+static uint64_t find_event(int kind, uint64_t span)
+{
+    for (uint64_t i = 0; i < world.logged; i++) {
+        if (world.log[i].kind == kind && world.log[i].span == span)
+            return i;
+    }
+    return UINT64_MAX;
+}
+
+/* The span that was allocated one round earlier at the same place as this one. */
+static uint64_t find_counterpart(uint64_t span, uint32_t length)
+{
+    uint64_t at = find_event(ALLOC, span), ordinal = 0;
+
+    while (world.log[at - 1].kind != LAUNCH)
+        ordinal += world.log[--at].kind == ALLOC;
+    at = find_launch(world.log[at - 1].span - length) + 1;
+    while (world.log[at].kind != ALLOC || ordinal-- != 0)
+        at++;
+    return world.log[at].span;
+}
+
+/* Appends the span's uses among the log's events [begin, end), as launches of the step; how many there are then. */
+static uint32_t list_uses(uint64_t span, uint64_t begin, uint64_t end, uint64_t first, uint32_t *use, uint32_t uses)
+{
+    for (uint64_t i = begin; i < end; i++) {
+        bool named = false;
+        for (int j = 0; j < world.log[i].n; j++)
+            named |= world.log[i].named[j] == span;
+        if (named)
+            use[uses++] = (uint32_t)(world.log[i].span - first);
+    }
+    return uses;
+}
+
+/* What a span should look like in the window [begin, end) of the log; false: it should not be there. */
+static bool expected_span(uint64_t span, uint64_t begin, uint64_t end, uint64_t first, uint32_t length, struct penstock_step_span *out,
+                          uint32_t *use)
+{
+    uint64_t born = find_event(ALLOC, span), freed = find_event(FREE, span);
+    bool born_inside = born >= begin && born < end, freed_inside = freed >= begin && freed < end;
+
+    if (born >= end || freed < begin || (freed_inside && !born_inside))
+        return false;
+    *out = (struct penstock_step_span){.bytes = world.trace.span[span].bytes, .born = PENSTOCK_NEVER, .freed = PENSTOCK_NEVER};
+    if (born_inside) {
+        out->born = (uint32_t)(born - begin);
+        out->freed = (uint32_t)(freed - begin);
+        if (!freed_inside) {
+            uint64_t other = find_counterpart(span, length);
+            out->freed = (uint32_t)(find_event(FREE, other) - begin);
+            out->uses = list_uses(other, begin, end, first, use, 0);
+        }
+    }
+    out->uses = list_uses(span, begin, end, first, use, out->uses);
+    return true;
+}
+
+static bool is_alive(const struct penstock_step_span *span, uint32_t moment)
+{
+    if (span->born == PENSTOCK_NEVER)
+        return true;
+    if (span->born < span->freed)
+        return span->born <= moment && moment < span->freed;
+    return moment >= span->born || moment < span->freed;
+}
+
+/* What the interface says of every step. */
+static void check_invariants(const struct penstock_step *step)
+{
+    uint32_t use = 0;
+
+    EXPECT(step->launches >= 1 && step->layers >= 1);
+    EXPECT_U64(0, step->layer[0].first_launch);
+    for (uint32_t i = 1; i < step->layers; i++)
+        EXPECT(step->layer[i - 1].first_launch < step->layer[i].first_launch && step->layer[i].first_launch < step->launches);
+    for (uint32_t i = 0; i < step->launches; i++) {
+        const struct penstock_launch *launch = &step->launch[i];
+        EXPECT(launch->moment < step->moments && (i == 0 || step->launch[i - 1].moment < launch->moment));
+        EXPECT(launch->layer < step->layers && step->layer[launch->layer].first_launch <= i);
+        EXPECT(launch->layer + 1 == step->layers || i < step->layer[launch->layer + 1].first_launch);
+    }
+    for (uint32_t i = 0; i < step->spans; i++) {
+        const struct penstock_step_span *span = &step->span[i];
+        EXPECT((span->born == PENSTOCK_NEVER) == (span->freed == PENSTOCK_NEVER) && span->bytes > 0);
+        EXPECT(span->born == PENSTOCK_NEVER || (span->born < step->moments && span->freed < step->moments && span->born != span->freed));
+        EXPECT_U64(use, span->first_use);
+        use += span->uses;
+        for (uint32_t j = 0; j < span->uses; j++) {
+            uint32_t launch = step->use[span->first_use + j];
+            EXPECT(launch < step->launches && (j == 0 || step->use[span->first_use + j - 1] < launch));
+            EXPECT(is_alive(span, step->launch[launch].moment));
+        }
+    }
+    EXPECT_U64(step->uses, use);
+}
+
+/* Records a window and holds it against the log. The caller frees the memory. */
+static void *check_window(uint64_t first, uint32_t length, struct penstock_step *step, const uint64_t **numbers)
+{
+    uint64_t begin = find_launch(first - 1) + 1, end = find_launch(first + length - 1) + 1, expected = 0;
+    size_t bytes = 0;
+
+    EXPECT_INT(0, ps_recorder_step_bytes(world.recorder, first, length, &bytes));
+    char *memory = malloc(bytes + 16);
+    uint32_t *use = malloc((length + 1) * 2 * sizeof *use);
+    if (!memory || !use)
+        abort();
+    memset(memory, 0x5a, bytes + 16);
+    EXPECT_INT(0, ps_recorder_step(world.recorder, first, length, memory, step, numbers));
+    for (int i = 0; i < 16; i++)
+        EXPECT_INT(0x5a, memory[bytes + (size_t)i]);
+    check_invariants(step);
+    EXPECT_U64(end - begin, step->moments);
+    for (uint64_t span = 1; span <= world.trace.spans; span++) {
+        struct penstock_step_span wanted = {0};
+        uint32_t at = 0;
+        while (at < step->spans && (*numbers)[at] != span)
+            at++;
+        if (!EXPECT(expected_span(span, begin, end, first, length, &wanted, use) == (at < step->spans)) || at == step->spans)
+            continue;
+        expected++;
+        const struct penstock_step_span *got = &step->span[at];
+        EXPECT(got->fixed == (span == world.fixed));
+        EXPECT_U64(wanted.bytes, got->bytes);
+        EXPECT_U64(wanted.born, got->born);
+        EXPECT_U64(wanted.freed, got->freed);
+        if (EXPECT_U64(wanted.uses, got->uses))
+            EXPECT(memcmp(use, step->use + got->first_use, wanted.uses * sizeof *use) == 0);
+    }
+    EXPECT_U64(expected, step->spans);
+    for (uint32_t moment = 0; moment < step->moments; moment++) {
+        uint64_t held = 0;
+        for (uint32_t i = 0; i < step->spans; i++)
+            held += is_alive(&step->span[i], moment) ? step->span[i].bytes : 0;
+        EXPECT_U64(world.log[begin + moment].held, held);
+    }
+    free(use);
+    return memory;
+}
+
+static void test_steady_step_from_any_launch(void)
+{
+    struct trainer trainer;
+    struct penstock_step step;
+    const uint64_t *numbers;
+    uint64_t before = 0;
+
+    world_start();
+    /* Never used: it holds memory all the same. */
+    trace_alloc(&world.trace, 12345);
+    trainer_init(&trainer, &world.trace, 5);
+    world.fixed = trainer.parameter[3].weight;
+    for (int i = 0; i < 6; i++) {
+        before = world.trace.launches;
+        trainer_step(&trainer, 50);
+    }
+    uint32_t length = (uint32_t)(world.trace.launches - before);
+    for (uint32_t turn = 0; turn <= 2 * length; turn++) {
+        void *memory = check_window(world.trace.launches - length - turn, length, &step, &numbers);
+        free(memory);
+    }
+    world_end();
+}
+
+int main(void)
+{
+    test_steady_step_from_any_launch();
+    return expect_status();
+}
