@@ -79,3 +79,9 @@ size_t penstock_lru_choose(const struct penstock_candidate *candidates, size_t n
         swap(&chosen[i], &chosen[count - 1 - i]);
     return count;
 }
+
+const struct penstock_policy penstock_policy_lru = {
+    .version = PENSTOCK_POLICY_VERSION,
+    .name = "lru",
+    .choose = penstock_lru_choose,
+};

@@ -1,0 +1,274 @@
+/*
+ * The policy `plan`: least predicted exposed time. Choices of gaps are made by several rules, turned into moves, and played through; the best
+ * one is kept.
+ */
+#include <penstock/policy.h>
+
+#include <errno.h>
+#include <string.h>
+
+#include "planner.h"
+
+#define NS_PER_S 1e9
+/* Rounds until the time settles; the last word is penstock_predict's. */
+#define ROUNDS 4
+
+static void *take(char **memory, size_t bytes)
+{
+    void *taken = *memory;
+
+    *memory += (bytes + 15) / 16 * 16;
+    return taken;
+}
+
+static size_t lay_out(const struct penstock_step *step, struct ps_planner *p, void *memory)
+{
+    struct ps_planner measured;
+    char *start = memory, *at = start;
+    size_t gaps = (size_t)step->uses + 1;
+
+    if (!p)
+        p = &measured;
+    take(&at, sizeof *p);
+    p->demand = take(&at, step->moments * sizeof *p->demand);
+    p->excess = take(&at, step->moments * sizeof *p->excess);
+    p->closing = take(&at, ((size_t)step->moments + 1) * sizeof *p->closing);
+    p->launch_at = take(&at, step->moments * sizeof *p->launch_at);
+    p->start_ns = take(&at, ((size_t)step->launches + 1) * sizeof *p->start_ns);
+    p->gap = take(&at, gaps * sizeof *p->gap);
+    p->key = take(&at, gaps * sizeof *p->key);
+    p->chosen = take(&at, gaps);
+    /* A gap that is open at both ends of a sweep is put there twice. */
+    p->heap = take(&at, 2 * gaps * sizeof *p->heap);
+    p->order = take(&at, gaps * sizeof *p->order);
+    p->move = take(&at, gaps * sizeof *p->move);
+    p->best_move = take(&at, gaps * sizeof *p->best_move);
+    p->room_memory = take(&at, ps_room_bytes(step->moments));
+    p->slab_memory = take(&at, ps_room_bytes(step->moments));
+    p->playback = take(&at, ps_playback_bytes(step));
+    return (size_t)(at - start);
+}
+
+static size_t workspace_bytes(const struct penstock_step *step)
+{
+    static max_align_t nowhere;
+    size_t planning = lay_out(step, NULL, &nowhere), predicting = penstock_predict_workspace_bytes(step);
+
+    return planning > predicting ? planning : predicting;
+}
+
+/* ---- what could be evicted ---- */
+
+static void find_times(struct ps_planner *p)
+{
+    const struct penstock_step *step = p->step;
+    uint32_t next = step->launches;
+
+    p->start_ns[0] = 0;
+    for (uint32_t l = 0; l < step->launches; l++)
+        p->start_ns[l + 1] = p->start_ns[l] + (double)step->launch[l].duration_ns;
+    for (uint32_t m = step->moments; m-- > 0;) {
+        if (next > 0 && step->launch[next - 1].moment == m)
+            next--;
+        p->launch_at[m] = next;
+    }
+}
+
+static void find_excess(struct ps_planner *p)
+{
+    uint32_t moments = p->step->moments, least = 0;
+    int64_t budget = p->step->budget_bytes < INT64_MAX ? (int64_t)p->step->budget_bytes : INT64_MAX;
+
+    ps_demand(p->step, p->demand);
+    for (uint32_t m = 0; m < moments; m++) {
+        p->excess[m] = p->demand[m] - budget;
+        if (p->demand[m] < p->demand[least])
+            least = m;
+    }
+    p->origin = least + 1 < moments ? least + 1 : 0;
+}
+
+/* Whether a moment of the stretch is over the budget. `over[m]`: how many moments before m are. */
+static bool covers_excess(const struct ps_planner *p, struct ps_stretch cover, const uint32_t *over)
+{
+    uint32_t moments = p->step->moments;
+    uint64_t end = (uint64_t)cover.from + cover.count;
+
+    if (end <= moments)
+        return over[end] > over[cover.from];
+    return over[moments] > over[cover.from] || over[end - moments] > 0;
+}
+
+/* By the moment in which the gap opens, from the origin on. Uses come by span: a counting sort by launch puts them in order. */
+static void find_gaps(struct ps_planner *p)
+{
+    const struct penstock_step *step = p->step;
+    uint32_t *over = (uint32_t *)(void *)p->closing; /* moments + 1 of them fit */
+    uint32_t found = 0;
+
+    over[0] = 0;
+    for (uint32_t m = 0; m < step->moments; m++)
+        over[m + 1] = over[m] + (p->excess[m] > 0);
+    /* best_move has the room to hold gaps while they are sorted. */
+    _Static_assert(sizeof(struct ps_gap) <= sizeof(struct penstock_move), "gaps are sorted in the room of moves");
+    struct ps_gap *unsorted = (struct ps_gap *)(void *)p->best_move;
+    for (uint32_t i = 0; i < step->spans && over[step->moments] > 0; i++) {
+        const struct penstock_step_span *span = &step->span[i];
+        if (span->fixed || span->bytes == 0 || span->bytes > step->slab_bytes)
+            continue;
+        for (uint32_t u = 0; u < span->uses; u++) {
+            struct ps_gap gap = ps_gap_after(step, i, span->first_use + u);
+            if (gap.cover.count > 0 && covers_excess(p, gap.cover, over))
+                unsorted[found++] = gap;
+        }
+    }
+    uint32_t *first = over, sum = 0;
+    memset(first, 0, ((size_t)step->moments + 1) * sizeof *first);
+    for (uint32_t i = 0; i < found; i++)
+        first[ps_ring_distance(p->origin, unsorted[i].cover.from, step->moments) + 1]++;
+    for (uint32_t m = 0; m <= step->moments; m++) {
+        sum += first[m];
+        first[m] = sum;
+    }
+    for (uint32_t i = 0; i < found; i++)
+        p->gap[first[ps_ring_distance(p->origin, unsorted[i].cover.from, step->moments)]++] = unsorted[i];
+    p->gaps = found;
+}
+
+/* What no eviction can make up for is left out of the excess: the best plan then evicts all that helps. */
+static void find_limits(struct ps_planner *p)
+{
+    const struct penstock_step *step = p->step;
+    int64_t cover = 0, most = 0;
+
+    memset(p->closing, 0, step->moments * sizeof *p->closing);
+    for (uint32_t i = 0; i < p->gaps; i++) {
+        struct ps_stretch stretch = p->gap[i].cover;
+        int64_t bytes = (int64_t)step->span[p->gap[i].span].bytes;
+        uint64_t end = (uint64_t)stretch.from + stretch.count;
+        p->closing[stretch.from] += bytes;
+        if (end > step->moments)
+            p->closing[0] += bytes;
+        if (end != step->moments)
+            p->closing[end % step->moments] -= bytes;
+    }
+    p->fits = true;
+    for (uint32_t m = 0; m < step->moments; m++) {
+        cover += p->closing[m];
+        most = cover > most ? cover : most;
+        if (p->excess[m] > cover) {
+            p->excess[m] = cover;
+            p->fits = false;
+        }
+    }
+    p->slab_binds = (uint64_t)most > step->slab_bytes;
+}
+
+/* ---- trying plans ---- */
+
+static bool is_better(const struct ps_planner *p, const struct ps_outcome *outcome)
+{
+    if (!p->any)
+        return true;
+    return outcome->round_ns < p->best.round_ns - 1.0;
+}
+
+/* Plays the choice at hand, with both ways to order its reloads, and keeps it if it is the best so far. */
+static bool try_choice(struct ps_planner *p)
+{
+    bool better = false;
+
+    for (int in_order = 0; in_order < 2; in_order++) {
+        ps_schedule(p, in_order);
+        struct ps_outcome outcome = ps_playback_run(p->playback, p->move, p->moves, ROUNDS);
+        p->work += 3 * (uint64_t)p->step->moments + 16 * (uint64_t)p->moves;
+        if (!is_better(p, &outcome))
+            continue;
+        p->any = true;
+        p->best = outcome;
+        p->best_moves = p->moves;
+        memcpy(p->best_move, p->move, p->moves * sizeof *p->move);
+        better = true;
+    }
+    return better;
+}
+
+/* What the rules look at, each as a share of the step. */
+static void rule_keys(struct ps_planner *p, double earliest, double longest)
+{
+    const struct penstock_step *step = p->step;
+    double round = p->start_ns[step->launches] > 0 ? p->start_ns[step->launches] : 1;
+    double origin = p->start_ns[p->launch_at[p->origin]];
+
+    for (uint32_t i = 0; i < p->gaps; i++) {
+        const struct ps_gap *gap = &p->gap[i];
+        uint32_t end_launch = p->launch_at[(gap->cover.from + (uint64_t)gap->cover.count) % step->moments];
+        double opens = p->start_ns[gap->opened_by + 1], closes = p->start_ns[end_launch];
+        double idle = closes - opens;
+        if (idle < 0 || (idle == 0 && gap->cover.count + 1 == step->moments))
+            idle += round;
+        double since = opens - origin;
+        if (since < 0)
+            since += round;
+        /* A gap that is open at the origin has been open for a while. */
+        if (gap->cover.from != p->origin &&
+            ps_ring_distance(p->origin, gap->cover.from, step->moments) + (uint64_t)gap->cover.count > step->moments)
+            since -= round;
+        double bytes = (double)step->span[gap->span].bytes;
+        double copies = bytes * NS_PER_S * (1.0 / (double)step->links.d2h_bytes_per_s + 1.0 / (double)step->links.h2d_bytes_per_s);
+        double key = -earliest * since + longest * (since + idle);
+        /* Too short to pay: last. */
+        if (gap->needed_by != PENSTOCK_NEVER && copies > idle)
+            key -= 10 * round;
+        p->key[i] = key / round;
+    }
+}
+
+static void search(struct ps_planner *p)
+{
+    static const double rules[][2] = {{0, 1}, {1, 1}, {1, 0}, {1, 0.3}};
+
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        if (p->any && p->work > p->work_limit)
+            break;
+        rule_keys(p, rules[i][0], rules[i][1]);
+        if (!ps_choose(p))
+            p->fits = false;
+        try_choice(p);
+    }
+}
+
+static int plan(const struct penstock_step *step, const struct penstock_policy_options *options, void *workspace, struct penstock_plan *out)
+{
+    struct ps_planner *p = workspace;
+
+    (void)options;
+    memset(p, 0, sizeof *p);
+    lay_out(step, p, workspace);
+    p->step = step;
+    find_times(p);
+    find_excess(p);
+    find_gaps(p);
+    find_limits(p);
+    p->playback = ps_playback_init(step, p->demand, p->playback);
+    p->work_limit = 1000000 + 20 * (uint64_t)step->moments;
+    if (p->gaps > 0)
+        search(p);
+    bool fits = p->fits;
+    if (p->best_moves > out->capacity)
+        return -ENOSPC;
+    memcpy(out->move, p->best_move, p->best_moves * sizeof *out->move);
+    out->moves = p->best_moves;
+    int rc = penstock_predict(step, workspace, out, NULL);
+    if (rc)
+        return rc;
+    return fits ? 0 : -ERANGE;
+}
+
+const struct penstock_policy penstock_policy_plan = {
+    .version = PENSTOCK_POLICY_VERSION,
+    .name = "plan",
+    .choose = penstock_lru_choose,
+    .workspace_bytes = workspace_bytes,
+    .plan = plan,
+};

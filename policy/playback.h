@@ -1,0 +1,45 @@
+/*
+ * Plays a step through with some of its spans moved: the simulator of the device, its memory and the two links that penstock_predict and the
+ * planner share. How a plan is executed, as it is modelled here:
+ *
+ * One clock, the device's. Launches run one after the other. What the program allocates or frees between two launches happens when the
+ * first of them is over: the host is ahead of that, but what it is given there may not be used sooner.
+ *   - An eviction is queued when its launch is over. One D2H at a time, in the order of queueing; the pages are free `evict_overhead_ns`
+ *     after it.
+ *   - A reload may begin once the launch `reload_from` begins, when its own eviction is over and its pages are there. Reloads begin in the order
+ *     of (reload_from, how soon it is needed), the first one holding up the others; the H2D is ready `reload_overhead_ns` later. One H2D at a
+ *     time. What hasn't begun when its launch comes begins there, out of turn.
+ *   - An allocation waits until it fits. When nothing under way would ever make it fit, it is granted all the same: the peak shows it.
+ *   - While both links are busy, both run at their rates for that.
+ * Rounds are played until two take the same time.
+ *
+ * Pure: memory from the caller; a round costs about as many operations as there are moments and moves. Threads: one at a time per playback.
+ */
+#ifndef PENSTOCK_POLICY_PLAYBACK_H
+#define PENSTOCK_POLICY_PLAYBACK_H
+
+#include <stdbool.h>
+
+#include "penstock/policy.h"
+
+struct ps_playback;
+
+/* What a round came to. */
+struct ps_outcome {
+    double round_ns;
+    double alloc_wait_ns;  /* of it, allocations waiting for pages */
+    double reload_wait_ns; /* and launches waiting for reloads */
+    int64_t peak_bytes;    /* the most held */
+    uint32_t latest;       /* the move whose D2H the longest of the allocations' waits ended with; PENSTOCK_NEVER: none waited */
+};
+
+size_t ps_playback_bytes(const struct penstock_step *step);
+/* Prepares `memory`, of that size and aligned for any type, for playing this step, which stays the caller's and still. */
+struct ps_playback *ps_playback_init(const struct penstock_step *step, const int64_t *demand, void *memory);
+
+/*
+ * Plays up to `rounds` rounds of valid moves, which are ordered by evict_after; fills their predicted_wait_ns. `moves` is at most step->uses.
+ */
+struct ps_outcome ps_playback_run(struct ps_playback *playback, struct penstock_move *move, uint32_t moves, unsigned rounds);
+
+#endif
