@@ -31,7 +31,9 @@
     PS_COUNTER(layout_disagreements)    /* of them, those that differed; the driver's was used */                                          \
     PS_COUNTER(pages_refused)           /* times the driver had no device pages although the budget had room */                            \
     PS_COUNTER(out_of_memory)           /* allocations that failed */                                                                      \
-    PS_COUNTER(bad_frees)               /* unknown or interior pointers, double frees */
+    PS_COUNTER(bad_frees)               /* unknown or interior pointers, double frees */                                                   \
+    PS_COUNTER(user_pins)               /* spans that the program pinned */                                                                \
+    PS_COUNTER(idle_hints)              /* spans that the program said to be idle */
 
 struct ps_counters {
 #define PS_COUNTER(name) _Atomic uint64_t name;

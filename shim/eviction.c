@@ -12,6 +12,7 @@
 #include "helper_thread.h"
 #include "log.h"
 #include "penstock/policy.h"
+#include "policies.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "rules.h"
@@ -118,7 +119,7 @@ static void park_if_stopping(void)
 bool ps_eviction_may_leave(const struct ps_span *span)
 {
     return !ps_registry.blind_launches && span->life == PS_LIFE_LIVE && !span->busy && !span->launching && !span->pinned &&
-           span->has_pages && (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
+           !span->user_pins && span->has_pages && (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
 }
 
 /*
@@ -170,7 +171,7 @@ uint64_t ps_eviction_start_some(uint64_t need)
         n = gather(spans, candidates, 0);
     if (ps_budget.evictions_fail)
         need = 1; /* the driver refused the last ones: one will tell whether it still does */
-    size_t k = penstock_lru_choose(candidates, n, need, chosen);
+    size_t k = ps_policies_choose(candidates, n, need, chosen);
     for (size_t i = 0; i < k; i++) {
         struct ps_span *span = spans[chosen[i]];
         uint64_t bytes = candidates[chosen[i]].bytes;

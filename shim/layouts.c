@@ -106,7 +106,12 @@ void ps_layouts_module_gone(void)
     atomic_fetch_add(&generation, 1);
 }
 
-static const char *name_of(CUfunction function)
+unsigned ps_layouts_generation(void)
+{
+    return atomic_load_explicit(&generation, memory_order_relaxed);
+}
+
+const char *ps_layouts_kernel_name(CUfunction function)
 {
     const char *name = NULL;
 
@@ -157,7 +162,7 @@ static struct ps_layout *work_out(CUfunction function)
     if (!asked)
         return NULL;
     n = ask_driver(function, asked);
-    const char *name = name_of(function);
+    const char *name = ps_layouts_kernel_name(function);
     pthread_mutex_lock(&lock);
     const struct named *cubin = name ? find_named(name, hash_of(name)) : NULL;
     if (cubin && cubin->ambiguous)

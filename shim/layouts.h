@@ -28,5 +28,9 @@ void ps_layouts_add_cubin(const void *image, size_t bytes);
 
 /* A module goes: its function handles may mean other kernels from now on. Any thread. */
 void ps_layouts_module_gone(void);
+unsigned ps_layouts_generation(void); /* changes each time */
+
+/* The kernel's name as the driver has it (mangled), or NULL. The driver's string: copy it before a module goes. Any thread. */
+const char *ps_layouts_kernel_name(CUfunction function);
 
 #endif

@@ -16,7 +16,10 @@
 #include "eviction.h"
 #include "helper_thread.h"
 #include "host_memory.h"
+#include "layers.h"
 #include "log.h"
+#include "nvtx.h"
+#include "policies.h"
 #include "real_cuda.h"
 #include "real_cudart.h"
 #include "registry.h"
@@ -184,11 +187,14 @@ static void begin(void)
     ps_report_make_absolute(ps_settings.report, sizeof ps_settings.report);
     ps_settings_check_paths(&ps_settings, say_problem, NULL);
     ps_log_configure(&ps_settings.log);
+    ps_layers_open(&ps_settings.layers);
     if (ps_settings.disable) {
         ps_log_info(PROCESS, "PENSTOCK_DISABLE=1: every call passes through");
         atomic_store(&state, ASIDE);
         return;
     }
+    ps_policies_open(&ps_settings);
+    ps_nvtx_check();
     int r = set_up(&why);
     if (r) {
         ps_log_warn(PROCESS, "standing aside, the program runs as without Penstock: %s", why);

@@ -290,6 +290,7 @@ void ps_registry_revive(struct ps_span *span, size_t requested)
     span->life = PS_LIFE_LIVE;
     span->residency = PS_RESIDENT;
     span->pinned = false;
+    span->user_pins = 0;
     span->last_access = ps_registry.launch_number;
     count_in(span, requested);
     TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
@@ -302,6 +303,15 @@ void ps_registry_touch(struct ps_span *span)
         return;
     TAILQ_REMOVE(&ps_registry.idle_order, span, order);
     TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
+}
+
+void ps_registry_hint_idle(struct ps_span *span)
+{
+    span->last_access = 0;
+    if (!in_idle_order(span))
+        return;
+    TAILQ_REMOVE(&ps_registry.idle_order, span, order);
+    TAILQ_INSERT_HEAD(&ps_registry.idle_order, span, order);
 }
 
 /* The invariants of one span. Returns the broken one, or NULL. */

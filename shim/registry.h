@@ -104,6 +104,9 @@ void ps_registry_revive(struct ps_span *span, size_t requested);
 /* Marks it as the most recently used. [locked] */
 void ps_registry_touch(struct ps_span *span);
 
+/* Makes it the longest idle of all, until it is used again. [locked] */
+void ps_registry_hint_idle(struct ps_span *span);
+
 /* Checks every invariant of the registry; says what is wrong in the log. True if all hold. Debug builds call it at transitions. [locked] */
 bool ps_registry_is_valid(void);
 

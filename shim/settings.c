@@ -175,12 +175,63 @@ static bool parse_guard(const char *text, uint64_t low, uint64_t high, void *fie
 
 static bool parse_policy(const char *text, uint64_t low, uint64_t high, void *field)
 {
+    static const char *const names[] = {[PS_POLICY_PLAN] = "plan", [PS_POLICY_LAYERS] = "layers", [PS_POLICY_LRU] = "lru"};
+    struct ps_policy_choice *choice = field;
+    size_t bytes = strlen(text);
+
     (void)low;
     (void)high;
-    if (strcmp(text, "lru") != 0)
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *choice = (struct ps_policy_choice){.kind = (enum ps_policy)i};
+            return true;
+        }
+    }
+    if (!strchr(text, '/') || bytes >= sizeof choice->path)
         return false;
-    *(enum ps_policy *)field = PS_POLICY_LRU;
+    choice->kind = PS_POLICY_FILE;
+    memcpy(choice->path, text, bytes + 1);
     return true;
+}
+
+static bool parse_layers(const char *text, uint64_t low, uint64_t high, void *field)
+{
+    static const struct {
+        const char *word;
+        enum ps_layers_from from;
+        const char *every; /* what no pattern means; NULL: there must be one */
+    } with_pattern[] = {{"nvtx:", PS_LAYERS_NVTX, "*"}, {"kernel:", PS_LAYERS_KERNEL, NULL}};
+    struct ps_layer_source source = {.from = PS_LAYERS_AUTO};
+
+    (void)low;
+    (void)high;
+    for (size_t i = 0; i < sizeof with_pattern / sizeof with_pattern[0]; i++) {
+        size_t length = strlen(with_pattern[i].word);
+        if (strncmp(text, with_pattern[i].word, length) != 0)
+            continue;
+        const char *pattern = text[length] ? text + length : with_pattern[i].every;
+        if (!pattern || strlen(pattern) >= sizeof source.pattern)
+            return false;
+        source.from = with_pattern[i].from;
+        strcpy(source.pattern, pattern);
+        *(struct ps_layer_source *)field = source;
+        return true;
+    }
+    if (strcmp(text, "api") == 0)
+        source.from = PS_LAYERS_API;
+    else if (strcmp(text, "none") == 0)
+        source.from = PS_LAYERS_NONE;
+    else if (strcmp(text, "auto") != 0)
+        return false;
+    *(struct ps_layer_source *)field = source;
+    return true;
+}
+
+static bool parse_rules(const char *text, uint64_t low, uint64_t high, void *field)
+{
+    (void)low;
+    (void)high;
+    return ps_span_rules_parse(text, field, NULL) == 0;
 }
 
 static bool parse_log(const char *text, uint64_t low, uint64_t high, void *field)
@@ -208,7 +259,9 @@ static bool parse_path(const char *text, uint64_t low, uint64_t high, void *fiel
 #define TYPE_OF_count uint32_t
 #define TYPE_OF_flag bool
 #define TYPE_OF_guard enum ps_guard
-#define TYPE_OF_policy enum ps_policy
+#define TYPE_OF_policy struct ps_policy_choice
+#define TYPE_OF_layers struct ps_layer_source
+#define TYPE_OF_rules struct ps_span_rules
 #define TYPE_OF_log struct ps_log_levels
 typedef char path_text[PS_SETTINGS_PATH_BYTES];
 #define TYPE_OF_path path_text
@@ -340,9 +393,19 @@ static void report_problem(struct problems *problems, const char *variable, cons
 
 static void report_unaccepted(struct problems *problems, size_t index, const char *value)
 {
-    char explanation[256];
+    char explanation[512];
+    const char *wrong = NULL;
 
-    snprintf(explanation, sizeof explanation, "expected %s", entries[index].accepted);
+    /* A list of rules is long enough for one to want to know where it goes wrong. */
+    if (readers[index].parse == parse_rules) {
+        struct ps_span_rules rules;
+        ps_span_rules_parse(value, &rules, &wrong);
+    }
+    if (wrong)
+        snprintf(explanation, sizeof explanation, "wrong at character %zu (\"%.40s\"); expected %s", (size_t)(wrong - value) + 1, wrong,
+                 entries[index].accepted);
+    else
+        snprintf(explanation, sizeof explanation, "expected %s", entries[index].accepted);
     report_problem(problems, entries[index].name, value, explanation);
 }
 
@@ -408,6 +471,18 @@ static int check_writable(const char *path)
     return access(directory, W_OK | X_OK) == 0 ? 0 : -errno;
 }
 
+/* 0 or -errno. */
+static int check_readable_file(const char *path)
+{
+    struct stat status;
+
+    if (stat(path, &status) != 0)
+        return -errno;
+    if (S_ISDIR(status.st_mode))
+        return -EISDIR;
+    return access(path, R_OK) == 0 ? 0 : -errno;
+}
+
 static void report_path(struct problems *problems, size_t field_offset, const char *value, int error)
 {
     char explanation[256];
@@ -433,6 +508,11 @@ int ps_settings_check_paths(const struct ps_settings *settings, ps_settings_prob
     }
     if (strchr(settings->cupti, '/') && access(settings->cupti, R_OK) != 0)
         report_path(&problems, offsetof(struct ps_settings, cupti), settings->cupti, -errno);
+    if (settings->policy.kind == PS_POLICY_FILE) {
+        int error = check_readable_file(settings->policy.path);
+        if (error != 0)
+            report_path(&problems, offsetof(struct ps_settings, policy), settings->policy.path, error);
+    }
     errno = saved_errno;
     return problems.count;
 }

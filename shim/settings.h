@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "log.h"
+#include "span_rules.h"
 
 /* A quantity of memory as the user put it: a share of the device or of the host can't be worked out before its size is known. */
 enum ps_amount_kind {
@@ -32,11 +33,34 @@ enum ps_guard {
     PS_GUARD_UNMAP, /* nothing: an unforeseen access faults */
 };
 
+#define PS_SETTINGS_PATH_BYTES 4096
+#define PS_SETTINGS_PATTERN_BYTES 256
+
 enum ps_policy {
+    PS_POLICY_PLAN,
+    PS_POLICY_LAYERS,
     PS_POLICY_LRU,
+    PS_POLICY_FILE, /* from a shared object */
 };
 
-#define PS_SETTINGS_PATH_BYTES 4096
+struct ps_policy_choice {
+    enum ps_policy kind;
+    char path[PS_SETTINGS_PATH_BYTES]; /* PS_POLICY_FILE, as written; else "" */
+};
+
+/* Where the boundaries of layers come from. */
+enum ps_layers_from {
+    PS_LAYERS_AUTO,   /* the API's markers when there are any, else the launches themselves */
+    PS_LAYERS_API,    /* the API's markers */
+    PS_LAYERS_NVTX,   /* NVTX ranges whose message matches the pattern */
+    PS_LAYERS_KERNEL, /* launches of kernels whose name matches the pattern */
+    PS_LAYERS_NONE,
+};
+
+struct ps_layer_source {
+    enum ps_layers_from from;
+    char pattern[PS_SETTINGS_PATTERN_BYTES]; /* NVTX, KERNEL: as ps_glob_matches reads it; else "" */
+};
 
 struct ps_settings {
     struct ps_amount budget;             /* PENSTOCK_BUDGET, of the device's memory */
@@ -44,7 +68,12 @@ struct ps_settings {
     struct ps_amount host_budget;        /* PENSTOCK_HOST_BUDGET, of the host's memory; bytes, percent or auto */
     uint64_t min_span;                   /* PENSTOCK_MIN_SPAN, bytes, at least 1 */
     enum ps_guard guard;                 /* PENSTOCK_GUARD */
-    enum ps_policy policy;               /* PENSTOCK_POLICY */
+    struct ps_policy_choice policy;      /* PENSTOCK_POLICY */
+    struct ps_layer_source layers;       /* PENSTOCK_LAYERS */
+    uint32_t prefetch_layers;            /* PENSTOCK_PREFETCH_LAYERS */
+    uint32_t defer_layers;               /* PENSTOCK_DEFER_LAYERS */
+    uint32_t keep_last;                  /* PENSTOCK_KEEP_LAST, layers */
+    struct ps_span_rules rules;          /* PENSTOCK_RULES */
     uint32_t grace;                      /* PENSTOCK_GRACE, kernel launches */
     bool disable;                        /* PENSTOCK_DISABLE */
     bool alloc_conf;                     /* PENSTOCK_ALLOC_CONF */
@@ -73,8 +102,8 @@ void ps_settings_default(struct ps_settings *out);
 int ps_settings_read(struct ps_settings *out, char *const *envp, ps_settings_problem_fn problem, void *ctx);
 
 /*
- * Looks at the file system for what the paths promise: that PENSTOCK_REPORT can be written, that PENSTOCK_CUPTI can be read (a bare file
- * name is left to the loader). Makes a few system calls, changes nothing. Returns how many problems there were.
+ * Looks at the file system for what the paths promise: that PENSTOCK_REPORT can be written, that PENSTOCK_CUPTI (a bare file name
+ * is left to the loader) and a policy's file can be read. Makes a few system calls, changes nothing. Returns how many problems there were.
  */
 int ps_settings_check_paths(const struct ps_settings *settings, ps_settings_problem_fn problem, void *ctx);
 

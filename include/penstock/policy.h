@@ -16,6 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "direction.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -61,12 +63,6 @@ enum penstock_class {
     PENSTOCK_CLASS_OPTIMIZER_STATE, /* outlives the step, used by the update alone */
     PENSTOCK_CLASS_WORKSPACE,       /* born and freed within a few launches */
     PENSTOCK_CLASSES,
-};
-
-enum penstock_direction {
-    PENSTOCK_DIRECTION_NONE, /* neither, or not known: the update, an evaluation */
-    PENSTOCK_DIRECTION_FORWARD,
-    PENSTOCK_DIRECTION_BACKWARD,
 };
 
 /* A stretch of consecutive launches between two boundary markers. Layers follow each other in order and cover the step. */
@@ -118,7 +114,7 @@ struct penstock_step {
  * One span leaves in one of its gaps. The D2H is queued when launch `evict_after` is; it names the span, and is followed by a gap, or is a later
  * launch inside the gap (the release is deferred). The reload may begin when launch `reload_from` has been queued and pages are there; the
  * gap ends with launch `needed_by`. All three go round the ring in this order. When the gap ends with the span's free, there is no reload and both
- * are PENSTOCK_NEVER.
+ * are PENSTOCK_NEVER. Reloads that share a `reload_from` are queued in the order of their needed_by.
  */
 struct penstock_move {
     uint32_t span;

@@ -49,7 +49,12 @@ static void check_defaults(void)
     EXPECT(same_amount(settings.host_budget, PS_AMOUNT_AUTO, 0));
     EXPECT_U64(2 * MIB, settings.min_span);
     EXPECT(settings.guard == PS_GUARD_HOST);
-    EXPECT(settings.policy == PS_POLICY_LRU);
+    EXPECT(settings.policy.kind == PS_POLICY_PLAN);
+    EXPECT(settings.layers.from == PS_LAYERS_AUTO);
+    EXPECT_U64(1, settings.prefetch_layers);
+    EXPECT_U64(0, settings.defer_layers);
+    EXPECT_U64(1, settings.keep_last);
+    EXPECT_U64(0, settings.rules.count);
     EXPECT(settings.grace > 0 && settings.grace < 100);
     EXPECT(!settings.disable);
     EXPECT(settings.alloc_conf);
@@ -210,6 +215,32 @@ static void test_other_kinds(void)
     EXPECT_INT(0, read_one("PENSTOCK_GUARD=host"));
     EXPECT(settings.guard == PS_GUARD_HOST);
     EXPECT_INT(0, read_one("PENSTOCK_POLICY=lru"));
+    EXPECT(settings.policy.kind == PS_POLICY_LRU);
+    EXPECT_INT(0, read_one("PENSTOCK_POLICY=layers"));
+    EXPECT(settings.policy.kind == PS_POLICY_LAYERS);
+    EXPECT_INT(0, read_one("PENSTOCK_POLICY=./policy.so"));
+    EXPECT(settings.policy.kind == PS_POLICY_FILE);
+    EXPECT_TEXT("./policy.so", settings.policy.path);
+    EXPECT_INT(0, read_one("PENSTOCK_LAYERS=api"));
+    EXPECT(settings.layers.from == PS_LAYERS_API);
+    EXPECT_INT(0, read_one("PENSTOCK_LAYERS=none"));
+    EXPECT(settings.layers.from == PS_LAYERS_NONE);
+    EXPECT_INT(0, read_one("PENSTOCK_LAYERS=nvtx:"));
+    EXPECT(settings.layers.from == PS_LAYERS_NVTX);
+    EXPECT_TEXT("*", settings.layers.pattern);
+    EXPECT_INT(0, read_one("PENSTOCK_LAYERS=kernel:*norm_fwd*"));
+    EXPECT(settings.layers.from == PS_LAYERS_KERNEL);
+    EXPECT_TEXT("*norm_fwd*", settings.layers.pattern);
+    EXPECT_INT(0, read_one("PENSTOCK_PREFETCH_LAYERS=0"));
+    EXPECT_U64(0, settings.prefetch_layers);
+    EXPECT_INT(0, read_one("PENSTOCK_DEFER_LAYERS=3"));
+    EXPECT_U64(3, settings.defer_layers);
+    EXPECT_INT(0, read_one("PENSTOCK_KEEP_LAST=0"));
+    EXPECT_U64(0, settings.keep_last);
+    EXPECT_INT(0, read_one("PENSTOCK_RULES=exclude layer=3-5; include class=activation"));
+    EXPECT_U64(2, settings.rules.count);
+    EXPECT_INT(0, read_one("PENSTOCK_RULES="));
+    EXPECT_U64(0, settings.rules.count);
     EXPECT_INT(0, read_one("PENSTOCK_GRACE=0"));
     EXPECT_U64(0, settings.grace);
     EXPECT_INT(0, read_one("PENSTOCK_GRACE=1000000"));
@@ -235,6 +266,17 @@ static void test_other_kinds(void)
         "PENSTOCK_GUARD=none",
         "PENSTOCK_POLICY=fifo",
         "PENSTOCK_POLICY=lru ",
+        "PENSTOCK_POLICY=",
+        "PENSTOCK_POLICY=policy.so",
+        "PENSTOCK_LAYERS=",
+        "PENSTOCK_LAYERS=nvtx",
+        "PENSTOCK_LAYERS=kernel:",
+        "PENSTOCK_LAYERS=cupti:*",
+        "PENSTOCK_PREFETCH_LAYERS=-1",
+        "PENSTOCK_DEFER_LAYERS=1.5",
+        "PENSTOCK_KEEP_LAST=all",
+        "PENSTOCK_RULES=exclude layr=3",
+        "PENSTOCK_RULES=excluded",
         "PENSTOCK_GRACE=1000001",
         "PENSTOCK_GRACE=-1",
         "PENSTOCK_GRACE=1.5",
@@ -273,6 +315,10 @@ static void test_unknown_names(void)
     EXPECT(strstr(said, "did you mean") == NULL);
     EXPECT_INT(0, read_one("PENSTOCK_TEST_ANYTHING=1"));
     EXPECT_TEXT("", said);
+
+    /* Where a list of rules goes wrong. */
+    EXPECT_INT(1, read_one("PENSTOCK_RULES=include; exclude layr=3"));
+    EXPECT(strstr(said, ": wrong at character 18 (\"layr=3\"); expected rules separated by ;") != NULL);
 
     /* A name of any length is handled, and not shown at any length. */
     char text[3000] = "PENSTOCK_";
@@ -350,6 +396,17 @@ static void test_paths(void)
     said[0] = '\0';
     EXPECT_INT(1, ps_settings_check_paths(&settings, note_problem, said));
     EXPECT(strncmp(said, "PENSTOCK_CUPTI=", 15) == 0);
+
+    ps_settings_default(&settings);
+    settings.policy.kind = PS_POLICY_FILE;
+    snprintf(settings.policy.path, sizeof settings.policy.path, "%s/policy.so", directory);
+    said[0] = '\0';
+    EXPECT_INT(1, ps_settings_check_paths(&settings, note_problem, said));
+    EXPECT(strncmp(said, "PENSTOCK_POLICY=", 16) == 0 && strstr(said, "(No such file or directory)\n") != NULL);
+    snprintf(settings.policy.path, sizeof settings.policy.path, "%s", directory);
+    said[0] = '\0';
+    EXPECT_INT(1, ps_settings_check_paths(&settings, note_problem, said));
+    EXPECT(strstr(said, "(Is a directory)\n") != NULL);
     rmdir(directory);
 }
 

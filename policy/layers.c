@@ -1,0 +1,482 @@
+/*
+ * The policy `layers`: by hand. What a forward layer leaves for backward is evicted after the layer that used it last in forward, and reloaded
+ * some layers ahead of the one that needs it, as far as the options say; largest spans first, as much as the budget needs and the slab holds.
+ *
+ * Visits. Markers give stretches; what counts are *transitions*: the step is a sequence of visits to layers, each in a direction. A
+ * stretch that is no layer belongs to the visit before it. Neighbouring stretches of one layer are one visit. In a phase (consecutive
+ * visits in one direction) of backward each layer is visited once, around its longest stretch; its other stretches in that phase are strays,
+ * which belong to whatever visit they lie in: autograd runs the nodes that accumulate gradients when it likes, in the midst of other layers'
+ * backward. Forward has no strays, but may come twice in a row (an evaluation): there a phase ends when its first layer comes again.
+ *
+ * The step is a ring. It is turned here so that it begins where forward does; positions count from there.
+ */
+#include <penstock/policy.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct visit {
+    uint32_t entry; /* position of its first launch; it ends where the next one begins */
+    uint32_t number;
+    enum penstock_direction direction;
+    uint32_t place;    /* which of its phase's visits it is, from 0 */
+    uint32_t turn;     /* the first backward visit after it, or the number of visits */
+    uint32_t launches; /* while visits are being found: of the stretch */
+    bool stray;        /* while visits are being found */
+    uint32_t highest;  /* of a turn: the first visit from there on that needs something reloaded; UINT32_MAX: none */
+};
+
+/* A gap that may be used. Positions, not launches. */
+struct candidate {
+    uint64_t bytes;
+    uint32_t span;
+    uint32_t turn; /* the visit with which backward begins in it */
+    uint32_t evict_after, reload_from, needed_by;
+};
+
+/* Bytes held over positions; adding to a range and the highest of a range, in log n. */
+struct profile {
+    uint32_t leaves; /* a power of two */
+    int64_t *added;  /* to all below a node */
+    int64_t *high;   /* the highest below a node, `added` of the node included */
+};
+
+struct work {
+    const struct penstock_step *step;
+    uint32_t origin; /* the launch at position 0 */
+    uint32_t visits;
+    struct visit *visit;
+    uint32_t *visit_of; /* by position */
+    struct candidate *candidate;
+    uint32_t candidates;
+    struct profile device, host;
+};
+
+/* ---- positions ---- */
+
+static uint32_t position_of(const struct work *w, uint32_t launch)
+{
+    return launch >= w->origin ? launch - w->origin : launch + w->step->launches - w->origin;
+}
+
+static uint32_t launch_at(const struct work *w, uint32_t position)
+{
+    uint64_t launch = (uint64_t)w->origin + position;
+
+    return (uint32_t)(launch >= w->step->launches ? launch - w->step->launches : launch);
+}
+
+/* The position of the first launch at or after a moment, in the next round if need be. */
+static uint32_t position_after(const struct work *w, uint32_t moment)
+{
+    uint32_t low = 0, high = w->step->launches;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (w->step->launch[middle].moment < moment)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return position_of(w, low == w->step->launches ? 0 : low);
+}
+
+/* ---- visits ---- */
+
+static bool is_layer(const struct penstock_layer *layer)
+{
+    return layer->number != PENSTOCK_NEVER && layer->direction != PENSTOCK_DIRECTION_NONE;
+}
+
+/* The stretch where forward begins after something that was not forward, or the number of layers if there is none. */
+static uint32_t first_forward(const struct penstock_step *step)
+{
+    enum penstock_direction before = PENSTOCK_DIRECTION_NONE;
+
+    for (uint32_t i = step->layers; i-- > 0 && before == PENSTOCK_DIRECTION_NONE;)
+        if (is_layer(&step->layer[i]))
+            before = step->layer[i].direction;
+    for (uint32_t i = 0; i < step->layers; i++) {
+        const struct penstock_layer *layer = &step->layer[i];
+        if (!is_layer(layer))
+            continue;
+        if (layer->direction == PENSTOCK_DIRECTION_FORWARD && before == PENSTOCK_DIRECTION_BACKWARD)
+            return i;
+        before = layer->direction;
+    }
+    return step->layers;
+}
+
+/* Fills the visits with all stretches of layers, neighbours of one layer joined. */
+static void list_stretches(struct work *w, uint32_t first)
+{
+    const struct penstock_step *step = w->step;
+
+    for (uint32_t i = 0; i < step->layers; i++) {
+        uint32_t at = (first + i) % step->layers;
+        const struct penstock_layer *layer = &step->layer[at];
+        uint32_t end = at + 1 < step->layers ? step->layer[at + 1].first_launch : step->launches;
+        uint32_t launches = end - layer->first_launch;
+        struct visit *last = w->visits ? &w->visit[w->visits - 1] : NULL;
+
+        if (!is_layer(layer) || !launches)
+            continue;
+        if (last && last->number == layer->number && last->direction == layer->direction) {
+            last->launches += launches;
+            continue;
+        }
+        w->visit[w->visits++] = (struct visit){
+            .entry = position_of(w, layer->first_launch), .number = layer->number, .direction = layer->direction, .launches = launches};
+    }
+}
+
+static int by_entry(const void *a, const void *b)
+{
+    const struct visit *x = a, *y = b;
+
+    return x->entry < y->entry ? -1 : x->entry > y->entry;
+}
+
+/* By layer, the longest first, the earlier one of equals. */
+static int by_length(const void *a, const void *b)
+{
+    const struct visit *x = a, *y = b;
+
+    if (x->number != y->number)
+        return x->number < y->number ? -1 : 1;
+    if (x->launches != y->launches)
+        return x->launches > y->launches ? -1 : 1;
+    return by_entry(a, b);
+}
+
+/*
+ * The stretches of a phase of backward become its visits. A visit is entered with the first stretch of its layer after the longest one of the
+ * visit before it: the strays in between may cut off its beginning. Returns how many are left.
+ */
+static uint32_t drop_strays(struct visit *stretch, uint32_t n)
+{
+    uint32_t kept = 0;
+
+    qsort(stretch, n, sizeof *stretch, by_length);
+    for (uint32_t i = 1; i < n; i++)
+        stretch[i].stray = stretch[i].number == stretch[i - 1].number;
+    qsort(stretch, n, sizeof *stretch, by_entry);
+    for (uint32_t i = 0; i < n; i++) {
+        if (stretch[i].stray)
+            continue;
+        uint32_t entry = stretch[i].entry;
+        for (uint32_t before = i; before-- > 0 && stretch[before].stray;)
+            if (stretch[before].number == stretch[i].number)
+                entry = stretch[before].entry;
+        stretch[i].entry = entry;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (!stretch[i].stray)
+            stretch[kept++] = stretch[i];
+    return kept;
+}
+
+static void find_visits(struct work *w)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0, end; i < w->visits; i = end) {
+        struct visit *phase = &w->visit[i];
+        bool forward = phase->direction == PENSTOCK_DIRECTION_FORWARD;
+        for (end = i + 1; end < w->visits && w->visit[end].direction == phase->direction; end++)
+            if (forward && w->visit[end].number == phase->number)
+                break;
+        uint32_t n = forward ? end - i : drop_strays(phase, end - i);
+        for (uint32_t j = 0; j < n; j++) {
+            w->visit[kept] = phase[j];
+            w->visit[kept++].place = j;
+        }
+    }
+    w->visits = kept;
+    for (uint32_t i = kept, turn = kept; i-- > 0;) {
+        w->visit[i].turn = turn;
+        w->visit[i].highest = UINT32_MAX;
+        if (w->visit[i].direction == PENSTOCK_DIRECTION_BACKWARD)
+            turn = i;
+    }
+    for (uint32_t i = 0; i < kept; i++) {
+        uint32_t end = i + 1 < kept ? w->visit[i + 1].entry : w->step->launches;
+        for (uint32_t p = w->visit[i].entry; p < end; p++)
+            w->visit_of[p] = i;
+    }
+}
+
+/* The layers of the longest forward phase. */
+static uint32_t forward_layers(const struct work *w)
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < w->visits; i++)
+        if (w->visit[i].direction == PENSTOCK_DIRECTION_FORWARD && w->visit[i].place + 1 > most)
+            most = w->visit[i].place + 1;
+    return most;
+}
+
+/* ---- gaps ---- */
+
+/* The last launch of the visit so many after this one; UINT32_MAX when the step is over before. */
+static uint32_t last_of(const struct work *w, uint32_t visit, uint32_t after)
+{
+    uint64_t next = (uint64_t)visit + after + 1;
+
+    return next < w->visits ? w->visit[next].entry - 1 : UINT32_MAX;
+}
+
+static bool is_saved_for_backward(const struct work *w, const struct penstock_step_span *span)
+{
+    if (span->fixed || span->born == PENSTOCK_NEVER || span->class_ == PENSTOCK_CLASS_WORKSPACE)
+        return false;
+    if (span->class_ == PENSTOCK_CLASS_ACTIVATION)
+        return true;
+    return w->visit[w->visit_of[position_after(w, span->born)]].direction == PENSTOCK_DIRECTION_FORWARD;
+}
+
+/* The gap between two uses that follow each other, if it begins in forward and backward begins in it. */
+static void consider(struct work *w, const struct penstock_policy_options *options, uint32_t keep, uint32_t span, uint32_t from,
+                     uint32_t to)
+{
+    uint32_t freed = position_after(w, w->step->span[span].freed);
+    uint32_t used_in = w->visit_of[from], needed_in = w->visit_of[to], turn = w->visit[used_in].turn;
+
+    if (from >= to || w->visit[used_in].direction != PENSTOCK_DIRECTION_FORWARD || turn > needed_in)
+        return;
+    if (turn - used_in <= keep || (freed > from && freed <= to)) /* freed: there are two spans, one after the other */
+        return;
+    uint32_t evict_after = options->defer_layers ? last_of(w, used_in, options->defer_layers) : from;
+    /* Not before backward: all that is reloaded ahead of its beginning is reloaded right before its first kernel. */
+    uint32_t ahead = options->prefetch_layers < needed_in - turn ? needed_in - options->prefetch_layers : turn;
+    uint32_t reload_from = w->visit[ahead].entry - 1;
+    if (evict_after >= reload_from || reload_from >= to)
+        return;
+    w->candidate[w->candidates++] = (struct candidate){.bytes = w->step->span[span].bytes,
+                                                       .span = span,
+                                                       .turn = turn,
+                                                       .evict_after = evict_after,
+                                                       .reload_from = reload_from,
+                                                       .needed_by = to};
+}
+
+static void find_candidates(struct work *w, const struct penstock_policy_options *options)
+{
+    const struct penstock_step *step = w->step;
+    uint32_t layers = forward_layers(w);
+    uint32_t keep = options->keep_last < layers ? options->keep_last : layers - 1;
+
+    for (uint32_t i = 0; i < step->spans; i++) {
+        const struct penstock_step_span *span = &step->span[i];
+        if (span->uses < 2 || !is_saved_for_backward(w, span))
+            continue;
+        const uint32_t *use = &step->use[span->first_use];
+        for (uint32_t k = 0; k < span->uses; k++)
+            consider(w, options, keep, i, position_of(w, use[k]), position_of(w, use[(k + 1) % span->uses]));
+    }
+}
+
+/* The highest evicted layer, which backward needs first, is reloaded before its first kernel, however few layers ahead were asked for. */
+static void reload_highest_before_backward(struct work *w)
+{
+    for (uint32_t i = 0; i < w->candidates; i++) {
+        struct visit *turn = &w->visit[w->candidate[i].turn];
+        uint32_t needed_in = w->visit_of[w->candidate[i].needed_by];
+        if (needed_in < turn->highest)
+            turn->highest = needed_in;
+    }
+    for (uint32_t i = 0; i < w->candidates; i++) {
+        struct candidate *c = &w->candidate[i];
+        const struct visit *turn = &w->visit[c->turn];
+        if (w->visit_of[c->needed_by] == turn->highest && turn->entry - 1 > c->evict_after)
+            c->reload_from = turn->entry - 1;
+    }
+}
+
+/* ---- how much of it ---- */
+
+static size_t profile_bytes(uint32_t leaves)
+{
+    return (size_t)4 * leaves * sizeof(int64_t);
+}
+
+static void profile_add_at(struct profile *p, uint32_t node, uint32_t low, uint32_t high, uint32_t from, uint32_t to, int64_t bytes)
+{
+    if (from <= low && high <= to) {
+        p->added[node] += bytes;
+        p->high[node] += bytes;
+        return;
+    }
+    uint32_t middle = low + (high - low) / 2;
+    if (from < middle)
+        profile_add_at(p, 2 * node, low, middle, from, to, bytes);
+    if (to > middle)
+        profile_add_at(p, 2 * node + 1, middle, high, from, to, bytes);
+    int64_t left = p->high[2 * node], right = p->high[2 * node + 1];
+    p->high[node] = (left > right ? left : right) + p->added[node];
+}
+
+static int64_t profile_high_at(const struct profile *p, uint32_t node, uint32_t low, uint32_t high, uint32_t from, uint32_t to)
+{
+    if (from <= low && high <= to)
+        return p->high[node];
+    uint32_t middle = low + (high - low) / 2;
+    int64_t left = from < middle ? profile_high_at(p, 2 * node, low, middle, from, to) : INT64_MIN;
+    int64_t right = to > middle ? profile_high_at(p, 2 * node + 1, middle, high, from, to) : INT64_MIN;
+    return (left > right ? left : right) + p->added[node];
+}
+
+/* [from, to) */
+static void profile_add(struct profile *p, uint32_t from, uint32_t to, int64_t bytes)
+{
+    if (from < to)
+        profile_add_at(p, 1, 0, p->leaves, from, to, bytes);
+}
+
+static int64_t profile_high(const struct profile *p, uint32_t from, uint32_t to)
+{
+    return from < to ? profile_high_at(p, 1, 0, p->leaves, from, to) : 0;
+}
+
+/* What the step's spans hold at each launch when nothing moves: from the one after its birth to the one after its free. */
+static void count_demand(struct work *w)
+{
+    const struct penstock_step *step = w->step;
+
+    for (uint32_t i = 0; i < step->spans; i++) {
+        const struct penstock_step_span *span = &step->span[i];
+        if (span->born == PENSTOCK_NEVER) {
+            profile_add(&w->device, 0, step->launches, (int64_t)span->bytes);
+            continue;
+        }
+        uint32_t from = position_after(w, span->born), to = position_after(w, span->freed);
+        if (from <= to) {
+            profile_add(&w->device, from, to + 1, (int64_t)span->bytes);
+        } else {
+            profile_add(&w->device, from, step->launches, (int64_t)span->bytes);
+            profile_add(&w->device, 0, to + 1, (int64_t)span->bytes);
+        }
+    }
+}
+
+/* Largest first; among equals what is needed last, which is idle longest. */
+static int by_size(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    if (x->needed_by != y->needed_by)
+        return x->needed_by > y->needed_by ? -1 : 1;
+    return x->span < y->span ? -1 : x->span > y->span;
+}
+
+static int by_evict_after(const void *a, const void *b)
+{
+    const struct penstock_move *x = a, *y = b;
+
+    if (x->evict_after != y->evict_after)
+        return x->evict_after < y->evict_after ? -1 : 1;
+    return x->span < y->span ? -1 : x->span > y->span;
+}
+
+static void choose(struct work *w, struct penstock_plan *plan)
+{
+    const struct penstock_step *step = w->step;
+    int64_t budget = step->budget_bytes < INT64_MAX ? (int64_t)step->budget_bytes : INT64_MAX;
+    int64_t slab = step->slab_bytes < INT64_MAX ? (int64_t)step->slab_bytes : INT64_MAX;
+
+    if (!w->candidates)
+        return;
+    qsort(w->candidate, w->candidates, sizeof *w->candidate, by_size);
+    for (uint32_t i = 0; i < w->candidates && plan->moves < plan->capacity; i++) {
+        const struct candidate *c = &w->candidate[i];
+        int64_t bytes = (int64_t)c->bytes;
+        /* Gone from the launch after the D2H was queued, back with the launch after the one from which it is reloaded. */
+        uint32_t gone = c->evict_after + 1, back = c->reload_from + 1;
+        if (profile_high(&w->device, gone, back) <= budget)
+            continue;
+        if (bytes > slab || profile_high(&w->host, gone, c->needed_by + 1) > slab - bytes)
+            continue;
+        profile_add(&w->device, gone, back, -bytes);
+        profile_add(&w->host, gone, c->needed_by + 1, bytes);
+        plan->evicted_bytes += c->bytes;
+        plan->move[plan->moves++] = (struct penstock_move){.span = c->span,
+                                                           .evict_after = launch_at(w, c->evict_after),
+                                                           .reload_from = launch_at(w, c->reload_from),
+                                                           .needed_by = launch_at(w, c->needed_by)};
+    }
+    if (plan->moves)
+        qsort(plan->move, plan->moves, sizeof *plan->move, by_evict_after);
+}
+
+/* ---- the policy ---- */
+
+static uint32_t leaves_for(uint32_t launches)
+{
+    uint32_t leaves = 1;
+
+    while (leaves < launches)
+        leaves *= 2;
+    return leaves;
+}
+
+static size_t workspace_bytes(const struct penstock_step *step)
+{
+    return 2 * profile_bytes(leaves_for(step->launches)) + (size_t)step->uses * sizeof(struct candidate) +
+           (size_t)step->layers * sizeof(struct visit) + (size_t)step->launches * sizeof(uint32_t);
+}
+
+/* Most strictly aligned first. */
+static void lay_out(struct work *w, void *workspace)
+{
+    const struct penstock_step *step = w->step;
+    uint32_t leaves = leaves_for(step->launches);
+    char *at = workspace;
+
+    memset(workspace, 0, workspace_bytes(step));
+    w->device = (struct profile){leaves, (int64_t *)(void *)at, (int64_t *)(void *)at + 2 * (size_t)leaves};
+    at += profile_bytes(leaves);
+    w->host = (struct profile){leaves, (int64_t *)(void *)at, (int64_t *)(void *)at + 2 * (size_t)leaves};
+    at += profile_bytes(leaves);
+    w->candidate = (struct candidate *)(void *)at;
+    at += (size_t)step->uses * sizeof *w->candidate;
+    w->visit = (struct visit *)(void *)at;
+    at += (size_t)step->layers * sizeof *w->visit;
+    w->visit_of = (uint32_t *)(void *)at;
+}
+
+static int plan_layers(const struct penstock_step *step, const struct penstock_policy_options *options, void *workspace,
+                       struct penstock_plan *plan)
+{
+    struct work w = {.step = step};
+    uint32_t first = first_forward(step);
+
+    lay_out(&w, workspace);
+    plan->moves = 0;
+    plan->plain_ns = plan->evicted_bytes = 0;
+    for (uint32_t i = 0; i < step->launches; i++)
+        plan->plain_ns += step->launch[i].duration_ns;
+    plan->predicted_ns = plan->plain_ns;
+    if (first < step->layers) {
+        w.origin = step->layer[first].first_launch;
+        list_stretches(&w, first);
+        find_visits(&w);
+        find_candidates(&w, options);
+        reload_highest_before_backward(&w);
+    }
+    count_demand(&w);
+    choose(&w, plan);
+    plan->peak_bytes = (uint64_t)profile_high(&w.device, 0, step->launches);
+    return plan->peak_bytes > step->budget_bytes ? -ERANGE : 0;
+}
+
+const struct penstock_policy penstock_policy_layers = {
+    .version = PENSTOCK_POLICY_VERSION,
+    .name = "layers",
+    .choose = penstock_lru_choose,
+    .workspace_bytes = workspace_bytes,
+    .plan = plan_layers,
+};

@@ -1,0 +1,91 @@
+/* The annotation API (include/penstock/penstock.h): what the program tells about itself, handed to whom it concerns. */
+#define PENSTOCK_IMPLEMENTATION
+#include "penstock/penstock.h"
+
+#include <errno.h>
+#include <stdint.h>
+
+#include "counters.h"
+#include "eviction.h"
+#include "layers.h"
+#include "penstock/policy.h"
+#include "process.h"
+#include "registry.h"
+
+void penstock_layer_begin(const char *name, int number, enum penstock_direction direction)
+{
+    if (direction != PENSTOCK_DIRECTION_FORWARD && direction != PENSTOCK_DIRECTION_BACKWARD)
+        direction = PENSTOCK_DIRECTION_NONE;
+    ps_layers_begin(name, number < 0 ? PENSTOCK_NEVER : (uint32_t)number, direction);
+}
+
+void penstock_layer_end(void)
+{
+    ps_layers_end();
+}
+
+void penstock_step(void)
+{
+    ps_layers_step();
+}
+
+/* Runs `tell` on the span that holds the address, with the lock held; its result, or -ENOENT. */
+static int with_span(const void *address, int (*tell)(struct ps_span *span))
+{
+    int r = -ENOENT;
+
+    /* Before the set-up, or in a forked child, there is no span. */
+    if (!ps_process_has_begun())
+        return r;
+    ps_registry_lock();
+    struct ps_span *span = ps_registry_live_at((CUdeviceptr)(uintptr_t)address);
+    if (span)
+        r = tell(span);
+    ps_registry_unlock();
+    return r;
+}
+
+/* [locked] */
+static int pin(struct ps_span *span)
+{
+    if (span->user_pins == UINT32_MAX)
+        return -EINVAL;
+    span->user_pins++;
+    ps_count(user_pins);
+    /* On its way out: it stays. A thread that is about to queue the copy, or to move the mapping, has it for now; then its next use brings it back. */
+    if (span->residency == PS_EVICTING && !span->busy)
+        ps_eviction_cancel(span);
+    return 0;
+}
+
+/* [locked] */
+static int unpin(struct ps_span *span)
+{
+    if (!span->user_pins)
+        return -EINVAL;
+    span->user_pins--;
+    return 0;
+}
+
+/* [locked] */
+static int hint_idle(struct ps_span *span)
+{
+    ps_count(idle_hints);
+    ps_registry_hint_idle(span);
+    return 0;
+}
+
+int penstock_pin(const void *address)
+{
+    return with_span(address, pin);
+}
+
+int penstock_unpin(const void *address)
+{
+    return with_span(address, unpin);
+}
+
+int penstock_hint_idle(const void *address)
+{
+    return with_span(address, hint_idle);
+}

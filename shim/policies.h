@@ -1,0 +1,28 @@
+/*
+ * Which policy is in force, by PENSTOCK_POLICY: one of the tree's own, or one from outside, opened once.
+ *
+ * Threads: ps_policies_open at the set-up; the rest from any thread afterwards. Nothing here takes a lock.
+ */
+#ifndef PS_POLICIES_H
+#define PS_POLICIES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "penstock/policy.h"
+#include "settings.h"
+
+/* A policy from outside that can't be used is said once, and the default is in force. */
+void ps_policies_open(const struct ps_settings *settings);
+
+/* The policy in force, never NULL, and what the user asked of it. */
+const struct penstock_policy *ps_policies_current(void);
+const struct penstock_policy_options *ps_policies_options(void);
+
+/*
+ * The policy's choice of what to evict, as penstock_choose_fn says. One that does not keep to that (an index that is none, too little covered)
+ * is said once, and the least recently used go instead.
+ */
+size_t ps_policies_choose(const struct penstock_candidate *candidates, size_t n, uint64_t need_bytes, size_t *chosen);
+
+#endif
