@@ -53,7 +53,11 @@ uint64_t ps_recorder_unknown_spans(const struct ps_recorder *recorder);
  * Layers come from the markers; without markers from the launches alone (policy/layers_auto.h); classes from lives and uses.
  */
 int ps_recorder_step_bytes(const struct ps_recorder *recorder, uint64_t first, uint32_t length, size_t *bytes);
+struct ps_recorded_spans {
+    const uint64_t *number;  /* by span of the step: the caller's number for it, in the round that was recorded */
+    const uint16_t *ordinal; /* by use of the step: which of its launch's accesses it is, counted from 0 (repeats too) */
+};
 int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *memory, struct penstock_step *out,
-                     const uint64_t **span_numbers);
+                     struct ps_recorded_spans *spans);
 
 #endif

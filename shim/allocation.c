@@ -9,7 +9,9 @@
 #include "counters.h"
 #include "device.h"
 #include "eviction.h"
+#include "learning.h"
 #include "log.h"
+#include "movable.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "residency.h"
@@ -232,6 +234,15 @@ static void say_out_of_memory(size_t bytes)
         ps_bytes_text(slab.used_bytes).text, ps_bytes_text(slab.limit_bytes).text);
 }
 
+/* [locked] */
+static void born(struct ps_span *span)
+{
+    if (!span)
+        return;
+    ps_movable_born(span);
+    ps_learning_allocated(span);
+}
+
 int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *address)
 {
     size_t unit = ps_registry.granularity;
@@ -246,6 +257,7 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *a
     struct ps_span *span = ps_registry_cached_take(rounded, stream ? stream : only_stream());
     if (span) {
         *address = span->address;
+        born(span);
         reuse(span, bytes, stream);
         ps_count(allocations);
         return 0;
@@ -254,6 +266,7 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *a
     if (r == -ENOMEM)
         r = create_on_slot(rounded, bytes, address);
     if (!r) {
+        born(ps_registry_live_at(*address));
         ps_count(allocations);
         trim_hoard();
         ps_budget_keep_ahead();
@@ -306,6 +319,7 @@ int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
         ps_count(bad_frees);
         return -EINVAL;
     }
+    ps_learning_freed(span);
     ps_registry_end_life(span);
     span->pinned = false;
     span->after.stream = NULL;
@@ -333,7 +347,7 @@ int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
         ps_eviction_husk_waits();
         break;
     }
-    if (ps_budget.reached)
+    if (ps_budget.waiting)
         ps_registry_changed();
     ps_count(frees);
 #ifdef PS_DEBUG

@@ -10,11 +10,14 @@
 #include "counters.h"
 #include "device.h"
 #include "eviction.h"
+#include "following.h"
+#include "helper_thread.h"
 #include "log.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "rules.h"
 #include "slab.h"
+#include "stopwatch.h"
 #include "tracing.h"
 
 struct ps_budget ps_budget;
@@ -238,6 +241,11 @@ static bool wait_for_oldest_cached(void)
     return end_cached(span, r == 0) != 0;
 }
 
+bool ps_budget_make_some_room(uint64_t bytes)
+{
+    return ps_budget_trim(bytes) || wait_for_oldest_cached();
+}
+
 /* New pages if the budget has room. 0, -ENOMEM (no room, or the driver has none), -errno. [locked; releases the lock meanwhile] */
 static int make_pages(size_t bytes, struct ps_pages *out)
 {
@@ -317,8 +325,16 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
             ps_registry_lock();
             continue;
         }
-        if (!began)
+        if (!began) {
             began = stalled_since = now_ns();
+            if (!ps_helper_thread_is_one()) {
+                /* The device will stand still for want of work unless there are pages soon: the stopwatch tells how long. */
+                ps_registry_unlock();
+                ps_stopwatch_wait_begins(NULL);
+                ps_registry_lock();
+                continue;
+            }
+        }
 
         /* Freed spans first: releasing one costs microseconds and no copy. */
         if (ps_budget_trim(bytes))
@@ -342,7 +358,9 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
         }
         /* Wait for D2H copies under way. They wait for queued work only, none of which waits for this thread. */
         if ((b->leaving || b->lingering || ps_eviction_copies_under_way()) && !ps_eviction_has_stopped()) {
+            b->waiting++;
             ps_registry_wait_changed(LOOK_AGAIN_NS);
+            b->waiting--;
             continue;
         }
         /* None is under way: a freed span's last use is what stands between us and pages. */
@@ -366,7 +384,7 @@ void ps_budget_keep_ahead(void)
 {
     const struct ps_budget *b = &ps_budget;
 
-    if (!b->reached)
+    if (!b->reached || ps_following_is_on())
         return;
     uint64_t ahead = b->limit / 16 < 2 * GIB ? b->limit / 16 : 2 * GIB;
     uint64_t need = missing((size_t)ahead);

@@ -20,6 +20,7 @@ struct ps_budget {
     uint64_t peak_held;      /* bytes */
     uint64_t leaving;        /* of held: evictions under way that will release their pages */
     uint64_t lingering;      /* of held: pages that only husks still map */
+    uint32_t waiting;        /* threads that wait for pages: a span that may leave or was freed is news to them */
     bool reached;            /* something has had to give way at least once */
     uint64_t released_times; /* how often pages were released: whether waiting leads anywhere */
     bool evictions_fail;     /* the last ones came to nothing by errors: little is tried until one succeeds */
@@ -64,6 +65,12 @@ void ps_budget_give_up(struct ps_page_block *block);
 
 /* Releases freed spans whose uses are over, until `bytes` are released or none is left. Returns the bytes. [locked; releases it meanwhile] */
 uint64_t ps_budget_trim(uint64_t bytes);
+
+/*
+ * Releases a freed span for someone who wants pages, waiting for its last use if need be. False: there is none. For helper threads.
+ * [locked; releases the lock meanwhile]
+ */
+bool ps_budget_make_some_room(uint64_t bytes);
 
 /* Whether memory is short enough that positions in streams are worth marking. Any thread. */
 bool ps_budget_is_tight(void);

@@ -28,6 +28,12 @@ uint64_t ps_eviction_start_some(uint64_t need);
 int ps_eviction_start(struct ps_span *span);
 bool ps_eviction_may_leave(const struct ps_span *span);
 
+/*
+ * The same for a launching thread: the driver calls are made by a helper thread, in the order of these calls. Until it has come to it an access takes
+ * the span back. [locked]
+ */
+int ps_eviction_start_later(struct ps_span *span);
+
 /* An access comes while the span is EVICTING (and not busy): it keeps its pages and is RESIDENT again. [locked] */
 void ps_eviction_cancel(struct ps_span *span);
 
@@ -37,6 +43,10 @@ void ps_eviction_cancel(struct ps_span *span);
  */
 void ps_eviction_stop(void);
 bool ps_eviction_has_stopped(void); /* [locked] */
+
+/* For other helper threads, so that the stop waits for them too: once at the beginning; between two pieces of work (may not return). [locked] */
+void ps_eviction_helper_begins(void);
+void ps_eviction_park_if_stopping(void);
 
 /* Whether D2H copies are queued that are not over, cancelled ones too. [locked] */
 bool ps_eviction_copies_under_way(void);

@@ -17,8 +17,16 @@ void ps_helper_thread_park(void)
         pause();
 }
 
+static __thread bool is_one __attribute__((tls_model("initial-exec")));
+
+bool ps_helper_thread_is_one(void)
+{
+    return is_one;
+}
+
 static void *begin(void *run)
 {
+    is_one = true;
     ps_inside = 1;
     if (ps_cu.cuCtxSetCurrent(ps_device.context) != CUDA_SUCCESS)
         ps_helper_thread_park();

@@ -13,6 +13,9 @@ int ps_helper_thread_start(const char *name, void (*run)(void));
 /* Ends the calling helper's work for good, when the driver has gone (the process is on its way out). Does not return. */
 void ps_helper_thread_park(void) __attribute__((noreturn));
 
+/* Whether the calling thread is one of them. */
+bool ps_helper_thread_is_one(void);
+
 /*
  * Set while the calling thread is inside Penstock: the driver calls that it makes are ours and not traced. Nests.
  */

@@ -30,6 +30,7 @@ enum ps_log_level {
     X(BUDGET, budget)                                                                                                                      \
     X(COPIES, copies)                                                                                                                      \
     X(SLAB, slab)                                                                                                                          \
+    X(POLICY, policy)                                                                                                                      \
     X(REPORT, report)                                                                                                                      \
     X(PROCESS, process)
 

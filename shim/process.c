@@ -14,10 +14,13 @@
 #include "copies.h"
 #include "device.h"
 #include "eviction.h"
+#include "following.h"
 #include "helper_thread.h"
 #include "host_memory.h"
 #include "layers.h"
+#include "learning.h"
 #include "log.h"
+#include "movable.h"
 #include "nvtx.h"
 #include "policies.h"
 #include "real_cuda.h"
@@ -175,6 +178,8 @@ static int set_up(const char **why)
     ps_slab_open(ps_settings.host_budget, ps_host_memory_local_processes(getenv("LOCAL_WORLD_SIZE")), ps_device.granularity);
     ps_eviction_open(ps_settings.guard, ps_settings.grace);
     ps_residency_open(ps_settings.guard);
+    ps_following_open(ps_settings.grace);
+    ps_learning_open(ps_policies_current(), ps_policies_options());
     bool named = ps_settings.budget.kind == PS_AMOUNT_BYTES || ps_settings.budget.kind == PS_AMOUNT_PERCENT;
     return ps_tracing_open(named, ps_settings.cupti, why);
 }
@@ -194,6 +199,7 @@ static void begin(void)
         return;
     }
     ps_policies_open(&ps_settings);
+    ps_movable_open(&ps_settings.rules);
     ps_nvtx_check();
     int r = set_up(&why);
     if (r) {

@@ -50,6 +50,7 @@
     PS_DRIVER(cuMemGetAddressRange)                                                                                                        \
     PS_DRIVER(cuStreamDestroy)                                                                                                             \
     PS_DRIVER(cuStreamBeginCapture)                                                                                                        \
+    PS_DRIVER_OPTIONAL(cuEventElapsedTime)                                                                                                 \
     PS_DRIVER_OPTIONAL(cuFuncGetParamInfo)                                                                                                 \
     PS_DRIVER_OPTIONAL(cuKernelGetParamInfo)                                                                                               \
     PS_DRIVER_OPTIONAL(cuKernelGetName)                                                                                                    \

@@ -115,6 +115,13 @@ struct ps_span *ps_registry_live_at(CUdeviceptr address)
     return span && span->life == PS_LIFE_LIVE ? span : NULL;
 }
 
+struct ps_span *ps_registry_numbered(uint64_t number)
+{
+    struct ps_span *span = (struct ps_span *)(uintptr_t)(number & 0xFFFFFFFFFFFFu); /* structures are never given back to libc */
+
+    return span && span->number == number && span->life == PS_LIFE_LIVE ? span : NULL;
+}
+
 struct ps_span *ps_registry_next(CUdeviceptr address)
 {
     for (; address < ps_registry.highest; address += ps_registry.granularity) {
@@ -155,6 +162,9 @@ static struct ps_size_class *class_of(size_t bytes, bool make)
 static void count_in(struct ps_span *span, size_t requested)
 {
     struct ps_registry *r = &ps_registry;
+    uint64_t lives = (span->number >> 48) + 1;
+
+    span->number = (uint64_t)(uintptr_t)span | lives << 48;
 
     span->requested = requested;
     r->live_spans++;
@@ -188,6 +198,7 @@ struct ps_span *ps_registry_new(size_t bytes, size_t requested)
                              .bytes = bytes,
                              .life = PS_LIFE_LIVE,
                              .fence = span->fence,
+                             .number = span->number,
                              .launching = span->launching,
                              .last_access = r->launch_number};
     count_in(span, requested);

@@ -64,6 +64,9 @@ void ps_registry_disown(void);
 void ps_registry_wait_changed(uint64_t timeout_ns);
 void ps_registry_changed(void); /* wakes all of them [locked or not] */
 
+/* The span of a number, if that life still goes on, else NULL. [locked] */
+struct ps_span *ps_registry_numbered(uint64_t number);
+
 /* Whether the address lies in the span reservation. Any thread, no lock. */
 static inline bool ps_registry_owns(CUdeviceptr address)
 {

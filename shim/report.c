@@ -15,7 +15,9 @@
 #include "counters.h"
 #include "device.h"
 #include "eviction.h"
+#include "following.h"
 #include "json.h"
+#include "learning.h"
 #include "log.h"
 #include "penstock/version.h"
 #include "process.h"
@@ -110,6 +112,40 @@ static void write_passthrough(struct ps_json *j)
     ps_json_end(j);
 }
 
+static void write_learning(struct ps_json *j)
+{
+    struct ps_steps_summary learnt;
+    struct ps_following_summary followed;
+
+    ps_learning_summary(&learnt);
+    ps_following_summary(&followed);
+    ps_json_begin_object(j, "learning");
+    ps_json_u64(j, "launches", learnt.launches);
+    ps_json_u64(j, "launches_in_patterns", learnt.in_pattern);
+    ps_json_u64(j, "steps", learnt.steps);
+    ps_json_u64(j, "patterns_lost", learnt.lost);
+    ps_json_begin_array(j, "patterns");
+    for (unsigned i = 0; i < PS_PATTERNS_MAX; i++) {
+        if (!learnt.length[i])
+            continue;
+        ps_json_begin_object(j, NULL);
+        ps_json_u64(j, "launches", learnt.length[i]);
+        ps_json_u64(j, "rounds", learnt.rounds[i]);
+        ps_json_end(j);
+    }
+    ps_json_end(j);
+    ps_json_end(j);
+    ps_json_begin_object(j, "plan");
+    ps_json_u64(j, "steps", followed.steps);
+    ps_json_u64(j, "plain_step_ns", followed.plain_ns);
+    ps_json_u64(j, "predicted_step_ns", followed.predicted_ns);
+    ps_json_u64(j, "exposed_ns", followed.exposed_ns);
+    ps_json_u64(j, "evictions", followed.evictions);
+    ps_json_u64(j, "reloads", followed.reloads);
+    ps_following_write_layers(j);
+    ps_json_end(j);
+}
+
 static void write_fields(struct ps_json *j, const struct figures *f)
 {
     ps_json_begin_object(j, NULL);
@@ -138,6 +174,7 @@ static void write_fields(struct ps_json *j, const struct figures *f)
     ps_json_u64(j, "limit_bytes", f->slab.limit_bytes);
     ps_json_end(j);
     write_passthrough(j);
+    write_learning(j);
     ps_json_end(j);
 }
 

@@ -7,11 +7,14 @@
 #include "counters.h"
 #include "device.h"
 #include "eviction.h"
+#include "following.h"
+#include "learning.h"
 #include "log.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "rules.h"
 #include "slab.h"
+#include "stopwatch.h"
 
 /* A tick every so many launches with spans while memory is short: an eviction then waits at most so many launches longer than it must. */
 #define LAUNCHES_A_TICK 8
@@ -139,6 +142,8 @@ static void wait_for_fence(struct ps_span *span, struct ps_stream *stream, bool 
     if (!ps_rule(EVERY_STREAM_WAITS) && span->fence_seen)
         return;
     ps_registry_unlock();
+    if (!capturing)
+        ps_stopwatch_wait_begins(stream);
     /* Two clocks: the launch waits on its own stream. Nobody records the fence anew meanwhile: that takes an eviction first. */
     CUresult result = CUDA_SUCCESS;
     if (!capturing && ps_rule(ACCESS_WAITS_FOR_RELOAD))
@@ -224,23 +229,33 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream, bool capt
     wait_for_fence(span, stream, capturing);
 }
 
-int ps_residency_reload_ahead(CUdeviceptr address)
+int ps_residency_bring(struct ps_span *span)
 {
     struct ps_pages pages;
-    int r = -ENOENT;
 
+    if (span->busy)
+        return -EAGAIN;
+    if (span->life == PS_LIFE_LIVE && span->residency == PS_EVICTING) {
+        ps_eviction_cancel(span);
+        return 0;
+    }
+    if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || must_stay_on_slot(span))
+        return -ENOENT;
+    if (ps_budget_obtain_now(span->bytes, true, &pages))
+        return -EAGAIN;
+    /* The lock may have been released for the driver: another thread may have been here. */
+    if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || must_stay_on_slot(span)) {
+        ps_budget_return(&pages);
+        return -ENOENT;
+    }
+    return reload(span, &pages);
+}
+
+int ps_residency_reload_ahead(CUdeviceptr address)
+{
     ps_registry_lock();
     struct ps_span *span = ps_registry_live_at(address);
-    if (span && !span->busy && span->residency == PS_EVICTED && !must_stay_on_slot(span)) {
-        r = ps_budget_obtain_now(span->bytes, true, &pages) ? -EAGAIN : 0;
-        /* The lock may have been released for the driver: another thread may have been here. */
-        if (!r && (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED)) {
-            ps_budget_return(&pages);
-            r = -ENOENT;
-        }
-        if (!r)
-            r = reload(span, &pages);
-    }
+    int r = span && span->residency == PS_EVICTED ? ps_residency_bring(span) : -ENOENT;
     ps_registry_unlock();
     return r;
 }
@@ -254,13 +269,13 @@ static bool needs_work(const struct ps_span *span, const struct ps_stream *strea
     return span->after.stream && span->after.stream != stream && !(span->after_seen & bit);
 }
 
-void ps_residency_begin_access(struct ps_span **spans, size_t *count, struct ps_stream *stream, bool is_kernel, bool capturing)
+uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct ps_stream *stream, const struct ps_access_kind *kind)
 {
     size_t n = 0;
     bool work = false;
 
     ps_registry_lock();
-    if (is_kernel)
+    if (kind->is_kernel)
         ps_registry.launch_number++;
     /* All are held before any is brought: what one needs must not push out another of the same launch. */
     for (size_t i = 0; i < *count; i++) {
@@ -269,40 +284,54 @@ void ps_residency_begin_access(struct ps_span **spans, size_t *count, struct ps_
             continue;
         if (ps_rule(PIN_WHILE_LAUNCHING))
             span->launching++;
-        if (capturing)
+        if (kind->capturing)
             span->pinned = true;
         ps_registry_touch(span);
         work |= needs_work(span, stream);
         spans[n++] = span;
     }
     *count = n;
+    uint64_t launch = ps_learning_launch(spans, n, kind->fingerprint, kind->layer);
     for (size_t i = 0; work && i < n; i++)
         if (needs_work(spans[i], stream))
-            make_ready(spans[i], stream, capturing);
+            make_ready(spans[i], stream, kind->capturing);
     ps_registry_unlock();
+    if (ps_learning_is_on() && !kind->capturing)
+        ps_stopwatch_launch_begins(stream, launch);
+    return launch;
 }
 
-void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct ps_stream *stream, bool capturing)
+void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct ps_stream *stream, const struct ps_access_kind *kind,
+                             uint64_t launch)
 {
+    bool gaps_open = false;
+
     if (!count)
         return;
-    if (!capturing)
+    if (!kind->capturing)
         ps_stream_settle(stream);
     ps_registry_lock();
     /* What went into a graph did not run, and no event may be recorded on a stream that is being captured; the spans are pinned instead. */
-    for (size_t i = 0; i < count && !capturing; i++)
+    for (size_t i = 0; i < count && !kind->capturing; i++)
         ps_uses_note(&spans[i]->uses, stream);
     for (size_t i = 0; i < count; i++) {
         if (!spans[i]->launching || --spans[i]->launching)
             continue;
         spans[i]->on_slot = false;
-        if (ps_budget.reached)
+        if (ps_budget.waiting)
             ps_registry_changed();
     }
+    if (!kind->capturing)
+        gaps_open = ps_following_launched(launch, spans, count, stream);
     ps_registry_unlock();
-    if (capturing || stream->per_thread || !ps_budget_is_tight())
+    if (kind->capturing)
         return;
-    if (atomic_fetch_add_explicit(&stream->launches, 1, memory_order_relaxed) + 1 >= LAUNCHES_A_TICK)
+    if (ps_learning_is_on())
+        ps_stopwatch_launch_ends(stream, launch);
+    if (stream->per_thread || !ps_budget_is_tight())
+        return;
+    /* A tick where gaps open: the D2H then waits for this launch and not for those that the host queues until a helper thread comes to it. */
+    if (gaps_open || atomic_fetch_add_explicit(&stream->launches, 1, memory_order_relaxed) + 1 >= LAUNCHES_A_TICK)
         ps_stream_tick(stream);
 }
 

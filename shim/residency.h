@@ -12,20 +12,29 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "recorder.h"
 #include "settings.h"
 #include "span.h"
 
 void ps_residency_open(enum ps_guard guard);
 
+struct ps_access_kind {
+    bool is_kernel;                 /* counts as a kernel launch */
+    bool capturing;                 /* the call goes into a graph that may run at any time */
+    uint64_t fingerprint;           /* of the kernel and its shape; of the sort of copy */
+    struct ps_recorded_layer layer; /* that it lies in */
+};
+
 /*
  * `spans[0..*count)` were found at addresses that a call names, in any order, repeats allowed. Those that are not live are dropped (the array
  * is packed, *count updated). On return each is on device pages, or on its slot where no pages could be had, and `stream` waits for its H2D.
- * May wait on the host for evictions. `is_kernel`: counts as a kernel launch. `capturing`: the call goes into a graph that may run at any time.
+ * May wait on the host for evictions. Returns the launch's number for learning and following.
  */
-void ps_residency_begin_access(struct ps_span **spans, size_t *count, struct ps_stream *stream, bool is_kernel, bool capturing);
+uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct ps_stream *stream, const struct ps_access_kind *kind);
 
-/* The call has been queued (or has failed). The same array as begin left it; `capturing` as begin was told. */
-void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct ps_stream *stream, bool capturing);
+/* The call has been queued (or has failed). The same array as begin left it, the number that it returned, and the same kind. */
+void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct ps_stream *stream, const struct ps_access_kind *kind,
+                             uint64_t launch);
 
 /* A launch on `stream` may use any span: holds all of them as begin does, but brings none to the device. End with ps_residency_end_access_to_all. */
 void ps_residency_begin_access_to_all(struct ps_stream *stream);
@@ -36,6 +45,9 @@ void ps_residency_end_access_to_all(struct ps_stream *stream);
  * for the H2D when they come. 0; -EAGAIN: no pages without waiting; -ENOENT: no live span, or nothing to do. For planning, and its tests.
  */
 int ps_residency_reload_ahead(CUdeviceptr address);
+
+/* The same for a span that is known, and one that is EVICTING stays. [locked; releases the lock meanwhile] */
+int ps_residency_bring(struct ps_span *span);
 
 /*
  * A new span of at least `bytes`. `stream`: the allocation is ordered on it (cudaMallocAsync); NULL: usable on any stream at once

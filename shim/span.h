@@ -62,6 +62,7 @@ struct ps_span {
     bool on_slot;                /* a launch that is not queued yet will run on the slot: no reload until `launching` is 0 */
     bool pinned;                 /* never a victim: a captured graph may use it at any time */
     uint32_t user_pins;          /* the same, asked for by the program (penstock_pin) so many times */
+    bool excluded;               /* PENSTOCK_RULES keeps it where it is, as far as is known of it */
     struct ps_page_block *pages; /* has_pages: its own. HUSK: those that its addresses still map, somebody else's by now; or NULL */
     bool has_pages;
     struct ps_slot *slot;         /* EVICTED: holds the bytes */
@@ -74,6 +75,8 @@ struct ps_span {
     struct ps_use after;          /* cudaMalloc'd again in a one-stream program: other streams wait for this use first; stream NULL: none */
     uint64_t after_seen;          /* streams (by index, under 64) that have been made to wait for it */
     uint64_t last_access;         /* kernel-launch number of the last access */
+    uint64_t number;              /* of this life: the structure's address, and in the top 16 bits how many lives it has had */
+    uint64_t mentioned;           /* the learner's count of launches when it was born or last named */
     TAILQ_ENTRY(ps_span) order;   /* LIVE and resident: by last access. CACHED: by age. HUSK: by age. NONE: pool */
     TAILQ_ENTRY(ps_span) sized;   /* CACHED: with others of its size, if has_class */
     bool has_class;

@@ -221,6 +221,16 @@ int ps_stream_wait_event(struct ps_stream *s, CUevent event)
     return r;
 }
 
+int ps_stream_record(struct ps_stream *s, CUevent event)
+{
+    pthread_mutex_lock(&s->record_lock);
+    int r = refusal(s);
+    if (!r)
+        r = ps_cuda_errno(ps_cu.cuEventRecord(event, s->handle));
+    pthread_mutex_unlock(&s->record_lock);
+    return r;
+}
+
 void ps_stream_retire(CUstream handle)
 {
     pthread_mutex_lock(&table_lock);

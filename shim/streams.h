@@ -64,6 +64,9 @@ int ps_stream_tick(struct ps_stream *stream);
  */
 int ps_stream_wait_event(struct ps_stream *stream, CUevent event);
 
+/* Records the program's position on the stream into an event of the caller's. Results as ps_stream_wait_event, and -EXDEV. */
+int ps_stream_record(struct ps_stream *s, CUevent event);
+
 /*
  * What to wait for: up to PS_USES (stream, tick) pairs, or, with more streams than that, everything that is queued on any stream when it is
  * asked. The latter is for waits made once: asked again and again it is never over while the program goes on.

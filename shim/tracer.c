@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "counters.h"
+#include "layers.h"
 #include "layouts.h"
 #include "log.h"
 #include "real_cuda.h"
@@ -18,9 +19,10 @@ struct access {
     CUstream handle;
     bool per_thread_default;
     bool blind;           /* a launch whose parameters can't be read */
-    bool capturing;       /* goes into a graph */
     bool begun;           /* the residency machine holds the spans */
-    uint64_t fingerprint; /* of the kernel, for the count of steps */
+    CUfunction function;  /* NULL: a copy or memset */
+    uint64_t launch;      /* its number, from begin to end */
+    struct ps_access_kind kind;
     size_t count;
     size_t capacity;
     struct ps_span **spans;
@@ -74,7 +76,9 @@ void ps_trace_begin(CUstream stream, bool per_thread_default)
     a->handle = stream;
     a->per_thread_default = per_thread_default;
     a->count = 0;
-    a->blind = a->begun = a->capturing = false;
+    a->blind = a->begun = false;
+    a->kind = (struct ps_access_kind){0};
+    a->function = NULL;
 }
 
 static void note(struct access *a, struct ps_span *span)
@@ -163,7 +167,8 @@ void ps_trace_kernel(CUfunction function, uint64_t shape, void **parameters, voi
     ps_count(launches);
     if (!a)
         return;
-    a->fingerprint = (uint64_t)(uintptr_t)function + shape * 0x9E3779B97F4A7C15u;
+    a->kind.fingerprint = (uint64_t)(uintptr_t)function + shape * 0x9E3779B97F4A7C15u;
+    a->function = function;
     if (!parameters && extra && scan_packed(a, extra))
         return;
     const struct ps_layout *layout = ps_layout_of(function);
@@ -201,15 +206,17 @@ void ps_trace_ready(bool is_kernel)
     a->stream = ps_stream_find(a->handle, a->per_thread_default);
     if (!a->stream)
         return;
-    a->capturing = is_capturing(a);
+    a->kind.is_kernel = is_kernel;
+    a->kind.layer = ps_layers_now(a->function);
+    a->kind.capturing = is_capturing(a);
     a->begun = true;
     /* Steps show in the launches that use spans as well as in all; the rest, which may be very short, are spared the work. */
     if (is_kernel)
-        count_step(a->fingerprint);
+        count_step(a->kind.fingerprint);
     if (a->blind)
         ps_residency_begin_access_to_all(a->stream);
     else
-        ps_residency_begin_access(a->spans, &a->count, a->stream, is_kernel, a->capturing);
+        a->launch = ps_residency_begin_access(a->spans, &a->count, a->stream, &a->kind);
 }
 
 void ps_trace_end(void)
@@ -222,7 +229,7 @@ void ps_trace_end(void)
     if (a->blind)
         ps_residency_end_access_to_all(a->stream);
     else
-        ps_residency_end_access(a->spans, a->count, a->stream, a->capturing);
+        ps_residency_end_access(a->spans, a->count, a->stream, &a->kind, a->launch);
     a->count = 0;
 }
 

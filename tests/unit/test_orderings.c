@@ -100,19 +100,22 @@ static void keep_the_device_busy(void)
         EXPECT_INT(0, driver.fill(busy_bytes, i, PAGE / sizeof(uint32_t), busy_stream));
 }
 
+static const struct ps_access_kind kernel = {.is_kernel = true, .layer = {.number = PENSTOCK_NEVER}};
+static uint64_t launch; /* of the use that has begun */
+
 static struct ps_span *begin_use(CUdeviceptr address)
 {
     struct ps_span *span = ps_registry_at(address);
     size_t count = 1;
 
-    ps_residency_begin_access(&span, &count, stream, true, false);
+    launch = ps_residency_begin_access(&span, &count, stream, &kernel);
     EXPECT_U64(1, count);
     return span;
 }
 
 static void end_use(struct ps_span *span)
 {
-    ps_residency_end_access(&span, 1, stream, false);
+    ps_residency_end_access(&span, 1, stream, &kernel, launch);
 }
 
 static void fill(CUdeviceptr address, uint32_t value)

@@ -212,7 +212,9 @@ static void *check_window(uint64_t first, uint32_t length, struct penstock_step 
     if (!memory || !use)
         abort();
     memset(memory, 0x5a, bytes + 16);
-    EXPECT_INT(0, ps_recorder_step(world.recorder, first, length, memory, step, numbers));
+    struct ps_recorded_spans spans;
+    EXPECT_INT(0, ps_recorder_step(world.recorder, first, length, memory, step, &spans));
+    *numbers = spans.number;
     for (int i = 0; i < 16; i++)
         EXPECT_INT(0x5a, memory[bytes + (size_t)i]);
     check_invariants(step);

@@ -1,0 +1,59 @@
+/*
+ * Following: carries out a plan while the program repeats the step that it was made for. Evictions are begun at the launches that open the gaps,
+ * by the eviction machine; reloads by a thread of their own, ahead of the launches that need them.
+ *
+ * Nothing depends on the plan being right. A span that isn't there when a launch names it is reloaded then; pages that are missing are had by
+ * reacting. The lock is the registry's: [locked], [unlocked].
+ */
+#ifndef PS_FOLLOWING_H
+#define PS_FOLLOWING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "json.h"
+#include "penstock/policy.h"
+#include "span.h"
+#include "steps.h"
+
+void ps_following_open(uint32_t grace);
+
+/*
+ * The plan for pattern `pattern`, from now on: takes the place of an earlier one. Copies what it needs. `numbers[i]`: the number of span i when the
+ * step was recorded; `ordinal[k]`: which of its launch's spans use k of the step is. 0 or -ENOMEM. [locked]
+ */
+int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
+                         const uint16_t *ordinal);
+
+/* The pattern's slot holds another step now, of which nothing is known. [locked] */
+void ps_following_forget(uint32_t pattern);
+
+/* What the detector says of the launch that is about to be queued, number `launch`. [locked] */
+void ps_following_launch(struct ps_steps_state state, uint64_t launch);
+
+/*
+ * The launch of that number, with these spans, has been queued on `stream`. True: evictions come after it, and a tick on the stream now spares
+ * them launches that they need not wait for. [locked]
+ */
+bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t count, struct ps_stream *stream);
+
+/* Whether a plan is in force: then nothing is evicted ahead of need but by it. [locked] */
+bool ps_following_is_on(void);
+
+/* How long the stream stood still before the launch of that number. [locked] */
+void ps_following_waited(uint64_t launch, uint64_t ns);
+
+struct ps_following_summary {
+    uint64_t steps;            /* rounds begun and ended under a plan */
+    uint64_t predicted_ns;     /* of the plan that was followed most: the step */
+    uint64_t plain_ns;         /* the same without moves */
+    uint64_t exposed_ns;       /* of the last complete step: time in which the stream stood still */
+    uint64_t evictions, reloads; /* begun by plans */
+};
+void ps_following_summary(struct ps_following_summary *out); /* [locked] or at the end */
+
+/* Adds "layers" of the plan that was followed most, if there is one, to the open object. [locked] or at the end. */
+void ps_following_write_layers(struct ps_json *json);
+
+#endif

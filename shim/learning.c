@@ -1,0 +1,300 @@
+#include "learning.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "budget.h"
+#include "eviction.h"
+#include "following.h"
+#include "helper_thread.h"
+#include "layers.h"
+#include "link_speed.h"
+#include "log.h"
+#include "movable.h"
+#include "registry.h"
+#include "slab.h"
+#include "stopwatch.h"
+#include "tracing.h"
+
+/* A step that has been found and has no plan yet. */
+struct wanted {
+    bool is;
+    uint64_t first; /* its first launch */
+    uint32_t length;
+};
+
+/* Of the budget, left free by plans: pages that are on their way from one size to another, and durations that are not quite what they were. */
+#define MARGIN(limit) ((limit) / 64)
+/* Launches whose durations were not told by then are taken as the mean of the others. */
+#define DURATIONS_AFTER_NS (2ull * 1000000000u)
+#define SAMPLES_AT_ONCE 256
+
+static const struct penstock_policy *policy;
+static struct penstock_policy_options options;
+
+/* Guarded by the registry lock. */
+static struct ps_steps *steps;
+static struct ps_recorder *recorder;
+static uint64_t launches;
+static struct wanted wanted[PS_PATTERNS_MAX];
+static bool planned[PS_PATTERNS_MAX];
+
+static atomic_bool may_learn; /* the policy plans, and there is memory */
+static atomic_bool begun;
+
+static void plan_steps(void);
+
+void ps_learning_open(const struct penstock_policy *with, const struct penstock_policy_options *by)
+{
+    policy = with;
+    options = *by;
+    if (!policy->plan || ps_budget.limit == UINT64_MAX)
+        return;
+    steps = calloc(1, ps_steps_bytes());
+    recorder = calloc(1, ps_recorder_bytes());
+    if (!steps || !recorder) {
+        ps_log_warn(POLICY, "no memory to learn steps: what is evicted is chosen by last use alone");
+        return;
+    }
+    ps_steps_init(steps);
+    ps_recorder_init(recorder);
+    atomic_store(&may_learn, true);
+}
+
+bool ps_learning_is_on(void)
+{
+    return atomic_load_explicit(&may_learn, memory_order_relaxed) && ps_tracing_is_on();
+}
+
+/* Spans that were there before learning began. [locked] */
+static void begin(void)
+{
+    struct ps_span *span;
+
+    atomic_store(&begun, true);
+    for (CUdeviceptr a = ps_registry.base; (span = ps_registry_next(a)); a = span->address + span->bytes)
+        if (span->life == PS_LIFE_LIVE)
+            ps_recorder_allocated(recorder, span->number, span->bytes);
+    ps_stopwatch_learn(true);
+    if (ps_helper_thread_start("penstock-plan", plan_steps))
+        atomic_store(&may_learn, false);
+}
+
+/* Whether to take in what happens. [locked] */
+static bool is_learning(void)
+{
+    if (!ps_learning_is_on())
+        return false;
+    if (!atomic_load_explicit(&begun, memory_order_relaxed))
+        begin();
+    return atomic_load_explicit(&may_learn, memory_order_relaxed);
+}
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 33)) * 0xFF51AFD7ED558CCDu;
+    return x ^ (x >> 29);
+}
+
+/* What the detector says changes what is timed and what is wanted. [locked] */
+static void heed(struct ps_steps_state state)
+{
+    switch (state.event) {
+    case PS_STEPS_FOUND:
+        ps_following_forget(state.pattern);
+        planned[state.pattern] = false;
+        wanted[state.pattern] = (struct wanted){true, launches - state.length, state.length};
+        ps_log_debug(POLICY, "a step of %u launches (pattern %u)", state.length, state.pattern);
+        ps_registry_changed();
+        break;
+    case PS_STEPS_LOST:
+        ps_stopwatch_learn(true);
+        break;
+    case PS_STEPS_RECOGNISED:
+    case PS_STEPS_WRAPPED:
+        ps_stopwatch_learn(!planned[state.pattern]);
+        break;
+    case PS_STEPS_NOTHING:
+        break;
+    }
+}
+
+uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t fingerprint, struct ps_recorded_layer layer)
+{
+    struct ps_step_launch launch = {.fingerprint = mix(fingerprint + count)};
+
+    if (!is_learning())
+        return 0;
+    if (ps_layers_take_step())
+        ps_steps_mark(steps);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t ago = launches - spans[i]->mentioned;
+        launch.fingerprint = mix(launch.fingerprint + spans[i]->bytes);
+        launch.reach = ago > launch.reach ? ago : launch.reach;
+    }
+    ps_recorder_launch(recorder, launch, layer);
+    for (size_t i = 0; i < count; i++) {
+        spans[i]->mentioned = launches;
+        ps_recorder_access(recorder, spans[i]->number, spans[i]->bytes, spans[i]->pinned || spans[i]->user_pins);
+    }
+    uint64_t number = launches++;
+    struct ps_steps_state state = ps_steps_observe(steps, launch);
+    if (state.event != PS_STEPS_NOTHING)
+        heed(state);
+    ps_following_launch(state, number);
+    return number;
+}
+
+void ps_learning_allocated(struct ps_span *span)
+{
+    if (!is_learning())
+        return;
+    span->mentioned = launches;
+    ps_recorder_allocated(recorder, span->number, span->bytes);
+}
+
+void ps_learning_freed(const struct ps_span *span)
+{
+    if (is_learning())
+        ps_recorder_freed(recorder, span->number);
+}
+
+void ps_learning_summary(struct ps_steps_summary *out)
+{
+    *out = (struct ps_steps_summary){0};
+    if (steps)
+        ps_steps_summary(steps, out);
+}
+
+/* ---- the planning thread ---- */
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Samples that the device has come to go where they are wanted. [unlocked] */
+static void take_in_samples(void)
+{
+    struct ps_stopwatch_sample sample[SAMPLES_AT_ONCE];
+    size_t n;
+
+    do {
+        n = ps_stopwatch_read(sample, SAMPLES_AT_ONCE);
+        if (!n)
+            return;
+        ps_registry_lock();
+        for (size_t i = 0; i < n; i++) {
+            if (sample[i].waited)
+                ps_following_waited(sample[i].launch, sample[i].ns);
+            else
+                ps_recorder_duration(recorder, sample[i].launch, sample[i].ns);
+        }
+        ps_registry_unlock();
+    } while (n == SAMPLES_AT_ONCE);
+}
+
+/* The recorded step in memory of its own, or NULL. [locked] */
+static void *record(const struct wanted *w, struct penstock_step *step, struct ps_recorded_spans *spans)
+{
+    size_t bytes = 0;
+    void *memory = NULL;
+
+    if (!ps_recorder_step_bytes(recorder, w->first, w->length, &bytes))
+        memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    if (memory && ps_recorder_step(recorder, w->first, w->length, memory, step, spans)) {
+        free(memory);
+        memory = NULL;
+    }
+    if (!memory)
+        ps_log_debug(POLICY, "a step of %u launches could not be recorded", w->length);
+    return memory;
+}
+
+/* [unlocked] */
+static int make_plan(struct penstock_step *step, struct penstock_plan *plan)
+{
+    size_t bytes = policy->workspace_bytes ? policy->workspace_bytes(step) : 0;
+    void *workspace = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
+    int r = -ENOMEM;
+
+    plan->capacity = step->uses;
+    plan->move = calloc(plan->capacity + 1u, sizeof *plan->move);
+    uint64_t begin_ns = now_ns();
+    if (workspace && plan->move)
+        r = policy->plan(step, &options, workspace, plan);
+    free(workspace);
+    ps_log_info(POLICY,
+                "planned a step of %u launches, %u spans in %llu ms: %u moves of %llu MiB, %llu ms predicted, %llu ms without (result %d)",
+                step->launches, step->spans, (unsigned long long)((now_ns() - begin_ns) / 1000000), plan->moves,
+                (unsigned long long)(plan->evicted_bytes >> 20), (unsigned long long)(plan->predicted_ns / 1000000),
+                (unsigned long long)(plan->plain_ns / 1000000), r);
+    return r == -ERANGE ? 0 : r; /* the best there is, and reacting does the rest */
+}
+
+/* [locked; releases the lock meanwhile] */
+static void plan_one(uint32_t pattern)
+{
+    struct wanted w = wanted[pattern];
+    struct penstock_step step = {0};
+    struct penstock_plan plan = {0};
+    struct ps_recorded_spans spans = {0};
+    void *memory = record(&w, &step, &spans);
+
+    wanted[pattern].is = false;
+    if (!memory)
+        return;
+    step.budget_bytes = ps_budget.limit - MARGIN(ps_budget.limit);
+    step.slab_bytes = ps_slab_figures().limit_bytes;
+    ps_movable_learnt(&step, (struct penstock_step_span *)step.span, spans.number);
+    ps_registry_unlock();
+    step.links = *ps_link_speed();
+    int r = make_plan(&step, &plan);
+    ps_registry_lock();
+    /* Found anew meanwhile: this is the plan of a step that is no more. */
+    if (!r && !wanted[pattern].is && !ps_following_install(pattern, &step, &plan, spans.number, spans.ordinal)) {
+        planned[pattern] = true;
+        ps_stopwatch_learn(false);
+    }
+    free(plan.move);
+    free(memory);
+}
+
+static void plan_steps(void)
+{
+    static const struct timespec a_moment = {.tv_nsec = 1000000};
+    uint64_t waiting_since = 0, oldest;
+
+    for (;;) {
+        take_in_samples();
+        size_t outstanding = ps_stopwatch_outstanding(&oldest);
+        bool some_wanted = false;
+        ps_registry_lock();
+        if (!waiting_since)
+            ps_eviction_helper_begins(); /* once */
+        ps_eviction_park_if_stopping();
+        for (uint32_t p = 0; p < PS_PATTERNS_MAX; p++) {
+            if (!wanted[p].is)
+                continue;
+            some_wanted = true;
+            if (waiting_since <= 1)
+                waiting_since = now_ns();
+            if (oldest >= wanted[p].first + wanted[p].length || now_ns() - waiting_since > DURATIONS_AFTER_NS) {
+                plan_one(p);
+                waiting_since = 1;
+            }
+        }
+        if (!waiting_since)
+            waiting_since = 1;
+        if (!outstanding && !some_wanted)
+            ps_registry_wait_changed(100000000u);
+        ps_registry_unlock();
+        if (outstanding)
+            nanosleep(&a_moment, NULL);
+    }
+}

@@ -1,0 +1,33 @@
+/*
+ * Learning: feeds the step detector and the recorder with what the program does, and has a policy make a plan of each step that is found.
+ *
+ * It knows spans and launches, and hands plans to following.h; what a plan does to residency is not its business. The lock is the registry's:
+ * [locked], [unlocked].
+ */
+#ifndef PS_LEARNING_H
+#define PS_LEARNING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "penstock/policy.h"
+#include "recorder.h"
+#include "span.h"
+
+/* A policy that never plans, or no memory for what is learnt: nothing is learnt. Once, in the set-up. */
+void ps_learning_open(const struct penstock_policy *policy, const struct penstock_policy_options *options);
+
+/* Whether anything is learnt. Any thread. */
+bool ps_learning_is_on(void);
+
+/* A launch is about to be queued that names these live spans. Returns its number, counted from when learning began. [locked] */
+uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t fingerprint, struct ps_recorded_layer layer);
+
+void ps_learning_allocated(struct ps_span *span); /* [locked] */
+void ps_learning_freed(const struct ps_span *span); /* its life has not ended yet [locked] */
+
+/* For the report. [locked] or at the end. */
+void ps_learning_summary(struct ps_steps_summary *out);
+
+#endif

@@ -1,0 +1,13 @@
+/*
+ * What the link between host and device reaches here, measured once: each direction alone, and both at once. Pinned host pages of its own,
+ * 16 ms of copies; other ranks of the machine copy at the same time or they don't, as in the run itself.
+ */
+#ifndef PS_LINK_SPEED_H
+#define PS_LINK_SPEED_H
+
+#include "penstock/policy.h"
+
+/* Measures at the first call, on the calling (helper) thread; takes tens of ms. Without the registry lock. Never NULL. */
+const struct penstock_links *ps_link_speed(void);
+
+#endif
