@@ -1,17 +1,10 @@
-/*
- * The policy `plan`: least predicted exposed time. Choices of gaps are made by several rules, turned into moves, and played through; the best
- * one is kept.
- */
+/* The policy `plan`: least predicted exposed time. Here is what could be evicted and what must be; plan_search.c finds the best way. */
 #include <penstock/policy.h>
 
 #include <errno.h>
 #include <string.h>
 
 #include "planner.h"
-
-#define NS_PER_S 1e9
-/* Rounds until the time settles; the last word is penstock_predict's. */
-#define ROUNDS 4
 
 static void *take(char **memory, size_t bytes)
 {
@@ -38,6 +31,9 @@ static size_t lay_out(const struct penstock_step *step, struct ps_planner *p, vo
     p->gap = take(&at, gaps * sizeof *p->gap);
     p->key = take(&at, gaps * sizeof *p->key);
     p->chosen = take(&at, gaps);
+    p->delay = take(&at, gaps);
+    p->best_chosen = take(&at, gaps);
+    p->best_delay = take(&at, gaps);
     /* A gap that is open at both ends of a sweep is put there twice. */
     p->heap = take(&at, 2 * gaps * sizeof *p->heap);
     p->order = take(&at, gaps * sizeof *p->order);
@@ -164,80 +160,6 @@ static void find_limits(struct ps_planner *p)
     p->slab_binds = (uint64_t)most > step->slab_bytes;
 }
 
-/* ---- trying plans ---- */
-
-static bool is_better(const struct ps_planner *p, const struct ps_outcome *outcome)
-{
-    if (!p->any)
-        return true;
-    return outcome->round_ns < p->best.round_ns - 1.0;
-}
-
-/* Plays the choice at hand, with both ways to order its reloads, and keeps it if it is the best so far. */
-static bool try_choice(struct ps_planner *p)
-{
-    bool better = false;
-
-    for (int in_order = 0; in_order < 2; in_order++) {
-        ps_schedule(p, in_order);
-        struct ps_outcome outcome = ps_playback_run(p->playback, p->move, p->moves, ROUNDS);
-        p->work += 3 * (uint64_t)p->step->moments + 16 * (uint64_t)p->moves;
-        if (!is_better(p, &outcome))
-            continue;
-        p->any = true;
-        p->best = outcome;
-        p->best_moves = p->moves;
-        memcpy(p->best_move, p->move, p->moves * sizeof *p->move);
-        better = true;
-    }
-    return better;
-}
-
-/* What the rules look at, each as a share of the step. */
-static void rule_keys(struct ps_planner *p, double earliest, double longest)
-{
-    const struct penstock_step *step = p->step;
-    double round = p->start_ns[step->launches] > 0 ? p->start_ns[step->launches] : 1;
-    double origin = p->start_ns[p->launch_at[p->origin]];
-
-    for (uint32_t i = 0; i < p->gaps; i++) {
-        const struct ps_gap *gap = &p->gap[i];
-        uint32_t end_launch = p->launch_at[(gap->cover.from + (uint64_t)gap->cover.count) % step->moments];
-        double opens = p->start_ns[gap->opened_by + 1], closes = p->start_ns[end_launch];
-        double idle = closes - opens;
-        if (idle < 0 || (idle == 0 && gap->cover.count + 1 == step->moments))
-            idle += round;
-        double since = opens - origin;
-        if (since < 0)
-            since += round;
-        /* A gap that is open at the origin has been open for a while. */
-        if (gap->cover.from != p->origin &&
-            ps_ring_distance(p->origin, gap->cover.from, step->moments) + (uint64_t)gap->cover.count > step->moments)
-            since -= round;
-        double bytes = (double)step->span[gap->span].bytes;
-        double copies = bytes * NS_PER_S * (1.0 / (double)step->links.d2h_bytes_per_s + 1.0 / (double)step->links.h2d_bytes_per_s);
-        double key = -earliest * since + longest * (since + idle);
-        /* Too short to pay: last. */
-        if (gap->needed_by != PENSTOCK_NEVER && copies > idle)
-            key -= 10 * round;
-        p->key[i] = key / round;
-    }
-}
-
-static void search(struct ps_planner *p)
-{
-    static const double rules[][2] = {{0, 1}, {1, 1}, {1, 0}, {1, 0.3}};
-
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        if (p->any && p->work > p->work_limit)
-            break;
-        rule_keys(p, rules[i][0], rules[i][1]);
-        if (!ps_choose(p))
-            p->fits = false;
-        try_choice(p);
-    }
-}
-
 static int plan(const struct penstock_step *step, const struct penstock_policy_options *options, void *workspace, struct penstock_plan *out)
 {
     struct ps_planner *p = workspace;
@@ -251,10 +173,9 @@ static int plan(const struct penstock_step *step, const struct penstock_policy_o
     find_gaps(p);
     find_limits(p);
     p->playback = ps_playback_init(step, p->demand, p->playback);
-    p->work_limit = 1000000 + 20 * (uint64_t)step->moments;
     if (p->gaps > 0)
-        search(p);
-    bool fits = p->fits;
+        ps_search(p);
+    bool fits = p->fits && (p->gaps == 0 || p->best_met);
     if (p->best_moves > out->capacity)
         return -ENOSPC;
     memcpy(out->move, p->best_move, p->best_moves * sizeof *out->move);

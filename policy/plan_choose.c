@@ -117,7 +117,7 @@ static bool sweep(struct ps_planner *p)
     return met;
 }
 
-void ps_choice_to_rooms(struct ps_planner *p)
+void ps_choice_to_room(struct ps_planner *p)
 {
     ps_room_init(&p->room, p->step->moments, p->excess, p->room_memory);
     for (uint32_t i = 0; i < p->gaps; i++) {
@@ -131,7 +131,7 @@ static void prune(struct ps_planner *p)
 {
     uint32_t count = 0;
 
-    ps_choice_to_rooms(p);
+    ps_choice_to_room(p);
     for (uint32_t i = 0; i < p->gaps; i++) {
         if (p->chosen[i])
             heap_push(p, &count, i);

@@ -36,11 +36,15 @@ static uint32_t first_launch_from(const struct ps_planner *p, uint32_t moment)
     return launch < p->step->launches ? launch : 0;
 }
 
-/* The first launch from which there is room for the gap's span until the gap ends; its needed_by when there is none before that. */
-static uint32_t earliest_reload(struct ps_planner *p, const struct ps_gap *gap)
+/*
+ * The first launch from which there is room for the gap's span until the gap ends; its needed_by when there is none before that. Later than
+ * that by its delay.
+ */
+static uint32_t earliest_reload(struct ps_planner *p, const struct ps_gap *gap, unsigned delay)
 {
     const struct penstock_step *step = p->step;
     uint32_t tail = ps_room_tail_within(&p->room, gap->cover, -(int64_t)step->span[gap->span].bytes);
+    tail -= (uint32_t)((uint64_t)tail * delay / PS_DELAY_MAX);
     uint32_t end = step->launch[gap->needed_by].moment;
     uint32_t from = end >= tail ? end - tail : end + step->moments - tail;
 
@@ -83,11 +87,11 @@ void ps_schedule(struct ps_planner *p, bool in_order)
     uint32_t reloads = sort_by_need(p, count, first);
     uint32_t latest = 0;
 
-    ps_choice_to_rooms(p);
+    ps_choice_to_room(p);
     p->moves = 0;
     for (uint32_t i = 0; i < reloads; i++) {
         const struct ps_gap *gap = &p->gap[p->order[i]];
-        uint32_t reload_from = earliest_reload(p, gap);
+        uint32_t reload_from = earliest_reload(p, gap, p->delay[p->order[i]]);
         uint32_t length = ps_ring_distance(gap->opened_by, gap->needed_by, step->launches);
         uint32_t place = ps_ring_distance(first, reload_from, step->launches);
         if (in_order) {

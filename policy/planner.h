@@ -1,5 +1,6 @@
 /*
- * Inside the planner: what plan.c (which plans to try), plan_choose.c (which gaps to evict in) and plan_reload.c (when to bring back) share.
+ * Inside the planner: what plan.c (the step as the planner sees it), plan_search.c (which plans to try), plan_choose.c (which gaps
+ * to evict in) and plan_reload.c (when to bring back) share.
  *
  * A choice of gaps is good for the budget when at each moment the gaps that cover it make up for what is over the budget there. Such a choice
  * is turned into moves, and the playback says what it costs.
@@ -16,6 +17,9 @@
 #include "playback.h"
 #include "room.h"
 
+/* A delay of so much: not before it is needed. */
+#define PS_DELAY_MAX 16u
+
 struct ps_planner {
     const struct penstock_step *step;
     uint32_t origin; /* the moment after the one with the least demand: sweeps begin there */
@@ -26,8 +30,10 @@ struct ps_planner {
     /* Gaps in which evicting could help, by the moment in which they open, from the origin on. */
     struct ps_gap *gap;
     uint32_t gaps;
-    double *key;         /* by gap: those with the largest are chosen first */
-    uint8_t *chosen;     /* by gap */
+    double *key;     /* by gap: those with the largest are chosen first */
+    uint8_t *chosen; /* by gap */
+    uint8_t *delay;  /* by gap: how late its reload is allowed, in shares (PS_DELAY_MAX) of what could be */
+    uint8_t *best_chosen, *best_delay;
     uint32_t *heap;      /* of gaps */
     uint32_t *order;     /* of gaps: scratch */
     int64_t *closing;    /* by moment: bytes of the chosen gaps that end there; scratch */
@@ -42,16 +48,20 @@ struct ps_planner {
 
     struct penstock_move *move, *best_move; /* room for step->uses each */
     uint32_t moves, best_moves;
-    struct ps_outcome outcome, best;
-    bool any;
+    struct ps_outcome best; /* what best_move came to */
+    bool any, best_met;     /* there is one; and it evicts all that is over the budget */
+    bool best_in_order;
     uint64_t work, work_limit; /* moments played and swept */
 };
 
 /* plan_choose.c: fills planner->chosen by the keys; every chosen gap is needed by then. False when the slab stood in the way. */
 bool ps_choose(struct ps_planner *planner);
 
-/* Whether the choice at hand would do without this gap or with it: leaves `room` and `slab` as the choice says. */
-void ps_choice_to_rooms(struct ps_planner *planner);
+/* Makes planner->room say what is over the budget with the choice at hand. */
+void ps_choice_to_room(struct ps_planner *planner);
+
+/* plan_search.c: tries choices and keeps the best plan. */
+void ps_search(struct ps_planner *planner);
 
 /* plan_reload.c: makes planner->move of planner->chosen. `in_order`: no reload is allowed before one that is needed sooner. */
 void ps_schedule(struct ps_planner *planner, bool in_order);

@@ -32,6 +32,8 @@ struct ps_playback {
     uint8_t *residency;  /* by span: enum residency */
     bool *freed;         /* by span: while its D2H was under way */
     struct by_launch evicted, reloaded, needed;
+    uint32_t *turn;      /* by move: its place among the reloads of a round */
+    uint8_t *begun;      /* by move: its reload was begun out of turn, and its turn is yet to come */
     uint32_t *h2d_queue; /* of moves, a ring */
     double *h2d_ready;   /* with it: when the H2D may begin */
     double *released_at; /* by move: when its pages are free, once its D2H is over */
@@ -74,6 +76,8 @@ static size_t lay_out(const struct penstock_step *step, struct ps_playback *p, v
         lists[i]->first = take(&at, ((size_t)step->launches + 2) * sizeof *lists[i]->first);
         lists[i]->order = take(&at, ring * sizeof *lists[i]->order);
     }
+    p->turn = take(&at, ring * sizeof *p->turn);
+    p->begun = take(&at, ring * sizeof *p->begun);
     p->h2d_queue = take(&at, ring * sizeof *p->h2d_queue);
     p->h2d_ready = take(&at, ring * sizeof *p->h2d_ready);
     p->released_at = take(&at, ring * sizeof *p->released_at);
@@ -144,11 +148,12 @@ static void begin_reloads(struct ps_playback *p)
 {
     while (p->reload_begun < p->reload_allowed) {
         uint32_t move = p->reloaded.order[p->reload_begun % p->reloads];
-        uint8_t residency = p->residency[p->move[move].span];
+        uint8_t residency = p->begun[move] ? RESIDENT : p->residency[p->move[move].span];
         if (residency == EVICTING || (residency == EVICTED && !fits(p, bytes_of(p, move))))
             return;
         if (residency == EVICTED)
             begin_reload(p, move);
+        p->begun[move] = 0;
         p->reload_begun++;
     }
 }
@@ -281,6 +286,12 @@ static void play_free(struct ps_playback *p, uint32_t span)
     }
 }
 
+/* How many times the move's turn is among the first `reloads` of all rounds. */
+static uint64_t turns_among(const struct ps_playback *p, uint32_t move, uint64_t reloads)
+{
+    return reloads / p->reloads + (reloads % p->reloads > p->turn[move]);
+}
+
 /* Begins what has not begun, out of turn. */
 static void demand_reload(struct ps_playback *p, uint32_t move)
 {
@@ -289,8 +300,10 @@ static void demand_reload(struct ps_playback *p, uint32_t move)
     wait_until_not(p, span, EVICTING);
     while (p->residency[span] == EVICTED && !fits(p, bytes_of(p, move)) && go_on(p, FOREVER))
         ;
-    if (p->residency[span] == EVICTED)
-        begin_reload(p, move);
+    if (p->residency[span] != EVICTED)
+        return;
+    begin_reload(p, move);
+    p->begun[move] = turns_among(p, move, p->reload_allowed) > turns_among(p, move, p->reload_begun);
 }
 
 static void play_launch(struct ps_playback *p, uint32_t launch)
@@ -398,6 +411,7 @@ static void begin_ring(struct ps_playback *p)
 
     memset(p->residency, RESIDENT, step->spans);
     memset(p->freed, 0, step->spans * sizeof *p->freed);
+    memset(p->begun, 0, p->moves);
     p->now = 0;
     p->d2h_queued = p->d2h_over = p->released = 0;
     p->reload_allowed = p->reload_begun = 0;
@@ -430,6 +444,8 @@ struct ps_outcome ps_playback_run(struct ps_playback *p, struct penstock_move *m
     p->reloads = sort_by_launch(&p->reloaded, 1, move, moves, launches);
     sort_by_launch(&p->needed, 2, move, moves, launches);
     sort_reloads(p);
+    for (uint32_t i = 0; i < p->reloads; i++)
+        p->turn[p->reloaded.order[i]] = i;
     begin_ring(p);
     for (unsigned i = 0; i < rounds; i++) {
         double start = p->now;

@@ -1,0 +1,210 @@
+/*
+ * Which plans to try. On a small step every choice of gaps is tried. On others, choices are made by rules, and the best of them is changed one
+ * gap at a time. Then reloads are delayed one at a time: one that begins early can be in the way of one that is needed sooner. Work is
+ * bounded, and the bound grows as the step does.
+ */
+#include "planner.h"
+
+#include <string.h>
+
+#define NS_PER_S 1e9
+/* Rounds until the time settles; the last word is penstock_predict's. */
+#define ROUNDS 4
+/* A plan that is better by less is not. */
+#define SAME_NS 1.0
+/* Operations, as planner->work counts them; about 75 a microsecond. */
+#define WORK_BASE 3000000u
+#define WORK_PER_MOMENT 24u
+/* All choices of so many gaps are tried. */
+#define EXHAUSTIVE_GAPS 12
+/* Keys of gaps that are chosen, or left out, whatever the rules say. */
+#define KEY_CHOSEN 1e6
+#define KEY_LEFT_OUT (-1e6)
+
+static bool has_work(const struct ps_planner *p)
+{
+    return p->work < p->work_limit;
+}
+
+/* Plays the choice and the delays at hand; keeps the plan if it is the best so far. The round's time, ns. */
+static double try_order(struct ps_planner *p, bool met, bool in_order)
+{
+    ps_schedule(p, in_order);
+    struct ps_outcome outcome = ps_playback_run(p->playback, p->move, p->moves, ROUNDS);
+    p->work += 3 * (uint64_t)p->step->moments + 16 * (uint64_t)p->moves;
+    if (p->any && (p->best_met > met || (p->best_met == met && outcome.round_ns >= p->best.round_ns - SAME_NS)))
+        return outcome.round_ns;
+    p->any = true;
+    p->best_met = met;
+    p->best = outcome;
+    p->best_in_order = in_order;
+    p->best_moves = p->moves;
+    memcpy(p->best_move, p->move, p->moves * sizeof *p->move);
+    memcpy(p->best_chosen, p->chosen, p->gaps);
+    memcpy(p->best_delay, p->delay, p->gaps);
+    return outcome.round_ns;
+}
+
+static double try_choice(struct ps_planner *p, bool met)
+{
+    double free_order = try_order(p, met, false), in_order = try_order(p, met, true);
+
+    return free_order < in_order ? free_order : in_order;
+}
+
+static bool improves(struct ps_planner *p, bool met)
+{
+    double before = p->any ? p->best.round_ns : 0;
+    bool met_before = p->any && p->best_met;
+
+    try_choice(p, met);
+    return p->best.round_ns != before || p->best_met != met_before;
+}
+
+/* ---- rules ---- */
+
+/*
+ * Two wishes, weighed against each other: that the gap opened early, for then its D2H is over early; and that it ends late, for then its
+ * reload has time. In shares of a round.
+ */
+static void rule_keys(struct ps_planner *p, double early, double late)
+{
+    const struct penstock_step *step = p->step;
+    double round = p->start_ns[step->launches] > 0 ? p->start_ns[step->launches] : 1;
+    double origin = p->start_ns[p->launch_at[p->origin]];
+
+    for (uint32_t i = 0; i < p->gaps; i++) {
+        const struct ps_gap *gap = &p->gap[i];
+        uint32_t end = (uint32_t)((gap->cover.from + (uint64_t)gap->cover.count) % step->moments);
+        double opens = p->start_ns[gap->opened_by + 1];
+        double idle = p->start_ns[p->launch_at[end]] - opens;
+        double since = opens - origin;
+        double bytes = (double)step->span[gap->span].bytes;
+        double copies = bytes * NS_PER_S * (1.0 / (double)step->links.d2h_bytes_per_s + 1.0 / (double)step->links.h2d_bytes_per_s);
+        if (idle < 0 || (idle == 0 && gap->cover.count + 1 == step->moments))
+            idle += round;
+        if (since < 0)
+            since += round;
+        /* Open at the origin: since the round before. */
+        if (ps_ring_distance(p->origin, gap->cover.from, step->moments) + (uint64_t)gap->cover.count > step->moments)
+            since -= round;
+        p->key[i] = (late * (since + idle) - early * since) / round;
+        /* Too short to pay: last. */
+        if (gap->needed_by != PENSTOCK_NEVER && copies > idle)
+            p->key[i] -= 10;
+    }
+}
+
+static void try_rules(struct ps_planner *p)
+{
+    static const double rules[][2] = {{0, 1}, {1, 1}, {1, 0}, {1, 0.3}};
+    size_t best = 0;
+
+    for (size_t i = 0; i < sizeof rules / sizeof *rules && (!p->any || has_work(p)); i++) {
+        rule_keys(p, rules[i][0], rules[i][1]);
+        if (improves(p, ps_choose(p)))
+            best = i;
+    }
+    rule_keys(p, rules[best][0], rules[best][1]);
+}
+
+/* ---- small steps ---- */
+
+static bool choice_meets_limits(struct ps_planner *p)
+{
+    const struct penstock_step *step = p->step;
+    struct ps_stretch ring = {0, step->moments};
+
+    ps_choice_to_room(p);
+    if (ps_room_most(&p->room, ring) > 0)
+        return false;
+    if (!p->slab_binds)
+        return true;
+    memset(p->room_memory, 0, step->moments * sizeof(int64_t));
+    ps_room_init(&p->slab, step->moments, p->room_memory, p->slab_memory);
+    for (uint32_t i = 0; i < p->gaps; i++) {
+        if (p->chosen[i])
+            ps_room_add(&p->slab, p->gap[i].cover, (int64_t)step->span[p->gap[i].span].bytes);
+    }
+    return ps_room_most(&p->slab, ring) <= (int64_t)step->slab_bytes;
+}
+
+/* Delays the reloads of the choice at hand, one at a time and in steps of `by`, as long as that helps it. */
+static void change_delays(struct ps_planner *p, bool met, double time, uint8_t by)
+{
+    uint32_t since_better = 0;
+
+    for (uint32_t i = 0; since_better < p->gaps && has_work(p); i = i + 1 < p->gaps ? i + 1 : 0) {
+        since_better++;
+        if (!p->chosen[i] || p->gap[i].needed_by == PENSTOCK_NEVER)
+            continue;
+        uint8_t kept = p->delay[i];
+        for (uint8_t delay = 0; delay <= PS_DELAY_MAX && has_work(p); delay = (uint8_t)(delay + by)) {
+            p->delay[i] = delay;
+            double changed = try_choice(p, met);
+            if (changed < time - SAME_NS) {
+                since_better = 0;
+                kept = delay;
+                time = changed;
+            }
+        }
+        p->delay[i] = kept;
+    }
+}
+
+/* A choice that is worse than the best by more than this share is not looked at twice. */
+#define NEARLY 1.6
+
+static void try_all_choices(struct ps_planner *p, double plain)
+{
+    for (int closely = 0; closely < 2; closely++) {
+        for (uint32_t set = 0; set < 1u << p->gaps && p->best.round_ns > plain + SAME_NS && has_work(p); set++) {
+            for (uint32_t i = 0; i < p->gaps; i++)
+                p->chosen[i] = set >> i & 1;
+            if (!choice_meets_limits(p))
+                continue;
+            memset(p->delay, 0, p->gaps);
+            double time = try_choice(p, true);
+            if (closely && time < p->best.round_ns * NEARLY)
+                change_delays(p, true, time, 1);
+        }
+    }
+}
+
+/* ---- changes to the best plan ---- */
+
+/* Goes round the gaps, forcing each in or out, until none helps. */
+static void change_choices(struct ps_planner *p)
+{
+    uint32_t since_better = 0;
+
+    for (uint32_t i = 0; since_better < p->gaps && has_work(p); i = i + 1 < p->gaps ? i + 1 : 0) {
+        double key = p->key[i];
+        p->key[i] = p->best_chosen[i] ? KEY_LEFT_OUT : KEY_CHOSEN;
+        since_better++;
+        if (improves(p, ps_choose(p)))
+            since_better = 0;
+        else
+            p->key[i] = key;
+    }
+}
+
+void ps_search(struct ps_planner *p)
+{
+    p->work_limit = WORK_BASE + WORK_PER_MOMENT * (uint64_t)p->step->moments;
+    memset(p->delay, 0, p->gaps);
+    try_rules(p);
+    /* Nothing can be better than not to wait. */
+    double plain = p->start_ns[p->step->launches];
+    if (p->best_met && p->best.round_ns <= plain + SAME_NS)
+        return;
+    if (p->gaps <= EXHAUSTIVE_GAPS) {
+        try_all_choices(p, plain);
+        return;
+    }
+    change_choices(p);
+    memcpy(p->chosen, p->best_chosen, p->gaps);
+    memcpy(p->delay, p->best_delay, p->gaps);
+    if (p->best.round_ns > plain + SAME_NS)
+        change_delays(p, p->best_met, p->best.round_ns, PS_DELAY_MAX / 4);
+}
