@@ -25,7 +25,7 @@
 #define STRIKES 3
 
 /* With no span to tell, this many rounds of a shorter step and something else are a longer step; more are a loop with a visitor. */
-#define ROUNDS_IN_LONGER 16
+#define ROUNDS_IN_LONGER UINT64_C(16)
 
 #define REACH_MAX UINT32_C(0x7fffffff)
 #define MARKED UINT32_C(0x80000000)    /* beside a launch's reach: the program marked the end of a step before it */
@@ -44,7 +44,6 @@ struct cursor {
 
 struct pattern {
     uint32_t length; /* 0: the slot is free */
-    bool marked;     /* it begins where the program marked a step's end */
     uint32_t strikes;
     uint32_t superseded_by; /* slot of the pattern that contains it; NOWHERE: none */
     uint64_t superseder;    /* that pattern's serial */
@@ -68,6 +67,8 @@ struct ps_steps {
     uint32_t slot, position; /* of what is followed; when lost, where it would be now had it gone on */
     uint64_t followed;       /* launches since it was found or recognised */
     uint64_t shadow;         /* when lost: launches running that fitted that place all the same */
+    uint64_t foreign;        /* grams running that no pattern has */
+    uint64_t last_foreign;   /* launches observed when the last of them was a launch that no pattern has */
     uint32_t known;          /* bit for each pattern: it had the gram before this one */
     struct cursor cursor[CURSORS];
     uint64_t in_pattern, steps, lost, found;
@@ -265,6 +266,15 @@ static struct ps_steps_state state_of(const struct ps_steps *steps, enum ps_step
     return state;
 }
 
+/* What is no longer than a pattern, or only that pattern again and again, has nothing to say any more. */
+static void drop_cursors(struct ps_steps *steps, uint64_t distance)
+{
+    for (int i = 0; i < CURSORS; i++) {
+        if (steps->cursor[i].distance <= distance)
+            steps->cursor[i].match = 0;
+    }
+}
+
 static void start_following(struct ps_steps *steps, uint32_t slot, uint32_t position)
 {
     steps->following = true;
@@ -272,11 +282,7 @@ static void start_following(struct ps_steps *steps, uint32_t slot, uint32_t posi
     steps->position = position;
     steps->followed = 0;
     steps->pattern[slot].last_seen = steps->count;
-    /* What is no longer than the pattern has nothing to say any more. */
-    for (int i = 0; i < CURSORS; i++) {
-        if (steps->cursor[i].distance <= steps->pattern[slot].length)
-            steps->cursor[i].match = 0;
-    }
+    drop_cursors(steps, steps->pattern[slot].length);
 }
 
 static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
@@ -290,6 +296,7 @@ static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
         steps->following = false;
         steps->lost++;
         steps->shadow = 0;
+        steps->foreign = 1; /* if it has a place after all, that costs one launch of the run */
         steps->known = UINT32_MAX;
         if (steps->followed < pattern->length)
             pattern->strikes++;
@@ -301,6 +308,7 @@ static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
     if (steps->position != 0)
         return PS_STEPS_NOTHING;
     steps->steps++;
+    drop_cursors(steps, steps->followed);
     if (steps->followed >= pattern->length) {
         pattern->rounds++;
         pattern->last_wrap = steps->count;
@@ -338,12 +346,12 @@ static bool recognise(struct ps_steps *steps, uint64_t fingerprint, uint64_t gra
     }
     for (uint32_t slot = 0; slot < PS_PATTERNS_MAX; slot++) {
         const struct pattern *pattern = &steps->pattern[slot];
-        if (pattern->length == 0 || is_superseded(steps, pattern))
-            continue;
-        uint32_t at = find_gram(steps, pattern, gram, steps->count - 1);
+        uint32_t at = pattern->length != 0 ? find_gram(steps, pattern, gram, steps->count - 1) : NOWHERE;
         if (at == NOWHERE)
             continue;
         known |= 1u << slot;
+        if (is_superseded(steps, pattern))
+            continue;
         bool unique = !(at & AMBIGUOUS);
         if (!unique && (steps->known >> slot & 1))
             continue;
@@ -354,6 +362,9 @@ static bool recognise(struct ps_steps *steps, uint64_t fingerprint, uint64_t gra
         }
     }
     steps->known = known;
+    steps->foreign = known == 0 ? steps->foreign + 1 : 0;
+    if (steps->foreign >= GRAM)
+        steps->last_foreign = steps->count;
     if (best == NOWHERE)
         return false;
     start_following(steps, best, place);
@@ -435,16 +446,24 @@ static struct evidence look_back(const struct ps_steps *steps, uint64_t distance
 }
 
 /*
- * Whether a shorter step that went round inside this distance is the better one. A longer step is needed when some span is idle for all of it but
- * less than a shorter round: what accumulating gradients leaves for the update. Evaluating now and then makes no such span.
+ * Whether a shorter step that went round inside this distance is the better one. It is when all that came in between belongs to a known step as
+ * well: steps in changing order. Else the longer step is needed when some span is idle for all of it but
+ * less than a shorter round: what accumulating gradients leaves for the update. Evaluating now and then makes no such span. With no span to
+ * tell, a short rest beside a few shorter rounds is taken for an update, too.
  */
 static bool has_shorter(const struct ps_steps *steps, uint64_t distance, uint64_t farthest)
 {
     for (uint32_t slot = 0; slot < PS_PATTERNS_MAX; slot++) {
         const struct pattern *pattern = &steps->pattern[slot];
-        if (pattern->length == 0 || pattern->length >= distance || pattern->last_wrap + distance < steps->count + pattern->length)
+        uint64_t length = pattern->length;
+        if (length == 0 || length >= distance)
             continue;
-        if (farthest > pattern->length ? farthest + pattern->length <= distance : distance > (uint64_t)ROUNDS_IN_LONGER * pattern->length)
+        if (pattern->last_seen + distance > steps->count && steps->last_foreign + distance <= steps->count)
+            return true;
+        if (pattern->last_wrap + distance < steps->count + length)
+            continue;
+        uint64_t rest = distance % length;
+        if (farthest > length ? farthest + length <= distance : rest == 0 || rest > length / 2 || distance > ROUNDS_IN_LONGER * length)
             return true;
     }
     return false;
@@ -499,7 +518,6 @@ static void learn(struct ps_steps *steps, uint64_t distance, uint64_t sum)
     uint64_t first = steps->count - distance;
 
     pattern->length = (uint32_t)distance;
-    pattern->marked = (steps->reach[first % RING] & MARKED) != 0;
     pattern->strikes = 0;
     pattern->superseded_by = NOWHERE;
     pattern->serial = ++steps->found;

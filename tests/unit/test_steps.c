@@ -141,9 +141,407 @@ static void test_marks_turn_the_step(void)
     EXPECT_U64(7, summary.steps);
 }
 
+/* ---- programs that are not that plain ---- */
+
+static double share(const struct ps_steps_summary *summary)
+{
+    return (double)summary->in_pattern / (double)summary->launches;
+}
+
+/* The slot of the pattern of this length; PS_PATTERNS_MAX: none. */
+static uint32_t slot_of(const struct ps_steps_summary *summary, uint64_t length)
+{
+    uint32_t slot = 0;
+
+    while (slot < PS_PATTERNS_MAX && summary->length[slot] != length)
+        slot++;
+    return slot;
+}
+
+static uint64_t rounds_of(const struct ps_steps_summary *summary, uint64_t length)
+{
+    uint32_t slot = slot_of(summary, length);
+
+    return slot < PS_PATTERNS_MAX ? summary->rounds[slot] : 0;
+}
+
+/* Kernels are tried out in the first three steps: the fourth and the fifth are alike. */
+static void test_first_three_steps_differ(void)
+{
+    struct watch *watch = watch_start();
+    struct trainer trainer;
+    uint64_t after[12];
+
+    trainer_init(&trainer, &watch->trace, 8);
+    for (int i = 0; i < 12; i++) {
+        for (int j = 0; i < 3 && j < 20 - 5 * i; j++)
+            trace_launch(&watch->trace, K_OTHER + (uint64_t)(10 * i + j % 4), 1, trainer.parameter[0].weight);
+        trainer_step(&trainer, 50);
+        after[i] = watch->trace.launches;
+    }
+    EXPECT_U64(1, watch->events[PS_STEPS_FOUND]);
+    EXPECT(watch->found_at[0] <= after[4]);
+    EXPECT_U64(after[4] - after[3], watch->found_length[0]);
+    EXPECT_U64(0, watch->events[PS_STEPS_LOST]);
+    watch_end(watch);
+}
+
+/* Accumulating gradients looks like steps of one micro-batch until the update comes. The whole is found, and then kept to. */
+static void test_accumulated_gradients(void)
+{
+    for (int parts = 2; parts <= 8; parts *= 2) {
+        for (int marked = 0; marked <= 1; marked++) {
+            struct watch *watch = watch_start();
+            struct trainer trainer;
+            uint64_t after[40], lost_when_known = 0;
+            trainer_init(&trainer, &watch->trace, 6);
+            for (int i = 0; i < 40; i++) {
+                for (int part = 0; part < parts; part++) {
+                    trainer_forward(&trainer, 0, 50, 1);
+                    trainer_backward(&trainer, 0);
+                }
+                trainer_update(&trainer);
+                trainer_zero(&trainer);
+                if (marked)
+                    ps_steps_mark(watch->steps);
+                after[i] = watch->trace.launches;
+                if (i == 3)
+                    lost_when_known = watch->events[PS_STEPS_LOST];
+            }
+            uint64_t length = after[39] - after[38];
+            EXPECT(watch->state.following);
+            EXPECT_U64(length, watch->state.length);
+            EXPECT_U64(lost_when_known, watch->events[PS_STEPS_LOST]);
+            struct ps_steps_summary summary = watch_end(watch);
+            EXPECT(rounds_of(&summary, length) >= 36);
+        }
+    }
+}
+
+/* A few batches of evaluation now and then: training is recognised within a few launches of its next step, and evaluation is known too. */
+static void test_evaluation_now_and_then(void)
+{
+    for (int every = 4; every <= 32; every *= 2) {
+        struct watch *watch = watch_start();
+        struct trainer trainer;
+        uint64_t length = 0, before;
+        trainer_init(&trainer, &watch->trace, 6);
+        for (int i = 0; i < 200; i++) {
+            before = watch->trace.launches;
+            trainer_step(&trainer, 50);
+            length = watch->trace.launches - before;
+            if (i % every == every - 1) {
+                for (int batch = 0; batch < 5; batch++)
+                    trainer_forward(&trainer, 0, 70, 0);
+                before = watch->trace.launches;
+                trainer_forward(&trainer, 0, 50, 1);
+                if (i > 2 * every) {
+                    EXPECT(watch->state.following);
+                    EXPECT_U64(length, watch->state.length);
+                    EXPECT(watch->recognised_at >= before && watch->recognised_at <= before + 8);
+                }
+                trainer_backward(&trainer, 0);
+                trainer_update(&trainer);
+                trainer_zero(&trainer);
+            }
+        }
+        uint64_t found = watch->events[PS_STEPS_FOUND];
+        struct ps_steps_summary summary = watch_end(watch);
+        EXPECT(found <= 3);
+        EXPECT(rounds_of(&summary, length) >= 150);
+        EXPECT(share(&summary) > 0.9);
+    }
+}
+
+/* Evaluation with training's own shapes: its forward is training's forward, until training would turn back. */
+static void test_evaluation_that_looks_like_forward(void)
+{
+    struct watch *watch = watch_start();
+    struct trainer trainer;
+    uint64_t length = 0;
+
+    trainer_init(&trainer, &watch->trace, 6);
+    for (int i = 0; i < 100; i++) {
+        uint64_t before = watch->trace.launches;
+        trainer_step(&trainer, 50);
+        length = watch->trace.launches - before;
+        for (int batch = 0; batch < 12 && i % 10 == 9; batch++)
+            trainer_forward(&trainer, 0, 50, 0);
+    }
+    struct ps_steps_summary summary = watch_end(watch);
+    EXPECT(rounds_of(&summary, length) >= 78);
+    EXPECT(share(&summary) > 0.85);
+    EXPECT(summary.found <= 4);
+}
+
+/* Two shapes in turn are one step of both; in no order they are two steps. */
+static void test_alternating_shapes(void)
+{
+    struct watch *watch = watch_start();
+    struct trainer trainer;
+    uint64_t after[60];
+
+    trainer_init(&trainer, &watch->trace, 6);
+    for (int i = 0; i < 60; i++) {
+        trainer_step(&trainer, i % 2 ? 50 : 70);
+        after[i] = watch->trace.launches;
+    }
+    EXPECT_U64(after[59] - after[57], watch->state.length);
+    EXPECT(watch->found_at[0] <= after[4]);
+    EXPECT_U64(0, watch->events[PS_STEPS_LOST]);
+    EXPECT_U64(1, watch->events[PS_STEPS_FOUND]);
+    watch_end(watch);
+
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        watch = watch_start();
+        watch->trace.random = seed * 1000;
+        trainer_init(&trainer, &watch->trace, 6);
+        uint64_t found = 0;
+        for (int i = 0; i < 300; i++) {
+            trainer_step(&trainer, trace_random(&watch->trace, 2) ? 50 : 70);
+            if (i == 100)
+                found = watch->events[PS_STEPS_FOUND];
+        }
+        /* One for each, and one of both where they came in turn first: what is made of known steps is no new step. */
+        EXPECT(found == 2 || found == 3);
+        EXPECT_U64(found, watch->events[PS_STEPS_FOUND]);
+        struct ps_steps_summary summary = watch_end(watch);
+        EXPECT(share(&summary) > 0.9);
+    }
+}
+
+/* Two in turn, and then only one of them: that is a step of its own, though the other one contains it. */
+static void test_what_is_left_of_two(void)
+{
+    struct watch *watch = watch_start();
+    struct trainer trainer;
+    uint64_t length = 0;
+
+    trainer_init(&trainer, &watch->trace, 6);
+    for (int i = 0; i < 60; i++) {
+        uint64_t before = watch->trace.launches;
+        trainer_step(&trainer, i % 2 && i < 30 ? 50 : 70);
+        length = watch->trace.launches - before;
+        if (i == 29)
+            EXPECT_U64(2 * length, watch->state.length);
+    }
+    EXPECT_U64(length, watch->state.length);
+    struct ps_steps_summary summary = watch_end(watch);
+    EXPECT(rounds_of(&summary, length) >= 26);
+}
+
+/* A GradScaler skips the update in some steps, and in all of the first ones. */
+static void test_skipped_updates(void)
+{
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        struct watch *watch = watch_start();
+        struct trainer trainer;
+        uint64_t length = 0;
+        int updates = 0;
+        watch->trace.random = seed * 1000;
+        trainer_init(&trainer, &watch->trace, 6);
+        for (int i = 0; i < 300; i++) {
+            uint64_t before = watch->trace.launches;
+            trainer_forward(&trainer, 0, 50, 1);
+            trainer_backward(&trainer, 0);
+            trace_launch(&watch->trace, K_CHECK, 1, trainer.parameter[0].gradient);
+            if (i >= 5 && trace_random(&watch->trace, 10) != 0) {
+                trainer_update(&trainer);
+                length = watch->trace.launches - before;
+                updates++;
+            }
+            trainer_zero(&trainer);
+        }
+        EXPECT_U64(2, watch->events[PS_STEPS_FOUND]);
+        struct ps_steps_summary summary = watch_end(watch);
+        EXPECT(rounds_of(&summary, length) * 10 >= (uint64_t)updates * 8);
+        EXPECT(share(&summary) > 0.95);
+    }
+}
+
+/* A pipeline's schedule: F0 F1 B0 F2 B1 ... */
+static void test_interleaved_micro_batches(void)
+{
+    struct watch *watch = watch_start();
+    struct trainer trainer;
+    uint64_t after[30];
+
+    trainer_init(&trainer, &watch->trace, 5);
+    for (int i = 0; i < 30; i++) {
+        for (int part = 0; part < 9; part++) {
+            if (part < 8)
+                trainer_forward(&trainer, part % 2, 50, 1);
+            if (part > 0)
+                trainer_backward(&trainer, (part - 1) % 2);
+        }
+        trainer_update(&trainer);
+        trainer_zero(&trainer);
+        after[i] = watch->trace.launches;
+    }
+    uint64_t length = after[29] - after[28];
+    EXPECT_U64(length, watch->state.length);
+    EXPECT(watch->lost_at <= after[3]);
+    struct ps_steps_summary summary = watch_end(watch);
+    EXPECT(rounds_of(&summary, length) >= 26);
+}
+
+/* Inference: a step is one forward, and no layer of it is taken for a step. */
+static void test_inference(void)
+{
+    struct watch *watch = watch_start();
+    struct trainer trainer;
+    uint64_t before = 0, length = 0;
+
+    trainer_init(&trainer, &watch->trace, 48);
+    for (int i = 0; i < 50; i++) {
+        before = watch->trace.launches;
+        trainer_forward(&trainer, 0, 50, 0);
+        length = watch->trace.launches - before;
+        if (i == 2)
+            EXPECT_U64(length, watch->state.length);
+    }
+    EXPECT_U64(length, watch->state.length);
+    EXPECT_U64(1, watch->events[PS_STEPS_FOUND]);
+    EXPECT_U64(0, watch->events[PS_STEPS_LOST]);
+    watch_end(watch);
+}
+
+/* Different all the time: sizes, or the order of a few kernels. Nothing is ever found. */
+static void test_what_never_repeats(void)
+{
+    for (int kernels = 4; kernels <= 1000000; kernels *= 500) {
+        struct watch *watch = watch_start();
+        uint64_t span = trace_alloc(&watch->trace, 10);
+        for (int i = 0; i < 1000000; i++)
+            trace_launch(&watch->trace, trace_random(&watch->trace, (uint64_t)kernels), 1, span);
+        EXPECT_U64(0, watch->events[PS_STEPS_FOUND]);
+        EXPECT_U64(1000000, watch->events[PS_STEPS_NOTHING]);
+        struct ps_steps_summary summary = watch_end(watch);
+        EXPECT_U64(0, summary.in_pattern);
+    }
+    struct watch *watch = watch_start();
+    struct trainer trainer;
+    trainer_init(&trainer, &watch->trace, 6);
+    for (uint64_t i = 0; i < 1000; i++)
+        trainer_step(&trainer, 50 + i);
+    EXPECT_U64(0, watch->events[PS_STEPS_FOUND]);
+    watch_end(watch);
+}
+
+/* Two threads launch: in one step of a hundred two launches change places. Hardly anything is lost by that. */
+static void test_launches_that_change_places(void)
+{
+    struct watch *watch = watch_start();
+    struct trainer trainer;
+    uint64_t length = 0;
+
+    trainer_init(&trainer, &watch->trace, 6);
+    for (int i = 0; i < 1000; i++) {
+        uint64_t before = watch->trace.launches;
+        if (i > 5 && trace_random(&watch->trace, 100) == 0)
+            watch->trace.swap = 1 + (int)trace_random(&watch->trace, 100);
+        trainer_step(&trainer, 50);
+        length = watch->trace.launches - before;
+    }
+    EXPECT(watch->events[PS_STEPS_LOST] > 2);
+    EXPECT_U64(1, watch->events[PS_STEPS_FOUND]);
+    struct ps_steps_summary summary = watch_end(watch);
+    EXPECT(rounds_of(&summary, length) > 970);
+    EXPECT(share(&summary) > 0.99);
+}
+
+/* A made-up step of n launches, all different. */
+static void long_step(struct watch *watch, uint64_t span, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        trace_launch(&watch->trace, i, 1, span);
+}
+
+static void test_longest_step(void)
+{
+    for (uint64_t more = 0; more <= 1; more++) {
+        struct watch *watch = watch_start();
+        uint64_t span = trace_alloc(&watch->trace, 10);
+        for (int i = 0; i < 5; i++) {
+            long_step(watch, span, PS_PATTERN_LAUNCHES_MAX + more);
+            EXPECT_U64(more == 0 && i >= 1, watch->events[PS_STEPS_FOUND]);
+        }
+        watch_end(watch);
+    }
+}
+
+static void test_shortest_steps(void)
+{
+    for (uint64_t n = 1; n <= 70; n++) {
+        struct watch *watch = watch_start();
+        uint64_t span = trace_alloc(&watch->trace, 10);
+        for (uint64_t i = 0; i < 200 / n + 2; i++)
+            long_step(watch, span, n);
+        EXPECT_U64(1, watch->events[PS_STEPS_FOUND]);
+        EXPECT_U64(n, watch->state.length);
+        EXPECT(watch->found_at[0] <= (n > 64 ? 2 * n : 64 + n + 8));
+        watch_end(watch);
+    }
+}
+
+/* A data set on the device: each step uses a batch that was not used for long. Steps are found all the same. */
+static void test_batches_on_the_device(void)
+{
+    struct watch *watch = watch_start();
+    struct trainer trainer;
+    uint64_t data[100];
+
+    for (int i = 0; i < 100; i++)
+        data[i] = trace_alloc(&watch->trace, 77);
+    trainer_init(&trainer, &watch->trace, 6);
+    for (int i = 0; i < 50; i++) {
+        trace_launch(&watch->trace, K_OTHER, 1, data[i]);
+        trainer_step(&trainer, 50);
+    }
+    EXPECT_U64(1, watch->events[PS_STEPS_FOUND]);
+    EXPECT_U64(0, watch->events[PS_STEPS_LOST]);
+    watch_end(watch);
+}
+
+/* Fingerprints that the detector's hash can't tell apart. What it says still has to hold (check_state). */
+static void test_hash_collisions(void)
+{
+    struct watch *watch = watch_start();
+    uint64_t found = 0;
+
+    for (uint64_t round = 0; round < 400; round++) {
+        uint64_t odd = trace_random(&watch->trace, 7), n = 0;
+        for (; n < 200; n++) {
+            struct ps_step_launch launch = {.fingerprint = 1000 + n + (n == 100 ? odd * ((UINT64_C(1) << 61) - 1) : 0), .reach = 200};
+            watch->trace.launches++;
+            watch_launch(watch, launch, NULL, NULL, 0);
+        }
+        found = watch->events[PS_STEPS_FOUND];
+    }
+    /* Some rounds are alike, by chance. */
+    EXPECT(found >= 1 && found <= 60);
+    EXPECT(watch->events[PS_STEPS_LOST] > 300);
+    watch_end(watch);
+}
+
 int main(void)
 {
     test_plain_loop();
     test_marks_turn_the_step();
+    test_first_three_steps_differ();
+    test_accumulated_gradients();
+    test_evaluation_now_and_then();
+    test_evaluation_that_looks_like_forward();
+    test_alternating_shapes();
+    test_skipped_updates();
+    test_interleaved_micro_batches();
+    test_inference();
+    test_what_never_repeats();
+    test_launches_that_change_places();
+    test_longest_step();
+    test_shortest_steps();
+    test_batches_on_the_device();
+    test_what_is_left_of_two();
+    test_hash_collisions();
     return expect_status();
 }
