@@ -11,7 +11,7 @@
 /* Rounds that differ by less are the same. */
 #define SAME_NS 1.0
 
-enum event_kind { EVENT_LAUNCH, EVENT_ALLOCATED, EVENT_FREED };
+enum event_kind { EVENT_NONE, EVENT_LAUNCH, EVENT_ALLOCATED, EVENT_FREED };
 
 struct event {
     uint32_t kind : 2;
@@ -100,6 +100,7 @@ struct ps_playback *ps_playback_init(const struct penstock_step *step, const int
     p->step = step;
     p->demand = demand;
     p->budget = step->budget_bytes < INT64_MAX ? (int64_t)step->budget_bytes : INT64_MAX;
+    memset(p->event, 0, step->moments * sizeof *p->event);
     for (uint32_t i = 0; i < step->launches; i++)
         p->event[step->launch[i].moment] = (struct event){EVENT_LAUNCH, i};
     for (uint32_t i = 0; i < step->spans; i++) {
@@ -340,6 +341,8 @@ static void play_round(struct ps_playback *p)
     p->outcome.latest = PENSTOCK_NEVER;
     for (uint32_t m = 0; m < p->step->moments; m++) {
         switch ((enum event_kind)p->event[m].kind) {
+        case EVENT_NONE: /* a span that is no steady part of the step came or went */
+            break;
         case EVENT_LAUNCH:
             play_launch(p, p->event[m].index);
             break;

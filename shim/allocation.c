@@ -24,6 +24,15 @@
 /* With more streams than this a reused cudaMalloc'd span is ordered at each stream's first visible access only. */
 #define STREAMS_ORDERED_AT_ONCE 8u
 
+/* [locked] */
+static void born(struct ps_span *span)
+{
+    if (!span)
+        return;
+    ps_movable_born(span);
+    ps_learning_allocated(span);
+}
+
 /* ---- reuse of a freed span ---- */
 
 /*
@@ -82,6 +91,7 @@ static void reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
     int r = 0;
 
     ps_registry_revive(span, requested);
+    born(span);
     if (is_ordered_already(span, orders_itself) || !ps_rule(REUSE_WAITS_FOR_FREE)) {
         /*
          * The one stream that the program has comes after its own work by itself. A second one, made later, must come after it too: it waits
@@ -234,15 +244,6 @@ static void say_out_of_memory(size_t bytes)
         ps_bytes_text(slab.used_bytes).text, ps_bytes_text(slab.limit_bytes).text);
 }
 
-/* [locked] */
-static void born(struct ps_span *span)
-{
-    if (!span)
-        return;
-    ps_movable_born(span);
-    ps_learning_allocated(span);
-}
-
 int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *address)
 {
     size_t unit = ps_registry.granularity;
@@ -257,7 +258,6 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *a
     struct ps_span *span = ps_registry_cached_take(rounded, stream ? stream : only_stream());
     if (span) {
         *address = span->address;
-        born(span);
         reuse(span, bytes, stream);
         ps_count(allocations);
         return 0;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -13,6 +14,8 @@
 #include "link_speed.h"
 #include "log.h"
 #include "movable.h"
+#include "process.h"
+#include "recording.h"
 #include "registry.h"
 #include "slab.h"
 #include "stopwatch.h"
@@ -123,7 +126,7 @@ static void heed(struct ps_steps_state state)
 
 uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t fingerprint, struct ps_recorded_layer layer)
 {
-    struct ps_step_launch launch = {.fingerprint = mix(fingerprint + count)};
+    struct ps_step_launch launch = {.fingerprint = mix(fingerprint)};
 
     if (!is_learning())
         return 0;
@@ -131,7 +134,6 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
         ps_steps_mark(steps);
     for (size_t i = 0; i < count; i++) {
         uint64_t ago = launches - spans[i]->mentioned;
-        launch.fingerprint = mix(launch.fingerprint + spans[i]->bytes);
         launch.reach = ago > launch.reach ? ago : launch.reach;
     }
     ps_recorder_launch(recorder, launch, layer);
@@ -237,6 +239,28 @@ static int make_plan(struct penstock_step *step, struct penstock_plan *plan)
     return r == -ERANGE ? 0 : r; /* the best there is, and reacting does the rest */
 }
 
+static void write_text(void *file, const char *text, size_t bytes)
+{
+    fwrite(text, 1, bytes, file);
+}
+
+/* For `penstock plan`, and for tests of the planner. [unlocked] */
+static void keep_recording(const struct penstock_step *step)
+{
+    char temporary[PS_SETTINGS_PATH_BYTES + 16];
+
+    if (!*ps_settings.recording)
+        return;
+    snprintf(temporary, sizeof temporary, "%s.tmp", ps_settings.recording);
+    void *workspace = malloc(ps_recording_print_bytes(step));
+    FILE *file = workspace ? fopen(temporary, "we") : NULL;
+    if (file)
+        ps_recording_print(step, workspace, write_text, file);
+    free(workspace);
+    if (!file || fclose(file) || rename(temporary, ps_settings.recording))
+        ps_log_warn_once(POLICY, "PENSTOCK_RECORDING=%s: a step could not be written (error %d)", ps_settings.recording, errno);
+}
+
 /* [locked; releases the lock meanwhile] */
 static void plan_one(uint32_t pattern)
 {
@@ -254,6 +278,7 @@ static void plan_one(uint32_t pattern)
     ps_movable_learnt(&step, (struct penstock_step_span *)step.span, spans.number);
     ps_registry_unlock();
     step.links = *ps_link_speed();
+    keep_recording(&step);
     int r = make_plan(&step, &plan);
     ps_registry_lock();
     /* Found anew meanwhile: this is the plan of a step that is no more. */

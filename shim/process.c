@@ -190,6 +190,7 @@ static void begin(void)
 
     ps_settings_read(&ps_settings, environ, say_problem, NULL);
     ps_report_make_absolute(ps_settings.report, sizeof ps_settings.report);
+    ps_report_make_absolute(ps_settings.recording, sizeof ps_settings.recording);
     ps_settings_check_paths(&ps_settings, say_problem, NULL);
     ps_log_configure(&ps_settings.log);
     ps_layers_open(&ps_settings.layers);

@@ -33,10 +33,13 @@ static atomic_int owner; /* the process that reports; 0: nobody */
 
 void ps_report_remember_directory(void)
 {
-    const char *file = getenv("PENSTOCK_REPORT");
+    static const char *const variables[] = {"PENSTOCK_REPORT", "PENSTOCK_RECORDING"};
 
-    if (file && *file && *file != '/' && !getcwd(directory, sizeof directory))
-        directory[0] = 0;
+    for (int i = 0; i < 2; i++) {
+        const char *file = getenv(variables[i]);
+        if (file && *file && *file != '/' && !*directory && !getcwd(directory, sizeof directory))
+            directory[0] = 0;
+    }
 }
 
 void ps_report_make_absolute(char *path, size_t size)

@@ -506,6 +506,11 @@ int ps_settings_check_paths(const struct ps_settings *settings, ps_settings_prob
         if (error != 0)
             report_path(&problems, offsetof(struct ps_settings, report), settings->report, error);
     }
+    if (settings->recording[0] != '\0') {
+        int error = check_writable(settings->recording);
+        if (error != 0)
+            report_path(&problems, offsetof(struct ps_settings, recording), settings->recording, error);
+    }
     if (strchr(settings->cupti, '/') && access(settings->cupti, R_OK) != 0)
         report_path(&problems, offsetof(struct ps_settings, cupti), settings->cupti, -errno);
     if (settings->policy.kind == PS_POLICY_FILE) {

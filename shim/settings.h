@@ -79,6 +79,7 @@ struct ps_settings {
     bool alloc_conf;                     /* PENSTOCK_ALLOC_CONF */
     struct ps_log_levels log;            /* PENSTOCK_LOG */
     char report[PS_SETTINGS_PATH_BYTES]; /* PENSTOCK_REPORT as written, "" for none; relative to the directory the program started in */
+    char recording[PS_SETTINGS_PATH_BYTES]; /* PENSTOCK_RECORDING, as PENSTOCK_REPORT */
     char cupti[PS_SETTINGS_PATH_BYTES];  /* PENSTOCK_CUPTI, "" to look for it */
 };
 

@@ -52,6 +52,7 @@ size_t penstock_lru_choose(const struct penstock_candidate *candidates, size_t n
 /*
  * A step is a ring: what comes after its last moment is its first one again, in the next round. Its moments are what the program did, in the
  * order in which the host issued it, numbered from 0: a span allocated, a span freed, or a launch (a kernel, copy or memset that names spans).
+ * A moment may be none of these: a span came or went that is no steady part of the step.
  */
 #define PENSTOCK_NEVER UINT32_MAX
 
