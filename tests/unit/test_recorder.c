@@ -4,6 +4,7 @@
  */
 #include "recorder.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #include "expect.h"
@@ -246,6 +247,84 @@ static void *check_window(uint64_t first, uint32_t length, struct penstock_step 
     return memory;
 }
 
+/* What the trainer's spans are, by number; what is left 0 may be anything. Filled while a round runs. */
+static enum penstock_class true_class[100000];
+
+static void note_parameters(const struct trainer *trainer)
+{
+    for (int i = 0; i < 2 * trainer->layers + 2; i++) {
+        true_class[trainer->parameter[i].weight] = PENSTOCK_CLASS_PARAMETER;
+        true_class[trainer->parameter[i].state[0]] = PENSTOCK_CLASS_OPTIMIZER_STATE;
+        true_class[trainer->parameter[i].state[1]] = PENSTOCK_CLASS_OPTIMIZER_STATE;
+    }
+}
+
+static void note_activations(const struct trainer *trainer)
+{
+    /* Of the last layers some live hardly longer than a workspace. */
+    for (int i = 0; i < trainer->layers - 2; i++) {
+        for (int j = 0; j < 4; j++)
+            true_class[trainer->batch[0].saved[i][j]] = PENSTOCK_CLASS_ACTIVATION;
+    }
+}
+
+static void note_gradients(const struct trainer *trainer)
+{
+    /* The first layers' are used by the update a few launches later: they may pass for workspaces. */
+    for (int i = 4; i < 2 * trainer->layers; i++)
+        true_class[trainer->parameter[i].gradient] = PENSTOCK_CLASS_GRADIENT;
+}
+
+/* A step, and the layers' launches as they really are: forward[i] and backward[i] begin there. */
+static struct {
+    uint64_t forward[TRAINER_LAYERS_MAX], backward[TRAINER_LAYERS_MAX];
+} where;
+
+static void noted_step(struct trainer *trainer)
+{
+    uint64_t first = world.trace.launches;
+
+    for (int i = 0; i < trainer->layers; i++) {
+        where.forward[i] = first + 2 + 5 * (uint64_t)i;
+        where.backward[i] = first + 2 + 5 * (uint64_t)trainer->layers + 5 + 6 * (uint64_t)(trainer->layers - 1 - i);
+    }
+    trainer_forward(trainer, 0, 50, 1);
+    note_activations(trainer);
+    trainer_backward(trainer, 0);
+    note_gradients(trainer);
+    trainer_update(trainer);
+    trainer_zero(trainer);
+    note_parameters(trainer);
+}
+
+/* The middle launch of every layer is in that layer. */
+static void check_layers(const struct trainer *trainer, const struct penstock_step *step, uint64_t first)
+{
+    for (int i = 0; i < trainer->layers; i++) {
+        uint32_t f = (uint32_t)((where.forward[i] + 2 - first % step->launches) % step->launches);
+        uint32_t b = (uint32_t)((where.backward[i] + 2 - first % step->launches) % step->launches);
+        const struct penstock_layer *forward = &step->layer[step->launch[f].layer], *backward = &step->layer[step->launch[b].layer];
+        EXPECT_U64((uint64_t)i, forward->number);
+        EXPECT_INT(PENSTOCK_DIRECTION_FORWARD, forward->direction);
+        EXPECT_U64((uint64_t)i, backward->number);
+        EXPECT_INT(PENSTOCK_DIRECTION_BACKWARD, backward->direction);
+    }
+}
+
+static void check_classes(const struct penstock_step *step, const uint64_t *numbers)
+{
+    unsigned seen[PENSTOCK_CLASSES] = {0};
+
+    for (uint32_t i = 0; i < step->spans; i++) {
+        enum penstock_class wanted = true_class[numbers[i]];
+        if (wanted != PENSTOCK_CLASS_UNKNOWN && !EXPECT_INT((long)wanted, (long)step->span[i].class_))
+            fprintf(stderr, "  span of %u bytes, %u uses\n", (unsigned)step->span[i].bytes, (unsigned)step->span[i].uses);
+        seen[wanted]++;
+    }
+    for (int i = PENSTOCK_CLASS_ACTIVATION; i <= PENSTOCK_CLASS_OPTIMIZER_STATE; i++)
+        EXPECT(seen[i] > 5);
+}
+
 static void test_steady_step_from_any_launch(void)
 {
     struct trainer trainer;
@@ -260,18 +339,192 @@ static void test_steady_step_from_any_launch(void)
     world.fixed = trainer.parameter[3].weight;
     for (int i = 0; i < 6; i++) {
         before = world.trace.launches;
-        trainer_step(&trainer, 50);
+        noted_step(&trainer);
     }
     uint32_t length = (uint32_t)(world.trace.launches - before);
     for (uint32_t turn = 0; turn <= 2 * length; turn++) {
-        void *memory = check_window(world.trace.launches - length - turn, length, &step, &numbers);
+        uint64_t first = world.trace.launches - length - turn;
+        void *memory = check_window(first, length, &step, &numbers);
+        check_layers(&trainer, &step, first);
+        check_classes(&step, numbers);
         free(memory);
     }
+    world_end();
+}
+
+/* Micro-batches in flight at the same time, and a window turned anyhow: spans of all lives. */
+static void test_interleaved_micro_batches(void)
+{
+    struct trainer trainer;
+    struct penstock_step step;
+    const uint64_t *numbers;
+    uint64_t before = 0;
+
+    world_start();
+    trainer_init(&trainer, &world.trace, 3);
+    for (int i = 0; i < 5; i++) {
+        before = world.trace.launches;
+        for (int part = 0; part < 5; part++) {
+            if (part < 4)
+                trainer_forward(&trainer, part % 2, 50, 1);
+            if (part > 0)
+                trainer_backward(&trainer, (part - 1) % 2);
+        }
+        trainer_update(&trainer);
+        trainer_zero(&trainer);
+    }
+    uint32_t length = (uint32_t)(world.trace.launches - before);
+    for (uint32_t turn = 0; turn <= length; turn += 3)
+        free(check_window(world.trace.launches - length - turn, length, &step, &numbers));
+    world_end();
+}
+
+/* Markers win over what the launches look like; durations arrive late, and not for all. */
+static void test_markers_and_durations(void)
+{
+    struct trainer trainer;
+    struct penstock_step step;
+    const uint64_t *numbers;
+    uint64_t before = 0;
+    const struct ps_recorded_layer markers[4] = {{1, 0, PENSTOCK_DIRECTION_FORWARD, "one"},
+                                                 {2, PENSTOCK_NEVER, PENSTOCK_DIRECTION_NONE, NULL},
+                                                 {3, 0, PENSTOCK_DIRECTION_BACKWARD, "one"},
+                                                 {0, 7, PENSTOCK_DIRECTION_FORWARD, "outside"}};
+    uint64_t at[4];
+
+    world_start();
+    trainer_init(&trainer, &world.trace, 3);
+    for (uint64_t i = 0; i < 4; i++) {
+        before = world.trace.launches;
+        for (int j = 0; j < 4; j++) {
+            at[j] = world.trace.launches;
+            world.layer = markers[j];
+            world.layer.stretch += j < 3 ? 4 * i : 0;
+            if (j == 0)
+                trainer_forward(&trainer, 0, 50, 1);
+            else if (j == 2)
+                trainer_backward(&trainer, 0);
+            else if (j == 3)
+                trainer_update(&trainer);
+            else
+                trace_launch(&world.trace, K_CHECK, 1, trainer.parameter[0].weight);
+        }
+        trainer_zero(&trainer);
+    }
+    uint32_t length = (uint32_t)(world.trace.launches - before);
+    for (uint32_t i = 0; i < length; i += 2)
+        ps_recorder_duration(world.recorder, before + i, 1000 + i);
+    void *memory = check_window(before, length, &step, &numbers);
+    EXPECT_U64(4, step.layers);
+    for (uint32_t j = 0; j < 4 && step.layers == 4; j++) {
+        EXPECT_U64(at[j] - before, step.layer[j].first_launch);
+        EXPECT_U64(j < 3 ? markers[j].number : PENSTOCK_NEVER, step.layer[j].number);
+        EXPECT_INT(j < 3 ? (long)markers[j].direction : PENSTOCK_DIRECTION_NONE, (long)step.layer[j].direction);
+        EXPECT(step.layer[j].name == (j < 3 ? markers[j].name : NULL));
+    }
+    uint64_t sum = 0, known = 0;
+    for (uint32_t i = 0; i < length; i += 2, known++)
+        sum += 1000 + i;
+    for (uint32_t i = 0; i < length; i++)
+        EXPECT_U64(i % 2 ? sum / known : 1000 + i, step.launch[i].duration_ns);
+    free(memory);
+    world_end();
+}
+
+/* A span that is born and stays, in a window of no steady step: it is there all the time, and left alone. What was freed for good is gone. */
+static void test_lone_halves(void)
+{
+    struct penstock_step step;
+    const uint64_t *numbers;
+    size_t bytes;
+
+    world_start();
+    uint64_t old = trace_alloc(&world.trace, 5000), stays = 0, both;
+    for (uint64_t i = 0; i < 4; i++) {
+        trace_launch(&world.trace, 1, 1, old);
+        if (i == 3) {
+            stays = trace_alloc(&world.trace, 7000);
+            trace_free(&world.trace, &old);
+        }
+        both = trace_alloc(&world.trace, 100);
+        trace_launch(&world.trace, 2, 2, both, stays);
+        trace_free(&world.trace, &both);
+    }
+    EXPECT_INT(0, ps_recorder_step_bytes(world.recorder, 6, 2, &bytes));
+    void *memory = malloc(bytes);
+    if (!memory)
+        abort();
+    EXPECT_INT(0, ps_recorder_step(world.recorder, 6, 2, memory, &step, &numbers));
+    check_invariants(&step);
+    if (EXPECT_U64(2, step.spans)) {
+        EXPECT_U64(7000, step.span[0].bytes);
+        EXPECT(step.span[0].fixed && step.span[0].born == PENSTOCK_NEVER);
+        EXPECT_U64(1, step.span[0].uses);
+        EXPECT_U64(100, step.span[1].bytes);
+        EXPECT(!step.span[1].fixed);
+    }
+    free(memory);
+    world_end();
+}
+
+/* What is no longer kept, or never was, is not made up. */
+static void test_what_is_not_kept(void)
+{
+    size_t bytes;
+    uint64_t span;
+
+    world_start();
+    span = trace_alloc(&world.trace, 100);
+    EXPECT_INT(-ENODATA, ps_recorder_step_bytes(world.recorder, 0, 1, &bytes));
+    for (uint64_t i = 0; i < 100; i++)
+        trace_launch(&world.trace, 1, 1, span);
+    EXPECT_U64(100, ps_recorder_launches(world.recorder));
+    EXPECT_INT(0, ps_recorder_step_bytes(world.recorder, 50, 50, &bytes));
+    EXPECT_INT(-ENODATA, ps_recorder_step_bytes(world.recorder, 51, 50, &bytes));
+    EXPECT_INT(-ENODATA, ps_recorder_step_bytes(world.recorder, 50, 0, &bytes));
+    /* Each launch with its accesses is three events of the ring. */
+    for (uint64_t i = 0; i < PS_RECORDER_MOMENTS / 3 - 40; i++)
+        trace_launch(&world.trace, 1, 1, span);
+    EXPECT_INT(0, ps_recorder_step_bytes(world.recorder, 80, 50, &bytes));
+    EXPECT_INT(-ENODATA, ps_recorder_step_bytes(world.recorder, 40, 50, &bytes));
+    world_end();
+}
+
+/* More spans than the table holds: it says so, and those that are used are in the step all the same. */
+static void test_too_many_spans(void)
+{
+    struct penstock_step step;
+    const uint64_t *numbers;
+    size_t bytes;
+    uint64_t last = 0;
+
+    world_start();
+    for (int i = 0; i < 65536; i++)
+        last = trace_alloc(&world.trace, 100);
+    EXPECT_U64(0, ps_recorder_unknown_spans(world.recorder));
+    last = trace_alloc(&world.trace, 100);
+    EXPECT_U64(1, ps_recorder_unknown_spans(world.recorder));
+    for (int i = 0; i < 10; i++)
+        trace_launch(&world.trace, 1, 1, last);
+    EXPECT_INT(0, ps_recorder_step_bytes(world.recorder, 5, 5, &bytes));
+    void *memory = malloc(bytes);
+    if (!memory)
+        abort();
+    EXPECT_INT(0, ps_recorder_step(world.recorder, 5, 5, memory, &step, &numbers));
+    check_invariants(&step);
+    EXPECT_U64(65537, step.spans);
+    EXPECT_U64(5, step.uses);
+    free(memory);
     world_end();
 }
 
 int main(void)
 {
     test_steady_step_from_any_launch();
+    test_interleaved_micro_batches();
+    test_markers_and_durations();
+    test_lone_halves();
+    test_what_is_not_kept();
+    test_too_many_spans();
     return expect_status();
 }

@@ -1,0 +1,54 @@
+/* What the recorder keeps; recorder.c fills it, recorded_step.c reads it. For these two alone. */
+#ifndef PENSTOCK_POLICY_RECORDER_RING_H
+#define PENSTOCK_POLICY_RECORDER_RING_H
+
+#include "recorder.h"
+
+#define LAUNCHES (2 * PS_PATTERN_LAUNCHES_MAX) /* kept */
+#define LIVE_MAX 65536u                        /* live spans that are known by name */
+#define LIVE_SLOTS (2 * LIVE_MAX)
+
+enum kind { ALLOCATED, FREED, LAUNCHED, ACCESSED };
+
+struct event {
+    uint64_t span; /* of LAUNCHED: the launch */
+    uint64_t bytes;
+    uint64_t birth;   /* the launch that came next when the span was allocated; UINT64_MAX: not known */
+    uint32_t ordinal; /* how many were allocated since the launch before that */
+    uint8_t kind;
+    bool fixed;
+};
+
+struct kept_launch {
+    uint64_t event;
+    uint64_t fingerprint;
+    uint64_t duration; /* ns + 1; 0: not known */
+    struct ps_recorded_layer layer;
+};
+
+struct live {
+    uint64_t span; /* 0: the slot is free */
+    uint64_t bytes;
+    uint64_t birth;
+    uint32_t ordinal;
+    bool fixed;
+};
+
+struct ps_recorder {
+    uint64_t events, launches; /* so far */
+    uint32_t ordinal;          /* allocations since the last launch */
+    uint32_t live_spans;
+    uint64_t unknown; /* times a span found no room among the live ones */
+    struct event event[PS_RECORDER_MOMENTS];
+    struct kept_launch launch[LAUNCHES];
+    struct live live[LIVE_SLOTS];
+};
+
+static inline uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 33)) * UINT64_C(0xff51afd7ed558ccd);
+    x = (x ^ (x >> 33)) * UINT64_C(0xc4ceb9fe1a85ec53);
+    return x ^ (x >> 33);
+}
+
+#endif
