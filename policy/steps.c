@@ -4,14 +4,11 @@
  * patterns: some launches running that fit exactly one place of one of them. Cursors and places are looked up by the hash of the latest few
  * fingerprints (a gram); a hash only ever suggests, and fingerprints themselves are compared before anything is believed.
  */
-#include "steps.h"
+#include "step_pattern.h"
 
 #include <string.h>
 
-#define GRAM 8                              /* launches of a gram: so many that fit are enough to recognise a place */
-#define RING (2 * PS_PATTERN_LAUNCHES_MAX)  /* launches kept: two rounds of the longest step */
-#define LATEST (2 * RING)                   /* slots of the index from grams to where they were last seen */
-#define INDEX (2 * PS_PATTERN_LAUNCHES_MAX) /* and of a pattern's own index */
+#define LATEST (2 * RING) /* slots of the index from grams to where they were last seen */
 #define CURSORS 6
 #define POWERS 18 /* 2^17 launches is the longest step */
 
@@ -28,33 +25,13 @@
 #define ROUNDS_IN_LONGER UINT64_C(16)
 
 #define REACH_MAX UINT32_C(0x7fffffff)
-#define MARKED UINT32_C(0x80000000)    /* beside a launch's reach: the program marked the end of a step before it */
-#define AMBIGUOUS UINT32_C(0x80000000) /* in a pattern's index: the gram has other places too, this is the first */
-#define NOWHERE UINT32_MAX
-
-#define PRIME ((UINT64_C(1) << 61) - 1)
-#define BASE UINT64_C(0x15f3b7c92a6e41d5)
+#define MARKED UINT32_C(0x80000000) /* beside a launch's reach: the program marked the end of a step before it */
 
 /* A place in history that has been equal to the newest launches for some time. */
 struct cursor {
     uint64_t distance;
     uint64_t match; /* launches that were equal; 0: the cursor is free */
     uint64_t check; /* not to be looked at again before so many launches were observed */
-};
-
-struct pattern {
-    uint32_t length; /* 0: the slot is free */
-    uint32_t strikes;
-    uint32_t superseded_by; /* slot of the pattern that contains it; NOWHERE: none */
-    uint64_t superseder;    /* that pattern's serial */
-    uint64_t serial;
-    uint64_t rounds;
-    uint64_t last_seen; /* launches observed when it was last followed */
-    uint64_t last_wrap; /* and when a round of it was last complete; 0: never */
-    uint64_t sum;       /* of the mixed fingerprints: the same for every rotation */
-    uint32_t index_mask;
-    uint32_t index[INDEX]; /* position after the gram + 1, or with AMBIGUOUS; 0: free */
-    uint64_t fingerprint[PS_PATTERN_LAUNCHES_MAX];
 };
 
 struct ps_steps {
@@ -80,38 +57,6 @@ struct ps_steps {
 };
 
 /* ---- hashes ---- */
-
-static uint64_t reduce(uint64_t x)
-{
-    x = (x & PRIME) + (x >> 61);
-    return x >= PRIME ? x - PRIME : x;
-}
-
-static uint64_t multiply(uint64_t a, uint64_t b)
-{
-    unsigned __int128 product = (unsigned __int128)a * b;
-
-    return reduce((uint64_t)(product & PRIME) + (uint64_t)(product >> 61));
-}
-
-static uint64_t append(uint64_t hash, uint64_t fingerprint)
-{
-    return reduce(multiply(hash, BASE) + reduce(fingerprint) + 1);
-}
-
-/* The hash of what was appended to `before` to give `after`; `power` is BASE to its length. */
-static uint64_t difference(uint64_t after, uint64_t before, uint64_t power)
-{
-    return reduce(after + PRIME - multiply(before, power));
-}
-
-static uint64_t mix(uint64_t x)
-{
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
 
 /* Hash of all launches up to number `launch`, itself included; -1 stands before the first one. */
 static uint64_t prefix_of(const struct ps_steps *steps, uint64_t launch)
@@ -148,70 +93,6 @@ void ps_steps_init(struct ps_steps *steps)
     steps->slot = NOWHERE;
 }
 
-/* Whether the gram that ends with launch `launch` is the pattern's before `position`. */
-static bool gram_fits(const struct ps_steps *steps, const struct pattern *pattern, uint32_t position, uint64_t launch)
-{
-    for (uint64_t i = 0; i < GRAM; i++) {
-        position = position == 0 ? pattern->length - 1 : position - 1;
-        if (pattern->fingerprint[position] != steps->fingerprint[(launch - i) % RING])
-            return false;
-    }
-    return true;
-}
-
-/* The place behind that gram, AMBIGUOUS with the first of several; NOWHERE when the pattern doesn't have it. */
-static uint32_t find_gram(const struct ps_steps *steps, const struct pattern *pattern, uint64_t gram, uint64_t launch)
-{
-    for (uint64_t i = gram; pattern->index[i & pattern->index_mask] != 0; i++) {
-        uint32_t entry = pattern->index[i & pattern->index_mask];
-        if (gram_fits(steps, pattern, (entry & ~AMBIGUOUS) - 1, launch))
-            return entry - 1;
-    }
-    return NOWHERE;
-}
-
-static bool same_pattern_gram(const struct pattern *pattern, uint32_t a, uint32_t b)
-{
-    for (uint32_t i = 0; i < GRAM; i++) {
-        a = a == 0 ? pattern->length - 1 : a - 1;
-        b = b == 0 ? pattern->length - 1 : b - 1;
-        if (pattern->fingerprint[a] != pattern->fingerprint[b])
-            return false;
-    }
-    return true;
-}
-
-/* The hash of the gram before `position`. A pattern is a ring. */
-static uint64_t pattern_gram(const struct pattern *pattern, uint32_t position)
-{
-    uint64_t hash = 0;
-    uint32_t length = pattern->length;
-
-    position = (position + length - GRAM % length) % length;
-    for (int i = 0; i < GRAM; i++) {
-        hash = append(hash, pattern->fingerprint[position]);
-        position = position + 1 == length ? 0 : position + 1;
-    }
-    return mix(hash);
-}
-
-static void index_pattern(struct pattern *pattern)
-{
-    uint32_t size = 16;
-
-    while (size < 2 * pattern->length)
-        size *= 2;
-    pattern->index_mask = size - 1;
-    memset(pattern->index, 0, size * sizeof *pattern->index);
-    for (uint32_t position = 0; position < pattern->length; position++) {
-        uint64_t i = pattern_gram(pattern, position);
-        uint32_t *entry = &pattern->index[i & pattern->index_mask];
-        while (*entry != 0 && !same_pattern_gram(pattern, (*entry & ~AMBIGUOUS) - 1, position))
-            entry = &pattern->index[++i & pattern->index_mask];
-        *entry = *entry == 0 ? position + 1 : *entry | AMBIGUOUS;
-    }
-}
-
 /* Whether a pattern that contains this one is in force: then this one is not looked for. */
 static bool is_superseded(const struct ps_steps *steps, const struct pattern *pattern)
 {
@@ -224,32 +105,6 @@ static bool is_superseded(const struct ps_steps *steps, const struct pattern *pa
 static uint64_t weight(const struct pattern *pattern)
 {
     return pattern->rounds * pattern->length + 1;
-}
-
-/* Whether `longer`, just found, has all of `shorter` but the place where its rounds meet. */
-static bool contains(const struct pattern *longer, const struct pattern *shorter)
-{
-    uint32_t missing = 0;
-
-    for (uint32_t position = 0; position < shorter->length && missing <= GRAM; position++) {
-        uint64_t i = pattern_gram(shorter, position);
-        uint32_t entry;
-        while ((entry = longer->index[i & longer->index_mask]) != 0) {
-            uint32_t a = (entry & ~AMBIGUOUS) - 1, b = position, n = 0;
-            while (n < GRAM) {
-                a = a == 0 ? longer->length - 1 : a - 1;
-                b = b == 0 ? shorter->length - 1 : b - 1;
-                if (longer->fingerprint[a] != shorter->fingerprint[b])
-                    break;
-                n++;
-            }
-            if (n == GRAM)
-                break;
-            i++;
-        }
-        missing += entry == 0;
-    }
-    return missing <= GRAM && missing < shorter->length;
 }
 
 /* ---- following ---- */
@@ -346,7 +201,7 @@ static bool recognise(struct ps_steps *steps, uint64_t fingerprint, uint64_t gra
     }
     for (uint32_t slot = 0; slot < PS_PATTERNS_MAX; slot++) {
         const struct pattern *pattern = &steps->pattern[slot];
-        uint32_t at = pattern->length != 0 ? find_gram(steps, pattern, gram, steps->count - 1) : NOWHERE;
+        uint32_t at = pattern->length != 0 ? ps_step_pattern_find(pattern, gram, steps->fingerprint, steps->count - 1) : NOWHERE;
         if (at == NOWHERE)
             continue;
         known |= 1u << slot;
@@ -479,7 +334,7 @@ static uint32_t find_known(const struct ps_steps *steps, uint64_t distance, uint
             continue;
         for (uint64_t back = 0; back < distance && *position == NOWHERE; back++) {
             uint64_t launch = steps->count - 1 - back;
-            uint32_t at = find_gram(steps, pattern, gram_at(steps, launch), launch);
+            uint32_t at = ps_step_pattern_find(pattern, gram_at(steps, launch), steps->fingerprint, launch);
             if (at != NOWHERE && !(at & AMBIGUOUS))
                 *position = (uint32_t)((at + back) % distance);
         }
@@ -526,10 +381,10 @@ static void learn(struct ps_steps *steps, uint64_t distance, uint64_t sum)
     pattern->sum = sum;
     for (uint64_t i = 0; i < distance; i++)
         pattern->fingerprint[i] = steps->fingerprint[(first + i) % RING];
-    index_pattern(pattern);
+    ps_step_pattern_index(pattern);
     for (uint32_t i = 0; i < PS_PATTERNS_MAX; i++) {
         struct pattern *other = &steps->pattern[i];
-        if (other->length != 0 && other->length < pattern->length && contains(pattern, other)) {
+        if (other->length != 0 && other->length < pattern->length && ps_step_pattern_contains(pattern, other)) {
             other->superseded_by = slot;
             other->superseder = pattern->serial;
         }
