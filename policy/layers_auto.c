@@ -22,6 +22,7 @@
 
 struct run {
     uint32_t begin, end, period, rounds;
+    uint32_t first;   /* where its rounds begin: work.round[first ... first + rounds) */
     uint64_t kind;    /* the same for runs of the same launches */
     uint32_t partner; /* its mirror image's place in the chain; UINT32_MAX: none */
     bool backward;
@@ -32,7 +33,8 @@ struct work {
     const uint64_t *fingerprint;
     uint32_t launches;
     uint32_t slots; /* of the table: a power of two */
-    uint32_t *table, *distances, *owner;
+    uint32_t *table, *distances, *owner, *round;
+    uint32_t rounds; /* in use */
     struct run *run;
     uint32_t runs;
     uint32_t period[PERIODS], periods;
@@ -49,7 +51,7 @@ static uint32_t table_slots(uint32_t launches)
 
 size_t ps_layers_auto_workspace_bytes(uint32_t launches)
 {
-    return RUNS_MAX * sizeof(struct run) + ((size_t)table_slots(launches) + 2 * (size_t)launches + 2) * sizeof(uint32_t);
+    return RUNS_MAX * sizeof(struct run) + ((size_t)table_slots(launches) + 3 * (size_t)launches + 2) * sizeof(uint32_t);
 }
 
 /* ---- periods ---- */
@@ -187,24 +189,77 @@ static void take_runs(struct work *work)
     }
 }
 
+/* A run of the launches [begin, end). Its rounds come last in work->round. */
+static void set_run(struct work *work, struct run *run, uint32_t begin, uint32_t end)
+{
+    run->begin = begin;
+    run->end = end;
+    run->rounds = (end - begin) / run->period;
+    run->first = work->rounds;
+    for (uint32_t i = 0; i < run->rounds; i++)
+        work->round[work->rounds++] = begin + i * run->period;
+    /* Of its second round: the first layer is odd more often. */
+    run->kind = 0;
+    for (uint32_t i = 0; i < run->period; i++)
+        run->kind += mix(work->fingerprint[begin + run->period + i]);
+}
+
+/* Where, in its first two rounds, a run has the rounds of another one as they are cut there; its end: nowhere, or not easily seen. */
+static uint32_t find_cut(const struct work *work, const struct run *like, const struct run *run)
+{
+    const uint64_t *wanted = work->fingerprint + work->round[like->first + 1];
+    uint32_t effort = 32 * run->period;
+
+    for (uint32_t at = run->begin; at < run->begin + run->period && at + run->period <= run->end; at++) {
+        uint32_t equal = 0;
+        while (equal < run->period && wanted[equal] == work->fingerprint[at + equal])
+            equal++;
+        if (equal == run->period)
+            return at;
+        if (equal + 1 > effort)
+            break;
+        effort -= equal + 1;
+    }
+    return run->end;
+}
+
+/*
+ * A layer with a launch more than the others breaks a run in two, the second one cut somewhere inside the layer. Makes one run of both, in which that
+ * layer is a round of its own length.
+ */
+static bool join(struct work *work, struct run *run, const struct run *next)
+{
+    if (run->period != next->period || run->kind != next->kind)
+        return false;
+    uint32_t cut = find_cut(work, run, next);
+    uint32_t behind = work->round[run->first + run->rounds - 1] + run->period;
+    if (cut == next->end || cut < behind || cut - behind >= 2 * run->period)
+        return false;
+    work->rounds = run->first + run->rounds;
+    if (cut - behind >= run->period / 2 && cut > behind)
+        work->round[work->rounds++] = behind;
+    for (uint32_t at = cut; at + run->period <= next->end; at += run->period)
+        work->round[work->rounds++] = at;
+    run->rounds = work->rounds - run->first;
+    run->end = next->end;
+    return true;
+}
+
 /* The runs of the layers' level in order, as far as they are left after what absorbed parts of them. */
 static uint32_t make_chain(struct work *work, struct run *chain)
 {
     uint32_t runs = 0;
 
+    work->rounds = 0;
     for (uint32_t i = 0; i < work->launches && runs < CHAIN_MAX;) {
         uint32_t owner = work->owner[i], end = i;
         while (end < work->launches && work->owner[end] == owner)
             end++;
         if (owner != 0 && end - i >= 2 * work->run[owner - 1].period) {
             chain[runs] = work->run[owner - 1];
-            chain[runs].begin = i;
-            chain[runs].end = end;
-            chain[runs].rounds = (end - i) / chain[runs].period;
-            /* Of its second round: the first layer is odd more often. */
-            for (uint32_t j = 0; j < chain[runs].period; j++)
-                chain[runs].kind += mix(work->fingerprint[i + chain[runs].period + j]);
-            runs++;
+            set_run(work, &chain[runs], i, end);
+            if (runs == 0 || !join(work, &chain[runs - 1], &chain[runs]))
+                runs++;
         }
         i = end;
     }
@@ -312,6 +367,7 @@ static uint32_t find_forward(struct run *chain, uint32_t runs, uint32_t launches
 struct writer {
     struct penstock_layer *layer;
     uint32_t layers, capacity;
+    const uint32_t *round;
 };
 
 static void write(struct writer *writer, uint32_t first_launch, uint32_t number, enum penstock_direction direction)
@@ -338,12 +394,13 @@ static void write_forward(struct writer *writer, const struct run *run, uint32_t
         number++;
     }
     for (uint32_t j = 0; j < run->rounds; j++)
-        write(writer, run->begin + j * run->period, number + j, PENSTOCK_DIRECTION_FORWARD);
+        write(writer, writer->round[run->first + j], number + j, PENSTOCK_DIRECTION_FORWARD);
 }
 
-static uint32_t write_layers(const struct run *chain, uint32_t runs, uint32_t launches, struct penstock_layer *layer, uint32_t capacity)
+static uint32_t write_layers(const struct run *chain, uint32_t runs, const uint32_t *round, uint32_t launches, struct penstock_layer *layer,
+                             uint32_t capacity)
 {
-    struct writer writer = {.layer = layer, .capacity = capacity};
+    struct writer writer = {.layer = layer, .capacity = capacity, .round = round};
     uint32_t base[CHAIN_MAX], number = 0, behind = 0;
     bool last_backward = true;
 
@@ -364,8 +421,8 @@ static uint32_t write_layers(const struct run *chain, uint32_t runs, uint32_t la
             write_forward(&writer, run, rounds, base[i], behind);
         }
         for (uint32_t j = 0; run->backward && j < run->rounds; j++)
-            write(&writer, run->begin + j * run->period, base[run->partner] + rounds - 1 - j, PENSTOCK_DIRECTION_BACKWARD);
-        behind = run->begin + run->rounds * run->period;
+            write(&writer, writer.round[run->first + j], base[run->partner] + rounds - 1 - j, PENSTOCK_DIRECTION_BACKWARD);
+        behind = round[run->first + run->rounds - 1] + run->period;
         if (behind < launches)
             write(&writer, behind, PENSTOCK_NEVER, PENSTOCK_DIRECTION_NONE);
     }
@@ -380,6 +437,7 @@ uint32_t ps_layers_auto(const uint64_t *fingerprint, uint32_t launches, void *wo
     work.table = (uint32_t *)(void *)(work.run + RUNS_MAX);
     work.distances = work.table + work.slots;
     work.owner = work.distances + launches + 1;
+    work.round = work.owner + launches;
     choose_periods(&work);
     for (uint32_t i = 0; i < work.periods; i++)
         find_runs(&work, work.period[i]);
@@ -390,5 +448,5 @@ uint32_t ps_layers_auto(const uint64_t *fingerprint, uint32_t launches, void *wo
         covered = find_forward(chain, runs, launches);
     if (covered < launches / MATCHED_ONE_IN)
         runs = 0;
-    return write_layers(chain, runs, launches, layer, capacity);
+    return write_layers(chain, runs, work.round, launches, layer, capacity);
 }

@@ -120,7 +120,7 @@ static void bench_layers(int batches, uint32_t launches)
     struct penstock_layer *layer = zeroed(launches * sizeof *layer);
     void *workspace = zeroed(ps_layers_auto_workspace_bytes(launches));
     char name[64];
-    double taken[BENCH_BATCHES_MAX];
+    double taken[BENCH_BATCHES_MAX] = {0};
 
     for (uint32_t i = 0; i < launches; i++)
         fingerprint[i] = mix(i < launches / 3 ? i % 20 : 100 + i % 40);

@@ -180,6 +180,29 @@ static void test_layers_that_differ_a_little(void)
     }
 }
 
+/* One layer, or two, have a launch more (a split matrix product's sum), forward or backward or both. */
+static void test_layers_with_a_launch_more(void)
+{
+    for (int n = 8; n <= 48; n += 5) {
+        for (int where = 1; where <= 3; where++) {
+            emit_transformer(n, 1);
+            for (uint32_t i = 0; i < truths; i++) {
+                bool odd = truth[i].number == (uint32_t)n / 2 || (n > 20 && truth[i].number == 5);
+                if (!odd || !((unsigned)where >> (truth[i].direction - PENSTOCK_DIRECTION_FORWARD) & 1))
+                    continue;
+                uint32_t at = truth[i].first_launch + 4 + (uint32_t)where;
+                memmove(step + at + 1, step + at, (launches - at) * sizeof *step);
+                step[at] = mix(7777);
+                launches++;
+                for (uint32_t j = i + 1; j < truths; j++)
+                    truth[j].first_launch++;
+            }
+            find(LAYERS_MAX);
+            expect_right(95, "transformer with a launch more");
+        }
+    }
+}
+
 /* Stages of 3, 4, 6 and 3 blocks, the first of each with a shortcut of its own. */
 static void test_convolutional_stages(void)
 {
@@ -342,6 +365,7 @@ int main(void)
 {
     test_transformers();
     test_layers_that_differ_a_little();
+    test_layers_with_a_launch_more();
     test_convolutional_stages();
     test_encoder_and_decoder();
     test_perceptrons();
