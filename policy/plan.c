@@ -84,8 +84,8 @@ static void find_excess(struct ps_planner *p)
     p->origin = least + 1 < moments ? least + 1 : 0;
 }
 
-/* Whether a moment of the stretch is over the budget. `over[m]`: how many moments before m are. */
-static bool covers_excess(const struct ps_planner *p, struct ps_stretch cover, const uint32_t *over)
+/* Whether the stretch holds a tight moment. `over[m]`: how many moments before m are. */
+static bool covers_tight(const struct ps_planner *p, struct ps_stretch cover, const uint32_t *over)
 {
     uint32_t moments = p->step->moments;
     uint64_t end = (uint64_t)cover.from + cover.count;
@@ -102,9 +102,18 @@ static void find_gaps(struct ps_planner *p)
     uint32_t *over = (uint32_t *)(void *)p->closing; /* moments + 1 of them fit */
     uint32_t found = 0;
 
+    /*
+     * Tight is where the budget is passed, and where the largest span would no longer fit: pages that are free sooner there can spare a wait,
+     * though the budget asks for nothing. When it never is passed, nothing moves.
+     */
+    int64_t largest = 0, most = 0;
+    for (uint32_t i = 0; i < step->spans; i++)
+        largest = (int64_t)step->span[i].bytes > largest ? (int64_t)step->span[i].bytes : largest;
+    for (uint32_t m = 0; m < step->moments; m++)
+        most = p->excess[m] > most ? p->excess[m] : most;
     over[0] = 0;
     for (uint32_t m = 0; m < step->moments; m++)
-        over[m + 1] = over[m] + (p->excess[m] > 0);
+        over[m + 1] = over[m] + (most > 0 && p->excess[m] > -largest);
     /* best_move has the room to hold gaps while they are sorted. */
     _Static_assert(sizeof(struct ps_gap) <= sizeof(struct penstock_move), "gaps are sorted in the room of moves");
     struct ps_gap *unsorted = (struct ps_gap *)(void *)p->best_move;
@@ -114,7 +123,7 @@ static void find_gaps(struct ps_planner *p)
             continue;
         for (uint32_t u = 0; u < span->uses; u++) {
             struct ps_gap gap = ps_gap_after(step, i, span->first_use + u);
-            if (gap.cover.count > 0 && covers_excess(p, gap.cover, over))
+            if (gap.cover.count > 0 && covers_tight(p, gap.cover, over))
                 unsorted[found++] = gap;
         }
     }

@@ -76,6 +76,14 @@ static void take_gap(struct ps_planner *p, struct sweep *s, uint32_t gap)
         ps_room_add(&p->slab, cover, bytes_of(p, gap));
 }
 
+static void open_gap(struct ps_planner *p, struct sweep *s, uint32_t gap)
+{
+    if (p->key[gap] < PS_KEY_CHOSEN)
+        heap_push(p, &s->waiting, gap);
+    else if (slab_has_room(p, gap))
+        take_gap(p, s, gap);
+}
+
 static bool sweep(struct ps_planner *p)
 {
     uint32_t moments = p->step->moments;
@@ -90,8 +98,8 @@ static bool sweep(struct ps_planner *p)
     }
     for (uint32_t i = 0; i < p->gaps; i++) {
         struct ps_stretch cover = p->gap[i].cover;
-        if (cover.from != p->origin && since_origin(p, cover.from) + (uint64_t)cover.count > moments)
-            heap_push(p, &s.waiting, i);
+        if (since_origin(p, cover.from) + (uint64_t)cover.count > moments)
+            open_gap(p, &s, i);
     }
     for (uint32_t n = 0; n < moments; n++) {
         uint32_t m = n < moments - p->origin ? p->origin + n : n - (moments - p->origin);
@@ -100,7 +108,7 @@ static bool sweep(struct ps_planner *p)
             if (p->chosen[s.next_gap])
                 s.evicted += bytes_of(p, s.next_gap);
             else
-                heap_push(p, &s.waiting, s.next_gap);
+                open_gap(p, &s, s.next_gap);
         }
         while (p->excess[m] > s.evicted) {
             if (s.waiting == 0) {
@@ -141,7 +149,7 @@ static void prune(struct ps_planner *p)
         p->order[i] = heap_pop(p, &count);
     for (uint32_t i = chosen; i-- > 0;) {
         uint32_t gap = p->order[i];
-        if (ps_room_most(&p->room, p->gap[gap].cover) + bytes_of(p, gap) <= 0) {
+        if (p->key[gap] < PS_KEY_CHOSEN && ps_room_most(&p->room, p->gap[gap].cover) + bytes_of(p, gap) <= 0) {
             ps_room_add(&p->room, p->gap[gap].cover, bytes_of(p, gap));
             p->chosen[gap] = 0;
         }

@@ -51,8 +51,36 @@ static uint32_t earliest_reload(struct ps_planner *p, const struct ps_gap *gap, 
     return first_launch_from(p, from);
 }
 
-/* By evict_after; what leaves after the same launch goes by how soon it is needed. */
-static void sort_moves(struct ps_planner *p, uint32_t *count)
+/* What moves that leave after the same launch are ordered by, smallest first. */
+static int64_t leaving_key(const struct ps_planner *p, const struct penstock_move *move, enum ps_leaving leaving)
+{
+    const struct penstock_step *step = p->step;
+    uint32_t end = move->needed_by == PENSTOCK_NEVER ? step->span[move->span].freed : step->launch[move->needed_by].moment;
+    int64_t until_needed = ps_ring_distance(step->launch[move->evict_after].moment, end, step->moments);
+
+    if (leaving == PS_LEAVING_SMALLEST)
+        return (int64_t)step->span[move->span].bytes;
+    if (until_needed == 0)
+        until_needed = step->moments;
+    return leaving == PS_LEAVING_SOONEST_NEEDED ? until_needed : -until_needed;
+}
+
+static void sort_leaving(struct ps_planner *p, struct penstock_move *move, uint32_t count, enum ps_leaving leaving)
+{
+    /* A shell sort: few as a rule, and an update of all parameters at once can name thousands. */
+    for (uint32_t distance = count / 2; distance > 0; distance /= 2) {
+        for (uint32_t i = distance; i < count; i++) {
+            struct penstock_move moving = move[i];
+            int64_t key = leaving_key(p, &moving, leaving);
+            uint32_t at = i;
+            for (; at >= distance && leaving_key(p, &move[at - distance], leaving) > key; at -= distance)
+                move[at] = move[at - distance];
+            move[at] = moving;
+        }
+    }
+}
+
+static void sort_moves(struct ps_planner *p, uint32_t *count, enum ps_leaving leaving)
 {
     uint32_t launches = p->step->launches, sum = 0;
 
@@ -63,7 +91,7 @@ static void sort_moves(struct ps_planner *p, uint32_t *count)
         sum += count[l];
         count[l] = sum;
     }
-    /* Into best_move's place only if it is not in use: the order is made of indices, then followed in place. */
+    /* The places are known first; then each move goes to its own, in place. */
     for (uint32_t i = 0; i < p->moves; i++)
         p->order[i] = count[p->move[i].evict_after]++;
     for (uint32_t i = 0; i < p->moves; i++) {
@@ -76,9 +104,14 @@ static void sort_moves(struct ps_planner *p, uint32_t *count)
             p->order[to] = to;
         }
     }
+    for (uint32_t i = 0, end; i < p->moves; i = end) {
+        for (end = i + 1; end < p->moves && p->move[end].evict_after == p->move[i].evict_after; end++)
+            ;
+        sort_leaving(p, p->move + i, end - i, leaving);
+    }
 }
 
-void ps_schedule(struct ps_planner *p, bool in_order)
+void ps_schedule(struct ps_planner *p, bool in_order, enum ps_leaving leaving)
 {
     const struct penstock_step *step = p->step;
     uint32_t first = first_launch_from(p, p->origin);
@@ -119,6 +152,6 @@ void ps_schedule(struct ps_planner *p, bool in_order)
         if (p->chosen[i] && p->gap[i].needed_by == PENSTOCK_NEVER)
             p->move[p->moves++] = (struct penstock_move){p->gap[i].span, p->gap[i].opened_by, PENSTOCK_NEVER, PENSTOCK_NEVER, 0};
     }
-    sort_moves(p, count);
+    sort_moves(p, count, leaving);
     p->work += step->moments + 8 * (uint64_t)p->moves;
 }

@@ -10,16 +10,16 @@
 #define NS_PER_S 1e9
 /* Rounds until the time settles; the last word is penstock_predict's. */
 #define ROUNDS 4
-/* A plan that is better by less is not. */
+/* A plan that is better by less is not: what is first tried moves least. */
 #define SAME_NS 1.0
+#define SAME_SHARE 2e-4
 /* Operations, as planner->work counts them; about 75 a microsecond. */
 #define WORK_BASE 3000000u
 #define WORK_PER_MOMENT 24u
 /* All choices of so many gaps are tried. */
 #define EXHAUSTIVE_GAPS 12
-/* Keys of gaps that are chosen, or left out, whatever the rules say. */
-#define KEY_CHOSEN 1e6
-#define KEY_LEFT_OUT (-1e6)
+/* The key of a gap that is left out if the others will do. */
+#define KEY_LEFT_OUT (-PS_KEY_CHOSEN)
 
 static bool has_work(const struct ps_planner *p)
 {
@@ -27,17 +27,16 @@ static bool has_work(const struct ps_planner *p)
 }
 
 /* Plays the choice and the delays at hand; keeps the plan if it is the best so far. The round's time, ns. */
-static double try_order(struct ps_planner *p, bool met, bool in_order)
+static double try_order(struct ps_planner *p, bool met, bool in_order, enum ps_leaving leaving)
 {
-    ps_schedule(p, in_order);
+    ps_schedule(p, in_order, leaving);
     struct ps_outcome outcome = ps_playback_run(p->playback, p->move, p->moves, ROUNDS);
     p->work += 3 * (uint64_t)p->step->moments + 16 * (uint64_t)p->moves;
-    if (p->any && (p->best_met > met || (p->best_met == met && outcome.round_ns >= p->best.round_ns - SAME_NS)))
+    if (p->any && (p->best_met > met || (p->best_met == met && outcome.round_ns >= p->best.round_ns * (1 - SAME_SHARE) - SAME_NS)))
         return outcome.round_ns;
     p->any = true;
     p->best_met = met;
     p->best = outcome;
-    p->best_in_order = in_order;
     p->best_moves = p->moves;
     memcpy(p->best_move, p->move, p->moves * sizeof *p->move);
     memcpy(p->best_chosen, p->chosen, p->gaps);
@@ -47,9 +46,14 @@ static double try_order(struct ps_planner *p, bool met, bool in_order)
 
 static double try_choice(struct ps_planner *p, bool met)
 {
-    double free_order = try_order(p, met, false), in_order = try_order(p, met, true);
+    double least = 0;
+    unsigned leavings = p->gaps <= EXHAUSTIVE_GAPS ? PS_LEAVINGS : 1;
 
-    return free_order < in_order ? free_order : in_order;
+    for (unsigned i = 0; i < 2 * leavings; i++) {
+        double time = try_order(p, met, i % 2, (enum ps_leaving)(i / 2));
+        least = i == 0 || time < least ? time : least;
+    }
+    return least;
 }
 
 static bool improves(struct ps_planner *p, bool met)
@@ -180,7 +184,7 @@ static void change_choices(struct ps_planner *p)
 
     for (uint32_t i = 0; since_better < p->gaps && has_work(p); i = i + 1 < p->gaps ? i + 1 : 0) {
         double key = p->key[i];
-        p->key[i] = p->best_chosen[i] ? KEY_LEFT_OUT : KEY_CHOSEN;
+        p->key[i] = p->best_chosen[i] ? KEY_LEFT_OUT : PS_KEY_CHOSEN;
         since_better++;
         if (improves(p, ps_choose(p)))
             since_better = 0;

@@ -17,6 +17,8 @@
 #include "playback.h"
 #include "room.h"
 
+#define PS_KEY_CHOSEN 1e6
+
 /* A delay of so much: not before it is needed. */
 #define PS_DELAY_MAX 16u
 
@@ -48,13 +50,12 @@ struct ps_planner {
 
     struct penstock_move *move, *best_move; /* room for step->uses each */
     uint32_t moves, best_moves;
-    struct ps_outcome best; /* what best_move came to */
-    bool any, best_met;     /* there is one; and it evicts all that is over the budget */
-    bool best_in_order;
+    struct ps_outcome best;    /* what best_move came to */
+    bool any, best_met;        /* there is one; and it evicts all that is over the budget */
     uint64_t work, work_limit; /* moments played and swept */
 };
 
-/* plan_choose.c: fills planner->chosen by the keys; every chosen gap is needed by then. False when the slab stood in the way. */
+/* plan_choose.c: fills planner->chosen by the keys; every chosen gap is needed then, or has PS_KEY_CHOSEN. False when the slab stood in the way. */
 bool ps_choose(struct ps_planner *planner);
 
 /* Makes planner->room say what is over the budget with the choice at hand. */
@@ -63,7 +64,10 @@ void ps_choice_to_room(struct ps_planner *planner);
 /* plan_search.c: tries choices and keeps the best plan. */
 void ps_search(struct ps_planner *planner);
 
+/* In which order spans leave that are idle from the same launch on. */
+enum ps_leaving { PS_LEAVING_SOONEST_NEEDED, PS_LEAVING_LATEST_NEEDED, PS_LEAVING_SMALLEST, PS_LEAVINGS };
+
 /* plan_reload.c: makes planner->move of planner->chosen. `in_order`: no reload is allowed before one that is needed sooner. */
-void ps_schedule(struct ps_planner *planner, bool in_order);
+void ps_schedule(struct ps_planner *planner, bool in_order, enum ps_leaving leaving);
 
 #endif
