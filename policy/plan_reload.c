@@ -1,5 +1,5 @@
 /*
- * When to bring back. What is needed first is given room first, as early as there is room all the way until it is needed, whatever is
+ * When to bring back. What is needed first is given room first (or last: there is no telling on a ring), as early as there is room all the way until it is needed, whatever is
  * allocated in between: so no reload takes pages from an allocation, and the link has work as soon as anything fits.
  */
 #include "planner.h"
@@ -111,7 +111,7 @@ static void sort_moves(struct ps_planner *p, uint32_t *count, enum ps_leaving le
     }
 }
 
-void ps_schedule(struct ps_planner *p, bool in_order, enum ps_leaving leaving)
+void ps_schedule(struct ps_planner *p, enum ps_claiming claiming, enum ps_leaving leaving)
 {
     const struct penstock_step *step = p->step;
     uint32_t first = first_launch_from(p, p->origin);
@@ -123,11 +123,12 @@ void ps_schedule(struct ps_planner *p, bool in_order, enum ps_leaving leaving)
     ps_choice_to_room(p);
     p->moves = 0;
     for (uint32_t i = 0; i < reloads; i++) {
-        const struct ps_gap *gap = &p->gap[p->order[i]];
-        uint32_t reload_from = earliest_reload(p, gap, p->delay[p->order[i]]);
+        uint32_t number = p->order[claiming == PS_CLAIMING_REVERSED ? reloads - 1 - i : i];
+        const struct ps_gap *gap = &p->gap[number];
+        uint32_t reload_from = earliest_reload(p, gap, p->delay[number]);
         uint32_t length = ps_ring_distance(gap->opened_by, gap->needed_by, step->launches);
         uint32_t place = ps_ring_distance(first, reload_from, step->launches);
-        if (in_order) {
+        if (claiming == PS_CLAIMING_IN_ORDER) {
             /* `latest` counts from the origin; a gap that reaches over the origin may begin its reload before it, in the round before. */
             bool over = ps_ring_distance(first, gap->needed_by, step->launches) < place;
             if (!over && place < latest && latest <= ps_ring_distance(first, gap->needed_by, step->launches)) {

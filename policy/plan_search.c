@@ -27,9 +27,9 @@ static bool has_work(const struct ps_planner *p)
 }
 
 /* Plays the choice and the delays at hand; keeps the plan if it is the best so far. The round's time, ns. */
-static double try_order(struct ps_planner *p, bool met, bool in_order, enum ps_leaving leaving)
+static double try_order(struct ps_planner *p, bool met, enum ps_claiming claiming, enum ps_leaving leaving)
 {
-    ps_schedule(p, in_order, leaving);
+    ps_schedule(p, claiming, leaving);
     struct ps_outcome outcome = ps_playback_run(p->playback, p->move, p->moves, ROUNDS);
     p->work += 3 * (uint64_t)p->step->moments + 16 * (uint64_t)p->moves;
     if (p->any && (p->best_met > met || (p->best_met == met && outcome.round_ns >= p->best.round_ns * (1 - SAME_SHARE) - SAME_NS)))
@@ -47,10 +47,11 @@ static double try_order(struct ps_planner *p, bool met, bool in_order, enum ps_l
 static double try_choice(struct ps_planner *p, bool met)
 {
     double least = 0;
-    unsigned leavings = p->gaps <= EXHAUSTIVE_GAPS ? PS_LEAVINGS : 1;
+    bool small = p->gaps <= EXHAUSTIVE_GAPS;
+    unsigned claimings = small ? PS_CLAIMINGS : PS_CLAIMING_IN_ORDER + 1, leavings = small ? PS_LEAVINGS : 1;
 
-    for (unsigned i = 0; i < 2 * leavings; i++) {
-        double time = try_order(p, met, i % 2, (enum ps_leaving)(i / 2));
+    for (unsigned i = 0; i < claimings * leavings; i++) {
+        double time = try_order(p, met, (enum ps_claiming)(i % claimings), (enum ps_leaving)(i / claimings));
         least = i == 0 || time < least ? time : least;
     }
     return least;

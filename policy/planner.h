@@ -67,7 +67,15 @@ void ps_search(struct ps_planner *planner);
 /* In which order spans leave that are idle from the same launch on. */
 enum ps_leaving { PS_LEAVING_SOONEST_NEEDED, PS_LEAVING_LATEST_NEEDED, PS_LEAVING_SMALLEST, PS_LEAVINGS };
 
-/* plan_reload.c: makes planner->move of planner->chosen. `in_order`: no reload is allowed before one that is needed sooner. */
-void ps_schedule(struct ps_planner *planner, bool in_order, enum ps_leaving leaving);
+/* Whose reload is given room first. */
+enum ps_claiming {
+    PS_CLAIMING_BY_NEED,
+    PS_CLAIMING_IN_ORDER, /* by need, and none is allowed before one that is needed sooner */
+    PS_CLAIMING_REVERSED, /* what is needed last */
+    PS_CLAIMINGS
+};
+
+/* plan_reload.c: makes planner->move of planner->chosen. */
+void ps_schedule(struct ps_planner *planner, enum ps_claiming claiming, enum ps_leaving leaving);
 
 #endif
