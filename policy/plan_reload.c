@@ -111,7 +111,7 @@ static void sort_moves(struct ps_planner *p, uint32_t *count, enum ps_leaving le
     }
 }
 
-void ps_schedule(struct ps_planner *p, enum ps_claiming claiming, enum ps_leaving leaving)
+void ps_schedule(struct ps_planner *p, struct ps_way way)
 {
     const struct penstock_step *step = p->step;
     uint32_t first = first_launch_from(p, p->origin);
@@ -123,12 +123,12 @@ void ps_schedule(struct ps_planner *p, enum ps_claiming claiming, enum ps_leavin
     ps_choice_to_room(p);
     p->moves = 0;
     for (uint32_t i = 0; i < reloads; i++) {
-        uint32_t number = p->order[claiming == PS_CLAIMING_REVERSED ? reloads - 1 - i : i];
+        uint32_t number = p->order[way.claiming == PS_CLAIMING_REVERSED ? reloads - 1 - i : i];
         const struct ps_gap *gap = &p->gap[number];
         uint32_t reload_from = earliest_reload(p, gap, p->delay[number]);
         uint32_t length = ps_ring_distance(gap->opened_by, gap->needed_by, step->launches);
         uint32_t place = ps_ring_distance(first, reload_from, step->launches);
-        if (claiming == PS_CLAIMING_IN_ORDER) {
+        if (way.claiming == PS_CLAIMING_IN_ORDER) {
             /* `latest` counts from the origin; a gap that reaches over the origin may begin its reload before it, in the round before. */
             bool over = ps_ring_distance(first, gap->needed_by, step->launches) < place;
             if (!over && place < latest && latest <= ps_ring_distance(first, gap->needed_by, step->launches)) {
@@ -153,6 +153,6 @@ void ps_schedule(struct ps_planner *p, enum ps_claiming claiming, enum ps_leavin
         if (p->chosen[i] && p->gap[i].needed_by == PENSTOCK_NEVER)
             p->move[p->moves++] = (struct penstock_move){p->gap[i].span, p->gap[i].opened_by, PENSTOCK_NEVER, PENSTOCK_NEVER, 0};
     }
-    sort_moves(p, count, leaving);
+    sort_moves(p, count, way.leaving);
     p->work += step->moments + 8 * (uint64_t)p->moves;
 }

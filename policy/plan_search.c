@@ -9,7 +9,7 @@
 
 #define NS_PER_S 1e9
 /* Rounds until the time settles; the last word is penstock_predict's. */
-#define ROUNDS 4
+#define ROUNDS 6
 /* A plan that is better by less is not: what is first tried moves least. */
 #define SAME_NS 1.0
 #define SAME_SHARE 2e-4
@@ -27,9 +27,9 @@ static bool has_work(const struct ps_planner *p)
 }
 
 /* Plays the choice and the delays at hand; keeps the plan if it is the best so far. The round's time, ns. */
-static double try_order(struct ps_planner *p, bool met, enum ps_claiming claiming, enum ps_leaving leaving)
+static double try_way(struct ps_planner *p, bool met, struct ps_way way)
 {
-    ps_schedule(p, claiming, leaving);
+    ps_schedule(p, way);
     struct ps_outcome outcome = ps_playback_run(p->playback, p->move, p->moves, ROUNDS);
     p->work += 3 * (uint64_t)p->step->moments + 16 * (uint64_t)p->moves;
     if (p->any && (p->best_met > met || (p->best_met == met && outcome.round_ns >= p->best.round_ns * (1 - SAME_SHARE) - SAME_NS)))
@@ -37,6 +37,7 @@ static double try_order(struct ps_planner *p, bool met, enum ps_claiming claimin
     p->any = true;
     p->best_met = met;
     p->best = outcome;
+    p->best_way = way;
     p->best_moves = p->moves;
     memcpy(p->best_move, p->move, p->moves * sizeof *p->move);
     memcpy(p->best_chosen, p->chosen, p->gaps);
@@ -44,15 +45,20 @@ static double try_order(struct ps_planner *p, bool met, enum ps_claiming claimin
     return outcome.round_ns;
 }
 
-static double try_choice(struct ps_planner *p, bool met)
+/* In every way on a small step, in the two that are best as a rule on others. The best of the ways, and its time. */
+static double try_choice(struct ps_planner *p, bool met, struct ps_way *best)
 {
-    double least = 0;
     bool small = p->gaps <= EXHAUSTIVE_GAPS;
     unsigned claimings = small ? PS_CLAIMINGS : PS_CLAIMING_IN_ORDER + 1, leavings = small ? PS_LEAVINGS : 1;
+    double least = 0;
 
     for (unsigned i = 0; i < claimings * leavings; i++) {
-        double time = try_order(p, met, (enum ps_claiming)(i % claimings), (enum ps_leaving)(i / claimings));
-        least = i == 0 || time < least ? time : least;
+        struct ps_way way = {(enum ps_claiming)(i % claimings), (enum ps_leaving)(i / claimings)};
+        double time = try_way(p, met, way);
+        if (i == 0 || time < least) {
+            least = time;
+            *best = way;
+        }
     }
     return least;
 }
@@ -61,8 +67,9 @@ static bool improves(struct ps_planner *p, bool met)
 {
     double before = p->any ? p->best.round_ns : 0;
     bool met_before = p->any && p->best_met;
+    struct ps_way way;
 
-    try_choice(p, met);
+    try_choice(p, met, &way);
     return p->best.round_ns != before || p->best_met != met_before;
 }
 
@@ -134,9 +141,11 @@ static bool choice_meets_limits(struct ps_planner *p)
     return ps_room_most(&p->slab, ring) <= (int64_t)step->slab_bytes;
 }
 
-/* Delays the reloads of the choice at hand, one at a time and in steps of `by`, as long as that helps it. */
-static void change_delays(struct ps_planner *p, bool met, double time, uint8_t by)
+/* Delays the reloads of the choice at hand, one at a time and in steps of `by`, as long as that helps it; in this way, or in every way (NULL). */
+static void change_delays(struct ps_planner *p, bool met, const struct ps_way *way, double time, uint8_t by)
 {
+    struct ps_way any;
+
     uint32_t since_better = 0;
 
     for (uint32_t i = 0; since_better < p->gaps && has_work(p); i = i + 1 < p->gaps ? i + 1 : 0) {
@@ -146,7 +155,7 @@ static void change_delays(struct ps_planner *p, bool met, double time, uint8_t b
         uint8_t kept = p->delay[i];
         for (uint8_t delay = 0; delay <= PS_DELAY_MAX && has_work(p); delay = (uint8_t)(delay + by)) {
             p->delay[i] = delay;
-            double changed = try_choice(p, met);
+            double changed = way ? try_way(p, met, *way) : try_choice(p, met, &any);
             if (changed < time - SAME_NS) {
                 since_better = 0;
                 kept = delay;
@@ -157,21 +166,26 @@ static void change_delays(struct ps_planner *p, bool met, double time, uint8_t b
     }
 }
 
-/* A choice that is worse than the best by more than this share is not looked at twice. */
-#define NEARLY 1.6
-
+/* First as they are, then the better ones with delays, then the best ones with delays more finely. */
 static void try_all_choices(struct ps_planner *p, double plain)
 {
-    for (int closely = 0; closely < 2; closely++) {
+    static const struct {
+        double nearly; /* a choice whose time is above so many times the best one is passed over */
+        uint8_t by;    /* steps of the delays; 0: none */
+        bool all_ways;
+    } passes[] = {{0, 0, true}, {1.6, PS_DELAY_MAX / 4, false}, {1.3, PS_DELAY_MAX / 4, true}, {1.1, 1, true}};
+
+    for (size_t pass = 0; pass < sizeof passes / sizeof *passes; pass++) {
         for (uint32_t set = 0; set < 1u << p->gaps && p->best.round_ns > plain + SAME_NS && has_work(p); set++) {
+            struct ps_way way;
             for (uint32_t i = 0; i < p->gaps; i++)
                 p->chosen[i] = set >> i & 1;
             if (!choice_meets_limits(p))
                 continue;
             memset(p->delay, 0, p->gaps);
-            double time = try_choice(p, true);
-            if (closely && time < p->best.round_ns * NEARLY)
-                change_delays(p, true, time, 1);
+            double time = try_choice(p, true, &way);
+            if (passes[pass].by > 0 && time < p->best.round_ns * passes[pass].nearly)
+                change_delays(p, true, passes[pass].all_ways ? NULL : &way, time, passes[pass].by);
         }
     }
 }
@@ -210,6 +224,7 @@ void ps_search(struct ps_planner *p)
     change_choices(p);
     memcpy(p->chosen, p->best_chosen, p->gaps);
     memcpy(p->delay, p->best_delay, p->gaps);
+    struct ps_way best_way = p->best_way;
     if (p->best.round_ns > plain + SAME_NS)
-        change_delays(p, p->best_met, p->best.round_ns, PS_DELAY_MAX / 4);
+        change_delays(p, p->best_met, &best_way, p->best.round_ns, PS_DELAY_MAX / 4);
 }

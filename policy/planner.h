@@ -22,6 +22,23 @@
 /* A delay of so much: not before it is needed. */
 #define PS_DELAY_MAX 16u
 
+/* In which order spans leave that are idle from the same launch on. */
+enum ps_leaving { PS_LEAVING_SOONEST_NEEDED, PS_LEAVING_LATEST_NEEDED, PS_LEAVING_SMALLEST, PS_LEAVINGS };
+
+/* Whose reload is given room first. */
+enum ps_claiming {
+    PS_CLAIMING_BY_NEED,
+    PS_CLAIMING_IN_ORDER, /* by need, and none is allowed before one that is needed sooner */
+    PS_CLAIMING_REVERSED, /* what is needed last */
+    PS_CLAIMINGS
+};
+
+/* How a choice is turned into moves. */
+struct ps_way {
+    enum ps_claiming claiming;
+    enum ps_leaving leaving;
+};
+
 struct ps_planner {
     const struct penstock_step *step;
     uint32_t origin; /* the moment after the one with the least demand: sweeps begin there */
@@ -50,6 +67,7 @@ struct ps_planner {
 
     struct penstock_move *move, *best_move; /* room for step->uses each */
     uint32_t moves, best_moves;
+    struct ps_way best_way;
     struct ps_outcome best;    /* what best_move came to */
     bool any, best_met;        /* there is one; and it evicts all that is over the budget */
     uint64_t work, work_limit; /* moments played and swept */
@@ -64,18 +82,7 @@ void ps_choice_to_room(struct ps_planner *planner);
 /* plan_search.c: tries choices and keeps the best plan. */
 void ps_search(struct ps_planner *planner);
 
-/* In which order spans leave that are idle from the same launch on. */
-enum ps_leaving { PS_LEAVING_SOONEST_NEEDED, PS_LEAVING_LATEST_NEEDED, PS_LEAVING_SMALLEST, PS_LEAVINGS };
-
-/* Whose reload is given room first. */
-enum ps_claiming {
-    PS_CLAIMING_BY_NEED,
-    PS_CLAIMING_IN_ORDER, /* by need, and none is allowed before one that is needed sooner */
-    PS_CLAIMING_REVERSED, /* what is needed last */
-    PS_CLAIMINGS
-};
-
 /* plan_reload.c: makes planner->move of planner->chosen. */
-void ps_schedule(struct ps_planner *planner, enum ps_claiming claiming, enum ps_leaving leaving);
+void ps_schedule(struct ps_planner *planner, struct ps_way way);
 
 #endif

@@ -1,0 +1,81 @@
+/*
+ * penstock-plan: plans a recorded step (policy/recording.h) and tells what the plan comes to. The arguments are those of `penstock plan`; see
+ * there.
+ */
+#include "bytes_text.h"
+#include "plan_input.h"
+
+/* Not in every tree: then --policy layers is refused. */
+extern __attribute__((weak)) const struct penstock_policy penstock_policy_layers;
+
+static const struct penstock_policy *policy_named(const char *name)
+{
+    const struct penstock_policy *policies[] = {&penstock_policy_plan, &penstock_policy_lru, &penstock_policy_layers};
+
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        if (policies[i] && strcmp(policies[i]->name, name) == 0)
+            return policies[i];
+    }
+    plan_refuse("--policy %s: expected plan, layers or lru", name);
+}
+
+static void show_moves(const struct penstock_step *step, const struct penstock_plan *plan)
+{
+    static const char *const classes[PENSTOCK_CLASSES] = {"unknown", "activation", "gradient", "parameter", "optimizer", "workspace"};
+
+    puts("  span  bytes        class       evicted after  reloaded from  needed by  wait ms");
+    for (uint32_t i = 0; i < plan->moves; i++) {
+        const struct penstock_move *move = &plan->move[i];
+        const struct penstock_step_span *span = &step->span[move->span];
+        printf("%6" PRIu32 "  %-11s  %-10s  %13" PRIu32, move->span, ps_bytes_text(span->bytes).text, classes[span->class_],
+               move->evict_after);
+        if (move->needed_by == PENSTOCK_NEVER)
+            printf("  %13s  %9s  %7s\n", "never", "never", "-");
+        else
+            printf("  %13" PRIu32 "  %9" PRIu32 "  %7.3f\n", move->reload_from, move->needed_by, (double)move->predicted_wait_ns / 1e6);
+    }
+}
+
+static void show_plan(const struct plan_input *input, const struct penstock_plan *plan, bool fits)
+{
+    uint64_t budget = input->step.budget_bytes;
+
+    printf("recording   %" PRIu32 " launches, %" PRIu32 " spans, %" PRIu32 " accesses, %s at the peak\n", input->step.launches,
+           input->step.spans, input->step.uses, ps_bytes_text(input->peak).text);
+    printf("budget      %s\n", budget == UINT64_MAX ? "unlimited" : ps_bytes_text(budget).text);
+    printf("plain       %.3f ms\n", (double)plan->plain_ns / 1e6);
+    printf("predicted   %.3f ms\n", (double)plan->predicted_ns / 1e6);
+    printf("ratio       %.4f\n", plan->plain_ns ? (double)plan->predicted_ns / (double)plan->plain_ns : 1.0);
+    printf("evicted     %s in %" PRIu32 " moves a step\n", ps_bytes_text(plan->evicted_bytes).text, plan->moves);
+    printf("held        %s at most%s\n", ps_bytes_text(plan->peak_bytes).text,
+           fits ? "" : "; the step does not fit the budget whatever is evicted");
+    if (input->show_moves)
+        show_moves(&input->step, plan);
+}
+
+int main(int argc, char **argv)
+{
+    struct plan_input input;
+
+    plan_input_read(&input, argc, argv);
+    const struct penstock_policy *policy = policy_named(input.policy);
+    struct penstock_plan plan = {.move = plan_allocate(input.step.uses * sizeof *plan.move), .capacity = input.step.uses};
+    int rc = -ENOTSUP;
+    if (policy->plan) {
+        rc = policy->plan(&input.step, &input.options, plan_allocate(policy->workspace_bytes(&input.step)), &plan);
+        if (rc != 0 && rc != -ERANGE)
+            plan_refuse("%s: the policy %s has no plan for it: %s", input.path, input.policy, strerror(-rc));
+    } else {
+        /* A policy that reacts plans nothing; what is shown is the plain step. */
+        const char *why;
+        rc = penstock_predict(&input.step, plan_allocate(penstock_predict_workspace_bytes(&input.step)), &plan, &why);
+        if (rc == 0 && plan.peak_bytes > input.step.budget_bytes)
+            rc = -ERANGE;
+    }
+    show_plan(&input, &plan, rc != -ERANGE);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fputs("penstock-plan: can't write\n", stderr);
+        return 1;
+    }
+    return rc == -ERANGE ? 1 : 0;
+}

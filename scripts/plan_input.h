@@ -1,0 +1,179 @@
+/*
+ * What the helpers of `penstock plan` share: the command line, and the recording it names. One thread; memory is left to the end of the program.
+ * Wrong use and bad input end the program with one line on stderr and status 2.
+ */
+#ifndef PENSTOCK_SCRIPTS_PLAN_INPUT_H
+#define PENSTOCK_SCRIPTS_PLAN_INPUT_H
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gaps.h"
+#include "penstock/policy.h"
+#include "recording.h"
+#include "settings.h"
+
+struct plan_input {
+    const char *path;
+    struct penstock_step step;
+    int64_t *demand; /* bytes, by moment */
+    uint64_t peak;   /* bytes */
+    struct penstock_policy_options options;
+    const char *policy; /* a name */
+    bool show_moves;
+};
+
+__attribute__((format(printf, 1, 2), noreturn)) static void plan_refuse(const char *format, ...)
+{
+    char line[1024];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    for (char *c = line; *c; c++) {
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?';
+    }
+    fprintf(stderr, "penstock: %s\n", line);
+    exit(2);
+}
+
+static void *plan_allocate(size_t bytes)
+{
+    void *memory = malloc(bytes ? bytes : 1);
+
+    if (!memory)
+        plan_refuse("out of memory");
+    return memory;
+}
+
+/* The whole file; `-` is standard input. */
+static char *plan_read(const char *path, size_t *length)
+{
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    size_t room = 1 << 16;
+    char *text = plan_allocate(room);
+
+    if (!file)
+        plan_refuse("%s: %s", path, strerror(errno));
+    *length = 0;
+    for (size_t got; (got = fread(text + *length, 1, room - *length, file)) > 0;) {
+        *length += got;
+        if (*length == room) {
+            text = realloc(text, room *= 2);
+            if (!text)
+                plan_refuse("out of memory");
+        }
+    }
+    if (ferror(file))
+        plan_refuse("%s: %s", path, strerror(errno));
+    if (file != stdin)
+        fclose(file);
+    return text;
+}
+
+static void plan_setting_problem(const char *variable, const char *value, const char *explanation, void *ctx)
+{
+    (void)variable;
+    plan_refuse("--%s %s: %s", (const char *)ctx, value, explanation);
+}
+
+/* Budgets are read as PENSTOCK_BUDGET and PENSTOCK_HOST_BUDGET are; shares are of the step's peak. */
+static uint64_t plan_amount(const char *option, const char *value, uint64_t whole)
+{
+    static struct ps_settings settings;
+    bool slab = strcmp(option, "slab") == 0;
+    char variable[256];
+    char *environment[] = {variable, NULL};
+
+    if ((size_t)snprintf(variable, sizeof variable, "%s=%s", slab ? "PENSTOCK_HOST_BUDGET" : "PENSTOCK_BUDGET", value) >= sizeof variable)
+        plan_refuse("--%s: too long a value", option);
+    ps_settings_read(&settings, environment, plan_setting_problem, (void *)(uintptr_t)option);
+    return ps_amount_bytes(slab ? settings.host_budget : settings.budget, whole);
+}
+
+static uint32_t plan_count(const char *option, const char *value)
+{
+    char *end;
+    unsigned long count = strtoul(value, &end, 10);
+
+    if (*value < '0' || *value > '9' || *end || count > 100000)
+        plan_refuse("--%s %s: expected a number of layers", option, value);
+    return (uint32_t)count;
+}
+
+static void plan_parse(struct plan_input *input)
+{
+    struct ps_recording_problem problem;
+    size_t length, bytes;
+    char *text = plan_read(input->path, &length);
+
+    int rc = ps_recording_bytes(text, length, &bytes, &problem);
+    if (rc == 0)
+        rc = ps_recording_parse(text, length, plan_allocate(bytes), &input->step, &problem);
+    if (rc != 0 && problem.line > 0)
+        plan_refuse("%s:%u: %s", input->path, problem.line, problem.what);
+    if (rc != 0)
+        plan_refuse("%s: %s", input->path, problem.what);
+    free(text);
+    input->demand = plan_allocate(input->step.moments * sizeof *input->demand);
+    ps_demand(&input->step, input->demand);
+    for (uint32_t m = 0; m < input->step.moments; m++)
+        input->peak = (uint64_t)input->demand[m] > input->peak ? (uint64_t)input->demand[m] : input->peak;
+}
+
+/* RECORDING [--budget B] [--slab B] [--policy NAME] [--prefetch-layers N] [--defer-layers N] [--keep-last N] [--moves] */
+static void plan_input_read(struct plan_input *input, int argc, char **argv)
+{
+    static const char *const valued[] = {"budget", "slab", "policy", "prefetch-layers", "defer-layers", "keep-last"};
+    enum { BUDGET, SLAB, POLICY, PREFETCH, DEFER, KEEP, VALUED };
+    const char *value[VALUED] = {NULL};
+
+    *input = (struct plan_input){.policy = "plan", .options = {.prefetch_layers = 1}};
+    for (int i = 1; i < argc; i++) {
+        size_t option = VALUED;
+        if (strcmp(argv[i], "--moves") == 0) {
+            input->show_moves = true;
+        } else if (strncmp(argv[i], "--", 2) == 0) {
+            size_t name = strcspn(argv[i] + 2, "=");
+            for (option = 0; option < VALUED; option++) {
+                if (strlen(valued[option]) == name && strncmp(valued[option], argv[i] + 2, name) == 0)
+                    break;
+            }
+            if (option == VALUED)
+                plan_refuse("%s: no such option; see penstock plan --help", argv[i]);
+            if (argv[i][2 + name] == '=')
+                value[option] = argv[i] + 3 + name;
+            else if (i + 1 < argc)
+                value[option] = argv[++i];
+            else
+                plan_refuse("%s: a value is missing; see penstock plan --help", argv[i]);
+        } else if (!input->path) {
+            input->path = argv[i];
+        } else {
+            plan_refuse("%s: one recording at a time; see penstock plan --help", argv[i]);
+        }
+    }
+    if (!input->path)
+        plan_refuse("plan: no recording given; usage: penstock plan RECORDING --budget BYTES");
+    plan_parse(input);
+    if (value[BUDGET])
+        input->step.budget_bytes = plan_amount("budget", value[BUDGET], input->peak);
+    if (value[SLAB])
+        input->step.slab_bytes = plan_amount("slab", value[SLAB], input->peak);
+    if (value[POLICY])
+        input->policy = value[POLICY];
+    if (value[PREFETCH])
+        input->options.prefetch_layers = plan_count("prefetch-layers", value[PREFETCH]);
+    if (value[DEFER])
+        input->options.defer_layers = plan_count("defer-layers", value[DEFER]);
+    if (value[KEEP])
+        input->options.keep_last = plan_count("keep-last", value[KEEP]);
+}
+
+#endif
