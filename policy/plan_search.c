@@ -173,7 +173,15 @@ static void try_all_choices(struct ps_planner *p, double plain)
         double nearly; /* a choice whose time is above so many times the best one is passed over */
         uint8_t by;    /* steps of the delays; 0: none */
         bool all_ways;
-    } passes[] = {{0, 0, true}, {1.6, PS_DELAY_MAX / 4, false}, {1.3, PS_DELAY_MAX / 4, true}, {1.1, 1, true}};
+        uint8_t start; /* the delays to begin with */
+    } passes[] = {
+        {0, 0, true, 0},
+        {0, 0, true, PS_DELAY_MAX},
+        {1.6, PS_DELAY_MAX / 4, false, 0},
+        {1.3, PS_DELAY_MAX / 4, true, 0},
+        {1.1, 1, false, PS_DELAY_MAX},
+        {1.1, 1, true, 0},
+    };
 
     for (size_t pass = 0; pass < sizeof passes / sizeof *passes; pass++) {
         for (uint32_t set = 0; set < 1u << p->gaps && p->best.round_ns > plain + SAME_NS && has_work(p); set++) {
@@ -182,7 +190,7 @@ static void try_all_choices(struct ps_planner *p, double plain)
                 p->chosen[i] = set >> i & 1;
             if (!choice_meets_limits(p))
                 continue;
-            memset(p->delay, 0, p->gaps);
+            memset(p->delay, passes[pass].start, p->gaps);
             double time = try_choice(p, true, &way);
             if (passes[pass].by > 0 && time < p->best.round_ns * passes[pass].nearly)
                 change_delays(p, true, passes[pass].all_ways ? NULL : &way, time, passes[pass].by);
