@@ -60,7 +60,7 @@ static char *plan_read(const char *path, size_t *length)
     char *text = plan_allocate(room);
 
     if (!file)
-        plan_refuse("%s: %s", path, strerror(errno));
+        plan_refuse("%s: can't read: %s", path, strerror(errno));
     *length = 0;
     for (size_t got; (got = fread(text + *length, 1, room - *length, file)) > 0;) {
         *length += got;
@@ -71,7 +71,7 @@ static char *plan_read(const char *path, size_t *length)
         }
     }
     if (ferror(file))
-        plan_refuse("%s: %s", path, strerror(errno));
+        plan_refuse("%s: can't read: %s", path, strerror(errno));
     if (file != stdin)
         fclose(file);
     return text;
@@ -107,11 +107,10 @@ static uint32_t plan_count(const char *option, const char *value)
     return (uint32_t)count;
 }
 
-static void plan_parse(struct plan_input *input)
+static void plan_parse(struct plan_input *input, char *text, size_t length)
 {
     struct ps_recording_problem problem;
-    size_t length, bytes;
-    char *text = plan_read(input->path, &length);
+    size_t bytes;
 
     int rc = ps_recording_bytes(text, length, &bytes, &problem);
     if (rc == 0)
@@ -127,12 +126,13 @@ static void plan_parse(struct plan_input *input)
         input->peak = (uint64_t)input->demand[m] > input->peak ? (uint64_t)input->demand[m] : input->peak;
 }
 
-/* RECORDING [--budget B] [--slab B] [--policy NAME] [--prefetch-layers N] [--defer-layers N] [--keep-last N] [--moves] */
+/* RECORDING [--budget B] [--slab B] [--policy NAME] [--prefetch-layers N] [--defer-layers N] [--keep-last N] [--moves] [--name NAME: what messages call it] */
 static void plan_input_read(struct plan_input *input, int argc, char **argv)
 {
-    static const char *const valued[] = {"budget", "slab", "policy", "prefetch-layers", "defer-layers", "keep-last"};
-    enum { BUDGET, SLAB, POLICY, PREFETCH, DEFER, KEEP, VALUED };
+    static const char *const valued[] = {"budget", "slab", "policy", "prefetch-layers", "defer-layers", "keep-last", "name"};
+    enum { BUDGET, SLAB, POLICY, PREFETCH, DEFER, KEEP, NAME, VALUED };
     const char *value[VALUED] = {NULL};
+    size_t length;
 
     *input = (struct plan_input){.policy = "plan", .options = {.prefetch_layers = 1}};
     for (int i = 1; i < argc; i++) {
@@ -161,7 +161,9 @@ static void plan_input_read(struct plan_input *input, int argc, char **argv)
     }
     if (!input->path)
         plan_refuse("plan: no recording given; usage: penstock plan RECORDING --budget BYTES");
-    plan_parse(input);
+    char *text = plan_read(input->path, &length);
+    input->path = value[NAME] ? value[NAME] : input->path;
+    plan_parse(input, text, length);
     if (value[BUDGET])
         input->step.budget_bytes = plan_amount("budget", value[BUDGET], input->peak);
     if (value[SLAB])

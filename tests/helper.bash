@@ -62,7 +62,7 @@ requires() {
         root) [ "$(id -u)" = 0 ] || lacking "$word" "not root" ;;
         release) [ "${BUILD##*/}" = release ] || skip "only for the release build" ;;
         plain) [[ "${BUILD##*/}" != *san ]] || skip "not for a sanitizer's build" ;;
-        cc | clang | jq | gdb | strace | shellcheck | cppcheck | clang-format | clang-tidy)
+        cc | clang | jq | gdb | glpsol | strace | shellcheck | cppcheck | clang-format | clang-tidy)
             command -v "${word/#cc/gcc}" >/dev/null || lacking "$word" "no $word"
             ;;
         *)

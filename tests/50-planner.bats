@@ -1,0 +1,78 @@
+#!/usr/bin/env bats
+# The planner on recorded steps, as `penstock plan` shows it: near the lower bound, within the budget, and clear about what it can't use.
+
+load helper
+
+RECORDINGS=$ROOT/tests/recordings
+
+# figure NAME: in milliseconds, as the last `penstock plan` printed it
+figure() { awk -v name="$1" '$1 == name { print $2; found = 1 } END { exit !found }' <<<"$output"; }
+
+# close_to_bound PERCENT: the predicted time is not under the bound, and over it by at most so much
+close_to_bound() {
+    local predicted bound
+    predicted=$(figure predicted) bound=$(figure bound)
+    awk -v p="$predicted" -v b="$bound" -v limit="$1" 'BEGIN { exit !(b > 0 && p >= b - 0.001 && p <= b * (1 + limit / 100)) }' || {
+        echo "predicted $predicted ms, bound $bound ms: not within $1 %" >&2
+        return 1
+    }
+}
+
+@test "the made-up Llama is what its script writes" {
+    requires python
+    "$RECORDINGS/make-llama" | cmp - <(gzip -dc "$RECORDINGS/made-up-llama.gz")
+}
+
+@test "plans of every recording are within 3 % of the lower bound, and hold no more than the budget" {
+    requires glpsol
+    local recording budget
+    for recording in "$RECORDINGS"/*.gz; do
+        for budget in 95% 85% 75% 65% 55%; do
+            run_command plan "$recording" --budget $budget --bound
+            ended_with 0
+            close_to_bound 3 || { echo "$recording at $budget" >&2 && return 1; }
+            lacks "$output" 'does not fit'
+        done
+    done
+}
+
+@test "the bound bites: it is above the plain time where the links can't keep up" {
+    requires glpsol
+    run_command plan "$RECORDINGS/made-up-llama.gz" --budget 30GiB --bound
+    ended_with 0
+    at_least "$(($(figure plain | cut -d. -f1) * 5 / 4))" "$(figure bound | cut -d. -f1)" bound
+}
+
+@test "with memory enough nothing moves" {
+    run_command plan "$RECORDINGS/made-up-llama.gz" --budget 100% --moves
+    ended_with 0
+    equal "$(figure plain)" "$(figure predicted)"
+    contains "$output" '^evicted +0 bytes in 0 moves'
+}
+
+@test "the moves are listed, and what a slab can't hold stays" {
+    run_command plan "$RECORDINGS/made-up-llama.gz" --budget=56GiB --moves
+    ended_with 0
+    contains "$output" '^ +[0-9]+  [0-9.]+ MiB +optimizer +[0-9]+ +[0-9]+ +[0-9]+ +0\.000$'
+    run_command plan "$RECORDINGS/made-up-llama.gz" --budget 56GiB --slab 1GiB
+    ended_with 1
+    contains "$output" 'does not fit the budget'
+}
+
+@test "what can't be used is one line and status 2" {
+    printf 'penstock-recording 1\nlinks 1 1 1 1 0 0\nl 5 0\n' >bad
+    printf 'penstock-recording 1\nlinks 1 1 1 1 0 0\nl 5\n' >good
+    echo not gzip >bad.gz
+    local arguments
+    for arguments in '' bad nowhere bad.gz 'good --budget lots' 'good --budget' 'good --policy best' 'good --frobnicate 1' 'good good' 'good --keep-last -1'; do
+        # shellcheck disable=SC2086 # several words
+        run_command plan $arguments
+        ended_with 2
+        equal 1 "${#lines[@]}" "lines said about: plan $arguments"
+        contains "$output" '^penstock: .*[a-z]'
+    done
+    run_command plan bad
+    contains "$output" '^penstock: bad:3: l: no such span$'
+    run_command plan good
+    ended_with 0
+}
