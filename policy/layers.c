@@ -252,7 +252,7 @@ static void consider(struct work *w, const struct penstock_policy_options *optio
     /* Not before backward: all that is reloaded ahead of its beginning is reloaded right before its first kernel. */
     uint32_t ahead = options->prefetch_layers < needed_in - turn ? needed_in - options->prefetch_layers : turn;
     uint32_t reload_from = w->visit[ahead].entry - 1;
-    if (evict_after >= reload_from || reload_from >= to)
+    if (evict_after >= reload_from)
         return;
     w->candidate[w->candidates++] = (struct candidate){.bytes = w->step->span[span].bytes,
                                                        .span = span,
@@ -340,6 +340,12 @@ static int64_t profile_high(const struct profile *p, uint32_t from, uint32_t to)
     return from < to ? profile_high_at(p, 1, 0, p->leaves, from, to) : 0;
 }
 
+/* How many moments from one to another around the ring. */
+static uint32_t moments_between(const struct work *w, uint32_t from, uint32_t to)
+{
+    return to >= from ? to - from : w->step->moments - from + to;
+}
+
 /* What the step's spans hold at each launch when nothing moves: from the one after its birth to the one after its free. */
 static void count_demand(struct work *w)
 {
@@ -352,11 +358,13 @@ static void count_demand(struct work *w)
             continue;
         }
         uint32_t from = position_after(w, span->born), to = position_after(w, span->freed);
-        if (from <= to) {
+        /* Born and freed between the same two launches: it lives through none of them, or through all. */
+        uint32_t first = moments_between(w, span->born, step->launch[launch_at(w, from)].moment);
+        if (from < to || (from == to && first > moments_between(w, span->born, span->freed))) {
             profile_add(&w->device, from, to + 1, (int64_t)span->bytes);
         } else {
             profile_add(&w->device, from, step->launches, (int64_t)span->bytes);
-            profile_add(&w->device, 0, to + 1, (int64_t)span->bytes);
+            profile_add(&w->device, 0, to + (from != to), (int64_t)span->bytes);
         }
     }
 }

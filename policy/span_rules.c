@@ -190,9 +190,10 @@ static bool take_condition(const char **at, struct ps_span_rule *rule)
         taken = take_bytes(&here, &rule->least_bytes);
     else if (take_text(&here, "size<="))
         taken = take_bytes(&here, &rule->most_bytes);
+    taken = taken && rule->least_bytes <= rule->most_bytes;
     if (taken)
         *at = here;
-    return taken && rule->least_bytes <= rule->most_bytes;
+    return taken;
 }
 
 static bool take_rule(const char **at, struct ps_span_rule *rule)
