@@ -90,6 +90,7 @@ tool_sources := $(wildcard scripts/penstock-*.c)
 tools := $(tool_sources:scripts/%.c=$(OUT)/%)
 sample_sources := $(wildcard tests/samples/*.cu)
 samples := $(sample_sources:tests/samples/%.cu=$(OUT)/samples/%)
+sample_policies := $(patsubst tests/samples/%.c,$(OUT)/samples/%.so,$(wildcard tests/samples/policy_*.c))
 
 library := $(OUT)/libpenstock.so
 test_archive := $(OUT)/libpenstock-test.a
@@ -158,7 +159,7 @@ $(tools): $(OUT)/%: $(OUT)/obj/scripts/%.o $(test_archive)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< $(test_archive) $(system_libs)
 
 units: $(units)
-samples: $(samples)
+samples: $(samples) $(sample_policies)
 
 # One source for GPU and simulator: which CUDA it meets is decided by the loader's path at run time. The cubin is left uncompressed, as
 # the simulator hands it to CUPTI's module callback, and -rdynamic shows the host bodies of the kernels to the simulator.
@@ -175,6 +176,12 @@ $(samples): $(OUT)/samples/%: $(OUT)/obj/samples/%.o
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(NVCC) $(nvcc_flags) -o $@ $< -lpthread -ldl
+
+# Policies of one's own, as somebody outside the tree would build them.
+$(sample_policies): $(OUT)/samples/%.so: tests/samples/%.c $(wildcard include/penstock/*.h) $(OUT)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) -std=gnu11 -Iinclude -Wall -Wextra -Werror -O2 -fPIC -shared $(variant_flags) -o $@ $<
 
 # --- the simulated device --------------------------------------------------------------------------------------------------------------
 include tests/cudasim/build.mk
@@ -219,21 +226,22 @@ prefix_dir := $(DESTDIR)$(PREFIX)
 public_headers := $(wildcard include/penstock/*.h)
 documents := README.md CHANGELOG.md LICENSE
 installed_files := lib/libpenstock.so bin/penstock $(tools:$(OUT)/%=libexec/penstock/%) \
-    $(public_headers:include/%=include/%) $(documents:%=share/doc/penstock/%)
+    $(public_headers:include/%=include/%) share/penstock/penstock.py $(documents:%=share/doc/penstock/%)
 
 install: $(library) $(tools)
 	$(Q)install -d '$(prefix_dir)/lib' '$(prefix_dir)/bin' '$(prefix_dir)/libexec/penstock' '$(prefix_dir)/include/penstock' \
-	    '$(prefix_dir)/share/doc/penstock'
+	    '$(prefix_dir)/share/penstock' '$(prefix_dir)/share/doc/penstock'
 	$(Q)install -m 755 $(library) '$(prefix_dir)/lib/'
 	$(Q)install -m 755 scripts/penstock '$(prefix_dir)/bin/'
 	$(Q)install -m 755 $(tools) '$(prefix_dir)/libexec/penstock/'
 	$(Q)install -m 644 $(public_headers) '$(prefix_dir)/include/penstock/'
+	$(Q)install -m 644 scripts/penstock.py '$(prefix_dir)/share/penstock/'
 	$(Q)install -m 644 $(documents) '$(prefix_dir)/share/doc/penstock/'
 	@echo "penstock is installed under $(prefix_dir)"
 
 uninstall:
 	$(Q)for file in $(installed_files); do rm -f "$(prefix_dir)/$$file"; done
-	$(Q)for dir in libexec/penstock include/penstock share/doc/penstock; do \
+	$(Q)for dir in libexec/penstock include/penstock share/penstock share/doc/penstock; do \
 	    [ ! -d "$(prefix_dir)/$$dir" ] || rmdir --ignore-fail-on-non-empty "$(prefix_dir)/$$dir"; done
 
 clean:

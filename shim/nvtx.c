@@ -256,5 +256,6 @@ int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table)
         ATTACH(core2, NVTX_CBID_CORE2_DomainCreateW, create_w);
     }
 #undef ATTACH
+    ps_log_info(TRACER, "NVTX ranges mark layers");
     return 1;
 }

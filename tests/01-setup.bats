@@ -108,6 +108,7 @@ fake_toolkit() {
 ./share/doc/penstock/CHANGELOG.md
 ./share/doc/penstock/LICENSE
 ./share/doc/penstock/README.md
+./share/penstock/penstock.py
 EOF
     for header in "$ROOT"/include/penstock/*.h; do
         echo "./include/penstock/${header##*/}"
@@ -121,6 +122,7 @@ EOF
     equal ./lib/libother.so "$(cd "$stage$prefix" && find . -type f)"
     [ ! -e "$stage$prefix/libexec/penstock" ]
     [ ! -e "$stage$prefix/include/penstock" ]
+    [ ! -e "$stage$prefix/share/penstock" ]
 }
 
 @test "the installed command uses the installed library" {

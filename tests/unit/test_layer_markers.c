@@ -7,6 +7,8 @@
 
 #include "expect.h"
 #include "layer_names.h"
+#include "layouts.h"
+#include "real_cuda.h"
 
 static struct ps_recorded_layer now(void)
 {
@@ -302,10 +304,82 @@ static void test_names(void)
     }
 }
 
+/* ---- kernels ---- */
+
+static unsigned asked;
+static const char *const kernel_names[] = {"gemm", "norm_fwd", "norm_bwd", "norm"};
+
+/* A driver in which the handle is the name's number, times sixteen, plus one thousand. */
+static CUresult name_of_kernel(const char **name, CUkernel kernel)
+{
+    asked++;
+    *name = kernel_names[((uintptr_t)kernel - 1000) / 16];
+    return CUDA_SUCCESS;
+}
+
+static CUfunction kernel(unsigned name)
+{
+    return (CUfunction)(uintptr_t)(1000 + 16 * name);
+}
+
+static void test_kernels(void)
+{
+    /* gemm, norm_fwd, norm_bwd: three layers forward and back, twice. */
+    static const struct {
+        unsigned name;
+        uint32_t number;
+    } order[] = {{1, 0}, {0, 0}, {1, 1}, {0, 1}, {1, 2}, {0, 2}, {0, 2}, {2, 2}, {0, 2}, {2, 1}, {0, 1}, {2, 0}, {0, 0}};
+
+    ps_cu.cuKernelGetName = name_of_kernel;
+    choose(PS_LAYERS_KERNEL, "norm*");
+    EXPECT_U64(0, ps_layers_now(kernel(0)).stretch);
+    for (int step = 0; step < 2; step++) {
+        uint64_t last = 0;
+        enum penstock_direction direction = PENSTOCK_DIRECTION_NONE;
+        const char *name = "";
+        for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+            struct ps_recorded_layer layer = ps_layers_now(kernel(order[i].name));
+            if (order[i].name) {
+                EXPECT(layer.stretch > last);
+                direction = order[i].name == 1 ? FORWARD : BACKWARD;
+                name = kernel_names[order[i].name];
+            } else {
+                EXPECT_U64(last, layer.stretch);
+            }
+            EXPECT(is(layer, order[i].number, direction, name));
+            last = layer.stretch;
+        }
+    }
+    EXPECT_U64(3, asked);
+    /* Backward beyond the first layer, and a name that does not say: no layer of the model. */
+    EXPECT(is(ps_layers_now(kernel(2)), PENSTOCK_NEVER, BACKWARD, "norm_bwd"));
+    EXPECT(is(ps_layers_now(kernel(2)), PENSTOCK_NEVER, BACKWARD, "norm_bwd"));
+    EXPECT(is(ps_layers_now(kernel(3)), PENSTOCK_NEVER, PENSTOCK_DIRECTION_NONE, "norm"));
+    EXPECT(is(ps_layers_now(kernel(1)), 0, FORWARD, "norm_fwd"));
+    /* A copy names no kernel. */
+    EXPECT(is(ps_layers_now(NULL), 0, FORWARD, "norm_fwd"));
+    asked = 0;
+    ps_layouts_module_gone();
+    ps_layers_now(kernel(1));
+    ps_layers_now(kernel(1));
+    EXPECT_U64(1, asked);
+}
+
+/* Nobody's name is asked for unless the setting wants it. */
+static void test_no_kernels(void)
+{
+    ps_cu.cuKernelGetName = name_of_kernel;
+    choose(PS_LAYERS_AUTO, "");
+    ps_layers_begin("block", 1, FORWARD);
+    EXPECT(is(ps_layers_now(kernel(1)), 1, FORWARD, "block"));
+    EXPECT_U64(0, asked);
+}
+
 int main(void)
 {
-    static void (*const cases[])(void) = {test_nothing_marked, test_none,  test_api,           test_threads, test_ranges,
-                                          test_started_ranges, test_turns, test_endless_names, test_names};
+    static void (*const cases[])(void) = {test_nothing_marked, test_none,           test_api,       test_threads,
+                                          test_ranges,         test_started_ranges, test_turns,     test_endless_names,
+                                          test_names,          test_kernels,        test_no_kernels};
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int status = 1;

@@ -1,0 +1,104 @@
+#!/usr/bin/env bats
+# PENSTOCK_POLICY: the tree's own policies by name, and one from outside: the example, and some that can't be used.
+
+load helper
+load small_trainer
+
+setup() {
+    helper_setup
+    requires samples cc
+}
+
+# policy NAME VERSION CHOICE: a shared object whose choice of what to evict is these statements
+policy() {
+    gcc -std=gnu11 -Wall -I"$ROOT/include" -shared -fPIC -x c -o "$1" - <<END
+#include <penstock/policy.h>
+#include <unistd.h>
+static size_t choose(const struct penstock_candidate *candidates, size_t n, uint64_t need, size_t *chosen) { $3 }
+static const struct penstock_policy own = {.version = $2, .name = "own", .choose = choose};
+const struct penstock_policy *penstock_policy(void) { return &own; }
+END
+}
+
+@test "each policy by its name, and the results are right" {
+    local name
+    for name in plan layers lru; do
+        train PENSTOCK_POLICY=$name
+        right_results
+        said
+        counted evictions
+        sound
+        train PENSTOCK_POLICY=$name PENSTOCK_LOG=info
+        contains "$output" "the policy is $name\$"
+    done
+}
+
+@test "the example from outside" {
+    train "PENSTOCK_POLICY=$SAMPLES/policy_example.so"
+    right_results
+    said
+    counted evictions
+    sound
+    train "PENSTOCK_POLICY=$SAMPLES/policy_example.so" PENSTOCK_LOG=info
+    contains "$output" 'the policy is longest gaps$'
+}
+
+@test "a policy from outside is asked what leaves" {
+    requires plain
+    # The first that suffice, in the order in which they come.
+    policy own.so PENSTOCK_POLICY_VERSION 'static int said;
+        if (!said++ && write(2, "asked\n", 6) < 0) return 0;
+        size_t k = 0;
+        for (uint64_t got = 0; k < n && got < need; k++) { chosen[k] = k; got += candidates[k].bytes; }
+        return k;'
+    train "PENSTOCK_POLICY=$WORK/own.so"
+    ended_with 0
+    contains "$output" '^asked$'
+    equal "$(plain | grep -v '^allocated')" "$(grep -vE '^penstock: |^asked$' <<<"$output")" "losses and gradients"
+    said
+    counted evictions
+}
+
+@test "one that can't be used is said once, and the default is in force" {
+    requires plain
+    policy old.so PENSTOCK_POLICY_VERSION-1 'return 0;'
+    train "PENSTOCK_POLICY=$WORK/old.so"
+    right_results
+    said "PENSTOCK_POLICY=$WORK/old.so: it was compiled for another version of penstock/policy.h; the default is used"
+    counted evictions
+    gcc -shared -x c -o other.so - <<<'int nothing;'
+    train "PENSTOCK_POLICY=$WORK/other.so"
+    right_results
+    said "PENSTOCK_POLICY=$WORK/other.so: it does not export penstock_policy; the default is used"
+    echo text >text.so
+    train "PENSTOCK_POLICY=$WORK/text.so"
+    right_results
+    said "PENSTOCK_POLICY=$WORK/text.so: .*(invalid ELF header|file too short).*; the default is used"
+    train "PENSTOCK_POLICY=$WORK/none.so"
+    right_results
+    contains "$output" "^penstock: PENSTOCK_POLICY=$WORK/none.so: expected plan, layers, lru or the path of a shared object .*\(No such file or directory\)"
+}
+
+@test "penstock run stops before the command when there is no such file" {
+    PENSTOCK_POLICY=$WORK/none.so run_command run -- touch started
+    ended_with 2
+    contains "$output" "^penstock: PENSTOCK_POLICY=$WORK/none.so: expected .*\(No such file or directory\)"
+    [ ! -e started ]
+    mkdir here
+    PENSTOCK_POLICY=$WORK/here run_command run -- touch started
+    ended_with 2
+    [ ! -e started ]
+}
+
+@test "one that chooses what there is not, or too little, does not run the program out of memory" {
+    requires plain
+    local choice
+    for choice in 'chosen[0] = n + 5; return 1;' 'return 0;' 'return n + 1;' 'return (size_t)-1;'; do
+        policy wrong.so PENSTOCK_POLICY_VERSION "$choice"
+        train "PENSTOCK_POLICY=$WORK/wrong.so"
+        right_results
+        said 'the policy own chose [0-9]+ of [0-9]+ spans, and not enough; the least recently used go instead'
+        counted evictions
+        sound
+    done
+}
