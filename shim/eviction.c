@@ -123,7 +123,7 @@ void ps_eviction_park_if_stopping(void)
 bool ps_eviction_may_leave(const struct ps_span *span)
 {
     return !ps_registry.blind_launches && span->life == PS_LIFE_LIVE && !span->busy && !span->launching && !span->pinned &&
-           !span->user_pins && span->has_pages && (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
+           !span->user_pins && !span->excluded && span->has_pages && (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
 }
 
 /*

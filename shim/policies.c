@@ -7,6 +7,7 @@
 
 static const struct penstock_policy *current = &penstock_policy_plan;
 static struct penstock_policy_options options;
+static const struct ps_span_rules *rules; /* NULL: none */
 
 /* Why the policy can't be used, or NULL. */
 static const char *objection(const struct penstock_policy *policy)
@@ -68,6 +69,7 @@ void ps_policies_open(const struct ps_settings *settings)
     current = chosen ? chosen : &penstock_policy_plan;
     options = (struct penstock_policy_options){
         .prefetch_layers = settings->prefetch_layers, .defer_layers = settings->defer_layers, .keep_last = settings->keep_last};
+    rules = settings->rules.count ? &settings->rules : NULL;
     ps_log_info(SETTINGS, "the policy is %s", current->name);
 }
 
@@ -108,4 +110,9 @@ size_t ps_policies_choose(const struct penstock_candidate *candidates, size_t n,
                          current->name, k, n);
     }
     return penstock_lru_choose(candidates, n, need_bytes, chosen);
+}
+
+bool ps_policies_may_move(const struct ps_span_facts *facts)
+{
+    return !rules || ps_span_rules_allow(rules, facts);
 }

@@ -6,13 +6,14 @@
 #ifndef PS_POLICIES_H
 #define PS_POLICIES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "penstock/policy.h"
 #include "settings.h"
 
-/* A policy from outside that can't be used is said once, and the default is in force. */
+/* A policy from outside that can't be used is said once, and the default is in force. `settings` are kept by reference. */
 void ps_policies_open(const struct ps_settings *settings);
 
 /* The policy in force, never NULL, and what the user asked of it. */
@@ -24,5 +25,8 @@ const struct penstock_policy_options *ps_policies_options(void);
  * is said once, and the least recently used go instead.
  */
 size_t ps_policies_choose(const struct penstock_candidate *candidates, size_t n, uint64_t need_bytes, size_t *chosen);
+
+/* Whether PENSTOCK_RULES let a span with these facts be moved. */
+bool ps_policies_may_move(const struct ps_span_facts *facts);
 
 #endif

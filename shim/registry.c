@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "log.h"
+#include "policies.h"
 #include "real_cuda.h"
 
 struct ps_registry ps_registry;
@@ -167,6 +168,7 @@ static void count_in(struct ps_span *span, size_t requested)
     span->number = (uint64_t)(uintptr_t)span | lives << 48;
 
     span->requested = requested;
+    span->excluded = !ps_policies_may_move(&(struct ps_span_facts){.bytes = requested});
     r->live_spans++;
     r->live_bytes += span->bytes;
     r->live_requested += (requested + 511) & ~(size_t)511;

@@ -62,7 +62,7 @@ struct ps_span {
     bool on_slot;                /* a launch that is not queued yet will run on the slot: no reload until `launching` is 0 */
     bool pinned;                 /* never a victim: a captured graph may use it at any time */
     uint32_t user_pins;          /* the same, asked for by the program (penstock_pin) so many times */
-    bool excluded;               /* PENSTOCK_RULES keeps it where it is, as far as is known of it */
+    bool excluded;               /* never a victim: PENSTOCK_RULES say so, or may say so once more is known of it */
     struct ps_page_block *pages; /* has_pages: its own. HUSK: those that its addresses still map, somebody else's by now; or NULL */
     bool has_pages;
     struct ps_slot *slot;         /* EVICTED: holds the bytes */
