@@ -186,3 +186,9 @@ const struct ps_layer_name *ps_layer_name_of_kernel(CUfunction function, const c
     pthread_mutex_unlock(&kernel_lock);
     return name;
 }
+
+void ps_layer_names_in_child(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    pthread_mutex_init(&kernel_lock, NULL);
+}

@@ -35,6 +35,9 @@ enum penstock_direction ps_layer_name_next_direction(struct ps_layer_name *name)
 /* A step is over: the turns begin again. */
 void ps_layer_names_step(void);
 
+/* For a forked child: the locks are nobody's. */
+void ps_layer_names_in_child(void);
+
 /* The kernel's name if it matches the pattern (always the same one), or NULL. A handle is asked about once, until a module is unloaded. */
 const struct ps_layer_name *ps_layer_name_of_kernel(CUfunction function, const char *pattern);
 

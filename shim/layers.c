@@ -64,10 +64,30 @@ static uint64_t next_boundary(void)
 
 #define count(figure) atomic_fetch_add_explicit(&figures.figure, 1, memory_order_relaxed)
 
+/* In a forked child another thread may have held a lock, and is not there to release it. What it guards is only ever looked at. */
+static void in_forked_child(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    ps_layer_names_in_child();
+}
+
+static void heed_forks_once(void)
+{
+    pthread_atfork(NULL, NULL, in_forked_child);
+}
+
+static void heed_forks(void)
+{
+    static pthread_once_t heeded = PTHREAD_ONCE_INIT;
+
+    pthread_once(&heeded, heed_forks_once);
+}
+
 static const struct ps_layer_source *wanted; /* for the call under pthread_once */
 
 static void open_once(void)
 {
+    heed_forks();
     memcpy(pattern, wanted->pattern, sizeof pattern);
     atomic_store_explicit(&from, wanted->from, memory_order_release);
 }
@@ -185,6 +205,7 @@ void ps_layers_begin(const char *name, uint32_t number, enum penstock_direction 
     struct mark mark = {.domain = &api, .counts = api_counts(), .number = number, .direction = direction};
 
     if (mark.counts && name) {
+        heed_forks();
         const struct ps_layer_name *kept = ps_layer_name_keep(name);
         mark.name = kept ? kept->text : NULL;
     }

@@ -150,9 +150,10 @@ struct penstock_policy {
     /* NULL: never plans. Scratch memory that `plan` wants for this step, in bytes. */
     size_t (*workspace_bytes)(const struct penstock_step *step);
     /*
-     * Fills *plan; `plan->move` and `plan->capacity` are set. `workspace` is aligned for any type and holds what workspace_bytes said. 0, or a
-     * negative errno: then nothing of the plan is used (-ERANGE: even with everything movable evicted, the step does not fit the budget;
-     * the plan is then the best there is, and is used).
+     * Fills *plan; `plan->move` and `plan->capacity` are set. `workspace` is aligned for any type and holds what workspace_bytes said. The
+     * predicted waits and predicted_ns may be left alone: whoever asked has penstock_predict fill them. 0, or a negative errno: then nothing
+     * of the plan is used (-ERANGE: even with everything movable evicted, the step does not fit the budget; the plan is then the best there
+     * is, and is used).
      */
     int (*plan)(const struct penstock_step *step, const struct penstock_policy_options *options, void *workspace,
                 struct penstock_plan *plan);

@@ -234,6 +234,57 @@ static void test_started_ranges(void)
     EXPECT_U64(last, other.seen[0].stretch);
 }
 
+/* Many at once, each of whom finds itself where it is; for the sanitizers too. */
+static void *wander(void *arg)
+{
+    uint32_t me = (uint32_t)(uintptr_t)arg;
+    char name[32];
+
+    for (uint32_t i = 0; i < 5000; i++) {
+        snprintf(name, sizeof name, "layer %u forward", me * 100 + i % 50);
+        ps_layers_range_push(NULL, name);
+        struct ps_recorded_layer layer = now();
+        if (layer.number != me * 100 + i % 50 || strcmp(layer.name, name) != 0)
+            return arg;
+        uint64_t id = ps_layers_range_start("layer 7777 backward");
+        ps_layers_range_pop(NULL);
+        layer = now(); /* somebody's started range, or none by now: not before our own */
+        if (layer.number != 7777)
+            return arg;
+        ps_layers_range_end(id);
+    }
+    return NULL;
+}
+
+static void test_many_threads(void)
+{
+    pthread_t threads[4];
+    void *lost;
+
+    choose(PS_LAYERS_NVTX, "layer *");
+    for (uintptr_t i = 0; i < 4; i++)
+        EXPECT_INT(0, pthread_create(&threads[i], NULL, wander, (void *)(i + 1)));
+    for (int i = 0; i < 60; i++) { /* children born in the midst of it can go on */
+        int status = 1;
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(5);
+            ps_layers_range_push(NULL, "layer 5 forward");
+            ps_layers_range_start("layer 6 forward");
+            ps_layers_range_push(NULL, "layer 123456 forward");
+            _exit(now().number == 123456 ? 0 : 1);
+        }
+        EXPECT(child > 0 && waitpid(child, &status, 0) == child);
+        EXPECT_INT(0, status);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], &lost);
+        EXPECT(lost == NULL);
+    }
+    EXPECT(is(now(), NOWHERE));
+    EXPECT_U64(4 * 5000 * 2, ps_layers_figures().markers);
+}
+
 /* Names that don't say the direction: forward the first time in a step, backward the second; unnumbered ones by the order of appearance. */
 static void test_turns(void)
 {
@@ -377,9 +428,9 @@ static void test_no_kernels(void)
 
 int main(void)
 {
-    static void (*const cases[])(void) = {test_nothing_marked, test_none,           test_api,       test_threads,
-                                          test_ranges,         test_started_ranges, test_turns,     test_endless_names,
-                                          test_names,          test_kernels,        test_no_kernels};
+    static void (*const cases[])(void) = {test_nothing_marked, test_none,           test_api,        test_threads,
+                                          test_ranges,         test_started_ranges, test_turns,      test_endless_names,
+                                          test_names,          test_kernels,        test_no_kernels, test_many_threads};
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int status = 1;
