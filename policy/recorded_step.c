@@ -36,7 +36,7 @@ struct window {
     uint32_t length;
     uint64_t begin, end;                                       /* events */
     uint32_t moments, accesses, drafts_max, layers_max, slots; /* `slots` of each hash table: a power of two */
-    size_t launch, span, use, layer, numbers, draft, table, chain, turned, held, fingerprints, workspace, phases, bytes;
+    size_t launch, span, use, ordinal, layer, numbers, draft, table, chain, turned, held, fingerprints, workspace, phases, bytes;
 };
 
 struct maker {
@@ -106,6 +106,7 @@ static int open_window(const struct ps_recorder *recorder, uint64_t first, uint3
     window->launch = place(&window->bytes, length, sizeof(struct penstock_launch));
     window->span = place(&window->bytes, window->drafts_max, sizeof(struct penstock_step_span));
     window->use = place(&window->bytes, window->accesses, sizeof(uint32_t));
+    window->ordinal = place(&window->bytes, window->accesses, sizeof(uint16_t));
     window->layer = place(&window->bytes, window->layers_max, sizeof(struct penstock_layer));
     window->numbers = place(&window->bytes, window->drafts_max, sizeof(uint64_t));
     window->draft = place(&window->bytes, window->drafts_max, sizeof(struct draft));
@@ -351,23 +352,27 @@ static uint32_t write_spans(struct maker *maker, struct penstock_step_span *span
     return spans;
 }
 
-static uint32_t write_uses(struct maker *maker, uint32_t *use)
+static uint32_t write_uses(struct maker *maker, uint32_t *use, uint16_t *ordinal)
 {
-    uint32_t current = 0, uses = 0;
+    uint32_t current = 0, uses = 0, accesses = 0;
 
     for (uint32_t i = 0; i < maker->drafts; i++)
         maker->draft[i].last_launch = NONE;
     for (uint64_t i = maker->window.begin; i < maker->window.end; i++) {
         const struct event *event = event_at(maker->recorder, i);
-        if (event->kind == LAUNCHED)
+        if (event->kind == LAUNCHED) {
             current = (uint32_t)(event->span - maker->window.first);
+            accesses = 0;
+        }
         if (event->kind != ACCESSED)
             continue;
+        uint32_t index = accesses++;
         struct draft *draft = draft_of(maker, event->span, event->bytes);
         if (draft->out == NONE || draft->last_launch == current || draft->uses == 0)
             continue;
         draft->last_launch = current;
         draft->uses--;
+        ordinal[draft->first_use] = (uint16_t)(index < UINT16_MAX ? index : UINT16_MAX);
         use[draft->first_use++] = current;
         uses++;
     }
@@ -505,7 +510,7 @@ static void write_layer_indices(struct penstock_launch *launch, uint32_t launche
 }
 
 int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *memory, struct penstock_step *out,
-                     const uint64_t **span_numbers)
+                     struct ps_recorded_spans *spans)
 {
     struct maker maker = {.recorder = recorder};
     int rc = open_window(recorder, first, length, &maker.window);
@@ -518,6 +523,7 @@ int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_
     struct penstock_layer *layer = (void *)(base + window->layer);
     uint64_t *numbers = (void *)(base + window->numbers);
     uint32_t *use = (void *)(base + window->use);
+    uint16_t *ordinal = (void *)(base + window->ordinal);
 
     maker.draft = (void *)(base + window->draft);
     maker.table = (void *)(base + window->table);
@@ -529,12 +535,12 @@ int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_
     *out =
         (struct penstock_step){.moments = window->moments, .launches = length, .launch = launch, .span = span, .use = use, .layer = layer};
     out->spans = write_spans(&maker, span, numbers);
-    out->uses = write_uses(&maker, use);
+    out->uses = write_uses(&maker, use, ordinal);
     write_durations(&maker, launch);
     uint32_t start = find_start(out, (void *)(base + window->held));
     out->layers = has_markers(&maker) ? write_marked_layers(&maker, layer) : write_found_layers(&maker, start, base, layer);
     write_layer_indices(launch, length, layer, out->layers);
     ps_classes_assign(out, span, start, (void *)(base + window->phases));
-    *span_numbers = numbers;
+    *spans = (struct ps_recorded_spans){.number = numbers, .ordinal = ordinal};
     return 0;
 }

@@ -11,7 +11,6 @@
 #include "eviction.h"
 #include "learning.h"
 #include "log.h"
-#include "movable.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "residency.h"
@@ -27,10 +26,8 @@
 /* [locked] */
 static void born(struct ps_span *span)
 {
-    if (!span)
-        return;
-    ps_movable_born(span);
-    ps_learning_allocated(span);
+    if (span)
+        ps_learning_allocated(span);
 }
 
 /* ---- reuse of a freed span ---- */

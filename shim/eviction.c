@@ -145,7 +145,7 @@ static size_t gather(struct ps_span **spans, struct penstock_candidate *candidat
             break;
         if (ps_registry.launch_number - span->last_access < grace)
             break; /* the rest was used later still */
-        if (!ps_eviction_may_leave(span) || span->excluded)
+        if (!ps_eviction_may_leave(span))
             continue;
         if (span->bytes == no_slot_for)
             continue;

@@ -383,6 +383,8 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
         uint32_t m = s->bind.item[i];
         struct ps_span *span = s->ordinal[m] < count ? spans[s->ordinal[m]] : NULL;
         s->bound[m] = (struct bound){span, span ? span->number : 0, span ? span->mentioned : 0};
+        if (span)
+            span->excluded = false; /* the rules let it move, now that its place in the step is known */
     }
     for (uint32_t i = s->evict.start[place]; i < s->evict.start[place + 1]; i++) {
         evict(s, s->evict.item[i], stream);

@@ -3,22 +3,8 @@
 #include <stdlib.h>
 
 #include "log.h"
+#include "policies.h"
 #include "registry.h"
-
-static const struct ps_span_rules none;
-static const struct ps_span_rules *rules = &none;
-
-void ps_movable_open(const struct ps_span_rules *by)
-{
-    rules = by;
-}
-
-void ps_movable_born(struct ps_span *span)
-{
-    struct ps_span_facts facts = {.bytes = span->bytes};
-
-    span->excluded = rules->count && !ps_span_rules_allow(rules, &facts);
-}
 
 /* Launches up to and including a moment's own come before it in the order of the step; the layer is that of the next one. */
 static uint32_t layer_at(const struct penstock_step *step, uint32_t moment)
@@ -56,17 +42,15 @@ static void judge(const struct penstock_step *step, struct penstock_step_span *s
                                   .birth = birth,
                                   .class_ = span->class_};
 
-    if (!ps_span_rules_allow(rules, &facts))
+    if (!ps_policies_may_move(&facts))
         span->fixed = true;
 }
 
 void ps_movable_learnt(const struct penstock_step *step, struct penstock_step_span *span, const uint64_t *numbers)
 {
-    struct birth *births = rules->count ? calloc(step->spans + 1u, sizeof *births) : NULL;
+    struct birth *births = calloc(step->spans + 1u, sizeof *births);
     uint32_t n = 0, layer = PENSTOCK_NEVER, order = 0;
 
-    if (!rules->count)
-        return;
     if (!births)
         ps_log_warn_once(POLICY, "no memory to apply PENSTOCK_RULES to a step: nothing in it moves");
     for (uint32_t i = 0; i < step->spans; i++) {

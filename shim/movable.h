@@ -7,13 +7,6 @@
 
 #include "penstock/policy.h"
 #include "span.h"
-#include "span_rules.h"
-
-/* `rules` must stay. Once, in the set-up. */
-void ps_movable_open(const struct ps_span_rules *rules);
-
-/* A span begins its life: sets `excluded`. [locked] */
-void ps_movable_born(struct ps_span *span);
 
 /*
  * A step was recorded: what the rules exclude becomes fixed in it. `span` is the step's own array. Spans that outlive the step, by `numbers`, are

@@ -20,7 +20,6 @@
 #include "layers.h"
 #include "learning.h"
 #include "log.h"
-#include "movable.h"
 #include "nvtx.h"
 #include "policies.h"
 #include "real_cuda.h"
@@ -200,7 +199,6 @@ static void begin(void)
         return;
     }
     ps_policies_open(&ps_settings);
-    ps_movable_open(&ps_settings.rules);
     ps_nvtx_check();
     int r = set_up(&why);
     if (r) {

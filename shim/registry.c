@@ -166,9 +166,8 @@ static void count_in(struct ps_span *span, size_t requested)
     uint64_t lives = (span->number >> 48) + 1;
 
     span->number = (uint64_t)(uintptr_t)span | lives << 48;
-
     span->requested = requested;
-    span->excluded = !ps_policies_may_move(&(struct ps_span_facts){.bytes = requested});
+    span->excluded = !ps_policies_may_move(&(struct ps_span_facts){.bytes = span->bytes});
     r->live_spans++;
     r->live_bytes += span->bytes;
     r->live_requested += (requested + 511) & ~(size_t)511;

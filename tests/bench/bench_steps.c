@@ -88,10 +88,10 @@ static void record(void *context, int i)
 static void make_step(void *context, int i)
 {
     struct penstock_step step;
-    const uint64_t *numbers;
+    struct ps_recorded_spans recorded;
 
     (void)i;
-    if (ps_recorder_step(recorder, ps_recorder_launches(recorder) - LAUNCHES, LAUNCHES, context, &step, &numbers) != 0)
+    if (ps_recorder_step(recorder, ps_recorder_launches(recorder) - LAUNCHES, LAUNCHES, context, &step, &recorded) != 0)
         exit(1);
     sink += step.uses;
 }

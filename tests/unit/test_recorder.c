@@ -435,7 +435,7 @@ static void test_markers_and_durations(void)
 static void test_lone_halves(void)
 {
     struct penstock_step step;
-    const uint64_t *numbers;
+    struct ps_recorded_spans spans;
     size_t bytes;
 
     world_start();
@@ -454,7 +454,7 @@ static void test_lone_halves(void)
     void *memory = malloc(bytes);
     if (!memory)
         abort();
-    EXPECT_INT(0, ps_recorder_step(world.recorder, 6, 2, memory, &step, &numbers));
+    EXPECT_INT(0, ps_recorder_step(world.recorder, 6, 2, memory, &step, &spans));
     check_invariants(&step);
     if (EXPECT_U64(2, step.spans)) {
         EXPECT_U64(7000, step.span[0].bytes);
@@ -494,7 +494,7 @@ static void test_what_is_not_kept(void)
 static void test_too_many_spans(void)
 {
     struct penstock_step step;
-    const uint64_t *numbers;
+    struct ps_recorded_spans spans;
     size_t bytes;
     uint64_t last = 0;
 
@@ -510,7 +510,7 @@ static void test_too_many_spans(void)
     void *memory = malloc(bytes);
     if (!memory)
         abort();
-    EXPECT_INT(0, ps_recorder_step(world.recorder, 5, 5, memory, &step, &numbers));
+    EXPECT_INT(0, ps_recorder_step(world.recorder, 5, 5, memory, &step, &spans));
     check_invariants(&step);
     EXPECT_U64(65537, step.spans);
     EXPECT_U64(5, step.uses);
