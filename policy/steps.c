@@ -153,8 +153,8 @@ static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
         steps->shadow = 0;
         steps->foreign = 1; /* if it has a place after all, that costs one launch of the run */
         steps->known = UINT32_MAX;
-        if (steps->followed < pattern->length)
-            pattern->strikes++;
+        /* From being recognised to being lost it can be a gram short of a round, and a good step all the same. */
+        pattern->strikes = steps->followed + GRAM < pattern->length ? pattern->strikes + 1 : 0;
         return PS_STEPS_LOST;
     }
     steps->followed++;

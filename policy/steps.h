@@ -19,7 +19,7 @@ struct ps_step_launch {
     /*
      * How many launches ago the span was last named or born, for the one of the launch's spans for which that is longest ago. A loop over
      * layers looks like a step until one sees that each round uses weights that the round before did not: in a true step of P
-     * launches no span was last used more than P launches ago.
+     * launches no span was last used more than P launches ago. (One launch in 64 may: it takes a batch from a data set on the device.)
      */
     uint64_t reach;
 };
@@ -27,7 +27,8 @@ struct ps_step_launch {
 enum ps_steps_event {
     PS_STEPS_NOTHING, /* no pattern; or inside one, as before */
     PS_STEPS_FOUND,   /* the last `length` launches and the `length` before them are the same step: pattern `pattern` is new (its slot may
-                            have held another); position is 0: the next launch is expected to be its first */
+                            have held another); position is 0: the next launch is expected to be its first. A pattern shorter than 64
+                            launches has to come round until 64 have been repeated. It may also come inside a shorter pattern */
     PS_STEPS_RECOGNISED, /* a pattern known from before: this launch is its launch `position` - 1 (so `position` is expected next) */
     PS_STEPS_WRAPPED,    /* this launch was the pattern's last: a step is complete; position is 0 */
     PS_STEPS_LOST,       /* this launch is not what the pattern expected: no pattern from here on */

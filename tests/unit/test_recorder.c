@@ -518,6 +518,43 @@ static void test_too_many_spans(void)
     world_end();
 }
 
+/* The table of live spans under churn: what lives is in the step, and nothing else. */
+static void test_many_spans_come_and_go(void)
+{
+    static uint64_t live[50000];
+    struct penstock_step step;
+    const uint64_t *numbers;
+    size_t bytes;
+
+    world_start();
+    for (int i = 0; i < 200000; i++) {
+        uint64_t *span = &live[trace_random(&world.trace, 50000)];
+        if (*span != 0)
+            trace_free(&world.trace, span);
+        else
+            *span = trace_alloc(&world.trace, 100 + (uint64_t)i);
+    }
+    uint64_t used = trace_alloc(&world.trace, 10), held = 0, alive = 1;
+    for (int i = 0; i < 10; i++)
+        trace_launch(&world.trace, 1, 1, used);
+    for (int i = 0; i < 50000; i++)
+        alive += live[i] != 0;
+    EXPECT_INT(0, ps_recorder_step_bytes(world.recorder, 5, 5, &bytes));
+    void *memory = malloc(bytes);
+    if (!memory)
+        abort();
+    EXPECT_INT(0, ps_recorder_step(world.recorder, 5, 5, memory, &step, &numbers));
+    check_invariants(&step);
+    EXPECT_U64(alive, step.spans);
+    for (uint32_t i = 0; i < step.spans; i++) {
+        EXPECT(world.trace.span[numbers[i]].live);
+        held += step.span[i].bytes;
+    }
+    EXPECT_U64(world.held, held);
+    free(memory);
+    world_end();
+}
+
 int main(void)
 {
     test_steady_step_from_any_launch();
@@ -526,5 +563,6 @@ int main(void)
     test_lone_halves();
     test_what_is_not_kept();
     test_too_many_spans();
+    test_many_spans_come_and_go();
     return expect_status();
 }

@@ -16,6 +16,7 @@ struct watch {
     uint32_t found_length[32];
     uint64_t recognised_at; /* the latest */
     uint64_t lost_at;
+    uint64_t slowest;       /* launches from a loss until something was recognised or found, at most */
     uint64_t *fingerprints; /* of all launches so far */
     uint64_t capacity;
     bool wrong; /* a state that contradicts the trace */
@@ -59,6 +60,9 @@ static void watch_launch(void *context, struct ps_step_launch launch, const uint
         watch->recognised_at = watch->trace.launches;
     if (watch->state.event == PS_STEPS_LOST)
         watch->lost_at = watch->trace.launches;
+    if ((watch->state.event == PS_STEPS_FOUND || watch->state.event == PS_STEPS_RECOGNISED) && watch->lost_at != 0 &&
+        watch->trace.launches - watch->lost_at > watch->slowest)
+        watch->slowest = watch->trace.launches - watch->lost_at;
     watch->events[watch->state.event]++;
     check_state(watch);
 }
@@ -126,7 +130,7 @@ static void test_marks_turn_the_step(void)
     struct trainer trainer;
     uint64_t first = 0;
 
-    trainer_init(&trainer, &watch->trace, 4);
+    trainer_init(&trainer, &watch->trace, 6);
     for (int i = 0; i < 10; i++) {
         ps_steps_mark(watch->steps);
         if (i == 3)
@@ -428,26 +432,74 @@ static void test_what_never_repeats(void)
     watch_end(watch);
 }
 
-/* Two threads launch: in one step of a hundred two launches change places. Hardly anything is lost by that. */
+/* Two threads launch: in one step of a hundred two launches change places. Only those and a gram are lost, in the middle of alike layers, too. */
 static void test_launches_that_change_places(void)
+{
+    for (int layers = 6; layers <= 60; layers *= 10) {
+        struct watch *watch = watch_start();
+        struct trainer trainer;
+        uint64_t length = 0, swaps = 0;
+        trainer_init(&trainer, &watch->trace, layers);
+        for (int i = 0; i < 1000; i++) {
+            uint64_t before = watch->trace.launches;
+            if (i > 5 && trace_random(&watch->trace, 100) == 0 && ++swaps)
+                watch->trace.swap = 1 + (int)trace_random(&watch->trace, (uint64_t)layers * 10);
+            trainer_step(&trainer, 50);
+            length = watch->trace.launches - before;
+        }
+        EXPECT(watch->events[PS_STEPS_LOST] > 2 && watch->events[PS_STEPS_LOST] <= swaps);
+        EXPECT_U64(1, watch->events[PS_STEPS_FOUND]);
+        EXPECT(watch->slowest >= 8 && watch->slowest <= 10);
+        struct ps_steps_summary summary = watch_end(watch);
+        EXPECT(rounds_of(&summary, length) > 970);
+        EXPECT(share(&summary) > 0.99);
+    }
+}
+
+static void micro_batches(struct trainer *trainer, int n)
+{
+    for (int i = 0; i < n; i++) {
+        trainer_forward(trainer, 0, 50, 1);
+        trainer_backward(trainer, 0);
+    }
+}
+
+/* A step that contains another one is meant where both fit, from the first round on; when it never comes again, the other one is back. */
+static void test_what_contains_another(void)
 {
     struct watch *watch = watch_start();
     struct trainer trainer;
-    uint64_t length = 0;
+    uint64_t length = 0, before;
 
     trainer_init(&trainer, &watch->trace, 6);
-    for (int i = 0; i < 1000; i++) {
-        uint64_t before = watch->trace.launches;
-        if (i > 5 && trace_random(&watch->trace, 100) == 0)
-            watch->trace.swap = 1 + (int)trace_random(&watch->trace, 100);
-        trainer_step(&trainer, 50);
+    for (int i = 0; i < 3; i++) {
+        before = watch->trace.launches;
+        micro_batches(&trainer, 8);
+        trainer_update(&trainer);
+        trainer_zero(&trainer);
         length = watch->trace.launches - before;
     }
-    EXPECT(watch->events[PS_STEPS_LOST] > 2);
-    EXPECT_U64(1, watch->events[PS_STEPS_FOUND]);
-    struct ps_steps_summary summary = watch_end(watch);
-    EXPECT(rounds_of(&summary, length) > 970);
-    EXPECT(share(&summary) > 0.99);
+    EXPECT_U64(2, watch->events[PS_STEPS_FOUND]);
+    EXPECT_U64(length, watch->state.length);
+    for (int i = 0; i < 4; i++) {
+        trainer_forward(&trainer, 0, 70 + (uint64_t)i, 0);
+        trainer_forward(&trainer, 0, 50, 1);
+        EXPECT(watch->state.following);
+        EXPECT_U64(length, watch->state.length);
+        before = watch->events[PS_STEPS_LOST];
+        trainer_backward(&trainer, 0);
+        micro_batches(&trainer, 7);
+        trainer_update(&trainer);
+        trainer_zero(&trainer);
+        EXPECT_U64(before, watch->events[PS_STEPS_LOST]);
+    }
+    micro_batches(&trainer, 40);
+    before = watch->trace.launches;
+    micro_batches(&trainer, 1);
+    EXPECT(watch->state.following);
+    EXPECT_U64(watch->trace.launches - before, watch->state.length);
+    EXPECT_U64(2, watch->events[PS_STEPS_FOUND]);
+    watch_end(watch);
 }
 
 /* A made-up step of n launches, all different. */
@@ -543,6 +595,7 @@ int main(void)
     test_shortest_steps();
     test_batches_on_the_device();
     test_what_is_left_of_two();
+    test_what_contains_another();
     test_hash_collisions();
     return expect_status();
 }
