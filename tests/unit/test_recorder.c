@@ -555,6 +555,46 @@ static void test_many_spans_come_and_go(void)
     world_end();
 }
 
+/* No loop at all, and windows anywhere: what the interface says of a step holds all the same. */
+static void test_any_program_any_window(void)
+{
+    uint64_t live[40] = {0};
+    struct penstock_step step;
+    const uint64_t *numbers;
+    size_t bytes;
+
+    world_start();
+    for (int i = 0; i < 20000; i++) {
+        uint64_t *span = &live[trace_random(&world.trace, 40)];
+        uint64_t what = trace_random(&world.trace, 5);
+        if (what == 0 && *span != 0)
+            trace_free(&world.trace, span);
+        else if (what == 1 && *span == 0)
+            *span = trace_alloc(&world.trace, 100 * (1 + trace_random(&world.trace, 3)));
+        else
+            trace_launch(&world.trace, what, 3, *span, live[what], live[7]);
+        if (i % 10 != 9 || world.trace.launches < 2)
+            continue;
+        uint64_t first = trace_random(&world.trace, world.trace.launches);
+        uint32_t length = 1 + (uint32_t)trace_random(&world.trace, world.trace.launches - first);
+        first = i % 20 == 9 && first > 200 ? world.trace.launches - 200 : first;
+        length = length > 200 ? 200 : length;
+        if (first + length > world.trace.launches)
+            length = (uint32_t)(world.trace.launches - first);
+        EXPECT_INT(0, ps_recorder_step_bytes(world.recorder, first, length, &bytes));
+        char *memory = malloc(bytes + 16);
+        if (!memory)
+            abort();
+        memset(memory, 0x5a, bytes + 16);
+        EXPECT_INT(0, ps_recorder_step(world.recorder, first, length, memory, &step, &numbers));
+        for (int j = 0; j < 16; j++)
+            EXPECT_INT(0x5a, memory[bytes + (size_t)j]);
+        check_invariants(&step);
+        free(memory);
+    }
+    world_end();
+}
+
 int main(void)
 {
     test_steady_step_from_any_launch();
@@ -564,5 +604,6 @@ int main(void)
     test_what_is_not_kept();
     test_too_many_spans();
     test_many_spans_come_and_go();
+    test_any_program_any_window();
     return expect_status();
 }

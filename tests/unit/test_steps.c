@@ -577,6 +577,28 @@ static void test_hash_collisions(void)
     }
 }
 
+/* More steps than there are slots, of all lengths, in no order, broken off anywhere: what is said holds (check_state), and the sums agree. */
+static void test_any_mixture(void)
+{
+    for (uint64_t seed = 0; seed < 30; seed++) {
+        struct watch *watch = watch_start();
+        uint64_t span = trace_alloc(&watch->trace, 10), length[12];
+        watch->trace.random = seed * 100000;
+        for (int i = 0; i < 12; i++)
+            length[i] = 1 + trace_random(&watch->trace, i % 2 ? 40 : 900);
+        for (int i = 0; i < 60; i++) {
+            uint64_t which = trace_random(&watch->trace, 12), rounds = trace_random(&watch->trace, 6);
+            for (uint64_t n = 0; n < rounds * length[which] + trace_random(&watch->trace, length[which]); n++)
+                trace_launch(&watch->trace, 1000 * (seed % 2 ? which : 0) + (n % length[which]) / (1 + seed % 3), 1, span);
+        }
+        uint64_t wrapped = watch->events[PS_STEPS_WRAPPED], lost = watch->events[PS_STEPS_LOST], found = watch->events[PS_STEPS_FOUND];
+        struct ps_steps_summary summary = watch_end(watch);
+        EXPECT(summary.steps >= wrapped && summary.lost >= lost);
+        EXPECT_U64(found, summary.found);
+        EXPECT(found > 0 && summary.patterns >= 1 && summary.patterns <= PS_PATTERNS_MAX && summary.patterns <= found);
+    }
+}
+
 int main(void)
 {
     test_plain_loop();
@@ -597,5 +619,6 @@ int main(void)
     test_what_is_left_of_two();
     test_what_contains_another();
     test_hash_collisions();
+    test_any_mixture();
     return expect_status();
 }
