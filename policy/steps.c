@@ -283,21 +283,38 @@ struct evidence {
 static struct evidence look_back(const struct ps_steps *steps, uint64_t distance)
 {
     struct evidence evidence = {0};
-    uint64_t far = 0;
+    uint64_t far = 0, looked_at = distance > MATCH_MIN ? distance : MATCH_MIN;
 
-    for (uint64_t i = 1; i <= distance; i++) {
+    /*
+     * Of a short distance all that had to match is looked at: an optimizer that updates large tensors in pieces launches the same kernel again and
+     * again, and now and then goes on to the next tensors.
+     */
+    for (uint64_t i = 1; i <= looked_at; i++) {
         uint64_t launch = steps->count - i;
         uint32_t reach = steps->reach[launch % RING] & REACH_MAX;
-        evidence.sum += mix(steps->fingerprint[launch % RING]);
+        if (i <= distance)
+            evidence.sum += mix(steps->fingerprint[launch % RING]);
         if (reach <= distance) {
-            evidence.carried |= reach + i > distance;
+            evidence.carried |= i <= distance && reach + i > distance;
             if (reach > evidence.farthest)
                 evidence.farthest = reach;
-        } else if (++far == distance / FAR_ONE_IN + 1) {
+        } else if (++far == looked_at / FAR_ONE_IN + 1) {
             evidence.retry = launch + distance + 1;
         }
     }
     return evidence;
+}
+
+/* Whether most of the last launches, a distance of them, belong to the pattern. An inner loop is no step however often it goes round. */
+static bool covers(const struct ps_steps *steps, const struct pattern *pattern, uint64_t distance)
+{
+    uint64_t in = 0;
+
+    for (uint64_t i = 0; i < distance; i++) {
+        uint64_t launch = steps->count - 1 - i;
+        in += launch + 1 >= GRAM && ps_step_pattern_find(pattern, gram_at(steps, launch), steps->fingerprint, launch) != NOWHERE;
+    }
+    return 2 * in >= distance;
 }
 
 /*
@@ -311,7 +328,7 @@ static bool has_shorter(const struct ps_steps *steps, uint64_t distance, uint64_
     for (uint32_t slot = 0; slot < PS_PATTERNS_MAX; slot++) {
         const struct pattern *pattern = &steps->pattern[slot];
         uint64_t length = pattern->length;
-        if (length == 0 || length >= distance)
+        if (length == 0 || length >= distance || !covers(steps, pattern, distance))
             continue;
         if (pattern->last_seen + distance > steps->count && steps->last_foreign + distance <= steps->count)
             return true;

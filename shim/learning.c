@@ -127,10 +127,10 @@ static void heed(struct ps_steps_state state)
 uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t fingerprint, struct ps_recorded_layer layer)
 {
     /*
-     * Of the spans only the first one's size: structures passed by value hold what was on the stack before, stale pointers too (torch's fused
-     * optimizers), and what those lead to changes from step to step.
+     * Nothing of the spans goes into it: structures passed by value hold what was on the stack before, stale pointers too (seen in torch's fused
+     * optimizers and in matrix products), and what those lead to changes from step to step.
      */
-    struct ps_step_launch launch = {.fingerprint = mix(fingerprint + (count ? spans[0]->bytes : 0))};
+    struct ps_step_launch launch = {.fingerprint = mix(fingerprint)};
 
     if (!is_learning())
         return 0;

@@ -523,7 +523,7 @@ static void test_many_spans_come_and_go(void)
 {
     static uint64_t live[50000];
     struct penstock_step step;
-    const uint64_t *numbers;
+    struct ps_recorded_spans spans;
     size_t bytes;
 
     world_start();
@@ -543,7 +543,7 @@ static void test_many_spans_come_and_go(void)
     void *memory = malloc(bytes);
     if (!memory)
         abort();
-    EXPECT_INT(0, ps_recorder_step(world.recorder, 5, 5, memory, &step, &numbers));
+    EXPECT_INT(0, ps_recorder_step(world.recorder, 5, 5, memory, &step, &spans));
     check_invariants(&step);
     EXPECT_U64(alive, step.spans);
     for (uint32_t i = 0; i < step.spans; i++) {
@@ -560,7 +560,7 @@ static void test_any_program_any_window(void)
 {
     uint64_t live[40] = {0};
     struct penstock_step step;
-    const uint64_t *numbers;
+    struct ps_recorded_spans spans;
     size_t bytes;
 
     world_start();
@@ -586,7 +586,7 @@ static void test_any_program_any_window(void)
         if (!memory)
             abort();
         memset(memory, 0x5a, bytes + 16);
-        EXPECT_INT(0, ps_recorder_step(world.recorder, first, length, memory, &step, &numbers));
+        EXPECT_INT(0, ps_recorder_step(world.recorder, first, length, memory, &step, &spans));
         for (int j = 0; j < 16; j++)
             EXPECT_INT(0x5a, memory[bytes + (size_t)j]);
         check_invariants(&step);
