@@ -26,6 +26,12 @@ static bool has_work(const struct ps_planner *p)
     return p->work < p->work_limit;
 }
 
+/* Nothing can be better than not to wait. */
+static bool is_perfect(const struct ps_planner *p, double plain)
+{
+    return p->best_met && p->best.round_ns <= plain + SAME_NS;
+}
+
 /* Plays the choice and the delays at hand; keeps the plan if it is the best so far. The round's time, ns. */
 static double try_way(struct ps_planner *p, bool met, struct ps_way way)
 {
@@ -107,12 +113,12 @@ static void rule_keys(struct ps_planner *p, double early, double late)
     }
 }
 
-static void try_rules(struct ps_planner *p)
+static void try_rules(struct ps_planner *p, double plain)
 {
     static const double rules[][2] = {{0, 1}, {1, 1}, {1, 0}, {1, 0.3}};
     size_t best = 0;
 
-    for (size_t i = 0; i < sizeof rules / sizeof *rules && (!p->any || has_work(p)); i++) {
+    for (size_t i = 0; i < sizeof rules / sizeof *rules && !is_perfect(p, plain) && (!p->any || has_work(p)); i++) {
         rule_keys(p, rules[i][0], rules[i][1]);
         if (improves(p, ps_choose(p)))
             best = i;
@@ -184,7 +190,7 @@ static void try_all_choices(struct ps_planner *p, double plain)
     };
 
     for (size_t pass = 0; pass < sizeof passes / sizeof *passes; pass++) {
-        for (uint32_t set = 0; set < 1u << p->gaps && p->best.round_ns > plain + SAME_NS && has_work(p); set++) {
+        for (uint32_t set = 0; set < 1u << p->gaps && !is_perfect(p, plain) && has_work(p); set++) {
             struct ps_way way;
             for (uint32_t i = 0; i < p->gaps; i++)
                 p->chosen[i] = set >> i & 1;
@@ -219,11 +225,11 @@ static void change_choices(struct ps_planner *p)
 void ps_search(struct ps_planner *p)
 {
     p->work_limit = WORK_BASE + WORK_PER_MOMENT * (uint64_t)p->step->moments;
-    memset(p->delay, 0, p->gaps);
-    try_rules(p);
-    /* Nothing can be better than not to wait. */
     double plain = p->start_ns[p->step->launches];
-    if (p->best_met && p->best.round_ns <= plain + SAME_NS)
+
+    memset(p->delay, 0, p->gaps);
+    try_rules(p, plain);
+    if (is_perfect(p, plain))
         return;
     if (p->gaps <= EXHAUSTIVE_GAPS) {
         try_all_choices(p, plain);
@@ -233,6 +239,6 @@ void ps_search(struct ps_planner *p)
     memcpy(p->chosen, p->best_chosen, p->gaps);
     memcpy(p->delay, p->best_delay, p->gaps);
     struct ps_way best_way = p->best_way;
-    if (p->best.round_ns > plain + SAME_NS)
+    if (!is_perfect(p, plain))
         change_delays(p, p->best_met, &best_way, p->best.round_ns, PS_DELAY_MAX / 4);
 }

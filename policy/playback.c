@@ -253,7 +253,7 @@ static void wait_until_not(struct ps_playback *p, uint32_t span, enum residency 
         ;
 }
 
-static void play_allocation(struct ps_playback *p, uint32_t span, double *longest)
+static void play_allocation(struct ps_playback *p, uint32_t span)
 {
     int64_t bytes = (int64_t)p->step->span[span].bytes;
     double before = p->now;
@@ -264,10 +264,6 @@ static void play_allocation(struct ps_playback *p, uint32_t span, double *longes
     wait_until_fits(p, bytes);
     hold(p, bytes);
     p->outcome.alloc_wait_ns += p->now - before;
-    if (p->now - before > *longest && p->released > 0) {
-        *longest = p->now - before;
-        p->outcome.latest = (uint32_t)((p->released - 1) % p->moves);
-    }
 }
 
 static void play_free(struct ps_playback *p, uint32_t span)
@@ -334,11 +330,8 @@ static void play_launch(struct ps_playback *p, uint32_t launch)
 
 static void play_round(struct ps_playback *p)
 {
-    double longest = 0;
-
     p->outcome.alloc_wait_ns = 0;
     p->outcome.reload_wait_ns = 0;
-    p->outcome.latest = PENSTOCK_NEVER;
     for (uint32_t m = 0; m < p->step->moments; m++) {
         switch ((enum event_kind)p->event[m].kind) {
         case EVENT_NONE: /* a span that is no steady part of the step came or went */
@@ -347,7 +340,7 @@ static void play_round(struct ps_playback *p)
             play_launch(p, p->event[m].index);
             break;
         case EVENT_ALLOCATED:
-            play_allocation(p, p->event[m].index, &longest);
+            play_allocation(p, p->event[m].index);
             break;
         case EVENT_FREED:
             play_free(p, p->event[m].index);

@@ -30,7 +30,6 @@ struct ps_outcome {
     double alloc_wait_ns;  /* of it, allocations waiting for pages */
     double reload_wait_ns; /* and launches waiting for reloads */
     int64_t peak_bytes;    /* the most held */
-    uint32_t latest;       /* the move whose D2H the longest of the allocations' waits ended with; PENSTOCK_NEVER: none waited */
 };
 
 size_t ps_playback_bytes(const struct penstock_step *step);
