@@ -35,6 +35,26 @@ static inline struct ps_stretch ps_stretch_between(uint32_t after, uint32_t befo
     return stretch;
 }
 
+/* The moments at which a span that leaves in such a gap may be in the slab: until the launch that needs it starts, or the free. */
+static inline struct ps_stretch ps_slab_stretch(struct ps_stretch cover)
+{
+    return (struct ps_stretch){cover.from, cover.count + 1};
+}
+
+/* Adds to bytes[0..moments) what, summed up from the first on, adds `amount` to each moment of the stretch. */
+static inline void ps_add_difference(int64_t *bytes, uint32_t moments, struct ps_stretch stretch, int64_t amount)
+{
+    uint64_t end = (uint64_t)stretch.from + stretch.count;
+
+    if (stretch.count == 0)
+        return;
+    bytes[stretch.from] += amount;
+    if (end > moments)
+        bytes[0] += amount;
+    if (end != moments)
+        bytes[end % moments] -= amount;
+}
+
 /* The gap that the span's use number `use` (an index into step->use) opens. */
 struct ps_gap ps_gap_after(const struct penstock_step *step, uint32_t span, uint32_t use);
 

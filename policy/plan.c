@@ -144,29 +144,27 @@ static void find_gaps(struct ps_planner *p)
 static void find_limits(struct ps_planner *p)
 {
     const struct penstock_step *step = p->step;
-    int64_t cover = 0, most = 0;
+    int64_t cover = 0, slab = 0, most = 0;
 
     memset(p->closing, 0, step->moments * sizeof *p->closing);
-    for (uint32_t i = 0; i < p->gaps; i++) {
-        struct ps_stretch stretch = p->gap[i].cover;
-        int64_t bytes = (int64_t)step->span[p->gap[i].span].bytes;
-        uint64_t end = (uint64_t)stretch.from + stretch.count;
-        p->closing[stretch.from] += bytes;
-        if (end > step->moments)
-            p->closing[0] += bytes;
-        if (end != step->moments)
-            p->closing[end % step->moments] -= bytes;
+    for (uint32_t i = 0; i < p->gaps; i++)
+        ps_add_difference(p->closing, step->moments, ps_slab_stretch(p->gap[i].cover), (int64_t)step->span[p->gap[i].span].bytes);
+    for (uint32_t m = 0; m < step->moments; m++) {
+        slab += p->closing[m];
+        most = slab > most ? slab : most;
     }
+    p->slab_binds = (uint64_t)most > step->slab_bytes;
+    memset(p->closing, 0, step->moments * sizeof *p->closing);
+    for (uint32_t i = 0; i < p->gaps; i++)
+        ps_add_difference(p->closing, step->moments, p->gap[i].cover, (int64_t)step->span[p->gap[i].span].bytes);
     p->fits = true;
     for (uint32_t m = 0; m < step->moments; m++) {
         cover += p->closing[m];
-        most = cover > most ? cover : most;
         if (p->excess[m] > cover) {
             p->excess[m] = cover;
             p->fits = false;
         }
     }
-    p->slab_binds = (uint64_t)most > step->slab_bytes;
 }
 
 static int plan(const struct penstock_step *step, const struct penstock_policy_options *options, void *workspace, struct penstock_plan *out)

@@ -54,7 +54,7 @@ static uint32_t since_origin(const struct ps_planner *p, uint32_t moment)
 
 static bool slab_has_room(const struct ps_planner *p, uint32_t gap)
 {
-    return !p->slab_binds || ps_room_most(&p->slab, p->gap[gap].cover) + bytes_of(p, gap) <= (int64_t)p->step->slab_bytes;
+    return !p->slab_binds || ps_room_most(&p->slab, ps_slab_stretch(p->gap[gap].cover)) + bytes_of(p, gap) <= (int64_t)p->step->slab_bytes;
 }
 
 struct sweep {
@@ -73,7 +73,7 @@ static void take_gap(struct ps_planner *p, struct sweep *s, uint32_t gap)
     s->evicted += bytes_of(p, gap);
     p->closing[end % p->step->moments] += bytes_of(p, gap);
     if (p->slab_binds)
-        ps_room_add(&p->slab, cover, bytes_of(p, gap));
+        ps_room_add(&p->slab, ps_slab_stretch(cover), bytes_of(p, gap));
 }
 
 static void open_gap(struct ps_planner *p, struct sweep *s, uint32_t gap)

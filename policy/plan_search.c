@@ -142,7 +142,7 @@ static bool choice_meets_limits(struct ps_planner *p)
     ps_room_init(&p->slab, step->moments, p->room_memory, p->slab_memory);
     for (uint32_t i = 0; i < p->gaps; i++) {
         if (p->chosen[i])
-            ps_room_add(&p->slab, p->gap[i].cover, (int64_t)step->span[p->gap[i].span].bytes);
+            ps_room_add(&p->slab, ps_slab_stretch(p->gap[i].cover), (int64_t)step->span[p->gap[i].span].bytes);
     }
     return ps_room_most(&p->slab, ring) <= (int64_t)step->slab_bytes;
 }

@@ -52,7 +52,7 @@ static struct ps_stretch slab_stretch(const struct penstock_step *step, const st
 {
     uint32_t end = move->needed_by == PENSTOCK_NEVER ? step->span[move->span].freed : step->launch[move->needed_by].moment;
 
-    return ps_stretch_between(step->launch[move->evict_after].moment, end, step->moments);
+    return ps_slab_stretch(ps_stretch_between(step->launch[move->evict_after].moment, end, step->moments));
 }
 
 static const char *problem_of_plan(const struct penstock_step *step, const struct penstock_plan *plan, int64_t *slab, uint8_t *taken)
@@ -71,17 +71,7 @@ static const char *problem_of_plan(const struct penstock_step *step, const struc
         taken[gap.use] = 1;
         if (i > 0 && plan->move[i].evict_after < plan->move[i - 1].evict_after)
             return "the moves are not ordered by evict_after";
-        /* Differences, summed up below. */
-        struct ps_stretch stretch = slab_stretch(step, &plan->move[i]);
-        int64_t bytes = (int64_t)step->span[plan->move[i].span].bytes;
-        uint64_t end = (uint64_t)stretch.from + stretch.count;
-        if (stretch.count == 0)
-            continue;
-        slab[stretch.from] += bytes;
-        if (end > step->moments)
-            slab[0] += bytes;
-        if (end != step->moments)
-            slab[end % step->moments] -= bytes;
+        ps_add_difference(slab, step->moments, slab_stretch(step, &plan->move[i]), (int64_t)step->span[plan->move[i].span].bytes);
     }
     int64_t held = 0;
     for (uint32_t m = 0; m < step->moments; m++) {

@@ -104,6 +104,8 @@ fake_toolkit() {
 ./bin/penstock
 ./lib/libpenstock.so
 ./libexec/penstock/penstock-doctor
+./libexec/penstock/penstock-plan
+./libexec/penstock/penstock-plan-bound
 ./libexec/penstock/penstock-settings
 ./share/doc/penstock/CHANGELOG.md
 ./share/doc/penstock/LICENSE

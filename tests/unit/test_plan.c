@@ -9,7 +9,7 @@
 #include "expect.h"
 #include "small_steps.h"
 
-#define CASES 4000
+#define CASES 2600
 #define GAPS_MAX 10
 
 static _Alignas(max_align_t) char workspace[1 << 20];
@@ -210,9 +210,10 @@ static void test_against_brute_force(uint64_t from, uint64_t cases)
     }
     printf("%u planned (%u must move, %u can't but wait), %u impossible; at worst %.4f of the best\n", planned, moved, stalled, impossible,
            worst);
-    EXPECT(planned * 2 > cases && moved * 4 > cases && stalled * 8 > cases && impossible * 50 > cases);
+    EXPECT(cases < CASES || (planned * 2 > cases && moved * 4 > cases && stalled * 8 > cases && impossible * 50 > cases));
 }
 
+/* test_plan [SEED [CASES]] goes on where the fixed cases end. */
 int main(int argc, char **argv)
 {
     uint64_t from = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
