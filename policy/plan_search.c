@@ -172,6 +172,28 @@ static void change_delays(struct ps_planner *p, bool met, const struct ps_way *w
     }
 }
 
+#define GRID_RELOADS 3
+
+/* Few reloads are delayed together too: each can be of no use without the other. */
+static void try_delay_grid(struct ps_planner *p, struct ps_way way)
+{
+    uint32_t gap[GRID_RELOADS], count = 0, levels = 5, all = 1;
+
+    for (uint32_t i = 0; i < p->gaps; i++) {
+        if (!p->chosen[i] || p->gap[i].needed_by == PENSTOCK_NEVER)
+            continue;
+        if (count == GRID_RELOADS)
+            return;
+        gap[count++] = i;
+        all *= levels;
+    }
+    for (uint32_t n = 0; n < all && has_work(p); n++) {
+        for (uint32_t i = 0, rest = n; i < count; i++, rest /= levels)
+            p->delay[gap[i]] = (uint8_t)(rest % levels * (PS_DELAY_MAX / (levels - 1)));
+        try_way(p, true, way);
+    }
+}
+
 /* First as they are, then the better ones with delays, then the best ones with delays more finely. */
 static void try_all_choices(struct ps_planner *p, double plain)
 {
@@ -187,6 +209,7 @@ static void try_all_choices(struct ps_planner *p, double plain)
         {1.3, PS_DELAY_MAX / 4, true, 0},
         {1.1, 1, false, PS_DELAY_MAX},
         {1.1, 1, true, 0},
+        {1.3, 0, true, 0},
     };
 
     for (size_t pass = 0; pass < sizeof passes / sizeof *passes; pass++) {
@@ -198,7 +221,11 @@ static void try_all_choices(struct ps_planner *p, double plain)
                 continue;
             memset(p->delay, passes[pass].start, p->gaps);
             double time = try_choice(p, true, &way);
-            if (passes[pass].by > 0 && time < p->best.round_ns * passes[pass].nearly)
+            if (time >= p->best.round_ns * passes[pass].nearly)
+                continue;
+            if (pass + 1 == sizeof passes / sizeof *passes)
+                try_delay_grid(p, way);
+            else
                 change_delays(p, true, passes[pass].all_ways ? NULL : &way, time, passes[pass].by);
         }
     }
