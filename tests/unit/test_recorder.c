@@ -547,7 +547,7 @@ static void test_many_spans_come_and_go(void)
     check_invariants(&step);
     EXPECT_U64(alive, step.spans);
     for (uint32_t i = 0; i < step.spans; i++) {
-        EXPECT(world.trace.span[numbers[i]].live);
+        EXPECT(world.trace.span[spans.number[i]].live);
         held += step.span[i].bytes;
     }
     EXPECT_U64(world.held, held);
