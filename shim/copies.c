@@ -47,6 +47,35 @@ int ps_copies_evict(CUdeviceptr address, size_t bytes, const struct ps_uses *use
     return r;
 }
 
+/* An event after each of the latest H2D copies. A copy that could not be marked is not waited for. */
+#define MARKS 64u
+static pthread_mutex_t marks_lock = PTHREAD_MUTEX_INITIALIZER;
+static CUevent marks[MARKS];
+static uint64_t marked;
+
+static void mark_reload(void)
+{
+    pthread_mutex_lock(&marks_lock);
+    CUevent *event = &marks[marked % MARKS];
+    if (!*event && ps_cu.cuEventCreate(event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS)
+        *event = NULL;
+    if (*event && ps_cu.cuEventRecord(*event, h2d) == CUDA_SUCCESS)
+        marked++;
+    pthread_mutex_unlock(&marks_lock);
+}
+
+void ps_copies_wait_for_reloads(unsigned most)
+{
+    CUevent event = NULL;
+
+    pthread_mutex_lock(&marks_lock);
+    if (most < MARKS && marked > most)
+        event = marks[(marked - most - 1) % MARKS];
+    pthread_mutex_unlock(&marks_lock);
+    if (event)
+        ps_cu.cuEventSynchronize(event); /* recorded anew meanwhile: a later copy of the same stream, and the wait is longer */
+}
+
 int ps_copies_reload(CUdeviceptr address, size_t bytes, const struct ps_uses *pages_uses, bool pages_fence_set, CUevent pages_fence,
                      const struct ps_slot *slot, CUevent fence)
 {
@@ -63,6 +92,8 @@ int ps_copies_reload(CUdeviceptr address, size_t bytes, const struct ps_uses *pa
         r = ps_cuda_errno(ps_cu.cuEventRecord(fence, h2d));
     if (!r)
         r = ps_cuda_errno(ps_cu.cuEventRecord(slot->read_done, h2d));
+    if (!r)
+        mark_reload();
     return r;
 }
 

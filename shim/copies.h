@@ -33,6 +33,9 @@ int ps_copies_evict(CUdeviceptr address, size_t bytes, const struct ps_uses *use
 int ps_copies_reload(CUdeviceptr address, size_t bytes, const struct ps_uses *pages_uses, bool pages_fence_set, CUevent pages_fence,
                      const struct ps_slot *slot, CUevent fence);
 
+/* Waits on the host until at most `most` of the H2D copies queued so far are not over. For helper threads. */
+void ps_copies_wait_for_reloads(unsigned most);
+
 /*
  * Makes `event` the point after all of `uses` (and after what `event` stood for, if `event_set`), through a stream of its own: one event that
  * stands for several streams. 0 or -errno.

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "budget.h"
+#include "copies.h"
 #include "eviction.h"
 #include "helper_thread.h"
 #include "log.h"
@@ -50,6 +51,9 @@ struct recent {
 
 /* Reloads that are due and not begun. More than that at once are left to the launches that need them. */
 #define DUE_MAX 4096u
+
+/* H2D copies queued at a time: more, and the driver's queue is full one day; see eviction.c. */
+#define COPIES_QUEUED_MAX 48u
 
 /* All guarded by the registry lock. */
 static struct schedule *schedules[PS_PATTERNS_MAX];
@@ -233,6 +237,12 @@ static void reload_what_is_due(void)
             continue;
         }
         uint64_t at = due_done;
+        ps_registry_unlock();
+        ps_copies_wait_for_reloads(COPIES_QUEUED_MAX);
+        ps_registry_lock();
+        span = at == due_done && due[at % DUE_MAX].schedule ? span_to_reload(due[at % DUE_MAX].schedule, due[at % DUE_MAX].move) : NULL;
+        if (!span)
+            continue;
         int r = ps_residency_bring(span);
         if (r != -EAGAIN) {
             if (!r)
