@@ -51,12 +51,17 @@ static uint32_t grace_launches;
 /* Slots made ahead of need, at most so many bytes more than are asked for, for the spans that are next in line. */
 #define SLOTS_AHEAD_BYTES (1ull << 30)
 
+static unsigned held;            /* the program waits for the device: nothing is queued */
+static uint64_t bytes_under_way; /* of the copies under way */
+
 /*
  * D2H copies queued at a time. With some hundred of them the driver's queue is full, and the call that queues the next one blocks until a copy
  * ends, with a lock of the driver's held that every launch wants (measured on an H200: launches of 2 to 90 ms; 48 copies were queued in 5 us
  * each). 48 copies of 2 MiB are 1.8 ms of the link: time enough for a helper thread to wake and queue more.
  */
 #define COPIES_QUEUED_MAX 48u
+/* And bytes, but for one copy: 2.4 ms of the link. Who waits for the device waits for them too. */
+#define BYTES_QUEUED_MAX (128ull << 20)
 
 static void finish_evictions(void);
 static void finish_more_evictions(void);
@@ -261,8 +266,42 @@ static int queue_copy(struct ps_transfer *t)
     }
     STAILQ_INSERT_TAIL(&under_way, t, next);
     copies_under_way++;
+    bytes_under_way += t->bytes;
     call_finisher();
     return 0;
+}
+
+static bool queue_is_full(void)
+{
+    return copies_under_way >= COPIES_QUEUED_MAX || (copies_under_way > 1 && bytes_under_way >= BYTES_QUEUED_MAX);
+}
+
+bool ps_eviction_are_there_copies(void)
+{
+    ps_registry_lock();
+    bool some = copies_under_way || !STAILQ_EMPTY(&want_slot);
+    ps_registry_unlock();
+    return some;
+}
+
+void ps_eviction_hold(void)
+{
+    ps_registry_lock();
+    held++;
+    ps_registry_unlock();
+}
+
+void ps_eviction_go_on(void)
+{
+    ps_registry_lock();
+    held--;
+    call_slab_thread();
+    ps_registry_unlock();
+}
+
+bool ps_eviction_is_held(void)
+{
+    return held != 0;
 }
 
 /* The span is EVICTING from here on, by this transfer. [locked] */
@@ -284,7 +323,7 @@ static void leave_to_slab_thread(struct ps_transfer *t)
 
 int ps_eviction_start(struct ps_span *span)
 {
-    if (copies_under_way >= COPIES_QUEUED_MAX)
+    if (held || queue_is_full())
         return ps_eviction_start_later(span);
 
     struct ps_slot *slot = ps_slab_take(span->bytes);
@@ -461,7 +500,8 @@ static void move_to_slot(struct ps_span *span, struct ps_slot *slot)
         r = ps_pages_map(span->address, span->bytes, slot->pages);
         ps_registry_lock();
         if (r)
-            ps_log_warn_once(RESIDENCY, "an evicted span's addresses could not be mapped to its slot; an unforeseen access to it would fault");
+            ps_log_warn_once(RESIDENCY,
+                             "an evicted span's addresses could not be mapped to its slot; an unforeseen access to it would fault");
         else
             span->backing = PS_BACKING_SLOT;
     }
@@ -484,15 +524,16 @@ static void finish(struct ps_transfer *t)
     t->slot->being_read = false; /* the D2H waited for the H2D that read it */
     span->readers--;
     copies_under_way--;
+    bytes_under_way -= t->bytes;
+    if (!STAILQ_EMPTY(&want_slot))
+        call_slab_thread(); /* there is room in the queue, and maybe a slot */
     if (t->cancelled) {
         ps_slab_give(t->slot);
-        ps_registry_changed();
+        call_slab_thread();
     } else {
         move_to_slot(span, t->slot);
     }
     STAILQ_INSERT_HEAD(&unused, t, next);
-    if (!STAILQ_EMPTY(&want_slot))
-        call_slab_thread(); /* a slot may have come free for one that waits */
 #ifdef PS_DEBUG
     ps_registry_is_valid();
 #endif
@@ -630,7 +671,7 @@ static void make_slots(void)
     for (;;) {
         ps_eviction_park_if_stopping();
         struct ps_transfer *t = STAILQ_FIRST(&want_slot);
-        if (t && copies_under_way < COPIES_QUEUED_MAX) {
+        if (t && !held && !queue_is_full()) {
             serve_one(t);
             continue;
         }

@@ -44,6 +44,14 @@ void ps_eviction_cancel(struct ps_span *span);
 void ps_eviction_stop(void);
 bool ps_eviction_has_stopped(void); /* [locked] */
 
+/* Whether copies are queued or about to be. [unlocked] */
+bool ps_eviction_are_there_copies(void);
+
+/* Until as many times go_on: no copy is queued, evictions and planned reloads wait. [unlocked] */
+void ps_eviction_hold(void);
+void ps_eviction_go_on(void);
+bool ps_eviction_is_held(void); /* [locked] */
+
 /* For other helper threads, so that the stop waits for them too: once at the beginning; between two pieces of work (may not return). [locked] */
 void ps_eviction_helper_begins(void);
 void ps_eviction_park_if_stopping(void);

@@ -31,7 +31,7 @@ struct schedule {
     uint32_t length; /* launches of the step */
     uint32_t moves;
     struct penstock_move *move;
-    uint16_t *ordinal;  /* of the span among those of the launch that it is bound at */
+    uint16_t *ordinal; /* of the span among those of the launch that it is bound at */
     struct timetable bind, evict, reload;
     struct bound *bound;
     struct ps_step_figures *figures;
@@ -226,7 +226,7 @@ static void reload_what_is_due(void)
     ps_eviction_helper_begins();
     for (;;) {
         ps_eviction_park_if_stopping();
-        if (due_done == due_written) {
+        if (due_done == due_written || ps_eviction_is_held()) {
             ps_registry_wait_changed(3600ull * 1000000000u);
             continue;
         }

@@ -45,10 +45,10 @@ bool ps_following_is_on(void);
 void ps_following_waited(uint64_t launch, uint64_t ns);
 
 struct ps_following_summary {
-    uint64_t steps;            /* rounds begun and ended under a plan */
-    uint64_t predicted_ns;     /* of the plan that was followed most: the step */
-    uint64_t plain_ns;         /* the same without moves */
-    uint64_t exposed_ns;       /* of the last complete step: time in which the stream stood still */
+    uint64_t steps;              /* rounds begun and ended under a plan */
+    uint64_t predicted_ns;       /* of the plan that was followed most: the step */
+    uint64_t plain_ns;           /* the same without moves */
+    uint64_t exposed_ns;         /* of the last complete step: time in which the stream stood still */
     uint64_t evictions, reloads; /* begun by plans */
 };
 void ps_following_summary(struct ps_following_summary *out); /* [locked] or at the end */

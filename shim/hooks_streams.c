@@ -1,13 +1,17 @@
 /*
- * Streams: what must be known of them while nothing is traced yet (under the budgets auto and unlimited; see tracing.h).
+ * Streams: what must be known of them while nothing is traced yet (under the budgets auto and unlimited; see tracing.h), and waiting for the
+ * device.
  *
  * Once launches are traced the tracer sees the same calls at the driver; being told twice does no harm.
  */
+#include "eviction.h"
 #include "hooks.h"
+#include "log.h"
 #include "process.h"
 #include "real_cuda.h"
 #include "real_cudart.h"
 #include "streams.h"
+#include "tracer.h"
 #include "tracing.h"
 
 /* The stream's handle is not to be used after this; what was queued on it is marked by a last event. */
@@ -28,6 +32,54 @@ static void see_captures(void)
     ps_inside++;
     ps_tracing_start("the program captures a graph");
     ps_inside--;
+}
+
+/*
+ * The program waits for the whole device, which to it means its own work; to the driver it means our copies too, and a plan may have hundreds of ms
+ * of them under way (an optimizer's state leaves when the update is over, just where many programs wait).
+ *
+ * Two clocks: first the streams that are known to the program are waited for, by events, while copies go on being queued; then no more are queued,
+ * and the real call, which knows every stream, waits for the few that are.
+ */
+static bool begin_wait_for_device(void)
+{
+    struct ps_uses all = {.count = 0};
+
+    if (ps_inside || !ps_process_has_begun() || !ps_tracing_is_on() || ps_trace_capturing_anywhere())
+        return false;
+    ps_inside++;
+    bool prolonged = ps_eviction_are_there_copies();
+    if (prolonged) {
+        ps_stream_settle(NULL);
+        ps_uses_note_all_streams(&all);
+        if (ps_uses_host_wait(&all))
+            ps_log_debug(HOOKS, "streams could not be waited for by events; the real call does");
+        ps_eviction_hold();
+    }
+    ps_inside--;
+    return prolonged;
+}
+
+PS_EXPORT cudaError_t cudaDeviceSynchronize(void)
+{
+    bool held = begin_wait_for_device();
+    cudaError_t result = ps_real_cudart()->cudaDeviceSynchronize();
+
+    if (held)
+        ps_eviction_go_on();
+    return result;
+}
+
+PS_EXPORT CUresult cuCtxSynchronize(void)
+{
+    if (ps_real_cuda_load())
+        return CUDA_ERROR_NOT_INITIALIZED;
+    bool held = begin_wait_for_device();
+    CUresult result = ps_cu.cuCtxSynchronize();
+
+    if (held)
+        ps_eviction_go_on();
+    return result;
 }
 
 PS_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t stream)

@@ -24,7 +24,7 @@ bool ps_learning_is_on(void);
 /* A launch is about to be queued that names these live spans. Returns its number, counted from when learning began. [locked] */
 uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t fingerprint, struct ps_recorded_layer layer);
 
-void ps_learning_allocated(struct ps_span *span); /* [locked] */
+void ps_learning_allocated(struct ps_span *span);   /* [locked] */
 void ps_learning_freed(const struct ps_span *span); /* its life has not ended yet [locked] */
 
 /* For the report. [locked] or at the end. */

@@ -157,8 +157,9 @@ const struct penstock_links *ps_link_speed(void)
         if (b.bytes && set_up(&b))
             measure(&b);
         clear_up(&b);
-        ps_log_info(POLICY, "the link: %llu MB/s out, %llu in, %llu each way at once", (unsigned long long)(speed.d2h_bytes_per_s / 1000000),
-                    (unsigned long long)(speed.h2d_bytes_per_s / 1000000), (unsigned long long)(speed.d2h_bytes_per_s_both / 1000000));
+        ps_log_info(POLICY, "the link: %llu MB/s out, %llu in, %llu each way at once",
+                    (unsigned long long)(speed.d2h_bytes_per_s / 1000000), (unsigned long long)(speed.h2d_bytes_per_s / 1000000),
+                    (unsigned long long)(speed.d2h_bytes_per_s_both / 1000000));
     }
     return &speed;
 }

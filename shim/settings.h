@@ -63,24 +63,24 @@ struct ps_layer_source {
 };
 
 struct ps_settings {
-    struct ps_amount budget;             /* PENSTOCK_BUDGET, of the device's memory */
-    struct ps_amount reserve;            /* PENSTOCK_RESERVE, of the device's memory; bytes, percent or auto */
-    struct ps_amount host_budget;        /* PENSTOCK_HOST_BUDGET, of the host's memory; bytes, percent or auto */
-    uint64_t min_span;                   /* PENSTOCK_MIN_SPAN, bytes, at least 1 */
-    enum ps_guard guard;                 /* PENSTOCK_GUARD */
-    struct ps_policy_choice policy;      /* PENSTOCK_POLICY */
-    struct ps_layer_source layers;       /* PENSTOCK_LAYERS */
-    uint32_t prefetch_layers;            /* PENSTOCK_PREFETCH_LAYERS */
-    uint32_t defer_layers;               /* PENSTOCK_DEFER_LAYERS */
-    uint32_t keep_last;                  /* PENSTOCK_KEEP_LAST, layers */
-    struct ps_span_rules rules;          /* PENSTOCK_RULES */
-    uint32_t grace;                      /* PENSTOCK_GRACE, kernel launches */
-    bool disable;                        /* PENSTOCK_DISABLE */
-    bool alloc_conf;                     /* PENSTOCK_ALLOC_CONF */
-    struct ps_log_levels log;            /* PENSTOCK_LOG */
-    char report[PS_SETTINGS_PATH_BYTES]; /* PENSTOCK_REPORT as written, "" for none; relative to the directory the program started in */
+    struct ps_amount budget;                /* PENSTOCK_BUDGET, of the device's memory */
+    struct ps_amount reserve;               /* PENSTOCK_RESERVE, of the device's memory; bytes, percent or auto */
+    struct ps_amount host_budget;           /* PENSTOCK_HOST_BUDGET, of the host's memory; bytes, percent or auto */
+    uint64_t min_span;                      /* PENSTOCK_MIN_SPAN, bytes, at least 1 */
+    enum ps_guard guard;                    /* PENSTOCK_GUARD */
+    struct ps_policy_choice policy;         /* PENSTOCK_POLICY */
+    struct ps_layer_source layers;          /* PENSTOCK_LAYERS */
+    uint32_t prefetch_layers;               /* PENSTOCK_PREFETCH_LAYERS */
+    uint32_t defer_layers;                  /* PENSTOCK_DEFER_LAYERS */
+    uint32_t keep_last;                     /* PENSTOCK_KEEP_LAST, layers */
+    struct ps_span_rules rules;             /* PENSTOCK_RULES */
+    uint32_t grace;                         /* PENSTOCK_GRACE, kernel launches */
+    bool disable;                           /* PENSTOCK_DISABLE */
+    bool alloc_conf;                        /* PENSTOCK_ALLOC_CONF */
+    struct ps_log_levels log;               /* PENSTOCK_LOG */
+    char report[PS_SETTINGS_PATH_BYTES];    /* PENSTOCK_REPORT as written, "" for none; relative to the directory the program started in */
     char recording[PS_SETTINGS_PATH_BYTES]; /* PENSTOCK_RECORDING, as PENSTOCK_REPORT */
-    char cupti[PS_SETTINGS_PATH_BYTES];  /* PENSTOCK_CUPTI, "" to look for it */
+    char cupti[PS_SETTINGS_PATH_BYTES];     /* PENSTOCK_CUPTI, "" to look for it */
 };
 
 /*

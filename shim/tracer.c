@@ -18,10 +18,10 @@ struct access {
     struct ps_stream *stream;
     CUstream handle;
     bool per_thread_default;
-    bool blind;           /* a launch whose parameters can't be read */
-    bool begun;           /* the residency machine holds the spans */
-    CUfunction function;  /* NULL: a copy or memset */
-    uint64_t launch;      /* its number, from begin to end */
+    bool blind;          /* a launch whose parameters can't be read */
+    bool begun;          /* the residency machine holds the spans */
+    CUfunction function; /* NULL: a copy or memset */
+    uint64_t launch;     /* its number, from begin to end */
     struct ps_access_kind kind;
     size_t count;
     size_t capacity;
