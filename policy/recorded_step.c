@@ -379,6 +379,23 @@ static uint32_t write_uses(struct maker *maker, uint32_t *use, uint16_t *ordinal
     return uses;
 }
 
+/*
+ * Of this round and the one before, if that is kept and had the same launch: what came between launches while memory was short makes them
+ * longer, never shorter. 0: not known; else 1 more than the duration, as it is kept.
+ */
+static uint64_t shortest_duration(const struct maker *maker, uint32_t launch)
+{
+    uint64_t number = maker->window.first + launch;
+    const struct kept_launch *now = launch_at(maker->recorder, number);
+
+    if (number < maker->window.length || maker->recorder->launches - (number - maker->window.length) > LAUNCHES - 1)
+        return now->duration;
+    const struct kept_launch *before = launch_at(maker->recorder, number - maker->window.length);
+    if (before->duration == 0 || before->fingerprint != now->fingerprint)
+        return now->duration;
+    return now->duration == 0 || before->duration < now->duration ? before->duration : now->duration;
+}
+
 static void write_durations(const struct maker *maker, struct penstock_launch *launch)
 {
     uint64_t sum = 0, known = 0;
@@ -391,7 +408,7 @@ static void write_durations(const struct maker *maker, struct penstock_launch *l
         }
     }
     for (uint32_t i = 0; i < maker->window.length; i++) {
-        uint64_t duration = launch_at(maker->recorder, maker->window.first + i)->duration;
+        uint64_t duration = shortest_duration(maker, i);
         launch[i].duration_ns = duration != 0 ? duration - 1 : known != 0 ? sum / known : 0;
     }
 }

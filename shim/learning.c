@@ -33,6 +33,8 @@ struct wanted {
 /* Launches whose durations were not told by then are taken as the mean of the others. */
 #define DURATIONS_AFTER_NS (2ull * 1000000000u)
 #define SAMPLES_AT_ONCE 256
+/* Which round under a plan is timed for the plan that takes its place. */
+#define TIMED_ROUND 2
 
 static const struct penstock_policy *policy;
 static struct penstock_policy_options options;
@@ -43,6 +45,7 @@ static struct ps_recorder *recorder;
 static uint64_t launches;
 static struct wanted wanted[PS_PATTERNS_MAX];
 static bool planned[PS_PATTERNS_MAX];
+static uint32_t rounds[PS_PATTERNS_MAX]; /* since the first plan */
 
 static atomic_bool may_learn; /* the policy plans, and there is memory */
 static atomic_bool begun;
@@ -101,6 +104,26 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 29);
 }
 
+/*
+ * A round is over. The durations that the plan was made from were taken while memory was short and every reload was waited for; the second round
+ * under the plan is timed again, and the plan made anew from that. [locked]
+ */
+static void wrapped(struct ps_steps_state state)
+{
+    uint32_t p = state.pattern;
+
+    if (!planned[p]) {
+        ps_stopwatch_learn(true);
+        return;
+    }
+    rounds[p]++;
+    if (rounds[p] == TIMED_ROUND + 1 && ps_following_is_on())
+        wanted[p] = (struct wanted){true, launches - state.length, state.length};
+    ps_stopwatch_learn(rounds[p] == TIMED_ROUND);
+    if (wanted[p].is)
+        ps_registry_changed();
+}
+
 /* What the detector says changes what is timed and what is wanted. [locked] */
 static void heed(struct ps_steps_state state)
 {
@@ -108,6 +131,7 @@ static void heed(struct ps_steps_state state)
     case PS_STEPS_FOUND:
         ps_following_forget(state.pattern);
         planned[state.pattern] = false;
+        rounds[state.pattern] = 0;
         wanted[state.pattern] = (struct wanted){true, launches - state.length, state.length};
         ps_log_debug(POLICY, "a step of %u launches (pattern %u)", state.length, state.pattern);
         ps_registry_changed();
@@ -116,8 +140,10 @@ static void heed(struct ps_steps_state state)
         ps_stopwatch_learn(true);
         break;
     case PS_STEPS_RECOGNISED:
-    case PS_STEPS_WRAPPED:
         ps_stopwatch_learn(!planned[state.pattern]);
+        break;
+    case PS_STEPS_WRAPPED:
+        wrapped(state);
         break;
     case PS_STEPS_NOTHING:
         break;
