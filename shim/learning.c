@@ -46,6 +46,7 @@ static uint64_t launches;
 static struct wanted wanted[PS_PATTERNS_MAX];
 static bool planned[PS_PATTERNS_MAX];
 static uint32_t rounds[PS_PATTERNS_MAX]; /* since the first plan */
+static uint64_t found[PS_PATTERNS_MAX];  /* how often the slot was given to a new step */
 
 static atomic_bool may_learn; /* the policy plans, and there is memory */
 static atomic_bool begun;
@@ -132,6 +133,7 @@ static void heed(struct ps_steps_state state)
         ps_following_forget(state.pattern);
         planned[state.pattern] = false;
         rounds[state.pattern] = 0;
+        found[state.pattern]++;
         wanted[state.pattern] = (struct wanted){true, launches - state.length, state.length};
         ps_log_debug(POLICY, "a step of %u launches (pattern %u)", state.length, state.pattern);
         ps_registry_changed();
@@ -248,6 +250,34 @@ static void *record(const struct wanted *w, struct penstock_step *step, struct p
     return memory;
 }
 
+/*
+ * Each launch's duration as the shortest that was ever seen of it: what Penstock itself makes of a round adds to it and takes nothing away.
+ * [the planning thread]
+ */
+static void keep_shortest(uint32_t pattern, const struct penstock_step *step)
+{
+    static struct {
+        uint64_t *ns;
+        uint32_t length;
+        uint64_t found; /* which step the slot held */
+    } shortest[PS_PATTERNS_MAX];
+    struct penstock_launch *launch = (struct penstock_launch *)step->launch; /* in our memory */
+
+    if (shortest[pattern].found != found[pattern] || shortest[pattern].length != step->launches) {
+        free(shortest[pattern].ns);
+        shortest[pattern].ns = calloc(step->launches, sizeof(uint64_t));
+        shortest[pattern].length = step->launches;
+        shortest[pattern].found = found[pattern];
+        for (uint32_t i = 0; shortest[pattern].ns && i < step->launches; i++)
+            shortest[pattern].ns[i] = launch[i].duration_ns;
+    }
+    for (uint32_t i = 0; shortest[pattern].ns && i < step->launches; i++) {
+        if (launch[i].duration_ns > shortest[pattern].ns[i])
+            launch[i].duration_ns = shortest[pattern].ns[i];
+        shortest[pattern].ns[i] = launch[i].duration_ns;
+    }
+}
+
 /* [unlocked] */
 static int make_plan(struct penstock_step *step, struct penstock_plan *plan)
 {
@@ -305,6 +335,7 @@ static void plan_one(uint32_t pattern)
         return;
     step.budget_bytes = ps_budget.limit - MARGIN(ps_budget.limit);
     step.slab_bytes = ps_slab_figures().limit_bytes;
+    keep_shortest(pattern, &step);
     ps_movable_learnt(&step, (struct penstock_step_span *)step.span, spans.number);
     ps_registry_unlock();
     step.links = *ps_link_speed();
