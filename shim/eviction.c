@@ -60,8 +60,8 @@ static uint64_t bytes_under_way; /* of the copies under way */
  * each). 48 copies of 2 MiB are 1.8 ms of the link: time enough for a helper thread to wake and queue more.
  */
 #define COPIES_QUEUED_MAX 48u
-/* And bytes, but for one copy: 10 ms of the link. Who waits for the device waits for them too. */
-#define BYTES_QUEUED_MAX (512ull << 20)
+/* And bytes, but for one copy: 2.4 ms of the link. Who waits for the device waits for them too. */
+#define BYTES_QUEUED_MAX (128ull << 20)
 
 static void finish_evictions(void);
 static void make_slots(void);
