@@ -79,17 +79,28 @@ import json, os, sys, time
 hidden, sequence = int(sys.argv[3]), int(sys.argv[4])
 budget, det = os.environ.get("PENSTOCK_BUDGET"), os.environ.get("DET")
 time.sleep(0.6)
-if sequence > 60000 and not budget:
+if sequence > 60000 and not budget and sys.argv[1] == "none":
     sys.exit("torch.OutOfMemoryError: CUDA out of memory.")
 if budget == "1GiB":
     time.sleep(60)
 if budget == "2GiB":
     sys.exit(3)
+if budget == "48GiB":
+    print("penstock: policy: the link: 50000 MB/s out, 50000 in, 45000 each way at once", file=sys.stderr)
 if budget:
     moved = 0 if budget == "auto" else 8 << 30
     report = dict(steps=8, evicted_bytes=moved, reloaded_bytes=moved, host_wait_ns=0, stands_aside=None)
+    if "TEST_LATE" in os.environ:
+        # 1.8 GiB too much for the budget; what the plan exposes is told whole, and layer by layer.
+        late, exposed = float(os.environ["TEST_LATE"]), int(os.environ["TEST_EXPOSED"])
+        layers = [dict(evicted_bytes=1 << 30, exposed_ns=exposed * 250000), dict(evicted_bytes=1 << 30, exposed_ns=exposed * 750000)]
+        report.update(peak_demand_bytes=(48 << 30) + 1932735283, plan=dict(
+            steps=int(os.environ["TEST_PLANNED"]), evictions=9, predicted_step_ns=108000000, exposed_ns=exposed * 1000000, layers=layers))
     json.dump(report, open(os.environ["PENSTOCK_REPORT"], "w"))
 off = 0.5 if budget == os.environ.get("TEST_WRONG") else 0
+if "TEST_LATE" in os.environ:
+    steps = [400, 300, 300, 200] + [float(os.environ["TEST_LATE"])] * (int(sys.argv[6]) - 4) if budget else [100] * int(sys.argv[6])
+    print("steps", steps, file=sys.stderr)
 print(json.dumps(dict(ms=101 if budget else 100, peakGiB=20 if hidden > 1000 else 30, loss=[3.25 + off], chk=7.5 + off if det else 0)))
 END
     echo 'int nothing;' | gcc -shared -fPIC -x c -o library.so -
@@ -153,4 +164,51 @@ status_of() { jq -r --arg name "$1" '.runs[] | select(.name == $name) | .status'
     yardstick --parts fast
     ended_with 2
     contains "$output" 'no such part: fast'
+}
+
+@test "planned steps are judged without the first four, beside what the link allows, and exposed time beside what was lost" {
+    requires python jq cc
+    make_stand_ins
+    export TEST_WRONG=none
+    TEST_LATE=110.5 TEST_EXPOSED=11 TEST_PLANNED=8 yardstick --parts plan,ckpt65k --budgets 48GiB --plan-rounds 2 --pair-rounds 1
+    # Only the stand-in's checkpointed step does not lose what it exposes.
+    ended_with 1
+    equal "exposed time, ckpt65k, 34GiB" "$(jq -r '.checks[] | select(.ok != true).name' out/yardstick.json)" "what failed"
+    equal "tiny plain 48GiB plain 48GiB" "$(jq -r '[.runs[] | select(.part == "plan").label] | join(" ")' out/yardstick.json)" "order"
+    local row='.parts.plan.rows[1]'
+    equal 1.105 "$(jq "$row.of_plain" out/yardstick.json)" "of plain"
+    # 38.65 ms for 1.8 GiB at 50 GB/s, where forward alone takes 30.5; backward, which hides the way back, and the rest as they are.
+    equal 1.0815 "$(jq "$row.limit_of_plain" out/yardstick.json)" "limit"
+    equal "11 11 10.5" "$(jq -r "$row | [.exposed_ms, .exposed_in_layers_ms, .lost_ms] | join(\" \")" out/yardstick.json)" "exposed and lost"
+    equal $((2 << 30)) "$(jq "$row.planned_bytes_a_step" out/yardstick.json)" "planned bytes"
+    equal true "$(judged "step time, plan, 48GiB")" "step time"
+    equal true "$(judged "planned by the fourth step, plan, 48GiB")" "planned in time"
+    equal true "$(judged "exposed time, plan, 48GiB")" "exposed time"
+    equal true "$(judged "losses, 48GiB")" "losses"
+    contains "$output" '^  48GiB +110\.5 +1\.105 +1\.081 +1\.270 +108\.0 +11\.0 +10\.5 +30\.27 +2\.0 +50\.0$'
+    # Of four steps none comes after the fourth: the trainer's own figure stands, and 1.01 of plain is just met.
+    equal 1.01 "$(jq '.parts.ckpt65k.rows[1].of_plain' out/yardstick.json)" "of plain, no late steps"
+    equal true "$(judged "step time, ckpt65k, 34GiB")" "step time, checkpointed"
+    make_tree
+    cp out/yardstick.json tree/tests/results/2026-01-04-h200-plan.json
+    tree/scripts/results-table --fix
+    contains "$(cat tree/README.md)" '^\| 48GiB \| 110\.5 \| 1\.105 \| 1\.081 \| 11\.0 \| 10\.5 \|'
+    contains "$(cat tree/README.md)" 'budget 34GiB: 101 ms a step, 1\.010 of plain \(100 ms\)'
+}
+
+@test "a plan that is slow, late, or loses time that it does not tell of fails the acceptance run" {
+    requires python jq cc
+    make_stand_ins
+    export TEST_WRONG=none
+    TEST_LATE=130 TEST_EXPOSED=11 TEST_PLANNED=7 yardstick --parts plan --budgets 48GiB --plan-rounds 1
+    ended_with 1
+    equal false "$(judged "step time, plan, 48GiB")" "step time"
+    equal false "$(judged "planned by the fourth step, plan, 48GiB")" "planned in time"
+    equal false "$(judged "exposed time, plan, 48GiB")" "exposed time"
+    # The stand-in's 65,536 is out of memory without Penstock, and its long steps are short.
+    TEST_LATE=101 TEST_EXPOSED=1 TEST_PLANNED=2 yardstick --parts seq32k,seq65k --pair-rounds 1
+    equal true "$(judged "step time, seq32k, 74GiB")" "seq32k"
+    equal true "$(judged "step time, seq65k, auto")" "seq65k"
+    equal true "$(judged "planned by the fourth step, seq65k, auto")" "planned, seq65k"
+    ended_with 0
 }
