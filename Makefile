@@ -256,7 +256,7 @@ help:
 	@echo 'make demo       set up, build, and show the main job on the simulated device'
 	@echo 'make test       set up, build, and run every test   (TESTS="40-ordering unit" for some of them)'
 	@echo 'make check      style gates, exported symbols, purity of policy/'
-	@echo 'make bench      benchmarks of the fast paths'
+	@echo 'make bench      benchmarks of the fast paths, learning and planning'
 	@echo 'make install    PREFIX=/usr/local DESTDIR=   (and make uninstall)'
 	@echo 'make clean      remove what was built; distclean: the toolkit of scripts/setup as well'
 	@echo

@@ -20,13 +20,21 @@ measured() {
     [ -s "$COSTS" ] || { cat "$SAID" && return 1; }
 }
 
-@test "allocation plus free, and the scan of a launch with 20 parameters, stay near their targets" {
+@test "allocation plus free, the scan of a launch with 20 parameters, learning and planning stay near their targets" {
     measured
     equal 4 "$(jq '[.rows[] | select(.target_ns == 300)] | length' "$COSTS")" "allocation rows"
-    equal 3 "$(jq '[.rows[] | select(.target_ns == 200)] | length' "$COSTS")" "scan rows"
+    equal 3 "$(jq '[.rows[] | select(.sort == "calls" and .target_ns == 200)] | length' "$COSTS")" "scan rows"
     equal '' "$(jq -r '.rows[] | select(.target_ns and .low_ns > 3 * .target_ns) | .what' "$COSTS")" "too dear"
     # A figure that is next to nothing is no measurement.
     equal '' "$(jq -r '.rows[] | select(.target_ns and .low_ns < 5) | .what' "$COSTS")" "too cheap"
+}
+
+@test "learning adds no more to a launch than its scan may take, and a plan for 100,000 uses is made in time" {
+    measured
+    equal "200 200 100000000" "$(jq -r '[.rows[] | select((.sort == "learning" or .sort == "planning") and .target_ns).target_ns] | join(" ")' \
+        "$COSTS")" "targets"
+    # Planning does what its uses ask for: a hundred times as many can't take the same time.
+    at_least "$((2 * $(figure "plan 1000 uses" 'low_ns | round')))" "$(figure "plan 100000 uses" 'low_ns | round')" "100,000 uses"
 }
 
 @test "the fast path makes no driver call; memory that changes streams is ordered by two" {
