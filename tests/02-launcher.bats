@@ -26,6 +26,11 @@ setup() {
     for name in $("$BUILD/penstock-settings" list | cut -f1); do
         contains "$output" "$name"
     done
+    # Fields that are empty shift no others: a setting without a unit, and one without a default.
+    contains "$output" '^  PENSTOCK_GUARD +What the addresses '
+    contains "$output" '^ +host or unmap; default host$'
+    contains "$output" '^  PENSTOCK_CUPTI +The CUPTI library '
+    contains "$output" '^ +the path of libcupti\.so$'
 }
 
 @test "the version is the header's" {
