@@ -91,6 +91,7 @@ if budget:
     moved = 0 if budget == "auto" else 8 << 30
     report = dict(steps=8, evicted_bytes=moved, reloaded_bytes=moved, host_wait_ns=0, stands_aside=None)
     if "TEST_LATE" in os.environ:
+        print("penstock: policy: planned a step of 9 launches\n" * int(os.environ.get("TEST_PLANS", 1)), file=sys.stderr)
         # 1.8 GiB too much for the budget; what the plan exposes is told whole, and layer by layer.
         late, exposed = float(os.environ["TEST_LATE"]), int(os.environ["TEST_EXPOSED"])
         layers = [dict(evicted_bytes=1 << 30, exposed_ns=exposed * 250000), dict(evicted_bytes=1 << 30, exposed_ns=exposed * 750000)]
@@ -205,6 +206,9 @@ status_of() { jq -r --arg name "$1" '.runs[] | select(.name == $name) | .status'
     equal false "$(judged "step time, plan, 48GiB")" "step time"
     equal false "$(judged "planned by the fourth step, plan, 48GiB")" "planned in time"
     equal false "$(judged "exposed time, plan, 48GiB")" "exposed time"
+    # Seven of twelve are enough when the plan was made anew in one of them.
+    TEST_LATE=130 TEST_EXPOSED=11 TEST_PLANNED=7 TEST_PLANS=2 yardstick --parts plan --budgets 48GiB --plan-rounds 1
+    equal true "$(judged "planned by the fourth step, plan, 48GiB")" "planned anew"
     # The stand-in's 65,536 is out of memory without Penstock, and its long steps are short.
     TEST_LATE=101 TEST_EXPOSED=1 TEST_PLANNED=2 yardstick --parts seq32k,seq65k --pair-rounds 1
     equal true "$(judged "step time, seq32k, 74GiB")" "seq32k"
