@@ -10,6 +10,7 @@
 #include "counters.h"
 #include "device.h"
 #include "eviction.h"
+#include "stopping.h"
 #include "following.h"
 #include "helper_thread.h"
 #include "log.h"
@@ -357,7 +358,7 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
             goto waited;
         }
         /* Wait for D2H copies under way. They wait for queued work only, none of which waits for this thread. */
-        if ((b->leaving || b->lingering || ps_eviction_copies_under_way()) && !ps_eviction_has_stopped()) {
+        if ((b->leaving || b->lingering || ps_eviction_copies_under_way()) && !ps_stopping_has_begun()) {
             b->waiting++;
             ps_registry_wait_changed(LOOK_AGAIN_NS);
             b->waiting--;

@@ -9,6 +9,7 @@
 #include "copies.h"
 #include "counters.h"
 #include "device.h"
+#include "guard.h"
 #include "helper_thread.h"
 #include "log.h"
 #include "penstock/policy.h"
@@ -17,6 +18,7 @@
 #include "registry.h"
 #include "rules.h"
 #include "slab.h"
+#include "stopping.h"
 #include "tracing.h"
 
 /* One D2H of a span. It outlives the span's interest in it: a cancelled one still writes to its slot until `done`. */
@@ -39,8 +41,6 @@ static uint64_t wanted_slot_bytes; /* of want_slot */
 static uint32_t copies_under_way;  /* queued and not finished, cancelled ones too */
 static bool started;               /* the helper threads are there */
 static bool start_failed;
-static bool stopping;                       /* the process ends: no driver call by a helper thread from here on */
-static unsigned working;                    /* helper threads that have not parked */
 static uint32_t finisher_calls, slab_calls; /* what there is to do has changed, for each thread */
 
 static enum ps_guard guard;
@@ -65,20 +65,6 @@ static uint64_t bytes_under_way; /* of the copies under way */
 
 static void finish_evictions(void);
 static void make_slots(void);
-static void map_to_slots(void);
-
-/*
- * Evicted spans whose addresses lead nowhere yet: the `host` guard's mapping takes longer than the copy did (2.1 against 1.6 ms for 86 MiB with both
- * links busy, on an H200), so it has a thread of its own and holds up no pages. A ring; a span is known by its number.
- */
-#define UNGUARDED_MAX 1024u
-/* Beyond this the mapping is made before the next pages go, so that the time in which an unforeseen access would fault stays under about 0.1 s. */
-#define UNGUARDED_BYTES_MAX (4ull << 30)
-static struct {
-    uint64_t number;
-    size_t bytes;
-} unguarded[UNGUARDED_MAX];
-static uint64_t unguarded_written, unguarded_done, unguarded_bytes;
 
 void ps_eviction_open(enum ps_guard how, uint32_t grace)
 {
@@ -89,12 +75,12 @@ void ps_eviction_open(enum ps_guard how, uint32_t grace)
 /* [locked] */
 static bool helpers_are_there(void)
 {
-    if (stopping)
+    if (ps_stopping_has_begun())
         return false;
     if (started || start_failed)
         return started;
     started = !ps_helper_thread_start("penstock-evict", finish_evictions) &&
-              !ps_helper_thread_start("penstock-guard", map_to_slots) && !ps_helper_thread_start("penstock-slab", make_slots);
+              !ps_helper_thread_start("penstock-guard", ps_guard_map_to_slots) && !ps_helper_thread_start("penstock-slab", make_slots);
     start_failed = !started;
     return started;
 }
@@ -109,40 +95,6 @@ static void call_slab_thread(void)
 {
     slab_calls++;
     ps_registry_changed();
-}
-
-/* How long the end of the process may wait for a copy that a helper thread waits for. */
-#define STOP_WAIT_MS 1000
-
-void ps_eviction_stop(void)
-{
-    if (!ps_registry_lock_soon())
-        return;
-    stopping = true;
-    ps_registry_changed();
-    for (int waited = 0; working && waited < STOP_WAIT_MS; waited += 10)
-        ps_registry_wait_changed(10000000u);
-    ps_registry_unlock();
-}
-
-bool ps_eviction_has_stopped(void)
-{
-    return stopping;
-}
-
-void ps_eviction_helper_begins(void)
-{
-    working++;
-}
-
-void ps_eviction_park_if_stopping(void)
-{
-    if (!stopping)
-        return;
-    working--;
-    ps_registry_changed();
-    ps_registry_unlock();
-    ps_helper_thread_park();
 }
 
 /* ---- choosing ---- */
@@ -473,54 +425,6 @@ static bool reap_husks(void)
     return some_left;
 }
 
-/* The evicted span's addresses come to lead to its slot, if it is still evicted. [locked; releases the lock meanwhile] */
-static void map_to_slot(struct ps_span *span)
-{
-    if (!span || span->busy || span->residency != PS_EVICTED || span->backing != PS_BACKING_NONE)
-        return; /* freed, brought back, or somebody is about it */
-    span->busy = true;
-    ps_registry_unlock();
-    int r = ps_pages_map(span->address, span->bytes, span->slot->pages);
-    ps_registry_lock();
-    span->busy = false;
-    if (r)
-        ps_log_warn_once(RESIDENCY, "an evicted span's addresses could not be mapped to its slot; an unforeseen access to it would fault");
-    else
-        span->backing = PS_BACKING_SLOT;
-    ps_registry_changed();
-}
-
-/*
- * From the unmapping of its pages until this is done an access that nobody foresaw would fault; everything that is seen maps or reloads the span
- * itself. A reload that comes first spares the work. [locked; may release the lock meanwhile]
- */
-static void guard_soon(struct ps_span *span)
-{
-    if (unguarded_written - unguarded_done == UNGUARDED_MAX || unguarded_bytes > UNGUARDED_BYTES_MAX) {
-        map_to_slot(span);
-        return;
-    }
-    unguarded[unguarded_written % UNGUARDED_MAX].number = span->number;
-    unguarded[unguarded_written++ % UNGUARDED_MAX].bytes = span->bytes;
-    unguarded_bytes += span->bytes;
-}
-
-static void map_to_slots(void)
-{
-    ps_registry_lock();
-    ps_eviction_helper_begins();
-    for (;;) {
-        ps_eviction_park_if_stopping();
-        if (unguarded_done == unguarded_written) {
-            ps_registry_wait_changed(3600ull * 1000000000u);
-            continue;
-        }
-        uint64_t number = unguarded[unguarded_done % UNGUARDED_MAX].number;
-        unguarded_bytes -= unguarded[unguarded_done++ % UNGUARDED_MAX].bytes;
-        map_to_slot(ps_registry_numbered(number));
-    }
-}
-
 /* The driver is going away, or the context is broken: all stays as it is. [locked] */
 static void leave_as_it_is(struct ps_span *span, struct ps_slot *slot, int error)
 {
@@ -564,7 +468,7 @@ static void move_to_slot(struct ps_span *span, struct ps_slot *slot)
     ps_count(evictions);
     ps_count_by(evicted_bytes, span->bytes);
     if (guard == PS_GUARD_HOST)
-        guard_soon(span);
+        ps_guard_soon(span);
     ps_registry_changed();
 }
 
@@ -596,9 +500,9 @@ static void finish_evictions(void)
     uint32_t seen = 0;
 
     ps_registry_lock();
-    ps_eviction_helper_begins();
+    ps_stopping_helper_begins();
     for (;;) {
-        ps_eviction_park_if_stopping();
+        ps_stopping_park_if_due();
         bool husks_left = reap_husks();
         struct ps_transfer *t = STAILQ_FIRST(&under_way);
         if (!t) {
@@ -705,9 +609,9 @@ static void make_slots(void)
     uint32_t seen = 0;
 
     ps_registry_lock();
-    ps_eviction_helper_begins();
+    ps_stopping_helper_begins();
     for (;;) {
-        ps_eviction_park_if_stopping();
+        ps_stopping_park_if_due();
         struct ps_transfer *t = STAILQ_FIRST(&want_slot);
         if (t && !held && !queue_is_full()) {
             serve_one(t);

@@ -37,13 +37,6 @@ int ps_eviction_start_later(struct ps_span *span);
 /* An access comes while the span is EVICTING (and not busy): it keeps its pages and is RESIDENT again. [locked] */
 void ps_eviction_cancel(struct ps_span *span);
 
-/*
- * The process ends: the helper threads stop making driver calls, which must not meet the driver's own end. Waits for them, a second at most.
- * Evictions under way stay so; who waits for pages gets none. [unlocked]
- */
-void ps_eviction_stop(void);
-bool ps_eviction_has_stopped(void); /* [locked] */
-
 /* Whether copies are queued or about to be. [unlocked] */
 bool ps_eviction_are_there_copies(void);
 
@@ -51,10 +44,6 @@ bool ps_eviction_are_there_copies(void);
 void ps_eviction_hold(void);
 void ps_eviction_go_on(void);
 bool ps_eviction_is_held(void); /* [locked] */
-
-/* For other helper threads, so that the stop waits for them too: once at the beginning; between two pieces of work (may not return). [locked] */
-void ps_eviction_helper_begins(void);
-void ps_eviction_park_if_stopping(void);
 
 /* Whether D2H copies are queued that are not over, cancelled ones too. [locked] */
 bool ps_eviction_copies_under_way(void);

@@ -7,6 +7,7 @@
 #include "budget.h"
 #include "copies.h"
 #include "eviction.h"
+#include "stopping.h"
 #include "helper_thread.h"
 #include "log.h"
 #include "registry.h"
@@ -223,9 +224,9 @@ static struct ps_span *span_to_reload(const struct schedule *s, uint32_t move)
 static void reload_what_is_due(void)
 {
     ps_registry_lock();
-    ps_eviction_helper_begins();
+    ps_stopping_helper_begins();
     for (;;) {
-        ps_eviction_park_if_stopping();
+        ps_stopping_park_if_due();
         if (due_done == due_written || ps_eviction_is_held()) {
             ps_registry_wait_changed(3600ull * 1000000000u);
             continue;

@@ -8,6 +8,7 @@
 
 #include "budget.h"
 #include "eviction.h"
+#include "stopping.h"
 #include "following.h"
 #include "helper_thread.h"
 #include "layers.h"
@@ -362,8 +363,8 @@ static void plan_steps(void)
         bool some_wanted = false;
         ps_registry_lock();
         if (!waiting_since)
-            ps_eviction_helper_begins(); /* once */
-        ps_eviction_park_if_stopping();
+            ps_stopping_helper_begins(); /* once */
+        ps_stopping_park_if_due();
         for (uint32_t p = 0; p < PS_PATTERNS_MAX; p++) {
             if (!wanted[p].is)
                 continue;

@@ -15,6 +15,7 @@
 #include "counters.h"
 #include "device.h"
 #include "eviction.h"
+#include "stopping.h"
 #include "following.h"
 #include "json.h"
 #include "learning.h"
@@ -229,7 +230,7 @@ static void on_exit_call(void)
     if (getpid() != opened_by)
         return; /* a forked child, which has no helper threads */
     ps_report_finish();
-    ps_eviction_stop();
+    ps_stopping_begin();
 }
 
 static void on_fatal_signal(int signal_number)
