@@ -25,6 +25,7 @@ static atomic_bool durations;
 
 static struct ps_stream *main_stream;
 static uint64_t on_main, on_others; /* launches lately */
+static uint64_t lately = 64;        /* how many that is: few at first, as a program may begin with copies on another stream */
 static CUevent wait_began;          /* NULL: no wait since the last launch */
 static CUevent last_mark;           /* where the last timed launch ended; NULL: not timed */
 static atomic_bool marked;          /* whether there is a last_mark, for those without the lock */
@@ -66,8 +67,10 @@ static bool is_main(struct ps_stream *stream)
         on_main++;
     else
         on_others++;
-    if (on_main + on_others < 4096)
+    if (on_main + on_others < lately)
         return stream == main_stream;
+    if (lately < 4096)
+        lately *= 2;
     if (on_others > on_main) {
         main_stream = stream;
         wait_began = last_mark = NULL;

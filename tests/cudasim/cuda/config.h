@@ -23,6 +23,7 @@ struct cudasim_config {
     double d2h_bytes_per_ns;               /* CUDASIM_D2H_GBPS, CUDASIM_H2D_GBPS; 0: a copy takes what memcpy takes */
     double h2d_bytes_per_ns;
     uint64_t kernel_ns;   /* CUDASIM_KERNEL_NS: the least time a kernel takes */
+    uint64_t launch_ns;   /* CUDASIM_LAUNCH_NS: how long a kernel launch holds up its caller before it is queued */
     uint64_t patience_ns; /* CUDASIM_PATIENCE_MS: how long a wait may stand still before it is called a deadlock */
     int devices;          /* CUDASIM_DEVICES; 0 with CUDASIM_NO_DEVICE=1 */
     bool vmm;             /* CUDASIM_VMM=0: a device without virtual memory management */

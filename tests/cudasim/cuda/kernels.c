@@ -1,11 +1,14 @@
 #include "kernels.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "../registry.h"
+#include "config.h"
 #include "engine.h"
 #include "entries.h"
 #include "ledger.h"
@@ -162,6 +165,16 @@ static bool valid_shape(const struct cudasim_launch *launch)
            launch->grid[2] <= 65535;
 }
 
+/* Before the launch is queued, so that what other threads do because of the one before it is queued in between. */
+static void hold_up_the_caller(void)
+{
+    uint64_t ns = cudasim_config()->launch_ns;
+    struct timespec left = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+
+    while (ns && clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR)
+        continue;
+}
+
 static CUresult launch(CUfunction function, struct cudasim_launch shape, CUstream handle, void **params, void **extra)
 {
     struct cudasim_kernel_entry *entry = cudasim_kernel_of_function(function);
@@ -181,6 +194,7 @@ static CUresult launch(CUfunction function, struct cudasim_launch shape, CUstrea
         cudasim_operation_free(operation);
         return result;
     }
+    hold_up_the_caller();
     cudasim_lock();
     CUstream stream = cudasim_stream_resolve(handle);
     if (stream) {
