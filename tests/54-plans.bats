@@ -1,0 +1,211 @@
+#!/usr/bin/env bats
+# A learnt step is followed as planned: read from the simulated device's trace and ledger, copy by copy, and from the report.
+
+load helper
+load small_trainer
+
+setup() {
+    helper_setup
+    requires sim samples jq plain
+}
+
+# --- by hand: at which launch each copy is queued ------------------------------------------------------------------------------------------------
+# A model of ten layers, whose launches come slowly enough for another thread to keep up: what is queued between two of them is then no accident.
+LAYERS=10
+DEEP=("$SAMPLES/mlp" --layers=$LAYERS --width=32 --batch=256 --steps=6)
+ACTIVATION=32768 # bytes: rows * width * 4
+STEADY=4         # steps, counted from 0, from which on the plan is followed
+
+# deep PERCENT [VARIABLE=VALUE]...: that model with so much of the memory that it needs; `copies` is then what tests/distances.awk says of the steady steps
+deep() {
+    local percent=$1 peak
+    shift
+    run_sim "${DEEP[@]}"
+    ended_with 0 || return 1
+    expected=$output
+    peak=$(ledger peak.device)
+    run_penstock CUDASIM_TRACE="$WORK/trace" CUDASIM_LAUNCH_NS=500000 PENSTOCK_MIN_SPAN=4096 PENSTOCK_GRACE=0 PENSTOCK_POLICY=layers \
+        'PENSTOCK_LAYERS=nvtx:layer *' PENSTOCK_BUDGET=$((peak * percent / 100)) "$@" "${DEEP[@]}"
+    ended_with 0 && equal "$expected" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients" || return 1
+    sound untouched && at_least 2 "$(report plan.steps)" "steps that followed the plan" || return 1
+    copies=$(awk -v LAYERS=$LAYERS -v BYTES=$ACTIVATION -f "$ROOT/tests/distances.awk" trace | awk -v steady=$STEADY '$2 >= steady')
+}
+
+# copies_are KIND DISTANCE [LAYERS]: those that match are so many layers away from the launch that they are for. Never more: a copy comes after the launch
+# that the plan names. One in ten may be late, as the machine may be busy.
+copies_are() {
+    local kind=$1 distance=$2 layers=${3:-[0-9]+} all exact
+    all=$(grep -cE "^$kind [0-9]+ $layers " <<<"$copies" || true)
+    exact=$(grep -cE "^$kind [0-9]+ $layers $distance( |\$)" <<<"$copies" || true)
+    at_least 8 "$all" "$kind in the steady steps of layers $layers" &&
+        at_least $((all - all / 10)) "$exact" "of $all $kind, $distance layers away" || { printf '%s\n' "$copies" >&2 && return 1; }
+}
+
+@test "reloads are queued as many layers ahead as was asked for" {
+    local ahead
+    for ahead in 0 1 2 3 5; do
+        deep 70 PENSTOCK_PREFETCH_LAYERS=$ahead
+        copies_are reload $ahead '[0-3]'
+        equal "" "$(awk -v ahead=$ahead '$1 == "reload" && $3 <= 3 && $4 > ahead' <<<"$copies")" "reloads that came earlier than $ahead layers ahead"
+        copies_are evict 0
+    done
+}
+
+@test "asked for more layers than there are, reloads begin with backward, as far as there is room" {
+    deep 70 PENSTOCK_PREFETCH_LAYERS=$((LAYERS * 10))
+    at_least 16 "$(grep -cE '^reload [0-9]+ [0-3] [5-9] ' <<<"$copies")" "reloads five layers ahead and more, of four layers"
+    equal "" "$(awk -v layers=$LAYERS '$1 == "reload" && $4 > layers - 1 - $3' <<<"$copies")" "reloads before backward"
+}
+
+@test "the highest layer that left is on its way before the first kernel of backward" {
+    # All layers but the last leave; without that rule the last but one would be reloaded with its own first kernel.
+    deep 35 PENSTOCK_PREFETCH_LAYERS=0
+    local highest=$((LAYERS - 2))
+    at_least 4 "$(grep -cE "^reload [0-9]+ $highest " <<<"$copies")" "reloads of layer $highest"
+    copies_are reload 1 $highest
+    equal 0 "$(grep -E "^reload [0-9]+ $highest " <<<"$copies" | grep -cvE ' 1$' || true)" "reloads of layer $highest that came after backward began"
+    copies_are reload 0 '[0-5]'
+}
+
+@test "evictions are queued as many layers late as was asked for" {
+    local late
+    for late in 0 1 2; do
+        deep 75 PENSTOCK_DEFER_LAYERS=$late
+        copies_are evict $late '[0-3]'
+        equal "" "$(awk -v late=$late '$1 == "evict" && $3 <= 3 && $4 < late' <<<"$copies")" "evictions that came earlier than $late layers late"
+        copies_are reload 1 '[0-3]'
+    done
+}
+
+@test "what stays at the end of forward stays" {
+    local keep
+    for keep in 1 4; do
+        deep 60 PENSTOCK_KEEP_LAST=$keep
+        equal "" "$(awk -v first=$((LAYERS - keep)) '$1 == "evict" && $3 >= first' <<<"$copies")" "evictions in the last $keep layers"
+        at_least 8 "$(grep -c '^evict' <<<"$copies")" evictions
+    done
+}
+
+# --- plans ---------------------------------------------------------------------------------------------------------------------------------------
+# plan STEPS PERCENT [VARIABLE=VALUE]...: the small trainer for so many steps
+plan() {
+    local steps=$1 percent=$2
+    shift 2
+    TRAINER=("${TRAINER[@]/#--steps=*/--steps=$steps}")
+    # Kept beside the file's own: what each trainer prints without Penstock.
+    BATS_FILE_TMPDIR=$WORK/$(md5sum <<<"${TRAINER[*]}" | cut -c 1-8)
+    mkdir -p "$BATS_FILE_TMPDIR"
+    train CUDASIM_LAUNCH_NS=200000 PENSTOCK_BUDGET="$(share "$percent")" "$@"
+    right_results && sound untouched
+}
+
+@test "a plan is in force by the fourth step, and then nothing waits for a launch to ask for it" {
+    local policy steps asked
+    for policy in plan layers; do
+        for steps in 6 11; do
+            plan $steps 70 PENSTOCK_POLICY=$policy 'PENSTOCK_LAYERS=nvtx:layer *'
+            # What is left of the third step when the plan is ready is no whole step.
+            at_least $((steps - 3)) "$(report plan.steps)" "$policy: steps of $steps that followed the plan"
+            at_least $(((steps - 3) * 10)) "$(report plan.evictions)" "$policy: evictions by the plan in $steps steps"
+            at_least $(((steps - 3) * 10)) "$(report plan.reloads)" "$policy: reloads by the plan in $steps steps"
+            [ $steps = 6 ] && asked=$(report demand_reloads)
+        done
+        # Five steps more, and some 150 reloads: at most one in ten was missed.
+        at_most $((asked + 15)) "$(report demand_reloads)" "$policy: reloads on demand in 11 steps, $asked in 6"
+    done
+}
+
+@test "with memory enough the step is learnt, and nothing moves" {
+    local policy
+    for policy in plan layers lru; do
+        plan 8 130 PENSTOCK_POLICY=$policy
+        equal 0 "$(report evictions)" "$policy: evictions"
+        equal 0 "$(report reloads)" "$policy: reloads"
+        equal 0 "$(report plan.evictions)" "$policy: evictions by a plan"
+        equal 0 "$(report host_wait_ns)" "$policy: nanoseconds waited"
+    done
+}
+
+@test "the report's plan adds up" {
+    plan 10 70 'PENSTOCK_LAYERS=nvtx:layer *' CUDASIM_KERNEL_NS=50000
+    jq -e '.plan | .layers | length >= 12' "$REPORT"
+    jq -e '[.plan.layers[] | select(.name) | .name] as $names | all(range(6) | "layer \(.) forward", "layer \(.) backward"; IN($names[]))' "$REPORT"
+    # Each layer's kernels take their time: six layers of 12 launches or more, twice.
+    jq -e '.plan | .plain_step_ns >= 100 * 50000 and .predicted_step_ns >= .plain_step_ns' "$REPORT"
+    jq -e '.plan | ([.layers[].device_ns] | add) == .plain_step_ns' "$REPORT"
+    jq -e '.plan | ([.layers[].exposed_ns] | add) == .exposed_ns' "$REPORT"
+    jq -e '.plan | all(.layers[] | select(.direction == "forward"); .born_bytes > 0 and .reloaded_bytes == 0)' "$REPORT"
+    jq -e '.plan | [.layers[].evicted_bytes] | add > 0' "$REPORT"
+}
+
+@test "a change in the middle of a step is survived, and what comes again is planned again" {
+    local departure
+    for departure in --shapes=2 --eval-every=2 --eval-every=3 --skip-every=3 --skew; do
+        TRAINER=("$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=20 $departure)
+        plan 20 60
+        at_least 6 "$(report plan.steps)" "$departure: steps that followed a plan"
+        at_least 100 "$(report plan.evictions)" "$departure: evictions by plans"
+    done
+    # Five batch sizes in turn, and never the same one within the program: nothing repeats.
+    TRAINER=("$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=5 --shapes=5)
+    plan 5 60
+    equal 0 "$(report plan.steps)" "steps that followed a plan, where none came twice"
+    equal 0 "$(report learning.steps)" "steps, where none came twice"
+    counted evictions
+}
+
+# --- recordings ------------------------------------------------------------------------------------------------------------------------------------
+@test "a recording is what penstock plan reads" {
+    plan 6 70 PENSTOCK_RECORDING=step.recording
+    run_command_plain plan step.recording --budget "$(share 50)"
+    ended_with 0
+    contains "$output" '[1-9]'
+    local launches
+    launches=$(report 'learning.patterns | max_by(.rounds).launches')
+    contains "$output" "(^|[^0-9])$launches launches"
+}
+# `penstock plan` runs nothing under the library.
+run_command_plain() { run timeout 20 "$PENSTOCK" "$@"; }
+
+@test "a recording that can't be written: one line, and the program goes on" {
+    mkdir closed
+    chmod 500 closed
+    mkdir -p taken/is-a-directory
+    local path
+    for path in "$WORK/nowhere/step" "$WORK/taken"; do
+        plan 6 70 "PENSTOCK_RECORDING=$path"
+        at_least 3 "$(report plan.steps)" "steps that followed the plan"
+        equal 1 "$(grep -c PENSTOCK_RECORDING <<<"$output")" "lines about the recording"
+    done
+    equal "" "$(find . -name '*.tmp')" "files left behind"
+}
+
+# --- rules -------------------------------------------------------------------------------------------------------------------------------------------
+# Layers of three widths, so that a size says which layer a span is of: activations of layers 2 and 5 alone are three times as large as those of 0.
+sizes_that_left() { awk '$2 == "queued" && $4 == "cuMemcpyAsync" && /copy=d2h/ { sub(/.*bytes=/, ""); print $1 }' trace | sort -n | uniq; }
+skewed() {
+    TRAINER=("$SAMPLES/mlp" --layers=6 --width=64 --batch=384 --steps=8 --skew)
+    plan 8 65 CUDASIM_TRACE="$WORK/trace" 'PENSTOCK_LAYERS=nvtx:layer *' "$@"
+}
+
+@test "no byte of what a rule excludes moves when its layer or class is learnt" {
+    local policy size unit=$((384 * 64 * 4))
+    for policy in plan layers; do
+        skewed PENSTOCK_POLICY=$policy
+        contains "$(sizes_that_left)" "^$((3 * unit))\$"
+        for rule in 'exclude layer=2; exclude layer=5' 'exclude; include layer=0-1; include layer=3-4' 'exclude layer=layer?[25]*'; do
+            skewed PENSTOCK_POLICY=$policy "PENSTOCK_RULES=$rule"
+            contains "$(sizes_that_left)" "^$unit\$" # others do move
+            lacks "$(sizes_that_left)" "^$((3 * unit))\$"
+            at_least 3 "$(report plan.steps)" "steps that followed the plan"
+        done
+        skewed PENSTOCK_POLICY=$policy 'PENSTOCK_RULES=include class=activation'
+        contains "$(sizes_that_left)" "^$unit\$"
+        for size in 4096 16384 32768 49152; do # parameters, their gradients and the optimizer's state
+            lacks "$(sizes_that_left)" "^$size\$"
+        done
+    done
+    # By hand only activations leave; of its own accord a plan takes the optimizer's state first, which is idle longest.
+    skewed PENSTOCK_POLICY=plan
+    contains "$(sizes_that_left)" '^49152$'
+}
