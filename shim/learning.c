@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "budget.h"
 #include "eviction.h"
@@ -318,8 +319,10 @@ static void keep_recording(const struct penstock_step *step)
     if (file)
         ps_recording_print(step, workspace, write_text, file);
     free(workspace);
-    if (!file || fclose(file) || rename(temporary, ps_settings.recording))
-        ps_log_warn_once(POLICY, "PENSTOCK_RECORDING=%s: a step could not be written (error %d)", ps_settings.recording, errno);
+    if (file && !fclose(file) && !rename(temporary, ps_settings.recording))
+        return;
+    ps_log_warn_once(POLICY, "PENSTOCK_RECORDING=%s: a step could not be written (error %d)", ps_settings.recording, errno);
+    unlink(temporary);
 }
 
 /* [locked; releases the lock meanwhile] */

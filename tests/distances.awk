@@ -21,6 +21,8 @@ $2 == "queued" && /kernel=/ {
     }
     if (kernel == "dropout_backward")
         visit = LAYERS + backward++
+    if (kernel ~ /^loss_/)
+        next # these name nothing that is large enough to be managed
     at[launches++] = visit
     for (i = 5; i <= NF; i++) {
         if ($i !~ /^p[0-9]+=0x/)
@@ -36,7 +38,7 @@ $2 == "queued" && /kernel=/ {
     }
 }
 
-$2 == "queued" && /copy=(h2d|d2h)/ {
+$2 == "queued" && $4 == "cuMemcpyAsync" && /copy=(h2d|d2h)/ {
     for (i = 5; i <= NF; i++) {
         if ($i ~ /^bytes=/) bytes = value($i)
         if ($i ~ /^to=/) to = value($i)
