@@ -339,10 +339,11 @@ static void plan_one(uint32_t pattern)
         return;
     step.budget_bytes = ps_budget.limit - MARGIN(ps_budget.limit);
     step.slab_bytes = ps_slab_figures().limit_bytes;
-    keep_shortest(pattern, &step);
+    /* With memory enough no byte moves, not even to measure the link. */
+    bool may_move = ps_registry.peak_live_bytes > step.budget_bytes || *ps_settings.recording;
     ps_movable_learnt(&step, (struct penstock_step_span *)step.span, spans.number);
     ps_registry_unlock();
-    step.links = *ps_link_speed();
+    step.links = *ps_link_speed(may_move);
     keep_recording(&step);
     int r = make_plan(&step, &plan);
     ps_registry_lock();

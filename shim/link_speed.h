@@ -5,9 +5,14 @@
 #ifndef PS_LINK_SPEED_H
 #define PS_LINK_SPEED_H
 
+#include <stdbool.h>
+
 #include "penstock/policy.h"
 
-/* Measures at the first call, on the calling (helper) thread; takes tens of ms. Without the registry lock. Never NULL. */
-const struct penstock_links *ps_link_speed(void);
+/*
+ * Measures at the first call that asks for it, on the calling (helper) thread; takes tens of ms. Until then what a usual link reaches is said.
+ * Without the registry lock. Never NULL.
+ */
+const struct penstock_links *ps_link_speed(bool measure_it);
 
 #endif

@@ -116,9 +116,12 @@ plan() {
 }
 
 @test "with memory enough the step is learnt, and nothing moves" {
-    local policy
+    local policy moved_plain
+    plan 8 130 PENSTOCK_DISABLE=1
+    moved_plain=$(ledger 'bytes | tojson')
     for policy in plan layers lru; do
         plan 8 130 PENSTOCK_POLICY=$policy
+        equal "$moved_plain" "$(ledger 'bytes | tojson')" "$policy: bytes copied on the device, in each direction"
         equal 0 "$(report evictions)" "$policy: evictions"
         equal 0 "$(report reloads)" "$policy: reloads"
         equal 0 "$(report plan.evictions)" "$policy: evictions by a plan"
