@@ -65,6 +65,23 @@ done_in() {
     seeds scarce --first 300001 --seeds $((SEEDS / 10 + 20)) --percent 3-20 "${names[@]}"
 }
 
+@test "the same where plans are followed, and left when a step departs from them" {
+    mapfile -t names < <(workloads '^plan')
+    seeds plan --first 400001 --seeds $((SEEDS / 8)) --policy plan "${names[@]}"
+    seeds layers --first 500001 --seeds $((SEEDS / 8)) --policy layers "${names[@]}"
+    seeds plan-scarce --first 600001 --seeds $((SEEDS / 50)) --percent 5-30 --policy plan "${names[@]}"
+    # Two threads that train at the same time repeat nothing; all others do.
+    local policy
+    for policy in plan layers plan-scarce; do
+        at_least $(($(done_in $policy runs) * 4 / 5)) "$(done_in $policy runs_with_plans)" "$policy: runs that followed plans"
+        at_least $(($(done_in $policy runs) * 3)) "$(done_in $policy plan_steps)" "$policy: whole steps under plans"
+        at_least $(($(done_in $policy runs) * 4)) "$(done_in $policy plan_reloads)" "$policy: reloads that plans began"
+        at_least $(($(done_in $policy runs) / 5)) "$(done_in $policy patterns_lost)" "$policy: departures from a step"
+        equal 0 "$(done_in $policy reload_errors)" "$policy: reloads that failed"
+        equal 0 "$(done_in $policy eviction_errors)" "$policy: evictions that failed"
+    done
+}
+
 @test "in these runs spans left, came back, stayed after all, and were used where they were" {
     at_least $((SEEDS - 4)) "$(done_in mlp transformer hostile runs)" "runs, of 2000 or as many as were asked for"
     at_least $((SEEDS * 7 / 10)) "$(done_in mlp transformer hostile runs_with_evictions)" "runs with evictions"

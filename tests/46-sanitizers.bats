@@ -31,6 +31,21 @@ trainers_are_clean() {
     done
 }
 
+# runs_with_plans_are_clean OPTION...: after trainers_are_clean, the workloads in which plans are followed, by two policies
+runs_with_plans_are_clean() {
+    local variant=$1 policy names
+    shift
+    mapfile -t names < <("$ROOT/scripts/seeds" --list | grep '^plan')
+    for policy in plan layers; do
+        run "$ROOT/scripts/seeds" --build "$ROOT/build/$variant" --seeds ${#names[@]} --percent 40-60 --limit 60 --totals totals.json \
+            --policy $policy "$@" "${names[@]}"
+        ended_with 0 || return 1
+        at_least $((${#names[@]} * 2)) "$(jq .plan_steps totals.json)" "$policy: steps that followed a plan"
+        at_least 50 "$(jq .plan_reloads totals.json)" "$policy: reloads by plans"
+        tail -n 1 <<<"$output" | sed "s/^/# $policy: /" >&3
+    done
+}
+
 # A sanitizer that finds nothing because it is not there would pass all of this.
 is_instrumented() { contains "$(nm -D "$ROOT/build/$1/libpenstock.so" "$ROOT/build/$1/sim/libcuda.so.1")" " U $2"; }
 
@@ -44,6 +59,7 @@ directed_cases_are_clean() {
     is_instrumented asan __asan_init
     export ASAN_OPTIONS=exitcode=66:detect_stack_use_after_return=1
     trainers_are_clean asan
+    runs_with_plans_are_clean asan
     directed_cases_are_clean asan
 }
 
@@ -52,6 +68,7 @@ directed_cases_are_clean() {
     is_instrumented ubsan __ubsan_handle
     export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:exitcode=66
     trainers_are_clean ubsan
+    runs_with_plans_are_clean ubsan
     directed_cases_are_clean ubsan
 }
 
@@ -64,5 +81,6 @@ directed_cases_are_clean() {
     printf 'race:%s\n' run_copy count_poison_source nvtxSetInitFunctionsToNoops_v3 nvtxRangePushA >suppressions
     export TSAN_OPTIONS=halt_on_error=1:exitcode=66:suppressions=$WORK/suppressions
     trainers_are_clean tsan --scheduler threads
+    runs_with_plans_are_clean tsan --scheduler threads
     directed_cases_are_clean tsan
 }
