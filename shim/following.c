@@ -59,6 +59,7 @@ struct recent {
 /* All guarded by the registry lock. */
 static struct schedule *schedules[PS_PATTERNS_MAX];
 static struct schedule *now; /* the plan in force, or NULL */
+static uint32_t last_place;  /* in the step, of the launch before */
 static bool whole_round;     /* in force since the round's first launch */
 static struct recent recent[RECENT];
 static uint64_t round_number;
@@ -315,6 +316,18 @@ static void evict(struct schedule *s, uint32_t move, struct ps_stream *stream)
         summary.evictions++;
 }
 
+/* Gaps of bound spans that are open at `place`: their evictions are begun now. */
+static void catch_up(struct schedule *s, uint32_t place)
+{
+    for (uint32_t m = 0; m < s->moves; m++) {
+        const struct penstock_move *move = &s->move[m];
+        uint32_t end = move->reload_from == PENSTOCK_NEVER ? move->evict_after : move->reload_from;
+        uint32_t gap = (end + s->length - move->evict_after) % s->length, in = (place + s->length - move->evict_after) % s->length;
+        if (s->bound[m].span && in > grace && in < gap)
+            evict(s, m, NULL);
+    }
+}
+
 int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
                          const uint16_t *ordinal)
 {
@@ -322,6 +335,12 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
 
     if (!s)
         return -ENOMEM;
+    const struct schedule *before = schedules[pattern];
+    bool in_force = before && before == now;
+    if (before) {
+        s->rounds = before->rounds;
+        s->whole_round = before->whole_round;
+    }
     ps_following_forget(pattern);
     schedules[pattern] = s;
     if (s->moves)
@@ -333,19 +352,11 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
         if (span)
             s->bound[m] = (struct bound){span, span->number, span->mentioned};
     }
-    return 0;
-}
-
-/* Gaps of bound spans that are open at `place`: their evictions are begun now. */
-static void catch_up(struct schedule *s, uint32_t place)
-{
-    for (uint32_t m = 0; m < s->moves; m++) {
-        const struct penstock_move *move = &s->move[m];
-        uint32_t end = move->reload_from == PENSTOCK_NEVER ? move->evict_after : move->reload_from;
-        uint32_t gap = (end + s->length - move->evict_after) % s->length, in = (place + s->length - move->evict_after) % s->length;
-        if (s->bound[m].span && in > grace && in < gap)
-            evict(s, m, NULL);
+    if (in_force) { /* a better plan for the step that is being followed: the round goes on under it */
+        now = s;
+        catch_up(s, last_place);
     }
+    return 0;
 }
 
 void ps_following_launch(struct ps_steps_state state, uint64_t launch)
@@ -368,7 +379,7 @@ void ps_following_launch(struct ps_steps_state state, uint64_t launch)
         catch_up(s, place);
     }
     r->schedule = s;
-    r->place = place;
+    r->place = last_place = place;
     r->round = round_number;
     if (place != s->length - 1)
         return;

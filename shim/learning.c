@@ -47,6 +47,7 @@ static struct ps_recorder *recorder;
 static uint64_t launches;
 static struct wanted wanted[PS_PATTERNS_MAX];
 static bool planned[PS_PATTERNS_MAX];
+static bool moves[PS_PATTERNS_MAX];      /* the plan moves something */
 static uint32_t rounds[PS_PATTERNS_MAX]; /* since the first plan */
 static uint64_t found[PS_PATTERNS_MAX];  /* how often the slot was given to a new step */
 
@@ -120,6 +121,8 @@ static void wrapped(struct ps_steps_state state)
         return;
     }
     rounds[p]++;
+    if (!moves[p])
+        return;
     if (rounds[p] == TIMED_ROUND + 1 && ps_following_is_on())
         wanted[p] = (struct wanted){true, launches - state.length, state.length};
     ps_stopwatch_learn(rounds[p] == TIMED_ROUND);
@@ -339,6 +342,7 @@ static void plan_one(uint32_t pattern)
         return;
     step.budget_bytes = ps_budget.limit - MARGIN(ps_budget.limit);
     step.slab_bytes = ps_slab_figures().limit_bytes;
+    keep_shortest(pattern, &step);
     /* With memory enough no byte moves, not even to measure the link. */
     bool may_move = ps_registry.peak_live_bytes > step.budget_bytes || *ps_settings.recording;
     ps_movable_learnt(&step, (struct penstock_step_span *)step.span, spans.number);
@@ -350,6 +354,7 @@ static void plan_one(uint32_t pattern)
     /* Found anew meanwhile: this is the plan of a step that is no more. */
     if (!r && !wanted[pattern].is && !ps_following_install(pattern, &step, &plan, spans.number, spans.ordinal)) {
         planned[pattern] = true;
+        moves[pattern] = plan.moves != 0;
         ps_stopwatch_learn(false);
     }
     free(plan.move);

@@ -70,7 +70,8 @@ static void update(struct model *model)
 {
     for (int i = 0; i < LAYERS; i++)
         for (int piece = 0; piece < model->pieces[i]; piece++) {
-            uint64_t stale = trace_random(&model->trace, model->stale_one_in) == 0 ? model->state[trace_random(&model->trace, LAYERS)][0] : 0;
+            uint64_t stale =
+                trace_random(&model->trace, model->stale_one_in) == 0 ? model->state[trace_random(&model->trace, LAYERS)][0] : 0;
             launch(model, K_FUSED, model->weight[i], model->gradient[i], model->state[i][0], model->state[i][1], stale);
         }
 }
