@@ -312,11 +312,11 @@ static void write_text(void *file, const char *text, size_t bytes)
 /* For `penstock plan`, and for tests of the planner. [unlocked] */
 static void keep_recording(const struct penstock_step *step)
 {
-    char temporary[PS_SETTINGS_PATH_BYTES + 16];
+    char temporary[PS_SETTINGS_PATH_BYTES + 32];
 
     if (!*ps_settings.recording)
         return;
-    snprintf(temporary, sizeof temporary, "%s.tmp", ps_settings.recording);
+    snprintf(temporary, sizeof temporary, "%s.%d.tmp", ps_settings.recording, (int)getpid());
     void *workspace = malloc(ps_recording_print_bytes(step));
     FILE *file = workspace ? fopen(temporary, "we") : NULL;
     if (file)

@@ -123,7 +123,7 @@ static uint64_t rate(struct bench *b, bool out, bool in)
     return ns ? (uint64_t)((double)(2 * b->bytes) * 1e9 / (double)ns) : 0;
 }
 
-static void measure(struct bench *b)
+static bool measure(struct bench *b)
 {
     struct penstock_links best = {0};
 
@@ -138,11 +138,12 @@ static void measure(struct bench *b)
             best.d2h_bytes_per_s_both = best.h2d_bytes_per_s_both = both;
     }
     if (!best.d2h_bytes_per_s || !best.h2d_bytes_per_s || !best.d2h_bytes_per_s_both)
-        return;
+        return false;
     speed.d2h_bytes_per_s = best.d2h_bytes_per_s;
     speed.h2d_bytes_per_s = best.h2d_bytes_per_s;
     speed.d2h_bytes_per_s_both = best.d2h_bytes_per_s_both < best.d2h_bytes_per_s ? best.d2h_bytes_per_s_both : best.d2h_bytes_per_s;
     speed.h2d_bytes_per_s_both = best.h2d_bytes_per_s_both < best.h2d_bytes_per_s ? best.h2d_bytes_per_s_both : best.h2d_bytes_per_s;
+    return true;
 }
 
 const struct penstock_links *ps_link_speed(bool measure_it)
@@ -154,17 +155,18 @@ const struct penstock_links *ps_link_speed(bool measure_it)
         size_t small = (ps_budget.limit / 64) & ~(ps_device.granularity - 1);
         if (small < b.bytes)
             b.bytes = small;
+        bool well = false;
         measured = true;
         if (b.bytes && set_up(&b)) {
             /* Our own copies would halve what is measured (28 GB/s each way at once instead of 50, seen at a small budget). */
             ps_eviction_hold();
-            measure(&b);
+            well = measure(&b);
             ps_eviction_go_on();
         }
         clear_up(&b);
-        ps_log_info(POLICY, "the link: %llu MB/s out, %llu in, %llu each way at once",
+        ps_log_info(POLICY, "the link: %llu MB/s out, %llu in, %llu each way at once%s",
                     (unsigned long long)(speed.d2h_bytes_per_s / 1000000), (unsigned long long)(speed.h2d_bytes_per_s / 1000000),
-                    (unsigned long long)(speed.d2h_bytes_per_s_both / 1000000));
+                    (unsigned long long)(speed.d2h_bytes_per_s_both / 1000000), well ? "" : " (taken, not measured)");
     }
     return &speed;
 }
