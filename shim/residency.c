@@ -255,6 +255,8 @@ int ps_residency_reload_ahead(CUdeviceptr address)
 {
     ps_registry_lock();
     struct ps_span *span = ps_registry_live_at(address);
+    if (span)
+        wait_until_not_busy(span); /* its addresses may be on their way to its slot */
     int r = span && span->residency == PS_EVICTED ? ps_residency_bring(span) : -ENOENT;
     ps_registry_unlock();
     return r;

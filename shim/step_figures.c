@@ -115,13 +115,6 @@ uint64_t ps_step_figures_exposed_ns(const struct ps_step_figures *f, uint64_t ro
     return ns;
 }
 
-uint64_t ps_step_figures_wait_at(const struct ps_step_figures *f, uint64_t round, uint32_t place)
-{
-    const uint64_t *waited = waits_of(f, round);
-
-    return waited ? waited[place] : 0;
-}
-
 void ps_step_figures_write(const struct ps_step_figures *f, uint64_t round, struct ps_json *json)
 {
     static const char *const directions[] = {"none", "forward", "backward"};

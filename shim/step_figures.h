@@ -24,9 +24,6 @@ void ps_step_figures_waited(struct ps_step_figures *figures, uint64_t round, uin
 /* Of a round, if it is kept: in all. */
 uint64_t ps_step_figures_exposed_ns(const struct ps_step_figures *figures, uint64_t round);
 
-/* The wait before one launch in a round, ns. */
-uint64_t ps_step_figures_wait_at(const struct ps_step_figures *figures, uint64_t round, uint32_t place);
-
 /* Adds "layers": [...] to the open object; exposed time is that of round `round`. */
 void ps_step_figures_write(const struct ps_step_figures *figures, uint64_t round, struct ps_json *json);
 
