@@ -16,6 +16,7 @@
 #include "residency.h"
 #include "rules.h"
 #include "slab.h"
+#include "stopwatch.h"
 #include "tracing.h"
 
 #define MIB (1ull << 20)
@@ -258,6 +259,15 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *a
         reuse(span, bytes, stream);
         ps_count(allocations);
         return 0;
+    }
+    if (ps_learning_is_on()) {
+        /*
+         * Making pages takes microseconds when nothing else is going on and milliseconds beside the helper threads' driver calls (3 ms seen on an
+         * H200): if the device runs out of work meanwhile, that is exposed time.
+         */
+        ps_registry_unlock();
+        ps_stopwatch_wait_begins(NULL);
+        ps_registry_lock();
     }
     int r = create_on_pages(rounded, bytes, address);
     if (r == -ENOMEM)

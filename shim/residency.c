@@ -186,6 +186,8 @@ static bool must_stay_on_slot(const struct ps_span *span)
 /* Brings one span to where work on `stream` finds its bytes. [locked; releases the lock meanwhile; the span is held by `launching`] */
 static void make_ready(struct ps_span *span, struct ps_stream *stream, bool capturing)
 {
+    bool timed = capturing || !ps_learning_is_on();
+
     for (;;) {
         wait_until_not_busy(span);
         if (span->life != PS_LIFE_LIVE)
@@ -201,6 +203,13 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream, bool capt
         if (must_stay_on_slot(span)) {
             leave_on_slot(span);
             return;
+        }
+        if (!timed) { /* from here on the device may run out of work */
+            timed = true;
+            ps_registry_unlock();
+            ps_stopwatch_wait_begins(stream);
+            ps_registry_lock();
+            continue;
         }
         struct ps_pages pages;
         if (ps_budget_obtain(span->bytes, true, &pages)) {
