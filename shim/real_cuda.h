@@ -36,6 +36,7 @@
     PS_DRIVER(cuMemMap)                                                                                                                    \
     PS_DRIVER(cuMemUnmap)                                                                                                                  \
     PS_DRIVER(cuMemSetAccess)                                                                                                              \
+    PS_DRIVER(cuMemsetD32Async)                                                                                                            \
     PS_DRIVER(cuMemcpyAsync)                                                                                                               \
     PS_DRIVER(cuStreamCreateWithPriority)                                                                                                  \
     PS_DRIVER(cuStreamSynchronize)                                                                                                         \

@@ -3,31 +3,38 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "log.h"
 #include "real_cuda.h"
 
-/* Events and samples kept until they are read; a launch finds no room when the device is further behind than that, and is not timed. */
-#define RING 16384u
+/* Samples kept until they are read; a launch finds no room when the device is further behind than that, and is not timed. */
+#define RING 4096u
+
+/* A point on the main stream. It is used again when nobody holds it any more, so that a steady program makes no new ones. */
+struct mark {
+    CUevent event;
+    unsigned holders; /* samples that begin or end with it, and the pointers below */
+    struct mark *next_free;
+};
 
 struct sample {
-    CUevent from, to;
+    struct mark *from, *to;
     uint64_t launch;
     bool waited;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static CUevent events[RING]; /* used in turn; each belongs to at most the two samples around it */
-static uint64_t next_event;
-static struct sample samples[RING / 2];
+static struct mark *free_marks;
+static struct sample samples[RING];
 static uint64_t written, read_so_far; /* samples */
 static atomic_bool durations;
 
 static struct ps_stream *main_stream;
 static uint64_t on_main, on_others; /* launches lately */
 static uint64_t lately = 64;        /* how many that is: few at first, as a program may begin with copies on another stream */
-static CUevent wait_began;          /* NULL: no wait since the last launch */
-static CUevent last_mark;           /* where the last timed launch ended; NULL: not timed */
+static struct mark *wait_began;     /* NULL: no wait since the last launch */
+static struct mark *last_mark;      /* where the last timed launch ended; NULL: not timed */
 static atomic_bool marked;          /* whether there is a last_mark, for those without the lock */
 
 void ps_stopwatch_learn(bool wanted)
@@ -35,27 +42,58 @@ void ps_stopwatch_learn(bool wanted)
     atomic_store_explicit(&durations, wanted, memory_order_relaxed);
 }
 
-/* Records a mark on the stream. NULL when that can't be done: being captured, gone, no events. [lock held] */
-static CUevent mark(struct ps_stream *stream)
+/* Lets `*place` hold the mark (or NULL) instead of what it held. [lock held] */
+static void hold(struct mark **place, struct mark *mark)
 {
-    CUevent *event = &events[next_event % RING];
+    struct mark *before = *place;
 
-    /* An event is used again when the samples that name it have been read: RING events, and at most two for each sample. */
-    if (written - read_so_far >= RING / 4)
-        return NULL;
-    if (!*event && ps_cu.cuEventCreate(event, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
-        return NULL;
-    if (ps_stream_record(stream, *event))
-        return NULL;
-    next_event++;
-    return *event;
+    if (mark)
+        mark->holders++;
+    *place = mark;
+    if (before && !--before->holders) {
+        before->next_free = free_marks;
+        free_marks = before;
+    }
 }
 
-static void add(CUevent from, CUevent to, uint64_t launch, bool waited)
+static void set_last_mark(struct mark *mark)
 {
-    if (!from || !to || written - read_so_far == RING / 2)
+    hold(&last_mark, mark);
+    atomic_store_explicit(&marked, mark != NULL, memory_order_relaxed);
+}
+
+/* A mark where the stream is now, for the caller to hold. NULL when that can't be: being captured, gone, no events, no room. [lock held] */
+static struct mark *mark_now(struct ps_stream *stream)
+{
+    struct mark *mark = free_marks;
+
+    if (written - read_so_far == RING)
+        return NULL;
+    if (!mark) {
+        mark = calloc(1, sizeof *mark);
+        if (mark && ps_cu.cuEventCreate(&mark->event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
+            free(mark);
+            mark = NULL;
+        }
+        if (!mark)
+            return NULL;
+        free_marks = mark;
+    }
+    if (ps_stream_record(stream, mark->event))
+        return NULL;
+    free_marks = mark->next_free;
+    mark->next_free = NULL;
+    return mark;
+}
+
+static void add(struct mark *from, struct mark *to, uint64_t launch, bool waited)
+{
+    if (!from || !to || written - read_so_far == RING)
         return;
-    samples[written++ % (RING / 2)] = (struct sample){from, to, launch, waited};
+    struct sample *sample = &samples[written++ % RING];
+    *sample = (struct sample){.launch = launch, .waited = waited};
+    hold(&sample->from, from);
+    hold(&sample->to, to);
 }
 
 /* The main stream is the one that launches most; a program may change its mind. [lock held] */
@@ -73,7 +111,8 @@ static bool is_main(struct ps_stream *stream)
         lately *= 2;
     if (on_others > on_main) {
         main_stream = stream;
-        wait_began = last_mark = NULL;
+        hold(&wait_began, NULL);
+        set_last_mark(NULL);
     }
     on_main = on_others = 0;
     return stream == main_stream;
@@ -83,7 +122,7 @@ void ps_stopwatch_wait_begins(struct ps_stream *stream)
 {
     pthread_mutex_lock(&lock);
     if (main_stream && (!stream || stream == main_stream) && !wait_began)
-        wait_began = mark(main_stream);
+        hold(&wait_began, mark_now(main_stream));
     pthread_mutex_unlock(&lock);
 }
 
@@ -91,11 +130,10 @@ void ps_stopwatch_launch_begins(struct ps_stream *stream, uint64_t number)
 {
     pthread_mutex_lock(&lock);
     if (is_main(stream) && wait_began) {
-        CUevent begins = mark(stream);
+        struct mark *begins = mark_now(stream);
         add(wait_began, begins, number, true);
-        wait_began = NULL;
-        last_mark = begins; /* the launch's own time begins after the wait */
-        atomic_store_explicit(&marked, begins != NULL, memory_order_relaxed);
+        hold(&wait_began, NULL);
+        set_last_mark(begins); /* the launch's own time begins after the wait */
     }
     pthread_mutex_unlock(&lock);
 }
@@ -108,10 +146,9 @@ void ps_stopwatch_launch_ends(struct ps_stream *stream, uint64_t number)
         return;
     pthread_mutex_lock(&lock);
     if (stream == main_stream) {
-        CUevent ends = wanted ? mark(stream) : NULL;
+        struct mark *ends = wanted ? mark_now(stream) : NULL;
         add(last_mark, ends, number, false);
-        last_mark = ends;
-        atomic_store_explicit(&marked, ends != NULL, memory_order_relaxed);
+        set_last_mark(ends);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -123,14 +160,14 @@ static int elapsed_ns(const struct sample *s, uint64_t *ns)
     static elapsed_fn elapsed;
     float ms = 0;
 
-    CUresult r = ps_cu.cuEventQuery(s->to);
+    CUresult r = ps_cu.cuEventQuery(s->to->event);
     if (r != CUDA_SUCCESS)
         return ps_cuda_errno(r);
     if (!elapsed) /* drivers before 12.8 have the first version alone */
         elapsed = ps_cu.cuEventElapsedTime ? ps_cu.cuEventElapsedTime : (elapsed_fn)ps_real_cuda_symbol("cuEventElapsedTime");
     if (!elapsed)
         return -ENOSYS;
-    r = elapsed(&ms, s->from, s->to);
+    r = elapsed(&ms, s->from->event, s->to->event);
     *ns = ms > 0 ? (uint64_t)(ms * 1e6f) : 0;
     return ps_cuda_errno(r);
 }
@@ -142,7 +179,7 @@ size_t ps_stopwatch_read(struct ps_stopwatch_sample *out, size_t capacity)
     while (n < capacity) {
         pthread_mutex_lock(&lock);
         bool some = read_so_far != written;
-        struct sample s = samples[read_so_far % (RING / 2)];
+        struct sample s = samples[read_so_far % RING]; /* it holds its marks until it is read */
         pthread_mutex_unlock(&lock);
         if (!some)
             break;
@@ -153,6 +190,8 @@ size_t ps_stopwatch_read(struct ps_stopwatch_sample *out, size_t capacity)
         if (!r)
             out[n++] = (struct ps_stopwatch_sample){.launch = s.launch, .ns = ns, .waited = s.waited};
         pthread_mutex_lock(&lock);
+        hold(&samples[read_so_far % RING].from, NULL);
+        hold(&samples[read_so_far % RING].to, NULL);
         read_so_far++;
         pthread_mutex_unlock(&lock);
     }
@@ -163,7 +202,7 @@ size_t ps_stopwatch_outstanding(uint64_t *oldest)
 {
     pthread_mutex_lock(&lock);
     size_t n = (size_t)(written - read_so_far);
-    *oldest = n ? samples[read_so_far % (RING / 2)].launch : UINT64_MAX;
+    *oldest = n ? samples[read_so_far % RING].launch : UINT64_MAX;
     pthread_mutex_unlock(&lock);
     return n;
 }
