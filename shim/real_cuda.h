@@ -42,6 +42,7 @@
     PS_DRIVER(cuStreamSynchronize)                                                                                                         \
     PS_DRIVER(cuStreamWaitEvent)                                                                                                           \
     PS_DRIVER(cuEventCreate)                                                                                                               \
+    PS_DRIVER(cuEventDestroy)                                                                                                              \
     PS_DRIVER(cuEventRecord)                                                                                                               \
     PS_DRIVER(cuEventQuery)                                                                                                                \
     PS_DRIVER(cuEventSynchronize)                                                                                                          \

@@ -11,6 +11,9 @@
 /* Samples kept until they are read; a launch finds no room when the device is further behind than that, and is not timed. */
 #define RING 4096u
 
+/* Marks kept for use: a step that is followed takes few at a time. While a step is learnt there are as many as the device is launches behind. */
+#define FREE_MAX 32u
+
 /* A point on the main stream. It is used again when nobody holds it any more, so that a steady program makes no new ones. */
 struct mark {
     CUevent event;
@@ -26,6 +29,7 @@ struct sample {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mark *free_marks;
+static unsigned frees;
 static struct sample samples[RING];
 static uint64_t written, read_so_far; /* samples */
 static atomic_bool durations;
@@ -50,10 +54,16 @@ static void hold(struct mark **place, struct mark *mark)
     if (mark)
         mark->holders++;
     *place = mark;
-    if (before && !--before->holders) {
-        before->next_free = free_marks;
-        free_marks = before;
+    if (!before || --before->holders)
+        return;
+    if (frees == FREE_MAX) {
+        ps_cu.cuEventDestroy(before->event);
+        free(before);
+        return;
     }
+    frees++;
+    before->next_free = free_marks;
+    free_marks = before;
 }
 
 static void set_last_mark(struct mark *mark)
@@ -78,10 +88,12 @@ static struct mark *mark_now(struct ps_stream *stream)
         if (!mark)
             return NULL;
         free_marks = mark;
+        frees++;
     }
     if (ps_stream_record(stream, mark->event))
         return NULL;
     free_marks = mark->next_free;
+    frees--;
     mark->next_free = NULL;
     return mark;
 }
