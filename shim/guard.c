@@ -11,8 +11,11 @@
  * links busy, on an H200), so it has a thread of its own and holds up no pages. A ring; a span is known by its number.
  */
 #define UNGUARDED_MAX 1024u
-/* Beyond this the mapping is made before the next pages go, so that the time in which an unforeseen access would fault stays under about 0.1 s. */
-#define UNGUARDED_BYTES_MAX (4ull << 30)
+/*
+ * Beyond this the mapping is made before the next pages go: an unforeseen access would fault meanwhile, and pointer queries that go past our hooks
+ * (Triton's) would fail. 10 ms or so.
+ */
+#define UNGUARDED_BYTES_MAX (256ull << 20)
 static struct {
     uint64_t number;
     size_t bytes;

