@@ -7,6 +7,7 @@
  */
 #include "classes.h"
 #include "layers_auto.h"
+#include "moments.h"
 #include "recorder_ring.h"
 
 #include <errno.h>
@@ -433,21 +434,6 @@ static uint32_t write_marked_layers(const struct maker *maker, struct penstock_l
     return layers;
 }
 
-/* The first launch at or behind a moment; step->launches: there is none. */
-static uint32_t launch_from(const struct penstock_step *step, uint32_t moment)
-{
-    uint32_t low = 0, high = step->launches;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (step->launch[middle].moment < moment)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /*
  * The launch where forward begins: the program's own step ends when no activation is left, so it is the next one behind the longest stretch in which
  * the step's spans hold least. `held` has room for a number for each moment.
@@ -479,7 +465,7 @@ static uint32_t find_start(const struct penstock_step *step, uint64_t *held)
             end = i % step->moments;
         }
     }
-    return launch_from(step, end + 1) % step->launches;
+    return ps_launch_from(step, end + 1) % step->launches;
 }
 
 /* From the launches alone, turned to where forward begins, and turned back. */

@@ -4,13 +4,12 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "bytes_text.h"
+#include "clock.h"
 #include "counters.h"
 #include "device.h"
 #include "eviction.h"
-#include "stopping.h"
 #include "following.h"
 #include "helper_thread.h"
 #include "log.h"
@@ -18,6 +17,7 @@
 #include "registry.h"
 #include "rules.h"
 #include "slab.h"
+#include "stopping.h"
 #include "stopwatch.h"
 #include "tracing.h"
 
@@ -33,14 +33,6 @@ static atomic_bool tight;
 #define ERRORS_MAX 8
 /* A wait is looked at anew this often, should the reason for it end without anybody saying so. */
 #define LOOK_AGAIN_NS 2000000u
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 void ps_budget_open(struct ps_amount budget, struct ps_amount reserve, uint64_t device_total, uint64_t device_free)
 {
@@ -327,7 +319,7 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
             continue;
         }
         if (!began) {
-            began = stalled_since = now_ns();
+            began = stalled_since = ps_now_ns();
             if (!ps_helper_thread_is_one()) {
                 /* The device will stand still for want of work unless there are pages soon: the stopwatch tells how long. */
                 ps_registry_unlock();
@@ -345,14 +337,14 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
         uint64_t started = need ? ps_eviction_start_some(need) : 0;
         if (b->released_times != released_before) {
             released_before = b->released_times;
-            stalled_since = now_ns();
+            stalled_since = ps_now_ns();
             errors_before = ps_counted(eviction_errors);
         } else if (ps_counted(eviction_errors) - errors_before >= (b->evictions_fail ? 1 : ERRORS_MAX)) {
             b->evictions_fail = true; /* the driver refuses: the line has been said where it did */
             r = -ENOMEM;
             goto waited;
         }
-        if (now_ns() - stalled_since > GIVE_UP_NS) {
+        if (ps_now_ns() - stalled_since > GIVE_UP_NS) {
             ps_log_warn_once(BUDGET, "no eviction has ended in %llu s; going on without device pages", GIVE_UP_NS / 1000000000u);
             r = -ENOMEM;
             goto waited;
@@ -377,7 +369,7 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
     r = 0;
 waited:
     if (began)
-        ps_count_by(host_wait_ns, now_ns() - began);
+        ps_count_by(host_wait_ns, ps_now_ns() - began);
     return r;
 }
 

@@ -54,13 +54,7 @@ static uint32_t grace_launches;
 static unsigned held;            /* the program waits for the device: nothing is queued */
 static uint64_t bytes_under_way; /* of the copies under way */
 
-/*
- * D2H copies queued at a time. With some hundred of them the driver's queue is full, and the call that queues the next one blocks until a copy
- * ends, with a lock of the driver's held that every launch wants (measured on an H200: launches of 2 to 90 ms; 48 copies were queued in 5 us
- * each). 48 copies of 2 MiB are 1.8 ms of the link: time enough for a helper thread to wake and queue more.
- */
-#define COPIES_QUEUED_MAX 48u
-/* And bytes, but for one copy: 2.4 ms of the link. Who waits for the device waits for them too. */
+/* D2H bytes queued at a time, but for one copy: 2.4 ms of the link. Who waits for the device waits for them too. */
 #define BYTES_QUEUED_MAX (128ull << 20)
 
 static void finish_evictions(void);
@@ -238,7 +232,7 @@ static int queue_copy(struct ps_transfer *t)
 
 static bool queue_is_full(void)
 {
-    return copies_under_way >= COPIES_QUEUED_MAX || (copies_under_way > 1 && bytes_under_way >= BYTES_QUEUED_MAX);
+    return copies_under_way >= PS_COPIES_QUEUED_MAX || (copies_under_way > 1 && bytes_under_way >= BYTES_QUEUED_MAX);
 }
 
 bool ps_eviction_are_there_copies(void)

@@ -10,6 +10,7 @@
 #include "stopping.h"
 #include "helper_thread.h"
 #include "log.h"
+#include "moments.h"
 #include "registry.h"
 #include "residency.h"
 #include "step_figures.h"
@@ -27,12 +28,23 @@ struct bound {
     uint64_t named;  /* the launch that named it last when it was bound: named again since, it stays */
 };
 
+/*
+ * What tells that the span in a launch's place is the one that was planned for: structures passed by value hold stale pointers now and then, which
+ * shift the places. A span of the step: born so many launches before. One that outlives it: its number.
+ */
+struct identity {
+    uint64_t bytes;
+    uint64_t number; /* 0: it is born in the step */
+    uint32_t age;    /* launches */
+};
+
 /* A plan made ready to be followed. */
 struct schedule {
     uint32_t length; /* launches of the step */
     uint32_t moves;
     struct penstock_move *move;
-    uint16_t *ordinal; /* of the span among those of the launch that it is bound at */
+    uint16_t *ordinal;         /* of the span among those of the launch that it is bound at */
+    struct identity *identity; /* of the span, by which it is known again */
     struct timetable bind, evict, reload;
     struct bound *bound;
     struct ps_step_figures *figures;
@@ -52,9 +64,6 @@ struct recent {
 
 /* Reloads that are due and not begun. More than that at once are left to the launches that need them. */
 #define DUE_MAX 4096u
-
-/* H2D copies queued at a time: more, and the driver's queue is full one day; see eviction.c. */
-#define COPIES_QUEUED_MAX 48u
 
 /* All guarded by the registry lock. */
 static struct schedule *schedules[PS_PATTERNS_MAX];
@@ -99,6 +108,7 @@ static void discard(struct schedule *s)
     free_timetable(&s->reload);
     free(s->move);
     free(s->ordinal);
+    free(s->identity);
     free(s->bound);
     ps_step_figures_free(s->figures);
     free(s);
@@ -159,7 +169,26 @@ static void order_reloads(struct schedule *s)
             }
 }
 
-static struct schedule *make_schedule(const struct penstock_step *step, const struct penstock_plan *plan, const uint16_t *ordinal)
+/* `place`: the launch at which it is bound. */
+static struct identity identity_of(const struct penstock_step *step, uint32_t index, uint32_t place, const uint64_t *numbers)
+{
+    const struct penstock_step_span *span = &step->span[index];
+
+    if (span->born == PENSTOCK_NEVER)
+        return (struct identity){.bytes = span->bytes, .number = numbers[index]};
+    uint32_t born = ps_launch_from(step, span->born) % step->launches;
+    return (struct identity){.bytes = span->bytes, .age = (place + step->launches - born) % step->launches};
+}
+
+static bool is_meant(const struct identity *identity, const struct ps_span *span, uint64_t launch)
+{
+    if (span->bytes != identity->bytes)
+        return false;
+    return identity->number ? span->number == identity->number : launch - span->born == identity->age;
+}
+
+static struct schedule *make_schedule(const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
+                                      const uint16_t *ordinal)
 {
     struct schedule *s = calloc(1, sizeof *s);
     uint32_t *at = calloc(plan->moves + 1u, sizeof *at);
@@ -173,9 +202,10 @@ static struct schedule *make_schedule(const struct penstock_step *step, const st
     s->plain_ns = plan->plain_ns;
     s->move = calloc(s->moves + 1u, sizeof *s->move);
     s->ordinal = calloc(s->moves + 1u, sizeof *s->ordinal);
+    s->identity = calloc(s->moves + 1u, sizeof *s->identity);
     s->bound = calloc(s->moves + 1u, sizeof *s->bound);
     s->figures = ps_step_figures_make(step, plan);
-    if (!s->move || !s->ordinal || !s->bound || !s->figures)
+    if (!s->move || !s->ordinal || !s->identity || !s->bound || !s->figures)
         goto out;
     memcpy(s->move, plan->move, s->moves * sizeof *s->move);
 
@@ -183,6 +213,7 @@ static struct schedule *make_schedule(const struct penstock_step *step, const st
         uint32_t use = binding_use(step, &s->move[m]);
         at[m] = step->use[use];
         s->ordinal[m] = ordinal[use];
+        s->identity[m] = identity_of(step, s->move[m].span, at[m], numbers);
     }
     r = make_timetable(&s->bind, at, s->moves, s->length);
     /* An access that parameters don't show may follow a visible one within the grace: the D2H is queued after it. */
@@ -240,12 +271,16 @@ static void reload_what_is_due(void)
         }
         uint64_t at = due_done;
         ps_registry_unlock();
-        ps_copies_wait_for_reloads(COPIES_QUEUED_MAX);
+        ps_copies_wait_for_reloads(PS_COPIES_QUEUED_MAX);
         ps_registry_lock();
         span = at == due_done && due[at % DUE_MAX].schedule ? span_to_reload(due[at % DUE_MAX].schedule, due[at % DUE_MAX].move) : NULL;
         if (!span)
             continue;
         int r = ps_residency_bring(span);
+        if (r == -EBUSY) { /* somebody makes driver calls on it: no pages are missing */
+            ps_registry_wait_changed(1000000u);
+            continue;
+        }
         if (r != -EAGAIN) {
             if (!r)
                 summary.reloads++;
@@ -331,7 +366,7 @@ static void catch_up(struct schedule *s, uint32_t place)
 int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
                          const uint16_t *ordinal)
 {
-    struct schedule *s = make_schedule(step, plan, ordinal);
+    struct schedule *s = make_schedule(step, plan, numbers, ordinal);
 
     if (!s)
         return -ENOMEM;
@@ -404,6 +439,8 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
     for (uint32_t i = s->bind.start[place]; i < s->bind.start[place + 1]; i++) {
         uint32_t m = s->bind.item[i];
         struct ps_span *span = s->ordinal[m] < count ? spans[s->ordinal[m]] : NULL;
+        if (span && !is_meant(&s->identity[m], span, launch))
+            span = NULL;
         s->bound[m] = (struct bound){span, span ? span->number : 0, span ? span->mentioned : 0};
         if (span)
             span->excluded = false; /* the rules let it move, now that its place in the step is known */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "budget.h"
+#include "clock.h"
 #include "eviction.h"
 #include "stopping.h"
 #include "following.h"
@@ -190,7 +191,7 @@ void ps_learning_allocated(struct ps_span *span)
 {
     if (!is_learning())
         return;
-    span->mentioned = launches;
+    span->born = span->mentioned = launches;
     ps_recorder_allocated(recorder, span->number, span->bytes);
 }
 
@@ -208,14 +209,6 @@ void ps_learning_summary(struct ps_steps_summary *out)
 }
 
 /* ---- the planning thread ---- */
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* Samples that the device has come to go where they are wanted. [unlocked] */
 static void take_in_samples(void)
@@ -292,13 +285,13 @@ static int make_plan(struct penstock_step *step, struct penstock_plan *plan)
 
     plan->capacity = step->uses;
     plan->move = calloc(plan->capacity + 1u, sizeof *plan->move);
-    uint64_t begin_ns = now_ns();
+    uint64_t begin_ns = ps_now_ns();
     if (workspace && plan->move)
         r = policy->plan(step, &options, workspace, plan);
     free(workspace);
     ps_log_info(POLICY,
                 "planned a step of %u launches, %u spans in %llu ms: %u moves of %llu MiB, %llu ms predicted, %llu ms without (result %d)",
-                step->launches, step->spans, (unsigned long long)((now_ns() - begin_ns) / 1000000), plan->moves,
+                step->launches, step->spans, (unsigned long long)((ps_now_ns() - begin_ns) / 1000000), plan->moves,
                 (unsigned long long)(plan->evicted_bytes >> 20), (unsigned long long)(plan->predicted_ns / 1000000),
                 (unsigned long long)(plan->plain_ns / 1000000), r);
     return r == -ERANGE ? 0 : r; /* the best there is, and reacting does the rest */
@@ -379,8 +372,8 @@ static void plan_steps(void)
                 continue;
             some_wanted = true;
             if (waiting_since <= 1)
-                waiting_since = now_ns();
-            if (oldest >= wanted[p].first + wanted[p].length || now_ns() - waiting_since > DURATIONS_AFTER_NS) {
+                waiting_since = ps_now_ns();
+            if (oldest >= wanted[p].first + wanted[p].length || ps_now_ns() - waiting_since > DURATIONS_AFTER_NS) {
                 plan_one(p);
                 waiting_since = 1;
             }

@@ -3,9 +3,9 @@
 #include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <time.h>
 
 #include "budget.h"
+#include "clock.h"
 #include "device.h"
 #include "eviction.h"
 #include "log.h"
@@ -39,14 +39,6 @@ struct bench {
     unsigned obtained;
     CUstream stream[DIRECTIONS];
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static bool set_up(struct bench *b)
 {
@@ -111,7 +103,7 @@ static void queue(struct bench *b, enum direction d)
 /* Bytes a second of each direction when `out` and `in` copies are queued at once and waited for. */
 static uint64_t rate(struct bench *b, bool out, bool in)
 {
-    uint64_t begin = now_ns();
+    uint64_t begin = ps_now_ns();
 
     for (int i = 0; i < 2; i++) {
         if (out)
@@ -123,7 +115,7 @@ static uint64_t rate(struct bench *b, bool out, bool in)
         ps_cu.cuStreamSynchronize(b->stream[OUT]);
     if (in)
         ps_cu.cuStreamSynchronize(b->stream[IN]);
-    uint64_t ns = now_ns() - begin;
+    uint64_t ns = ps_now_ns() - begin;
     return ns ? (uint64_t)((double)(2 * b->bytes) * 1e9 / (double)ns) : 0;
 }
 

@@ -3,23 +3,10 @@
 #include <stdlib.h>
 
 #include "log.h"
+#include "moments.h"
 #include "policies.h"
+#include "process.h"
 #include "registry.h"
-
-/* Launches up to and including a moment's own come before it in the order of the step; the layer is that of the next one. */
-static uint32_t layer_at(const struct penstock_step *step, uint32_t moment)
-{
-    uint32_t low = 0, high = step->launches;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (step->launch[middle].moment < moment)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return step->launch[low < step->launches ? low : step->launches - 1].layer;
-}
 
 struct birth {
     uint32_t moment, span;
@@ -32,7 +19,8 @@ static int by_moment(const void *a, const void *b)
     return one < other ? -1 : one > other;
 }
 
-static void judge(const struct penstock_step *step, struct penstock_step_span *span, uint32_t layer, uint32_t birth)
+/* Whether the rules let it move; what they don't is fixed. */
+static bool judge(const struct penstock_step *step, struct penstock_step_span *span, uint32_t layer, uint32_t birth)
 {
     bool inside = layer != PENSTOCK_NEVER;
     struct ps_span_facts facts = {.bytes = span->bytes,
@@ -42,15 +30,18 @@ static void judge(const struct penstock_step *step, struct penstock_step_span *s
                                   .birth = birth,
                                   .class_ = span->class_};
 
-    if (!ps_policies_may_move(&facts))
-        span->fixed = true;
+    bool may_move = ps_policies_may_move(&facts);
+    span->fixed |= !may_move;
+    return may_move;
 }
 
 void ps_movable_learnt(const struct penstock_step *step, struct penstock_step_span *span, const uint64_t *numbers)
 {
-    struct birth *births = calloc(step->spans + 1u, sizeof *births);
     uint32_t n = 0, layer = PENSTOCK_NEVER, order = 0;
 
+    if (!ps_settings.rules.count)
+        return; /* everything may move */
+    struct birth *births = calloc(step->spans + 1u, sizeof *births);
     if (!births)
         ps_log_warn_once(POLICY, "no memory to apply PENSTOCK_RULES to a step: nothing in it moves");
     for (uint32_t i = 0; i < step->spans; i++) {
@@ -59,17 +50,17 @@ void ps_movable_learnt(const struct penstock_step *step, struct penstock_step_sp
         } else if (span[i].born != PENSTOCK_NEVER) {
             births[n++] = (struct birth){span[i].born, i};
         } else {
-            judge(step, &span[i], PENSTOCK_NEVER, PENSTOCK_NEVER);
+            bool may_move = judge(step, &span[i], PENSTOCK_NEVER, PENSTOCK_NEVER);
             struct ps_span *outlives = ps_registry_numbered(numbers[i]);
             if (outlives)
-                outlives->excluded = span[i].fixed;
+                outlives->excluded = !may_move;
         }
     }
     if (!births)
         return;
     qsort(births, n, sizeof *births, by_moment);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t in = layer_at(step, births[i].moment);
+        uint32_t in = step->launch[ps_launch_from(step, births[i].moment) % step->launches].layer;
         order = in == layer ? order + 1 : 0;
         layer = in;
         judge(step, &span[births[i].span], layer, order);

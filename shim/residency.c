@@ -243,7 +243,7 @@ int ps_residency_bring(struct ps_span *span)
     struct ps_pages pages;
 
     if (span->busy)
-        return -EAGAIN;
+        return -EBUSY;
     if (span->life == PS_LIFE_LIVE && span->residency == PS_EVICTING) {
         ps_eviction_cancel(span);
         return 0;

@@ -46,7 +46,7 @@ void ps_residency_end_access_to_all(struct ps_stream *stream);
  */
 int ps_residency_reload_ahead(CUdeviceptr address);
 
-/* The same for a span that is known, and one that is EVICTING stays. [locked; releases the lock meanwhile] */
+/* The same for a span that is known; -EBUSY: somebody makes driver calls on it. One that is EVICTING stays. [locked; releases the lock meanwhile] */
 int ps_residency_bring(struct ps_span *span);
 
 /*

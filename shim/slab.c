@@ -2,10 +2,10 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "address_space.h"
 #include "bytes_text.h"
+#include "clock.h"
 #include "device.h"
 #include "host_memory.h"
 #include "log.h"
@@ -149,17 +149,9 @@ uint64_t ps_slab_free_of(size_t bytes)
     return sum;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static uint64_t limit_now(void)
 {
-    if (refused_until_ns && now_ns() >= refused_until_ns)
+    if (refused_until_ns && ps_now_ns() >= refused_until_ns)
         refused_until_ns = 0;
     return refused_until_ns && refused_with < figures.limit_bytes ? refused_with : figures.limit_bytes;
 }
@@ -212,7 +204,7 @@ static int make_room(size_t bytes)
 static void refuse(void)
 {
     refused_with = figures.bytes;
-    refused_until_ns = now_ns() + REFUSED_FOR_NS;
+    refused_until_ns = ps_now_ns() + REFUSED_FOR_NS;
 }
 
 int ps_slab_make(size_t bytes, bool keep_free, struct ps_slot **out)

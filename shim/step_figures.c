@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "moments.h"
+
 #define ROUNDS_KEPT 4u
 
 struct layer {
@@ -30,21 +32,6 @@ void ps_step_figures_free(struct ps_step_figures *f)
     free(f);
 }
 
-/* The launch that a moment comes right before: that of the moment itself if it is one. */
-static uint32_t launch_after(const struct penstock_step *step, uint32_t moment)
-{
-    uint32_t low = 0, high = step->launches;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (step->launch[middle].moment < moment)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < step->launches ? low : step->launches - 1;
-}
-
 static void fill(struct ps_step_figures *f, const struct penstock_step *step, const struct penstock_plan *plan)
 {
     for (uint32_t i = 0; i < f->layers; i++) {
@@ -58,7 +45,7 @@ static void fill(struct ps_step_figures *f, const struct penstock_step *step, co
     }
     for (uint32_t i = 0; i < step->spans; i++)
         if (step->span[i].born != PENSTOCK_NEVER)
-            f->layer[f->layer_of[launch_after(step, step->span[i].born)]].born_bytes += step->span[i].bytes;
+            f->layer[f->layer_of[ps_launch_from(step, step->span[i].born) % f->launches]].born_bytes += step->span[i].bytes;
     for (uint32_t i = 0; i < plan->moves; i++) {
         const struct penstock_move *m = &plan->move[i];
         f->layer[f->layer_of[m->evict_after]].evicted_bytes += step->span[m->span].bytes;
