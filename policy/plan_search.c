@@ -83,9 +83,9 @@ static bool improves(struct ps_planner *p, bool met)
 
 /*
  * Two wishes, weighed against each other: that the gap opened early, for then its D2H is over early; and that it ends late, for then its
- * reload has time. In shares of a round.
+ * reload has time. In shares of a round. Guarded spans come so many rounds behind.
  */
-static void rule_keys(struct ps_planner *p, double early, double late)
+static void rule_keys(struct ps_planner *p, double early, double late, double guarded)
 {
     const struct penstock_step *step = p->step;
     double round = p->start_ns[step->launches] > 0 ? p->start_ns[step->launches] : 1;
@@ -107,6 +107,8 @@ static void rule_keys(struct ps_planner *p, double early, double late)
         if (ps_ring_distance(p->origin, gap->cover.from, step->moments) + (uint64_t)gap->cover.count > step->moments)
             since -= round;
         p->key[i] = (late * (since + idle) - early * since) / round;
+        if (step->span[gap->span].guarded)
+            p->key[i] -= guarded;
         /* Too short to pay: last. */
         if (gap->needed_by != PENSTOCK_NEVER && copies > idle)
             p->key[i] -= 10;
@@ -115,15 +117,19 @@ static void rule_keys(struct ps_planner *p, double early, double late)
 
 static void try_rules(struct ps_planner *p, double plain)
 {
-    static const double rules[][2] = {{0, 1}, {1, 1}, {1, 0}, {1, 0.3}};
-    size_t best = 0;
+    static const double rules[][2] = {{0, 1}, {1, 1}, {1, 0}, {1, 0.3}}, behind[] = {5, 0.5, 0};
+    const size_t all = sizeof rules / sizeof *rules;
+    size_t ways = 1, best = 0;
 
-    for (size_t i = 0; i < sizeof rules / sizeof *rules && !is_perfect(p, plain) && (!p->any || has_work(p)); i++) {
-        rule_keys(p, rules[i][0], rules[i][1]);
+    for (uint32_t i = 0; i < p->gaps && ways == 1; i++)
+        if (p->step->span[p->gap[i].span].guarded)
+            ways = sizeof behind / sizeof *behind;
+    for (size_t i = 0; i < ways * all && !is_perfect(p, plain) && (!p->any || has_work(p)); i++) {
+        rule_keys(p, rules[i % all][0], rules[i % all][1], behind[i / all]);
         if (improves(p, ps_choose(p)))
             best = i;
     }
-    rule_keys(p, rules[best][0], rules[best][1]);
+    rule_keys(p, rules[best % all][0], rules[best % all][1], behind[best / all]);
 }
 
 /* ---- small steps ---- */

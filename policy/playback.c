@@ -119,6 +119,12 @@ static int64_t bytes_of(const struct ps_playback *p, uint32_t move)
     return (int64_t)p->step->span[p->move[move].span].bytes;
 }
 
+/* What the D2H of a move comes to, in bytes of the link's time. */
+static double d2h_bytes_of(const struct ps_playback *p, uint32_t move)
+{
+    return (double)bytes_of(p, move) * (p->step->span[p->move[move].span].guarded ? 1.5 : 1);
+}
+
 static void hold(struct ps_playback *p, int64_t bytes)
 {
     p->held += bytes;
@@ -165,7 +171,7 @@ static void end_d2h(struct ps_playback *p)
 
     p->released_at[move] = p->now + (double)p->step->links.evict_overhead_ns;
     if (p->d2h_over < p->d2h_queued)
-        p->d2h_left = (double)bytes_of(p, (uint32_t)(p->d2h_over % p->moves));
+        p->d2h_left = d2h_bytes_of(p, (uint32_t)(p->d2h_over % p->moves));
 }
 
 static void release_pages(struct ps_playback *p)
@@ -322,7 +328,7 @@ static void play_launch(struct ps_playback *p, uint32_t launch)
     /* Moves are in this order themselves. */
     for (uint32_t i = evicted->first[launch]; i < evicted->first[launch + 1]; i++) {
         if (p->d2h_over == p->d2h_queued)
-            p->d2h_left = (double)bytes_of(p, i);
+            p->d2h_left = d2h_bytes_of(p, i);
         p->residency[p->move[i].span] = EVICTING;
         p->d2h_queued++;
     }

@@ -126,11 +126,22 @@ static void plan_parse(struct plan_input *input, char *text, size_t length)
         input->peak = (uint64_t)input->demand[m] > input->peak ? (uint64_t)input->demand[m] : input->peak;
 }
 
-/* RECORDING [--budget B] [--slab B] [--policy NAME] [--prefetch-layers N] [--defer-layers N] [--keep-last N] [--moves] [--name NAME: what messages call it] */
+/* As PENSTOCK_GUARD: which spans are mapped to their slots once they are evicted. */
+static void plan_guard(struct plan_input *input, const char *value)
+{
+    bool host = strcmp(value, "host") == 0, automatic = strcmp(value, "auto") == 0;
+
+    if (!host && !automatic && strcmp(value, "unmap") != 0)
+        plan_refuse("--guard %s: expected auto, host or unmap", value);
+    for (uint32_t i = 0; i < input->step.spans; i++) /* in our memory */
+        ((struct penstock_step_span *)input->step.span)[i].guarded = host || (automatic && input->step.span[i].born == PENSTOCK_NEVER);
+}
+
+/* RECORDING [--budget B] [--slab B] [--policy NAME] [--prefetch-layers N] [--defer-layers N] [--keep-last N] [--guard G] [--moves] [--name NAME: what messages call it] */
 static void plan_input_read(struct plan_input *input, int argc, char **argv)
 {
-    static const char *const valued[] = {"budget", "slab", "policy", "prefetch-layers", "defer-layers", "keep-last", "name"};
-    enum { BUDGET, SLAB, POLICY, PREFETCH, DEFER, KEEP, NAME, VALUED };
+    static const char *const valued[] = {"budget", "slab", "policy", "prefetch-layers", "defer-layers", "keep-last", "guard", "name"};
+    enum { BUDGET, SLAB, POLICY, PREFETCH, DEFER, KEEP, GUARD, NAME, VALUED };
     const char *value[VALUED] = {NULL};
     size_t length;
 
@@ -176,6 +187,7 @@ static void plan_input_read(struct plan_input *input, int argc, char **argv)
         input->options.defer_layers = plan_count("defer-layers", value[DEFER]);
     if (value[KEEP])
         input->options.keep_last = plan_count("keep-last", value[KEEP]);
+    plan_guard(input, value[GUARD] ? value[GUARD] : "auto");
 }
 
 #endif

@@ -11,6 +11,7 @@
 #include "eviction.h"
 #include "learning.h"
 #include "log.h"
+#include "preparing.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "residency.h"
@@ -242,6 +243,19 @@ static void say_out_of_memory(size_t bytes)
         ps_bytes_text(slab.used_bytes).text, ps_bytes_text(slab.limit_bytes).text);
 }
 
+/* A freed span of the size, or NULL. One that is just being made ahead is waited for: the driver is busy with it. [locked; may release it] */
+static struct ps_span *take_cached(size_t bytes, const struct ps_stream *stream)
+{
+    struct ps_span *span = ps_registry_cached_take(bytes, stream);
+
+    ps_preparing_allocated(bytes, span != NULL);
+    while (!span && ps_preparing_is_making(bytes)) {
+        ps_registry_wait_changed(1000000u);
+        span = ps_registry_cached_take(bytes, stream);
+    }
+    return span;
+}
+
 int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *address)
 {
     size_t unit = ps_registry.granularity;
@@ -253,7 +267,7 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *a
     size_t rounded = (bytes + unit - 1) & ~(unit - 1);
 
     ps_registry_lock();
-    struct ps_span *span = ps_registry_cached_take(rounded, stream ? stream : only_stream());
+    struct ps_span *span = take_cached(rounded, stream ? stream : only_stream());
     if (span) {
         *address = span->address;
         reuse(span, bytes, stream);

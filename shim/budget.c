@@ -13,6 +13,7 @@
 #include "following.h"
 #include "helper_thread.h"
 #include "log.h"
+#include "preparing.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "rules.h"
@@ -181,16 +182,19 @@ static uint64_t release_cached(struct ps_span *span)
     return end_cached(span, over);
 }
 
+/* Whose pages may go. */
+enum whose { ANYBODYS, SPARE_ONES };
+
 /* A freed span that nobody works on and no D2H reads. [locked] */
-static bool may_be_unmapped(const struct ps_span *span)
+static bool may_be_unmapped(const struct ps_span *span, enum whose whose)
 {
-    return !span->busy && (!span->readers || !ps_rule(FREE_WAITS_FOR_COPY));
+    return !span->busy && (!span->readers || !ps_rule(FREE_WAITS_FOR_COPY)) && (whose == ANYBODYS || ps_preparing_can_spare(span));
 }
 
 /* Freed spans are freed in about the order in which their uses end: a few at the head that are still in use end the search. */
 #define STILL_IN_USE_MAX 4
 
-uint64_t ps_budget_trim(uint64_t bytes)
+static uint64_t trim(uint64_t bytes, enum whose whose)
 {
     uint64_t released = 0;
 
@@ -198,7 +202,7 @@ uint64_t ps_budget_trim(uint64_t bytes)
         struct ps_span *span;
         int skip = in_use;
         TAILQ_FOREACH (span, &ps_registry.cached, order) {
-            if (!may_be_unmapped(span))
+            if (!may_be_unmapped(span, whose))
                 continue;
             if (!skip--)
                 break;
@@ -212,16 +216,21 @@ uint64_t ps_budget_trim(uint64_t bytes)
     return released;
 }
 
+uint64_t ps_budget_trim(uint64_t bytes)
+{
+    return trim(bytes, ANYBODYS);
+}
+
 /*
  * Waits on the host until the oldest freed span's uses are over, and releases it. False if there is none, or the driver refuses.
  * [locked; releases the lock meanwhile]
  */
-static bool wait_for_oldest_cached(void)
+static bool wait_for_oldest_cached(enum whose whose)
 {
     struct ps_span *span;
 
     TAILQ_FOREACH (span, &ps_registry.cached, order)
-        if (may_be_unmapped(span))
+        if (may_be_unmapped(span, whose))
             break;
     if (!span)
         return false;
@@ -236,7 +245,7 @@ static bool wait_for_oldest_cached(void)
 
 bool ps_budget_make_some_room(uint64_t bytes)
 {
-    return ps_budget_trim(bytes) || wait_for_oldest_cached();
+    return trim(bytes, SPARE_ONES) || wait_for_oldest_cached(SPARE_ONES);
 }
 
 /* New pages if the budget has room. 0, -ENOMEM (no room, or the driver has none), -errno. [locked; releases the lock meanwhile] */
@@ -357,7 +366,7 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
             continue;
         }
         /* None is under way: a freed span's last use is what stands between us and pages. */
-        if (wait_for_oldest_cached())
+        if (wait_for_oldest_cached(ANYBODYS))
             continue;
         if (started)
             continue;

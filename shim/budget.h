@@ -67,7 +67,8 @@ void ps_budget_give_up(struct ps_page_block *block);
 uint64_t ps_budget_trim(uint64_t bytes);
 
 /*
- * Releases a freed span for someone who wants pages, waiting for its last use if need be. False: there is none. For helper threads.
+ * Releases a freed span for someone who wants pages, waiting for its last use if need be; one that an allocation to come soon would take stays.
+ * False: there is none. For helper threads.
  * [locked; releases the lock meanwhile]
  */
 bool ps_budget_make_some_room(uint64_t bytes);

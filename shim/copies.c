@@ -47,30 +47,35 @@ int ps_copies_evict(CUdeviceptr address, size_t bytes, const struct ps_uses *use
     return r;
 }
 
-/* An event after each of the latest H2D copies. A copy that could not be marked is not waited for. */
-#define MARKS 64u
+/* An event after every few H2D copies. A copy that could not be marked is not waited for. */
+#define MARKS 8u
 static pthread_mutex_t marks_lock = PTHREAD_MUTEX_INITIALIZER;
 static CUevent marks[MARKS];
-static uint64_t marked;
+static uint64_t marked;       /* groups of copies that have had theirs */
+static unsigned since_copies; /* queued since the last mark */
+static size_t since_bytes;
 
-static void mark_reload(void)
+static void mark_reload(size_t bytes)
 {
     pthread_mutex_lock(&marks_lock);
-    CUevent *event = &marks[marked % MARKS];
-    if (!*event && ps_cu.cuEventCreate(event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS)
-        *event = NULL;
-    if (*event && ps_cu.cuEventRecord(*event, h2d) == CUDA_SUCCESS)
+    since_bytes += bytes;
+    if (++since_copies >= PS_RELOADS_A_GROUP || since_bytes >= PS_RELOAD_BYTES_A_GROUP) {
+        CUevent *event = &marks[marked % MARKS];
+        if (!*event && ps_cu.cuEventCreate(event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS)
+            *event = NULL;
+        if (*event)
+            ps_cu.cuEventRecord(*event, h2d);
         marked++;
+        since_copies = 0;
+        since_bytes = 0;
+    }
     pthread_mutex_unlock(&marks_lock);
 }
 
-void ps_copies_wait_for_reloads(unsigned most)
+void ps_copies_wait_for_reloads(void)
 {
-    CUevent event = NULL;
-
     pthread_mutex_lock(&marks_lock);
-    if (most < MARKS && marked > most)
-        event = marks[(marked - most - 1) % MARKS];
+    CUevent event = marked >= 2 ? marks[(marked - 2) % MARKS] : NULL;
     pthread_mutex_unlock(&marks_lock);
     if (event)
         ps_cu.cuEventSynchronize(event); /* recorded anew meanwhile: a later copy of the same stream, and the wait is longer */
@@ -93,7 +98,7 @@ int ps_copies_reload(CUdeviceptr address, size_t bytes, const struct ps_uses *pa
     if (!r)
         r = ps_cuda_errno(ps_cu.cuEventRecord(slot->read_done, h2d));
     if (!r)
-        mark_reload();
+        mark_reload(bytes);
     return r;
 }
 

@@ -28,6 +28,7 @@ struct ps_transfer {
     size_t bytes;
     CUevent done; /* created at first use, kept with the structure */
     bool cancelled;
+    bool planned; /* a plan has seen to it that the span is brought back in time */
     STAILQ_ENTRY(ps_transfer) next;
 };
 
@@ -178,6 +179,7 @@ static struct ps_transfer *transfer_new(struct ps_span *span)
     t->slot = NULL;
     t->bytes = span->bytes;
     t->cancelled = false;
+    t->planned = false;
     return t;
 }
 
@@ -302,6 +304,15 @@ int ps_eviction_start(struct ps_span *span)
         return queue_copy(t);
     leave_to_slab_thread(t);
     return 0;
+}
+
+int ps_eviction_start_planned(struct ps_span *span)
+{
+    int r = ps_eviction_start_later(span);
+
+    if (!r)
+        span->transfer->planned = true;
+    return r;
 }
 
 int ps_eviction_start_later(struct ps_span *span)
@@ -436,7 +447,7 @@ static void leave_as_it_is(struct ps_span *span, struct ps_slot *slot, int error
  * The D2H is over: the pages go, then the mapping moves to the slot, which takes longer (1.8 ms for 256 MiB, FACTS) and nobody waits for.
  * [locked; releases the lock meanwhile; the span is busy meanwhile]
  */
-static void move_to_slot(struct ps_span *span, struct ps_slot *slot)
+static void move_to_slot(struct ps_span *span, struct ps_slot *slot, bool planned)
 {
     span->busy = true;
     ps_registry_unlock();
@@ -461,7 +472,7 @@ static void move_to_slot(struct ps_span *span, struct ps_slot *slot)
     ps_uses_clear(&span->uses); /* the D2H came after them */
     ps_count(evictions);
     ps_count_by(evicted_bytes, span->bytes);
-    if (guard == PS_GUARD_HOST)
+    if (ps_guard_is_for(guard, planned))
         ps_guard_soon(span);
     ps_registry_changed();
 }
@@ -481,7 +492,7 @@ static void finish(struct ps_transfer *t)
         ps_slab_give(t->slot);
         call_slab_thread();
     } else {
-        move_to_slot(span, t->slot);
+        move_to_slot(span, t->slot, t->planned);
     }
     STAILQ_INSERT_HEAD(&unused, t, next);
 #ifdef PS_DEBUG

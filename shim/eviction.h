@@ -34,6 +34,9 @@ bool ps_eviction_may_leave(const struct ps_span *span);
  */
 int ps_eviction_start_later(struct ps_span *span);
 
+/* The same for a span that was born in the step being followed and that the plan brings back: under the guard `auto` it need not be mapped. [locked] */
+int ps_eviction_start_planned(struct ps_span *span);
+
 /* An access comes while the span is EVICTING (and not busy): it keeps its pages and is RESIDENT again. [locked] */
 void ps_eviction_cancel(struct ps_span *span);
 

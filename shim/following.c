@@ -2,81 +2,58 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "budget.h"
+#include "clock.h"
 #include "copies.h"
 #include "eviction.h"
-#include "stopping.h"
+#include "followed_plan.h"
 #include "helper_thread.h"
 #include "log.h"
-#include "moments.h"
+#include "preparing.h"
 #include "registry.h"
 #include "residency.h"
 #include "step_figures.h"
-
-/* What moves at which launch: lists of move numbers, one list a launch, list i in item[start[i] .. start[i + 1]). */
-struct timetable {
-    uint32_t *start;
-    uint32_t *item;
-};
-
-/* The span that a move is about in this round. */
-struct bound {
-    struct ps_span *span;
-    uint64_t number; /* of the life that was meant; another one: the move is void */
-    uint64_t named;  /* the launch that named it last when it was bound: named again since, it stays */
-};
-
-/*
- * What tells that the span in a launch's place is the one that was planned for: structures passed by value hold stale pointers now and then, which
- * shift the places. A span of the step: born so many launches before. One that outlives it: its number.
- */
-struct identity {
-    uint64_t bytes;
-    uint64_t number; /* 0: it is born in the step */
-    uint32_t age;    /* launches */
-};
-
-/* A plan made ready to be followed. */
-struct schedule {
-    uint32_t length; /* launches of the step */
-    uint32_t moves;
-    struct penstock_move *move;
-    uint16_t *ordinal;         /* of the span among those of the launch that it is bound at */
-    struct identity *identity; /* of the span, by which it is known again */
-    struct timetable bind, evict, reload;
-    struct bound *bound;
-    struct ps_step_figures *figures;
-    uint64_t predicted_ns, plain_ns;
-    uint64_t rounds;      /* ended, whole ones */
-    uint64_t whole_round; /* number of the latest whole one */
-};
+#include "stopping.h"
 
 /* Where a launch lies, for what is told of it later. Launches are numbered from the start; the ring is longer than a device lags behind. */
 #define RECENT 16384u
 struct recent {
     uint64_t launch;
     uint64_t round; /* of any plan, counted from 1 */
-    const struct schedule *schedule;
+    const struct ps_followed_plan *schedule;
     uint32_t place;
 };
 
 /* Reloads that are due and not begun. More than that at once are left to the launches that need them. */
 #define DUE_MAX 4096u
 
+/* Evictions that could not be begun in their place: the span was named again, or somebody was about it. */
+#define PUT_OFF_MAX 512u
+
+/* A reload thread that has had no pages for so long needs somebody to react. */
+#define STARVED_NS 3000000u
+
 /* All guarded by the registry lock. */
-static struct schedule *schedules[PS_PATTERNS_MAX];
-static struct schedule *now; /* the plan in force, or NULL */
-static uint32_t last_place;  /* in the step, of the launch before */
-static bool whole_round;     /* in force since the round's first launch */
+static struct ps_followed_plan *schedules[PS_PATTERNS_MAX];
+static struct ps_followed_plan *now; /* the plan in force, or NULL */
+static uint32_t last_place;          /* in the step, of the launch before */
+static uint64_t last_launch;         /* its number */
+static bool whole_round;             /* in force since the round's first launch */
 static struct recent recent[RECENT];
 static uint64_t round_number;
 static struct {
-    struct schedule *schedule;
+    struct ps_followed_plan *schedule;
     uint32_t move;
 } due[DUE_MAX];
 static uint64_t due_written, due_done;
+static uint64_t starved_since; /* the reload at the head of the queue finds no pages; 0: it does */
+static struct {
+    struct ps_followed_plan *schedule;
+    uint32_t move;
+    uint64_t until; /* launch at which it is tried again; in the order of these */
+} put_off[PUT_OFF_MAX];
+static uint64_t put_off_written, put_off_done;
 static uint32_t grace;
 static bool thread_started, thread_failed;
 static struct ps_following_summary summary;
@@ -91,155 +68,10 @@ bool ps_following_is_on(void)
     return now != NULL;
 }
 
-/* ---- a plan made ready ---- */
-
-static void free_timetable(struct timetable *t)
-{
-    free(t->start);
-    free(t->item);
-}
-
-static void discard(struct schedule *s)
-{
-    if (!s)
-        return;
-    free_timetable(&s->bind);
-    free_timetable(&s->evict);
-    free_timetable(&s->reload);
-    free(s->move);
-    free(s->ordinal);
-    free(s->identity);
-    free(s->bound);
-    ps_step_figures_free(s->figures);
-    free(s);
-}
-
-/* Launch of each move in `at` (PENSTOCK_NEVER: none) to lists by launch; in a list moves keep their order. 0 or -ENOMEM */
-static int make_timetable(struct timetable *t, const uint32_t *at, uint32_t moves, uint32_t length)
-{
-    t->start = calloc(length + 1u, sizeof *t->start);
-    t->item = calloc(moves + 1u, sizeof *t->item);
-    if (!t->start || !t->item)
-        return -ENOMEM;
-    for (uint32_t m = 0; m < moves; m++)
-        if (at[m] < length)
-            t->start[at[m] + 1]++;
-    for (uint32_t i = 0; i < length; i++)
-        t->start[i + 1] += t->start[i];
-    /* Filled from the back, so that each list's start ends where it belongs without another array. */
-    for (uint32_t m = moves; m-- > 0;)
-        if (at[m] < length)
-            t->item[--t->start[at[m] + 1]] = m;
-    memmove(t->start, t->start + 1, length * sizeof *t->start);
-    t->start[length] = 0;
-    for (uint32_t m = 0; m < moves; m++)
-        t->start[length] += at[m] < length;
-    return 0;
-}
-
-/* The use of the move's span at or last before launch `evict_after`, going round: where the span can be recognised. */
-static uint32_t binding_use(const struct penstock_step *step, const struct penstock_move *move)
-{
-    const struct penstock_step_span *span = &step->span[move->span];
-    const uint32_t *use = step->use + span->first_use;
-    uint32_t best = span->uses - 1; /* the last of the round before, should none come first in this one */
-
-    for (uint32_t i = 0; i < span->uses && use[i] <= move->evict_after; i++)
-        best = i;
-    return span->first_use + best;
-}
-
-/* Order in which reloads are begun: as they fall due, among equals as they are needed, going round from the due launch. */
-static uint64_t urgency(const struct penstock_move *move, uint32_t length)
-{
-    return (move->needed_by + length - move->reload_from) % length;
-}
-
-/* Moves that fall due together are few: an insertion sort within each list. */
-static void order_reloads(struct schedule *s)
-{
-    for (uint32_t launch = 0; launch < s->length; launch++)
-        for (uint32_t i = s->reload.start[launch] + 1; i < s->reload.start[launch + 1]; i++)
-            for (uint32_t k = i; k > s->reload.start[launch]; k--) {
-                uint32_t *a = &s->reload.item[k - 1], *b = &s->reload.item[k], one = *a;
-                if (urgency(&s->move[*a], s->length) <= urgency(&s->move[*b], s->length))
-                    break;
-                *a = *b;
-                *b = one;
-            }
-}
-
-/* `place`: the launch at which it is bound. */
-static struct identity identity_of(const struct penstock_step *step, uint32_t index, uint32_t place, const uint64_t *numbers)
-{
-    const struct penstock_step_span *span = &step->span[index];
-
-    if (span->born == PENSTOCK_NEVER)
-        return (struct identity){.bytes = span->bytes, .number = numbers[index]};
-    uint32_t born = ps_launch_from(step, span->born) % step->launches;
-    return (struct identity){.bytes = span->bytes, .age = (place + step->launches - born) % step->launches};
-}
-
-static bool is_meant(const struct identity *identity, const struct ps_span *span, uint64_t launch)
-{
-    if (span->bytes != identity->bytes)
-        return false;
-    return identity->number ? span->number == identity->number : launch - span->born == identity->age;
-}
-
-static struct schedule *make_schedule(const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
-                                      const uint16_t *ordinal)
-{
-    struct schedule *s = calloc(1, sizeof *s);
-    uint32_t *at = calloc(plan->moves + 1u, sizeof *at);
-    int r = -ENOMEM;
-
-    if (!s || !at)
-        goto out;
-    s->length = step->launches;
-    s->moves = plan->moves;
-    s->predicted_ns = plan->predicted_ns;
-    s->plain_ns = plan->plain_ns;
-    s->move = calloc(s->moves + 1u, sizeof *s->move);
-    s->ordinal = calloc(s->moves + 1u, sizeof *s->ordinal);
-    s->identity = calloc(s->moves + 1u, sizeof *s->identity);
-    s->bound = calloc(s->moves + 1u, sizeof *s->bound);
-    s->figures = ps_step_figures_make(step, plan);
-    if (!s->move || !s->ordinal || !s->identity || !s->bound || !s->figures)
-        goto out;
-    memcpy(s->move, plan->move, s->moves * sizeof *s->move);
-
-    for (uint32_t m = 0; m < s->moves; m++) {
-        uint32_t use = binding_use(step, &s->move[m]);
-        at[m] = step->use[use];
-        s->ordinal[m] = ordinal[use];
-        s->identity[m] = identity_of(step, s->move[m].span, at[m], numbers);
-    }
-    r = make_timetable(&s->bind, at, s->moves, s->length);
-    /* An access that parameters don't show may follow a visible one within the grace: the D2H is queued after it. */
-    for (uint32_t m = 0; m < s->moves; m++)
-        at[m] = (s->move[m].evict_after + grace) % s->length;
-    if (!r)
-        r = make_timetable(&s->evict, at, s->moves, s->length);
-    for (uint32_t m = 0; m < s->moves; m++)
-        at[m] = s->move[m].reload_from;
-    if (!r)
-        r = make_timetable(&s->reload, at, s->moves, s->length);
-    if (!r)
-        order_reloads(s);
-out:
-    free(at);
-    if (r) {
-        discard(s);
-        s = NULL;
-    }
-    return s;
-}
-
 /* ---- reloads ---- */
 
 /* The move's span if it is to be brought now; NULL: nothing (more) to do. [locked] */
-static struct ps_span *span_to_reload(const struct schedule *s, uint32_t move)
+static struct ps_span *span_to_reload(const struct ps_followed_plan *s, uint32_t move)
 {
     struct ps_span *span = s->bound[move].span;
 
@@ -263,7 +95,7 @@ static void reload_what_is_due(void)
             ps_registry_wait_changed(3600ull * 1000000000u);
             continue;
         }
-        struct schedule *s = due[due_done % DUE_MAX].schedule;
+        struct ps_followed_plan *s = due[due_done % DUE_MAX].schedule;
         struct ps_span *span = s ? span_to_reload(s, due[due_done % DUE_MAX].move) : NULL;
         if (!span) {
             due_done++;
@@ -271,7 +103,7 @@ static void reload_what_is_due(void)
         }
         uint64_t at = due_done;
         ps_registry_unlock();
-        ps_copies_wait_for_reloads(PS_COPIES_QUEUED_MAX);
+        ps_copies_wait_for_reloads();
         ps_registry_lock();
         span = at == due_done && due[at % DUE_MAX].schedule ? span_to_reload(due[at % DUE_MAX].schedule, due[at % DUE_MAX].move) : NULL;
         if (!span)
@@ -282,14 +114,19 @@ static void reload_what_is_due(void)
             continue;
         }
         if (r != -EAGAIN) {
+            starved_since = 0;
             if (!r)
                 summary.reloads++;
             if (at == due_done)
                 due_done++;
             continue;
         }
-        if (ps_budget_make_some_room(span->bytes))
+        if (ps_budget_make_some_room(span->bytes)) {
+            starved_since = 0;
             continue;
+        }
+        if (!starved_since)
+            starved_since = ps_now_ns();
         ps_budget.waiting++;
         ps_registry_wait_changed(1000000u);
         ps_budget.waiting--;
@@ -304,9 +141,23 @@ static void start_thread(void)
     thread_failed = !thread_started;
 }
 
-/* The schedule goes or is left: what is due of it is not any more. [locked] */
-static void forget_due(const struct schedule *s)
+bool ps_following_will_bring(const struct ps_span *span)
 {
+    uint64_t at = span->due - 1;
+
+    if (!span->due || at < due_done || at >= due_written || !due[at % DUE_MAX].schedule)
+        return false;
+    if (starved_since && ps_now_ns() - starved_since > STARVED_NS)
+        return false;
+    return span_to_reload(due[at % DUE_MAX].schedule, due[at % DUE_MAX].move) == span && !ps_eviction_is_held();
+}
+
+/* The schedule goes or is left: what is due of it is not any more. [locked] */
+static void forget_due(const struct ps_followed_plan *s)
+{
+    for (uint64_t i = put_off_done; i < put_off_written; i++)
+        if (put_off[i % PUT_OFF_MAX].schedule == s)
+            put_off[i % PUT_OFF_MAX].schedule = NULL;
     for (uint64_t i = due_done; i < due_written; i++)
         if (due[i % DUE_MAX].schedule == s)
             due[i % DUE_MAX].schedule = NULL;
@@ -319,12 +170,13 @@ static void leave(void)
     if (!now)
         return;
     forget_due(now);
+    ps_preparing_leave();
     now = NULL;
 }
 
 void ps_following_forget(uint32_t pattern)
 {
-    struct schedule *s = schedules[pattern];
+    struct ps_followed_plan *s = schedules[pattern];
 
     if (!s)
         return;
@@ -334,43 +186,89 @@ void ps_following_forget(uint32_t pattern)
         if (recent[i].schedule == s)
             recent[i].schedule = NULL;
     schedules[pattern] = NULL;
-    discard(s);
+    ps_followed_plan_free(s);
 }
 
-static void evict(struct schedule *s, uint32_t move, struct ps_stream *stream)
+/* Launches from one place of the step to another, going round. */
+static uint32_t places(const struct ps_followed_plan *s, uint32_t from, uint32_t to)
 {
-    const struct bound *b = &s->bound[move];
+    return (to + s->length - from) % s->length;
+}
+
+/* Whether `place` lies in the move's gap: after the grace that its last use is given, and with as many launches to go. */
+static bool gap_is_open(const struct ps_followed_plan *s, uint32_t move, uint32_t place)
+{
+    const struct penstock_move *m = &s->move[move];
+    uint32_t end = m->reload_from == PENSTOCK_NEVER ? m->evict_after : m->reload_from;
+    uint32_t gap = places(s, m->evict_after, end), in = places(s, m->evict_after, place);
+
+    return in > grace && in + grace < (gap ? gap : s->length);
+}
+
+static void try_later(struct ps_followed_plan *s, uint32_t move, uint64_t launch)
+{
+    if (put_off_written - put_off_done == PUT_OFF_MAX)
+        return;
+    put_off[put_off_written % PUT_OFF_MAX].schedule = s;
+    put_off[put_off_written % PUT_OFF_MAX].move = move;
+    put_off[put_off_written++ % PUT_OFF_MAX].until = launch + grace + 1;
+    summary.put_off++;
+}
+
+/*
+ * `launch`: the last one that was queued. A span that was named since it was bound (structures passed by value hold stale pointers now and then) or
+ * that somebody is about is not left where it is for the whole of its gap.
+ */
+static void evict(struct ps_followed_plan *s, uint32_t move, struct ps_stream *stream, uint64_t launch)
+{
+    const struct ps_bound *b = &s->bound[move];
     struct ps_span *span = b->span;
 
-    if (!span || span->number != b->number || span->mentioned != b->named || !ps_eviction_may_leave(span))
+    if (!span || span->number != b->number || span->life != PS_LIFE_LIVE || !span->has_pages || span->residency == PS_EVICTING)
+        return;
+    if (span->mentioned != b->named || span->busy || span->launching) {
+        try_later(s, move, launch);
+        return;
+    }
+    if (!ps_eviction_may_leave(span))
         return;
     /* The launches of the grace may have used it without showing so: the D2H comes after them too. */
     if (stream && !stream->per_thread)
         ps_uses_note(&span->uses, stream);
-    if (!ps_eviction_start_later(span))
+    if (!(s->identity[move].number ? ps_eviction_start_later(span) : ps_eviction_start_planned(span)))
         summary.evictions++;
 }
 
-/* Gaps of bound spans that are open at `place`: their evictions are begun now. */
-static void catch_up(struct schedule *s, uint32_t place)
+/* What was put off until this launch is tried again, if its gap is still open. */
+static void evict_what_was_put_off(struct ps_followed_plan *s, uint32_t place, struct ps_stream *stream, uint64_t launch)
 {
-    for (uint32_t m = 0; m < s->moves; m++) {
-        const struct penstock_move *move = &s->move[m];
-        uint32_t end = move->reload_from == PENSTOCK_NEVER ? move->evict_after : move->reload_from;
-        uint32_t gap = (end + s->length - move->evict_after) % s->length, in = (place + s->length - move->evict_after) % s->length;
-        if (s->bound[m].span && in > grace && in < gap)
-            evict(s, m, NULL);
+    while (put_off_done != put_off_written && put_off[put_off_done % PUT_OFF_MAX].until <= launch) {
+        uint32_t move = put_off[put_off_done % PUT_OFF_MAX].move;
+        if (put_off[put_off_done++ % PUT_OFF_MAX].schedule != s || !gap_is_open(s, move, place))
+            continue;
+        struct ps_bound *b = &s->bound[move];
+        if (b->span && launch - b->span->mentioned > grace)
+            b->named = b->span->mentioned; /* idle again for as long as it must be */
+        evict(s, move, stream, launch);
     }
+}
+
+/* Gaps of bound spans that are open at `place`: their evictions are begun now. */
+static void catch_up(struct ps_followed_plan *s, uint32_t place, uint64_t launch)
+{
+    for (uint32_t m = 0; m < s->moves; m++)
+        if (s->bound[m].span && gap_is_open(s, m, place))
+            evict(s, m, NULL, launch);
 }
 
 int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
                          const uint16_t *ordinal)
 {
-    struct schedule *s = make_schedule(step, plan, numbers, ordinal);
+    struct ps_followed_plan *s = ps_followed_plan_make(step, plan, numbers, ordinal, grace);
 
     if (!s)
         return -ENOMEM;
-    const struct schedule *before = schedules[pattern];
+    const struct ps_followed_plan *before = schedules[pattern];
     bool in_force = before && before == now;
     if (before) {
         s->rounds = before->rounds;
@@ -385,11 +283,12 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
         uint32_t index = s->move[m].span;
         struct ps_span *span = step->span[index].born == PENSTOCK_NEVER ? ps_registry_numbered(numbers[index]) : NULL;
         if (span)
-            s->bound[m] = (struct bound){span, span->number, span->mentioned};
+            s->bound[m] = (struct ps_bound){span, span->number, span->mentioned};
     }
     if (in_force) { /* a better plan for the step that is being followed: the round goes on under it */
         now = s;
-        catch_up(s, last_place);
+        ps_preparing_at(s->preparing, last_place);
+        catch_up(s, last_place, last_launch);
     }
     return 0;
 }
@@ -397,7 +296,7 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
 void ps_following_launch(struct ps_steps_state state, uint64_t launch)
 {
     struct recent *r = &recent[launch % RECENT];
-    struct schedule *s = state.following ? schedules[state.pattern] : NULL;
+    struct ps_followed_plan *s = state.following ? schedules[state.pattern] : NULL;
 
     *r = (struct recent){.launch = launch, .schedule = NULL};
     if (now && now != s) {
@@ -411,11 +310,14 @@ void ps_following_launch(struct ps_steps_state state, uint64_t launch)
         now = s;
         round_number++;
         whole_round = place == 0;
-        catch_up(s, place);
+        catch_up(s, place, launch);
     }
     r->schedule = s;
     r->place = last_place = place;
+    last_launch = launch;
     r->round = round_number;
+    if (s->moves)
+        ps_preparing_at(s->preparing, place);
     if (place != s->length - 1)
         return;
     if (whole_round) {
@@ -430,7 +332,7 @@ void ps_following_launch(struct ps_steps_state state, uint64_t launch)
 bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t count, struct ps_stream *stream)
 {
     const struct recent *r = &recent[launch % RECENT];
-    struct schedule *s = now;
+    struct ps_followed_plan *s = now;
     bool opens = false;
 
     if (!s || r->launch != launch || r->schedule != s)
@@ -439,14 +341,23 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
     for (uint32_t i = s->bind.start[place]; i < s->bind.start[place + 1]; i++) {
         uint32_t m = s->bind.item[i];
         struct ps_span *span = s->ordinal[m] < count ? spans[s->ordinal[m]] : NULL;
-        if (span && !is_meant(&s->identity[m], span, launch))
+        if (span && !ps_followed_plan_is_meant(&s->identity[m], span, launch))
             span = NULL;
-        s->bound[m] = (struct bound){span, span ? span->number : 0, span ? span->mentioned : 0};
-        if (span)
+        s->bound[m] = (struct ps_bound){span, span ? span->number : 0, span ? span->mentioned : 0};
+        if (span) {
             span->excluded = false; /* the rules let it move, now that its place in the step is known */
+            span->move = m + 1;
+        }
     }
+    for (size_t i = 0; i < count; i++) { /* brought back in the middle of its gap, by whatever: it leaves again */
+        uint32_t m = spans[i]->move - 1;
+        if (spans[i]->move && m < s->moves && s->bound[m].span == spans[i] && s->bound[m].number == spans[i]->number &&
+            gap_is_open(s, m, place))
+            try_later(s, m, launch);
+    }
+    evict_what_was_put_off(s, place, stream, launch);
     for (uint32_t i = s->evict.start[place]; i < s->evict.start[place + 1]; i++) {
-        evict(s, s->evict.item[i], stream);
+        evict(s, s->evict.item[i], stream, launch);
         opens = true;
     }
     bool woken = false;
@@ -455,6 +366,8 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
             break;
         due[due_written % DUE_MAX].schedule = s;
         due[due_written++ % DUE_MAX].move = s->reload.item[i];
+        if (s->bound[s->reload.item[i]].span)
+            s->bound[s->reload.item[i]].span->due = due_written;
         woken = true;
     }
     if (woken)
@@ -470,9 +383,9 @@ void ps_following_waited(uint64_t launch, uint64_t ns)
         ps_step_figures_waited(r->schedule->figures, r->round, r->place, ns);
 }
 
-static const struct schedule *most_followed(void)
+static const struct ps_followed_plan *most_followed(void)
 {
-    const struct schedule *most = NULL;
+    const struct ps_followed_plan *most = NULL;
 
     for (uint32_t i = 0; i < PS_PATTERNS_MAX; i++)
         if (schedules[i] && schedules[i]->rounds && (!most || schedules[i]->rounds > most->rounds))
@@ -482,7 +395,7 @@ static const struct schedule *most_followed(void)
 
 void ps_following_summary(struct ps_following_summary *out)
 {
-    const struct schedule *s = most_followed();
+    const struct ps_followed_plan *s = most_followed();
 
     *out = summary;
     if (!s)
@@ -494,7 +407,7 @@ void ps_following_summary(struct ps_following_summary *out)
 
 void ps_following_write_layers(struct ps_json *json)
 {
-    const struct schedule *s = most_followed();
+    const struct ps_followed_plan *s = most_followed();
 
     if (s)
         ps_step_figures_write(s->figures, s->whole_round, json);

@@ -41,6 +41,12 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
 /* Whether a plan is in force: then nothing is evicted ahead of need but by it. [locked] */
 bool ps_following_is_on(void);
 
+/*
+ * Whether the evicted span's reload stands in the queue of reloads, and the queue moves: it is then better waited for than begun out of turn, for
+ * the plan has put them in the order in which they are needed. [locked]
+ */
+bool ps_following_will_bring(const struct ps_span *span);
+
 /* How long the stream stood still before the launch of that number. [locked] */
 void ps_following_waited(uint64_t launch, uint64_t ns);
 
@@ -50,6 +56,7 @@ struct ps_following_summary {
     uint64_t plain_ns;           /* the same without moves */
     uint64_t exposed_ns;         /* of the last complete step: time in which the stream stood still */
     uint64_t evictions, reloads; /* begun by plans */
+    uint64_t put_off;            /* evictions that had to wait for the span to be idle again */
 };
 void ps_following_summary(struct ps_following_summary *out); /* [locked] or at the end */
 

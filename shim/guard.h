@@ -5,7 +5,18 @@
 #ifndef PS_GUARD_H
 #define PS_GUARD_H
 
+#include "settings.h"
 #include "span.h"
+
+/*
+ * Whether a span that a plan evicts and brings back is to be mapped to its slot meanwhile. Under `auto` those that outlive the step are: a table of
+ * pointers on the device, made once, may lead to them in every step without a launch that names them. Where a span lies that was born in the
+ * step must have been told in this step, by a launch or a copy that names it.
+ */
+static inline bool ps_guard_is_for(enum ps_guard guard, bool born_in_step)
+{
+    return guard == PS_GUARD_HOST || (guard == PS_GUARD_AUTO && !born_in_step);
+}
 
 /*
  * The span has just been EVICTED and its addresses lead nowhere: they are mapped soon; at once when many wait. From the unmapping of its pages until

@@ -12,6 +12,7 @@
 #include "eviction.h"
 #include "stopping.h"
 #include "following.h"
+#include "guard.h"
 #include "helper_thread.h"
 #include "layers.h"
 #include "link_speed.h"
@@ -339,6 +340,9 @@ static void plan_one(uint32_t pattern)
     /* With memory enough no byte moves, not even to measure the link. */
     bool may_move = ps_registry.peak_live_bytes > step.budget_bytes || *ps_settings.recording;
     ps_movable_learnt(&step, (struct penstock_step_span *)step.span, spans.number);
+    for (uint32_t i = 0; i < step.spans; i++)
+        ((struct penstock_step_span *)step.span)[i].guarded =
+            ps_guard_is_for(ps_settings.guard, step.span[i].born != PENSTOCK_NEVER); /* in our memory */
     ps_registry_unlock();
     step.links = *ps_link_speed(may_move);
     keep_recording(&step);

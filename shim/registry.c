@@ -166,6 +166,8 @@ static void count_in(struct ps_span *span, size_t requested)
     uint64_t lives = (span->number >> 48) + 1;
 
     span->number = (uint64_t)(uintptr_t)span | lives << 48;
+    span->move = 0;
+    span->due = 0;
     span->requested = requested;
     span->excluded = !ps_policies_may_move(&(struct ps_span_facts){.bytes = span->bytes});
     r->live_spans++;
@@ -179,7 +181,7 @@ static void count_in(struct ps_span *span, size_t requested)
         r->peak_reserved_bytes = r->live_bytes + r->cached_bytes;
 }
 
-struct ps_span *ps_registry_new(size_t bytes, size_t requested)
+struct ps_span *ps_registry_new_unowned(size_t bytes)
 {
     struct ps_registry *r = &ps_registry;
     struct ps_span *span = TAILQ_FIRST(&r->unused);
@@ -197,16 +199,31 @@ struct ps_span *ps_registry_new(size_t bytes, size_t requested)
     /* What outlives a life: the event, and launches that named these addresses by accident and are about to take their mark back. */
     *span = (struct ps_span){.address = address,
                              .bytes = bytes,
-                             .life = PS_LIFE_LIVE,
                              .fence = span->fence,
                              .number = span->number,
                              .launching = span->launching,
                              .last_access = r->launch_number};
-    count_in(span, requested);
-    map_set(span, span);
     if (address + bytes > r->highest)
         r->highest = address + bytes;
     return span;
+}
+
+struct ps_span *ps_registry_new(size_t bytes, size_t requested)
+{
+    struct ps_span *span = ps_registry_new_unowned(bytes);
+
+    if (!span)
+        return NULL;
+    span->life = PS_LIFE_LIVE;
+    count_in(span, requested);
+    map_set(span, span);
+    return span;
+}
+
+void ps_registry_cache_unowned(struct ps_span *span)
+{
+    map_set(span, span);
+    ps_registry_cache(span);
 }
 
 void ps_registry_delete(struct ps_span *span)
@@ -244,8 +261,10 @@ void ps_registry_cache(struct ps_span *span)
     span->life = PS_LIFE_CACHED;
     span->residency = PS_RESIDENT;
     span->has_class = class != NULL;
-    if (class)
+    if (class) {
         TAILQ_INSERT_TAIL(&class->cached, span, sized);
+        class->count++;
+    }
     TAILQ_INSERT_TAIL(&r->cached, span, order);
     r->cached_bytes += span->bytes;
 }
@@ -254,10 +273,20 @@ void ps_registry_cached_remove(struct ps_span *span)
 {
     struct ps_registry *r = &ps_registry;
 
-    if (span->has_class)
-        TAILQ_REMOVE(&class_of(span->bytes, false)->cached, span, sized);
+    if (span->has_class) {
+        struct ps_size_class *class = class_of(span->bytes, false);
+        TAILQ_REMOVE(&class->cached, span, sized);
+        class->count--;
+    }
     TAILQ_REMOVE(&r->cached, span, order);
     r->cached_bytes -= span->bytes;
+}
+
+uint32_t ps_registry_cached_count(size_t bytes)
+{
+    const struct ps_size_class *class = class_of(bytes, false);
+
+    return class ? class->count : 0;
 }
 
 static bool used_on_alone(const struct ps_span *span, const struct ps_stream *stream)

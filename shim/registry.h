@@ -18,6 +18,7 @@
 struct ps_size_class {
     size_t bytes;
     struct ps_span_list cached;
+    uint32_t count; /* of cached */
 };
 
 struct ps_registry {
@@ -90,6 +91,13 @@ struct ps_span *ps_registry_next(CUdeviceptr address);
 /* A new LIVE span of `bytes` (a multiple of the granularity) with addresses and nothing behind them. NULL: no addresses or no memory. [locked] */
 struct ps_span *ps_registry_new(size_t bytes, size_t requested);
 
+/*
+ * Ahead of need: a span with addresses that nobody knows of yet, for its maker to back with pages; then CACHED, as if it had been freed and no use
+ * were left. NULL: no addresses or no memory. ps_registry_delete() takes it back. [locked]
+ */
+struct ps_span *ps_registry_new_unowned(size_t bytes);
+void ps_registry_cache_unowned(struct ps_span *span);
+
 /* Takes addresses and structure back. It must have no pages, no slot and no mapping. [locked] */
 void ps_registry_delete(struct ps_span *span);
 
@@ -100,6 +108,7 @@ void ps_registry_end_life(struct ps_span *span);
 void ps_registry_cache(struct ps_span *span);
 struct ps_span *ps_registry_cached_take(size_t bytes, const struct ps_stream *stream);
 void ps_registry_cached_remove(struct ps_span *span);
+uint32_t ps_registry_cached_count(size_t bytes); /* those of the size */
 
 /* A CACHED span (already taken out) begins a new life. [locked] */
 void ps_registry_revive(struct ps_span *span, size_t requested);

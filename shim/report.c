@@ -20,6 +20,7 @@
 #include "json.h"
 #include "learning.h"
 #include "log.h"
+#include "preparing.h"
 #include "penstock/version.h"
 #include "process.h"
 #include "registry.h"
@@ -146,9 +147,14 @@ static void write_learning(struct ps_json *j)
     ps_json_u64(j, "exposed_ns", followed.exposed_ns);
     ps_json_u64(j, "evictions", followed.evictions);
     ps_json_u64(j, "reloads", followed.reloads);
+    ps_json_u64(j, "evictions_put_off", followed.put_off);
+    ps_json_u64(j, "spans_made_ahead", ps_preparing_figures().made);
+    ps_json_u64(j, "allocations_without_one", ps_preparing_figures().missing);
     ps_following_write_layers(j);
     ps_json_end(j);
 }
+
+static const char *const guard_name[] = {[PS_GUARD_AUTO] = "auto", [PS_GUARD_HOST] = "host", [PS_GUARD_UNMAP] = "unmap"};
 
 static void write_fields(struct ps_json *j, const struct figures *f)
 {
@@ -164,7 +170,7 @@ static void write_fields(struct ps_json *j, const struct figures *f)
         ps_json_null(j, "budget_bytes"); /* unlimited */
     else
         ps_json_u64(j, "budget_bytes", ps_budget.limit);
-    ps_json_string(j, "guard", ps_settings.guard == PS_GUARD_HOST ? "host" : "unmap");
+    ps_json_string(j, "guard", guard_name[ps_settings.guard]);
     ps_json_string(j, "tracer", ps_tracer_name());
     ps_json_u64(j, "steps", ps_trace_steps());
     ps_json_u64(j, "peak_resident_bytes", f->peak_held);

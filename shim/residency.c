@@ -73,7 +73,7 @@ static int move_to_pages(struct ps_span *span, const struct ps_pages *pages)
         ps_copies_drain_reloads(); /* part of it may be queued: nothing may write to the pages once they are somebody else's */
         ps_pages_unmap(span->address, span->bytes);
     }
-    if (guard == PS_GUARD_HOST && !ps_pages_map(span->address, span->bytes, span->slot->pages))
+    if (guard != PS_GUARD_UNMAP && !ps_pages_map(span->address, span->bytes, span->slot->pages))
         span->backing = PS_BACKING_SLOT;
     return r;
 }
@@ -112,11 +112,9 @@ static int reload(struct ps_span *span, struct ps_pages *pages)
 
 /* ---- access ---- */
 
-/* Where no pages could be had the work runs on the slot. Under the `unmap` guard the addresses lead nowhere yet. [locked; releases it] */
-static void leave_on_slot(struct ps_span *span)
+/* The evicted span's addresses come to lead to its slot. [locked; releases the lock meanwhile] */
+static void map_to_slot(struct ps_span *span)
 {
-    ps_count(accesses_on_slot);
-    span->on_slot = true;
     if (span->backing != PS_BACKING_NONE)
         return;
     span->busy = true;
@@ -129,6 +127,14 @@ static void leave_on_slot(struct ps_span *span)
     else
         ps_log_warn_once(RESIDENCY, "a span could be mapped neither to device pages nor to its slot (error %d)", -r);
     ps_registry_changed();
+}
+
+/* Where no pages could be had the work runs on the slot. Its addresses may lead nowhere yet. [locked; releases it] */
+static void leave_on_slot(struct ps_span *span)
+{
+    ps_count(accesses_on_slot);
+    span->on_slot = true;
+    map_to_slot(span);
 }
 
 /* `stream` waits for what the span's bytes come after. [locked; releases the lock meanwhile; the span is held by `launching`] */
@@ -211,6 +217,15 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream, bool capt
             ps_registry_lock();
             continue;
         }
+        /*
+         * Two clocks: the host comes to the launch long before the device does, and maybe before the thread that reloads ahead has come to its
+         * reload. It is queued in its turn, and this thread waits for that on the host, not for the H2D; out of turn it would delay those that are
+         * needed sooner.
+         */
+        if (ps_following_will_bring(span)) {
+            ps_registry_wait_changed(1000000u);
+            continue;
+        }
         struct ps_pages pages;
         if (ps_budget_obtain(span->bytes, true, &pages)) {
             wait_until_not_busy(span);
@@ -271,6 +286,19 @@ int ps_residency_reload_ahead(CUdeviceptr address)
     return r;
 }
 
+void ps_residency_asked_about(CUdeviceptr address)
+{
+    if (!ps_registry_owns(address))
+        return;
+    ps_registry_lock();
+    struct ps_span *span = ps_registry_live_at(address);
+    if (span)
+        wait_until_not_busy(span);
+    if (span && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED)
+        map_to_slot(span);
+    ps_registry_unlock();
+}
+
 static bool needs_work(const struct ps_span *span, const struct ps_stream *stream)
 {
     uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0;
@@ -315,7 +343,7 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
 void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct ps_stream *stream, const struct ps_access_kind *kind,
                              uint64_t launch)
 {
-    bool gaps_open = false;
+    bool gaps_open = false, planned;
 
     if (!count)
         return;
@@ -334,6 +362,7 @@ void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct 
     }
     if (!kind->capturing)
         gaps_open = ps_following_launched(launch, spans, count, stream);
+    planned = ps_following_is_on();
     ps_registry_unlock();
     if (kind->capturing)
         return;
@@ -344,6 +373,8 @@ void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct 
     /* A tick where gaps open: the D2H then waits for this launch and not for those that the host queues until a helper thread comes to it. */
     if (gaps_open || atomic_fetch_add_explicit(&stream->launches, 1, memory_order_relaxed) + 1 >= LAUNCHES_A_TICK)
         ps_stream_tick(stream);
+    if (planned)
+        ps_stream_keep_near(stream);
 }
 
 void ps_residency_begin_access_to_all(struct ps_stream *stream)

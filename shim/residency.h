@@ -59,6 +59,12 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *a
 /* Frees the span that begins at `address`. `stream` as above: NULL keeps cudaFree's promise. 0 or -EINVAL: no live span begins there. */
 int ps_residency_free(CUdeviceptr address, struct ps_stream *stream);
 
+/*
+ * The program asks the driver about `address` by a way that our hooks don't see (Triton does before each launch): an evicted span that is mapped to
+ * nothing is mapped to its slot, for the driver to know of it.
+ */
+void ps_residency_asked_about(CUdeviceptr address);
+
 /* The live span that holds `address`: its start and its size as the program asked. 0 or -ENOENT. */
 int ps_residency_look_up(CUdeviceptr address, CUdeviceptr *start, size_t *requested);
 

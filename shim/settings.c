@@ -164,7 +164,9 @@ static bool parse_guard(const char *text, uint64_t low, uint64_t high, void *fie
 {
     (void)low;
     (void)high;
-    if (strcmp(text, "host") == 0)
+    if (strcmp(text, "auto") == 0)
+        *(enum ps_guard *)field = PS_GUARD_AUTO;
+    else if (strcmp(text, "host") == 0)
         *(enum ps_guard *)field = PS_GUARD_HOST;
     else if (strcmp(text, "unmap") == 0)
         *(enum ps_guard *)field = PS_GUARD_UNMAP;

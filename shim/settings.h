@@ -29,6 +29,7 @@ struct ps_amount {
 
 /* What an evicted span's addresses lead to. */
 enum ps_guard {
+    PS_GUARD_AUTO,  /* its slot, but for spans that a plan evicts: nothing, until they are brought back or asked about */
     PS_GUARD_HOST,  /* the span's own slot: an unforeseen access is slow and right */
     PS_GUARD_UNMAP, /* nothing: an unforeseen access faults */
 };

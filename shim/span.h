@@ -78,6 +78,8 @@ struct ps_span {
     uint64_t number;              /* of this life: the structure's address, and in the top 16 bits how many lives it has had */
     uint64_t born;                /* the learner's count of launches at its birth */
     uint64_t mentioned;           /* the learner's count of launches when it was born or last named */
+    uint32_t move;                /* of the plan in force that was last bound to it, counted from 1; a hint */
+    uint64_t due;                 /* its reload's place in the queue of reloads, counted from 1; 0: none was ever due */
     TAILQ_ENTRY(ps_span) order;   /* LIVE and resident: by last access. CACHED: by age. HUSK: by age. NONE: pool */
     TAILQ_ENTRY(ps_span) sized;   /* CACHED: with others of its size, if has_class */
     bool has_class;

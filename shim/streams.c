@@ -2,11 +2,16 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
+#include "clock.h"
 #include "log.h"
 #include "real_cuda.h"
 #include "rules.h"
 #include "tracer.h"
+
+/* The device is not expected to be busy with so few launches for so long. */
+#define STUCK_NS 250000000u
 
 static struct ps_stream *_Atomic table[PS_STREAMS_MAX];
 static _Atomic uint32_t count;
@@ -199,6 +204,27 @@ int ps_stream_tick(struct ps_stream *s)
         r = record(s);
     pthread_mutex_unlock(&s->record_lock);
     return r;
+}
+
+void ps_stream_keep_near(struct ps_stream *s)
+{
+    static const struct timespec a_moment = {.tv_nsec = 50000};
+    uint64_t recorded = atomic_load(&s->recorded), began = 0;
+
+    if (recorded <= PS_TICKS_BEHIND_MAX || atomic_load_explicit(&s->stuck, memory_order_relaxed) || ps_trace_capturing_anywhere())
+        return;
+    /* The ring keeps it until long after: overwritten, it stands for a later tick, and the wait is longer. */
+    CUevent event = s->ring[(recorded - PS_TICKS_BEHIND_MAX) % PS_TICK_RING];
+    while (event && ps_cu.cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
+        uint64_t now = ps_now_ns();
+        if (!began)
+            began = now;
+        if (now - began > STUCK_NS) {
+            atomic_store_explicit(&s->stuck, true, memory_order_relaxed);
+            return;
+        }
+        nanosleep(&a_moment, NULL);
+    }
 }
 
 void ps_stream_settle(const struct ps_stream *stream)

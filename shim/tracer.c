@@ -250,3 +250,8 @@ bool ps_trace_capturing_anywhere(void)
 {
     return atomic_load_explicit(&captures, memory_order_relaxed) != 0;
 }
+
+void ps_trace_asked_about(CUdeviceptr address)
+{
+    ps_residency_asked_about(address);
+}

@@ -32,6 +32,9 @@ void ps_trace_end(void);
 /* Streams being captured, all threads. While there are any, launches are asked whether theirs is. */
 void ps_trace_capture_began(void);
 void ps_trace_capture_ended(void);
+
+/* The program asks the driver about an address, by whatever way. */
+void ps_trace_asked_about(CUdeviceptr address);
 bool ps_trace_capturing_anywhere(void);
 
 /* Launches counted for the closing line's steps. Thread-safe. 0: none found. */

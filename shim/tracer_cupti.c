@@ -141,6 +141,24 @@ static void retire_stream(CUpti_CallbackId id, const void *parameters)
     }
 }
 
+/* A question about an address, by whatever way the program came to the driver. */
+static void heed_query(CUpti_CallbackId id, const void *parameters)
+{
+    switch (id) {
+    case CBID(cuPointerGetAttribute):
+        ps_trace_asked_about(((const cuPointerGetAttribute_params *)parameters)->ptr);
+        break;
+    case CBID(cuPointerGetAttributes):
+        ps_trace_asked_about(((const cuPointerGetAttributes_params *)parameters)->ptr);
+        break;
+    case CBID(cuMemGetAddressRange_v2):
+        ps_trace_asked_about(((const cuMemGetAddressRange_v2_params *)parameters)->dptr);
+        break;
+    default:
+        break;
+    }
+}
+
 static void on_driver_call(CUpti_CallbackId id, const CUpti_CallbackData *data)
 {
     if (data->callbackSite == CUPTI_API_EXIT) {
@@ -152,8 +170,10 @@ static void on_driver_call(CUpti_CallbackId id, const CUpti_CallbackData *data)
         ps_trace_ready(true);
     else if (name_copy(id, data->functionParams))
         ps_trace_ready(false);
-    else
+    else {
         retire_stream(id, data->functionParams);
+        heed_query(id, data->functionParams);
+    }
 }
 
 static void on_resource(CUpti_CallbackId id, const CUpti_ResourceData *data)
@@ -215,6 +235,9 @@ static const CUpti_CallbackId driver_calls[] = {
     CBID(cuStreamEndCapture_ptsz),
     CBID(cuStreamDestroy),
     CBID(cuStreamDestroy_v2),
+    CBID(cuPointerGetAttribute),
+    CBID(cuPointerGetAttributes),
+    CBID(cuMemGetAddressRange_v2),
 };
 
 /* Calls that an older CUPTI does not know: their absence costs nothing. */

@@ -28,7 +28,7 @@ setup() {
     done
     # Fields that are empty shift no others: a setting without a unit, and one without a default.
     contains "$output" '^  PENSTOCK_GUARD +What the addresses '
-    contains "$output" '^ +host or unmap; default host$'
+    contains "$output" '^ +auto, host or unmap; default auto$'
     contains "$output" '^  PENSTOCK_CUPTI +The CUPTI library '
     contains "$output" '^ +the path of libcupti\.so$'
 }

@@ -110,6 +110,49 @@ END
     done
 }
 
+@test "a question put to the driver past our hooks knows an evicted span, whatever its addresses lead to" {
+    requires cc
+    build_probe asked <<'END'
+#include <dlfcn.h>
+
+int main(void)
+{
+    enum { SPANS = 12 };
+    CUresult (*one)(void *, CUpointer_attribute, CUdeviceptr);
+    CUresult (*range)(CUdeviceptr *, size_t *, CUdeviceptr);
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW), *span[SPANS];
+    int host = 0;
+
+    *(void **)&one = dlsym(driver, "cuPointerGetAttribute");
+    *(void **)&range = dlsym(driver, "cuMemGetAddressRange_v2");
+    EXPECT(one && range);
+    for (int i = 0; i < SPANS; i++) span[i] = new_span(i, NULL);
+    CHECK(cudaDeviceSynchronize());
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < SPANS; i++) {
+            CUdeviceptr address = (CUdeviceptr)(uintptr_t)span[i], found = 0;
+            unsigned type = 0;
+            size_t bytes = 0;
+            EXPECT(one(&found, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, address + 64) == CUDA_SUCCESS && found == address + 64);
+            EXPECT(one(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS);
+            EXPECT(range(&found, &bytes, address + 64) == CUDA_SUCCESS && found == address && bytes == span_size());
+            host += type == CU_MEMORYTYPE_HOST;
+        }
+        for (int i = 0; i < SPANS; i++) EXPECT(holds(span[i], i, NULL));
+    }
+    printf("away %d\n", host > 0);
+    puts("ok");
+    return 0;
+}
+END
+    local guard
+    for guard in auto host unmap; do
+        run_probe asked PENSTOCK_BUDGET=$((6 * PROBE_SPAN)) PENSTOCK_GUARD=$guard
+        goes_on
+        contains "$output" '^away 1$' # some were away when they were asked about
+    done
+}
+
 @test "cudaMemGetInfo says what the budget leaves" {
     requires cc
     build_probe left <<'END'

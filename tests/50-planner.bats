@@ -28,7 +28,7 @@ close_to_bound() {
     local recording budget
     for recording in "$RECORDINGS"/*.gz; do
         for budget in 95% 85% 75% 65% 55%; do
-            run_command plan "$recording" --budget $budget --bound
+            run_command plan "$recording" --budget $budget --guard unmap --bound
             ended_with 0
             close_to_bound 3 || { echo "$recording at $budget" >&2 && return 1; }
             lacks "$output" 'does not fit'
@@ -41,7 +41,7 @@ close_to_bound() {
     local budget
     # Measured: 0.15, 0.20, 0.16 and 0.13 %. The made-up step, above, comes within 0.7 %.
     for budget in 80% 70% 60% 50%; do
-        run_command plan "$RECORDINGS/h200-llama-56GiB.gz" --budget $budget --bound
+        run_command plan "$RECORDINGS/h200-llama-56GiB.gz" --budget $budget --guard unmap --bound
         ended_with 0
         close_to_bound 1 || { echo "at $budget" >&2 && return 1; }
         lacks "$output" 'does not fit'
@@ -50,7 +50,7 @@ close_to_bound() {
 
 @test "the bound bites: it is above the plain time where the links can't keep up" {
     requires glpsol
-    run_command plan "$RECORDINGS/made-up-llama.gz" --budget 30GiB --bound
+    run_command plan "$RECORDINGS/made-up-llama.gz" --budget 30GiB --guard unmap --bound
     ended_with 0
     at_least "$(($(figure plain | cut -d. -f1) * 5 / 4))" "$(figure bound | cut -d. -f1)" bound
 }
@@ -63,7 +63,7 @@ close_to_bound() {
 }
 
 @test "the moves are listed, and what a slab can't hold stays" {
-    run_command plan "$RECORDINGS/made-up-llama.gz" --budget=56GiB --moves
+    run_command plan "$RECORDINGS/made-up-llama.gz" --budget=56GiB --guard unmap --moves
     ended_with 0
     contains "$output" '^ +[0-9]+  [0-9.]+ MiB +optimizer +[0-9]+ +[0-9]+ +[0-9]+ +0\.000$'
     run_command plan "$RECORDINGS/made-up-llama.gz" --budget 56GiB --slab 1GiB
@@ -71,12 +71,27 @@ close_to_bound() {
     contains "$output" 'does not fit the budget'
 }
 
+@test "spans that outlive the step, which the guard maps to their slots, leave when others are not enough" {
+    local budget=56GiB
+    run_command plan "$RECORDINGS/h200-llama-48GiB.gz" --budget $budget --guard unmap --moves
+    contains "$output" ' optimizer '
+    run_command plan "$RECORDINGS/h200-llama-48GiB.gz" --budget $budget --moves
+    lacks "$output" ' optimizer '
+    equal "$(figure plain)" "$(figure predicted)"
+    run_command plan "$RECORDINGS/h200-llama-48GiB.gz" --budget 30GiB --guard host
+    local host
+    host=$(figure predicted)
+    run_command plan "$RECORDINGS/h200-llama-48GiB.gz" --budget 30GiB --moves
+    contains "$output" ' optimizer '
+    at_least "$(figure predicted | cut -d. -f1)" "${host%.*}" "ms with every span mapped"
+}
+
 @test "what can't be used is one line and status 2" {
     printf 'penstock-recording 1\nlinks 1 1 1 1 0 0\nl 5 0\n' >bad
     printf 'penstock-recording 1\nlinks 1 1 1 1 0 0\nl 5\n' >good
     echo not gzip >bad.gz
     local arguments
-    for arguments in '' bad nowhere bad.gz 'good --budget lots' 'good --budget' 'good --policy best' 'good --frobnicate 1' 'good good' 'good --keep-last -1'; do
+    for arguments in '' bad nowhere bad.gz 'good --budget lots' 'good --budget' 'good --policy best' 'good --guard dog' 'good --frobnicate 1' 'good good' 'good --keep-last -1'; do
         # shellcheck disable=SC2086 # several words
         run_command plan $arguments
         ended_with 2

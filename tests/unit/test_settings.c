@@ -48,7 +48,7 @@ static void check_defaults(void)
     EXPECT(same_amount(settings.reserve, PS_AMOUNT_AUTO, 0));
     EXPECT(same_amount(settings.host_budget, PS_AMOUNT_AUTO, 0));
     EXPECT_U64(2 * MIB, settings.min_span);
-    EXPECT(settings.guard == PS_GUARD_HOST);
+    EXPECT(settings.guard == PS_GUARD_AUTO);
     EXPECT(settings.policy.kind == PS_POLICY_PLAN);
     EXPECT(settings.layers.from == PS_LAYERS_AUTO);
     EXPECT_U64(1, settings.prefetch_layers);
@@ -214,6 +214,8 @@ static void test_other_kinds(void)
     EXPECT(settings.guard == PS_GUARD_UNMAP);
     EXPECT_INT(0, read_one("PENSTOCK_GUARD=host"));
     EXPECT(settings.guard == PS_GUARD_HOST);
+    EXPECT_INT(0, read_one("PENSTOCK_GUARD=auto"));
+    EXPECT(settings.guard == PS_GUARD_AUTO);
     EXPECT_INT(0, read_one("PENSTOCK_POLICY=lru"));
     EXPECT(settings.policy.kind == PS_POLICY_LRU);
     EXPECT_INT(0, read_one("PENSTOCK_POLICY=layers"));

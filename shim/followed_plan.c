@@ -1,0 +1,152 @@
+#include "followed_plan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "moments.h"
+
+static void free_timetable(struct ps_timetable *t)
+{
+    free(t->start);
+    free(t->item);
+}
+
+void ps_followed_plan_free(struct ps_followed_plan *s)
+{
+    if (!s)
+        return;
+    free_timetable(&s->bind);
+    free_timetable(&s->evict);
+    free_timetable(&s->reload);
+    free(s->move);
+    free(s->ordinal);
+    free(s->identity);
+    free(s->bound);
+    ps_step_figures_free(s->figures);
+    ps_preparing_free(s->preparing);
+    free(s);
+}
+
+/* Launch of each move in `at` (PENSTOCK_NEVER: none) to lists by launch; in a list moves keep their order. 0 or -ENOMEM */
+static int make_timetable(struct ps_timetable *t, const uint32_t *at, uint32_t moves, uint32_t length)
+{
+    t->start = calloc(length + 1u, sizeof *t->start);
+    t->item = calloc(moves + 1u, sizeof *t->item);
+    if (!t->start || !t->item)
+        return -ENOMEM;
+    for (uint32_t m = 0; m < moves; m++)
+        if (at[m] < length)
+            t->start[at[m] + 1]++;
+    for (uint32_t i = 0; i < length; i++)
+        t->start[i + 1] += t->start[i];
+    /* Filled from the back, so that each list's start ends where it belongs without another array. */
+    for (uint32_t m = moves; m-- > 0;)
+        if (at[m] < length)
+            t->item[--t->start[at[m] + 1]] = m;
+    memmove(t->start, t->start + 1, length * sizeof *t->start);
+    t->start[length] = 0;
+    for (uint32_t m = 0; m < moves; m++)
+        t->start[length] += at[m] < length;
+    return 0;
+}
+
+/* The use of the move's span at or last before launch `evict_after`, going round: where the span can be recognised. */
+static uint32_t binding_use(const struct penstock_step *step, const struct penstock_move *move)
+{
+    const struct penstock_step_span *span = &step->span[move->span];
+    const uint32_t *use = step->use + span->first_use;
+    uint32_t best = span->uses - 1; /* the last of the round before, should none come first in this one */
+
+    for (uint32_t i = 0; i < span->uses && use[i] <= move->evict_after; i++)
+        best = i;
+    return span->first_use + best;
+}
+
+/* Order in which reloads are begun: as they fall due, among equals as they are needed, going round from the due launch. */
+static uint64_t urgency(const struct penstock_move *move, uint32_t length)
+{
+    return (move->needed_by + length - move->reload_from) % length;
+}
+
+/* Moves that fall due together are few: an insertion sort within each list. */
+static void order_reloads(struct ps_followed_plan *s)
+{
+    for (uint32_t launch = 0; launch < s->length; launch++)
+        for (uint32_t i = s->reload.start[launch] + 1; i < s->reload.start[launch + 1]; i++)
+            for (uint32_t k = i; k > s->reload.start[launch]; k--) {
+                uint32_t *a = &s->reload.item[k - 1], *b = &s->reload.item[k], one = *a;
+                if (urgency(&s->move[*a], s->length) <= urgency(&s->move[*b], s->length))
+                    break;
+                *a = *b;
+                *b = one;
+            }
+}
+
+/* `place`: the launch at which it is bound. */
+static struct ps_identity identity_of(const struct penstock_step *step, uint32_t index, uint32_t place, const uint64_t *numbers)
+{
+    const struct penstock_step_span *span = &step->span[index];
+
+    if (span->born == PENSTOCK_NEVER)
+        return (struct ps_identity){.bytes = span->bytes, .number = numbers[index]};
+    uint32_t born = ps_launch_from(step, span->born) % step->launches;
+    return (struct ps_identity){.bytes = span->bytes, .age = (place + step->launches - born) % step->launches};
+}
+
+bool ps_followed_plan_is_meant(const struct ps_identity *identity, const struct ps_span *span, uint64_t launch)
+{
+    if (span->bytes != identity->bytes)
+        return false;
+    return identity->number ? span->number == identity->number : launch - span->born == identity->age;
+}
+
+struct ps_followed_plan *ps_followed_plan_make(const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
+                                               const uint16_t *ordinal, uint32_t grace)
+{
+    struct ps_followed_plan *s = calloc(1, sizeof *s);
+    uint32_t *at = calloc(plan->moves + 1u, sizeof *at);
+    int r = -ENOMEM;
+
+    if (!s || !at)
+        goto out;
+    s->length = step->launches;
+    s->moves = plan->moves;
+    s->predicted_ns = plan->predicted_ns;
+    s->plain_ns = plan->plain_ns;
+    s->move = calloc(s->moves + 1u, sizeof *s->move);
+    s->ordinal = calloc(s->moves + 1u, sizeof *s->ordinal);
+    s->identity = calloc(s->moves + 1u, sizeof *s->identity);
+    s->bound = calloc(s->moves + 1u, sizeof *s->bound);
+    s->figures = ps_step_figures_make(step, plan);
+    s->preparing = ps_preparing_make(step);
+    if (!s->move || !s->ordinal || !s->identity || !s->bound || !s->figures || !s->preparing)
+        goto out;
+    memcpy(s->move, plan->move, s->moves * sizeof *s->move);
+
+    for (uint32_t m = 0; m < s->moves; m++) {
+        uint32_t use = binding_use(step, &s->move[m]);
+        at[m] = step->use[use];
+        s->ordinal[m] = ordinal[use];
+        s->identity[m] = identity_of(step, s->move[m].span, at[m], numbers);
+    }
+    r = make_timetable(&s->bind, at, s->moves, s->length);
+    /* An access that parameters don't show may follow a visible one within the grace: the D2H is queued after it. */
+    for (uint32_t m = 0; m < s->moves; m++)
+        at[m] = (s->move[m].evict_after + grace) % s->length;
+    if (!r)
+        r = make_timetable(&s->evict, at, s->moves, s->length);
+    for (uint32_t m = 0; m < s->moves; m++)
+        at[m] = s->move[m].reload_from;
+    if (!r)
+        r = make_timetable(&s->reload, at, s->moves, s->length);
+    if (!r)
+        order_reloads(s);
+out:
+    free(at);
+    if (r) {
+        ps_followed_plan_free(s);
+        s = NULL;
+    }
+    return s;
+}

@@ -1,0 +1,68 @@
+/*
+ * A plan made ready to be followed: by launch of the step, which spans are recognised, which evictions and reloads are begun there. following.c
+ * carries it out.
+ *
+ * Threads: all under the registry lock.
+ */
+#ifndef PS_FOLLOWED_PLAN_H
+#define PS_FOLLOWED_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "penstock/policy.h"
+#include "preparing.h"
+#include "span.h"
+#include "step_figures.h"
+
+/* What moves at which launch: lists of move numbers, one list a launch, list i in item[start[i] .. start[i + 1]). */
+struct ps_timetable {
+    uint32_t *start;
+    uint32_t *item;
+};
+
+/* The span that a move is about in this round. */
+struct ps_bound {
+    struct ps_span *span;
+    uint64_t number; /* of the life that was meant; another one: the move is void */
+    uint64_t named;  /* the launch that named it last when it was bound: named again since, it stays */
+};
+
+/*
+ * What tells that the span in a launch's place is the one that was planned for: structures passed by value hold stale pointers now and then, which
+ * shift the places. A span of the step: born so many launches before. One that outlives it: its number.
+ */
+struct ps_identity {
+    uint64_t bytes;
+    uint64_t number; /* 0: it is born in the step */
+    uint32_t age;    /* launches */
+};
+
+/* A plan made ready to be followed. */
+struct ps_followed_plan {
+    uint32_t length; /* launches of the step */
+    uint32_t moves;
+    struct penstock_move *move;
+    uint16_t *ordinal;            /* of the span among those of the launch that it is bound at */
+    struct ps_identity *identity; /* of the span, by which it is known again */
+    struct ps_timetable bind, evict, reload;
+    struct ps_bound *bound;
+    struct ps_step_figures *figures;
+    struct ps_preparing *preparing;
+    uint64_t predicted_ns, plain_ns;
+    uint64_t rounds;      /* ended, whole ones */
+    uint64_t whole_round; /* number of the latest whole one */
+};
+
+/*
+ * Copies what it needs of the three. `numbers[i]`: the number of span i when the step was recorded; `ordinal[k]`: which of its launch's spans use k
+ * of the step is; evictions come `grace` launches after the one that opens the gap. NULL: no memory.
+ */
+struct ps_followed_plan *ps_followed_plan_make(const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
+                                               const uint16_t *ordinal, uint32_t grace);
+void ps_followed_plan_free(struct ps_followed_plan *plan); /* NULL is nothing */
+
+/* Whether the span in the place where one is to be bound, at launch number `launch`, is the one that the plan is about. */
+bool ps_followed_plan_is_meant(const struct ps_identity *identity, const struct ps_span *span, uint64_t launch);
+
+#endif

@@ -1,0 +1,318 @@
+#include "preparing.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "budget.h"
+#include "device.h"
+#include "helper_thread.h"
+#include "log.h"
+#include "moments.h"
+#include "registry.h"
+#include "stopping.h"
+
+/* How long ahead of the device, by the recorded durations: some mappings' worth, and few enough pages that nothing else misses them. */
+#define AHEAD_NS 15000000u
+/* So many rounds an allocation goes on being prepared for when others of its size would have served it. */
+#define ROUNDS_KEPT 3u
+#define DUE_MAX 1024u
+
+/* An allocation of the step. */
+struct birth {
+    size_t bytes;
+    uint32_t after;   /* the launch that it follows */
+    uint8_t missed;   /* it found nothing lately: worth preparing for, for so many rounds more */
+    bool is_due;      /* comes soon, and has not come */
+    bool is_prepared; /* a span was made for it in this round */
+};
+
+struct ps_preparing {
+    uint32_t launches, births;
+    struct birth *birth; /* by `after`, those of one launch in their order */
+    uint32_t *first;     /* by launch: its first birth; one more at the end */
+    uint32_t *ahead;     /* by launch: the first launch that is not soon after it, counted from 0 and going on over the end */
+};
+
+/* All guarded by the registry lock. */
+static struct ps_preparing *now;
+static uint32_t now_place;
+static struct {
+    struct ps_preparing *of;
+    uint32_t birth;
+} due[DUE_MAX];
+static uint64_t due_written, due_done;
+static size_t making; /* bytes of the span that is just being made; 0: none */
+static struct ps_preparing_figures figures;
+static bool thread_started, thread_failed;
+
+/* ---- a step made ready ---- */
+
+static void find_births(struct ps_preparing *p, const struct penstock_step *step)
+{
+    uint32_t sum = 0;
+
+    for (uint32_t pass = 0; pass < 2; pass++) { /* counted, then put in their places */
+        for (uint32_t i = 0; i < step->spans; i++) {
+            const struct penstock_step_span *span = &step->span[i];
+            if (span->born == PENSTOCK_NEVER)
+                continue;
+            uint32_t after = (ps_launch_from(step, span->born) + step->launches - 1) % step->launches;
+            if (pass)
+                p->birth[p->first[after]++] = (struct birth){.bytes = span->bytes, .after = after};
+            else
+                p->first[after]++;
+        }
+        for (uint32_t l = 0; !pass && l <= step->launches; l++) {
+            uint32_t count = p->first[l];
+            p->first[l] = sum;
+            sum += count;
+        }
+    }
+    for (uint32_t l = step->launches; l > 0; l--) /* each ran on to where the next one's began */
+        p->first[l] = p->first[l - 1];
+    p->first[0] = 0;
+}
+
+static void find_ahead(struct ps_preparing *p, const struct penstock_step *step)
+{
+    uint32_t end = 0;
+    uint64_t ns = 0; /* of the launches after `l` up to `end` */
+
+    for (uint32_t l = 0; l < step->launches; l++) {
+        if (end <= l) {
+            end = l + 1;
+            ns = 0;
+        }
+        while (end < l + step->launches && ns < AHEAD_NS)
+            ns += step->launch[end++ % step->launches].duration_ns;
+        p->ahead[l] = end;
+        ns -= end > l + 1 ? step->launch[(l + 1) % step->launches].duration_ns : 0;
+    }
+}
+
+struct ps_preparing *ps_preparing_make(const struct penstock_step *step)
+{
+    struct ps_preparing *p = calloc(1, sizeof *p);
+
+    if (!p)
+        return NULL;
+    p->launches = step->launches;
+    for (uint32_t i = 0; i < step->spans; i++)
+        p->births += step->span[i].born != PENSTOCK_NEVER;
+    p->birth = calloc(p->births + 1u, sizeof *p->birth);
+    p->first = calloc(step->launches + 1u, sizeof *p->first);
+    p->ahead = calloc(step->launches + 1u, sizeof *p->ahead);
+    if (!p->birth || !p->first || !p->ahead) {
+        ps_preparing_free(p);
+        return NULL;
+    }
+    find_births(p, step);
+    find_ahead(p, step);
+    return p;
+}
+
+void ps_preparing_leave(void)
+{
+    now = NULL;
+}
+
+void ps_preparing_free(struct ps_preparing *p)
+{
+    if (!p)
+        return;
+    if (p == now)
+        now = NULL;
+    for (uint64_t i = due_done; i < due_written; i++)
+        if (due[i % DUE_MAX].of == p)
+            due[i % DUE_MAX].of = NULL;
+    free(p->birth);
+    free(p->first);
+    free(p->ahead);
+    free(p);
+}
+
+/* ---- what comes soon ---- */
+
+/* Births that follow the launches from now_place to before `now->ahead[now_place]`: begin there, end at *end, going round. */
+static uint32_t soon(uint32_t *end)
+{
+    uint32_t last = now->ahead[now_place];
+
+    *end = last <= now->launches ? now->first[last] : now->births + now->first[last - now->launches];
+    return now->first[now_place];
+}
+
+/* Allocations of the size that are due and come before birth `before`. */
+static uint32_t due_of(size_t bytes, uint32_t before)
+{
+    uint32_t end, count = 0;
+
+    for (uint32_t i = soon(&end); i < end && i % now->births != before; i++)
+        count += now->birth[i % now->births].is_due && now->birth[i % now->births].bytes == bytes;
+    return count;
+}
+
+#define NONE UINT32_MAX
+
+bool ps_preparing_can_spare(const struct ps_span *span)
+{
+    if (!now || !now->births)
+        return true;
+    return ps_registry_cached_count(span->bytes) > due_of(span->bytes, NONE);
+}
+
+bool ps_preparing_is_making(size_t bytes)
+{
+    return making == bytes;
+}
+
+void ps_preparing_allocated(size_t bytes, bool found)
+{
+    if (!now)
+        return;
+    figures.missing += !found;
+    for (uint32_t i = now->first[now_place]; i < now->first[now_place + 1]; i++) {
+        struct birth *b = &now->birth[i];
+        if (!b->is_due || b->bytes != bytes)
+            continue;
+        b->is_due = false;
+        if (!found)
+            b->missed = ROUNDS_KEPT;
+        else if (b->missed && b->is_prepared && ps_registry_cached_count(bytes) > due_of(bytes, NONE))
+            b->missed--; /* one of the others would have done */
+        return;
+    }
+}
+
+static bool is_still_due(uint64_t at)
+{
+    const struct ps_preparing *p = due[at % DUE_MAX].of;
+
+    if (!p || p != now)
+        return false;
+    const struct birth *b = &p->birth[due[at % DUE_MAX].birth];
+    /* One whose place was passed did not come in this round. */
+    return b->is_due && (b->after + p->launches - now_place) % p->launches < p->ahead[now_place] - now_place;
+}
+
+/* ---- the thread ---- */
+
+/* A span with pages behind it comes to the freed ones. 0, -ENOMEM (no pages now), -errno. [locked; releases the lock meanwhile] */
+static int make(size_t bytes)
+{
+    struct ps_pages pages;
+    int r = ps_budget_obtain_now(bytes, false, &pages);
+
+    if (r)
+        return r;
+    struct ps_span *span = ps_registry_new_unowned(bytes);
+    if (span) {
+        making = bytes;
+        ps_registry_unlock();
+        r = ps_pages_map(span->address, bytes, pages.block->handle);
+        ps_registry_lock();
+        making = 0;
+        if (!r) {
+            span->backing = PS_BACKING_DEVICE;
+            span->pages = pages.block;
+            span->has_pages = true;
+            ps_registry_cache_unowned(span);
+            figures.made++;
+        } else {
+            ps_registry_delete(span);
+        }
+    } else {
+        r = -ENOSPC;
+    }
+    if (r)
+        ps_budget_return(&pages);
+    ps_registry_changed();
+    return r;
+}
+
+/*
+ * Two clocks: what is due is told by the host, which may be far ahead of the device; the pages come when the device has let go of them. They are
+ * taken when they are nobody's any more (released, or unmapped after their last use), so what is laid with the freed spans is ordered after
+ * everything already.
+ */
+static void make_ahead(void)
+{
+    ps_registry_lock();
+    ps_stopping_helper_begins();
+    for (;;) {
+        ps_stopping_park_if_due();
+        if (due_done == due_written) {
+            ps_registry_wait_changed(3600ull * 1000000000u);
+            continue;
+        }
+        uint64_t at = due_done;
+        if (!is_still_due(at)) {
+            due_done++;
+            continue;
+        }
+        struct birth *b = &now->birth[due[at % DUE_MAX].birth];
+        size_t bytes = b->bytes;
+        if (ps_registry_cached_count(bytes) > due_of(bytes, due[at % DUE_MAX].birth)) {
+            due_done++; /* there will be one left for it */
+            continue;
+        }
+        int r = make(bytes);
+        if (r == -ENOMEM) {
+            if (ps_budget_make_some_room(bytes))
+                continue;
+            ps_budget.waiting++;
+            ps_registry_wait_changed(1000000u);
+            ps_budget.waiting--;
+            continue;
+        }
+        if (!r && is_still_due(at)) /* the lock was released: it may have come meanwhile, or its step be gone */
+            b->is_prepared = true;
+        if (at == due_done)
+            due_done++;
+    }
+}
+
+static bool thread_is_there(void)
+{
+    if (!thread_started && !thread_failed) {
+        thread_started = !ps_helper_thread_start("penstock-pages", make_ahead);
+        thread_failed = !thread_started;
+    }
+    return thread_started;
+}
+
+/* The birth comes soon. */
+static void falls_due(struct ps_preparing *p, uint32_t birth)
+{
+    struct birth *b = &p->birth[birth];
+
+    b->is_due = true;
+    b->is_prepared = false;
+    if (!b->missed || due_written - due_done == DUE_MAX || !thread_is_there())
+        return;
+    due[due_written % DUE_MAX].of = p;
+    due[due_written++ % DUE_MAX].birth = birth;
+    ps_registry_changed();
+}
+
+void ps_preparing_at(struct ps_preparing *p, uint32_t place)
+{
+    uint32_t from = p->ahead[place ? place - 1 : p->launches - 1], to = p->ahead[place];
+
+    if (!p->births)
+        return;
+    if (p != now)
+        from = place; /* just begun: what came between is soon too */
+    else if (!place)
+        from -= from >= p->launches ? p->launches : from;
+    now = p;
+    now_place = place;
+    for (uint32_t l = from; l < to; l++)
+        for (uint32_t i = p->first[l % p->launches]; i < p->first[l % p->launches + 1]; i++)
+            falls_due(p, i);
+}
+
+struct ps_preparing_figures ps_preparing_figures(void)
+{
+    return figures;
+}
