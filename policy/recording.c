@@ -143,6 +143,8 @@ void ps_recording_print(const struct penstock_step *step, void *workspace, ps_re
             put_text(&p, "\n");
             continue;
         }
+        if (launch == step->launches || step->launch[launch].moment != m)
+            continue; /* something happened then that is no part of the step */
         for (; layer < step->layers && step->layer[layer].first_launch == launch; layer++)
             put_layer(&p, &step->layer[layer]);
         put_number(&p, "l ", step->launch[launch].duration_ns);

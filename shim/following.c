@@ -388,7 +388,7 @@ static const struct ps_followed_plan *most_followed(void)
     const struct ps_followed_plan *most = NULL;
 
     for (uint32_t i = 0; i < PS_PATTERNS_MAX; i++)
-        if (schedules[i] && schedules[i]->rounds && (!most || schedules[i]->rounds > most->rounds))
+        if (schedules[i] && schedules[i]->rounds && (!most || schedules[i]->rounds * schedules[i]->length > most->rounds * most->length))
             most = schedules[i];
     return most;
 }
@@ -398,6 +398,7 @@ void ps_following_summary(struct ps_following_summary *out)
     const struct ps_followed_plan *s = most_followed();
 
     *out = summary;
+    out->preparing = ps_preparing_figures();
     if (!s)
         return;
     out->predicted_ns = s->predicted_ns;

@@ -14,6 +14,7 @@
 
 #include "json.h"
 #include "penstock/policy.h"
+#include "preparing.h"
 #include "span.h"
 #include "steps.h"
 
@@ -57,6 +58,7 @@ struct ps_following_summary {
     uint64_t exposed_ns;         /* of the last complete step: time in which the stream stood still */
     uint64_t evictions, reloads; /* begun by plans */
     uint64_t put_off;            /* evictions that had to wait for the span to be idle again */
+    struct ps_preparing_figures preparing;
 };
 void ps_following_summary(struct ps_following_summary *out); /* [locked] or at the end */
 

@@ -20,7 +20,6 @@
 #include "json.h"
 #include "learning.h"
 #include "log.h"
-#include "preparing.h"
 #include "penstock/version.h"
 #include "process.h"
 #include "registry.h"
@@ -78,6 +77,8 @@ struct figures {
     uint64_t peak_held;
     uint64_t peak_live;
     struct ps_slab_figures slab;
+    struct ps_steps_summary learnt;
+    struct ps_following_summary followed;
 };
 
 static struct figures take_figures(void)
@@ -88,6 +89,8 @@ static struct figures take_figures(void)
     f.peak_held = ps_budget.peak_held;
     f.peak_live = ps_registry.peak_live_bytes;
     f.slab = ps_slab_figures();
+    ps_learning_summary(&f.learnt);
+    ps_following_summary(&f.followed);
     if (locked)
         ps_registry_unlock();
     return f;
@@ -117,39 +120,34 @@ static void write_passthrough(struct ps_json *j)
     ps_json_end(j);
 }
 
-static void write_learning(struct ps_json *j)
+static void write_learning(struct ps_json *j, const struct figures *f)
 {
-    struct ps_steps_summary learnt;
-    struct ps_following_summary followed;
-
-    ps_learning_summary(&learnt);
-    ps_following_summary(&followed);
     ps_json_begin_object(j, "learning");
-    ps_json_u64(j, "launches", learnt.launches);
-    ps_json_u64(j, "launches_in_patterns", learnt.in_pattern);
-    ps_json_u64(j, "steps", learnt.steps);
-    ps_json_u64(j, "patterns_lost", learnt.lost);
+    ps_json_u64(j, "launches", f->learnt.launches);
+    ps_json_u64(j, "launches_in_patterns", f->learnt.in_pattern);
+    ps_json_u64(j, "steps", f->learnt.steps);
+    ps_json_u64(j, "patterns_lost", f->learnt.lost);
     ps_json_begin_array(j, "patterns");
     for (unsigned i = 0; i < PS_PATTERNS_MAX; i++) {
-        if (!learnt.length[i])
+        if (!f->learnt.length[i])
             continue;
         ps_json_begin_object(j, NULL);
-        ps_json_u64(j, "launches", learnt.length[i]);
-        ps_json_u64(j, "rounds", learnt.rounds[i]);
+        ps_json_u64(j, "launches", f->learnt.length[i]);
+        ps_json_u64(j, "rounds", f->learnt.rounds[i]);
         ps_json_end(j);
     }
     ps_json_end(j);
     ps_json_end(j);
     ps_json_begin_object(j, "plan");
-    ps_json_u64(j, "steps", followed.steps);
-    ps_json_u64(j, "plain_step_ns", followed.plain_ns);
-    ps_json_u64(j, "predicted_step_ns", followed.predicted_ns);
-    ps_json_u64(j, "exposed_ns", followed.exposed_ns);
-    ps_json_u64(j, "evictions", followed.evictions);
-    ps_json_u64(j, "reloads", followed.reloads);
-    ps_json_u64(j, "evictions_put_off", followed.put_off);
-    ps_json_u64(j, "spans_made_ahead", ps_preparing_figures().made);
-    ps_json_u64(j, "allocations_without_one", ps_preparing_figures().missing);
+    ps_json_u64(j, "steps", f->followed.steps);
+    ps_json_u64(j, "plain_step_ns", f->followed.plain_ns);
+    ps_json_u64(j, "predicted_step_ns", f->followed.predicted_ns);
+    ps_json_u64(j, "exposed_ns", f->followed.exposed_ns);
+    ps_json_u64(j, "evictions", f->followed.evictions);
+    ps_json_u64(j, "reloads", f->followed.reloads);
+    ps_json_u64(j, "evictions_put_off", f->followed.put_off);
+    ps_json_u64(j, "spans_made_ahead", f->followed.preparing.made);
+    ps_json_u64(j, "allocations_without_one", f->followed.preparing.missing);
     ps_following_write_layers(j);
     ps_json_end(j);
 }
@@ -184,7 +182,7 @@ static void write_fields(struct ps_json *j, const struct figures *f)
     ps_json_u64(j, "limit_bytes", f->slab.limit_bytes);
     ps_json_end(j);
     write_passthrough(j);
-    write_learning(j);
+    write_learning(j, f);
     ps_json_end(j);
 }
 

@@ -15,7 +15,7 @@ setup() {
 # The fields that the README promises, each with its type.
 SHAPE='(.version | type == "string" and test("^[0-9]+\\.[0-9]+")) and (.command | type == "string") and
     (.device | (.name | type == "string" and length > 0) and (.total_bytes > 0)) and
-    (.budget_bytes | type == "number" or . == null) and (.guard | . == "host" or . == "unmap") and (.tracer | . == "cupti" or . == "none") and
+    (.budget_bytes | type == "number" or . == null) and (.guard | IN("auto", "host", "unmap")) and (.tracer | . == "cupti" or . == "none") and
     ([.peak_resident_bytes, .peak_demand_bytes, .evictions, .evicted_bytes, .reloads, .reloaded_bytes, .demand_reloads, .host_wait_ns,
         .launches, .launches_without_layout, .steps, .slab.bytes, .slab.peak_used_bytes] | all(type == "number" and . >= 0)) and
     (.passthrough | type == "object" and length > 0 and all(.[]; type == "number"))'
@@ -62,7 +62,8 @@ SHAPE='(.version | type == "string" and test("^[0-9]+\\.[0-9]+")) and (.command 
 # The same for what was learnt and planned, once something was.
 PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost] | all(type == "number")) and
         (.patterns | length > 0 and all(.launches > 0 and .rounds >= 0))) and
-    (.plan | ([.steps, .plain_step_ns, .predicted_step_ns, .exposed_ns, .evictions, .reloads] | all(type == "number" and . >= 0)) and
+    (.plan | ([.steps, .plain_step_ns, .predicted_step_ns, .exposed_ns, .evictions, .reloads, .evictions_put_off, .spans_made_ahead,
+            .allocations_without_one] | all(type == "number" and . >= 0)) and
         (.layers | length > 0 and all((.number | type == "number" or . == null) and (.direction | IN("none", "forward", "backward")) and
             ([.device_ns, .born_bytes, .evicted_bytes, .reloaded_bytes, .exposed_ns] | all(type == "number" and . >= 0)))))'
 

@@ -107,6 +107,17 @@ static void test_printed_and_read_again(void)
         EXPECT(strstr(second.bytes, "y 3 forward block three\nl 10 0 1\n") != NULL);
         EXPECT(strstr(second.bytes, "budget 1000\ns 400 parameter fixed\n") != NULL);
         EXPECT(strstr(second.bytes, "slab") == NULL);
+        /* A moment in which nothing of the step happens is passed over: the recorder leaves some. */
+        struct penstock_launch *late = (struct penstock_launch *)&step.launch[2]; /* in our memory */
+        struct penstock_step_span *span = (struct penstock_step_span *)&step.span[1];
+        struct text third = {.length = 0};
+        late->moment++;
+        span->freed++;
+        step.moments++;
+        void *larger = malloc(ps_recording_print_bytes(&step));
+        ps_recording_print(&step, larger, gather, &third);
+        EXPECT_TEXT(first.bytes, third.bytes);
+        free(larger);
     }
     free(memory);
     free(workspace);
