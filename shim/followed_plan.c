@@ -23,18 +23,17 @@ void ps_followed_plan_free(struct ps_followed_plan *s)
     free(s->ordinal);
     free(s->identity);
     free(s->bound);
+    free(s->correction);
+    free(s->scratch);
     ps_step_figures_free(s->figures);
     ps_preparing_free(s->preparing);
     free(s);
 }
 
-/* Launch of each move in `at` (PENSTOCK_NEVER: none) to lists by launch; in a list moves keep their order. 0 or -ENOMEM */
-static int make_timetable(struct ps_timetable *t, const uint32_t *at, uint32_t moves, uint32_t length)
+/* Launch of each move in `at` (PENSTOCK_NEVER: none) to lists by launch; in a list moves keep their order. */
+static void fill_timetable(struct ps_timetable *t, const uint32_t *at, uint32_t moves, uint32_t length)
 {
-    t->start = calloc(length + 1u, sizeof *t->start);
-    t->item = calloc(moves + 1u, sizeof *t->item);
-    if (!t->start || !t->item)
-        return -ENOMEM;
+    memset(t->start, 0, (length + 1u) * sizeof *t->start);
     for (uint32_t m = 0; m < moves; m++)
         if (at[m] < length)
             t->start[at[m] + 1]++;
@@ -48,6 +47,16 @@ static int make_timetable(struct ps_timetable *t, const uint32_t *at, uint32_t m
     t->start[length] = 0;
     for (uint32_t m = 0; m < moves; m++)
         t->start[length] += at[m] < length;
+}
+
+/* 0 or -ENOMEM */
+static int make_timetable(struct ps_timetable *t, const uint32_t *at, uint32_t moves, uint32_t length)
+{
+    t->start = calloc(length + 1u, sizeof *t->start);
+    t->item = calloc(moves + 1u, sizeof *t->item);
+    if (!t->start || !t->item)
+        return -ENOMEM;
+    fill_timetable(t, at, moves, length);
     return 0;
 }
 
@@ -105,11 +114,13 @@ struct ps_followed_plan *ps_followed_plan_make(const struct penstock_step *step,
                                                const uint16_t *ordinal, uint32_t grace)
 {
     struct ps_followed_plan *s = calloc(1, sizeof *s);
-    uint32_t *at = calloc(plan->moves + 1u, sizeof *at);
     int r = -ENOMEM;
 
-    if (!s || !at)
-        goto out;
+    if (!s)
+        return NULL;
+    uint32_t *at = s->scratch = calloc(plan->moves + 1u, sizeof *at);
+    void *correction = malloc(ps_correction_bytes(step->launches, plan->moves));
+    s->correction = correction;
     s->length = step->launches;
     s->moves = plan->moves;
     s->predicted_ns = plan->predicted_ns;
@@ -120,9 +131,10 @@ struct ps_followed_plan *ps_followed_plan_make(const struct penstock_step *step,
     s->bound = calloc(s->moves + 1u, sizeof *s->bound);
     s->figures = ps_step_figures_make(step, plan);
     s->preparing = ps_preparing_make(step);
-    if (!s->move || !s->ordinal || !s->identity || !s->bound || !s->figures || !s->preparing)
+    if (!at || !correction || !s->move || !s->ordinal || !s->identity || !s->bound || !s->figures || !s->preparing)
         goto out;
     memcpy(s->move, plan->move, s->moves * sizeof *s->move);
+    s->correction = ps_correction_init(correction, step, s->move, s->moves, grace);
 
     for (uint32_t m = 0; m < s->moves; m++) {
         uint32_t use = binding_use(step, &s->move[m]);
@@ -143,10 +155,17 @@ struct ps_followed_plan *ps_followed_plan_make(const struct penstock_step *step,
     if (!r)
         order_reloads(s);
 out:
-    free(at);
     if (r) {
         ps_followed_plan_free(s);
         s = NULL;
     }
     return s;
+}
+
+void ps_followed_plan_reloads_changed(struct ps_followed_plan *s)
+{
+    for (uint32_t m = 0; m < s->moves; m++)
+        s->scratch[m] = s->move[m].reload_from;
+    fill_timetable(&s->reload, s->scratch, s->moves, s->length);
+    order_reloads(s);
 }

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "correction.h"
 #include "penstock/policy.h"
 #include "preparing.h"
 #include "span.h"
@@ -49,6 +50,9 @@ struct ps_followed_plan {
     struct ps_bound *bound;
     struct ps_step_figures *figures;
     struct ps_preparing *preparing;
+    struct ps_correction *correction; /* of the moves' reload_from */
+    bool may_correct;
+    uint32_t *scratch; /* by move */
     uint64_t predicted_ns, plain_ns;
     uint64_t rounds;      /* ended, whole ones */
     uint64_t whole_round; /* number of the latest whole one */
@@ -61,6 +65,9 @@ struct ps_followed_plan {
 struct ps_followed_plan *ps_followed_plan_make(const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
                                                const uint16_t *ordinal, uint32_t grace);
 void ps_followed_plan_free(struct ps_followed_plan *plan); /* NULL is nothing */
+
+/* The moves' reload_from have changed. */
+void ps_followed_plan_reloads_changed(struct ps_followed_plan *plan);
 
 /* Whether the span in the place where one is to be bound, at launch number `launch`, is the one that the plan is about. */
 bool ps_followed_plan_is_meant(const struct ps_identity *identity, const struct ps_span *span, uint64_t launch);

@@ -31,6 +31,9 @@ struct recent {
 /* Evictions that could not be begun in their place: the span was named again, or somebody was about it. */
 #define PUT_OFF_MAX 512u
 
+/* Shorter waits than that are not worth a line of the report. */
+#define SAID_FROM_NS 100000u
+
 /* A reload thread that has had no pages for so long needs somebody to react. */
 #define STARVED_NS 3000000u
 
@@ -262,12 +265,13 @@ static void catch_up(struct ps_followed_plan *s, uint32_t place, uint64_t launch
 }
 
 int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
-                         const uint16_t *ordinal)
+                         const uint16_t *ordinal, bool may_correct)
 {
     struct ps_followed_plan *s = ps_followed_plan_make(step, plan, numbers, ordinal, grace);
 
     if (!s)
         return -ENOMEM;
+    s->may_correct = may_correct;
     const struct ps_followed_plan *before = schedules[pattern];
     bool in_force = before && before == now;
     if (before) {
@@ -291,6 +295,20 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
         catch_up(s, last_place, last_launch);
     }
     return 0;
+}
+
+/*
+ * Two clocks: the host has ended a round that the device may be in the middle of; of the round before all waits have been told by now, or will be told
+ * too late to matter.
+ */
+static void correct(struct ps_followed_plan *s, uint64_t round)
+{
+    const uint64_t *waited = ps_step_figures_waits(s->figures, round);
+
+    if (waited && ps_correction_round(s->correction, waited)) {
+        ps_followed_plan_reloads_changed(s);
+        summary.corrections++;
+    }
 }
 
 void ps_following_launch(struct ps_steps_state state, uint64_t launch)
@@ -324,6 +342,8 @@ void ps_following_launch(struct ps_steps_state state, uint64_t launch)
         s->rounds++;
         s->whole_round = round_number;
         summary.steps++;
+        if (s->may_correct && s->rounds > 1)
+            correct(s, round_number - 1);
     }
     whole_round = true;
     round_number++;
@@ -406,10 +426,34 @@ void ps_following_summary(struct ps_following_summary *out)
     out->exposed_ns = ps_step_figures_exposed_ns(s->figures, s->whole_round);
 }
 
+/* For each launch that needs reloads and waited, or was to wait: how long. */
+static void write_waits(const struct ps_followed_plan *s, struct ps_json *json)
+{
+    const uint64_t *waited = ps_step_figures_waits(s->figures, s->whole_round);
+
+    ps_json_begin_array(json, "reload_waits");
+    for (uint32_t l = 0; l < s->length; l++) {
+        uint64_t predicted = ps_correction_predicted(s->correction, l), actual = waited ? waited[l] : 0;
+        uint32_t reloads = ps_correction_reloads(s->correction, l), shift = reloads ? ps_correction_shift(s->correction, l) : 0;
+        if (!reloads || (predicted < SAID_FROM_NS && actual < SAID_FROM_NS && !shift))
+            continue;
+        ps_json_begin_object(json, NULL);
+        ps_json_u64(json, "launch", l);
+        ps_json_u64(json, "reloads", reloads);
+        ps_json_u64(json, "predicted_ns", predicted);
+        ps_json_u64(json, "actual_ns", actual);
+        ps_json_u64(json, "launches_earlier", shift);
+        ps_json_end(json);
+    }
+    ps_json_end(json);
+}
+
 void ps_following_write_layers(struct ps_json *json)
 {
     const struct ps_followed_plan *s = most_followed();
 
-    if (s)
-        ps_step_figures_write(s->figures, s->whole_round, json);
+    if (!s)
+        return;
+    write_waits(s, json);
+    ps_step_figures_write(s->figures, s->whole_round, json);
 }

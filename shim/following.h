@@ -22,10 +22,11 @@ void ps_following_open(uint32_t grace);
 
 /*
  * The plan for pattern `pattern`, from now on: takes the place of an earlier one. Copies what it needs. `numbers[i]`: the number of span i when the
- * step was recorded; `ordinal[k]`: which of its launch's spans use k of the step is. 0 or -ENOMEM. [locked]
+ * step was recorded; `ordinal[k]`: which of its launch's spans use k of the step is; `may_correct`: reload points may be shifted when waits are longer than
+ * the plan says. 0 or -ENOMEM. [locked]
  */
 int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
-                         const uint16_t *ordinal);
+                         const uint16_t *ordinal, bool may_correct);
 
 /* The pattern's slot holds another step now, of which nothing is known. [locked] */
 void ps_following_forget(uint32_t pattern);
@@ -58,11 +59,12 @@ struct ps_following_summary {
     uint64_t exposed_ns;         /* of the last complete step: time in which the stream stood still */
     uint64_t evictions, reloads; /* begun by plans */
     uint64_t put_off;            /* evictions that had to wait for the span to be idle again */
+    uint64_t corrections;        /* times that reload points were shifted, or shifted back */
     struct ps_preparing_figures preparing;
 };
 void ps_following_summary(struct ps_following_summary *out); /* [locked] or at the end */
 
-/* Adds "layers" of the plan that was followed most, if there is one, to the open object. [locked] or at the end. */
+/* Adds "reload_waits" and "layers" of the plan that was followed most, if there is one, to the open object. [locked] or at the end. */
 void ps_following_write_layers(struct ps_json *json);
 
 #endif

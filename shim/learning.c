@@ -349,7 +349,8 @@ static void plan_one(uint32_t pattern)
     int r = make_plan(&step, &plan);
     ps_registry_lock();
     /* Found anew meanwhile: this is the plan of a step that is no more. */
-    if (!r && !wanted[pattern].is && !ps_following_install(pattern, &step, &plan, spans.number, spans.ordinal)) {
+    if (!r && !wanted[pattern].is &&
+        !ps_following_install(pattern, &step, &plan, spans.number, spans.ordinal, ps_settings.policy.kind == PS_POLICY_PLAN)) {
         planned[pattern] = true;
         moves[pattern] = plan.moves != 0;
         ps_stopwatch_learn(false);

@@ -145,6 +145,7 @@ static void write_learning(struct ps_json *j, const struct figures *f)
     ps_json_u64(j, "exposed_ns", f->followed.exposed_ns);
     ps_json_u64(j, "evictions", f->followed.evictions);
     ps_json_u64(j, "reloads", f->followed.reloads);
+    ps_json_u64(j, "corrections", f->followed.corrections);
     ps_json_u64(j, "evictions_put_off", f->followed.put_off);
     ps_json_u64(j, "spans_made_ahead", f->followed.preparing.made);
     ps_json_u64(j, "allocations_without_one", f->followed.preparing.missing);

@@ -86,15 +86,14 @@ void ps_step_figures_waited(struct ps_step_figures *f, uint64_t round, uint32_t 
     waited[place] += ns;
 }
 
-/* The waits of a round by launch, or NULL when none was told or it is no longer kept. */
-static const uint64_t *waits_of(const struct ps_step_figures *f, uint64_t round)
+const uint64_t *ps_step_figures_waits(const struct ps_step_figures *f, uint64_t round)
 {
     return f->round_of[round % ROUNDS_KEPT] == round ? f->waited + round % ROUNDS_KEPT * f->launches : NULL;
 }
 
 uint64_t ps_step_figures_exposed_ns(const struct ps_step_figures *f, uint64_t round)
 {
-    const uint64_t *waited = waits_of(f, round);
+    const uint64_t *waited = ps_step_figures_waits(f, round);
     uint64_t ns = 0;
 
     for (uint32_t i = 0; waited && i < f->launches; i++)
@@ -105,7 +104,7 @@ uint64_t ps_step_figures_exposed_ns(const struct ps_step_figures *f, uint64_t ro
 void ps_step_figures_write(const struct ps_step_figures *f, uint64_t round, struct ps_json *json)
 {
     static const char *const directions[] = {"none", "forward", "backward"};
-    const uint64_t *waited = waits_of(f, round);
+    const uint64_t *waited = ps_step_figures_waits(f, round);
     uint32_t at = 0;
 
     ps_json_begin_array(json, "layers");

@@ -21,6 +21,9 @@ void ps_step_figures_free(struct ps_step_figures *figures); /* NULL is nothing *
 /* The stream stood still for `ns` before launch `place` of round `round`. Rounds are numbered in order; four are kept. */
 void ps_step_figures_waited(struct ps_step_figures *figures, uint64_t round, uint32_t place, uint64_t ns);
 
+/* The waits of a round by launch; NULL when none was told or it is no longer kept. */
+const uint64_t *ps_step_figures_waits(const struct ps_step_figures *figures, uint64_t round);
+
 /* Of a round, if it is kept: in all. */
 uint64_t ps_step_figures_exposed_ns(const struct ps_step_figures *figures, uint64_t round);
 

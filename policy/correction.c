@@ -1,0 +1,172 @@
+#include "correction.h"
+
+#include <string.h>
+
+/* A wait that is longer than predicted by less than this is left alone: rounds differ by as much. */
+#define WORTH_NS 1000000u
+/* Rounds from a shift to the first whole one under it, and the one that is judged. */
+#define ROUNDS_TO_JUDGE 2u
+
+struct ps_correction {
+    uint32_t launches, moves, grace;
+    struct penstock_move *move;
+    uint64_t *duration;     /* by launch, ns */
+    uint64_t *predicted;    /* by launch: the waits for the reloads that it needs, ns */
+    uint32_t *reloads;      /* by launch: how many it needs */
+    uint8_t *settled;       /* by launch: nothing is tried any more */
+    uint32_t *planned_from; /* by move */
+    uint32_t *before;       /* by move: where it began before the trial */
+    uint32_t trial;         /* the launch whose reloads were shifted last, while it is not known whether it helped; or PENSTOCK_NEVER */
+    uint32_t rounds;        /* since then */
+    uint64_t total, hoped;  /* the step's waits before it, and by how much they were to become shorter, ns */
+};
+
+static size_t rounded(size_t bytes)
+{
+    return (bytes + 15) / 16 * 16;
+}
+
+size_t ps_correction_bytes(uint32_t launches, uint32_t moves)
+{
+    return rounded(sizeof(struct ps_correction)) + 2 * rounded(launches * sizeof(uint64_t)) + rounded(launches * sizeof(uint32_t)) +
+           2 * rounded(moves * sizeof(uint32_t)) + rounded(launches);
+}
+
+static void *take(char **memory, size_t bytes)
+{
+    void *taken = *memory;
+
+    *memory += rounded(bytes);
+    return taken;
+}
+
+static void lay_out(struct ps_correction *c, char *at)
+{
+    take(&at, sizeof *c);
+    c->duration = take(&at, c->launches * sizeof *c->duration);
+    c->predicted = take(&at, c->launches * sizeof *c->predicted);
+    c->reloads = take(&at, c->launches * sizeof *c->reloads);
+    c->planned_from = take(&at, c->moves * sizeof *c->planned_from);
+    c->before = take(&at, c->moves * sizeof *c->before);
+    c->settled = take(&at, c->launches);
+}
+
+struct ps_correction *ps_correction_init(void *memory, const struct penstock_step *step, struct penstock_move *move, uint32_t moves,
+                                         uint32_t grace)
+{
+    struct ps_correction *c = memory;
+
+    memset(memory, 0, ps_correction_bytes(step->launches, moves));
+    c->launches = step->launches;
+    c->moves = moves;
+    lay_out(c, memory);
+    c->grace = grace;
+    c->move = move;
+    c->trial = PENSTOCK_NEVER;
+    for (uint32_t l = 0; l < step->launches; l++)
+        c->duration[l] = step->launch[l].duration_ns;
+    for (uint32_t m = 0; m < moves; m++) {
+        c->planned_from[m] = c->before[m] = move[m].reload_from;
+        if (move[m].needed_by == PENSTOCK_NEVER)
+            continue;
+        c->predicted[move[m].needed_by] += move[m].predicted_wait_ns;
+        c->reloads[move[m].needed_by]++;
+    }
+    return c;
+}
+
+/* So much time earlier, as far as the eviction lets. False: it is there already. */
+static bool begin_earlier(const struct ps_correction *c, uint32_t move, uint64_t ns)
+{
+    struct penstock_move *m = &c->move[move];
+    uint32_t from = m->reload_from, room = (from + c->launches - m->evict_after) % c->launches;
+    uint64_t gained = 0;
+
+    while (gained < ns && room > c->grace + 2) {
+        from = from ? from - 1 : c->launches - 1;
+        room--;
+        gained += c->duration[from];
+    }
+    if (from == m->reload_from)
+        return false;
+    m->reload_from = from;
+    return true;
+}
+
+/* Whether the trial helped; if not, all is as it was. True: something has changed. */
+static bool judge(struct ps_correction *c, uint64_t total)
+{
+    uint32_t launch = c->trial;
+
+    if (++c->rounds < ROUNDS_TO_JUDGE)
+        return false;
+    c->trial = PENSTOCK_NEVER;
+    if (total + c->hoped / 4 <= c->total)
+        return false;
+    c->settled[launch] = 1;
+    for (uint32_t m = 0; m < c->moves; m++)
+        if (c->move[m].needed_by == launch)
+            c->move[m].reload_from = c->before[m];
+    return true;
+}
+
+bool ps_correction_round(struct ps_correction *c, const uint64_t *waited)
+{
+    uint64_t total = 0, most = 0;
+    uint32_t worst = PENSTOCK_NEVER;
+    bool changed = false;
+
+    for (uint32_t l = 0; l < c->launches; l++)
+        total += waited[l];
+    if (c->trial != PENSTOCK_NEVER) {
+        changed = judge(c, total);
+        if (changed || c->trial != PENSTOCK_NEVER)
+            return changed;
+    }
+    for (uint32_t l = 0; l < c->launches; l++) {
+        uint64_t excess = waited[l] > c->predicted[l] ? waited[l] - c->predicted[l] : 0;
+        if (!c->reloads[l] || c->settled[l] || excess <= most)
+            continue;
+        most = excess;
+        worst = l;
+    }
+    if (most < WORTH_NS)
+        return false;
+    for (uint32_t m = 0; m < c->moves; m++) {
+        if (c->move[m].needed_by != worst)
+            continue;
+        c->before[m] = c->move[m].reload_from;
+        changed |= begin_earlier(c, m, most);
+    }
+    if (!changed) {
+        c->settled[worst] = 1;
+        return false;
+    }
+    c->trial = worst;
+    c->rounds = 0;
+    c->total = total;
+    c->hoped = most;
+    return true;
+}
+
+uint64_t ps_correction_predicted(const struct ps_correction *c, uint32_t launch)
+{
+    return c->predicted[launch];
+}
+
+uint32_t ps_correction_reloads(const struct ps_correction *c, uint32_t launch)
+{
+    return c->reloads[launch];
+}
+
+uint32_t ps_correction_shift(const struct ps_correction *c, uint32_t launch)
+{
+    uint32_t most = 0;
+
+    for (uint32_t m = 0; m < c->moves; m++) {
+        uint32_t shift = (c->planned_from[m] + c->launches - c->move[m].reload_from) % c->launches;
+        if (c->move[m].needed_by == launch && shift > most)
+            most = shift;
+    }
+    return most;
+}
