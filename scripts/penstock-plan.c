@@ -5,15 +5,12 @@
 #include "bytes_text.h"
 #include "plan_input.h"
 
-/* Not in every tree: then --policy layers is refused. */
-extern __attribute__((weak)) const struct penstock_policy penstock_policy_layers;
-
 static const struct penstock_policy *policy_named(const char *name)
 {
     const struct penstock_policy *policies[] = {&penstock_policy_plan, &penstock_policy_lru, &penstock_policy_layers};
 
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
-        if (policies[i] && strcmp(policies[i]->name, name) == 0)
+        if (strcmp(policies[i]->name, name) == 0)
             return policies[i];
     }
     plan_refuse("--policy %s: expected plan, layers or lru", name);
@@ -60,18 +57,18 @@ int main(int argc, char **argv)
     plan_input_read(&input, argc, argv);
     const struct penstock_policy *policy = policy_named(input.policy);
     struct penstock_plan plan = {.move = plan_allocate(input.step.uses * sizeof *plan.move), .capacity = input.step.uses};
-    int rc = -ENOTSUP;
+    const char *why = NULL;
+    int rc = 0;
     if (policy->plan) {
         rc = policy->plan(&input.step, &input.options, plan_allocate(policy->workspace_bytes(&input.step)), &plan);
         if (rc != 0 && rc != -ERANGE)
             plan_refuse("%s: the policy %s has no plan for it: %s", input.path, input.policy, strerror(-rc));
-    } else {
-        /* A policy that reacts plans nothing; what is shown is the plain step. */
-        const char *why;
-        rc = penstock_predict(&input.step, plan_allocate(penstock_predict_workspace_bytes(&input.step)), &plan, &why);
-        if (rc == 0 && plan.peak_bytes > input.step.budget_bytes)
-            rc = -ERANGE;
     }
+    /* Of a policy that reacts, and plans nothing, the plain step is shown. */
+    if (penstock_predict(&input.step, plan_allocate(penstock_predict_workspace_bytes(&input.step)), &plan, &why) != 0)
+        plan_refuse("%s: what the policy %s plans is no plan: %s", input.path, input.policy, why);
+    if (!policy->plan && plan.peak_bytes > input.step.budget_bytes)
+        rc = -ERANGE;
     show_plan(&input, &plan, rc != -ERANGE);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fputs("penstock-plan: can't write\n", stderr);

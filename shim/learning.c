@@ -280,8 +280,9 @@ static void keep_shortest(uint32_t pattern, const struct penstock_step *step)
 /* [unlocked] */
 static int make_plan(struct penstock_step *step, struct penstock_plan *plan)
 {
-    size_t bytes = policy->workspace_bytes ? policy->workspace_bytes(step) : 0;
-    void *workspace = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
+    size_t bytes = policy->workspace_bytes ? policy->workspace_bytes(step) : 0, to_predict = penstock_predict_workspace_bytes(step);
+    void *workspace = aligned_alloc(64, ((to_predict > bytes ? to_predict : bytes) + 127) & ~(size_t)63);
+    const char *why = "";
     int r = -ENOMEM;
 
     plan->capacity = step->uses;
@@ -289,6 +290,11 @@ static int make_plan(struct penstock_step *step, struct penstock_plan *plan)
     uint64_t begin_ns = ps_now_ns();
     if (workspace && plan->move)
         r = policy->plan(step, &options, workspace, plan);
+    /* The waits, which a policy may leave alone; and a plan from outside may be none. */
+    if ((!r || r == -ERANGE) && penstock_predict(step, workspace, plan, &why)) {
+        ps_log_warn_once(POLICY, "what the policy %s plans is no plan: %s; it is not followed", policy->name, why);
+        r = -EINVAL;
+    }
     free(workspace);
     ps_log_info(POLICY,
                 "planned a step of %u launches, %u spans in %llu ms: %u moves of %llu MiB, %llu ms predicted, %llu ms without (result %d)",

@@ -89,6 +89,24 @@ close_to_bound() {
     at_least "$(figure predicted | cut -d. -f1)" "${host%.*}" "ms with every span mapped"
 }
 
+@test "by hand, too: what so many layers ahead come to" {
+    local ahead=0 before
+    run_command plan "$RECORDINGS/h200-llama-48GiB.gz" --budget 48GiB --policy layers --prefetch-layers 0 --moves
+    ended_with 0
+    before=$(figure predicted)
+    at_least "$(figure plain | cut -d. -f1)" "${before%.*}" "ms"
+    contains "$output" ' activation +[0-9]+ +[0-9]+ +[0-9]+ +[1-9][0-9]*\.[0-9]+$' # reloads that are waited for
+    for ahead in 1 3; do
+        run_command plan "$RECORDINGS/h200-llama-48GiB.gz" --budget 48GiB --policy layers --prefetch-layers $ahead
+        ended_with 0
+        at_most "${before%.*}" "$(figure predicted | cut -d. -f1)" "ms with reloads $ahead layers ahead"
+        before=$(figure predicted)
+    done
+    run_command plan "$RECORDINGS/h200-llama-48GiB.gz" --budget 48GiB --policy lru
+    ended_with 1
+    contains "$output" 'in 0 moves'
+}
+
 @test "what can't be used is one line and status 2" {
     printf 'penstock-recording 1\nlinks 1 1 1 1 0 0\nl 5 0\n' >bad
     printf 'penstock-recording 1\nlinks 1 1 1 1 0 0\nl 5\n' >good

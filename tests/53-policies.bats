@@ -79,6 +79,31 @@ END
     contains "$output" "^penstock: PENSTOCK_POLICY=$WORK/none.so: expected plan, layers, lru or the path of a shared object .*\(No such file or directory\)"
 }
 
+@test "a plan from outside that is no plan is not followed, and that is said once" {
+    gcc -std=gnu11 -Wall -I"$ROOT/include" -shared -fPIC -x c -o wild.so - <<'END'
+#include <penstock/policy.h>
+static size_t room(const struct penstock_step *step) { (void)step; return 1; }
+static int wild(const struct penstock_step *step, const struct penstock_policy_options *options, void *workspace, struct penstock_plan *plan)
+{
+    (void)options, (void)workspace;
+    plan->move[0] = (struct penstock_move){.span = step->spans, .evict_after = 0, .reload_from = 1, .needed_by = 2};
+    plan->moves = 1;
+    return 0;
+}
+static const struct penstock_policy own = {.version = PENSTOCK_POLICY_VERSION, .name = "wild", .workspace_bytes = room, .plan = wild};
+const struct penstock_policy *penstock_policy(void) { return &own; }
+END
+    local long=("${TRAINER[@]/--steps=3/--steps=30}") expected
+    run_sim "${long[@]}"
+    expected=$output
+    run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET="$(share 55)" "PENSTOCK_POLICY=$WORK/wild.so" "${long[@]}"
+    ended_with 0
+    equal "$expected" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients"
+    equal 1 "$(grep -c "what the policy wild plans is no plan: a move's span is none of the step's; it is not followed" <<<"$output")" "lines about it"
+    equal 0 "$(report plan.steps)" "steps that followed it"
+    counted evictions
+}
+
 @test "penstock run stops before the command when there is no such file" {
     PENSTOCK_POLICY=$WORK/none.so run_command run -- touch started
     ended_with 2
