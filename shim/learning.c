@@ -9,6 +9,7 @@
 
 #include "budget.h"
 #include "clock.h"
+#include "counters.h"
 #include "eviction.h"
 #include "stopping.h"
 #include "following.h"
@@ -49,6 +50,8 @@ static struct ps_recorder *recorder;
 static uint64_t launches;
 static struct wanted wanted[PS_PATTERNS_MAX];
 static bool planned[PS_PATTERNS_MAX];
+static uint64_t begun_at; /* ns */
+static struct ps_learning_cost cost;
 static bool moves[PS_PATTERNS_MAX];      /* the plan moves something */
 static uint32_t rounds[PS_PATTERNS_MAX]; /* since the first plan */
 static uint64_t found[PS_PATTERNS_MAX];  /* how often the slot was given to a new step */
@@ -86,6 +89,7 @@ static void begin(void)
     struct ps_span *span;
 
     atomic_store(&begun, true);
+    begun_at = ps_now_ns();
     for (CUdeviceptr a = ps_registry.base; (span = ps_registry_next(a)); a = span->address + span->bytes)
         if (span->life == PS_LIFE_LIVE)
             ps_recorder_allocated(recorder, span->number, span->bytes);
@@ -207,6 +211,11 @@ void ps_learning_summary(struct ps_steps_summary *out)
     *out = (struct ps_steps_summary){0};
     if (steps)
         ps_steps_summary(steps, out);
+}
+
+struct ps_learning_cost ps_learning_cost(void)
+{
+    return cost;
 }
 
 /* ---- the planning thread ---- */
@@ -358,6 +367,8 @@ static void plan_one(uint32_t pattern)
     if (!r && !wanted[pattern].is &&
         !ps_following_install(pattern, &step, &plan, spans.number, spans.ordinal, ps_settings.policy.kind == PS_POLICY_PLAN)) {
         planned[pattern] = true;
+        if (!cost.ns)
+            cost = (struct ps_learning_cost){launches, ps_now_ns() - begun_at, ps_counted(host_wait_ns)};
         moves[pattern] = plan.moves != 0;
         ps_stopwatch_learn(false);
     }

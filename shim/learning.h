@@ -30,4 +30,12 @@ void ps_learning_freed(const struct ps_span *span); /* its life has not ended ye
 /* For the report. [locked] or at the end. */
 void ps_learning_summary(struct ps_steps_summary *out);
 
+/* What it took until a plan was there: from the first launch or allocation that was learnt from until the first plan. */
+struct ps_learning_cost {
+    uint64_t launches;
+    uint64_t ns;           /* 0: there has been no plan */
+    uint64_t host_wait_ns; /* of these, the program's threads waited for pages */
+};
+struct ps_learning_cost ps_learning_cost(void); /* [locked] or at the end */
+
 #endif

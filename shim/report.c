@@ -78,6 +78,7 @@ struct figures {
     uint64_t peak_live;
     struct ps_slab_figures slab;
     struct ps_steps_summary learnt;
+    struct ps_learning_cost until_plan;
     struct ps_following_summary followed;
 };
 
@@ -90,6 +91,7 @@ static struct figures take_figures(void)
     f.peak_live = ps_registry.peak_live_bytes;
     f.slab = ps_slab_figures();
     ps_learning_summary(&f.learnt);
+    f.until_plan = ps_learning_cost();
     ps_following_summary(&f.followed);
     if (locked)
         ps_registry_unlock();
@@ -127,6 +129,11 @@ static void write_learning(struct ps_json *j, const struct figures *f)
     ps_json_u64(j, "launches_in_patterns", f->learnt.in_pattern);
     ps_json_u64(j, "steps", f->learnt.steps);
     ps_json_u64(j, "patterns_lost", f->learnt.lost);
+    ps_json_begin_object(j, "until_plan");
+    ps_json_u64(j, "launches", f->until_plan.launches);
+    ps_json_u64(j, "ns", f->until_plan.ns);
+    ps_json_u64(j, "host_wait_ns", f->until_plan.host_wait_ns);
+    ps_json_end(j);
     ps_json_begin_array(j, "patterns");
     for (unsigned i = 0; i < PS_PATTERNS_MAX; i++) {
         if (!f->learnt.length[i])

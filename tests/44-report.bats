@@ -60,7 +60,8 @@ SHAPE='(.version | type == "string" and test("^[0-9]+\\.[0-9]+")) and (.command 
 }
 
 # The same for what was learnt and planned, once something was.
-PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost] | all(type == "number")) and
+PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost, .until_plan.launches, .until_plan.ns, .until_plan.host_wait_ns] |
+        all(type == "number")) and
         (.patterns | length > 0 and all(.launches > 0 and .rounds >= 0))) and
     (.plan | ([.steps, .plain_step_ns, .predicted_step_ns, .exposed_ns, .evictions, .reloads, .corrections, .evictions_put_off, .spans_made_ahead,
             .allocations_without_one] | all(type == "number" and . >= 0)) and
@@ -75,7 +76,7 @@ PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost
     TRAINER=("${whole[@]}")
     ended_with 0
     jq -e "$SHAPE and $PLANNED" "$REPORT"
-    for path in learning.launches learning.launches_in_patterns learning.steps learning.patterns_lost learning.patterns plan.steps \
+    for path in learning.launches learning.launches_in_patterns learning.steps learning.patterns_lost learning.until_plan learning.patterns plan.steps \
         plan.plain_step_ns plan.predicted_step_ns plan.exposed_ns plan.evictions plan.reloads plan.corrections plan.reload_waits plan.layers; do
         equal true "$(jq ".${path%.*} | has(\"${path#*.}\")" "$REPORT")" "$path is there"
         run jq -e "del(.$path) | $PLANNED" "$REPORT"
@@ -88,6 +89,9 @@ PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost
     at_least "$(jq .plan.evictions "$REPORT")" "$(report evictions)" "evictions, of which by plans"
     # Thirty steps take no longer than a few plannings here: how many were left for the plan is luck.
     at_least 1 "$(jq .plan.steps "$REPORT")" "steps that ended under a plan"
+    at_least 1 "$(jq .learning.until_plan.ns "$REPORT")" "ns until the first plan"
+    at_least 1 "$(jq .learning.until_plan.launches "$REPORT")" "launches until then"
+    at_most "$(report host_wait_ns)" "$(jq .learning.until_plan.host_wait_ns "$REPORT")" "ns waited until then"
     at_least "$(jq .plan.steps "$REPORT")" "$(jq .learning.steps "$REPORT")" "complete steps, of which planned"
     # Without markers the six layers are found, forward and backward.
     equal "backward forward" "$(jq -r '[.plan.layers[] | select(.number != null).direction] | unique | join(" ")' "$REPORT")" directions
