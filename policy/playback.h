@@ -5,7 +5,7 @@
  * One clock, the device's. Launches run one after the other. What the program allocates or frees between two launches happens when the
  * first of them is over: the host is ahead of that, but what it is given there may not be used sooner.
  *   - An eviction is queued when its launch is over. One D2H at a time, in the order of queueing; the pages are free `evict_overhead_ns`
- *     after it. That of a guarded span takes twice as long.
+ *     after it. That of a guarded span takes half as long again.
  *   - A reload may begin once the launch `reload_from` begins, when its own eviction is over and its pages are there. Reloads begin in the order
  *     of (reload_from, how soon it is needed), the first one holding up the others; the H2D is ready `reload_overhead_ns` later. One H2D at a
  *     time. What hasn't begun when its launch comes begins there, out of turn.

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "gaps.h"
+#include "guard.h"
 #include "penstock/policy.h"
 #include "recording.h"
 #include "settings.h"
@@ -129,12 +130,16 @@ static void plan_parse(struct plan_input *input, char *text, size_t length)
 /* As PENSTOCK_GUARD: which spans are mapped to their slots once they are evicted. */
 static void plan_guard(struct plan_input *input, const char *value)
 {
-    bool host = strcmp(value, "host") == 0, automatic = strcmp(value, "auto") == 0;
+    static struct ps_settings settings;
+    char variable[256];
+    char *environment[] = {variable, NULL};
 
-    if (!host && !automatic && strcmp(value, "unmap") != 0)
-        plan_refuse("--guard %s: expected auto, host or unmap", value);
+    if ((size_t)snprintf(variable, sizeof variable, "PENSTOCK_GUARD=%s", value) >= sizeof variable)
+        plan_refuse("--guard: too long a value");
+    ps_settings_read(&settings, environment, plan_setting_problem, (void *)(uintptr_t) "guard");
     for (uint32_t i = 0; i < input->step.spans; i++) /* in our memory */
-        ((struct penstock_step_span *)input->step.span)[i].guarded = host || (automatic && input->step.span[i].born == PENSTOCK_NEVER);
+        ((struct penstock_step_span *)input->step.span)[i].guarded =
+            ps_guard_is_for(settings.guard, input->step.span[i].born != PENSTOCK_NEVER);
 }
 
 /* RECORDING [--budget B] [--slab B] [--policy NAME] [--prefetch-layers N] [--defer-layers N] [--keep-last N] [--guard G] [--moves] [--name NAME: what messages call it] */

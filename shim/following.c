@@ -36,6 +36,8 @@ struct recent {
 
 /* A reload thread that has had no pages for so long needs somebody to react. */
 #define STARVED_NS 3000000u
+/* Longer than two groups of queued copies take: whatever holds it up, nobody waits for the queue of reloads any more until it moves. */
+#define STUCK_NS 250000000u
 
 /* All guarded by the registry lock. */
 static struct ps_followed_plan *schedules[PS_PATTERNS_MAX];
@@ -51,6 +53,7 @@ static struct {
 } due[DUE_MAX];
 static uint64_t due_written, due_done;
 static uint64_t starved_since; /* the reload at the head of the queue finds no pages; 0: it does */
+static uint64_t head_since;    /* the queue moved, or began, last */
 static struct {
     struct ps_followed_plan *schedule;
     uint32_t move;
@@ -71,7 +74,20 @@ bool ps_following_is_on(void)
     return now != NULL;
 }
 
+bool ps_following_moves_spans(void)
+{
+    return now && now->moves;
+}
+
 /* ---- reloads ---- */
+
+/* The reload at the head of the queue has been begun, or is void. [locked] */
+static void head_is_done(void)
+{
+    due_done++;
+    head_since = ps_now_ns();
+    starved_since = 0;
+}
 
 /* The move's span if it is to be brought now; NULL: nothing (more) to do. [locked] */
 static struct ps_span *span_to_reload(const struct ps_followed_plan *s, uint32_t move)
@@ -101,7 +117,7 @@ static void reload_what_is_due(void)
         struct ps_followed_plan *s = due[due_done % DUE_MAX].schedule;
         struct ps_span *span = s ? span_to_reload(s, due[due_done % DUE_MAX].move) : NULL;
         if (!span) {
-            due_done++;
+            head_is_done();
             continue;
         }
         uint64_t at = due_done;
@@ -117,11 +133,9 @@ static void reload_what_is_due(void)
             continue;
         }
         if (r != -EAGAIN) {
-            starved_since = 0;
             if (!r)
                 summary.reloads++;
-            if (at == due_done)
-                due_done++;
+            head_is_done();
             continue;
         }
         if (ps_budget_make_some_room(span->bytes)) {
@@ -148,11 +162,14 @@ bool ps_following_will_bring(const struct ps_span *span)
 {
     uint64_t at = span->due - 1;
 
+    if (!thread_started || ps_stopping_has_begun() || ps_eviction_is_held())
+        return false;
     if (!span->due || at < due_done || at >= due_written || !due[at % DUE_MAX].schedule)
         return false;
-    if (starved_since && ps_now_ns() - starved_since > STARVED_NS)
+    if (span_to_reload(due[at % DUE_MAX].schedule, due[at % DUE_MAX].move) != span)
         return false;
-    return span_to_reload(due[at % DUE_MAX].schedule, due[at % DUE_MAX].move) == span && !ps_eviction_is_held();
+    uint64_t ns = ps_now_ns();
+    return ns - head_since < STUCK_NS && (!starved_since || ns - starved_since < STARVED_NS);
 }
 
 /* The schedule goes or is left: what is due of it is not any more. [locked] */
@@ -339,10 +356,11 @@ void ps_following_launch(struct ps_steps_state state, uint64_t launch)
     if (place != s->length - 1)
         return;
     if (whole_round) {
+        bool two_running = s->rounds && s->whole_round == round_number - 1;
         s->rounds++;
         s->whole_round = round_number;
         summary.steps++;
-        if (s->may_correct && s->rounds > 1)
+        if (s->may_correct && two_running)
             correct(s, round_number - 1);
     }
     whole_round = true;
@@ -384,6 +402,8 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
     for (uint32_t i = s->reload.start[place]; i < s->reload.start[place + 1]; i++) {
         if (due_written - due_done == DUE_MAX)
             break;
+        if (due_done == due_written)
+            head_since = ps_now_ns();
         due[due_written % DUE_MAX].schedule = s;
         due[due_written++ % DUE_MAX].move = s->reload.item[i];
         if (s->bound[s->reload.item[i]].span)

@@ -42,10 +42,11 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
 
 /* Whether a plan is in force: then nothing is evicted ahead of need but by it. [locked] */
 bool ps_following_is_on(void);
+bool ps_following_moves_spans(void); /* and it has something to do [locked] */
 
 /*
  * Whether the evicted span's reload stands in the queue of reloads, and the queue moves: it is then better waited for than begun out of turn, for
- * the plan has put them in the order in which they are needed. [locked]
+ * the plan has put them in the order in which they are needed. False, too, when nobody is there to begin it. [locked]
  */
 bool ps_following_will_bring(const struct ps_span *span);
 

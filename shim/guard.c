@@ -22,8 +22,7 @@ static struct {
 } unguarded[UNGUARDED_MAX];
 static uint64_t unguarded_written, unguarded_done, unguarded_bytes;
 
-/* The evicted span's addresses come to lead to its slot, if it is still evicted. [locked; releases the lock meanwhile] */
-static void map_to_slot(struct ps_span *span)
+void ps_guard_map_to_slot(struct ps_span *span)
 {
     if (!span || span->busy || span->residency != PS_EVICTED || span->backing != PS_BACKING_NONE)
         return; /* freed, brought back, or somebody is about it */
@@ -33,7 +32,8 @@ static void map_to_slot(struct ps_span *span)
     ps_registry_lock();
     span->busy = false;
     if (r)
-        ps_log_warn_once(RESIDENCY, "an evicted span's addresses could not be mapped to its slot; an unforeseen access to it would fault");
+        ps_log_warn_once(RESIDENCY,
+                         "an evicted span's addresses could not be mapped to its slot (error %d); an access to it there would fault", -r);
     else
         span->backing = PS_BACKING_SLOT;
     ps_registry_changed();
@@ -46,7 +46,7 @@ static void map_to_slot(struct ps_span *span)
 void ps_guard_soon(struct ps_span *span)
 {
     if (unguarded_written - unguarded_done == UNGUARDED_MAX || unguarded_bytes > UNGUARDED_BYTES_MAX) {
-        map_to_slot(span);
+        ps_guard_map_to_slot(span);
         return;
     }
     unguarded[unguarded_written % UNGUARDED_MAX].number = span->number;
@@ -66,6 +66,6 @@ void ps_guard_map_to_slots(void)
         }
         uint64_t number = unguarded[unguarded_done % UNGUARDED_MAX].number;
         unguarded_bytes -= unguarded[unguarded_done++ % UNGUARDED_MAX].bytes;
-        map_to_slot(ps_registry_numbered(number));
+        ps_guard_map_to_slot(ps_registry_numbered(number));
     }
 }

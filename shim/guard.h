@@ -25,6 +25,9 @@ static inline bool ps_guard_is_for(enum ps_guard guard, bool born_in_step)
  */
 void ps_guard_soon(struct ps_span *span);
 
+/* The same now, if the span (or NULL) is still evicted, leads nowhere and is not busy. [locked; releases the lock meanwhile] */
+void ps_guard_map_to_slot(struct ps_span *span);
+
 /* The thread. */
 void ps_guard_map_to_slots(void);
 

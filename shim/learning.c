@@ -11,7 +11,6 @@
 #include "clock.h"
 #include "counters.h"
 #include "eviction.h"
-#include "stopping.h"
 #include "following.h"
 #include "guard.h"
 #include "helper_thread.h"
@@ -23,6 +22,7 @@
 #include "recording.h"
 #include "registry.h"
 #include "slab.h"
+#include "stopping.h"
 #include "stopwatch.h"
 #include "tracing.h"
 

@@ -15,7 +15,6 @@
 #include "counters.h"
 #include "device.h"
 #include "eviction.h"
-#include "stopping.h"
 #include "following.h"
 #include "json.h"
 #include "learning.h"
@@ -24,6 +23,7 @@
 #include "process.h"
 #include "registry.h"
 #include "slab.h"
+#include "stopping.h"
 #include "tracer.h"
 
 static char directory[PS_SETTINGS_PATH_BYTES];
@@ -160,8 +160,6 @@ static void write_learning(struct ps_json *j, const struct figures *f)
     ps_json_end(j);
 }
 
-static const char *const guard_name[] = {[PS_GUARD_AUTO] = "auto", [PS_GUARD_HOST] = "host", [PS_GUARD_UNMAP] = "unmap"};
-
 static void write_fields(struct ps_json *j, const struct figures *f)
 {
     ps_json_begin_object(j, NULL);
@@ -176,7 +174,7 @@ static void write_fields(struct ps_json *j, const struct figures *f)
         ps_json_null(j, "budget_bytes"); /* unlimited */
     else
         ps_json_u64(j, "budget_bytes", ps_budget.limit);
-    ps_json_string(j, "guard", guard_name[ps_settings.guard]);
+    ps_json_string(j, "guard", ps_guard_names[ps_settings.guard]);
     ps_json_string(j, "tracer", ps_tracer_name());
     ps_json_u64(j, "steps", ps_trace_steps());
     ps_json_u64(j, "peak_resident_bytes", f->peak_held);

@@ -8,6 +8,7 @@
 #include "device.h"
 #include "eviction.h"
 #include "following.h"
+#include "guard.h"
 #include "learning.h"
 #include "log.h"
 #include "real_cuda.h"
@@ -112,29 +113,12 @@ static int reload(struct ps_span *span, struct ps_pages *pages)
 
 /* ---- access ---- */
 
-/* The evicted span's addresses come to lead to its slot. [locked; releases the lock meanwhile] */
-static void map_to_slot(struct ps_span *span)
-{
-    if (span->backing != PS_BACKING_NONE)
-        return;
-    span->busy = true;
-    ps_registry_unlock();
-    int r = ps_pages_map(span->address, span->bytes, span->slot->pages);
-    ps_registry_lock();
-    span->busy = false;
-    if (!r)
-        span->backing = PS_BACKING_SLOT;
-    else
-        ps_log_warn_once(RESIDENCY, "a span could be mapped neither to device pages nor to its slot (error %d)", -r);
-    ps_registry_changed();
-}
-
 /* Where no pages could be had the work runs on the slot. Its addresses may lead nowhere yet. [locked; releases it] */
 static void leave_on_slot(struct ps_span *span)
 {
     ps_count(accesses_on_slot);
     span->on_slot = true;
-    map_to_slot(span);
+    ps_guard_map_to_slot(span);
 }
 
 /* `stream` waits for what the span's bytes come after. [locked; releases the lock meanwhile; the span is held by `launching`] */
@@ -295,7 +279,7 @@ void ps_residency_asked_about(CUdeviceptr address)
     if (span)
         wait_until_not_busy(span);
     if (span && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED)
-        map_to_slot(span);
+        ps_guard_map_to_slot(span);
     ps_registry_unlock();
 }
 
@@ -362,7 +346,7 @@ void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct 
     }
     if (!kind->capturing)
         gaps_open = ps_following_launched(launch, spans, count, stream);
-    planned = ps_following_is_on();
+    planned = ps_following_moves_spans();
     ps_registry_unlock();
     if (kind->capturing)
         return;
@@ -371,8 +355,9 @@ void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct 
     if (stream->per_thread || !ps_budget_is_tight())
         return;
     /* A tick where gaps open: the D2H then waits for this launch and not for those that the host queues until a helper thread comes to it. */
-    if (gaps_open || atomic_fetch_add_explicit(&stream->launches, 1, memory_order_relaxed) + 1 >= LAUNCHES_A_TICK)
-        ps_stream_tick(stream);
+    if (!gaps_open && atomic_fetch_add_explicit(&stream->launches, 1, memory_order_relaxed) + 1 < LAUNCHES_A_TICK)
+        return;
+    ps_stream_tick(stream);
     if (planned)
         ps_stream_keep_near(stream);
 }

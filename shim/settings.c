@@ -160,19 +160,19 @@ static bool parse_flag(const char *text, uint64_t low, uint64_t high, void *fiel
     return true;
 }
 
+const char *const ps_guard_names[] = {[PS_GUARD_AUTO] = "auto", [PS_GUARD_HOST] = "host", [PS_GUARD_UNMAP] = "unmap"};
+
 static bool parse_guard(const char *text, uint64_t low, uint64_t high, void *field)
 {
     (void)low;
     (void)high;
-    if (strcmp(text, "auto") == 0)
-        *(enum ps_guard *)field = PS_GUARD_AUTO;
-    else if (strcmp(text, "host") == 0)
-        *(enum ps_guard *)field = PS_GUARD_HOST;
-    else if (strcmp(text, "unmap") == 0)
-        *(enum ps_guard *)field = PS_GUARD_UNMAP;
-    else
-        return false;
-    return true;
+    for (unsigned i = 0; i <= PS_GUARD_UNMAP; i++) {
+        if (strcmp(text, ps_guard_names[i]) == 0) {
+            *(enum ps_guard *)field = (enum ps_guard)i;
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool parse_policy(const char *text, uint64_t low, uint64_t high, void *field)

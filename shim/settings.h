@@ -29,10 +29,11 @@ struct ps_amount {
 
 /* What an evicted span's addresses lead to. */
 enum ps_guard {
-    PS_GUARD_AUTO,  /* its slot, but for spans that a plan evicts: nothing, until they are brought back or asked about */
+    PS_GUARD_AUTO,  /* its slot, but for spans born in a step that a plan is followed in: nothing, until they are back or asked about */
     PS_GUARD_HOST,  /* the span's own slot: an unforeseen access is slow and right */
     PS_GUARD_UNMAP, /* nothing: an unforeseen access faults */
 };
+extern const char *const ps_guard_names[]; /* as PENSTOCK_GUARD has them; PS_GUARD_UNMAP is the last */
 
 #define PS_SETTINGS_PATH_BYTES 4096
 #define PS_SETTINGS_PATTERN_BYTES 256

@@ -51,6 +51,41 @@ survives() {
     survives delay cuMemCreate
 }
 
+@test "without the threads that reload and make spans ahead, launches wait for nobody's turn" {
+    requires cc plain
+    # The library's first four threads plan, finish evictions, guard and make slots; the fifth one on does not start.
+    gcc -std=gnu11 -Wall -shared -fPIC -x c -o few.so - <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
+{
+    static int started;
+    int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    Dl_info caller;
+
+    if (dladdr(__builtin_return_address(0), &caller) && strstr(caller.dli_fname, "libpenstock") && ++started > 4) {
+        if (write(2, "refused\n", 8) < 0) return EIO;
+        return EAGAIN;
+    }
+    *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+    return real(thread, attributes, run, argument);
+}
+END
+    train "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO:$WORK/few.so"
+    ended_with 0
+    equal "$(plain | grep -v '^allocated')" "$(grep -vE '^penstock: |^refused$' <<<"$output")" "losses and gradients"
+    equal 2 "$(grep -c '^refused$' <<<"$output")" "threads that were refused"
+    at_least 3 "$(report plan.steps)" "steps under a plan"
+    counted plan.evictions
+    equal 0 "$(report plan.reloads)" "reloads by the thread that there is not"
+    counted demand_reloads
+}
+
 @test "without device times steps are planned by their order, and followed" {
     train CUDASIM_FAULT=cuEventElapsedTime:error@1+
     right_results

@@ -90,7 +90,7 @@ struct penstock_step_span {
     bool fixed; /* never to be moved: pinned or excluded by the user. Its bytes still count */
     /*
      * Once it is evicted its addresses are made to lead to its slot. The driver takes as long for that as the copy took (1.7 ms for 86 MiB on an
-     * H200, with copies under way) and does little else meanwhile, so the next eviction is played as if it waited.
+     * H200, with copies under way), beside the next eviction, and holds that up: its D2H is played as taking half as long again.
      */
     bool guarded;
 };
