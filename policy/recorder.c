@@ -133,6 +133,20 @@ void ps_recorder_access(struct ps_recorder *recorder, uint64_t span, uint64_t by
     add_live(recorder, slot, &live);
 }
 
+uint64_t ps_recorder_named(const struct ps_recorder *recorder, uint64_t launch, uint32_t place)
+{
+    if (launch >= recorder->launches || recorder->launches - launch > LAUNCHES)
+        return 0;
+    /* Accesses follow their launch with nothing in between. */
+    uint64_t at = recorder->launch[launch % LAUNCHES].event + 1 + place;
+    if (at >= recorder->events || recorder->events - recorder->launch[launch % LAUNCHES].event > PS_RECORDER_MOMENTS)
+        return 0;
+    for (uint64_t i = at - place; i <= at; i++)
+        if (recorder->event[i % PS_RECORDER_MOMENTS].kind != ACCESSED)
+            return 0;
+    return recorder->event[at % PS_RECORDER_MOMENTS].span;
+}
+
 void ps_recorder_duration(struct ps_recorder *recorder, uint64_t launch, uint64_t duration_ns)
 {
     if (launch < recorder->launches && recorder->launches - launch <= LAUNCHES)

@@ -38,6 +38,9 @@ struct ps_recorded_layer {
 void ps_recorder_launch(struct ps_recorder *recorder, struct ps_step_launch launch, struct ps_recorded_layer layer);
 void ps_recorder_access(struct ps_recorder *recorder, uint64_t span, uint64_t bytes, bool fixed);
 
+/* The span that launch `launch` (counted from 0 since the start) named in that place, counted from 0; 0: none, or no longer kept. */
+uint64_t ps_recorder_named(const struct ps_recorder *recorder, uint64_t launch, uint32_t place);
+
 /* Device time of the latest launches becomes known later: of launch `launch` (counted from 0 since the start), in ns. */
 void ps_recorder_duration(struct ps_recorder *recorder, uint64_t launch, uint64_t duration_ns);
 uint64_t ps_recorder_launches(const struct ps_recorder *recorder); /* so far */

@@ -18,6 +18,7 @@
 
 struct pattern {
     uint32_t length; /* 0: the slot is free */
+    bool is_whole;   /* it has come round whole; else it was believed in early and goes if it breaks off */
     uint32_t strikes;
     uint32_t superseded_by; /* slot of the pattern that contains it; NOWHERE: none */
     uint64_t superseder;    /* that pattern's serial */

@@ -15,6 +15,13 @@
 /* A shorter match than this is not believed: a kernel that runs a few times over is no step. */
 #define MATCH_MIN 64
 
+/*
+ * A step this long is believed in when a quarter of it has come again: a training of a few long steps would else be over before it has a plan. If it
+ * breaks off before it has come round whole it is forgotten, as if it had never been found.
+ */
+#define EARLY_FROM 1024
+#define EARLY_PART 4
+
 /* One launch in so many may use what was last used longer ago than a step: batches of a data set that lives on the device, say. */
 #define FAR_ONE_IN 64
 
@@ -48,6 +55,9 @@ struct ps_steps {
     uint64_t last_foreign;   /* launches observed when the last of them was a launch that no pattern has */
     uint32_t known;          /* bit for each pattern: it had the gram before this one */
     struct cursor cursor[CURSORS];
+    uint32_t broken;       /* slot of a pattern that was believed in early and has broken off; NOWHERE: none */
+    uint32_t broken_at;    /* its launch that did not come */
+    uint64_t broken_count; /* launches observed then, that one included */
     uint64_t in_pattern, steps, lost, found;
     uint64_t fingerprint[RING];
     uint64_t prefix[RING]; /* hash of all launches up to this one */
@@ -90,7 +100,7 @@ void ps_steps_init(struct ps_steps *steps)
     steps->power[0] = BASE;
     for (int i = 1; i < POWERS; i++)
         steps->power[i] = multiply(steps->power[i - 1], steps->power[i - 1]);
-    steps->slot = NOWHERE;
+    steps->slot = steps->broken = NOWHERE;
 }
 
 /* Whether a pattern that contains this one is in force: then this one is not looked for. */
@@ -100,6 +110,16 @@ static bool is_superseded(const struct ps_steps *steps, const struct pattern *pa
         return false;
     const struct pattern *by = &steps->pattern[pattern->superseded_by];
     return by->serial == pattern->superseder && by->strikes < STRIKES;
+}
+
+/* Whether so many launches have come again that the cursor's distance is believed to be a step's length. */
+static bool is_believed(const struct ps_steps *steps, const struct cursor *cursor)
+{
+    uint64_t whole = cursor->distance > MATCH_MIN ? cursor->distance : MATCH_MIN;
+
+    if (!steps->following && cursor->distance >= EARLY_FROM)
+        return cursor->match >= cursor->distance / EARLY_PART;
+    return cursor->match >= whole;
 }
 
 static uint64_t weight(const struct pattern *pattern)
@@ -115,6 +135,7 @@ static struct ps_steps_state state_of(const struct ps_steps *steps, enum ps_step
 
     if (steps->following) {
         state.pattern = steps->slot;
+        state.come_round = steps->pattern[steps->slot].is_whole;
         state.length = steps->pattern[steps->slot].length;
         state.position = steps->position;
     }
@@ -140,6 +161,21 @@ static void start_following(struct ps_steps *steps, uint32_t slot, uint32_t posi
     drop_cursors(steps, steps->pattern[slot].length);
 }
 
+/* The pattern has come round whole: what it contains is not looked for any more. */
+static void make_whole(struct ps_steps *steps, uint32_t slot)
+{
+    struct pattern *pattern = &steps->pattern[slot];
+
+    pattern->is_whole = true;
+    for (uint32_t i = 0; i < PS_PATTERNS_MAX; i++) {
+        struct pattern *other = &steps->pattern[i];
+        if (other->length != 0 && other->length < pattern->length && ps_step_pattern_contains(pattern, other)) {
+            other->superseded_by = slot;
+            other->superseder = pattern->serial;
+        }
+    }
+}
+
 static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
 {
     struct pattern *pattern = &steps->pattern[steps->slot];
@@ -155,6 +191,12 @@ static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
         steps->known = UINT32_MAX;
         /* From being recognised to being lost it can be a gram short of a round, and a good step all the same. */
         pattern->strikes = steps->followed + GRAM < pattern->length ? pattern->strikes + 1 : 0;
+        if (!pattern->is_whole) {
+            steps->broken = steps->slot;
+            steps->broken_at = (steps->position ? steps->position : pattern->length) - 1;
+            steps->broken_count = steps->count;
+            steps->slot = NOWHERE;
+        }
         return PS_STEPS_LOST;
     }
     steps->followed++;
@@ -168,6 +210,8 @@ static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
         pattern->rounds++;
         pattern->last_wrap = steps->count;
         pattern->strikes = 0;
+        if (!pattern->is_whole)
+            make_whole(steps, steps->slot);
     }
     return PS_STEPS_WRAPPED;
 }
@@ -201,7 +245,8 @@ static bool recognise(struct ps_steps *steps, uint64_t fingerprint, uint64_t gra
     }
     for (uint32_t slot = 0; slot < PS_PATTERNS_MAX; slot++) {
         const struct pattern *pattern = &steps->pattern[slot];
-        uint32_t at = pattern->length != 0 ? ps_step_pattern_find(pattern, gram, steps->fingerprint, steps->count - 1) : NOWHERE;
+        uint32_t at =
+            pattern->length != 0 && pattern->is_whole ? ps_step_pattern_find(pattern, gram, steps->fingerprint, steps->count - 1) : NOWHERE;
         if (at == NOWHERE)
             continue;
         known |= 1u << slot;
@@ -280,25 +325,25 @@ struct evidence {
     uint64_t retry; /* 0: reaches don't speak against it; else launches observed when that may have changed */
 };
 
-static struct evidence look_back(const struct ps_steps *steps, uint64_t distance)
+/*
+ * `reach_max`: what a reach may be in a step; the distance, or what it was the round before. Only the last `looked_at` launches, those that have come
+ * again, can speak against it: what came once, in a program's first step, may reach back to the set-up before it.
+ */
+static struct evidence look_back(const struct ps_steps *steps, uint64_t distance, uint64_t looked_at, uint64_t reach_max)
 {
     struct evidence evidence = {0};
-    uint64_t far = 0, looked_at = distance > MATCH_MIN ? distance : MATCH_MIN;
+    uint64_t far = 0;
 
-    /*
-     * Of a short distance all that had to match is looked at: an optimizer that updates large tensors in pieces launches the same kernel again and
-     * again, and now and then goes on to the next tensors.
-     */
-    for (uint64_t i = 1; i <= looked_at; i++) {
+    for (uint64_t i = 1; i <= distance || i <= looked_at; i++) {
         uint64_t launch = steps->count - i;
         uint32_t reach = steps->reach[launch % RING] & REACH_MAX;
         if (i <= distance)
             evidence.sum += mix(steps->fingerprint[launch % RING]);
-        if (reach <= distance) {
+        if (reach <= reach_max) {
             evidence.carried |= i <= distance && reach + i > distance;
             if (reach > evidence.farthest)
                 evidence.farthest = reach;
-        } else if (++far == looked_at / FAR_ONE_IN + 1) {
+        } else if (i <= looked_at && ++far == looked_at / FAR_ONE_IN + 1) {
             evidence.retry = launch + distance + 1;
         }
     }
@@ -328,7 +373,7 @@ static bool has_shorter(const struct ps_steps *steps, uint64_t distance, uint64_
     for (uint32_t slot = 0; slot < PS_PATTERNS_MAX; slot++) {
         const struct pattern *pattern = &steps->pattern[slot];
         uint64_t length = pattern->length;
-        if (length == 0 || length >= distance || !covers(steps, pattern, distance))
+        if (length == 0 || !pattern->is_whole || length >= distance || !covers(steps, pattern, distance))
             continue;
         if (pattern->last_seen + distance > steps->count && steps->last_foreign + distance <= steps->count)
             return true;
@@ -347,7 +392,7 @@ static uint32_t find_known(const struct ps_steps *steps, uint64_t distance, uint
     *position = NOWHERE;
     for (uint32_t slot = 0; slot < PS_PATTERNS_MAX; slot++) {
         const struct pattern *pattern = &steps->pattern[slot];
-        if (pattern->length != distance || pattern->sum != sum)
+        if (pattern->length != distance || pattern->sum != sum || !pattern->is_whole)
             continue;
         for (uint64_t back = 0; back < distance && *position == NOWHERE; back++) {
             uint64_t launch = steps->count - 1 - back;
@@ -372,7 +417,7 @@ static uint32_t take_slot(const struct ps_steps *steps)
     return slot;
 }
 
-/* Compares the last two rounds, launch by launch; how many at their end are the same. */
+/* Compares the last two rounds, launch by launch, or what there is of them; how many at their end are the same. */
 static uint64_t compare_rounds(const struct ps_steps *steps, uint64_t distance)
 {
     uint64_t same = 0;
@@ -383,13 +428,22 @@ static uint64_t compare_rounds(const struct ps_steps *steps, uint64_t distance)
     return same;
 }
 
-static void learn(struct ps_steps *steps, uint64_t distance, uint64_t sum)
+/* `but`: a slot that has a new pattern by now. */
+static void forget_broken(struct ps_steps *steps, uint32_t but)
+{
+    if (steps->broken != NOWHERE && steps->broken != but)
+        steps->pattern[steps->broken].length = 0;
+    steps->broken = NOWHERE;
+}
+
+static void learn(struct ps_steps *steps, uint64_t distance, uint64_t sum, bool is_whole)
 {
     uint32_t slot = take_slot(steps);
     struct pattern *pattern = &steps->pattern[slot];
     uint64_t first = steps->count - distance;
 
     pattern->length = (uint32_t)distance;
+    pattern->is_whole = false;
     pattern->strikes = 0;
     pattern->superseded_by = NOWHERE;
     pattern->serial = ++steps->found;
@@ -399,13 +453,11 @@ static void learn(struct ps_steps *steps, uint64_t distance, uint64_t sum)
     for (uint64_t i = 0; i < distance; i++)
         pattern->fingerprint[i] = steps->fingerprint[(first + i) % RING];
     ps_step_pattern_index(pattern);
-    for (uint32_t i = 0; i < PS_PATTERNS_MAX; i++) {
-        struct pattern *other = &steps->pattern[i];
-        if (other->length != 0 && other->length < pattern->length && ps_step_pattern_contains(pattern, other)) {
-            other->superseded_by = slot;
-            other->superseder = pattern->serial;
-        }
-    }
+    forget_broken(steps, slot);
+    if (steps->following && steps->slot != slot && !steps->pattern[steps->slot].is_whole)
+        steps->pattern[steps->slot].length = 0;
+    if (is_whole)
+        make_whole(steps, slot);
     start_following(steps, slot, 0);
 }
 
@@ -426,7 +478,12 @@ static enum ps_steps_event try_cursor(struct ps_steps *steps, struct cursor *cur
         return PS_STEPS_NOTHING;
     /* A look costs a round's length: not too many of them a round. */
     cursor->check = steps->count + distance / 8 + 1;
-    struct evidence evidence = look_back(steps, distance);
+    /*
+     * Of a short distance all that had to match is looked at: an optimizer that updates large tensors in pieces launches the same kernel again and
+     * again, and now and then goes on to the next tensors.
+     */
+    uint64_t looked_at = distance > MATCH_MIN ? distance : MATCH_MIN;
+    struct evidence evidence = look_back(steps, distance, cursor->match < looked_at ? cursor->match : looked_at, distance);
     if (evidence.retry != 0) {
         if (evidence.retry > cursor->check)
             cursor->check = evidence.retry;
@@ -445,11 +502,12 @@ static enum ps_steps_event try_cursor(struct ps_steps *steps, struct cursor *cur
     if (has_shorter(steps, distance, evidence.farthest))
         return PS_STEPS_NOTHING;
     uint64_t same = compare_rounds(steps, distance);
-    if (same < distance) {
+    if (same < cursor->match && same < distance) { /* the hashes had said more */
         cursor->match = same;
-        return PS_STEPS_NOTHING;
+        if (!is_believed(steps, cursor))
+            return PS_STEPS_NOTHING;
     }
-    learn(steps, distance, evidence.sum);
+    learn(steps, distance, evidence.sum, same == distance);
     return PS_STEPS_FOUND;
 }
 
@@ -464,8 +522,8 @@ static enum ps_steps_event try_cursors(struct ps_steps *steps)
         struct cursor *best = NULL;
         for (int i = 0; i < CURSORS; i++) {
             struct cursor *cursor = &steps->cursor[i];
-            if (cursor->match >= MATCH_MIN && cursor->match >= cursor->distance && cursor->check <= steps->count &&
-                cursor->distance > above && (!best || cursor->distance < best->distance))
+            if (is_believed(steps, cursor) && cursor->check <= steps->count && cursor->distance > above &&
+                (!best || cursor->distance < best->distance))
                 best = cursor;
         }
         if (!best)
@@ -475,6 +533,41 @@ static enum ps_steps_event try_cursors(struct ps_steps *steps)
         if (event != PS_STEPS_NOTHING)
             return event;
     }
+}
+
+/*
+ * What was believed early has broken off, and now things go on as they did further along in it: the launches between came once and are no part of the
+ * step. Most optimizers make their state so, in the first step.
+ */
+static enum ps_steps_event go_on_without(struct ps_steps *steps, uint64_t gram)
+{
+    struct pattern *pattern = &steps->pattern[steps->broken];
+    uint64_t since = steps->count - steps->broken_count + 1; /* the launch that was another one included */
+    uint64_t now = steps->count - 1;
+
+    if (since > pattern->length / EARLY_PART) {
+        forget_broken(steps, NOWHERE);
+        return PS_STEPS_NOTHING;
+    }
+    if (since < GRAM)
+        return PS_STEPS_NOTHING;
+    uint32_t place = ps_step_pattern_find(pattern, gram, steps->fingerprint, now);
+    if (place == NOWHERE || (place & ~AMBIGUOUS) < steps->broken_at + since)
+        return PS_STEPS_NOTHING;
+    place &= ~AMBIGUOUS; /* of several the first: one comes to a loop at its beginning */
+    uint64_t left_out = place - steps->broken_at - since, distance = pattern->length - left_out;
+    if (left_out == 0) { /* one launch was another */
+        start_following(steps, steps->broken, place);
+        steps->broken = NOWHERE;
+        return PS_STEPS_RECOGNISED;
+    }
+    if (distance < EARLY_FROM || distance + GRAM > steps->count || !same_gram(steps, now, now - distance) || !ends_at_mark(steps, distance))
+        return PS_STEPS_NOTHING;
+    struct evidence evidence = look_back(steps, distance, distance, pattern->length);
+    if (evidence.retry != 0 || !evidence.carried)
+        return PS_STEPS_NOTHING;
+    learn(steps, distance, evidence.sum, false);
+    return PS_STEPS_FOUND;
 }
 
 /* ---- what callers call ---- */
@@ -497,6 +590,8 @@ struct ps_steps_state ps_steps_observe(struct ps_steps *steps, struct ps_step_la
         event = follow(steps, fingerprint);
     else if (now + 1 >= GRAM && recognise(steps, fingerprint, gram))
         event = PS_STEPS_RECOGNISED;
+    else if (steps->broken != NOWHERE)
+        event = go_on_without(steps, gram);
     if (now + 1 >= GRAM) {
         if (!steps->following)
             add_cursor(steps, gram);

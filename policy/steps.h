@@ -28,7 +28,8 @@ enum ps_steps_event {
     PS_STEPS_NOTHING, /* no pattern; or inside one, as before */
     PS_STEPS_FOUND,   /* the last `length` launches and the `length` before them are the same step: pattern `pattern` is new (its slot may
                             have held another); position is 0: the next launch is expected to be its first. A pattern shorter than 64
-                            launches has to come round until 64 have been repeated. It may also come inside a shorter pattern */
+                            launches has to come round until 64 have been repeated; one of 1,024 and more is believed in when a quarter of it
+                            has. It may also come inside a shorter pattern */
     PS_STEPS_RECOGNISED, /* a pattern known from before: this launch is its launch `position` - 1 (so `position` is expected next) */
     PS_STEPS_WRAPPED,    /* this launch was the pattern's last: a step is complete; position is 0 */
     PS_STEPS_LOST,       /* this launch is not what the pattern expected: no pattern from here on */
@@ -37,6 +38,7 @@ enum ps_steps_event {
 struct ps_steps_state {
     enum ps_steps_event event; /* what the last launch brought */
     bool following;            /* inside a pattern */
+    bool come_round;           /* that has been seen twice whole; if not, and it breaks off before, it is forgotten */
     uint32_t pattern;          /* its slot, 0 .. PS_PATTERNS_MAX - 1 */
     uint32_t length;           /* its launches */
     uint32_t position;         /* the launch of the pattern that is expected next */

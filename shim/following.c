@@ -61,12 +61,14 @@ static struct {
 } put_off[PUT_OFF_MAX];
 static uint64_t put_off_written, put_off_done;
 static uint32_t grace;
+static uint64_t (*named_by)(uint64_t launch, uint32_t place);
 static bool thread_started, thread_failed;
 static struct ps_following_summary summary;
 
-void ps_following_open(uint32_t grace_launches)
+void ps_following_open(uint32_t grace_launches, uint64_t (*named)(uint64_t launch, uint32_t place))
 {
     grace = grace_launches;
+    named_by = named;
 }
 
 bool ps_following_is_on(void)
@@ -273,9 +275,38 @@ static void evict_what_was_put_off(struct ps_followed_plan *s, uint32_t place, s
     }
 }
 
-/* Gaps of bound spans that are open at `place`: their evictions are begun now. */
+/* Binds the move's span, which the launch of that number named last. */
+static void bind(struct ps_followed_plan *s, uint32_t move, struct ps_span *span, uint64_t launch)
+{
+    s->bound[move] = (struct ps_bound){span, span->number, launch};
+    span->excluded = false; /* the rules let it move, now that its place in the step is known */
+    span->move = move + 1;
+}
+
+/*
+ * The plan comes into force with launch number `launch`, in the middle of a step. The spans that it would have seen since then are taken from what
+ * was recorded, if they are what was planned for and have not been named again.
+ */
+static void bind_past(struct ps_followed_plan *s, uint32_t place, uint64_t launch)
+{
+    for (uint32_t at = 0; at < s->length; at++) {
+        uint64_t past = launch - places(s, at, place);
+        if (past > launch)
+            continue; /* the program had not begun */
+        for (uint32_t i = s->bind.start[at]; i < s->bind.start[at + 1]; i++) {
+            uint32_t m = s->bind.item[i];
+            uint64_t number = named_by(past, s->ordinal[m]);
+            struct ps_span *span = number ? ps_registry_numbered(number) : NULL;
+            if (span && span->mentioned == past && ps_followed_plan_is_meant(&s->identity[m], span, past))
+                bind(s, m, span, past);
+        }
+    }
+}
+
+/* Evictions that a plan in force would have begun before `place` are begun now. */
 static void catch_up(struct ps_followed_plan *s, uint32_t place, uint64_t launch)
 {
+    bind_past(s, place, launch);
     for (uint32_t m = 0; m < s->moves; m++)
         if (s->bound[m].span && gap_is_open(s, m, place))
             evict(s, m, NULL, launch);
@@ -381,11 +412,9 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
         struct ps_span *span = s->ordinal[m] < count ? spans[s->ordinal[m]] : NULL;
         if (span && !ps_followed_plan_is_meant(&s->identity[m], span, launch))
             span = NULL;
-        s->bound[m] = (struct ps_bound){span, span ? span->number : 0, span ? span->mentioned : 0};
-        if (span) {
-            span->excluded = false; /* the rules let it move, now that its place in the step is known */
-            span->move = m + 1;
-        }
+        s->bound[m] = (struct ps_bound){0};
+        if (span)
+            bind(s, m, span, span->mentioned);
     }
     for (size_t i = 0; i < count; i++) { /* brought back in the middle of its gap, by whatever: it leaves again */
         uint32_t m = spans[i]->move - 1;

@@ -18,7 +18,11 @@
 #include "span.h"
 #include "steps.h"
 
-void ps_following_open(uint32_t grace);
+/*
+ * `named`: the number of the span that an earlier launch named in that place, 0 if that is not known. A plan that comes into force in the middle
+ * of a step asks for what it would have seen. Called with the lock held.
+ */
+void ps_following_open(uint32_t grace, uint64_t (*named)(uint64_t launch, uint32_t place));
 
 /*
  * The plan for pattern `pattern`, from now on: takes the place of an earlier one. Copies what it needs. `numbers[i]`: the number of span i when the

@@ -54,7 +54,8 @@ static uint64_t begun_at; /* ns */
 static struct ps_learning_cost cost;
 static bool moves[PS_PATTERNS_MAX];      /* the plan moves something */
 static uint32_t rounds[PS_PATTERNS_MAX]; /* since the first plan */
-static uint64_t found[PS_PATTERNS_MAX];  /* how often the slot was given to a new step */
+static bool early[PS_PATTERNS_MAX]; /* found before it had come round: much of what the plan is made from was the program's first step */
+static uint64_t found[PS_PATTERNS_MAX]; /* how often the slot was given to a new step */
 
 static atomic_bool may_learn; /* the policy plans, and there is memory */
 static atomic_bool begun;
@@ -116,7 +117,7 @@ static uint64_t mix(uint64_t x)
 
 /*
  * A round is over. The durations that the plan was made from were taken while memory was short and every reload was waited for; the second round
- * under the plan is timed again, and the plan made anew from that. [locked]
+ * under the plan is timed again, and the plan made anew from that. So is the first one of a step that was found early. [locked]
  */
 static void wrapped(struct ps_steps_state state)
 {
@@ -129,7 +130,7 @@ static void wrapped(struct ps_steps_state state)
     rounds[p]++;
     if (!moves[p])
         return;
-    if (rounds[p] == TIMED_ROUND + 1 && ps_following_is_on())
+    if ((rounds[p] == TIMED_ROUND + 1 || (rounds[p] == 1 && early[p])) && ps_following_is_on())
         wanted[p] = (struct wanted){true, launches - state.length, state.length};
     ps_stopwatch_learn(rounds[p] == TIMED_ROUND);
     if (wanted[p].is)
@@ -144,9 +145,11 @@ static void heed(struct ps_steps_state state)
         ps_following_forget(state.pattern);
         planned[state.pattern] = false;
         rounds[state.pattern] = 0;
+        early[state.pattern] = !state.come_round;
         found[state.pattern]++;
         wanted[state.pattern] = (struct wanted){true, launches - state.length, state.length};
-        ps_log_debug(POLICY, "a step of %u launches (pattern %u)", state.length, state.pattern);
+        ps_log_debug(POLICY, "a step of %u launches (pattern %u), found after %llu", state.length, state.pattern,
+                     (unsigned long long)launches);
         ps_registry_changed();
         break;
     case PS_STEPS_LOST:
@@ -204,6 +207,11 @@ void ps_learning_freed(const struct ps_span *span)
 {
     if (is_learning())
         ps_recorder_freed(recorder, span->number);
+}
+
+uint64_t ps_learning_named(uint64_t launch, uint32_t place)
+{
+    return recorder ? ps_recorder_named(recorder, launch, place) : 0;
 }
 
 void ps_learning_summary(struct ps_steps_summary *out)
@@ -370,7 +378,7 @@ static void plan_one(uint32_t pattern)
         if (!cost.ns)
             cost = (struct ps_learning_cost){launches, ps_now_ns() - begun_at, ps_counted(host_wait_ns)};
         moves[pattern] = plan.moves != 0;
-        ps_stopwatch_learn(false);
+        ps_stopwatch_learn(moves[pattern] && early[pattern] && !rounds[pattern]);
     }
     free(plan.move);
     free(memory);

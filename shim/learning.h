@@ -27,6 +27,9 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
 void ps_learning_allocated(struct ps_span *span);   /* [locked] */
 void ps_learning_freed(const struct ps_span *span); /* its life has not ended yet [locked] */
 
+/* The number of the span that an earlier launch named in that place (counted from 0); 0: not known. [locked] */
+uint64_t ps_learning_named(uint64_t launch, uint32_t place);
+
 /* For the report. [locked] or at the end. */
 void ps_learning_summary(struct ps_steps_summary *out);
 

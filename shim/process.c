@@ -177,7 +177,7 @@ static int set_up(const char **why)
     ps_slab_open(ps_settings.host_budget, ps_host_memory_local_processes(getenv("LOCAL_WORLD_SIZE")), ps_device.granularity);
     ps_eviction_open(ps_settings.guard, ps_settings.grace);
     ps_residency_open(ps_settings.guard);
-    ps_following_open(ps_settings.grace);
+    ps_following_open(ps_settings.grace, ps_learning_named);
     ps_learning_open(ps_policies_current(), ps_policies_options());
     bool named = ps_settings.budget.kind == PS_AMOUNT_BYTES || ps_settings.budget.kind == PS_AMOUNT_PERCENT;
     return ps_tracing_open(named, ps_settings.cupti, why);

@@ -115,6 +115,24 @@ plan() {
     done
 }
 
+@test "a long step is planned while its second round is under way, and the plan catches up with that round" {
+    local length moves
+    TRAINER=("$SAMPLES/mlp" --layers=90 --width=32 --batch=256)
+    for steps in 4 3; do
+        TRAINER+=(--steps=$steps)
+        plan $steps 93
+        equal 0 "$(report learning.patterns_lost)" "times that what was believed early broke off"
+        length=$(report 'learning.patterns[0].launches')
+        at_least 1024 "$length" "launches of a step"
+        at_most $((length * 2)) "$(report learning.until_plan.launches)" "launches until there was a plan, those that set up the model included"
+        [ $steps = 4 ] && moves=$(report plan.evictions)
+    done
+    # The third step alone has its moves once; so has the second, although the plan came when its first spans were idle already.
+    moves=$((moves - $(report plan.evictions)))
+    at_least 20 "$moves" "evictions by the plan in a step"
+    at_least $((moves * 3 / 2)) "$(report plan.evictions)" "evictions by the plan in the second and the third step"
+}
+
 @test "with memory enough the step is learnt, and nothing moves" {
     local policy moved_plain
     plan 8 130 PENSTOCK_DISABLE=1

@@ -490,6 +490,32 @@ static void test_what_is_not_kept(void)
     world_end();
 }
 
+/* What a launch named, by place, as long as it is kept. */
+static void test_named(void)
+{
+    uint64_t a, b;
+
+    world_start();
+    a = trace_alloc(&world.trace, 100);
+    b = trace_alloc(&world.trace, 200);
+    trace_launch(&world.trace, 1, 2, b, a); /* the first is named twice, see on_launched */
+    trace_launch(&world.trace, 2, 1, a);
+    EXPECT_U64(b, ps_recorder_named(world.recorder, 0, 0));
+    EXPECT_U64(b, ps_recorder_named(world.recorder, 0, 1));
+    EXPECT_U64(a, ps_recorder_named(world.recorder, 0, 2));
+    EXPECT_U64(0, ps_recorder_named(world.recorder, 0, 3)); /* not what the next one names */
+    EXPECT_U64(a, ps_recorder_named(world.recorder, 1, 1));
+    EXPECT_U64(0, ps_recorder_named(world.recorder, 1, 2));
+    EXPECT_U64(0, ps_recorder_named(world.recorder, 2, 0));
+    trace_free(&world.trace, &b);
+    EXPECT_U64(0, ps_recorder_named(world.recorder, 1, 2)); /* nor what is freed behind it */
+    for (uint64_t i = 0; i < PS_RECORDER_MOMENTS / 2; i++)
+        trace_launch(&world.trace, 1, 1, a);
+    EXPECT_U64(0, ps_recorder_named(world.recorder, 0, 0));
+    EXPECT_U64(a, ps_recorder_named(world.recorder, ps_recorder_launches(world.recorder) - 1, 0));
+    world_end();
+}
+
 /* More spans than the table holds: it says so, and those that are used are in the step all the same. */
 static void test_too_many_spans(void)
 {
@@ -602,6 +628,7 @@ int main(void)
     test_markers_and_durations();
     test_lone_halves();
     test_what_is_not_kept();
+    test_named();
     test_too_many_spans();
     test_many_spans_come_and_go();
     test_any_program_any_window();

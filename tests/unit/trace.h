@@ -282,19 +282,25 @@ static inline void trainer_backward(struct trainer *trainer, int which)
 }
 
 /* The optimizer's state is made when it is first wanted. */
+/* The optimizer's state of one parameter, made once. */
+static inline void trainer_make_state(struct trainer *trainer, int parameter)
+{
+    struct trainer_parameter *p = &trainer->parameter[parameter];
+
+    for (int j = 0; j < 2; j++) {
+        if (p->state[j] == 0) {
+            p->state[j] = trace_alloc(trainer->trace, p->bytes);
+            trace_launch(trainer->trace, K_FILL, 1, p->state[j]);
+        }
+    }
+}
+
 static inline void trainer_update(struct trainer *trainer)
 {
-    struct trace *t = trainer->trace;
-
     for (int i = 0; i < 2 * trainer->layers + 2; i++) {
         struct trainer_parameter *p = &trainer->parameter[i];
-        for (int j = 0; j < 2; j++) {
-            if (p->state[j] == 0) {
-                p->state[j] = trace_alloc(t, p->bytes);
-                trace_launch(t, K_FILL, 1, p->state[j]);
-            }
-        }
-        trace_launch(t, K_ADAM, 4, p->weight, p->gradient, p->state[0], p->state[1]);
+        trainer_make_state(trainer, i);
+        trace_launch(trainer->trace, K_ADAM, 4, p->weight, p->gradient, p->state[0], p->state[1]);
     }
 }
 
