@@ -1,101 +1,8 @@
 /* Steps found and recognised in the launches of made-up trainers (trace.h). */
 #include "steps.h"
 
-#include <stdlib.h>
-
 #include "expect.h"
-#include "trace.h"
-
-/* The detector behind a trace, and what it said. */
-struct watch {
-    struct trace trace;
-    struct ps_steps *steps;
-    struct ps_steps_state state; /* the latest */
-    uint64_t events[PS_STEPS_LOST + 1];
-    uint64_t found_at[32]; /* launches observed when the nth was found */
-    uint32_t found_length[32];
-    uint64_t recognised_at; /* the latest */
-    uint64_t lost_at;
-    uint64_t slowest;       /* launches from a loss until something was recognised or found, at most */
-    uint64_t *fingerprints; /* of all launches so far */
-    uint64_t capacity;
-    bool wrong; /* a state that contradicts the trace */
-};
-
-/* Launches from which on a step is believed in when a quarter of it has come again. */
-#define EARLY_FROM 1024u
-
-/* What is said of a pattern has to hold for the trace: FOUND means two equal rounds, or of a long one at least the latest launches. */
-static void check_state(struct watch *watch)
-{
-    const struct ps_steps_state *state = &watch->state;
-    uint64_t now = watch->trace.launches;
-
-    watch->wrong |= state->following && (state->position >= state->length || state->pattern >= PS_PATTERNS_MAX);
-    if (state->event == PS_STEPS_FOUND) {
-        uint64_t equal = state->length >= EARLY_FROM ? 8 : state->length;
-        watch->wrong |= state->position != 0 || state->length + equal > now;
-        for (uint64_t i = 1; i <= equal && !watch->wrong; i++)
-            watch->wrong |= watch->fingerprints[now - i] != watch->fingerprints[now - i - state->length];
-    }
-    watch->wrong |= state->event == PS_STEPS_WRAPPED && state->position != 0;
-    watch->wrong |= state->event == PS_STEPS_LOST && state->following;
-}
-
-static void watch_launch(void *context, struct ps_step_launch launch, const uint64_t *span, const uint64_t *bytes, int n)
-{
-    struct watch *watch = context;
-
-    (void)span, (void)bytes, (void)n;
-    if (watch->trace.launches > watch->capacity) {
-        watch->capacity = 2 * watch->trace.launches + 1024;
-        watch->fingerprints = realloc(watch->fingerprints, watch->capacity * sizeof *watch->fingerprints);
-        if (!watch->fingerprints)
-            abort();
-    }
-    watch->fingerprints[watch->trace.launches - 1] = launch.fingerprint;
-    watch->state = ps_steps_observe(watch->steps, launch);
-    if (watch->state.event == PS_STEPS_FOUND) {
-        uint64_t n_found = watch->events[PS_STEPS_FOUND] % 32;
-        watch->found_at[n_found] = watch->trace.launches;
-        watch->found_length[n_found] = watch->state.length;
-    }
-    if (watch->state.event == PS_STEPS_RECOGNISED)
-        watch->recognised_at = watch->trace.launches;
-    if (watch->state.event == PS_STEPS_LOST)
-        watch->lost_at = watch->trace.launches;
-    if ((watch->state.event == PS_STEPS_FOUND || watch->state.event == PS_STEPS_RECOGNISED) && watch->lost_at != 0 &&
-        watch->trace.launches - watch->lost_at > watch->slowest)
-        watch->slowest = watch->trace.launches - watch->lost_at;
-    watch->events[watch->state.event]++;
-    check_state(watch);
-}
-
-static struct watch *watch_start(void)
-{
-    struct watch *watch = calloc(1, sizeof *watch);
-
-    if (!watch || !(watch->steps = calloc(1, ps_steps_bytes())))
-        abort();
-    watch->trace.context = watch;
-    watch->trace.launched = watch_launch;
-    ps_steps_init(watch->steps);
-    return watch;
-}
-
-static struct ps_steps_summary watch_end(struct watch *watch)
-{
-    struct ps_steps_summary summary;
-
-    ps_steps_summary(watch->steps, &summary);
-    EXPECT(!watch->wrong);
-    EXPECT_U64(watch->trace.launches, summary.launches);
-    free(watch->steps);
-    free(watch->fingerprints);
-    trace_destroy(&watch->trace);
-    free(watch);
-    return summary;
-}
+#include "watch_steps.h"
 
 /* The first step makes the optimizer's state: the second and the third are alike, and when the third ends, the step is known. */
 static void test_plain_loop(void)
@@ -125,67 +32,6 @@ static void test_plain_loop(void)
         EXPECT_U64(in_pattern / length, summary.rounds[0]);
         EXPECT_U64(in_pattern / length, summary.steps);
     }
-}
-
-/*
- * A long step is believed in after a quarter of its second round. That the first one made the optimizer's state shows when the second one doesn't: what
- * was believed is forgotten, and the step without it is known as soon as things go on as they did before.
- */
-static void test_long_loop(void)
-{
-    for (int variation = 0; variation < 4; variation++) {
-        struct watch *watch = watch_start();
-        struct trainer trainer;
-        uint64_t after[5];
-        bool all_at_once = variation & 1; /* the state of all parameters is made before the first update, or each one's before its own */
-        trainer_init(&trainer, &watch->trace, variation & 2 ? 124 : 81);
-        for (int i = 0; i < 5; i++) {
-            trainer_forward(&trainer, 0, 50, 1);
-            trainer_backward(&trainer, 0);
-            for (int j = 0; all_at_once && j < 2 * trainer.layers + 2; j++)
-                trainer_make_state(&trainer, j);
-            trainer_update(&trainer);
-            trainer_zero(&trainer);
-            after[i] = watch->trace.launches;
-        }
-        uint64_t length = after[4] - after[3], quarter = watch->found_length[0] / 4;
-        EXPECT(length >= EARLY_FROM);
-        EXPECT_U64(2, watch->events[PS_STEPS_FOUND]);
-        EXPECT(watch->found_at[0] > after[0] && watch->found_at[0] <= after[0] + quarter + 8);
-        EXPECT_U64(1, watch->events[PS_STEPS_LOST]);
-        EXPECT(watch->lost_at > watch->found_at[0] && watch->lost_at <= after[1]);
-        EXPECT(watch->found_at[1] > watch->lost_at && watch->found_at[1] <= after[1] + (all_at_once ? 0 : 16));
-        EXPECT_U64(length, watch->found_length[1]);
-        EXPECT(watch->state.following);
-        struct ps_steps_summary summary = watch_end(watch);
-        EXPECT_U64(1, summary.patterns);
-        EXPECT_U64(all_at_once ? 3 : 2, summary.steps);
-    }
-}
-
-/* What was believed early and breaks off is forgotten: it is not recognised when it comes again, and what comes is found anew. */
-static void test_believed_too_early(void)
-{
-    struct watch *watch = watch_start();
-    struct trainer trainer;
-    uint64_t after[8];
-
-    trainer_init(&trainer, &watch->trace, 90);
-    for (int i = 0; i < 8; i++) {
-        trainer_forward(&trainer, 0, 50, 1);
-        if (i < 4) /* a step that goes on in another way each time */
-            for (uint64_t j = 0; j < 300; j++)
-                trace_launch(&watch->trace, K_OTHER + 1000 * (uint64_t)i + j, 1, trainer.parameter[0].weight);
-        trainer_backward(&trainer, 0);
-        trainer_update(&trainer);
-        trainer_zero(&trainer);
-        after[i] = watch->trace.launches;
-    }
-    EXPECT(watch->events[PS_STEPS_LOST] >= 1);
-    EXPECT(watch->state.following);
-    EXPECT_U64(after[7] - after[6], watch->state.length);
-    struct ps_steps_summary summary = watch_end(watch);
-    EXPECT_U64(1, summary.patterns);
 }
 
 /* A program that marks its steps gets them as it marked them. */
@@ -570,33 +416,13 @@ static void test_what_contains_another(void)
     watch_end(watch);
 }
 
-/* A made-up step of n launches, all different. */
-static void long_step(struct watch *watch, uint64_t span, uint64_t n)
-{
-    for (uint64_t i = 0; i < n; i++)
-        trace_launch(&watch->trace, i, 1, span);
-}
-
-static void test_longest_step(void)
-{
-    for (uint64_t more = 0; more <= 1; more++) {
-        struct watch *watch = watch_start();
-        uint64_t span = trace_alloc(&watch->trace, 10);
-        for (int i = 0; i < 5; i++) {
-            long_step(watch, span, PS_PATTERN_LAUNCHES_MAX + more);
-            EXPECT_U64(more == 0 && i >= 1, watch->events[PS_STEPS_FOUND]);
-        }
-        watch_end(watch);
-    }
-}
-
 static void test_shortest_steps(void)
 {
     for (uint64_t n = 1; n <= 70; n++) {
         struct watch *watch = watch_start();
         uint64_t span = trace_alloc(&watch->trace, 10);
         for (uint64_t i = 0; i < 200 / n + 2; i++)
-            long_step(watch, span, n);
+            watch_step_of(watch, span, n);
         EXPECT_U64(1, watch->events[PS_STEPS_FOUND]);
         EXPECT_U64(n, watch->state.length);
         EXPECT(watch->found_at[0] <= (n > 64 ? 2 * n : 64 + n + 8));
@@ -670,8 +496,6 @@ static void test_any_mixture(void)
 int main(void)
 {
     test_plain_loop();
-    test_long_loop();
-    test_believed_too_early();
     test_marks_turn_the_step();
     test_first_three_steps_differ();
     test_accumulated_gradients();
@@ -683,7 +507,6 @@ int main(void)
     test_inference();
     test_what_never_repeats();
     test_launches_that_change_places();
-    test_longest_step();
     test_shortest_steps();
     test_batches_on_the_device();
     test_what_is_left_of_two();
