@@ -108,6 +108,34 @@ static void bytes_move_by_remapping(void)
     EXPECT_U64(CU_MEMORYTYPE_HOST, type);
 }
 
+/* Several handles behind one another: copied and written over as one range, and unmapped by one call, as far as it cuts none of them. */
+static void a_range_of_whole_mappings_goes_at_once(void)
+{
+    open_device(&device);
+    CUdeviceptr span = reserve(4 * GRANULE), other = reserve(4 * GRANULE);
+    CUmemGenericAllocationHandle slots[3] = {create(&host_properties, 2 * GRANULE), create(&host_properties, GRANULE),
+                                             create(&host_properties, GRANULE)};
+    CUmemGenericAllocationHandle pages = create(&device_properties, 4 * GRANULE);
+    map(span, slots[0], 2 * GRANULE);
+    map(span + 2 * GRANULE, slots[1], GRANULE);
+    map(span + 3 * GRANULE, slots[2], GRANULE);
+    map(other, pages, 4 * GRANULE);
+    EXPECT_OK(launch_fill(&device, span, 4 * GRANULE_WORDS, 7, NULL));
+    EXPECT_OK(cuMemcpyAsync(other, span, 4 * GRANULE, NULL));
+    EXPECT_OK(cuCtxSynchronize());
+    for (size_t i = 0; i < 4; i++)
+        EXPECT_U64(7, first_word(other + i * GRANULE));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(span, GRANULE));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(span + GRANULE, 2 * GRANULE));
+    EXPECT_U64(7, first_word(span + GRANULE)); /* refused, it undoes nothing */
+    EXPECT_OK(cuMemUnmap(span, 4 * GRANULE));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(span, 4 * GRANULE));
+    map(span, pages, 4 * GRANULE);
+    EXPECT_OK(cuMemUnmap(span, 4 * GRANULE));
+    map(span, slots[2], GRANULE); /* what one of them held is still there */
+    EXPECT_U64(7, first_word(span));
+}
+
 static void released_pages_stay_until_unmapped(void)
 {
     open_device(&device);
@@ -377,6 +405,7 @@ int main(void)
     RUN_CASE(mappings_follow_the_rules, SMALL);
     RUN_CASE(two_addresses_alias, SMALL);
     RUN_CASE(bytes_move_by_remapping, SMALL);
+    RUN_CASE(a_range_of_whole_mappings_goes_at_once, SMALL);
     RUN_CASE(released_pages_stay_until_unmapped, SMALL);
     RUN_CASE(limits_hold, SMALL);
     RUN_CASE(new_memory_is_poison, SMALL);
