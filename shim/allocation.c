@@ -127,16 +127,6 @@ static void reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
 
 /* ---- a new span ---- */
 
-/* Maps what was obtained. [unlocked; the span is busy] */
-static int map_new(struct ps_span *span, CUmemGenericAllocationHandle pages, enum ps_backing backing)
-{
-    int r = ps_pages_map(span->address, span->bytes, pages);
-
-    if (!r)
-        span->backing = backing;
-    return r;
-}
-
 /* [locked] */
 static void discard(struct ps_span *span)
 {
@@ -161,7 +151,9 @@ static int create_on_pages(size_t bytes, size_t requested, CUdeviceptr *address)
     }
     span->busy = true;
     ps_registry_unlock();
-    r = map_new(span, pages.block->handle, PS_BACKING_DEVICE);
+    r = ps_pages_map(span->address, span->bytes, pages.block->handle);
+    if (!r)
+        span->backing = PS_BACKING_DEVICE;
     ps_registry_lock();
     span->busy = false;
     if (r) {
@@ -182,7 +174,7 @@ static int create_on_pages(size_t bytes, size_t requested, CUdeviceptr *address)
 /* A span that begins on a slot, when no pages can be had. 0; -ENOMEM; -ENOSPC. [locked; releases the lock meanwhile] */
 static int create_on_slot(size_t bytes, size_t requested, CUdeviceptr *address)
 {
-    struct ps_slot *slot = ps_slab_take(bytes);
+    struct ps_slot *slot = ps_slab_take_row(bytes);
     int r = 0;
 
     if (!slot) {
@@ -202,19 +194,20 @@ static int create_on_slot(size_t bytes, size_t requested, CUdeviceptr *address)
     span->slot = slot;
     ps_registry_unlock();
     /* An H2D may still read the slot for its last owner: the new owner's writes must come after. Rare, and a short copy: wait here. */
-    if (slot->being_read)
-        r = ps_cuda_errno(ps_cu.cuEventSynchronize(slot->read_done));
+    r = ps_slab_wait_until_read(slot);
     if (!r)
-        r = map_new(span, slot->pages, PS_BACKING_SLOT);
+        r = ps_slab_map_row(span->address, slot);
+    if (!r)
+        span->backing = PS_BACKING_SLOT;
     ps_registry_lock();
     span->busy = false;
-    slot->being_read = false;
     if (r) {
         span->slot = NULL;
         ps_slab_give(slot);
         discard(span);
         return r;
     }
+    ps_slab_read_is_over(slot);
     ps_count(spans_born_on_slot);
     *address = span->address;
     return 0;

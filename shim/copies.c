@@ -26,8 +26,29 @@ int ps_copies_open(void)
     return ps_cuda_errno(r);
 }
 
-int ps_copies_evict(CUdeviceptr address, size_t bytes, const struct ps_uses *uses, bool fence_set, CUevent fence,
-                    const struct ps_slot *slot, CUevent done)
+/*
+ * The D2H stream waits for each H2D that still reads a slot of the row.
+ *
+ * Two clocks. The wait is ordered on the D2H stream, after the latest record of the slot's read_by, which the host has made behind that H2D or later:
+ * the event is another slot's where the two were read as one row, and may have been recorded anew since, for a later row. All H2D run on one
+ * stream, in order, so the wait is then longer, never shorter. It can't be a wait in a circle however far the host is ahead of the device: what is queued
+ * on the H2D stream up to that record waits only for what the host had queued before, and this D2H comes after that.
+ */
+static int wait_until_read(const struct ps_slot *row)
+{
+    CUevent waited_for = NULL;
+    int r = 0;
+
+    for (; row && !r; row = row->next_in_row) {
+        if (!row->being_read || row->read_by == waited_for)
+            continue;
+        waited_for = row->read_by;
+        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(d2h, waited_for, 0));
+    }
+    return r;
+}
+
+int ps_copies_evict(CUdeviceptr address, const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *row, CUevent done)
 {
     int r = 0;
 
@@ -37,11 +58,13 @@ int ps_copies_evict(CUdeviceptr address, size_t bytes, const struct ps_uses *use
     /* Order: after the H2D that filled the span, which no access may have waited for yet. */
     if (!r && fence_set && ps_rule(EVICTION_WAITS_FOR_RELOAD))
         r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(d2h, fence, 0));
-    /* Order: after the H2D that reads what the slot held before. */
-    if (!r && slot->being_read && ps_rule(EVICTION_WAITS_FOR_SLOT))
-        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(d2h, slot->read_done, 0));
-    if (!r)
-        r = ps_cuda_errno(ps_cu.cuMemcpyAsync(slot->address, address, bytes, d2h));
+    /* Order: after each H2D that reads what the row's slots held before. */
+    if (!r && ps_rule(EVICTION_WAITS_FOR_SLOT))
+        r = wait_until_read(row);
+    for (; row && !r; row = row->next_in_row) {
+        r = ps_cuda_errno(ps_cu.cuMemcpyAsync(row->address, address, row->bytes, d2h));
+        address += row->bytes;
+    }
     if (!r)
         r = ps_cuda_errno(ps_cu.cuEventRecord(done, d2h));
     return r;
@@ -81,9 +104,10 @@ void ps_copies_wait_for_reloads(void)
         ps_cu.cuEventSynchronize(event); /* recorded anew meanwhile: a later copy of the same stream, and the wait is longer */
 }
 
-int ps_copies_reload(CUdeviceptr address, size_t bytes, const struct ps_uses *pages_uses, bool pages_fence_set, CUevent pages_fence,
-                     const struct ps_slot *slot, CUevent fence)
+int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, bool pages_fence_set, CUevent pages_fence,
+                     const struct ps_slot *row, CUevent fence)
 {
+    size_t bytes = 0;
     int r = 0;
 
     /* Order: after the last use of the freed span whose pages these were. The slot's D2H was over on the host before the mapping moved. */
@@ -91,12 +115,14 @@ int ps_copies_reload(CUdeviceptr address, size_t bytes, const struct ps_uses *pa
         r = ps_uses_stream_wait(pages_uses, h2d, NULL);
     if (!r && pages_fence_set && ps_rule(RELOAD_WAITS_FOR_PAGES))
         r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(h2d, pages_fence, 0));
-    if (!r)
-        r = ps_cuda_errno(ps_cu.cuMemcpyAsync(address, slot->address, bytes, h2d));
+    for (const struct ps_slot *slot = row; slot && !r; slot = slot->next_in_row) {
+        r = ps_cuda_errno(ps_cu.cuMemcpyAsync(address + bytes, slot->address, slot->bytes, h2d));
+        bytes += slot->bytes;
+    }
     if (!r)
         r = ps_cuda_errno(ps_cu.cuEventRecord(fence, h2d));
     if (!r)
-        r = ps_cuda_errno(ps_cu.cuEventRecord(slot->read_done, h2d));
+        r = ps_cuda_errno(ps_cu.cuEventRecord(row->read_done, h2d));
     if (!r)
         mark_reload(bytes);
     return r;

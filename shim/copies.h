@@ -30,19 +30,20 @@
 int ps_copies_open(void);
 
 /*
- * Queues the D2H of [address, address + bytes) into the slot, after: `uses` (every access since the last transfer), `fence` if `fence_set`
- * (the H2D that filled the span), and the H2D that still reads the slot. Records `done`.
+ * Queues the D2H of the span at `address` into the row, after: `uses` (every access since the last transfer), `fence` if `fence_set`
+ * (the H2D that filled the span), and each H2D that still reads a slot of the row. Records `done`.
  * 0 or -errno; then nothing may be assumed to have been copied, though part may be queued.
  */
-int ps_copies_evict(CUdeviceptr address, size_t bytes, const struct ps_uses *uses, bool fence_set, CUevent fence,
-                    const struct ps_slot *slot, CUevent done);
+int ps_copies_evict(CUdeviceptr address, const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *row,
+                    CUevent done);
 
 /*
- * Queues the H2D of the slot's bytes to `address`, after `pages_uses` and `pages_fence` (what still uses the device pages, when they came
- * from a freed span; NULL and false otherwise). Records `fence` for the span's users and the slot's own read_done for the slot's next one.
+ * Queues the H2D of the row's bytes to `address`, after `pages_uses` and `pages_fence` (what still uses the device pages, when they came
+ * from a freed span; NULL and false otherwise). Records `fence` for the span's users and the first slot's read_done for the next D2H into any
+ * slot of the row: two records, however many slots it has.
  */
-int ps_copies_reload(CUdeviceptr address, size_t bytes, const struct ps_uses *pages_uses, bool pages_fence_set, CUevent pages_fence,
-                     const struct ps_slot *slot, CUevent fence);
+int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, bool pages_fence_set, CUevent pages_fence,
+                     const struct ps_slot *row, CUevent fence);
 
 /* Waits on the host until at most two groups of the H2D copies queued so far are not over. For helper threads. */
 void ps_copies_wait_for_reloads(void);

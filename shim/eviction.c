@@ -24,7 +24,7 @@
 /* One D2H of a span. It outlives the span's interest in it: a cancelled one still writes to its slot until `done`. */
 struct ps_transfer {
     struct ps_span *span;
-    struct ps_slot *slot; /* NULL while it waits for one */
+    struct ps_slot *slot; /* the first of its row; NULL while it waits for one */
     size_t bytes;
     CUevent done; /* created at first use, kept with the structure */
     bool cancelled;
@@ -209,7 +209,7 @@ static int queue_copy(struct ps_transfer *t)
      * it would be `launching` (PIN_WHILE_LAUNCHING).
      */
     if (!r)
-        r = ps_copies_evict(span->address, span->bytes, &span->uses, span->fence_set, span->fence, t->slot, t->done);
+        r = ps_copies_evict(span->address, &span->uses, span->fence_set, span->fence, t->slot, t->done);
     if (r)
         ps_copies_drain_evictions(); /* part of it may be queued: the slot must be quiet before it is used again */
     ps_registry_lock();
@@ -482,7 +482,7 @@ static void finish(struct ps_transfer *t)
 {
     struct ps_span *span = t->span;
 
-    t->slot->being_read = false; /* the D2H waited for the H2D that read it */
+    ps_slab_read_is_over(t->slot);
     span->readers--;
     copies_under_way--;
     bytes_under_way -= t->bytes;
@@ -569,7 +569,7 @@ static size_t worth_making(void)
         sizes[i].wanted += span->bytes;
     }
     for (unsigned i = 0; i < n; i++)
-        if (ps_slab_can_hold_more(sizes[i].bytes) && ps_slab_free_of(sizes[i].bytes) < sizes[i].wanted)
+        if (ps_slab_can_hold_more(sizes[i].bytes) && ps_slab_free_of(sizes[i].bytes) < sizes[i].wanted && !ps_slab_has_row(sizes[i].bytes))
             return sizes[i].bytes;
     return 0;
 }
@@ -577,7 +577,7 @@ static size_t worth_making(void)
 /* [locked; releases the lock meanwhile] */
 static void serve_one(struct ps_transfer *t)
 {
-    struct ps_slot *slot = ps_slab_take(t->bytes);
+    struct ps_slot *slot = ps_slab_take_row(t->bytes);
     size_t bytes = t->bytes;
     int r = 0;
 

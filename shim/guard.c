@@ -1,6 +1,5 @@
 #include "guard.h"
 
-#include "device.h"
 #include "log.h"
 #include "registry.h"
 #include "slab.h"
@@ -28,7 +27,7 @@ void ps_guard_map_to_slot(struct ps_span *span)
         return; /* freed, brought back, or somebody is about it */
     span->busy = true;
     ps_registry_unlock();
-    int r = ps_pages_map(span->address, span->bytes, span->slot->pages);
+    int r = ps_slab_map_row(span->address, span->slot);
     ps_registry_lock();
     span->busy = false;
     if (r)

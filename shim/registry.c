@@ -9,6 +9,7 @@
 #include "log.h"
 #include "policies.h"
 #include "real_cuda.h"
+#include "slab.h"
 
 struct ps_registry ps_registry;
 
@@ -376,6 +377,8 @@ static const char *broken(const struct ps_span *span)
             return "is mapped to pages that it does not have";
         if (span->residency == PS_RELOADING && !span->fence_set)
             return "reloading without a fence";
+        if (span->slot && ps_slab_row_bytes(span->slot) != span->bytes)
+            return "its slots don't add up to it";
         break;
     case PS_LIFE_CACHED:
         if (!span->has_pages || span->backing != PS_BACKING_DEVICE || span->slot || span->transfer)

@@ -187,6 +187,7 @@ static void write_fields(struct ps_json *j, const struct figures *f)
     ps_json_u64(j, "bytes", f->slab.bytes);
     ps_json_u64(j, "peak_used_bytes", f->slab.peak_used_bytes);
     ps_json_u64(j, "limit_bytes", f->slab.limit_bytes);
+    ps_json_u64(j, "rows", f->slab.rows);
     ps_json_end(j);
     write_passthrough(j);
     write_learning(j, f);

@@ -65,8 +65,8 @@ static int move_to_pages(struct ps_span *span, const struct ps_pages *pages)
         if (!span->fence)
             r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
         if (!r)
-            r = ps_copies_reload(span->address, span->bytes, donor ? &donor->uses : NULL, donor && donor->fence_set,
-                                 donor ? donor->fence : NULL, span->slot, span->fence);
+            r = ps_copies_reload(span->address, donor ? &donor->uses : NULL, donor && donor->fence_set, donor ? donor->fence : NULL,
+                                 span->slot, span->fence);
         if (!r) {
             span->backing = PS_BACKING_DEVICE;
             return 0;
@@ -74,7 +74,7 @@ static int move_to_pages(struct ps_span *span, const struct ps_pages *pages)
         ps_copies_drain_reloads(); /* part of it may be queued: nothing may write to the pages once they are somebody else's */
         ps_pages_unmap(span->address, span->bytes);
     }
-    if (guard != PS_GUARD_UNMAP && !ps_pages_map(span->address, span->bytes, span->slot->pages))
+    if (guard != PS_GUARD_UNMAP && !ps_slab_map_row(span->address, span->slot))
         span->backing = PS_BACKING_SLOT;
     return r;
 }
@@ -100,7 +100,7 @@ static int reload(struct ps_span *span, struct ps_pages *pages)
     span->fence_set = true;
     span->fence_seen = 0;
     ps_uses_clear(&span->uses); /* over: see above */
-    span->slot->being_read = true;
+    ps_slab_read_begins(span->slot);
     ps_slab_give(span->slot); /* the next D2H into it waits for this H2D */
     span->slot = NULL;
     TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);

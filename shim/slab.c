@@ -11,9 +11,21 @@
 #include "log.h"
 #include "real_cuda.h"
 #include "registry.h"
+#include "rows.h"
 
 TAILQ_HEAD(slot_list, ps_slot);
 
+/* A size that slots have been made in. Gone with its last slot. */
+struct ps_slot_size {
+    size_t bytes;
+    uint32_t made;         /* slots, free or not */
+    uint32_t free;         /* of them */
+    struct slot_list list; /* those, oldest first */
+    LIST_ENTRY(ps_slot_size) next;
+};
+LIST_HEAD(size_list, ps_slot_size);
+
+static struct size_list sizes = LIST_HEAD_INITIALIZER(sizes); /* the largest first; a program has a few dozen */
 static struct slot_list free_slots = TAILQ_HEAD_INITIALIZER(free_slots);
 static uint64_t free_bytes;
 static struct ps_slab_figures figures;
@@ -28,6 +40,9 @@ static uint64_t refused_with;
 static uint64_t refused_until_ns; /* 0: not refused */
 
 #define REFUSED_FOR_NS 1000000000u
+
+/* Sizes looked at for a row. */
+#define ROW_SIZES_MAX 64u
 
 #define LARGEST_RESERVATION (4ull << 40)
 #define SMALLEST_RESERVATION (64ull << 20)
@@ -117,37 +132,190 @@ static void count_used(size_t bytes)
         figures.peak_used_bytes = figures.used_bytes;
 }
 
+/* ---- sizes, and the free slots of each ---- */
+
+static struct ps_slot_size *find_size(size_t bytes)
+{
+    struct ps_slot_size *size;
+
+    LIST_FOREACH (size, &sizes, next)
+        if (size->bytes <= bytes)
+            return size->bytes == bytes ? size : NULL;
+    return NULL;
+}
+
+/* For one slot more. NULL: no memory. [locked] */
+static struct ps_slot_size *enter_size(size_t bytes)
+{
+    struct ps_slot_size *size = find_size(bytes), *larger = NULL, *other;
+
+    if (!size) {
+        size = calloc(1, sizeof *size);
+        if (!size)
+            return NULL;
+        size->bytes = bytes;
+        TAILQ_INIT(&size->list);
+        LIST_FOREACH (other, &sizes, next) {
+            if (other->bytes < bytes)
+                break;
+            larger = other;
+        }
+        if (larger)
+            LIST_INSERT_AFTER(larger, size, next);
+        else
+            LIST_INSERT_HEAD(&sizes, size, next);
+    }
+    size->made++;
+    return size;
+}
+
+/* For one slot less. [locked] */
+static void leave_size(struct ps_slot_size *size)
+{
+    if (--size->made)
+        return;
+    LIST_REMOVE(size, next);
+    free(size);
+}
+
 static void take_out(struct ps_slot *slot)
 {
     TAILQ_REMOVE(&free_slots, slot, order);
+    TAILQ_REMOVE(&slot->size->list, slot, sized);
+    slot->size->free--;
     free_bytes -= slot->bytes;
+}
+
+static void put_in(struct ps_slot *slot)
+{
+    TAILQ_INSERT_TAIL(&free_slots, slot, order);
+    TAILQ_INSERT_TAIL(&slot->size->list, slot, sized);
+    slot->size->free++;
+    free_bytes += slot->bytes;
+}
+
+/* Oldest first: its last H2D is the likeliest to be over. */
+static struct ps_slot *take_oldest(struct ps_slot_size *size)
+{
+    struct ps_slot *slot = size ? TAILQ_FIRST(&size->list) : NULL;
+
+    if (slot)
+        take_out(slot);
+    return slot;
 }
 
 struct ps_slot *ps_slab_take(size_t bytes)
 {
-    struct ps_slot *slot;
+    struct ps_slot *slot = take_oldest(find_size(bytes));
 
-    /* Oldest first: its last H2D is the likeliest to be over. */
-    TAILQ_FOREACH (slot, &free_slots, order) {
-        if (slot->bytes != bytes)
-            continue;
-        take_out(slot);
+    if (slot)
         count_used(bytes);
-        return slot;
-    }
-    return NULL;
+    return slot;
 }
 
 uint64_t ps_slab_free_of(size_t bytes)
 {
-    const struct ps_slot *slot;
-    uint64_t sum = 0;
+    const struct ps_slot_size *size = find_size(bytes);
 
-    TAILQ_FOREACH (slot, &free_slots, order)
-        if (slot->bytes == bytes)
-            sum += bytes;
-    return sum;
+    return size ? (uint64_t)size->free * bytes : 0;
 }
+
+/* ---- rows ---- */
+
+/* Which free slots add up to `bytes`. Returns how many sizes `row` then has, 0 if there is no row. */
+static unsigned choose_row(size_t bytes, struct ps_row_size row[ROW_SIZES_MAX])
+{
+    const struct ps_slot_size *size;
+    unsigned n = 0;
+
+    LIST_FOREACH (size, &sizes, next) {
+        if (n == ROW_SIZES_MAX)
+            break;
+        if (size->bytes <= bytes && size->free)
+            row[n++] = (struct ps_row_size){.bytes = size->bytes, .there = size->free};
+    }
+    return ps_row_choose(row, n, bytes) ? n : 0;
+}
+
+struct ps_slot *ps_slab_take_row(size_t bytes)
+{
+    struct ps_row_size row[ROW_SIZES_MAX];
+    struct ps_slot *first = NULL, **end = &first;
+    unsigned n = choose_row(bytes, row); /* a slot of just this size is the row of one that it finds first */
+
+    for (unsigned i = 0; i < n; i++) {
+        struct ps_slot_size *size = row[i].taken ? find_size(row[i].bytes) : NULL;
+        for (uint32_t k = 0; k < row[i].taken; k++) {
+            *end = take_oldest(size);
+            end = &(*end)->next_in_row;
+        }
+    }
+    if (!first)
+        return NULL;
+    count_used(bytes);
+    if (first->next_in_row)
+        figures.rows++;
+    return first;
+}
+
+bool ps_slab_has_row(size_t bytes)
+{
+    struct ps_row_size row[ROW_SIZES_MAX];
+
+    return choose_row(bytes, row) != 0;
+}
+
+int ps_slab_map_row(CUdeviceptr address, const struct ps_slot *row)
+{
+    size_t mapped = 0;
+    int r = 0;
+
+    for (; row && !r; row = row->next_in_row) {
+        r = ps_pages_map(address + mapped, row->bytes, row->pages);
+        if (!r)
+            mapped += row->bytes;
+    }
+    if (r && mapped)
+        ps_pages_unmap(address, mapped);
+    return r;
+}
+
+void ps_slab_read_begins(struct ps_slot *row)
+{
+    struct ps_slot *slot;
+
+    /*
+     * The event stood for an H2D of an earlier row too, and others of that row may still lie about free. That H2D is over: whatever filled this
+     * slot since has waited for it, and is over itself. They need not wait for this one.
+     */
+    if (row->lent)
+        TAILQ_FOREACH (slot, &free_slots, order)
+            if (slot->read_by == row->read_done)
+                slot->being_read = false;
+    row->lent = row->next_in_row != NULL;
+    for (slot = row; slot; slot = slot->next_in_row) {
+        slot->read_by = row->read_done;
+        slot->being_read = true;
+    }
+}
+
+void ps_slab_read_is_over(struct ps_slot *row)
+{
+    for (; row; row = row->next_in_row)
+        row->being_read = false;
+}
+
+int ps_slab_wait_until_read(const struct ps_slot *row)
+{
+    int r = 0;
+
+    for (; row && !r; row = row->next_in_row)
+        if (row->being_read)
+            r = ps_cuda_errno(ps_cu.cuEventSynchronize(row->read_by));
+    return r;
+}
+
+/* ---- room, and making slots ---- */
 
 static uint64_t limit_now(void)
 {
@@ -166,18 +334,20 @@ bool ps_slab_can_hold_more(size_t bytes)
     return figures.bytes + bytes <= limit_now();
 }
 
-void ps_slab_give(struct ps_slot *slot)
+void ps_slab_give(struct ps_slot *row)
 {
-    figures.used_bytes -= slot->bytes;
-    free_bytes += slot->bytes;
-    TAILQ_INSERT_TAIL(&free_slots, slot, order);
+    for (struct ps_slot *slot = row, *after; slot; slot = after) {
+        after = slot->next_in_row;
+        slot->next_in_row = NULL;
+        figures.used_bytes -= slot->bytes;
+        put_in(slot);
+    }
 }
 
 static void destroy(struct ps_slot *slot)
 {
     /* The H2D that reads it must be over before its pages go: a wait on the host, on the slab's own thread. */
-    if (slot->being_read)
-        ps_cu.cuEventSynchronize(slot->read_done);
+    ps_slab_wait_until_read(slot);
     ps_pages_unmap(slot->address, slot->bytes);
     ps_pages_release(slot->pages);
 }
@@ -195,7 +365,8 @@ static int make_room(size_t bytes)
         ps_registry_lock();
         figures.bytes -= slot->bytes;
         ps_address_space_give(&addresses, slot->address, slot->bytes);
-        free(slot); /* its event is lost to the driver: slots are destroyed a few times in a program's life */
+        leave_size(slot->size);
+        free(slot); /* its event is lost to the driver: others may hold it as their read_by */
     }
     return 0;
 }
@@ -226,8 +397,12 @@ int ps_slab_make(size_t bytes, bool keep_free, struct ps_slot **out)
     figures.limit_bytes = limit;
     if (!r)
         r = make_room(bytes);
-    if (!r && !(slot->address = ps_address_space_take(&addresses, bytes)))
+    if (!r && !(slot->size = enter_size(bytes)))
         r = -ENOMEM;
+    if (!r && !(slot->address = ps_address_space_take(&addresses, bytes))) {
+        leave_size(slot->size);
+        r = -ENOMEM;
+    }
     if (!r)
         figures.bytes += bytes;
     if (r && r != -ENOSPC)
@@ -252,10 +427,10 @@ int ps_slab_make(size_t bytes, bool keep_free, struct ps_slot **out)
         figures.bytes -= bytes;
         made = figures.bytes;
         ps_address_space_give(&addresses, slot->address, bytes);
+        leave_size(slot->size);
         refuse();
     } else if (keep_free) {
-        free_bytes += bytes;
-        TAILQ_INSERT_TAIL(&free_slots, slot, order);
+        put_in(slot);
     } else {
         count_used(bytes);
         *out = slot;

@@ -65,7 +65,7 @@ struct ps_span {
     bool excluded;               /* never a victim: PENSTOCK_RULES say so, or may say so once more is known of it */
     struct ps_page_block *pages; /* has_pages: its own. HUSK: those that its addresses still map, somebody else's by now; or NULL */
     bool has_pages;
-    struct ps_slot *slot;         /* EVICTED: holds the bytes */
+    struct ps_slot *slot;         /* EVICTED: the first of the row of slots that holds the bytes */
     struct ps_transfer *transfer; /* EVICTING: the D2H that evicts it; NULL after a cancel */
     uint32_t readers;             /* D2H copies queued that read its addresses, cancelled ones too: they stay mapped until none is left */
     struct ps_uses uses;          /* accesses since the last transfer; once freed: what its reuse waits for */

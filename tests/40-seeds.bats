@@ -88,6 +88,8 @@ done_in() {
     at_least $((SEEDS * 10)) "$(done_in mlp transformer evictions)" evictions
     at_least $((SEEDS * 10)) "$(done_in mlp transformer reloads)" reloads
     at_least $((SEEDS / 10)) "$(done_in mlp transformer evictions_cancelled)" "evictions cancelled"
+    at_least $((SEEDS / 2)) "$(done_in mlp transformer rows)" "evictions to several slots"
+    at_least $((SEEDS / 2)) "$(done_in plan layers rows)" "evictions to several slots under plans"
     at_least 1 "$(done_in mlp transformer 'guards.unmap')" "runs under the unmap guard"
     at_least 1 "$(done_in mlp transformer 'guards.host')" "runs under the host guard"
     at_least 1 "$(done_in scarce accesses_on_slot)" "accesses to a span on its slot"

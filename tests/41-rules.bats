@@ -90,6 +90,11 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     trainers_need EVICTION_WAITS_FOR_SLOT 30-100 transformer-skew-eval transformer-threads
 }
 
+@test "an eviction to several slots waits for the reloads that still read any of them" {
+    moment_needs EVICTION_WAITS_FOR_SLOT evict-to-row
+    moment_needs EVICTION_WAITS_FOR_SLOT evict-to-slot-of-row
+}
+
 @test "the mapping moves when the copy is over" {
     trainers_need REMAP_WAITS_FOR_COPY 30-100 mlp-async transformer-shapes
 }

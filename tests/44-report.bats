@@ -17,7 +17,7 @@ SHAPE='(.version | type == "string" and test("^[0-9]+\\.[0-9]+")) and (.command 
     (.device | (.name | type == "string" and length > 0) and (.total_bytes > 0)) and
     (.budget_bytes | type == "number" or . == null) and (.guard | IN("auto", "host", "unmap")) and (.tracer | . == "cupti" or . == "none") and
     ([.peak_resident_bytes, .peak_demand_bytes, .evictions, .evicted_bytes, .reloads, .reloaded_bytes, .demand_reloads, .host_wait_ns,
-        .launches, .launches_without_layout, .steps, .slab.bytes, .slab.peak_used_bytes] | all(type == "number" and . >= 0)) and
+        .launches, .launches_without_layout, .steps, .slab.bytes, .slab.peak_used_bytes, .slab.rows] | all(type == "number" and . >= 0)) and
     (.passthrough | type == "object" and length > 0 and all(.[]; type == "number"))'
 
 @test "the report has every field, with the type it is said to have" {

@@ -16,6 +16,9 @@ DEEP=("$SAMPLES/mlp" --layers=$LAYERS --width=32 --batch=256 --steps=6)
 ACTIVATION=32768 # bytes: rows * width * 4
 STEADY=4         # steps, counted from 0, from which on the plan is followed
 
+# whole_copies: the trace, with one copy for each span that moves
+whole_copies() { awk -f "$ROOT/tests/whole_copies.awk" trace trace; }
+
 # deep PERCENT [VARIABLE=VALUE]...: that model with so much of the memory that it needs; `copies` is then what tests/distances.awk says of the steady steps
 deep() {
     local percent=$1 peak
@@ -28,7 +31,7 @@ deep() {
         'PENSTOCK_LAYERS=nvtx:layer *' PENSTOCK_BUDGET=$((peak * percent / 100)) "$@" "${DEEP[@]}"
     ended_with 0 && equal "$expected" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients" || return 1
     sound untouched && at_least 2 "$(report plan.steps)" "steps that followed the plan" || return 1
-    copies=$(awk -v LAYERS=$LAYERS -v BYTES=$ACTIVATION -f "$ROOT/tests/distances.awk" trace | awk -v steady=$STEADY '$2 >= steady')
+    copies=$(whole_copies | awk -v LAYERS=$LAYERS -v BYTES=$ACTIVATION -f "$ROOT/tests/distances.awk" | awk -v steady=$STEADY '$2 >= steady')
 }
 
 # copies_are KIND DISTANCE [LAYERS]: those that match are so many layers away from the launch that they are for. Never more: a copy comes after the launch
@@ -133,6 +136,25 @@ plan() {
     at_least $((moves * 3 / 2)) "$(report plan.evictions)" "evictions by the plan in the second and the third step"
 }
 
+@test "where no slot of a size is free, rows of others take its place, and hold what they are given" {
+    local policy guard
+    TRAINER=("$SAMPLES/transformer" --layers=3 --width=32 --batch=4 --seq=16 --heads=2 --steps=11)
+    for policy in plan layers lru; do
+        for guard in host unmap; do
+            plan 11 60 PENSTOCK_POLICY=$policy PENSTOCK_GUARD=$guard 'PENSTOCK_LAYERS=nvtx:layer *'
+            at_least 11 "$(report slab.rows)" "$policy, $guard: times that a span went to several slots"
+            equal 0 "$(report eviction_errors)" "$policy, $guard: evictions that failed"
+            equal 0 "$(report reload_errors)" "$policy, $guard: reloads that failed"
+            # There is no more of it than what was held at a time and a step's odd sizes.
+            at_most $(($(report slab.peak_used_bytes) * 3 / 2)) "$(report slab.bytes)" "$policy, $guard: bytes of slots"
+        done
+    done
+    # Without a byte on the device spans begin on rows and are used there.
+    plan 3 0 PENSTOCK_GUARD=host
+    at_least 10 "$(report slab.rows)" "budget 0: times that a span went to several slots"
+    at_least 1 "$(report accesses_on_slot)" "budget 0: accesses to spans on slots"
+}
+
 @test "with memory enough the step is learnt, and nothing moves" {
     local policy moved_plain
     plan 8 130 PENSTOCK_DISABLE=1
@@ -204,7 +226,7 @@ run_command_plain() { run timeout 20 "$PENSTOCK" "$@"; }
 
 # --- rules -------------------------------------------------------------------------------------------------------------------------------------------
 # Layers of three widths, so that a size says which layer a span is of: activations of layers 2 and 5 alone are three times as large as those of 0.
-sizes_that_left() { awk '$2 == "queued" && $4 == "cuMemcpyAsync" && /copy=d2h/ { sub(/.*bytes=/, ""); print $1 }' trace | sort -n | uniq; }
+sizes_that_left() { whole_copies | awk '$2 == "queued" && $4 == "cuMemcpyAsync" && /copy=d2h/ { sub(/.*bytes=/, ""); print $1 }' | sort -n | uniq; }
 skewed() {
     TRAINER=("$SAMPLES/mlp" --layers=6 --width=64 --batch=384 --steps=8 --skew)
     plan 8 45 CUDASIM_TRACE="$WORK/trace" 'PENSTOCK_LAYERS=nvtx:layer *' "$@"

@@ -32,8 +32,8 @@
 #define ENOUGH 3 /* seeds gone wrong after which a case ends: each may have waited for its alarm */
 #define PAGE 4096u
 #define SPAN_BYTES (16 * PAGE)
-#define SPAN_WORDS (SPAN_BYTES / sizeof(uint32_t))
-#define MANY_BYTES (64 * SPAN_BYTES)
+#define LARGE 3u /* what a large span has at most of that */
+#define MANY 64u
 #define CHILD_SECONDS 20
 
 /* Driver calls that the core does not make itself. */
@@ -65,14 +65,14 @@ static bool open_driver(void)
            is_there((void **)&driver.allocate, "cuMemAlloc_v2");
 }
 
-/* The core as process.c sets it up, without CUPTI, with room for `spans` spans on the device. */
-static bool open_core(unsigned spans)
+/* The core as process.c sets it up, without CUPTI, with room for so many spans on the device and slots in the slab. */
+static bool open_core(unsigned spans, unsigned slots)
 {
     CUcontext context;
     CUstream handle;
     const char *why = "";
     const struct ps_amount budget = {.kind = PS_AMOUNT_BYTES, .value = (uint64_t)spans * SPAN_BYTES};
-    const struct ps_amount host = {.kind = PS_AMOUNT_BYTES, .value = MANY_BYTES};
+    const struct ps_amount host = {.kind = PS_AMOUNT_BYTES, .value = (uint64_t)slots * SPAN_BYTES};
 
     if (!EXPECT_INT(0, ps_real_cuda_load()) || !EXPECT(open_driver()))
         return false;
@@ -122,30 +122,36 @@ static void fill(CUdeviceptr address, uint32_t value)
 {
     struct ps_span *span = begin_use(address);
 
-    EXPECT_INT(0, driver.fill(address, value, SPAN_WORDS, stream->handle));
+    EXPECT_INT(0, driver.fill(address, value, span->bytes / sizeof value, stream->handle));
     end_use(span);
 }
 
 static void expect_filled_with(CUdeviceptr address, uint32_t value)
 {
-    static uint32_t words[SPAN_WORDS];
+    static uint32_t words[LARGE * SPAN_BYTES / sizeof(uint32_t)];
     struct ps_span *span = begin_use(address);
-    size_t right = 0;
+    size_t count = span->bytes / sizeof(uint32_t), right = 0;
 
-    EXPECT_INT(0, driver.download(words, address, SPAN_BYTES, stream->handle));
+    EXPECT_INT(0, driver.download(words, address, span->bytes, stream->handle));
     end_use(span);
     EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));
-    for (size_t i = 0; i < SPAN_WORDS; i++)
+    for (size_t i = 0; i < count; i++)
         right += words[i] == value;
-    EXPECT_U64(SPAN_WORDS, right);
+    EXPECT_U64(count, right);
+}
+
+/* A span so many times as large as the others. */
+static CUdeviceptr allocate_large(unsigned times)
+{
+    CUdeviceptr address = 0;
+
+    EXPECT_INT(0, ps_residency_allocate(times * SPAN_BYTES, NULL, &address));
+    return address;
 }
 
 static CUdeviceptr allocate(void)
 {
-    CUdeviceptr address = 0;
-
-    EXPECT_INT(0, ps_residency_allocate(SPAN_BYTES, NULL, &address));
-    return address;
+    return allocate_large(1);
 }
 
 /* Slots ahead of need, so that an eviction queues its copy at once and takes the oldest free one. */
@@ -155,11 +161,25 @@ static void make_slots(unsigned n)
         EXPECT_INT(0, ps_slab_make(SPAN_BYTES, true, NULL));
 }
 
+static void make_large_slot(unsigned times)
+{
+    EXPECT_INT(0, ps_slab_make(times * SPAN_BYTES, true, NULL));
+}
+
 /* The span idle longest begins to leave. */
 static void begin_an_eviction(void)
 {
     ps_registry_lock();
-    EXPECT_U64(SPAN_BYTES, ps_eviction_start_some(1));
+    uint64_t bytes = TAILQ_FIRST(&ps_registry.idle_order)->bytes;
+    EXPECT_U64(bytes, ps_eviction_start_some(1));
+    ps_registry_unlock();
+}
+
+/* This one does, once the helper threads are there. */
+static void begin_to_evict(CUdeviceptr address)
+{
+    ps_registry_lock();
+    EXPECT_INT(0, ps_eviction_start(ps_registry_live_at(address)));
     ps_registry_unlock();
 }
 
@@ -271,20 +291,65 @@ static void reload_before_launch(void)
     EXPECT_INT(0, ps_residency_free(second, NULL));
     keep_the_device_busy();
     ps_residency_reload_ahead(span);
-    EXPECT_INT(0, driver.fill(span, 7, SPAN_WORDS, stream->handle));
+    EXPECT_INT(0, driver.fill(span, 7, held->bytes / sizeof(uint32_t), stream->handle));
     end_use(held);
     end_use(held_first);
     expect_filled_with(span, 7);
     expect_device_is_well();
 }
 
+/* A span leaves to a row of two slots, of which the second is still read for another span. */
+static void evict_to_row_being_read(void)
+{
+    make_slots(2);
+    CUdeviceptr small = allocate();
+    fill(small, 8);
+    begin_an_eviction();
+    wait_until_evicted(small);
+    CUdeviceptr large = allocate_large(2);
+    fill(large, 9);
+    keep_the_device_busy();
+    EXPECT_INT(0, ps_residency_reload_ahead(small)); /* its slot is now the one that was given back last */
+    begin_to_evict(large);
+    wait_until_evicted(large);
+    EXPECT_U64(1, ps_slab_figures().rows);
+    expect_filled_with(small, 8);
+    expect_filled_with(large, 9);
+    expect_device_is_well();
+}
+
+/* A span leaves to what was the second slot of a row, and is still read as such. */
+static void evict_to_slot_of_row_being_read(void)
+{
+    make_large_slot(2);
+    make_slots(1);
+    CUdeviceptr large = allocate_large(3);
+    fill(large, 10);
+    begin_an_eviction();
+    wait_until_evicted(large);
+    EXPECT_U64(1, ps_slab_figures().rows);
+    CUdeviceptr small = allocate();
+    fill(small, 11);
+    keep_the_device_busy();
+    EXPECT_INT(0, ps_residency_reload_ahead(large));
+    begin_to_evict(small);
+    wait_until_evicted(small);
+    EXPECT_U64(1, ps_slab_figures().rows);
+    expect_filled_with(large, 10);
+    expect_filled_with(small, 11);
+    expect_device_is_well();
+}
+
 static const struct {
     const char *name;
+    unsigned spans; /* that there is room for on the device */
+    unsigned slots; /* in the slab: where they are what the case makes, no others are made ahead of need */
     void (*run)(void);
 } cases[] = {
-    {"free-while-evicting", free_while_evicting},     {"free-after-cancel", free_after_cancel},
-    {"evict-while-reloading", evict_while_reloading}, {"free-while-reloading", free_while_reloading},
-    {"reload-before-launch", reload_before_launch},
+    {"free-while-evicting", 2, MANY, free_while_evicting},           {"free-after-cancel", 2, MANY, free_after_cancel},
+    {"evict-while-reloading", 2, MANY, evict_while_reloading},       {"free-while-reloading", 2, MANY, free_while_reloading},
+    {"reload-before-launch", 2, MANY, reload_before_launch},         {"evict-to-row", 3, 2, evict_to_row_being_read},
+    {"evict-to-slot-of-row", 4, 3, evict_to_slot_of_row_being_read},
 };
 
 #define CASES (sizeof cases / sizeof cases[0])
@@ -301,7 +366,7 @@ static int run_in_this_process(size_t i, unsigned seed)
     setenv("CUDASIM_GRANULARITY", "4096", 1);
     alarm(CHILD_SECONDS);
     expect_checked = expect_failed = 0;
-    if (open_core(2))
+    if (open_core(cases[i].spans, cases[i].slots))
         cases[i].run();
     return expect_status();
 }
