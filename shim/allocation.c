@@ -179,7 +179,7 @@ static int create_on_slot(size_t bytes, size_t requested, CUdeviceptr *address)
 
     if (!slot) {
         ps_registry_unlock();
-        r = ps_slab_make(bytes, false, &slot);
+        r = ps_slab_make(bytes, &slot);
         ps_registry_lock();
     }
     if (r)

@@ -14,6 +14,7 @@
 #include "helper_thread.h"
 #include "log.h"
 #include "preparing.h"
+#include "reacting.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "rules.h"
@@ -343,7 +344,7 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
             continue;
         /* Then spans in use, longest idle first; they leave while we wait. */
         uint64_t need = missing(bytes);
-        uint64_t started = need ? ps_eviction_start_some(need) : 0;
+        uint64_t started = need ? ps_reacting_evict(need) : 0;
         if (b->released_times != released_before) {
             released_before = b->released_times;
             stalled_since = ps_now_ns();
@@ -391,5 +392,5 @@ void ps_budget_keep_ahead(void)
     uint64_t ahead = b->limit / 16 < 2 * GIB ? b->limit / 16 : 2 * GIB;
     uint64_t need = missing((size_t)ahead);
     if (need && !b->evictions_fail)
-        ps_eviction_start_some(need);
+        ps_reacting_evict(need);
 }

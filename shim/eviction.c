@@ -9,17 +9,15 @@
 #include "copies.h"
 #include "counters.h"
 #include "device.h"
+#include "following.h"
 #include "guard.h"
 #include "helper_thread.h"
 #include "log.h"
-#include "penstock/policy.h"
-#include "policies.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "rules.h"
 #include "slab.h"
 #include "stopping.h"
-#include "tracing.h"
 
 /* One D2H of a span. It outlives the span's interest in it: a cancelled one still writes to its slot until `done`. */
 struct ps_transfer {
@@ -36,7 +34,7 @@ STAILQ_HEAD(transfer_list, ps_transfer);
 
 /* All guarded by the registry lock, which the conditions go with. */
 static struct transfer_list under_way = STAILQ_HEAD_INITIALIZER(under_way); /* queued on the D2H stream, in about that order */
-static struct transfer_list want_slot = STAILQ_HEAD_INITIALIZER(want_slot); /* for the slab thread */
+static struct transfer_list want_slot = STAILQ_HEAD_INITIALIZER(want_slot); /* for the slab's threads */
 static struct transfer_list unused = STAILQ_HEAD_INITIALIZER(unused);
 static uint64_t wanted_slot_bytes; /* of want_slot */
 static uint32_t copies_under_way;  /* queued and not finished, cancelled ones too */
@@ -45,10 +43,7 @@ static bool start_failed;
 static uint32_t finisher_calls, slab_calls; /* what there is to do has changed, for each thread */
 
 static enum ps_guard guard;
-static uint32_t grace_launches;
 
-/* Spans looked at for one choice. The list is in the order of idleness, so the policy loses nothing by not seeing the rest. */
-#define CANDIDATES_MAX 256
 /* Slots made ahead of need, at most so many bytes more than are asked for, for the spans that are next in line. */
 #define SLOTS_AHEAD_BYTES (1ull << 30)
 
@@ -59,23 +54,23 @@ static uint64_t bytes_under_way; /* of the copies under way */
 #define BYTES_QUEUED_MAX (128ull << 20)
 
 static void finish_evictions(void);
+static void serve_transfers(void);
 static void make_slots(void);
 
-void ps_eviction_open(enum ps_guard how, uint32_t grace)
+void ps_eviction_open(enum ps_guard how)
 {
     guard = how;
-    grace_launches = grace;
 }
 
-/* [locked] */
-static bool helpers_are_there(void)
+bool ps_eviction_helpers_are_there(void)
 {
     if (ps_stopping_has_begun())
         return false;
     if (started || start_failed)
         return started;
     started = !ps_helper_thread_start("penstock-evict", finish_evictions) &&
-              !ps_helper_thread_start("penstock-guard", ps_guard_map_to_slots) && !ps_helper_thread_start("penstock-slab", make_slots);
+              !ps_helper_thread_start("penstock-guard", ps_guard_map_to_slots) &&
+              !ps_helper_thread_start("penstock-slab", serve_transfers) && !ps_helper_thread_start("penstock-slots", make_slots);
     start_failed = !started;
     return started;
 }
@@ -86,13 +81,13 @@ static void call_finisher(void)
     ps_registry_changed();
 }
 
-static void call_slab_thread(void)
+void ps_eviction_look_ahead(void)
 {
-    slab_calls++;
+    slab_calls++; /* the threads of the slab */
     ps_registry_changed();
 }
 
-/* ---- choosing ---- */
+/* ---- what may leave ---- */
 
 bool ps_eviction_may_leave(const struct ps_span *span)
 {
@@ -100,68 +95,10 @@ bool ps_eviction_may_leave(const struct ps_span *span)
            !span->user_pins && !span->excluded && span->has_pages && (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
 }
 
-/*
- * A size for which a slot can be had. Room is counted once for the whole choice: what does not fit in the end is found by ps_eviction_start.
- */
-static bool slot_can_be_had(size_t bytes)
+/* Room is counted once for a whole choice: what does not fit in the end is found by ps_eviction_start. */
+bool ps_eviction_has_place(size_t bytes)
 {
     return ps_slab_free_of(bytes) || ps_slab_has_room(bytes + wanted_slot_bytes);
-}
-
-static size_t gather(struct ps_span **spans, struct penstock_candidate *candidates, uint32_t grace)
-{
-    struct ps_span *span;
-    size_t n = 0;
-    size_t no_slot_for = 0; /* a steady program has few sizes: one remembered saves most of the asking */
-
-    TAILQ_FOREACH (span, &ps_registry.idle_order, order) {
-        if (n == CANDIDATES_MAX)
-            break;
-        if (ps_registry.launch_number - span->last_access < grace)
-            break; /* the rest was used later still */
-        if (!ps_eviction_may_leave(span))
-            continue;
-        if (span->bytes == no_slot_for)
-            continue;
-        if (!slot_can_be_had(span->bytes)) {
-            no_slot_for = span->bytes;
-            continue;
-        }
-        spans[n] = span;
-        candidates[n++] = (struct penstock_candidate){.bytes = span->bytes, .last_access = span->last_access};
-    }
-    return n;
-}
-
-uint64_t ps_eviction_start_some(uint64_t need)
-{
-    struct ps_span *spans[CANDIDATES_MAX];
-    struct penstock_candidate candidates[CANDIDATES_MAX];
-    size_t chosen[CANDIDATES_MAX];
-    uint64_t begun = 0;
-
-    /* What nobody has watched being used can't leave. */
-    if (!ps_tracing_is_on() || !helpers_are_there())
-        return 0;
-    size_t n = gather(spans, candidates, grace_launches);
-    /* Grace is for accesses that nobody sees; when nothing else is left to leave, it gives way before the program runs out of memory. */
-    if (!n && grace_launches)
-        n = gather(spans, candidates, 0);
-    if (ps_budget.evictions_fail)
-        need = 1; /* the driver refused the last ones: one will tell whether it still does */
-    size_t k = ps_policies_choose(candidates, n, need, chosen);
-    for (size_t i = 0; i < k; i++) {
-        struct ps_span *span = spans[chosen[i]];
-        uint64_t bytes = candidates[chosen[i]].bytes;
-        /* The lock was released for the one before: look again. */
-        if (span->bytes != bytes || !ps_eviction_may_leave(span))
-            continue;
-        if (!ps_eviction_start(span))
-            begun += bytes;
-    }
-    if (begun)
-        call_slab_thread(); /* for the spans that are next in line now */
-    return begun;
 }
 
 /* ---- starting ---- */
@@ -256,7 +193,7 @@ void ps_eviction_go_on(void)
 {
     ps_registry_lock();
     held--;
-    call_slab_thread();
+    ps_eviction_look_ahead();
     ps_registry_unlock();
 }
 
@@ -274,12 +211,12 @@ static void begin(struct ps_span *span, struct ps_transfer *t)
     ps_budget.leaving += span->bytes;
 }
 
-/* The slab thread finds a slot and queues the copy. [locked] */
-static void leave_to_slab_thread(struct ps_transfer *t)
+/* A thread of the slab finds a row and queues the copy. [locked] */
+static void leave_to_slab_threads(struct ps_transfer *t)
 {
     STAILQ_INSERT_TAIL(&want_slot, t, next);
     wanted_slot_bytes += t->bytes;
-    call_slab_thread();
+    ps_eviction_look_ahead();
 }
 
 int ps_eviction_start(struct ps_span *span)
@@ -302,7 +239,7 @@ int ps_eviction_start(struct ps_span *span)
     t->slot = slot;
     if (slot)
         return queue_copy(t);
-    leave_to_slab_thread(t);
+    leave_to_slab_threads(t);
     return 0;
 }
 
@@ -319,15 +256,15 @@ int ps_eviction_start_later(struct ps_span *span)
 {
     struct ps_transfer *t;
 
-    if (!helpers_are_there())
+    if (!ps_eviction_helpers_are_there())
         return -EAGAIN;
-    if (!slot_can_be_had(span->bytes))
+    if (!ps_eviction_has_place(span->bytes))
         return -ENOSPC;
     t = transfer_new(span);
     if (!t)
         return -ENOMEM;
     begin(span, t);
-    leave_to_slab_thread(t);
+    leave_to_slab_threads(t);
     return 0;
 }
 
@@ -380,7 +317,7 @@ void ps_eviction_freed(struct ps_span *span)
 
 void ps_eviction_husk_waits(void)
 {
-    helpers_are_there(); /* a program whose spans all begin on slots comes here before it ever evicts */
+    ps_eviction_helpers_are_there(); /* a program whose spans all begin on slots comes here before it ever evicts */
     call_finisher();
 }
 
@@ -487,10 +424,10 @@ static void finish(struct ps_transfer *t)
     copies_under_way--;
     bytes_under_way -= t->bytes;
     if (!STAILQ_EMPTY(&want_slot))
-        call_slab_thread(); /* there is room in the queue, and maybe a slot */
+        ps_eviction_look_ahead(); /* there is room in the queue, and maybe a slot */
     if (t->cancelled) {
         ps_slab_give(t->slot);
-        call_slab_thread();
+        ps_eviction_look_ahead();
     } else {
         move_to_slot(span, t->slot, t->planned);
     }
@@ -535,80 +472,101 @@ static void finish_evictions(void)
     }
 }
 
-/* ---- the slab's thread ---- */
+/* ---- the threads of the slab ---- */
 
-/* Different sizes looked at when slots are made ahead; a training step has a dozen or so. */
-#define SIZES_AHEAD_MAX 32
+/* The first transfer in line that a row can be had for, with its row. [locked] */
+static struct ps_transfer *next_to_serve(void)
+{
+    struct ps_transfer *t;
+    size_t no_row_for = 0;
 
-/* The size of a slot worth making ahead: for the spans next in line that have none. 0 if there is enough. [locked] */
+    STAILQ_FOREACH(t, &want_slot, next)
+    {
+        if (t->bytes == no_row_for)
+            continue;
+        t->slot = ps_slab_take_row(t->bytes);
+        if (t->slot)
+            return t;
+        no_row_for = t->bytes;
+    }
+    return NULL;
+}
+
+static void serve_transfers(void)
+{
+    uint32_t seen = 0;
+
+    ps_registry_lock();
+    ps_stopping_helper_begins();
+    for (;;) {
+        ps_stopping_park_if_due();
+        struct ps_transfer *t = held || queue_is_full() ? NULL : next_to_serve();
+        if (t) {
+            STAILQ_REMOVE(&want_slot, t, ps_transfer, next);
+            wanted_slot_bytes -= t->bytes;
+            queue_copy(t);
+            continue;
+        }
+        if (seen == slab_calls)
+            ps_registry_wait_changed(3600ull * 1000000000u);
+        seen = slab_calls;
+    }
+}
+
+/* The first transfer in line that no row can be had for. [locked] */
+static struct ps_transfer *next_without_row(void)
+{
+    struct ps_transfer *t;
+    size_t row_for = 0;
+
+    STAILQ_FOREACH(t, &want_slot, next)
+    {
+        if (t->bytes == row_for)
+            continue;
+        if (!ps_slab_has_row(t->bytes))
+            return t;
+        row_for = t->bytes;
+    }
+    return NULL;
+}
+
+/* A size to make slots for ahead of need: of the spans next in line to leave, the first that there would be no row for. 0: none. [locked] */
 static size_t worth_making(void)
 {
-    struct {
-        size_t bytes;
-        uint64_t wanted;
-    } sizes[SIZES_AHEAD_MAX];
-    unsigned n = 0;
-    uint64_t in_line = 0;
     const struct ps_span *span;
+    uint64_t in_line = 0;
 
-    if (!ps_budget_is_tight())
+    /* While a plan is followed it says what leaves, and idleness does not. */
+    if (!ps_budget_is_tight() || ps_following_moves_spans())
         return 0;
     TAILQ_FOREACH (span, &ps_registry.idle_order, order) {
-        unsigned i = 0;
         if (in_line >= SLOTS_AHEAD_BYTES)
             break;
         in_line += span->bytes;
-        while (i < n && sizes[i].bytes != span->bytes)
-            i++;
-        if (i == SIZES_AHEAD_MAX)
-            break;
-        if (i == n) {
-            sizes[n].bytes = span->bytes;
-            sizes[n++].wanted = 0;
-        }
-        sizes[i].wanted += span->bytes;
+        struct ps_slab_figures slab = ps_slab_figures();
+        if (slab.bytes - slab.used_bytes < in_line || !ps_slab_has_row(span->bytes))
+            return ps_slab_can_hold_more(span->bytes) ? span->bytes : 0;
     }
-    for (unsigned i = 0; i < n; i++)
-        if (ps_slab_can_hold_more(sizes[i].bytes) && ps_slab_free_of(sizes[i].bytes) < sizes[i].wanted && !ps_slab_has_row(sizes[i].bytes))
-            return sizes[i].bytes;
     return 0;
 }
 
-/* [locked; releases the lock meanwhile] */
-static void serve_one(struct ps_transfer *t)
+/* None could be made: the span stays. [locked] */
+static void give_up(size_t bytes, int error)
 {
-    struct ps_slot *slot = ps_slab_take_row(t->bytes);
-    size_t bytes = t->bytes;
-    int r = 0;
+    struct ps_transfer *t = next_without_row();
 
-    if (!slot) {
-        ps_registry_unlock();
-        r = ps_slab_make(bytes, false, &slot);
-        ps_registry_lock();
-    }
-    /* While the slot was made the one that asked may have gone: any other of its size will do. */
-    STAILQ_FOREACH(t, &want_slot, next)
-    if (t->bytes == bytes)
-        break;
-    if (!t) {
-        if (slot)
-            ps_slab_give(slot);
-        return;
-    }
+    ps_log_debug(SLAB, "no slot of %zu bytes can be had (error %d)", bytes, -error);
+    if (!t)
+        return; /* others have given theirs back meanwhile */
     STAILQ_REMOVE(&want_slot, t, ps_transfer, next);
-    wanted_slot_bytes -= bytes;
-    if (!slot) {
-        ps_log_debug(SLAB, "no slot of %zu bytes can be had (error %d)", bytes, -r);
-        ps_budget.leaving -= bytes;
-        stays(t->span);
-        STAILQ_INSERT_HEAD(&unused, t, next);
-        ps_registry_changed();
-        return;
-    }
-    t->slot = slot;
-    queue_copy(t);
+    wanted_slot_bytes -= t->bytes;
+    ps_budget.leaving -= t->bytes;
+    stays(t->span);
+    STAILQ_INSERT_HEAD(&unused, t, next);
+    ps_registry_changed();
 }
 
+/* A thread of its own: while slots are made, those that need none go on leaving. */
 static void make_slots(void)
 {
     uint32_t seen = 0;
@@ -617,17 +575,18 @@ static void make_slots(void)
     ps_stopping_helper_begins();
     for (;;) {
         ps_stopping_park_if_due();
-        struct ps_transfer *t = STAILQ_FIRST(&want_slot);
-        if (t && !held && !queue_is_full()) {
-            serve_one(t);
-            continue;
-        }
-        size_t bytes = worth_making();
+        const struct ps_transfer *t = next_without_row();
+        bool wanted = t != NULL;
+        size_t bytes = wanted ? t->bytes : worth_making();
         if (bytes) {
             ps_registry_unlock();
-            int r = ps_slab_make(bytes, true, NULL);
+            int r = ps_slab_make(bytes, NULL);
             ps_registry_lock();
+            if (r && wanted)
+                give_up(bytes, r);
             if (!r)
+                ps_eviction_look_ahead();
+            if (!r || wanted)
                 continue;
         }
         if (seen == slab_calls)

@@ -1,5 +1,5 @@
 /*
- * Evictions: choosing what leaves, queuing the D2H, and moving the mapping when it is over; plus the two helper threads that this takes.
+ * Evictions: finding a row of slots, queuing the D2H, and moving the mapping when it is over; plus the helper threads that this takes.
  *
  * The lock is the registry's: [locked], [unlocked].
  */
@@ -12,14 +12,17 @@
 #include "settings.h"
 #include "span.h"
 
-/* `grace`: launches after a span's last access before it may leave, for accesses that parameters don't show. Threads start at first need. */
-void ps_eviction_open(enum ps_guard guard, uint32_t grace);
+/* Threads start at first need. */
+void ps_eviction_open(enum ps_guard guard);
 
-/*
- * Chooses spans by the policy and begins their evictions, until `need` bytes are on their way or nothing can leave. Returns the bytes begun.
- * [locked; releases the lock meanwhile]
- */
-uint64_t ps_eviction_start_some(uint64_t need);
+/* Starts them. False if that failed, once and for all, or the process is ending. [locked] */
+bool ps_eviction_helpers_are_there(void);
+
+/* A slot of that size is free, or could be made: an eviction could be begun as far as the slab goes. [locked] */
+bool ps_eviction_has_place(size_t bytes);
+
+/* What is next in line to leave has changed: slots may be worth making. [locked] */
+void ps_eviction_look_ahead(void);
 
 /*
  * Begins one eviction of a span that may leave (ps_eviction_may_leave). 0; -ENOSPC: the slab has no room; other -errno: it stays.

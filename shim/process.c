@@ -22,6 +22,7 @@
 #include "log.h"
 #include "nvtx.h"
 #include "policies.h"
+#include "reacting.h"
 #include "real_cuda.h"
 #include "real_cudart.h"
 #include "registry.h"
@@ -175,7 +176,8 @@ static int set_up(const char **why)
         return r;
     ps_budget_open(ps_settings.budget, ps_settings.reserve, ps_device.total_bytes, ps_device_free_bytes());
     ps_slab_open(ps_settings.host_budget, ps_host_memory_local_processes(getenv("LOCAL_WORLD_SIZE")), ps_device.granularity);
-    ps_eviction_open(ps_settings.guard, ps_settings.grace);
+    ps_eviction_open(ps_settings.guard);
+    ps_reacting_open(ps_settings.grace);
     ps_residency_open(ps_settings.guard);
     ps_following_open(ps_settings.grace, ps_learning_named);
     ps_learning_open(ps_policies_current(), ps_policies_options());

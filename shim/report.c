@@ -85,7 +85,6 @@ struct figures {
 static struct figures take_figures(void)
 {
     struct figures f;
-    bool locked = ps_registry_lock_soon();
 
     f.peak_held = ps_budget.peak_held;
     f.peak_live = ps_registry.peak_live_bytes;
@@ -93,8 +92,6 @@ static struct figures take_figures(void)
     ps_learning_summary(&f.learnt);
     f.until_plan = ps_learning_cost();
     ps_following_summary(&f.followed);
-    if (locked)
-        ps_registry_unlock();
     return f;
 }
 
@@ -228,9 +225,13 @@ void ps_report_finish(void)
     if (!atomic_compare_exchange_strong(&owner, &us, 0))
         return;
     int saved = errno;
+    /* Helper threads still run, and waits of the last step are still told: all figures are of one moment. */
+    bool locked = ps_registry_lock_soon();
     struct figures f = take_figures();
-    say_closing_line(&f);
     write_report(&f);
+    if (locked)
+        ps_registry_unlock();
+    say_closing_line(&f);
     errno = saved;
 }
 

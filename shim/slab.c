@@ -378,15 +378,14 @@ static void refuse(void)
     refused_until_ns = ps_now_ns() + REFUSED_FOR_NS;
 }
 
-int ps_slab_make(size_t bytes, bool keep_free, struct ps_slot **out)
+/* [unlocked, one thread at a time] */
+static int add(size_t bytes)
 {
-    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER; /* host pages are made no faster by more threads (FACTS) */
     struct ps_slot *slot = calloc(1, sizeof *slot);
     int r;
 
     if (!slot)
         return -ENOMEM;
-    pthread_mutex_lock(&one_at_a_time);
     ps_registry_lock();
     uint64_t made = figures.bytes;
     ps_registry_unlock();
@@ -408,8 +407,10 @@ int ps_slab_make(size_t bytes, bool keep_free, struct ps_slot **out)
     if (r && r != -ENOSPC)
         refuse();
     ps_registry_unlock();
-    if (r)
-        goto fail;
+    if (r) {
+        free(slot);
+        return r;
+    }
 
     slot->bytes = bytes;
     r = ps_host_pages_create(bytes, &slot->pages);
@@ -423,29 +424,70 @@ int ps_slab_make(size_t bytes, bool keep_free, struct ps_slot **out)
         }
     }
     ps_registry_lock();
-    if (r) {
-        figures.bytes -= bytes;
-        made = figures.bytes;
-        ps_address_space_give(&addresses, slot->address, bytes);
-        leave_size(slot->size);
-        refuse();
-    } else if (keep_free) {
-        put_in(slot);
-    } else {
-        count_used(bytes);
-        *out = slot;
-    }
-    ps_registry_unlock();
     if (!r) {
-        pthread_mutex_unlock(&one_at_a_time);
+        put_in(slot);
+        ps_registry_unlock();
         return 0;
     }
+    figures.bytes -= bytes;
+    made = figures.bytes;
+    ps_address_space_give(&addresses, slot->address, bytes);
+    leave_size(slot->size);
+    refuse();
+    ps_registry_unlock();
+    free(slot);
     ps_log_warn_once(SLAB, "the host refused %s of pinned memory with %s made (%s); see PENSTOCK_HOST_BUDGET", ps_bytes_text(bytes).text,
                      ps_bytes_text(made).text, r == -ENOMEM ? "out of memory" : "driver error");
-fail:
-    pthread_mutex_unlock(&one_at_a_time);
-    free(slot);
     return r;
+}
+
+int ps_slab_add(size_t bytes)
+{
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER; /* host pages are made no faster by more threads (FACTS) */
+
+    pthread_mutex_lock(&one_at_a_time);
+    int r = add(bytes);
+    pthread_mutex_unlock(&one_at_a_time);
+    return r;
+}
+
+/* Of a row that is made anew: at most so many bytes in a slot, or an eighth of the row. */
+#define PIECE_BYTES ((size_t)128 << 20)
+#define PIECES 8u
+
+/* What to make next, of `missing` bytes that are not made yet of a row for `bytes`. [locked] */
+static size_t next_piece(size_t bytes, size_t missing)
+{
+    size_t most = (bytes / PIECES + unit - 1) / unit * unit;
+
+    /* A small one that makes free slots a row costs least. */
+    for (size_t piece = unit; piece < bytes && piece < PIECE_BYTES; piece *= 2)
+        if (ps_slab_has_row(bytes - piece))
+            return piece;
+    if (most < PIECE_BYTES)
+        most = PIECE_BYTES;
+    return missing < most ? missing : most;
+}
+
+int ps_slab_make(size_t bytes, struct ps_slot **row)
+{
+    size_t missing = bytes;
+
+    for (;;) {
+        ps_registry_lock();
+        struct ps_slot *taken = row ? ps_slab_take_row(bytes) : NULL;
+        bool done = taken || (!row && ps_slab_has_row(bytes));
+        if (!missing)
+            missing = bytes; /* others took what was made */
+        size_t piece = done ? 0 : next_piece(bytes, missing);
+        ps_registry_unlock();
+        if (taken)
+            *row = taken;
+        int r = done ? 0 : ps_slab_add(piece);
+        if (done || r)
+            return r;
+        missing -= piece < missing ? piece : missing;
+    }
 }
 
 struct ps_slab_figures ps_slab_figures(void)

@@ -68,10 +68,13 @@ bool ps_slab_can_hold_more(size_t bytes);
 bool ps_slab_extend(size_t bytes);
 
 /*
- * Makes a slot and takes it. Slow: 0.2 ms a MiB on the target machine. 0; -ENOSPC at the bound; -ENOMEM when the host refuses. [unlocked]
- * `keep_free` puts it among the free ones instead of taking it (*slot is not set): growth ahead of need.
+ * Makes slots until there is a row for `bytes`, and takes it; `row` NULL: leaves it to others. What is large is made in pieces, of which rows for
+ * other sizes can be made as well. Slow: 0.2 ms a MiB on the target machine. 0; -ENOSPC at the bound; -ENOMEM when the host refuses. [unlocked]
  */
-int ps_slab_make(size_t bytes, bool keep_free, struct ps_slot **slot);
+int ps_slab_make(size_t bytes, struct ps_slot **row);
+
+/* Makes one free slot of just this size; fails as ps_slab_make does. [unlocked] */
+int ps_slab_add(size_t bytes);
 
 /*
  * Free for the next span, each slot of the row for itself. If an H2D still reads one, `being_read` says so and the next D2H into it waits for that.

@@ -20,6 +20,7 @@
 #include "device.h"
 #include "eviction.h"
 #include "expect.h"
+#include "reacting.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "residency.h"
@@ -82,7 +83,7 @@ static bool open_core(unsigned spans, unsigned slots)
         return false;
     ps_budget_open(budget, (struct ps_amount){.kind = PS_AMOUNT_AUTO}, ps_device.total_bytes, ps_device_free_bytes());
     ps_slab_open(host, 1, ps_device.granularity);
-    ps_eviction_open(PS_GUARD_HOST, 0);
+    ps_eviction_open(PS_GUARD_HOST);
     ps_residency_open(PS_GUARD_HOST);
     ps_tracing_assume();
     if (!EXPECT_INT(0, driver.stream_create(&handle, CU_STREAM_NON_BLOCKING)))
@@ -158,12 +159,12 @@ static CUdeviceptr allocate(void)
 static void make_slots(unsigned n)
 {
     while (n--)
-        EXPECT_INT(0, ps_slab_make(SPAN_BYTES, true, NULL));
+        EXPECT_INT(0, ps_slab_add(SPAN_BYTES));
 }
 
 static void make_large_slot(unsigned times)
 {
-    EXPECT_INT(0, ps_slab_make(times * SPAN_BYTES, true, NULL));
+    EXPECT_INT(0, ps_slab_add(times * SPAN_BYTES));
 }
 
 /* The span idle longest begins to leave. */
@@ -171,7 +172,7 @@ static void begin_an_eviction(void)
 {
     ps_registry_lock();
     uint64_t bytes = TAILQ_FIRST(&ps_registry.idle_order)->bytes;
-    EXPECT_U64(bytes, ps_eviction_start_some(1));
+    EXPECT_U64(bytes, ps_reacting_evict(1));
     ps_registry_unlock();
 }
 

@@ -107,7 +107,7 @@ static CUresult CUDAAPI wait_for_event(CUevent event)
 static void make(unsigned n, size_t units)
 {
     while (n--)
-        EXPECT_INT(0, ps_slab_make(units * UNIT, true, NULL));
+        EXPECT_INT(0, ps_slab_add(units * UNIT));
 }
 
 /* The slots that are free go, so that each test begins with none: one that takes the whole bound makes them give way. */
@@ -115,8 +115,8 @@ static void empty_the_slab(void)
 {
     struct ps_slot *slot = NULL;
 
-    EXPECT_INT(0, ps_slab_make(ps_slab_figures().limit_bytes, true, NULL));
-    EXPECT_INT(0, ps_slab_make(UNIT, false, &slot));
+    EXPECT_INT(0, ps_slab_add(ps_slab_figures().limit_bytes));
+    EXPECT_INT(0, ps_slab_make(UNIT, &slot));
     ps_slab_give(slot);
     slot = ps_slab_take(UNIT);
     EXPECT_U64(UNIT, ps_slab_figures().bytes);

@@ -1,0 +1,74 @@
+#include "reacting.h"
+
+#include "budget.h"
+#include "eviction.h"
+#include "penstock/policy.h"
+#include "policies.h"
+#include "registry.h"
+#include "tracing.h"
+
+/* Spans looked at for one choice. The list is in the order of idleness, so the policy loses nothing by not seeing the rest. */
+#define CANDIDATES_MAX 256
+
+static uint32_t grace_launches;
+
+void ps_reacting_open(uint32_t grace)
+{
+    grace_launches = grace;
+}
+
+static size_t gather(struct ps_span **spans, struct penstock_candidate *candidates, uint32_t grace)
+{
+    struct ps_span *span;
+    size_t n = 0;
+    size_t no_slot_for = 0; /* a steady program has few sizes: one remembered saves most of the asking */
+
+    TAILQ_FOREACH (span, &ps_registry.idle_order, order) {
+        if (n == CANDIDATES_MAX)
+            break;
+        if (ps_registry.launch_number - span->last_access < grace)
+            break; /* the rest was used later still */
+        if (!ps_eviction_may_leave(span))
+            continue;
+        if (span->bytes == no_slot_for)
+            continue;
+        if (!ps_eviction_has_place(span->bytes)) {
+            no_slot_for = span->bytes;
+            continue;
+        }
+        spans[n] = span;
+        candidates[n++] = (struct penstock_candidate){.bytes = span->bytes, .last_access = span->last_access};
+    }
+    return n;
+}
+
+uint64_t ps_reacting_evict(uint64_t need)
+{
+    struct ps_span *spans[CANDIDATES_MAX];
+    struct penstock_candidate candidates[CANDIDATES_MAX];
+    size_t chosen[CANDIDATES_MAX];
+    uint64_t begun = 0;
+
+    /* What nobody has watched being used can't leave. */
+    if (!ps_tracing_is_on() || !ps_eviction_helpers_are_there())
+        return 0;
+    size_t n = gather(spans, candidates, grace_launches);
+    /* Grace is for accesses that nobody sees; when nothing else is left to leave, it gives way before the program runs out of memory. */
+    if (!n && grace_launches)
+        n = gather(spans, candidates, 0);
+    if (ps_budget.evictions_fail)
+        need = 1; /* the driver refused the last ones: one will tell whether it still does */
+    size_t k = ps_policies_choose(candidates, n, need, chosen);
+    for (size_t i = 0; i < k; i++) {
+        struct ps_span *span = spans[chosen[i]];
+        uint64_t bytes = candidates[chosen[i]].bytes;
+        /* The lock was released for the one before: look again. */
+        if (span->bytes != bytes || !ps_eviction_may_leave(span))
+            continue;
+        if (!ps_eviction_start(span))
+            begun += bytes;
+    }
+    if (begun)
+        ps_eviction_look_ahead(); /* for the spans that are next in line now */
+    return begun;
+}

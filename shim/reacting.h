@@ -1,0 +1,20 @@
+/*
+ * Reacting: what leaves when pages are missing and no plan has seen to it, those idle longest first.
+ *
+ * The lock is the registry's: [locked].
+ */
+#ifndef PS_REACTING_H
+#define PS_REACTING_H
+
+#include <stdint.h>
+
+/* `grace`: launches after a span's last access before it may leave, for accesses that parameters don't show. Once, in the set-up. */
+void ps_reacting_open(uint32_t grace);
+
+/*
+ * Chooses spans by the policy and begins their evictions, until `need` bytes are on their way or nothing can leave. Returns the bytes begun.
+ * [locked; releases the lock meanwhile]
+ */
+uint64_t ps_reacting_evict(uint64_t need);
+
+#endif
