@@ -345,12 +345,6 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
     return 0;
 }
 
-void ps_following_slowed(uint32_t pattern, const uint64_t *ns)
-{
-    if (schedules[pattern])
-        ps_step_figures_slowed(schedules[pattern]->figures, ns);
-}
-
 /*
  * Two clocks: the host has ended a round that the device may be in the middle of; of the round before all waits have been told by now, or will be told
  * too late to matter.
@@ -479,7 +473,6 @@ void ps_following_summary(struct ps_following_summary *out)
     out->predicted_ns = s->predicted_ns;
     out->plain_ns = s->plain_ns;
     out->exposed_ns = ps_step_figures_exposed_ns(s->figures, s->whole_round);
-    out->slowed_ns = ps_step_figures_slowed_ns(s->figures);
 }
 
 /* For each launch that needs reloads and waited, or was to wait: how long. */

@@ -32,9 +32,6 @@ void ps_following_open(uint32_t grace, uint64_t (*named)(uint64_t launch, uint32
 int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
                          const uint16_t *ordinal, bool may_correct);
 
-/* How much longer than at its fastest each launch of the pattern's step took in a round under a plan, for the report. [locked] */
-void ps_following_slowed(uint32_t pattern, const uint64_t *ns);
-
 /* The pattern's slot holds another step now, of which nothing is known. [locked] */
 void ps_following_forget(uint32_t pattern);
 
@@ -65,7 +62,6 @@ struct ps_following_summary {
     uint64_t predicted_ns;       /* of the plan that was followed most: the step */
     uint64_t plain_ns;           /* the same without moves */
     uint64_t exposed_ns;         /* of the last complete step: time in which the stream stood still */
-    uint64_t slowed_ns;          /* of the same plan: by how much the launches of a step took longer than at their fastest */
     uint64_t evictions, reloads; /* begun by plans */
     uint64_t put_off;            /* evictions that had to wait for the span to be idle again */
     uint64_t corrections;        /* times that reload points were shifted, or shifted back */

@@ -267,10 +267,10 @@ static void *record(const struct wanted *w, struct penstock_step *step, struct p
 }
 
 /*
- * Each launch's duration as the shortest that was ever seen of it: what Penstock itself makes of a round adds to it and takes nothing away. `longer`, by
- * launch: how much longer it took in this round, in ns. [the planning thread]
+ * Each launch's duration as the shortest that was ever seen of it: what Penstock itself makes of a round adds to it and takes nothing away.
+ * [the planning thread]
  */
-static void keep_shortest(uint32_t pattern, const struct penstock_step *step, uint64_t *longer)
+static void keep_shortest(uint32_t pattern, const struct penstock_step *step)
 {
     static struct {
         uint64_t *ns;
@@ -288,10 +288,8 @@ static void keep_shortest(uint32_t pattern, const struct penstock_step *step, ui
             shortest[pattern].ns[i] = launch[i].duration_ns;
     }
     for (uint32_t i = 0; shortest[pattern].ns && i < step->launches; i++) {
-        if (launch[i].duration_ns > shortest[pattern].ns[i]) {
-            longer[i] = launch[i].duration_ns - shortest[pattern].ns[i];
+        if (launch[i].duration_ns > shortest[pattern].ns[i])
             launch[i].duration_ns = shortest[pattern].ns[i];
-        }
         shortest[pattern].ns[i] = launch[i].duration_ns;
     }
 }
@@ -361,9 +359,7 @@ static void plan_one(uint32_t pattern)
         return;
     step.budget_bytes = ps_budget.limit - MARGIN(ps_budget.limit);
     step.slab_bytes = ps_slab_figures().limit_bytes;
-    uint64_t *longer = calloc(step.launches, sizeof *longer);
-    if (longer)
-        keep_shortest(pattern, &step, longer);
+    keep_shortest(pattern, &step);
     /* With memory enough no byte moves, not even to measure the link. */
     bool may_move = ps_registry.peak_live_bytes > step.budget_bytes || *ps_settings.recording;
     ps_movable_learnt(&step, (struct penstock_step_span *)step.span, spans.number);
@@ -382,12 +378,9 @@ static void plan_one(uint32_t pattern)
         if (!cost.ns)
             cost = (struct ps_learning_cost){launches, ps_now_ns() - begun_at, ps_counted(host_wait_ns)};
         moves[pattern] = plan.moves != 0;
-        if (longer && rounds[pattern]) /* the round was one under a plan */
-            ps_following_slowed(pattern, longer);
         ps_stopwatch_learn(moves[pattern] && early[pattern] && !rounds[pattern]);
     }
     free(plan.move);
-    free(longer);
     free(memory);
 }
 

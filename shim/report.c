@@ -147,7 +147,6 @@ static void write_learning(struct ps_json *j, const struct figures *f)
     ps_json_u64(j, "plain_step_ns", f->followed.plain_ns);
     ps_json_u64(j, "predicted_step_ns", f->followed.predicted_ns);
     ps_json_u64(j, "exposed_ns", f->followed.exposed_ns);
-    ps_json_u64(j, "slowed_ns", f->followed.slowed_ns);
     ps_json_u64(j, "evictions", f->followed.evictions);
     ps_json_u64(j, "reloads", f->followed.reloads);
     ps_json_u64(j, "corrections", f->followed.corrections);

@@ -19,7 +19,6 @@ struct ps_step_figures {
     struct layer *layer;
     uint32_t *layer_of;             /* by launch */
     uint64_t *waited;               /* by round kept, then by launch */
-    uint64_t *slowed;               /* by launch */
     uint64_t round_of[ROUNDS_KEPT]; /* which round each holds; 0: none (rounds count from 1) */
 };
 
@@ -30,7 +29,6 @@ void ps_step_figures_free(struct ps_step_figures *f)
     free(f->layer);
     free(f->layer_of);
     free(f->waited);
-    free(f->slowed);
     free(f);
 }
 
@@ -67,27 +65,12 @@ struct ps_step_figures *ps_step_figures_make(const struct penstock_step *step, c
     f->layer = calloc(f->layers, sizeof *f->layer);
     f->layer_of = calloc(f->launches, sizeof *f->layer_of);
     f->waited = calloc((size_t)ROUNDS_KEPT * f->launches, sizeof *f->waited);
-    f->slowed = calloc(f->launches, sizeof *f->slowed);
-    if (!f->layer || !f->layer_of || !f->waited || !f->slowed) {
+    if (!f->layer || !f->layer_of || !f->waited) {
         ps_step_figures_free(f);
         return NULL;
     }
     fill(f, step, plan);
     return f;
-}
-
-void ps_step_figures_slowed(struct ps_step_figures *f, const uint64_t *ns)
-{
-    memcpy(f->slowed, ns, f->launches * sizeof *f->slowed);
-}
-
-uint64_t ps_step_figures_slowed_ns(const struct ps_step_figures *f)
-{
-    uint64_t ns = 0;
-
-    for (uint32_t i = 0; i < f->launches; i++)
-        ns += f->slowed[i];
-    return ns;
 }
 
 void ps_step_figures_waited(struct ps_step_figures *f, uint64_t round, uint32_t place, uint64_t ns)
@@ -127,11 +110,9 @@ void ps_step_figures_write(const struct ps_step_figures *f, uint64_t round, stru
     ps_json_begin_array(json, "layers");
     for (uint32_t i = 0; i < f->layers; i++) {
         const struct layer *l = &f->layer[i];
-        uint64_t exposed = 0, slowed = 0;
-        for (; at < f->launches && f->layer_of[at] == i; at++) {
+        uint64_t exposed = 0;
+        for (; at < f->launches && f->layer_of[at] == i; at++)
             exposed += waited ? waited[at] : 0;
-            slowed += f->slowed[at];
-        }
         ps_json_begin_object(json, NULL);
         if (l->name)
             ps_json_string(json, "name", l->name);
@@ -145,7 +126,6 @@ void ps_step_figures_write(const struct ps_step_figures *f, uint64_t round, stru
         ps_json_u64(json, "evicted_bytes", l->evicted_bytes);
         ps_json_u64(json, "reloaded_bytes", l->reloaded_bytes);
         ps_json_u64(json, "exposed_ns", exposed);
-        ps_json_u64(json, "slowed_ns", slowed);
         ps_json_end(json);
     }
     ps_json_end(json);

@@ -18,12 +18,6 @@ struct ps_step_figures;
 struct ps_step_figures *ps_step_figures_make(const struct penstock_step *step, const struct penstock_plan *plan);
 void ps_step_figures_free(struct ps_step_figures *figures); /* NULL is nothing */
 
-/* How much longer than at its fastest each launch took in a round under the plan. Copies slow kernels down: they share the device's memory. */
-void ps_step_figures_slowed(struct ps_step_figures *figures, const uint64_t *ns);
-
-/* In all; 0 while that is not known. */
-uint64_t ps_step_figures_slowed_ns(const struct ps_step_figures *figures);
-
 /* The stream stood still for `ns` before launch `place` of round `round`. Rounds are numbered in order; four are kept. */
 void ps_step_figures_waited(struct ps_step_figures *figures, uint64_t round, uint32_t place, uint64_t ns);
 

@@ -63,11 +63,11 @@ SHAPE='(.version | type == "string" and test("^[0-9]+\\.[0-9]+")) and (.command 
 PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost, .until_plan.launches, .until_plan.ns, .until_plan.host_wait_ns] |
         all(type == "number")) and
         (.patterns | length > 0 and all(.launches > 0 and .rounds >= 0))) and
-    (.plan | ([.steps, .plain_step_ns, .predicted_step_ns, .exposed_ns, .slowed_ns, .evictions, .reloads, .corrections, .evictions_put_off, .spans_made_ahead,
+    (.plan | ([.steps, .plain_step_ns, .predicted_step_ns, .exposed_ns, .evictions, .reloads, .corrections, .evictions_put_off, .spans_made_ahead,
             .allocations_without_one] | all(type == "number" and . >= 0)) and
         (.reload_waits | all([.launch, .reloads, .predicted_ns, .actual_ns, .launches_earlier] | all(type == "number" and . >= 0))) and
         (.layers | length > 0 and all((.number | type == "number" or . == null) and (.direction | IN("none", "forward", "backward")) and
-            ([.device_ns, .born_bytes, .evicted_bytes, .reloaded_bytes, .exposed_ns, .slowed_ns] | all(type == "number" and . >= 0)))))'
+            ([.device_ns, .born_bytes, .evicted_bytes, .reloaded_bytes, .exposed_ns] | all(type == "number" and . >= 0)))))'
 
 @test "what was learnt and planned has every field, and its layers add up" {
     local whole=("${TRAINER[@]}") path
@@ -77,7 +77,7 @@ PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost
     ended_with 0
     jq -e "$SHAPE and $PLANNED" "$REPORT"
     for path in learning.launches learning.launches_in_patterns learning.steps learning.patterns_lost learning.until_plan learning.patterns plan.steps \
-        plan.plain_step_ns plan.predicted_step_ns plan.exposed_ns plan.slowed_ns plan.evictions plan.reloads plan.corrections plan.reload_waits plan.layers; do
+        plan.plain_step_ns plan.predicted_step_ns plan.exposed_ns plan.evictions plan.reloads plan.corrections plan.reload_waits plan.layers; do
         equal true "$(jq ".${path%.*} | has(\"${path#*.}\")" "$REPORT")" "$path is there"
         run jq -e "del(.$path) | $PLANNED" "$REPORT"
         [ "$status" -ne 0 ]

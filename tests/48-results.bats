@@ -93,12 +93,10 @@ if budget:
     if "TEST_LATE" in os.environ:
         print("penstock: policy: planned a step of 9 launches\n" * int(os.environ.get("TEST_PLANS", 1)), file=sys.stderr)
         # 1.8 GiB too much for the budget; what the plan exposes is told whole, and layer by layer.
-        late, exposed, slowed = float(os.environ["TEST_LATE"]), int(os.environ["TEST_EXPOSED"]), int(os.environ.get("TEST_SLOWED", 0))
-        layers = [dict(evicted_bytes=1 << 30, exposed_ns=exposed * 250000, slowed_ns=slowed * 1000000),
-                  dict(evicted_bytes=1 << 30, exposed_ns=exposed * 750000, slowed_ns=0)]
+        late, exposed = float(os.environ["TEST_LATE"]), int(os.environ["TEST_EXPOSED"])
+        layers = [dict(evicted_bytes=1 << 30, exposed_ns=exposed * 250000), dict(evicted_bytes=1 << 30, exposed_ns=exposed * 750000)]
         report.update(peak_demand_bytes=(48 << 30) + 1932735283, plan=dict(
-            steps=int(os.environ["TEST_PLANNED"]), evictions=9, predicted_step_ns=108000000, exposed_ns=exposed * 1000000,
-            slowed_ns=slowed * 1000000, layers=layers))
+            steps=int(os.environ["TEST_PLANNED"]), evictions=9, predicted_step_ns=108000000, exposed_ns=exposed * 1000000, layers=layers))
     json.dump(report, open(os.environ["PENSTOCK_REPORT"], "w"))
 off = 0.5 if budget == os.environ.get("TEST_WRONG") else 0
 if "TEST_LATE" in os.environ:
@@ -169,11 +167,11 @@ status_of() { jq -r --arg name "$1" '.runs[] | select(.name == $name) | .status'
     contains "$output" 'no such part: fast'
 }
 
-@test "planned steps are judged without the first four, beside what the link allows, and exposed and slowed time beside what was lost" {
+@test "planned steps are judged without the first four, beside what the link allows, and exposed time beside what was lost" {
     requires python jq cc
     make_stand_ins
     export TEST_WRONG=none
-    TEST_LATE=110.5 TEST_EXPOSED=6 TEST_SLOWED=5 TEST_PLANNED=8 yardstick --parts plan,ckpt65k --budgets 48GiB --plan-rounds 2 --pair-rounds 1
+    TEST_LATE=110.5 TEST_EXPOSED=11 TEST_PLANNED=8 yardstick --parts plan,ckpt65k --budgets 48GiB --plan-rounds 2 --pair-rounds 1
     # Only the stand-in's checkpointed step does not lose what it exposes.
     ended_with 1
     equal "exposed time, ckpt65k, 34GiB" "$(jq -r '.checks[] | select(.ok != true).name' out/yardstick.json)" "what failed"
@@ -182,21 +180,20 @@ status_of() { jq -r --arg name "$1" '.runs[] | select(.name == $name) | .status'
     equal 1.105 "$(jq "$row.of_plain" out/yardstick.json)" "of plain"
     # 38.65 ms for 1.8 GiB at 50 GB/s, where forward alone takes 30.5; backward, which hides the way back, and the rest as they are.
     equal 1.0815 "$(jq "$row.limit_of_plain" out/yardstick.json)" "limit"
-    equal "6 6 5 5 10.5" "$(jq -r "$row | [.exposed_ms, .exposed_in_layers_ms, .slowed_ms, .slowed_in_layers_ms, .lost_ms] | join(\" \")" \
-        out/yardstick.json)" "exposed, slowed and lost"
+    equal "11 11 10.5" "$(jq -r "$row | [.exposed_ms, .exposed_in_layers_ms, .lost_ms] | join(\" \")" out/yardstick.json)" "exposed and lost"
     equal $((2 << 30)) "$(jq "$row.planned_bytes_a_step" out/yardstick.json)" "planned bytes"
     equal true "$(judged "step time, plan, 48GiB")" "step time"
     equal true "$(judged "planned by the fourth step, plan, 48GiB")" "planned in time"
     equal true "$(judged "exposed time, plan, 48GiB")" "exposed time"
     equal true "$(judged "losses, 48GiB")" "losses"
-    contains "$output" '^  48GiB +110\.5 +1\.105 +1\.081 +1\.270 +108\.0 +6\.0 +5\.0 +10\.5 +30\.27 +2\.0 +50\.0$'
+    contains "$output" '^  48GiB +110\.5 +1\.105 +1\.081 +1\.270 +108\.0 +11\.0 +10\.5 +30\.27 +2\.0 +50\.0$'
     # Of four steps none comes after the fourth: the trainer's own figure stands, and 1.01 of plain is just met.
     equal 1.01 "$(jq '.parts.ckpt65k.rows[1].of_plain' out/yardstick.json)" "of plain, no late steps"
     equal true "$(judged "step time, ckpt65k, 34GiB")" "step time, checkpointed"
     make_tree
     cp out/yardstick.json tree/tests/results/2026-01-04-h200-plan.json
     tree/scripts/results-table --fix
-    contains "$(cat tree/README.md)" '^\| 48GiB \| 110\.5 \| 1\.105 \| 1\.081 \| 6\.0 \| 5\.0 \| 10\.5 \|'
+    contains "$(cat tree/README.md)" '^\| 48GiB \| 110\.5 \| 1\.105 \| 1\.081 \| 11\.0 \| 10\.5 \|'
     contains "$(cat tree/README.md)" 'budget 34GiB: 101 ms a step, 1\.010 of plain \(100 ms\)'
 }
 

@@ -177,8 +177,6 @@ plan() {
     jq -e '.plan | .plain_step_ns >= 100 * 50000 and .predicted_step_ns >= .plain_step_ns' "$REPORT"
     jq -e '.plan | ([.layers[].device_ns] | add) == .plain_step_ns' "$REPORT"
     jq -e '.plan | ([.layers[].exposed_ns] | add) == .exposed_ns' "$REPORT"
-    # The third round under the plan was timed beside its copies; no two rounds take the same time here.
-    jq -e '.plan | ([.layers[].slowed_ns] | add) == .slowed_ns and .slowed_ns > 0' "$REPORT"
     jq -e '.plan | all(.layers[] | select(.direction == "forward"); .born_bytes > 0 and .reloaded_bytes == 0)' "$REPORT"
     jq -e '.plan | [.layers[].evicted_bytes] | add > 0' "$REPORT"
 }
