@@ -42,6 +42,12 @@ static bool started;               /* the helper threads are there */
 static bool start_failed;
 static uint32_t finisher_calls, slab_calls; /* what there is to do has changed, for each thread */
 
+static struct {
+    size_t *bytes; /* of each span; NULL: there is no plan, or its slots are made */
+    unsigned n;
+    bool looked; /* only those are left that have no slots */
+} foreseen;
+
 static enum ps_guard guard;
 
 /* Slots made ahead of need, at most so many bytes more than are asked for, for the spans that are next in line. */
@@ -550,6 +556,25 @@ static size_t worth_making(void)
     return 0;
 }
 
+void ps_eviction_foresee(size_t *bytes, unsigned n)
+{
+    free(foreseen.bytes);
+    foreseen.bytes = bytes;
+    foreseen.n = n;
+    foreseen.looked = false;
+    ps_eviction_look_ahead();
+}
+
+/* Bytes of slots to make for a span that a plan will evict. 0: there are enough. [locked] */
+static size_t next_foreseen(void)
+{
+    if (!foreseen.looked) {
+        foreseen.looked = true;
+        foreseen.n = ps_slab_keep_lacking(foreseen.bytes, foreseen.n);
+    }
+    return foreseen.n ? foreseen.bytes[--foreseen.n] : 0;
+}
+
 /* None could be made: the span stays. [locked] */
 static void give_up(size_t bytes, int error)
 {
@@ -575,15 +600,22 @@ static void make_slots(void)
     ps_stopping_helper_begins();
     for (;;) {
         ps_stopping_park_if_due();
+        /* First what is wanted now, then what a plan will want, then what idleness makes likely. */
         const struct ps_transfer *t = next_without_row();
-        bool wanted = t != NULL;
-        size_t bytes = wanted ? t->bytes : worth_making();
+        bool wanted = t != NULL, planned = false;
+        size_t bytes = wanted ? t->bytes : next_foreseen();
+        if (!bytes)
+            bytes = worth_making();
+        else
+            planned = !wanted;
         if (bytes) {
             ps_registry_unlock();
-            int r = ps_slab_make(bytes, NULL);
+            int r = planned ? ps_slab_add_row(bytes) : ps_slab_make(bytes, NULL);
             ps_registry_lock();
             if (r && wanted)
                 give_up(bytes, r);
+            if (r && planned)
+                foreseen.n = 0; /* the host has no more; evictions take what there is */
             if (!r)
                 ps_eviction_look_ahead();
             if (!r || wanted)

@@ -21,6 +21,12 @@ bool ps_eviction_helpers_are_there(void);
 /* A slot of that size is free, or could be made: an eviction could be begun as far as the slab goes. [locked] */
 bool ps_eviction_has_place(size_t bytes);
 
+/*
+ * A plan will have spans of these sizes away at one time: slots that are missing for them are made ahead. Takes `bytes` over, which malloc gave; a
+ * later call takes an earlier one's place. [locked]
+ */
+void ps_eviction_foresee(size_t *bytes, unsigned n);
+
 /* What is next in line to leave has changed: slots may be worth making. [locked] */
 void ps_eviction_look_ahead(void);
 

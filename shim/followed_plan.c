@@ -103,6 +103,48 @@ static struct ps_identity identity_of(const struct penstock_step *step, uint32_t
     return (struct ps_identity){.bytes = span->bytes, .age = (place + step->launches - born) % step->launches};
 }
 
+/* Whether the move's span is on its slot at that launch: from where it leaves to where its reload is begun, going round. */
+static bool is_away(const struct ps_followed_plan *s, uint32_t move, uint32_t launch)
+{
+    uint32_t from = s->move[move].evict_after, to = s->move[move].reload_from;
+
+    if (to == PENSTOCK_NEVER)
+        return launch >= from; /* it does not come back: freed where it is, by the end of the step */
+    return from < to ? launch >= from && launch < to : launch >= from || launch < to;
+}
+
+size_t *ps_followed_plan_away_at_once(const struct ps_followed_plan *s, unsigned *n)
+{
+    int64_t *change = calloc(s->length + 1u, sizeof *change), away = 0, most = 0;
+    size_t *bytes = malloc((s->moves + 1u) * sizeof *bytes);
+    uint32_t when = 0;
+
+    *n = 0;
+    for (uint32_t m = 0; change && m < s->moves; m++) {
+        int64_t of = (int64_t)s->identity[m].bytes;
+        away += is_away(s, m, 0) ? of : 0;
+        if (s->move[m].evict_after)
+            change[s->move[m].evict_after] += of;
+        if (s->move[m].reload_from != PENSTOCK_NEVER && s->move[m].reload_from)
+            change[s->move[m].reload_from] -= of;
+    }
+    for (uint32_t l = 0; change && l < s->length; l++) {
+        away += change[l];
+        if (away > most) {
+            most = away;
+            when = l;
+        }
+    }
+    for (uint32_t m = 0; bytes && most && m < s->moves; m++)
+        if (is_away(s, m, when))
+            bytes[(*n)++] = s->identity[m].bytes;
+    free(change);
+    if (*n)
+        return bytes;
+    free(bytes);
+    return NULL;
+}
+
 bool ps_followed_plan_is_meant(const struct ps_identity *identity, const struct ps_span *span, uint64_t launch)
 {
     if (span->bytes != identity->bytes)

@@ -66,6 +66,11 @@ struct ps_followed_plan *ps_followed_plan_make(const struct penstock_step *step,
                                                const uint16_t *ordinal, uint32_t grace);
 void ps_followed_plan_free(struct ps_followed_plan *plan); /* NULL is nothing */
 
+/*
+ * The sizes of the spans that are away when most bytes are, `*n` of them, in memory of malloc's. NULL: none is, or no memory.
+ */
+size_t *ps_followed_plan_away_at_once(const struct ps_followed_plan *plan, unsigned *n);
+
 /* The moves' reload_from have changed. */
 void ps_followed_plan_reloads_changed(struct ps_followed_plan *plan);
 

@@ -328,8 +328,12 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
     }
     ps_following_forget(pattern);
     schedules[pattern] = s;
-    if (s->moves)
+    if (s->moves) {
+        unsigned n;
+        size_t *bytes = ps_followed_plan_away_at_once(s, &n);
         start_thread();
+        ps_eviction_foresee(bytes, n);
+    }
     /* Spans that outlive the step are known already: a gap that is open when the plan comes into force need not wait a round. */
     for (uint32_t m = 0; m < s->moves; m++) {
         uint32_t index = s->move[m].span;

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Each slot of a row is a copy and a mapping of its own. */
-#define PS_ROW_SLOTS_MAX 16u
+#define PS_ROW_SLOTS_MAX 24u
 
 struct ps_row_size {
     size_t bytes;

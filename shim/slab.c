@@ -451,22 +451,73 @@ int ps_slab_add(size_t bytes)
     return r;
 }
 
-/* Of a row that is made anew: at most so many bytes in a slot, or an eighth of the row. */
+/* A row that is made anew is made of slots of this size and a rest, whatever it is for, so that the pieces fit others: as many as a row may have. */
 #define PIECE_BYTES ((size_t)128 << 20)
-#define PIECES 8u
+#define PIECES_MAX 16u
+
+/* The largest piece of a row for `bytes`. */
+static size_t piece_of(size_t bytes)
+{
+    size_t piece = PIECE_BYTES;
+
+    while (bytes / piece > PIECES_MAX)
+        piece *= 2;
+    return piece;
+}
 
 /* What to make next, of `missing` bytes that are not made yet of a row for `bytes`. [locked] */
 static size_t next_piece(size_t bytes, size_t missing)
 {
-    size_t most = (bytes / PIECES + unit - 1) / unit * unit;
+    size_t most = piece_of(bytes);
 
     /* A small one that makes free slots a row costs least. */
-    for (size_t piece = unit; piece < bytes && piece < PIECE_BYTES; piece *= 2)
+    for (size_t piece = unit; piece < bytes && piece < most; piece *= 2)
         if (ps_slab_has_row(bytes - piece))
             return piece;
-    if (most < PIECE_BYTES)
-        most = PIECE_BYTES;
     return missing < most ? missing : most;
+}
+
+int ps_slab_add_row(size_t bytes)
+{
+    size_t most = piece_of(bytes), missing = bytes;
+
+    while (missing) {
+        size_t piece = missing < most ? missing : most;
+        ps_registry_lock();
+        bool may = ps_slab_can_hold_more(piece);
+        ps_registry_unlock();
+        int r = may ? ps_slab_add(piece) : -ENOSPC;
+        if (r)
+            return r;
+        missing -= piece;
+    }
+    return 0;
+}
+
+unsigned ps_slab_keep_lacking(size_t *bytes, unsigned n)
+{
+    struct ps_row_size left[ROW_SIZES_MAX];
+    const struct ps_slot_size *size;
+    unsigned lacking = 0, sizes_there = 0;
+    size_t no_row_for = 0;
+
+    LIST_FOREACH (size, &sizes, next)
+        if (sizes_there < ROW_SIZES_MAX)
+            left[sizes_there++] = (struct ps_row_size){.bytes = size->bytes, .there = size->made};
+    for (unsigned i = 0; i < n; i++) {
+        unsigned larger = 0;
+        while (larger < sizes_there && left[larger].bytes > bytes[i])
+            larger++;
+        /* What could not be had before can't be had now: there is less. */
+        if (bytes[i] == no_row_for || !ps_row_choose(left + larger, sizes_there - larger, bytes[i])) {
+            no_row_for = bytes[i];
+            bytes[lacking++] = bytes[i];
+            continue;
+        }
+        for (unsigned k = larger; k < sizes_there; k++)
+            left[k].there -= left[k].taken;
+    }
+    return lacking;
 }
 
 int ps_slab_make(size_t bytes, struct ps_slot **row)

@@ -76,6 +76,15 @@ int ps_slab_make(size_t bytes, struct ps_slot **row);
 /* Makes one free slot of just this size; fails as ps_slab_make does. [unlocked] */
 int ps_slab_add(size_t bytes);
 
+/* Makes free slots that add up to so much, ahead of need: destroys none for it, and fails with -ENOSPC instead. [unlocked] */
+int ps_slab_add_row(size_t bytes);
+
+/*
+ * Spans of these sizes are to be away at one time: keeps in `bytes` the sizes of those that the slots made so far, free or not, have no row for when
+ * the others have theirs. Returns how many. [locked]
+ */
+unsigned ps_slab_keep_lacking(size_t *bytes, unsigned n);
+
 /*
  * Free for the next span, each slot of the row for itself. If an H2D still reads one, `being_read` says so and the next D2H into it waits for that.
  * [locked]

@@ -115,8 +115,37 @@ static void test_reload_points_that_were_shifted(void)
     ps_followed_plan_free(p);
 }
 
+/* Spans 0 and 1 are away together from launch 5 to 11; span 2, which is as large as both, around the end of the step. */
+static void test_what_is_away_at_once(void)
+{
+    struct ps_followed_plan *p = make();
+    unsigned n = 0;
+
+    if (!EXPECT(p != NULL))
+        return;
+    size_t *bytes = ps_followed_plan_away_at_once(p, &n);
+    EXPECT_U64(2, n);
+    EXPECT(bytes && bytes[0] == 100 && bytes[1] == 200);
+    free(bytes);
+    p->identity[2].bytes = 301;
+    bytes = ps_followed_plan_away_at_once(p, &n);
+    EXPECT_U64(1, n);
+    EXPECT(bytes && bytes[0] == 301);
+    free(bytes);
+    p->move[2].reload_from = 6; /* now it is away with the others, too */
+    bytes = ps_followed_plan_away_at_once(p, &n);
+    EXPECT_U64(3, n);
+    free(bytes);
+    p->moves = 0;
+    EXPECT(!ps_followed_plan_away_at_once(p, &n));
+    EXPECT_U64(0, n);
+    p->moves = 3;
+    ps_followed_plan_free(p);
+}
+
 int main(void)
 {
+    test_what_is_away_at_once();
     test_who_is_due_where();
     test_a_span_is_known_again();
     test_reload_points_that_were_shifted();

@@ -69,9 +69,9 @@ static void test_none_where_nothing_adds_up(void)
     expect_row("", 1024, sizes, COUNT(sizes)); /* more than there is */
     expect_row("", 0, sizes, COUNT(sizes));
     expect_row("", 96, NULL, 0);
-    expect_row("4x96 4x32 8x2", 528, sizes, COUNT(sizes)); /* as many slots as a row may have */
-    expect_row("", 530, sizes, COUNT(sizes));              /* one more */
-    expect_row("", 34, (struct ps_row_size[]){{2 * MIB, 100, 0}}, 1);
+    expect_row("4x96 4x32 16x2", 544, sizes, COUNT(sizes)); /* as many slots as a row may have */
+    expect_row("", 546, sizes, COUNT(sizes));               /* one more */
+    expect_row("", 50, (struct ps_row_size[]){{2 * MIB, 100, 0}}, 1);
 }
 
 /* A sum that can't be, of many sizes: the search gives up, soon. */

@@ -12,6 +12,7 @@
 #include "slab.h"
 
 #define UNIT ((size_t)65536)
+#define MIB ((uint64_t)1048576)
 #define BASE (UINT64_C(1) << 45)
 #define SPAN (UINT64_C(1) << 46) /* where a span would lie */
 
@@ -200,6 +201,73 @@ static void test_no_row_where_nothing_adds_up(void)
     EXPECT_U64(16 * UNIT, ps_slab_free_of(8 * UNIT)); /* nothing was taken out */
 }
 
+/* Of a row that is almost there the rest is made, and no more. */
+static void test_what_is_missing_of_a_row_is_made(void)
+{
+    struct ps_slot *row = NULL;
+
+    make(1, 8);
+    make(1, 4);
+    uint64_t before = ps_slab_figures().bytes;
+    EXPECT_INT(0, ps_slab_make(16 * UNIT, &row));
+    EXPECT_TEXT("8 4 4", sizes_of(row));
+    EXPECT_U64(before + 4 * UNIT, ps_slab_figures().bytes);
+    EXPECT_INT(0, ps_slab_make(8 * UNIT, NULL)); /* left to others */
+    EXPECT_U64(before + 12 * UNIT, ps_slab_figures().bytes);
+    EXPECT_INT(0, ps_slab_make(8 * UNIT, NULL)); /* it is there */
+    EXPECT_U64(before + 12 * UNIT, ps_slab_figures().bytes);
+    EXPECT_U64(8 * UNIT, ps_slab_free_of(8 * UNIT));
+    ps_slab_give(row);
+}
+
+/* Slots that hold something now count as those that are free: what they hold is one of the spans that are to be away. */
+static void test_sizes_that_have_no_row(void)
+{
+    size_t bytes[] = {8 * UNIT, 4 * UNIT, 8 * UNIT, 8 * UNIT, 16 * UNIT, 4 * UNIT, 64 * UNIT};
+
+    make(2, 8);
+    make(3, 4);
+    struct ps_slot *taken = ps_slab_take(8 * UNIT);
+    EXPECT_U64(3, ps_slab_keep_lacking(bytes, 7));
+    EXPECT_U64(16 * UNIT, bytes[0]);
+    EXPECT_U64(4 * UNIT, bytes[1]); /* three of 4: one as it is, two for the third of 8 */
+    EXPECT_U64(64 * UNIT, bytes[2]);
+    EXPECT_U64(12 * UNIT, ps_slab_free_of(4 * UNIT)); /* nothing was taken */
+    ps_slab_give(taken);
+    EXPECT_U64(0, ps_slab_keep_lacking(bytes, 0));
+}
+
+/* Ahead of need nothing gives way. */
+static void test_rows_made_ahead_stay_within_the_bound(void)
+{
+    uint64_t limit = ps_slab_figures().limit_bytes;
+
+    make(1, 8);
+    EXPECT_INT(0, ps_slab_add_row(limit - ps_slab_figures().bytes - 4 * UNIT));
+    EXPECT_INT(-ENOSPC, ps_slab_add_row(8 * UNIT));
+    EXPECT_U64(8 * UNIT, ps_slab_free_of(8 * UNIT));
+    EXPECT_INT(0, ps_slab_add_row(4 * UNIT));
+    EXPECT_U64(limit, ps_slab_figures().bytes);
+}
+
+/* What is large is made in pieces, and they serve others. */
+static void test_large_rows_are_made_in_pieces(void)
+{
+    struct ps_slot *row = NULL, *slot;
+
+    EXPECT_INT(0, ps_slab_make((size_t)688 * MIB, &row));
+    for (slot = row; slot && slot->next_in_row; slot = slot->next_in_row)
+        EXPECT_U64(128 * MIB, slot->bytes);
+    EXPECT_U64(48 * MIB, slot ? slot->bytes : 0);
+    ps_slab_give(row);
+    uint64_t before = ps_slab_figures().bytes;
+    EXPECT_INT(0, ps_slab_make((size_t)512 * MIB, &row));
+    EXPECT_U64(before, ps_slab_figures().bytes);
+    EXPECT_INT(0, ps_slab_add_row((size_t)4096 * MIB)); /* as many pieces as before, and larger ones */
+    EXPECT_U64(4096 * MIB, ps_slab_free_of(256 * MIB));
+    ps_slab_give(row);
+}
+
 static void test_given_back_each_is_free_for_itself(void)
 {
     make(3, 4);
@@ -320,9 +388,18 @@ static void test_a_row_is_mapped_slot_behind_slot(void)
 int main(void)
 {
     static void (*const tests[])(void) = {
-        test_a_slot_of_just_the_size_comes_first, test_the_oldest_of_a_size_come_first,          test_several_sizes,
-        test_no_row_where_nothing_adds_up,        test_given_back_each_is_free_for_itself,       test_a_row_has_one_event_for_all_its_slots,
-        test_slots_that_are_read_are_waited_for,  test_an_event_recorded_anew_holds_up_no_other, test_a_row_is_mapped_slot_behind_slot,
+        test_a_slot_of_just_the_size_comes_first,
+        test_the_oldest_of_a_size_come_first,
+        test_several_sizes,
+        test_no_row_where_nothing_adds_up,
+        test_given_back_each_is_free_for_itself,
+        test_a_row_has_one_event_for_all_its_slots,
+        test_slots_that_are_read_are_waited_for,
+        test_an_event_recorded_anew_holds_up_no_other,
+        test_a_row_is_mapped_slot_behind_slot,
+        test_what_is_missing_of_a_row_is_made,
+        test_sizes_that_have_no_row,
+        test_rows_made_ahead_stay_within_the_bound,
     };
 
     ps_cu.cuMemAddressReserve = reserve;
@@ -338,5 +415,7 @@ int main(void)
         empty_the_slab();
         tests[i]();
     }
+    ps_slab_open((struct ps_amount){.kind = PS_AMOUNT_BYTES, .value = 64 * 1024 * MIB}, 1, UNIT);
+    test_large_rows_are_made_in_pieces();
     return expect_status();
 }
