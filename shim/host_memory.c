@@ -367,14 +367,6 @@ uint64_t ps_host_memory_available(const struct ps_host_memory *m)
     return m->machine_available < m->cgroup_available ? m->machine_available : m->cgroup_available;
 }
 
-uint32_t ps_host_memory_local_processes(const char *local_world_size)
-{
-    uint64_t count;
-    const char *rest = local_world_size ? parse_u64(local_world_size, &count) : NULL;
-
-    return rest && *rest == '\0' && count >= 1 && count <= 4096 ? (uint32_t)count : 1;
-}
-
 /* DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal, 4 to 8 digits for the domain; in lower case, as in /sys. */
 static bool pci_name_lower(const char *name, char *out, size_t size)
 {

@@ -34,12 +34,6 @@ uint64_t ps_host_memory_total(const struct ps_host_memory *m);
 uint64_t ps_host_memory_available(const struct ps_host_memory *m);
 
 /*
- * How many processes share this host, from the value of LOCAL_WORLD_SIZE (NULL: not set). Anything but a plain number from 1 to 4096
- * counts as 1: the variable is other people's, and being wrong about it is no reason to complain.
- */
-uint32_t ps_host_memory_local_processes(const char *local_world_size);
-
-/*
  * The NUMA node of a PCI device, named as the driver does (`0000:1b:00.0`, either case). Returns the node, or -ENODEV when the device isn't
  * there or the kernel knows no node for it (one-node machines often say -1), or -EINVAL for a name that is none.
  */

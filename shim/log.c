@@ -78,6 +78,14 @@ void ps_log_configure(const struct ps_log_levels *levels)
         atomic_store_explicit(&levels_in_force[i], levels->level[i], memory_order_relaxed);
 }
 
+/* The rank + 1; 0: one process alone. */
+static _Atomic uint32_t rank_in_force;
+
+void ps_log_set_rank(uint32_t rank)
+{
+    atomic_store_explicit(&rank_in_force, rank + 1, memory_order_relaxed);
+}
+
 bool ps_log_enabled(enum ps_log_module module, enum ps_log_level level)
 {
     return (unsigned)level <= atomic_load_explicit(&levels_in_force[module], memory_order_relaxed);
@@ -154,6 +162,9 @@ void ps_log_write(enum ps_log_module module, enum ps_log_level level, const char
     size_t room = sizeof line - note_bytes;
     size_t used = sizeof prefix - 1;
     memcpy(line, prefix, used);
+    uint32_t rank = atomic_load_explicit(&rank_in_force, memory_order_relaxed);
+    if (rank)
+        used += (size_t)snprintf(line + used, room - used, "rank %u: ", rank - 1);
     if (level >= PS_LOG_INFO)
         used += (size_t)snprintf(line + used, room - used, "%s: ", module_names[module]);
 

@@ -56,6 +56,9 @@ struct ps_log_levels {
 /* The same warning or error (told by its format string) is written this often; after that only the 2^n-th time, with that number. */
 #define PS_LOG_REPEATS_SHOWN 16
 
+/* From now on each line tells that it is from this process of a job. */
+void ps_log_set_rank(uint32_t rank);
+
 /* What holds until ps_log_configure: warnings and errors, from every module. */
 void ps_log_levels_default(struct ps_log_levels *out);
 

@@ -16,12 +16,12 @@
 #include "eviction.h"
 #include "following.h"
 #include "helper_thread.h"
-#include "host_memory.h"
 #include "layers.h"
 #include "learning.h"
 #include "log.h"
 #include "nvtx.h"
 #include "policies.h"
+#include "ranks.h"
 #include "reacting.h"
 #include "real_cuda.h"
 #include "real_cudart.h"
@@ -41,6 +41,7 @@ enum state {
     ASIDE,
 };
 
+static struct ps_ranks ranks;
 static _Atomic enum state state = NOT_BEGUN;
 static atomic_bool has_managed; /* there may be spans, also when standing aside by now */
 static pthread_mutex_t set_up_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -175,7 +176,7 @@ static int set_up(const char **why)
     if (r)
         return r;
     ps_budget_open(ps_settings.budget, ps_settings.reserve, ps_device.total_bytes, ps_device_free_bytes());
-    ps_slab_open(ps_settings.host_budget, ps_host_memory_local_processes(getenv("LOCAL_WORLD_SIZE")), ps_device.granularity);
+    ps_slab_open(ps_settings.host_budget, ranks.local_processes, ps_device.granularity);
     ps_eviction_open(ps_settings.guard);
     ps_reacting_open(ps_settings.grace);
     ps_residency_open(ps_settings.guard);
@@ -185,13 +186,26 @@ static int set_up(const char **why)
     return ps_tracing_open(named, ps_settings.cupti, why);
 }
 
+/* Each process of a job writes files of its own, and its lines tell whose they are. */
+static void name_what_is_written(void)
+{
+    ranks = ps_ranks_read(getenv);
+    ps_report_make_absolute(ps_settings.report, sizeof ps_settings.report);
+    ps_report_make_absolute(ps_settings.recording, sizeof ps_settings.recording);
+    ps_report_set_ranks(&ranks);
+    if (!ranks.several)
+        return;
+    ps_log_set_rank(ranks.rank);
+    ps_ranks_name_file(ps_settings.report, sizeof ps_settings.report, ranks.rank);
+    ps_ranks_name_file(ps_settings.recording, sizeof ps_settings.recording, ranks.rank);
+}
+
 static void begin(void)
 {
     const char *why = NULL;
 
     ps_settings_read(&ps_settings, environ, say_problem, NULL);
-    ps_report_make_absolute(ps_settings.report, sizeof ps_settings.report);
-    ps_report_make_absolute(ps_settings.recording, sizeof ps_settings.recording);
+    name_what_is_written();
     ps_settings_check_paths(&ps_settings, say_problem, NULL);
     ps_log_configure(&ps_settings.log);
     ps_layers_open(&ps_settings.layers);

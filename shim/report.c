@@ -21,11 +21,13 @@
 #include "log.h"
 #include "penstock/version.h"
 #include "process.h"
+#include "ranks.h"
 #include "registry.h"
 #include "slab.h"
 #include "stopping.h"
 #include "tracer.h"
 
+static struct ps_ranks ranks;
 static char directory[PS_SETTINGS_PATH_BYTES];
 static char command[4096];
 static const char *stands_aside;
@@ -41,6 +43,11 @@ void ps_report_remember_directory(void)
         if (file && *file && *file != '/' && !*directory && !getcwd(directory, sizeof directory))
             directory[0] = 0;
     }
+}
+
+void ps_report_set_ranks(const struct ps_ranks *as)
+{
+    ranks = *as;
 }
 
 void ps_report_make_absolute(char *path, size_t size)
@@ -163,6 +170,13 @@ static void write_fields(struct ps_json *j, const struct figures *f)
     ps_json_string(j, "version", PENSTOCK_VERSION_STRING);
     ps_json_string(j, "command", command);
     ps_json_string(j, "stands_aside", stands_aside);
+    if (ranks.several) {
+        ps_json_u64(j, "rank", ranks.rank);
+        ps_json_u64(j, "processes", ranks.processes);
+    } else {
+        ps_json_null(j, "rank");
+        ps_json_u64(j, "processes", 1);
+    }
     ps_json_begin_object(j, "device");
     ps_json_string(j, "name", ps_device.name);
     ps_json_u64(j, "total_bytes", ps_device.total_bytes);

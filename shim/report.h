@@ -12,6 +12,10 @@
 /* Called by the constructor: a relative PENSTOCK_REPORT is meant from where the program started. One getcwd, if the variable is set. */
 void ps_report_remember_directory(void);
 
+/* Which process of a job this is, for the report. */
+struct ps_ranks;
+void ps_report_set_ranks(const struct ps_ranks *ranks);
+
 /* Makes a relative path absolute, from the directory where the program started; leaves it when it would not fit into `size`. */
 void ps_report_make_absolute(char *path, size_t size);
 

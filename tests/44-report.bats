@@ -14,6 +14,7 @@ setup() {
 # --- the report ------------------------------------------------------------------------------------------------------------------------------
 # The fields that the README promises, each with its type.
 SHAPE='(.version | type == "string" and test("^[0-9]+\\.[0-9]+")) and (.command | type == "string") and
+    has("rank") and (.processes | type == "number") and
     (.device | (.name | type == "string" and length > 0) and (.total_bytes > 0)) and
     (.budget_bytes | type == "number" or . == null) and (.guard | IN("auto", "host", "unmap")) and (.tracer | . == "cupti" or . == "none") and
     ([.peak_resident_bytes, .peak_demand_bytes, .evictions, .evicted_bytes, .reloads, .reloaded_bytes, .demand_reloads, .host_wait_ns,
@@ -26,7 +27,7 @@ SHAPE='(.version | type == "string" and test("^[0-9]+\\.[0-9]+")) and (.command 
     jq -e "$SHAPE" "$REPORT"
     # The shape can tell: without any one of these fields it does not hold.
     local field
-    for field in version command device budget_bytes guard tracer peak_resident_bytes peak_demand_bytes evictions evicted_bytes reloads \
+    for field in version command rank processes device budget_bytes guard tracer peak_resident_bytes peak_demand_bytes evictions evicted_bytes reloads \
         reloaded_bytes demand_reloads host_wait_ns launches launches_without_layout slab passthrough; do
         equal true "$(jq "has(\"$field\")" "$REPORT")" "$field is there"
         run jq -e "del(.$field) | $SHAPE" "$REPORT"

@@ -240,20 +240,6 @@ static void test_this_machine(void)
     EXPECT(ps_host_memory_total(&m) <= m.machine_total && ps_host_memory_total(&m) > 0);
 }
 
-static void test_local_processes(void)
-{
-    static const struct {
-        const char *text;
-        uint32_t count;
-    } cases[] = {
-        {NULL, 1}, {"", 1},   {"1", 1},  {"8", 8},   {"4096", 4096}, {"4097", 1}, {"0", 1},
-        {"-2", 1}, {"+2", 1}, {"2 ", 1}, {"2.5", 1}, {"two", 1},     {"0x4", 1},  {"18446744073709551618", 1},
-    };
-
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        EXPECT_U64(cases[i].count, ps_host_memory_local_processes(cases[i].text));
-}
-
 static void test_numa_node(void)
 {
     new_tree();
@@ -283,7 +269,6 @@ int main(void)
     test_version_1();
     test_odd_files();
     test_this_machine();
-    test_local_processes();
     test_numa_node();
     remove_tree();
     return expect_status();

@@ -1,0 +1,73 @@
+#include "ranks.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PROCESSES_MAX (1u << 20)
+#define LOCAL_PROCESSES_MAX 4096u
+
+/*
+ * The innermost launcher comes first: torchrun inside srun speaks for its own processes. Sources: torchrun's manual; docs.open-mpi.org, "environment
+ * variables set for MPI applications"; Hydra (MPICH, Intel MPI); srun(1), whose variables of the step are only there for what srun started.
+ */
+static const struct {
+    const char *rank, *processes, *local_processes;
+} launchers[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"},
+};
+
+/* A whole number up to `most`; `rest`: what may follow it. */
+static bool number(const char *text, uint32_t most, const char *rest, uint32_t *out)
+{
+    char *end;
+
+    if (!text || *text < '0' || *text > '9')
+        return false;
+    errno = 0;
+    unsigned long value = strtoul(text, &end, 10);
+    if (errno || value > most || (*end && !strchr(rest, *end)))
+        return false;
+    *out = (uint32_t)value;
+    return true;
+}
+
+struct ps_ranks ps_ranks_read(char *(*variable)(const char *name))
+{
+    struct ps_ranks ranks = {.local_processes = 1};
+
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        uint32_t rank, processes, local;
+        bool several = number(variable(launchers[i].rank), PROCESSES_MAX, "", &rank) &&
+                       number(variable(launchers[i].processes), PROCESSES_MAX, "", &processes) && processes > 1 && rank < processes;
+        /* Slurm lists machines: 4(x2),3. Which of them this one is it does not say, and they seldom differ. */
+        bool told = number(variable(launchers[i].local_processes), LOCAL_PROCESSES_MAX, "(,", &local) && local;
+        if (!several && !(told && i == 0))
+            continue;
+        ranks.several = several;
+        ranks.rank = several ? rank : 0;
+        ranks.processes = several ? processes : 0;
+        ranks.local_processes = told ? local : 1;
+        break;
+    }
+    return ranks;
+}
+
+void ps_ranks_name_file(char *path, size_t size, uint32_t rank)
+{
+    char *name = strrchr(path, '/'), *ending, insert[24];
+
+    name = name ? name + 1 : path;
+    ending = strrchr(name, '.');
+    if (!ending || ending == name)
+        ending = name + strlen(name);
+    size_t length = (size_t)snprintf(insert, sizeof insert, ".rank%u", rank);
+    if (!*name || strlen(path) + length + 1 > size)
+        return;
+    memmove(ending + length, ending, strlen(ending) + 1);
+    memcpy(ending, insert, length);
+}

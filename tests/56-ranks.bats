@@ -1,0 +1,109 @@
+#!/usr/bin/env bats
+# Jobs of several processes: each one's files and lines, its share of the host's memory, and one summary of all.
+
+load helper
+load small_trainer
+
+setup() {
+    helper_setup
+    requires sim samples jq plain
+}
+
+# job FIRST LAST VARIABLE=VALUE...: the trainer under Penstock once for each rank, all at a time, each as a launcher would start it: @ is the rank
+job() {
+    local first=$1 last=$2 rank pids=() rc=0
+    shift 2
+    for ((rank = first; rank <= last; rank++)); do
+        (train "${@//@/$rank}" && printf '%s\n' "$output" >"out.$rank" && ended_with 0) &
+        pids+=($!)
+    done
+    for rank in "${pids[@]}"; do wait "$rank" || rc=$?; done
+    return $rc
+}
+
+@test "each process of a job writes files of its own, and its lines tell whose they are" {
+    local rank
+    TRAINER=("${TRAINER[@]/--steps=3/--steps=8}")
+    BATS_FILE_TMPDIR=$WORK/longer && mkdir -p "$BATS_FILE_TMPDIR" # what that trainer prints is another matter
+    job 0 2 RANK=@ WORLD_SIZE=3 LOCAL_WORLD_SIZE=3 PENSTOCK_RECORDING="$WORK/step.txt" PENSTOCK_REPORT="$WORK/report.json"
+    [ ! -e report.json ] && [ ! -e step.txt ]
+    for rank in 0 1 2; do
+        equal "$rank 3" "$(jq -r '"\(.rank) \(.processes)"' "report.rank$rank.json")" "rank and processes"
+        contains "$(cat "out.$rank")" "^penstock: rank $rank: [0-9]+ steps, peak "
+        contains "$(head -n 1 "step.rank$rank.txt")" '^penstock-recording '
+    done
+}
+
+@test "a process alone keeps the names that it was given" {
+    train RANK=0 WORLD_SIZE=1 LOCAL_WORLD_SIZE=1
+    right_results
+    equal "null 1" "$(jq -r '"\(.rank) \(.processes)"' "$REPORT")" "rank and processes"
+    contains "$output" '^penstock: [0-9]+ steps, peak '
+}
+
+@test "the processes of a job on one machine share its memory, whoever launched them" {
+    local whole
+    train PENSTOCK_HOST_BUDGET=50%
+    whole=$(report slab.limit_bytes)
+    train PENSTOCK_HOST_BUDGET=50% LOCAL_WORLD_SIZE=4
+    equal $((whole / 4)) "$(report slab.limit_bytes)" "a quarter, torchrun's"
+    REPORT=$WORK/report.rank1.json
+    train PENSTOCK_REPORT="$WORK/report.json" PENSTOCK_HOST_BUDGET=50% OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2
+    equal $((whole / 2)) "$(report slab.limit_bytes)" "a half, Open MPI's"
+    train PENSTOCK_REPORT="$WORK/report.json" PENSTOCK_HOST_BUDGET=50% SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=16 'SLURM_STEP_TASKS_PER_NODE=8(x2)'
+    equal $((whole / 8)) "$(report slab.limit_bytes)" "an eighth, Slurm's"
+}
+
+# summary ARGUMENT...: `penstock summary`
+summary() { run "$ROOT/scripts/penstock" summary "$@"; }
+
+@test "one summary of all processes: a line each, sums, and who is missing" {
+    requires python
+    job 0 1 RANK=@ WORLD_SIZE=3 PENSTOCK_REPORT="$WORK/report.json"
+    summary report.rank1.json report.rank0.json
+    ended_with 0
+    contains "$output" '^rank +steps +planned +budget +peak +without +slab +out +back +waited s +predicted ms +exposed ms$'
+    equal "0 1 all" "$(awk 'NR >= 2 && NR <= 4 { print $1 }' <<<"$output" | xargs)" "lines, in order"
+    contains "$output" '^no report of rank 2$'
+    summary --json report.rank0.json report.rank1.json
+    ended_with 0
+    local key
+    for key in evicted_bytes reloaded_bytes; do
+        equal "$(jq -s "map(.$key) | add" report.rank[01].json)" "$(jq ".all.$key" <<<"$output")" "$key of both"
+        at_least 1 "$(jq ".all.$key" <<<"$output")" "$key"
+    done
+    equal "$(jq -s 'map(.peak_resident_bytes) | max' report.rank[01].json)" "$(jq .all.peak_resident_bytes <<<"$output")" "the larger peak"
+    equal '[2]' "$(jq -c .missing <<<"$output")" "missing"
+    equal '[0,1]' "$(jq -c '[.ranks[].rank]' <<<"$output")" "ranks"
+    summary report.rank0.json
+    ended_with 0
+    equal 2 "$(grep -cE '^ *(rank|0) ' <<<"$output")" "lines for one report"
+}
+
+@test "a process that stood aside is named in the summary" {
+    requires python
+    train RANK=0 WORLD_SIZE=2 CUDASIM_FAULT=cuMemAddressReserve:error@1+ PENSTOCK_REPORT="$WORK/report.json"
+    ended_with 0
+    summary report.rank0.json
+    ended_with 0
+    contains "$output" '^rank 0: stood aside: '
+}
+
+@test "what can't be summed up is named, and ends with status 2" {
+    requires python
+    train
+    summary
+    ended_with 2
+    summary nowhere.json
+    ended_with 2 && contains "$output" '^penstock: nowhere.json: No such file'
+    echo '{' >broken.json
+    summary broken.json
+    ended_with 2 && contains "$output" '^penstock: broken.json: not JSON: '
+    echo '[1]' >other.json
+    summary other.json
+    ended_with 2 && contains "$output" "^penstock: other.json: not a report of Penstock's"
+    jq '.rank = 1 | .processes = 2' "$REPORT" >a.json
+    cp a.json b.json
+    summary a.json b.json
+    ended_with 2 && contains "$output" '^penstock: a.json and b.json: both are of rank 1'
+}
