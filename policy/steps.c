@@ -564,8 +564,10 @@ static enum ps_steps_event go_on_without(struct ps_steps *steps, uint64_t gram)
     if (distance < EARLY_FROM || distance + GRAM > steps->count || !same_gram(steps, now, now - distance) || !ends_at_mark(steps, distance))
         return PS_STEPS_NOTHING;
     struct evidence evidence = look_back(steps, distance, distance, pattern->length);
-    if (evidence.retry != 0 || !evidence.carried)
+    if (evidence.retry != 0 || !evidence.carried) { /* a look costs a round's length: one must do */
+        forget_broken(steps, NOWHERE);
         return PS_STEPS_NOTHING;
+    }
     learn(steps, distance, evidence.sum, false);
     return PS_STEPS_FOUND;
 }

@@ -513,9 +513,14 @@ static void serve_transfers(void)
             queue_copy(t);
             continue;
         }
-        if (seen == slab_calls)
+        if (seen == slab_calls) {
             ps_registry_wait_changed(3600ull * 1000000000u);
+            continue;
+        }
         seen = slab_calls;
+        /* The thread that makes slots may have seen a row that somebody else has taken since. */
+        if (!STAILQ_EMPTY(&want_slot))
+            ps_registry_changed();
     }
 }
 

@@ -451,14 +451,17 @@ int ps_slab_add(size_t bytes)
     return r;
 }
 
-/* A row that is made anew is made of slots of this size and a rest, whatever it is for, so that the pieces fit others: as many as a row may have. */
-#define PIECE_BYTES ((size_t)128 << 20)
+/*
+ * A row that is made anew is made of slots of this size and a rest, whatever it is for, so that the pieces fit others: 128 MiB where pages have 2. Not more
+ * pieces than a row may have.
+ */
+#define PIECE_PAGES 64u
 #define PIECES_MAX 16u
 
 /* The largest piece of a row for `bytes`. */
 static size_t piece_of(size_t bytes)
 {
-    size_t piece = PIECE_BYTES;
+    size_t piece = PIECE_PAGES * unit;
 
     while (bytes / piece > PIECES_MAX)
         piece *= 2;
@@ -527,15 +530,20 @@ int ps_slab_make(size_t bytes, struct ps_slot **row)
     for (;;) {
         ps_registry_lock();
         struct ps_slot *taken = row ? ps_slab_take_row(bytes) : NULL;
-        bool done = taken || (!row && ps_slab_has_row(bytes));
+        /* Left to others, it may be theirs by now. */
+        bool done = taken || (!row && (!missing || ps_slab_has_row(bytes)));
+        /* Asked each time: without room for all of it one piece would have to give way to the next. */
+        bool may = ps_slab_has_room(bytes);
         if (!missing)
             missing = bytes; /* others took what was made */
-        size_t piece = done ? 0 : next_piece(bytes, missing);
+        size_t piece = done || !may ? 0 : next_piece(bytes, missing);
         ps_registry_unlock();
         if (taken)
             *row = taken;
-        int r = done ? 0 : ps_slab_add(piece);
-        if (done || r)
+        if (done)
+            return 0;
+        int r = may ? ps_slab_add(piece) : -ENOSPC;
+        if (r)
             return r;
         missing -= piece < missing ? piece : missing;
     }

@@ -179,7 +179,7 @@ ended_in_a_plan() {
     budget=$(share 55)
     for number in 15 2 6; do
         rm -f "$REPORT"
-        long_training env --default-signal=INT,TERM,ABRT timeout --foreground --preserve-status --signal=$number --kill-after=10 0.8 \
+        long_training env --default-signal=INT,TERM,ABRT timeout --foreground --preserve-status --signal=$number --kill-after=10 1.5 \
             env >said.txt 2>&1 3>&- &
         pid=$!
         status=0

@@ -12,7 +12,6 @@
 #include "slab.h"
 
 #define UNIT ((size_t)65536)
-#define MIB ((uint64_t)1048576)
 #define BASE (UINT64_C(1) << 45)
 #define SPAN (UINT64_C(1) << 46) /* where a span would lie */
 
@@ -255,16 +254,16 @@ static void test_large_rows_are_made_in_pieces(void)
 {
     struct ps_slot *row = NULL, *slot;
 
-    EXPECT_INT(0, ps_slab_make((size_t)688 * MIB, &row));
+    EXPECT_INT(0, ps_slab_make(344 * UNIT, &row));
     for (slot = row; slot && slot->next_in_row; slot = slot->next_in_row)
-        EXPECT_U64(128 * MIB, slot->bytes);
-    EXPECT_U64(48 * MIB, slot ? slot->bytes : 0);
+        EXPECT_U64(64 * UNIT, slot->bytes);
+    EXPECT_U64(24 * UNIT, slot ? slot->bytes : 0);
     ps_slab_give(row);
     uint64_t before = ps_slab_figures().bytes;
-    EXPECT_INT(0, ps_slab_make((size_t)512 * MIB, &row));
+    EXPECT_INT(0, ps_slab_make(256 * UNIT, &row));
     EXPECT_U64(before, ps_slab_figures().bytes);
-    EXPECT_INT(0, ps_slab_add_row((size_t)4096 * MIB)); /* as many pieces as before, and larger ones */
-    EXPECT_U64(4096 * MIB, ps_slab_free_of(256 * MIB));
+    EXPECT_INT(0, ps_slab_add_row(2048 * UNIT)); /* no more pieces than a row has: larger ones */
+    EXPECT_U64(2048 * UNIT, ps_slab_free_of(128 * UNIT));
     ps_slab_give(row);
 }
 
@@ -415,7 +414,8 @@ int main(void)
         empty_the_slab();
         tests[i]();
     }
-    ps_slab_open((struct ps_amount){.kind = PS_AMOUNT_BYTES, .value = 64 * 1024 * MIB}, 1, UNIT);
+    empty_the_slab();
+    ps_slab_open((struct ps_amount){.kind = PS_AMOUNT_BYTES, .value = 65536 * UNIT}, 1, UNIT);
     test_large_rows_are_made_in_pieces();
     return expect_status();
 }
