@@ -107,6 +107,7 @@ fake_toolkit() {
 ./libexec/penstock/penstock-plan
 ./libexec/penstock/penstock-plan-bound
 ./libexec/penstock/penstock-settings
+./libexec/penstock/penstock-summary
 ./share/doc/penstock/CHANGELOG.md
 ./share/doc/penstock/LICENSE
 ./share/doc/penstock/README.md
