@@ -22,7 +22,8 @@
 /* One D2H of a span. It outlives the span's interest in it: a cancelled one still writes to its slot until `done`. */
 struct ps_transfer {
     struct ps_span *span;
-    struct ps_slot *slot; /* the first of its row; NULL while it waits for one */
+    struct ps_slot *slot; /* the first of its row; NULL while it waits for one, or its turn */
+    struct ps_slot *made; /* a row that was made for it, and waits with it */
     size_t bytes;
     CUevent done; /* created at first use, kept with the structure */
     bool cancelled;
@@ -119,7 +120,7 @@ static struct ps_transfer *transfer_new(struct ps_span *span)
     else if (!(t = calloc(1, sizeof *t)))
         return NULL;
     t->span = span;
-    t->slot = NULL;
+    t->slot = t->made = NULL;
     t->bytes = span->bytes;
     t->cancelled = false;
     t->planned = false;
@@ -288,6 +289,8 @@ static bool withdraw(struct ps_transfer *t)
         return false;
     STAILQ_REMOVE(&want_slot, t, ps_transfer, next);
     wanted_slot_bytes -= t->bytes;
+    if (t->made)
+        ps_slab_give(t->made);
     STAILQ_INSERT_HEAD(&unused, t, next);
     return true;
 }
@@ -488,9 +491,10 @@ static struct ps_transfer *next_to_serve(void)
 
     STAILQ_FOREACH(t, &want_slot, next)
     {
-        if (t->bytes == no_row_for)
+        if (t->bytes == no_row_for && !t->made)
             continue;
-        t->slot = ps_slab_take_row(t->bytes);
+        t->slot = t->made ? t->made : ps_slab_take_row(t->bytes);
+        t->made = NULL;
         if (t->slot)
             return t;
         no_row_for = t->bytes;
@@ -532,7 +536,7 @@ static struct ps_transfer *next_without_row(void)
 
     STAILQ_FOREACH(t, &want_slot, next)
     {
-        if (t->bytes == row_for)
+        if (t->made || t->bytes == row_for)
             continue;
         if (!ps_slab_has_row(t->bytes))
             return t;
@@ -555,7 +559,7 @@ static size_t worth_making(void)
             break;
         in_line += span->bytes;
         struct ps_slab_figures slab = ps_slab_figures();
-        if (slab.bytes - slab.used_bytes < in_line || !ps_slab_has_row(span->bytes))
+        if (slab.bytes - slab.used_bytes < in_line)
             return ps_slab_can_hold_more(span->bytes) ? span->bytes : 0;
     }
     return 0;
@@ -580,6 +584,20 @@ static size_t next_foreseen(void)
     return foreseen.n ? foreseen.bytes[--foreseen.n] : 0;
 }
 
+/* The row goes to the first transfer of its size that waits for one; the one that it was made for may be gone. [locked] */
+static void hand_over(struct ps_slot *row, size_t bytes)
+{
+    struct ps_transfer *t;
+
+    STAILQ_FOREACH(t, &want_slot, next)
+    if (t->bytes == bytes && !t->made)
+        break;
+    if (t)
+        t->made = row;
+    else
+        ps_slab_give(row);
+}
+
 /* None could be made: the span stays. [locked] */
 static void give_up(size_t bytes, int error)
 {
@@ -588,11 +606,9 @@ static void give_up(size_t bytes, int error)
     ps_log_debug(SLAB, "no slot of %zu bytes can be had (error %d)", bytes, -error);
     if (!t)
         return; /* others have given theirs back meanwhile */
-    STAILQ_REMOVE(&want_slot, t, ps_transfer, next);
-    wanted_slot_bytes -= t->bytes;
     ps_budget.leaving -= t->bytes;
     stays(t->span);
-    STAILQ_INSERT_HEAD(&unused, t, next);
+    withdraw(t);
     ps_registry_changed();
 }
 
@@ -607,19 +623,20 @@ static void make_slots(void)
         ps_stopping_park_if_due();
         /* First what is wanted now, then what a plan will want, then what idleness makes likely. */
         const struct ps_transfer *t = next_without_row();
-        bool wanted = t != NULL, planned = false;
+        bool wanted = t != NULL;
         size_t bytes = wanted ? t->bytes : next_foreseen();
         if (!bytes)
             bytes = worth_making();
-        else
-            planned = !wanted;
         if (bytes) {
+            struct ps_slot *row = NULL;
             ps_registry_unlock();
-            int r = planned ? ps_slab_add_row(bytes) : ps_slab_make(bytes, NULL);
+            int r = wanted ? ps_slab_make(bytes, &row) : ps_slab_add_row(bytes);
             ps_registry_lock();
             if (r && wanted)
                 give_up(bytes, r);
-            if (r && planned)
+            else if (wanted)
+                hand_over(row, bytes);
+            else if (r)
                 foreseen.n = 0; /* the host has no more; evictions take what there is */
             if (!r)
                 ps_eviction_look_ahead();

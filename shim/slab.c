@@ -378,8 +378,8 @@ static void refuse(void)
     refused_until_ns = ps_now_ns() + REFUSED_FOR_NS;
 }
 
-/* [unlocked, one thread at a time] */
-static int add(size_t bytes)
+/* The slot is taken. [unlocked, one thread at a time] */
+static int create(size_t bytes, struct ps_slot **out)
 {
     struct ps_slot *slot = calloc(1, sizeof *slot);
     int r;
@@ -425,8 +425,9 @@ static int add(size_t bytes)
     }
     ps_registry_lock();
     if (!r) {
-        put_in(slot);
+        count_used(bytes);
         ps_registry_unlock();
+        *out = slot;
         return 0;
     }
     figures.bytes -= bytes;
@@ -441,14 +442,28 @@ static int add(size_t bytes)
     return r;
 }
 
-int ps_slab_add(size_t bytes)
+/* [unlocked] */
+static int create_one(size_t bytes, struct ps_slot **out)
 {
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER; /* host pages are made no faster by more threads (FACTS) */
 
     pthread_mutex_lock(&one_at_a_time);
-    int r = add(bytes);
+    int r = create(bytes, out);
     pthread_mutex_unlock(&one_at_a_time);
     return r;
+}
+
+int ps_slab_add(size_t bytes)
+{
+    struct ps_slot *slot;
+    int r = create_one(bytes, &slot);
+
+    if (r)
+        return r;
+    ps_registry_lock();
+    ps_slab_give(slot);
+    ps_registry_unlock();
+    return 0;
 }
 
 /*
@@ -468,16 +483,18 @@ static size_t piece_of(size_t bytes)
     return piece;
 }
 
-/* What to make next, of `missing` bytes that are not made yet of a row for `bytes`. [locked] */
-static size_t next_piece(size_t bytes, size_t missing)
+/* As much of a row for `bytes` as free slots are: all of it, all but a small piece, or nothing. `*missing`: the rest. [locked] */
+static struct ps_slot *take_part(size_t bytes, size_t *missing)
 {
-    size_t most = piece_of(bytes);
+    struct ps_slot *part = ps_slab_take_row(bytes);
 
-    /* A small one that makes free slots a row costs least. */
-    for (size_t piece = unit; piece < bytes && piece < most; piece *= 2)
-        if (ps_slab_has_row(bytes - piece))
-            return piece;
-    return missing < most ? missing : most;
+    *missing = part ? 0 : bytes;
+    for (size_t piece = unit; !part && piece < bytes && piece < piece_of(bytes); piece *= 2) {
+        part = ps_slab_take_row(bytes - piece);
+        if (part)
+            *missing = piece;
+    }
+    return part;
 }
 
 int ps_slab_add_row(size_t bytes)
@@ -525,28 +542,38 @@ unsigned ps_slab_keep_lacking(size_t *bytes, unsigned n)
 
 int ps_slab_make(size_t bytes, struct ps_slot **row)
 {
-    size_t missing = bytes;
+    struct ps_slot *first, **end = &first;
+    size_t missing = 0;
+    int r = -ENOSPC;
 
-    for (;;) {
-        ps_registry_lock();
-        struct ps_slot *taken = row ? ps_slab_take_row(bytes) : NULL;
-        /* Left to others, it may be theirs by now. */
-        bool done = taken || (!row && (!missing || ps_slab_has_row(bytes)));
-        /* Asked each time: without room for all of it one piece would have to give way to the next. */
-        bool may = ps_slab_has_room(bytes);
-        if (!missing)
-            missing = bytes; /* others took what was made */
-        size_t piece = done || !may ? 0 : next_piece(bytes, missing);
-        ps_registry_unlock();
-        if (taken)
-            *row = taken;
-        if (done)
-            return 0;
-        int r = may ? ps_slab_add(piece) : -ENOSPC;
+    ps_registry_lock();
+    /* Without room for all of it the pieces that are made would give way to each other. */
+    bool may = ps_slab_has_room(bytes);
+    if (may)
+        first = take_part(bytes, &missing);
+    ps_registry_unlock();
+    if (!may)
+        return r;
+    while (*end)
+        end = &(*end)->next_in_row;
+    /* What is made goes into this row at once: left free, it would have to be found, and others would take it. */
+    for (r = 0; missing && !r; end = &(*end)->next_in_row) {
+        size_t piece = missing < piece_of(bytes) ? missing : piece_of(bytes);
+        r = create_one(piece, end);
         if (r)
-            return r;
-        missing -= piece < missing ? piece : missing;
+            break;
+        missing -= piece;
     }
+    if (!r) {
+        *row = first;
+        return 0;
+    }
+    *end = NULL;
+    ps_registry_lock();
+    ps_slab_give(first);
+    ps_registry_changed();
+    ps_registry_unlock();
+    return r;
 }
 
 struct ps_slab_figures ps_slab_figures(void)

@@ -68,8 +68,8 @@ bool ps_slab_can_hold_more(size_t bytes);
 bool ps_slab_extend(size_t bytes);
 
 /*
- * Makes slots until there is a row for `bytes`, and takes it; `row` NULL: leaves it to others. What is large is made in pieces, of which rows for
- * other sizes can be made as well. Slow: 0.2 ms a MiB on the target machine. 0; -ENOSPC at the bound; -ENOMEM when the host refuses. [unlocked]
+ * Takes a row for `bytes`, of free slots or with new ones, for which free ones of other sizes may have to go. What is large is made in pieces, of which
+ * rows for other sizes can be made as well. Slow: 0.2 ms a MiB on the target machine. 0; -ENOSPC at the bound; -ENOMEM when the host refuses. [unlocked]
  */
 int ps_slab_make(size_t bytes, struct ps_slot **row);
 

@@ -211,12 +211,12 @@ static void test_what_is_missing_of_a_row_is_made(void)
     EXPECT_INT(0, ps_slab_make(16 * UNIT, &row));
     EXPECT_TEXT("8 4 4", sizes_of(row));
     EXPECT_U64(before + 4 * UNIT, ps_slab_figures().bytes);
-    EXPECT_INT(0, ps_slab_make(8 * UNIT, NULL)); /* left to others */
-    EXPECT_U64(before + 12 * UNIT, ps_slab_figures().bytes);
-    EXPECT_INT(0, ps_slab_make(8 * UNIT, NULL)); /* it is there */
-    EXPECT_U64(before + 12 * UNIT, ps_slab_figures().bytes);
-    EXPECT_U64(8 * UNIT, ps_slab_free_of(8 * UNIT));
+    expect_used(16);
     ps_slab_give(row);
+    EXPECT_INT(0, ps_slab_make(16 * UNIT, &row)); /* it is there */
+    EXPECT_U64(before + 4 * UNIT, ps_slab_figures().bytes);
+    ps_slab_give(row);
+    expect_used(0);
 }
 
 /* Slots that hold something now count as those that are free: what they hold is one of the spans that are to be away. */
@@ -234,6 +234,38 @@ static void test_sizes_that_have_no_row(void)
     EXPECT_U64(12 * UNIT, ps_slab_free_of(4 * UNIT)); /* nothing was taken */
     ps_slab_give(taken);
     EXPECT_U64(0, ps_slab_keep_lacking(bytes, 0));
+}
+
+/* A part that needs all the slots that a row may have: with the piece that is missing the row has one more, and is a row all the same. */
+static void test_a_row_that_is_made_need_not_be_found(void)
+{
+    struct ps_slot *row = NULL;
+
+    make(24, 2);
+    uint64_t before = ps_slab_figures().bytes;
+    EXPECT(!ps_slab_has_row(50 * UNIT));
+    EXPECT_INT(0, ps_slab_make(50 * UNIT, &row));
+    EXPECT_U64(50 * UNIT, ps_slab_row_bytes(row));
+    EXPECT_U64(before + 2 * UNIT, ps_slab_figures().bytes);
+    ps_slab_give(row);
+    expect_used(0);
+}
+
+/* No room for all of it: nothing is made, and nothing gives way. */
+static void test_a_row_that_there_is_no_room_for(void)
+{
+    struct ps_slot *row = NULL, *taken = NULL;
+    uint64_t limit = ps_slab_figures().limit_bytes;
+
+    EXPECT_INT(0, ps_slab_make(limit - 100 * UNIT, &taken));
+    make(1, 40);
+    uint64_t before = ps_slab_figures().bytes;
+    EXPECT_INT(-ENOSPC, ps_slab_make(101 * UNIT, &row));
+    EXPECT_U64(before, ps_slab_figures().bytes);
+    EXPECT_U64(40 * UNIT, ps_slab_free_of(40 * UNIT));
+    EXPECT(!row);
+    ps_slab_give(taken);
+    expect_used(0);
 }
 
 /* Ahead of need nothing gives way. */
@@ -397,6 +429,8 @@ int main(void)
         test_an_event_recorded_anew_holds_up_no_other,
         test_a_row_is_mapped_slot_behind_slot,
         test_what_is_missing_of_a_row_is_made,
+        test_a_row_that_is_made_need_not_be_found,
+        test_a_row_that_there_is_no_room_for,
         test_sizes_that_have_no_row,
         test_rows_made_ahead_stay_within_the_bound,
     };
