@@ -547,8 +547,16 @@ int ps_slab_make(size_t bytes, struct ps_slot **row)
     int r = -ENOSPC;
 
     ps_registry_lock();
-    /* Without room for all of it the pieces that are made would give way to each other. */
-    bool may = ps_slab_has_room(bytes);
+    uint64_t made = figures.bytes;
+    ps_registry_unlock();
+    uint64_t limit = work_out_limit(made);
+    ps_registry_lock();
+    figures.limit_bytes = limit;
+    /*
+     * Without room for all of it the pieces that are made would give way to each other. That the host refused some a moment ago is no reason not to ask:
+     * who asks here is in need.
+     */
+    bool may = figures.bytes - free_bytes + bytes <= limit;
     if (may)
         first = take_part(bytes, &missing);
     ps_registry_unlock();
