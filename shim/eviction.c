@@ -559,7 +559,7 @@ static size_t worth_making(void)
             break;
         in_line += span->bytes;
         struct ps_slab_figures slab = ps_slab_figures();
-        if (slab.bytes - slab.used_bytes < in_line)
+        if (slab.bytes - slab.used_bytes < in_line && !ps_slab_has_row(span->bytes))
             return ps_slab_can_hold_more(span->bytes) ? span->bytes : 0;
     }
     return 0;

@@ -126,7 +126,7 @@ left_after() {
     for kind in handles mappings reservations events streams plain pooled pinned; do
         # Freed spans and slots come and go by a few from run to run; an evicted span has its slot mapped twice, or not yet. A leak of one
         # a step would be 120.
-        local more=24
+        local more=16
         [ "$kind" != mappings ] || more=48
         at_most $(($(jq ".$kind" left-40) + more)) "$(jq ".$kind" left-160)" "$kind kept after 160 steps"
     done

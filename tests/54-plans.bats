@@ -139,14 +139,14 @@ plan() {
 @test "where no slot of a size is free, rows of others take its place, and hold what they are given" {
     local policy guard
     TRAINER=("$SAMPLES/transformer" --layers=3 --width=32 --batch=4 --seq=16 --heads=2 --steps=11)
-    for policy in plan lru; do
+    for policy in plan layers lru; do
         for guard in host unmap; do
             plan 11 60 PENSTOCK_POLICY=$policy PENSTOCK_GUARD=$guard 'PENSTOCK_LAYERS=nvtx:layer *'
-            [ $policy = plan ] || at_least 1 "$(report slab.rows)" "$policy, $guard: times that a span went to several slots"
+            at_least 11 "$(report slab.rows)" "$policy, $guard: times that a span went to several slots"
             equal 0 "$(report eviction_errors)" "$policy, $guard: evictions that failed"
             equal 0 "$(report reload_errors)" "$policy, $guard: reloads that failed"
-            # Reacting and plans want different sizes; that is all there is more than was held at a time.
-            at_most $(($(report slab.peak_used_bytes) * 3)) "$(report slab.bytes)" "$policy, $guard: bytes of slots"
+            # There is no more of it than what was held at a time and a step's odd sizes.
+            at_most $(($(report slab.peak_used_bytes) * 3 / 2)) "$(report slab.bytes)" "$policy, $guard: bytes of slots"
         done
     done
     # Without a byte on the device spans begin on rows and are used there.
