@@ -47,7 +47,9 @@ struct ps_playback {
     uint32_t moves, reloads;
     double now;
     int64_t held, budget;
-    double d2h_left, h2d_left; /* bytes of the transfer under way */
+    double d2h_left, h2d_left;       /* bytes of the transfer under way */
+    double next_ready, next_release; /* when the first H2D in the queue may begin, and the first pages are free; FOREVER: there is none */
+    double d2h_rate[2], h2d_rate[2]; /* bytes a ns, alone and beside the other link */
     /* Counters that only grow; the entry is the remainder by the length of the ring. Moves are evicted in their order. */
     uint64_t d2h_queued, d2h_over, released;
     uint64_t reload_allowed, reload_begun;
@@ -105,6 +107,10 @@ struct ps_playback *ps_playback_init(const struct penstock_step *step, const int
     p->step = step;
     p->demand = demand;
     p->budget = step->budget_bytes < INT64_MAX ? (int64_t)step->budget_bytes : INT64_MAX;
+    p->d2h_rate[0] = (double)step->links.d2h_bytes_per_s / NS_PER_S;
+    p->d2h_rate[1] = (double)step->links.d2h_bytes_per_s_both / NS_PER_S;
+    p->h2d_rate[0] = (double)step->links.h2d_bytes_per_s / NS_PER_S;
+    p->h2d_rate[1] = (double)step->links.h2d_bytes_per_s_both / NS_PER_S;
     memset(p->event, 0, step->moments * sizeof *p->event);
     for (uint32_t i = 0; i < step->launches; i++)
         p->event[step->launch[i].moment] = (struct event){EVENT_LAUNCH, i};
@@ -148,10 +154,12 @@ static void begin_reload(struct ps_playback *p, uint32_t move)
 
     hold(p, bytes_of(p, move));
     p->residency[p->move[move].span] = RELOADING;
-    if (p->h2d_over == p->h2d_queued)
-        p->h2d_left = (double)bytes_of(p, move);
     p->h2d_queue[slot] = move;
     p->h2d_ready[slot] = p->now + (double)p->step->links.reload_overhead_ns;
+    if (p->h2d_over == p->h2d_queued) {
+        p->h2d_left = (double)bytes_of(p, move);
+        p->next_ready = p->h2d_ready[slot];
+    }
     p->h2d_queued++;
 }
 
@@ -172,9 +180,12 @@ static void begin_reloads(struct ps_playback *p)
 
 static void end_d2h(struct ps_playback *p)
 {
-    uint32_t move = (uint32_t)(p->d2h_over++ % p->moves);
+    uint32_t move = (uint32_t)(p->d2h_over % p->moves);
 
     p->released_at[move] = p->now + (double)p->step->links.evict_overhead_ns;
+    if (p->released == p->d2h_over)
+        p->next_release = p->released_at[move];
+    p->d2h_over++;
     if (p->d2h_over < p->d2h_queued)
         p->d2h_left = d2h_bytes_of(p, (uint32_t)(p->d2h_over % p->moves));
 }
@@ -184,6 +195,7 @@ static void release_pages(struct ps_playback *p)
     uint32_t move = (uint32_t)(p->released++ % p->moves);
     uint32_t span = p->move[move].span;
 
+    p->next_release = p->released < p->d2h_over ? p->released_at[p->released % p->moves] : FOREVER;
     p->held -= bytes_of(p, move);
     p->residency[span] = p->freed[span] ? RESIDENT : EVICTED;
     p->freed[span] = false;
@@ -196,28 +208,27 @@ static void end_h2d(struct ps_playback *p)
 
     p->residency[p->move[p->h2d_queue[p->h2d_over % ring]].span] = RESIDENT;
     p->h2d_over++;
-    if (p->h2d_over < p->h2d_queued)
+    p->next_ready = FOREVER;
+    if (p->h2d_over < p->h2d_queued) {
         p->h2d_left = (double)bytes_of(p, p->h2d_queue[p->h2d_over % ring]);
+        p->next_ready = p->h2d_ready[p->h2d_over % ring];
+    }
 }
 
 /* Goes on to the next thing that happens on the links, or to `until` if that comes first. False when nothing is under way. */
 static bool go_on(struct ps_playback *p, double until)
 {
-    const struct penstock_links *links = &p->step->links;
     bool d2h = p->d2h_over < p->d2h_queued;
-    bool h2d_queued = p->h2d_over < p->h2d_queued;
-    double ready = h2d_queued ? p->h2d_ready[p->h2d_over % (p->step->uses + 1u)] : FOREVER;
-    bool h2d = h2d_queued && ready <= p->now;
-    double d2h_rate = (double)(h2d ? links->d2h_bytes_per_s_both : links->d2h_bytes_per_s) / NS_PER_S;
-    double h2d_rate = (double)(d2h ? links->h2d_bytes_per_s_both : links->h2d_bytes_per_s) / NS_PER_S;
-    double release = p->released < p->d2h_over ? p->released_at[p->released % p->moves] : FOREVER;
+    double ready = p->next_ready, release = p->next_release;
+    bool h2d = ready <= p->now;
     double next = until;
 
-    if (!d2h && !h2d_queued && release == FOREVER) {
+    if (!d2h && ready == FOREVER && release == FOREVER) {
         if (until < FOREVER)
             p->now = until;
         return false;
     }
+    double d2h_rate = p->d2h_rate[h2d], h2d_rate = p->h2d_rate[d2h];
     double d2h_end = d2h ? p->now + p->d2h_left / d2h_rate : FOREVER;
     double h2d_end = h2d ? p->now + p->h2d_left / h2d_rate : FOREVER;
     if (d2h_end < next)
@@ -239,7 +250,7 @@ static bool go_on(struct ps_playback *p, double until)
         end_d2h(p);
     if (h2d && (h2d_end <= next || p->h2d_left < NOTHING_LEFT))
         end_h2d(p);
-    while (p->released < p->d2h_over && p->released_at[p->released % p->moves] <= p->now)
+    while (p->next_release <= p->now)
         release_pages(p);
     return true;
 }
@@ -423,6 +434,7 @@ static void begin_ring(struct ps_playback *p)
     p->d2h_queued = p->d2h_over = p->released = 0;
     p->reload_allowed = p->reload_begun = 0;
     p->h2d_queued = p->h2d_over = 0;
+    p->next_ready = p->next_release = FOREVER;
     memset(&p->outcome, 0, sizeof p->outcome);
     p->held = p->demand[step->moments - 1];
     for (uint32_t i = 0; i < p->moves; i++) {

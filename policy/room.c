@@ -35,12 +35,20 @@ void ps_room_init(struct ps_room *room, uint32_t moments, const int64_t *bytes, 
         room->most[node] = larger(room->most[2 * node], room->most[2 * node + 1]);
 }
 
-static void refresh_above(struct ps_room *room, uint32_t node)
+static void refresh(struct ps_room *room, uint32_t node)
 {
-    while (node > 1) {
-        node /= 2;
-        room->most[node] = larger(room->most[2 * node], room->most[2 * node + 1]) + room->added[node];
+    room->most[node] = larger(room->most[2 * node], room->most[2 * node + 1]) + room->added[node];
+}
+
+/* The nodes above two leaves, those that are above both once. */
+static void refresh_above(struct ps_room *room, uint32_t left, uint32_t right)
+{
+    for (left /= 2, right /= 2; left != right; left /= 2, right /= 2) {
+        refresh(room, left);
+        refresh(room, right);
     }
+    for (; left > 0; left /= 2)
+        refresh(room, left);
 }
 
 static void add_to_node(struct ps_room *room, uint32_t node, int64_t bytes)
@@ -62,8 +70,7 @@ static void add_straight(struct ps_room *room, uint32_t from, uint32_t end, int6
         if (right & 1)
             add_to_node(room, --right, bytes);
     }
-    refresh_above(room, from + room->leaves);
-    refresh_above(room, end - 1 + room->leaves);
+    refresh_above(room, from + room->leaves, end - 1 + room->leaves);
 }
 
 /* Where the stretch ends before the ring does, or at the ring's end; what is left begins at moment 0. */

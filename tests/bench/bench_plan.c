@@ -107,7 +107,7 @@ int main(int argc, char **argv)
         struct made_step m = {.rc = 0};
         uint32_t uses = (uint32_t)bench_number(argv[i]);
         make_step(&m, uses < 1000 ? 1000 : uses);
-        struct bench_figure figure = bench_measure(5, 1, plan_once, NULL, &m);
+        struct bench_figure figure = bench_measure(15, 1, plan_once, NULL, &m);
         if (m.rc != 0 || m.plan.moves == 0) {
             fprintf(stderr, "bench_plan: no plan: %s\n", strerror(-m.rc));
             return 1;
