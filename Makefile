@@ -3,7 +3,7 @@
 # Everything that is built goes to build/<variant>/; the source tree stays clean. Variants:
 #   (none)                        build/release
 #   DEBUG=1                       build/debug    invariant checks, no optimisation
-#   SAN=address|thread|undefined  build/asan|tsan|ubsan
+#   SAN=address|thread            build/asan|tsan
 #   MUTANT=1                      build/mutant   PS_MUTANTS: tests take away one ordering rule at a time
 # CC=gcc|clang chooses the compiler, V=1 shows the commands. CFLAGS, CPPFLAGS and LDFLAGS are the user's: what must hold is added to them.
 
@@ -20,8 +20,8 @@ CFLAGS ?= -O2 -g
 SAN ?=
 DEBUG ?=
 MUTANT ?=
-ifneq ($(filter-out address thread undefined,$(SAN)),)
-$(error SAN=$(SAN): expected address, thread or undefined)
+ifneq ($(filter-out address thread,$(SAN)),)
+$(error SAN=$(SAN): expected address or thread)
 endif
 ifneq ($(words $(SAN) $(filter 1,$(DEBUG)) $(filter 1,$(MUTANT))),0)
 ifneq ($(words $(SAN) $(filter 1,$(DEBUG)) $(filter 1,$(MUTANT))),1)
@@ -32,13 +32,10 @@ endif
 variant_flags :=
 ifeq ($(SAN),address)
 VARIANT := asan
-variant_flags := -fsanitize=address -fno-omit-frame-pointer -O1 -DPS_DEBUG
+variant_flags := -fsanitize=address -fsanitize=undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -DPS_DEBUG
 else ifeq ($(SAN),thread)
 VARIANT := tsan
 variant_flags := -fsanitize=thread -fno-omit-frame-pointer -O1 -DPS_DEBUG
-else ifeq ($(SAN),undefined)
-VARIANT := ubsan
-variant_flags := -fsanitize=undefined -fno-sanitize-recover=undefined -O1 -DPS_DEBUG
 else ifeq ($(DEBUG),1)
 VARIANT := debug
 variant_flags := -O0 -fno-omit-frame-pointer -DPS_DEBUG
@@ -129,7 +126,7 @@ $(OUT)/obj/%.o: %.c $(OUT)/flags
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(map): shim/libpenstock.map.in $(wildcard shim/hooks.def) scripts/exports $(OUT)/flags
+$(map): shim/libpenstock.map.in $(wildcard shim/hooks.def shim/traced_calls.def) scripts/exports $(OUT)/flags
 	$(call say,GEN,$@)
 	$(Q)scripts/exports map >$@
 
@@ -245,7 +242,7 @@ uninstall:
 	    [ ! -d "$(prefix_dir)/$$dir" ] || rmdir --ignore-fail-on-non-empty "$(prefix_dir)/$$dir"; done
 
 clean:
-	$(Q)rm -rf build/release build/debug build/asan build/tsan build/ubsan build/mutant
+	$(Q)rm -rf build/release build/debug build/asan build/tsan build/mutant
 
 # The toolkit and the set-up's stamps too.
 distclean:
@@ -260,6 +257,6 @@ help:
 	@echo 'make install    PREFIX=/usr/local DESTDIR=   (and make uninstall)'
 	@echo 'make clean      remove what was built; distclean: the toolkit of scripts/setup as well'
 	@echo
-	@echo 'V=1 shows commands. CC=gcc|clang. DEBUG=1, SAN=address|thread|undefined, MUTANT=1 build a variant under build/ of its own.'
+	@echo 'V=1 shows commands. CC=gcc|clang. DEBUG=1, SAN=address|thread, MUTANT=1 build a variant under build/ of its own.'
 
 -include $(shell find $(OUT)/obj -name '*.d' 2>/dev/null)

@@ -113,5 +113,8 @@ PS_EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode 
     if (ps_real_cuda_load())
         return CUDA_ERROR_NOT_INITIALIZED;
     see_captures();
-    return ps_cu.cuStreamBeginCapture(stream, mode);
+    CUresult result = ps_cu.cuStreamBeginCapture(stream, mode);
+    if (result == CUDA_SUCCESS && !ps_inside && ps_tracer_hooks_are_on())
+        ps_trace_capture_began();
+    return result;
 }

@@ -183,7 +183,7 @@ static int set_up(const char **why)
     ps_following_open(ps_settings.grace, ps_learning_named);
     ps_learning_open(ps_policies_current(), ps_policies_options());
     bool named = ps_settings.budget.kind == PS_AMOUNT_BYTES || ps_settings.budget.kind == PS_AMOUNT_PERCENT;
-    return ps_tracing_open(named, ps_settings.cupti, why);
+    return ps_tracing_open(named, &ps_settings, why);
 }
 
 /* Each process of a job writes files of its own, and its lines tell whose they are. */

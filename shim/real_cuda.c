@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stddef.h>
 
+#include "driver_lookup.h"
 #include "log.h"
 
 struct ps_real_cuda ps_cu;
@@ -24,12 +25,12 @@ static void load(void)
 #define STRING(name) #name
 #define SYMBOL(name) STRING(name) /* after cuda.h has mapped the name to its version */
 #define PS_DRIVER(name)                                                                                                                    \
-    ps_cu.name = (__typeof__(ps_cu.name))dlsym(library, SYMBOL(name));                                                                     \
+    ps_cu.name = (__typeof__(ps_cu.name))ps_real_dlsym(library, SYMBOL(name));                                                             \
     if (!ps_cu.name) {                                                                                                                     \
         ps_log_info(PROCESS, "the driver has no %s", SYMBOL(name));                                                                        \
         load_result = -ENOSYS;                                                                                                             \
     }
-#define PS_DRIVER_OPTIONAL(name) ps_cu.name = (__typeof__(ps_cu.name))dlsym(library, SYMBOL(name));
+#define PS_DRIVER_OPTIONAL(name) ps_cu.name = (__typeof__(ps_cu.name))ps_real_dlsym(library, SYMBOL(name));
     PS_DRIVER_TABLE
 #undef PS_DRIVER
 #undef PS_DRIVER_OPTIONAL
@@ -44,7 +45,7 @@ int ps_real_cuda_load(void)
 void *ps_real_cuda_symbol(const char *name)
 {
     pthread_once(&loaded, load);
-    return library ? dlsym(library, name) : NULL;
+    return library ? ps_real_dlsym(library, name) : NULL;
 }
 
 int ps_cuda_errno(CUresult result)

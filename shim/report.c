@@ -26,6 +26,7 @@
 #include "slab.h"
 #include "stopping.h"
 #include "tracer.h"
+#include "tracing.h"
 
 static struct ps_ranks ranks;
 static char directory[PS_SETTINGS_PATH_BYTES];
@@ -186,7 +187,7 @@ static void write_fields(struct ps_json *j, const struct figures *f)
     else
         ps_json_u64(j, "budget_bytes", ps_budget.limit);
     ps_json_string(j, "guard", ps_guard_names[ps_settings.guard]);
-    ps_json_string(j, "tracer", ps_tracer_name());
+    ps_json_string(j, "tracer", ps_tracing_source());
     ps_json_u64(j, "steps", ps_trace_steps());
     ps_json_u64(j, "peak_resident_bytes", f->peak_held);
     ps_json_u64(j, "peak_demand_bytes", f->peak_live);

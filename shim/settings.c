@@ -161,18 +161,38 @@ static bool parse_flag(const char *text, uint64_t low, uint64_t high, void *fiel
 }
 
 const char *const ps_guard_names[] = {[PS_GUARD_AUTO] = "auto", [PS_GUARD_HOST] = "host", [PS_GUARD_UNMAP] = "unmap"};
+const char *const ps_tracer_names[] = {[PS_TRACER_AUTO] = "auto", [PS_TRACER_CUPTI] = "cupti", [PS_TRACER_HOOK] = "hook"};
+
+/* Which of `count` names the text is; `count` if none. */
+static unsigned index_of(const char *text, const char *const *names, unsigned count)
+{
+    unsigned i = 0;
+
+    while (i < count && strcmp(text, names[i]) != 0)
+        i++;
+    return i;
+}
 
 static bool parse_guard(const char *text, uint64_t low, uint64_t high, void *field)
 {
+    unsigned i = index_of(text, ps_guard_names, PS_GUARD_UNMAP + 1);
+
     (void)low;
     (void)high;
-    for (unsigned i = 0; i <= PS_GUARD_UNMAP; i++) {
-        if (strcmp(text, ps_guard_names[i]) == 0) {
-            *(enum ps_guard *)field = (enum ps_guard)i;
-            return true;
-        }
-    }
-    return false;
+    if (i <= PS_GUARD_UNMAP)
+        *(enum ps_guard *)field = (enum ps_guard)i;
+    return i <= PS_GUARD_UNMAP;
+}
+
+static bool parse_tracer(const char *text, uint64_t low, uint64_t high, void *field)
+{
+    unsigned i = index_of(text, ps_tracer_names, PS_TRACER_HOOK + 1);
+
+    (void)low;
+    (void)high;
+    if (i <= PS_TRACER_HOOK)
+        *(enum ps_tracer *)field = (enum ps_tracer)i;
+    return i <= PS_TRACER_HOOK;
 }
 
 static bool parse_policy(const char *text, uint64_t low, uint64_t high, void *field)
@@ -261,6 +281,7 @@ static bool parse_path(const char *text, uint64_t low, uint64_t high, void *fiel
 #define TYPE_OF_count uint32_t
 #define TYPE_OF_flag bool
 #define TYPE_OF_guard enum ps_guard
+#define TYPE_OF_tracer enum ps_tracer
 #define TYPE_OF_policy struct ps_policy_choice
 #define TYPE_OF_layers struct ps_layer_source
 #define TYPE_OF_rules struct ps_span_rules

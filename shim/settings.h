@@ -35,6 +35,14 @@ enum ps_guard {
 };
 extern const char *const ps_guard_names[]; /* as PENSTOCK_GUARD has them; PS_GUARD_UNMAP is the last */
 
+/* Who tells of launches and copies. */
+enum ps_tracer {
+    PS_TRACER_AUTO,  /* CUPTI, or functions of ours where the environment announces a tool that wants CUPTI */
+    PS_TRACER_CUPTI, /* a CUPTI subscriber */
+    PS_TRACER_HOOK,  /* functions of ours in front of the driver's */
+};
+extern const char *const ps_tracer_names[]; /* as PENSTOCK_TRACER has them; PS_TRACER_HOOK is the last */
+
 #define PS_SETTINGS_PATH_BYTES 4096
 #define PS_SETTINGS_PATTERN_BYTES 256
 
@@ -70,6 +78,7 @@ struct ps_settings {
     struct ps_amount host_budget;           /* PENSTOCK_HOST_BUDGET, of the host's memory; bytes, percent or auto */
     uint64_t min_span;                      /* PENSTOCK_MIN_SPAN, bytes, at least 1 */
     enum ps_guard guard;                    /* PENSTOCK_GUARD */
+    enum ps_tracer tracer;                  /* PENSTOCK_TRACER */
     struct ps_policy_choice policy;         /* PENSTOCK_POLICY */
     struct ps_layer_source layers;          /* PENSTOCK_LAYERS */
     uint32_t prefetch_layers;               /* PENSTOCK_PREFETCH_LAYERS */

@@ -1,7 +1,7 @@
 /*
  * The tracer: sees each launch, copy and memset before it is queued and tells the residency machine which spans it names.
  *
- * A source of events (CUPTI: tracer_cupti.c) calls the ps_trace_ functions around each call on the thread that makes it:
+ * A source of events (tracer_cupti.c or tracer_hooks.c) calls the ps_trace_ functions around each call on the thread that makes it:
  * begin, addresses, ready, (the driver queues the call), end. One call at a time a thread. Nothing here is called from Penstock's own
  * driver calls (ps_inside).
  */
@@ -16,7 +16,12 @@
 
 /* Starts the source of events. 0; -ENOENT: no CUPTI; -EBUSY: another subscriber; -EIO. `*why` says it in words when it is not 0. */
 int ps_tracer_cupti_start(const char *cupti_path, const char **why);
-const char *ps_tracer_name(void); /* for the report: "cupti" or "none" */
+
+/* The other source. 0; -ENOTSUP: it can't be had in this process. */
+int ps_tracer_hooks_start(const char **why);
+
+/* Whether the other source is the one: functions of hooks.def then tell of what CUPTI would tell of them. Any thread. */
+bool ps_tracer_hooks_are_on(void);
 
 /* A call begins. */
 void ps_trace_begin(CUstream stream, bool per_thread_default);

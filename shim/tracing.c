@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "budget.h"
+#include "driver_lookup.h"
 #include "log.h"
 #include "process.h"
 #include "real_cuda.h"
@@ -14,16 +15,32 @@
 
 static atomic_bool on, failed;
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-static const char *path;
+static const struct ps_settings *chosen;
+static const char *_Atomic source = "none";
 
-int ps_tracing_open(bool at_once, const char *cupti_path, const char **why)
+static int start_source(const char **why)
 {
-    path = cupti_path;
+    bool by_hooks = chosen->tracer == PS_TRACER_HOOK || (chosen->tracer == PS_TRACER_AUTO && ps_driver_lookup_is_ours());
+    int r = by_hooks ? ps_tracer_hooks_start(why) : ps_tracer_cupti_start(chosen->cupti, why);
+
+    if (!r)
+        atomic_store(&source, by_hooks ? "hook" : "cupti");
+    return r;
+}
+
+int ps_tracing_open(bool at_once, const struct ps_settings *settings, const char **why)
+{
+    chosen = settings;
     if (!at_once)
         return 0;
-    int r = ps_tracer_cupti_start(path, why);
+    int r = start_source(why);
     atomic_store(&on, r == 0);
     return r;
+}
+
+const char *ps_tracing_source(void)
+{
+    return atomic_load(&source);
 }
 
 void ps_tracing_assume(void)
@@ -57,7 +74,7 @@ bool ps_tracing_start(const char *reason)
         return true;
     pthread_mutex_lock(&one_at_a_time);
     if (!atomic_load(&on) && !atomic_load(&failed)) {
-        if (ps_tracer_cupti_start(path, &why)) {
+        if (start_source(&why)) {
             atomic_store(&failed, true);
             ps_process_stand_aside(why);
         } else {

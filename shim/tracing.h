@@ -12,8 +12,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Decides by the setting; starts at once if so. 0, or -errno with `*why` when tracing was to start and can't. Once, in the set-up. */
-int ps_tracing_open(bool at_once, const char *cupti_path, const char **why);
+#include "settings.h"
+
+/* Decides by the settings; starts at once if so. 0, or -errno with `*why` when tracing was to start and can't. Once, in the set-up. */
+int ps_tracing_open(bool at_once, const struct ps_settings *settings, const char **why);
+
+/* Who tells of launches, for the report: "cupti", "hook" or "none". */
+const char *ps_tracing_source(void);
 
 /* Every access will be told of by the caller itself, through residency.h: for unit tests. */
 void ps_tracing_assume(void);

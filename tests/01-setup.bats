@@ -91,7 +91,7 @@ fake_toolkit() {
 @test "variants that don't exist are refused" {
     run make_here SAN=everything help
     ended_with 2
-    contains "$output" 'expected address, thread or undefined'
+    contains "$output" 'expected address or thread'
     run make -C "$ROOT" DEBUG=1 MUTANT=1 help
     ended_with 2
 }

@@ -245,16 +245,24 @@ doctor_says() {
     doctor_says 1 '^problem: device 0: host-backed addresses'
 }
 
-@test "doctor: CUPTI taken by another is a problem" {
+@test "doctor: CUPTI taken by another is a problem, unless nobody wants it" {
     requires sim
     CUDASIM_CUPTI_TAKEN=1 run_command doctor
-    doctor_says 1 '^problem: CUPTI: another subscriber'
+    doctor_says 1 '^problem: CUPTI: another subscriber .*PENSTOCK_TRACER=hook'
+    CUDASIM_CUPTI_TAKEN=1 PENSTOCK_TRACER=hook run_command doctor
+    doctor_says 0 '^ok: CUPTI: not asked for'
 }
 
-@test "doctor: a tool announced in the environment is a problem" {
+@test "doctor: a tool announced in the environment is a problem to who insists on CUPTI" {
     requires sim
     CUDA_INJECTION64_PATH=/opt/tool.so run_command doctor
+    doctor_says 0 '^note: subscriber: CUDA_INJECTION64_PATH=/opt/tool.so'
+    CUDA_INJECTION64_PATH=/opt/tool.so PENSTOCK_TRACER=cupti run_command doctor
     doctor_says 1 '^problem: subscriber: CUDA_INJECTION64_PATH=/opt/tool.so'
+    NSYS_PROFILING_SESSION_ID=1 run_command doctor
+    doctor_says 0 '^note: subscriber: NSYS_PROFILING_SESSION_ID is set'
+    NSYS_PROFILING_SESSION_ID=1 PENSTOCK_TRACER=cupti run_command doctor
+    doctor_says 1 '^problem: subscriber: NSYS_PROFILING_SESSION_ID is set'
     NVTX_INJECTION64_PATH=/opt/tool.so run_command doctor
     doctor_says 0 '^note: subscriber: NVTX_INJECTION64_PATH=/opt/tool.so'
 }

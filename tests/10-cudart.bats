@@ -21,9 +21,8 @@ setup_file() {
     requires nvcc
     local sanitizer=()
     case ${BUILD##*/} in
-    asan) sanitizer=(-Xcompiler -fsanitize=address) ;;
+    asan) sanitizer=(-Xcompiler -fsanitize=address -Xcompiler -fsanitize=undefined) ;;
     tsan) sanitizer=(-Xcompiler -fsanitize=thread) ;;
-    ubsan) sanitizer=(-Xcompiler -fsanitize=undefined) ;;
     esac
     local options=(-compress-mode none -Xcompiler -rdynamic -Xcompiler -Wall "${sanitizer[@]}")
     export SELFTEST=$BATS_FILE_TMPDIR/selftest

@@ -14,7 +14,7 @@ names() {
 
 @test "settings that can be used are passed over in silence" {
     for setting in BUDGET=48GiB BUDGET=1.5GB BUDGET=60% BUDGET=0 BUDGET=auto BUDGET=unlimited BUDGET=1073741824 HOST_BUDGET=40% \
-        MIN_SPAN=64KiB GUARD=unmap GUARD=host GUARD=auto POLICY=lru POLICY=plan LAYERS=nvtx:'layer *' 'RULES=exclude layer=3; include size>=4MiB' KEEP_LAST=0 GRACE=0 LOG=warn,residency:debug DISABLE=1 ALLOC_CONF=0 REPORT=report.json REPORT= \
+        MIN_SPAN=64KiB GUARD=unmap GUARD=host GUARD=auto TRACER=auto TRACER=cupti TRACER=hook POLICY=lru POLICY=plan LAYERS=nvtx:'layer *' 'RULES=exclude layer=3; include size>=4MiB' KEEP_LAST=0 GRACE=0 LOG=warn,residency:debug DISABLE=1 ALLOC_CONF=0 REPORT=report.json REPORT= \
         TEST_ANYTHING=x; do
         check_settings "PENSTOCK_$setting"
         ended_with 0
@@ -30,7 +30,7 @@ names() {
         ended_with 2
         names "PENSTOCK_$setting" 'expected bytes with a unit \('
     done
-    for setting in GUARD=dog:'expected auto, host or unmap' POLICY=fifo:'expected plan, layers, lru or the path' \
+    for setting in GUARD=dog:'expected auto, host or unmap' TRACER=strace:'expected auto, cupti or hook' POLICY=fifo:'expected plan, layers, lru or the path' \
         LAYERS=cupti:'expected auto, api, none, nvtx:PATTERN' KEEP_LAST=-1:'expected a number of layers' \
         RULES=omit:'wrong at character 1 \("omit"\); expected rules separated by ;' GRACE=-1:'expected a number of kernel launches' \
         LOG=loud:'expected error, warn, info or debug' DISABLE=yes:'expected 0 or 1' ALLOC_CONF=2:'expected 0 or 1'; do

@@ -92,6 +92,8 @@ done_in() {
     at_least $((SEEDS / 2)) "$(done_in plan layers rows)" "evictions to several slots under plans"
     at_least 1 "$(done_in mlp transformer 'guards.unmap')" "runs under the unmap guard"
     at_least 1 "$(done_in mlp transformer 'guards.host')" "runs under the host guard"
+    at_least 1 "$(done_in mlp transformer 'tracers.hook')" "runs traced without CUPTI"
+    at_least 1 "$(done_in mlp transformer 'tracers.cupti')" "runs traced by CUPTI"
     at_least 1 "$(done_in scarce accesses_on_slot)" "accesses to a span on its slot"
     at_least 1 "$(done_in scarce spans_born_on_slot)" "spans that began on a slot"
 }

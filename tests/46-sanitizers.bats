@@ -54,22 +54,15 @@ directed_cases_are_clean() {
     ended_with 0
 }
 
-@test "AddressSanitizer has nothing to say" {
+@test "AddressSanitizer and UndefinedBehaviorSanitizer have nothing to say" {
     build_variant address asan
     is_instrumented asan __asan_init
+    is_instrumented asan __ubsan_handle
     export ASAN_OPTIONS=exitcode=66:detect_stack_use_after_return=1
+    export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:exitcode=66
     trainers_are_clean asan
     runs_with_plans_are_clean asan
     directed_cases_are_clean asan
-}
-
-@test "UndefinedBehaviorSanitizer has nothing to say" {
-    build_variant undefined ubsan
-    is_instrumented ubsan __ubsan_handle
-    export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:exitcode=66
-    trainers_are_clean ubsan
-    runs_with_plans_are_clean ubsan
-    directed_cases_are_clean ubsan
 }
 
 # With streams that are threads: under the seeded scheduler operations run one at a time.

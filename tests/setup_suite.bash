@@ -20,7 +20,6 @@ variant_of() {
     case ${1##*/} in
     asan) echo SAN=address ;;
     tsan) echo SAN=thread ;;
-    ubsan) echo SAN=undefined ;;
     debug) echo DEBUG=1 ;;
     mutant) echo MUTANT=1 ;;
     *) echo DEBUG= ;;

@@ -14,7 +14,7 @@ SIM_CFLAGS += -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissi
 SIM_CFLAGS += -I$(SIM_DIR) -isystem $(CUDA_HOME)/include
 SIM_CFLAGS += $(if $(wildcard $(CUDA_HOME)/extras/CUPTI/include),-isystem $(CUDA_HOME)/extras/CUPTI/include)
 # nodelete: workers, signal handlers and fork handlers stay in use whatever the program does with dlclose.
-SIM_LDFLAGS = -shared -Wl,-z,nodelete $(filter -fsanitize=%,$(CFLAGS)) $(LDFLAGS) -pthread
+SIM_LDFLAGS = -shared -Wl,-z,nodelete,-Bsymbolic $(filter -fsanitize=%,$(CFLAGS)) $(LDFLAGS) -pthread
 
 SIM_QUIET := $(if $(V),,@)
 sim_say = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$@')

@@ -216,6 +216,12 @@ static void test_other_kinds(void)
     EXPECT(settings.guard == PS_GUARD_HOST);
     EXPECT_INT(0, read_one("PENSTOCK_GUARD=auto"));
     EXPECT(settings.guard == PS_GUARD_AUTO);
+    EXPECT_INT(0, read_one("PENSTOCK_TRACER=hook"));
+    EXPECT(settings.tracer == PS_TRACER_HOOK);
+    EXPECT_INT(0, read_one("PENSTOCK_TRACER=cupti"));
+    EXPECT(settings.tracer == PS_TRACER_CUPTI);
+    EXPECT_INT(0, read_one("PENSTOCK_TRACER=auto"));
+    EXPECT(settings.tracer == PS_TRACER_AUTO);
     EXPECT_INT(0, read_one("PENSTOCK_POLICY=lru"));
     EXPECT(settings.policy.kind == PS_POLICY_LRU);
     EXPECT_INT(0, read_one("PENSTOCK_POLICY=layers"));
@@ -265,6 +271,8 @@ static void test_other_kinds(void)
     static const char *const refused[] = {
         "PENSTOCK_GUARD=",
         "PENSTOCK_GUARD=Host",
+        "PENSTOCK_TRACER=hooks",
+        "PENSTOCK_TRACER=Auto",
         "PENSTOCK_GUARD=none",
         "PENSTOCK_POLICY=fifo",
         "PENSTOCK_POLICY=lru ",

@@ -1,5 +1,7 @@
 /* Names: of errors, and of entry points (cuGetProcAddress). */
-#include <stdio.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine.h"
@@ -60,6 +62,7 @@ struct export
 {
     const char *name;
     void *address;
+    bool implemented;
 };
 
 /* Only the names and addresses matter here, so each function is declared as a bare symbol under a local alias. */
@@ -72,45 +75,84 @@ struct export
 #define CUDASIM_UNSUPPORTED(name) DECLARE_SYMBOL(name)
 #include "unsupported.def"
 
-static const struct export exports[] = {
-#define EXPORT(exported) {#exported, exported##_symbol},
+static struct export exports[] = {
+#define EXPORT(exported) {#exported, exported##_symbol, IMPLEMENTED},
+#define IMPLEMENTED true
 #define CUDASIM_ENTRY(needs, name, parameters, arguments) EXPORT(name)
 #define CUDASIM_ENTRY_PTSZ(needs, name, parameters, arguments) EXPORT(name) EXPORT(name##_ptsz)
 #define CUDASIM_ENTRY_PTDS(needs, name, parameters, arguments) EXPORT(name) EXPORT(name##_ptds)
 #define CUDASIM_ENTRY_BARE(needs, name) EXPORT(name)
 #include "entry_points.def"
+#undef IMPLEMENTED
+#define IMPLEMENTED false
 #define CUDASIM_UNSUPPORTED(name) EXPORT(name)
 #include "unsupported.def"
 };
 
-static void *find_export(const char *name)
+#define EXPORTS (sizeof exports / sizeof *exports)
+
+static int by_name(const void *a, const void *b)
 {
-    for (size_t i = 0; i < sizeof exports / sizeof *exports; i++)
-        if (!strcmp(exports[i].name, name))
-            return exports[i].address;
-    return NULL;
+    return strcmp(((const struct export *)a)->name, ((const struct export *)b)->name);
 }
 
-/* The newest version of a base name, in its per-thread form when asked for and when there is one. */
+static pthread_once_t sorted = PTHREAD_ONCE_INIT;
+
+static void sort_exports(void)
+{
+    qsort(exports, EXPORTS, sizeof *exports, by_name);
+}
+
+/* The first export that does not come before the name. */
+static size_t first_from(const char *name)
+{
+    size_t low = 0, high = EXPORTS;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (strcmp(exports[middle].name, name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* What follows the base in an exported name: nothing or _v2 and so on, and then nothing or a twin's suffix. False: it is another name. */
+static bool read_suffix(const char *suffix, unsigned *version, bool *twin)
+{
+    *version = 1;
+    if (suffix[0] == '_' && suffix[1] == 'v' && suffix[2] >= '2' && suffix[2] <= '9') {
+        *version = (unsigned)(suffix[2] - '0');
+        suffix += 3;
+    }
+    *twin = !strcmp(suffix, "_ptsz") || !strcmp(suffix, "_ptds");
+    return *twin || !*suffix;
+}
+
+/*
+ * The newest version of a base name that is implemented, else the newest at all; in its per-thread form when asked for and when there is one. The
+ * real driver goes by the version of CUDA that is asked for, and its runtime asks for the one that it knows.
+ */
 static void *find_newest(const char *base, bool per_thread)
 {
-    static const char *const versions[] = {"_v4", "_v3", "_v2", ""};
-    static const char *const per_thread_suffixes[] = {"_ptsz", "_ptds"};
-    char name[128];
-    for (size_t version = 0; version < sizeof versions / sizeof *versions; version++) {
-        void *found = NULL;
-        for (size_t suffix = 0; per_thread && !found && suffix < 2; suffix++) {
-            snprintf(name, sizeof name, "%s%s%s", base, versions[version], per_thread_suffixes[suffix]);
-            found = find_export(name);
+    size_t length = strlen(base);
+    unsigned newest = 0;
+    void *found = NULL;
+
+    pthread_once(&sorted, sort_exports);
+    for (size_t i = first_from(base); i < EXPORTS && !strncmp(exports[i].name, base, length); i++) {
+        unsigned version;
+        bool twin;
+        if (!read_suffix(exports[i].name + length, &version, &twin) || (twin && !per_thread))
+            continue;
+        unsigned rank = 2 * version + twin + (exports[i].implemented ? 100 : 0);
+        if (rank > newest) {
+            newest = rank;
+            found = exports[i].address;
         }
-        if (!found) {
-            snprintf(name, sizeof name, "%s%s", base, versions[version]);
-            found = find_export(name);
-        }
-        if (found)
-            return found;
     }
-    return NULL;
+    return found;
 }
 
 CUresult cudasim_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,

@@ -1,0 +1,116 @@
+#include "driver_calls.h"
+
+#include "layouts.h"
+#include "streams.h"
+#include "tracer.h"
+
+#define CBID(name) CUPTI_DRIVER_TRACE_CBID_##name
+
+static void launch(bool per_thread, CUstream stream, CUfunction function, uint64_t blocks, void **parameters, void **extra)
+{
+    ps_trace_begin(stream, per_thread);
+    ps_trace_kernel(function, blocks, parameters, extra);
+    ps_trace_ready(true);
+}
+
+static void copy(bool per_thread, CUstream stream, CUdeviceptr a, CUdeviceptr b)
+{
+    ps_trace_begin(stream, per_thread);
+    ps_trace_address(a);
+    ps_trace_address(b);
+    ps_trace_ready(false);
+}
+
+/* A batch of copies; unordered inside, so every address is one access of the call. */
+static void batch(bool per_thread, CUstream stream, const CUdeviceptr *dsts, const CUdeviceptr *srcs, size_t count)
+{
+    ps_trace_begin(stream, per_thread);
+    for (size_t i = 0; i < count; i++) {
+        ps_trace_address(dsts[i]);
+        ps_trace_address(srcs[i]);
+    }
+    ps_trace_ready(false);
+}
+
+/* For calls of which only the end matters. */
+static void nothing(const void *parameters)
+{
+    (void)parameters;
+}
+
+void ps_driver_call_begins(CUpti_CallbackId id, const void *parameters)
+{
+#define ONE(name, twin, meaning)                                                                                                           \
+    case CBID(name): {                                                                                                                     \
+        const name##_params *p = parameters;                                                                                               \
+        const bool per_thread = twin;                                                                                                      \
+        (void)p, (void)per_thread;                                                                                                         \
+        meaning;                                                                                                                           \
+        return;                                                                                                                            \
+    }
+#define PS_TRACED(name, declaration, arguments, meaning) ONE(name, false, meaning)
+#define PS_TRACED_BELOW_HOOK(name, meaning) ONE(name, false, meaning)
+#define PS_TRACED_PTSZ(name, declaration, arguments, meaning) ONE(name, false, meaning) ONE(name##_ptsz, true, meaning)
+#define PS_TRACED_PTDS(name, declaration, arguments, meaning) ONE(name, false, meaning) ONE(name##_ptds, true, meaning)
+    switch (id) {
+#include "traced_calls.def"
+    default:
+        return;
+    }
+#undef ONE
+#undef PS_TRACED
+#undef PS_TRACED_BELOW_HOOK
+#undef PS_TRACED_PTSZ
+#undef PS_TRACED_PTDS
+}
+
+void ps_driver_call_ended(CUpti_CallbackId id, CUresult result)
+{
+    ps_trace_end();
+    switch (id) {
+    case CBID(cuStreamBeginCapture):
+    case CBID(cuStreamBeginCapture_ptsz):
+    case CBID(cuStreamBeginCapture_v2):
+    case CBID(cuStreamBeginCapture_v2_ptsz):
+    case CBID(cuStreamBeginCaptureToGraph):
+    case CBID(cuStreamBeginCaptureToGraph_ptsz):
+        if (result == CUDA_SUCCESS)
+            ps_trace_capture_began();
+        break;
+    case CBID(cuStreamEndCapture):
+    case CBID(cuStreamEndCapture_ptsz):
+        ps_trace_capture_ended(); /* a capture that became invalid ends here too, with an error */
+        break;
+    default:
+        break;
+    }
+}
+
+#define PS_TRACED(name, declaration, arguments, meaning) CBID(name),
+#define PS_TRACED_BELOW_HOOK(name, meaning) CBID(name),
+#define PS_TRACED_PTSZ(name, declaration, arguments, meaning) CBID(name), CBID(name##_ptsz),
+#define PS_TRACED_PTDS(name, declaration, arguments, meaning) CBID(name), CBID(name##_ptds),
+const CUpti_CallbackId ps_driver_call_ids[] = {
+#include "traced_calls.def"
+};
+#undef PS_TRACED
+#undef PS_TRACED_BELOW_HOOK
+#undef PS_TRACED_PTSZ
+#undef PS_TRACED_PTDS
+
+const size_t ps_driver_call_count = sizeof ps_driver_call_ids / sizeof *ps_driver_call_ids;
+
+bool ps_driver_call_may_be_unknown(CUpti_CallbackId id)
+{
+    switch (id) {
+    case CBID(cuMemcpyBatchAsync):
+    case CBID(cuMemcpyBatchAsync_ptsz):
+    case CBID(cuMemcpyBatchAsync_v2):
+    case CBID(cuMemcpyBatchAsync_v2_ptsz):
+    case CBID(cuStreamBeginCaptureToGraph):
+    case CBID(cuStreamBeginCaptureToGraph_ptsz):
+        return true;
+    default:
+        return false;
+    }
+}

@@ -1,0 +1,27 @@
+/*
+ * What each traced driver call (traced_calls.def) means to the tracer, by its CUPTI id and parameters: the part that is the same whoever sees
+ * the calls, CUPTI (tracer_cupti.c) or functions of ours that stand in front of the driver's (tracer_hooks.c).
+ *
+ * On the thread that makes the call, inside Penstock (ps_inside). Parameters are read only before these return.
+ */
+#ifndef PS_DRIVER_CALLS_H
+#define PS_DRIVER_CALLS_H
+
+#include <cupti.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The call is about to be made; `parameters` is its structure of generated_cuda_meta.h. Other ids are no harm. */
+void ps_driver_call_begins(CUpti_CallbackId id, const void *parameters);
+
+/* It has been made. */
+void ps_driver_call_ended(CUpti_CallbackId id, CUresult result);
+
+/* Every id that these look at. */
+extern const CUpti_CallbackId ps_driver_call_ids[];
+extern const size_t ps_driver_call_count;
+
+/* Whether an older CUPTI may not know it: its absence costs nothing. */
+bool ps_driver_call_may_be_unknown(CUpti_CallbackId id);
+
+#endif

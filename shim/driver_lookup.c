@@ -1,0 +1,274 @@
+#include "driver_lookup.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hooks.h"
+#include "real_cuda.h"
+
+extern char **environ;
+
+#define PS_TRACED(name, parameters, arguments, meaning) CUresult ps_traced_##name parameters;
+#define PS_TRACED_BELOW_HOOK(name, meaning)
+#define PS_TRACED_PTSZ(name, parameters, arguments, meaning)                                                                               \
+    CUresult ps_traced_##name parameters;                                                                                                  \
+    CUresult ps_traced_##name##_ptsz parameters;
+#define PS_TRACED_PTDS(name, parameters, arguments, meaning)                                                                               \
+    CUresult ps_traced_##name parameters;                                                                                                  \
+    CUresult ps_traced_##name##_ptds parameters;
+#include "traced_calls.def"
+#undef PS_TRACED
+#undef PS_TRACED_PTSZ
+#undef PS_TRACED_PTDS
+
+static struct {
+    const char *name;
+    void *ours;
+    void *_Atomic real; /* NULL until it was looked for, or where there is none */
+} functions[PS_DRIVER_FUNCTIONS] = {
+#define ENTRY(exported, function) [PS_DRIVER_FUNCTION_##exported] = {#exported, (void *)(function), NULL},
+#define PS_TRACED(name, parameters, arguments, meaning) ENTRY(name, ps_traced_##name)
+#define PS_TRACED_PTSZ(name, parameters, arguments, meaning) ENTRY(name, ps_traced_##name) ENTRY(name##_ptsz, ps_traced_##name##_ptsz)
+#define PS_TRACED_PTDS(name, parameters, arguments, meaning) ENTRY(name, ps_traced_##name) ENTRY(name##_ptds, ps_traced_##name##_ptds)
+#define PS_HOOK_CUDA(type, name, parameters, arguments) ENTRY(name, name)
+#define PS_HOOK_CUDART(type, name, parameters, arguments)
+#include "hooks.def"
+#include "traced_calls.def"
+};
+
+static atomic_bool gave_launch;
+
+/* ---- dlsym ---- */
+
+typedef void *dlsym_function(void *handle, const char *name);
+
+/*
+ * What the assembly below jumps to. Filled at the first call, by whichever thread: all find the same. Sanitizers' own start calls dlsym before
+ * instrumented code can run, so what runs for every name is not instrumented and calls nothing that they intercept.
+ */
+dlsym_function *ps_dlsym_behind __attribute__((visibility("hidden")));
+void *ps_dlsym_answer(void *handle, const char *name) __attribute__((visibility("hidden"), used));
+
+#define UNINSTRUMENTED __attribute__((no_sanitize("address", "thread", "undefined")))
+
+static void *find_nothing(void *handle, const char *name)
+{
+    (void)handle;
+    (void)name;
+    return NULL;
+}
+
+UNINSTRUMENTED static dlsym_function *behind(void)
+{
+    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
+    dlsym_function *found = __atomic_load_n(&ps_dlsym_behind, __ATOMIC_RELAXED);
+
+    for (size_t i = 0; !found && i < sizeof versions / sizeof *versions; i++)
+        found = (dlsym_function *)dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+    if (!found)
+        found = find_nothing;
+    __atomic_store_n(&ps_dlsym_behind, found, __ATOMIC_RELAXED);
+    return found;
+}
+
+void *ps_real_dlsym(void *handle, const char *name)
+{
+    return behind()(handle, name);
+}
+
+/* "cu" and a capital letter: of all that is looked up, little but the driver's functions. */
+UNINSTRUMENTED static bool may_be_the_drivers(const char *name)
+{
+    return name && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+static void *replacement(void *found);
+
+static __attribute__((noinline)) void *answer(void *handle, const char *name)
+{
+    void *found = ps_real_dlsym(handle, name);
+
+    return found ? replacement(found) : NULL;
+}
+
+/*
+ * What dlsym gives, or NULL where the real one is to be asked on the caller's behalf: what RTLD_NEXT and RTLD_DEFAULT mean follows from where
+ * the call comes from, and with the latter our exported functions are found anyway.
+ */
+UNINSTRUMENTED void *ps_dlsym_answer(void *handle, const char *name)
+{
+    behind();
+    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || !may_be_the_drivers(name) || !ps_driver_lookup_is_ours())
+        return NULL;
+    return answer(handle, name);
+}
+
+#ifdef __x86_64__
+/* A jump, not a call, leaves the real dlsym the return address by which it knows its caller. */
+__asm__(".text\n"
+        ".globl dlsym\n"
+        ".type dlsym, @function\n"
+        "dlsym:\n"
+        "    .cfi_startproc\n"
+        "    endbr64\n"
+        "    pushq %rdi\n"
+        "    .cfi_adjust_cfa_offset 8\n"
+        "    pushq %rsi\n"
+        "    .cfi_adjust_cfa_offset 8\n"
+        "    subq $8, %rsp\n"
+        "    .cfi_adjust_cfa_offset 8\n"
+        "    call ps_dlsym_answer\n"
+        "    addq $8, %rsp\n"
+        "    .cfi_adjust_cfa_offset -8\n"
+        "    popq %rsi\n"
+        "    .cfi_adjust_cfa_offset -8\n"
+        "    popq %rdi\n"
+        "    .cfi_adjust_cfa_offset -8\n"
+        "    testq %rax, %rax\n"
+        "    jnz 1f\n"
+        "    movq ps_dlsym_behind(%rip), %rax\n"
+        "    jmp *%rax\n"
+        "1:  ret\n"
+        "    .cfi_endproc\n"
+        ".size dlsym, .-dlsym\n");
+#else
+#error "dlsym has to be written for this processor"
+#endif
+
+/* ---- whose the answers are ---- */
+
+static bool begins_with(const char *text, const char *start)
+{
+    return !strncmp(text, start, strlen(start));
+}
+
+/* Tools that want CUPTI leave these in the environment of what they run: profilers, sanitizers and whatever is injected. `penstock doctor` has the same. */
+static bool is_tool_announced(void)
+{
+    static const char *const starts[] = {"CUDA_INJECTION64_PATH=", "NV_NSIGHT_INJECTION", "NV_COMPUTE_PROFILER", "NV_SANITIZER_INJECTION"};
+
+    for (char **entry = environ; entry && *entry; entry++) {
+        const char *value = strchr(*entry, '=');
+        for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+            if (begins_with(*entry, starts[i]) && value && value[1])
+                return true;
+        if (begins_with(*entry, "NSYS_")) {
+            const char *session = strstr(*entry, "SESSION"), *injection = strstr(*entry, "INJECTION");
+            if (value && ((session && session < value) || (injection && injection < value)))
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool decide(void)
+{
+    const char *tracer = getenv("PENSTOCK_TRACER"), *disable = getenv("PENSTOCK_DISABLE");
+
+    if (disable && !strcmp(disable, "1"))
+        return false;
+    if (tracer && !strcmp(tracer, "hook"))
+        return true;
+    return (!tracer || !*tracer || !strcmp(tracer, "auto")) && is_tool_announced();
+}
+
+bool ps_driver_lookup_is_ours(void)
+{
+    static _Atomic int decided; /* 0: not yet; 1: no; 2: yes */
+    int now = atomic_load_explicit(&decided, memory_order_relaxed);
+
+    if (!now) {
+        now = decide() ? 2 : 1;
+        atomic_store_explicit(&decided, now, memory_order_relaxed);
+    }
+    return now == 2;
+}
+
+bool ps_driver_lookup_gave_launch(void)
+{
+    return atomic_load(&gave_launch);
+}
+
+/* ---- which is which ---- */
+
+/*
+ * Looks for all of them, if the driver is loaded; it is not loaded for this. Without a lock, which could not be taken under the loader's: several
+ * threads find the same.
+ */
+static void look_for_all(void)
+{
+    static atomic_bool done;
+
+    if (atomic_load_explicit(&done, memory_order_acquire))
+        return;
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+    if (!library)
+        return;
+    for (size_t i = 0; i < PS_DRIVER_FUNCTIONS; i++)
+        atomic_store_explicit(&functions[i].real, ps_real_dlsym(library, functions[i].name), memory_order_relaxed);
+    dlclose(library); /* whoever loaded it keeps it; drivers are not unloaded */
+    atomic_store_explicit(&done, true, memory_order_release);
+}
+
+void *ps_driver_function(enum ps_driver_function which)
+{
+    void *real = atomic_load_explicit(&functions[which].real, memory_order_relaxed);
+
+    if (!real) {
+        look_for_all();
+        real = atomic_load_explicit(&functions[which].real, memory_order_relaxed);
+    }
+    return real;
+}
+
+static bool is_launch(size_t which)
+{
+    return which == PS_DRIVER_FUNCTION_cuLaunchKernel || which == PS_DRIVER_FUNCTION_cuLaunchKernelEx;
+}
+
+/* Ours in place of what was found, or that itself. */
+static void *replacement(void *found)
+{
+    look_for_all();
+    for (size_t i = 0; i < PS_DRIVER_FUNCTIONS; i++)
+        if (found == atomic_load_explicit(&functions[i].real, memory_order_relaxed)) {
+            if (is_launch(i))
+                atomic_store(&gave_launch, true);
+            return functions[i].ours;
+        }
+    return found;
+}
+
+/* ---- cuGetProcAddress ---- */
+
+static CUresult answered(CUresult result, void **function)
+{
+    if (result == CUDA_SUCCESS && function && *function && ps_driver_lookup_is_ours())
+        *function = replacement(*function);
+    return result;
+}
+
+/*
+ * Also answered while we are inside Penstock: the runtime makes its look-ups when a call of ours is the first. The version of before CUDA 12 has no
+ * status.
+ */
+PS_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
+                                       CUdriverProcAddressQueryResult *status)
+{
+    CUresult (*real)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *) =
+        (CUresult(*)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *))ps_driver_function(
+            PS_DRIVER_FUNCTION_cuGetProcAddress_v2);
+
+    return real ? answered(real(symbol, function, version, flags, status), function) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+#undef cuGetProcAddress
+PS_EXPORT CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags)
+{
+    CUresult (*real)(const char *, void **, int, cuuint64_t) =
+        (CUresult(*)(const char *, void **, int, cuuint64_t))ps_driver_function(PS_DRIVER_FUNCTION_cuGetProcAddress);
+
+    return real ? answered(real(symbol, function, version, flags), function) : CUDA_ERROR_NOT_INITIALIZED;
+}

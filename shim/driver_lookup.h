@@ -1,0 +1,52 @@
+/*
+ * What the program gets when it looks a function of the driver up by name: dlsym in libcuda.so.1, as its own code, cuDNN, cuBLASLt and every
+ * statically linked runtime do, and cuGetProcAddress, from which the runtimes take nearly all (FACTS). Where look-ups are answered by us, what
+ * they find is replaced by our function of that name, if we have one: those of traced_calls.def and the driver's of hooks.def.
+ *
+ * Replaced is what is, by its address, the function that the driver exports under that name. So versions and per-thread twins are told apart
+ * as the driver tells them apart, and a look-up that gives something else (another tool's function) is left as it is.
+ *
+ * Two clocks: nothing here is queued or waited for. dlsym may be called before any constructor has run, in any process, under the loader's
+ * lock: for names that can't be the driver's nothing happens but a jump.
+ */
+#ifndef PS_DRIVER_LOOKUP_H
+#define PS_DRIVER_LOOKUP_H
+
+#include <cuda.h>
+#include <stdbool.h>
+
+/* Each function of ours that stands in front of one of the driver's. */
+enum ps_driver_function {
+#define PS_TRACED(name, declaration, arguments, meaning) PS_DRIVER_FUNCTION_##name,
+#define PS_TRACED_BELOW_HOOK(name, meaning)
+#define PS_TRACED_PTSZ(name, declaration, arguments, meaning) PS_DRIVER_FUNCTION_##name, PS_DRIVER_FUNCTION_##name##_ptsz,
+#define PS_TRACED_PTDS(name, declaration, arguments, meaning) PS_DRIVER_FUNCTION_##name, PS_DRIVER_FUNCTION_##name##_ptds,
+#define PS_HOOK_CUDA(type, name, parameters, arguments) PS_DRIVER_FUNCTION_##name,
+#define PS_HOOK_CUDART(type, name, parameters, arguments)
+#include "hooks.def"
+#include "traced_calls.def"
+#undef PS_TRACED
+#undef PS_TRACED_BELOW_HOOK
+#undef PS_TRACED_PTSZ
+#undef PS_TRACED_PTDS
+#undef PS_HOOK_CUDA
+#undef PS_HOOK_CUDART
+    PS_DRIVER_FUNCTIONS
+};
+
+/* The driver's own function; NULL where it has none of that name, or isn't loaded. Any thread. */
+void *ps_driver_function(enum ps_driver_function which);
+
+/*
+ * Whether look-ups are answered by us: with PENSTOCK_TRACER=hook, and with auto where a tool that wants CUPTI is announced in
+ * the environment. Decided once, from the environment as it is at the first look-up. Any thread.
+ */
+bool ps_driver_lookup_is_ours(void);
+
+/* Whether a kernel launch function of ours was given to anybody: the runtime passes through it then. Any thread. */
+bool ps_driver_lookup_gave_launch(void);
+
+/* The C library's dlsym, whatever ours would answer. */
+void *ps_real_dlsym(void *handle, const char *name);
+
+#endif
