@@ -24,6 +24,8 @@
     PS_COUNTER(host_wait_ns)            /* time in which a thread of the program waited for pages */                                       \
     PS_COUNTER(launches)                /* kernel launches seen */                                                                         \
     PS_COUNTER(launches_without_layout) /* of them, those whose parameters could not be read */                                            \
+    PS_COUNTER(graph_launches)          /* launches of executable graphs */                                                                \
+    PS_COUNTER(graph_launches_unknown)  /* of these: what the graph touches could not be read */                                           \
     PS_COUNTER(copies_seen)             /* copies and memsets seen */                                                                      \
     PS_COUNTER(layouts_from_cubin)      /* kernels whose layout came from .nv.info */                                                      \
     PS_COUNTER(layouts_from_driver)     /* kernels whose layout came from the driver */                                                    \

@@ -1,10 +1,15 @@
 #include "driver_calls.h"
 
+#include "capture.h"
+#include "graphs.h"
 #include "layouts.h"
 #include "streams.h"
 #include "tracer.h"
 
 #define CBID(name) CUPTI_DRIVER_TRACE_CBID_##name
+
+/* cuda.h maps a plain name to its newest version; here every version is meant by its own name. */
+#undef cuGraphInstantiate
 
 static void launch(bool per_thread, CUstream stream, CUfunction function, uint64_t blocks, void **parameters, void **extra)
 {
@@ -32,13 +37,20 @@ static void batch(bool per_thread, CUstream stream, const CUdeviceptr *dsts, con
     ps_trace_ready(false);
 }
 
+static void launch_graph(bool per_thread, CUstream stream, CUgraphExec executable)
+{
+    ps_trace_begin(stream, per_thread);
+    ps_trace_graph(executable);
+    ps_trace_ready(true);
+}
+
 /* For calls of which only the end matters. */
 static void nothing(const void *parameters)
 {
     (void)parameters;
 }
 
-void ps_driver_call_begins(CUpti_CallbackId id, const void *parameters)
+static void begins(CUpti_CallbackId id, const void *parameters)
 {
 #define ONE(name, twin, meaning)                                                                                                           \
     case CBID(name): {                                                                                                                     \
@@ -64,8 +76,39 @@ void ps_driver_call_begins(CUpti_CallbackId id, const void *parameters)
 #undef PS_TRACED_PTDS
 }
 
-void ps_driver_call_ended(CUpti_CallbackId id, CUresult result)
+void ps_driver_call_begins(CUpti_CallbackId id, const void *parameters)
 {
+    struct ps_capture_mode mode = ps_capture_relax();
+
+    begins(id, parameters);
+    ps_capture_restore(mode);
+}
+
+/* Calls whose meaning shows when they are over. */
+static void succeeded(CUpti_CallbackId id, const void *parameters)
+{
+#define INSTANTIATED(name, launched_by_kernels)                                                                                            \
+    case CBID(name): {                                                                                                                     \
+        const name##_params *p = parameters;                                                                                               \
+        ps_graph_instantiated(*p->phGraphExec, p->hGraph, launched_by_kernels);                                                            \
+        return;                                                                                                                            \
+    }
+    switch (id) {
+        INSTANTIATED(cuGraphInstantiate, false)
+        INSTANTIATED(cuGraphInstantiate_v2, false)
+        INSTANTIATED(cuGraphInstantiateWithFlags, (p->flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0)
+        INSTANTIATED(cuGraphInstantiateWithParams, (p->instantiateParams->flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0)
+        INSTANTIATED(cuGraphInstantiateWithParams_ptsz, (p->instantiateParams->flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0)
+    default:
+        return;
+    }
+#undef INSTANTIATED
+}
+
+void ps_driver_call_ended(CUpti_CallbackId id, const void *parameters, CUresult result)
+{
+    struct ps_capture_mode mode = ps_capture_relax();
+
     ps_trace_end();
     switch (id) {
     case CBID(cuStreamBeginCapture):
@@ -74,16 +117,18 @@ void ps_driver_call_ended(CUpti_CallbackId id, CUresult result)
     case CBID(cuStreamBeginCapture_v2_ptsz):
     case CBID(cuStreamBeginCaptureToGraph):
     case CBID(cuStreamBeginCaptureToGraph_ptsz):
-        if (result == CUDA_SUCCESS)
-            ps_trace_capture_began();
+        ps_capture_began(result == CUDA_SUCCESS);
         break;
     case CBID(cuStreamEndCapture):
     case CBID(cuStreamEndCapture_ptsz):
-        ps_trace_capture_ended(); /* a capture that became invalid ends here too, with an error */
+        ps_capture_ended(); /* a capture that became invalid ends here too, with an error */
         break;
     default:
         break;
     }
+    if (result == CUDA_SUCCESS)
+        succeeded(id, parameters);
+    ps_capture_restore(mode);
 }
 
 #define PS_TRACED(name, declaration, arguments, meaning) CBID(name),
@@ -109,6 +154,7 @@ bool ps_driver_call_may_be_unknown(CUpti_CallbackId id)
     case CBID(cuMemcpyBatchAsync_v2_ptsz):
     case CBID(cuStreamBeginCaptureToGraph):
     case CBID(cuStreamBeginCaptureToGraph_ptsz):
+    case CBID(cuGraphExecNodeSetParams):
         return true;
     default:
         return false;

@@ -15,7 +15,7 @@
 void ps_driver_call_begins(CUpti_CallbackId id, const void *parameters);
 
 /* It has been made. */
-void ps_driver_call_ended(CUpti_CallbackId id, CUresult result);
+void ps_driver_call_ended(CUpti_CallbackId id, const void *parameters, CUresult result);
 
 /* Every id that these look at. */
 extern const CUpti_CallbackId ps_driver_call_ids[];

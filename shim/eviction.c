@@ -1,9 +1,7 @@
 #include "eviction.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "budget.h"
 #include "copies.h"
@@ -159,8 +157,10 @@ static int queue_copy(struct ps_transfer *t)
     ps_registry_lock();
     span->busy = false;
     if (r) {
-        ps_count(eviction_errors);
-        ps_log_warn_once(COPIES, "the driver refused a copy to the host (error %d); the span stays on the device", -r);
+        if (r != -EBUSY) { /* else what it waits for is on a stream that is being captured */
+            ps_count(eviction_errors);
+            ps_log_warn_once(COPIES, "the driver refused a copy to the host (error %d); the span stays on the device", -r);
+        }
         span->readers--;
         ps_slab_give(t->slot);
         ps_budget.leaving -= span->bytes;

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "capture.h"
 #include "device.h"
 #include "log.h"
 #include "real_cuda.h"
@@ -30,6 +31,7 @@ static void *begin(void *run)
     ps_inside = 1;
     if (ps_cu.cuCtxSetCurrent(ps_device.context) != CUDA_SUCCESS)
         ps_helper_thread_park();
+    ps_capture_relax_thread();
     ((void (*)(void))run)();
     return NULL;
 }

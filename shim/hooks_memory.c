@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdint.h>
 
+#include "capture.h"
 #include "counters.h"
 #include "device.h"
 #include "hooks.h"
@@ -39,7 +40,7 @@ static bool is_ours(size_t bytes)
         ps_count_passthrough(other_device);
         return false;
     }
-    if (ps_trace_capturing_anywhere()) {
+    if (ps_capture_anywhere()) {
         ps_count_passthrough(capture);
         return false;
     }
@@ -69,8 +70,10 @@ static enum outcome allocate(size_t bytes, struct ps_stream *stream, void **addr
 
     ps_process_bind_thread();
     ps_inside++;
+    struct ps_capture_mode mode = ps_capture_relax(); /* one may have begun meanwhile, on another thread */
     ps_tracing_start_if_due(bytes);
     int r = ps_residency_allocate(bytes, stream, &at);
+    ps_capture_restore(mode);
     ps_inside--;
     if (!r) {
         *address = (void *)at;
@@ -191,7 +194,9 @@ static bool free_span(void *address, struct ps_stream *stream)
 {
     ps_process_bind_thread();
     ps_inside++;
+    struct ps_capture_mode mode = ps_capture_relax();
     int r = ps_residency_free((CUdeviceptr)address, stream);
+    ps_capture_restore(mode);
     ps_inside--;
     if (r)
         ps_log_debug(HOOKS, "a free of %p, where no live allocation begins", address);

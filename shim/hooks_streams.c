@@ -4,6 +4,7 @@
  *
  * Once launches are traced the tracer sees the same calls at the driver; being told twice does no harm.
  */
+#include "capture.h"
 #include "eviction.h"
 #include "hooks.h"
 #include "log.h"
@@ -45,7 +46,7 @@ static bool begin_wait_for_device(void)
 {
     struct ps_uses all = {.count = 0};
 
-    if (ps_inside || !ps_process_has_begun() || !ps_tracing_is_on() || ps_trace_capturing_anywhere())
+    if (ps_inside || !ps_process_has_begun() || !ps_tracing_is_on() || ps_capture_anywhere())
         return false;
     ps_inside++;
     bool prolonged = ps_eviction_are_there_copies();
@@ -113,8 +114,11 @@ PS_EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode 
     if (ps_real_cuda_load())
         return CUDA_ERROR_NOT_INITIALIZED;
     see_captures();
+    bool told_here = !ps_inside && ps_tracer_hooks_are_on(); /* else CUPTI tells */
+    if (told_here)
+        ps_capture_begins(stream, false);
     CUresult result = ps_cu.cuStreamBeginCapture(stream, mode);
-    if (result == CUDA_SUCCESS && !ps_inside && ps_tracer_hooks_are_on())
-        ps_trace_capture_began();
+    if (told_here)
+        ps_capture_began(result == CUDA_SUCCESS);
     return result;
 }

@@ -57,6 +57,13 @@
     PS_DRIVER_OPTIONAL(cuKernelGetParamInfo)                                                                                               \
     PS_DRIVER_OPTIONAL(cuKernelGetName)                                                                                                    \
     PS_DRIVER_OPTIONAL(cuStreamIsCapturing)                                                                                                \
+    PS_DRIVER_OPTIONAL(cuGraphGetNodes)                                                                                                    \
+    PS_DRIVER_OPTIONAL(cuGraphNodeGetType)                                                                                                 \
+    PS_DRIVER_OPTIONAL(cuGraphKernelNodeGetParams)                                                                                         \
+    PS_DRIVER_OPTIONAL(cuGraphMemcpyNodeGetParams)                                                                                         \
+    PS_DRIVER_OPTIONAL(cuGraphMemsetNodeGetParams)                                                                                         \
+    PS_DRIVER_OPTIONAL(cuGraphBatchMemOpNodeGetParams)                                                                                     \
+    PS_DRIVER_OPTIONAL(cuGraphChildGraphNodeGetGraph)                                                                                      \
     PS_DRIVER_OPTIONAL(cuThreadExchangeStreamCaptureMode)
 
 struct ps_real_cuda {

@@ -122,7 +122,7 @@ static void leave_on_slot(struct ps_span *span)
 }
 
 /* `stream` waits for what the span's bytes come after. [locked; releases the lock meanwhile; the span is held by `launching`] */
-static void wait_for_fence(struct ps_span *span, struct ps_stream *stream, bool capturing)
+static void wait_for_fence(struct ps_span *span, struct ps_stream *stream)
 {
     uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0; /* later streams are not remembered: they wait each time */
     CUevent fence = span->fence;
@@ -132,14 +132,12 @@ static void wait_for_fence(struct ps_span *span, struct ps_stream *stream, bool 
     if (!ps_rule(EVERY_STREAM_WAITS) && span->fence_seen)
         return;
     ps_registry_unlock();
-    if (!capturing)
-        ps_stopwatch_wait_begins(stream);
+    ps_stopwatch_wait_begins(stream);
     /* Two clocks: the launch waits on its own stream. Nobody records the fence anew meanwhile: that takes an eviction first. */
     CUresult result = CUDA_SUCCESS;
-    if (!capturing && ps_rule(ACCESS_WAITS_FOR_RELOAD))
+    if (ps_rule(ACCESS_WAITS_FOR_RELOAD))
         result = ps_cu.cuStreamWaitEvent(stream->handle, fence, 0);
-    /* An event from outside can't be waited for in a graph; and the graph runs later, with nobody to wait for it then. */
-    if (capturing || result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS)
         result = ps_cu.cuEventSynchronize(fence);
     if (result != CUDA_SUCCESS)
         ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
@@ -150,7 +148,7 @@ static void wait_for_fence(struct ps_span *span, struct ps_stream *stream, bool 
 }
 
 /* A second stream of a program that had one: see `after`. [locked; releases the lock meanwhile; the span is held by `launching`] */
-static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream, bool capturing)
+static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream)
 {
     uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0;
     struct ps_uses former = {.use = {span->after}, .count = 1};
@@ -158,7 +156,7 @@ static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream
     if (!span->after.stream || span->after.stream == stream || span->after_seen & bit)
         return;
     ps_registry_unlock();
-    int r = capturing ? -EBUSY : ps_uses_stream_wait(&former, stream->handle, stream);
+    int r = ps_uses_stream_wait(&former, stream->handle, stream);
     if (r)
         r = ps_uses_host_wait(&former);
     if (r)
@@ -174,9 +172,9 @@ static bool must_stay_on_slot(const struct ps_span *span)
 }
 
 /* Brings one span to where work on `stream` finds its bytes. [locked; releases the lock meanwhile; the span is held by `launching`] */
-static void make_ready(struct ps_span *span, struct ps_stream *stream, bool capturing)
+static void make_ready(struct ps_span *span, struct ps_stream *stream)
 {
-    bool timed = capturing || !ps_learning_is_on();
+    bool timed = !ps_learning_is_on();
 
     for (;;) {
         wait_until_not_busy(span);
@@ -233,8 +231,8 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream, bool capt
         }
         ps_count(demand_reloads);
     }
-    wait_for_former_owner(span, stream, capturing);
-    wait_for_fence(span, stream, capturing);
+    wait_for_former_owner(span, stream);
+    wait_for_fence(span, stream);
 }
 
 int ps_residency_bring(struct ps_span *span)
@@ -268,6 +266,21 @@ int ps_residency_reload_ahead(CUdeviceptr address)
     int r = span && span->residency == PS_EVICTED ? ps_residency_bring(span) : -ENOENT;
     ps_registry_unlock();
     return r;
+}
+
+/*
+ * A launch or copy becomes part of a graph: nothing runs, and nothing is waited for. The driver looks at what a copy names, and should find device
+ * memory there if that can be had at once, else at least the slot. [locked; releases the lock meanwhile; the span is held by `launching`]
+ */
+static void prepare_for_capture(struct ps_span *span, bool is_kernel)
+{
+    wait_until_not_busy(span);
+    if (!is_kernel && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED) {
+        ps_residency_bring(span);
+        wait_until_not_busy(span);
+    }
+    if (span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED)
+        ps_guard_map_to_slot(span);
 }
 
 void ps_residency_asked_about(CUdeviceptr address)
@@ -307,17 +320,18 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
             continue;
         if (ps_rule(PIN_WHILE_LAUNCHING))
             span->launching++;
-        if (kind->capturing)
-            span->pinned = true;
         ps_registry_touch(span);
         work |= needs_work(span, stream);
         spans[n++] = span;
     }
     *count = n;
     uint64_t launch = ps_learning_launch(spans, n, kind->fingerprint, kind->layer);
-    for (size_t i = 0; work && i < n; i++)
-        if (needs_work(spans[i], stream))
-            make_ready(spans[i], stream, kind->capturing);
+    for (size_t i = 0; work && i < n; i++) {
+        if (kind->capturing)
+            prepare_for_capture(spans[i], kind->is_kernel);
+        else if (needs_work(spans[i], stream))
+            make_ready(spans[i], stream);
+    }
     ps_registry_unlock();
     if (ps_learning_is_on() && !kind->capturing)
         ps_stopwatch_launch_begins(stream, launch);
@@ -334,7 +348,7 @@ void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct 
     if (!kind->capturing)
         ps_stream_settle(stream);
     ps_registry_lock();
-    /* What went into a graph did not run, and no event may be recorded on a stream that is being captured; the spans are pinned instead. */
+    /* What went into a graph did not run, and no event may be recorded on a stream that is being captured; the graph's launch will be seen. */
     for (size_t i = 0; i < count && !kind->capturing; i++)
         ps_uses_note(&spans[i]->uses, stream);
     for (size_t i = 0; i < count; i++) {
@@ -378,7 +392,7 @@ void ps_residency_begin_access_to_all(struct ps_stream *stream)
         if (span->residency == PS_EVICTED)
             leave_on_slot(span);
         else
-            wait_for_fence(span, stream, false);
+            wait_for_fence(span, stream);
     }
     ps_registry_unlock();
 }

@@ -20,7 +20,7 @@ void ps_residency_open(enum ps_guard guard);
 
 struct ps_access_kind {
     bool is_kernel;                 /* counts as a kernel launch */
-    bool capturing;                 /* the call goes into a graph that may run at any time */
+    bool capturing;                 /* the call goes into a graph, and runs with that (graphs.h) */
     uint64_t fingerprint;           /* of the kernel and its shape; of the sort of copy */
     struct ps_recorded_layer layer; /* that it lies in */
 };

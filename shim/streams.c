@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "capture.h"
 #include "clock.h"
 #include "log.h"
 #include "real_cuda.h"
@@ -191,9 +192,19 @@ static int refusal(const struct ps_stream *s)
         return -ENOENT;
     if (s->per_thread && !pthread_equal(s->owner, pthread_self()))
         return -EXDEV;
-    if (ps_trace_capturing_anywhere() && is_capturing(s))
+    if (ps_capture_anywhere() && is_capturing(s))
         return -EBUSY; /* it would become a node of the program's graph */
     return 0;
+}
+
+void ps_stream_hold_records(struct ps_stream *s)
+{
+    pthread_mutex_lock(&s->record_lock);
+}
+
+void ps_stream_let_record(struct ps_stream *s)
+{
+    pthread_mutex_unlock(&s->record_lock);
 }
 
 int ps_stream_tick(struct ps_stream *s)
@@ -211,7 +222,7 @@ void ps_stream_keep_near(struct ps_stream *s)
     static const struct timespec a_moment = {.tv_nsec = 50000};
     uint64_t recorded = atomic_load(&s->recorded), began = 0;
 
-    if (recorded <= PS_TICKS_BEHIND_MAX || atomic_load_explicit(&s->stuck, memory_order_relaxed) || ps_trace_capturing_anywhere())
+    if (recorded <= PS_TICKS_BEHIND_MAX || atomic_load_explicit(&s->stuck, memory_order_relaxed) || ps_capture_anywhere())
         return;
     /* The ring keeps it until long after: overwritten, it stands for a later tick, and the wait is longer. */
     CUevent event = s->ring[(recorded - PS_TICKS_BEHIND_MAX) % PS_TICK_RING];

@@ -4,13 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.h"
 #include "counters.h"
+#include "graphs.h"
+#include "kernel_words.h"
 #include "layers.h"
-#include "layouts.h"
 #include "log.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "residency.h"
+#include "rules.h"
 #include "step.h"
 
 /* What the call under way on this thread names. */
@@ -32,7 +35,6 @@ struct access {
 static __thread struct access *current __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
 static pthread_once_t key_made = PTHREAD_ONCE_INIT;
-static atomic_uint captures;
 
 static void forget(void *access)
 {
@@ -109,39 +111,12 @@ void ps_trace_address(CUdeviceptr address)
         note(current, span);
 }
 
-/*
- * Every 8-byte word at a multiple of 8 from the parameter's start: pointers inside a by-value structure are aligned so. The reservation's
- * bounds, which are constant, come as arguments: read from memory they would be read again for each word.
- */
-static inline void scan(struct access *a, CUdeviceptr base, uint64_t reserved, const unsigned char *bytes, size_t size)
+static PS_ALWAYS_INLINE void note_word(void *access, CUdeviceptr word)
 {
-    for (size_t at = 0; at + 8 <= size; at += 8) {
-        uint64_t word;
-        memcpy(&word, bytes + at, sizeof word);
-        if (word - base >= reserved)
-            continue;
-        struct ps_span *span = ps_registry_at(word);
-        if (span)
-            note(a, span);
-    }
-}
+    struct ps_span *span = ps_registry_at(word);
 
-/* Launch parameters packed by the caller: CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE, as cuBLAS does. False if they are not there. */
-static bool scan_packed(struct access *a, void **extra)
-{
-    const unsigned char *buffer = NULL;
-    const size_t *size = NULL;
-
-    for (size_t i = 0; extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
-        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER)
-            buffer = extra[i + 1];
-        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE)
-            size = extra[i + 1];
-    }
-    if (!buffer || !size)
-        return false;
-    scan(a, ps_registry.base, ps_registry.reserved, buffer, *size);
-    return true;
+    if (span)
+        note(access, span);
 }
 
 static pthread_mutex_t step_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -169,19 +144,25 @@ void ps_trace_kernel(CUfunction function, uint64_t shape, void **parameters, voi
         return;
     a->kind.fingerprint = (uint64_t)(uintptr_t)function + shape * 0x9E3779B97F4A7C15u;
     a->function = function;
-    if (!parameters && extra && scan_packed(a, extra))
+    if (ps_kernel_words(function, parameters, extra, note_word, a))
         return;
-    const struct ps_layout *layout = ps_layout_of(function);
-    if (layout && (parameters || !layout->count)) {
-        const CUdeviceptr base = ps_registry.base;
-        const uint64_t reserved = ps_registry.reserved;
-        for (uint32_t i = 0; i < layout->count; i++)
-            if (parameters[i])
-                scan(a, base, reserved, parameters[i], layout->size[i]);
-        return;
-    }
     ps_count(launches_without_layout);
     ps_log_warn_once(TRACER, "a kernel's parameters can't be read: each such launch holds every span where it is");
+    a->blind = true;
+}
+
+void ps_trace_graph(CUgraphExec executable)
+{
+    struct access *a = current;
+
+    ps_count(graph_launches);
+    if (!a)
+        return;
+    a->kind.fingerprint = (uint64_t)(uintptr_t)executable * 0x9E3779B97F4A7C15u;
+    if (!ps_rule(GRAPH_NAMES_SPANS) || ps_graph_name(executable))
+        return;
+    ps_count(graph_launches_unknown);
+    ps_log_warn_once(TRACER, "what a graph touches can't be read: each of its launches holds every span where it is");
     a->blind = true;
 }
 
@@ -190,7 +171,7 @@ static bool is_capturing(const struct access *a)
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUstream stream = !a->handle && a->per_thread_default ? CU_STREAM_PER_THREAD : a->handle;
 
-    if (!ps_trace_capturing_anywhere() || !ps_cu.cuStreamIsCapturing)
+    if (!ps_capture_anywhere() || !ps_cu.cuStreamIsCapturing)
         return false;
     return ps_cu.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
@@ -209,6 +190,8 @@ void ps_trace_ready(bool is_kernel)
     a->kind.is_kernel = is_kernel;
     a->kind.layer = ps_layers_now(a->function);
     a->kind.capturing = is_capturing(a);
+    if (a->blind && a->kind.capturing)
+        return; /* nothing runs now, and the graph will be unknown too */
     a->begun = true;
     /* Steps show in the launches that use spans as well as in all; the rest, which may be very short, are spared the work. */
     if (is_kernel)
@@ -231,24 +214,6 @@ void ps_trace_end(void)
     else
         ps_residency_end_access(a->spans, a->count, a->stream, &a->kind, a->launch);
     a->count = 0;
-}
-
-void ps_trace_capture_began(void)
-{
-    atomic_fetch_add(&captures, 1);
-}
-
-void ps_trace_capture_ended(void)
-{
-    unsigned now = atomic_load(&captures);
-
-    while (now && !atomic_compare_exchange_weak(&captures, &now, now - 1)) {
-    }
-}
-
-bool ps_trace_capturing_anywhere(void)
-{
-    return atomic_load_explicit(&captures, memory_order_relaxed) != 0;
 }
 
 void ps_trace_asked_about(CUdeviceptr address)

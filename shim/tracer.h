@@ -29,18 +29,15 @@ void ps_trace_begin(CUstream stream, bool per_thread_default);
 void ps_trace_address(CUdeviceptr address);
 /* It is a kernel launch with these parameters; `shape`: blocks in the grid, to tell launches of one kernel apart. */
 void ps_trace_kernel(CUfunction function, uint64_t shape, void **parameters, void **extra);
+/* It is the launch of an executable graph. */
+void ps_trace_graph(CUgraphExec executable);
 /* Everything has been named: the spans are brought to where the call finds them. */
 void ps_trace_ready(bool is_kernel);
 /* The driver has queued the call, or refused it. */
 void ps_trace_end(void);
 
-/* Streams being captured, all threads. While there are any, launches are asked whether theirs is. */
-void ps_trace_capture_began(void);
-void ps_trace_capture_ended(void);
-
 /* The program asks the driver about an address, by whatever way. */
 void ps_trace_asked_about(CUdeviceptr address);
-bool ps_trace_capturing_anywhere(void);
 
 /* Launches counted for the closing line's steps. Thread-safe. 0: none found. */
 unsigned long long ps_trace_steps(void);

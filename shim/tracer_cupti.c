@@ -18,7 +18,8 @@ static void on_driver_call(CUpti_CallbackId id, const CUpti_CallbackData *data)
     if (data->callbackSite == CUPTI_API_ENTER)
         ps_driver_call_begins(id, data->functionParams);
     else
-        ps_driver_call_ended(id, data->functionReturnValue ? *(const CUresult *)data->functionReturnValue : CUDA_ERROR_UNKNOWN);
+        ps_driver_call_ended(id, data->functionParams,
+                             data->functionReturnValue ? *(const CUresult *)data->functionReturnValue : CUDA_ERROR_UNKNOWN);
 }
 
 static void on_resource(CUpti_CallbackId id, const CUpti_ResourceData *data)

@@ -26,10 +26,10 @@ static void begins(CUpti_CallbackId id, const void *parameters)
     ps_inside--;
 }
 
-static CUresult ended(CUpti_CallbackId id, CUresult result)
+static CUresult ended(CUpti_CallbackId id, const void *parameters, CUresult result)
 {
     ps_inside++;
-    ps_driver_call_ended(id, result);
+    ps_driver_call_ended(id, parameters, result);
     ps_inside--;
     return result;
 }
@@ -49,7 +49,7 @@ static CUresult ended(CUpti_CallbackId id, CUresult result)
             return real arguments;                                                                                                         \
         const name##_params made = {UNWRAP arguments};                                                                                     \
         begins(CUPTI_DRIVER_TRACE_CBID_##name, &made);                                                                                     \
-        return ended(CUPTI_DRIVER_TRACE_CBID_##name, real arguments);                                                                      \
+        return ended(CUPTI_DRIVER_TRACE_CBID_##name, &made, real arguments);                                                               \
     }                                                                                                                                      \
     extern CUresult name parameters __attribute__((alias("ps_traced_" #name), visibility("default")));
 

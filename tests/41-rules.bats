@@ -138,3 +138,11 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
 @test "who waited for pages in vain looks again" {
     trainers_need ACCESS_LOOKS_AGAIN 8-14 transformer-halves-async
 }
+
+@test "the launch of a graph is an access to all that its nodes name" {
+    trainers_need GRAPH_NAMES_SPANS 30-60 hostile-graph-nodes
+}
+
+@test "what is done while somebody captures breaks no capture" {
+    trainers_need CAPTURE_STAYS_VALID 20-60 hostile-graph
+}

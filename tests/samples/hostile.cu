@@ -38,6 +38,7 @@ static const struct hostile_case cases[] = {
     {"stream-destroy", case_stream_destroy, "streams destroyed with work under way"},
     {"default-stream", case_default_stream, "the default stream's own ordering"},
     {"graph", case_graph, "a captured graph, launched again and again"},
+    {"graph-nodes", case_graph_nodes, "graphs of fills, copies and kernels, changed between their launches"},
     {"threads", case_threads, "64 threads allocate at once"},
     {"fork", case_fork, "fork with exec, exit and _exit"},
     {"reset", case_reset, "cudaDeviceReset at the end of the program"},

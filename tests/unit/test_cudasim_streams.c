@@ -257,7 +257,6 @@ static void a_captured_graph_runs_again(void)
     EXPECT_OK(cuMemcpyDtoDAsync(copy, memory, BYTES, side));
     EXPECT_OK(cuEventRecord(join_event, side));
     EXPECT_OK(cuStreamWaitEvent(stream, join_event, 0));
-    EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamSynchronize(stream));
     EXPECT_OK(cuStreamEndCapture(stream, &graph));
     size_t nodes = 0;
     EXPECT_OK(cuGraphGetNodes(graph, NULL, &nodes));
@@ -271,6 +270,92 @@ static void a_captured_graph_runs_again(void)
     EXPECT_U64(WORDS, words_with(copy, 8));
     EXPECT_OK(cuGraphExecDestroy(executable));
     EXPECT_OK(cuGraphDestroy(graph));
+}
+
+/* In the capture's thread and, where it is global, in every other. */
+static void *query_in_mode(void *mode_and_event)
+{
+    void **given = mode_and_event;
+    CUstreamCaptureMode mode = *(CUstreamCaptureMode *)given[0];
+
+    EXPECT_OK(cuCtxSetCurrent(device.context));
+    EXPECT_OK(cuThreadExchangeStreamCaptureMode(&mode));
+    return (void *)(uintptr_t)cuEventQuery(given[1]);
+}
+
+static void what_may_be_unsafe_ends_a_capture(void)
+{
+    static const struct {
+        CUstreamCaptureMode capture, thread;
+        bool in_another_thread, allowed;
+    } cases[] = {
+        {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_GLOBAL, false, false},
+        {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_GLOBAL, true, false},
+        {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, true, true},
+        {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, false, false},
+        {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED, false, true},
+        {CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_GLOBAL, true, true},
+        {CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_GLOBAL, false, false},
+        {CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_GLOBAL, false, true},
+    };
+    open_device(&device);
+    CUdeviceptr memory = allocate();
+    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+    CUevent event = new_event();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CUstreamCaptureMode mode = cases[i].thread, before = CU_STREAM_CAPTURE_MODE_GLOBAL;
+        void *given[] = {&mode, event}, *result;
+        CUgraph graph;
+        EXPECT_OK(cuStreamBeginCapture(stream, cases[i].capture));
+        EXPECT_OK(launch_fill(&device, memory, WORDS, 8, stream));
+        if (cases[i].in_another_thread) {
+            pthread_t other;
+            EXPECT_INT(0, pthread_create(&other, NULL, query_in_mode, given));
+            EXPECT_INT(0, pthread_join(other, &result));
+        } else {
+            result = query_in_mode(given);
+            EXPECT_OK(cuThreadExchangeStreamCaptureMode(&before));
+        }
+        EXPECT_CUDA(cases[i].allowed ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, (CUresult)(uintptr_t)result);
+        EXPECT_CUDA(cases[i].allowed ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &graph));
+    }
+}
+
+static void a_graph_takes_over_another(void)
+{
+    open_device(&device);
+    CUdeviceptr memory = allocate(), copy = allocate();
+    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+    CUgraph graph, other;
+    CUgraphExec executable;
+    CUgraphNode nodes[2];
+    CUgraphExecUpdateResultInfo info;
+    CUDA_MEMCPY3D copied;
+    size_t count = 2;
+    EXPECT_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    EXPECT_OK(launch_fill(&device, memory, WORDS, 8, stream));
+    EXPECT_OK(cuMemcpyDtoDAsync(copy, memory, BYTES, stream));
+    EXPECT_OK(cuStreamEndCapture(stream, &graph));
+    EXPECT_OK(cuGraphInstantiate(&executable, graph, 0));
+    EXPECT_OK(cuGraphGetNodes(graph, nodes, &count));
+    EXPECT_OK(cuGraphMemcpyNodeGetParams(nodes[1], &copied));
+    EXPECT(copied.dstDevice == copy && copied.srcDevice == memory && copied.WidthInBytes == BYTES);
+    EXPECT_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    EXPECT_OK(launch_fill(&device, copy, WORDS, 9, stream));
+    EXPECT_OK(cuMemcpyDtoDAsync(memory, copy, BYTES, stream));
+    EXPECT_OK(cuStreamEndCapture(stream, &other));
+    EXPECT_OK(cuGraphExecUpdate(executable, other, &info));
+    EXPECT_INT(CU_GRAPH_EXEC_UPDATE_SUCCESS, info.result);
+    EXPECT_OK(cuGraphLaunch(executable, stream));
+    EXPECT_U64(WORDS, words_with(memory, 9));
+    /* One node gets the first graph's parameters again. */
+    CUDA_KERNEL_NODE_PARAMS kernel;
+    EXPECT_OK(cuGraphKernelNodeGetParams(nodes[0], &kernel));
+    EXPECT_OK(cuGraphExecKernelNodeSetParams(executable, nodes[0], &kernel));
+    EXPECT_OK(cuGraphLaunch(executable, stream));
+    EXPECT_U64(WORDS, words_with(copy, 9));
+    EXPECT_U64(WORDS, words_with(memory, 9)); /* filled with 8, then copied over */
+    EXPECT_OK(cuGraphExecDestroy(executable));
 }
 
 static void a_deadlock_is_reported(void)
@@ -394,6 +479,8 @@ int main(void)
     RUN_CASE(host_functions_run_in_order);
     RUN_CASE(pageable_sources_are_staged);
     RUN_CASE(a_captured_graph_runs_again);
+    RUN_CASE(what_may_be_unsafe_ends_a_capture);
+    RUN_CASE(a_graph_takes_over_another);
     RUN_CASE(threads_share_the_device);
     const char *const slow_link[] = {"CUDASIM_D2H_GBPS", "0.02", "CUDASIM_H2D_GBPS", "0.02", NULL};
     run_case("two_engines_run_at_once", two_engines_run_at_once, slow_link, "threads", 0);

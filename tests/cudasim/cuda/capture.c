@@ -1,5 +1,7 @@
 #include "capture.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +11,7 @@
 
 struct CUgraphNode_st {
     struct cudasim_operation *operation;
+    CUgraphNode origin; /* of a node of an executable graph: the one that it was made from */
     TAILQ_ENTRY(CUgraphNode_st) link;
 };
 
@@ -28,9 +31,16 @@ struct cudasim_capture {
     CUgraph graph;
     CUstream origin;
     uint64_t id;
+    CUstreamCaptureMode mode;
+    pthread_t thread; /* that began it */
+    bool invalid;
+    LIST_ENTRY(cudasim_capture) link; /* those that are not over */
 };
 
 static uint64_t next_capture_id = 1;
+static LIST_HEAD(, cudasim_capture) captures = LIST_HEAD_INITIALIZER(captures);
+static atomic_uint capture_count;
+static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 static void free_nodes(struct node_list *nodes)
 {
@@ -50,6 +60,7 @@ static CUresult add_node(struct node_list *nodes, struct cudasim_operation *oper
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     node->operation = operation;
+    node->origin = NULL;
     TAILQ_INSERT_TAIL(nodes, node, link);
     return CUDA_SUCCESS;
 }
@@ -109,6 +120,7 @@ static CUresult clone_nodes(const struct node_list *from, struct node_list *to)
             free_nodes(to);
             return result;
         }
+        TAILQ_LAST(to, node_list)->origin = node;
     }
     return CUDA_SUCCESS;
 }
@@ -122,6 +134,59 @@ static CUgraph graph_new(void)
 }
 
 /* ---- capture ---- */
+
+/* Calls that the documentation calls potentially unsafe, as far as it names them or they are known to be refused on a GPU. */
+static bool may_be_unsafe(unsigned int entry)
+{
+    switch (entry) {
+    case CUDASIM_CALL_cuMemAlloc_v2:
+    case CUDASIM_CALL_cuMemAllocPitch_v2:
+    case CUDASIM_CALL_cuMemFree_v2:
+    case CUDASIM_CALL_cuMemAllocHost_v2:
+    case CUDASIM_CALL_cuMemHostAlloc:
+    case CUDASIM_CALL_cuMemFreeHost:
+    case CUDASIM_CALL_cuMemCreate:
+    case CUDASIM_CALL_cuMemRelease:
+    case CUDASIM_CALL_cuMemMap:
+    case CUDASIM_CALL_cuMemUnmap:
+    case CUDASIM_CALL_cuMemSetAccess:
+    case CUDASIM_CALL_cuEventQuery:
+    case CUDASIM_CALL_cuEventSynchronize:
+    case CUDASIM_CALL_cuStreamSynchronize:
+    case CUDASIM_CALL_cuStreamSynchronize_ptsz:
+    case CUDASIM_CALL_cuStreamQuery:
+    case CUDASIM_CALL_cuStreamQuery_ptsz:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Whether the capture forbids the calling thread what may be unsafe, by the rules of cuThreadExchangeStreamCaptureMode. */
+static bool forbids(const struct cudasim_capture *capture)
+{
+    if (pthread_equal(capture->thread, pthread_self()))
+        return thread_mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+    return thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL && capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+}
+
+CUresult cudasim_capture_allows(unsigned int entry)
+{
+    struct cudasim_capture *capture;
+    CUresult result = CUDA_SUCCESS;
+    bool all = entry == CUDASIM_CALL_cuCtxSynchronize; /* it would wait for the streams that are being captured, in every mode */
+
+    if (!atomic_load(&capture_count) || (!all && !may_be_unsafe(entry)))
+        return CUDA_SUCCESS;
+    cudasim_lock();
+    LIST_FOREACH (capture, &captures, link)
+        if (all || forbids(capture)) {
+            capture->invalid = true;
+            result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+    cudasim_unlock();
+    return result;
+}
 
 CUresult cudasim_capture_add(CUstream stream, struct cudasim_operation *operation)
 {
@@ -164,8 +229,11 @@ CUresult cudasim_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode m
     else if (stream->capture)
         result = CUDA_ERROR_ILLEGAL_STATE;
     if (result == CUDA_SUCCESS) {
-        *capture = (struct cudasim_capture){graph, stream, next_capture_id++};
+        *capture =
+            (struct cudasim_capture){.graph = graph, .origin = stream, .id = next_capture_id++, .mode = mode, .thread = pthread_self()};
         stream->capture = capture;
+        LIST_INSERT_HEAD(&captures, capture, link);
+        atomic_fetch_add(&capture_count, 1);
     }
     cudasim_unlock();
     if (result != CUDA_SUCCESS) {
@@ -194,6 +262,14 @@ CUresult cudasim_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
         LIST_FOREACH (other, &cudasim_streams, link)
             if (other->capture == capture)
                 other->capture = NULL;
+        LIST_REMOVE(capture, link);
+        atomic_fetch_sub(&capture_count, 1);
+        if (capture->invalid) {
+            free_nodes(&capture->graph->nodes);
+            free(capture->graph);
+            capture->graph = NULL;
+            result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+        }
         *phGraph = capture->graph;
         /* The small structure stays: events recorded into it still point to it, and tell by it that they hold no position. */
     }
@@ -231,7 +307,6 @@ CUresult cudasim_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStat
 
 CUresult cudasim_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
-    static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
     if (!mode || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     CUstreamCaptureMode before = thread_mode;
@@ -276,6 +351,56 @@ CUresult cudasim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
         free(made);
     else
         *phGraphExec = made;
+    return result;
+}
+
+/* The executable graph takes over the other's nodes, if they are of the same kinds in the same order. */
+CUresult cudasim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo)
+{
+    if (!hGraphExec || !hGraph || !resultInfo)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct node_list taken;
+    TAILQ_INIT(&taken);
+    cudasim_lock();
+    CUgraphNode mine = TAILQ_FIRST(&hGraphExec->nodes), theirs = TAILQ_FIRST(&hGraph->nodes);
+    while (mine && theirs && mine->operation->kind == theirs->operation->kind) {
+        mine = TAILQ_NEXT(mine, link);
+        theirs = TAILQ_NEXT(theirs, link);
+    }
+    CUresult result = mine || theirs ? CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE : clone_nodes(&hGraph->nodes, &taken);
+    if (result == CUDA_SUCCESS) {
+        /* What it is known by to the calls that change one node stays. */
+        CUgraphNode before = TAILQ_FIRST(&hGraphExec->nodes), now;
+        TAILQ_FOREACH (now, &taken, link) {
+            now->origin = before->origin;
+            before = TAILQ_NEXT(before, link);
+        }
+        free_nodes(&hGraphExec->nodes);
+        TAILQ_INIT(&hGraphExec->nodes);
+        TAILQ_CONCAT(&hGraphExec->nodes, &taken, link);
+    }
+    cudasim_unlock();
+    *resultInfo =
+        (CUgraphExecUpdateResultInfo){.result = result == CUDA_SUCCESS ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR};
+    return result;
+}
+
+CUresult cudasim_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+    if (!hGraphExec || !hNode || !nodeParams || !nodeParams->kernelParams)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    CUgraphNode node;
+    TAILQ_FOREACH (node, &hGraphExec->nodes, link)
+        if (node->origin == hNode && node->operation->kind == CUDASIM_OPERATION_KERNEL &&
+            cudasim_kernel_of_function(nodeParams->func) == node->operation->kernel.entry) {
+            const struct cudasim_kernel *code = node->operation->kernel.entry->code;
+            for (uint32_t i = 0; i < code->param_count; i++)
+                memcpy(node->operation->kernel.params[i], nodeParams->kernelParams[i], code->params[i].size);
+            result = CUDA_SUCCESS;
+        }
+    cudasim_unlock();
     return result;
 }
 
@@ -376,6 +501,43 @@ CUresult cudasim_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NO
         .blockDimZ = shape->block[2],
         .sharedMemBytes = shape->shared_bytes,
         .kernelParams = operation->kernel.params,
+    };
+    return CUDA_SUCCESS;
+}
+
+CUresult cudasim_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
+{
+    if (!hNode || !nodeParams || hNode->operation->kind != CUDASIM_OPERATION_COPY)
+        return CUDA_ERROR_INVALID_VALUE;
+    const struct cudasim_copy *copy = &hNode->operation->copy;
+    *nodeParams = (CUDA_MEMCPY3D){
+        .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+        .srcDevice = copy->from.address,
+        .srcPitch = copy->from.pitch,
+        .srcHeight = copy->box.height,
+        .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+        .dstDevice = copy->to.address,
+        .dstPitch = copy->to.pitch,
+        .dstHeight = copy->box.height,
+        .WidthInBytes = copy->box.width,
+        .Height = copy->box.height,
+        .Depth = copy->box.depth,
+    };
+    return CUDA_SUCCESS;
+}
+
+CUresult cudasim_cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS *nodeParams)
+{
+    if (!hNode || !nodeParams || hNode->operation->kind != CUDASIM_OPERATION_FILL)
+        return CUDA_ERROR_INVALID_VALUE;
+    const struct cudasim_fill *fill = &hNode->operation->fill;
+    *nodeParams = (CUDA_MEMSET_NODE_PARAMS){
+        .dst = fill->to.address,
+        .pitch = fill->to.pitch,
+        .value = fill->value,
+        .elementSize = fill->value_bytes,
+        .width = fill->box.width / fill->value_bytes,
+        .height = fill->box.height,
     };
     return CUDA_SUCCESS;
 }

@@ -9,6 +9,8 @@
 
 struct cudasim_operation;
 
+/* What a call by the calling thread comes to as far as captures go; one that is not allowed makes the captures invalid that forbid it. */
+CUresult cudasim_capture_allows(unsigned int entry);
 /* Records the operation into the stream's capture instead of queueing it; owns it from then on. */
 CUresult cudasim_capture_add(CUstream stream, struct cudasim_operation *operation);
 /* An event recorded in a capturing stream: a wait for it brings the waiting stream into the capture. */

@@ -9,6 +9,7 @@
 #include "call_params.h"
 
 #include "../callbacks.h"
+#include "capture.h"
 #include "engine.h"
 #include "entries.h"
 #include "faults.h"
@@ -116,6 +117,8 @@ static CUresult begin_call(struct call *call)
     CUresult result = CUDA_SUCCESS;
     tell(call, false, &result);
     result = cudasim_check_needs(call->needs);
+    if (result == CUDA_SUCCESS)
+        result = cudasim_capture_allows(call->entry);
     if (result == CUDA_SUCCESS)
         result = cudasim_fault_for(call->entry, call->params);
     if (result == CUDA_SUCCESS && call->needs == CUDASIM_NEEDS_CONTEXT) {

@@ -159,6 +159,57 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable)
     return RUNTIME_RUN(cuGraphExecDestroy(executable));
 }
 
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t executable, cudaGraph_t graph, cudaGraphExecUpdateResultInfo *info)
+{
+    CUgraphExecUpdateResultInfo driver_info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR};
+    CUresult result = cudasim_runtime_begin(__func__);
+    if (info == NULL)
+        return cudasim_runtime_fail(cudaErrorInvalidValue);
+    if (result == CUDA_SUCCESS)
+        result = cuGraphExecUpdate(executable, graph, &driver_info);
+    info->result = (enum cudaGraphExecUpdateResult)driver_info.result;
+    return cudasim_runtime_end(result);
+}
+
+cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node, struct cudaKernelNodeParams *parameters)
+{
+    CUDA_KERNEL_NODE_PARAMS driver = {.func = NULL};
+    CUresult result = cudasim_runtime_begin(__func__);
+    if (parameters == NULL)
+        return cudasim_runtime_fail(cudaErrorInvalidValue);
+    if (result == CUDA_SUCCESS)
+        result = cuGraphKernelNodeGetParams(node, &driver);
+    *parameters = (struct cudaKernelNodeParams){.func = driver.func,
+                                                .gridDim = {driver.gridDimX, driver.gridDimY, driver.gridDimZ},
+                                                .blockDim = {driver.blockDimX, driver.blockDimY, driver.blockDimZ},
+                                                .sharedMemBytes = driver.sharedMemBytes,
+                                                .kernelParams = driver.kernelParams,
+                                                .extra = driver.extra};
+    return cudasim_runtime_end(result);
+}
+
+/* `func` as cudaGraphKernelNodeGetParams gave it: the driver's handle. */
+cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t executable, cudaGraphNode_t node,
+                                             const struct cudaKernelNodeParams *parameters)
+{
+    CUresult result = cudasim_runtime_begin(__func__);
+    if (parameters == NULL)
+        return cudasim_runtime_fail(cudaErrorInvalidValue);
+    CUDA_KERNEL_NODE_PARAMS driver = {.func = parameters->func,
+                                      .gridDimX = parameters->gridDim.x,
+                                      .gridDimY = parameters->gridDim.y,
+                                      .gridDimZ = parameters->gridDim.z,
+                                      .blockDimX = parameters->blockDim.x,
+                                      .blockDimY = parameters->blockDim.y,
+                                      .blockDimZ = parameters->blockDim.z,
+                                      .sharedMemBytes = parameters->sharedMemBytes,
+                                      .kernelParams = parameters->kernelParams,
+                                      .extra = parameters->extra};
+    if (result == CUDA_SUCCESS)
+        result = cuGraphExecKernelNodeSetParams(executable, node, &driver);
+    return cudasim_runtime_end(result);
+}
+
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count)
 {
     return RUNTIME_RUN(cuGraphGetNodes(graph, nodes, count));

@@ -1,0 +1,64 @@
+#include "capture.h"
+
+#include <stddef.h>
+
+#include "real_cuda.h"
+#include "rules.h"
+#include "streams.h"
+
+atomic_uint ps_captures;
+
+static __thread struct ps_stream *beginning __attribute__((tls_model("initial-exec")));
+
+void ps_capture_begins(CUstream stream, bool per_thread_default)
+{
+    atomic_fetch_add(&ps_captures, 1);
+    beginning = ps_stream_find(stream, per_thread_default);
+    if (beginning)
+        ps_stream_hold_records(beginning);
+}
+
+void ps_capture_began(bool succeeded)
+{
+    if (!succeeded)
+        ps_capture_ended();
+    if (beginning)
+        ps_stream_let_record(beginning);
+    beginning = NULL;
+}
+
+void ps_capture_ended(void)
+{
+    unsigned now = atomic_load(&ps_captures);
+
+    while (now && !atomic_compare_exchange_weak(&ps_captures, &now, now - 1)) {
+    }
+}
+
+static bool exchange(CUstreamCaptureMode *mode)
+{
+    return ps_rule(CAPTURE_STAYS_VALID) && ps_cu.cuThreadExchangeStreamCaptureMode &&
+           ps_cu.cuThreadExchangeStreamCaptureMode(mode) == CUDA_SUCCESS;
+}
+
+void ps_capture_relax_thread(void)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+    exchange(&mode);
+}
+
+struct ps_capture_mode ps_capture_relax(void)
+{
+    struct ps_capture_mode mode = {false, CU_STREAM_CAPTURE_MODE_RELAXED};
+
+    if (ps_capture_anywhere())
+        mode.changed = exchange(&mode.before);
+    return mode;
+}
+
+void ps_capture_restore(struct ps_capture_mode mode)
+{
+    if (mode.changed)
+        exchange(&mode.before);
+}

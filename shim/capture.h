@@ -1,0 +1,44 @@
+/*
+ * Stream captures, which nothing that Penstock does may break. A call that the driver calls potentially unsafe (making memory, mapping it, asking
+ * after an event) makes a capture invalid, whichever thread makes it, unless that thread's capture mode is relaxed; and an event that is recorded on
+ * a stream while it is being captured becomes part of the graph.
+ *
+ * So Penstock's own threads are relaxed for good, the program's are while they are inside Penstock and anybody captures, and a stream does not begin
+ * to be captured between our looking and our recording. A stream that joins a capture later, by waiting for an event of it, is looked at before
+ * each record; between that look and the record it may still join (no call of ours is made at that moment).
+ *
+ * Any thread, inside Penstock, without the registry lock.
+ */
+#ifndef PS_CAPTURE_H
+#define PS_CAPTURE_H
+
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* The driver is about to begin a capture of the stream: nothing of ours is recorded on it until ps_capture_began. Between them no other call here. */
+void ps_capture_begins(CUstream stream, bool per_thread_default);
+void ps_capture_began(bool succeeded);
+
+/* One is over. */
+void ps_capture_ended(void);
+
+/* Captures under way, all threads. While there are any, launches are asked whether theirs is. */
+extern atomic_uint ps_captures;
+static inline bool ps_capture_anywhere(void)
+{
+    return atomic_load_explicit(&ps_captures, memory_order_relaxed) != 0;
+}
+
+/* The calling thread is relaxed for good. */
+void ps_capture_relax_thread(void);
+
+/* While anybody captures: the calling thread is relaxed until the other call, which is given what this one returned. */
+struct ps_capture_mode {
+    bool changed;
+    CUstreamCaptureMode before;
+};
+struct ps_capture_mode ps_capture_relax(void);
+void ps_capture_restore(struct ps_capture_mode mode);
+
+#endif
