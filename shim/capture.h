@@ -5,7 +5,7 @@
  *
  * So Penstock's own threads are relaxed for good, the program's are while they are inside Penstock and anybody captures, and a stream does not begin
  * to be captured between our looking and our recording. A stream that joins a capture later, by waiting for an event of it, is looked at before
- * each record; between that look and the record it may still join (no call of ours is made at that moment).
+ * each record; between that look and the record it may still join, as the call by which it does is not traced.
  *
  * Any thread, inside Penstock, without the registry lock.
  */

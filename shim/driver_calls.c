@@ -121,7 +121,9 @@ void ps_driver_call_ended(CUpti_CallbackId id, const void *parameters, CUresult 
         break;
     case CBID(cuStreamEndCapture):
     case CBID(cuStreamEndCapture_ptsz):
-        ps_capture_ended(); /* a capture that became invalid ends here too, with an error */
+        /* These end with an error; after others (a stream that is not the capture's, or none at all) it goes on. */
+        if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
+            ps_capture_ended();
         break;
     default:
         break;

@@ -346,9 +346,15 @@ static void case_graph(void)
 
     CHECK(cudaStreamSynchronize(set.stream));
     CHECK_OR_SKIP(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeGlobal));
+    /* An end where nothing began is an error, and the capture goes on. */
+    cudaStream_t idle = new_stream();
+    if (cudaStreamEndCapture(idle, &graph) == cudaSuccess)
+        expect(false, "a capture ended that had not begun");
+    cudaGetLastError();
     for (size_t i = 0; i < span_count; i++)
         LAUNCH(set.stream, span_words(), add_to_words, set.span[i], 1, span_words());
     CHECK(cudaStreamEndCapture(set.stream, &graph));
+    CHECK(cudaStreamDestroy(idle));
     CHECK(cudaGraphInstantiate(&executable, graph, 0));
     CHECK(cudaGraphDestroy(graph));
     for (size_t turn = 0; turn < 3; turn++) {
