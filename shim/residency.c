@@ -252,18 +252,22 @@ int ps_residency_bring(struct ps_span *span)
     /* The lock may have been released for the driver: another thread may have been here. */
     if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || must_stay_on_slot(span)) {
         ps_budget_return(&pages);
-        return -ENOENT;
+        return span->busy ? -EBUSY : -ENOENT;
     }
     return reload(span, &pages);
 }
 
 int ps_residency_reload_ahead(CUdeviceptr address)
 {
+    int r;
+
     ps_registry_lock();
-    struct ps_span *span = ps_registry_live_at(address);
-    if (span)
-        wait_until_not_busy(span); /* its addresses may be on their way to its slot */
-    int r = span && span->residency == PS_EVICTED ? ps_residency_bring(span) : -ENOENT;
+    do {
+        struct ps_span *span = ps_registry_live_at(address);
+        if (span)
+            wait_until_not_busy(span); /* its addresses may be on their way to its slot */
+        r = span && span->residency == PS_EVICTED ? ps_residency_bring(span) : -ENOENT;
+    } while (r == -EBUSY); /* that began while pages were looked for */
     ps_registry_unlock();
     return r;
 }
