@@ -87,6 +87,8 @@ tool_sources := $(wildcard scripts/penstock-*.c)
 tools := $(tool_sources:scripts/%.c=$(OUT)/%)
 sample_sources := $(wildcard tests/samples/*.cu)
 samples := $(sample_sources:tests/samples/%.cu=$(OUT)/samples/%)
+# Toolkits differ in whether they bring the runtime as an archive.
+static_samples := $(OUT)/samples/mlp-static-sim $(if $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a),$(OUT)/samples/mlp-static)
 sample_policies := $(patsubst tests/samples/%.c,$(OUT)/samples/%.so,$(wildcard tests/samples/policy_*.c))
 
 library := $(OUT)/libpenstock.so
@@ -156,7 +158,7 @@ $(tools): $(OUT)/%: $(OUT)/obj/scripts/%.o $(test_archive)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< $(test_archive) $(system_libs)
 
 units: $(units)
-samples: $(samples) $(sample_policies)
+samples: $(samples) $(static_samples) $(sample_policies)
 
 # One source for GPU and simulator: which CUDA it meets is decided by the loader's path at run time. The cubin is left uncompressed, as
 # the simulator hands it to CUPTI's module callback, and -rdynamic shows the host bodies of the kernels to the simulator.
@@ -173,6 +175,17 @@ $(samples): $(OUT)/samples/%: $(OUT)/obj/samples/%.o
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(NVCC) $(nvcc_flags) -o $@ $< -lpthread -ldl
+
+# The same trainer with the runtime inside it: the toolkit's, and the simulated one, as each runs on its own driver only.
+$(OUT)/samples/mlp-static: $(OUT)/obj/samples/mlp.o
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(NVCC) $(filter-out -cudart shared,$(nvcc_flags)) -cudart static -o $@ $< -lpthread -ldl
+
+$(OUT)/samples/mlp-static-sim: $(OUT)/obj/samples/mlp.o $(OUT)/sim/libcudart_static.a
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(NVCC) $(filter-out -cudart shared,$(nvcc_flags)) -cudart none -Xlinker --exclude-libs,ALL -o $@ $^ -lpthread -ldl
 
 # Policies of one's own, as somebody outside the tree would build them.
 $(sample_policies): $(OUT)/samples/%.so: tests/samples/%.c $(wildcard include/penstock/*.h) $(OUT)/flags

@@ -75,6 +75,14 @@ uint64_t ps_device_free_bytes(void)
     return ps_cu.cuMemGetInfo(&free_bytes, &total) == CUDA_SUCCESS ? free_bytes : 0;
 }
 
+bool ps_device_has_default_pool(CUmemoryPool pool)
+{
+    CUmemoryPool of_device = NULL;
+
+    return ps_cu.cuDeviceGetDefaultMemPool && ps_cu.cuDeviceGetDefaultMemPool(&of_device, ps_device.ordinal) == CUDA_SUCCESS &&
+           pool == of_device;
+}
+
 int ps_device_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages)
 {
     return ps_cuda_errno(ps_cu.cuMemCreate(pages, bytes, &device_pages, 0));

@@ -33,6 +33,9 @@ int ps_device_open(const char **why);
 /* Device memory that is free now, by the driver; 0 if it can't be told. */
 uint64_t ps_device_free_bytes(void);
 
+/* Whether the pool is the device's default one, from which stream-ordered allocations come that name none. After ps_device_open. Any thread. */
+bool ps_device_has_default_pool(CUmemoryPool pool);
+
 /* Pages. `bytes` is a multiple of the granularity. 0, -ENOMEM, or another -errno. */
 int ps_device_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages);
 int ps_host_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages);

@@ -7,6 +7,7 @@
 
 #include "hooks.h"
 #include "real_cuda.h"
+#include "real_cudart.h"
 
 extern char **environ;
 
@@ -23,22 +24,144 @@ extern char **environ;
 #undef PS_TRACED_PTSZ
 #undef PS_TRACED_PTDS
 
+enum kind {
+    TRACED, /* launches and copies */
+    HOOK,   /* questions, streams, contexts */
+    MEMORY, /* allocations, frees, and what is told of memory */
+};
+
 static struct {
     const char *name;
     void *ours;
+    enum kind kind;
     void *_Atomic real; /* NULL until it was looked for, or where there is none */
 } functions[PS_DRIVER_FUNCTIONS] = {
-#define ENTRY(exported, function) [PS_DRIVER_FUNCTION_##exported] = {#exported, (void *)(function), NULL},
-#define PS_TRACED(name, parameters, arguments, meaning) ENTRY(name, ps_traced_##name)
-#define PS_TRACED_PTSZ(name, parameters, arguments, meaning) ENTRY(name, ps_traced_##name) ENTRY(name##_ptsz, ps_traced_##name##_ptsz)
-#define PS_TRACED_PTDS(name, parameters, arguments, meaning) ENTRY(name, ps_traced_##name) ENTRY(name##_ptds, ps_traced_##name##_ptds)
-#define PS_HOOK_CUDA(type, name, parameters, arguments) ENTRY(name, name)
+#define ENTRY(exported, function, kind) [PS_DRIVER_FUNCTION_##exported] = {#exported, (void *)(function), kind, NULL},
+#define TRACED_ENTRY(name) ENTRY(name, ps_traced_##name, TRACED)
+#define PS_TRACED(name, parameters, arguments, meaning) TRACED_ENTRY(name)
+#define PS_TRACED_PTSZ(name, parameters, arguments, meaning) TRACED_ENTRY(name) TRACED_ENTRY(name##_ptsz)
+#define PS_TRACED_PTDS(name, parameters, arguments, meaning) TRACED_ENTRY(name) TRACED_ENTRY(name##_ptds)
+#define PS_HOOK_CUDA(type, name, parameters, arguments) ENTRY(name, name, HOOK)
+#define PS_HOOK_CUDA_MEMORY(type, name, parameters, arguments) ENTRY(name, name, MEMORY)
 #define PS_HOOK_CUDART(type, name, parameters, arguments)
 #include "hooks.def"
 #include "traced_calls.def"
+#undef PS_HOOK_CUDA
+#undef PS_HOOK_CUDART
 };
 
+/* The runtime's, for programs that open the shared runtime and look its functions up. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static const struct {
+    const char *name;
+    void *ours;
+} runtime_functions[] = {
+#define PS_HOOK_CUDA(type, name, parameters, arguments)
+#define PS_HOOK_CUDART(type, name, parameters, arguments) {#name, (void *)(name)},
+#include "hooks.def"
+};
+#pragma GCC diagnostic pop
+
 static atomic_bool gave_launch;
+
+/* ---- what is answered, and to whom ---- */
+
+static bool begins_with(const char *text, const char *start)
+{
+    return !strncmp(text, start, strlen(start));
+}
+
+/* Tools that want CUPTI leave these in the environment of what they run: profilers, sanitizers and whatever is injected. `penstock doctor` has the same. */
+static bool is_tool_announced(void)
+{
+    static const char *const starts[] = {"CUDA_INJECTION64_PATH=", "NV_NSIGHT_INJECTION", "NV_COMPUTE_PROFILER", "NV_SANITIZER_INJECTION"};
+
+    for (char **entry = environ; entry && *entry; entry++) {
+        const char *value = strchr(*entry, '=');
+        for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+            if (begins_with(*entry, starts[i]) && value && value[1])
+                return true;
+        if (begins_with(*entry, "NSYS_")) {
+            const char *session = strstr(*entry, "SESSION"), *injection = strstr(*entry, "INJECTION");
+            if (value && ((session && session < value) || (injection && injection < value)))
+                return true;
+        }
+    }
+    return false;
+}
+
+enum answers {
+    UNDECIDED,
+    NOTHING,    /* Penstock is off */
+    HOOKS,      /* what programs get instead of the driver's functions whoever traces */
+    EVERYTHING, /* launches and copies, too: the tracer is ours */
+};
+
+static enum answers decide(void)
+{
+    const char *tracer = getenv("PENSTOCK_TRACER"), *disable = getenv("PENSTOCK_DISABLE");
+
+    if (disable && !strcmp(disable, "1"))
+        return NOTHING;
+    if (tracer && !strcmp(tracer, "hook"))
+        return EVERYTHING;
+    return (!tracer || !*tracer || !strcmp(tracer, "auto")) && is_tool_announced() ? EVERYTHING : HOOKS;
+}
+
+static enum answers answers(void)
+{
+    static _Atomic enum answers decided;
+    enum answers now = atomic_load_explicit(&decided, memory_order_relaxed);
+
+    if (now == UNDECIDED) {
+        now = decide();
+        atomic_store_explicit(&decided, now, memory_order_relaxed);
+    }
+    return now;
+}
+
+bool ps_driver_lookup_is_ours(void)
+{
+    return answers() == EVERYTHING;
+}
+
+bool ps_driver_lookup_gave_launch(void)
+{
+    return atomic_load(&gave_launch);
+}
+
+/*
+ * Libraries that come with the driver, the toolkit and its tools. What they allocate is theirs: workspaces that they use as they like, or what the
+ * hooks of the runtime have decided on already (the shared runtime passes here with what they leave to it). Code without a file was compiled while
+ * the program ran, and is the program's.
+ */
+static bool is_nvidias(const void *code)
+{
+    static const char *const starts[] = {
+        "libcuda.",    "libcudart.",  "libcudadebugger", "libcublas",   "libcudnn",       "libcufft",     "libcurand",
+        "libcusolver", "libcusparse", "libcutensor",     "libcudss",    "libcufile",      "libcupti",     "libnv",
+        "libnccl",     "libnpp",      "libaccinj",       "libToolsInj", "libInterceptor", "libsanitizer", "libcheckpoint",
+    };
+    Dl_info info;
+
+    if (!dladdr(code, &info) || !info.dli_fname)
+        return false;
+    const char *slash = strrchr(info.dli_fname, '/'), *file = slash ? slash + 1 : info.dli_fname;
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+        if (begins_with(file, starts[i]))
+            return true;
+    return false;
+}
+
+static bool is_given_to(enum kind kind, const void *caller)
+{
+    if (kind == TRACED)
+        return answers() == EVERYTHING;
+    if (kind == HOOK && answers() == EVERYTHING)
+        return true;
+    return answers() != NOTHING && !is_nvidias(caller);
+}
 
 /* ---- dlsym ---- */
 
@@ -49,7 +172,7 @@ typedef void *dlsym_function(void *handle, const char *name);
  * instrumented code can run, so what runs for every name is not instrumented and calls nothing that they intercept.
  */
 dlsym_function *ps_dlsym_behind __attribute__((visibility("hidden")));
-void *ps_dlsym_answer(void *handle, const char *name) __attribute__((visibility("hidden"), used));
+void *ps_dlsym_answer(void *handle, const char *name, const void *caller) __attribute__((visibility("hidden"), used));
 
 #define UNINSTRUMENTED __attribute__((no_sanitize("address", "thread", "undefined")))
 
@@ -78,31 +201,38 @@ void *ps_real_dlsym(void *handle, const char *name)
     return behind()(handle, name);
 }
 
-/* "cu" and a capital letter: of all that is looked up, little but the driver's functions. */
-UNINSTRUMENTED static bool may_be_the_drivers(const char *name)
+/* "cu" or "cuda" and a capital letter: of all that is looked up, little but the driver's and the runtime's functions. */
+UNINSTRUMENTED static bool may_be_cuda(const char *name)
 {
-    return name && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+    if (!name || name[0] != 'c' || name[1] != 'u')
+        return false;
+    if (name[2] == 'd' && name[3] == 'a')
+        name += 2;
+    return name[2] >= 'A' && name[2] <= 'Z';
 }
 
-static void *replacement(void *found);
+static void *replacement(void *found, const void *caller);
+static void *runtime_replacement(void *found, const char *name, const void *caller);
 
-static __attribute__((noinline)) void *answer(void *handle, const char *name)
+static __attribute__((noinline)) void *answer(void *handle, const char *name, const void *caller)
 {
     void *found = ps_real_dlsym(handle, name);
 
-    return found ? replacement(found) : NULL;
+    if (!found)
+        return NULL;
+    return name[2] == 'd' ? runtime_replacement(found, name, caller) : replacement(found, caller);
 }
 
 /*
  * What dlsym gives, or NULL where the real one is to be asked on the caller's behalf: what RTLD_NEXT and RTLD_DEFAULT mean follows from where
  * the call comes from, and with the latter our exported functions are found anyway.
  */
-UNINSTRUMENTED void *ps_dlsym_answer(void *handle, const char *name)
+UNINSTRUMENTED void *ps_dlsym_answer(void *handle, const char *name, const void *caller)
 {
     behind();
-    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || !may_be_the_drivers(name) || !ps_driver_lookup_is_ours())
+    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || !may_be_cuda(name) || answers() == NOTHING)
         return NULL;
-    return answer(handle, name);
+    return answer(handle, name, caller);
 }
 
 #ifdef __x86_64__
@@ -113,6 +243,7 @@ __asm__(".text\n"
         "dlsym:\n"
         "    .cfi_startproc\n"
         "    endbr64\n"
+        "    movq (%rsp), %rdx\n"
         "    pushq %rdi\n"
         "    .cfi_adjust_cfa_offset 8\n"
         "    pushq %rsi\n"
@@ -136,60 +267,6 @@ __asm__(".text\n"
 #else
 #error "dlsym has to be written for this processor"
 #endif
-
-/* ---- whose the answers are ---- */
-
-static bool begins_with(const char *text, const char *start)
-{
-    return !strncmp(text, start, strlen(start));
-}
-
-/* Tools that want CUPTI leave these in the environment of what they run: profilers, sanitizers and whatever is injected. `penstock doctor` has the same. */
-static bool is_tool_announced(void)
-{
-    static const char *const starts[] = {"CUDA_INJECTION64_PATH=", "NV_NSIGHT_INJECTION", "NV_COMPUTE_PROFILER", "NV_SANITIZER_INJECTION"};
-
-    for (char **entry = environ; entry && *entry; entry++) {
-        const char *value = strchr(*entry, '=');
-        for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
-            if (begins_with(*entry, starts[i]) && value && value[1])
-                return true;
-        if (begins_with(*entry, "NSYS_")) {
-            const char *session = strstr(*entry, "SESSION"), *injection = strstr(*entry, "INJECTION");
-            if (value && ((session && session < value) || (injection && injection < value)))
-                return true;
-        }
-    }
-    return false;
-}
-
-static bool decide(void)
-{
-    const char *tracer = getenv("PENSTOCK_TRACER"), *disable = getenv("PENSTOCK_DISABLE");
-
-    if (disable && !strcmp(disable, "1"))
-        return false;
-    if (tracer && !strcmp(tracer, "hook"))
-        return true;
-    return (!tracer || !*tracer || !strcmp(tracer, "auto")) && is_tool_announced();
-}
-
-bool ps_driver_lookup_is_ours(void)
-{
-    static _Atomic int decided; /* 0: not yet; 1: no; 2: yes */
-    int now = atomic_load_explicit(&decided, memory_order_relaxed);
-
-    if (!now) {
-        now = decide() ? 2 : 1;
-        atomic_store_explicit(&decided, now, memory_order_relaxed);
-    }
-    return now == 2;
-}
-
-bool ps_driver_lookup_gave_launch(void)
-{
-    return atomic_load(&gave_launch);
-}
 
 /* ---- which is which ---- */
 
@@ -229,11 +306,13 @@ static bool is_launch(size_t which)
 }
 
 /* Ours in place of what was found, or that itself. */
-static void *replacement(void *found)
+static void *replacement(void *found, const void *caller)
 {
     look_for_all();
     for (size_t i = 0; i < PS_DRIVER_FUNCTIONS; i++)
         if (found == atomic_load_explicit(&functions[i].real, memory_order_relaxed)) {
+            if (!is_given_to(functions[i].kind, caller))
+                return found;
             if (is_launch(i))
                 atomic_store(&gave_launch, true);
             return functions[i].ours;
@@ -241,12 +320,28 @@ static void *replacement(void *found)
     return found;
 }
 
+/* The same for the shared runtime: by its file, since the hooks find the runtime that is loaded by its file too. */
+static void *runtime_replacement(void *found, const char *name, const void *caller)
+{
+    Dl_info info;
+
+    if (is_nvidias(caller) || !dladdr(found, &info) || !info.dli_fname)
+        return found;
+    const char *slash = strrchr(info.dli_fname, '/');
+    if (!begins_with(slash ? slash + 1 : info.dli_fname, "libcudart."))
+        return found;
+    for (size_t i = 0; i < sizeof runtime_functions / sizeof *runtime_functions; i++)
+        if (!strcmp(name, runtime_functions[i].name))
+            return runtime_functions[i].ours;
+    return found;
+}
+
 /* ---- cuGetProcAddress ---- */
 
-static CUresult answered(CUresult result, void **function)
+static CUresult answered(CUresult result, void **function, const void *caller)
 {
-    if (result == CUDA_SUCCESS && function && *function && ps_driver_lookup_is_ours())
-        *function = replacement(*function);
+    if (result == CUDA_SUCCESS && function && *function)
+        *function = replacement(*function, caller);
     return result;
 }
 
@@ -261,7 +356,8 @@ PS_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int 
         (CUresult(*)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *))ps_driver_function(
             PS_DRIVER_FUNCTION_cuGetProcAddress_v2);
 
-    return real ? answered(real(symbol, function, version, flags, status), function) : CUDA_ERROR_NOT_INITIALIZED;
+    return real ? answered(real(symbol, function, version, flags, status), function, __builtin_return_address(0))
+                : CUDA_ERROR_NOT_INITIALIZED;
 }
 
 #undef cuGetProcAddress
@@ -270,5 +366,31 @@ PS_EXPORT CUresult cuGetProcAddress(const char *symbol, void **function, int ver
     CUresult (*real)(const char *, void **, int, cuuint64_t) =
         (CUresult(*)(const char *, void **, int, cuuint64_t))ps_driver_function(PS_DRIVER_FUNCTION_cuGetProcAddress);
 
-    return real ? answered(real(symbol, function, version, flags), function) : CUDA_ERROR_NOT_INITIALIZED;
+    return real ? answered(real(symbol, function, version, flags), function, __builtin_return_address(0)) : CUDA_ERROR_NOT_INITIALIZED;
 }
+
+/* ---- cudaGetDriverEntryPoint: the runtime's look-up, whose own caller the runtime is ---- */
+
+#define ENTRY_POINT(name, parameters, arguments)                                                                                           \
+    PS_EXPORT cudaError_t name parameters                                                                                                  \
+    {                                                                                                                                      \
+        cudaError_t result = ps_real_cudart()->name arguments;                                                                             \
+                                                                                                                                           \
+        answered(result == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, function, __builtin_return_address(0));                        \
+        return result;                                                                                                                     \
+    }
+
+ENTRY_POINT(cudaGetDriverEntryPoint,
+            (const char *symbol, void **function, unsigned long long flags, enum cudaDriverEntryPointQueryResult *status),
+            (symbol, function, flags, status))
+ENTRY_POINT(cudaGetDriverEntryPoint_ptsz,
+            (const char *symbol, void **function, unsigned long long flags, enum cudaDriverEntryPointQueryResult *status),
+            (symbol, function, flags, status))
+ENTRY_POINT(cudaGetDriverEntryPointByVersion,
+            (const char *symbol, void **function, unsigned int version, unsigned long long flags,
+             enum cudaDriverEntryPointQueryResult *status),
+            (symbol, function, version, flags, status))
+ENTRY_POINT(cudaGetDriverEntryPointByVersion_ptsz,
+            (const char *symbol, void **function, unsigned int version, unsigned long long flags,
+             enum cudaDriverEntryPointQueryResult *status),
+            (symbol, function, version, flags, status))

@@ -1,13 +1,17 @@
 /*
  * What the program gets when it looks a function of the driver up by name: dlsym in libcuda.so.1, as its own code, cuDNN, cuBLASLt and every
- * statically linked runtime do, and cuGetProcAddress, from which the runtimes take nearly all (FACTS). Where look-ups are answered by us, what
- * they find is replaced by our function of that name, if we have one: those of traced_calls.def and the driver's of hooks.def.
+ * statically linked runtime do, cuGetProcAddress, from which the runtimes take nearly all (FACTS), and the runtime's own look-up. Who opens the shared
+ * runtime and looks up its functions is answered likewise. What is found is replaced by our function of that name, if we have one and the caller is
+ * to have it:
+ *  - those of traced_calls.def everybody, where the tracer is ours (PENSTOCK_TRACER=hook, or auto where a tool that wants CUPTI is announced);
+ *  - those of hooks.def every caller but NVIDIA's own libraries, whose memory is left to them; those among them that are not about memory, where the
+ *    tracer is ours, NVIDIA's too.
  *
  * Replaced is what is, by its address, the function that the driver exports under that name. So versions and per-thread twins are told apart
  * as the driver tells them apart, and a look-up that gives something else (another tool's function) is left as it is.
  *
  * Two clocks: nothing here is queued or waited for. dlsym may be called before any constructor has run, in any process, under the loader's
- * lock: for names that can't be the driver's nothing happens but a jump.
+ * lock: for names that can't be CUDA's nothing happens but a jump.
  */
 #ifndef PS_DRIVER_LOOKUP_H
 #define PS_DRIVER_LOOKUP_H
@@ -38,7 +42,7 @@ enum ps_driver_function {
 void *ps_driver_function(enum ps_driver_function which);
 
 /*
- * Whether look-ups are answered by us: with PENSTOCK_TRACER=hook, and with auto where a tool that wants CUPTI is announced in
+ * Whether launches and copies are among what we answer: with PENSTOCK_TRACER=hook, and with auto where a tool that wants CUPTI is announced in
  * the environment. Decided once, from the environment as it is at the first look-up. Any thread.
  */
 bool ps_driver_lookup_is_ours(void);

@@ -1,47 +1,27 @@
 /*
  * Allocation and free, runtime API: a span for what is large enough and can be managed, the real function for everything else.
  */
-#include <errno.h>
 #include <stdint.h>
 
-#include "capture.h"
 #include "counters.h"
 #include "device.h"
 #include "hooks.h"
-#include "log.h"
 #include "process.h"
-#include "real_cuda.h"
 #include "real_cudart.h"
-#include "registry.h"
-#include "residency.h"
 #include "reclaim.h"
-#include "tracer.h"
-#include "tracing.h"
-
-/* cudaMallocPitch and cudaMalloc3D align rows to this on every device of compute capability 2.0 and later (measured: 512 on an H200). */
-#define PITCH_UNIT 512
+#include "registry.h"
+#include "requests.h"
+#include "streams.h"
 
 /* Whether an allocation of `bytes` is to become a span; counts why not. */
 static bool is_ours(size_t bytes)
 {
     int device;
 
-    if (ps_inside)
+    if (!ps_request_may_be_span(bytes))
         return false;
-    if (!ps_process_is_managing()) {
-        ps_count_passthrough(disabled);
-        return false;
-    }
-    if (bytes < ps_settings.min_span) {
-        ps_count_passthrough(small);
-        return false;
-    }
     if (ps_device.several && (ps_real_cudart()->cudaGetDevice(&device) != cudaSuccess || device != ps_device.ordinal)) {
         ps_count_passthrough(other_device);
-        return false;
-    }
-    if (ps_capture_anywhere()) {
-        ps_count_passthrough(capture);
         return false;
     }
     return true;
@@ -58,40 +38,23 @@ static cudaError_t out_of_memory(void)
     return ps_real_cudart()->cudaMalloc(&nowhere, (size_t)1 << 60);
 }
 
-enum outcome {
-    OUTCOME_SPAN,          /* *address is set */
-    OUTCOME_OUT_OF_MEMORY, /* the program gets the error */
-    OUTCOME_REAL,          /* the real allocator is to be asked */
-};
-
-static enum outcome allocate(size_t bytes, struct ps_stream *stream, void **address)
+static enum ps_request allocate(size_t bytes, struct ps_stream *stream, void **address)
 {
     CUdeviceptr at = 0;
+    enum ps_request outcome = ps_request_span(bytes, stream, &at);
 
-    ps_process_bind_thread();
-    ps_inside++;
-    struct ps_capture_mode mode = ps_capture_relax(); /* one may have begun meanwhile, on another thread */
-    ps_tracing_start_if_due(bytes);
-    int r = ps_residency_allocate(bytes, stream, &at);
-    ps_capture_restore(mode);
-    ps_inside--;
-    if (!r) {
+    if (outcome == PS_REQUEST_SPAN)
         *address = (void *)at;
-        return OUTCOME_SPAN;
-    }
-    if (r == -ENOMEM)
-        return OUTCOME_OUT_OF_MEMORY;
-    ps_count_passthrough(no_addresses);
-    return OUTCOME_REAL;
+    return outcome;
 }
 
 PS_EXPORT cudaError_t cudaMalloc(void **address, size_t bytes)
 {
     if (address && is_ours(bytes)) {
-        enum outcome o = allocate(bytes, NULL, address);
-        if (o == OUTCOME_SPAN)
+        enum ps_request o = allocate(bytes, NULL, address);
+        if (o == PS_REQUEST_SPAN)
             return cudaSuccess;
-        if (o == OUTCOME_OUT_OF_MEMORY)
+        if (o == PS_REQUEST_OUT_OF_MEMORY)
             return out_of_memory();
     }
     cudaError_t r = ps_real_cudart()->cudaMalloc(address, bytes);
@@ -103,15 +66,15 @@ PS_EXPORT cudaError_t cudaMalloc(void **address, size_t bytes)
 
 PS_EXPORT cudaError_t cudaMallocPitch(void **address, size_t *pitch, size_t width, size_t height)
 {
-    size_t row = (width + PITCH_UNIT - 1) & ~(size_t)(PITCH_UNIT - 1);
+    size_t row = ps_pitch(width);
 
     if (address && pitch && row >= width && (!height || row <= SIZE_MAX / height) && is_ours(row * height)) {
-        enum outcome o = allocate(row * height, NULL, address);
-        if (o == OUTCOME_SPAN) {
+        enum ps_request o = allocate(row * height, NULL, address);
+        if (o == PS_REQUEST_SPAN) {
             *pitch = row;
             return cudaSuccess;
         }
-        if (o == OUTCOME_OUT_OF_MEMORY)
+        if (o == PS_REQUEST_OUT_OF_MEMORY)
             return out_of_memory();
     }
     return ps_real_cudart()->cudaMallocPitch(address, pitch, width, height);
@@ -119,18 +82,18 @@ PS_EXPORT cudaError_t cudaMallocPitch(void **address, size_t *pitch, size_t widt
 
 PS_EXPORT cudaError_t cudaMalloc3D(struct cudaPitchedPtr *pitched, struct cudaExtent extent)
 {
-    size_t row = (extent.width + PITCH_UNIT - 1) & ~(size_t)(PITCH_UNIT - 1);
+    size_t row = ps_pitch(extent.width);
     size_t rows = 0;
 
     if (pitched && row >= extent.width && !__builtin_mul_overflow(extent.height, extent.depth, &rows) &&
         (!rows || row <= SIZE_MAX / rows) && is_ours(row * rows)) {
         void *address;
-        enum outcome o = allocate(row * rows, NULL, &address);
-        if (o == OUTCOME_SPAN) {
+        enum ps_request o = allocate(row * rows, NULL, &address);
+        if (o == PS_REQUEST_SPAN) {
             *pitched = (struct cudaPitchedPtr){.ptr = address, .pitch = row, .xsize = extent.width, .ysize = extent.height};
             return cudaSuccess;
         }
-        if (o == OUTCOME_OUT_OF_MEMORY)
+        if (o == PS_REQUEST_OUT_OF_MEMORY)
             return out_of_memory();
     }
     return ps_real_cudart()->cudaMalloc3D(pitched, extent);
@@ -143,10 +106,10 @@ static cudaError_t malloc_async(malloc_async_fn real, bool per_thread_default, v
 {
     if (address && is_ours(bytes)) {
         struct ps_stream *ordered_on = ps_stream_find(stream, per_thread_default);
-        enum outcome o = allocate(bytes, ordered_on, address);
-        if (o == OUTCOME_SPAN)
+        enum ps_request o = allocate(bytes, ordered_on, address);
+        if (o == PS_REQUEST_SPAN)
             return cudaSuccess;
-        if (o == OUTCOME_OUT_OF_MEMORY)
+        if (o == PS_REQUEST_OUT_OF_MEMORY)
             return out_of_memory();
     }
     cudaError_t r = real(address, bytes, stream);
@@ -168,9 +131,7 @@ PS_EXPORT cudaError_t cudaMallocAsync_ptsz(void **address, size_t bytes, cudaStr
 /* A pool that the program made has properties (sharing, location) that a span does not have. */
 static bool is_default_pool(cudaMemPool_t pool)
 {
-    cudaMemPool_t of_device = NULL;
-
-    return ps_real_cudart()->cudaDeviceGetDefaultMemPool(&of_device, ps_device.ordinal) == cudaSuccess && pool == of_device;
+    return ps_process_has_begun() && ps_device_has_default_pool(pool);
 }
 
 PS_EXPORT cudaError_t cudaMallocFromPoolAsync(void **address, size_t bytes, cudaMemPool_t pool, cudaStream_t stream)
@@ -189,37 +150,23 @@ PS_EXPORT cudaError_t cudaMallocFromPoolAsync_ptsz(void **address, size_t bytes,
     return ps_real_cudart()->cudaMallocFromPoolAsync_ptsz(address, bytes, pool, stream);
 }
 
-/* Frees the span that begins at `address`. False: it is none of ours, or no live one begins there; the real function has the error for that. */
-static bool free_span(void *address, struct ps_stream *stream)
-{
-    ps_process_bind_thread();
-    ps_inside++;
-    struct ps_capture_mode mode = ps_capture_relax();
-    int r = ps_residency_free((CUdeviceptr)address, stream);
-    ps_capture_restore(mode);
-    ps_inside--;
-    if (r)
-        ps_log_debug(HOOKS, "a free of %p, where no live allocation begins", address);
-    return r == 0;
-}
-
 PS_EXPORT cudaError_t cudaFree(void *address)
 {
-    if (ps_registry_owns((CUdeviceptr)address) && free_span(address, NULL))
+    if (ps_registry_owns((CUdeviceptr)address) && ps_request_free((CUdeviceptr)address, NULL))
         return cudaSuccess;
     return ps_real_cudart()->cudaFree(address);
 }
 
 PS_EXPORT cudaError_t cudaFreeAsync(void *address, cudaStream_t stream)
 {
-    if (ps_registry_owns((CUdeviceptr)address) && free_span(address, ps_stream_find(stream, false)))
+    if (ps_registry_owns((CUdeviceptr)address) && ps_request_free((CUdeviceptr)address, ps_stream_find(stream, false)))
         return cudaSuccess;
     return ps_real_cudart()->cudaFreeAsync(address, stream);
 }
 
 PS_EXPORT cudaError_t cudaFreeAsync_ptsz(void *address, cudaStream_t stream)
 {
-    if (ps_registry_owns((CUdeviceptr)address) && free_span(address, ps_stream_find(stream, true)))
+    if (ps_registry_owns((CUdeviceptr)address) && ps_request_free((CUdeviceptr)address, ps_stream_find(stream, true)))
         return cudaSuccess;
     return ps_real_cudart()->cudaFreeAsync_ptsz(address, stream);
 }

@@ -18,15 +18,13 @@
  * Free is what can still be had without anything being moved: the device's free memory and the freed spans', within the budget. Total is the
  * device's, or free and what the program has in spans together where that is more (part of it is on the host): free + used <= total always.
  */
-PS_EXPORT cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+static void within_budget(size_t *free_bytes, size_t *total)
 {
-    cudaError_t r = ps_real_cudart()->cudaMemGetInfo(free_bytes, total);
-
-    if (r != cudaSuccess || !free_bytes || !total || ps_inside)
-        return r;
+    if (!free_bytes || !total || ps_inside)
+        return;
     /* Programs that size themselves by this ask it first: the answer is to be the one that they would get later. */
     if (!ps_process_is_managing() && !ps_process_has_begun())
-        return r;
+        return;
     ps_registry_lock();
     uint64_t in_use = ps_budget.held - ps_registry.cached_bytes;
     uint64_t can_be_had = *free_bytes + ps_registry.cached_bytes;
@@ -37,66 +35,118 @@ PS_EXPORT cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
         *total = can_be_had + ps_registry.live_bytes;
     *free_bytes = can_be_had;
     ps_registry_unlock();
+}
+
+PS_EXPORT cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    cudaError_t r = ps_real_cudart()->cudaMemGetInfo(free_bytes, total);
+
+    if (r == cudaSuccess)
+        within_budget(free_bytes, total);
     return r;
 }
 
-static bool is_our_pool(cudaMemPool_t pool)
+PS_EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
-    cudaMemPool_t of_device = NULL;
+    if (ps_real_cuda_load())
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUresult r = ps_cu.cuMemGetInfo(free_bytes, total);
 
-    return ps_process_has_begun() && ps_real_cudart()->cudaDeviceGetDefaultMemPool(&of_device, ps_device.ordinal) == cudaSuccess &&
-           pool == of_device;
+    if (r == CUDA_SUCCESS)
+        within_budget(free_bytes, total);
+    return r;
+}
+
+/* The runtime's pools, attributes and their numbers are the driver's (driver_types.h). */
+static bool is_our_pool(CUmemoryPool pool)
+{
+    return ps_process_has_begun() && ps_device_has_default_pool(pool);
 }
 
 /*
  * Spans are allocations from the default pool as far as the program can tell: torch.cuda.memory_allocated and its kin read these. The high
  * water marks of pool and spans are added: they may not have been reached at the same moment, the sum is the most that it can have been.
  */
-PS_EXPORT cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value)
+static void add_spans(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
 {
-    cudaError_t r = ps_real_cudart()->cudaMemPoolGetAttribute(pool, attribute, value);
     uint64_t ours = 0, figure;
 
-    if (r != cudaSuccess || !is_our_pool(pool))
-        return r;
+    if (!is_our_pool(pool))
+        return;
     ps_registry_lock();
     switch (attribute) {
-    case cudaMemPoolAttrUsedMemCurrent:
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
         ours = ps_registry.live_requested;
         break;
-    case cudaMemPoolAttrUsedMemHigh:
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
         ours = ps_registry.peak_live_requested;
         break;
-    case cudaMemPoolAttrReservedMemCurrent:
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
         ours = ps_registry.live_bytes + ps_registry.cached_bytes;
         break;
-    case cudaMemPoolAttrReservedMemHigh:
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
         ours = ps_registry.peak_reserved_bytes;
         break;
     default:
         ps_registry_unlock();
-        return r;
+        return;
     }
     ps_registry_unlock();
     memcpy(&figure, value, sizeof figure);
     figure += ours;
     memcpy(value, &figure, sizeof figure);
+}
+
+PS_EXPORT cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value)
+{
+    cudaError_t r = ps_real_cudart()->cudaMemPoolGetAttribute(pool, attribute, value);
+
+    if (r == cudaSuccess)
+        add_spans(pool, (CUmemPool_attribute)attribute, value);
+    return r;
+}
+
+PS_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
+    if (ps_real_cuda_load() || !ps_cu.cuMemPoolGetAttribute)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUresult r = ps_cu.cuMemPoolGetAttribute(pool, attribute, value);
+
+    if (r == CUDA_SUCCESS)
+        add_spans(pool, attribute, value);
     return r;
 }
 
 /* A high water mark can only be reset, to zero (the runtime's documentation). */
+static void reset_mark(CUmemoryPool pool, CUmemPool_attribute attribute)
+{
+    if (!is_our_pool(pool))
+        return;
+    ps_registry_lock();
+    if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+        ps_registry.peak_live_requested = ps_registry.live_requested;
+    if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
+        ps_registry.peak_reserved_bytes = ps_registry.live_bytes + ps_registry.cached_bytes;
+    ps_registry_unlock();
+}
+
 PS_EXPORT cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value)
 {
     cudaError_t r = ps_real_cudart()->cudaMemPoolSetAttribute(pool, attribute, value);
 
-    if (r != cudaSuccess || !is_our_pool(pool))
-        return r;
-    ps_registry_lock();
-    if (attribute == cudaMemPoolAttrUsedMemHigh)
-        ps_registry.peak_live_requested = ps_registry.live_requested;
-    if (attribute == cudaMemPoolAttrReservedMemHigh)
-        ps_registry.peak_reserved_bytes = ps_registry.live_bytes + ps_registry.cached_bytes;
-    ps_registry_unlock();
+    if (r == cudaSuccess)
+        reset_mark(pool, (CUmemPool_attribute)attribute);
+    return r;
+}
+
+PS_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
+    if (ps_real_cuda_load() || !ps_cu.cuMemPoolSetAttribute)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUresult r = ps_cu.cuMemPoolSetAttribute(pool, attribute, value);
+
+    if (r == CUDA_SUCCESS)
+        reset_mark(pool, attribute);
     return r;
 }
 
@@ -105,6 +155,15 @@ PS_EXPORT cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes)
     if (is_our_pool(pool))
         ps_reclaim_cached(bytes);
     return ps_real_cudart()->cudaMemPoolTrimTo(pool, bytes);
+}
+
+PS_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t bytes)
+{
+    if (ps_real_cuda_load() || !ps_cu.cuMemPoolTrimTo)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (is_our_pool(pool))
+        ps_reclaim_cached(bytes);
+    return ps_cu.cuMemPoolTrimTo(pool, bytes);
 }
 
 /* An evicted span's addresses are host memory by the driver's books, or nothing; to the program they are what they were. */

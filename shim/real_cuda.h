@@ -64,7 +64,12 @@
     PS_DRIVER_OPTIONAL(cuGraphMemsetNodeGetParams)                                                                                         \
     PS_DRIVER_OPTIONAL(cuGraphBatchMemOpNodeGetParams)                                                                                     \
     PS_DRIVER_OPTIONAL(cuGraphChildGraphNodeGetGraph)                                                                                      \
-    PS_DRIVER_OPTIONAL(cuThreadExchangeStreamCaptureMode)
+    PS_DRIVER_OPTIONAL(cuThreadExchangeStreamCaptureMode)                                                                                  \
+    PS_DRIVER_OPTIONAL(cuDevicePrimaryCtxGetState)                                                                                         \
+    PS_DRIVER_OPTIONAL(cuDeviceGetDefaultMemPool)                                                                                          \
+    PS_DRIVER_OPTIONAL(cuMemPoolGetAttribute)                                                                                              \
+    PS_DRIVER_OPTIONAL(cuMemPoolSetAttribute)                                                                                              \
+    PS_DRIVER_OPTIONAL(cuMemPoolTrimTo)
 
 struct ps_real_cuda {
 #define PS_DRIVER(name) __typeof__(&(name)) name;

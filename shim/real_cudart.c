@@ -2,9 +2,9 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stddef.h>
 
+#include "driver_lookup.h"
 #include "log.h"
 
 static struct ps_real_cudart table;
@@ -24,29 +24,35 @@ static cudaError_t no_cudaGetDevice(int *device)
 {
     return cudaErrorNotSupported;
 }
-static cudaError_t no_pool(cudaMemPool_t *pool, int device)
-{
-    return cudaErrorNotSupported;
-}
 #pragma GCC diagnostic pop
 #undef PS_HOOK_CUDART
 #undef PS_HOOK_CUDA
 
+/* The shared runtime that is loaded; NULL: none. By its SONAME it is found wherever it was loaded. */
+static void *library(void)
+{
+    static const char *const runtimes[] = {"libcudart.so.13", "libcudart.so.12"};
+    void *found = NULL;
+
+    for (size_t i = 0; !found && i < sizeof runtimes / sizeof *runtimes; i++)
+        found = dlopen(runtimes[i], RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+    return found;
+}
+
+bool ps_real_cudart_is_loaded(void)
+{
+    return library() != NULL;
+}
+
 /*
- * Python loads extension modules with RTLD_LOCAL, where RTLD_NEXT does not see the runtime that they brought; by its SONAME it is found.
+ * Python loads extension modules with RTLD_LOCAL, where RTLD_NEXT does not see the runtime that they brought.
  * Our own export is never what is found: RTLD_NEXT begins after us, and a look-up in a library's handle does not come to us.
  */
 static void *find(const char *name)
 {
-    static const char *const runtimes[] = {"libcudart.so.13", "libcudart.so.12"};
-    void *found = dlsym(RTLD_NEXT, name);
+    void *found = dlsym(RTLD_NEXT, name), *runtime = found ? NULL : library();
 
-    for (size_t i = 0; !found && i < sizeof runtimes / sizeof *runtimes; i++) {
-        void *library = dlopen(runtimes[i], RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
-        if (library)
-            found = dlsym(library, name);
-    }
-    return found;
+    return runtime ? ps_real_dlsym(runtime, name) : found;
 }
 
 static void load(void)
@@ -63,8 +69,6 @@ static void load(void)
 #undef PS_HOOK_CUDART
 #undef PS_HOOK_CUDA
     RESOLVE(cudaGetDevice, no_cudaGetDevice)
-    RESOLVE(cudaDeviceGetMemPool, no_pool)
-    RESOLVE(cudaDeviceGetDefaultMemPool, no_pool)
 }
 
 const struct ps_real_cudart *ps_real_cudart(void)

@@ -8,6 +8,7 @@
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 
 struct ps_real_cudart {
 #define PS_HOOK_CUDART(type, name, parameters, arguments) type(*name) parameters;
@@ -16,11 +17,12 @@ struct ps_real_cudart {
 #undef PS_HOOK_CUDART
 #undef PS_HOOK_CUDA
     cudaError_t (*cudaGetDevice)(int *device);
-    cudaError_t (*cudaDeviceGetMemPool)(cudaMemPool_t *pool, int device);
-    cudaError_t (*cudaDeviceGetDefaultMemPool)(cudaMemPool_t *pool, int device);
 };
 
 /* The table. A function that the loaded runtime lacks is one that answers cudaErrorNotSupported, never a null pointer. */
 const struct ps_real_cudart *ps_real_cudart(void);
+
+/* Whether a shared runtime is there at all. Programs may have one inside them instead, or use the driver. */
+bool ps_real_cudart_is_loaded(void);
 
 #endif

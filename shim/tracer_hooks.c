@@ -10,6 +10,7 @@
 #include "driver_calls.h"
 #include "driver_lookup.h"
 #include "helper_thread.h"
+#include "real_cudart.h"
 #include "tracer.h"
 
 static atomic_bool on;
@@ -68,7 +69,8 @@ int ps_tracer_hooks_start(const char **why)
     *why = NULL;
     if (!ps_driver_lookup_is_ours())
         *why = "launches can be intercepted only from the start: PENSTOCK_TRACER=hook";
-    else if (!ps_driver_lookup_gave_launch())
+    else if (!ps_driver_lookup_gave_launch() &&
+             ps_real_cudart_is_loaded()) /* without it the program is linked with the driver, and so with us */
         *why = "launches can't be intercepted: the CUDA runtime did not look the driver's functions up by name";
     if (*why)
         return -ENOTSUP;

@@ -1,4 +1,5 @@
-# The simulated device: rules that make $(OUT)/sim/libcuda.so.1, libcudart.so.13 and libcupti.so.13.
+# The simulated device: rules that make $(OUT)/sim/libcuda.so.1, libcudart.so.13 and libcupti.so.13, and libcudart_static.a, the runtime for programs
+# that have it inside them.
 # Included by the top Makefile, or used alone from the top directory: make -f tests/cudasim/build.mk OUT=build/release
 # The includer may set OUT, CC, CFLAGS (optimisation and -fsanitize=...), LDFLAGS, CUDA_HOME and V=1.
 
@@ -31,10 +32,14 @@ $(OUT)/sim/libcuda.so.1: $(SIM_CUDA_OBJS)
 	$(call sim_say,LD)
 	$(SIM_QUIET)$(CC) $(SIM_LDFLAGS) -Wl,-soname,libcuda.so.1 -o $@ $(SIM_CUDA_OBJS) -ldl
 
-$(OUT)/sim/libcudart.so.13: $(SIM_CUDART_OBJS) $(SIM_DIR)/cudart/cudart.map $(OUT)/sim/libcuda.so.1
+$(OUT)/sim/libcudart.so.13: $(SIM_CUDART_OBJS) $(SIM_DIR)/cudart/cudart.map
 	$(call sim_say,LD)
 	$(SIM_QUIET)$(CC) $(SIM_LDFLAGS) -Wl,-soname,libcudart.so.13 -Wl,--version-script=$(SIM_DIR)/cudart/cudart.map \
-	    -o $@ $(SIM_CUDART_OBJS) $(OUT)/sim/libcuda.so.1 -ldl
+	    -o $@ $(SIM_CUDART_OBJS) -ldl
+
+$(OUT)/sim/libcudart_static.a: $(SIM_CUDART_OBJS)
+	$(call sim_say,AR)
+	$(SIM_QUIET)rm -f $@ && $(AR) rcs $@ $(SIM_CUDART_OBJS)
 
 $(OUT)/sim/libcupti.so.13: $(SIM_CUPTI_OBJS) $(OUT)/sim/libcuda.so.1
 	$(call sim_say,LD)

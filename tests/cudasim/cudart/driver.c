@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "../cuda/entries.h"
+#include "../registry.h"
 #include "runtime.h"
 
 static const char *const names[] = {
@@ -38,9 +39,17 @@ static bool split(const char *name, char *base, size_t room)
     return twin;
 }
 
+/* What the simulated driver has beside the real one's functions (registry.h). */
+static __typeof__(&cudasim_register_kernel) register_kernel;
+static __typeof__(&cudasim_count_runtime_call) count_runtime_call;
+
 static void look_up(void)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (library) {
+        register_kernel = (__typeof__(register_kernel))dlsym(library, "cudasim_register_kernel");
+        count_runtime_call = (__typeof__(count_runtime_call))dlsym(library, "cudasim_count_runtime_call");
+    }
     __typeof__(&cuGetProcAddress_v2) get = library ? (__typeof__(get))dlsym(library, "cuGetProcAddress_v2") : NULL;
 
     for (size_t i = 0; get && i < CUDASIM_CALL_COUNT; i++) {
@@ -78,3 +87,16 @@ static void *find(enum cudasim_entry entry)
     FORWARD(name##_ptds, parameters, arguments)
 #define CUDASIM_ENTRY_BARE(needs, name) FORWARD(name, (void), ())
 #include "../cuda/entry_points.def"
+
+CUkernel cudasim_register_kernel(const char *name, const struct cudasim_kernel *kernel, const void *cubin, size_t cubin_bytes)
+{
+    pthread_once(&looked_up, look_up);
+    return register_kernel ? register_kernel(name, kernel, cubin, cubin_bytes) : NULL;
+}
+
+void cudasim_count_runtime_call(const char *name, int supported)
+{
+    pthread_once(&looked_up, look_up);
+    if (count_runtime_call)
+        count_runtime_call(name, supported);
+}

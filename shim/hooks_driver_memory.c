@@ -1,0 +1,224 @@
+/*
+ * Allocation and free, driver API: for programs that call it, by symbol or by a pointer that they looked up, and for those that have the runtime
+ * linked in statically, whose every allocation comes here. The shared runtime and NVIDIA's libraries are not among them (driver_lookup.h).
+ */
+#include "counters.h"
+#include "device.h"
+#include "driver_lookup.h"
+#include "hooks.h"
+#include "process.h"
+#include "real_cuda.h"
+#include "reclaim.h"
+#include "registry.h"
+#include "requests.h"
+#include "streams.h"
+
+/* The driver's own function of that name. A hook that was called without a driver (by symbol, nothing loaded) loads it. */
+#define REAL(name) ((__typeof__(&(name)))real(PS_DRIVER_FUNCTION_##name))
+
+static void *real(enum ps_driver_function which)
+{
+    ps_real_cuda_load();
+    return ps_driver_function(which);
+}
+
+/* The context that is current on this thread; NULL: none, and nothing can be had. */
+static CUcontext current_context(void)
+{
+    CUcontext context = NULL;
+
+    return !ps_real_cuda_load() && ps_cu.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : NULL;
+}
+
+/* Whether an allocation of `bytes` is to become a span; counts why not. */
+static bool is_ours(size_t bytes)
+{
+    CUcontext context = ps_inside ? NULL : current_context();
+
+    if (!context || !ps_request_may_be_span(bytes))
+        return false;
+    if (context != ps_device.context) {
+        ps_count_passthrough(other_device);
+        return false;
+    }
+    return true;
+}
+
+/* CUDA_ERROR_NOT_SUPPORTED: the real function is to be asked. */
+static CUresult allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *address)
+{
+    switch (ps_request_span(bytes, stream, address)) {
+    case PS_REQUEST_SPAN:
+        return CUDA_SUCCESS;
+    case PS_REQUEST_OUT_OF_MEMORY:
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+PS_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
+{
+    __typeof__(&cuMemAlloc_v2) real_function = REAL(cuMemAlloc_v2);
+
+    if (!real_function)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (address && is_ours(bytes)) {
+        CUresult result = allocate(bytes, NULL, address);
+        if (result != CUDA_ERROR_NOT_SUPPORTED)
+            return result;
+    }
+    CUresult result = real_function(address, bytes);
+    /* The pages that the real allocator lacks may be ours: give way and ask once more. */
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && !ps_inside && ps_reclaim_for_others(bytes))
+        result = real_function(address, bytes);
+    return result;
+}
+
+PS_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned int element)
+{
+    __typeof__(&cuMemAllocPitch_v2) real_function = REAL(cuMemAllocPitch_v2);
+    size_t row = ps_pitch(width), bytes = 0;
+    bool is_valid =
+        address && pitch && row >= width && (element == 4 || element == 8 || element == 16) && !__builtin_mul_overflow(row, height, &bytes);
+
+    if (!real_function)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (is_valid && is_ours(bytes)) {
+        CUresult result = allocate(bytes, NULL, address);
+        if (result == CUDA_SUCCESS)
+            *pitch = row;
+        if (result != CUDA_ERROR_NOT_SUPPORTED)
+            return result;
+    }
+    return real_function(address, pitch, width, height, element);
+}
+
+/* The real function behind each stream-ordered hook. */
+typedef CUresult (*alloc_async_fn)(CUdeviceptr *, size_t, CUstream);
+
+static CUresult alloc_async(alloc_async_fn real_function, bool per_thread_default, CUdeviceptr *address, size_t bytes, CUstream stream)
+{
+    if (!real_function)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (address && is_ours(bytes)) {
+        CUresult result = allocate(bytes, ps_stream_find(stream, per_thread_default), address);
+        if (result != CUDA_ERROR_NOT_SUPPORTED)
+            return result;
+    }
+    CUresult result = real_function(address, bytes, stream);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && !ps_inside && ps_reclaim_for_others(bytes))
+        result = real_function(address, bytes, stream);
+    return result;
+}
+
+PS_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
+{
+    return alloc_async(REAL(cuMemAllocAsync), false, address, bytes, stream);
+}
+
+PS_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CUstream stream)
+{
+    return alloc_async(REAL(cuMemAllocAsync_ptsz), true, address, bytes, stream);
+}
+
+/* A pool that the program made has properties (sharing, location) that a span does not have. */
+static bool is_default_pool(CUmemoryPool pool)
+{
+    return ps_process_has_begun() && ps_device_has_default_pool(pool);
+}
+
+PS_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
+    __typeof__(&cuMemAllocFromPoolAsync) real_function = REAL(cuMemAllocFromPoolAsync);
+
+    if (is_default_pool(pool))
+        return alloc_async(REAL(cuMemAllocAsync), false, address, bytes, stream);
+    ps_count_passthrough(own_pool);
+    return real_function ? real_function(address, bytes, pool, stream) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+PS_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
+    __typeof__(&cuMemAllocFromPoolAsync_ptsz) real_function = REAL(cuMemAllocFromPoolAsync_ptsz);
+
+    if (is_default_pool(pool))
+        return alloc_async(REAL(cuMemAllocAsync_ptsz), true, address, bytes, stream);
+    ps_count_passthrough(own_pool);
+    return real_function ? real_function(address, bytes, pool, stream) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+/* Without a current context the real function has the error. */
+static bool is_span_to_free(CUdeviceptr address)
+{
+    return ps_registry_owns(address) && current_context();
+}
+
+PS_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
+{
+    __typeof__(&cuMemFree_v2) real_function = REAL(cuMemFree_v2);
+
+    if (is_span_to_free(address) && ps_request_free(address, NULL))
+        return CUDA_SUCCESS;
+    return real_function ? real_function(address) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+PS_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
+{
+    __typeof__(&cuMemFreeAsync) real_function = REAL(cuMemFreeAsync);
+
+    if (is_span_to_free(address) && ps_request_free(address, ps_stream_find(stream, false)))
+        return CUDA_SUCCESS;
+    return real_function ? real_function(address, stream) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+PS_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
+{
+    __typeof__(&cuMemFreeAsync_ptsz) real_function = REAL(cuMemFreeAsync_ptsz);
+
+    if (is_span_to_free(address) && ps_request_free(address, ps_stream_find(stream, true)))
+        return CUDA_SUCCESS;
+    return real_function ? real_function(address, stream) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+/* ---- the context and its end ---- */
+
+PS_EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
+{
+    __typeof__(&cuCtxDestroy_v2) real_function = REAL(cuCtxDestroy_v2);
+
+    if (ps_process_has_begun() && !ps_inside && context && context == ps_device.context)
+        ps_process_stand_aside("the program destroys its context");
+    return real_function ? real_function(context) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+/* Whether the primary context of `device` is the one that spans are managed in. */
+static bool is_our_primary(CUdevice device)
+{
+    unsigned int flags;
+    int active = 0;
+
+    return ps_process_has_begun() && !ps_inside && device == ps_device.ordinal && ps_cu.cuDevicePrimaryCtxGetState &&
+           ps_cu.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+PS_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+    __typeof__(&cuDevicePrimaryCtxReset_v2) real_function = REAL(cuDevicePrimaryCtxReset_v2);
+
+    if (is_our_primary(device))
+        ps_process_stand_aside("the program resets the device");
+    return real_function ? real_function(device) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+/* The context is gone with the last who retained it. */
+PS_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+    __typeof__(&cuDevicePrimaryCtxRelease_v2) real_function = REAL(cuDevicePrimaryCtxRelease_v2);
+    bool was_ours = is_our_primary(device);
+    CUresult result = real_function ? real_function(device) : CUDA_ERROR_NOT_INITIALIZED;
+
+    if (was_ours && result == CUDA_SUCCESS && !is_our_primary(device))
+        ps_process_stand_aside(NULL);
+    return result;
+}

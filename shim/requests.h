@@ -1,0 +1,40 @@
+/*
+ * An allocation or a free as the program asks for it, by whichever function: whether a span is to serve it, and the span. What the hooks of the
+ * runtime (hooks_memory.c) and of the driver (hooks_driver_memory.c) have in common.
+ *
+ * Any thread; not from inside Penstock.
+ */
+#ifndef PS_REQUESTS_H
+#define PS_REQUESTS_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct ps_stream;
+
+/* From row to row of a pitched allocation, in bytes: 512 on every device of compute capability 2.0 and later (measured on an H200). Less than `width`: it is too large. */
+static inline size_t ps_pitch(size_t width)
+{
+    return (width + 511) & ~(size_t)511;
+}
+
+/*
+ * Whether an allocation of `bytes` may become a span, as far as the device doesn't matter; counts why not. Begins Penstock at a process's first
+ * request that is large enough: there must be a current context by then, or a runtime that makes one.
+ */
+bool ps_request_may_be_span(size_t bytes);
+
+enum ps_request {
+    PS_REQUEST_SPAN,          /* *address is set */
+    PS_REQUEST_OUT_OF_MEMORY, /* the program gets the error */
+    PS_REQUEST_REAL,          /* the real allocator is to be asked */
+};
+
+/* A span of at least `bytes`; with a stream its first use is ordered after what that stream has been given so far. */
+enum ps_request ps_request_span(size_t bytes, struct ps_stream *stream, CUdeviceptr *address);
+
+/* Frees the span that begins at `address`. False: it is none of ours, or no live one begins there; the real function has the error for that. */
+bool ps_request_free(CUdeviceptr address, struct ps_stream *stream);
+
+#endif
