@@ -102,7 +102,8 @@ def run(name, command, settings, limit_s, directory):
     with open(out, errors="replace") as stdout, open(err, errors="replace") as stderr:
         printed, complained = stdout.read(), stderr.read()
     record["result"] = last_json_line(printed)
-    record["report"] = read_json(report) if "LD_PRELOAD" in settings else None
+    # Of several processes each writes its own; the first one's stands for them.
+    record["report"] = read_json(report) or read_json(report.replace(".json", ".rank0.json")) if "LD_PRELOAD" in settings else None
     lines = [line for line in complained.splitlines() if line.startswith("penstock: ")]
     record["closing_line"] = lines[-1] if lines else None
     record["status"] = status_of(record, complained, limit_s)

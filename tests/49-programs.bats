@@ -1,0 +1,106 @@
+#!/usr/bin/env bats
+# scripts/gpu/programs, which runs the programs of tests/gpu on a GPU: that it judges, and that the programs are there. What they do on a GPU is in
+# tests/results.
+
+load helper
+
+# Stand-ins for the Python with the frameworks, the GPU's tool and the library. The first tells a step of 100 ms, and misbehaves as TEST_WRONG says.
+make_stand_ins() {
+    mkdir bin
+    cat >bin/nvidia-smi <<'END'
+#!/bin/bash
+case "$*" in
+*timestamp*) while sleep 0.05; do date +"%Y/%m/%d %H:%M:%S.%3N, 6800"; done ;;
+-L) echo "GPU 0: A GPU" ;;
+*) echo "A GPU, 1.2, 143771 MiB" ;;
+esac
+END
+    cat >bin/python <<'END'
+#!/bin/bash
+[ -f "$1" ] || exit 1
+sleep 0.5
+moved=5 ms=100 loss=3.25 aside=null launches=40
+[[ "$PENSTOCK_BUDGET" =~ ^[1-9] && "$PENSTOCK_BUDGET" -lt 8000000000 ]] || moved=0
+case "${TEST_WRONG:-}" in
+loss) [ -z "$LD_PRELOAD" ] || loss=3.26 ;;
+slow) [ -z "$LD_PRELOAD" ] || [ "${PENSTOCK_BUDGET:-auto}" != auto ] || ms=102 ;;
+idle) moved=0 ;;
+hook) [ "${PENSTOCK_TRACER:-}" != hook ] || launches=39 ;;
+crash) [ -z "$LD_PRELOAD" ] || exit 4 ;;
+aside) aside='"CUDA graphs"' ;;
+esac
+[ -z "$LD_PRELOAD" ] || cat >"$PENSTOCK_REPORT" <<<"{\"launches\": $launches, \"graph_launches\": 0, \"copies_seen\": 3, \"evictions\": $moved,
+    \"evicted_bytes\": $moved, \"stands_aside\": $aside}"
+echo "{\"ms\": [900, 500, 500, 500, 500, $ms, $ms], \"loss\": [$loss], \"chk\": 7, \"peakGiB\": 10, \"reservedGiB\": ${TEST_RESERVED:-6}}"
+END
+    chmod +x bin/*
+    echo 'int nothing;' | gcc -shared -fPIC -x c -o library.so -
+}
+
+programs() {
+    rm -rf out
+    run env PATH="$PWD/bin:$PATH" timeout --kill-after=5 100 python3 -B "$ROOT/scripts/gpu/programs" --library library.so --out out \
+        --python "$PWD/bin/python" "$@"
+}
+
+status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' out/programs.json; }
+
+@test "a program is well that has plain's losses in plain's time, and less memory when it is to" {
+    requires python jq cc
+    make_stand_ins
+    programs --rows eager,native,fsdp
+    ended_with 0
+    equal ok "$(status_of eager)" "eager"
+    equal ok "$(status_of native)" "native"
+    equal "left out: needs 2 GPUs" "$(status_of fsdp)" "fsdp"
+    equal "plain plain tight hook auto ample" "$(jq -r '[.runs[] | select(.row == "eager").way] | join(" ")' out/programs.json)" "ways"
+    equal 6442450944 "$(jq '.rows[0].budget_bytes' out/programs.json)" "60 % of plain's peak"
+    equal 656 "$(jq '.rows[0].fixed_mib' out/programs.json)" "memory beside tensors"
+    equal "backend:native" "$(jq -r '.runs[] | select(.row == "native").settings.PYTORCH_CUDA_ALLOC_CONF' out/programs.json | sort -u)" "settings"
+    contains "$output" '^eager +ok '
+}
+
+@test "what is wrong with a program is told, and fails" {
+    requires python jq cc
+    make_stand_ins
+    local wrong ways
+    while read -r wrong ways; do
+        TEST_WRONG=$wrong programs --rows eager
+        ended_with 1
+        equal "not well: $ways" "$(status_of eager)" "with a wrong $wrong"
+    done <<'END'
+loss tight, hook, auto, ample
+slow auto
+idle tight, hook
+hook hook
+crash tight, hook, auto, ample
+aside tight, hook, auto, ample
+END
+    # 1.03 times the budget, and what the program takes beside its tensors, are 6984 MiB, or only 6625.
+    TEST_RESERVED=6.35 programs --rows eager --ways plain,tight
+    equal "not well: tight" "$(status_of eager)" "with too high a peak"
+    TEST_WRONG=aside programs --rows reduce-overhead --ways plain,tight
+    equal ok "$(status_of reduce-overhead)" "one that Penstock may stand aside from"
+    programs --rows nothing
+    ended_with 2
+    contains "$output" 'no such row or way: nothing'
+}
+
+@test "the programs of every row are there, and are Python" {
+    requires python
+    local program
+    for program in "$ROOT"/tests/gpu/*.py; do
+        python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$program"
+    done
+    run python3 - "$ROOT" <<'END'
+import importlib.machinery, importlib.util, os, sys
+loader = importlib.machinery.SourceFileLoader("programs", sys.argv[1] + "/scripts/gpu/programs")
+programs = importlib.util.module_from_spec(importlib.util.spec_from_loader("programs", loader))
+sys.dont_write_bytecode = True
+loader.exec_module(programs)
+missing = [word for row in programs.ROWS for word in row.command.split() if word.endswith(".py")
+           and not os.path.isfile(f"{sys.argv[1]}/tests/gpu/{word}")]
+sys.exit(f"not there: {missing}" if missing else 0)
+END
+    ended_with 0
+}

@@ -1,0 +1,49 @@
+"""The training loop that the programs here share, and the one line of JSON that each prints: step times (ms), losses, the sum of all
+parameters' absolute values (chk), and what torch says it held at its peak (peakGiB, reservedGiB).
+
+Kernels are deterministic unless DET=0, so that runs of one program agree bit for bit, or some kernel has no such version.
+"""
+import json
+import os
+import time
+
+
+def prepare():
+    """torch, set up for runs that can be compared; before any CUDA call."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    import torch
+
+    if os.environ.get("DET") != "0":
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.manual_seed(0)
+    return torch
+
+
+def checksum(parameters):
+    """Of all parameters, or of this process's shards of them."""
+    local = (p.detach().to_local() if hasattr(p, "to_local") else p.detach() for p in parameters)
+    return float(sum(p.double().abs().sum() for p in local))
+
+
+def run(torch, step, steps, parameters, **more):
+    """Calls step(number) so often, each to its end on the device; it returns the loss, or None where it isn't to be told. Returns what to print."""
+    cuda = torch.cuda.is_available()
+    wait = torch.cuda.synchronize if cuda else lambda: None
+    times, losses = [], []
+    for number in range(steps):
+        wait()
+        began = time.perf_counter()
+        loss = step(number)
+        if loss is not None:
+            losses.append(loss.detach().clone())
+        wait()
+        times.append(time.perf_counter() - began)
+    told = {"ms": [round(t * 1e3, 1) for t in times], "loss": [round(float(x), 6) for x in losses], "chk": checksum(parameters), **more}
+    if cuda:
+        told["peakGiB"] = round(torch.cuda.max_memory_allocated() / 2**30, 3)
+        told["reservedGiB"] = round(torch.cuda.max_memory_reserved() / 2**30, 3)
+    return told
+
+
+def tell(told):
+    print(json.dumps(told), flush=True)
