@@ -158,7 +158,7 @@ $(tools): $(OUT)/%: $(OUT)/obj/scripts/%.o $(test_archive)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< $(test_archive) $(system_libs)
 
 units: $(units)
-samples: $(samples) $(static_samples) $(sample_policies)
+samples: $(samples) $(static_samples) $(OUT)/samples/mlp-12 $(sample_policies)
 
 # One source for GPU and simulator: which CUDA it meets is decided by the loader's path at run time. The cubin is left uncompressed, as
 # the simulator hands it to CUPTI's module callback, and -rdynamic shows the host bodies of the kernels to the simulator.
@@ -187,6 +187,12 @@ $(OUT)/samples/mlp-static-sim: $(OUT)/obj/samples/mlp.o $(OUT)/sim/libcudart_sta
 	$(call say,LD,$@)
 	$(Q)$(NVCC) $(filter-out -cudart shared,$(nvcc_flags)) -cudart none -Xlinker --exclude-libs,ALL -o $@ $^ -lpthread -ldl
 
+# Linked with the runtime of CUDA 12.
+$(OUT)/samples/mlp-12: $(OUT)/obj/samples/mlp.o $(OUT)/sim12/libcudart.so.12
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(NVCC) $(filter-out -cudart shared,$(nvcc_flags)) -cudart none -o $@ $< -Xlinker $(OUT)/sim12/libcudart.so.12 -lpthread -ldl
+
 # Policies of one's own, as somebody outside the tree would build them.
 $(sample_policies): $(OUT)/samples/%.so: tests/samples/%.c $(wildcard include/penstock/*.h) $(OUT)/flags
 	@mkdir -p $(@D)
@@ -197,7 +203,7 @@ $(sample_policies): $(OUT)/samples/%.so: tests/samples/%.c $(wildcard include/pe
 include tests/cudasim/build.mk
 sim: $(SIM_LIBS)
 $(SIM_LIBS): $(OUT)/sources
-$(SIM_CUDA_OBJS) $(SIM_CUDART_OBJS) $(SIM_CUPTI_OBJS): $(OUT)/flags
+$(SIM_CUDA_OBJS) $(SIM_CUDART_OBJS) $(SIM_CUPTI_OBJS) $(SIM12_ANEW:%=$(OUT)/sim12/obj/%.o): $(OUT)/flags
 
 # --- benchmarks ------------------------------------------------------------------------------------------------------------------------
 include tests/bench/build.mk

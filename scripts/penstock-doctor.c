@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "driver_lookup.h"
+
 #define MIB (1024.0 * 1024.0)
 
 /* After cuda.h has mapped a name to its version. */
@@ -87,7 +89,7 @@ static bool load_driver(void)
         return false;
     }
 #define CALL(name)                                                                                                                         \
-    driver.name = (__typeof__(driver.name))dlsym(library, SYMBOL(name));                                                                   \
+    driver.name = (__typeof__(driver.name))ps_real_dlsym(library, SYMBOL(name)); /* not what programs get */                               \
     if (!driver.name)                                                                                                                      \
         missing = SYMBOL(name);
     DRIVER_CALLS

@@ -28,20 +28,31 @@ static cudaError_t no_cudaGetDevice(int *device)
 #undef PS_HOOK_CUDART
 #undef PS_HOOK_CUDA
 
-/* The shared runtime that is loaded; NULL: none. By its SONAME it is found wherever it was loaded. */
-static void *library(void)
+/* The shared runtime that is loaded, and its release; NULL: none. By its SONAME it is found wherever it was loaded. */
+static void *library(unsigned *release)
 {
-    static const char *const runtimes[] = {"libcudart.so.13", "libcudart.so.12"};
-    void *found = NULL;
+    static const struct {
+        const char *name;
+        unsigned release;
+    } runtimes[] = {{"libcudart.so.13", 13}, {"libcudart.so.12", 12}};
 
-    for (size_t i = 0; !found && i < sizeof runtimes / sizeof *runtimes; i++)
-        found = dlopen(runtimes[i], RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
-    return found;
+    for (size_t i = 0; i < sizeof runtimes / sizeof *runtimes; i++) {
+        void *found = dlopen(runtimes[i].name, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+        if (found) {
+            *release = runtimes[i].release;
+            return found;
+        }
+    }
+    *release = 0;
+    return NULL;
 }
 
-bool ps_real_cudart_is_loaded(void)
+unsigned ps_real_cudart_release(void)
 {
-    return library() != NULL;
+    unsigned release;
+
+    library(&release);
+    return release;
 }
 
 /*
@@ -50,7 +61,8 @@ bool ps_real_cudart_is_loaded(void)
  */
 static void *find(const char *name)
 {
-    void *found = dlsym(RTLD_NEXT, name), *runtime = found ? NULL : library();
+    unsigned release;
+    void *found = dlsym(RTLD_NEXT, name), *runtime = found ? NULL : library(&release);
 
     return runtime ? ps_real_dlsym(runtime, name) : found;
 }

@@ -8,7 +8,6 @@
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <stdbool.h>
 
 struct ps_real_cudart {
 #define PS_HOOK_CUDART(type, name, parameters, arguments) type(*name) parameters;
@@ -22,7 +21,7 @@ struct ps_real_cudart {
 /* The table. A function that the loaded runtime lacks is one that answers cudaErrorNotSupported, never a null pointer. */
 const struct ps_real_cudart *ps_real_cudart(void);
 
-/* Whether a shared runtime is there at all. Programs may have one inside them instead, or use the driver. */
-bool ps_real_cudart_is_loaded(void);
+/* The release of CUDA that the shared runtime is of, 13 or 12. 0: none is loaded; programs may have one inside them instead, or use the driver. */
+unsigned ps_real_cudart_release(void);
 
 #endif

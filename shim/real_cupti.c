@@ -1,58 +1,61 @@
 #include "real_cupti.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "log.h"
+#include "real_cudart.h"
 
 static struct ps_real_cupti table;
-static const struct ps_real_cupti *result;
-static const char *wanted_path;
-static pthread_once_t loaded = PTHREAD_ONCE_INIT;
-static pthread_mutex_t path_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool found_by_name; /* then the user's environment is as it is meant, and the usual places are not */
 
-static const char *const names[] = {"libcupti.so.13", "libcupti.so.12"};
-static const char *const places[] = {"/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13", "/usr/local/cuda/lib64/libcupti.so.13",
-                                     "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.12", "/usr/local/cuda/lib64/libcupti.so.12"};
-
-static void *open_library(void)
+/* The older release where the runtime is of that, else the newer: a CUPTI that is newer than the driver refuses to work with it. */
+static unsigned release_of(bool second)
 {
-    void *library = NULL;
+    bool older_first = ps_real_cudart_release() == 12;
 
-    if (wanted_path && *wanted_path) {
-        library = dlopen(wanted_path, RTLD_NOW | RTLD_LOCAL);
-        if (!library)
-            ps_log_warn(TRACER, "PENSTOCK_CUPTI=%s can't be opened: %s; looking elsewhere", wanted_path, dlerror());
-    }
-    for (size_t i = 0; !library && i < sizeof names / sizeof *names; i++)
-        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-    for (size_t i = 0; !library && i < sizeof names / sizeof *names; i++)
-        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    for (size_t i = 0; !library && i < sizeof places / sizeof *places; i++)
-        library = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
-    return library;
+    return older_first != second ? 12 : 13;
 }
 
-static void load(void)
+static void *open_at(const char *path, unsigned place)
 {
-    void *library = open_library();
+    static const char *const directories[] = {"/usr/local/cuda/extras/CUPTI/lib64/", "/usr/local/cuda/lib64/"};
+    char file[96];
+    void *library;
+
+    if (!place) {
+        if (!path || !*path)
+            return NULL;
+        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (!library)
+            ps_log_warn(TRACER, "PENSTOCK_CUPTI=%s can't be opened: %s; looking elsewhere", path, dlerror());
+        return library;
+    }
+    unsigned release = release_of((place - 1) % 2), where = (place - 1) / 2;
+    if (!where) {
+        snprintf(file, sizeof file, "libcupti.so.%u", release);
+        library = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+        if (!library)
+            library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+        found_by_name |= library != NULL;
+        return library;
+    }
+    if (found_by_name)
+        return NULL;
+    snprintf(file, sizeof file, "%slibcupti.so.%u", directories[where - 1], release);
+    return dlopen(file, RTLD_NOW | RTLD_LOCAL);
+}
+
+const struct ps_real_cupti *ps_real_cupti_open(const char *path, unsigned place)
+{
+    void *library = place < PS_CUPTI_PLACES ? open_at(path, place) : NULL;
 
     if (!library)
-        return;
+        return NULL;
     table.cuptiSubscribe = (__typeof__(table.cuptiSubscribe))dlsym(library, "cuptiSubscribe");
     table.cuptiUnsubscribe = (__typeof__(table.cuptiUnsubscribe))dlsym(library, "cuptiUnsubscribe");
     table.cuptiEnableCallback = (__typeof__(table.cuptiEnableCallback))dlsym(library, "cuptiEnableCallback");
     table.cuptiGetResultString = (__typeof__(table.cuptiGetResultString))dlsym(library, "cuptiGetResultString");
-    if (table.cuptiSubscribe && table.cuptiUnsubscribe && table.cuptiEnableCallback && table.cuptiGetResultString)
-        result = &table;
-}
-
-const struct ps_real_cupti *ps_real_cupti_load(const char *path)
-{
-    pthread_mutex_lock(&path_lock);
-    wanted_path = path;
-    pthread_once(&loaded, load);
-    pthread_mutex_unlock(&path_lock);
-    return result;
+    return table.cuptiSubscribe && table.cuptiUnsubscribe && table.cuptiEnableCallback && table.cuptiGetResultString ? &table : NULL;
 }

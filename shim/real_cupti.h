@@ -13,10 +13,13 @@ struct ps_real_cupti {
     __typeof__(&cuptiGetResultString) cuptiGetResultString;
 };
 
+#define PS_CUPTI_PLACES 7u
+
 /*
- * Opens CUPTI and returns its table, or NULL where there is none. Looked for in this order: `path` (PENSTOCK_CUPTI; may be NULL), a copy
- * that the process has loaded, the loader's search path, the toolkit's usual places. Thread-safe; the first call's result is kept.
+ * Opens CUPTI as it is found in one place after the other: `place` 0 is `path` (PENSTOCK_CUPTI; may be NULL), then a copy that the process has
+ * loaded or the loader's search path has, and if there is none the toolkit's usual places; everywhere first the release of the program's runtime. NULL
+ * where there is none at that place, or at PS_CUPTI_PLACES, which is past the last. The tracer's start, one thread at a time.
  */
-const struct ps_real_cupti *ps_real_cupti_load(const char *path);
+const struct ps_real_cupti *ps_real_cupti_open(const char *path, unsigned place);
 
 #endif

@@ -55,20 +55,29 @@ static void CUPTIAPI on_callback(void *user, CUpti_CallbackDomain domain, CUpti_
 int ps_tracer_cupti_start(const char *cupti_path, const char **why)
 {
     static const CUpti_CallbackId resource_calls[] = {CUPTI_CBID_RESOURCE_MODULE_LOADED, CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING};
-    const struct ps_real_cupti *cupti = ps_real_cupti_load(cupti_path);
+    const struct ps_real_cupti *cupti = NULL;
     CUpti_SubscriberHandle subscriber;
+    CUptiResult r = CUPTI_ERROR_UNKNOWN;
+    bool found = false;
 
     *why = "CUPTI (libcupti.so.13 or .12) was not found; PENSTOCK_CUPTI names the file";
-    if (!cupti)
-        return -ENOENT;
-    CUptiResult r = cupti->cuptiSubscribe(&subscriber, on_callback, NULL);
-    if (r != CUPTI_SUCCESS) {
-        *why =
-            r == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
-                ? "another tool (a profiler, a sanitizer) has subscribed to CUPTI, which serves one at a time; PENSTOCK_TRACER=hook does without"
-                : "CUPTI refused to be subscribed to";
-        return r == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED ? -EBUSY : -EIO;
+    /* One that is newer than the driver, or a rest of another release, refuses: there may be another. */
+    for (unsigned place = 0; r != CUPTI_SUCCESS && r != CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED && place < PS_CUPTI_PLACES;
+         place++) {
+        cupti = ps_real_cupti_open(cupti_path, place);
+        if (!cupti)
+            continue;
+        found = true;
+        *why = "CUPTI refused to be subscribed to";
+        r = cupti->cuptiSubscribe(&subscriber, on_callback, NULL);
     }
+    if (r == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
+        *why =
+            "another tool (a profiler, a sanitizer) has subscribed to CUPTI, which serves one at a time; PENSTOCK_TRACER=hook does without";
+        return -EBUSY;
+    }
+    if (r != CUPTI_SUCCESS)
+        return found ? -EIO : -ENOENT;
     for (size_t i = 0; i < ps_driver_call_count && r == CUPTI_SUCCESS; i++) {
         r = cupti->cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, ps_driver_call_ids[i]);
         if (r != CUPTI_SUCCESS && ps_driver_call_may_be_unknown(ps_driver_call_ids[i]))

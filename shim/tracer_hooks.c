@@ -70,7 +70,7 @@ int ps_tracer_hooks_start(const char **why)
     if (!ps_driver_lookup_is_ours())
         *why = "launches can be intercepted only from the start: PENSTOCK_TRACER=hook";
     else if (!ps_driver_lookup_gave_launch() &&
-             ps_real_cudart_is_loaded()) /* without it the program is linked with the driver, and so with us */
+             ps_real_cudart_release()) /* without it the program is linked with the driver, and so with us */
         *why = "launches can't be intercepted: the CUDA runtime did not look the driver's functions up by name";
     if (*why)
         return -ENOTSUP;

@@ -6,7 +6,7 @@
 #include "engine.h"
 #include "entries.h"
 
-#define DRIVER_VERSION 13000
+#define DRIVER_VERSION CUDASIM_CUDA_VERSION
 
 bool cudasim_valid_device(CUdevice device)
 {

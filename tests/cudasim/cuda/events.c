@@ -197,3 +197,10 @@ CUresult cudasim_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUe
     cudasim_unlock();
     return result;
 }
+
+/* The same, of before CUDA 12.8. */
+#undef cuEventElapsedTime
+CUresult cudasim_cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+{
+    return cudasim_cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd);
+}

@@ -91,6 +91,23 @@ static struct export exports[] = {
 
 #define EXPORTS (sizeof exports / sizeof *exports)
 
+/* Whether a driver of this version has the function at all. */
+static bool is_there(const char *name)
+{
+#if CUDASIM_CUDA_VERSION < 13000
+    static const char *const newer[] = {
+#define CUDASIM_NEWER(name) #name,
+#include "newer.def"
+    };
+
+    for (size_t i = 0; i < sizeof newer / sizeof *newer; i++)
+        if (!strcmp(name, newer[i]))
+            return false;
+#endif
+    (void)name;
+    return true;
+}
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp(((const struct export *)a)->name, ((const struct export *)b)->name);
@@ -144,7 +161,7 @@ static void *find_newest(const char *base, bool per_thread)
     for (size_t i = first_from(base); i < EXPORTS && !strncmp(exports[i].name, base, length); i++) {
         unsigned version;
         bool twin;
-        if (!read_suffix(exports[i].name + length, &version, &twin) || (twin && !per_thread))
+        if (!read_suffix(exports[i].name + length, &version, &twin) || (twin && !per_thread) || !is_there(exports[i].name))
             continue;
         unsigned rank = 2 * version + twin + (exports[i].implemented ? 100 : 0);
         if (rank > newest) {

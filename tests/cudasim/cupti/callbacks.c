@@ -24,9 +24,10 @@ static pthread_mutex_t subscriber_lock = PTHREAD_MUTEX_INITIALIZER;
 static CUpti_CallbackFunc _Atomic active_function;
 static void *_Atomic active_userdata;
 
-#define DRIVER_CBIDS CUPTI_DRIVER_TRACE_CBID_SIZE
+/* CUPTI 12.4 ends with 753 (cupti_driver_cbid.h of that release). */
+#define DRIVER_CBIDS (CUDASIM_CUDA_VERSION < 13000 ? 754 : CUPTI_DRIVER_TRACE_CBID_SIZE)
 #define RESOURCE_CBIDS CUPTI_CBID_RESOURCE_SIZE
-static atomic_bool driver_enabled[DRIVER_CBIDS];
+static atomic_bool driver_enabled[CUPTI_DRIVER_TRACE_CBID_SIZE];
 static atomic_bool resource_enabled[RESOURCE_CBIDS];
 /* Switches of the domains that make no callbacks here: kept so that they read back as written. */
 #define SILENT_CBIDS 1024
