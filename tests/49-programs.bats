@@ -60,6 +60,27 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' ou
     contains "$output" '^eager +ok '
 }
 
+@test "rows of an earlier call are kept, and the table is what the README shows" {
+    requires python jq cc
+    make_stand_ins
+    TEST_WRONG=slow programs --rows eager,native --ways plain,auto
+    ended_with 1
+    cp out/programs.json before.json
+    programs --rows native,jax --ways plain,tight,auto --before before.json
+    ended_with 1 # eager is as slow as it was
+    equal "eager native jax" "$(jq -r '[.rows[].name] | join(" ")' out/programs.json)" "rows"
+    equal ok "$(status_of native)" "native, run anew"
+    run "$ROOT/scripts/results-table" out/programs.json
+    ended_with 0
+    contains "$output" '^  torch eager: .* 10\.0 +100 +- +- +no: 1\.020 of plain +-$'
+    contains "$output" "^  torch's own caching allocator  .* 10\.0 +100 +1\.000 +- +1\.000 +-\$"
+    contains "$output" '^native: transformer\.py: ok$'
+    echo 'int anything;' | gcc -shared -fPIC -x c -o library.so -
+    programs --rows native --before before.json
+    ended_with 1
+    contains "$output" 'of another library or GPU'
+}
+
 @test "what is wrong with a program is told, and fails" {
     requires python jq cc
     make_stand_ins
