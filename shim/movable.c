@@ -20,10 +20,11 @@ static int by_moment(const void *a, const void *b)
 }
 
 /* Whether the rules let it move; what they don't is fixed. */
-static bool judge(const struct penstock_step *step, struct penstock_step_span *span, uint32_t layer, uint32_t birth)
+static bool judge(const struct penstock_step *step, struct penstock_step_span *span, uint64_t nth, uint32_t layer, uint32_t birth)
 {
     bool inside = layer != PENSTOCK_NEVER;
     struct ps_span_facts facts = {.bytes = span->bytes,
+                                  .nth = nth,
                                   .learnt = true,
                                   .layer = inside ? step->layer[layer].number : PENSTOCK_NEVER,
                                   .name = inside ? step->layer[layer].name : NULL,
@@ -50,8 +51,8 @@ void ps_movable_learnt(const struct penstock_step *step, struct penstock_step_sp
         } else if (span[i].born != PENSTOCK_NEVER) {
             births[n++] = (struct birth){span[i].born, i};
         } else {
-            bool may_move = judge(step, &span[i], PENSTOCK_NEVER, PENSTOCK_NEVER);
             struct ps_span *outlives = ps_registry_numbered(numbers[i]);
+            bool may_move = judge(step, &span[i], outlives ? outlives->nth : PS_SPAN_UNKNOWN_NTH, PENSTOCK_NEVER, PENSTOCK_NEVER);
             if (outlives)
                 outlives->excluded = !may_move;
         }
@@ -63,7 +64,7 @@ void ps_movable_learnt(const struct penstock_step *step, struct penstock_step_sp
         uint32_t in = step->launch[ps_launch_from(step, births[i].moment) % step->launches].layer;
         order = in == layer ? order + 1 : 0;
         layer = in;
-        judge(step, &span[births[i].span], layer, order);
+        judge(step, &span[births[i].span], PS_SPAN_NO_NTH, layer, order);
     }
     free(births);
 }

@@ -171,6 +171,7 @@ static int set_up(const char **why)
     r = ps_registry_open(ps_device.granularity);
     if (r)
         return r;
+    ps_registry.counts_births = ps_policies_want_nth();
     *why = "copy streams can't be made";
     r = ps_copies_open();
     if (r)
