@@ -7,6 +7,7 @@
 #include "policies.h"
 #include "process.h"
 #include "registry.h"
+#include "verify.h"
 
 struct birth {
     uint32_t moment, span;
@@ -19,8 +20,9 @@ static int by_moment(const void *a, const void *b)
     return one < other ? -1 : one > other;
 }
 
-/* Whether the rules let it move; what they don't is fixed. */
-static bool judge(const struct penstock_step *step, struct penstock_step_span *span, uint64_t nth, uint32_t layer, uint32_t birth)
+/* Whether the rules let it move; what they don't is fixed. `number`: the span's, in the round that was recorded. */
+static bool judge(const struct penstock_step *step, struct penstock_step_span *span, uint64_t number, uint64_t nth, uint32_t layer,
+                  uint32_t birth)
 {
     bool inside = layer != PENSTOCK_NEVER;
     struct ps_span_facts facts = {.bytes = span->bytes,
@@ -33,6 +35,8 @@ static bool judge(const struct penstock_step *step, struct penstock_step_span *s
 
     bool may_move = ps_policies_may_move(&facts);
     span->fixed |= !may_move;
+    if (ps_verify_is_on())
+        ps_verify_judged(number, &facts, may_move);
     return may_move;
 }
 
@@ -40,8 +44,8 @@ void ps_movable_learnt(const struct penstock_step *step, struct penstock_step_sp
 {
     uint32_t n = 0, layer = PENSTOCK_NEVER, order = 0;
 
-    if (!ps_settings.rules.count)
-        return; /* everything may move */
+    if (!ps_settings.rules.count && !ps_verify_is_on())
+        return; /* everything may move, and nobody asks */
     struct birth *births = calloc(step->spans + 1u, sizeof *births);
     if (!births)
         ps_log_warn_once(POLICY, "no memory to apply PENSTOCK_RULES to a step: nothing in it moves");
@@ -52,7 +56,8 @@ void ps_movable_learnt(const struct penstock_step *step, struct penstock_step_sp
             births[n++] = (struct birth){span[i].born, i};
         } else {
             struct ps_span *outlives = ps_registry_numbered(numbers[i]);
-            bool may_move = judge(step, &span[i], outlives ? outlives->nth : PS_SPAN_UNKNOWN_NTH, PENSTOCK_NEVER, PENSTOCK_NEVER);
+            bool may_move =
+                judge(step, &span[i], numbers[i], outlives ? outlives->nth : PS_SPAN_UNKNOWN_NTH, PENSTOCK_NEVER, PENSTOCK_NEVER);
             if (outlives)
                 outlives->excluded = !may_move;
         }
@@ -64,7 +69,7 @@ void ps_movable_learnt(const struct penstock_step *step, struct penstock_step_sp
         uint32_t in = step->launch[ps_launch_from(step, births[i].moment) % step->launches].layer;
         order = in == layer ? order + 1 : 0;
         layer = in;
-        judge(step, &span[births[i].span], PS_SPAN_NO_NTH, layer, order);
+        judge(step, &span[births[i].span], numbers[births[i].span], PS_SPAN_NO_NTH, layer, order);
     }
     free(births);
 }
