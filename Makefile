@@ -241,7 +241,7 @@ DESTDIR ?=
 prefix_dir := $(DESTDIR)$(PREFIX)
 public_headers := $(wildcard include/penstock/*.h)
 documents := README.md CHANGELOG.md LICENSE
-installed_files := lib/libpenstock.so bin/penstock $(tools:$(OUT)/%=libexec/penstock/%) libexec/penstock/penstock-summary \
+installed_files := lib/libpenstock.so bin/penstock $(tools:$(OUT)/%=libexec/penstock/%) libexec/penstock/penstock-summary libexec/penstock/penstock-verify \
     $(public_headers:include/%=include/%) share/penstock/penstock.py $(documents:%=share/doc/penstock/%)
 
 install: $(library) $(tools)
@@ -249,7 +249,7 @@ install: $(library) $(tools)
 	    '$(prefix_dir)/share/penstock' '$(prefix_dir)/share/doc/penstock'
 	$(Q)install -m 755 $(library) '$(prefix_dir)/lib/'
 	$(Q)install -m 755 scripts/penstock '$(prefix_dir)/bin/'
-	$(Q)install -m 755 $(tools) scripts/penstock-summary '$(prefix_dir)/libexec/penstock/'
+	$(Q)install -m 755 $(tools) scripts/penstock-summary scripts/penstock-verify '$(prefix_dir)/libexec/penstock/'
 	$(Q)install -m 644 $(public_headers) '$(prefix_dir)/include/penstock/'
 	$(Q)install -m 644 scripts/penstock.py '$(prefix_dir)/share/penstock/'
 	$(Q)install -m 644 $(documents) '$(prefix_dir)/share/doc/penstock/'

@@ -184,6 +184,8 @@ static bool take_condition(const char **at, struct ps_span_rule *rule)
         taken = !rule->by_number && !rule->by_name && take_layer(&here, rule);
     else if (take_text(&here, "birth="))
         taken = !rule->by_birth && (rule->by_birth = take_range(&here, &rule->first_birth, &rule->last_birth));
+    else if (take_text(&here, "nth="))
+        taken = !rule->by_nth && (rule->by_nth = take_range(&here, &rule->first_nth, &rule->last_nth));
     else if (take_text(&here, "class="))
         taken = !rule->by_class && (rule->by_class = take_class(&here, &rule->classes));
     else if (take_text(&here, "size>="))
@@ -239,8 +241,13 @@ static enum answer meets(const struct ps_span_rule *rule, const struct ps_span_f
 {
     if (facts->bytes < rule->least_bytes || facts->bytes > rule->most_bytes)
         return NO;
+    if (rule->by_nth && facts->nth != PS_SPAN_UNKNOWN_NTH && (facts->nth < rule->first_nth || facts->nth > rule->last_nth))
+        return NO;
+    if (rule->by_nth && facts->nth == PS_SPAN_UNKNOWN_NTH)
+        return NOT_KNOWN;
     if (!facts->learnt)
-        return rule->by_number || rule->by_name || rule->by_birth || rule->by_class ? NOT_KNOWN : YES;
+        /* It may turn out to be born in each step, where `nth` says nothing of it. */
+        return rule->by_number || rule->by_name || rule->by_birth || rule->by_class || (rule->by_nth && rule->include) ? NOT_KNOWN : YES;
     if (rule->by_number && (facts->layer == PENSTOCK_NEVER || facts->layer < rule->first_layer || facts->layer > rule->last_layer))
         return NO;
     if (rule->by_name && (!facts->name || !ps_glob_matches(rule->name, facts->name)))
@@ -264,4 +271,12 @@ bool ps_span_rules_allow(const struct ps_span_rules *rules, const struct ps_span
             return rule->include;
     }
     return !rules->count || !rules->rule[0].include;
+}
+
+bool ps_span_rules_want_nth(const struct ps_span_rules *rules)
+{
+    for (uint32_t i = 0; i < rules->count; i++)
+        if (rules->rule[i].by_nth)
+            return true;
+    return false;
 }

@@ -19,6 +19,7 @@
 #include "slab.h"
 #include "stopwatch.h"
 #include "tracing.h"
+#include "verify.h"
 
 #define MIB (1ull << 20)
 
@@ -28,8 +29,11 @@
 /* [locked] */
 static void born(struct ps_span *span)
 {
-    if (span)
-        ps_learning_allocated(span);
+    if (!span)
+        return;
+    ps_learning_allocated(span);
+    if (ps_verify_is_on())
+        ps_verify_born(span);
 }
 
 /* ---- reuse of a freed span ---- */

@@ -5,17 +5,26 @@
 #include "layouts.h"
 #include "streams.h"
 #include "tracer.h"
+#include "verify.h"
 
 #define CBID(name) CUPTI_DRIVER_TRACE_CBID_##name
 
 /* cuda.h maps a plain name to its newest version; here every version is meant by its own name. */
 #undef cuGraphInstantiate
 
+/* The stream by a handle that means the same whatever the entry point. */
+static CUstream named(bool per_thread, CUstream stream)
+{
+    return !stream && per_thread ? CU_STREAM_PER_THREAD : stream;
+}
+
 static void launch(bool per_thread, CUstream stream, CUfunction function, uint64_t blocks, void **parameters, void **extra)
 {
     ps_trace_begin(stream, per_thread);
     ps_trace_kernel(function, blocks, parameters, extra);
     ps_trace_ready(true);
+    if (ps_verify_is_on())
+        ps_verify_launch(named(per_thread, stream), function, parameters, extra);
 }
 
 static void copy(bool per_thread, CUstream stream, CUdeviceptr a, CUdeviceptr b)
@@ -42,6 +51,8 @@ static void launch_graph(bool per_thread, CUstream stream, CUgraphExec executabl
     ps_trace_begin(stream, per_thread);
     ps_trace_graph(executable);
     ps_trace_ready(true);
+    if (ps_verify_is_on())
+        ps_verify_launch(named(per_thread, stream), NULL, NULL, NULL);
 }
 
 /* For calls of which only the end matters. */
@@ -109,6 +120,8 @@ void ps_driver_call_ended(CUpti_CallbackId id, const void *parameters, CUresult 
 {
     struct ps_capture_mode mode = ps_capture_relax();
 
+    if (ps_verify_is_on())
+        ps_verify_launched();
     ps_trace_end();
     switch (id) {
     case CBID(cuStreamBeginCapture):

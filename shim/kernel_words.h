@@ -32,7 +32,7 @@ static PS_ALWAYS_INLINE void ps_words_of(CUdeviceptr base, uint64_t reserved, co
 }
 
 /* False if the buffer is not there. */
-static PS_ALWAYS_INLINE bool ps_packed_words(void **extra, ps_word_fn *visit, void *ctx)
+static PS_ALWAYS_INLINE bool ps_packed_words(CUdeviceptr base, uint64_t reserved, void **extra, ps_word_fn *visit, void *ctx)
 {
     const unsigned char *buffer = NULL;
     const size_t *size = NULL;
@@ -45,24 +45,31 @@ static PS_ALWAYS_INLINE bool ps_packed_words(void **extra, ps_word_fn *visit, vo
     }
     if (!buffer || !size)
         return false;
-    ps_words_of(ps_registry.base, ps_registry.reserved, buffer, *size, visit, ctx);
+    ps_words_of(base, reserved, buffer, *size, visit, ctx);
     return true;
 }
 
-/* False: they can't be read; nobody knows the kernel's layout. */
-static PS_ALWAYS_INLINE bool ps_kernel_words(CUfunction function, void **parameters, void **extra, ps_word_fn *visit, void *ctx)
+/* Those from `base` on, under base + reserved. False: they can't be read; nobody knows the kernel's layout. */
+static PS_ALWAYS_INLINE bool ps_kernel_words_in(CUdeviceptr base, uint64_t reserved, CUfunction function, void **parameters, void **extra,
+                                                ps_word_fn *visit, void *ctx)
 {
-    if (!parameters && extra && ps_packed_words(extra, visit, ctx))
+    if (!parameters && extra && ps_packed_words(base, reserved, extra, visit, ctx))
         return true;
     const struct ps_layout *layout = ps_layout_of(function);
     if (!layout || (!parameters && layout->count))
         return false;
-    const CUdeviceptr base = ps_registry.base;
-    const uint64_t reserved = ps_registry.reserved;
     for (uint32_t i = 0; i < layout->count; i++)
         if (parameters[i])
             ps_words_of(base, reserved, parameters[i], layout->size[i], visit, ctx);
     return true;
+}
+
+static PS_ALWAYS_INLINE bool ps_kernel_words(CUfunction function, void **parameters, void **extra, ps_word_fn *visit, void *ctx)
+{
+    const CUdeviceptr base = ps_registry.base;
+    const uint64_t reserved = ps_registry.reserved;
+
+    return ps_kernel_words_in(base, reserved, function, parameters, extra, visit, ctx);
 }
 
 #endif

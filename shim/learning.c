@@ -25,6 +25,7 @@
 #include "stopping.h"
 #include "stopwatch.h"
 #include "tracing.h"
+#include "verify.h"
 
 /* A step that has been found and has no plan yet. */
 struct wanted {
@@ -368,6 +369,8 @@ static void plan_one(uint32_t pattern)
     /* With memory enough no byte moves, not even to measure the link. */
     bool may_move = ps_registry.peak_live_bytes > step.budget_bytes || *ps_settings.recording;
     ps_movable_learnt(&step, (struct penstock_step_span *)step.span, spans.number);
+    if (ps_verify_is_on())
+        ps_verify_step(&step, w.first);
     for (uint32_t i = 0; i < step.spans; i++)
         ((struct penstock_step_span *)step.span)[i].guarded =
             ps_guard_is_for(ps_settings.guard, step.span[i].born != PENSTOCK_NEVER); /* in our memory */

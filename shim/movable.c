@@ -7,6 +7,7 @@
 #include "policies.h"
 #include "process.h"
 #include "registry.h"
+#include "verify.h"
 
 struct birth {
     uint32_t moment, span;
@@ -19,11 +20,13 @@ static int by_moment(const void *a, const void *b)
     return one < other ? -1 : one > other;
 }
 
-/* Whether the rules let it move; what they don't is fixed. */
-static bool judge(const struct penstock_step *step, struct penstock_step_span *span, uint32_t layer, uint32_t birth)
+/* Whether the rules let it move; what they don't is fixed. `number`: the span's, in the round that was recorded. */
+static bool judge(const struct penstock_step *step, struct penstock_step_span *span, uint64_t number, uint64_t nth, uint32_t layer,
+                  uint32_t birth)
 {
     bool inside = layer != PENSTOCK_NEVER;
     struct ps_span_facts facts = {.bytes = span->bytes,
+                                  .nth = nth,
                                   .learnt = true,
                                   .layer = inside ? step->layer[layer].number : PENSTOCK_NEVER,
                                   .name = inside ? step->layer[layer].name : NULL,
@@ -32,6 +35,8 @@ static bool judge(const struct penstock_step *step, struct penstock_step_span *s
 
     bool may_move = ps_policies_may_move(&facts);
     span->fixed |= !may_move;
+    if (ps_verify_is_on())
+        ps_verify_judged(number, &facts, may_move);
     return may_move;
 }
 
@@ -39,8 +44,8 @@ void ps_movable_learnt(const struct penstock_step *step, struct penstock_step_sp
 {
     uint32_t n = 0, layer = PENSTOCK_NEVER, order = 0;
 
-    if (!ps_settings.rules.count)
-        return; /* everything may move */
+    if (!ps_settings.rules.count && !ps_verify_is_on())
+        return; /* everything may move, and nobody asks */
     struct birth *births = calloc(step->spans + 1u, sizeof *births);
     if (!births)
         ps_log_warn_once(POLICY, "no memory to apply PENSTOCK_RULES to a step: nothing in it moves");
@@ -50,8 +55,9 @@ void ps_movable_learnt(const struct penstock_step *step, struct penstock_step_sp
         } else if (span[i].born != PENSTOCK_NEVER) {
             births[n++] = (struct birth){span[i].born, i};
         } else {
-            bool may_move = judge(step, &span[i], PENSTOCK_NEVER, PENSTOCK_NEVER);
             struct ps_span *outlives = ps_registry_numbered(numbers[i]);
+            bool may_move =
+                judge(step, &span[i], numbers[i], outlives ? outlives->nth : PS_SPAN_UNKNOWN_NTH, PENSTOCK_NEVER, PENSTOCK_NEVER);
             if (outlives)
                 outlives->excluded = !may_move;
         }
@@ -63,7 +69,7 @@ void ps_movable_learnt(const struct penstock_step *step, struct penstock_step_sp
         uint32_t in = step->launch[ps_launch_from(step, births[i].moment) % step->launches].layer;
         order = in == layer ? order + 1 : 0;
         layer = in;
-        judge(step, &span[births[i].span], layer, order);
+        judge(step, &span[births[i].span], numbers[births[i].span], PS_SPAN_NO_NTH, layer, order);
     }
     free(births);
 }

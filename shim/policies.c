@@ -116,3 +116,8 @@ bool ps_policies_may_move(const struct ps_span_facts *facts)
 {
     return !rules || ps_span_rules_allow(rules, facts);
 }
+
+bool ps_policies_want_nth(void)
+{
+    return rules && ps_span_rules_want_nth(rules);
+}

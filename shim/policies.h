@@ -26,6 +26,9 @@ const struct penstock_policy_options *ps_policies_options(void);
  */
 size_t ps_policies_choose(const struct penstock_candidate *candidates, size_t n, uint64_t need_bytes, size_t *chosen);
 
+/* Whether PENSTOCK_RULES ask which of the spans of its size a span is. */
+bool ps_policies_want_nth(void);
+
 /* Whether PENSTOCK_RULES let a span with these facts be moved. */
 bool ps_policies_may_move(const struct ps_span_facts *facts);
 

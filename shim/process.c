@@ -30,6 +30,7 @@
 #include "residency.h"
 #include "slab.h"
 #include "tracing.h"
+#include "verify.h"
 
 extern char **environ;
 
@@ -171,6 +172,7 @@ static int set_up(const char **why)
     r = ps_registry_open(ps_device.granularity);
     if (r)
         return r;
+    ps_registry.counts_births = ps_policies_want_nth() || ps_verify_is_on();
     *why = "copy streams can't be made";
     r = ps_copies_open();
     if (r)
@@ -183,7 +185,7 @@ static int set_up(const char **why)
     ps_following_open(ps_settings.grace, ps_learning_named);
     ps_learning_open(ps_policies_current(), ps_policies_options());
     bool named = ps_settings.budget.kind == PS_AMOUNT_BYTES || ps_settings.budget.kind == PS_AMOUNT_PERCENT;
-    return ps_tracing_open(named, &ps_settings, why);
+    return ps_tracing_open(named || ps_verify_is_on(), &ps_settings, why);
 }
 
 /* Each process of a job writes files of its own, and its lines tell whose they are. */
@@ -214,11 +216,14 @@ static void begin(void)
         atomic_store(&state, ASIDE);
         return;
     }
+    ps_verify_open(&ps_settings, &ranks);
     ps_policies_open(&ps_settings);
     ps_nvtx_check();
     int r = set_up(&why);
     if (r) {
         ps_log_warn(PROCESS, "standing aside, the program runs as without Penstock: %s", why);
+        if (ps_verify_is_on())
+            ps_verify_aside(why);
         atomic_store(&state, ASIDE);
     } else {
         ps_log_info(PROCESS, "managing %s: budget %s of %s, spans from %s in pages of %s", ps_device.name,
@@ -257,6 +262,9 @@ bool ps_process_has_begun(void)
 
 void ps_process_stand_aside(const char *why)
 {
-    if (atomic_exchange(&state, ASIDE) != ASIDE && why)
-        ps_log_warn(PROCESS, "standing aside from now on: %s", why);
+    if (atomic_exchange(&state, ASIDE) == ASIDE || !why)
+        return;
+    ps_log_warn(PROCESS, "standing aside from now on: %s", why);
+    if (ps_verify_is_on())
+        ps_verify_aside(why);
 }

@@ -161,6 +161,14 @@ static struct ps_size_class *class_of(size_t bytes, bool make)
     return NULL;
 }
 
+/* Which of the spans of its size this one is. */
+static uint64_t count_birth(size_t bytes)
+{
+    struct ps_size_class *class = class_of(bytes, true);
+
+    return class ? class->births++ : PS_SPAN_UNKNOWN_NTH;
+}
+
 static void count_in(struct ps_span *span, size_t requested)
 {
     struct ps_registry *r = &ps_registry;
@@ -170,7 +178,8 @@ static void count_in(struct ps_span *span, size_t requested)
     span->move = 0;
     span->due = 0;
     span->requested = requested;
-    span->excluded = !ps_policies_may_move(&(struct ps_span_facts){.bytes = span->bytes});
+    span->nth = r->counts_births ? count_birth(span->bytes) : PS_SPAN_UNKNOWN_NTH;
+    span->excluded = !ps_policies_may_move(&(struct ps_span_facts){.bytes = span->bytes, .nth = span->nth});
     r->live_spans++;
     r->live_bytes += span->bytes;
     r->live_requested += (requested + 511) & ~(size_t)511;

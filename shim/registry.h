@@ -18,7 +18,8 @@
 struct ps_size_class {
     size_t bytes;
     struct ps_span_list cached;
-    uint32_t count; /* of cached */
+    uint32_t count;  /* of cached */
+    uint64_t births; /* spans of the size so far, while they are counted */
 };
 
 struct ps_registry {
@@ -28,6 +29,7 @@ struct ps_registry {
     size_t granularity;           /* unit of spans, a power of two */
     unsigned unit_shift;          /* log2 of granularity */
     struct ps_span *_Atomic *map; /* one entry a unit, NULL where no span is */
+    bool counts_births;           /* each span is given its `nth`: rules ask for it, or `penstock verify` does */
 
     /* Guarded by the lock. */
     struct ps_address_space addresses;

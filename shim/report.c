@@ -27,6 +27,7 @@
 #include "stopping.h"
 #include "tracer.h"
 #include "tracing.h"
+#include "verify.h"
 
 static struct ps_ranks ranks;
 static char directory[PS_SETTINGS_PATH_BYTES];
@@ -256,6 +257,8 @@ static void on_exit_call(void)
 {
     if (getpid() != opened_by)
         return; /* a forked child, which has no helper threads */
+    if (ps_verify_is_on())
+        ps_verify_ended();
     ps_report_finish();
     ps_stopping_begin();
 }

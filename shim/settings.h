@@ -91,6 +91,7 @@ struct ps_settings {
     struct ps_log_levels log;               /* PENSTOCK_LOG */
     char report[PS_SETTINGS_PATH_BYTES];    /* PENSTOCK_REPORT as written, "" for none; relative to the directory the program started in */
     char recording[PS_SETTINGS_PATH_BYTES]; /* PENSTOCK_RECORDING, as PENSTOCK_REPORT */
+    char verify[PS_SETTINGS_PATH_BYTES];    /* PENSTOCK_VERIFY, an absolute path, "" for none */
     char cupti[PS_SETTINGS_PATH_BYTES];     /* PENSTOCK_CUPTI, "" to look for it */
 };
 

@@ -76,6 +76,7 @@ struct ps_span {
     uint64_t after_seen;          /* streams (by index, under 64) that have been made to wait for it */
     uint64_t last_access;         /* kernel-launch number of the last access */
     uint64_t number;              /* of this life: the structure's address, and in the top 16 bits how many lives it has had */
+    uint64_t nth;                 /* spans of its size that were born before it, where they are counted; else PS_SPAN_UNKNOWN_NTH */
     uint64_t born;                /* the learner's count of launches at its birth */
     uint64_t mentioned;           /* the learner's count of launches when it was born or last named */
     uint32_t move;                /* of the plan in force that was last bound to it, counted from 1; a hint */

@@ -216,6 +216,15 @@ void ps_trace_end(void)
     a->count = 0;
 }
 
+struct ps_traced_launch ps_trace_launch(void)
+{
+    const struct access *a = current;
+
+    if (!a || !a->begun)
+        return (struct ps_traced_launch){.layer.number = PENSTOCK_NEVER};
+    return (struct ps_traced_launch){.is_blind = a->blind, .is_learnt = !a->blind, .number = a->launch, .layer = a->kind.layer};
+}
+
 void ps_trace_asked_about(CUdeviceptr address)
 {
     ps_residency_asked_about(address);

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "recorder.h"
 #include "streams.h"
 
 /* Starts the source of events. 0; -ENOENT: no CUPTI; -EBUSY: another subscriber; -EIO. `*why` says it in words when it is not 0. */
@@ -35,6 +36,15 @@ void ps_trace_graph(CUgraphExec executable);
 void ps_trace_ready(bool is_kernel);
 /* The driver has queued the call, or refused it. */
 void ps_trace_end(void);
+
+/* What is known of this thread's launch between ready and end, for who looks at launches one by one (verify.h). */
+struct ps_traced_launch {
+    bool is_blind;   /* nobody knows what it names */
+    bool is_learnt;  /* it names spans that are known: it has a number */
+    uint64_t number; /* among those that are learnt from */
+    struct ps_recorded_layer layer;
+};
+struct ps_traced_launch ps_trace_launch(void);
 
 /* The program asks the driver about an address, by whatever way. */
 void ps_trace_asked_about(CUdeviceptr address);

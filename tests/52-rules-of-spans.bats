@@ -63,7 +63,8 @@ move() {
         # Without a rule the big ones do leave: they were used in as many kernels as the others, and larger goes first.
         move "PENSTOCK_POLICY=$policy"
         contains "$output" '^big [1-4] small [0-8]$'
-        for rule in "exclude size>=$((2 * PROBE_SPAN))" "include size<=$PROBE_SPAN" "exclude; include size<=$PROBE_SPAN"; do
+        for rule in "exclude size>=$((2 * PROBE_SPAN))" "include size<=$PROBE_SPAN" "exclude; include size<=$PROBE_SPAN" \
+            "exclude nth=0-3 size>=$((2 * PROBE_SPAN))"; do
             move "PENSTOCK_POLICY=$policy" "PENSTOCK_RULES=$rule"
             contains "$output" '^big 0 small [1-8]$'
             equal $(($(report evictions) * PROBE_SPAN)) "$(report evicted_bytes)" "$policy, $rule: bytes moved out"
@@ -71,6 +72,17 @@ move() {
             sound untouched
         done
     done
+}
+
+@test "what is excluded by its order never leaves, and the others of its size do" {
+    build_sizes
+    move "PENSTOCK_RULES=exclude nth=1-3 size>=$((2 * PROBE_SPAN))"
+    contains "$output" '^big 1 small [1-8]$'
+    sound untouched
+    # Of the smaller ones, too, there is one of each number.
+    move "PENSTOCK_RULES=exclude nth=0"
+    contains "$output" '^big [1-3] small [1-7]$'
+    sound untouched
 }
 
 @test "before a step is learnt nothing moves that a rule may exclude" {

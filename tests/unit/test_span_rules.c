@@ -50,7 +50,19 @@ static void test_conditions(void)
     read_rules("exclude layer=head");
     EXPECT(allows(facts(1, 6, 0, ACTIVATION)));
 
+    /* Which of the spans of its size: of no matter when a step is known and the span is born in each. */
+    read_rules("exclude nth=3-5 size<=4kb");
+    struct ps_span_facts span = facts(4000, 3, 0, ACTIVATION);
+    for (span.nth = 0; span.nth < 8; span.nth++)
+        EXPECT_INT(span.nth < 3 || span.nth > 5, allows(span));
+    span.nth = PS_SPAN_NO_NTH;
+    EXPECT(allows(span));
+    span.nth = PS_SPAN_UNKNOWN_NTH;
+    EXPECT(!allows(span));
+    EXPECT(ps_span_rules_want_nth(&rules));
+
     read_rules("exclude size>=16MiB size<=32MiB");
+    EXPECT(!ps_span_rules_want_nth(&rules));
     EXPECT(allows(facts(16 * MIB - 1, 0, 0, ACTIVATION)));
     EXPECT(!allows(facts(16 * MIB, 0, 0, ACTIVATION)));
     EXPECT(!allows(facts(32 * MIB, 0, 0, ACTIVATION)));
@@ -142,6 +154,8 @@ static void test_not_learnt_against_all(void)
                                         "include birth=1",
                                         "exclude layer=b*",
                                         "include size>=2",
+                                        "exclude nth=0",
+                                        "include nth=0-2 size>=2",
                                         "exclude size>=2 class=activation"};
     enum { WORDS = sizeof words / sizeof words[0] };
     char text[256];
@@ -157,8 +171,11 @@ static void test_not_learnt_against_all(void)
                         for (int named = 0; named < 2; named++) {
                             struct ps_span_facts f = facts(bytes, layer, birth, (enum penstock_class)c);
                             f.name = named ? "block" : "head";
-                            all &= allows(f);
-                            any |= allows(f);
+                            for (int outlives = 0; outlives < 2; outlives++) {
+                                f.nth = outlives ? 0 : PS_SPAN_NO_NTH;
+                                all &= allows(f);
+                                any |= allows(f);
+                            }
                         }
                     }
                 }

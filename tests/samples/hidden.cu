@@ -1,0 +1,238 @@
+/*
+ * A small training whose kernels use memory that their parameters don't name, for `penstock verify`:
+ *
+ *     hidden STEPS [WORD]...
+ *
+ *     table    in backward, reads what layer 2 left in forward by a pointer in a table on the device
+ *     masked   the same, by a pointer that is masked: nobody who looks through memory finds it
+ *     weights  in backward, reads the weights of layers 1 and 3 by a table that was made once, at the start
+ *     graph    what `table` and `masked` do is done by a graph
+ *     early    the table of `weights` is used before the first step too, and there is no training
+ *     wild     in step 3 a kernel reads a GiB behind a weight, where nothing is
+ *     quits    ends with status 3 in step 3
+ *     differs  each run allocates and launches more ahead of the first step: as much as the file `runs` has bytes, to which it adds one
+ *
+ * Prints a hash of the weights after each step.
+ */
+#include "hostile.h"
+
+#define LAYERS 8
+#define WIDTH 16384 /* words a span: 64 KiB */
+#define MASK 0x5555555555555555ull
+
+static struct {
+    bool table, masked, weights, graph, early, wild, quits, differs;
+} words;
+
+KERNEL(forward, (uint32_t *__restrict__ out, const uint32_t *in, const uint32_t *weight, size_t count), (out, in, weight, count))
+{
+    FOR_EACH_ITEM (i, count)
+        out[i] = in[i] * 3 + weight[i];
+}
+
+KERNEL(backward, (uint32_t *__restrict__ gradient, const uint32_t *activation, const uint32_t *weight, size_t count),
+       (gradient, activation, weight, count))
+{
+    FOR_EACH_ITEM (i, count)
+        gradient[i] = gradient[i] * 5 + (activation[i] ^ weight[i]);
+}
+
+KERNEL(update, (uint32_t *__restrict__ weight, const uint32_t *gradient, uint32_t layer, size_t count), (weight, gradient, layer, count))
+{
+    FOR_EACH_ITEM (i, count)
+        weight[i] += gradient[i] >> layer;
+}
+
+KERNEL(loss, (uint32_t *__restrict__ gradient, const uint32_t *activation, size_t count), (gradient, activation, count))
+{
+    FOR_EACH_ITEM (i, count)
+        gradient[i] = activation[i] * 7;
+}
+
+/* The first words of what a table of pointers leads to go into `sum`. */
+KERNEL(peek, (uint32_t *__restrict__ sum, const uint64_t *table, uint64_t mask, size_t count), (sum, table, mask, count))
+{
+    FOR_EACH_ITEM (i, count)
+        sum[i] += *reinterpret_cast<const uint32_t *>(table[i] ^ mask);
+}
+
+KERNEL(peek_at_weights, (uint32_t *__restrict__ sum, const uint64_t *table, size_t count), (sum, table, count))
+{
+    FOR_EACH_ITEM (i, count)
+        sum[i] += *reinterpret_cast<const uint32_t *>(table[i]);
+}
+
+struct training {
+    cudaStream_t stream;
+    uint32_t *weight[LAYERS];
+    uint32_t *input, *gradient, *sum;
+    uint64_t *table, *weight_table;
+    uint64_t *pinned;
+};
+
+static uint32_t *new_memory(size_t count)
+{
+    void *memory = nullptr;
+
+    CHECK(cudaMalloc(&memory, count * sizeof(uint32_t)));
+    return static_cast<uint32_t *>(memory);
+}
+
+static uint32_t *new_words(const struct training *t, uint32_t salt)
+{
+    uint32_t *memory = new_memory(WIDTH);
+
+    LAUNCH(t->stream, WIDTH, fill_words, memory, salt, 0, WIDTH);
+    return memory;
+}
+
+static void launch_peek(const struct training *t, uint64_t mask)
+{
+    static cudaGraphExec_t executable;
+    cudaGraph_t graph = nullptr;
+
+    if (!words.graph) {
+        LAUNCH(t->stream, 1, peek, t->sum, t->table, mask, 1);
+        return;
+    }
+    if (executable == nullptr) {
+        CHECK(cudaStreamBeginCapture(t->stream, cudaStreamCaptureModeGlobal));
+        LAUNCH(t->stream, 1, peek, t->sum, t->table, mask, 1);
+        CHECK(cudaStreamEndCapture(t->stream, &graph));
+        CHECK(cudaGraphInstantiate(&executable, graph, 0));
+        CHECK(cudaGraphDestroy(graph));
+    }
+    CHECK(cudaGraphLaunch(executable, t->stream));
+}
+
+static void peek_into(const struct training *t, const uint32_t *activation)
+{
+    const uint64_t mask = words.masked ? MASK : 0;
+
+    if (words.table || words.masked) {
+        CHECK(cudaStreamSynchronize(t->stream));
+        t->pinned[0] = reinterpret_cast<uint64_t>(activation) ^ mask;
+        CHECK(cudaMemcpyAsync(t->table, t->pinned, sizeof(uint64_t), cudaMemcpyHostToDevice, t->stream));
+        launch_peek(t, mask);
+    }
+    if (words.weights)
+        LAUNCH(t->stream, 2, peek_at_weights, t->sum, t->weight_table, 2);
+}
+
+static void print_hash(const struct training *t, unsigned step)
+{
+    static uint32_t host[WIDTH];
+    uint64_t hash = 14695981039346656037ull;
+
+    for (auto weight : t->weight) {
+        CHECK(cudaMemcpyAsync(host, weight, sizeof(host), cudaMemcpyDeviceToHost, t->stream));
+        CHECK(cudaStreamSynchronize(t->stream));
+        for (auto word : host)
+            hash = (hash ^ word) * 1099511628211ull;
+    }
+    CHECK(cudaMemcpyAsync(host, t->sum, 2 * sizeof(uint32_t), cudaMemcpyDeviceToHost, t->stream));
+    CHECK(cudaStreamSynchronize(t->stream));
+    printf("step %u weights %016llx sum %08x\n", step, static_cast<unsigned long long>(hash), host[0] ^ host[1] << 1);
+}
+
+static void train_step(const struct training *t, unsigned step)
+{
+    uint32_t *activation[LAYERS];
+
+    for (unsigned l = 0; l < LAYERS; l++) {
+        activation[l] = new_memory(WIDTH);
+        LAUNCH(t->stream, WIDTH, forward, activation[l], l ? activation[l - 1] : t->input, t->weight[l], WIDTH);
+    }
+    LAUNCH(t->stream, WIDTH, loss, t->gradient, activation[LAYERS - 1], WIDTH);
+    for (unsigned l = LAYERS; l-- > 0;) {
+        LAUNCH(t->stream, WIDTH, backward, t->gradient, activation[l], t->weight[l], WIDTH);
+        if (l == LAYERS - 2)
+            peek_into(t, activation[2]);
+        if (words.wild && step == 3 && l == 4)
+            LAUNCH(t->stream, 1, copy_words, t->sum, t->weight[0] + (1ull << 28), 1);
+        CHECK(cudaFree(activation[l]));
+    }
+    for (unsigned l = 0; l < LAYERS; l++)
+        LAUNCH(t->stream, WIDTH, update, t->weight[l], t->gradient, l, WIDTH);
+    print_hash(t, step);
+    if (words.quits && step == 3)
+        exit(3);
+}
+
+static bool read_word(const char *word)
+{
+    const struct {
+        const char *name;
+        bool *flag;
+    } known[] = {{"table", &words.table}, {"masked", &words.masked}, {"weights", &words.weights}, {"early", &words.early},
+                 {"graph", &words.graph},
+                 {"wild", &words.wild},   {"quits", &words.quits},   {"differs", &words.differs}};
+
+    for (const auto &each : known)
+        if (strcmp(word, each.name) == 0)
+            return *each.flag = true;
+    return false;
+}
+
+/* Each weight is used in its turn, and by a table in between: nothing here repeats for long. */
+static void use_early(const struct training *t)
+{
+    for (unsigned i = 0; i < 3 * LAYERS; i++) {
+        LAUNCH(t->stream, WIDTH, update, t->weight[i % LAYERS], t->gradient, i % 7, WIDTH - i);
+        if (i == 2 * LAYERS)
+            LAUNCH(t->stream, 2, peek_at_weights, t->sum, t->weight_table, 2);
+    }
+    print_hash(t, 0);
+}
+
+static long runs_so_far(void)
+{
+    FILE *runs = fopen("runs", "a");
+
+    REQUIRE(runs != nullptr, "runs can't be written");
+    fputc('.', runs);
+    const long count = ftell(runs);
+    fclose(runs);
+    return count;
+}
+
+int main(int argc, char **argv)
+{
+    const unsigned long steps = argc > 1 ? strtoul(argv[1], nullptr, 10) : 0;
+    struct training t = {};
+
+    for (int i = 2; i < argc; i++) {
+        if (read_word(argv[i]))
+            continue;
+        fprintf(stderr, "%s: no such word\n", argv[i]);
+        return 2;
+    }
+    setvbuf(stdout, nullptr, _IOLBF, 0);
+    t.stream = new_stream();
+    CHECK(cudaMallocHost(reinterpret_cast<void **>(&t.pinned), 64));
+    t.sum = new_memory(16);
+    t.table = reinterpret_cast<uint64_t *>(new_memory(16));
+    t.weight_table = reinterpret_cast<uint64_t *>(new_memory(16));
+    CHECK(cudaMemset(t.sum, 0, 64));
+    for (unsigned l = 0; l < LAYERS; l++)
+        t.weight[l] = new_words(&t, l);
+    t.input = new_words(&t, 100);
+    t.gradient = new_words(&t, 101);
+    for (long i = words.differs ? runs_so_far() : 0; i > 0; i--)
+        new_words(&t, 200 + static_cast<uint32_t>(i));
+    t.pinned[0] = reinterpret_cast<uint64_t>(t.weight[1]);
+    t.pinned[1] = reinterpret_cast<uint64_t>(t.weight[3]);
+    CHECK(cudaMemcpy(t.weight_table, t.pinned, 16, cudaMemcpyHostToDevice));
+    if (words.early) {
+        use_early(&t);
+    } else {
+        for (unsigned step = 1; step <= steps; step++)
+            train_step(&t, step);
+    }
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaFreeHost(t.pinned));
+    for (void *memory : {static_cast<void *>(t.sum), static_cast<void *>(t.table), static_cast<void *>(t.weight_table)})
+        CHECK(cudaFree(memory));
+    printf("ok\n");
+    return 0;
+}
