@@ -1,4 +1,4 @@
-# The simulated device: rules that make $(OUT)/sim/libcuda.so.1, libcudart.so.13 and libcupti.so.13.
+# The simulated device: rules that make $(OUT)/sim/libcuda.so.1, libcudart.so.13, libcupti.so.13 and libnccl.so.2.
 # Included by the top Makefile, or used alone from the top directory: make -f tests/cudasim/build.mk OUT=build/release
 # The includer may set OUT, CC, CFLAGS (optimisation and -fsanitize=...), LDFLAGS, CUDA_HOME and V=1.
 
@@ -22,7 +22,8 @@ sim_say = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$@')
 SIM_CUDA_OBJS := $(patsubst $(SIM_DIR)/%.c,$(SIM_OBJ)/%.o,$(wildcard $(SIM_DIR)/cuda/*.c))
 SIM_CUDART_OBJS := $(patsubst $(SIM_DIR)/%.c,$(SIM_OBJ)/%.o,$(wildcard $(SIM_DIR)/cudart/*.c))
 SIM_CUPTI_OBJS := $(patsubst $(SIM_DIR)/%.c,$(SIM_OBJ)/%.o,$(wildcard $(SIM_DIR)/cupti/*.c))
-SIM_LIBS := $(OUT)/sim/libcuda.so.1 $(if $(SIM_CUDART_OBJS),$(OUT)/sim/libcudart.so.13) $(OUT)/sim/libcupti.so.13
+SIM_NCCL_OBJS := $(patsubst $(SIM_DIR)/%.c,$(SIM_OBJ)/%.o,$(wildcard $(SIM_DIR)/nccl/*.c))
+SIM_LIBS := $(OUT)/sim/libcuda.so.1 $(if $(SIM_CUDART_OBJS),$(OUT)/sim/libcudart.so.13) $(OUT)/sim/libcupti.so.13 $(OUT)/sim/libnccl.so.2
 
 .PHONY: sim
 sim: $(SIM_LIBS)
@@ -40,9 +41,13 @@ $(OUT)/sim/libcupti.so.13: $(SIM_CUPTI_OBJS) $(OUT)/sim/libcuda.so.1
 	$(call sim_say,LD)
 	$(SIM_QUIET)$(CC) $(SIM_LDFLAGS) -Wl,-soname,libcupti.so.13 -o $@ $(SIM_CUPTI_OBJS) $(OUT)/sim/libcuda.so.1
 
+$(OUT)/sim/libnccl.so.2: $(SIM_NCCL_OBJS) $(OUT)/sim/libcuda.so.1
+	$(call sim_say,LD)
+	$(SIM_QUIET)$(CC) $(SIM_LDFLAGS) -Wl,-soname,libnccl.so.2 -o $@ $(SIM_NCCL_OBJS) $(OUT)/sim/libcuda.so.1
+
 $(SIM_OBJ)/%.o: $(SIM_DIR)/%.c
 	@mkdir -p $(@D)
 	$(call sim_say,CC)
 	$(SIM_QUIET)$(CC) $(SIM_CFLAGS) -c -o $@ $<
 
--include $(SIM_CUDA_OBJS:.o=.d) $(SIM_CUDART_OBJS:.o=.d) $(SIM_CUPTI_OBJS:.o=.d)
+-include $(SIM_CUDA_OBJS:.o=.d) $(SIM_CUDART_OBJS:.o=.d) $(SIM_CUPTI_OBJS:.o=.d) $(SIM_NCCL_OBJS:.o=.d)
