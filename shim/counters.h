@@ -27,6 +27,8 @@
     PS_COUNTER(graph_launches)          /* launches of executable graphs */                                                                \
     PS_COUNTER(graph_launches_unknown)  /* of these: what the graph touches could not be read */                                           \
     PS_COUNTER(copies_seen)             /* copies and memsets seen */                                                                      \
+    PS_COUNTER(nccl_calls)              /* calls of NCCL's that named a span */                                                            \
+    PS_COUNTER(nccl_registrations)      /* buffers in spans that were given to NCCL to keep */                                             \
     PS_COUNTER(layouts_from_cubin)      /* kernels whose layout came from .nv.info */                                                      \
     PS_COUNTER(layouts_from_driver)     /* kernels whose layout came from the driver */                                                    \
     PS_COUNTER(layouts_compared)        /* kernels for which both were there */                                                            \

@@ -7,6 +7,7 @@
 
 #include "hooks.h"
 #include "real_cuda.h"
+#include "real_nccl.h"
 
 extern char **environ;
 
@@ -84,6 +85,12 @@ UNINSTRUMENTED static bool may_be_the_drivers(const char *name)
     return name && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
 }
 
+/* "nccl" and a capital letter. */
+UNINSTRUMENTED static bool may_be_nccls(const char *name)
+{
+    return name && name[0] == 'n' && name[1] == 'c' && name[2] == 'c' && name[3] == 'l' && name[4] >= 'A' && name[4] <= 'Z';
+}
+
 static void *replacement(void *found);
 
 static __attribute__((noinline)) void *answer(void *handle, const char *name)
@@ -93,6 +100,13 @@ static __attribute__((noinline)) void *answer(void *handle, const char *name)
     return found ? replacement(found) : NULL;
 }
 
+static __attribute__((noinline)) void *answer_nccl(void *handle, const char *name)
+{
+    void *found = ps_real_dlsym(handle, name);
+
+    return found ? ps_nccl_stand_in(name, found) : NULL;
+}
+
 /*
  * What dlsym gives, or NULL where the real one is to be asked on the caller's behalf: what RTLD_NEXT and RTLD_DEFAULT mean follows from where
  * the call comes from, and with the latter our exported functions are found anyway.
@@ -100,9 +114,11 @@ static __attribute__((noinline)) void *answer(void *handle, const char *name)
 UNINSTRUMENTED void *ps_dlsym_answer(void *handle, const char *name)
 {
     behind();
-    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || !may_be_the_drivers(name) || !ps_driver_lookup_is_ours())
+    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT)
         return NULL;
-    return answer(handle, name);
+    if (may_be_nccls(name))
+        return answer_nccl(handle, name);
+    return may_be_the_drivers(name) && ps_driver_lookup_is_ours() ? answer(handle, name) : NULL;
 }
 
 #ifdef __x86_64__

@@ -166,16 +166,6 @@ void ps_trace_graph(CUgraphExec executable)
     a->blind = true;
 }
 
-static bool is_capturing(const struct access *a)
-{
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUstream stream = !a->handle && a->per_thread_default ? CU_STREAM_PER_THREAD : a->handle;
-
-    if (!ps_capture_anywhere() || !ps_cu.cuStreamIsCapturing)
-        return false;
-    return ps_cu.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 void ps_trace_ready(bool is_kernel)
 {
     struct access *a = current;
@@ -189,7 +179,7 @@ void ps_trace_ready(bool is_kernel)
         return;
     a->kind.is_kernel = is_kernel;
     a->kind.layer = ps_layers_now(a->function);
-    a->kind.capturing = is_capturing(a);
+    a->kind.capturing = ps_capture_has(a->handle, a->per_thread_default);
     if (a->blind && a->kind.capturing)
         return; /* nothing runs now, and the graph will be unknown too */
     a->begun = true;
