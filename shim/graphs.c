@@ -5,8 +5,10 @@
 
 #include "kernel_words.h"
 #include "log.h"
+#include "pointer_tables.h"
 #include "real_cuda.h"
 #include "registry.h"
+#include "rules.h"
 #include "tracer.h"
 
 /* Child graphs in child graphs; deeper ones are not followed. */
@@ -99,12 +101,21 @@ static void put_in_order(struct graph *g)
     g->count = kept;
 }
 
+/* Tables as they are when the graph is made: what is copied into them later is not the graph's. */
+static void take_table(void *gathered, CUdeviceptr word)
+{
+    ps_pointer_tables_name(word, take, gathered);
+}
+
 static void take_kernel(struct graph *g, const CUDA_KERNEL_NODE_PARAMS *kernel)
 {
     CUfunction function = kernel->func ? kernel->func : (CUfunction)kernel->kern;
 
     if (!function || !ps_kernel_words(function, kernel->kernelParams, kernel->extra, take, g))
         g->unknown = true;
+    else if (ps_pointer_tables_exist() && ps_rule(TABLE_NAMES_SPANS))
+        ps_kernel_words_between(atomic_load(&ps_pointer_tables_extent.start), atomic_load(&ps_pointer_tables_extent.bytes), function,
+                                kernel->kernelParams, kernel->extra, take_table, g);
 }
 
 static void take_graph(struct graph *g, CUgraph graph, unsigned depth);

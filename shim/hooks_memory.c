@@ -9,6 +9,7 @@
 #include "device.h"
 #include "hooks.h"
 #include "log.h"
+#include "pointer_tables.h"
 #include "process.h"
 #include "real_cuda.h"
 #include "real_cudart.h"
@@ -203,8 +204,25 @@ static bool free_span(void *address, struct ps_stream *stream)
     return r == 0;
 }
 
+/* Pointer tables in memory that goes are no tables any more. */
+static void forget_tables(void *address)
+{
+    CUdeviceptr start = 0;
+    size_t bytes = 0;
+
+    if (!address || !ps_pointer_tables_exist() || ps_inside)
+        return;
+    ps_inside++;
+    if (!ps_residency_look_up((CUdeviceptr)address, &start, &bytes) ||
+        ps_cu.cuMemGetAddressRange(&start, &bytes, (CUdeviceptr)address) == CUDA_SUCCESS)
+        if (start == (CUdeviceptr)address)
+            ps_pointer_tables_overwritten(start, bytes);
+    ps_inside--;
+}
+
 PS_EXPORT cudaError_t cudaFree(void *address)
 {
+    forget_tables(address);
     if (ps_registry_owns((CUdeviceptr)address) && free_span(address, NULL))
         return cudaSuccess;
     return ps_real_cudart()->cudaFree(address);
@@ -212,6 +230,7 @@ PS_EXPORT cudaError_t cudaFree(void *address)
 
 PS_EXPORT cudaError_t cudaFreeAsync(void *address, cudaStream_t stream)
 {
+    forget_tables(address);
     if (ps_registry_owns((CUdeviceptr)address) && free_span(address, ps_stream_find(stream, false)))
         return cudaSuccess;
     return ps_real_cudart()->cudaFreeAsync(address, stream);
@@ -219,6 +238,7 @@ PS_EXPORT cudaError_t cudaFreeAsync(void *address, cudaStream_t stream)
 
 PS_EXPORT cudaError_t cudaFreeAsync_ptsz(void *address, cudaStream_t stream)
 {
+    forget_tables(address);
     if (ps_registry_owns((CUdeviceptr)address) && free_span(address, ps_stream_find(stream, true)))
         return cudaSuccess;
     return ps_real_cudart()->cudaFreeAsync_ptsz(address, stream);

@@ -166,3 +166,9 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
 @test "what NCCL was called for under capture is touched by the graph" {
     trainers_need NCCL_IN_GRAPH_IS_KNOWN 40-70 nccl-graph
 }
+
+@test "a launch that is given a pointer table is an access to what the table names" {
+    trainers_need TABLE_NAMES_SPANS 30-60 hostile-pointer-table hostile-table-changes
+    trainers_need TABLE_NAMES_SPANS 30-60 hostile-tensor-map
+    trainers_need TABLE_NAMES_SPANS 30-60 hostile-table-graph
+}
