@@ -142,6 +142,8 @@ static void begin(struct collective *c)
         ps_residency_begin_access_to_all(c->stream);
         return;
     }
+    if (!n)
+        return;
     c->held = ps_tracing_is_on() ? BY_ACCESS : STILL;
     if (c->held == BY_ACCESS)
         c->launch = ps_residency_begin_access(c->span, &n, c->stream, &c->kind);

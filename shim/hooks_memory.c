@@ -204,13 +204,16 @@ static bool free_span(void *address, struct ps_stream *stream)
     return r == 0;
 }
 
+/* How far into a block that is freed a pointer table is looked for, before the driver is asked how large the block is: tables are small. */
+#define TABLES_WITHIN (2u << 20)
+
 /* Pointer tables in memory that goes are no tables any more. */
 static void forget_tables(void *address)
 {
     CUdeviceptr start = 0;
     size_t bytes = 0;
 
-    if (!address || !ps_pointer_tables_exist() || ps_inside)
+    if (ps_inside || !ps_process_has_begun() || !ps_pointer_tables_near((CUdeviceptr)address, TABLES_WITHIN))
         return;
     ps_inside++;
     if (!ps_residency_look_up((CUdeviceptr)address, &start, &bytes) ||

@@ -16,7 +16,7 @@
 /* What a program gets that calls what its NCCL does not have: the linker would have refused it without us. */
 #define LACKING PS_NCCL_INVALID_USAGE
 
-/* There are spans, and the call is the program's. */
+/* There are spans, and the call is the program's. Never in a forked child, where a lock of ours may be held by a thread that it does not have. */
 static bool is_looked_at(void)
 {
     return !ps_inside && ps_process_has_begun();
@@ -100,7 +100,7 @@ int ps_hook_ncclGroupEnd(void)
         return LACKING;
     ps_collective_group_ends(true);
     int result = real();
-    if (!ps_collective_is_in_group()) {
+    if (!ps_collective_is_in_group() && is_looked_at()) {
         ps_collective_group_ended(result);
         ps_registrations_group_ended(result);
     }
@@ -115,7 +115,7 @@ int ps_hook_ncclGroupSimulateEnd(void *simInfo)
         return LACKING;
     ps_collective_group_ends(false);
     int result = real(simInfo);
-    if (!ps_collective_is_in_group())
+    if (!ps_collective_is_in_group() && is_looked_at())
         ps_registrations_group_ended(result);
     return result;
 }
@@ -135,7 +135,7 @@ int ps_hook_ncclCommGetAsyncError(ncclComm_t comm, int *asyncError)
 
     if (!real)
         return LACKING;
-    uint64_t mark = ps_collective_mark();
+    uint64_t mark = is_looked_at() ? ps_collective_mark() : 0;
     int result = real(comm, asyncError);
     if (mark && result == PS_NCCL_SUCCESS && asyncError)
         ps_collective_asked(comm, mark, *asyncError);
@@ -144,6 +144,8 @@ int ps_hook_ncclCommGetAsyncError(ncclComm_t comm, int *asyncError)
 
 static void communicator_ended(ncclComm_t communicator)
 {
+    if (!is_looked_at())
+        return;
     ps_collective_communicator_ended(communicator);
     ps_registrations_communicator_ended(communicator);
 }

@@ -217,6 +217,17 @@ void ps_pointer_tables_overwritten(CUdeviceptr to, size_t bytes)
     pthread_mutex_unlock(&lock);
 }
 
+bool ps_pointer_tables_near(CUdeviceptr address, size_t bytes)
+{
+    if (!ps_pointer_tables_exist())
+        return false;
+    pthread_mutex_lock(&lock);
+    size_t at = first_behind(address);
+    bool near = at < count && tables[at].start < address + bytes;
+    pthread_mutex_unlock(&lock);
+    return near;
+}
+
 void ps_pointer_tables_name(CUdeviceptr address, void (*name)(void *ctx, CUdeviceptr named), void *ctx)
 {
     pthread_mutex_lock(&lock);

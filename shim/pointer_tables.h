@@ -34,6 +34,9 @@ void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes);
 /* Something that is not looked at is about to be written there, or the memory is freed. Cheap while there are no tables. */
 void ps_pointer_tables_overwritten(CUdeviceptr to, size_t bytes);
 
+/* Whether a table begins in, or reaches into, so many bytes from there. Cheap. */
+bool ps_pointer_tables_near(CUdeviceptr address, size_t bytes);
+
 /* All tables lie in [start, start + bytes); 0 bytes while there are none. A glance without a lock, for launches: most have nothing to do with any. */
 struct ps_pointer_tables_extent {
     _Atomic CUdeviceptr start;
