@@ -128,7 +128,7 @@ $(OUT)/obj/%.o: %.c $(OUT)/flags
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(map): shim/libpenstock.map.in $(wildcard shim/hooks.def shim/traced_calls.def) scripts/exports $(OUT)/flags
+$(map): shim/libpenstock.map.in $(wildcard shim/hooks.def shim/traced_calls.def shim/nccl.def) scripts/exports $(OUT)/flags
 	$(call say,GEN,$@)
 	$(Q)scripts/exports map >$@
 
@@ -174,7 +174,11 @@ $(OUT)/obj/samples/%.o: tests/samples/%.cu $(OUT)/flags
 $(samples): $(OUT)/samples/%: $(OUT)/obj/samples/%.o
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(NVCC) $(nvcc_flags) -o $@ $< -lpthread -ldl
+	$(Q)$(NVCC) $(nvcc_flags) -o $@ $< -lpthread -ldl $(sample_libs)
+
+# Linked with the simulated NCCL, run with the one that is in the loader's path.
+$(OUT)/samples/collectives: $(OUT)/sim/libnccl.so.2
+$(OUT)/samples/collectives: sample_libs = -L$(OUT)/sim -l:libnccl.so.2 -Xlinker -rpath-link=$(OUT)/sim
 
 # The same trainer with the runtime inside it: the toolkit's, and the simulated one, as each runs on its own driver only.
 $(OUT)/samples/mlp-static: $(OUT)/obj/samples/mlp.o
@@ -203,7 +207,7 @@ $(sample_policies): $(OUT)/samples/%.so: tests/samples/%.c $(wildcard include/pe
 include tests/cudasim/build.mk
 sim: $(SIM_LIBS)
 $(SIM_LIBS): $(OUT)/sources
-$(SIM_CUDA_OBJS) $(SIM_CUDART_OBJS) $(SIM_CUPTI_OBJS) $(SIM12_ANEW:%=$(OUT)/sim12/obj/%.o): $(OUT)/flags
+$(SIM_CUDA_OBJS) $(SIM_CUDART_OBJS) $(SIM_CUPTI_OBJS) $(SIM_NCCL_OBJS) $(SIM12_ANEW:%=$(OUT)/sim12/obj/%.o): $(OUT)/flags
 
 # --- benchmarks ------------------------------------------------------------------------------------------------------------------------
 include tests/bench/build.mk

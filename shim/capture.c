@@ -35,6 +35,17 @@ void ps_capture_ended(void)
     }
 }
 
+bool ps_capture_has(CUstream stream, bool per_thread_default)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    if (!ps_capture_anywhere() || !ps_cu.cuStreamIsCapturing)
+        return false;
+    if (!stream && per_thread_default)
+        stream = CU_STREAM_PER_THREAD;
+    return ps_cu.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 static bool exchange(CUstreamCaptureMode *mode)
 {
     return ps_rule(CAPTURE_STAYS_VALID) && ps_cu.cuThreadExchangeStreamCaptureMode &&

@@ -30,6 +30,9 @@ static inline bool ps_capture_anywhere(void)
     return atomic_load_explicit(&ps_captures, memory_order_relaxed) != 0;
 }
 
+/* Whether the stream is being captured: what is queued on it goes into a graph. */
+bool ps_capture_has(CUstream stream, bool per_thread_default);
+
 /* The calling thread is relaxed for good. */
 void ps_capture_relax_thread(void);
 

@@ -19,23 +19,27 @@
     PS_COUNTER(reloaded_bytes)                                                                                                             \
     PS_COUNTER(demand_reloads) /* reloads begun by the access itself */                                                                    \
     PS_COUNTER(reload_errors)                                                                                                              \
-    PS_COUNTER(accesses_on_slot)        /* accesses to a span left on its slot: right, and slow */                                         \
-    PS_COUNTER(spans_born_on_slot)      /* allocations that no device pages could be had for */                                            \
-    PS_COUNTER(host_wait_ns)            /* time in which a thread of the program waited for pages */                                       \
-    PS_COUNTER(launches)                /* kernel launches seen */                                                                         \
-    PS_COUNTER(launches_without_layout) /* of them, those whose parameters could not be read */                                            \
-    PS_COUNTER(graph_launches)          /* launches of executable graphs */                                                                \
-    PS_COUNTER(graph_launches_unknown)  /* of these: what the graph touches could not be read */                                           \
-    PS_COUNTER(copies_seen)             /* copies and memsets seen */                                                                      \
-    PS_COUNTER(layouts_from_cubin)      /* kernels whose layout came from .nv.info */                                                      \
-    PS_COUNTER(layouts_from_driver)     /* kernels whose layout came from the driver */                                                    \
-    PS_COUNTER(layouts_compared)        /* kernels for which both were there */                                                            \
-    PS_COUNTER(layout_disagreements)    /* of them, those that differed; the driver's was used */                                          \
-    PS_COUNTER(pages_refused)           /* times the driver had no device pages although the budget had room */                            \
-    PS_COUNTER(out_of_memory)           /* allocations that failed */                                                                      \
-    PS_COUNTER(bad_frees)               /* unknown or interior pointers, double frees */                                                   \
-    PS_COUNTER(user_pins)               /* spans that the program pinned */                                                                \
-    PS_COUNTER(idle_hints)              /* spans that the program said to be idle */
+    PS_COUNTER(accesses_on_slot)         /* accesses to a span left on its slot: right, and slow */                                        \
+    PS_COUNTER(spans_born_on_slot)       /* allocations that no device pages could be had for */                                           \
+    PS_COUNTER(host_wait_ns)             /* time in which a thread of the program waited for pages */                                      \
+    PS_COUNTER(launches)                 /* kernel launches seen */                                                                        \
+    PS_COUNTER(launches_without_layout)  /* of them, those whose parameters could not be read */                                           \
+    PS_COUNTER(graph_launches)           /* launches of executable graphs */                                                               \
+    PS_COUNTER(graph_launches_unknown)   /* of these: what the graph touches could not be read */                                          \
+    PS_COUNTER(copies_seen)              /* copies and memsets seen */                                                                     \
+    PS_COUNTER(pointer_tables)           /* copies to the device that held addresses of spans */                                           \
+    PS_COUNTER(pointer_tables_forgotten) /* of them, those that there was no room for any more */                                          \
+    PS_COUNTER(nccl_calls)               /* calls of NCCL's that named a span */                                                           \
+    PS_COUNTER(nccl_registrations)       /* buffers in spans that were given to NCCL to keep */                                            \
+    PS_COUNTER(layouts_from_cubin)       /* kernels whose layout came from .nv.info */                                                     \
+    PS_COUNTER(layouts_from_driver)      /* kernels whose layout came from the driver */                                                   \
+    PS_COUNTER(layouts_compared)         /* kernels for which both were there */                                                           \
+    PS_COUNTER(layout_disagreements)     /* of them, those that differed; the driver's was used */                                         \
+    PS_COUNTER(pages_refused)            /* times the driver had no device pages although the budget had room */                           \
+    PS_COUNTER(out_of_memory)            /* allocations that failed */                                                                     \
+    PS_COUNTER(bad_frees)                /* unknown or interior pointers, double frees */                                                  \
+    PS_COUNTER(user_pins)                /* spans that the program pinned */                                                               \
+    PS_COUNTER(idle_hints)               /* spans that the program said to be idle */
 
 struct ps_counters {
 #define PS_COUNTER(name) _Atomic uint64_t name;

@@ -3,6 +3,9 @@
 #include "capture.h"
 #include "graphs.h"
 #include "layouts.h"
+#include "pointer_tables.h"
+#include "real_cuda.h"
+#include "registry.h"
 #include "streams.h"
 #include "tracer.h"
 #include "verify.h"
@@ -33,6 +36,37 @@ static void copy(bool per_thread, CUstream stream, CUdeviceptr a, CUdeviceptr b)
     ps_trace_address(a);
     ps_trace_address(b);
     ps_trace_ready(false);
+}
+
+/*
+ * Whether the processor may read there. The driver says it: a program may name the wrong direction, which does no harm on the device. What the driver
+ * doesn't know is ordinary memory, which it would read itself.
+ */
+static bool is_on_the_host(const void *address)
+{
+    unsigned int type = CU_MEMORYTYPE_HOST;
+
+    if (ps_registry_owns((CUdeviceptr)address))
+        return false;
+    return ps_cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)address) != CUDA_SUCCESS ||
+           type == CU_MEMORYTYPE_HOST;
+}
+
+/* One that may bring pointer tables from the host. */
+static void upload(bool per_thread, CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes)
+{
+    if (bytes >= 8 && bytes <= PS_POINTER_TABLE_BYTES_MAX && is_on_the_host((const void *)from))
+        ps_pointer_tables_copied(to, (const void *)from, bytes);
+    else
+        ps_pointer_tables_overwritten(to, bytes);
+    copy(per_thread, stream, to, from);
+}
+
+/* One that does not, or a fill. */
+static void overwrite(bool per_thread, CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes)
+{
+    ps_pointer_tables_overwritten(to, bytes);
+    copy(per_thread, stream, to, from);
 }
 
 /* A batch of copies; unordered inside, so every address is one access of the call. */

@@ -8,6 +8,7 @@
 #include "hooks.h"
 #include "real_cuda.h"
 #include "real_cudart.h"
+#include "real_nccl.h"
 
 extern char **environ;
 
@@ -211,6 +212,12 @@ UNINSTRUMENTED static bool may_be_cuda(const char *name)
     return name[2] >= 'A' && name[2] <= 'Z';
 }
 
+/* "nccl" and a capital letter. */
+UNINSTRUMENTED static bool may_be_nccls(const char *name)
+{
+    return name && name[0] == 'n' && name[1] == 'c' && name[2] == 'c' && name[3] == 'l' && name[4] >= 'A' && name[4] <= 'Z';
+}
+
 static void *replacement(void *found, const void *caller);
 static void *runtime_replacement(void *found, const char *name, const void *caller);
 
@@ -223,6 +230,13 @@ static __attribute__((noinline)) void *answer(void *handle, const char *name, co
     return name[2] == 'd' ? runtime_replacement(found, name, caller) : replacement(found, caller);
 }
 
+static __attribute__((noinline)) void *answer_nccl(void *handle, const char *name)
+{
+    void *found = ps_real_dlsym(handle, name);
+
+    return found ? ps_nccl_stand_in(name, found) : NULL;
+}
+
 /*
  * What dlsym gives, or NULL where the real one is to be asked on the caller's behalf: what RTLD_NEXT and RTLD_DEFAULT mean follows from where
  * the call comes from, and with the latter our exported functions are found anyway.
@@ -230,9 +244,9 @@ static __attribute__((noinline)) void *answer(void *handle, const char *name, co
 UNINSTRUMENTED void *ps_dlsym_answer(void *handle, const char *name, const void *caller)
 {
     behind();
-    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || !may_be_cuda(name) || answers() == NOTHING)
+    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || !(may_be_cuda(name) || may_be_nccls(name)) || answers() == NOTHING)
         return NULL;
-    return answer(handle, name, caller);
+    return name[0] == 'c' ? answer(handle, name, caller) : answer_nccl(handle, name);
 }
 
 #ifdef __x86_64__

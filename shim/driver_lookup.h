@@ -10,8 +10,10 @@
  * Replaced is what is, by its address, the function that the driver exports under that name. So versions and per-thread twins are told apart
  * as the driver tells them apart, and a look-up that gives something else (another tool's function) is left as it is.
  *
+ * NCCL's functions (nccl.def) are replaced likewise, whoever traces: programs that open libnccl.so.2 themselves look them up.
+ *
  * Two clocks: nothing here is queued or waited for. dlsym may be called before any constructor has run, in any process, under the loader's
- * lock: for names that can't be CUDA's nothing happens but a jump.
+ * lock: for names that can't be CUDA's or NCCL's nothing happens but a jump.
  */
 #ifndef PS_DRIVER_LOOKUP_H
 #define PS_DRIVER_LOOKUP_H

@@ -5,8 +5,10 @@
 
 #include "kernel_words.h"
 #include "log.h"
+#include "pointer_tables.h"
 #include "real_cuda.h"
 #include "registry.h"
+#include "rules.h"
 #include "tracer.h"
 
 /* Child graphs in child graphs; deeper ones are not followed. */
@@ -14,23 +16,48 @@
 
 struct graph {
     struct graph *next;
-    CUgraphExec executable;
+    const void *handle; /* CUgraphExec, or CUgraph in `captured` */
     bool unknown;
     size_t count, room;
     CUdeviceptr *address; /* of a unit of the reservation each, ascending, none twice once they are in order */
 };
 
 #define BUCKETS 256
-static struct graph *buckets[BUCKETS];
+static struct graph *executables[BUCKETS];
+static struct graph *captured[BUCKETS];                  /* graphs that were captured: what their nodes need not show */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* a leaf: no driver call with it held */
 
-static struct graph **place_of(CUgraphExec executable)
+static struct graph **place_in(struct graph *table[BUCKETS], const void *handle)
 {
-    struct graph **at = &buckets[((uintptr_t)executable >> 4) * 0x9E3779B97F4A7C15u >> 56];
+    struct graph **at = &table[((uintptr_t)handle >> 4) * 0x9E3779B97F4A7C15u >> 56];
 
-    while (*at && (*at)->executable != executable)
+    while (*at && (*at)->handle != handle)
         at = &(*at)->next;
     return at;
+}
+
+static struct graph *make_in(struct graph *table[BUCKETS], const void *handle)
+{
+    struct graph **at = place_in(table, handle), *g = *at;
+
+    if (!g && (g = calloc(1, sizeof *g))) {
+        g->handle = handle;
+        *at = g;
+    }
+    return g;
+}
+
+static void remove_from(struct graph *table[BUCKETS], const void *handle)
+{
+    pthread_mutex_lock(&lock);
+    struct graph **at = place_in(table, handle), *g = *at;
+    if (g)
+        *at = g->next;
+    pthread_mutex_unlock(&lock);
+    if (g) {
+        free(g->address);
+        free(g);
+    }
 }
 
 /* ---- gathering ---- */
@@ -74,12 +101,21 @@ static void put_in_order(struct graph *g)
     g->count = kept;
 }
 
+/* Tables as they are when the graph is made: what is copied into them later is not the graph's. */
+static void take_table(void *gathered, CUdeviceptr word)
+{
+    ps_pointer_tables_name(word, take, gathered);
+}
+
 static void take_kernel(struct graph *g, const CUDA_KERNEL_NODE_PARAMS *kernel)
 {
     CUfunction function = kernel->func ? kernel->func : (CUfunction)kernel->kern;
 
     if (!function || !ps_kernel_words(function, kernel->kernelParams, kernel->extra, take, g))
         g->unknown = true;
+    else if (ps_pointer_tables_exist() && ps_rule(TABLE_NAMES_SPANS))
+        ps_kernel_words_between(atomic_load(&ps_pointer_tables_extent.start), atomic_load(&ps_pointer_tables_extent.bytes), function,
+                                kernel->kernelParams, kernel->extra, take_table, g);
 }
 
 static void take_graph(struct graph *g, CUgraph graph, unsigned depth);
@@ -138,11 +174,22 @@ static bool take_node(struct graph *g, CUgraphNode node, unsigned depth)
     }
 }
 
+static void take_captured(struct graph *g, CUgraph graph)
+{
+    pthread_mutex_lock(&lock);
+    const struct graph *more = *place_in(captured, graph);
+    for (size_t i = 0; more && i < more->count; i++)
+        take(g, more->address[i]);
+    g->unknown |= more && more->unknown;
+    pthread_mutex_unlock(&lock);
+}
+
 static void take_graph(struct graph *g, CUgraph graph, unsigned depth)
 {
     CUgraphNode *nodes = NULL;
     size_t count = 0;
 
+    take_captured(g, graph);
     if (depth > DEPTH_MAX || !ps_cu.cuGraphGetNodes || ps_cu.cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS) {
         g->unknown = true;
         return;
@@ -166,13 +213,12 @@ static void take_graph(struct graph *g, CUgraph graph, unsigned depth)
 static void keep(CUgraphExec executable, struct graph *gathered, bool anew)
 {
     pthread_mutex_lock(&lock);
-    struct graph **at = place_of(executable), *g = *at;
-    if (!g && anew && (g = calloc(1, sizeof *g))) {
-        g->executable = executable;
-        *at = g;
-    } else if (g && anew) { /* a handle given out again, whose end was not seen */
+    struct graph *g = *place_in(executables, executable);
+    if (g && anew) { /* a handle given out again, whose end was not seen */
         g->count = 0;
         g->unknown = false;
+    } else if (anew) {
+        g = make_in(executables, executable);
     }
     for (size_t i = 0; g && i < gathered->count; i++)
         take(g, gathered->address[i]);
@@ -244,21 +290,37 @@ void ps_graph_unknown(CUgraphExec executable)
 
 void ps_graph_destroyed(CUgraphExec executable)
 {
-    pthread_mutex_lock(&lock);
-    struct graph **at = place_of(executable), *g = *at;
-    if (g)
-        *at = g->next;
-    pthread_mutex_unlock(&lock);
-    if (g) {
-        free(g->address);
-        free(g);
+    remove_from(executables, executable);
+}
+
+void ps_graph_captured_destroyed(CUgraph graph)
+{
+    remove_from(captured, graph);
+}
+
+void ps_graph_captures(CUstream stream, const CUdeviceptr *addresses, size_t count)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUgraph graph = NULL;
+
+    if (!ps_cu.cuStreamGetCaptureInfo || ps_cu.cuStreamGetCaptureInfo(stream, &status, NULL, &graph, NULL, NULL, NULL) != CUDA_SUCCESS ||
+        !graph) {
+        ps_log_warn_once(TRACER, "what NCCL does in a graph can't be seen: the driver does not tell which graph is being captured");
+        return;
     }
+    pthread_mutex_lock(&lock);
+    struct graph *g = make_in(captured, graph);
+    for (size_t i = 0; g && i < count; i++)
+        take(g, addresses[i]);
+    if (g)
+        put_in_order(g);
+    pthread_mutex_unlock(&lock);
 }
 
 bool ps_graph_name(CUgraphExec executable)
 {
     pthread_mutex_lock(&lock);
-    const struct graph *g = *place_of(executable);
+    const struct graph *g = *place_in(executables, executable);
     bool known = g && !g->unknown;
     for (size_t i = 0; known && i < g->count; i++)
         ps_trace_address(g->address[i]);

@@ -13,6 +13,7 @@
 
 #include <cuda.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 /* `graph` has become `executable`. Launched by kernels, its launches are not seen: what it touches stays on the device from now on. */
 void ps_graph_instantiated(CUgraphExec executable, CUgraph graph, bool launched_by_kernels);
@@ -26,6 +27,15 @@ void ps_graph_takes_addresses(CUgraphExec executable, CUdeviceptr a, CUdeviceptr
 void ps_graph_unknown(CUgraphExec executable);
 
 void ps_graph_destroyed(CUgraphExec executable);
+
+/*
+ * Work of a library's (NCCL's) that uses these addresses is about to be captured on the stream. Its nodes need not name them; the graph that is being
+ * captured touches them all the same, and so does what is instantiated from it. A clone of that graph, and one that has it as a child, does not know.
+ */
+void ps_graph_captures(CUstream stream, const CUdeviceptr *addresses, size_t count);
+
+/* The program destroys a graph (not an executable one): its handle may be given out again. */
+void ps_graph_captured_destroyed(CUgraph graph);
 
 /* Names all that it touches to the call under way on this thread (ps_trace_address). False: it is not known. */
 bool ps_graph_name(CUgraphExec executable);

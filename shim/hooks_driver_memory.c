@@ -158,6 +158,7 @@ PS_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 {
     __typeof__(&cuMemFree_v2) real_function = REAL(cuMemFree_v2);
 
+    ps_request_forget_tables(address);
     if (is_span_to_free(address) && ps_request_free(address, NULL))
         return CUDA_SUCCESS;
     return real_function ? real_function(address) : CUDA_ERROR_NOT_INITIALIZED;
@@ -167,6 +168,7 @@ PS_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
 {
     __typeof__(&cuMemFreeAsync) real_function = REAL(cuMemFreeAsync);
 
+    ps_request_forget_tables(address);
     if (is_span_to_free(address) && ps_request_free(address, ps_stream_find(stream, false)))
         return CUDA_SUCCESS;
     return real_function ? real_function(address, stream) : CUDA_ERROR_NOT_INITIALIZED;
@@ -176,6 +178,7 @@ PS_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
 {
     __typeof__(&cuMemFreeAsync_ptsz) real_function = REAL(cuMemFreeAsync_ptsz);
 
+    ps_request_forget_tables(address);
     if (is_span_to_free(address) && ps_request_free(address, ps_stream_find(stream, true)))
         return CUDA_SUCCESS;
     return real_function ? real_function(address, stream) : CUDA_ERROR_NOT_INITIALIZED;

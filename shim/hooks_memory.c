@@ -152,6 +152,7 @@ PS_EXPORT cudaError_t cudaMallocFromPoolAsync_ptsz(void **address, size_t bytes,
 
 PS_EXPORT cudaError_t cudaFree(void *address)
 {
+    ps_request_forget_tables((CUdeviceptr)address);
     if (ps_registry_owns((CUdeviceptr)address) && ps_request_free((CUdeviceptr)address, NULL))
         return cudaSuccess;
     return ps_real_cudart()->cudaFree(address);
@@ -159,6 +160,7 @@ PS_EXPORT cudaError_t cudaFree(void *address)
 
 PS_EXPORT cudaError_t cudaFreeAsync(void *address, cudaStream_t stream)
 {
+    ps_request_forget_tables((CUdeviceptr)address);
     if (ps_registry_owns((CUdeviceptr)address) && ps_request_free((CUdeviceptr)address, ps_stream_find(stream, false)))
         return cudaSuccess;
     return ps_real_cudart()->cudaFreeAsync(address, stream);
@@ -166,6 +168,7 @@ PS_EXPORT cudaError_t cudaFreeAsync(void *address, cudaStream_t stream)
 
 PS_EXPORT cudaError_t cudaFreeAsync_ptsz(void *address, cudaStream_t stream)
 {
+    ps_request_forget_tables((CUdeviceptr)address);
     if (ps_registry_owns((CUdeviceptr)address) && ps_request_free((CUdeviceptr)address, ps_stream_find(stream, true)))
         return cudaSuccess;
     return ps_real_cudart()->cudaFreeAsync_ptsz(address, stream);

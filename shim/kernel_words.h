@@ -1,6 +1,6 @@
 /*
- * The words of a kernel's parameters that may be addresses of spans: every 8-byte word at a multiple of 8 from a parameter's start that lies in the
- * span reservation. Pointers inside a by-value structure are aligned so. Parameters come as pointers to each, or packed by the caller
+ * The words of a kernel's parameters that may be addresses in a range, the span reservation first of all: every 8-byte word at a multiple of 8 from a
+ * parameter's start that lies in it. Pointers inside a by-value structure are aligned so. Parameters come as pointers to each, or packed by the caller
  * (CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE, as cuBLAS does).
  *
  * Any thread, no lock; inside Penstock. Inline, with `visit` known where it is called: this runs at every launch.
@@ -19,20 +19,20 @@ typedef void ps_word_fn(void *ctx, CUdeviceptr word);
 
 #define PS_ALWAYS_INLINE inline __attribute__((always_inline))
 
-/* The reservation's bounds, which are constant, come as arguments: read from memory they would be read again for each word. */
-static PS_ALWAYS_INLINE void ps_words_of(CUdeviceptr base, uint64_t reserved, const unsigned char *bytes, size_t size, ps_word_fn *visit,
+/* The range's bounds come as arguments: read from memory they would be read again for each word. */
+static PS_ALWAYS_INLINE void ps_words_of(CUdeviceptr base, uint64_t extent, const unsigned char *bytes, size_t size, ps_word_fn *visit,
                                          void *ctx)
 {
     for (size_t at = 0; at + 8 <= size; at += 8) {
         uint64_t word;
         memcpy(&word, bytes + at, sizeof word);
-        if (word - base < reserved)
+        if (word - base < extent)
             visit(ctx, word);
     }
 }
 
 /* False if the buffer is not there. */
-static PS_ALWAYS_INLINE bool ps_packed_words(CUdeviceptr base, uint64_t reserved, void **extra, ps_word_fn *visit, void *ctx)
+static PS_ALWAYS_INLINE bool ps_packed_words(CUdeviceptr base, uint64_t extent, void **extra, ps_word_fn *visit, void *ctx)
 {
     const unsigned char *buffer = NULL;
     const size_t *size = NULL;
@@ -45,31 +45,29 @@ static PS_ALWAYS_INLINE bool ps_packed_words(CUdeviceptr base, uint64_t reserved
     }
     if (!buffer || !size)
         return false;
-    ps_words_of(base, reserved, buffer, *size, visit, ctx);
+    ps_words_of(base, extent, buffer, *size, visit, ctx);
     return true;
 }
 
-/* Those from `base` on, under base + reserved. False: they can't be read; nobody knows the kernel's layout. */
-static PS_ALWAYS_INLINE bool ps_kernel_words_in(CUdeviceptr base, uint64_t reserved, CUfunction function, void **parameters, void **extra,
-                                                ps_word_fn *visit, void *ctx)
+/* False: they can't be read; nobody knows the kernel's layout. */
+static PS_ALWAYS_INLINE bool ps_kernel_words_between(CUdeviceptr base, uint64_t extent, CUfunction function, void **parameters,
+                                                     void **extra, ps_word_fn *visit, void *ctx)
 {
-    if (!parameters && extra && ps_packed_words(base, reserved, extra, visit, ctx))
+    if (!parameters && extra && ps_packed_words(base, extent, extra, visit, ctx))
         return true;
     const struct ps_layout *layout = ps_layout_of(function);
     if (!layout || (!parameters && layout->count))
         return false;
     for (uint32_t i = 0; i < layout->count; i++)
         if (parameters[i])
-            ps_words_of(base, reserved, parameters[i], layout->size[i], visit, ctx);
+            ps_words_of(base, extent, parameters[i], layout->size[i], visit, ctx);
     return true;
 }
 
+/* Those in the span reservation. */
 static PS_ALWAYS_INLINE bool ps_kernel_words(CUfunction function, void **parameters, void **extra, ps_word_fn *visit, void *ctx)
 {
-    const CUdeviceptr base = ps_registry.base;
-    const uint64_t reserved = ps_registry.reserved;
-
-    return ps_kernel_words_in(base, reserved, function, parameters, extra, visit, ctx);
+    return ps_kernel_words_between(ps_registry.base, ps_registry.reserved, function, parameters, extra, visit, ctx);
 }
 
 #endif

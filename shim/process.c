@@ -47,7 +47,7 @@ static _Atomic enum state state = NOT_BEGUN;
 static atomic_bool has_managed; /* there may be spans, also when standing aside by now */
 static pthread_mutex_t set_up_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* ---- the constructor: an environment variable, and nothing else ---- */
+/* ---- the constructors: environment variables, and nothing else ---- */
 
 /* `value` with the backend chosen in front; the environment keeps the string, so it is not freed. */
 static void choose_backend(const char *variable, const char *value)
@@ -113,6 +113,16 @@ __attribute__((constructor)) static void ask_torch_for_visible_tensors(void)
             choose_backend(variables[i], copy[i]);
         free(copy[i]);
     }
+}
+
+/*
+ * NCCL registers the buffers of collectives that are captured into graphs, and keeps what it registered by address: when other pages come to lie there,
+ * as they do whenever a span has been away, its peers go on with the old ones, which is a known hang (FACTS). What the user says goes.
+ */
+__attribute__((constructor)) static void ask_nccl_not_to_register_by_itself(void)
+{
+    if (!is_on("PENSTOCK_DISABLE"))
+        setenv("NCCL_GRAPH_REGISTER", "0", 0);
 }
 
 /* ---- set-up ---- */

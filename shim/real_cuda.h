@@ -57,6 +57,7 @@
     PS_DRIVER_OPTIONAL(cuKernelGetParamInfo)                                                                                               \
     PS_DRIVER_OPTIONAL(cuKernelGetName)                                                                                                    \
     PS_DRIVER_OPTIONAL(cuStreamIsCapturing)                                                                                                \
+    PS_DRIVER_OPTIONAL(cuStreamGetCaptureInfo)                                                                                             \
     PS_DRIVER_OPTIONAL(cuGraphGetNodes)                                                                                                    \
     PS_DRIVER_OPTIONAL(cuGraphNodeGetType)                                                                                                 \
     PS_DRIVER_OPTIONAL(cuGraphKernelNodeGetParams)                                                                                         \

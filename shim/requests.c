@@ -6,7 +6,9 @@
 #include "counters.h"
 #include "helper_thread.h"
 #include "log.h"
+#include "pointer_tables.h"
 #include "process.h"
+#include "real_cuda.h"
 #include "registry.h"
 #include "residency.h"
 #include "tracing.h"
@@ -58,4 +60,21 @@ bool ps_request_free(CUdeviceptr address, struct ps_stream *stream)
     if (r)
         ps_log_debug(HOOKS, "a free of %#llx, where no live allocation begins", (unsigned long long)address);
     return r == 0;
+}
+
+/* How far into a block that is freed a pointer table is looked for, before the driver is asked how large the block is: tables are small. */
+#define TABLES_WITHIN (2u << 20)
+
+void ps_request_forget_tables(CUdeviceptr address)
+{
+    CUdeviceptr start = 0;
+    size_t bytes = 0;
+
+    if (ps_inside || !ps_process_has_begun() || !ps_pointer_tables_near(address, TABLES_WITHIN))
+        return;
+    ps_inside++;
+    if (!ps_residency_look_up(address, &start, &bytes) || ps_cu.cuMemGetAddressRange(&start, &bytes, address) == CUDA_SUCCESS)
+        if (start == address)
+            ps_pointer_tables_overwritten(start, bytes);
+    ps_inside--;
 }

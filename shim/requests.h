@@ -37,4 +37,7 @@ enum ps_request ps_request_span(size_t bytes, struct ps_stream *stream, CUdevice
 /* Frees the span that begins at `address`. False: it is none of ours, or no live one begins there; the real function has the error for that. */
 bool ps_request_free(CUdeviceptr address, struct ps_stream *stream);
 
+/* Before memory at `address` is freed, whosever it is: pointer tables in it are none any more. */
+void ps_request_forget_tables(CUdeviceptr address);
+
 #endif

@@ -171,7 +171,10 @@ static bool must_stay_on_slot(const struct ps_span *span)
     return (span->on_slot || ps_registry.blind_launches) && ps_rule(RELOAD_WAITS_FOR_LAUNCH);
 }
 
-/* Brings one span to where work on `stream` finds its bytes. [locked; releases the lock meanwhile; the span is held by `launching`] */
+/*
+ * Brings one span to where work on `stream` finds its bytes; NULL: to where it can stay, with work of which others see to the order.
+ * [locked; releases the lock meanwhile; the span is held by `launching`]
+ */
 static void make_ready(struct ps_span *span, struct ps_stream *stream)
 {
     bool timed = !ps_learning_is_on();
@@ -231,6 +234,8 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
         }
         ps_count(demand_reloads);
     }
+    if (!stream)
+        return;
     wait_for_former_owner(span, stream);
     wait_for_fence(span, stream);
 }
@@ -309,6 +314,23 @@ static bool needs_work(const struct ps_span *span, const struct ps_stream *strea
     return span->after.stream && span->after.stream != stream && !(span->after_seen & bit);
 }
 
+/* What begins with this ends with let_go. [locked] */
+static void hold(struct ps_span *span)
+{
+    if (ps_rule(PIN_WHILE_LAUNCHING))
+        span->launching++;
+}
+
+/* [locked] */
+static void let_go(struct ps_span *span)
+{
+    if (!span->launching || --span->launching)
+        return;
+    span->on_slot = false;
+    if (ps_budget.waiting)
+        ps_registry_changed();
+}
+
 uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct ps_stream *stream, const struct ps_access_kind *kind)
 {
     size_t n = 0;
@@ -322,8 +344,7 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
         struct ps_span *span = spans[i];
         if (span->life != PS_LIFE_LIVE)
             continue;
-        if (ps_rule(PIN_WHILE_LAUNCHING))
-            span->launching++;
+        hold(span);
         ps_registry_touch(span);
         work |= needs_work(span, stream);
         spans[n++] = span;
@@ -355,13 +376,8 @@ void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct 
     /* What went into a graph did not run, and no event may be recorded on a stream that is being captured; the graph's launch will be seen. */
     for (size_t i = 0; i < count && !kind->capturing; i++)
         ps_uses_note(&spans[i]->uses, stream);
-    for (size_t i = 0; i < count; i++) {
-        if (!spans[i]->launching || --spans[i]->launching)
-            continue;
-        spans[i]->on_slot = false;
-        if (ps_budget.waiting)
-            ps_registry_changed();
-    }
+    for (size_t i = 0; i < count; i++)
+        let_go(spans[i]);
     if (!kind->capturing)
         gaps_open = ps_following_launched(launch, spans, count, stream);
     planned = ps_following_moves_spans();
@@ -378,6 +394,36 @@ void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct 
     ps_stream_tick(stream);
     if (planned)
         ps_stream_keep_near(stream);
+}
+
+void ps_residency_hold(struct ps_span **spans, size_t *count)
+{
+    size_t n = 0;
+
+    ps_registry_lock();
+    for (size_t i = 0; i < *count; i++) {
+        if (spans[i]->life != PS_LIFE_LIVE)
+            continue;
+        hold(spans[i]);
+        spans[n++] = spans[i];
+    }
+    *count = n;
+    for (size_t i = 0; i < n; i++)
+        make_ready(spans[i], NULL);
+    ps_registry_unlock();
+}
+
+void ps_residency_let_go(struct ps_span *const *spans, size_t count, struct ps_stream *stream)
+{
+    if (stream)
+        ps_stream_settle(stream);
+    ps_registry_lock();
+    for (size_t i = 0; i < count; i++) {
+        if (stream)
+            ps_uses_note(&spans[i]->uses, stream);
+        let_go(spans[i]);
+    }
+    ps_registry_unlock();
 }
 
 void ps_residency_begin_access_to_all(struct ps_stream *stream)

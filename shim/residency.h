@@ -41,6 +41,14 @@ void ps_residency_begin_access_to_all(struct ps_stream *stream);
 void ps_residency_end_access_to_all(struct ps_stream *stream);
 
 /*
+ * Holds spans for a library that keeps their addresses (NCCL): each is on device pages, or on its slot where none could be had, and stays there until
+ * it is let go as often. No stream is made to wait, and no use is learnt. As begin, drops those that are not live; may wait on the host for
+ * evictions. let_go: of the same array, whatever has become of the spans; what is queued on `stream` by now (NULL: nothing) is a use of theirs.
+ */
+void ps_residency_hold(struct ps_span **spans, size_t *count);
+void ps_residency_let_go(struct ps_span *const *spans, size_t count, struct ps_stream *stream);
+
+/*
  * Begins the reload of the span at `address` ahead of its next access, if it is evicted and pages are there without waiting. Its users wait
  * for the H2D when they come. 0; -EAGAIN: no pages without waiting; -ENOENT: no live span, or nothing to do. For planning, and its tests.
  */

@@ -10,6 +10,7 @@
 #include "kernel_words.h"
 #include "layers.h"
 #include "log.h"
+#include "pointer_tables.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "residency.h"
@@ -119,6 +120,26 @@ static PS_ALWAYS_INLINE void note_word(void *access, CUdeviceptr word)
         note(access, span);
 }
 
+static void note_named(void *access, CUdeviceptr address)
+{
+    note_word(access, address);
+}
+
+static void note_table(void *access, CUdeviceptr word)
+{
+    ps_pointer_tables_name(word, note_named, access);
+}
+
+/* What the kernel finds through pointer tables. Apart from the launches of programs without any, which have this glance to pay. */
+static void note_tables(struct access *a, void **parameters, void **extra)
+{
+    if (!ps_pointer_tables_exist() || !ps_rule(TABLE_NAMES_SPANS))
+        return;
+    ps_kernel_words_between(atomic_load_explicit(&ps_pointer_tables_extent.start, memory_order_relaxed),
+                            atomic_load_explicit(&ps_pointer_tables_extent.bytes, memory_order_relaxed), a->function, parameters, extra,
+                            note_table, a);
+}
+
 static pthread_mutex_t step_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ps_step_counter steps; /* zero is its initial state as ps_step_init makes it */
 
@@ -144,8 +165,10 @@ void ps_trace_kernel(CUfunction function, uint64_t shape, void **parameters, voi
         return;
     a->kind.fingerprint = (uint64_t)(uintptr_t)function + shape * 0x9E3779B97F4A7C15u;
     a->function = function;
-    if (ps_kernel_words(function, parameters, extra, note_word, a))
+    if (ps_kernel_words(function, parameters, extra, note_word, a)) {
+        note_tables(a, parameters, extra);
         return;
+    }
     ps_count(launches_without_layout);
     ps_log_warn_once(TRACER, "a kernel's parameters can't be read: each such launch holds every span where it is");
     a->blind = true;
@@ -166,16 +189,6 @@ void ps_trace_graph(CUgraphExec executable)
     a->blind = true;
 }
 
-static bool is_capturing(const struct access *a)
-{
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUstream stream = !a->handle && a->per_thread_default ? CU_STREAM_PER_THREAD : a->handle;
-
-    if (!ps_capture_anywhere() || !ps_cu.cuStreamIsCapturing)
-        return false;
-    return ps_cu.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 void ps_trace_ready(bool is_kernel)
 {
     struct access *a = current;
@@ -189,7 +202,7 @@ void ps_trace_ready(bool is_kernel)
         return;
     a->kind.is_kernel = is_kernel;
     a->kind.layer = ps_layers_now(a->function);
-    a->kind.capturing = is_capturing(a);
+    a->kind.capturing = ps_capture_has(a->handle, a->per_thread_default);
     if (a->blind && a->kind.capturing)
         return; /* nothing runs now, and the graph will be unknown too */
     a->begun = true;

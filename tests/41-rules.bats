@@ -146,3 +146,29 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
 @test "what is done while somebody captures breaks no capture" {
     trainers_need CAPTURE_STAYS_VALID 20-60 hostile-graph
 }
+
+@test "a call of NCCL's is an access to its buffers" {
+    trainers_need NCCL_NAMES_SPANS 30-60 nccl-buckets nccl-transfers
+}
+
+@test "what a group of NCCL's names is held until the group ends" {
+    trainers_need NCCL_HOLDS_UNTIL_GROUP_END 40-70 nccl-group
+}
+
+@test "what a thread of NCCL's launches is held until the communicator says that it succeeded" {
+    trainers_need NCCL_HOLDS_UNTIL_SUCCESS 40-70 nccl-nonblocking nccl-watched
+}
+
+@test "a registered buffer stays on its pages" {
+    trainers_need NCCL_REGISTERED_STAYS 40-70 nccl-registered nccl-window
+}
+
+@test "what NCCL was called for under capture is touched by the graph" {
+    trainers_need NCCL_IN_GRAPH_IS_KNOWN 40-70 nccl-graph
+}
+
+@test "a launch that is given a pointer table is an access to what the table names" {
+    trainers_need TABLE_NAMES_SPANS 30-60 hostile-pointer-table hostile-table-changes
+    trainers_need TABLE_NAMES_SPANS 30-60 hostile-tensor-map
+    trainers_need TABLE_NAMES_SPANS 30-60 hostile-table-graph
+}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Every trainer and variant under Penstock, at two budgets, with library, simulated device and trainers built for a sanitizer; the first
+# Every trainer and variant, and what calls NCCL, under Penstock, with library, simulated device and trainers built for a sanitizer; the first
 # report ends the run with a status of its own, and fails the test. Debug checks of the invariants are on in these builds.
 
 load helper
@@ -79,6 +79,15 @@ prepare_thread_sanitizer() {
 @test "ThreadSanitizer has nothing to say of the trainers" {
     prepare_thread_sanitizer
     trainers_are_clean tsan --scheduler threads
+}
+
+@test "ThreadSanitizer has nothing to say of NCCL's calls" {
+    prepare_thread_sanitizer
+    env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory "-j$(nproc)" SAN=thread build/tsan/samples/collectives >&2
+    mapfile -t names < <("$ROOT/scripts/seeds" --list | grep '^nccl')
+    run "$ROOT/scripts/seeds" --build "$ROOT/build/tsan" --seeds ${#names[@]} --percent 20-60 --limit 60 --scheduler threads "${names[@]}"
+    ended_with 0
+    tail -n 1 <<<"$output" | sed "s/^/# /" >&3
 }
 
 @test "ThreadSanitizer has nothing to say of plans and of moments that are hard to come by" {

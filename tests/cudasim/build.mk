@@ -1,5 +1,5 @@
-# The simulated device: rules that make $(OUT)/sim/libcuda.so.1, libcudart.so.13 and libcupti.so.13, and libcudart_static.a, the runtime for programs
-# that have it inside them. $(OUT)/sim12 has the same as with CUDA 12.4: libcudart.so.12, libcupti.so.12, and a driver that lacks what is newer.
+# The simulated device: rules that make $(OUT)/sim/libcuda.so.1, libcudart.so.13, libcupti.so.13 and libnccl.so.2, and libcudart_static.a, the runtime
+# for programs that have it inside them. $(OUT)/sim12 has the same as with CUDA 12.4: libcudart.so.12, libcupti.so.12, and a driver that lacks what is newer.
 # Included by the top Makefile, or used alone from the top directory: make -f tests/cudasim/build.mk OUT=build/release
 # The includer may set OUT, CC, CFLAGS (optimisation and -fsanitize=...), LDFLAGS, CUDA_HOME and V=1.
 
@@ -24,8 +24,9 @@ sim_say = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$@')
 SIM_CUDA_OBJS := $(patsubst $(SIM_DIR)/%.c,$(SIM_OBJ)/%.o,$(wildcard $(SIM_DIR)/cuda/*.c))
 SIM_CUDART_OBJS := $(patsubst $(SIM_DIR)/%.c,$(SIM_OBJ)/%.o,$(wildcard $(SIM_DIR)/cudart/*.c))
 SIM_CUPTI_OBJS := $(patsubst $(SIM_DIR)/%.c,$(SIM_OBJ)/%.o,$(wildcard $(SIM_DIR)/cupti/*.c))
+SIM_NCCL_OBJS := $(patsubst $(SIM_DIR)/%.c,$(SIM_OBJ)/%.o,$(wildcard $(SIM_DIR)/nccl/*.c))
 SIM12_LIBS := $(OUT)/sim12/libcuda.so.1 $(OUT)/sim12/libcudart.so.12 $(OUT)/sim12/libcupti.so.12
-SIM_LIBS := $(OUT)/sim/libcuda.so.1 $(if $(SIM_CUDART_OBJS),$(OUT)/sim/libcudart.so.13) $(OUT)/sim/libcupti.so.13 $(SIM12_LIBS)
+SIM_LIBS := $(OUT)/sim/libcuda.so.1 $(if $(SIM_CUDART_OBJS),$(OUT)/sim/libcudart.so.13) $(OUT)/sim/libcupti.so.13 $(OUT)/sim/libnccl.so.2 $(SIM12_LIBS)
 
 .PHONY: sim
 sim: $(SIM_LIBS)
@@ -81,10 +82,14 @@ $(OUT)/sim12/obj/%.o: $(SIM_DIR)/%.c
 	$(call sim_say,CC)
 	$(SIM_QUIET)$(CC) $(SIM_CFLAGS) -UCUDASIM_CUDA_VERSION -DCUDASIM_CUDA_VERSION=12040 -c -o $@ $<
 
+$(OUT)/sim/libnccl.so.2: $(SIM_NCCL_OBJS) $(OUT)/sim/libcuda.so.1
+	$(call sim_say,LD)
+	$(SIM_QUIET)$(CC) $(SIM_LDFLAGS) -Wl,-soname,libnccl.so.2 -o $@ $(SIM_NCCL_OBJS) $(OUT)/sim/libcuda.so.1
+
 $(SIM_OBJ)/%.o: $(SIM_DIR)/%.c
 	@mkdir -p $(@D)
 	$(call sim_say,CC)
 	$(SIM_QUIET)$(CC) $(SIM_CFLAGS) -c -o $@ $<
 
 -include $(SIM12_ANEW:%=$(OUT)/sim12/obj/%.d)
--include $(SIM_CUDA_OBJS:.o=.d) $(SIM_CUDART_OBJS:.o=.d) $(SIM_CUPTI_OBJS:.o=.d)
+-include $(SIM_CUDA_OBJS:.o=.d) $(SIM_CUDART_OBJS:.o=.d) $(SIM_CUPTI_OBJS:.o=.d) $(SIM_NCCL_OBJS:.o=.d)

@@ -11,6 +11,7 @@
 #include "hostile_access.h"
 #include "hostile_memory.h"
 #include "hostile_process.h"
+#include "hostile_tables.h"
 
 static const struct hostile_case cases[] = {
     {"interior-free", case_interior_free, "cudaFree of addresses inside an allocation"},
@@ -31,6 +32,9 @@ static const struct hostile_case cases[] = {
     {"few-pointers", case_few_pointers, "400 pointers by value"},
     {"many-pointers", case_many_pointers, "600 pointers by value, beyond 4 KiB of parameters"},
     {"pointer-table", case_pointer_table, "pointers in device memory"},
+    {"table-changes", case_table_changes, "a table that is changed in places, overwritten, moved and freed"},
+    {"table-graph", case_table_graph, "a kernel in a graph that is given a table"},
+    {"tensor-map", case_tensor_map, "tensor maps by value and in device memory"},
     {"copies", case_copies, "copies and memsets in every direction"},
     {"free-in-use", case_free_in_use, "cudaFree while a kernel writes, then reuse"},
     {"free-while-read", case_free_while_read, "cudaFree while a kernel reads, then reuse"},

@@ -1,0 +1,27 @@
+#include "managed_context.h"
+
+#include "device.h"
+#include "helper_thread.h"
+#include "real_cuda.h"
+
+struct ps_managed_context ps_managed_context_enter(void)
+{
+    struct ps_managed_context context;
+    CUcontext now = NULL;
+
+    ps_inside++;
+    context.pushed = (ps_cu.cuCtxGetCurrent(&now) != CUDA_SUCCESS || now != ps_device.context) &&
+                     ps_cu.cuCtxPushCurrent(ps_device.context) == CUDA_SUCCESS;
+    context.mode = ps_capture_relax();
+    return context;
+}
+
+void ps_managed_context_leave(struct ps_managed_context context)
+{
+    CUcontext ours;
+
+    ps_capture_restore(context.mode);
+    if (context.pushed)
+        ps_cu.cuCtxPopCurrent(&ours);
+    ps_inside--;
+}

@@ -1,0 +1,21 @@
+/*
+ * The calling thread inside Penstock, with the managed device's context current, wherever it comes from: calls of libraries (NCCL) choose the device
+ * themselves, and may be made by threads that have another context current, or none. While anybody captures a stream it is relaxed as well.
+ *
+ * Any thread; leave on the one that entered.
+ */
+#ifndef PS_MANAGED_CONTEXT_H
+#define PS_MANAGED_CONTEXT_H
+
+#include <stdbool.h>
+
+#include "capture.h"
+
+struct ps_managed_context {
+    bool pushed;
+    struct ps_capture_mode mode;
+};
+struct ps_managed_context ps_managed_context_enter(void);
+void ps_managed_context_leave(struct ps_managed_context context);
+
+#endif

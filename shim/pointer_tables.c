@@ -1,0 +1,245 @@
+#include "pointer_tables.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "counters.h"
+#include "log.h"
+#include "registry.h"
+
+/* Words one after the other that name the same unit of the reservation. */
+struct run {
+    CUdeviceptr first, last; /* where they are */
+    CUdeviceptr named;
+};
+
+/* Tables don't overlap. */
+struct table {
+    CUdeviceptr start, end;
+    uint64_t used; /* the count of uses when it was last named or written */
+    size_t count;
+    struct run *run;
+};
+
+/* A leaf: no driver call and no other lock is taken with it held. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct table tables[PS_POINTER_TABLES_MAX + 2]; /* by start; room for a new one and for one that is cut in two */
+static size_t count;
+static uint64_t uses;
+struct ps_pointer_tables_extent ps_pointer_tables_extent;
+
+/* ---- the array; the lock is held ---- */
+
+static void publish(void)
+{
+    CUdeviceptr start = count ? tables[0].start : 0;
+
+    /* Who reads one from before and one from after finds nothing, or looks in vain: it had no order with this change. */
+    atomic_store_explicit(&ps_pointer_tables_extent.start, start, memory_order_relaxed);
+    atomic_store_explicit(&ps_pointer_tables_extent.bytes, count ? tables[count - 1].end - start : 0, memory_order_relaxed);
+}
+
+/* The first that ends behind the address. */
+static size_t first_behind(CUdeviceptr address)
+{
+    size_t low = 0, high = count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (tables[middle].end <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void insert(size_t at, const struct table *table)
+{
+    memmove(&tables[at + 1], &tables[at], (count - at) * sizeof *tables);
+    tables[at] = *table;
+    count++;
+}
+
+static void delete_at(size_t at)
+{
+    free(tables[at].run);
+    count--;
+    memmove(&tables[at], &tables[at + 1], (count - at) * sizeof *tables);
+}
+
+/* Keeps what lies in [start, end) of a table. */
+static void cut(struct table *table, CUdeviceptr start, CUdeviceptr end)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < table->count; i++) {
+        struct run run = table->run[i];
+        if (run.last < start || run.first >= end)
+            continue;
+        run.first = run.first < start ? start : run.first;
+        run.last = run.last >= end ? end - 8 : run.last;
+        table->run[kept++] = run;
+    }
+    table->count = kept;
+    table->start = start;
+    table->end = end;
+}
+
+/* Of a table that is written over in its middle, what lies behind. False: no memory, and nothing is done. */
+static bool split_off(size_t at, CUdeviceptr from)
+{
+    struct table behind = tables[at];
+
+    behind.run = malloc(behind.count * sizeof *behind.run);
+    if (!behind.run)
+        return false;
+    memcpy(behind.run, tables[at].run, behind.count * sizeof *behind.run);
+    cut(&behind, from, behind.end);
+    if (behind.count)
+        insert(at + 1, &behind);
+    else
+        free(behind.run);
+    return true;
+}
+
+static void forget_between(CUdeviceptr start, CUdeviceptr end)
+{
+    size_t at = first_behind(start);
+
+    while (at < count && tables[at].start < end) {
+        struct table *table = &tables[at];
+        if (table->start < start && table->end > end && !split_off(at, end))
+            return; /* it names too much */
+        if (table->start < start)
+            cut(table, table->start, start);
+        else if (table->end > end)
+            cut(table, end, table->end);
+        if ((table->start >= start && table->end <= end) || !table->count)
+            delete_at(at);
+        else
+            at++;
+    }
+}
+
+static void forget_oldest(void)
+{
+    static bool said;
+    size_t oldest = 0;
+
+    for (size_t i = 1; i < count; i++)
+        if (tables[i].used < tables[oldest].used)
+            oldest = i;
+    delete_at(oldest);
+    ps_count(pointer_tables_forgotten);
+    if (!said)
+        ps_log_info(TRACER, "more than %u pointer tables on the device: those used longest ago are forgotten", PS_POINTER_TABLES_MAX);
+    said = true;
+}
+
+/* ---- reading ---- */
+
+static bool add_word(struct table *table, size_t *room, CUdeviceptr place, CUdeviceptr word)
+{
+    CUdeviceptr named = word - (word - ps_registry.base) % ps_registry.granularity;
+    struct run *last = table->count ? &table->run[table->count - 1] : NULL;
+
+    if (last && last->named == named) {
+        last->last = place;
+        return true;
+    }
+    if (table->count == *room) {
+        size_t more = *room ? 2 * *room : 16;
+        struct run *runs = realloc(table->run, more * sizeof *runs);
+        if (!runs)
+            return false;
+        table->run = runs;
+        *room = more;
+    }
+    table->run[table->count++] = (struct run){place, place, named};
+    return true;
+}
+
+/* The words of a copy that lie in spans. Pointers on the device are aligned there, wherever they come from on the host. */
+static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t bytes)
+{
+    const CUdeviceptr base = ps_registry.base;
+    const uint64_t reserved = ps_registry.reserved;
+    struct table table = {.start = to, .end = to + bytes};
+    size_t room = 0;
+
+    for (size_t at = -to & 7; at + 8 <= bytes; at += 8) {
+        uint64_t word;
+        memcpy(&word, from + at, sizeof word);
+        if (word - base >= reserved || !ps_registry_at(word))
+            continue;
+        if (!add_word(&table, &room, to + at, word)) {
+            ps_log_warn_once(TRACER, "no memory to note a pointer table: what it names may be away when it is used");
+            break;
+        }
+    }
+    return table;
+}
+
+void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes)
+{
+    struct table table = {.count = 0};
+
+    if (bytes >= 8 && bytes <= PS_POINTER_TABLE_BYTES_MAX)
+        table = read_copy(to, from, bytes);
+    if (!table.count && !ps_pointer_tables_exist())
+        return;
+    pthread_mutex_lock(&lock);
+    forget_between(to, to + bytes);
+    if (table.count) {
+        ps_count(pointer_tables);
+        table.used = ++uses;
+        insert(first_behind(to), &table);
+    } else {
+        free(table.run);
+    }
+    while (count > PS_POINTER_TABLES_MAX)
+        forget_oldest();
+    publish();
+    pthread_mutex_unlock(&lock);
+}
+
+void ps_pointer_tables_overwritten(CUdeviceptr to, size_t bytes)
+{
+    if (!ps_pointer_tables_exist())
+        return;
+    pthread_mutex_lock(&lock);
+    forget_between(to, to + bytes);
+    while (count > PS_POINTER_TABLES_MAX)
+        forget_oldest();
+    publish();
+    pthread_mutex_unlock(&lock);
+}
+
+bool ps_pointer_tables_near(CUdeviceptr address, size_t bytes)
+{
+    if (!ps_pointer_tables_exist())
+        return false;
+    pthread_mutex_lock(&lock);
+    size_t at = first_behind(address);
+    bool near = at < count && tables[at].start < address + bytes;
+    pthread_mutex_unlock(&lock);
+    return near;
+}
+
+void ps_pointer_tables_name(CUdeviceptr address, void (*name)(void *ctx, CUdeviceptr named), void *ctx)
+{
+    pthread_mutex_lock(&lock);
+    size_t at = first_behind(address);
+    if (at < count && tables[at].start <= address) {
+        size_t first = at;
+        do {
+            tables[at].used = ++uses;
+            for (size_t i = 0; i < tables[at].count; i++)
+                name(ctx, tables[at].run[i].named);
+            at++;
+        } while (at < count && tables[at].start == tables[at - 1].end && at - first < PS_POINTER_TABLES_MAX);
+    }
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,175 @@
+#include "registrations.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "collectives.h"
+#include "counters.h"
+#include "log.h"
+#include "managed_context.h"
+#include "registry.h"
+#include "residency.h"
+#include "rules.h"
+
+struct ps_registration {
+    struct ps_registration *next;
+    ncclComm_t communicator;
+    enum ps_registration_sort sort;
+    const void *handle;
+    void *const *where; /* the handle will be there when the group of `thread` is over; NULL: it is known, or never will be */
+    bool ends;          /* with that group */
+    pthread_t thread;
+    size_t count;
+    struct ps_span *span[2]; /* of the buffer's first byte and of its last */
+};
+
+/* A leaf: no call of ours or of the driver's is made with it held. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ps_registration *registrations;
+
+struct ps_registration *ps_registration_begins(const void *buffer, size_t bytes)
+{
+    CUdeviceptr first = (CUdeviceptr)buffer, last = first + (bytes ? bytes - 1 : 0);
+    struct ps_span *span[2] = {ps_registry_at(first), ps_registry_at(last)};
+
+    if ((!span[0] && !span[1]) || !ps_rule(NCCL_REGISTERED_STAYS))
+        return NULL;
+    struct ps_registration *r = calloc(1, sizeof *r);
+    if (!r) {
+        ps_log_warn_once(TRACER, "no memory to note a buffer that NCCL registers: it may be moved");
+        return NULL;
+    }
+    for (int i = 0; i < 2; i++)
+        if (span[i] && (!r->count || r->span[0] != span[i]))
+            r->span[r->count++] = span[i];
+    struct ps_managed_context context = ps_managed_context_enter();
+    ps_residency_hold(r->span, &r->count);
+    ps_managed_context_leave(context);
+    ps_count(nccl_registrations);
+    return r;
+}
+
+static void let_go_all(struct ps_registration *r)
+{
+    if (!r)
+        return;
+    struct ps_managed_context context = ps_managed_context_enter();
+    while (r) {
+        struct ps_registration *next = r->next;
+        ps_residency_let_go(r->span, r->count, NULL);
+        free(r);
+        r = next;
+    }
+    ps_managed_context_leave(context);
+}
+
+void ps_registration_failed(struct ps_registration *registration)
+{
+    let_go_all(registration);
+}
+
+static void add(struct ps_registration *r, ncclComm_t communicator, enum ps_registration_sort sort)
+{
+    r->communicator = communicator;
+    r->sort = sort;
+    r->thread = pthread_self();
+    pthread_mutex_lock(&lock);
+    r->next = registrations;
+    registrations = r;
+    pthread_mutex_unlock(&lock);
+}
+
+void ps_registration_is_made(struct ps_registration *registration, ncclComm_t communicator, enum ps_registration_sort sort,
+                             const void *handle)
+{
+    if (!registration)
+        return;
+    registration->handle = handle;
+    add(registration, communicator, sort);
+}
+
+void ps_registration_is_made_in_group(struct ps_registration *registration, ncclComm_t communicator, enum ps_registration_sort sort,
+                                      void *const *where)
+{
+    if (!registration)
+        return;
+    registration->where = where;
+    add(registration, communicator, sort);
+}
+
+/* Takes out those of which `is_meant` says so. */
+static struct ps_registration *take(bool (*is_meant)(struct ps_registration *r, const struct ps_registration *asked),
+                                    const struct ps_registration *asked)
+{
+    struct ps_registration *taken = NULL;
+
+    pthread_mutex_lock(&lock);
+    for (struct ps_registration **at = &registrations; *at;) {
+        struct ps_registration *r = *at;
+        if (!is_meant(r, asked)) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        r->next = taken;
+        taken = r;
+    }
+    pthread_mutex_unlock(&lock);
+    return taken;
+}
+
+static bool has_handle(struct ps_registration *r, const struct ps_registration *asked)
+{
+    bool is_it = r->handle && !r->ends && r->communicator == asked->communicator && r->sort == asked->sort && r->handle == asked->handle;
+
+    if (!is_it || !asked->ends)
+        return is_it;
+    r->ends = true; /* later */
+    r->thread = asked->thread;
+    return false;
+}
+
+void ps_registration_ends(ncclComm_t communicator, enum ps_registration_sort sort, const void *handle)
+{
+    struct ps_registration asked = {
+        .communicator = communicator, .sort = sort, .handle = handle, .ends = ps_collective_is_in_group(), .thread = pthread_self()};
+
+    let_go_all(take(has_handle, &asked));
+}
+
+/* Also reads the handles that are written by now. */
+static bool ended_in_group(struct ps_registration *r, const struct ps_registration *asked)
+{
+    if (!pthread_equal(r->thread, asked->thread))
+        return false;
+    if (r->where) {
+        r->handle = asked->ends ? *r->where : NULL;
+        r->where = NULL;
+    }
+    return r->ends && asked->ends;
+}
+
+void ps_registrations_group_ended(int result)
+{
+    /* Where a thread of NCCL's goes on, the handle's place may be gone when it is written: held until the communicator ends. */
+    struct ps_registration asked = {.ends = result == PS_NCCL_SUCCESS, .thread = pthread_self()};
+
+    pthread_mutex_lock(&lock);
+    bool any = registrations != NULL;
+    pthread_mutex_unlock(&lock);
+    if (any)
+        let_go_all(take(ended_in_group, &asked));
+}
+
+static bool is_of_communicator(struct ps_registration *r, const struct ps_registration *asked)
+{
+    return r->communicator == asked->communicator;
+}
+
+void ps_registrations_communicator_ended(ncclComm_t communicator)
+{
+    struct ps_registration asked = {.communicator = communicator};
+
+    let_go_all(take(is_of_communicator, &asked));
+}

@@ -1,0 +1,74 @@
+#!/usr/bin/env bats
+# Pointer tables in device memory, tensor maps among them: what was copied there from the host is known, and a launch that is given such a table is an
+# access to what it names. tests/41-rules.bats has these cases fail without it; tests/unit/test_pointer_tables.c has what is kept.
+
+load helper
+load small_trainer
+
+setup() {
+    helper_setup
+    # shellcheck disable=SC2034 # for the helper
+    LIMIT=60
+    requires sim samples jq
+}
+
+@test "what kernels find through tables is there, under every budget, both guards and tracers" {
+    local case budget guard tracer
+    for case in pointer-table table-changes table-graph tensor-map; do
+        for budget in 0 12MiB 24MiB 200MiB; do
+            for guard in host unmap; do
+                tracer=cupti
+                [ $guard != host ] || tracer=hook
+                hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
+                { goes_on && sound untouched && said && counted pointer_tables; } || { echo "$case under $budget, $guard, $tracer" >&2 && return 1; }
+            done
+        done
+    done
+}
+
+@test "every table is seen once, by either tracer, and none is forgotten too early" {
+    local tracer
+    for tracer in cupti hook; do
+        hostile table-changes PENSTOCK_TRACER=$tracer
+        # Four copies in each of eight turns.
+        equal 32 "$(report pointer_tables)" "tables"
+        equal 0 "$(report pointer_tables_forgotten)" "tables forgotten"
+        hostile tensor-map PENSTOCK_TRACER=$tracer
+        equal 8 "$(report pointer_tables)" "tensor maps in memory"
+    done
+}
+
+@test "programs without tables have none" {
+    train
+    right_results
+    equal 0 "$(report pointer_tables)" "tables"
+}
+
+@test "copies from where no processor can read are left alone" {
+    # The wrong direction, which the driver doesn't mind; and addresses of spans in device memory, which no copy brought from the host.
+    build_probe directions "-L$SIM" -l:libcuda.so.1 <<'END'
+int main(void)
+{
+    void *span = new_span(3, NULL), *small, *other;
+    CUdeviceptr pointer = (CUdeviceptr)span;
+
+    CHECK(cudaMalloc(&small, 64));
+    CHECK(cudaMalloc(&other, 64));
+    CHECK(cudaMemcpy(small, &pointer, sizeof pointer, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(other, small, 8, cudaMemcpyDeviceToDevice));
+    CHECK(cudaMemcpy(other, small, 8, cudaMemcpyDefault));
+    EXPECT(cuMemcpy((CUdeviceptr)other, (CUdeviceptr)small, 8) == CUDA_SUCCESS);
+    EXPECT(cuMemcpy((CUdeviceptr)small, pointer, 8) == CUDA_SUCCESS);
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaFree(small));
+    CHECK(cudaFree(other));
+    EXPECT(holds(span, 3, NULL));
+    puts("ok");
+    return 0;
+}
+END
+    run_probe directions
+    goes_on
+    sound
+    equal 1 "$(report pointer_tables)" "tables"
+}

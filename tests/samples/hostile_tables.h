@@ -1,0 +1,132 @@
+/* Cases of `hostile`: memory that kernels find through pointers on the device. Part of hostile.cu, after hostile_access.h. */
+#ifndef PENSTOCK_SAMPLES_HOSTILE_TABLES_H
+#define PENSTOCK_SAMPLES_HOSTILE_TABLES_H
+
+/* What a CUtensorMap is to a kernel: 128 bytes, the first eight of which are the address of the tensor. */
+struct alignas(64) tensor_map {
+    const uint32_t *tensor;
+    uint64_t rest[15];
+};
+
+KERNEL(copy_by_map, (uint32_t *__restrict__ out, const struct tensor_map map, size_t count), (out, map, count))
+{
+    FOR_EACH_ITEM (i, count)
+        out[i] = map.tensor[i];
+}
+
+KERNEL(copy_by_map_in_memory, (uint32_t *__restrict__ out, const struct tensor_map *map, size_t count), (out, map, count))
+{
+    FOR_EACH_ITEM (i, count)
+        out[i] = map->tensor[i];
+}
+
+/* out[i] must be the first word of span span[i]. */
+static void expect_through_table(const struct span_set *set, uint32_t *out, const uint32_t *const *table, const size_t *span,
+                                 size_t pointers, const char *what)
+{
+    uint32_t host[8];
+    size_t wrong = 0;
+
+    crowd_out(set);
+    LAUNCH(set->stream, pointers, gather_by_table, out, table, pointers, 5);
+    CHECK(cudaMemcpyAsync(host, out, pointers * sizeof(*host), cudaMemcpyDeviceToHost, set->stream));
+    CHECK(cudaStreamSynchronize(set->stream));
+    for (size_t i = 0; i < pointers; i++)
+        wrong += host[i] != word_at(static_cast<uint32_t>(span[i]), 5);
+    expect(wrong == 0, "%s: %zu of %zu words are wrong", what, wrong, pointers);
+}
+
+static void case_table_changes(void)
+{
+    struct span_set set = new_span_set();
+    uint32_t *out = new_span();
+    const uint32_t **table = nullptr, **pinned = nullptr;
+    const size_t bytes = 4 * sizeof(*table);
+
+    CHECK(cudaMallocHost(&pinned, bytes));
+    for (size_t turn = 0; turn < span_count; turn++) {
+        size_t span[4];
+
+        CHECK(cudaMalloc(&table, 4 * bytes));
+        for (size_t i = 0; i < 4; i++)
+            span[i] = (turn + i) % span_count;
+        for (size_t i = 0; i < 4; i++)
+            pinned[i] = set.span[span[i]];
+        /* From pinned memory, in the default direction, in the middle of the block. */
+        CHECK(cudaMemcpyAsync(table + 4, pinned, bytes, cudaMemcpyDefault, set.stream));
+        expect_through_table(&set, out, table + 4, span, 4, "a table");
+        /* One pointer in its middle, by a call that waits. */
+        span[1] = (turn + 5) % span_count;
+        const uint32_t *one = set.span[span[1]];
+        CHECK(cudaMemcpy(table + 5, &one, sizeof(one), cudaMemcpyHostToDevice));
+        expect_through_table(&set, out, table + 4, span, 4, "a table that was changed in its middle");
+        /* From its middle on. */
+        expect_through_table(&set, out, table + 6, span + 2, 2, "the second half of a table");
+        /* Two halves that come one after the other. */
+        CHECK(cudaMemsetAsync(table + 4, 0, bytes, set.stream));
+        CHECK(cudaMemcpyAsync(table + 2, pinned + 2, bytes / 2, cudaMemcpyHostToDevice, set.stream));
+        CHECK(cudaMemcpyAsync(table, pinned, bytes / 2, cudaMemcpyHostToDevice, set.stream));
+        span[1] = (turn + 1) % span_count;
+        expect_through_table(&set, out, table, span, 4, "a table that came in two pieces");
+        CHECK(cudaFree(table));
+    }
+    CHECK(cudaFreeHost(pinned));
+    CHECK(cudaFree(out));
+    check_and_free_spans(&set, "after tables that change");
+}
+
+static void case_table_graph(void)
+{
+    struct span_set set = new_span_set();
+    uint32_t *out = new_span();
+    void *table = nullptr;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    const size_t pointers = span_count < 4 ? span_count : 4;
+
+    CHECK(cudaMalloc(&table, sizeof(set.span)));
+    CHECK(cudaMemcpyAsync(table, set.span, sizeof(set.span), cudaMemcpyHostToDevice, set.stream));
+    CHECK(cudaStreamSynchronize(set.stream));
+    CHECK_OR_SKIP(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeGlobal));
+    LAUNCH(set.stream, pointers, gather_by_table, out, static_cast<const uint32_t *const *>(table), pointers, 7);
+    CHECK(cudaStreamEndCapture(set.stream, &graph));
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    for (size_t turn = 0; turn < 3; turn++) {
+        LAUNCH(set.stream, span_words(), fill_words, out, 1, 0, span_words());
+        crowd_out(&set);
+        CHECK(cudaGraphLaunch(executable, set.stream));
+        expect_gathered(&set, out, pointers, 7, "a table that a graph's kernel is given");
+    }
+    CHECK(cudaGraphExecDestroy(executable));
+    CHECK(cudaFree(table));
+    CHECK(cudaFree(out));
+    check_and_free_spans(&set, "after a table in a graph");
+}
+
+static void case_tensor_map(void)
+{
+    struct span_set set = new_span_set();
+    const size_t words = span_words() / 4;
+    uint32_t *out = new_span();
+    struct tensor_map *in_memory = nullptr;
+
+    CHECK(cudaMalloc(&in_memory, sizeof(*in_memory)));
+    for (size_t i = 0; i < span_count; i++) {
+        struct tensor_map map = {};
+
+        map.tensor = set.span[i] + words; /* a view */
+        CHECK(cudaMemcpyAsync(in_memory, &map, sizeof(map), cudaMemcpyHostToDevice, set.stream));
+        crowd_out(&set);
+        LAUNCH(set.stream, words, copy_by_map, out, map, words);
+        expect_words(out, static_cast<uint32_t>(i), words, words, set.stream, "through a tensor map by value");
+        crowd_out(&set);
+        LAUNCH(set.stream, words, copy_by_map_in_memory, out, in_memory, words);
+        expect_words(out, static_cast<uint32_t>(i), words, words, set.stream, "through a tensor map in memory");
+    }
+    CHECK(cudaFree(in_memory));
+    CHECK(cudaFree(out));
+    check_and_free_spans(&set, "after tensor maps");
+}
+
+#endif

@@ -1,0 +1,187 @@
+/* Pointer tables: what a table names, in whatever pieces it was written, written over and freed. */
+#include <stdlib.h>
+
+#include "counters.h"
+#include "expect.h"
+#include "pointer_tables.h"
+#include "registry.h"
+
+#define UNIT 4096u
+#define UNITS 64u
+#define BASE 0x200000000000u   /* of the span reservation, in which every unit but the last is a span's */
+#define DEVICE 0x500000000000u /* where the tables are */
+#define WORDS 256u
+
+static struct ps_span *_Atomic map[UNITS];
+static struct ps_span span;
+
+static void make_reservation(void)
+{
+    for (unsigned i = 0; i + 1 < UNITS; i++)
+        map[i] = &span;
+    ps_registry.base = BASE;
+    ps_registry.granularity = UNIT;
+    ps_registry.unit_shift = 12;
+    ps_registry.map = map;
+    ps_registry.reserved = UNITS * UNIT;
+}
+
+/* What was named, a bit for each unit. */
+static uint64_t named;
+
+static void note(void *ctx, CUdeviceptr address)
+{
+    (void)ctx;
+    EXPECT(ps_registry_owns(address));
+    named |= 1ull << ((address - BASE) / UNIT);
+}
+
+static uint64_t named_at(CUdeviceptr address)
+{
+    named = 0;
+    ps_pointer_tables_name(address, note, NULL);
+    return named;
+}
+
+static uint64_t pointer(unsigned unit)
+{
+    return BASE + unit * UNIT + 8 * unit;
+}
+
+static void write_words(unsigned at, const uint64_t *words, unsigned n)
+{
+    ps_pointer_tables_copied(DEVICE + 8 * at, words, 8 * n);
+}
+
+static void forget_all(void)
+{
+    ps_pointer_tables_overwritten(DEVICE, 1 << 30);
+    EXPECT(!ps_pointer_tables_exist());
+}
+
+static void test_pointers_among_other_words(void)
+{
+    const uint64_t words[] = {7, pointer(3), 0, pointer(3) + 100, pointer(9), UINT64_MAX, BASE + UNITS * UNIT, pointer(UNITS - 1)};
+
+    EXPECT(!ps_pointer_tables_exist());
+    write_words(0, words, 8);
+    EXPECT(ps_pointer_tables_exist());
+    EXPECT_U64(1 << 3 | 1 << 9, named_at(DEVICE));
+    EXPECT_U64(1 << 3 | 1 << 9, named_at(DEVICE + 63));
+    EXPECT_U64(0, named_at(DEVICE + 64));
+    EXPECT_U64(0, named_at(DEVICE - 1));
+    EXPECT_U64(DEVICE, ps_pointer_tables_extent.start);
+    EXPECT_U64(64, ps_pointer_tables_extent.bytes);
+    forget_all();
+}
+
+static void test_no_pointers_no_table(void)
+{
+    const uint64_t words[] = {1, 2, 3, BASE - 1, pointer(UNITS - 1)};
+    static unsigned char large[PS_POINTER_TABLE_BYTES_MAX + 8];
+    const uint64_t one = pointer(1);
+
+    write_words(0, words, 5);
+    EXPECT(!ps_pointer_tables_exist());
+    memcpy(large, &one, sizeof one);
+    ps_pointer_tables_copied(DEVICE, large, sizeof large); /* data */
+    EXPECT(!ps_pointer_tables_exist());
+    ps_pointer_tables_copied(DEVICE, &one, 7);
+    EXPECT(!ps_pointer_tables_exist());
+    ps_pointer_tables_copied(DEVICE, large, PS_POINTER_TABLE_BYTES_MAX);
+    EXPECT_U64(2, named_at(DEVICE));
+    forget_all();
+}
+
+/* Aligned on the device, whatever it is on the host. */
+static void test_alignment(void)
+{
+    unsigned char bytes[20] = {0};
+    const uint64_t one = pointer(4);
+
+    memcpy(bytes + 3, &one, sizeof one);
+    ps_pointer_tables_copied(DEVICE + 5, bytes, sizeof bytes); /* byte 3 of it comes to lie at 8 */
+    EXPECT_U64(1 << 4, named_at(DEVICE + 8));
+    forget_all();
+}
+
+static void test_written_over(void)
+{
+    const uint64_t words[] = {pointer(1), pointer(2), pointer(3), pointer(4)}, other = pointer(5);
+
+    /* In its middle: it stays a table, of other pointers. */
+    write_words(0, words, 4);
+    write_words(1, &other, 1);
+    EXPECT_U64(1 << 1 | 1 << 5 | 1 << 3 | 1 << 4, named_at(DEVICE));
+    EXPECT_U64(1 << 3 | 1 << 4, named_at(DEVICE + 16));
+    ps_pointer_tables_overwritten(DEVICE, 8);
+    EXPECT_U64(0, named_at(DEVICE));
+    EXPECT_U64(1 << 5 | 1 << 3 | 1 << 4, named_at(DEVICE + 8));
+    ps_pointer_tables_overwritten(DEVICE + 24, 1);
+    EXPECT_U64(1 << 5 | 1 << 3, named_at(DEVICE + 8));
+    write_words(0, words, 4);
+    EXPECT_U64(0x1e, named_at(DEVICE));
+    forget_all();
+}
+
+/* Of too many those that were used longest ago go. */
+static void test_too_many(void)
+{
+    const uint64_t one = pointer(1);
+
+    for (unsigned i = 0; i < PS_POINTER_TABLES_MAX; i++)
+        ps_pointer_tables_copied(DEVICE + 4096 * i, &one, sizeof one);
+    EXPECT_U64(2, named_at(DEVICE)); /* the first is used once more */
+    for (unsigned i = 0; i < 10; i++)
+        ps_pointer_tables_copied(DEVICE + 4096 * (PS_POINTER_TABLES_MAX + i), &one, sizeof one);
+    EXPECT_U64(10, ps_counters.pointer_tables_forgotten);
+    EXPECT_U64(2, named_at(DEVICE));
+    for (unsigned i = 1; i <= 10; i++)
+        EXPECT_U64(0, named_at(DEVICE + 4096 * i));
+    EXPECT_U64(2, named_at(DEVICE + 4096 * 11));
+    forget_all();
+}
+
+/* Copies and fills of any place and length: whatever word holds a pointer is named through its own address. */
+static void test_any_order(void)
+{
+    uint64_t memory[WORDS] = {0};
+
+    srand(7);
+    for (int turn = 0; turn < 20000; turn++) {
+        unsigned at = (unsigned)rand() % WORDS, n = 1 + (unsigned)rand() % (rand() % 4 ? 8 : WORDS);
+        uint64_t words[WORDS] = {0};
+        if (at + n > WORDS)
+            n = WORDS - at;
+        bool fills = rand() % 3 == 0;
+        for (unsigned i = 0; i < n; i++) {
+            words[i] = fills || rand() % 3 == 0 ? 0 : pointer((unsigned)rand() % (UNITS - 1));
+            memory[at + i] = words[i];
+        }
+        if (fills)
+            ps_pointer_tables_overwritten(DEVICE + 8 * at, 8 * n);
+        else
+            write_words(at, words, n);
+        uint64_t all = 0;
+        for (unsigned i = 0; i < WORDS; i++)
+            all |= memory[i] ? 1ull << ((memory[i] - BASE) / UNIT) : 0;
+        at = (unsigned)rand() % WORDS;
+        uint64_t got = named_at(DEVICE + 8 * at);
+        if (memory[at])
+            EXPECT(got & 1ull << ((memory[at] - BASE) / UNIT));
+        EXPECT_U64(0, got & ~all); /* and nothing that is nowhere any more */
+    }
+    forget_all();
+}
+
+int main(void)
+{
+    make_reservation();
+    test_pointers_among_other_words();
+    test_no_pointers_no_table();
+    test_alignment();
+    test_written_over();
+    test_too_many();
+    test_any_order();
+    return expect_status();
+}
