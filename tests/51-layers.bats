@@ -101,10 +101,11 @@ END
 
 # keeper CASE: twelve spans with room for eight, used in turn. Prints how often span 0 was found off the device, by the driver's own word.
 build_keeper() {
-    build_probe keeper -I"$ROOT/include" <<'END'
+    build_probe libnv_keeper -I"$ROOT/include" <<'END'
 #include <dlfcn.h>
 #include <penstock/penstock.h>
 
+/* The driver's own answer: the program has the name of a library of NVIDIA's, whose look-ups are left as they are. */
 static CUresult (*attribute_of)(void *, CUpointer_attribute, CUdeviceptr);
 
 static int on_host(const void *span)
@@ -157,7 +158,7 @@ int main(int argc, char **argv)
 }
 END
 }
-keep() { run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_GRACE=0 PENSTOCK_POLICY=lru "PENSTOCK_BUDGET=$((8 * PROBE_SPAN))" "PROBE_SPAN=$PROBE_SPAN" ./keeper "$@"; }
+keep() { run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_GRACE=0 PENSTOCK_POLICY=lru "PENSTOCK_BUDGET=$((8 * PROBE_SPAN))" "PROBE_SPAN=$PROBE_SPAN" ./libnv_keeper "$@"; }
 
 @test "a pinned span stays, until it is unpinned" {
     build_keeper

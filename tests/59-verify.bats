@@ -165,10 +165,10 @@ cured() {
 }
 
 @test "a whole table is found at once" {
-    run_command verify --min-span "$SPAN_FROM" --budget 24MiB -- "$SAMPLES/hostile" pointer-table 8 4
+    verify -- wide
     ended_with 1
-    equal 'exclude nth=0-7 size>=4MiB size<=4MiB' "$(rules)"
-    equal 8 "$(grep -c '^found: kernel gather_by_table, ' <<<"$output")" findings
+    equal 'exclude nth=0-7 size>=64KiB size<=64KiB' "$(rules)"
+    equal 8 "$(grep -c '^found: kernel peek_at_weights, ' <<<"$output")" findings
 }
 
 @test "a command that fails by itself is no finding" {

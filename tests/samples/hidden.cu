@@ -3,9 +3,10 @@
  *
  *     hidden STEPS [WORD]...
  *
- *     table    in backward, reads what layer 2 left in forward by a pointer in a table on the device
+ *     table    in backward, reads what layer 2 left in forward by a pointer in memory that a kernel wrote
  *     masked   the same, by a pointer that is masked: nobody who looks through memory finds it
  *     weights  in backward, reads the weights of layers 1 and 3 by a table that was made once, at the start
+ *     wide     the same with a table of all weights
  *     graph    what `table` and `masked` do is done by a graph
  *     early    the table of `weights` is used before the first step too, and there is no training
  *     wild     in step 3 a kernel reads a GiB behind a weight, where nothing is
@@ -21,7 +22,7 @@
 #define MASK 0x5555555555555555ull
 
 static struct {
-    bool table, masked, weights, graph, early, wild, quits, differs;
+    bool table, masked, weights, wide, graph, early, wild, quits, differs;
 } words;
 
 KERNEL(forward, (uint32_t *__restrict__ out, const uint32_t *in, const uint32_t *weight, size_t count), (out, in, weight, count))
@@ -62,12 +63,18 @@ KERNEL(peek_at_weights, (uint32_t *__restrict__ sum, const uint64_t *table, size
         sum[i] += *reinterpret_cast<const uint32_t *>(table[i]);
 }
 
+/* An address comes into memory by a kernel, and to the kernel in disguise: who looks at copies and parameters does not see it. */
+KERNEL(store_address, (uint64_t *__restrict__ table, uint64_t disguised, uint64_t mask, size_t count), (table, disguised, mask, count))
+{
+    FOR_EACH_ITEM (i, count)
+        table[i] = disguised ^ mask;
+}
+
 struct training {
     cudaStream_t stream;
     uint32_t *weight[LAYERS];
     uint32_t *input, *gradient, *sum;
     uint64_t *table, *weight_table;
-    uint64_t *pinned;
 };
 
 static uint32_t *new_memory(size_t count)
@@ -84,6 +91,11 @@ static uint32_t *new_words(const struct training *t, uint32_t salt)
 
     LAUNCH(t->stream, WIDTH, fill_words, memory, salt, 0, WIDTH);
     return memory;
+}
+
+static void store(const struct training *t, uint64_t *where, const uint32_t *memory, uint64_t mask)
+{
+    LAUNCH(t->stream, 1, store_address, where, reinterpret_cast<uint64_t>(memory) ^ MASK, MASK ^ mask, 1);
 }
 
 static void launch_peek(const struct training *t, uint64_t mask)
@@ -110,12 +122,12 @@ static void peek_into(const struct training *t, const uint32_t *activation)
     const uint64_t mask = words.masked ? MASK : 0;
 
     if (words.table || words.masked) {
-        CHECK(cudaStreamSynchronize(t->stream));
-        t->pinned[0] = reinterpret_cast<uint64_t>(activation) ^ mask;
-        CHECK(cudaMemcpyAsync(t->table, t->pinned, sizeof(uint64_t), cudaMemcpyHostToDevice, t->stream));
+        store(t, t->table, activation, mask);
         launch_peek(t, mask);
     }
-    if (words.weights)
+    if (words.wide)
+        LAUNCH(t->stream, LAYERS, peek_at_weights, t->sum, t->weight_table, LAYERS);
+    else if (words.weights)
         LAUNCH(t->stream, 2, peek_at_weights, t->sum, t->weight_table, 2);
 }
 
@@ -164,7 +176,7 @@ static bool read_word(const char *word)
     const struct {
         const char *name;
         bool *flag;
-    } known[] = {{"table", &words.table}, {"masked", &words.masked}, {"weights", &words.weights}, {"early", &words.early},
+    } known[] = {{"table", &words.table}, {"masked", &words.masked}, {"weights", &words.weights}, {"wide", &words.wide}, {"early", &words.early},
                  {"graph", &words.graph},
                  {"wild", &words.wild},   {"quits", &words.quits},   {"differs", &words.differs}};
 
@@ -209,7 +221,6 @@ int main(int argc, char **argv)
     }
     setvbuf(stdout, nullptr, _IOLBF, 0);
     t.stream = new_stream();
-    CHECK(cudaMallocHost(reinterpret_cast<void **>(&t.pinned), 64));
     t.sum = new_memory(16);
     t.table = reinterpret_cast<uint64_t *>(new_memory(16));
     t.weight_table = reinterpret_cast<uint64_t *>(new_memory(16));
@@ -220,9 +231,10 @@ int main(int argc, char **argv)
     t.gradient = new_words(&t, 101);
     for (long i = words.differs ? runs_so_far() : 0; i > 0; i--)
         new_words(&t, 200 + static_cast<uint32_t>(i));
-    t.pinned[0] = reinterpret_cast<uint64_t>(t.weight[1]);
-    t.pinned[1] = reinterpret_cast<uint64_t>(t.weight[3]);
-    CHECK(cudaMemcpy(t.weight_table, t.pinned, 16, cudaMemcpyHostToDevice));
+    for (unsigned l = 0; words.wide && l < LAYERS; l++)
+        store(&t, &t.weight_table[l], t.weight[l], 0);
+    for (unsigned i = 0; !words.wide && i < 2; i++)
+        store(&t, &t.weight_table[i], t.weight[2 * i + 1], 0);
     if (words.early) {
         use_early(&t);
     } else {
@@ -230,7 +242,6 @@ int main(int argc, char **argv)
             train_step(&t, step);
     }
     CHECK(cudaDeviceSynchronize());
-    CHECK(cudaFreeHost(t.pinned));
     for (void *memory : {static_cast<void *>(t.sum), static_cast<void *>(t.table), static_cast<void *>(t.weight_table)})
         CHECK(cudaFree(memory));
     printf("ok\n");
