@@ -198,15 +198,25 @@ static bool take_condition(const char **at, struct ps_span_rule *rule)
     return taken;
 }
 
+static bool asks_for_more_than_size(const struct ps_span_rule *rule)
+{
+    return rule->by_number || rule->by_name || rule->by_birth || rule->by_nth || rule->by_class;
+}
+
 static bool take_rule(const char **at, struct ps_span_rule *rule)
 {
     *rule = (struct ps_span_rule){.most_bytes = UINT64_MAX};
     rule->include = take_word(at, "include");
-    if (!rule->include && !take_word(at, "exclude"))
+    rule->plain = !rule->include && take_word(at, "plain");
+    if (!rule->include && !rule->plain && !take_word(at, "exclude"))
         return false;
-    for (*at = skip_blanks(*at); **at && **at != ';'; *at = skip_blanks(*at))
-        if (!take_condition(at, rule))
+    for (*at = skip_blanks(*at); **at && **at != ';'; *at = skip_blanks(*at)) {
+        const char *here = *at;
+        if (!take_condition(at, rule) || (rule->plain && asks_for_more_than_size(rule))) {
+            *at = here;
             return false;
+        }
+    }
     return true;
 }
 
@@ -264,13 +274,26 @@ static enum answer meets(const struct ps_span_rule *rule, const struct ps_span_f
 bool ps_span_rules_allow(const struct ps_span_rules *rules, const struct ps_span_facts *facts)
 {
     /* From the last rule: the first that is surely met decides, and one on the way that may be met must not forbid. */
+    bool first_includes = false;
+
     for (uint32_t i = rules->count; i-- > 0;) {
         const struct ps_span_rule *rule = &rules->rule[i];
+        if (rule->plain)
+            continue;
         enum answer answer = meets(rule, facts);
         if (answer == YES || (answer == NOT_KNOWN && !rule->include))
             return rule->include;
+        first_includes = rule->include;
     }
-    return !rules->count || !rules->rule[0].include;
+    return !first_includes;
+}
+
+bool ps_span_rules_plain(const struct ps_span_rules *rules, uint64_t bytes)
+{
+    for (uint32_t i = 0; i < rules->count; i++)
+        if (rules->rule[i].plain && bytes >= rules->rule[i].least_bytes && bytes <= rules->rule[i].most_bytes)
+            return true;
+    return false;
 }
 
 bool ps_span_rules_want_nth(const struct ps_span_rules *rules)

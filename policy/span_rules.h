@@ -1,11 +1,16 @@
 /*
- * PENSTOCK_RULES: which spans may be moved.
+ * PENSTOCK_RULES: which spans may be moved, and which allocations are not to become spans at all.
  *
  *     exclude layer=3-5; include class=activation size>=16MiB; exclude layer=7 birth=2; exclude size>=4MiB size<=4MiB nth=3
  *
  * A rule is `include` or `exclude` and its conditions, all of which a span must meet; without any, each span meets it. Of the rules that a
  * span meets the last one decides. A span that meets none may be moved, unless the first rule is an include: who begins by naming what is
  * to be moved means that and nothing else.
+ *
+ *     plain size>=64MiB size<=64MiB
+ *
+ * leaves allocations of these sizes, as the program asks for them, to CUDA: nothing else is known before memory is there, so `plain` has no other
+ * conditions, and it stands apart from the rules that say what moves.
  *
  * Pure; nothing is allocated. Threads: a parsed list is constant.
  */
@@ -22,6 +27,7 @@
 
 struct ps_span_rule {
     bool include;
+    bool plain;                         /* then of no account for what moves */
     bool by_number;                     /* layer numbers, from and to */
     bool by_name;                       /* a shell pattern for the layer's name */
     bool by_birth;                      /* allocation order in the layer, from and to */
@@ -67,6 +73,9 @@ struct ps_span_facts {
 
 /* Whether some rule asks for `nth`, which somebody then has to count. */
 bool ps_span_rules_want_nth(const struct ps_span_rules *rules);
+
+/* Whether an allocation of so many bytes, as the program asks for it, is to be left to CUDA. */
+bool ps_span_rules_plain(const struct ps_span_rules *rules, uint64_t bytes);
 
 /*
  * Whether the span may be moved. While it is not learnt: only if it may be whatever its layer, birth and class turn out to be, so that no byte of

@@ -59,6 +59,7 @@ extern struct ps_counters ps_counters;
     PS_PASSTHROUGH(disabled, "Penstock stepped aside")                                                                                     \
     PS_PASSTHROUGH(other_device, "on another device than the first that the program used")                                                 \
     PS_PASSTHROUGH(capture, "made while a stream is being captured")                                                                       \
+    PS_PASSTHROUGH(plain, "left to CUDA by PENSTOCK_RULES")                                                                                \
     PS_PASSTHROUGH(own_pool, "from a memory pool that the program made")                                                                   \
     PS_PASSTHROUGH(no_addresses, "no addresses or no memory for bookkeeping")
 

@@ -121,3 +121,8 @@ bool ps_policies_want_nth(void)
 {
     return rules && ps_span_rules_want_nth(rules);
 }
+
+bool ps_policies_leave_to_cuda(size_t bytes)
+{
+    return rules && ps_span_rules_plain(rules, bytes);
+}

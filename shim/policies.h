@@ -29,6 +29,9 @@ size_t ps_policies_choose(const struct penstock_candidate *candidates, size_t n,
 /* Whether PENSTOCK_RULES ask which of the spans of its size a span is. */
 bool ps_policies_want_nth(void);
 
+/* Whether PENSTOCK_RULES leave an allocation of so many bytes to CUDA. Any thread. */
+bool ps_policies_leave_to_cuda(size_t bytes);
+
 /* Whether PENSTOCK_RULES let a span with these facts be moved. */
 bool ps_policies_may_move(const struct ps_span_facts *facts);
 

@@ -7,6 +7,7 @@
 #include "helper_thread.h"
 #include "log.h"
 #include "pointer_tables.h"
+#include "policies.h"
 #include "process.h"
 #include "real_cuda.h"
 #include "registry.h"
@@ -23,6 +24,10 @@ bool ps_request_may_be_span(size_t bytes)
     }
     if (bytes < ps_settings.min_span) {
         ps_count_passthrough(small);
+        return false;
+    }
+    if (ps_policies_leave_to_cuda(bytes)) {
+        ps_count_passthrough(plain);
         return false;
     }
     if (ps_capture_anywhere()) {

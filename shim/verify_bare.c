@@ -134,8 +134,8 @@ static bool piece_at(CUdeviceptr address, CUdeviceptr *begin, size_t *bytes)
 /* A parameter's word, whatever it is: what no address is, is in no piece of memory. */
 static void look_at_word(void *ctx, CUdeviceptr word)
 {
-    CUdeviceptr begin;
-    size_t bytes;
+    CUdeviceptr begin = 0;
+    size_t bytes = 0;
 
     (void)ctx;
     if (word < 4096 || looked.count == PIECES_MAX || looked.bytes >= LOOKED_BYTES_MAX || !piece_at(word, &begin, &bytes))

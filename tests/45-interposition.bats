@@ -467,6 +467,37 @@ torch_settings() {
     ended_with 0
 }
 
+@test "memory that is to be given to another process: the error is CUDA's, one line says what helps, and it does" {
+    requires cc
+    build_probe shares <<'END'
+int main(void)
+{
+    cudaIpcMemHandle_t handle;
+    void *span = new_span(1, NULL), *other = NULL;
+
+    CHECK(cudaMalloc(&other, 2 * span_size()));
+    printf("one: %s\n", cudaGetErrorName(cudaIpcGetMemHandle(&handle, span)));
+    cudaGetLastError();
+    printf("two: %s\n", cudaGetErrorName(cudaIpcGetMemHandle(&handle, other)));
+    EXPECT(holds(span, 1, NULL));
+    puts("ok");
+    return 0;
+}
+END
+    run_sim PROBE_SPAN=$PROBE_SPAN ./shares
+    contains "$output" '^one: cudaSuccess$'
+    run_probe shares
+    goes_on
+    contains "$output" '^one: cudaErrorInvalidValue$'
+    said "cudaIpcGetMemHandle: .*PENSTOCK_RULES='plain size>=$PROBE_SPAN size<=$PROBE_SPAN'"
+    run_probe shares PENSTOCK_RULES="plain size>=$PROBE_SPAN size<=$PROBE_SPAN"
+    goes_on
+    contains "$output" '^one: cudaSuccess$'
+    contains "$output" '^two: cudaErrorInvalidValue$'
+    equal 1 "$(report passthrough.plain)" "allocations left to CUDA"
+    equal $((2 * PROBE_SPAN)) "$(report peak_demand_bytes)" "bytes in spans"
+}
+
 @test "torch is asked for the backend whose tensors are visible, beside what the user asked for" {
     local visible=backend:cudaMallocAsync other=max_split_size_mb:128,expandable_segments:True
     torch_settings

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "expect.h"
 #include "glob.h"
@@ -31,6 +32,30 @@ static bool allows(struct ps_span_facts span)
 
 #define ACTIVATION PENSTOCK_CLASS_ACTIVATION
 #define PARAMETER PENSTOCK_CLASS_PARAMETER
+
+static void test_plain(void)
+{
+    const char *wrong = NULL;
+
+    read_rules("exclude layer=3; plain size>=4KiB size<=8KiB; plain size>=1MiB");
+    EXPECT(!ps_span_rules_plain(&rules, 4095));
+    EXPECT(ps_span_rules_plain(&rules, 4096));
+    EXPECT(ps_span_rules_plain(&rules, 8192));
+    EXPECT(!ps_span_rules_plain(&rules, 8193));
+    EXPECT(ps_span_rules_plain(&rules, MIB));
+    /* Of no account for what moves. */
+    EXPECT(!allows(facts(4096, 3, 0, ACTIVATION)));
+    EXPECT(allows(facts(4096, 4, 0, ACTIVATION)));
+    read_rules("plain; include class=activation");
+    EXPECT(!allows(facts(4096, 3, 0, PARAMETER)));
+    read_rules("plain");
+    EXPECT(ps_span_rules_plain(&rules, 1));
+    EXPECT(allows(facts(4096, 3, 0, PARAMETER)));
+    EXPECT_INT(-EINVAL, ps_span_rules_parse("plain size>=1 layer=2", &rules, &wrong));
+    EXPECT(wrong && !strcmp(wrong, "layer=2"));
+    read_rules("exclude");
+    EXPECT(!ps_span_rules_plain(&rules, 1));
+}
 
 static void test_conditions(void)
 {
@@ -300,6 +325,7 @@ static void test_patterns(void)
 
 int main(void)
 {
+    test_plain();
     test_conditions();
     test_order();
     test_not_learnt();

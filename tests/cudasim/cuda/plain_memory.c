@@ -1,5 +1,6 @@
 /* cuMemAlloc and pinned host memory. */
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "config.h"
@@ -75,6 +76,22 @@ CUresult cudasim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Wi
     CUresult result = cudasim_cuMemAlloc_v2(dptr, bytes);
     if (result == CUDA_SUCCESS)
         *pPitch = pitch;
+    return result;
+}
+
+/* Of cuMemAlloc's memory alone. Nobody opens it: cuIpcOpenMemHandle is not simulated. */
+CUresult cudasim_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+{
+    if (!pHandle)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    const struct cudasim_range *range = cudasim_range_find((uintptr_t)dptr);
+    CUresult result = range && range->kind == CUDASIM_RANGE_PLAIN ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS) {
+        memset(pHandle, 0, sizeof *pHandle);
+        memcpy(pHandle, range, sizeof *range < sizeof *pHandle ? sizeof *range : sizeof *pHandle);
+    }
+    cudasim_unlock();
     return result;
 }
 

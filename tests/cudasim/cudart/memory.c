@@ -98,6 +98,11 @@ cudaError_t cudaHostUnregister(void *pointer)
     return RUNTIME_RUN(cuMemHostUnregister(pointer));
 }
 
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *pointer)
+{
+    return RUNTIME_RUN(cuIpcGetMemHandle((CUipcMemHandle *)(void *)handle, cudasim_device_address(pointer)));
+}
+
 cudaError_t cudaHostGetFlags(unsigned int *flags, void *pointer)
 {
     return RUNTIME_RUN(cuMemHostGetFlags(flags, pointer));
