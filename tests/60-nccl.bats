@@ -32,12 +32,13 @@ build_nccl_probe() {
 
 # --- right results ---------------------------------------------------------------------------------------------------------------------------
 @test "every case gives what it gives without Penstock, under scarce and ample memory, two guards and both tracers" {
-    local case budget guard tracer
+    local case budget guard tracer budgets='0 4MiB 100MiB'
+    [ "${PENSTOCK_TEST_SEEDS:-2000}" -ge 1000 ] || budgets=4MiB # where the tests are to be short
     for case in $(LD_LIBRARY_PATH=$SIM cases); do
         run_sim "$SAMPLES/collectives" "$case" 6 1
         goes_on || { echo "$case without Penstock" >&2 && return 1; }
         printf '%s\n' "$output" >plain
-        for budget in 0 4MiB 100MiB; do
+        for budget in $budgets; do
             for guard in auto unmap; do
                 tracer=cupti
                 [ $guard != auto ] || tracer=hook
