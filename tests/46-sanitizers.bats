@@ -17,12 +17,12 @@ build_variant() {
         { cat build.log >&2 && return 1; }
 }
 
-# share NUMBER NAME...: of the names all; where the tests are to be short (CI), every third one, from that number on
+# share NUMBER NAME...: of the names all; where the tests are to be short (CI), every fifth one, from that number on
 share() {
     local number=$1 i=0 name
     shift
     for name; do
-        [ "${PENSTOCK_TEST_SEEDS:-2000}" -lt 1000 ] && [ $((i % 3)) -ne "$number" ] || echo "$name"
+        if ! is_short || [ $((i % 5)) -eq "$number" ]; then echo "$name"; fi
         i=$((i + 1))
     done
 }

@@ -18,7 +18,7 @@ END
     cat >bin/python <<'END'
 #!/bin/bash
 [ -f "$1" ] || exit 1
-sleep 0.5
+sleep 0.8
 moved=5 ms=100 loss=3.25 aside=null launches=40
 [[ "$PENSTOCK_BUDGET" =~ ^[1-9] && "$PENSTOCK_BUDGET" -lt 8000000000 ]] || moved=0
 case "${TEST_WRONG:-}" in

@@ -37,11 +37,13 @@ deep() {
 # copies_are KIND DISTANCE [LAYERS]: those that match are so many layers away from the launch that they are for. Never more: a copy comes after the launch
 # that the plan names. One in ten may be late, as the machine may be busy.
 copies_are() {
-    local kind=$1 distance=$2 layers=${3:-[0-9]+} all exact
+    local kind=$1 distance=$2 layers=${3:-[0-9]+} all exact late
     all=$(grep -cE "^$kind [0-9]+ $layers " <<<"$copies" || true)
     exact=$(grep -cE "^$kind [0-9]+ $layers $distance( |\$)" <<<"$copies" || true)
+    # Where the tests are to be short the machine is one that others are busy on: half may be late.
+    is_short && late=$((all / 2)) || late=$((all / 10))
     at_least 8 "$all" "$kind in the steady steps of layers $layers" &&
-        at_least $((all - all / 10)) "$exact" "of $all $kind, $distance layers away" || { printf '%s\n' "$copies" >&2 && return 1; }
+        at_least $((all - late)) "$exact" "of $all $kind, $distance layers away" || { printf '%s\n' "$copies" >&2 && return 1; }
 }
 
 @test "reloads are queued as many layers ahead as was asked for" {
@@ -137,9 +139,10 @@ plan() {
 }
 
 @test "where no slot of a size is free, rows of others take its place, and hold what they are given" {
-    local policy guard
+    local policy guard policies='plan layers lru'
+    ! is_short || policies=lru
     TRAINER=("$SAMPLES/transformer" --layers=3 --width=32 --batch=4 --seq=16 --heads=2 --steps=11)
-    for policy in plan layers lru; do
+    for policy in $policies; do
         for guard in host unmap; do
             plan 11 60 PENSTOCK_POLICY=$policy PENSTOCK_GUARD=$guard 'PENSTOCK_LAYERS=nvtx:layer *'
             at_least 4 "$(report slab.rows)" "$policy, $guard: times that a span went to several slots"
@@ -242,8 +245,9 @@ skewed() {
 }
 
 @test "no byte of what a rule excludes moves when its layer or class is learnt" {
-    local policy rule size unit=$((384 * 64 * 4))
-    for policy in plan layers; do
+    local policy rule size unit=$((384 * 64 * 4)) policies='plan layers'
+    ! is_short || policies=plan
+    for policy in $policies; do
         skewed PENSTOCK_POLICY=$policy
         contains "$(sizes_that_left)" "^$((3 * unit))\$"
         for rule in 'exclude layer=2; exclude layer=5' 'exclude; include layer=0-1; include layer=3-4' 'exclude layer=layer?[25]*'; do

@@ -33,7 +33,7 @@ build_nccl_probe() {
 # --- right results ---------------------------------------------------------------------------------------------------------------------------
 @test "every case gives what it gives without Penstock, under scarce and ample memory, two guards and both tracers" {
     local case budget guard tracer budgets='0 4MiB 100MiB'
-    [ "${PENSTOCK_TEST_SEEDS:-2000}" -ge 1000 ] || budgets=4MiB # where the tests are to be short
+    ! is_short || budgets=4MiB
     for case in $(LD_LIBRARY_PATH=$SIM cases); do
         run_sim "$SAMPLES/collectives" "$case" 6 1
         goes_on || { echo "$case without Penstock" >&2 && return 1; }

@@ -32,6 +32,9 @@ helper_setup() {
     REPORT=$WORK/report.json
 }
 
+# is_short: fewer runs than usual are wanted, as CI does, which has little time
+is_short() { [ "${PENSTOCK_TEST_SEEDS:-2000}" -lt 1000 ]; }
+
 # --- what a test needs ---------------------------------------------------------------------------------------------------------------------
 # requires WORD...: skips this test unless every word holds. The vocabulary is here and nowhere else; an unknown word fails the test.
 # In strict mode a word that a machine without a GPU can satisfy (all but gpu, gpu2 and torch) fails instead of skipping, and on a GPU
