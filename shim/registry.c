@@ -60,7 +60,7 @@ int ps_registry_open(size_t granularity)
         ps_cu.cuMemAddressFree(r->base, bytes);
         return -ENOMEM;
     }
-    r->reserved = bytes; /* last: ps_registry_owns is true from here on */
+    atomic_store_explicit(&r->reserved, bytes, memory_order_release); /* last: ps_registry_owns is true from here on */
     return 0;
 }
 

@@ -25,7 +25,7 @@ struct ps_size_class {
 struct ps_registry {
     /* Set once by ps_registry_open, then constant. */
     CUdeviceptr base;
-    uint64_t reserved;            /* bytes of the span reservation */
+    _Atomic uint64_t reserved;    /* bytes of the span reservation; 0 until the rest is there */
     size_t granularity;           /* unit of spans, a power of two */
     unsigned unit_shift;          /* log2 of granularity */
     struct ps_span *_Atomic *map; /* one entry a unit, NULL where no span is */
@@ -73,7 +73,9 @@ struct ps_span *ps_registry_numbered(uint64_t number);
 /* Whether the address lies in the span reservation. Any thread, no lock. */
 static inline bool ps_registry_owns(CUdeviceptr address)
 {
-    return address - ps_registry.base < ps_registry.reserved;
+    uint64_t reserved = atomic_load_explicit(&ps_registry.reserved, memory_order_acquire);
+
+    return reserved && address - ps_registry.base < reserved; /* another thread may be setting up */
 }
 
 /* The structure at an address of the reservation, or NULL. Any thread, no lock: take the lock and look at `life` before believing it. */
