@@ -148,6 +148,13 @@ static int uses_are_over(const struct ps_span *span)
     return over == 1;
 }
 
+/* What begins with this ends with end_cached. [locked] */
+static void begin_to_end_cached(struct ps_span *span)
+{
+    span->busy = true;
+    ps_budget.ending++;
+}
+
 /* The cached span is busy; if its uses are `over`, it is unmapped and released. Its bytes, or 0. [locked; releases the lock meanwhile] */
 static uint64_t end_cached(struct ps_span *span, bool over)
 {
@@ -160,6 +167,7 @@ static uint64_t end_cached(struct ps_span *span, bool over)
         ps_registry_lock();
     }
     span->busy = false;
+    ps_budget.ending--;
     ps_registry_changed();
     if (!over || r)
         return 0;
@@ -176,7 +184,7 @@ static uint64_t end_cached(struct ps_span *span, bool over)
 /* Releases one cached span if its uses are over. Returns its bytes or 0. [locked; releases the lock meanwhile] */
 static uint64_t release_cached(struct ps_span *span)
 {
-    span->busy = true;
+    begin_to_end_cached(span);
     ps_registry_unlock();
     bool over = uses_are_over(span);
     ps_registry_lock();
@@ -235,7 +243,7 @@ static bool wait_for_oldest_cached(enum whose whose)
             break;
     if (!span)
         return false;
-    span->busy = true;
+    begin_to_end_cached(span);
     ps_registry_unlock();
     int r = ps_uses_host_wait(&span->uses);
     if (!r && span->fence_set)
@@ -303,83 +311,126 @@ int ps_budget_obtain_now(size_t bytes, bool may_take_over, struct ps_pages *out)
     return make_pages(bytes, out);
 }
 
+bool ps_budget_stand_back(void)
+{
+    return ps_budget.program_waits && ps_helper_thread_is_one();
+}
+
+/* Of one call of ps_budget_obtain. */
+struct search {
+    uint64_t began, stalled_since; /* ns; 0: there were pages at once */
+    uint64_t released_before, errors_before;
+    bool program; /* the thread is the program's */
+    bool tried_to_trace;
+};
+
+/* The search has found nothing at once. [locked; releases the lock meanwhile] */
+static void begin_to_wait(struct search *s)
+{
+    s->began = s->stalled_since = ps_now_ns();
+    s->program = !ps_helper_thread_is_one();
+    if (!s->program)
+        return;
+    ps_budget.program_waits++;
+    /* The device will stand still for want of work unless there are pages soon: the stopwatch tells how long. */
+    ps_registry_unlock();
+    ps_stopwatch_wait_begins(NULL);
+    ps_registry_lock();
+}
+
+static void end_wait(const struct search *s)
+{
+    if (s->program)
+        ps_budget.program_waits--;
+    if (s->began)
+        ps_count_by(host_wait_ns, ps_now_ns() - s->began);
+}
+
+/* Whether waiting leads nowhere any more: nothing was released for long, or evictions end in errors. [locked] */
+static bool is_hopeless(struct search *s)
+{
+    struct ps_budget *b = &ps_budget;
+
+    if (b->released_times != s->released_before) {
+        s->released_before = b->released_times;
+        s->stalled_since = ps_now_ns();
+        s->errors_before = ps_counted(eviction_errors);
+        return false;
+    }
+    if (ps_counted(eviction_errors) - s->errors_before >= (b->evictions_fail ? 1 : ERRORS_MAX)) {
+        b->evictions_fail = true; /* the driver refuses: the line has been said where it did */
+        return true;
+    }
+    if (ps_now_ns() - s->stalled_since <= GIVE_UP_NS)
+        return false;
+    ps_log_warn_once(BUDGET, "no eviction has ended in %llu s; going on without device pages", GIVE_UP_NS / 1000000000u);
+    return true;
+}
+
+static void wait_for_news(void)
+{
+    ps_budget.waiting++;
+    ps_registry_wait_changed(LOOK_AGAIN_NS);
+    ps_budget.waiting--;
+}
+
+/* One look for pages that aren't there at once. 0: look again; -ENOMEM: nothing can give way. [locked; releases the lock meanwhile] */
+static int make_way(size_t bytes, struct search *s)
+{
+    const struct ps_budget *b = &ps_budget;
+
+    /* Freed spans first: releasing one costs microseconds and no copy. */
+    if (ps_budget_trim(bytes))
+        return 0;
+    /* Then spans in use, longest idle first; they leave while we wait. */
+    uint64_t need = missing(bytes);
+    uint64_t started = need ? ps_reacting_evict(need) : 0;
+    if (is_hopeless(s))
+        return -ENOMEM;
+    /* Wait for D2H copies under way. They wait for queued work only, none of which waits for this thread. */
+    if ((b->leaving || b->lingering || ps_eviction_copies_under_way()) && !ps_stopping_has_begun()) {
+        wait_for_news();
+        return 0;
+    }
+    /*
+     * None is under way: a freed span's last use is what stands between us and pages. One that another thread waits for already is the one whose
+     * use ends first; waiting for the next would miss it.
+     */
+    if (!b->ending && wait_for_oldest_cached(ANYBODYS))
+        return 0;
+    if (b->ending && !ps_stopping_has_begun()) {
+        wait_for_news();
+        return 0;
+    }
+    if (started || (need && ps_slab_extend(bytes)))
+        return 0;
+    return -ENOMEM;
+}
+
 int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
 {
     struct ps_budget *b = &ps_budget;
-    uint64_t began = 0, stalled_since = 0, released_before = b->released_times;
-    uint64_t errors_before = ps_counted(eviction_errors);
-    bool tried_to_trace = false;
+    struct search search = {.released_before = b->released_times, .errors_before = ps_counted(eviction_errors)};
     int r;
 
-    for (;;) {
-        r = ps_budget_obtain_now(bytes, may_take_over, out);
-        if (!r)
+    while ((r = ps_budget_obtain_now(bytes, may_take_over, out))) {
+        if (bytes > b->limit || (r != -ENOMEM && r != -EAGAIN))
             break;
-        if (bytes > b->limit)
-            return -ENOMEM;
-        if (r != -ENOMEM && r != -EAGAIN)
-            return r;
         b->reached = true;
         look_whether_tight();
-        if (!ps_tracing_is_on() && b->limit != UINT64_MAX && !tried_to_trace) {
-            tried_to_trace = true; /* the device is full earlier than the budget says: others use it too */
+        if (!ps_tracing_is_on() && b->limit != UINT64_MAX && !search.tried_to_trace) {
+            search.tried_to_trace = true; /* the device is full earlier than the budget says: others use it too */
             ps_registry_unlock();
             ps_tracing_start("the device has no more pages");
             ps_registry_lock();
             continue;
         }
-        if (!began) {
-            began = stalled_since = ps_now_ns();
-            if (!ps_helper_thread_is_one()) {
-                /* The device will stand still for want of work unless there are pages soon: the stopwatch tells how long. */
-                ps_registry_unlock();
-                ps_stopwatch_wait_begins(NULL);
-                ps_registry_lock();
-                continue;
-            }
-        }
-
-        /* Freed spans first: releasing one costs microseconds and no copy. */
-        if (ps_budget_trim(bytes))
-            continue;
-        /* Then spans in use, longest idle first; they leave while we wait. */
-        uint64_t need = missing(bytes);
-        uint64_t started = need ? ps_reacting_evict(need) : 0;
-        if (b->released_times != released_before) {
-            released_before = b->released_times;
-            stalled_since = ps_now_ns();
-            errors_before = ps_counted(eviction_errors);
-        } else if (ps_counted(eviction_errors) - errors_before >= (b->evictions_fail ? 1 : ERRORS_MAX)) {
-            b->evictions_fail = true; /* the driver refuses: the line has been said where it did */
-            r = -ENOMEM;
-            goto waited;
-        }
-        if (ps_now_ns() - stalled_since > GIVE_UP_NS) {
-            ps_log_warn_once(BUDGET, "no eviction has ended in %llu s; going on without device pages", GIVE_UP_NS / 1000000000u);
-            r = -ENOMEM;
-            goto waited;
-        }
-        /* Wait for D2H copies under way. They wait for queued work only, none of which waits for this thread. */
-        if ((b->leaving || b->lingering || ps_eviction_copies_under_way()) && !ps_stopping_has_begun()) {
-            b->waiting++;
-            ps_registry_wait_changed(LOOK_AGAIN_NS);
-            b->waiting--;
-            continue;
-        }
-        /* None is under way: a freed span's last use is what stands between us and pages. */
-        if (wait_for_oldest_cached(ANYBODYS))
-            continue;
-        if (started)
-            continue;
-        if (need && ps_slab_extend(bytes))
-            continue;
-        r = -ENOMEM;
-        goto waited;
+        if (!search.began)
+            begin_to_wait(&search);
+        else if ((r = make_way(bytes, &search)))
+            break;
     }
-    r = 0;
-waited:
-    if (began)
-        ps_count_by(host_wait_ns, ps_now_ns() - began);
+    end_wait(&search);
     return r;
 }
 

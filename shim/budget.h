@@ -21,6 +21,8 @@ struct ps_budget {
     uint64_t leaving;        /* of held: evictions under way that will release their pages */
     uint64_t lingering;      /* of held: pages that only husks still map */
     uint32_t waiting;        /* threads that wait for pages: a span that may leave or was freed is news to them */
+    uint32_t program_waits;  /* of these, the program's own, in ps_budget_obtain */
+    uint32_t ending;         /* freed spans whose last use somebody waits for on the host, to release them */
     bool reached;            /* something has had to give way at least once */
     uint64_t released_times; /* how often pages were released: whether waiting leads anywhere */
     bool evictions_fail;     /* the last ones came to nothing by errors: little is tried until one succeeds */
@@ -47,6 +49,12 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out);
 
 /* The same without waiting or evicting. [locked; releases the lock meanwhile] */
 int ps_budget_obtain_now(size_t bytes, bool may_take_over, struct ps_pages *out);
+
+/*
+ * Whether the calling thread, a helper that works ahead, is to leave what pages there are to a thread of the program that waits for some: the device will
+ * stand still for want of that thread's work, and for nothing that comes later. [locked]
+ */
+bool ps_budget_stand_back(void);
 
 /* The work that used the donor's pages is ordered before the new owner's: its addresses may go when its uses are over. [locked] */
 void ps_budget_donor_done(struct ps_pages *pages);

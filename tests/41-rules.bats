@@ -136,7 +136,7 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
 }
 
 @test "who waited for pages in vain looks again" {
-    trainers_need ACCESS_LOOKS_AGAIN 8-14 transformer-halves-async
+    trainers_need ACCESS_LOOKS_AGAIN 1-4 transformer-halves-async mlp-threads transformer-threads
 }
 
 @test "the launch of a graph is an access to all that its nodes name" {

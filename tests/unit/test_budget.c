@@ -1,0 +1,300 @@
+/*
+ * The budget with a driver that has pages for so many bytes, and freed spans whose last use ends when the test says so: who waits for what, and who
+ * gets it, when a thread of the program and helper threads want pages at once.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "budget.h"
+#include "clock.h"
+#include "expect.h"
+#include "helper_thread.h"
+#include "real_cuda.h"
+#include "registry.h"
+
+#define UNIT ((size_t)65536)
+#define BASE (UINT64_C(1) << 45)
+#define DEVICE_UNITS 4u
+#define USES_MAX 8
+#define PATIENCE_NS 20000000000u
+
+/* ---- the driver ---- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static bool over[USES_MAX];      /* the use that event number so many stands for */
+static unsigned waits[USES_MAX]; /* threads that wait for it now */
+static size_t units_made;
+static uint64_t handles;
+static size_t units_of[64];
+
+static CUresult CUDAAPI reserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted, unsigned long long flags)
+{
+    (void)bytes;
+    (void)alignment;
+    (void)wanted;
+    (void)flags;
+    *address = BASE;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
+                               unsigned long long flags)
+{
+    CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+
+    (void)properties;
+    (void)flags;
+    pthread_mutex_lock(&lock);
+    if (units_made + bytes / UNIT <= DEVICE_UNITS) {
+        units_made += bytes / UNIT;
+        units_of[ *handle = ++handles] = bytes / UNIT;
+        r = CUDA_SUCCESS;
+    }
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
+static CUresult CUDAAPI release(CUmemGenericAllocationHandle handle)
+{
+    pthread_mutex_lock(&lock);
+    units_made -= units_of[handle];
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI unmap(CUdeviceptr address, size_t bytes)
+{
+    (void)address;
+    (void)bytes;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI set_current(CUcontext context)
+{
+    (void)context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI exchange_mode(CUstreamCaptureMode *mode)
+{
+    (void)mode;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI query(CUevent event)
+{
+    pthread_mutex_lock(&lock);
+    bool is_over = over[(uintptr_t)event];
+    pthread_mutex_unlock(&lock);
+    return is_over ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+static CUresult CUDAAPI wait_for(CUevent event)
+{
+    uintptr_t i = (uintptr_t)event;
+
+    pthread_mutex_lock(&lock);
+    waits[i]++;
+    pthread_cond_broadcast(&changed);
+    while (!over[i])
+        pthread_cond_wait(&changed, &lock);
+    waits[i]--;
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+/* ---- steps ---- */
+
+static void use_ends(unsigned event)
+{
+    pthread_mutex_lock(&lock);
+    over[event] = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Until the condition holds; false when it doesn't come to. */
+#define COMES_TO(condition)                                                                                                                \
+    ({                                                                                                                                     \
+        uint64_t until_ns = ps_now_ns() + PATIENCE_NS;                                                                                     \
+        while (!(condition) && ps_now_ns() < until_ns)                                                                                     \
+            usleep(200);                                                                                                                   \
+        (condition);                                                                                                                       \
+    })
+
+static bool is_waited_for(unsigned event)
+{
+    pthread_mutex_lock(&lock);
+    bool is = waits[event] != 0;
+    pthread_mutex_unlock(&lock);
+    return is;
+}
+
+/* A span on device pages that was freed and is in use until the event's use ends. [locked] */
+static void free_in_use(size_t units, unsigned event)
+{
+    struct ps_pages pages;
+
+    EXPECT_INT(0, ps_budget_obtain_now(units * UNIT, false, &pages));
+    struct ps_span *span = ps_registry_new(units * UNIT, units * UNIT);
+    span->pages = pages.block;
+    span->has_pages = true;
+    span->backing = PS_BACKING_DEVICE;
+    span->residency = PS_RESIDENT;
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
+    span->fence = (CUevent)(uintptr_t)event; /* NOLINT(performance-no-int-to-ptr): never followed */
+    span->fence_set = true;
+    ps_registry_end_life(span);
+    ps_registry_cache(span);
+    over[event] = false;
+}
+
+static void give_back(struct ps_pages *pages)
+{
+    ps_registry_lock();
+    ps_budget_return(pages);
+    ps_registry_unlock();
+}
+
+/* A thread of the program that wants one unit. */
+static atomic_bool program_done;
+static int program_got;
+static struct ps_pages program_pages;
+
+static void *program(void *unused)
+{
+    (void)unused;
+    ps_registry_lock();
+    program_got = ps_budget_obtain(UNIT, false, &program_pages);
+    ps_registry_unlock();
+    atomic_store(&program_done, true);
+    return NULL;
+}
+
+static void start_program(pthread_t *thread)
+{
+    atomic_store(&program_done, false);
+    EXPECT_INT(0, pthread_create(thread, NULL, program, NULL));
+}
+
+static bool program_waits(void)
+{
+    ps_registry_lock();
+    bool some = ps_budget.program_waits != 0;
+    ps_registry_unlock();
+    return some;
+}
+
+/* A helper thread that wants the whole device, as one does that reloads ahead. */
+static atomic_bool helper_done;
+static struct ps_pages helper_pages;
+
+static void helper(void)
+{
+    for (bool has = false; !has;) {
+        ps_registry_lock();
+        if (ps_budget_stand_back() || ps_budget_obtain_now(DEVICE_UNITS * UNIT, false, &helper_pages)) {
+            if (ps_budget_stand_back() || !ps_budget_make_some_room(DEVICE_UNITS * UNIT))
+                ps_registry_wait_changed(1000000u);
+        } else {
+            has = true;
+        }
+        ps_registry_unlock();
+    }
+    atomic_store(&helper_done, true);
+}
+
+static void start_helper(void)
+{
+    atomic_store(&helper_done, false);
+    EXPECT_INT(0, ps_helper_thread_start("test-helper", helper));
+}
+
+/* ---- tests ---- */
+
+static void test_freed_spans_that_all_are_waited_for_are_no_reason_to_give_up(void)
+{
+    pthread_t thread;
+
+    ps_registry_lock();
+    free_in_use(DEVICE_UNITS, 1);
+    ps_registry_unlock();
+    start_helper();
+    EXPECT(COMES_TO(is_waited_for(1)));
+    start_program(&thread);
+    EXPECT(COMES_TO(program_waits() || atomic_load(&program_done)));
+    usleep(20000);
+    EXPECT(!atomic_load(&program_done)); /* there will be pages: nothing is told otherwise */
+    use_ends(1);
+    pthread_join(thread, NULL);
+    EXPECT_INT(0, program_got);
+
+    /* The helper had waited first, and left them to the program. */
+    EXPECT(!atomic_load(&helper_done));
+    give_back(&program_pages);
+    EXPECT(COMES_TO(atomic_load(&helper_done)));
+    give_back(&helper_pages);
+    EXPECT_U64(0, ps_budget.held);
+    EXPECT_U64(0, ps_budget.program_waits);
+    EXPECT_U64(0, ps_budget.ending);
+}
+
+static void test_the_use_that_ends_first_is_waited_for(void)
+{
+    pthread_t thread;
+
+    ps_registry_lock();
+    free_in_use(2, 2);
+    free_in_use(2, 3);
+    ps_registry_unlock();
+    start_helper();
+    EXPECT(COMES_TO(is_waited_for(2)));
+    start_program(&thread);
+    EXPECT(COMES_TO(program_waits()));
+    usleep(20000);
+    use_ends(2); /* the other one's goes on */
+    EXPECT(COMES_TO(atomic_load(&program_done)));
+    use_ends(3);
+    pthread_join(thread, NULL);
+    EXPECT_INT(0, program_got);
+    give_back(&program_pages);
+    EXPECT(COMES_TO(atomic_load(&helper_done)));
+    give_back(&helper_pages);
+    EXPECT_U64(0, ps_budget.held);
+}
+
+static void test_nothing_that_can_give_way(void)
+{
+    struct ps_pages all, more;
+
+    ps_registry_lock();
+    EXPECT_INT(0, ps_budget_obtain(DEVICE_UNITS * UNIT, false, &all));
+    EXPECT_INT(-ENOMEM, ps_budget_obtain(UNIT, false, &more));
+    EXPECT_U64(0, ps_budget.program_waits);
+    ps_budget_return(&all);
+    EXPECT_INT(0, ps_budget_obtain(UNIT, false, &more));
+    ps_budget_return(&more);
+    ps_registry_unlock();
+}
+
+int main(void)
+{
+    ps_cu.cuMemAddressReserve = reserve;
+    ps_cu.cuMemCreate = create;
+    ps_cu.cuMemRelease = release;
+    ps_cu.cuMemUnmap = unmap;
+    ps_cu.cuCtxSetCurrent = set_current;
+    ps_cu.cuThreadExchangeStreamCaptureMode = exchange_mode;
+    ps_cu.cuEventQuery = query;
+    ps_cu.cuEventSynchronize = wait_for;
+    EXPECT_INT(0, ps_registry_open(UNIT));
+    ps_budget.limit = UINT64_MAX; /* the driver's refusal is what counts */
+    test_freed_spans_that_all_are_waited_for_are_no_reason_to_give_up();
+    test_the_use_that_ends_first_is_waited_for();
+    test_nothing_that_can_give_way();
+    return expect_status();
+}
