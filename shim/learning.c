@@ -10,6 +10,7 @@
 #include "budget.h"
 #include "clock.h"
 #include "counters.h"
+#include "durations.h"
 #include "eviction.h"
 #include "following.h"
 #include "guard.h"
@@ -272,32 +273,25 @@ static void *record(const struct wanted *w, struct penstock_step *step, struct p
     return memory;
 }
 
-/*
- * Each launch's duration as the shortest that was ever seen of it: what Penstock itself makes of a round adds to it and takes nothing away.
- * [the planning thread]
- */
-static void keep_shortest(uint32_t pattern, const struct penstock_step *step)
+/* What is planned with, out of this round's durations and those of the rounds before that were timed. [the planning thread] */
+static void settle_durations(uint32_t pattern, const struct penstock_step *step)
 {
     static struct {
         uint64_t *ns;
         uint32_t length;
         uint64_t found; /* which step the slot held */
     } shortest[PS_PATTERNS_MAX];
-    struct penstock_launch *launch = (struct penstock_launch *)step->launch; /* in our memory */
 
     if (shortest[pattern].found != found[pattern] || shortest[pattern].length != step->launches) {
         free(shortest[pattern].ns);
         shortest[pattern].ns = calloc(step->launches, sizeof(uint64_t));
         shortest[pattern].length = step->launches;
         shortest[pattern].found = found[pattern];
-        for (uint32_t i = 0; shortest[pattern].ns && i < step->launches; i++)
-            shortest[pattern].ns[i] = launch[i].duration_ns;
     }
-    for (uint32_t i = 0; shortest[pattern].ns && i < step->launches; i++) {
-        if (launch[i].duration_ns > shortest[pattern].ns[i])
-            launch[i].duration_ns = shortest[pattern].ns[i];
-        shortest[pattern].ns[i] = launch[i].duration_ns;
-    }
+    void *workspace = malloc(ps_durations_workspace_bytes(step->launches));
+    if (shortest[pattern].ns && workspace)
+        ps_durations_settle((struct penstock_launch *)step->launch, shortest[pattern].ns, step->launches, workspace); /* in our memory */
+    free(workspace);
 }
 
 /* [unlocked] */
@@ -365,7 +359,7 @@ static void plan_one(uint32_t pattern)
         return;
     step.budget_bytes = ps_budget.limit - MARGIN(ps_budget.limit);
     step.slab_bytes = ps_slab_figures().limit_bytes;
-    keep_shortest(pattern, &step);
+    settle_durations(pattern, &step);
     /* With memory enough no byte moves, not even to measure the link. */
     bool may_move = ps_registry.peak_live_bytes > step.budget_bytes || *ps_settings.recording;
     ps_movable_learnt(&step, (struct penstock_step_span *)step.span, spans.number);
