@@ -11,8 +11,11 @@
 /* Samples kept until they are read; a launch finds no room when the device is further behind than that, and is not timed. */
 #define RING 4096u
 
-/* Marks kept for use: a step that is followed takes few at a time. While a step is learnt there are as many as the device is launches behind. */
-#define FREE_MAX 32u
+/*
+ * Marks kept for use, so that a step that is followed makes and destroys none: two for each wait that the host is ahead of the device, and those that
+ * the reader has not come to. While a step is learnt there are as many as the device is launches behind.
+ */
+#define FREE_MAX 256u
 
 /* A point on the main stream. It is used again when nobody holds it any more, so that a steady program makes no new ones. */
 struct mark {

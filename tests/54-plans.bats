@@ -233,6 +233,29 @@ skewed() {
     plan 8 45 CUDASIM_TRACE="$WORK/trace" 'PENSTOCK_LAYERS=nvtx:layer *' "$@"
 }
 
+# within_launches LAUNCHES: driver calls made within the last so many kernel launches of the trace, as "COUNT NAME", but for records, waits and queries
+within_launches() {
+    tac trace | awk -v last="$1" '$2 == "call" && $3 == "cuLaunchKernel" && ++launches > last { exit }
+        $2 == "call" && $5 == "in" && $6 == "cuLaunchKernel" && $3 !~ /^cu(EventRecord|StreamWaitEvent|EventQuery)$/ { n[$3]++ }
+        END { for (name in n) print n[name], name }'
+}
+
+@test "in a steady step a launch makes no driver calls but event records and waits" {
+    local policy launches try others
+    DEEP=("$SAMPLES/mlp" --layers=$LAYERS --width=32 --batch=256 --steps=12)
+    for policy in plan layers; do
+        # A reload that a busy machine makes late is made by the launch: one clean run of three shows that none has to be.
+        for try in 1 2 3; do
+            deep 60 PENSTOCK_POLICY=$policy PENSTOCK_TRACER=cupti
+            launches=$(grep -c ' call cuLaunchKernel 0$' trace)
+            at_least 1 "$(grep -c ' call cuEventRecord 0 in cuLaunchKernel$' trace)" "$policy: calls seen within launches"
+            others=$(within_launches $((launches / 4)))
+            [ "$others" ] || break
+        done
+        equal '' "$others" "$policy: other driver calls within the launches of the last three steps"
+    done
+}
+
 @test "spans for the allocations to come are made ahead of them, and the launching thread makes few itself" {
     local policy
     DEEP=("$SAMPLES/mlp" --layers=$LAYERS --width=32 --batch=256 --steps=12)

@@ -131,7 +131,7 @@ static CUresult begin_call(struct call *call)
 
 static CUresult end_call(struct call *call, CUresult result)
 {
-    cudasim_trace_call(entry_names[call->entry], result);
+    cudasim_trace_call(entry_names[call->entry], result, call->outer ? entry_names[call->outer->entry] : NULL);
     tell(call, true, &result);
     current_call = call->outer;
     return result;

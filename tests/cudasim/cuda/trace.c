@@ -27,12 +27,12 @@ static bool tracing(void)
     return file != NULL;
 }
 
-void cudasim_trace_call(const char *name, CUresult result)
+void cudasim_trace_call(const char *name, CUresult result, const char *within)
 {
     if (!tracing())
         return;
     pthread_mutex_lock(&line_lock);
-    fprintf(file, "%lu call %s %d\n", ++next_line, name, (int)result);
+    fprintf(file, "%lu call %s %d%s%s\n", ++next_line, name, (int)result, within ? " in " : "", within ? within : "");
     pthread_mutex_unlock(&line_lock);
 }
 

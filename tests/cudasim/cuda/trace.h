@@ -7,8 +7,8 @@
 
 struct cudasim_operation;
 
-/* A call that ended. The device lock may be held or not. */
-void cudasim_trace_call(const char *name, CUresult result);
+/* A call that ended; `within`: the call that it was made in, by somebody who is told of calls, or NULL. The device lock may be held or not. */
+void cudasim_trace_call(const char *name, CUresult result, const char *within);
 /* `what` is queued, start or end. */
 void cudasim_trace_operation(const char *what, const struct cudasim_operation *operation);
 /* Around fork: the child starts with the lock free and writes no lines. */
