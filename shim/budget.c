@@ -33,6 +33,8 @@ static atomic_bool tight;
 #define GIVE_UP_NS (30ull * 1000000000u)
 /* Evictions that end in errors, with none in between that frees pages, until the thread goes on without. */
 #define ERRORS_MAX 8
+/* With nothing released for so long, who waits is helped by others: at the link's rate a gigabyte has left by then. */
+#define STARVING_NS 20000000u
 /* A wait is looked at anew this often, should the reason for it end without anybody saying so. */
 #define LOOK_AGAIN_NS 2000000u
 
@@ -74,6 +76,7 @@ static void released(size_t bytes)
 {
     ps_budget.held -= bytes;
     ps_budget.released_times++;
+    ps_budget.starving = false;
     look_whether_tight();
     ps_registry_changed();
 }
@@ -340,8 +343,8 @@ static void begin_to_wait(struct search *s)
 
 static void end_wait(const struct search *s)
 {
-    if (s->program)
-        ps_budget.program_waits--;
+    if (s->program && !--ps_budget.program_waits)
+        ps_budget.starving = false;
     if (s->began)
         ps_count_by(host_wait_ns, ps_now_ns() - s->began);
 }
@@ -361,7 +364,10 @@ static bool is_hopeless(struct search *s)
         b->evictions_fail = true; /* the driver refuses: the line has been said where it did */
         return true;
     }
-    if (ps_now_ns() - s->stalled_since <= GIVE_UP_NS)
+    uint64_t stalled_ns = ps_now_ns() - s->stalled_since;
+    if (s->program && stalled_ns > STARVING_NS)
+        b->starving = true;
+    if (stalled_ns <= GIVE_UP_NS)
         return false;
     ps_log_warn_once(BUDGET, "no eviction has ended in %llu s; going on without device pages", GIVE_UP_NS / 1000000000u);
     return true;

@@ -22,6 +22,7 @@ struct ps_budget {
     uint64_t lingering;      /* of held: pages that only husks still map */
     uint32_t waiting;        /* threads that wait for pages: a span that may leave or was freed is news to them */
     uint32_t program_waits;  /* of these, the program's own, in ps_budget_obtain */
+    bool starving;           /* one of these has waited for long, and no pages were released meanwhile */
     uint32_t ending;         /* freed spans whose last use somebody waits for on the host, to release them */
     bool reached;            /* something has had to give way at least once */
     uint64_t released_times; /* how often pages were released: whether waiting leads anywhere */

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "budget.h"
+#include "clock.h"
 #include "copies.h"
 #include "counters.h"
 #include "device.h"
@@ -171,6 +172,30 @@ static bool must_stay_on_slot(const struct ps_span *span)
     return (span->on_slot || ps_registry.blind_launches) && ps_rule(RELOAD_WAITS_FOR_LAUNCH);
 }
 
+/* For so long at most a launch lets a span leave that it could keep. */
+#define LET_LEAVE_NS 1000000000u
+
+/*
+ * Another thread has waited for pages for long: were each eviction cancelled by an access just before its D2H is over, that thread would wait for ever
+ * (two threads, one in a short loop over spans that are the other's only hope). So the span leaves, and comes back after the other has had its pages.
+ *
+ * Two clocks: the D2H waits for work that is queued already. Should that wait, on the device, for what this thread is about to queue (a
+ * collective), the wait ends by time. [locked; releases the lock meanwhile; the span is held by `launching`]
+ */
+static void let_it_leave(const struct ps_span *span)
+{
+    uint64_t began = 0;
+
+    while (ps_budget.starving && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTING) {
+        uint64_t now = ps_now_ns();
+        if (!began)
+            began = now;
+        if (now - began > LET_LEAVE_NS)
+            return;
+        ps_registry_wait_changed(1000000u);
+    }
+}
+
 /*
  * Brings one span to where work on `stream` finds its bytes; NULL: to where it can stay, with work of which others see to the order.
  * [locked; releases the lock meanwhile; the span is held by `launching`]
@@ -186,7 +211,11 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
         if (span->residency == PS_EVICTING) {
             if (!ps_rule(ACCESS_JOINS_EVICTION))
                 return;
-            ps_eviction_cancel(span);
+            let_it_leave(span);
+            if (span->busy || span->life != PS_LIFE_LIVE)
+                continue;
+            if (span->residency == PS_EVICTING)
+                ps_eviction_cancel(span);
         }
         if (span->residency != PS_EVICTED)
             break;

@@ -9,6 +9,7 @@
 #include "hostile.h"
 
 #include "hostile_access.h"
+#include "hostile_graphs.h"
 #include "hostile_memory.h"
 #include "hostile_process.h"
 #include "hostile_tables.h"
@@ -42,6 +43,7 @@ static const struct hostile_case cases[] = {
     {"stream-destroy", case_stream_destroy, "streams destroyed with work under way"},
     {"default-stream", case_default_stream, "the default stream's own ordering"},
     {"graph", case_graph, "a captured graph, launched again and again"},
+    {"graph-join", case_graph_join, "captures that a second stream joins, beside another thread's work"},
     {"graph-nodes", case_graph_nodes, "graphs of fills, copies and kernels, changed between their launches"},
     {"threads", case_threads, "64 threads allocate at once"},
     {"fork", case_fork, "fork with exec, exit and _exit"},

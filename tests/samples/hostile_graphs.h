@@ -1,0 +1,225 @@
+/* Cases of `hostile`: captures and graphs, and what they touch. Part of hostile.cu. */
+#ifndef PENSTOCK_SAMPLES_HOSTILE_GRAPHS_H
+#define PENSTOCK_SAMPLES_HOSTILE_GRAPHS_H
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+
+/* A captured graph names its spans when it is made, not when it is launched; capture in the mode that forbids most calls meanwhile. */
+static void case_graph(void)
+{
+    struct span_set set = new_span_set();
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+
+    CHECK(cudaStreamSynchronize(set.stream));
+    CHECK_OR_SKIP(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeGlobal));
+    /* An end where nothing began is an error, and the capture goes on. */
+    cudaStream_t idle = new_stream();
+    if (cudaStreamEndCapture(idle, &graph) == cudaSuccess)
+        expect(false, "a capture ended that had not begun");
+    cudaGetLastError();
+    for (size_t i = 0; i < span_count; i++)
+        LAUNCH(set.stream, span_words(), add_to_words, set.span[i], 1, span_words());
+    CHECK(cudaStreamEndCapture(set.stream, &graph));
+    CHECK(cudaStreamDestroy(idle));
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    for (size_t turn = 0; turn < 3; turn++) {
+        uint32_t *other = new_span();
+
+        CHECK(cudaGraphLaunch(executable, set.stream));
+        /* Something new in between, that asks for pages. */
+        LAUNCH(set.stream, span_words(), fill_words, other, 99, 0, span_words());
+        expect_words(other, 99, 0, span_words(), set.stream, "a span beside a graph");
+        CHECK(cudaFree(other));
+    }
+    for (size_t i = 0; i < span_count; i++)
+        LAUNCH(set.stream, span_words(), add_to_words, set.span[i], UINT32_MAX - 2, span_words());
+    CHECK(cudaGraphExecDestroy(executable));
+    check_and_free_spans(&set, "after graph launches");
+}
+
+/* Work beside captures: another stream, with spans of its own that push out those that the captures' streams have used. */
+struct pusher {
+    uint32_t *span[3];
+    std::atomic<bool> over;
+};
+
+static void *push_out(void *argument)
+{
+    pusher *p = static_cast<pusher *>(argument);
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaStream_t stream;
+
+    CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (uint32_t turn = 0; !p->over.load(); turn++) {
+        for (uint32_t *span : p->span)
+            LAUNCH(stream, span_words(), fill_words, span, turn, 0, span_words());
+        CHECK(cudaStreamSynchronize(stream));
+    }
+    CHECK(cudaStreamDestroy(stream));
+    return nullptr;
+}
+
+/*
+ * A second stream joins a capture by waiting for an event of it, again and again, while the spans that it used before leave: what Penstock records on
+ * that stream to know when their uses are over must not become part of the capture.
+ */
+static void case_graph_join(void)
+{
+    struct span_set set = new_span_set();
+    cudaStream_t side;
+    cudaEvent_t forked, joined;
+    pthread_t thread;
+    pusher other = {};
+
+    CHECK(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+    CHECK(cudaEventCreateWithFlags(&forked, cudaEventDisableTiming));
+    CHECK(cudaEventCreateWithFlags(&joined, cudaEventDisableTiming));
+    CHECK(cudaStreamSynchronize(set.stream));
+    for (auto &span : other.span)
+        span = new_span();
+    REQUIRE(pthread_create(&thread, nullptr, push_out, &other) == 0, "no thread");
+    for (uint32_t turn = 0; turn < 24; turn++) {
+        uint32_t *span = set.span[turn % span_count];
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t executable = nullptr;
+
+        LAUNCH(side, span_words(), add_to_words, span, 3, span_words());
+        CHECK_OR_SKIP(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeRelaxed));
+        CHECK(cudaEventRecord(forked, set.stream));
+        usleep(turn % 8 * 100); /* the span may begin to leave at any moment of what follows */
+        CHECK(cudaStreamWaitEvent(side, forked, 0));
+        LAUNCH(side, span_words(), add_to_words, span, 4, span_words());
+        CHECK(cudaEventRecord(joined, side));
+        CHECK(cudaStreamWaitEvent(set.stream, joined, 0));
+        CHECK(cudaStreamEndCapture(set.stream, &graph));
+        CHECK(cudaGraphInstantiate(&executable, graph, 0));
+        CHECK(cudaGraphDestroy(graph));
+        CHECK(cudaGraphLaunch(executable, side));
+        LAUNCH(side, span_words(), add_to_words, span, UINT32_MAX - 6, span_words());
+        CHECK(cudaStreamSynchronize(side));
+        CHECK(cudaGraphExecDestroy(executable));
+    }
+    other.over.store(true);
+    pthread_join(thread, nullptr);
+    for (auto &span : other.span)
+        CHECK(cudaFree(span));
+    CHECK(cudaEventDestroy(forked));
+    CHECK(cudaEventDestroy(joined));
+    CHECK(cudaStreamDestroy(side));
+    check_and_free_spans(&set, "after captures that a second stream joins");
+}
+
+/* Spans more, so that others have to give way. */
+static void crowd_out(const struct span_set *set)
+{
+    uint32_t *other[3];
+
+    for (auto &span : other) {
+        span = new_span();
+        LAUNCH(set->stream, span_words(), fill_words, span, 99, 0, span_words());
+    }
+    expect_words(other[0], 99, 0, span_words(), set->stream, "a span beside a graph");
+    for (auto &span : other)
+        CHECK(cudaFree(span));
+}
+
+static void expect_fill(const uint32_t *device, unsigned char value, cudaStream_t stream)
+{
+    unsigned char *host = static_cast<unsigned char *>(malloc(span_bytes));
+    size_t wrong = 0;
+
+    REQUIRE(host != nullptr, "no host memory");
+    CHECK(cudaMemcpyAsync(host, device, span_bytes, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    for (size_t i = 0; i < span_bytes; i++)
+        wrong += host[i] != value;
+    free(host);
+    expect(wrong == 0, "a fill in a graph: %zu of %zu bytes are wrong", wrong, span_bytes);
+}
+
+/*
+ * What a graph touches is in its nodes: a fill, a copy and a kernel each, on spans of which the other launches of this program know nothing; and it
+ * changes when the executable graph takes over another one, or one of its kernels gets other parameters.
+ */
+static void case_graph_nodes(void)
+{
+    struct span_set set = new_span_set();
+    size_t count = 8;
+    cudaGraph_t graph[2];
+    cudaGraphExec_t executable = nullptr;
+    cudaGraphExecUpdateResultInfo info;
+    cudaGraphNode_t nodes[8];
+    cudaStream_t side;
+
+    if (span_count < 6)
+        return;
+    CHECK(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+    CHECK(cudaStreamSynchronize(set.stream));
+    for (int i = 0; i < 2; i++) {
+        uint32_t **span = set.span + 3 * i;
+
+        CHECK_OR_SKIP(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeGlobal));
+        CHECK(cudaMemsetAsync(span[0], 1 + i, span_bytes, set.stream));
+        CHECK(cudaMemcpyAsync(span[1], span[2], span_bytes, cudaMemcpyDeviceToDevice, set.stream));
+        LAUNCH(set.stream, span_words(), add_to_words, span[2], 10, span_words());
+        CHECK(cudaStreamEndCapture(set.stream, &graph[i]));
+    }
+    CHECK(cudaGraphInstantiate(&executable, graph[0], 0));
+    for (int i = 0; i < 2; i++) {
+        uint32_t **span = set.span + 3 * i;
+
+        if (i == 1)
+            CHECK(cudaGraphExecUpdate(executable, graph[1], &info));
+        for (size_t turn = 0; turn < 3; turn++) {
+            LAUNCH(set.stream, span_words(), fill_words, span[2], static_cast<uint32_t>(50 + turn), 0, span_words());
+            crowd_out(&set);
+            CHECK(cudaStreamSynchronize(set.stream));
+            CHECK(cudaGraphLaunch(executable, turn == 1 ? side : set.stream));
+            CHECK(cudaStreamSynchronize(side));
+            crowd_out(&set);
+            expect_fill(span[0], static_cast<unsigned char>(1 + i), set.stream);
+            expect_words(span[1], static_cast<uint32_t>(50 + turn), 0, span_words(), set.stream, "a copy in a graph");
+            LAUNCH(set.stream, span_words(), add_to_words, span[2], UINT32_MAX - 9, span_words());
+            expect_words(span[2], static_cast<uint32_t>(50 + turn), 0, span_words(), set.stream, "a kernel in a graph");
+        }
+    }
+    /* The kernel on another span, which no graph had so far. */
+    CHECK(cudaGraphGetNodes(graph[0], nodes, &count));
+    for (size_t n = 0; n < count; n++) {
+        struct cudaKernelNodeParams parameters = {};
+        uint32_t *span = set.span[span_count - 1];
+        uint32_t value = 7;
+        size_t words = span_words();
+        void *arguments[] = {&span, &value, &words};
+
+        if (cudaGraphKernelNodeGetParams(nodes[n], &parameters) != cudaSuccess) {
+            cudaGetLastError();
+            continue;
+        }
+        parameters.kernelParams = arguments;
+        CHECK(cudaGraphExecKernelNodeSetParams(executable, nodes[n], &parameters));
+        LAUNCH(set.stream, span_words(), fill_words, span, 60, 0, span_words());
+        crowd_out(&set);
+        CHECK(cudaGraphLaunch(executable, set.stream));
+        crowd_out(&set);
+        LAUNCH(set.stream, span_words(), add_to_words, span, UINT32_MAX - 6, span_words());
+        expect_words(span, 60, 0, span_words(), set.stream, "a kernel in a graph that was changed");
+    }
+    for (size_t i = 0; i < 6; i++)
+        LAUNCH(set.stream, span_words(), fill_words, set.span[i], static_cast<uint32_t>(i), 0, span_words());
+    LAUNCH(set.stream, span_words(), fill_words, set.span[span_count - 1], static_cast<uint32_t>(span_count - 1), 0, span_words());
+    CHECK(cudaGraphExecDestroy(executable));
+    CHECK(cudaGraphDestroy(graph[0]));
+    CHECK(cudaGraphDestroy(graph[1]));
+    CHECK(cudaStreamSynchronize(set.stream));
+    CHECK(cudaStreamDestroy(side));
+    check_and_free_spans(&set, "after graphs of copies and fills");
+}
+
+#endif
