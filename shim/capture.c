@@ -8,6 +8,7 @@
 
 atomic_uint ps_captures;
 
+/* The stream on which the calling thread's call keeps us from recording. */
 static __thread struct ps_stream *beginning __attribute__((tls_model("initial-exec")));
 
 void ps_capture_begins(CUstream stream, bool per_thread_default)
@@ -18,13 +19,33 @@ void ps_capture_begins(CUstream stream, bool per_thread_default)
         ps_stream_hold_records(beginning);
 }
 
+static void let_record(void)
+{
+    if (beginning)
+        ps_stream_let_record(beginning);
+    beginning = NULL;
+}
+
 void ps_capture_began(bool succeeded)
 {
     if (!succeeded)
         ps_capture_ended();
+    let_record();
+}
+
+void ps_capture_may_be_joined(CUstream stream, bool per_thread_default)
+{
+    /* The event was recorded in a capture before this call, if it was: that capture has been counted. */
+    if (!ps_capture_anywhere() || !ps_rule(JOINING_HOLDS_RECORDS))
+        return;
+    beginning = ps_stream_find(stream, per_thread_default);
     if (beginning)
-        ps_stream_let_record(beginning);
-    beginning = NULL;
+        ps_stream_hold_records(beginning);
+}
+
+void ps_capture_was_joined(void)
+{
+    let_record();
 }
 
 void ps_capture_ended(void)

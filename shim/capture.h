@@ -4,8 +4,8 @@
  * a stream while it is being captured becomes part of the graph.
  *
  * So Penstock's own threads are relaxed for good, the program's are while they are inside Penstock and anybody captures, and a stream does not begin
- * to be captured between our looking and our recording. A stream that joins a capture later, by waiting for an event of it, is looked at before
- * each record; between that look and the record it may still join, as the call by which it does is not traced.
+ * to be captured between our looking and our recording: neither where the program says so, nor by waiting for an event of a capture, which it joins by
+ * that.
  *
  * Any thread, inside Penstock, without the registry lock.
  */
@@ -19,6 +19,13 @@
 /* The driver is about to begin a capture of the stream: nothing of ours is recorded on it until ps_capture_began. Between them no other call here. */
 void ps_capture_begins(CUstream stream, bool per_thread_default);
 void ps_capture_began(bool succeeded);
+
+/*
+ * While anybody captures: the stream is about to wait for an event, and if that is one of a capture, to be captured too; it waits. Nothing of ours
+ * is recorded on it in between.
+ */
+void ps_capture_may_be_joined(CUstream stream, bool per_thread_default);
+void ps_capture_was_joined(void);
 
 /* One is over. */
 void ps_capture_ended(void);

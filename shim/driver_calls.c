@@ -166,6 +166,10 @@ void ps_driver_call_ended(CUpti_CallbackId id, const void *parameters, CUresult 
     case CBID(cuStreamBeginCaptureToGraph_ptsz):
         ps_capture_began(result == CUDA_SUCCESS);
         break;
+    case CBID(cuStreamWaitEvent):
+    case CBID(cuStreamWaitEvent_ptsz):
+        ps_capture_was_joined();
+        break;
     case CBID(cuStreamEndCapture):
     case CBID(cuStreamEndCapture_ptsz):
         /* These end with an error; after others (a stream that is not the capture's, or none at all) it goes on. */

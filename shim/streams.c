@@ -194,6 +194,9 @@ static int refusal(const struct ps_stream *s)
         return -EXDEV;
     if (ps_capture_anywhere() && is_capturing(s))
         return -EBUSY; /* it would become a node of the program's graph */
+    if (!ps_rule(JOINING_HOLDS_RECORDS)) {
+        ps_rule_widen_window();
+    }
     return 0;
 }
 

@@ -143,6 +143,10 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     trainers_need GRAPH_NAMES_SPANS 30-60 hostile-graph-nodes
 }
 
+@test "a stream that joins a capture takes nothing of ours into it" {
+    moment_needs JOINING_HOLDS_RECORDS join-while-recording
+}
+
 @test "what is done while somebody captures breaks no capture" {
     trainers_need CAPTURE_STAYS_VALID 20-60 hostile-graph
 }

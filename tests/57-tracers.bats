@@ -72,7 +72,7 @@ END_OF_C
     equal $((${#names[@]} - hooks + 1)) "$(grep -cE '^\w+ libcuda\.so\S* ' <<<"$output")" "functions of the driver's" # by name without version it may be a hook
     equal "$hooks" "$(grep -cE '^\w+ libpenstock\.so libpenstock\.so$' <<<"$output")" "functions of ours under cupti"
     # What we have no function for stays the driver's.
-    run_penstock PENSTOCK_TRACER=hook "$WORK/finder" cuCtxGetCurrent cuEventRecord cuStreamWaitEvent_ptsz
+    run_penstock PENSTOCK_TRACER=hook "$WORK/finder" cuCtxGetCurrent cuEventRecord cuEventRecord_ptsz
     ended_with 0
     equal 3 "$(grep -cE '^\w+ libcuda\.so\S* libcuda\.so\S*$' <<<"$output")" "functions of the driver's"
     run_penstock PENSTOCK_TRACER=hook PENSTOCK_DISABLE=1 "$WORK/finder" "${names[@]}"

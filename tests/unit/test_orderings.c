@@ -9,13 +9,16 @@
  */
 #include <cuda.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "budget.h"
+#include "capture.h"
 #include "copies.h"
 #include "device.h"
 #include "eviction.h"
@@ -46,6 +49,9 @@ static struct {
     CUresult (*fill)(CUdeviceptr to, unsigned int value, size_t words, CUstream stream);
     CUresult (*download)(void *to, CUdeviceptr from, size_t bytes, CUstream stream);
     CUresult (*allocate)(CUdeviceptr *address, size_t bytes);
+    CUresult (*begin_capture)(CUstream stream, CUstreamCaptureMode mode);
+    CUresult (*end_capture)(CUstream stream, CUgraph *graph);
+    CUresult (*destroy_graph)(CUgraph graph);
 } driver;
 
 static struct ps_stream *stream;
@@ -63,7 +69,8 @@ static bool open_driver(void)
     return is_there((void **)&driver.init, "cuInit") && is_there((void **)&driver.retain, "cuDevicePrimaryCtxRetain") &&
            is_there((void **)&driver.set_current, "cuCtxSetCurrent") && is_there((void **)&driver.stream_create, "cuStreamCreate") &&
            is_there((void **)&driver.fill, "cuMemsetD32Async") && is_there((void **)&driver.download, "cuMemcpyDtoHAsync_v2") &&
-           is_there((void **)&driver.allocate, "cuMemAlloc_v2");
+           is_there((void **)&driver.allocate, "cuMemAlloc_v2") && is_there((void **)&driver.begin_capture, "cuStreamBeginCapture_v2") &&
+           is_there((void **)&driver.end_capture, "cuStreamEndCapture") && is_there((void **)&driver.destroy_graph, "cuGraphDestroy");
 }
 
 /* The core as process.c sets it up, without CUPTI, with room for so many spans on the device and slots in the slab. */
@@ -341,6 +348,58 @@ static void evict_to_slot_of_row_being_read(void)
     expect_device_is_well();
 }
 
+/* Another thread that wants to know, again and again, when what was queued on the stream is over. */
+static atomic_bool captures_are_over;
+
+static void *wait_for_uses(void *unused)
+{
+    (void)unused;
+    EXPECT_INT(0, driver.set_current(ps_device.context));
+    ps_capture_relax_thread();
+    while (!atomic_load(&captures_are_over)) {
+        struct ps_uses uses = {.count = 0};
+        ps_uses_note(&uses, stream);
+        int r = ps_uses_stream_wait(&uses, busy_stream, NULL);
+        EXPECT(r == 0 || r == -EBUSY); /* the stream is being captured: later, then */
+        usleep(50);
+    }
+    return NULL;
+}
+
+/* The stream joins captures of another one, as tracer and driver would have it. */
+static void join_while_recording(void)
+{
+    CUstream other;
+    CUevent forked, joined;
+    pthread_t thread;
+
+    EXPECT_INT(0, driver.stream_create(&other, CU_STREAM_NON_BLOCKING));
+    EXPECT_INT(0, ps_cu.cuEventCreate(&forked, CU_EVENT_DISABLE_TIMING));
+    EXPECT_INT(0, ps_cu.cuEventCreate(&joined, CU_EVENT_DISABLE_TIMING));
+    EXPECT_INT(0, pthread_create(&thread, NULL, wait_for_uses, NULL));
+    for (unsigned turn = 0; turn < 40; turn++) {
+        CUgraph graph = NULL;
+        ps_capture_begins(other, false);
+        ps_capture_began(driver.begin_capture(other, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+        EXPECT_INT(0, ps_cu.cuEventRecord(forked, other));
+        usleep(turn % 8 * 40);
+        ps_capture_may_be_joined(stream->handle, false);
+        EXPECT_INT(0, ps_cu.cuStreamWaitEvent(stream->handle, forked, 0));
+        ps_capture_was_joined();
+        usleep(400); /* a capture is longer than who looks at the stream first takes to record on it */
+        EXPECT_INT(0, ps_cu.cuEventRecord(joined, stream->handle));
+        EXPECT_INT(0, ps_cu.cuStreamWaitEvent(other, joined, 0));
+        /* Whatever waits for an event that is part of the capture is captured too, and then somebody has not come back from it. */
+        if (!EXPECT_INT(0, driver.end_capture(other, &graph)))
+            break;
+        ps_capture_ended();
+        EXPECT_INT(0, driver.destroy_graph(graph));
+    }
+    atomic_store(&captures_are_over, true);
+    pthread_join(thread, NULL);
+    expect_device_is_well();
+}
+
 static const struct {
     const char *name;
     unsigned spans; /* that there is room for on the device */
@@ -350,7 +409,7 @@ static const struct {
     {"free-while-evicting", 2, MANY, free_while_evicting},           {"free-after-cancel", 2, MANY, free_after_cancel},
     {"evict-while-reloading", 2, MANY, evict_while_reloading},       {"free-while-reloading", 2, MANY, free_while_reloading},
     {"reload-before-launch", 2, MANY, reload_before_launch},         {"evict-to-row", 3, 2, evict_to_row_being_read},
-    {"evict-to-slot-of-row", 4, 3, evict_to_slot_of_row_being_read},
+    {"evict-to-slot-of-row", 4, 3, evict_to_slot_of_row_being_read}, {"join-while-recording", 2, 2, join_while_recording},
 };
 
 #define CASES (sizeof cases / sizeof cases[0])
