@@ -37,48 +37,62 @@ deep() {
 # copies_are KIND DISTANCE [LAYERS]: those that match are so many layers away from the launch that they are for. Never more: a copy comes after the launch
 # that the plan names. One in ten may be late, as the machine may be busy.
 copies_are() {
-    local kind=$1 distance=$2 layers=${3:-[0-9]+} all exact late
+    local kind=$1 distance=$2 layers=${3:-[0-9]+} all exact
     all=$(grep -cE "^$kind [0-9]+ $layers " <<<"$copies" || true)
     exact=$(grep -cE "^$kind [0-9]+ $layers $distance( |\$)" <<<"$copies" || true)
-    # Where the tests are to be short the machine is one that others are busy on: half may be late.
-    is_short && late=$((all / 2)) || late=$((all / 10))
     at_least 8 "$all" "$kind in the steady steps of layers $layers" &&
-        at_least $((all - late)) "$exact" "of $all $kind, $distance layers away" || { printf '%s\n' "$copies" >&2 && return 1; }
+        at_least $((all - all / 10)) "$exact" "of $all $kind, $distance layers away" || { printf '%s\n' "$copies" >&2 && return 1; }
+}
+
+# in_time CHECK ARGUMENT...: a check of when copies are queued. Neighbours that keep the machine busy spoil a run of it now and then, but not three in a
+# row; what is too early, or wrong, is so in each.
+in_time() { "$@" || "$@" || "$@"; }
+
+reloads_are_ahead() {
+    local ahead=$1
+    deep 70 PENSTOCK_PREFETCH_LAYERS="$ahead" && copies_are reload "$ahead" '[0-3]' && copies_are evict 0 &&
+        equal "" "$(awk -v ahead="$ahead" '$1 == "reload" && $3 <= 3 && $4 > ahead' <<<"$copies")" "reloads that came earlier than $ahead layers ahead"
 }
 
 @test "reloads are queued as many layers ahead as was asked for" {
     local ahead
     for ahead in 0 1 2 3 5; do
-        deep 70 PENSTOCK_PREFETCH_LAYERS=$ahead
-        copies_are reload $ahead '[0-3]'
-        equal "" "$(awk -v ahead=$ahead '$1 == "reload" && $3 <= 3 && $4 > ahead' <<<"$copies")" "reloads that came earlier than $ahead layers ahead"
-        copies_are evict 0
+        in_time reloads_are_ahead $ahead
     done
 }
 
+begin_with_backward() {
+    deep 70 PENSTOCK_PREFETCH_LAYERS=$((LAYERS * 10)) &&
+        at_least 16 "$(grep -cE '^reload [0-9]+ [0-3] [5-9] ' <<<"$copies")" "reloads five layers ahead and more, of four layers" &&
+        equal "" "$(awk -v layers=$LAYERS '$1 == "reload" && $4 > layers - 1 - $3' <<<"$copies")" "reloads before backward"
+}
+
 @test "asked for more layers than there are, reloads begin with backward, as far as there is room" {
-    deep 70 PENSTOCK_PREFETCH_LAYERS=$((LAYERS * 10))
-    at_least 16 "$(grep -cE '^reload [0-9]+ [0-3] [5-9] ' <<<"$copies")" "reloads five layers ahead and more, of four layers"
-    equal "" "$(awk -v layers=$LAYERS '$1 == "reload" && $4 > layers - 1 - $3' <<<"$copies")" "reloads before backward"
+    in_time begin_with_backward
+}
+
+highest_is_on_its_way() {
+    # All layers but the last leave; without that rule the last but one would be reloaded with its own first kernel.
+    local highest=$((LAYERS - 2))
+    deep 40 PENSTOCK_PREFETCH_LAYERS=0 && copies_are reload 1 $highest && copies_are reload 0 '[0-5]' &&
+        at_least 8 "$(grep -cE "^reload [0-9]+ $highest 1 1" <<<"$copies")" "reloads of layer $highest before backward began"
 }
 
 @test "the highest layer that left is on its way before the first kernel of backward" {
-    # All layers but the last leave; without that rule the last but one would be reloaded with its own first kernel.
-    local highest=$((LAYERS - 2))
     DEEP[-1]=--steps=14
-    deep 40 PENSTOCK_PREFETCH_LAYERS=0
-    copies_are reload 1 $highest
-    at_least 8 "$(grep -cE "^reload [0-9]+ $highest 1 1" <<<"$copies")" "reloads of layer $highest before backward began"
-    copies_are reload 0 '[0-5]'
+    in_time highest_is_on_its_way
+}
+
+evictions_are_late() {
+    local late=$1
+    deep 75 PENSTOCK_DEFER_LAYERS="$late" && copies_are evict "$late" '[0-3]' && copies_are reload 1 '[0-3]' &&
+        equal "" "$(awk -v late="$late" '$1 == "evict" && $3 <= 3 && $4 < late' <<<"$copies")" "evictions that came earlier than $late layers late"
 }
 
 @test "evictions are queued as many layers late as was asked for" {
     local late
     for late in 0 1 2; do
-        deep 75 PENSTOCK_DEFER_LAYERS=$late
-        copies_are evict $late '[0-3]'
-        equal "" "$(awk -v late=$late '$1 == "evict" && $3 <= 3 && $4 < late' <<<"$copies")" "evictions that came earlier than $late layers late"
-        copies_are reload 1 '[0-3]'
+        in_time evictions_are_late $late
     done
 }
 
@@ -145,7 +159,7 @@ plan() {
     for policy in $policies; do
         for guard in host unmap; do
             plan 11 60 PENSTOCK_POLICY=$policy PENSTOCK_GUARD=$guard 'PENSTOCK_LAYERS=nvtx:layer *'
-            at_least 4 "$(report slab.rows)" "$policy, $guard: times that a span went to several slots"
+            at_least 8 "$(report slab.rows)" "$policy, $guard: times that a span went to several slots"
             equal 0 "$(report eviction_errors)" "$policy, $guard: evictions that failed"
             equal 0 "$(report reload_errors)" "$policy, $guard: reloads that failed"
             # There is no more of it than what was held at a time and a step's odd sizes.
@@ -240,19 +254,20 @@ within_launches() {
         END { for (name in n) print n[name], name }'
 }
 
+# A reload that a busy machine makes late is made by the launch.
+launches_call_nothing_else() {
+    local policy=$1 launches
+    deep 60 PENSTOCK_POLICY="$policy" PENSTOCK_TRACER=cupti || return 1
+    launches=$(grep -c ' call cuLaunchKernel 0$' trace)
+    at_least 1 "$(grep -c ' call cuEventRecord 0 in cuLaunchKernel$' trace)" "$policy: calls seen within launches" &&
+        equal '' "$(within_launches $((launches / 4)))" "$policy: other driver calls within the launches of the last three steps"
+}
+
 @test "in a steady step a launch makes no driver calls but event records and waits" {
-    local policy launches try others
+    local policy
     DEEP=("$SAMPLES/mlp" --layers=$LAYERS --width=32 --batch=256 --steps=12)
     for policy in plan layers; do
-        # A reload that a busy machine makes late is made by the launch: one clean run of three shows that none has to be.
-        for try in 1 2 3; do
-            deep 60 PENSTOCK_POLICY=$policy PENSTOCK_TRACER=cupti
-            launches=$(grep -c ' call cuLaunchKernel 0$' trace)
-            at_least 1 "$(grep -c ' call cuEventRecord 0 in cuLaunchKernel$' trace)" "$policy: calls seen within launches"
-            others=$(within_launches $((launches / 4)))
-            [ "$others" ] || break
-        done
-        equal '' "$others" "$policy: other driver calls within the launches of the last three steps"
+        in_time launches_call_nothing_else $policy
     done
 }
 
