@@ -182,6 +182,22 @@ static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t 
     return table;
 }
 
+/* What was written there takes the place of what was known; NULL: it names nothing. Takes over the table's runs. */
+static void write_over(CUdeviceptr to, size_t bytes, struct table *table)
+{
+    pthread_mutex_lock(&lock);
+    forget_between(to, to + bytes);
+    if (table) {
+        ps_count(pointer_tables);
+        table->used = ++uses;
+        insert(first_behind(to), table);
+    }
+    while (count > PS_POINTER_TABLES_MAX)
+        forget_oldest();
+    publish();
+    pthread_mutex_unlock(&lock);
+}
+
 void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes)
 {
     struct table table = {.count = 0};
@@ -190,31 +206,13 @@ void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes)
         table = read_copy(to, from, bytes);
     if (!table.count && !ps_pointer_tables_exist())
         return;
-    pthread_mutex_lock(&lock);
-    forget_between(to, to + bytes);
-    if (table.count) {
-        ps_count(pointer_tables);
-        table.used = ++uses;
-        insert(first_behind(to), &table);
-    } else {
-        free(table.run);
-    }
-    while (count > PS_POINTER_TABLES_MAX)
-        forget_oldest();
-    publish();
-    pthread_mutex_unlock(&lock);
+    write_over(to, bytes, table.count ? &table : NULL);
 }
 
 void ps_pointer_tables_overwritten(CUdeviceptr to, size_t bytes)
 {
-    if (!ps_pointer_tables_exist())
-        return;
-    pthread_mutex_lock(&lock);
-    forget_between(to, to + bytes);
-    while (count > PS_POINTER_TABLES_MAX)
-        forget_oldest();
-    publish();
-    pthread_mutex_unlock(&lock);
+    if (ps_pointer_tables_exist())
+        write_over(to, bytes, NULL);
 }
 
 bool ps_pointer_tables_near(CUdeviceptr address, size_t bytes)
