@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "counters.h"
+#include "growing.h"
 #include "log.h"
 #include "registry.h"
 
@@ -149,14 +150,10 @@ static bool add_word(struct table *table, size_t *room, CUdeviceptr place, CUdev
         last->last = place;
         return true;
     }
-    if (table->count == *room) {
-        size_t more = *room ? 2 * *room : 16;
-        struct run *runs = realloc(table->run, more * sizeof *runs);
-        if (!runs)
-            return false;
-        table->run = runs;
-        *room = more;
-    }
+    struct run *grown = ps_grown_array(table->run, table->count, room, 16, sizeof *grown);
+    if (!grown)
+        return false;
+    table->run = grown;
     table->run[table->count++] = (struct run){place, place, named};
     return true;
 }
