@@ -7,6 +7,7 @@
 #include "capture.h"
 #include "counters.h"
 #include "graphs.h"
+#include "growing.h"
 #include "helper_thread.h"
 #include "layers.h"
 #include "log.h"
@@ -84,16 +85,12 @@ static void name(struct collective *c, CUdeviceptr address)
 {
     if (!ps_registry_owns(address))
         return;
-    if (c->count == c->room) {
-        size_t room = c->room ? 2 * c->room : 8;
-        CUdeviceptr *more = realloc(c->address, room * sizeof *more);
-        if (!more) {
-            c->unlisted = true;
-            return;
-        }
-        c->address = more;
-        c->room = room;
+    CUdeviceptr *grown = ps_grown_array(c->address, c->count, &c->room, 8, sizeof *grown);
+    if (!grown) {
+        c->unlisted = true;
+        return;
     }
+    c->address = grown;
     c->address[c->count++] = address;
 }
 

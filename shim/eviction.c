@@ -1,13 +1,12 @@
 #include "eviction.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #include "budget.h"
 #include "copies.h"
 #include "counters.h"
 #include "device.h"
-#include "following.h"
+#include "eviction_slots.h"
 #include "guard.h"
 #include "helper_thread.h"
 #include "log.h"
@@ -17,50 +16,22 @@
 #include "slab.h"
 #include "stopping.h"
 
-/* One D2H of a span. It outlives the span's interest in it: a cancelled one still writes to its slot until `done`. */
-struct ps_transfer {
-    struct ps_span *span;
-    struct ps_slot *slot; /* the first of its row; NULL while it waits for one, or its turn */
-    struct ps_slot *made; /* a row that was made for it, and waits with it */
-    size_t bytes;
-    CUevent done; /* created at first use, kept with the structure */
-    bool cancelled;
-    bool planned; /* a plan has seen to it that the span is brought back in time */
-    STAILQ_ENTRY(ps_transfer) next;
-};
-
-STAILQ_HEAD(transfer_list, ps_transfer);
-
 /* All guarded by the registry lock, which the conditions go with. */
-static struct transfer_list under_way = STAILQ_HEAD_INITIALIZER(under_way); /* queued on the D2H stream, in about that order */
-static struct transfer_list want_slot = STAILQ_HEAD_INITIALIZER(want_slot); /* for the slab's threads */
-static struct transfer_list unused = STAILQ_HEAD_INITIALIZER(unused);
-static uint64_t wanted_slot_bytes; /* of want_slot */
-static uint32_t copies_under_way;  /* queued and not finished, cancelled ones too */
-static bool started;               /* the helper threads are there */
+static struct ps_transfer_list under_way = STAILQ_HEAD_INITIALIZER(under_way); /* queued on the D2H stream, in about that order */
+static uint32_t copies_under_way;                                              /* queued and not finished, cancelled ones too */
+static uint64_t bytes_under_way;                                               /* of the copies under way */
+static bool started;                                                           /* the helper threads are there */
 static bool start_failed;
-static uint32_t finisher_calls, slab_calls; /* what there is to do has changed, for each thread */
-
-static struct {
-    size_t *bytes; /* of each span; NULL: there is no plan, or its slots are made */
-    unsigned n;
-    bool looked; /* only those are left that have no slots */
-} foreseen;
+static uint32_t finisher_calls; /* what the finisher has to do has changed */
+static unsigned held;           /* the program waits for the device: nothing is queued */
 
 static enum ps_guard guard;
-
-/* Slots made ahead of need, at most so many bytes more than are asked for, for the spans that are next in line. */
-#define SLOTS_AHEAD_BYTES (1ull << 30)
-
-static unsigned held;            /* the program waits for the device: nothing is queued */
-static uint64_t bytes_under_way; /* of the copies under way */
 
 /* D2H bytes queued at a time, but for one copy: 2.4 ms of the link. Who waits for the device waits for them too. */
 #define BYTES_QUEUED_MAX (128ull << 20)
 
 static void finish_evictions(void);
 static void serve_transfers(void);
-static void make_slots(void);
 
 void ps_eviction_open(enum ps_guard how)
 {
@@ -73,9 +44,9 @@ bool ps_eviction_helpers_are_there(void)
         return false;
     if (started || start_failed)
         return started;
-    started = !ps_helper_thread_start("penstock-evict", finish_evictions) &&
-              !ps_helper_thread_start("penstock-guard", ps_guard_map_to_slots) &&
-              !ps_helper_thread_start("penstock-slab", serve_transfers) && !ps_helper_thread_start("penstock-slots", make_slots);
+    started =
+        !ps_helper_thread_start("penstock-evict", finish_evictions) && !ps_helper_thread_start("penstock-guard", ps_guard_map_to_slots) &&
+        !ps_helper_thread_start("penstock-slab", serve_transfers) && !ps_helper_thread_start("penstock-slots", ps_eviction_make_slots);
     start_failed = !started;
     return started;
 }
@@ -83,12 +54,6 @@ bool ps_eviction_helpers_are_there(void)
 static void call_finisher(void)
 {
     finisher_calls++;
-    ps_registry_changed();
-}
-
-void ps_eviction_look_ahead(void)
-{
-    slab_calls++; /* the threads of the slab */
     ps_registry_changed();
 }
 
@@ -103,37 +68,10 @@ bool ps_eviction_may_leave(const struct ps_span *span)
 /* Room is counted once for a whole choice: what does not fit in the end is found by ps_eviction_start. */
 bool ps_eviction_has_place(size_t bytes)
 {
-    return ps_slab_free_of(bytes) || ps_slab_has_room(bytes + wanted_slot_bytes);
+    return ps_slab_free_of(bytes) || ps_slab_has_room(bytes + ps_transfers_waiting_bytes());
 }
 
 /* ---- starting ---- */
-
-/* [locked] */
-static struct ps_transfer *transfer_new(struct ps_span *span)
-{
-    struct ps_transfer *t = STAILQ_FIRST(&unused);
-
-    if (t)
-        STAILQ_REMOVE_HEAD(&unused, next);
-    else if (!(t = calloc(1, sizeof *t)))
-        return NULL;
-    t->span = span;
-    t->slot = t->made = NULL;
-    t->bytes = span->bytes;
-    t->cancelled = false;
-    t->planned = false;
-    return t;
-}
-
-/* The span stays where it is. [locked] */
-static void stays(struct ps_span *span)
-{
-    span->residency = PS_RESIDENT;
-    span->transfer = NULL;
-    /* As the most recently used: in its old place it would be the first to be tried again, and in the order it must stand by its number. */
-    span->last_access = ps_registry.launch_number;
-    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
-}
 
 /* Queues the D2H of a transfer that has its slot. On failure the span stays. [locked; releases the lock meanwhile] */
 static int queue_copy(struct ps_transfer *t)
@@ -163,9 +101,8 @@ static int queue_copy(struct ps_transfer *t)
         }
         span->readers--;
         ps_slab_give(t->slot);
-        ps_budget.leaving -= span->bytes;
-        stays(span);
-        STAILQ_INSERT_HEAD(&unused, t, next);
+        ps_transfer_call_off(span);
+        ps_transfer_end(t);
         ps_registry_changed();
         return r;
     }
@@ -184,7 +121,7 @@ static bool queue_is_full(void)
 bool ps_eviction_are_there_copies(void)
 {
     ps_registry_lock();
-    bool some = copies_under_way || !STAILQ_EMPTY(&want_slot);
+    bool some = copies_under_way || ps_transfers_waiting_bytes();
     ps_registry_unlock();
     return some;
 }
@@ -209,23 +146,6 @@ bool ps_eviction_is_held(void)
     return held != 0;
 }
 
-/* The span is EVICTING from here on, by this transfer. [locked] */
-static void begin(struct ps_span *span, struct ps_transfer *t)
-{
-    TAILQ_REMOVE(&ps_registry.idle_order, span, order);
-    span->residency = PS_EVICTING;
-    span->transfer = t;
-    ps_budget.leaving += span->bytes;
-}
-
-/* A thread of the slab finds a row and queues the copy. [locked] */
-static void leave_to_slab_threads(struct ps_transfer *t)
-{
-    STAILQ_INSERT_TAIL(&want_slot, t, next);
-    wanted_slot_bytes += t->bytes;
-    ps_eviction_look_ahead();
-}
-
 int ps_eviction_start(struct ps_span *span)
 {
     if (held || queue_is_full())
@@ -234,19 +154,18 @@ int ps_eviction_start(struct ps_span *span)
     struct ps_slot *slot = ps_slab_take(span->bytes);
     struct ps_transfer *t;
 
-    if (!slot && !ps_slab_has_room(span->bytes + wanted_slot_bytes))
+    if (!slot && !ps_slab_has_room(span->bytes + ps_transfers_waiting_bytes()))
         return -ENOSPC;
-    t = transfer_new(span);
+    t = ps_transfer_begin(span);
     if (!t) {
         if (slot)
             ps_slab_give(slot);
         return -ENOMEM;
     }
-    begin(span, t);
     t->slot = slot;
     if (slot)
         return queue_copy(t);
-    leave_to_slab_threads(t);
+    ps_transfer_wait_for_slots(t);
     return 0;
 }
 
@@ -267,11 +186,10 @@ int ps_eviction_start_later(struct ps_span *span)
         return -EAGAIN;
     if (!ps_eviction_has_place(span->bytes))
         return -ENOSPC;
-    t = transfer_new(span);
+    t = ps_transfer_begin(span);
     if (!t)
         return -ENOMEM;
-    begin(span, t);
-    leave_to_slab_threads(t);
+    ps_transfer_wait_for_slots(t);
     return 0;
 }
 
@@ -282,27 +200,13 @@ bool ps_eviction_copies_under_way(void)
 
 /* ---- what can happen to one under way ---- */
 
-/* The transfer waits for a slot: nothing is queued, forget it. [locked] */
-static bool withdraw(struct ps_transfer *t)
-{
-    if (t->slot)
-        return false;
-    STAILQ_REMOVE(&want_slot, t, ps_transfer, next);
-    wanted_slot_bytes -= t->bytes;
-    if (t->made)
-        ps_slab_give(t->made);
-    STAILQ_INSERT_HEAD(&unused, t, next);
-    return true;
-}
-
 void ps_eviction_cancel(struct ps_span *span)
 {
     struct ps_transfer *t = span->transfer;
 
-    ps_budget.leaving -= span->bytes;
-    stays(span);
+    ps_transfer_call_off(span);
     /* A D2H that is queued goes on reading the pages; its copy counts for nothing, and its slot is free when it is over. */
-    if (!withdraw(t))
+    if (!ps_transfer_withdraw(t))
         t->cancelled = true;
     ps_count(evictions_cancelled);
 }
@@ -317,7 +221,7 @@ void ps_eviction_freed(struct ps_span *span)
      * The D2H goes on reading: `readers` keeps the addresses mapped until it is over. The next owner of the pages may write to them meanwhile,
      * since the copy counts for nothing.
      */
-    if (!withdraw(t))
+    if (!ps_transfer_withdraw(t))
         t->cancelled = true;
     ps_registry_cache(span);
 }
@@ -382,10 +286,8 @@ static void leave_as_it_is(struct ps_span *span, struct ps_slot *slot, int error
     ps_count(eviction_errors);
     ps_log_warn_once(RESIDENCY, "the driver refused to unmap a span's pages (error %d); it stays on the device", -error);
     span->busy = false;
-    span->transfer = NULL;
     ps_slab_give(slot);
-    ps_budget.leaving -= span->bytes;
-    stays(span);
+    ps_transfer_call_off(span);
     ps_registry_changed();
 }
 
@@ -432,7 +334,7 @@ static void finish(struct ps_transfer *t)
     span->readers--;
     copies_under_way--;
     bytes_under_way -= t->bytes;
-    if (!STAILQ_EMPTY(&want_slot))
+    if (ps_transfers_waiting_bytes())
         ps_eviction_look_ahead(); /* there is room in the queue, and maybe a slot */
     if (t->cancelled) {
         ps_slab_give(t->slot);
@@ -440,7 +342,7 @@ static void finish(struct ps_transfer *t)
     } else {
         move_to_slot(span, t->slot, t->planned);
     }
-    STAILQ_INSERT_HEAD(&unused, t, next);
+    ps_transfer_end(t);
 #ifdef PS_DEBUG
     ps_registry_is_valid();
 #endif
@@ -481,27 +383,7 @@ static void finish_evictions(void)
     }
 }
 
-/* ---- the threads of the slab ---- */
-
-/* The first transfer in line that a row can be had for, with its row. [locked] */
-static struct ps_transfer *next_to_serve(void)
-{
-    struct ps_transfer *t;
-    size_t no_row_for = 0;
-
-    STAILQ_FOREACH(t, &want_slot, next)
-    {
-        if (t->bytes == no_row_for && !t->made)
-            continue;
-        t->slot = t->made ? t->made : ps_slab_take_row(t->bytes);
-        t->made = NULL;
-        if (t->slot)
-            return t;
-        no_row_for = t->bytes;
-    }
-    return NULL;
-}
-
+/* Queues what waited for its slots, or its turn. */
 static void serve_transfers(void)
 {
     uint32_t seen = 0;
@@ -510,141 +392,18 @@ static void serve_transfers(void)
     ps_stopping_helper_begins();
     for (;;) {
         ps_stopping_park_if_due();
-        struct ps_transfer *t = held || queue_is_full() ? NULL : next_to_serve();
+        struct ps_transfer *t = held || queue_is_full() ? NULL : ps_transfer_next();
         if (t) {
-            STAILQ_REMOVE(&want_slot, t, ps_transfer, next);
-            wanted_slot_bytes -= t->bytes;
             queue_copy(t);
             continue;
         }
-        if (seen == slab_calls) {
+        if (seen == ps_transfers_changes()) {
             ps_registry_wait_changed(3600ull * 1000000000u);
             continue;
         }
-        seen = slab_calls;
+        seen = ps_transfers_changes();
         /* The thread that makes slots may have seen a row that somebody else has taken since. */
-        if (!STAILQ_EMPTY(&want_slot))
+        if (ps_transfers_waiting_bytes())
             ps_registry_changed();
-    }
-}
-
-/* The first transfer in line that no row can be had for. [locked] */
-static struct ps_transfer *next_without_row(void)
-{
-    struct ps_transfer *t;
-    size_t row_for = 0;
-
-    STAILQ_FOREACH(t, &want_slot, next)
-    {
-        if (t->made || t->bytes == row_for)
-            continue;
-        if (!ps_slab_has_row(t->bytes))
-            return t;
-        row_for = t->bytes;
-    }
-    return NULL;
-}
-
-/* A size to make slots for ahead of need: of the spans next in line to leave, the first that there would be no row for. 0: none. [locked] */
-static size_t worth_making(void)
-{
-    const struct ps_span *span;
-    uint64_t in_line = 0;
-
-    /* While a plan is followed it says what leaves, and idleness does not. */
-    if (!ps_budget_is_tight() || ps_following_moves_spans())
-        return 0;
-    TAILQ_FOREACH (span, &ps_registry.idle_order, order) {
-        if (in_line >= SLOTS_AHEAD_BYTES)
-            break;
-        in_line += span->bytes;
-        struct ps_slab_figures slab = ps_slab_figures();
-        if (slab.bytes - slab.used_bytes < in_line && !ps_slab_has_row(span->bytes))
-            return ps_slab_can_hold_more(span->bytes) ? span->bytes : 0;
-    }
-    return 0;
-}
-
-void ps_eviction_foresee(size_t *bytes, unsigned n)
-{
-    free(foreseen.bytes);
-    foreseen.bytes = bytes;
-    foreseen.n = n;
-    foreseen.looked = false;
-    ps_eviction_look_ahead();
-}
-
-/* Bytes of slots to make for a span that a plan will evict. 0: there are enough. [locked] */
-static size_t next_foreseen(void)
-{
-    if (!foreseen.looked) {
-        foreseen.looked = true;
-        foreseen.n = ps_slab_keep_lacking(foreseen.bytes, foreseen.n);
-    }
-    return foreseen.n ? foreseen.bytes[--foreseen.n] : 0;
-}
-
-/* The row goes to the first transfer of its size that waits for one; the one that it was made for may be gone. [locked] */
-static void hand_over(struct ps_slot *row, size_t bytes)
-{
-    struct ps_transfer *t;
-
-    STAILQ_FOREACH(t, &want_slot, next)
-    if (t->bytes == bytes && !t->made)
-        break;
-    if (t)
-        t->made = row;
-    else
-        ps_slab_give(row);
-}
-
-/* None could be made: the span stays. [locked] */
-static void give_up(size_t bytes, int error)
-{
-    struct ps_transfer *t = next_without_row();
-
-    ps_log_debug(SLAB, "no slot of %zu bytes can be had (error %d)", bytes, -error);
-    if (!t)
-        return; /* others have given theirs back meanwhile */
-    ps_budget.leaving -= t->bytes;
-    stays(t->span);
-    withdraw(t);
-    ps_registry_changed();
-}
-
-/* A thread of its own: while slots are made, those that need none go on leaving. */
-static void make_slots(void)
-{
-    uint32_t seen = 0;
-
-    ps_registry_lock();
-    ps_stopping_helper_begins();
-    for (;;) {
-        ps_stopping_park_if_due();
-        /* First what is wanted now, then what a plan will want, then what idleness makes likely. */
-        const struct ps_transfer *t = next_without_row();
-        bool wanted = t != NULL;
-        size_t bytes = wanted ? t->bytes : next_foreseen();
-        if (!bytes)
-            bytes = worth_making();
-        if (bytes) {
-            struct ps_slot *row = NULL;
-            ps_registry_unlock();
-            int r = wanted ? ps_slab_make(bytes, &row) : ps_slab_add_row(bytes);
-            ps_registry_lock();
-            if (r && wanted)
-                give_up(bytes, r);
-            else if (wanted)
-                hand_over(row, bytes);
-            else if (r)
-                foreseen.n = 0; /* the host has no more; evictions take what there is */
-            if (!r)
-                ps_eviction_look_ahead();
-            if (!r || wanted)
-                continue;
-        }
-        if (seen == slab_calls)
-            ps_registry_wait_changed(3600ull * 1000000000u);
-        seen = slab_calls;
     }
 }

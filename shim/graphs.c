@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "growing.h"
 #include "kernel_words.h"
 #include "log.h"
 #include "pointer_tables.h"
@@ -69,16 +70,12 @@ static void take(void *gathered, CUdeviceptr address)
 
     if (!ps_registry_owns(address) || (g->count && g->address[g->count - 1] == unit))
         return;
-    if (g->count == g->room) {
-        size_t room = g->room ? 2 * g->room : 64;
-        CUdeviceptr *more = realloc(g->address, room * sizeof *more);
-        if (!more) {
-            g->unknown = true;
-            return;
-        }
-        g->address = more;
-        g->room = room;
+    CUdeviceptr *grown = ps_grown_array(g->address, g->count, &g->room, 64, sizeof *grown);
+    if (!grown) {
+        g->unknown = true;
+        return;
     }
+    g->address = grown;
     g->address[g->count++] = unit;
 }
 

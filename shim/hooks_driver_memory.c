@@ -128,24 +128,25 @@ static bool is_default_pool(CUmemoryPool pool)
     return ps_process_has_begun() && ps_device_has_default_pool(pool);
 }
 
-PS_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
-{
-    __typeof__(&cuMemAllocFromPoolAsync) real_function = REAL(cuMemAllocFromPoolAsync);
+typedef CUresult (*alloc_from_pool_fn)(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
 
+static CUresult alloc_from_pool(alloc_from_pool_fn real_function, alloc_async_fn from_default_pool, bool per_thread_default,
+                                CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
     if (is_default_pool(pool))
-        return alloc_async(REAL(cuMemAllocAsync), false, address, bytes, stream);
+        return alloc_async(from_default_pool, per_thread_default, address, bytes, stream);
     ps_count_passthrough(own_pool);
     return real_function ? real_function(address, bytes, pool, stream) : CUDA_ERROR_NOT_INITIALIZED;
 }
 
+PS_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
+    return alloc_from_pool(REAL(cuMemAllocFromPoolAsync), REAL(cuMemAllocAsync), false, address, bytes, pool, stream);
+}
+
 PS_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
-    __typeof__(&cuMemAllocFromPoolAsync_ptsz) real_function = REAL(cuMemAllocFromPoolAsync_ptsz);
-
-    if (is_default_pool(pool))
-        return alloc_async(REAL(cuMemAllocAsync_ptsz), true, address, bytes, stream);
-    ps_count_passthrough(own_pool);
-    return real_function ? real_function(address, bytes, pool, stream) : CUDA_ERROR_NOT_INITIALIZED;
+    return alloc_from_pool(REAL(cuMemAllocFromPoolAsync_ptsz), REAL(cuMemAllocAsync_ptsz), true, address, bytes, pool, stream);
 }
 
 /* Without a current context the real function has the error. */
@@ -164,24 +165,24 @@ PS_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
     return real_function ? real_function(address) : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-PS_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
-{
-    __typeof__(&cuMemFreeAsync) real_function = REAL(cuMemFreeAsync);
+typedef CUresult (*free_async_fn)(CUdeviceptr, CUstream);
 
+static CUresult free_async(free_async_fn real_function, bool per_thread_default, CUdeviceptr address, CUstream stream)
+{
     ps_request_forget_tables(address);
-    if (is_span_to_free(address) && ps_request_free(address, ps_stream_find(stream, false)))
+    if (is_span_to_free(address) && ps_request_free(address, ps_stream_find(stream, per_thread_default)))
         return CUDA_SUCCESS;
     return real_function ? real_function(address, stream) : CUDA_ERROR_NOT_INITIALIZED;
 }
 
+PS_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
+{
+    return free_async(REAL(cuMemFreeAsync), false, address, stream);
+}
+
 PS_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
 {
-    __typeof__(&cuMemFreeAsync_ptsz) real_function = REAL(cuMemFreeAsync_ptsz);
-
-    ps_request_forget_tables(address);
-    if (is_span_to_free(address) && ps_request_free(address, ps_stream_find(stream, true)))
-        return CUDA_SUCCESS;
-    return real_function ? real_function(address, stream) : CUDA_ERROR_NOT_INITIALIZED;
+    return free_async(REAL(cuMemFreeAsync_ptsz), true, address, stream);
 }
 
 /* ---- the context and its end ---- */

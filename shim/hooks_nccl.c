@@ -142,34 +142,26 @@ int ps_hook_ncclCommGetAsyncError(ncclComm_t comm, int *asyncError)
     return result;
 }
 
-static void communicator_ended(ncclComm_t communicator)
+static int end_communicator(int (*real)(ncclComm_t), ncclComm_t communicator)
 {
-    if (!is_looked_at())
-        return;
-    ps_collective_communicator_ended(communicator);
-    ps_registrations_communicator_ended(communicator);
+    if (!real)
+        return LACKING;
+    int result = real(communicator);
+    if (is_looked_at()) {
+        ps_collective_communicator_ended(communicator);
+        ps_registrations_communicator_ended(communicator);
+    }
+    return result;
 }
 
 int ps_hook_ncclCommDestroy(ncclComm_t comm)
 {
-    __typeof__(&ps_hook_ncclCommDestroy) real = REAL(ncclCommDestroy);
-
-    if (!real)
-        return LACKING;
-    int result = real(comm);
-    communicator_ended(comm);
-    return result;
+    return end_communicator(REAL(ncclCommDestroy), comm);
 }
 
 int ps_hook_ncclCommAbort(ncclComm_t comm)
 {
-    __typeof__(&ps_hook_ncclCommAbort) real = REAL(ncclCommAbort);
-
-    if (!real)
-        return LACKING;
-    int result = real(comm);
-    communicator_ended(comm);
-    return result;
+    return end_communicator(REAL(ncclCommAbort), comm);
 }
 
 /* ---- what NCCL keeps ---- */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "counters.h"
+#include "growing.h"
 #include "log.h"
 #include "registry.h"
 
@@ -149,14 +150,10 @@ static bool add_word(struct table *table, size_t *room, CUdeviceptr place, CUdev
         last->last = place;
         return true;
     }
-    if (table->count == *room) {
-        size_t more = *room ? 2 * *room : 16;
-        struct run *runs = realloc(table->run, more * sizeof *runs);
-        if (!runs)
-            return false;
-        table->run = runs;
-        *room = more;
-    }
+    struct run *grown = ps_grown_array(table->run, table->count, room, 16, sizeof *grown);
+    if (!grown)
+        return false;
+    table->run = grown;
     table->run[table->count++] = (struct run){place, place, named};
     return true;
 }
@@ -182,6 +179,22 @@ static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t 
     return table;
 }
 
+/* What was written there takes the place of what was known; NULL: it names nothing. Takes over the table's runs. */
+static void write_over(CUdeviceptr to, size_t bytes, struct table *table)
+{
+    pthread_mutex_lock(&lock);
+    forget_between(to, to + bytes);
+    if (table) {
+        ps_count(pointer_tables);
+        table->used = ++uses;
+        insert(first_behind(to), table);
+    }
+    while (count > PS_POINTER_TABLES_MAX)
+        forget_oldest();
+    publish();
+    pthread_mutex_unlock(&lock);
+}
+
 void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes)
 {
     struct table table = {.count = 0};
@@ -190,31 +203,13 @@ void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes)
         table = read_copy(to, from, bytes);
     if (!table.count && !ps_pointer_tables_exist())
         return;
-    pthread_mutex_lock(&lock);
-    forget_between(to, to + bytes);
-    if (table.count) {
-        ps_count(pointer_tables);
-        table.used = ++uses;
-        insert(first_behind(to), &table);
-    } else {
-        free(table.run);
-    }
-    while (count > PS_POINTER_TABLES_MAX)
-        forget_oldest();
-    publish();
-    pthread_mutex_unlock(&lock);
+    write_over(to, bytes, table.count ? &table : NULL);
 }
 
 void ps_pointer_tables_overwritten(CUdeviceptr to, size_t bytes)
 {
-    if (!ps_pointer_tables_exist())
-        return;
-    pthread_mutex_lock(&lock);
-    forget_between(to, to + bytes);
-    while (count > PS_POINTER_TABLES_MAX)
-        forget_oldest();
-    publish();
-    pthread_mutex_unlock(&lock);
+    if (ps_pointer_tables_exist())
+        write_over(to, bytes, NULL);
 }
 
 bool ps_pointer_tables_near(CUdeviceptr address, size_t bytes)

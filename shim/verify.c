@@ -13,6 +13,7 @@
 #include "capture.h"
 #include "counters.h"
 #include "following.h"
+#include "growing.h"
 #include "json.h"
 #include "layouts.h"
 #include "learning.h"
@@ -212,16 +213,11 @@ static bool is_watched(void)
 static void note_watched(void)
 {
     ps_registry_lock();
-    if (watched_count == watched_room) {
-        size_t room = watched_room ? 2 * watched_room : 1024;
-        struct watched *more = realloc(watched, room * sizeof *more);
-        if (more) {
-            watched = more;
-            watched_room = room;
-        }
-    }
-    if (watched_count < watched_room)
+    struct watched *grown = ps_grown_array(watched, watched_count, &watched_room, 1024, sizeof *grown);
+    if (grown) {
+        watched = grown;
         watched[watched_count++] = (struct watched){mine.occurrence, last_learnt, launches_seen};
+    }
     ps_registry_unlock();
 }
 
@@ -403,14 +399,11 @@ void ps_verify_ended(void)
 
 void ps_verify_born(const struct ps_span *span)
 {
-    if (birth_count == birth_room) {
-        size_t room = birth_room ? 2 * birth_room : 4096;
-        struct birth *more = realloc(births, room * sizeof *more);
-        if (!more)
-            return; /* what is not known of it is not told */
-        births = more;
-        birth_room = room;
-    }
+    struct birth *grown = ps_grown_array(births, birth_count, &birth_room, 4096, sizeof *grown);
+
+    if (!grown)
+        return; /* what is not known of it is not told */
+    births = grown;
     births[birth_count++] = (struct birth){span->number, span->bytes, span->nth, span->born};
 }
 

@@ -5,6 +5,7 @@
 #include "budget.h"
 #include "clock.h"
 #include "device.h"
+#include "growing.h"
 #include "guard.h"
 #include "kernel_words.h"
 #include "log.h"
@@ -178,14 +179,11 @@ static bool may_be_stripped(const struct ps_verify_task *task, const struct ps_s
 /* [locked] */
 static bool add(struct ps_span *span)
 {
-    if (stripped_count == stripped_room) {
-        size_t room = stripped_room ? 2 * stripped_room : 256;
-        struct stripped *more = realloc(stripped, room * sizeof *more);
-        if (!more)
-            return false;
-        stripped = more;
-        stripped_room = room;
-    }
+    struct stripped *grown = ps_grown_array(stripped, stripped_count, &stripped_room, 256, sizeof *grown);
+
+    if (!grown)
+        return false;
+    stripped = grown;
     stripped[stripped_count++] = as_it_is(span);
     return true;
 }

@@ -6,11 +6,9 @@ load helper
 load small_trainer
 
 setup() {
-    helper_setup
-    requires samples jq
     # A fault makes a program slower at most; a minute is a hang.
-    # shellcheck disable=SC2034 # for the helper
-    LIMIT=20
+    helper_setup 20
+    requires samples jq
 }
 
 # with_libraries NAME...: a copy of the simulated device's libraries, in ./sim and used from now on, without the named ones

@@ -4,11 +4,7 @@
 load helper
 load small_trainer
 
-setup() {
-    helper_setup
-    # shellcheck disable=SC2034 # for the helper
-    LIMIT=30
-}
+setup() { helper_setup 30; }
 
 # A program that trains a little, prints "working" and then does what its first argument says.
 build_ender() {

@@ -5,10 +5,8 @@ load helper
 load small_trainer
 
 setup() {
-    helper_setup
+    helper_setup 60
     requires samples jq
-    # shellcheck disable=SC2034 # for the helper
-    LIMIT=60
 }
 
 # --- the report ------------------------------------------------------------------------------------------------------------------------------

@@ -4,11 +4,7 @@
 load helper
 load small_trainer
 
-setup() {
-    helper_setup
-    # shellcheck disable=SC2034 # for the helper
-    LIMIT=60
-}
+setup() { helper_setup 60; }
 
 hook_names() { sed -nE 's/^PS_HOOK[A-Z_]*\([^,]*, *([A-Za-z0-9_]+) *,.*/\1/p' "$ROOT/shim/hooks.def"; }
 

@@ -5,10 +5,8 @@ load helper
 load small_trainer
 
 setup() {
-    helper_setup
+    helper_setup 30
     requires sim samples jq
-    # shellcheck disable=SC2034 # for the helper
-    LIMIT=30
     TRAINER=("$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=9)
 }
 

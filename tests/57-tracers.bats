@@ -5,11 +5,7 @@
 load helper
 load small_trainer
 
-setup() {
-    helper_setup
-    # shellcheck disable=SC2034 # for the helper
-    LIMIT=60
-}
+setup() { helper_setup 60; }
 
 traced_names() { "$ROOT/scripts/exports" list | grep -E '^cu[A-Z]'; }
 

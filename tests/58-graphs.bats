@@ -4,11 +4,7 @@
 load helper
 load small_trainer
 
-setup() {
-    helper_setup
-    # shellcheck disable=SC2034 # for the helper
-    LIMIT=60
-}
+setup() { helper_setup 60; }
 
 @test "graphs of kernels, fills and copies find their bytes, changed or not, under every budget, guard and tracer" {
     local case budget guard tracer

@@ -6,9 +6,7 @@ load helper
 load small_trainer
 
 setup() {
-    helper_setup
-    # shellcheck disable=SC2034 # for the helper
-    LIMIT=60
+    helper_setup 60
     requires sim samples jq
 }
 

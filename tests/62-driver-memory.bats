@@ -5,11 +5,7 @@
 load helper
 load small_trainer
 
-setup() {
-    helper_setup
-    # shellcheck disable=SC2034 # for the helper
-    LIMIT=60
-}
+setup() { helper_setup 60; }
 
 # --- the runtime inside the program ----------------------------------------------------------------------------------------------------------
 # The toolkit's static runtime refuses a driver that is not NVIDIA's, so that there is one trainer for each device.

@@ -5,10 +5,8 @@ load helper
 load small_trainer
 
 setup() {
-    helper_setup
+    helper_setup 60
     requires sim
-    # shellcheck disable=SC2034 # for the helper
-    LIMIT=60
     TRAINER=("$SAMPLES/mlp-12" "${TRAINER[@]:1}")
 }
 

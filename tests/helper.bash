@@ -22,11 +22,13 @@ for name in $(compgen -e | grep -E '^(PENSTOCK_|CUDASIM_)' | grep -v '^PENSTOCK_
 done
 unset LD_PRELOAD PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF CUDA_INJECTION64_PATH NVTX_INJECTION64_PATH
 
-setup() { helper_setup; }
+setup() { helper_setup "$@"; }
 
+# helper_setup [SECONDS]: for one test, whose programs may take so long each (120)
 helper_setup() {
     WORK=$BATS_TEST_TMPDIR
     cd "$WORK" || return 1
+    [ $# = 0 ] || LIMIT=$1
     # One a test; a test that runs several programs sets it anew for each.
     LEDGER=$WORK/ledger.json
     REPORT=$WORK/report.json

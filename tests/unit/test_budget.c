@@ -14,9 +14,9 @@
 #include "helper_thread.h"
 #include "real_cuda.h"
 #include "registry.h"
+#include "stub_driver.h"
 
 #define UNIT ((size_t)65536)
-#define BASE (UINT64_C(1) << 45)
 #define DEVICE_UNITS 4u
 #define USES_MAX 8
 #define PATIENCE_NS 20000000000u
@@ -30,16 +30,6 @@ static unsigned waits[USES_MAX]; /* threads that wait for it now */
 static size_t units_made;
 static uint64_t handles;
 static size_t units_of[64];
-
-static CUresult CUDAAPI reserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted, unsigned long long flags)
-{
-    (void)bytes;
-    (void)alignment;
-    (void)wanted;
-    (void)flags;
-    *address = BASE;
-    return CUDA_SUCCESS;
-}
 
 static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
                                unsigned long long flags)
@@ -63,25 +53,6 @@ static CUresult CUDAAPI release(CUmemGenericAllocationHandle handle)
     pthread_mutex_lock(&lock);
     units_made -= units_of[handle];
     pthread_mutex_unlock(&lock);
-    return CUDA_SUCCESS;
-}
-
-static CUresult CUDAAPI unmap(CUdeviceptr address, size_t bytes)
-{
-    (void)address;
-    (void)bytes;
-    return CUDA_SUCCESS;
-}
-
-static CUresult CUDAAPI set_current(CUcontext context)
-{
-    (void)context;
-    return CUDA_SUCCESS;
-}
-
-static CUresult CUDAAPI exchange_mode(CUstreamCaptureMode *mode)
-{
-    (void)mode;
     return CUDA_SUCCESS;
 }
 
@@ -283,12 +254,12 @@ static void test_nothing_that_can_give_way(void)
 
 int main(void)
 {
-    ps_cu.cuMemAddressReserve = reserve;
+    ps_cu.cuMemAddressReserve = stub_reserve;
     ps_cu.cuMemCreate = create;
     ps_cu.cuMemRelease = release;
-    ps_cu.cuMemUnmap = unmap;
-    ps_cu.cuCtxSetCurrent = set_current;
-    ps_cu.cuThreadExchangeStreamCaptureMode = exchange_mode;
+    ps_cu.cuMemUnmap = stub_unmap;
+    ps_cu.cuCtxSetCurrent = stub_set_current;
+    ps_cu.cuThreadExchangeStreamCaptureMode = stub_exchange_mode;
     ps_cu.cuEventQuery = query;
     ps_cu.cuEventSynchronize = wait_for;
     EXPECT_INT(0, ps_registry_open(UNIT));

@@ -10,9 +10,9 @@
 #include "real_cuda.h"
 #include "registry.h"
 #include "slab.h"
+#include "stub_driver.h"
 
 #define UNIT ((size_t)65536)
-#define BASE (UINT64_C(1) << 45)
 #define SPAN (UINT64_C(1) << 46) /* where a span would lie */
 
 /* ---- the driver ---- */
@@ -29,16 +29,6 @@ static uintptr_t events;
 static CUevent waited_for[NOTED_MAX];
 static unsigned waits;
 
-static CUresult CUDAAPI reserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted, unsigned long long flags)
-{
-    (void)bytes;
-    (void)alignment;
-    (void)wanted;
-    (void)flags;
-    *address = BASE;
-    return CUDA_SUCCESS;
-}
-
 static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
                                unsigned long long flags)
 {
@@ -46,12 +36,6 @@ static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t byte
     (void)properties;
     (void)flags;
     *handle = ++handles;
-    return CUDA_SUCCESS;
-}
-
-static CUresult CUDAAPI release(CUmemGenericAllocationHandle handle)
-{
-    (void)handle;
     return CUDA_SUCCESS;
 }
 
@@ -76,15 +60,6 @@ static CUresult CUDAAPI unmap(CUdeviceptr address, size_t bytes)
         unmapped[unmaps].address = address;
         unmapped[unmaps++].bytes = bytes;
     }
-    return CUDA_SUCCESS;
-}
-
-static CUresult CUDAAPI set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count)
-{
-    (void)address;
-    (void)bytes;
-    (void)access;
-    (void)count;
     return CUDA_SUCCESS;
 }
 
@@ -435,12 +410,12 @@ int main(void)
         test_rows_made_ahead_stay_within_the_bound,
     };
 
-    ps_cu.cuMemAddressReserve = reserve;
+    ps_cu.cuMemAddressReserve = stub_reserve;
     ps_cu.cuMemCreate = create;
-    ps_cu.cuMemRelease = release;
+    ps_cu.cuMemRelease = stub_release;
     ps_cu.cuMemMap = map;
     ps_cu.cuMemUnmap = unmap;
-    ps_cu.cuMemSetAccess = set_access;
+    ps_cu.cuMemSetAccess = stub_set_access;
     ps_cu.cuEventCreate = create_event;
     ps_cu.cuEventSynchronize = wait_for_event;
     ps_slab_open((struct ps_amount){.kind = PS_AMOUNT_BYTES, .value = 1024 * UNIT}, 1, UNIT);

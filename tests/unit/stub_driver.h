@@ -1,0 +1,59 @@
+/*
+ * Driver functions that succeed and do nothing, for unit tests of what asks for device memory. A test puts into ps_cu those that its subject comes
+ * to, with functions of its own for what it looks at.
+ */
+#ifndef PENSTOCK_TESTS_UNIT_STUB_DRIVER_H
+#define PENSTOCK_TESTS_UNIT_STUB_DRIVER_H
+
+#include <stdint.h>
+
+#include "real_cuda.h"
+
+#define STUB_RESERVATION (UINT64_C(1) << 45)
+
+static inline CUresult CUDAAPI stub_reserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted,
+                                            unsigned long long flags)
+{
+    (void)bytes;
+    (void)alignment;
+    (void)wanted;
+    (void)flags;
+    *address = STUB_RESERVATION;
+    return CUDA_SUCCESS;
+}
+
+static inline CUresult CUDAAPI stub_release(CUmemGenericAllocationHandle handle)
+{
+    (void)handle;
+    return CUDA_SUCCESS;
+}
+
+static inline CUresult CUDAAPI stub_unmap(CUdeviceptr address, size_t bytes)
+{
+    (void)address;
+    (void)bytes;
+    return CUDA_SUCCESS;
+}
+
+static inline CUresult CUDAAPI stub_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count)
+{
+    (void)address;
+    (void)bytes;
+    (void)access;
+    (void)count;
+    return CUDA_SUCCESS;
+}
+
+static inline CUresult CUDAAPI stub_set_current(CUcontext context)
+{
+    (void)context;
+    return CUDA_SUCCESS;
+}
+
+static inline CUresult CUDAAPI stub_exchange_mode(CUstreamCaptureMode *mode)
+{
+    (void)mode;
+    return CUDA_SUCCESS;
+}
+
+#endif
