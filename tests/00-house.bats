@@ -65,6 +65,13 @@ gate() {
     gate readme
 }
 
+@test "every test and file that the README names is there" {
+    local named
+    named=$(grep -oE '`(tests|scripts|policy|shim|include)/[^` *]+`' "$ROOT/README.md" | tr -d '`' | sort -u)
+    at_least 15 "$(wc -l <<<"$named")" "paths in the README"
+    equal "" "$(cd "$ROOT" && while read -r path; do [ -e "$path" ] || echo "$path"; done <<<"$named")" "paths that lead nowhere"
+}
+
 # A copy of what the gates look at, to spoil.
 copy_tree() {
     mkdir -p copy
