@@ -273,8 +273,11 @@ static void *record(const struct wanted *w, struct penstock_step *step, struct p
     return memory;
 }
 
-/* What is planned with, out of this round's durations and those of the rounds before that were timed. [the planning thread] */
-static void settle_durations(uint32_t pattern, const struct penstock_step *step)
+/*
+ * What is planned with, out of this round's durations and those of the rounds before that were timed; `found_as`: found[pattern] when the step was
+ * recorded. They are sorted, so the lock is not held. [unlocked; the planning thread alone]
+ */
+static void settle_durations(uint32_t pattern, uint64_t found_as, const struct penstock_step *step)
 {
     static struct {
         uint64_t *ns;
@@ -282,11 +285,11 @@ static void settle_durations(uint32_t pattern, const struct penstock_step *step)
         uint64_t found; /* which step the slot held */
     } shortest[PS_PATTERNS_MAX];
 
-    if (shortest[pattern].found != found[pattern] || shortest[pattern].length != step->launches) {
+    if (shortest[pattern].found != found_as || shortest[pattern].length != step->launches) {
         free(shortest[pattern].ns);
         shortest[pattern].ns = calloc(step->launches, sizeof(uint64_t));
         shortest[pattern].length = step->launches;
-        shortest[pattern].found = found[pattern];
+        shortest[pattern].found = found_as;
     }
     void *workspace = malloc(ps_durations_workspace_bytes(step->launches));
     if (shortest[pattern].ns && workspace)
@@ -353,13 +356,13 @@ static void plan_one(uint32_t pattern)
     struct penstock_plan plan = {0};
     struct ps_recorded_spans spans = {0};
     void *memory = record(&w, &step, &spans);
+    uint64_t found_as = found[pattern];
 
     wanted[pattern].is = false;
     if (!memory)
         return;
     step.budget_bytes = ps_budget.limit - MARGIN(ps_budget.limit);
     step.slab_bytes = ps_slab_figures().limit_bytes;
-    settle_durations(pattern, &step);
     /* With memory enough no byte moves, not even to measure the link. */
     bool may_move = ps_registry.peak_live_bytes > step.budget_bytes || *ps_settings.recording;
     ps_movable_learnt(&step, (struct penstock_step_span *)step.span, spans.number);
@@ -369,6 +372,7 @@ static void plan_one(uint32_t pattern)
         ((struct penstock_step_span *)step.span)[i].guarded =
             ps_guard_is_for(ps_settings.guard, step.span[i].born != PENSTOCK_NEVER); /* in our memory */
     ps_registry_unlock();
+    settle_durations(pattern, found_as, &step);
     step.links = *ps_link_speed(may_move);
     keep_recording(&step);
     int r = make_plan(&step, &plan);

@@ -173,7 +173,7 @@ static bool must_stay_on_slot(const struct ps_span *span)
 }
 
 /* For so long at most a launch lets a span leave that it could keep. */
-#define LET_LEAVE_NS 1000000000u
+#define LET_LEAVE_NS 250000000u
 
 /*
  * Another thread has waited for pages for long: were each eviction cancelled by an access just before its D2H is over, that thread would wait for ever
