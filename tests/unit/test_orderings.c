@@ -348,19 +348,26 @@ static void evict_to_slot_of_row_being_read(void)
     expect_device_is_well();
 }
 
-/* Another thread that wants to know, again and again, when what was queued on the stream is over. */
+/*
+ * Another thread that has work come after what was queued on the stream, again and again. What went wrong is for the main thread to tell.
+ */
 static atomic_bool captures_are_over;
+static atomic_uint wrong_results;
 
-static void *wait_for_uses(void *unused)
+static void *come_after_uses(void *unused)
 {
     (void)unused;
-    EXPECT_INT(0, driver.set_current(ps_device.context));
+    if (driver.set_current(ps_device.context) != CUDA_SUCCESS)
+        atomic_fetch_add(&wrong_results, 1);
     ps_capture_relax_thread();
     while (!atomic_load(&captures_are_over)) {
         struct ps_uses uses = {.count = 0};
         ps_uses_note(&uses, stream);
         int r = ps_uses_stream_wait(&uses, busy_stream, NULL);
-        EXPECT(r == 0 || r == -EBUSY); /* the stream is being captured: later, then */
+        if (!r && driver.fill(busy_bytes, 1, PAGE / sizeof(uint32_t), busy_stream) != CUDA_SUCCESS)
+            r = -EIO;
+        if (r && r != -EBUSY) /* else the stream is being captured: later, then */
+            atomic_fetch_add(&wrong_results, 1);
         usleep(50);
     }
     return NULL;
@@ -376,8 +383,8 @@ static void join_while_recording(void)
     EXPECT_INT(0, driver.stream_create(&other, CU_STREAM_NON_BLOCKING));
     EXPECT_INT(0, ps_cu.cuEventCreate(&forked, CU_EVENT_DISABLE_TIMING));
     EXPECT_INT(0, ps_cu.cuEventCreate(&joined, CU_EVENT_DISABLE_TIMING));
-    EXPECT_INT(0, pthread_create(&thread, NULL, wait_for_uses, NULL));
-    for (unsigned turn = 0; turn < 40; turn++) {
+    EXPECT_INT(0, pthread_create(&thread, NULL, come_after_uses, NULL));
+    for (unsigned turn = 0; turn < 24; turn++) {
         CUgraph graph = NULL;
         ps_capture_begins(other, false);
         ps_capture_began(driver.begin_capture(other, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
@@ -389,7 +396,10 @@ static void join_while_recording(void)
         usleep(400); /* a capture is longer than who looks at the stream first takes to record on it */
         EXPECT_INT(0, ps_cu.cuEventRecord(joined, stream->handle));
         EXPECT_INT(0, ps_cu.cuStreamWaitEvent(other, joined, 0));
-        /* Whatever waits for an event that is part of the capture is captured too, and then somebody has not come back from it. */
+        /* Whatever waits for an event that is part of the capture is captured too. */
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+        EXPECT_INT(0, ps_cu.cuStreamIsCapturing(busy_stream, &status));
+        EXPECT_INT(CU_STREAM_CAPTURE_STATUS_NONE, status);
         if (!EXPECT_INT(0, driver.end_capture(other, &graph)))
             break;
         ps_capture_ended();
@@ -397,6 +407,7 @@ static void join_while_recording(void)
     }
     atomic_store(&captures_are_over, true);
     pthread_join(thread, NULL);
+    EXPECT_U64(0, wrong_results);
     expect_device_is_well();
 }
 
