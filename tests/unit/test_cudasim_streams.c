@@ -272,6 +272,34 @@ static void a_captured_graph_runs_again(void)
     EXPECT_OK(cuGraphDestroy(graph));
 }
 
+/* What a second stream adds to a capture must come before the end of the first one, or the capture comes to nothing. */
+static void a_stream_that_does_not_come_back_ends_a_capture(void)
+{
+    open_device(&device);
+    CUdeviceptr memory = allocate();
+    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING), side = new_stream(CU_STREAM_NON_BLOCKING);
+    CUevent fork_event = new_event(), join_event = new_event();
+
+    for (int late = 0; late < 3; late++) { /* 0: all is joined; 1: something comes after; 2: nothing is */
+        CUgraph graph = NULL;
+        EXPECT_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+        EXPECT_OK(cuEventRecord(fork_event, stream));
+        EXPECT_OK(cuStreamWaitEvent(side, fork_event, 0));
+        EXPECT_OK(launch_fill(&device, memory, WORDS, 8, side));
+        EXPECT_OK(cuEventRecord(join_event, side));
+        if (late == 1)
+            EXPECT_OK(launch_fill(&device, memory, WORDS, 9, side));
+        if (late < 2)
+            EXPECT_OK(cuStreamWaitEvent(stream, join_event, 0));
+        EXPECT_INT(late ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED : CUDA_SUCCESS, cuStreamEndCapture(stream, &graph));
+        if (!late)
+            EXPECT_OK(cuGraphDestroy(graph));
+        /* The capture is over, for both. */
+        EXPECT_OK(cuStreamSynchronize(side));
+        EXPECT_INT(CUDA_ERROR_CAPTURED_EVENT, cuStreamWaitEvent(stream, join_event, 0));
+    }
+}
+
 /* In the capture's thread and, where it is global, in every other. */
 static void *query_in_mode(void *mode_and_event)
 {
@@ -479,6 +507,7 @@ int main(void)
     RUN_CASE(host_functions_run_in_order);
     RUN_CASE(pageable_sources_are_staged);
     RUN_CASE(a_captured_graph_runs_again);
+    RUN_CASE(a_stream_that_does_not_come_back_ends_a_capture);
     RUN_CASE(what_may_be_unsafe_ends_a_capture);
     RUN_CASE(a_graph_takes_over_another);
     RUN_CASE(threads_share_the_device);

@@ -33,7 +33,10 @@ struct cudasim_capture {
     uint64_t id;
     CUstreamCaptureMode mode;
     pthread_t thread; /* that began it */
-    bool invalid;
+    bool invalid, over;
+    unsigned streams;
+    /* known[i][j]: so many operations of stream j come before what stream i adds next; known[i][i]: as many as it has added. The origin is stream 0. */
+    uint64_t known[CUDASIM_CAPTURE_STREAMS][CUDASIM_CAPTURE_STREAMS];
     LIST_ENTRY(cudasim_capture) link; /* those that are not over */
 };
 
@@ -190,16 +193,19 @@ CUresult cudasim_capture_allows(unsigned int entry)
 
 CUresult cudasim_capture_add(CUstream stream, struct cudasim_operation *operation)
 {
-    CUgraph graph = stream->capture->graph;
-    CUresult result = add_node(&graph->nodes, operation);
-    if (result == CUDA_SUCCESS)
-        graph->node_count++;
+    struct cudasim_capture *capture = stream->capture;
+    CUresult result = add_node(&capture->graph->nodes, operation);
+    if (result == CUDA_SUCCESS) {
+        capture->graph->node_count++;
+        capture->known[stream->capture_place][stream->capture_place]++;
+    }
     return result;
 }
 
 CUresult cudasim_capture_record(CUstream stream, CUevent event)
 {
     event->capture = stream->capture;
+    memcpy(event->captured, stream->capture->known[stream->capture_place], sizeof event->captured);
     return CUDA_SUCCESS;
 }
 
@@ -207,10 +213,29 @@ CUresult cudasim_capture_wait(CUstream stream, CUevent event)
 {
     if (!event->capture)
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    if (event->capture->over)
+        return CUDA_ERROR_CAPTURED_EVENT;
     if (stream->capture && stream->capture != event->capture)
         return CUDA_ERROR_STREAM_CAPTURE_MERGE;
-    stream->capture = event->capture;
+    if (!stream->capture) {
+        if (event->capture->streams == CUDASIM_CAPTURE_STREAMS)
+            return CUDA_ERROR_NOT_SUPPORTED;
+        stream->capture_place = event->capture->streams++;
+        stream->capture = event->capture;
+    }
+    uint64_t *known = stream->capture->known[stream->capture_place];
+    for (unsigned i = 0; i < CUDASIM_CAPTURE_STREAMS; i++)
+        known[i] = event->captured[i] > known[i] ? event->captured[i] : known[i];
     return CUDA_SUCCESS;
+}
+
+/* Whether all that was captured comes before the end of the stream where the capture began. */
+static bool is_joined(const struct cudasim_capture *capture)
+{
+    for (unsigned i = 0; i < capture->streams; i++)
+        if (capture->known[i][i] > capture->known[0][i])
+            return false;
+    return true;
 }
 
 CUresult cudasim_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
@@ -231,7 +256,9 @@ CUresult cudasim_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode m
     if (result == CUDA_SUCCESS) {
         *capture =
             (struct cudasim_capture){.graph = graph, .origin = stream, .id = next_capture_id++, .mode = mode, .thread = pthread_self()};
+        capture->streams = 1;
         stream->capture = capture;
+        stream->capture_place = 0;
         LIST_INSERT_HEAD(&captures, capture, link);
         atomic_fetch_add(&capture_count, 1);
     }
@@ -262,13 +289,14 @@ CUresult cudasim_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
         LIST_FOREACH (other, &cudasim_streams, link)
             if (other->capture == capture)
                 other->capture = NULL;
+        capture->over = true;
         LIST_REMOVE(capture, link);
         atomic_fetch_sub(&capture_count, 1);
-        if (capture->invalid) {
+        if (capture->invalid || !is_joined(capture)) {
             free_nodes(&capture->graph->nodes);
             free(capture->graph);
             capture->graph = NULL;
-            result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+            result = capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
         }
         *phGraph = capture->graph;
         /* The small structure stays: events recorded into it still point to it, and tell by it that they hold no position. */

@@ -25,6 +25,9 @@ struct cudasim_kernel_entry;
 struct cudasim_pool_block;
 struct cudasim_capture;
 
+/* Streams that one capture may have. */
+#define CUDASIM_CAPTURE_STREAMS 16u
+
 /* ---- devices and contexts ---- */
 
 /* Whether there is such a device. No lock needed. */
@@ -65,6 +68,7 @@ struct CUstream_st {
     bool has_worker;                 /* threads scheduler: its worker runs */
     pthread_cond_t wake;             /* threads scheduler: what the worker sleeps on */
     struct cudasim_capture *capture; /* what is being recorded instead of run, or NULL */
+    unsigned capture_place;          /* among the streams of the capture */
     LIST_ENTRY(CUstream_st) link;    /* all streams that ever were */
 };
 
@@ -78,9 +82,10 @@ struct CUevent_st {
     unsigned int flags;
     unsigned int references; /* one for the handle, one for each record operation in a queue */
     bool alive;
-    int denials;                     /* seeded scheduler: how often a query may still say "not ready" although it is */
-    struct cudasim_capture *capture; /* recorded into this capture, or NULL */
-    LIST_ENTRY(CUevent_st) link;     /* the used or the unused ones */
+    int denials;                                /* seeded scheduler: how often a query may still say "not ready" although it is */
+    struct cudasim_capture *capture;            /* recorded into this capture, or NULL */
+    uint64_t captured[CUDASIM_CAPTURE_STREAMS]; /* of each stream of the capture: so many operations come before it */
+    LIST_ENTRY(CUevent_st) link;                /* the used or the unused ones */
 };
 
 /* ---- operations ---- */
