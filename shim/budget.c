@@ -255,8 +255,16 @@ static bool wait_for_oldest_cached(enum whose whose)
     return end_cached(span, r == 0) != 0;
 }
 
+/* Helper threads that work ahead leave what there is to a thread of the program that waits. [locked] */
+static bool must_stand_back(void)
+{
+    return ps_budget.program_waits && ps_helper_thread_is_one();
+}
+
 bool ps_budget_make_some_room(uint64_t bytes)
 {
+    if (must_stand_back())
+        return false;
     return trim(bytes, SPARE_ONES) || wait_for_oldest_cached(SPARE_ONES);
 }
 
@@ -307,16 +315,17 @@ static uint64_t missing(size_t bytes)
     return stays + bytes > limit ? stays + bytes - limit : 0;
 }
 
-int ps_budget_obtain_now(size_t bytes, bool may_take_over, struct ps_pages *out)
+/* [locked; releases the lock meanwhile] */
+static int obtain_at_once(size_t bytes, bool may_take_over, struct ps_pages *out)
 {
     if (may_take_over && take_over(bytes, out))
         return 0;
     return make_pages(bytes, out);
 }
 
-bool ps_budget_stand_back(void)
+int ps_budget_obtain_now(size_t bytes, bool may_take_over, struct ps_pages *out)
 {
-    return ps_budget.program_waits && ps_helper_thread_is_one();
+    return must_stand_back() ? -ENOMEM : obtain_at_once(bytes, may_take_over, out);
 }
 
 /* Of one call of ps_budget_obtain. */
@@ -399,8 +408,8 @@ static int make_way(size_t bytes, struct search *s)
         return 0;
     }
     /*
-     * None is under way: a freed span's last use is what stands between us and pages. One that another thread waits for already is the one whose
-     * use ends first; waiting for the next would miss it.
+     * None is under way: a freed span's last use is what stands between us and pages. One that another thread waits for already is most often the one
+     * whose use ends first, and waiting here for the next would miss it; one whose use ends sooner still is found by the next look.
      */
     if (!b->ending && wait_for_oldest_cached(ANYBODYS))
         return 0;
@@ -419,7 +428,7 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
     struct search search = {.released_before = b->released_times, .errors_before = ps_counted(eviction_errors)};
     int r;
 
-    while ((r = ps_budget_obtain_now(bytes, may_take_over, out))) {
+    while ((r = obtain_at_once(bytes, may_take_over, out))) {
         if (bytes > b->limit || (r != -ENOMEM && r != -EAGAIN))
             break;
         b->reached = true;

@@ -48,14 +48,11 @@ struct ps_pages {
  */
 int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out);
 
-/* The same without waiting or evicting. [locked; releases the lock meanwhile] */
-int ps_budget_obtain_now(size_t bytes, bool may_take_over, struct ps_pages *out);
-
 /*
- * Whether the calling thread, a helper that works ahead, is to leave what pages there are to a thread of the program that waits for some: the device will
- * stand still for want of that thread's work, and for nothing that comes later. [locked]
+ * The same without waiting or evicting. A helper thread gets none while a thread of the program waits for some: the device will stand still for
+ * want of that thread's work, and for nothing that comes later. [locked; releases the lock meanwhile]
  */
-bool ps_budget_stand_back(void);
+int ps_budget_obtain_now(size_t bytes, bool may_take_over, struct ps_pages *out);
 
 /* The work that used the donor's pages is ordered before the new owner's: its addresses may go when its uses are over. [locked] */
 void ps_budget_donor_done(struct ps_pages *pages);
@@ -77,7 +74,7 @@ uint64_t ps_budget_trim(uint64_t bytes);
 
 /*
  * Releases a freed span for someone who wants pages, waiting for its last use if need be; one that an allocation to come soon would take stays.
- * False: there is none. For helper threads.
+ * False: there is none, or a thread of the program waits for pages and sees to it itself. For helper threads.
  * [locked; releases the lock meanwhile]
  */
 bool ps_budget_make_some_room(uint64_t bytes);

@@ -140,7 +140,7 @@ static void reload_what_is_due(void)
             head_is_done();
             continue;
         }
-        if (!ps_budget_stand_back() && ps_budget_make_some_room(span->bytes)) {
+        if (ps_budget_make_some_room(span->bytes)) {
             starved_since = 0;
             continue;
         }

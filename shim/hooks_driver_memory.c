@@ -122,18 +122,12 @@ PS_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CUst
     return alloc_async(REAL(cuMemAllocAsync_ptsz), true, address, bytes, stream);
 }
 
-/* A pool that the program made has properties (sharing, location) that a span does not have. */
-static bool is_default_pool(CUmemoryPool pool)
-{
-    return ps_process_has_begun() && ps_device_has_default_pool(pool);
-}
-
 typedef CUresult (*alloc_from_pool_fn)(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
 
 static CUresult alloc_from_pool(alloc_from_pool_fn real_function, alloc_async_fn from_default_pool, bool per_thread_default,
                                 CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
-    if (is_default_pool(pool))
+    if (ps_request_is_default_pool(pool))
         return alloc_async(from_default_pool, per_thread_default, address, bytes, stream);
     ps_count_passthrough(own_pool);
     return real_function ? real_function(address, bytes, pool, stream) : CUDA_ERROR_NOT_INITIALIZED;

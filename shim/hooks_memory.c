@@ -128,15 +128,9 @@ PS_EXPORT cudaError_t cudaMallocAsync_ptsz(void **address, size_t bytes, cudaStr
     return malloc_async(ps_real_cudart()->cudaMallocAsync_ptsz, true, address, bytes, stream);
 }
 
-/* A pool that the program made has properties (sharing, location) that a span does not have. */
-static bool is_default_pool(cudaMemPool_t pool)
-{
-    return ps_process_has_begun() && ps_device_has_default_pool(pool);
-}
-
 PS_EXPORT cudaError_t cudaMallocFromPoolAsync(void **address, size_t bytes, cudaMemPool_t pool, cudaStream_t stream)
 {
-    if (ps_process_has_begun() && is_default_pool(pool))
+    if (ps_request_is_default_pool(pool))
         return malloc_async(ps_real_cudart()->cudaMallocAsync, false, address, bytes, stream);
     ps_count_passthrough(own_pool);
     return ps_real_cudart()->cudaMallocFromPoolAsync(address, bytes, pool, stream);
@@ -144,7 +138,7 @@ PS_EXPORT cudaError_t cudaMallocFromPoolAsync(void **address, size_t bytes, cuda
 
 PS_EXPORT cudaError_t cudaMallocFromPoolAsync_ptsz(void **address, size_t bytes, cudaMemPool_t pool, cudaStream_t stream)
 {
-    if (ps_process_has_begun() && is_default_pool(pool))
+    if (ps_request_is_default_pool(pool))
         return malloc_async(ps_real_cudart()->cudaMallocAsync_ptsz, true, address, bytes, stream);
     ps_count_passthrough(own_pool);
     return ps_real_cudart()->cudaMallocFromPoolAsync_ptsz(address, bytes, pool, stream);

@@ -12,6 +12,7 @@
 #include "real_cudart.h"
 #include "reclaim.h"
 #include "registry.h"
+#include "requests.h"
 #include "residency.h"
 
 /*
@@ -57,21 +58,15 @@ PS_EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
     return r;
 }
 
-/* The runtime's pools, attributes and their numbers are the driver's (driver_types.h). */
-static bool is_our_pool(CUmemoryPool pool)
-{
-    return ps_process_has_begun() && ps_device_has_default_pool(pool);
-}
-
 /*
- * Spans are allocations from the default pool as far as the program can tell: torch.cuda.memory_allocated and its kin read these. The high
+ * Attributes and their numbers are the same to runtime and driver (driver_types.h). Spans are allocations from the default pool as far as the program can tell: torch.cuda.memory_allocated and its kin read these. The high
  * water marks of pool and spans are added: they may not have been reached at the same moment, the sum is the most that it can have been.
  */
 static void add_spans(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
 {
     uint64_t ours = 0, figure;
 
-    if (!is_our_pool(pool))
+    if (!ps_request_is_default_pool(pool))
         return;
     ps_registry_lock();
     switch (attribute) {
@@ -120,7 +115,7 @@ PS_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute 
 /* A high water mark can only be reset, to zero (the runtime's documentation). */
 static void reset_mark(CUmemoryPool pool, CUmemPool_attribute attribute)
 {
-    if (!is_our_pool(pool))
+    if (!ps_request_is_default_pool(pool))
         return;
     ps_registry_lock();
     if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
@@ -152,7 +147,7 @@ PS_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute 
 
 PS_EXPORT cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes)
 {
-    if (is_our_pool(pool))
+    if (ps_request_is_default_pool(pool))
         ps_reclaim_cached(bytes);
     return ps_real_cudart()->cudaMemPoolTrimTo(pool, bytes);
 }
@@ -161,7 +156,7 @@ PS_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t bytes)
 {
     if (ps_real_cuda_load() || !ps_cu.cuMemPoolTrimTo)
         return CUDA_ERROR_NOT_INITIALIZED;
-    if (is_our_pool(pool))
+    if (ps_request_is_default_pool(pool))
         ps_reclaim_cached(bytes);
     return ps_cu.cuMemPoolTrimTo(pool, bytes);
 }

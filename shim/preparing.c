@@ -201,7 +201,7 @@ static bool is_still_due(uint64_t at)
 static int make(size_t bytes)
 {
     struct ps_pages pages;
-    int r = ps_budget_stand_back() ? -ENOMEM : ps_budget_obtain_now(bytes, false, &pages);
+    int r = ps_budget_obtain_now(bytes, false, &pages);
 
     if (r)
         return r;
@@ -258,7 +258,7 @@ static void make_ahead(void)
         }
         int r = make(bytes);
         if (r == -ENOMEM) {
-            if (!ps_budget_stand_back() && ps_budget_make_some_room(bytes))
+            if (ps_budget_make_some_room(bytes))
                 continue;
             ps_budget.waiting++;
             ps_registry_wait_changed(1000000u);

@@ -4,6 +4,7 @@
 
 #include "capture.h"
 #include "counters.h"
+#include "device.h"
 #include "helper_thread.h"
 #include "log.h"
 #include "pointer_tables.h"
@@ -69,6 +70,11 @@ bool ps_request_free(CUdeviceptr address, struct ps_stream *stream)
 
 /* How far into a block that is freed a pointer table is looked for, before the driver is asked how large the block is: tables are small. */
 #define TABLES_WITHIN (2u << 20)
+
+bool ps_request_is_default_pool(CUmemoryPool pool)
+{
+    return ps_process_has_begun() && ps_device_has_default_pool(pool);
+}
 
 void ps_request_forget_tables(CUdeviceptr address)
 {

@@ -37,6 +37,12 @@ enum ps_request ps_request_span(size_t bytes, struct ps_stream *stream, CUdevice
 /* Frees the span that begins at `address`. False: it is none of ours, or no live one begins there; the real function has the error for that. */
 bool ps_request_free(CUdeviceptr address, struct ps_stream *stream);
 
+/*
+ * Whether it is the device's default pool, whose allocations spans are as far as the program can tell. A pool that the program made has properties
+ * (sharing, location) that a span does not have. The runtime's pools are the driver's (driver_types.h).
+ */
+bool ps_request_is_default_pool(CUmemoryPool pool);
+
 /* Before memory at `address` is freed, whosever it is: pointer tables in it are none any more. */
 void ps_request_forget_tables(CUdeviceptr address);
 

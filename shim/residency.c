@@ -281,7 +281,7 @@ int ps_residency_bring(struct ps_span *span)
     }
     if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || must_stay_on_slot(span))
         return -ENOENT;
-    if (ps_budget_stand_back() || ps_budget_obtain_now(span->bytes, true, &pages))
+    if (ps_budget_obtain_now(span->bytes, true, &pages))
         return -EAGAIN;
     /* The lock may have been released for the driver: another thread may have been here. */
     if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || must_stay_on_slot(span)) {

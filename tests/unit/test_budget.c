@@ -168,12 +168,9 @@ static void helper(void)
 {
     for (bool has = false; !has;) {
         ps_registry_lock();
-        if (ps_budget_stand_back() || ps_budget_obtain_now(DEVICE_UNITS * UNIT, false, &helper_pages)) {
-            if (ps_budget_stand_back() || !ps_budget_make_some_room(DEVICE_UNITS * UNIT))
-                ps_registry_wait_changed(1000000u);
-        } else {
-            has = true;
-        }
+        has = !ps_budget_obtain_now(DEVICE_UNITS * UNIT, false, &helper_pages);
+        if (!has && !ps_budget_make_some_room(DEVICE_UNITS * UNIT))
+            ps_registry_wait_changed(1000000u);
         ps_registry_unlock();
     }
     atomic_store(&helper_done, true);
