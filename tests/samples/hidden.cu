@@ -224,7 +224,7 @@ int main(int argc, char **argv)
     t.sum = new_memory(16);
     t.table = reinterpret_cast<uint64_t *>(new_memory(16));
     t.weight_table = reinterpret_cast<uint64_t *>(new_memory(16));
-    CHECK(cudaMemset(t.sum, 0, 64));
+    CHECK(cudaMemsetAsync(t.sum, 0, 64, t.stream));
     for (unsigned l = 0; l < LAYERS; l++)
         t.weight[l] = new_words(&t, l);
     t.input = new_words(&t, 100);
