@@ -8,6 +8,7 @@
 #include "copies.h"
 #include "counters.h"
 #include "device.h"
+#include "devices.h"
 #include "eviction.h"
 #include "learning.h"
 #include "log.h"
@@ -53,6 +54,8 @@ static int order_for_all_streams(struct ps_span *span, const struct ps_uses *use
         r = ps_copies_join(uses, span->fence_set, span->fence);
     uint32_t n = ps_streams_count();
     for (uint32_t i = 0; !r && n <= STREAMS_ORDERED_AT_ONCE && i < n; i++) {
+        if (ps_stream_is_foreign(ps_streams_at(i)))
+            continue; /* it waits at its first access, if it has one */
         int one = ps_stream_wait_event(ps_streams_at(i), span->fence);
         if (!one)
             seen |= 1ull << i;
@@ -111,7 +114,7 @@ static void reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
     ps_registry_unlock();
     /* Two clocks: streams wait, the host goes on. */
     if (stream)
-        r = ps_uses_stream_wait(&uses, stream->handle, stream);
+        r = ps_stream_comes_after_uses(stream, &uses);
     else
         r = order_for_all_streams(span, &uses);
     if (r) {
@@ -255,9 +258,9 @@ static struct ps_span *take_cached(size_t bytes, const struct ps_stream *stream)
 
 int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *address)
 {
-    size_t unit = ps_registry.granularity;
+    size_t unit = ps_reservation.granularity;
 
-    if (bytes > ps_registry.reserved) {
+    if (bytes > 1ull << ps_reservation.area_shift) {
         say_out_of_memory(bytes);
         return -ENOMEM;
     }
@@ -326,7 +329,8 @@ int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
         ps_uses_note_all_streams(&uses);
     else
         ps_cu.cuCtxSynchronize(); /* the streams that were used are not known yet: as the real one does */
-    if (uses.everywhere)
+    const bool everywhere = uses.everywhere;
+    if (everywhere)
         after_everything = ps_copies_after_everything();
 
     ps_registry_lock();
@@ -341,7 +345,9 @@ int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
     ps_registry_end_life(span);
     span->pinned = false;
     span->after.stream = NULL;
-    if (uses.everywhere) {
+    if (!stream && ps_devices_several && !everywhere)
+        ps_uses_merge(&uses, &span->uses); /* other devices' streams are not among all of this one's */
+    if (everywhere) {
         ps_uses_clear(&uses);
         if (after_everything) { /* stands for all of them, and for an H2D that the old fence was the end of */
             ps_copies_give_event(span->fence);

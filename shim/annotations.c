@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "counters.h"
+#include "devices.h"
 #include "eviction.h"
 #include "layers.h"
 #include "penstock/policy.h"
@@ -35,8 +36,9 @@ static int with_span(const void *address, int (*tell)(struct ps_span *span))
     int r = -ENOENT;
 
     /* Before the set-up, or in a forked child, there is no span. */
-    if (!ps_process_has_begun())
+    if (!ps_process_has_begun() || !ps_registry_owns((CUdeviceptr)(uintptr_t)address))
         return r;
+    ps_devices_enter_address((CUdeviceptr)(uintptr_t)address);
     ps_registry_lock();
     struct ps_span *span = ps_registry_live_at((CUdeviceptr)(uintptr_t)address);
     if (span)

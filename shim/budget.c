@@ -13,6 +13,7 @@
 #include "following.h"
 #include "helper_thread.h"
 #include "log.h"
+#include "per_device.h"
 #include "preparing.h"
 #include "reacting.h"
 #include "real_cuda.h"
@@ -23,9 +24,10 @@
 #include "stopwatch.h"
 #include "tracing.h"
 
-struct ps_budget ps_budget;
+PS_PER_DEVICE struct ps_budget_state ps_first_budget;
 
-static atomic_bool tight;
+static PS_PER_DEVICE atomic_bool first_is_tight;
+#define tight PS_HERE(first_is_tight)
 
 #define GIB (1ull << 30)
 
@@ -40,7 +42,7 @@ static atomic_bool tight;
 
 void ps_budget_open(struct ps_amount budget, struct ps_amount reserve, uint64_t device_total, uint64_t device_free)
 {
-    struct ps_budget *b = &ps_budget;
+    struct ps_budget_state *b = &ps_budget;
     /* What Penstock does not manage also grows: modules, library workspaces, small allocations. 1/64 is 2.2 GiB on the target GPU. */
     uint64_t kept = reserve.kind == PS_AMOUNT_AUTO ? device_total / 64 : ps_amount_bytes(reserve, device_total);
 
@@ -52,7 +54,7 @@ void ps_budget_open(struct ps_amount budget, struct ps_amount reserve, uint64_t 
 
 static void look_whether_tight(void)
 {
-    const struct ps_budget *b = &ps_budget;
+    const struct ps_budget_state *b = &ps_budget;
 
     atomic_store_explicit(&tight, b->reached || b->held > b->limit - b->limit / 8, memory_order_relaxed);
 }
@@ -64,7 +66,7 @@ bool ps_budget_is_tight(void)
 
 static void hold(size_t bytes)
 {
-    struct ps_budget *b = &ps_budget;
+    struct ps_budget_state *b = &ps_budget;
 
     b->held += bytes;
     if (b->held > b->peak_held)
@@ -271,7 +273,7 @@ bool ps_budget_make_some_room(uint64_t bytes)
 /* New pages if the budget has room. 0, -ENOMEM (no room, or the driver has none), -errno. [locked; releases the lock meanwhile] */
 static int make_pages(size_t bytes, struct ps_pages *out)
 {
-    struct ps_budget *b = &ps_budget;
+    struct ps_budget_state *b = &ps_budget;
 
     if (bytes > b->limit || b->held > b->limit - bytes)
         return -ENOMEM;
@@ -308,7 +310,7 @@ static int make_pages(size_t bytes, struct ps_pages *out)
 /* What is still missing for `bytes` once everything under way has ended and every freed span is released. [locked] */
 static uint64_t missing(size_t bytes)
 {
-    const struct ps_budget *b = &ps_budget;
+    const struct ps_budget_state *b = &ps_budget;
     uint64_t limit = b->refused_at && b->refused_at < b->limit ? b->refused_at : b->limit;
     uint64_t stays = b->held - b->leaving - b->lingering - ps_registry.cached_bytes;
 
@@ -361,7 +363,7 @@ static void end_wait(const struct search *s)
 /* Whether waiting leads nowhere any more: nothing was released for long, or evictions end in errors. [locked] */
 static bool is_hopeless(struct search *s)
 {
-    struct ps_budget *b = &ps_budget;
+    struct ps_budget_state *b = &ps_budget;
 
     if (b->released_times != s->released_before) {
         s->released_before = b->released_times;
@@ -392,7 +394,7 @@ static void wait_for_news(void)
 /* One look for pages that aren't there at once. 0: look again; -ENOMEM: nothing can give way. [locked; releases the lock meanwhile] */
 static int make_way(size_t bytes, struct search *s)
 {
-    const struct ps_budget *b = &ps_budget;
+    const struct ps_budget_state *b = &ps_budget;
 
     /* Freed spans first: releasing one costs microseconds and no copy. */
     if (ps_budget_trim(bytes))
@@ -424,7 +426,7 @@ static int make_way(size_t bytes, struct search *s)
 
 int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
 {
-    struct ps_budget *b = &ps_budget;
+    struct ps_budget_state *b = &ps_budget;
     struct search search = {.released_before = b->released_times, .errors_before = ps_counted(eviction_errors)};
     int r;
 
@@ -451,7 +453,7 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
 
 void ps_budget_keep_ahead(void)
 {
-    const struct ps_budget *b = &ps_budget;
+    const struct ps_budget_state *b = &ps_budget;
 
     if (!b->reached || ps_following_is_on())
         return;

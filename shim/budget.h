@@ -11,10 +11,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "per_device.h"
 #include "settings.h"
 #include "span.h"
 
-struct ps_budget {
+struct ps_budget_state {
     uint64_t limit;          /* bytes; UINT64_MAX: none */
     uint64_t held;           /* bytes */
     uint64_t peak_held;      /* bytes */
@@ -30,7 +31,8 @@ struct ps_budget {
     uint64_t refused_at;     /* the driver refused pages with this many held; 0 = never */
 };
 
-extern struct ps_budget ps_budget; /* guarded by the registry lock; `limit` may be read without it */
+extern PS_PER_DEVICE struct ps_budget_state ps_first_budget;
+#define ps_budget PS_HERE(ps_first_budget) /* guarded by the registry lock; `limit` may be read without it */
 
 /* Works out the limit: from the setting, the device's size, its free bytes now, and under `auto` the reserve. */
 void ps_budget_open(struct ps_amount budget, struct ps_amount reserve, uint64_t device_total, uint64_t device_free);

@@ -6,6 +6,7 @@
 
 #include "capture.h"
 #include "counters.h"
+#include "devices.h"
 #include "graphs.h"
 #include "growing.h"
 #include "helper_thread.h"
@@ -36,6 +37,7 @@ struct collective {
     uint64_t launch; /* its number, from begin to end */
     uint64_t number; /* once it is awaited: how many have been before it, and itself */
     bool unlisted;   /* an address found no room */
+    unsigned device; /* whose spans these are: a communicator is of one device */
     size_t count, room;
     CUdeviceptr *address; /* as named; looked up when NCCL is about to launch, whoever owns them then */
     struct ps_span **span;
@@ -91,6 +93,8 @@ static void name(struct collective *c, CUdeviceptr address)
         return;
     }
     c->address = grown;
+    if (!c->count)
+        c->device = ps_registry_device_of(address);
     c->address[c->count++] = address;
 }
 
@@ -118,6 +122,13 @@ static bool look_up(struct collective *c, size_t *count)
     }
     *count = n;
     return true;
+}
+
+static struct ps_managed_context enter(const struct collective *c)
+{
+    if (ps_devices_several)
+        ps_devices_enter(c->device);
+    return ps_managed_context_enter();
 }
 
 static void begin(struct collective *c)
@@ -170,14 +181,13 @@ static void end(struct collective *c)
 /* Ends each of the list. Any thread: the one that asks a communicator how it is may not be the one that called it. */
 static void end_all(struct collective *c)
 {
-    struct ps_managed_context context = ps_managed_context_enter();
-
     while (c) {
         struct collective *next = c->next;
+        struct ps_managed_context context = enter(c);
         end(c);
+        ps_managed_context_leave(context);
         c = next;
     }
-    ps_managed_context_leave(context);
 }
 
 /* NCCL is about to be called, and launches before it returns or leaves it to a thread of its own. */
@@ -185,12 +195,13 @@ static void launching(void)
 {
     if (!group.named)
         return;
-    struct ps_managed_context context = ps_managed_context_enter();
     group.begun = group.named;
     group.named = NULL;
-    for (struct collective *c = group.begun; c; c = c->next)
+    for (struct collective *c = group.begun; c; c = c->next) {
+        struct ps_managed_context context = enter(c);
         begin(c);
-    ps_managed_context_leave(context);
+        ps_managed_context_leave(context);
+    }
 }
 
 /* A thread of NCCL's has them from here on. */

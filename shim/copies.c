@@ -4,10 +4,27 @@
 #include <pthread.h>
 
 #include "log.h"
+#include "per_device.h"
 #include "real_cuda.h"
 #include "rules.h"
 
-static CUstream d2h, h2d, joining;
+/* Copies between marks, and marks kept: an event after every few H2D copies. A copy that could not be marked is not waited for. */
+#define MARKS 8u
+/* Events that were given back. */
+#define SPARE_EVENTS 64
+
+static PS_PER_DEVICE struct {
+    CUstream d2h, h2d, joining;
+    pthread_mutex_t marks_lock;
+    CUevent marks[MARKS];
+    uint64_t marked;       /* groups of copies that have had theirs */
+    unsigned since_copies; /* queued since the last mark */
+    size_t since_bytes;
+    pthread_mutex_t spare_lock;
+    CUevent spare[SPARE_EVENTS];
+    unsigned spares;
+} of_first = {.marks_lock = PTHREAD_MUTEX_INITIALIZER, .spare_lock = PTHREAD_MUTEX_INITIALIZER};
+#define here PS_HERE(of_first)
 
 int ps_copies_open(void)
 {
@@ -18,11 +35,11 @@ int ps_copies_open(void)
      * High priority: it orders kernels, and the copy engines are separate, so this matters only where a small copy runs as a kernel.
      */
     if (r == CUDA_SUCCESS)
-        r = ps_cu.cuStreamCreateWithPriority(&d2h, CU_STREAM_NON_BLOCKING, greatest);
+        r = ps_cu.cuStreamCreateWithPriority(&here.d2h, CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
-        r = ps_cu.cuStreamCreateWithPriority(&h2d, CU_STREAM_NON_BLOCKING, greatest);
+        r = ps_cu.cuStreamCreateWithPriority(&here.h2d, CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
-        r = ps_cu.cuStreamCreateWithPriority(&joining, CU_STREAM_NON_BLOCKING, greatest);
+        r = ps_cu.cuStreamCreateWithPriority(&here.joining, CU_STREAM_NON_BLOCKING, greatest);
     return ps_cuda_errno(r);
 }
 
@@ -43,7 +60,7 @@ static int wait_until_read(const struct ps_slot *row)
         if (!row->being_read || row->read_by == waited_for)
             continue;
         waited_for = row->read_by;
-        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(d2h, waited_for, 0));
+        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(here.d2h, waited_for, 0));
     }
     return r;
 }
@@ -54,52 +71,44 @@ int ps_copies_evict(CUdeviceptr address, const struct ps_uses *uses, bool fence_
 
     /* Order: after the last access on each stream that had one. The host may be 1,000 launches ahead of it: the stream waits, nobody else. */
     if (ps_rule(EVICTION_WAITS_FOR_USES))
-        r = ps_uses_stream_wait(uses, d2h, NULL);
+        r = ps_uses_stream_wait(uses, here.d2h);
     /* Order: after the H2D that filled the span, which no access may have waited for yet. */
     if (!r && fence_set && ps_rule(EVICTION_WAITS_FOR_RELOAD))
-        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(d2h, fence, 0));
+        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(here.d2h, fence, 0));
     /* Order: after each H2D that reads what the row's slots held before. */
     if (!r && ps_rule(EVICTION_WAITS_FOR_SLOT))
         r = wait_until_read(row);
     for (; row && !r; row = row->next_in_row) {
-        r = ps_cuda_errno(ps_cu.cuMemcpyAsync(row->address, address, row->bytes, d2h));
+        r = ps_cuda_errno(ps_cu.cuMemcpyAsync(row->address, address, row->bytes, here.d2h));
         address += row->bytes;
     }
     if (!r)
-        r = ps_cuda_errno(ps_cu.cuEventRecord(done, d2h));
+        r = ps_cuda_errno(ps_cu.cuEventRecord(done, here.d2h));
     return r;
 }
 
-/* An event after every few H2D copies. A copy that could not be marked is not waited for. */
-#define MARKS 8u
-static pthread_mutex_t marks_lock = PTHREAD_MUTEX_INITIALIZER;
-static CUevent marks[MARKS];
-static uint64_t marked;       /* groups of copies that have had theirs */
-static unsigned since_copies; /* queued since the last mark */
-static size_t since_bytes;
-
 static void mark_reload(size_t bytes)
 {
-    pthread_mutex_lock(&marks_lock);
-    since_bytes += bytes;
-    if (++since_copies >= PS_RELOADS_A_GROUP || since_bytes >= PS_RELOAD_BYTES_A_GROUP) {
-        CUevent *event = &marks[marked % MARKS];
+    pthread_mutex_lock(&here.marks_lock);
+    here.since_bytes += bytes;
+    if (++here.since_copies >= PS_RELOADS_A_GROUP || here.since_bytes >= PS_RELOAD_BYTES_A_GROUP) {
+        CUevent *event = &here.marks[here.marked % MARKS];
         if (!*event && ps_cu.cuEventCreate(event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS)
             *event = NULL;
         if (*event)
-            ps_cu.cuEventRecord(*event, h2d);
-        marked++;
-        since_copies = 0;
-        since_bytes = 0;
+            ps_cu.cuEventRecord(*event, here.h2d);
+        here.marked++;
+        here.since_copies = 0;
+        here.since_bytes = 0;
     }
-    pthread_mutex_unlock(&marks_lock);
+    pthread_mutex_unlock(&here.marks_lock);
 }
 
 void ps_copies_wait_for_reloads(void)
 {
-    pthread_mutex_lock(&marks_lock);
-    CUevent event = marked >= 2 ? marks[(marked - 2) % MARKS] : NULL;
-    pthread_mutex_unlock(&marks_lock);
+    pthread_mutex_lock(&here.marks_lock);
+    CUevent event = here.marked >= 2 ? here.marks[(here.marked - 2) % MARKS] : NULL;
+    pthread_mutex_unlock(&here.marks_lock);
     if (event)
         ps_cu.cuEventSynchronize(event); /* recorded anew meanwhile: a later copy of the same stream, and the wait is longer */
 }
@@ -112,17 +121,17 @@ int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, bool
 
     /* Order: after the last use of the freed span whose pages these were. The slot's D2H was over on the host before the mapping moved. */
     if (pages_uses && ps_rule(RELOAD_WAITS_FOR_PAGES))
-        r = ps_uses_stream_wait(pages_uses, h2d, NULL);
+        r = ps_uses_stream_wait(pages_uses, here.h2d);
     if (!r && pages_fence_set && ps_rule(RELOAD_WAITS_FOR_PAGES))
-        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(h2d, pages_fence, 0));
+        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(here.h2d, pages_fence, 0));
     for (const struct ps_slot *slot = row; slot && !r; slot = slot->next_in_row) {
-        r = ps_cuda_errno(ps_cu.cuMemcpyAsync(address + bytes, slot->address, slot->bytes, h2d));
+        r = ps_cuda_errno(ps_cu.cuMemcpyAsync(address + bytes, slot->address, slot->bytes, here.h2d));
         bytes += slot->bytes;
     }
     if (!r)
-        r = ps_cuda_errno(ps_cu.cuEventRecord(fence, h2d));
+        r = ps_cuda_errno(ps_cu.cuEventRecord(fence, here.h2d));
     if (!r)
-        r = ps_cuda_errno(ps_cu.cuEventRecord(row->read_done, h2d));
+        r = ps_cuda_errno(ps_cu.cuEventRecord(row->read_done, here.h2d));
     if (!r)
         mark_reload(bytes);
     return r;
@@ -130,35 +139,29 @@ int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, bool
 
 int ps_copies_join(const struct ps_uses *uses, bool event_set, CUevent event)
 {
-    int r = event_set ? ps_cuda_errno(ps_cu.cuStreamWaitEvent(joining, event, 0)) : 0;
+    int r = event_set ? ps_cuda_errno(ps_cu.cuStreamWaitEvent(here.joining, event, 0)) : 0;
 
     if (!r)
-        r = ps_uses_stream_wait(uses, joining, NULL);
-    return r ? r : ps_cuda_errno(ps_cu.cuEventRecord(event, joining));
+        r = ps_uses_stream_wait(uses, here.joining);
+    return r ? r : ps_cuda_errno(ps_cu.cuEventRecord(event, here.joining));
 }
-
-/* Events that were given back. */
-#define SPARE_EVENTS 64
-static CUevent spare[SPARE_EVENTS];
-static unsigned spares;
-static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void ps_copies_give_event(CUevent event)
 {
-    pthread_mutex_lock(&spare_lock);
-    if (event && spares < SPARE_EVENTS)
-        spare[spares++] = event; /* beyond that it is left to the driver */
-    pthread_mutex_unlock(&spare_lock);
+    pthread_mutex_lock(&here.spare_lock);
+    if (event && here.spares < SPARE_EVENTS)
+        here.spare[here.spares++] = event; /* beyond that it is left to the driver */
+    pthread_mutex_unlock(&here.spare_lock);
 }
 
 static CUevent take_event(void)
 {
     CUevent event = NULL;
 
-    pthread_mutex_lock(&spare_lock);
-    if (spares)
-        event = spare[--spares];
-    pthread_mutex_unlock(&spare_lock);
+    pthread_mutex_lock(&here.spare_lock);
+    if (here.spares)
+        event = here.spare[--here.spares];
+    pthread_mutex_unlock(&here.spare_lock);
     if (!event && ps_cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS)
         return NULL;
     return event;
@@ -168,7 +171,7 @@ CUevent ps_copies_after_everything(void)
 {
     static const struct ps_uses everything = {.everywhere = true};
     CUevent event = take_event();
-    int r = event ? ps_cuda_errno(ps_cu.cuEventRecord(event, h2d)) : -EIO;
+    int r = event ? ps_cuda_errno(ps_cu.cuEventRecord(event, here.h2d)) : -EIO;
 
     /* The waits and the record of several threads may mix on the joining stream: each then waits for more, none for less. */
     if (!r)
@@ -182,10 +185,10 @@ CUevent ps_copies_after_everything(void)
 
 void ps_copies_drain_evictions(void)
 {
-    ps_cu.cuStreamSynchronize(d2h);
+    ps_cu.cuStreamSynchronize(here.d2h);
 }
 
 void ps_copies_drain_reloads(void)
 {
-    ps_cu.cuStreamSynchronize(h2d);
+    ps_cu.cuStreamSynchronize(here.h2d);
 }

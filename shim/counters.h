@@ -57,7 +57,7 @@ extern struct ps_counters ps_counters;
 #define PS_PASSTHROUGH_TABLE                                                                                                               \
     PS_PASSTHROUGH(small, "smaller than PENSTOCK_MIN_SPAN")                                                                                \
     PS_PASSTHROUGH(disabled, "Penstock stepped aside")                                                                                     \
-    PS_PASSTHROUGH(other_device, "on another device than the first that the program used")                                                 \
+    PS_PASSTHROUGH(other_device, "in a context that is not managed: a second one of a device, or of a device that can't be")               \
     PS_PASSTHROUGH(capture, "made while a stream is being captured")                                                                       \
     PS_PASSTHROUGH(plain, "left to CUDA by PENSTOCK_RULES")                                                                                \
     PS_PASSTHROUGH(own_pool, "from a memory pool that the program made")                                                                   \

@@ -3,12 +3,16 @@
 #include <errno.h>
 
 #include "log.h"
+#include "per_device.h"
 #include "real_cuda.h"
 
-struct ps_device ps_device;
+PS_PER_DEVICE struct ps_device_facts ps_first_device;
 
-static CUmemAllocationProp device_pages, host_pages;
-static CUmemAccessDesc access_by_device;
+static PS_PER_DEVICE struct {
+    CUmemAllocationProp device_pages, host_pages;
+    CUmemAccessDesc access_by_device;
+} of_first;
+#define here PS_HERE(of_first)
 
 static int attribute(CUdevice_attribute which, CUdevice device)
 {
@@ -19,7 +23,7 @@ static int attribute(CUdevice_attribute which, CUdevice device)
 
 int ps_device_open(const char **why)
 {
-    struct ps_device *d = &ps_device;
+    struct ps_device_facts *d = &ps_device;
     CUdevice device;
     size_t total = 0, device_unit = 0, host_unit = 0;
     int count = 0;
@@ -42,24 +46,24 @@ int ps_device_open(const char **why)
     if (ps_cu.cuDeviceTotalMem(&total, device) == CUDA_SUCCESS)
         d->total_bytes = total;
     if (ps_cu.cuDeviceGetCount(&count) == CUDA_SUCCESS)
-        d->several = count > 1;
+        d->visible = count > 0 ? (unsigned)count : 1;
     d->numa_node = attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device);
     if (d->numa_node < 0)
         d->numa_node = 0;
 
-    device_pages.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    device_pages.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    device_pages.location.id = d->ordinal;
-    host_pages.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    host_pages.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
-    host_pages.location.id = d->numa_node;
-    access_by_device.location = device_pages.location;
-    access_by_device.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    here.device_pages.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    here.device_pages.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    here.device_pages.location.id = d->ordinal;
+    here.host_pages.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    here.host_pages.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    here.host_pages.location.id = d->numa_node;
+    here.access_by_device.location = here.device_pages.location;
+    here.access_by_device.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 
     *why = "the driver does not tell its page sizes";
-    if (ps_cu.cuMemGetAllocationGranularity(&device_unit, &device_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
+    if (ps_cu.cuMemGetAllocationGranularity(&device_unit, &here.device_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
         return -ENOSYS;
-    if (ps_cu.cuMemGetAllocationGranularity(&host_unit, &host_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
+    if (ps_cu.cuMemGetAllocationGranularity(&host_unit, &here.host_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
         return -ENOSYS;
     d->granularity = device_unit > host_unit ? device_unit : host_unit;
     if (!d->granularity || d->granularity & (d->granularity - 1))
@@ -85,12 +89,12 @@ bool ps_device_has_default_pool(CUmemoryPool pool)
 
 int ps_device_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages)
 {
-    return ps_cuda_errno(ps_cu.cuMemCreate(pages, bytes, &device_pages, 0));
+    return ps_cuda_errno(ps_cu.cuMemCreate(pages, bytes, &here.device_pages, 0));
 }
 
 int ps_host_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages)
 {
-    return ps_cuda_errno(ps_cu.cuMemCreate(pages, bytes, &host_pages, 0));
+    return ps_cuda_errno(ps_cu.cuMemCreate(pages, bytes, &here.host_pages, 0));
 }
 
 void ps_pages_release(CUmemGenericAllocationHandle pages)
@@ -105,7 +109,7 @@ int ps_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle
 
     if (r)
         return r;
-    r = ps_cuda_errno(ps_cu.cuMemSetAccess(address, bytes, &access_by_device, 1));
+    r = ps_cuda_errno(ps_cu.cuMemSetAccess(address, bytes, &here.access_by_device, 1));
     if (r)
         ps_cu.cuMemUnmap(address, bytes);
     return r;

@@ -12,17 +12,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct ps_device {
+#include "per_device.h"
+
+struct ps_device_facts {
     int ordinal;
     CUcontext context;
     char name[128];
     uint64_t total_bytes;
     size_t granularity; /* of device and host pages: the larger of the two */
     int numa_node;      /* of host pages; CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID */
-    bool several;       /* the process sees more than one device */
+    unsigned visible;   /* devices that the process sees */
 };
 
-extern struct ps_device ps_device;
+extern PS_PER_DEVICE struct ps_device_facts ps_first_device;
+#define ps_device PS_HERE(ps_first_device)
 
 /*
  * Looks at the device of the calling thread's current context. 0; -ENODEV no context; -ENOSYS no virtual memory management or no host-backed

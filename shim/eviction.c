@@ -10,6 +10,7 @@
 #include "guard.h"
 #include "helper_thread.h"
 #include "log.h"
+#include "per_device.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "rules.h"
@@ -17,15 +18,17 @@
 #include "stopping.h"
 
 /* All guarded by the registry lock, which the conditions go with. */
-static struct ps_transfer_list under_way = STAILQ_HEAD_INITIALIZER(under_way); /* queued on the D2H stream, in about that order */
-static uint32_t copies_under_way;                                              /* queued and not finished, cancelled ones too */
-static uint64_t bytes_under_way;                                               /* of the copies under way */
-static bool started;                                                           /* the helper threads are there */
-static bool start_failed;
-static uint32_t finisher_calls; /* what the finisher has to do has changed */
-static unsigned held;           /* the program waits for the device: nothing is queued */
-
-static enum ps_guard guard;
+static PS_PER_DEVICE struct {
+    enum ps_guard guard;               /* constant once set up */
+    struct ps_transfer_list under_way; /* queued on the D2H stream, in about that order */
+    uint32_t copies_under_way;         /* queued and not finished, cancelled ones too */
+    uint64_t bytes_under_way;          /* of the copies under way */
+    bool started;                      /* the helper threads are there */
+    bool start_failed;
+    uint32_t finisher_calls; /* what the finisher has to do has changed */
+    unsigned held;           /* the program waits for the device: nothing is queued */
+} of_first;
+#define here PS_HERE(of_first)
 
 /* D2H bytes queued at a time, but for one copy: 2.4 ms of the link. Who waits for the device waits for them too. */
 #define BYTES_QUEUED_MAX (128ull << 20)
@@ -35,25 +38,27 @@ static void serve_transfers(void);
 
 void ps_eviction_open(enum ps_guard how)
 {
-    guard = how;
+    here.guard = how;
+    STAILQ_INIT(&here.under_way);
+    ps_transfers_open();
 }
 
 bool ps_eviction_helpers_are_there(void)
 {
     if (ps_stopping_has_begun())
         return false;
-    if (started || start_failed)
-        return started;
-    started =
+    if (here.started || here.start_failed)
+        return here.started;
+    here.started =
         !ps_helper_thread_start("penstock-evict", finish_evictions) && !ps_helper_thread_start("penstock-guard", ps_guard_map_to_slots) &&
         !ps_helper_thread_start("penstock-slab", serve_transfers) && !ps_helper_thread_start("penstock-slots", ps_eviction_make_slots);
-    start_failed = !started;
-    return started;
+    here.start_failed = !here.started;
+    return here.started;
 }
 
 static void call_finisher(void)
 {
-    finisher_calls++;
+    here.finisher_calls++;
     ps_registry_changed();
 }
 
@@ -106,22 +111,22 @@ static int queue_copy(struct ps_transfer *t)
         ps_registry_changed();
         return r;
     }
-    STAILQ_INSERT_TAIL(&under_way, t, next);
-    copies_under_way++;
-    bytes_under_way += t->bytes;
+    STAILQ_INSERT_TAIL(&here.under_way, t, next);
+    here.copies_under_way++;
+    here.bytes_under_way += t->bytes;
     call_finisher();
     return 0;
 }
 
 static bool queue_is_full(void)
 {
-    return copies_under_way >= PS_COPIES_QUEUED_MAX || (copies_under_way > 1 && bytes_under_way >= BYTES_QUEUED_MAX);
+    return here.copies_under_way >= PS_COPIES_QUEUED_MAX || (here.copies_under_way > 1 && here.bytes_under_way >= BYTES_QUEUED_MAX);
 }
 
 bool ps_eviction_are_there_copies(void)
 {
     ps_registry_lock();
-    bool some = copies_under_way || ps_transfers_waiting_bytes();
+    bool some = here.copies_under_way || ps_transfers_waiting_bytes();
     ps_registry_unlock();
     return some;
 }
@@ -129,26 +134,26 @@ bool ps_eviction_are_there_copies(void)
 void ps_eviction_hold(void)
 {
     ps_registry_lock();
-    held++;
+    here.held++;
     ps_registry_unlock();
 }
 
 void ps_eviction_go_on(void)
 {
     ps_registry_lock();
-    held--;
+    here.held--;
     ps_eviction_look_ahead();
     ps_registry_unlock();
 }
 
 bool ps_eviction_is_held(void)
 {
-    return held != 0;
+    return here.held != 0;
 }
 
 int ps_eviction_start(struct ps_span *span)
 {
-    if (held || queue_is_full())
+    if (here.held || queue_is_full())
         return ps_eviction_start_later(span);
 
     struct ps_slot *slot = ps_slab_take(span->bytes);
@@ -195,7 +200,7 @@ int ps_eviction_start_later(struct ps_span *span)
 
 bool ps_eviction_copies_under_way(void)
 {
-    return copies_under_way != 0;
+    return here.copies_under_way != 0;
 }
 
 /* ---- what can happen to one under way ---- */
@@ -320,7 +325,7 @@ static void move_to_slot(struct ps_span *span, struct ps_slot *slot, bool planne
     ps_uses_clear(&span->uses); /* the D2H came after them */
     ps_count(evictions);
     ps_count_by(evicted_bytes, span->bytes);
-    if (ps_guard_is_for(guard, planned))
+    if (ps_guard_is_for(here.guard, planned))
         ps_guard_soon(span);
     ps_registry_changed();
 }
@@ -332,8 +337,8 @@ static void finish(struct ps_transfer *t)
 
     ps_slab_read_is_over(t->slot);
     span->readers--;
-    copies_under_way--;
-    bytes_under_way -= t->bytes;
+    here.copies_under_way--;
+    here.bytes_under_way -= t->bytes;
     if (ps_transfers_waiting_bytes())
         ps_eviction_look_ahead(); /* there is room in the queue, and maybe a slot */
     if (t->cancelled) {
@@ -357,15 +362,15 @@ static void finish_evictions(void)
     for (;;) {
         ps_stopping_park_if_due();
         bool husks_left = reap_husks();
-        struct ps_transfer *t = STAILQ_FIRST(&under_way);
+        struct ps_transfer *t = STAILQ_FIRST(&here.under_way);
         if (!t) {
             /* Husks are in no hurry; everything else calls. */
-            if (seen == finisher_calls)
+            if (seen == here.finisher_calls)
                 ps_registry_wait_changed(husks_left ? 2000000u : 3600ull * 1000000000u);
-            seen = finisher_calls;
+            seen = here.finisher_calls;
             continue;
         }
-        STAILQ_REMOVE_HEAD(&under_way, next);
+        STAILQ_REMOVE_HEAD(&here.under_way, next);
         ps_registry_unlock();
         CUresult result = ps_rule(REMAP_WAITS_FOR_COPY) ? ps_cu.cuEventSynchronize(t->done) : CUDA_SUCCESS;
         if (result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT)
@@ -392,7 +397,7 @@ static void serve_transfers(void)
     ps_stopping_helper_begins();
     for (;;) {
         ps_stopping_park_if_due();
-        struct ps_transfer *t = held || queue_is_full() ? NULL : ps_transfer_next();
+        struct ps_transfer *t = here.held || queue_is_full() ? NULL : ps_transfer_next();
         if (t) {
             queue_copy(t);
             continue;

@@ -6,42 +6,51 @@
 #include "eviction.h"
 #include "following.h"
 #include "log.h"
+#include "per_device.h"
 #include "registry.h"
 #include "stopping.h"
 
 /* Slots made ahead of need, at most so many bytes more than are asked for, for the spans that are next in line. */
 #define SLOTS_AHEAD_BYTES (1ull << 30)
 
-static struct ps_transfer_list line = STAILQ_HEAD_INITIALIZER(line);
-static uint64_t line_bytes;
-static struct ps_transfer_list unused = STAILQ_HEAD_INITIALIZER(unused);
-static uint32_t changes;
+static PS_PER_DEVICE struct {
+    struct ps_transfer_list line;
+    uint64_t line_bytes;
+    struct ps_transfer_list unused;
+    uint32_t changes;
+    struct {
+        size_t *bytes; /* of each span; NULL: there is no plan, or its slots are made */
+        unsigned n;
+        bool looked; /* only those are left that have no slots */
+    } foreseen;
+} of_first;
+#define here PS_HERE(of_first)
 
-static struct {
-    size_t *bytes; /* of each span; NULL: there is no plan, or its slots are made */
-    unsigned n;
-    bool looked; /* only those are left that have no slots */
-} foreseen;
+void ps_transfers_open(void)
+{
+    STAILQ_INIT(&here.line);
+    STAILQ_INIT(&here.unused);
+}
 
 void ps_eviction_look_ahead(void)
 {
-    changes++;
+    here.changes++;
     ps_registry_changed();
 }
 
 uint32_t ps_transfers_changes(void)
 {
-    return changes;
+    return here.changes;
 }
 
 /* ---- transfers ---- */
 
 struct ps_transfer *ps_transfer_begin(struct ps_span *span)
 {
-    struct ps_transfer *t = STAILQ_FIRST(&unused);
+    struct ps_transfer *t = STAILQ_FIRST(&here.unused);
 
     if (t)
-        STAILQ_REMOVE_HEAD(&unused, next);
+        STAILQ_REMOVE_HEAD(&here.unused, next);
     else if (!(t = calloc(1, sizeof *t)))
         return NULL;
     t->span = span;
@@ -68,22 +77,22 @@ void ps_transfer_call_off(struct ps_span *span)
 
 void ps_transfer_end(struct ps_transfer *t)
 {
-    STAILQ_INSERT_HEAD(&unused, t, next);
+    STAILQ_INSERT_HEAD(&here.unused, t, next);
 }
 
 /* ---- the line ---- */
 
 void ps_transfer_wait_for_slots(struct ps_transfer *t)
 {
-    STAILQ_INSERT_TAIL(&line, t, next);
-    line_bytes += t->bytes;
+    STAILQ_INSERT_TAIL(&here.line, t, next);
+    here.line_bytes += t->bytes;
     ps_eviction_look_ahead();
 }
 
 static void leave_line(struct ps_transfer *t)
 {
-    STAILQ_REMOVE(&line, t, ps_transfer, next);
-    line_bytes -= t->bytes;
+    STAILQ_REMOVE(&here.line, t, ps_transfer, next);
+    here.line_bytes -= t->bytes;
 }
 
 bool ps_transfer_withdraw(struct ps_transfer *t)
@@ -102,7 +111,7 @@ struct ps_transfer *ps_transfer_next(void)
     struct ps_transfer *t;
     size_t no_row_for = 0;
 
-    STAILQ_FOREACH(t, &line, next)
+    STAILQ_FOREACH(t, &here.line, next)
     {
         if (t->bytes == no_row_for && !t->made)
             continue;
@@ -119,17 +128,17 @@ struct ps_transfer *ps_transfer_next(void)
 
 uint64_t ps_transfers_waiting_bytes(void)
 {
-    return line_bytes;
+    return here.line_bytes;
 }
 
 /* ---- making slots ---- */
 
 void ps_eviction_foresee(size_t *bytes, unsigned n)
 {
-    free(foreseen.bytes);
-    foreseen.bytes = bytes;
-    foreseen.n = n;
-    foreseen.looked = false;
+    free(here.foreseen.bytes);
+    here.foreseen.bytes = bytes;
+    here.foreseen.n = n;
+    here.foreseen.looked = false;
     ps_eviction_look_ahead();
 }
 
@@ -139,7 +148,7 @@ static struct ps_transfer *next_without_row(void)
     struct ps_transfer *t;
     size_t row_for = 0;
 
-    STAILQ_FOREACH(t, &line, next)
+    STAILQ_FOREACH(t, &here.line, next)
     {
         if (t->made || t->bytes == row_for)
             continue;
@@ -153,11 +162,11 @@ static struct ps_transfer *next_without_row(void)
 /* Bytes of slots to make for a span that a plan will evict. 0: there are enough. */
 static size_t next_foreseen(void)
 {
-    if (!foreseen.looked) {
-        foreseen.looked = true;
-        foreseen.n = ps_slab_keep_lacking(foreseen.bytes, foreseen.n);
+    if (!here.foreseen.looked) {
+        here.foreseen.looked = true;
+        here.foreseen.n = ps_slab_keep_lacking(here.foreseen.bytes, here.foreseen.n);
     }
-    return foreseen.n ? foreseen.bytes[--foreseen.n] : 0;
+    return here.foreseen.n ? here.foreseen.bytes[--here.foreseen.n] : 0;
 }
 
 /* A size to make slots for ahead of need: of the spans next in line to leave, the first that there would be no row for. 0: none. */
@@ -185,7 +194,7 @@ static void hand_over(struct ps_slot *row, size_t bytes)
 {
     struct ps_transfer *t;
 
-    STAILQ_FOREACH(t, &line, next)
+    STAILQ_FOREACH(t, &here.line, next)
     if (t->bytes == bytes && !t->made)
         break;
     if (t)
@@ -232,14 +241,14 @@ void ps_eviction_make_slots(void)
             else if (wanted)
                 hand_over(row, bytes);
             else if (r)
-                foreseen.n = 0; /* the host has no more; evictions take what there is */
+                here.foreseen.n = 0; /* the host has no more; evictions take what there is */
             if (!r)
                 ps_eviction_look_ahead();
             if (!r || wanted)
                 continue;
         }
-        if (seen == changes)
+        if (seen == here.changes)
             ps_registry_wait_changed(3600ull * 1000000000u);
-        seen = changes;
+        seen = here.changes;
     }
 }

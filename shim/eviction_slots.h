@@ -29,6 +29,9 @@ struct ps_transfer {
 
 STAILQ_HEAD(ps_transfer_list, ps_transfer);
 
+/* Once, before all else. */
+void ps_transfers_open(void);
+
 /* The span is EVICTING from here on, by this transfer. NULL: no memory, and it stays. */
 struct ps_transfer *ps_transfer_begin(struct ps_span *span);
 

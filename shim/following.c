@@ -10,6 +10,7 @@
 #include "followed_plan.h"
 #include "helper_thread.h"
 #include "log.h"
+#include "per_device.h"
 #include "preparing.h"
 #include "registry.h"
 #include "residency.h"
@@ -40,45 +41,50 @@ struct recent {
 #define STUCK_NS 250000000u
 
 /* All guarded by the registry lock. */
-static struct ps_followed_plan *schedules[PS_PATTERNS_MAX];
-static struct ps_followed_plan *now; /* the plan in force, or NULL */
-static uint32_t last_place;          /* in the step, of the launch before */
-static uint64_t last_launch;         /* its number */
-static bool whole_round;             /* in force since the round's first launch */
-static struct recent recent[RECENT];
-static uint64_t round_number;
-static struct {
-    struct ps_followed_plan *schedule;
-    uint32_t move;
-} due[DUE_MAX];
-static uint64_t due_written, due_done;
-static uint64_t starved_since; /* the reload at the head of the queue finds no pages; 0: it does */
-static uint64_t head_since;    /* the queue moved, or began, last */
-static struct {
-    struct ps_followed_plan *schedule;
-    uint32_t move;
-    uint64_t until; /* launch at which it is tried again; in the order of these */
-} put_off[PUT_OFF_MAX];
-static uint64_t put_off_written, put_off_done;
-static uint32_t grace;
-static uint64_t (*named_by)(uint64_t launch, uint32_t place);
-static bool thread_started, thread_failed;
-static struct ps_following_summary summary;
+static PS_PER_DEVICE struct {
+    /* Constant once set up. */
+    uint32_t grace;
+    uint64_t (*named_by)(uint64_t launch, uint32_t place);
+
+    struct ps_followed_plan *schedules[PS_PATTERNS_MAX];
+    struct ps_followed_plan *now; /* the plan in force, or NULL */
+    uint32_t last_place;          /* in the step, of the launch before */
+    uint64_t last_launch;         /* its number */
+    bool whole_round;             /* in force since the round's first launch */
+    struct recent *recent;        /* RECENT of them; made with the first schedule */
+    uint64_t round_number;
+    struct {
+        struct ps_followed_plan *schedule;
+        uint32_t move;
+    } due[DUE_MAX];
+    uint64_t due_written, due_done;
+    uint64_t starved_since; /* the reload at the head of the queue finds no pages; 0: it does */
+    uint64_t head_since;    /* the queue moved, or began, last */
+    struct {
+        struct ps_followed_plan *schedule;
+        uint32_t move;
+        uint64_t until; /* launch at which it is tried again; in the order of these */
+    } put_off[PUT_OFF_MAX];
+    uint64_t put_off_written, put_off_done;
+    bool thread_started, thread_failed;
+    struct ps_following_summary summary;
+} of_first;
+#define here PS_HERE(of_first)
 
 void ps_following_open(uint32_t grace_launches, uint64_t (*named)(uint64_t launch, uint32_t place))
 {
-    grace = grace_launches;
-    named_by = named;
+    here.grace = grace_launches;
+    here.named_by = named;
 }
 
 bool ps_following_is_on(void)
 {
-    return now != NULL;
+    return here.now != NULL;
 }
 
 bool ps_following_moves_spans(void)
 {
-    return now && now->moves;
+    return here.now && here.now->moves;
 }
 
 /* ---- reloads ---- */
@@ -86,9 +92,9 @@ bool ps_following_moves_spans(void)
 /* The reload at the head of the queue has been begun, or is void. [locked] */
 static void head_is_done(void)
 {
-    due_done++;
-    head_since = ps_now_ns();
-    starved_since = 0;
+    here.due_done++;
+    here.head_since = ps_now_ns();
+    here.starved_since = 0;
 }
 
 /* The move's span if it is to be brought now; NULL: nothing (more) to do. [locked] */
@@ -112,21 +118,23 @@ static void reload_what_is_due(void)
     ps_stopping_helper_begins();
     for (;;) {
         ps_stopping_park_if_due();
-        if (due_done == due_written || ps_eviction_is_held()) {
+        if (here.due_done == here.due_written || ps_eviction_is_held()) {
             ps_registry_wait_changed(3600ull * 1000000000u);
             continue;
         }
-        struct ps_followed_plan *s = due[due_done % DUE_MAX].schedule;
-        struct ps_span *span = s ? span_to_reload(s, due[due_done % DUE_MAX].move) : NULL;
+        struct ps_followed_plan *s = here.due[here.due_done % DUE_MAX].schedule;
+        struct ps_span *span = s ? span_to_reload(s, here.due[here.due_done % DUE_MAX].move) : NULL;
         if (!span) {
             head_is_done();
             continue;
         }
-        uint64_t at = due_done;
+        uint64_t at = here.due_done;
         ps_registry_unlock();
         ps_copies_wait_for_reloads();
         ps_registry_lock();
-        span = at == due_done && due[at % DUE_MAX].schedule ? span_to_reload(due[at % DUE_MAX].schedule, due[at % DUE_MAX].move) : NULL;
+        span = at == here.due_done && here.due[at % DUE_MAX].schedule
+                   ? span_to_reload(here.due[at % DUE_MAX].schedule, here.due[at % DUE_MAX].move)
+                   : NULL;
         if (!span)
             continue;
         int r = ps_residency_bring(span);
@@ -136,16 +144,16 @@ static void reload_what_is_due(void)
         }
         if (r != -EAGAIN) {
             if (!r)
-                summary.reloads++;
+                here.summary.reloads++;
             head_is_done();
             continue;
         }
         if (ps_budget_make_some_room(span->bytes)) {
-            starved_since = 0;
+            here.starved_since = 0;
             continue;
         }
-        if (!starved_since)
-            starved_since = ps_now_ns();
+        if (!here.starved_since)
+            here.starved_since = ps_now_ns();
         ps_budget.waiting++;
         ps_registry_wait_changed(1000000u);
         ps_budget.waiting--;
@@ -154,60 +162,60 @@ static void reload_what_is_due(void)
 
 static void start_thread(void)
 {
-    if (thread_started || thread_failed)
+    if (here.thread_started || here.thread_failed)
         return;
-    thread_started = !ps_helper_thread_start("penstock-reload", reload_what_is_due);
-    thread_failed = !thread_started;
+    here.thread_started = !ps_helper_thread_start("penstock-reload", reload_what_is_due);
+    here.thread_failed = !here.thread_started;
 }
 
 bool ps_following_will_bring(const struct ps_span *span)
 {
     uint64_t at = span->due - 1;
 
-    if (!thread_started || ps_stopping_has_begun() || ps_eviction_is_held())
+    if (!here.thread_started || ps_stopping_has_begun() || ps_eviction_is_held())
         return false;
-    if (!span->due || at < due_done || at >= due_written || !due[at % DUE_MAX].schedule)
+    if (!span->due || at < here.due_done || at >= here.due_written || !here.due[at % DUE_MAX].schedule)
         return false;
-    if (span_to_reload(due[at % DUE_MAX].schedule, due[at % DUE_MAX].move) != span)
+    if (span_to_reload(here.due[at % DUE_MAX].schedule, here.due[at % DUE_MAX].move) != span)
         return false;
     uint64_t ns = ps_now_ns();
-    return ns - head_since < STUCK_NS && (!starved_since || ns - starved_since < STARVED_NS);
+    return ns - here.head_since < STUCK_NS && (!here.starved_since || ns - here.starved_since < STARVED_NS);
 }
 
 /* The schedule goes or is left: what is due of it is not any more. [locked] */
 static void forget_due(const struct ps_followed_plan *s)
 {
-    for (uint64_t i = put_off_done; i < put_off_written; i++)
-        if (put_off[i % PUT_OFF_MAX].schedule == s)
-            put_off[i % PUT_OFF_MAX].schedule = NULL;
-    for (uint64_t i = due_done; i < due_written; i++)
-        if (due[i % DUE_MAX].schedule == s)
-            due[i % DUE_MAX].schedule = NULL;
+    for (uint64_t i = here.put_off_done; i < here.put_off_written; i++)
+        if (here.put_off[i % PUT_OFF_MAX].schedule == s)
+            here.put_off[i % PUT_OFF_MAX].schedule = NULL;
+    for (uint64_t i = here.due_done; i < here.due_written; i++)
+        if (here.due[i % DUE_MAX].schedule == s)
+            here.due[i % DUE_MAX].schedule = NULL;
 }
 
 /* ---- following ---- */
 
 static void leave(void)
 {
-    if (!now)
+    if (!here.now)
         return;
-    forget_due(now);
+    forget_due(here.now);
     ps_preparing_leave();
-    now = NULL;
+    here.now = NULL;
 }
 
 void ps_following_forget(uint32_t pattern)
 {
-    struct ps_followed_plan *s = schedules[pattern];
+    struct ps_followed_plan *s = here.schedules[pattern];
 
     if (!s)
         return;
-    if (s == now)
+    if (s == here.now)
         leave();
     for (uint32_t i = 0; i < RECENT; i++)
-        if (recent[i].schedule == s)
-            recent[i].schedule = NULL;
-    schedules[pattern] = NULL;
+        if (here.recent[i].schedule == s)
+            here.recent[i].schedule = NULL;
+    here.schedules[pattern] = NULL;
     ps_followed_plan_free(s);
 }
 
@@ -224,17 +232,17 @@ static bool gap_is_open(const struct ps_followed_plan *s, uint32_t move, uint32_
     uint32_t end = m->reload_from == PENSTOCK_NEVER ? m->evict_after : m->reload_from;
     uint32_t gap = places(s, m->evict_after, end), in = places(s, m->evict_after, place);
 
-    return in > grace && in + grace < (gap ? gap : s->length);
+    return in > here.grace && in + here.grace < (gap ? gap : s->length);
 }
 
 static void try_later(struct ps_followed_plan *s, uint32_t move, uint64_t launch)
 {
-    if (put_off_written - put_off_done == PUT_OFF_MAX)
+    if (here.put_off_written - here.put_off_done == PUT_OFF_MAX)
         return;
-    put_off[put_off_written % PUT_OFF_MAX].schedule = s;
-    put_off[put_off_written % PUT_OFF_MAX].move = move;
-    put_off[put_off_written++ % PUT_OFF_MAX].until = launch + grace + 1;
-    summary.put_off++;
+    here.put_off[here.put_off_written % PUT_OFF_MAX].schedule = s;
+    here.put_off[here.put_off_written % PUT_OFF_MAX].move = move;
+    here.put_off[here.put_off_written++ % PUT_OFF_MAX].until = launch + here.grace + 1;
+    here.summary.put_off++;
 }
 
 /*
@@ -258,18 +266,18 @@ static void evict(struct ps_followed_plan *s, uint32_t move, struct ps_stream *s
     if (stream && !stream->per_thread)
         ps_uses_note(&span->uses, stream);
     if (!(s->identity[move].number ? ps_eviction_start_later(span) : ps_eviction_start_planned(span)))
-        summary.evictions++;
+        here.summary.evictions++;
 }
 
 /* What was put off until this launch is tried again, if its gap is still open. */
 static void evict_what_was_put_off(struct ps_followed_plan *s, uint32_t place, struct ps_stream *stream, uint64_t launch)
 {
-    while (put_off_done != put_off_written && put_off[put_off_done % PUT_OFF_MAX].until <= launch) {
-        uint32_t move = put_off[put_off_done % PUT_OFF_MAX].move;
-        if (put_off[put_off_done++ % PUT_OFF_MAX].schedule != s || !gap_is_open(s, move, place))
+    while (here.put_off_done != here.put_off_written && here.put_off[here.put_off_done % PUT_OFF_MAX].until <= launch) {
+        uint32_t move = here.put_off[here.put_off_done % PUT_OFF_MAX].move;
+        if (here.put_off[here.put_off_done++ % PUT_OFF_MAX].schedule != s || !gap_is_open(s, move, place))
             continue;
         struct ps_bound *b = &s->bound[move];
-        if (b->span && launch - b->span->mentioned > grace)
+        if (b->span && launch - b->span->mentioned > here.grace)
             b->named = b->span->mentioned; /* idle again for as long as it must be */
         evict(s, move, stream, launch);
     }
@@ -295,7 +303,7 @@ static void bind_past(struct ps_followed_plan *s, uint32_t place, uint64_t launc
             continue; /* the program had not begun */
         for (uint32_t i = s->bind.start[at]; i < s->bind.start[at + 1]; i++) {
             uint32_t m = s->bind.item[i];
-            uint64_t number = named_by(past, s->ordinal[m]);
+            uint64_t number = here.named_by(past, s->ordinal[m]);
             struct ps_span *span = number ? ps_registry_numbered(number) : NULL;
             if (span && span->mentioned == past && ps_followed_plan_is_meant(&s->identity[m], span, past))
                 bind(s, m, span, past);
@@ -315,19 +323,23 @@ static void catch_up(struct ps_followed_plan *s, uint32_t place, uint64_t launch
 int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
                          const uint16_t *ordinal, bool may_correct)
 {
-    struct ps_followed_plan *s = ps_followed_plan_make(step, plan, numbers, ordinal, grace);
+    struct ps_followed_plan *s = ps_followed_plan_make(step, plan, numbers, ordinal, here.grace);
 
-    if (!s)
+    if (!here.recent)
+        here.recent = calloc(RECENT, sizeof *here.recent);
+    if (!s || !here.recent) {
+        ps_followed_plan_free(s);
         return -ENOMEM;
+    }
     s->may_correct = may_correct;
-    const struct ps_followed_plan *before = schedules[pattern];
-    bool in_force = before && before == now;
+    const struct ps_followed_plan *before = here.schedules[pattern];
+    bool in_force = before && before == here.now;
     if (before) {
         s->rounds = before->rounds;
         s->whole_round = before->whole_round;
     }
     ps_following_forget(pattern);
-    schedules[pattern] = s;
+    here.schedules[pattern] = s;
     if (s->moves) {
         unsigned n;
         size_t *bytes = ps_followed_plan_away_at_once(s, &n);
@@ -342,9 +354,9 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
             s->bound[m] = (struct ps_bound){span, span->number, span->mentioned};
     }
     if (in_force) { /* a better plan for the step that is being followed: the round goes on under it */
-        now = s;
-        ps_preparing_at(s->preparing, last_place);
-        catch_up(s, last_place, last_launch);
+        here.now = s;
+        ps_preparing_at(s->preparing, here.last_place);
+        catch_up(s, here.last_place, here.last_launch);
     }
     return 0;
 }
@@ -359,56 +371,58 @@ static void correct(struct ps_followed_plan *s, uint64_t round)
 
     if (waited && ps_correction_round(s->correction, waited)) {
         ps_followed_plan_reloads_changed(s);
-        summary.corrections++;
+        here.summary.corrections++;
     }
 }
 
 void ps_following_launch(struct ps_steps_state state, uint64_t launch)
 {
-    struct recent *r = &recent[launch % RECENT];
-    struct ps_followed_plan *s = state.following ? schedules[state.pattern] : NULL;
+    if (!here.recent)
+        return; /* there has been no plan */
+    struct recent *r = &here.recent[launch % RECENT];
+    struct ps_followed_plan *s = state.following ? here.schedules[state.pattern] : NULL;
 
     *r = (struct recent){.launch = launch, .schedule = NULL};
-    if (now && now != s) {
+    if (here.now && here.now != s) {
         leave();
-        whole_round = false;
+        here.whole_round = false;
     }
     if (!s)
         return;
     uint32_t place = state.position ? state.position - 1 : s->length - 1;
-    if (!now) {
-        now = s;
-        round_number++;
-        whole_round = place == 0;
+    if (!here.now) {
+        here.now = s;
+        here.round_number++;
+        here.whole_round = place == 0;
         catch_up(s, place, launch);
     }
     r->schedule = s;
-    r->place = last_place = place;
-    last_launch = launch;
-    r->round = round_number;
+    r->place = here.last_place = place;
+    here.last_launch = launch;
+    r->round = here.round_number;
     if (s->moves)
         ps_preparing_at(s->preparing, place);
     if (place != s->length - 1)
         return;
-    if (whole_round) {
-        bool two_running = s->rounds && s->whole_round == round_number - 1;
+    if (here.whole_round) {
+        bool two_running = s->rounds && s->whole_round == here.round_number - 1;
         s->rounds++;
-        s->whole_round = round_number;
-        summary.steps++;
+        s->whole_round = here.round_number;
+        here.summary.steps++;
         if (s->may_correct && two_running)
-            correct(s, round_number - 1);
+            correct(s, here.round_number - 1);
     }
-    whole_round = true;
-    round_number++;
+    here.whole_round = true;
+    here.round_number++;
 }
 
 bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t count, struct ps_stream *stream)
 {
-    const struct recent *r = &recent[launch % RECENT];
-    struct ps_followed_plan *s = now;
+    const struct recent *r = here.recent ? &here.recent[launch % RECENT] : NULL;
+    struct ps_followed_plan *s = here.now;
     bool opens = false;
 
-    if (!s || r->launch != launch || r->schedule != s)
+    if (!r || !s || r->launch != launch || r->schedule != s)
         return false;
     uint32_t place = r->place;
     for (uint32_t i = s->bind.start[place]; i < s->bind.start[place + 1]; i++) {
@@ -433,14 +447,14 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
     }
     bool woken = false;
     for (uint32_t i = s->reload.start[place]; i < s->reload.start[place + 1]; i++) {
-        if (due_written - due_done == DUE_MAX)
+        if (here.due_written - here.due_done == DUE_MAX)
             break;
-        if (due_done == due_written)
-            head_since = ps_now_ns();
-        due[due_written % DUE_MAX].schedule = s;
-        due[due_written++ % DUE_MAX].move = s->reload.item[i];
+        if (here.due_done == here.due_written)
+            here.head_since = ps_now_ns();
+        here.due[here.due_written % DUE_MAX].schedule = s;
+        here.due[here.due_written++ % DUE_MAX].move = s->reload.item[i];
         if (s->bound[s->reload.item[i]].span)
-            s->bound[s->reload.item[i]].span->due = due_written;
+            s->bound[s->reload.item[i]].span->due = here.due_written;
         woken = true;
     }
     if (woken)
@@ -450,9 +464,9 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
 
 void ps_following_waited(uint64_t launch, uint64_t ns)
 {
-    const struct recent *r = &recent[launch % RECENT];
+    const struct recent *r = here.recent ? &here.recent[launch % RECENT] : NULL;
 
-    if (r->launch == launch && r->schedule)
+    if (r && r->launch == launch && r->schedule)
         ps_step_figures_waited(r->schedule->figures, r->round, r->place, ns);
 }
 
@@ -461,8 +475,9 @@ static const struct ps_followed_plan *most_followed(void)
     const struct ps_followed_plan *most = NULL;
 
     for (uint32_t i = 0; i < PS_PATTERNS_MAX; i++)
-        if (schedules[i] && schedules[i]->rounds && (!most || schedules[i]->rounds * schedules[i]->length > most->rounds * most->length))
-            most = schedules[i];
+        if (here.schedules[i] && here.schedules[i]->rounds &&
+            (!most || here.schedules[i]->rounds * here.schedules[i]->length > most->rounds * most->length))
+            most = here.schedules[i];
     return most;
 }
 
@@ -470,7 +485,7 @@ void ps_following_summary(struct ps_following_summary *out)
 {
     const struct ps_followed_plan *s = most_followed();
 
-    *out = summary;
+    *out = here.summary;
     out->preparing = ps_preparing_figures();
     if (!s)
         return;

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "devices.h"
 #include "growing.h"
 #include "kernel_words.h"
 #include "log.h"
@@ -66,7 +67,7 @@ static void remove_from(struct graph *table[BUCKETS], const void *handle)
 static void take(void *gathered, CUdeviceptr address)
 {
     struct graph *g = gathered;
-    CUdeviceptr unit = address - (address - ps_registry.base) % ps_registry.granularity;
+    CUdeviceptr unit = address - (address - ps_reservation.base) % ps_reservation.granularity;
 
     if (!ps_registry_owns(address) || (g->count && g->address[g->count - 1] == unit))
         return;
@@ -230,13 +231,14 @@ static void keep(CUgraphExec executable, struct graph *gathered, bool anew)
 /* No victims from now on. */
 static void pin(const struct graph *g)
 {
-    ps_registry_lock();
     for (size_t i = 0; i < g->count; i++) {
+        ps_devices_enter_address(g->address[i]);
+        ps_registry_lock();
         struct ps_span *span = ps_registry_live_at(g->address[i]);
         if (span)
             span->pinned = true;
+        ps_registry_unlock();
     }
-    ps_registry_unlock();
 }
 
 void ps_graph_instantiated(CUgraphExec executable, CUgraph graph, bool launched_by_kernels)

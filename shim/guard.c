@@ -1,6 +1,7 @@
 #include "guard.h"
 
 #include "log.h"
+#include "per_device.h"
 #include "registry.h"
 #include "slab.h"
 #include "stopping.h"
@@ -15,11 +16,14 @@
  * (Triton's) would fail. 10 ms or so.
  */
 #define UNGUARDED_BYTES_MAX (256ull << 20)
-static struct {
-    uint64_t number;
-    size_t bytes;
-} unguarded[UNGUARDED_MAX];
-static uint64_t unguarded_written, unguarded_done, unguarded_bytes;
+static PS_PER_DEVICE struct {
+    struct {
+        uint64_t number;
+        size_t bytes;
+    } unguarded[UNGUARDED_MAX];
+    uint64_t unguarded_written, unguarded_done, unguarded_bytes;
+} of_first;
+#define here PS_HERE(of_first)
 
 void ps_guard_map_to_slot(struct ps_span *span)
 {
@@ -44,13 +48,13 @@ void ps_guard_map_to_slot(struct ps_span *span)
  */
 void ps_guard_soon(struct ps_span *span)
 {
-    if (unguarded_written - unguarded_done == UNGUARDED_MAX || unguarded_bytes > UNGUARDED_BYTES_MAX) {
+    if (here.unguarded_written - here.unguarded_done == UNGUARDED_MAX || here.unguarded_bytes > UNGUARDED_BYTES_MAX) {
         ps_guard_map_to_slot(span);
         return;
     }
-    unguarded[unguarded_written % UNGUARDED_MAX].number = span->number;
-    unguarded[unguarded_written++ % UNGUARDED_MAX].bytes = span->bytes;
-    unguarded_bytes += span->bytes;
+    here.unguarded[here.unguarded_written % UNGUARDED_MAX].number = span->number;
+    here.unguarded[here.unguarded_written++ % UNGUARDED_MAX].bytes = span->bytes;
+    here.unguarded_bytes += span->bytes;
 }
 
 void ps_guard_map_to_slots(void)
@@ -59,12 +63,12 @@ void ps_guard_map_to_slots(void)
     ps_stopping_helper_begins();
     for (;;) {
         ps_stopping_park_if_due();
-        if (unguarded_done == unguarded_written) {
+        if (here.unguarded_done == here.unguarded_written) {
             ps_registry_wait_changed(3600ull * 1000000000u);
             continue;
         }
-        uint64_t number = unguarded[unguarded_done % UNGUARDED_MAX].number;
-        unguarded_bytes -= unguarded[unguarded_done++ % UNGUARDED_MAX].bytes;
+        uint64_t number = here.unguarded[here.unguarded_done % UNGUARDED_MAX].number;
+        here.unguarded_bytes -= here.unguarded[here.unguarded_done++ % UNGUARDED_MAX].bytes;
         ps_guard_map_to_slot(ps_registry_numbered(number));
     }
 }

@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "capture.h"
 #include "device.h"
 #include "log.h"
+#include "per_device.h"
 #include "real_cuda.h"
 
 __thread unsigned ps_inside __attribute__((tls_model("initial-exec")));
@@ -25,14 +27,24 @@ bool ps_helper_thread_is_one(void)
     return is_one;
 }
 
-static void *begin(void *run)
+/* What a new thread is to do, and at which device. */
+struct task {
+    void (*run)(void);
+    ptrdiff_t at;
+};
+
+static void *begin(void *given)
 {
+    const struct task task = *(struct task *)given;
+
+    free(given);
     is_one = true;
     ps_inside = 1;
+    ps_here = task.at;
     if (ps_cu.cuCtxSetCurrent(ps_device.context) != CUDA_SUCCESS)
         ps_helper_thread_park();
     ps_capture_relax_thread();
-    ((void (*)(void))run)();
+    task.run();
     return NULL;
 }
 
@@ -41,7 +53,11 @@ int ps_helper_thread_start(const char *name, void (*run)(void))
     sigset_t all, before;
     pthread_attr_t attributes;
     pthread_t thread;
+    struct task *task = malloc(sizeof *task);
 
+    if (!task)
+        return -ENOMEM;
+    *task = (struct task){run, ps_here};
     sigfillset(&all);
     /* A fault of the thread's own is nobody else's signal: blocked, it would end the process past every handler. */
     sigdelset(&all, SIGSEGV);
@@ -52,10 +68,11 @@ int ps_helper_thread_start(const char *name, void (*run)(void))
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    int r = pthread_create(&thread, &attributes, begin, (void *)run);
+    int r = pthread_create(&thread, &attributes, begin, task);
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (r) {
+        free(task);
         ps_log_error(PROCESS, "a helper thread can't be started (error %d)", r);
         return -r;
     }

@@ -1,5 +1,5 @@
 /*
- * Penstock's own threads: detached, named, bound to the managed context, marked so that the tracer does not see their driver calls. Signals are
+ * Penstock's own threads: detached, named, at the device of who starts them and bound to its context, marked so that the tracer does not see their driver calls. Signals are
  * blocked (the trainer's handlers run on the trainer's threads) but for faults of the thread's own.
  */
 #ifndef PS_HELPER_THREAD_H

@@ -4,6 +4,7 @@
  */
 #include "counters.h"
 #include "device.h"
+#include "devices.h"
 #include "driver_lookup.h"
 #include "hooks.h"
 #include "process.h"
@@ -37,7 +38,7 @@ static bool is_ours(size_t bytes)
 
     if (!context || !ps_request_may_be_span(bytes))
         return false;
-    if (context != ps_device.context) {
+    if (context != ps_device.context) { /* another one of the same device */
         ps_count_passthrough(other_device);
         return false;
     }
@@ -185,18 +186,18 @@ PS_EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
 {
     __typeof__(&cuCtxDestroy_v2) real_function = REAL(cuCtxDestroy_v2);
 
-    if (ps_process_has_begun() && !ps_inside && context && context == ps_device.context)
+    if (ps_process_has_begun() && !ps_inside && context && ps_devices_has_context(context))
         ps_process_stand_aside("the program destroys its context");
     return real_function ? real_function(context) : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-/* Whether the primary context of `device` is the one that spans are managed in. */
+/* Whether the primary context of `device` is one that spans are managed in. */
 static bool is_our_primary(CUdevice device)
 {
-    unsigned int flags;
+    unsigned int flags, number;
     int active = 0;
 
-    return ps_process_has_begun() && !ps_inside && device == ps_device.ordinal && ps_cu.cuDevicePrimaryCtxGetState &&
+    return ps_process_has_begun() && !ps_inside && ps_devices_find(device, &number) && ps_cu.cuDevicePrimaryCtxGetState &&
            ps_cu.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
 }
 

@@ -4,7 +4,6 @@
 #include <stdint.h>
 
 #include "counters.h"
-#include "device.h"
 #include "hooks.h"
 #include "process.h"
 #include "real_cudart.h"
@@ -12,20 +11,6 @@
 #include "registry.h"
 #include "requests.h"
 #include "streams.h"
-
-/* Whether an allocation of `bytes` is to become a span; counts why not. */
-static bool is_ours(size_t bytes)
-{
-    int device;
-
-    if (!ps_request_may_be_span(bytes))
-        return false;
-    if (ps_device.several && (ps_real_cudart()->cudaGetDevice(&device) != cudaSuccess || device != ps_device.ordinal)) {
-        ps_count_passthrough(other_device);
-        return false;
-    }
-    return true;
-}
 
 /*
  * The out-of-memory error as the program would have had it, with the runtime's own last-error state: the real function is asked for more than
@@ -50,7 +35,7 @@ static enum ps_request allocate(size_t bytes, struct ps_stream *stream, void **a
 
 PS_EXPORT cudaError_t cudaMalloc(void **address, size_t bytes)
 {
-    if (address && is_ours(bytes)) {
+    if (address && ps_request_may_be_span(bytes)) {
         enum ps_request o = allocate(bytes, NULL, address);
         if (o == PS_REQUEST_SPAN)
             return cudaSuccess;
@@ -68,7 +53,7 @@ PS_EXPORT cudaError_t cudaMallocPitch(void **address, size_t *pitch, size_t widt
 {
     size_t row = ps_pitch(width);
 
-    if (address && pitch && row >= width && (!height || row <= SIZE_MAX / height) && is_ours(row * height)) {
+    if (address && pitch && row >= width && (!height || row <= SIZE_MAX / height) && ps_request_may_be_span(row * height)) {
         enum ps_request o = allocate(row * height, NULL, address);
         if (o == PS_REQUEST_SPAN) {
             *pitch = row;
@@ -86,7 +71,7 @@ PS_EXPORT cudaError_t cudaMalloc3D(struct cudaPitchedPtr *pitched, struct cudaEx
     size_t rows = 0;
 
     if (pitched && row >= extent.width && !__builtin_mul_overflow(extent.height, extent.depth, &rows) &&
-        (!rows || row <= SIZE_MAX / rows) && is_ours(row * rows)) {
+        (!rows || row <= SIZE_MAX / rows) && ps_request_may_be_span(row * rows)) {
         void *address;
         enum ps_request o = allocate(row * rows, NULL, &address);
         if (o == PS_REQUEST_SPAN) {
@@ -104,7 +89,7 @@ typedef cudaError_t (*malloc_async_fn)(void **, size_t, cudaStream_t);
 
 static cudaError_t malloc_async(malloc_async_fn real, bool per_thread_default, void **address, size_t bytes, cudaStream_t stream)
 {
-    if (address && is_ours(bytes)) {
+    if (address && ps_request_may_be_span(bytes)) {
         struct ps_stream *ordered_on = ps_stream_find(stream, per_thread_default);
         enum ps_request o = allocate(bytes, ordered_on, address);
         if (o == PS_REQUEST_SPAN)

@@ -24,7 +24,7 @@ static void within_budget(size_t *free_bytes, size_t *total)
     if (!free_bytes || !total || ps_inside)
         return;
     /* Programs that size themselves by this ask it first: the answer is to be the one that they would get later. */
-    if (!ps_process_is_managing() && !ps_process_has_begun())
+    if ((!ps_process_is_managing() && !ps_process_has_begun()) || !ps_process_enter_device())
         return;
     ps_registry_lock();
     uint64_t in_use = ps_budget.held - ps_registry.cached_bytes;

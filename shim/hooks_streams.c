@@ -5,6 +5,7 @@
  * Once launches are traced the tracer sees the same calls at the driver; being told twice does no harm.
  */
 #include "capture.h"
+#include "devices.h"
 #include "eviction.h"
 #include "hooks.h"
 #include "log.h"
@@ -46,7 +47,8 @@ static bool begin_wait_for_device(void)
 {
     struct ps_uses all = {.count = 0};
 
-    if (ps_inside || !ps_process_has_begun() || !ps_tracing_is_on() || ps_capture_anywhere())
+    if (ps_inside || !ps_process_has_begun() || !ps_tracing_is_on() || ps_capture_anywhere() ||
+        ps_devices_enter_current() != PS_DEVICES_MANAGED)
         return false;
     ps_inside++;
     bool prolonged = ps_eviction_are_there_copies();

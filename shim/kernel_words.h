@@ -67,7 +67,7 @@ static PS_ALWAYS_INLINE bool ps_kernel_words_between(CUdeviceptr base, uint64_t 
 /* Those in the span reservation. */
 static PS_ALWAYS_INLINE bool ps_kernel_words(CUfunction function, void **parameters, void **extra, ps_word_fn *visit, void *ctx)
 {
-    return ps_kernel_words_between(ps_registry.base, ps_registry.reserved, function, parameters, extra, visit, ctx);
+    return ps_kernel_words_between(ps_reservation.base, ps_reservation.reserved, function, parameters, extra, visit, ctx);
 }
 
 #endif

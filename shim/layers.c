@@ -9,6 +9,7 @@
 #include "glob.h"
 #include "layer_names.h"
 #include "log.h"
+#include "per_device.h"
 
 #define DEPTH_MAX 64   /* nested ranges of one thread that are told apart */
 #define STARTED_MAX 64 /* started ranges open at once, in the process */
@@ -42,7 +43,8 @@ static pthread_once_t key_made = PTHREAD_ONCE_INIT;
 
 /* Boundaries of the whole process, numbered as they come; 1 is before the first. */
 static _Atomic uint64_t boundaries = 1;
-static atomic_bool step_ended;
+static _Atomic uint64_t steps_ended;                     /* by the program's word */
+static PS_PER_DEVICE _Atomic uint64_t first_steps_taken; /* of them, those that the device's learner knows of */
 
 static struct {
     _Atomic uint64_t markers, unbalanced, too_deep, steps;
@@ -221,12 +223,15 @@ void ps_layers_step(void)
 {
     count(steps);
     ps_layer_names_step();
-    atomic_store_explicit(&step_ended, true, memory_order_release);
+    atomic_fetch_add_explicit(&steps_ended, 1, memory_order_release);
 }
 
 bool ps_layers_take_step(void)
 {
-    return atomic_load_explicit(&step_ended, memory_order_relaxed) && atomic_exchange(&step_ended, false);
+    uint64_t ended = atomic_load_explicit(&steps_ended, memory_order_relaxed);
+
+    return ended != atomic_load_explicit(&PS_HERE(first_steps_taken), memory_order_relaxed) &&
+           atomic_exchange(&PS_HERE(first_steps_taken), ended) != ended;
 }
 
 /* ---- NVTX ---- */

@@ -19,6 +19,7 @@
 #include "link_speed.h"
 #include "log.h"
 #include "movable.h"
+#include "per_device.h"
 #include "process.h"
 #include "recording.h"
 #include "registry.h"
@@ -48,47 +49,60 @@ struct wanted {
 /* Which round under a plan is timed for the plan that takes its place. */
 #define TIMED_ROUND 2
 
-static const struct penstock_policy *policy;
-static struct penstock_policy_options options;
+/* The shortest durations of a step's launches so far. */
+struct shortest {
+    uint64_t *ns;
+    uint32_t length;
+    uint64_t found; /* which step the slot held */
+};
 
-/* Guarded by the registry lock. */
-static struct ps_steps *steps;
-static struct ps_recorder *recorder;
-static uint64_t launches;
-static struct wanted wanted[PS_PATTERNS_MAX];
-static bool planned[PS_PATTERNS_MAX];
-static uint64_t begun_at; /* ns */
-static struct ps_learning_cost cost;
-static bool moves[PS_PATTERNS_MAX];      /* the plan moves something */
-static uint32_t rounds[PS_PATTERNS_MAX]; /* since the first plan */
-static bool early[PS_PATTERNS_MAX]; /* found before it had come round: much of what the plan is made from was the program's first step */
-static uint64_t found[PS_PATTERNS_MAX]; /* how often the slot was given to a new step */
+static PS_PER_DEVICE struct {
+    /* Constant once set up. */
+    const struct penstock_policy *policy;
+    struct penstock_policy_options options;
 
-static atomic_bool may_learn; /* the policy plans, and there is memory */
-static atomic_bool begun;
+    /* Guarded by the registry lock. */
+    struct ps_steps *steps;
+    struct ps_recorder *recorder;
+    uint64_t launches;
+    struct wanted wanted[PS_PATTERNS_MAX];
+    bool planned[PS_PATTERNS_MAX];
+    uint64_t begun_at; /* ns */
+    struct ps_learning_cost cost;
+    bool moves[PS_PATTERNS_MAX];      /* the plan moves something */
+    uint32_t rounds[PS_PATTERNS_MAX]; /* since the first plan */
+    bool early[PS_PATTERNS_MAX];      /* found before it had come round: much of what the plan is made from was the program's first step */
+    uint64_t found[PS_PATTERNS_MAX];  /* how often the slot was given to a new step */
+
+    struct shortest shortest[PS_PATTERNS_MAX]; /* the planning thread's */
+
+    atomic_bool may_learn; /* the policy plans, and there is memory */
+    atomic_bool begun;
+} of_first;
+#define here PS_HERE(of_first)
 
 static void plan_steps(void);
 
 void ps_learning_open(const struct penstock_policy *with, const struct penstock_policy_options *by)
 {
-    policy = with;
-    options = *by;
-    if (!policy->plan || ps_budget.limit == UINT64_MAX)
+    here.policy = with;
+    here.options = *by;
+    if (!here.policy->plan || ps_budget.limit == UINT64_MAX)
         return;
-    steps = calloc(1, ps_steps_bytes());
-    recorder = calloc(1, ps_recorder_bytes());
-    if (!steps || !recorder) {
+    here.steps = calloc(1, ps_steps_bytes());
+    here.recorder = calloc(1, ps_recorder_bytes());
+    if (!here.steps || !here.recorder) {
         ps_log_warn(POLICY, "no memory to learn steps: what is evicted is chosen by last use alone");
         return;
     }
-    ps_steps_init(steps);
-    ps_recorder_init(recorder);
-    atomic_store(&may_learn, true);
+    ps_steps_init(here.steps);
+    ps_recorder_init(here.recorder);
+    atomic_store(&here.may_learn, true);
 }
 
 bool ps_learning_is_on(void)
 {
-    return atomic_load_explicit(&may_learn, memory_order_relaxed) && ps_tracing_is_on();
+    return atomic_load_explicit(&here.may_learn, memory_order_relaxed) && ps_tracing_is_on();
 }
 
 /* Spans that were there before learning began. [locked] */
@@ -96,14 +110,14 @@ static void begin(void)
 {
     struct ps_span *span;
 
-    atomic_store(&begun, true);
-    begun_at = ps_now_ns();
-    for (CUdeviceptr a = ps_registry.base; (span = ps_registry_next(a)); a = span->address + span->bytes)
+    atomic_store(&here.begun, true);
+    here.begun_at = ps_now_ns();
+    for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
         if (span->life == PS_LIFE_LIVE)
-            ps_recorder_allocated(recorder, span->number, span->bytes);
+            ps_recorder_allocated(here.recorder, span->number, span->bytes);
     ps_stopwatch_learn(true);
     if (ps_helper_thread_start("penstock-plan", plan_steps))
-        atomic_store(&may_learn, false);
+        atomic_store(&here.may_learn, false);
 }
 
 /* Whether to take in what happens. [locked] */
@@ -111,9 +125,9 @@ static bool is_learning(void)
 {
     if (!ps_learning_is_on())
         return false;
-    if (!atomic_load_explicit(&begun, memory_order_relaxed))
+    if (!atomic_load_explicit(&here.begun, memory_order_relaxed))
         begin();
-    return atomic_load_explicit(&may_learn, memory_order_relaxed);
+    return atomic_load_explicit(&here.may_learn, memory_order_relaxed);
 }
 
 static uint64_t mix(uint64_t x)
@@ -130,17 +144,17 @@ static void wrapped(struct ps_steps_state state)
 {
     uint32_t p = state.pattern;
 
-    if (!planned[p]) {
+    if (!here.planned[p]) {
         ps_stopwatch_learn(true);
         return;
     }
-    rounds[p]++;
-    if (!moves[p])
+    here.rounds[p]++;
+    if (!here.moves[p])
         return;
-    if ((rounds[p] == TIMED_ROUND + 1 || (rounds[p] == 1 && early[p])) && ps_following_is_on())
-        wanted[p] = (struct wanted){true, launches - state.length, state.length};
-    ps_stopwatch_learn(rounds[p] == TIMED_ROUND);
-    if (wanted[p].is)
+    if ((here.rounds[p] == TIMED_ROUND + 1 || (here.rounds[p] == 1 && here.early[p])) && ps_following_is_on())
+        here.wanted[p] = (struct wanted){true, here.launches - state.length, state.length};
+    ps_stopwatch_learn(here.rounds[p] == TIMED_ROUND);
+    if (here.wanted[p].is)
         ps_registry_changed();
 }
 
@@ -150,20 +164,20 @@ static void heed(struct ps_steps_state state)
     switch (state.event) {
     case PS_STEPS_FOUND:
         ps_following_forget(state.pattern);
-        planned[state.pattern] = false;
-        rounds[state.pattern] = 0;
-        early[state.pattern] = !state.come_round;
-        found[state.pattern]++;
-        wanted[state.pattern] = (struct wanted){true, launches - state.length, state.length};
+        here.planned[state.pattern] = false;
+        here.rounds[state.pattern] = 0;
+        here.early[state.pattern] = !state.come_round;
+        here.found[state.pattern]++;
+        here.wanted[state.pattern] = (struct wanted){true, here.launches - state.length, state.length};
         ps_log_debug(POLICY, "a step of %u launches (pattern %u), found after %llu", state.length, state.pattern,
-                     (unsigned long long)launches);
+                     (unsigned long long)here.launches);
         ps_registry_changed();
         break;
     case PS_STEPS_LOST:
         ps_stopwatch_learn(true);
         break;
     case PS_STEPS_RECOGNISED:
-        ps_stopwatch_learn(!planned[state.pattern]);
+        ps_stopwatch_learn(!here.planned[state.pattern]);
         break;
     case PS_STEPS_WRAPPED:
         wrapped(state);
@@ -184,18 +198,18 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
     if (!is_learning())
         return 0;
     if (ps_layers_take_step())
-        ps_steps_mark(steps);
+        ps_steps_mark(here.steps);
     for (size_t i = 0; i < count; i++) {
-        uint64_t ago = launches - spans[i]->mentioned;
+        uint64_t ago = here.launches - spans[i]->mentioned;
         launch.reach = ago > launch.reach ? ago : launch.reach;
     }
-    ps_recorder_launch(recorder, launch, layer);
+    ps_recorder_launch(here.recorder, launch, layer);
     for (size_t i = 0; i < count; i++) {
-        spans[i]->mentioned = launches;
-        ps_recorder_access(recorder, spans[i]->number, spans[i]->bytes, spans[i]->pinned || spans[i]->user_pins);
+        spans[i]->mentioned = here.launches;
+        ps_recorder_access(here.recorder, spans[i]->number, spans[i]->bytes, spans[i]->pinned || spans[i]->user_pins);
     }
-    uint64_t number = launches++;
-    struct ps_steps_state state = ps_steps_observe(steps, launch);
+    uint64_t number = here.launches++;
+    struct ps_steps_state state = ps_steps_observe(here.steps, launch);
     if (state.event != PS_STEPS_NOTHING)
         heed(state);
     ps_following_launch(state, number);
@@ -206,31 +220,31 @@ void ps_learning_allocated(struct ps_span *span)
 {
     if (!is_learning())
         return;
-    span->born = span->mentioned = launches;
-    ps_recorder_allocated(recorder, span->number, span->bytes);
+    span->born = span->mentioned = here.launches;
+    ps_recorder_allocated(here.recorder, span->number, span->bytes);
 }
 
 void ps_learning_freed(const struct ps_span *span)
 {
     if (is_learning())
-        ps_recorder_freed(recorder, span->number);
+        ps_recorder_freed(here.recorder, span->number);
 }
 
 uint64_t ps_learning_named(uint64_t launch, uint32_t place)
 {
-    return recorder ? ps_recorder_named(recorder, launch, place) : 0;
+    return here.recorder ? ps_recorder_named(here.recorder, launch, place) : 0;
 }
 
 void ps_learning_summary(struct ps_steps_summary *out)
 {
     *out = (struct ps_steps_summary){0};
-    if (steps)
-        ps_steps_summary(steps, out);
+    if (here.steps)
+        ps_steps_summary(here.steps, out);
 }
 
 struct ps_learning_cost ps_learning_cost(void)
 {
-    return cost;
+    return here.cost;
 }
 
 /* ---- the planning thread ---- */
@@ -250,7 +264,7 @@ static void take_in_samples(void)
             if (sample[i].waited)
                 ps_following_waited(sample[i].launch, sample[i].ns);
             else
-                ps_recorder_duration(recorder, sample[i].launch, sample[i].ns);
+                ps_recorder_duration(here.recorder, sample[i].launch, sample[i].ns);
         }
         ps_registry_unlock();
     } while (n == SAMPLES_AT_ONCE);
@@ -262,9 +276,9 @@ static void *record(const struct wanted *w, struct penstock_step *step, struct p
     size_t bytes = 0;
     void *memory = NULL;
 
-    if (!ps_recorder_step_bytes(recorder, w->first, w->length, &bytes))
+    if (!ps_recorder_step_bytes(here.recorder, w->first, w->length, &bytes))
         memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-    if (memory && ps_recorder_step(recorder, w->first, w->length, memory, step, spans)) {
+    if (memory && ps_recorder_step(here.recorder, w->first, w->length, memory, step, spans)) {
         free(memory);
         memory = NULL;
     }
@@ -279,28 +293,25 @@ static void *record(const struct wanted *w, struct penstock_step *step, struct p
  */
 static void settle_durations(uint32_t pattern, uint64_t found_as, const struct penstock_step *step)
 {
-    static struct {
-        uint64_t *ns;
-        uint32_t length;
-        uint64_t found; /* which step the slot held */
-    } shortest[PS_PATTERNS_MAX];
+    struct shortest *shortest = &here.shortest[pattern];
 
-    if (shortest[pattern].found != found_as || shortest[pattern].length != step->launches) {
-        free(shortest[pattern].ns);
-        shortest[pattern].ns = calloc(step->launches, sizeof(uint64_t));
-        shortest[pattern].length = step->launches;
-        shortest[pattern].found = found_as;
+    if (shortest->found != found_as || shortest->length != step->launches) {
+        free(shortest->ns);
+        shortest->ns = calloc(step->launches, sizeof(uint64_t));
+        shortest->length = step->launches;
+        shortest->found = found_as;
     }
     void *workspace = malloc(ps_durations_workspace_bytes(step->launches));
-    if (shortest[pattern].ns && workspace)
-        ps_durations_settle((struct penstock_launch *)step->launch, shortest[pattern].ns, step->launches, workspace); /* in our memory */
+    if (shortest->ns && workspace)
+        ps_durations_settle((struct penstock_launch *)step->launch, shortest->ns, step->launches, workspace); /* in our memory */
     free(workspace);
 }
 
 /* [unlocked] */
 static int make_plan(struct penstock_step *step, struct penstock_plan *plan)
 {
-    size_t bytes = policy->workspace_bytes ? policy->workspace_bytes(step) : 0, to_predict = penstock_predict_workspace_bytes(step);
+    size_t bytes = here.policy->workspace_bytes ? here.policy->workspace_bytes(step) : 0,
+           to_predict = penstock_predict_workspace_bytes(step);
     void *workspace = aligned_alloc(64, ((to_predict > bytes ? to_predict : bytes) + 127) & ~(size_t)63);
     const char *why = "";
     int r = -ENOMEM;
@@ -309,10 +320,10 @@ static int make_plan(struct penstock_step *step, struct penstock_plan *plan)
     plan->move = calloc(plan->capacity + 1u, sizeof *plan->move);
     uint64_t begin_ns = ps_now_ns();
     if (workspace && plan->move)
-        r = policy->plan(step, &options, workspace, plan);
+        r = here.policy->plan(step, &here.options, workspace, plan);
     /* The waits, which a policy may leave alone; and a plan from outside may be none. */
     if ((!r || r == -ERANGE) && penstock_predict(step, workspace, plan, &why)) {
-        ps_log_warn_once(POLICY, "what the policy %s plans is no plan: %s; it is not followed", policy->name, why);
+        ps_log_warn_once(POLICY, "what the policy %s plans is no plan: %s; it is not followed", here.policy->name, why);
         r = -EINVAL;
     }
     free(workspace);
@@ -351,14 +362,14 @@ static void keep_recording(const struct penstock_step *step)
 /* [locked; releases the lock meanwhile] */
 static void plan_one(uint32_t pattern)
 {
-    struct wanted w = wanted[pattern];
+    struct wanted w = here.wanted[pattern];
     struct penstock_step step = {0};
     struct penstock_plan plan = {0};
     struct ps_recorded_spans spans = {0};
     void *memory = record(&w, &step, &spans);
-    uint64_t found_as = found[pattern];
+    uint64_t found_as = here.found[pattern];
 
-    wanted[pattern].is = false;
+    here.wanted[pattern].is = false;
     if (!memory)
         return;
     step.budget_bytes = ps_budget.limit - MARGIN(ps_budget.limit);
@@ -378,13 +389,13 @@ static void plan_one(uint32_t pattern)
     int r = make_plan(&step, &plan);
     ps_registry_lock();
     /* Found anew meanwhile: this is the plan of a step that is no more. */
-    if (!r && !wanted[pattern].is &&
+    if (!r && !here.wanted[pattern].is &&
         !ps_following_install(pattern, &step, &plan, spans.number, spans.ordinal, ps_settings.policy.kind == PS_POLICY_PLAN)) {
-        planned[pattern] = true;
-        if (!cost.ns)
-            cost = (struct ps_learning_cost){launches, ps_now_ns() - begun_at, ps_counted(host_wait_ns)};
-        moves[pattern] = plan.moves != 0;
-        ps_stopwatch_learn(moves[pattern] && early[pattern] && !rounds[pattern]);
+        here.planned[pattern] = true;
+        if (!here.cost.ns)
+            here.cost = (struct ps_learning_cost){here.launches, ps_now_ns() - here.begun_at, ps_counted(host_wait_ns)};
+        here.moves[pattern] = plan.moves != 0;
+        ps_stopwatch_learn(here.moves[pattern] && here.early[pattern] && !here.rounds[pattern]);
     }
     free(plan.move);
     free(memory);
@@ -404,12 +415,12 @@ static void plan_steps(void)
             ps_stopping_helper_begins(); /* once */
         ps_stopping_park_if_due();
         for (uint32_t p = 0; p < PS_PATTERNS_MAX; p++) {
-            if (!wanted[p].is)
+            if (!here.wanted[p].is)
                 continue;
             some_wanted = true;
             if (waiting_since <= 1)
                 waiting_since = ps_now_ns();
-            if (oldest >= wanted[p].first + wanted[p].length || ps_now_ns() - waiting_since > DURATIONS_AFTER_NS) {
+            if (oldest >= here.wanted[p].first + here.wanted[p].length || ps_now_ns() - waiting_since > DURATIONS_AFTER_NS) {
                 plan_one(p);
                 waiting_since = 1;
             }

@@ -9,6 +9,7 @@
 #include "device.h"
 #include "eviction.h"
 #include "log.h"
+#include "per_device.h"
 #include "real_cuda.h"
 #include "registry.h"
 
@@ -17,7 +18,7 @@
 #define ROUNDS 5
 
 /* What is taken when nothing can be measured: PCIe 5 x16 as on the target machine (FACTS). */
-static struct penstock_links speed = {
+static PS_PER_DEVICE struct penstock_links first_speed = {
     .d2h_bytes_per_s = 55400000000u,
     .h2d_bytes_per_s = 55500000000u,
     .d2h_bytes_per_s_both = 50900000000u,
@@ -27,6 +28,7 @@ static struct penstock_links speed = {
     /* Host mapping off, device pages made and mapped (FACTS: 165 us for 64 MiB). */
     .reload_overhead_ns = 250000,
 };
+#define speed PS_HERE(first_speed)
 
 enum direction { OUT, IN, DIRECTIONS };
 
@@ -144,7 +146,8 @@ static bool measure(struct bench *b)
 
 const struct penstock_links *ps_link_speed(bool measure_it)
 {
-    static bool measured;
+    static PS_PER_DEVICE bool first_is_measured;
+#define measured PS_HERE(first_is_measured)
 
     if (measure_it && !measured) {
         struct bench b = {.bytes = COPY_BYTES};

@@ -1,6 +1,7 @@
 #include "managed_context.h"
 
 #include "device.h"
+#include "devices.h"
 #include "helper_thread.h"
 #include "real_cuda.h"
 
@@ -12,6 +13,18 @@ struct ps_managed_context ps_managed_context_enter(void)
     ps_inside++;
     context.pushed = (ps_cu.cuCtxGetCurrent(&now) != CUDA_SUCCESS || now != ps_device.context) &&
                      ps_cu.cuCtxPushCurrent(ps_device.context) == CUDA_SUCCESS;
+    context.mode = ps_capture_relax();
+    return context;
+}
+
+struct ps_managed_context ps_managed_context_enter_for(CUdeviceptr address)
+{
+    struct ps_managed_context context = {.pushed = false};
+
+    ps_devices_enter_address(address);
+    if (ps_devices_several)
+        return ps_managed_context_enter();
+    ps_inside++;
     context.mode = ps_capture_relax();
     return context;
 }

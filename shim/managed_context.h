@@ -1,5 +1,5 @@
 /*
- * The calling thread inside Penstock, with the managed device's context current, wherever it comes from: calls of libraries (NCCL) choose the device
+ * The calling thread inside Penstock, with the context current that its device is managed in, wherever it comes from: calls of libraries (NCCL) choose the device
  * themselves, and may be made by threads that have another context current, or none. While anybody captures a stream it is relaxed as well.
  *
  * Any thread; leave on the one that entered.
@@ -7,6 +7,7 @@
 #ifndef PS_MANAGED_CONTEXT_H
 #define PS_MANAGED_CONTEXT_H
 
+#include <cuda.h>
 #include <stdbool.h>
 
 #include "capture.h"
@@ -16,6 +17,12 @@ struct ps_managed_context {
     struct ps_capture_mode mode;
 };
 struct ps_managed_context ps_managed_context_enter(void);
+
+/*
+ * The same at the device of an address of the reservation, for threads that have a context: where the process sees one device only it is not looked at.
+ */
+struct ps_managed_context ps_managed_context_enter_for(CUdeviceptr address);
+
 void ps_managed_context_leave(struct ps_managed_context context);
 
 #endif

@@ -143,7 +143,7 @@ static void forget_oldest(void)
 
 static bool add_word(struct table *table, size_t *room, CUdeviceptr place, CUdeviceptr word)
 {
-    CUdeviceptr named = word - (word - ps_registry.base) % ps_registry.granularity;
+    CUdeviceptr named = word - (word - ps_reservation.base) % ps_reservation.granularity;
     struct run *last = table->count ? &table->run[table->count - 1] : NULL;
 
     if (last && last->named == named) {
@@ -161,8 +161,8 @@ static bool add_word(struct table *table, size_t *room, CUdeviceptr place, CUdev
 /* The words of a copy that lie in spans. Pointers on the device are aligned there, wherever they come from on the host. */
 static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t bytes)
 {
-    const CUdeviceptr base = ps_registry.base;
-    const uint64_t reserved = ps_registry.reserved;
+    const CUdeviceptr base = ps_reservation.base;
+    const uint64_t reserved = ps_reservation.reserved;
     struct table table = {.start = to, .end = to + bytes};
     size_t room = 0;
 

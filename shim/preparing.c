@@ -8,6 +8,7 @@
 #include "helper_thread.h"
 #include "log.h"
 #include "moments.h"
+#include "per_device.h"
 #include "registry.h"
 #include "stopping.h"
 
@@ -34,16 +35,19 @@ struct ps_preparing {
 };
 
 /* All guarded by the registry lock. */
-static struct ps_preparing *now;
-static uint32_t now_place;
-static struct {
-    struct ps_preparing *of;
-    uint32_t birth;
-} due[DUE_MAX];
-static uint64_t due_written, due_done;
-static size_t making; /* bytes of the span that is just being made; 0: none */
-static struct ps_preparing_figures figures;
-static bool thread_started, thread_failed;
+static PS_PER_DEVICE struct {
+    struct ps_preparing *now;
+    uint32_t now_place;
+    struct {
+        struct ps_preparing *of;
+        uint32_t birth;
+    } due[DUE_MAX];
+    uint64_t due_written, due_done;
+    size_t making; /* bytes of the span that is just being made; 0: none */
+    struct ps_preparing_figures figures;
+    bool thread_started, thread_failed;
+} of_first;
+#define here PS_HERE(of_first)
 
 /* ---- a step made ready ---- */
 
@@ -113,18 +117,18 @@ struct ps_preparing *ps_preparing_make(const struct penstock_step *step)
 
 void ps_preparing_leave(void)
 {
-    now = NULL;
+    here.now = NULL;
 }
 
 void ps_preparing_free(struct ps_preparing *p)
 {
     if (!p)
         return;
-    if (p == now)
-        now = NULL;
-    for (uint64_t i = due_done; i < due_written; i++)
-        if (due[i % DUE_MAX].of == p)
-            due[i % DUE_MAX].of = NULL;
+    if (p == here.now)
+        here.now = NULL;
+    for (uint64_t i = here.due_done; i < here.due_written; i++)
+        if (here.due[i % DUE_MAX].of == p)
+            here.due[i % DUE_MAX].of = NULL;
     free(p->birth);
     free(p->first);
     free(p->ahead);
@@ -136,10 +140,10 @@ void ps_preparing_free(struct ps_preparing *p)
 /* Births that follow the launches from now_place to before `now->ahead[now_place]`: begin there, end at *end, going round. */
 static uint32_t soon(uint32_t *end)
 {
-    uint32_t last = now->ahead[now_place];
+    uint32_t last = here.now->ahead[here.now_place];
 
-    *end = last <= now->launches ? now->first[last] : now->births + now->first[last - now->launches];
-    return now->first[now_place];
+    *end = last <= here.now->launches ? here.now->first[last] : here.now->births + here.now->first[last - here.now->launches];
+    return here.now->first[here.now_place];
 }
 
 /* Allocations of the size that are due and come before birth `before`. */
@@ -147,8 +151,8 @@ static uint32_t due_of(size_t bytes, uint32_t before)
 {
     uint32_t end, count = 0;
 
-    for (uint32_t i = soon(&end); i < end && i % now->births != before; i++)
-        count += now->birth[i % now->births].is_due && now->birth[i % now->births].bytes == bytes;
+    for (uint32_t i = soon(&end); i < end && i % here.now->births != before; i++)
+        count += here.now->birth[i % here.now->births].is_due && here.now->birth[i % here.now->births].bytes == bytes;
     return count;
 }
 
@@ -156,23 +160,23 @@ static uint32_t due_of(size_t bytes, uint32_t before)
 
 bool ps_preparing_can_spare(const struct ps_span *span)
 {
-    if (!now || !now->births)
+    if (!here.now || !here.now->births)
         return true;
     return ps_registry_cached_count(span->bytes) > due_of(span->bytes, NONE);
 }
 
 bool ps_preparing_is_making(size_t bytes)
 {
-    return making == bytes;
+    return here.making == bytes;
 }
 
 void ps_preparing_allocated(size_t bytes, bool found)
 {
-    if (!now)
+    if (!here.now)
         return;
-    figures.missing += !found;
-    for (uint32_t i = now->first[now_place]; i < now->first[now_place + 1]; i++) {
-        struct birth *b = &now->birth[i];
+    here.figures.missing += !found;
+    for (uint32_t i = here.now->first[here.now_place]; i < here.now->first[here.now_place + 1]; i++) {
+        struct birth *b = &here.now->birth[i];
         if (!b->is_due || b->bytes != bytes)
             continue;
         b->is_due = false;
@@ -186,13 +190,13 @@ void ps_preparing_allocated(size_t bytes, bool found)
 
 static bool is_still_due(uint64_t at)
 {
-    const struct ps_preparing *p = due[at % DUE_MAX].of;
+    const struct ps_preparing *p = here.due[at % DUE_MAX].of;
 
-    if (!p || p != now)
+    if (!p || p != here.now)
         return false;
-    const struct birth *b = &p->birth[due[at % DUE_MAX].birth];
+    const struct birth *b = &p->birth[here.due[at % DUE_MAX].birth];
     /* One whose place was passed did not come in this round. */
-    return b->is_due && (b->after + p->launches - now_place) % p->launches < p->ahead[now_place] - now_place;
+    return b->is_due && (b->after + p->launches - here.now_place) % p->launches < p->ahead[here.now_place] - here.now_place;
 }
 
 /* ---- the thread ---- */
@@ -207,17 +211,17 @@ static int make(size_t bytes)
         return r;
     struct ps_span *span = ps_registry_new_unowned(bytes);
     if (span) {
-        making = bytes;
+        here.making = bytes;
         ps_registry_unlock();
         r = ps_pages_map(span->address, bytes, pages.block->handle);
         ps_registry_lock();
-        making = 0;
+        here.making = 0;
         if (!r) {
             span->backing = PS_BACKING_DEVICE;
             span->pages = pages.block;
             span->has_pages = true;
             ps_registry_cache_unowned(span);
-            figures.made++;
+            here.figures.made++;
         } else {
             ps_registry_delete(span);
         }
@@ -241,19 +245,19 @@ static void make_ahead(void)
     ps_stopping_helper_begins();
     for (;;) {
         ps_stopping_park_if_due();
-        if (due_done == due_written) {
+        if (here.due_done == here.due_written) {
             ps_registry_wait_changed(3600ull * 1000000000u);
             continue;
         }
-        uint64_t at = due_done;
+        uint64_t at = here.due_done;
         if (!is_still_due(at)) {
-            due_done++;
+            here.due_done++;
             continue;
         }
-        struct birth *b = &now->birth[due[at % DUE_MAX].birth];
+        struct birth *b = &here.now->birth[here.due[at % DUE_MAX].birth];
         size_t bytes = b->bytes;
-        if (ps_registry_cached_count(bytes) > due_of(bytes, due[at % DUE_MAX].birth)) {
-            due_done++; /* there will be one left for it */
+        if (ps_registry_cached_count(bytes) > due_of(bytes, here.due[at % DUE_MAX].birth)) {
+            here.due_done++; /* there will be one left for it */
             continue;
         }
         int r = make(bytes);
@@ -267,18 +271,18 @@ static void make_ahead(void)
         }
         if (!r && is_still_due(at)) /* the lock was released: it may have come meanwhile, or its step be gone */
             b->is_prepared = true;
-        if (at == due_done)
-            due_done++;
+        if (at == here.due_done)
+            here.due_done++;
     }
 }
 
 static bool thread_is_there(void)
 {
-    if (!thread_started && !thread_failed) {
-        thread_started = !ps_helper_thread_start("penstock-pages", make_ahead);
-        thread_failed = !thread_started;
+    if (!here.thread_started && !here.thread_failed) {
+        here.thread_started = !ps_helper_thread_start("penstock-pages", make_ahead);
+        here.thread_failed = !here.thread_started;
     }
-    return thread_started;
+    return here.thread_started;
 }
 
 /* The birth comes soon. */
@@ -288,10 +292,10 @@ static void falls_due(struct ps_preparing *p, uint32_t birth)
 
     b->is_due = true;
     b->is_prepared = false;
-    if (!b->missed || due_written - due_done == DUE_MAX || !thread_is_there())
+    if (!b->missed || here.due_written - here.due_done == DUE_MAX || !thread_is_there())
         return;
-    due[due_written % DUE_MAX].of = p;
-    due[due_written++ % DUE_MAX].birth = birth;
+    here.due[here.due_written % DUE_MAX].of = p;
+    here.due[here.due_written++ % DUE_MAX].birth = birth;
     ps_registry_changed();
 }
 
@@ -301,12 +305,12 @@ void ps_preparing_at(struct ps_preparing *p, uint32_t place)
 
     if (!p->births)
         return;
-    if (p != now)
+    if (p != here.now)
         from = place; /* just begun: what came between is soon too */
     else if (!place)
         from -= from >= p->launches ? p->launches : from;
-    now = p;
-    now_place = place;
+    here.now = p;
+    here.now_place = place;
     for (uint32_t l = from; l < to; l++)
         for (uint32_t i = p->first[l % p->launches]; i < p->first[l % p->launches + 1]; i++)
             falls_due(p, i);
@@ -314,5 +318,5 @@ void ps_preparing_at(struct ps_preparing *p, uint32_t place)
 
 struct ps_preparing_figures ps_preparing_figures(void)
 {
-    return figures;
+    return here.figures;
 }

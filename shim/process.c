@@ -11,8 +11,10 @@
 
 #include "budget.h"
 #include "bytes_text.h"
+#include "capture.h"
 #include "copies.h"
 #include "device.h"
+#include "devices.h"
 #include "eviction.h"
 #include "following.h"
 #include "helper_thread.h"
@@ -141,7 +143,7 @@ static void in_forked_child(void)
 {
     atomic_store(&state, ASIDE);
     atomic_store(&has_managed, false);
-    ps_registry_disown(); /* the lock may be held by a thread that this process does not have */
+    ps_registry_disown(); /* a lock may be held by a thread that this process does not have */
     ps_report_forget();
 }
 
@@ -167,19 +169,16 @@ void ps_process_bind_thread(void)
     bound = true;
 }
 
-static int set_up(const char **why)
+/* The device that the thread is at, in its current context. */
+static int set_up_device(const char **why)
 {
-    int r = ps_real_cuda_load();
+    int r = ps_device_open(why);
 
-    *why = r == -ENOENT ? "there is no CUDA driver (libcuda.so.1)" : "the CUDA driver is too old (it lacks calls that are needed)";
-    if (r)
-        return r;
-    make_sure_of_a_context();
-    r = ps_device_open(why);
     if (r)
         return r;
     *why = "the address space for spans can't be reserved";
-    r = ps_registry_open(ps_device.granularity);
+    r = ps_registry_open(ps_device.granularity, ps_device.visible < PS_DEVICES_MAX ? ps_device.visible : PS_DEVICES_MAX,
+                         ps_devices_count());
     if (r)
         return r;
     ps_registry.counts_births = ps_policies_want_nth() || ps_verify_is_on();
@@ -194,6 +193,26 @@ static int set_up(const char **why)
     ps_residency_open(ps_settings.guard);
     ps_following_open(ps_settings.grace, ps_learning_named);
     ps_learning_open(ps_policies_current(), ps_policies_options());
+    ps_devices_add(ps_device.context);
+    ps_log_info(PROCESS, "managing %s: budget %s of %s, spans from %s in pages of %s", ps_device.name,
+                ps_budget.limit == UINT64_MAX ? "unlimited" : ps_bytes_text(ps_budget.limit).text,
+                ps_bytes_text(ps_device.total_bytes).text, ps_bytes_text(ps_settings.min_span).text,
+                ps_bytes_text(ps_device.granularity).text);
+    return 0;
+}
+
+static int set_up(const char **why)
+{
+    int r = ps_real_cuda_load(), visible = 0;
+
+    *why = r == -ENOENT ? "there is no CUDA driver (libcuda.so.1)" : "the CUDA driver is too old (it lacks calls that are needed)";
+    if (r)
+        return r;
+    make_sure_of_a_context();
+    ps_devices_open(ps_cu.cuDeviceGetCount(&visible) == CUDA_SUCCESS && visible > 0 ? (unsigned)visible : 1);
+    r = set_up_device(why);
+    if (r)
+        return r;
     bool named = ps_settings.budget.kind == PS_AMOUNT_BYTES || ps_settings.budget.kind == PS_AMOUNT_PERCENT;
     return ps_tracing_open(named || ps_verify_is_on(), &ps_settings, why);
 }
@@ -236,10 +255,6 @@ static void begin(void)
             ps_verify_aside(why);
         atomic_store(&state, ASIDE);
     } else {
-        ps_log_info(PROCESS, "managing %s: budget %s of %s, spans from %s in pages of %s", ps_device.name,
-                    ps_budget.limit == UINT64_MAX ? "unlimited" : ps_bytes_text(ps_budget.limit).text,
-                    ps_bytes_text(ps_device.total_bytes).text, ps_bytes_text(ps_settings.min_span).text,
-                    ps_bytes_text(ps_device.granularity).text);
         pthread_atfork(NULL, NULL, in_forked_child);
         atomic_store(&has_managed, true);
         atomic_store(&state, MANAGING);
@@ -263,6 +278,46 @@ bool ps_process_is_managing(void)
     }
     pthread_mutex_unlock(&set_up_lock);
     return atomic_load(&state) == MANAGING;
+}
+
+/* A device of the process's is asked for memory for the first time, in the current context. [set_up_lock held] */
+static void begin_further_device(void)
+{
+    const char *why = "there is no memory for its variables";
+    CUcontext context = NULL;
+    CUdevice device;
+    unsigned number;
+
+    if (ps_cu.cuCtxGetCurrent(&context) != CUDA_SUCCESS || ps_cu.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+        return;
+    if (ps_devices_find((int)device, &number)) {
+        ps_devices_refuse(context);
+        ps_log_info(PROCESS, "device %d is managed in another context: what is allocated in this one is CUDA's", (int)device);
+        return;
+    }
+    if (!ps_devices_new() && !set_up_device(&why))
+        return;
+    ps_devices_refuse(context);
+    ps_log_warn(PROCESS, "device %d is not managed, the first one is: %s", (int)device, why);
+}
+
+bool ps_process_enter_device(void)
+{
+    if (!ps_devices_several)
+        return true;
+    ps_process_bind_thread();
+    enum ps_devices_current current = ps_devices_enter_current();
+    if (current == PS_DEVICES_UNKNOWN && !ps_inside && !ps_capture_anywhere()) {
+        pthread_mutex_lock(&set_up_lock);
+        if (ps_devices_enter_current() == PS_DEVICES_UNKNOWN) {
+            ps_inside++;
+            begin_further_device();
+            ps_inside--;
+        }
+        pthread_mutex_unlock(&set_up_lock);
+        current = ps_devices_enter_current();
+    }
+    return current == PS_DEVICES_MANAGED;
 }
 
 bool ps_process_has_begun(void)

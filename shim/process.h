@@ -14,7 +14,13 @@
  */
 bool ps_process_is_managing(void);
 
-/* The same without setting up: for calls that only look. */
+/*
+ * The thread goes to the device of its current context, which is set up if it is another than the devices so far and nobody captures a stream. False: it isn't
+ * managed, or can't be; then one line has said why. While ps_process_has_begun(). Any thread.
+ */
+bool ps_process_enter_device(void);
+
+/* The same as the first without setting up: for calls that only look. */
 bool ps_process_has_begun(void);
 
 /*

@@ -3,6 +3,7 @@
 #include "budget.h"
 #include "eviction.h"
 #include "penstock/policy.h"
+#include "per_device.h"
 #include "policies.h"
 #include "registry.h"
 #include "tracing.h"
@@ -10,11 +11,11 @@
 /* Spans looked at for one choice. The list is in the order of idleness, so the policy loses nothing by not seeing the rest. */
 #define CANDIDATES_MAX 256
 
-static uint32_t grace_launches;
+static PS_PER_DEVICE uint32_t first_grace; /* kernel launches; constant once set up */
 
 void ps_reacting_open(uint32_t grace)
 {
-    grace_launches = grace;
+    PS_HERE(first_grace) = grace;
 }
 
 static size_t gather(struct ps_span **spans, struct penstock_candidate *candidates, uint32_t grace)
@@ -52,9 +53,9 @@ uint64_t ps_reacting_evict(uint64_t need)
     /* What nobody has watched being used can't leave. */
     if (!ps_tracing_is_on() || !ps_eviction_helpers_are_there())
         return 0;
-    size_t n = gather(spans, candidates, grace_launches);
+    size_t n = gather(spans, candidates, PS_HERE(first_grace));
     /* Grace is for accesses that nobody sees; when nothing else is left to leave, it gives way before the program runs out of memory. */
-    if (!n && grace_launches)
+    if (!n && PS_HERE(first_grace))
         n = gather(spans, candidates, 0);
     if (ps_budget.evictions_fail)
         need = 1; /* the driver refused the last ones: one will tell whether it still does */

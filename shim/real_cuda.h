@@ -50,6 +50,7 @@
     PS_DRIVER(cuPointerGetAttribute)                                                                                                       \
     PS_DRIVER(cuPointerGetAttributes)                                                                                                      \
     PS_DRIVER(cuMemGetAddressRange)                                                                                                        \
+    PS_DRIVER(cuStreamGetCtx)                                                                                                              \
     PS_DRIVER(cuStreamDestroy)                                                                                                             \
     PS_DRIVER(cuStreamBeginCapture)                                                                                                        \
     PS_DRIVER_OPTIONAL(cuEventElapsedTime)                                                                                                 \

@@ -1,6 +1,7 @@
 #include "reclaim.h"
 
 #include "budget.h"
+#include "devices.h"
 #include "helper_thread.h"
 #include "log.h"
 #include "process.h"
@@ -8,7 +9,7 @@
 
 bool ps_reclaim_for_others(size_t bytes)
 {
-    if (ps_inside || !ps_process_has_begun() || !ps_process_is_managing())
+    if (ps_inside || !ps_process_has_begun() || !ps_process_is_managing() || ps_devices_enter_current() != PS_DEVICES_MANAGED)
         return false;
     ps_inside++;
     ps_registry_lock();
@@ -16,7 +17,7 @@ bool ps_reclaim_for_others(size_t bytes)
      * Pages for as much as is wanted are had as for a span and given back at once: that trims, evicts and waits as the budget rules say,
      * with the device's free memory as the bound.
      */
-    uint64_t before = ps_budget.held, unit = ps_registry.granularity;
+    uint64_t before = ps_budget.held, unit = ps_reservation.granularity;
     uint64_t wanted = ((bytes + unit - 1) & ~(unit - 1)) + unit;
     if (!ps_budget.refused_at || ps_budget.refused_at > before)
         ps_budget.refused_at = before;

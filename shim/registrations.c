@@ -6,6 +6,7 @@
 
 #include "collectives.h"
 #include "counters.h"
+#include "devices.h"
 #include "log.h"
 #include "managed_context.h"
 #include "registry.h"
@@ -28,6 +29,14 @@ struct ps_registration {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ps_registration *registrations;
 
+/* A buffer is one device's, to which the thread goes. */
+static struct ps_managed_context enter(const struct ps_registration *r)
+{
+    if (ps_devices_several && r->count)
+        ps_devices_enter(r->span[0]->device);
+    return ps_managed_context_enter();
+}
+
 struct ps_registration *ps_registration_begins(const void *buffer, size_t bytes)
 {
     CUdeviceptr first = (CUdeviceptr)buffer, last = first + (bytes ? bytes - 1 : 0);
@@ -43,7 +52,7 @@ struct ps_registration *ps_registration_begins(const void *buffer, size_t bytes)
     for (int i = 0; i < 2; i++)
         if (span[i] && (!r->count || r->span[0] != span[i]))
             r->span[r->count++] = span[i];
-    struct ps_managed_context context = ps_managed_context_enter();
+    struct ps_managed_context context = enter(r);
     ps_residency_hold(r->span, &r->count);
     ps_managed_context_leave(context);
     ps_count(nccl_registrations);
@@ -52,16 +61,14 @@ struct ps_registration *ps_registration_begins(const void *buffer, size_t bytes)
 
 static void let_go_all(struct ps_registration *r)
 {
-    if (!r)
-        return;
-    struct ps_managed_context context = ps_managed_context_enter();
     while (r) {
         struct ps_registration *next = r->next;
+        struct ps_managed_context context = enter(r);
         ps_residency_let_go(r->span, r->count, NULL);
+        ps_managed_context_leave(context);
         free(r);
         r = next;
     }
-    ps_managed_context_leave(context);
 }
 
 void ps_registration_failed(struct ps_registration *registration)

@@ -2,23 +2,29 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
 #include "log.h"
+#include "per_device.h"
 #include "policies.h"
 #include "real_cuda.h"
 #include "slab.h"
 
-struct ps_registry ps_registry;
+struct ps_reservation ps_reservation;
+PS_PER_DEVICE struct ps_registry_state ps_first_registry;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed; /* initialised in ps_registry_open, for the monotonic clock */
-
-/* Sizes seen so far, open addressing; an entry never goes away. */
 #define SIZE_CLASSES 4096u
-static struct ps_size_class *classes[SIZE_CLASSES];
+
+static PS_PER_DEVICE struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;                      /* initialised in ps_registry_open, for the monotonic clock */
+    struct ps_size_class *classes[SIZE_CLASSES]; /* sizes seen so far, open addressing; an entry never goes away */
+} of_first = {.lock = PTHREAD_MUTEX_INITIALIZER};
+#define here PS_HERE(of_first)
 
 #define LARGEST_RESERVATION (16ull << 40)
 #define SMALLEST_RESERVATION (64ull << 20)
@@ -30,33 +36,26 @@ static struct ps_span *_Atomic *map_of(uint64_t units)
     return map == MAP_FAILED ? NULL : map;
 }
 
-int ps_registry_open(size_t granularity)
+/* Addresses cost nothing on a GPU (1 TiB: 9 us, FACTS); a smaller address space (a sanitizer's, a ulimit) gives what it has. */
+static int reserve(size_t granularity, unsigned areas)
 {
-    struct ps_registry *r = &ps_registry;
-    pthread_condattr_t monotonic;
+    struct ps_reservation *r = &ps_reservation;
     uint64_t bytes = LARGEST_RESERVATION;
+    unsigned area_log = 0; /* of the number of areas */
     CUresult result;
 
-    r->granularity = granularity;
-    r->unit_shift = (unsigned)__builtin_ctzll(granularity);
-    TAILQ_INIT(&r->idle_order);
-    TAILQ_INIT(&r->cached);
-    TAILQ_INIT(&r->husks);
-    TAILQ_INIT(&r->unused);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-
-    /* Addresses cost nothing on a GPU (1 TiB: 9 us, FACTS); a smaller address space (a sanitizer's, a ulimit) gives what it has. */
     do {
         result = ps_cu.cuMemAddressReserve(&r->base, bytes, granularity, 0, 0);
     } while (result != CUDA_SUCCESS && (bytes /= 2) >= SMALLEST_RESERVATION);
     if (result != CUDA_SUCCESS)
         return ps_cuda_errno(result);
-
+    while (1u << area_log < areas)
+        area_log++;
+    r->granularity = granularity;
+    r->unit_shift = (unsigned)__builtin_ctzll(granularity);
+    r->area_shift = (unsigned)__builtin_ctzll(bytes) - area_log;
     r->map = map_of(bytes >> r->unit_shift);
-    if (!r->map || ps_address_space_init(&r->addresses, r->base, bytes)) {
+    if (!r->map) {
         ps_cu.cuMemAddressFree(r->base, bytes);
         return -ENOMEM;
     }
@@ -64,14 +63,42 @@ int ps_registry_open(size_t granularity)
     return 0;
 }
 
+int ps_registry_open(size_t granularity, unsigned areas, unsigned area)
+{
+    struct ps_registry_state *r = &ps_registry;
+    pthread_condattr_t monotonic;
+    int error = 0;
+
+    TAILQ_INIT(&r->idle_order);
+    TAILQ_INIT(&r->cached);
+    TAILQ_INIT(&r->husks);
+    TAILQ_INIT(&r->unused);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&here.changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+
+    if (!ps_reservation.reserved)
+        error = reserve(granularity, areas);
+    if (error)
+        return error;
+    const uint64_t bytes = 1ull << ps_reservation.area_shift;
+    if (granularity > ps_reservation.granularity)
+        return -EINVAL;
+    if ((area + 1) * bytes > ps_reservation.reserved)
+        return -ENOSPC;
+    r->start = r->highest = ps_reservation.base + area * bytes;
+    return ps_address_space_init(&r->addresses, r->start, bytes);
+}
+
 void ps_registry_disown(void)
 {
-    ps_registry.reserved = 0;
+    ps_reservation.reserved = 0;
 }
 
 void ps_registry_lock(void)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&here.lock);
 }
 
 bool ps_registry_lock_soon(void)
@@ -79,7 +106,7 @@ bool ps_registry_lock_soon(void)
     static const struct timespec a_moment = {.tv_nsec = 100000};
 
     for (int tries = 0; tries < 1000; tries++) {
-        if (!pthread_mutex_trylock(&lock))
+        if (!pthread_mutex_trylock(&here.lock))
             return true;
         nanosleep(&a_moment, NULL);
     }
@@ -88,7 +115,7 @@ bool ps_registry_lock_soon(void)
 
 void ps_registry_unlock(void)
 {
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&here.lock);
 }
 
 void ps_registry_wait_changed(uint64_t timeout_ns)
@@ -102,12 +129,12 @@ void ps_registry_wait_changed(uint64_t timeout_ns)
         until.tv_sec++;
         until.tv_nsec -= 1000000000;
     }
-    pthread_cond_timedwait(&changed, &lock, &until);
+    pthread_cond_timedwait(&here.changed, &here.lock, &until);
 }
 
 void ps_registry_changed(void)
 {
-    pthread_cond_broadcast(&changed);
+    pthread_cond_broadcast(&here.changed);
 }
 
 struct ps_span *ps_registry_live_at(CUdeviceptr address)
@@ -126,7 +153,7 @@ struct ps_span *ps_registry_numbered(uint64_t number)
 
 struct ps_span *ps_registry_next(CUdeviceptr address)
 {
-    for (; address < ps_registry.highest; address += ps_registry.granularity) {
+    for (; address < ps_registry.highest; address += ps_reservation.granularity) {
         struct ps_span *span = ps_registry_at(address);
         if (span)
             return span;
@@ -136,27 +163,27 @@ struct ps_span *ps_registry_next(CUdeviceptr address)
 
 static void map_set(const struct ps_span *span, struct ps_span *value)
 {
-    uint64_t first = (span->address - ps_registry.base) >> ps_registry.unit_shift;
+    uint64_t first = (span->address - ps_reservation.base) >> ps_reservation.unit_shift;
 
-    for (uint64_t i = 0; i < span->bytes >> ps_registry.unit_shift; i++)
-        atomic_store_explicit(&ps_registry.map[first + i], value, memory_order_release);
+    for (uint64_t i = 0; i < span->bytes >> ps_reservation.unit_shift; i++)
+        atomic_store_explicit(&ps_reservation.map[first + i], value, memory_order_release);
 }
 
 /* The class of a size, made at need; NULL when the table is full or memory is short (then spans of that size are not kept). */
 static struct ps_size_class *class_of(size_t bytes, bool make)
 {
-    uint32_t h = (uint32_t)((bytes >> ps_registry.unit_shift) * 2654435761u) % SIZE_CLASSES;
+    uint32_t h = (uint32_t)((bytes >> ps_reservation.unit_shift) * 2654435761u) % SIZE_CLASSES;
 
     for (uint32_t probes = 0; probes < SIZE_CLASSES; probes++, h = (h + 1) % SIZE_CLASSES) {
-        if (classes[h] && classes[h]->bytes == bytes)
-            return classes[h];
-        if (classes[h])
+        if (here.classes[h] && here.classes[h]->bytes == bytes)
+            return here.classes[h];
+        if (here.classes[h])
             continue;
-        if (!make || !(classes[h] = calloc(1, sizeof *classes[h])))
+        if (!make || !(here.classes[h] = calloc(1, sizeof *here.classes[h])))
             return NULL;
-        classes[h]->bytes = bytes;
-        TAILQ_INIT(&classes[h]->cached);
-        return classes[h];
+        here.classes[h]->bytes = bytes;
+        TAILQ_INIT(&here.classes[h]->cached);
+        return here.classes[h];
     }
     return NULL;
 }
@@ -171,7 +198,7 @@ static uint64_t count_birth(size_t bytes)
 
 static void count_in(struct ps_span *span, size_t requested)
 {
-    struct ps_registry *r = &ps_registry;
+    struct ps_registry_state *r = &ps_registry;
     uint64_t lives = (span->number >> 48) + 1;
 
     span->number = (uint64_t)(uintptr_t)span | lives << 48;
@@ -193,12 +220,14 @@ static void count_in(struct ps_span *span, size_t requested)
 
 struct ps_span *ps_registry_new_unowned(size_t bytes)
 {
-    struct ps_registry *r = &ps_registry;
+    struct ps_registry_state *r = &ps_registry;
     struct ps_span *span = TAILQ_FIRST(&r->unused);
 
     if (span)
         TAILQ_REMOVE(&r->unused, span, order);
-    else if (!(span = calloc(1, sizeof *span)))
+    else if ((span = calloc(1, sizeof *span)))
+        span->device = ps_registry_device_of(r->start);
+    else
         return NULL;
 
     uint64_t address = ps_address_space_take(&r->addresses, bytes);
@@ -207,12 +236,13 @@ struct ps_span *ps_registry_new_unowned(size_t bytes)
         return NULL;
     }
     /* What outlives a life: the event, and launches that named these addresses by accident and are about to take their mark back. */
-    *span = (struct ps_span){.address = address,
-                             .bytes = bytes,
-                             .fence = span->fence,
-                             .number = span->number,
-                             .launching = span->launching,
-                             .last_access = r->launch_number};
+    const struct ps_span fresh = {.address = address,
+                                  .bytes = bytes,
+                                  .fence = span->fence,
+                                  .number = span->number,
+                                  .launching = span->launching,
+                                  .last_access = r->launch_number};
+    memcpy(span, &fresh, offsetof(struct ps_span, device));
     if (address + bytes > r->highest)
         r->highest = address + bytes;
     return span;
@@ -238,7 +268,7 @@ void ps_registry_cache_unowned(struct ps_span *span)
 
 void ps_registry_delete(struct ps_span *span)
 {
-    struct ps_registry *r = &ps_registry;
+    struct ps_registry_state *r = &ps_registry;
 
     map_set(span, NULL);
     span->life = PS_LIFE_NONE;
@@ -254,7 +284,7 @@ static bool in_idle_order(const struct ps_span *span)
 
 void ps_registry_end_life(struct ps_span *span)
 {
-    struct ps_registry *r = &ps_registry;
+    struct ps_registry_state *r = &ps_registry;
 
     if (in_idle_order(span))
         TAILQ_REMOVE(&r->idle_order, span, order);
@@ -265,7 +295,7 @@ void ps_registry_end_life(struct ps_span *span)
 
 void ps_registry_cache(struct ps_span *span)
 {
-    struct ps_registry *r = &ps_registry;
+    struct ps_registry_state *r = &ps_registry;
     struct ps_size_class *class = class_of(span->bytes, true);
 
     span->life = PS_LIFE_CACHED;
@@ -281,7 +311,7 @@ void ps_registry_cache(struct ps_span *span)
 
 void ps_registry_cached_remove(struct ps_span *span)
 {
-    struct ps_registry *r = &ps_registry;
+    struct ps_registry_state *r = &ps_registry;
 
     if (span->has_class) {
         struct ps_size_class *class = class_of(span->bytes, false);
@@ -405,7 +435,7 @@ static const char *broken(const struct ps_span *span)
 
 bool ps_registry_is_valid(void)
 {
-    const struct ps_registry *r = &ps_registry;
+    const struct ps_registry_state *r = &ps_registry;
     const struct ps_span_list *lists[] = {&r->idle_order, &r->cached, &r->husks};
     const struct ps_span *span, *previous = NULL;
     uint64_t cached = 0;

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "address_space.h"
+#include "per_device.h"
 #include "span.h"
 
 /* Spans of one size: the freed ones that keep their pages. */
@@ -22,14 +23,24 @@ struct ps_size_class {
     uint64_t births; /* spans of the size so far, while they are counted */
 };
 
-struct ps_registry {
-    /* Set once by ps_registry_open, then constant. */
+/*
+ * The addresses of all spans, and what lies where. Each device has its area of them, so that an address tells its device. Set once, with the first
+ * device, then constant.
+ */
+struct ps_reservation {
     CUdeviceptr base;
-    _Atomic uint64_t reserved;    /* bytes of the span reservation; 0 until the rest is there */
+    _Atomic uint64_t reserved;    /* bytes; 0 until the rest is there */
     size_t granularity;           /* unit of spans, a power of two */
     unsigned unit_shift;          /* log2 of granularity */
+    unsigned area_shift;          /* log2 of an area's bytes; the first device's is the first one */
     struct ps_span *_Atomic *map; /* one entry a unit, NULL where no span is */
-    bool counts_births;           /* each span is given its `nth`: rules ask for it, or `penstock verify` does */
+};
+extern struct ps_reservation ps_reservation;
+
+/* What a device has of the registry. */
+struct ps_registry_state {
+    bool counts_births; /* each span is given its `nth`: rules ask for it, or `penstock verify` does. Constant after the set-up */
+    CUdeviceptr start;  /* of the device's area; constant likewise */
 
     /* Guarded by the lock. */
     struct ps_address_space addresses;
@@ -49,10 +60,15 @@ struct ps_registry {
     uint64_t launch_number;  /* kernel launches that named a span so far */
 };
 
-extern struct ps_registry ps_registry;
+extern PS_PER_DEVICE struct ps_registry_state ps_first_registry;
+#define ps_registry PS_HERE(ps_first_registry)
 
-/* Reserves addresses (as many as the system gives, at most 16 TiB). 0 or -errno. [unlocked] */
-int ps_registry_open(size_t granularity);
+/*
+ * Opens the registry of the device that the thread is at, which has area number `area` of `areas`. The first call reserves the addresses for all of them
+ * (as many as the system gives, at most 16 TiB), and makes the unit the first device's. 0; -EINVAL: the device's unit is larger than that; -ENOSPC: there is
+ * no such area; other -errno. One thread at a time. [unlocked]
+ */
+int ps_registry_open(size_t granularity, unsigned areas, unsigned area);
 
 void ps_registry_lock(void);
 void ps_registry_unlock(void);
@@ -73,9 +89,9 @@ struct ps_span *ps_registry_numbered(uint64_t number);
 /* Whether the address lies in the span reservation. Any thread, no lock. */
 static inline bool ps_registry_owns(CUdeviceptr address)
 {
-    uint64_t reserved = atomic_load_explicit(&ps_registry.reserved, memory_order_acquire);
+    uint64_t reserved = atomic_load_explicit(&ps_reservation.reserved, memory_order_acquire);
 
-    return reserved && address - ps_registry.base < reserved; /* another thread may be setting up */
+    return reserved && address - ps_reservation.base < reserved; /* another thread may be setting up */
 }
 
 /* The structure at an address of the reservation, or NULL. Any thread, no lock: take the lock and look at `life` before believing it. */
@@ -83,13 +99,19 @@ static inline struct ps_span *ps_registry_at(CUdeviceptr address)
 {
     if (!ps_registry_owns(address))
         return NULL;
-    return atomic_load_explicit(&ps_registry.map[(address - ps_registry.base) >> ps_registry.unit_shift], memory_order_acquire);
+    return atomic_load_explicit(&ps_reservation.map[(address - ps_reservation.base) >> ps_reservation.unit_shift], memory_order_acquire);
 }
 
-/* The LIVE span that holds the address, or NULL. [locked] */
+/* Which of the devices, counted from 0 as they came to be managed, an address of the reservation belongs to. Any thread, no lock. */
+static inline unsigned ps_registry_device_of(CUdeviceptr address)
+{
+    return (unsigned)((address - ps_reservation.base) >> ps_reservation.area_shift);
+}
+
+/* The LIVE span that holds the address, which is in this device's area, or NULL. [locked] */
 struct ps_span *ps_registry_live_at(CUdeviceptr address);
 
-/* The first span (of any life) at or after an address, or NULL. For walks over all of them: a look at every unit. [locked] */
+/* The device's first span (of any life) at or after an address, which is in its area, or NULL. For walks over all of them: a look at every unit. [locked] */
 struct ps_span *ps_registry_next(CUdeviceptr address);
 
 /* A new LIVE span of `bytes` (a multiple of the granularity) with addresses and nothing behind them. NULL: no addresses or no memory. [locked] */

@@ -14,6 +14,7 @@
 #include "bytes_text.h"
 #include "counters.h"
 #include "device.h"
+#include "devices.h"
 #include "eviction.h"
 #include "following.h"
 #include "json.h"
@@ -104,18 +105,36 @@ static struct figures take_figures(void)
     return f;
 }
 
-static void say_closing_line(const struct figures *f)
+/* The largest peaks of all devices. Read without the locks: the program is at its end. */
+static void take_largest_peaks(struct figures *f)
+{
+    for (unsigned i = 1; i < ps_devices_count(); i++) {
+        ps_devices_enter(i);
+        if (ps_budget.peak_held > f->peak_held)
+            f->peak_held = ps_budget.peak_held;
+        if (ps_registry.peak_live_bytes > f->peak_live)
+            f->peak_live = ps_registry.peak_live_bytes;
+    }
+    ps_devices_enter(0);
+}
+
+static void say_closing_line(struct figures *f)
 {
     unsigned long long steps = ps_trace_steps();
     unsigned long long waited_ms = ps_counted(host_wait_ns) / 1000000u;
-    char how_many[32] = "";
+    char how_many[32] = "", on_which[48] = "the device";
+    const unsigned devices = ps_devices_count();
 
     if (stands_aside)
         return; /* its own line has been said */
     if (steps)
         snprintf(how_many, sizeof how_many, "%llu steps, ", steps);
-    ps_log_warn(REPORT, "%speak %s on the device, %s without; moved %s out and %s back; waited %llu.%03llu s", how_many,
-                ps_bytes_text(f->peak_held).text, ps_bytes_text(f->peak_live).text, ps_bytes_text(ps_counted(evicted_bytes)).text,
+    if (devices > 1) {
+        take_largest_peaks(f);
+        snprintf(on_which, sizeof on_which, "the fullest of %u devices", devices);
+    }
+    ps_log_warn(REPORT, "%speak %s on %s, %s without; moved %s out and %s back; waited %llu.%03llu s", how_many,
+                ps_bytes_text(f->peak_held).text, on_which, ps_bytes_text(f->peak_live).text, ps_bytes_text(ps_counted(evicted_bytes)).text,
                 ps_bytes_text(ps_counted(reloaded_bytes)).text, waited_ms / 1000, waited_ms % 1000);
 }
 
@@ -166,6 +185,56 @@ static void write_learning(struct ps_json *j, const struct figures *f)
     ps_json_end(j);
 }
 
+static void write_device(struct ps_json *j)
+{
+    ps_json_begin_object(j, "device");
+    ps_json_u64(j, "ordinal", (uint64_t)ps_device.ordinal);
+    ps_json_string(j, "name", ps_device.name);
+    ps_json_u64(j, "total_bytes", ps_device.total_bytes);
+    ps_json_end(j);
+    if (ps_budget.limit == UINT64_MAX)
+        ps_json_null(j, "budget_bytes"); /* unlimited */
+    else
+        ps_json_u64(j, "budget_bytes", ps_budget.limit);
+}
+
+static void write_peaks(struct ps_json *j, const struct figures *f)
+{
+    ps_json_u64(j, "peak_resident_bytes", f->peak_held);
+    ps_json_u64(j, "peak_demand_bytes", f->peak_live);
+}
+
+static void write_slab(struct ps_json *j, const struct figures *f)
+{
+    ps_json_begin_object(j, "slab");
+    ps_json_u64(j, "bytes", f->slab.bytes);
+    ps_json_u64(j, "peak_used_bytes", f->slab.peak_used_bytes);
+    ps_json_u64(j, "limit_bytes", f->slab.limit_bytes);
+    ps_json_u64(j, "rows", f->slab.rows);
+    ps_json_end(j);
+}
+
+/* What is each device's own. The first one's, whose lock is held, is at the top of the report as well, as if it were the only one. */
+static void write_devices(struct ps_json *j)
+{
+    ps_json_begin_array(j, "devices");
+    for (unsigned i = 0; i < ps_devices_count(); i++) {
+        ps_devices_enter(i);
+        bool locked = i && ps_registry_lock_soon();
+        struct figures f = take_figures();
+        ps_json_begin_object(j, NULL);
+        write_device(j);
+        write_peaks(j, &f);
+        write_slab(j, &f);
+        write_learning(j, &f);
+        ps_json_end(j);
+        if (locked)
+            ps_registry_unlock();
+    }
+    ps_json_end(j);
+    ps_devices_enter(0);
+}
+
 static void write_fields(struct ps_json *j, const struct figures *f)
 {
     ps_json_begin_object(j, NULL);
@@ -179,30 +248,19 @@ static void write_fields(struct ps_json *j, const struct figures *f)
         ps_json_null(j, "rank");
         ps_json_u64(j, "processes", 1);
     }
-    ps_json_begin_object(j, "device");
-    ps_json_string(j, "name", ps_device.name);
-    ps_json_u64(j, "total_bytes", ps_device.total_bytes);
-    ps_json_end(j);
-    if (ps_budget.limit == UINT64_MAX)
-        ps_json_null(j, "budget_bytes"); /* unlimited */
-    else
-        ps_json_u64(j, "budget_bytes", ps_budget.limit);
+    write_device(j);
     ps_json_string(j, "guard", ps_guard_names[ps_settings.guard]);
     ps_json_string(j, "tracer", ps_tracing_source());
     ps_json_u64(j, "steps", ps_trace_steps());
-    ps_json_u64(j, "peak_resident_bytes", f->peak_held);
-    ps_json_u64(j, "peak_demand_bytes", f->peak_live);
+    write_peaks(j, f);
 #define PS_COUNTER(name) ps_json_u64(j, #name, ps_counted(name));
     PS_COUNTER_TABLE
 #undef PS_COUNTER
-    ps_json_begin_object(j, "slab");
-    ps_json_u64(j, "bytes", f->slab.bytes);
-    ps_json_u64(j, "peak_used_bytes", f->slab.peak_used_bytes);
-    ps_json_u64(j, "limit_bytes", f->slab.limit_bytes);
-    ps_json_u64(j, "rows", f->slab.rows);
-    ps_json_end(j);
+    write_slab(j, f);
     write_passthrough(j);
     write_learning(j, f);
+    if (ps_devices_count() > 1)
+        write_devices(j);
     ps_json_end(j);
 }
 
@@ -240,6 +298,8 @@ void ps_report_finish(void)
     if (!atomic_compare_exchange_strong(&owner, &us, 0))
         return;
     int saved = errno;
+    const ptrdiff_t before = ps_here;
+    ps_devices_enter(0);
     /* Helper threads still run, and waits of the last step are still told: all figures are of one moment. */
     bool locked = ps_registry_lock_soon();
     struct figures f = take_figures();
@@ -247,6 +307,7 @@ void ps_report_finish(void)
     if (locked)
         ps_registry_unlock();
     say_closing_line(&f);
+    ps_here = before;
     errno = saved;
 }
 

@@ -5,8 +5,10 @@
 #include "capture.h"
 #include "counters.h"
 #include "device.h"
+#include "devices.h"
 #include "helper_thread.h"
 #include "log.h"
+#include "managed_context.h"
 #include "pointer_tables.h"
 #include "policies.h"
 #include "process.h"
@@ -35,6 +37,10 @@ bool ps_request_may_be_span(size_t bytes)
         ps_count_passthrough(capture);
         return false;
     }
+    if (!ps_process_enter_device()) {
+        ps_count_passthrough(other_device);
+        return false;
+    }
     return true;
 }
 
@@ -58,11 +64,9 @@ enum ps_request ps_request_span(size_t bytes, struct ps_stream *stream, CUdevice
 bool ps_request_free(CUdeviceptr address, struct ps_stream *stream)
 {
     ps_process_bind_thread();
-    ps_inside++;
-    struct ps_capture_mode mode = ps_capture_relax();
+    struct ps_managed_context context = ps_managed_context_enter_for(address);
     int r = ps_residency_free(address, stream);
-    ps_capture_restore(mode);
-    ps_inside--;
+    ps_managed_context_leave(context);
     if (r)
         ps_log_debug(HOOKS, "a free of %#llx, where no live allocation begins", (unsigned long long)address);
     return r == 0;
@@ -73,7 +77,15 @@ bool ps_request_free(CUdeviceptr address, struct ps_stream *stream)
 
 bool ps_request_is_default_pool(CUmemoryPool pool)
 {
-    return ps_process_has_begun() && ps_device_has_default_pool(pool);
+    if (!ps_process_has_begun())
+        return false;
+    for (unsigned i = ps_devices_count(); i-- > 0;) {
+        if (ps_devices_several)
+            ps_devices_enter(i);
+        if (ps_device_has_default_pool(pool))
+            return true;
+    }
+    return false;
 }
 
 void ps_request_forget_tables(CUdeviceptr address)

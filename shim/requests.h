@@ -20,8 +20,9 @@ static inline size_t ps_pitch(size_t width)
 }
 
 /*
- * Whether an allocation of `bytes` may become a span, as far as the device doesn't matter; counts why not. Begins Penstock at a process's first
- * request that is large enough: there must be a current context by then, or a runtime that makes one.
+ * Whether an allocation of `bytes` in the current context may become a span; counts why not. The calling thread is at that device then. Begins Penstock at
+ * a process's first request that is large enough, and a device of the process at the first on that: there must be a current context by then, or a
+ * runtime that makes one.
  */
 bool ps_request_may_be_span(size_t bytes);
 
@@ -38,7 +39,7 @@ enum ps_request ps_request_span(size_t bytes, struct ps_stream *stream, CUdevice
 bool ps_request_free(CUdeviceptr address, struct ps_stream *stream);
 
 /*
- * Whether it is the device's default pool, whose allocations spans are as far as the program can tell. A pool that the program made has properties
+ * Whether it is the default pool of a managed device, to which the thread goes, whose allocations spans are as far as the program can tell. A pool that the program made has properties
  * (sharing, location) that a span does not have. The runtime's pools are the driver's (driver_types.h).
  */
 bool ps_request_is_default_pool(CUmemoryPool pool);

@@ -7,11 +7,13 @@
 #include "copies.h"
 #include "counters.h"
 #include "device.h"
+#include "devices.h"
 #include "eviction.h"
 #include "following.h"
 #include "guard.h"
 #include "learning.h"
 #include "log.h"
+#include "per_device.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "rules.h"
@@ -21,11 +23,11 @@
 /* A tick every so many launches with spans while memory is short: an eviction then waits at most so many launches longer than it must. */
 #define LAUNCHES_A_TICK 8
 
-static enum ps_guard guard;
+static PS_PER_DEVICE enum ps_guard first_guard; /* constant once set up */
 
 void ps_residency_open(enum ps_guard how)
 {
-    guard = how;
+    PS_HERE(first_guard) = how;
 }
 
 /* Waits until nobody makes driver calls on the span. [locked; releases the lock meanwhile] */
@@ -75,7 +77,7 @@ static int move_to_pages(struct ps_span *span, const struct ps_pages *pages)
         ps_copies_drain_reloads(); /* part of it may be queued: nothing may write to the pages once they are somebody else's */
         ps_pages_unmap(span->address, span->bytes);
     }
-    if (guard != PS_GUARD_UNMAP && !ps_slab_map_row(span->address, span->slot))
+    if (PS_HERE(first_guard) != PS_GUARD_UNMAP && !ps_slab_map_row(span->address, span->slot))
         span->backing = PS_BACKING_SLOT;
     return r;
 }
@@ -135,12 +137,10 @@ static void wait_for_fence(struct ps_span *span, struct ps_stream *stream)
     ps_registry_unlock();
     ps_stopwatch_wait_begins(stream);
     /* Two clocks: the launch waits on its own stream. Nobody records the fence anew meanwhile: that takes an eviction first. */
-    CUresult result = CUDA_SUCCESS;
-    if (ps_rule(ACCESS_WAITS_FOR_RELOAD))
-        result = ps_cu.cuStreamWaitEvent(stream->handle, fence, 0);
-    if (result != CUDA_SUCCESS)
-        result = ps_cu.cuEventSynchronize(fence);
-    if (result != CUDA_SUCCESS)
+    int r = ps_rule(ACCESS_WAITS_FOR_RELOAD) ? ps_stream_comes_after(stream, fence) : 0;
+    if (r)
+        r = ps_cuda_errno(ps_cu.cuEventSynchronize(fence));
+    if (r)
         ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
     ps_registry_lock();
     span->fence_seen |= bit;
@@ -157,7 +157,7 @@ static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream
     if (!span->after.stream || span->after.stream == stream || span->after_seen & bit)
         return;
     ps_registry_unlock();
-    int r = ps_uses_stream_wait(&former, stream->handle, stream);
+    int r = ps_stream_comes_after_uses(stream, &former);
     if (r)
         r = ps_uses_host_wait(&former);
     if (r)
@@ -325,6 +325,7 @@ void ps_residency_asked_about(CUdeviceptr address)
 {
     if (!ps_registry_owns(address))
         return;
+    ps_devices_enter_address(address);
     ps_registry_lock();
     struct ps_span *span = ps_registry_live_at(address);
     if (span)
@@ -462,7 +463,7 @@ void ps_residency_begin_access_to_all(struct ps_stream *stream)
     ps_registry_lock();
     ps_registry.launch_number++;
     ps_registry.blind_launches++; /* nothing may leave from here on */
-    for (CUdeviceptr a = ps_registry.base; (span = ps_registry_next(a)); a = span->address + span->bytes) {
+    for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes) {
         wait_until_not_busy(span);
         if (span->life != PS_LIFE_LIVE)
             continue;
@@ -482,7 +483,7 @@ void ps_residency_end_access_to_all(struct ps_stream *stream)
 
     ps_stream_settle(stream);
     ps_registry_lock();
-    for (CUdeviceptr a = ps_registry.base; (span = ps_registry_next(a)); a = span->address + span->bytes)
+    for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
         if (span->life == PS_LIFE_LIVE)
             ps_uses_note(&span->uses, stream);
     ps_registry.blind_launches--;
@@ -495,6 +496,7 @@ int ps_residency_look_up(CUdeviceptr address, CUdeviceptr *start, size_t *reques
 
     if (!ps_registry_owns(address))
         return r;
+    ps_devices_enter_address(address);
     ps_registry_lock();
     const struct ps_span *span = ps_registry_live_at(address);
     if (span) {

@@ -73,7 +73,7 @@ int ps_residency_free(CUdeviceptr address, struct ps_stream *stream);
  */
 void ps_residency_asked_about(CUdeviceptr address);
 
-/* The live span that holds `address`: its start and its size as the program asked. 0 or -ENOENT. */
+/* The live span that holds `address`, to whose device the thread goes: its start and its size as the program asked. 0 or -ENOENT. */
 int ps_residency_look_up(CUdeviceptr address, CUdeviceptr *start, size_t *requested);
 
 #endif

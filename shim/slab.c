@@ -1,14 +1,17 @@
 #include "slab.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "address_space.h"
 #include "bytes_text.h"
 #include "clock.h"
 #include "device.h"
+#include "devices.h"
 #include "host_memory.h"
 #include "log.h"
+#include "per_device.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "rows.h"
@@ -25,19 +28,26 @@ struct ps_slot_size {
 };
 LIST_HEAD(size_list, ps_slot_size);
 
-static struct size_list sizes = LIST_HEAD_INITIALIZER(sizes); /* the largest first; a program has a few dozen */
-static struct slot_list free_slots = TAILQ_HEAD_INITIALIZER(free_slots);
-static uint64_t free_bytes;
-static struct ps_slab_figures figures;
-static struct ps_amount bound;
-static bool extended; /* auto goes beyond a half of the host's memory: see ps_slab_extend */
-static uint32_t sharers = 1;
-static size_t unit;
-static struct ps_address_space addresses;
-static CUdeviceptr reservation;
-/* The host refused with this many bytes made; asked again after a while, since others may give memory back. */
-static uint64_t refused_with;
-static uint64_t refused_until_ns; /* 0: not refused */
+static PS_PER_DEVICE struct {
+    /* Constant once set up. */
+    struct ps_amount bound;
+    uint32_t sharers;
+    size_t unit;
+
+    /* Guarded by the registry lock, but where it says otherwise. */
+    struct size_list sizes; /* the largest first; a program has a few dozen */
+    struct slot_list free_slots;
+    uint64_t free_bytes;
+    struct ps_slab_figures figures;
+    _Atomic uint64_t made_bytes; /* figures.bytes, for other devices */
+    bool extended;               /* auto goes beyond a half of the host's memory: see ps_slab_extend */
+    struct ps_address_space addresses;
+    CUdeviceptr reservation;
+    /* The host refused with this many bytes made; asked again after a while, since others may give memory back. */
+    uint64_t refused_with;
+    uint64_t refused_until_ns; /* 0: not refused */
+} of_first;
+#define here PS_HERE(of_first)
 
 #define REFUSED_FOR_NS 1000000000u
 
@@ -51,39 +61,67 @@ static uint64_t refused_until_ns; /* 0: not refused */
  * The bound in bytes, with `made` bytes of slots there. Read anew each time it matters: where host memory is added while it is used (a virtual machine that grows), the first
  * reading is too small.
  */
-static uint64_t work_out_limit(uint64_t made)
+static uint64_t work_out_whole_limit(uint64_t made)
 {
     struct ps_host_memory memory;
     uint64_t whole;
 
-    if (bound.kind == PS_AMOUNT_BYTES || bound.kind == PS_AMOUNT_UNLIMITED)
-        return ps_amount_bytes(bound, 0);
+    if (here.bound.kind == PS_AMOUNT_BYTES || here.bound.kind == PS_AMOUNT_UNLIMITED)
+        return ps_amount_bytes(here.bound, 0);
     if (ps_host_memory_read("", &memory)) {
         ps_log_warn_once(SLAB, "the machine's memory can't be read: the slab stays at 1 GiB; PENSTOCK_HOST_BUDGET sets it");
         return 1ull << 30;
     }
     whole = ps_host_memory_total(&memory);
-    if (bound.kind == PS_AMOUNT_PERCENT)
-        return ps_amount_bytes(bound, whole) / sharers;
-    uint64_t most = whole / 2 / sharers;
-    if (extended) {
+    if (here.bound.kind == PS_AMOUNT_PERCENT)
+        return ps_amount_bytes(here.bound, whole) / here.sharers;
+    uint64_t most = whole / 2 / here.sharers;
+    if (here.extended) {
         uint64_t available = ps_host_memory_available(&memory);
-        uint64_t can_grow = available > whole / 4 ? (available - whole / 4) / sharers : 0;
+        uint64_t can_grow = available > whole / 4 ? (available - whole / 4) / here.sharers : 0;
         uint64_t further = made + can_grow;
-        if (further > whole / 4 * 3 / sharers)
-            further = whole / 4 * 3 / sharers;
+        if (further > whole / 4 * 3 / here.sharers)
+            further = whole / 4 * 3 / here.sharers;
         if (further > most)
             most = further;
     }
     return most;
 }
 
+/*
+ * This device's part of it: an equal one, as far as the others have left that much; the first device's is the whole until there is a second one. What
+ * the others have is read without their locks: a figure a moment old is as good.
+ */
+static uint64_t work_out_limit(uint64_t made)
+{
+    const ptrdiff_t at = ps_here;
+    uint64_t others = 0;
+
+    if (!ps_devices_several)
+        return work_out_whole_limit(made);
+    unsigned count = ps_devices_count();
+    bool is_among = false;
+    for (unsigned i = 0; i < count; i++) {
+        ps_devices_enter(i);
+        if (ps_here == at)
+            is_among = true;
+        else
+            others += atomic_load_explicit(&here.made_bytes, memory_order_relaxed);
+        ps_here = at;
+    }
+    count += !is_among; /* while it is set up */
+    uint64_t whole = work_out_whole_limit(made + others), left = whole > others ? whole - others : 0;
+    return left < whole / count ? left : whole / count;
+}
+
 void ps_slab_open(struct ps_amount host_budget, uint32_t local_processes, size_t granularity)
 {
-    bound = host_budget;
-    sharers = local_processes ? local_processes : 1;
-    unit = granularity;
-    figures.limit_bytes = work_out_limit(0);
+    here.bound = host_budget;
+    here.sharers = local_processes ? local_processes : 1;
+    here.unit = granularity;
+    LIST_INIT(&here.sizes);
+    TAILQ_INIT(&here.free_slots);
+    here.figures.limit_bytes = work_out_limit(0);
 }
 
 /* The slab's own reservation, made when the first slot is: a program that never runs short never has it. [unlocked, one thread at a time] */
@@ -92,30 +130,30 @@ static int reserve_addresses(void)
     uint64_t bytes = LARGEST_RESERVATION;
     CUresult result;
 
-    if (reservation)
+    if (here.reservation)
         return 0;
     do {
-        result = ps_cu.cuMemAddressReserve(&reservation, bytes, unit, 0, 0);
+        result = ps_cu.cuMemAddressReserve(&here.reservation, bytes, here.unit, 0, 0);
     } while (result != CUDA_SUCCESS && (bytes /= 2) >= SMALLEST_RESERVATION);
     if (result != CUDA_SUCCESS) {
-        reservation = 0;
+        here.reservation = 0;
         return ps_cuda_errno(result);
     }
-    return ps_address_space_init(&addresses, reservation, bytes);
+    return ps_address_space_init(&here.addresses, here.reservation, bytes);
 }
 
 bool ps_slab_extend(size_t bytes)
 {
-    uint64_t before = figures.limit_bytes, made = figures.bytes;
+    uint64_t before = here.figures.limit_bytes, made = here.figures.bytes;
 
-    if (bound.kind != PS_AMOUNT_AUTO || refused_until_ns || figures.bytes - free_bytes + bytes <= before)
+    if (here.bound.kind != PS_AMOUNT_AUTO || here.refused_until_ns || here.figures.bytes - here.free_bytes + bytes <= before)
         return false;
-    bool first = !extended;
-    extended = true;
+    bool first = !here.extended;
+    here.extended = true;
     ps_registry_unlock();
     uint64_t limit = work_out_limit(made);
     ps_registry_lock();
-    figures.limit_bytes = limit;
+    here.figures.limit_bytes = limit;
     if (limit <= before)
         return false;
     if (first)
@@ -125,11 +163,18 @@ bool ps_slab_extend(size_t bytes)
     return true;
 }
 
+/* Slots of so many bytes are made, or (negative) given back. */
+static void count_made(int64_t bytes)
+{
+    here.figures.bytes += (uint64_t)bytes;
+    atomic_store_explicit(&here.made_bytes, here.figures.bytes, memory_order_relaxed);
+}
+
 static void count_used(size_t bytes)
 {
-    figures.used_bytes += bytes;
-    if (figures.used_bytes > figures.peak_used_bytes)
-        figures.peak_used_bytes = figures.used_bytes;
+    here.figures.used_bytes += bytes;
+    if (here.figures.used_bytes > here.figures.peak_used_bytes)
+        here.figures.peak_used_bytes = here.figures.used_bytes;
 }
 
 /* ---- sizes, and the free slots of each ---- */
@@ -138,7 +183,7 @@ static struct ps_slot_size *find_size(size_t bytes)
 {
     struct ps_slot_size *size;
 
-    LIST_FOREACH (size, &sizes, next)
+    LIST_FOREACH (size, &here.sizes, next)
         if (size->bytes <= bytes)
             return size->bytes == bytes ? size : NULL;
     return NULL;
@@ -155,7 +200,7 @@ static struct ps_slot_size *enter_size(size_t bytes)
             return NULL;
         size->bytes = bytes;
         TAILQ_INIT(&size->list);
-        LIST_FOREACH (other, &sizes, next) {
+        LIST_FOREACH (other, &here.sizes, next) {
             if (other->bytes < bytes)
                 break;
             larger = other;
@@ -163,7 +208,7 @@ static struct ps_slot_size *enter_size(size_t bytes)
         if (larger)
             LIST_INSERT_AFTER(larger, size, next);
         else
-            LIST_INSERT_HEAD(&sizes, size, next);
+            LIST_INSERT_HEAD(&here.sizes, size, next);
     }
     size->made++;
     return size;
@@ -180,18 +225,18 @@ static void leave_size(struct ps_slot_size *size)
 
 static void take_out(struct ps_slot *slot)
 {
-    TAILQ_REMOVE(&free_slots, slot, order);
+    TAILQ_REMOVE(&here.free_slots, slot, order);
     TAILQ_REMOVE(&slot->size->list, slot, sized);
     slot->size->free--;
-    free_bytes -= slot->bytes;
+    here.free_bytes -= slot->bytes;
 }
 
 static void put_in(struct ps_slot *slot)
 {
-    TAILQ_INSERT_TAIL(&free_slots, slot, order);
+    TAILQ_INSERT_TAIL(&here.free_slots, slot, order);
     TAILQ_INSERT_TAIL(&slot->size->list, slot, sized);
     slot->size->free++;
-    free_bytes += slot->bytes;
+    here.free_bytes += slot->bytes;
 }
 
 /* Oldest first: its last H2D is the likeliest to be over. */
@@ -228,7 +273,7 @@ static unsigned choose_row(size_t bytes, struct ps_row_size row[ROW_SIZES_MAX])
     const struct ps_slot_size *size;
     unsigned n = 0;
 
-    LIST_FOREACH (size, &sizes, next) {
+    LIST_FOREACH (size, &here.sizes, next) {
         if (n == ROW_SIZES_MAX)
             break;
         if (size->bytes <= bytes && size->free)
@@ -254,7 +299,7 @@ struct ps_slot *ps_slab_take_row(size_t bytes)
         return NULL;
     count_used(bytes);
     if (first->next_in_row)
-        figures.rows++;
+        here.figures.rows++;
     return first;
 }
 
@@ -289,7 +334,7 @@ void ps_slab_read_begins(struct ps_slot *row)
      * slot since has waited for it, and is over itself. They need not wait for this one.
      */
     if (row->lent)
-        TAILQ_FOREACH (slot, &free_slots, order)
+        TAILQ_FOREACH (slot, &here.free_slots, order)
             if (slot->read_by == row->read_done)
                 slot->being_read = false;
     row->lent = row->next_in_row != NULL;
@@ -319,19 +364,19 @@ int ps_slab_wait_until_read(const struct ps_slot *row)
 
 static uint64_t limit_now(void)
 {
-    if (refused_until_ns && ps_now_ns() >= refused_until_ns)
-        refused_until_ns = 0;
-    return refused_until_ns && refused_with < figures.limit_bytes ? refused_with : figures.limit_bytes;
+    if (here.refused_until_ns && ps_now_ns() >= here.refused_until_ns)
+        here.refused_until_ns = 0;
+    return here.refused_until_ns && here.refused_with < here.figures.limit_bytes ? here.refused_with : here.figures.limit_bytes;
 }
 
 bool ps_slab_has_room(size_t bytes)
 {
-    return figures.bytes - free_bytes + bytes <= limit_now();
+    return here.figures.bytes - here.free_bytes + bytes <= limit_now();
 }
 
 bool ps_slab_can_hold_more(size_t bytes)
 {
-    return figures.bytes + bytes <= limit_now();
+    return here.figures.bytes + bytes <= limit_now();
 }
 
 void ps_slab_give(struct ps_slot *row)
@@ -339,7 +384,7 @@ void ps_slab_give(struct ps_slot *row)
     for (struct ps_slot *slot = row, *after; slot; slot = after) {
         after = slot->next_in_row;
         slot->next_in_row = NULL;
-        figures.used_bytes -= slot->bytes;
+        here.figures.used_bytes -= slot->bytes;
         put_in(slot);
     }
 }
@@ -355,16 +400,16 @@ static void destroy(struct ps_slot *slot)
 /* Makes room under the bound by destroying free slots. 0 or -ENOSPC. [locked; releases the lock meanwhile] */
 static int make_room(size_t bytes)
 {
-    while (figures.bytes + bytes > figures.limit_bytes) {
-        struct ps_slot *slot = TAILQ_FIRST(&free_slots);
-        if (!slot || figures.bytes - free_bytes + bytes > figures.limit_bytes)
+    while (here.figures.bytes + bytes > here.figures.limit_bytes) {
+        struct ps_slot *slot = TAILQ_FIRST(&here.free_slots);
+        if (!slot || here.figures.bytes - here.free_bytes + bytes > here.figures.limit_bytes)
             return -ENOSPC;
         take_out(slot);
         ps_registry_unlock();
         destroy(slot);
         ps_registry_lock();
-        figures.bytes -= slot->bytes;
-        ps_address_space_give(&addresses, slot->address, slot->bytes);
+        count_made(-(int64_t)slot->bytes);
+        ps_address_space_give(&here.addresses, slot->address, slot->bytes);
         leave_size(slot->size);
         free(slot); /* its event is lost to the driver: others may hold it as their read_by */
     }
@@ -374,8 +419,8 @@ static int make_room(size_t bytes)
 /* [locked] */
 static void refuse(void)
 {
-    refused_with = figures.bytes;
-    refused_until_ns = ps_now_ns() + REFUSED_FOR_NS;
+    here.refused_with = here.figures.bytes;
+    here.refused_until_ns = ps_now_ns() + REFUSED_FOR_NS;
 }
 
 /* The slot is taken. [unlocked, one thread at a time] */
@@ -387,23 +432,23 @@ static int create(size_t bytes, struct ps_slot **out)
     if (!slot)
         return -ENOMEM;
     ps_registry_lock();
-    uint64_t made = figures.bytes;
+    uint64_t made = here.figures.bytes;
     ps_registry_unlock();
     uint64_t limit = work_out_limit(made);
     r = reserve_addresses();
 
     ps_registry_lock();
-    figures.limit_bytes = limit;
+    here.figures.limit_bytes = limit;
     if (!r)
         r = make_room(bytes);
     if (!r && !(slot->size = enter_size(bytes)))
         r = -ENOMEM;
-    if (!r && !(slot->address = ps_address_space_take(&addresses, bytes))) {
+    if (!r && !(slot->address = ps_address_space_take(&here.addresses, bytes))) {
         leave_size(slot->size);
         r = -ENOMEM;
     }
     if (!r)
-        figures.bytes += bytes;
+        count_made((int64_t)bytes);
     if (r && r != -ENOSPC)
         refuse();
     ps_registry_unlock();
@@ -430,9 +475,9 @@ static int create(size_t bytes, struct ps_slot **out)
         *out = slot;
         return 0;
     }
-    figures.bytes -= bytes;
-    made = figures.bytes;
-    ps_address_space_give(&addresses, slot->address, bytes);
+    count_made(-(int64_t)bytes);
+    made = here.figures.bytes;
+    ps_address_space_give(&here.addresses, slot->address, bytes);
     leave_size(slot->size);
     refuse();
     ps_registry_unlock();
@@ -476,7 +521,7 @@ int ps_slab_add(size_t bytes)
 /* The largest piece of a row for `bytes`. */
 static size_t piece_of(size_t bytes)
 {
-    size_t piece = PIECE_PAGES * unit;
+    size_t piece = PIECE_PAGES * here.unit;
 
     while (bytes / piece > PIECES_MAX)
         piece *= 2;
@@ -489,7 +534,7 @@ static struct ps_slot *take_part(size_t bytes, size_t *missing)
     struct ps_slot *part = ps_slab_take_row(bytes);
 
     *missing = part ? 0 : bytes;
-    for (size_t piece = unit; !part && piece < bytes && piece < piece_of(bytes); piece *= 2) {
+    for (size_t piece = here.unit; !part && piece < bytes && piece < piece_of(bytes); piece *= 2) {
         part = ps_slab_take_row(bytes - piece);
         if (part)
             *missing = piece;
@@ -521,7 +566,7 @@ unsigned ps_slab_keep_lacking(size_t *bytes, unsigned n)
     unsigned lacking = 0, sizes_there = 0;
     size_t no_row_for = 0;
 
-    LIST_FOREACH (size, &sizes, next)
+    LIST_FOREACH (size, &here.sizes, next)
         if (sizes_there < ROW_SIZES_MAX)
             left[sizes_there++] = (struct ps_row_size){.bytes = size->bytes, .there = size->made};
     for (unsigned i = 0; i < n; i++) {
@@ -547,16 +592,16 @@ int ps_slab_make(size_t bytes, struct ps_slot **row)
     int r = -ENOSPC;
 
     ps_registry_lock();
-    uint64_t made = figures.bytes;
+    uint64_t made = here.figures.bytes;
     ps_registry_unlock();
     uint64_t limit = work_out_limit(made);
     ps_registry_lock();
-    figures.limit_bytes = limit;
+    here.figures.limit_bytes = limit;
     /*
      * Without room for all of it the pieces that are made would give way to each other. That the host refused some a moment ago is no reason not to ask:
      * who asks here is in need.
      */
-    bool may = figures.bytes - free_bytes + bytes <= limit;
+    bool may = here.figures.bytes - here.free_bytes + bytes <= limit;
     if (may)
         first = take_part(bytes, &missing);
     ps_registry_unlock();
@@ -586,5 +631,5 @@ int ps_slab_make(size_t bytes, struct ps_slot **row)
 
 struct ps_slab_figures ps_slab_figures(void)
 {
-    return figures;
+    return here.figures;
 }

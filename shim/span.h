@@ -84,6 +84,7 @@ struct ps_span {
     TAILQ_ENTRY(ps_span) order;   /* LIVE and resident: by last access. CACHED: by age. HUSK: by age. NONE: pool */
     TAILQ_ENTRY(ps_span) sized;   /* CACHED: with others of its size, if has_class */
     bool has_class;
+    unsigned device; /* whose it is (devices.h). Constant as long as the structure is there, and read without the lock; the last field */
 };
 
 TAILQ_HEAD(ps_span_list, ps_span);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "log.h"
+#include "per_device.h"
 #include "real_cuda.h"
 
 /* Samples kept until they are read; a launch finds no room when the device is further behind than that, and is not timed. */
@@ -30,23 +31,26 @@ struct sample {
     bool waited;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct mark *free_marks;
-static unsigned frees;
-static struct sample samples[RING];
-static uint64_t written, read_so_far; /* samples */
-static atomic_bool durations;
+static PS_PER_DEVICE struct {
+    pthread_mutex_t lock;
+    struct mark *free_marks;
+    unsigned frees;
+    struct sample *samples;        /* RING of them; made with the first */
+    uint64_t written, read_so_far; /* samples */
+    atomic_bool durations;
 
-static struct ps_stream *main_stream;
-static uint64_t on_main, on_others; /* launches lately */
-static uint64_t lately = 64;        /* how many that is: few at first, as a program may begin with copies on another stream */
-static struct mark *wait_began;     /* NULL: no wait since the last launch */
-static struct mark *last_mark;      /* where the last timed launch ended; NULL: not timed */
-static atomic_bool marked;          /* whether there is a last_mark, for those without the lock */
+    struct ps_stream *main_stream;
+    uint64_t on_main, on_others; /* launches lately */
+    uint64_t lately;             /* how many that is: few at first, as a program may begin with copies on another stream */
+    struct mark *wait_began;     /* NULL: no wait since the last launch */
+    struct mark *last_mark;      /* where the last timed launch ended; NULL: not timed */
+    atomic_bool marked;          /* whether there is a last_mark, for those without the lock */
+} of_first = {.lock = PTHREAD_MUTEX_INITIALIZER, .lately = 64};
+#define here PS_HERE(of_first)
 
 void ps_stopwatch_learn(bool wanted)
 {
-    atomic_store_explicit(&durations, wanted, memory_order_relaxed);
+    atomic_store_explicit(&here.durations, wanted, memory_order_relaxed);
 }
 
 /* Lets `*place` hold the mark (or NULL) instead of what it held. [lock held] */
@@ -59,28 +63,28 @@ static void hold(struct mark **place, struct mark *mark)
     *place = mark;
     if (!before || --before->holders)
         return;
-    if (frees == FREE_MAX) {
+    if (here.frees == FREE_MAX) {
         ps_cu.cuEventDestroy(before->event);
         free(before);
         return;
     }
-    frees++;
-    before->next_free = free_marks;
-    free_marks = before;
+    here.frees++;
+    before->next_free = here.free_marks;
+    here.free_marks = before;
 }
 
 static void set_last_mark(struct mark *mark)
 {
-    hold(&last_mark, mark);
-    atomic_store_explicit(&marked, mark != NULL, memory_order_relaxed);
+    hold(&here.last_mark, mark);
+    atomic_store_explicit(&here.marked, mark != NULL, memory_order_relaxed);
 }
 
 /* A mark where the stream is now, for the caller to hold. NULL when that can't be: being captured, gone, no events, no room. [lock held] */
 static struct mark *mark_now(struct ps_stream *stream)
 {
-    struct mark *mark = free_marks;
+    struct mark *mark = here.free_marks;
 
-    if (written - read_so_far == RING)
+    if (here.written - here.read_so_far == RING)
         return NULL;
     if (!mark) {
         mark = calloc(1, sizeof *mark);
@@ -90,22 +94,24 @@ static struct mark *mark_now(struct ps_stream *stream)
         }
         if (!mark)
             return NULL;
-        free_marks = mark;
-        frees++;
+        here.free_marks = mark;
+        here.frees++;
     }
     if (ps_stream_record(stream, mark->event))
         return NULL;
-    free_marks = mark->next_free;
-    frees--;
+    here.free_marks = mark->next_free;
+    here.frees--;
     mark->next_free = NULL;
     return mark;
 }
 
 static void add(struct mark *from, struct mark *to, uint64_t launch, bool waited)
 {
-    if (!from || !to || written - read_so_far == RING)
+    if (!from || !to || here.written - here.read_so_far == RING)
         return;
-    struct sample *sample = &samples[written++ % RING];
+    if (!here.samples && !(here.samples = calloc(RING, sizeof *here.samples)))
+        return;
+    struct sample *sample = &here.samples[here.written++ % RING];
     *sample = (struct sample){.launch = launch, .waited = waited};
     hold(&sample->from, from);
     hold(&sample->to, to);
@@ -114,58 +120,60 @@ static void add(struct mark *from, struct mark *to, uint64_t launch, bool waited
 /* The main stream is the one that launches most; a program may change its mind. [lock held] */
 static bool is_main(struct ps_stream *stream)
 {
-    if (!main_stream)
-        main_stream = stream;
-    if (stream == main_stream)
-        on_main++;
+    if (ps_stream_is_foreign(stream))
+        return false;
+    if (!here.main_stream)
+        here.main_stream = stream;
+    if (stream == here.main_stream)
+        here.on_main++;
     else
-        on_others++;
-    if (on_main + on_others < lately)
-        return stream == main_stream;
-    if (lately < 4096)
-        lately *= 2;
-    if (on_others > on_main) {
-        main_stream = stream;
-        hold(&wait_began, NULL);
+        here.on_others++;
+    if (here.on_main + here.on_others < here.lately)
+        return stream == here.main_stream;
+    if (here.lately < 4096)
+        here.lately *= 2;
+    if (here.on_others > here.on_main) {
+        here.main_stream = stream;
+        hold(&here.wait_began, NULL);
         set_last_mark(NULL);
     }
-    on_main = on_others = 0;
-    return stream == main_stream;
+    here.on_main = here.on_others = 0;
+    return stream == here.main_stream;
 }
 
 void ps_stopwatch_wait_begins(struct ps_stream *stream)
 {
-    pthread_mutex_lock(&lock);
-    if (main_stream && (!stream || stream == main_stream) && !wait_began)
-        hold(&wait_began, mark_now(main_stream));
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&here.lock);
+    if (here.main_stream && (!stream || stream == here.main_stream) && !here.wait_began)
+        hold(&here.wait_began, mark_now(here.main_stream));
+    pthread_mutex_unlock(&here.lock);
 }
 
 void ps_stopwatch_launch_begins(struct ps_stream *stream, uint64_t number)
 {
-    pthread_mutex_lock(&lock);
-    if (is_main(stream) && wait_began) {
+    pthread_mutex_lock(&here.lock);
+    if (is_main(stream) && here.wait_began) {
         struct mark *begins = mark_now(stream);
-        add(wait_began, begins, number, true);
-        hold(&wait_began, NULL);
+        add(here.wait_began, begins, number, true);
+        hold(&here.wait_began, NULL);
         set_last_mark(begins); /* the launch's own time begins after the wait */
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&here.lock);
 }
 
 void ps_stopwatch_launch_ends(struct ps_stream *stream, uint64_t number)
 {
-    bool wanted = atomic_load_explicit(&durations, memory_order_relaxed);
+    bool wanted = atomic_load_explicit(&here.durations, memory_order_relaxed);
 
-    if (!wanted && !atomic_load_explicit(&marked, memory_order_relaxed))
+    if (!wanted && !atomic_load_explicit(&here.marked, memory_order_relaxed))
         return;
-    pthread_mutex_lock(&lock);
-    if (stream == main_stream) {
+    pthread_mutex_lock(&here.lock);
+    if (stream == here.main_stream) {
         struct mark *ends = wanted ? mark_now(stream) : NULL;
-        add(last_mark, ends, number, false);
+        add(here.last_mark, ends, number, false);
         set_last_mark(ends);
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&here.lock);
 }
 
 typedef CUresult (*elapsed_fn)(float *ms, CUevent from, CUevent to);
@@ -192,10 +200,12 @@ size_t ps_stopwatch_read(struct ps_stopwatch_sample *out, size_t capacity)
     size_t n = 0;
 
     while (n < capacity) {
-        pthread_mutex_lock(&lock);
-        bool some = read_so_far != written;
-        struct sample s = samples[read_so_far % RING]; /* it holds its marks until it is read */
-        pthread_mutex_unlock(&lock);
+        pthread_mutex_lock(&here.lock);
+        bool some = here.read_so_far != here.written;
+        struct sample s = {.launch = 0};
+        if (some)
+            s = here.samples[here.read_so_far % RING]; /* it holds its marks until it is read */
+        pthread_mutex_unlock(&here.lock);
         if (!some)
             break;
         uint64_t ns = 0;
@@ -204,20 +214,20 @@ size_t ps_stopwatch_read(struct ps_stopwatch_sample *out, size_t capacity)
             break; /* the device is not there yet */
         if (!r)
             out[n++] = (struct ps_stopwatch_sample){.launch = s.launch, .ns = ns, .waited = s.waited};
-        pthread_mutex_lock(&lock);
-        hold(&samples[read_so_far % RING].from, NULL);
-        hold(&samples[read_so_far % RING].to, NULL);
-        read_so_far++;
-        pthread_mutex_unlock(&lock);
+        pthread_mutex_lock(&here.lock);
+        hold(&here.samples[here.read_so_far % RING].from, NULL);
+        hold(&here.samples[here.read_so_far % RING].to, NULL);
+        here.read_so_far++;
+        pthread_mutex_unlock(&here.lock);
     }
     return n;
 }
 
 size_t ps_stopwatch_outstanding(uint64_t *oldest)
 {
-    pthread_mutex_lock(&lock);
-    size_t n = (size_t)(written - read_so_far);
-    *oldest = n ? samples[read_so_far % RING].launch : UINT64_MAX;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&here.lock);
+    size_t n = (size_t)(here.written - here.read_so_far);
+    *oldest = n ? here.samples[here.read_so_far % RING].launch : UINT64_MAX;
+    pthread_mutex_unlock(&here.lock);
     return n;
 }

@@ -6,6 +6,8 @@
 
 #include "capture.h"
 #include "clock.h"
+#include "device.h"
+#include "devices.h"
 #include "log.h"
 #include "real_cuda.h"
 #include "rules.h"
@@ -30,13 +32,57 @@ static __thread struct {
 /* This thread's own default stream, once it has used it. */
 static __thread struct ps_stream *own_stream;
 
-static struct ps_stream *search(CUstream handle, bool per_thread)
+/* Whether the handle stands for a stream of whatever context is current. */
+static bool is_default(CUstream handle)
+{
+    return !handle || handle == CU_STREAM_PER_THREAD;
+}
+
+/* The context that a stream of this handle is of, for the calling thread; NULL where that makes no difference. */
+static CUcontext context_of(CUstream handle)
+{
+    CUcontext context = NULL;
+
+    if (!ps_devices_several ||
+        (is_default(handle) ? ps_cu.cuCtxGetCurrent(&context) : ps_cu.cuStreamGetCtx(handle, &context)) != CUDA_SUCCESS)
+        return NULL;
+    return context;
+}
+
+/*
+ * Makes the stream's context current, where the process sees several devices: the default streams' handles are the current context's, and an event can be
+ * recorded in its own alone. True: `leave` is to take it back.
+ */
+static bool enter(const struct ps_stream *s)
+{
+    CUcontext now = NULL;
+
+    if (!s->context || (ps_cu.cuCtxGetCurrent(&now) == CUDA_SUCCESS && now == s->context))
+        return false;
+    return ps_cu.cuCtxPushCurrent(s->context) == CUDA_SUCCESS;
+}
+
+static void leave(bool entered)
+{
+    CUcontext ours;
+
+    if (entered)
+        ps_cu.cuCtxPopCurrent(&ours);
+}
+
+bool ps_stream_is_foreign(const struct ps_stream *stream)
+{
+    return stream->context && stream->context != ps_device.context;
+}
+
+static struct ps_stream *search(CUstream handle, CUcontext context, bool per_thread)
 {
     uint32_t n = atomic_load_explicit(&count, memory_order_acquire);
 
     for (uint32_t i = 0; i < n; i++) {
         struct ps_stream *s = atomic_load_explicit(&table[i], memory_order_relaxed);
-        if (s->handle == handle && !atomic_load(&s->gone) && (!per_thread || pthread_equal(s->owner, pthread_self())))
+        if (s->handle == handle && s->context == context && !atomic_load(&s->gone) &&
+            (!per_thread || pthread_equal(s->owner, pthread_self())))
             return s;
     }
     return NULL;
@@ -57,9 +103,10 @@ static bool is_over(struct ps_stream *s)
     return true;
 }
 
-static struct ps_stream *begin(struct ps_stream *s, CUstream handle, bool per_thread)
+static struct ps_stream *begin(struct ps_stream *s, CUstream handle, CUcontext context, bool per_thread)
 {
     s->handle = handle;
+    s->context = context;
     s->per_thread = per_thread;
     s->owner = pthread_self();
     return s;
@@ -69,16 +116,16 @@ static struct ps_stream *begin(struct ps_stream *s, CUstream handle, bool per_th
  * A place in the table that a destroyed stream has left. Ticks go on from where they are: whoever noted the old stream's finds a later event.
  * Not among the first 64, whose places spans remember as having waited.
  */
-static struct ps_stream *reuse(CUstream handle, bool per_thread)
+static struct ps_stream *reuse(CUstream handle, CUcontext context, bool per_thread)
 {
     uint32_t n = atomic_load(&count);
 
     for (uint32_t i = 64; i < n; i++) {
         struct ps_stream *s = atomic_load(&table[i]);
-        if (!is_over(s))
+        if (!is_over(s) || s->context != context) /* its events are its context's */
             continue;
         pthread_mutex_lock(&s->record_lock);
-        begin(s, handle, per_thread);
+        begin(s, handle, context, per_thread);
         atomic_store(&s->over, false);
         atomic_store(&s->gone, false);
         pthread_mutex_unlock(&s->record_lock);
@@ -87,10 +134,10 @@ static struct ps_stream *reuse(CUstream handle, bool per_thread)
     return NULL;
 }
 
-static struct ps_stream *add(CUstream handle, bool per_thread)
+static struct ps_stream *add(CUstream handle, CUcontext context, bool per_thread)
 {
     uint32_t n = atomic_load(&count);
-    struct ps_stream *s = reuse(handle, per_thread);
+    struct ps_stream *s = reuse(handle, context, per_thread);
 
     if (s)
         return s;
@@ -100,7 +147,7 @@ static struct ps_stream *add(CUstream handle, bool per_thread)
             ps_log_warn(TRACER, "more than %u streams at once: waits are for the whole device from now on", PS_STREAMS_MAX);
         return n ? atomic_load(&table[0]) : NULL;
     }
-    begin(s, handle, per_thread);
+    begin(s, handle, context, per_thread);
     s->index = n;
     atomic_store(&s->next, 1);
     pthread_mutex_init(&s->record_lock, NULL);
@@ -117,14 +164,16 @@ struct ps_stream *ps_stream_find(CUstream handle, bool per_thread_default)
         handle = NULL;
 
     uint32_t now = atomic_load_explicit(&generation, memory_order_acquire);
-    if (last.stream && last.handle == handle && last.generation == now)
+    /* A handle that is not a default stream's is of one context while it lives. */
+    if (last.stream && last.handle == handle && last.generation == now && (!ps_devices_several || !is_default(handle)))
         return last.stream;
 
     bool per_thread = handle == CU_STREAM_PER_THREAD;
+    CUcontext context = context_of(handle);
     pthread_mutex_lock(&table_lock);
-    struct ps_stream *s = search(handle, per_thread);
+    struct ps_stream *s = search(handle, context, per_thread);
     if (!s)
-        s = add(handle, per_thread);
+        s = add(handle, context, per_thread);
     pthread_mutex_unlock(&table_lock);
     last.handle = handle;
     last.generation = now;
@@ -152,9 +201,12 @@ bool ps_streams_overflowed(void)
 static bool is_capturing(const struct ps_stream *s)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    bool entered = enter(s);
+    bool is = ps_cu.cuStreamIsCapturing && ps_cu.cuStreamIsCapturing(s->handle, &status) == CUDA_SUCCESS &&
+              status != CU_STREAM_CAPTURE_STATUS_NONE;
 
-    return ps_cu.cuStreamIsCapturing && ps_cu.cuStreamIsCapturing(s->handle, &status) == CUDA_SUCCESS &&
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
+    leave(entered);
+    return is;
 }
 
 /* [record_lock held] */
@@ -169,10 +221,12 @@ static int record(struct ps_stream *s)
         tick = atomic_fetch_add(&s->next, 1);
     uint32_t i = (uint32_t)((ps_rule(TICK_BEFORE_RECORD) ? tick : atomic_load(&s->next)) % PS_TICK_RING);
     CUresult result = CUDA_SUCCESS;
+    bool entered = enter(s);
     if (!s->ring[i])
         result = ps_cu.cuEventCreate(&s->ring[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
     if (result == CUDA_SUCCESS)
         result = ps_cu.cuEventRecord(s->ring[i], s->handle);
+    leave(entered);
     if (!ps_rule(TICK_BEFORE_RECORD)) {
         ps_rule_widen_window();
         tick = atomic_fetch_add(&s->next, 1);
@@ -256,7 +310,7 @@ int ps_stream_wait_event(struct ps_stream *s, CUevent event)
     pthread_mutex_lock(&s->record_lock);
     int r = refusal(s);
     if (!r)
-        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(s->handle, event, 0));
+        r = ps_stream_comes_after(s, event);
     pthread_mutex_unlock(&s->record_lock);
     return r;
 }
@@ -265,18 +319,23 @@ int ps_stream_record(struct ps_stream *s, CUevent event)
 {
     pthread_mutex_lock(&s->record_lock);
     int r = refusal(s);
+    bool entered = !r && enter(s);
     if (!r)
         r = ps_cuda_errno(ps_cu.cuEventRecord(event, s->handle));
+    leave(entered);
     pthread_mutex_unlock(&s->record_lock);
     return r;
 }
 
 void ps_stream_retire(CUstream handle)
 {
+    if (is_default(handle) || handle == CU_STREAM_LEGACY)
+        return;
+    CUcontext context = context_of(handle);
     pthread_mutex_lock(&table_lock);
-    struct ps_stream *s = search(handle, false);
+    struct ps_stream *s = search(handle, context, false);
     pthread_mutex_unlock(&table_lock);
-    if (!s || !handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD)
+    if (!s)
         return;
     /* Under the lock: a thread that is about to use the handle does so before, or sees that it is gone. */
     pthread_mutex_lock(&s->record_lock);
@@ -334,7 +393,7 @@ void ps_uses_note_all_streams(struct ps_uses *uses)
         uses->everywhere = true;
     /* A destroyed stream counts until its last work is over. */
     for (uint32_t i = 0; i < n && !uses->everywhere; i++)
-        if (!atomic_load_explicit(&ps_streams_at(i)->over, memory_order_relaxed))
+        if (!atomic_load_explicit(&ps_streams_at(i)->over, memory_order_relaxed) && !ps_stream_is_foreign(ps_streams_at(i)))
             ps_uses_note(uses, ps_streams_at(i));
 }
 
@@ -408,9 +467,28 @@ static int wait_here(CUevent event, void *ctx)
     return ps_cuda_errno(ps_cu.cuEventSynchronize(event));
 }
 
-int ps_uses_stream_wait(const struct ps_uses *uses, CUstream waiter, const struct ps_stream *except)
+int ps_uses_stream_wait(const struct ps_uses *uses, CUstream waiter)
 {
-    return each_event(uses, except, let_stream_wait, &waiter);
+    return each_event(uses, NULL, let_stream_wait, &waiter);
+}
+
+int ps_stream_comes_after(const struct ps_stream *stream, CUevent event)
+{
+    bool entered = is_default(stream->handle) && enter(stream);
+    int r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(stream->handle, event, 0));
+
+    leave(entered);
+    return r;
+}
+
+static int let_come_after(CUevent event, void *ctx)
+{
+    return ps_stream_comes_after(ctx, event);
+}
+
+int ps_stream_comes_after_uses(const struct ps_stream *stream, const struct ps_uses *uses)
+{
+    return each_event(uses, stream, let_come_after, (void *)stream);
 }
 
 int ps_uses_query(const struct ps_uses *uses)

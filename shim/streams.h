@@ -26,7 +26,8 @@
 
 struct ps_stream {
     CUstream handle;
-    bool per_thread; /* CU_STREAM_PER_THREAD of `owner`; nobody else can name that stream, so only the owner records */
+    CUcontext context; /* its own, where the process sees several devices; else NULL */
+    bool per_thread;   /* CU_STREAM_PER_THREAD of `owner`; nobody else can name that stream, so only the owner records */
     pthread_t owner;
     uint32_t index; /* place in the table; never reused */
     atomic_bool
@@ -55,6 +56,12 @@ void ps_stream_retire(CUstream handle);
 uint32_t ps_streams_count(void);
 struct ps_stream *ps_streams_at(uint32_t index);
 bool ps_streams_overflowed(void);
+
+/*
+ * Whether the stream is another device's than the one that the thread is at. Such a stream can wait for events of this device; events that are recorded on
+ * it are its own context's.
+ */
+bool ps_stream_is_foreign(const struct ps_stream *stream);
 
 /* Records the next tick on the stream. 0 or -errno (nothing recorded). For a per-thread stream: by its owner only (-EXDEV otherwise). */
 int ps_stream_tick(struct ps_stream *stream);
@@ -107,11 +114,18 @@ void ps_stream_settle(const struct ps_stream *stream);
 
 /* Notes that everything queued on `stream` so far matters. Call after the work was queued. */
 void ps_uses_note(struct ps_uses *uses, struct ps_stream *stream);
+
+/* The same for all streams of the device that the thread is at, and for what `uses` has of others. */
 void ps_uses_note_all_streams(struct ps_uses *uses);
+
 void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from);
 
-/* Makes `waiter` wait for the uses, except those on `except` (NULL: none). 0 or -errno: then the order is NOT established. */
-int ps_uses_stream_wait(const struct ps_uses *uses, CUstream waiter, const struct ps_stream *except);
+/* Makes `waiter`, a stream of ours, wait for the uses. 0 or -errno: then the order is NOT established. */
+int ps_uses_stream_wait(const struct ps_uses *uses, CUstream waiter);
+
+/* Makes the program's stream wait for an event, or for the uses on other streams than it, where the calling thread is about to queue work on it. Likewise. */
+int ps_stream_comes_after(const struct ps_stream *stream, CUevent event);
+int ps_stream_comes_after_uses(const struct ps_stream *stream, const struct ps_uses *uses);
 
 /* 1: all are over; 0: not yet; -errno. Records missing ticks. */
 int ps_uses_query(const struct ps_uses *uses);

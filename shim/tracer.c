@@ -6,16 +6,25 @@
 
 #include "capture.h"
 #include "counters.h"
+#include "devices.h"
 #include "graphs.h"
 #include "kernel_words.h"
 #include "layers.h"
 #include "log.h"
+#include "managed_context.h"
 #include "pointer_tables.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "residency.h"
 #include "rules.h"
 #include "step.h"
+
+/* What the call under way names of one device's. */
+struct part {
+    unsigned device;
+    size_t first, count; /* of the spans */
+    uint64_t launch;     /* its number there, from begin to end */
+};
 
 /* What the call under way on this thread names. */
 struct access {
@@ -30,6 +39,8 @@ struct access {
     size_t count;
     size_t capacity;
     struct ps_span **spans;
+    unsigned parts; /* devices whose spans are among them */
+    struct part part[PS_DEVICES_MAX];
     struct ps_span *few[32];
 };
 
@@ -80,6 +91,7 @@ void ps_trace_begin(CUstream stream, bool per_thread_default)
     a->per_thread_default = per_thread_default;
     a->count = 0;
     a->blind = a->begun = false;
+    a->parts = 0;
     a->kind = (struct ps_access_kind){0};
     a->function = NULL;
 }
@@ -189,6 +201,75 @@ void ps_trace_graph(CUgraphExec executable)
     a->blind = true;
 }
 
+/* ---- several devices ---- */
+
+/* Brings the spans of one device together, each device's in the order in which they were named. */
+static void part_by_device(struct access *a)
+{
+    if (a->blind || !ps_devices_several) {
+        a->parts = a->blind ? ps_devices_count() : 1;
+        for (unsigned i = 0; i < a->parts; i++)
+            a->part[i] = (struct part){.device = i, .count = a->count};
+        return;
+    }
+    for (size_t from = 0; from < a->count && a->parts < PS_DEVICES_MAX;) {
+        struct part *part = &a->part[a->parts++];
+        size_t n = from;
+
+        part->device = a->spans[from]->device;
+        for (size_t i = from; i < a->count; i++) {
+            struct ps_span *span = a->spans[i];
+            if (span->device != part->device)
+                continue;
+            memmove(&a->spans[n + 1], &a->spans[n], (i - n) * sizeof(struct ps_span *));
+            a->spans[n++] = span;
+        }
+        part->first = from;
+        part->count = n - from;
+        from = n;
+    }
+}
+
+/*
+ * Does it at each of the devices, in its context; with a call of which it isn't known what it names, at all of them.
+ *
+ * Two clocks: each device's spans are brought by its own copy streams, and the launch stream, whosever it is, waits for their events. A span that is held at one
+ * device while pages are waited for at another keeps nobody from going on: evictions wait for queued work only, and where none helps, spans stay on
+ * their slots.
+ */
+static void at_each_device(struct access *a, void (*act)(struct access *a, struct part *part))
+{
+    struct ps_managed_context context;
+
+    for (unsigned i = 0; i < a->parts; i++) {
+        if (ps_devices_several) {
+            ps_devices_enter(a->part[i].device);
+            context = ps_managed_context_enter();
+        }
+        act(a, &a->part[i]);
+        if (!ps_stream_is_foreign(a->stream))
+            a->launch = a->part[i].launch;
+        if (ps_devices_several)
+            ps_managed_context_leave(context);
+    }
+}
+
+static void begin_part(struct access *a, struct part *part)
+{
+    if (a->blind)
+        ps_residency_begin_access_to_all(a->stream);
+    else
+        part->launch = ps_residency_begin_access(a->spans + part->first, &part->count, a->stream, &a->kind);
+}
+
+static void end_part(struct access *a, struct part *part)
+{
+    if (a->blind)
+        ps_residency_end_access_to_all(a->stream);
+    else
+        ps_residency_end_access(a->spans + part->first, part->count, a->stream, &a->kind, part->launch);
+}
+
 void ps_trace_ready(bool is_kernel)
 {
     struct access *a = current;
@@ -209,10 +290,8 @@ void ps_trace_ready(bool is_kernel)
     /* Steps show in the launches that use spans as well as in all; the rest, which may be very short, are spared the work. */
     if (is_kernel)
         count_step(a->kind.fingerprint);
-    if (a->blind)
-        ps_residency_begin_access_to_all(a->stream);
-    else
-        a->launch = ps_residency_begin_access(a->spans, &a->count, a->stream, &a->kind);
+    part_by_device(a);
+    at_each_device(a, begin_part);
 }
 
 void ps_trace_end(void)
@@ -222,10 +301,7 @@ void ps_trace_end(void)
     if (!a || !a->begun)
         return;
     a->begun = false;
-    if (a->blind)
-        ps_residency_end_access_to_all(a->stream);
-    else
-        ps_residency_end_access(a->spans, a->count, a->stream, &a->kind, a->launch);
+    at_each_device(a, end_part);
     a->count = 0;
 }
 

@@ -6,8 +6,10 @@
 #include <time.h>
 
 #include "budget.h"
+#include "devices.h"
 #include "driver_lookup.h"
 #include "log.h"
+#include "managed_context.h"
 #include "process.h"
 #include "real_cuda.h"
 #include "registry.h"
@@ -53,6 +55,19 @@ bool ps_tracing_is_on(void)
     return atomic_load_explicit(&on, memory_order_acquire);
 }
 
+static void wait_for_devices(void)
+{
+    const ptrdiff_t before = ps_here;
+
+    for (unsigned i = 0; i < ps_devices_count(); i++) {
+        ps_devices_enter(i);
+        struct ps_managed_context context = ps_managed_context_enter();
+        ps_cu.cuCtxSynchronize();
+        ps_managed_context_leave(context);
+    }
+    ps_here = before;
+}
+
 /*
  * Everything launched so far is over when this returns. A launch that another thread had begun before the subscriber was there, and queues only
  * now, is met by the second wait.
@@ -61,9 +76,9 @@ static void settle(void)
 {
     static const struct timespec a_moment = {.tv_nsec = 1000000};
 
-    ps_cu.cuCtxSynchronize();
+    wait_for_devices();
     nanosleep(&a_moment, NULL);
-    ps_cu.cuCtxSynchronize();
+    wait_for_devices();
 }
 
 bool ps_tracing_start(const char *reason)

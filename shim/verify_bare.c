@@ -50,7 +50,7 @@ static void map_what_left(void)
 {
     struct ps_span *span;
 
-    for (CUdeviceptr a = ps_registry.base; (span = ps_registry_next(a)); a = span->address + span->bytes) {
+    for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes) {
         while (span->busy && span->life == PS_LIFE_LIVE)
             ps_registry_wait_changed(1000000u);
         if (span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED)
@@ -152,7 +152,7 @@ static void look_at_word(void *ctx, CUdeviceptr word)
         if (ps_cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)looked.buffer, begin + at, part, NULL) != CUDA_SUCCESS ||
             ps_cu.cuStreamSynchronize(NULL) != CUDA_SUCCESS)
             return;
-        ps_words_of(ps_registry.base, ps_registry.reserved, looked.buffer, part, mark_word, NULL);
+        ps_words_of(ps_reservation.base, ps_reservation.reserved, looked.buffer, part, mark_word, NULL);
     }
 }
 
@@ -198,7 +198,7 @@ static void choose(const struct ps_verify_task *task, uint32_t grace)
 
     stripped_count = also_count = 0;
     ps_registry_lock();
-    for (CUdeviceptr a = ps_registry.base; (span = ps_registry_next(a)); a = span->address + span->bytes)
+    for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
         if (may_be_stripped(task, span, grace) && add(span))
             span->busy = true;
     ps_registry_unlock();
@@ -253,7 +253,7 @@ void ps_verify_take_evicted(void)
 
     stripped_count = also_count = 0;
     ps_registry_lock();
-    for (CUdeviceptr a = ps_registry.base; (span = ps_registry_next(a)); a = span->address + span->bytes)
+    for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
         if (span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED && span->backing == PS_BACKING_NONE && !span->launching)
             add(span);
     ps_registry_unlock();

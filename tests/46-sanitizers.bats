@@ -104,6 +104,20 @@ prepare_thread_sanitizer() {
     tail -n 1 <<<"$output" | sed "s/^/# /" >&3
 }
 
+@test "ThreadSanitizer has nothing to say of several devices" {
+    local words
+    prepare_thread_sanitizer
+    env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory "-j$(nproc)" SAN=thread build/tsan/samples/devices >&2
+    BUILD=$ROOT/build/tsan PENSTOCK_SO=$ROOT/build/tsan/libpenstock.so SIM=$ROOT/build/tsan/sim
+    SANITIZER=$(readlink -f "$(gcc -print-file-name=libtsan.so)")
+    for words in "async threads" default; do
+        # shellcheck disable=SC2086
+        run_penstock CUDASIM_DEVICES=2 CUDASIM_GRANULARITY=65536 PENSTOCK_MIN_SPAN=64KiB PENSTOCK_BUDGET=$((15 * 65536)) "$BUILD/samples/devices" 12 2 $words
+        ended_with 0
+        jq -e 'all(.devices[]; .slab.peak_used_bytes > 0)' "$REPORT"
+    done
+}
+
 @test "ThreadSanitizer has nothing to say of plans and of moments that are hard to come by" {
     prepare_thread_sanitizer
     runs_with_plans_are_clean tsan --scheduler threads

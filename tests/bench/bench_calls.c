@@ -313,7 +313,7 @@ int main(int argc, char **argv)
     if (!ps_process_is_managing())
         fail("Penstock stands aside");
     ps_tracing_assume(); /* as under a named budget */
-    size_t unit = ps_settings.min_span > ps_registry.granularity ? ps_settings.min_span : ps_registry.granularity;
+    size_t unit = ps_settings.min_span > ps_reservation.granularity ? ps_settings.min_span : ps_reservation.granularity;
     empty_driver();
     measure_allocations(unit);
     measure_launches(unit);

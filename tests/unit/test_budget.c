@@ -259,7 +259,7 @@ int main(void)
     ps_cu.cuThreadExchangeStreamCaptureMode = stub_exchange_mode;
     ps_cu.cuEventQuery = query;
     ps_cu.cuEventSynchronize = wait_for;
-    EXPECT_INT(0, ps_registry_open(UNIT));
+    EXPECT_INT(0, ps_registry_open(UNIT, 1, 0));
     ps_budget.limit = UINT64_MAX; /* the driver's refusal is what counts */
     test_freed_spans_that_all_are_waited_for_are_no_reason_to_give_up();
     test_the_use_that_ends_first_is_waited_for();

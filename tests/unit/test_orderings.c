@@ -86,7 +86,8 @@ static bool open_core(unsigned spans, unsigned slots)
         return false;
     if (!EXPECT_INT(0, driver.init(0)) || !EXPECT_INT(0, driver.retain(&context, 0)) || !EXPECT_INT(0, driver.set_current(context)))
         return false;
-    if (!EXPECT_INT(0, ps_device_open(&why)) || !EXPECT_INT(0, ps_registry_open(ps_device.granularity)) || !EXPECT_INT(0, ps_copies_open()))
+    if (!EXPECT_INT(0, ps_device_open(&why)) || !EXPECT_INT(0, ps_registry_open(ps_device.granularity, 1, 0)) ||
+        !EXPECT_INT(0, ps_copies_open()))
         return false;
     ps_budget_open(budget, (struct ps_amount){.kind = PS_AMOUNT_AUTO}, ps_device.total_bytes, ps_device_free_bytes());
     ps_slab_open(host, 1, ps_device.granularity);
@@ -363,7 +364,7 @@ static void *come_after_uses(void *unused)
     while (!atomic_load(&captures_are_over)) {
         struct ps_uses uses = {.count = 0};
         ps_uses_note(&uses, stream);
-        int r = ps_uses_stream_wait(&uses, busy_stream, NULL);
+        int r = ps_uses_stream_wait(&uses, busy_stream);
         if (!r && driver.fill(busy_bytes, 1, PAGE / sizeof(uint32_t), busy_stream) != CUDA_SUCCESS)
             r = -EIO;
         if (r && r != -EBUSY) /* else the stream is being captured: later, then */

@@ -19,11 +19,11 @@ static void make_reservation(void)
 {
     for (unsigned i = 0; i + 1 < UNITS; i++)
         map[i] = &span;
-    ps_registry.base = BASE;
-    ps_registry.granularity = UNIT;
-    ps_registry.unit_shift = 12;
-    ps_registry.map = map;
-    ps_registry.reserved = UNITS * UNIT;
+    ps_reservation.base = BASE;
+    ps_reservation.granularity = UNIT;
+    ps_reservation.unit_shift = 12;
+    ps_reservation.map = map;
+    ps_reservation.reserved = UNITS * UNIT;
 }
 
 /* What was named, a bit for each unit. */

@@ -69,9 +69,9 @@ static void drop(struct ps_span *span)
 static void test_open_takes_what_it_gets(void)
 {
     EXPECT(!ps_registry_owns(BASE));
-    EXPECT_INT(0, ps_registry_open(UNIT));
+    EXPECT_INT(0, ps_registry_open(UNIT, 1, 0));
     EXPECT(reservations_asked > 1); /* less and less, until it was granted */
-    EXPECT_U64(largest_granted, ps_registry.reserved);
+    EXPECT_U64(largest_granted, ps_reservation.reserved);
     EXPECT(ps_registry_owns(BASE) && ps_registry_owns(BASE + largest_granted - 1));
     EXPECT(!ps_registry_owns(BASE - 1) && !ps_registry_owns(BASE + largest_granted) && !ps_registry_owns(0));
     EXPECT(!ps_registry_at(BASE) && !ps_registry_at(0) && !ps_registry_next(BASE));
@@ -281,7 +281,7 @@ static void test_many_lives(unsigned seed)
         drop(span);
     EXPECT_U64(0, ps_registry.live_bytes + ps_registry.cached_bytes + ps_registry.live_spans);
     EXPECT(!ps_registry_next(BASE));
-    EXPECT_U64(ps_registry.reserved, ps_registry.addresses.count == 1 ? ps_registry.addresses.free[0].bytes : 0);
+    EXPECT_U64(ps_reservation.reserved, ps_registry.addresses.count == 1 ? ps_registry.addresses.free[0].bytes : 0);
 }
 
 int main(void)
@@ -298,7 +298,7 @@ int main(void)
     for (unsigned seed = 1; seed <= 3; seed++)
         test_many_lives(seed);
     /* No span of its size is left: addresses run out before memory does, and nothing is half made. */
-    EXPECT(!ps_registry_new(ps_registry.reserved + UNIT, 1));
+    EXPECT(!ps_registry_new(ps_reservation.reserved + UNIT, 1));
     EXPECT_U64(0, ps_registry.live_spans);
     ps_registry_unlock();
     ps_registry_disown();

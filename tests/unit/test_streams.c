@@ -172,8 +172,8 @@ static void test_a_stream_waits(void)
 
     close_gate(&gate, user->handle);
     uses = used_on(user);
-    EXPECT_INT(0, ps_uses_stream_wait(&uses, waiter->handle, NULL));
-    EXPECT_INT(0, ps_uses_stream_wait(&uses, third->handle, user)); /* the user itself comes after its own work */
+    EXPECT_INT(0, ps_stream_comes_after_uses(waiter, &uses));
+    EXPECT_INT(0, ps_stream_comes_after_uses(user, &uses)); /* the user itself comes after its own work */
     EXPECT(launch_host_function(waiter->handle, do_nothing, NULL) == CUDA_SUCCESS);
     EXPECT(launch_host_function(third->handle, do_nothing, NULL) == CUDA_SUCCESS);
     EXPECT(ps_cu.cuStreamSynchronize(third->handle) == CUDA_SUCCESS);

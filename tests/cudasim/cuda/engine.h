@@ -77,6 +77,7 @@ extern struct cudasim_stream_list cudasim_streams;
 
 struct CUevent_st {
     uint32_t tag;                     /* tells an event from other memory */
+    CUcontext context;                /* in which it was made, and on whose streams alone it can be recorded */
     struct cudasim_position position; /* of the newest record; stream NULL before the first */
     uint64_t time_ns;                 /* when that record ran */
     unsigned int flags;

@@ -52,6 +52,7 @@ CUresult cudasim_cuEventCreate(CUevent *phEvent, unsigned int Flags)
     cudasim_lock();
     CUevent event = event_new();
     if (event) {
+        event->context = cudasim_context_current();
         event->position = (struct cudasim_position){NULL, 0};
         event->time_ns = 0;
         event->flags = Flags;
@@ -106,7 +107,8 @@ CUresult cudasim_cuEventRecord(CUevent hEvent, CUstream hStream)
     cudasim_lock();
     CUevent event = event_of(hEvent);
     CUstream stream = cudasim_stream_resolve(hStream);
-    CUresult result = event && stream ? record(event, stream) : CUDA_ERROR_INVALID_HANDLE;
+    bool same = event && stream && event->context == stream->context; /* else INVALID_HANDLE, as cuda.h has it */
+    CUresult result = same ? record(event, stream) : CUDA_ERROR_INVALID_HANDLE;
     cudasim_unlock();
     cudasim_driver_unlock();
     return result;
