@@ -199,16 +199,17 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
         return 0;
     if (ps_layers_take_step())
         ps_steps_mark(here.steps);
+    const uint64_t number = here.launches++;
+    struct ps_recorder *recorder = here.recorder;
     for (size_t i = 0; i < count; i++) {
-        uint64_t ago = here.launches - spans[i]->mentioned;
+        uint64_t ago = number - spans[i]->mentioned;
         launch.reach = ago > launch.reach ? ago : launch.reach;
     }
-    ps_recorder_launch(here.recorder, launch, layer);
+    ps_recorder_launch(recorder, launch, layer);
     for (size_t i = 0; i < count; i++) {
-        spans[i]->mentioned = here.launches;
-        ps_recorder_access(here.recorder, spans[i]->number, spans[i]->bytes, spans[i]->pinned || spans[i]->user_pins);
+        spans[i]->mentioned = number;
+        ps_recorder_access(recorder, spans[i]->number, spans[i]->bytes, spans[i]->pinned || spans[i]->user_pins);
     }
-    uint64_t number = here.launches++;
     struct ps_steps_state state = ps_steps_observe(here.steps, launch);
     if (state.event != PS_STEPS_NOTHING)
         heed(state);

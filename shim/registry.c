@@ -172,18 +172,19 @@ static void map_set(const struct ps_span *span, struct ps_span *value)
 /* The class of a size, made at need; NULL when the table is full or memory is short (then spans of that size are not kept). */
 static struct ps_size_class *class_of(size_t bytes, bool make)
 {
+    struct ps_size_class **classes = here.classes;
     uint32_t h = (uint32_t)((bytes >> ps_reservation.unit_shift) * 2654435761u) % SIZE_CLASSES;
 
     for (uint32_t probes = 0; probes < SIZE_CLASSES; probes++, h = (h + 1) % SIZE_CLASSES) {
-        if (here.classes[h] && here.classes[h]->bytes == bytes)
-            return here.classes[h];
-        if (here.classes[h])
+        if (classes[h] && classes[h]->bytes == bytes)
+            return classes[h];
+        if (classes[h])
             continue;
-        if (!make || !(here.classes[h] = calloc(1, sizeof *here.classes[h])))
+        if (!make || !(classes[h] = calloc(1, sizeof *classes[h])))
             return NULL;
-        here.classes[h]->bytes = bytes;
-        TAILQ_INIT(&here.classes[h]->cached);
-        return here.classes[h];
+        classes[h]->bytes = bytes;
+        TAILQ_INIT(&classes[h]->cached);
+        return classes[h];
     }
     return NULL;
 }
@@ -379,11 +380,13 @@ void ps_registry_revive(struct ps_span *span, size_t requested)
 
 void ps_registry_touch(struct ps_span *span)
 {
-    span->last_access = ps_registry.launch_number;
-    if (!in_idle_order(span) || TAILQ_LAST(&ps_registry.idle_order, ps_span_list) == span)
+    struct ps_registry_state *r = &ps_registry;
+
+    span->last_access = r->launch_number;
+    if (!in_idle_order(span) || TAILQ_LAST(&r->idle_order, ps_span_list) == span)
         return;
-    TAILQ_REMOVE(&ps_registry.idle_order, span, order);
-    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
+    TAILQ_REMOVE(&r->idle_order, span, order);
+    TAILQ_INSERT_TAIL(&r->idle_order, span, order);
 }
 
 void ps_registry_hint_idle(struct ps_span *span)
