@@ -1,6 +1,7 @@
 #include "device.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 
 #include "log.h"
 #include "per_device.h"
@@ -10,7 +11,8 @@ PS_PER_DEVICE struct ps_device_facts ps_first_device;
 
 static PS_PER_DEVICE struct {
     CUmemAllocationProp device_pages, host_pages;
-    CUmemAccessDesc access_by_device;
+    CUmemAccessDesc access[PS_PEERS_MAX]; /* who reaches what is mapped: the device, and its peers */
+    _Atomic uint32_t accesses;            /* how many there are; one more is there before it is counted */
 } of_first;
 #define here PS_HERE(of_first)
 
@@ -19,6 +21,37 @@ static int attribute(CUdevice_attribute which, CUdevice device)
     int value = 0;
 
     return ps_cu.cuDeviceGetAttribute(&value, which, device) == CUDA_SUCCESS ? value : 0;
+}
+
+/* Peers by their ordinals, which come before the devices are managed, if they come at all. */
+#define PEER_ORDINALS 64
+static _Atomic uint64_t peers_of[PEER_ORDINALS]; /* those (bits) that may use what lies on each device */
+
+/* One thread at a time. */
+static void let_in(int ordinal)
+{
+    uint32_t n = atomic_load(&here.accesses);
+
+    for (uint32_t i = 0; i < n; i++)
+        if (here.access[i].location.id == ordinal)
+            return;
+    if (n == PS_PEERS_MAX)
+        return;
+    here.access[n] =
+        (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    atomic_store(&here.accesses, n + 1);
+}
+
+bool ps_device_note_peer(int ordinal, int peer)
+{
+    if (ordinal < 0 || peer < 0 || ordinal >= PEER_ORDINALS || peer >= PEER_ORDINALS || ordinal == peer)
+        return false;
+    return !(atomic_fetch_or(&peers_of[ordinal], 1ull << peer) >> peer & 1);
+}
+
+void ps_device_let_peer_in(int peer)
+{
+    let_in(peer);
 }
 
 int ps_device_open(const char **why)
@@ -57,8 +90,11 @@ int ps_device_open(const char **why)
     here.host_pages.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     here.host_pages.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
     here.host_pages.location.id = d->numa_node;
-    here.access_by_device.location = here.device_pages.location;
-    here.access_by_device.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    atomic_store(&here.accesses, 0);
+    let_in(d->ordinal);
+    for (int peer = 0; d->ordinal < PEER_ORDINALS && peer < PEER_ORDINALS; peer++)
+        if (atomic_load(&peers_of[d->ordinal]) >> peer & 1)
+            let_in(peer);
 
     *why = "the driver does not tell its page sizes";
     if (ps_cu.cuMemGetAllocationGranularity(&device_unit, &here.device_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
@@ -109,10 +145,21 @@ int ps_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle
 
     if (r)
         return r;
-    r = ps_cuda_errno(ps_cu.cuMemSetAccess(address, bytes, &here.access_by_device, 1));
+    r = ps_pages_give_access(address, bytes);
     if (r)
         ps_cu.cuMemUnmap(address, bytes);
     return r;
+}
+
+int ps_pages_give_access(CUdeviceptr address, size_t bytes)
+{
+    int r = ps_cuda_errno(ps_cu.cuMemSetAccess(address, bytes, here.access, atomic_load(&here.accesses)));
+
+    if (!r || atomic_load(&here.accesses) == 1)
+        return r;
+    ps_log_warn_once(RESIDENCY, "the driver lets no peer reach spans of device %d (error %d); a kernel of a peer's that tries fails",
+                     ps_device.ordinal, -r);
+    return ps_cuda_errno(ps_cu.cuMemSetAccess(address, bytes, here.access, 1));
 }
 
 int ps_pages_unmap(CUdeviceptr address, size_t bytes)

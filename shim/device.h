@@ -14,6 +14,8 @@
 
 #include "per_device.h"
 
+#define PS_PEERS_MAX 16u /* devices that reach one device's spans, itself included */
+
 struct ps_device_facts {
     int ordinal;
     CUcontext context;
@@ -33,6 +35,13 @@ extern PS_PER_DEVICE struct ps_device_facts ps_first_device;
  */
 int ps_device_open(const char **why);
 
+/*
+ * The program has let device `peer` use what lies on device `ordinal` (both as the process numbers them), which need not be managed yet. True: that is new.
+ * What is mapped from here on lets it in where ps_device_let_peer_in was called too, at the device whose memory it is, or that is opened later.
+ */
+bool ps_device_note_peer(int ordinal, int peer);
+void ps_device_let_peer_in(int peer); /* one thread at a time */
+
 /* Device memory that is free now, by the driver; 0 if it can't be told. */
 uint64_t ps_device_free_bytes(void);
 
@@ -44,8 +53,11 @@ int ps_device_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages);
 int ps_host_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages);
 void ps_pages_release(CUmemGenericAllocationHandle pages);
 
-/* Maps all of `pages` at [address, address + bytes), readable and writable by the device. On failure nothing stays mapped. */
+/* Maps all of `pages` at [address, address + bytes), readable and writable by the device and its peers. On failure nothing stays mapped. */
 int ps_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages);
+
+/* What is mapped there is readable and writable by the device and its peers as they are now. 0 or -errno. */
+int ps_pages_give_access(CUdeviceptr address, size_t bytes);
 int ps_pages_unmap(CUdeviceptr address, size_t bytes);
 
 #endif

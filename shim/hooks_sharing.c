@@ -1,13 +1,16 @@
 /*
  * Sharing memory, with other processes or with other devices of this one. CUDA's older interface for the first refuses mapped pages, which a span's are
- * (FACTS); and they are mapped for one device. The program gets CUDA's answer, and the user the setting that helps.
+ * (FACTS): the program gets CUDA's answer, and the user the setting that helps. To other devices spans are mapped as the program asks for its memory.
  */
+#include <pthread.h>
 #include <stdint.h>
 
 #include "device.h"
+#include "devices.h"
 #include "driver_lookup.h"
 #include "hooks.h"
 #include "log.h"
+#include "managed_context.h"
 #include "process.h"
 #include "real_cuda.h"
 #include "real_cudart.h"
@@ -46,50 +49,89 @@ PS_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address
     return real ? real(handle, address) : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-/* Another device is to reach what is allocated on `device`. */
-static void say_what_peers_get(const char *call, int device)
+/*
+ * ---- peers ----
+ *
+ * Two clocks: from the call on, kernels of the peer may use the device's spans; all mappings let it in before the call returns to the program, and so
+ * before any such kernel is queued.
+ */
+
+/* Device `peer` may use what is allocated on device `ordinal`. */
+static void let_in(int ordinal, int peer)
 {
-    if (ps_inside || !ps_process_has_begun() || device != ps_device.ordinal)
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+    unsigned number;
+
+    if (ps_inside || !ps_device_note_peer(ordinal, peer) || !ps_process_has_begun() || !ps_devices_find(ordinal, &number))
         return;
-    ps_log_warn_once(HOOKS,
-                     "%s: other devices can't reach allocations that Penstock manages, and a kernel of theirs that tries fails; "
-                     "PENSTOCK_RULES='plain size>=0' leaves all allocations to CUDA",
-                     call);
+    pthread_mutex_lock(&one_at_a_time);
+    if (ps_devices_several)
+        ps_devices_enter(number);
+    struct ps_managed_context context = ps_managed_context_enter();
+    ps_device_let_peer_in(peer);
+    ps_residency_let_peers_in();
+    ps_managed_context_leave(context);
+    pthread_mutex_unlock(&one_at_a_time);
 }
 
 PS_EXPORT cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned int flags)
 {
-    say_what_peers_get("cudaDeviceEnablePeerAccess", device);
-    return ps_real_cudart()->cudaDeviceEnablePeerAccess(device, flags);
-}
+    int current = -1;
+    cudaError_t result = ps_real_cudart()->cudaDeviceEnablePeerAccess(device, flags);
 
-static void say_what_pool_gives(const char *call, CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
-{
-    for (size_t i = 0; map && i < count; i++)
-        if (map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && map[i].location.id != ps_device.ordinal &&
-            map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && ps_process_has_begun() && ps_device_has_default_pool(pool))
-            say_what_peers_get(call, ps_device.ordinal);
-}
-
-PS_EXPORT cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const struct cudaMemAccessDesc *map, size_t count)
-{
-    say_what_pool_gives("cudaMemPoolSetAccess", pool, (const CUmemAccessDesc *)(const void *)map, count); /* the same fields and values */
-    return ps_real_cudart()->cudaMemPoolSetAccess(pool, map, count);
+    if (result == cudaSuccess && ps_real_cudart()->cudaGetDevice(&current) == cudaSuccess)
+        let_in(device, current);
+    return result;
 }
 
 PS_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext context, unsigned int flags)
 {
     __typeof__(&cuCtxEnablePeerAccess) real = REAL(cuCtxEnablePeerAccess);
+    CUresult result = real ? real(context, flags) : CUDA_ERROR_NOT_INITIALIZED;
+    CUdevice current = -1, device = -1;
+    CUcontext popped;
 
-    if (ps_process_has_begun() && context == ps_device.context)
-        say_what_peers_get("cuCtxEnablePeerAccess", ps_device.ordinal);
-    return real ? real(context, flags) : CUDA_ERROR_NOT_INITIALIZED;
+    if (result != CUDA_SUCCESS || ps_inside)
+        return result;
+    if (ps_cu.cuCtxGetDevice(&current) == CUDA_SUCCESS && ps_cu.cuCtxPushCurrent(context) == CUDA_SUCCESS) {
+        if (ps_cu.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+            device = -1;
+        ps_cu.cuCtxPopCurrent(&popped);
+        let_in(device, current);
+    }
+    return result;
+}
+
+/* Spans are the default pool's, as far as the program can tell. */
+static void let_pool_in(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
+{
+    CUmemoryPool of_device = NULL;
+    int devices = 0, ordinal = 0;
+
+    if (ps_inside || ps_real_cuda_load() || !ps_cu.cuDeviceGetDefaultMemPool || ps_cu.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
+        return;
+    while (ordinal < devices && (ps_cu.cuDeviceGetDefaultMemPool(&of_device, ordinal) != CUDA_SUCCESS || of_device != pool))
+        ordinal++;
+    for (size_t i = 0; ordinal < devices && i < count; i++)
+        if (map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+            let_in(ordinal, map[i].location.id);
+}
+
+PS_EXPORT cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const struct cudaMemAccessDesc *map, size_t count)
+{
+    cudaError_t result = ps_real_cudart()->cudaMemPoolSetAccess(pool, map, count);
+
+    if (result == cudaSuccess)
+        let_pool_in(pool, (const CUmemAccessDesc *)(const void *)map, count); /* the same fields and values */
+    return result;
 }
 
 PS_EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
 {
     __typeof__(&cuMemPoolSetAccess) real = REAL(cuMemPoolSetAccess);
+    CUresult result = real ? real(pool, map, count) : CUDA_ERROR_NOT_INITIALIZED;
 
-    say_what_pool_gives("cuMemPoolSetAccess", pool, map, count);
-    return real ? real(pool, map, count) : CUDA_ERROR_NOT_INITIALIZED;
+    if (result == CUDA_SUCCESS)
+        let_pool_in(pool, map, count);
+    return result;
 }

@@ -335,6 +335,25 @@ void ps_residency_asked_about(CUdeviceptr address)
     ps_registry_unlock();
 }
 
+void ps_residency_let_peers_in(void)
+{
+    struct ps_span *span;
+
+    ps_registry_lock();
+    for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes) {
+        wait_until_not_busy(span);
+        if ((span->life != PS_LIFE_LIVE && span->life != PS_LIFE_CACHED) || span->backing == PS_BACKING_NONE)
+            continue; /* what is mapped later lets them in by itself */
+        span->busy = true;
+        ps_registry_unlock();
+        ps_pages_give_access(span->address, span->bytes);
+        ps_registry_lock();
+        span->busy = false;
+        ps_registry_changed();
+    }
+    ps_registry_unlock();
+}
+
 static bool needs_work(const struct ps_span *span, const struct ps_stream *stream)
 {
     uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0;

@@ -67,6 +67,9 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *a
 /* Frees the span that begins at `address`. `stream` as above: NULL keeps cudaFree's promise. 0 or -EINVAL: no live span begins there. */
 int ps_residency_free(CUdeviceptr address, struct ps_stream *stream);
 
+/* What is mapped at this device lets in the peers that the device has now (device.h). Waits for who works on a span. [unlocked] */
+void ps_residency_let_peers_in(void);
+
 /*
  * The program asks the driver about `address` by a way that our hooks don't see (Triton does before each launch): an evicted span that is mapped to
  * nothing is mapped to its slot, for the driver to know of it.

@@ -494,32 +494,6 @@ END
     equal $((2 * PROBE_SPAN)) "$(report peak_demand_bytes)" "bytes in spans"
 }
 
-@test "where another device is to reach memory that is managed, one line says that it can't" {
-    requires sim cc
-    build_probe peers <<'END'
-int main(void)
-{
-    void *span = new_span(1, NULL);
-    cudaMemPool_t pool;
-    struct cudaMemAccessDesc access = {.location = {.type = cudaMemLocationTypeDevice, .id = 0}, .flags = cudaMemAccessFlagsProtReadWrite};
-
-    CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
-    CHECK(cudaMemPoolSetAccess(pool, &access, 1)); /* its own device */
-    access.location.id = 1;
-    if (getenv("PEERS")) cudaMemPoolSetAccess(pool, &access, 1);
-    EXPECT(holds(span, 1, NULL));
-    puts("ok");
-    return 0;
-}
-END
-    run_probe peers CUDASIM_DEVICES=2
-    goes_on
-    said
-    run_probe peers CUDASIM_DEVICES=2 PEERS=1
-    goes_on
-    said "cudaMemPoolSetAccess: other devices can't reach .*PENSTOCK_RULES='plain size>=0'"
-}
-
 @test "torch is asked for the backend whose tensors are visible, beside what the user asked for" {
     local visible=backend:cudaMallocAsync other=max_split_size_mb:128,expandable_segments:True
     torch_settings

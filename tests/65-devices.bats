@@ -32,7 +32,7 @@ as_plain() {
     shift
     printed=$(grep -v '^penstock: ' <<<"$output")
     ended_with 0 || return 1
-    run_sim CUDASIM_DEVICES="${PRESENT:-$count}" "$DEVICES" "${STEPS:-30}" "$count" "$@"
+    run_sim CUDASIM_DEVICES="${PRESENT:-$count}" CUDASIM_PEERS=1 "$DEVICES" "${STEPS:-30}" "$count" "$@"
     ended_with 0 || return 1
     equal "$output" "$printed" "what $count devices print ($*)"
 }
@@ -159,6 +159,85 @@ END
     goes_on
     at_least 16 "$(report demand_reloads)" "spans that came back"
     refused_nothing
+}
+
+@test "kernels of one device use another's spans where the program lets them, whenever it does" {
+    local words seed
+    for words in peers "peers async threads"; do
+        for seed in 1 2 3 4; do
+            # shellcheck disable=SC2086
+            on_devices 3 CUDASIM_PEERS=1 CUDASIM_SCHED=seeded CUDASIM_SEED=$seed $words
+            ended_with 0
+            said
+            sound untouched
+            refused_nothing
+            # shellcheck disable=SC2086
+            as_plain 3 $words
+        done
+    done
+}
+
+@test "whichever call lets a device in: spans that are there and that come later, on the device and on their slots" {
+    build_probe let_in -include dlfcn.h <<'END'
+#include <cuda.h>
+
+#define SPANS 40 /* eight more than there is room for */
+
+static CUresult (*access_of)(unsigned long long *, const CUmemLocation *, CUdeviceptr);
+
+static int lets_in(void *span, int device)
+{
+    CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+    unsigned long long flags = 0;
+
+    return !access_of(&flags, &location, (CUdeviceptr)span) && flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
+int main(void)
+{
+    const char *way = getenv("WAY");
+    CUresult (*enable)(CUcontext, unsigned int);
+    CUresult (*current)(CUcontext *);
+    struct cudaMemAccessDesc access = {.location = {.type = cudaMemLocationTypeDevice, .id = 1}, .flags = cudaMemAccessFlagsProtReadWrite};
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW), *span[SPANS];
+    cudaMemPool_t pool;
+    CUcontext owner;
+    int inside = 0;
+
+    access_of = dlsym(driver, "cuMemGetAccess");
+    enable = dlsym(RTLD_DEFAULT, "cuCtxEnablePeerAccess");
+    current = dlsym(driver, "cuCtxGetCurrent");
+    EXPECT(way && access_of && enable && current);
+    if (!strcmp(way, "before")) {
+        CHECK(cudaSetDevice(1));
+        CHECK(cudaDeviceEnablePeerAccess(0, 0));
+    }
+    CHECK(cudaSetDevice(0));
+    for (int i = 0; i < SPANS / 2; i++) span[i] = new_span(i, NULL);
+    EXPECT(lets_in(span[0], 0) && lets_in(span[0], 1) == !strcmp(way, "before"));
+    EXPECT(!current(&owner) && owner);
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    if (!strcmp(way, "pool")) CHECK(cudaMemPoolSetAccess(pool, &access, 1));
+    CHECK(cudaSetDevice(1));
+    if (!strcmp(way, "runtime")) CHECK(cudaDeviceEnablePeerAccess(0, 0));
+    if (!strcmp(way, "driver")) EXPECT(!enable(owner, 0));
+    CHECK(cudaSetDevice(0));
+    for (int i = 0; i < SPANS / 2; i++) inside += lets_in(span[i], 1);
+    EXPECT(inside == SPANS / 2);
+    for (int i = SPANS / 2; i < SPANS; i++) span[i] = new_span(i, NULL);
+    CHECK(cudaDeviceSynchronize());
+    for (int i = 0; i < SPANS; i++) EXPECT(holds(span[i], i, NULL) && lets_in(span[i], 1) && !lets_in(span[i], 2));
+    puts("ok");
+    return 0;
+}
+END
+    local way
+    for way in before runtime driver pool; do
+        run_probe let_in CUDASIM_DEVICES=3 CUDASIM_PEERS=1 PENSTOCK_POLICY=lru WAY=$way
+        goes_on
+        said
+        counted reloads
+    done
 }
 
 @test "the host's memory is divided among the devices" {

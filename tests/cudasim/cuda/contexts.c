@@ -88,6 +88,31 @@ CUresult cudasim_cuInit(unsigned int Flags)
     return CUDA_SUCCESS;
 }
 
+/* ---- peers ---- */
+
+static uint32_t reached[CUDASIM_MAX_DEVICES]; /* by each device: the others (bits) whose ordinary memory it may use */
+
+bool cudasim_device_reaches(int device, int other)
+{
+    return device == other || (reached[device] >> other & 1);
+}
+
+CUresult cudasim_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
+{
+    CUcontext current = cudasim_context_current();
+    if (Flags || !current)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!peerContext || peerContext->device == current->device)
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (!cudasim_config()->peers)
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    cudasim_lock();
+    bool already = cudasim_device_reaches(current->device, peerContext->device);
+    reached[current->device] |= 1u << peerContext->device;
+    cudasim_unlock();
+    return already ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_SUCCESS;
+}
+
 /* ---- contexts ---- */
 
 /* Makes the context usable. Under the device lock. */

@@ -205,7 +205,7 @@ CUresult cudasim_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevic
         return CUDA_ERROR_INVALID_VALUE;
     if (!cudasim_valid_device(dev) || !cudasim_valid_device(peerDev))
         return CUDA_ERROR_INVALID_DEVICE;
-    *canAccessPeer = 0;
+    *canAccessPeer = cudasim_config()->peers && dev != peerDev;
     return CUDA_SUCCESS;
 }
 

@@ -46,6 +46,9 @@ struct CUctx_st {
 /* The context current to the calling thread, or NULL. No lock needed. */
 CUcontext cudasim_context_current(void);
 
+/* Whether work on the device may use what cudaMalloc and its kin gave out on the other. Under the device lock. */
+bool cudasim_device_reaches(int device, int other);
+
 /* ---- streams, positions, events ---- */
 
 struct cudasim_position {
@@ -155,7 +158,8 @@ struct cudasim_operation {
             struct cudasim_launch launch;
             void *block; /* the parameters' copies; owned */
             size_t block_bytes;
-            void **params; /* where each is; owned */
+            void **params;         /* where each is; owned */
+            uintptr_t unreachable; /* memory that it names and that its stream's device may not use; 0: none */
         } kernel;
         struct cudasim_copy copy;
         struct cudasim_fill fill;

@@ -12,6 +12,7 @@
 #include "engine.h"
 #include "entries.h"
 #include "ledger.h"
+#include "memory.h"
 #include "notify.h"
 
 #define KERNEL_TAG 0x6b65726eu
@@ -158,6 +159,27 @@ static CUresult copy_parameters(struct cudasim_operation *operation, void **para
     return CUDA_SUCCESS;
 }
 
+/*
+ * Memory of another device that the parameters name and that this one may not use, or 0. As it is when the kernel is launched; a device's accesses are
+ * known by parameters here, as everywhere.
+ */
+static uintptr_t find_unreachable(const struct cudasim_operation *operation, int device)
+{
+    for (size_t at = 0; cudasim_config()->devices > 1 && at + 8 <= operation->kernel.block_bytes; at += 8) {
+        uintptr_t word;
+        memcpy(&word, (const unsigned char *)operation->kernel.block + at, sizeof word);
+        const struct cudasim_range *range = cudasim_range_find(word);
+        bool reached = !range || range->kind == CUDASIM_RANGE_PINNED || range->kind == CUDASIM_RANGE_REGISTERED;
+        if (!reached && range->kind == CUDASIM_RANGE_MAPPED)
+            reached = range->reached_by >> device & 1;
+        else if (!reached)
+            reached = cudasim_device_reaches(device, range->device);
+        if (!reached)
+            return word;
+    }
+    return 0;
+}
+
 static bool valid_shape(const struct cudasim_launch *launch)
 {
     uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
@@ -198,6 +220,7 @@ static CUresult launch(CUfunction function, struct cudasim_launch shape, CUstrea
     cudasim_lock();
     CUstream stream = cudasim_stream_resolve(handle);
     if (stream) {
+        operation->kernel.unreachable = find_unreachable(operation, stream->context->device);
         result = cudasim_submit(operation, stream);
     } else {
         cudasim_operation_free(operation);

@@ -37,10 +37,11 @@ struct cudasim_range {
     size_t size;
     enum cudasim_range_kind kind;
     int device;
-    bool host;          /* the bytes are in host memory */
-    unsigned int flags; /* of cuMemHostAlloc or cuMemHostRegister; of a mapping, its CUmemAccess_flags */
-    uint64_t id;        /* CU_POINTER_ATTRIBUTE_BUFFER_ID: never the same for two allocations */
-    void *object;       /* a pool block or a handle */
+    uint32_t reached_by; /* of a mapping: the devices (bits) that cuMemSetAccess let in */
+    bool host;           /* the bytes are in host memory */
+    unsigned int flags;  /* of cuMemHostAlloc or cuMemHostRegister; of a mapping, its CUmemAccess_flags */
+    uint64_t id;         /* CU_POINTER_ATTRIBUTE_BUFFER_ID: never the same for two allocations */
+    void *object;        /* a pool block or a handle */
 };
 
 /* Adds a range, which must not overlap another; its id is chosen here. 0 or -ENOMEM. */

@@ -169,6 +169,8 @@ void cudasim_operation_run(struct cudasim_operation *operation, size_t piece, si
     bool survived = true;
     if (operation->kind == CUDASIM_OPERATION_HOST_FUNCTION)
         operation->host.function(operation->host.data);
+    else if (operation->kind == CUDASIM_OPERATION_KERNEL && operation->kernel.unreachable)
+        fault_address = operation->kernel.unreachable, survived = false;
     else
         survived = run_piece(&run, &fault_address);
     if (!survived) {

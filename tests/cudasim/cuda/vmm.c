@@ -393,6 +393,18 @@ CUresult cudasim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessD
     if (!size || !desc || !count)
         return CUDA_ERROR_INVALID_VALUE;
     unsigned int access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    cudasim_lock();
+    bool some_owner = false;
+    const struct cudasim_range *first = cudasim_range_find(base);
+    for (size_t i = 0; i < count; i++)
+        some_owner |= !first || first->host || desc[i].location.id == first->device;
+    cudasim_unlock();
+    /* Another device reaches it only where the two are peers. */
+    for (size_t i = 0; i < count; i++)
+        if (desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && !cudasim_valid_device(desc[i].location.id))
+            return CUDA_ERROR_INVALID_DEVICE;
+    if ((!some_owner || (count > 1 && first && !first->host)) && !cudasim_config()->peers)
+        return CUDA_ERROR_NOT_SUPPORTED;
     for (size_t i = 0; i < count; i++)
         if (desc[i].flags > access)
             access = desc[i].flags;
@@ -410,6 +422,10 @@ CUresult cudasim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessD
         for (uintptr_t at = base; result == CUDA_SUCCESS && at < base + size;) {
             struct cudasim_range *range = cudasim_range_find(at);
             range->flags = access;
+            for (size_t i = 0; i < count; i++) {
+                const uint32_t bit = desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE ? 1u << (desc[i].location.id & 31) : 0;
+                range->reached_by = desc[i].flags ? range->reached_by | bit : range->reached_by & ~bit;
+            }
             at += range->size;
         }
     }
@@ -425,7 +441,7 @@ CUresult cudasim_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *
     const struct cudasim_range *range = cudasim_range_find((uintptr_t)ptr);
     bool mapped = range && range->kind == CUDASIM_RANGE_MAPPED;
     if (mapped)
-        *flags = range->flags;
+        *flags = range->reached_by >> (location->id & 31) & 1 ? range->flags : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     cudasim_unlock();
     return mapped ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -174,6 +174,17 @@ cudaError_t cudaDeviceCanAccessPeer(int *can_access, int ordinal, int peer_ordin
     return cudasim_runtime_end(result);
 }
 
+cudaError_t cudaDeviceEnablePeerAccess(int peer_ordinal, unsigned int flags)
+{
+    CUcontext context = NULL;
+    CUresult result = cudasim_runtime_begin(__func__);
+    if (result == CUDA_SUCCESS)
+        result = cudasim_primary_context(peer_ordinal, &context);
+    if (result == CUDA_SUCCESS)
+        result = cuCtxEnablePeerAccess(context, flags);
+    return cudasim_runtime_end(result);
+}
+
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 {
     return RUNTIME_RUN(cuCtxGetStreamPriorityRange(least, greatest));
