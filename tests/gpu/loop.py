@@ -22,12 +22,13 @@ def prepare():
 def checksum(parameters):
     """Of all parameters, or of this process's shards of them."""
     local = (p.detach().to_local() if hasattr(p, "to_local") else p.detach() for p in parameters)
-    return float(sum(p.double().abs().sum() for p in local))
+    return sum(float(p.double().abs().sum()) for p in local)
 
 
 def run(torch, step, steps, parameters, **more):
     """Calls step(number) so often, each to its end on the device; it returns the loss, or None where it isn't to be told. Returns what to print."""
     cuda = torch.cuda.is_available()
+    parameters = list(parameters)
     wait = torch.cuda.synchronize if cuda else lambda: None
     times, losses = [], []
     for number in range(steps):
@@ -40,8 +41,10 @@ def run(torch, step, steps, parameters, **more):
         times.append(time.perf_counter() - began)
     told = {"ms": [round(t * 1e3, 1) for t in times], "loss": [round(float(x), 6) for x in losses], "chk": checksum(parameters), **more}
     if cuda:
-        told["peakGiB"] = round(torch.cuda.max_memory_allocated() / 2**30, 3)
-        told["reservedGiB"] = round(torch.cuda.max_memory_reserved() / 2**30, 3)
+        # Of the devices that hold parameters the fullest one; asking about another would make a context there.
+        held = {p.device for p in parameters if p.device.type == "cuda"}
+        peaks = [(torch.cuda.max_memory_allocated(d), torch.cuda.max_memory_reserved(d)) for d in held]
+        told["peakGiB"], told["reservedGiB"] = (round(figure / 2**30, 3) for figure in max(peaks))
     return told
 
 

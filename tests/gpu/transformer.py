@@ -1,6 +1,7 @@
 """A Llama-like model's training in plain torch, in the ways that people train one: see --help. Embedding, dropout, SDPA, gradient clipping.
 
-Prints one line of JSON (loop.py). Under torchrun every rank trains on data of its own and rank 0 prints, with the sum over ranks as chk.
+Prints one line of JSON (loop.py). Under torchrun every rank trains on data of its own and rank 0 prints, with the sum over ranks as chk;
+--parallel cut and replicas are several devices of one process.
 """
 import argparse
 import contextlib
@@ -25,7 +26,8 @@ option("--graph", action="store_true", help="the whole step captured once and re
 option("--accumulate", type=int, default=1, help="micro-batches a step")
 option("--evaluate-every", type=int, default=0)
 option("--profile", action="store_true", help="torch.profiler around every step; prints how many kernels it saw")
-option("--parallel", choices=("no", "ddp", "fsdp", "tp"), default="no")
+option("--parallel", choices=("no", "ddp", "fsdp", "tp", "cut", "replicas"), default="no",
+       help="the first three under torchrun; in one process: the layers cut over two devices, or DataParallel's replicas on all")
 a = parser.parse_args()
 
 torch = loop.prepare()
@@ -35,7 +37,9 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 VOCABULARY = 32000
 device, rank, ranks = "cuda" if torch.cuda.is_available() else "cpu", 0, 1
-if a.parallel != "no":
+second = "cuda:1" if a.parallel == "cut" and device == "cuda" else None  # where the second half of the layers is, and the head
+distributed = a.parallel in ("ddp", "fsdp", "tp")
+if distributed:
     import torch.distributed as dist
 
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -73,7 +77,9 @@ class Net(nn.Module):
 
     def forward(self, tokens):
         x = self.embed(tokens)
-        for block in self.blocks:
+        for number, block in enumerate(self.blocks):
+            if second and number == a.layers // 2:
+                x, tokens = x.to(second), tokens.to(second)
             if a.saved in ("reentrant", "nonreentrant"):
                 x = checkpoint(block, x, use_reentrant=a.saved == "reentrant")
             else:
@@ -84,6 +90,9 @@ class Net(nn.Module):
 
 with torch.device(device):
     model = Net()
+if second:
+    for part in (*model.blocks[a.layers // 2:], model.norm, model.head):
+        part.to(second)
 if a.parallel == "tp":
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -102,6 +111,8 @@ elif a.parallel == "fsdp":
 trained = model
 if a.parallel == "ddp":
     trained = nn.parallel.DistributedDataParallel(model, device_ids=[int(os.environ["LOCAL_RANK"])] if device != "cpu" else None)
+elif a.parallel == "replicas":
+    trained = nn.DataParallel(model)
 if a.compile != "no":
     trained = torch.compile(trained, mode=None if a.compile == "default" else a.compile)
 
@@ -127,7 +138,7 @@ def keeping():
 
 def loss_of(tokens):
     with keeping(), torch.autocast(device.split(":")[0], types[a.amp], enabled=a.amp != "none"):
-        return trained(tokens)
+        return trained(tokens).mean()  # of the replicas, if there are any
 
 
 def batch():
@@ -201,7 +212,7 @@ if a.profile:
     profiler.__exit__(None, None, None)
     events = [e for e in profiler.events() if e.device_type == torch.autograd.DeviceType.CUDA]
     told["profiled"] = len(events)
-if a.parallel != "no":
+if distributed:
     total = torch.tensor(told["chk"], dtype=torch.float64, device=device)
     dist.all_reduce(total)
     told["chk"] = float(total)
