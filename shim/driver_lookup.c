@@ -7,6 +7,7 @@
 
 #include "hooks.h"
 #include "hooks_cupti.h"
+#include "hooks_outside.h"
 #include "real_cuda.h"
 #include "real_cudart.h"
 #include "real_nccl.h"
@@ -258,6 +259,8 @@ static __attribute__((noinline)) void *answer(void *handle, const char *name, co
 
     if (!found)
         return NULL;
+    if (begins_with(name, "cuFile"))
+        return ps_cufile_stand_in(name, found);
     return name[2] == 'd' ? runtime_replacement(found, name, caller) : replacement(found, caller);
 }
 

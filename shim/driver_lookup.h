@@ -11,7 +11,7 @@
  * as the driver tells them apart, and a look-up that gives something else (another tool's function) is left as it is.
  *
  * NCCL's functions (nccl.def) are replaced likewise, whoever traces: programs that open libnccl.so.2 themselves look them up. So are
- * CUPTI's cuptiSubscribe (hooks_cupti.h).
+ * CUPTI's cuptiSubscribe (hooks_cupti.h) and some of cuFile's (hooks_outside.h).
  *
  * Two clocks: nothing here is queued or waited for. dlsym may be called before any constructor has run, in any process, under the loader's
  * lock: for names that can't be CUDA's or NCCL's nothing happens but a jump.

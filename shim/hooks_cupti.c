@@ -38,7 +38,8 @@ static bool may_ask_again(CUptiResult result)
 
 PS_EXPORT CUptiResult CUPTIAPI cuptiSubscribe(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback, void *userdata)
 {
-    subscribe_function *real = (subscribe_function *)ps_symbol_behind("cuptiSubscribe", atomic_load(&looked_up), __builtin_return_address(0));
+    subscribe_function *real =
+        (subscribe_function *)ps_symbol_behind("cuptiSubscribe", atomic_load(&looked_up), __builtin_return_address(0));
     CUptiResult result = real ? real(subscriber, callback, userdata) : CUPTI_ERROR_NOT_INITIALIZED;
 
     return may_ask_again(result) ? real(subscriber, callback, userdata) : result;
