@@ -219,7 +219,13 @@ static void examine_device(int ordinal)
     }
     driver.cuCtxSetCurrent(context);
     driver.cuMemGetInfo(&available, &all);
-    OK("device %d: %s, %.0f MiB, %.0f MiB of it free", ordinal, name, (double)total / MIB, (double)available / MIB);
+    OK("device %d: %s%s, %.0f MiB, %.0f MiB of it free", ordinal, name,
+       strstr(name, " MIG ") ? " (a slice, whose memory is what counts)" : "", (double)total / MIB, (double)available / MIB);
+    if (all < total)
+        NOTE("device %d: this process may have %.0f MiB of it - budgets in per cent are of that", ordinal, (double)all / MIB);
+    if (available < all - all / 16)
+        NOTE("device %d: %.0f MiB are in use, most by others - the budget auto takes what is free; a named one should be under %.0f MiB",
+             ordinal, (double)(all - available) / MIB, (double)available / MIB);
     examine_memory(ordinal, device);
     driver.cuCtxSetCurrent(NULL);
     driver.cuDevicePrimaryCtxRelease(device);
