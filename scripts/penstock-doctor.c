@@ -219,7 +219,13 @@ static void examine_device(int ordinal)
     }
     driver.cuCtxSetCurrent(context);
     driver.cuMemGetInfo(&available, &all);
-    OK("device %d: %s, %.0f MiB, %.0f MiB of it free", ordinal, name, (double)total / MIB, (double)available / MIB);
+    OK("device %d: %s%s, %.0f MiB, %.0f MiB of it free", ordinal, name,
+       strstr(name, " MIG ") ? " (a slice, whose memory is what counts)" : "", (double)total / MIB, (double)available / MIB);
+    if (all < total)
+        NOTE("device %d: this process may have %.0f MiB of it - budgets in per cent are of that", ordinal, (double)all / MIB);
+    if (available < all - all / 16)
+        NOTE("device %d: %.0f MiB are in use, most by others - the budget auto takes what is free; a named one should be under %.0f MiB",
+             ordinal, (double)(all - available) / MIB, (double)available / MIB);
     examine_memory(ordinal, device);
     driver.cuCtxSetCurrent(NULL);
     driver.cuDevicePrimaryCtxRelease(device);
@@ -263,11 +269,16 @@ static void examine_cupti(void)
     CUpti_SubscriberHandle subscriber;
     CUptiResult result;
 
-    if (!library) {
+    bool must = tracer && !strcmp(tracer, "cupti"); /* else functions in front of the driver's do */
+
+    if (!library && must) {
         PROBLEM(
-            "CUPTI: %s can't be loaded - install nvidia-cuda-cupti, or name the file in PENSTOCK_CUPTI; without it no access is seen and "
-            "nothing is moved",
+            "CUPTI: %s can't be loaded - install nvidia-cuda-cupti, name the file in PENSTOCK_CUPTI, or leave PENSTOCK_TRACER=cupti away",
             name);
+        return;
+    }
+    if (!library) {
+        NOTE("CUPTI: %s can't be loaded - Penstock stands in front of the driver's functions instead", name);
         return;
     }
     subscribe = (__typeof__(subscribe))dlsym(library, "cuptiSubscribe");
@@ -285,8 +296,10 @@ static void examine_cupti(void)
         return;
     }
     result_string(result, &why);
-    if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
-        PROBLEM("CUPTI: another subscriber holds it (%s) - set PENSTOCK_TRACER=hook, with which Penstock does without CUPTI", why);
+    if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED && must)
+        PROBLEM("CUPTI: another subscriber holds it (%s) - leave PENSTOCK_TRACER=cupti away: Penstock can do without CUPTI", why);
+    else if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
+        NOTE("CUPTI: another subscriber holds it (%s) - Penstock stands in front of the driver's functions instead", why);
     else
         PROBLEM("CUPTI: subscribing answers %s - see that its release fits the driver's", why);
 }

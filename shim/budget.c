@@ -52,6 +52,13 @@ void ps_budget_open(struct ps_amount budget, struct ps_amount reserve, uint64_t 
         b->limit = ps_amount_bytes(budget, device_total);
 }
 
+uint64_t ps_budget_to_plan_for(void)
+{
+    const struct ps_budget_state *b = &ps_budget;
+
+    return b->most_there_was && b->most_there_was < b->limit ? b->most_there_was : b->limit;
+}
+
 static void look_whether_tight(void)
 {
     const struct ps_budget_state *b = &ps_budget;
@@ -292,6 +299,8 @@ static int make_pages(size_t bytes, struct ps_pages *out)
     out->donor = NULL;
     if (!r) {
         b->refused_at = 0;
+        if (b->held > b->most_there_was)
+            b->most_there_was = 0;
     } else {
         free(block);
         b->held -= bytes;
@@ -300,6 +309,8 @@ static int make_pages(size_t bytes, struct ps_pages *out)
         if (r == -ENOMEM) {
             /* Something else holds the device's memory: less than now must be held before it is worth asking again. */
             b->refused_at = b->held;
+            if (!b->most_there_was || b->held < b->most_there_was)
+                b->most_there_was = b->held;
             ps_log_warn_once(BUDGET, "the device has no more pages although the budget has room: %s held of %s",
                              ps_bytes_text(b->held).text, ps_bytes_text(b->limit).text);
         }

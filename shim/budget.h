@@ -29,6 +29,7 @@ struct ps_budget_state {
     uint64_t released_times; /* how often pages were released: whether waiting leads anywhere */
     bool evictions_fail;     /* the last ones came to nothing by errors: little is tried until one succeeds */
     uint64_t refused_at;     /* the driver refused pages with this many held; 0 = never */
+    uint64_t most_there_was; /* the least held when the driver refused, while no more than that has been had since; 0: no such */
 };
 
 extern PS_PER_DEVICE struct ps_budget_state ps_first_budget;
@@ -36,6 +37,9 @@ extern PS_PER_DEVICE struct ps_budget_state ps_first_budget;
 
 /* Works out the limit: from the setting, the device's size, its free bytes now, and under `auto` the reserve. */
 void ps_budget_open(struct ps_amount budget, struct ps_amount reserve, uint64_t device_total, uint64_t device_free);
+
+/* What a plan may count on: the limit, or what there is on a device that others use too. [locked] */
+uint64_t ps_budget_to_plan_for(void);
 
 /* Pages for a span. */
 struct ps_pages {

@@ -6,7 +6,6 @@
 
 #include "capture.h"
 #include "counters.h"
-#include "devices.h"
 #include "graphs.h"
 #include "growing.h"
 #include "helper_thread.h"
@@ -124,13 +123,6 @@ static bool look_up(struct collective *c, size_t *count)
     return true;
 }
 
-static struct ps_managed_context enter(const struct collective *c)
-{
-    if (ps_devices_several)
-        ps_devices_enter(c->device);
-    return ps_managed_context_enter();
-}
-
 static void begin(struct collective *c)
 {
     size_t n = 0;
@@ -183,7 +175,7 @@ static void end_all(struct collective *c)
 {
     while (c) {
         struct collective *next = c->next;
-        struct ps_managed_context context = enter(c);
+        struct ps_managed_context context = ps_managed_context_enter_at(c->device);
         end(c);
         ps_managed_context_leave(context);
         c = next;
@@ -198,7 +190,7 @@ static void launching(void)
     group.begun = group.named;
     group.named = NULL;
     for (struct collective *c = group.begun; c; c = c->next) {
-        struct ps_managed_context context = enter(c);
+        struct ps_managed_context context = ps_managed_context_enter_at(c->device);
         begin(c);
         ps_managed_context_leave(context);
     }

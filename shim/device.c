@@ -58,7 +58,7 @@ int ps_device_open(const char **why)
 {
     struct ps_device_facts *d = &ps_device;
     CUdevice device;
-    size_t total = 0, device_unit = 0, host_unit = 0;
+    size_t total = 0, left = 0, device_unit = 0, host_unit = 0;
     int count = 0;
 
     *why = "there is no current CUDA context";
@@ -77,6 +77,9 @@ int ps_device_open(const char **why)
     if (ps_cu.cuDeviceGetName(d->name, sizeof d->name, device) != CUDA_SUCCESS)
         d->name[0] = 0;
     if (ps_cu.cuDeviceTotalMem(&total, device) == CUDA_SUCCESS)
+        d->total_bytes = total;
+    /* The context may be allowed less (MPS limits). */
+    if (ps_cu.cuMemGetInfo(&left, &total) == CUDA_SUCCESS && total && total < d->total_bytes)
         d->total_bytes = total;
     if (ps_cu.cuDeviceGetCount(&count) == CUDA_SUCCESS)
         d->visible = count > 0 ? (unsigned)count : 1;

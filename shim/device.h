@@ -20,7 +20,8 @@ struct ps_device_facts {
     int ordinal;
     CUcontext context;
     char name[128];
-    uint64_t total_bytes;
+    uint64_t
+        total_bytes;    /* that the process can have if nobody else has any: of the device, the MIG slice, or what it is allowed of them */
     size_t granularity; /* of device and host pages: the larger of the two */
     int numa_node;      /* of host pages; CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID */
     unsigned visible;   /* devices that the process sees */

@@ -198,6 +198,24 @@ const CUpti_CallbackId ps_driver_call_ids[] = {
 
 const size_t ps_driver_call_count = sizeof ps_driver_call_ids / sizeof *ps_driver_call_ids;
 
+bool ps_driver_call_is_below_hook(CUpti_CallbackId id)
+{
+#define PS_TRACED(name, declaration, arguments, meaning)
+#define PS_TRACED_BELOW_HOOK(name, meaning) case CBID(name):
+#define PS_TRACED_PTSZ(name, declaration, arguments, meaning)
+#define PS_TRACED_PTDS(name, declaration, arguments, meaning)
+    switch (id) {
+#include "traced_calls.def"
+        return true;
+    default:
+        return false;
+    }
+#undef PS_TRACED
+#undef PS_TRACED_BELOW_HOOK
+#undef PS_TRACED_PTSZ
+#undef PS_TRACED_PTDS
+}
+
 bool ps_driver_call_may_be_unknown(CUpti_CallbackId id)
 {
     switch (id) {

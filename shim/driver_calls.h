@@ -21,6 +21,9 @@ void ps_driver_call_ended(CUpti_CallbackId id, const void *parameters, CUresult 
 extern const CUpti_CallbackId ps_driver_call_ids[];
 extern const size_t ps_driver_call_count;
 
+/* Whether it is the hook of hooks.def that stands in front of it. */
+bool ps_driver_call_is_below_hook(CUpti_CallbackId id);
+
 /* Whether an older CUPTI may not know it: its absence costs nothing. */
 bool ps_driver_call_may_be_unknown(CUpti_CallbackId id);
 

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "hooks.h"
+#include "hooks_cupti.h"
+#include "hooks_outside.h"
 #include "real_cuda.h"
 #include "real_cudart.h"
 #include "real_nccl.h"
@@ -31,13 +33,14 @@ enum kind {
     MEMORY, /* allocations, frees, and what is told of memory */
 };
 
-static struct {
+void *_Atomic ps_driver_found[PS_DRIVER_FUNCTIONS];
+
+static const struct {
     const char *name;
     void *ours;
     enum kind kind;
-    void *_Atomic real; /* NULL until it was looked for, or where there is none */
 } functions[PS_DRIVER_FUNCTIONS] = {
-#define ENTRY(exported, function, kind) [PS_DRIVER_FUNCTION_##exported] = {#exported, (void *)(function), kind, NULL},
+#define ENTRY(exported, function, kind) [PS_DRIVER_FUNCTION_##exported] = {#exported, (void *)(function), kind},
 #define TRACED_ENTRY(name) ENTRY(name, ps_traced_##name, TRACED)
 #define PS_TRACED(name, parameters, arguments, meaning) TRACED_ENTRY(name)
 #define PS_TRACED_PTSZ(name, parameters, arguments, meaning) TRACED_ENTRY(name) TRACED_ENTRY(name##_ptsz)
@@ -64,7 +67,7 @@ static const struct {
 };
 #pragma GCC diagnostic pop
 
-static atomic_bool gave_launch;
+static atomic_bool gave_launch, tool_announced;
 
 /* ---- what is answered, and to whom ---- */
 
@@ -96,18 +99,17 @@ enum answers {
     UNDECIDED,
     NOTHING,    /* Penstock is off */
     HOOKS,      /* what programs get instead of the driver's functions whoever traces */
-    EVERYTHING, /* launches and copies, too: the tracer is ours */
+    EVERYTHING, /* launches and copies, too: the tracer is ours, or may become so */
 };
 
 static enum answers decide(void)
 {
     const char *tracer = getenv("PENSTOCK_TRACER"), *disable = getenv("PENSTOCK_DISABLE");
 
+    atomic_store(&tool_announced, is_tool_announced());
     if (disable && !strcmp(disable, "1"))
         return NOTHING;
-    if (tracer && !strcmp(tracer, "hook"))
-        return EVERYTHING;
-    return (!tracer || !*tracer || !strcmp(tracer, "auto")) && is_tool_announced() ? EVERYTHING : HOOKS;
+    return tracer && !strcmp(tracer, "cupti") ? HOOKS : EVERYTHING;
 }
 
 static enum answers answers(void)
@@ -130,6 +132,12 @@ bool ps_driver_lookup_is_ours(void)
 bool ps_driver_lookup_gave_launch(void)
 {
     return atomic_load(&gave_launch);
+}
+
+bool ps_driver_lookup_tool_is_announced(void)
+{
+    answers();
+    return atomic_load(&tool_announced);
 }
 
 /*
@@ -202,6 +210,19 @@ void *ps_real_dlsym(void *handle, const char *name)
     return behind()(handle, name);
 }
 
+void *ps_symbol_behind(const char *name, void *looked_up, const void *caller)
+{
+    Dl_info info;
+    void *library = dladdr(caller, &info) && info.dli_fname ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD) : NULL;
+    void *found = library ? ps_real_dlsym(library, name) : NULL;
+
+    if (library)
+        dlclose(library); /* the caller is running: it stays */
+    if (!found)
+        found = looked_up;
+    return found ? found : dlsym(RTLD_NEXT, name);
+}
+
 /* "cu" or "cuda" and a capital letter: of all that is looked up, little but the driver's and the runtime's functions. */
 UNINSTRUMENTED static bool may_be_cuda(const char *name)
 {
@@ -218,6 +239,17 @@ UNINSTRUMENTED static bool may_be_nccls(const char *name)
     return name && name[0] == 'n' && name[1] == 'c' && name[2] == 'c' && name[3] == 'l' && name[4] >= 'A' && name[4] <= 'Z';
 }
 
+/* What tools that want CUPTI ask it for first. */
+UNINSTRUMENTED static bool may_be_cuptis(const char *name)
+{
+    static const char start[] = "cuptiSubscribe";
+    size_t i = 0;
+
+    while (name && start[i] && name[i] == start[i])
+        i++;
+    return name && !start[i];
+}
+
 static void *replacement(void *found, const void *caller);
 static void *runtime_replacement(void *found, const char *name, const void *caller);
 
@@ -227,14 +259,18 @@ static __attribute__((noinline)) void *answer(void *handle, const char *name, co
 
     if (!found)
         return NULL;
+    if (begins_with(name, "cuFile"))
+        return ps_cufile_stand_in(name, found);
     return name[2] == 'd' ? runtime_replacement(found, name, caller) : replacement(found, caller);
 }
 
-static __attribute__((noinline)) void *answer_nccl(void *handle, const char *name)
+static __attribute__((noinline)) void *answer_others(void *handle, const char *name)
 {
     void *found = ps_real_dlsym(handle, name);
 
-    return found ? ps_nccl_stand_in(name, found) : NULL;
+    if (!found)
+        return NULL;
+    return name[0] == 'n' ? ps_nccl_stand_in(name, found) : ps_cupti_stand_in(name, found);
 }
 
 /*
@@ -244,9 +280,11 @@ static __attribute__((noinline)) void *answer_nccl(void *handle, const char *nam
 UNINSTRUMENTED void *ps_dlsym_answer(void *handle, const char *name, const void *caller)
 {
     behind();
-    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || !(may_be_cuda(name) || may_be_nccls(name)) || answers() == NOTHING)
+    bool is_others = may_be_nccls(name) || may_be_cuptis(name);
+
+    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || !(is_others || may_be_cuda(name)) || answers() == NOTHING)
         return NULL;
-    return name[0] == 'c' ? answer(handle, name, caller) : answer_nccl(handle, name);
+    return is_others ? answer_others(handle, name) : answer(handle, name, caller);
 }
 
 #ifdef __x86_64__
@@ -298,18 +336,18 @@ static void look_for_all(void)
     if (!library)
         return;
     for (size_t i = 0; i < PS_DRIVER_FUNCTIONS; i++)
-        atomic_store_explicit(&functions[i].real, ps_real_dlsym(library, functions[i].name), memory_order_relaxed);
+        atomic_store_explicit(&ps_driver_found[i], ps_real_dlsym(library, functions[i].name), memory_order_relaxed);
     dlclose(library); /* whoever loaded it keeps it; drivers are not unloaded */
     atomic_store_explicit(&done, true, memory_order_release);
 }
 
 void *ps_driver_function(enum ps_driver_function which)
 {
-    void *real = atomic_load_explicit(&functions[which].real, memory_order_relaxed);
+    void *real = atomic_load_explicit(&ps_driver_found[which], memory_order_relaxed);
 
     if (!real) {
         look_for_all();
-        real = atomic_load_explicit(&functions[which].real, memory_order_relaxed);
+        real = atomic_load_explicit(&ps_driver_found[which], memory_order_relaxed);
     }
     return real;
 }
@@ -324,7 +362,7 @@ static void *replacement(void *found, const void *caller)
 {
     look_for_all();
     for (size_t i = 0; i < PS_DRIVER_FUNCTIONS; i++)
-        if (found == atomic_load_explicit(&functions[i].real, memory_order_relaxed)) {
+        if (found == atomic_load_explicit(&ps_driver_found[i], memory_order_relaxed)) {
             if (!is_given_to(functions[i].kind, caller))
                 return found;
             if (is_launch(i))

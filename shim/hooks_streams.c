@@ -117,10 +117,14 @@ PS_EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode 
         return CUDA_ERROR_NOT_INITIALIZED;
     see_captures();
     bool told_here = !ps_inside && ps_tracer_hooks_are_on(); /* else CUPTI tells */
-    if (told_here)
+    if (told_here) {
         ps_capture_begins(stream, false);
+        ps_in_front++;
+    }
     CUresult result = ps_cu.cuStreamBeginCapture(stream, mode);
-    if (told_here)
+    if (told_here) {
+        ps_in_front--;
         ps_capture_began(result == CUDA_SUCCESS);
+    }
     return result;
 }

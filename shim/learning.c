@@ -373,7 +373,8 @@ static void plan_one(uint32_t pattern)
     here.wanted[pattern].is = false;
     if (!memory)
         return;
-    step.budget_bytes = ps_budget.limit - MARGIN(ps_budget.limit);
+    step.budget_bytes = ps_budget_to_plan_for();
+    step.budget_bytes -= MARGIN(step.budget_bytes);
     step.slab_bytes = ps_slab_figures().limit_bytes;
     /* With memory enough no byte moves, not even to measure the link. */
     bool may_move = ps_registry.peak_live_bytes > step.budget_bytes || *ps_settings.recording;

@@ -17,6 +17,13 @@ struct ps_managed_context ps_managed_context_enter(void)
     return context;
 }
 
+struct ps_managed_context ps_managed_context_enter_at(unsigned device)
+{
+    if (ps_devices_several)
+        ps_devices_enter(device);
+    return ps_managed_context_enter();
+}
+
 struct ps_managed_context ps_managed_context_enter_for(CUdeviceptr address)
 {
     struct ps_managed_context context = {.pushed = false};

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "driver_lookup.h"
 #include "log.h"
 #include "real_cudart.h"
 
@@ -53,9 +54,9 @@ const struct ps_real_cupti *ps_real_cupti_open(const char *path, unsigned place)
 
     if (!library)
         return NULL;
-    table.cuptiSubscribe = (__typeof__(table.cuptiSubscribe))dlsym(library, "cuptiSubscribe");
-    table.cuptiUnsubscribe = (__typeof__(table.cuptiUnsubscribe))dlsym(library, "cuptiUnsubscribe");
-    table.cuptiEnableCallback = (__typeof__(table.cuptiEnableCallback))dlsym(library, "cuptiEnableCallback");
-    table.cuptiGetResultString = (__typeof__(table.cuptiGetResultString))dlsym(library, "cuptiGetResultString");
+    table.cuptiSubscribe = (__typeof__(table.cuptiSubscribe))ps_real_dlsym(library, "cuptiSubscribe");
+    table.cuptiUnsubscribe = (__typeof__(table.cuptiUnsubscribe))ps_real_dlsym(library, "cuptiUnsubscribe");
+    table.cuptiEnableCallback = (__typeof__(table.cuptiEnableCallback))ps_real_dlsym(library, "cuptiEnableCallback");
+    table.cuptiGetResultString = (__typeof__(table.cuptiGetResultString))ps_real_dlsym(library, "cuptiGetResultString");
     return table.cuptiSubscribe && table.cuptiUnsubscribe && table.cuptiEnableCallback && table.cuptiGetResultString ? &table : NULL;
 }

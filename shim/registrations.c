@@ -6,7 +6,6 @@
 
 #include "collectives.h"
 #include "counters.h"
-#include "devices.h"
 #include "log.h"
 #include "managed_context.h"
 #include "registry.h"
@@ -21,6 +20,7 @@ struct ps_registration {
     void *const *where; /* the handle will be there when the group of `thread` is over; NULL: it is known, or never will be */
     bool ends;          /* with that group */
     pthread_t thread;
+    unsigned device; /* whose the buffer is */
     size_t count;
     struct ps_span *span[2]; /* of the buffer's first byte and of its last */
 };
@@ -28,14 +28,6 @@ struct ps_registration {
 /* A leaf: no call of ours or of the driver's is made with it held. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ps_registration *registrations;
-
-/* A buffer is one device's, to which the thread goes. */
-static struct ps_managed_context enter(const struct ps_registration *r)
-{
-    if (ps_devices_several && r->count)
-        ps_devices_enter(r->span[0]->device);
-    return ps_managed_context_enter();
-}
 
 struct ps_registration *ps_registration_begins(const void *buffer, size_t bytes)
 {
@@ -52,7 +44,8 @@ struct ps_registration *ps_registration_begins(const void *buffer, size_t bytes)
     for (int i = 0; i < 2; i++)
         if (span[i] && (!r->count || r->span[0] != span[i]))
             r->span[r->count++] = span[i];
-    struct ps_managed_context context = enter(r);
+    r->device = r->span[0]->device;
+    struct ps_managed_context context = ps_managed_context_enter_at(r->device);
     ps_residency_hold(r->span, &r->count);
     ps_managed_context_leave(context);
     ps_count(nccl_registrations);
@@ -63,7 +56,7 @@ static void let_go_all(struct ps_registration *r)
 {
     while (r) {
         struct ps_registration *next = r->next;
-        struct ps_managed_context context = enter(r);
+        struct ps_managed_context context = ps_managed_context_enter_at(r->device);
         ps_residency_let_go(r->span, r->count, NULL);
         ps_managed_context_leave(context);
         free(r);

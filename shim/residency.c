@@ -475,6 +475,43 @@ void ps_residency_let_go(struct ps_span *const *spans, size_t count, struct ps_s
     ps_registry_unlock();
 }
 
+bool ps_residency_hold_settled(struct ps_span **spans, size_t *count)
+{
+    bool on_pages = true;
+
+    ps_residency_hold(spans, count);
+    for (size_t i = 0; i < *count; i++) {
+        ps_registry_lock();
+        on_pages &= spans[i]->has_pages;
+        CUevent fence = spans[i]->fence_set ? spans[i]->fence : NULL;
+        struct ps_uses former = {.use = {spans[i]->after}, .count = spans[i]->after.stream != NULL};
+        ps_registry_unlock();
+        /* Two clocks: whoever is to come has no stream to wait on. Nobody records the fence anew: that takes an eviction, and it is held. */
+        if ((fence && ps_cu.cuEventSynchronize(fence) != CUDA_SUCCESS) || ps_uses_host_wait(&former))
+            ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
+    }
+    return on_pages;
+}
+
+void ps_residency_pin(struct ps_span *const *spans, size_t count)
+{
+    ps_registry_lock();
+    for (size_t i = 0; i < count; i++)
+        if (spans[i]->life == PS_LIFE_LIVE && spans[i]->user_pins < UINT32_MAX)
+            spans[i]->user_pins++;
+    ps_registry_unlock();
+}
+
+void ps_residency_unpin(CUdeviceptr address)
+{
+    ps_devices_enter_address(address);
+    ps_registry_lock();
+    struct ps_span *span = ps_registry_live_at(address);
+    if (span && span->user_pins)
+        span->user_pins--;
+    ps_registry_unlock();
+}
+
 void ps_residency_begin_access_to_all(struct ps_stream *stream)
 {
     struct ps_span *span;

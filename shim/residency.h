@@ -49,6 +49,16 @@ void ps_residency_hold(struct ps_span **spans, size_t *count);
 void ps_residency_let_go(struct ps_span *const *spans, size_t count, struct ps_stream *stream);
 
 /*
+ * Holds spans for something that is ordered by no stream (a network card): as above, and waits on the host until the bytes are there. Whether all of
+ * them are on device pages. let_go ends it.
+ */
+bool ps_residency_hold_settled(struct ps_span **spans, size_t *count);
+
+/* While they are held so: they stay on their pages until they are freed, or unpinned (of the span at `address`) as often. */
+void ps_residency_pin(struct ps_span *const *spans, size_t count);
+void ps_residency_unpin(CUdeviceptr address);
+
+/*
  * Begins the reload of the span at `address` ahead of its next access, if it is evicted and pages are there without waiting. Its users wait
  * for the H2D when they come. 0; -EAGAIN: no pages without waiting; -ENOENT: no live span, or nothing to do. For planning, and its tests.
  */

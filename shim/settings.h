@@ -37,7 +37,7 @@ extern const char *const ps_guard_names[]; /* as PENSTOCK_GUARD has them; PS_GUA
 
 /* Who tells of launches and copies. */
 enum ps_tracer {
-    PS_TRACER_AUTO,  /* CUPTI, or functions of ours where the environment announces a tool that wants CUPTI */
+    PS_TRACER_AUTO,  /* both, or where CUPTI is another tool's, the latter alone */
     PS_TRACER_CUPTI, /* a CUPTI subscriber */
     PS_TRACER_HOOK,  /* functions of ours in front of the driver's */
 };

@@ -61,7 +61,7 @@ struct ps_span {
     uint32_t launching;          /* launches and copies that name it and are not queued yet: it is no victim */
     bool on_slot;                /* a launch that is not queued yet will run on the slot: no reload until `launching` is 0 */
     bool pinned;                 /* never a victim: a graph that kernels launch may use it at any time */
-    uint32_t user_pins;          /* the same, asked for by the program (penstock_pin) so many times */
+    uint32_t user_pins;          /* the same, asked for so many times by the program (penstock_pin), or by what gave it to a card */
     bool excluded;               /* never a victim: PENSTOCK_RULES say so, or may say so once more is known of it */
     struct ps_page_block *pages; /* has_pages: its own. HUSK: those that its addresses still map, somebody else's by now; or NULL */
     bool has_pages;

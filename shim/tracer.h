@@ -3,7 +3,7 @@
  *
  * A source of events (tracer_cupti.c or tracer_hooks.c) calls the ps_trace_ functions around each call on the thread that makes it:
  * begin, addresses, ready, (the driver queues the call), end. One call at a time a thread. Nothing here is called from Penstock's own
- * driver calls (ps_inside).
+ * driver calls (ps_inside). Both sources may be on: what comes by the second is told of by it, and CUPTI tells of the rest.
  */
 #ifndef PS_TRACER_H
 #define PS_TRACER_H
@@ -18,11 +18,20 @@
 /* Starts the source of events. 0; -ENOENT: no CUPTI; -EBUSY: another subscriber; -EIO. `*why` says it in words when it is not 0. */
 int ps_tracer_cupti_start(const char *cupti_path, const char **why);
 
+/*
+ * CUPTI is left to another tool, if it was ours and the other source has seen every launch and copy that CUPTI saw since all launches are traced.
+ * Whether that has been done. Any thread, one at a time.
+ */
+bool ps_tracer_cupti_give_way(void);
+
 /* The other source. 0; -ENOTSUP: it can't be had in this process. */
 int ps_tracer_hooks_start(const char **why);
 
-/* Whether the other source is the one: functions of hooks.def then tell of what CUPTI would tell of them. Any thread. */
+/* Whether the other source is on: functions of hooks.def then tell of what CUPTI would tell of them. Any thread. */
 bool ps_tracer_hooks_are_on(void);
+
+/* Set while the calling thread is in a call to the driver that the other source tells of: CUPTI is not to tell of it again. */
+extern __thread unsigned ps_in_front __attribute__((tls_model("initial-exec")));
 
 /* A call begins. */
 void ps_trace_begin(CUstream stream, bool per_thread_default);

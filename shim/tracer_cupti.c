@@ -1,20 +1,30 @@
 /*
- * The tracer's usual source of events: a CUPTI subscriber on the driver domain, for launches, copies and memsets, and on the resource domain,
+ * The tracer's first source of events: a CUPTI subscriber on the driver domain, for launches, copies and memsets, and on the resource domain,
  * for modules and streams. It sees calls by libraries with a static runtime of their own too (FACTS).
  *
  * Callbacks run on the thread that makes the call, before (ENTER) and after (EXIT) the driver queues it; their data is valid only inside.
  */
 #include <cupti.h>
 #include <errno.h>
+#include <stdatomic.h>
 
 #include "driver_calls.h"
 #include "helper_thread.h"
 #include "layouts.h"
+#include "log.h"
 #include "real_cupti.h"
 #include "tracer.h"
+#include "tracing.h"
+
+static const struct ps_real_cupti *cupti; /* those that follow were got from it */
+static CUpti_SubscriberHandle subscriber;
+static atomic_bool subscribed;
+static atomic_bool saw_alone; /* what did not come by functions of ours, though these are on: CUPTI can't be left to others */
 
 static void on_driver_call(CUpti_CallbackId id, const CUpti_CallbackData *data)
 {
+    if (data->callbackSite == CUPTI_API_ENTER && ps_tracer_hooks_are_on() && ps_tracing_is_on() && !ps_driver_call_is_below_hook(id))
+        atomic_store_explicit(&saw_alone, true, memory_order_relaxed);
     if (data->callbackSite == CUPTI_API_ENTER)
         ps_driver_call_begins(id, data->functionParams);
     else
@@ -45,7 +55,7 @@ static void CUPTIAPI on_callback(void *user, CUpti_CallbackDomain domain, CUpti_
     if (ps_inside)
         return;
     ps_inside++;
-    if (domain == CUPTI_CB_DOMAIN_DRIVER_API)
+    if (domain == CUPTI_CB_DOMAIN_DRIVER_API && !ps_in_front)
         on_driver_call(id, data);
     else if (domain == CUPTI_CB_DOMAIN_RESOURCE)
         on_resource(id, data);
@@ -55,8 +65,6 @@ static void CUPTIAPI on_callback(void *user, CUpti_CallbackDomain domain, CUpti_
 int ps_tracer_cupti_start(const char *cupti_path, const char **why)
 {
     static const CUpti_CallbackId resource_calls[] = {CUPTI_CBID_RESOURCE_MODULE_LOADED, CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING};
-    const struct ps_real_cupti *cupti = NULL;
-    CUpti_SubscriberHandle subscriber;
     CUptiResult r = CUPTI_ERROR_UNKNOWN;
     bool found = false;
 
@@ -91,5 +99,19 @@ int ps_tracer_cupti_start(const char *cupti_path, const char **why)
         return -EIO;
     }
     *why = NULL;
+    atomic_store(&subscribed, true);
     return 0;
+}
+
+bool ps_tracer_cupti_give_way(void)
+{
+    if (!atomic_load(&subscribed) || !ps_tracer_hooks_are_on())
+        return false;
+    if (atomic_load(&saw_alone)) {
+        ps_log_warn_once(
+            TRACER, "another tool (a profiler) asks for CUPTI and can't have it: it tells Penstock of launches that nothing else does");
+        return false;
+    }
+    atomic_store(&subscribed, false);
+    return cupti->cuptiUnsubscribe(subscriber) == CUPTI_SUCCESS;
 }

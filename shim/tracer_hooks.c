@@ -15,20 +15,19 @@
 
 static atomic_bool on;
 
-static bool is_seen(void)
-{
-    return atomic_load_explicit(&on, memory_order_relaxed) && !ps_inside;
-}
+__thread unsigned ps_in_front __attribute__((tls_model("initial-exec")));
 
 static void begins(CUpti_CallbackId id, const void *parameters)
 {
     ps_inside++;
     ps_driver_call_begins(id, parameters);
     ps_inside--;
+    ps_in_front++;
 }
 
 static CUresult ended(CUpti_CallbackId id, const void *parameters, CUresult result)
 {
+    ps_in_front--;
     ps_inside++;
     ps_driver_call_ended(id, parameters, result);
     ps_inside--;
@@ -37,20 +36,32 @@ static CUresult ended(CUpti_CallbackId id, const void *parameters, CUresult resu
 
 #define UNWRAP(...) __VA_ARGS__
 
-/* Hidden under a name of its own, so that a look-up is given ours whatever else is preloaded; exported by its own name. */
+/*
+ * Hidden under a name of its own, so that a look-up is given ours whatever else is preloaded; exported by its own name. Until these are a source of
+ * the tracer's, and after that inside Penstock, it is a jump to the driver's: the program pays a branch.
+ */
 #define STAND_IN(name, parameters, arguments)                                                                                              \
-    CUresult ps_traced_##name parameters;                                                                                                  \
-    CUresult ps_traced_##name parameters                                                                                                   \
+    __attribute__((noinline)) static CUresult seen_##name parameters                                                                       \
     {                                                                                                                                      \
         CUresult(*real) parameters = (CUresult(*) parameters)ps_driver_function(PS_DRIVER_FUNCTION_##name);                                \
                                                                                                                                            \
         if (!real)                                                                                                                         \
             return CUDA_ERROR_NOT_SUPPORTED;                                                                                               \
-        if (!is_seen())                                                                                                                    \
+        if (ps_inside || !atomic_load_explicit(&on, memory_order_relaxed))                                                                 \
             return real arguments;                                                                                                         \
         const name##_params made = {UNWRAP arguments};                                                                                     \
         begins(CUPTI_DRIVER_TRACE_CBID_##name, &made);                                                                                     \
         return ended(CUPTI_DRIVER_TRACE_CBID_##name, &made, real arguments);                                                               \
+    }                                                                                                                                      \
+    CUresult ps_traced_##name parameters;                                                                                                  \
+    CUresult ps_traced_##name parameters                                                                                                   \
+    {                                                                                                                                      \
+        CUresult(*real) parameters =                                                                                                       \
+            (CUresult(*) parameters)atomic_load_explicit(&ps_driver_found[PS_DRIVER_FUNCTION_##name], memory_order_relaxed);               \
+                                                                                                                                           \
+        if (!real || atomic_load_explicit(&on, memory_order_relaxed))                                                                      \
+            real = seen_##name;                                                                                                            \
+        return real arguments;                                                                                                             \
     }                                                                                                                                      \
     extern CUresult name parameters __attribute__((alias("ps_traced_" #name), visibility("default")));
 

@@ -1,5 +1,6 @@
 #include "tracing.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -20,14 +21,42 @@ static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 static const struct ps_settings *chosen;
 static const char *_Atomic source = "none";
 
+/*
+ * Under `auto` both are started, where both can be had: CUPTI sees what by whatever way comes to the driver, and what comes by functions of ours needs
+ * no CUPTI, which can be left to a tool that asks for it, without a launch unseen in between.
+ */
 static int start_source(const char **why)
 {
-    bool by_hooks = chosen->tracer == PS_TRACER_HOOK || (chosen->tracer == PS_TRACER_AUTO && ps_driver_lookup_is_ours());
-    int r = by_hooks ? ps_tracer_hooks_start(why) : ps_tracer_cupti_start(chosen->cupti, why);
+    bool is_auto = chosen->tracer == PS_TRACER_AUTO;
+    bool tries_cupti = chosen->tracer == PS_TRACER_CUPTI || (is_auto && !ps_driver_lookup_tool_is_announced());
+    const char *why_not = NULL;
+    int cupti = tries_cupti ? ps_tracer_cupti_start(chosen->cupti, why) : -ENOTSUP;
+    int hooks = chosen->tracer == PS_TRACER_CUPTI ? -ENOTSUP : ps_tracer_hooks_start(tries_cupti ? &why_not : why);
 
-    if (!r)
-        atomic_store(&source, by_hooks ? "hook" : "cupti");
-    return r;
+    if (!cupti) {
+        *why = NULL;
+        atomic_store(&source, "cupti");
+        return 0;
+    }
+    if (hooks)
+        return tries_cupti ? cupti : hooks;
+    if (tries_cupti)
+        ps_log_info(TRACER, "launches are seen by functions in front of the driver's, since %s", *why);
+    *why = NULL;
+    atomic_store(&source, "hook");
+    return 0;
+}
+
+bool ps_tracing_leave_cupti(void)
+{
+    pthread_mutex_lock(&one_at_a_time);
+    bool left = ps_tracer_cupti_give_way();
+    if (left) {
+        atomic_store(&source, "hook");
+        ps_log_info(TRACER, "CUPTI is left to another tool that asks for it: launches are seen by functions in front of the driver's");
+    }
+    pthread_mutex_unlock(&one_at_a_time);
+    return left;
 }
 
 int ps_tracing_open(bool at_once, const struct ps_settings *settings, const char **why)

@@ -17,8 +17,11 @@
 /* Decides by the settings; starts at once if so. 0, or -errno with `*why` when tracing was to start and can't. Once, in the set-up. */
 int ps_tracing_open(bool at_once, const struct ps_settings *settings, const char **why);
 
-/* Who tells of launches, for the report: "cupti", "hook" or "none". */
+/* Who tells of launches, for the report: "cupti" (where that is not left to others), "hook" or "none". */
 const char *ps_tracing_source(void);
+
+/* Another tool asks for CUPTI and was refused: whether it is left to it now. Any thread, inside Penstock. */
+bool ps_tracing_leave_cupti(void);
 
 /* Every access will be told of by the caller itself, through residency.h: for unit tests. */
 void ps_tracing_assume(void);

@@ -245,10 +245,12 @@ doctor_says() {
     doctor_says 1 '^problem: device 0: host-backed addresses'
 }
 
-@test "doctor: CUPTI taken by another is a problem, unless nobody wants it" {
+@test "doctor: CUPTI taken by another is a problem to who insists on it" {
     requires sim
     CUDASIM_CUPTI_TAKEN=1 run_command doctor
-    doctor_says 1 '^problem: CUPTI: another subscriber .*PENSTOCK_TRACER=hook'
+    doctor_says 0 '^note: CUPTI: another subscriber .* in front of the driver'
+    CUDASIM_CUPTI_TAKEN=1 PENSTOCK_TRACER=cupti run_command doctor
+    doctor_says 1 '^problem: CUPTI: another subscriber .*leave PENSTOCK_TRACER=cupti away'
     CUDASIM_CUPTI_TAKEN=1 PENSTOCK_TRACER=hook run_command doctor
     doctor_says 0 '^ok: CUPTI: not asked for'
 }

@@ -233,9 +233,14 @@ stands_aside() {
     with_libraries libcupti.so.13
     # One with nothing in it, before any that the machine may have.
     gcc -shared -fPIC -Wl,-soname,libcupti.so.13 -x c /dev/null -o sim/libcupti.so.13
-    train
+    train PENSTOCK_TRACER=cupti
     stands_aside 'CUPTI \(libcupti.so.13 or .12\) was not found; PENSTOCK_CUPTI names the file'
     equal none "$(report tracer)" "tracer"
+    train
+    right_results
+    said
+    equal hook "$(report tracer)" "tracer under auto"
+    counted evictions
 }
 
 @test "with a CUPTI that refuses, the program runs as it would" {
@@ -246,8 +251,12 @@ stands_aside() {
         int cuptiUnsubscribe(void *a) { return a != 0; }
         int cuptiEnableCallback(unsigned a, void *b, int c, unsigned d) { return a && b && c && d; }
         int cuptiGetResultString(int a, const char **b) { *b = "refused"; return a == 0; }'
-    train
+    train PENSTOCK_TRACER=cupti
     stands_aside 'CUPTI refused to be subscribed to'
+    train
+    right_results
+    said
+    equal hook "$(report tracer)" "tracer under auto"
 }
 
 @test "with CUPTI taken by another tool the program runs as it would" {
@@ -267,7 +276,7 @@ __attribute__((constructor)) static void take(void)
     EXPECT(subscribe && subscribe(&subscriber, (CUpti_CallbackFunc)nothing, NULL) == CUPTI_SUCCESS);
 }
 END
-    train "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO:$WORK/taker.so"
+    train "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO:$WORK/taker.so" PENSTOCK_TRACER=cupti
     stands_aside 'another tool \(a profiler, a sanitizer\) has subscribed to CUPTI'
 }
 

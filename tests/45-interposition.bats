@@ -111,7 +111,7 @@ END
 
 @test "a question put to the driver past our hooks knows an evicted span, whatever its addresses lead to" {
     requires cc
-    # What asks has the name of a library of NVIDIA's, which hooks leave alone.
+    # What asks has the name of a library of NVIDIA's, which hooks leave alone under this tracer.
     build_probe libnv_asks <<'END'
 #include <dlfcn.h>
 
@@ -147,9 +147,12 @@ int main(void)
 END
     local guard
     for guard in auto host unmap; do
-        run_probe libnv_asks PENSTOCK_BUDGET=$((6 * PROBE_SPAN)) PENSTOCK_GUARD=$guard
+        run_probe libnv_asks PENSTOCK_BUDGET=$((6 * PROBE_SPAN)) PENSTOCK_GUARD=$guard PENSTOCK_TRACER=cupti
         goes_on
         contains "$output" '^away 1$' # some were away when they were asked about
+        run_probe libnv_asks PENSTOCK_BUDGET=$((6 * PROBE_SPAN)) PENSTOCK_GUARD=$guard
+        goes_on
+        contains "$output" '^away 0$' # which nobody need know
     done
 }
 

@@ -7,7 +7,7 @@ load small_trainer
 
 setup() { helper_setup 60; }
 
-traced_names() { "$ROOT/scripts/exports" list | grep -E '^cu[A-Z]'; }
+traced_names() { "$ROOT/scripts/exports" list | grep -E '^cu[A-Z]' | grep -v '^cuFile'; }
 
 # build_finder: says in whose library a driver function lies that was looked up by dlsym and, without version and suffix, by cuGetProcAddress
 build_finder() {
@@ -75,19 +75,19 @@ END_OF_C
     equal "${#names[@]}" "$(grep -cE '^\w+ libcuda\.so\S* libcuda\.so\S*$' <<<"$output")" "functions of the driver's, disabled"
 }
 
-# seen_by TRACER COMMAND...: runs it under a tracer; launches and copies that were seen, then what it printed
+# seen_by TRACER COMMAND...: runs it under a tracer; launches and copies that were seen, then what it printed. auto has both at once.
 seen_by() {
     local tracer=$1
     shift
     run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET="${BYTES:-24MiB}" "PENSTOCK_TRACER=$tracer" "$@"
     ended_with 0 || return 1
-    equal "$tracer" "$(report tracer)" tracer || return 1
+    equal "${tracer/auto/cupti}" "$(report tracer)" tracer || return 1
     equal 0 "$(report launches_without_layout)" "launches that could not be read" || return 1
     printf '%s launches, %s copies\n' "$(report launches)" "$(report copies_seen)"
     grep -v '^penstock: ' <<<"$output"
 }
 
-@test "both tracers see the same launches and copies, as many as there were" {
+@test "both tracers, and the two together, see the same launches and copies, as many as there were" {
     local way
     BYTES=$(share 55)
     for way in '' --streams=2 '--streams=2 --threads=2' --alloc=async '--halves=2 --alloc=async' --shapes=3 --skew; do
@@ -97,6 +97,9 @@ seen_by() {
         seen_by hook "${TRAINER[@]}" $way >hook || { cat hook && return 1; }
         at_least 1 "$(report evictions)" "evictions"
         diff cupti hook
+        # shellcheck disable=SC2086
+        seen_by auto "${TRAINER[@]}" $way >auto || { cat auto && return 1; }
+        diff cupti auto
         contains "$(cat hook)" '^[1-9][0-9]+ launches, [1-9][0-9]* copies$'
         [ "$DEVICE" != sim ] || equal "$(ledger kernels_run) launches" "$(head -n 1 hook | sed 's/,.*//')" "launches on the device"
     done
@@ -107,7 +110,8 @@ seen_by() {
     for case in views struct-parameter few-pointers many-pointers copies default-stream stream-destroy free-in-use free-async-in-use churn; do
         seen_by cupti "$SAMPLES/hostile" $case 8 4 >cupti || { cat cupti && return 1; }
         seen_by hook "$SAMPLES/hostile" $case 8 4 >hook || { cat hook && return 1; }
-        diff cupti hook || { echo "of $case" >&2 && return 1; }
+        seen_by auto "$SAMPLES/hostile" $case 8 4 >auto || { cat auto && return 1; }
+        diff cupti hook && diff cupti auto || { echo "of $case" >&2 && return 1; }
     done
     sound untouched
 }
@@ -133,11 +137,183 @@ seen_by() {
     equal cupti "$(report tracer)" "tracer where nothing is announced"
 }
 
-@test "a tool that takes CUPTI unannounced: Penstock stands aside and says what would help" {
-    requires sim
+# build_profiler: a tool in the program. It fills and reads spans, takes CUPTI before its round TAKE (from 1; 0: before the first CUDA call; -1: after the
+# first span is made) by way of HOW, and from then on wants to be told of each fill. PAST=1: one fill goes to the driver past every look-up of ours.
+build_profiler() {
+    build_probe profiler "$@" <<'END_OF_C'
+#include <cupti.h>
+#include <dlfcn.h>
+
+enum { SPANS = 12, ROUNDS = 8 };
+
+static int told;
+
+static void CUPTIAPI tell(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *data)
+{
+    told += domain == CUPTI_CB_DOMAIN_DRIVER_API && ((const CUpti_CallbackData *)data)->callbackSite == CUPTI_API_ENTER;
+}
+
+static CUptiResult take(const char *how)
+{
+    static CUpti_SubscriberHandle subscriber;
+    void *cupti = dlopen("libcupti.so.13", RTLD_NOW);
+    __typeof__(&cuptiSubscribe) subscribe = (__typeof__(subscribe))dlsym(cupti, "cuptiSubscribe");
+    __typeof__(&cuptiSubscribe_v2) subscribe_v2 = (__typeof__(subscribe_v2))dlsym(cupti, "cuptiSubscribe_v2");
+    CUpti_SubscriberParams parameters = {.structSize = CUpti_SubscriberParams_STRUCT_SIZE};
+
+    EXPECT(cupti && subscribe && subscribe_v2);
+#ifdef LINKED
+    subscribe = cuptiSubscribe;
+#endif
+    CUptiResult result = strcmp(how, "v2") ? subscribe(&subscriber, (CUpti_CallbackFunc)tell, NULL)
+                                           : subscribe_v2(&subscriber, (CUpti_CallbackFunc)tell, NULL, &parameters);
+    if (result == CUPTI_SUCCESS) {
+        __typeof__(&cuptiEnableCallback) enable = (__typeof__(enable))dlsym(cupti, "cuptiEnableCallback");
+        EXPECT(enable(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemsetD8Async) == CUPTI_SUCCESS);
+    }
+    return result;
+}
+
+int main(void)
+{
+    int when = atoi(getenv("TAKE")), wanted = 0;
+    const char *how = getenv("HOW") ? getenv("HOW") : "";
+    void *span[SPANS];
+
+    if (when == 0) printf("take: %d\n", take(how));
+    for (int i = 0; i < SPANS; i++) {
+        CHECK(cudaMalloc(&span[i], span_size()));
+        if (when == -1 && !i) printf("take: %d\n", take(how));
+    }
+    void *(*real)(void *, const char *) = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+    if (!real) real = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    CUresult (*fill)(CUdeviceptr, unsigned char, size_t, CUstream) =
+        (__typeof__(fill))(getenv("PAST") ? real : dlsym)(driver, "cuMemsetD8Async");
+    EXPECT(fill);
+    for (int round = 1; round <= ROUNDS; round++) {
+        if (when == round) printf("take: %d\n", take(how));
+        for (int i = 0; i < SPANS; i++) {
+            EXPECT(fill((CUdeviceptr)span[i], (unsigned char)(i + round), span_size(), NULL) == CUDA_SUCCESS);
+            wanted += when <= round;
+        }
+        for (int i = 0; i < SPANS; i++) EXPECT(holds(span[i], i + round, NULL));
+    }
+    printf("told: %d of %d\n", told, wanted);
+    puts("ok");
+    return 0;
+}
+END_OF_C
+}
+
+# profiled [VARIABLE=VALUE]...: the last run of it was right, the tool was told of everything, and Penstock saw every fill and copy by hooks
+profiled() {
+    run_probe profiler PENSTOCK_BUDGET=$((6 * PROBE_SPAN)) "$@"
+    goes_on
+    said
+    contains "$output" '^take: 0$'
+    contains "$output" '^told: ([1-9][0-9]*) of \1$'
+    sound untouched
+    counted evictions
+    equal hook "$(report tracer)" tracer
+}
+
+@test "a tool that takes CUPTI unannounced before the first CUDA call: both work" {
+    requires sim cc
+    train PENSTOCK_TRACER=cupti
+    local seen
+    seen="$(report launches) $(report copies_seen)"
     train CUDASIM_CUPTI_TAKEN=1
     right_results
+    said
+    equal hook "$(report tracer)" tracer
+    equal "$seen" "$(report launches) $(report copies_seen)" "launches and copies"
+    counted evictions
+    train CUDASIM_CUPTI_TAKEN=1 PENSTOCK_LOG=info
+    contains "$output" "launches are seen by functions in front of the driver's, since another tool"
+    build_profiler
+    profiled TAKE=0
+    equal $((12 * 8 * 2)) "$(report copies_seen)" "fills and copies"
+}
+
+@test "a tool that takes CUPTI when Penstock has it: it is left to the tool, and both work" {
+    requires sim cc
+    local take how
+    build_profiler
+    for take in 1 2 5; do
+        for how in dlsym v2; do
+            profiled TAKE=$take HOW=$how
+            equal $((12 * 8 * 2)) "$(report copies_seen)" "fills and copies"
+        done
+    done
+    run_probe profiler PENSTOCK_BUDGET=$((6 * PROBE_SPAN)) TAKE=3 PENSTOCK_LOG=info
+    contains "$output" 'CUPTI is left to another tool'
+    build_profiler -DLINKED "-L$SIM" -l:libcupti.so.13
+    profiled TAKE=3
+    equal $((12 * 8 * 2)) "$(report copies_seen)" "fills and copies"
+}
+
+@test "a tool that takes CUPTI between the first call and the start of tracing: both work" {
+    requires sim cc
+    local take
+    # The budget auto, of which the twelve spans are nearly twice as much: tracing starts when three quarters are held.
+    build_profiler
+    for take in 0 -1 2; do
+        run_probe profiler TAKE=$take PENSTOCK_BUDGET=auto PENSTOCK_RESERVE=$((2 * PROBE_SPAN)) CUDASIM_MEMORY=$((9 * PROBE_SPAN))
+        goes_on
+        said
+        contains "$output" '^take: 0$'
+        contains "$output" '^told: ([1-9][0-9]*) of \1$'
+        counted evictions
+        equal hook "$(report tracer)" tracer
+    done
+    profiled TAKE=-1
+    # Here nothing has to leave, and nobody traces: the tool has CUPTI for itself.
+    run_probe profiler TAKE=2 PENSTOCK_BUDGET=auto
+    goes_on
+    said
+    contains "$output" '^told: ([1-9][0-9]*) of \1$'
+    equal none "$(report tracer)" tracer
+}
+
+@test "a tool is refused CUPTI while it alone tells of launches, and where it was asked for by name" {
+    requires sim cc
+    build_profiler
+    run_probe profiler PENSTOCK_BUDGET=$((6 * PROBE_SPAN)) TAKE=3 PAST=1
+    goes_on
+    said 'another tool .* asks for CUPTI and can.t have it'
+    contains "$output" '^take: 39$'
+    sound untouched
+    counted evictions
+    equal cupti "$(report tracer)" tracer
+    run_probe profiler PENSTOCK_BUDGET=$((6 * PROBE_SPAN)) TAKE=3 PENSTOCK_TRACER=cupti
+    goes_on
+    said
+    contains "$output" '^take: 39$'
+}
+
+@test "with CUPTI taken and our functions given to nobody, Penstock stands aside and says so" {
+    requires sim cc
+    gcc -O2 -D_GNU_SOURCE -shared -fPIC -x c - -o libbefore.so <<'END_OF_C'
+#include <dlfcn.h>
+
+void *dlsym(void *handle, const char *name)
+{
+    void *(*real)(void *, const char *) = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+    return real(handle, name); /* a jump, by which the real one knows its caller */
+}
+END_OF_C
+    train CUDASIM_CUPTI_TAKEN=1 "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$WORK/libbefore.so:$PENSTOCK_SO"
+    right_results
+    said 'standing aside.*another tool .* has subscribed to CUPTI'
+    train CUDASIM_CUPTI_TAKEN=1 PENSTOCK_TRACER=cupti
+    right_results
     said 'another tool .* has subscribed to CUPTI.*PENSTOCK_TRACER=hook'
+    train "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$WORK/libbefore.so:$PENSTOCK_SO"
+    right_results
+    said
+    equal cupti "$(report tracer)" tracer
+    counted evictions
 }
 
 @test "under auto's budget tracing starts late, by hooks too" {
@@ -180,7 +356,7 @@ int main(void)
 }
 END_OF_C
     local tracer seen=
-    for tracer in cupti hook; do
+    for tracer in cupti hook auto; do
         run_probe driver_calls PENSTOCK_TRACER=$tracer PENSTOCK_BUDGET=$((6 * PROBE_SPAN))
         goes_on
         sound untouched
@@ -196,6 +372,7 @@ END_OF_C
     local case
     for case in $("$SAMPLES/hostile" --list | awk '/captur|graph/ { print $1 }'); do
         seen_by hook "$SAMPLES/hostile" "$case" 8 4
+        seen_by auto "$SAMPLES/hostile" "$case" 8 4
     done
 }
 

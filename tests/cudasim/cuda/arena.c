@@ -12,10 +12,22 @@
 /* ---- bytes held ---- */
 
 static size_t used[CUDASIM_MAX_DEVICES];
+static uint64_t requests;
+
+size_t cudasim_device_free(int device)
+{
+    const struct cudasim_config *config = cudasim_config();
+    size_t others = requests >= config->others_from ? config->others_bytes : 0;
+    size_t shared = others < config->device_bytes ? config->device_bytes - others : 0;
+    size_t bytes = shared < config->limit_bytes ? shared : config->limit_bytes;
+
+    return bytes > used[device] ? bytes - used[device] : 0;
+}
 
 CUresult cudasim_device_take(int device, enum cudasim_account account, size_t bytes)
 {
-    if (bytes > cudasim_config()->device_bytes - used[device])
+    requests++;
+    if (bytes > cudasim_device_free(device))
         return CUDA_ERROR_OUT_OF_MEMORY;
     used[device] += bytes;
     cudasim_ledger_account(account, (int64_t)bytes);

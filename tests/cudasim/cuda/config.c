@@ -104,6 +104,9 @@ static void read_config(void)
         warn_value("CUDASIM_SCHED", scheduler, "threads or seeded");
     config.seed = read_number("CUDASIM_SEED", 0);
     config.device_bytes = read_bytes("CUDASIM_MEMORY", (size_t)2 << 30);
+    config.limit_bytes = read_bytes("CUDASIM_LIMIT", config.device_bytes);
+    config.others_bytes = read_bytes("CUDASIM_OTHERS", 0);
+    config.others_from = read_number("CUDASIM_OTHERS_FROM", 0);
     config.host_handle_bytes = read_bytes("CUDASIM_HOST_MEMORY", (size_t)8 << 30);
     config.granularity = read_bytes("CUDASIM_GRANULARITY", (size_t)2 << 20);
     if (config.granularity < 4096 || (config.granularity & (config.granularity - 1))) {

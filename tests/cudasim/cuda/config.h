@@ -17,6 +17,9 @@ struct cudasim_config {
     enum cudasim_scheduler_kind scheduler; /* CUDASIM_SCHED=threads|seeded */
     uint64_t seed;                         /* CUDASIM_SEED */
     size_t device_bytes;                   /* CUDASIM_MEMORY: what one device holds */
+    size_t limit_bytes;                    /* CUDASIM_LIMIT: what this process may have of it, as under MPS; all of it */
+    size_t others_bytes;                   /* CUDASIM_OTHERS: what other processes hold of it */
+    uint64_t others_from;                  /* CUDASIM_OTHERS_FROM: from this request for device memory on, counted from 1; 0: always */
     size_t host_handle_bytes;              /* CUDASIM_HOST_MEMORY: what host-backed handles may hold together */
     size_t granularity;                    /* CUDASIM_GRANULARITY: of handles and mappings, a power of two, 4 KiB or more */
     size_t reserve_limit;                  /* CUDASIM_VA_LIMIT: the largest address reservation granted */

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -126,4 +127,15 @@ void cudasim_extent_give(bool host, off_t offset, size_t bytes)
 bool cudasim_extent_map(bool host, off_t offset, uintptr_t base, size_t bytes)
 {
     return mmap((void *)base, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, files[host].descriptor, offset) != MAP_FAILED;
+}
+
+int cudasim_extent_descriptor(bool host, off_t offset)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", files[host].descriptor);
+    int descriptor = open(path, O_RDWR | O_CLOEXEC);
+    if (descriptor >= 0)
+        lseek(descriptor, offset, SEEK_SET);
+    return descriptor;
 }

@@ -11,6 +11,8 @@
 off_t cudasim_extent_take(bool host, size_t bytes);
 /* Gives it back. Its last mapping must be gone: another extent may get the same pages. */
 void cudasim_extent_give(bool host, off_t offset, size_t bytes);
+/* A descriptor of the file whose position is the offset; -1 without one. It shows the pages, whoever has them. */
+int cudasim_extent_descriptor(bool host, off_t offset);
 /* Maps it at the address, inaccessible until mprotect says otherwise. */
 bool cudasim_extent_map(bool host, off_t offset, uintptr_t base, size_t bytes);
 

@@ -64,6 +64,8 @@ enum cudasim_direction cudasim_direction_of(uintptr_t to, uintptr_t from);
 CUresult cudasim_device_take(int device, enum cudasim_account account, size_t bytes);
 void cudasim_device_give(int device, enum cudasim_account account, size_t bytes);
 size_t cudasim_device_used(int device);
+/* What this process could take now: others hold some, and it may be allowed less than there is. */
+size_t cudasim_device_free(int device);
 
 /* ---- poison ---- */
 

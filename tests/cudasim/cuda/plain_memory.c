@@ -22,11 +22,10 @@ CUresult cudasim_cuMemGetInfo_v2(size_t *free, size_t *total)
 {
     CUcontext context = cudasim_context_current();
     cudasim_lock();
-    size_t bytes = cudasim_config()->device_bytes;
     if (free)
-        *free = bytes - cudasim_device_used(context->device);
+        *free = cudasim_device_free(context->device);
     if (total)
-        *total = bytes;
+        *total = cudasim_config()->limit_bytes;
     cudasim_unlock();
     return CUDA_SUCCESS;
 }

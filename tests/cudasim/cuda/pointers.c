@@ -113,6 +113,20 @@ CUresult cudasim_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_at
     return CUDA_SUCCESS;
 }
 
+/* As driver 535 has it: for mapped memory it is not supported (UCX's issue 9895). */
+CUresult cudasim_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+    if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    const struct cudasim_range *range = known_range(ptr);
+    CUresult result = !range || range->host                 ? CUDA_ERROR_INVALID_VALUE
+                      : range->kind == CUDASIM_RANGE_MAPPED ? CUDA_ERROR_NOT_SUPPORTED
+                                                            : CUDA_SUCCESS;
+    cudasim_unlock();
+    return result;
+}
+
 CUresult cudasim_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
     cudasim_lock();

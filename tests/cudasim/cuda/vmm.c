@@ -290,6 +290,35 @@ CUresult cudasim_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handl
     return mapped ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/*
+ * A dma-buf of mapped memory: a descriptor of its pages, whose position is where they begin; so a test can look at them as a card would, past the
+ * mapping. Of plain memory, which has no pages to show, an empty one. Device pages alone.
+ */
+CUresult cudasim_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size, CUmemRangeHandleType handleType,
+                                               unsigned long long flags)
+{
+    if (!handle || !size || dptr % CUDASIM_PAGE || size % CUDASIM_PAGE || handleType != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    int descriptor = -1;
+    cudasim_lock();
+    const struct cudasim_range *range = cudasim_range_find((uintptr_t)dptr);
+    CUresult result = CUDA_SUCCESS;
+    if (!range || (uintptr_t)dptr + size > range->base + range->size)
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (range->host)
+        result = CUDA_ERROR_NOT_SUPPORTED;
+    else if (range->kind == CUDASIM_RANGE_MAPPED)
+        descriptor = cudasim_extent_descriptor(false, ((struct handle *)range->object)->offset + (off_t)(dptr - range->base));
+    else
+        descriptor = memfd_create("cudasim-plain", MFD_CLOEXEC);
+    cudasim_unlock();
+    if (result == CUDA_SUCCESS && descriptor < 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    if (result == CUDA_SUCCESS)
+        *(int *)handle = descriptor;
+    return result;
+}
+
 CUresult cudasim_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
 {
     if (!prop)

@@ -101,6 +101,14 @@ EXPORTED CUptiResult CUPTIAPI cuptiSubscribe(CUpti_SubscriberHandle *handle, CUp
     return result;
 }
 
+EXPORTED CUptiResult CUPTIAPI cuptiSubscribe_v2(CUpti_SubscriberHandle *handle, CUpti_CallbackFunc callback, void *userdata,
+                                                CUpti_SubscriberParams *params)
+{
+    if (params && params->structSize != CUpti_SubscriberParams_STRUCT_SIZE)
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    return cuptiSubscribe(handle, callback, userdata);
+}
+
 static bool is_subscriber(CUpti_SubscriberHandle handle)
 {
     return handle == &subscriber && subscriber.subscribed;

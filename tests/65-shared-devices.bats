@@ -1,0 +1,98 @@
+#!/usr/bin/env bats
+# A device that others use too, and one of which the process may have a part (a MIG slice, MPS): budgets are of what is really there, and what others take
+# later is made up for by what can leave.
+
+load helper
+load small_trainer
+
+setup() { helper_setup 60; }
+
+MIB=1048576
+
+build_one_span() {
+    build_probe one_span <<'END'
+int main(void)
+{
+    CHECK(cudaFree(new_span(1, NULL)));
+    puts("ok");
+    return 0;
+}
+END
+}
+
+@test "a budget in per cent is of what the process may have, and auto of what others leave" {
+    requires sim cc
+    build_one_span
+    run_probe one_span PENSTOCK_BUDGET=50% CUDASIM_MEMORY=64MiB
+    goes_on
+    equal $((32 * MIB)) "$(report budget_bytes)" "half of the device"
+    run_probe one_span PENSTOCK_BUDGET=50% CUDASIM_MEMORY=64MiB CUDASIM_LIMIT=24MiB
+    goes_on
+    equal $((12 * MIB)) "$(report budget_bytes)" "half of what may be had"
+    run_probe one_span PENSTOCK_BUDGET=auto PENSTOCK_RESERVE=4MiB CUDASIM_MEMORY=64MiB CUDASIM_OTHERS=40MiB
+    goes_on
+    equal $((20 * MIB)) "$(report budget_bytes)" "what others leave, less the reserve"
+    run_probe one_span PENSTOCK_BUDGET=auto PENSTOCK_RESERVE=4MiB CUDASIM_MEMORY=64MiB CUDASIM_OTHERS=40MiB CUDASIM_LIMIT=16MiB
+    goes_on
+    equal $((12 * MIB)) "$(report budget_bytes)" "what may be had, less the reserve"
+    run_probe one_span PENSTOCK_BUDGET=auto CUDASIM_MEMORY=64MiB CUDASIM_LIMIT=32MiB
+    goes_on
+    equal $((32 * MIB - MIB / 2)) "$(report budget_bytes)" "all that may be had, less a 64th"
+}
+
+@test "a device that others use half of is enough" {
+    requires sim
+    local need
+    need=$(share 100)
+    run_sim CUDASIM_MEMORY=$((need * 13 / 10)) CUDASIM_OTHERS=$((need * 6 / 10)) "${TRAINER[@]}"
+    contains "$output" 'out of memory|OutOfMemory|MemoryAllocation' # plain has no room
+    train PENSTOCK_BUDGET=auto PENSTOCK_RESERVE=$((need / 10)) CUDASIM_MEMORY=$((need * 13 / 10)) CUDASIM_OTHERS=$((need * 6 / 10))
+    right_results
+    said
+    sound
+    counted evictions
+}
+
+@test "what another process takes later makes spans leave, and the program goes on" {
+    requires sim
+    local need from budget sched
+    need=$(share 100)
+    for budget in $((need * 12 / 10)) 90% auto; do
+        for from in 10 25 40; do
+            for sched in threads seeded; do
+                train PENSTOCK_BUDGET=$budget PENSTOCK_RESERVE=0 CUDASIM_MEMORY=$((need * 13 / 10)) CUDASIM_OTHERS=$((need * 7 / 10)) \
+                    CUDASIM_OTHERS_FROM=$from CUDASIM_SCHED=$sched CUDASIM_SEED=$from
+                right_results
+                said 'the device has no more pages although the budget has room'
+                sound untouched
+                counted evictions
+                counted pages_refused
+            done
+        done
+    done
+}
+
+@test "a plan is for the memory that there is, where that is less than the budget" {
+    requires sim
+    local need
+    need=$(share 100)
+    TRAINER+=(--steps=12)
+    run_sim "${TRAINER[@]}"
+    local wanted=$output
+    train PENSTOCK_BUDGET=$((need * 12 / 10)) CUDASIM_MEMORY=$((need * 13 / 10)) CUDASIM_OTHERS=$((need * 7 / 10)) CUDASIM_OTHERS_FROM=25
+    ended_with 0
+    equal "$wanted" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients"
+    at_least 5 "$(report plan.steps)" "steps under a plan"
+    counted plan.evictions
+    counted plan.reloads
+}
+
+@test "doctor: a device that others use, and one of which less may be had" {
+    requires sim
+    run_command doctor
+    lacks "$output" 'in use, most by others|may have'
+    CUDASIM_MEMORY=1000MiB CUDASIM_OTHERS=600MiB run_command doctor
+    contains "$output" '^note: device 0: 600 MiB are in use, most by others - .* under 400 MiB'
+    CUDASIM_MEMORY=1000MiB CUDASIM_LIMIT=300MiB run_command doctor
+    contains "$output" '^note: device 0: this process may have 300 MiB of it - '
+}

@@ -1,0 +1,284 @@
+/*
+ * Learning, with launches that the test makes up and a policy of its own: which steps are planned for, from what, and what becomes of the plan.
+ */
+#include "learning.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "budget.h"
+#include "clock.h"
+#include "expect.h"
+#include "following.h"
+#include "registry.h"
+#include "stub_driver.h"
+#include "tracing.h"
+
+#define UNIT ((size_t)65536)
+#define LIMIT (UINT64_C(64) << 20)
+#define PATIENCE_NS 20000000000u
+/* Long enough for a thread to do what it is not to do. */
+#define A_WHILE_US 50000
+#define SPANS_MAX 100u
+#define BORN_BEFORE 10u /* launches of a step: before this one a span is allocated, which it uses, */
+#define FREED_AFTER 20u /* and so does this one, after which it is freed */
+
+/* ---- the policy ---- */
+
+static enum { NOTHING_MOVES, FAILS, IS_NO_PLAN } answer; /* under the registry lock, by who plans no more than one step at a time */
+static atomic_uint plans;
+static struct penstock_step seen; /* the last; its arrays are gone */
+static struct {
+    uint32_t born, lasting;
+    uint64_t born_bytes;
+} seen_spans;
+static uint32_t prefetch;
+
+static int plan(const struct penstock_step *step, const struct penstock_policy_options *options, void *workspace, struct penstock_plan *out)
+{
+    (void)workspace;
+    seen = *step;
+    prefetch = options->prefetch_layers;
+    seen_spans.born = seen_spans.lasting = 0;
+    for (uint32_t i = 0; i < step->spans; i++)
+        if (step->span[i].born == PENSTOCK_NEVER) {
+            seen_spans.lasting++;
+        } else {
+            seen_spans.born++;
+            seen_spans.born_bytes = step->span[i].bytes;
+        }
+    out->moves = 0;
+    if (answer == IS_NO_PLAN) /* it is no span's launch */
+        out->move[out->moves++] = (struct penstock_move){.span = 0, .evict_after = step->launches, .reload_from = 1, .needed_by = 2};
+    int r = answer == FAILS ? -EINVAL : 0;
+    atomic_fetch_add(&plans, 1);
+    return r;
+}
+
+static const struct penstock_policy plans_steps = {.name = "test", .plan = plan};
+static const struct penstock_policy never_plans = {.name = "test"};
+static const struct penstock_policy_options options = {.prefetch_layers = 7};
+
+/* ---- steps ---- */
+
+/* Until the condition holds; false when it doesn't come to. */
+#define COMES_TO(condition)                                                                                                                \
+    ({                                                                                                                                     \
+        uint64_t until_ns = ps_now_ns() + PATIENCE_NS;                                                                                     \
+        while (!(condition) && ps_now_ns() < until_ns)                                                                                     \
+            usleep(200);                                                                                                                   \
+        (condition);                                                                                                                       \
+    })
+
+static struct ps_span *lasting[SPANS_MAX]; /* launch i of every step uses span i */
+static uint64_t launches;
+
+static struct ps_span *new_span(size_t units)
+{
+    struct ps_span *span = ps_registry_new(units * UNIT, units * UNIT);
+
+    span->backing = PS_BACKING_NONE;
+    span->residency = PS_RESIDENT;
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
+    return span;
+}
+
+/* One round of the step that `kernel` stands for. */
+static void round_of(uint64_t kernel, uint32_t length)
+{
+    struct ps_span *born = NULL;
+
+    for (uint32_t i = 0; i < length; i++) {
+        struct ps_span *named[2] = {lasting[i], NULL};
+        ps_registry_lock();
+        if (i == BORN_BEFORE) {
+            born = new_span(3);
+            ps_learning_allocated(born);
+        }
+        if (i == BORN_BEFORE || i == FREED_AFTER)
+            named[1] = born;
+        struct ps_recorded_layer none = {.number = PENSTOCK_NEVER};
+        EXPECT_U64(launches++, ps_learning_launch(named, named[1] ? 2 : 1, kernel * 1000 + i, none));
+        if (i == FREED_AFTER) {
+            ps_learning_freed(born);
+            ps_registry_end_life(born);
+            ps_registry_delete(born);
+        }
+        ps_registry_unlock();
+    }
+}
+
+/* As many rounds as it takes, and some. */
+static void rounds_of(uint64_t kernel, uint32_t length)
+{
+    for (int i = 0; i < 4; i++)
+        round_of(kernel, length);
+}
+
+static bool is_followed(void)
+{
+    ps_registry_lock();
+    bool is = ps_following_is_on();
+    ps_registry_unlock();
+    return is;
+}
+
+/* The plan is there a moment after the policy has made it. */
+static bool comes_to_be_followed(uint64_t kernel, uint32_t length)
+{
+    uint64_t until_ns = ps_now_ns() + PATIENCE_NS;
+
+    while (!is_followed() && ps_now_ns() < until_ns) {
+        usleep(200);
+        round_of(kernel, length);
+    }
+    return is_followed();
+}
+
+/* ---- tests ---- */
+
+static void test_without_plans_a_limit_or_a_tracer_nothing_is_learnt(void)
+{
+    struct ps_recorded_layer none = {.number = PENSTOCK_NEVER};
+    struct ps_steps_summary summary;
+
+    ps_budget.limit = LIMIT;
+    ps_learning_open(&never_plans, &options);
+    ps_budget.limit = UINT64_MAX;
+    ps_learning_open(&plans_steps, &options);
+    ps_budget.limit = LIMIT;
+    ps_tracing_assume();
+    EXPECT(!ps_learning_is_on());
+    for (int i = 0; i < 300; i++) {
+        ps_registry_lock();
+        EXPECT_U64(0, ps_learning_launch(lasting, 1, 5 + (uint64_t)(i % 70), none));
+        ps_registry_unlock();
+    }
+    ps_learning_summary(&summary);
+    EXPECT_U64(0, summary.launches);
+    EXPECT_U64(0, atomic_load(&plans));
+    EXPECT_U64(0, ps_learning_named(0, 0));
+    EXPECT_U64(0, ps_learning_cost().ns);
+}
+
+static void test_a_step_that_repeats_is_planned_for_and_followed(void)
+{
+    struct ps_steps_summary summary;
+
+    ps_learning_open(&plans_steps, &options);
+    EXPECT(ps_learning_is_on());
+    round_of(1, 70);
+    usleep(A_WHILE_US);
+    EXPECT_U64(0, atomic_load(&plans)); /* once is no step */
+    rounds_of(1, 70);
+    EXPECT(COMES_TO(atomic_load(&plans) == 1));
+    EXPECT_U64(70, seen.launches);
+    EXPECT_U64(LIMIT - LIMIT / 64, seen.budget_bytes);
+    EXPECT_U64(7, prefetch);
+    EXPECT_U64(SPANS_MAX, seen_spans.lasting); /* also those that it does not use: they were there before */
+    EXPECT_U64(1, seen_spans.born);
+    EXPECT_U64(3 * UNIT, seen_spans.born_bytes);
+    EXPECT_U64(72, seen.uses);
+    EXPECT(comes_to_be_followed(1, 70));
+    ps_registry_lock();
+    ps_learning_summary(&summary);
+    struct ps_learning_cost cost = ps_learning_cost();
+    ps_registry_unlock();
+    EXPECT_U64(launches, summary.launches);
+    EXPECT(cost.ns && cost.launches >= 140 && cost.launches <= launches);
+    EXPECT_U64(1, atomic_load(&plans)); /* with nothing to move there is nothing to time anew */
+}
+
+static void test_what_a_launch_named_is_known(void)
+{
+    ps_registry_lock();
+    EXPECT_U64(lasting[69]->number, ps_learning_named(launches - 1, 0));
+    EXPECT_U64(lasting[4]->number, ps_learning_named(launches - 66, 0));
+    EXPECT_U64(0, ps_learning_named(launches - 1, 1));
+    EXPECT_U64(0, ps_learning_named(launches, 0));
+    ps_registry_unlock();
+}
+
+static void test_another_step_has_a_plan_of_its_own_and_the_first_is_known_again(void)
+{
+    struct ps_learning_cost before = ps_learning_cost();
+
+    round_of(2, 80);
+    EXPECT(!is_followed());
+    rounds_of(2, 80);
+    EXPECT(COMES_TO(atomic_load(&plans) == 2));
+    EXPECT_U64(80, seen.launches);
+    EXPECT(comes_to_be_followed(2, 80));
+    round_of(1, 70);
+    round_of(1, 70);
+    round_of(1, 70);
+    EXPECT(is_followed());
+    usleep(A_WHILE_US);
+    EXPECT_U64(2, atomic_load(&plans));
+    EXPECT_U64(before.launches, ps_learning_cost().launches); /* what it took until there was one */
+    EXPECT_U64(before.ns, ps_learning_cost().ns);
+}
+
+static void test_what_is_no_plan_is_not_followed(void)
+{
+    for (uint64_t kernel = 3; kernel < 5; kernel++) {
+        ps_registry_lock();
+        answer = kernel == 3 ? FAILS : IS_NO_PLAN;
+        ps_registry_unlock();
+        unsigned before = atomic_load(&plans);
+        rounds_of(kernel, 75);
+        EXPECT(COMES_TO(atomic_load(&plans) > before));
+        usleep(A_WHILE_US);
+        round_of(kernel, 75);
+        round_of(kernel, 75);
+        EXPECT(!is_followed());
+    }
+    ps_registry_lock();
+    answer = NOTHING_MOVES;
+    ps_registry_unlock();
+}
+
+static void test_the_budget_of_a_plan(void)
+{
+    static const struct {
+        uint64_t limit, there_was, planned_for;
+    } cases[] = {
+        {UINT64_C(1) << 40, 0, (UINT64_C(1) << 40) - (UINT64_C(640) << 20)}, /* the margin has an end */
+        {LIMIT, LIMIT / 2, LIMIT / 2 - LIMIT / 128},                         /* others have the rest */
+        {LIMIT, 2 * LIMIT, LIMIT - LIMIT / 64},
+    };
+
+    for (uint64_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ps_registry_lock();
+        ps_budget.limit = cases[i].limit;
+        ps_budget.most_there_was = cases[i].there_was;
+        ps_registry_unlock();
+        unsigned before = atomic_load(&plans);
+        rounds_of(10 + i, 72);
+        EXPECT(COMES_TO(atomic_load(&plans) == before + 1));
+        EXPECT_U64(cases[i].planned_for, seen.budget_bytes);
+    }
+}
+
+int main(void)
+{
+    ps_cu.cuMemAddressReserve = stub_reserve;
+    ps_cu.cuCtxSetCurrent = stub_set_current;
+    ps_cu.cuThreadExchangeStreamCaptureMode = stub_exchange_mode;
+    EXPECT_INT(0, ps_registry_open(UNIT, 1, 0));
+    for (uint32_t i = 0; i < SPANS_MAX; i++) {
+        ps_registry_lock();
+        lasting[i] = new_span(1);
+        ps_registry_unlock();
+    }
+    ps_following_open(0, ps_learning_named);
+    test_without_plans_a_limit_or_a_tracer_nothing_is_learnt();
+    test_a_step_that_repeats_is_planned_for_and_followed();
+    test_what_a_launch_named_is_known();
+    test_another_step_has_a_plan_of_its_own_and_the_first_is_known_again();
+    test_what_is_no_plan_is_not_followed();
+    test_the_budget_of_a_plan();
+    return expect_status();
+}
