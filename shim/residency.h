@@ -21,6 +21,8 @@ void ps_residency_open(enum ps_guard guard);
 struct ps_access_kind {
     bool is_kernel;                 /* counts as a kernel launch */
     bool capturing;                 /* the call goes into a graph, and runs with that (graphs.h) */
+    struct ps_block *const *blocks; /* those of which it may touch any piece, whichever are listed (blocks.h) */
+    size_t block_count;
     uint64_t fingerprint;           /* of the kernel and its shape; of the sort of copy */
     struct ps_recorded_layer layer; /* that it lies in */
 };
@@ -58,13 +60,13 @@ int ps_residency_reload_ahead(CUdeviceptr address);
 int ps_residency_bring(struct ps_span *span);
 
 /*
- * A new span of at least `bytes`. `stream`: the allocation is ordered on it (cudaMallocAsync); NULL: usable on any stream at once
+ * A new span of at least `bytes`, or a block where that is called for. `stream`: the allocation is ordered on it (cudaMallocAsync); NULL: usable on any stream at once
  * (cudaMalloc). 0; -ENOMEM: out of memory, said once with demand, budget and slab; -ENOSPC: no addresses or no memory for bookkeeping,
  * the caller goes to the real allocator; other -errno.
  */
 int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *address);
 
-/* Frees the span that begins at `address`. `stream` as above: NULL keeps cudaFree's promise. 0 or -EINVAL: no live span begins there. */
+/* Frees the span or block that begins at `address`. `stream` as above: NULL keeps cudaFree's promise. 0 or -EINVAL: none that lives begins there. */
 int ps_residency_free(CUdeviceptr address, struct ps_stream *stream);
 
 /*
@@ -73,7 +75,7 @@ int ps_residency_free(CUdeviceptr address, struct ps_stream *stream);
  */
 void ps_residency_asked_about(CUdeviceptr address);
 
-/* The live span that holds `address`: its start and its size as the program asked. 0 or -ENOENT. */
+/* The live allocation, a span or a block, that holds `address`: its start and its size as the program asked. 0 or -ENOENT. */
 int ps_residency_look_up(CUdeviceptr address, CUdeviceptr *start, size_t *requested);
 
 #endif

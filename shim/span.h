@@ -11,6 +11,7 @@
 #define PS_SPAN_H
 
 #include <cuda.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,6 +42,7 @@ enum ps_backing {
 
 struct ps_slot;
 struct ps_transfer;
+struct ps_block;
 
 /* Device pages: one handle. The driver keeps them while anything is mapped to them, so they count as held until the last reference goes. */
 struct ps_page_block {
@@ -58,12 +60,14 @@ struct ps_span {
     enum ps_residency residency;
     enum ps_backing backing;
     bool busy;
-    uint32_t launching;          /* launches and copies that name it and are not queued yet: it is no victim */
-    bool on_slot;                /* a launch that is not queued yet will run on the slot: no reload until `launching` is 0 */
-    bool pinned;                 /* never a victim: a graph that kernels launch may use it at any time */
-    uint32_t user_pins;          /* the same, asked for by the program (penstock_pin) so many times */
-    bool excluded;               /* never a victim: PENSTOCK_RULES say so, or may say so once more is known of it */
-    struct ps_page_block *pages; /* has_pages: its own. HUSK: those that its addresses still map, somebody else's by now; or NULL */
+    bool moving;                    /* a piece whose bytes are on the move: blocks.h */
+    struct ps_block *_Atomic block; /* LIVE: that it is a piece of, or NULL; see ps_block_of */
+    uint32_t launching;             /* launches and copies that name it and are not queued yet: it is no victim */
+    bool on_slot;                   /* a launch that is not queued yet will run on the slot: no reload until `launching` is 0 */
+    bool pinned;                    /* never a victim: a graph that kernels launch may use it at any time */
+    uint32_t user_pins;             /* the same, asked for by the program (penstock_pin) so many times */
+    bool excluded;                  /* never a victim: PENSTOCK_RULES say so, or may say so once more is known of it */
+    struct ps_page_block *pages;    /* has_pages: its own. HUSK: those that its addresses still map, somebody else's by now; or NULL */
     bool has_pages;
     struct ps_slot *slot;         /* EVICTED: the first of the row of slots that holds the bytes */
     struct ps_transfer *transfer; /* EVICTING: the D2H that evicts it; NULL after a cancel */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "blocks.h"
 #include "capture.h"
 #include "counters.h"
 #include "graphs.h"
@@ -31,6 +32,7 @@ struct access {
     size_t capacity;
     struct ps_span **spans;
     struct ps_span *few[32];
+    struct ps_block_names in_blocks; /* named, and not among the spans until the call is ready */
 };
 
 static __thread struct access *current __attribute__((tls_model("initial-exec")));
@@ -43,6 +45,7 @@ static void forget(void *access)
 
     if (a->spans != a->few)
         free(a->spans);
+    ps_block_names_free(&a->in_blocks);
     free(a);
 }
 
@@ -78,13 +81,13 @@ void ps_trace_begin(CUstream stream, bool per_thread_default)
         return;
     a->handle = stream;
     a->per_thread_default = per_thread_default;
-    a->count = 0;
+    a->count = a->in_blocks.count = a->in_blocks.blocks = 0;
     a->blind = a->begun = false;
     a->kind = (struct ps_access_kind){0};
     a->function = NULL;
 }
 
-static void note(struct access *a, struct ps_span *span)
+static void note_span(struct access *a, struct ps_span *span)
 {
     if (a->count && a->spans[a->count - 1] == span)
         return;
@@ -103,31 +106,59 @@ static void note(struct access *a, struct ps_span *span)
     a->spans[a->count++] = span;
 }
 
+static void note_piece(void *access, struct ps_span *piece)
+{
+    note_span(access, piece);
+}
+
+static void note_in_block(struct access *a, CUdeviceptr address, size_t bytes, bool somewhere)
+{
+    if (!ps_block_name(&a->in_blocks, address, bytes, somewhere))
+        a->blind = true;
+}
+
+static PS_ALWAYS_INLINE void note(struct access *a, CUdeviceptr address, size_t bytes, bool somewhere)
+{
+    struct ps_span *span = ps_registry_at(address);
+
+    if (!span)
+        return;
+    if (ps_blocks_exist() && ps_block_of(span))
+        note_in_block(a, address, bytes, somewhere);
+    else
+        note_span(a, span);
+}
+
 void ps_trace_address(CUdeviceptr address)
 {
-    if (!ps_registry_owns(address))
-        return;
-    struct ps_span *span = ps_registry_at(address);
-    if (span && current)
-        note(current, span);
+    ps_trace_bytes(address, 0);
+}
+
+void ps_trace_bytes(CUdeviceptr address, size_t bytes)
+{
+    if (ps_registry_owns(address) && current)
+        note(current, address, bytes, false);
+}
+
+void ps_trace_unit(CUdeviceptr unit)
+{
+    if (ps_registry_owns(unit) && current)
+        note(current, unit, 0, true);
 }
 
 static PS_ALWAYS_INLINE void note_word(void *access, CUdeviceptr word)
 {
-    struct ps_span *span = ps_registry_at(word);
-
-    if (span)
-        note(access, span);
+    note(access, word, 0, false);
 }
 
-static void note_named(void *access, CUdeviceptr address)
+static void note_unit(void *access, CUdeviceptr unit)
 {
-    note_word(access, address);
+    note(access, unit, 0, true);
 }
 
 static void note_table(void *access, CUdeviceptr word)
 {
-    ps_pointer_tables_name(word, note_named, access);
+    ps_pointer_tables_name(word, note_unit, access);
 }
 
 /* What the kernel finds through pointer tables. Apart from the launches of programs without any, which have this glance to pay. */
@@ -195,8 +226,14 @@ void ps_trace_ready(bool is_kernel)
 
     if (!is_kernel)
         ps_count(copies_seen);
-    if (!a || (!a->count && !a->blind))
+    if (!a)
         return;
+    if (a->in_blocks.count && !ps_block_resolve(&a->in_blocks, note_piece, a))
+        a->blind = true;
+    if (!a->count && !a->blind)
+        return;
+    a->kind.blocks = a->in_blocks.block;
+    a->kind.block_count = a->in_blocks.blocks;
     a->stream = ps_stream_find(a->handle, a->per_thread_default);
     if (!a->stream)
         return;
