@@ -1,6 +1,8 @@
 #include "blocks.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "budget.h"
 #include "clock.h"
@@ -208,8 +210,31 @@ CUdeviceptr ps_block_next_piece(CUdeviceptr address)
 
 /* ---- the order of launches and moves ---- */
 
-/* For so long at most a launch waits for a copy to the host: that may wait, on the device, for what this thread is about to queue. */
-#define WAITS_FOR_COPY_NS 250000000u
+/*
+ * For so long at most a launch waits for a copy to the host, and a reload for launches: they may wait, on the device, for what this thread is about to
+ * queue. Where they did, and have not ended since, for so long.
+ */
+#define WAITS_NS 250000000u
+#define WAITS_WHEN_STUCK_NS 1000000u
+
+static uint64_t patience_ns(const struct ps_block *block)
+{
+    return atomic_load_explicit(&block->stuck, memory_order_relaxed) ? WAITS_WHEN_STUCK_NS : WAITS_NS;
+}
+
+int ps_block_wait_for(struct ps_block *block, const struct ps_uses *uses)
+{
+    static const struct timespec a_moment = {.tv_nsec = 20000};
+    uint64_t since = ps_now_ns();
+    int over;
+
+    while (!(over = ps_uses_query(uses)) && ps_now_ns() - since < patience_ns(block))
+        nanosleep(&a_moment, NULL);
+    if (over < 0)
+        return ps_uses_host_wait(uses); /* they can't be asked; they can be waited for */
+    atomic_store_explicit(&block->stuck, !over, memory_order_relaxed);
+    return over ? 0 : -ETIMEDOUT;
+}
 
 /* Evictions whose copies are queued come to nothing: the pages stay. */
 static void call_off(struct ps_block *block)
@@ -279,7 +304,7 @@ void ps_blocks_begin_launch(struct ps_block *const *blocks, size_t count, struct
             continue;
         }
         if (block) {
-            if (ps_now_ns() - since > WAITS_FOR_COPY_NS)
+            if (ps_now_ns() - since > WAITS_NS)
                 call_off(block);
             if (block->moving)
                 ps_registry_wait_changed(1000000u);

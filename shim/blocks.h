@@ -40,6 +40,7 @@ struct ps_block {
     uint32_t launching;  /* launches that name it, wait for nothing any more, and are not queued yet: no piece begins to move */
     uint32_t wanted;     /* launches that wait for its pieces to come to rest: none begins to move that can wait */
     uint32_t moving;     /* pieces on the move */
+    atomic_bool stuck;   /* its launches did not come to an end for long: little is waited for them until they do. No lock */
     bool put_off;        /* a copy to the host waits for these launches to be queued */
     uint64_t reloads;    /* H2D copies queued for its pieces */
     CUevent reloaded;    /* the end of the last of them: they are on one stream, one after the other */
@@ -119,6 +120,12 @@ bool ps_block_is_launching(const struct ps_span *span);
 /* A piece begins to move: what that comes after is added to `uses`. / It has come to rest. Spans that are no pieces are left alone. [locked] */
 void ps_block_piece_moves(struct ps_span *span, struct ps_uses *uses);
 void ps_block_piece_rests(struct ps_span *span);
+
+/*
+ * Waits on the host until what a piece of the block moves after is over. At most a quarter of a second: a launch may be waiting for what this thread is
+ * yet to queue. 0; -ETIMEDOUT; other -errno. [unlocked]
+ */
+int ps_block_wait_for(struct ps_block *block, const struct ps_uses *uses);
 
 /* Its H2D has been queued, and its fence recorded behind it. [locked] */
 void ps_block_piece_reloads(struct ps_span *span);

@@ -52,7 +52,8 @@ static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const
      * and only spans that no pages could be had for come to it.
      */
     if (ps_rule(RELOAD_WAITS_FOR_SLOT_USES)) {
-        r = ps_uses_host_wait(uses);
+        struct ps_block *block = ps_block_of(span);
+        r = block ? ps_block_wait_for(block, uses) : ps_uses_host_wait(uses);
         if (r)
             return r;
     }
@@ -96,6 +97,10 @@ static int reload(struct ps_span *span, struct ps_pages *pages)
     if (!r)
         ps_block_piece_reloads(span);
     ps_block_piece_rests(span);
+    if (r == -ETIMEDOUT) { /* nothing has been done; the launch runs on the slot */
+        ps_budget_return(pages);
+        return r;
+    }
     if (r) {
         ps_count(reload_errors);
         ps_log_warn_once(RESIDENCY, "the driver refused a reload (error %d); the span stays on the host", -r);
@@ -289,7 +294,7 @@ int ps_residency_bring(struct ps_span *span)
     if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || must_stay_on_slot(span))
         return -ENOENT;
     if (ps_block_holds(span))
-        return -EAGAIN;
+        return -EBUSY;
     if (ps_budget_obtain_now(span->bytes, true, &pages))
         return -EAGAIN;
     /* The lock may have been released for the driver: another thread may have been here. */
@@ -310,6 +315,8 @@ int ps_residency_reload_ahead(CUdeviceptr address)
         if (span)
             wait_until_not_busy(span); /* its addresses may be on their way to its slot */
         r = span && span->residency == PS_EVICTED ? ps_residency_bring(span) : -ENOENT;
+        if (r == -EBUSY && ps_block_holds(span))
+            ps_registry_wait_changed(1000000u);
     } while (r == -EBUSY); /* that began while pages were looked for */
     ps_registry_unlock();
     return r;

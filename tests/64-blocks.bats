@@ -242,6 +242,16 @@ END_OF_C
     done
 }
 
+@test "a launch in the block that waits for a later one holds nothing up: what would come after it runs on the slots" {
+    run_penstock PENSTOCK_BUDGET=1075000 PENSTOCK_MIN_SPAN=$SPAN_FROM 'PENSTOCK_RULES=pieces size>=1MiB; exclude size<=512KiB' "$SAMPLES/arena" 0 waits
+    goes_on
+    sound untouched
+    at_least 1 "$(report spans_born_on_slot)" "pieces born on slots"
+    counted accesses_on_slot
+    equal 0 "$(report reload_errors)" "reloads that the driver refused"
+    said
+}
+
 @test "a fault in the middle of making a block: the program goes on, and nothing that was made is lost" {
     requires cc
     build_probe after_fault <<'END_OF_C'

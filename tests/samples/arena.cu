@@ -13,6 +13,7 @@
  *     stale     the same, long after those were used
  *     asks      no training: what the driver says of addresses in the block, and frees of such
  *     idle      no training: half of the block is used, again and again
+ *     waits     no training: a stream waits for what is launched later, with a launch in the block behind that
  *
  * Prints a hash of the weights after each step.
  */
@@ -30,7 +31,7 @@
 #define MOST_WORDS (16 * UNIT)
 
 static struct {
-    bool streams, threads, grows, wrong, stale, asks, idle;
+    bool streams, threads, grows, wrong, stale, asks, idle, waits;
 } words;
 
 KERNEL(forward, (uint32_t *__restrict__ out, const uint32_t *in, const uint32_t *weight, size_t in_count, size_t count),
@@ -329,13 +330,39 @@ static void case_idle(void)
         expect_from(arena.base + at, at < 32 * UNIT ? 63 : 5, at % (32 * UNIT) * (at >= 32 * UNIT), 4 * UNIT, "after many rounds");
 }
 
+/* Half of the block begins in host memory, for want of pages, and is used there while no launch in the block comes to an end. */
+static void case_waits(void)
+{
+    const auto wait = driver<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned)>("cuStreamWaitValue32_v2");
+    void *filler = nullptr, *flag = nullptr;
+
+    CHECK(cudaMalloc(&flag, 256));
+    CHECK(cudaMemset(flag, 0, 256));
+    CHECK(cudaMalloc(&filler, 32 * UNIT * sizeof(uint32_t)));
+    CHECK(cudaMemset(filler, 0, 32 * UNIT * sizeof(uint32_t)));
+    take_arena(64 * UNIT);
+    CHECK(cudaFree(filler));
+    CHECK(cudaDeviceSynchronize());
+    other = new_stream();
+    REQUIRE(wait(other, reinterpret_cast<CUdeviceptr>(flag), 1, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS, "a wait for a value is refused");
+    LAUNCH(other, 4 * UNIT, fill_words, arena.base, 3, 0, 4 * UNIT);
+    for (size_t at = 4 * UNIT; at < 64 * UNIT; at += 4 * UNIT)
+        use(arena.base + at, 4, 4 * UNIT);
+    CHECK(cudaMemsetAsync(flag, 1, 1, stream));
+    CHECK(cudaDeviceSynchronize());
+    for (size_t at = 0; at < 64 * UNIT; at += 4 * UNIT)
+        expect_words(arena.base + at, at ? 4 : 3, 0, 4 * UNIT, stream, "while a stream waited");
+    CHECK(cudaFree(flag));
+}
+
 static bool read_word(const char *word)
 {
     const struct {
         const char *name;
         bool *flag;
     } known[] = {{"streams", &words.streams}, {"threads", &words.threads}, {"grows", &words.grows},
-                 {"wrong", &words.wrong},     {"stale", &words.stale},     {"asks", &words.asks},       {"idle", &words.idle}};
+                 {"wrong", &words.wrong},     {"stale", &words.stale},     {"asks", &words.asks},       {"idle", &words.idle},
+                 {"waits", &words.waits}};
 
     for (const auto &each : known)
         if (strcmp(word, each.name) == 0)
@@ -363,6 +390,8 @@ int main(int argc, char **argv)
         case_asks();
     else if (words.idle)
         case_idle();
+    else if (words.waits)
+        case_waits();
     else
         train(steps);
     CHECK(cudaDeviceSynchronize());
