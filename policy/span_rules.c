@@ -203,16 +203,23 @@ static bool asks_for_more_than_size(const struct ps_span_rule *rule)
     return rule->by_number || rule->by_name || rule->by_birth || rule->by_nth || rule->by_class;
 }
 
+/* It says what an allocation becomes, and nothing of what moves. */
+static bool is_for_births(const struct ps_span_rule *rule)
+{
+    return rule->plain || rule->pieces;
+}
+
 static bool take_rule(const char **at, struct ps_span_rule *rule)
 {
     *rule = (struct ps_span_rule){.most_bytes = UINT64_MAX};
     rule->include = take_word(at, "include");
     rule->plain = !rule->include && take_word(at, "plain");
-    if (!rule->include && !rule->plain && !take_word(at, "exclude"))
+    rule->pieces = !rule->include && !rule->plain && take_word(at, "pieces");
+    if (!rule->include && !is_for_births(rule) && !take_word(at, "exclude"))
         return false;
     for (*at = skip_blanks(*at); **at && **at != ';'; *at = skip_blanks(*at)) {
         const char *here = *at;
-        if (!take_condition(at, rule) || (rule->plain && asks_for_more_than_size(rule))) {
+        if (!take_condition(at, rule) || (is_for_births(rule) && asks_for_more_than_size(rule))) {
             *at = here;
             return false;
         }
@@ -278,7 +285,7 @@ bool ps_span_rules_allow(const struct ps_span_rules *rules, const struct ps_span
 
     for (uint32_t i = rules->count; i-- > 0;) {
         const struct ps_span_rule *rule = &rules->rule[i];
-        if (rule->plain)
+        if (is_for_births(rule))
             continue;
         enum answer answer = meets(rule, facts);
         if (answer == YES || (answer == NOT_KNOWN && !rule->include))
@@ -288,10 +295,23 @@ bool ps_span_rules_allow(const struct ps_span_rules *rules, const struct ps_span
     return !first_includes;
 }
 
+static bool has_size(const struct ps_span_rule *rule, uint64_t bytes)
+{
+    return bytes >= rule->least_bytes && bytes <= rule->most_bytes;
+}
+
 bool ps_span_rules_plain(const struct ps_span_rules *rules, uint64_t bytes)
 {
     for (uint32_t i = 0; i < rules->count; i++)
-        if (rules->rule[i].plain && bytes >= rules->rule[i].least_bytes && bytes <= rules->rule[i].most_bytes)
+        if (rules->rule[i].plain && has_size(&rules->rule[i], bytes))
+            return true;
+    return false;
+}
+
+bool ps_span_rules_pieces(const struct ps_span_rules *rules, uint64_t bytes)
+{
+    for (uint32_t i = 0; i < rules->count; i++)
+        if (rules->rule[i].pieces && has_size(&rules->rule[i], bytes))
             return true;
     return false;
 }

@@ -10,7 +10,11 @@
  *     plain size>=64MiB size<=64MiB
  *
  * leaves allocations of these sizes, as the program asks for them, to CUDA: nothing else is known before memory is there, so `plain` has no other
- * conditions, and it stands apart from the rules that say what moves.
+ * conditions, and it stands apart from the rules that say what moves. So does
+ *
+ *     pieces size>=64MiB
+ *
+ * by which such an allocation is cut into spans of their own: a block that the program carves up itself. `plain` comes before it.
  *
  * Pure; nothing is allocated. Threads: a parsed list is constant.
  */
@@ -28,6 +32,7 @@
 struct ps_span_rule {
     bool include;
     bool plain;                         /* then of no account for what moves */
+    bool pieces;                        /* likewise */
     bool by_number;                     /* layer numbers, from and to */
     bool by_name;                       /* a shell pattern for the layer's name */
     bool by_birth;                      /* allocation order in the layer, from and to */
@@ -76,6 +81,9 @@ bool ps_span_rules_want_nth(const struct ps_span_rules *rules);
 
 /* Whether an allocation of so many bytes, as the program asks for it, is to be left to CUDA. */
 bool ps_span_rules_plain(const struct ps_span_rules *rules, uint64_t bytes);
+
+/* Whether an allocation of so many bytes, as the program asks for it, is to be managed in pieces. */
+bool ps_span_rules_pieces(const struct ps_span_rules *rules, uint64_t bytes);
 
 /*
  * Whether the span may be moved. While it is not learnt: only if it may be whatever its layer, birth and class turn out to be, so that no byte of

@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 
+#include "blocks.h"
 #include "budget.h"
 #include "bytes_text.h"
 #include "copies.h"
@@ -134,24 +135,39 @@ static void reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
 
 /* ---- a new span ---- */
 
+/* What is to be made. */
+struct birth {
+    size_t bytes, requested;
+    struct ps_block *block; /* it is a piece of, at `address`; NULL: none, and anywhere */
+    CUdeviceptr address;
+    bool discarded; /* it could not be made, and has given its addresses back */
+};
+
 /* [locked] */
-static void discard(struct ps_span *span)
+static struct ps_span *begin_life(const struct birth *b)
+{
+    return b->block ? ps_registry_new_piece(b->block, b->address, b->bytes, b->requested) : ps_registry_new(b->bytes, b->requested);
+}
+
+/* [locked] */
+static void discard(struct birth *b, struct ps_span *span)
 {
     ps_registry_end_life(span);
     ps_registry_delete(span);
+    b->discarded = true;
 }
 
 /* A span on new device pages. 0; -ENOMEM: no pages; -ENOSPC. [locked; releases the lock meanwhile] */
-static int create_on_pages(size_t bytes, size_t requested, CUdeviceptr *address)
+static int create_on_pages(struct birth *b, CUdeviceptr *address)
 {
     struct ps_pages pages;
-    int r = ps_budget_obtain(bytes, false, &pages);
+    int r = ps_budget_obtain(b->bytes, false, &pages);
 
     if (r && r != -ENOMEM)
         ps_log_warn_once(RESIDENCY, "the driver refused to make device pages (error %d); such allocations go to the real allocator", -r);
     if (r)
         return r;
-    struct ps_span *span = ps_registry_new(bytes, requested);
+    struct ps_span *span = begin_life(b);
     if (!span) {
         ps_budget_return(&pages);
         return -ENOSPC;
@@ -165,7 +181,7 @@ static int create_on_pages(size_t bytes, size_t requested, CUdeviceptr *address)
     span->busy = false;
     if (r) {
         ps_log_warn_once(RESIDENCY, "the driver refused to map device pages (error %d); such allocations go to the real allocator", -r);
-        discard(span);
+        discard(b, span);
         ps_budget_return(&pages);
         return r == -ENOMEM ? -EIO : r;
     }
@@ -179,19 +195,19 @@ static int create_on_pages(size_t bytes, size_t requested, CUdeviceptr *address)
 }
 
 /* A span that begins on a slot, when no pages can be had. 0; -ENOMEM; -ENOSPC. [locked; releases the lock meanwhile] */
-static int create_on_slot(size_t bytes, size_t requested, CUdeviceptr *address)
+static int create_on_slot(struct birth *b, CUdeviceptr *address)
 {
-    struct ps_slot *slot = ps_slab_take_row(bytes);
+    struct ps_slot *slot = ps_slab_take_row(b->bytes);
     int r = 0;
 
     if (!slot) {
         ps_registry_unlock();
-        r = ps_slab_make(bytes, &slot);
+        r = ps_slab_make(b->bytes, &slot);
         ps_registry_lock();
     }
     if (r)
         return -ENOMEM;
-    struct ps_span *span = ps_registry_new(bytes, requested);
+    struct ps_span *span = begin_life(b);
     if (!span) {
         ps_slab_give(slot);
         return -ENOSPC;
@@ -211,7 +227,7 @@ static int create_on_slot(size_t bytes, size_t requested, CUdeviceptr *address)
     if (r) {
         span->slot = NULL;
         ps_slab_give(slot);
-        discard(span);
+        discard(b, span);
         return r;
     }
     ps_slab_read_is_over(slot);
@@ -256,6 +272,57 @@ static struct ps_span *take_cached(size_t bytes, const struct ps_stream *stream)
     return span;
 }
 
+/* [locked; releases the lock meanwhile] */
+static int create(struct birth *b, CUdeviceptr *address)
+{
+    int r = create_on_pages(b, address);
+
+    return r == -ENOMEM ? create_on_slot(b, address) : r;
+}
+
+static void free_pieces(struct ps_block *block, const struct ps_uses *uses);
+
+/*
+ * A block, all of its pieces or none. What has no pages is born on slots: a piece is no victim until all are there, or each would push out one that was
+ * made before it. Nobody knows the address yet. 0; as create_on_pages. [locked; releases the lock meanwhile]
+ */
+static int create_block(size_t bytes, size_t requested, CUdeviceptr *address)
+{
+    struct ps_block *block = ps_block_new(bytes, requested);
+    struct birth piece = {.block = block};
+    struct ps_span *span;
+    size_t made = 0;
+    int r = block ? 0 : -ENOSPC;
+
+    while (!r && made < bytes) {
+        piece.address = block->address + made;
+        piece.bytes = bytes - made < block->piece_bytes ? bytes - made : block->piece_bytes;
+        piece.requested = requested - made < piece.bytes ? requested - made : piece.bytes;
+        r = create(&piece, address);
+        if (r)
+            break;
+        made += piece.bytes;
+        ps_registry_live_at(piece.address)->launching++;
+    }
+    if (!block)
+        return r;
+    PS_BLOCK_EACH (span, block)
+        span->launching--;
+    if (r) {
+        const struct ps_uses none = {0};
+        CUdeviceptr left = block->address + made + (piece.discarded ? piece.bytes : 0);
+        if (left != block->address + bytes)
+            ps_registry_give_addresses(left, block->address + bytes - left);
+        free_pieces(block, &none);
+        return r;
+    }
+    PS_BLOCK_EACH (span, block)
+        born(span);
+    ps_count(blocks);
+    *address = block->address;
+    return 0;
+}
+
 int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *address)
 {
     size_t unit = ps_reservation.granularity;
@@ -265,9 +332,10 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *a
         return -ENOMEM;
     }
     size_t rounded = (bytes + unit - 1) & ~(unit - 1);
+    bool is_block = ps_block_is_for(bytes, stream != NULL);
 
     ps_registry_lock();
-    struct ps_span *span = take_cached(rounded, stream ? stream : only_stream());
+    struct ps_span *span = is_block ? NULL : take_cached(rounded, stream ? stream : only_stream());
     if (span) {
         *address = span->address;
         reuse(span, bytes, stream);
@@ -283,11 +351,10 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *a
         ps_stopwatch_wait_begins(NULL);
         ps_registry_lock();
     }
-    int r = create_on_pages(rounded, bytes, address);
-    if (r == -ENOMEM)
-        r = create_on_slot(rounded, bytes, address);
+    int r = is_block ? create_block(rounded, bytes, address) : create(&(struct birth){.bytes = rounded, .requested = bytes}, address);
     if (!r) {
-        born(ps_registry_live_at(*address));
+        if (!is_block)
+            born(ps_registry_live_at(*address));
         ps_count(allocations);
         trim_hoard();
         ps_budget_keep_ahead();
@@ -303,14 +370,72 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *a
 
 /* ---- free ---- */
 
-/* The live span that begins at the address, when nobody works on it; or NULL. [locked; may release the lock meanwhile] */
+/* A piece that somebody works on, or NULL. [locked] */
+static struct ps_span *busy_piece(const struct ps_block *block)
+{
+    struct ps_span *span;
+
+    PS_BLOCK_EACH (span, block)
+        if (span->busy)
+            break;
+    return span;
+}
+
+/* The live span or first piece that begins at the address, when nobody works on it or its block; or NULL. [locked; may release the lock meanwhile] */
 static struct ps_span *settled_at(CUdeviceptr address)
 {
     struct ps_span *span;
 
-    while ((span = ps_registry_live_at(address)) && span->busy)
+    while ((span = ps_registry_live_at(address)) && (ps_block_of(span) ? busy_piece(ps_block_of(span)) != NULL : span->busy))
         ps_registry_wait_changed(1000000000u);
-    return span && span->address == address ? span : NULL;
+    if (!span || span->address != address)
+        return NULL;
+    return !ps_block_of(span) || ps_block_of(span)->address == address ? span : NULL;
+}
+
+/* A live span that nobody works on becomes a freed one, whose next owner comes after `uses` and its fence. [locked] */
+static void free_span(struct ps_span *span, const struct ps_uses *uses)
+{
+    ps_registry_end_life(span);
+    span->pinned = false;
+    span->after.stream = NULL;
+    span->uses = *uses;
+    switch (span->residency) {
+    case PS_RESIDENT:
+    case PS_RELOADING: /* the fence stays: the next owner waits for the H2D */
+        ps_registry_cache(span);
+        break;
+    case PS_EVICTING:
+        ps_eviction_freed(span);
+        break;
+    case PS_EVICTED:
+        span->life = PS_LIFE_HUSK;
+        TAILQ_INSERT_TAIL(&ps_registry.husks, span, order);
+        ps_eviction_husk_waits();
+        break;
+    }
+}
+
+/*
+ * All pieces, without the lock's being released: each is a freed span by itself from here on, whose pages serve whoever needs some of its size. Kept as
+ * a block they would serve only one of the same size, and programs that take a large block take it once. [locked; nobody works on a piece]
+ */
+static void free_pieces(struct ps_block *block, const struct ps_uses *uses)
+{
+    struct ps_span *span;
+
+    for (CUdeviceptr at = block->address; (span = ps_block_piece(block, at));) {
+        at = span->address + span->bytes; /* it is none any more when it has been freed */
+        free_span(span, uses);
+    }
+    ps_block_end(block);
+}
+
+/* cudaFree: other devices' streams are not among all of this one's, and are known where they have used it. [locked] */
+static void also_after_other_devices(struct ps_uses *uses, const struct ps_stream *stream, const struct ps_uses *used)
+{
+    if (!stream && ps_devices_several)
+        ps_uses_merge(uses, used);
 }
 
 int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
@@ -330,8 +455,13 @@ int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
     else
         ps_cu.cuCtxSynchronize(); /* the streams that were used are not known yet: as the real one does */
     const bool everywhere = uses.everywhere;
-    if (everywhere)
+    const struct ps_span *first = ps_registry_at(address);
+    if (everywhere && first && ps_block_of(first)) {
+        ps_cu.cuCtxSynchronize(); /* one event would be wanted for each piece */
+        ps_uses_clear(&uses);
+    } else if (everywhere) {
         after_everything = ps_copies_after_everything();
+    }
 
     ps_registry_lock();
     struct ps_span *span = settled_at(address);
@@ -341,35 +471,28 @@ int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
         ps_count(bad_frees);
         return -EINVAL;
     }
-    ps_learning_freed(span);
-    ps_registry_end_life(span);
-    span->pinned = false;
-    span->after.stream = NULL;
-    if (!stream && ps_devices_several && !everywhere)
-        ps_uses_merge(&uses, &span->uses); /* other devices' streams are not among all of this one's */
-    if (everywhere) {
-        ps_uses_clear(&uses);
-        if (after_everything) { /* stands for all of them, and for an H2D that the old fence was the end of */
-            ps_copies_give_event(span->fence);
-            span->fence = after_everything;
+    struct ps_block *block = ps_block_of(span);
+    if (block) {
+        PS_BLOCK_EACH (span, block) {
+            ps_learning_freed(span);
+            also_after_other_devices(&uses, stream, &span->uses);
         }
-        span->fence_set = after_everything != NULL;
-        span->fence_seen = 0;
-    }
-    span->uses = uses;
-    switch (span->residency) {
-    case PS_RESIDENT:
-    case PS_RELOADING: /* the fence stays: the next owner waits for the H2D */
-        ps_registry_cache(span);
-        break;
-    case PS_EVICTING:
-        ps_eviction_freed(span);
-        break;
-    case PS_EVICTED:
-        span->life = PS_LIFE_HUSK;
-        TAILQ_INSERT_TAIL(&ps_registry.husks, span, order);
-        ps_eviction_husk_waits();
-        break;
+        also_after_other_devices(&uses, stream, &block->uses);
+        free_pieces(block, &uses);
+    } else {
+        ps_learning_freed(span);
+        if (everywhere) {
+            ps_uses_clear(&uses);
+            if (after_everything) { /* stands for all of them, and for an H2D that the old fence was the end of */
+                ps_copies_give_event(span->fence);
+                span->fence = after_everything;
+            }
+            span->fence_set = after_everything != NULL;
+            span->fence_seen = 0;
+        } else {
+            also_after_other_devices(&uses, stream, &span->uses);
+        }
+        free_span(span, &uses);
     }
     if (ps_budget.waiting)
         ps_registry_changed();

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdint.h>
 
+#include "blocks.h"
 #include "counters.h"
 #include "devices.h"
 #include "eviction.h"
@@ -30,7 +31,7 @@ void penstock_step(void)
     ps_layers_step();
 }
 
-/* Runs `tell` on the span that holds the address, with the lock held; its result, or -ENOENT. */
+/* Runs `tell` on the span that holds the address, or on each piece of the block, with the lock held; its result, or -ENOENT. */
 static int with_span(const void *address, int (*tell)(struct ps_span *span))
 {
     int r = -ENOENT;
@@ -41,8 +42,13 @@ static int with_span(const void *address, int (*tell)(struct ps_span *span))
     ps_devices_enter_address((CUdeviceptr)(uintptr_t)address);
     ps_registry_lock();
     struct ps_span *span = ps_registry_live_at((CUdeviceptr)(uintptr_t)address);
-    if (span)
+    const struct ps_block *block = span ? ps_block_of(span) : NULL;
+    if (span && !block)
         r = tell(span);
+    if (block) {
+        PS_BLOCK_EACH (span, block)
+            r = tell(span); /* the same for all: they are told together */
+    }
     ps_registry_unlock();
     return r;
 }
@@ -53,7 +59,6 @@ static int pin(struct ps_span *span)
     if (span->user_pins == UINT32_MAX)
         return -EINVAL;
     span->user_pins++;
-    ps_count(user_pins);
     /* On its way out: it stays. A thread that is about to queue the copy, or to move the mapping, has it for now; then its next use brings it back. */
     if (span->residency == PS_EVICTING && !span->busy)
         ps_eviction_cancel(span);
@@ -72,14 +77,17 @@ static int unpin(struct ps_span *span)
 /* [locked] */
 static int hint_idle(struct ps_span *span)
 {
-    ps_count(idle_hints);
     ps_registry_hint_idle(span);
     return 0;
 }
 
 int penstock_pin(const void *address)
 {
-    return with_span(address, pin);
+    int r = with_span(address, pin);
+
+    if (!r)
+        ps_count(user_pins);
+    return r;
 }
 
 int penstock_unpin(const void *address)
@@ -89,5 +97,9 @@ int penstock_unpin(const void *address)
 
 int penstock_hint_idle(const void *address)
 {
-    return with_span(address, hint_idle);
+    int r = with_span(address, hint_idle);
+
+    if (!r)
+        ps_count(idle_hints);
+    return r;
 }

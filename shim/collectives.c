@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "blocks.h"
 #include "capture.h"
 #include "counters.h"
 #include "graphs.h"
@@ -248,8 +249,10 @@ void ps_collective_begins(ncclComm_t communicator, CUstream stream, unsigned wha
     for (unsigned i = 0; i < count; i++) {
         CUdeviceptr first = (CUdeviceptr)buffers[i].address;
         c->kind.fingerprint = (c->kind.fingerprint ^ what ^ buffers[i].bytes << 8) * 0x9E3779B97F4A7C15u;
-        /* One allocation is one span, so a buffer that lies in more is none of CUDA's making: its ends are enough. */
+        /* A buffer lies in one allocation: in one span, whose name at both ends is enough, or in pieces of one block. */
         name(c, first);
+        for (CUdeviceptr at = first; (at = ps_block_next_piece(at)) && at - first < buffers[i].bytes;)
+            name(c, at);
         if (buffers[i].bytes > 1)
             name(c, first + buffers[i].bytes - 1);
     }

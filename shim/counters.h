@@ -9,8 +9,9 @@
 
 /* PS_COUNTER(name): events, bytes or ns as the name says; monotonic. */
 #define PS_COUNTER_TABLE                                                                                                                   \
-    PS_COUNTER(allocations) /* spans handed out */                                                                                         \
-    PS_COUNTER(frees)       /* spans freed */                                                                                              \
+    PS_COUNTER(allocations) /* spans and blocks handed out */                                                                              \
+    PS_COUNTER(frees)       /* spans and blocks freed */                                                                                   \
+    PS_COUNTER(blocks)      /* of the allocations, those that were made in pieces */                                                       \
     PS_COUNTER(evictions)   /* D2H copies that ended in the span leaving the device */                                                     \
     PS_COUNTER(evicted_bytes)                                                                                                              \
     PS_COUNTER(evictions_cancelled) /* accessed while the D2H was under way: the pages stayed */                                           \

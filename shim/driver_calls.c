@@ -38,6 +38,15 @@ static void copy(bool per_thread, CUstream stream, CUdeviceptr a, CUdeviceptr b)
     ps_trace_ready(false);
 }
 
+/* One that says how many bytes it touches from each of its addresses on. */
+static void copy_bytes(bool per_thread, CUstream stream, CUdeviceptr a, CUdeviceptr b, size_t bytes)
+{
+    ps_trace_begin(stream, per_thread);
+    ps_trace_bytes(a, bytes);
+    ps_trace_bytes(b, bytes);
+    ps_trace_ready(false);
+}
+
 /*
  * Whether the processor may read there. The driver says it: a program may name the wrong direction, which does no harm on the device. What the driver
  * doesn't know is ordinary memory, which it would read itself.
@@ -59,23 +68,23 @@ static void upload(bool per_thread, CUstream stream, CUdeviceptr to, CUdeviceptr
         ps_pointer_tables_copied(to, (const void *)from, bytes);
     else
         ps_pointer_tables_overwritten(to, bytes);
-    copy(per_thread, stream, to, from);
+    copy_bytes(per_thread, stream, to, from, bytes);
 }
 
 /* One that does not, or a fill. */
 static void overwrite(bool per_thread, CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes)
 {
     ps_pointer_tables_overwritten(to, bytes);
-    copy(per_thread, stream, to, from);
+    copy_bytes(per_thread, stream, to, from, bytes);
 }
 
 /* A batch of copies; unordered inside, so every address is one access of the call. */
-static void batch(bool per_thread, CUstream stream, const CUdeviceptr *dsts, const CUdeviceptr *srcs, size_t count)
+static void batch(bool per_thread, CUstream stream, const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *bytes, size_t count)
 {
     ps_trace_begin(stream, per_thread);
     for (size_t i = 0; i < count; i++) {
-        ps_trace_address(dsts[i]);
-        ps_trace_address(srcs[i]);
+        ps_trace_bytes(dsts[i], bytes[i]);
+        ps_trace_bytes(srcs[i], bytes[i]);
     }
     ps_trace_ready(false);
 }

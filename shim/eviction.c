@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include "blocks.h"
 #include "budget.h"
 #include "copies.h"
 #include "counters.h"
@@ -16,6 +17,7 @@
 #include "rules.h"
 #include "slab.h"
 #include "stopping.h"
+#include "verify.h"
 
 /* All guarded by the registry lock, which the conditions go with. */
 static PS_PER_DEVICE struct {
@@ -67,7 +69,8 @@ static void call_finisher(void)
 bool ps_eviction_may_leave(const struct ps_span *span)
 {
     return !ps_registry.blind_launches && span->life == PS_LIFE_LIVE && !span->busy && !span->launching && !span->pinned &&
-           !span->user_pins && !span->excluded && span->has_pages && (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
+           !span->user_pins && !span->excluded && span->has_pages && !ps_block_holds(span) &&
+           (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
 }
 
 /* Room is counted once for a whole choice: what does not fit in the end is found by ps_eviction_start. */
@@ -82,10 +85,12 @@ bool ps_eviction_has_place(size_t bytes)
 static int queue_copy(struct ps_transfer *t)
 {
     struct ps_span *span = t->span;
+    struct ps_uses uses = span->uses;
     int r = 0;
 
     span->busy = true;
     span->readers++;
+    ps_block_piece_moves(span, &uses);
     ps_registry_unlock();
     if (!t->done)
         r = ps_cuda_errno(ps_cu.cuEventCreate(&t->done, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
@@ -94,7 +99,7 @@ static int queue_copy(struct ps_transfer *t)
      * it would be `launching` (PIN_WHILE_LAUNCHING).
      */
     if (!r)
-        r = ps_copies_evict(span->address, &span->uses, span->fence_set, span->fence, t->slot, t->done);
+        r = ps_copies_evict(span->address, &uses, span->fence_set, span->fence, t->slot, t->done);
     if (r)
         ps_copies_drain_evictions(); /* part of it may be queued: the slot must be quiet before it is used again */
     ps_registry_lock();
@@ -105,6 +110,7 @@ static int queue_copy(struct ps_transfer *t)
             ps_log_warn_once(COPIES, "the driver refused a copy to the host (error %d); the span stays on the device", -r);
         }
         span->readers--;
+        ps_block_piece_rests(span);
         ps_slab_give(t->slot);
         ps_transfer_call_off(span);
         ps_transfer_end(t);
@@ -210,6 +216,7 @@ void ps_eviction_cancel(struct ps_span *span)
     struct ps_transfer *t = span->transfer;
 
     ps_transfer_call_off(span);
+    ps_block_piece_rests(span);
     /* A D2H that is queued goes on reading the pages; its copy counts for nothing, and its slot is free when it is over. */
     if (!ps_transfer_withdraw(t))
         t->cancelled = true;
@@ -291,6 +298,7 @@ static void leave_as_it_is(struct ps_span *span, struct ps_slot *slot, int error
     ps_count(eviction_errors);
     ps_log_warn_once(RESIDENCY, "the driver refused to unmap a span's pages (error %d); it stays on the device", -error);
     span->busy = false;
+    ps_block_piece_rests(span);
     ps_slab_give(slot);
     ps_transfer_call_off(span);
     ps_registry_changed();
@@ -325,8 +333,15 @@ static void move_to_slot(struct ps_span *span, struct ps_slot *slot, bool planne
     ps_uses_clear(&span->uses); /* the D2H came after them */
     ps_count(evictions);
     ps_count_by(evicted_bytes, span->bytes);
-    if (ps_guard_is_for(here.guard, planned))
+    /*
+     * A piece comes to rest with its mapping, for which launches that name its block wait. What touches it unseen is no fault that `penstock verify`
+     * looks for.
+     */
+    if (ps_block_of(span) && (here.guard != PS_GUARD_UNMAP || ps_verify_is_on()))
+        ps_guard_map_to_slot(span);
+    else if (ps_guard_is_for(here.guard, planned))
         ps_guard_soon(span);
+    ps_block_piece_rests(span);
     ps_registry_changed();
 }
 

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "blocks.h"
 #include "budget.h"
 #include "eviction.h"
 #include "following.h"
@@ -115,6 +116,10 @@ struct ps_transfer *ps_transfer_next(void)
     {
         if (t->bytes == no_row_for && !t->made)
             continue;
+        if (ps_block_holds(t->span)) {
+            ps_block_of(t->span)->put_off = true;
+            continue;
+        }
         t->slot = t->made ? t->made : ps_slab_take_row(t->bytes);
         t->made = NULL;
         if (t->slot)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "blocks.h"
 #include "budget.h"
 #include "clock.h"
 #include "copies.h"
@@ -256,7 +257,7 @@ static void evict(struct ps_followed_plan *s, uint32_t move, struct ps_stream *s
 
     if (!span || span->number != b->number || span->life != PS_LIFE_LIVE || !span->has_pages || span->residency == PS_EVICTING)
         return;
-    if (span->mentioned != b->named || span->busy || span->launching) {
+    if (span->mentioned != b->named || span->busy || span->launching || ps_block_holds(span)) {
         try_later(s, move, launch);
         return;
     }

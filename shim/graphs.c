@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "blocks.h"
 #include "devices.h"
 #include "growing.h"
 #include "kernel_words.h"
@@ -235,8 +236,12 @@ static void pin(const struct graph *g)
         ps_devices_enter_address(g->address[i]);
         ps_registry_lock();
         struct ps_span *span = ps_registry_live_at(g->address[i]);
+        const struct ps_block *block = span ? ps_block_of(span) : NULL;
         if (span)
             span->pinned = true;
+        if (block) /* any piece of it may be touched */
+            PS_BLOCK_EACH (span, block)
+                span->pinned = true;
         ps_registry_unlock();
     }
 }
@@ -322,7 +327,7 @@ bool ps_graph_name(CUgraphExec executable)
     const struct graph *g = *place_in(executables, executable);
     bool known = g && !g->unknown;
     for (size_t i = 0; known && i < g->count; i++)
-        ps_trace_address(g->address[i]);
+        ps_trace_unit(g->address[i]);
     pthread_mutex_unlock(&lock);
     return known;
 }

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "blocks.h"
 #include "budget.h"
 #include "clock.h"
 #include "counters.h"
@@ -360,6 +361,15 @@ static void keep_recording(const struct penstock_step *step)
     unlink(temporary);
 }
 
+/* Whether its slot will be mapped while it is away, which takes the driver time. [locked] */
+static bool is_guarded(const struct penstock_step_span *span, uint64_t number)
+{
+    const struct ps_span *lives = ps_registry_numbered(number);
+    bool is_piece = lives && ps_block_of(lives);
+
+    return is_piece ? ps_settings.guard != PS_GUARD_UNMAP : ps_guard_is_for(ps_settings.guard, span->born != PENSTOCK_NEVER);
+}
+
 /* [locked; releases the lock meanwhile] */
 static void plan_one(uint32_t pattern)
 {
@@ -382,8 +392,7 @@ static void plan_one(uint32_t pattern)
     if (ps_verify_is_on())
         ps_verify_step(&step, w.first);
     for (uint32_t i = 0; i < step.spans; i++)
-        ((struct penstock_step_span *)step.span)[i].guarded =
-            ps_guard_is_for(ps_settings.guard, step.span[i].born != PENSTOCK_NEVER); /* in our memory */
+        ((struct penstock_step_span *)step.span)[i].guarded = is_guarded(&step.span[i], spans.number[i]); /* in our memory */
     ps_registry_unlock();
     settle_durations(pattern, found_as, &step);
     step.links = *ps_link_speed(may_move);

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "blocks.h"
 #include "log.h"
 #include "moments.h"
 #include "policies.h"
@@ -25,7 +26,9 @@ static bool judge(const struct penstock_step *step, struct penstock_step_span *s
                   uint32_t birth)
 {
     bool inside = layer != PENSTOCK_NEVER;
-    struct ps_span_facts facts = {.bytes = span->bytes,
+    const struct ps_span *lives = ps_registry_numbered(number);
+    const struct ps_block *block = lives ? ps_block_of(lives) : NULL;
+    struct ps_span_facts facts = {.bytes = block ? block->bytes : span->bytes,
                                   .nth = nth,
                                   .learnt = true,
                                   .layer = inside ? step->layer[layer].number : PENSTOCK_NEVER,

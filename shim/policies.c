@@ -126,3 +126,8 @@ bool ps_policies_leave_to_cuda(size_t bytes)
 {
     return rules && ps_span_rules_plain(rules, bytes);
 }
+
+bool ps_policies_want_pieces(size_t bytes)
+{
+    return rules && ps_span_rules_pieces(rules, bytes);
+}

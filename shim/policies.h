@@ -32,6 +32,9 @@ bool ps_policies_want_nth(void);
 /* Whether PENSTOCK_RULES leave an allocation of so many bytes to CUDA. Any thread. */
 bool ps_policies_leave_to_cuda(size_t bytes);
 
+/* Whether PENSTOCK_RULES ask for an allocation of so many bytes to be managed in pieces. Any thread. */
+bool ps_policies_want_pieces(size_t bytes);
+
 /* Whether PENSTOCK_RULES let a span with these facts be moved. */
 bool ps_policies_may_move(const struct ps_span_facts *facts);
 

@@ -4,8 +4,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "blocks.h"
 #include "collectives.h"
 #include "counters.h"
+#include "growing.h"
 #include "log.h"
 #include "managed_context.h"
 #include "registry.h"
@@ -21,29 +23,55 @@ struct ps_registration {
     bool ends;          /* with that group */
     pthread_t thread;
     unsigned device; /* whose the buffer is */
-    size_t count;
-    struct ps_span *span[2]; /* of the buffer's first byte and of its last */
+    size_t count, room;
+    struct ps_span **span; /* of the buffer's first byte and of its last, or all pieces of its block */
 };
 
 /* A leaf: no call of ours or of the driver's is made with it held. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ps_registration *registrations;
 
+static void forget(struct ps_registration *r)
+{
+    if (r)
+        free(r->span);
+    free(r);
+}
+
+/* The span at the address, if there is one and it is not listed yet. False: no memory. */
+static bool add_span(struct ps_registration *r, CUdeviceptr address)
+{
+    struct ps_span *span = ps_registry_at(address);
+
+    for (size_t i = 0; i < r->count; i++)
+        if (r->span[i] == span)
+            return true;
+    struct ps_span **grown = span ? ps_grown_array(r->span, r->count, &r->room, 2, sizeof(struct ps_span *)) : NULL;
+    if (!grown)
+        return !span;
+    r->span = grown;
+    r->span[r->count++] = span;
+    return true;
+}
+
 struct ps_registration *ps_registration_begins(const void *buffer, size_t bytes)
 {
     CUdeviceptr first = (CUdeviceptr)buffer, last = first + (bytes ? bytes - 1 : 0);
-    struct ps_span *span[2] = {ps_registry_at(first), ps_registry_at(last)};
 
-    if ((!span[0] && !span[1]) || !ps_rule(NCCL_REGISTERED_STAYS))
+    if ((!ps_registry_at(first) && !ps_registry_at(last)) || !ps_rule(NCCL_REGISTERED_STAYS))
         return NULL;
     struct ps_registration *r = calloc(1, sizeof *r);
-    if (!r) {
+    bool listed = r && add_span(r, first) && add_span(r, last);
+    /* NCCL asks where the allocation begins and ends, and keeps all of it. */
+    CUdeviceptr at = first;
+    size_t requested;
+    for (ps_residency_look_up(first, &at, &requested); listed && (at = ps_block_next_piece(at));)
+        listed = add_span(r, at);
+    if (!listed) {
         ps_log_warn_once(TRACER, "no memory to note a buffer that NCCL registers: it may be moved");
+        forget(r);
         return NULL;
     }
-    for (int i = 0; i < 2; i++)
-        if (span[i] && (!r->count || r->span[0] != span[i]))
-            r->span[r->count++] = span[i];
     r->device = r->span[0]->device;
     struct ps_managed_context context = ps_managed_context_enter_at(r->device);
     ps_residency_hold(r->span, &r->count);
@@ -59,7 +87,7 @@ static void let_go_all(struct ps_registration *r)
         struct ps_managed_context context = ps_managed_context_enter_at(r->device);
         ps_residency_let_go(r->span, r->count, NULL);
         ps_managed_context_leave(context);
-        free(r);
+        forget(r);
         r = next;
     }
 }

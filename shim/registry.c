@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "blocks.h"
 #include "log.h"
 #include "per_device.h"
 #include "policies.h"
@@ -189,10 +190,9 @@ static struct ps_size_class *class_of(size_t bytes, bool make)
     return NULL;
 }
 
-/* Which of the spans of its size this one is. */
-static uint64_t count_birth(size_t bytes)
+uint64_t ps_registry_count_birth(size_t bytes)
 {
-    struct ps_size_class *class = class_of(bytes, true);
+    struct ps_size_class *class = ps_registry.counts_births ? class_of(bytes, true) : NULL;
 
     return class ? class->births++ : PS_SPAN_UNKNOWN_NTH;
 }
@@ -200,14 +200,15 @@ static uint64_t count_birth(size_t bytes)
 static void count_in(struct ps_span *span, size_t requested)
 {
     struct ps_registry_state *r = &ps_registry;
+    const struct ps_block *block = ps_block_of(span); /* what is said of the span's birth is then said of the block's */
     uint64_t lives = (span->number >> 48) + 1;
 
     span->number = (uint64_t)(uintptr_t)span | lives << 48;
     span->move = 0;
     span->due = 0;
     span->requested = requested;
-    span->nth = r->counts_births ? count_birth(span->bytes) : PS_SPAN_UNKNOWN_NTH;
-    span->excluded = !ps_policies_may_move(&(struct ps_span_facts){.bytes = span->bytes, .nth = span->nth});
+    span->nth = block ? block->nth : ps_registry_count_birth(span->bytes);
+    span->excluded = !ps_policies_may_move(&(struct ps_span_facts){.bytes = block ? block->bytes : span->bytes, .nth = span->nth});
     r->live_spans++;
     r->live_bytes += span->bytes;
     r->live_requested += (requested + 511) & ~(size_t)511;
@@ -219,7 +220,19 @@ static void count_in(struct ps_span *span, size_t requested)
         r->peak_reserved_bytes = r->live_bytes + r->cached_bytes;
 }
 
-struct ps_span *ps_registry_new_unowned(size_t bytes)
+CUdeviceptr ps_registry_take_addresses(size_t bytes)
+{
+    return ps_address_space_take(&ps_registry.addresses, bytes);
+}
+
+void ps_registry_give_addresses(CUdeviceptr address, size_t bytes)
+{
+    if (ps_address_space_give(&ps_registry.addresses, address, bytes))
+        ps_log_warn_once(REGISTRY, "an address range could not be taken back; it stays unused");
+}
+
+/* `address` 0: any. */
+static struct ps_span *new_structure(CUdeviceptr address, size_t bytes)
 {
     struct ps_registry_state *r = &ps_registry;
     struct ps_span *span = TAILQ_FIRST(&r->unused);
@@ -231,7 +244,8 @@ struct ps_span *ps_registry_new_unowned(size_t bytes)
     else
         return NULL;
 
-    uint64_t address = ps_address_space_take(&r->addresses, bytes);
+    if (!address)
+        address = ps_registry_take_addresses(bytes);
     if (!address) {
         TAILQ_INSERT_HEAD(&r->unused, span, order);
         return NULL;
@@ -249,16 +263,30 @@ struct ps_span *ps_registry_new_unowned(size_t bytes)
     return span;
 }
 
-struct ps_span *ps_registry_new(size_t bytes, size_t requested)
+struct ps_span *ps_registry_new_unowned(size_t bytes)
 {
-    struct ps_span *span = ps_registry_new_unowned(bytes);
+    return new_structure(0, bytes);
+}
 
+static struct ps_span *begin_life(struct ps_span *span, struct ps_block *block, size_t requested)
+{
     if (!span)
         return NULL;
     span->life = PS_LIFE_LIVE;
+    atomic_store_explicit(&span->block, block, memory_order_relaxed);
     count_in(span, requested);
     map_set(span, span);
     return span;
+}
+
+struct ps_span *ps_registry_new(size_t bytes, size_t requested)
+{
+    return begin_life(new_structure(0, bytes), NULL, requested);
+}
+
+struct ps_span *ps_registry_new_piece(struct ps_block *block, CUdeviceptr address, size_t bytes, size_t requested)
+{
+    return begin_life(new_structure(address, bytes), block, requested);
 }
 
 void ps_registry_cache_unowned(struct ps_span *span)
@@ -273,8 +301,7 @@ void ps_registry_delete(struct ps_span *span)
 
     map_set(span, NULL);
     span->life = PS_LIFE_NONE;
-    if (ps_address_space_give(&r->addresses, span->address, span->bytes))
-        ps_log_warn_once(REGISTRY, "an address range could not be taken back; it stays unused");
+    ps_registry_give_addresses(span->address, span->bytes);
     TAILQ_INSERT_HEAD(&r->unused, span, order);
 }
 
@@ -292,6 +319,8 @@ void ps_registry_end_life(struct ps_span *span)
     r->live_spans--;
     r->live_bytes -= span->bytes;
     r->live_requested -= (span->requested + 511) & ~(size_t)511;
+    ps_block_piece_rests(span);
+    atomic_store_explicit(&span->block, NULL, memory_order_relaxed);
 }
 
 void ps_registry_cache(struct ps_span *span)

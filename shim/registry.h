@@ -34,6 +34,7 @@ struct ps_reservation {
     unsigned unit_shift;          /* log2 of granularity */
     unsigned area_shift;          /* log2 of an area's bytes; the first device's is the first one */
     struct ps_span *_Atomic *map; /* one entry a unit, NULL where no span is */
+    _Atomic uint32_t blocks;      /* that live, on all devices: a glance for those who launch */
 };
 extern struct ps_reservation ps_reservation;
 
@@ -48,6 +49,7 @@ struct ps_registry_state {
     struct ps_span_list cached;     /* CACHED, oldest first */
     struct ps_span_list husks;      /* HUSK, oldest first */
     struct ps_span_list unused;     /* structures */
+    struct ps_block *unused_blocks; /* structures */
     uint64_t live_bytes;            /* rounded bytes of LIVE spans */
     uint64_t live_requested;        /* the same as the program asked, each rounded up to 512 bytes */
     uint64_t peak_live_bytes;
@@ -116,6 +118,19 @@ struct ps_span *ps_registry_next(CUdeviceptr address);
 
 /* A new LIVE span of `bytes` (a multiple of the granularity) with addresses and nothing behind them. NULL: no addresses or no memory. [locked] */
 struct ps_span *ps_registry_new(size_t bytes, size_t requested);
+
+/*
+ * Addresses for the pieces of a block, which then take them with their structures and give them back when they end; 0: there are none. / Takes back
+ * those of pieces that were never made. [locked]
+ */
+CUdeviceptr ps_registry_take_addresses(size_t bytes);
+void ps_registry_give_addresses(CUdeviceptr address, size_t bytes);
+
+/* The same as ps_registry_new for a piece of the block, at addresses that were taken. NULL: no memory. [locked] */
+struct ps_span *ps_registry_new_piece(struct ps_block *block, CUdeviceptr address, size_t bytes, size_t requested);
+
+/* How many allocations of the size were born before this one, where that is counted; else PS_SPAN_UNKNOWN_NTH. [locked] */
+uint64_t ps_registry_count_birth(size_t bytes);
 
 /*
  * Ahead of need: a span with addresses that nobody knows of yet, for its maker to back with pages; then CACHED, as if it had been freed and no use

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include "blocks.h"
 #include "budget.h"
 #include "clock.h"
 #include "copies.h"
@@ -40,10 +41,10 @@ static void wait_until_not_busy(const struct ps_span *span)
 /* ---- reload ---- */
 
 /*
- * The mapping moves from the slot to `pages`, and the H2D is queued. On failure the span is on its slot as before, as far as the driver lets.
+ * The mapping moves from the slot to `pages`, after `uses`, and the H2D is queued. On failure the span is on its slot as before, as far as the driver lets.
  * [unlocked; the span is busy]
  */
-static int move_to_pages(struct ps_span *span, const struct ps_pages *pages)
+static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const struct ps_pages *pages)
 {
     const struct ps_span *donor = pages->donor;
     int r;
@@ -53,7 +54,8 @@ static int move_to_pages(struct ps_span *span, const struct ps_pages *pages)
      * and only spans that no pages could be had for come to it.
      */
     if (ps_rule(RELOAD_WAITS_FOR_SLOT_USES)) {
-        r = ps_uses_host_wait(&span->uses);
+        struct ps_block *block = ps_block_of(span);
+        r = block ? ps_block_wait_for(block, uses) : ps_uses_host_wait(uses);
         if (r)
             return r;
     }
@@ -85,12 +87,22 @@ static int move_to_pages(struct ps_span *span, const struct ps_pages *pages)
 /* The span is EVICTED and not busy; `pages` are its. [locked; releases the lock meanwhile] */
 static int reload(struct ps_span *span, struct ps_pages *pages)
 {
+    struct ps_uses uses = span->uses;
+
     span->busy = true;
+    ps_block_piece_moves(span, &uses);
     ps_registry_unlock();
-    int r = move_to_pages(span, pages);
+    int r = move_to_pages(span, &uses, pages);
     ps_registry_lock();
     ps_budget_donor_done(pages);
     span->busy = false;
+    if (!r)
+        ps_block_piece_reloads(span);
+    ps_block_piece_rests(span);
+    if (r == -ETIMEDOUT) { /* nothing has been done; the launch runs on the slot */
+        ps_budget_return(pages);
+        return r;
+    }
     if (r) {
         ps_count(reload_errors);
         ps_log_warn_once(RESIDENCY, "the driver refused a reload (error %d); the span stays on the host", -r);
@@ -169,7 +181,7 @@ static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream
 /* A launch that is to run on the slot is not queued yet: if the mapping moved now, nothing would order it after the H2D. [locked] */
 static bool must_stay_on_slot(const struct ps_span *span)
 {
-    return (span->on_slot || ps_registry.blind_launches) && ps_rule(RELOAD_WAITS_FOR_LAUNCH);
+    return ((span->on_slot || ps_registry.blind_launches) && ps_rule(RELOAD_WAITS_FOR_LAUNCH)) || ps_block_is_launching(span);
 }
 
 /* For so long at most a launch lets a span leave that it could keep. */
@@ -281,6 +293,8 @@ int ps_residency_bring(struct ps_span *span)
     }
     if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || must_stay_on_slot(span))
         return -ENOENT;
+    if (ps_block_holds(span))
+        return -EBUSY;
     if (ps_budget_obtain_now(span->bytes, true, &pages))
         return -EAGAIN;
     /* The lock may have been released for the driver: another thread may have been here. */
@@ -301,6 +315,8 @@ int ps_residency_reload_ahead(CUdeviceptr address)
         if (span)
             wait_until_not_busy(span); /* its addresses may be on their way to its slot */
         r = span && span->residency == PS_EVICTED ? ps_residency_bring(span) : -ENOENT;
+        if (r == -EBUSY && ps_block_holds(span))
+            ps_registry_wait_changed(1000000u);
     } while (r == -EBUSY); /* that began while pages were looked for */
     ps_registry_unlock();
     return r;
@@ -406,7 +422,12 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
         else if (needs_work(spans[i], stream))
             make_ready(spans[i], stream);
     }
+    if (kind->block_count && !kind->capturing)
+        ps_blocks_begin_launch(kind->blocks, kind->block_count, stream);
     ps_registry_unlock();
+    if (kind->block_count && !ps_rule(PIECE_STAYS_WHILE_LAUNCHING)) {
+        ps_rule_widen_window();
+    }
     if (ps_learning_is_on() && !kind->capturing)
         ps_stopwatch_launch_begins(stream, launch);
     return launch;
@@ -417,7 +438,7 @@ void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct 
 {
     bool gaps_open = false, planned;
 
-    if (!count)
+    if (!count && !kind->block_count)
         return;
     if (!kind->capturing)
         ps_stream_settle(stream);
@@ -427,6 +448,8 @@ void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct 
         ps_uses_note(&spans[i]->uses, stream);
     for (size_t i = 0; i < count; i++)
         let_go(spans[i]);
+    if (kind->block_count && !kind->capturing)
+        ps_blocks_end_launch(kind->blocks, kind->block_count, stream);
     if (!kind->capturing)
         gaps_open = ps_following_launched(launch, spans, count, stream);
     planned = ps_following_moves_spans();
@@ -555,9 +578,10 @@ int ps_residency_look_up(CUdeviceptr address, CUdeviceptr *start, size_t *reques
     ps_devices_enter_address(address);
     ps_registry_lock();
     const struct ps_span *span = ps_registry_live_at(address);
+    const struct ps_block *block = span ? ps_block_of(span) : NULL;
     if (span) {
-        *start = span->address;
-        *requested = span->requested;
+        *start = block ? block->address : span->address;
+        *requested = block ? block->requested : span->requested;
         r = 0;
     }
     ps_registry_unlock();

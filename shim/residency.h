@@ -21,6 +21,8 @@ void ps_residency_open(enum ps_guard guard);
 struct ps_access_kind {
     bool is_kernel;                 /* counts as a kernel launch */
     bool capturing;                 /* the call goes into a graph, and runs with that (graphs.h) */
+    struct ps_block *const *blocks; /* those of which it may touch any piece, whichever are listed (blocks.h) */
+    size_t block_count;
     uint64_t fingerprint;           /* of the kernel and its shape; of the sort of copy */
     struct ps_recorded_layer layer; /* that it lies in */
 };
@@ -64,17 +66,17 @@ void ps_residency_unpin(CUdeviceptr address);
  */
 int ps_residency_reload_ahead(CUdeviceptr address);
 
-/* The same for a span that is known; -EBUSY: somebody makes driver calls on it. One that is EVICTING stays. [locked; releases the lock meanwhile] */
+/* The same for a span that is known; -EBUSY: somebody makes driver calls on it, or is about to queue a launch that may touch it. One that is EVICTING stays. [locked; releases the lock meanwhile] */
 int ps_residency_bring(struct ps_span *span);
 
 /*
- * A new span of at least `bytes`. `stream`: the allocation is ordered on it (cudaMallocAsync); NULL: usable on any stream at once
+ * A new span of at least `bytes`, or a block where that is called for. `stream`: the allocation is ordered on it (cudaMallocAsync); NULL: usable on any stream at once
  * (cudaMalloc). 0; -ENOMEM: out of memory, said once with demand, budget and slab; -ENOSPC: no addresses or no memory for bookkeeping,
  * the caller goes to the real allocator; other -errno.
  */
 int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *address);
 
-/* Frees the span that begins at `address`. `stream` as above: NULL keeps cudaFree's promise. 0 or -EINVAL: no live span begins there. */
+/* Frees the span or block that begins at `address`. `stream` as above: NULL keeps cudaFree's promise. 0 or -EINVAL: none that lives begins there. */
 int ps_residency_free(CUdeviceptr address, struct ps_stream *stream);
 
 /* What is mapped at this device lets in the peers that the device has now (device.h). Waits for who works on a span. [unlocked] */
@@ -86,7 +88,7 @@ void ps_residency_let_peers_in(void);
  */
 void ps_residency_asked_about(CUdeviceptr address);
 
-/* The live span that holds `address`, to whose device the thread goes: its start and its size as the program asked. 0 or -ENOENT. */
+/* The live allocation, a span or a block, that holds `address`, to whose device the thread goes: its start and its size as the program asked. 0 or -ENOENT. */
 int ps_residency_look_up(CUdeviceptr address, CUdeviceptr *start, size_t *requested);
 
 #endif

@@ -11,6 +11,7 @@
 #define PS_SPAN_H
 
 #include <cuda.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,6 +42,7 @@ enum ps_backing {
 
 struct ps_slot;
 struct ps_transfer;
+struct ps_block;
 
 /* Device pages: one handle. The driver keeps them while anything is mapped to them, so they count as held until the last reference goes. */
 struct ps_page_block {
@@ -58,6 +60,7 @@ struct ps_span {
     enum ps_residency residency;
     enum ps_backing backing;
     bool busy;
+    bool moving;                 /* a piece whose bytes are on the move: blocks.h */
     uint32_t launching;          /* launches and copies that name it and are not queued yet: it is no victim */
     bool on_slot;                /* a launch that is not queued yet will run on the slot: no reload until `launching` is 0 */
     bool pinned;                 /* never a victim: a graph that kernels launch may use it at any time */
@@ -84,7 +87,10 @@ struct ps_span {
     TAILQ_ENTRY(ps_span) order;   /* LIVE and resident: by last access. CACHED: by age. HUSK: by age. NONE: pool */
     TAILQ_ENTRY(ps_span) sized;   /* CACHED: with others of its size, if has_class */
     bool has_class;
-    unsigned device; /* whose it is (devices.h). Constant as long as the structure is there, and read without the lock; the last field */
+
+    /* From here on what is read without the lock, and stays when the structure is used again. */
+    unsigned device;                /* whose it is (devices.h), constant */
+    struct ps_block *_Atomic block; /* LIVE: that it is a piece of; else NULL; see ps_block_of */
 };
 
 TAILQ_HEAD(ps_span_list, ps_span);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "blocks.h"
 #include "capture.h"
 #include "counters.h"
 #include "devices.h"
@@ -22,8 +23,9 @@
 /* What the call under way names of one device's. */
 struct part {
     unsigned device;
-    size_t first, count; /* of the spans */
-    uint64_t launch;     /* its number there, from begin to end */
+    size_t first, count;             /* of the spans */
+    size_t first_block, block_count; /* of the blocks that it may touch any piece of */
+    uint64_t launch;                 /* its number there, from begin to end */
 };
 
 /* What the call under way on this thread names. */
@@ -42,6 +44,7 @@ struct access {
     unsigned parts; /* devices whose spans are among them */
     struct part part[PS_DEVICES_MAX];
     struct ps_span *few[32];
+    struct ps_block_names in_blocks; /* named, and not among the spans until the call is ready */
 };
 
 static __thread struct access *current __attribute__((tls_model("initial-exec")));
@@ -54,6 +57,7 @@ static void forget(void *access)
 
     if (a->spans != a->few)
         free(a->spans);
+    ps_block_names_free(&a->in_blocks);
     free(a);
 }
 
@@ -89,14 +93,14 @@ void ps_trace_begin(CUstream stream, bool per_thread_default)
         return;
     a->handle = stream;
     a->per_thread_default = per_thread_default;
-    a->count = 0;
+    a->count = a->in_blocks.count = a->in_blocks.blocks = 0;
     a->blind = a->begun = false;
     a->parts = 0;
     a->kind = (struct ps_access_kind){0};
     a->function = NULL;
 }
 
-static void note(struct access *a, struct ps_span *span)
+static void note_span(struct access *a, struct ps_span *span)
 {
     if (a->count && a->spans[a->count - 1] == span)
         return;
@@ -115,31 +119,59 @@ static void note(struct access *a, struct ps_span *span)
     a->spans[a->count++] = span;
 }
 
+static void note_piece(void *access, struct ps_span *piece)
+{
+    note_span(access, piece);
+}
+
+static void note_in_block(struct access *a, CUdeviceptr address, size_t bytes, bool somewhere)
+{
+    if (!ps_block_name(&a->in_blocks, address, bytes, somewhere))
+        a->blind = true;
+}
+
+static PS_ALWAYS_INLINE void note(struct access *a, CUdeviceptr address, size_t bytes, bool somewhere)
+{
+    struct ps_span *span = ps_registry_at(address);
+
+    if (!span)
+        return;
+    if (ps_blocks_exist() && ps_block_of(span))
+        note_in_block(a, address, bytes, somewhere);
+    else
+        note_span(a, span);
+}
+
 void ps_trace_address(CUdeviceptr address)
 {
-    if (!ps_registry_owns(address))
-        return;
-    struct ps_span *span = ps_registry_at(address);
-    if (span && current)
-        note(current, span);
+    ps_trace_bytes(address, 0);
+}
+
+void ps_trace_bytes(CUdeviceptr address, size_t bytes)
+{
+    if (ps_registry_owns(address) && current)
+        note(current, address, bytes, false);
+}
+
+void ps_trace_unit(CUdeviceptr unit)
+{
+    if (ps_registry_owns(unit) && current)
+        note(current, unit, 0, true);
 }
 
 static PS_ALWAYS_INLINE void note_word(void *access, CUdeviceptr word)
 {
-    struct ps_span *span = ps_registry_at(word);
-
-    if (span)
-        note(access, span);
+    note(access, word, 0, false);
 }
 
-static void note_named(void *access, CUdeviceptr address)
+static void note_unit(void *access, CUdeviceptr unit)
 {
-    note_word(access, address);
+    note(access, unit, 0, true);
 }
 
 static void note_table(void *access, CUdeviceptr word)
 {
-    ps_pointer_tables_name(word, note_named, access);
+    ps_pointer_tables_name(word, note_unit, access);
 }
 
 /* What the kernel finds through pointer tables. Apart from the launches of programs without any, which have this glance to pay. */
@@ -203,20 +235,45 @@ void ps_trace_graph(CUgraphExec executable)
 
 /* ---- several devices ---- */
 
+/* The pieces of blocks that are named come to the spans. False: no memory. */
+static bool resolve_blocks(struct access *a)
+{
+    bool listed = true;
+
+    if (!ps_devices_several)
+        return ps_block_resolve(&a->in_blocks, note_piece, a);
+    for (unsigned i = 0; listed && i < ps_devices_count(); i++) {
+        ps_devices_enter(i);
+        listed = ps_block_resolve(&a->in_blocks, note_piece, a);
+    }
+    return listed;
+}
+
+/* Finds the part's blocks, which came device by device. */
+static void find_blocks(const struct access *a, struct part *part)
+{
+    for (size_t i = 0; i < a->in_blocks.blocks; i++) {
+        if (ps_registry_device_of(a->in_blocks.block[i]->address) != part->device)
+            continue;
+        if (!part->block_count++)
+            part->first_block = i;
+    }
+}
+
 /* Brings the spans of one device together, each device's in the order in which they were named. */
 static void part_by_device(struct access *a)
 {
     if (a->blind || !ps_devices_several) {
         a->parts = a->blind ? ps_devices_count() : 1;
         for (unsigned i = 0; i < a->parts; i++)
-            a->part[i] = (struct part){.device = i, .count = a->count};
+            a->part[i] = (struct part){.device = i, .count = a->count, .block_count = a->blind ? 0 : a->in_blocks.blocks};
         return;
     }
     for (size_t from = 0; from < a->count && a->parts < PS_DEVICES_MAX;) {
         struct part *part = &a->part[a->parts++];
         size_t n = from;
 
-        part->device = a->spans[from]->device;
+        *part = (struct part){.device = a->spans[from]->device};
         for (size_t i = from; i < a->count; i++) {
             struct ps_span *span = a->spans[i];
             if (span->device != part->device)
@@ -226,6 +283,7 @@ static void part_by_device(struct access *a)
         }
         part->first = from;
         part->count = n - from;
+        find_blocks(a, part);
         from = n;
     }
 }
@@ -246,6 +304,8 @@ static void at_each_device(struct access *a, void (*act)(struct access *a, struc
             ps_devices_enter(a->part[i].device);
             context = ps_managed_context_enter();
         }
+        a->kind.blocks = a->in_blocks.block + a->part[i].first_block;
+        a->kind.block_count = a->part[i].block_count;
         act(a, &a->part[i]);
         if (!ps_stream_is_foreign(a->stream))
             a->launch = a->part[i].launch;
@@ -276,7 +336,11 @@ void ps_trace_ready(bool is_kernel)
 
     if (!is_kernel)
         ps_count(copies_seen);
-    if (!a || (!a->count && !a->blind))
+    if (!a)
+        return;
+    if (a->in_blocks.count && !resolve_blocks(a))
+        a->blind = true;
+    if (!a->count && !a->blind)
         return;
     a->stream = ps_stream_find(a->handle, a->per_thread_default);
     if (!a->stream)

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "blocks.h"
 #include "budget.h"
 #include "clock.h"
 #include "device.h"
@@ -173,6 +174,8 @@ static bool may_be_stripped(const struct ps_verify_task *task, const struct ps_s
 {
     if (span->life != PS_LIFE_LIVE || span->busy || span->launching || span->pinned || span->user_pins || span->residency == PS_EVICTING)
         return false;
+    if (ps_block_of(span))
+        return false; /* who touches it without its being believed finds it on its slot, always */
     return ps_registry.launch_number - span->last_access > grace && ps_verify_task_wants(task, span);
 }
 

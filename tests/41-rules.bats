@@ -176,3 +176,19 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     trainers_need TABLE_NAMES_SPANS 30-60 hostile-tensor-map
     trainers_need TABLE_NAMES_SPANS 30-60 hostile-table-graph
 }
+
+@test "a launch that names a block waits until its pieces rest" {
+    trainers_need BLOCK_LAUNCH_WAITS_FOR_MOVES 30-90 blocks blocks-streams blocks-threads
+}
+
+@test "a launch that names a block comes after the reload of each of its pieces" {
+    trainers_need BLOCK_LAUNCH_WAITS_FOR_RELOADS 30-90 blocks blocks-streams blocks-plan
+}
+
+@test "a piece moves after all launches that named its block" {
+    trainers_need PIECE_MOVES_AFTER_LAUNCHES 30-90 blocks blocks-streams
+}
+
+@test "no piece begins to move while a launch that named its block is about to be queued" {
+    trainers_need PIECE_STAYS_WHILE_LAUNCHING 30-90 blocks-plan-streams blocks-plan
+}

@@ -57,6 +57,31 @@ static void test_plain(void)
     EXPECT(!ps_span_rules_plain(&rules, 1));
 }
 
+static void test_pieces(void)
+{
+    const char *wrong = NULL;
+
+    read_rules("exclude layer=3; pieces size>=4KiB size<=8KiB; pieces size>=1MiB; plain size>=2MiB");
+    EXPECT(!ps_span_rules_pieces(&rules, 4095));
+    EXPECT(ps_span_rules_pieces(&rules, 4096));
+    EXPECT(ps_span_rules_pieces(&rules, 8192));
+    EXPECT(!ps_span_rules_pieces(&rules, 8193));
+    EXPECT(ps_span_rules_pieces(&rules, MIB));
+    EXPECT(!ps_span_rules_plain(&rules, MIB));
+    EXPECT(ps_span_rules_plain(&rules, 2 * MIB));
+    /* Of no account for what moves. */
+    EXPECT(!allows(facts(4096, 3, 0, ACTIVATION)));
+    EXPECT(allows(facts(4096, 4, 0, ACTIVATION)));
+    read_rules("pieces; include class=activation");
+    EXPECT(!allows(facts(4096, 3, 0, PARAMETER)));
+    EXPECT(ps_span_rules_pieces(&rules, 1));
+    EXPECT_INT(-EINVAL, ps_span_rules_parse("pieces size>=1 nth=2", &rules, &wrong));
+    EXPECT(wrong && !strcmp(wrong, "nth=2"));
+    EXPECT_INT(-EINVAL, ps_span_rules_parse("piecesize>=1", &rules, &wrong));
+    read_rules("plain");
+    EXPECT(!ps_span_rules_pieces(&rules, 1));
+}
+
 static void test_conditions(void)
 {
     read_rules("");
@@ -326,6 +351,7 @@ static void test_patterns(void)
 int main(void)
 {
     test_plain();
+    test_pieces();
     test_conditions();
     test_order();
     test_not_learnt();

@@ -1,0 +1,149 @@
+#include "cuts.h"
+
+#include <string.h>
+
+/* Until enough has come back to tell how long that takes. */
+#define YOUNG 1024u
+#define RETURN_TIMES 2u
+/* So many are several. */
+#define SEVERAL 4u
+/* What was counted of returns counts half after so many return times, and so many accesses. */
+#define FADES_AFTER 16u
+#define FADES_AFTER_LEAST 65536u
+/* Forgotten ones are kept for so many times as long, and looked for after so many accesses. */
+#define CLEARED_AFTER 64u
+#define CLEARED_EVERY 1024u
+
+void ps_cuts_init(struct ps_cuts *cuts, struct ps_cut *memory, uint32_t room)
+{
+    *cuts = (struct ps_cuts){.cut = memory, .room = room};
+}
+
+static uint64_t long_time(const struct ps_cuts *cuts)
+{
+    return RETURN_TIMES * cuts->return_time > YOUNG ? RETURN_TIMES * cuts->return_time : YOUNG;
+}
+
+static bool is_late(const struct ps_cuts *cuts, uint64_t when)
+{
+    return cuts->now - when > long_time(cuts);
+}
+
+/* The first at the address or above. */
+static uint32_t first_from(const struct ps_cuts *cuts, uint64_t at)
+{
+    uint32_t low = 0, high = cuts->count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (cuts->cut[middle].at < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Until then one that is late may still come back, and tell by that how long returning takes: the first step may have 64 times YOUNG accesses. */
+static void clear_forgotten(struct ps_cuts *cuts)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < cuts->count; i++)
+        if (cuts->now - cuts->cut[i].used <= CLEARED_AFTER * long_time(cuts))
+            cuts->cut[kept++] = cuts->cut[i];
+    cuts->count = kept;
+}
+
+static void remove_at(struct ps_cuts *cuts, uint32_t i)
+{
+    cuts->count--;
+    memmove(&cuts->cut[i], &cuts->cut[i + 1], (cuts->count - i) * sizeof *cuts->cut);
+}
+
+static void make_room(struct ps_cuts *cuts)
+{
+    uint32_t oldest = 0;
+
+    clear_forgotten(cuts);
+    if (cuts->count < cuts->room)
+        return;
+    for (uint32_t i = 1; i < cuts->count; i++)
+        if (cuts->cut[i].used < cuts->cut[oldest].used)
+            oldest = i;
+    remove_at(cuts, oldest);
+}
+
+/* The largest power of two that several came back within, and not within the half of it. */
+static void find_return_time(struct ps_cuts *cuts)
+{
+    unsigned i = 63;
+
+    while (i && cuts->returned[i] < SEVERAL)
+        i--;
+    cuts->return_time = i ? UINT64_C(1) << i : 0;
+}
+
+static void fade(struct ps_cuts *cuts)
+{
+    for (unsigned i = 0; i < 64; i++)
+        cuts->returned[i] /= 2;
+    cuts->faded = cuts->now;
+    find_return_time(cuts);
+}
+
+void ps_cuts_begin(struct ps_cuts *cuts)
+{
+    if (cuts->now - cuts->faded > FADES_AFTER_LEAST && cuts->now - cuts->faded > FADES_AFTER * cuts->return_time)
+        fade(cuts);
+    if (++cuts->now % CLEARED_EVERY == 0)
+        clear_forgotten(cuts);
+}
+
+static void came_back(struct ps_cuts *cuts, struct ps_cut *cut)
+{
+    uint64_t took = cuts->now - cut->used;
+    unsigned i = took > 1 ? 64 - (unsigned)__builtin_clzll(took - 1) : 0;
+
+    if (i < 64 && ++cuts->returned[i] == SEVERAL)
+        find_return_time(cuts);
+    cut->used = cuts->now;
+}
+
+void ps_cuts_note(struct ps_cuts *cuts, uint64_t at, uint64_t end)
+{
+    uint32_t i = first_from(cuts, at);
+
+    if (i < cuts->count && cuts->cut[i].at == at) {
+        came_back(cuts, &cuts->cut[i]);
+    } else {
+        if (cuts->count == cuts->room) {
+            make_room(cuts);
+            i = first_from(cuts, at);
+        }
+        memmove(&cuts->cut[i + 1], &cuts->cut[i], (cuts->count - i) * sizeof *cuts->cut);
+        cuts->cut[i] = (struct ps_cut){.at = at, .used = cuts->now};
+        cuts->count++;
+    }
+    struct ps_cut *cut = &cuts->cut[i];
+    /* A shorter one may have touched part of the tensor. */
+    if (end && (end >= cut->end || is_late(cuts, cut->ended))) {
+        cut->end = end;
+        cut->ended = cuts->now;
+    }
+}
+
+uint64_t ps_cuts_end_of(const struct ps_cuts *cuts, uint64_t at, uint64_t least)
+{
+    uint32_t own = first_from(cuts, at), i = first_from(cuts, at + least);
+    uint64_t end = 0;
+
+    while (i < cuts->count && is_late(cuts, cuts->cut[i].used))
+        i++;
+    if (i < cuts->count)
+        end = cuts->cut[i].at;
+    if (own == cuts->count || cuts->cut[own].at != at)
+        return end;
+    const struct ps_cut *cut = &cuts->cut[own];
+    return cut->end > end && !is_late(cuts, cut->ended) ? cut->end : end;
+}

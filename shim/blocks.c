@@ -1,0 +1,393 @@
+#include "blocks.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "budget.h"
+#include "clock.h"
+#include "devices.h"
+#include "eviction.h"
+#include "growing.h"
+#include "policies.h"
+#include "real_cuda.h"
+#include "rules.h"
+#include "stopwatch.h"
+
+#define MIB (1ull << 20)
+
+/* Cuts that are kept of a block: 64 KiB of memory. */
+#define CUTS_MAX 2048u
+
+/* ---- which, and how large ---- */
+
+/* Below this a copy and a change of mapping take about a millisecond, and moving as a whole does no harm. */
+#define LEAST_BLOCK (64 * MIB)
+
+bool ps_block_is_for(size_t bytes, bool ordered)
+{
+    uint64_t limit = ps_budget.limit;
+
+    if (limit == UINT64_MAX || bytes <= ps_reservation.granularity)
+        return false;
+    return ps_policies_want_pieces(bytes) || (!ordered && bytes >= LEAST_BLOCK && bytes > limit / 8);
+}
+
+size_t ps_block_piece_bytes(size_t bytes, size_t unit)
+{
+    size_t piece = unit;
+
+    /* 64 pieces; but less than 16 MiB are slow to copy and to map for their size (FACTS), so then fewer. */
+    while (piece < 64 * MIB && (bytes / piece > 64 || (piece < 16 * MIB && bytes / piece > 32)))
+        piece *= 2;
+    while (bytes / piece > 512)
+        piece *= 2;
+    return piece;
+}
+
+/* ---- making and ending ---- */
+
+struct ps_block *ps_block_new(size_t bytes, size_t requested)
+{
+    struct ps_registry_state *r = &ps_registry;
+    struct ps_block *block = r->unused_blocks;
+
+    if (block) {
+        r->unused_blocks = block->next_unused;
+    } else {
+        block = calloc(1, sizeof *block);
+        struct ps_cut *memory = block ? calloc(CUTS_MAX, sizeof *memory) : NULL;
+        if (!memory) {
+            free(block);
+            return NULL;
+        }
+        block->cuts.cut = memory;
+    }
+    /* What outlives a life: the marks of launches that are about to take them back, and the memory. */
+    struct ps_cut *memory = block->cuts.cut;
+    *block = (struct ps_block){.bytes = bytes, .requested = requested, .launching = block->launching, .wanted = block->wanted};
+    ps_cuts_init(&block->cuts, memory, CUTS_MAX);
+    block->piece_bytes = ps_block_piece_bytes(bytes, ps_reservation.granularity);
+    block->address = ps_registry_take_addresses(bytes);
+    if (!block->address) {
+        block->next_unused = r->unused_blocks;
+        r->unused_blocks = block;
+        return NULL;
+    }
+    block->nth = ps_registry_count_birth(bytes);
+    atomic_fetch_add_explicit(&ps_reservation.blocks, 1, memory_order_relaxed);
+    return block;
+}
+
+void ps_block_end(struct ps_block *block)
+{
+    atomic_fetch_sub_explicit(&ps_reservation.blocks, 1, memory_order_relaxed);
+    block->next_unused = ps_registry.unused_blocks;
+    ps_registry.unused_blocks = block;
+}
+
+struct ps_span *ps_block_piece(const struct ps_block *block, CUdeviceptr address)
+{
+    struct ps_span *span = address - block->address < block->bytes ? ps_registry_live_at(address) : NULL;
+
+    return span && ps_block_of(span) == block ? span : NULL;
+}
+
+/* ---- what a call names ---- */
+
+bool ps_block_name(struct ps_block_names *names, CUdeviceptr address, size_t bytes, bool somewhere)
+{
+    struct ps_block_name *last = names->count ? &names->name[names->count - 1] : NULL;
+
+    if (last && last->address == address && last->bytes == bytes && last->somewhere == somewhere)
+        return true;
+    struct ps_block_name *grown = ps_grown_array(names->name, names->count, &names->room, 16, sizeof *grown);
+    if (!grown)
+        return false;
+    names->name = grown;
+    names->name[names->count++] = (struct ps_block_name){address, bytes, somewhere};
+    return true;
+}
+
+void ps_block_names_free(struct ps_block_names *names)
+{
+    free(names->name);
+    free(names->block);
+}
+
+/* In this device's area, or NULL. [locked] */
+static struct ps_block *block_at(CUdeviceptr address)
+{
+    if (ps_devices_several && ps_registry_device_of(address) != ps_registry_device_of(ps_registry.start))
+        return NULL;
+    const struct ps_span *span = ps_registry_live_at(address);
+
+    return span ? ps_block_of(span) : NULL;
+}
+
+static bool add_block(struct ps_block_names *names, struct ps_block *block)
+{
+    for (size_t i = names->blocks; i-- > 0;)
+        if (names->block[i] == block)
+            return true;
+    struct ps_block **grown = ps_grown_array(names->block, names->blocks, &names->blocks_room, 8, sizeof(struct ps_block *));
+    if (!grown)
+        return false;
+    names->block = grown;
+    names->block[names->blocks++] = block;
+    ps_cuts_begin(&block->cuts);
+    return true;
+}
+
+/* Where the cut of a name is. One that is somewhere in a unit is put at its end, where it shortens nothing that ends in the unit. */
+static uint64_t cut_of(const struct ps_block_name *name)
+{
+    return name->somewhere ? name->address + ps_reservation.granularity - 1 : name->address;
+}
+
+static void note_cut(struct ps_block *block, const struct ps_block_name *name)
+{
+    /* Copies of less than a unit are seldom of a whole tensor. */
+    if (!name->bytes || name->bytes >= ps_reservation.granularity)
+        ps_cuts_note(&block->cuts, cut_of(name), name->bytes ? name->address + name->bytes : 0);
+}
+
+/* Behind the last byte that the name is believed to stand for. */
+static CUdeviceptr end_of(const struct ps_block *block, const struct ps_block_name *name)
+{
+    CUdeviceptr behind = block->address + block->bytes;
+    /* With nothing known above, no more than can be on the device beside another. */
+    uint64_t most = ps_budget.limit / 2 > block->piece_bytes ? ps_budget.limit / 2 : block->piece_bytes;
+    CUdeviceptr end = name->bytes ? name->address + name->bytes : ps_cuts_end_of(&block->cuts, cut_of(name), ps_reservation.granularity);
+
+    if (!end)
+        end = behind - name->address > most ? name->address + most : behind;
+    return end < behind ? end : behind;
+}
+
+bool ps_block_resolve(struct ps_block_names *names, void (*note)(void *ctx, struct ps_span *piece), void *ctx)
+{
+    struct ps_block *block;
+    bool listed = true;
+
+    ps_registry_lock();
+    /* All cuts first: what is named together ends where the other begins. */
+    for (size_t i = 0; i < names->count; i++) {
+        const struct ps_block_name *name = &names->name[i];
+        if (!(block = block_at(name->address)))
+            continue;
+        if (!name->bytes)
+            listed &= add_block(names, block);
+        note_cut(block, name);
+    }
+    for (size_t i = 0; i < names->count; i++) {
+        const struct ps_block_name *name = &names->name[i];
+        if (!(block = block_at(name->address)))
+            continue;
+        CUdeviceptr end = end_of(block, name);
+        for (struct ps_span *span = ps_block_piece(block, name->address); span && span->address < end;
+             span = ps_block_piece(block, span->address + span->bytes))
+            note(ctx, span);
+    }
+    ps_registry_unlock();
+    return listed;
+}
+
+CUdeviceptr ps_block_next_piece(CUdeviceptr address)
+{
+    CUdeviceptr next = 0;
+
+    if (!ps_blocks_exist() || !ps_registry_owns(address))
+        return 0;
+    ps_devices_enter_address(address);
+    ps_registry_lock();
+    const struct ps_block *block = block_at(address);
+    if (block) {
+        const struct ps_span *span = ps_block_piece(block, address);
+        next = span ? span->address + span->bytes : 0;
+        next = next - block->address < block->bytes ? next : 0;
+    }
+    ps_registry_unlock();
+    return next;
+}
+
+/* ---- the order of launches and moves ---- */
+
+/*
+ * For so long at most a launch waits for a copy to the host, and a reload for launches: they may wait, on the device, for what this thread is about to
+ * queue. Where they did, and have not ended since, for so long.
+ */
+#define WAITS_NS 250000000u
+#define WAITS_WHEN_STUCK_NS 1000000u
+
+static uint64_t patience_ns(const struct ps_block *block)
+{
+    return atomic_load_explicit(&block->stuck, memory_order_relaxed) ? WAITS_WHEN_STUCK_NS : WAITS_NS;
+}
+
+int ps_block_wait_for(struct ps_block *block, const struct ps_uses *uses)
+{
+    static const struct timespec a_moment = {.tv_nsec = 20000};
+    uint64_t since = ps_now_ns();
+    int over;
+
+    while (!(over = ps_uses_query(uses)) && ps_now_ns() - since < patience_ns(block))
+        nanosleep(&a_moment, NULL);
+    if (over < 0)
+        return ps_uses_host_wait(uses); /* they can't be asked; they can be waited for */
+    atomic_store_explicit(&block->stuck, !over, memory_order_relaxed);
+    return over ? 0 : -ETIMEDOUT;
+}
+
+/* Evictions whose copies are queued come to nothing: the pages stay. */
+static void call_off(struct ps_block *block)
+{
+    struct ps_span *span;
+
+    PS_BLOCK_EACH (span, block)
+        if (span->moving && !span->busy && span->residency == PS_EVICTING)
+            ps_eviction_cancel(span);
+}
+
+static struct ps_block *one_on_the_move(struct ps_block *const *blocks, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (blocks[i]->moving)
+            return blocks[i];
+    return NULL;
+}
+
+static bool has_unseen_reloads(const struct ps_block *block, const struct ps_stream *stream)
+{
+    return block->reloads && (stream->index >= PS_BLOCK_STREAMS || block->reloads_seen[stream->index] != block->reloads);
+}
+
+static uint64_t all_reloads(struct ps_block *const *blocks, size_t count)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < count; i++)
+        sum += blocks[i]->reloads;
+    return sum;
+}
+
+/* Two clocks: the launch waits on its own stream, the host goes on. [locked; releases the lock meanwhile] */
+static void wait_for_reloads(struct ps_block *block, struct ps_stream *stream)
+{
+    uint64_t reloads = block->reloads;
+    CUevent reloaded = block->reloaded;
+
+    ps_registry_unlock();
+    ps_stopwatch_wait_begins(stream);
+    int r = ps_rule(BLOCK_LAUNCH_WAITS_FOR_RELOADS) ? ps_stream_comes_after(stream, reloaded) : 0;
+    if (r)
+        r = ps_cuda_errno(ps_cu.cuEventSynchronize(reloaded));
+    if (r)
+        ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
+    ps_registry_lock();
+    if (stream->index < PS_BLOCK_STREAMS)
+        block->reloads_seen[stream->index] = reloads;
+}
+
+void ps_blocks_begin_launch(struct ps_block *const *blocks, size_t count, struct ps_stream *stream)
+{
+    uint64_t since = 0, waited = 0;
+
+    for (size_t i = 0; i < count; i++)
+        blocks[i]->wanted++;
+    for (;;) {
+        struct ps_block *block = ps_rule(BLOCK_LAUNCH_WAITS_FOR_MOVES) ? one_on_the_move(blocks, count) : NULL;
+        if (block && !since) { /* from here on the device may run out of work */
+            since = ps_now_ns();
+            ps_registry_unlock();
+            ps_stopwatch_wait_begins(stream);
+            ps_registry_lock();
+            continue;
+        }
+        if (block) {
+            if (ps_now_ns() - since > WAITS_NS)
+                call_off(block);
+            if (block->moving)
+                ps_registry_wait_changed(1000000u);
+            continue;
+        }
+        /* The lock is released meanwhile: whether all rest is looked at anew. */
+        uint64_t reloads = all_reloads(blocks, count);
+        if (reloads == waited)
+            break;
+        for (size_t i = 0; i < count; i++)
+            if (has_unseen_reloads(blocks[i], stream))
+                wait_for_reloads(blocks[i], stream);
+        waited = reloads;
+    }
+    for (size_t i = 0; i < count; i++) {
+        blocks[i]->wanted--;
+        blocks[i]->launching++;
+    }
+}
+
+void ps_blocks_end_launch(struct ps_block *const *blocks, size_t count, struct ps_stream *stream)
+{
+    bool put_off = false;
+
+    for (size_t i = 0; i < count; i++) {
+        ps_uses_note(&blocks[i]->uses, stream);
+        if (--blocks[i]->launching)
+            continue;
+        put_off |= blocks[i]->put_off;
+        blocks[i]->put_off = false;
+    }
+    if (put_off)
+        ps_eviction_look_ahead();
+    if (count && ps_budget.waiting)
+        ps_registry_changed();
+}
+
+bool ps_block_is_launching(const struct ps_span *span)
+{
+    const struct ps_block *block = ps_block_of(span);
+
+    return block && block->launching && ps_rule(PIECE_STAYS_WHILE_LAUNCHING);
+}
+
+bool ps_block_holds(const struct ps_span *span)
+{
+    const struct ps_block *block = ps_block_of(span);
+
+    return block && (block->launching || block->wanted) && ps_rule(PIECE_STAYS_WHILE_LAUNCHING);
+}
+
+void ps_block_piece_moves(struct ps_span *span, struct ps_uses *uses)
+{
+    struct ps_block *block = ps_block_of(span);
+
+    if (!block)
+        return;
+    if (ps_rule(PIECE_MOVES_AFTER_LAUNCHES))
+        ps_uses_merge(uses, &block->uses);
+    if (!span->moving)
+        block->moving++;
+    span->moving = true;
+}
+
+void ps_block_piece_rests(struct ps_span *span)
+{
+    struct ps_block *block = ps_block_of(span);
+
+    if (!span->moving)
+        return;
+    span->moving = false;
+    block->moving--;
+    if (block->wanted)
+        ps_registry_changed();
+}
+
+void ps_block_piece_reloads(struct ps_span *span)
+{
+    struct ps_block *block = ps_block_of(span);
+
+    if (!block)
+        return;
+    block->reloads++;
+    block->reloaded = span->fence;
+}

@@ -1,0 +1,403 @@
+/*
+ * A small training that takes all its memory by one cudaMalloc and carves it up itself, as a caching allocator does:
+ *
+ *     arena STEPS [WORD]...
+ *
+ * Tensors are cut from the first free stretch that is large enough, and freed stretches join: what forward left small is given out again in backward
+ * in larger tensors, at the same addresses, in every step. Layers have tensors of different sizes, and some are views of one that is used as a whole.
+ *
+ *     streams   weight gradients and updates on a second stream
+ *     threads   a second thread launches what is on the second stream
+ *     grows     halfway through, layers become half as many, with tensors twice as large
+ *     wrong     no training: a tensor that is larger than those that were used above its start is written and read by kernels that name its start alone
+ *     stale     the same, long after those were used
+ *     asks      no training: what the driver says of addresses in the block, and frees of such
+ *     idle      no training: half of the block is used, again and again
+ *     waits     no training: a stream waits for what is launched later, with a launch in the block behind that
+ *
+ * Prints a hash of the weights after each step.
+ */
+#include <algorithm>
+#include <map>
+#include <thread>
+
+#include <cuda.h>
+#include <dlfcn.h>
+
+#include "hostile.h"
+
+#define LAYERS 6
+#define UNIT 4096 /* words: 16 KiB */
+#define MOST_WORDS (16 * UNIT)
+
+static struct {
+    bool streams, threads, grows, wrong, stale, asks, idle, waits;
+} words;
+
+KERNEL(forward, (uint32_t *__restrict__ out, const uint32_t *in, const uint32_t *weight, size_t in_count, size_t count),
+       (out, in, weight, in_count, count))
+{
+    FOR_EACH_ITEM (i, count)
+        out[i] = in[i % in_count] * 3 + weight[i];
+}
+
+KERNEL(split, (uint32_t *__restrict__ low, uint32_t *__restrict__ high, const uint32_t *in, size_t half), (low, high, in, half))
+{
+    FOR_EACH_ITEM (i, half) {
+        low[i] = in[i] + 1;
+        high[i] = in[half + i] * 5;
+    }
+}
+
+KERNEL(backward, (uint32_t *__restrict__ gradient, const uint32_t *above, const uint32_t *activation, const uint32_t *whole, size_t above_count, size_t count),
+       (gradient, above, activation, whole, above_count, count))
+{
+    FOR_EACH_ITEM (i, count)
+        gradient[i] = above[i % above_count] * 5 + (activation[i] ^ whole[count - 1 - i]);
+}
+
+KERNEL(update, (uint32_t *__restrict__ weight, const uint32_t *gradient, size_t count), (weight, gradient, count))
+{
+    FOR_EACH_ITEM (i, count)
+        weight[i] += gradient[i] >> 3;
+}
+
+/* ---- the allocator ---- */
+
+static struct {
+    uint32_t *base;
+    size_t count;
+    std::map<size_t, size_t> free_from; /* first word, words */
+    std::map<const uint32_t *, size_t> given;
+} arena;
+
+static void take_arena(size_t count)
+{
+    void *memory = nullptr;
+
+    CHECK(cudaMalloc(&memory, count * sizeof(uint32_t)));
+    arena.base = static_cast<uint32_t *>(memory);
+    arena.count = count;
+    arena.free_from[0] = count;
+}
+
+static uint32_t *take(size_t count)
+{
+    for (auto &[from, length] : arena.free_from) {
+        if (length < count)
+            continue;
+        const size_t first = from, rest = length - count;
+        arena.free_from.erase(first);
+        if (rest > 0)
+            arena.free_from[first + count] = rest;
+        arena.given[arena.base + first] = count;
+        return arena.base + first;
+    }
+    REQUIRE(false, "the arena is full");
+    return nullptr;
+}
+
+static void give(const uint32_t *tensor)
+{
+    const size_t first = static_cast<size_t>(tensor - arena.base);
+    size_t count = arena.given[tensor];
+
+    arena.given.erase(tensor);
+    auto after = arena.free_from.upper_bound(first);
+    if (after != arena.free_from.end() && first + count == after->first) {
+        count += after->second;
+        after = arena.free_from.erase(after);
+    }
+    if (after != arena.free_from.begin() && std::prev(after)->first + std::prev(after)->second == first)
+        std::prev(after)->second += count;
+    else
+        arena.free_from[first] = count;
+}
+
+/* ---- the training ---- */
+
+static cudaStream_t stream, other;
+
+struct layer {
+    size_t count;
+    uint32_t *weight;
+    uint32_t *activation, *halves; /* `halves`: two views, written apart, read as a whole */
+};
+
+static struct layer layers[LAYERS];
+static uint32_t *input;
+
+static size_t words_of(unsigned layer, bool grown)
+{
+    return (grown ? 2 : 1) * (2 + layer * 3 % 5) * UNIT;
+}
+
+static void new_weights(unsigned count, bool grown)
+{
+    for (unsigned l = 0; l < count; l++) {
+        layers[l].count = words_of(l, grown);
+        layers[l].weight = take(layers[l].count);
+        LAUNCH(stream, layers[l].count, fill_words, layers[l].weight, l, 0, layers[l].count);
+    }
+}
+
+static void first_waits(cudaStream_t waiter, cudaStream_t first)
+{
+    cudaEvent_t event;
+
+    if (waiter == first)
+        return;
+    CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    CHECK(cudaEventRecord(event, first));
+    CHECK(cudaStreamWaitEvent(waiter, event, 0));
+    CHECK(cudaEventDestroy(event));
+}
+
+static void launch_update(const struct layer *layer, const uint32_t *gradient)
+{
+    LAUNCH(other, layer->count, update, layer->weight, gradient, layer->count);
+}
+
+static void train_step(unsigned count)
+{
+    const uint32_t *in = input;
+    size_t in_count = UNIT;
+    uint32_t *above = nullptr;
+
+    for (unsigned l = 0; l < count; l++) {
+        struct layer *a = &layers[l];
+        a->activation = take(a->count);
+        LAUNCH(stream, a->count, forward, a->activation, in, a->weight, in_count, a->count);
+        a->halves = take(a->count);
+        LAUNCH(stream, a->count / 2, split, a->halves, a->halves + a->count / 2, a->activation, a->count / 2);
+        in = a->activation;
+        in_count = a->count;
+    }
+    size_t above_count = in_count;
+    for (unsigned l = count; l-- > 0;) {
+        struct layer *a = &layers[l];
+        uint32_t *gradient = take(a->count);
+        /* As large as all that is free below in one stretch, where small ones were: its end shows in no address that is used. */
+        uint32_t *scratch = take(2 * a->count);
+        LAUNCH(stream, a->count, backward, gradient, above != nullptr ? above : a->activation, a->activation, a->halves, above_count, a->count);
+        LAUNCH(stream, 2 * a->count, fill_words, scratch, l, 0, 2 * a->count);
+        LAUNCH(stream, a->count, update, gradient, scratch + a->count, a->count);
+        first_waits(other, stream);
+        if (words.threads)
+            std::thread(launch_update, a, gradient).join();
+        else
+            launch_update(a, gradient);
+        first_waits(stream, other);
+        give(scratch);
+        give(a->halves);
+        give(a->activation);
+        if (above != nullptr)
+            give(above);
+        above = gradient;
+        above_count = a->count;
+    }
+    give(above);
+}
+
+static void print_hash(unsigned step, unsigned count)
+{
+    static uint32_t host[MOST_WORDS];
+    uint64_t hash = 14695981039346656037ull;
+
+    for (unsigned l = 0; l < count; l++) {
+        CHECK(cudaMemcpyAsync(host, layers[l].weight, layers[l].count * sizeof(uint32_t), cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        for (size_t i = 0; i < layers[l].count; i++)
+            hash = (hash ^ host[i]) * 1099511628211ull;
+    }
+    printf("step %u weights %016llx\n", step, static_cast<unsigned long long>(hash));
+}
+
+static void train(unsigned long steps)
+{
+    unsigned count = LAYERS;
+
+    take_arena(104 * UNIT);
+    input = take(UNIT);
+    LAUNCH(stream, UNIT, fill_words, input, 100, 0, UNIT);
+    new_weights(count, false);
+    for (unsigned step = 1; step <= steps; step++) {
+        if (words.grows && step == steps / 2 + 1) {
+            for (unsigned l = 0; l < count; l++)
+                give(layers[l].weight);
+            new_weights(count /= 2, true);
+        }
+        train_step(count);
+        print_hash(step, count);
+    }
+}
+
+/* ---- without a training ---- */
+
+static void use(uint32_t *tensor, uint32_t salt, size_t count)
+{
+    LAUNCH(stream, count, fill_words, tensor, salt, 0, count);
+}
+
+/* Words of the block through a buffer that is none of its. */
+static void expect_from(const uint32_t *tensor, uint32_t salt, size_t first, size_t count, const char *what)
+{
+    uint32_t *copy = new_span();
+
+    LAUNCH(stream, count, copy_words, copy, tensor, count);
+    expect_words(copy, salt, first, count, stream, what);
+    CHECK(cudaFree(copy));
+}
+
+static void case_wrong(void)
+{
+    const size_t large = 32 * UNIT, small = 4 * UNIT;
+    const unsigned turns = words.stale ? 400 : 4;
+
+    take_arena(64 * UNIT);
+    for (unsigned round = 0; round < 3; round++) {
+        /* Small ones in the lower half, then others in the upper half until the small ones are away. */
+        for (size_t at = 0; at < large && (round == 0 || !words.stale); at += small)
+            use(arena.base + at, 7, small);
+        for (unsigned turn = 0; turn < turns; turn++)
+            for (size_t at = large; at < 2 * large; at += small)
+                use(arena.base + at, 8, small);
+        CHECK(cudaStreamSynchronize(stream));
+        use(arena.base, 9 + round, large);
+        for (unsigned turn = 0; turn < turns; turn++)
+            for (size_t at = large; at < 2 * large; at += small)
+                use(arena.base + at, 8, small);
+        for (size_t at = 0; at < large && !words.stale; at += small)
+            expect_from(arena.base + at, 9 + round, at, small, "of a tensor that is larger than it seems");
+    }
+    for (size_t at = 0; at < large; at += small)
+        expect_from(arena.base + at, 11, at, small, "of the last of the large tensors");
+}
+
+template <typename Function> static Function driver(const char *name)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    void *function = library != nullptr ? dlsym(library, name) : nullptr;
+
+    REQUIRE(function != nullptr, "%s: not found", name);
+    return reinterpret_cast<Function>(function);
+}
+
+static void case_asks(void)
+{
+    const size_t bytes = 64 * UNIT * sizeof(uint32_t), at = 37 * UNIT + 5;
+    struct cudaPointerAttributes attributes;
+    CUdeviceptr start = 0, own = 0;
+    size_t size = 0;
+    unsigned type = 0;
+    CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    void *values[] = {&start, &size};
+    const auto range = driver<CUresult (*)(CUdeviceptr *, size_t *, CUdeviceptr)>("cuMemGetAddressRange_v2");
+    const auto attribute = driver<CUresult (*)(void *, CUpointer_attribute, CUdeviceptr)>("cuPointerGetAttribute");
+    const auto several = driver<CUresult (*)(unsigned, CUpointer_attribute *, void **, CUdeviceptr)>("cuPointerGetAttributes");
+
+    take_arena(64 * UNIT);
+    use(arena.base, 1, 64 * UNIT);
+    const CUdeviceptr base = reinterpret_cast<CUdeviceptr>(arena.base), inside = reinterpret_cast<CUdeviceptr>(arena.base + at);
+    expect(range(&start, &size, inside) == CUDA_SUCCESS && start == base && size == bytes, "the range of the block");
+    start = size = 0;
+    expect(several(2, which, values, inside) == CUDA_SUCCESS && start == base && size == bytes, "its attributes");
+    expect(attribute(&own, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, inside) == CUDA_SUCCESS && own == inside, "its address");
+    expect(attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, inside) == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE, "its type");
+    CHECK(cudaPointerGetAttributes(&attributes, arena.base + at));
+    expect(attributes.type == cudaMemoryTypeDevice && attributes.devicePointer == arena.base + at, "the runtime's attributes");
+    for (size_t i = 1; i < 16; i++)
+        expect_result(cudaErrorInvalidValue, cudaFree(arena.base + i * 4 * UNIT), "cudaFree inside of the block");
+    expect_from(arena.base + at, 1, at, UNIT, "after frees inside");
+    for (unsigned i = 0; i < 4; i++) {
+        uint32_t *block = arena.base;
+        expect_result(cudaSuccess, cudaFree(block), "cudaFree");
+        expect_result(cudaErrorInvalidValue, cudaFree(block), "cudaFree for the second time");
+        take_arena(64 * UNIT);
+        use(arena.base, 2 + i, 64 * UNIT);
+        expect_from(arena.base + at, 2 + i, at, UNIT, "in a block that follows another");
+    }
+}
+
+static void case_idle(void)
+{
+    take_arena(64 * UNIT);
+    use(arena.base + 32 * UNIT, 5, 32 * UNIT);
+    for (unsigned turn = 0; turn < 64; turn++)
+        for (size_t at = 0; at < 32 * UNIT; at += 4 * UNIT)
+            use(arena.base + at, turn, 4 * UNIT);
+    for (size_t at = 0; at < 64 * UNIT; at += 4 * UNIT)
+        expect_from(arena.base + at, at < 32 * UNIT ? 63 : 5, at % (32 * UNIT) * (at >= 32 * UNIT), 4 * UNIT, "after many rounds");
+}
+
+/* Half of the block begins in host memory, for want of pages, and is used there while no launch in the block comes to an end. */
+static void case_waits(void)
+{
+    const auto wait = driver<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned)>("cuStreamWaitValue32_v2");
+    void *filler = nullptr, *flag = nullptr;
+
+    CHECK(cudaMalloc(&flag, 256));
+    CHECK(cudaMemset(flag, 0, 256));
+    CHECK(cudaMalloc(&filler, 32 * UNIT * sizeof(uint32_t)));
+    CHECK(cudaMemset(filler, 0, 32 * UNIT * sizeof(uint32_t)));
+    take_arena(64 * UNIT);
+    CHECK(cudaFree(filler));
+    CHECK(cudaDeviceSynchronize());
+    other = new_stream();
+    REQUIRE(wait(other, reinterpret_cast<CUdeviceptr>(flag), 1, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS, "a wait for a value is refused");
+    LAUNCH(other, 4 * UNIT, fill_words, arena.base, 3, 0, 4 * UNIT);
+    for (size_t at = 4 * UNIT; at < 64 * UNIT; at += 4 * UNIT)
+        use(arena.base + at, 4, 4 * UNIT);
+    CHECK(cudaMemsetAsync(flag, 1, 1, stream));
+    CHECK(cudaDeviceSynchronize());
+    for (size_t at = 0; at < 64 * UNIT; at += 4 * UNIT)
+        expect_words(arena.base + at, at ? 4 : 3, 0, 4 * UNIT, stream, "while a stream waited");
+    CHECK(cudaFree(flag));
+}
+
+static bool read_word(const char *word)
+{
+    const struct {
+        const char *name;
+        bool *flag;
+    } known[] = {{"streams", &words.streams}, {"threads", &words.threads}, {"grows", &words.grows},
+                 {"wrong", &words.wrong},     {"stale", &words.stale},     {"asks", &words.asks},       {"idle", &words.idle},
+                 {"waits", &words.waits}};
+
+    for (const auto &each : known)
+        if (strcmp(word, each.name) == 0)
+            return *each.flag = true;
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    const unsigned long steps = argc > 1 ? strtoul(argv[1], nullptr, 10) : 0;
+
+    for (int i = 2; i < argc; i++) {
+        if (read_word(argv[i]))
+            continue;
+        fprintf(stderr, "%s: no such word\n", argv[i]);
+        return 2;
+    }
+    setvbuf(stdout, nullptr, _IOLBF, 0);
+    span_bytes = 16 * UNIT * sizeof(uint32_t);
+    stream = new_stream();
+    other = words.streams || words.threads ? new_stream() : stream;
+    if (words.wrong || words.stale)
+        case_wrong();
+    else if (words.asks)
+        case_asks();
+    else if (words.idle)
+        case_idle();
+    else if (words.waits)
+        case_waits();
+    else
+        train(steps);
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaFree(arena.base));
+    if (failures)
+        return 1;
+    printf("ok\n");
+    return 0;
+}

@@ -1,0 +1,200 @@
+/* Cuts: where an access is believed to end, by what was used above it and by what copies told, and when that is forgotten. */
+#include <stdlib.h>
+
+#include "cuts.h"
+#include "expect.h"
+
+#define ROOM 64u
+#define UNIT 4096u
+
+static struct ps_cut memory[ROOM];
+static struct ps_cuts cuts;
+
+static void start(void)
+{
+    ps_cuts_init(&cuts, memory, ROOM);
+}
+
+static void use(uint64_t at)
+{
+    ps_cuts_begin(&cuts);
+    ps_cuts_note(&cuts, at, 0);
+}
+
+static void use_times(uint64_t at, unsigned times)
+{
+    while (times--)
+        use(at);
+}
+
+static void copy(uint64_t at, uint64_t end)
+{
+    ps_cuts_begin(&cuts);
+    ps_cuts_note(&cuts, at, end);
+}
+
+static uint64_t end_of(uint64_t at)
+{
+    return ps_cuts_end_of(&cuts, at, UNIT);
+}
+
+static void test_next_above(void)
+{
+    start();
+    EXPECT_U64(0, end_of(100));
+    use(100 * UNIT);
+    EXPECT_U64(0, end_of(100 * UNIT));
+    EXPECT_U64(100 * UNIT, end_of(99 * UNIT));
+    EXPECT_U64(100 * UNIT, end_of(0));
+    use(300 * UNIT);
+    use(200 * UNIT);
+    EXPECT_U64(200 * UNIT, end_of(100 * UNIT));
+    EXPECT_U64(300 * UNIT, end_of(200 * UNIT));
+    EXPECT_U64(0, end_of(300 * UNIT));
+    EXPECT_U64(300 * UNIT, end_of(250 * UNIT));
+    EXPECT_INT(3, (long)cuts.count);
+    use(200 * UNIT);
+    EXPECT_INT(3, (long)cuts.count);
+}
+
+/* Views of one tensor that begin within a unit end nothing. */
+static void test_near_ones(void)
+{
+    start();
+    use(100 * UNIT);
+    use(100 * UNIT + 128);
+    use(100 * UNIT + 256);
+    EXPECT_U64(0, end_of(100 * UNIT));
+    use(101 * UNIT);
+    EXPECT_U64(101 * UNIT, end_of(100 * UNIT));
+    use(103 * UNIT);
+    EXPECT_U64(103 * UNIT, end_of(100 * UNIT + 128));
+}
+
+static void test_known_ends(void)
+{
+    start();
+    use(100 * UNIT);
+    use(110 * UNIT);
+    copy(100 * UNIT, 120 * UNIT);
+    EXPECT_U64(120 * UNIT, end_of(100 * UNIT));
+    EXPECT_U64(100 * UNIT, end_of(99 * UNIT));
+    /* Part of it, and what ends before the next one: no more than that is known. */
+    copy(100 * UNIT, 105 * UNIT);
+    EXPECT_U64(120 * UNIT, end_of(100 * UNIT));
+    copy(110 * UNIT, 111 * UNIT);
+    use(130 * UNIT);
+    EXPECT_U64(130 * UNIT, end_of(110 * UNIT));
+    /* Nothing above, but an end. */
+    copy(130 * UNIT, 140 * UNIT);
+    EXPECT_U64(140 * UNIT, end_of(130 * UNIT));
+    /* An end that nobody has told again for long is none, though the cut is used. */
+    for (unsigned i = 0; i < 3000; i++) {
+        use(100 * UNIT);
+        use(110 * UNIT);
+    }
+    EXPECT_U64(110 * UNIT, end_of(100 * UNIT));
+    copy(100 * UNIT, 105 * UNIT);
+    use(110 * UNIT);
+    copy(100 * UNIT, 115 * UNIT);
+    EXPECT_U64(115 * UNIT, end_of(100 * UNIT));
+}
+
+static void test_forgotten(void)
+{
+    start();
+    use(100 * UNIT);
+    use(110 * UNIT);
+    use_times(200 * UNIT, 1000);
+    EXPECT_U64(110 * UNIT, end_of(100 * UNIT));
+    use_times(200 * UNIT, 100);
+    EXPECT_U64(200 * UNIT, end_of(100 * UNIT));
+    /* One that comes back tells nothing of others. */
+    use(100 * UNIT);
+    EXPECT_U64(200 * UNIT, end_of(100 * UNIT));
+    use(110 * UNIT);
+    EXPECT_U64(110 * UNIT, end_of(100 * UNIT));
+    /* Several tell that such a time is not long: up to 2,048 accesses, so that twice as many are. */
+    use_times(200 * UNIT, 1100);
+    use(100 * UNIT);
+    use(110 * UNIT);
+    EXPECT_U64(2048, cuts.return_time);
+    use_times(200 * UNIT, 4000);
+    EXPECT_U64(110 * UNIT, end_of(100 * UNIT));
+    use_times(200 * UNIT, 200);
+    EXPECT_U64(200 * UNIT, end_of(100 * UNIT));
+    /* For good: nothing is kept of it. */
+    use_times(200 * UNIT, 400000);
+    EXPECT_INT(1, (long)cuts.count);
+}
+
+/* A step of any length: what is used once in it stays, and what it uses no more is gone some steps later. */
+static void test_steps(void)
+{
+    const unsigned lengths[] = {10, 300, 5000};
+
+    for (unsigned l = 0; l < 3; l++) {
+        bool kept = true;
+        start();
+        for (unsigned step = 0; step < 8; step++) {
+            use(100 * UNIT);
+            use(110 * UNIT);
+            for (unsigned i = 2; i < lengths[l]; i++)
+                use((200 + i % 8 * 10) * UNIT);
+            kept &= step < 5 || end_of(100 * UNIT) == 110 * UNIT;
+        }
+        EXPECT(kept);
+        unsigned step = 0;
+        for (; step < 300 && end_of(100 * UNIT) == 110 * UNIT; step++)
+            for (unsigned i = 1; i < lengths[l]; i++)
+                use((200 + i % 8 * 10) * UNIT);
+        EXPECT((step + 1) * lengths[l] >= 1024 && (step <= 5 || step * lengths[l] <= 1400));
+    }
+}
+
+static void test_no_room(void)
+{
+    start();
+    for (unsigned i = 0; i < 2 * ROOM; i++)
+        use((1000 - i) * UNIT);
+    EXPECT_INT(ROOM, (long)cuts.count);
+    /* The last ones are there, in order. */
+    for (unsigned i = 1; i < ROOM; i++)
+        EXPECT(cuts.cut[i - 1].at < cuts.cut[i].at);
+    EXPECT_U64((1000 - 2 * ROOM + 2) * UNIT, end_of((1000 - 2 * ROOM + 1) * UNIT));
+    EXPECT_U64(0, end_of((1000 - ROOM) * UNIT));
+}
+
+/* Against a list of all that was used, while nothing is old enough to be forgotten. */
+static void test_against_list(void)
+{
+    uint64_t used[48];
+    uint32_t seed = 1;
+
+    for (unsigned round = 0; round < 50; round++) {
+        start();
+        for (unsigned n = 0; n < 48; n++) {
+            seed = seed * 1664525u + 1013904223u;
+            used[n] = (uint64_t)(seed >> 20) * 512;
+            use(used[n]);
+            seed = seed * 1664525u + 1013904223u;
+            uint64_t at = (uint64_t)(seed >> 20) * 512, expected = 0;
+            for (unsigned i = 0; i <= n; i++)
+                if (used[i] >= at + UNIT && (!expected || used[i] < expected))
+                    expected = used[i];
+            EXPECT_U64(expected, end_of(at));
+        }
+    }
+}
+
+int main(void)
+{
+    test_next_above();
+    test_near_ones();
+    test_known_ends();
+    test_forgotten();
+    test_steps();
+    test_no_room();
+    test_against_list();
+    return expect_status();
+}
