@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "budget.h"
 #include "clock.h"
@@ -227,16 +226,10 @@ static uint64_t patience_ns(const struct ps_block *block)
 
 int ps_block_wait_for(struct ps_block *block, const struct ps_uses *uses)
 {
-    static const struct timespec a_moment = {.tv_nsec = 20000};
-    uint64_t since = ps_now_ns();
-    int over;
+    int r = ps_uses_host_wait_at_most(uses, patience_ns(block));
 
-    while (!(over = ps_uses_query(uses)) && ps_now_ns() - since < patience_ns(block))
-        nanosleep(&a_moment, NULL);
-    if (over < 0)
-        return ps_uses_host_wait(uses); /* they can't be asked; they can be waited for */
-    atomic_store_explicit(&block->stuck, !over, memory_order_relaxed);
-    return over ? 0 : -ETIMEDOUT;
+    atomic_store_explicit(&block->stuck, r == -ETIMEDOUT, memory_order_relaxed);
+    return r;
 }
 
 /* Evictions whose copies are queued come to nothing: the pages stay. */

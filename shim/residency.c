@@ -40,11 +40,14 @@ static void wait_until_not_busy(const struct ps_span *span)
 
 /* ---- reload ---- */
 
+/* For so long at most a thread waits until all that is queued is over. */
+#define UNSEEN_NS 250000000u
+
 /*
  * The mapping moves from the slot to `pages`, after `uses`, and the H2D is queued. On failure the span is on its slot as before, as far as the driver lets.
  * [unlocked; the span is busy]
  */
-static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const struct ps_pages *pages)
+static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const struct ps_pages *pages, bool unseen)
 {
     const struct ps_span *donor = pages->donor;
     int r;
@@ -55,7 +58,7 @@ static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const
      */
     if (ps_rule(RELOAD_WAITS_FOR_SLOT_USES)) {
         struct ps_block *block = ps_block_of(span);
-        r = block ? ps_block_wait_for(block, uses) : ps_uses_host_wait(uses);
+        r = block ? ps_block_wait_for(block, uses) : unseen ? ps_uses_host_wait_at_most(uses, UNSEEN_NS) : ps_uses_host_wait(uses);
         if (r)
             return r;
     }
@@ -74,6 +77,8 @@ static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const
                                  span->slot, span->fence);
         if (!r) {
             span->backing = PS_BACKING_DEVICE;
+            if (unseen)
+                ps_copies_drain_reloads(); /* a launch that uses it without naming it waits for no event */
             return 0;
         }
         ps_copies_drain_reloads(); /* part of it may be queued: nothing may write to the pages once they are somebody else's */
@@ -88,11 +93,19 @@ static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const
 static int reload(struct ps_span *span, struct ps_pages *pages)
 {
     struct ps_uses uses = span->uses;
+    /*
+     * What rules keep in its place may be used by launches that don't name it, on any stream. They don't keep it from being born on a slot, and from
+     * there it moves once. Two clocks: so it does when all that is queued is over, and this thread queues nothing more until the H2D is over, too. Where
+     * the former takes long (a kernel waits for what this thread is yet to queue) it stays where it is.
+     */
+    const bool unseen = span->excluded && ps_rule(RELOAD_WAITS_FOR_UNSEEN);
 
+    if (unseen)
+        ps_uses_note_all_streams(&uses);
     span->busy = true;
     ps_block_piece_moves(span, &uses);
     ps_registry_unlock();
-    int r = move_to_pages(span, &uses, pages);
+    int r = move_to_pages(span, &uses, pages, unseen);
     ps_registry_lock();
     ps_budget_donor_done(pages);
     span->busy = false;
@@ -291,8 +304,8 @@ int ps_residency_bring(struct ps_span *span)
         ps_eviction_cancel(span);
         return 0;
     }
-    if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || must_stay_on_slot(span))
-        return -ENOENT;
+    if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || must_stay_on_slot(span) || span->excluded)
+        return -ENOENT; /* what rules keep in its place is brought by the launch that names it alone */
     if (ps_block_holds(span))
         return -EBUSY;
     if (ps_budget_obtain_now(span->bytes, true, &pages))

@@ -502,3 +502,16 @@ int ps_uses_host_wait(const struct ps_uses *uses)
 {
     return each_event(uses, NULL, wait_here, NULL);
 }
+
+int ps_uses_host_wait_at_most(const struct ps_uses *uses, uint64_t ns)
+{
+    static const struct timespec a_moment = {.tv_nsec = 20000};
+    const uint64_t since = ps_now_ns();
+    int over;
+
+    while (!(over = ps_uses_query(uses)) && ps_now_ns() - since < ns)
+        nanosleep(&a_moment, NULL);
+    if (over < 0)
+        return ps_uses_host_wait(uses); /* they can't be asked; they can be waited for */
+    return over ? 0 : -ETIMEDOUT;
+}

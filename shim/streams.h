@@ -133,6 +133,9 @@ int ps_uses_query(const struct ps_uses *uses);
 /* Waits on the host until they are over. 0 or -errno. Never call it on a launching thread where a stream could wait instead. */
 int ps_uses_host_wait(const struct ps_uses *uses);
 
+/* The same for so long at most, looking every few microseconds: for who may itself be what they wait for. -ETIMEDOUT: they are not over. */
+int ps_uses_host_wait_at_most(const struct ps_uses *uses, uint64_t ns);
+
 /* Holds back whoever is about to record an event on the stream, until the other call by the same thread (capture.h). */
 void ps_stream_hold_records(struct ps_stream *s);
 void ps_stream_let_record(struct ps_stream *s);

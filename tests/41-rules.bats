@@ -115,6 +115,10 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     trainers_need RELOAD_WAITS_FOR_SLOT_USES 5-30 mlp-halves-async transformer-halves
 }
 
+@test "what rules keep in its place moves to pages when nothing else runs" {
+    moment_needs RELOAD_WAITS_FOR_UNSEEN reload-under-unseen-use
+}
+
 @test "a reload waits for the last use of the pages that it takes" {
     trainers_need RELOAD_WAITS_FOR_PAGES 30-100 mlp-async transformer-shapes
 }

@@ -158,7 +158,7 @@ int main(int argc, char **argv)
 }
 END
 }
-keep() { run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_GRACE=0 PENSTOCK_POLICY=lru "PENSTOCK_BUDGET=$((8 * PROBE_SPAN))" "PROBE_SPAN=$PROBE_SPAN" ./libnv_keeper "$@"; }
+keep() { run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_TRACER=cupti PENSTOCK_GRACE=0 PENSTOCK_POLICY=lru "PENSTOCK_BUDGET=$((8 * PROBE_SPAN))" "PROBE_SPAN=$PROBE_SPAN" ./libnv_keeper "$@"; }
 
 @test "a pinned span stays, until it is unpinned" {
     build_keeper

@@ -16,7 +16,7 @@ build_sizes() {
     build_probe libnv_sizes <<'END'
 #include <dlfcn.h>
 
-/* The driver's own answer: the program has the name of a library of NVIDIA's, whose look-ups are left as they are. */
+/* The driver's own answer: the program has the name of a library of NVIDIA's, whose look-ups are left as they are where CUPTI alone traces. */
 static CUresult (*attribute_of)(void *, CUpointer_attribute, CUdeviceptr);
 
 static int on_host(const void *span)
@@ -53,7 +53,7 @@ END
 
 # move [VARIABLE=VALUE]...
 move() {
-    run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_GRACE=0 "PENSTOCK_BUDGET=$((10 * PROBE_SPAN))" "PROBE_SPAN=$PROBE_SPAN" "$@" ./libnv_sizes
+    run_penstock PENSTOCK_TRACER=cupti PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_GRACE=0 "PENSTOCK_BUDGET=$((10 * PROBE_SPAN))" "PROBE_SPAN=$PROBE_SPAN" "$@" ./libnv_sizes
     ended_with 0 && contains "$output" '^ok$'
 }
 

@@ -307,6 +307,35 @@ static void reload_before_launch(void)
     expect_device_is_well();
 }
 
+/* Rules keep a span in its place, since kernels use it without naming it; it was born on a slot, and one such is queued when it comes to pages. */
+static void reload_under_unseen_use(void)
+{
+    CUdeviceptr first = allocate(), second = allocate();
+    struct ps_span *held[2] = {begin_use(first), begin_use(second)};
+    CUdeviceptr kept = allocate(); /* both others are held: there are no pages */
+    uint32_t words[2] = {0, 0};
+
+    ps_registry_lock();
+    struct ps_span *span = ps_registry_live_at(kept);
+    EXPECT_INT(PS_EVICTED, span->residency);
+    span->excluded = true;
+    ps_registry_unlock();
+    fill(kept, 3);
+    EXPECT_INT(0, ps_stream_tick(stream));                                   /* what is known of its uses ends here */
+    EXPECT_INT(0, ps_cu.cuMemcpyAsync(busy_bytes, kept, 4, stream->handle)); /* the kernel that doesn't name it */
+    end_use(held[1]);
+    end_use(held[0]);
+    EXPECT_INT(0, ps_residency_free(first, NULL));
+    fill(kept, 4);                                                               /* there are pages now */
+    EXPECT_INT(0, ps_cu.cuMemcpyAsync(busy_bytes + 4, kept, 4, stream->handle)); /* another, behind a launch that names it */
+    EXPECT_INT(0, driver.download(words, busy_bytes, sizeof words, stream->handle));
+    EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));
+    EXPECT_INT(PS_RESIDENT, span->residency);
+    EXPECT_U64(3, words[0]);
+    EXPECT_U64(4, words[1]);
+    expect_device_is_well();
+}
+
 /* A span leaves to a row of two slots, of which the second is still read for another span. */
 static void evict_to_row_being_read(void)
 {
@@ -418,10 +447,15 @@ static const struct {
     unsigned slots; /* in the slab: where they are what the case makes, no others are made ahead of need */
     void (*run)(void);
 } cases[] = {
-    {"free-while-evicting", 2, MANY, free_while_evicting},           {"free-after-cancel", 2, MANY, free_after_cancel},
-    {"evict-while-reloading", 2, MANY, evict_while_reloading},       {"free-while-reloading", 2, MANY, free_while_reloading},
-    {"reload-before-launch", 2, MANY, reload_before_launch},         {"evict-to-row", 3, 2, evict_to_row_being_read},
-    {"evict-to-slot-of-row", 4, 3, evict_to_slot_of_row_being_read}, {"join-while-recording", 2, 2, join_while_recording},
+    {"free-while-evicting", 2, MANY, free_while_evicting},
+    {"free-after-cancel", 2, MANY, free_after_cancel},
+    {"evict-while-reloading", 2, MANY, evict_while_reloading},
+    {"free-while-reloading", 2, MANY, free_while_reloading},
+    {"reload-under-unseen-use", 2, MANY, reload_under_unseen_use},
+    {"reload-before-launch", 2, MANY, reload_before_launch},
+    {"evict-to-row", 3, 2, evict_to_row_being_read},
+    {"evict-to-slot-of-row", 4, 3, evict_to_slot_of_row_being_read},
+    {"join-while-recording", 2, 2, join_while_recording},
 };
 
 #define CASES (sizeof cases / sizeof cases[0])
