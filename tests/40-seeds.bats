@@ -69,7 +69,7 @@ done_in() {
     mapfile -t names < <(workloads '^plan')
     seeds plan --first 400001 --seeds $((SEEDS / 8)) --policy plan "${names[@]}"
     seeds layers --first 500001 --seeds $((SEEDS / 8)) --policy layers "${names[@]}"
-    seeds plan-scarce --first 600001 --seeds $((SEEDS / 50)) --percent 5-30 --policy plan "${names[@]}"
+    seeds plan-scarce --first 600001 --seeds $((SEEDS / 50 + 4)) --percent 5-30 --policy plan "${names[@]}"
     # Two threads that train at the same time repeat nothing; all others do.
     local policy
     for policy in plan layers plan-scarce; do

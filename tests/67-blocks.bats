@@ -89,7 +89,7 @@ out_in() {
 }
 
 @test "what other programs do with their memory is right in pieces too, in every seed" {
-    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --seeds $((${PENSTOCK_TEST_SEEDS:-2000} / 4)) --first 5001 --pieces
+    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --seeds $((${PENSTOCK_TEST_SEEDS:-2000} / 8)) --first 5001 --pieces
     ended_with 0
     tail -n 1 <<<"$output" | sed "s/^/# /" >&3
 }
