@@ -29,10 +29,11 @@ share() {
 
 # trainers_are_clean VARIANT OPTION...: each trainer and variant once with much of what it needs and once with little
 trainers_are_clean() {
-    local variant=$1 percent all names number=0
+    local variant=$1 percent all names number=0 budgets="55-55 15-15"
     shift
+    ! is_short || budgets=15-15
     mapfile -t all < <("$ROOT/scripts/seeds" --list | grep -E '^(mlp|transformer)')
-    for percent in 55-55 15-15; do
+    for percent in $budgets; do
         mapfile -t names < <(share $number "${all[@]}")
         number=1
         run "$ROOT/scripts/seeds" --build "$ROOT/build/$variant" --seeds ${#names[@]} --percent $percent --limit 60 --totals totals.json "$@" \
@@ -45,10 +46,11 @@ trainers_are_clean() {
 
 # runs_with_plans_are_clean OPTION...: after trainers_are_clean, the workloads in which plans are followed, by two policies
 runs_with_plans_are_clean() {
-    local variant=$1 policy all names number=0
+    local variant=$1 policy all names number=0 policies="plan layers"
     shift
+    ! is_short || policies=plan
     mapfile -t all < <("$ROOT/scripts/seeds" --list | grep '^plan')
-    for policy in plan layers; do
+    for policy in $policies; do
         mapfile -t names < <(share $number "${all[@]}")
         number=1
         run "$ROOT/scripts/seeds" --build "$ROOT/build/$variant" --seeds ${#names[@]} --percent 40-60 --limit 60 --totals totals.json \
