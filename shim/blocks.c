@@ -272,11 +272,8 @@ static void wait_for_reloads(struct ps_block *block, struct ps_stream *stream)
 
     ps_registry_unlock();
     ps_stopwatch_wait_begins(stream);
-    int r = ps_rule(BLOCK_LAUNCH_WAITS_FOR_RELOADS) ? ps_stream_comes_after(stream, reloaded) : 0;
-    if (r)
-        r = ps_cuda_errno(ps_cu.cuEventSynchronize(reloaded));
-    if (r)
-        ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
+    if (ps_rule(BLOCK_LAUNCH_WAITS_FOR_RELOADS))
+        ps_stream_or_host_comes_after(stream, reloaded);
     ps_registry_lock();
     if (stream->index < PS_BLOCK_STREAMS)
         block->reloads_seen[stream->index] = reloads;

@@ -162,11 +162,8 @@ static void wait_for_fence(struct ps_span *span, struct ps_stream *stream)
     ps_registry_unlock();
     ps_stopwatch_wait_begins(stream);
     /* Two clocks: the launch waits on its own stream. Nobody records the fence anew meanwhile: that takes an eviction first. */
-    int r = ps_rule(ACCESS_WAITS_FOR_RELOAD) ? ps_stream_comes_after(stream, fence) : 0;
-    if (r)
-        r = ps_cuda_errno(ps_cu.cuEventSynchronize(fence));
-    if (r)
-        ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
+    if (ps_rule(ACCESS_WAITS_FOR_RELOAD))
+        ps_stream_or_host_comes_after(stream, fence);
     ps_registry_lock();
     span->fence_seen |= bit;
     if (span->residency == PS_RELOADING)

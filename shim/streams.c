@@ -481,6 +481,12 @@ int ps_stream_comes_after(const struct ps_stream *stream, CUevent event)
     return r;
 }
 
+void ps_stream_or_host_comes_after(const struct ps_stream *stream, CUevent event)
+{
+    if (ps_stream_comes_after(stream, event) && ps_cu.cuEventSynchronize(event) != CUDA_SUCCESS)
+        ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
+}
+
 static int let_come_after(CUevent event, void *ctx)
 {
     return ps_stream_comes_after(ctx, event);

@@ -127,6 +127,9 @@ int ps_uses_stream_wait(const struct ps_uses *uses, CUstream waiter);
 int ps_stream_comes_after(const struct ps_stream *stream, CUevent event);
 int ps_stream_comes_after_uses(const struct ps_stream *stream, const struct ps_uses *uses);
 
+/* The first for an order that must hold: where the stream can't be made to wait the calling thread does, for the device if events fail altogether. */
+void ps_stream_or_host_comes_after(const struct ps_stream *stream, CUevent event);
+
 /* 1: all are over; 0: not yet; -errno. Records missing ticks. */
 int ps_uses_query(const struct ps_uses *uses);
 

@@ -10,6 +10,7 @@
 
 #include "budget.h"
 #include "clock.h"
+#include "comes_to.h"
 #include "expect.h"
 #include "helper_thread.h"
 #include "real_cuda.h"
@@ -19,7 +20,6 @@
 #define UNIT ((size_t)65536)
 #define DEVICE_UNITS 4u
 #define USES_MAX 8
-#define PATIENCE_NS 20000000000u
 
 /* ---- the driver ---- */
 
@@ -87,15 +87,6 @@ static void use_ends(unsigned event)
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
 }
-
-/* Until the condition holds; false when it doesn't come to. */
-#define COMES_TO(condition)                                                                                                                \
-    ({                                                                                                                                     \
-        uint64_t until_ns = ps_now_ns() + PATIENCE_NS;                                                                                     \
-        while (!(condition) && ps_now_ns() < until_ns)                                                                                     \
-            usleep(200);                                                                                                                   \
-        (condition);                                                                                                                       \
-    })
 
 static bool is_waited_for(unsigned event)
 {

@@ -10,6 +10,7 @@
 
 #include "budget.h"
 #include "clock.h"
+#include "comes_to.h"
 #include "expect.h"
 #include "following.h"
 #include "registry.h"
@@ -18,7 +19,6 @@
 
 #define UNIT ((size_t)65536)
 #define LIMIT (UINT64_C(64) << 20)
-#define PATIENCE_NS 20000000000u
 /* Long enough for a thread to do what it is not to do. */
 #define A_WHILE_US 50000
 #define SPANS_MAX 100u
@@ -62,15 +62,6 @@ static const struct penstock_policy never_plans = {.name = "test"};
 static const struct penstock_policy_options options = {.prefetch_layers = 7};
 
 /* ---- steps ---- */
-
-/* Until the condition holds; false when it doesn't come to. */
-#define COMES_TO(condition)                                                                                                                \
-    ({                                                                                                                                     \
-        uint64_t until_ns = ps_now_ns() + PATIENCE_NS;                                                                                     \
-        while (!(condition) && ps_now_ns() < until_ns)                                                                                     \
-            usleep(200);                                                                                                                   \
-        (condition);                                                                                                                       \
-    })
 
 static struct ps_span *lasting[SPANS_MAX]; /* launch i of every step uses span i */
 static uint64_t launches;

@@ -12,12 +12,12 @@
 
 #include "budget.h"
 #include "clock.h"
+#include "comes_to.h"
 #include "expect.h"
 #include "registry.h"
 #include "stub_driver.h"
 
 #define UNIT ((size_t)65536)
-#define PATIENCE_NS 20000000000u
 /* Long enough for a thread to do what it is not to do. */
 #define A_WHILE_US 30000
 #define LAUNCHES 4
@@ -68,15 +68,6 @@ static CUresult CUDAAPI map(CUdeviceptr address, size_t bytes, size_t offset, CU
 }
 
 /* ---- steps ---- */
-
-/* Until the condition holds; false when it doesn't come to. */
-#define COMES_TO(condition)                                                                                                                \
-    ({                                                                                                                                     \
-        uint64_t until_ns = ps_now_ns() + PATIENCE_NS;                                                                                     \
-        while (!(condition) && ps_now_ns() < until_ns)                                                                                     \
-            usleep(200);                                                                                                                   \
-        (condition);                                                                                                                       \
-    })
 
 /* Four launches; a span of one unit is born after the second, and one of two units after the third. */
 static struct ps_preparing *make_step(void)
