@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "memory.h"
@@ -138,4 +139,28 @@ int cudasim_extent_descriptor(bool host, off_t offset)
     if (descriptor >= 0)
         lseek(descriptor, offset, SEEK_SET);
     return descriptor;
+}
+
+/* The lock lives with the open file that the descriptor is of, in whatever process that ends up: it is gone when the last duplicate is closed. */
+bool cudasim_extent_hold(int descriptor, off_t offset, size_t bytes)
+{
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = offset, .l_len = (off_t)bytes};
+
+    return fcntl(descriptor, F_OFD_SETLK, &lock) == 0;
+}
+
+bool cudasim_extent_is_held(bool host, off_t offset, size_t bytes)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = offset, .l_len = (off_t)bytes};
+
+    return fcntl(files[host].descriptor, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+off_t cudasim_extent_behind(bool host, int descriptor)
+{
+    struct stat mine, theirs;
+
+    if (!files[host].descriptor || fstat(files[host].descriptor, &mine) || fstat(descriptor, &theirs))
+        return -1;
+    return mine.st_dev == theirs.st_dev && mine.st_ino == theirs.st_ino ? lseek(descriptor, 0, SEEK_CUR) : -1;
 }

@@ -2,6 +2,7 @@
  * Virtual memory management: reservations, handles, mappings, access. As on the H200, a handle is mapped whole, from offset 0
  * (anything else answers NOT_SUPPORTED), and nothing here waits for the device: what still uses a mapping that goes meets a fault.
  */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -19,13 +20,14 @@ struct reservation {
     struct reservation *next;
 };
 
-/* What cuMemCreate made. It holds its pages until the last reference and the last mapping are gone. */
+/* What cuMemCreate made. It holds its pages until the last reference, the last mapping and the last exported descriptor are gone. */
 struct handle {
     CUmemAllocationProp properties;
     size_t size;
     off_t offset; /* in the memory file of its kind */
     bool host;
-    unsigned int references; /* cuMemCreate and cuMemRetainAllocationHandle */
+    bool exported;
+    unsigned int references; /* cuMemCreate, cuMemRetainAllocationHandle and cuMemImportFromShareableHandle */
     unsigned int mappings;
     size_t slot; /* its place in the table below */
     uint32_t generation;
@@ -215,6 +217,26 @@ static void give_bytes(const struct handle *handle)
     cudasim_ledger_account(CUDASIM_ACCOUNT_HOST_HANDLE, -(int64_t)handle->size);
 }
 
+static void free_handle_if_unused(struct handle *handle)
+{
+    if (handle->references || handle->mappings)
+        return;
+    if (handle->exported && cudasim_extent_is_held(handle->host, handle->offset, handle->size))
+        return;
+    cudasim_extent_give(handle->host, handle->offset, handle->size);
+    give_bytes(handle);
+    slots[handle->slot].handle = NULL;
+    free(handle);
+}
+
+/* Nobody tells when a descriptor is closed: what was kept for one alone is looked for when memory is wanted. */
+static void free_abandoned_handles(void)
+{
+    for (size_t i = 0; i < slot_count; i++)
+        if (slots[i].handle && slots[i].handle->exported)
+            free_handle_if_unused(slots[i].handle);
+}
+
 CUresult cudasim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
 {
     CUresult result = check_properties(prop);
@@ -230,6 +252,7 @@ CUresult cudasim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, 
     made->host = is_host_location(prop->location.type);
     made->references = 1;
     cudasim_lock();
+    free_abandoned_handles();
     result = take_bytes(made);
     if (result == CUDA_SUCCESS) {
         made->offset = cudasim_extent_take(made->host, size);
@@ -248,16 +271,6 @@ CUresult cudasim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, 
     if (result != CUDA_SUCCESS)
         free(made);
     return result;
-}
-
-static void free_handle_if_unused(struct handle *handle)
-{
-    if (handle->references || handle->mappings)
-        return;
-    cudasim_extent_give(handle->host, handle->offset, handle->size);
-    give_bytes(handle);
-    slots[handle->slot].handle = NULL;
-    free(handle);
 }
 
 CUresult cudasim_cuMemRelease(CUmemGenericAllocationHandle handle)
@@ -329,6 +342,55 @@ CUresult cudasim_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *pro
         *prop = found->properties;
     cudasim_unlock();
     return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- handles as descriptors ---- */
+
+CUresult cudasim_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
+                                              CUmemAllocationHandleType handleType, unsigned long long flags)
+{
+    if (!shareableHandle || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    int descriptor = -1;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    struct handle *found = handle_of(handle);
+    if (found && handleType == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && found->properties.requestedHandleTypes & handleType) {
+        descriptor = cudasim_extent_descriptor(found->host, found->offset);
+        found->exported |= descriptor >= 0 && cudasim_extent_hold(descriptor, found->offset, found->size);
+        result = descriptor >= 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    cudasim_unlock();
+    if (result == CUDA_SUCCESS)
+        *(int *)shareableHandle = descriptor;
+    return result;
+}
+
+static struct handle *handle_behind(int descriptor)
+{
+    for (size_t i = 0; i < slot_count; i++) {
+        struct handle *handle = slots[i].handle;
+        if (handle && handle->exported && cudasim_extent_behind(handle->host, descriptor) == handle->offset)
+            return handle;
+    }
+    return NULL;
+}
+
+/* In the exporting process only: another's memory is not there. The handle is the exported one, with one more reference. */
+CUresult cudasim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
+                                                CUmemAllocationHandleType shHandleType)
+{
+    if (!handle || shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fcntl((int)(intptr_t)osHandle, F_GETFD) < 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    struct handle *found = handle_behind((int)(intptr_t)osHandle);
+    if (found) {
+        if (found->references++ == 0)
+            cudasim_ledger_object(CUDASIM_OBJECT_HANDLE, 1);
+        *handle = handle_value(found);
+    }
+    cudasim_unlock();
+    return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 /* ---- mappings ---- */

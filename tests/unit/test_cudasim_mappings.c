@@ -1,0 +1,201 @@
+/* The simulated device: what the driver says of handles and their mappings, and handles that are handed on as file descriptors. */
+#include <unistd.h>
+
+#include "unit_device.h"
+
+static struct unit_device device;
+
+#define GRANULE ((size_t)64 << 10)
+#define GRANULE_WORDS (uint32_t)(GRANULE / sizeof(uint32_t))
+
+static const CUmemAllocationProp shareable_properties = {
+    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+    .allocFlags = {.gpuDirectRDMACapable = 1},
+};
+static const CUmemAllocationProp device_properties = {
+    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+};
+
+static CUdeviceptr reserve(size_t size)
+{
+    CUdeviceptr address = 0;
+    EXPECT_OK(cuMemAddressReserve(&address, size, 0, 0, 0));
+    return address;
+}
+
+static CUmemGenericAllocationHandle create(const CUmemAllocationProp *properties, size_t size)
+{
+    CUmemGenericAllocationHandle handle = 0;
+    EXPECT_OK(cuMemCreate(&handle, size, properties, 0));
+    return handle;
+}
+
+static void map(CUdeviceptr address, CUmemGenericAllocationHandle handle, size_t size)
+{
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    EXPECT_OK(cuMemMap(address, size, 0, handle, 0));
+    EXPECT_OK(cuMemSetAccess(address, size, &access, 1));
+}
+
+static uint32_t first_word(CUdeviceptr address)
+{
+    uint32_t word = 0;
+    EXPECT_OK(cuMemcpyDtoH(&word, address, sizeof word));
+    return word;
+}
+
+static size_t free_bytes(void)
+{
+    size_t free_now = 0, total = 0;
+    EXPECT_OK(cuMemGetInfo(&free_now, &total));
+    return free_now;
+}
+
+static void a_handle_keeps_what_it_was_asked_for(void)
+{
+    open_device(&device);
+    CUmemGenericAllocationHandle handle = create(&shareable_properties, GRANULE);
+    CUmemAllocationProp properties;
+    memset(&properties, 0xff, sizeof properties);
+    EXPECT_OK(cuMemGetAllocationPropertiesFromHandle(&properties, handle));
+    EXPECT(!memcmp(&properties, &shareable_properties, sizeof properties));
+    EXPECT_OK(cuMemRelease(handle));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemGetAllocationPropertiesFromHandle(&properties, handle));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemGetAllocationPropertiesFromHandle(NULL, handle));
+}
+
+static void access_is_that_of_the_mapping(void)
+{
+    open_device(&device);
+    CUdeviceptr space = reserve(2 * GRANULE);
+    CUmemGenericAllocationHandle handle = create(&device_properties, GRANULE);
+    CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+    CUmemAccessDesc access = {.location = here, .flags = CU_MEM_ACCESS_FLAGS_PROT_READ};
+    unsigned long long flags = 99;
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemGetAccess(&flags, &here, space));
+    EXPECT_OK(cuMemMap(space, GRANULE, 0, handle, 0));
+    EXPECT_OK(cuMemGetAccess(&flags, &here, space));
+    EXPECT_U64(CU_MEM_ACCESS_FLAGS_PROT_NONE, flags);
+    EXPECT_OK(cuMemSetAccess(space, GRANULE, &access, 1));
+    EXPECT_OK(cuMemGetAccess(&flags, &here, space + GRANULE - 1));
+    EXPECT_U64(CU_MEM_ACCESS_FLAGS_PROT_READ, flags);
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemGetAccess(&flags, &here, space + GRANULE));
+    EXPECT_OK(cuMemUnmap(space, GRANULE));
+    EXPECT_OK(cuMemMap(space, GRANULE, 0, handle, 0));
+    EXPECT_OK(cuMemGetAccess(&flags, &here, space));
+    EXPECT_U64(CU_MEM_ACCESS_FLAGS_PROT_NONE, flags);
+}
+
+static void a_mapped_address_leads_to_its_handle(void)
+{
+    open_device(&device);
+    CUdeviceptr space = reserve(2 * GRANULE);
+    const size_t before = free_bytes();
+    CUmemGenericAllocationHandle handle = create(&device_properties, GRANULE), again = 0;
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemRetainAllocationHandle(&again, (void *)space));
+    map(space, handle, GRANULE);
+    EXPECT_OK(cuMemRetainAllocationHandle(&again, (void *)(space + GRANULE - 1)));
+    EXPECT_U64(handle, again);
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemRetainAllocationHandle(&again, (void *)(space + GRANULE)));
+    EXPECT_OK(launch_fill(&device, space, GRANULE_WORDS, 3, NULL));
+    EXPECT_OK(cuCtxSynchronize());
+    EXPECT_OK(cuMemRelease(handle));
+    map(space + GRANULE, handle, GRANULE); /* there is one more reference */
+    EXPECT_OK(cuMemRelease(handle));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemRelease(handle));
+    EXPECT_OK(cuMemRetainAllocationHandle(&again, (void *)space)); /* the mappings alone keep it now */
+    EXPECT_U64(handle, again);
+    EXPECT_OK(cuMemUnmap(space, 2 * GRANULE));
+    EXPECT_U64(before - GRANULE, free_bytes());
+    map(space, again, GRANULE);
+    EXPECT_U64(3, first_word(space));
+    EXPECT_OK(cuMemUnmap(space, GRANULE));
+    EXPECT_OK(cuMemRelease(again));
+    EXPECT_U64(before, free_bytes());
+}
+
+static void a_descriptor_is_the_same_memory(void)
+{
+    open_device(&device);
+    CUdeviceptr space = reserve(2 * GRANULE);
+    CUmemGenericAllocationHandle handle = create(&shareable_properties, GRANULE), imported = 0;
+    int descriptor = -1;
+    map(space, handle, GRANULE);
+    EXPECT_OK(launch_fill(&device, space, GRANULE_WORDS, 5, NULL));
+    EXPECT_OK(cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    EXPECT_OK(
+        cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)(unsigned int)descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    EXPECT(!close(descriptor));
+    map(space + GRANULE, imported, GRANULE);
+    EXPECT_U64(5, first_word(space + GRANULE));
+    EXPECT_OK(launch_fill(&device, space + GRANULE, GRANULE_WORDS, 6, NULL));
+    EXPECT_U64(6, first_word(space));
+    EXPECT_OK(cuMemRelease(handle));
+    EXPECT_OK(cuMemRelease(imported));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemRelease(imported));
+    EXPECT_OK(cuMemUnmap(space, 2 * GRANULE));
+}
+
+/* Handle and mapping are gone; the next that wants memory finds whether the descriptor is too. */
+static void a_descriptor_keeps_the_memory(void)
+{
+    open_device(&device);
+    CUdeviceptr space = reserve(GRANULE);
+    CUmemGenericAllocationHandle handle = create(&shareable_properties, GRANULE), imported = 0;
+    int descriptor = -1;
+    const size_t without = free_bytes();
+    map(space, handle, GRANULE);
+    EXPECT_OK(launch_fill(&device, space, GRANULE_WORDS, 7, NULL));
+    EXPECT_OK(cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    int second = dup(descriptor);
+    EXPECT_OK(cuCtxSynchronize());
+    EXPECT_OK(cuMemUnmap(space, GRANULE));
+    EXPECT_OK(cuMemRelease(handle));
+    EXPECT(!close(descriptor));
+    EXPECT_OK(cuMemRelease(create(&device_properties, GRANULE)));
+    EXPECT_OK(cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)(unsigned int)second, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    map(space, imported, GRANULE);
+    EXPECT_U64(7, first_word(space));
+    EXPECT_OK(cuMemUnmap(space, GRANULE));
+    EXPECT_OK(cuMemRelease(imported));
+    EXPECT_U64(without, free_bytes());
+    EXPECT(!close(second));
+    EXPECT_OK(cuMemRelease(create(&device_properties, GRANULE)));
+    EXPECT_U64(without + GRANULE, free_bytes());
+}
+
+static void descriptors_are_refused(void)
+{
+    open_device(&device);
+    CUmemGenericAllocationHandle handle = create(&device_properties, GRANULE), shareable = create(&shareable_properties, GRANULE), imported;
+    int descriptor = -1, pipe_ends[2];
+    CUmemFabricHandle fabric;
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&fabric, shareable, CU_MEM_HANDLE_TYPE_FABRIC, 0));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(NULL, shareable, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
+                cuMemExportToShareableHandle(&descriptor, shareable, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&descriptor, 0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    EXPECT_INT(-1, descriptor);
+    EXPECT(!pipe(pipe_ends));
+    EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)(unsigned int)pipe_ends[0],
+                                                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
+                cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)9999, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+}
+
+#define SMALL "CUDASIM_GRANULARITY", "64K", "CUDASIM_MEMORY", "1MiB"
+
+int main(void)
+{
+    RUN_CASE(a_handle_keeps_what_it_was_asked_for, SMALL);
+    RUN_CASE(access_is_that_of_the_mapping, SMALL);
+    RUN_CASE(a_mapped_address_leads_to_its_handle, SMALL);
+    RUN_CASE(a_descriptor_is_the_same_memory, SMALL);
+    RUN_CASE(a_descriptor_keeps_the_memory, SMALL);
+    RUN_CASE(descriptors_are_refused, SMALL);
+    return expect_status();
+}
