@@ -68,12 +68,19 @@ said() {
 # untouched: some spans may leave the device before anything was written to them, which copies poison and harms nothing.
 sound() {
     [ "$DEVICE" = sim ] || return 0
-    [ "${1:-}" = untouched ] || equal 0 "$(ledger poison_copied)" "poison that was copied" || return 1
-    equal 0 "$(ledger unmapped_accesses)" "unmapped accesses" &&
-        equal 0 "$(ledger deadlocks)" "deadlocks" &&
-        equal 0 "$(ledger not_supported_calls)" "calls that the simulated device lacks" &&
-        equal CUDA_SUCCESS "$(ledger sticky_error)" "the device's state" &&
-        equal 0 "$(ledger 'leaks | .plain + .pooled + .pinned')" "allocations left behind"
+    local poison unmapped deadlocks lacking state left
+    # In one go: hundreds of runs are looked at like this.
+    read -r poison unmapped deadlocks lacking state left < <(jq -er '[.poison_copied, .unmapped_accesses, .deadlocks, .not_supported_calls, .sticky_error,
+        (.leaks | .plain + .pooled + .pinned)] | if any(. == null) then error("a key is not there") else map(tostring) | join(" ") end' "$LEDGER") || {
+        echo "$LEDGER: not written, or not as it should be" >&2
+        return 1
+    }
+    [ "${1:-}" = untouched ] || equal 0 "$poison" "poison that was copied" || return 1
+    equal 0 "$unmapped" "unmapped accesses" &&
+        equal 0 "$deadlocks" "deadlocks" &&
+        equal 0 "$lacking" "calls that the simulated device lacks" &&
+        equal CUDA_SUCCESS "$state" "the device's state" &&
+        equal 0 "$left" "allocations left behind"
 }
 
 # struck [AT_LEAST]: the faults that were asked for did happen

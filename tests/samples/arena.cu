@@ -8,6 +8,9 @@
  *
  *     streams   weight gradients and updates on a second stream
  *     threads   a second thread launches what is on the second stream
+ *     mapped    the memory is a range of addresses with one handle, instead of an allocation
+ *     segments  it is a range of 16 times the size; handles of one size are mapped as more is needed, and tensors straddle them
+ *     shrinks   with segments: after every other step most of the handles in which no tensor is are unmapped and released
  *     grows     halfway through, layers become half as many, with tensors twice as large
  *     wrong     no training: a tensor that is larger than those that were used above its start is written and read by kernels that name its start alone
  *     stale     the same, long after those were used
@@ -20,47 +23,18 @@
 #include <algorithm>
 #include <map>
 #include <thread>
-
-#include <cuda.h>
-#include <dlfcn.h>
+#include <vector>
 
 #include "hostile.h"
+#include "mappings.h"
+#include "word_layers.h"
 
 #define LAYERS 6
 #define UNIT 4096 /* words: 16 KiB */
-#define MOST_WORDS (16 * UNIT)
 
 static struct {
-    bool streams, threads, grows, wrong, stale, asks, idle, waits;
+    bool streams, threads, grows, mapped, segments, shrinks, wrong, stale, asks, idle, waits;
 } words;
-
-KERNEL(forward, (uint32_t *__restrict__ out, const uint32_t *in, const uint32_t *weight, size_t in_count, size_t count),
-       (out, in, weight, in_count, count))
-{
-    FOR_EACH_ITEM (i, count)
-        out[i] = in[i % in_count] * 3 + weight[i];
-}
-
-KERNEL(split, (uint32_t *__restrict__ low, uint32_t *__restrict__ high, const uint32_t *in, size_t half), (low, high, in, half))
-{
-    FOR_EACH_ITEM (i, half) {
-        low[i] = in[i] + 1;
-        high[i] = in[half + i] * 5;
-    }
-}
-
-KERNEL(backward, (uint32_t *__restrict__ gradient, const uint32_t *above, const uint32_t *activation, const uint32_t *whole, size_t above_count, size_t count),
-       (gradient, above, activation, whole, above_count, count))
-{
-    FOR_EACH_ITEM (i, count)
-        gradient[i] = above[i % above_count] * 5 + (activation[i] ^ whole[count - 1 - i]);
-}
-
-KERNEL(update, (uint32_t *__restrict__ weight, const uint32_t *gradient, size_t count), (weight, gradient, count))
-{
-    FOR_EACH_ITEM (i, count)
-        weight[i] += gradient[i] >> 3;
-}
 
 /* ---- the allocator ---- */
 
@@ -69,16 +43,97 @@ static struct {
     size_t count;
     std::map<size_t, size_t> free_from; /* first word, words */
     std::map<const uint32_t *, size_t> given;
+    std::vector<CUmemGenericAllocationHandle> handles; /* of a range, in its order; 0 where none is mapped */
+    size_t handle_bytes;
 } arena;
 
-static void take_arena(size_t count)
+static bool is_range(void)
 {
+    return words.mapped || words.segments;
+}
+
+static CUdeviceptr place_of(size_t handle)
+{
+    return reinterpret_cast<CUdeviceptr>(arena.base) + handle * arena.handle_bytes;
+}
+
+/* As torch's allocator does it: all handles that are missing, their mappings, then access for each stretch of them at once. */
+static void map_words(size_t first, size_t count)
+{
+    const size_t end = ((first + count) * sizeof(uint32_t) + arena.handle_bytes - 1) / arena.handle_bytes;
+    std::vector<size_t> missing;
+
+    for (size_t i = first * sizeof(uint32_t) / arena.handle_bytes; i < end; i++) {
+        if (arena.handles[i] != 0)
+            continue;
+        arena.handles[i] = new_handle(arena.handle_bytes);
+        missing.push_back(i);
+    }
+    for (const size_t i : missing)
+        MUST(cuMemMap, place_of(i), arena.handle_bytes, 0, arena.handles[i], 0);
+    for (size_t at = 0, next; at < missing.size(); at = next) {
+        for (next = at + 1; next < missing.size() && missing[next] == missing[next - 1] + 1;)
+            next++;
+        let_access(place_of(missing[at]), (next - at) * arena.handle_bytes);
+    }
+}
+
+/* `at_once`: so many words can be used without being taken. */
+static void take_arena(size_t count, size_t at_once)
+{
+    const size_t bytes = count * sizeof(uint32_t);
     void *memory = nullptr;
 
-    CHECK(cudaMalloc(&memory, count * sizeof(uint32_t)));
-    arena.base = static_cast<uint32_t *>(memory);
-    arena.count = count;
-    arena.free_from[0] = count;
+    if (is_range()) {
+        arena.handle_bytes = whole_granules(words.segments ? 6 * UNIT * sizeof(uint32_t) : bytes);
+        arena.handles.assign(words.segments ? (16 * bytes + arena.handle_bytes - 1) / arena.handle_bytes : 1, 0);
+        arena.base = words_at(new_range(arena.handles.size() * arena.handle_bytes));
+        arena.count = arena.handles.size() * arena.handle_bytes / sizeof(uint32_t);
+        map_words(0, at_once);
+    } else {
+        CHECK(cudaMalloc(&memory, bytes));
+        arena.base = static_cast<uint32_t *>(memory);
+        arena.count = count;
+    }
+    arena.free_from[0] = arena.count;
+}
+
+static void unmap_handle(size_t i)
+{
+    MUST(cuMemUnmap, place_of(i), arena.handle_bytes);
+    MUST(cuMemRelease, arena.handles[i]);
+    arena.handles[i] = 0;
+}
+
+static void give_arena_back(void)
+{
+    CHECK(cudaDeviceSynchronize());
+    if (!is_range()) {
+        CHECK(cudaFree(arena.base));
+        return;
+    }
+    for (size_t i = 0; i < arena.handles.size(); i++)
+        if (arena.handles[i] != 0)
+            unmap_handle(i);
+    MUST(cuMemAddressFree, place_of(0), arena.handles.size() * arena.handle_bytes);
+}
+
+static bool is_free(size_t first, size_t count)
+{
+    const auto after = arena.free_from.upper_bound(first);
+
+    return after != arena.free_from.begin() && first + count <= std::prev(after)->first + std::prev(after)->second;
+}
+
+/* Two of three of the handles in which nothing is, not the same ones each time. */
+static void shrink(unsigned turn)
+{
+    const size_t count = arena.handle_bytes / sizeof(uint32_t);
+
+    MUST(cuCtxSynchronize);
+    for (size_t i = 0; i < arena.handles.size(); i++)
+        if (arena.handles[i] != 0 && (i + turn) % 3 != 0 && is_free(i * count, count))
+            unmap_handle(i);
 }
 
 static uint32_t *take(size_t count)
@@ -91,6 +146,8 @@ static uint32_t *take(size_t count)
         if (rest > 0)
             arena.free_from[first + count] = rest;
         arena.given[arena.base + first] = count;
+        if (is_range())
+            map_words(first, count);
         return arena.base + first;
     }
     REQUIRE(false, "the arena is full");
@@ -141,18 +198,6 @@ static void new_weights(unsigned count, bool grown)
     }
 }
 
-static void first_waits(cudaStream_t waiter, cudaStream_t first)
-{
-    cudaEvent_t event;
-
-    if (waiter == first)
-        return;
-    CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    CHECK(cudaEventRecord(event, first));
-    CHECK(cudaStreamWaitEvent(waiter, event, 0));
-    CHECK(cudaEventDestroy(event));
-}
-
 static void launch_update(const struct layer *layer, const uint32_t *gradient)
 {
     LAUNCH(other, layer->count, update, layer->weight, gradient, layer->count);
@@ -201,15 +246,10 @@ static void train_step(unsigned count)
 
 static void print_hash(unsigned step, unsigned count)
 {
-    static uint32_t host[MOST_WORDS];
-    uint64_t hash = 14695981039346656037ull;
+    uint64_t hash = HASH_START;
 
-    for (unsigned l = 0; l < count; l++) {
-        CHECK(cudaMemcpyAsync(host, layers[l].weight, layers[l].count * sizeof(uint32_t), cudaMemcpyDeviceToHost, stream));
-        CHECK(cudaStreamSynchronize(stream));
-        for (size_t i = 0; i < layers[l].count; i++)
-            hash = (hash ^ host[i]) * 1099511628211ull;
-    }
+    for (unsigned l = 0; l < count; l++)
+        hash = hash_words(hash, layers[l].weight, layers[l].count, stream);
     printf("step %u weights %016llx\n", step, static_cast<unsigned long long>(hash));
 }
 
@@ -217,7 +257,7 @@ static void train(unsigned long steps)
 {
     unsigned count = LAYERS;
 
-    take_arena(104 * UNIT);
+    take_arena(104 * UNIT, 0);
     input = take(UNIT);
     LAUNCH(stream, UNIT, fill_words, input, 100, 0, UNIT);
     new_weights(count, false);
@@ -229,6 +269,8 @@ static void train(unsigned long steps)
         }
         train_step(count);
         print_hash(step, count);
+        if (words.shrinks && step % 2 == 0)
+            shrink(step / 2);
     }
 }
 
@@ -254,7 +296,7 @@ static void case_wrong(void)
     const size_t large = 32 * UNIT, small = 4 * UNIT;
     const unsigned turns = words.stale ? 400 : 4;
 
-    take_arena(64 * UNIT);
+    take_arena(64 * UNIT, 64 * UNIT);
     for (unsigned round = 0; round < 3; round++) {
         /* Small ones in the lower half, then others in the upper half until the small ones are away. */
         for (size_t at = 0; at < large && (round == 0 || !words.stale); at += small)
@@ -274,15 +316,6 @@ static void case_wrong(void)
         expect_from(arena.base + at, 11, at, small, "of the last of the large tensors");
 }
 
-template <typename Function> static Function driver(const char *name)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    void *function = library != nullptr ? dlsym(library, name) : nullptr;
-
-    REQUIRE(function != nullptr, "%s: not found", name);
-    return reinterpret_cast<Function>(function);
-}
-
 static void case_asks(void)
 {
     const size_t bytes = 64 * UNIT * sizeof(uint32_t), at = 37 * UNIT + 5;
@@ -296,7 +329,7 @@ static void case_asks(void)
     const auto attribute = driver<CUresult (*)(void *, CUpointer_attribute, CUdeviceptr)>("cuPointerGetAttribute");
     const auto several = driver<CUresult (*)(unsigned, CUpointer_attribute *, void **, CUdeviceptr)>("cuPointerGetAttributes");
 
-    take_arena(64 * UNIT);
+    take_arena(64 * UNIT, 64 * UNIT);
     use(arena.base, 1, 64 * UNIT);
     const CUdeviceptr base = reinterpret_cast<CUdeviceptr>(arena.base), inside = reinterpret_cast<CUdeviceptr>(arena.base + at);
     expect(range(&start, &size, inside) == CUDA_SUCCESS && start == base && size == bytes, "the range of the block");
@@ -313,7 +346,7 @@ static void case_asks(void)
         uint32_t *block = arena.base;
         expect_result(cudaSuccess, cudaFree(block), "cudaFree");
         expect_result(cudaErrorInvalidValue, cudaFree(block), "cudaFree for the second time");
-        take_arena(64 * UNIT);
+        take_arena(64 * UNIT, 64 * UNIT);
         use(arena.base, 2 + i, 64 * UNIT);
         expect_from(arena.base + at, 2 + i, at, UNIT, "in a block that follows another");
     }
@@ -321,7 +354,7 @@ static void case_asks(void)
 
 static void case_idle(void)
 {
-    take_arena(64 * UNIT);
+    take_arena(64 * UNIT, 64 * UNIT);
     use(arena.base + 32 * UNIT, 5, 32 * UNIT);
     for (unsigned turn = 0; turn < 64; turn++)
         for (size_t at = 0; at < 32 * UNIT; at += 4 * UNIT)
@@ -340,7 +373,7 @@ static void case_waits(void)
     CHECK(cudaMemset(flag, 0, 256));
     CHECK(cudaMalloc(&filler, 32 * UNIT * sizeof(uint32_t)));
     CHECK(cudaMemset(filler, 0, 32 * UNIT * sizeof(uint32_t)));
-    take_arena(64 * UNIT);
+    take_arena(64 * UNIT, 64 * UNIT);
     CHECK(cudaFree(filler));
     CHECK(cudaDeviceSynchronize());
     other = new_stream();
@@ -360,9 +393,9 @@ static bool read_word(const char *word)
     const struct {
         const char *name;
         bool *flag;
-    } known[] = {{"streams", &words.streams}, {"threads", &words.threads}, {"grows", &words.grows},
-                 {"wrong", &words.wrong},     {"stale", &words.stale},     {"asks", &words.asks},       {"idle", &words.idle},
-                 {"waits", &words.waits}};
+    } known[] = {{"streams", &words.streams}, {"threads", &words.threads},   {"grows", &words.grows},     {"mapped", &words.mapped},
+                 {"segments", &words.segments}, {"shrinks", &words.shrinks}, {"wrong", &words.wrong},     {"stale", &words.stale},
+                 {"asks", &words.asks},       {"idle", &words.idle},         {"waits", &words.waits}};
 
     for (const auto &each : known)
         if (strcmp(word, each.name) == 0)
@@ -382,6 +415,8 @@ int main(int argc, char **argv)
     }
     setvbuf(stdout, nullptr, _IOLBF, 0);
     span_bytes = 16 * UNIT * sizeof(uint32_t);
+    if (is_range())
+        find_mapping_functions(false);
     stream = new_stream();
     other = words.streams || words.threads ? new_stream() : stream;
     if (words.wrong || words.stale)
@@ -394,8 +429,7 @@ int main(int argc, char **argv)
         case_waits();
     else
         train(steps);
-    CHECK(cudaDeviceSynchronize());
-    CHECK(cudaFree(arena.base));
+    give_arena_back();
     if (failures)
         return 1;
     printf("ok\n");
