@@ -6,6 +6,7 @@
 #include "blocks.h"
 #include "budget.h"
 #include "bytes_text.h"
+#include "clock.h"
 #include "copies.h"
 #include "counters.h"
 #include "device.h"
@@ -323,6 +324,36 @@ static int create_block(size_t bytes, size_t requested, CUdeviceptr *address)
     return 0;
 }
 
+/* Whether pages and slots of freed spans are still to come back, when copies and last uses are over. [locked] */
+static bool is_being_freed(void)
+{
+    return !TAILQ_EMPTY(&ps_registry.husks) || ps_eviction_copies_under_way() || ps_budget.leaving || ps_budget.ending;
+}
+
+#define FREED_WITHIN_NS 1000000000u
+
+/*
+ * There is no memory: waits for what is being freed. Two clocks: the real cudaFree has waited for the device, ours has not, so what the program has freed may
+ * still be in use. False: there is nothing. [locked; releases the lock meanwhile]
+ */
+static bool wait_for_freed(void)
+{
+    uint64_t until = ps_now_ns() + FREED_WITHIN_NS;
+
+    if (!is_being_freed())
+        return false;
+    ps_eviction_husk_waits();
+    while (is_being_freed() && ps_now_ns() < until)
+        ps_registry_wait_changed(1000000u);
+    return true;
+}
+
+/* [locked; releases the lock meanwhile] */
+static int create_anew(size_t bytes, size_t requested, bool is_block, CUdeviceptr *address)
+{
+    return is_block ? create_block(bytes, requested, address) : create(&(struct birth){.bytes = bytes, .requested = requested}, address);
+}
+
 int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *address)
 {
     size_t unit = ps_reservation.granularity;
@@ -351,7 +382,9 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *a
         ps_stopwatch_wait_begins(NULL);
         ps_registry_lock();
     }
-    int r = is_block ? create_block(rounded, bytes, address) : create(&(struct birth){.bytes = rounded, .requested = bytes}, address);
+    int r = create_anew(rounded, bytes, is_block, address);
+    if (r == -ENOMEM && wait_for_freed())
+        r = create_anew(rounded, bytes, is_block, address);
     if (!r) {
         if (!is_block)
             born(ps_registry_live_at(*address));
@@ -386,11 +419,11 @@ static struct ps_span *settled_at(CUdeviceptr address)
 {
     struct ps_span *span;
 
-    while ((span = ps_registry_live_at(address)) && (ps_block_of(span) ? busy_piece(ps_block_of(span)) != NULL : span->busy))
+    while ((span = ps_registry_live_at(address)) && (ps_block_whole(span) ? busy_piece(ps_block_whole(span)) != NULL : span->busy))
         ps_registry_wait_changed(1000000000u);
     if (!span || span->address != address)
         return NULL;
-    return !ps_block_of(span) || ps_block_of(span)->address == address ? span : NULL;
+    return !ps_block_whole(span) || ps_block_whole(span)->address == address ? span : NULL;
 }
 
 /* A live span that nobody works on becomes a freed one, whose next owner comes after `uses` and its fence. [locked] */
@@ -438,11 +471,19 @@ static void also_after_other_devices(struct ps_uses *uses, const struct ps_strea
         ps_uses_merge(uses, used);
 }
 
-int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
+/* What is over when memory is freed. */
+enum freed {
+    BY_STREAM,   /* cudaFreeAsync */
+    AT_ONCE,     /* cudaFree: nothing, and the real one waits */
+    BY_UNMAPPING /* cuMemUnmap: everything; the real one does not wait, so the program has seen to it */
+};
+
+/* What begins at the address is freed: a span, a block, or a piece of one that grows; its bytes. -EINVAL: none that lives. */
+static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *stream, size_t *bytes)
 {
     /*
      * What the next owner comes after. cudaFreeAsync: the program has ordered every use before this point of the stream. cudaFree: everything
-     * that is queued on any stream; the real one would wait for the device here.
+     * that is queued on any stream; the real one would wait for the device here. cuMemUnmap: nothing but our own copies.
      */
     struct ps_uses uses = {0};
     CUevent after_everything = NULL;
@@ -450,13 +491,13 @@ int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
     ps_stream_settle(stream);
     if (stream)
         ps_uses_note(&uses, stream);
-    else if (ps_tracing_is_on())
+    else if (how == AT_ONCE && ps_tracing_is_on())
         ps_uses_note_all_streams(&uses);
-    else
+    else if (how == AT_ONCE)
         ps_cu.cuCtxSynchronize(); /* the streams that were used are not known yet: as the real one does */
     const bool everywhere = uses.everywhere;
     const struct ps_span *first = ps_registry_at(address);
-    if (everywhere && first && ps_block_of(first)) {
+    if (everywhere && first && ps_block_whole(first)) {
         ps_cu.cuCtxSynchronize(); /* one event would be wanted for each piece */
         ps_uses_clear(&uses);
     } else if (everywhere) {
@@ -465,13 +506,13 @@ int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
 
     ps_registry_lock();
     struct ps_span *span = settled_at(address);
-    if (!span) {
+    if (!span || (span->placed && how != BY_UNMAPPING)) { /* what the program mapped it unmaps */
         ps_registry_unlock();
         ps_copies_give_event(after_everything);
-        ps_count(bad_frees);
         return -EINVAL;
     }
-    struct ps_block *block = ps_block_of(span);
+    struct ps_block *block = ps_block_whole(span);
+    *bytes = block ? block->bytes : span->bytes;
     if (block) {
         PS_BLOCK_EACH (span, block) {
             ps_learning_freed(span);
@@ -491,15 +532,37 @@ int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
             span->fence_seen = 0;
         } else {
             also_after_other_devices(&uses, stream, &span->uses);
+            if (ps_block_of(span))
+                also_after_other_devices(&uses, stream, &ps_block_of(span)->uses);
         }
         free_span(span, &uses);
     }
     if (ps_budget.waiting)
         ps_registry_changed();
-    ps_count(frees);
 #ifdef PS_DEBUG
     ps_registry_is_valid();
 #endif
     ps_registry_unlock();
     return 0;
+}
+
+int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
+{
+    size_t bytes;
+    int r = free_one(address, stream ? BY_STREAM : AT_ONCE, stream, &bytes);
+
+    if (r)
+        ps_count(bad_frees);
+    else
+        ps_count(frees);
+    return r;
+}
+
+void ps_residency_free_all(CUdeviceptr address, size_t bytes)
+{
+    size_t one;
+
+    for (size_t done = 0; done < bytes && !free_one(address + done, BY_UNMAPPING, NULL, &one);)
+        done += one;
+    ps_count(frees);
 }

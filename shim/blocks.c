@@ -46,7 +46,8 @@ size_t ps_block_piece_bytes(size_t bytes, size_t unit)
 
 /* ---- making and ending ---- */
 
-struct ps_block *ps_block_new(size_t bytes, size_t requested)
+/* A structure with nothing in it but cuts that know nothing yet. */
+static struct ps_block *new_structure(void)
 {
     struct ps_registry_state *r = &ps_registry;
     struct ps_block *block = r->unused_blocks;
@@ -64,13 +65,29 @@ struct ps_block *ps_block_new(size_t bytes, size_t requested)
     }
     /* What outlives a life: the marks of launches that are about to take them back, and the memory. */
     struct ps_cut *memory = block->cuts.cut;
-    *block = (struct ps_block){.bytes = bytes, .requested = requested, .launching = block->launching, .wanted = block->wanted};
+    *block = (struct ps_block){.launching = block->launching, .wanted = block->wanted};
     ps_cuts_init(&block->cuts, memory, CUTS_MAX);
+    return block;
+}
+
+static void discard(struct ps_block *block)
+{
+    block->next_unused = ps_registry.unused_blocks;
+    ps_registry.unused_blocks = block;
+}
+
+struct ps_block *ps_block_new(size_t bytes, size_t requested)
+{
+    struct ps_block *block = new_structure();
+
+    if (!block)
+        return NULL;
+    block->bytes = bytes;
+    block->requested = requested;
     block->piece_bytes = ps_block_piece_bytes(bytes, ps_reservation.granularity);
     block->address = ps_registry_take_addresses(bytes);
     if (!block->address) {
-        block->next_unused = r->unused_blocks;
-        r->unused_blocks = block;
+        discard(block);
         return NULL;
     }
     block->nth = ps_registry_count_birth(bytes);
@@ -78,11 +95,37 @@ struct ps_block *ps_block_new(size_t bytes, size_t requested)
     return block;
 }
 
+struct ps_block *ps_block_new_growing(CUdeviceptr address, size_t bytes)
+{
+    struct ps_block *block = new_structure();
+
+    if (!block)
+        return NULL;
+    block->address = address;
+    block->bytes = bytes;
+    block->grows = true;
+    atomic_fetch_add_explicit(&ps_reservation.blocks, 1, memory_order_relaxed);
+    return block;
+}
+
+void ps_block_join(struct ps_span *span, struct ps_block *block)
+{
+    ps_block_piece_rests(span);
+    atomic_store_explicit(&span->block, block, memory_order_relaxed);
+    if (block && span->bytes > block->piece_bytes)
+        block->piece_bytes = span->bytes; /* of one that grows: those of the largest */
+}
+
+void ps_block_moved(struct ps_block *block, CUdeviceptr address)
+{
+    block->address = address;
+    ps_cuts_init(&block->cuts, block->cuts.cut, CUTS_MAX);
+}
+
 void ps_block_end(struct ps_block *block)
 {
     atomic_fetch_sub_explicit(&ps_reservation.blocks, 1, memory_order_relaxed);
-    block->next_unused = ps_registry.unused_blocks;
-    ps_registry.unused_blocks = block;
+    discard(block);
 }
 
 struct ps_span *ps_block_piece(const struct ps_block *block, CUdeviceptr address)
@@ -90,6 +133,18 @@ struct ps_span *ps_block_piece(const struct ps_block *block, CUdeviceptr address
     struct ps_span *span = address - block->address < block->bytes ? ps_registry_live_at(address) : NULL;
 
     return span && ps_block_of(span) == block ? span : NULL;
+}
+
+struct ps_span *ps_block_piece_from(const struct ps_block *block, CUdeviceptr address)
+{
+    CUdeviceptr behind = block->address + block->bytes;
+
+    for (; address < behind && address < ps_registry.highest; address += ps_reservation.granularity) {
+        struct ps_span *span = ps_block_piece(block, address);
+        if (span || !block->grows)
+            return span;
+    }
+    return NULL;
 }
 
 /* ---- what a call names ---- */

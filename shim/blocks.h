@@ -13,6 +13,9 @@
  *
  * Copies, fills and NCCL's calls say to the byte what they touch: to them a piece is a span as any other.
  *
+ * The program's own reservation of addresses is a block that *grows*, where several of its handles are mapped side by side (mappings.h): tensors may lie
+ * across them. Its pieces come and go, there may be none between two, and each handle is an allocation by itself.
+ *
  * Structures are used again but never given back to libc. All fields are guarded by the registry lock. [locked]: called with it held.
  */
 #ifndef PS_BLOCKS_H
@@ -34,6 +37,7 @@ struct ps_block {
     size_t bytes;       /* of all pieces */
     size_t requested;   /* as the program asked */
     size_t piece_bytes; /* of each, but the last may have less */
+    bool grows;         /* pieces come and go, and are allocations by themselves; `requested` and `nth` mean nothing */
     uint64_t nth;       /* blocks or spans of its size that were born before it, as in struct ps_span */
     struct ps_cuts cuts;
     struct ps_uses uses; /* all launches that named it */
@@ -54,6 +58,14 @@ static inline struct ps_block *ps_block_of(const struct ps_span *span)
     return atomic_load_explicit(&span->block, memory_order_relaxed);
 }
 
+/* The same, where the block is one allocation: what is said and asked of the span is then said and asked of it. */
+static inline struct ps_block *ps_block_whole(const struct ps_span *span)
+{
+    struct ps_block *block = ps_block_of(span);
+
+    return block && !block->grows ? block : NULL;
+}
+
 /* Whether there are any. A glance, for those who launch. Any thread, no lock. */
 static inline bool ps_blocks_exist(void)
 {
@@ -68,14 +80,26 @@ bool ps_block_is_for(size_t bytes, bool ordered);
 /* Bytes of a piece of a block: a power of two of units, 16 to 64 MiB for half a GiB or more (then no more than 512), else 16 to 32 pieces. Pure. */
 size_t ps_block_piece_bytes(size_t bytes, size_t unit);
 
-/* A block without pieces, with addresses for them. NULL: no addresses or no memory. / The structure goes; it has no pieces any more. [locked] */
+/*
+ * A block without pieces, with addresses for them. NULL: no addresses or no memory. / One that grows, over addresses that somebody has. / The structure
+ * goes; it has no pieces any more. [locked]
+ */
 struct ps_block *ps_block_new(size_t bytes, size_t requested);
+struct ps_block *ps_block_new_growing(CUdeviceptr address, size_t bytes);
 void ps_block_end(struct ps_block *block);
 
-/* The pieces in their order: the first at or after an address of the block, NULL behind the last. [locked] */
+/* The span becomes a piece of the block, or of none; of the former it is none any more. [locked] */
+void ps_block_join(struct ps_span *span, struct ps_block *block);
+
+/* The block's pieces have gone elsewhere with their bytes, and it with them. [locked] */
+void ps_block_moved(struct ps_block *block, CUdeviceptr address);
+
+/* The piece that holds an address, or NULL. / The pieces in their order: the first at or after an address, NULL behind the last. [locked] */
 struct ps_span *ps_block_piece(const struct ps_block *block, CUdeviceptr address);
+struct ps_span *ps_block_piece_from(const struct ps_block *block, CUdeviceptr address);
 #define PS_BLOCK_EACH(span, block)                                                                                                         \
-    for ((span) = ps_block_piece((block), (block)->address); (span); (span) = ps_block_piece((block), (span)->address + (span)->bytes))
+    for ((span) = ps_block_piece_from((block), (block)->address); (span);                                                                  \
+         (span) = ps_block_piece_from((block), (span)->address + (span)->bytes))
 
 /* ---- what a call names ---- */
 

@@ -212,6 +212,11 @@ static bool may_be_unmapped(const struct ps_span *span, enum whose whose)
     return !span->busy && (!span->readers || !ps_rule(FREE_WAITS_FOR_COPY)) && (whose == ANYBODYS || ps_preparing_can_spare(span));
 }
 
+bool ps_budget_end_cached(struct ps_span *span)
+{
+    return may_be_unmapped(span, ANYBODYS) && release_cached(span);
+}
+
 /* Freed spans are freed in about the order in which their uses end: a few at the head that are still in use end the search. */
 #define STILL_IN_USE_MAX 4
 

@@ -78,6 +78,9 @@ void ps_budget_give_up(struct ps_page_block *block);
 /* Releases freed spans whose uses are over, until `bytes` are released or none is left. Returns the bytes. [locked; releases it meanwhile] */
 uint64_t ps_budget_trim(uint64_t bytes);
 
+/* Releases this freed span, if nothing uses it any more. [locked; releases the lock meanwhile] */
+bool ps_budget_end_cached(struct ps_span *span);
+
 /*
  * Releases a freed span for someone who wants pages, waiting for its last use if need be; one that an allocation to come soon would take stays.
  * False: there is none, or a thread of the program waits for pages and sees to it itself. For helper threads.

@@ -9,10 +9,11 @@
 
 /* PS_COUNTER(name): events, bytes or ns as the name says; monotonic. */
 #define PS_COUNTER_TABLE                                                                                                                   \
-    PS_COUNTER(allocations) /* spans and blocks handed out */                                                                              \
-    PS_COUNTER(frees)       /* spans and blocks freed */                                                                                   \
-    PS_COUNTER(blocks)      /* of the allocations, those that were made in pieces */                                                       \
-    PS_COUNTER(evictions)   /* D2H copies that ended in the span leaving the device */                                                     \
+    PS_COUNTER(allocations)       /* spans and blocks handed out */                                                                        \
+    PS_COUNTER(frees)             /* spans and blocks freed */                                                                             \
+    PS_COUNTER(blocks)            /* of the allocations, those that were made in pieces */                                                 \
+    PS_COUNTER(mapped_by_program) /* of the allocations, those that the program made by cuMemCreate */                                     \
+    PS_COUNTER(evictions)         /* D2H copies that ended in the span leaving the device */                                               \
     PS_COUNTER(evicted_bytes)                                                                                                              \
     PS_COUNTER(evictions_cancelled) /* accessed while the D2H was under way: the pages stayed */                                           \
     PS_COUNTER(eviction_errors)     /* an eviction that the driver refused; the span stayed */                                             \
@@ -62,6 +63,7 @@ extern struct ps_counters ps_counters;
     PS_PASSTHROUGH(capture, "made while a stream is being captured")                                                                       \
     PS_PASSTHROUGH(plain, "left to CUDA by PENSTOCK_RULES")                                                                                \
     PS_PASSTHROUGH(own_pool, "from a memory pool that the program made")                                                                   \
+    PS_PASSTHROUGH(mapped, "mapped by the program in a way that spans can't be")                                                           \
     PS_PASSTHROUGH(no_addresses, "no addresses or no memory for bookkeeping")
 
 struct ps_passthrough {

@@ -111,6 +111,14 @@ int ps_device_open(const char **why)
     return 0;
 }
 
+bool ps_device_lets_in(int ordinal)
+{
+    for (size_t i = atomic_load(&here.accesses); i-- > 0;)
+        if (here.access[i].location.id == ordinal)
+            return true;
+    return false;
+}
+
 uint64_t ps_device_free_bytes(void)
 {
     size_t free_bytes = 0, total = 0;

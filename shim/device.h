@@ -43,6 +43,9 @@ int ps_device_open(const char **why);
 bool ps_device_note_peer(int ordinal, int peer);
 void ps_device_let_peer_in(int peer); /* one thread at a time */
 
+/* Whether that device reaches this one's spans: it is itself, or a peer that was let in. Any thread. */
+bool ps_device_lets_in(int ordinal);
+
 /* Device memory that is free now, by the driver; 0 if it can't be told. */
 uint64_t ps_device_free_bytes(void);
 

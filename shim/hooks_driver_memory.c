@@ -23,28 +23,6 @@ static void *real(enum ps_driver_function which)
     return ps_driver_function(which);
 }
 
-/* The context that is current on this thread; NULL: none, and nothing can be had. */
-static CUcontext current_context(void)
-{
-    CUcontext context = NULL;
-
-    return !ps_real_cuda_load() && ps_cu.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : NULL;
-}
-
-/* Whether an allocation of `bytes` is to become a span; counts why not. */
-static bool is_ours(size_t bytes)
-{
-    CUcontext context = ps_inside ? NULL : current_context();
-
-    if (!context || !ps_request_may_be_span(bytes))
-        return false;
-    if (context != ps_device.context) { /* another one of the same device */
-        ps_count_passthrough(other_device);
-        return false;
-    }
-    return true;
-}
-
 /* CUDA_ERROR_NOT_SUPPORTED: the real function is to be asked. */
 static CUresult allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *address)
 {
@@ -64,7 +42,7 @@ PS_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 
     if (!real_function)
         return CUDA_ERROR_NOT_INITIALIZED;
-    if (address && is_ours(bytes)) {
+    if (address && ps_request_may_be_span_here(bytes)) {
         CUresult result = allocate(bytes, NULL, address);
         if (result != CUDA_ERROR_NOT_SUPPORTED)
             return result;
@@ -85,7 +63,7 @@ PS_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_
 
     if (!real_function)
         return CUDA_ERROR_NOT_INITIALIZED;
-    if (is_valid && is_ours(bytes)) {
+    if (is_valid && ps_request_may_be_span_here(bytes)) {
         CUresult result = allocate(bytes, NULL, address);
         if (result == CUDA_SUCCESS)
             *pitch = row;
@@ -102,7 +80,7 @@ static CUresult alloc_async(alloc_async_fn real_function, bool per_thread_defaul
 {
     if (!real_function)
         return CUDA_ERROR_NOT_INITIALIZED;
-    if (address && is_ours(bytes)) {
+    if (address && ps_request_may_be_span_here(bytes)) {
         CUresult result = allocate(bytes, ps_stream_find(stream, per_thread_default), address);
         if (result != CUDA_ERROR_NOT_SUPPORTED)
             return result;
@@ -147,7 +125,7 @@ PS_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t byt
 /* Without a current context the real function has the error. */
 static bool is_span_to_free(CUdeviceptr address)
 {
-    return ps_registry_owns(address) && current_context();
+    return ps_registry_owns(address) && ps_request_context();
 }
 
 PS_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)

@@ -4,12 +4,15 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "driver_lookup.h"
+#include "growing.h"
 #include "hooks.h"
 #include "log.h"
 #include "managed_context.h"
+#include "mappings.h"
 #include "process.h"
 #include "real_cuda.h"
 #include "registry.h"
@@ -23,27 +26,44 @@
 /* Memory that a call is about to give away. */
 struct gift {
     unsigned device;
-    size_t count;
-    struct ps_span *span[2]; /* of its first byte and of its last; held */
-    bool is_on_pages;        /* else the real call is not to be made: other pages would come to lie there */
+    struct ps_span **span; /* all that lie in it; held */
+    size_t count, room;
+    bool is_on_pages; /* else the real call is not to be made: other pages would come to lie there */
 };
+
+/* False: no memory. */
+static bool add(struct gift *gift, struct ps_span *span)
+{
+    struct ps_span **grown = ps_grown_array(gift->span, gift->count, &gift->room, 4, sizeof(struct ps_span *));
+
+    if (!grown)
+        return false;
+    gift->span = grown;
+    gift->span[gift->count++] = span;
+    return true;
+}
 
 static struct gift give(CUdeviceptr first, size_t bytes)
 {
     struct gift gift = {.is_on_pages = true};
+    CUdeviceptr behind = first + (bytes ? bytes : 1);
 
     if (ps_inside || !ps_process_has_begun())
         return gift;
-    for (int i = 0; i < 2; i++) {
-        struct ps_span *span = ps_registry_at(i && bytes ? first + bytes - 1 : first);
-        if (span && (!gift.count || gift.span[0] != span))
-            gift.span[gift.count++] = span;
+    ps_mappings_make_real(first, bytes); /* what the program maps itself may be given away as CUDA's own, whatever refuses spans */
+    for (CUdeviceptr at = first; at < behind && ps_registry_owns(at);) {
+        struct ps_span *span = ps_registry_at(at);
+        if (span && !add(&gift, span)) {
+            gift.is_on_pages = false;
+            break;
+        }
+        at = span ? span->address + span->bytes : at + ps_reservation.granularity - at % ps_reservation.granularity;
     }
     if (!gift.count)
         return gift;
     gift.device = gift.span[0]->device;
     struct ps_managed_context context = ps_managed_context_enter_at(gift.device);
-    gift.is_on_pages = ps_residency_hold_settled(gift.span, &gift.count);
+    gift.is_on_pages &= ps_residency_hold_settled(gift.span, &gift.count);
     ps_managed_context_leave(context);
     return gift;
 }
@@ -55,8 +75,10 @@ static void given(struct gift *gift, const char *call, CUdeviceptr address, bool
     CUdeviceptr start;
     size_t bytes;
 
-    if (!gift->count)
+    if (!gift->count) {
+        free(gift->span);
         return;
+    }
     struct ps_managed_context context = ps_managed_context_enter_at(gift->device);
     if (succeeded)
         ps_residency_pin(gift->span, gift->count);
@@ -69,6 +91,7 @@ static void given(struct gift *gift, const char *call, CUdeviceptr address, bool
                          "%s: an allocation of %zu bytes can't be reached by cards and files while Penstock manages it; "
                          "PENSTOCK_RULES='plain size>=%zu size<=%zu' leaves those of its size to CUDA",
                          call, bytes, bytes, bytes);
+    free(gift->span);
     errno = error;
 }
 

@@ -1,6 +1,7 @@
 /*
  * Queries: what the program is told about memory and pointers stays true of the memory that it thinks it has.
  */
+#include <errno.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -161,14 +162,27 @@ PS_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t bytes)
     return ps_cu.cuMemPoolTrimTo(pool, bytes);
 }
 
+/*
+ * Whether the program asks of a span, and which. What it has mapped nowhere is asked for as address 0, of which the driver knows as little as the program
+ * should.
+ */
+static bool is_span(CUdeviceptr *address, CUdeviceptr *start, size_t *bytes)
+{
+    int r = ps_residency_look_up(*address, start, bytes);
+
+    if (r == -ENXIO)
+        *address = 0;
+    return !r;
+}
+
 /* An evicted span's addresses are host memory by the driver's books, or nothing; to the program they are what they were. */
 PS_EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *address)
 {
-    CUdeviceptr start;
+    CUdeviceptr asked = (CUdeviceptr)address, start;
     size_t bytes;
 
-    if (!attributes || ps_residency_look_up((CUdeviceptr)address, &start, &bytes))
-        return ps_real_cudart()->cudaPointerGetAttributes(attributes, address);
+    if (!attributes || !is_span(&asked, &start, &bytes))
+        return ps_real_cudart()->cudaPointerGetAttributes(attributes, (const void *)asked);
     memset(attributes, 0, sizeof *attributes);
     attributes->type = cudaMemoryTypeDevice;
     attributes->device = ps_device.ordinal;
@@ -217,7 +231,7 @@ PS_EXPORT CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attrib
     CUdeviceptr start;
     size_t bytes;
 
-    if (value && !ps_residency_look_up(address, &start, &bytes) && answer(value, attribute, address, start, bytes))
+    if (value && is_span(&address, &start, &bytes) && answer(value, attribute, address, start, bytes))
         return CUDA_SUCCESS;
     if (ps_real_cuda_load())
         return CUDA_ERROR_NOT_INITIALIZED;
@@ -231,8 +245,9 @@ PS_EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribut
 
     if (ps_real_cuda_load())
         return CUDA_ERROR_NOT_INITIALIZED;
+    bool ours = attributes && values && is_span(&address, &start, &bytes);
     CUresult r = ps_cu.cuPointerGetAttributes(count, attributes, values, address);
-    if (!attributes || !values || ps_residency_look_up(address, &start, &bytes))
+    if (!ours)
         return r;
     for (unsigned int i = 0; i < count; i++)
         if (values[i])
@@ -245,7 +260,7 @@ PS_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *bytes, CU
     CUdeviceptr span_start;
     size_t span_bytes;
 
-    if (!ps_residency_look_up(address, &span_start, &span_bytes)) {
+    if (is_span(&address, &span_start, &span_bytes)) {
         if (start)
             *start = span_start;
         if (bytes)

@@ -9,6 +9,7 @@
 #include "devices.h"
 #include "driver_lookup.h"
 #include "hooks.h"
+#include "hooks_sharing.h"
 #include "log.h"
 #include "managed_context.h"
 #include "process.h"
@@ -56,8 +57,7 @@ PS_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address
  * before any such kernel is queued.
  */
 
-/* Device `peer` may use what is allocated on device `ordinal`. */
-static void let_in(int ordinal, int peer)
+void ps_sharing_let_in(int ordinal, int peer)
 {
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
     unsigned number;
@@ -80,7 +80,7 @@ PS_EXPORT cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned int flags)
     cudaError_t result = ps_real_cudart()->cudaDeviceEnablePeerAccess(device, flags);
 
     if (result == cudaSuccess && ps_real_cudart()->cudaGetDevice(&current) == cudaSuccess)
-        let_in(device, current);
+        ps_sharing_let_in(device, current);
     return result;
 }
 
@@ -97,7 +97,7 @@ PS_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext context, unsigned int flags)
         if (ps_cu.cuCtxGetDevice(&device) != CUDA_SUCCESS)
             device = -1;
         ps_cu.cuCtxPopCurrent(&popped);
-        let_in(device, current);
+        ps_sharing_let_in(device, current);
     }
     return result;
 }
@@ -114,7 +114,7 @@ static void let_pool_in(CUmemoryPool pool, const CUmemAccessDesc *map, size_t co
         ordinal++;
     for (size_t i = 0; ordinal < devices && i < count; i++)
         if (map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-            let_in(ordinal, map[i].location.id);
+            ps_sharing_let_in(ordinal, map[i].location.id);
 }
 
 PS_EXPORT cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const struct cudaMemAccessDesc *map, size_t count)

@@ -27,7 +27,7 @@ static bool judge(const struct penstock_step *step, struct penstock_step_span *s
 {
     bool inside = layer != PENSTOCK_NEVER;
     const struct ps_span *lives = ps_registry_numbered(number);
-    const struct ps_block *block = lives ? ps_block_of(lives) : NULL;
+    const struct ps_block *block = lives ? ps_block_whole(lives) : NULL;
     struct ps_span_facts facts = {.bytes = block ? block->bytes : span->bytes,
                                   .nth = nth,
                                   .learnt = true,

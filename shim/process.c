@@ -21,6 +21,7 @@
 #include "layers.h"
 #include "learning.h"
 #include "log.h"
+#include "mappings.h"
 #include "nvtx.h"
 #include "policies.h"
 #include "ranks.h"
@@ -143,6 +144,7 @@ static void in_forked_child(void)
 {
     atomic_store(&state, ASIDE);
     atomic_store(&has_managed, false);
+    ps_mappings_disown();
     ps_registry_disown(); /* a lock may be held by a thread that this process does not have */
     ps_report_forget();
 }

@@ -200,7 +200,7 @@ uint64_t ps_registry_count_birth(size_t bytes)
 static void count_in(struct ps_span *span, size_t requested)
 {
     struct ps_registry_state *r = &ps_registry;
-    const struct ps_block *block = ps_block_of(span); /* what is said of the span's birth is then said of the block's */
+    const struct ps_block *block = ps_block_whole(span); /* what is said of the span's birth is then said of the block's */
     uint64_t lives = (span->number >> 48) + 1;
 
     span->number = (uint64_t)(uintptr_t)span | lives << 48;
@@ -231,6 +231,12 @@ void ps_registry_give_addresses(CUdeviceptr address, size_t bytes)
         ps_log_warn_once(REGISTRY, "an address range could not be taken back; it stays unused");
 }
 
+static void note_highest(const struct ps_span *span)
+{
+    if (span->address + span->bytes > ps_registry.highest)
+        ps_registry.highest = span->address + span->bytes;
+}
+
 /* `address` 0: any. */
 static struct ps_span *new_structure(CUdeviceptr address, size_t bytes)
 {
@@ -258,8 +264,7 @@ static struct ps_span *new_structure(CUdeviceptr address, size_t bytes)
                                   .launching = span->launching,
                                   .last_access = r->launch_number};
     memcpy(span, &fresh, offsetof(struct ps_span, device));
-    if (address + bytes > r->highest)
-        r->highest = address + bytes;
+    note_highest(span);
     return span;
 }
 
@@ -301,8 +306,20 @@ void ps_registry_delete(struct ps_span *span)
 
     map_set(span, NULL);
     span->life = PS_LIFE_NONE;
-    ps_registry_give_addresses(span->address, span->bytes);
+    if (!span->placed)
+        ps_registry_give_addresses(span->address, span->bytes);
     TAILQ_INSERT_HEAD(&r->unused, span, order);
+}
+
+void ps_registry_move(struct ps_span *span, CUdeviceptr address, bool placed)
+{
+    map_set(span, NULL);
+    if (!span->placed)
+        ps_registry_give_addresses(span->address, span->bytes);
+    span->address = address;
+    span->placed = placed;
+    map_set(span, span);
+    note_highest(span);
 }
 
 static bool in_idle_order(const struct ps_span *span)
@@ -323,31 +340,58 @@ void ps_registry_end_life(struct ps_span *span)
     atomic_store_explicit(&span->block, NULL, memory_order_relaxed);
 }
 
+/* A cached span is there for any allocation of its size. */
+static void offer(struct ps_span *span)
+{
+    struct ps_size_class *class = class_of(span->bytes, true);
+
+    span->has_class = class != NULL;
+    if (!class)
+        return;
+    TAILQ_INSERT_TAIL(&class->cached, span, sized);
+    class->count++;
+}
+
+static void offer_no_more(struct ps_span *span)
+{
+    struct ps_size_class *class = span->has_class ? class_of(span->bytes, false) : NULL;
+
+    if (!class)
+        return;
+    TAILQ_REMOVE(&class->cached, span, sized);
+    class->count--;
+    span->has_class = false;
+}
+
 void ps_registry_cache(struct ps_span *span)
 {
     struct ps_registry_state *r = &ps_registry;
-    struct ps_size_class *class = class_of(span->bytes, true);
 
     span->life = PS_LIFE_CACHED;
     span->residency = PS_RESIDENT;
-    span->has_class = class != NULL;
-    if (class) {
-        TAILQ_INSERT_TAIL(&class->cached, span, sized);
-        class->count++;
-    }
+    span->has_class = false;
+    if (!span->placed)
+        offer(span);
     TAILQ_INSERT_TAIL(&r->cached, span, order);
     r->cached_bytes += span->bytes;
+}
+
+void ps_registry_set_placed(struct ps_span *span, bool placed)
+{
+    if (span->placed == placed)
+        return;
+    span->placed = placed;
+    if (span->life == PS_LIFE_CACHED && placed)
+        offer_no_more(span);
+    if (span->life == PS_LIFE_CACHED && !placed)
+        offer(span);
 }
 
 void ps_registry_cached_remove(struct ps_span *span)
 {
     struct ps_registry_state *r = &ps_registry;
 
-    if (span->has_class) {
-        struct ps_size_class *class = class_of(span->bytes, false);
-        TAILQ_REMOVE(&class->cached, span, sized);
-        class->count--;
-    }
+    offer_no_more(span);
     TAILQ_REMOVE(&r->cached, span, order);
     r->cached_bytes -= span->bytes;
 }
@@ -401,6 +445,7 @@ void ps_registry_revive(struct ps_span *span, size_t requested)
     span->life = PS_LIFE_LIVE;
     span->residency = PS_RESIDENT;
     span->pinned = false;
+    span->hidden = false;
     span->user_pins = 0;
     span->last_access = ps_registry.launch_number;
     count_in(span, requested);

@@ -139,8 +139,14 @@ uint64_t ps_registry_count_birth(size_t bytes);
 struct ps_span *ps_registry_new_unowned(size_t bytes);
 void ps_registry_cache_unowned(struct ps_span *span);
 
-/* Takes addresses and structure back. It must have no pages, no slot and no mapping. [locked] */
+/* Takes addresses and structure back, the addresses unless it is `placed`. It must have no pages, no slot and no mapping. [locked] */
 void ps_registry_delete(struct ps_span *span);
+
+/* A LIVE span that leads nowhere lies at other addresses from now on, which nobody has; `placed` says whose they are. The old ones go back. [locked] */
+void ps_registry_move(struct ps_span *span, CUdeviceptr address, bool placed);
+
+/* Whose a span's addresses are from now on, whatever its life. [locked] */
+void ps_registry_set_placed(struct ps_span *span, bool placed);
 
 /* A LIVE span ends: counted out, taken from the idle order. The caller gives it its next life. [locked] */
 void ps_registry_end_life(struct ps_span *span);

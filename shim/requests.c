@@ -44,6 +44,26 @@ bool ps_request_may_be_span(size_t bytes)
     return true;
 }
 
+CUcontext ps_request_context(void)
+{
+    CUcontext context = NULL;
+
+    return !ps_real_cuda_load() && ps_cu.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : NULL;
+}
+
+bool ps_request_may_be_span_here(size_t bytes)
+{
+    CUcontext context = ps_inside ? NULL : ps_request_context();
+
+    if (!context || !ps_request_may_be_span(bytes))
+        return false;
+    if (context != ps_device.context) { /* another one of the same device */
+        ps_count_passthrough(other_device);
+        return false;
+    }
+    return true;
+}
+
 enum ps_request ps_request_span(size_t bytes, struct ps_stream *stream, CUdeviceptr *address)
 {
     ps_process_bind_thread();

@@ -26,6 +26,12 @@ static inline size_t ps_pitch(size_t width)
  */
 bool ps_request_may_be_span(size_t bytes);
 
+/* The context that is current on this thread; NULL: none, and nothing can be had. For the driver's hooks, as the next: the runtime makes one. */
+CUcontext ps_request_context(void);
+
+/* The same as ps_request_may_be_span, in that context; counts why not. */
+bool ps_request_may_be_span_here(size_t bytes);
+
 enum ps_request {
     PS_REQUEST_SPAN,          /* *address is set */
     PS_REQUEST_OUT_OF_MEMORY, /* the program gets the error */

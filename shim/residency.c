@@ -588,11 +588,11 @@ int ps_residency_look_up(CUdeviceptr address, CUdeviceptr *start, size_t *reques
     ps_devices_enter_address(address);
     ps_registry_lock();
     const struct ps_span *span = ps_registry_live_at(address);
-    const struct ps_block *block = span ? ps_block_of(span) : NULL;
+    const struct ps_block *block = span ? ps_block_whole(span) : NULL;
     if (span) {
         *start = block ? block->address : span->address;
         *requested = block ? block->requested : span->requested;
-        r = 0;
+        r = span->hidden ? -ENXIO : 0;
     }
     ps_registry_unlock();
     return r;

@@ -79,6 +79,9 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *a
 /* Frees the span or block that begins at `address`. `stream` as above: NULL keeps cudaFree's promise. 0 or -EINVAL: none that lives begins there. */
 int ps_residency_free(CUdeviceptr address, struct ps_stream *stream);
 
+/* The same for one allocation that may lie in several pieces of a block that grows: all that lives in the stretch. */
+void ps_residency_free_all(CUdeviceptr address, size_t bytes);
+
 /* What is mapped at this device lets in the peers that the device has now (device.h). Waits for who works on a span. [unlocked] */
 void ps_residency_let_peers_in(void);
 
@@ -88,7 +91,10 @@ void ps_residency_let_peers_in(void);
  */
 void ps_residency_asked_about(CUdeviceptr address);
 
-/* The live allocation, a span or a block, that holds `address`, to whose device the thread goes: its start and its size as the program asked. 0 or -ENOENT. */
+/*
+ * The live allocation, a span or a block, that holds `address`, to whose device the thread goes: its start and its size as the program asked. 0; -ENOENT;
+ * -ENXIO: the program has it mapped nowhere, or without access.
+ */
 int ps_residency_look_up(CUdeviceptr address, CUdeviceptr *start, size_t *requested);
 
 #endif

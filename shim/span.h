@@ -60,12 +60,14 @@ struct ps_span {
     enum ps_residency residency;
     enum ps_backing backing;
     bool busy;
-    bool moving;                 /* a piece whose bytes are on the move: blocks.h */
-    uint32_t launching;          /* launches and copies that name it and are not queued yet: it is no victim */
-    bool on_slot;                /* a launch that is not queued yet will run on the slot: no reload until `launching` is 0 */
-    bool pinned;                 /* never a victim: a graph that kernels launch may use it at any time */
-    uint32_t user_pins;          /* the same, asked for so many times by the program (penstock_pin), or by what gave it to a card */
-    bool excluded;               /* never a victim: PENSTOCK_RULES say so, or may say so once more is known of it */
+    bool moving;        /* a piece whose bytes are on the move: blocks.h */
+    uint32_t launching; /* launches and copies that name it and are not queued yet: it is no victim */
+    bool on_slot;       /* a launch that is not queued yet will run on the slot: no reload until `launching` is 0 */
+    bool pinned;        /* never a victim: a graph that kernels launch may use it at any time */
+    uint32_t user_pins; /* the same, asked for so many times by the program (penstock_pin), or by what gave it to a card */
+    bool placed;   /* at addresses that the program chose (mappings.h): they stay its own, and freed the span serves no other allocation */
+    bool hidden;   /* the program has it mapped nowhere, or without access: to its questions there is nothing at these addresses */
+    bool excluded; /* never a victim: PENSTOCK_RULES say so, or may say so once more is known of it */
     struct ps_page_block *pages; /* has_pages: its own. HUSK: those that its addresses still map, somebody else's by now; or NULL */
     bool has_pages;
     struct ps_slot *slot;         /* EVICTED: the first of the row of slots that holds the bytes */

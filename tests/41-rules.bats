@@ -205,3 +205,7 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
 @test "no piece begins to move while a launch that named its block is about to be queued" {
     trainers_need PIECE_STAYS_WHILE_LAUNCHING 30-90 blocks-plan-streams blocks-plan
 }
+
+@test "memory that the program maps elsewhere leaves its addresses when no copy reads or fills it there" {
+    trainers_need MOVE_WAITS_FOR_COPIES 30-70 mappings-swaps mapped-moves mapped-range
+}

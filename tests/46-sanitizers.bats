@@ -96,14 +96,22 @@ prepare_thread_sanitizer() {
     trainers_are_clean tsan --scheduler threads
 }
 
-@test "ThreadSanitizer has nothing to say of NCCL's calls" {
-    prepare_thread_sanitizer
-    env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory "-j$(nproc)" SAN=thread build/tsan/samples/collectives >&2
-    mapfile -t names < <("$ROOT/scripts/seeds" --list | grep '^nccl')
+# threads_are_clean PATTERN SAMPLE...: the workloads of that name, which these samples run
+threads_are_clean() {
+    local pattern=$1 names
+    shift
+    env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory "-j$(nproc)" SAN=thread "${@/#/build/tsan/samples/}" >&2
+    mapfile -t names < <("$ROOT/scripts/seeds" --list | grep "$pattern")
     mapfile -t names < <(share 0 "${names[@]}")
     run "$ROOT/scripts/seeds" --build "$ROOT/build/tsan" --seeds ${#names[@]} --percent 20-60 --limit 60 --scheduler threads "${names[@]}"
-    ended_with 0
-    tail -n 1 <<<"$output" | sed "s/^/# /" >&3
+    ended_with 0 || return 1
+    tail -n 1 <<<"$output" | sed "s/^/# $pattern: /" >&3
+}
+
+@test "ThreadSanitizer has nothing to say of NCCL's calls, and of memory that programs map themselves" {
+    prepare_thread_sanitizer
+    threads_are_clean ^nccl collectives
+    threads_are_clean ^mapp arena mapped
 }
 
 @test "ThreadSanitizer has nothing to say of several devices" {
