@@ -15,6 +15,7 @@ def prepare():
 
     if os.environ.get("DET") != "0":
         torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cuda.enable_cudnn_sdp(False)  # its backward is not deterministic; flash attention's is, if asked
     torch.manual_seed(0)
     return torch
 
