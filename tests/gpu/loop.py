@@ -8,13 +8,13 @@ import os
 import time
 
 
-def prepare():
-    """torch, set up for runs that can be compared; before any CUDA call."""
+def prepare(strict=False):
+    """torch, set up for runs that can be compared; before any CUDA call. Strictly: what has no deterministic kernel fails. (Attention's is not used but so.)"""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
 
     if os.environ.get("DET") != "0":
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.use_deterministic_algorithms(True, warn_only=not strict)
         torch.backends.cuda.enable_cudnn_sdp(False)  # its backward is not deterministic; flash attention's is, if asked
     torch.manual_seed(0)
     return torch

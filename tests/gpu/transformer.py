@@ -30,7 +30,7 @@ option("--parallel", choices=("no", "ddp", "fsdp", "tp", "cut", "replicas"), def
        help="the first three under torchrun; in one process: the layers cut over two devices, or DataParallel's replicas on all")
 a = parser.parse_args()
 
-torch = loop.prepare()
+torch = loop.prepare(strict=True)
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
