@@ -1,5 +1,6 @@
 #include "capture.h"
 
+#include <pthread.h>
 #include <stddef.h>
 
 #include "real_cuda.h"
@@ -46,6 +47,76 @@ void ps_capture_may_be_joined(CUstream stream, bool per_thread_default)
 void ps_capture_was_joined(void)
 {
     let_record();
+}
+
+/* ---- frees ---- */
+
+#define FREES_MAX 64u
+
+/* Streams that were being captured when memory was freed on them; those of captures that are over as well, until there is no room. */
+static pthread_mutex_t frees_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ps_stream *freed_on[FREES_MAX];
+static unsigned frees;
+
+/* The capture that the stream belongs to; 0: none. */
+static cuuint64_t capture_of(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuuint64_t id = 0;
+
+    if (!ps_cu.cuStreamGetCaptureInfo || ps_cu.cuStreamGetCaptureInfo(stream, &status, &id, NULL, NULL, NULL, NULL) != CUDA_SUCCESS)
+        return 0;
+    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? id : 0;
+}
+
+void ps_capture_freed_on(CUstream stream, bool per_thread_default)
+{
+    unsigned i = 0;
+
+    if (!ps_capture_has(stream, per_thread_default))
+        return;
+    struct ps_stream *s = ps_stream_find(stream, per_thread_default);
+    pthread_mutex_lock(&frees_lock);
+    while (i < frees && freed_on[i] != s)
+        i++;
+    if (i == frees && frees < FREES_MAX && !s->per_thread)
+        freed_on[frees++] = s;
+    pthread_mutex_unlock(&frees_lock);
+}
+
+/* Two clocks: both calls go into the graph, where `stream` then comes after what `s` was given. */
+static void join(CUstream stream, CUstream s)
+{
+    CUevent event;
+
+    if (ps_cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        return;
+    if (ps_cu.cuEventRecord(event, s) == CUDA_SUCCESS)
+        ps_cu.cuStreamWaitEvent(stream, event, 0);
+    ps_cu.cuEventDestroy(event);
+}
+
+void ps_capture_ends(CUstream stream, bool per_thread_default)
+{
+    unsigned left = 0;
+
+    if (!stream && per_thread_default)
+        stream = CU_STREAM_PER_THREAD;
+    pthread_mutex_lock(&frees_lock);
+    cuuint64_t id = frees ? capture_of(stream) : 0;
+    for (unsigned i = 0; id && i < frees; i++) {
+        struct ps_stream *s = freed_on[i];
+        ps_stream_hold_records(s); /* its handle is good as long as it isn't gone, which is seen under this */
+        cuuint64_t one = atomic_load(&s->gone) ? 0 : capture_of(s->handle);
+        if (one == id && s->handle != stream)
+            join(stream, s->handle);
+        ps_stream_let_record(s);
+        if (one && one != id)
+            freed_on[left++] = s;
+    }
+    if (id)
+        frees = left;
+    pthread_mutex_unlock(&frees_lock);
 }
 
 void ps_capture_ended(void)

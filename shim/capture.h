@@ -27,6 +27,14 @@ void ps_capture_began(bool succeeded);
 void ps_capture_may_be_joined(CUstream stream, bool per_thread_default);
 void ps_capture_was_joined(void);
 
+/*
+ * The program has freed memory on a stream, maybe while it is being captured. / It is about to end a capture on a stream, which comes after such frees.
+ * torch's allocator on cudaMallocAsync, which Penstock asks it for, frees what several streams have used on a stream of its own, and has the capture's stream come after
+ * that when the capture has ended (CUDAGraph::capture_end of 2.11), which fails by then: work that was not joined.
+ */
+void ps_capture_freed_on(CUstream stream, bool per_thread_default);
+void ps_capture_ends(CUstream stream, bool per_thread_default);
+
 /* One is over. */
 void ps_capture_ended(void);
 

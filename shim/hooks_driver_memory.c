@@ -2,6 +2,7 @@
  * Allocation and free, driver API: for programs that call it, by symbol or by a pointer that they looked up, and for those that have the runtime
  * linked in statically, whose every allocation comes here. The shared runtime and NVIDIA's libraries are not among them (driver_lookup.h).
  */
+#include "capture.h"
 #include "counters.h"
 #include "device.h"
 #include "devices.h"
@@ -145,6 +146,8 @@ static CUresult free_async(free_async_fn real_function, bool per_thread_default,
     ps_request_forget_tables(address);
     if (is_span_to_free(address) && ps_request_free(address, ps_stream_find(stream, per_thread_default)))
         return CUDA_SUCCESS;
+    if (!ps_inside)
+        ps_capture_freed_on(stream, per_thread_default);
     return real_function ? real_function(address, stream) : CUDA_ERROR_NOT_INITIALIZED;
 }
 

@@ -3,6 +3,7 @@
  */
 #include <stdint.h>
 
+#include "capture.h"
 #include "counters.h"
 #include "hooks.h"
 #include "process.h"
@@ -142,6 +143,7 @@ PS_EXPORT cudaError_t cudaFreeAsync(void *address, cudaStream_t stream)
     ps_request_forget_tables((CUdeviceptr)address);
     if (ps_registry_owns((CUdeviceptr)address) && ps_request_free((CUdeviceptr)address, ps_stream_find(stream, false)))
         return cudaSuccess;
+    ps_capture_freed_on(stream, false);
     return ps_real_cudart()->cudaFreeAsync(address, stream);
 }
 
@@ -150,6 +152,7 @@ PS_EXPORT cudaError_t cudaFreeAsync_ptsz(void *address, cudaStream_t stream)
     ps_request_forget_tables((CUdeviceptr)address);
     if (ps_registry_owns((CUdeviceptr)address) && ps_request_free((CUdeviceptr)address, ps_stream_find(stream, true)))
         return cudaSuccess;
+    ps_capture_freed_on(stream, true);
     return ps_real_cudart()->cudaFreeAsync_ptsz(address, stream);
 }
 

@@ -68,3 +68,80 @@ setup() { helper_setup 60; }
     equal 3 "$(report graph_launches)" "launches of the graph"
     equal 0 "$(report graph_launches_unknown)" "graphs that could not be read"
 }
+
+@test "memory that is freed on a stream of the allocator's own leaves no work in the capture that is not joined" {
+    requires sim cc
+    build_probe frees <<'END'
+/*
+ * As torch's allocator on cudaMallocAsync: what two streams have used is freed on a third one, which comes after both, and is joined when the capture
+ * has ended, which is too late. OTHERS: so many more such streams, of which some are gone by then.
+ */
+int main(void)
+{
+    cudaStream_t first, second, freeing[8];
+    cudaEvent_t forked, joined;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t executable;
+    void *span = new_span(7, NULL), *small, *memory[8];
+    int others = atoi(getenv("OTHERS"));
+
+    CHECK(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    for (int i = 0; i < 8; i++) CHECK(cudaStreamCreateWithFlags(&freeing[i], cudaStreamNonBlocking));
+    CHECK(cudaEventCreateWithFlags(&forked, cudaEventDisableTiming));
+    CHECK(cudaEventCreateWithFlags(&joined, cudaEventDisableTiming));
+    CHECK(cudaDeviceSynchronize());
+    for (int turn = 0; turn < 3; turn++) {
+        /* Frees of other captures, and of none, are nothing to this one. */
+        CHECK(cudaMallocAsync(&small, 64, freeing[7]));
+        CHECK(cudaFreeAsync(small, freeing[7]));
+        CHECK(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal));
+        for (int i = 0; i <= others; i++) CHECK(cudaMallocAsync(&memory[i], span_size(), first));
+        CHECK(cudaMemsetAsync(memory[0], 3, span_size(), first));
+        CHECK(cudaEventRecord(forked, first));
+        CHECK(cudaStreamWaitEvent(second, forked, 0));
+        CHECK(cudaMemcpyAsync(span, memory[0], span_size(), cudaMemcpyDeviceToDevice, second));
+        CHECK(cudaEventRecord(joined, second));
+        CHECK(cudaStreamWaitEvent(first, joined, 0));
+        for (int i = 0; i <= others; i++) {
+            CHECK(cudaStreamWaitEvent(freeing[i], joined, 0));
+            CHECK(cudaFreeAsync(memory[i], freeing[i]));
+        }
+        cudaError_t ended = cudaStreamEndCapture(first, &graph);
+        printf("capture: %s\n", cudaGetErrorName(ended));
+        if (ended != cudaSuccess) continue;
+        CHECK(cudaGraphInstantiate(&executable, graph, 0));
+        CHECK(cudaMemsetAsync(span, 9, span_size(), first));
+        CHECK(cudaGraphLaunch(executable, first));
+        EXPECT(holds(span, 3, first));
+        CHECK(cudaGraphExecDestroy(executable));
+        CHECK(cudaGraphDestroy(graph));
+        CHECK(cudaStreamDestroy(freeing[0])); /* another one takes its place, maybe by the same handle */
+        CHECK(cudaStreamCreateWithFlags(&freeing[0], cudaStreamNonBlocking));
+    }
+    /* What the program itself doesn't join is its own error. */
+    CHECK(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal));
+    CHECK(cudaEventRecord(forked, first));
+    CHECK(cudaStreamWaitEvent(second, forked, 0));
+    CHECK(cudaMemsetAsync(span, 1, span_size(), second));
+    printf("own: %s\n", cudaGetErrorName(cudaStreamEndCapture(first, &graph)));
+    cudaGetLastError();
+    CHECK(cudaFree(span));
+    CHECK(cudaDeviceSynchronize());
+    puts("ok");
+    return 0;
+}
+END
+    local others tracer
+    for others in 0 5; do
+        run_sim OTHERS=$others PROBE_SPAN=$PROBE_SPAN ./frees
+        contains "$output" '^capture: cudaErrorStreamCaptureUnjoined$'
+        for tracer in cupti hook auto; do
+            run_probe frees OTHERS=$others PENSTOCK_TRACER=$tracer
+            goes_on
+            equal 3 "$(grep -c '^capture: cudaSuccess$' <<<"$output")" "captures that ended well, $tracer"
+            contains "$output" '^own: cudaErrorStreamCaptureUnjoined$'
+            said
+        done
+    done
+}

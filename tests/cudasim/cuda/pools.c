@@ -20,6 +20,7 @@ struct cudasim_pool_block {
     uintptr_t base;
     size_t bytes;                    /* held, rounded up */
     bool used;                       /* between its allocation and its free in call order */
+    bool of_graph;                   /* allocated while a stream was captured: the graph's, for good */
     struct cudasim_position free_at; /* of a block not used: the free that gave it back */
     LIST_ENTRY(cudasim_pool_block) link;
 };
@@ -204,6 +205,16 @@ static CUresult allocate(CUdeviceptr *address, size_t size, CUmemoryPool pool, C
     return CUDA_SUCCESS;
 }
 
+/* An allocation or a free in a graph, whose memory is there from its capture on: what is left of it is its place in the order. */
+static CUresult add_node(CUstream stream)
+{
+    struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_MARKER);
+    if (!operation)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    operation->call = cudasim_call_name();
+    return cudasim_submit(operation, stream);
+}
+
 CUresult cudasim_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
 {
     if (!dptr || !bytesize)
@@ -211,10 +222,13 @@ CUresult cudasim_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUm
     cudasim_lock();
     CUstream stream = cudasim_stream_resolve(hStream);
     CUresult result = stream ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
-    if (stream && stream->capture)
-        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    else if (stream && pool_of(pool))
+    if (stream && pool_of(pool))
         result = allocate(dptr, bytesize, pool, stream);
+    if (result == CUDA_SUCCESS && stream->capture) {
+        struct cudasim_pool_block *block = cudasim_range_find((uintptr_t)*dptr)->object;
+        block->of_graph = true;
+        result = add_node(stream);
+    }
     cudasim_unlock();
     return result;
 }
@@ -247,6 +261,11 @@ static CUresult free_in_order(struct cudasim_pool_block *block, CUstream stream)
     return cudasim_submit(operation, stream);
 }
 
+static CUresult free_in_graph(const struct cudasim_pool_block *block, CUstream stream)
+{
+    return block->of_graph ? add_node(stream) : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult cudasim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
     cudasim_lock();
@@ -255,10 +274,10 @@ CUresult cudasim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     if (!stream)
         result = CUDA_ERROR_INVALID_HANDLE;
-    else if (stream->capture)
-        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     else if (range && range->kind == CUDASIM_RANGE_POOLED && range->base == (uintptr_t)dptr)
-        result = free_in_order(range->object, stream);
+        result = stream->capture ? free_in_graph(range->object, stream) : free_in_order(range->object, stream);
+    else if (stream->capture)
+        stream = NULL;
     cudasim_unlock();
     /* A plain allocation may be freed so too: the driver then frees it as cuMemFree does. */
     if (result == CUDA_ERROR_INVALID_VALUE && stream)
