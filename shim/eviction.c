@@ -391,12 +391,13 @@ static void finish_evictions(void)
         if (result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT)
             ps_helper_thread_park();
         ps_registry_lock();
+        /* Its mapping may just be given to a peer. Until that is done the eviction may be cancelled, too. */
+        while (!t->cancelled && t->span->busy)
+            ps_registry_wait_changed(1000000u);
         if (result != CUDA_SUCCESS && !t->cancelled && t->span->life == PS_LIFE_LIVE) {
             /* The copy failed on the device: its bytes are still there and nowhere else. */
             ps_count(eviction_errors);
             ps_log_warn_once(COPIES, "a copy to the host failed on the device (error %d); the span stays", (int)result);
-            while (t->span->busy)
-                ps_registry_wait_changed(1000000u);
             ps_eviction_cancel(t->span);
         }
         finish(t);

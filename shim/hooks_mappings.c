@@ -141,9 +141,10 @@ PS_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmem
     CUdeviceptr behind = address + bytes, end = behind;
     bool is_ours = !ps_inside && access && ps_mappings_is_ours(address, &end);
     CUresult result = CUDA_SUCCESS;
+    bool hidden;
 
     if (!is_ours && end == behind)
-        return ps_inside || !ps_mappings_hides(address) ? real(address, bytes, access, count) : CUDA_ERROR_INVALID_VALUE;
+        return ps_inside || !ps_mappings_knows(address, &hidden) ? real(address, bytes, access, count) : CUDA_ERROR_INVALID_VALUE;
     for (CUdeviceptr at = address; at < behind && result == CUDA_SUCCESS; at = end) {
         end = behind;
         result = ps_mappings_is_ours(at, &end) ? let_in(at, access, count) : real(at, end - at, access, count);
@@ -156,11 +157,12 @@ PS_EXPORT CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation
 {
     REAL(cuMemGetAccess);
     CUdeviceptr end = address + 1;
+    bool hidden;
 
     if (ps_inside || !flags || !location)
         return real(flags, location, address);
     if (!ps_mappings_is_ours(address, &end))
-        return real(flags, location, ps_mappings_hides(address) ? 0 : address);
+        return real(flags, location, ps_mappings_knows(address, &hidden) && hidden ? 0 : address);
     ps_devices_enter_address(address);
     *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
     if (location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id == ps_device.ordinal)

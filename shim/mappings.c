@@ -342,7 +342,8 @@ CUresult ps_mappings_retain(CUmemGenericAllocationHandle *handle, CUdeviceptr ad
     if (m)
         return CUDA_SUCCESS;
     /* A span that the program has not mapped itself has a handle that is Penstock's. */
-    return ps_mappings_hides(address) ? CUDA_ERROR_INVALID_VALUE : PS_NOT_OURS;
+    bool hidden;
+    return ps_mappings_knows(address, &hidden) ? CUDA_ERROR_INVALID_VALUE : PS_NOT_OURS;
 }
 
 /* What was created last, if it is as large, has addresses of its own still, and may lie where it is. At the device. (with the lock held) */
@@ -532,12 +533,14 @@ bool ps_mappings_is_ours(CUdeviceptr address, CUdeviceptr *end)
     return m != NULL;
 }
 
-bool ps_mappings_hides(CUdeviceptr address)
+bool ps_mappings_knows(CUdeviceptr address, bool *hidden)
 {
     CUdeviceptr start;
     size_t bytes;
+    int r = ps_residency_look_up(address, &start, &bytes);
 
-    return ps_residency_look_up(address, &start, &bytes) != -ENOENT;
+    *hidden = r == -ENXIO;
+    return r != -ENOENT;
 }
 
 void ps_mappings_set_access(CUdeviceptr address, CUmemAccess_flags access)

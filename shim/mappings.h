@@ -36,8 +36,11 @@ CUresult ps_mappings_unmap(CUdeviceptr address, size_t bytes);
 /* Whether the address is of managed memory that is mapped there, and where what is so of it ends: before `end`, or there. */
 bool ps_mappings_is_ours(CUdeviceptr address, CUdeviceptr *end);
 
-/* Whether there is a span at the address, which the driver would tell of by what Penstock has mapped there. */
-bool ps_mappings_hides(CUdeviceptr address);
+/*
+ * Whether there is a span at the address, of which the driver would tell by what Penstock has mapped there; `hidden`: and the program has mapped nothing there
+ * that it has access to.
+ */
+bool ps_mappings_knows(CUdeviceptr address, bool *hidden);
 
 /* The access that the program gave the memory's own device, and what it has. It reads and writes the memory in any case. */
 void ps_mappings_set_access(CUdeviceptr address, CUmemAccess_flags access);
