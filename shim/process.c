@@ -17,6 +17,7 @@
 #include "devices.h"
 #include "eviction.h"
 #include "following.h"
+#include "frameworks.h"
 #include "helper_thread.h"
 #include "layers.h"
 #include "learning.h"
@@ -35,8 +36,6 @@
 #include "tracing.h"
 #include "verify.h"
 
-extern char **environ;
-
 struct ps_settings ps_settings;
 
 enum state {
@@ -49,84 +48,6 @@ static struct ps_ranks ranks;
 static _Atomic enum state state = NOT_BEGUN;
 static atomic_bool has_managed; /* there may be spans, also when standing aside by now */
 static pthread_mutex_t set_up_lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* ---- the constructors: environment variables, and nothing else ---- */
-
-/* `value` with the backend chosen in front; the environment keeps the string, so it is not freed. */
-static void choose_backend(const char *variable, const char *value)
-{
-    static const char choice[] = "backend:cudaMallocAsync";
-    size_t room = sizeof choice + 1 + strlen(value);
-    char *merged = malloc(room);
-
-    if (!merged)
-        return;
-    snprintf(merged, room, "%s%s%s", choice, *value ? "," : "", value);
-    setenv(variable, merged, 1);
-    free(merged);
-}
-
-/* Whether the allocator settings choose a backend. torch drops blanks: "backend : native" is one too. */
-static bool chooses_backend(const char *value)
-{
-    static const char key[] = "backend";
-
-    for (const char *at = value; at && (at = strstr(at, key)); at++)
-        if (at[sizeof key - 1 + strspn(at + sizeof key - 1, " \t")] == ':')
-            return true;
-    return false;
-}
-
-static bool is_on(const char *variable)
-{
-    const char *value = getenv(variable);
-
-    return value && !strcmp(value, "1");
-}
-
-static bool is_off(const char *variable)
-{
-    const char *value = getenv(variable);
-
-    return value && !strcmp(value, "0");
-}
-
-/*
- * torch's own caching allocator hides its tensors in big blocks, and a static initialiser of libc10_cuda.so chooses the backend, so this is the
- * last moment to ask for the one that calls cudaMallocAsync for each tensor (same speed; FACTS). A backend that the user chose stays.
- */
-__attribute__((constructor)) static void ask_torch_for_visible_tensors(void)
-{
-    static const char *const variables[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
-    const char *value[2];
-
-    ps_report_remember_directory();
-    if (is_off("PENSTOCK_ALLOC_CONF") || is_on("PENSTOCK_DISABLE"))
-        return;
-    for (int i = 0; i < 2; i++) {
-        value[i] = getenv(variables[i]);
-        if (chooses_backend(value[i]))
-            return;
-    }
-    /* torch reads one of the two, by its version: both get what the user wrote in either. */
-    const char *wanted[2] = {value[0] ? value[0] : value[1] ? value[1] : "", value[1] ? value[1] : value[0] ? value[0] : ""};
-    char *copy[2] = {strdup(wanted[0]), strdup(wanted[1])};
-    for (int i = 0; i < 2; i++) {
-        if (copy[i])
-            choose_backend(variables[i], copy[i]);
-        free(copy[i]);
-    }
-}
-
-/*
- * NCCL registers the buffers of collectives that are captured into graphs, and keeps what it registered by address: when other pages come to lie there,
- * as they do whenever a span has been away, its peers go on with the old ones, which is a known hang (FACTS). What the user says goes.
- */
-__attribute__((constructor)) static void ask_nccl_not_to_register_by_itself(void)
-{
-    if (!is_on("PENSTOCK_DISABLE"))
-        setenv("NCCL_GRAPH_REGISTER", "0", 0);
-}
 
 /* ---- set-up ---- */
 
@@ -196,6 +117,7 @@ static int set_up_device(const char **why)
     ps_following_open(ps_settings.grace, ps_learning_named);
     ps_learning_open(ps_policies_current(), ps_policies_options());
     ps_devices_add(ps_device.context);
+    ps_frameworks_say();
     ps_log_info(PROCESS, "managing %s: budget %s of %s, spans from %s in pages of %s", ps_device.name,
                 ps_budget.limit == UINT64_MAX ? "unlimited" : ps_bytes_text(ps_budget.limit).text,
                 ps_bytes_text(ps_device.total_bytes).text, ps_bytes_text(ps_settings.min_span).text,

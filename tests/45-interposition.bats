@@ -523,6 +523,55 @@ END
     done
 }
 
+# python_settings ARGUMENT...: what torch is asked for in a Python that is run so, the script first
+python_settings() {
+    run_penstock python3 "$@"
+    ended_with 0
+}
+
+@test "torch keeps its own allocator where the program names a mode of torch.compile that needs it" {
+    requires python cc
+    local asked='import os, subprocess, sys; print(os.environ.get("PYTORCH_CUDA_ALLOC_CONF")); sys.argv[1:2] == ["run"] and subprocess.run(sys.argv[2:])'
+    local visible=backend:cudaMallocAsync own=backend:native
+    echo "$asked" >plain.py
+    printf '%s\nmodel = dict(mode="reduce-overhead")\n' "$asked" >graphs.py
+    printf '%s\nmodel = dict(mode="max-autotune")\n' "$asked" >tuned.py
+    printf '%s\nmodel = dict(mode="max-autotune-no-cudagraphs")\n' "$asked" >without.py
+    printf '%s\nmodel = {"mode" : '"'max-autotune'"'}\n' "$asked" >table.py
+    printf '%s\nmodes = ("default", "reduce-overhead"), "mode", "max-autotune-"\n' "$asked" >choices.py
+    printf 'max-autotune' >short.py
+    python_settings plain.py && equal $visible "$output"
+    python_settings graphs.py && equal $own "$output"
+    python_settings tuned.py && equal $own "$output"
+    python_settings without.py && equal $visible "$output"
+    python_settings table.py && equal $own "$output"
+    python_settings choices.py && equal $visible "$output"
+    python_settings plain.py short.py choices.py && equal $visible "$output"
+    python_settings plain.py --compile-mode reduce-overhead && equal $own "$output"
+    python_settings plain.py --compile-mode=max-autotune-no-cudagraphs && equal $visible "$output"
+    python_settings missing/../plain.py && equal $visible "$output"
+    # A launcher's children are given what it was, and a program that is no Python's isn't looked into.
+    python_settings plain.py run python3 graphs.py && equal "$own $own" "${output//$'\n'/ }"
+    run_penstock sh -c 'echo $PYTORCH_CUDA_ALLOC_CONF' graphs.py
+    equal $visible "$output"
+    # What the user says goes.
+    run_penstock PYTORCH_CUDA_ALLOC_CONF=$visible python3 graphs.py
+    equal $visible "$output"
+    # And it is said, where there is memory to manage.
+    cat >uses.py <<'END'
+import ctypes, os
+runtime, address = ctypes.CDLL("libcudart.so.13"), ctypes.c_void_p()
+assert runtime.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(1 << 20)) == 0
+assert runtime.cudaFree(address) == 0
+END
+    run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM python3 uses.py
+    ended_with 0
+    said
+    run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM python3 uses.py reduce-overhead
+    ended_with 0
+    said 'reduce-overhead: names a mode of torch.compile .*PYTORCH_CUDA_ALLOC_CONF=backend:'
+}
+
 @test "PENSTOCK_ALLOC_CONF=0 and PENSTOCK_DISABLE=1 leave torch's settings alone" {
     local off
     for off in PENSTOCK_ALLOC_CONF=0 PENSTOCK_DISABLE=1; do

@@ -100,8 +100,6 @@ END
     # 1.03 times the budget, and what the program takes beside its tensors, are 6984 MiB, or only 6625.
     TEST_RESERVED=6.35 programs --rows eager --ways plain,tight
     equal "not well: tight" "$(status_of eager)" "with too high a peak"
-    TEST_WRONG=aside programs --rows reduce-overhead --ways plain,tight
-    equal ok "$(status_of reduce-overhead)" "one that Penstock may stand aside from"
     programs --rows nothing
     ended_with 2
     contains "$output" 'no such row or way: nothing'

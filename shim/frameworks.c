@@ -1,0 +1,231 @@
+#include "frameworks.h"
+
+#include <errno.h> /* program_invocation_short_name */
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "report.h"
+
+/* What names a mode of torch.compile that needs torch's own allocator: an argument or a file; empty: nothing does. */
+static char asks_for_graphs[256];
+
+/* The variable is `value` with the backend chosen in front. */
+static void choose_backend(const char *variable, const char *choice, const char *value)
+{
+    size_t room = strlen(choice) + 2 + strlen(value);
+    char *merged = malloc(room);
+
+    if (!merged)
+        return;
+    snprintf(merged, room, "%s%s%s", choice, *value ? "," : "", value);
+    setenv(variable, merged, 1);
+    free(merged);
+}
+
+/* Whether the allocator settings choose a backend. torch drops blanks: "backend : native" is one too. */
+static bool chooses_backend(const char *value)
+{
+    static const char key[] = "backend";
+
+    for (const char *at = value; at && (at = strstr(at, key)); at++)
+        if (at[sizeof key - 1 + strspn(at + sizeof key - 1, " \t")] == ':')
+            return true;
+    return false;
+}
+
+static bool is_on(const char *variable)
+{
+    const char *value = getenv(variable);
+
+    return value && !strcmp(value, "1");
+}
+
+static bool is_off(const char *variable)
+{
+    const char *value = getenv(variable);
+
+    return value && !strcmp(value, "0");
+}
+
+/* ---- torch.compile with CUDA graphs ---- */
+
+/*
+ * The modes reduce-overhead and max-autotune keep what graphs share by asking torch's own allocator for its state; on cudaMallocAsync that ends the program
+ * (torch 2.11: "does not yet support getCheckpointState"). A program that names one in its arguments, or its script as the mode, is left torch's own.
+ */
+static bool is_mode(const char *text, size_t bytes)
+{
+    static const char *const modes[] = {"reduce-overhead", "max-autotune"}, without[] = "-no-cudagraphs";
+
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        size_t length = strlen(modes[i]);
+        if (bytes < length || memcmp(text, modes[i], length) != 0)
+            continue;
+        return bytes < length + sizeof without - 1 || memcmp(text + length, without, sizeof without - 1) != 0;
+    }
+    return false;
+}
+
+/* An argument: anywhere in it. */
+static bool argument_names_mode(const char *argument)
+{
+    for (const char *at = argument; *at; at++)
+        if (is_mode(at, strlen(at)))
+            return true;
+    return false;
+}
+
+static const char *before_blanks(const char *at, const char *start)
+{
+    while (at > start && (at[-1] == ' ' || at[-1] == '\t'))
+        at--;
+    return at;
+}
+
+/* Whether what ends at `at` is mode=" or "mode": ' or the like: a list of what a user may choose from is not what is chosen. */
+static bool is_given_as_mode(const char *at, const char *start)
+{
+    static const char key[] = "mode";
+
+    if (at == start || (at[-1] != '"' && at[-1] != '\''))
+        return false;
+    at = before_blanks(at - 1, start);
+    if (at == start || (at[-1] != '=' && at[-1] != ':'))
+        return false;
+    at = before_blanks(at - 1, start);
+    if (at > start && (at[-1] == '"' || at[-1] == '\''))
+        at--;
+    return at - start >= (ptrdiff_t)sizeof key - 1 && !memcmp(at - (sizeof key - 1), key, sizeof key - 1);
+}
+
+static bool text_names_mode(const char *text, size_t bytes)
+{
+    const char *end = text + bytes;
+
+    for (const char *at = text; (at = memchr(at, '-', (size_t)(end - at))); at++)
+        for (size_t before = 3; before <= 6; before += 3) { /* max-, reduce- */
+            const char *mode = (size_t)(at - text) >= before ? at - before : NULL;
+            if (mode && is_mode(mode, (size_t)(end - mode)) && is_given_as_mode(mode, text))
+                return true;
+        }
+    return false;
+}
+
+#define SCRIPT_BYTES_MAX (4 << 20)
+
+static bool script_names_mode(const char *path)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat facts;
+    bool names = false;
+
+    if (file < 0)
+        return false;
+    if (!fstat(file, &facts) && S_ISREG(facts.st_mode) && facts.st_size > 0 && facts.st_size <= SCRIPT_BYTES_MAX) {
+        size_t bytes = (size_t)facts.st_size;
+        void *text = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+        if (text != MAP_FAILED) {
+            names = text_names_mode(text, bytes);
+            munmap(text, bytes);
+        }
+    }
+    close(file);
+    return names;
+}
+
+/*
+ * A launcher (torchrun, accelerate) names the script as well. What is started by either is given the choice. Python's own files alone are looked into: other
+ * processes open none.
+ */
+static void look_for_graphs(int count, char *const *arguments)
+{
+    if (strncmp(program_invocation_short_name, "python", strlen("python")) != 0)
+        return;
+    for (int i = 1; i < count && !*asks_for_graphs; i++) {
+        const char *one = arguments[i];
+        size_t length = strlen(one);
+        bool is_script = length > 3 && !strcmp(one + length - 3, ".py");
+        if (argument_names_mode(one) || (is_script && script_names_mode(one)))
+            snprintf(asks_for_graphs, sizeof asks_for_graphs, "%.255s", one);
+    }
+}
+
+void ps_frameworks_say(void)
+{
+    if (*asks_for_graphs)
+        ps_log_warn(
+            PROCESS,
+            "%s: names a mode of torch.compile that uses CUDA graphs, for which torch needs its own allocator: it keeps that, and its segments are "
+            "moved as they are, more slowly than tensors; PYTORCH_CUDA_ALLOC_CONF=backend:... says which it is to be",
+            asks_for_graphs);
+}
+
+/* ---- the constructors: environment variables, and nothing else ---- */
+
+#define VISIBLE "backend:cudaMallocAsync"
+#define OWN "backend:native"
+#define CHOSEN_BY_US "_PENSTOCK_CHOSE_BACKEND" /* for what is started from here: the backend was not the user's choice */
+
+/* The settings without the backend that a process before this one has put in front; NULL: it has not. */
+static const char *behind_our_choice(const char *value)
+{
+    const size_t length = sizeof VISIBLE - 1;
+
+    if (!value || !is_on(CHOSEN_BY_US) || strncmp(value, VISIBLE, length) != 0)
+        return NULL;
+    return value[length] == ',' ? value + length + 1 : value + length;
+}
+
+/*
+ * torch's own caching allocator hides its tensors in big blocks, and a static initialiser of libc10_cuda.so chooses the backend, so this is the
+ * last moment to ask for the one that calls cudaMallocAsync for each tensor (same speed; FACTS). A backend that the user chose stays. glibc gives
+ * constructors the arguments of main.
+ */
+__attribute__((constructor)) static void ask_torch_for_visible_tensors(int count, char **arguments)
+{
+    static const char *const variables[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
+    const char *value[2];
+    bool chosen = true;
+
+    ps_report_remember_directory();
+    if (is_off("PENSTOCK_ALLOC_CONF") || is_on("PENSTOCK_DISABLE"))
+        return;
+    for (int i = 0; i < 2; i++) {
+        value[i] = getenv(variables[i]);
+        const char *users = behind_our_choice(value[i]);
+        chosen &= users != NULL;
+        value[i] = users ? users : value[i];
+        if (chooses_backend(value[i]))
+            return;
+    }
+    look_for_graphs(count, arguments);
+    if (chosen && !*asks_for_graphs)
+        return;
+    /* torch reads one of the two, by its version: both get what the user wrote in either. */
+    const char *wanted[2] = {value[0] ? value[0] : value[1] ? value[1] : "", value[1] ? value[1] : value[0] ? value[0] : ""};
+    char *copy[2] = {strdup(wanted[0]), strdup(wanted[1])};
+    for (int i = 0; i < 2; i++) {
+        if (copy[i])
+            choose_backend(variables[i], *asks_for_graphs ? OWN : VISIBLE, copy[i]);
+        free(copy[i]);
+    }
+    setenv(CHOSEN_BY_US, "1", 1);
+}
+
+/*
+ * NCCL registers the buffers of collectives that are captured into graphs, and keeps what it registered by address: when other pages come to lie there,
+ * as they do whenever a span has been away, its peers go on with the old ones, which is a known hang (FACTS). What the user says goes.
+ */
+__attribute__((constructor)) static void ask_nccl_not_to_register_by_itself(void)
+{
+    if (!is_on("PENSTOCK_DISABLE"))
+        setenv("NCCL_GRAPH_REGISTER", "0", 0);
+}
