@@ -1,6 +1,42 @@
+#include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "communicator.h"
+
+/* As the real library calls the driver: by look-up, so that whoever is in front of the driver's functions sees whose the look-up is. */
+struct driver {
+    __typeof__(&cuMemRetainAllocationHandle) memRetainAllocationHandle;
+    __typeof__(&cuMemRelease) memRelease;
+    __typeof__(&cuMemAddressReserve) memAddressReserve;
+    __typeof__(&cuMemAddressFree) memAddressFree;
+    __typeof__(&cuMemMap) memMap;
+    __typeof__(&cuMemUnmap) memUnmap;
+    __typeof__(&cuMemSetAccess) memSetAccess;
+};
+
+static struct driver found;
+
+static void find_all(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+
+    *(void **)&found.memRetainAllocationHandle = dlsym(library, "cuMemRetainAllocationHandle");
+    *(void **)&found.memRelease = dlsym(library, "cuMemRelease");
+    *(void **)&found.memAddressReserve = dlsym(library, "cuMemAddressReserve");
+    *(void **)&found.memAddressFree = dlsym(library, "cuMemAddressFree");
+    *(void **)&found.memMap = dlsym(library, "cuMemMap");
+    *(void **)&found.memUnmap = dlsym(library, "cuMemUnmap");
+    *(void **)&found.memSetAccess = dlsym(library, "cuMemSetAccess");
+}
+
+static const struct driver *driver(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, find_all);
+    return &found;
+}
 
 /* The pages behind [base, base + bytes), mapped a second time: handle by handle, each of which begins at its first page. */
 static bool map_again(CUdeviceptr base, CUdeviceptr alias, size_t bytes, size_t page)
@@ -10,21 +46,21 @@ static bool map_again(CUdeviceptr base, CUdeviceptr alias, size_t bytes, size_t 
 
     for (size_t at = 0; at < bytes; at = end) {
         CUmemGenericAllocationHandle handle, next = 0;
-        if (cuMemRetainAllocationHandle(&handle, (void *)(base + at)) != CUDA_SUCCESS)
+        if (driver()->memRetainAllocationHandle(&handle, (void *)(base + at)) != CUDA_SUCCESS)
             return false;
         for (end = at + page; end < bytes; end += page) {
-            if (cuMemRetainAllocationHandle(&next, (void *)(base + end)) != CUDA_SUCCESS)
+            if (driver()->memRetainAllocationHandle(&next, (void *)(base + end)) != CUDA_SUCCESS)
                 break;
-            cuMemRelease(next);
+            driver()->memRelease(next);
             if (next != handle)
                 break;
         }
-        CUresult mapped = cuMemMap(alias + at, end - at, 0, handle, 0);
-        cuMemRelease(handle); /* the mapping keeps the pages */
+        CUresult mapped = driver()->memMap(alias + at, end - at, 0, handle, 0);
+        driver()->memRelease(handle); /* the mapping keeps the pages */
         if (mapped != CUDA_SUCCESS)
             return false;
     }
-    return cuMemSetAccess(alias, bytes, &access, 1) == CUDA_SUCCESS;
+    return driver()->memSetAccess(alias, bytes, &access, 1) == CUDA_SUCCESS;
 }
 
 /* Memory of cuMemAlloc has no handle and never moves: its own addresses will do. */
@@ -35,11 +71,11 @@ static CUdeviceptr alias_of(CUdeviceptr base, size_t bytes)
     CUdeviceptr alias = 0;
     size_t page = 0;
 
-    if (cuMemRetainAllocationHandle(&handle, (void *)base) != CUDA_SUCCESS)
+    if (driver()->memRetainAllocationHandle(&handle, (void *)base) != CUDA_SUCCESS)
         return base;
-    cuMemRelease(handle);
+    driver()->memRelease(handle);
     if (cuMemGetAllocationGranularity(&page, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS ||
-        cuMemAddressReserve(&alias, (bytes + page - 1) / page * page, page, 0, 0) != CUDA_SUCCESS)
+        driver()->memAddressReserve(&alias, (bytes + page - 1) / page * page, page, 0, 0) != CUDA_SUCCESS)
         return 0;
     return map_again(base, alias, (bytes + page - 1) / page * page, page) ? alias : 0;
 }
@@ -73,8 +109,8 @@ void cudasim_nccl_deregister(ncclComm_t comm, void *handle)
         CUmemAllocationProp kind = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
         size_t page = 1;
         cuMemGetAllocationGranularity(&page, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-        cuMemUnmap(r->alias, (r->bytes + page - 1) / page * page);
-        cuMemAddressFree(r->alias, (r->bytes + page - 1) / page * page);
+        driver()->memUnmap(r->alias, (r->bytes + page - 1) / page * page);
+        driver()->memAddressFree(r->alias, (r->bytes + page - 1) / page * page);
     }
     free(r);
 }
