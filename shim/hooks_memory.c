@@ -1,6 +1,7 @@
 /*
  * Allocation and free, runtime API: a span for what is large enough and can be managed, the real function for everything else.
  */
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "capture.h"
@@ -34,6 +35,15 @@ static enum ps_request allocate(size_t bytes, struct ps_stream *stream, void **a
     return outcome;
 }
 
+/* The pages that the real allocator lacks may be ours: we give way, and it is asked once more. What it has said is no error then, which the runtime keeps. */
+static bool give_way(size_t bytes)
+{
+    if (!ps_reclaim_for_others(bytes))
+        return false;
+    ps_real_cudart()->cudaGetLastError();
+    return true;
+}
+
 PS_EXPORT cudaError_t cudaMalloc(void **address, size_t bytes)
 {
     if (address && ps_request_may_be_span(bytes)) {
@@ -44,8 +54,7 @@ PS_EXPORT cudaError_t cudaMalloc(void **address, size_t bytes)
             return out_of_memory();
     }
     cudaError_t r = ps_real_cudart()->cudaMalloc(address, bytes);
-    /* The pages that the real allocator lacks may be ours: give way and ask once more. */
-    if (r == cudaErrorMemoryAllocation && ps_reclaim_for_others(bytes))
+    if (r == cudaErrorMemoryAllocation && give_way(bytes))
         r = ps_real_cudart()->cudaMalloc(address, bytes);
     return r;
 }
@@ -99,7 +108,7 @@ static cudaError_t malloc_async(malloc_async_fn real, bool per_thread_default, v
             return out_of_memory();
     }
     cudaError_t r = real(address, bytes, stream);
-    if (r == cudaErrorMemoryAllocation && ps_reclaim_for_others(bytes))
+    if (r == cudaErrorMemoryAllocation && give_way(bytes))
         r = real(address, bytes, stream);
     return r;
 }

@@ -20,6 +20,11 @@ static pthread_once_t loaded = PTHREAD_ONCE_INIT;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "hooks.def"
+static cudaError_t no_cudaGetLastError(void)
+{
+    return cudaErrorNotSupported;
+}
+
 static cudaError_t no_cudaGetDevice(int *device)
 {
     return cudaErrorNotSupported;
@@ -81,6 +86,7 @@ static void load(void)
 #undef PS_HOOK_CUDART
 #undef PS_HOOK_CUDA
     RESOLVE(cudaGetDevice, no_cudaGetDevice)
+    RESOLVE(cudaGetLastError, no_cudaGetLastError)
 }
 
 const struct ps_real_cudart *ps_real_cudart(void)

@@ -16,6 +16,7 @@ struct ps_real_cudart {
 #undef PS_HOOK_CUDART
 #undef PS_HOOK_CUDA
     cudaError_t (*cudaGetDevice)(int *device);
+    cudaError_t (*cudaGetLastError)(void);
 };
 
 /* The table. A function that the loaded runtime lacks is one that answers cudaErrorNotSupported, never a null pointer. */
