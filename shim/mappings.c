@@ -32,7 +32,7 @@ struct range {
     LIST_ENTRY(range) all;
 };
 
-/* What the program has created. Its token is its address. */
+/* What the program has created. Its token is its address; once it is released as often as it was given it is none, though the memory may be mapped still. */
 struct memory {
     CUmemAllocationProp properties;
     size_t bytes;
@@ -173,51 +173,6 @@ static CUresult copy_to(CUmemGenericAllocationHandle real, const struct memory *
     return result;
 }
 
-/* CUDA's memory at addresses that the program has of us: nothing that was freed there may be in the way. */
-static CUresult map_real(struct range *range, CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle real)
-{
-    CUresult result = result_of(ps_placing_clear(address, bytes));
-
-    if (result == CUDA_SUCCESS)
-        result = ps_cu.cuMemMap(address, bytes, 0, real, 0);
-    if (result == CUDA_SUCCESS)
-        range->not_ours += bytes;
-    return result;
-}
-
-/* Becomes CUDA's own memory. On failure it is what it was, but for a failure to map it again, after which it isn't mapped. */
-static CUresult make_real(struct memory *m, const char *why)
-{
-    CUmemGenericAllocationHandle real;
-    CUresult result = ps_cu.cuMemCreate(&real, m->bytes, &m->properties, 0);
-
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && ps_reclaim_for_others(m->bytes))
-        result = ps_cu.cuMemCreate(&real, m->bytes, &m->properties, 0);
-    if (result != CUDA_SUCCESS)
-        return result;
-    ps_log_warn_once(HOOKS, "memory that the program maps itself (%s) %s: it is left to CUDA, and does not move",
-                     ps_bytes_text(m->bytes).text, why);
-    struct ps_managed_context context = ps_managed_context_enter_for(m->address);
-    if (m->has_bytes)
-        result = copy_to(real, m);
-    if (result == CUDA_SUCCESS) {
-        ps_residency_free_all(m->address, m->bytes);
-        m->is_real = true;
-        m->real = real;
-        ps_count_passthrough(mapped);
-        if (m->mapped)
-            result = map_real(m->range, m->address, m->bytes, real);
-        if (m->mapped && result == CUDA_SUCCESS)
-            result = result_of(ps_pages_give_access(m->address, m->bytes));
-    } else {
-        ps_cu.cuMemRelease(real);
-    }
-    ps_managed_context_leave(context);
-    if (m->is_real)
-        end_if_unused(m);
-    return result;
-}
-
 /* Leaves addresses that others want, for some of its own. 0 or -errno. At its device. */
 static int go_elsewhere(struct memory *m)
 {
@@ -247,6 +202,52 @@ static int make_way(CUdeviceptr address, size_t bytes)
             return r;
     }
     return ps_placing_clear(address, bytes);
+}
+
+/* CUDA's memory is mapped: where the addresses are of us, after what is in the way there. (at the device of `range`, if there is one) */
+static CUresult map_real(struct range *range, CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle real,
+                         unsigned long long flags)
+{
+    CUresult result = range ? result_of(make_way(address, bytes)) : CUDA_SUCCESS;
+
+    if (result == CUDA_SUCCESS)
+        result = ps_cu.cuMemMap(address, bytes, offset, real, flags);
+    if (result == CUDA_SUCCESS && range)
+        range->not_ours += bytes;
+    return result;
+}
+
+/* Becomes CUDA's own memory. On failure it is what it was, but for a failure to map it again, after which it isn't mapped. */
+static CUresult make_real(struct memory *m, const char *why)
+{
+    CUmemGenericAllocationHandle real;
+    CUresult result = ps_cu.cuMemCreate(&real, m->bytes, &m->properties, 0);
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && ps_reclaim_for_others(m->bytes))
+        result = ps_cu.cuMemCreate(&real, m->bytes, &m->properties, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    ps_log_warn_once(HOOKS, "memory that the program maps itself (%s) %s: it is left to CUDA, and does not move",
+                     ps_bytes_text(m->bytes).text, why);
+    struct ps_managed_context context = ps_managed_context_enter_for(m->address);
+    if (m->has_bytes)
+        result = copy_to(real, m);
+    if (result == CUDA_SUCCESS) {
+        ps_residency_free_all(m->address, m->bytes);
+        m->is_real = true;
+        m->real = real;
+        ps_count_passthrough(mapped);
+        if (m->mapped)
+            result = map_real(m->range, m->address, m->bytes, 0, real, 0);
+        if (m->mapped && result == CUDA_SUCCESS)
+            result = result_of(ps_pages_give_access(m->address, m->bytes));
+    } else {
+        ps_cu.cuMemRelease(real);
+    }
+    ps_managed_context_leave(context);
+    if (m->is_real)
+        end_if_unused(m);
+    return result;
 }
 
 /* Managed memory comes to lie at addresses that the program has reserved. 0 or -errno. At the device of both. */
@@ -371,11 +372,10 @@ CUresult ps_mappings_reserve(CUdeviceptr *address, size_t bytes, size_t alignmen
     range->address = m ? m->address : ps_placing_take(bytes, alignment);
     range->bytes = bytes;
     *address = range->address;
-    if (range->address) {
+    if (range->address)
         LIST_INSERT_HEAD(&ranges, range, all);
-    } else {
+    else
         free(range);
-    }
     pthread_mutex_unlock(&lock);
     return *address ? CUDA_SUCCESS : PS_NOT_OURS;
 }
@@ -438,12 +438,7 @@ static CUresult map(struct memory *m, struct range *range, CUdeviceptr address, 
         if (result != CUDA_SUCCESS)
             return result;
     }
-    if (range && make_way(address, bytes))
-        return CUDA_ERROR_INVALID_VALUE;
-    result = ps_cu.cuMemMap(address, bytes, offset, m ? m->real : handle, flags);
-    if (result == CUDA_SUCCESS && range)
-        range->not_ours += bytes;
-    return result;
+    return map_real(range, address, bytes, offset, m ? m->real : handle, flags);
 }
 
 CUresult ps_mappings_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
@@ -456,8 +451,8 @@ CUresult ps_mappings_map(CUdeviceptr address, size_t bytes, size_t offset, CUmem
     pthread_mutex_lock(&lock);
     struct memory *m = memory_of(handle);
     struct range *range = range_of(address, bytes);
-    if (owned && !range) {
-        result = CUDA_ERROR_INVALID_VALUE; /* other addresses of ours, to the program not reserved */
+    if ((owned && !range) || (m && !m->references)) {
+        result = CUDA_ERROR_INVALID_VALUE; /* other addresses of ours, to the program not reserved; a handle that it has released */
     } else if (m || range) {
         struct ps_managed_context context = ps_managed_context_enter_for(range ? address : m->address);
         result = map(m, range, address, bytes, offset, handle, flags);
@@ -569,10 +564,11 @@ CUresult ps_mappings_properties(CUmemAllocationProp *properties, CUmemGenericAll
         return PS_NOT_OURS;
     pthread_mutex_lock(&lock);
     const struct memory *m = memory_of(handle);
-    if (m)
+    CUresult result = !m ? PS_NOT_OURS : m->references ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
         *properties = m->properties;
     pthread_mutex_unlock(&lock);
-    return m ? CUDA_SUCCESS : PS_NOT_OURS;
+    return result;
 }
 
 CUresult ps_mappings_real(CUmemGenericAllocationHandle handle, CUmemGenericAllocationHandle *real)
@@ -584,7 +580,9 @@ CUresult ps_mappings_real(CUmemGenericAllocationHandle handle, CUmemGenericAlloc
         return result;
     pthread_mutex_lock(&lock);
     struct memory *m = memory_of(handle);
-    if (m && !m->is_real)
+    if (m && !m->references)
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (m && !m->is_real)
         result = make_real(m, "is given away by its handle");
     if (m && result == CUDA_SUCCESS)
         *real = m->real;

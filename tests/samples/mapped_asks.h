@@ -80,6 +80,9 @@ static void asks_for_the_handle(void)
     expect_tensor(&tensor, 5, "of a handle that was retained");
     MUST(cuMemRelease, again[2]);
     expect_tensor(&tensor, 5, "of a handle that was released");
+    int descriptor = -1;
+    printf("exported when released: %s\n",
+           name_of(DRIVER(cuMemExportToShareableHandle, &descriptor, again[2], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)));
     const CUresult result = DRIVER(cuMemRetainAllocationHandle, &tensor.handle, tensor.words);
     printf("retained when released: %s\n", name_of(result));
     print_properties(tensor.handle);
