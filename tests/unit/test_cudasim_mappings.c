@@ -1,12 +1,9 @@
 /* The simulated device: what the driver says of handles and their mappings, and handles that are handed on as file descriptors. */
 #include <unistd.h>
 
-#include "unit_device.h"
+#include "unit_mappings.h"
 
 static struct unit_device device;
-
-#define GRANULE ((size_t)64 << 10)
-#define GRANULE_WORDS (uint32_t)(GRANULE / sizeof(uint32_t))
 
 static const CUmemAllocationProp shareable_properties = {
     .type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -14,31 +11,6 @@ static const CUmemAllocationProp shareable_properties = {
     .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
     .allocFlags = {.gpuDirectRDMACapable = 1},
 };
-static const CUmemAllocationProp device_properties = {
-    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-};
-
-static CUdeviceptr reserve(size_t size)
-{
-    CUdeviceptr address = 0;
-    EXPECT_OK(cuMemAddressReserve(&address, size, 0, 0, 0));
-    return address;
-}
-
-static CUmemGenericAllocationHandle create(const CUmemAllocationProp *properties, size_t size)
-{
-    CUmemGenericAllocationHandle handle = 0;
-    EXPECT_OK(cuMemCreate(&handle, size, properties, 0));
-    return handle;
-}
-
-static void map(CUdeviceptr address, CUmemGenericAllocationHandle handle, size_t size)
-{
-    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    EXPECT_OK(cuMemMap(address, size, 0, handle, 0));
-    EXPECT_OK(cuMemSetAccess(address, size, &access, 1));
-}
 
 static uint32_t first_word(CUdeviceptr address)
 {

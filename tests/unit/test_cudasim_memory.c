@@ -1,46 +1,14 @@
 /* The simulated device: reservations, handles, mappings, limits, poison, faults, plain, pooled and pinned memory, pointer queries. */
-#include "unit_device.h"
+#include "unit_mappings.h"
 
 static struct unit_device device;
 
-#define GRANULE ((size_t)64 << 10)
-#define GRANULE_WORDS (uint32_t)(GRANULE / sizeof(uint32_t))
 #define POISON 0xfffcdeadu
 
-static const CUmemAllocationProp device_properties = {
-    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-};
 static const CUmemAllocationProp host_properties = {
     .type = CU_MEM_ALLOCATION_TYPE_PINNED,
     .location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 0},
 };
-
-static CUdeviceptr reserve(size_t size)
-{
-    CUdeviceptr address = 0;
-    EXPECT_OK(cuMemAddressReserve(&address, size, 0, 0, 0));
-    return address;
-}
-
-static CUmemGenericAllocationHandle create(const CUmemAllocationProp *properties, size_t size)
-{
-    CUmemGenericAllocationHandle handle = 0;
-    EXPECT_OK(cuMemCreate(&handle, size, properties, 0));
-    return handle;
-}
-
-static CUresult set_access(CUdeviceptr address, size_t size, CUmemAccess_flags flags)
-{
-    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}, .flags = flags};
-    return cuMemSetAccess(address, size, &access, 1);
-}
-
-static void map(CUdeviceptr address, CUmemGenericAllocationHandle handle, size_t size)
-{
-    EXPECT_OK(cuMemMap(address, size, 0, handle, 0));
-    EXPECT_OK(set_access(address, size, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
-}
 
 static uint32_t first_word(CUdeviceptr address)
 {
