@@ -427,12 +427,16 @@ void ps_block_piece_rests(struct ps_span *span)
         ps_registry_changed();
 }
 
-void ps_block_piece_reloads(struct ps_span *span)
+void ps_block_piece_reloads(struct ps_span *span, uint64_t nth)
 {
     struct ps_block *block = ps_block_of(span);
 
     if (!block)
         return;
     block->reloads++;
+    /* Two threads may have queued one each, and come here the other way round. */
+    if (nth < block->last_reload && ps_rule(BLOCK_WAITS_FOR_LAST_RELOAD))
+        return;
+    block->last_reload = nth;
     block->reloaded = span->fence;
 }

@@ -40,14 +40,15 @@ struct ps_block {
     bool grows;         /* pieces come and go, and are allocations by themselves; `requested` and `nth` mean nothing */
     uint64_t nth;       /* blocks or spans of its size that were born before it, as in struct ps_span */
     struct ps_cuts cuts;
-    struct ps_uses uses; /* all launches that named it */
-    uint32_t launching;  /* launches that name it, wait for nothing any more, and are not queued yet: no piece begins to move */
-    uint32_t wanted;     /* launches that wait for its pieces to come to rest: none begins to move that can wait */
-    uint32_t moving;     /* pieces on the move */
-    atomic_bool stuck;   /* its launches did not come to an end for long: little is waited for them until they do. No lock */
-    bool put_off;        /* a copy to the host waits for these launches to be queued */
-    uint64_t reloads;    /* H2D copies queued for its pieces */
-    CUevent reloaded;    /* the end of the last of them: they are on one stream, one after the other */
+    struct ps_uses uses;  /* all launches that named it */
+    uint32_t launching;   /* launches that name it, wait for nothing any more, and are not queued yet: no piece begins to move */
+    uint32_t wanted;      /* launches that wait for its pieces to come to rest: none begins to move that can wait */
+    uint32_t moving;      /* pieces on the move */
+    atomic_bool stuck;    /* its launches did not come to an end for long: little is waited for them until they do. No lock */
+    bool put_off;         /* a copy to the host waits for these launches to be queued */
+    uint64_t reloads;     /* H2D copies queued for its pieces */
+    uint64_t last_reload; /* the one of them that was queued last, counted as in copies.h */
+    CUevent reloaded;     /* its end: they are on one stream, one after the other */
     uint64_t reloads_seen[PS_BLOCK_STREAMS]; /* those that each stream (by index) waits for */
     struct ps_block *next_unused;
 };
@@ -154,7 +155,7 @@ void ps_block_piece_rests(struct ps_span *span);
  */
 int ps_block_wait_for(struct ps_block *block, const struct ps_uses *uses);
 
-/* Its H2D has been queued, and its fence recorded behind it. [locked] */
-void ps_block_piece_reloads(struct ps_span *span);
+/* Its H2D has been queued, and its fence recorded behind it: the nth reload (copies.h). [locked] */
+void ps_block_piece_reloads(struct ps_span *span, uint64_t nth);
 
 #endif

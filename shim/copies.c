@@ -15,7 +15,8 @@
 
 static PS_PER_DEVICE struct {
     CUstream d2h, h2d, joining;
-    pthread_mutex_t marks_lock;
+    pthread_mutex_t order_lock; /* of what is recorded behind H2D copies, by several threads */
+    uint64_t reloads;           /* whose end has been recorded */
     CUevent marks[MARKS];
     uint64_t marked;       /* groups of copies that have had theirs */
     unsigned since_copies; /* queued since the last mark */
@@ -23,7 +24,7 @@ static PS_PER_DEVICE struct {
     pthread_mutex_t spare_lock;
     CUevent spare[SPARE_EVENTS];
     unsigned spares;
-} of_first = {.marks_lock = PTHREAD_MUTEX_INITIALIZER, .spare_lock = PTHREAD_MUTEX_INITIALIZER};
+} of_first = {.order_lock = PTHREAD_MUTEX_INITIALIZER, .spare_lock = PTHREAD_MUTEX_INITIALIZER};
 #define here PS_HERE(of_first)
 
 int ps_copies_open(void)
@@ -87,9 +88,9 @@ int ps_copies_evict(CUdeviceptr address, const struct ps_uses *uses, bool fence_
     return r;
 }
 
+/* [with order_lock] */
 static void mark_reload(size_t bytes)
 {
-    pthread_mutex_lock(&here.marks_lock);
     here.since_bytes += bytes;
     if (++here.since_copies >= PS_RELOADS_A_GROUP || here.since_bytes >= PS_RELOAD_BYTES_A_GROUP) {
         CUevent *event = &here.marks[here.marked % MARKS];
@@ -101,20 +102,36 @@ static void mark_reload(size_t bytes)
         here.since_copies = 0;
         here.since_bytes = 0;
     }
-    pthread_mutex_unlock(&here.marks_lock);
+}
+
+/* The end of an H2D, for the span's users and for the next D2H into its slots. Where two threads reload, one of the ends is the later one: both know which. */
+static int record_end(CUevent fence, CUevent read_done, size_t bytes, uint64_t *nth)
+{
+    int r;
+
+    pthread_mutex_lock(&here.order_lock);
+    r = ps_cuda_errno(ps_cu.cuEventRecord(fence, here.h2d));
+    if (!r) {
+        *nth = ++here.reloads;
+        r = ps_cuda_errno(ps_cu.cuEventRecord(read_done, here.h2d));
+    }
+    if (!r)
+        mark_reload(bytes);
+    pthread_mutex_unlock(&here.order_lock);
+    return r;
 }
 
 void ps_copies_wait_for_reloads(void)
 {
-    pthread_mutex_lock(&here.marks_lock);
+    pthread_mutex_lock(&here.order_lock);
     CUevent event = here.marked >= 2 ? here.marks[(here.marked - 2) % MARKS] : NULL;
-    pthread_mutex_unlock(&here.marks_lock);
+    pthread_mutex_unlock(&here.order_lock);
     if (event)
         ps_cu.cuEventSynchronize(event); /* recorded anew meanwhile: a later copy of the same stream, and the wait is longer */
 }
 
 int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, bool pages_fence_set, CUevent pages_fence,
-                     const struct ps_slot *row, CUevent fence)
+                     const struct ps_slot *row, CUevent fence, uint64_t *nth)
 {
     size_t bytes = 0;
     int r = 0;
@@ -128,13 +145,7 @@ int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, bool
         r = ps_cuda_errno(ps_cu.cuMemcpyAsync(address + bytes, slot->address, slot->bytes, here.h2d));
         bytes += slot->bytes;
     }
-    if (!r)
-        r = ps_cuda_errno(ps_cu.cuEventRecord(fence, here.h2d));
-    if (!r)
-        r = ps_cuda_errno(ps_cu.cuEventRecord(row->read_done, here.h2d));
-    if (!r)
-        mark_reload(bytes);
-    return r;
+    return r ? r : record_end(fence, row->read_done, bytes, nth);
 }
 
 int ps_copies_join(const struct ps_uses *uses, bool event_set, CUevent event)

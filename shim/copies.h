@@ -40,10 +40,10 @@ int ps_copies_evict(CUdeviceptr address, const struct ps_uses *uses, bool fence_
 /*
  * Queues the H2D of the row's bytes to `address`, after `pages_uses` and `pages_fence` (what still uses the device pages, when they came
  * from a freed span; NULL and false otherwise). Records `fence` for the span's users and the first slot's read_done for the next D2H into any
- * slot of the row: two records, however many slots it has.
+ * slot of the row: two records, however many slots it has. Of two reloads, the one with the larger `nth` is over after the other.
  */
 int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, bool pages_fence_set, CUevent pages_fence,
-                     const struct ps_slot *row, CUevent fence);
+                     const struct ps_slot *row, CUevent fence, uint64_t *nth);
 
 /* Waits on the host until at most two groups of the H2D copies queued so far are not over. For helper threads. */
 void ps_copies_wait_for_reloads(void);

@@ -47,7 +47,7 @@ static void wait_until_not_busy(const struct ps_span *span)
  * The mapping moves from the slot to `pages`, after `uses`, and the H2D is queued. On failure the span is on its slot as before, as far as the driver lets.
  * [unlocked; the span is busy]
  */
-static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const struct ps_pages *pages, bool unseen)
+static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const struct ps_pages *pages, bool unseen, uint64_t *nth)
 {
     const struct ps_span *donor = pages->donor;
     int r;
@@ -74,7 +74,7 @@ static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const
             r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
         if (!r)
             r = ps_copies_reload(span->address, donor ? &donor->uses : NULL, donor && donor->fence_set, donor ? donor->fence : NULL,
-                                 span->slot, span->fence);
+                                 span->slot, span->fence, nth);
         if (!r) {
             span->backing = PS_BACKING_DEVICE;
             if (unseen)
@@ -99,18 +99,22 @@ static int reload(struct ps_span *span, struct ps_pages *pages)
      * the former takes long (a kernel waits for what this thread is yet to queue) it stays where it is.
      */
     const bool unseen = span->excluded && ps_rule(RELOAD_WAITS_FOR_UNSEEN);
+    uint64_t nth = 0;
 
     if (unseen)
         ps_uses_note_all_streams(&uses);
     span->busy = true;
     ps_block_piece_moves(span, &uses);
     ps_registry_unlock();
-    int r = move_to_pages(span, &uses, pages, unseen);
+    int r = move_to_pages(span, &uses, pages, unseen, &nth);
+    if (!ps_rule(BLOCK_WAITS_FOR_LAST_RELOAD) && nth % 2) {
+        ps_rule_widen_window();
+    }
     ps_registry_lock();
     ps_budget_donor_done(pages);
     span->busy = false;
     if (!r)
-        ps_block_piece_reloads(span);
+        ps_block_piece_reloads(span, nth);
     ps_block_piece_rests(span);
     if (r == -ETIMEDOUT) { /* nothing has been done; the launch runs on the slot */
         ps_budget_return(pages);

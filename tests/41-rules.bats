@@ -198,6 +198,10 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     trainers_need BLOCK_LAUNCH_WAITS_FOR_RELOADS 30-90 blocks blocks-streams blocks-plan
 }
 
+@test "a launch that names a block comes after the last reload, where two threads queued some" {
+    trainers_need BLOCK_WAITS_FOR_LAST_RELOAD 10-30 blocks-plan blocks-plan-streams
+}
+
 @test "a piece moves after all launches that named its block" {
     trainers_need PIECE_MOVES_AFTER_LAUNCHES 30-90 blocks blocks-streams
 }
