@@ -13,12 +13,13 @@ SIM=$BUILD/sim
 SAMPLES=$BUILD/samples
 PENSTOCK_SO=$BUILD/libpenstock.so
 PENSTOCK=$ROOT/scripts/penstock
-TOOLKIT=$("$ROOT/scripts/cuda-home" || true)
+# bats reads this file for each test: what setup_suite.bash found once is not looked for again.
+TOOLKIT=${PENSTOCK_TEST_TOOLKIT-$("$ROOT/scripts/cuda-home" || true)}
 
 # Nothing of the person's own settings reaches a program under test. PENSTOCK_TEST_ names stay: bats reads a file more than once, in
 # processes of their own, and the settings' table leaves these names to the tests.
-for name in $(compgen -e | grep -E '^(PENSTOCK_|CUDASIM_)' | grep -v '^PENSTOCK_TEST_'); do
-    unset "$name"
+for name in $(compgen -A export PENSTOCK_) $(compgen -A export CUDASIM_); do
+    [[ $name == PENSTOCK_TEST_* ]] || unset "$name"
 done
 unset LD_PRELOAD PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF CUDA_INJECTION64_PATH NVTX_INJECTION64_PATH
 

@@ -8,6 +8,8 @@ setup_suite() {
     build=${PENSTOCK_TEST_BUILD:-build/release}
     [[ "$build" == /* ]] || build=$root/$build
     export PENSTOCK_TEST_BUILD=$build
+    PENSTOCK_TEST_TOOLKIT=$("$root/scripts/cuda-home" || true)
+    export PENSTOCK_TEST_TOOLKIT
     # `make test` has done both already; a plain `bats tests/` has not.
     if [ "${PENSTOCK_TEST_BANNER:-}" != shown ]; then
         "$root/scripts/versions" | sed 's/^/# /' >&3
