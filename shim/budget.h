@@ -72,7 +72,7 @@ void ps_budget_return(struct ps_pages *pages);
  */
 void ps_budget_let_go(struct ps_page_block *block, bool was_owner);
 
-/* A husk can't be unmapped: nobody is to wait for its pages. [locked] */
+/* A husk can't be unmapped, or nobody can tell when: nobody is to wait for its pages. [locked] */
 void ps_budget_give_up(struct ps_page_block *block);
 
 /* Releases freed spans whose uses are over, until `bytes` are released or none is left. Returns the bytes. [locked; releases it meanwhile] */

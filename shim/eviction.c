@@ -261,17 +261,18 @@ static bool reap_husks(void)
         span->busy = true;
         ps_registry_unlock();
         int over = ps_uses_query(&span->uses);
-        if (over == 1 && span->fence_set && ps_cu.cuEventQuery(span->fence) != CUDA_SUCCESS)
-            over = 0;
         if (over < 0 && !ps_uses_host_wait(&span->uses))
             over = 1; /* it can't be asked; it can be waited for */
+        CUresult filled = over == 1 && span->fence_set ? ps_cu.cuEventQuery(span->fence) : CUDA_SUCCESS;
+        if (filled != CUDA_SUCCESS)
+            over = filled == CUDA_ERROR_NOT_READY ? 0 : -EIO;
         int r = over == 1 && span->backing != PS_BACKING_NONE ? ps_pages_unmap(span->address, span->bytes) : 0;
         ps_registry_lock();
         after = TAILQ_NEXT(span, order); /* only this thread takes husks out, so the list is still ours to walk */
         span->busy = false;
         if (over != 1 || r) {
-            if (r && span->pages)
-                ps_budget_give_up(span->pages);
+            if ((r || over < 0) && span->pages)
+                ps_budget_give_up(span->pages); /* the driver refuses all of it once a kernel has faulted */
             some_left = true;
             continue;
         }
