@@ -183,16 +183,12 @@ END
 @test "meminfo, pools, attributes, pitch and volumes as the hostile sample asks, under several budgets and both guards" {
     requires samples
     local case budget guard
-    for case in meminfo pool attributes pitch volume churn; do
-        for budget in 0 12MiB unlimited; do
-            for guard in host unmap; do
-                hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard
-                goes_on
-                said
-                sound
-            done
-        done
-    done
+    while IFS=: read -r case budget guard; do
+        hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard
+        goes_on
+        said
+        sound
+    done < <(some_of 2 {meminfo,pool,attributes,pitch,volume,churn}:{0,12MiB,unlimited}:{host,unmap})
 }
 
 # --- pools -------------------------------------------------------------------------------------------------------------------------------------

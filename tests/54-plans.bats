@@ -200,7 +200,7 @@ plan() {
 
 @test "a change in the middle of a step is survived, and what comes again is planned again" {
     local departure
-    for departure in --shapes=2 --eval-every=2 --eval-every=3 --skip-every=3 --skew; do
+    for departure in $(some_of 2 --shapes=2 --eval-every=2 --eval-every=3 --skip-every=3 --skew); do
         TRAINER=("$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=20 $departure)
         plan 20 60
         at_least 6 "$(report plan.steps)" "$departure: steps that followed a plan"

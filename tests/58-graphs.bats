@@ -8,21 +8,15 @@ setup() { helper_setup 60; }
 
 @test "graphs of kernels, fills and copies find their bytes, changed or not, under every budget, guard and tracer" {
     local case budget guard tracer
-    for case in graph graph-nodes; do
-        for budget in 0 10MiB 24MiB 100MiB; do
-            for guard in host unmap; do
-                for tracer in cupti hook; do
-                    hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
-                    goes_on || { echo "$case under $budget, $guard, $tracer" >&2 && return 1; }
-                    sound untouched
-                    said
-                    counted graph_launches
-                    equal 0 "$(report graph_launches_unknown)" "graphs that could not be read"
-                    equal 0 "$(report eviction_errors)" "evictions that failed"
-                done
-            done
-        done
-    done
+    while IFS=: read -r case budget guard tracer; do
+        hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
+        goes_on || { echo "$case under $budget, $guard, $tracer" >&2 && return 1; }
+        sound untouched
+        said
+        counted graph_launches
+        equal 0 "$(report graph_launches_unknown)" "graphs that could not be read"
+        equal 0 "$(report eviction_errors)" "evictions that failed"
+    done < <(some_of 3 {graph,graph-nodes}:{0,10MiB,24MiB,100MiB}:{host,unmap}:{cupti,hook})
 }
 
 @test "what a graph touches leaves between its launches, and is back for each" {

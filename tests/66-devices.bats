@@ -163,18 +163,16 @@ END
 
 @test "kernels of one device use another's spans where the program lets them, whenever it does" {
     local words seed
-    for words in peers "peers async threads"; do
-        for seed in 1 2 3 4; do
-            # shellcheck disable=SC2086
-            on_devices 3 CUDASIM_PEERS=1 CUDASIM_SCHED=seeded CUDASIM_SEED=$seed $words
-            ended_with 0
-            said
-            sound untouched
-            refused_nothing
-            # shellcheck disable=SC2086
-            as_plain 3 $words
-        done
-    done
+    while IFS=: read -r seed words; do
+        # shellcheck disable=SC2086
+        on_devices 3 CUDASIM_PEERS=1 CUDASIM_SCHED=seeded CUDASIM_SEED=$seed $words
+        ended_with 0
+        said
+        sound untouched
+        refused_nothing
+        # shellcheck disable=SC2086
+        as_plain 3 $words
+    done < <(some_of 3 {1..4}:{peers,"peers async threads"})
 }
 
 @test "whichever call lets a device in: spans that are there and that come later, on the device and on their slots" {

@@ -38,6 +38,18 @@ helper_setup() {
 # is_short: fewer runs than usual are wanted, as CI does, which has little time
 is_short() { [ "${PENSTOCK_TEST_SEEDS:-2000}" -lt 1000 ]; }
 
+# some_of N WORD...: of the words all; where fewer are wanted every Nth, others with each commit (PENSTOCK_TEST_TURN, setup_suite.bash)
+some_of() {
+    local every=$1 turn=$((${PENSTOCK_TEST_TURN:-0} % $1)) word
+    shift
+    for word; do
+        if ! is_short || [ $turn -eq 0 ]; then
+            echo "$word"
+        fi
+        turn=$(((turn + 1) % every))
+    done
+}
+
 # --- what a test needs ---------------------------------------------------------------------------------------------------------------------
 # requires WORD...: skips this test unless every word holds. The vocabulary is here and nowhere else; an unknown word fails the test.
 # In strict mode a word that a machine without a GPU can satisfy (all but gpu, gpu2 and torch) fails instead of skipping, and on a GPU

@@ -3,13 +3,14 @@
 # A failure here fails the whole call: a suite that can't be prepared has nothing to report.
 
 setup_suite() {
-    local root build
+    local root build digits
     root=$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")
     build=${PENSTOCK_TEST_BUILD:-build/release}
     [[ "$build" == /* ]] || build=$root/$build
     export PENSTOCK_TEST_BUILD=$build
     PENSTOCK_TEST_TOOLKIT=$("$root/scripts/cuda-home" || true)
-    export PENSTOCK_TEST_TOOLKIT
+    digits=$(git -C "$root" rev-parse --short=4 HEAD 2>/dev/null || true)
+    export PENSTOCK_TEST_TOOLKIT PENSTOCK_TEST_TURN=${PENSTOCK_TEST_TURN:-$((16#${digits:-0}))}
     # `make test` has done both already; a plain `bats tests/` has not.
     if [ "${PENSTOCK_TEST_BANNER:-}" != shown ]; then
         "$root/scripts/versions" | sed 's/^/# /' >&3
