@@ -246,6 +246,7 @@ prefix_dir := $(DESTDIR)$(PREFIX)
 public_headers := $(wildcard include/penstock/*.h)
 documents := README.md CHANGELOG.md LICENSE
 installed_files := lib/libpenstock.so bin/penstock $(tools:$(OUT)/%=libexec/penstock/%) libexec/penstock/penstock-summary libexec/penstock/penstock-verify \
+    libexec/penstock/penstock-advise libexec/penstock/penstock_command.py \
     $(public_headers:include/%=include/%) share/penstock/penstock.py $(documents:%=share/doc/penstock/%)
 
 install: $(library) $(tools)
@@ -253,7 +254,8 @@ install: $(library) $(tools)
 	    '$(prefix_dir)/share/penstock' '$(prefix_dir)/share/doc/penstock'
 	$(Q)install -m 755 $(library) '$(prefix_dir)/lib/'
 	$(Q)install -m 755 scripts/penstock '$(prefix_dir)/bin/'
-	$(Q)install -m 755 $(tools) scripts/penstock-summary scripts/penstock-verify '$(prefix_dir)/libexec/penstock/'
+	$(Q)install -m 755 $(tools) scripts/penstock-summary scripts/penstock-verify scripts/penstock-advise '$(prefix_dir)/libexec/penstock/'
+	$(Q)install -m 644 scripts/penstock_command.py '$(prefix_dir)/libexec/penstock/'
 	$(Q)install -m 644 $(public_headers) '$(prefix_dir)/include/penstock/'
 	$(Q)install -m 644 scripts/penstock.py '$(prefix_dir)/share/penstock/'
 	$(Q)install -m 644 $(documents) '$(prefix_dir)/share/doc/penstock/'

@@ -19,6 +19,7 @@
 #include "layers.h"
 #include "link_speed.h"
 #include "log.h"
+#include "margin.h"
 #include "movable.h"
 #include "per_device.h"
 #include "process.h"
@@ -37,13 +38,6 @@ struct wanted {
     uint32_t length;
 };
 
-/*
- * Of the budget, left free by plans: pages that are on their way from one size to another, and durations that are not quite what they were. What is on
- * its way is bounded by the copies that are queued at a time, so it does not grow with the budget for ever. (On the H200 half of it made steps at 30 GiB
- * unsteady, 1.41 to 2.02 s; a 64th of 74 GiB cost a sequence of 32,768 7 ms a step.)
- */
-#define MARGIN_MAX (640ull << 20)
-#define MARGIN(limit) ((limit) / 64 < MARGIN_MAX ? (limit) / 64 : MARGIN_MAX)
 /* Launches whose durations were not told by then are taken as the mean of the others. */
 #define DURATIONS_AFTER_NS (2ull * 1000000000u)
 #define SAMPLES_AT_ONCE 256
@@ -383,8 +377,7 @@ static void plan_one(uint32_t pattern)
     here.wanted[pattern].is = false;
     if (!memory)
         return;
-    step.budget_bytes = ps_budget_to_plan_for();
-    step.budget_bytes -= MARGIN(step.budget_bytes);
+    step.budget_bytes = ps_budget_for_plan(ps_budget_to_plan_for());
     step.slab_bytes = ps_slab_figures().limit_bytes;
     /* With memory enough no byte moves, not even to measure the link. */
     bool may_move = ps_registry.peak_live_bytes > step.budget_bytes || *ps_settings.recording;

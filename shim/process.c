@@ -137,8 +137,10 @@ static int set_up(const char **why)
     r = set_up_device(why);
     if (r)
         return r;
-    bool named = ps_settings.budget.kind == PS_AMOUNT_BYTES || ps_settings.budget.kind == PS_AMOUNT_PERCENT;
-    return ps_tracing_open(named || ps_verify_is_on(), &ps_settings, why);
+    /* Under `auto` it begins when memory becomes short; but who wants a recording wants it with memory enough as well. */
+    bool at_once = ps_settings.budget.kind == PS_AMOUNT_BYTES || ps_settings.budget.kind == PS_AMOUNT_PERCENT ||
+                   (ps_settings.budget.kind == PS_AMOUNT_AUTO && *ps_settings.recording);
+    return ps_tracing_open(at_once || ps_verify_is_on(), &ps_settings, why);
 }
 
 /* Each process of a job writes files of its own, and its lines tell whose they are. */

@@ -103,12 +103,15 @@ fake_toolkit() {
     cat >wanted <<'EOF'
 ./bin/penstock
 ./lib/libpenstock.so
+./libexec/penstock/penstock-advise
 ./libexec/penstock/penstock-doctor
 ./libexec/penstock/penstock-plan
 ./libexec/penstock/penstock-plan-bound
 ./libexec/penstock/penstock-settings
 ./libexec/penstock/penstock-summary
+./libexec/penstock/penstock-trade
 ./libexec/penstock/penstock-verify
+./libexec/penstock/penstock_command.py
 ./share/doc/penstock/CHANGELOG.md
 ./share/doc/penstock/LICENSE
 ./share/doc/penstock/README.md

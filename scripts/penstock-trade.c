@@ -1,0 +1,217 @@
+/*
+ * penstock-trade: what a recorded step would take under every budget, and how much larger a batch could be, as JSON on standard output; for `penstock advise`.
+ * The arguments are those of `penstock plan`; --budget is what the batch could have, the device's memory by default, as the recording says.
+ */
+#include <unistd.h>
+
+#include "json.h"
+#include "margin.h"
+#include "plan_input.h"
+
+/* Budgets that are listed: at most so many between the least and the one under which nothing moves. */
+#define POINTS_MAX 16u
+/* A step that takes no more than this of the plain one, in thousandths, has lost nothing: what two runs differ by. */
+#define NOTHING_LOST 1005u
+/* The largest batch that is thought of, in thousandths of the one that was recorded. */
+#define BATCH_MAX 16000u
+#define BATCH_STEP 50u
+
+struct trade {
+    struct plan_input input;
+    struct penstock_step step; /* as it is looked at: with its budget, and for another batch with durations and sizes of its own */
+    struct penstock_launch *launch;
+    struct penstock_step_span *span;
+    struct penstock_plan plan;
+    void *workspace;
+};
+
+/* Plans the step as it stands, in `step`. Whether it fits. */
+static bool look(struct trade *t)
+{
+    const struct penstock_policy *policy = &penstock_policy_plan;
+    const char *why = NULL;
+
+    t->plan.moves = 0;
+    int rc = policy->plan(&t->step, &t->input.options, t->workspace, &t->plan);
+    if (rc != 0 && rc != -ERANGE)
+        plan_refuse("%s: no plan: %s", t->input.path, strerror(-rc));
+    if (penstock_predict(&t->step, t->workspace, &t->plan, &why) != 0)
+        plan_refuse("%s: what is planned is no plan: %s", t->input.path, why);
+    return rc == 0;
+}
+
+static bool loses_nothing(const struct trade *t)
+{
+    return t->plan.predicted_ns <= t->plan.plain_ns / 1000 * NOTHING_LOST;
+}
+
+static bool fits_under(struct trade *t, uint64_t budget)
+{
+    t->step.budget_bytes = ps_budget_for_plan(budget);
+    return look(t);
+}
+
+static bool loses_nothing_under(struct trade *t, uint64_t budget)
+{
+    return fits_under(t, budget) && loses_nothing(t);
+}
+
+/* The least multiple of `unit` up to `enough`, which is good, that is as good; taking it that more is no worse. */
+static uint64_t least(struct trade *t, uint64_t unit, uint64_t enough, bool (*good)(struct trade *, uint64_t))
+{
+    uint64_t bad = 0, at = enough / unit;
+
+    while (at - bad > 1) {
+        uint64_t middle = bad + (at - bad) / 2;
+        if (good(t, middle * unit))
+            at = middle;
+        else
+            bad = middle;
+    }
+    return at * unit;
+}
+
+/* ---- another batch ---- */
+
+/* What a batch makes larger: what the step makes itself, but for gradients of parameters; and the time of each launch. */
+static bool grows(const struct penstock_step_span *span)
+{
+    return span->born != PENSTOCK_NEVER && span->class_ != PENSTOCK_CLASS_GRADIENT;
+}
+
+static void set_batch(struct trade *t, uint64_t thousandths)
+{
+    for (uint32_t i = 0; i < t->step.launches; i++)
+        t->launch[i].duration_ns = t->input.step.launch[i].duration_ns * thousandths / 1000;
+    for (uint32_t i = 0; i < t->step.spans; i++) {
+        const struct penstock_step_span *span = &t->input.step.span[i];
+        t->span[i].bytes = grows(span) ? span->bytes * thousandths / 1000 : span->bytes;
+    }
+}
+
+enum batch { FITS_PLAIN, LOSES_NOTHING, FITS_AT_ALL };
+
+static bool batch_is(struct trade *t, uint64_t thousandths, enum batch wanted)
+{
+    set_batch(t, thousandths);
+    bool fits = look(t);
+    switch (wanted) {
+    case FITS_PLAIN:
+        return fits && !t->plan.moves;
+    case LOSES_NOTHING:
+        return fits && loses_nothing(t);
+    default:
+        return fits;
+    }
+}
+
+/* The largest batch that is so, in thousandths; 0: not even the recorded one. */
+static uint64_t largest_batch(struct trade *t, enum batch wanted, struct penstock_plan *its_plan)
+{
+    uint64_t good = 0, bad = BATCH_MAX / BATCH_STEP + 1;
+
+    while (bad - good > 1) {
+        uint64_t middle = good + (bad - good) / 2;
+        if (batch_is(t, middle * BATCH_STEP, wanted)) {
+            good = middle;
+            *its_plan = t->plan;
+        } else {
+            bad = middle;
+        }
+    }
+    return good * BATCH_STEP;
+}
+
+/* ---- telling ---- */
+
+static void write_point(struct ps_json *j, struct trade *t, uint64_t budget)
+{
+    fits_under(t, budget);
+    ps_json_begin_object(j, NULL);
+    ps_json_u64(j, "budget_bytes", budget);
+    ps_json_u64(j, "predicted_ns", t->plan.predicted_ns);
+    ps_json_u64(j, "evicted_bytes", t->plan.evicted_bytes);
+    ps_json_u64(j, "held_bytes", t->plan.peak_bytes);
+    ps_json_end(j);
+}
+
+static void write_budgets(struct ps_json *j, struct trade *t)
+{
+    const uint64_t peak = t->input.peak;
+    uint64_t unit = 4096, all;
+
+    while (unit * 4096 < peak) /* a budget that is looked for is found to so much of the peak */
+        unit *= 2;
+    for (all = (peak + unit - 1) / unit * unit; ps_budget_for_plan(all) < peak;)
+        all += unit;
+    const uint64_t fewest = least(t, unit, all, fits_under), free = least(t, unit, all, loses_nothing_under);
+    ps_json_u64(j, "nothing_moves_bytes", all);
+    ps_json_u64(j, "nothing_lost_bytes", free);
+    ps_json_u64(j, "least_bytes", fewest);
+    while ((all - fewest) / unit > POINTS_MAX)
+        unit *= 2;
+    ps_json_begin_array(j, "points");
+    write_point(j, t, all);
+    for (uint64_t budget = (all - 1) / unit * unit; budget > fewest; budget -= unit)
+        write_point(j, t, budget);
+    if (fewest < all)
+        write_point(j, t, fewest);
+    ps_json_end(j);
+}
+
+static void write_batches(struct ps_json *j, struct trade *t)
+{
+    static const char *const names[] = {"fits_plain", "loses_nothing", "fits_at_all"};
+    const uint64_t device = t->input.step.budget_bytes; /* without the margin, which the recording has taken off */
+
+    if (device == UINT64_MAX)
+        return;
+    t->step.budget_bytes = device;
+    ps_json_begin_object(j, "batch");
+    ps_json_u64(j, "budget_bytes", device);
+    for (enum batch wanted = FITS_PLAIN; wanted <= FITS_AT_ALL; wanted++) {
+        struct penstock_plan plan = {0};
+        ps_json_begin_object(j, names[wanted]);
+        ps_json_u64(j, "thousandths", largest_batch(t, wanted, &plan));
+        ps_json_u64(j, "plain_ns", plan.plain_ns);
+        ps_json_u64(j, "predicted_ns", plan.predicted_ns);
+        ps_json_end(j);
+    }
+    ps_json_end(j);
+}
+
+int main(int argc, char **argv)
+{
+    static struct trade t;
+    char buffer[1024];
+    int out = STDOUT_FILENO;
+    struct ps_json json;
+
+    plan_input_read(&t.input, argc, argv);
+    t.step = t.input.step;
+    t.launch = plan_allocate(t.step.launches * sizeof *t.launch);
+    t.span = plan_allocate(t.step.spans * sizeof *t.span);
+    memcpy(t.launch, t.step.launch, t.step.launches * sizeof *t.launch);
+    memcpy(t.span, t.step.span, t.step.spans * sizeof *t.span);
+    t.step.launch = t.launch;
+    t.step.span = t.span;
+    t.plan = (struct penstock_plan){.move = plan_allocate(t.step.uses * sizeof *t.plan.move), .capacity = t.step.uses};
+    const size_t plan_bytes = penstock_policy_plan.workspace_bytes(&t.step), predict_bytes = penstock_predict_workspace_bytes(&t.step);
+    t.workspace = plan_allocate(plan_bytes > predict_bytes ? plan_bytes : predict_bytes);
+
+    ps_json_init_sink(&json, buffer, sizeof buffer, ps_json_sink_fd, &out);
+    ps_json_begin_object(&json, NULL);
+    ps_json_u64(&json, "launches", t.step.launches);
+    ps_json_u64(&json, "spans", t.step.spans);
+    ps_json_u64(&json, "peak_bytes", t.input.peak);
+    fits_under(&t, t.input.peak * 2); /* so nothing moves */
+    ps_json_u64(&json, "plain_ns", t.plan.plain_ns);
+    write_budgets(&json, &t);
+    write_batches(&json, &t);
+    ps_json_end(&json);
+    if (ps_json_finish(&json) != 0) {
+        fputs("penstock-trade: can't write\n", stderr);
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,150 @@
+#!/usr/bin/env bats
+# `penstock advise`: what each budget would cost, from a recorded step and from a command that is watched for some steps.
+
+load helper
+load small_trainer
+
+RECORDING=$ROOT/tests/recordings/h200-llama-56GiB.gz
+
+setup() {
+    helper_setup
+    requires sim samples jq python plain
+    LONG=("$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=1000000)
+}
+
+# advise OPTION...: of the recorded Llama
+advise() {
+    [ -e recorded ] || gzip -dc "$RECORDING" >recorded
+    run_command advise --recording recorded "$@"
+}
+
+# fact FILTER: of the last `--json`
+fact() { jq -er "$1" <<<"$output"; }
+
+# told PATTERN: the last run ended with advice, and a line of it is this
+told() { ended_with 0 && contains "$output" "$1"; }
+
+# --- from a recording --------------------------------------------------------------------------------------------------------------------------
+@test "the table, the drawing, and the command to use" {
+    advise -- python train.py --name "a b"
+    told '^A step is 1516 launches, takes 692\.7 ms when nothing moves, and has 66\.33 GiB of tensors at its peak\.$'
+    contains "$output" '^ +48GiB +72% +8[0-9]{2}\.[0-9] +1\.[12][0-9]{2} +18\.9[0-9] GiB$'
+    contains "$output" '^ +[3-4]\.[0-9]{2} \|o'
+    contains "$output" '^ +1\.00 \| .*o$'
+    contains "$output" "^    penstock run --budget 5[0-9.]+GiB -- python train\\.py --name 'a b'\$"
+    equal 12 "$(grep -cE '^ +[0-9]\.[0-9]{2} \|' <<<"$output")" "lines of the drawing"
+    at_most 80 "$(grep -E '^ ' <<<"$output" | awk '{ print length }' | sort -n | tail -n 1)" "columns of table and drawing"
+}
+
+@test "predictions are those of penstock plan, with the margin that a run leaves" {
+    advise --json
+    ended_with 0
+    local advice=$output budget predicted
+    while read -r budget predicted; do
+        run_command plan recorded --budget $((budget - (budget / 64 < 640 << 20 ? budget / 64 : 640 << 20)))
+        [ "$status" -le 1 ]
+        equal "$(awk -v ns="$predicted" 'BEGIN { printf "%.3f", ns / 1e6 }')" "$(awk '$1 == "predicted" { print $2 }' <<<"$output")" "under $budget"
+    done < <(jq -r '.points[] | "\(.budget_bytes) \(.predicted_ns)"' <<<"$advice")
+    output=$advice
+    # Less memory never costs less; from nothing_lost_bytes on it costs nothing, and below it does.
+    fact '[.points[].predicted_ns] | . == sort' || fact '[.points[].predicted_ns] as $p | [range(1; $p | length) | select($p[.] < $p[. - 1] * 0.99)] | length == 0'
+    fact '.plain_ns as $plain | .nothing_lost_bytes as $free | all(.points[]; .budget_bytes < $free or .predicted_ns <= $plain * 1.006)'
+    fact '.plain_ns as $plain | .nothing_lost_bytes as $free | all(.points[] | select(.budget_bytes < $free * 0.97); .predicted_ns > $plain * 1.005)'
+    fact '.least_bytes <= .nothing_lost_bytes and .nothing_lost_bytes <= .nothing_moves_bytes'
+    run_command plan recorded --budget $(($(fact .least_bytes) * 9 / 10))
+    ended_with 1
+}
+
+@test "the batch: what fits without moving, at no loss, and at all" {
+    advise --json
+    fact '.batch | .fits_plain.thousandths < .loses_nothing.thousandths and .loses_nothing.thousandths < .fits_at_all.thousandths'
+    # 66.33 GiB at the peak, of which what a batch makes larger is by far the most, where there are 55.1 GiB.
+    fact '.batch.fits_plain.thousandths >= 700 and .batch.fits_plain.thousandths <= 830'
+    fact '.batch.fits_plain | .plain_ns == .predicted_ns'
+    # A recording that names no memory: nothing is said of it.
+    sed '/^budget/d' recorded >unlimited
+    run_command advise --recording unlimited --json
+    fact '.batch == null'
+}
+
+@test "what can't be used is named, and nothing is run" {
+    run_command advise
+    ended_with 2
+    contains "$output" 'advise: no command given'
+    run_command advise --seconds soon -- true
+    ended_with 2
+    contains "$output" '--seconds soon: expected a whole number'
+    run_command advise --report there.json -- true
+    ended_with 2
+    run_command advise --keep "$WORK" -- true
+    ended_with 2
+    contains "$output" "--keep $WORK: this file can't be written to"
+    run_command advise --budget unlimited -- true
+    ended_with 2
+    contains "$output" 'PENSTOCK_BUDGET=unlimited: then no step is learnt'
+    echo nothing >wrong
+    run_command advise --recording wrong
+    ended_with 2
+    contains "$output" '^penstock: wrong: |^penstock: wrong:1: '
+    run_command advise --recording "$WORK/nowhere"
+    ended_with 2
+    contains "$output" "nowhere: can't read"
+}
+
+# --- from a command ----------------------------------------------------------------------------------------------------------------------------
+@test "a command is watched for some steps and ended, and what is advised then comes true" {
+    run_command advise --set MIN_SPAN=4096 --keep kept --json -- "${LONG[@]}"
+    ended_with 0
+    local advice budget
+    advice=$(sed -n '/^{/,$p' <<<"$output")
+    equal "" "$(pgrep -f "${LONG[*]}" || true)" "what is left of the command"
+    equal 0 "$(ledger leaks.vmm_mappings 2>/dev/null || echo 0)" "mappings left"
+    equal "$(jq .points <<<"$advice")" "$(run_command advise --recording kept --json && jq .points <<<"$output")" "points from the recording that was kept"
+    # Under half of what it has at its peak: as much leaves in a step as was predicted.
+    budget=$(($(jq .peak_bytes <<<"$advice") / 2))
+    run_command plan kept --budget $((budget - budget / 64)) --moves
+    local moved
+    moved=$(awk '$1 == "evicted" { printf "%d", $2 * ($3 == "MiB" ? 1048576 : 1024) }' <<<"$output")
+    run_penstock PENSTOCK_MIN_SPAN=4096 PENSTOCK_BUDGET=$budget "${LONG[@]/--steps=*/--steps=30}"
+    ended_with 0
+    local each
+    each=$(report 'evicted_bytes / 30 | floor')
+    at_least $((moved * 3 / 4)) $each "bytes that leave in a step, of $moved predicted"
+    at_most $((moved * 4 / 3)) $each "bytes that leave in a step, of $moved predicted"
+}
+
+@test "a job that does not fit is advised on under auto" {
+    run_sim "${LONG[@]/--steps=*/--steps=2}" --memory
+    local peak
+    peak=$(sed -nE 's/^allocated at the peak ([0-9]+) bytes.*/\1/p' <<<"$output")
+    CUDASIM_MEMORY=$((peak * 7 / 10)) run_command advise --set MIN_SPAN=4096 --set RESERVE=0 --json -- "${LONG[@]}"
+    ended_with 0
+    output=$(sed -n '/^{/,$p' <<<"$output")
+    at_least $((peak * 9 / 10)) "$(fact .peak_bytes)" "bytes at the peak"
+    fact ".batch.fits_plain.thousandths < 1000"
+}
+
+@test "of several processes, the one that needs most" {
+    cat >job <<END
+#!/bin/bash
+RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 "$SAMPLES/mlp" --layers=4 --width=64 --batch=256 --steps=1000000 &
+RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 "$SAMPLES/mlp" --layers=8 --width=64 --batch=256 --steps=1000000
+END
+    chmod +x job
+    run_command advise --set MIN_SPAN=4096 -- ./job
+    told '^2 processes were watched; this is of the one that needs most\.$'
+    equal "" "$(pgrep -f 'samples/mlp --layers=[48] --width=64 --batch=256 --steps=1000000' || true)" "what is left of the command"
+}
+
+@test "without a step there is no advice, and why is said" {
+    run_command advise --set MIN_SPAN=4096 -- "$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=5 --shapes=5
+    ended_with 3
+    contains "$output" 'there is no advice: the command ended with status 0 before a step was recognised, in [0-9]+ launches'
+    run_command advise -- sh -c 'echo broken >&2; exit 7'
+    ended_with 3
+    contains "$output" '^    broken$'
+    contains "$output" 'the command ended with status 7 before a step was recognised: it did not use the device'
+    run_command advise --seconds 1 -- sleep 60
+    ended_with 3
+    contains "$output" 'no step was recognised in 1 s'
+}
