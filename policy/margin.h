@@ -16,4 +16,10 @@ static inline uint64_t ps_budget_for_plan(uint64_t budget)
     return budget - (budget / 64 < PS_MARGIN_MAX ? budget / 64 : PS_MARGIN_MAX);
 }
 
+/* A budget under which a plan may count on so many bytes, and hardly more. */
+static inline uint64_t ps_budget_with_margin(uint64_t bytes)
+{
+    return bytes + (bytes / 63 < PS_MARGIN_MAX ? bytes / 63 + 1 : PS_MARGIN_MAX);
+}
+
 #endif

@@ -5,13 +5,12 @@
 #include <unistd.h>
 
 #include "json.h"
+#include "least_budget.h"
 #include "margin.h"
 #include "plan_input.h"
 
 /* Budgets that are listed: at most so many between the least and the one under which nothing moves. */
 #define POINTS_MAX 16u
-/* A step that takes no more than this of the plain one, in thousandths, has lost nothing: what two runs differ by. */
-#define NOTHING_LOST 1005u
 /* The largest batch that is thought of, in thousandths of the one that was recorded. */
 #define BATCH_MAX 16000u
 #define BATCH_STEP 50u
@@ -21,54 +20,17 @@ struct trade {
     struct penstock_step step; /* as it is looked at: with its budget, and for another batch with durations and sizes of its own */
     struct penstock_launch *launch;
     struct penstock_step_span *span;
-    struct penstock_plan plan;
-    void *workspace;
+    struct ps_replanned again;
 };
 
 /* Plans the step as it stands, in `step`. Whether it fits. */
 static bool look(struct trade *t)
 {
-    const struct penstock_policy *policy = &penstock_policy_plan;
-    const char *why = NULL;
+    int r = ps_replan(&t->again);
 
-    t->plan.moves = 0;
-    int rc = policy->plan(&t->step, &t->input.options, t->workspace, &t->plan);
-    if (rc != 0 && rc != -ERANGE)
-        plan_refuse("%s: no plan: %s", t->input.path, strerror(-rc));
-    if (penstock_predict(&t->step, t->workspace, &t->plan, &why) != 0)
-        plan_refuse("%s: what is planned is no plan: %s", t->input.path, why);
-    return rc == 0;
-}
-
-static bool loses_nothing(const struct trade *t)
-{
-    return t->plan.predicted_ns <= t->plan.plain_ns / 1000 * NOTHING_LOST;
-}
-
-static bool fits_under(struct trade *t, uint64_t budget)
-{
-    t->step.budget_bytes = ps_budget_for_plan(budget);
-    return look(t);
-}
-
-static bool loses_nothing_under(struct trade *t, uint64_t budget)
-{
-    return fits_under(t, budget) && loses_nothing(t);
-}
-
-/* The least multiple of `unit` up to `enough`, which is good, that is as good; taking it that more is no worse. */
-static uint64_t least(struct trade *t, uint64_t unit, uint64_t enough, bool (*good)(struct trade *, uint64_t))
-{
-    uint64_t bad = 0, at = enough / unit;
-
-    while (at - bad > 1) {
-        uint64_t middle = bad + (at - bad) / 2;
-        if (good(t, middle * unit))
-            at = middle;
-        else
-            bad = middle;
-    }
-    return at * unit;
+    if (r != 0 && r != -ERANGE)
+        plan_refuse("%s: no plan: %s", t->input.path, t->again.why ? t->again.why : strerror(-r));
+    return r == 0;
 }
 
 /* ---- another batch ---- */
@@ -97,9 +59,9 @@ static bool batch_is(struct trade *t, uint64_t thousandths, enum batch wanted)
     bool fits = look(t);
     switch (wanted) {
     case FITS_PLAIN:
-        return fits && !t->plan.moves;
+        return fits && !t->again.plan.moves;
     case LOSES_NOTHING:
-        return fits && loses_nothing(t);
+        return fits && t->again.plan.predicted_ns <= t->again.plan.plain_ns / 1000 * PS_NOTHING_LOST;
     default:
         return fits;
     }
@@ -114,7 +76,7 @@ static uint64_t largest_batch(struct trade *t, enum batch wanted, struct penstoc
         uint64_t middle = good + (bad - good) / 2;
         if (batch_is(t, middle * BATCH_STEP, wanted)) {
             good = middle;
-            *its_plan = t->plan;
+            *its_plan = t->again.plan;
         } else {
             bad = middle;
         }
@@ -126,25 +88,26 @@ static uint64_t largest_batch(struct trade *t, enum batch wanted, struct penstoc
 
 static void write_point(struct ps_json *j, struct trade *t, uint64_t budget)
 {
-    fits_under(t, budget);
+    t->step.budget_bytes = ps_budget_for_plan(budget);
+    look(t);
     ps_json_begin_object(j, NULL);
     ps_json_u64(j, "budget_bytes", budget);
-    ps_json_u64(j, "predicted_ns", t->plan.predicted_ns);
-    ps_json_u64(j, "evicted_bytes", t->plan.evicted_bytes);
-    ps_json_u64(j, "held_bytes", t->plan.peak_bytes);
+    ps_json_u64(j, "predicted_ns", t->again.plan.predicted_ns);
+    ps_json_u64(j, "evicted_bytes", t->again.plan.evicted_bytes);
+    ps_json_u64(j, "held_bytes", t->again.plan.peak_bytes);
     ps_json_end(j);
 }
 
 static void write_budgets(struct ps_json *j, struct trade *t)
 {
     const uint64_t peak = t->input.peak;
-    uint64_t unit = 4096, all;
+    uint64_t unit = 4096;
 
     while (unit * 4096 < peak) /* a budget that is looked for is found to so much of the peak */
         unit *= 2;
-    for (all = (peak + unit - 1) / unit * unit; ps_budget_for_plan(all) < peak;)
-        all += unit;
-    const uint64_t fewest = least(t, unit, all, fits_under), free = least(t, unit, all, loses_nothing_under);
+    const uint64_t all = (ps_budget_with_margin(peak) + unit - 1) / unit * unit;
+    const uint64_t fewest = ps_least_budget(&t->again, unit, 0, all, ps_budget_fits),
+                   free = ps_least_budget(&t->again, unit, 0, all, ps_budget_loses_nothing);
     ps_json_u64(j, "nothing_moves_bytes", all);
     ps_json_u64(j, "nothing_lost_bytes", free);
     ps_json_u64(j, "least_bytes", fewest);
@@ -195,17 +158,20 @@ int main(int argc, char **argv)
     memcpy(t.span, t.step.span, t.step.spans * sizeof *t.span);
     t.step.launch = t.launch;
     t.step.span = t.span;
-    t.plan = (struct penstock_plan){.move = plan_allocate(t.step.uses * sizeof *t.plan.move), .capacity = t.step.uses};
     const size_t plan_bytes = penstock_policy_plan.workspace_bytes(&t.step), predict_bytes = penstock_predict_workspace_bytes(&t.step);
-    t.workspace = plan_allocate(plan_bytes > predict_bytes ? plan_bytes : predict_bytes);
+    t.again = (struct ps_replanned){.step = &t.step,
+                                    .policy = &penstock_policy_plan,
+                                    .options = &t.input.options,
+                                    .workspace = plan_allocate(plan_bytes > predict_bytes ? plan_bytes : predict_bytes),
+                                    .plan = {.move = plan_allocate(t.step.uses * sizeof(struct penstock_move)), .capacity = t.step.uses}};
 
     ps_json_init_sink(&json, buffer, sizeof buffer, ps_json_sink_fd, &out);
     ps_json_begin_object(&json, NULL);
     ps_json_u64(&json, "launches", t.step.launches);
     ps_json_u64(&json, "spans", t.step.spans);
     ps_json_u64(&json, "peak_bytes", t.input.peak);
-    fits_under(&t, t.input.peak * 2); /* so nothing moves */
-    ps_json_u64(&json, "plain_ns", t.plan.plain_ns);
+    look(&t);
+    ps_json_u64(&json, "plain_ns", t.again.plan.plain_ns);
     write_budgets(&json, &t);
     write_batches(&json, &t);
     ps_json_end(&json);

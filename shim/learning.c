@@ -18,6 +18,7 @@
 #include "helper_thread.h"
 #include "layers.h"
 #include "link_speed.h"
+#include "least_budget.h"
 #include "log.h"
 #include "margin.h"
 #include "movable.h"
@@ -68,6 +69,8 @@ static PS_PER_DEVICE struct {
     uint32_t rounds[PS_PATTERNS_MAX]; /* since the first plan */
     bool early[PS_PATTERNS_MAX];      /* found before it had come round: much of what the plan is made from was the program's first step */
     uint64_t found[PS_PATTERNS_MAX];  /* how often the slot was given to a new step */
+
+    uint64_t enough_bytes; /* of the step planned last that loses time: the least budget under which it would not; 0: not known */
 
     struct shortest shortest[PS_PATTERNS_MAX]; /* the planning thread's */
 
@@ -238,6 +241,11 @@ void ps_learning_summary(struct ps_steps_summary *out)
         ps_steps_summary(here.steps, out);
 }
 
+uint64_t ps_learning_enough_bytes(void)
+{
+    return here.enough_bytes;
+}
+
 struct ps_learning_cost ps_learning_cost(void)
 {
     return here.cost;
@@ -303,12 +311,19 @@ static void settle_durations(uint32_t pattern, uint64_t found_as, const struct p
     free(workspace);
 }
 
-/* [unlocked] */
-static int make_plan(struct penstock_step *step, struct penstock_plan *plan)
+/* For the policy, and for penstock_predict; free() takes it back. */
+static void *new_workspace(const struct penstock_step *step)
 {
     size_t bytes = here.policy->workspace_bytes ? here.policy->workspace_bytes(step) : 0,
            to_predict = penstock_predict_workspace_bytes(step);
-    void *workspace = aligned_alloc(64, ((to_predict > bytes ? to_predict : bytes) + 127) & ~(size_t)63);
+
+    return aligned_alloc(64, ((to_predict > bytes ? to_predict : bytes) + 127) & ~(size_t)63);
+}
+
+/* [unlocked] */
+static int make_plan(struct penstock_step *step, struct penstock_plan *plan)
+{
+    void *workspace = new_workspace(step);
     const char *why = "";
     int r = -ENOMEM;
 
@@ -329,6 +344,23 @@ static int make_plan(struct penstock_step *step, struct penstock_plan *plan)
                 (unsigned long long)(plan->evicted_bytes >> 20), (unsigned long long)(plan->predicted_ns / 1000000),
                 (unsigned long long)(plan->plain_ns / 1000000), r);
     return r == -ERANGE ? 0 : r; /* the best there is, and reacting does the rest */
+}
+
+/* The least budget, above `limit`, under which the step would lose nothing, to a thousandth; 0: not known. Some ten plans. [unlocked] */
+static uint64_t find_enough(struct penstock_step *step, uint64_t limit, uint64_t peak)
+{
+    const uint64_t enough = ps_budget_with_margin(peak), unit = enough / 1024 + 1, before = step->budget_bytes;
+    struct ps_replanned again = {.step = step, .policy = here.policy, .options = &here.options, .workspace = new_workspace(step)};
+    uint64_t found = 0;
+
+    again.plan.capacity = step->uses;
+    again.plan.move = calloc(step->uses + 1u, sizeof *again.plan.move);
+    if (again.workspace && again.plan.move && enough > limit)
+        found = ps_least_budget(&again, unit, limit, enough, ps_budget_loses_nothing);
+    step->budget_bytes = before;
+    free(again.plan.move);
+    free(again.workspace);
+    return found;
 }
 
 static void write_text(void *file, const char *text, size_t bytes)
@@ -400,6 +432,15 @@ static void plan_one(uint32_t pattern)
             here.cost = (struct ps_learning_cost){here.launches, ps_now_ns() - here.begun_at, ps_counted(host_wait_ns)};
         here.moves[pattern] = plan.moves != 0;
         ps_stopwatch_learn(here.moves[pattern] && here.early[pattern] && !here.rounds[pattern]);
+    }
+    /* What the closing line may advise. Nobody waits for it; but for the first plan, soon to be made anew, it would be in vain. */
+    if (!r && here.rounds[pattern] && ps_settings.policy.kind == PS_POLICY_PLAN &&
+        plan.predicted_ns / PS_NOTHING_LOST > plan.plain_ns / 1000) {
+        uint64_t limit = ps_budget_to_plan_for(), peak = ps_registry.peak_live_bytes;
+        ps_registry_unlock();
+        uint64_t enough = find_enough(&step, limit, peak);
+        ps_registry_lock();
+        here.enough_bytes = enough;
     }
     free(plan.move);
     free(memory);

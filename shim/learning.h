@@ -41,4 +41,7 @@ struct ps_learning_cost {
 };
 struct ps_learning_cost ps_learning_cost(void); /* [locked] or at the end */
 
+/* The least budget, in bytes, under which the step that was planned last would wait for nothing; 0: this one, or not known. [locked] or at the end */
+uint64_t ps_learning_enough_bytes(void);
+
 #endif

@@ -30,6 +30,9 @@
 #include "tracing.h"
 #include "verify.h"
 
+/* Thousandths of the plain step that a planned one must stand still for before its closing line says what would help. */
+#define HINT_FROM 20
+
 static struct ps_ranks ranks;
 static char directory[PS_SETTINGS_PATH_BYTES];
 static char command[4096];
@@ -89,6 +92,7 @@ struct figures {
     struct ps_slab_figures slab;
     struct ps_steps_summary learnt;
     struct ps_learning_cost until_plan;
+    uint64_t enough_bytes;
     struct ps_following_summary followed;
 };
 
@@ -101,6 +105,7 @@ static struct figures take_figures(void)
     f.slab = ps_slab_figures();
     ps_learning_summary(&f.learnt);
     f.until_plan = ps_learning_cost();
+    f.enough_bytes = ps_learning_enough_bytes();
     ps_following_summary(&f.followed);
     return f;
 }
@@ -121,11 +126,24 @@ static void take_largest_peaks(struct figures *f)
     ps_devices_enter(0);
 }
 
+/* What a step waited for the link, and the budget that spares it; nothing where it is little, or more than the device has. */
+static void give_hint(const struct figures *f, char *text, size_t size)
+{
+    const struct ps_following_summary *p = &f->followed;
+    unsigned long long waited_us = p->exposed_ns / 1000;
+
+    *text = 0;
+    if (!p->steps || !f->enough_bytes || f->enough_bytes > ps_device.total_bytes || p->exposed_ns / HINT_FROM < p->plain_ns / 1000)
+        return;
+    snprintf(text, size, "; each step stood still for %llu.%03llu ms, and would not with a budget of %s", waited_us / 1000,
+             waited_us % 1000, ps_bytes_text(f->enough_bytes).text);
+}
+
 static void say_closing_line(struct figures *f)
 {
     unsigned long long steps = ps_trace_steps();
     unsigned long long waited_ms = ps_counted(host_wait_ns) / 1000000u;
-    char how_many[32] = "", on_which[48] = "the device";
+    char how_many[32] = "", on_which[48] = "the device", hint[128];
     const unsigned devices = ps_devices_count();
 
     if (stands_aside)
@@ -136,9 +154,10 @@ static void say_closing_line(struct figures *f)
         take_largest_peaks(f);
         snprintf(on_which, sizeof on_which, "the fullest of %u devices", devices);
     }
-    ps_log_warn(REPORT, "%speak %s on %s, %s without; moved %s out and %s back; waited %llu.%03llu s", how_many,
+    give_hint(f, hint, sizeof hint);
+    ps_log_warn(REPORT, "%speak %s on %s, %s without; moved %s out and %s back; waited %llu.%03llu s%s", how_many,
                 ps_bytes_text(f->peak_held).text, on_which, ps_bytes_text(f->peak_live).text, ps_bytes_text(ps_counted(evicted_bytes)).text,
-                ps_bytes_text(ps_counted(reloaded_bytes)).text, waited_ms / 1000, waited_ms % 1000);
+                ps_bytes_text(ps_counted(reloaded_bytes)).text, waited_ms / 1000, waited_ms % 1000, hint);
 }
 
 static void write_passthrough(struct ps_json *j)
@@ -178,6 +197,7 @@ static void write_learning(struct ps_json *j, const struct figures *f)
     ps_json_u64(j, "plain_step_ns", f->followed.plain_ns);
     ps_json_u64(j, "predicted_step_ns", f->followed.predicted_ns);
     ps_json_u64(j, "exposed_ns", f->followed.exposed_ns);
+    ps_json_u64(j, "nothing_lost_bytes", f->enough_bytes);
     ps_json_u64(j, "evictions", f->followed.evictions);
     ps_json_u64(j, "reloads", f->followed.reloads);
     ps_json_u64(j, "corrections", f->followed.corrections);

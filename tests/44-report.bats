@@ -62,7 +62,7 @@ SHAPE='(.version | type == "string" and test("^[0-9]+\\.[0-9]+")) and (.command 
 PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost, .until_plan.launches, .until_plan.ns, .until_plan.host_wait_ns] |
         all(type == "number")) and
         (.patterns | length > 0 and all(.launches > 0 and .rounds >= 0))) and
-    (.plan | ([.steps, .plain_step_ns, .predicted_step_ns, .exposed_ns, .evictions, .reloads, .corrections, .evictions_put_off, .spans_made_ahead,
+    (.plan | ([.steps, .plain_step_ns, .predicted_step_ns, .exposed_ns, .nothing_lost_bytes, .evictions, .reloads, .corrections, .evictions_put_off, .spans_made_ahead,
             .allocations_without_one] | all(type == "number" and . >= 0)) and
         (.reload_waits | all([.launch, .reloads, .predicted_ns, .actual_ns, .launches_earlier] | all(type == "number" and . >= 0))) and
         (.layers | length > 0 and all((.number | type == "number" or . == null) and (.direction | IN("none", "forward", "backward")) and
@@ -76,7 +76,7 @@ PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost
     ended_with 0
     jq -e "$SHAPE and $PLANNED" "$REPORT"
     for path in learning.launches learning.launches_in_patterns learning.steps learning.patterns_lost learning.until_plan learning.patterns plan.steps \
-        plan.plain_step_ns plan.predicted_step_ns plan.exposed_ns plan.evictions plan.reloads plan.corrections plan.reload_waits plan.layers; do
+        plan.plain_step_ns plan.predicted_step_ns plan.exposed_ns plan.nothing_lost_bytes plan.evictions plan.reloads plan.corrections plan.reload_waits plan.layers; do
         equal true "$(jq ".${path%.*} | has(\"${path#*.}\")" "$REPORT")" "$path is there"
         run jq -e "del(.$path) | $PLANNED" "$REPORT"
         [ "$status" -ne 0 ]
@@ -212,6 +212,30 @@ heard() {
     train "$@"
     right_results
     output=$(grep '^penstock: ' <<<"$output" || true)
+}
+
+@test "where steps stood still the closing line says what budget would have spared that, and under that budget they are planned not to" {
+    local whole=("${TRAINER[@]}") enough
+    TRAINER=("${TRAINER[@]/--steps=3/--steps=16}")
+    run_sim "${TRAINER[@]}" --memory
+    local peak
+    peak=$(sed -nE 's/^allocated at the peak ([0-9]+) bytes.*/\1/p' <<<"$output")
+    train PENSTOCK_BUDGET=$((peak * 20 / 100))
+    ended_with 0
+    contains "$output" "$CLOSING"
+    contains "$output" '; each step stood still for [0-9]+\.[0-9]{3} ms, and would not with a budget of [0-9.]+ [KM]iB$'
+    enough=$(report plan.nothing_lost_bytes)
+    at_least $((peak * 20 / 100 + 1)) "$enough" "the budget that is advised"
+    at_most $((peak + peak / 32)) "$enough" "the budget that is advised"
+    # A little more, as durations are never the same.
+    train PENSTOCK_BUDGET=$((enough + peak / 16))
+    ended_with 0
+    jq -e '.plan | .predicted_step_ns <= .plain_step_ns * 1.02' "$REPORT"
+    # With memory enough, and where nothing was planned: nothing.
+    train PENSTOCK_BUDGET=$((peak * 2))
+    lacks "$output" 'stood still'
+    equal 0 "$(report plan.nothing_lost_bytes)" "the budget that is advised"
+    TRAINER=("${whole[@]}")
 }
 
 @test "by default there is one line, the closing line" {

@@ -1,0 +1,40 @@
+#include "least_budget.h"
+
+#include <errno.h>
+
+#include "margin.h"
+
+int ps_replan(struct ps_replanned *again)
+{
+    again->plan.moves = 0;
+    int r = again->policy->plan(again->step, again->options, again->workspace, &again->plan);
+    if ((!r || r == -ERANGE) && penstock_predict(again->step, again->workspace, &again->plan, &again->why))
+        return -EINVAL;
+    return r;
+}
+
+bool ps_budget_fits(struct ps_replanned *again, uint64_t budget)
+{
+    again->step->budget_bytes = ps_budget_for_plan(budget);
+    return !ps_replan(again);
+}
+
+bool ps_budget_loses_nothing(struct ps_replanned *again, uint64_t budget)
+{
+    return ps_budget_fits(again, budget) && again->plan.predicted_ns <= again->plan.plain_ns / 1000 * PS_NOTHING_LOST;
+}
+
+uint64_t ps_least_budget(struct ps_replanned *again, uint64_t unit, uint64_t from, uint64_t enough,
+                         bool (*is_good)(struct ps_replanned *again, uint64_t budget))
+{
+    uint64_t bad = from / unit, good = enough / unit;
+
+    while (good > bad + 1) {
+        uint64_t middle = bad + (good - bad) / 2;
+        if (is_good(again, middle * unit))
+            good = middle;
+        else
+            bad = middle;
+    }
+    return good * unit;
+}
