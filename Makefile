@@ -8,6 +8,7 @@
 # CC=gcc|clang chooses the compiler, V=1 shows the commands. CFLAGS, CPPFLAGS and LDFLAGS are the user's: what must hold is added to them.
 
 MAKEFLAGS += --no-builtin-rules
+SHELL := /bin/bash
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -91,6 +92,8 @@ samples := $(sample_sources:tests/samples/%.cu=$(OUT)/samples/%)
 static_samples := $(OUT)/samples/mlp-static-sim $(if $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a),$(OUT)/samples/mlp-static)
 sample_policies := $(patsubst tests/samples/%.c,$(OUT)/samples/%.so,$(wildcard tests/samples/policy_*.c))
 
+pages := $(OUT)/man/penstock.1 $(OUT)/man/libpenstock.7
+completions := $(addprefix $(OUT)/completions/,bash zsh fish)
 library := $(OUT)/libpenstock.so
 test_archive := $(OUT)/libpenstock-test.a
 map := $(OUT)/libpenstock.map
@@ -104,13 +107,14 @@ say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' '$(1)' '$(2)')
 
 .PHONY: all demo test check bench install uninstall clean distclean help setup sim units samples FORCE
 
-all: $(library) $(test_archive) $(tools) sim samples units
+all: $(library) $(test_archive) $(tools) $(pages) $(completions) sim samples units
 
 # --- rebuild when the commands change, not only when the files do ----------------------------------------------------------------------
-# `flags` is what objects are made with, `sources` what libraries are made of: a file that is gone has no date to go by.
+# `flags` is what objects are made with, `sources` what libraries are made of: a file that is gone has no date to go by. `date` is that of the pages.
 flags_text := $(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) | $(CUDA_HOME)
 sources_text := $(lib_sources) $(wildcard tests/cudasim/*/*.c)
-$(OUT)/flags $(OUT)/sources: FORCE
+date_text = $(shell scripts/packages/about date)
+$(OUT)/flags $(OUT)/sources $(OUT)/date: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$($(@F)_text)' | cmp -s - $@ || printf '%s\n' '$($(@F)_text)' >$@
 
@@ -156,6 +160,22 @@ $(sim_units): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $(OUT)/sim/libcuda.so.1 $
 $(tools): $(OUT)/%: $(OUT)/obj/scripts/%.o $(test_archive)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< $(test_archive) $(system_libs)
+
+# --- manual pages and completions ------------------------------------------------------------------------------------------------------
+# Made from what the command itself shows: the help texts, and the table of settings.
+$(pages) $(completions): scripts/penstock-help scripts/packages/options $(OUT)/penstock-settings
+$(pages): scripts/packages/man scripts/packages/about include/penstock/version.h $(OUT)/date
+$(completions): scripts/packages/completion $(wildcard scripts/packages/completion.*)
+
+$(OUT)/man/%:
+	@mkdir -p $(@D)
+	$(call say,GEN,$@)
+	$(Q)scripts/packages/man $(basename $(@F)) $(OUT)/penstock-settings >$@
+
+$(OUT)/completions/%:
+	@mkdir -p $(@D)
+	$(call say,GEN,$@)
+	$(Q)scripts/packages/completion $(@F) $(OUT)/penstock-settings >$@
 
 units: $(units)
 samples: $(samples) $(static_samples) $(OUT)/samples/mlp-12 $(sample_policies)
@@ -240,29 +260,35 @@ bench: all
 	$(Q)scripts/bench $(OUT)
 
 # --- installation ----------------------------------------------------------------------------------------------------------------------
+# LIBDIR is where the library goes; `penstock` finds it in PREFIX's lib, lib64, lib/penstock or lib/x86_64-linux-gnu. ZSHDIR is in zsh's fpath.
 PREFIX ?= /usr/local
 DESTDIR ?=
-prefix_dir := $(DESTDIR)$(PREFIX)
+LIBDIR ?= $(PREFIX)/lib
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
+programs := $(tools) scripts/penstock-help scripts/penstock-summary scripts/penstock-verify
 public_headers := $(wildcard include/penstock/*.h)
 documents := README.md CHANGELOG.md LICENSE
-installed_files := lib/libpenstock.so bin/penstock $(tools:$(OUT)/%=libexec/penstock/%) libexec/penstock/penstock-summary libexec/penstock/penstock-verify \
-    $(public_headers:include/%=include/%) share/penstock/penstock.py $(documents:%=share/doc/penstock/%)
+# MODE:FILE:PLACE
+installed := 755:$(library):$(LIBDIR)/libpenstock.so 755:scripts/penstock:$(PREFIX)/bin/penstock \
+    $(foreach file,$(programs),755:$(file):$(PREFIX)/libexec/penstock/$(notdir $(file))) \
+    $(foreach file,$(public_headers),644:$(file):$(PREFIX)/$(file)) \
+    644:scripts/penstock.py:$(PREFIX)/share/penstock/penstock.py \
+    $(foreach file,$(documents),644:$(file):$(PREFIX)/share/doc/penstock/$(file)) \
+    $(foreach file,$(pages),644:$(file):$(PREFIX)/share/man/man$(patsubst .%,%,$(suffix $(file)))/$(notdir $(file))) \
+    644:$(OUT)/completions/bash:$(PREFIX)/share/bash-completion/completions/penstock \
+    644:$(OUT)/completions/zsh:$(ZSHDIR)/_penstock \
+    644:$(OUT)/completions/fish:$(PREFIX)/share/fish/vendor_completions.d/penstock.fish
 
-install: $(library) $(tools)
-	$(Q)install -d '$(prefix_dir)/lib' '$(prefix_dir)/bin' '$(prefix_dir)/libexec/penstock' '$(prefix_dir)/include/penstock' \
-	    '$(prefix_dir)/share/penstock' '$(prefix_dir)/share/doc/penstock'
-	$(Q)install -m 755 $(library) '$(prefix_dir)/lib/'
-	$(Q)install -m 755 scripts/penstock '$(prefix_dir)/bin/'
-	$(Q)install -m 755 $(tools) scripts/penstock-summary scripts/penstock-verify '$(prefix_dir)/libexec/penstock/'
-	$(Q)install -m 644 $(public_headers) '$(prefix_dir)/include/penstock/'
-	$(Q)install -m 644 scripts/penstock.py '$(prefix_dir)/share/penstock/'
-	$(Q)install -m 644 $(documents) '$(prefix_dir)/share/doc/penstock/'
-	@echo "penstock is installed under $(prefix_dir)"
+install: $(library) $(tools) $(pages) $(completions)
+	$(Q)for entry in $(installed); do \
+	    IFS=: read -r mode file place <<<"$$entry" && install -D -m "$$mode" "$$file" "$(DESTDIR)$$place" || exit; done
+	@echo "penstock is installed under $(DESTDIR)$(PREFIX)"
 
+# Directories of the name are this program's alone.
 uninstall:
-	$(Q)for file in $(installed_files); do rm -f "$(prefix_dir)/$$file"; done
-	$(Q)for dir in libexec/penstock include/penstock share/penstock share/doc/penstock; do \
-	    [ ! -d "$(prefix_dir)/$$dir" ] || rmdir --ignore-fail-on-non-empty "$(prefix_dir)/$$dir"; done
+	$(Q)for entry in $(installed); do \
+	    place="$(DESTDIR)$${entry##*:}"; rm -f "$$place"; dir=$${place%/*}; \
+	    [ "$${dir##*/}" != penstock ] || [ ! -d "$$dir" ] || rmdir --ignore-fail-on-non-empty "$$dir"; done
 
 clean:
 	$(Q)rm -rf build/release build/debug build/asan build/tsan build/mutant
@@ -277,7 +303,7 @@ help:
 	@echo 'make test       set up, build, and run every test   (TESTS="40-ordering unit" for some of them)'
 	@echo 'make check      style gates, exported symbols, purity of policy/'
 	@echo 'make bench      benchmarks of the fast paths, learning and planning'
-	@echo 'make install    PREFIX=/usr/local DESTDIR=   (and make uninstall)'
+	@echo 'make install    PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=   (and make uninstall)'
 	@echo 'make clean      remove what was built; distclean: the toolkit of scripts/setup as well'
 	@echo
 	@echo 'V=1 shows commands. CC=gcc|clang. DEBUG=1, SAN=address|thread, MUTANT=1 build a variant under build/ of its own.'

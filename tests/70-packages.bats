@@ -1,0 +1,224 @@
+#!/usr/bin/env bats
+# What is made of the tree for others: manual pages, completions, and packages. Each is held to what the command itself says and takes.
+
+load helper
+
+setup() {
+    helper_setup
+    requires release
+}
+
+SUBCOMMANDS='run verify doctor plan summary'
+
+# make for this tree, as a person would call it
+make_here() { env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory DEBUG= OUT="${BUILD#"$ROOT"/}" "$@"; }
+
+# --- help and manual pages -------------------------------------------------------------------------------------------------------------------
+
+@test "each help fits on a screen, and is one form" {
+    local subcommand
+    for subcommand in '' $SUBCOMMANDS; do
+        # shellcheck disable=SC2086 # none for the command itself
+        run "$PENSTOCK" help $subcommand
+        ended_with 0
+        at_most 40 "${#lines[@]}" "lines of help $subcommand"
+        equal '' "$(awk 'length > 80' <<<"$output")" "wide lines"
+        # Else the page and the completions would take it for something else: lists are indented by two, what goes on by eight or more.
+        equal '' "$(grep -E '^( | {3,6})[^ ]' <<<"$output")" "indented otherwise"
+        [ -z "$subcommand" ] || contains "$output" '^  --help +this text$'
+    done
+}
+
+# options_of SUBCOMMAND: as its help lists them
+options_of() { "$PENSTOCK" help "$1" | grep -oE '^  --[a-z-]+' | tr -d ' ' | sort; }
+
+# page NAME: its source, with characters that troff would take for something else as they are
+page() { sed -e 's/\\-/-/g' -e 's/\\(aq/'"'"'/g' -e 's/\\(ga/`/g' "$BUILD/man/$1"; }
+
+@test "penstock(1) and the helps have the same options" {
+    local subcommand
+    for subcommand in $SUBCOMMANDS; do
+        at_least 2 "$(options_of "$subcommand" | wc -l)" "options of $subcommand"
+        equal "$(options_of "$subcommand")" \
+            "$(page penstock.1 | sed -n "/^\.SS $subcommand\$/,/^\.S[SH] /p" | sed -nE 's/^\.B (--[a-z-]+).*/\1/p' | sort)" "options of $subcommand"
+    done
+    # And its texts, word for word: what a list says is in lines of another length there.
+    for subcommand in '' $SUBCOMMANDS; do
+        # shellcheck disable=SC2086
+        equal "$("$PENSTOCK" help $subcommand | sed 's/^usage://' | tr -s ' \n' '\n\n' | grep -v '^$' | sort)" \
+            "$(page penstock.1 | in_section "${subcommand:-DESCRIPTION}" | grep -vE '^\.(SS|SH|TP|PP|br)' | sed -E 's/^\.B //' | tr -s ' \n' '\n\n' | grep -v '^$' | sort)" \
+            "words of ${subcommand:-the command itself}"
+    done
+}
+
+# in_section NAME: the lines of a section, or of a part of one; the synopsis counts to the description
+in_section() { awk -v name="$1" '/^\.S[HS] / { inside = $2 == name || name == "DESCRIPTION" && $2 == "SYNOPSIS" } inside'; }
+
+@test "libpenstock(7), the help of settings and the table have the same variables and texts" {
+    local name default accepted help
+    # The table's own source, for names.
+    equal "$(sed -nE 's/^PS_SETTING\([a-z_]+, ([A-Z_]+),.*/PENSTOCK_\1/p' "$ROOT/shim/settings.def")" \
+        "$(page libpenstock.7 | sed -nE 's/^\.B (PENSTOCK_[A-Z_]+)$/\1/p')" "variables"
+    local text
+    text=$(page libpenstock.7 | tr '\n' ' ')
+    while IFS=$'\037' read -r name _ default accepted help; do
+        [[ "$text" == *".B $name $help .br Accepted: $accepted .br Default: ${default:-none} "* ]] || equal "the page's text of $name" "another one"
+    done < <("$BUILD/penstock-settings" list | tr '\t' '\037')
+}
+
+@test "every option that a help lists is taken, and no other one" {
+    local subcommand option taken
+    for subcommand in run verify plan doctor summary; do
+        for option in $(options_of "$subcommand"); do
+            # Neither a value nor a command: what is wrong is something else than the option.
+            run "$PENSTOCK" "$subcommand" "$option"
+            lacks "$output" 'no such option|unrecognized'
+        done
+        run "$PENSTOCK" "$subcommand" --frobnicate=1 something
+        contains "$output" 'no such option|unrecognized'
+    done
+    # What the launcher looks for is in one help or another.
+    taken=$(grep -oE '^ +(-h \| )?--[a-z-]+( \| --[a-z=*-]+)*\)' "$PENSTOCK" | grep -oE -- '--[a-z-]+' | sort -u)
+    at_least 15 "$(wc -l <<<"$taken")" "options in the launcher"
+    equal '' "$(comm -23 <(echo "$taken") <({ for subcommand in $SUBCOMMANDS; do options_of "$subcommand"; done; } | sort -u))" "options that no help has"
+}
+
+@test "the pages are clean, for mandoc and for groff" {
+    requires man
+    local file
+    for file in penstock.1 libpenstock.7; do
+        run env LC_ALL=C.UTF-8 MANWIDTH=80 man --warnings -l "$BUILD/man/$file"
+        ended_with 0
+        equal '' "$(grep -iE 'warning|error:' <<<"$output")" "said about $file"
+        ! command -v mandoc >/dev/null || equal '' "$(mandoc -T lint "$BUILD/man/$file")" "mandoc about $file"
+    done
+}
+
+# --- completion ------------------------------------------------------------------------------------------------------------------------------
+
+# completes LINE WORD...: what bash offers where the line ends, as readline calls it: words are parted by COMP_WORDBREAKS
+completes() {
+    local line=$1 got
+    shift
+    got=$(
+        COMP_WORDBREAKS=${BREAKS-$' \t\n"\'><=;|&(:'}
+        # shellcheck source=/dev/null
+        source "$BUILD/completions/bash"
+        # shellcheck disable=SC2086 # parted as readline does, an equals sign by itself
+        if [[ "$COMP_WORDBREAKS" == *=* ]]; then set -- ${line//=/ = }; else set -- $line; fi
+        COMP_WORDS=("$@")
+        [[ "$line" != *' ' ]] || COMP_WORDS+=('')
+        # shellcheck disable=SC2034
+        COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMP_LINE=$line COMP_POINT=${#line}
+        _penstock 2>&1
+        printf '%s\n' "${COMPREPLY[@]}" | sort -u
+    )
+    equal "$(printf '%s\n' "$@" | sort -u)" "$got" "completion of: $line"
+}
+
+@test "bash completes subcommands, options, values, settings and files" {
+    # shellcheck disable=SC2086 # words
+    completes 'penstock ' $SUBCOMMANDS help --help --version
+    completes 'penstock v' verify
+    local subcommand
+    for subcommand in $SUBCOMMANDS; do
+        # shellcheck disable=SC2046
+        completes "penstock $subcommand --" $(options_of "$subcommand") $([[ $subcommand != @(run|verify) ]] || echo --)
+    done
+    completes 'penstock run --guard ' auto host unmap
+    completes 'penstock run --guard=' auto host unmap
+    completes 'penstock run --guard=h' host
+    completes 'penstock verify --budget u' unlimited
+    completes 'penstock plan --policy l' layers lru
+    completes 'penstock run --guard host --rep' --report
+    completes 'penstock run --set G' GUARD= GRACE=
+    completes 'penstock run --set TRACER=' auto cupti hook
+    completes 'penstock run --set PENSTOCK_TRACER=c' cupti
+    completes 'penstock run --set=ALLOC_CONF=' 0 1
+    completes 'penstock help s' summary settings
+    touch report.json report.txt
+    completes 'penstock run --report rep' report.json report.txt
+    completes 'penstock run --set REPORT=report.j' report.json
+    completes 'penstock summary report.json report.t' report.txt
+    # Where an equals sign does not break words, all of the word is replaced.
+    BREAKS=$' \t\n' completes 'penstock run --set=GUARD=h' --set=GUARD=host
+    # A wrong subcommand has nothing to offer, and nothing is said.
+    completes 'penstock frobnicate ' ''
+}
+
+@test "after -- bash completes the command's own words" {
+    touch train.py
+    printf '#!/bin/sh\n' >penstock-test-trainer
+    chmod +x penstock-test-trainer
+    PATH=$WORK:$PATH completes 'penstock run --budget 1GiB -- penstock-test-t' penstock-test-trainer
+    PATH=$WORK:$PATH completes 'penstock run penstock-test-t' penstock-test-trainer
+    completes 'penstock run -- penstock-test-trainer tra' train.py
+    # The command's own completion, where bash-completion can ask it.
+    _command_offset() { COMPREPLY=("offset $1"); }
+    export -f _command_offset
+    completes 'penstock run --budget 1GiB -- trainer --b' 'offset 5'
+    completes 'penstock verify trainer --b' 'offset 2'
+}
+
+@test "what completion offers as a setting's value is accepted" {
+    local name word
+    at_least 15 "$("$BUILD/penstock-settings" words | grep -vc FILE)" words
+    while IFS=$'\t' read -r name word; do
+        [ "$word" = FILE ] || env "$name=$word" "$BUILD/penstock-settings" check
+    done < <("$BUILD/penstock-settings" words)
+    equal 'auto cupti hook' "$("$BUILD/penstock-settings" words | awk '$1 == "PENSTOCK_TRACER" { print $2 }' | paste -sd' ')"
+    # Enumerations in the helps are those of the settings.
+    for name in guard policy; do
+        equal "$("$BUILD/penstock-settings" words | awk -v name="PENSTOCK_${name^^}" '$1 == name && $2 != "FILE" { print $2 }' | paste -sd'|')" \
+            "$("$PENSTOCK" help plan | sed -nE "s/^  --$name ([a-z|]+)\$/\1/p")" "$name of penstock plan"
+    done
+    equal 'auto|host|unmap' "$("$PENSTOCK" help run | sed -nE 's/^  --guard ([a-z|]+)$/\1/p')"
+}
+
+@test "a bash at a terminal completes" {
+    requires python
+    cp "$BUILD/completions/bash" completion
+    run python3 - <<'EOF'
+import os, pty, select, time
+
+pid, terminal = pty.fork()
+if pid == 0:
+    os.environ.update(TERM="dumb", PS1="$ ", HISTFILE="")
+    os.execvp("bash", ["bash", "--norc", "--noprofile", "-i"])
+said = b""
+
+
+def type_and_wait(keys, wanted):
+    """Types, and reads until that is shown."""
+    global said
+    said = b""
+    os.write(terminal, keys)
+    end = time.monotonic() + 20
+    while wanted not in said and time.monotonic() < end:
+        if select.select([terminal], [], [], 0.1)[0]:
+            said += os.read(terminal, 65536)
+    print(keys, "->", said, "" if wanted in said else "MISSING", flush=True)
+
+
+type_and_wait(b". ./completion; echo rea''dy\n", b"ready\r\n")
+type_and_wait(b"echo penstock; penstock ver\t", b"penstock verify ")
+type_and_wait(b"--min\t", b"--min-span ")
+type_and_wait(b"4MiB --set TRACER=cu\t", b"TRACER=cupti ")
+os.close(terminal)
+os.waitpid(pid, 0)
+EOF
+    ended_with 0
+    lacks "$output" MISSING
+}
+
+@test "zsh and fish can read their completions" {
+    local shell
+    for shell in zsh fish; do
+        contains "$(cat "$BUILD/completions/$shell")" '(--budget|-l budget)'
+        lacks "$(cat "$BUILD/completions/$shell")" '@TABLES@'
+        ! command -v $shell >/dev/null || $shell -n "$BUILD/completions/$shell"
+    done
+    requires fish
+    run fish --no-config -c "source $BUILD/completions/fish; complete -C 'penstock run --guard '"
+    equal 'auto host unmap' "$(cut -f 1 <<<"$output" | sort | paste -sd' ')"
+}
