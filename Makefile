@@ -66,7 +66,8 @@ override CFLAGS += -ftls-model=initial-exec
 
 # nodelete: hooks are entered by whoever resolved them, however often the program calls dlclose. now: no lazy symbol look-up inside a hook,
 # in a forked child or in a signal handler. as-needed with the three stubs: NEEDED is libc alone, on old and new libcs.
-lib_ldflags := -shared -Wl,-soname,libpenstock.so -Wl,-z,nodelete -Wl,-z,now -Wl,-z,relro
+soname := libpenstock.so.$(shell scripts/packages/about major)
+lib_ldflags := -shared -Wl,-soname,$(soname) -Wl,-z,nodelete -Wl,-z,now -Wl,-z,relro
 system_libs := -Wl,--as-needed -lpthread -ldl -lm -Wl,--no-as-needed
 # clang leaves the sanitizer's symbols of a shared object to the executable.
 ifneq ($(and $(SAN),$(findstring clang,$(notdir $(CC)))),)
@@ -112,7 +113,7 @@ all: $(library) $(test_archive) $(tools) $(pages) $(completions) sim samples uni
 # --- rebuild when the commands change, not only when the files do ----------------------------------------------------------------------
 # `flags` is what objects are made with, `sources` what libraries are made of: a file that is gone has no date to go by. `date` is that of the pages.
 flags_text := $(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) | $(CUDA_HOME)
-sources_text := $(lib_sources) $(wildcard tests/cudasim/*/*.c)
+sources_text := $(lib_sources) $(wildcard tests/cudasim/*/*.c) | $(lib_ldflags)
 date_text = $(shell scripts/packages/about date)
 $(OUT)/flags $(OUT)/sources $(OUT)/date: FORCE
 	@mkdir -p $(@D)
@@ -163,9 +164,9 @@ $(tools): $(OUT)/%: $(OUT)/obj/scripts/%.o $(test_archive)
 
 # --- manual pages and completions ------------------------------------------------------------------------------------------------------
 # Made from what the command itself shows: the help texts, and the table of settings.
-$(pages) $(completions): scripts/penstock-help scripts/packages/options $(OUT)/penstock-settings
-$(pages): scripts/packages/man scripts/packages/about include/penstock/version.h $(OUT)/date
-$(completions): scripts/packages/completion $(wildcard scripts/packages/completion.*)
+$(pages): scripts/packages/man scripts/packages/about scripts/penstock-help include/penstock/version.h $(OUT)/date
+$(completions): scripts/packages/completion $(wildcard scripts/packages/completion.*) scripts/packages/options scripts/penstock-help
+$(OUT)/man/libpenstock.7 $(completions): $(OUT)/penstock-settings
 
 $(OUT)/man/%:
 	@mkdir -p $(@D)
@@ -269,7 +270,7 @@ programs := $(tools) scripts/penstock-help scripts/penstock-summary scripts/pens
 public_headers := $(wildcard include/penstock/*.h)
 documents := README.md CHANGELOG.md LICENSE
 # MODE:FILE:PLACE
-installed := 755:$(library):$(LIBDIR)/libpenstock.so 755:scripts/penstock:$(PREFIX)/bin/penstock \
+installed := 755:$(library):$(LIBDIR)/$(soname) 755:scripts/penstock:$(PREFIX)/bin/penstock \
     $(foreach file,$(programs),755:$(file):$(PREFIX)/libexec/penstock/$(notdir $(file))) \
     $(foreach file,$(public_headers),644:$(file):$(PREFIX)/$(file)) \
     644:scripts/penstock.py:$(PREFIX)/share/penstock/penstock.py \
@@ -279,13 +280,22 @@ installed := 755:$(library):$(LIBDIR)/libpenstock.so 755:scripts/penstock:$(PREF
     644:$(OUT)/completions/zsh:$(ZSHDIR)/_penstock \
     644:$(OUT)/completions/fish:$(PREFIX)/share/fish/vendor_completions.d/penstock.fish
 
+# What is made on the spot.
+link := $(LIBDIR)/libpenstock.so
+pkgconfig := $(PREFIX)/share/pkgconfig/penstock.pc
+
 install: $(library) $(tools) $(pages) $(completions)
 	$(Q)for entry in $(installed); do \
 	    IFS=: read -r mode file place <<<"$$entry" && install -D -m "$$mode" "$$file" "$(DESTDIR)$$place" || exit; done
+	$(Q)ln -sf $(soname) "$(DESTDIR)$(link)"
+	$(Q)install -d "$(DESTDIR)$(dir $(pkgconfig))"
+	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e "s|@VERSION@|$$(scripts/packages/about version)|" \
+	    scripts/packages/penstock.pc.in >"$(DESTDIR)$(pkgconfig)"
 	@echo "penstock is installed under $(DESTDIR)$(PREFIX)"
 
 # Directories of the name are this program's alone.
 uninstall:
+	$(Q)rm -f "$(DESTDIR)$(link)" "$(DESTDIR)$(pkgconfig)"
 	$(Q)for entry in $(installed); do \
 	    place="$(DESTDIR)$${entry##*:}"; rm -f "$$place"; dir=$${place%/*}; \
 	    [ "$${dir##*/}" != penstock ] || [ ! -d "$$dir" ] || rmdir --ignore-fail-on-non-empty "$$dir"; done

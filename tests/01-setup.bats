@@ -103,6 +103,7 @@ fake_toolkit() {
     cat >wanted <<'EOF'
 ./bin/penstock
 ./lib/libpenstock.so
+./lib/libpenstock.so.0
 ./libexec/penstock/penstock-doctor
 ./libexec/penstock/penstock-help
 ./libexec/penstock/penstock-plan
@@ -118,6 +119,7 @@ fake_toolkit() {
 ./share/man/man1/penstock.1
 ./share/man/man7/libpenstock.7
 ./share/penstock/penstock.py
+./share/pkgconfig/penstock.pc
 ./share/zsh/site-functions/_penstock
 EOF
     for header in "$ROOT"/include/penstock/*.h; do
@@ -149,6 +151,7 @@ EOF
     ln -s "$stage/usr/bin/penstock" penstock
     run with_device ./penstock run -- sh -c 'echo "$LD_PRELOAD"'
     equal "$stage/usr/lib/libpenstock.so" "${lines[0]}"
+    equal "$stage/usr/lib/libpenstock.so.0" "$(readlink -f "$stage/usr/lib/libpenstock.so")"
 }
 
 @test "the installed command finds its library wherever distributions put one, and is told of one by name" {
@@ -159,7 +162,7 @@ EOF
         run with_device "$stage/usr/bin/penstock" run -- sh -c 'echo "$LD_PRELOAD"'
         equal "$stage/usr/$directory/libpenstock.so" "${lines[0]}"
         run with_device "$PENSTOCK" run --library "$stage/usr/$directory/libpenstock.so" -- sh -c 'echo "$LD_PRELOAD"'
-        equal "$stage/usr/$directory/libpenstock.so" "${lines[0]}"
+        equal "$stage/usr/$directory/libpenstock.so.0" "${lines[0]}"
         make_here uninstall DESTDIR="$stage" PREFIX=/usr LIBDIR=/usr/$directory
         equal '' "$(find "$stage" ! -type d)" "left in $directory"
     done

@@ -222,3 +222,77 @@ EOF
     run fish --no-config -c "source $BUILD/completions/fish; complete -C 'penstock run --guard '"
     equal 'auto host unmap' "$(cut -f 1 <<<"$output" | sort | paste -sd' ')"
 }
+
+# --- for programs that are built against it ----------------------------------------------------------------------------------------------------
+
+# annotated: a program that pins an allocation by the annotation API, and says what came of it
+annotated() {
+    cat >annotated.c <<'EOF'
+#include <dlfcn.h>
+#include <penstock/penstock.h>
+#include <stdio.h>
+
+int main(void)
+{
+    void *runtime = dlopen("libcudart.so.13", RTLD_NOW), *memory = NULL;
+    int (*allocate)(void **, size_t) = runtime ? (int (*)(void **, size_t))dlsym(runtime, "cudaMalloc") : NULL;
+
+    penstock_layer_begin("block", 3, PENSTOCK_DIRECTION_FORWARD);
+    if (!allocate || allocate(&memory, 4 << 20) != 0)
+        return 1;
+    penstock_layer_end();
+    penstock_step();
+    printf("pin %d", penstock_pin(memory));
+    printf(" idle %d", penstock_hint_idle(memory));
+    printf(" unpin %d", penstock_unpin(memory));
+    printf(" unpin %d\n", penstock_unpin(memory));
+    return 0;
+}
+EOF
+}
+
+@test "a program built by pkg-config runs with Penstock and without" {
+    requires sim cc clang pkg-config
+    local flags compiler kind variable
+    make_here install DESTDIR= PREFIX="$WORK/prefix"
+    export PKG_CONFIG_PATH=$WORK/prefix/share/pkgconfig
+    equal "$("$PENSTOCK" --version)" "penstock $(pkg-config --modversion penstock)"
+    variable=$(pkg-config --variable=preload penstock)
+    equal "$WORK/prefix/lib/libpenstock.so" "$variable"
+    annotated
+    read -ra flags <<<"$(pkg-config --cflags --libs penstock)"
+    for compiler in gcc clang; do
+        for kind in pie no-pie; do
+            "$compiler" -Wall -Werror -O1 -f$kind -$kind -o annotated annotated.c "${flags[@]}" -ldl
+            lacks "$(objdump -p annotated)" 'NEEDED.*penstock'
+            run_sim ./annotated
+            ended_with 0
+            equal 'pin -2 idle -2 unpin -2 unpin -2' "$output" "$compiler -$kind, without"
+            run with_device LD_PRELOAD="$variable" ./annotated
+            ended_with 0
+            contains "$output" '^pin 0 idle 0 unpin 0 unpin -22$'
+        done
+    done
+    # gcc needs no flag for it.
+    gcc -O1 -fno-pie -no-pie -o annotated annotated.c "-I$WORK/prefix/include" -ldl
+    run with_device LD_PRELOAD="$variable" ./annotated
+    contains "$output" '^pin 0 '
+}
+
+@test "the library has a version in its name, and none at its functions" {
+    requires sim cc
+    make_here install DESTDIR= PREFIX="$WORK/prefix"
+    local major
+    major=$(sed -n 's/^#define PENSTOCK_VERSION_MAJOR //p' "$ROOT/include/penstock/version.h")
+    contains "$(objdump -p "$WORK/prefix/lib/libpenstock.so")" "SONAME +libpenstock\.so\.$major\$"
+    equal "$WORK/prefix/lib/libpenstock.so.$major" "$(readlink -f "$WORK/prefix/lib/libpenstock.so")"
+    # CUDA's own references to the hooks have versions of CUDA's, or none: a version of ours would answer neither.
+    lacks "$(objdump -p "$PENSTOCK_SO")" '^Version definitions'
+    # Who links with it all the same asks for that name, and gets it.
+    annotated
+    gcc -o annotated annotated.c "-I$WORK/prefix/include" "-L$WORK/prefix/lib" -Wl,--no-as-needed -lpenstock -ldl
+    contains "$(objdump -p annotated)" "NEEDED +libpenstock\.so\.$major\$"
+    run env LD_LIBRARY_PATH="$WORK/prefix/lib:$SIM" ./annotated
+    ended_with 0
+    contains "$output" '^pin 0 '
+}
