@@ -106,7 +106,7 @@ endif
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' '$(1)' '$(2)')
 
-.PHONY: all demo test check bench install uninstall clean distclean help setup sim units samples FORCE
+.PHONY: all demo test check bench install uninstall dist clean distclean help setup sim units samples FORCE
 
 all: $(library) $(test_archive) $(tools) $(pages) $(completions) sim samples units
 
@@ -121,7 +121,7 @@ $(OUT)/flags $(OUT)/sources $(OUT)/date: FORCE
 
 # Without a toolkit there are no CUDA headers: say what to do, once, before the first compiler error.
 ifeq ($(CUDA_HOME),)
-toolkit_goals := $(filter-out demo test setup clean distclean help uninstall check,$(or $(MAKECMDGOALS),all))
+toolkit_goals := $(filter-out demo test setup clean distclean dist help uninstall check,$(or $(MAKECMDGOALS),all))
 ifneq ($(toolkit_goals),)
 $(error no complete CUDA 13 toolkit found: run scripts/setup, or set CUDA_HOME)
 endif
@@ -300,6 +300,12 @@ uninstall:
 	    place="$(DESTDIR)$${entry##*:}"; rm -f "$$place"; dir=$${place%/*}; \
 	    [ "$${dir##*/}" != penstock ] || [ ! -d "$$dir" ] || rmdir --ignore-fail-on-non-empty "$$dir"; done
 
+# --- packages --------------------------------------------------------------------------------------------------------------------------
+packages := $(OUT)/packages
+
+dist:
+	$(Q)scripts/packages/dist $(packages)
+
 clean:
 	$(Q)rm -rf build/release build/debug build/asan build/tsan build/mutant
 
@@ -314,6 +320,7 @@ help:
 	@echo 'make check      style gates, exported symbols, purity of policy/'
 	@echo 'make bench      benchmarks of the fast paths, learning and planning'
 	@echo 'make install    PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=   (and make uninstall)'
+	@echo 'make dist       a tarball of the sources, in $(OUT)/packages'
 	@echo 'make clean      remove what was built; distclean: the toolkit of scripts/setup as well'
 	@echo
 	@echo 'V=1 shows commands. CC=gcc|clang. DEBUG=1, SAN=address|thread, MUTANT=1 build a variant under build/ of its own.'

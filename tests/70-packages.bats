@@ -296,3 +296,29 @@ EOF
     ended_with 0
     contains "$output" '^pin 0 '
 }
+
+# --- packages --------------------------------------------------------------------------------------------------------------------------------
+
+# made KIND: makes a package of this tree where nothing else is, and prints its path
+made() { make_here "$1" packages="$WORK/packages" | tail -n 1; }
+
+@test "the tarball has the committed sources, the same bytes twice, and builds by itself" {
+    requires cc
+    local first name
+    [ -e "$ROOT/.git" ] || skip "not a checkout"
+    first=$(made dist)
+    name=penstock-$("$PENSTOCK" --version | cut -d' ' -f2)
+    equal "$WORK/packages/$name.tar.gz" "$first"
+    equal "$(git -C "$ROOT" ls-tree -r --name-only HEAD | sed "s|^|$name/|" | sort)" "$(tar -tzf "$first" | grep -v '/$' | sort)" "files"
+    tar -xzf "$first"
+    cd "$name"
+    # In the unpacked tree there is no git to ask: the sources and their dates say the same.
+    umask 077
+    run env -u MAKEFLAGS -u MAKELEVEL make --no-print-directory dist
+    ended_with 0
+    cmp "$first" "build/release/packages/$name.tar.gz"
+    run env -u MAKEFLAGS -u MAKELEVEL CUDA_HOME="$TOOLKIT" make --no-print-directory build/release/obj/policy/lru.o build/release/man/penstock.1
+    ended_with 0
+    contains "$(cat build/release/man/penstock.1)" \
+        "^\.TH PENSTOCK 1 $(TZ=UTC git -C "$ROOT" log -1 --date=format-local:%F --format=%cd) \"Penstock ${name#penstock-}\" "
+}
