@@ -300,7 +300,17 @@ EOF
 # --- packages --------------------------------------------------------------------------------------------------------------------------------
 
 # made KIND: makes a package of this tree where nothing else is, and prints its path
-made() { make_here "$1" packages="$WORK/packages" | tail -n 1; }
+made() { DEBFULLNAME='A Tester' DEBEMAIL=tester@example.invalid make_here "$1" packages="$WORK/packages" | tail -n 1; }
+
+# trains COMMAND: that a `penstock` trains on the simulated device in half of plain's memory, with plain's results, by a library of its own
+trains() {
+    local plain trainer=("$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=3)
+    plain=$(CUDASIM_GRANULARITY=4096 with_device "${trainer[@]}")
+    run with_device CUDASIM_GRANULARITY=4096 "$1" run --budget 400KiB --min-span 4096 --report "$REPORT" -- "${trainer[@]}"
+    ended_with 0
+    equal "$plain" "$(grep -v '^penstock: ' <<<"$output")" "what the trainer prints"
+    at_least 1 "$(report evicted_bytes)" "bytes moved out"
+}
 
 @test "the tarball has the committed sources, the same bytes twice, and builds by itself" {
     requires cc
@@ -321,4 +331,45 @@ made() { make_here "$1" packages="$WORK/packages" | tail -n 1; }
     ended_with 0
     contains "$(cat build/release/man/penstock.1)" \
         "^\.TH PENSTOCK 1 $(TZ=UTC git -C "$ROOT" log -1 --date=format-local:%F --format=%cd) \"Penstock ${name#penstock-}\" "
+}
+
+@test "the Debian package has what is installed, and works from where it lies" {
+    requires sim samples dpkg-deb dpkg-shlibdeps
+    local package tree=$WORK/tree
+    package=$(made deb)
+    contains "$package" "/penstock_$("$PENSTOCK" --version | sed 's/penstock //; s/-/~/')-1_$(dpkg --print-architecture)\.deb\$"
+    cp "$package" "$BATS_FILE_TMPDIR/"
+    package=$(made deb)
+    cmp "$BATS_FILE_TMPDIR/${package##*/}" "$package"
+    dpkg-deb -x "$package" "$tree"
+    # What is installed with these directories, with Debian's places for documents.
+    make_here install DESTDIR="$WORK/stage" PREFIX=/usr LIBDIR=/usr/lib/penstock ZSHDIR=/usr/share/zsh/vendor-completions
+    {
+        (cd stage && find . ! -type d) | sed -E -e 's|(/man/man[17]/.*)|\1.gz|' -e 's|CHANGELOG.md|changelog.gz|' -e 's|/LICENSE|/copyright|'
+        echo ./usr/share/doc/penstock/changelog.Debian.gz
+        echo ./usr/share/lintian/overrides/penstock
+    } | sort >wanted
+    (cd "$tree" && find . ! -type d | sort) | diff wanted -
+    equal '' "$(dpkg-deb -c "$package" | grep -v ' root/root ')" "files that are not root's"
+    contains "$(dpkg-deb -f "$package" Depends)" '^libc6 \(>= 2\.[0-9]+\)$'
+    contains "$(dpkg-deb -f "$package" Maintainer)" '^A Tester <tester@example\.invalid>$'
+    dpkg-deb -e "$package" control
+    (cd "$tree" && md5sum --quiet -c "$WORK/control/md5sums")
+    contains "$(cat "$tree/usr/share/doc/penstock/copyright")" 'MIT License'
+
+    equal "$("$PENSTOCK" --version)" "$("$tree/usr/bin/penstock" --version)"
+    run with_device "$tree/usr/bin/penstock" doctor
+    ended_with 0
+    contains "$output" "^ok: library: $tree/usr/lib/penstock/libpenstock\.so\$"
+    trains "$tree/usr/bin/penstock"
+}
+
+@test "lintian has nothing to say about the Debian package" {
+    requires dpkg-deb dpkg-shlibdeps lintian
+    local package
+    # The one that the test above made, unless this one runs alone.
+    package=$(compgen -G "$BATS_FILE_TMPDIR/*.deb" || made deb)
+    run lintian --allow-root "$package"
+    ended_with 0
+    equal '' "$output"
 }
