@@ -106,7 +106,7 @@ endif
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' '$(1)' '$(2)')
 
-.PHONY: all demo test check bench install uninstall dist deb clean distclean help setup sim units samples FORCE
+.PHONY: all demo test check bench install uninstall dist deb wheel clean distclean help setup sim units samples FORCE
 
 all: $(library) $(test_archive) $(tools) $(pages) $(completions) sim samples units
 
@@ -306,9 +306,10 @@ packages := $(OUT)/packages
 dist:
 	$(Q)scripts/packages/dist $(packages)
 
-# Made of what is installed. Debian's has the library in a directory of its own instead of the loader's, as nobody links with it.
+# Both are made of what is installed. Debian's has the library in a directory of its own instead of the loader's, as nobody links with it.
 deb: installed_at := PREFIX=/usr LIBDIR=/usr/lib/penstock ZSHDIR=/usr/share/zsh/vendor-completions
-deb: $(library) $(tools) $(pages) $(completions)
+wheel: installed_at := PREFIX=/prefix LIBDIR=/prefix/lib ZSHDIR=/prefix/share/zsh/site-functions
+deb wheel: $(library) $(tools) $(pages) $(completions)
 	$(Q)rm -rf $(packages)/$@
 	$(Q)$(MAKE) --no-print-directory install DESTDIR='$(abspath $(packages)/$@)' $(installed_at) >/dev/null
 	$(Q)scripts/packages/$@ $(packages)/$@ $(packages)
@@ -328,7 +329,7 @@ help:
 	@echo 'make check      style gates, exported symbols, purity of policy/'
 	@echo 'make bench      benchmarks of the fast paths, learning and planning'
 	@echo 'make install    PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=   (and make uninstall)'
-	@echo 'make dist       a tarball of the sources; deb: a Debian package; both in $(OUT)/packages'
+	@echo 'make dist       a tarball of the sources; deb: a Debian package; wheel: a Python wheel; all in $(OUT)/packages'
 	@echo 'make clean      remove what was built; distclean: the toolkit of scripts/setup as well'
 	@echo
 	@echo 'V=1 shows commands. CC=gcc|clang. DEBUG=1, SAN=address|thread, MUTANT=1 build a variant under build/ of its own.'

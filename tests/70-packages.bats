@@ -373,3 +373,29 @@ trains() {
     ended_with 0
     equal '' "$output"
 }
+
+@test "the wheel installs into an environment, trains from there, and goes without a trace" {
+    requires sim samples python pip
+    local wheel needed
+    wheel=$(made wheel)
+    # The tag promises the libc that the newest symbol asks for, and no newer one.
+    needed=$(objdump -T "$PENSTOCK_SO" "$BUILD"/penstock-* | grep -oE 'GLIBC_2\.[0-9]+' | sort -uV | tail -n 1)
+    contains "$wheel" "/penstock-[0-9.]+(\.dev0)?-py3-none-manylinux_2_${needed#GLIBC_2.}_$(uname -m)\.whl\$"
+    cp "$wheel" .
+    made wheel >/dev/null
+    cmp "${wheel##*/}" "$wheel"
+
+    python3 -m venv --without-pip env
+    find env ! -type d | sort >before
+    pip_there() { python3 -m pip --disable-pip-version-check --python "$WORK/env/bin/python" "$@"; }
+    pip_there install --quiet --no-index --no-deps --no-compile "$wheel"
+    equal "$("$PENSTOCK" --version)" "$(PATH=$WORK/env/bin:$PATH bash -c 'penstock --version')"
+    local said='import os, penstock; print(penstock.loaded(), os.environ.get("LD_PRELOAD"))'
+    equal 'False None' "$(env/bin/python -B -c "$said")"
+    equal "True $WORK/env/lib/libpenstock.so" "$(with_device env/bin/penstock run -- env/bin/python -B -c "$said")"
+    trains "$WORK/env/bin/penstock"
+    run env/bin/penstock summary "$REPORT"
+    ended_with 0
+    pip_there uninstall --quiet --yes penstock
+    find env ! -type d | sort | diff before -
+}

@@ -72,6 +72,7 @@ requires() {
             command -v "${word/#cc/gcc}" >/dev/null || lacking "$word" "no $word"
             ;;
         # What set-up doesn't bring: tools that read what we make for them.
+        pip) grep -q -- --python <<<"$(python3 -m pip --help 2>/dev/null)" || lacking optional "python3 has no pip that installs for another Python" ;;
         man | mandoc | zsh | fish | pkg-config | dpkg-deb | dpkg-shlibdeps | lintian) command -v "$word" >/dev/null || lacking optional "no $word" ;;
         *)
             echo "requires: $word: no such word in tests/helper.bash" >&2
