@@ -8,6 +8,7 @@
 # CC=gcc|clang chooses the compiler, V=1 shows the commands. CFLAGS, CPPFLAGS and LDFLAGS are the user's: what must hold is added to them.
 
 MAKEFLAGS += --no-builtin-rules
+SHELL := /bin/bash
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -65,7 +66,8 @@ override CFLAGS += -ftls-model=initial-exec
 
 # nodelete: hooks are entered by whoever resolved them, however often the program calls dlclose. now: no lazy symbol look-up inside a hook,
 # in a forked child or in a signal handler. as-needed with the three stubs: NEEDED is libc alone, on old and new libcs.
-lib_ldflags := -shared -Wl,-soname,libpenstock.so -Wl,-z,nodelete -Wl,-z,now -Wl,-z,relro
+soname := libpenstock.so.$(shell scripts/packages/about major)
+lib_ldflags := -shared -Wl,-soname,$(soname) -Wl,-z,nodelete -Wl,-z,now -Wl,-z,relro
 system_libs := -Wl,--as-needed -lpthread -ldl -lm -Wl,--no-as-needed
 # clang leaves the sanitizer's symbols of a shared object to the executable.
 ifneq ($(and $(SAN),$(findstring clang,$(notdir $(CC)))),)
@@ -91,6 +93,8 @@ samples := $(sample_sources:tests/samples/%.cu=$(OUT)/samples/%)
 static_samples := $(OUT)/samples/mlp-static-sim $(if $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a),$(OUT)/samples/mlp-static)
 sample_policies := $(patsubst tests/samples/%.c,$(OUT)/samples/%.so,$(wildcard tests/samples/policy_*.c))
 
+pages := $(OUT)/man/penstock.1 $(OUT)/man/libpenstock.7
+completions := $(addprefix $(OUT)/completions/,bash zsh fish)
 library := $(OUT)/libpenstock.so
 test_archive := $(OUT)/libpenstock-test.a
 map := $(OUT)/libpenstock.map
@@ -102,21 +106,22 @@ endif
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' '$(1)' '$(2)')
 
-.PHONY: all demo test check bench install uninstall clean distclean help setup sim units samples FORCE
+.PHONY: all demo test check bench install uninstall dist deb wheel clean distclean help setup sim units samples FORCE
 
-all: $(library) $(test_archive) $(tools) sim samples units
+all: $(library) $(test_archive) $(tools) $(pages) $(completions) sim samples units
 
 # --- rebuild when the commands change, not only when the files do ----------------------------------------------------------------------
-# `flags` is what objects are made with, `sources` what libraries are made of: a file that is gone has no date to go by.
+# `flags` is what objects are made with, `sources` what libraries are made of: a file that is gone has no date to go by. `date` is that of the pages.
 flags_text := $(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) | $(CUDA_HOME)
-sources_text := $(lib_sources) $(wildcard tests/cudasim/*/*.c)
-$(OUT)/flags $(OUT)/sources: FORCE
+sources_text := $(lib_sources) $(wildcard tests/cudasim/*/*.c) | $(lib_ldflags)
+date_text = $(shell scripts/packages/about date)
+$(OUT)/flags $(OUT)/sources $(OUT)/date: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$($(@F)_text)' | cmp -s - $@ || printf '%s\n' '$($(@F)_text)' >$@
 
 # Without a toolkit there are no CUDA headers: say what to do, once, before the first compiler error.
 ifeq ($(CUDA_HOME),)
-toolkit_goals := $(filter-out demo test setup clean distclean help uninstall check,$(or $(MAKECMDGOALS),all))
+toolkit_goals := $(filter-out demo test setup clean distclean dist help uninstall check,$(or $(MAKECMDGOALS),all))
 ifneq ($(toolkit_goals),)
 $(error no complete CUDA 13 toolkit found: run scripts/setup, or set CUDA_HOME)
 endif
@@ -156,6 +161,22 @@ $(sim_units): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $(OUT)/sim/libcuda.so.1 $
 $(tools): $(OUT)/%: $(OUT)/obj/scripts/%.o $(test_archive)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< $(test_archive) $(system_libs)
+
+# --- manual pages and completions ------------------------------------------------------------------------------------------------------
+# Made from what the command itself shows: the help texts, and the table of settings.
+$(pages): scripts/packages/man scripts/packages/about scripts/penstock-help include/penstock/version.h $(OUT)/date
+$(completions): scripts/packages/completion $(wildcard scripts/packages/completion.*) scripts/packages/options scripts/penstock-help
+$(OUT)/man/libpenstock.7 $(completions): $(OUT)/penstock-settings
+
+$(OUT)/man/%:
+	@mkdir -p $(@D)
+	$(call say,GEN,$@)
+	$(Q)scripts/packages/man $(basename $(@F)) $(OUT)/penstock-settings >$@
+
+$(OUT)/completions/%:
+	@mkdir -p $(@D)
+	$(call say,GEN,$@)
+	$(Q)scripts/packages/completion $(@F) $(OUT)/penstock-settings >$@
 
 units: $(units)
 samples: $(samples) $(static_samples) $(OUT)/samples/mlp-12 $(sample_policies)
@@ -240,31 +261,60 @@ bench: all
 	$(Q)scripts/bench $(OUT)
 
 # --- installation ----------------------------------------------------------------------------------------------------------------------
+# LIBDIR is where the library goes; `penstock` finds it in PREFIX's lib, lib64, lib/penstock or lib/x86_64-linux-gnu. ZSHDIR is in zsh's fpath.
 PREFIX ?= /usr/local
 DESTDIR ?=
-prefix_dir := $(DESTDIR)$(PREFIX)
+LIBDIR ?= $(PREFIX)/lib
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
+programs := $(tools) scripts/penstock-advise scripts/penstock-help scripts/penstock-summary scripts/penstock-verify
 public_headers := $(wildcard include/penstock/*.h)
 documents := README.md CHANGELOG.md LICENSE
-installed_files := lib/libpenstock.so bin/penstock $(tools:$(OUT)/%=libexec/penstock/%) libexec/penstock/penstock-summary libexec/penstock/penstock-verify \
-    libexec/penstock/penstock-advise libexec/penstock/penstock_command.py \
-    $(public_headers:include/%=include/%) share/penstock/penstock.py $(documents:%=share/doc/penstock/%)
+# MODE:FILE:PLACE
+installed := 755:$(library):$(LIBDIR)/$(soname) 755:scripts/penstock:$(PREFIX)/bin/penstock \
+    $(foreach file,$(programs),755:$(file):$(PREFIX)/libexec/penstock/$(notdir $(file))) \
+    644:scripts/penstock_command.py:$(PREFIX)/libexec/penstock/penstock_command.py \
+    $(foreach file,$(public_headers),644:$(file):$(PREFIX)/$(file)) \
+    644:scripts/penstock.py:$(PREFIX)/share/penstock/penstock.py \
+    $(foreach file,$(documents),644:$(file):$(PREFIX)/share/doc/penstock/$(file)) \
+    $(foreach file,$(pages),644:$(file):$(PREFIX)/share/man/man$(patsubst .%,%,$(suffix $(file)))/$(notdir $(file))) \
+    644:$(OUT)/completions/bash:$(PREFIX)/share/bash-completion/completions/penstock \
+    644:$(OUT)/completions/zsh:$(ZSHDIR)/_penstock \
+    644:$(OUT)/completions/fish:$(PREFIX)/share/fish/vendor_completions.d/penstock.fish
 
-install: $(library) $(tools)
-	$(Q)install -d '$(prefix_dir)/lib' '$(prefix_dir)/bin' '$(prefix_dir)/libexec/penstock' '$(prefix_dir)/include/penstock' \
-	    '$(prefix_dir)/share/penstock' '$(prefix_dir)/share/doc/penstock'
-	$(Q)install -m 755 $(library) '$(prefix_dir)/lib/'
-	$(Q)install -m 755 scripts/penstock '$(prefix_dir)/bin/'
-	$(Q)install -m 755 $(tools) scripts/penstock-summary scripts/penstock-verify scripts/penstock-advise '$(prefix_dir)/libexec/penstock/'
-	$(Q)install -m 644 scripts/penstock_command.py '$(prefix_dir)/libexec/penstock/'
-	$(Q)install -m 644 $(public_headers) '$(prefix_dir)/include/penstock/'
-	$(Q)install -m 644 scripts/penstock.py '$(prefix_dir)/share/penstock/'
-	$(Q)install -m 644 $(documents) '$(prefix_dir)/share/doc/penstock/'
-	@echo "penstock is installed under $(prefix_dir)"
+# What is made on the spot.
+link := $(LIBDIR)/libpenstock.so
+pkgconfig := $(PREFIX)/share/pkgconfig/penstock.pc
 
+install: $(library) $(tools) $(pages) $(completions)
+	$(Q)for entry in $(installed); do \
+	    IFS=: read -r mode file place <<<"$$entry" && install -D -m "$$mode" "$$file" "$(DESTDIR)$$place" || exit; done
+	$(Q)ln -sf $(soname) "$(DESTDIR)$(link)"
+	$(Q)install -d "$(DESTDIR)$(dir $(pkgconfig))"
+	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e "s|@VERSION@|$$(scripts/packages/about version)|" \
+	    scripts/packages/penstock.pc.in >"$(DESTDIR)$(pkgconfig)"
+	@echo "penstock is installed under $(DESTDIR)$(PREFIX)"
+
+# Directories of the name are this program's alone.
 uninstall:
-	$(Q)for file in $(installed_files); do rm -f "$(prefix_dir)/$$file"; done
-	$(Q)for dir in libexec/penstock include/penstock share/penstock share/doc/penstock; do \
-	    [ ! -d "$(prefix_dir)/$$dir" ] || rmdir --ignore-fail-on-non-empty "$(prefix_dir)/$$dir"; done
+	$(Q)rm -f "$(DESTDIR)$(link)" "$(DESTDIR)$(pkgconfig)"
+	$(Q)for entry in $(installed); do \
+	    place="$(DESTDIR)$${entry##*:}"; rm -f "$$place"; dir=$${place%/*}; \
+	    [ "$${dir##*/}" != penstock ] || [ ! -d "$$dir" ] || rmdir --ignore-fail-on-non-empty "$$dir"; done
+
+# --- packages --------------------------------------------------------------------------------------------------------------------------
+packages := $(OUT)/packages
+
+dist:
+	$(Q)scripts/packages/dist $(packages)
+
+# Both are made of what is installed. Debian's has the library in a directory of its own instead of the loader's, as nobody links with it.
+deb: installed_at := PREFIX=/usr LIBDIR=/usr/lib/penstock ZSHDIR=/usr/share/zsh/vendor-completions
+wheel: installed_at := PREFIX=/prefix LIBDIR=/prefix/lib ZSHDIR=/prefix/share/zsh/site-functions
+deb wheel: $(library) $(tools) $(pages) $(completions)
+	$(Q)rm -rf $(packages)/$@
+	$(Q)$(MAKE) --no-print-directory install DESTDIR='$(abspath $(packages)/$@)' $(installed_at) >/dev/null
+	$(Q)scripts/packages/$@ $(packages)/$@ $(packages)
+	$(Q)rm -rf $(packages)/$@
 
 clean:
 	$(Q)rm -rf build/release build/debug build/asan build/tsan build/mutant
@@ -279,7 +329,8 @@ help:
 	@echo 'make test       set up, build, and run every test   (TESTS="40-ordering unit" for some of them)'
 	@echo 'make check      style gates, exported symbols, purity of policy/'
 	@echo 'make bench      benchmarks of the fast paths, learning and planning'
-	@echo 'make install    PREFIX=/usr/local DESTDIR=   (and make uninstall)'
+	@echo 'make install    PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=   (and make uninstall)'
+	@echo 'make dist       a tarball of the sources; deb: a Debian package; wheel: a Python wheel; all in $(OUT)/packages'
 	@echo 'make clean      remove what was built; distclean: the toolkit of scripts/setup as well'
 	@echo
 	@echo 'V=1 shows commands. CC=gcc|clang. DEBUG=1, SAN=address|thread, MUTANT=1 build a variant under build/ of its own.'

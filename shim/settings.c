@@ -453,7 +453,7 @@ static void check_name(struct problems *problems, const char *variable)
     if (nearest)
         snprintf(explanation, sizeof explanation, "no such setting; did you mean %s?", nearest);
     else
-        snprintf(explanation, sizeof explanation, "no such setting; `penstock --help` lists them");
+        snprintf(explanation, sizeof explanation, "no such setting; `penstock help settings` lists them");
     report_problem(problems, name, equals + 1, explanation);
 }
 

@@ -126,7 +126,7 @@ int ps_settings_check_paths(const struct ps_settings *settings, ps_settings_prob
  */
 uint64_t ps_amount_bytes(struct ps_amount amount, uint64_t whole);
 
-/* For the README's table and for `penstock --help`. */
+/* For the README's table, the man page and `penstock help settings`. */
 struct ps_settings_entry {
     const char *name;         /* PENSTOCK_... */
     const char *unit;         /* "bytes", "launches", "" ... */

@@ -99,12 +99,14 @@ fake_toolkit() {
 @test "install puts every file in its place, uninstall takes exactly these away" {
     local stage=$WORK/stage prefix=/opt/penstock
     make_here install DESTDIR="$stage" PREFIX=$prefix
-    (cd "$stage$prefix" && find . -type f | sort) >installed
+    (cd "$stage$prefix" && find . ! -type d | sort) >installed
     cat >wanted <<'EOF'
 ./bin/penstock
 ./lib/libpenstock.so
 ./libexec/penstock/penstock-advise
+./lib/libpenstock.so.0
 ./libexec/penstock/penstock-doctor
+./libexec/penstock/penstock-help
 ./libexec/penstock/penstock-plan
 ./libexec/penstock/penstock-plan-bound
 ./libexec/penstock/penstock-settings
@@ -112,10 +114,16 @@ fake_toolkit() {
 ./libexec/penstock/penstock-trade
 ./libexec/penstock/penstock-verify
 ./libexec/penstock/penstock_command.py
+./share/bash-completion/completions/penstock
 ./share/doc/penstock/CHANGELOG.md
 ./share/doc/penstock/LICENSE
 ./share/doc/penstock/README.md
+./share/fish/vendor_completions.d/penstock.fish
+./share/man/man1/penstock.1
+./share/man/man7/libpenstock.7
 ./share/penstock/penstock.py
+./share/pkgconfig/penstock.pc
+./share/zsh/site-functions/_penstock
 EOF
     for header in "$ROOT"/include/penstock/*.h; do
         echo "./include/penstock/${header##*/}"
@@ -126,7 +134,7 @@ EOF
     # A neighbour's file stays, ours go, and so do the directories that were ours alone.
     touch "$stage$prefix/lib/libother.so"
     make_here uninstall DESTDIR="$stage" PREFIX=$prefix
-    equal ./lib/libother.so "$(cd "$stage$prefix" && find . -type f)"
+    equal ./lib/libother.so "$(cd "$stage$prefix" && find . ! -type d)"
     [ ! -e "$stage$prefix/libexec/penstock" ]
     [ ! -e "$stage$prefix/include/penstock" ]
     [ ! -e "$stage$prefix/share/penstock" ]
@@ -141,11 +149,26 @@ EOF
     contains "$output" '^penstock [0-9]+\.[0-9]+'
     run with_device "$stage/usr/bin/penstock" run --budget 1GiB -- sh -c 'echo "$LD_PRELOAD"'
     ended_with 0
-    equal "$(readlink -f "$stage/usr/lib/libpenstock.so")" "${lines[0]}"
+    equal "$stage/usr/lib/libpenstock.so" "${lines[0]}"
     # Through a link, as from another bin directory.
     ln -s "$stage/usr/bin/penstock" penstock
     run with_device ./penstock run -- sh -c 'echo "$LD_PRELOAD"'
-    equal "$(readlink -f "$stage/usr/lib/libpenstock.so")" "${lines[0]}"
+    equal "$stage/usr/lib/libpenstock.so" "${lines[0]}"
+    equal "$stage/usr/lib/libpenstock.so.0" "$(readlink -f "$stage/usr/lib/libpenstock.so")"
+}
+
+@test "the installed command finds its library wherever distributions put one, and is told of one by name" {
+    requires plain
+    local stage=$WORK/stage directory
+    for directory in lib64 lib/penstock lib/x86_64-linux-gnu; do
+        make_here install DESTDIR="$stage" PREFIX=/usr LIBDIR=/usr/$directory
+        run with_device "$stage/usr/bin/penstock" run -- sh -c 'echo "$LD_PRELOAD"'
+        equal "$stage/usr/$directory/libpenstock.so" "${lines[0]}"
+        run with_device "$PENSTOCK" run --library "$stage/usr/$directory/libpenstock.so" -- sh -c 'echo "$LD_PRELOAD"'
+        equal "$stage/usr/$directory/libpenstock.so.0" "${lines[0]}"
+        make_here uninstall DESTDIR="$stage" PREFIX=/usr LIBDIR=/usr/$directory
+        equal '' "$(find "$stage" ! -type d)" "left in $directory"
+    done
 }
 
 @test "the demo trains the same in half the memory" {

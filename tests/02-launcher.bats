@@ -12,25 +12,25 @@ setup() {
 # --- help and versions -----------------------------------------------------------------------------------------------------------------------
 
 @test "help is on stdout, for the command and each subcommand" {
-    for arguments in --help -h 'run --help' 'doctor --help'; do
+    local arguments
+    for arguments in --help -h help 'help --help' 'run --help' 'verify --help' 'doctor --help' 'plan --help' 'summary --help' 'summary --json -h' \
+        'help run' 'help verify' 'help doctor' 'help plan' 'help summary'; do
         # shellcheck disable=SC2086 # words
         run "$PENSTOCK" $arguments
         ended_with 0
-        contains "$output" '^usage: penstock'
+        contains "${lines[0]}" "^usage: penstock $(grep -oE 'run|verify|doctor|plan|summary' <<<"$arguments")"
     done
 }
 
-@test "run --help lists every setting of the table" {
-    run_command run --help
+@test "help settings lists every setting of the table" {
+    requires release # the command's own
+    run "$PENSTOCK" help settings
     ended_with 0
-    for name in $("$BUILD/penstock-settings" list | cut -f1); do
-        contains "$output" "$name"
-    done
+    equal "$("$BUILD/penstock-settings" list | cut -f1)" "$(grep -E '^PENSTOCK_' <<<"$output")" "names"
+    equal '' "$(awk 'length > 80' <<<"$output")" "lines of more than 80 columns"
     # Fields that are empty shift no others: a setting without a unit, and one without a default.
-    contains "$output" '^  PENSTOCK_GUARD +What the addresses '
-    contains "$output" '^ +auto, host or unmap; default auto$'
-    contains "$output" '^  PENSTOCK_CUPTI +The CUPTI library '
-    contains "$output" '^ +the path of libcupti\.so$'
+    contains "$(grep -A 20 -x PENSTOCK_GUARD <<<"$output")" '^      auto, host or unmap; default auto$'
+    contains "$(grep -A 20 -x PENSTOCK_CUPTI <<<"$output")" '^      the path of libcupti\.so$'
 }
 
 @test "the version is the header's" {
@@ -40,7 +40,8 @@ setup() {
 }
 
 @test "wrong use is one line and status 2" {
-    for arguments in '' 'frobnicate' 'run' 'run --' 'run --frobnicate' 'run --budget' 'run --set nonsense -- true' 'doctor now'; do
+    for arguments in '' 'frobnicate' 'run' 'run --' 'run --frobnicate' 'run --budget' 'run --set nonsense -- true' 'doctor now' \
+        'help nonsense' 'help run plan'; do
         # shellcheck disable=SC2086 # words
         run "$PENSTOCK" $arguments
         ended_with 2

@@ -52,7 +52,7 @@ some_of() {
 
 # --- what a test needs ---------------------------------------------------------------------------------------------------------------------
 # requires WORD...: skips this test unless every word holds. The vocabulary is here and nowhere else; an unknown word fails the test.
-# In strict mode a word that a machine without a GPU can satisfy (all but gpu, gpu2 and torch) fails instead of skipping, and on a GPU
+# In strict mode a word that a machine without a GPU can satisfy (all but gpu, gpu2, torch and what set-up doesn't bring) fails instead of skipping, and on a GPU
 # machine gpu does too. `sim` alone is special: a test that only the simulated device can serve has nothing to do on a GPU.
 requires() {
     local word
@@ -83,6 +83,9 @@ requires() {
         cc | clang | jq | gdb | glpsol | strace | shellcheck | cppcheck | clang-format | clang-tidy)
             command -v "${word/#cc/gcc}" >/dev/null || lacking "$word" "no $word"
             ;;
+        # What set-up doesn't bring: tools that read what we make for them.
+        pip) grep -q -- --python <<<"$(python3 -m pip --help 2>/dev/null)" || lacking optional "python3 has no pip that installs for another Python" ;;
+        man | mandoc | zsh | fish | pkg-config | dpkg-deb | dpkg-shlibdeps | lintian) command -v "$word" >/dev/null || lacking optional "no $word" ;;
         *)
             echo "requires: $word: no such word in tests/helper.bash" >&2
             return 1
@@ -96,7 +99,7 @@ lacking() {
     case $STRICT:$1 in
     '':*) skip "$2" ;;
     all:*) ;;
-    *:torch | *:gpu2) skip "$2" ;;
+    *:torch | *:gpu2 | *:optional) skip "$2" ;;
     *:gpu) [ "$DEVICE" = gpu ] || skip "$2" ;;
     esac
     echo "requires $1: $2, and a skip is a failure in strict mode" >&2

@@ -2,7 +2,8 @@
  * Annotations: what a program may tell Penstock about itself. None is needed; each is a hint that Penstock would otherwise have to find out.
  *
  * Nothing has to be linked: the functions are weak references, which the loader resolves when libpenstock.so is preloaded. Where it is not,
- * each call is a test of a null pointer. (A program that is not position-independent must be linked with -Wl,-z,dynamic-undefined-weak.)
+ * each call is a test of a null pointer. (With clang a program that is not position-independent must be compiled with -fno-plt: without it the
+ * linker settles that the functions are not there. `pkg-config --cflags penstock` has the flag; gcc is told by an attribute.)
  *
  * Threads: any function, any thread, at any time, before the first CUDA call too. A layer belongs to the thread that began it: it says
  * nothing about the launches of other threads. torch runs backward on threads of its own, so mark backward's layers in hooks, which run there.
@@ -18,6 +19,8 @@ extern "C" {
 
 #ifdef PENSTOCK_IMPLEMENTATION
 #define PENSTOCK_API __attribute__((visibility("default")))
+#elif defined(__has_attribute) && !defined(__clang__)
+#define PENSTOCK_API __attribute__((weak, noplt))
 #else
 #define PENSTOCK_API __attribute__((weak))
 #endif

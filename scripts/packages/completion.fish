@@ -1,0 +1,27 @@
+# Completion of penstock for fish: scripts/packages/completion puts the tables in.
+
+function __penstock_begins
+    test (count (commandline -opc)) -eq 1
+end
+
+# While words of this subcommand, and not of the command behind --, are typed.
+function __penstock_in
+    set -l tokens (commandline -opc)
+    set -q tokens[2]; and test $tokens[2] = $argv[1]; and not contains -- -- $tokens
+end
+
+function __penstock_in_command
+    contains -- -- (commandline -opc)
+end
+
+# The completions of the command behind --.
+function __penstock_command
+    set -l tokens (commandline -opc) (commandline -ct)
+    set -l at (contains -i -- -- $tokens)
+    complete -C (string join -- ' ' $tokens[(math $at + 1)..-1])
+end
+
+complete -c penstock -f
+complete -c penstock -n __penstock_in_command -a "(__penstock_command)"
+
+@TABLES@
