@@ -123,7 +123,7 @@ completes() {
     local subcommand
     for subcommand in $SUBCOMMANDS; do
         # shellcheck disable=SC2046
-        completes "penstock $subcommand --" $(options_of "$subcommand") $([[ $subcommand != @(run|verify) ]] || echo --)
+        completes "penstock $subcommand --" $(options_of "$subcommand") $([[ $subcommand != @(run|verify|advise) ]] || echo --)
     done
     completes 'penstock run --guard ' auto host unmap
     completes 'penstock run --guard=' auto host unmap
