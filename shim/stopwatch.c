@@ -176,23 +176,16 @@ void ps_stopwatch_launch_ends(struct ps_stream *stream, uint64_t number)
     pthread_mutex_unlock(&here.lock);
 }
 
-typedef CUresult (*elapsed_fn)(float *ms, CUevent from, CUevent to);
-
 static int elapsed_ns(const struct sample *s, uint64_t *ns)
 {
-    static elapsed_fn elapsed;
-    float ms = 0;
-
+    int64_t elapsed = 0;
     CUresult r = ps_cu.cuEventQuery(s->to->event);
+
     if (r != CUDA_SUCCESS)
         return ps_cuda_errno(r);
-    if (!elapsed) /* drivers before 12.8 have the first version alone */
-        elapsed = ps_cu.cuEventElapsedTime ? ps_cu.cuEventElapsedTime : (elapsed_fn)ps_real_cuda_symbol("cuEventElapsedTime");
-    if (!elapsed)
-        return -ENOSYS;
-    r = elapsed(&ms, s->from->event, s->to->event);
-    *ns = ms > 0 ? (uint64_t)(ms * 1e6f) : 0;
-    return ps_cuda_errno(r);
+    int error = ps_cuda_elapsed_ns(s->from->event, s->to->event, &elapsed);
+    *ns = elapsed > 0 ? (uint64_t)elapsed : 0;
+    return error;
 }
 
 size_t ps_stopwatch_read(struct ps_stopwatch_sample *out, size_t capacity)

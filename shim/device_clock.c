@@ -1,0 +1,146 @@
+#include "device_clock.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "clock.h"
+#include "per_device.h"
+#include "real_cuda.h"
+
+/* Two a reload whose end the writer has not come to, which is 10 ms of the link at most, and one a D2H that is queued. */
+#define MARKS 1024u
+#define MARKS_A_WORD 64u
+
+#define RENEW_NS 1000000000u
+#define READINGS 5
+/* A reading as good as this is not tried to be bettered. */
+#define GOOD_NS 3000u
+/* The device has other work on the hardware queue that our stream shares: the old anchor does meanwhile. */
+#define READING_NS 2000000u
+
+static PS_PER_DEVICE struct {
+    struct ps_device_mark *marks;                  /* MARKS of them; NULL: there is no clock */
+    _Atomic uint64_t unused[MARKS / MARKS_A_WORD]; /* a bit each */
+    CUstream stream;
+    CUevent spare[2]; /* for readings; the renewing thread's */
+    uint64_t renewed_at;
+    _Atomic uint64_t error_ns;
+
+    pthread_mutex_t lock; /* of these two, which go together */
+    CUevent anchor;       /* NULL: none yet */
+    uint64_t anchor_ns;
+} of_first = {.lock = PTHREAD_MUTEX_INITIALIZER};
+#define here PS_HERE(of_first)
+
+static bool create_event(CUevent *event)
+{
+    return ps_cu.cuEventCreate(event, CU_EVENT_DEFAULT) == CUDA_SUCCESS;
+}
+
+int ps_device_clock_open(void)
+{
+    struct ps_device_mark *marks = calloc(MARKS, sizeof *marks);
+    int least = 0, greatest = 0;
+    bool made = marks && create_event(&here.spare[0]) && create_event(&here.spare[1]) && create_event(&here.anchor) &&
+                ps_cu.cuCtxGetStreamPriorityRange(&least, &greatest) == CUDA_SUCCESS &&
+                ps_cu.cuStreamCreateWithPriority(&here.stream, CU_STREAM_NON_BLOCKING, greatest) == CUDA_SUCCESS;
+    unsigned n = 0;
+
+    while (made && n < MARKS && create_event(&marks[n].event))
+        n++;
+    if (!n) {
+        free(marks);
+        return -EIO;
+    }
+    here.marks = marks;
+    for (unsigned i = 0; i < n; i++)
+        ps_device_clock_give(&marks[i]);
+    ps_device_clock_renew();
+    return 0;
+}
+
+struct ps_device_mark *ps_device_clock_take(void)
+{
+    for (unsigned w = 0; here.marks && w < MARKS / MARKS_A_WORD; w++) {
+        uint64_t bits = atomic_load_explicit(&here.unused[w], memory_order_relaxed);
+        while (bits)
+            if (atomic_compare_exchange_weak_explicit(&here.unused[w], &bits, bits & (bits - 1), memory_order_acquire,
+                                                      memory_order_relaxed))
+                return &here.marks[w * MARKS_A_WORD + (unsigned)__builtin_ctzll(bits)];
+    }
+    return NULL;
+}
+
+void ps_device_clock_give(struct ps_device_mark *mark)
+{
+    if (!mark)
+        return;
+    unsigned i = (unsigned)(mark - here.marks);
+    atomic_fetch_or_explicit(&here.unused[i / MARKS_A_WORD], 1ull << i % MARKS_A_WORD, memory_order_release);
+}
+
+/* When the event came, and by how much that may be wrong. False: it takes too long, or the driver refuses. */
+static bool read_both_clocks(CUevent event, uint64_t *ns, uint64_t *error)
+{
+    uint64_t before = ps_now_ns(), after = before;
+    CUresult r = ps_cu.cuEventRecord(event, here.stream);
+
+    if (r != CUDA_SUCCESS)
+        return false;
+    /* Asked for and not waited for: a wait would last as long as whatever the device has before it. */
+    do {
+        r = ps_cu.cuEventQuery(event);
+        after = ps_now_ns();
+    } while (r == CUDA_ERROR_NOT_READY && after - before < READING_NS);
+    *ns = before + (after - before) / 2;
+    *error = (after - before + 1) / 2;
+    return r == CUDA_SUCCESS;
+}
+
+void ps_device_clock_renew(void)
+{
+    CUevent best = NULL;
+    uint64_t best_ns = 0, least = UINT64_MAX;
+
+    if (!here.marks || (here.renewed_at && ps_now_ns() - here.renewed_at < RENEW_NS))
+        return;
+    here.renewed_at = ps_now_ns();
+    for (int i = 0; i < READINGS && least > GOOD_NS; i++) {
+        CUevent event = here.spare[best == here.spare[0]];
+        uint64_t ns, error;
+        if (!read_both_clocks(event, &ns, &error))
+            break; /* it may still be under way: recorded anew, it will be a reading of then */
+        if (error >= least)
+            continue;
+        best = event;
+        best_ns = ns;
+        least = error;
+    }
+    if (!best)
+        return;
+    pthread_mutex_lock(&here.lock);
+    here.spare[best != here.spare[0]] = here.anchor;
+    here.anchor = best;
+    here.anchor_ns = best_ns;
+    pthread_mutex_unlock(&here.lock);
+    if (least > atomic_load_explicit(&here.error_ns, memory_order_relaxed))
+        atomic_store_explicit(&here.error_ns, least, memory_order_relaxed);
+}
+
+bool ps_device_clock_when(CUevent event, uint64_t *ns)
+{
+    int64_t since = 0;
+
+    pthread_mutex_lock(&here.lock);
+    bool known = here.anchor_ns && !ps_cuda_elapsed_ns(here.anchor, event, &since);
+    *ns = here.anchor_ns + (uint64_t)since;
+    pthread_mutex_unlock(&here.lock);
+    return known;
+}
+
+uint64_t ps_device_clock_error_ns(void)
+{
+    return atomic_load_explicit(&here.error_ns, memory_order_relaxed);
+}

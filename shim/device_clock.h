@@ -1,0 +1,38 @@
+/*
+ * Device times on the host's clock, for the trace (timeline.h): when the device came to a point of a stream, in nanoseconds of CLOCK_MONOTONIC.
+ *
+ * The driver tells how long after one event another came, on the device's clock. So an event is recorded on an idle stream of our own, with the host's
+ * clock read before it is queued and after it is over: it came between the two, and the middle is wrong by half of their distance at most. Of a few such
+ * readings the one with the least distance is the anchor that other events are counted from. It is made anew every second: clocks drift, and the
+ * driver tells milliseconds as a float, which after a minute are right to 4 us only.
+ *
+ * A *mark* is a timing event out of a fixed number of them. Per device; nothing here takes the registry lock.
+ */
+#ifndef PS_DEVICE_CLOCK_H
+#define PS_DEVICE_CLOCK_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ps_device_mark {
+    CUevent event;
+};
+
+/* Makes the marks and the first anchor for the device that the thread is at, whose context is current. 0 or -errno: then it has none. Once a device. */
+int ps_device_clock_open(void);
+
+/* Makes the anchor anew if it is a second old. Waits on the host for some microseconds, never for the program's work. One thread at a time. */
+void ps_device_clock_renew(void);
+
+/* A mark to record, or NULL: none is unused, or there is no clock. Without a lock or a driver call. Any thread. */
+struct ps_device_mark *ps_device_clock_take(void);
+void ps_device_clock_give(struct ps_device_mark *mark); /* NULL is nothing */
+
+/* When the device came to a timing event that it has come to. False: it can't be told. Not on a launching thread. */
+bool ps_device_clock_when(CUevent event, uint64_t *ns);
+
+/* By how much the anchors so far may have been wrong, at most. Any thread. */
+uint64_t ps_device_clock_error_ns(void);
+
+#endif
