@@ -14,18 +14,21 @@
 #define MARKS_A_WORD 64u
 
 #define RENEW_NS 1000000000u
+#define RETRY_NS 50000000u
 #define READINGS 5
 /* A reading as good as this is not tried to be bettered. */
 #define GOOD_NS 3000u
 /* The device has other work on the hardware queue that our stream shares: the old anchor does meanwhile. */
 #define READING_NS 2000000u
+/* Of a program that has just begun the device has little other work: so often the first anchor is tried for. */
+#define FIRST_TRIES 10
 
 static PS_PER_DEVICE struct {
     struct ps_device_mark *marks;                  /* MARKS of them; NULL: there is no clock */
     _Atomic uint64_t unused[MARKS / MARKS_A_WORD]; /* a bit each */
     CUstream stream;
     CUevent spare[2]; /* for readings; the renewing thread's */
-    uint64_t renewed_at;
+    uint64_t renew_at;
     _Atomic uint64_t error_ns;
 
     pthread_mutex_t lock; /* of these two, which go together */
@@ -57,7 +60,10 @@ int ps_device_clock_open(void)
     here.marks = marks;
     for (unsigned i = 0; i < n; i++)
         ps_device_clock_give(&marks[i]);
-    ps_device_clock_renew();
+    for (int i = 0; i < FIRST_TRIES && !here.anchor_ns; i++) {
+        here.renew_at = 0;
+        ps_device_clock_renew();
+    }
     return 0;
 }
 
@@ -67,8 +73,11 @@ struct ps_device_mark *ps_device_clock_take(void)
         uint64_t bits = atomic_load_explicit(&here.unused[w], memory_order_relaxed);
         while (bits)
             if (atomic_compare_exchange_weak_explicit(&here.unused[w], &bits, bits & (bits - 1), memory_order_acquire,
-                                                      memory_order_relaxed))
-                return &here.marks[w * MARKS_A_WORD + (unsigned)__builtin_ctzll(bits)];
+                                                      memory_order_relaxed)) {
+                struct ps_device_mark *mark = &here.marks[w * MARKS_A_WORD + (unsigned)__builtin_ctzll(bits)];
+                mark->recorded = false;
+                return mark;
+            }
     }
     return NULL;
 }
@@ -79,6 +88,17 @@ void ps_device_clock_give(struct ps_device_mark *mark)
         return;
     unsigned i = (unsigned)(mark - here.marks);
     atomic_fetch_or_explicit(&here.unused[i / MARKS_A_WORD], 1ull << i % MARKS_A_WORD, memory_order_release);
+}
+
+void ps_device_clock_record(struct ps_device_mark *mark, CUstream stream)
+{
+    if (mark)
+        mark->recorded = ps_cu.cuEventRecord(mark->event, stream) == CUDA_SUCCESS;
+}
+
+bool ps_device_clock_is_ahead(const struct ps_device_mark *mark)
+{
+    return mark->recorded && ps_cu.cuEventQuery(mark->event) == CUDA_ERROR_NOT_READY;
 }
 
 /* When the event came, and by how much that may be wrong. False: it takes too long, or the driver refuses. */
@@ -104,9 +124,8 @@ void ps_device_clock_renew(void)
     CUevent best = NULL;
     uint64_t best_ns = 0, least = UINT64_MAX;
 
-    if (!here.marks || (here.renewed_at && ps_now_ns() - here.renewed_at < RENEW_NS))
+    if (!here.marks || ps_now_ns() < here.renew_at)
         return;
-    here.renewed_at = ps_now_ns();
     for (int i = 0; i < READINGS && least > GOOD_NS; i++) {
         CUevent event = here.spare[best == here.spare[0]];
         uint64_t ns, error;
@@ -118,6 +137,7 @@ void ps_device_clock_renew(void)
         best_ns = ns;
         least = error;
     }
+    here.renew_at = ps_now_ns() + (best ? RENEW_NS : RETRY_NS);
     if (!best)
         return;
     pthread_mutex_lock(&here.lock);
@@ -138,6 +158,11 @@ bool ps_device_clock_when(CUevent event, uint64_t *ns)
     *ns = here.anchor_ns + (uint64_t)since;
     pthread_mutex_unlock(&here.lock);
     return known;
+}
+
+bool ps_device_clock_when_marked(const struct ps_device_mark *mark, uint64_t *ns)
+{
+    return mark && mark->recorded && ps_device_clock_when(mark->event, ns);
 }
 
 uint64_t ps_device_clock_error_ns(void)

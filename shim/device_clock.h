@@ -17,6 +17,7 @@
 
 struct ps_device_mark {
     CUevent event;
+    bool recorded; /* since it was taken */
 };
 
 /* Makes the marks and the first anchor for the device that the thread is at, whose context is current. 0 or -errno: then it has none. Once a device. */
@@ -29,8 +30,15 @@ void ps_device_clock_renew(void);
 struct ps_device_mark *ps_device_clock_take(void);
 void ps_device_clock_give(struct ps_device_mark *mark); /* NULL is nothing */
 
-/* When the device came to a timing event that it has come to. False: it can't be told. Not on a launching thread. */
+/* Records it. A refusal is no reason not to copy: the mark then tells nothing. NULL is nothing. */
+void ps_device_clock_record(struct ps_device_mark *mark, CUstream stream);
+
+/* Whether the device has yet to come to it. */
+bool ps_device_clock_is_ahead(const struct ps_device_mark *mark);
+
+/* When the device came to a timing event, or a mark, that it has come to. False: it can't be told. Not on a launching thread. */
 bool ps_device_clock_when(CUevent event, uint64_t *ns);
+bool ps_device_clock_when_marked(const struct ps_device_mark *mark, uint64_t *ns); /* NULL can't be told */
 
 /* By how much the anchors so far may have been wrong, at most. Any thread. */
 uint64_t ps_device_clock_error_ns(void);

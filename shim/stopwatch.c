@@ -8,6 +8,7 @@
 #include "log.h"
 #include "per_device.h"
 #include "real_cuda.h"
+#include "tell.h"
 
 /* Samples kept until they are read; a launch finds no room when the device is further behind than that, and is not timed. */
 #define RING 4096u
@@ -205,6 +206,8 @@ size_t ps_stopwatch_read(struct ps_stopwatch_sample *out, size_t capacity)
         int r = elapsed_ns(&s, &ns);
         if (r == -EAGAIN)
             break; /* the device is not there yet */
+        if (!r && s.waited)
+            ps_tell_stood_still(s.launch, s.from->event, ns);
         if (!r)
             out[n++] = (struct ps_stopwatch_sample){.launch = s.launch, .ns = ns, .waited = s.waited};
         pthread_mutex_lock(&here.lock);

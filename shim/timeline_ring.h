@@ -29,7 +29,7 @@ enum ps_timeline_kind {
     PS_TIMELINE_LEVELS, /* nothing but these */
 };
 
-/* What is held, as of a record's begin_ns. Bytes, and copies that are queued and not over. */
+/* What is held, as of a record's told_ns. Bytes, and copies that are queued and not over. */
 struct ps_timeline_levels {
     uint64_t held, live, slab_used;
     uint32_t evictions, reloads;
@@ -43,7 +43,8 @@ struct ps_timeline_record {
     uint8_t why;    /* moves: whether planned; waits: enum ps_tell_wait */
     uint8_t direction;
     int32_t thread;            /* waits and cancelled evictions */
-    uint64_t begin_ns, end_ns; /* CLOCK_MONOTONIC; 0: not known */
+    uint64_t told_ns;          /* CLOCK_MONOTONIC, as all of these */
+    uint64_t begin_ns, end_ns; /* 0: not known */
     uint64_t queued_ns;        /* moves: when the host began with it */
     uint64_t bytes;
     uint64_t address;
