@@ -18,23 +18,33 @@
 #define READINGS 5
 /* A reading as good as this is not tried to be bettered. */
 #define GOOD_NS 3000u
-/* The device has other work on the hardware queue that our stream shares: the old anchor does meanwhile. */
+/* Longer: the device has other work on the hardware queue that our stream shares, or the machine has. The old anchor does meanwhile. */
 #define READING_NS 2000000u
 /* Of a program that has just begun the device has little other work: so often the first anchor is tried for. */
 #define FIRST_TRIES 10
+
+/* Of the clocks' rates: more is a reading gone wrong. */
+#define DRIFT_MAX 0.001
+
+/* Events that readings are made with: the two anchors, the best reading of a search and the latest. */
+#define READERS 4u
+#define NONE READERS
 
 static PS_PER_DEVICE struct {
     struct ps_device_mark *marks;                  /* MARKS of them; NULL: there is no clock */
     _Atomic uint64_t unused[MARKS / MARKS_A_WORD]; /* a bit each */
     CUstream stream;
-    CUevent spare[2]; /* for readings; the renewing thread's */
+    CUevent reader[READERS]; /* constant once they are there */
     uint64_t renew_at;
     _Atomic uint64_t error_ns;
 
-    pthread_mutex_t lock; /* of these two, which go together */
-    CUevent anchor;       /* NULL: none yet */
-    uint64_t anchor_ns;
-} of_first = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_mutex_t lock; /* of these; they are changed by the renewing thread */
+    struct {
+        unsigned reader; /* its event */
+        uint64_t ns;
+    } anchor, last; /* NONE: there is none yet */
+    double rate;    /* nanoseconds of the host's clock for one of the device's */
+} of_first = {.lock = PTHREAD_MUTEX_INITIALIZER, .anchor = {NONE, 0}, .last = {NONE, 0}, .rate = 1};
 #define here PS_HERE(of_first)
 
 static bool create_event(CUevent *event)
@@ -46,11 +56,12 @@ int ps_device_clock_open(void)
 {
     struct ps_device_mark *marks = calloc(MARKS, sizeof *marks);
     int least = 0, greatest = 0;
-    bool made = marks && create_event(&here.spare[0]) && create_event(&here.spare[1]) && create_event(&here.anchor) &&
-                ps_cu.cuCtxGetStreamPriorityRange(&least, &greatest) == CUDA_SUCCESS &&
+    bool made = marks && ps_cu.cuCtxGetStreamPriorityRange(&least, &greatest) == CUDA_SUCCESS &&
                 ps_cu.cuStreamCreateWithPriority(&here.stream, CU_STREAM_NON_BLOCKING, greatest) == CUDA_SUCCESS;
     unsigned n = 0;
 
+    for (unsigned i = 0; made && i < READERS; i++)
+        made = create_event(&here.reader[i]);
     while (made && n < MARKS && create_event(&marks[n].event))
         n++;
     if (!n) {
@@ -60,7 +71,7 @@ int ps_device_clock_open(void)
     here.marks = marks;
     for (unsigned i = 0; i < n; i++)
         ps_device_clock_give(&marks[i]);
-    for (int i = 0; i < FIRST_TRIES && !here.anchor_ns; i++) {
+    for (int i = 0; i < FIRST_TRIES && here.anchor.reader == NONE; i++) {
         here.renew_at = 0;
         ps_device_clock_renew();
     }
@@ -116,35 +127,60 @@ static bool read_both_clocks(CUevent event, uint64_t *ns, uint64_t *error)
     } while (r == CUDA_ERROR_NOT_READY && after - before < READING_NS);
     *ns = before + (after - before) / 2;
     *error = (after - before + 1) / 2;
-    return r == CUDA_SUCCESS;
+    return r == CUDA_SUCCESS && after - before < READING_NS;
+}
+
+/* A reader that is neither an anchor nor that one. */
+static unsigned free_reader(unsigned but)
+{
+    unsigned i = 0;
+
+    while (i == here.anchor.reader || i == here.last.reader || i == but)
+        i++;
+    return i;
+}
+
+/* The reading becomes the last anchor, and the one before it that which is counted from. */
+static void set_anchor(unsigned reader, uint64_t ns)
+{
+    int64_t between = 0;
+
+    pthread_mutex_lock(&here.lock);
+    if (here.last.reader != NONE)
+        here.anchor = here.last;
+    here.last.reader = reader;
+    here.last.ns = ns;
+    if (here.anchor.reader == NONE)
+        here.anchor = here.last;
+    else if (!ps_cuda_elapsed_ns(here.reader[here.anchor.reader], here.reader[reader], &between) && between > 0)
+        here.rate = (double)(ns - here.anchor.ns) / (double)between;
+    if (here.rate < 1 - DRIFT_MAX || here.rate > 1 + DRIFT_MAX)
+        here.rate = 1;
+    pthread_mutex_unlock(&here.lock);
 }
 
 void ps_device_clock_renew(void)
 {
-    CUevent best = NULL;
+    unsigned best = NONE;
     uint64_t best_ns = 0, least = UINT64_MAX;
 
     if (!here.marks || ps_now_ns() < here.renew_at)
         return;
     for (int i = 0; i < READINGS && least > GOOD_NS; i++) {
-        CUevent event = here.spare[best == here.spare[0]];
+        unsigned reader = free_reader(best);
         uint64_t ns, error;
-        if (!read_both_clocks(event, &ns, &error))
-            break; /* it may still be under way: recorded anew, it will be a reading of then */
+        if (!read_both_clocks(here.reader[reader], &ns, &error))
+            break; /* if it is under way still: recorded anew, it will be a reading of then */
         if (error >= least)
             continue;
-        best = event;
+        best = reader;
         best_ns = ns;
         least = error;
     }
-    here.renew_at = ps_now_ns() + (best ? RENEW_NS : RETRY_NS);
-    if (!best)
+    here.renew_at = ps_now_ns() + (best != NONE ? RENEW_NS : RETRY_NS);
+    if (best == NONE)
         return;
-    pthread_mutex_lock(&here.lock);
-    here.spare[best != here.spare[0]] = here.anchor;
-    here.anchor = best;
-    here.anchor_ns = best_ns;
-    pthread_mutex_unlock(&here.lock);
+    set_anchor(best, best_ns);
     if (least > atomic_load_explicit(&here.error_ns, memory_order_relaxed))
         atomic_store_explicit(&here.error_ns, least, memory_order_relaxed);
 }
@@ -154,8 +190,8 @@ bool ps_device_clock_when(CUevent event, uint64_t *ns)
     int64_t since = 0;
 
     pthread_mutex_lock(&here.lock);
-    bool known = here.anchor_ns && !ps_cuda_elapsed_ns(here.anchor, event, &since);
-    *ns = here.anchor_ns + (uint64_t)since;
+    bool known = here.anchor.reader != NONE && !ps_cuda_elapsed_ns(here.reader[here.anchor.reader], event, &since);
+    *ns = here.anchor.ns + (uint64_t)(int64_t)((double)since * here.rate);
     pthread_mutex_unlock(&here.lock);
     return known;
 }

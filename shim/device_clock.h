@@ -3,8 +3,9 @@
  *
  * The driver tells how long after one event another came, on the device's clock. So an event is recorded on an idle stream of our own, with the host's
  * clock read before it is queued and after it is over: it came between the two, and the middle is wrong by half of their distance at most. Of a few such
- * readings the one with the least distance is the anchor that other events are counted from. It is made anew every second: clocks drift, and the
- * driver tells milliseconds as a float, which after a minute are right to 4 us only.
+ * readings the one with the least distance is an anchor. One is made every second, since the driver tells milliseconds as a float, which after a minute
+ * are right to 4 us only; events are counted from the last but one, which lies before all that is asked about (what the driver says of an event that
+ * came before another is not documented), at the rate that the two clocks had between that one and the last.
  *
  * A *mark* is a timing event out of a fixed number of them. Per device; nothing here takes the registry lock.
  */
@@ -23,7 +24,7 @@ struct ps_device_mark {
 /* Makes the marks and the first anchor for the device that the thread is at, whose context is current. 0 or -errno: then it has none. Once a device. */
 int ps_device_clock_open(void);
 
-/* Makes the anchor anew if it is a second old. Waits on the host for some microseconds, never for the program's work. One thread at a time. */
+/* Makes an anchor if the last is a second old. Waits on the host for some microseconds, never for the program's work. One thread at a time. */
 void ps_device_clock_renew(void);
 
 /* A mark to record, or NULL: none is unused, or there is no clock. Without a lock or a driver call. Any thread. */

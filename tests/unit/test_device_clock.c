@@ -1,6 +1,6 @@
 /*
- * Device times on the host's clock, with a driver whose device has a clock of its own: it began at another time and runs at another rate. What is told must
- * be right within what is said to be the error, for events before the anchor and after it.
+ * Device times on the host's clock, with a driver whose device has a clock of its own: it began at another time and runs at another rate, and of an event
+ * that came before another it tells nothing. What is told must be right within what is said to be the error, before the latest anchor and after it.
  */
 #include "device_clock.h"
 
@@ -18,8 +18,8 @@
 
 static uint64_t over_at[EVENTS_MAX]; /* by the host's clock */
 static uintptr_t made;
-static uint64_t delay_ns; /* between a record and the device's coming to it */
-static double rate = 1;   /* of the device's clock */
+static uint64_t delay_ns;    /* between a record and the device's coming to it */
+static double rate = 1.0001; /* of the device's clock; real ones are ten times better */
 static unsigned refused;
 
 static uint64_t device_ns(uint64_t host_ns)
@@ -52,6 +52,8 @@ static CUresult CUDAAPI query_event(CUevent event)
 
 static CUresult CUDAAPI elapsed(float *ms, CUevent from, CUevent to)
 {
+    if (over_at[(uintptr_t)to] < over_at[(uintptr_t)from])
+        return CUDA_ERROR_INVALID_VALUE;
     *ms = (float)((double)(int64_t)(device_ns(over_at[(uintptr_t)to]) - device_ns(over_at[(uintptr_t)from])) / 1e6);
     return CUDA_SUCCESS;
 }
@@ -127,10 +129,10 @@ static void test_times(void)
     ps_device_clock_renew();
     record_event(after->event, NULL);
     pause_ns(1000000);
-    EXPECT(ps_device_clock_error_ns() >= 10 * US && ps_device_clock_error_ns() < 10000 * US);
-    /* A tenth of a per mille in 1.1 s is 110 us; clocks are a hundred times better. */
-    expect_right(before->event, (uint64_t)((rate > 1 ? rate - 1 : 1 - rate) * 1.2e9) + 200);
-    expect_right(after->event, 500);
+    EXPECT(ps_device_clock_error_ns() >= 10 * US && ps_device_clock_error_ns() < 1000 * US);
+    /* A tenth of a per mille in 1.1 s is 110 us: that is known by now. */
+    expect_right(before->event, 1000);
+    expect_right(after->event, 1000);
     ps_device_clock_give(before);
     ps_device_clock_give(after);
 }
@@ -168,7 +170,6 @@ int main(void)
     EXPECT_INT(0, ps_device_clock_open());
     test_marks();
     test_times();
-    rate = 1.0001;
     test_times();
     test_a_device_that_is_late();
     refused = 1;
