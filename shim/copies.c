@@ -73,7 +73,7 @@ int ps_copies_evict(CUdeviceptr address, const struct ps_uses *uses, bool fence_
 {
     int r = 0;
 
-    ps_nvtx_range_begin(PS_NVTX_EVICT, ps_slab_row_bytes(row));
+    ps_nvtx_range_begin(PS_NVTX_EVICT, row);
     /* Order: after the last access on each stream that had one. The host may be 1,000 launches ahead of it: the stream waits, nobody else. */
     if (ps_rule(EVICTION_WAITS_FOR_USES))
         r = ps_uses_stream_wait(uses, here.d2h);
@@ -143,7 +143,7 @@ int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, bool
     size_t bytes = 0;
     int r = 0;
 
-    ps_nvtx_range_begin(PS_NVTX_RELOAD, ps_slab_row_bytes(row));
+    ps_nvtx_range_begin(PS_NVTX_RELOAD, row);
     /* Order: after the last use of the freed span whose pages these were. The slot's D2H was over on the host before the mapping moved. */
     if (pages_uses && ps_rule(RELOAD_WAITS_FOR_PAGES))
         r = ps_uses_stream_wait(pages_uses, here.h2d);

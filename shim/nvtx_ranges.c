@@ -18,14 +18,14 @@ void ps_nvtx_ranges_open(void)
     ps_nvtx_ranges_wanted = true;
 }
 
-void ps_nvtx_range_push(enum ps_nvtx_range what, uint64_t bytes)
+void ps_nvtx_range_push(enum ps_nvtx_range what, const struct ps_slot *row)
 {
     static const char *const names[] = {[PS_NVTX_EVICT] = "evict", [PS_NVTX_RELOAD] = "reload"};
     const nvtxEventAttributes_t range = {
         .version = NVTX_VERSION,
         .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE,
         .payloadType = NVTX_PAYLOAD_TYPE_UNSIGNED_INT64,
-        .payload.ullValue = bytes,
+        .payload.ullValue = ps_slab_row_bytes(row),
         .messageType = NVTX_MESSAGE_TYPE_ASCII,
         .message.ascii = names[what],
     };

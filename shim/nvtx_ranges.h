@@ -8,7 +8,8 @@
 #define PS_NVTX_RANGES_H
 
 #include <stdbool.h>
-#include <stdint.h>
+
+#include "slab.h"
 
 enum ps_nvtx_range {
     PS_NVTX_EVICT,
@@ -21,13 +22,14 @@ extern bool ps_nvtx_ranges_wanted; /* constant after the set-up */
 void ps_nvtx_ranges_open(void);
 
 /* For the two below. */
-void ps_nvtx_range_push(enum ps_nvtx_range what, uint64_t bytes);
+void ps_nvtx_range_push(enum ps_nvtx_range what, const struct ps_slot *row);
 void ps_nvtx_range_pop(void);
 
-static inline void ps_nvtx_range_begin(enum ps_nvtx_range what, uint64_t bytes)
+/* Around the copy of so many bytes as the row holds. */
+static inline void ps_nvtx_range_begin(enum ps_nvtx_range what, const struct ps_slot *row)
 {
     if (__builtin_expect(ps_nvtx_ranges_wanted, false))
-        ps_nvtx_range_push(what, bytes);
+        ps_nvtx_range_push(what, row);
 }
 
 /* Of this thread's latest. */

@@ -263,7 +263,10 @@ bool ps_process_has_begun(void)
 
 void ps_process_stand_aside(const char *why)
 {
-    if (atomic_exchange(&state, ASIDE) == ASIDE || !why)
+    if (atomic_exchange(&state, ASIDE) == ASIDE)
+        return;
+    ps_timeline_finish(); /* its thread asks the driver about a context that may be about to go */
+    if (!why)
         return;
     ps_log_warn(PROCESS, "standing aside from now on: %s", why);
     if (ps_verify_is_on())

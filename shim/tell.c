@@ -188,7 +188,10 @@ void ps_tell_stood_still(uint64_t launch, CUevent from, uint64_t ns)
     if (!ps_tell_is_tracing() || !ps_device_clock_when(from, &record.begin_ns))
         return;
     record.end_ns = record.begin_ns + ns;
-    ps_timeline_put(&record);
+    ps_registry_lock(); /* with it held the trace is stopped, and what it was told of is counted */
+    if (ps_tell_is_tracing())
+        ps_timeline_put(&record);
+    ps_registry_unlock();
 }
 
 /* ---- steps, layers and plans ---- */

@@ -21,7 +21,10 @@ void ps_timeline_add_device(void);
 /* Takes the record over, for the device that the thread is at; false: it is dropped, and counted. Any thread, any lock. */
 bool ps_timeline_put(struct ps_timeline_record *record);
 
-/* Nothing that happens from here on is in it. / Writes the rest and ends the file, if that can be done within two seconds. Async-signal-safe but for logging. */
+/*
+ * Nothing that happens from here on is in it. / The same, and the rest is written and the file ended, if that can be done within two seconds; the writer makes no
+ * driver call afterwards. Once, then nothing. [unlocked] Async-signal-safe but for logging.
+ */
 void ps_timeline_stop(void);
 void ps_timeline_finish(void);
 
