@@ -23,8 +23,8 @@
 /* Of a program that has just begun the device has little other work: so often the first anchor is tried for. */
 #define FIRST_TRIES 10
 
-/* Of the clocks' rates: more is a reading gone wrong. */
-#define DRIFT_MAX 0.001
+/* By how much the clocks' rates may differ: quartzes are better, and more is a reading gone wrong. */
+#define DRIFT_MAX 0.0002
 
 /* Events that readings are made with: the two anchors, the best reading of a search and the latest. */
 #define READERS 4u
@@ -40,11 +40,12 @@ static PS_PER_DEVICE struct {
 
     pthread_mutex_t lock; /* of these; they are changed by the renewing thread */
     struct {
-        unsigned reader; /* its event */
-        uint64_t ns;
-    } anchor, last; /* NONE: there is none yet */
-    double rate;    /* nanoseconds of the host's clock for one of the device's */
-} of_first = {.lock = PTHREAD_MUTEX_INITIALIZER, .anchor = {NONE, 0}, .last = {NONE, 0}, .rate = 1};
+        unsigned reader;    /* its event */
+        uint64_t ns, error; /* when that came, and by how much it may be wrong */
+    } anchor, last;         /* NONE: there is none yet */
+    int64_t between;        /* them, by the device's clock */
+    double rate;            /* nanoseconds of the host's clock for one of the device's */
+} of_first = {.lock = PTHREAD_MUTEX_INITIALIZER, .anchor.reader = NONE, .last.reader = NONE, .rate = 1};
 #define here PS_HERE(of_first)
 
 static bool create_event(CUevent *event)
@@ -140,23 +141,37 @@ static unsigned free_reader(unsigned but)
     return i;
 }
 
-/* The reading becomes the last anchor, and the one before it that which is counted from. */
-static void set_anchor(unsigned reader, uint64_t ns)
+/*
+ * The rate between the two anchors, if it is told from what their readings may be wrong by: a rate that is none would grow with the time since. [lock held]
+ */
+static double rate_between(void)
 {
-    int64_t between = 0;
+    int64_t more = (int64_t)(here.last.ns - here.anchor.ns) - here.between, off = more > 0 ? more : -more;
 
+    if (here.between <= 0 || (uint64_t)off <= here.anchor.error + here.last.error || (double)off > DRIFT_MAX * (double)here.between)
+        return 1;
+    return 1 + (double)more / (double)here.between;
+}
+
+/* The reading becomes the last anchor, and the one before it that which is counted from. */
+static void set_anchor(unsigned reader, uint64_t ns, uint64_t error)
+{
     pthread_mutex_lock(&here.lock);
     if (here.last.reader != NONE)
         here.anchor = here.last;
     here.last.reader = reader;
     here.last.ns = ns;
+    here.last.error = error;
     if (here.anchor.reader == NONE)
         here.anchor = here.last;
-    else if (!ps_cuda_elapsed_ns(here.reader[here.anchor.reader], here.reader[reader], &between) && between > 0)
-        here.rate = (double)(ns - here.anchor.ns) / (double)between;
-    if (here.rate < 1 - DRIFT_MAX || here.rate > 1 + DRIFT_MAX)
-        here.rate = 1;
+    if (here.anchor.reader == reader || ps_cuda_elapsed_ns(here.reader[here.anchor.reader], here.reader[reader], &here.between))
+        here.between = 0;
+    here.rate = rate_between();
+    /* That of the last, and once more both, by which the rate may be wrong over the second until the next. */
+    uint64_t in_all = 2 * error + here.anchor.error;
     pthread_mutex_unlock(&here.lock);
+    if (in_all > atomic_load_explicit(&here.error_ns, memory_order_relaxed))
+        atomic_store_explicit(&here.error_ns, in_all, memory_order_relaxed);
 }
 
 void ps_device_clock_renew(void)
@@ -180,9 +195,7 @@ void ps_device_clock_renew(void)
     here.renew_at = ps_now_ns() + (best != NONE ? RENEW_NS : RETRY_NS);
     if (best == NONE)
         return;
-    set_anchor(best, best_ns);
-    if (least > atomic_load_explicit(&here.error_ns, memory_order_relaxed))
-        atomic_store_explicit(&here.error_ns, least, memory_order_relaxed);
+    set_anchor(best, best_ns, least);
 }
 
 bool ps_device_clock_when(CUevent event, uint64_t *ns)
@@ -191,7 +204,10 @@ bool ps_device_clock_when(CUevent event, uint64_t *ns)
 
     pthread_mutex_lock(&here.lock);
     bool known = here.anchor.reader != NONE && !ps_cuda_elapsed_ns(here.reader[here.anchor.reader], event, &since);
-    *ns = here.anchor.ns + (uint64_t)(int64_t)((double)since * here.rate);
+    if (here.between > 0 && since >= here.between) /* counted on from the last, where the readings' errors do not add up */
+        *ns = here.last.ns + (uint64_t)(int64_t)((double)(since - here.between) * here.rate);
+    else
+        *ns = here.anchor.ns + (uint64_t)(int64_t)((double)since * here.rate);
     pthread_mutex_unlock(&here.lock);
     return known;
 }

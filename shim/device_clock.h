@@ -5,7 +5,7 @@
  * clock read before it is queued and after it is over: it came between the two, and the middle is wrong by half of their distance at most. Of a few such
  * readings the one with the least distance is an anchor. One is made every second, since the driver tells milliseconds as a float, which after a minute
  * are right to 4 us only; events are counted from the last but one, which lies before all that is asked about (what the driver says of an event that
- * came before another is not documented), at the rate that the two clocks had between that one and the last.
+ * came before another is not documented), at the rate that the two clocks had between that one and the last, if that can be told.
  *
  * A *mark* is a timing event out of a fixed number of them. Per device; nothing here takes the registry lock.
  */
@@ -41,7 +41,7 @@ bool ps_device_clock_is_ahead(const struct ps_device_mark *mark);
 bool ps_device_clock_when(CUevent event, uint64_t *ns);
 bool ps_device_clock_when_marked(const struct ps_device_mark *mark, uint64_t *ns); /* NULL can't be told */
 
-/* By how much the anchors so far may have been wrong, at most. Any thread. */
+/* By how much what was told so far may have been wrong, at most, if there was an anchor every second. Any thread. */
 uint64_t ps_device_clock_error_ns(void);
 
 #endif

@@ -157,7 +157,7 @@ def main(arguments):
     names = Counter(event["name"] for event in events if event["ph"] in "Xi")
     moves = [e for e in events if e["name"] in ("evict", "evict, void", "reload") and e["ph"] == "X"]
     # Of a trace that was cut the error is not told.
-    check_moves(moves, last["args"]["clock_error_ns"] / 1000 if ended else 1000)
+    check_moves(moves, last["args"]["clock_error_ns"] / 1000 if ended else 3000)
     of = {name: [e for e in moves if e["name"] == name] for name in ("evict", "reload")}
     waits = [e for e in events if e["name"] in ("launch waits", "allocation waits", "Penstock waits")]
     summary = {
