@@ -112,7 +112,8 @@ all: $(library) $(test_archive) $(tools) $(pages) $(completions) sim samples uni
 
 # --- rebuild when the commands change, not only when the files do ----------------------------------------------------------------------
 # `flags` is what objects are made with, `sources` what libraries are made of: a file that is gone has no date to go by. `date` is that of the pages.
-flags_text := $(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) | $(CUDA_HOME)
+# Probes (shim/probes.h) are there where the header is.
+flags_text := $(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) | $(CUDA_HOME) $(wildcard /usr/include/sys/sdt.h /usr/include/*/sys/sdt.h)
 sources_text := $(lib_sources) $(wildcard tests/cudasim/*/*.c) | $(lib_ldflags)
 date_text = $(shell scripts/packages/about date)
 $(OUT)/flags $(OUT)/sources $(OUT)/date: FORCE

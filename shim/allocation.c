@@ -21,6 +21,7 @@
 #include "rules.h"
 #include "slab.h"
 #include "stopwatch.h"
+#include "tell.h"
 #include "tracing.h"
 #include "verify.h"
 
@@ -251,6 +252,7 @@ static void say_out_of_memory(size_t bytes)
     struct ps_slab_figures slab = ps_slab_figures();
 
     ps_count(out_of_memory);
+    ps_tell_out_of_memory(bytes);
     ps_log_warn_once(
         BUDGET,
         "out of memory: %s asked for, %s in use by the program, device budget %s (%s held), slab %s of %s: raise PENSTOCK_BUDGET or "

@@ -22,6 +22,7 @@
 #include "slab.h"
 #include "stopping.h"
 #include "stopwatch.h"
+#include "tell.h"
 #include "tracing.h"
 
 PS_PER_DEVICE struct ps_budget_state ps_first_budget;
@@ -350,7 +351,9 @@ int ps_budget_obtain_now(size_t bytes, bool may_take_over, struct ps_pages *out)
 struct search {
     uint64_t began, stalled_since; /* ns; 0: there were pages at once */
     uint64_t released_before, errors_before;
-    bool program; /* the thread is the program's */
+    size_t bytes;
+    enum ps_tell_wait wait; /* whose it is */
+    bool program;           /* the thread is the program's */
     bool tried_to_trace;
 };
 
@@ -359,6 +362,9 @@ static void begin_to_wait(struct search *s)
 {
     s->began = s->stalled_since = ps_now_ns();
     s->program = !ps_helper_thread_is_one();
+    if (!s->program)
+        s->wait = PS_TELL_HELPER;
+    ps_tell_wait_begins(s->wait, s->bytes);
     if (!s->program)
         return;
     ps_budget.program_waits++;
@@ -372,8 +378,11 @@ static void end_wait(const struct search *s)
 {
     if (s->program && !--ps_budget.program_waits)
         ps_budget.starving = false;
-    if (s->began)
-        ps_count_by(host_wait_ns, ps_now_ns() - s->began);
+    if (!s->began)
+        return;
+    uint64_t now = ps_now_ns();
+    ps_count_by(host_wait_ns, now - s->began);
+    ps_tell_waited(s->wait, s->bytes, s->began, now);
 }
 
 /* Whether waiting leads nowhere any more: nothing was released for long, or evictions end in errors. [locked] */
@@ -443,7 +452,12 @@ static int make_way(size_t bytes, struct search *s)
 int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
 {
     struct ps_budget_state *b = &ps_budget;
-    struct search search = {.released_before = b->released_times, .errors_before = ps_counted(eviction_errors)};
+    struct search search = {
+        .released_before = b->released_times,
+        .errors_before = ps_counted(eviction_errors),
+        .bytes = bytes,
+        .wait = may_take_over ? PS_TELL_LAUNCH_FOR_PAGES : PS_TELL_ALLOCATION, /* only who reloads can take a freed span's pages over */
+    };
     int r;
 
     while ((r = obtain_at_once(bytes, may_take_over, out))) {

@@ -4,9 +4,11 @@
 #include <pthread.h>
 
 #include "log.h"
+#include "nvtx_ranges.h"
 #include "per_device.h"
 #include "real_cuda.h"
 #include "rules.h"
+#include "tell.h"
 
 /* Copies between marks, and marks kept: an event after every few H2D copies. A copy that could not be marked is not waited for. */
 #define MARKS 8u
@@ -66,10 +68,12 @@ static int wait_until_read(const struct ps_slot *row)
     return r;
 }
 
-int ps_copies_evict(CUdeviceptr address, const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *row, CUevent done)
+int ps_copies_evict(CUdeviceptr address, const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *row,
+                    struct ps_device_mark *begins, CUevent done)
 {
     int r = 0;
 
+    ps_nvtx_range_begin(PS_NVTX_EVICT, row);
     /* Order: after the last access on each stream that had one. The host may be 1,000 launches ahead of it: the stream waits, nobody else. */
     if (ps_rule(EVICTION_WAITS_FOR_USES))
         r = ps_uses_stream_wait(uses, here.d2h);
@@ -79,12 +83,14 @@ int ps_copies_evict(CUdeviceptr address, const struct ps_uses *uses, bool fence_
     /* Order: after each H2D that reads what the row's slots held before. */
     if (!r && ps_rule(EVICTION_WAITS_FOR_SLOT))
         r = wait_until_read(row);
+    ps_device_clock_record(begins, here.d2h);
     for (; row && !r; row = row->next_in_row) {
         r = ps_cuda_errno(ps_cu.cuMemcpyAsync(row->address, address, row->bytes, here.d2h));
         address += row->bytes;
     }
     if (!r)
         r = ps_cuda_errno(ps_cu.cuEventRecord(done, here.d2h));
+    ps_nvtx_range_end();
     return r;
 }
 
@@ -92,7 +98,8 @@ int ps_copies_evict(CUdeviceptr address, const struct ps_uses *uses, bool fence_
 static void mark_reload(size_t bytes)
 {
     here.since_bytes += bytes;
-    if (++here.since_copies >= PS_RELOADS_A_GROUP || here.since_bytes >= PS_RELOAD_BYTES_A_GROUP) {
+    if (++here.since_copies >= (ps_tell_is_tracing() ? PS_RELOADS_A_GROUP / 2 : PS_RELOADS_A_GROUP) ||
+        here.since_bytes >= PS_RELOAD_BYTES_A_GROUP) {
         CUevent *event = &here.marks[here.marked % MARKS];
         if (!*event && ps_cu.cuEventCreate(event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS)
             *event = NULL;
@@ -131,21 +138,27 @@ void ps_copies_wait_for_reloads(void)
 }
 
 int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, bool pages_fence_set, CUevent pages_fence,
-                     const struct ps_slot *row, CUevent fence, uint64_t *nth)
+                     const struct ps_slot *row, struct ps_device_mark *begins, struct ps_device_mark *ends, CUevent fence, uint64_t *nth)
 {
     size_t bytes = 0;
     int r = 0;
 
+    ps_nvtx_range_begin(PS_NVTX_RELOAD, row);
     /* Order: after the last use of the freed span whose pages these were. The slot's D2H was over on the host before the mapping moved. */
     if (pages_uses && ps_rule(RELOAD_WAITS_FOR_PAGES))
         r = ps_uses_stream_wait(pages_uses, here.h2d);
     if (!r && pages_fence_set && ps_rule(RELOAD_WAITS_FOR_PAGES))
         r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(here.h2d, pages_fence, 0));
+    ps_device_clock_record(begins, here.h2d);
     for (const struct ps_slot *slot = row; slot && !r; slot = slot->next_in_row) {
         r = ps_cuda_errno(ps_cu.cuMemcpyAsync(address + bytes, slot->address, slot->bytes, here.h2d));
         bytes += slot->bytes;
     }
-    return r ? r : record_end(fence, row->read_done, bytes, nth);
+    ps_device_clock_record(ends, here.h2d);
+    if (!r)
+        r = record_end(fence, row->read_done, bytes, nth);
+    ps_nvtx_range_end();
+    return r;
 }
 
 int ps_copies_join(const struct ps_uses *uses, bool event_set, CUevent event)

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "device_clock.h"
 #include "slab.h"
 #include "streams.h"
 
@@ -22,6 +23,8 @@
  * 48 copies of 2 MiB are 1.8 ms of the link: time enough for a helper thread to wake and queue more.
  */
 #define PS_COPIES_QUEUED_MAX 48u
+/* Each has a record more at its beginning while it is traced, and an H2D one at its end: half as many then come to no more. */
+#define PS_COPIES_TRACED_MAX (PS_COPIES_QUEUED_MAX / 2)
 /* Reloads that nobody waits for are queued two groups at a time: who waits for another one out of turn waits for them too (10 ms of the link). */
 #define PS_RELOADS_A_GROUP 8u
 #define PS_RELOAD_BYTES_A_GROUP (256ull << 20)
@@ -31,19 +34,20 @@ int ps_copies_open(void);
 
 /*
  * Queues the D2H of the span at `address` into the row, after: `uses` (every access since the last transfer), `fence` if `fence_set`
- * (the H2D that filled the span), and each H2D that still reads a slot of the row. Records `done`.
+ * (the H2D that filled the span), and each H2D that still reads a slot of the row. Records `done`, and `begins` (NULL: not) when all that is over.
  * 0 or -errno; then nothing may be assumed to have been copied, though part may be queued.
  */
 int ps_copies_evict(CUdeviceptr address, const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *row,
-                    CUevent done);
+                    struct ps_device_mark *begins, CUevent done);
 
 /*
  * Queues the H2D of the row's bytes to `address`, after `pages_uses` and `pages_fence` (what still uses the device pages, when they came
  * from a freed span; NULL and false otherwise). Records `fence` for the span's users and the first slot's read_done for the next D2H into any
- * slot of the row: two records, however many slots it has. Of two reloads, the one with the larger `nth` is over after the other.
+ * slot of the row: two records, however many slots it has, and `begins` and `ends` around the copy (NULL: not). Of two reloads, the one with the
+ * larger `nth` is over after the other.
  */
 int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, bool pages_fence_set, CUevent pages_fence,
-                     const struct ps_slot *row, CUevent fence, uint64_t *nth);
+                     const struct ps_slot *row, struct ps_device_mark *begins, struct ps_device_mark *ends, CUevent fence, uint64_t *nth);
 
 /* Waits on the host until at most two groups of the H2D copies queued so far are not over. For helper threads. */
 void ps_copies_wait_for_reloads(void);

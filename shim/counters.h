@@ -41,7 +41,9 @@
     PS_COUNTER(out_of_memory)            /* allocations that failed */                                                                     \
     PS_COUNTER(bad_frees)                /* unknown or interior pointers, double frees */                                                  \
     PS_COUNTER(user_pins)                /* spans that the program pinned */                                                               \
-    PS_COUNTER(idle_hints)               /* spans that the program said to be idle */
+    PS_COUNTER(idle_hints)               /* spans that the program said to be idle */                                                      \
+    PS_COUNTER(trace_events)             /* what PENSTOCK_TRACE's file was told of */                                                      \
+    PS_COUNTER(trace_events_dropped)     /* and what came when its ring was full */
 
 struct ps_counters {
 #define PS_COUNTER(name) _Atomic uint64_t name;

@@ -17,6 +17,7 @@
 #include "rules.h"
 #include "slab.h"
 #include "stopping.h"
+#include "tell.h"
 #include "verify.h"
 
 /* All guarded by the registry lock, which the conditions go with. */
@@ -91,15 +92,16 @@ static int queue_copy(struct ps_transfer *t)
     span->busy = true;
     span->readers++;
     ps_block_piece_moves(span, &uses);
+    ps_tell_eviction_begins(&t->told, span, t->by_plan);
     ps_registry_unlock();
-    if (!t->done)
-        r = ps_cuda_errno(ps_cu.cuEventCreate(&t->done, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+    if (!t->done) /* made while something is traced it tells when the copy was over */
+        r = ps_cuda_errno(ps_cu.cuEventCreate(&t->done, CU_EVENT_BLOCKING_SYNC | (ps_tell_is_tracing() ? 0 : CU_EVENT_DISABLE_TIMING)));
     /*
      * Two clocks: the D2H waits on its stream for the span's uses; the host goes on. No launch can have named the span and not be queued yet:
      * it would be `launching` (PIN_WHILE_LAUNCHING).
      */
     if (!r)
-        r = ps_copies_evict(span->address, &uses, span->fence_set, span->fence, t->slot, t->done);
+        r = ps_copies_evict(span->address, &uses, span->fence_set, span->fence, t->slot, t->told.begin, t->done);
     if (r)
         ps_copies_drain_evictions(); /* part of it may be queued: the slot must be quiet before it is used again */
     ps_registry_lock();
@@ -112,6 +114,7 @@ static int queue_copy(struct ps_transfer *t)
         span->readers--;
         ps_block_piece_rests(span);
         ps_slab_give(t->slot);
+        ps_tell_eviction_ends(&t->told, false);
         ps_transfer_call_off(span);
         ps_transfer_end(t);
         ps_registry_changed();
@@ -126,7 +129,8 @@ static int queue_copy(struct ps_transfer *t)
 
 static bool queue_is_full(void)
 {
-    return here.copies_under_way >= PS_COPIES_QUEUED_MAX || (here.copies_under_way > 1 && here.bytes_under_way >= BYTES_QUEUED_MAX);
+    return here.copies_under_way >= (ps_tell_is_tracing() ? PS_COPIES_TRACED_MAX : PS_COPIES_QUEUED_MAX) ||
+           (here.copies_under_way > 1 && here.bytes_under_way >= BYTES_QUEUED_MAX);
 }
 
 bool ps_eviction_are_there_copies(void)
@@ -157,10 +161,33 @@ bool ps_eviction_is_held(void)
     return here.held != 0;
 }
 
+/* For a helper thread to queue. [locked] */
+static int start_later(struct ps_span *span, bool by_plan, bool brought_back)
+{
+    struct ps_transfer *t;
+
+    if (!ps_eviction_helpers_are_there())
+        return -EAGAIN;
+    if (!ps_eviction_has_place(span->bytes))
+        return -ENOSPC;
+    t = ps_transfer_begin(span);
+    if (!t)
+        return -ENOMEM;
+    t->by_plan = by_plan;
+    t->planned = brought_back;
+    ps_transfer_wait_for_slots(t);
+    return 0;
+}
+
+int ps_eviction_start_planned(struct ps_span *span, bool brought_back)
+{
+    return start_later(span, true, brought_back);
+}
+
 int ps_eviction_start(struct ps_span *span)
 {
     if (here.held || queue_is_full())
-        return ps_eviction_start_later(span);
+        return start_later(span, false, false);
 
     struct ps_slot *slot = ps_slab_take(span->bytes);
     struct ps_transfer *t;
@@ -180,33 +207,9 @@ int ps_eviction_start(struct ps_span *span)
     return 0;
 }
 
-int ps_eviction_start_planned(struct ps_span *span)
+uint32_t ps_eviction_copies_under_way(void)
 {
-    int r = ps_eviction_start_later(span);
-
-    if (!r)
-        span->transfer->planned = true;
-    return r;
-}
-
-int ps_eviction_start_later(struct ps_span *span)
-{
-    struct ps_transfer *t;
-
-    if (!ps_eviction_helpers_are_there())
-        return -EAGAIN;
-    if (!ps_eviction_has_place(span->bytes))
-        return -ENOSPC;
-    t = ps_transfer_begin(span);
-    if (!t)
-        return -ENOMEM;
-    ps_transfer_wait_for_slots(t);
-    return 0;
-}
-
-bool ps_eviction_copies_under_way(void)
-{
-    return here.copies_under_way != 0;
+    return here.copies_under_way;
 }
 
 /* ---- what can happen to one under way ---- */
@@ -221,6 +224,7 @@ void ps_eviction_cancel(struct ps_span *span)
     if (!ps_transfer_withdraw(t))
         t->cancelled = true;
     ps_count(evictions_cancelled);
+    ps_tell_eviction_cancelled(span);
 }
 
 void ps_eviction_freed(struct ps_span *span)
@@ -294,13 +298,14 @@ static bool reap_husks(void)
 }
 
 /* The driver is going away, or the context is broken: all stays as it is. [locked] */
-static void leave_as_it_is(struct ps_span *span, struct ps_slot *slot, int error)
+static void leave_as_it_is(struct ps_span *span, struct ps_transfer *t, int error)
 {
     ps_count(eviction_errors);
     ps_log_warn_once(RESIDENCY, "the driver refused to unmap a span's pages (error %d); it stays on the device", -error);
     span->busy = false;
     ps_block_piece_rests(span);
-    ps_slab_give(slot);
+    ps_slab_give(t->slot);
+    ps_tell_eviction_ends(&t->told, false);
     ps_transfer_call_off(span);
     ps_registry_changed();
 }
@@ -309,14 +314,16 @@ static void leave_as_it_is(struct ps_span *span, struct ps_slot *slot, int error
  * The D2H is over: the pages go, then the mapping moves to the slot, which takes longer (1.8 ms for 256 MiB, FACTS) and nobody waits for.
  * [locked; releases the lock meanwhile; the span is busy meanwhile]
  */
-static void move_to_slot(struct ps_span *span, struct ps_slot *slot, bool planned)
+static void move_to_slot(struct ps_transfer *t)
 {
+    struct ps_span *span = t->span;
+
     span->busy = true;
     ps_registry_unlock();
     int r = ps_pages_unmap(span->address, span->bytes);
     ps_registry_lock();
     if (r) {
-        leave_as_it_is(span, slot, r);
+        leave_as_it_is(span, t, r);
         return;
     }
     struct ps_page_block *block = span->pages;
@@ -329,18 +336,19 @@ static void move_to_slot(struct ps_span *span, struct ps_slot *slot, bool planne
     span->busy = false;
     span->transfer = NULL;
     span->residency = PS_EVICTED;
-    span->slot = slot;
+    span->slot = t->slot;
     span->fence_set = false;
     ps_uses_clear(&span->uses); /* the D2H came after them */
     ps_count(evictions);
     ps_count_by(evicted_bytes, span->bytes);
+    ps_tell_eviction_ends(&t->told, true);
     /*
      * A piece comes to rest with its mapping, for which launches that name its block wait. What touches it unseen is no fault that `penstock verify`
      * looks for.
      */
     if (ps_block_of(span) && (here.guard != PS_GUARD_UNMAP || ps_verify_is_on()))
         ps_guard_map_to_slot(span);
-    else if (ps_guard_is_for(here.guard, planned))
+    else if (ps_guard_is_for(here.guard, t->planned))
         ps_guard_soon(span);
     ps_block_piece_rests(span);
     ps_registry_changed();
@@ -359,9 +367,10 @@ static void finish(struct ps_transfer *t)
         ps_eviction_look_ahead(); /* there is room in the queue, and maybe a slot */
     if (t->cancelled) {
         ps_slab_give(t->slot);
+        ps_tell_eviction_ends(&t->told, false);
         ps_eviction_look_ahead();
     } else {
-        move_to_slot(span, t->slot, t->planned);
+        move_to_slot(t);
     }
     ps_transfer_end(t);
 #ifdef PS_DEBUG
@@ -391,6 +400,7 @@ static void finish_evictions(void)
         CUresult result = ps_rule(REMAP_WAITS_FOR_COPY) ? ps_cu.cuEventSynchronize(t->done) : CUDA_SUCCESS;
         if (result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT)
             ps_helper_thread_park();
+        ps_tell_eviction_copied(&t->told, t->done);
         ps_registry_lock();
         /* Its mapping may just be given to a peer. Until that is done the eviction may be cancelled, too. */
         while (!t->cancelled && t->span->busy)

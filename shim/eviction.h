@@ -38,13 +38,11 @@ int ps_eviction_start(struct ps_span *span);
 bool ps_eviction_may_leave(const struct ps_span *span);
 
 /*
- * The same for a launching thread: the driver calls are made by a helper thread, in the order of these calls. Until it has come to it an access takes
- * the span back. [locked]
+ * The same for a plan, on a launching thread: the driver calls are made by a helper thread, in the order of these calls. Until it has come to it an access
+ * takes the span back. `brought_back`: it was born in the step being followed, and the plan brings it back; under the guard `auto` it need not be mapped.
+ * [locked]
  */
-int ps_eviction_start_later(struct ps_span *span);
-
-/* The same for a span that was born in the step being followed and that the plan brings back: under the guard `auto` it need not be mapped. [locked] */
-int ps_eviction_start_planned(struct ps_span *span);
+int ps_eviction_start_planned(struct ps_span *span, bool brought_back);
 
 /* An access comes while the span is EVICTING (and not busy): it keeps its pages and is RESIDENT again. [locked] */
 void ps_eviction_cancel(struct ps_span *span);
@@ -57,8 +55,8 @@ void ps_eviction_hold(void);
 void ps_eviction_go_on(void);
 bool ps_eviction_is_held(void); /* [locked] */
 
-/* Whether D2H copies are queued that are not over, cancelled ones too. [locked] */
-bool ps_eviction_copies_under_way(void);
+/* How many D2H copies are queued that are not over, cancelled ones too. [locked] */
+uint32_t ps_eviction_copies_under_way(void);
 
 /* The program frees a span that is EVICTING (its life has ended): it becomes CACHED; a copy under way counts among its readers. [locked] */
 void ps_eviction_freed(struct ps_span *span);

@@ -58,7 +58,7 @@ struct ps_transfer *ps_transfer_begin(struct ps_span *span)
     t->slot = t->made = NULL;
     t->bytes = span->bytes;
     t->cancelled = false;
-    t->planned = false;
+    t->planned = t->by_plan = false;
     TAILQ_REMOVE(&ps_registry.idle_order, span, order);
     span->residency = PS_EVICTING;
     span->transfer = t;

@@ -14,6 +14,7 @@
 #include "real_cuda.h"
 #include "slab.h"
 #include "span.h"
+#include "tell.h"
 
 /* One D2H of a span. It outlives the span's interest in it: a cancelled one still writes to its slot until `done`. */
 struct ps_transfer {
@@ -24,6 +25,8 @@ struct ps_transfer {
     CUevent done; /* created at first use, kept with the structure */
     bool cancelled;
     bool planned; /* a plan has seen to it that the span is brought back in time */
+    bool by_plan; /* begun by one, whether or not it is so */
+    struct ps_tell_move told;
     STAILQ_ENTRY(ps_transfer) next;
 };
 

@@ -41,6 +41,7 @@ struct ps_identity {
 
 /* A plan made ready to be followed. */
 struct ps_followed_plan {
+    uint32_t pattern;
     uint32_t length; /* launches of the step */
     uint32_t moves;
     struct penstock_move *move;

@@ -17,6 +17,7 @@
 #include "residency.h"
 #include "step_figures.h"
 #include "stopping.h"
+#include "tell.h"
 
 /* Where a launch lies, for what is told of it later. Launches are numbered from the start; the ring is longer than a device lags behind. */
 #define RECENT 16384u
@@ -266,7 +267,7 @@ static void evict(struct ps_followed_plan *s, uint32_t move, struct ps_stream *s
     /* The launches of the grace may have used it without showing so: the D2H comes after them too. */
     if (stream && !stream->per_thread)
         ps_uses_note(&span->uses, stream);
-    if (!(s->identity[move].number ? ps_eviction_start_later(span) : ps_eviction_start_planned(span)))
+    if (!ps_eviction_start_planned(span, !s->identity[move].number))
         here.summary.evictions++;
 }
 
@@ -332,6 +333,7 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
         ps_followed_plan_free(s);
         return -ENOMEM;
     }
+    s->pattern = pattern;
     s->may_correct = may_correct;
     const struct ps_followed_plan *before = here.schedules[pattern];
     bool in_force = before && before == here.now;
@@ -356,6 +358,7 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
     }
     if (in_force) { /* a better plan for the step that is being followed: the round goes on under it */
         here.now = s;
+        ps_tell_plan(true, pattern, s->length, s->moves);
         ps_preparing_at(s->preparing, here.last_place);
         catch_up(s, here.last_place, here.last_launch);
     }
@@ -385,6 +388,7 @@ void ps_following_launch(struct ps_steps_state state, uint64_t launch)
 
     *r = (struct recent){.launch = launch, .schedule = NULL};
     if (here.now && here.now != s) {
+        ps_tell_plan(false, here.now->pattern, here.now->length, here.now->moves);
         leave();
         here.whole_round = false;
     }
@@ -393,6 +397,7 @@ void ps_following_launch(struct ps_steps_state state, uint64_t launch)
     uint32_t place = state.position ? state.position - 1 : s->length - 1;
     if (!here.now) {
         here.now = s;
+        ps_tell_plan(true, s->pattern, s->length, s->moves);
         here.round_number++;
         here.whole_round = place == 0;
         catch_up(s, place, launch);
@@ -461,6 +466,12 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
     if (woken)
         ps_registry_changed();
     return opens;
+}
+
+void ps_following_layer(struct ps_recorded_layer *layer)
+{
+    if (here.now)
+        ps_step_figures_layer(here.now->figures, here.last_place, layer);
 }
 
 void ps_following_waited(uint64_t launch, uint64_t ns)

@@ -15,6 +15,7 @@
 #include "json.h"
 #include "penstock/policy.h"
 #include "preparing.h"
+#include "recorder.h"
 #include "span.h"
 #include "steps.h"
 
@@ -53,6 +54,9 @@ bool ps_following_moves_spans(void); /* and it has something to do [locked] */
  * the plan has put them in the order in which they are needed. False, too, when nobody is there to begin it. [locked]
  */
 bool ps_following_will_bring(const struct ps_span *span);
+
+/* The layer that the latest launch lies in as the plan has it; left alone where none is in force. [locked] */
+void ps_following_layer(struct ps_recorded_layer *layer);
 
 /* How long the stream stood still before the launch of that number. [locked] */
 void ps_following_waited(uint64_t launch, uint64_t ns);

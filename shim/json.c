@@ -28,6 +28,12 @@ void ps_json_init_buffer(struct ps_json *j, char *buffer, size_t capacity)
         buffer[0] = '\0';
 }
 
+void ps_json_init_line(struct ps_json *j, char *buffer, size_t capacity)
+{
+    ps_json_init_buffer(j, buffer, capacity);
+    j->one_line = true;
+}
+
 void ps_json_init_sink(struct ps_json *j, char *buffer, size_t capacity, ps_json_sink_fn sink, void *ctx)
 {
     init(j, buffer, capacity, sink, ctx);
@@ -168,6 +174,15 @@ static void put_string(struct ps_json *j, const char *text)
     put_char(j, '"');
 }
 
+static void break_line(struct ps_json *j)
+{
+    if (j->one_line)
+        return;
+    put_char(j, '\n');
+    for (unsigned i = 0; i < j->depth; i++)
+        put(j, "  ", 2);
+}
+
 /* Everything that stands before a value: comma, line break, indent and key. Returns false when a value is not allowed here. */
 static bool begin_value(struct ps_json *j, const char *key)
 {
@@ -188,12 +203,10 @@ static bool begin_value(struct ps_json *j, const char *key)
     if (j->has_member[level])
         put_char(j, ',');
     j->has_member[level] = true;
-    put_char(j, '\n');
-    for (unsigned i = 0; i < j->depth; i++)
-        put(j, "  ", 2);
+    break_line(j);
     if (key) {
         put_string(j, key);
-        put(j, ": ", 2);
+        put(j, ": ", j->one_line ? 1 : 2);
     }
     return j->error == 0;
 }
@@ -235,11 +248,8 @@ void ps_json_end(struct ps_json *j)
     if (j->error != 0)
         return;
     j->depth--;
-    if (j->has_member[j->depth]) {
-        put_char(j, '\n');
-        for (unsigned i = 0; i < j->depth; i++)
-            put(j, "  ", 2);
-    }
+    if (j->has_member[j->depth])
+        break_line(j);
     put_char(j, j->is_array[j->depth] ? ']' : '}');
     end_value(j);
 }
@@ -272,6 +282,17 @@ void ps_json_i64(struct ps_json *j, const char *key, int64_t value)
         put_char(j, '-');
     /* Negated as unsigned, because INT64_MIN has no positive counterpart. */
     put_decimal(j, value < 0 ? UINT64_C(0) - (uint64_t)value : (uint64_t)value);
+    end_value(j);
+}
+
+void ps_json_thousandths(struct ps_json *j, const char *key, uint64_t value)
+{
+    if (!begin_value(j, key))
+        return;
+    put_decimal(j, value / 1000);
+    put_char(j, '.');
+    for (uint64_t unit = 100, rest = value % 1000; unit; unit /= 10)
+        put_char(j, (char)('0' + rest / unit % 10));
     end_value(j);
 }
 

@@ -26,13 +26,17 @@ struct ps_json {
     void *ctx;
     int error;
     unsigned depth;
-    bool done; /* the outermost value is complete */
+    bool done;     /* the outermost value is complete */
+    bool one_line; /* no line breaks and blanks between values */
     bool is_array[PS_JSON_DEPTH_MAX];
     bool has_member[PS_JSON_DEPTH_MAX];
 };
 
 /* Writes into `buffer`, which ends up NUL-terminated; -ENOSPC when it is too small. */
 void ps_json_init_buffer(struct ps_json *j, char *buffer, size_t capacity);
+
+/* The same, all on one line. */
+void ps_json_init_line(struct ps_json *j, char *buffer, size_t capacity);
 
 /* Writes through `sink`, gathering pieces in `buffer` (any capacity from 1; it must outlive the writer). */
 void ps_json_init_sink(struct ps_json *j, char *buffer, size_t capacity, ps_json_sink_fn sink, void *ctx);
@@ -50,6 +54,7 @@ void ps_json_begin_array(struct ps_json *j, const char *key);
 void ps_json_end(struct ps_json *j);
 void ps_json_u64(struct ps_json *j, const char *key, uint64_t value);
 void ps_json_i64(struct ps_json *j, const char *key, int64_t value);
+void ps_json_thousandths(struct ps_json *j, const char *key, uint64_t value); /* as a decimal fraction: 1234567 is 1234.567 */
 void ps_json_bool(struct ps_json *j, const char *key, bool value);
 void ps_json_null(struct ps_json *j, const char *key);
 void ps_json_string(struct ps_json *j, const char *key, const char *value);

@@ -29,6 +29,7 @@
 #include "slab.h"
 #include "stopping.h"
 #include "stopwatch.h"
+#include "tell.h"
 #include "tracing.h"
 #include "verify.h"
 
@@ -209,8 +210,10 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
         ps_recorder_access(recorder, spans[i]->number, spans[i]->bytes, spans[i]->pinned || spans[i]->user_pins);
     }
     struct ps_steps_state state = ps_steps_observe(here.steps, launch);
-    if (state.event != PS_STEPS_NOTHING)
+    if (state.event != PS_STEPS_NOTHING) {
+        ps_tell_step(state);
         heed(state);
+    }
     ps_following_launch(state, number);
     return number;
 }

@@ -41,6 +41,19 @@ __attribute__((constructor)) static void be_the_injection_library(void)
     free(path);
 }
 
+bool ps_nvtx_is_others(void)
+{
+    const char *named = getenv(injection);
+
+    if (!named || !*named)
+        return false;
+    char *theirs = realpath(named, NULL), *ours = own_path();
+    bool is_ours = theirs && ours && !strcmp(theirs, ours);
+    free(theirs);
+    free(ours);
+    return !is_ours;
+}
+
 void ps_nvtx_check(void)
 {
     const char *named = getenv(injection);

@@ -6,7 +6,12 @@
 #ifndef PS_NVTX_H
 #define PS_NVTX_H
 
+#include <stdbool.h>
+
 /* Says once if PENSTOCK_LAYERS asks for ranges that go to somebody else's library. At the set-up. */
 void ps_nvtx_check(void);
+
+/* Whether the injection library is somebody else's; false, too, where there is none. Looks at the environment and the file system. Any thread. */
+bool ps_nvtx_is_others(void);
 
 #endif

@@ -24,6 +24,7 @@
 #include "log.h"
 #include "mappings.h"
 #include "nvtx.h"
+#include "nvtx_ranges.h"
 #include "policies.h"
 #include "ranks.h"
 #include "reacting.h"
@@ -33,6 +34,7 @@
 #include "report.h"
 #include "residency.h"
 #include "slab.h"
+#include "timeline.h"
 #include "tracing.h"
 #include "verify.h"
 
@@ -58,6 +60,8 @@ static void say_problem(const char *variable, const char *value, const char *acc
     (void)ctx;
     ps_settings_problem_text(text, sizeof text, variable, value, accepted);
     ps_log_warn(SETTINGS, "%s; the default is used", text);
+    if (value == ps_settings.trace) /* opened at once, it would be said twice */
+        ps_settings.trace[0] = '\0';
 }
 
 /* In a forked child CUDA does not work and our threads are gone: every hook goes to the real function, and the parent writes the report. */
@@ -67,6 +71,7 @@ static void in_forked_child(void)
     atomic_store(&has_managed, false);
     ps_mappings_disown();
     ps_registry_disown(); /* a lock may be held by a thread that this process does not have */
+    ps_timeline_forget();
     ps_report_forget();
 }
 
@@ -116,6 +121,7 @@ static int set_up_device(const char **why)
     ps_residency_open(ps_settings.guard);
     ps_following_open(ps_settings.grace, ps_learning_named);
     ps_learning_open(ps_policies_current(), ps_policies_options());
+    ps_timeline_add_device();
     ps_devices_add(ps_device.context);
     ps_frameworks_say();
     ps_log_info(PROCESS, "managing %s: budget %s of %s, spans from %s in pages of %s", ps_device.name,
@@ -149,12 +155,14 @@ static void name_what_is_written(void)
     ranks = ps_ranks_read(getenv);
     ps_report_make_absolute(ps_settings.report, sizeof ps_settings.report);
     ps_report_make_absolute(ps_settings.recording, sizeof ps_settings.recording);
+    ps_report_make_absolute(ps_settings.trace, sizeof ps_settings.trace);
     ps_report_set_ranks(&ranks);
     if (!ranks.several)
         return;
     ps_log_set_rank(ranks.rank);
     ps_ranks_name_file(ps_settings.report, sizeof ps_settings.report, ranks.rank);
     ps_ranks_name_file(ps_settings.recording, sizeof ps_settings.recording, ranks.rank);
+    ps_ranks_name_file(ps_settings.trace, sizeof ps_settings.trace, ranks.rank);
 }
 
 static void begin(void)
@@ -174,6 +182,7 @@ static void begin(void)
     ps_verify_open(&ps_settings, &ranks);
     ps_policies_open(&ps_settings);
     ps_nvtx_check();
+    ps_nvtx_ranges_open();
     int r = set_up(&why);
     if (r) {
         ps_log_warn(PROCESS, "standing aside, the program runs as without Penstock: %s", why);
@@ -181,6 +190,7 @@ static void begin(void)
             ps_verify_aside(why);
         atomic_store(&state, ASIDE);
     } else {
+        ps_timeline_open(ps_settings.trace);
         pthread_atfork(NULL, NULL, in_forked_child);
         atomic_store(&has_managed, true);
         atomic_store(&state, MANAGING);
@@ -253,7 +263,10 @@ bool ps_process_has_begun(void)
 
 void ps_process_stand_aside(const char *why)
 {
-    if (atomic_exchange(&state, ASIDE) == ASIDE || !why)
+    if (atomic_exchange(&state, ASIDE) == ASIDE)
+        return;
+    ps_timeline_finish(); /* its thread asks the driver about a context that may be about to go */
+    if (!why)
         return;
     ps_log_warn(PROCESS, "standing aside from now on: %s", why);
     if (ps_verify_is_on())

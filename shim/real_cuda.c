@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stddef.h>
 
 #include "driver_lookup.h"
@@ -64,4 +65,22 @@ int ps_cuda_errno(CUresult result)
     default:
         return -EIO;
     }
+}
+
+int ps_cuda_elapsed_ns(CUevent from, CUevent to, int64_t *ns)
+{
+    typedef CUresult (*elapsed_fn)(float *ms, CUevent from, CUevent to);
+    static _Atomic(elapsed_fn) kept;
+    elapsed_fn elapsed = atomic_load_explicit(&kept, memory_order_relaxed);
+    float ms = 0;
+
+    if (!elapsed) { /* drivers before 12.8 have the first version alone */
+        elapsed = ps_cu.cuEventElapsedTime ? ps_cu.cuEventElapsedTime : (elapsed_fn)ps_real_cuda_symbol("cuEventElapsedTime");
+        atomic_store_explicit(&kept, elapsed, memory_order_relaxed);
+    }
+    if (!elapsed)
+        return -ENOSYS;
+    int r = ps_cuda_errno(elapsed(&ms, from, to));
+    *ns = (int64_t)((double)ms * 1e6);
+    return r;
 }

@@ -9,6 +9,7 @@
 
 #include <cuda.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /*
  * PS_DRIVER(name): must be there, or Penstock steps aside. PS_DRIVER_OPTIONAL(name): a null pointer where the driver is too old.
@@ -92,5 +93,11 @@ void *ps_real_cuda_symbol(const char *name);
 
 /* -errno for a CUresult: 0, -ENOMEM, -EINVAL, -ENOSYS (not supported), -EAGAIN (not ready), or -EIO for anything else. */
 int ps_cuda_errno(CUresult result);
+
+/*
+ * How long after `from` the device came to `to`, two timing events, in ns; less than 0: before. 0; -EAGAIN: it has not come to both yet; -ENOSYS: the
+ * driver has no such call; other -errno. Any thread.
+ */
+int ps_cuda_elapsed_ns(CUevent from, CUevent to, int64_t *ns);
 
 #endif

@@ -26,6 +26,7 @@
 #include "registry.h"
 #include "slab.h"
 #include "stopping.h"
+#include "timeline.h"
 #include "tracer.h"
 #include "tracing.h"
 #include "verify.h"
@@ -42,9 +43,9 @@ static atomic_int owner; /* the process that reports; 0: nobody */
 
 void ps_report_remember_directory(void)
 {
-    static const char *const variables[] = {"PENSTOCK_REPORT", "PENSTOCK_RECORDING"};
+    static const char *const variables[] = {"PENSTOCK_REPORT", "PENSTOCK_RECORDING", "PENSTOCK_TRACE"};
 
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         const char *file = getenv(variables[i]);
         if (file && *file && *file != '/' && !*directory && !getcwd(directory, sizeof directory))
             directory[0] = 0;
@@ -325,10 +326,12 @@ void ps_report_finish(void)
     ps_devices_enter(0);
     /* Helper threads still run, and waits of the last step are still told: all figures are of one moment. */
     bool locked = ps_registry_lock_soon();
+    ps_timeline_stop();
     struct figures f = take_figures();
     write_report(&f);
     if (locked)
         ps_registry_unlock();
+    ps_timeline_finish();
     say_closing_line(&f);
     ps_here = before;
     errno = saved;

@@ -1,5 +1,5 @@
 /*
- * What Penstock says when the program ends: one closing line on stderr, and the JSON report that PENSTOCK_REPORT asks for.
+ * What Penstock says when the program ends: one closing line on stderr, the JSON report that PENSTOCK_REPORT asks for, and the end of PENSTOCK_TRACE's file.
  *
  * Written once, by whichever comes first: exit(), or a signal that the program left at its default action and that would end it
  * (SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGABRT). Nothing is written by a forked child, or when no CUDA call was ever made.

@@ -20,6 +20,7 @@
 #include "rules.h"
 #include "slab.h"
 #include "stopwatch.h"
+#include "tell.h"
 
 /* A tick every so many launches with spans while memory is short: an eviction then waits at most so many launches longer than it must. */
 #define LAUNCHES_A_TICK 8
@@ -47,7 +48,8 @@ static void wait_until_not_busy(const struct ps_span *span)
  * The mapping moves from the slot to `pages`, after `uses`, and the H2D is queued. On failure the span is on its slot as before, as far as the driver lets.
  * [unlocked; the span is busy]
  */
-static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const struct ps_pages *pages, bool unseen, uint64_t *nth)
+static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const struct ps_pages *pages, bool unseen,
+                         const struct ps_tell_move *told, uint64_t *nth)
 {
     const struct ps_span *donor = pages->donor;
     int r;
@@ -74,7 +76,7 @@ static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const
             r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
         if (!r)
             r = ps_copies_reload(span->address, donor ? &donor->uses : NULL, donor && donor->fence_set, donor ? donor->fence : NULL,
-                                 span->slot, span->fence, nth);
+                                 span->slot, told->begin, told->end, span->fence, nth);
         if (!r) {
             span->backing = PS_BACKING_DEVICE;
             if (unseen)
@@ -90,9 +92,10 @@ static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const
 }
 
 /* The span is EVICTED and not busy; `pages` are its. [locked; releases the lock meanwhile] */
-static int reload(struct ps_span *span, struct ps_pages *pages)
+static int reload(struct ps_span *span, struct ps_pages *pages, bool ahead)
 {
     struct ps_uses uses = span->uses;
+    struct ps_tell_move told;
     /*
      * What rules keep in its place may be used by launches that don't name it, on any stream. They don't keep it from being born on a slot, and from
      * there it moves once. Two clocks: so it does when all that is queued is over, and this thread queues nothing more until the H2D is over, too. Where
@@ -105,8 +108,9 @@ static int reload(struct ps_span *span, struct ps_pages *pages)
         ps_uses_note_all_streams(&uses);
     span->busy = true;
     ps_block_piece_moves(span, &uses);
+    ps_tell_reload_begins(&told, span, ahead);
     ps_registry_unlock();
-    int r = move_to_pages(span, &uses, pages, unseen, &nth);
+    int r = move_to_pages(span, &uses, pages, unseen, &told, &nth);
     if (!ps_rule(BLOCK_WAITS_FOR_LAST_RELOAD) && nth % 2) {
         ps_rule_widen_window();
     }
@@ -116,6 +120,8 @@ static int reload(struct ps_span *span, struct ps_pages *pages)
     if (!r)
         ps_block_piece_reloads(span, nth);
     ps_block_piece_rests(span);
+    if (r)
+        ps_tell_reload_ends(&told, r);
     if (r == -ETIMEDOUT) { /* nothing has been done; the launch runs on the slot */
         ps_budget_return(pages);
         return r;
@@ -139,6 +145,7 @@ static int reload(struct ps_span *span, struct ps_pages *pages)
     span->last_access = ps_registry.launch_number;
     ps_count(reloads);
     ps_count_by(reloaded_bytes, span->bytes);
+    ps_tell_reload_ends(&told, 0);
     ps_registry_changed();
     return 0;
 }
@@ -222,6 +229,19 @@ static void let_it_leave(const struct ps_span *span)
     }
 }
 
+/* A thread that reloads ahead is about to come to the span. [locked; releases the lock meanwhile; the span is held by `launching`] */
+static void wait_for_turn(const struct ps_span *span)
+{
+    const uint64_t began = ps_now_ns();
+
+    ps_tell_wait_begins(PS_TELL_LAUNCH_FOR_TURN, span->bytes);
+    do
+        ps_registry_wait_changed(1000000u);
+    while (!span->busy && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED && !must_stay_on_slot(span) &&
+           ps_following_will_bring(span));
+    ps_tell_waited(PS_TELL_LAUNCH_FOR_TURN, span->bytes, began, ps_now_ns());
+}
+
 /*
  * Brings one span to where work on `stream` finds its bytes; NULL: to where it can stay, with work of which others see to the order.
  * [locked; releases the lock meanwhile; the span is held by `launching`]
@@ -263,7 +283,7 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
          * needed sooner.
          */
         if (ps_following_will_bring(span)) {
-            ps_registry_wait_changed(1000000u);
+            wait_for_turn(span);
             continue;
         }
         struct ps_pages pages;
@@ -282,7 +302,7 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
             ps_budget_return(&pages);
             continue;
         }
-        if (reload(span, &pages)) {
+        if (reload(span, &pages, false)) {
             if (span->residency == PS_EVICTED)
                 leave_on_slot(span);
             return;
@@ -316,7 +336,7 @@ int ps_residency_bring(struct ps_span *span)
         ps_budget_return(&pages);
         return span->busy ? -EBUSY : -ENOENT;
     }
-    return reload(span, &pages);
+    return reload(span, &pages, true);
 }
 
 int ps_residency_reload_ahead(CUdeviceptr address)
@@ -430,6 +450,8 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
     }
     *count = n;
     uint64_t launch = ps_learning_launch(spans, n, kind->fingerprint, kind->layer);
+    if (ps_tell_is_tracing())
+        ps_tell_launch(&kind->layer);
     for (size_t i = 0; work && i < n; i++) {
         if (kind->capturing)
             prepare_for_capture(spans[i], kind->is_kernel);

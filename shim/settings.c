@@ -474,15 +474,20 @@ int ps_settings_read(struct ps_settings *out, char *const *envp, ps_settings_pro
     return problems.count;
 }
 
-/* Whether a file could be put at `path` by renaming one of the same directory: 0 or -errno. */
-static int check_writable(const char *path)
+/*
+ * Whether a file could be put at `path` by renaming one of the same directory, or (`in_place`) made there, or written if there is one: 0 or -errno.
+ */
+static int check_writable(const char *path, bool in_place)
 {
     char directory[PS_SETTINGS_PATH_BYTES];
     const char *slash = strrchr(path, '/');
     struct stat status;
 
-    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
+    bool there = stat(path, &status) == 0;
+    if (there && S_ISDIR(status.st_mode))
         return -EISDIR;
+    if (there && in_place)
+        return access(path, W_OK) == 0 ? 0 : -errno;
     if (!slash)
         strcpy(directory, ".");
     else
@@ -521,18 +526,22 @@ static void report_path(struct problems *problems, size_t field_offset, const ch
 
 int ps_settings_check_paths(const struct ps_settings *settings, ps_settings_problem_fn problem, void *ctx)
 {
+    static const struct {
+        size_t offset;
+        bool in_place;
+    } written[] = {
+        {offsetof(struct ps_settings, report), false},
+        {offsetof(struct ps_settings, recording), false},
+        {offsetof(struct ps_settings, trace), true},
+    };
     struct problems problems = {problem, ctx, 0};
     int saved_errno = errno;
 
-    if (settings->report[0] != '\0') {
-        int error = check_writable(settings->report);
+    for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
+        const char *path = (const char *)settings + written[i].offset;
+        int error = *path ? check_writable(path, written[i].in_place) : 0;
         if (error != 0)
-            report_path(&problems, offsetof(struct ps_settings, report), settings->report, error);
-    }
-    if (settings->recording[0] != '\0') {
-        int error = check_writable(settings->recording);
-        if (error != 0)
-            report_path(&problems, offsetof(struct ps_settings, recording), settings->recording, error);
+            report_path(&problems, written[i].offset, path, error);
     }
     if (strchr(settings->cupti, '/') && access(settings->cupti, R_OK) != 0)
         report_path(&problems, offsetof(struct ps_settings, cupti), settings->cupti, -errno);

@@ -91,6 +91,7 @@ struct ps_settings {
     struct ps_log_levels log;               /* PENSTOCK_LOG */
     char report[PS_SETTINGS_PATH_BYTES];    /* PENSTOCK_REPORT as written, "" for none; relative to the directory the program started in */
     char recording[PS_SETTINGS_PATH_BYTES]; /* PENSTOCK_RECORDING, as PENSTOCK_REPORT */
+    char trace[PS_SETTINGS_PATH_BYTES];     /* PENSTOCK_TRACE, as PENSTOCK_REPORT */
     char verify[PS_SETTINGS_PATH_BYTES];    /* PENSTOCK_VERIFY, an absolute path, "" for none */
     char cupti[PS_SETTINGS_PATH_BYTES];     /* PENSTOCK_CUPTI, "" to look for it */
 };
@@ -115,7 +116,7 @@ void ps_settings_default(struct ps_settings *out);
 int ps_settings_read(struct ps_settings *out, char *const *envp, ps_settings_problem_fn problem, void *ctx);
 
 /*
- * Looks at the file system for what the paths promise: that PENSTOCK_REPORT can be written, that PENSTOCK_CUPTI (a bare file name
+ * Looks at the file system for what the paths promise: that PENSTOCK_REPORT and its like can be written, that PENSTOCK_CUPTI (a bare file name
  * is left to the loader) and a policy's file can be read. Makes a few system calls, changes nothing. Returns how many problems there were.
  */
 int ps_settings_check_paths(const struct ps_settings *settings, ps_settings_problem_fn problem, void *ctx);

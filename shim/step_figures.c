@@ -101,6 +101,14 @@ uint64_t ps_step_figures_exposed_ns(const struct ps_step_figures *f, uint64_t ro
     return ns;
 }
 
+void ps_step_figures_layer(const struct ps_step_figures *f, uint32_t place, struct ps_recorded_layer *out)
+{
+    uint32_t i = f->layer_of[place];
+    const struct layer *layer = &f->layer[i];
+
+    *out = (struct ps_recorded_layer){.stretch = i + 1u, .number = layer->number, .direction = layer->direction, .name = layer->name};
+}
+
 void ps_step_figures_write(const struct ps_step_figures *f, uint64_t round, struct ps_json *json)
 {
     static const char *const directions[] = {"none", "forward", "backward"};

@@ -11,6 +11,7 @@
 
 #include "json.h"
 #include "penstock/policy.h"
+#include "recorder.h"
 
 struct ps_step_figures;
 
@@ -26,6 +27,9 @@ const uint64_t *ps_step_figures_waits(const struct ps_step_figures *figures, uin
 
 /* Of a round, if it is kept: in all. */
 uint64_t ps_step_figures_exposed_ns(const struct ps_step_figures *figures, uint64_t round);
+
+/* Which of the step's layers launch `place` lies in; its `stretch` is a number of its own in the step. */
+void ps_step_figures_layer(const struct ps_step_figures *figures, uint32_t place, struct ps_recorded_layer *layer);
 
 /* Adds "layers": [...] to the open object; exposed time is that of round `round`. */
 void ps_step_figures_write(const struct ps_step_figures *figures, uint64_t round, struct ps_json *json);

@@ -8,6 +8,7 @@
 #include "log.h"
 #include "per_device.h"
 #include "real_cuda.h"
+#include "tell.h"
 
 /* Samples kept until they are read; a launch finds no room when the device is further behind than that, and is not timed. */
 #define RING 4096u
@@ -176,23 +177,16 @@ void ps_stopwatch_launch_ends(struct ps_stream *stream, uint64_t number)
     pthread_mutex_unlock(&here.lock);
 }
 
-typedef CUresult (*elapsed_fn)(float *ms, CUevent from, CUevent to);
-
 static int elapsed_ns(const struct sample *s, uint64_t *ns)
 {
-    static elapsed_fn elapsed;
-    float ms = 0;
-
+    int64_t elapsed = 0;
     CUresult r = ps_cu.cuEventQuery(s->to->event);
+
     if (r != CUDA_SUCCESS)
         return ps_cuda_errno(r);
-    if (!elapsed) /* drivers before 12.8 have the first version alone */
-        elapsed = ps_cu.cuEventElapsedTime ? ps_cu.cuEventElapsedTime : (elapsed_fn)ps_real_cuda_symbol("cuEventElapsedTime");
-    if (!elapsed)
-        return -ENOSYS;
-    r = elapsed(&ms, s->from->event, s->to->event);
-    *ns = ms > 0 ? (uint64_t)(ms * 1e6f) : 0;
-    return ps_cuda_errno(r);
+    int error = ps_cuda_elapsed_ns(s->from->event, s->to->event, &elapsed);
+    *ns = elapsed > 0 ? (uint64_t)elapsed : 0;
+    return error;
 }
 
 size_t ps_stopwatch_read(struct ps_stopwatch_sample *out, size_t capacity)
@@ -212,6 +206,8 @@ size_t ps_stopwatch_read(struct ps_stopwatch_sample *out, size_t capacity)
         int r = elapsed_ns(&s, &ns);
         if (r == -EAGAIN)
             break; /* the device is not there yet */
+        if (!r && s.waited)
+            ps_tell_stood_still(s.launch, s.from->event, ns);
         if (!r)
             out[n++] = (struct ps_stopwatch_sample){.launch = s.launch, .ns = ns, .waited = s.waited};
         pthread_mutex_lock(&here.lock);

@@ -14,7 +14,7 @@ names() {
 
 @test "settings that can be used are passed over in silence" {
     for setting in BUDGET=48GiB BUDGET=1.5GB BUDGET=60% BUDGET=0 BUDGET=auto BUDGET=unlimited BUDGET=1073741824 HOST_BUDGET=40% \
-        MIN_SPAN=64KiB GUARD=unmap GUARD=host GUARD=auto TRACER=auto TRACER=cupti TRACER=hook POLICY=lru POLICY=plan LAYERS=nvtx:'layer *' 'RULES=exclude layer=3; include size>=4MiB' KEEP_LAST=0 GRACE=0 LOG=warn,residency:debug DISABLE=1 ALLOC_CONF=0 REPORT=report.json REPORT= \
+        MIN_SPAN=64KiB GUARD=unmap GUARD=host GUARD=auto TRACER=auto TRACER=cupti TRACER=hook POLICY=lru POLICY=plan LAYERS=nvtx:'layer *' 'RULES=exclude layer=3; include size>=4MiB' KEEP_LAST=0 GRACE=0 LOG=warn,residency:debug DISABLE=1 ALLOC_CONF=0 REPORT=report.json REPORT= TRACE=trace.json TRACE= TRACE=/dev/null \
         TEST_ANYTHING=x; do
         check_settings "PENSTOCK_$setting"
         ended_with 0

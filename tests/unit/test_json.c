@@ -123,6 +123,23 @@ static void test_strings(void)
     EXPECT_TEXT(REPLACED REPLACED REPLACED "x", escaped("\xf0\x9f\x9ax"));
 }
 
+static void test_one_line(void)
+{
+    ps_json_init_line(&json, text, sizeof text);
+    ps_json_begin_object(&json, NULL);
+    ps_json_string(&json, "name", "a\nb");
+    ps_json_begin_array(&json, "list");
+    ps_json_thousandths(&json, NULL, 0);
+    ps_json_thousandths(&json, NULL, 1050);
+    ps_json_thousandths(&json, NULL, UINT64_MAX);
+    ps_json_end(&json);
+    ps_json_begin_object(&json, "none");
+    ps_json_end(&json);
+    ps_json_end(&json);
+    EXPECT_INT(0, ps_json_finish(&json));
+    EXPECT_TEXT("{\"name\":\"a\\nb\",\"list\":[0.000,1.050,18446744073709551.615],\"none\":{}}\n", text);
+}
+
 static void test_keys_are_escaped(void)
 {
     begin();
@@ -258,6 +275,7 @@ int main(void)
     test_text();
     test_single_values();
     test_strings();
+    test_one_line();
     test_keys_are_escaped();
     test_misuse();
     test_depth();
