@@ -38,6 +38,7 @@ static PS_PER_DEVICE unsigned first_number; /* of the device; constant once it w
 static struct ps_timeline_ring ring;
 static const char *path;
 static atomic_bool is_open, closing, closed;
+static atomic_uint putting; /* threads that are about to put a record, or do */
 
 /* The writer's. */
 static struct ps_timeline_file file;
@@ -46,12 +47,18 @@ static unsigned pending_count, devices_met;
 
 bool ps_timeline_put(struct ps_timeline_record *record)
 {
+    bool put = false;
+
     record->device = (uint8_t)PS_HERE(first_number);
-    bool put = ps_timeline_ring_put(&ring, record);
-    if (put)
-        ps_count(trace_events);
-    else
-        ps_count(trace_events_dropped);
+    atomic_fetch_add(&putting, 1);
+    if (atomic_load(&ps_tell_traces)) { /* still: from the end on nothing is put, and nothing counted */
+        put = ps_timeline_ring_put(&ring, record);
+        if (put)
+            ps_count(trace_events);
+        else
+            ps_count(trace_events_dropped);
+    }
+    atomic_fetch_sub(&putting, 1);
     return put;
 }
 
@@ -237,9 +244,14 @@ void ps_timeline_add_device(void)
     open_clock();
 }
 
+/* Not for ever: the thread that puts may be this one, which a signal has interrupted. */
+#define PUTTING_MS 20
+
 void ps_timeline_stop(void)
 {
     atomic_store(&ps_tell_traces, false);
+    for (int ms = 0; atomic_load(&putting) && ms < PUTTING_MS; ms++)
+        pause_ns(1000000);
 }
 
 void ps_timeline_finish(void)

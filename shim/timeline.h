@@ -18,7 +18,7 @@ void ps_timeline_open(const char *path);
 /* A further device is about to be added. Nothing while there is no trace. */
 void ps_timeline_add_device(void);
 
-/* Takes the record over, for the device that the thread is at; false: it is dropped, and counted. Any thread, any lock. */
+/* Takes the record over, for the device that the thread is at; false: it is dropped, and counted unless the trace has ended. Any thread, any lock. */
 bool ps_timeline_put(struct ps_timeline_record *record);
 
 /*
