@@ -33,6 +33,11 @@ void ps_json_init_sink(struct ps_json *j, char *buffer, size_t capacity, ps_json
     init(j, buffer, capacity, sink, ctx);
 }
 
+void ps_json_on_one_line(struct ps_json *j)
+{
+    j->is_line = true;
+}
+
 int ps_json_sink_fd(const char *text, size_t bytes, void *ctx)
 {
     int fd = *(const int *)ctx;
@@ -168,6 +173,15 @@ static void put_string(struct ps_json *j, const char *text)
     put_char(j, '"');
 }
 
+static void put_line_break(struct ps_json *j)
+{
+    if (j->is_line)
+        return;
+    put_char(j, '\n');
+    for (unsigned i = 0; i < j->depth; i++)
+        put(j, "  ", 2);
+}
+
 /* Everything that stands before a value: comma, line break, indent and key. Returns false when a value is not allowed here. */
 static bool begin_value(struct ps_json *j, const char *key)
 {
@@ -188,12 +202,10 @@ static bool begin_value(struct ps_json *j, const char *key)
     if (j->has_member[level])
         put_char(j, ',');
     j->has_member[level] = true;
-    put_char(j, '\n');
-    for (unsigned i = 0; i < j->depth; i++)
-        put(j, "  ", 2);
+    put_line_break(j);
     if (key) {
         put_string(j, key);
-        put(j, ": ", 2);
+        put(j, ": ", j->is_line ? 1 : 2);
     }
     return j->error == 0;
 }
@@ -235,11 +247,8 @@ void ps_json_end(struct ps_json *j)
     if (j->error != 0)
         return;
     j->depth--;
-    if (j->has_member[j->depth]) {
-        put_char(j, '\n');
-        for (unsigned i = 0; i < j->depth; i++)
-            put(j, "  ", 2);
-    }
+    if (j->has_member[j->depth])
+        put_line_break(j);
     put_char(j, j->is_array[j->depth] ? ']' : '}');
     end_value(j);
 }

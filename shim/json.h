@@ -27,6 +27,7 @@ struct ps_json {
     int error;
     unsigned depth;
     bool done; /* the outermost value is complete */
+    bool is_line;
     bool is_array[PS_JSON_DEPTH_MAX];
     bool has_member[PS_JSON_DEPTH_MAX];
 };
@@ -36,6 +37,9 @@ void ps_json_init_buffer(struct ps_json *j, char *buffer, size_t capacity);
 
 /* Writes through `sink`, gathering pieces in `buffer` (any capacity from 1; it must outlive the writer). */
 void ps_json_init_sink(struct ps_json *j, char *buffer, size_t capacity, ps_json_sink_fn sink, void *ctx);
+
+/* Without line breaks and indents from here on, but for the newline at the end. */
+void ps_json_on_one_line(struct ps_json *j);
 
 /* A sink for a file descriptor: ctx points to the int. Goes on after EINTR and short writes. */
 int ps_json_sink_fd(const char *text, size_t bytes, void *ctx);

@@ -253,9 +253,25 @@ static void test_file_descriptor(void)
     close(fds[0]);
 }
 
+static void test_one_line(void)
+{
+    begin();
+    ps_json_on_one_line(&json);
+    ps_json_begin_object(&json, NULL);
+    ps_json_u64(&json, "a", 1);
+    ps_json_begin_array(&json, "b");
+    ps_json_string(&json, NULL, "two\n");
+    ps_json_bool(&json, NULL, true);
+    ps_json_end(&json);
+    ps_json_end(&json);
+    EXPECT_INT(0, ps_json_finish(&json));
+    EXPECT_TEXT("{\"a\":1,\"b\":[\"two\\n\",true]}\n", text);
+}
+
 int main(void)
 {
     test_text();
+    test_one_line();
     test_single_values();
     test_strings();
     test_keys_are_escaped();
