@@ -54,6 +54,9 @@ bool ps_following_moves_spans(void); /* and it has something to do [locked] */
  */
 bool ps_following_will_bring(const struct ps_span *span);
 
+/* Rounds begun and ended under a plan so far. [locked] */
+uint64_t ps_following_steps(void);
+
 /* How long the stream stood still before the launch of that number. [locked] */
 void ps_following_waited(uint64_t launch, uint64_t ns);
 

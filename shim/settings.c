@@ -1,6 +1,7 @@
 #include "settings.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -263,6 +264,35 @@ static bool parse_log(const char *text, uint64_t low, uint64_t high, void *field
     return ps_log_levels_parse(text, field) == 0;
 }
 
+static const struct {
+    const char *name;
+    int number;
+} signals[] = {{"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"HUP", SIGHUP}};
+
+const char *ps_signal_name(int number)
+{
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        if (signals[i].number == number)
+            return signals[i].name;
+    return "";
+}
+
+/* As kill(1) has it: with SIG or without. Empty means none. */
+static bool parse_signal(const char *text, uint64_t low, uint64_t high, void *field)
+{
+    const char *name = strncmp(text, "SIG", 3) == 0 ? text + 3 : text;
+
+    (void)low;
+    (void)high;
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        if (strcmp(name, signals[i].name) == 0) {
+            *(int *)field = signals[i].number;
+            return true;
+        }
+    }
+    return *text == '\0';
+}
+
 /* Empty means none. */
 static bool parse_path(const char *text, uint64_t low, uint64_t high, void *field)
 {
@@ -286,6 +316,7 @@ static bool parse_path(const char *text, uint64_t low, uint64_t high, void *fiel
 #define TYPE_OF_layers struct ps_layer_source
 #define TYPE_OF_rules struct ps_span_rules
 #define TYPE_OF_log struct ps_log_levels
+#define TYPE_OF_signal int
 typedef char path_text[PS_SETTINGS_PATH_BYTES];
 #define TYPE_OF_path path_text
 
@@ -494,6 +525,16 @@ static int check_writable(const char *path)
     return access(directory, W_OK | X_OK) == 0 ? 0 : -errno;
 }
 
+/* Whether what is at `path` can be appended to, or a file be made there: 0 or -errno. */
+static int check_appendable(const char *path)
+{
+    struct stat status;
+
+    if (stat(path, &status) != 0 || S_ISDIR(status.st_mode))
+        return check_writable(path);
+    return access(path, W_OK) == 0 ? 0 : -errno;
+}
+
 /* 0 or -errno. */
 static int check_readable_file(const char *path)
 {
@@ -521,18 +562,21 @@ static void report_path(struct problems *problems, size_t field_offset, const ch
 
 int ps_settings_check_paths(const struct ps_settings *settings, ps_settings_problem_fn problem, void *ctx)
 {
+    static const struct {
+        size_t offset;
+        int (*check)(const char *path);
+    } files[] = {{offsetof(struct ps_settings, report), check_writable},
+                 {offsetof(struct ps_settings, recording), check_writable},
+                 {offsetof(struct ps_settings, metrics), check_appendable},
+                 {offsetof(struct ps_settings, prometheus), check_writable}};
     struct problems problems = {problem, ctx, 0};
     int saved_errno = errno;
 
-    if (settings->report[0] != '\0') {
-        int error = check_writable(settings->report);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        const char *path = (const char *)settings + files[i].offset;
+        int error = path[0] != '\0' ? files[i].check(path) : 0;
         if (error != 0)
-            report_path(&problems, offsetof(struct ps_settings, report), settings->report, error);
-    }
-    if (settings->recording[0] != '\0') {
-        int error = check_writable(settings->recording);
-        if (error != 0)
-            report_path(&problems, offsetof(struct ps_settings, recording), settings->recording, error);
+            report_path(&problems, files[i].offset, path, error);
     }
     if (strchr(settings->cupti, '/') && access(settings->cupti, R_OK) != 0)
         report_path(&problems, offsetof(struct ps_settings, cupti), settings->cupti, -errno);

@@ -43,6 +43,9 @@ enum ps_tracer {
 };
 extern const char *const ps_tracer_names[]; /* as PENSTOCK_TRACER has them; PS_TRACER_HOOK is the last */
 
+/* The name of a signal that PENSTOCK_SIGNAL may give, without SIG; "" for another number. */
+const char *ps_signal_name(int number);
+
 #define PS_SETTINGS_PATH_BYTES 4096
 #define PS_SETTINGS_PATTERN_BYTES 256
 
@@ -91,8 +94,14 @@ struct ps_settings {
     struct ps_log_levels log;               /* PENSTOCK_LOG */
     char report[PS_SETTINGS_PATH_BYTES];    /* PENSTOCK_REPORT as written, "" for none; relative to the directory the program started in */
     char recording[PS_SETTINGS_PATH_BYTES]; /* PENSTOCK_RECORDING, as PENSTOCK_REPORT */
+    char metrics[PS_SETTINGS_PATH_BYTES];   /* PENSTOCK_METRICS, as PENSTOCK_REPORT */
     char verify[PS_SETTINGS_PATH_BYTES];    /* PENSTOCK_VERIFY, an absolute path, "" for none */
     char cupti[PS_SETTINGS_PATH_BYTES];     /* PENSTOCK_CUPTI, "" to look for it */
+    bool live;                              /* PENSTOCK_LIVE */
+    int signal;                             /* PENSTOCK_SIGNAL, its number; 0: none */
+
+    /* PENSTOCK_PROMETHEUS, as PENSTOCK_REPORT */
+    char prometheus[PS_SETTINGS_PATH_BYTES];
 };
 
 /*
@@ -115,8 +124,8 @@ void ps_settings_default(struct ps_settings *out);
 int ps_settings_read(struct ps_settings *out, char *const *envp, ps_settings_problem_fn problem, void *ctx);
 
 /*
- * Looks at the file system for what the paths promise: that PENSTOCK_REPORT can be written, that PENSTOCK_CUPTI (a bare file name
- * is left to the loader) and a policy's file can be read. Makes a few system calls, changes nothing. Returns how many problems there were.
+ * Looks at the file system for what the paths promise: that PENSTOCK_REPORT and the other files can be written, that PENSTOCK_CUPTI
+ * (a bare file name is left to the loader) and a policy's file can be read. Makes a few system calls, changes nothing. Returns how many problems there were.
  */
 int ps_settings_check_paths(const struct ps_settings *settings, ps_settings_problem_fn problem, void *ctx);
 
