@@ -108,6 +108,7 @@ fake_toolkit() {
 ./libexec/penstock/penstock-plan-bound
 ./libexec/penstock/penstock-settings
 ./libexec/penstock/penstock-summary
+./libexec/penstock/penstock-top
 ./libexec/penstock/penstock-verify
 ./share/doc/penstock/CHANGELOG.md
 ./share/doc/penstock/LICENSE
