@@ -89,6 +89,11 @@ bool ps_following_moves_spans(void)
     return here.now && here.now->moves;
 }
 
+uint64_t ps_following_steps(void)
+{
+    return here.summary.steps;
+}
+
 /* ---- reloads ---- */
 
 /* The reload at the head of the queue has been begun, or is void. [locked] */

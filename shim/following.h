@@ -58,6 +58,9 @@ bool ps_following_will_bring(const struct ps_span *span);
 /* The layer that the latest launch lies in as the plan has it; left alone where none is in force. [locked] */
 void ps_following_layer(struct ps_recorded_layer *layer);
 
+/* Rounds begun and ended under a plan so far. [locked] */
+uint64_t ps_following_steps(void);
+
 /* How long the stream stood still before the launch of that number. [locked] */
 void ps_following_waited(uint64_t launch, uint64_t ns);
 

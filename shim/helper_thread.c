@@ -31,6 +31,7 @@ bool ps_helper_thread_is_one(void)
 struct task {
     void (*run)(void);
     ptrdiff_t at;
+    bool calls_driver;
 };
 
 static void *begin(void *given)
@@ -41,14 +42,16 @@ static void *begin(void *given)
     is_one = true;
     ps_inside = 1;
     ps_here = task.at;
-    if (ps_cu.cuCtxSetCurrent(ps_device.context) != CUDA_SUCCESS)
-        ps_helper_thread_park();
-    ps_capture_relax_thread();
+    if (task.calls_driver) {
+        if (ps_cu.cuCtxSetCurrent(ps_device.context) != CUDA_SUCCESS)
+            ps_helper_thread_park();
+        ps_capture_relax_thread();
+    }
     task.run();
     return NULL;
 }
 
-int ps_helper_thread_start(const char *name, void (*run)(void))
+static int start(const char *name, void (*run)(void), bool calls_driver)
 {
     sigset_t all, before;
     pthread_attr_t attributes;
@@ -57,7 +60,7 @@ int ps_helper_thread_start(const char *name, void (*run)(void))
 
     if (!task)
         return -ENOMEM;
-    *task = (struct task){run, ps_here};
+    *task = (struct task){run, ps_here, calls_driver};
     sigfillset(&all);
     /* A fault of the thread's own is nobody else's signal: blocked, it would end the process past every handler. */
     sigdelset(&all, SIGSEGV);
@@ -78,4 +81,14 @@ int ps_helper_thread_start(const char *name, void (*run)(void))
     }
     pthread_setname_np(thread, name);
     return 0;
+}
+
+int ps_helper_thread_start(const char *name, void (*run)(void))
+{
+    return start(name, run, true);
+}
+
+int ps_helper_thread_start_apart(const char *name, void (*run)(void))
+{
+    return start(name, run, false);
 }

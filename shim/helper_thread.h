@@ -10,6 +10,9 @@
 /* Starts `run` on a new thread; it must not return. 0 or -errno. `name`: at most 15 characters. */
 int ps_helper_thread_start(const char *name, void (*run)(void));
 
+/* The same for a thread that makes no driver call: it is bound to no context. */
+int ps_helper_thread_start_apart(const char *name, void (*run)(void));
+
 /* Ends the calling helper's work for good, when the driver has gone (the process is on its way out). Does not return. */
 void ps_helper_thread_park(void) __attribute__((noreturn));
 

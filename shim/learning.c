@@ -19,6 +19,7 @@
 #include "layers.h"
 #include "link_speed.h"
 #include "least_budget.h"
+#include "live_steps.h"
 #include "log.h"
 #include "margin.h"
 #include "movable.h"
@@ -168,6 +169,7 @@ static void heed(struct ps_steps_state state)
         here.early[state.pattern] = !state.come_round;
         here.found[state.pattern]++;
         here.wanted[state.pattern] = (struct wanted){true, here.launches - state.length, state.length};
+        ps_live_steps_begin(here.launches - 1);
         ps_log_debug(POLICY, "a step of %u launches (pattern %u), found after %llu", state.length, state.pattern,
                      (unsigned long long)here.launches);
         ps_registry_changed();
@@ -215,6 +217,8 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
         heed(state);
     }
     ps_following_launch(state, number);
+    if (state.event == PS_STEPS_WRAPPED)
+        ps_live_steps_ended(number);
     return number;
 }
 
@@ -268,10 +272,12 @@ static void take_in_samples(void)
             return;
         ps_registry_lock();
         for (size_t i = 0; i < n; i++) {
-            if (sample[i].waited)
+            if (sample[i].waited) {
                 ps_following_waited(sample[i].launch, sample[i].ns);
-            else
+                ps_live_steps_waited(sample[i].launch, sample[i].ns);
+            } else {
                 ps_recorder_duration(here.recorder, sample[i].launch, sample[i].ns);
+            }
         }
         ps_registry_unlock();
     } while (n == SAMPLES_AT_ONCE);

@@ -21,6 +21,7 @@
 #include "helper_thread.h"
 #include "layers.h"
 #include "learning.h"
+#include "live.h"
 #include "log.h"
 #include "mappings.h"
 #include "nvtx.h"
@@ -32,6 +33,7 @@
 #include "real_cudart.h"
 #include "registry.h"
 #include "report.h"
+#include "report_signal.h"
 #include "residency.h"
 #include "slab.h"
 #include "timeline.h"
@@ -73,6 +75,8 @@ static void in_forked_child(void)
     ps_registry_disown(); /* a lock may be held by a thread that this process does not have */
     ps_timeline_forget();
     ps_report_forget();
+    ps_report_signal_forget();
+    ps_live_disown();
 }
 
 /* The runtime makes its context at its first call; ours may be that call. */
@@ -122,6 +126,7 @@ static int set_up_device(const char **why)
     ps_following_open(ps_settings.grace, ps_learning_named);
     ps_learning_open(ps_policies_current(), ps_policies_options());
     ps_timeline_add_device();
+    ps_live_open_device();
     ps_devices_add(ps_device.context);
     ps_frameworks_say();
     ps_log_info(PROCESS, "managing %s: budget %s of %s, spans from %s in pages of %s", ps_device.name,
@@ -152,17 +157,17 @@ static int set_up(const char **why)
 /* Each process of a job writes files of its own, and its lines tell whose they are. */
 static void name_what_is_written(void)
 {
+    char *const files[] = {ps_settings.report, ps_settings.recording, ps_settings.trace, ps_settings.metrics, ps_settings.prometheus};
+
     ranks = ps_ranks_read(getenv);
-    ps_report_make_absolute(ps_settings.report, sizeof ps_settings.report);
-    ps_report_make_absolute(ps_settings.recording, sizeof ps_settings.recording);
-    ps_report_make_absolute(ps_settings.trace, sizeof ps_settings.trace);
     ps_report_set_ranks(&ranks);
-    if (!ranks.several)
-        return;
-    ps_log_set_rank(ranks.rank);
-    ps_ranks_name_file(ps_settings.report, sizeof ps_settings.report, ranks.rank);
-    ps_ranks_name_file(ps_settings.recording, sizeof ps_settings.recording, ranks.rank);
-    ps_ranks_name_file(ps_settings.trace, sizeof ps_settings.trace, ranks.rank);
+    if (ranks.several)
+        ps_log_set_rank(ranks.rank);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        ps_report_make_absolute(files[i], PS_SETTINGS_PATH_BYTES);
+        if (ranks.several)
+            ps_ranks_name_file(files[i], PS_SETTINGS_PATH_BYTES, ranks.rank);
+    }
 }
 
 static void begin(void)
@@ -194,8 +199,10 @@ static void begin(void)
         pthread_atfork(NULL, NULL, in_forked_child);
         atomic_store(&has_managed, true);
         atomic_store(&state, MANAGING);
+        ps_report_signal_open();
     }
     ps_report_open(r ? why : NULL);
+    ps_live_open(&ranks, r ? why : NULL);
 }
 
 bool ps_process_is_managing(void)

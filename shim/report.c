@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "budget.h"
@@ -19,6 +20,7 @@
 #include "following.h"
 #include "json.h"
 #include "learning.h"
+#include "live.h"
 #include "log.h"
 #include "penstock/version.h"
 #include "process.h"
@@ -39,11 +41,13 @@ static char directory[PS_SETTINGS_PATH_BYTES];
 static char command[4096];
 static const char *stands_aside;
 static pid_t opened_by;
-static atomic_int owner; /* the process that reports; 0: nobody */
+static atomic_int owner;    /* the process that reports; 0: nobody */
+static atomic_bool writing; /* somebody writes the file */
 
 void ps_report_remember_directory(void)
 {
-    static const char *const variables[] = {"PENSTOCK_REPORT", "PENSTOCK_RECORDING", "PENSTOCK_TRACE"};
+    static const char *const variables[] = {"PENSTOCK_REPORT", "PENSTOCK_RECORDING", "PENSTOCK_TRACE", "PENSTOCK_METRICS",
+                                            "PENSTOCK_PROMETHEUS"};
 
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         const char *file = getenv(variables[i]);
@@ -86,8 +90,14 @@ static void read_command(void)
             command[i] = ' ';
 }
 
-/* What the lock guards, at the end. */
+const char *ps_report_command(void)
+{
+    return command;
+}
+
+/* What the lock guards, and the steps of the process. */
 struct figures {
+    unsigned long long steps;
     uint64_t peak_held;
     uint64_t peak_live;
     struct ps_slab_figures slab;
@@ -99,9 +109,8 @@ struct figures {
 
 static struct figures take_figures(void)
 {
-    struct figures f;
+    struct figures f = {.peak_held = ps_budget.peak_held};
 
-    f.peak_held = ps_budget.peak_held;
     f.peak_live = ps_registry.peak_live_bytes;
     f.slab = ps_slab_figures();
     ps_learning_summary(&f.learnt);
@@ -142,15 +151,14 @@ static void give_hint(const struct figures *f, char *text, size_t size)
 
 static void say_closing_line(struct figures *f)
 {
-    unsigned long long steps = ps_trace_steps();
     unsigned long long waited_ms = ps_counted(host_wait_ns) / 1000000u;
     char how_many[32] = "", on_which[48] = "the device", hint[128];
     const unsigned devices = ps_devices_count();
 
     if (stands_aside)
         return; /* its own line has been said */
-    if (steps)
-        snprintf(how_many, sizeof how_many, "%llu steps, ", steps);
+    if (f->steps)
+        snprintf(how_many, sizeof how_many, "%llu steps, ", f->steps);
     if (devices > 1) {
         take_largest_peaks(f);
         snprintf(on_which, sizeof on_which, "the fullest of %u devices", devices);
@@ -238,13 +246,21 @@ static void write_slab(struct ps_json *j, const struct figures *f)
     ps_json_end(j);
 }
 
-/* What is each device's own. The first one's, whose lock is held, is at the top of the report as well, as if it were the only one. */
-static void write_devices(struct ps_json *j)
+/*
+ * What is each device's own. The first one's, whose lock is held, is at the top of the report as well, as if it were the only one. A lock that is not to
+ * be had is done without at the end, and only then. False: it was to be had, and the report is none.
+ */
+static bool write_devices(struct ps_json *j, bool at_the_end)
 {
+    bool all = true;
+
     ps_json_begin_array(j, "devices");
     for (unsigned i = 0; i < ps_devices_count(); i++) {
         ps_devices_enter(i);
         bool locked = i && ps_registry_lock_soon();
+        all &= locked || !i || at_the_end;
+        if (!all)
+            break;
         struct figures f = take_figures();
         ps_json_begin_object(j, NULL);
         write_device(j);
@@ -257,10 +273,14 @@ static void write_devices(struct ps_json *j)
     }
     ps_json_end(j);
     ps_devices_enter(0);
+    return all;
 }
 
-static void write_fields(struct ps_json *j, const struct figures *f)
+/* As write_devices. */
+static bool write_fields(struct ps_json *j, const struct figures *f, bool at_the_end)
 {
+    bool all = true;
+
     ps_json_begin_object(j, NULL);
     ps_json_string(j, "version", PENSTOCK_VERSION_STRING);
     ps_json_string(j, "command", command);
@@ -275,7 +295,7 @@ static void write_fields(struct ps_json *j, const struct figures *f)
     write_device(j);
     ps_json_string(j, "guard", ps_guard_names[ps_settings.guard]);
     ps_json_string(j, "tracer", ps_tracing_source());
-    ps_json_u64(j, "steps", ps_trace_steps());
+    ps_json_u64(j, "steps", f->steps);
     write_peaks(j, f);
 #define PS_COUNTER(name) ps_json_u64(j, #name, ps_counted(name));
     PS_COUNTER_TABLE
@@ -284,35 +304,119 @@ static void write_fields(struct ps_json *j, const struct figures *f)
     write_passthrough(j);
     write_learning(j, f);
     if (ps_devices_count() > 1)
-        write_devices(j);
+        all = write_devices(j, at_the_end);
     ps_json_end(j);
+    return all;
+}
+
+/* The file under a name of its own; -errno. One at a time. */
+static char temporary[PS_SETTINGS_PATH_BYTES + 32];
+
+static int begin_file(void)
+{
+    snprintf(temporary, sizeof temporary, "%s.%d.tmp", ps_settings.report, (int)getpid());
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    return fd < 0 ? -errno : fd;
+}
+
+/* It takes its place, unless there was an error (0 or -errno). */
+static void end_file(int fd, int error)
+{
+    if (fd >= 0 && close(fd) && !error)
+        error = -errno;
+    if (fd >= 0 && !error && rename(temporary, ps_settings.report))
+        error = -errno;
+    if (fd >= 0 && error)
+        unlink(temporary);
+    if (error)
+        ps_log_warn(REPORT, "PENSTOCK_REPORT=%s: the report could not be written (error %d)", ps_settings.report, -error);
 }
 
 static void write_report(const struct figures *f)
 {
-    static char temporary[PS_SETTINGS_PATH_BYTES + 32];
     char buffer[1024];
     struct ps_json json;
-    const char *path = ps_settings.report;
 
-    if (!*path)
+    if (!*ps_settings.report)
         return;
-    snprintf(temporary, sizeof temporary, "%s.%d.tmp", path, (int)getpid());
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int error = fd < 0 ? errno : 0;
+    int fd = begin_file(), error = fd < 0 ? fd : 0;
     if (fd >= 0) {
         ps_json_init_sink(&json, buffer, sizeof buffer, ps_json_sink_fd, &fd);
-        write_fields(&json, f);
-        error = -ps_json_finish(&json);
-        if (close(fd) && !error)
-            error = errno;
-        if (!error && rename(temporary, path))
-            error = errno;
-        if (error)
-            unlink(temporary);
+        write_fields(&json, f, true);
+        error = ps_json_finish(&json);
     }
-    if (error)
-        ps_log_warn(REPORT, "PENSTOCK_REPORT=%s: the report could not be written (error %d)", path, error);
+    end_file(fd, error);
+}
+
+/* ---- on demand ---- */
+
+/* A text that is made with the lock held, for no file is written with it while the program runs. */
+struct text {
+    char *bytes;
+    size_t used, room;
+};
+
+static int add_to_text(const char *piece, size_t bytes, void *ctx)
+{
+    struct text *t = ctx;
+
+    if (t->used + bytes > t->room) {
+        size_t room = 2 * t->room + bytes;
+        char *more = realloc(t->bytes, room);
+        if (!more)
+            return -ENOMEM;
+        t->bytes = more;
+        t->room = room;
+    }
+    memcpy(t->bytes + t->used, piece, bytes);
+    t->used += bytes;
+    return 0;
+}
+
+/* 0 or -errno; -EAGAIN: a lock was not to be had. */
+static int make_text(struct text *t)
+{
+    const ptrdiff_t before = ps_here;
+    const unsigned long long steps = ps_trace_steps_so_far();
+    char buffer[1024];
+    struct ps_json json;
+
+    ps_devices_enter(0);
+    bool whole = ps_registry_lock_soon();
+    if (whole) {
+        struct figures f = take_figures();
+        f.steps = steps;
+        ps_json_init_sink(&json, buffer, sizeof buffer, add_to_text, t);
+        whole = write_fields(&json, &f, false);
+        ps_registry_unlock();
+    }
+    ps_here = before;
+    return whole ? ps_json_finish(&json) : -EAGAIN;
+}
+
+bool ps_report_write_now(void)
+{
+    struct text text = {0};
+
+    if (!*ps_settings.report || atomic_exchange(&writing, true))
+        return true; /* the one at the end is being written */
+    int error = atomic_load(&owner) ? make_text(&text) : -EAGAIN;
+    if (error != -EAGAIN) {
+        int fd = error ? error : begin_file();
+        end_file(fd, fd < 0 ? fd : ps_json_sink_fd(text.bytes, text.used, &fd));
+    }
+    atomic_store(&writing, false);
+    free(text.bytes);
+    return error != -EAGAIN || !atomic_load(&owner);
+}
+
+/* For the one at the end: waits until nobody else writes, a second at most. */
+static void wait_to_write(void)
+{
+    static const struct timespec a_moment = {.tv_nsec = 1000000};
+
+    for (int ms = 0; atomic_exchange(&writing, true) && ms < 1000; ms++)
+        nanosleep(&a_moment, NULL);
 }
 
 void ps_report_finish(void)
@@ -323,11 +427,13 @@ void ps_report_finish(void)
         return;
     int saved = errno;
     const ptrdiff_t before = ps_here;
+    wait_to_write();
     ps_devices_enter(0);
     /* Helper threads still run, and waits of the last step are still told: all figures are of one moment. */
     bool locked = ps_registry_lock_soon();
     ps_timeline_stop();
     struct figures f = take_figures();
+    f.steps = ps_trace_steps();
     write_report(&f);
     if (locked)
         ps_registry_unlock();
@@ -347,12 +453,14 @@ static void on_exit_call(void)
     if (ps_verify_is_on())
         ps_verify_ended();
     ps_report_finish();
+    ps_live_finish();
     ps_stopping_begin();
 }
 
 static void on_fatal_signal(int signal_number)
 {
     ps_report_finish();
+    ps_live_finish();
     /* As if we had not been here: the default action, which ends the process. */
     signal(signal_number, SIG_DFL);
     raise(signal_number);

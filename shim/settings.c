@@ -1,6 +1,7 @@
 #include "settings.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -263,6 +264,35 @@ static bool parse_log(const char *text, uint64_t low, uint64_t high, void *field
     return ps_log_levels_parse(text, field) == 0;
 }
 
+static const struct {
+    const char *name;
+    int number;
+} signals[] = {{"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"HUP", SIGHUP}};
+
+const char *ps_signal_name(int number)
+{
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        if (signals[i].number == number)
+            return signals[i].name;
+    return "";
+}
+
+/* As kill(1) has it: with SIG or without. Empty means none. */
+static bool parse_signal(const char *text, uint64_t low, uint64_t high, void *field)
+{
+    const char *name = strncmp(text, "SIG", 3) == 0 ? text + 3 : text;
+
+    (void)low;
+    (void)high;
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        if (strcmp(name, signals[i].name) == 0) {
+            *(int *)field = signals[i].number;
+            return true;
+        }
+    }
+    return *text == '\0';
+}
+
 /* Empty means none. */
 static bool parse_path(const char *text, uint64_t low, uint64_t high, void *field)
 {
@@ -286,6 +316,7 @@ static bool parse_path(const char *text, uint64_t low, uint64_t high, void *fiel
 #define TYPE_OF_layers struct ps_layer_source
 #define TYPE_OF_rules struct ps_span_rules
 #define TYPE_OF_log struct ps_log_levels
+#define TYPE_OF_signal int
 typedef char path_text[PS_SETTINGS_PATH_BYTES];
 #define TYPE_OF_path path_text
 
@@ -530,9 +561,9 @@ int ps_settings_check_paths(const struct ps_settings *settings, ps_settings_prob
         size_t offset;
         bool in_place;
     } written[] = {
-        {offsetof(struct ps_settings, report), false},
-        {offsetof(struct ps_settings, recording), false},
-        {offsetof(struct ps_settings, trace), true},
+        {offsetof(struct ps_settings, report), false},     {offsetof(struct ps_settings, recording), false},
+        {offsetof(struct ps_settings, trace), true},       {offsetof(struct ps_settings, metrics), true},
+        {offsetof(struct ps_settings, prometheus), false},
     };
     struct problems problems = {problem, ctx, 0};
     int saved_errno = errno;

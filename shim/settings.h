@@ -43,6 +43,9 @@ enum ps_tracer {
 };
 extern const char *const ps_tracer_names[]; /* as PENSTOCK_TRACER has them; PS_TRACER_HOOK is the last */
 
+/* The name of a signal that PENSTOCK_SIGNAL may give, without SIG; "" for another number. */
+const char *ps_signal_name(int number);
+
 #define PS_SETTINGS_PATH_BYTES 4096
 #define PS_SETTINGS_PATTERN_BYTES 256
 
@@ -92,8 +95,14 @@ struct ps_settings {
     char report[PS_SETTINGS_PATH_BYTES];    /* PENSTOCK_REPORT as written, "" for none; relative to the directory the program started in */
     char recording[PS_SETTINGS_PATH_BYTES]; /* PENSTOCK_RECORDING, as PENSTOCK_REPORT */
     char trace[PS_SETTINGS_PATH_BYTES];     /* PENSTOCK_TRACE, as PENSTOCK_REPORT */
+    char metrics[PS_SETTINGS_PATH_BYTES];   /* PENSTOCK_METRICS, as PENSTOCK_REPORT */
     char verify[PS_SETTINGS_PATH_BYTES];    /* PENSTOCK_VERIFY, an absolute path, "" for none */
     char cupti[PS_SETTINGS_PATH_BYTES];     /* PENSTOCK_CUPTI, "" to look for it */
+    bool live;                              /* PENSTOCK_LIVE */
+    int signal;                             /* PENSTOCK_SIGNAL, its number; 0: none */
+
+    /* PENSTOCK_PROMETHEUS, as PENSTOCK_REPORT */
+    char prometheus[PS_SETTINGS_PATH_BYTES];
 };
 
 /*

@@ -200,6 +200,16 @@ unsigned long long ps_trace_steps(void)
     return ps_step_count(&steps);
 }
 
+unsigned long long ps_trace_steps_so_far(void)
+{
+    static struct ps_step_counter then;
+
+    pthread_mutex_lock(&step_lock);
+    then = steps;
+    pthread_mutex_unlock(&step_lock);
+    return ps_step_count(&then);
+}
+
 void ps_trace_kernel(CUfunction function, uint64_t shape, void **parameters, void **extra)
 {
     struct access *a = current;

@@ -64,4 +64,7 @@ void ps_trace_asked_about(CUdeviceptr address);
 /* Launches counted for the closing line's steps. Thread-safe. 0: none found. */
 unsigned long long ps_trace_steps(void);
 
+/* The same while the program goes on: launches wait for some microseconds. One thread at a time, without any lock. */
+unsigned long long ps_trace_steps_so_far(void);
+
 #endif

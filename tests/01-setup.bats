@@ -112,6 +112,7 @@ fake_toolkit() {
 ./libexec/penstock/penstock-settings
 ./libexec/penstock/penstock-summary
 ./libexec/penstock/penstock-trade
+./libexec/penstock/penstock-top
 ./libexec/penstock/penstock-verify
 ./libexec/penstock/penstock_command.py
 ./share/bash-completion/completions/penstock

@@ -41,12 +41,20 @@ measured() {
     measured
     local name
     for name in "malloc+free" "mallocAsync+freeAsync" "mallocAsync+freeAsync among 512" "mallocAsync+freeAsync, two streams" \
-        "launch 20, all in spans"; do
+        "launch 20, all in spans" "live page, an update" "end of a step, kept for PENSTOCK_METRICS"; do
         at_most 0 "$(figure "$name" 'driver_calls | round')" "$name: driver calls"
     done
     # An event recorded where it was freed, and a wait where it is used again: fewer would be no order.
     equal 2 "$(figure "mallocAsync on one, freeAsync on the other" driver_calls)" "driver calls"
     at_least 2 "$(figure "malloc+free, two streams" 'driver_calls | round')" "driver calls"
+}
+
+@test "what is told while the program runs costs next to nothing: less than a microsecond ten times a second, and at the end of a step" {
+    measured
+    local name
+    for name in "live page, an update" "end of a step, told of" "end of a step, kept for PENSTOCK_METRICS"; do
+        at_most 1000 "$(figure "$name" 'low_ns | round')" "$name"
+    done
 }
 
 @test "a launch in a program, callback and all, costs at most two microseconds" {

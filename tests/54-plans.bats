@@ -44,10 +44,6 @@ copies_are() {
         at_least $((all - all / 10)) "$exact" "of $all $kind, $distance layers away" || { printf '%s\n' "$copies" >&2 && return 1; }
 }
 
-# in_time CHECK ARGUMENT...: a check of when copies are queued. Neighbours that keep the machine busy spoil a run of it now and then, but not three in a
-# row; what is too early, or wrong, is so in each.
-in_time() { "$@" || "$@" || "$@"; }
-
 reloads_are_ahead() {
     local ahead=$1
     deep 70 PENSTOCK_PREFETCH_LAYERS="$ahead" && copies_are reload "$ahead" '[0-3]' && copies_are evict 0 &&
@@ -245,13 +241,6 @@ sizes_that_left() { whole_copies | awk '$2 == "queued" && $4 == "cuMemcpyAsync" 
 skewed() {
     TRAINER=("$SAMPLES/mlp" --layers=6 --width=64 --batch=384 --steps=8 --skew)
     plan 8 45 CUDASIM_TRACE="$WORK/trace" 'PENSTOCK_LAYERS=nvtx:layer *' "$@"
-}
-
-# within_launches LAUNCHES: driver calls made within the last so many kernel launches of the trace, as "COUNT NAME", but for records, waits and queries
-within_launches() {
-    tac trace | awk -v last="$1" '$2 == "call" && $3 == "cuLaunchKernel" && ++launches > last { exit }
-        $2 == "call" && $5 == "in" && $6 == "cuLaunchKernel" && $3 !~ /^cu(EventRecord|StreamWaitEvent|EventQuery)$/ { n[$3]++ }
-        END { for (name in n) print n[name], name }'
 }
 
 # A reload that a busy machine makes late is made by the launch.

@@ -109,3 +109,14 @@ run_probe() {
     run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET="$((32 * PROBE_SPAN))" "$@" "PROBE_SPAN=$PROBE_SPAN" "$WORK/$name"
 }
 [ "$DEVICE" = sim ] && PROBE_SPAN=65536 || PROBE_SPAN=4194304
+
+# in_time CHECK ARGUMENT...: a check of when copies are queued. Neighbours that keep the machine busy spoil a run of it now and then, but not three in a
+# row; what is too early, or wrong, is so in each.
+in_time() { "$@" || "$@" || "$@"; }
+
+# within_launches LAUNCHES: driver calls made within the last so many kernel launches of the trace, as "COUNT NAME", but for records, waits and queries
+within_launches() {
+    tac trace | awk -v last="$1" '$2 == "call" && $3 == "cuLaunchKernel" && ++launches > last { exit }
+        $2 == "call" && $5 == "in" && $6 == "cuLaunchKernel" && $3 !~ /^cu(EventRecord|StreamWaitEvent|EventQuery)$/ { n[$3]++ }
+        END { for (name in n) print n[name], name }'
+}

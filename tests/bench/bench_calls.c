@@ -13,6 +13,8 @@
 
 #include "bench.h"
 #include "counters.h"
+#include "live_figures.h"
+#include "live_steps.h"
 #include "process.h"
 #include "real_cuda.h"
 #include "registry.h"
@@ -289,6 +291,53 @@ static void measure_launches(size_t unit)
         fail("the launches named no spans");
 }
 
+/* ---- the live page ---- */
+
+/* What the thread does for one device, but for its history of rates. */
+static void update_page(void *context, int i)
+{
+    struct ps_live_page *page = context;
+    struct ps_live_process p = {.updated_ns = bench_now_ns()};
+    struct ps_live_device d;
+
+    (void)i;
+    ps_registry_lock();
+    ps_live_figures_device(&d.figures);
+    ps_live_steps_recent(d.recent_step_ns);
+    ps_registry_unlock();
+    ps_live_record_write(&page->device[0], &d, PS_LIVE_WORDS(d));
+    ps_live_figures_process(&p.figures);
+    ps_live_record_write(&page->process, &p, PS_LIVE_WORDS(p));
+}
+
+static void read_page(void *context, int i)
+{
+    const struct ps_live_page *page = context;
+    struct ps_live_device d;
+
+    (void)i;
+    if (!ps_live_record_read(&page->device[0], &d, PS_LIVE_WORDS(d)))
+        fail("the page could not be read");
+}
+
+static void end_step(void *context, int i)
+{
+    (void)context;
+    ps_live_steps_ended((uint64_t)i);
+}
+
+static void measure_live(void)
+{
+    static struct ps_live_page page;
+
+    figure("live page, an update", LAUNCHES, update_page, &page);
+    figure("live page, a device read", LAUNCHES, read_page, &page);
+    figure("end of a step, told of", LAUNCHES, end_step, NULL);
+    if (ps_live_steps_keep())
+        fail("no memory to keep steps");
+    figure("end of a step, kept for PENSTOCK_METRICS", LAUNCHES, end_step, NULL);
+}
+
 /* A training program has many threads: the C library's locks are cheaper than they would be there until there is a second one. */
 static void *sit(void *nothing)
 {
@@ -317,5 +366,6 @@ int main(int argc, char **argv)
     empty_driver();
     measure_allocations(unit);
     measure_launches(unit);
+    measure_live();
     return 0;
 }

@@ -6,6 +6,9 @@
  *
  * usage: bench_program BATCHES    prints a line of JSON for each figure: name, median_ns, low_ns
  */
+#include <pthread.h>
+#include <unistd.h>
+
 #include "../samples/kernel.h"
 #include "bench.h"
 
@@ -80,13 +83,25 @@ static void measure_launches(const char *name, size_t bytes)
         CHECK(cudaFree(one));
 }
 
+/* As in bench_calls: the C library's locks are cheaper until there is a second thread, which a real driver has and Penstock, too. */
+static void *sit(void *nothing)
+{
+    for (;;)
+        pause();
+    return nothing;
+}
+
 int main(int argc, char **argv)
 {
+    pthread_t second_thread;
+
     if (argc != 2) {
         fprintf(stderr, "usage: bench_program BATCHES\n");
         return 2;
     }
     batches = bench_number(argv[1]);
+    if (pthread_create(&second_thread, nullptr, sit, nullptr))
+        return 1;
     measure_launches("launch of 20 pointers in a program, small allocations", SMALL_BYTES);
     measure_launches("launch of 20 pointers in a program, spans", SPAN_BYTES);
     figure("malloc+free in a program", LAUNCHES, malloc_free, settle, nullptr);

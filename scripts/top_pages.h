@@ -1,0 +1,222 @@
+/*
+ * What `penstock top` knows: the live pages of this user's processes (shim/live_page.h), read anew at each look. A page is mapped only while it is read.
+ */
+#ifndef PENSTOCK_TOP_PAGES_H
+#define PENSTOCK_TOP_PAGES_H
+
+#include <errno.h>
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "json.h"
+#include "live_directory.h"
+#include "live_json.h"
+#include "live_page.h"
+
+static const char *const top_states[] = {
+    [PS_LIVE_IDLE] = "idle", [PS_LIVE_LEARNING] = "learning", [PS_LIVE_PLANNED] = "planned", [PS_LIVE_REACTING] = "reacting"};
+static const char *const top_tracers[] = {[PS_LIVE_TRACER_NONE] = "none", [PS_LIVE_TRACER_CUPTI] = "cupti", [PS_LIVE_TRACER_HOOK] = "hook"};
+
+struct top_process {
+    uint64_t pid;
+    uint32_t other_version; /* of its page, if that is not ours: then nothing else is known. 0: it is */
+    bool told;              /* its figures have been written; else those of its start are there alone */
+    struct ps_live_header header;
+    struct ps_live_process now;
+    struct ps_live_device device[PS_LIVE_DEVICES_MAX];
+};
+
+struct top_pages {
+    struct top_process *process; /* by number */
+    size_t count, room;
+    unsigned looks;     /* so far */
+    unsigned elsewhere; /* pages of other pid namespaces */
+    const pid_t *only;  /* these, if there are any; else all */
+    size_t only_count;
+};
+
+/* Says it as the command does; returns `status`. */
+__attribute__((format(printf, 2, 3))) static inline int top_say(int status, const char *format, ...)
+{
+    va_list arguments;
+
+    fputs("penstock: ", stderr);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    return status;
+}
+
+static inline bool top_is_wanted(const struct top_pages *pages, uint64_t pid)
+{
+    bool wanted = !pages->only_count;
+
+    for (size_t i = 0; i < pages->only_count; i++)
+        wanted |= (uint64_t)pages->only[i] == pid;
+    return wanted;
+}
+
+/* The records of a page; a device that is counted has its facts in the header. False: the process ends, or the file is no page after all. */
+static inline bool top_read_records(int fd, struct top_process *p)
+{
+    const struct ps_live_page *page = mmap(NULL, sizeof *page, PROT_READ, MAP_SHARED, fd, 0);
+
+    if (page == MAP_FAILED)
+        return false;
+    p->told = ps_live_record_read(&page->process, &p->now, PS_LIVE_WORDS(p->now));
+    if (p->now.devices > PS_LIVE_DEVICES_MAX)
+        p->now.devices = PS_LIVE_DEVICES_MAX;
+    memcpy(&p->header, &page->header, sizeof p->header);
+    for (unsigned i = 0; i < p->now.devices; i++)
+        p->told &= ps_live_record_read(&page->device[i], &p->device[i], PS_LIVE_WORDS(p->device[i]));
+    munmap((void *)page, sizeof *page);
+    /* Texts end within their room, whatever the file holds. */
+    p->header.aside[sizeof p->header.aside - 1] = p->header.command[sizeof p->header.command - 1] = 0;
+    p->header.library_version[sizeof p->header.library_version - 1] = 0;
+    for (unsigned i = 0; i < PS_LIVE_DEVICES_MAX; i++)
+        p->header.device[i].name[sizeof p->header.device[i].name - 1] = 0;
+    return true;
+}
+
+static inline void top_add(enum ps_live_found found, const char *name, int fd, const struct ps_live_header *header, void *ctx)
+{
+    struct top_pages *pages = ctx;
+    uint64_t pid = strtoull(name, NULL, 10);
+
+    if (found == PS_LIVE_FOUND_ELSEWHERE)
+        pages->elsewhere++;
+    if (found == PS_LIVE_FOUND_ELSEWHERE || !top_is_wanted(pages, pid))
+        return;
+    if (pages->count == pages->room) {
+        size_t room = pages->room ? 2 * pages->room : 16;
+        struct top_process *more = realloc(pages->process, room * sizeof *more);
+        if (!more)
+            return;
+        pages->process = more;
+        pages->room = room;
+    }
+    struct top_process *p = &pages->process[pages->count];
+    *p = (struct top_process){.pid = pid, .other_version = found == PS_LIVE_FOUND_OTHER_VERSION ? header->version : 0};
+    if (p->other_version || top_read_records(fd, p))
+        pages->count++;
+}
+
+static inline int top_compare(const void *left, const void *right)
+{
+    uint64_t a = ((const struct top_process *)left)->pid, b = ((const struct top_process *)right)->pid;
+
+    return (a > b) - (a < b);
+}
+
+/* Looks anew. What is left over of processes that are gone is removed on the way. */
+static inline void top_look(struct top_pages *pages)
+{
+    char path[PS_LIVE_PATH_BYTES];
+
+    pages->count = pages->elsewhere = 0;
+    for (unsigned i = 0; i < PS_LIVE_DIRECTORIES; i++) {
+        int directory = ps_live_directory_open(i, false, path);
+        if (directory == -EPERM && !pages->looks)
+            top_say(0, "%s: not this user's alone; no page in it is believed", path);
+        if (directory < 0)
+            continue;
+        ps_live_each(directory, top_add, pages);
+        close(directory);
+    }
+    pages->looks++;
+    if (pages->count)
+        qsort(pages->process, pages->count, sizeof *pages->process, top_compare);
+}
+
+/* Why nothing is known of that process; returns 1. */
+static inline int top_say_why_not(pid_t pid)
+{
+    struct ps_live_identity identity;
+    struct stat status;
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d", (int)pid);
+    if (ps_live_identity_of(pid, &identity) || stat(path, &status))
+        return top_say(1, "top: %d: there is no such process", (int)pid);
+    if (status.st_uid != geteuid()) {
+        const struct passwd *user = getpwuid(status.st_uid);
+        return top_say(1, "top: %d: a process of another user's (%s), whose page nobody else can read", (int)pid,
+                       user ? user->pw_name : "?");
+    }
+    return top_say(1, "top: %d: has no page: it runs without Penstock or with PENSTOCK_LIVE=0, or has taken no device memory yet",
+                   (int)pid);
+}
+
+/* ---- as JSON ---- */
+
+static inline void top_write_device(struct ps_json *json, const struct ps_live_device_facts *facts, const struct ps_live_device *d)
+{
+    ps_json_begin_object(json, NULL);
+    ps_json_u64(json, "device", facts->ordinal);
+    ps_json_string(json, "name", facts->name);
+    ps_json_u64(json, "total_bytes", facts->total_bytes);
+    ps_json_string(json, "doing", d->figures.state < sizeof top_states / sizeof *top_states ? top_states[d->figures.state] : NULL);
+    ps_live_json_device(json, &d->figures);
+    ps_json_begin_array(json, "recent_step_ns");
+    for (unsigned i = 0; i < PS_LIVE_RECENT && d->recent_step_ns[i]; i++)
+        ps_json_u64(json, NULL, d->recent_step_ns[i]);
+    ps_json_end(json);
+    ps_json_end(json);
+}
+
+static inline void top_write_process(struct ps_json *json, const struct top_process *p)
+{
+    const struct ps_live_header *h = &p->header;
+
+    ps_json_begin_object(json, NULL);
+    ps_json_u64(json, "pid", p->pid);
+    if (p->other_version) {
+        ps_json_u64(json, "page_version", p->other_version);
+        ps_json_end(json);
+        return;
+    }
+    ps_json_u64(json, "page_version", h->version);
+    ps_json_string(json, "version", h->library_version);
+    ps_json_string(json, "command", h->command);
+    ps_json_string(json, "stands_aside", *h->aside ? h->aside : p->now.aside ? "from some moment on; its own line said why" : NULL);
+    h->rank == PS_LIVE_NO_RANK ? ps_json_null(json, "rank") : ps_json_u64(json, "rank", h->rank);
+    ps_json_u64(json, "processes", h->processes);
+    ps_json_u64(json, "opened_ns", h->opened_ns);
+    ps_json_u64(json, "updated_ns", p->now.updated_ns);
+    ps_json_string(json, "tracer", p->now.tracer < sizeof top_tracers / sizeof *top_tracers ? top_tracers[p->now.tracer] : NULL);
+    ps_json_u64(json, "evicted_bytes_per_second", p->now.evicted_bytes_per_second);
+    ps_json_u64(json, "reloaded_bytes_per_second", p->now.reloaded_bytes_per_second);
+    ps_json_u64(json, "host_wait_ns_per_second", p->now.host_wait_ns_per_second);
+    ps_live_json_process(json, &p->now.figures);
+    ps_json_begin_array(json, "devices");
+    for (unsigned i = 0; i < p->now.devices; i++)
+        top_write_device(json, &h->device[i], &p->device[i]);
+    ps_json_end(json);
+    ps_json_end(json);
+}
+
+/* 0 or -errno. */
+static inline int top_write_json(const struct top_pages *pages)
+{
+    char buffer[4096];
+    struct ps_json json;
+    int fd = STDOUT_FILENO;
+
+    ps_json_init_sink(&json, buffer, sizeof buffer, ps_json_sink_fd, &fd);
+    ps_json_begin_object(&json, NULL);
+    ps_json_begin_array(&json, "processes");
+    for (size_t i = 0; i < pages->count; i++)
+        top_write_process(&json, &pages->process[i]);
+    ps_json_end(&json);
+    ps_json_end(&json);
+    return ps_json_finish(&json);
+}
+
+#endif
