@@ -264,12 +264,15 @@ static bool reap_husks(void)
         }
         span->busy = true;
         ps_registry_unlock();
+        /* What can't be asked can be waited for; what can't be either is not known to end. */
         int over = ps_uses_query(&span->uses);
         if (over < 0 && !ps_uses_host_wait(&span->uses))
-            over = 1; /* it can't be asked; it can be waited for */
+            over = 1;
         CUresult filled = over == 1 && span->fence_set ? ps_cu.cuEventQuery(span->fence) : CUDA_SUCCESS;
-        if (filled != CUDA_SUCCESS)
-            over = filled == CUDA_ERROR_NOT_READY ? 0 : -EIO;
+        if (filled == CUDA_ERROR_NOT_READY)
+            over = 0;
+        else if (filled != CUDA_SUCCESS && ps_cu.cuEventSynchronize(span->fence) != CUDA_SUCCESS)
+            over = -EIO;
         int r = over == 1 && span->backing != PS_BACKING_NONE ? ps_pages_unmap(span->address, span->bytes) : 0;
         ps_registry_lock();
         after = TAILQ_NEXT(span, order); /* only this thread takes husks out, so the list is still ours to walk */

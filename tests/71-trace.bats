@@ -282,11 +282,12 @@ END
         exec 4<pipe 3>&-
         cat <&4 >"$TRACE"
     ) &
-    wait_until 5 eval "ls -l /proc/$!/fd 2>/dev/null | grep -q pipe"
+    local reader=$!
+    wait_until 5 eval "ls -l /proc/$reader/fd 2>/dev/null | grep -q pipe"
     run_probe hasty "PENSTOCK_TRACE=$WORK/pipe" PENSTOCK_TEST_WORKED="$WORK/worked"
     goes_on
     said
-    wait
+    wait $reader
     counted trace_events_dropped
     judged "$TRACE"
     equal "$(report trace_events_dropped)" "$(told dropped)" "dropped, by report and trace"

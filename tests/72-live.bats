@@ -288,7 +288,7 @@ pages() { find "$PAGES" -type f 2>/dev/null | wc -l; }
     kill "$PID"
     wait "$PID" || true
     rm wait
-    wait
+    wait "${pids[@]}"
 }
 
 @test "top names what it can't show: no such process, another user's, another version, another container" {
