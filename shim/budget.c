@@ -102,9 +102,11 @@ void ps_budget_let_go(struct ps_page_block *block, bool was_owner)
     }
     if (block->ownerless)
         ps_budget.lingering -= block->bytes;
+    ps_budget.releasing += block->bytes; /* the driver has them yet: who looks meanwhile waits, and neither evicts nor gives up */
     ps_registry_unlock();
     ps_pages_release(block->handle);
     ps_registry_lock();
+    ps_budget.releasing -= block->bytes;
     released(block->bytes);
     free(block);
 }
@@ -329,7 +331,7 @@ static uint64_t missing(size_t bytes)
 {
     const struct ps_budget_state *b = &ps_budget;
     uint64_t limit = b->refused_at && b->refused_at < b->limit ? b->refused_at : b->limit;
-    uint64_t stays = b->held - b->leaving - b->lingering - ps_registry.cached_bytes;
+    uint64_t stays = b->held - b->leaving - b->lingering - b->releasing - ps_registry.cached_bytes;
 
     return stays + bytes > limit ? stays + bytes - limit : 0;
 }
@@ -430,7 +432,7 @@ static int make_way(size_t bytes, struct search *s)
     if (is_hopeless(s))
         return -ENOMEM;
     /* Wait for D2H copies under way. They wait for queued work only, none of which waits for this thread. */
-    if ((b->leaving || b->lingering || ps_eviction_copies_under_way()) && !ps_stopping_has_begun()) {
+    if ((b->leaving || b->lingering || b->releasing || ps_eviction_copies_under_way()) && !ps_stopping_has_begun()) {
         wait_for_news();
         return 0;
     }

@@ -21,6 +21,7 @@ struct ps_budget_state {
     uint64_t peak_held;      /* bytes */
     uint64_t leaving;        /* of held: evictions under way that will release their pages */
     uint64_t lingering;      /* of held: pages that only husks still map */
+    uint64_t releasing;      /* of held: pages that the driver is being given back */
     uint32_t waiting;        /* threads that wait for pages: a span that may leave or was freed is news to them */
     uint32_t program_waits;  /* of these, the program's own, in ps_budget_obtain */
     bool starving;           /* one of these has waited for long, and no pages were released meanwhile */
