@@ -9,6 +9,9 @@ setup() {
     requires sim samples jq release
 }
 
+# turn_of N: where the tests are to be short (CI), a third of them have their turn with each commit: building for a sanitizer takes longest
+turn_of() { ! is_short || [ $((PENSTOCK_TEST_TURN % 3)) -eq "$1" ] || skip "its turn is with another commit"; }
+
 # What one variant needs, and no more.
 build_variant() {
     local sanitizer=$1 variant=$2
@@ -71,6 +74,7 @@ directed_cases_are_clean() {
 }
 
 @test "AddressSanitizer and UndefinedBehaviorSanitizer have nothing to say" {
+    turn_of 0
     build_variant address asan
     is_instrumented asan __asan_init
     is_instrumented asan __ubsan_handle
@@ -92,6 +96,7 @@ prepare_thread_sanitizer() {
 }
 
 @test "ThreadSanitizer has nothing to say of the trainers" {
+    turn_of 1
     prepare_thread_sanitizer
     trainers_are_clean tsan --scheduler threads
 }
@@ -109,6 +114,7 @@ threads_are_clean() {
 }
 
 @test "ThreadSanitizer has nothing to say of NCCL's calls, and of memory that programs map themselves" {
+    turn_of 2
     prepare_thread_sanitizer
     threads_are_clean ^nccl collectives
     threads_are_clean ^mapp arena mapped
@@ -116,6 +122,7 @@ threads_are_clean() {
 
 @test "ThreadSanitizer has nothing to say of several devices" {
     local words
+    turn_of 1
     prepare_thread_sanitizer
     env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory "-j$(nproc)" SAN=thread build/tsan/samples/devices >&2
     BUILD=$ROOT/build/tsan PENSTOCK_SO=$ROOT/build/tsan/libpenstock.so SIM=$ROOT/build/tsan/sim
@@ -129,6 +136,7 @@ threads_are_clean() {
 }
 
 @test "ThreadSanitizer has nothing to say of plans and of moments that are hard to come by" {
+    turn_of 2
     prepare_thread_sanitizer
     runs_with_plans_are_clean tsan --scheduler threads
     directed_cases_are_clean tsan

@@ -52,7 +52,7 @@ reloads_are_ahead() {
 
 @test "reloads are queued as many layers ahead as was asked for" {
     local ahead
-    for ahead in 0 1 2 3 5; do
+    for ahead in $(some_of 2 0 1 2 3 5); do
         in_time reloads_are_ahead $ahead
     done
 }
