@@ -11,12 +11,14 @@ setup() {
     XDG_RUNTIME_DIR=$(mktemp -d /dev/shm/penstock-test.XXXXXX)
     export XDG_RUNTIME_DIR
     PAGES=$XDG_RUNTIME_DIR/penstock
+    STARTED=()
     TRAINER=("${TRAINER[@]/--steps=3/--steps=10}") # the same in every test: what it prints without Penstock is kept for the file
 }
 
 teardown() {
     local pid
-    for pid in $(jobs -p); do kill -KILL "$pid" 2>/dev/null || true; done
+    # Not all jobs: one of them is bats' own, that ends a test which takes too long.
+    for pid in "${STARTED[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
     rm -rf "$XDG_RUNTIME_DIR"
 }
 
@@ -116,6 +118,7 @@ in_background() {
     env "${environment[@]}" "LD_PRELOAD=$PENSTOCK_SO${PAUSE:+:$PAUSE}" PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET="$((32 * PROBE_SPAN))" PROBE_SPAN="$PROBE_SPAN" \
         "$@" >"$name.txt" 2>&1 3>&- &
     PID=$!
+    STARTED+=("$PID")
 }
 
 # loop_waits [VARIABLE=VALUE]... [HOW]: the loop has done its rounds and waits, and its figures have been told since
