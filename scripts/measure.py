@@ -21,11 +21,11 @@ KILL_AFTER_S = 10  # between SIGTERM, on which Penstock writes its report, and S
 
 
 class MemorySampler:
-    """The device's used memory by nvidia-smi, every `period_ms`, from `with` to its end."""
+    """The used memory by nvidia-smi, every `period_ms`, from `with` to its end; of several devices that of the fullest."""
 
     def __init__(self, period_ms=200, limit_s=3600):
         self.period_ms = period_ms
-        self.command = ["timeout", str(limit_s), "nvidia-smi", "--id=0", "--query-gpu=timestamp,memory.used",
+        self.command = ["timeout", str(limit_s), "nvidia-smi", "--query-gpu=timestamp,memory.used",
                         "--format=csv,noheader,nounits", f"-lms={period_ms}"]
         self.samples = []  # (seconds since the epoch, MiB)
         self.process = None
@@ -106,6 +106,7 @@ def run(name, command, settings, limit_s, directory):
     record["report"] = read_json(report) or read_json(report.replace(".json", ".rank0.json")) if "LD_PRELOAD" in settings else None
     lines = [line for line in complained.splitlines() if line.startswith("penstock: ")]
     record["closing_line"] = lines[-1] if lines else None
+    record["said"] = lines[:-1][:20]
     record["status"] = status_of(record, complained, limit_s)
     if record["status"] != "ok":
         # Addresses of other people's pages have no place among committed figures.

@@ -356,7 +356,7 @@ static int create_anew(size_t bytes, size_t requested, bool is_block, CUdevicept
     return is_block ? create_block(bytes, requested, address) : create(&(struct birth){.bytes = bytes, .requested = requested}, address);
 }
 
-int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *address)
+int ps_residency_allocate(size_t bytes, struct ps_stream *stream, bool only_asks, CUdeviceptr *address)
 {
     size_t unit = ps_reservation.granularity;
 
@@ -368,6 +368,7 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *a
     bool is_block = ps_block_is_for(bytes, stream != NULL);
 
     ps_registry_lock();
+    ps_registry.only_asked_bytes = only_asks ? rounded : 0;
     struct ps_span *span = is_block ? NULL : take_cached(rounded, stream ? stream : only_stream());
     if (span) {
         *address = span->address;
@@ -391,8 +392,10 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *a
         if (!is_block)
             born(ps_registry_live_at(*address));
         ps_count(allocations);
-        trim_hoard();
-        ps_budget_keep_ahead();
+        if (!only_asks) {
+            trim_hoard();
+            ps_budget_keep_ahead();
+        }
     } else if (r == -ENOMEM) {
         say_out_of_memory(bytes);
     }

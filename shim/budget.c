@@ -465,9 +465,12 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
     while ((r = obtain_at_once(bytes, may_take_over, out))) {
         if (bytes > b->limit || (r != -ENOMEM && r != -EAGAIN))
             break;
-        b->reached = true;
-        look_whether_tight();
-        if (!ps_tracing_is_on() && b->limit != UINT64_MAX && !search.tried_to_trace) {
+        bool freed_ones_do = !missing(bytes); /* then the program has not reached the budget: what it has freed only has to go */
+        if (!freed_ones_do) {
+            b->reached = true;
+            look_whether_tight();
+        }
+        if (!freed_ones_do && !ps_tracing_is_on() && b->limit != UINT64_MAX && !search.tried_to_trace) {
             search.tried_to_trace = true; /* the device is full earlier than the budget says: others use it too */
             ps_registry_unlock();
             ps_tracing_start("the device has no more pages");

@@ -17,8 +17,9 @@
 #include "residency.h"
 
 /*
- * Free is what can still be had without anything being moved: the device's free memory and the freed spans', within the budget. Total is the
- * device's, or free and what the program has in spans together where that is more (part of it is on the host): free + used <= total always.
+ * Free is what can still be had without anything being moved: the device's free memory and the freed spans', within the budget, in whole pages, or one who
+ * takes it all would move something. Total is the device's, or free, what the program has in spans, and what is used beside them together where that is more
+ * (part of the spans is on the host): free + used <= total always, and torch asserts it.
  */
 static void within_budget(size_t *free_bytes, size_t *total)
 {
@@ -31,12 +32,15 @@ static void within_budget(size_t *free_bytes, size_t *total)
     uint64_t in_use = ps_budget.held - ps_registry.cached_bytes;
     uint64_t can_be_had = *free_bytes + ps_registry.cached_bytes;
     uint64_t budget_left = ps_budget.limit > in_use ? ps_budget.limit - in_use : 0;
+    uint64_t beside = *total > *free_bytes + ps_budget.held ? *total - *free_bytes - ps_budget.held : 0;
     if (can_be_had > budget_left)
         can_be_had = budget_left;
-    if (can_be_had + ps_registry.live_bytes > *total)
-        *total = can_be_had + ps_registry.live_bytes;
+    can_be_had &= ~(ps_reservation.granularity - 1);
+    if (can_be_had + ps_registry.live_bytes + beside > *total)
+        *total = can_be_had + ps_registry.live_bytes + beside;
     *free_bytes = can_be_had;
     ps_registry_unlock();
+    ps_request_told_free(can_be_had);
 }
 
 PS_EXPORT cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)

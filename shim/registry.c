@@ -212,8 +212,8 @@ static void count_in(struct ps_span *span, size_t requested)
     r->live_spans++;
     r->live_bytes += span->bytes;
     r->live_requested += (requested + 511) & ~(size_t)511;
-    if (r->live_bytes > r->peak_live_bytes)
-        r->peak_live_bytes = r->live_bytes;
+    if (r->live_bytes > r->only_asked_bytes && r->live_bytes - r->only_asked_bytes > r->peak_live_bytes)
+        r->peak_live_bytes = r->live_bytes - r->only_asked_bytes;
     if (r->live_requested > r->peak_live_requested)
         r->peak_live_requested = r->live_requested;
     if (r->live_bytes + r->cached_bytes > r->peak_reserved_bytes)

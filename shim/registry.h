@@ -52,7 +52,8 @@ struct ps_registry_state {
     struct ps_block *unused_blocks; /* structures */
     uint64_t live_bytes;            /* rounded bytes of LIVE spans */
     uint64_t live_requested;        /* the same as the program asked, each rounded up to 512 bytes */
-    uint64_t peak_live_bytes;
+    uint64_t peak_live_bytes;       /* without what was only asked for */
+    uint64_t only_asked_bytes;      /* of the last allocation, if it takes all that is free (ps_request_told_free): 0 at the next */
     uint64_t peak_live_requested; /* resettable by the program (cudaMemPoolSetAttribute) */
     uint64_t peak_reserved_bytes; /* of live and cached together; resettable likewise */
     uint64_t cached_bytes;        /* device bytes of CACHED spans */

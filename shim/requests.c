@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include "bytes_text.h"
 #include "capture.h"
 #include "counters.h"
 #include "device.h"
@@ -35,6 +36,10 @@ bool ps_request_may_be_span(size_t bytes)
     }
     if (ps_capture_anywhere()) {
         ps_count_passthrough(capture);
+        /* Named: else nobody asked for less than the device has. */
+        if (ps_settings.budget.kind != PS_AMOUNT_AUTO && ps_settings.budget.kind != PS_AMOUNT_UNLIMITED)
+            ps_log_warn_once(TRACER, "memory that is allocated while a CUDA graph is captured (now %s) is the graph's: it stays on the device, beside the budget",
+                             ps_bytes_text(bytes).text);
         return false;
     }
     if (!ps_process_enter_device()) {
@@ -64,13 +69,25 @@ bool ps_request_may_be_span_here(size_t bytes)
     return true;
 }
 
+/* What cudaMemGetInfo said last, until an allocation succeeds; 0: nothing. */
+static __thread size_t told_free __attribute__((tls_model("initial-exec")));
+
+void ps_request_told_free(size_t bytes)
+{
+    told_free = bytes;
+}
+
 enum ps_request ps_request_span(size_t bytes, struct ps_stream *stream, CUdeviceptr *address)
 {
     ps_process_bind_thread();
     ps_inside++;
     struct ps_capture_mode mode = ps_capture_relax(); /* one may have begun meanwhile, on another thread */
-    ps_tracing_start_if_due(bytes);
-    int r = ps_residency_allocate(bytes, stream, address);
+    bool only_asks = stream && told_free && bytes >= told_free / 2;
+    if (!only_asks)
+        ps_tracing_start_if_due(bytes);
+    int r = ps_residency_allocate(bytes, stream, only_asks, address);
+    if (!r)
+        told_free = 0;
     ps_capture_restore(mode);
     ps_inside--;
     if (!r)

@@ -32,6 +32,13 @@ CUcontext ps_request_context(void);
 /* The same as ps_request_may_be_span, in that context; counts why not. */
 bool ps_request_may_be_span_here(size_t bytes);
 
+/*
+ * The calling thread's program was just told that so many bytes are free. One that then allocates them all in stream order, or half of them, most often only
+ * asks how much it could have, as torch does for cuDNN's workspaces, and gives them back unused: until the next allocation that is no reason to trace
+ * launches or to evict ahead of need, and no memory that the program needed.
+ */
+void ps_request_told_free(size_t bytes);
+
 enum ps_request {
     PS_REQUEST_SPAN,          /* *address is set */
     PS_REQUEST_OUT_OF_MEMORY, /* the program gets the error */

@@ -71,10 +71,10 @@ int ps_residency_bring(struct ps_span *span);
 
 /*
  * A new span of at least `bytes`, or a block where that is called for. `stream`: the allocation is ordered on it (cudaMallocAsync); NULL: usable on any stream at once
- * (cudaMalloc). 0; -ENOMEM: out of memory, said once with demand, budget and slab; -ENOSPC: no addresses or no memory for bookkeeping,
+ * (cudaMalloc). `only_asks`: as ps_request_told_free says. 0; -ENOMEM: out of memory, said once with demand, budget and slab; -ENOSPC: no addresses or no memory for bookkeeping,
  * the caller goes to the real allocator; other -errno.
  */
-int ps_residency_allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *address);
+int ps_residency_allocate(size_t bytes, struct ps_stream *stream, bool only_asks, CUdeviceptr *address);
 
 /* Frees the span or block that begins at `address`. `stream` as above: NULL keeps cudaFree's promise. 0 or -EINVAL: none that lives begins there. */
 int ps_residency_free(CUdeviceptr address, struct ps_stream *stream);

@@ -136,8 +136,8 @@ void ps_tracing_start_if_due(uint64_t bytes)
     if (ps_tracing_is_on() || ps_budget.limit == UINT64_MAX)
         return;
     ps_registry_lock();
-    bool due = ps_budget.held + bytes > ps_budget.limit / 4 * 3;
+    bool due = ps_budget.held - ps_registry.cached_bytes + bytes > ps_budget.limit / 4 * 3;
     ps_registry_unlock();
     if (due)
-        ps_tracing_start("three quarters of the budget are held");
+        ps_tracing_start("three quarters of the budget are in use");
 }

@@ -109,6 +109,89 @@ END
     done
 }
 
+# torch's cudaMallocAsync backend asks so how large a workspace of cuDNN's may be (cudnn.benchmark): it takes all that is said to be free, gives it back unused,
+# and asserts that what is free and what it has (small allocations too, which are not spans) fit the device.
+build_workspaces() {
+    build_probe workspaces <<'END'
+#define LAYERS 12
+#define SMALL 8
+
+int main(void)
+{
+    size_t least = getenv("ALL") ? strtoull(getenv("ALL"), NULL, 10) : 0; /* what must be had of it */
+    static void *kept[LAYERS], *small[LAYERS][SMALL];
+    size_t used = 0, small_bytes = span_size() / 32;
+    cudaStream_t stream;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (int i = 0; i < LAYERS; i++) {
+        size_t free_bytes = 0, total = 0;
+        void *all, *workspace;
+
+        for (int s = 0; s < SMALL; s++) {
+            CHECK(cudaMallocAsync(&small[i][s], small_bytes, stream));
+            used += small_bytes;
+        }
+        CHECK(cudaMallocAsync(&kept[i], span_size(), stream));
+        CHECK(cudaMemsetAsync(kept[i], i, span_size(), stream));
+        used += span_size();
+        CHECK(cudaMemGetInfo(&free_bytes, &total));
+        if (free_bytes + used > total) {
+            fprintf(stderr, "layer %d: %zu free and %zu used of %zu\n", i, free_bytes, used, total);
+            return 1;
+        }
+        size_t guess = free_bytes;
+        while (guess && cudaMallocAsync(&all, guess, stream) == cudaErrorMemoryAllocation) {
+            (void)cudaGetLastError();
+            guess >>= 1;
+        }
+        EXPECT(guess >= least);
+        if (guess) CHECK(cudaFreeAsync(all, stream));
+        CHECK(cudaMallocAsync(&workspace, span_size(), stream));
+        CHECK(cudaMemsetAsync(workspace, 255, span_size(), stream));
+        CHECK(cudaFreeAsync(workspace, stream));
+    }
+    for (int i = 0; i < LAYERS; i++) {
+        EXPECT(holds(kept[i], i, stream));
+        for (int s = 0; s < SMALL; s++) CHECK(cudaFreeAsync(small[i][s], stream));
+    }
+    CHECK(cudaStreamSynchronize(stream));
+    puts("ok");
+    return 0;
+}
+END
+}
+
+@test "a program that takes all that is free, to see how much there is, and gives it back, moves nothing while memory suffices" {
+    requires cc sim
+    build_workspaces
+    # Nor does it bring on tracing, which costs a little with each launch, or count as memory that the program needs.
+    run_probe workspaces ALL=$((64 << 20)) CUDASIM_MEMORY=128MiB PENSTOCK_BUDGET=auto PENSTOCK_LOG=info
+    goes_on
+    lacks "$output" 'launches are traced'
+    equal 0 "$(report evictions)" evictions
+    at_most $((4 << 20)) "$(report peak_demand_bytes)" "bytes that the program needs"
+    # An odd budget, in which all fits.
+    run_probe workspaces PENSTOCK_BUDGET=$((40 * PROBE_SPAN - 1)) ALL=$((20 * PROBE_SPAN))
+    goes_on
+    said
+    equal 0 "$(report evictions)" evictions
+}
+
+@test "a program that takes all that is free is told what is true under pressure, too, beside small allocations" {
+    requires cc
+    build_workspaces
+    local budget
+    for budget in $((7 * PROBE_SPAN)) $((9 * PROBE_SPAN + 4097)) $((12 * PROBE_SPAN)); do
+        # Of the device nothing is left then but what small allocations take.
+        run_probe workspaces PENSTOCK_BUDGET=$budget CUDASIM_MEMORY=$((budget / PROBE_SPAN * PROBE_SPAN + 4 * PROBE_SPAN))
+        goes_on
+        said
+        counted evictions
+        sound untouched
+    done
+}
+
 @test "a question put to the driver past our hooks knows an evicted span, whatever its addresses lead to" {
     requires cc
     # What asks has the name of a library of NVIDIA's, which hooks leave alone under this tracer.

@@ -11,7 +11,7 @@ make_stand_ins() {
 #!/bin/bash
 case "$*" in
 *timestamp*) while sleep 0.05; do date +"%Y/%m/%d %H:%M:%S.%3N, 6800"; done ;;
--L) echo "GPU 0: A GPU" ;;
+-L) for ((gpu = 0; gpu < ${TEST_GPUS:-1}; gpu++)); do echo "GPU $gpu: A GPU"; done ;;
 *) echo "A GPU, 1.2, 143771 MiB" ;;
 esac
 END
@@ -31,8 +31,17 @@ aside) aside='"CUDA graphs"' ;;
 esac
 [ -z "$LD_PRELOAD" ] || cat >"$PENSTOCK_REPORT" <<<"{\"launches\": $launches, \"graph_launches\": 0, \"copies_seen\": 3, \"evictions\": $moved,
     \"evicted_bytes\": $moved, \"stands_aside\": $aside}"
+[ -z "$LD_PRELOAD" ] || { echo "penstock: policy: the link: 55000 MB/s out, 55000 in, 40000 each way at once"; echo "penstock: ${TEST_SAYS:-closing}"; echo "penstock: closing"; } >&2
 echo "{\"ms\": [900, 500, 500, 500, 500, $ms, $ms], \"loss\": [$loss], \"chk\": 7, \"peakGiB\": 10, \"reservedGiB\": ${TEST_RESERVED:-6}}"
 END
+    # As under torchrun, where a step takes longer yet.
+    cat >bin/torchrun <<'END'
+#!/bin/bash
+while [ ! -f "$1" ]; do shift; done
+case ${PENSTOCK_BUDGET:-} in [1-9]*) export ms=250 ;; esac
+exec "$(dirname "$0")/python" "$@"
+END
+    sed -i 's/ ms=100 / ms=${ms:-100} /' bin/python
     chmod +x bin/*
     echo 'int nothing;' | gcc -shared -fPIC -x c -o library.so -
 }
@@ -79,6 +88,32 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' ou
     programs --rows native --before before.json
     ended_with 1
     contains "$output" 'of another library or GPU'
+}
+
+@test "a row that is like another is pressed as hard, and the other is to cost as little" {
+    requires python jq cc
+    make_stand_ins
+    TEST_GPUS=2 programs --rows fsdp,alone --ways plain,tight
+    ended_with 1
+    # FSDP2: 4 GiB over 40 GB/s are 1.074 of plain's 100 ms; alone, at 50.1 GB/s, the same share of its step are 5.01 GiB.
+    equal 1.074 "$(jq '.rows[1].pressure' out/programs.json)" "the link's share of a step"
+    equal 5357 "$(jq '.rows[1].budget_bytes / 1e6 | floor' out/programs.json)" "MB of budget"
+    equal ok "$(status_of fsdp)" "two GPUs"
+    equal "not well: tight" "$(status_of alone)" "one GPU, which 250 ms are not like"
+    contains "$output" 'NOT: fsdp 2.500 of its plain, alone 1.000'
+    # Without the other there is nothing to be like.
+    programs --rows alone --ways plain,tight
+    ended_with 1
+    contains "$output" 'no step time of fsdp to compare with'
+}
+
+@test "memory that can't be kept within the budget is well if a line says so" {
+    requires python jq cc
+    make_stand_ins
+    TEST_RESERVED=6.35 programs --rows graph --ways plain,tight
+    equal "not well: tight" "$(status_of graph)" "without the line"
+    TEST_SAYS="memory is the graph's: it stays on the device" TEST_RESERVED=6.35 programs --rows graph --ways plain,tight
+    equal ok "$(status_of graph)" "with it"
 }
 
 @test "what is wrong with a program is told, and fails" {

@@ -135,7 +135,11 @@ END
             goes_on
             equal 3 "$(grep -c '^capture: cudaSuccess$' <<<"$output")" "captures that ended well, $tracer"
             contains "$output" '^own: cudaErrorStreamCaptureUnjoined$'
-            said
+            # What the capture allocates is beside the budget: who named one is told.
+            said 'memory that is allocated while a CUDA graph is captured'
         done
+        run_probe frees OTHERS=$others PENSTOCK_BUDGET=auto
+        goes_on
+        said
     done
 }

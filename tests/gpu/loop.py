@@ -1,5 +1,6 @@
 """The training loop that the programs here share, and the one line of JSON that each prints: step times (ms), losses, the sum of all
-parameters' absolute values (chk), and what torch says it held at its peak (peakGiB, reservedGiB).
+parameters' absolute values (chk), what torch says it held at its peak (peakGiB, reservedGiB)
+and how much of that it reserved for allocations under 1 MiB (smallGiB).
 
 Kernels are deterministic unless DET=0, so that runs of one program agree bit for bit, or some kernel has no such version.
 """
@@ -44,8 +45,9 @@ def run(torch, step, steps, parameters, **more):
     if cuda:
         # Of the devices that hold parameters the fullest one; asking about another would make a context there.
         held = {p.device for p in parameters if p.device.type == "cuda"}
-        peaks = [(torch.cuda.max_memory_allocated(d), torch.cuda.max_memory_reserved(d)) for d in held]
-        told["peakGiB"], told["reservedGiB"] = (round(figure / 2**30, 3) for figure in max(peaks))
+        peaks = [(torch.cuda.max_memory_allocated(d), torch.cuda.max_memory_reserved(d),
+                  torch.cuda.memory_stats(d).get("reserved_bytes.small_pool.peak", 0)) for d in held]
+        told["peakGiB"], told["reservedGiB"], told["smallGiB"] = (round(figure / 2**30, 3) for figure in max(peaks))
     return told
 
 

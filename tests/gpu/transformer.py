@@ -25,6 +25,7 @@ option("--compile", choices=("no", "default", "reduce-overhead"), default="no")
 option("--graph", action="store_true", help="the whole step captured once and replayed")
 option("--accumulate", type=int, default=1, help="micro-batches a step")
 option("--evaluate-every", type=int, default=0)
+option("--pool", action="store_true", help="everything in a MemPool of the program's own, of torch's native allocator")
 option("--profile", action="store_true", help="torch.profiler around every step; prints how many kernels it saw")
 option("--parallel", choices=("no", "ddp", "fsdp", "tp", "cut", "replicas"), default="no",
        help="the first three under torchrun; in one process: the layers cut over two devices, or DataParallel's replicas on all")
@@ -88,6 +89,9 @@ class Net(nn.Module):
         return F.cross_entropy(logits.view(-1, VOCABULARY)[:-1].float(), tokens.view(-1)[1:])
 
 
+if a.pool:
+    pool = contextlib.ExitStack()  # until the end of the program
+    pool.enter_context(torch.cuda.use_mem_pool(torch.cuda.MemPool()))
 with torch.device(device):
     model = Net()
 if second:

@@ -154,7 +154,7 @@ static CUdeviceptr allocate_large(unsigned times)
 {
     CUdeviceptr address = 0;
 
-    EXPECT_INT(0, ps_residency_allocate(times * SPAN_BYTES, NULL, &address));
+    EXPECT_INT(0, ps_residency_allocate(times * SPAN_BYTES, NULL, false, &address));
     return address;
 }
 
