@@ -372,8 +372,35 @@ void ps_registry_cache(struct ps_span *span)
     span->has_class = false;
     if (!span->placed)
         offer(span);
-    TAILQ_INSERT_TAIL(&r->cached, span, order);
     r->cached_bytes += span->bytes;
+    if (r->only_asked_bytes == span->bytes) {
+        span->freed_in = 0;
+        TAILQ_INSERT_HEAD(&r->cached, span, order);
+    } else {
+        span->freed_in = r->period + 1;
+        TAILQ_INSERT_TAIL(&r->cached, span, order);
+    }
+}
+
+#define WANTED_WITHIN_NS 30000000000u
+
+uint64_t ps_registry_unwanted(uint64_t now_ns, uint64_t at_most)
+{
+    struct ps_registry_state *r = &ps_registry;
+    struct ps_span *span;
+    uint64_t bytes = 0;
+
+    /* A free only notes the period: reading a clock there would cost a tenth of it. What was freed in the one before this may have been so a moment ago. */
+    if (now_ns - r->period_began >= WANTED_WITHIN_NS) {
+        r->period++;
+        r->period_began = now_ns;
+    }
+    TAILQ_FOREACH (span, &r->cached, order) {
+        if (bytes >= at_most || (span->freed_in && span->freed_in + 1 > r->period))
+            break;
+        bytes += span->bytes;
+    }
+    return bytes;
 }
 
 void ps_registry_set_placed(struct ps_span *span, bool placed)

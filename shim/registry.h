@@ -54,9 +54,10 @@ struct ps_registry_state {
     uint64_t live_requested;        /* the same as the program asked, each rounded up to 512 bytes */
     uint64_t peak_live_bytes;       /* without what was only asked for */
     uint64_t only_asked_bytes;      /* of the last allocation, if it takes all that is free (ps_request_told_free): 0 at the next */
-    uint64_t peak_live_requested; /* resettable by the program (cudaMemPoolSetAttribute) */
-    uint64_t peak_reserved_bytes; /* of live and cached together; resettable likewise */
-    uint64_t cached_bytes;        /* device bytes of CACHED spans */
+    uint64_t peak_live_requested;   /* resettable by the program (cudaMemPoolSetAttribute) */
+    uint64_t peak_reserved_bytes;   /* of live and cached together; resettable likewise */
+    uint64_t cached_bytes;          /* device bytes of CACHED spans */
+    uint64_t period, period_began;  /* of half a minute and more, counted when somebody asks what is unwanted; ns */
     uint64_t live_spans;
     uint32_t blind_launches; /* launches whose spans can't be known and that are not queued yet: nothing may leave */
     CUdeviceptr highest;     /* end of the highest span ever */
@@ -154,6 +155,11 @@ void ps_registry_end_life(struct ps_span *span);
 
 /* CACHED: keeps it for reuse. / A cached span of this size, taken out: a late one used on `stream` alone, else the oldest; or NULL. [locked] */
 void ps_registry_cache(struct ps_span *span);
+/*
+ * Bytes of the freed spans that no allocation has wanted for a while, half a minute at least, counted from the oldest on and until they are `at_most` or
+ * more. One that was only asked for (ps_request_told_free) is unwanted at once. `now_ns`: ps_now_ns(). [locked]
+ */
+uint64_t ps_registry_unwanted(uint64_t now_ns, uint64_t at_most);
 struct ps_span *ps_registry_cached_take(size_t bytes, const struct ps_stream *stream);
 void ps_registry_cached_remove(struct ps_span *span);
 uint32_t ps_registry_cached_count(size_t bytes); /* those of the size */

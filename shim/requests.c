@@ -38,8 +38,10 @@ bool ps_request_may_be_span(size_t bytes)
         ps_count_passthrough(capture);
         /* Named: else nobody asked for less than the device has. */
         if (ps_settings.budget.kind != PS_AMOUNT_AUTO && ps_settings.budget.kind != PS_AMOUNT_UNLIMITED)
-            ps_log_warn_once(TRACER, "memory that is allocated while a CUDA graph is captured (now %s) is the graph's: it stays on the device, beside the budget",
-                             ps_bytes_text(bytes).text);
+            ps_log_warn_once(
+                TRACER,
+                "memory that is allocated while a CUDA graph is captured (now %s) is the graph's: it stays on the device, beside the budget",
+                ps_bytes_text(bytes).text);
         return false;
     }
     if (!ps_process_enter_device()) {

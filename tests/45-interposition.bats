@@ -192,6 +192,30 @@ END
     done
 }
 
+@test "a step's sizes that have their peaks at different times are made once, however much more is held by that" {
+    requires cc sim
+    # One after the other: the program has one of them at a time, and each serves its own size alone.
+    build_probe sizes <<'END'
+int main(void)
+{
+    for (int step = 0; step < 5; step++)
+        for (size_t i = 0; i < 12; i++) {
+            void *span;
+            CHECK(cudaMallocAsync(&span, (64 + i) << 20, 0));
+            CHECK(cudaMemsetAsync(span, 0, 64, 0));
+            CHECK(cudaFreeAsync(span, 0));
+        }
+    CHECK(cudaDeviceSynchronize());
+    puts("ok");
+    return 0;
+}
+END
+    run_probe sizes PENSTOCK_BUDGET=auto CUDASIM_TRACE=trace
+    goes_on
+    equal 60 "$(report allocations)" allocations
+    equal 12 "$(grep -c ' cuMemCreate' trace)" "times that pages were made"
+}
+
 @test "a question put to the driver past our hooks knows an evicted span, whatever its addresses lead to" {
     requires cc
     # What asks has the name of a library of NVIDIA's, which hooks leave alone under this tracer.

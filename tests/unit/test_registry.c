@@ -161,6 +161,41 @@ static void test_which_freed_span_is_used_again(void)
     }
 }
 
+/* What is freed and not taken for two periods is unwanted; what a step takes again and again never is. */
+static void test_what_nobody_wants(void)
+{
+    const uint64_t second = 1000000000;
+    uint64_t now = 100 * second;
+
+    struct ps_span *old = live_span(4 * UNIT, 4 * UNIT), *again = live_span(2 * UNIT, 2 * UNIT);
+    EXPECT_U64(0, ps_registry_unwanted(now, UINT64_MAX));
+    free_span(old);
+    for (int step = 0; step < 59; step++, now += second) {
+        free_span(again);
+        EXPECT_U64(0, ps_registry_unwanted(now, UINT64_MAX));
+        again = ps_registry_cached_take(2 * UNIT, NULL);
+        ps_registry_revive(again, 2 * UNIT);
+    }
+    now += 2 * second;
+    free_span(again);
+    EXPECT_U64(4 * UNIT, ps_registry_unwanted(now, UINT64_MAX));
+    EXPECT_U64(0, ps_registry_unwanted(now, 0));
+    /* A second one counts until there are enough. */
+    now += 100 * second;
+    EXPECT_U64(6 * UNIT, ps_registry_unwanted(now, UINT64_MAX));
+    EXPECT_U64(4 * UNIT, ps_registry_unwanted(now, 4 * UNIT));
+    /* What was only asked for is the first to go. */
+    struct ps_span *asked = live_span(8 * UNIT, 8 * UNIT);
+    ps_registry.only_asked_bytes = 8 * UNIT;
+    free_span(asked);
+    ps_registry.only_asked_bytes = 0;
+    EXPECT_U64(8 * UNIT, ps_registry_unwanted(now, UNIT));
+    EXPECT(TAILQ_FIRST(&ps_registry.cached) == asked);
+    drop(asked);
+    drop(old);
+    drop(again);
+}
+
 static void test_idle_order(void)
 {
     struct ps_span *span[4], *first;
@@ -293,6 +328,7 @@ int main(void)
     test_addresses_lead_to_spans();
     test_counts();
     test_which_freed_span_is_used_again();
+    test_what_nobody_wants();
     test_idle_order();
     test_checker_sees_what_is_broken();
     for (unsigned seed = 1; seed <= 3; seed++)
