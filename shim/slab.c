@@ -15,6 +15,7 @@
 #include "real_cuda.h"
 #include "registry.h"
 #include "rows.h"
+#include "slab_progress.h"
 
 TAILQ_HEAD(slot_list, ps_slot);
 
@@ -496,7 +497,12 @@ static int create_one(size_t bytes, struct ps_slot **out)
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER; /* host pages are made no faster by more threads (FACTS) */
 
     pthread_mutex_lock(&one_at_a_time);
+    ps_slab_progress_begins();
     int r = create(bytes, out);
+    ps_registry_lock();
+    uint64_t limit = here.figures.limit_bytes;
+    ps_registry_unlock();
+    ps_slab_progress_made(r ? 0 : bytes, limit);
     pthread_mutex_unlock(&one_at_a_time);
     return r;
 }
