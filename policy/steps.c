@@ -461,12 +461,16 @@ static void learn(struct ps_steps *steps, uint64_t distance, uint64_t sum, bool 
     start_following(steps, slot, 0);
 }
 
+/* Whether the program has said that a step began so many launches ago. */
+static bool begins_at_mark(const struct ps_steps *steps, uint64_t distance)
+{
+    return steps->reach[(steps->count - distance) % RING] & MARKED;
+}
+
 /* Whether the program's own marks, where it makes them, agree that a step has just ended. */
 static bool ends_at_mark(const struct ps_steps *steps, uint64_t distance)
 {
-    uint64_t first = steps->count - distance;
-
-    return steps->last_mark == 0 || steps->last_mark - 1 < first || (steps->reach[first % RING] & MARKED);
+    return steps->last_mark == 0 || steps->last_mark - 1 < steps->count - distance || begins_at_mark(steps, distance);
 }
 
 static enum ps_steps_event try_cursor(struct ps_steps *steps, struct cursor *cursor)
@@ -489,7 +493,8 @@ static enum ps_steps_event try_cursor(struct ps_steps *steps, struct cursor *cur
             cursor->check = evidence.retry;
         return PS_STEPS_NOTHING;
     }
-    if (!evidence.carried)
+    /* All that outlives a small model's steps may be too small to be managed; who marks them knows that they are steps. */
+    if (!evidence.carried && !begins_at_mark(steps, distance))
         return PS_STEPS_NOTHING;
     cursor->check = steps->count + distance;
     uint32_t slot = find_known(steps, distance, evidence.sum, &position);

@@ -61,7 +61,7 @@ static char *plan_read(const char *path, size_t *length)
     char *text = plan_allocate(room);
 
     if (!file)
-        plan_refuse("%s: can't read: %s", path, strerror(errno));
+        plan_refuse("%s: can't read: %s; expected what PENSTOCK_RECORDING named", path, strerror(errno));
     *length = 0;
     for (size_t got; (got = fread(text + *length, 1, room - *length, file)) > 0;) {
         *length += got;
@@ -72,7 +72,7 @@ static char *plan_read(const char *path, size_t *length)
         }
     }
     if (ferror(file))
-        plan_refuse("%s: can't read: %s", path, strerror(errno));
+        plan_refuse("%s: can't read: %s; expected what PENSTOCK_RECORDING named", path, strerror(errno));
     if (file != stdin)
         fclose(file);
     return text;
@@ -104,7 +104,7 @@ static uint32_t plan_count(const char *option, const char *value)
     unsigned long count = strtoul(value, &end, 10);
 
     if (*value < '0' || *value > '9' || *end || count > 100000)
-        plan_refuse("--%s %s: expected a number of layers", option, value);
+        plan_refuse("--%s %s: expected a number of layers; see penstock plan --help", option, value);
     return (uint32_t)count;
 }
 

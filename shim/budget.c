@@ -319,8 +319,10 @@ static int make_pages(size_t bytes, struct ps_pages *out)
             b->refused_at = b->held;
             if (!b->most_there_was || b->held < b->most_there_was)
                 b->most_there_was = b->held;
-            ps_log_warn_once(BUDGET, "the device has no more pages although the budget has room: %s held of %s",
-                             ps_bytes_text(b->held).text, ps_bytes_text(b->limit).text);
+            ps_log_warn_once(
+                BUDGET,
+                "the device has no more pages although the budget has room: %s held of %s; spans leave instead, and a smaller PENSTOCK_BUDGET leaves others more",
+                ps_bytes_text(b->held).text, ps_bytes_text(b->limit).text);
         }
     }
     return r;
@@ -407,7 +409,8 @@ static bool is_hopeless(struct search *s)
         b->starving = true;
     if (stalled_ns <= GIVE_UP_NS)
         return false;
-    ps_log_warn_once(BUDGET, "no eviction has ended in %llu s; going on without device pages", GIVE_UP_NS / 1000000000u);
+    ps_log_warn_once(BUDGET, "no eviction has ended in %llu s; going on without device pages, slowly; a larger PENSTOCK_BUDGET needs fewer",
+                     GIVE_UP_NS / 1000000000u);
     return true;
 }
 

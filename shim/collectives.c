@@ -73,7 +73,8 @@ static struct collective *collective_of(ncclComm_t communicator, CUstream stream
         return c;
     c = calloc(1, sizeof *c);
     if (!c) {
-        ps_log_warn_once(TRACER, "no memory to note what NCCL is called for: it can't be seen");
+        ps_log_warn_once(TRACER,
+                         "no memory to note what NCCL is called for: it can't be seen; PENSTOCK_HOST_BUDGET makes the slab smaller");
         return NULL;
     }
     c->communicator = communicator;

@@ -147,7 +147,9 @@ int ps_host_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages)
 void ps_pages_release(CUmemGenericAllocationHandle pages)
 {
     if (ps_cu.cuMemRelease(pages) != CUDA_SUCCESS)
-        ps_log_warn_once(RESIDENCY, "pages could not be released");
+        ps_log_warn_once(
+            RESIDENCY,
+            "pages could not be released: the device has less room until the program ends; PENSTOCK_DISABLE=1 if that is too little");
 }
 
 int ps_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages)
@@ -168,8 +170,10 @@ int ps_pages_give_access(CUdeviceptr address, size_t bytes)
 
     if (!r || atomic_load(&here.accesses) == 1)
         return r;
-    ps_log_warn_once(RESIDENCY, "the driver lets no peer reach spans of device %d (error %d); a kernel of a peer's that tries fails",
-                     ps_device.ordinal, -r);
+    ps_log_warn_once(
+        RESIDENCY,
+        "the driver lets no peer reach spans of device %d (error %d); a kernel of a peer's that tries fails; PENSTOCK_RULES='plain size>=...' leaves what peers use to CUDA",
+        ps_device.ordinal, -r);
     return ps_cuda_errno(ps_cu.cuMemSetAccess(address, bytes, here.access, 1));
 }
 

@@ -109,7 +109,10 @@ static int queue_copy(struct ps_transfer *t)
     if (r) {
         if (r != -EBUSY) { /* else what it waits for is on a stream that is being captured */
             ps_count(eviction_errors);
-            ps_log_warn_once(COPIES, "the driver refused a copy to the host (error %d); the span stays on the device", -r);
+            ps_log_warn_once(
+                COPIES,
+                "the driver refused a copy to the host (error %d); the span stays on the device, and another one leaves; see `penstock doctor`",
+                -r);
         }
         span->readers--;
         ps_block_piece_rests(span);
@@ -304,7 +307,10 @@ static bool reap_husks(void)
 static void leave_as_it_is(struct ps_span *span, struct ps_transfer *t, int error)
 {
     ps_count(eviction_errors);
-    ps_log_warn_once(RESIDENCY, "the driver refused to unmap a span's pages (error %d); it stays on the device", -error);
+    ps_log_warn_once(
+        RESIDENCY,
+        "the driver refused to unmap a span's pages (error %d); it stays on the device, and another one leaves; see `penstock doctor`",
+        -error);
     span->busy = false;
     ps_block_piece_rests(span);
     ps_slab_give(t->slot);
@@ -411,7 +417,10 @@ static void finish_evictions(void)
         if (result != CUDA_SUCCESS && !t->cancelled && t->span->life == PS_LIFE_LIVE) {
             /* The copy failed on the device: its bytes are still there and nowhere else. */
             ps_count(eviction_errors);
-            ps_log_warn_once(COPIES, "a copy to the host failed on the device (error %d); the span stays", (int)result);
+            ps_log_warn_once(
+                COPIES,
+                "a copy to the host failed on the device (error %d); the span stays, and another one leaves; if the device is broken, the program's own calls say so",
+                (int)result);
             ps_eviction_cancel(t->span);
         }
         finish(t);

@@ -9,6 +9,7 @@
 #include "log.h"
 #include "per_device.h"
 #include "registry.h"
+#include "slab_progress.h"
 #include "stopping.h"
 
 /* Slots made ahead of need, at most so many bytes more than are asked for, for the spans that are next in line. */
@@ -252,8 +253,13 @@ void ps_eviction_make_slots(void)
             if (!r || wanted)
                 continue;
         }
+        if (ps_slab_progress_is_told()) {
+            ps_registry_unlock();
+            ps_slab_progress_end();
+            ps_registry_lock();
+        }
         if (seen == here.changes)
-            ps_registry_wait_changed(3600ull * 1000000000u);
+            ps_registry_wait_changed(ps_slab_progress_is_told() ? PS_SLAB_PAUSE_NS : 3600ull * 1000000000u);
         seen = here.changes;
     }
 }

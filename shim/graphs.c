@@ -309,7 +309,9 @@ void ps_graph_captures(CUstream stream, const CUdeviceptr *addresses, size_t cou
 
     if (!ps_cu.cuStreamGetCaptureInfo || ps_cu.cuStreamGetCaptureInfo(stream, &status, NULL, &graph, NULL, NULL, NULL) != CUDA_SUCCESS ||
         !graph) {
-        ps_log_warn_once(TRACER, "what NCCL does in a graph can't be seen: the driver does not tell which graph is being captured");
+        ps_log_warn_once(
+            TRACER,
+            "what NCCL does in a graph can't be seen: the driver does not tell which graph is being captured; a newer driver does, or capture without NCCL");
         return;
     }
     pthread_mutex_lock(&lock);

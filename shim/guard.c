@@ -35,8 +35,10 @@ void ps_guard_map_to_slot(struct ps_span *span)
     ps_registry_lock();
     span->busy = false;
     if (r)
-        ps_log_warn_once(RESIDENCY,
-                         "an evicted span's addresses could not be mapped to its slot (error %d); an access to it there would fault", -r);
+        ps_log_warn_once(
+            RESIDENCY,
+            "an evicted span's addresses could not be mapped to its slot (error %d); an access to it there would fault; PENSTOCK_RULES keeps on the device what is used so",
+            -r);
     else
         span->backing = PS_BACKING_SLOT;
     ps_registry_changed();

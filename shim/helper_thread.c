@@ -76,7 +76,11 @@ static int start(const char *name, void (*run)(void), bool calls_driver)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (r) {
         free(task);
-        ps_log_error(PROCESS, "a helper thread can't be started (error %d)", r);
+        int saved_errno = errno;
+        errno = r;
+        ps_log_error(PROCESS, "the thread %s can't be started (%m); what it does is left out: raise the limit of processes (ulimit -u)",
+                     name);
+        errno = saved_errno;
         return -r;
     }
     pthread_setname_np(thread, name);

@@ -92,7 +92,8 @@ void ps_learning_open(const struct penstock_policy *with, const struct penstock_
     here.steps = calloc(1, ps_steps_bytes());
     here.recorder = calloc(1, ps_recorder_bytes());
     if (!here.steps || !here.recorder) {
-        ps_log_warn(POLICY, "no memory to learn steps: what is evicted is chosen by last use alone");
+        ps_log_warn(POLICY,
+                    "no memory to learn steps: what is evicted is chosen by last use alone; PENSTOCK_HOST_BUDGET makes the slab smaller");
         return;
     }
     ps_steps_init(here.steps);
@@ -343,7 +344,8 @@ static int make_plan(struct penstock_step *step, struct penstock_plan *plan)
         r = here.policy->plan(step, &here.options, workspace, plan);
     /* The waits, which a policy may leave alone; and a plan from outside may be none. */
     if ((!r || r == -ERANGE) && penstock_predict(step, workspace, plan, &why)) {
-        ps_log_warn_once(POLICY, "what the policy %s plans is no plan: %s; it is not followed", here.policy->name, why);
+        ps_log_warn_once(POLICY, "what the policy %s plans is no plan: %s; it is not followed: mend it, or unset PENSTOCK_POLICY",
+                         here.policy->name, why);
         r = -EINVAL;
     }
     free(workspace);
@@ -392,7 +394,7 @@ static void keep_recording(const struct penstock_step *step)
     free(workspace);
     if (file && !fclose(file) && !rename(temporary, ps_settings.recording))
         return;
-    ps_log_warn_once(POLICY, "PENSTOCK_RECORDING=%s: a step could not be written (error %d)", ps_settings.recording, errno);
+    ps_log_warn_once(POLICY, "PENSTOCK_RECORDING=%s: a step could not be written (%m); name a file that can be", ps_settings.recording);
     unlink(temporary);
 }
 

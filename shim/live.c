@@ -270,7 +270,10 @@ static void look_on(void)
 void ps_live_open_device(void)
 {
     if (*ps_settings.metrics && ps_live_steps_keep())
-        ps_log_warn(REPORT, "PENSTOCK_METRICS=%s: no memory to keep steps until they are written", ps_settings.metrics);
+        ps_log_warn(
+            REPORT,
+            "PENSTOCK_METRICS=%s: no memory to keep steps until they are written; there are no lines; PENSTOCK_HOST_BUDGET makes the slab smaller",
+            ps_settings.metrics);
 }
 
 void ps_live_open(const struct ps_ranks *ranks, const char *aside)

@@ -23,8 +23,10 @@ static struct {
 
 static void say_lost(int error)
 {
-    ps_log_warn_once(REPORT, "PENSTOCK_METRICS=%s: a line could not be written (error %d); the program goes on, and the end tells how many",
-                     ps_settings.metrics, error);
+    errno = error;
+    ps_log_warn_once(REPORT,
+                     "PENSTOCK_METRICS=%s: a line could not be written (%m); the end tells how many: make room, or name another file",
+                     ps_settings.metrics);
 }
 
 /* Without waiting for anybody who would read a pipe. */
@@ -42,8 +44,10 @@ void ps_live_files_lost(uint64_t steps)
     if (!steps)
         return;
     lines.lost += steps;
-    ps_log_warn_once(REPORT, "PENSTOCK_METRICS=%s: steps end faster than their lines are written; the end tells how many have none",
-                     ps_settings.metrics);
+    ps_log_warn_once(
+        REPORT,
+        "PENSTOCK_METRICS=%s: steps end faster than their lines are written; the end tells how many have none: name a faster file system",
+        ps_settings.metrics);
 }
 
 void ps_live_files_step(const struct ps_live_step *step, uint64_t ordinal, uint64_t epoch_ns)
@@ -84,7 +88,10 @@ void ps_live_files_close(void)
     if (lines.lost)
         ps_log_warn(REPORT, "PENSTOCK_METRICS=%s: %llu steps have no line", ps_settings.metrics, (unsigned long long)lines.lost);
     else if (!lines.written)
-        ps_log_warn(REPORT, "PENSTOCK_METRICS=%s: no step was learnt, so there is no line", ps_settings.metrics);
+        ps_log_warn(
+            REPORT,
+            "PENSTOCK_METRICS=%s: no step was learnt, so there is no line: memory was enough, or no step repeated (the report's `learning`)",
+            ps_settings.metrics);
     if (lines.is_open)
         close(lines.fd);
     lines.is_open = false;
@@ -148,5 +155,6 @@ void ps_live_files_prometheus(const struct ps_live_snapshot *snapshot)
     }
     int error = errno;
     unlink(temporary);
-    ps_log_warn_once(REPORT, "PENSTOCK_PROMETHEUS=%s: the text could not be written (error %d)", path, error);
+    errno = error;
+    ps_log_warn_once(REPORT, "PENSTOCK_PROMETHEUS=%s: the text could not be written (%m): make room, or name another file", path);
 }

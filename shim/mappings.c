@@ -227,8 +227,10 @@ static CUresult make_real(struct memory *m, const char *why)
         result = ps_cu.cuMemCreate(&real, m->bytes, &m->properties, 0);
     if (result != CUDA_SUCCESS)
         return result;
-    ps_log_warn_once(HOOKS, "memory that the program maps itself (%s) %s: it is left to CUDA, and does not move",
-                     ps_bytes_text(m->bytes).text, why);
+    ps_log_warn_once(
+        HOOKS,
+        "memory that the program maps itself (%s) %s: it is left to CUDA, and does not move; PENSTOCK_RULES with `plain` and its size says so from the start",
+        ps_bytes_text(m->bytes).text, why);
     struct ps_managed_context context = ps_managed_context_enter_for(m->address);
     if (m->has_bytes)
         result = copy_to(real, m);

@@ -62,8 +62,9 @@ void ps_nvtx_check(void)
         return;
     char *path = own_path();
     if (!named || !path || strcmp(named, path) != 0)
-        ps_log_warn(TRACER, "PENSTOCK_LAYERS=nvtx:%s finds no layers: %s=%s has the program's ranges", ps_settings.layers.pattern,
-                    injection, named ? named : "");
+        ps_log_warn(TRACER,
+                    "PENSTOCK_LAYERS=nvtx:%s finds no layers: %s=%s has the program's ranges; unset that, or take PENSTOCK_LAYERS=auto",
+                    ps_settings.layers.pattern, injection, named ? named : "");
     free(path);
 }
 

@@ -172,7 +172,9 @@ static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t 
         if (word - base >= reserved || !ps_registry_at(word))
             continue;
         if (!add_word(&table, &room, to + at, word)) {
-            ps_log_warn_once(TRACER, "no memory to note a pointer table: what it names may be away when it is used");
+            ps_log_warn_once(
+                TRACER,
+                "no memory to note a pointer table: what it names may be away when it is used; PENSTOCK_HOST_BUDGET makes the slab smaller");
             break;
         }
     }

@@ -42,7 +42,9 @@ static const struct penstock_policy *open_file(const char *path)
     }
     if (!why)
         return policy;
-    ps_log_warn(SETTINGS, "PENSTOCK_POLICY=%s: %s; the default is used", path, why);
+    ps_log_warn(SETTINGS,
+                "PENSTOCK_POLICY=%s: %s; expected what include/penstock/policy.h describes; the default, plan, is used until it is", path,
+                why);
     if (library)
         dlclose(library);
     return NULL;
@@ -106,8 +108,10 @@ size_t ps_policies_choose(const struct penstock_candidate *candidates, size_t n,
         size_t k = current->choose(candidates, n, need_bytes, chosen);
         if (covers(candidates, n, need_bytes, chosen, k))
             return k;
-        ps_log_warn_once(SETTINGS, "the policy %s chose %zu of %zu spans, and not enough; the least recently used go instead",
-                         current->name, k, n);
+        ps_log_warn_once(
+            SETTINGS,
+            "the policy %s chose %zu of %zu spans, and not enough; the least recently used go instead: `choose` must cover the bytes that are asked for",
+            current->name, k, n);
     }
     return penstock_lru_choose(candidates, n, need_bytes, chosen);
 }

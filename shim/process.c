@@ -57,11 +57,11 @@ static pthread_mutex_t set_up_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void say_problem(const char *variable, const char *value, const char *accepted, void *ctx)
 {
-    char text[512];
+    char text[PS_LOG_LINE_MAX];
 
     (void)ctx;
     ps_settings_problem_text(text, sizeof text, variable, value, accepted);
-    ps_log_warn(SETTINGS, "%s; the default is used", text);
+    ps_log_warn(SETTINGS, "%s; going on without it", text);
     if (value == ps_settings.trace) /* opened at once, it would be said twice */
         ps_settings.trace[0] = '\0';
 }
@@ -190,7 +190,7 @@ static void begin(void)
     ps_nvtx_ranges_open();
     int r = set_up(&why);
     if (r) {
-        ps_log_warn(PROCESS, "standing aside, the program runs as without Penstock: %s", why);
+        ps_log_warn(PROCESS, "standing aside, the program runs as without Penstock: %s; `penstock doctor` tells what to do", why);
         if (ps_verify_is_on())
             ps_verify_aside(why);
         atomic_store(&state, ASIDE);
@@ -241,7 +241,8 @@ static void begin_further_device(void)
     if (!ps_devices_new() && !set_up_device(&why))
         return;
     ps_devices_refuse(context);
-    ps_log_warn(PROCESS, "device %d is not managed, the first one is: %s", (int)device, why);
+    ps_log_warn(PROCESS, "device %d is not managed, the first one is: %s; it has CUDA's own memory; see `penstock doctor`", (int)device,
+                why);
 }
 
 bool ps_process_enter_device(void)
@@ -275,7 +276,7 @@ void ps_process_stand_aside(const char *why)
     ps_timeline_finish(); /* its thread asks the driver about a context that may be about to go */
     if (!why)
         return;
-    ps_log_warn(PROCESS, "standing aside from now on: %s", why);
+    ps_log_warn(PROCESS, "standing aside from now on: %s; what is allocated after that does not move", why);
     if (ps_verify_is_on())
         ps_verify_aside(why);
 }

@@ -11,6 +11,9 @@
 /*
  * The innermost launcher comes first: torchrun inside srun speaks for its own processes. Sources: torchrun's manual; docs.open-mpi.org, "environment
  * variables set for MPI applications"; Hydra (MPICH, Intel MPI); srun(1), whose variables of the step are only there for what srun started.
+ *
+ * How many there are on this machine is said by the innermost one that says it: scripts make RANK and WORLD_SIZE of Slurm's variables and leave
+ * LOCAL_WORLD_SIZE away, and under srun's PMI-2 nobody but Slurm tells.
  */
 static const struct {
     const char *rank, *processes, *local_processes;
@@ -39,21 +42,24 @@ static bool number(const char *text, uint32_t most, const char *rest, uint32_t *
 struct ps_ranks ps_ranks_read(char *(*variable)(const char *name))
 {
     struct ps_ranks ranks = {.local_processes = 1};
+    uint32_t local = 0;
 
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        uint32_t rank, processes, local;
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers && !local; i++) {
+        uint32_t rank, processes;
         bool several = number(variable(launchers[i].rank), PROCESSES_MAX, "", &rank) &&
                        number(variable(launchers[i].processes), PROCESSES_MAX, "", &processes) && processes > 1 && rank < processes;
         /* Slurm lists machines: 4(x2),3. Which of them this one is it does not say, and they seldom differ. */
         bool told = number(variable(launchers[i].local_processes), LOCAL_PROCESSES_MAX, "(,", &local) && local;
-        if (!several && !(told && i == 0))
+        if (told && !several && i != 0)
+            local = 0;
+        if (!several || ranks.several)
             continue;
-        ranks.several = several;
-        ranks.rank = several ? rank : 0;
-        ranks.processes = several ? processes : 0;
-        ranks.local_processes = told ? local : 1;
-        break;
+        ranks.several = true;
+        ranks.rank = rank;
+        ranks.processes = processes;
     }
+    if (local)
+        ranks.local_processes = local;
     return ranks;
 }
 

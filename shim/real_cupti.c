@@ -30,7 +30,8 @@ static void *open_at(const char *path, unsigned place)
             return NULL;
         library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (!library)
-            ps_log_warn(TRACER, "PENSTOCK_CUPTI=%s can't be opened: %s; looking elsewhere", path, dlerror());
+            ps_log_warn(TRACER, "PENSTOCK_CUPTI=%s can't be opened: %s; expected libcupti.so: looking elsewhere; correct it, or unset it",
+                        path, dlerror());
         return library;
     }
     unsigned release = release_of((place - 1) % 2), where = (place - 1) / 2;

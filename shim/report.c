@@ -328,8 +328,10 @@ static void end_file(int fd, int error)
         error = -errno;
     if (fd >= 0 && error)
         unlink(temporary);
-    if (error)
-        ps_log_warn(REPORT, "PENSTOCK_REPORT=%s: the report could not be written (error %d)", ps_settings.report, -error);
+    if (!error)
+        return;
+    errno = -error;
+    ps_log_warn(REPORT, "PENSTOCK_REPORT=%s: the report could not be written (%m): make room, or name another file", ps_settings.report);
 }
 
 static void write_report(const struct figures *f)

@@ -36,13 +36,14 @@ void ps_report_signal_open(void)
     if (!ps_settings.signal)
         return;
     if (!*ps_settings.report) {
-        ps_log_warn(REPORT, "PENSTOCK_SIGNAL=%s: PENSTOCK_REPORT names no file to write; the signal is left alone", name);
+        ps_log_warn(REPORT, "PENSTOCK_SIGNAL=%s: PENSTOCK_REPORT names no file to write; the signal is left alone: set both", name);
         return;
     }
     if (sigaction(ps_settings.signal, NULL, &theirs) || (theirs.sa_flags & SA_SIGINFO) || theirs.sa_handler != SIG_DFL) {
-        ps_log_warn(REPORT,
-                    "PENSTOCK_SIGNAL=%s: the program handles or ignores this signal itself; that stays, and no report is written for it",
-                    name);
+        ps_log_warn(
+            REPORT,
+            "PENSTOCK_SIGNAL=%s: the program handles or ignores this signal itself; that stays, and no report is written for it; take another one",
+            name);
         return;
     }
     sigemptyset(&ours.sa_mask);
@@ -59,7 +60,8 @@ void ps_report_signal_check(void)
     if (!atomic_load(&taken) || is_ours())
         return;
     atomic_store(&taken, false);
-    ps_log_warn(REPORT, "PENSTOCK_SIGNAL=%s: the program has taken this signal for itself; no report is written for it any more",
+    ps_log_warn(REPORT,
+                "PENSTOCK_SIGNAL=%s: the program has taken this signal for itself; no report is written for it any more; take another one",
                 ps_signal_name(ps_settings.signal));
 }
 

@@ -128,7 +128,10 @@ static int reload(struct ps_span *span, struct ps_pages *pages, bool ahead)
     }
     if (r) {
         ps_count(reload_errors);
-        ps_log_warn_once(RESIDENCY, "the driver refused a reload (error %d); the span stays on the host", -r);
+        ps_log_warn_once(
+            RESIDENCY,
+            "the driver refused a reload (error %d); the span stays on the host, and is read there, slowly; a smaller PENSTOCK_BUDGET leaves the driver more room",
+            -r);
         ps_budget_return(pages);
         return r;
     }

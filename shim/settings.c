@@ -445,6 +445,20 @@ static void report_problem(struct problems *problems, const char *variable, cons
         problems->fn(variable, value, explanation, problems->ctx);
 }
 
+/* What a line about a setting ends with: what to do. */
+struct remedy {
+    char text[64];
+};
+
+static struct remedy remedy_for(const struct ps_settings_entry *entry)
+{
+    struct remedy remedy;
+
+    snprintf(remedy.text, sizeof remedy.text,
+             *entry->default_text ? "correct it, or unset it for the default, %s" : "correct it, or unset it", entry->default_text);
+    return remedy;
+}
+
 static void report_unaccepted(struct problems *problems, size_t index, const char *value)
 {
     char explanation[512];
@@ -456,10 +470,10 @@ static void report_unaccepted(struct problems *problems, size_t index, const cha
         ps_span_rules_parse(value, &rules, &wrong);
     }
     if (wrong)
-        snprintf(explanation, sizeof explanation, "wrong at character %zu (\"%.40s\"); expected %s", (size_t)(wrong - value) + 1, wrong,
-                 entries[index].accepted);
+        snprintf(explanation, sizeof explanation, "wrong at character %zu (\"%.40s\"); expected %s; %s", (size_t)(wrong - value) + 1, wrong,
+                 entries[index].accepted, remedy_for(&entries[index]).text);
     else
-        snprintf(explanation, sizeof explanation, "expected %s", entries[index].accepted);
+        snprintf(explanation, sizeof explanation, "expected %s; %s", entries[index].accepted, remedy_for(&entries[index]).text);
     report_problem(problems, entries[index].name, value, explanation);
 }
 
@@ -479,12 +493,13 @@ static void check_name(struct problems *problems, const char *variable)
     size_t bytes = (size_t)(equals - variable);
     const char *nearest = nearest_name(variable, bytes);
     char name[2 * NAME_BYTES_MAX];
-    char explanation[128];
+    char explanation[192];
     snprintf(name, sizeof name, "%.*s", (int)least(bytes, sizeof name - 1), variable);
     if (nearest)
-        snprintf(explanation, sizeof explanation, "no such setting; did you mean %s?", nearest);
+        snprintf(explanation, sizeof explanation,
+                 "no such setting; did you mean %s? Rename or unset it; `penstock help settings` lists all", nearest);
     else
-        snprintf(explanation, sizeof explanation, "no such setting; `penstock help settings` lists them");
+        snprintf(explanation, sizeof explanation, "no such setting; unset it; `penstock help settings` lists all");
     report_problem(problems, name, equals + 1, explanation);
 }
 
@@ -550,7 +565,8 @@ static void report_path(struct problems *problems, size_t field_offset, const ch
     for (size_t i = 0; i < SETTINGS; i++) {
         if (readers[i].offset != field_offset)
             continue;
-        snprintf(explanation, sizeof explanation, "expected %s (%s)", entries[i].accepted, strerror_r(-error, reason, sizeof reason));
+        snprintf(explanation, sizeof explanation, "expected %s (%s); %s", entries[i].accepted, strerror_r(-error, reason, sizeof reason),
+                 remedy_for(&entries[i]).text);
         report_problem(problems, entries[i].name, value, explanation);
     }
 }

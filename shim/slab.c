@@ -15,6 +15,7 @@
 #include "real_cuda.h"
 #include "registry.h"
 #include "rows.h"
+#include "slab_progress.h"
 
 TAILQ_HEAD(slot_list, ps_slot);
 
@@ -69,7 +70,7 @@ static uint64_t work_out_whole_limit(uint64_t made)
     if (here.bound.kind == PS_AMOUNT_BYTES || here.bound.kind == PS_AMOUNT_UNLIMITED)
         return ps_amount_bytes(here.bound, 0);
     if (ps_host_memory_read("", &memory)) {
-        ps_log_warn_once(SLAB, "the machine's memory can't be read: the slab stays at 1 GiB; PENSTOCK_HOST_BUDGET sets it");
+        ps_log_warn_once(SLAB, "the machine's memory (/proc/meminfo) can't be read: the slab stays at 1 GiB; PENSTOCK_HOST_BUDGET sets it");
         return 1ull << 30;
     }
     whole = ps_host_memory_total(&memory);
@@ -157,9 +158,10 @@ bool ps_slab_extend(size_t bytes)
     if (limit <= before)
         return false;
     if (first)
-        ps_log_warn(SLAB,
-                    "half of the host's memory does not hold what must leave the device: the slab may grow to %s (PENSTOCK_HOST_BUDGET)",
-                    ps_bytes_text(limit).text);
+        ps_log_warn(
+            SLAB,
+            "half of the host's memory does not hold what must leave the device: the slab may grow to %s; PENSTOCK_HOST_BUDGET says how far it may",
+            ps_bytes_text(limit).text);
     return true;
 }
 
@@ -482,8 +484,10 @@ static int create(size_t bytes, struct ps_slot **out)
     refuse();
     ps_registry_unlock();
     free(slot);
-    ps_log_warn_once(SLAB, "the host refused %s of pinned memory with %s made (%s); see PENSTOCK_HOST_BUDGET", ps_bytes_text(bytes).text,
-                     ps_bytes_text(made).text, r == -ENOMEM ? "out of memory" : "driver error");
+    ps_log_warn_once(
+        SLAB,
+        "the host refused %s of pinned memory with %s made (%s): raise `ulimit -l` or the memory limit of the cgroup, or set PENSTOCK_HOST_BUDGET to what there is",
+        ps_bytes_text(bytes).text, ps_bytes_text(made).text, r == -ENOMEM ? "out of memory" : "driver error");
     return r;
 }
 
@@ -493,7 +497,12 @@ static int create_one(size_t bytes, struct ps_slot **out)
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER; /* host pages are made no faster by more threads (FACTS) */
 
     pthread_mutex_lock(&one_at_a_time);
+    ps_slab_progress_begins();
     int r = create(bytes, out);
+    ps_registry_lock();
+    uint64_t limit = here.figures.limit_bytes;
+    ps_registry_unlock();
+    ps_slab_progress_made(r ? 0 : bytes, limit);
     pthread_mutex_unlock(&one_at_a_time);
     return r;
 }

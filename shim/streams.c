@@ -144,7 +144,9 @@ static struct ps_stream *add(CUstream handle, CUcontext context, bool per_thread
     s = n < PS_STREAMS_MAX ? calloc(1, sizeof *s) : NULL;
     if (!s) {
         if (!atomic_exchange(&overflowed, true))
-            ps_log_warn(TRACER, "more than %u streams at once: waits are for the whole device from now on", PS_STREAMS_MAX);
+            ps_log_warn(TRACER,
+                        "more than %u streams at once: waits are for the whole device from now on, which is slower; fewer streams are not",
+                        PS_STREAMS_MAX);
         return n ? atomic_load(&table[0]) : NULL;
     }
     begin(s, handle, context, per_thread);

@@ -183,8 +183,10 @@ static void write_timeline(void)
         settle_reloads(false);
         ps_timeline_text_settle();
         int r = ps_timeline_file_flush(&file);
+        errno = -r;
         if (r && atomic_exchange(&ps_tell_traces, false))
-            ps_log_warn(REPORT, "PENSTOCK_TRACE=%s: the trace could not be written (error %d); it ends here", path, -r);
+            ps_log_warn(REPORT, "PENSTOCK_TRACE=%s: the trace could not be written (%m); it ends here: make room, or name another file",
+                        path);
         pause_ns(WRITE_EVERY_NS);
     }
     meet_devices();
@@ -222,14 +224,18 @@ void ps_timeline_open(const char *where)
         return;
     int r = open_file();
     if (r) {
-        ps_log_warn(REPORT, "PENSTOCK_TRACE=%s: the trace could not be opened (error %d)", path, -r);
+        errno = -r;
+        ps_log_warn(REPORT, "PENSTOCK_TRACE=%s: the trace could not be opened (%m): name a file that can be written to", path);
         return;
     }
     ps_timeline_text_begin(&file, program_invocation_short_name);
     pending = calloc(PENDING, sizeof *pending);
     open_clock();
     if (!pending || ps_timeline_ring_open(&ring, RING) || ps_helper_thread_start("penstock-trace", write_timeline)) {
-        ps_log_warn(REPORT, "PENSTOCK_TRACE=%s: there is no memory, or no thread, for the trace", path);
+        ps_log_warn(
+            REPORT,
+            "PENSTOCK_TRACE=%s: there is no memory, or no thread, for the trace, and so none; PENSTOCK_HOST_BUDGET makes the slab smaller",
+            path);
         return;
     }
     atomic_store(&is_open, true);
@@ -263,7 +269,10 @@ void ps_timeline_finish(void)
     for (int ms = 0; !atomic_load(&closed) && ms < FINISH_MS; ms++)
         pause_ns(1000000);
     if (!atomic_load(&closed))
-        ps_log_warn(REPORT, "PENSTOCK_TRACE=%s: the trace's end could not be written in time", path);
+        ps_log_warn(
+            REPORT,
+            "PENSTOCK_TRACE=%s: the trace's end could not be written in time: what was written before can be read; name a faster file system",
+            path);
 }
 
 void ps_timeline_forget(void)

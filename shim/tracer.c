@@ -75,7 +75,8 @@ static struct access *access_of_this_thread(void)
     pthread_once(&key_made, make_key);
     a = calloc(1, sizeof *a);
     if (!a) {
-        ps_log_warn_once(TRACER, "no memory to note a thread's accesses: what it launches can't be seen");
+        ps_log_warn_once(
+            TRACER, "no memory to note a thread's accesses: what it launches can't be seen; PENSTOCK_HOST_BUDGET makes the slab smaller");
         return NULL;
     }
     a->spans = a->few;
@@ -224,7 +225,9 @@ void ps_trace_kernel(CUfunction function, uint64_t shape, void **parameters, voi
         return;
     }
     ps_count(launches_without_layout);
-    ps_log_warn_once(TRACER, "a kernel's parameters can't be read: each such launch holds every span where it is");
+    ps_log_warn_once(
+        TRACER,
+        "a kernel's parameters can't be read: each such launch holds every span where it is; the report counts them (launches_without_layout)");
     a->blind = true;
 }
 
@@ -239,7 +242,9 @@ void ps_trace_graph(CUgraphExec executable)
     if (!ps_rule(GRAPH_NAMES_SPANS) || ps_graph_name(executable))
         return;
     ps_count(graph_launches_unknown);
-    ps_log_warn_once(TRACER, "what a graph touches can't be read: each of its launches holds every span where it is");
+    ps_log_warn_once(
+        TRACER,
+        "what a graph touches can't be read: each of its launches holds every span where it is; the report counts them (graph_launches_unknown), and without graphs more moves");
     a->blind = true;
 }
 

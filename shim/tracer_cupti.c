@@ -109,7 +109,8 @@ bool ps_tracer_cupti_give_way(void)
         return false;
     if (atomic_load(&saw_alone)) {
         ps_log_warn_once(
-            TRACER, "another tool (a profiler) asks for CUPTI and can't have it: it tells Penstock of launches that nothing else does");
+            TRACER,
+            "another tool (a profiler) asks for CUPTI and can't have it: it tells Penstock of launches that nothing else does; with PENSTOCK_TRACER=hook the tool gets it");
         return false;
     }
     atomic_store(&subscribed, false);

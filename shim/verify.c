@@ -107,9 +107,11 @@ void ps_verify_open(struct ps_settings *settings, const struct ps_ranks *ranks)
         return;
     }
     if (r) {
-        ps_log_warn(SETTINGS,
-                    "PENSTOCK_VERIFY=%s: expected the path of a file that `penstock verify` wrote (error %d); nothing is looked for",
-                    settings->verify, -r);
+        errno = -r;
+        ps_log_warn(
+            SETTINGS,
+            "PENSTOCK_VERIFY=%s: expected the path of a file that `penstock verify` wrote (%m); nothing is looked for: unset it, `penstock verify` sets it",
+            settings->verify);
         return;
     }
     grace = settings->grace;
@@ -138,8 +140,12 @@ static void end_event(struct event *event)
     ps_json_end(&event->json);
     int r = ps_json_finish(&event->json);
     pthread_mutex_unlock(&writing);
-    if (r)
-        ps_log_warn_once(REPORT, "what `penstock verify` asks for could not be written (error %d)", -r);
+    if (!r)
+        return;
+    int saved_errno = errno;
+    errno = -r;
+    ps_log_warn_once(REPORT, "what `penstock verify` asks for could not be written (%m): make room for its temporary files (TMPDIR)");
+    errno = saved_errno;
 }
 
 static void write_layer(struct ps_json *json, uint32_t number, const char *name, enum penstock_direction direction)

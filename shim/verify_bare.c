@@ -215,7 +215,9 @@ size_t ps_verify_strip(const struct ps_verify_task *task, uint32_t grace, CUfunc
     look(function, parameters, extra);
     for (size_t i = 0; i < stripped_count; i++)
         if (stripped[i].backing != PS_BACKING_NONE && ps_pages_unmap(stripped[i].address, stripped[i].bytes)) {
-            ps_log_warn_once(RESIDENCY, "an idle span's addresses could not be taken away: accesses to it are not found");
+            ps_log_warn_once(
+                RESIDENCY,
+                "an idle span's addresses could not be taken away: accesses to it are not found; `penstock verify --moved-only` does without");
             stripped[i].backing = PS_BACKING_NONE;
         }
     return stripped_count;

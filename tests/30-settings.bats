@@ -40,13 +40,44 @@ names() {
     done
 }
 
+# wrong_value ACCEPTED: something that a setting can't be which says that it can be that
+wrong_value() {
+    case $1 in
+    *'can be written to' | *'can be appended to') echo /dev/null/nowhere ;;
+    'the path of '*) head -c 5000 /dev/zero | tr '\0' x ;; # any that is not too long may be one
+    *) echo '?' ;;
+    esac
+}
+
+@test "a setting that can't be used: variable, value, what is accepted and what to do, for every one" {
+    local name default accepted value remedy
+    while IFS=$'\037' read -r name _ default accepted _; do
+        value=$(wrong_value "$accepted")
+        check_settings "$name=$value"
+        ended_with 2
+        remedy="; correct it, or unset it"
+        [ -z "$default" ] || remedy+=" for the default, $default"
+        equal 1 "${#lines[@]}" lines
+        [[ "$output" == "penstock: $name=${value:0:100}"*": "*"expected $accepted"*"$remedy" ]] || equal "$name: expected $accepted ...$remedy" "$output"
+        # Preloaded the same line is said, and what is done about it.
+        [ "$name" != PENSTOCK_BUDGET ] && [ "$name" != PENSTOCK_RULES ] || {
+            local line=$output
+            train "$name=$value"
+            ended_with 0
+            equal 1 "$(grep -cF "$line; going on without it" <<<"$output")" "lines about $name"
+        }
+    done < <("$BUILD/penstock-settings" list | tr '\t' '\037')
+}
+
 @test "a name that does not exist is said to be none, with the one that was meant" {
     check_settings PENSTOCK_BUGDET=48GiB
     ended_with 2
-    names PENSTOCK_BUGDET=48GiB 'no such setting; did you mean PENSTOCK_BUDGET\?'
+    # shellcheck disable=SC2016
+    names PENSTOCK_BUGDET=48GiB 'no such setting; did you mean PENSTOCK_BUDGET\? Rename or unset it; `penstock help settings` lists all$'
     check_settings PENSTOCK_FROBNICATE=1
     ended_with 2
-    names PENSTOCK_FROBNICATE=1 'no such setting'
+    # shellcheck disable=SC2016
+    names PENSTOCK_FROBNICATE=1 'no such setting; unset it; `penstock help settings` lists all$'
     lacks "$output" 'did you mean'
 }
 

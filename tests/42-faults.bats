@@ -62,6 +62,19 @@ with_libraries() {
     done
 }
 
+@test "a slab that takes seconds to make: a line when it does, and one at the end" {
+    requires sim plain
+    # Each slot takes 20 ms, so that some hundred of them take seconds, as tens of GiB do on a machine. Then the trainer goes on.
+    TRAINER=("$SAMPLES/mlp" --layers=20 --width=64 --batch=128 --steps=16)
+    BATS_FILE_TMPDIR=$WORK # what this one prints is another matter
+    train CUDASIM_FAULT=cuMemCreate@host:delay@1+
+    right_results
+    sound untouched
+    at_least 101 "$(ledger faults_injected)" "slots of 20 ms"
+    said '^penstock: pinning host memory for idle tensors: [0-9.]+ [KM]iB in [2-4]\.[0-9] s so far, [0-9.]+ [MGT]iB at most \(PENSTOCK_HOST_BUDGET\)$' \
+        '^penstock: host memory for idle tensors is pinned: [0-9.]+ [KM]iB in [2-4]\.[0-9] s$'
+}
+
 @test "a slab refused always: spans stay on the device while they fit" {
     requires sim
     train CUDASIM_FAULT=cuMemCreate@host:oom@1+ PENSTOCK_BUDGET="$(share 110)"

@@ -64,16 +64,16 @@ END
     policy old.so PENSTOCK_POLICY_VERSION-1 'return 0;'
     train "PENSTOCK_POLICY=$WORK/old.so"
     right_results
-    said "PENSTOCK_POLICY=$WORK/old.so: it was compiled for another version of penstock/policy.h; the default is used"
+    said "PENSTOCK_POLICY=$WORK/old.so: it was compiled for another version of penstock/policy.h; expected .*; the default, plan, is used"
     counted evictions
     gcc -shared -x c -o other.so - <<<'int nothing;'
     train "PENSTOCK_POLICY=$WORK/other.so"
     right_results
-    said "PENSTOCK_POLICY=$WORK/other.so: it does not export penstock_policy; the default is used"
+    said "PENSTOCK_POLICY=$WORK/other.so: it does not export penstock_policy; expected .*; the default, plan, is used"
     echo text >text.so
     train "PENSTOCK_POLICY=$WORK/text.so"
     right_results
-    said "PENSTOCK_POLICY=$WORK/text.so: .*(invalid ELF header|file too short).*; the default is used"
+    said "PENSTOCK_POLICY=$WORK/text.so: .*(invalid ELF header|file too short).*; expected .*; the default, plan, is used"
     train "PENSTOCK_POLICY=$WORK/none.so"
     right_results
     contains "$output" "^penstock: PENSTOCK_POLICY=$WORK/none.so: expected plan, layers, lru or the path of a shared object .*\(No such file or directory\)"

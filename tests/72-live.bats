@@ -408,7 +408,7 @@ METRICS='all(.[]; (.planned | type == "boolean") and ([.t_ns, .device, .step, .s
 @test "metrics that can't be written are counted, said once, and cost the program nothing" {
     train PENSTOCK_METRICS=/dev/full
     right_results
-    said 'PENSTOCK_METRICS=/dev/full: a line could not be written \(error 28\); the program goes on, and the end tells how many' \
+    said 'PENSTOCK_METRICS=/dev/full: a line could not be written \(No space left on device\); the end tells how many' \
         "PENSTOCK_METRICS=/dev/full: $(report learning.steps) steps have no line"
     # A pipe that nobody reads holds nobody up, either.
     mkfifo pipe
@@ -478,7 +478,7 @@ END
     loop_waits PENSTOCK_PROMETHEUS="$WORK/out/penstock.prom" ''
     rm -rf out
     loop_ends
-    said "PENSTOCK_PROMETHEUS=$WORK/out/penstock.prom: the text could not be written \\(error 2\\)"
+    said "PENSTOCK_PROMETHEUS=$WORK/out/penstock.prom: the text could not be written \\(No such file or directory\\)"
 }
 
 # --- a report upon a signal ------------------------------------------------------------------------------------------------------------------

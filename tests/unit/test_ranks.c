@@ -44,6 +44,13 @@ static void test_launchers(void)
     /* torchrun that srun has started speaks for its own processes. */
     expect_ranks(VARIABLES("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "2", "RANK", "6", "WORLD_SIZE", "8", "LOCAL_WORLD_SIZE", "4"), true,
                  6, 8, 4);
+    /* Who makes torch's variables of Slurm's seldom makes the one for the machine; srun's PMI-2 has none. */
+    expect_ranks(
+        VARIABLES("SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "8", "SLURM_STEP_TASKS_PER_NODE", "4(x2)", "RANK", "5", "WORLD_SIZE", "8"),
+        true, 5, 8, 4);
+    expect_ranks(
+        VARIABLES("SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "8", "SLURM_STEP_TASKS_PER_NODE", "4(x2)", "PMI_RANK", "5", "PMI_SIZE", "8"),
+        true, 5, 8, 4);
 }
 
 static void test_one_process_alone(void)

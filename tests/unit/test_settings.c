@@ -194,7 +194,7 @@ static void test_refused_amounts(void)
         snprintf(line, sizeof line, "%s: expected bytes with a unit", text);
         EXPECT_INT(1, read_one(text));
         EXPECT(strncmp(said, line, strlen(line)) == 0);
-        EXPECT(strstr(said, "auto or unlimited\n") != NULL);
+        EXPECT(strstr(said, "auto or unlimited; correct it, or unset it for the default, auto\n") != NULL);
         check_defaults();
     }
     /* What one variable takes another need not. */
@@ -315,7 +315,9 @@ static void test_other_kinds(void)
 static void test_unknown_names(void)
 {
     EXPECT_INT(1, read_one("PENSTOCK_BUGDET=48GiB"));
-    EXPECT_TEXT("PENSTOCK_BUGDET=48GiB: no such setting; did you mean PENSTOCK_BUDGET?\n", said);
+    EXPECT_TEXT(
+        "PENSTOCK_BUGDET=48GiB: no such setting; did you mean PENSTOCK_BUDGET? Rename or unset it; `penstock help settings` lists all\n",
+        said);
     EXPECT_INT(1, read_one("PENSTOCK_budget=48GiB"));
     EXPECT_INT(1, read_one("PENSTOCK_MINSPAN=1"));
     EXPECT(strstr(said, "did you mean PENSTOCK_MIN_SPAN?") != NULL);
@@ -385,13 +387,13 @@ static void test_paths(void)
     snprintf(path, sizeof path, "%s/report.json", directory);
     EXPECT_INT(0, check_report(path));
     EXPECT_INT(1, check_report(directory));
-    EXPECT(strstr(said, "(Is a directory)\n") != NULL);
+    EXPECT(strstr(said, "(Is a directory); correct it, or unset it") != NULL);
     snprintf(path, sizeof path, "%s/no/report.json", directory);
     EXPECT_INT(1, check_report(path));
     EXPECT(strncmp(said, "PENSTOCK_REPORT=", 16) == 0 && strstr(said, ": expected the path of a file") != NULL);
-    EXPECT(strstr(said, "(No such file or directory)\n") != NULL);
+    EXPECT(strstr(said, "(No such file or directory); correct it, or unset it") != NULL);
     EXPECT_INT(1, check_report("/dev/null/report.json"));
-    EXPECT(strstr(said, "(Not a directory)\n") != NULL);
+    EXPECT(strstr(said, "(Not a directory); correct it, or unset it") != NULL);
     if (geteuid() != 0) { /* root may write anywhere */
         EXPECT_INT(0, chmod(directory, 0500));
         snprintf(path, sizeof path, "%s/report.json", directory);
@@ -412,11 +414,11 @@ static void test_paths(void)
     snprintf(settings.policy.path, sizeof settings.policy.path, "%s/policy.so", directory);
     said[0] = '\0';
     EXPECT_INT(1, ps_settings_check_paths(&settings, note_problem, said));
-    EXPECT(strncmp(said, "PENSTOCK_POLICY=", 16) == 0 && strstr(said, "(No such file or directory)\n") != NULL);
+    EXPECT(strncmp(said, "PENSTOCK_POLICY=", 16) == 0 && strstr(said, "(No such file or directory); correct it, or unset it") != NULL);
     snprintf(settings.policy.path, sizeof settings.policy.path, "%s", directory);
     said[0] = '\0';
     EXPECT_INT(1, ps_settings_check_paths(&settings, note_problem, said));
-    EXPECT(strstr(said, "(Is a directory)\n") != NULL);
+    EXPECT(strstr(said, "(Is a directory); correct it, or unset it") != NULL);
     rmdir(directory);
 }
 

@@ -56,6 +56,31 @@ static void test_marks_turn_the_step(void)
     EXPECT_U64(7, summary.steps);
 }
 
+/* Nothing that is managed outlives the step. A program that marks its steps has them, however few launches they take. */
+static void test_marks_where_nothing_outlives_the_step(void)
+{
+    for (uint64_t layers = 2; layers <= 40; layers *= 2) {
+        struct watch *watch = watch_start();
+        for (int i = 0; i < 80; i++) {
+            uint64_t saved[40];
+            ps_steps_mark(watch->steps);
+            for (uint64_t layer = 0; layer < layers; layer++) {
+                saved[layer] = trace_alloc(&watch->trace, 50);
+                trace_launch(&watch->trace, layer ? K_MLP : K_COPY_IN, layer ? 2 : 1, saved[layer], saved[layer ? layer - 1 : 0]);
+            }
+            for (uint64_t layer = layers; layer-- > 0;) {
+                trace_launch(&watch->trace, K_WEIGHT_BACK, 1, saved[layer]);
+                trace_free(&watch->trace, &saved[layer]);
+            }
+        }
+        EXPECT_U64(1, watch->events[PS_STEPS_FOUND]);
+        EXPECT_U64(0, watch->events[PS_STEPS_LOST]);
+        EXPECT_U64(2 * layers, watch->state.length);
+        EXPECT_U64(0, watch->state.position);
+        watch_end(watch);
+    }
+}
+
 /* ---- programs that are not that plain ---- */
 
 static double share(const struct ps_steps_summary *summary)
@@ -497,6 +522,7 @@ int main(void)
 {
     test_plain_loop();
     test_marks_turn_the_step();
+    test_marks_where_nothing_outlives_the_step();
     test_first_three_steps_differ();
     test_accumulated_gradients();
     test_evaluation_now_and_then();

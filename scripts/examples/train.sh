@@ -1,0 +1,13 @@
+#!/bin/bash
+# A torch script on one GPU:
+#   train.sh [SCRIPT [ARGUMENT]...]        without one: tests/gpu/transformer.py of this tree
+# PENSTOCK_BUDGET is the device memory it may hold, 60% of the device unless set. OUT is where the report goes.
+set -euo pipefail
+
+tree=$(dirname "$(readlink -f "$0")")/../..
+command -v penstock >/dev/null || PATH=$tree/scripts:$PATH
+out=${OUT:-penstock-out}
+mkdir -p "$out"
+
+[ $# -gt 0 ] || set -- "$tree/tests/gpu/transformer.py"
+exec penstock run --budget "${PENSTOCK_BUDGET:-60%}" --report "$out/report.json" -- python3 "$@"
