@@ -121,7 +121,10 @@ static void reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
     else
         r = order_for_all_streams(span, &uses);
     if (r) {
-        ps_log_warn_once(RESIDENCY, "an allocation could not be ordered by events (error %d); waiting for the device instead", -r);
+        ps_log_warn_once(
+            RESIDENCY,
+            "an allocation could not be ordered by events (error %d): the device is waited for instead, which is slow and right; see `penstock doctor`",
+            -r);
         ps_cu.cuCtxSynchronize();
     }
     if (stream)
@@ -166,7 +169,10 @@ static int create_on_pages(struct birth *b, CUdeviceptr *address)
     int r = ps_budget_obtain(b->bytes, false, &pages);
 
     if (r && r != -ENOMEM)
-        ps_log_warn_once(RESIDENCY, "the driver refused to make device pages (error %d); such allocations go to the real allocator", -r);
+        ps_log_warn_once(
+            RESIDENCY,
+            "the driver refused to make device pages (error %d): such allocations are CUDA's, beside the budget, and do not move; see `penstock doctor`",
+            -r);
     if (r)
         return r;
     struct ps_span *span = begin_life(b);
@@ -182,7 +188,10 @@ static int create_on_pages(struct birth *b, CUdeviceptr *address)
     ps_registry_lock();
     span->busy = false;
     if (r) {
-        ps_log_warn_once(RESIDENCY, "the driver refused to map device pages (error %d); such allocations go to the real allocator", -r);
+        ps_log_warn_once(
+            RESIDENCY,
+            "the driver refused to map device pages (error %d): such allocations are CUDA's, beside the budget, and do not move; see `penstock doctor`",
+            -r);
         discard(b, span);
         ps_budget_return(&pages);
         return r == -ENOMEM ? -EIO : r;
