@@ -328,7 +328,7 @@ static void catch_up(struct ps_followed_plan *s, uint32_t place, uint64_t launch
 }
 
 int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
-                         const uint16_t *ordinal, bool may_correct)
+                         const uint16_t *ordinal, bool may_correct, struct ps_step_profile *profile)
 {
     struct ps_followed_plan *s = ps_followed_plan_make(step, plan, numbers, ordinal, here.grace);
 
@@ -336,8 +336,10 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
         here.recent = calloc(RECENT, sizeof *here.recent);
     if (!s || !here.recent) {
         ps_followed_plan_free(s);
+        ps_step_profile_free(profile);
         return -ENOMEM;
     }
+    s->profile = profile;
     s->pattern = pattern;
     s->may_correct = may_correct;
     const struct ps_followed_plan *before = here.schedules[pattern];
@@ -528,6 +530,8 @@ static void write_waits(const struct ps_followed_plan *s, struct ps_json *json)
         ps_json_u64(json, "predicted_ns", predicted);
         ps_json_u64(json, "actual_ns", actual);
         ps_json_u64(json, "launches_earlier", shift);
+        if (s->profile)
+            ps_step_profile_write_reloads(s->profile, l, json);
         ps_json_end(json);
     }
     ps_json_end(json);
@@ -540,5 +544,7 @@ void ps_following_write_layers(struct ps_json *json)
     if (!s)
         return;
     write_waits(s, json);
-    ps_step_figures_write(s->figures, s->whole_round, json);
+    ps_step_figures_write(s->figures, s->whole_round, s->profile, json);
+    if (s->profile)
+        ps_step_profile_write(s->profile, json);
 }

@@ -28,6 +28,7 @@
 #include "recording.h"
 #include "registry.h"
 #include "slab.h"
+#include "step_profile.h"
 #include "stopping.h"
 #include "stopwatch.h"
 #include "tell.h"
@@ -432,10 +433,14 @@ static void plan_one(uint32_t pattern)
     step.links = *ps_link_speed(may_move);
     keep_recording(&step);
     int r = make_plan(&step, &plan);
+    struct ps_step_profile *profile = !r && *ps_settings.report ? ps_step_profile_make(&step, &plan) : NULL;
     ps_registry_lock();
     /* Found anew meanwhile: this is the plan of a step that is no more. */
-    if (!r && !here.wanted[pattern].is &&
-        !ps_following_install(pattern, &step, &plan, spans.number, spans.ordinal, ps_settings.policy.kind == PS_POLICY_PLAN)) {
+    bool is_void = r || here.wanted[pattern].is;
+    if (is_void)
+        ps_step_profile_free(profile);
+    if (!is_void &&
+        !ps_following_install(pattern, &step, &plan, spans.number, spans.ordinal, ps_settings.policy.kind == PS_POLICY_PLAN, profile)) {
         here.planned[pattern] = true;
         if (!here.cost.ns)
             here.cost = (struct ps_learning_cost){here.launches, ps_now_ns() - here.begun_at, ps_counted(host_wait_ns)};
