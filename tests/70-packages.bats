@@ -8,7 +8,7 @@ setup() {
     requires release
 }
 
-SUBCOMMANDS='run verify advise doctor plan summary top'
+SUBCOMMANDS='run verify advise doctor plan summary report top'
 
 # make for this tree, as a person would call it
 make_here() { env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory DEBUG= OUT="${BUILD#"$ROOT"/}" "$@"; }
