@@ -179,4 +179,12 @@ EOF
     contains "$output" 'peak device memory +[0-9.]+ MiB +[0-9.]+ MiB'
     contains "$output" 'losses, gradients, parameters +identical'
     lacks "$output" 'moved to the host +- +0\.0 MiB'
+    # What it prints to be typed works where it was called: here, and in the tree itself.
+    local lines_typed line
+    lines_typed=$(sed -nE 's/^  (LD_LIBRARY_PATH=.*|.*scripts\/penstock report .*)$/\1/p' <<<"$output")
+    equal 2 "$(wc -l <<<"$lines_typed")" "commands"
+    rm "$BUILD/demo/report.html"
+    while IFS= read -r line; do bash -euc "$line" >/dev/null; done <<<"$lines_typed"
+    contains "$(cat "$BUILD/demo/report.html")" 'data-of="peak_resident_bytes"'
+    contains "$output" "^The page is $BUILD/demo/report\.html\. Open it in a browser: file://$BUILD/demo/report\.html\$"
 }

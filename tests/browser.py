@@ -172,7 +172,9 @@ def main(page, directory):
             seen[name] = browser.evaluate(LOOK)
             browser.picture(f"{directory}/{name}.png")
         browser.be(DESKTOP, "dark")
-        seen["tabs"] = [browser.press_tab() for _ in range(16)]
+        seen["tabs"] = []
+        while len(seen["tabs"]) < 40 and (stop := browser.press_tab())[0] != "BODY":
+            seen["tabs"].append(stop)
         printed = browser.ask("Page.printToPDF", printBackground=False, preferCSSPageSize=True)
         with open(f"{directory}/page.pdf", "wb") as file:
             file.write(base64.b64decode(printed["data"]))

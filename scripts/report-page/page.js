@@ -17,18 +17,15 @@
 
   // ---- what the charts share ----
 
-  // Stripes for layers, with their names where there is room; under the curves.
+  // Stripes for layers under the curves, with their names above, where there is room.
   const stripes = {
     id: 'stripes',
     beforeDatasetsDraw(chart, _, options) {
       const { ctx, chartArea: area, scales: { x } } = chart;
       ctx.save();
-      ctx.beginPath();
-      ctx.rect(area.left, area.top, area.width, area.height);
-      ctx.clip();
       ctx.font = '11px ' + Chart.defaults.font.family;
       ctx.textAlign = 'center';
-      ctx.textBaseline = 'top';
+      ctx.textBaseline = 'bottom';
       let last = -Infinity;
       (options.layers || []).forEach((layer, i, all) => {
         const from = x.getPixelForValue(layer.from), to = x.getPixelForValue(i + 1 < all.length ? all[i + 1].from : options.end);
@@ -39,7 +36,7 @@
         const width = ctx.measureText(layer.label).width;
         if (width + 6 < to - from && (from + to - width) / 2 > last) {
           ctx.fillStyle = colour('quiet');
-          ctx.fillText(layer.label, (from + to) / 2, area.top + 3);
+          ctx.fillText(layer.label, (from + to) / 2, area.top - 3);
           last = (from + to + width) / 2;
         }
       });
@@ -67,11 +64,12 @@
     const { plugins = {}, ...rest } = more;
     return {
       animation: false,
+      layout: { padding: { top: plugins.stripes ? 18 : 0 } }, // for the layers' names
       responsive: true,
       maintainAspectRatio: false,
       scales,
       plugins: {
-        legend: { labels: { color: colour('text'), boxWidth: 18, boxHeight: 10 }, ...plugins.legend },
+        legend: { position: 'bottom', labels: { color: colour('text'), boxWidth: 18, boxHeight: 10 }, ...plugins.legend },
         tooltip: { intersect: false, mode: 'index', ...plugins.tooltip },
         stripes: plugins.stripes,
       },
