@@ -219,7 +219,7 @@ expect(all(link.startswith("#") and link[1:] in page["ids"] for link in page["li
 levels = [int(tag[1]) for tag, _ in page["headings"]]
 expect(levels[0] == 1 and levels.count(1) == 1 and all(b - a <= 1 for a, b in zip(levels, levels[1:])), "headings", page["headings"])
 for table in page["tables"]:
-    expect(table["caption"] and table["scopes"] and table["rows"], table["caption"], "has no heads or rows")
+    expect(table["caption"] and table["scopes"] and all(table["heads"]) and table["rows"], table["caption"], "has no heads or rows")
     expect(all(len(row) == len(table["heads"]) for row in table["rows"]), table["caption"], "has ragged rows")
 for name, wide in (("light", 1200), ("dark", 1200), ("phone", 360)):
     with open(f"{os.path.dirname(sys.argv[1])}/{name}.png", "rb") as file:

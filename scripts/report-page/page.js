@@ -34,7 +34,7 @@
           ctx.fillRect(from, area.top, to - from, area.height);
         }
         const width = ctx.measureText(layer.label).width;
-        if (width + 6 < to - from && (from + to - width) / 2 > last) {
+        if (layer.label && to - from > 6 && (from + to - width) / 2 > last + 5) {
           ctx.fillStyle = colour('quiet');
           ctx.fillText(layer.label, (from + to) / 2, area.top - 3);
           last = (from + to + width) / 2;
@@ -177,7 +177,7 @@
       const bars = (label, kind, fill, border) => ({ label, data: kinds[kind], backgroundColor: fill, borderColor: border, borderWidth: 1, borderSkipped: false, grouped: false, barPercentage: 0.75 });
       return { type: 'bar',
         data: { labels: subject.spans, datasets: [bars('in use', 'used', colour('held'), colour('held')), bars('idle on the device', 'idle', colour('held-fill'), colour('held')),
-          bars('being copied', 'moving', colour('out'), colour('out')), bars('away', 'away', 'transparent', colour('quiet'))] },
+          bars('on its way', 'moving', colour('out'), colour('out')), bars('away', 'away', 'transparent', colour('quiet'))] },
         options: frame({ x: step.scale, y: axis('', { title: { display: false }, grid: { display: false }, ticks: { autoSkip: false } }) },
           { indexAxis: 'y', plugins: { ...step.plugins, tooltip: { mode: 'nearest', intersect: true, callbacks: {
             label: (item) => `${item.dataset.label}: ${short(item.raw.x[0])} to ${short(item.raw.x[1])}` } } } }) };
