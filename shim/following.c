@@ -328,7 +328,7 @@ static void catch_up(struct ps_followed_plan *s, uint32_t place, uint64_t launch
 }
 
 int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
-                         const uint16_t *ordinal, bool may_correct, struct ps_step_profile *profile)
+                         const uint16_t *ordinal, bool may_correct)
 {
     struct ps_followed_plan *s = ps_followed_plan_make(step, plan, numbers, ordinal, here.grace);
 
@@ -336,10 +336,8 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
         here.recent = calloc(RECENT, sizeof *here.recent);
     if (!s || !here.recent) {
         ps_followed_plan_free(s);
-        ps_step_profile_free(profile);
         return -ENOMEM;
     }
-    s->profile = profile;
     s->pattern = pattern;
     s->may_correct = may_correct;
     const struct ps_followed_plan *before = here.schedules[pattern];
@@ -370,6 +368,15 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
         catch_up(s, here.last_place, here.last_launch);
     }
     return 0;
+}
+
+void ps_following_profile(uint32_t pattern, struct ps_step_profile *profile)
+{
+    struct ps_followed_plan *s = here.schedules[pattern];
+
+    ps_step_profile_free(s ? s->profile : profile);
+    if (s)
+        s->profile = profile;
 }
 
 /*

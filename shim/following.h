@@ -29,10 +29,13 @@ void ps_following_open(uint32_t grace, uint64_t (*named)(uint64_t launch, uint32
 /*
  * The plan for pattern `pattern`, from now on: takes the place of an earlier one. Copies what it needs. `numbers[i]`: the number of span i when the
  * step was recorded; `ordinal[k]`: which of its launch's spans use k of the step is; `may_correct`: reload points may be shifted when waits are longer than
- * the plan says; `profile`, of malloc's, for the report, or NULL: is freed here, whatever is returned. 0 or -ENOMEM. [locked]
+ * the plan says. 0 or -ENOMEM. [locked]
  */
 int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
-                         const uint16_t *ordinal, bool may_correct, struct ps_step_profile *profile);
+                         const uint16_t *ordinal, bool may_correct);
+
+/* What the report says of the plan that was installed last for this pattern: it keeps `profile`, of ps_step_profile_make. [locked] */
+void ps_following_profile(uint32_t pattern, struct ps_step_profile *profile);
 
 /* The pattern's slot holds another step now, of which nothing is known. [locked] */
 void ps_following_forget(uint32_t pattern);

@@ -109,12 +109,14 @@ fake_toolkit() {
 ./libexec/penstock/penstock-help
 ./libexec/penstock/penstock-plan
 ./libexec/penstock/penstock-plan-bound
+./libexec/penstock/penstock-report
 ./libexec/penstock/penstock-settings
 ./libexec/penstock/penstock-summary
 ./libexec/penstock/penstock-trade
 ./libexec/penstock/penstock-top
 ./libexec/penstock/penstock-verify
 ./libexec/penstock/penstock_command.py
+./libexec/penstock/penstock_findings.py
 ./share/bash-completion/completions/penstock
 ./share/doc/penstock/CHANGELOG.md
 ./share/doc/penstock/LICENSE
@@ -123,6 +125,12 @@ fake_toolkit() {
 ./share/man/man1/penstock.1
 ./share/man/man7/libpenstock.7
 ./share/penstock/penstock.py
+./share/penstock/report-page/chart-licence.txt
+./share/penstock/report-page/chart.js
+./share/penstock/report-page/page.css
+./share/penstock/report-page/page.html
+./share/penstock/report-page/page.js
+./share/penstock/report-page/section.html
 ./share/pkgconfig/penstock.pc
 ./share/zsh/site-functions/_penstock
 EOF
