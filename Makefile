@@ -95,6 +95,9 @@ sample_policies := $(patsubst tests/samples/%.c,$(OUT)/samples/%.so,$(wildcard t
 
 pages := $(OUT)/man/penstock.1 $(OUT)/man/libpenstock.7
 completions := $(addprefix $(OUT)/completions/,bash zsh fish)
+# The page of `penstock report`, and the library that draws its charts.
+CHART_JS ?= /usr/share/javascript/chart.js/chart.min.js
+report_page := $(patsubst scripts/%,$(OUT)/%,$(wildcard scripts/report-page/*)) $(OUT)/report-page/chart.js
 library := $(OUT)/libpenstock.so
 test_archive := $(OUT)/libpenstock-test.a
 map := $(OUT)/libpenstock.map
@@ -108,7 +111,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' '$(1)' '$(2)')
 
 .PHONY: all demo test check bench install uninstall dist deb wheel clean distclean help setup sim units samples FORCE
 
-all: $(library) $(test_archive) $(tools) $(pages) $(completions) sim samples units
+all: $(library) $(test_archive) $(tools) $(pages) $(completions) $(report_page) sim samples units
 
 # --- rebuild when the commands change, not only when the files do ----------------------------------------------------------------------
 # `flags` is what objects are made with, `sources` what libraries are made of: a file that is gone has no date to go by. `date` is that of the pages.
@@ -178,6 +181,17 @@ $(OUT)/completions/%:
 	@mkdir -p $(@D)
 	$(call say,GEN,$@)
 	$(Q)scripts/packages/completion $(@F) $(OUT)/penstock-settings >$@
+
+# --- the page of penstock report -------------------------------------------------------------------------------------------------------
+$(OUT)/report-page/chart.js: $(wildcard $(CHART_JS))
+	$(if $<,,$(error no Chart.js at $(CHART_JS): run scripts/setup, or set CHART_JS to a chart.min.js of version 3))
+	@mkdir -p $(@D)
+	$(call say,COPY,$@)
+	$(Q)cp $< $@
+
+$(OUT)/report-page/%: scripts/report-page/%
+	@mkdir -p $(@D)
+	$(Q)cp $< $@
 
 units: $(units)
 samples: $(samples) $(static_samples) $(OUT)/samples/mlp-12 $(sample_policies)
@@ -267,13 +281,15 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 LIBDIR ?= $(PREFIX)/lib
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
-programs := $(tools) scripts/penstock-advise scripts/penstock-help scripts/penstock-summary scripts/penstock-verify
+programs := $(tools) scripts/penstock-advise scripts/penstock-help scripts/penstock-report scripts/penstock-summary scripts/penstock-verify
+modules := scripts/penstock_command.py scripts/penstock_findings.py
 public_headers := $(wildcard include/penstock/*.h)
 documents := README.md CHANGELOG.md LICENSE
 # MODE:FILE:PLACE
 installed := 755:$(library):$(LIBDIR)/$(soname) 755:scripts/penstock:$(PREFIX)/bin/penstock \
     $(foreach file,$(programs),755:$(file):$(PREFIX)/libexec/penstock/$(notdir $(file))) \
-    644:scripts/penstock_command.py:$(PREFIX)/libexec/penstock/penstock_command.py \
+    $(foreach file,$(modules),644:$(file):$(PREFIX)/libexec/penstock/$(notdir $(file))) \
+    $(foreach file,$(report_page),644:$(file):$(PREFIX)/share/penstock/report-page/$(notdir $(file))) \
     $(foreach file,$(public_headers),644:$(file):$(PREFIX)/$(file)) \
     644:scripts/penstock.py:$(PREFIX)/share/penstock/penstock.py \
     $(foreach file,$(documents),644:$(file):$(PREFIX)/share/doc/penstock/$(file)) \
@@ -286,7 +302,7 @@ installed := 755:$(library):$(LIBDIR)/$(soname) 755:scripts/penstock:$(PREFIX)/b
 link := $(LIBDIR)/libpenstock.so
 pkgconfig := $(PREFIX)/share/pkgconfig/penstock.pc
 
-install: $(library) $(tools) $(pages) $(completions)
+install: $(library) $(tools) $(pages) $(completions) $(report_page)
 	$(Q)for entry in $(installed); do \
 	    IFS=: read -r mode file place <<<"$$entry" && install -D -m "$$mode" "$$file" "$(DESTDIR)$$place" || exit; done
 	$(Q)ln -sf $(soname) "$(DESTDIR)$(link)"
@@ -300,6 +316,7 @@ uninstall:
 	$(Q)rm -f "$(DESTDIR)$(link)" "$(DESTDIR)$(pkgconfig)"
 	$(Q)for entry in $(installed); do \
 	    place="$(DESTDIR)$${entry##*:}"; rm -f "$$place"; dir=$${place%/*}; \
+	    [ "$${dir##*/}" != report-page ] || { rmdir "$$dir" 2>/dev/null; dir=$${dir%/*}; }; \
 	    [ "$${dir##*/}" != penstock ] || [ ! -d "$$dir" ] || rmdir --ignore-fail-on-non-empty "$$dir"; done
 
 # --- packages --------------------------------------------------------------------------------------------------------------------------
@@ -311,7 +328,7 @@ dist:
 # Both are made of what is installed. Debian's has the library in a directory of its own instead of the loader's, as nobody links with it.
 deb: installed_at := PREFIX=/usr LIBDIR=/usr/lib/penstock ZSHDIR=/usr/share/zsh/vendor-completions
 wheel: installed_at := PREFIX=/prefix LIBDIR=/prefix/lib ZSHDIR=/prefix/share/zsh/site-functions
-deb wheel: $(library) $(tools) $(pages) $(completions)
+deb wheel: $(library) $(tools) $(pages) $(completions) $(report_page)
 	$(Q)rm -rf $(packages)/$@
 	$(Q)$(MAKE) --no-print-directory install DESTDIR='$(abspath $(packages)/$@)' $(installed_at) >/dev/null
 	$(Q)scripts/packages/$@ $(packages)/$@ $(packages)

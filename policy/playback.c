@@ -55,6 +55,8 @@ struct ps_playback {
     uint64_t reload_allowed, reload_begun;
     uint64_t h2d_queued, h2d_over;
     struct ps_outcome outcome;
+    const struct ps_playback_watch *watch; /* or NULL */
+    uint32_t moment;                       /* that is being played */
 };
 
 static void *take(char **memory, size_t bytes)
@@ -136,11 +138,25 @@ static double d2h_bytes_of(const struct ps_playback *p, uint32_t move)
     return (double)bytes_of(p, move) * (p->step->span[p->move[move].span].guarded ? GUARDED_TAKES : 1);
 }
 
+/* Time has passed since `from`, and what is held has not changed meanwhile. */
+static void show_time(const struct ps_playback *p, double from, double out_bytes, double in_bytes)
+{
+    if (p->watch)
+        p->watch->passed(p->watch->ctx, from, p->now, p->moment, p->held, out_bytes, in_bytes);
+}
+
+static void show_move(const struct ps_playback *p, enum ps_played what, uint32_t move)
+{
+    if (p->watch)
+        p->watch->moved(p->watch->ctx, what, move, p->now);
+}
+
 static void hold(struct ps_playback *p, int64_t bytes)
 {
     p->held += bytes;
     if (p->held > p->outcome.peak_bytes)
         p->outcome.peak_bytes = p->held;
+    show_time(p, p->now, 0, 0);
 }
 
 static bool fits(const struct ps_playback *p, int64_t bytes)
@@ -153,6 +169,7 @@ static void begin_reload(struct ps_playback *p, uint32_t move)
     uint32_t slot = (uint32_t)(p->h2d_queued % (p->step->uses + 1u));
 
     hold(p, bytes_of(p, move));
+    show_move(p, PS_PLAYED_COMES, move);
     p->residency[p->move[move].span] = RELOADING;
     p->h2d_queue[slot] = move;
     p->h2d_ready[slot] = p->now + (double)p->step->links.reload_overhead_ns;
@@ -197,6 +214,7 @@ static void release_pages(struct ps_playback *p)
 
     p->next_release = p->released < p->d2h_over ? p->released_at[p->released % p->moves] : FOREVER;
     p->held -= bytes_of(p, move);
+    show_move(p, PS_PLAYED_GONE, move);
     p->residency[span] = p->freed[span] ? RESIDENT : EVICTED;
     p->freed[span] = false;
     begin_reloads(p);
@@ -207,12 +225,25 @@ static void end_h2d(struct ps_playback *p)
     uint32_t ring = p->step->uses + 1;
 
     p->residency[p->move[p->h2d_queue[p->h2d_over % ring]].span] = RESIDENT;
+    show_move(p, PS_PLAYED_BACK, p->h2d_queue[p->h2d_over % ring]);
     p->h2d_over++;
     p->next_ready = FOREVER;
     if (p->h2d_over < p->h2d_queued) {
         p->h2d_left = (double)bytes_of(p, p->h2d_queue[p->h2d_over % ring]);
         p->next_ready = p->h2d_ready[p->h2d_over % ring];
     }
+}
+
+/* `from` to now: the links have copied at these rates, or not at all. */
+static void show_links(const struct ps_playback *p, double from, double out_rate, double in_rate)
+{
+    if (!p->watch)
+        return;
+    double out = (p->now - from) * out_rate, in = (p->now - from) * in_rate;
+    /* Of a guarded span's D2H, part of the time is not the link's. */
+    if (out > 0 && p->step->span[p->move[p->d2h_over % p->moves].span].guarded)
+        out /= GUARDED_TAKES;
+    show_time(p, from, out, in);
 }
 
 /* Goes on to the next thing that happens on the links, or to `until` if that comes first. False when nothing is under way. */
@@ -224,8 +255,10 @@ static bool go_on(struct ps_playback *p, double until)
     double next = until;
 
     if (!d2h && ready == FOREVER && release == FOREVER) {
+        double from = p->now;
         if (until < FOREVER)
             p->now = until;
+        show_time(p, from, 0, 0);
         return false;
     }
     double d2h_rate = p->d2h_rate[h2d], h2d_rate = p->h2d_rate[d2h];
@@ -245,7 +278,9 @@ static bool go_on(struct ps_playback *p, double until)
         p->d2h_left -= (next - p->now) * d2h_rate;
     if (h2d)
         p->h2d_left -= (next - p->now) * h2d_rate;
+    double from = p->now;
     p->now = next;
+    show_links(p, from, d2h ? d2h_rate : 0, h2d ? h2d_rate : 0);
     if (d2h && (d2h_end <= next || p->d2h_left < NOTHING_LEFT))
         end_d2h(p);
     if (h2d && (h2d_end <= next || p->h2d_left < NOTHING_LEFT))
@@ -340,6 +375,8 @@ static void play_launch(struct ps_playback *p, uint32_t launch)
         p->move[needed->order[i]].predicted_wait_ns = (uint64_t)(p->now - since);
     }
     p->outcome.reload_wait_ns += p->now - before;
+    if (p->watch)
+        p->watch->launch(p->watch->ctx, launch, p->now);
     run_until(p, p->now + (double)p->step->launch[launch].duration_ns);
     /* Moves are in this order themselves. */
     for (uint32_t i = evicted->first[launch]; i < evicted->first[launch + 1]; i++) {
@@ -347,6 +384,7 @@ static void play_launch(struct ps_playback *p, uint32_t launch)
             p->d2h_left = d2h_bytes_of(p, i);
         p->residency[p->move[i].span] = EVICTING;
         p->d2h_queued++;
+        show_move(p, PS_PLAYED_LEAVES, i);
     }
 }
 
@@ -354,7 +392,10 @@ static void play_round(struct ps_playback *p)
 {
     p->outcome.alloc_wait_ns = 0;
     p->outcome.reload_wait_ns = 0;
+    if (p->watch)
+        p->watch->round(p->watch->ctx, p->now);
     for (uint32_t m = 0; m < p->step->moments; m++) {
+        p->moment = m;
         switch ((enum event_kind)p->event[m].kind) {
         case EVENT_NONE: /* a span that is no steady part of the step came or went */
             break;
@@ -450,6 +491,11 @@ static void begin_ring(struct ps_playback *p)
         p->move[i].predicted_wait_ns = 0;
     }
     p->outcome.peak_bytes = p->held;
+}
+
+void ps_playback_show(struct ps_playback *p, const struct ps_playback_watch *watch)
+{
+    p->watch = watch;
 }
 
 struct ps_outcome ps_playback_run(struct ps_playback *p, struct penstock_move *move, uint32_t moves, unsigned rounds)

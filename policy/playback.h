@@ -22,6 +22,9 @@
 
 #include "penstock/policy.h"
 
+/* Rounds of a plan that is to be judged: the links' rates can be known badly, and rounds then go on changing for a while. */
+#define PS_PREDICT_ROUNDS 24
+
 struct ps_playback;
 
 /* What a round came to. */
@@ -32,9 +35,25 @@ struct ps_outcome {
     int64_t peak_bytes;    /* the most held */
 };
 
+/* What becomes of a move: its D2H is queued, its pages are free, its reload is begun (pages taken), its H2D is over. */
+enum ps_played { PS_PLAYED_LEAVES, PS_PLAYED_GONE, PS_PLAYED_COMES, PS_PLAYED_BACK };
+
+/* Whoever wants to know more than the outcome. All times are ns from the beginning of the first round on. */
+struct ps_playback_watch {
+    void (*round)(void *ctx, double at);
+    void (*launch)(void *ctx, uint32_t launch, double at); /* it begins: what it waited for is over */
+    /* From one time to the other, which may be the same, so much was held at that moment of the step, and so much was copied. */
+    void (*passed)(void *ctx, double from, double to, uint32_t moment, int64_t held, double out_bytes, double in_bytes);
+    void (*moved)(void *ctx, enum ps_played what, uint32_t move, double at);
+    void *ctx;
+};
+
 size_t ps_playback_bytes(const struct penstock_step *step);
 /* Prepares `memory`, of that size and aligned for any type, for playing this step, which stays the caller's and still. */
 struct ps_playback *ps_playback_init(const struct penstock_step *step, const int64_t *demand, void *memory);
+
+/* Tells `watch`, the caller's and still, of the rounds that are played from now on. */
+void ps_playback_show(struct ps_playback *playback, const struct ps_playback_watch *watch);
 
 /*
  * Plays up to `rounds` rounds of valid moves, which are ordered by evict_after; fills their predicted_wait_ns. `moves` is at most step->uses.

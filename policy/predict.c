@@ -7,9 +7,6 @@
 #include "gaps.h"
 #include "playback.h"
 
-/* The links' rates can be known badly, and rounds then go on changing for a while. */
-#define ROUNDS 24
-
 static size_t aligned(size_t bytes)
 {
     return (bytes + 15) / 16 * 16;
@@ -105,7 +102,7 @@ int penstock_predict(const struct penstock_step *step, void *workspace, struct p
     }
     ps_demand(step, demand);
     struct ps_playback *playback = ps_playback_init(step, demand, taken + aligned(step->uses));
-    struct ps_outcome outcome = ps_playback_run(playback, plan->move, plan->moves, ROUNDS);
+    struct ps_outcome outcome = ps_playback_run(playback, plan->move, plan->moves, PS_PREDICT_ROUNDS);
     plan->plain_ns = 0;
     for (uint32_t l = 0; l < step->launches; l++)
         plan->plain_ns += step->launch[l].duration_ns;

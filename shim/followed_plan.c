@@ -26,6 +26,7 @@ void ps_followed_plan_free(struct ps_followed_plan *s)
     free(s->correction);
     free(s->scratch);
     ps_step_figures_free(s->figures);
+    ps_step_profile_free(s->profile);
     ps_preparing_free(s->preparing);
     free(s);
 }

@@ -15,6 +15,7 @@
 #include "preparing.h"
 #include "span.h"
 #include "step_figures.h"
+#include "step_profile.h"
 
 /* What moves at which launch: lists of move numbers, one list a launch, list i in item[start[i] .. start[i + 1]). */
 struct ps_timetable {
@@ -50,6 +51,7 @@ struct ps_followed_plan {
     struct ps_timetable bind, evict, reload;
     struct ps_bound *bound;
     struct ps_step_figures *figures;
+    struct ps_step_profile *profile; /* or NULL */
     struct ps_preparing *preparing;
     struct ps_correction *correction; /* of the moves' reload_from */
     bool may_correct;

@@ -370,6 +370,15 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
     return 0;
 }
 
+void ps_following_profile(uint32_t pattern, struct ps_step_profile *profile)
+{
+    struct ps_followed_plan *s = here.schedules[pattern];
+
+    ps_step_profile_free(s ? s->profile : profile);
+    if (s)
+        s->profile = profile;
+}
+
 /*
  * Two clocks: the host has ended a round that the device may be in the middle of; of the round before all waits have been told by now, or will be told
  * too late to matter.
@@ -528,6 +537,8 @@ static void write_waits(const struct ps_followed_plan *s, struct ps_json *json)
         ps_json_u64(json, "predicted_ns", predicted);
         ps_json_u64(json, "actual_ns", actual);
         ps_json_u64(json, "launches_earlier", shift);
+        if (s->profile)
+            ps_step_profile_write_reloads(s->profile, l, json);
         ps_json_end(json);
     }
     ps_json_end(json);
@@ -540,5 +551,7 @@ void ps_following_write_layers(struct ps_json *json)
     if (!s)
         return;
     write_waits(s, json);
-    ps_step_figures_write(s->figures, s->whole_round, json);
+    ps_step_figures_write(s->figures, s->whole_round, s->profile, json);
+    if (s->profile)
+        ps_step_profile_write(s->profile, json);
 }

@@ -17,6 +17,7 @@
 #include "preparing.h"
 #include "recorder.h"
 #include "span.h"
+#include "step_profile.h"
 #include "steps.h"
 
 /*
@@ -32,6 +33,9 @@ void ps_following_open(uint32_t grace, uint64_t (*named)(uint64_t launch, uint32
  */
 int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
                          const uint16_t *ordinal, bool may_correct);
+
+/* What the report says of the plan that was installed last for this pattern: it keeps `profile`, of ps_step_profile_make. [locked] */
+void ps_following_profile(uint32_t pattern, struct ps_step_profile *profile);
 
 /* The pattern's slot holds another step now, of which nothing is known. [locked] */
 void ps_following_forget(uint32_t pattern);
@@ -76,7 +80,7 @@ struct ps_following_summary {
 };
 void ps_following_summary(struct ps_following_summary *out); /* [locked] or at the end */
 
-/* Adds "reload_waits" and "layers" of the plan that was followed most, if there is one, to the open object. [locked] or at the end. */
+/* Adds "reload_waits", "layers" and "profile" of the plan that was followed most, if there is one, to the open object. [locked] or at the end. */
 void ps_following_write_layers(struct ps_json *json);
 
 #endif

@@ -239,6 +239,11 @@ void ps_json_begin_array(struct ps_json *j, const char *key)
     begin_nested(j, key, true);
 }
 
+void ps_json_pack(struct ps_json *j, bool on)
+{
+    j->one_line = on;
+}
+
 void ps_json_end(struct ps_json *j)
 {
     if (j->depth == 0) {

@@ -59,6 +59,9 @@ void ps_json_bool(struct ps_json *j, const char *key, bool value);
 void ps_json_null(struct ps_json *j, const char *key);
 void ps_json_string(struct ps_json *j, const char *key, const char *value);
 
+/* Whether what follows stands on one line, as long lists of figures do. */
+void ps_json_pack(struct ps_json *j, bool on);
+
 /*
  * Closes the text with a newline and hands over what is still gathered. Returns 0, the first error, or -EINVAL when a value is open or
  * missing.

@@ -28,6 +28,7 @@
 #include "recording.h"
 #include "registry.h"
 #include "slab.h"
+#include "step_profile.h"
 #include "stopping.h"
 #include "stopwatch.h"
 #include "tell.h"
@@ -407,6 +408,18 @@ static bool is_guarded(const struct penstock_step_span *span, uint64_t number)
     return is_piece ? ps_settings.guard != PS_GUARD_UNMAP : ps_guard_is_for(ps_settings.guard, span->born != PENSTOCK_NEVER);
 }
 
+/* For the report, of the plan that was just installed. [locked; releases the lock meanwhile] */
+static void keep_profile(uint32_t pattern, uint64_t found_as, const struct penstock_step *step, const struct penstock_plan *plan)
+{
+    ps_registry_unlock();
+    struct ps_step_profile *profile = ps_step_profile_make(step, plan);
+    ps_registry_lock();
+    if (here.found[pattern] == found_as)
+        ps_following_profile(pattern, profile);
+    else
+        ps_step_profile_free(profile);
+}
+
 /* [locked; releases the lock meanwhile] */
 static void plan_one(uint32_t pattern)
 {
@@ -436,14 +449,17 @@ static void plan_one(uint32_t pattern)
     int r = make_plan(&step, &plan);
     ps_registry_lock();
     /* Found anew meanwhile: this is the plan of a step that is no more. */
-    if (!r && !here.wanted[pattern].is &&
-        !ps_following_install(pattern, &step, &plan, spans.number, spans.ordinal, ps_settings.policy.kind == PS_POLICY_PLAN)) {
+    bool installed = !r && !here.wanted[pattern].is &&
+                     !ps_following_install(pattern, &step, &plan, spans.number, spans.ordinal, ps_settings.policy.kind == PS_POLICY_PLAN);
+    if (installed) {
         here.planned[pattern] = true;
         if (!here.cost.ns)
             here.cost = (struct ps_learning_cost){here.launches, ps_now_ns() - here.begun_at, ps_counted(host_wait_ns)};
         here.moves[pattern] = plan.moves != 0;
         ps_stopwatch_learn(here.moves[pattern] && here.early[pattern] && !here.rounds[pattern]);
     }
+    if (installed && *ps_settings.report)
+        keep_profile(pattern, found_as, &step, &plan);
     /* What the closing line may advise. Nobody waits for it; but for the first plan, soon to be made anew, it would be in vain. */
     if (!r && here.rounds[pattern] && ps_settings.policy.kind == PS_POLICY_PLAN &&
         plan.predicted_ns / PS_NOTHING_LOST > plan.plain_ns / 1000) {

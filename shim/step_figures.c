@@ -109,7 +109,7 @@ void ps_step_figures_layer(const struct ps_step_figures *f, uint32_t place, stru
     *out = (struct ps_recorded_layer){.stretch = i + 1u, .number = layer->number, .direction = layer->direction, .name = layer->name};
 }
 
-void ps_step_figures_write(const struct ps_step_figures *f, uint64_t round, struct ps_json *json)
+void ps_step_figures_write(const struct ps_step_figures *f, uint64_t round, const struct ps_step_profile *profile, struct ps_json *json)
 {
     static const char *const directions[] = {"none", "forward", "backward"};
     const uint64_t *waited = ps_step_figures_waits(f, round);
@@ -119,6 +119,7 @@ void ps_step_figures_write(const struct ps_step_figures *f, uint64_t round, stru
     for (uint32_t i = 0; i < f->layers; i++) {
         const struct layer *l = &f->layer[i];
         uint64_t exposed = 0;
+        uint32_t first = at;
         for (; at < f->launches && f->layer_of[at] == i; at++)
             exposed += waited ? waited[at] : 0;
         ps_json_begin_object(json, NULL);
@@ -129,6 +130,9 @@ void ps_step_figures_write(const struct ps_step_figures *f, uint64_t round, stru
         else
             ps_json_u64(json, "number", l->number);
         ps_json_string(json, "direction", directions[l->direction]);
+        ps_json_u64(json, "first_launch", first);
+        if (profile)
+            ps_json_u64(json, "begin_ns", i ? ps_step_profile_at_ns(profile, first) : 0);
         ps_json_u64(json, "device_ns", l->device_ns);
         ps_json_u64(json, "born_bytes", l->born_bytes);
         ps_json_u64(json, "evicted_bytes", l->evicted_bytes);

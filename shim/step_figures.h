@@ -12,6 +12,7 @@
 #include "json.h"
 #include "penstock/policy.h"
 #include "recorder.h"
+#include "step_profile.h"
 
 struct ps_step_figures;
 
@@ -31,7 +32,8 @@ uint64_t ps_step_figures_exposed_ns(const struct ps_step_figures *figures, uint6
 /* Which of the step's layers launch `place` lies in; its `stretch` is a number of its own in the step. */
 void ps_step_figures_layer(const struct ps_step_figures *figures, uint32_t place, struct ps_recorded_layer *layer);
 
-/* Adds "layers": [...] to the open object; exposed time is that of round `round`. */
-void ps_step_figures_write(const struct ps_step_figures *figures, uint64_t round, struct ps_json *json);
+/* Adds "layers": [...] to the open object; exposed time is that of round `round`, and when each begins is from the profile, unless that is NULL. */
+void ps_step_figures_write(const struct ps_step_figures *figures, uint64_t round, const struct ps_step_profile *profile,
+                           struct ps_json *json);
 
 #endif

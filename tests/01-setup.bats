@@ -109,12 +109,14 @@ fake_toolkit() {
 ./libexec/penstock/penstock-help
 ./libexec/penstock/penstock-plan
 ./libexec/penstock/penstock-plan-bound
+./libexec/penstock/penstock-report
 ./libexec/penstock/penstock-settings
 ./libexec/penstock/penstock-summary
 ./libexec/penstock/penstock-trade
 ./libexec/penstock/penstock-top
 ./libexec/penstock/penstock-verify
 ./libexec/penstock/penstock_command.py
+./libexec/penstock/penstock_findings.py
 ./share/bash-completion/completions/penstock
 ./share/doc/penstock/CHANGELOG.md
 ./share/doc/penstock/LICENSE
@@ -123,6 +125,12 @@ fake_toolkit() {
 ./share/man/man1/penstock.1
 ./share/man/man7/libpenstock.7
 ./share/penstock/penstock.py
+./share/penstock/report-page/chart-licence.txt
+./share/penstock/report-page/chart.js
+./share/penstock/report-page/page.css
+./share/penstock/report-page/page.html
+./share/penstock/report-page/page.js
+./share/penstock/report-page/section.html
 ./share/pkgconfig/penstock.pc
 ./share/zsh/site-functions/_penstock
 EOF
@@ -179,4 +187,12 @@ EOF
     contains "$output" 'peak device memory +[0-9.]+ MiB +[0-9.]+ MiB'
     contains "$output" 'losses, gradients, parameters +identical'
     lacks "$output" 'moved to the host +- +0\.0 MiB'
+    # What it prints to be typed works where it was called: here, and in the tree itself.
+    local lines_typed line
+    lines_typed=$(sed -nE 's/^  (LD_LIBRARY_PATH=.*|.*scripts\/penstock report .*)$/\1/p' <<<"$output")
+    equal 2 "$(wc -l <<<"$lines_typed")" "commands"
+    rm "$BUILD/demo/report.html"
+    while IFS= read -r line; do bash -euc "$line" >/dev/null; done <<<"$lines_typed"
+    contains "$(cat "$BUILD/demo/report.html")" 'data-of="peak_resident_bytes"'
+    contains "$output" "^The page is $BUILD/demo/report\.html\. Open it in a browser: file://$BUILD/demo/report\.html\$"
 }

@@ -66,7 +66,10 @@ PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost
             .allocations_without_one] | all(type == "number" and . >= 0)) and
         (.reload_waits | all([.launch, .reloads, .predicted_ns, .actual_ns, .launches_earlier] | all(type == "number" and . >= 0))) and
         (.layers | length > 0 and all((.number | type == "number" or . == null) and (.direction | IN("none", "forward", "backward")) and
-            ([.device_ns, .born_bytes, .evicted_bytes, .reloaded_bytes, .exposed_ns] | all(type == "number" and . >= 0)))))'
+            ([.device_ns, .born_bytes, .evicted_bytes, .reloaded_bytes, .exposed_ns, .first_launch, .begin_ns] | all(type == "number" and . >= 0)))) and
+        (.profile | .step_ns > 0 and ([.demand_bytes, .held_bytes, .out_bytes, .in_bytes] | all(length == 200 and all(type == "number"))) and
+            (.spans | length > 0 and all(.bytes > 0 and (.class | type == "string") and has("layer") and has("born_ns") and has("freed_ns") and (.uses >= 0) and
+                (.moves >= 0) and (.gaps | all([.from_ns, .to_ns] | all(type == "number")))))))'
 
 @test "what was learnt and planned has every field, and its layers add up" {
     local whole=("${TRAINER[@]}") path
@@ -76,7 +79,7 @@ PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost
     ended_with 0
     jq -e "$SHAPE and $PLANNED" "$REPORT"
     for path in learning.launches learning.launches_in_patterns learning.steps learning.patterns_lost learning.until_plan learning.patterns plan.steps \
-        plan.plain_step_ns plan.predicted_step_ns plan.exposed_ns plan.nothing_lost_bytes plan.evictions plan.reloads plan.corrections plan.reload_waits plan.layers; do
+        plan.plain_step_ns plan.predicted_step_ns plan.exposed_ns plan.nothing_lost_bytes plan.evictions plan.reloads plan.corrections plan.reload_waits plan.layers plan.profile; do
         equal true "$(jq ".${path%.*} | has(\"${path#*.}\")" "$REPORT")" "$path is there"
         run jq -e "del(.$path) | $PLANNED" "$REPORT"
         [ "$status" -ne 0 ]

@@ -8,7 +8,7 @@ setup() {
     requires release
 }
 
-SUBCOMMANDS='run verify advise doctor plan summary top'
+SUBCOMMANDS='run verify advise doctor plan summary report top'
 
 # make for this tree, as a person would call it
 make_here() { env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory DEBUG= OUT="${BUILD#"$ROOT"/}" "$@"; }
@@ -312,6 +312,14 @@ trains() {
     at_least 1 "$(report evicted_bytes)" "bytes moved out"
 }
 
+# shows COMMAND: that a `penstock` makes a page of that run's report, with the charts' library that came with it
+shows() {
+    rm -f report.html
+    run "$1" report "$REPORT"
+    ended_with 0
+    contains "$(cat report.html)" 'Chart\.js v3'
+}
+
 @test "the tarball has the committed sources, the same bytes twice, and builds by itself" {
     requires cc
     local first name
@@ -362,6 +370,7 @@ trains() {
     ended_with 0
     contains "$output" "^ok: library: $tree/usr/lib/penstock/libpenstock\.so\$"
     trains "$tree/usr/bin/penstock"
+    shows "$tree/usr/bin/penstock"
 }
 
 @test "lintian has nothing to say about the Debian package" {
@@ -396,6 +405,8 @@ trains() {
     trains "$WORK/env/bin/penstock"
     run env/bin/penstock summary "$REPORT"
     ended_with 0
+    shows "$WORK/env/bin/penstock"
+    rm -f report.html
     pip_there uninstall --quiet --yes penstock
     find env ! -type d | sort | diff before -
 }

@@ -77,6 +77,7 @@ requires() {
         torch) python3 -c 'import torch' 2>/dev/null || lacking "$word" "python3 has no torch" ;;
         python) command -v python3 >/dev/null || lacking "$word" "no python3" ;;
         nvcc) [ -n "$TOOLKIT" ] || lacking "$word" "no CUDA toolkit" ;;
+        chromium) compgen -c | grep -qxE 'chromium(-headless-shell|-browser)?' || lacking "$word" "no headless Chromium" ;;
         sdt) [ -e /usr/include/sys/sdt.h ] || compgen -G '/usr/include/*/sys/sdt.h' >/dev/null || lacking "$word" "no sys/sdt.h" ;;
         root) [ "$(id -u)" = 0 ] || lacking "$word" "not root" ;;
         release) [ "${BUILD##*/}" = release ] || skip "only for the release build" ;;

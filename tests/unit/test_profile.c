@@ -1,0 +1,165 @@
+/* ps_profile_make against figures worked out by hand: one byte a nanosecond, so that bytes are times. K of them are one. */
+#include "profile.h"
+
+#include "expect.h"
+
+#define NEVER PENSTOCK_NEVER
+#define RATE UINT64_C(1000000000)
+#define K UINT64_C(1000)
+
+static _Alignas(max_align_t) char workspace[1 << 16];
+static struct penstock_launch launches[4];
+static struct penstock_step_span spans[2];
+static uint32_t uses[3];
+static const struct penstock_layer layer;
+static struct penstock_move moves[4];
+static struct penstock_plan plan = {.move = moves, .capacity = 4};
+static struct ps_profile_launch by_launch[4];
+static struct ps_profile profile = {.launch = by_launch};
+
+/*
+ * As in test_playback.c: four launches of 100 K ns. Span 0, 300 K bytes, outlives the step and is used by launches 0 and 3. Span 1, 300 K bytes, lives while
+ * launch 2 runs.
+ */
+static struct penstock_step two_spans(uint64_t budget)
+{
+    static const uint32_t moments[] = {0, 1, 3, 5};
+
+    for (uint32_t l = 0; l < 4; l++)
+        launches[l] = (struct penstock_launch){100 * K, moments[l], 0};
+    spans[0] = (struct penstock_step_span){.bytes = 300 * K, .born = NEVER, .freed = NEVER, .first_use = 0, .uses = 2};
+    spans[1] = (struct penstock_step_span){.bytes = 300 * K, .born = 2, .freed = 4, .first_use = 2, .uses = 1};
+    uses[0] = 0;
+    uses[1] = 3;
+    uses[2] = 2;
+    plan.moves = 0;
+    return (struct penstock_step){.moments = 6,
+                                  .launches = 4,
+                                  .spans = 2,
+                                  .layers = 1,
+                                  .uses = 3,
+                                  .launch = launches,
+                                  .span = spans,
+                                  .use = uses,
+                                  .layer = &layer,
+                                  .links = {RATE, RATE, RATE, RATE, 0, 0},
+                                  .budget_bytes = budget * K,
+                                  .slab_bytes = UINT64_MAX};
+}
+
+static void make(const struct penstock_step *step)
+{
+    const char *why = "none";
+
+    EXPECT_INT(0, penstock_predict(step, workspace, &plan, &why));
+    EXPECT(ps_profile_workspace_bytes(step, &plan) <= sizeof workspace);
+    ps_profile_make(step, &plan, workspace, &profile);
+    EXPECT_U64(plan.predicted_ns, profile.round_ns);
+}
+
+static void expect_bin(uint32_t bin, uint64_t demand, uint64_t held, uint64_t out, uint64_t in)
+{
+    EXPECT_U64(demand * K, profile.bin[bin].demand_bytes);
+    EXPECT_U64(held * K, profile.bin[bin].held_bytes);
+    EXPECT_U64(out, profile.bin[bin].out_bytes);
+    EXPECT_U64(in, profile.bin[bin].in_bytes);
+}
+
+/* Each bin's bytes are rounded. */
+static bool about(uint64_t expected, uint64_t actual)
+{
+    return actual + PS_PROFILE_BINS >= expected && actual <= expected + PS_PROFILE_BINS;
+}
+
+static void sums(uint64_t out, uint64_t in, uint64_t demand, uint64_t held)
+{
+    uint64_t all_out = 0, all_in = 0, most_demand = 0, most_held = 0;
+
+    for (uint32_t i = 0; i < PS_PROFILE_BINS; i++) {
+        const struct ps_profile_bin *b = &profile.bin[i];
+        all_out += b->out_bytes;
+        all_in += b->in_bytes;
+        most_demand = b->demand_bytes > most_demand ? b->demand_bytes : most_demand;
+        most_held = b->held_bytes > most_held ? b->held_bytes : most_held;
+    }
+    EXPECT(about(out * K, all_out));
+    EXPECT(about(in * K, all_in));
+    EXPECT_U64(demand * K, most_demand);
+    EXPECT_U64(held * K, most_held);
+}
+
+static void test_nothing_moves(void)
+{
+    struct penstock_step step = two_spans(600);
+
+    make(&step);
+    EXPECT_U64(400 * K, profile.round_ns);
+    sums(0, 0, 600, 600);
+    expect_bin(10, 300, 300, 0, 0);
+    expect_bin(120, 600, 600, 0, 0); /* 240 K ns */
+    EXPECT_U64(2, profile.spans);
+    /* Span 0 is idle from 100 to 300; span 1 has but one use, until its free. */
+    EXPECT_U64(0, profile.span[0].span);
+    EXPECT_U64(PS_PROFILE_NEVER, profile.span[0].born_ns);
+    EXPECT_U64(1, profile.span[0].gaps);
+    EXPECT_U64(100 * K, profile.span[0].gap[0].from_ns);
+    EXPECT_U64(300 * K, profile.span[0].gap[0].to_ns);
+    EXPECT_U64(PS_PROFILE_NEVER, profile.span[0].gap[0].leaves_ns);
+    EXPECT_U64(200 * K, profile.span[1].born_ns);
+    EXPECT_U64(300 * K, profile.span[1].freed_ns);
+    EXPECT_U64(0, profile.span[1].born_layer);
+    EXPECT_U64(NEVER, by_launch[3].largest);
+}
+
+/* The D2H runs from 100 to 400, so the allocation at 200 waits 200; the reload begins at the free, at 500, and launch 3 waits for 300. */
+static void test_both_links(void)
+{
+    struct penstock_step step = two_spans(500);
+
+    moves[0] = (struct penstock_move){0, 0, 3, 3, 0};
+    plan.moves = 1;
+    make(&step);
+    EXPECT_U64(900 * K, profile.round_ns);
+    sums(300, 300, 600, 300);
+    expect_bin(10, 300, 300, 0, 0);    /* 45 K ns, 4.5 a bin */
+    expect_bin(50, 600, 300, 4500, 0); /* 225: the D2H runs, and the allocation waits */
+    EXPECT_U64(4500, profile.bin[150].in_bytes);
+    EXPECT_U64(0, by_launch[0].at_ns);
+    EXPECT_U64(400 * K, by_launch[2].at_ns);
+    EXPECT_U64(800 * K, by_launch[3].at_ns);
+    EXPECT_U64(300 * K, by_launch[3].reloads_bytes);
+    EXPECT_U64(0, by_launch[3].largest);
+    const struct ps_profile_gap *gap = &profile.span[0].gap[0];
+    EXPECT_U64(1, profile.span[0].moves);
+    EXPECT_U64(1, profile.span[0].gaps);
+    EXPECT_U64(100 * K, gap->from_ns);
+    EXPECT_U64(800 * K, gap->to_ns);
+    EXPECT_U64(100 * K, gap->leaves_ns);
+    EXPECT_U64(400 * K, gap->gone_ns);
+    EXPECT_U64(500 * K, gap->comes_ns);
+    EXPECT_U64(800 * K, gap->back_ns);
+}
+
+/* Of a guarded span the eviction takes half as long again, and copies no more bytes. */
+static void test_guarded(void)
+{
+    struct penstock_step step = two_spans(500);
+
+    spans[0].guarded = true;
+    moves[0] = (struct penstock_move){0, 0, 3, 3, 0};
+    plan.moves = 1;
+    make(&step);
+    uint64_t out = 0;
+    for (uint32_t i = 0; i < PS_PROFILE_BINS; i++)
+        out += profile.bin[i].out_bytes;
+    EXPECT(about(300 * K, out));
+    EXPECT_U64((100 + 450) * K, profile.span[0].gap[0].gone_ns);
+}
+
+int main(void)
+{
+    test_nothing_moves();
+    test_both_links();
+    test_guarded();
+    return expect_status();
+}
