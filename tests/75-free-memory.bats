@@ -1,0 +1,201 @@
+#!/usr/bin/env bats
+# How much memory there is left: what cudaMemGetInfo says of it, programs that take it all to see, and how long freed memory is kept.
+
+load helper
+load small_trainer
+
+setup() { helper_setup 60; }
+
+build_meminfo() {
+    build_probe meminfo <<'END'
+#define COUNT 64
+
+/* The figures make sense, and the memory in use fits beside what is free. */
+static size_t look(size_t used, const char *when)
+{
+    size_t free_bytes = 0, total = 0;
+
+    CHECK(cudaMemGetInfo(&free_bytes, &total));
+    if (free_bytes > total || used > total - free_bytes) {
+        fprintf(stderr, "%s: %zu free and %zu used of %zu\n", when, free_bytes, used, total);
+        exit(1);
+    }
+    return free_bytes;
+}
+
+int main(void)
+{
+    static void *span[COUNT];
+    cudaStream_t stream;
+    size_t at_start, with_all;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaFree(new_span(0, stream))); /* the first allocation is what Penstock begins with */
+    CHECK(cudaStreamSynchronize(stream));
+    at_start = look(0, "at the start");
+    for (int i = 0; i < COUNT; i++) {
+        span[i] = new_span(i, stream);
+        look((i + 1) * span_size(), "while allocating");
+    }
+    with_all = look(COUNT * span_size(), "with all");
+    EXPECT(with_all <= at_start);
+    for (int i = 0; i < COUNT; i++) EXPECT(holds(span[i], i, stream));
+    look(COUNT * span_size(), "after use");
+    for (int i = 0; i < COUNT; i++) {
+        CHECK(cudaFree(span[i]));
+        look((COUNT - 1 - i) * span_size(), "while freeing");
+    }
+    CHECK(cudaStreamSynchronize(stream));
+    /* Freed memory counts as free, whoever keeps its pages. */
+    EXPECT(look(0, "at the end") + span_size() >= at_start);
+    puts("ok");
+    return 0;
+}
+END
+}
+
+@test "cudaMemGetInfo: free and used never exceed total, under every budget and guard" {
+    requires cc
+    build_meminfo
+    run_sim "PROBE_SPAN=$PROBE_SPAN" ./meminfo
+    goes_on
+    local budget guard
+    for budget in 0 "$PROBE_SPAN" $((20 * PROBE_SPAN)) $((63 * PROBE_SPAN)) $((64 * PROBE_SPAN)) 90% 100% auto unlimited; do
+        for guard in host unmap; do
+            run_probe meminfo PENSTOCK_BUDGET="$budget" PENSTOCK_GUARD=$guard
+            goes_on
+            said
+        done
+    done
+}
+
+# torch's cudaMallocAsync backend asks so how large a workspace of cuDNN's may be (cudnn.benchmark): it takes all that is said to be free, gives it back unused,
+# and asserts that what is free and what it has (small allocations too, which are not spans) fit the device.
+build_workspaces() {
+    build_probe workspaces <<'END'
+#define LAYERS 12
+#define SMALL 8
+
+int main(void)
+{
+    size_t least = getenv("ALL") ? strtoull(getenv("ALL"), NULL, 10) : 0; /* what must be had of it */
+    static void *kept[LAYERS], *small[LAYERS][SMALL];
+    size_t used = 0, small_bytes = span_size() / 32;
+    cudaStream_t stream;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (int i = 0; i < LAYERS; i++) {
+        size_t free_bytes = 0, total = 0;
+        void *all, *workspace;
+
+        for (int s = 0; s < SMALL; s++) {
+            CHECK(cudaMallocAsync(&small[i][s], small_bytes, stream));
+            used += small_bytes;
+        }
+        CHECK(cudaMallocAsync(&kept[i], span_size(), stream));
+        CHECK(cudaMemsetAsync(kept[i], i, span_size(), stream));
+        used += span_size();
+        CHECK(cudaMemGetInfo(&free_bytes, &total));
+        if (free_bytes + used > total) {
+            fprintf(stderr, "layer %d: %zu free and %zu used of %zu\n", i, free_bytes, used, total);
+            return 1;
+        }
+        size_t guess = free_bytes;
+        while (guess && cudaMallocAsync(&all, guess, stream) == cudaErrorMemoryAllocation) {
+            (void)cudaGetLastError();
+            guess >>= 1;
+        }
+        EXPECT(guess >= least);
+        if (guess) CHECK(cudaFreeAsync(all, stream));
+        CHECK(cudaMallocAsync(&workspace, span_size(), stream));
+        CHECK(cudaMemsetAsync(workspace, 255, span_size(), stream));
+        CHECK(cudaFreeAsync(workspace, stream));
+    }
+    for (int i = 0; i < LAYERS; i++) {
+        EXPECT(holds(kept[i], i, stream));
+        for (int s = 0; s < SMALL; s++) CHECK(cudaFreeAsync(small[i][s], stream));
+    }
+    CHECK(cudaStreamSynchronize(stream));
+    puts("ok");
+    return 0;
+}
+END
+}
+
+@test "a program that takes all that is free, to see how much there is, and gives it back, moves nothing while memory suffices" {
+    requires cc sim
+    build_workspaces
+    # Nor does it bring on tracing, which costs a little with each launch, or count as memory that the program needs.
+    run_probe workspaces ALL=$((64 << 20)) CUDASIM_MEMORY=128MiB PENSTOCK_BUDGET=auto PENSTOCK_LOG=info
+    goes_on
+    lacks "$output" 'launches are traced'
+    equal 0 "$(report evictions)" evictions
+    at_most $((4 << 20)) "$(report peak_demand_bytes)" "bytes that the program needs"
+    # An odd budget, in which all fits.
+    run_probe workspaces PENSTOCK_BUDGET=$((40 * PROBE_SPAN - 1)) ALL=$((20 * PROBE_SPAN))
+    goes_on
+    said
+    equal 0 "$(report evictions)" evictions
+}
+
+@test "a program that takes all that is free is told what is true under pressure, too, beside small allocations" {
+    requires cc
+    build_workspaces
+    local budget
+    for budget in $((7 * PROBE_SPAN)) $((9 * PROBE_SPAN + 4097)) $((12 * PROBE_SPAN)); do
+        # Of the device nothing is left then but what small allocations take.
+        run_probe workspaces PENSTOCK_BUDGET=$budget CUDASIM_MEMORY=$((budget / PROBE_SPAN * PROBE_SPAN + 4 * PROBE_SPAN))
+        goes_on
+        said
+        counted evictions
+        sound untouched
+    done
+}
+
+@test "a step's sizes that have their peaks at different times are made once, however much more is held by that" {
+    requires cc sim
+    # One after the other: the program has one of them at a time, and each serves its own size alone.
+    build_probe sizes <<'END'
+int main(void)
+{
+    for (int step = 0; step < 5; step++)
+        for (size_t i = 0; i < 12; i++) {
+            void *span;
+            CHECK(cudaMallocAsync(&span, (64 + i) << 20, 0));
+            CHECK(cudaMemsetAsync(span, 0, 64, 0));
+            CHECK(cudaFreeAsync(span, 0));
+        }
+    CHECK(cudaDeviceSynchronize());
+    puts("ok");
+    return 0;
+}
+END
+    run_probe sizes PENSTOCK_BUDGET=auto CUDASIM_TRACE=trace
+    goes_on
+    equal 60 "$(report allocations)" allocations
+    equal 12 "$(grep -c ' cuMemCreate' trace)" "times that pages were made"
+}
+
+@test "cudaMemGetInfo says what the budget leaves" {
+    requires cc
+    build_probe left <<'END'
+int main(void)
+{
+    size_t first, free_bytes, total;
+    void *span = new_span(1, NULL);
+
+    CHECK(cudaFree(span));
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaMemGetInfo(&first, &total));
+    EXPECT(first == 32 * span_size());
+    span = new_span(1, NULL);
+    CHECK(cudaMemGetInfo(&free_bytes, &total));
+    EXPECT(free_bytes == 31 * span_size());
+    puts("ok");
+    return 0;
+}
+END
+    run_probe left
+    goes_on
+    said
+}
