@@ -11,11 +11,18 @@ setup_suite() {
     PENSTOCK_TEST_TOOLKIT=$("$root/scripts/cuda-home" || true)
     digits=$(git -C "$root" rev-parse --short=4 HEAD 2>/dev/null || true)
     export PENSTOCK_TEST_TOOLKIT PENSTOCK_TEST_TURN=${PENSTOCK_TEST_TURN:-$((16#${digits:-0}))}
+    # Where programs put their live pages: not among those of whatever else runs on this machine, of other files of tests too.
+    XDG_RUNTIME_DIR=$(mktemp -d /dev/shm/penstock-suite.XXXXXX)
+    export XDG_RUNTIME_DIR
     # `make test` has done both already; a plain `bats tests/` has not.
     if [ "${PENSTOCK_TEST_BANNER:-}" != shown ]; then
         "$root/scripts/versions" | sed 's/^/# /' >&3
         make -C "$root" --no-print-directory "-j$(nproc)" "$(variant_of "$build")" all >&2
     fi
+}
+
+teardown_suite() {
+    rm -rf "$XDG_RUNTIME_DIR"
 }
 
 # The make variables that build a directory's variant.
