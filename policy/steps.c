@@ -4,6 +4,7 @@
  * patterns: some launches running that fit exactly one place of one of them. Cursors and places are looked up by the hash of the latest few
  * fingerprints (a gram); a hash only ever suggests, and fingerprints themselves are compared before anything is believed.
  */
+#include "lost_place.h"
 #include "step_pattern.h"
 
 #include <string.h>
@@ -48,12 +49,13 @@ struct ps_steps {
     bool mark;              /* the next launch is the first behind a mark */
     uint64_t last_mark;     /* launches observed when the last mark came, + 1 */
     bool following;
-    uint32_t slot, position; /* of what is followed; when lost, where it would be now had it gone on */
+    uint32_t slot, position; /* of what is followed */
     uint64_t followed;       /* launches since it was found or recognised */
-    uint64_t shadow;         /* when lost: launches running that fitted that place all the same */
-    uint64_t foreign;        /* grams running that no pattern has */
-    uint64_t last_foreign;   /* launches observed when the last of them was a launch that no pattern has */
-    uint32_t known;          /* bit for each pattern: it had the gram before this one */
+    uint32_t lost_slot;      /* what was lost last; NOWHERE: nothing, or it is forgotten */
+    struct ps_lost_place lost_place;
+    uint64_t foreign;      /* grams running that no pattern has */
+    uint64_t last_foreign; /* launches observed when the last of them was a launch that no pattern has */
+    uint32_t known;        /* bit for each pattern: it had the gram before this one */
     struct cursor cursor[CURSORS];
     uint32_t broken;       /* slot of a pattern that was believed in early and has broken off; NOWHERE: none */
     uint32_t broken_at;    /* its launch that did not come */
@@ -100,7 +102,7 @@ void ps_steps_init(struct ps_steps *steps)
     steps->power[0] = BASE;
     for (int i = 1; i < POWERS; i++)
         steps->power[i] = multiply(steps->power[i - 1], steps->power[i - 1]);
-    steps->slot = steps->broken = NOWHERE;
+    steps->slot = steps->broken = steps->lost_slot = NOWHERE;
 }
 
 /* Whether a pattern that contains this one is in force: then this one is not looked for. */
@@ -179,14 +181,16 @@ static void make_whole(struct ps_steps *steps, uint32_t slot)
 static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
 {
     struct pattern *pattern = &steps->pattern[steps->slot];
-    bool fits = pattern->fingerprint[steps->position] == fingerprint;
+    const uint32_t expected = steps->position;
+    bool fits = pattern->fingerprint[expected] == fingerprint;
 
     if (++steps->position == pattern->length)
         steps->position = 0;
     if (!fits) {
         steps->following = false;
         steps->lost++;
-        steps->shadow = 0;
+        steps->lost_slot = steps->slot;
+        ps_lost_place_begin(&steps->lost_place, pattern, expected, fingerprint);
         steps->foreign = 1; /* if it has a place after all, that costs one launch of the run */
         steps->known = UINT32_MAX;
         /* From being recognised to being lost it can be a gram short of a round, and a good step all the same. */
@@ -218,29 +222,21 @@ static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
 
 /* ---- recognising ---- */
 
-/* A launch that was out of turn, and then things went on as before. */
-static bool shadow_fits(struct ps_steps *steps, uint64_t fingerprint)
-{
-    if (steps->slot == NOWHERE)
-        return false;
-    const struct pattern *pattern = &steps->pattern[steps->slot];
-    steps->shadow = pattern->fingerprint[steps->position] == fingerprint ? steps->shadow + 1 : 0;
-    if (++steps->position == pattern->length)
-        steps->position = 0;
-    return steps->shadow >= GRAM;
-}
-
 /*
  * A gram that has one place in a pattern says where the program is. One with several says it too when the program has only just come into the
  * pattern: then it is the first of them, since one enters a loop over layers at its first layer.
  */
 static bool recognise(struct ps_steps *steps, uint64_t fingerprint, uint64_t gram)
 {
-    uint32_t best = NOWHERE, place = 0, known = 0;
+    uint32_t best = NOWHERE, place = NOWHERE, known = 0;
     bool best_unique = false;
 
-    if (shadow_fits(steps, fingerprint) && !is_superseded(steps, &steps->pattern[steps->slot])) {
-        start_following(steps, steps->slot, steps->position);
+    if (steps->lost_slot != NOWHERE)
+        place = ps_lost_place_look(&steps->lost_place, &steps->pattern[steps->lost_slot], fingerprint);
+    if (place != NOWHERE && !is_superseded(steps, &steps->pattern[steps->lost_slot])) {
+        if (steps->broken == steps->lost_slot)
+            steps->broken = NOWHERE;
+        start_following(steps, steps->lost_slot, place);
         return true;
     }
     for (uint32_t slot = 0; slot < PS_PATTERNS_MAX; slot++) {
@@ -431,8 +427,11 @@ static uint64_t compare_rounds(const struct ps_steps *steps, uint64_t distance)
 /* `but`: a slot that has a new pattern by now. */
 static void forget_broken(struct ps_steps *steps, uint32_t but)
 {
-    if (steps->broken != NOWHERE && steps->broken != but)
+    if (steps->broken != NOWHERE && steps->broken != but) {
         steps->pattern[steps->broken].length = 0;
+        if (steps->lost_slot == steps->broken)
+            steps->lost_slot = NOWHERE;
+    }
     steps->broken = NOWHERE;
 }
 

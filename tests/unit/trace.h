@@ -31,6 +31,8 @@ struct trace {
     void (*launched)(void *context, struct ps_step_launch launch, const uint64_t *span, const uint64_t *bytes, int n);
     /* A launch held back, so that it can change places with the next one. */
     int swap, held;
+    /* In front of the launch that is so far away come so many that are not among the others; negative: so many are left out. */
+    int visitors, visitors_in, absent;
     uint64_t held_kernel, held_span[TRACE_NAMED_MAX];
     int held_n;
 };
@@ -107,6 +109,13 @@ static inline void trace_launch(struct trace *trace, uint64_t kernel, int n, ...
             named[count++] = span;
     }
     va_end(list);
+    if (trace->visitors_in && --trace->visitors_in == 0) {
+        for (int i = 0; i < trace->visitors; i++)
+            trace_emit(trace, 1000 + (uint64_t)i, NULL, 0);
+        trace->absent = trace->visitors < 0 ? -trace->visitors : 0;
+    }
+    if (trace->absent && trace->absent--)
+        return;
     if (trace->held) {
         trace->held = 0;
         trace_emit(trace, kernel, named, count);
