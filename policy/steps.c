@@ -556,15 +556,11 @@ static enum ps_steps_event go_on_without(struct ps_steps *steps, uint64_t gram)
     if (since < GRAM)
         return PS_STEPS_NOTHING;
     uint32_t place = ps_step_pattern_find(pattern, gram, steps->fingerprint, now);
-    if (place == NOWHERE || (place & ~AMBIGUOUS) < steps->broken_at + since)
+    /* Where one launch was another, recognise() has gone on already. */
+    if (place == NOWHERE || (place & ~AMBIGUOUS) <= steps->broken_at + since)
         return PS_STEPS_NOTHING;
     place &= ~AMBIGUOUS; /* of several the first: one comes to a loop at its beginning */
     uint64_t left_out = place - steps->broken_at - since, distance = pattern->length - left_out;
-    if (left_out == 0) { /* one launch was another */
-        start_following(steps, steps->broken, place);
-        steps->broken = NOWHERE;
-        return PS_STEPS_RECOGNISED;
-    }
     if (distance < EARLY_FROM || distance + GRAM > steps->count || !same_gram(steps, now, now - distance) || !ends_at_mark(steps, distance))
         return PS_STEPS_NOTHING;
     struct evidence evidence = look_back(steps, distance, distance, pattern->length);

@@ -257,7 +257,7 @@ static void trim_hoard(void)
     uint64_t enough = ps_registry.peak_live_bytes + ps_registry.peak_live_bytes / 8 + 256 * MIB;
 
     if (ps_budget.held > enough)
-        ps_budget_trim(ps_registry_unwanted(ps_now_ns(), ps_budget.held - enough));
+        ps_budget_trim_unwanted(ps_budget.held - enough);
 }
 
 static void say_out_of_memory(size_t bytes)

@@ -207,12 +207,24 @@ static uint64_t release_cached(struct ps_span *span)
 }
 
 /* Whose pages may go. */
-enum whose { ANYBODYS, SPARE_ONES };
+enum whose { ANYBODYS, SPARE_ONES, UNWANTED_ONES };
+
+static bool is_among(const struct ps_span *span, enum whose whose)
+{
+    switch (whose) {
+    case SPARE_ONES:
+        return ps_preparing_can_spare(span);
+    case UNWANTED_ONES:
+        return ps_registry_is_unwanted(span);
+    default:
+        return true;
+    }
+}
 
 /* A freed span that nobody works on and no D2H reads. [locked] */
 static bool may_be_unmapped(const struct ps_span *span, enum whose whose)
 {
-    return !span->busy && (!span->readers || !ps_rule(FREE_WAITS_FOR_COPY)) && (whose == ANYBODYS || ps_preparing_can_spare(span));
+    return !span->busy && (!span->readers || !ps_rule(FREE_WAITS_FOR_COPY)) && is_among(span, whose);
 }
 
 bool ps_budget_end_cached(struct ps_span *span)
@@ -248,6 +260,15 @@ static uint64_t trim(uint64_t bytes, enum whose whose)
 uint64_t ps_budget_trim(uint64_t bytes)
 {
     return trim(bytes, ANYBODYS);
+}
+
+void ps_budget_trim_unwanted(uint64_t bytes)
+{
+    uint64_t unwanted = ps_registry_unwanted(ps_now_ns(), bytes);
+
+    /* Some may still be in use, one that was only asked for above all: what is wanted does not go in their place. */
+    if (unwanted)
+        trim(unwanted, UNWANTED_ONES);
 }
 
 /*
@@ -454,6 +475,18 @@ static int make_way(size_t bytes, struct search *s)
     return -ENOMEM;
 }
 
+/* Spans in use can't leave before launches are traced. True, once a search: they are from now on, or it was tried. [locked; releases the lock meanwhile] */
+static bool tries_to_trace(struct search *s)
+{
+    if (s->tried_to_trace || ps_tracing_is_on() || ps_budget.limit == UINT64_MAX)
+        return false;
+    s->tried_to_trace = true; /* the device is full earlier than the budget says: others use it too */
+    ps_registry_unlock();
+    ps_tracing_start("the device has no more pages");
+    ps_registry_lock();
+    return true;
+}
+
 int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
 {
     struct ps_budget_state *b = &ps_budget;
@@ -468,21 +501,16 @@ int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
     while ((r = obtain_at_once(bytes, may_take_over, out))) {
         if (bytes > b->limit || (r != -ENOMEM && r != -EAGAIN))
             break;
-        bool freed_ones_do = !missing(bytes); /* then the program has not reached the budget: what it has freed only has to go */
-        if (!freed_ones_do) {
+        /* Else the program has not reached the budget: what it has freed only has to go. */
+        if (missing(bytes)) {
             b->reached = true;
             look_whether_tight();
-        }
-        if (!freed_ones_do && !ps_tracing_is_on() && b->limit != UINT64_MAX && !search.tried_to_trace) {
-            search.tried_to_trace = true; /* the device is full earlier than the budget says: others use it too */
-            ps_registry_unlock();
-            ps_tracing_start("the device has no more pages");
-            ps_registry_lock();
-            continue;
+            if (tries_to_trace(&search))
+                continue;
         }
         if (!search.began)
             begin_to_wait(&search);
-        else if ((r = make_way(bytes, &search)))
+        else if ((r = make_way(bytes, &search)) && !tries_to_trace(&search))
             break;
     }
     end_wait(&search);

@@ -79,6 +79,9 @@ void ps_budget_give_up(struct ps_page_block *block);
 /* Releases freed spans whose uses are over, until `bytes` are released or none is left. Returns the bytes. [locked; releases it meanwhile] */
 uint64_t ps_budget_trim(uint64_t bytes);
 
+/* The same of those that no allocation has wanted for a while (ps_registry_unwanted). [locked; releases the lock meanwhile] */
+void ps_budget_trim_unwanted(uint64_t bytes);
+
 /* Releases this freed span, if nothing uses it any more. [locked; releases the lock meanwhile] */
 bool ps_budget_end_cached(struct ps_span *span);
 

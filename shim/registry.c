@@ -384,6 +384,11 @@ void ps_registry_cache(struct ps_span *span)
 
 #define WANTED_WITHIN_NS 30000000000u
 
+bool ps_registry_is_unwanted(const struct ps_span *span)
+{
+    return !span->freed_in || span->freed_in + 1 <= ps_registry.period;
+}
+
 uint64_t ps_registry_unwanted(uint64_t now_ns, uint64_t at_most)
 {
     struct ps_registry_state *r = &ps_registry;
@@ -396,7 +401,7 @@ uint64_t ps_registry_unwanted(uint64_t now_ns, uint64_t at_most)
         r->period_began = now_ns;
     }
     TAILQ_FOREACH (span, &r->cached, order) {
-        if (bytes >= at_most || (span->freed_in && span->freed_in + 1 > r->period))
+        if (bytes >= at_most || !ps_registry_is_unwanted(span))
             break;
         bytes += span->bytes;
     }

@@ -160,6 +160,8 @@ void ps_registry_cache(struct ps_span *span);
  * more. One that was only asked for (ps_request_told_free) is unwanted at once. `now_ns`: ps_now_ns(). [locked]
  */
 uint64_t ps_registry_unwanted(uint64_t now_ns, uint64_t at_most);
+/* Whether this freed span was, when that was asked last. [locked] */
+bool ps_registry_is_unwanted(const struct ps_span *span);
 struct ps_span *ps_registry_cached_take(size_t bytes, const struct ps_stream *stream);
 void ps_registry_cached_remove(struct ps_span *span);
 uint32_t ps_registry_cached_count(size_t bytes); /* those of the size */

@@ -226,6 +226,24 @@ static void test_the_use_that_ends_first_is_waited_for(void)
     EXPECT_U64(0, ps_budget.held);
 }
 
+/* What nobody wants goes, when its use is over; until then nothing that is wanted goes in its place. */
+static void test_what_is_wanted_stays(void)
+{
+    ps_registry_lock();
+    free_in_use(1, 1);
+    free_in_use(2, 2);
+    struct ps_span *unwanted = TAILQ_FIRST(&ps_registry.cached);
+    unwanted->freed_in = 0; /* it was only asked for */
+    use_ends(2);
+    ps_budget_trim_unwanted(DEVICE_UNITS * UNIT);
+    EXPECT_U64(3 * UNIT, ps_registry.cached_bytes);
+    use_ends(1);
+    ps_budget_trim_unwanted(DEVICE_UNITS * UNIT);
+    EXPECT_U64(2 * UNIT, ps_registry.cached_bytes);
+    EXPECT_U64(2 * UNIT, ps_budget_trim(2 * UNIT));
+    ps_registry_unlock();
+}
+
 static void test_nothing_that_can_give_way(void)
 {
     struct ps_pages all, more;
@@ -254,6 +272,7 @@ int main(void)
     ps_budget.limit = UINT64_MAX; /* the driver's refusal is what counts */
     test_freed_spans_that_all_are_waited_for_are_no_reason_to_give_up();
     test_the_use_that_ends_first_is_waited_for();
+    test_what_is_wanted_stays();
     test_nothing_that_can_give_way();
     return expect_status();
 }

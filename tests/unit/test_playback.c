@@ -4,50 +4,11 @@
  */
 #include "expect.h"
 #include "small_steps.h"
+#include "two_spans.h"
 
 static _Alignas(max_align_t) char workspace[1 << 20];
 
 /* ---- by hand: one byte a nanosecond, so that bytes are times ---- */
-
-#define NEVER PENSTOCK_NEVER
-#define RATE UINT64_C(1000000000)
-
-static struct penstock_launch launches[8];
-static struct penstock_step_span spans[4];
-static uint32_t uses[16];
-static const struct penstock_layer layer;
-static struct penstock_move moves[4];
-static struct penstock_plan plan = {.move = moves, .capacity = 4};
-
-/*
- * Four launches of 100 ns. Span 0, 300 bytes, outlives the step and is used by launches 0 and 3. Span 1, 300 bytes, lives while launch 2 runs,
- * and is used by it. Moments: launch 0, launch 1, born, launch 2, freed, launch 3.
- */
-static struct penstock_step two_spans(uint64_t budget)
-{
-    static const uint32_t moments[] = {0, 1, 3, 5};
-
-    for (uint32_t l = 0; l < 4; l++)
-        launches[l] = (struct penstock_launch){100, moments[l], 0};
-    spans[0] = (struct penstock_step_span){.bytes = 300, .born = NEVER, .freed = NEVER, .first_use = 0, .uses = 2};
-    spans[1] = (struct penstock_step_span){.bytes = 300, .born = 2, .freed = 4, .first_use = 2, .uses = 1};
-    uses[0] = 0;
-    uses[1] = 3;
-    uses[2] = 2;
-    plan.moves = 0;
-    return (struct penstock_step){.moments = 6,
-                                  .launches = 4,
-                                  .spans = 2,
-                                  .layers = 1,
-                                  .uses = 3,
-                                  .launch = launches,
-                                  .span = spans,
-                                  .use = uses,
-                                  .layer = &layer,
-                                  .links = {RATE, RATE, RATE, RATE, 0, 0},
-                                  .budget_bytes = budget,
-                                  .slab_bytes = UINT64_MAX};
-}
 
 static void predicts(const struct penstock_step *step, uint64_t ns, uint64_t peak)
 {
@@ -61,7 +22,7 @@ static void predicts(const struct penstock_step *step, uint64_t ns, uint64_t pea
 
 static void test_nothing_moves(void)
 {
-    struct penstock_step step = two_spans(600);
+    struct penstock_step step = two_spans(1, 600);
 
     predicts(&step, 400, 600);
     EXPECT_U64(400, plan.plain_ns);
@@ -71,7 +32,7 @@ static void test_nothing_moves(void)
 /* The D2H runs from 100 to 400, so the allocation at 200 waits 200; the reload begins at the free, at 500, and launch 3 waits for 300. */
 static void test_waits_for_both_links(void)
 {
-    struct penstock_step step = two_spans(500);
+    struct penstock_step step = two_spans(1, 500);
 
     moves[0] = (struct penstock_move){0, 0, 3, 3, 0};
     plan.moves = 1;
@@ -86,7 +47,7 @@ static void test_waits_for_both_links(void)
     EXPECT_U64(320, moves[0].predicted_wait_ns);
 
     /* Twice as fast out: over at 250. */
-    step = two_spans(500);
+    step = two_spans(1, 500);
     step.links.d2h_bytes_per_s = 2 * RATE;
     plan.moves = 1;
     predicts(&step, 400 + 50 + 300, 300);
@@ -95,7 +56,7 @@ static void test_waits_for_both_links(void)
 /* With room for both the reload begins as soon as its eviction is over, and only what is left of it is waited for. */
 static void test_reload_overlaps(void)
 {
-    struct penstock_step step = two_spans(600);
+    struct penstock_step step = two_spans(1, 600);
 
     /* Out 100-400, while the allocation at 200 fits at once (300 + 300); in from 400 to 700; launch 3 could start at 300. */
     moves[0] = (struct penstock_move){0, 0, 2, 3, 0};
@@ -103,7 +64,7 @@ static void test_reload_overlaps(void)
     predicts(&step, 700 + 100, 600);
     EXPECT_U64(400, moves[0].predicted_wait_ns);
     /* Longer launches hide it: launch 2 from 600 to 1100, the reload from 400 on. */
-    step = two_spans(600);
+    step = two_spans(1, 600);
     launches[1].duration_ns = 500;
     launches[2].duration_ns = 500;
     plan.moves = 1;
@@ -117,7 +78,7 @@ static void test_reload_overlaps(void)
 /* A gap round the ring's end: span 0 leaves after launch 3 and is back for launch 0 of the next round. Steady state: out 100, in 100. */
 static void test_round_the_ring(void)
 {
-    struct penstock_step step = two_spans(600);
+    struct penstock_step step = two_spans(1, 600);
 
     moves[0] = (struct penstock_move){0, 3, 0, 0, 0};
     plan.moves = 1;
@@ -127,7 +88,7 @@ static void test_round_the_ring(void)
 /* Both links busy, each at half its rate. Span 1 (now outliving) goes out while span 0 comes in. */
 static void test_links_share(void)
 {
-    struct penstock_step step = two_spans(600);
+    struct penstock_step step = two_spans(1, 600);
 
     spans[1] = (struct penstock_step_span){.bytes = 300, .born = NEVER, .freed = NEVER, .first_use = 2, .uses = 1};
     for (uint32_t l = 0; l < 4; l++)
@@ -150,7 +111,7 @@ static void test_links_share(void)
 
 static void refused(const char *what, struct penstock_move move)
 {
-    struct penstock_step step = two_spans(600);
+    struct penstock_step step = two_spans(1, 600);
     const char *why = "accepted";
 
     moves[0] = move;
@@ -172,7 +133,7 @@ static void test_what_is_no_plan(void)
     refused("a move's reload_from is its evict_after", (struct penstock_move){0, 0, 0, 3, 0});
     refused("a move has a reload, and its gap ends with the free", (struct penstock_move){1, 2, 3, NEVER, 0});
 
-    struct penstock_step step = two_spans(600);
+    struct penstock_step step = two_spans(1, 600);
     moves[0] = moves[1] = (struct penstock_move){0, 0, 3, 3, 0};
     plan.moves = 2;
     EXPECT_INT(-22, penstock_predict(&step, workspace, &plan, &why));

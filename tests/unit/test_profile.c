@@ -2,50 +2,13 @@
 #include "profile.h"
 
 #include "expect.h"
+#include "two_spans.h"
 
-#define NEVER PENSTOCK_NEVER
-#define RATE UINT64_C(1000000000)
 #define K UINT64_C(1000)
 
 static _Alignas(max_align_t) char workspace[1 << 16];
-static struct penstock_launch launches[4];
-static struct penstock_step_span spans[2];
-static uint32_t uses[3];
-static const struct penstock_layer layer;
-static struct penstock_move moves[4];
-static struct penstock_plan plan = {.move = moves, .capacity = 4};
 static struct ps_profile_launch by_launch[4];
 static struct ps_profile profile = {.launch = by_launch};
-
-/*
- * As in test_playback.c: four launches of 100 K ns. Span 0, 300 K bytes, outlives the step and is used by launches 0 and 3. Span 1, 300 K bytes, lives while
- * launch 2 runs.
- */
-static struct penstock_step two_spans(uint64_t budget)
-{
-    static const uint32_t moments[] = {0, 1, 3, 5};
-
-    for (uint32_t l = 0; l < 4; l++)
-        launches[l] = (struct penstock_launch){100 * K, moments[l], 0};
-    spans[0] = (struct penstock_step_span){.bytes = 300 * K, .born = NEVER, .freed = NEVER, .first_use = 0, .uses = 2};
-    spans[1] = (struct penstock_step_span){.bytes = 300 * K, .born = 2, .freed = 4, .first_use = 2, .uses = 1};
-    uses[0] = 0;
-    uses[1] = 3;
-    uses[2] = 2;
-    plan.moves = 0;
-    return (struct penstock_step){.moments = 6,
-                                  .launches = 4,
-                                  .spans = 2,
-                                  .layers = 1,
-                                  .uses = 3,
-                                  .launch = launches,
-                                  .span = spans,
-                                  .use = uses,
-                                  .layer = &layer,
-                                  .links = {RATE, RATE, RATE, RATE, 0, 0},
-                                  .budget_bytes = budget * K,
-                                  .slab_bytes = UINT64_MAX};
-}
 
 static void make(const struct penstock_step *step)
 {
@@ -90,7 +53,7 @@ static void sums(uint64_t out, uint64_t in, uint64_t demand, uint64_t held)
 
 static void test_nothing_moves(void)
 {
-    struct penstock_step step = two_spans(600);
+    struct penstock_step step = two_spans(K, 600);
 
     make(&step);
     EXPECT_U64(400 * K, profile.round_ns);
@@ -114,7 +77,7 @@ static void test_nothing_moves(void)
 /* The D2H runs from 100 to 400, so the allocation at 200 waits 200; the reload begins at the free, at 500, and launch 3 waits for 300. */
 static void test_both_links(void)
 {
-    struct penstock_step step = two_spans(500);
+    struct penstock_step step = two_spans(K, 500);
 
     moves[0] = (struct penstock_move){0, 0, 3, 3, 0};
     plan.moves = 1;
@@ -143,7 +106,7 @@ static void test_both_links(void)
 /* Of a guarded span the eviction takes half as long again, and copies no more bytes. */
 static void test_guarded(void)
 {
-    struct penstock_step step = two_spans(500);
+    struct penstock_step step = two_spans(K, 500);
 
     spans[0].guarded = true;
     moves[0] = (struct penstock_move){0, 0, 3, 3, 0};
