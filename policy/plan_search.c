@@ -13,8 +13,9 @@
 /* A plan that is better by less is not: what is first tried moves least. */
 #define SAME_NS 1.0
 #define SAME_SHARE 2e-4
-/* Operations, as planner->work counts them; about 75 a microsecond. */
-#define WORK_BASE 3000000u
+/* Operations, as planner->work counts them; 40 to 75 a microsecond. What a step of many moments costs beside them is left out of its own. */
+#define WORK_LEAST 3000000u
+#define WORK_BASE 1900000u
 #define WORK_PER_MOMENT 24u
 /* All choices of so many gaps are tried. */
 #define EXHAUSTIVE_GAPS 12
@@ -258,6 +259,8 @@ static void change_choices(struct ps_planner *p)
 void ps_search(struct ps_planner *p)
 {
     p->work_limit = WORK_BASE + WORK_PER_MOMENT * (uint64_t)p->step->moments;
+    if (p->work_limit < WORK_LEAST)
+        p->work_limit = WORK_LEAST;
     double plain = p->start_ns[p->step->launches];
 
     memset(p->delay, 0, p->gaps);

@@ -27,7 +27,7 @@ deep() {
     ended_with 0 || return 1
     expected=$output
     peak=$(ledger peak.device)
-    run_penstock CUDASIM_TRACE="$WORK/trace" CUDASIM_LAUNCH_NS=500000 PENSTOCK_MIN_SPAN=4096 PENSTOCK_GRACE=0 PENSTOCK_POLICY=layers \
+    run_penstock CUDASIM_TRACE="$WORK/trace" CUDASIM_LAUNCH_NS="$(paced 500000)" PENSTOCK_MIN_SPAN=4096 PENSTOCK_GRACE=0 PENSTOCK_POLICY=layers \
         'PENSTOCK_LAYERS=nvtx:layer *' PENSTOCK_BUDGET=$((peak * percent / 100)) "$@" "${DEEP[@]}"
     ended_with 0 && equal "$expected" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients" || return 1
     sound untouched && at_least 2 "$(report plan.steps)" "steps that followed the plan" || return 1

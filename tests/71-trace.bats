@@ -64,14 +64,16 @@ right_results_of() {
 }
 
 copies_take_what_the_link_takes() {
-    # 0.05 GB/s: 20 ns a byte.
-    traced CUDASIM_D2H_GBPS=0.05 CUDASIM_H2D_GBPS=0.05
+    local byte
+    byte=$(paced 20) # ns: 0.05 GB/s
+    traced CUDASIM_D2H_GBPS="$(jq -n "1 / $byte")" CUDASIM_H2D_GBPS="$(jq -n "1 / $byte")"
     judged "$TRACE" "$REPORT" || return 1
     # On a machine with other work the simulated device may take long to come to the first event that the clocks are compared by.
     at_least "$((($(told evict) + $(told void) + $(told reload)) * 9 / 10))" "$(told timed)" "moves whose times are the device's" &&
-        at_most 3000000 "$(told clock_error_ns)" "ns by which they may be wrong" || return 1
+        at_most "$(paced 3000000)" "$(told clock_error_ns)" "ns by which they may be wrong" || return 1
     # The larger ones, beside which it matters little when a thread of the simulated device comes to it.
-    jq -e '[.[] | select((.name == "evict" or .name == "reload") and .args.bytes >= 65536 and (.args.times | not)) | .dur * 1000 / (.args.bytes * 20)] | sort |
+    jq -e --argjson byte "$byte" '[.[] | select((.name == "evict" or .name == "reload") and .args.bytes >= 65536 and (.args.times | not)) |
+        .dur * 1000 / (.args.bytes * $byte)] | sort |
         length > 100 and .[0] > 0.99 and .[length / 2 | floor] < 1.5' "$TRACE"
 }
 

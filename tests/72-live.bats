@@ -575,7 +575,7 @@ planned_launches_call_nothing_else() {
     run_sim "${trainer[@]}"
     ended_with 0 || return 1
     peak=$(ledger peak.device)
-    run_penstock CUDASIM_TRACE="$WORK/trace" CUDASIM_LAUNCH_NS=500000 PENSTOCK_MIN_SPAN=4096 PENSTOCK_GRACE=0 PENSTOCK_TRACER=cupti PENSTOCK_SIGNAL=USR2 \
+    run_penstock CUDASIM_TRACE="$WORK/trace" CUDASIM_LAUNCH_NS="$(paced 500000)" PENSTOCK_MIN_SPAN=4096 PENSTOCK_GRACE=0 PENSTOCK_TRACER=cupti PENSTOCK_SIGNAL=USR2 \
         PENSTOCK_METRICS=metrics.jsonl PENSTOCK_PROMETHEUS=penstock.prom PENSTOCK_BUDGET=$((peak * 60 / 100)) "${trainer[@]}"
     ended_with 0 || return 1
     launches=$(grep -c ' call cuLaunchKernel 0$' trace)
