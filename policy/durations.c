@@ -21,13 +21,14 @@ static int by_ratio(const void *a, const void *b)
 }
 
 /* The median of the ratios, each counted by its weight: what held up some launches doesn't move it. At least 1. */
-static double pace_of(const struct penstock_launch *launch, const uint64_t *shortest, uint32_t launches, struct pace *pace)
+static double pace_of(const struct penstock_launch *launch, const bool *timed, const uint64_t *shortest, uint32_t launches,
+                      struct pace *pace)
 {
     uint64_t all = 0, so_far = 0;
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < launches; i++) {
-        if (!shortest[i] || !launch[i].duration_ns)
+        if (!timed[i] || !shortest[i] || !launch[i].duration_ns)
             continue;
         /* The shorter of both is its weight: what held it up, in this round or an earlier one, doesn't make it count for more. */
         uint64_t weight = launch[i].duration_ns < shortest[i] ? launch[i].duration_ns : shortest[i];
@@ -43,15 +44,15 @@ static double pace_of(const struct penstock_launch *launch, const uint64_t *shor
     return 1;
 }
 
-void ps_durations_settle(struct penstock_launch *launch, uint64_t *shortest, uint32_t launches, void *workspace)
+void ps_durations_settle(struct penstock_launch *launch, const bool *timed, uint64_t *shortest, uint32_t launches, void *workspace)
 {
-    double pace = pace_of(launch, shortest, launches, workspace);
+    double pace = pace_of(launch, timed, shortest, launches, workspace);
 
     for (uint32_t i = 0; i < launches; i++) {
         uint64_t measured = launch[i].duration_ns, stretched = (uint64_t)((double)shortest[i] * pace);
-        if (shortest[i] && stretched < measured)
+        if (shortest[i] && (stretched < measured || !timed[i]))
             launch[i].duration_ns = stretched;
-        if (!shortest[i] || measured < shortest[i])
+        if (timed[i] && (!shortest[i] || measured < shortest[i]))
             shortest[i] = measured;
     }
 }

@@ -11,6 +11,7 @@
 #ifndef PENSTOCK_POLICY_DURATIONS_H
 #define PENSTOCK_POLICY_DURATIONS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,9 +21,9 @@
 size_t ps_durations_workspace_bytes(uint32_t launches);
 
 /*
- * `launch[i].duration_ns`, as measured in the round before, becomes what is to be planned with. `shortest[i]`, in ns, is the shortest seen in earlier
- * rounds, or all are 0 when there were none; it is brought up to date. The workspace holds nothing between calls.
+ * `launch[i].duration_ns`, as measured in the round before if `timed[i]`, else guessed, becomes what is to be planned with. `shortest[i]`, in ns, is the
+ * shortest seen in earlier rounds, 0 where there is none; it is brought up to date. The workspace holds nothing between calls.
  */
-void ps_durations_settle(struct penstock_launch *launch, uint64_t *shortest, uint32_t launches, void *workspace);
+void ps_durations_settle(struct penstock_launch *launch, const bool *timed, uint64_t *shortest, uint32_t launches, void *workspace);
 
 #endif

@@ -37,7 +37,15 @@ struct window {
     uint32_t length;
     uint64_t begin, end;                                       /* events */
     uint32_t moments, accesses, drafts_max, layers_max, slots; /* `slots` of each hash table: a power of two */
-    size_t launch, span, use, ordinal, layer, numbers, draft, table, chain, turned, held, fingerprints, workspace, phases, bytes;
+    size_t launch, span, use, ordinal, layer, numbers, draft, table, chain, turned, held, fingerprints, workspace, phases, timed, kinds,
+        bytes;
+    uint32_t kind_slots; /* a power of two */
+};
+
+/* What the launches of one kernel and shape took, as far as they were timed. */
+struct kind_times {
+    uint64_t fingerprint, sum_ns, timed;
+    bool taken;
 };
 
 struct maker {
@@ -118,6 +126,11 @@ static int open_window(const struct ps_recorder *recorder, uint64_t first, uint3
     window->fingerprints = place(&window->bytes, length, sizeof(uint64_t));
     window->phases = place(&window->bytes, window->layers_max, sizeof(uint8_t));
     window->workspace = place(&window->bytes, ps_layers_auto_workspace_bytes(length), 1);
+    window->timed = place(&window->bytes, length, sizeof(bool));
+    window->kind_slots = 16;
+    while (window->kind_slots < 2 * (uint64_t)length)
+        window->kind_slots *= 2;
+    window->kinds = place(&window->bytes, window->kind_slots, sizeof(struct kind_times));
     return 0;
 }
 
@@ -397,20 +410,63 @@ static uint64_t shortest_duration(const struct maker *maker, uint32_t launch)
     return now->duration == 0 || before->duration < now->duration ? before->duration : now->duration;
 }
 
-static void write_durations(const struct maker *maker, struct penstock_launch *launch)
+static struct kind_times *kind_of(const struct maker *maker, struct kind_times *kinds, uint32_t launch)
 {
-    uint64_t sum = 0, known = 0;
+    uint64_t fingerprint = launch_at(maker->recorder, maker->window.first + launch)->fingerprint, i = mix(fingerprint);
+    uint32_t mask = maker->window.kind_slots - 1;
 
+    while (kinds[i & mask].taken && kinds[i & mask].fingerprint != fingerprint)
+        i++;
+    kinds[i & mask].fingerprint = fingerprint;
+    kinds[i & mask].taken = true;
+    return &kinds[i & mask];
+}
+
+static uint64_t mean_ns(struct kind_times times)
+{
+    return times.timed != 0 ? times.sum_ns / times.timed : 0;
+}
+
+/* Streams by the rest of their number: two that share it are taken for one. */
+static uint64_t stream_bit(const struct maker *maker, uint32_t launch)
+{
+    return UINT64_C(1) << launch_at(maker->recorder, maker->window.first + launch)->stream % 64;
+}
+
+static uint64_t timed_streams(const struct maker *maker)
+{
+    uint64_t streams = 0;
+
+    for (uint32_t i = 0; i < maker->window.length; i++)
+        streams |= shortest_duration(maker, i) != 0 ? stream_bit(maker, i) : 0;
+    return streams;
+}
+
+static void write_durations(const struct maker *maker, struct penstock_launch *launch, bool *timed, struct kind_times *kinds)
+{
+    const uint64_t streams = timed_streams(maker);
+    struct kind_times all = {0};
+
+    memset(kinds, 0, maker->window.kind_slots * sizeof *kinds);
     for (uint32_t i = 0; i < maker->window.length; i++) {
-        uint64_t duration = launch_at(maker->recorder, maker->window.first + i)->duration;
-        if (duration != 0) {
-            sum += duration - 1;
-            known++;
+        uint64_t duration = shortest_duration(maker, i);
+        bool is_beside = streams != 0 && (streams & stream_bit(maker, i)) == 0;
+        timed[i] = duration != 0 || is_beside;
+        launch[i].duration_ns = 0;
+        if (!timed[i] || is_beside)
+            continue;
+        launch[i].duration_ns = duration - 1;
+        struct kind_times *sums[] = {kind_of(maker, kinds, i), &all};
+        for (size_t j = 0; j < sizeof sums / sizeof *sums; j++) {
+            sums[j]->sum_ns += launch[i].duration_ns;
+            sums[j]->timed++;
         }
     }
     for (uint32_t i = 0; i < maker->window.length; i++) {
-        uint64_t duration = shortest_duration(maker, i);
-        launch[i].duration_ns = duration != 0 ? duration - 1 : known != 0 ? sum / known : 0;
+        if (timed[i])
+            continue;
+        struct kind_times alike = *kind_of(maker, kinds, i);
+        launch[i].duration_ns = mean_ns(alike.timed != 0 ? alike : all);
     }
 }
 
@@ -513,7 +569,7 @@ static void write_layer_indices(struct penstock_launch *launch, uint32_t launche
 }
 
 int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *memory, struct penstock_step *out,
-                     struct ps_recorded_spans *spans)
+                     struct ps_recorded_details *details)
 {
     struct maker maker = {.recorder = recorder};
     int rc = open_window(recorder, first, length, &maker.window);
@@ -527,6 +583,7 @@ int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_
     uint64_t *numbers = (void *)(base + window->numbers);
     uint32_t *use = (void *)(base + window->use);
     uint16_t *ordinal = (void *)(base + window->ordinal);
+    bool *timed = (void *)(base + window->timed);
 
     maker.draft = (void *)(base + window->draft);
     maker.table = (void *)(base + window->table);
@@ -539,11 +596,11 @@ int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_
         (struct penstock_step){.moments = window->moments, .launches = length, .launch = launch, .span = span, .use = use, .layer = layer};
     out->spans = write_spans(&maker, span, numbers);
     out->uses = write_uses(&maker, use, ordinal);
-    write_durations(&maker, launch);
+    write_durations(&maker, launch, timed, (void *)(base + window->kinds));
     uint32_t start = find_start(out, (void *)(base + window->held));
     out->layers = has_markers(&maker) ? write_marked_layers(&maker, layer) : write_found_layers(&maker, start, base, layer);
     write_layer_indices(launch, length, layer, out->layers);
     ps_classes_assign(out, span, start, (void *)(base + window->phases));
-    *spans = (struct ps_recorded_spans){.number = numbers, .ordinal = ordinal};
+    *details = (struct ps_recorded_details){.number = numbers, .ordinal = ordinal, .timed = timed};
     return 0;
 }

@@ -109,10 +109,10 @@ void ps_recorder_freed(struct ps_recorder *recorder, uint64_t span)
     remove_live(recorder, live);
 }
 
-void ps_recorder_launch(struct ps_recorder *recorder, struct ps_step_launch launch, struct ps_recorded_layer layer)
+void ps_recorder_launch(struct ps_recorder *recorder, struct ps_step_launch launch, uint32_t stream, struct ps_recorded_layer layer)
 {
     recorder->launch[recorder->launches % LAUNCHES] =
-        (struct kept_launch){.event = recorder->events, .fingerprint = launch.fingerprint, .layer = layer};
+        (struct kept_launch){.event = recorder->events, .fingerprint = launch.fingerprint, .stream = stream, .layer = layer};
     add_event(recorder, LAUNCHED, recorder->launches++, 0);
     recorder->ordinal = 0;
 }

@@ -26,7 +26,7 @@ void ps_recorder_allocated(struct ps_recorder *recorder, uint64_t span, uint64_t
 void ps_recorder_freed(struct ps_recorder *recorder, uint64_t span);
 
 /*
- * A launch, then each span that it names (once or more). `layer`: number of the layer it lies in as the caller counts them (a new number
+ * A launch on that stream, by any number, then each span that it names (once or more). `layer`: number of the layer it lies in as the caller counts them (a new number
  * at each boundary marker; ascending), `direction` and `number` as the marker says.
  */
 struct ps_recorded_layer {
@@ -35,7 +35,7 @@ struct ps_recorded_layer {
     enum penstock_direction direction;
     const char *name; /* lives as long as the process; may be NULL */
 };
-void ps_recorder_launch(struct ps_recorder *recorder, struct ps_step_launch launch, struct ps_recorded_layer layer);
+void ps_recorder_launch(struct ps_recorder *recorder, struct ps_step_launch launch, uint32_t stream, struct ps_recorded_layer layer);
 void ps_recorder_access(struct ps_recorder *recorder, uint64_t span, uint64_t bytes, bool fixed);
 
 /* The span that launch `launch` (counted from 0 since the start) named in that place, counted from 0; 0: none, or no longer kept. */
@@ -50,17 +50,20 @@ uint64_t ps_recorder_unknown_spans(const struct ps_recorder *recorder);
 
 /*
  * A step made from `length` launches that begin with launch `first` (counted from 0 since the start). Sizes first: 0 or -ENODATA (no longer
- * kept). Then the step, in `memory` of that size, aligned for any type; *out points into it. `span_numbers` (in there too) are the caller's numbers
- * of the spans, by index. Durations that are not known are the mean of those that are. Links, budget and slab are left 0.
+ * kept). Then the step, in `memory` of that size, aligned for any type; *out and *details point into it. A duration that is not
+ * known is guessed: the mean of what the same kernel took elsewhere in the step, else that of all. On a stream of which no launch was timed, beside one
+ * of which some were, launches take none: what they hold up is the launch that waits for them, and its duration tells it. (Guessed at, they made a step of
+ * FSDP2 on two H200s, with its collectives on streams of their own, one of 424 to 500 ms instead of 302.) Links, budget and slab are left 0.
  *
  * Layers come from the markers; without markers from the launches alone (policy/layers_auto.h); classes from lives and uses.
  */
 int ps_recorder_step_bytes(const struct ps_recorder *recorder, uint64_t first, uint32_t length, size_t *bytes);
-struct ps_recorded_spans {
+struct ps_recorded_details {
     const uint64_t *number;  /* by span of the step: the caller's number for it, in the round that was recorded */
     const uint16_t *ordinal; /* by use of the step: which of its launch's accesses it is, counted from 0 (repeats too) */
+    const bool *timed;       /* by launch of the step: its duration was measured, or it is known to take none; else it is a guess */
 };
 int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *memory, struct penstock_step *out,
-                     struct ps_recorded_spans *spans);
+                     struct ps_recorded_details *details);
 
 #endif

@@ -23,6 +23,7 @@ struct kept_launch {
     uint64_t event;
     uint64_t fingerprint;
     uint64_t duration; /* ns + 1; 0: not known */
+    uint32_t stream;
     struct ps_recorded_layer layer;
 };
 

@@ -42,7 +42,7 @@ struct wanted {
     uint32_t length;
 };
 
-/* Launches whose durations were not told by then are taken as the mean of the others. */
+/* Launches whose durations were not told by then are guessed. */
 #define DURATIONS_AFTER_NS (2ull * 1000000000u)
 #define SAMPLES_AT_ONCE 256
 /* Which round under a plan is timed for the plan that takes its place. */
@@ -70,8 +70,9 @@ static PS_PER_DEVICE struct {
     struct ps_learning_cost cost;
     bool moves[PS_PATTERNS_MAX];      /* the plan moves something */
     uint32_t rounds[PS_PATTERNS_MAX]; /* since the first plan */
-    bool early[PS_PATTERNS_MAX];      /* found before it had come round: much of what the plan is made from was the program's first step */
-    uint64_t found[PS_PATTERNS_MAX];  /* how often the slot was given to a new step */
+    /* The first plan is made from little: found before it had come round, when much of it was the program's first step, or timed in parts. */
+    bool hasty[PS_PATTERNS_MAX];
+    uint64_t found[PS_PATTERNS_MAX]; /* how often the slot was given to a new step */
 
     uint64_t enough_bytes; /* of the step planned last that loses time: the least budget under which it would not; 0: not known */
 
@@ -140,7 +141,7 @@ static uint64_t mix(uint64_t x)
 
 /*
  * A round is over. The durations that the plan was made from were taken while memory was short and every reload was waited for; the second round
- * under the plan is timed again, and the plan made anew from that. So is the first one of a step that was found early. [locked]
+ * under the plan is timed again, and the plan made anew from that. So is the first one of a step that was planned in haste. [locked]
  */
 static void wrapped(struct ps_steps_state state)
 {
@@ -153,7 +154,7 @@ static void wrapped(struct ps_steps_state state)
     here.rounds[p]++;
     if (!here.moves[p])
         return;
-    if ((here.rounds[p] == TIMED_ROUND + 1 || (here.rounds[p] == 1 && here.early[p])) && ps_following_is_on())
+    if ((here.rounds[p] == TIMED_ROUND + 1 || (here.rounds[p] == 1 && here.hasty[p])) && ps_following_is_on())
         here.wanted[p] = (struct wanted){true, here.launches - state.length, state.length};
     ps_stopwatch_learn(here.rounds[p] == TIMED_ROUND);
     if (here.wanted[p].is)
@@ -168,7 +169,7 @@ static void heed(struct ps_steps_state state)
         ps_following_forget(state.pattern);
         here.planned[state.pattern] = false;
         here.rounds[state.pattern] = 0;
-        here.early[state.pattern] = !state.come_round;
+        here.hasty[state.pattern] = !state.come_round;
         here.found[state.pattern]++;
         here.wanted[state.pattern] = (struct wanted){true, here.launches - state.length, state.length};
         ps_live_steps_begin(here.launches - 1);
@@ -190,7 +191,8 @@ static void heed(struct ps_steps_state state)
     }
 }
 
-uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t fingerprint, struct ps_recorded_layer layer)
+uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t fingerprint, uint32_t stream,
+                            struct ps_recorded_layer layer)
 {
     /*
      * Nothing of the spans goes into it: structures passed by value hold what was on the stack before, stale pointers too (seen in torch's fused
@@ -208,7 +210,7 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
         uint64_t ago = number - spans[i]->mentioned;
         launch.reach = ago > launch.reach ? ago : launch.reach;
     }
-    ps_recorder_launch(recorder, launch, layer);
+    ps_recorder_launch(recorder, launch, stream, layer);
     for (size_t i = 0; i < count; i++) {
         spans[i]->mentioned = number;
         ps_recorder_access(recorder, spans[i]->number, spans[i]->bytes, spans[i]->pinned || spans[i]->user_pins);
@@ -286,14 +288,14 @@ static void take_in_samples(void)
 }
 
 /* The recorded step in memory of its own, or NULL. [locked] */
-static void *record(const struct wanted *w, struct penstock_step *step, struct ps_recorded_spans *spans)
+static void *record(const struct wanted *w, struct penstock_step *step, struct ps_recorded_details *details)
 {
     size_t bytes = 0;
     void *memory = NULL;
 
     if (!ps_recorder_step_bytes(here.recorder, w->first, w->length, &bytes))
         memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-    if (memory && ps_recorder_step(here.recorder, w->first, w->length, memory, step, spans)) {
+    if (memory && ps_recorder_step(here.recorder, w->first, w->length, memory, step, details)) {
         free(memory);
         memory = NULL;
     }
@@ -306,7 +308,7 @@ static void *record(const struct wanted *w, struct penstock_step *step, struct p
  * What is planned with, out of this round's durations and those of the rounds before that were timed; `found_as`: found[pattern] when the step was
  * recorded. They are sorted, so the lock is not held. [unlocked; the planning thread alone]
  */
-static void settle_durations(uint32_t pattern, uint64_t found_as, const struct penstock_step *step)
+static void settle_durations(uint32_t pattern, uint64_t found_as, const struct penstock_step *step, const bool *timed)
 {
     struct shortest *shortest = &here.shortest[pattern];
 
@@ -318,7 +320,7 @@ static void settle_durations(uint32_t pattern, uint64_t found_as, const struct p
     }
     void *workspace = malloc(ps_durations_workspace_bytes(step->launches));
     if (shortest->ns && workspace)
-        ps_durations_settle((struct penstock_launch *)step->launch, shortest->ns, step->launches, workspace); /* in our memory */
+        ps_durations_settle((struct penstock_launch *)step->launch, timed, shortest->ns, step->launches, workspace); /* in our memory */
     free(workspace);
 }
 
@@ -420,43 +422,55 @@ static void keep_profile(uint32_t pattern, uint64_t found_as, const struct penst
         ps_step_profile_free(profile);
 }
 
+/* A step that was found in the midst of one that nobody timed. */
+static bool is_barely_timed(const struct penstock_step *step, const bool *timed)
+{
+    uint32_t guessed = 0;
+
+    for (uint32_t i = 0; i < step->launches; i++)
+        guessed += !timed[i];
+    return guessed > step->launches / 8;
+}
+
 /* [locked; releases the lock meanwhile] */
 static void plan_one(uint32_t pattern)
 {
     struct wanted w = here.wanted[pattern];
     struct penstock_step step = {0};
     struct penstock_plan plan = {0};
-    struct ps_recorded_spans spans = {0};
-    void *memory = record(&w, &step, &spans);
+    struct ps_recorded_details details = {0};
+    void *memory = record(&w, &step, &details);
     uint64_t found_as = here.found[pattern];
 
     here.wanted[pattern].is = false;
     if (!memory)
         return;
+    here.hasty[pattern] |= !here.planned[pattern] && is_barely_timed(&step, details.timed);
     step.budget_bytes = ps_budget_for_plan(ps_budget_to_plan_for());
     step.slab_bytes = ps_slab_figures().limit_bytes;
     /* With memory enough no byte moves, not even to measure the link. */
     bool may_move = ps_registry.peak_live_bytes > step.budget_bytes || *ps_settings.recording;
-    ps_movable_learnt(&step, (struct penstock_step_span *)step.span, spans.number);
+    ps_movable_learnt(&step, (struct penstock_step_span *)step.span, details.number);
     if (ps_verify_is_on())
         ps_verify_step(&step, w.first);
     for (uint32_t i = 0; i < step.spans; i++)
-        ((struct penstock_step_span *)step.span)[i].guarded = is_guarded(&step.span[i], spans.number[i]); /* in our memory */
+        ((struct penstock_step_span *)step.span)[i].guarded = is_guarded(&step.span[i], details.number[i]); /* in our memory */
     ps_registry_unlock();
-    settle_durations(pattern, found_as, &step);
+    settle_durations(pattern, found_as, &step, details.timed);
     step.links = *ps_link_speed(may_move);
     keep_recording(&step);
     int r = make_plan(&step, &plan);
     ps_registry_lock();
     /* Found anew meanwhile: this is the plan of a step that is no more. */
-    bool installed = !r && !here.wanted[pattern].is &&
-                     !ps_following_install(pattern, &step, &plan, spans.number, spans.ordinal, ps_settings.policy.kind == PS_POLICY_PLAN);
+    bool installed =
+        !r && !here.wanted[pattern].is &&
+        !ps_following_install(pattern, &step, &plan, details.number, details.ordinal, ps_settings.policy.kind == PS_POLICY_PLAN);
     if (installed) {
         here.planned[pattern] = true;
         if (!here.cost.ns)
             here.cost = (struct ps_learning_cost){here.launches, ps_now_ns() - here.begun_at, ps_counted(host_wait_ns)};
         here.moves[pattern] = plan.moves != 0;
-        ps_stopwatch_learn(here.moves[pattern] && here.early[pattern] && !here.rounds[pattern]);
+        ps_stopwatch_learn(here.moves[pattern] && here.hasty[pattern] && !here.rounds[pattern]);
     }
     if (installed && *ps_settings.report)
         keep_profile(pattern, found_as, &step, &plan);

@@ -21,8 +21,9 @@ void ps_learning_open(const struct penstock_policy *policy, const struct penstoc
 /* Whether anything is learnt. Any thread. */
 bool ps_learning_is_on(void);
 
-/* A launch is about to be queued that names these live spans. Returns its number, counted from when learning began. [locked] */
-uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t fingerprint, struct ps_recorded_layer layer);
+/* A launch is about to be queued, on the stream of that index, that names these live spans. Returns its number, counted from when learning began. [locked] */
+uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t fingerprint, uint32_t stream,
+                            struct ps_recorded_layer layer);
 
 void ps_learning_allocated(struct ps_span *span);   /* [locked] */
 void ps_learning_freed(const struct ps_span *span); /* its life has not ended yet [locked] */

@@ -452,7 +452,7 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
         spans[n++] = span;
     }
     *count = n;
-    uint64_t launch = ps_learning_launch(spans, n, kind->fingerprint, kind->layer);
+    uint64_t launch = ps_learning_launch(spans, n, kind->fingerprint, stream->index, kind->layer);
     if (ps_tell_is_tracing())
         ps_tell_launch(&kind->layer);
     for (size_t i = 0; work && i < n; i++) {

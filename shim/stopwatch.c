@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "log.h"
 #include "per_device.h"
@@ -32,6 +33,14 @@ struct sample {
     bool waited;
 };
 
+/* Launches of a stream lately, of so many streams. */
+#define TALLIES 16u
+#define LATELY_MAX 4096u
+struct tally {
+    struct ps_stream *stream;
+    uint64_t launches;
+};
+
 static PS_PER_DEVICE struct {
     pthread_mutex_t lock;
     struct mark *free_marks;
@@ -41,11 +50,12 @@ static PS_PER_DEVICE struct {
     atomic_bool durations;
 
     struct ps_stream *main_stream;
-    uint64_t on_main, on_others; /* launches lately */
-    uint64_t lately;             /* how many that is: few at first, as a program may begin with copies on another stream */
-    struct mark *wait_began;     /* NULL: no wait since the last launch */
-    struct mark *last_mark;      /* where the last timed launch ended; NULL: not timed */
-    atomic_bool marked;          /* whether there is a last_mark, for those without the lock */
+    struct tally tally[TALLIES];
+    uint64_t tallied,
+        lately; /* launches; how many there are until the main stream is looked for: few at first, as a program may begin with copies */
+    struct mark *wait_began; /* NULL: no wait since the last launch */
+    struct mark *last_mark;  /* where the last timed launch ended; NULL: not timed */
+    atomic_bool marked;      /* whether there is a last_mark, for those without the lock */
 } of_first = {.lock = PTHREAD_MUTEX_INITIALIZER, .lately = 64};
 #define here PS_HERE(of_first)
 
@@ -106,6 +116,7 @@ static struct mark *mark_now(struct ps_stream *stream)
     return mark;
 }
 
+/* [lock held] */
 static void add(struct mark *from, struct mark *to, uint64_t launch, bool waited)
 {
     if (!from || !to || here.written - here.read_so_far == RING)
@@ -118,27 +129,55 @@ static void add(struct mark *from, struct mark *to, uint64_t launch, bool waited
     hold(&sample->to, to);
 }
 
-/* The main stream is the one that launches most; a program may change its mind. [lock held] */
+/* The count that `stream` has lately; of one that has none, the least there is begins anew. [lock held] */
+static struct tally *tally_of(struct ps_stream *stream)
+{
+    struct tally *least = &here.tally[0];
+
+    for (unsigned i = 0; i < TALLIES; i++) {
+        if (here.tally[i].stream == stream)
+            return &here.tally[i];
+        if (here.tally[i].launches < least->launches)
+            least = &here.tally[i];
+    }
+    *least = (struct tally){.stream = stream};
+    return least;
+}
+
+/* The main stream is the one that launches most; a program may change its mind, but not for a stream that launches hardly more. [lock held] */
+static void choose_main(void)
+{
+    const struct tally *most = &here.tally[0];
+    uint64_t of_main = 0;
+
+    for (unsigned i = 0; i < TALLIES; i++) {
+        if (here.tally[i].launches > most->launches)
+            most = &here.tally[i];
+        if (here.tally[i].stream == here.main_stream)
+            of_main = here.tally[i].launches;
+    }
+    if (most->launches > of_main + of_main / 4) {
+        here.main_stream = most->stream;
+        hold(&here.wait_began, NULL);
+        set_last_mark(NULL);
+    }
+    memset(here.tally, 0, sizeof here.tally);
+    here.tallied = 0;
+}
+
+/* [lock held] */
 static bool is_main(struct ps_stream *stream)
 {
     if (ps_stream_is_foreign(stream))
         return false;
     if (!here.main_stream)
         here.main_stream = stream;
-    if (stream == here.main_stream)
-        here.on_main++;
-    else
-        here.on_others++;
-    if (here.on_main + here.on_others < here.lately)
-        return stream == here.main_stream;
-    if (here.lately < 4096)
-        here.lately *= 2;
-    if (here.on_others > here.on_main) {
-        here.main_stream = stream;
-        hold(&here.wait_began, NULL);
-        set_last_mark(NULL);
+    tally_of(stream)->launches++;
+    if (++here.tallied >= here.lately) {
+        choose_main();
+        if (here.lately < LATELY_MAX)
+            here.lately *= 2;
     }
-    here.on_main = here.on_others = 0;
     return stream == here.main_stream;
 }
 

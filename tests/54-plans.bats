@@ -194,6 +194,20 @@ plan() {
     jq -e '.plan | [.layers[].evicted_bytes] | add > 0' "$REPORT"
 }
 
+@test "a plan knows what its step takes, when parts of it were not timed, and when it lies on two streams" {
+    # Steps that stop half-way now and then: what was not timed in one round is no shorter than what was timed in another.
+    TRAINER=("$SAMPLES/mlp" --layers=12 --width=64 --batch=8 --alloc=async --skip-every=3 --steps=24)
+    plan 24 70 CUDASIM_KERNEL_NS=1000000 CUDASIM_LAUNCH_NS=20000 PENSTOCK_MIN_SPAN=4096
+    at_least 2 "$(report plan.evictions)" "evictions by the plan"
+    jq -e '(.learning.patterns | max_by(.launches).launches) as $launches | .plan.plain_step_ns / ($launches * 1000000) | . > 0.98' "$REPORT"
+    # Weight gradients and the optimizer on a stream of their own, beside the others as far as they can be.
+    TRAINER=("$SAMPLES/mlp" --layers=24 --width=64 --batch=8 --alloc=async --streams=2 --steps=9)
+    plan 9 130 CUDASIM_KERNEL_NS=1000000 CUDASIM_LAUNCH_NS=20000 "PENSTOCK_METRICS=$WORK/metrics"
+    local took
+    took=$(jq -s '[.[] | select(.planned).step_ns] | sort | .[length / 2 | floor]' metrics)
+    jq -e --argjson took "$took" '.plan.plain_step_ns / $took | . > 0.6 and . < 1.2' "$REPORT"
+}
+
 @test "a change in the middle of a step is survived, and what comes again is planned again" {
     local departure
     for departure in $(some_of 2 --shapes=2 --eval-every=2 --eval-every=3 --skip-every=3 --skew); do

@@ -80,7 +80,7 @@ static void record(void *context, int i)
     const struct ps_recorded_layer layer = {.number = PENSTOCK_NEVER};
 
     (void)context;
-    ps_recorder_launch(recorder, (struct ps_step_launch){mix((uint64_t)i), LAUNCHES}, layer);
+    ps_recorder_launch(recorder, (struct ps_step_launch){mix((uint64_t)i), LAUNCHES}, 0, layer);
     for (uint64_t j = 0; j < NAMED; j++)
         ps_recorder_access(recorder, 1 + mix((uint64_t)i * NAMED + j) % SPANS, 4096, false);
 }
@@ -88,7 +88,7 @@ static void record(void *context, int i)
 static void make_step(void *context, int i)
 {
     struct penstock_step step;
-    struct ps_recorded_spans recorded;
+    struct ps_recorded_details recorded;
 
     (void)i;
     if (ps_recorder_step(recorder, ps_recorder_launches(recorder) - LAUNCHES, LAUNCHES, context, &step, &recorded) != 0)

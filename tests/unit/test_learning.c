@@ -91,7 +91,7 @@ static void round_of(uint64_t kernel, uint32_t length)
         if (i == BORN_BEFORE || i == FREED_AFTER)
             named[1] = born;
         struct ps_recorded_layer none = {.number = PENSTOCK_NEVER};
-        EXPECT_U64(launches++, ps_learning_launch(named, named[1] ? 2 : 1, kernel * 1000 + i, none));
+        EXPECT_U64(launches++, ps_learning_launch(named, named[1] ? 2 : 1, kernel * 1000 + i, 0, none));
         if (i == FREED_AFTER) {
             ps_learning_freed(born);
             ps_registry_end_life(born);
@@ -144,7 +144,7 @@ static void test_without_plans_a_limit_or_a_tracer_nothing_is_learnt(void)
     EXPECT(!ps_learning_is_on());
     for (int i = 0; i < 300; i++) {
         ps_registry_lock();
-        EXPECT_U64(0, ps_learning_launch(lasting, 1, 5 + (uint64_t)(i % 70), none));
+        EXPECT_U64(0, ps_learning_launch(lasting, 1, 5 + (uint64_t)(i % 70), 0, none));
         ps_registry_unlock();
     }
     ps_learning_summary(&summary);

@@ -201,6 +201,29 @@ static void test_the_stream_that_launches_most_is_the_one(void)
         launch(stream, 1);
 }
 
+/* FSDP's collectives lie on several streams, which together may launch more than the one that computes. */
+static void test_many_streams_together_are_none(void)
+{
+    begin();
+    ps_stopwatch_learn(true);
+    for (uint64_t i = 0; i < 20000; i++) {
+        bool computes = i % 5 < 2;
+        launch(computes ? stream : ps_stream_find((CUstream)(uintptr_t)(100 + i % 5), false), 1); /* NOLINT(performance-no-int-to-ptr) */
+        ps_stopwatch_read(samples, SAMPLES);
+    }
+    launch(stream, 2 * MS);
+    launch(stream, 2 * MS);
+    EXPECT(ps_stopwatch_read(samples, SAMPLES) >= 1);
+    for (int i = 0; i < 20000; i++) { /* one that launches hardly more */
+        launch(i % 19 < 9 ? stream : other, 1);
+        ps_stopwatch_read(samples, SAMPLES);
+    }
+    launch(stream, 3 * MS);
+    size_t told = ps_stopwatch_read(samples, SAMPLES);
+    EXPECT(told >= 1);
+    expect_sample(&samples[told - 1], launches - 1, 3 * MS, false);
+}
+
 static void test_a_steady_program_makes_no_events(void)
 {
     for (int round = 0; round < 5; round++) {
@@ -252,6 +275,7 @@ int main(void)
     test_what_the_device_has_not_come_to_is_told_later();
     test_other_streams_are_not_timed();
     test_the_stream_that_launches_most_is_the_one();
+    test_many_streams_together_are_none();
     test_a_steady_program_makes_no_events();
     test_more_than_can_be_kept();
     return expect_status();
