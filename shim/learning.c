@@ -11,6 +11,7 @@
 #include "budget.h"
 #include "clock.h"
 #include "counters.h"
+#include "devices.h"
 #include "durations.h"
 #include "eviction.h"
 #include "following.h"
@@ -45,8 +46,9 @@ struct wanted {
 /* Launches whose durations were not told by then are guessed. */
 #define DURATIONS_AFTER_NS (2ull * 1000000000u)
 #define SAMPLES_AT_ONCE 256
-/* Which round under a plan is timed for the plan that takes its place. */
+/* Which round under a plan is timed for the plan that takes its place; and how often at most, where devices wait for each other. */
 #define TIMED_ROUND 2
+#define TIMED_MAX 5
 
 /* The shortest durations of a step's launches so far. */
 struct shortest {
@@ -73,6 +75,9 @@ static PS_PER_DEVICE struct {
     /* The first plan is made from little: found before it had come round, when much of it was the program's first step, or timed in parts. */
     bool hasty[PS_PATTERNS_MAX];
     uint64_t found[PS_PATTERNS_MAX]; /* how often the slot was given to a new step */
+    /* Which round is timed next, or was last; how many were; and what the step takes by the plan in force when nothing moves, ns. */
+    uint32_t timed_round[PS_PATTERNS_MAX], times_timed[PS_PATTERNS_MAX];
+    uint64_t plain_ns[PS_PATTERNS_MAX];
 
     uint64_t enough_bytes; /* of the step planned last that loses time: the least budget under which it would not; 0: not known */
 
@@ -141,7 +146,8 @@ static uint64_t mix(uint64_t x)
 
 /*
  * A round is over. The durations that the plan was made from were taken while memory was short and every reload was waited for; the second round
- * under the plan is timed again, and the plan made anew from that. So is the first one of a step that was planned in haste. [locked]
+ * under the plan is timed again, and the plan made anew from that. So is the first one of a step that was planned in haste. And so it goes on where devices
+ * wait for each other, as long as the step gets shorter: see is_still_settling. [locked]
  */
 static void wrapped(struct ps_steps_state state)
 {
@@ -154,9 +160,9 @@ static void wrapped(struct ps_steps_state state)
     here.rounds[p]++;
     if (!here.moves[p])
         return;
-    if ((here.rounds[p] == TIMED_ROUND + 1 || (here.rounds[p] == 1 && here.hasty[p])) && ps_following_is_on())
+    if ((here.rounds[p] == here.timed_round[p] + 1 || (here.rounds[p] == 1 && here.hasty[p])) && ps_following_is_on())
         here.wanted[p] = (struct wanted){true, here.launches - state.length, state.length};
-    ps_stopwatch_learn(here.rounds[p] == TIMED_ROUND);
+    ps_stopwatch_learn(here.rounds[p] == here.timed_round[p]);
     if (here.wanted[p].is)
         ps_registry_changed();
 }
@@ -169,6 +175,8 @@ static void heed(struct ps_steps_state state)
         ps_following_forget(state.pattern);
         here.planned[state.pattern] = false;
         here.rounds[state.pattern] = 0;
+        here.timed_round[state.pattern] = TIMED_ROUND;
+        here.times_timed[state.pattern] = 0;
         here.hasty[state.pattern] = !state.come_round;
         here.found[state.pattern]++;
         here.wanted[state.pattern] = (struct wanted){true, here.launches - state.length, state.length};
@@ -432,6 +440,18 @@ static bool is_barely_timed(const struct penstock_step *step, const bool *timed)
     return guessed > step->launches / 8;
 }
 
+/*
+ * Whether another timed round will tell more of the step than the one that this plan was made from. What a launch takes holds its waits for another
+ * device, in a collective or by an event, and that one may stand still for its own transfers: each then plans for more time than there is, and keeps
+ * the other waiting. As plans get better, both take less. [locked]
+ */
+static bool is_still_settling(uint32_t pattern, uint64_t plain_ns)
+{
+    bool waits_for_others = ps_devices_several || ps_counted(nccl_calls);
+
+    return waits_for_others && here.times_timed[pattern] < TIMED_MAX && plain_ns < here.plain_ns[pattern] - here.plain_ns[pattern] / 32;
+}
+
 /* [locked; releases the lock meanwhile] */
 static void plan_one(uint32_t pattern)
 {
@@ -466,6 +486,12 @@ static void plan_one(uint32_t pattern)
         !r && !here.wanted[pattern].is &&
         !ps_following_install(pattern, &step, &plan, details.number, details.ordinal, ps_settings.policy.kind == PS_POLICY_PLAN);
     if (installed) {
+        if (here.planned[pattern] && here.rounds[pattern] > here.timed_round[pattern]) {
+            here.times_timed[pattern]++;
+            if (is_still_settling(pattern, plan.plain_ns))
+                here.timed_round[pattern] = here.rounds[pattern] + TIMED_ROUND;
+        }
+        here.plain_ns[pattern] = plan.plain_ns;
         here.planned[pattern] = true;
         if (!here.cost.ns)
             here.cost = (struct ps_learning_cost){here.launches, ps_now_ns() - here.begun_at, ps_counted(host_wait_ns)};

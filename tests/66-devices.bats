@@ -62,6 +62,21 @@ each() { jq -c "[.devices[].$1]" "$REPORT"; }
     as_plain 2
 }
 
+@test "where devices wait for each other, steps are planned anew as long as they get shorter" {
+    # While one learns, its launches wait for the other one's transfers too. Copies that take as long as the launches of a step.
+    local slow=(CUDASIM_KERNEL_NS=100000 CUDASIM_D2H_GBPS=0.01 CUDASIM_H2D_GBPS=0.01 PENSTOCK_LOG=info)
+    STEPS=12 on_devices 2 "${slow[@]}"
+    goes_on
+    local plans
+    plans=$(grep -oE 'planned a step of [0-9]+' <<<"$output" | sort | uniq -c | awk '{ print $1 }' | sort -n | tail -n 1)
+    at_least 3 "$plans" "plans of one step ($(grep -c 'planned a step' <<<"$output") in all)"
+    at_most 7 "$plans" "plans of one step"
+    # Alone, it is timed once more, and that is all.
+    STEPS=12 on_devices 1 "${slow[@]}"
+    goes_on
+    equal 2 "$(grep -c 'planned a step' <<<"$output")" "plans of the step on one device"
+}
+
 @test "threads, default streams and stream-ordered memory come to the same, on up to three devices" {
     local words
     for words in threads default "async threads" "async default" "threads default"; do
