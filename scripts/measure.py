@@ -3,6 +3,7 @@
 A run never ends the script: a command that fails, hangs or runs out of memory becomes a record that says so.
 """
 
+import argparse
 import contextlib
 import datetime
 import hashlib
@@ -10,7 +11,9 @@ import json
 import os
 import platform
 import re
+import shlex
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -18,6 +21,11 @@ import time
 
 OURS = re.compile(r"^(PENSTOCK_|CUDASIM_|PYTORCH_(CUDA_)?ALLOC_CONF$|LD_PRELOAD$|DET$)")
 KILL_AFTER_S = 10  # between SIGTERM, on which Penstock writes its report, and SIGKILL
+LEAST_RUN_S = 5  # what a run is taken to need at least, and before there has been one of its sort
+SETTLING_S = 0.3  # after the start of a run: a sample of memory may still show the run before
+LEARNT_BY = 4  # steps; what comes after them is judged as planned
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
 
 
 class MemorySampler:
@@ -66,8 +74,9 @@ def clean_environment(**settings):
     return environment
 
 
-def last_json_line(text):
-    for line in reversed(text.splitlines()):
+def last_json(text):
+    """The object that the whole text is, or the last one that has a line to itself."""
+    for line in [text, *reversed(text.splitlines())]:
         with contextlib.suppress(ValueError):
             value = json.loads(line)
             if isinstance(value, dict):
@@ -76,7 +85,8 @@ def last_json_line(text):
 
 
 def run(name, command, settings, limit_s, directory):
-    """One command to its end or for `limit_s`. Its output goes to directory/name.{out,err}; what Penstock reports, to name.report.json.
+    """One command to its end or for `limit_s`. Its output goes to directory/name.{out,err}; what Penstock reports, to name.report.json, unless
+    `settings` has an empty PENSTOCK_REPORT.
 
     Gives a dictionary: name, command, settings, begin and end (seconds since the epoch), wall_s, rc (None: killed at the limit),
     status ("ok" or in words why not), result (the last JSON object the command printed), report (Penstock's) and closing_line.
@@ -84,7 +94,7 @@ def run(name, command, settings, limit_s, directory):
     out, err, report = (os.path.join(directory, f"{name}.{what}") for what in ("out", "err", "report.json"))
     settings = dict(settings)
     if "LD_PRELOAD" in settings:
-        settings["PENSTOCK_REPORT"] = report
+        settings.setdefault("PENSTOCK_REPORT", report)
     record = {"name": name, "command": " ".join(command), "settings": settings, "begin": time.time(), "rc": None}
     with open(out, "w") as stdout, open(err, "w") as stderr:
         try:
@@ -101,7 +111,7 @@ def run(name, command, settings, limit_s, directory):
     record["wall_s"] = round(record["end"] - record["begin"], 2)
     with open(out, errors="replace") as stdout, open(err, errors="replace") as stderr:
         printed, complained = stdout.read(), stderr.read()
-    record["result"] = last_json_line(printed)
+    record["result"] = last_json(printed)
     # Of several processes each writes its own; the first one's stands for them.
     record["report"] = read_json(report) or read_json(report.replace(".json", ".rank0.json")) if "LD_PRELOAD" in settings else None
     lines = [line for line in complained.splitlines() if line.startswith("penstock: ")]
@@ -133,6 +143,8 @@ def status_of(record, complained, limit_s):
         return "printed no result"
     report = record["report"]
     if "LD_PRELOAD" in record["settings"]:
+        if not record["settings"]["PENSTOCK_REPORT"]:
+            return "ok" if " moved " in (record["closing_line"] or "") else "no closing line: Penstock did not run"
         if report is None:
             return "no report: Penstock did not run"
         if report.get("stands_aside"):
@@ -197,3 +209,195 @@ def machine(torch_python=None):
     total = first_match("/proc/meminfo", r"^MemTotal: +(\d+) kB")
     return {"gpu": gpu, "torch": torch, "python": platform.python_version(), "kernel": platform.release(), "cores": os.cpu_count(),
             "cpu": first_match("/proc/cpuinfo", r"^model name\s*: (.*)$"), "memory_gib": round(int(total) / 2**20, 1) if total else None}
+
+
+# --- what the scripts of scripts/gpu share --------------------------------------------------------------------------------------------------
+def setting(text):
+    """Of a --set NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text}: expected NAME=VALUE")
+    return "PENSTOCK_" + name, value
+
+
+def add_options(parser, name, parts, limit, deadline):
+    """`parts`: those that run without --parts."""
+    option = parser.add_argument
+    option("--out", default=os.environ.get("OUT", f"{name}-results"), help="directory for what comes of it (default: $OUT)")
+    option("--parts", default=",".join(parts), help="which parts, in this order")
+    option("--limit", type=float, default=limit, help="seconds for one run")
+    option("--deadline", type=float, default=deadline, help="seconds for everything: nothing is started that would not end before")
+    option("--commit", help="what was built, where git can't tell")
+    option("--python", default="python3", help="the Python that has torch")
+    option("--set", type=setting, action="append", default=[], metavar="NAME=VALUE", help="a PENSTOCK_ setting for every run under Penstock")
+
+
+def parse_options(parser, parts, files):
+    """The arguments, with parts as a list; `files` are options that must name files, if anything."""
+    arguments = parser.parse_args()
+    arguments.parts = [part for part in arguments.parts.split(",") if part]
+    unknown = [part for part in arguments.parts if part not in parts]
+    if unknown:
+        parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(parts)}")
+    for file in filter(None, (getattr(arguments, name) for name in files)):
+        if not os.path.isfile(file):
+            parser.error(f"{file}: no such file")
+    arguments.out = os.path.abspath(arguments.out)
+    return arguments
+
+
+class Session:
+    """All runs of one call of a script, in one file, OUT/NAME.json, that is whole after each of them. `arguments` are those of add_options, `library`
+    and `trainer` (None: none)."""
+
+    def __init__(self, name, arguments, sampler=None):
+        self.arguments, self.sampler, self.begin = arguments, sampler, time.time()
+        self.longest = {}  # seconds, by sort: what another run of it would take
+        self.runs = []
+        self.file = os.path.join(arguments.out, f"{name}.json")
+        os.makedirs(arguments.out, exist_ok=True)
+        trainer = arguments.trainer
+        self.results = {
+            "format": f"penstock-{name}/1", "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+            "command": shlex.join(sys.argv), "commit": arguments.commit or commit_of(ROOT), "machine": machine(arguments.python),
+            "trainer": {"file": os.path.basename(trainer), "sha256": sha256_of(trainer)} if trainer else None,
+            "library_sha256": sha256_of(arguments.library), "period_ms": sampler and sampler.period_ms,
+            "parts": {}, "checks": [], "runs": self.runs,
+        }
+
+    def left(self):
+        return self.arguments.deadline - (time.time() - self.begin)
+
+    def run(self, part, label, command, budget=None, limit=None, settings=None, sort=None):
+        """One run; without a budget it is plain. Never raises: what did not work stands in the record's status."""
+        arguments = self.arguments
+        sort = sort or (part, label)
+        count = sum(run["part"] == part for run in self.runs)
+        name = f"{part}-{count:02d}-{label}"
+        settings = dict(settings or {})
+        if budget is not None:
+            settings.update({"LD_PRELOAD": os.path.abspath(arguments.library), "PENSTOCK_BUDGET": budget, "PENSTOCK_LOG": "info"})
+            settings.update(arguments.set)
+        room = self.left() - KILL_AFTER_S
+        limit = min(limit or arguments.limit, room)
+        if room < max(self.longest.get(sort, 0), LEAST_RUN_S):
+            record = {"name": name, "command": " ".join(command), "settings": settings, "status": "not run: out of time", "result": None,
+                      "report": None}
+        else:
+            record = run(name, command, settings, limit, arguments.out)
+            self.longest[sort] = max(self.longest.get(sort, 0), record["wall_s"])
+            record.update(said_on_stderr(os.path.join(arguments.out, name + ".err")))
+            record["smi_peak_mib"] = self.sampler and self.sampler.peak_mib(record["begin"] + SETTLING_S, record["end"])
+        record.update({"part": part, "label": label, "budget": budget})
+        self.runs.append(record)
+        print(f"{time.time() - self.begin:5.0f} s  {name}: {record['status']}  {brief(record)}", flush=True)
+        self.write()
+        return record
+
+    def trainer(self, part, label, args, **more):
+        return self.run(part, label, [self.arguments.python, self.arguments.trainer, *args.split()], **more)
+
+    def check(self, name, ok, wanted, got):
+        """ok None: could not be judged, which is no success. Gives it back."""
+        self.results["checks"].append({"name": name, "ok": ok, "wanted": wanted, "got": got})
+        return ok
+
+    def write(self):
+        self.results["wall_s"] = round(time.time() - self.begin, 1)
+        write_json(self.file, self.results)
+
+    def do_parts(self, functions):
+        """Each part that was asked for, by its name's function."""
+        for part in self.arguments.parts:
+            try:
+                functions[part](self)
+            except Exception as error:  # a part that can't be judged must not lose the others
+                self.check(part, None, "figures", f"{type(error).__name__}: {error}")
+            self.write()
+
+    def finish(self, may_fail=()):
+        """Leaves and prints the table, as scripts/results-table makes it. Gives the exit status: 0 when every run is well but those of the (part, label)
+        of `may_fail`, and every check."""
+        table = subprocess.run([sys.executable, os.path.join(HERE, "results-table"), self.file], stdout=subprocess.PIPE, text=True, check=False)
+        with open(self.file.replace(".json", ".txt"), "w") as out:
+            out.write(table.stdout)
+        print(table.stdout, end="")
+        failed = [run for run in self.runs if run["status"] != "ok" and (run["part"], run["label"]) not in may_fail]
+        return 1 if table.returncode or failed or not all(check["ok"] for check in self.results["checks"]) else 0
+
+
+def said_on_stderr(path):
+    """What a run's stderr holds beside complaints: steps_ms, each step's time in ms, link, bytes a second out and in (None
+    without), and plans, how many were made."""
+    try:
+        with open(path, errors="replace") as file:
+            text = file.read()
+    except OSError:
+        text = ""
+    steps = re.search(r"^steps \[([0-9., ]+)\]$", text, re.M)
+    link = re.search(r"the link: (\d+) MB/s out, (\d+) in", text)
+    return {"steps_ms": [float(step) for step in steps.group(1).split(",")] if steps else None,
+            "link": [int(rate) * 10**6 for rate in link.groups()] if link else None,
+            "plans": len(re.findall(r"^penstock: policy: planned a step of ", text, re.M))}
+
+
+def brief(record):
+    result, ms = record["result"] or {}, late_steps_ms(record)
+    words = [f"{ms:g} ms a step"] if ms else []
+    words += [f"{key} {result[key]}" for key in ("apart_us", "in_span_us", "chk") if result.get(key)]
+    if record.get("smi_peak_mib") is not None:
+        words.append(f"peak {record['smi_peak_mib']} MiB")
+    return ", ".join(words)
+
+
+def late_steps_ms(run):
+    """A step's time when the plan has long been in force: from the fifth step on, where the trainer tells each ("steps [MS, ...]" on stderr, or a list
+    as its ms) and has so many; else its own figure."""
+    ms = (run["result"] or {}).get("ms")
+    late = (run.get("steps_ms") or (ms if isinstance(ms, list) else []))[LEARNT_BY:]
+    return statistics.median(late) if late else None if isinstance(ms, list) else ms
+
+
+def well(runs):
+    return [run for run in runs if run["status"] == "ok"]
+
+
+def status_over(runs):
+    bad = [run["status"] for run in runs if run["status"] != "ok"]
+    return bad[0] if bad else "ok" if runs else "not run"
+
+
+def median_of(values):
+    return round(statistics.median(values), 4) if values else None
+
+
+def rounded(value, digits=None):
+    return None if value is None else round(value, digits)
+
+
+def of_each(runs, *path):
+    """A value of each run that has it."""
+    found = []
+    for run in runs:
+        value = run
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None:
+            found.append(value)
+    return found
+
+
+def losses_apart(one, other):
+    return max((abs(a - b) for a, b in zip(one, other)), default=0.0) if len(one) == len(other) else float("inf")
+
+
+def check_losses(session, label, plain, runs, least=0.0):
+    """Each run's losses differ from some plain run's by no more than plain runs differ among themselves, or `least`."""
+    known = of_each(well(plain), "result", "loss")
+    theirs = of_each(well(runs), "result", "loss")
+    if len(known) < 2 or not theirs:
+        return session.check(f"losses, {label}", None, "two plain runs and one under Penstock", f"{len(known)} and {len(theirs)}")
+    spread = max(losses_apart(a, b) for a in known for b in known)
+    apart = max(min(losses_apart(loss, other) for other in known) for loss in theirs)
+    may = "as plain runs differ" if spread >= least else f"plain runs differ by {spread:g}"
+    return session.check(f"losses, {label}", apart <= max(spread, least), f"at most {max(spread, least):g} from plain, {may}", f"{apart:g}")
