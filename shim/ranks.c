@@ -22,6 +22,8 @@ static const struct {
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"},
+    /* A script that starts itself again for each further device of its machine, as Lightning does; the first process is told nothing. */
+    {"LOCAL_RANK", "WORLD_SIZE", "WORLD_SIZE"},
 };
 
 /* A whole number up to `most`; `rest`: what may follow it. */

@@ -39,7 +39,7 @@ gate() {
     requires clang cc
     local other=clang
     ! readelf -p .comment "$PENSTOCK_SO" | grep -q clang || other=gcc
-    run env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" "-j$(nproc)" CC=$other CFLAGS=-O1 OUT="$WORK/build" sim "$WORK/build/libpenstock.so" \
+    run env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" "-j$(nproc)" CC=$other CFLAGS=-O0 OUT="$WORK/build" sim "$WORK/build/libpenstock.so" \
         "$WORK/build/penstock-doctor" units
     ended_with 0
 }

@@ -40,6 +40,7 @@ static void test_launchers(void)
     expect_ranks(VARIABLES("OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_LOCAL_SIZE", "2"), true, 1, 2, 2);
     expect_ranks(VARIABLES("PMI_RANK", "0", "PMI_SIZE", "4", "MPI_LOCALNRANKS", "4"), true, 0, 4, 4);
     expect_ranks(VARIABLES("SLURM_PROCID", "3", "SLURM_STEP_NUM_TASKS", "8", "SLURM_STEP_TASKS_PER_NODE", "4(x2)"), true, 3, 8, 4);
+    expect_ranks(VARIABLES("LOCAL_RANK", "2", "NODE_RANK", "0", "WORLD_SIZE", "4"), true, 2, 4, 4);
     expect_ranks(VARIABLES("SLURM_PROCID", "3", "SLURM_STEP_NUM_TASKS", "7", "SLURM_STEP_TASKS_PER_NODE", "4,3"), true, 3, 7, 4);
     /* torchrun that srun has started speaks for its own processes. */
     expect_ranks(VARIABLES("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "2", "RANK", "6", "WORLD_SIZE", "8", "LOCAL_WORLD_SIZE", "4"), true,
@@ -58,6 +59,8 @@ static void test_one_process_alone(void)
     expect_ranks(VARIABLES("RANK", "0", "WORLD_SIZE", "1", "LOCAL_WORLD_SIZE", "1"), false, 0, 0, 1);
     /* What a batch script of Slurm runs without srun is one process, whatever the job has been given. */
     expect_ranks(VARIABLES("SLURM_PROCID", "0", "SLURM_NTASKS", "8"), false, 0, 0, 1);
+    expect_ranks(VARIABLES("LOCAL_RANK", "0"), false, 0, 0, 1);
+    expect_ranks(VARIABLES("LOCAL_RANK", "0", "WORLD_SIZE", "1"), false, 0, 0, 1);
     /* Who shares the host's memory is heeded for itself. */
     expect_ranks(VARIABLES("LOCAL_WORLD_SIZE", "8"), false, 0, 0, 8);
 }
