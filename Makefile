@@ -90,7 +90,8 @@ tools := $(tool_sources:scripts/%.c=$(OUT)/%)
 sample_sources := $(wildcard tests/samples/*.cu)
 samples := $(sample_sources:tests/samples/%.cu=$(OUT)/samples/%)
 # Toolkits differ in whether they bring the runtime as an archive.
-static_samples := $(OUT)/samples/mlp-static-sim $(if $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a),$(OUT)/samples/mlp-static)
+static_samples := $(OUT)/samples/mlp-static-sim $(if $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a),\
+    $(patsubst %,$(OUT)/samples/%-static,mlp hidden hostile))
 sample_policies := $(patsubst tests/samples/%.c,$(OUT)/samples/%.so,$(wildcard tests/samples/policy_*.c))
 
 pages := $(OUT)/man/penstock.1 $(OUT)/man/libpenstock.7
@@ -216,8 +217,8 @@ $(samples): $(OUT)/samples/%: $(OUT)/obj/samples/%.o
 $(OUT)/samples/collectives: $(OUT)/sim/libnccl.so.2
 $(OUT)/samples/collectives: sample_libs = -L$(OUT)/sim -l:libnccl.so.2 -Xlinker -rpath-link=$(OUT)/sim
 
-# The same trainer with the runtime inside it: the toolkit's, and the simulated one, as each runs on its own driver only.
-$(OUT)/samples/mlp-static: $(OUT)/obj/samples/mlp.o
+# The same with the runtime inside: the toolkit's, so that they run on any machine with a driver; and the simulated one, which runs on its own driver only.
+$(OUT)/samples/%-static: $(OUT)/obj/samples/%.o
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(NVCC) $(filter-out -cudart shared,$(nvcc_flags)) -cudart static -o $@ $< -lpthread -ldl

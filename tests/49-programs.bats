@@ -10,7 +10,13 @@ make_stand_ins() {
     cat >bin/nvidia-smi <<'END'
 #!/bin/bash
 case "$*" in
-*timestamp*) while sleep 0.05; do date +"%Y/%m/%d %H:%M:%S.%3N, 6800"; done ;;
+*timestamp*)
+    exec {never}<> <(:)
+    while now=$EPOCHREALTIME; do
+        printf '%(%Y/%m/%d %H:%M:%S)T.%.3s, 6800\n' "${now%.*}" "${now#*.}"
+        read -rt 0.05 -u "$never"
+    done
+    ;;
 -L) for ((gpu = 0; gpu < ${TEST_GPUS:-1}; gpu++)); do echo "GPU $gpu: A GPU"; done ;;
 *) echo "A GPU, 1.2, 143771 MiB" ;;
 esac
@@ -18,8 +24,8 @@ END
     cat >bin/python <<'END'
 #!/bin/bash
 [ -f "$1" ] || exit 1
-sleep 0.8
-moved=5 ms=100 loss=3.25 aside=null launches=40
+sleep 0.6
+moved=5 ms=100 loss=3.25 aside=null launches=40 errors=0 kernels=3 tracer=hook tables=82 plain=1 shared=0
 [[ "$PENSTOCK_BUDGET" =~ ^[1-9] && "$PENSTOCK_BUDGET" -lt 8000000000 ]] || moved=0
 case "${TEST_WRONG:-}" in
 loss) [ -z "$LD_PRELOAD" ] || loss=3.26 ;;
@@ -28,11 +34,19 @@ idle) moved=0 ;;
 hook) [ "${PENSTOCK_TRACER:-}" != hook ] || launches=39 ;;
 crash) [ -z "$LD_PRELOAD" ] || exit 4 ;;
 aside) aside='"CUDA graphs"' ;;
+tool) errors=1 ;;
+all) [ -z "$LD_PRELOAD" ] || errors=1 kernels=2 tracer=cupti tables=81 plain=0 ;;
+esac
+case "$*" in
+*ipc_trainer.py*) shared=0.75 ;;
+*compute-sanitizer*) ms= && echo "========= ERROR SUMMARY: $errors errors" >&2 ;;
+*\ ncu\ *) ms= && for ((i = 0; i < kernels; i++)); do echo "    sm__cycles_elapsed.max       cycle       12,345"; done >&2 ;;
+*sample.py* | *verify.py*) ms= ;;
 esac
 [ -z "$LD_PRELOAD" ] || cat >"$PENSTOCK_REPORT" <<<"{\"launches\": $launches, \"graph_launches\": 0, \"copies_seen\": 3, \"evictions\": $moved,
-    \"evicted_bytes\": $moved, \"stands_aside\": $aside}"
+    \"evicted_bytes\": $moved, \"stands_aside\": $aside, \"tracer\": \"$tracer\", \"pointer_tables\": $tables, \"passthrough\": {\"plain\": $plain}}"
 [ -z "$LD_PRELOAD" ] || { echo "penstock: policy: the link: 55000 MB/s out, 55000 in, 40000 each way at once"; echo "penstock: ${TEST_SAYS:-closing}"; echo "penstock: closing"; } >&2
-echo "{\"ms\": [900, 500, 500, 500, 500, $ms, $ms], \"loss\": [$loss], \"chk\": 7, \"peakGiB\": 10, \"reservedGiB\": ${TEST_RESERVED:-6}}"
+echo "{\"ms\": [${ms:+900, 500, 500, 500, 500, $ms, $ms}], \"loss\": [$loss], \"chk\": 7, \"peakGiB\": 10, \"reservedGiB\": ${TEST_RESERVED:-6}, \"sharedGiB\": $shared}"
 END
     # As under torchrun, where a step takes longer yet.
     cat >bin/torchrun <<'END'
@@ -42,17 +56,33 @@ case ${PENSTOCK_BUDGET:-} in [1-9]*) export ms=250 ;; esac
 exec "$(dirname "$0")/python" "$@"
 END
     sed -i 's/ ms=100 / ms=${ms:-100} /' bin/python
+    touch bin/compute-sanitizer bin/ncu
     chmod +x bin/*
     echo 'int nothing;' | gcc -shared -fPIC -x c -o library.so -
 }
 
+# What programs said last is in $results; several can be run at once, since most of their time they sleep.
+results=out
+
 programs() {
-    rm -rf out
-    run env PATH="$PWD/bin:$PATH" timeout --kill-after=5 100 python3 -B "$ROOT/scripts/gpu/programs" --library library.so --out out \
+    rm -rf "$results"
+    run env PATH="$PWD/bin:$PATH" timeout --kill-after=5 100 python3 -B "$ROOT/scripts/gpu/programs" --library library.so --out "$results" \
         --python "$PWD/bin/python" "$@"
 }
 
-status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' out/programs.json; }
+# beside NAME ARGUMENT...: programs, in the background, whose results are NAME and whose exit status is in NAME.status
+beside() {
+    results=$1
+    { programs "${@:2}" && echo "$status" >"$results.status"; } &
+    results=out
+}
+
+# said_of ROW WAY: what was found of it, a line each
+said_of() { jq -r --arg name "$1" --arg way "$2" '.rows[] | select(.name == $name).ways[$way].checks[] | (if .[1] then "ok" else "NOT" end) + ": " + .[0]' "$results/programs.json"; }
+
+ways_of() { jq -r --arg name "$1" '[.runs[] | select(.row == $name).way] | join(" ")' "$results/programs.json"; }
+
+status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$results/programs.json"; }
 
 @test "a program is well that has plain's losses in plain's time, and less memory when it is to" {
     requires python jq cc
@@ -62,7 +92,7 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' ou
     equal ok "$(status_of eager)" "eager"
     equal ok "$(status_of native)" "native"
     equal "left out: needs 2 GPUs" "$(status_of fsdp)" "fsdp"
-    equal "plain plain tight hook auto ample" "$(jq -r '[.runs[] | select(.row == "eager").way] | join(" ")' out/programs.json)" "ways"
+    equal "plain plain tight hook auto ample" "$(ways_of eager)" "ways"
     equal 6442450944 "$(jq '.rows[0].budget_bytes' out/programs.json)" "60 % of plain's peak"
     equal 656 "$(jq '.rows[0].fixed_mib' out/programs.json)" "memory beside tensors"
     equal "backend:native" "$(jq -r '.runs[] | select(.row == "native").settings.PYTORCH_CUDA_ALLOC_CONF' out/programs.json | sort -u)" "settings"
@@ -110,20 +140,87 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' ou
 @test "memory that can't be kept within the budget is well if a line says so" {
     requires python jq cc
     make_stand_ins
-    TEST_RESERVED=6.35 programs --rows graph --ways plain,tight
-    equal "not well: tight" "$(status_of graph)" "without the line"
+    TEST_RESERVED=6.35 beside without --rows graph --ways plain,tight
     TEST_SAYS="memory is the graph's: it stays on the device" TEST_RESERVED=6.35 programs --rows graph --ways plain,tight
+    wait
+    equal "not well: tight" "$(results=without status_of graph)" "without the line"
     equal ok "$(status_of graph)" "with it"
+}
+
+@test "memory that is shared is beside the budget, and step times that tell nothing are not judged" {
+    requires python jq cc
+    make_stand_ins
+    TEST_WRONG=slow programs --rows ipc,tables
+    ended_with 0
+    equal "plain plain tight auto" "$(ways_of ipc)" "ways"
+    equal "plain plain tight hook auto" "$(ways_of tables)" "ways"
+    # 60 % of 9.25 of 10 GiB; of the 6 that are reserved 5.25 are not shared.
+    equal "5959 1424" "$(jq -r '.rows[0] | "\(.budget_bytes / 1e6 | floor) \(.fixed_mib)"' out/programs.json)" "budget and memory beside it"
+    equal "102 null" "$(jq -r '.rows[0].ways.auto | "\(.ms) \(.of_plain)"' out/programs.json)" "the step's time, and of plain's"
+    equal 'plain size>=774MiB size<=774MiB' "$(jq -r '.runs[] | select(.row == "ipc").settings.PENSTOCK_RULES' out/programs.json | sort -u)" rule
+}
+
+@test "tools have their time and a share of their own, and must print what they are to; those that aren't there are left out" {
+    requires python jq cc
+    make_stand_ins
+    TEST_WRONG=tool beside errors --rows sanitizer
+    # 6800 MiB are more than 1.03 times the budget and 400 MiB beside it, and not if a tool may take 128 more.
+    TEST_RESERVED=6.25 beside high --rows eager,ncu --ways plain,tight
+    TEST_RESERVED=4.9 programs --limit 0.3 --rows eager,verify,sanitizer,ncu
+    wait
+    ended_with 1
+    equal "plain: killed after 0 s" "$(status_of eager)" "a row with the usual time"
+    for row in verify sanitizer ncu; do equal ok "$(status_of $row)" $row; done
+    equal "5368709120 true" "$(jq -r '.rows[1] | "\(.budget_bytes) \(.title | endswith(" (in 50%)"))"' out/programs.json)" "half of plain's peak"
+    equal "plain plain tight" "$(ways_of verify)" "ways"
+    contains "$(said_of ncu tight)" '^ok: 3 of 3 lines like '
+    equal $'1\n1' "$(cat errors.status high.status)" "exit statuses"
+    results=errors
+    contains "$(status_of sanitizer)" '^plain: 0 of 1 lines like .*ERROR SUMMARY'
+    equal "plain plain" "$(ways_of sanitizer)" "ways"
+    contains "$(jq -r '.runs[0].printed_tail[]' errors/programs.json)" 'ERROR SUMMARY: 1 errors'
+    results=high
+    equal "not well: tight" "$(status_of eager)" "without slack"
+    equal ok "$(status_of ncu)" "with slack"
+    rm bin/ncu
+    ! command -v ncu >/dev/null || skip "a real ncu is there"
+    programs --rows ncu
+    ended_with 0
+    equal "left out: no ncu" "$(status_of ncu)" "without the tool"
+}
+
+@test "what a tool and the report are to say is judged" {
+    requires python jq cc
+    make_stand_ins
+    TEST_SAYS="cudaIpcGetMemHandle: an allocation of 811597824 bytes can't; PENSTOCK_RULES='plain size>=811597824 size<=811597824' leaves" \
+        beside right --rows ipc-refused
+    TEST_WRONG=all beside others --rows tables,ipc,ipc-refused --ways plain,tight
+    TEST_WRONG=all programs --rows sanitizer,ncu --ways plain,tight
+    wait
+    ended_with 1
+    contains "$(said_of sanitizer tight)" '^NOT: 0 of 1 lines like .*ERROR SUMMARY'
+    contains "$(said_of sanitizer tight)" '^NOT: tracer cupti, to be hook$'
+    contains "$(said_of ncu tight)" '^NOT: 2 of 3 lines like '
+    results=others
+    contains "$(said_of tables tight)" '^NOT: pointer_tables 81, to be 82$'
+    contains "$(said_of ipc tight)" '^NOT: passthrough.plain 0, to be 1$'
+    contains "$(said_of ipc-refused tight)" '^NOT: a line says: cudaIpcGetMemHandle'
+    for row in tables ipc ipc-refused; do equal "not well: tight" "$(status_of $row)" $row; done
+    equal $'1\n0' "$(cat others.status right.status)" "exit statuses"
+    equal "plain plain tight" "$(results=right ways_of ipc-refused)" "ways"
 }
 
 @test "what is wrong with a program is told, and fails" {
     requires python jq cc
     make_stand_ins
     local wrong ways
+    for wrong in loss slow idle hook crash aside; do TEST_WRONG=$wrong beside $wrong --rows eager; done
+    # 1.03 times the budget, and what the program takes beside its tensors, are 6984 MiB, or only 6625.
+    TEST_RESERVED=6.35 beside high --rows eager --ways plain,tight
+    wait
     while read -r wrong ways; do
-        TEST_WRONG=$wrong programs --rows eager
-        ended_with 1
-        equal "not well: $ways" "$(status_of eager)" "with a wrong $wrong"
+        equal 1 "$(cat "$wrong.status")" "exit status with a wrong $wrong"
+        equal "not well: $ways" "$(results=$wrong status_of eager)" "with a wrong $wrong"
     done <<'END'
 loss tight, hook, auto, ample
 slow auto
@@ -131,10 +228,11 @@ idle tight, hook
 hook hook
 crash tight, hook, auto, ample
 aside tight, hook, auto, ample
+high tight
 END
-    # 1.03 times the budget, and what the program takes beside its tensors, are 6984 MiB, or only 6625.
-    TEST_RESERVED=6.35 programs --rows eager --ways plain,tight
-    equal "not well: tight" "$(status_of eager)" "with too high a peak"
+    TEST_RESERVED=7 programs --rows eager
+    ended_with 1
+    equal "nothing is known of what it holds beside tensors: no sample of so short a run" "$(status_of eager)" "all that was seen is tensors"
     programs --rows nothing
     ended_with 2
     contains "$output" 'no such row or way: nothing'
@@ -147,14 +245,19 @@ END
         python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$program"
     done
     run python3 - "$ROOT" <<'END'
-import importlib.machinery, importlib.util, os, sys
+import importlib.machinery, importlib.util, os, re, sys
 loader = importlib.machinery.SourceFileLoader("programs", sys.argv[1] + "/scripts/gpu/programs")
 programs = importlib.util.module_from_spec(importlib.util.spec_from_loader("programs", loader))
 sys.dont_write_bytecode = True
 loader.exec_module(programs)
 missing = [word for row in programs.ROWS for word in row.command.split() if word.endswith(".py")
            and not os.path.isfile(f"{sys.argv[1]}/tests/gpu/{word}")]
-sys.exit(f"not there: {missing}" if missing else 0)
+samples = [name for row in programs.ROWS for name in re.findall(r"{build}/samples/(\w+)", f"{row.command} {row.tiny}")]
+missing += [name for name in samples if not os.path.isfile(f"{sys.argv[1]}/tests/samples/{name}.cu")]
+missing += [row.name for row in programs.ROWS if not set(row.ways) <= set(programs.WAYS) or (row.like and row.like not in
+            [other.name for other in programs.ROWS])]
+[re.compile(pattern) for row in programs.ROWS for pattern in (row.says, row.prints and row.prints[0]) if pattern]
+sys.exit(f"not there: {missing}" if missing or not samples else 0)
 END
     ended_with 0
 }

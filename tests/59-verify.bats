@@ -7,7 +7,7 @@ bats_require_minimum_version 1.5.0
 
 setup() {
     helper_setup
-    requires sim samples plain python
+    requires sim samples plain python jq
     HIDDEN=$SAMPLES/hidden
 }
 
@@ -169,6 +169,23 @@ cured() {
     ended_with 1
     equal 'exclude nth=0-7 size>=64KiB size<=64KiB' "$(rules)"
     equal 8 "$(grep -c '^found: kernel peek_at_weights, ' <<<"$output")" findings
+}
+
+@test "what scripts/gpu/programs has of it: trained with the rules that were written it is as plain, and it fails where nothing was found" {
+    local of_row=(python3 -B "$ROOT/tests/gpu/verify.py" "$HIDDEN" 30 table weights)
+    run_sim "${of_row[@]}"
+    ended_with 0
+    local plain
+    plain=$(grep '^{' <<<"$output")
+    equal 60 "$(jq '.loss | length' <<<"$plain")" "hashes of weights and of what was read through tables"
+    run_penstock PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET=$((9 * SPAN)) "${of_row[@]}"
+    ended_with 0
+    equal "$plain" "$(grep '^{' <<<"$output")" "what it prints"
+    sound
+    counted evictions
+    run_penstock PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET=$((9 * SPAN)) PENSTOCK_RULES='exclude nth=1; exclude nth=3' "${of_row[@]}"
+    ended_with 1
+    contains "$output" "^verify ended with 1 and found \['peek'\], not \['peek', 'peek_at_weights'\]\$"
 }
 
 @test "a command that fails by itself is no finding" {

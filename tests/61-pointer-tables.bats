@@ -30,6 +30,23 @@ setup() {
     done
 }
 
+@test "the cases that scripts/gpu/programs has, in one process with more spans, have as many tables as it wants" {
+    requires python
+    local cases wanted
+    read -r cases wanted < <(cd "$ROOT/scripts/gpu" && python3 -B -c 'import program_rows as p
+print(p.TABLES, next(row.report["pointer_tables"] for row in p.ROWS if row.name == "tables"))')
+    run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=39MiB python3 -B "$ROOT/tests/gpu/sample.py" "$SAMPLES/hostile" "$cases" 16 4
+    goes_on
+    contains "$output" '^{"loss": \[\], "chk": 0}$'
+    sound untouched
+    counted evictions
+    equal "$wanted" "$(report pointer_tables)" "tables"
+    run_sim "$SAMPLES/hostile" pointer-table,no-such-case
+    ended_with 2
+    run_sim python3 -B "$ROOT/tests/gpu/sample.py" echo "no steps, and no ok"
+    ended_with 1
+}
+
 @test "programs without tables have none" {
     train
     right_results

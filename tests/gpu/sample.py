@@ -1,6 +1,9 @@
-"""A trainer of tests/samples, with what it prints as one line of JSON: losses, and its parameters' checksum (chk).
+"""A program of tests/samples, with what it prints as one line of JSON: losses and hashes of each step, and its parameters' checksum (chk). One that has no
+steps ends with "ok" where all that it looked at was right.
 
     python sample.py PROGRAM [ARGUMENT]...
+
+What else is printed, by a tool that it runs under, goes to stderr.
 """
 import json
 import re
@@ -8,12 +11,14 @@ import subprocess
 import sys
 
 done = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, text=True)
+steps = re.findall(r"^step .*", done.stdout, re.M)
+sys.stderr.write("".join(f"{line}\n" for line in done.stdout.splitlines() if line not in steps))
 if done.returncode:
-    sys.exit(done.returncode)
-losses = [float(x) for x in re.findall(r"^step \d+ loss (\S+)", done.stdout, re.M)]
-gradients = re.findall(r" gradients ([0-9a-f]+)$", done.stdout, re.M)
+    sys.exit(done.returncode if done.returncode > 0 else 128 - done.returncode)
+losses = [float(line.split()[3]) for line in steps if line.split()[2] == "loss"]
+hashes = [x for line in steps for x in re.findall(r" (?:gradients|weights|sum) ([0-9a-f]+)", line)]
 parameters = re.search(r"^parameters ([0-9a-f]+)$", done.stdout, re.M)
-if not losses or not parameters:
-    sys.exit(f"{sys.argv[1]}: no losses in what it printed")
-# Bit for bit: the checksums' low halves, which a JSON number holds exactly.
-print(json.dumps({"loss": losses + [int(x[-8:], 16) for x in gradients], "chk": int(parameters.group(1)[-8:], 16)}))
+if not (losses and parameters) and not re.search(r"^ok$", done.stdout, re.M):
+    sys.exit(f"{sys.argv[1]}: neither losses nor ok in what it printed")
+# Bit for bit: the hashes' low halves, which a JSON number holds exactly.
+print(json.dumps({"loss": losses + [int(x[-8:], 16) for x in hashes], "chk": int(parameters.group(1)[-8:], 16) if parameters else 0}))

@@ -12,18 +12,20 @@
  *     wild     in step 3 a kernel reads a GiB behind a weight, where nothing is
  *     quits    ends with status 3 in step 3
  *     differs  each run allocates and launches more ahead of the first step: as much as the file `runs` has bytes, to which it adds one
+ *     large    spans of 64 MiB, as on a GPU, instead of 64 KiB
  *
  * Prints a hash of the weights after each step.
  */
 #include "hostile.h"
 
 #define LAYERS 8
-#define WIDTH 16384 /* words a span: 64 KiB */
 #define MASK 0x5555555555555555ull
 
 static struct {
-    bool table, masked, weights, wide, graph, early, wild, quits, differs;
+    bool table, masked, weights, wide, graph, early, wild, quits, differs, large;
 } words;
+
+static size_t width = 16384; /* words a span: 64 KiB */
 
 KERNEL(forward, (uint32_t *__restrict__ out, const uint32_t *in, const uint32_t *weight, size_t count), (out, in, weight, count))
 {
@@ -87,9 +89,9 @@ static uint32_t *new_memory(size_t count)
 
 static uint32_t *new_words(const struct training *t, uint32_t salt)
 {
-    uint32_t *memory = new_memory(WIDTH);
+    uint32_t *memory = new_memory(width);
 
-    LAUNCH(t->stream, WIDTH, fill_words, memory, salt, 0, WIDTH);
+    LAUNCH(t->stream, width, fill_words, memory, salt, 0, width);
     return memory;
 }
 
@@ -133,14 +135,17 @@ static void peek_into(const struct training *t, const uint32_t *activation)
 
 static void print_hash(const struct training *t, unsigned step)
 {
-    static uint32_t host[WIDTH];
+    static uint32_t *host;
     uint64_t hash = 14695981039346656037ull;
 
+    if (host == nullptr)
+        host = static_cast<uint32_t *>(malloc(width * sizeof(*host)));
+    REQUIRE(host != nullptr, "no host memory");
     for (auto weight : t->weight) {
-        CHECK(cudaMemcpyAsync(host, weight, sizeof(host), cudaMemcpyDeviceToHost, t->stream));
+        CHECK(cudaMemcpyAsync(host, weight, width * sizeof(*host), cudaMemcpyDeviceToHost, t->stream));
         CHECK(cudaStreamSynchronize(t->stream));
-        for (auto word : host)
-            hash = (hash ^ word) * 1099511628211ull;
+        for (size_t i = 0; i < width; i++)
+            hash = (hash ^ host[i]) * 1099511628211ull;
     }
     CHECK(cudaMemcpyAsync(host, t->sum, 2 * sizeof(uint32_t), cudaMemcpyDeviceToHost, t->stream));
     CHECK(cudaStreamSynchronize(t->stream));
@@ -152,12 +157,12 @@ static void train_step(const struct training *t, unsigned step)
     uint32_t *activation[LAYERS];
 
     for (unsigned l = 0; l < LAYERS; l++) {
-        activation[l] = new_memory(WIDTH);
-        LAUNCH(t->stream, WIDTH, forward, activation[l], l ? activation[l - 1] : t->input, t->weight[l], WIDTH);
+        activation[l] = new_memory(width);
+        LAUNCH(t->stream, width, forward, activation[l], l ? activation[l - 1] : t->input, t->weight[l], width);
     }
-    LAUNCH(t->stream, WIDTH, loss, t->gradient, activation[LAYERS - 1], WIDTH);
+    LAUNCH(t->stream, width, loss, t->gradient, activation[LAYERS - 1], width);
     for (unsigned l = LAYERS; l-- > 0;) {
-        LAUNCH(t->stream, WIDTH, backward, t->gradient, activation[l], t->weight[l], WIDTH);
+        LAUNCH(t->stream, width, backward, t->gradient, activation[l], t->weight[l], width);
         if (l == LAYERS - 2)
             peek_into(t, activation[2]);
         if (words.wild && step == 3 && l == 4)
@@ -165,7 +170,7 @@ static void train_step(const struct training *t, unsigned step)
         CHECK(cudaFree(activation[l]));
     }
     for (unsigned l = 0; l < LAYERS; l++)
-        LAUNCH(t->stream, WIDTH, update, t->weight[l], t->gradient, l, WIDTH);
+        LAUNCH(t->stream, width, update, t->weight[l], t->gradient, l, width);
     print_hash(t, step);
     if (words.quits && step == 3)
         exit(3);
@@ -176,9 +181,9 @@ static bool read_word(const char *word)
     const struct {
         const char *name;
         bool *flag;
-    } known[] = {{"table", &words.table}, {"masked", &words.masked}, {"weights", &words.weights}, {"wide", &words.wide}, {"early", &words.early},
-                 {"graph", &words.graph},
-                 {"wild", &words.wild},   {"quits", &words.quits},   {"differs", &words.differs}};
+    } known[] = {{"table", &words.table},     {"masked", &words.masked}, {"weights", &words.weights}, {"wide", &words.wide},
+                 {"early", &words.early},     {"graph", &words.graph},   {"wild", &words.wild},       {"quits", &words.quits},
+                 {"differs", &words.differs}, {"large", &words.large}};
 
     for (const auto &each : known)
         if (strcmp(word, each.name) == 0)
@@ -190,7 +195,7 @@ static bool read_word(const char *word)
 static void use_early(const struct training *t)
 {
     for (unsigned i = 0; i < 3 * LAYERS; i++) {
-        LAUNCH(t->stream, WIDTH, update, t->weight[i % LAYERS], t->gradient, i % 7, WIDTH - i);
+        LAUNCH(t->stream, width, update, t->weight[i % LAYERS], t->gradient, i % 7, width - i);
         if (i == 2 * LAYERS)
             LAUNCH(t->stream, 2, peek_at_weights, t->sum, t->weight_table, 2);
     }
@@ -219,6 +224,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s: no such word\n", argv[i]);
         return 2;
     }
+    if (words.large)
+        width <<= 10;
     setvbuf(stdout, nullptr, _IOLBF, 0);
     t.stream = new_stream();
     t.sum = new_memory(16);

@@ -1,7 +1,7 @@
 /*
  * Corners of CUDA's memory calls, each a case that checks what the program sees:
  *
- *     hostile CASE [SPANS [MIB]]     SPANS allocations of MIB MiB each are in use beside it (16, 4)
+ *     hostile CASE[,CASE]... [SPANS [MIB]]     SPANS allocations of MIB MiB each are in use beside it (16, 4)
  *     hostile --list
  *
  * Prints "ok" and ends with 0, or says what went wrong and ends with 1; 77 if the device lacks a call that the case is about.
@@ -61,6 +61,17 @@ static const struct hostile_case *find_case(const char *name)
     return nullptr;
 }
 
+/* Of names with commas between them; how many, 0 if one is unknown or there are too many. */
+static size_t find_cases(char *names, const struct hostile_case **chosen, size_t most)
+{
+    size_t found = 0;
+
+    for (char *name = strtok(names, ","); name != nullptr; name = strtok(nullptr, ","))
+        if (found == most || (chosen[found++] = find_case(name)) == nullptr)
+            return 0;
+    return found;
+}
+
 static bool read_count(const char *text, size_t most, size_t *count)
 {
     char *end = nullptr;
@@ -72,22 +83,25 @@ static bool read_count(const char *text, size_t most, size_t *count)
 
 int main(int argc, char **argv)
 {
-    const struct hostile_case *chosen = argc >= 2 ? find_case(argv[1]) : nullptr;
-    size_t mebibytes = span_bytes >> 20;
+    const struct hostile_case *chosen[8] = {};
+    size_t chosen_count = 0, mebibytes = span_bytes >> 20;
 
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
         for (const struct hostile_case &each : cases)
             printf("%-18s %s\n", each.name, each.what);
         return 0;
     }
-    if (chosen == nullptr || argc > 4 || (argc > 2 && !read_count(argv[2], MAX_SPANS, &span_count)) ||
+    if (argc >= 2)
+        chosen_count = find_cases(argv[1], chosen, sizeof(chosen) / sizeof(chosen[0]));
+    if (chosen_count == 0 || argc > 4 || (argc > 2 && !read_count(argv[2], MAX_SPANS, &span_count)) ||
         (argc > 3 && !read_count(argv[3], 1024, &mebibytes))) {
-        fprintf(stderr, "usage: %s CASE [SPANS [MIB]] | --list     (at least 4 spans of 4 MiB)\n", argv[0]);
+        fprintf(stderr, "usage: %s CASE[,CASE]... [SPANS [MIB]] | --list     (at least 4 spans of 4 MiB)\n", argv[0]);
         return 2;
     }
     span_bytes = mebibytes << 20;
     setvbuf(stdout, nullptr, _IOLBF, 0);
-    chosen->run();
+    for (size_t i = 0; i < chosen_count; i++)
+        chosen[i]->run();
     CHECK(cudaDeviceSynchronize());
     if (failures > 0)
         return 1;

@@ -1,0 +1,95 @@
+"""The rows of scripts/gpu/programs: what is run, and what is asked of it. A new program is a new row here, and a file in tests/gpu if it needs one."""
+
+SHARE = 0.6
+WAYS = ("plain", "tight", "hook", "auto", "ample")
+TORCHRUN = "torchrun --standalone --nproc-per-node"
+LLAMA = "transformer.py --layers 8 --hidden 4096 --sequence 4096 --batch 2"
+NATIVE = {"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}
+MLP = "{build}/samples/mlp-static --layers=12 --width=64 --steps=8"
+TINY = "{build}/samples/hidden-static 2000"
+TABLES = "pointer-table,table-changes,table-graph,tensor-map"
+MEMCHECK = "compute-sanitizer --tool memcheck"
+NCU = "ncu --clock-control none --launch-skip 1000 --launch-count 3"  # kernels of the fourth step
+ONE_PASS, REPLAYED = f"{NCU} --metrics sm__cycles_elapsed.max", f"{NCU} --set basic --replay-mode kernel"
+
+
+class Row:
+    """One program.
+
+    command   a program of tests/gpu and its arguments, behind torchrun if that starts it. {build}: where samples were built
+
+    How it is run:
+    gpus      how many it needs
+    needs     a program that it needs
+    settings  environment variables
+    ways      in which it is run, besides plain
+    share     of plain's peak that it gets under `tight` and `hook`
+    limit     seconds for one run, where it needs more than others
+    tiny      arguments with which it holds next to nothing, where it doesn't say itself what it held
+
+    What is asked of it:
+    spread    losses that two runs may differ by at least, where no run can be repeated
+    slack     MiB that its peak may be higher than budget and fixed memory, for what holds more or less by itself
+    timed     False: its step time tells nothing
+    aside     a line that says why memory can't be kept within the budget
+    says      a line that Penstock must say
+    prints    (pattern, times) of a line that must be printed so often, in plain runs too
+    report    figures that the report must have under `tight`, by key (with dots: of an object inside it)
+    like      the row that is to cost as little as this one: `tight` has as much time of the link a step as there, for its step
+    """
+
+    def __init__(self, name, title, command, gpus=1, needs=None, settings=None, ways=WAYS, share=SHARE, limit=None, tiny=None, spread=0.0, slack=0, timed=True,
+                 aside=None, says=None, prints=None, report=None, like=None):
+        self.name, self.title, self.command, self.gpus, self.needs, self.tiny, self.limit = name, title, command, gpus, needs, tiny, limit
+        self.settings, self.ways, self.share, self.report = settings or {}, ways, share, report or {}
+        self.spread, self.slack, self.timed, self.aside, self.says, self.prints, self.like = spread, slack, timed, aside, says, prints, like
+
+
+ROWS = [
+    Row("eager", "torch eager: bf16 autocast, SDPA, fused AdamW, clipping, embedding, dropout", "transformer.py"),
+    Row("scaler", "torch eager: fp16 and GradScaler, foreach AdamW, accumulation, evaluation in between",
+        "transformer.py --amp fp16 --optimizer foreach --accumulate 2 --evaluate-every 4 --batch 16 --steps 12"),
+    Row("vision", "timm, channels last, cuDNN benchmark mode, GradScaler, DataLoader workers", "vision.py 256 16 12", spread=1e-2),
+    Row("reentrant", "torch.utils.checkpoint, reentrant", "transformer.py --saved reentrant --layers 12"),
+    Row("nonreentrant", "torch.utils.checkpoint, non-reentrant", "transformer.py --saved nonreentrant --layers 12"),
+    Row("hooks", "saved_tensors_hooks", "transformer.py --saved hooks"),
+    Row("save-on-cpu", "save_on_cpu with pinned memory", "transformer.py --saved cpu"),
+    Row("compile", "torch.compile", "transformer.py --compile default --steps 12"),
+    Row("reduce-overhead", "torch.compile, mode reduce-overhead (torch's own allocator)", "transformer.py --compile reduce-overhead --steps 12"),
+    Row("graph", "the step captured in a CUDA graph", "transformer.py --graph --steps 12",
+        aside="is the graph's: it stays on the device"),
+    Row("mempool", "torch's own caching allocator, the training in a MemPool of its own", "transformer.py --pool", settings=NATIVE),
+    Row("profiler", "torch.profiler beside Penstock", "transformer.py --profile"),
+    Row("native", "torch's own caching allocator", "transformer.py", settings=NATIVE),
+    Row("expandable", "torch's own caching allocator, expandable segments", "transformer.py",
+        settings={"PYTORCH_CUDA_ALLOC_CONF": "backend:native,expandable_segments:True"}),
+    Row("transformers", "Hugging Face Trainer, accumulation and checkpointing", "hf_trainer.py"),
+    Row("lightning", "Lightning Trainer", "lightning_trainer.py"),
+    Row("jax", "JAX, platform allocator (memory of its own mapping)", "jax_trainer.py", tiny="64 64 2 3"),
+    Row("cupy", "CuPy, its own pool (a static runtime)", "cupy_trainer.py pool", tiny="pool 64 64 2 3"),
+    Row("cupy-none", "CuPy without a pool", "cupy_trainer.py none", tiny="none 64 64 2 3"),
+    Row("static", "a static CUDA runtime in C++", f"sample.py {MLP} --batch=1048576", tiny=TINY),
+    Row("ipc", "weights that another process sees through CUDA IPC, plain by a rule", "ipc_trainer.py", ways=("tight", "auto"), timed=False, slack=128,
+        settings={**NATIVE, "PENSTOCK_RULES": "plain size>=774MiB size<=774MiB"}, report={"passthrough.plain": 1}),
+    Row("ipc-refused", "the same without the rule: no handle, and a line says what helps", "ipc_trainer.py --refused", ways=("tight",), timed=False,
+        settings=NATIVE, says=r"cudaIpcGetMemHandle: an allocation of \d+ bytes .*PENSTOCK_RULES='plain size>=811597824 size<=811597824'"),
+    Row("tables", "pointer tables and tensor maps in memory", f"sample.py {{build}}/samples/hostile-static {TABLES} 16 128", tiny=TINY,
+        ways=("tight", "hook", "auto"), slack=32, report={"pointer_tables": 82}),
+    Row("verify", "penstock verify, and a training with its rules", "verify.py {build}/samples/hidden-static 16 table weights large", share=0.5,
+        tiny=TINY, ways=("tight",), limit=300, slack=64),
+    Row("sanitizer", "compute-sanitizer's memcheck", f"sample.py {MEMCHECK} {MLP} --batch=131072", needs="compute-sanitizer",
+        tiny=f"{MEMCHECK} {TINY}", ways=("tight", "auto"), limit=240, slack=128, prints=(r"^=+ ERROR SUMMARY: 0 errors$", 1), report={"tracer": "hook"}),
+    Row("ncu", "Nsight Compute, three kernels in one pass", f"sample.py {ONE_PASS} {MLP} --batch=262144", needs="ncu", tiny=f"{ONE_PASS} {TINY}",
+        ways=("tight", "auto"), limit=180, slack=128, prints=(r"^ +sm__cycles_elapsed\.max +\S*cycle +\d", 3), report={"tracer": "hook"}),
+    Row("ncu-replay", "Nsight Compute, three kernels in several passes", f"sample.py {REPLAYED} {MLP} --batch=262144", needs="ncu",
+        tiny=f"{REPLAYED} {TINY}", ways=("tight",), limit=180, slack=128, prints=(r"^==PROF== Profiling .* ([2-9]|\d\d+) passes$", 3),
+        report={"tracer": "hook"}),
+    Row("ddp", "DDP, two GPUs", f"{TORCHRUN} 2 {LLAMA} --parallel ddp", gpus=2),
+    Row("fsdp", "FSDP2, two GPUs", f"{TORCHRUN} 2 {LLAMA} --parallel fsdp", gpus=2),
+    Row("tp", "tensor parallel, two GPUs", f"{TORCHRUN} 2 {LLAMA} --parallel tp --optimizer loop", gpus=2),
+    Row("cut", "one process, its layers cut over two GPUs", "transformer.py --parallel cut --layers 12", gpus=2),
+    Row("replicas", "DataParallel, two GPUs of one process", "transformer.py --parallel replicas --batch 16", gpus=2),
+    Row("alone", "the same on one GPU, its link as busy as FSDP2's", LLAMA, like="fsdp"),
+    Row("ddp4", "DDP, four GPUs", f"{TORCHRUN} 4 {LLAMA} --parallel ddp", gpus=4),
+    Row("fsdp4", "FSDP2, four GPUs", f"{TORCHRUN} 4 {LLAMA} --parallel fsdp", gpus=4),
+]
