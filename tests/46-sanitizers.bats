@@ -9,8 +9,8 @@ setup() {
     requires sim samples jq release
 }
 
-# turn_of N: where the tests are to be short (CI), a third of them have their turn with each commit: building for a sanitizer takes longest
-turn_of() { ! is_short || [ $((PENSTOCK_TEST_TURN % 3)) -eq "$1" ] || skip "its turn is with another commit"; }
+# turn_of N: where the tests are to be short (CI), a quarter of them has its turn with each commit: building for a sanitizer takes longest
+turn_of() { ! is_short || [ $((PENSTOCK_TEST_TURN % 4)) -eq "$1" ] || skip "its turn is with another commit"; }
 
 # What one variant needs, and no more.
 build_variant() {
@@ -122,7 +122,7 @@ threads_are_clean() {
 
 @test "ThreadSanitizer has nothing to say of several devices" {
     local words
-    turn_of 1
+    turn_of 2
     prepare_thread_sanitizer
     env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory "-j$(nproc)" SAN=thread build/tsan/samples/devices >&2
     BUILD=$ROOT/build/tsan PENSTOCK_SO=$ROOT/build/tsan/libpenstock.so SIM=$ROOT/build/tsan/sim
@@ -136,7 +136,7 @@ threads_are_clean() {
 }
 
 @test "ThreadSanitizer has nothing to say of plans and of moments that are hard to come by" {
-    turn_of 2
+    turn_of 3
     prepare_thread_sanitizer
     runs_with_plans_are_clean tsan --scheduler threads
     directed_cases_are_clean tsan
