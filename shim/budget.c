@@ -257,6 +257,62 @@ static uint64_t trim(uint64_t bytes, enum whose whose)
     return released;
 }
 
+/* What is held too much for `bytes` more, by the budget or by what the driver has refused; 0: nothing. [locked] */
+static uint64_t lacking(size_t bytes)
+{
+    const struct ps_budget_state *b = &ps_budget;
+    uint64_t limit = b->refused_at && b->held && b->refused_at < b->limit ? b->refused_at : b->limit;
+
+    return b->held + bytes > limit ? b->held + bytes - limit : 0;
+}
+
+/*
+ * The freed span to give up for the pages that lack: the one freed longest ago of those that alone are enough, or the largest. Sizes come again, so
+ * each that goes is made anew in the next step, and what a step makes and unmaps is what the driver has time for (ResNet-50 in 60 % of its memory: 172
+ * times a step instead of 250, by a model of its recorded step; steps of larger spans are the same). [locked]
+ */
+static struct ps_span *worth_ending(uint64_t lack, enum whose whose, struct ps_span *const *in_use, int count)
+{
+    struct ps_span *span, *largest = NULL;
+
+    TAILQ_FOREACH (span, &ps_registry.cached, order) {
+        bool tried = false;
+        for (int i = 0; i < count; i++)
+            tried |= in_use[i] == span;
+        if (tried || !may_be_unmapped(span, whose))
+            continue;
+        if (span->bytes >= lack)
+            return span;
+        if (!largest || span->bytes > largest->bytes)
+            largest = span;
+    }
+    return largest;
+}
+
+/* Releases freed spans whose uses are over, until `bytes` more may be held. Returns what was released. [locked; releases the lock meanwhile] */
+static uint64_t release_for(size_t bytes, enum whose whose)
+{
+    struct ps_span *in_use[STILL_IN_USE_MAX];
+    uint64_t released = 0, lack;
+
+    for (int count = 0; count < STILL_IN_USE_MAX && (lack = lacking(bytes));) {
+        struct ps_span *span = worth_ending(lack, whose, in_use, count);
+        if (!span)
+            break;
+        uint64_t one = release_cached(span);
+        released += one;
+        if (!one)
+            in_use[count++] = span;
+    }
+    return released;
+}
+
+/* Others have made room meanwhile. With nothing held it is for the driver to say whether there is any. [locked] */
+static bool has_room(size_t bytes)
+{
+    return ps_budget.held && !lacking(bytes);
+}
+
 uint64_t ps_budget_trim(uint64_t bytes)
 {
     return trim(bytes, ANYBODYS);
@@ -299,11 +355,11 @@ static bool must_stand_back(void)
     return ps_budget.program_waits && ps_helper_thread_is_one();
 }
 
-bool ps_budget_make_some_room(uint64_t bytes)
+bool ps_budget_make_some_room(size_t bytes)
 {
     if (must_stand_back())
         return false;
-    return trim(bytes, SPARE_ONES) || wait_for_oldest_cached(SPARE_ONES);
+    return has_room(bytes) || release_for(bytes, SPARE_ONES) || wait_for_oldest_cached(SPARE_ONES);
 }
 
 /* New pages if the budget has room. 0, -ENOMEM (no room, or the driver has none), -errno. [locked; releases the lock meanwhile] */
@@ -448,7 +504,7 @@ static int make_way(size_t bytes, struct search *s)
     const struct ps_budget_state *b = &ps_budget;
 
     /* Freed spans first: releasing one costs microseconds and no copy. */
-    if (ps_budget_trim(bytes))
+    if (has_room(bytes) || release_for(bytes, ANYBODYS))
         return 0;
     /* Then spans in use, longest idle first; they leave while we wait. */
     uint64_t need = missing(bytes);

@@ -86,11 +86,11 @@ void ps_budget_trim_unwanted(uint64_t bytes);
 bool ps_budget_end_cached(struct ps_span *span);
 
 /*
- * Releases a freed span for someone who wants pages, waiting for its last use if need be; one that an allocation to come soon would take stays.
+ * Releases freed spans for someone who wants so many bytes of pages, waiting for a last use if need be; those that allocations to come soon would take stay.
  * False: there is none, or a thread of the program waits for pages and sees to it itself. For helper threads.
  * [locked; releases the lock meanwhile]
  */
-bool ps_budget_make_some_room(uint64_t bytes);
+bool ps_budget_make_some_room(size_t bytes);
 
 /* Whether memory is short enough that positions in streams are worth marking. Any thread. */
 bool ps_budget_is_tight(void);

@@ -244,6 +244,46 @@ static void test_what_is_wanted_stays(void)
     ps_registry_unlock();
 }
 
+/* Freed spans of so many units, in this order, whose uses are over. [locked] */
+static void free_spans(const size_t *units, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        free_in_use(units[i], i);
+    for (unsigned i = 0; i < count; i++)
+        use_ends(i);
+}
+
+/* What is released for so many units, of the freed spans that there are. [locked] */
+static uint64_t units_given_up_for(size_t units)
+{
+    uint64_t before = ps_registry.cached_bytes;
+    struct ps_pages pages;
+
+    EXPECT_INT(0, ps_budget_obtain(units * UNIT, false, &pages));
+    uint64_t given_up = before - ps_registry.cached_bytes;
+    ps_budget_return(&pages);
+    return given_up / UNIT;
+}
+
+static void test_as_few_freed_spans_go_as_will_do(void)
+{
+    static const size_t sizes[] = {1, 1, 2};
+
+    ps_budget.limit = DEVICE_UNITS * UNIT;
+    ps_registry_lock();
+    free_spans(sizes, 3);
+    EXPECT_U64(2, units_given_up_for(2)); /* the largest alone, although the others were freed before it */
+    EXPECT_U64(1, units_given_up_for(3)); /* two are free already */
+    EXPECT_U64(1, ps_registry.cached_bytes / UNIT);
+    EXPECT_U64(1, units_given_up_for(4));
+    free_spans(sizes, 3);
+    EXPECT_U64(3, units_given_up_for(3)); /* none is enough alone: the largest, and one of the others */
+    EXPECT_U64(1, ps_registry.cached_bytes / UNIT);
+    EXPECT_U64(UNIT, ps_budget_trim(UNIT));
+    ps_registry_unlock();
+    ps_budget.limit = UINT64_MAX;
+}
+
 static void test_nothing_that_can_give_way(void)
 {
     struct ps_pages all, more;
@@ -273,6 +313,7 @@ int main(void)
     test_freed_spans_that_all_are_waited_for_are_no_reason_to_give_up();
     test_the_use_that_ends_first_is_waited_for();
     test_what_is_wanted_stays();
+    test_as_few_freed_spans_go_as_will_do();
     test_nothing_that_can_give_way();
     return expect_status();
 }
