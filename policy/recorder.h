@@ -26,8 +26,8 @@ void ps_recorder_allocated(struct ps_recorder *recorder, uint64_t span, uint64_t
 void ps_recorder_freed(struct ps_recorder *recorder, uint64_t span);
 
 /*
- * A launch on that stream, by any number, then each span that it names (once or more). `layer`: number of the layer it lies in as the caller counts them (a new number
- * at each boundary marker; ascending), `direction` and `number` as the marker says.
+ * A launch on that stream (any number that is the stream's alone), then each span that it names (once or more). `layer`: number of the layer it lies in
+ * as the caller counts them (a new number at each boundary marker; ascending), `direction` and `number` as the marker says.
  */
 struct ps_recorded_layer {
     uint64_t stretch; /* changes at every boundary marker; 0: there are no markers */

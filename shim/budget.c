@@ -276,15 +276,16 @@ static struct ps_span *worth_ending(uint64_t lack, enum whose whose, struct ps_s
     struct ps_span *span, *largest = NULL;
 
     TAILQ_FOREACH (span, &ps_registry.cached, order) {
-        bool tried = false;
+        bool enough = span->bytes >= lack, tried = false;
+        if (!enough && largest && span->bytes <= largest->bytes)
+            continue;
         for (int i = 0; i < count; i++)
             tried |= in_use[i] == span;
         if (tried || !may_be_unmapped(span, whose))
             continue;
-        if (span->bytes >= lack)
+        if (enough)
             return span;
-        if (!largest || span->bytes > largest->bytes)
-            largest = span;
+        largest = span;
     }
     return largest;
 }

@@ -51,8 +51,8 @@ static PS_PER_DEVICE struct {
 
     struct ps_stream *main_stream;
     struct tally tally[TALLIES];
-    uint64_t tallied,
-        lately; /* launches; how many there are until the main stream is looked for: few at first, as a program may begin with copies */
+    uint64_t tallied;        /* launches in all of them */
+    uint64_t lately;         /* how many of these are looked at: few at first, as a program may begin with copies on another stream */
     struct mark *wait_began; /* NULL: no wait since the last launch */
     struct mark *last_mark;  /* where the last timed launch ended; NULL: not timed */
     atomic_bool marked;      /* whether there is a last_mark, for those without the lock */
