@@ -3,7 +3,8 @@
 SHARE = 0.6
 WAYS = ("plain", "tight", "hook", "auto", "ample")
 TORCHRUN = "torchrun --standalone --nproc-per-node"
-LLAMA = "transformer.py --layers 8 --hidden 4096 --sequence 4096 --batch 2"
+# Enough steps for those whose devices wait for each other to settle.
+LLAMA = "transformer.py --layers 8 --hidden 4096 --sequence 4096 --batch 2 --steps 20"
 NATIVE = {"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}
 MLP = "{build}/samples/mlp-static --layers=12 --width=64 --steps=8"
 TINY = "{build}/samples/hidden-static 2000"
@@ -87,7 +88,7 @@ ROWS = [
     Row("ddp", "DDP, two GPUs", f"{TORCHRUN} 2 {LLAMA} --parallel ddp", gpus=2),
     Row("fsdp", "FSDP2, two GPUs", f"{TORCHRUN} 2 {LLAMA} --parallel fsdp", gpus=2),
     Row("tp", "tensor parallel, two GPUs", f"{TORCHRUN} 2 {LLAMA} --parallel tp --optimizer loop", gpus=2),
-    Row("cut", "one process, its layers cut over two GPUs", "transformer.py --parallel cut --layers 12", gpus=2),
+    Row("cut", "one process, its layers cut over two GPUs", "transformer.py --parallel cut --layers 12 --steps 20", gpus=2),
     Row("replicas", "DataParallel, two GPUs of one process", "transformer.py --parallel replicas --batch 16", gpus=2),
     Row("alone", "the same on one GPU, its link as busy as FSDP2's", LLAMA, like="fsdp"),
     Row("ddp4", "DDP, four GPUs", f"{TORCHRUN} 4 {LLAMA} --parallel ddp", gpus=4),
