@@ -74,8 +74,12 @@ programs() {
 beside() {
     results=$1
     { programs "${@:2}" && echo "$status" >"$results.status"; } &
+    pids_beside+=($!)
     results=out
 }
+pids_beside=()
+
+all_are_done() { wait "${pids_beside[@]}"; }
 
 # said_of ROW WAY: what was found of it, a line each
 said_of() { jq -r --arg name "$1" --arg way "$2" '.rows[] | select(.name == $name).ways[$way].checks[] | (if .[1] then "ok" else "NOT" end) + ": " + .[0]' "$results/programs.json"; }
@@ -142,7 +146,7 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     make_stand_ins
     TEST_RESERVED=6.35 beside without --rows graph --ways plain,tight
     TEST_SAYS="memory is the graph's: it stays on the device" TEST_RESERVED=6.35 programs --rows graph --ways plain,tight
-    wait
+    all_are_done
     equal "not well: tight" "$(results=without status_of graph)" "without the line"
     equal ok "$(status_of graph)" "with it"
 }
@@ -167,7 +171,7 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     # 6800 MiB are more than 1.03 times the budget and 400 MiB beside it, and not if a tool may take 128 more.
     TEST_RESERVED=6.25 beside high --rows eager,ncu --ways plain,tight
     TEST_RESERVED=4.9 programs --limit 0.3 --rows eager,verify,sanitizer,ncu
-    wait
+    all_are_done
     ended_with 1
     equal "plain: killed after 0 s" "$(status_of eager)" "a row with the usual time"
     for row in verify sanitizer ncu; do equal ok "$(status_of $row)" $row; done
@@ -196,7 +200,7 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
         beside right --rows ipc-refused
     TEST_WRONG=all beside others --rows tables,ipc,ipc-refused --ways plain,tight
     TEST_WRONG=all programs --rows sanitizer,ncu --ways plain,tight
-    wait
+    all_are_done
     ended_with 1
     contains "$(said_of sanitizer tight)" '^NOT: 0 of 1 lines like .*ERROR SUMMARY'
     contains "$(said_of sanitizer tight)" '^NOT: tracer cupti, to be hook$'
@@ -217,7 +221,7 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     for wrong in loss slow idle hook crash aside; do TEST_WRONG=$wrong beside $wrong --rows eager; done
     # 1.03 times the budget, and what the program takes beside its tensors, are 6984 MiB, or only 6625.
     TEST_RESERVED=6.35 beside high --rows eager --ways plain,tight
-    wait
+    all_are_done
     while read -r wrong ways; do
         equal 1 "$(cat "$wrong.status")" "exit status with a wrong $wrong"
         equal "not well: $ways" "$(results=$wrong status_of eager)" "with a wrong $wrong"
