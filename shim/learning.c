@@ -470,7 +470,7 @@ static void plan_one(uint32_t pattern)
     step.slab_bytes = ps_slab_figures().limit_bytes;
     /* With memory enough no byte moves, not even to measure the link. */
     bool may_move = ps_registry.peak_live_bytes > step.budget_bytes || *ps_settings.recording;
-    ps_movable_learnt(&step, (struct penstock_step_span *)step.span, details.number);
+    ps_movable_learnt(&step, (struct penstock_step_span *)step.span, details.number, w.first);
     if (ps_verify_is_on())
         ps_verify_step(&step, w.first);
     for (uint32_t i = 0; i < step.spans; i++)

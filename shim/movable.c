@@ -43,7 +43,16 @@ static bool judge(const struct penstock_step *step, struct penstock_step_span *s
     return may_move;
 }
 
-void ps_movable_learnt(const struct penstock_step *step, struct penstock_step_span *span, const uint64_t *numbers)
+/*
+ * Whether the step is known to use it in every round, as what outlives the step is. What was merely alive while it was recorded (an activation, when what
+ * was found is the optimizer's loop), or was born in it and is there still, may have a layer that is not known yet.
+ */
+static bool outlives_for_certain(const struct ps_span *lives, const struct penstock_step_span *span, uint64_t first)
+{
+    return span->uses > 0 && lives->born < first;
+}
+
+void ps_movable_learnt(const struct penstock_step *step, struct penstock_step_span *span, const uint64_t *numbers, uint64_t first)
 {
     uint32_t n = 0, layer = PENSTOCK_NEVER, order = 0;
 
@@ -62,8 +71,10 @@ void ps_movable_learnt(const struct penstock_step *step, struct penstock_step_sp
             struct ps_span *outlives = ps_registry_numbered(numbers[i]);
             bool may_move =
                 judge(step, &span[i], numbers[i], outlives ? outlives->nth : PS_SPAN_UNKNOWN_NTH, PENSTOCK_NEVER, PENSTOCK_NEVER);
-            if (outlives)
+            if (outlives && outlives_for_certain(outlives, &span[i], first))
                 outlives->excluded = !may_move;
+            else if (outlives)
+                span[i].fixed |= outlives->excluded;
         }
     }
     if (!births)

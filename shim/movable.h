@@ -9,9 +9,9 @@
 #include "span.h"
 
 /*
- * A step was recorded: what the rules exclude becomes fixed in it. `span` is the step's own array. Spans that outlive the step, by `numbers`, are
- * judged anew by what is known now. [locked]
+ * A step was recorded, from launch `first` on: what the rules exclude becomes fixed in it. `span` is the step's own array. Spans that outlive the step,
+ * by `numbers`, are judged anew by what is known now. [locked]
  */
-void ps_movable_learnt(const struct penstock_step *step, struct penstock_step_span *span, const uint64_t *numbers);
+void ps_movable_learnt(const struct penstock_step *step, struct penstock_step_span *span, const uint64_t *numbers, uint64_t first);
 
 #endif

@@ -1,17 +1,31 @@
 # A trace of the simulated device (CUDASIM_TRACE), named twice: the same trace, but a span that goes to several slots, or comes back from them, is one
-# copy of all its bytes, in the place of the first. Its copies stand one behind the other on their stream; those of two spans have an event between.
+# copy of all its bytes, in the place of the first. Its copies stand one behind the other on their stream, and on the device one's bytes behind the other's:
+# those of two spans have an event between, unless two threads queue them at once.
 FNR == 1 { pass++ }
+
+# Of a number behind 0x, below 2^53.
+function number(text, i, value) {
+    for (i = 3; i <= length(text); i++)
+        value = value * 16 + index("123456789abcdef", substr(text, i, 1))
+    return value
+}
+function field(pattern) {
+    match($0, " " pattern)
+    return substr($0, RSTART + 1, RLENGTH - 1)
+}
 
 $2 == "queued" && $4 == "cuMemcpyAsync" && /copy=(h2d|d2h)/ {
     if (pass == 1) {
         split($3, at, ":") # stream and place
-        if (at[1] in place && place[at[1]] + 1 == at[2])
+        device = number(substr(field(/copy=d2h/ ? "from=0x[0-9a-f]+" : "to=0x[0-9a-f]+"), /copy=d2h/ ? 6 : 4))
+        if (at[1] in place && place[at[1]] + 1 == at[2] && end[at[1]] == device)
             part[FNR] = 1
         else
             first[at[1]] = FNR
         place[at[1]] = at[2]
-        match($0, / bytes=[0-9]+/)
-        bytes[first[at[1]]] += substr($0, RSTART + 7, RLENGTH - 7)
+        size = substr(field("bytes=[0-9]+"), 7)
+        end[at[1]] = device + size
+        bytes[first[at[1]]] += size
     } else if (FNR in part) {
         next
     } else {

@@ -13,6 +13,8 @@
 #include "comes_to.h"
 #include "expect.h"
 #include "following.h"
+#include "policies.h"
+#include "process.h"
 #include "registry.h"
 #include "stub_driver.h"
 #include "tracing.h"
@@ -253,6 +255,26 @@ static void test_the_budget_of_a_plan(void)
     }
 }
 
+/* What is alive while a step is recorded, and not used in it, may be an activation whose layer is not known: it stays, if a rule speaks of layers. */
+static void test_what_the_step_does_not_use_stays_unknown(void)
+{
+    const uint32_t length = 73;
+    unsigned before = atomic_load(&plans);
+
+    EXPECT_INT(0, ps_span_rules_parse("exclude layer=2", &ps_settings.rules, NULL));
+    ps_policies_open(&ps_settings);
+    ps_registry_lock();
+    for (uint32_t i = 0; i < SPANS_MAX; i++)
+        lasting[i]->excluded = true; /* as at the birth of one that a rule may exclude */
+    ps_registry_unlock();
+    rounds_of(20, length);
+    EXPECT(COMES_TO(atomic_load(&plans) == before + 1));
+    ps_registry_lock();
+    for (uint32_t i = 0; i < SPANS_MAX; i++)
+        EXPECT_INT(i >= length, lasting[i]->excluded);
+    ps_registry_unlock();
+}
+
 int main(void)
 {
     ps_cu.cuMemAddressReserve = stub_reserve;
@@ -271,5 +293,6 @@ int main(void)
     test_another_step_has_a_plan_of_its_own_and_the_first_is_known_again();
     test_what_is_no_plan_is_not_followed();
     test_the_budget_of_a_plan();
+    test_what_the_step_does_not_use_stays_unknown();
     return expect_status();
 }
