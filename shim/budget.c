@@ -358,9 +358,10 @@ static bool must_stand_back(void)
 
 bool ps_budget_make_some_room(size_t bytes)
 {
-    if (must_stand_back())
+    /* With room there it was something else that failed, and trying again at once would be all that this thread did. */
+    if (must_stand_back() || has_room(bytes))
         return false;
-    return has_room(bytes) || release_for(bytes, SPARE_ONES) || wait_for_oldest_cached(SPARE_ONES);
+    return release_for(bytes, SPARE_ONES) || wait_for_oldest_cached(SPARE_ONES);
 }
 
 /* New pages if the budget has room. 0, -ENOMEM (no room, or the driver has none), -errno. [locked; releases the lock meanwhile] */

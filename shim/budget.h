@@ -87,7 +87,7 @@ bool ps_budget_end_cached(struct ps_span *span);
 
 /*
  * Releases freed spans for someone who wants so many bytes of pages, waiting for a last use if need be; those that allocations to come soon would take stay.
- * False: there is none, or a thread of the program waits for pages and sees to it itself. For helper threads.
+ * False: there is none, or room already, or a thread of the program waits for pages and sees to it itself. For helper threads.
  * [locked; releases the lock meanwhile]
  */
 bool ps_budget_make_some_room(size_t bytes);

@@ -274,6 +274,7 @@ static void test_as_few_freed_spans_go_as_will_do(void)
     free_spans(sizes, 3);
     EXPECT_U64(2, units_given_up_for(2)); /* the largest alone, although the others were freed before it */
     EXPECT_U64(1, units_given_up_for(3)); /* two are free already */
+    EXPECT(!ps_budget_make_some_room(3 * UNIT));
     EXPECT_U64(1, ps_registry.cached_bytes / UNIT);
     EXPECT_U64(1, units_given_up_for(4));
     free_spans(sizes, 3);
