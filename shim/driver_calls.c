@@ -64,7 +64,7 @@ static bool is_on_the_host(const void *address)
 /* One that may bring pointer tables from the host. */
 static void upload(bool per_thread, CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes)
 {
-    if (bytes >= 8 && bytes <= PS_POINTER_TABLE_BYTES_MAX && is_on_the_host((const void *)from))
+    if (bytes >= 8 && is_on_the_host((const void *)from))
         ps_pointer_tables_copied(to, (const void *)from, bytes);
     else
         ps_pointer_tables_overwritten(to, bytes);

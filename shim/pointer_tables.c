@@ -164,9 +164,10 @@ static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t 
     const CUdeviceptr base = ps_reservation.base;
     const uint64_t reserved = ps_reservation.reserved;
     struct table table = {.start = to, .end = to + bytes};
+    const size_t looked = bytes > PS_POINTER_TABLE_BYTES_MAX ? PS_POINTER_TABLE_BEGINNING : bytes;
     size_t room = 0;
 
-    for (size_t at = -to & 7; at + 8 <= bytes; at += 8) {
+    for (size_t at = -to & 7; at + 8 <= looked; at += 8) {
         uint64_t word;
         memcpy(&word, from + at, sizeof word);
         if (word - base >= reserved || !ps_registry_at(word))
@@ -201,7 +202,7 @@ void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes)
 {
     struct table table = {.count = 0};
 
-    if (bytes >= 8 && bytes <= PS_POINTER_TABLE_BYTES_MAX)
+    if (bytes >= 8)
         table = read_copy(to, from, bytes);
     if (!table.count && !ps_pointer_tables_exist())
         return;

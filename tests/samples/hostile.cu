@@ -33,6 +33,7 @@ static const struct hostile_case cases[] = {
     {"few-pointers", case_few_pointers, "400 pointers by value"},
     {"many-pointers", case_many_pointers, "600 pointers by value, beyond 4 KiB of parameters"},
     {"pointer-table", case_pointer_table, "pointers in device memory"},
+    {"long-table", case_long_table, "pointers at the beginning of a long copy"},
     {"table-changes", case_table_changes, "a table that is changed in places, overwritten, moved and freed"},
     {"table-graph", case_table_graph, "a kernel in a graph that is given a table"},
     {"tensor-map", case_tensor_map, "tensor maps by value and in device memory"},

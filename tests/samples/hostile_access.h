@@ -183,6 +183,30 @@ static void case_pointer_table(void)
     check_and_free_spans(&set, "after a table of pointers");
 }
 
+/* Pointers at the beginning of a long copy, as torch's chunk_cat has them ahead of an index for each block that it launches. */
+static void case_long_table(void)
+{
+    struct span_set set = new_span_set();
+    uint32_t *out = new_span();
+
+    for (size_t bytes : {(size_t)1 << 20, (size_t)6 << 20}) {
+        void *table = nullptr, *host = calloc(1, bytes);
+        REQUIRE(host != nullptr, "no host memory");
+        memcpy(host, set.span, sizeof(set.span));
+        CHECK(cudaMalloc(&table, bytes));
+        CHECK(cudaMemcpyAsync(table, host, bytes, cudaMemcpyHostToDevice, set.stream));
+        for (size_t word = 0; word < 2; word++) {
+            LAUNCH(set.stream, span_words(), fill_words, out, 1, 0, span_words());
+            LAUNCH(set.stream, span_count, gather_by_table, out, static_cast<const uint32_t *const *>(table), span_count, word);
+            expect_gathered(&set, out, span_count, word, "a table of pointers at the beginning of a long copy");
+        }
+        CHECK(cudaFree(table));
+        free(host);
+    }
+    CHECK(cudaFree(out));
+    check_and_free_spans(&set, "after long tables");
+}
+
 static void case_copies(void)
 {
     struct span_set set = new_span_set();

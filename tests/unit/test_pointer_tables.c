@@ -83,11 +83,18 @@ static void test_no_pointers_no_table(void)
 
     write_words(0, words, 5);
     EXPECT(!ps_pointer_tables_exist());
-    memcpy(large, &one, sizeof one);
-    ps_pointer_tables_copied(DEVICE, large, sizeof large); /* data */
+    memcpy(large + PS_POINTER_TABLE_BEGINNING, &one, sizeof one);
+    ps_pointer_tables_copied(DEVICE, large, sizeof large); /* data, but for its beginning */
     EXPECT(!ps_pointer_tables_exist());
+    memcpy(large + PS_POINTER_TABLE_BEGINNING - 8, &one, sizeof one);
+    ps_pointer_tables_copied(DEVICE, large, sizeof large);
+    EXPECT_U64(2, named_at(DEVICE));
+    EXPECT_U64(sizeof large, ps_pointer_tables_extent.bytes);
+    forget_all();
     ps_pointer_tables_copied(DEVICE, &one, 7);
     EXPECT(!ps_pointer_tables_exist());
+    memset(large, 0, sizeof large);
+    memcpy(large + PS_POINTER_TABLE_BYTES_MAX - 8, &one, sizeof one);
     ps_pointer_tables_copied(DEVICE, large, PS_POINTER_TABLE_BYTES_MAX);
     EXPECT_U64(2, named_at(DEVICE));
     forget_all();
