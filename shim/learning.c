@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,6 +50,7 @@ struct wanted {
 /* Which round under a plan is timed for the plan that takes its place; and how often at most, where devices wait for each other. */
 #define TIMED_ROUND 2
 #define TIMED_MAX 5
+#define POSTPONED_MAX 16 /* rounds; a step that is never whole is not timed for ever */
 
 /* The shortest durations of a step's launches so far. */
 struct shortest {
@@ -78,6 +80,7 @@ static PS_PER_DEVICE struct {
     /* Which round is timed next, or was last; how many were; and what the step takes by the plan in force when nothing moves, ns. */
     uint32_t timed_round[PS_PATTERNS_MAX], times_timed[PS_PATTERNS_MAX];
     uint64_t plain_ns[PS_PATTERNS_MAX];
+    uint64_t round_began[PS_PATTERNS_MAX]; /* launches so far; 0: the step was left since */
 
     uint64_t enough_bytes; /* of the step planned last that loses time: the least budget under which it would not; 0: not known */
 
@@ -152,7 +155,10 @@ static uint64_t mix(uint64_t x)
 static void wrapped(struct ps_steps_state state)
 {
     uint32_t p = state.pattern;
+    /* One that was left and come back to holds other launches too, or not all: the last `length` launches are then no round of the step. */
+    bool is_whole = here.round_began[p] && here.launches - here.round_began[p] == state.length;
 
+    here.round_began[p] = here.launches;
     if (!here.planned[p]) {
         ps_stopwatch_learn(true);
         return;
@@ -160,7 +166,9 @@ static void wrapped(struct ps_steps_state state)
     here.rounds[p]++;
     if (!here.moves[p])
         return;
-    if ((here.rounds[p] == here.timed_round[p] + 1 || (here.rounds[p] == 1 && here.hasty[p])) && ps_following_is_on())
+    if (here.rounds[p] == here.timed_round[p] + 1 && !is_whole && here.rounds[p] < POSTPONED_MAX)
+        here.timed_round[p]++; /* the next one is timed instead */
+    else if ((here.rounds[p] == here.timed_round[p] + 1 || (here.rounds[p] == 1 && here.hasty[p])) && is_whole && ps_following_is_on())
         here.wanted[p] = (struct wanted){true, here.launches - state.length, state.length};
     ps_stopwatch_learn(here.rounds[p] == here.timed_round[p]);
     if (here.wanted[p].is)
@@ -179,6 +187,7 @@ static void heed(struct ps_steps_state state)
         here.times_timed[state.pattern] = 0;
         here.hasty[state.pattern] = !state.come_round;
         here.found[state.pattern]++;
+        here.round_began[state.pattern] = here.launches;
         here.wanted[state.pattern] = (struct wanted){true, here.launches - state.length, state.length};
         ps_live_steps_begin(here.launches - 1);
         ps_log_debug(POLICY, "a step of %u launches (pattern %u), found after %llu", state.length, state.pattern,
@@ -186,6 +195,7 @@ static void heed(struct ps_steps_state state)
         ps_registry_changed();
         break;
     case PS_STEPS_LOST:
+        memset(here.round_began, 0, sizeof here.round_began);
         ps_stopwatch_learn(true);
         break;
     case PS_STEPS_RECOGNISED:

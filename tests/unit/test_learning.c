@@ -16,6 +16,7 @@
 #include "policies.h"
 #include "process.h"
 #include "registry.h"
+#include "slab.h"
 #include "stub_driver.h"
 #include "tracing.h"
 
@@ -29,11 +30,16 @@
 
 /* ---- the policy ---- */
 
-static enum { NOTHING_MOVES, FAILS, IS_NO_PLAN } answer; /* under the registry lock, by who plans no more than one step at a time */
+static enum {
+    NOTHING_MOVES,
+    SOMETHING_MOVES,
+    FAILS,
+    IS_NO_PLAN
+} answer; /* under the registry lock, by who plans no more than one step at a time */
 static atomic_uint plans;
 static struct penstock_step seen; /* the last; its arrays are gone */
 static struct {
-    uint32_t born, lasting;
+    uint32_t born, lasting, first_use; /* of what is born: the launch */
     uint64_t born_bytes;
 } seen_spans;
 static uint32_t prefetch;
@@ -50,8 +56,15 @@ static int plan(const struct penstock_step *step, const struct penstock_policy_o
         } else {
             seen_spans.born++;
             seen_spans.born_bytes = step->span[i].bytes;
+            seen_spans.first_use = step->use[step->span[i].first_use];
         }
     out->moves = 0;
+    for (uint32_t i = 0; answer == SOMETHING_MOVES && i < step->spans; i++) {
+        const uint32_t *use = &step->use[step->span[i].first_use];
+        if (step->span[i].born != PENSTOCK_NEVER)
+            out->move[out->moves++] =
+                (struct penstock_move){.span = i, .evict_after = use[0], .reload_from = use[0] + 1, .needed_by = use[1]};
+    }
     if (answer == IS_NO_PLAN) /* it is no span's launch */
         out->move[out->moves++] = (struct penstock_move){.span = 0, .evict_after = step->launches, .reload_from = 1, .needed_by = 2};
     int r = answer == FAILS ? -EINVAL : 0;
@@ -78,12 +91,24 @@ static struct ps_span *new_span(size_t units)
     return span;
 }
 
-/* One round of the step that `kernel` stands for. */
-static void round_of(uint64_t kernel, uint32_t length)
+/* A launch that belongs to no step. */
+static void other_launch(void)
+{
+    struct ps_recorded_layer none = {.number = PENSTOCK_NEVER};
+
+    ps_registry_lock();
+    EXPECT_U64(launches++, ps_learning_launch(lasting, 1, 999, 0, none));
+    ps_registry_unlock();
+}
+
+/* One round of the step that `kernel` stands for; `other`: a launch comes in between before this one. */
+static void round_with(uint64_t kernel, uint32_t length, uint32_t other)
 {
     struct ps_span *born = NULL;
 
     for (uint32_t i = 0; i < length; i++) {
+        if (i == other)
+            other_launch();
         struct ps_span *named[2] = {lasting[i], NULL};
         ps_registry_lock();
         if (i == BORN_BEFORE) {
@@ -101,6 +126,11 @@ static void round_of(uint64_t kernel, uint32_t length)
         }
         ps_registry_unlock();
     }
+}
+
+static void round_of(uint64_t kernel, uint32_t length)
+{
+    round_with(kernel, length, PENSTOCK_NEVER);
 }
 
 /* As many rounds as it takes, and some. */
@@ -275,6 +305,35 @@ static void test_what_the_step_does_not_use_stays_unknown(void)
     ps_registry_unlock();
 }
 
+/* A step under a plan is timed and planned anew; a round in which it was left and come back to is none that could be planned from. */
+static void test_what_is_planned_anew_is_planned_from_a_whole_round(void)
+{
+    const uint32_t length = 74;
+    unsigned before = atomic_load(&plans);
+
+    ps_registry_lock();
+    answer = SOMETHING_MOVES;
+    ps_registry_unlock();
+    rounds_of(30, length);
+    EXPECT(COMES_TO(atomic_load(&plans) > before));
+    EXPECT(comes_to_be_followed(30, length));
+    for (uint32_t i = 0; i < 6; i++) {
+        round_with(30, length, 30 + 7 * i); /* what comes in between makes no other step */
+        usleep(A_WHILE_US);
+        EXPECT_U64(BORN_BEFORE, seen_spans.first_use);
+    }
+    for (int i = 0; i < 100 && atomic_load(&plans) < before + 2; i++) {
+        round_of(30, length);
+        usleep(2000);
+    }
+    EXPECT_U64(before + 2, atomic_load(&plans));
+    EXPECT_U64(length, seen.launches);
+    EXPECT_U64(BORN_BEFORE, seen_spans.first_use);
+    ps_registry_lock();
+    answer = NOTHING_MOVES;
+    ps_registry_unlock();
+}
+
 int main(void)
 {
     ps_cu.cuMemAddressReserve = stub_reserve;
@@ -286,6 +345,7 @@ int main(void)
         lasting[i] = new_span(1);
         ps_registry_unlock();
     }
+    ps_slab_open((struct ps_amount){.kind = PS_AMOUNT_BYTES, .value = LIMIT}, 1, UNIT);
     ps_following_open(0, ps_learning_named);
     test_without_plans_a_limit_or_a_tracer_nothing_is_learnt();
     test_a_step_that_repeats_is_planned_for_and_followed();
@@ -294,5 +354,6 @@ int main(void)
     test_what_is_no_plan_is_not_followed();
     test_the_budget_of_a_plan();
     test_what_the_step_does_not_use_stays_unknown();
+    test_what_is_planned_anew_is_planned_from_a_whole_round();
     return expect_status();
 }
