@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <pthread.h>
 
+#include "device.h"
+#include "gate.h"
 #include "log.h"
 #include "nvtx_ranges.h"
 #include "per_device.h"
@@ -17,6 +19,7 @@
 
 static PS_PER_DEVICE struct {
     CUstream d2h, h2d, joining;
+    pthread_mutex_t evict_lock; /* of what is queued on the D2H stream for one eviction */
     pthread_mutex_t order_lock; /* of what is recorded behind H2D copies, by several threads */
     uint64_t reloads;           /* whose end has been recorded */
     CUevent marks[MARKS];
@@ -26,7 +29,7 @@ static PS_PER_DEVICE struct {
     pthread_mutex_t spare_lock;
     CUevent spare[SPARE_EVENTS];
     unsigned spares;
-} of_first = {.order_lock = PTHREAD_MUTEX_INITIALIZER, .spare_lock = PTHREAD_MUTEX_INITIALIZER};
+} of_first = {.evict_lock = PTHREAD_MUTEX_INITIALIZER, .order_lock = PTHREAD_MUTEX_INITIALIZER, .spare_lock = PTHREAD_MUTEX_INITIALIZER};
 #define here PS_HERE(of_first)
 
 int ps_copies_open(void)
@@ -43,6 +46,8 @@ int ps_copies_open(void)
         r = ps_cu.cuStreamCreateWithPriority(&here.h2d, CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
         r = ps_cu.cuStreamCreateWithPriority(&here.joining, CU_STREAM_NON_BLOCKING, greatest);
+    if (r == CUDA_SUCCESS)
+        ps_gate_make(here.d2h, ps_device.granularity);
     return ps_cuda_errno(r);
 }
 
@@ -74,6 +79,8 @@ int ps_copies_evict(CUdeviceptr address, const struct ps_uses *uses, bool fence_
     int r = 0;
 
     ps_nvtx_range_begin(PS_NVTX_EVICT, row);
+    /* One eviction behind the other: between the pieces of one stand neither another's pieces, which would make both end late, nor what that waits for. */
+    pthread_mutex_lock(&here.evict_lock);
     /* Order: after the last access on each stream that had one. The host may be 1,000 launches ahead of it: the stream waits, nobody else. */
     if (ps_rule(EVICTION_WAITS_FOR_USES))
         r = ps_uses_stream_wait(uses, here.d2h);
@@ -85,11 +92,12 @@ int ps_copies_evict(CUdeviceptr address, const struct ps_uses *uses, bool fence_
         r = wait_until_read(row);
     ps_device_clock_record(begins, here.d2h);
     for (; row && !r; row = row->next_in_row) {
-        r = ps_cuda_errno(ps_cu.cuMemcpyAsync(row->address, address, row->bytes, here.d2h));
+        r = ps_gate_copy(here.d2h, row->address, address, row->bytes);
         address += row->bytes;
     }
     if (!r)
         r = ps_cuda_errno(ps_cu.cuEventRecord(done, here.d2h));
+    pthread_mutex_unlock(&here.evict_lock);
     ps_nvtx_range_end();
     return r;
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 
+#include "gate.h"
 #include "log.h"
 #include "per_device.h"
 #include "real_cuda.h"
@@ -152,18 +153,6 @@ void ps_pages_release(CUmemGenericAllocationHandle pages)
             "pages could not be released: the device has less room until the program ends; PENSTOCK_DISABLE=1 if that is too little");
 }
 
-int ps_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages)
-{
-    int r = ps_cuda_errno(ps_cu.cuMemMap(address, bytes, 0, pages, 0)); /* whole handles only: an offset is refused (FACTS) */
-
-    if (r)
-        return r;
-    r = ps_pages_give_access(address, bytes);
-    if (r)
-        ps_cu.cuMemUnmap(address, bytes);
-    return r;
-}
-
 int ps_pages_give_access(CUdeviceptr address, size_t bytes)
 {
     int r = ps_cuda_errno(ps_cu.cuMemSetAccess(address, bytes, here.access, atomic_load(&here.accesses)));
@@ -175,6 +164,26 @@ int ps_pages_give_access(CUdeviceptr address, size_t bytes)
         "the driver lets no peer reach spans of device %d (error %d); a kernel of a peer's that tries fails; PENSTOCK_RULES='plain size>=...' leaves what peers use to CUDA",
         ps_device.ordinal, -r);
     return ps_cuda_errno(ps_cu.cuMemSetAccess(address, bytes, here.access, 1));
+}
+
+int ps_host_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages)
+{
+    int r = ps_cuda_errno(ps_cu.cuMemMap(address, bytes, 0, pages, 0)); /* whole handles only: an offset is refused (FACTS) */
+
+    if (r)
+        return r;
+    r = ps_pages_give_access(address, bytes);
+    if (r)
+        ps_cu.cuMemUnmap(address, bytes);
+    return r;
+}
+
+int ps_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages)
+{
+    ps_gate_shut();
+    int r = ps_host_pages_map(address, bytes, pages);
+    ps_gate_open();
+    return r;
 }
 
 int ps_pages_unmap(CUdeviceptr address, size_t bytes)

@@ -57,8 +57,12 @@ int ps_device_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages);
 int ps_host_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages);
 void ps_pages_release(CUmemGenericAllocationHandle pages);
 
-/* Maps all of `pages` at [address, address + bytes), readable and writable by the device and its peers. On failure nothing stays mapped. */
+/*
+ * Maps all of `pages` at [address, address + bytes), readable and writable by the device and its peers: the device's, past the copies of evictions
+ * (gate.h), and the host's. On failure nothing stays mapped.
+ */
 int ps_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages);
+int ps_host_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages);
 
 /* What is mapped there is readable and writable by the device and its peers as they are now. 0 or -errno. */
 int ps_pages_give_access(CUdeviceptr address, size_t bytes);

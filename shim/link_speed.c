@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "device.h"
 #include "eviction.h"
+#include "gate.h"
 #include "log.h"
 #include "per_device.h"
 #include "real_cuda.h"
@@ -99,7 +100,10 @@ static void queue(struct bench *b, enum direction d)
 {
     CUdeviceptr device = b->base + d * b->bytes, host = b->base + (DIRECTIONS + d) * b->bytes;
 
-    ps_cu.cuMemcpyAsync(d == OUT ? host : device, d == OUT ? device : host, b->bytes, b->stream[d]);
+    if (d == OUT)
+        ps_gate_copy(b->stream[OUT], host, device, b->bytes); /* as evictions are */
+    else
+        ps_cu.cuMemcpyAsync(device, host, b->bytes, b->stream[IN]);
 }
 
 /* Bytes a second of each direction when `out` and `in` copies are queued at once and waited for. */

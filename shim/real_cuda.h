@@ -54,6 +54,10 @@
     PS_DRIVER(cuStreamGetCtx)                                                                                                              \
     PS_DRIVER(cuStreamDestroy)                                                                                                             \
     PS_DRIVER(cuStreamBeginCapture)                                                                                                        \
+    PS_DRIVER_OPTIONAL(cuMemHostRegister)                                                                                                  \
+    PS_DRIVER_OPTIONAL(cuMemHostUnregister)                                                                                                \
+    PS_DRIVER_OPTIONAL(cuMemHostGetDevicePointer)                                                                                          \
+    PS_DRIVER_OPTIONAL(cuStreamWaitValue32)                                                                                                \
     PS_DRIVER_OPTIONAL(cuEventElapsedTime)                                                                                                 \
     PS_DRIVER_OPTIONAL(cuFuncGetParamInfo)                                                                                                 \
     PS_DRIVER_OPTIONAL(cuKernelGetParamInfo)                                                                                               \

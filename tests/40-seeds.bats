@@ -125,7 +125,7 @@ left_after() {
 @test "what Penstock keeps does not grow with the steps" {
     left_after 40
     left_after 480
-    for kind in handles mappings reservations events streams plain pooled pinned; do
+    for kind in handles mappings reservations events streams plain pooled pinned registered; do
         # Freed spans and slots come and go by a few from run to run; an evicted span has its slot mapped twice, or not yet; of its marks the
         # stopwatch keeps up to 256, as many as were out at a time. A leak of one a step would be 440.
         local more=16

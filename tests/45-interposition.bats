@@ -292,7 +292,7 @@ END
     run_probe ptsz
     goes_on
     said
-    sound
+    sound untouched # a thread may be held up between an allocation and its fill, while another one's eviction takes the span
     equal 216 "$(report allocations)" spans
     counted evictions
     if [ "$DEVICE" = sim ]; then

@@ -1,6 +1,6 @@
 # A trace of the simulated device (CUDASIM_TRACE), named twice: the same trace, but a span that goes to several slots, or comes back from them, is one
-# copy of all its bytes, in the place of the first. Its copies stand one behind the other on their stream, and on the device one's bytes behind the other's:
-# those of two spans have an event between, unless two threads queue them at once.
+# copy of all its bytes, in the place of the first; so is one that goes in pieces, with looks at the gate between them. Its copies stand one behind the
+# other on their stream, and on the device one's bytes behind the other's: those of two spans have an event between, unless two threads reload at once.
 FNR == 1 { pass++ }
 
 # Of a number behind 0x, below 2^53.
@@ -12,6 +12,12 @@ function number(text, i, value) {
 function field(pattern) {
     match($0, " " pattern)
     return substr($0, RSTART + 1, RLENGTH - 1)
+}
+
+pass == 1 && $2 == "queued" && / wait-word=/ {
+    split($3, at, ":")
+    if (at[1] in place && place[at[1]] + 1 == at[2])
+        place[at[1]] = at[2]
 }
 
 $2 == "queued" && $4 == "cuMemcpyAsync" && /copy=(h2d|d2h)/ {

@@ -1,6 +1,6 @@
 /*
  * What the driver takes to make, map and unmap pages, and what a launch takes meanwhile, beside copies of several kinds: on a GPU, where the shim's
- * helper threads are as fast as this allows. (On the simulated device it only runs.)
+ * helper threads are as fast as this allows (shim/gate.h). (On the simulated device it only runs.)
  *
  *   bench_mapping [MIB [TIMES [HANDLES]]]    a span's size (64), how often each is done (200), and of how many handles the span is (1)
  *
@@ -27,12 +27,6 @@ KERNEL(nothing, (float *out, size_t count), (out, count))
         out[i] = 0;
 }
 
-KERNEL(copy_words, (uint64_t *to, const uint64_t *from, size_t count), (to, from, count))
-{
-    FOR_EACH_ITEM (i, count)
-        to[i] = from[i];
-}
-
 /* ---- the driver, found as the runtime finds it ---- */
 
 static struct {
@@ -42,6 +36,7 @@ static struct {
     decltype(&cuMemSetAccess) set_access;
     decltype(&cuMemUnmap) unmap;
     decltype(&cuMemRelease) release;
+    decltype(&cuStreamWaitValue32) wait_value;
 } cu;
 
 template <typename Function> static void find(Function *function, const char *name)
@@ -68,8 +63,8 @@ static int times = 200, handles = 1;
 struct beside {
     const char *name;
     size_t out_piece, in_piece; /* bytes a copy, 0: none in that direction */
-    bool by_kernel;             /* the way out: a few blocks that write to host memory */
-    bool marks;                 /* an event recorded behind each piece, and waited for by the next */
+    bool looks;                 /* the way out looks at a word in host memory ahead of each piece */
+    bool shuts;                 /* who maps holds it up there */
 };
 
 static const struct beside cases[] = {
@@ -79,13 +74,19 @@ static const struct beside cases[] = {
     {"D2H in 16 MiB", (size_t)16 << 20, 0, false, false},
     {"D2H in 4 MiB", (size_t)4 << 20, 0, false, false},
     {"D2H in 1 MiB", (size_t)1 << 20, 0, false, false},
-    {"D2H in 16 MiB, each behind an event", (size_t)16 << 20, 0, false, true},
-    {"D2H in 4 MiB, each behind an event", (size_t)4 << 20, 0, false, true},
-    {"D2H by 16 blocks of a kernel", COPY_BYTES, 0, true, false},
+    {"D2H in 64 MiB, with a gate", (size_t)64 << 20, 0, true, true},
+    {"D2H in 32 MiB, with a gate", (size_t)32 << 20, 0, true, true},
+    {"D2H in 16 MiB, with a gate", (size_t)16 << 20, 0, true, true},
+    {"D2H in 16 MiB, with a gate that stays open", (size_t)16 << 20, 0, true, false},
+    {"D2H in 8 MiB, with a gate", (size_t)8 << 20, 0, true, true},
+    {"D2H in 4 MiB, with a gate", (size_t)4 << 20, 0, true, true},
     {"H2D in 64 MiB", 0, (size_t)64 << 20, false, false},
     {"H2D in 4 MiB", 0, (size_t)4 << 20, false, false},
     {"both in 64 MiB", (size_t)64 << 20, (size_t)64 << 20, false, false},
     {"both in 4 MiB", (size_t)4 << 20, (size_t)4 << 20, false, false},
+    {"both in 16 MiB", (size_t)16 << 20, (size_t)16 << 20, false, false},
+    {"both in 16 MiB, with a gate", (size_t)16 << 20, (size_t)16 << 20, true, true},
+    {"both in 16 MiB, with a gate that stays open", (size_t)16 << 20, (size_t)16 << 20, true, false},
 };
 
 struct way {
@@ -95,42 +96,32 @@ struct way {
     double gbps;
 };
 static std::atomic<bool> go_on;
+static unsigned *word; /* 0: copies go on */
 
 /* Keeps two rounds of copies queued, until go_on ends. */
 static void *copy(void *context)
 {
     struct way *way = static_cast<struct way *>(context);
     size_t piece = way->out ? way->beside->out_piece : way->beside->in_piece;
-    cudaStream_t streams[2];
-    cudaEvent_t ended[2], pieces;
+    cudaStream_t stream;
+    cudaEvent_t ended[2];
     uint64_t rounds = 0, began = bench_now_ns();
 
-    for (int i = 0; i < 2; i++) {
-        CHECK(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
-        CHECK(cudaEventCreateWithFlags(&ended[i], cudaEventDisableTiming));
-    }
-    CHECK(cudaEventCreateWithFlags(&pieces, cudaEventDisableTiming));
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (cudaEvent_t &event : ended)
+        CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     for (; go_on.load(); rounds++) {
         if (rounds >= 2)
             CHECK(cudaEventSynchronize(ended[rounds % 2]));
         for (size_t at = 0; at < COPY_BYTES; at += piece) {
-            cudaStream_t stream = streams[way->beside->marks ? at / piece % 2 : 0];
-            if (way->beside->marks)
-                CHECK(cudaStreamWaitEvent(stream, pieces, 0));
-            if (way->beside->by_kernel)
-                copy_words<<<16, 512, 0, stream>>>(reinterpret_cast<uint64_t *>(way->host), reinterpret_cast<uint64_t *>(way->device),
-                                                   COPY_BYTES / sizeof(uint64_t));
-            else
-                CHECK(cudaMemcpyAsync((way->out ? way->host : way->device) + at, (way->out ? way->device : way->host) + at, piece,
-                                      way->out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, stream));
-            if (way->beside->marks)
-                CHECK(cudaEventRecord(pieces, stream));
+            if (way->out && way->beside->looks)
+                DRIVER(cu.wait_value(stream, (CUdeviceptr)(uintptr_t)word, 0, CU_STREAM_WAIT_VALUE_EQ));
+            CHECK(cudaMemcpyAsync((way->out ? way->host : way->device) + at, (way->out ? way->device : way->host) + at, piece,
+                                  way->out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, stream));
         }
-        if (way->beside->marks)
-            CHECK(cudaStreamWaitEvent(streams[0], pieces, 0));
-        CHECK(cudaEventRecord(ended[rounds % 2], streams[0]));
+        CHECK(cudaEventRecord(ended[rounds % 2], stream));
     }
-    CHECK(cudaStreamSynchronize(streams[0]));
+    CHECK(cudaStreamSynchronize(stream));
     way->gbps = (double)(rounds * COPY_BYTES) / (double)(bench_now_ns() - began);
     return nullptr;
 }
@@ -149,7 +140,7 @@ static double *lap(uint64_t *since, double *into)
     return into;
 }
 
-static void map_once(CUdeviceptr address, double *each)
+static void map_once(const struct beside *beside, CUdeviceptr address, double *each)
 {
     CUmemGenericAllocationHandle handle[HANDLES_MAX];
     const size_t bytes = span_bytes / (size_t)handles;
@@ -161,7 +152,11 @@ static void map_once(CUdeviceptr address, double *each)
     for (int h = 0; h < handles; h++)
         DRIVER(cu.map(address + bytes * (size_t)h, bytes, 0, handle[h], 0));
     lap(&since, &each[MAP]);
+    if (beside->shuts)
+        __atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
     DRIVER(cu.set_access(address, span_bytes, &access_desc, 1));
+    if (beside->shuts)
+        __atomic_sub_fetch(word, 1, __ATOMIC_SEQ_CST);
     lap(&since, &each[ACCESS]);
     DRIVER(cu.unmap(address, span_bytes));
     lap(&since, &each[UNMAP]);
@@ -171,12 +166,12 @@ static void map_once(CUdeviceptr address, double *each)
     lap(&began, &each[ALL]);
 }
 
-static void *map_again_and_again(void *)
+static void *map_again_and_again(void *beside)
 {
     double each[CALLS];
 
     while (go_on.load())
-        map_once(addresses + span_bytes, each);
+        map_once(static_cast<const struct beside *>(beside), addresses + span_bytes, each);
     return nullptr;
 }
 
@@ -206,11 +201,11 @@ static void measure(const struct beside *beside, struct way *ways, float *out)
     }
     for (int i = 0; i < times; i++) {
         double each[CALLS];
-        map_once(addresses, each);
+        map_once(beside, addresses, each);
         for (int c = 0; c < CALLS; c++)
             took[c][i] = each[c];
     }
-    start(&mapper, map_again_and_again, nullptr);
+    start(&mapper, map_again_and_again, const_cast<struct beside *>(beside));
     for (int i = 0; i < times; i++) {
         static const struct timespec apart = {.tv_sec = 0, .tv_nsec = 50000};
         uint64_t since = bench_now_ns();
@@ -252,6 +247,9 @@ int main(int argc, char **argv)
     FIND(set_access, "cuMemSetAccess");
     FIND(unmap, "cuMemUnmap");
     FIND(release, "cuMemRelease");
+    FIND(wait_value, "cuStreamWaitValue32");
+    CHECK(cudaMallocHost(reinterpret_cast<void **>(&word), sizeof *word));
+    *word = 0;
     property.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     property.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
     access_desc = {.location = property.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};

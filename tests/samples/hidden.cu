@@ -12,7 +12,7 @@
  *     wild     in step 3 a kernel reads a GiB behind a weight, where nothing is
  *     quits    ends with status 3 in step 3
  *     differs  each run allocates and launches more ahead of the first step: as much as the file `runs` has bytes, to which it adds one
- *     large    spans of 64 MiB, as on a GPU, instead of 64 KiB
+ *     large    spans of 32 MiB, as on a GPU, instead of 64 KiB; larger ones would move in pieces, which are always within reach
  *
  * Prints a hash of the weights after each step.
  */
@@ -225,7 +225,7 @@ int main(int argc, char **argv)
         return 2;
     }
     if (words.large)
-        width <<= 10;
+        width <<= 9;
     setvbuf(stdout, nullptr, _IOLBF, 0);
     t.stream = new_stream();
     t.sum = new_memory(16);

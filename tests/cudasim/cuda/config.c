@@ -118,6 +118,7 @@ static void read_config(void)
     config.h2d_bytes_per_ns = read_rate("CUDASIM_H2D_GBPS");
     config.kernel_ns = read_number("CUDASIM_KERNEL_NS", 0);
     config.launch_ns = read_number("CUDASIM_LAUNCH_NS", 0);
+    config.slice_ns = read_number("CUDASIM_SLICE_NS", 0);
     config.patience_ns = read_number("CUDASIM_PATIENCE_MS", 5000) * 1000000u;
     config.devices = (int)read_number("CUDASIM_DEVICES", 1);
     if (read_number("CUDASIM_NO_DEVICE", 0))

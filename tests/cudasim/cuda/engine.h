@@ -233,6 +233,8 @@ struct cudasim_scheduler {
     void (*poll)(bool must_progress);
     /* Whether a query that could say "ready" should say "not ready" once more. */
     bool (*deny_query)(int *denials);
+    /* Blocks who makes a mapping until the D2H engine stands still, or for a time slice of its (config's slice_ns): then true. */
+    bool (*mapping)(void);
 };
 
 extern const struct cudasim_scheduler cudasim_scheduler_threads;

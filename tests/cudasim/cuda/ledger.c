@@ -42,7 +42,7 @@ static long objects[CUDASIM_OBJECT_COUNT];
 static unsigned long objects_made[CUDASIM_OBJECT_COUNT];
 static int64_t held[CUDASIM_ACCOUNT_COUNT], held_peak[CUDASIM_ACCOUNT_COUNT];
 static uint64_t bytes_moved[CUDASIM_DIRECTION_COUNT], bytes_moved_async[CUDASIM_DIRECTION_COUNT];
-static unsigned long kernels_run, unmapped_accesses, deadlocks, faults_injected;
+static unsigned long kernels_run, unmapped_accesses, deadlocks, faults_injected, slices;
 static uint64_t poison_copied;
 static struct fault_site fault_sites[MAX_FAULT_SITES];
 static CUresult sticky_error;
@@ -164,6 +164,13 @@ void cudasim_ledger_deadlock(void)
     unlock();
 }
 
+void cudasim_ledger_slice(void)
+{
+    lock();
+    slices++;
+    unlock();
+}
+
 void cudasim_ledger_fault_injected(void)
 {
     lock();
@@ -228,7 +235,8 @@ static void write_bytes(FILE *file, const char *title, const uint64_t *values)
 
 static void write_objects(FILE *file, const char *title, const long *left, const unsigned long *made)
 {
-    static const char *const names[] = {"handles", "mappings", "reservations", "events", "streams", "plain", "pooled", "pinned"};
+    static const char *const names[] = {"handles", "mappings", "reservations", "events",    "streams",
+                                        "plain",   "pooled",   "pinned",       "registered"};
     fprintf(file, "  \"%s\": {", title);
     for (size_t i = 0; i < CUDASIM_OBJECT_COUNT; i++)
         fprintf(file, "%s\"%s\": %ld", i ? ", " : "", names[i], left ? left[i] : (long)made[i]);
@@ -284,8 +292,10 @@ static void write_json(FILE *file)
     write_objects(file, "made", NULL, objects_made);
     write_objects(file, "leaks", objects, NULL);
     write_unmapped(file);
-    fprintf(file, "  \"poison_copied\": %llu,\n  \"deadlocks\": %lu,\n  \"faults_injected\": %lu,\n  \"sticky_error\": \"%s\"\n}\n",
-            (unsigned long long)poison_copied, deadlocks, faults_injected, error);
+    fprintf(
+        file,
+        "  \"poison_copied\": %llu,\n  \"deadlocks\": %lu,\n  \"slices\": %lu,\n  \"faults_injected\": %lu,\n  \"sticky_error\": \"%s\"\n}\n",
+        (unsigned long long)poison_copied, deadlocks, slices, faults_injected, error);
 }
 
 static bool any_call(void)

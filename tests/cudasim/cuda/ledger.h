@@ -19,9 +19,10 @@ enum cudasim_object {
     CUDASIM_OBJECT_RESERVATION, /* of cuMemAddressReserve, not freed */
     CUDASIM_OBJECT_EVENT,
     CUDASIM_OBJECT_STREAM,
-    CUDASIM_OBJECT_PLAIN,  /* cuMemAlloc */
-    CUDASIM_OBJECT_POOLED, /* cuMemAllocAsync */
-    CUDASIM_OBJECT_PINNED, /* cuMemHostAlloc, cuMemHostRegister */
+    CUDASIM_OBJECT_PLAIN,      /* cuMemAlloc */
+    CUDASIM_OBJECT_POOLED,     /* cuMemAllocAsync */
+    CUDASIM_OBJECT_PINNED,     /* cuMemHostAlloc */
+    CUDASIM_OBJECT_REGISTERED, /* cuMemHostRegister */
     CUDASIM_OBJECT_COUNT,
 };
 
@@ -47,6 +48,7 @@ void cudasim_ledger_unmapped_access(const char *name, uintptr_t address);
 void cudasim_ledger_poison_copied(uint64_t pages);
 void cudasim_ledger_sticky(CUresult error);
 void cudasim_ledger_deadlock(void);
+void cudasim_ledger_slice(void); /* a mapping of device pages took a time slice of the D2H engine's */
 void cudasim_ledger_fault_injected(void);
 /* Around fork: the child starts with the lock free and writes nothing when it ends. */
 void cudasim_ledger_before_fork(void);

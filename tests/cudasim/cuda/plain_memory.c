@@ -142,6 +142,11 @@ CUresult cudasim_cuMemFree_v2(CUdeviceptr dptr)
 
 /* ---- pinned host memory ---- */
 
+static enum cudasim_object object_of(enum cudasim_range_kind kind)
+{
+    return kind == CUDASIM_RANGE_PINNED ? CUDASIM_OBJECT_PINNED : CUDASIM_OBJECT_REGISTERED;
+}
+
 static CUresult add_pinned(uintptr_t base, size_t size, enum cudasim_range_kind kind, unsigned int flags)
 {
     struct cudasim_range range = {.base = base, .size = size, .kind = kind, .host = true, .flags = flags};
@@ -150,7 +155,7 @@ static CUresult add_pinned(uintptr_t base, size_t size, enum cudasim_range_kind 
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     if (cudasim_range_add(range))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    cudasim_ledger_object(CUDASIM_OBJECT_PINNED, 1);
+    cudasim_ledger_object(object_of(kind), 1);
     cudasim_ledger_account(CUDASIM_ACCOUNT_PINNED, (int64_t)size);
     return CUDA_SUCCESS;
 }
@@ -163,7 +168,7 @@ static size_t drop_pinned(uintptr_t base, enum cudasim_range_kind kind)
         return 0;
     size_t size = range->size;
     cudasim_range_remove(base);
-    cudasim_ledger_object(CUDASIM_OBJECT_PINNED, -1);
+    cudasim_ledger_object(object_of(kind), -1);
     cudasim_ledger_account(CUDASIM_ACCOUNT_PINNED, -(int64_t)size);
     return size;
 }

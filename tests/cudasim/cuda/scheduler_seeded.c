@@ -282,10 +282,17 @@ static void seeded_submitted(CUstream stream)
     (void)stream;
 }
 
+/* No time passes here. */
+static bool seeded_mapping(void)
+{
+    return false;
+}
+
 const struct cudasim_scheduler cudasim_scheduler_seeded = {
     .prepare = seeded_prepare,
     .submitted = seeded_submitted,
     .wait = seeded_wait,
     .poll = seeded_poll,
     .deny_query = seeded_deny_query,
+    .mapping = seeded_mapping,
 };

@@ -1,6 +1,7 @@
 /*
  * The scheduler of real time: each stream has a worker thread that runs its operations in order, and two copy engines, one for
- * each direction, run one copy at a time. A copy takes at least its bytes over the configured rate.
+ * each direction, run one copy at a time. A copy takes at least its bytes over the configured rate. While one D2H follows another without a gap, a
+ * mapping takes a time slice of the engine's, as it does on an H200 (shim/gate.h).
  */
 #include <errno.h>
 #include <signal.h>
@@ -191,10 +192,38 @@ static bool threads_deny_query(int *denials)
     return false;
 }
 
+/* Whether one D2H follows another at once: a stream that has one goes on by itself with what it holds. */
+static bool d2h_goes_on(void)
+{
+    CUstream stream;
+    LIST_FOREACH (stream, &cudasim_streams, link) {
+        const struct cudasim_operation *head = TAILQ_FIRST(&stream->queue), *operation;
+        if (!head || !(head->running || may_start(head)))
+            continue;
+        TAILQ_FOREACH (operation, &stream->queue, link)
+            if (uses_engine(operation) && operation->copy.direction == CUDASIM_DIRECTION_D2H)
+                return true;
+    }
+    return false;
+}
+
+static bool threads_mapping(void)
+{
+    const uint64_t slice_ns = cudasim_config()->slice_ns, until = cudasim_now_ns() + slice_ns;
+    while (slice_ns && d2h_goes_on()) {
+        uint64_t now = cudasim_now_ns();
+        if (now >= until)
+            return true;
+        sleep_at_most(&host_progress, (long)(until - now < STILL_CHECK_NS ? until - now : STILL_CHECK_NS));
+    }
+    return false;
+}
+
 const struct cudasim_scheduler cudasim_scheduler_threads = {
     .prepare = threads_prepare,
     .submitted = threads_submitted,
     .wait = threads_wait,
     .poll = threads_poll,
     .deny_query = threads_deny_query,
+    .mapping = threads_mapping,
 };

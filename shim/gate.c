@@ -1,0 +1,159 @@
+#include "gate.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "helper_thread.h"
+#include "log.h"
+#include "per_device.h"
+#include "real_cuda.h"
+
+#define PAGES_A_PIECE 8u /* 16 MiB, 0.3 ms of the link */
+#define PIECES_A_COPY 8u /* a stream holds some 1,000 commands, and up to 48 copies (copies.h) */
+#define SHUT_AT_MOST_NS 2000000u
+#define LOOK_EVERY_NS 1000000
+#define QUIET_LOOKS 100u /* the watcher then sleeps until the gate is shut again */
+
+static PS_PER_DEVICE struct {
+    uint32_t *word; /* 0: open. NULL: there is no gate */
+    CUdeviceptr word_on_device;
+    size_t page;
+    size_t since_look; /* bytes queued; atomic */
+    pthread_mutex_t lock;
+    pthread_cond_t was_shut;
+    unsigned shut_by;
+    uint64_t shut_since, times_shut;
+    bool watched;
+} of_first = {.lock = PTHREAD_MUTEX_INITIALIZER, .was_shut = PTHREAD_COND_INITIALIZER};
+#define here PS_HERE(of_first)
+
+/* [with lock] The device may look at it at any time. */
+static void set_word(uint32_t value)
+{
+    __atomic_store_n(here.word, value, __ATOMIC_SEQ_CST);
+}
+
+/*
+ * Opens what has been shut for too long; who shut it goes on with its mapping, which then takes its time slice. While mappings come this looks once a
+ * millisecond, so that who shuts the gate need not wake it.
+ */
+static void watch(void)
+{
+    static const struct timespec pause = {.tv_nsec = LOOK_EVERY_NS};
+    uint64_t seen = 0;
+    unsigned quiet = 0;
+
+    pthread_mutex_lock(&here.lock);
+    for (;;) {
+        if (here.shut_by && ps_now_ns() - here.shut_since > SHUT_AT_MOST_NS)
+            set_word(0);
+        quiet = here.shut_by || here.times_shut != seen ? 0 : quiet + 1;
+        seen = here.times_shut;
+        if (quiet > QUIET_LOOKS) {
+            here.watched = false;
+            while (!here.shut_by)
+                pthread_cond_wait(&here.was_shut, &here.lock);
+            here.watched = true;
+        }
+        pthread_mutex_unlock(&here.lock);
+        nanosleep(&pause, NULL);
+        pthread_mutex_lock(&here.lock);
+    }
+}
+
+/* Memory of our own, which stays when the context goes: a thread may be opening the gate then. */
+static uint32_t *new_word(CUdeviceptr *on_device)
+{
+    const size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED)
+        return NULL;
+    if (ps_cu.cuStreamWaitValue32 && ps_cu.cuMemHostRegister && ps_cu.cuMemHostGetDevicePointer &&
+        ps_cu.cuMemHostRegister(memory, bytes, CU_MEMHOSTREGISTER_DEVICEMAP) == CUDA_SUCCESS) {
+        if (ps_cu.cuMemHostGetDevicePointer(on_device, memory, 0) == CUDA_SUCCESS)
+            return memory;
+        ps_cu.cuMemHostUnregister(memory);
+    }
+    munmap(memory, bytes);
+    return NULL;
+}
+
+void ps_gate_make(CUstream stream, size_t granularity)
+{
+    CUdeviceptr on_device = 0;
+    uint32_t *word = new_word(&on_device);
+
+    here.page = granularity;
+    here.word_on_device = on_device;
+    here.watched = true;
+    /* The first look shows whether a stream can wait for a word. */
+    if (!word || ps_cu.cuStreamWaitValue32(stream, on_device, 0, CU_STREAM_WAIT_VALUE_EQ) != CUDA_SUCCESS)
+        ps_log_info(RESIDENCY,
+                    "no stream can wait for a word in host memory here: making a mapping beside an eviction takes a millisecond");
+    else if (!ps_helper_thread_start_apart("penstock-gate", watch))
+        here.word = word;
+}
+
+/* A time slice holds about three of the least pieces. */
+static size_t piece_of(size_t bytes)
+{
+    const size_t least = PAGES_A_PIECE * here.page, piece = (bytes / PIECES_A_COPY + here.page - 1) / here.page * here.page;
+
+    return piece > least ? piece : least;
+}
+
+/* Ahead of a piece: a look, if so much has been queued since the last one. */
+static int look(CUstream stream, size_t bytes)
+{
+    if (__atomic_add_fetch(&here.since_look, bytes, __ATOMIC_RELAXED) <= PAGES_A_PIECE * here.page)
+        return 0;
+    __atomic_store_n(&here.since_look, bytes, __ATOMIC_RELAXED); /* of two threads, one look more or less is no matter */
+    /* Two clocks: the stream waits here when the device comes to it, after all that was queued on it before, for as long as the gate is shut. */
+    return ps_cuda_errno(ps_cu.cuStreamWaitValue32(stream, here.word_on_device, 0, CU_STREAM_WAIT_VALUE_EQ));
+}
+
+int ps_gate_copy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes)
+{
+    const size_t piece = here.word ? piece_of(bytes) : bytes;
+    int r = 0;
+
+    for (size_t at = 0; at < bytes && !r; at += piece) {
+        const size_t part = bytes - at < piece ? bytes - at : piece;
+        if (here.word)
+            r = look(stream, part);
+        if (!r)
+            r = ps_cuda_errno(ps_cu.cuMemcpyAsync(to + at, from + at, part, stream));
+    }
+    return r;
+}
+
+void ps_gate_shut(void)
+{
+    if (!here.word)
+        return;
+    pthread_mutex_lock(&here.lock);
+    if (!here.shut_by++) {
+        here.shut_since = ps_now_ns();
+        here.times_shut++;
+        set_word(1);
+        if (!here.watched)
+            pthread_cond_signal(&here.was_shut);
+    }
+    pthread_mutex_unlock(&here.lock);
+}
+
+void ps_gate_open(void)
+{
+    if (!here.word)
+        return;
+    pthread_mutex_lock(&here.lock);
+    if (!--here.shut_by)
+        set_word(0);
+    pthread_mutex_unlock(&here.lock);
+}

@@ -1,0 +1,178 @@
+/*
+ * The gate with a driver that notes what is queued: when it is shut and open, who opens it that was forgotten, in what pieces a copy is queued and how often
+ * it looks. That mappings do pass the copies is shown in tests/77-gate.bats.
+ */
+#include "gate.h"
+
+#include <stdatomic.h>
+
+#include "clock.h"
+#include "comes_to.h"
+#include "expect.h"
+#include "stub_driver.h"
+
+#define PAGE ((size_t)2 << 20)
+#define PIECE (8 * PAGE)
+/* What the device takes for host memory's addresses is not what the host does. */
+#define AWAY ((CUdeviceptr)1 << 46)
+#define TO ((CUdeviceptr)1 << 44)
+#define FROM ((CUdeviceptr)1 << 45)
+
+static const uint32_t *word;
+static atomic_uint looks;
+static bool no_words;
+
+static CUresult CUDAAPI take_memory(void *memory, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    EXPECT(bytes >= sizeof *word);
+    word = memory;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI give_memory_back(void *memory)
+{
+    (void)memory;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI tell_address(CUdeviceptr *address, void *memory, unsigned flags)
+{
+    (void)flags;
+    *address = AWAY + (CUdeviceptr)(uintptr_t)memory;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI wait_for_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
+{
+    EXPECT(stream == (CUstream)&looks);
+    EXPECT_U64(AWAY + (CUdeviceptr)(uintptr_t)word, address);
+    EXPECT_U64(0, value);
+    EXPECT_U64(CU_STREAM_WAIT_VALUE_EQ, flags);
+    atomic_fetch_add(&looks, 1);
+    return no_words ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
+static unsigned word_now(void)
+{
+    return __atomic_load_n(word, __ATOMIC_SEQ_CST);
+}
+
+static bool is_open(void)
+{
+    return !word_now();
+}
+
+static size_t copied, pieces, largest;
+
+static CUresult CUDAAPI copy_piece(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    EXPECT(stream == (CUstream)&looks);
+    EXPECT_U64(TO + copied, to);
+    EXPECT_U64(FROM + copied, from);
+    copied += bytes;
+    pieces++;
+    largest = bytes > largest ? bytes : largest;
+    return CUDA_SUCCESS;
+}
+
+/* Looks for so many copies; how the last one was queued stands in the figures above. */
+static unsigned looks_of(size_t copies, size_t bytes)
+{
+    const unsigned before = atomic_load(&looks);
+
+    for (size_t i = 0; i < copies; i++) {
+        copied = pieces = largest = 0;
+        EXPECT_INT(0, ps_gate_copy((CUstream)&looks, TO, FROM, bytes));
+        EXPECT_U64(bytes, copied);
+    }
+    return atomic_load(&looks) - before;
+}
+
+static void test_none(void)
+{
+    EXPECT_U64(0, looks_of(1, 10 * PIECE));
+    EXPECT_U64(1, pieces);
+    ps_gate_shut();
+    ps_gate_open();
+    no_words = true;
+    ps_gate_make((CUstream)&looks, PAGE);
+    no_words = false;
+    EXPECT_U64(1, atomic_load(&looks)); /* the one by which it was found out */
+    EXPECT_U64(0, looks_of(3, 10 * PIECE));
+    EXPECT_U64(1, pieces);
+    ps_gate_shut();
+    EXPECT(is_open());
+    ps_gate_open();
+}
+
+static void test_pieces(void)
+{
+    looks_of(1, PIECE);
+    EXPECT_U64(1, pieces);
+    looks_of(1, 4 * PIECE + PAGE);
+    EXPECT_U64(5, pieces);
+    EXPECT_U64(PIECE, largest);
+    EXPECT_U64(8, looks_of(1, 8 * PIECE));
+    EXPECT_U64(8, pieces);
+    /* Eight at most, of whole pages. */
+    looks_of(1, 8 * PIECE + PAGE);
+    EXPECT_U64(PIECE + PAGE, largest);
+    EXPECT_U64(8, looks_of(1, 128 * PIECE));
+    EXPECT_U64(8, pieces);
+    /* A look for each piece, and for as many small copies as come to one. */
+    EXPECT_U64(4, looks_of(4, PIECE));
+    const unsigned of_small = looks_of(64, PAGE);
+    EXPECT(of_small == 8);
+}
+
+static void test_shut(void)
+{
+    EXPECT(is_open());
+    ps_gate_shut();
+    EXPECT_U64(1, word_now());
+    ps_gate_shut(); /* another thread's */
+    ps_gate_open();
+    EXPECT_U64(1, word_now());
+    ps_gate_open();
+    EXPECT(is_open());
+}
+
+/* Whose mapping waits for a lock that is another thread's, which waits for the copies. */
+static void test_forgotten(void)
+{
+    for (int i = 0; i < 3; i++) {
+        const uint64_t since = ps_now_ns();
+        ps_gate_shut();
+        EXPECT(COMES_TO(is_open()));
+        EXPECT(ps_now_ns() - since > 1000000u);
+        /* Another mapping does not shut it again while that one goes on. */
+        ps_gate_shut();
+        EXPECT(is_open());
+        ps_gate_open();
+        ps_gate_open();
+        ps_gate_shut();
+        EXPECT_U64(1, word_now());
+        ps_gate_open();
+        EXPECT(is_open());
+        /* The watcher sleeps in the end, and is woken. */
+        if (i == 1)
+            usleep(300000);
+    }
+}
+
+int main(void)
+{
+    ps_cu.cuCtxSetCurrent = stub_set_current;
+    ps_cu.cuMemHostRegister = take_memory;
+    ps_cu.cuMemHostUnregister = give_memory_back;
+    ps_cu.cuMemHostGetDevicePointer = tell_address;
+    ps_cu.cuMemcpyAsync = copy_piece;
+    ps_cu.cuStreamWaitValue32 = wait_for_value;
+    test_none();
+    ps_gate_make((CUstream)&looks, PAGE);
+    test_pieces();
+    test_shut();
+    test_forgotten();
+    return expect_status();
+}
