@@ -4,7 +4,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -59,6 +58,22 @@ struct shortest {
     uint64_t found; /* which step the slot held */
 };
 
+/* What is known of a step, by the detector's slot for it. Guarded by the registry lock, but for `shortest`. */
+struct pattern {
+    uint64_t found; /* how often the slot was given to a new step */
+    struct wanted wanted;
+    bool planned;
+    bool moves; /* the plan moves something */
+    /* The first plan is made from little: found before it had come round, when much of it was the program's first step, or timed in parts. */
+    bool hasty;
+    uint32_t rounds;      /* since the first plan */
+    uint64_t round_began; /* launches so far; 0: the step was left since */
+    uint32_t timed_round; /* which is timed next, or was last */
+    uint32_t times_timed;
+    uint64_t plain_ns;        /* what the step takes by the plan in force when nothing moves */
+    struct shortest shortest; /* the planning thread's */
+};
+
 static PS_PER_DEVICE struct {
     /* Constant once set up. */
     const struct penstock_policy *policy;
@@ -68,23 +83,10 @@ static PS_PER_DEVICE struct {
     struct ps_steps *steps;
     struct ps_recorder *recorder;
     uint64_t launches;
-    struct wanted wanted[PS_PATTERNS_MAX];
-    bool planned[PS_PATTERNS_MAX];
     uint64_t begun_at; /* ns */
     struct ps_learning_cost cost;
-    bool moves[PS_PATTERNS_MAX];      /* the plan moves something */
-    uint32_t rounds[PS_PATTERNS_MAX]; /* since the first plan */
-    /* The first plan is made from little: found before it had come round, when much of it was the program's first step, or timed in parts. */
-    bool hasty[PS_PATTERNS_MAX];
-    uint64_t found[PS_PATTERNS_MAX]; /* how often the slot was given to a new step */
-    /* Which round is timed next, or was last; how many were; and what the step takes by the plan in force when nothing moves, ns. */
-    uint32_t timed_round[PS_PATTERNS_MAX], times_timed[PS_PATTERNS_MAX];
-    uint64_t plain_ns[PS_PATTERNS_MAX];
-    uint64_t round_began[PS_PATTERNS_MAX]; /* launches so far; 0: the step was left since */
-
     uint64_t enough_bytes; /* of the step planned last that loses time: the least budget under which it would not; 0: not known */
-
-    struct shortest shortest[PS_PATTERNS_MAX]; /* the planning thread's */
+    struct pattern pattern[PS_PATTERNS_MAX];
 
     atomic_bool may_learn; /* the policy plans, and there is memory */
     atomic_bool begun;
@@ -154,25 +156,45 @@ static uint64_t mix(uint64_t x)
  */
 static void wrapped(struct ps_steps_state state)
 {
-    uint32_t p = state.pattern;
+    struct pattern *p = &here.pattern[state.pattern];
     /* One that was left and come back to holds other launches too, or not all: the last `length` launches are then no round of the step. */
-    bool is_whole = here.round_began[p] && here.launches - here.round_began[p] == state.length;
+    bool is_whole = p->round_began && here.launches - p->round_began == state.length;
 
-    here.round_began[p] = here.launches;
-    if (!here.planned[p]) {
+    p->round_began = here.launches;
+    if (!p->planned) {
         ps_stopwatch_learn(true);
         return;
     }
-    here.rounds[p]++;
-    if (!here.moves[p])
+    p->rounds++;
+    if (!p->moves)
         return;
-    if (here.rounds[p] == here.timed_round[p] + 1 && !is_whole && here.rounds[p] < POSTPONED_MAX)
-        here.timed_round[p]++; /* the next one is timed instead */
-    else if ((here.rounds[p] == here.timed_round[p] + 1 || (here.rounds[p] == 1 && here.hasty[p])) && is_whole && ps_following_is_on())
-        here.wanted[p] = (struct wanted){true, here.launches - state.length, state.length};
-    ps_stopwatch_learn(here.rounds[p] == here.timed_round[p]);
-    if (here.wanted[p].is)
+    if (p->rounds == p->timed_round + 1 && !is_whole && p->rounds < POSTPONED_MAX)
+        p->timed_round++; /* the next one is timed instead */
+    else if ((p->rounds == p->timed_round + 1 || (p->rounds == 1 && p->hasty)) && is_whole && ps_following_is_on())
+        p->wanted = (struct wanted){true, here.launches - state.length, state.length};
+    ps_stopwatch_learn(p->rounds == p->timed_round);
+    if (p->wanted.is)
         ps_registry_changed();
+}
+
+/* [locked] */
+static void found(struct ps_steps_state state)
+{
+    struct pattern *p = &here.pattern[state.pattern];
+
+    ps_following_forget(state.pattern);
+    p->planned = false;
+    p->rounds = 0;
+    p->timed_round = TIMED_ROUND;
+    p->times_timed = 0;
+    p->hasty = !state.come_round;
+    p->found++;
+    p->round_began = here.launches;
+    p->wanted = (struct wanted){true, here.launches - state.length, state.length};
+    ps_live_steps_begin(here.launches - 1);
+    ps_log_debug(POLICY, "a step of %u launches (pattern %u), found after %llu", state.length, state.pattern,
+                 (unsigned long long)here.launches);
+    ps_registry_changed();
 }
 
 /* What the detector says changes what is timed and what is wanted. [locked] */
@@ -180,26 +202,15 @@ static void heed(struct ps_steps_state state)
 {
     switch (state.event) {
     case PS_STEPS_FOUND:
-        ps_following_forget(state.pattern);
-        here.planned[state.pattern] = false;
-        here.rounds[state.pattern] = 0;
-        here.timed_round[state.pattern] = TIMED_ROUND;
-        here.times_timed[state.pattern] = 0;
-        here.hasty[state.pattern] = !state.come_round;
-        here.found[state.pattern]++;
-        here.round_began[state.pattern] = here.launches;
-        here.wanted[state.pattern] = (struct wanted){true, here.launches - state.length, state.length};
-        ps_live_steps_begin(here.launches - 1);
-        ps_log_debug(POLICY, "a step of %u launches (pattern %u), found after %llu", state.length, state.pattern,
-                     (unsigned long long)here.launches);
-        ps_registry_changed();
+        found(state);
         break;
     case PS_STEPS_LOST:
-        memset(here.round_began, 0, sizeof here.round_began);
+        for (uint32_t p = 0; p < PS_PATTERNS_MAX; p++)
+            here.pattern[p].round_began = 0;
         ps_stopwatch_learn(true);
         break;
     case PS_STEPS_RECOGNISED:
-        ps_stopwatch_learn(!here.planned[state.pattern]);
+        ps_stopwatch_learn(!here.pattern[state.pattern].planned);
         break;
     case PS_STEPS_WRAPPED:
         wrapped(state);
@@ -328,7 +339,7 @@ static void *record(const struct wanted *w, struct penstock_step *step, struct p
  */
 static void settle_durations(uint32_t pattern, uint64_t found_as, const struct penstock_step *step, const bool *timed)
 {
-    struct shortest *shortest = &here.shortest[pattern];
+    struct shortest *shortest = &here.pattern[pattern].shortest;
 
     if (shortest->found != found_as || shortest->length != step->launches) {
         free(shortest->ns);
@@ -434,7 +445,7 @@ static void keep_profile(uint32_t pattern, uint64_t found_as, const struct penst
     ps_registry_unlock();
     struct ps_step_profile *profile = ps_step_profile_make(step, plan);
     ps_registry_lock();
-    if (here.found[pattern] == found_as)
+    if (here.pattern[pattern].found == found_as)
         ps_following_profile(pattern, profile);
     else
         ps_step_profile_free(profile);
@@ -455,27 +466,28 @@ static bool is_barely_timed(const struct penstock_step *step, const bool *timed)
  * device, in a collective or by an event, and that one may stand still for its own transfers: each then plans for more time than there is, and keeps
  * the other waiting. As plans get better, both take less. [locked]
  */
-static bool is_still_settling(uint32_t pattern, uint64_t plain_ns)
+static bool is_still_settling(const struct pattern *p, uint64_t plain_ns)
 {
     bool waits_for_others = ps_devices_several || ps_counted(nccl_calls);
 
-    return waits_for_others && here.times_timed[pattern] < TIMED_MAX && plain_ns < here.plain_ns[pattern] - here.plain_ns[pattern] / 32;
+    return waits_for_others && p->times_timed < TIMED_MAX && plain_ns < p->plain_ns - p->plain_ns / 32;
 }
 
 /* [locked; releases the lock meanwhile] */
 static void plan_one(uint32_t pattern)
 {
-    struct wanted w = here.wanted[pattern];
+    struct pattern *p = &here.pattern[pattern];
+    struct wanted w = p->wanted;
     struct penstock_step step = {0};
     struct penstock_plan plan = {0};
     struct ps_recorded_details details = {0};
     void *memory = record(&w, &step, &details);
-    uint64_t found_as = here.found[pattern];
+    uint64_t found_as = p->found;
 
-    here.wanted[pattern].is = false;
+    p->wanted.is = false;
     if (!memory)
         return;
-    here.hasty[pattern] |= !here.planned[pattern] && is_barely_timed(&step, details.timed);
+    p->hasty |= !p->planned && is_barely_timed(&step, details.timed);
     step.budget_bytes = ps_budget_for_plan(ps_budget_to_plan_for());
     step.slab_bytes = ps_slab_figures().limit_bytes;
     /* With memory enough no byte moves, not even to measure the link. */
@@ -493,26 +505,25 @@ static void plan_one(uint32_t pattern)
     ps_registry_lock();
     /* Found anew meanwhile: this is the plan of a step that is no more. */
     bool installed =
-        !r && !here.wanted[pattern].is &&
+        !r && !p->wanted.is &&
         !ps_following_install(pattern, &step, &plan, details.number, details.ordinal, ps_settings.policy.kind == PS_POLICY_PLAN);
     if (installed) {
-        if (here.planned[pattern] && here.rounds[pattern] > here.timed_round[pattern]) {
-            here.times_timed[pattern]++;
-            if (is_still_settling(pattern, plan.plain_ns))
-                here.timed_round[pattern] = here.rounds[pattern] + TIMED_ROUND;
+        if (p->planned && p->rounds > p->timed_round) {
+            p->times_timed++;
+            if (is_still_settling(p, plan.plain_ns))
+                p->timed_round = p->rounds + TIMED_ROUND;
         }
-        here.plain_ns[pattern] = plan.plain_ns;
-        here.planned[pattern] = true;
+        p->plain_ns = plan.plain_ns;
+        p->planned = true;
         if (!here.cost.ns)
             here.cost = (struct ps_learning_cost){here.launches, ps_now_ns() - here.begun_at, ps_counted(host_wait_ns)};
-        here.moves[pattern] = plan.moves != 0;
-        ps_stopwatch_learn(here.moves[pattern] && here.hasty[pattern] && !here.rounds[pattern]);
+        p->moves = plan.moves != 0;
+        ps_stopwatch_learn(p->moves && p->hasty && !p->rounds);
     }
     if (installed && *ps_settings.report)
         keep_profile(pattern, found_as, &step, &plan);
     /* What the closing line may advise. Nobody waits for it; but for the first plan, soon to be made anew, it would be in vain. */
-    if (!r && here.rounds[pattern] && ps_settings.policy.kind == PS_POLICY_PLAN &&
-        plan.predicted_ns / PS_NOTHING_LOST > plan.plain_ns / 1000) {
+    if (!r && p->rounds && ps_settings.policy.kind == PS_POLICY_PLAN && plan.predicted_ns / PS_NOTHING_LOST > plan.plain_ns / 1000) {
         uint64_t limit = ps_budget_to_plan_for(), peak = ps_registry.peak_live_bytes;
         ps_registry_unlock();
         uint64_t enough = find_enough(&step, limit, peak);
@@ -537,12 +548,13 @@ static void plan_steps(void)
             ps_stopping_helper_begins(); /* once */
         ps_stopping_park_if_due();
         for (uint32_t p = 0; p < PS_PATTERNS_MAX; p++) {
-            if (!here.wanted[p].is)
+            if (!here.pattern[p].wanted.is)
                 continue;
             some_wanted = true;
             if (waiting_since <= 1)
                 waiting_since = ps_now_ns();
-            if (oldest >= here.wanted[p].first + here.wanted[p].length || ps_now_ns() - waiting_since > DURATIONS_AFTER_NS) {
+            if (oldest >= here.pattern[p].wanted.first + here.pattern[p].wanted.length ||
+                ps_now_ns() - waiting_since > DURATIONS_AFTER_NS) {
                 plan_one(p);
                 waiting_since = 1;
             }
