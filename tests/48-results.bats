@@ -48,6 +48,30 @@ costs() {
     ended_with 1
 }
 
+# rows_of DATE COMMIT WAY=RATIO...: a file of real programs with one row, run in these ways; RATIO none: its time was out
+rows_of() {
+    local date=$1 commit=$2 ways='{}' each
+    shift 2
+    for each; do
+        ways=$(jq --arg way "${each%=*}" --arg ratio "${each#*=}" '.[$way] = if $ratio == "none" then {ok: false, of_plain: null,
+            checks: [["not run: out of time", false]]} else {ok: true, of_plain: ($ratio | tonumber), checks: [["losses", true]]} end' <<<"$ways")
+    done
+    jq -n --arg date "$date" --arg commit "$commit" --argjson ways "$ways" '{format: "penstock-programs/1", date: $date, command: "scripts/gpu/programs",
+        commit: $commit, machine: {gpu: "a GPU, 580, 1 MiB", torch: "2", python: "3", kernel: "6", cores: 2, cpu: "a CPU", memory_gib: 1}, share: 0.6, runs: [],
+        rows: [{name: "eager", title: "torch eager", command: "transformer.py", status: "ok", ways: $ways, peak_gib: 10, plain_ms: 100}]}' \
+        >"tree/tests/results/$date-h200-programs.json"
+}
+
+@test "of a program's ways each is shown as it was run last, with the commits" {
+    requires python jq
+    make_tree
+    rows_of 2026-01-02 1111111 tight=1.5 auto=1.001
+    rows_of 2026-01-03 2222222 tight=1.25 hook=1.4
+    rows_of 2026-01-04 3333333 tight=none
+    tree/scripts/results-table --fix
+    contains "$(cat tree/README.md)" '^\| torch eager \| 10\.0 \| 100 \| 1\.250 \| 1\.400 \| 1\.001 \| - \| 2222222, 1111111 \|$'
+}
+
 @test "files of another format, and a README without the marks, are refused" {
     requires python
     make_tree
