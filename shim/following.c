@@ -272,7 +272,9 @@ static void evict(struct ps_followed_plan *s, uint32_t move, struct ps_stream *s
     /* The launches of the grace may have used it without showing so: the D2H comes after them too. */
     if (stream && !stream->per_thread)
         ps_uses_note(&span->uses, stream);
-    if (!ps_eviction_start_planned(span, !s->identity[move].number))
+    /* What is not used again before it is freed is kept for something: for an access that nobody sees, now and then. */
+    const bool brought_back = !s->identity[move].number && s->move[move].reload_from != PENSTOCK_NEVER;
+    if (!ps_eviction_start_planned(span, brought_back))
         here.summary.evictions++;
 }
 

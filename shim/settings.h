@@ -29,7 +29,7 @@ struct ps_amount {
 
 /* What an evicted span's addresses lead to. */
 enum ps_guard {
-    PS_GUARD_AUTO,  /* its slot, but for spans born in a step that a plan is followed in: nothing, until they are back or asked about */
+    PS_GUARD_AUTO, /* its slot, but for spans born in a step that a plan is followed in, which brings them back: nothing, until then or asked about */
     PS_GUARD_HOST,  /* the span's own slot: an unforeseen access is slow and right */
     PS_GUARD_UNMAP, /* nothing: an unforeseen access faults */
 };

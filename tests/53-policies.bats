@@ -127,3 +127,39 @@ END
         sound
     done
 }
+
+@test "what a plan does not bring back leads to its slot, under the default guard too" {
+    requires sim plain jq
+    # Each span that is born in the step leaves after its last use and does not come back. The sample reads one of them just before it is freed, by a
+    # pointer that nobody sees.
+    gcc -std=gnu11 -Wall -Werror -I"$ROOT/include" -shared -fPIC -x c -o leaves.so - <<'END'
+#include <penstock/policy.h>
+static int plan(const struct penstock_step *step, const struct penstock_policy_options *options, void *workspace, struct penstock_plan *out)
+{
+    (void)options, (void)workspace;
+    out->moves = 0;
+    for (uint32_t l = 0; l < step->launches; l++)
+        for (uint32_t i = 0; i < step->spans; i++) {
+            const struct penstock_step_span *s = &step->span[i];
+            if (s->born != PENSTOCK_NEVER && !s->fixed && s->uses && step->use[s->first_use + s->uses - 1] == l && s->freed > step->launch[l].moment + 3)
+                out->move[out->moves++] = (struct penstock_move){i, l, PENSTOCK_NEVER, PENSTOCK_NEVER, 0};
+        }
+    return 0;
+}
+static size_t needs_none(const struct penstock_step *step) { (void)step; return 1; }
+static const struct penstock_policy own = {.version = PENSTOCK_POLICY_VERSION, .name = "leaves", .workspace_bytes = needs_none, .plan = plan};
+const struct penstock_policy *penstock_policy(void) { return &own; }
+END
+    late() { run_penstock CUDASIM_KERNEL_NS=3000000 PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=$((15 * 65536)) PENSTOCK_POLICY=$WORK/leaves.so "$@" "$SAMPLES/hidden" 16 late; }
+    run_sim "$SAMPLES/hidden" 16 late
+    ended_with 0
+    local right=$output
+    late PENSTOCK_GUARD=unmap
+    ended_with 1
+    at_least 1 "$(ledger unmapped_accesses)" "accesses to what is away, with nothing in its place"
+    late
+    ended_with 0
+    equal "$right" "$(grep -v '^penstock: ' <<<"$output")" "what it prints"
+    counted plan.evictions
+    sound
+}

@@ -7,6 +7,7 @@
  *     masked   the same, by a pointer that is masked: nobody who looks through memory finds it
  *     weights  in backward, reads the weights of layers 1 and 3 by a table that was made once, at the start
  *     wide     the same with a table of all weights
+ *     late     reads what the last layer left by such a masked pointer too, after all that names it and just before it is freed
  *     graph    what `table` and `masked` do is done by a graph
  *     early    the table of `weights` is used before the first step too, and there is no training
  *     wild     in step 3 a kernel reads a GiB behind a weight, where nothing is
@@ -22,7 +23,7 @@
 #define MASK 0x5555555555555555ull
 
 static struct {
-    bool table, masked, weights, wide, graph, early, wild, quits, differs, large;
+    bool table, masked, late, weights, wide, graph, early, wild, quits, differs, large;
 } words;
 
 static size_t width = 16384; /* words a span: 64 KiB */
@@ -167,7 +168,14 @@ static void train_step(const struct training *t, unsigned step)
             peek_into(t, activation[2]);
         if (words.wild && step == 3 && l == 4)
             LAUNCH(t->stream, 1, copy_words, t->sum, t->weight[0] + (1ull << 28), 1);
-        CHECK(cudaFree(activation[l]));
+        if (!words.late || l < LAYERS - 1)
+            CHECK(cudaFree(activation[l]));
+    }
+    if (words.late) {
+        CHECK(cudaStreamSynchronize(t->stream)); /* what leaves after its last use has left */
+        store(t, t->table, activation[LAYERS - 1], MASK);
+        launch_peek(t, MASK);
+        CHECK(cudaFree(activation[LAYERS - 1]));
     }
     for (unsigned l = 0; l < LAYERS; l++)
         LAUNCH(t->stream, width, update, t->weight[l], t->gradient, l, width);
@@ -182,7 +190,7 @@ static bool read_word(const char *word)
         const char *name;
         bool *flag;
     } known[] = {{"table", &words.table},     {"masked", &words.masked}, {"weights", &words.weights}, {"wide", &words.wide},
-                 {"early", &words.early},     {"graph", &words.graph},   {"wild", &words.wild},       {"quits", &words.quits},
+                 {"late", &words.late},     {"early", &words.early},     {"graph", &words.graph},   {"wild", &words.wild},       {"quits", &words.quits},
                  {"differs", &words.differs}, {"large", &words.large}};
 
     for (const auto &each : known)
