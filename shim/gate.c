@@ -108,14 +108,14 @@ static size_t piece_of(size_t bytes)
     return piece > least ? piece : least;
 }
 
-/* Ahead of a piece: a look, if so much has been queued since the last one. */
-static int look(CUstream stream, size_t bytes)
+/* Ahead of a piece: a look, if so much has been queued since the last one. One that can't be queued is left out. */
+static void look(CUstream stream, size_t bytes)
 {
-    if (__atomic_add_fetch(&here.since_look, bytes, __ATOMIC_RELAXED) <= PAGES_A_PIECE * here.page)
-        return 0;
+    if (!here.word || __atomic_add_fetch(&here.since_look, bytes, __ATOMIC_RELAXED) <= PAGES_A_PIECE * here.page)
+        return;
     __atomic_store_n(&here.since_look, bytes, __ATOMIC_RELAXED); /* of two threads, one look more or less is no matter */
     /* Two clocks: the stream waits here when the device comes to it, after all that was queued on it before, for as long as the gate is shut. */
-    return ps_cuda_errno(ps_cu.cuStreamWaitValue32(stream, here.word_on_device, 0, CU_STREAM_WAIT_VALUE_EQ));
+    ps_cu.cuStreamWaitValue32(stream, here.word_on_device, 0, CU_STREAM_WAIT_VALUE_EQ);
 }
 
 int ps_gate_copy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes)
@@ -125,10 +125,8 @@ int ps_gate_copy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes
 
     for (size_t at = 0; at < bytes && !r; at += piece) {
         const size_t part = bytes - at < piece ? bytes - at : piece;
-        if (here.word)
-            r = look(stream, part);
-        if (!r)
-            r = ps_cuda_errno(ps_cu.cuMemcpyAsync(to + at, from + at, part, stream));
+        look(stream, part);
+        r = ps_cuda_errno(ps_cu.cuMemcpyAsync(to + at, from + at, part, stream));
     }
     return r;
 }

@@ -3,10 +3,10 @@
  *
  * The driver makes a mapping by small copies of its own. While one D2H follows another without a gap, the copy engine is the D2H stream's for a time
  * slice, and cuMemSetAccess takes 0.98 ms for each handle, in whatever pieces the D2H is queued and from however many threads the mappings come; after a
- * gap it takes 0.03 ms (H200, driver 580; tests/results/2026-11-23-h200-mapping.txt). So a D2H is queued in pieces, with a look at a word in
+ * gap it takes 0.03 ms (H200, driver 580; tests/results/2026-11-23-h200-mapping.jsonl). So a D2H is queued in pieces, with a look at a word in
  * host memory ahead of each, and who makes a mapping shuts the gate for as long: the stream then stands still at the next piece's end. With nothing to
  * be mapped a look costs the stream 1 us. Host pages, which take the driver 7 us a MiB to map (FACTS), are not worth that: evictions would be held up for
- * half of what they take (tried on an H200: a step of 1,130 ms instead of 1,070).
+ * half of what they take (tried on an H200: a step of 1,132 ms instead of 1,090).
  *
  * Two clocks: the gate orders nothing; it only lets the D2H stream come later, by what one mapping takes. It is shut by the host and looked at by the
  * device, whenever it gets there. The mapping may need a lock of the driver's whose holder waits, in the end, for that stream (a full queue does): no

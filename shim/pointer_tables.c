@@ -164,7 +164,7 @@ static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t 
     const CUdeviceptr base = ps_reservation.base;
     const uint64_t reserved = ps_reservation.reserved;
     struct table table = {.start = to, .end = to + bytes};
-    const size_t looked = bytes > PS_POINTER_TABLE_BYTES_MAX ? PS_POINTER_TABLE_BEGINNING : bytes;
+    const size_t looked = bytes < PS_POINTER_TABLE_LOOKED ? bytes : PS_POINTER_TABLE_LOOKED;
     size_t room = 0;
 
     for (size_t at = -to & 7; at + 8 <= looked; at += 8) {

@@ -35,3 +35,15 @@ train() {
     at_most $((without / 4)) "$(ledger slices)" "time slices with a gate, of $without without"
     sound
 }
+
+@test "a look that the driver refuses is left out, and the copy is made" {
+    run_sim "$SAMPLES/mlp" --layers=12 --width=64 --batch=4096 --steps=6
+    ended_with 0
+    local plain=$output
+    train CUDASIM_FAULT=cuStreamWaitValue32_v2:error@20+
+    ended_with 0
+    equal "$plain" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients"
+    struck 20
+    counted evictions
+    equal 0 "$(report eviction_errors)" "evictions that failed"
+}
