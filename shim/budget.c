@@ -235,28 +235,6 @@ bool ps_budget_end_cached(struct ps_span *span)
 /* Freed spans are freed in about the order in which their uses end: a few at the head that are still in use end the search. */
 #define STILL_IN_USE_MAX 4
 
-static uint64_t trim(uint64_t bytes, enum whose whose)
-{
-    uint64_t released = 0;
-
-    for (int in_use = 0; released < bytes && in_use < STILL_IN_USE_MAX;) {
-        struct ps_span *span;
-        int skip = in_use;
-        TAILQ_FOREACH (span, &ps_registry.cached, order) {
-            if (!may_be_unmapped(span, whose))
-                continue;
-            if (!skip--)
-                break;
-        }
-        if (!span)
-            break;
-        uint64_t one = release_cached(span);
-        released += one;
-        in_use += !one;
-    }
-    return released;
-}
-
 /* What is held too much for `bytes` more, by the budget or by what the driver has refused; 0: nothing. [locked] */
 static uint64_t lacking(size_t bytes)
 {
@@ -290,13 +268,16 @@ static struct ps_span *worth_ending(uint64_t lack, enum whose whose, struct ps_s
     return largest;
 }
 
-/* Releases freed spans whose uses are over, until `bytes` more may be held. Returns what was released. [locked; releases the lock meanwhile] */
-static uint64_t release_for(size_t bytes, enum whose whose)
+/* Releases freed spans whose uses are over, until `least` are released and `room` more may be held. The bytes. [locked; releases the lock meanwhile] */
+static uint64_t release(uint64_t least, size_t room, enum whose whose)
 {
     struct ps_span *in_use[STILL_IN_USE_MAX];
-    uint64_t released = 0, lack;
+    uint64_t released = 0;
 
-    for (int count = 0; count < STILL_IN_USE_MAX && (lack = lacking(bytes));) {
+    for (int count = 0; count < STILL_IN_USE_MAX;) {
+        uint64_t lack = room ? lacking(room) : 0;
+        if (released >= least && !lack)
+            break;
         struct ps_span *span = worth_ending(lack, whose, in_use, count);
         if (!span)
             break;
@@ -316,7 +297,7 @@ static bool has_room(size_t bytes)
 
 uint64_t ps_budget_trim(uint64_t bytes)
 {
-    return trim(bytes, ANYBODYS);
+    return release(bytes, 0, ANYBODYS);
 }
 
 void ps_budget_trim_unwanted(uint64_t bytes)
@@ -325,7 +306,7 @@ void ps_budget_trim_unwanted(uint64_t bytes)
 
     /* Some may still be in use, one that was only asked for above all: what is wanted does not go in their place. */
     if (unwanted)
-        trim(unwanted, UNWANTED_ONES);
+        release(unwanted, 0, UNWANTED_ONES);
 }
 
 /*
@@ -361,7 +342,7 @@ bool ps_budget_make_some_room(size_t bytes)
     /* With room there it was something else that failed, and trying again at once would be all that this thread did. */
     if (must_stand_back() || has_room(bytes))
         return false;
-    return release_for(bytes, SPARE_ONES) || wait_for_oldest_cached(SPARE_ONES);
+    return release(0, bytes, SPARE_ONES) || wait_for_oldest_cached(SPARE_ONES);
 }
 
 /* New pages if the budget has room. 0, -ENOMEM (no room, or the driver has none), -errno. [locked; releases the lock meanwhile] */
@@ -506,7 +487,7 @@ static int make_way(size_t bytes, struct search *s)
     const struct ps_budget_state *b = &ps_budget;
 
     /* Freed spans first: releasing one costs microseconds and no copy. */
-    if (has_room(bytes) || release_for(bytes, ANYBODYS))
+    if (has_room(bytes) || release(0, bytes, ANYBODYS))
         return 0;
     /* Then spans in use, longest idle first; they leave while we wait. */
     uint64_t need = missing(bytes);

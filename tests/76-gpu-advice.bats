@@ -128,11 +128,11 @@ END_OF_WRONGS
 
 @test "without advice a part has failed, and the next one is run" {
     # Half of the limit is for the command's steps.
-    TEST_WRONG=stuck advice --parts cnn --limit 2
+    TEST_WRONG=stuck advice --parts cnn --limit 8
     ended_with 1
     equal "advice, cnn" "$(failed)" "a command that is not advised on"
     equal "plain advise plain" "$(of '[.runs[].label] | join(" ")')" "runs"
-    contains "$output" 'no step was recognised in 1 s'
+    contains "$output" 'no step was recognised in 4 s'
     TEST_UNIT=9 TEST_LEAST=18 advice --parts cnn,shown --rounds 1
     ended_with 1
     equal cnn "$(failed)" "what could not be judged"
