@@ -180,9 +180,11 @@ int ps_host_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationH
 
 int ps_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages)
 {
-    ps_gate_shut();
+    bool shut = ps_gate_shut();
     int r = ps_host_pages_map(address, bytes, pages);
-    ps_gate_open();
+
+    if (shut)
+        ps_gate_open();
     return r;
 }
 

@@ -1,7 +1,6 @@
 #include "gate.h"
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -24,6 +23,7 @@ static PS_PER_DEVICE struct {
     CUdeviceptr word_on_device;
     size_t page;
     size_t since_look; /* bytes queued; atomic */
+    bool copies;       /* some have been queued; atomic */
     pthread_mutex_t lock;
     pthread_cond_t was_shut;
     unsigned shut_by;
@@ -123,6 +123,7 @@ int ps_gate_copy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes
     const size_t piece = here.word ? piece_of(bytes) : bytes;
     int r = 0;
 
+    __atomic_store_n(&here.copies, true, __ATOMIC_RELAXED);
     for (size_t at = 0; at < bytes && !r; at += piece) {
         const size_t part = bytes - at < piece ? bytes - at : piece;
         look(stream, part);
@@ -131,10 +132,10 @@ int ps_gate_copy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes
     return r;
 }
 
-void ps_gate_shut(void)
+bool ps_gate_shut(void)
 {
-    if (!here.word)
-        return;
+    if (!here.word || !__atomic_load_n(&here.copies, __ATOMIC_RELAXED))
+        return false;
     pthread_mutex_lock(&here.lock);
     if (!here.shut_by++) {
         here.shut_since = ps_now_ns();
@@ -144,12 +145,11 @@ void ps_gate_shut(void)
             pthread_cond_signal(&here.was_shut);
     }
     pthread_mutex_unlock(&here.lock);
+    return true;
 }
 
 void ps_gate_open(void)
 {
-    if (!here.word)
-        return;
     pthread_mutex_lock(&here.lock);
     if (!--here.shut_by)
         set_word(0);

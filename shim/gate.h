@@ -18,6 +18,7 @@
 #define PS_GATE_H
 
 #include <cuda.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 /*
@@ -29,8 +30,11 @@ void ps_gate_make(CUstream stream, size_t granularity);
 /* Queues a D2H on the stream, in pieces and with looks at the gate. 0 or -errno; then part of it may be queued. */
 int ps_gate_copy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes);
 
-/* Around a call that makes a mapping. Nest, and overlap between threads. */
-void ps_gate_shut(void);
+/*
+ * Around a call that makes a mapping. They nest, and overlap between threads. False: there is nothing to open, since no D2H has been queued yet, as while
+ * memory suffices, or there is no gate.
+ */
+bool ps_gate_shut(void);
 void ps_gate_open(void);
 
 #endif

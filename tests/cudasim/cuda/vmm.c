@@ -508,8 +508,11 @@ CUresult cudasim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessD
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
-    if (cudasim_scheduler()->mapping() && first && !first->host)
-        cudasim_ledger_slice();
+    if (cudasim_scheduler()->mapping()) { /* which lets go of the lock meanwhile */
+        const struct cudasim_range *mapped = cudasim_range_find(base);
+        if (mapped && !mapped->host)
+            cudasim_ledger_slice();
+    }
     if (covered_by_whole_mappings(base, size)) {
         result = mprotect((void *)base, size, protection) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
         for (uintptr_t at = base; result == CUDA_SUCCESS && at < base + size;) {
