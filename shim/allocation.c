@@ -14,6 +14,7 @@
 #include "eviction.h"
 #include "learning.h"
 #include "log.h"
+#include "pointer_tables.h"
 #include "preparing.h"
 #include "real_cuda.h"
 #include "registry.h"
@@ -505,6 +506,7 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
      */
     struct ps_uses uses = {0};
     CUevent after_everything = NULL;
+    const bool has_table = how == BY_STREAM && ps_pointer_tables_near(address, ps_reservation.granularity) && ps_rule(FREED_TABLE_STAYS);
 
     ps_stream_settle(stream);
     if (stream)
@@ -553,7 +555,11 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
             if (ps_block_of(span))
                 also_after_other_devices(&uses, stream, &ps_block_of(span)->uses);
         }
+        if (has_table && span->residency == PS_EVICTING)
+            ps_eviction_cancel(span);
         free_span(span, &uses);
+        if (has_table)
+            ps_registry_await_launches(span, stream);
     }
     if (ps_budget.waiting)
         ps_registry_changed();

@@ -222,9 +222,15 @@ static bool is_among(const struct ps_span *span, enum whose whose)
 }
 
 /* A freed span that nobody works on and no D2H reads. [locked] */
-static bool may_be_unmapped(const struct ps_span *span, enum whose whose)
+static bool is_left_alone(const struct ps_span *span, enum whose whose)
 {
     return !span->busy && (!span->readers || !ps_rule(FREE_WAITS_FOR_COPY)) && is_among(span, whose);
+}
+
+/* The same, and no launch may use it yet. [locked] */
+static bool may_be_unmapped(const struct ps_span *span, enum whose whose)
+{
+    return !span->awaited_on && is_left_alone(span, whose);
 }
 
 bool ps_budget_end_cached(struct ps_span *span)
@@ -320,6 +326,11 @@ static bool wait_for_oldest_cached(enum whose whose)
     TAILQ_FOREACH (span, &ps_registry.cached, order)
         if (may_be_unmapped(span, whose))
             break;
+    /* A program that needs the pages of what it has freed before it launches anything would wait for itself: they are free, as it said. What it is launching is not. */
+    if (!span && whose == ANYBODYS && !ps_helper_thread_is_one())
+        TAILQ_FOREACH (span, &ps_registry.cached, order)
+            if (is_left_alone(span, whose) && !span->launching)
+                break;
     if (!span)
         return false;
     begin_to_end_cached(span);

@@ -260,7 +260,7 @@ static bool reap_husks(void)
     bool some_left = false;
 
     for (span = TAILQ_FIRST(&ps_registry.husks); span; span = after) {
-        if (span->busy || (span->readers && ps_rule(FREE_WAITS_FOR_COPY))) {
+        if (span->busy || span->awaited_on || (span->readers && ps_rule(FREE_WAITS_FOR_COPY))) {
             after = TAILQ_NEXT(span, order);
             some_left = true;
             continue;

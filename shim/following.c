@@ -450,7 +450,7 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
     for (uint32_t i = s->bind.start[place]; i < s->bind.start[place + 1]; i++) {
         uint32_t m = s->bind.item[i];
         struct ps_span *span = s->ordinal[m] < count ? spans[s->ordinal[m]] : NULL;
-        if (span && !ps_followed_plan_is_meant(&s->identity[m], span, launch))
+        if (span && (span->life != PS_LIFE_LIVE || !ps_followed_plan_is_meant(&s->identity[m], span, launch)))
             span = NULL;
         s->bound[m] = (struct ps_bound){0};
         if (span)
@@ -458,8 +458,8 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
     }
     for (size_t i = 0; i < count; i++) { /* brought back in the middle of its gap, by whatever: it leaves again */
         uint32_t m = spans[i]->move - 1;
-        if (spans[i]->move && m < s->moves && s->bound[m].span == spans[i] && s->bound[m].number == spans[i]->number &&
-            gap_is_open(s, m, place))
+        if (spans[i]->life == PS_LIFE_LIVE && spans[i]->move && m < s->moves && s->bound[m].span == spans[i] &&
+            s->bound[m].number == spans[i]->number && gap_is_open(s, m, place))
             try_later(s, m, launch);
     }
     evict_what_was_put_off(s, place, stream, launch);

@@ -1,5 +1,6 @@
 #include "frameworks.h"
 
+#include <dlfcn.h>
 #include <errno.h> /* program_invocation_short_name */
 #include <fcntl.h>
 #include <stdbool.h>
@@ -11,7 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "device.h"
 #include "log.h"
+#include "real_cuda.h"
 #include "report.h"
 
 /* What names a mode of torch.compile that needs torch's own allocator: an argument or a file; empty: nothing does. */
@@ -182,6 +185,27 @@ static const char *behind_our_choice(const char *value)
     if (!value || !is_on(CHOSEN_BY_US) || strncmp(value, VISIBLE, length) != 0)
         return NULL;
     return value[length] == ',' ? value + length + 1 : value + length;
+}
+
+void ps_frameworks_ask_pool(void)
+{
+    static const CUmemPool_attribute to_others[] = {CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+                                                    CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+                                                    CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES};
+    CUmemoryPool pool = NULL;
+    int no = 0;
+    const bool asked = behind_our_choice(getenv("PYTORCH_CUDA_ALLOC_CONF")) != NULL;
+    void *torch = asked ? dlopen("libc10_cuda.so", RTLD_LAZY | RTLD_NOLOAD) : NULL;
+
+    if (!torch)
+        return;
+    dlclose(torch);
+    if (!ps_cu.cuMemPoolSetAttribute || !ps_cu.cuDeviceGetDefaultMemPool ||
+        ps_cu.cuDeviceGetDefaultMemPool(&pool, ps_device.ordinal) != CUDA_SUCCESS)
+        return;
+    for (size_t i = 0; i < sizeof to_others / sizeof *to_others; i++)
+        if (ps_cu.cuMemPoolSetAttribute(pool, to_others[i], &no) != CUDA_SUCCESS)
+            ps_log_debug(PROCESS, "the device's pool keeps attribute %d", (int)to_others[i]);
 }
 
 /*

@@ -52,6 +52,8 @@ PS_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
     /* The pages that the real allocator lacks may be ours: give way and ask once more. */
     if (result == CUDA_ERROR_OUT_OF_MEMORY && !ps_inside && ps_reclaim_for_others(bytes))
         result = real_function(address, bytes);
+    if (result == CUDA_SUCCESS && address)
+        ps_request_allocated(*address, bytes);
     return result;
 }
 
@@ -89,6 +91,8 @@ static CUresult alloc_async(alloc_async_fn real_function, bool per_thread_defaul
     CUresult result = real_function(address, bytes, stream);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && !ps_inside && ps_reclaim_for_others(bytes))
         result = real_function(address, bytes, stream);
+    if (result == CUDA_SUCCESS)
+        ps_request_allocated(*address, bytes);
     return result;
 }
 
@@ -143,7 +147,6 @@ typedef CUresult (*free_async_fn)(CUdeviceptr, CUstream);
 
 static CUresult free_async(free_async_fn real_function, bool per_thread_default, CUdeviceptr address, CUstream stream)
 {
-    ps_request_forget_tables(address);
     if (is_span_to_free(address) && ps_request_free(address, ps_stream_find(stream, per_thread_default)))
         return CUDA_SUCCESS;
     if (!ps_inside)

@@ -56,6 +56,8 @@ PS_EXPORT cudaError_t cudaMalloc(void **address, size_t bytes)
     cudaError_t r = ps_real_cudart()->cudaMalloc(address, bytes);
     if (r == cudaErrorMemoryAllocation && give_way(bytes))
         r = ps_real_cudart()->cudaMalloc(address, bytes);
+    if (r == cudaSuccess && address)
+        ps_request_allocated((CUdeviceptr)*address, bytes);
     return r;
 }
 
@@ -110,6 +112,8 @@ static cudaError_t malloc_async(malloc_async_fn real, bool per_thread_default, v
     cudaError_t r = real(address, bytes, stream);
     if (r == cudaErrorMemoryAllocation && give_way(bytes))
         r = real(address, bytes, stream);
+    if (r == cudaSuccess)
+        ps_request_allocated((CUdeviceptr)*address, bytes);
     return r;
 }
 
@@ -149,7 +153,6 @@ PS_EXPORT cudaError_t cudaFree(void *address)
 
 PS_EXPORT cudaError_t cudaFreeAsync(void *address, cudaStream_t stream)
 {
-    ps_request_forget_tables((CUdeviceptr)address);
     if (ps_registry_owns((CUdeviceptr)address) && ps_request_free((CUdeviceptr)address, ps_stream_find(stream, false)))
         return cudaSuccess;
     ps_capture_freed_on(stream, false);
@@ -158,7 +161,6 @@ PS_EXPORT cudaError_t cudaFreeAsync(void *address, cudaStream_t stream)
 
 PS_EXPORT cudaError_t cudaFreeAsync_ptsz(void *address, cudaStream_t stream)
 {
-    ps_request_forget_tables((CUdeviceptr)address);
     if (ps_registry_owns((CUdeviceptr)address) && ps_request_free((CUdeviceptr)address, ps_stream_find(stream, true)))
         return cudaSuccess;
     ps_capture_freed_on(stream, true);

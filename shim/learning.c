@@ -51,6 +51,9 @@ struct wanted {
 #define TIMED_MAX 5
 #define POSTPONED_MAX 16 /* rounds; a step that is never whole is not timed for ever */
 
+/* Spans named since the last launch by launches that no step is made of; more are not remembered. */
+#define AWAITING_LAUNCH_MAX 64
+
 /* The shortest durations of a step's launches so far. */
 struct shortest {
     uint64_t *ns;
@@ -87,6 +90,11 @@ static PS_PER_DEVICE struct {
     struct ps_learning_cost cost;
     uint64_t enough_bytes; /* of the step planned last that loses time: the least budget under which it would not; 0: not known */
     struct pattern pattern[PS_PATTERNS_MAX];
+    struct {
+        struct ps_span *span;
+        uint64_t number;
+    } awaiting_launch[AWAITING_LAUNCH_MAX];
+    size_t awaiting;
 
     atomic_bool may_learn; /* the policy plans, and there is memory */
     atomic_bool begun;
@@ -220,6 +228,34 @@ static void heed(struct ps_steps_state state)
     }
 }
 
+void ps_learning_unsteady_launch(struct ps_span *const *spans, size_t count)
+{
+    if (!is_learning())
+        return;
+    for (size_t i = 0; i < count && here.awaiting < AWAITING_LAUNCH_MAX; i++, here.awaiting++) {
+        here.awaiting_launch[here.awaiting].span = spans[i];
+        here.awaiting_launch[here.awaiting].number = spans[i]->number;
+    }
+}
+
+/* The launch names the span. [locked] */
+static void record_access(struct ps_span *span, uint64_t launch)
+{
+    span->mentioned = launch;
+    ps_recorder_access(here.recorder, span->number, span->bytes, span->pinned || span->user_pins);
+}
+
+/* What launches before this one have named that no step is made of, and that still lives and that it does not name itself. [locked] */
+static void record_what_waited(uint64_t launch)
+{
+    for (size_t i = 0; i < here.awaiting; i++) {
+        struct ps_span *span = here.awaiting_launch[i].span;
+        if (span->number == here.awaiting_launch[i].number && span->life == PS_LIFE_LIVE && span->mentioned != launch)
+            record_access(span, launch);
+    }
+    here.awaiting = 0;
+}
+
 uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t fingerprint, uint32_t stream,
                             struct ps_recorded_layer layer)
 {
@@ -240,10 +276,9 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
         launch.reach = ago > launch.reach ? ago : launch.reach;
     }
     ps_recorder_launch(recorder, launch, stream, layer);
-    for (size_t i = 0; i < count; i++) {
-        spans[i]->mentioned = number;
-        ps_recorder_access(recorder, spans[i]->number, spans[i]->bytes, spans[i]->pinned || spans[i]->user_pins);
-    }
+    for (size_t i = 0; i < count; i++)
+        record_access(spans[i], number);
+    record_what_waited(number); /* last: what a plan does at a launch it finds by its place among what that names itself */
     struct ps_steps_state state = ps_steps_observe(here.steps, launch);
     if (state.event != PS_STEPS_NOTHING) {
         ps_tell_step(state);

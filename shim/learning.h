@@ -21,9 +21,15 @@ void ps_learning_open(const struct penstock_policy *policy, const struct penstoc
 /* Whether anything is learnt. Any thread. */
 bool ps_learning_is_on(void);
 
+/* In place of the number of a launch that no step is made of: it named freed spans alone, or it is one that may as well name none (unsteady.h). */
+#define PS_LAUNCH_NOT_LEARNT UINT64_MAX
+
 /* A launch is about to be queued, on the stream of that index, that names these live spans. Returns its number, counted from when learning began. [locked] */
 uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t fingerprint, uint32_t stream,
                             struct ps_recorded_layer layer);
+
+/* One that no step is made of: what it names counts as named by the launch that comes next. [locked] */
+void ps_learning_unsteady_launch(struct ps_span *const *spans, size_t count);
 
 void ps_learning_allocated(struct ps_span *span);   /* [locked] */
 void ps_learning_freed(const struct ps_span *span); /* its life has not ended yet [locked] */

@@ -4,7 +4,7 @@
  * such tables; a kernel that is given one's address uses what it names.
  *
  * A copy from the host is read where it begins: every aligned 8-byte word that lies in a span is kept, with its place on the device. What is written
- * over it by a later copy or fill is forgotten, and what is freed. What kernels write is not seen: a table that was overwritten by one names too
+ * over it by a later copy or fill is forgotten, and so is what is freed, or if that was in stream order what is allocated there again. What kernels write is not seen: a table that was overwritten by one names too
  * much, which costs a reload and no byte; one that a kernel made is not known. Of more tables than PS_POINTER_TABLES_MAX the one that was named
  * or written longest ago is forgotten, and nothing is pinned for it: mostly it is one whose end was not seen, and pinned spans would be
  * missing for good. Used all the same, what it names is found in its slots under the host guard, and faults under unmap.

@@ -129,6 +129,7 @@ static int set_up_device(const char **why)
     ps_live_open_device();
     ps_devices_add(ps_device.context);
     ps_frameworks_say();
+    ps_frameworks_ask_pool();
     ps_log_info(PROCESS, "managing %s: budget %s of %s, spans from %s in pages of %s", ps_device.name,
                 ps_budget.limit == UINT64_MAX ? "unlimited" : ps_bytes_text(ps_budget.limit).text,
                 ps_bytes_text(ps_device.total_bytes).text, ps_bytes_text(ps_settings.min_span).text,

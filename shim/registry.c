@@ -300,11 +300,55 @@ void ps_registry_cache_unowned(struct ps_span *span)
     ps_registry_cache(span);
 }
 
+/* ---- freed, and used all the same ---- */
+
+static void await_no_more(struct ps_span *span)
+{
+    if (!span->awaited_on)
+        return;
+    span->awaited_on = NULL;
+    ps_registry.awaiting--;
+}
+
+/* Between the free and the kernel there are few, such as one that fills the result first. */
+#define AWAITED_LAUNCHES 4
+
+void ps_registry_await_launches(struct ps_span *span, struct ps_stream *stream)
+{
+    if (span->awaited_on)
+        return;
+    span->awaited_on = stream;
+    span->awaited = AWAITED_LAUNCHES;
+    ps_registry.awaiting++;
+}
+
+void ps_registry_launched(const struct ps_stream *stream)
+{
+    const struct ps_span_list *lists[] = {&ps_registry.cached, &ps_registry.husks};
+    uint32_t left = ps_registry.awaiting;
+    struct ps_span *span;
+
+    for (unsigned i = 0; left && i < 2; i++)
+        TAILQ_FOREACH_REVERSE(span, lists[i], ps_span_list, order) /* what was freed last is at its end */
+        {
+            if (!left)
+                break;
+            if (!span->awaited_on)
+                continue;
+            left--;
+            if (span->awaited_on != stream || --span->awaited)
+                continue;
+            await_no_more(span);
+            ps_registry_changed();
+        }
+}
+
 void ps_registry_delete(struct ps_span *span)
 {
     struct ps_registry_state *r = &ps_registry;
 
     map_set(span, NULL);
+    await_no_more(span);
     span->life = PS_LIFE_NONE;
     if (!span->placed)
         ps_registry_give_addresses(span->address, span->bytes);
@@ -423,6 +467,7 @@ void ps_registry_cached_remove(struct ps_span *span)
 {
     struct ps_registry_state *r = &ps_registry;
 
+    await_no_more(span);
     offer_no_more(span);
     TAILQ_REMOVE(&r->cached, span, order);
     r->cached_bytes -= span->bytes;
@@ -433,6 +478,11 @@ uint32_t ps_registry_cached_count(size_t bytes)
     const struct ps_size_class *class = class_of(bytes, false);
 
     return class ? class->count : 0;
+}
+
+static bool may_be_taken(const struct ps_span *span, const struct ps_stream *stream)
+{
+    return !span->busy && (!span->awaited_on || span->awaited_on == stream);
 }
 
 static bool used_on_alone(const struct ps_span *span, const struct ps_stream *stream)
@@ -456,14 +506,14 @@ struct ps_span *ps_registry_cached_take(size_t bytes, const struct ps_stream *st
         {
             if (looked++ == LOOK_AT)
                 break;
-            if (span->busy || !used_on_alone(span, stream))
+            if (!may_be_taken(span, stream) || !used_on_alone(span, stream))
                 continue;
             taken = span;
             break;
         }
     if (!taken) /* the oldest: its last use is the likeliest to be over */
         TAILQ_FOREACH (span, &class->cached, sized)
-            if (!span->busy) {
+            if (may_be_taken(span, stream)) {
                 taken = span;
                 break;
             }

@@ -57,6 +57,7 @@ struct ps_registry_state {
     uint64_t peak_live_requested;   /* resettable by the program (cudaMemPoolSetAttribute) */
     uint64_t peak_reserved_bytes;   /* of live and cached together; resettable likewise */
     uint64_t cached_bytes;          /* device bytes of CACHED spans */
+    uint32_t awaiting;              /* CACHED spans with `awaited_on` */
     uint64_t period, period_began;  /* of half a minute and more, counted when somebody asks what is unwanted; ns */
     uint64_t live_spans;
     uint32_t blind_launches; /* launches whose spans can't be known and that are not queued yet: nothing may leave */
@@ -165,6 +166,14 @@ bool ps_registry_is_unwanted(const struct ps_span *span);
 struct ps_span *ps_registry_cached_take(size_t bytes, const struct ps_stream *stream);
 void ps_registry_cached_remove(struct ps_span *span);
 uint32_t ps_registry_cached_count(size_t bytes); /* those of the size */
+
+/*
+ * A span that was freed in the order of `stream` (CACHED or HUSK) stays what it is until some more launches there are queued: torch frees a pointer table, in
+ * stream order, just before it launches the kernel that reads it (chunk_cat in its TensorShape.cu, which FSDP2 uses), and CUDA's own pool lets that pass.
+ * Only an allocation on the same stream gets it meanwhile. / A launch is queued; if it has used such a span, its use has been noted there. [locked]
+ */
+void ps_registry_await_launches(struct ps_span *span, struct ps_stream *stream);
+void ps_registry_launched(const struct ps_stream *stream);
 
 /* A CACHED span (already taken out) begins a new life. [locked] */
 void ps_registry_revive(struct ps_span *span, size_t requested);

@@ -88,8 +88,10 @@ enum ps_request ps_request_span(size_t bytes, struct ps_stream *stream, CUdevice
     if (!only_asks)
         ps_tracing_start_if_due(bytes);
     int r = ps_residency_allocate(bytes, stream, only_asks, address);
-    if (!r)
+    if (!r) {
         told_free = 0;
+        ps_pointer_tables_overwritten(*address, bytes);
+    }
     ps_capture_restore(mode);
     ps_inside--;
     if (!r)
@@ -139,4 +141,10 @@ void ps_request_forget_tables(CUdeviceptr address)
         if (start == address)
             ps_pointer_tables_overwritten(start, bytes);
     ps_inside--;
+}
+
+void ps_request_allocated(CUdeviceptr address, size_t bytes)
+{
+    if (!ps_inside && ps_process_has_begun())
+        ps_pointer_tables_overwritten(address, bytes);
 }

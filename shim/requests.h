@@ -57,7 +57,13 @@ bool ps_request_free(CUdeviceptr address, struct ps_stream *stream);
  */
 bool ps_request_is_default_pool(CUmemoryPool pool);
 
-/* Before memory at `address` is freed, whosever it is: pointer tables in it are none any more. */
+/*
+ * Before memory at `address` is freed at once, whosever it is: pointer tables in it are none any more. What is freed in stream order may be read by launches
+ * that come after (ps_registry_await_launches), so those are known until the memory is allocated again.
+ */
 void ps_request_forget_tables(CUdeviceptr address);
+
+/* So many bytes at `address` have been allocated, by whomsoever: what they held, if it was a table, is undefined. Cheap while there are no tables. */
+void ps_request_allocated(CUdeviceptr address, size_t bytes);
 
 #endif

@@ -435,7 +435,7 @@ static void let_go(struct ps_span *span)
 
 uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct ps_stream *stream, const struct ps_access_kind *kind)
 {
-    size_t n = 0;
+    size_t n = 0, freed;
     bool work = false;
 
     ps_registry_lock();
@@ -449,10 +449,24 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
         hold(span);
         ps_registry_touch(span);
         work |= needs_work(span, stream);
+        spans[i] = spans[n];
         spans[n++] = span;
     }
-    *count = n;
-    uint64_t launch = ps_learning_launch(spans, n, kind->fingerprint, stream->index, kind->layer);
+    /*
+     * Behind them what the program has freed and uses all the same. Two clocks: what the next owner comes after was noted at the free, before this launch,
+     * whose use is noted with the others' when it is queued.
+     */
+    for (size_t i = freed = n; i < *count; i++)
+        if (spans[i]->life != PS_LIFE_LIVE && spans[i]->awaited_on == stream) {
+            hold(spans[i]);
+            spans[freed++] = spans[i];
+        }
+    *count = freed;
+    uint64_t launch = PS_LAUNCH_NOT_LEARNT;
+    if (kind->unsteady)
+        ps_learning_unsteady_launch(spans, n);
+    else if (n || kind->block_count)
+        launch = ps_learning_launch(spans, n, kind->fingerprint, stream->index, kind->layer);
     if (ps_tell_is_tracing())
         ps_tell_launch(&kind->layer);
     for (size_t i = 0; work && i < n; i++) {
@@ -467,7 +481,7 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
     if (kind->block_count && !ps_rule(PIECE_STAYS_WHILE_LAUNCHING)) {
         ps_rule_widen_window();
     }
-    if (ps_learning_is_on() && !kind->capturing)
+    if (ps_learning_is_on() && !kind->capturing && launch != PS_LAUNCH_NOT_LEARNT)
         ps_stopwatch_launch_begins(stream, launch);
     return launch;
 }
@@ -487,6 +501,8 @@ void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct 
         ps_uses_note(&spans[i]->uses, stream);
     for (size_t i = 0; i < count; i++)
         let_go(spans[i]);
+    if (kind->is_kernel && !kind->capturing)
+        ps_registry_launched(stream);
     if (kind->block_count && !kind->capturing)
         ps_blocks_end_launch(kind->blocks, kind->block_count, stream);
     if (!kind->capturing)
@@ -495,7 +511,7 @@ void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct 
     ps_registry_unlock();
     if (kind->capturing)
         return;
-    if (ps_learning_is_on())
+    if (ps_learning_is_on() && launch != PS_LAUNCH_NOT_LEARNT)
         ps_stopwatch_launch_ends(stream, launch);
     if (stream->per_thread || !ps_budget_is_tight())
         return;

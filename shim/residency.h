@@ -20,6 +20,7 @@ void ps_residency_open(enum ps_guard guard);
 
 struct ps_access_kind {
     bool is_kernel;                 /* counts as a kernel launch */
+    bool unsteady;                  /* some launches like it name spans, and some do not (unsteady.h) */
     bool capturing;                 /* the call goes into a graph, and runs with that (graphs.h) */
     struct ps_block *const *blocks; /* those of which it may touch any piece, whichever are listed (blocks.h) */
     size_t block_count;
@@ -29,8 +30,9 @@ struct ps_access_kind {
 
 /*
  * `spans[0..*count)` were found at addresses that a call names, in any order, repeats allowed. Those that are not live are dropped (the array
- * is packed, *count updated). On return each is on device pages, or on its slot where no pages could be had, and `stream` waits for its H2D.
- * May wait on the host for evictions. Returns the launch's number for learning and following.
+ * is packed, *count updated), but for freed ones that may still be used (ps_registry_await_launches), which come last. On return each is on device pages, or on its slot where no pages could be had, and `stream` waits for its H2D.
+ * May wait on the host for evictions. Returns the launch's number for learning and following (or
+ * PS_LAUNCH_NOT_LEARNT).
  */
 uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct ps_stream *stream, const struct ps_access_kind *kind);
 

@@ -11,6 +11,7 @@
 #include "graphs.h"
 #include "kernel_words.h"
 #include "layers.h"
+#include "learning.h"
 #include "log.h"
 #include "managed_context.h"
 #include "pointer_tables.h"
@@ -19,6 +20,7 @@
 #include "residency.h"
 #include "rules.h"
 #include "step.h"
+#include "unsteady.h"
 
 /* What the call under way names of one device's. */
 struct part {
@@ -335,6 +337,8 @@ static void begin_part(struct access *a, struct part *part)
         ps_residency_begin_access_to_all(a->stream);
     else
         part->launch = ps_residency_begin_access(a->spans + part->first, &part->count, a->stream, &a->kind);
+    if (!a->blind && a->function && !part->count && !part->block_count)
+        ps_unsteady_named_none(a->kind.fingerprint);
 }
 
 static void end_part(struct access *a, struct part *part)
@@ -355,8 +359,12 @@ void ps_trace_ready(bool is_kernel)
         return;
     if (a->in_blocks.count && !resolve_blocks(a))
         a->blind = true;
+    const bool is_alone = is_kernel && a->function && !a->blind; /* no graph, whose kernels are no launches */
+    if (is_alone && !a->count)
+        ps_unsteady_named_none(a->kind.fingerprint);
     if (!a->count && !a->blind)
         return;
+    a->kind.unsteady = is_alone && ps_unsteady_is(a->kind.fingerprint);
     a->stream = ps_stream_find(a->handle, a->per_thread_default);
     if (!a->stream)
         return;
@@ -390,7 +398,8 @@ struct ps_traced_launch ps_trace_launch(void)
 
     if (!a || !a->begun)
         return (struct ps_traced_launch){.layer.number = PENSTOCK_NEVER};
-    return (struct ps_traced_launch){.is_blind = a->blind, .is_learnt = !a->blind, .number = a->launch, .layer = a->kind.layer};
+    return (struct ps_traced_launch){
+        .is_blind = a->blind, .is_learnt = !a->blind && a->launch != PS_LAUNCH_NOT_LEARNT, .number = a->launch, .layer = a->kind.layer};
 }
 
 void ps_trace_asked_about(CUdeviceptr address)

@@ -419,6 +419,38 @@ END
     equal "$visible,$other $visible,garbage_collection_threshold:0.5" "$output" "with other options in both"
 }
 
+# torch's chunk_cat frees a table ahead of the kernel that reads it, on the same stream (tests/61 has what becomes of it).
+@test "where torch was asked, small memory that it frees on a stream is that stream's to have again" {
+    echo 'int torch_is_here;' | gcc -shared -fPIC -Wl,-soname,libc10_cuda.so -o libc10_cuda.so -x c -
+    build_probe pools -Wl,--no-as-needed -L. -l:libc10_cuda.so -Wl,-rpath,"$PWD" <<'END'
+int main(void)
+{
+    enum cudaMemPoolAttr asked[] = {cudaMemPoolReuseFollowEventDependencies, cudaMemPoolReuseAllowOpportunistic, cudaMemPoolReuseAllowInternalDependencies};
+    cudaMemPool_t pool;
+    void *span;
+
+    CHECK(cudaMallocAsync(&span, span_size(), NULL));
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    for (int i = 0; i < 3; i++) {
+        int allowed = -1;
+        CHECK(cudaMemPoolGetAttribute(pool, asked[i], &allowed));
+        printf("%d ", allowed);
+    }
+    CHECK(cudaFreeAsync(span, NULL));
+    puts("ok");
+    return 0;
+}
+END
+    run_probe pools
+    contains "$output" '^0 0 0 ok$'
+    run_probe pools PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync
+    contains "$output" '^1 1 1 ok$'
+    sed 's/libc10_cuda\.so/libc10_cudb.so/g' libc10_cuda.so >libc10_cudb.so
+    sed -i 's/libc10_cuda\.so/libc10_cudb.so/g' pools # a program without torch
+    run_probe pools
+    contains "$output" '^1 1 1 ok$'
+}
+
 @test "a backend that the user chose stays, in whichever variable and however it is written" {
     local chosen
     for chosen in backend:native backend:cudaMallocAsync max_split_size_mb:64,backend:native "backend : native" "backend:native,roundup_power2_divisions:4"; do

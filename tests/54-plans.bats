@@ -225,6 +225,20 @@ plan() {
 }
 
 # --- recordings ------------------------------------------------------------------------------------------------------------------------------------
+@test "kernels that name a span in some launches and in others none are no part of a step" {
+    # Structures that are passed by value hold stale pointers (unsteady.h): with those launches counted, the step is now 33 and now 35 launches long.
+    run_sim "$SAMPLES/hidden" 60 stale
+    ended_with 0
+    local expected=$output
+    run_penstock CUDASIM_LAUNCH_NS=200000 PENSTOCK_MIN_SPAN=64KiB PENSTOCK_BUDGET=$(($(ledger peak.device) * 97 / 100)) "$SAMPLES/hidden" 60 stale
+    goes_on
+    equal "$expected" "$(grep -v '^penstock: ' <<<"$output")" "weights"
+    sound
+    counted evictions
+    at_most 6 "$(report learning.patterns_lost)" "times that the step was lost"
+    at_least 45 "$(report plan.steps)" "steps that followed the plan"
+}
+
 @test "a recording is what penstock plan reads" {
     plan 6 70 PENSTOCK_RECORDING=step.recording
     run_command_plain plan step.recording --budget "$(share 50)"

@@ -15,7 +15,7 @@ setup() {
     while IFS=: read -r case budget guard tracer; do
         hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
         { goes_on && sound untouched && said && counted pointer_tables; } || { echo "$case under $budget, $guard, $tracer" >&2 && return 1; }
-    done < <(some_of 3 {pointer-table,long-table,table-changes,table-graph,tensor-map}:{0,12MiB,24MiB,200MiB}:{host:hook,unmap:cupti})
+    done < <(some_of 3 {pointer-table,long-table,freed-table,table-changes,table-graph,tensor-map}:{0,12MiB,24MiB,200MiB}:{host:hook,unmap:cupti})
 }
 
 @test "every table is seen once, by either tracer, and none is forgotten too early" {
@@ -27,6 +27,8 @@ setup() {
         equal 0 "$(report pointer_tables_forgotten)" "tables forgotten"
         hostile long-table PENSTOCK_TRACER=$tracer
         equal 2 "$(report pointer_tables)" "long tables"
+        hostile freed-table PENSTOCK_TRACER=$tracer
+        equal 6 "$(report pointer_tables)" "freed tables"
         hostile tensor-map PENSTOCK_TRACER=$tracer
         equal 8 "$(report pointer_tables)" "tensor maps in memory"
     done

@@ -13,6 +13,7 @@
  *     wild     in step 3 a kernel reads a GiB behind a weight, where nothing is
  *     quits    ends with status 3 in step 3
  *     differs  each run allocates and launches more ahead of the first step: as much as the file `runs` has bytes, to which it adds one
+ *     stale    in some steps, in no order that lasts, two small kernels are given a weight's address in a structure, which they don't use: what was on the stack
  *     large    spans of 32 MiB, as on a GPU, instead of 64 KiB; larger ones would move in pieces, which are always within reach
  *
  * Prints a hash of the weights after each step.
@@ -23,7 +24,7 @@
 #define MASK 0x5555555555555555ull
 
 static struct {
-    bool table, masked, late, weights, wide, graph, early, wild, quits, differs, large;
+    bool table, masked, late, weights, wide, graph, early, wild, quits, differs, stale, large;
 } words;
 
 static size_t width = 16384; /* words a span: 64 KiB */
@@ -71,6 +72,19 @@ KERNEL(store_address, (uint64_t *__restrict__ table, uint64_t disguised, uint64_
 {
     FOR_EACH_ITEM (i, count)
         table[i] = disguised ^ mask;
+}
+
+/* As in torch's lists of tensors: so many are used, and behind them lies what was there before. */
+struct few_sums {
+    uint32_t *sum[4];
+    uint64_t count;
+};
+
+KERNEL(count_up, (struct few_sums sums, size_t count), (sums, count))
+{
+    FOR_EACH_ITEM (i, count)
+        if (i < sums.count)
+            *sums.sum[i] += 1;
 }
 
 struct training {
@@ -134,6 +148,16 @@ static void peek_into(const struct training *t, const uint32_t *activation)
         LAUNCH(t->stream, 2, peek_at_weights, t->sum, t->weight_table, 2);
 }
 
+static void count_steps(const struct training *t, unsigned step)
+{
+    struct few_sums sums = {{t->sum + 2}, 1};
+
+    if (step * 2654435761u >> 13 & 1)
+        sums.sum[1] = t->weight[3];
+    LAUNCH(t->stream, 4, count_up, sums, 4);
+    LAUNCH(t->stream, 4, count_up, sums, 4);
+}
+
 static void print_hash(const struct training *t, unsigned step)
 {
     static uint32_t *host;
@@ -161,6 +185,8 @@ static void train_step(const struct training *t, unsigned step)
         activation[l] = new_memory(width);
         LAUNCH(t->stream, width, forward, activation[l], l ? activation[l - 1] : t->input, t->weight[l], width);
     }
+    if (words.stale)
+        count_steps(t, step);
     LAUNCH(t->stream, width, loss, t->gradient, activation[LAYERS - 1], width);
     for (unsigned l = LAYERS; l-- > 0;) {
         LAUNCH(t->stream, width, backward, t->gradient, activation[l], t->weight[l], width);
@@ -191,7 +217,7 @@ static bool read_word(const char *word)
         bool *flag;
     } known[] = {{"table", &words.table},     {"masked", &words.masked}, {"weights", &words.weights}, {"wide", &words.wide},
                  {"late", &words.late},     {"early", &words.early},     {"graph", &words.graph},   {"wild", &words.wild},       {"quits", &words.quits},
-                 {"differs", &words.differs}, {"large", &words.large}};
+                 {"differs", &words.differs}, {"stale", &words.stale},     {"large", &words.large}};
 
     for (const auto &each : known)
         if (strcmp(word, each.name) == 0)

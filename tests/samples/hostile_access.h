@@ -207,6 +207,45 @@ static void case_long_table(void)
     check_and_free_spans(&set, "after long tables");
 }
 
+/*
+ * A table is freed, in stream order, ahead of the kernel that reads it, as torch's chunk_cat does it with its own. CUDA's pool keeps what is in it, as long as
+ * no other stream may have the memory; and by then another stream asks for as much, and writes.
+ */
+static void case_freed_table(void)
+{
+    struct span_set set = new_span_set();
+    uint32_t *out = new_span();
+    cudaStream_t second = new_stream();
+    cudaMemPool_t pool = nullptr;
+    uint64_t keep = UINT64_MAX;
+    int no = 0;
+
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseFollowEventDependencies, &no));
+    CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowOpportunistic, &no));
+    CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &no));
+    CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
+    for (size_t turn = 0; turn < 6; turn++) {
+        const size_t bytes = turn % 2 == 0 ? sizeof(set.span) : (size_t)6 << 20;
+        void *table = nullptr, *other = nullptr, *host = calloc(1, bytes);
+        REQUIRE(host != nullptr, "no host memory");
+        memcpy(host, set.span, sizeof(set.span));
+        CHECK(cudaMallocAsync(&table, bytes, set.stream));
+        CHECK(cudaMemcpyAsync(table, host, bytes, cudaMemcpyHostToDevice, set.stream));
+        CHECK(cudaFreeAsync(table, set.stream));
+        LAUNCH(set.stream, span_count, gather_by_table, out, static_cast<const uint32_t *const *>(table), span_count, turn);
+        CHECK(cudaMallocAsync(&other, bytes, second));
+        LAUNCH(second, bytes / sizeof(uint32_t), fill_words, static_cast<uint32_t *>(other), 1, 0, bytes / sizeof(uint32_t));
+        CHECK(cudaFreeAsync(other, second));
+        expect_gathered(&set, out, span_count, turn, "a table that was freed ahead of the kernel that reads it");
+        CHECK(cudaStreamSynchronize(second));
+        free(host);
+    }
+    CHECK(cudaStreamDestroy(second));
+    CHECK(cudaFree(out));
+    check_and_free_spans(&set, "after freed tables");
+}
+
 static void case_copies(void)
 {
     struct span_set set = new_span_set();

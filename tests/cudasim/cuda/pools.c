@@ -1,7 +1,8 @@
 /*
  * Stream-ordered memory. A pool keeps the blocks that were freed; an allocation takes one again when the free lies before it in
  * its own stream, or has already run. The free itself is an operation that fills the block with poison, so whatever still uses it
- * without being ordered before the free meets poison, or corrupts its next owner as it would on a device.
+ * without being ordered before the free meets poison, or corrupts its next owner as it would on a device. A pool that may not give a block to another
+ * stream because its free has run (cudaMemPoolReuseAllowOpportunistic) leaves it as it was, on which programs rely that free a little too early.
  */
 #include <stdlib.h>
 
@@ -142,7 +143,7 @@ static struct cudasim_pool_block *reusable_block(CUmemoryPool pool, size_t bytes
     LIST_FOREACH (block, &pool->blocks, link) {
         if (block->used || block->bytes < bytes || block->bytes / 2 > bytes || (best && best->bytes <= block->bytes))
             continue;
-        if (block->free_at.stream == stream || cudasim_reached(block->free_at))
+        if (block->free_at.stream == stream || (pool->allow_opportunistic && cudasim_reached(block->free_at)))
             best = block;
     }
     return best;
@@ -251,7 +252,8 @@ static void leave_use(struct cudasim_pool_block *block)
 
 static CUresult free_in_order(struct cudasim_pool_block *block, CUstream stream)
 {
-    struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_POOL_FREE);
+    struct cudasim_operation *operation =
+        cudasim_operation_new(block->pool->allow_opportunistic ? CUDASIM_OPERATION_POOL_FREE : CUDASIM_OPERATION_MARKER);
     if (!operation)
         return CUDA_ERROR_OUT_OF_MEMORY;
     operation->call = cudasim_call_name();
