@@ -165,7 +165,7 @@ bool ps_eviction_is_held(void)
 }
 
 /* For a helper thread to queue. [locked] */
-static int start_later(struct ps_span *span, bool by_plan, bool brought_back)
+static int start_later(struct ps_span *span, bool by_plan, bool only_seen)
 {
     struct ps_transfer *t;
 
@@ -177,14 +177,14 @@ static int start_later(struct ps_span *span, bool by_plan, bool brought_back)
     if (!t)
         return -ENOMEM;
     t->by_plan = by_plan;
-    t->planned = brought_back;
+    t->only_seen = only_seen;
     ps_transfer_wait_for_slots(t);
     return 0;
 }
 
-int ps_eviction_start_planned(struct ps_span *span, bool brought_back)
+int ps_eviction_start_planned(struct ps_span *span, bool only_seen)
 {
-    return start_later(span, true, brought_back);
+    return start_later(span, true, only_seen);
 }
 
 int ps_eviction_start(struct ps_span *span)
@@ -357,7 +357,7 @@ static void move_to_slot(struct ps_transfer *t)
      */
     if (ps_block_of(span) && (here.guard != PS_GUARD_UNMAP || ps_verify_is_on()))
         ps_guard_map_to_slot(span);
-    else if (ps_guard_is_for(here.guard, t->planned))
+    else if (ps_guard_is_for(here.guard, t->only_seen))
         ps_guard_soon(span);
     ps_block_piece_rests(span);
     ps_registry_changed();

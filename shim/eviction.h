@@ -39,10 +39,9 @@ bool ps_eviction_may_leave(const struct ps_span *span);
 
 /*
  * The same for a plan, on a launching thread: the driver calls are made by a helper thread, in the order of these calls. Until it has come to it an access
- * takes the span back. `brought_back`: it was born in the step being followed, and the plan brings it back; under the guard `auto` it need not be mapped.
- * [locked]
+ * takes the span back. `only_seen`: as ps_guard_is_for says. [locked]
  */
-int ps_eviction_start_planned(struct ps_span *span, bool brought_back);
+int ps_eviction_start_planned(struct ps_span *span, bool only_seen);
 
 /* An access comes while the span is EVICTING (and not busy): it keeps its pages and is RESIDENT again. [locked] */
 void ps_eviction_cancel(struct ps_span *span);

@@ -59,7 +59,7 @@ struct ps_transfer *ps_transfer_begin(struct ps_span *span)
     t->slot = t->made = NULL;
     t->bytes = span->bytes;
     t->cancelled = false;
-    t->planned = t->by_plan = false;
+    t->only_seen = t->by_plan = false;
     TAILQ_REMOVE(&ps_registry.idle_order, span, order);
     span->residency = PS_EVICTING;
     span->transfer = t;

@@ -24,8 +24,8 @@ struct ps_transfer {
     size_t bytes;
     CUevent done; /* created at first use, kept with the structure */
     bool cancelled;
-    bool planned; /* a plan has seen to it that the span is brought back in time */
-    bool by_plan; /* begun by one, whether or not it is so */
+    bool only_seen; /* nobody uses the span meanwhile without being seen: ps_guard_is_for */
+    bool by_plan;   /* begun by one, whether or not it is so */
     struct ps_tell_move told;
     STAILQ_ENTRY(ps_transfer) next;
 };

@@ -273,8 +273,9 @@ static void evict(struct ps_followed_plan *s, uint32_t move, struct ps_stream *s
     if (stream && !stream->per_thread)
         ps_uses_note(&span->uses, stream);
     /* What is not used again before it is freed is kept for something: for an access that nobody sees, now and then. */
-    const bool brought_back = !s->identity[move].number && s->move[move].reload_from != PENSTOCK_NEVER;
-    if (!ps_eviction_start_planned(span, brought_back))
+    const bool brought_back = s->move[move].reload_from != PENSTOCK_NEVER;
+    const bool outlives_step = s->identity[move].number != 0;
+    if (!ps_eviction_start_planned(span, brought_back && !(outlives_step && atomic_load_explicit(&span->known, memory_order_relaxed))))
         here.summary.evictions++;
 }
 

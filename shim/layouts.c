@@ -9,6 +9,7 @@
 
 #include "counters.h"
 #include "kernel_params.h"
+#include "known_kernels.h"
 #include "log.h"
 #include "real_cuda.h"
 
@@ -182,7 +183,8 @@ static struct ps_layout *work_out(CUfunction function)
         size = malloc((count ? count : 1) * sizeof *size);
         if (layout && size) {
             memcpy(size, use_cubin ? cubin->size : asked, count * sizeof *size);
-            *layout = (struct ps_layout){.function = function, .count = count, .size = size};
+            *layout = (struct ps_layout){
+                .function = function, .count = count, .keeps_no_address = ps_kernel_keeps_no_address(name), .size = size};
             if (use_cubin)
                 ps_count(layouts_from_cubin);
             else

@@ -8,6 +8,7 @@
 #define PS_LAYOUTS_H
 
 #include <cuda.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,6 +17,7 @@ struct ps_layout {
     CUfunction function;
     uint32_t generation;
     uint32_t count;
+    bool keeps_no_address;         /* it is known to write none of what it is given into memory (known_kernels.h) */
     const uint32_t *size;          /* bytes of each parameter; lives as long as the process */
     const struct ps_layout *older; /* what stood for the handle before its module went */
 };

@@ -170,8 +170,10 @@ static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t 
     for (size_t at = -to & 7; at + 8 <= looked; at += 8) {
         uint64_t word;
         memcpy(&word, from + at, sizeof word);
-        if (word - base >= reserved || !ps_registry_at(word))
+        struct ps_span *span = word - base < reserved ? ps_registry_at(word) : NULL;
+        if (!span)
             continue;
+        atomic_store_explicit(&span->known, true, memory_order_relaxed);
         if (!add_word(&table, &room, to + at, word)) {
             ps_log_warn_once(
                 TRACER,

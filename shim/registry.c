@@ -207,6 +207,7 @@ static void count_in(struct ps_span *span, size_t requested)
     span->move = 0;
     span->due = 0;
     span->requested = requested;
+    span->known = false;
     span->nth = block ? block->nth : ps_registry_count_birth(span->bytes);
     span->excluded = !ps_policies_may_move(&(struct ps_span_facts){.bytes = block ? block->bytes : span->bytes, .nth = span->nth});
     r->live_spans++;

@@ -447,6 +447,8 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
         if (span->life != PS_LIFE_LIVE)
             continue;
         hold(span);
+        if (!kind->keeps_no_address)
+            atomic_store_explicit(&span->known, true, memory_order_relaxed);
         ps_registry_touch(span);
         work |= needs_work(span, stream);
         spans[i] = spans[n];
@@ -601,6 +603,7 @@ void ps_residency_begin_access_to_all(struct ps_stream *stream)
         wait_until_not_busy(span);
         if (span->life != PS_LIFE_LIVE)
             continue;
+        atomic_store_explicit(&span->known, true, memory_order_relaxed);
         if (span->residency == PS_EVICTING)
             ps_eviction_cancel(span);
         if (span->residency == PS_EVICTED)

@@ -20,6 +20,7 @@ void ps_residency_open(enum ps_guard guard);
 
 struct ps_access_kind {
     bool is_kernel;                 /* counts as a kernel launch */
+    bool keeps_no_address;          /* what it names is known after it to those alone who knew it before (known_kernels.h) */
     bool unsteady;                  /* some launches like it name spans, and some do not (unsteady.h) */
     bool capturing;                 /* the call goes into a graph, and runs with that (graphs.h) */
     struct ps_block *const *blocks; /* those of which it may touch any piece, whichever are listed (blocks.h) */

@@ -65,9 +65,10 @@ struct ps_span {
     bool on_slot;       /* a launch that is not queued yet will run on the slot: no reload until `launching` is 0 */
     bool pinned;        /* never a victim: a graph that kernels launch may use it at any time */
     uint32_t user_pins; /* the same, asked for so many times by the program (penstock_pin), or by what gave it to a card */
-    bool placed;   /* at addresses that the program chose (mappings.h): they stay its own, and freed the span serves no other allocation */
-    bool hidden;   /* the program has it mapped nowhere, or without access: to its questions there is nothing at these addresses */
-    bool excluded; /* never a victim: PENSTOCK_RULES say so, or may say so once more is known of it */
+    bool placed; /* at addresses that the program chose (mappings.h): they stay its own, and freed the span serves no other allocation */
+    bool hidden; /* the program has it mapped nowhere, or without access: to its questions there is nothing at these addresses */
+    _Atomic bool known; /* its address may have been kept on the device: by a table, or by a kernel that may make one (known_kernels.h) */
+    bool excluded;      /* never a victim: PENSTOCK_RULES say so, or may say so once more is known of it */
     struct ps_page_block *pages; /* has_pages: its own. HUSK: those that its addresses still map, somebody else's by now; or NULL */
     bool has_pages;
     struct ps_slot *slot;         /* EVICTED: the first of the row of slots that holds the bytes */

@@ -11,6 +11,7 @@
 #include "graphs.h"
 #include "kernel_words.h"
 #include "layers.h"
+#include "layouts.h"
 #include "learning.h"
 #include "log.h"
 #include "managed_context.h"
@@ -349,6 +350,13 @@ static void end_part(struct access *a, struct part *part)
         ps_residency_end_access(a->spans + part->first, part->count, a->stream, &a->kind, part->launch);
 }
 
+static bool keeps_no_address(CUfunction function)
+{
+    const struct ps_layout *layout = ps_layout_of(function);
+
+    return layout && layout->keeps_no_address;
+}
+
 void ps_trace_ready(bool is_kernel)
 {
     struct access *a = current;
@@ -365,6 +373,7 @@ void ps_trace_ready(bool is_kernel)
     if (!a->count && !a->blind)
         return;
     a->kind.unsteady = is_alone && ps_unsteady_is(a->kind.fingerprint);
+    a->kind.keeps_no_address = !is_kernel || (is_alone && keeps_no_address(a->function));
     a->stream = ps_stream_find(a->handle, a->per_thread_default);
     if (!a->stream)
         return;

@@ -163,3 +163,26 @@ END
     counted plan.evictions
     sound
 }
+
+@test "what no kernel was given that may keep an address leads nowhere while a plan has it away, under the default guard" {
+    # An optimizer's state, of which kernels with torch's names alone know, and the same with another kernel that was given it once.
+    requires sim jq
+    run_sim "$SAMPLES/hidden" 40 state
+    ended_with 0
+    local right=$output peak known unknown unmapped
+    peak=$(ledger peak.device)
+    # mappings WORD VARIABLE GUARD: for 100 evictions: two where each comes to lead to its slot first, and one else
+    mappings() {
+        run_penstock CUDASIM_LAUNCH_NS=200000 CUDASIM_TRACE="$WORK/trace" PENSTOCK_MIN_SPAN=64KiB PENSTOCK_BUDGET=$((peak * 80 / 100)) \
+            PENSTOCK_GUARD="$3" "$SAMPLES/hidden" 40 "$1"
+        goes_on && sound && equal "$right" "$(grep -v '^penstock: ' <<<"$output")" "weights" &&
+            at_least 100 "$(report plan.evictions)" "planned evictions" || return 1
+        printf -v "$2" %s $((100 * $(grep -c 'call cuMemMap ' trace) / $(report evictions)))
+    }
+    mappings state known auto
+    mappings state unmapped unmap
+    mappings kept unknown auto
+    echo "mappings for 100 evictions: $known, unmap $unmapped, with a kernel that may keep addresses $unknown"
+    at_most $((unmapped + 25)) "$known" "mappings for 100 evictions, of state that torch's kernels alone know"
+    at_least $((known + 40)) "$unknown" "mappings for 100 evictions, of state that another kernel knows"
+}

@@ -14,6 +14,8 @@
  *     quits    ends with status 3 in step 3
  *     differs  each run allocates and launches more ahead of the first step: as much as the file `runs` has bytes, to which it adds one
  *     stale    in some steps, in no order that lasts, two small kernels are given a weight's address in a structure, which they don't use: what was on the stack
+ *     state    there is a state of the optimizer, which no kernel is given but one with a name of torch's
+ *     kept     the same, and another kernel gets it before the first step
  *     large    spans of 32 MiB, as on a GPU, instead of 64 KiB; larger ones would move in pieces, which are always within reach
  *
  * Prints a hash of the weights after each step.
@@ -24,7 +26,7 @@
 #define MASK 0x5555555555555555ull
 
 static struct {
-    bool table, masked, late, weights, wide, graph, early, wild, quits, differs, stale, large;
+    bool table, masked, late, weights, wide, graph, early, wild, quits, differs, stale, state, kept, large;
 } words;
 
 static size_t width = 16384; /* words a span: 64 KiB */
@@ -87,9 +89,17 @@ KERNEL(count_up, (struct few_sums sums, size_t count), (sums, count))
             *sums.sum[i] += 1;
 }
 
+/* at::native::multi_tensor_apply_kernel<int>, which updates parameters and state in torch. */
+KERNEL(_ZN2at6native25multi_tensor_apply_kernelIiEEvv, (uint32_t *__restrict__ state, const uint32_t *gradient, size_t count),
+       (state, gradient, count))
+{
+    FOR_EACH_ITEM (i, count)
+        state[i] = state[i] * 3 + gradient[i];
+}
+
 struct training {
     cudaStream_t stream;
-    uint32_t *weight[LAYERS];
+    uint32_t *weight[LAYERS], *state[LAYERS];
     uint32_t *input, *gradient, *sum;
     uint64_t *table, *weight_table;
 };
@@ -205,6 +215,8 @@ static void train_step(const struct training *t, unsigned step)
     }
     for (unsigned l = 0; l < LAYERS; l++)
         LAUNCH(t->stream, width, update, t->weight[l], t->gradient, l, width);
+    for (unsigned l = 0; t->state[0] != nullptr && l < LAYERS; l++)
+        LAUNCH(t->stream, width, _ZN2at6native25multi_tensor_apply_kernelIiEEvv, t->state[l], t->gradient, width);
     print_hash(t, step);
     if (words.quits && step == 3)
         exit(3);
@@ -217,7 +229,7 @@ static bool read_word(const char *word)
         bool *flag;
     } known[] = {{"table", &words.table},     {"masked", &words.masked}, {"weights", &words.weights}, {"wide", &words.wide},
                  {"late", &words.late},     {"early", &words.early},     {"graph", &words.graph},   {"wild", &words.wild},       {"quits", &words.quits},
-                 {"differs", &words.differs}, {"stale", &words.stale},     {"large", &words.large}};
+                 {"differs", &words.differs}, {"stale", &words.stale},     {"state", &words.state},   {"kept", &words.kept},       {"large", &words.large}};
 
     for (const auto &each : known)
         if (strcmp(word, each.name) == 0)
@@ -268,6 +280,12 @@ int main(int argc, char **argv)
     CHECK(cudaMemsetAsync(t.sum, 0, 64, t.stream));
     for (unsigned l = 0; l < LAYERS; l++)
         t.weight[l] = new_words(&t, l);
+    for (unsigned l = 0; (words.state || words.kept) && l < LAYERS; l++) {
+        t.state[l] = new_memory(width);
+        CHECK(cudaMemsetAsync(t.state[l], 0, width * sizeof(uint32_t), t.stream));
+        if (words.kept)
+            LAUNCH(t.stream, width, update, t.state[l], t.weight[l], 0, width);
+    }
     t.input = new_words(&t, 100);
     t.gradient = new_words(&t, 101);
     for (long i = words.differs ? runs_so_far() : 0; i > 0; i--)

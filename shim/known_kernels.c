@@ -1,0 +1,61 @@
+#include "known_kernels.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Templates of namespace at::native, or of one without a name in it. */
+static const char *const keep_none[] = {
+    "vectorized_elementwise_kernel",
+    "vectorized_templated_elementwise_kernel",
+    "unrolled_elementwise_kernel",
+    "elementwise_kernel",
+    "elementwise_kernel_with_index",
+    "multi_tensor_apply_kernel",
+    "lpnorm_cleanup",
+    "reduce_kernel",
+    "distribution_elementwise_grid_stride_kernel",
+};
+
+/* A part of a nested name of the Itanium C++ ABI: its length in digits, then so many characters. */
+struct part {
+    const char *text;
+    size_t bytes;
+};
+
+static bool next_part(const char **at, struct part *part)
+{
+    char *text;
+
+    if (**at < '1' || **at > '9')
+        return false;
+    unsigned long bytes = strtoul(*at, &text, 10);
+    if (bytes > strlen(text))
+        return false;
+    *part = (struct part){text, bytes};
+    *at = text + bytes;
+    return true;
+}
+
+static bool is(const struct part *part, const char *name)
+{
+    return strlen(name) == part->bytes && !memcmp(part->text, name, part->bytes);
+}
+
+bool ps_kernel_keeps_no_address(const char *name)
+{
+    struct part part = {0};
+    unsigned parts = 0;
+
+    if (!name || strncmp(name, "_ZN", 3) != 0)
+        return false;
+    for (const char *at = name + 3; next_part(&at, &part); parts++)
+        if ((parts == 0 && !is(&part, "at")) || (parts == 1 && !is(&part, "native")))
+            return false;
+    if (parts < 3)
+        return false;
+    for (size_t i = 0; i < sizeof keep_none / sizeof *keep_none; i++)
+        if (is(&part, keep_none[i])) /* the last part is the function's own name */
+            return true;
+    return false;
+}

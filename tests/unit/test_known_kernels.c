@@ -1,0 +1,40 @@
+/* Which kernels are known to keep no address: names as the driver has them on an H200 under torch 2.11, and some that are only like them. */
+#include "known_kernels.h"
+
+#include <stddef.h>
+
+#include "expect.h"
+
+int main(void)
+{
+    static const char *const keep_none[] = {
+        "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEESt5arrayIPcLm1EEEEviT0_T1_",
+        "_ZN2at6native27unrolled_elementwise_kernelINS0_15direct_copy_kernel_cudaERNS_18TensorIteratorBaseEEviT_T0_",
+        "_ZN2at6native12_GLOBAL__N_125multi_tensor_apply_kernelINS1_32FusedOptimizerTensorListMetadataILi4EEENS1_20FusedAdamMathFunctorIfLi4EEEEEvT_T0_",
+        "_ZN2at6native13reduce_kernelILi512ELi1ENS0_8ReduceOpIfNS0_7NormOpsIfEEjfLi4ELi4EEEEEvT1_",
+        "_ZN2at6native18elementwise_kernelILi128ELi2EZNS0_22gpu_kernel_impl_nocastIvEEvRNS_18TensorIteratorBaseERKT_EUliE_EEviT1_",
+    };
+    static const char *const may_keep[] = {
+        "vectorized_elementwise_kernel",
+        "_Z29vectorized_elementwise_kernelv",
+        "_ZN2at4cuda29vectorized_elementwise_kernelIfEEvv",
+        "_ZN2at6native25index_elementwise_kernelXILi128EEEvv",
+        "_ZN2at6native24index_elementwise_kernelILi128EEEvv",
+        "_ZN2at6native29vectorized_elementwise_kernel6secondIfEEvv",
+        "_ZN5other6native13reduce_kernelILi512EEEvv",
+        "_ZN2at6native999reduce_kernelILi512EEEvv",
+        "_ZN2at6nativeE",
+        "_ZN2at13reduce_kernelIfEEvv",
+        "_ZN",
+        "",
+        "nvjet_tst_128x256_64x4_2x1_v_bz_coopB_TNT",
+        "triton_poi_fused_add_0",
+    };
+
+    for (size_t i = 0; i < sizeof keep_none / sizeof *keep_none; i++)
+        EXPECT_INT(1, ps_kernel_keeps_no_address(keep_none[i]));
+    for (size_t i = 0; i < sizeof may_keep / sizeof *may_keep; i++)
+        EXPECT_INT(0, ps_kernel_keeps_no_address(may_keep[i]));
+    EXPECT_INT(0, ps_kernel_keeps_no_address(NULL));
+    return expect_status();
+}
