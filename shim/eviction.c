@@ -62,6 +62,7 @@ bool ps_eviction_helpers_are_there(void)
 static void call_finisher(void)
 {
     here.finisher_calls++;
+    ps_registry_call(PS_HELPER_EVICT);
     ps_registry_changed();
 }
 
@@ -155,6 +156,7 @@ void ps_eviction_go_on(void)
 {
     ps_registry_lock();
     here.held--;
+    ps_registry_call(PS_HELPER_RELOAD);
     ps_eviction_look_ahead();
     ps_registry_unlock();
 }
@@ -400,7 +402,7 @@ static void finish_evictions(void)
         if (!t) {
             /* Husks are in no hurry; everything else calls. */
             if (seen == here.finisher_calls)
-                ps_registry_wait_changed(husks_left ? 2000000u : 3600ull * 1000000000u);
+                ps_registry_rest(PS_HELPER_EVICT, husks_left ? 2000000u : PS_HELPER_LOOKS_NS);
             seen = here.finisher_calls;
             continue;
         }
@@ -442,12 +444,12 @@ static void serve_transfers(void)
             continue;
         }
         if (seen == ps_transfers_changes()) {
-            ps_registry_wait_changed(3600ull * 1000000000u);
+            ps_registry_rest(PS_HELPER_SLAB, PS_HELPER_LOOKS_NS);
             continue;
         }
         seen = ps_transfers_changes();
         /* The thread that makes slots may have seen a row that somebody else has taken since. */
         if (ps_transfers_waiting_bytes())
-            ps_registry_changed();
+            ps_registry_call(PS_HELPER_SLOTS);
     }
 }

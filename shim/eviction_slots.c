@@ -37,6 +37,8 @@ void ps_transfers_open(void)
 void ps_eviction_look_ahead(void)
 {
     here.changes++;
+    ps_registry_call(PS_HELPER_SLAB);
+    ps_registry_call(PS_HELPER_SLOTS);
     ps_registry_changed();
 }
 
@@ -259,7 +261,7 @@ void ps_eviction_make_slots(void)
             ps_registry_lock();
         }
         if (seen == here.changes)
-            ps_registry_wait_changed(ps_slab_progress_is_told() ? PS_SLAB_PAUSE_NS : 3600ull * 1000000000u);
+            ps_registry_rest(PS_HELPER_SLOTS, ps_slab_progress_is_told() ? PS_SLAB_PAUSE_NS : PS_HELPER_LOOKS_NS);
         seen = here.changes;
     }
 }

@@ -126,7 +126,7 @@ static void reload_what_is_due(void)
     for (;;) {
         ps_stopping_park_if_due();
         if (here.due_done == here.due_written || ps_eviction_is_held()) {
-            ps_registry_wait_changed(3600ull * 1000000000u);
+            ps_registry_rest(PS_HELPER_RELOAD, PS_HELPER_LOOKS_NS);
             continue;
         }
         struct ps_followed_plan *s = here.due[here.due_done % DUE_MAX].schedule;
@@ -481,7 +481,7 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
         woken = true;
     }
     if (woken)
-        ps_registry_changed();
+        ps_registry_call(PS_HELPER_RELOAD);
     return opens;
 }
 

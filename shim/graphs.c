@@ -100,9 +100,16 @@ static void put_in_order(struct graph *g)
     g->count = kept;
 }
 
-/* Tables as they are when the graph is made: what is copied into them later is not the graph's. */
-static void take_table(void *gathered, CUdeviceptr word)
+static void take_word(void *gathered, CUdeviceptr word, size_t bytes)
 {
+    (void)bytes;
+    take(gathered, word);
+}
+
+/* Tables as they are when the graph is made: what is copied into them later is not the graph's. */
+static void take_table(void *gathered, CUdeviceptr word, size_t bytes)
+{
+    (void)bytes;
     ps_pointer_tables_name(word, take, gathered);
 }
 
@@ -110,7 +117,7 @@ static void take_kernel(struct graph *g, const CUDA_KERNEL_NODE_PARAMS *kernel)
 {
     CUfunction function = kernel->func ? kernel->func : (CUfunction)kernel->kern;
 
-    if (!function || !ps_kernel_words(function, kernel->kernelParams, kernel->extra, take, g))
+    if (!function || !ps_kernel_words(function, kernel->kernelParams, kernel->extra, take_word, g))
         g->unknown = true;
     else if (ps_pointer_tables_exist() && ps_rule(TABLE_NAMES_SPANS))
         ps_kernel_words_between(atomic_load(&ps_pointer_tables_extent.start), atomic_load(&ps_pointer_tables_extent.bytes), function,

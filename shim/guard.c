@@ -57,6 +57,7 @@ void ps_guard_soon(struct ps_span *span)
     here.unguarded[here.unguarded_written % UNGUARDED_MAX].number = span->number;
     here.unguarded[here.unguarded_written++ % UNGUARDED_MAX].bytes = span->bytes;
     here.unguarded_bytes += span->bytes;
+    ps_registry_call(PS_HELPER_GUARD);
 }
 
 void ps_guard_map_to_slots(void)
@@ -66,7 +67,7 @@ void ps_guard_map_to_slots(void)
     for (;;) {
         ps_stopping_park_if_due();
         if (here.unguarded_done == here.unguarded_written) {
-            ps_registry_wait_changed(3600ull * 1000000000u);
+            ps_registry_rest(PS_HELPER_GUARD, PS_HELPER_LOOKS_NS);
             continue;
         }
         uint64_t number = here.unguarded[here.unguarded_done % UNGUARDED_MAX].number;

@@ -15,7 +15,8 @@
 #include "layouts.h"
 #include "registry.h"
 
-typedef void ps_word_fn(void *ctx, CUdeviceptr word);
+/* `bytes` are the parameter's that the word is in, or of all of them where they come packed: 8 of a pointer, more of a structure. */
+typedef void ps_word_fn(void *ctx, CUdeviceptr word, size_t bytes);
 
 #define PS_ALWAYS_INLINE inline __attribute__((always_inline))
 
@@ -27,7 +28,7 @@ static PS_ALWAYS_INLINE void ps_words_of(CUdeviceptr base, uint64_t extent, cons
         uint64_t word;
         memcpy(&word, bytes + at, sizeof word);
         if (word - base < extent)
-            visit(ctx, word);
+            visit(ctx, word, size);
     }
 }
 

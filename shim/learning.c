@@ -46,6 +46,7 @@ struct wanted {
 /* Launches whose durations were not told by then are guessed. */
 #define DURATIONS_AFTER_NS (2ull * 1000000000u)
 #define SAMPLES_AT_ONCE 256
+#define SAMPLES_LOOKED_FOR_NS 10000000u
 /* Which round under a plan is timed for the plan that takes its place; and how often at most, where devices wait for each other. */
 #define TIMED_ROUND 2
 #define TIMED_MAX 5
@@ -182,7 +183,7 @@ static void wrapped(struct ps_steps_state state)
         p->wanted = (struct wanted){true, here.launches - state.length, state.length};
     ps_stopwatch_learn(p->rounds == p->timed_round);
     if (p->wanted.is)
-        ps_registry_changed();
+        ps_registry_call(PS_HELPER_PLAN);
 }
 
 /* [locked] */
@@ -202,7 +203,7 @@ static void found(struct ps_steps_state state)
     ps_live_steps_begin(here.launches - 1);
     ps_log_debug(POLICY, "a step of %u launches (pattern %u), found after %llu", state.length, state.pattern,
                  (unsigned long long)here.launches);
-    ps_registry_changed();
+    ps_registry_call(PS_HELPER_PLAN);
 }
 
 /* What the detector says changes what is timed and what is wanted. [locked] */
@@ -597,7 +598,7 @@ static void plan_steps(void)
         if (!waiting_since)
             waiting_since = 1;
         if (!outstanding && !some_wanted)
-            ps_registry_wait_changed(100000000u);
+            ps_registry_rest(PS_HELPER_PLAN, SAMPLES_LOOKED_FOR_NS);
         ps_registry_unlock();
         if (outstanding)
             nanosleep(&a_moment, NULL);

@@ -246,7 +246,7 @@ static void make_ahead(void)
     for (;;) {
         ps_stopping_park_if_due();
         if (here.due_done == here.due_written) {
-            ps_registry_wait_changed(3600ull * 1000000000u);
+            ps_registry_rest(PS_HELPER_PAGES, PS_HELPER_LOOKS_NS);
             continue;
         }
         uint64_t at = here.due_done;
@@ -296,7 +296,7 @@ static void falls_due(struct ps_preparing *p, uint32_t birth)
         return;
     here.due[here.due_written % DUE_MAX].of = p;
     here.due[here.due_written++ % DUE_MAX].birth = birth;
-    ps_registry_changed();
+    ps_registry_call(PS_HELPER_PAGES);
 }
 
 void ps_preparing_at(struct ps_preparing *p, uint32_t place)

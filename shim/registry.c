@@ -1,12 +1,10 @@
 #include "registry.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include "blocks.h"
 #include "log.h"
@@ -21,10 +19,8 @@ PS_PER_DEVICE struct ps_registry_state ps_first_registry;
 #define SIZE_CLASSES 4096u
 
 static PS_PER_DEVICE struct {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;                      /* initialised in ps_registry_open, for the monotonic clock */
     struct ps_size_class *classes[SIZE_CLASSES]; /* sizes seen so far, open addressing; an entry never goes away */
-} of_first = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} of_first;
 #define here PS_HERE(of_first)
 
 #define LARGEST_RESERVATION (16ull << 40)
@@ -67,17 +63,13 @@ static int reserve(size_t granularity, unsigned areas)
 int ps_registry_open(size_t granularity, unsigned areas, unsigned area)
 {
     struct ps_registry_state *r = &ps_registry;
-    pthread_condattr_t monotonic;
     int error = 0;
 
     TAILQ_INIT(&r->idle_order);
     TAILQ_INIT(&r->cached);
     TAILQ_INIT(&r->husks);
     TAILQ_INIT(&r->unused);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&here.changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    ps_registry_lock_open();
 
     if (!ps_reservation.reserved)
         error = reserve(granularity, areas);
@@ -95,47 +87,6 @@ int ps_registry_open(size_t granularity, unsigned areas, unsigned area)
 void ps_registry_disown(void)
 {
     ps_reservation.reserved = 0;
-}
-
-void ps_registry_lock(void)
-{
-    pthread_mutex_lock(&here.lock);
-}
-
-bool ps_registry_lock_soon(void)
-{
-    static const struct timespec a_moment = {.tv_nsec = 100000};
-
-    for (int tries = 0; tries < 1000; tries++) {
-        if (!pthread_mutex_trylock(&here.lock))
-            return true;
-        nanosleep(&a_moment, NULL);
-    }
-    return false;
-}
-
-void ps_registry_unlock(void)
-{
-    pthread_mutex_unlock(&here.lock);
-}
-
-void ps_registry_wait_changed(uint64_t timeout_ns)
-{
-    struct timespec until;
-
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(timeout_ns / 1000000000u);
-    until.tv_nsec += (long)(timeout_ns % 1000000000u);
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    pthread_cond_timedwait(&here.changed, &here.lock, &until);
-}
-
-void ps_registry_changed(void)
-{
-    pthread_cond_broadcast(&here.changed);
 }
 
 struct ps_span *ps_registry_live_at(CUdeviceptr address)

@@ -75,6 +75,9 @@ extern PS_PER_DEVICE struct ps_registry_state ps_first_registry;
  */
 int ps_registry_open(size_t granularity, unsigned areas, unsigned area);
 
+/* Makes the lock of the device that the thread is at ready to be waited with. By ps_registry_open. */
+void ps_registry_lock_open(void);
+
 void ps_registry_lock(void);
 void ps_registry_unlock(void);
 
@@ -87,6 +90,30 @@ void ps_registry_disown(void);
 /* Waits until a span, page or slot has changed, or `timeout_ns` is over; the lock is released meanwhile. [locked] */
 void ps_registry_wait_changed(uint64_t timeout_ns);
 void ps_registry_changed(void); /* wakes all of them [locked or not] */
+
+/*
+ * Helper threads that have nothing to do rest, each on its own: were they woken by every change, six of them would look for work at each of a launch's, and
+ * the launching thread would wait for the lock that they take in turn (a tenth of a step of ResNet-50's, on an H200).
+ */
+enum ps_helper {
+    PS_HELPER_EVICT,  /* ends evictions */
+    PS_HELPER_GUARD,  /* maps what was evicted to its slot */
+    PS_HELPER_SLAB,   /* queues the D2H that wait for slots or for their turn */
+    PS_HELPER_SLOTS,  /* makes slots */
+    PS_HELPER_RELOAD, /* reloads ahead */
+    PS_HELPER_PAGES,  /* makes spans ahead */
+    PS_HELPER_PLAN,   /* plans */
+    PS_HELPERS
+};
+
+/* Who rests looks for work that often without being called. */
+#define PS_HELPER_LOOKS_NS 100000000u
+
+/* The calling helper rests until it is called, or `timeout_ns` is over; the lock is released meanwhile. [locked] */
+void ps_registry_rest(enum ps_helper helper, uint64_t timeout_ns);
+/* There is work for it. / For all of them: the process ends. [locked] */
+void ps_registry_call(enum ps_helper helper);
+void ps_registry_call_all(void);
 
 /* The span of a number, if that life still goes on, else NULL. [locked] */
 struct ps_span *ps_registry_numbered(uint64_t number);

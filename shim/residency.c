@@ -429,7 +429,7 @@ static void let_go(struct ps_span *span)
     if (!span->launching || --span->launching)
         return;
     span->on_slot = false;
-    if (ps_budget.waiting)
+    if (ps_budget.program_waits) /* helper threads look again by themselves */
         ps_registry_changed();
 }
 

@@ -20,6 +20,7 @@ static void stop_here(void)
     if (!ps_registry_lock_soon())
         return;
     here.stopping = true;
+    ps_registry_call_all();
     ps_registry_changed();
     for (int waited = 0; here.working && waited < STOP_WAIT_MS; waited += 10)
         ps_registry_wait_changed(10000000u);

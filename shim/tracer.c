@@ -36,6 +36,7 @@ struct access {
     struct ps_stream *stream;
     CUstream handle;
     bool per_thread_default;
+    bool is_meant;       /* a parameter that is a pointer names a span: no accident */
     bool blind;          /* a launch whose parameters can't be read */
     bool begun;          /* the residency machine holds the spans */
     CUfunction function; /* NULL: a copy or memset */
@@ -98,7 +99,7 @@ void ps_trace_begin(CUstream stream, bool per_thread_default)
     a->handle = stream;
     a->per_thread_default = per_thread_default;
     a->count = a->in_blocks.count = a->in_blocks.blocks = 0;
-    a->blind = a->begun = false;
+    a->blind = a->begun = a->is_meant = false;
     a->parts = 0;
     a->kind = (struct ps_access_kind){0};
     a->function = NULL;
@@ -163,9 +164,13 @@ void ps_trace_unit(CUdeviceptr unit)
         note(current, unit, 0, true);
 }
 
-static PS_ALWAYS_INLINE void note_word(void *access, CUdeviceptr word)
+static PS_ALWAYS_INLINE void note_word(void *access, CUdeviceptr word, size_t bytes)
 {
-    note(access, word, 0, false);
+    struct access *a = access;
+
+    if (bytes == sizeof word && ps_registry_at(word))
+        a->is_meant = true;
+    note(a, word, 0, false);
 }
 
 static void note_unit(void *access, CUdeviceptr unit)
@@ -173,8 +178,9 @@ static void note_unit(void *access, CUdeviceptr unit)
     note(access, unit, 0, true);
 }
 
-static void note_table(void *access, CUdeviceptr word)
+static void note_table(void *access, CUdeviceptr word, size_t bytes)
 {
+    (void)bytes;
     ps_pointer_tables_name(word, note_unit, access);
 }
 
@@ -372,7 +378,7 @@ void ps_trace_ready(bool is_kernel)
         ps_unsteady_named_none(a->kind.fingerprint);
     if (!a->count && !a->blind)
         return;
-    a->kind.unsteady = is_alone && ps_unsteady_is(a->kind.fingerprint);
+    a->kind.unsteady = is_alone && !a->is_meant && ps_unsteady_is(a->kind.fingerprint);
     a->kind.keeps_no_address = !is_kernel || (is_alone && keeps_no_address(a->function));
     a->stream = ps_stream_find(a->handle, a->per_thread_default);
     if (!a->stream)

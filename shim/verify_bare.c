@@ -103,11 +103,11 @@ static void note_also(CUdeviceptr word)
     ps_registry_unlock();
 }
 
-static void mark_word(void *ctx, CUdeviceptr word)
+static void mark_word(void *ctx, CUdeviceptr word, size_t bytes)
 {
     struct stripped *s = stripped_count ? bsearch(&word, stripped, stripped_count, sizeof *stripped, by_address) : NULL;
 
-    (void)ctx;
+    (void)ctx, (void)bytes;
     if (s)
         s->reached = true;
     else
@@ -134,12 +134,12 @@ static bool piece_at(CUdeviceptr address, CUdeviceptr *begin, size_t *bytes)
 }
 
 /* A parameter's word, whatever it is: what no address is, is in no piece of memory. */
-static void look_at_word(void *ctx, CUdeviceptr word)
+static void look_at_word(void *ctx, CUdeviceptr word, size_t of_parameter)
 {
     CUdeviceptr begin = 0;
     size_t bytes = 0;
 
-    (void)ctx;
+    (void)ctx, (void)of_parameter;
     if (word < 4096 || looked.count == PIECES_MAX || looked.bytes >= LOOKED_BYTES_MAX || !piece_at(word, &begin, &bytes))
         return;
     for (size_t i = 0; i < looked.count; i++)
