@@ -64,7 +64,8 @@ static void put_header(const struct printer *p, const struct penstock_step *step
         put_number(p, "s ", step->span[i].bytes);
         put_text(p, " ");
         put_text(p, classes[step->span[i].class_]);
-        put_text(p, step->span[i].fixed ? " fixed\n" : "\n");
+        put_text(p, step->span[i].fixed ? " fixed" : "");
+        put_text(p, step->span[i].guarded ? " guarded\n" : "\n");
     }
 }
 
@@ -286,12 +287,21 @@ static bool parse_span(struct parser *p)
         class ++;
     if (class == PENSTOCK_CLASSES)
         return fail(p, "s: no such class");
-    bool fixed = !at_line_end(&p->reader);
-    if (fixed && !is_word(next_word(&p->reader), "fixed"))
-        return fail(p, "s: expected nothing or \"fixed\" after the class");
+    bool fixed = false, guarded = false;
+    while (!at_line_end(&p->reader)) {
+        word = next_word(&p->reader);
+        if (!is_word(word, "fixed") && !is_word(word, "guarded"))
+            return fail(p, "s: expected nothing, \"fixed\" or \"guarded\" after the class");
+        fixed |= is_word(word, "fixed");
+        guarded |= is_word(word, "guarded");
+    }
     if (p->span) {
-        p->span[p->spans] = (struct penstock_step_span){
-            .bytes = bytes, .born = PENSTOCK_NEVER, .freed = PENSTOCK_NEVER, .class_ = (enum penstock_class) class, .fixed = fixed};
+        p->span[p->spans] = (struct penstock_step_span){.bytes = bytes,
+                                                        .born = PENSTOCK_NEVER,
+                                                        .freed = PENSTOCK_NEVER,
+                                                        .class_ = (enum penstock_class) class,
+                                                        .fixed = fixed,
+                                                        .guarded = guarded};
         p->named_by[p->spans] = PENSTOCK_NEVER;
         p->filled[p->spans] = 0;
     }

@@ -5,7 +5,7 @@
  *     links D2H H2D D2H_BOTH H2D_BOTH EVICT_NS RELOAD_NS    bytes per second, and what a transfer takes besides, ns
  *     budget BYTES                                          may be left out: no limit
  *     slab BYTES                                            may be left out: no limit
- *     s BYTES CLASS [fixed]                                 for each span; they are counted from 0
+ *     s BYTES CLASS [fixed] [guarded]                       for each span, with what struct penstock_step_span says; they are counted from 0
  *     a SPAN                                                then the moments: allocated,
  *     f SPAN                                                freed,
  *     l NS [SPAN]...                                        or a launch, its device time and the spans that it names;

@@ -127,7 +127,7 @@ static void plan_parse(struct plan_input *input, char *text, size_t length)
         input->peak = (uint64_t)input->demand[m] > input->peak ? (uint64_t)input->demand[m] : input->peak;
 }
 
-/* As PENSTOCK_GUARD: which spans are mapped to their slots once they are evicted. */
+/* As PENSTOCK_GUARD: which spans are mapped to their slots once they are evicted. Under auto the recording says it. */
 static void plan_guard(struct plan_input *input, const char *value)
 {
     static struct ps_settings settings;
@@ -137,9 +137,8 @@ static void plan_guard(struct plan_input *input, const char *value)
     if ((size_t)snprintf(variable, sizeof variable, "PENSTOCK_GUARD=%s", value) >= sizeof variable)
         plan_refuse("--guard: too long a value");
     ps_settings_read(&settings, environment, plan_setting_problem, (void *)(uintptr_t) "guard");
-    for (uint32_t i = 0; i < input->step.spans; i++) /* in our memory */
-        ((struct penstock_step_span *)input->step.span)[i].guarded =
-            ps_guard_is_for(settings.guard, input->step.span[i].born != PENSTOCK_NEVER);
+    for (uint32_t i = 0; settings.guard != PS_GUARD_AUTO && i < input->step.spans; i++) /* in our memory */
+        ((struct penstock_step_span *)input->step.span)[i].guarded = settings.guard == PS_GUARD_HOST;
 }
 
 /* RECORDING [--budget B] [--slab B] [--policy NAME] [--prefetch-layers N] [--defer-layers N] [--keep-last N] [--guard G] [--moves] [--name NAME: what messages call it] */

@@ -21,6 +21,7 @@
 #include "json.h"
 #include "learning.h"
 #include "live.h"
+#include "live_steps.h"
 #include "log.h"
 #include "penstock/version.h"
 #include "process.h"
@@ -104,6 +105,7 @@ struct figures {
     struct ps_steps_summary learnt;
     struct ps_learning_cost until_plan;
     uint64_t enough_bytes;
+    uint64_t recent_step_ns[PS_LIVE_RECENT]; /* the last one first; 0: there were no more */
     struct ps_following_summary followed;
 };
 
@@ -116,6 +118,7 @@ static struct figures take_figures(void)
     ps_learning_summary(&f.learnt);
     f.until_plan = ps_learning_cost();
     f.enough_bytes = ps_learning_enough_bytes();
+    ps_live_steps_recent(f.recent_step_ns);
     ps_following_summary(&f.followed);
     return f;
 }
@@ -189,6 +192,10 @@ static void write_learning(struct ps_json *j, const struct figures *f)
     ps_json_u64(j, "launches", f->until_plan.launches);
     ps_json_u64(j, "ns", f->until_plan.ns);
     ps_json_u64(j, "host_wait_ns", f->until_plan.host_wait_ns);
+    ps_json_end(j);
+    ps_json_begin_array(j, "recent_step_ns");
+    for (unsigned i = 0; i < PS_LIVE_RECENT && f->recent_step_ns[i]; i++)
+        ps_json_u64(j, NULL, f->recent_step_ns[i]);
     ps_json_end(j);
     ps_json_begin_array(j, "patterns");
     for (unsigned i = 0; i < PS_PATTERNS_MAX; i++) {
