@@ -159,6 +159,15 @@ static uint64_t mix(uint64_t x)
 }
 
 /*
+ * Where nothing moves one plan will do. But who records wants a later step, too: what a program's first one leaves on the stack names other spans by accident
+ * than what comes later.
+ */
+static bool is_planned_anew(const struct pattern *p)
+{
+    return p->moves || *ps_settings.recording;
+}
+
+/*
  * A round is over. The durations that the plan was made from were taken while memory was short and every reload was waited for; the second round
  * under the plan is timed again, and the plan made anew from that. So is the first one of a step that was planned in haste. And so it goes on where devices
  * wait for each other, as long as the step gets shorter: see is_still_settling. [locked]
@@ -175,7 +184,7 @@ static void wrapped(struct ps_steps_state state)
         return;
     }
     p->rounds++;
-    if (!p->moves)
+    if (!is_planned_anew(p))
         return;
     if (p->rounds == p->timed_round + 1 && !is_whole && p->rounds < POSTPONED_MAX)
         p->timed_round++; /* the next one is timed instead */
@@ -556,7 +565,7 @@ static void plan_one(uint32_t pattern)
         if (!here.cost.ns)
             here.cost = (struct ps_learning_cost){here.launches, ps_now_ns() - here.begun_at, ps_counted(host_wait_ns)};
         p->moves = plan.moves != 0;
-        ps_stopwatch_learn(p->moves && p->hasty && !p->rounds);
+        ps_stopwatch_learn(is_planned_anew(p) && p->hasty && !p->rounds);
     }
     if (installed && *ps_settings.report)
         keep_profile(pattern, found_as, &step, &plan);

@@ -251,6 +251,14 @@ plan() {
 # `penstock plan` runs nothing under the library.
 run_command_plain() { run timeout 20 "$PENSTOCK" "$@"; }
 
+@test "what is recorded is a later step than the program's first, though nothing moves" {
+    plan 8 130 PENSTOCK_LOG=info
+    equal 1 "$(grep -c 'policy: planned a step of' <<<"$output")" "plans where nobody records"
+    plan 8 130 PENSTOCK_LOG=info PENSTOCK_RECORDING="$WORK/step"
+    at_least 2 "$(grep -c 'policy: planned a step of' <<<"$output")" "plans where a recording is wanted"
+    equal 0 "$(report evictions)" "evictions"
+}
+
 @test "a recording that can't be written: one line at the start and one then, and the program goes on" {
     mkdir -p taken/is-a-directory
     local path
