@@ -127,7 +127,7 @@ bool ps_learning_is_on(void)
     return atomic_load_explicit(&here.may_learn, memory_order_relaxed) && ps_tracing_is_on();
 }
 
-/* Spans that were there before learning began. [locked] */
+/* Spans that were there before learning began: nobody saw what they were given to until then. [locked] */
 static void begin(void)
 {
     struct ps_span *span;
@@ -135,8 +135,10 @@ static void begin(void)
     atomic_store(&here.begun, true);
     here.begun_at = ps_now_ns();
     for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
-        if (span->life == PS_LIFE_LIVE)
+        if (span->life == PS_LIFE_LIVE) {
             ps_recorder_allocated(here.recorder, span->number, span->bytes);
+            atomic_store_explicit(&span->known, true, memory_order_relaxed);
+        }
     ps_stopwatch_learn(true);
     if (ps_helper_thread_start("penstock-plan", plan_steps))
         atomic_store(&here.may_learn, false);
