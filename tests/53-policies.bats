@@ -169,15 +169,17 @@ END
     requires sim jq
     run_sim "$SAMPLES/hidden" 40 state
     ended_with 0
-    local right=$output peak known unknown unmapped unseen
+    local right=$output peak known unknown unmapped guarded_known guarded_unknown guarded_unmapped
     peak=$(ledger peak.device)
-    # mappings WORD VARIABLE GUARD [NAME=VALUE]...: for 100 evictions: two where each comes to lead to its slot first, and one else
+    # mappings WORD VARIABLE GUARD: for 100 evictions: two where each comes to lead to its slot first, and one else; and in guarded_VARIABLE
+    # how many spans that outlive the step are mapped so, by the recording
     mappings() {
         run_penstock CUDASIM_LAUNCH_NS=200000 CUDASIM_TRACE="$WORK/trace" PENSTOCK_MIN_SPAN=64KiB PENSTOCK_BUDGET=$((peak * 80 / 100)) \
-            PENSTOCK_GUARD="$3" "${@:4}" "$SAMPLES/hidden" 40 "$1"
+            PENSTOCK_GUARD="$3" PENSTOCK_RECORDING="$WORK/step" "$SAMPLES/hidden" 40 "$1"
         goes_on && sound && equal "$right" "$(grep -v '^penstock: ' <<<"$output")" "weights" &&
             at_least 100 "$(report plan.evictions)" "planned evictions" || return 1
         printf -v "$2" %s $((100 * $(grep -c 'call cuMemMap ' trace) / $(report evictions)))
+        printf -v "guarded_$2" %s "$(grep -c '^s .* guarded$' step)"
     }
     mappings state known auto
     mappings state unmapped unmap
@@ -185,7 +187,6 @@ END
     echo "mappings for 100 evictions: $known, unmap $unmapped, with a kernel that may keep addresses $unknown"
     at_most $((unmapped + 25)) "$known" "mappings for 100 evictions, of state that torch's kernels alone know"
     at_least $((known + 40)) "$unknown" "mappings for 100 evictions, of state that another kernel knows"
-    # Under the budget auto nothing is looked at until memory is short: by then any kernel may have been given it.
-    mappings state unseen auto PENSTOCK_BUDGET=auto PENSTOCK_RESERVE=0 CUDASIM_MEMORY=$((peak * 90 / 100))
-    at_least $((known + 40)) "$unseen" "mappings for 100 evictions, of state that was there before anything was traced"
+    equal 0 "$guarded_unmapped" "guarded spans under unmap"
+    equal $((guarded_known + 8)) "$guarded_unknown" "guarded spans, the state of eight layers among them"
 }

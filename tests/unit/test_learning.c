@@ -214,6 +214,21 @@ static void test_a_step_that_repeats_is_planned_for_and_followed(void)
     EXPECT_U64(1, atomic_load(&plans)); /* with nothing to move there is nothing to time anew */
 }
 
+static void test_what_is_older_than_learning_may_be_known_to_any_kernel(void)
+{
+    struct ps_span *born;
+
+    EXPECT(lasting[0]->known && lasting[SPANS_MAX - 1]->known);
+    ps_registry_lock();
+    born = new_span(3);
+    ps_learning_allocated(born);
+    EXPECT(!born->known);
+    ps_learning_freed(born);
+    ps_registry_end_life(born);
+    ps_registry_delete(born);
+    ps_registry_unlock();
+}
+
 static void test_what_a_launch_named_is_known(void)
 {
     ps_registry_lock();
@@ -349,6 +364,7 @@ int main(void)
     ps_following_open(0, ps_learning_named);
     test_without_plans_a_limit_or_a_tracer_nothing_is_learnt();
     test_a_step_that_repeats_is_planned_for_and_followed();
+    test_what_is_older_than_learning_may_be_known_to_any_kernel();
     test_what_a_launch_named_is_known();
     test_another_step_has_a_plan_of_its_own_and_the_first_is_known_again();
     test_what_is_no_plan_is_not_followed();
