@@ -349,6 +349,35 @@ static void test_what_is_planned_anew_is_planned_from_a_whole_round(void)
     ps_registry_unlock();
 }
 
+/* What an unsteady launch names is named by the launch behind it, once; of what has been freed meanwhile nothing is left. */
+static void test_what_no_step_is_made_of_counts_for_the_next_launch(void)
+{
+    const uint32_t length = 76;
+    const unsigned before = atomic_load(&plans);
+
+    for (int round = 0; round < 4; round++) {
+        for (uint32_t i = 0; i < length; i++) {
+            struct ps_recorded_layer none = {.number = PENSTOCK_NEVER};
+            struct ps_span *unsteady[] = {lasting[3], lasting[i], lasting[3]}, *brief;
+            ps_registry_lock();
+            if (i == 20) {
+                ps_learning_unsteady_launch(unsteady, 3);
+                brief = new_span(1);
+                ps_learning_allocated(brief);
+                ps_learning_unsteady_launch(&brief, 1);
+                ps_learning_freed(brief);
+                ps_registry_end_life(brief);
+                ps_registry_delete(brief);
+            }
+            EXPECT_U64(launches++, ps_learning_launch(&lasting[i], 1, 40000 + i, 0, none));
+            ps_registry_unlock();
+        }
+    }
+    EXPECT(COMES_TO(atomic_load(&plans) == before + 1));
+    EXPECT_U64(length, seen.launches);
+    EXPECT_U64(length + 1, seen.uses);
+}
+
 int main(void)
 {
     ps_cu.cuMemAddressReserve = stub_reserve;
@@ -371,5 +400,6 @@ int main(void)
     test_the_budget_of_a_plan();
     test_what_the_step_does_not_use_stays_unknown();
     test_what_is_planned_anew_is_planned_from_a_whole_round();
+    test_what_no_step_is_made_of_counts_for_the_next_launch();
     return expect_status();
 }
