@@ -193,9 +193,12 @@ static void write_learning(struct ps_json *j, const struct figures *f)
     ps_json_u64(j, "ns", f->until_plan.ns);
     ps_json_u64(j, "host_wait_ns", f->until_plan.host_wait_ns);
     ps_json_end(j);
-    ps_json_begin_array(j, "recent_step_ns");
-    for (unsigned i = 0; i < PS_LIVE_RECENT && f->recent_step_ns[i]; i++)
-        ps_json_u64(j, NULL, f->recent_step_ns[i]);
+    ps_json_begin_array(j, "recent_steps");
+    for (unsigned i = 0; i < PS_LIVE_RECENT && f->recent_step_ns[i]; i++) {
+        ps_json_begin_object(j, NULL);
+        ps_json_u64(j, "ns", f->recent_step_ns[i]);
+        ps_json_end(j);
+    }
     ps_json_end(j);
     ps_json_begin_array(j, "patterns");
     for (unsigned i = 0; i < PS_PATTERNS_MAX; i++) {

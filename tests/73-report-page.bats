@@ -11,7 +11,8 @@ setup_file() {
     cd "$SEEN"
     local trainer=("$SAMPLES/transformer" --layers=4 --width=16 --batch=16 --seq=64 --steps=30) peak
     peak=$(with_device CUDASIM_LEDGER=plain.ledger "${trainer[@]/--steps=*/--steps=2}" --memory 2>&1 >/dev/null | sed -nE 's/^allocated at the peak ([0-9]+) bytes.*/\1/p')
-    with_device PENSTOCK_MIN_SPAN=4096 "$PENSTOCK" run --library "$PENSTOCK_SO" --budget $((peak / 2)) --report tight.json -- "${trainer[@]}" >run.log 2>&1
+    # A link so slow that launches wait for it, however fast the machine is.
+    with_device CUDASIM_D2H_GBPS=0.05 CUDASIM_H2D_GBPS=0.05 PENSTOCK_MIN_SPAN=4096 "$PENSTOCK" run --library "$PENSTOCK_SO" --budget $((peak / 2)) --report tight.json -- "${trainer[@]}" >run.log 2>&1
     "$PENSTOCK" report tight.json >told
     # What a command and a layer's name may hold that a page must not take for its own.
     jq '.command = "train \"a\" </script><script>document.title=1</script><img src=x onerror=alert(1)> & <b>" | .rank = 0 | .processes = 3 |
