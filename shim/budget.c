@@ -230,7 +230,7 @@ static bool is_left_alone(const struct ps_span *span, enum whose whose)
 /* The same, and no launch may use it yet. [locked] */
 static bool may_be_unmapped(const struct ps_span *span, enum whose whose)
 {
-    return !span->awaited_on && is_left_alone(span, whose);
+    return !ps_registry_is_awaited(span) && is_left_alone(span, whose);
 }
 
 bool ps_budget_end_cached(struct ps_span *span)

@@ -262,9 +262,10 @@ static bool reap_husks(void)
     bool some_left = false;
 
     for (span = TAILQ_FIRST(&ps_registry.husks); span; span = after) {
-        if (span->busy || span->awaited_on || (span->readers && ps_rule(FREE_WAITS_FOR_COPY))) {
+        bool awaited = ps_registry_is_awaited(span); /* this thread is called when it is so no longer */
+        if (awaited || span->busy || (span->readers && ps_rule(FREE_WAITS_FOR_COPY))) {
             after = TAILQ_NEXT(span, order);
-            some_left = true;
+            some_left |= !awaited;
             continue;
         }
         span->busy = true;

@@ -9,6 +9,7 @@
 #include "copies.h"
 #include "eviction.h"
 #include "followed_plan.h"
+#include "guard.h"
 #include "helper_thread.h"
 #include "log.h"
 #include "per_device.h"
@@ -274,8 +275,7 @@ static void evict(struct ps_followed_plan *s, uint32_t move, struct ps_stream *s
         ps_uses_note(&span->uses, stream);
     /* What is not used again before it is freed is kept for something: for an access that nobody sees, now and then. */
     const bool brought_back = s->move[move].reload_from != PENSTOCK_NEVER;
-    const bool outlives_step = s->identity[move].number != 0;
-    if (!ps_eviction_start_planned(span, brought_back && !(outlives_step && atomic_load_explicit(&span->known, memory_order_relaxed))))
+    if (!ps_eviction_start_planned(span, brought_back && ps_guard_sees_all(span, s->identity[move].number != 0)))
         here.summary.evictions++;
 }
 

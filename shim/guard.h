@@ -14,9 +14,16 @@
  * launch that names it: unless no kernel that may have kept its address was ever given it, and no table (span->known), as it is with the state of torch's
  * optimizers. Where a span lies that was born in the step must have been told in this step, by a launch or a copy that names it.
  *
+ * ps_guard_sees_all: whether each use of the span that lives (or NULL: of one that is gone) is seen.
+ *
  * The mapping of 64 MiB takes 1 to 2 ms and its end 0.5, with a lock of the driver's held that every allocation wants (H200): what spares them is worth
  * a tenth of a step whose optimizer's state moves.
  */
+static inline bool ps_guard_sees_all(const struct ps_span *span, bool outlives_step)
+{
+    return !outlives_step || (span && !atomic_load_explicit(&span->known, memory_order_relaxed));
+}
+
 static inline bool ps_guard_is_for(enum ps_guard guard, bool only_seen)
 {
     return guard == PS_GUARD_HOST || (guard == PS_GUARD_AUTO && !only_seen);

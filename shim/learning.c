@@ -483,9 +483,8 @@ static bool is_guarded(const struct penstock_step_span *span, uint64_t number)
     const struct ps_span *lives = ps_registry_numbered(number);
     bool is_piece = lives && ps_block_of(lives);
 
-    bool only_seen = span->born != PENSTOCK_NEVER || (lives && !atomic_load_explicit(&lives->known, memory_order_relaxed));
-
-    return is_piece ? ps_settings.guard != PS_GUARD_UNMAP : ps_guard_is_for(ps_settings.guard, only_seen);
+    return is_piece ? ps_settings.guard != PS_GUARD_UNMAP
+                    : ps_guard_is_for(ps_settings.guard, ps_guard_sees_all(lives, span->born == PENSTOCK_NEVER));
 }
 
 /* For the report, of the plan that was just installed. [locked; releases the lock meanwhile] */

@@ -256,10 +256,16 @@ void ps_registry_cache_unowned(struct ps_span *span)
 
 static void await_no_more(struct ps_span *span)
 {
+    struct ps_registry_state *r = &ps_registry;
+    uint32_t kept = 0;
+
     if (!span->awaited_on)
         return;
     span->awaited_on = NULL;
-    ps_registry.awaiting--;
+    for (uint32_t i = 0; i < r->awaiting_count; i++)
+        if (r->awaiting[i] != span)
+            r->awaiting[kept++] = r->awaiting[i];
+    r->awaiting_count = kept;
 }
 
 /* Between the free and the kernel there are few, such as one that fills the result first. */
@@ -267,32 +273,28 @@ static void await_no_more(struct ps_span *span)
 
 void ps_registry_await_launches(struct ps_span *span, struct ps_stream *stream)
 {
-    if (span->awaited_on)
-        return;
+    struct ps_registry_state *r = &ps_registry;
+
+    if (r->awaiting_count == PS_AWAITING_MAX)
+        await_no_more(r->awaiting[0]);
     span->awaited_on = stream;
     span->awaited = AWAITED_LAUNCHES;
-    ps_registry.awaiting++;
+    r->awaiting[r->awaiting_count++] = span;
 }
 
 void ps_registry_launched(const struct ps_stream *stream)
 {
-    const struct ps_span_list *lists[] = {&ps_registry.cached, &ps_registry.husks};
-    uint32_t left = ps_registry.awaiting;
-    struct ps_span *span;
+    struct ps_registry_state *r = &ps_registry;
 
-    for (unsigned i = 0; left && i < 2; i++)
-        TAILQ_FOREACH_REVERSE(span, lists[i], ps_span_list, order) /* what was freed last is at its end */
-        {
-            if (!left)
-                break;
-            if (!span->awaited_on)
-                continue;
-            left--;
-            if (span->awaited_on != stream || --span->awaited)
-                continue;
-            await_no_more(span);
-            ps_registry_changed();
-        }
+    for (uint32_t i = r->awaiting_count; i-- > 0;) {
+        struct ps_span *span = r->awaiting[i];
+        if (span->awaited_on != stream || --span->awaited)
+            continue;
+        await_no_more(span);
+        ps_registry_changed();
+        if (span->life == PS_LIFE_HUSK)
+            ps_registry_call(PS_HELPER_EVICT);
+    }
 }
 
 void ps_registry_delete(struct ps_span *span)
@@ -434,7 +436,7 @@ uint32_t ps_registry_cached_count(size_t bytes)
 
 static bool may_be_taken(const struct ps_span *span, const struct ps_stream *stream)
 {
-    return !span->busy && (!span->awaited_on || span->awaited_on == stream);
+    return !span->busy && (!ps_registry_is_awaited(span) || span->awaited_on == stream);
 }
 
 static bool used_on_alone(const struct ps_span *span, const struct ps_stream *stream)

@@ -38,6 +38,9 @@ struct ps_reservation {
 };
 extern struct ps_reservation ps_reservation;
 
+/* Of more spans that launches may still use after their free, the one freed longest ago is given up. */
+#define PS_AWAITING_MAX 16u
+
 /* What a device has of the registry. */
 struct ps_registry_state {
     bool counts_births; /* each span is given its `nth`: rules ask for it, or `penstock verify` does. Constant after the set-up */
@@ -57,8 +60,9 @@ struct ps_registry_state {
     uint64_t peak_live_requested;   /* resettable by the program (cudaMemPoolSetAttribute) */
     uint64_t peak_reserved_bytes;   /* of live and cached together; resettable likewise */
     uint64_t cached_bytes;          /* device bytes of CACHED spans */
-    uint32_t awaiting;              /* CACHED spans with `awaited_on` */
-    uint64_t period, period_began;  /* of half a minute and more, counted when somebody asks what is unwanted; ns */
+    struct ps_span *awaiting[PS_AWAITING_MAX]; /* those with `awaited_on`, oldest first */
+    uint32_t awaiting_count;
+    uint64_t period, period_began; /* of half a minute and more, counted when somebody asks what is unwanted; ns */
     uint64_t live_spans;
     uint32_t blind_launches; /* launches whose spans can't be known and that are not queued yet: nothing may leave */
     CUdeviceptr highest;     /* end of the highest span ever */
@@ -197,10 +201,15 @@ uint32_t ps_registry_cached_count(size_t bytes); /* those of the size */
 /*
  * A span that was freed in the order of `stream` (CACHED or HUSK) stays what it is until some more launches there are queued: torch frees a pointer table, in
  * stream order, just before it launches the kernel that reads it (chunk_cat in its TensorShape.cu, which FSDP2 uses), and CUDA's own pool lets that pass.
- * Only an allocation on the same stream gets it meanwhile. / A launch is queued; if it has used such a span, its use has been noted there. [locked]
+ * Only an allocation on the same stream gets it meanwhile. / A launch is queued; if it has used such a span, its use has been noted there. / Whether there
+ * may be more; on a stream that the program has destroyed there are none. [locked]
  */
 void ps_registry_await_launches(struct ps_span *span, struct ps_stream *stream);
 void ps_registry_launched(const struct ps_stream *stream);
+static inline bool ps_registry_is_awaited(const struct ps_span *span)
+{
+    return span->awaited_on && !atomic_load_explicit(&span->awaited_on->gone, memory_order_relaxed);
+}
 
 /* A CACHED span (already taken out) begins a new life. [locked] */
 void ps_registry_revive(struct ps_span *span, size_t requested);

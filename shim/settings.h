@@ -29,8 +29,8 @@ struct ps_amount {
 
 /* What an evicted span's addresses lead to. */
 enum ps_guard {
-    PS_GUARD_AUTO, /* its slot, but for spans born in a step that a plan is followed in, which brings them back: nothing, until then or asked about */
-    PS_GUARD_HOST,  /* the span's own slot: an unforeseen access is slow and right */
+    PS_GUARD_AUTO, /* its slot, but for what a plan brings back ahead of its next use and nobody can know unseen (guard.h): nothing, until then or asked about */
+    PS_GUARD_HOST, /* the span's own slot: an unforeseen access is slow and right */
     PS_GUARD_UNMAP, /* nothing: an unforeseen access faults */
 };
 extern const char *const ps_guard_names[]; /* as PENSTOCK_GUARD has them; PS_GUARD_UNMAP is the last */

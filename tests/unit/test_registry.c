@@ -162,6 +162,42 @@ static void test_which_freed_span_is_used_again(void)
 }
 
 /* What is freed and not taken for two periods is unwanted; what a step takes again and again never is. */
+/* Launches of its stream may still use what was freed: nobody else gets it, until they have been queued or there can be none. */
+static void test_what_is_used_after_its_free(void)
+{
+    struct ps_stream here = {.index = 0}, there = {.index = 1};
+    struct ps_span *span[PS_AWAITING_MAX + 1];
+
+    for (unsigned i = 0; i <= PS_AWAITING_MAX; i++) {
+        span[i] = live_span((i + 1) * UNIT, 1);
+        free_span(span[i]);
+    }
+    for (unsigned i = 0; i < PS_AWAITING_MAX; i++)
+        ps_registry_await_launches(span[i], &here);
+    EXPECT(!ps_registry_cached_take(UNIT, NULL));
+    EXPECT(!ps_registry_cached_take(UNIT, &there));
+    EXPECT(ps_registry_cached_take(UNIT, &here) == span[0]);
+    EXPECT(!ps_registry_is_awaited(span[0]));
+    EXPECT_U64(PS_AWAITING_MAX - 1, ps_registry.awaiting_count);
+    ps_registry_cache(span[0]);
+    ps_registry_await_launches(span[0], &there);
+    ps_registry_await_launches(span[PS_AWAITING_MAX], &there); /* one too many */
+    EXPECT(!ps_registry_is_awaited(span[1]) && ps_registry_is_awaited(span[2]));
+    for (int i = 0; i < 10 && ps_registry_is_awaited(span[2]); i++) {
+        EXPECT(!ps_registry_cached_take(3 * UNIT, NULL));
+        ps_registry_launched(&here);
+    }
+    EXPECT_U64(2, ps_registry.awaiting_count); /* those of the other stream */
+    EXPECT(ps_registry_is_awaited(span[0]));
+    atomic_store(&there.gone, true);
+    EXPECT(!ps_registry_is_awaited(span[0]));
+    EXPECT(ps_registry_cached_take(UNIT, NULL) == span[0]);
+    ps_registry_cache(span[0]);
+    for (unsigned i = 0; i <= PS_AWAITING_MAX; i++)
+        drop(span[i]);
+    EXPECT_U64(0, ps_registry.awaiting_count);
+}
+
 static void test_what_nobody_wants(void)
 {
     const uint64_t second = 1000000000;
@@ -328,6 +364,7 @@ int main(void)
     test_addresses_lead_to_spans();
     test_counts();
     test_which_freed_span_is_used_again();
+    test_what_is_used_after_its_free();
     test_what_nobody_wants();
     test_idle_order();
     test_checker_sees_what_is_broken();
