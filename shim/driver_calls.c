@@ -2,6 +2,7 @@
 
 #include "capture.h"
 #include "graphs.h"
+#include "host_tables.h"
 #include "layouts.h"
 #include "pointer_tables.h"
 #include "real_cuda.h"
@@ -148,6 +149,12 @@ static void succeeded(CUpti_CallbackId id, const void *parameters)
         return;                                                                                                                            \
     }
     switch (id) {
+    case CBID(cuMemHostAlloc):
+    case CBID(cuMemAllocHost_v2):
+    case CBID(cuMemHostRegister_v2):
+    case CBID(cuMemAllocManaged):
+        ps_host_tables_new_memory();
+        return;
         INSTANTIATED(cuGraphInstantiate, false)
         INSTANTIATED(cuGraphInstantiate_v2, false)
         INSTANTIATED(cuGraphInstantiateWithFlags, (p->flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0)

@@ -6,6 +6,7 @@
 #include "blocks.h"
 #include "devices.h"
 #include "growing.h"
+#include "host_tables.h"
 #include "kernel_words.h"
 #include "log.h"
 #include "pointer_tables.h"
@@ -116,11 +117,16 @@ static void take_table(void *gathered, CUdeviceptr word, size_t bytes)
 static void take_kernel(struct graph *g, const CUDA_KERNEL_NODE_PARAMS *kernel)
 {
     CUfunction function = kernel->func ? kernel->func : (CUfunction)kernel->kern;
+    const struct ps_layout *layout = function ? ps_layout_of(function) : NULL;
 
-    if (!function || !ps_kernel_words(function, kernel->kernelParams, kernel->extra, take_word, g))
+    if (!function || !ps_kernel_words(layout, kernel->kernelParams, kernel->extra, take_word, g)) {
         g->unknown = true;
-    else if (ps_pointer_tables_exist() && ps_rule(TABLE_NAMES_SPANS))
-        ps_kernel_words_between(atomic_load(&ps_pointer_tables_extent.start), atomic_load(&ps_pointer_tables_extent.bytes), function,
+        return;
+    }
+    if (ps_host_tables_name(layout, kernel->kernelParams, kernel->extra, take, g))
+        g->unknown = true; /* they may hold others at each launch */
+    if (ps_pointer_tables_exist() && ps_rule(TABLE_NAMES_SPANS))
+        ps_kernel_words_between(atomic_load(&ps_pointer_tables_extent.start), atomic_load(&ps_pointer_tables_extent.bytes), layout,
                                 kernel->kernelParams, kernel->extra, take_table, g);
 }
 

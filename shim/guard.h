@@ -5,6 +5,7 @@
 #ifndef PS_GUARD_H
 #define PS_GUARD_H
 
+#include "host_tables.h"
 #include "settings.h"
 #include "span.h"
 
@@ -12,7 +13,8 @@
  * Whether an evicted span is to be mapped to its slot meanwhile. `only_seen`: a plan brings it back ahead of its next use, and there is no use that is not
  * seen. Such may be those of a span that outlives the step, for a table of pointers on the device, made once, may lead to it in every step without a
  * launch that names it: unless no kernel that may have kept its address was ever given it, and no table (span->known), as it is with the state of torch's
- * optimizers. Where a span lies that was born in the step must have been told in this step, by a launch or a copy that names it.
+ * optimizers. Where a span lies that was born in the step must have been told in this step, by a launch or a copy that names it, or in host memory that
+ * kernels read (host_tables.h).
  *
  * ps_guard_sees_all: whether each use of the span that lives (or NULL: of one that is gone) is seen.
  *
@@ -21,7 +23,7 @@
  */
 static inline bool ps_guard_sees_all(const struct ps_span *span, bool outlives_step)
 {
-    return !outlives_step || (span && !atomic_load_explicit(&span->known, memory_order_relaxed));
+    return !ps_host_tables_exist() && (!outlives_step || (span && !atomic_load_explicit(&span->known, memory_order_relaxed)));
 }
 
 static inline bool ps_guard_is_for(enum ps_guard guard, bool only_seen)

@@ -50,13 +50,12 @@ static PS_ALWAYS_INLINE bool ps_packed_words(CUdeviceptr base, uint64_t extent, 
     return true;
 }
 
-/* False: they can't be read; nobody knows the kernel's layout. */
-static PS_ALWAYS_INLINE bool ps_kernel_words_between(CUdeviceptr base, uint64_t extent, CUfunction function, void **parameters,
+/* `layout`: the kernel's (ps_layout_of), or NULL. False: they can't be read; nobody knows the kernel's layout. */
+static PS_ALWAYS_INLINE bool ps_kernel_words_between(CUdeviceptr base, uint64_t extent, const struct ps_layout *layout, void **parameters,
                                                      void **extra, ps_word_fn *visit, void *ctx)
 {
     if (!parameters && extra && ps_packed_words(base, extent, extra, visit, ctx))
         return true;
-    const struct ps_layout *layout = ps_layout_of(function);
     if (!layout || (!parameters && layout->count))
         return false;
     for (uint32_t i = 0; i < layout->count; i++)
@@ -66,9 +65,9 @@ static PS_ALWAYS_INLINE bool ps_kernel_words_between(CUdeviceptr base, uint64_t 
 }
 
 /* Those in the span reservation. */
-static PS_ALWAYS_INLINE bool ps_kernel_words(CUfunction function, void **parameters, void **extra, ps_word_fn *visit, void *ctx)
+static PS_ALWAYS_INLINE bool ps_kernel_words(const struct ps_layout *layout, void **parameters, void **extra, ps_word_fn *visit, void *ctx)
 {
-    return ps_kernel_words_between(ps_reservation.base, ps_reservation.reserved, function, parameters, extra, visit, ctx);
+    return ps_kernel_words_between(ps_reservation.base, ps_reservation.reserved, layout, parameters, extra, visit, ctx);
 }
 
 #endif

@@ -17,6 +17,9 @@ static const char *const keep_none[] = {
     "distribution_elementwise_grid_stride_kernel",
 };
 
+/* FillFunctor<long>: torch.full((1,), address) makes a table of one pointer, of which the address is no tensor but the number to be written. */
+static const char fill_of_words[] = "11FillFunctorIlE";
+
 /* A part of a nested name of the Itanium C++ ABI: its length in digits, then so many characters. */
 struct part {
     const char *text;
@@ -53,6 +56,8 @@ bool ps_kernel_keeps_no_address(const char *name)
         if ((parts == 0 && !is(&part, "at")) || (parts == 1 && !is(&part, "native")))
             return false;
     if (parts < 3)
+        return false;
+    if (strstr(name, fill_of_words))
         return false;
     for (size_t i = 0; i < sizeof keep_none / sizeof *keep_none; i++)
         if (is(&part, keep_none[i])) /* the last part is the function's own name */

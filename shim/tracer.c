@@ -9,6 +9,7 @@
 #include "counters.h"
 #include "devices.h"
 #include "graphs.h"
+#include "host_tables.h"
 #include "kernel_words.h"
 #include "layers.h"
 #include "layouts.h"
@@ -185,12 +186,12 @@ static void note_table(void *access, CUdeviceptr word, size_t bytes)
 }
 
 /* What the kernel finds through pointer tables. Apart from the launches of programs without any, which have this glance to pay. */
-static void note_tables(struct access *a, void **parameters, void **extra)
+static void note_tables(struct access *a, const struct ps_layout *layout, void **parameters, void **extra)
 {
     if (!ps_pointer_tables_exist() || !ps_rule(TABLE_NAMES_SPANS))
         return;
     ps_kernel_words_between(atomic_load_explicit(&ps_pointer_tables_extent.start, memory_order_relaxed),
-                            atomic_load_explicit(&ps_pointer_tables_extent.bytes, memory_order_relaxed), a->function, parameters, extra,
+                            atomic_load_explicit(&ps_pointer_tables_extent.bytes, memory_order_relaxed), layout, parameters, extra,
                             note_table, a);
 }
 
@@ -229,8 +230,11 @@ void ps_trace_kernel(CUfunction function, uint64_t shape, void **parameters, voi
         return;
     a->kind.fingerprint = (uint64_t)(uintptr_t)function + shape * 0x9E3779B97F4A7C15u;
     a->function = function;
-    if (ps_kernel_words(function, parameters, extra, note_word, a)) {
-        note_tables(a, parameters, extra);
+    const struct ps_layout *layout = ps_layout_of(function);
+    a->kind.keeps_no_address = layout && layout->keeps_no_address;
+    if (ps_kernel_words(layout, parameters, extra, note_word, a)) {
+        note_tables(a, layout, parameters, extra);
+        ps_host_tables_name(layout, parameters, extra, note_unit, a);
         return;
     }
     ps_count(launches_without_layout);
@@ -356,13 +360,6 @@ static void end_part(struct access *a, struct part *part)
         ps_residency_end_access(a->spans + part->first, part->count, a->stream, &a->kind, part->launch);
 }
 
-static bool keeps_no_address(CUfunction function)
-{
-    const struct ps_layout *layout = ps_layout_of(function);
-
-    return layout && layout->keeps_no_address;
-}
-
 void ps_trace_ready(bool is_kernel)
 {
     struct access *a = current;
@@ -373,13 +370,14 @@ void ps_trace_ready(bool is_kernel)
         return;
     if (a->in_blocks.count && !resolve_blocks(a))
         a->blind = true;
+    a->blind |= is_kernel && ps_host_tables_take_news();
     const bool is_alone = is_kernel && a->function && !a->blind; /* no graph, whose kernels are no launches */
     if (is_alone && !a->count)
         ps_unsteady_named_none(a->kind.fingerprint);
     if (!a->count && !a->blind)
         return;
     a->kind.unsteady = is_alone && !a->is_meant && ps_unsteady_is(a->kind.fingerprint);
-    a->kind.keeps_no_address = !is_kernel || (is_alone && keeps_no_address(a->function));
+    a->kind.keeps_no_address |= !is_kernel;
     a->stream = ps_stream_find(a->handle, a->per_thread_default);
     if (!a->stream)
         return;

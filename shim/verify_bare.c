@@ -164,7 +164,7 @@ static void look(CUfunction function, void **parameters, void **extra)
     if (!looked.buffer)
         looked.buffer = malloc(BUFFER_BYTES);
     if (looked.buffer && function)
-        ps_kernel_words_between(0, UINT64_MAX, function, parameters, extra, look_at_word, NULL);
+        ps_kernel_words_between(0, UINT64_MAX, ps_layout_of(function), parameters, extra, look_at_word, NULL);
 }
 
 /* ---- stripping ---- */

@@ -51,10 +51,35 @@ print(p.TABLES, next(row.report["pointer_tables"] for row in p.ROWS if row.name 
     ended_with 1
 }
 
+@test "what kernels find through tables in host memory is there, under every budget, guard and tracer" {
+    local budget guard tracer
+    while IFS=: read -r budget guard tracer; do
+        hostile host-table PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
+        { goes_on && sound untouched && said; } || { echo "$budget, $guard, $tracer" >&2 && return 1; }
+    done < <(some_of 3 {0,12MiB,24MiB,200MiB}:{auto,host,unmap}:{hook,cupti})
+}
+
+@test "a table in host memory that the host fills in each step is seen under a plan, from whenever on it is used" {
+    local words right budget
+    for words in mapped "mapped graph" "mapped since" "mapped since graph"; do
+        run_sim "$SAMPLES/hidden" 60 $words
+        ended_with 0
+        right=$output budget=$(($(ledger peak.device) * 72 / 100))
+        run_penstock CUDASIM_LAUNCH_NS=200000 PENSTOCK_MIN_SPAN=64KiB PENSTOCK_BUDGET=$budget PENSTOCK_LOG=info PENSTOCK_RECORDING="$WORK/step" \
+            "$SAMPLES/hidden" 60 $words
+        { ended_with 0 && equal "$right" "$(grep -v '^penstock: ' <<<"$output")" "what it prints" && sound && counted plan.evictions; } ||
+            { echo "$words" >&2 && return 1; }
+        equal 1 "$(grep -c 'a kernel is given host memory, .* guards every span that is away' <<<"$output")" "lines about it"
+        # Each span that can move is guarded, those that are born in the step too.
+        [[ $words = *since* ]] || equal "$(grep -c '^s ' step)" "$(grep -c '^s .* guarded$' step)" "guarded spans"
+    done
+}
+
 @test "programs without tables have none" {
-    train
+    train PENSTOCK_LOG=info
     right_results
     equal 0 "$(report pointer_tables)" "tables"
+    lacks "$output" 'is given host memory'
 }
 
 @test "copies from where no processor can read are left alone" {

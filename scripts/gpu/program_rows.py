@@ -8,7 +8,7 @@ LLAMA = "transformer.py --layers 8 --hidden 4096 --sequence 4096 --batch 2 --ste
 NATIVE = {"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}
 MLP = "{build}/samples/mlp-static --layers=12 --width=64 --steps=8"
 TINY = "{build}/samples/hidden-static 2000"
-TABLES = "pointer-table,long-table,freed-table,table-changes,table-graph,tensor-map"
+TABLES = "pointer-table,long-table,host-table,freed-table,table-changes,table-graph,tensor-map"
 MEMCHECK = "compute-sanitizer --tool memcheck"
 NCU = "ncu --clock-control none --launch-skip 1000 --launch-count 3"  # kernels of the fourth step
 ONE_PASS, REPLAYED = f"{NCU} --metrics sm__cycles_elapsed.max", f"{NCU} --set basic --replay-mode kernel"

@@ -7,8 +7,10 @@
  *     masked   the same, by a pointer that is masked: nobody who looks through memory finds it
  *     weights  in backward, reads the weights of layers 1 and 3 by a table that was made once, at the start
  *     wide     the same with a table of all weights
+ *     mapped   in backward, reads what layer 2 left in forward by a table in host memory, where the host wrote the address in this very step
  *     late     reads what the last layer left by such a masked pointer too, after all that names it and just before it is freed
- *     graph    what `table` and `masked` do is done by a graph
+ *     since    what `mapped` does begins with step 20
+ *     graph    what `table`, `masked` and `mapped` do is done by a graph
  *     early    the table of `weights` is used before the first step too, and there is no training
  *     wild     in step 3 a kernel reads a GiB behind a weight, where nothing is
  *     quits    ends with status 3 in step 3
@@ -26,7 +28,7 @@
 #define MASK 0x5555555555555555ull
 
 static struct {
-    bool table, masked, late, weights, wide, graph, early, wild, quits, differs, stale, state, kept, large;
+    bool table, masked, late, weights, wide, mapped, since, graph, early, wild, quits, differs, stale, state, kept, large;
 } words;
 
 static size_t width = 16384; /* words a span: 64 KiB */
@@ -102,6 +104,7 @@ struct training {
     uint32_t *weight[LAYERS], *state[LAYERS];
     uint32_t *input, *gradient, *sum;
     uint64_t *table, *weight_table;
+    uint64_t *mapped_table; /* a word for each step, so that the host need not wait for the device */
 };
 
 static uint32_t *new_memory(size_t count)
@@ -125,18 +128,18 @@ static void store(const struct training *t, uint64_t *where, const uint32_t *mem
     LAUNCH(t->stream, 1, store_address, where, reinterpret_cast<uint64_t>(memory) ^ MASK, MASK ^ mask, 1);
 }
 
-static void launch_peek(const struct training *t, uint64_t mask)
+static void launch_peek(const struct training *t, const uint64_t *table, uint64_t mask)
 {
     static cudaGraphExec_t executable;
     cudaGraph_t graph = nullptr;
 
     if (!words.graph) {
-        LAUNCH(t->stream, 1, peek, t->sum, t->table, mask, 1);
+        LAUNCH(t->stream, 1, peek, t->sum, table, mask, 1);
         return;
     }
     if (executable == nullptr) {
         CHECK(cudaStreamBeginCapture(t->stream, cudaStreamCaptureModeGlobal));
-        LAUNCH(t->stream, 1, peek, t->sum, t->table, mask, 1);
+        LAUNCH(t->stream, 1, peek, t->sum, table, mask, 1);
         CHECK(cudaStreamEndCapture(t->stream, &graph));
         CHECK(cudaGraphInstantiate(&executable, graph, 0));
         CHECK(cudaGraphDestroy(graph));
@@ -144,14 +147,16 @@ static void launch_peek(const struct training *t, uint64_t mask)
     CHECK(cudaGraphLaunch(executable, t->stream));
 }
 
-static void peek_into(const struct training *t, const uint32_t *activation)
+static void peek_into(const struct training *t, unsigned step, const uint32_t *activation)
 {
     const uint64_t mask = words.masked ? MASK : 0;
 
     if (words.table || words.masked) {
         store(t, t->table, activation, mask);
-        launch_peek(t, mask);
+        launch_peek(t, t->table, mask);
     }
+    if (words.mapped && step >= (words.since ? 20 : 0))
+        launch_peek(t, words.graph ? t->mapped_table : t->mapped_table + step, 0);
     if (words.wide)
         LAUNCH(t->stream, LAYERS, peek_at_weights, t->sum, t->weight_table, LAYERS);
     else if (words.weights)
@@ -195,13 +200,17 @@ static void train_step(const struct training *t, unsigned step)
         activation[l] = new_memory(width);
         LAUNCH(t->stream, width, forward, activation[l], l ? activation[l - 1] : t->input, t->weight[l], width);
     }
+    if (words.mapped && words.graph)
+        CHECK(cudaStreamSynchronize(t->stream)); /* the graph has one word for all steps */
+    if (words.mapped)
+        t->mapped_table[words.graph ? 0 : step] = reinterpret_cast<uint64_t>(activation[2]);
     if (words.stale)
         count_steps(t, step);
     LAUNCH(t->stream, width, loss, t->gradient, activation[LAYERS - 1], width);
     for (unsigned l = LAYERS; l-- > 0;) {
         LAUNCH(t->stream, width, backward, t->gradient, activation[l], t->weight[l], width);
         if (l == LAYERS - 2)
-            peek_into(t, activation[2]);
+            peek_into(t, step, activation[2]);
         if (words.wild && step == 3 && l == 4)
             LAUNCH(t->stream, 1, copy_words, t->sum, t->weight[0] + (1ull << 28), 1);
         if (!words.late || l < LAYERS - 1)
@@ -210,7 +219,7 @@ static void train_step(const struct training *t, unsigned step)
     if (words.late) {
         CHECK(cudaStreamSynchronize(t->stream)); /* what leaves after its last use has left */
         store(t, t->table, activation[LAYERS - 1], MASK);
-        launch_peek(t, MASK);
+        launch_peek(t, t->table, MASK);
         CHECK(cudaFree(activation[LAYERS - 1]));
     }
     for (unsigned l = 0; l < LAYERS; l++)
@@ -227,9 +236,10 @@ static bool read_word(const char *word)
     const struct {
         const char *name;
         bool *flag;
-    } known[] = {{"table", &words.table},     {"masked", &words.masked}, {"weights", &words.weights}, {"wide", &words.wide},
-                 {"late", &words.late},     {"early", &words.early},     {"graph", &words.graph},   {"wild", &words.wild},       {"quits", &words.quits},
-                 {"differs", &words.differs}, {"stale", &words.stale},     {"state", &words.state},   {"kept", &words.kept},       {"large", &words.large}};
+    } known[] = {{"table", &words.table},   {"masked", &words.masked}, {"weights", &words.weights}, {"wide", &words.wide},
+                 {"mapped", &words.mapped}, {"since", &words.since},   {"late", &words.late},       {"early", &words.early},
+                 {"graph", &words.graph},   {"wild", &words.wild},     {"quits", &words.quits},     {"differs", &words.differs},
+                 {"stale", &words.stale},   {"state", &words.state},   {"kept", &words.kept},       {"large", &words.large}};
 
     for (const auto &each : known)
         if (strcmp(word, each.name) == 0)
@@ -278,6 +288,8 @@ int main(int argc, char **argv)
     t.table = reinterpret_cast<uint64_t *>(new_memory(16));
     t.weight_table = reinterpret_cast<uint64_t *>(new_memory(16));
     CHECK(cudaMemsetAsync(t.sum, 0, 64, t.stream));
+    if (words.mapped)
+        CHECK(cudaHostAlloc(reinterpret_cast<void **>(&t.mapped_table), (steps + 1) * sizeof(uint64_t), cudaHostAllocDefault));
     for (unsigned l = 0; l < LAYERS; l++)
         t.weight[l] = new_words(&t, l);
     for (unsigned l = 0; (words.state || words.kept) && l < LAYERS; l++) {
@@ -303,6 +315,7 @@ int main(int argc, char **argv)
     CHECK(cudaDeviceSynchronize());
     for (void *memory : {static_cast<void *>(t.sum), static_cast<void *>(t.table), static_cast<void *>(t.weight_table)})
         CHECK(cudaFree(memory));
+    CHECK(cudaFreeHost(t.mapped_table));
     printf("ok\n");
     return 0;
 }

@@ -34,6 +34,7 @@ static const struct hostile_case cases[] = {
     {"many-pointers", case_many_pointers, "600 pointers by value, beyond 4 KiB of parameters"},
     {"pointer-table", case_pointer_table, "pointers in device memory"},
     {"long-table", case_long_table, "pointers at the beginning of a long copy"},
+    {"host-table", case_host_table, "a table in host memory"},
     {"freed-table", case_freed_table, "a table that is freed ahead of the kernel that reads it"},
     {"table-changes", case_table_changes, "a table that is changed in places, overwritten, moved and freed"},
     {"table-graph", case_table_graph, "a kernel in a graph that is given a table"},

@@ -75,6 +75,31 @@ static void case_table_changes(void)
     check_and_free_spans(&set, "after tables that change");
 }
 
+/* Kernels read a table where the host wrote it, without any call, in memory that is pinned. */
+static void case_host_table(void)
+{
+    struct span_set set = new_span_set();
+    uint32_t *out = new_span();
+    const uint32_t **table = nullptr;
+    size_t span[4];
+
+    CHECK(cudaMallocHost(&table, 8 * sizeof(*table)));
+    for (size_t turn = 0; turn < span_count; turn++) {
+        for (size_t i = 0; i < 4; i++) {
+            span[i] = (turn + i) % span_count;
+            table[3 + i] = set.span[span[i]];
+        }
+        for (auto each :
+             set.span) /* back on the device: what the first launch of a kernel with such a table finds away stays within reach */
+            if (each != nullptr)
+                LAUNCH(set.stream, 1, copy_words, out, each, 1);
+        expect_through_table(&set, out, table + 3, span, 4, "a table in host memory");
+    }
+    CHECK(cudaFreeHost(table));
+    CHECK(cudaFree(out));
+    check_and_free_spans(&set, "after tables in host memory");
+}
+
 static void case_table_graph(void)
 {
     struct span_set set = new_span_set();

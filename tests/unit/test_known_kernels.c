@@ -15,6 +15,7 @@ int main(void)
         "_ZN2at6native18elementwise_kernelILi128ELi2EZNS0_22gpu_kernel_impl_nocastIvEEvRNS_18TensorIteratorBaseERKT_EUliE_EEviT1_",
     };
     static const char *const may_keep[] = {
+        "_ZN2at6native29vectorized_elementwise_kernelILi2ENS0_11FillFunctorIlEESt5arrayIPcLm1EEEEviT0_T1_",
         "vectorized_elementwise_kernel",
         "_Z29vectorized_elementwise_kernelv",
         "_ZN2at4cuda29vectorized_elementwise_kernelIfEEvv",
