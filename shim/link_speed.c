@@ -1,8 +1,12 @@
 #include "link_speed.h"
 
 #include <cuda.h>
+#include <errno.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
+#include <time.h>
 
 #include "budget.h"
 #include "clock.h"
@@ -17,6 +21,7 @@
 /* One copy of the measurement: long enough to drown its own start (32 MiB take 0.6 ms at 55 GB/s). */
 #define COPY_BYTES (32ull << 20)
 #define ROUNDS 5
+#define HELD_AT_MOST_NS 300000000
 
 /* What is taken when nothing can be measured: PCIe 5 x16 as on the target machine (FACTS). */
 static PS_PER_DEVICE struct penstock_links first_speed = {
@@ -33,6 +38,17 @@ static PS_PER_DEVICE struct penstock_links first_speed = {
 
 enum direction { OUT, IN, DIRECTIONS };
 
+/*
+ * What holds the stream at a round's begin, on the thread of the driver's that calls functions for streams. It stays for ever: after an error it may be called
+ * when nobody waits for it any more.
+ */
+static PS_PER_DEVICE struct standstill {
+    pthread_mutex_t lock;
+    pthread_cond_t opened;
+    bool open, late;
+} of_first = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
+#define hold PS_HERE(of_first)
+
 struct bench {
     CUdeviceptr base;
     size_t bytes;
@@ -41,6 +57,12 @@ struct bench {
     struct ps_pages held[DIRECTIONS];
     unsigned obtained;
     CUstream stream[DIRECTIONS];
+    CUevent go, begin[DIRECTIONS], end[DIRECTIONS];
+};
+
+/* A round of copies, by the device's clock, in ns from when both streams were let go. */
+struct round {
+    int64_t begin[DIRECTIONS], end[DIRECTIONS];
 };
 
 static bool set_up(struct bench *b)
@@ -68,6 +90,10 @@ static bool set_up(struct bench *b)
     for (int d = 0; d < DIRECTIONS; d++)
         if (ps_cu.cuStreamCreateWithPriority(&b->stream[d], CU_STREAM_NON_BLOCKING, 0) != CUDA_SUCCESS)
             return false;
+    CUevent *events[] = {&b->go, &b->begin[OUT], &b->begin[IN], &b->end[OUT], &b->end[IN]};
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++)
+        if (ps_cu.cuEventCreate(events[i], CU_EVENT_DEFAULT) != CUDA_SUCCESS)
+            return false;
     /* Pages are made at first use here and there, which is not to be timed; and what nobody wrote is not copied. */
     for (unsigned i = 0; i < b->mapped; i++)
         if (ps_cu.cuMemsetD32Async(b->base + i * b->bytes, 0, b->bytes / 4, b->stream[OUT]) != CUDA_SUCCESS)
@@ -82,6 +108,10 @@ static void clear_up(struct bench *b)
             ps_cu.cuStreamSynchronize(b->stream[d]);
             ps_cu.cuStreamDestroy(b->stream[d]);
         }
+    CUevent events[] = {b->go, b->begin[OUT], b->begin[IN], b->end[OUT], b->end[IN]};
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++)
+        if (events[i])
+            ps_cu.cuEventDestroy(events[i]);
     for (unsigned i = 0; i < b->mapped; i++) {
         ps_pages_unmap(b->base + i * b->bytes, b->bytes);
         if (i >= DIRECTIONS)
@@ -96,55 +126,124 @@ static void clear_up(struct bench *b)
     }
 }
 
-static void queue(struct bench *b, enum direction d)
+static void CUDA_CB stand_still(void *held)
+{
+    struct standstill *h = held;
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += HELD_AT_MOST_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&h->lock);
+    while (!h->open && !h->late)
+        h->late = pthread_cond_timedwait(&h->opened, &h->lock, &until) == ETIMEDOUT;
+    pthread_mutex_unlock(&h->lock);
+}
+
+static void let_go(void)
+{
+    pthread_mutex_lock(&hold.lock);
+    hold.open = true;
+    pthread_cond_signal(&hold.opened);
+    pthread_mutex_unlock(&hold.lock);
+}
+
+static bool queue(struct bench *b, enum direction d)
 {
     CUdeviceptr device = b->base + d * b->bytes, host = b->base + (DIRECTIONS + d) * b->bytes;
 
     if (d == OUT)
-        ps_gate_copy(b->stream[OUT], host, device, b->bytes); /* as evictions are */
-    else
-        ps_cu.cuMemcpyAsync(device, host, b->bytes, b->stream[IN]);
+        return !ps_gate_copy(b->stream[OUT], host, device, b->bytes); /* as evictions are */
+    return ps_cu.cuMemcpyAsync(device, host, b->bytes, b->stream[IN]) == CUDA_SUCCESS;
 }
 
-/* Bytes a second of each direction when `out` and `in` copies are queued at once and waited for. */
-static uint64_t rate(struct bench *b, bool out, bool in)
+/*
+ * Two clocks: the copies are queued behind a function that stands still until all are, the second direction's behind an event after it, and timed by events. The
+ * host may take longer to queue a copy than the device to make it: where the launching thread stands in a full queue, each call of ours waits for that. Timed by
+ * the host's clock, both directions then came one after the other. Somebody who holds what our calls need may wait for the whole device, the stream that
+ * stands still among it: so it never does for long.
+ */
+static bool queue_all(struct bench *b, enum direction first, enum direction last)
 {
-    uint64_t begin = ps_now_ns();
+    if (ps_cu.cuLaunchHostFunc)
+        ps_cu.cuLaunchHostFunc(b->stream[first], stand_still, &hold); /* without it they begin as they are queued */
+    bool well = ps_cu.cuEventRecord(b->go, b->stream[first]) == CUDA_SUCCESS;
+    for (enum direction d = first; well && d <= last; d++)
+        well = (d == first || ps_cu.cuStreamWaitEvent(b->stream[d], b->go, 0) == CUDA_SUCCESS) &&
+               ps_cu.cuEventRecord(b->begin[d], b->stream[d]) == CUDA_SUCCESS;
+    for (enum direction d = first; well && d <= last; d++)
+        well = queue(b, d);
+    for (enum direction d = first; well && d <= last; d++)
+        well = ps_cu.cuEventRecord(b->end[d], b->stream[d]) == CUDA_SUCCESS;
+    return well;
+}
 
-    for (int i = 0; i < 2; i++) {
-        if (out)
-            queue(b, OUT);
-        if (in)
-            queue(b, IN);
+/* One direction, or both at once. False: something failed. */
+static bool run(struct bench *b, enum direction first, enum direction last, struct round *round)
+{
+    hold.open = hold.late = false; /* nobody stands there: each round is waited for */
+    bool well = queue_all(b, first, last);
+    let_go();
+    for (enum direction d = first; d <= last; d++)
+        well = ps_cu.cuStreamSynchronize(b->stream[d]) == CUDA_SUCCESS && well;
+    for (enum direction d = first; well && d <= last; d++)
+        well = !ps_cuda_elapsed_ns(b->go, b->begin[d], &round->begin[d]) && !ps_cuda_elapsed_ns(b->go, b->end[d], &round->end[d]) &&
+               round->end[d] > round->begin[d];
+    return well;
+}
+
+static uint64_t a_second(double bytes, int64_t ns)
+{
+    return bytes > 0 && ns > 0 ? (uint64_t)(bytes * 1e9 / (double)ns) : 0;
+}
+
+static uint64_t alone(struct bench *b, enum direction d)
+{
+    struct round round;
+
+    return run(b, d, d, &round) ? a_second((double)b->bytes, round.end[d] - round.begin[d]) : 0;
+}
+
+/* What each direction reaches while the other is busy too: what it carries when the other is over or has not begun is not of it. */
+static bool both_at_once(struct bench *b, const uint64_t alone[DIRECTIONS], uint64_t both[DIRECTIONS])
+{
+    struct round r;
+
+    if (!run(b, OUT, IN, &r) || hold.late)
+        return false;
+    const int64_t from = r.begin[OUT] > r.begin[IN] ? r.begin[OUT] : r.begin[IN], to = r.end[OUT] < r.end[IN] ? r.end[OUT] : r.end[IN];
+    for (int d = 0; d < DIRECTIONS; d++) {
+        const double outside = (double)(from - r.begin[d] + r.end[d] - to) * (double)alone[d] / 1e9;
+        both[d] = a_second((double)b->bytes - outside, to - from);
+        if (both[d] > alone[d])
+            both[d] = alone[d];
     }
-    if (out)
-        ps_cu.cuStreamSynchronize(b->stream[OUT]);
-    if (in)
-        ps_cu.cuStreamSynchronize(b->stream[IN]);
-    uint64_t ns = ps_now_ns() - begin;
-    return ns ? (uint64_t)((double)(2 * b->bytes) * 1e9 / (double)ns) : 0;
+    return both[OUT] && both[IN];
 }
 
 static bool measure(struct bench *b)
 {
-    struct penstock_links best = {0};
+    uint64_t best[DIRECTIONS] = {0}, best_both[DIRECTIONS] = {0};
 
     /* The best of a few: the program's own copies, and reloads that a launch asked for, are under way beside them. */
-    for (int round = 0; round < ROUNDS; round++) {
-        uint64_t out = rate(b, true, false), in = rate(b, false, true), both = rate(b, true, true);
-        if (out > best.d2h_bytes_per_s)
-            best.d2h_bytes_per_s = out;
-        if (in > best.h2d_bytes_per_s)
-            best.h2d_bytes_per_s = in;
-        if (both > best.d2h_bytes_per_s_both)
-            best.d2h_bytes_per_s_both = best.h2d_bytes_per_s_both = both;
+    for (int round = 0; round < ROUNDS; round++)
+        for (enum direction d = OUT; d < DIRECTIONS; d++) {
+            uint64_t rate = alone(b, d);
+            if (rate > best[d])
+                best[d] = rate;
+        }
+    for (int round = 0; round < ROUNDS && best[OUT] && best[IN]; round++) {
+        uint64_t both[DIRECTIONS];
+        if (both_at_once(b, best, both) && both[OUT] + both[IN] > best_both[OUT] + best_both[IN])
+            memcpy(best_both, both, sizeof both);
     }
-    if (!best.d2h_bytes_per_s || !best.h2d_bytes_per_s || !best.d2h_bytes_per_s_both)
+    if (!best_both[OUT] || !best_both[IN])
         return false;
-    speed.d2h_bytes_per_s = best.d2h_bytes_per_s;
-    speed.h2d_bytes_per_s = best.h2d_bytes_per_s;
-    speed.d2h_bytes_per_s_both = best.d2h_bytes_per_s_both < best.d2h_bytes_per_s ? best.d2h_bytes_per_s_both : best.d2h_bytes_per_s;
-    speed.h2d_bytes_per_s_both = best.h2d_bytes_per_s_both < best.h2d_bytes_per_s ? best.h2d_bytes_per_s_both : best.h2d_bytes_per_s;
+    speed.d2h_bytes_per_s = best[OUT];
+    speed.h2d_bytes_per_s = best[IN];
+    speed.d2h_bytes_per_s_both = best_both[OUT];
+    speed.h2d_bytes_per_s_both = best_both[IN];
     return true;
 }
 
@@ -167,9 +266,10 @@ const struct penstock_links *ps_link_speed(bool measure_it)
             ps_eviction_go_on();
         }
         clear_up(&b);
-        ps_log_info(POLICY, "the link: %llu MB/s out, %llu in, %llu each way at once%s",
+        ps_log_info(POLICY, "the link: %llu MB/s out, %llu in, at once %llu and %llu%s",
                     (unsigned long long)(speed.d2h_bytes_per_s / 1000000), (unsigned long long)(speed.h2d_bytes_per_s / 1000000),
-                    (unsigned long long)(speed.d2h_bytes_per_s_both / 1000000), well ? "" : " (taken, not measured)");
+                    (unsigned long long)(speed.d2h_bytes_per_s_both / 1000000), (unsigned long long)(speed.h2d_bytes_per_s_both / 1000000),
+                    well ? "" : " (taken, not measured)");
     }
     return &speed;
 }

@@ -110,7 +110,7 @@ if budget == "1GiB":
 if budget == "2GiB":
     sys.exit(3)
 if budget == "48GiB":
-    print("penstock: policy: the link: 50000 MB/s out, 50000 in, 45000 each way at once", file=sys.stderr)
+    print("penstock: policy: the link: 50000 MB/s out, 50000 in, at once 45000 and 45000", file=sys.stderr)
 if budget:
     moved = 0 if budget == "auto" else 8 << 30
     report = dict(steps=8, evicted_bytes=moved, reloaded_bytes=moved, host_wait_ns=0, stands_aside=None)

@@ -45,7 +45,7 @@ case "$*" in
 esac
 [ -z "$LD_PRELOAD" ] || cat >"$PENSTOCK_REPORT" <<<"{\"launches\": $launches, \"graph_launches\": 0, \"copies_seen\": 3, \"evictions\": $moved,
     \"evicted_bytes\": $moved, \"stands_aside\": $aside, \"tracer\": \"$tracer\", \"pointer_tables\": $tables, \"passthrough\": {\"plain\": $plain}}"
-[ -z "$LD_PRELOAD" ] || { echo "penstock: policy: the link: 55000 MB/s out, 55000 in, 40000 each way at once"; echo "penstock: ${TEST_SAYS:-closing}"; echo "penstock: closing"; } >&2
+[ -z "$LD_PRELOAD" ] || { echo "penstock: policy: the link: 55000 MB/s out, 55000 in, at once 40000 and 40000"; echo "penstock: ${TEST_SAYS:-closing}"; echo "penstock: closing"; } >&2
 echo "{\"ms\": [${ms:+900, 500, 500, 500, 500, $ms, $ms}], \"loss\": [$loss], \"chk\": 7, \"peakGiB\": 10, \"reservedGiB\": ${TEST_RESERVED:-6}, \"sharedGiB\": $shared}"
 END
     # As under torchrun, where a step takes longer yet.

@@ -329,3 +329,25 @@ launches_call_nothing_else() {
     skewed PENSTOCK_POLICY=plan PENSTOCK_GUARD=unmap
     contains "$(sizes_that_left)" '^49152$'
 }
+
+# measured FIELD: MB/s, as the log has it
+measured() {
+    sed -nE "s/^penstock: policy: the link: ([0-9]+) MB\/s out, ([0-9]+) in, at once ([0-9]+) and ([0-9]+)$/\\$1/p" <<<"$output"
+}
+
+link_is_measured_as_it_is() {
+    run_penstock CUDASIM_FAULT=cuMemcpyAsync:delay@1+ CUDASIM_KERNEL_NS=200000 CUDASIM_D2H_GBPS=0.8 CUDASIM_H2D_GBPS=0.8 PENSTOCK_BUDGET=2GiB \
+        PENSTOCK_MIN_SPAN=65536 PENSTOCK_RECORDING="$WORK/step" PENSTOCK_LOG=info "$SAMPLES/mlp" --layers=12 --width=64 --batch=256 --steps=60
+    ended_with 0
+    struck 12
+    contains "$output" '^penstock: policy: the link: [0-9]+ MB/s out'
+    local field
+    for field in 1 2 3 4; do
+        at_least 500 "$(measured $field)" "MB/s, of 800, measured as field $field" || return 1
+    done
+}
+
+@test "the link is measured as it is where each of our calls waits longer than a copy takes" {
+    # By the host's clock it was 202 out, 643 in and 165 each way at once: each copy is queued 20 ms after the one before it.
+    in_time link_is_measured_as_it_is
+}
