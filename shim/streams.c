@@ -32,6 +32,12 @@ static __thread struct {
 /* This thread's own default stream, once it has used it. */
 static __thread struct ps_stream *own_stream;
 
+/* This thread's number, from 1; 0: it has used no stream of its own. Not its pthread_t, which the next thread gets when it has ended. */
+static __thread uint64_t self;
+static pthread_key_t thread_ends;
+static bool has_thread_ends;
+static pthread_once_t thread_ends_made = PTHREAD_ONCE_INIT;
+
 /* Whether the handle stands for a stream of whatever context is current. */
 static bool is_default(CUstream handle)
 {
@@ -81,26 +87,68 @@ static struct ps_stream *search(CUstream handle, CUcontext context, bool per_thr
 
     for (uint32_t i = 0; i < n; i++) {
         struct ps_stream *s = atomic_load_explicit(&table[i], memory_order_relaxed);
-        if (s->handle == handle && s->context == context && !atomic_load(&s->gone) &&
-            (!per_thread || pthread_equal(s->owner, pthread_self())))
+        if (s->handle == handle && s->context == context && !atomic_load(&s->gone) && (!per_thread || s->owner == self))
             return s;
     }
     return NULL;
 }
 
-/* Whether the stream was destroyed and its last work has ended; remembered. */
+/*
+ * Whether the stream was destroyed, or its thread has ended, and its last work has ended; remembered. While the driver is asked another thread may put a new
+ * stream in this place, which is not over. A stream of a thread that recorded nothing has no use that anybody noted.
+ */
 static bool is_over(struct ps_stream *s)
 {
     uint64_t last_tick = atomic_load(&s->recorded);
 
     if (atomic_load_explicit(&s->over, memory_order_relaxed))
         return true;
-    if (!atomic_load(&s->gone) || !last_tick)
+    if (!atomic_load(&s->gone) || (last_tick && ps_cu.cuEventQuery(s->ring[last_tick % PS_TICK_RING]) != CUDA_SUCCESS))
         return false;
-    if (ps_cu.cuEventQuery(s->ring[last_tick % PS_TICK_RING]) != CUDA_SUCCESS)
-        return false;
-    atomic_store_explicit(&s->over, true, memory_order_relaxed);
-    return true;
+    pthread_mutex_lock(&s->record_lock);
+    bool is = atomic_load(&s->gone) && atomic_load(&s->recorded) == last_tick && (last_tick || s->per_thread);
+    if (is)
+        atomic_store_explicit(&s->over, true, memory_order_relaxed);
+    pthread_mutex_unlock(&s->record_lock);
+    return is;
+}
+
+/*
+ * The thread ends: nobody names its own default streams any more. Two clocks: what it queued on them may still run; the ticks of all uses that were
+ * noted have been recorded (ps_stream_settle). No driver call: the driver's own part of the thread may have ended before.
+ */
+static void end_own_streams(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&table_lock);
+    for (uint32_t i = 0, n = atomic_load(&count); i < n; i++) {
+        struct ps_stream *s = atomic_load(&table[i]);
+        if (!s->per_thread || s->owner != self)
+            continue;
+        pthread_mutex_lock(&s->record_lock);
+        atomic_store(&s->gone, true);
+        pthread_mutex_unlock(&s->record_lock);
+    }
+    pthread_mutex_unlock(&table_lock);
+    last.stream = own_stream = NULL; /* a destructor that comes later may use the stream again */
+}
+
+static void make_thread_ends(void)
+{
+    has_thread_ends = !pthread_key_create(&thread_ends, end_own_streams);
+}
+
+/* The calling thread's number; its streams end with it from here on. */
+static uint64_t own_number(void)
+{
+    static _Atomic uint64_t numbers;
+
+    if (!self)
+        self = atomic_fetch_add(&numbers, 1) + 1;
+    pthread_once(&thread_ends_made, make_thread_ends);
+    if (has_thread_ends) /* else their places stay taken */
+        pthread_setspecific(thread_ends, &self);
+    return self;
 }
 
 static struct ps_stream *begin(struct ps_stream *s, CUstream handle, CUcontext context, bool per_thread)
@@ -108,12 +156,12 @@ static struct ps_stream *begin(struct ps_stream *s, CUstream handle, CUcontext c
     s->handle = handle;
     s->context = context;
     s->per_thread = per_thread;
-    s->owner = pthread_self();
+    s->owner = per_thread ? own_number() : 0;
     return s;
 }
 
 /*
- * A place in the table that a destroyed stream has left. Ticks go on from where they are: whoever noted the old stream's finds a later event.
+ * A place in the table that a stream has left. Ticks go on from where they are: whoever noted the old stream's finds a later event.
  * Not among the first 64, whose places spans remember as having waited.
  */
 static struct ps_stream *reuse(CUstream handle, CUcontext context, bool per_thread)
@@ -246,7 +294,7 @@ static int refusal(const struct ps_stream *s)
 {
     if (atomic_load(&s->gone))
         return -ENOENT;
-    if (s->per_thread && !pthread_equal(s->owner, pthread_self()))
+    if (s->per_thread && s->owner != self)
         return -EXDEV;
     if (ps_capture_anywhere() && is_capturing(s))
         return -EBUSY; /* it would become a node of the program's graph */
@@ -428,7 +476,7 @@ static int each_event(const struct ps_uses *uses, const struct ps_stream *except
             struct ps_stream *s = ps_streams_at(i);
             /* Ticks are per use; "everywhere" wants all that is queued now, which is later and therefore enough. */
             uint64_t tick = atomic_load(&s->next);
-            if (atomic_load(&s->gone) || (s->per_thread && !pthread_equal(s->owner, pthread_self())))
+            if (atomic_load(&s->gone) || (s->per_thread && s->owner != self))
                 tick = atomic_load(&s->recorded);
             if (s == except || !tick || is_over(s))
                 continue;

@@ -28,12 +28,12 @@ struct ps_stream {
     CUstream handle;
     CUcontext context; /* its own, where the process sees several devices; else NULL */
     bool per_thread;   /* CU_STREAM_PER_THREAD of `owner`; nobody else can name that stream, so only the owner records */
-    pthread_t owner;
-    uint32_t index; /* place in the table; never reused */
-    atomic_bool
-        gone; /* the program destroyed it; its last tick was recorded before. Set under record_lock: look there before using handle */
+    uint64_t owner;    /* the number of that thread; no other has it, also when that one has ended */
+    uint32_t index;    /* place in the table */
+    /* The program destroyed it, or its thread ended; its last tick was recorded before. Set under record_lock: look there before using handle. */
+    atomic_bool gone;
     atomic_bool stuck;                        /* it did not advance for long: nobody waits for it to do so any more */
-    atomic_bool over;                         /* gone, and all that was queued on it has ended */
+    atomic_bool over;                         /* gone, and all that was queued on it has ended; set under record_lock */
     _Atomic uint64_t next;                    /* the tick that the next record will be; starts at 1 */
     _Atomic uint64_t recorded;                /* the highest tick recorded; 0 = none */
     _Atomic uint32_t launches;                /* launches with spans since the last tick; a hint */

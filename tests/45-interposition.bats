@@ -305,6 +305,74 @@ END
     fi
 }
 
+@test "a thread does not inherit the own stream of one that has ended" {
+    requires cc
+    build_probe heirs -DCUDA_API_PER_THREAD_DEFAULT_STREAM <<'END'
+#include <pthread.h>
+#include <semaphore.h>
+
+static sem_t gate;
+static unsigned char *seen;
+
+static void CUDART_CB wait_at_gate(void *unused)
+{
+    (void)unused;
+    sem_wait(&gate);
+}
+
+static void *read_and_free(void *address)
+{
+    void *span;
+
+    CHECK(cudaMallocAsync(&span, span_size(), NULL));
+    CHECK(cudaMemsetAsync(span, 7, span_size(), NULL));
+    CHECK(cudaLaunchHostFunc(NULL, wait_at_gate, NULL));
+    CHECK(cudaMemcpyAsync(seen, span, span_size(), cudaMemcpyDeviceToHost, NULL));
+    CHECK(cudaFreeAsync(span, NULL));
+    *(void **)address = span;
+    return NULL;
+}
+
+static void *take_and_fill(void *address)
+{
+    void *span;
+
+    CHECK(cudaMallocAsync(&span, span_size(), NULL));
+    CHECK(cudaMemsetAsync(span, 9, span_size(), NULL));
+    *(void **)address = span;
+    return NULL;
+}
+
+int main(void)
+{
+    void *first, *second;
+    pthread_t thread, heir;
+
+    sem_init(&gate, 0, 0);
+    CHECK(cudaMallocHost((void **)&seen, span_size()));
+    EXPECT(!pthread_create(&thread, NULL, read_and_free, &first) && !pthread_join(thread, NULL));
+    EXPECT(!pthread_create(&heir, NULL, take_and_fill, &second) && !pthread_join(heir, NULL));
+    EXPECT(pthread_equal(thread, heir));
+    usleep(20000); /* for what waits for nothing to be done */
+    sem_post(&gate);
+    CHECK(cudaDeviceSynchronize());
+    for (size_t i = 0; i < span_size(); i++) EXPECT(seen[i] == 7);
+    CHECK(cudaFree(second));
+    CHECK(cudaFreeHost(seen));
+    puts(first == second ? "ok, the same" : "ok, another");
+    return 0;
+}
+END
+    local tracer
+    for tracer in cupti hook; do
+        run_probe heirs PENSTOCK_TRACER=$tracer
+        ended_with 0
+        contains "$output" '^ok, the same$' # else it would not have come to it
+        said
+        sound
+    done
+}
+
 @test "rows and volumes are spans, with the pitch that the device has" {
     requires cc jq
     build_probe shapes <<'END'

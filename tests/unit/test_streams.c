@@ -303,17 +303,98 @@ static void test_a_handle_that_comes_again_is_another_stream(void)
     end_stream(second);
 }
 
-/* More streams than the table has places come and go; a few at a time is all that it needs room for. */
+/* Streams come and go; the first 64, whose places are not used again, and a few at a time are all that there is room for. */
 static void test_places_of_destroyed_streams_are_used_again(void)
 {
-    for (unsigned i = 0; i < PS_STREAMS_MAX + 50 && !ps_streams_overflowed(); i++) {
+    const uint32_t before = ps_streams_count();
+
+    for (unsigned i = 0; i < 300; i++) {
         struct ps_stream *stream = new_stream();
         struct ps_uses uses = used_on(stream);
         EXPECT_INT(0, ps_uses_host_wait(&uses));
-        if (stream->handle)
-            end_stream(stream);
+        end_stream(stream);
     }
-    EXPECT(!ps_streams_overflowed());
+    EXPECT(ps_streams_count() < (before > 64 ? before : 64) + 50);
+}
+
+/* While one thread asks the driver whether a destroyed stream's work is over, another one's new stream takes its place. */
+static struct ps_stream *asked_about, *in_its_place;
+static bool is_to_be_taken = true;
+static __typeof__(ps_cu.cuEventQuery) query_event;
+
+static CUresult CUDAAPI query_and_take_its_place(CUevent event)
+{
+    CUresult result = query_event(event);
+
+    if (is_to_be_taken && event == asked_about->ring[atomic_load(&asked_about->recorded) % PS_TICK_RING]) {
+        is_to_be_taken = false; /* who takes it asks, too */
+        for (unsigned i = 0; i < 1000 && in_its_place != asked_about; i++)
+            in_its_place = new_stream(); /* other places may be free */
+    }
+    return result;
+}
+
+static void test_a_stream_in_a_destroyed_ones_place_is_not_over(void)
+{
+    const struct ps_uses everywhere = {.everywhere = true};
+    struct gate gate;
+
+    while ((asked_about = new_stream())->index < 64) {
+    }
+    struct ps_uses uses = used_on(asked_about);
+    EXPECT_INT(0, ps_uses_host_wait(&uses));
+    end_stream(asked_about);
+    query_event = ps_cu.cuEventQuery;
+    ps_cu.cuEventQuery = query_and_take_its_place;
+    EXPECT_INT(0, ps_uses_host_wait(&everywhere));
+    ps_cu.cuEventQuery = query_event;
+    EXPECT(!is_to_be_taken && in_its_place == asked_about && !atomic_load(&in_its_place->gone));
+    EXPECT(!atomic_load(&in_its_place->over));
+    close_gate(&gate, in_its_place->handle);
+    EXPECT_INT(0, ps_uses_query(&everywhere));
+    open_gate(&gate);
+    EXPECT_INT(0, ps_uses_host_wait(&everywhere));
+    end_stream(in_its_place);
+}
+
+/* ---- threads that go ---- */
+
+static struct gate *before_their_end;
+
+static void *use_own(void *uses)
+{
+    EXPECT(ps_cu.cuCtxSetCurrent(context) == CUDA_SUCCESS);
+    struct ps_stream *own = ps_stream_find(NULL, true);
+    if (before_their_end)
+        close_gate(before_their_end, CU_STREAM_PER_THREAD);
+    ps_stream_settle(own);
+    *(struct ps_uses *)uses = used_on(own);
+    return own;
+}
+
+static void test_a_threads_own_stream_ends_with_it(void)
+{
+    const uint32_t before = ps_streams_count();
+    struct ps_uses uses[2];
+    struct gate gate;
+
+    before_their_end = &gate;
+    struct ps_stream *first = in_thread(use_own, &uses[0]);
+    before_their_end = NULL;
+    struct ps_stream *second = in_thread(use_own, &uses[1]);
+    /* The C library gives the second thread what stood for the first. */
+    EXPECT(first != second && atomic_load(&first->gone) && atomic_load(&second->gone));
+    EXPECT_INT(-ENOENT, ps_stream_tick(first));
+    EXPECT_INT(0, ps_uses_query(&uses[0]));
+    EXPECT_INT(0, ps_uses_host_wait(&uses[1]));
+    open_gate(&gate);
+    EXPECT_INT(0, ps_uses_host_wait(&uses[0]));
+    for (unsigned i = 0; i < 300; i++) {
+        in_thread(use_own, &uses[0]);
+        EXPECT_INT(0, ps_uses_host_wait(&uses[0]));
+        in_thread(find_per_thread, NULL);
+    }
+    EXPECT(ps_streams_count() < (before > 64 ? before : 64) + 50);
 }
 
 /* ---- many threads ---- */
@@ -371,5 +452,7 @@ int main(void)
     test_a_handle_that_comes_again_is_another_stream();
     test_threads_tick_one_stream();
     test_places_of_destroyed_streams_are_used_again();
+    test_a_stream_in_a_destroyed_ones_place_is_not_over();
+    test_a_threads_own_stream_ends_with_it();
     return expect_status();
 }
