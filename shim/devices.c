@@ -113,10 +113,10 @@ enum ps_devices_current ps_devices_enter_current(void)
 {
     CUcontext context = NULL;
 
-    if (!ps_devices_several)
-        return PS_DEVICES_MANAGED;
     if (ps_cu.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context)
         return PS_DEVICES_REFUSED;
+    if (!ps_devices_several)
+        return context == ps_device.context ? PS_DEVICES_MANAGED : PS_DEVICES_REFUSED;
     unsigned i = find(context);
     if (i == CONTEXTS_MAX)
         return atomic_load(&known_count) < CONTEXTS_MAX ? PS_DEVICES_UNKNOWN : PS_DEVICES_REFUSED;

@@ -4,7 +4,8 @@
  * other contexts of it is CUDA's.
  *
  * Which device a call concerns: an allocation the current context's, a free or a query that of the address, a launch those of the spans that it names. Whoever
- * comes into Penstock from the program goes there first; where the process sees one device only, everything here is a look at one flag.
+ * comes into Penstock from the program goes there first; where the process sees one device only, everything here is a look at one flag, and for an
+ * allocation at the context.
  *
  * Two clocks: nothing is queued or waited for here. Work on one device's stream that uses another's span is ordered as any use is, by events, which
  * streams of all contexts can wait for.
@@ -49,11 +50,11 @@ static inline void ps_devices_enter_address(CUdeviceptr address)
         ps_devices_enter(ps_registry_device_of(address));
 }
 
-/* The thread goes to the device of its current context. Not where the process sees one device only: it is there. */
+/* The thread goes to the device of its current context, if that is the one that the device is managed in. */
 enum ps_devices_current {
     PS_DEVICES_MANAGED,
-    PS_DEVICES_UNKNOWN, /* nobody has asked for memory in that context yet */
-    PS_DEVICES_REFUSED, /* it can't be managed, or there is none */
+    PS_DEVICES_UNKNOWN, /* nobody has asked for memory in that context yet; not where the process sees one device only */
+    PS_DEVICES_REFUSED, /* it can't be managed, is another one of a managed device, or there is none */
 };
 enum ps_devices_current ps_devices_enter_current(void);
 

@@ -170,8 +170,15 @@ PS_EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
 {
     __typeof__(&cuCtxDestroy_v2) real_function = REAL(cuCtxDestroy_v2);
 
-    if (ps_process_has_begun() && !ps_inside && context && ps_devices_has_context(context))
+    const bool is_seen = ps_process_has_begun() && !ps_inside && context;
+
+    if (is_seen && ps_devices_has_context(context)) {
         ps_process_stand_aside("the program destroys its context");
+    } else if (is_seen) {
+        ps_inside++;
+        ps_streams_end_context(context);
+        ps_inside--;
+    }
     return real_function ? real_function(context) : CUDA_ERROR_NOT_INITIALIZED;
 }
 

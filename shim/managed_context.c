@@ -26,14 +26,8 @@ struct ps_managed_context ps_managed_context_enter_at(unsigned device)
 
 struct ps_managed_context ps_managed_context_enter_for(CUdeviceptr address)
 {
-    struct ps_managed_context context = {.pushed = false};
-
     ps_devices_enter_address(address);
-    if (ps_devices_several)
-        return ps_managed_context_enter();
-    ps_inside++;
-    context.mode = ps_capture_relax();
-    return context;
+    return ps_managed_context_enter();
 }
 
 void ps_managed_context_leave(struct ps_managed_context context)

@@ -21,9 +21,7 @@ struct ps_managed_context ps_managed_context_enter(void);
 /* The same at the device of that number. */
 struct ps_managed_context ps_managed_context_enter_at(unsigned device);
 
-/*
- * The same at the device of an address of the reservation, for threads that have a context: where the process sees one device only it is not looked at.
- */
+/* The same at the device of an address of the reservation. */
 struct ps_managed_context ps_managed_context_enter_for(CUdeviceptr address);
 
 void ps_managed_context_leave(struct ps_managed_context context);

@@ -248,8 +248,6 @@ static void begin_further_device(void)
 
 bool ps_process_enter_device(void)
 {
-    if (!ps_devices_several)
-        return true;
     ps_process_bind_thread();
     enum ps_devices_current current = ps_devices_enter_current();
     if (current == PS_DEVICES_UNKNOWN && !ps_inside && !ps_capture_anywhere()) {

@@ -15,8 +15,8 @@
 bool ps_process_is_managing(void);
 
 /*
- * The thread goes to the device of its current context, which is set up if it is another than the devices so far and nobody captures a stream. False: it isn't
- * managed, or can't be; then one line has said why. While ps_process_has_begun(). Any thread.
+ * The thread goes to the device of its current context, which is set up if it is another than the devices so far and nobody captures a stream. False: that
+ * context isn't managed. A device that can't be is said once; a further context of a managed one is CUDA's. While ps_process_has_begun(). Any thread.
  */
 bool ps_process_enter_device(void);
 

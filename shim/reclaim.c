@@ -4,14 +4,18 @@
 #include "devices.h"
 #include "helper_thread.h"
 #include "log.h"
+#include "managed_context.h"
 #include "process.h"
 #include "registry.h"
 
 bool ps_reclaim_for_others(size_t bytes)
 {
-    if (ps_inside || !ps_process_has_begun() || !ps_process_is_managing() || ps_devices_enter_current() != PS_DEVICES_MANAGED)
+    if (ps_inside || !ps_process_has_begun() || !ps_process_is_managing())
         return false;
-    ps_inside++;
+    /* Where there is one device, another context's memory comes from it, too. */
+    if (ps_devices_several && ps_devices_enter_current() != PS_DEVICES_MANAGED)
+        return false;
+    struct ps_managed_context context = ps_managed_context_enter();
     ps_registry_lock();
     /*
      * Pages for as much as is wanted are had as for a span and given back at once: that trims, evicts and waits as the budget rules say,
@@ -29,7 +33,7 @@ bool ps_reclaim_for_others(size_t bytes)
     }
     some |= ps_budget.held < before;
     ps_registry_unlock();
-    ps_inside--;
+    ps_managed_context_leave(context);
     ps_log_debug(BUDGET, "the real allocator was out of memory for %zu bytes: %s", bytes, some ? "made room" : "nothing gave way");
     return some;
 }

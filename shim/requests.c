@@ -62,13 +62,7 @@ bool ps_request_may_be_span_here(size_t bytes)
 {
     CUcontext context = ps_inside ? NULL : ps_request_context();
 
-    if (!context || !ps_request_may_be_span(bytes))
-        return false;
-    if (context != ps_device.context) { /* another one of the same device */
-        ps_count_passthrough(other_device);
-        return false;
-    }
-    return true;
+    return context && ps_request_may_be_span(bytes);
 }
 
 /* What cudaMemGetInfo said last, until an allocation succeeds; 0: nothing. */

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "capture.h"
@@ -44,20 +45,19 @@ static bool is_default(CUstream handle)
     return !handle || handle == CU_STREAM_PER_THREAD;
 }
 
-/* The context that a stream of this handle is of, for the calling thread; NULL where that makes no difference. */
+/* The context that a stream of this handle is of, for the calling thread; one that has none yet is about to get the device's. */
 static CUcontext context_of(CUstream handle)
 {
     CUcontext context = NULL;
 
-    if (!ps_devices_several ||
-        (is_default(handle) ? ps_cu.cuCtxGetCurrent(&context) : ps_cu.cuStreamGetCtx(handle, &context)) != CUDA_SUCCESS)
+    if ((is_default(handle) ? ps_cu.cuCtxGetCurrent(&context) : ps_cu.cuStreamGetCtx(handle, &context)) != CUDA_SUCCESS)
         return NULL;
-    return context;
+    return context ? context : ps_device.context;
 }
 
 /*
- * Makes the stream's context current, where the process sees several devices: the default streams' handles are the current context's, and an event can be
- * recorded in its own alone. True: `leave` is to take it back.
+ * Makes the stream's context current: the default streams' handles are the current context's, and an event can be recorded in its own alone. True: `leave` is
+ * to take it back.
  */
 static bool enter(const struct ps_stream *s)
 {
@@ -78,7 +78,7 @@ static void leave(bool entered)
 
 bool ps_stream_is_foreign(const struct ps_stream *stream)
 {
-    return stream->context && stream->context != ps_device.context;
+    return ps_devices_several && stream->context && stream->context != ps_device.context;
 }
 
 static struct ps_stream *search(CUstream handle, CUcontext context, bool per_thread)
@@ -170,7 +170,7 @@ static struct ps_stream *reuse(CUstream handle, CUcontext context, bool per_thre
 
     for (uint32_t i = 64; i < n; i++) {
         struct ps_stream *s = atomic_load(&table[i]);
-        if (!is_over(s) || s->context != context) /* its events are its context's */
+        if (!is_over(s) || (s->context && s->context != context)) /* its events are its context's */
             continue;
         pthread_mutex_lock(&s->record_lock);
         begin(s, handle, context, per_thread);
@@ -214,12 +214,14 @@ struct ps_stream *ps_stream_find(CUstream handle, bool per_thread_default)
         handle = NULL;
 
     uint32_t now = atomic_load_explicit(&generation, memory_order_acquire);
+    bool per_thread = handle == CU_STREAM_PER_THREAD, is_last = last.stream && last.handle == handle && last.generation == now;
     /* A handle that is not a default stream's is of one context while it lives. */
-    if (last.stream && last.handle == handle && last.generation == now && (!ps_devices_several || !is_default(handle)))
+    if (is_last && !is_default(handle))
         return last.stream;
 
-    bool per_thread = handle == CU_STREAM_PER_THREAD;
     CUcontext context = context_of(handle);
+    if (is_last && last.stream->context == context)
+        return last.stream;
     pthread_mutex_lock(&table_lock);
     struct ps_stream *s = search(handle, context, per_thread);
     if (!s)
@@ -396,6 +398,48 @@ void ps_stream_retire(CUstream handle)
     atomic_fetch_add(&generation, 1);
 }
 
+/* The first stream of the context from that place on, or NULL. [table_lock held] */
+static struct ps_stream *next_of(CUcontext context, uint32_t *place)
+{
+    for (uint32_t n = atomic_load(&count); *place < n;) {
+        struct ps_stream *s = atomic_load(&table[(*place)++]);
+        if (s->context == context)
+            return s;
+    }
+    return NULL;
+}
+
+void ps_streams_end_context(CUcontext context)
+{
+    uint32_t place = 0;
+    CUcontext same;
+
+    pthread_mutex_lock(&table_lock);
+    struct ps_stream *s = next_of(context, &place);
+    pthread_mutex_unlock(&table_lock);
+    if (!s)
+        return;
+    /* Two clocks: no event of the context's will tell anybody that its work is over, so this thread waits until it is. */
+    if (ps_cu.cuCtxPushCurrent(context) == CUDA_SUCCESS) {
+        ps_cu.cuCtxSynchronize();
+        ps_cu.cuCtxPopCurrent(&same);
+    }
+    pthread_mutex_lock(&table_lock);
+    for (place = 0; (s = next_of(context, &place));) {
+        pthread_mutex_lock(&s->record_lock);
+        atomic_store(&s->gone, true);
+        atomic_store(&s->over, true);
+        atomic_store(&s->recorded, 0);
+        s->context = NULL;
+        memset(s->ring, 0, sizeof s->ring);
+        for (unsigned i = 0; i < PS_TICK_RING; i++)
+            atomic_store(&s->ring_tick[i], 0);
+        pthread_mutex_unlock(&s->record_lock);
+    }
+    pthread_mutex_unlock(&table_lock);
+    atomic_fetch_add(&generation, 1);
+}
+
 /* The event that covers tick `tick` of the stream, recorded now if it has not been. */
 static int event_for(struct ps_stream *s, uint64_t tick, CUevent *event)
 {
@@ -489,7 +533,7 @@ static int each_event(const struct ps_uses *uses, const struct ps_stream *except
         return 0;
     }
     for (unsigned k = 0; k < uses->count; k++) {
-        if (uses->use[k].stream == except)
+        if (uses->use[k].stream == except || atomic_load_explicit(&uses->use[k].stream->over, memory_order_relaxed))
             continue;
         int r = event_for(uses->use[k].stream, uses->use[k].tick, &event);
         if (!r)

@@ -26,7 +26,7 @@
 
 struct ps_stream {
     CUstream handle;
-    CUcontext context; /* its own, where the process sees several devices; else NULL */
+    CUcontext context; /* its own; NULL: it could not be told, or has been destroyed */
     bool per_thread;   /* CU_STREAM_PER_THREAD of `owner`; nobody else can name that stream, so only the owner records */
     uint64_t owner;    /* the number of that thread; no other has it, also when that one has ended */
     uint32_t index;    /* place in the table */
@@ -51,6 +51,9 @@ struct ps_stream *ps_stream_find(CUstream handle, bool per_thread_default);
 
 /* The stream goes away: records a last tick. Called before the program's cuStreamDestroy begins, while no lock of the driver's is held. */
 void ps_stream_retire(CUstream handle);
+
+/* So do all streams of a context, with the events on them: what is queued there is waited for here, on the host. Called before the program's cuCtxDestroy begins. */
+void ps_streams_end_context(CUcontext context);
 
 /* How many places the table has in use, destroyed streams included, and the i-th of them. */
 uint32_t ps_streams_count(void);

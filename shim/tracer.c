@@ -328,17 +328,13 @@ static void at_each_device(struct access *a, void (*act)(struct access *a, struc
     struct ps_managed_context context;
 
     for (unsigned i = 0; i < a->parts; i++) {
-        if (ps_devices_several) {
-            ps_devices_enter(a->part[i].device);
-            context = ps_managed_context_enter();
-        }
+        context = ps_managed_context_enter_at(a->part[i].device);
         a->kind.blocks = a->in_blocks.block + a->part[i].first_block;
         a->kind.block_count = a->part[i].block_count;
         act(a, &a->part[i]);
         if (!ps_stream_is_foreign(a->stream))
             a->launch = a->part[i].launch;
-        if (ps_devices_several)
-            ps_managed_context_leave(context);
+        ps_managed_context_leave(context);
     }
 }
 

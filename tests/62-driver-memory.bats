@@ -323,3 +323,72 @@ END_OF_C
     equal 1 "$(report passthrough.other_device)" "allocations in the other context"
     equal 1 "$(report passthrough.disabled)" "allocations after the end"
 }
+
+@test "what the runtime allocates in a second context is CUDA's, and work there uses the first one's memory in order" {
+    requires cc sim
+    build_probe second_context "-L$SIM" -l:libcuda.so.1 -Wl,--as-needed <<'END_OF_C'
+#define MUST(call) EXPECT((call) == CUDA_SUCCESS)
+enum { SPANS = 12 };
+
+static void CUDART_CB nap(void *unused)
+{
+    (void)unused;
+    usleep(20000);
+}
+
+/* A default stream's work is late: who does not wait for it, or for another context's of the same handle, reads what was there before. */
+static void fill(void **span, int salt)
+{
+    for (int i = 0; i < SPANS; i++) {
+        CHECK(cudaLaunchHostFunc(NULL, nap, NULL));
+        CHECK(cudaMemsetAsync(span[i], salt + i, span_size(), NULL));
+    }
+}
+
+int main(void)
+{
+    CUcontext second;
+    void *ours[SPANS], *theirs[SPANS], *in_order;
+
+    for (int i = 0; i < SPANS; i++) ours[i] = new_span(i, NULL);
+    CHECK(cudaDeviceSynchronize());
+    MUST(cuCtxCreate(&second, NULL, 0, 0));
+    for (int i = 0; i < SPANS; i++) CHECK(cudaMalloc(&theirs[i], span_size()));
+    CHECK(cudaMallocAsync(&in_order, span_size(), NULL));
+    fill(theirs, 100);
+    for (int i = 0; i < SPANS; i++) EXPECT(holds(theirs[i], 100 + i, NULL));
+    for (int turn = 0; turn < 2; turn++) {
+        fill(ours, 20 + 40 * turn);
+        for (int i = 0; i < SPANS; i++) EXPECT(holds(ours[i], 20 + 40 * turn + i, NULL));
+        fill(ours, 40 + 40 * turn);
+        MUST(cuCtxSynchronize());
+        MUST(cuCtxPopCurrent(NULL));
+        for (int i = 0; i < SPANS; i++) EXPECT(holds(ours[i], 40 + 40 * turn + i, NULL));
+        MUST(cuCtxPushCurrent(second));
+    }
+    for (int i = 0; i < SPANS; i++) CHECK(cudaFree(ours[i]));
+    for (int i = 0; i < SPANS; i++) CHECK(cudaFree(theirs[i]));
+    CHECK(cudaFreeAsync(in_order, NULL));
+    CHECK(cudaDeviceSynchronize());
+    MUST(cuCtxDestroy(second));
+    for (int i = 0; i < SPANS; i++) ours[i] = new_span(i, NULL);
+    for (int i = 0; i < SPANS; i++) EXPECT(holds(ours[i], i, NULL));
+    for (int i = 0; i < SPANS; i++) CHECK(cudaFree(ours[i]));
+    puts("ok");
+    return 0;
+}
+END_OF_C
+    run_sim PROBE_SPAN=$PROBE_SPAN ./second_context
+    goes_on
+    local tracer
+    for tracer in cupti hook; do
+        run_probe second_context PENSTOCK_TRACER=$tracer PENSTOCK_BUDGET=$((6 * PROBE_SPAN))
+        goes_on
+        said
+        sound
+        counted evictions
+        equal 0 "$(report reload_errors)" "reloads that failed"
+        equal $((12 * PROBE_SPAN)) "$(report peak_demand_bytes)" "bytes in spans at the peak"
+        equal 13 "$(report passthrough.other_device)" "allocations in the other context"
+    done
+}
