@@ -20,6 +20,8 @@
 static struct ps_stream *_Atomic table[PS_STREAMS_MAX];
 static _Atomic uint32_t count;
 static _Atomic uint32_t generation = 1; /* changes when a stream goes: thread caches are void then */
+/* Stands for the streams that found no place. */
+static struct ps_stream unplaced = {.index = PS_STREAMS_MAX, .record_lock = PTHREAD_MUTEX_INITIALIZER};
 static atomic_bool overflowed;
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -192,10 +194,11 @@ static struct ps_stream *add(CUstream handle, CUcontext context, bool per_thread
     s = n < PS_STREAMS_MAX ? calloc(1, sizeof *s) : NULL;
     if (!s) {
         if (!atomic_exchange(&overflowed, true))
-            ps_log_warn(TRACER,
-                        "more than %u streams at once: waits are for the whole device from now on, which is slower; fewer streams are not",
-                        PS_STREAMS_MAX);
-        return n ? atomic_load(&table[0]) : NULL;
+            ps_log_warn(
+                TRACER,
+                "no memory to know more than %u streams by: work on others is waited for on the host, with the whole device, which is slow; fewer streams are not",
+                n);
+        return &unplaced;
     }
     begin(s, handle, context, per_thread);
     s->index = n;
@@ -230,7 +233,7 @@ struct ps_stream *ps_stream_find(CUstream handle, bool per_thread_default)
     last.handle = handle;
     last.generation = now;
     last.stream = s;
-    if (per_thread)
+    if (s->per_thread)
         own_stream = s;
     return s;
 }
@@ -243,11 +246,6 @@ uint32_t ps_streams_count(void)
 struct ps_stream *ps_streams_at(uint32_t index)
 {
     return atomic_load_explicit(&table[index], memory_order_relaxed);
-}
-
-bool ps_streams_overflowed(void)
-{
-    return atomic_load(&overflowed);
 }
 
 static bool is_capturing(const struct ps_stream *s)
@@ -296,7 +294,7 @@ static int refusal(const struct ps_stream *s)
 {
     if (atomic_load(&s->gone))
         return -ENOENT;
-    if (s->per_thread && s->owner != self)
+    if ((s->per_thread && s->owner != self) || s == &unplaced)
         return -EXDEV;
     if (ps_capture_anywhere() && is_capturing(s))
         return -EBUSY; /* it would become a node of the program's graph */
@@ -460,6 +458,7 @@ static int event_for(struct ps_stream *s, uint64_t tick, CUevent *event)
 
 void ps_uses_note(struct ps_uses *uses, struct ps_stream *stream)
 {
+    uses->everywhere |= stream == &unplaced;
     if (uses->everywhere)
         return;
     /* Nobody but its owner can record on a per-thread stream: what the owner has recorded is what there is to wait for. */
@@ -483,8 +482,7 @@ void ps_uses_note_all_streams(struct ps_uses *uses)
 {
     uint32_t n = ps_streams_count();
 
-    if (ps_streams_overflowed())
-        uses->everywhere = true;
+    uses->everywhere |= atomic_load(&overflowed);
     /* A destroyed stream counts until its last work is over. */
     for (uint32_t i = 0; i < n && !uses->everywhere; i++)
         if (!atomic_load_explicit(&ps_streams_at(i)->over, memory_order_relaxed) && !ps_stream_is_foreign(ps_streams_at(i)))
@@ -515,6 +513,9 @@ static int each_event(const struct ps_uses *uses, const struct ps_stream *except
     CUevent event;
 
     if (uses->everywhere) {
+        /* Two clocks: for streams without a place nobody but this thread can wait. */
+        if (atomic_load(&overflowed) && ps_cu.cuCtxSynchronize() != CUDA_SUCCESS)
+            return -EIO;
         uint32_t n = ps_streams_count();
         for (uint32_t i = 0; i < n; i++) {
             struct ps_stream *s = ps_streams_at(i);
@@ -568,6 +569,8 @@ int ps_uses_stream_wait(const struct ps_uses *uses, CUstream waiter)
 
 int ps_stream_comes_after(const struct ps_stream *stream, CUevent event)
 {
+    if (stream == &unplaced) /* two clocks: its work is yet to be queued, by this thread */
+        return wait_here(event, NULL);
     bool entered = is_default(stream->handle) && enter(stream);
     int r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(stream->handle, event, 0));
 

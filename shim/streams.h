@@ -21,15 +21,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PS_TICK_RING 256u    /* events kept a stream */
-#define PS_STREAMS_MAX 1024u /* streams known at a time; see ps_stream_find for what happens beyond */
+#define PS_TICK_RING 256u     /* events kept a stream */
+#define PS_STREAMS_MAX 65536u /* streams known at a time; see ps_stream_find for what happens beyond */
 
 struct ps_stream {
     CUstream handle;
     CUcontext context; /* its own; NULL: it could not be told, or has been destroyed */
     bool per_thread;   /* CU_STREAM_PER_THREAD of `owner`; nobody else can name that stream, so only the owner records */
     uint64_t owner;    /* the number of that thread; no other has it, also when that one has ended */
-    uint32_t index;    /* place in the table */
+    uint32_t index;    /* place in the table; PS_STREAMS_MAX: none */
     /* The program destroyed it, or its thread ended; its last tick was recorded before. Set under record_lock: look there before using handle. */
     atomic_bool gone;
     atomic_bool stuck;                        /* it did not advance for long: nobody waits for it to do so any more */
@@ -44,8 +44,9 @@ struct ps_stream {
 
 /*
  * The stream that a call names. `handle` as the program passed it; `per_thread_default` tells that 0 means the per-thread default stream
- * (the _ptsz and _ptds entry points). Never fails: when the table is full or memory is short, the legacy default stream's entry stands
- * for the unknown one and ps_streams_overflowed() becomes true; every wait then falls back to waiting for the whole device.
+ * (the _ptsz and _ptds entry points). Never fails: when the table is full or memory is short, one entry without a place, whose index is PS_STREAMS_MAX, stands
+ * for all further streams. What is used there is used everywhere, which from then on is waited for on the host, with the whole device; and so is what their
+ * work comes after, before it is queued.
  */
 struct ps_stream *ps_stream_find(CUstream handle, bool per_thread_default);
 
@@ -58,7 +59,6 @@ void ps_streams_end_context(CUcontext context);
 /* How many places the table has in use, destroyed streams included, and the i-th of them. */
 uint32_t ps_streams_count(void);
 struct ps_stream *ps_streams_at(uint32_t index);
-bool ps_streams_overflowed(void);
 
 /*
  * Whether the stream is another device's than the one that the thread is at. Such a stream can wait for events of this device; events that are recorded on

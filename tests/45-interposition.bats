@@ -373,6 +373,51 @@ END
     done
 }
 
+@test "a program with more streams than it has anything for: the last one's work is waited for as the first one's" {
+    requires cc
+    build_probe many_streams <<'END'
+enum { STREAMS = 1040, SPANS = 12 };
+
+static void CUDART_CB nap(void *unused)
+{
+    (void)unused;
+    usleep(10000);
+}
+
+int main(void)
+{
+    static cudaStream_t stream[STREAMS];
+    void *span[SPANS];
+
+    for (int i = 0; i < SPANS; i++) CHECK(cudaMalloc(&span[i], span_size()));
+    for (int i = 0; i < STREAMS; i++) {
+        CHECK(cudaStreamCreateWithFlags(&stream[i], cudaStreamNonBlocking));
+        CHECK(cudaMemsetAsync(span[0], 1, 4096, stream[i]));
+    }
+    CHECK(cudaDeviceSynchronize());
+    for (int turn = 0; turn < 3; turn++) {
+        for (int i = 0; i < SPANS; i++) {
+            CHECK(cudaLaunchHostFunc(stream[STREAMS - 1], nap, NULL));
+            CHECK(cudaMemsetAsync(span[i], turn * 20 + i + 1, span_size(), stream[STREAMS - 1]));
+        }
+        for (int i = 0; i < SPANS; i++) EXPECT(holds(span[i], turn * 20 + i + 1, stream[STREAMS - 1]));
+    }
+    for (int i = 0; i < STREAMS; i++) CHECK(cudaStreamDestroy(stream[i]));
+    for (int i = 0; i < SPANS; i++) CHECK(cudaFree(span[i]));
+    puts("ok");
+    return 0;
+}
+END
+    local tracer
+    for tracer in cupti hook; do
+        run_probe many_streams PENSTOCK_TRACER=$tracer PENSTOCK_BUDGET=$((4 * PROBE_SPAN))
+        goes_on
+        said
+        sound untouched
+        counted evictions
+    done
+}
+
 @test "rows and volumes are spans, with the pitch that the device has" {
     requires cc jq
     build_probe shapes <<'END'

@@ -357,6 +357,77 @@ static void test_a_stream_in_a_destroyed_ones_place_is_not_over(void)
     end_stream(in_its_place);
 }
 
+/* ---- no room ---- */
+
+/* The C library's, in whose place this one stands where no sanitizer has its own. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+extern void *__libc_calloc(size_t count, size_t bytes);
+static size_t none_of;
+
+void *calloc(size_t count, size_t bytes)
+{
+    return none_of && count * bytes >= none_of ? NULL : __libc_calloc(count, bytes);
+}
+
+static struct gate late;
+static __typeof__(ps_cu.cuCtxSynchronize) wait_for_device;
+static __typeof__(ps_cu.cuEventSynchronize) wait_for_event;
+static unsigned waits;
+
+static CUresult CUDAAPI open_and_wait_for_device(void)
+{
+    waits++;
+    open_gate(&late);
+    return wait_for_device();
+}
+
+static CUresult CUDAAPI open_and_wait_for_event(CUevent event)
+{
+    waits++;
+    open_gate(&late);
+    return wait_for_event(event);
+}
+
+static void test_streams_without_a_place_are_waited_for_on_the_host(void)
+{
+    struct ps_stream *known = new_stream(), *unknown;
+    CUstream handle;
+    struct ps_uses all;
+
+    none_of = sizeof(struct ps_stream);
+    for (unsigned i = 0; i < 1000; i++) { /* first the places that are free are taken */
+        EXPECT(create_stream(&handle, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+        unknown = ps_stream_find(handle, false);
+        if (unknown->index == PS_STREAMS_MAX)
+            break;
+    }
+    none_of = 0;
+    EXPECT(unknown->index == PS_STREAMS_MAX && ps_stream_tick(unknown) == -EXDEV);
+    struct ps_uses uses = used_on(unknown);
+    ps_uses_clear(&all);
+    ps_uses_note_all_streams(&all);
+    EXPECT(uses.everywhere && all.everywhere);
+    wait_for_device = ps_cu.cuCtxSynchronize;
+    wait_for_event = ps_cu.cuEventSynchronize;
+    ps_cu.cuCtxSynchronize = open_and_wait_for_device;
+    close_gate(&late, handle);
+    EXPECT_INT(0, ps_uses_stream_wait(&uses, known->handle));
+    EXPECT_U64(1, waits);
+    EXPECT(query_stream(handle) == CUDA_SUCCESS);
+    ps_cu.cuCtxSynchronize = wait_for_device;
+    ps_cu.cuEventSynchronize = open_and_wait_for_event;
+    close_gate(&late, known->handle);
+    uses = used_on(known);
+    EXPECT_INT(0, ps_stream_comes_after_uses(unknown, &uses));
+    EXPECT_U64(2, waits);
+    ps_cu.cuEventSynchronize = wait_for_event;
+    EXPECT_INT(1, ps_uses_query(&uses));
+    end_stream(known);
+}
+#else
+static void test_streams_without_a_place_are_waited_for_on_the_host(void) {}
+#endif
+
 /* ---- threads that go ---- */
 
 static struct gate *before_their_end;
@@ -454,5 +525,6 @@ int main(void)
     test_places_of_destroyed_streams_are_used_again();
     test_a_stream_in_a_destroyed_ones_place_is_not_over();
     test_a_threads_own_stream_ends_with_it();
+    test_streams_without_a_place_are_waited_for_on_the_host();
     return expect_status();
 }
