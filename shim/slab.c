@@ -399,13 +399,20 @@ static void destroy(struct ps_slot *slot)
     ps_pages_release(slot->pages);
 }
 
-/* Makes room under the bound by destroying free slots. 0 or -ENOSPC. [locked; releases the lock meanwhile] */
+/*
+ * Makes room under the bound by destroying free slots, and under what the host has refused as far as they are enough for that: it is asked all the same.
+ * 0 or -ENOSPC. [locked; releases the lock meanwhile]
+ */
 static int make_room(size_t bytes)
 {
-    while (here.figures.bytes + bytes > here.figures.limit_bytes) {
-        struct ps_slot *slot = TAILQ_FIRST(&here.free_slots);
-        if (!slot || here.figures.bytes - here.free_bytes + bytes > here.figures.limit_bytes)
+    for (;;) {
+        uint64_t stays = here.figures.bytes - here.free_bytes + bytes, limit = limit_now();
+        limit = stays > limit ? here.figures.limit_bytes : limit;
+        if (stays > limit)
             return -ENOSPC;
+        if (here.figures.bytes + bytes <= limit)
+            return 0;
+        struct ps_slot *slot = TAILQ_FIRST(&here.free_slots);
         take_out(slot);
         ps_registry_unlock();
         destroy(slot);
@@ -415,7 +422,6 @@ static int make_room(size_t bytes)
         leave_size(slot->size);
         free(slot); /* its event is lost to the driver: others may hold it as their read_by */
     }
-    return 0;
 }
 
 /* [locked] */

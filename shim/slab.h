@@ -54,7 +54,10 @@ struct ps_slot *ps_slab_take_row(size_t bytes);
 /* Whether ps_slab_take_row would find something. [locked] */
 bool ps_slab_has_row(size_t bytes);
 
-/* Whether ps_slab_make could succeed as far as the bound goes: in room that is left, or taken from free slots of other sizes. [locked] */
+/*
+ * Whether ps_slab_make could succeed as far as the bound goes: in room that is left, or taken from free slots of other sizes. For a second after the host has
+ * refused some, what was made then is the bound. [locked]
+ */
 bool ps_slab_has_room(size_t bytes);
 
 /* Whether a slot could be made without destroying others: for growth ahead of need. [locked] */

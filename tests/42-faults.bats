@@ -100,6 +100,48 @@ with_libraries() {
     at_most 5000000000 "$(report host_wait_ns)" "time waited"
 }
 
+# Evictions were begun, and called off, again and again, for half a minute: nothing told that the host would have room if other sizes gave way.
+@test "once the host refuses more, free slots of other sizes give way" {
+    requires sim cc
+    build_probe sizes <<'END'
+#define LARGE (1u << 20)
+#define SMALL (384u << 10)
+
+int main(void)
+{
+    void *span[20];
+
+    for (int i = 0; i < 11; i++) {
+        CHECK(cudaMalloc(&span[i], LARGE));
+        CHECK(cudaMemset(span[i], i, LARGE));
+    }
+    CHECK(cudaDeviceSynchronize());
+    for (int i = 0; i < 11; i++) CHECK(cudaFree(span[i]));
+    CHECK(cudaDeviceSynchronize());
+    for (int i = 0; i < 20; i++) {
+        cudaError_t result = cudaMalloc(&span[i], SMALL);
+        if (result == cudaErrorMemoryAllocation) puts("out of memory");
+        if (result != cudaSuccess) return 1;
+        CHECK(cudaMemset(span[i], i, SMALL));
+    }
+    CHECK(cudaDeviceSynchronize());
+    puts("ok");
+    return 0;
+}
+END
+    run_probe sizes CUDASIM_GRANULARITY=65536 CUDASIM_HOST_MEMORY=8MiB PENSTOCK_HOST_BUDGET=64MiB PENSTOCK_BUDGET=4MiB
+    goes_on
+    sound untouched
+    said 'the host refused .* of pinned memory'
+    at_most 5000000000 "$(report host_wait_ns)" "time waited"
+    at_most 1000 "$(ledger made.handles)" "pages made"
+    # A refusal that stays ends soon, too.
+    run_probe sizes CUDASIM_GRANULARITY=65536 CUDASIM_FAULT=cuMemCreate@host:oom@8+ PENSTOCK_HOST_BUDGET=64MiB PENSTOCK_BUDGET=4MiB
+    ended_with 1
+    contains "$output" '^out of memory$'
+    at_most 5000000000 "$(report host_wait_ns)" "time waited"
+}
+
 @test "a full slab: spans stay on the device, and nothing is lost" {
     requires sim
     train PENSTOCK_BUDGET="$(share 85)" PENSTOCK_HOST_BUDGET="$(share 40)"

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "device.h"
 #include "expect.h"
@@ -28,13 +29,16 @@ static CUmemGenericAllocationHandle handles;
 static uintptr_t events;
 static CUevent waited_for[NOTED_MAX];
 static unsigned waits;
+static size_t host_units = SIZE_MAX; /* that the host has for all slots */
 
 static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
                                unsigned long long flags)
 {
-    (void)bytes;
+    (void)bytes; /* the slab has counted it */
     (void)properties;
     (void)flags;
+    if (ps_slab_figures().bytes / UNIT > host_units)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     *handle = ++handles;
     return CUDA_SUCCESS;
 }
@@ -391,6 +395,52 @@ static void test_a_row_is_mapped_slot_behind_slot(void)
     ps_slab_give(row);
 }
 
+/* ---- a host that has less than the bound ---- */
+
+static void test_once_the_host_refuses_free_slots_give_way(void)
+{
+    struct ps_slot *row = NULL, *more = NULL;
+
+    make(3, 8);
+    size_t made = ps_slab_figures().bytes;
+    host_units = made / UNIT;
+    EXPECT_INT(-ENOMEM, ps_slab_add(32 * UNIT)); /* all that are free are too few, and none goes */
+    EXPECT_U64(made, ps_slab_figures().bytes);
+    EXPECT(ps_slab_has_room(4 * UNIT));
+    EXPECT(!ps_slab_can_hold_more(4 * UNIT));
+    EXPECT_INT(0, ps_slab_make(4 * UNIT, &row));
+    EXPECT_U64(20 * UNIT, ps_slab_figures().bytes);
+    ps_slab_give(row);
+
+    /* With none that could go the host is asked again. */
+    row = ps_slab_take_row(20 * UNIT);
+    EXPECT_TEXT("8 8 4", sizes_of(row));
+    host_units = 20;
+    EXPECT_INT(-ENOMEM, ps_slab_make(4 * UNIT, &more));
+    EXPECT(!ps_slab_has_room(4 * UNIT));
+    host_units = 24;
+    EXPECT_INT(0, ps_slab_make(4 * UNIT, &more));
+    ps_slab_give(more);
+    ps_slab_give(row);
+    host_units = SIZE_MAX;
+}
+
+/* With nothing left that could go nobody is told that there is room. */
+static void test_a_host_that_refuses_all_is_not_asked_for_ever(void)
+{
+    struct ps_slot *row = NULL;
+    unsigned asked = 0;
+
+    make(4, 8);
+    host_units = 0;
+    for (EXPECT_INT(-ENOMEM, ps_slab_add(32 * UNIT)); ps_slab_has_room(4 * UNIT) && asked < 100; asked++)
+        EXPECT_INT(-ENOMEM, ps_slab_make(4 * UNIT, &row));
+    EXPECT(asked <= 5);
+    host_units = SIZE_MAX;
+    while (!ps_slab_can_hold_more(4 * UNIT)) /* a second */
+        usleep(10000);
+}
+
 int main(void)
 {
     static void (*const tests[])(void) = {
@@ -408,6 +458,8 @@ int main(void)
         test_a_row_that_there_is_no_room_for,
         test_sizes_that_have_no_row,
         test_rows_made_ahead_stay_within_the_bound,
+        test_once_the_host_refuses_free_slots_give_way,
+        test_a_host_that_refuses_all_is_not_asked_for_ever,
     };
 
     ps_cu.cuMemAddressReserve = stub_reserve;
