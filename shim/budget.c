@@ -32,12 +32,16 @@ static PS_PER_DEVICE atomic_bool first_is_tight;
 
 #define GIB (1ull << 30)
 
-/* How long a thread waits for evictions that don't end before it goes on without (they depend on the program's own queued work). */
+/* How long a thread waits for evictions and last uses that don't end before it goes on without (they depend on the program's own queued work). */
 #define GIVE_UP_NS (30ull * 1000000000u)
 /* Evictions that end in errors, with none in between that frees pages, until the thread goes on without. */
 #define ERRORS_MAX 8
 /* With nothing released for so long, who waits is helped by others: at the link's rate a gigabyte has left by then. */
 #define STARVING_NS 20000000u
+/* Once one has, each waits for so long, until pages are released again: the next launch or allocation may be what all wait for. */
+#define GIVE_UP_WHEN_STUCK_NS 20000000u
+/* For so long a thread of the program waits for the last use of one freed span; then it looks at all of them again. */
+#define ONE_USE_NS 20000000u
 /* A wait is looked at anew this often, should the reason for it end without anybody saying so. */
 #define LOOK_AGAIN_NS 2000000u
 
@@ -86,7 +90,7 @@ static void released(size_t bytes)
 {
     ps_budget.held -= bytes;
     ps_budget.released_times++;
-    ps_budget.starving = false;
+    ps_budget.starving = ps_budget.stuck = false;
     look_whether_tight();
     ps_registry_changed();
 }
@@ -316,10 +320,24 @@ void ps_budget_trim_unwanted(uint64_t bytes)
 }
 
 /*
- * Waits on the host until the oldest freed span's uses are over, and releases it. False if there is none, or the driver refuses.
- * [locked; releases the lock meanwhile]
+ * Two clocks: the host waits until the device has come to the span's last use, and that may wait, on the device, for what a thread of the program is yet to
+ * queue. Such a thread waits for a moment; others may be as long as it takes. 0; -ETIMEDOUT; other -errno. [unlocked; the span is busy]
  */
-static bool wait_for_oldest_cached(enum whose whose)
+static int wait_for_uses(const struct ps_span *span)
+{
+    const bool helper = ps_helper_thread_is_one();
+    int r = helper ? ps_uses_host_wait(&span->uses) : ps_uses_host_wait_at_most(&span->uses, ONE_USE_NS);
+
+    if (r || !span->fence_set)
+        return r;
+    return helper ? ps_cuda_errno(ps_cu.cuEventSynchronize(span->fence)) : ps_event_host_wait_at_most(span->fence, ONE_USE_NS);
+}
+
+/*
+ * Waits on the host for the oldest freed span's uses, and releases it. 0; -ENOENT: there is none; -ETIMEDOUT: they are not over, and others may be;
+ * other -errno: the driver refuses. [locked; releases the lock meanwhile]
+ */
+static int wait_for_oldest_cached(enum whose whose)
 {
     struct ps_span *span;
 
@@ -332,14 +350,14 @@ static bool wait_for_oldest_cached(enum whose whose)
             if (is_left_alone(span, whose) && !span->launching)
                 break;
     if (!span)
-        return false;
+        return -ENOENT;
     begin_to_end_cached(span);
     ps_registry_unlock();
-    int r = ps_uses_host_wait(&span->uses);
-    if (!r && span->fence_set)
-        r = ps_cuda_errno(ps_cu.cuEventSynchronize(span->fence));
+    int r = wait_for_uses(span);
     ps_registry_lock();
-    return end_cached(span, r == 0) != 0;
+    if (end_cached(span, !r))
+        return 0;
+    return r ? r : -EIO;
 }
 
 /* Helper threads that work ahead leave what there is to a thread of the program that waits. [locked] */
@@ -353,7 +371,7 @@ bool ps_budget_make_some_room(size_t bytes)
     /* With room there it was something else that failed, and trying again at once would be all that this thread did. */
     if (must_stand_back() || has_room(bytes))
         return false;
-    return release(0, bytes, SPARE_ONES) || wait_for_oldest_cached(SPARE_ONES);
+    return release(0, bytes, SPARE_ONES) || !wait_for_oldest_cached(SPARE_ONES);
 }
 
 /* New pages if the budget has room. 0, -ENOMEM (no room, or the driver has none), -errno. [locked; releases the lock meanwhile] */
@@ -478,10 +496,13 @@ static bool is_hopeless(struct search *s)
     uint64_t stalled_ns = ps_now_ns() - s->stalled_since;
     if (s->program && stalled_ns > STARVING_NS)
         b->starving = true;
-    if (stalled_ns <= GIVE_UP_NS)
+    if (stalled_ns <= (b->stuck ? GIVE_UP_WHEN_STUCK_NS : GIVE_UP_NS))
         return false;
-    ps_log_warn_once(BUDGET, "no eviction has ended in %llu s; going on without device pages, slowly; a larger PENSTOCK_BUDGET needs fewer",
-                     GIVE_UP_NS / 1000000000u);
+    b->stuck = true;
+    ps_log_warn_once(
+        BUDGET,
+        "no eviction and no use of freed memory has ended in %llu s; going on without device pages, slowly; a larger PENSTOCK_BUDGET needs fewer",
+        GIVE_UP_NS / 1000000000u);
     return true;
 }
 
@@ -514,7 +535,8 @@ static int make_way(size_t bytes, struct search *s)
      * None is under way: a freed span's last use is what stands between us and pages. One that another thread waits for already is most often the one
      * whose use ends first, and waiting here for the next would miss it; one whose use ends sooner still is found by the next look.
      */
-    if (!b->ending && wait_for_oldest_cached(ANYBODYS))
+    int r = b->ending ? -EBUSY : wait_for_oldest_cached(ANYBODYS);
+    if (!r || r == -ETIMEDOUT)
         return 0;
     if (b->ending && !ps_stopping_has_begun()) {
         wait_for_news();

@@ -28,6 +28,7 @@ struct ps_budget_state {
     uint32_t ending;         /* freed spans whose last use somebody waits for on the host, to release them */
     bool reached;            /* something has had to give way at least once */
     uint64_t released_times; /* how often pages were released: whether waiting leads anywhere */
+    bool stuck;              /* a thread has given up waiting, and no pages were released since */
     bool evictions_fail;     /* the last ones came to nothing by errors: little is tried until one succeeds */
     uint64_t refused_at;     /* the driver refused pages with this many held; 0 = never */
     uint64_t most_there_was; /* the least held when the driver refused, while no more than that has been had since; 0: no such */
@@ -50,8 +51,8 @@ struct ps_pages {
 
 /*
  * Device pages for `bytes`, within the budget: made; taken over from a freed span of the size (`may_take_over`); after releasing freed spans;
- * or after evicting, for which it waits. It waits only for copies and launches that are queued already, so it can't wait for itself.
- * 0; -ENOMEM: nothing can give way. [locked; releases the lock meanwhile, so look at everything anew]
+ * or after evicting, for which it waits. It waits only for copies and launches that are queued already. Those may wait, on the device, for what this
+ * thread is yet to queue: when nothing has given way for half a minute it waits no more. 0; -ENOMEM: nothing can give way. [locked; releases the lock meanwhile, so look at everything anew]
  */
 int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out);
 

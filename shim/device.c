@@ -2,7 +2,9 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <time.h>
 
+#include "clock.h"
 #include "gate.h"
 #include "log.h"
 #include "per_device.h"
@@ -191,4 +193,19 @@ int ps_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle
 int ps_pages_unmap(CUdeviceptr address, size_t bytes)
 {
     return ps_cuda_errno(ps_cu.cuMemUnmap(address, bytes));
+}
+
+int ps_event_host_wait_at_most(CUevent event, uint64_t ns)
+{
+    static const struct timespec a_moment = {.tv_nsec = 20000};
+    const uint64_t since = ps_now_ns();
+    CUresult result;
+
+    while ((result = ps_cu.cuEventQuery(event)) == CUDA_ERROR_NOT_READY && ps_now_ns() - since < ns)
+        nanosleep(&a_moment, NULL);
+    if (result == CUDA_ERROR_NOT_READY)
+        return -ETIMEDOUT;
+    if (result != CUDA_SUCCESS)
+        result = ps_cu.cuEventSynchronize(event); /* it can't be asked; it can be waited for */
+    return ps_cuda_errno(result);
 }

@@ -64,6 +64,11 @@ void ps_pages_release(CUmemGenericAllocationHandle pages);
 int ps_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages);
 int ps_host_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages);
 
+/*
+ * Waits on the host for the event, for so long at most, looking every few microseconds: for who may itself be what it waits for. 0; -ETIMEDOUT; other -errno.
+ */
+int ps_event_host_wait_at_most(CUevent event, uint64_t ns);
+
 /* What is mapped there is readable and writable by the device and its peers as they are now. 0 or -errno. */
 int ps_pages_give_access(CUdeviceptr address, size_t bytes);
 int ps_pages_unmap(CUdeviceptr address, size_t bytes);

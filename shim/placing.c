@@ -1,7 +1,6 @@
 #include "placing.h"
 
 #include <errno.h>
-#include <time.h>
 
 #include "blocks.h"
 #include "budget.h"
@@ -36,15 +35,11 @@ CUdeviceptr ps_placing_take(size_t bytes, size_t alignment)
     return address;
 }
 
-/* [unlocked] */
-static int wait_for_event(CUevent event, uint64_t until)
+static uint64_t left_until(uint64_t until)
 {
-    static const struct timespec a_moment = {.tv_nsec = 20000};
-    CUresult result;
+    uint64_t now = ps_now_ns();
 
-    while ((result = ps_cu.cuEventQuery(event)) == CUDA_ERROR_NOT_READY && ps_now_ns() < until)
-        nanosleep(&a_moment, NULL);
-    return result == CUDA_ERROR_NOT_READY ? -ETIMEDOUT : ps_cuda_errno(result);
+    return until > now ? until - now : 0;
 }
 
 /* What used the span before, and the H2D that brought it. [locked; releases the lock meanwhile] */
@@ -53,14 +48,13 @@ static int wait_for_uses(struct ps_span *span, uint64_t until)
     const struct ps_uses former = {.use = {span->after}, .count = span->after.stream != NULL};
     struct ps_uses uses = span->uses;
     CUevent fence = span->fence_set ? span->fence : NULL;
-    uint64_t now = ps_now_ns();
 
     ps_uses_merge(&uses, &former);
     span->busy = true;
     ps_registry_unlock();
-    int r = ps_uses_host_wait_at_most(&uses, until > now ? until - now : 0);
+    int r = ps_uses_host_wait_at_most(&uses, left_until(until));
     if (!r && fence && ps_rule(MOVE_WAITS_FOR_COPIES))
-        r = wait_for_event(fence, until);
+        r = ps_event_host_wait_at_most(fence, left_until(until));
     ps_registry_lock();
     span->busy = false;
     ps_registry_changed();

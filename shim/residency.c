@@ -41,8 +41,8 @@ static void wait_until_not_busy(const struct ps_span *span)
 
 /* ---- reload ---- */
 
-/* For so long at most a thread waits until all that is queued is over. */
-#define UNSEEN_NS 250000000u
+/* For so long at most a thread waits until what uses the slot is over: it may wait, on the device, for what this thread is yet to queue. */
+#define SLOT_USES_NS 250000000u
 
 /*
  * The mapping moves from the slot to `pages`, after `uses`, and the H2D is queued. On failure the span is on its slot as before, as far as the driver lets.
@@ -56,11 +56,11 @@ static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const
 
     /*
      * Launches that ran on the slot must be over before its mapping goes; the driver does not wait. This is the one host wait in a reload,
-     * and only spans that no pages could be had for come to it.
+     * and only spans that no pages could be had for come to it. With the host far ahead it ends by time, and the next launch runs on the slot too.
      */
     if (ps_rule(RELOAD_WAITS_FOR_SLOT_USES)) {
         struct ps_block *block = ps_block_of(span);
-        r = block ? ps_block_wait_for(block, uses) : unseen ? ps_uses_host_wait_at_most(uses, UNSEEN_NS) : ps_uses_host_wait(uses);
+        r = block ? ps_block_wait_for(block, uses) : ps_uses_host_wait_at_most(uses, SLOT_USES_NS);
         if (r)
             return r;
     }

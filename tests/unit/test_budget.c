@@ -226,6 +226,30 @@ static void test_the_use_that_ends_first_is_waited_for(void)
     EXPECT_U64(0, ps_budget.held);
 }
 
+/* The oldest may wait for what this thread is yet to launch. */
+static void test_a_use_that_does_not_end_holds_up_no_other(void)
+{
+    pthread_t thread;
+
+    ps_registry_lock();
+    free_in_use(3, 1);
+    free_in_use(1, 2);
+    ps_registry_unlock();
+    start_program(&thread);
+    EXPECT(COMES_TO(program_waits()));
+    usleep(20000);
+    use_ends(2);
+    EXPECT(COMES_TO(atomic_load(&program_done)));
+    use_ends(1);
+    pthread_join(thread, NULL);
+    EXPECT_INT(0, program_got);
+    give_back(&program_pages);
+    ps_registry_lock();
+    EXPECT_U64(3 * UNIT, ps_budget_trim(UINT64_MAX));
+    ps_registry_unlock();
+    EXPECT_U64(0, ps_budget.held);
+}
+
 /* What nobody wants goes, when its use is over; until then nothing that is wanted goes in its place. */
 static void test_what_is_wanted_stays(void)
 {
@@ -313,6 +337,7 @@ int main(void)
     ps_budget.limit = UINT64_MAX; /* the driver's refusal is what counts */
     test_freed_spans_that_all_are_waited_for_are_no_reason_to_give_up();
     test_the_use_that_ends_first_is_waited_for();
+    test_a_use_that_does_not_end_holds_up_no_other();
     test_what_is_wanted_stays();
     test_as_few_freed_spans_go_as_will_do();
     test_nothing_that_can_give_way();
