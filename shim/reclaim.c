@@ -19,19 +19,23 @@ bool ps_reclaim_for_others(size_t bytes)
     ps_registry_lock();
     /*
      * Pages for as much as is wanted are had as for a span and given back at once: that trims, evicts and waits as the budget rules say,
-     * with the device's free memory as the bound.
+     * with the device's free memory as the bound. More than is held can't be given.
      */
-    uint64_t before = ps_budget.held, unit = ps_reservation.granularity;
+    uint64_t before = ps_budget.held, refused_before = ps_budget.refused_at, unit = ps_reservation.granularity;
     uint64_t wanted = ((bytes + unit - 1) & ~(unit - 1)) + unit;
-    if (!ps_budget.refused_at || ps_budget.refused_at > before)
+    if (wanted > before)
+        wanted = before;
+    if (!refused_before || refused_before > before)
         ps_budget.refused_at = before;
     struct ps_pages pages;
     bool some = false;
-    if (!ps_budget_obtain(wanted, false, &pages)) {
+    if (wanted && !ps_budget_obtain(wanted, false, &pages)) {
         ps_budget_return(&pages);
         some = true;
     }
     some |= ps_budget.held < before;
+    if (!some && ps_budget.refused_at == before)
+        ps_budget.refused_at = refused_before; /* it was others that were refused: there may be pages for less */
     ps_registry_unlock();
     ps_managed_context_leave(context);
     ps_log_debug(BUDGET, "the real allocator was out of memory for %zu bytes: %s", bytes, some ? "made room" : "nothing gave way");

@@ -199,3 +199,53 @@ END
     goes_on
     said
 }
+
+build_others() {
+    build_probe others <<'END'
+/* COUNT spans, freed or not; then as many MiB from CUDA as LARGE says, and spans again. */
+int main(int argc, char **argv)
+{
+    EXPECT(argc == 4);
+    int count = atoi(argv[1]), is_freed = !strcmp(argv[2], "freed");
+    void *span[16], *large;
+    size_t one = 1u << 20;
+
+    for (int i = 0; i < count; i++) {
+        CHECK(cudaMalloc(&span[i], one));
+        CHECK(cudaMemset(span[i], i, one));
+    }
+    CHECK(cudaDeviceSynchronize());
+    for (int i = 0; is_freed && i < count; i++) CHECK(cudaFree(span[i]));
+    cudaError_t result = cudaMalloc(&large, strtoull(argv[3], NULL, 10) << 20);
+    EXPECT(result == (is_freed ? cudaSuccess : cudaErrorMemoryAllocation));
+    for (int i = count; !is_freed && i < 8; i++) CHECK(cudaMalloc(&span[i], one));
+    CHECK(cudaDeviceSynchronize());
+    puts("ok");
+    return 0;
+}
+END
+}
+
+@test "an allocation of CUDA's that is larger than the budget has what freed spans hold" {
+    requires cc sim
+    build_others
+    run_sim CUDASIM_MEMORY=16MiB ./others 4 freed 13
+    goes_on
+    local budget
+    for budget in 4MiB 5000000 64MiB; do
+        run_penstock CUDASIM_MEMORY=16MiB PENSTOCK_MIN_SPAN=65536 PENSTOCK_BUDGET=$budget PENSTOCK_RULES='plain size>=8MiB' ./others 4 freed 13
+        goes_on
+        said
+    done
+}
+
+@test "an allocation of CUDA's that nothing can make room for leaves spans what there is" {
+    requires cc sim
+    build_others
+    run_sim CUDASIM_MEMORY=16MiB ./others 2 live 15
+    goes_on
+    run_penstock CUDASIM_MEMORY=16MiB PENSTOCK_MIN_SPAN=65536 PENSTOCK_BUDGET=9MiB PENSTOCK_HOST_BUDGET=0 PENSTOCK_RULES='plain size>=10MiB' \
+        ./others 2 live 15
+    goes_on
+    said
+}
