@@ -1,12 +1,13 @@
 #include "stopping.h"
 
+#include "clock.h"
 #include "devices.h"
 #include "helper_thread.h"
 #include "per_device.h"
 #include "registry.h"
 
 /* How long the end of the process may wait for a copy that a helper thread waits for. */
-#define STOP_WAIT_MS 1000
+#define STOP_WAIT_NS 1000000000u
 
 /* Guarded by the registry lock. */
 static PS_PER_DEVICE struct {
@@ -22,7 +23,15 @@ static void stop_here(void)
     here.stopping = true;
     ps_registry_call_all();
     ps_registry_changed();
-    for (int waited = 0; here.working && waited < STOP_WAIT_MS; waited += 10)
+    ps_registry_unlock();
+}
+
+static void wait_here(uint64_t until)
+{
+    if (!ps_registry_lock_soon())
+        return;
+    /* Each piece of a helper's work wakes this thread: time counts. */
+    while (here.stopping && here.working && ps_now_ns() < until)
         ps_registry_wait_changed(10000000u);
     ps_registry_unlock();
 }
@@ -30,10 +39,15 @@ static void stop_here(void)
 void ps_stopping_begin(void)
 {
     const ptrdiff_t before = ps_here;
+    const uint64_t until = ps_now_ns() + STOP_WAIT_NS;
 
     for (unsigned i = 0; i < ps_devices_count(); i++) {
         ps_devices_enter(i);
         stop_here();
+    }
+    for (unsigned i = 0; i < ps_devices_count(); i++) {
+        ps_devices_enter(i);
+        wait_here(until);
     }
     ps_here = before;
 }

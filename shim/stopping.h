@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 /*
- * Helper threads park at their next look. Waits for them, a second at most. Evictions under way stay so; who waits for pages gets none.
+ * Helper threads park at their next look. Waits for them, a second at most for all devices together. Evictions under way stay so; who waits for pages gets none.
  * [unlocked]
  */
 void ps_stopping_begin(void);
