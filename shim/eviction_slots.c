@@ -117,7 +117,7 @@ struct ps_transfer *ps_transfer_next(void)
 
     STAILQ_FOREACH(t, &here.line, next)
     {
-        if (t->bytes == no_row_for && !t->made)
+        if (t->span->busy || (t->bytes == no_row_for && !t->made))
             continue;
         if (ps_block_holds(t->span)) {
             ps_block_of(t->span)->put_off = true;

@@ -47,7 +47,7 @@ void ps_transfer_end(struct ps_transfer *t);
 /* At the end of the line. */
 void ps_transfer_wait_for_slots(struct ps_transfer *t);
 
-/* Out of the line: the first that a row can be had for, with its row. NULL: none. */
+/* Out of the line: the first that a row can be had for, with its row, and on whose span nobody makes driver calls. NULL: none. */
 struct ps_transfer *ps_transfer_next(void);
 
 /* Out of the line and ended, if it is in it, for nothing is queued then. False: it has its slots. */

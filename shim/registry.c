@@ -113,6 +113,24 @@ struct ps_span *ps_registry_next(CUdeviceptr address)
     return NULL;
 }
 
+struct ps_span *ps_registry_next_settled(CUdeviceptr *from, bool only_live)
+{
+    struct ps_span *span;
+
+    while ((span = ps_registry_next(*from))) {
+        const CUdeviceptr address = span->address, behind = address + span->bytes;
+        const bool is_wanted = !only_live || span->life == PS_LIFE_LIVE;
+        while (is_wanted && span->busy)
+            ps_registry_wait_changed(1000000000u);
+        if (is_wanted && (ps_registry_at(address) != span || span->address != address))
+            continue;
+        *from = behind;
+        if (is_wanted)
+            break;
+    }
+    return span;
+}
+
 static void map_set(const struct ps_span *span, struct ps_span *value)
 {
     uint64_t first = (span->address - ps_reservation.base) >> ps_reservation.unit_shift;

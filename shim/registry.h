@@ -150,6 +150,13 @@ struct ps_span *ps_registry_live_at(CUdeviceptr address);
 /* The device's first span (of any life) at or after an address, which is in its area, or NULL. For walks over all of them: a look at every unit. [locked] */
 struct ps_span *ps_registry_next(CUdeviceptr address);
 
+/*
+ * For walks that may have to wait: the next one (of LIVE ones only) from `*from` on, which goes behind it, when nobody works on it. Its structure may be
+ * another span's, elsewhere, when the wait is over: then what is there now is next. Those that are not LIVE may be busy for as long as the device
+ * waits for the program. [locked; releases the lock meanwhile]
+ */
+struct ps_span *ps_registry_next_settled(CUdeviceptr *from, bool only_live);
+
 /* A new LIVE span of `bytes` (a multiple of the granularity) with addresses and nothing behind them. NULL: no addresses or no memory. [locked] */
 struct ps_span *ps_registry_new(size_t bytes, size_t requested);
 

@@ -390,11 +390,11 @@ void ps_residency_asked_about(CUdeviceptr address)
 
 void ps_residency_let_peers_in(void)
 {
+    CUdeviceptr from = ps_registry.start;
     struct ps_span *span;
 
     ps_registry_lock();
-    for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes) {
-        wait_until_not_busy(span);
+    while ((span = ps_registry_next_settled(&from, false))) {
         if ((span->life != PS_LIFE_LIVE && span->life != PS_LIFE_CACHED) || span->backing == PS_BACKING_NONE)
             continue; /* what is mapped later lets them in by itself */
         span->busy = true;
@@ -404,6 +404,7 @@ void ps_residency_let_peers_in(void)
         span->busy = false;
         ps_registry_changed();
     }
+    ps_eviction_look_ahead(); /* what is in line to leave was left there meanwhile */
     ps_registry_unlock();
 }
 
@@ -594,13 +595,13 @@ void ps_residency_unpin(CUdeviceptr address)
 
 void ps_residency_begin_access_to_all(struct ps_stream *stream)
 {
+    CUdeviceptr from = ps_registry.start;
     struct ps_span *span;
 
     ps_registry_lock();
     ps_registry.launch_number++;
     ps_registry.blind_launches++; /* nothing may leave from here on */
-    for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes) {
-        wait_until_not_busy(span);
+    while ((span = ps_registry_next_settled(&from, true))) {
         if (span->life != PS_LIFE_LIVE)
             continue;
         atomic_store_explicit(&span->known, true, memory_order_relaxed);
