@@ -1,9 +1,9 @@
 /*
  * The copies: one D2H and one H2D stream of Penstock's own, and the two operations on them with everything they must wait for.
  *
- * Two clocks: both functions only queue work. What the copy must come after is made the copy stream's business through events; what must come
- * after the copy waits for the event that the function records. Nothing here waits on the host for the device, or looks at a span's state; of two threads
- * that evict at once the second waits until the first has queued its copy.
+ * Two clocks: ps_copies_evict and ps_copies_reload only queue work. What the copy must come after is made the copy stream's business through events; what
+ * must come after the copy waits for the event that the function records. Neither waits on the host for the device; what else is here says when it does.
+ * Nothing looks at a span's state; of two threads that evict at once the second waits until the first has queued its copy.
  * Threads: any; the caller holds the span `busy`. Without the registry lock.
  */
 #ifndef PS_COPIES_H

@@ -58,8 +58,8 @@ int ps_host_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages);
 void ps_pages_release(CUmemGenericAllocationHandle pages);
 
 /*
- * Maps all of `pages` at [address, address + bytes), readable and writable by the device and its peers: the device's, past the copies of evictions
- * (gate.h), and the host's. On failure nothing stays mapped.
+ * Maps all of `pages` at [address, address + bytes), readable and writable by the device and its peers. The first is for the device's, and goes past the
+ * copies of evictions (gate.h); the second does not: nobody waits for the host's. On failure nothing stays mapped.
  */
 int ps_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages);
 int ps_host_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages);

@@ -46,7 +46,7 @@ void ps_eviction_open(enum ps_guard how)
     ps_transfers_open();
 }
 
-bool ps_eviction_helpers_are_there(void)
+bool ps_eviction_start_helpers(void)
 {
     if (ps_stopping_has_begun())
         return false;
@@ -98,8 +98,9 @@ static int queue_copy(struct ps_transfer *t)
     if (!t->done) /* made while something is traced it tells when the copy was over */
         r = ps_cuda_errno(ps_cu.cuEventCreate(&t->done, CU_EVENT_BLOCKING_SYNC | (ps_tell_is_tracing() ? 0 : CU_EVENT_DISABLE_TIMING)));
     /*
-     * Two clocks: the D2H waits on its stream for the span's uses; the host goes on. No launch can have named the span and not be queued yet:
-     * it would be `launching` (PIN_WHILE_LAUNCHING).
+     * Two clocks: the D2H waits on its stream for the span's uses; the host goes on. What a launch that is not queued yet has named does not begin to leave
+     * (PIN_WHILE_LAUNCHING). A span that was in the line may be named by one that waits for another of its spans: it comes to this one afterwards, and
+     * cancels the eviction or reloads it.
      */
     if (!r)
         r = ps_copies_evict(span->address, &uses, span->fence_set, span->fence, t->slot, t->told.begin, t->done);
@@ -171,7 +172,7 @@ static int start_later(struct ps_span *span, bool by_plan, bool only_seen)
 {
     struct ps_transfer *t;
 
-    if (!ps_eviction_helpers_are_there())
+    if (!ps_eviction_start_helpers())
         return -EAGAIN;
     if (!ps_eviction_has_place(span->bytes))
         return -ENOSPC;
@@ -251,7 +252,7 @@ void ps_eviction_freed(struct ps_span *span)
 
 void ps_eviction_husk_waits(void)
 {
-    ps_eviction_helpers_are_there(); /* a program whose spans all begin on slots comes here before it ever evicts */
+    ps_eviction_start_helpers(); /* a program whose spans all begin on slots comes here before it ever evicts */
     call_finisher();
 }
 

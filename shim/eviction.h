@@ -12,11 +12,11 @@
 #include "settings.h"
 #include "span.h"
 
-/* Threads start at first need. */
+/* The helper threads start at first need. */
 void ps_eviction_open(enum ps_guard guard);
 
-/* Starts them. False if that failed, once and for all, or the process is ending. [locked] */
-bool ps_eviction_helpers_are_there(void);
+/* Starts them where they are not there yet. False if that failed, once and for all, or the process is ending. [locked] */
+bool ps_eviction_start_helpers(void);
 
 /* A slot of that size is free, or could be made: an eviction could be begun as far as the slab goes. [locked] */
 bool ps_eviction_has_place(size_t bytes);

@@ -51,7 +51,7 @@ uint64_t ps_reacting_evict(uint64_t need)
     uint64_t begun = 0;
 
     /* What nobody has watched being used can't leave. */
-    if (!ps_tracing_is_on() || !ps_eviction_helpers_are_there())
+    if (!ps_tracing_is_on() || !ps_eviction_start_helpers())
         return 0;
     size_t n = gather(spans, candidates, PS_HERE(first_grace));
     /* Grace is for accesses that nobody sees; when nothing else is left to leave, it gives way before the program runs out of memory. */
