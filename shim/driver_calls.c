@@ -22,6 +22,10 @@ static CUstream named(bool per_thread, CUstream stream)
     return !stream && per_thread ? CU_STREAM_PER_THREAD : stream;
 }
 
+/*
+ * What the program got wrong is the driver's to refuse: where it passes no structure or array at all, nothing is read, and the call is not noted.
+ */
+
 static void launch(bool per_thread, CUstream stream, CUfunction function, uint64_t blocks, void **parameters, void **extra)
 {
     ps_trace_begin(stream, per_thread);
@@ -31,13 +35,13 @@ static void launch(bool per_thread, CUstream stream, CUfunction function, uint64
         ps_verify_launch(named(per_thread, stream), function, parameters, extra);
 }
 
-static void copy(bool per_thread, CUstream stream, CUdeviceptr a, CUdeviceptr b)
+static void launch_by(bool per_thread, const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
 {
-    ps_trace_begin(stream, per_thread);
-    ps_trace_address(a);
-    ps_trace_address(b);
-    ps_trace_ready(false);
+    if (config)
+        launch(per_thread, config->hStream, function, (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ, parameters, extra);
 }
+
+/* ---- copies and fills ---- */
 
 /* One that says how many bytes it touches from each of its addresses on. */
 static void copy_bytes(bool per_thread, CUstream stream, CUdeviceptr a, CUdeviceptr b, size_t bytes)
@@ -56,38 +60,183 @@ static bool is_on_the_host(const void *address)
 {
     unsigned int type = CU_MEMORYTYPE_HOST;
 
-    if (ps_registry_owns((CUdeviceptr)address))
+    if (!address || ps_registry_owns((CUdeviceptr)address))
         return false;
     return ps_cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)address) != CUDA_SUCCESS ||
            type == CU_MEMORYTYPE_HOST;
 }
 
-/* One that may bring pointer tables from the host. */
-static void upload(bool per_thread, CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes)
+/* Bytes are about to go from one address to another: pointer tables that they bring from the host, or take along on the device. */
+static void bring(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool is_upload)
 {
-    if (bytes >= 8 && is_on_the_host((const void *)from))
+    if (is_upload)
         ps_pointer_tables_copied(to, (const void *)from, bytes);
+    else if (ps_pointer_tables_near(from, bytes) && !is_on_the_host((const void *)to))
+        ps_pointer_tables_moved(to, from, bytes);
     else
         ps_pointer_tables_overwritten(to, bytes);
+}
+
+static void copy(bool per_thread, CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes)
+{
+    bring(to, from, bytes, bytes >= 8 && is_on_the_host((const void *)from));
     copy_bytes(per_thread, stream, to, from, bytes);
 }
 
-/* One that does not, or a fill. */
-static void overwrite(bool per_thread, CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes)
+/* A fill, or what comes from no address. */
+static void overwrite(bool per_thread, CUstream stream, CUdeviceptr to, size_t bytes)
 {
     ps_pointer_tables_overwritten(to, bytes);
-    copy_bytes(per_thread, stream, to, from, bytes);
+    copy_bytes(per_thread, stream, to, 0, bytes);
+}
+
+struct box {
+    size_t width, height, depth; /* bytes, rows, slices */
+};
+
+/* One side of a copy in rows. */
+struct side {
+    CUdeviceptr start;   /* of the first byte; 0: an array, or a fill's source */
+    size_t pitch, slice; /* from row to row and from slice to slice */
+    bool is_wrong;       /* rows overlap: the driver will refuse it */
+};
+
+static struct side side_at(CUdeviceptr start, size_t pitch, size_t rows, struct box box)
+{
+    struct side side = {.start = start, .pitch = pitch ? pitch : box.width};
+
+    side.slice = side.pitch * (rows ? rows : box.height);
+    side.is_wrong = (box.height > 1 || box.depth > 1) && (side.pitch < box.width || (rows && rows < box.height));
+    return side;
+}
+
+static struct side side_of(CUmemorytype type, const void *host, CUdeviceptr device, size_t x, size_t y, size_t z, size_t pitch, size_t rows,
+                           struct box box)
+{
+    if (type == CU_MEMORYTYPE_ARRAY)
+        return side_at(0, 0, 0, box);
+    struct side side = side_at(type == CU_MEMORYTYPE_HOST ? (CUdeviceptr)host : device, pitch, rows, box);
+
+    side.is_wrong |= (box.height > 1 || box.depth > 1) && x > side.pitch - box.width;
+    side.start += z * side.slice + y * side.pitch + x;
+    return side;
+}
+
+/* From the first byte to behind the last one. */
+static size_t extent_of(struct side side, struct box box)
+{
+    return (box.depth - 1) * side.slice + (box.height - 1) * side.pitch + box.width;
+}
+
+/* What follows without a gap is one row, if they do so on both sides; slices are rows then. */
+static void join_rows(struct side *to, struct side *from, struct box *box)
+{
+    if (box->height != 1 && (to->pitch != box->width || from->pitch != box->width))
+        return;
+    *box = (struct box){box->width * box->height, box->depth, 1};
+    to->pitch = to->slice;
+    from->pitch = from->slice;
+}
+
+/* As if each row were a copy of its own; no more of them than are worth it, nor more bytes that come from the host. */
+static void bring_rows(struct side to, struct side from, struct box box)
+{
+    join_rows(&to, &from, &box);
+    join_rows(&to, &from, &box);
+    const bool is_upload = from.start && box.width >= 8 && is_on_the_host((const void *)from.start);
+    size_t rows = 0;
+
+    for (size_t z = 0; z < box.depth; z++)
+        for (size_t y = 0; y < box.height; y++, rows++) {
+            const CUdeviceptr row = to.start + z * to.slice + y * to.pitch, source = from.start + z * from.slice + y * from.pitch;
+            if (rows == PS_POINTER_TABLE_ROWS)
+                return;
+            if (!from.start || (is_upload && rows * box.width >= PS_POINTER_TABLE_LOOKED))
+                ps_pointer_tables_overwritten(row, box.width);
+            else
+                bring(row, source, box.width, is_upload);
+        }
+}
+
+/* Names what a copy in rows touches on both sides. */
+static void name_rows(struct side to, struct side from, struct box box)
+{
+    if (!box.width || !box.height || !box.depth)
+        return;
+    if (to.is_wrong || from.is_wrong) { /* to us, at least */
+        ps_trace_address(to.start);
+        ps_trace_address(from.start);
+        return;
+    }
+    if (to.start)
+        bring_rows(to, from, box);
+    ps_trace_bytes(to.start, extent_of(to, box));
+    ps_trace_bytes(from.start, extent_of(from, box));
+}
+
+static void copy_rows(bool per_thread, CUstream stream, struct side to, struct side from, struct box box)
+{
+    ps_trace_begin(stream, per_thread);
+    name_rows(to, from, box);
+    ps_trace_ready(false);
+}
+
+/* The structures of cuda.h have these fields by the same names. */
+#define SIDE(p, side, z, rows, box)                                                                                                        \
+    side_of((p)->side##MemoryType, (p)->side##Host, (p)->side##Device, (p)->side##XInBytes, (p)->side##Y, z, (p)->side##Pitch, rows, box)
+#define COPY_IN_SLICES(name, type)                                                                                                         \
+    static void name(bool per_thread, CUstream stream, const type *p)                                                                      \
+    {                                                                                                                                      \
+        if (!p)                                                                                                                            \
+            return;                                                                                                                        \
+        const struct box box = {p->WidthInBytes, p->Height, p->Depth};                                                                     \
+        copy_rows(per_thread, stream, SIDE(p, dst, p->dstZ, p->dstHeight, box), SIDE(p, src, p->srcZ, p->srcHeight, box), box);            \
+    }
+COPY_IN_SLICES(copy_3d, CUDA_MEMCPY3D)
+COPY_IN_SLICES(copy_3d_peer, CUDA_MEMCPY3D_PEER)
+
+static void copy_2d(bool per_thread, CUstream stream, const CUDA_MEMCPY2D *p)
+{
+    if (!p)
+        return;
+    const struct box box = {p->WidthInBytes, p->Height, 1};
+    copy_rows(per_thread, stream, SIDE(p, dst, 0, 0, box), SIDE(p, src, 0, 0, box), box);
+}
+
+static void fill_2d(bool per_thread, CUstream stream, CUdeviceptr to, size_t pitch, size_t width, size_t height)
+{
+    const struct box box = {width, height, 1};
+    const struct side filled = side_at(to, height == 1 ? 0 : pitch, 0, box), nothing = side_at(0, filled.pitch, 0, box);
+
+    copy_rows(per_thread, stream, filled, nothing, box);
 }
 
 /* A batch of copies; unordered inside, so every address is one access of the call. */
 static void batch(bool per_thread, CUstream stream, const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *bytes, size_t count)
 {
+    if (!dsts || !srcs || !bytes)
+        return;
     ps_trace_begin(stream, per_thread);
     for (size_t i = 0; i < count; i++) {
+        bring(dsts[i], srcs[i], bytes[i], bytes[i] >= 8 && is_on_the_host((const void *)srcs[i]));
         ps_trace_bytes(dsts[i], bytes[i]);
         ps_trace_bytes(srcs[i], bytes[i]);
     }
     ps_trace_ready(false);
+}
+
+/* ---- graphs ---- */
+
+static void change_copy(CUgraphExec executable, const CUDA_MEMCPY3D *copied)
+{
+    if (copied)
+        ps_graph_takes_addresses(executable, copied->dstDevice, copied->srcDevice);
+}
+
+static void change_fill(CUgraphExec executable, const CUDA_MEMSET_NODE_PARAMS *filled)
+{
+    if (filled)
+        ps_graph_takes_addresses(executable, filled->dst, 0);
 }
 
 static void launch_graph(bool per_thread, CUstream stream, CUgraphExec executable)

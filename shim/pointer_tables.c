@@ -88,16 +88,28 @@ static void cut(struct table *table, CUdeviceptr start, CUdeviceptr end)
     table->end = end;
 }
 
+/* A second one, of what lies in [start, end) of a table; its runs are the caller's. NULL: no memory. */
+static struct table part_of(const struct table *table, CUdeviceptr start, CUdeviceptr end)
+{
+    struct table part = *table;
+
+    part.run = malloc(part.count * sizeof *part.run);
+    if (!part.run) {
+        part.count = 0;
+        return part;
+    }
+    memcpy(part.run, table->run, part.count * sizeof *part.run);
+    cut(&part, start > table->start ? start : table->start, end < table->end ? end : table->end);
+    return part;
+}
+
 /* Of a table that is written over in its middle, what lies behind. False: no memory, and nothing is done. */
 static bool split_off(size_t at, CUdeviceptr from)
 {
-    struct table behind = tables[at];
+    struct table behind = part_of(&tables[at], from, tables[at].end);
 
-    behind.run = malloc(behind.count * sizeof *behind.run);
     if (!behind.run)
         return false;
-    memcpy(behind.run, tables[at].run, behind.count * sizeof *behind.run);
-    cut(&behind, from, behind.end);
     if (behind.count)
         insert(at + 1, &behind);
     else
@@ -141,6 +153,13 @@ static void forget_oldest(void)
 
 /* ---- reading ---- */
 
+static void say_no_memory(void)
+{
+    ps_log_warn_once(
+        TRACER,
+        "no memory to note a pointer table: what it names may be away when it is used; PENSTOCK_HOST_BUDGET makes the slab smaller");
+}
+
 static bool add_word(struct table *table, size_t *room, CUdeviceptr place, CUdeviceptr word)
 {
     CUdeviceptr named = word - (word - ps_reservation.base) % ps_reservation.granularity;
@@ -175,9 +194,7 @@ static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t 
             continue;
         atomic_store_explicit(&span->known, true, memory_order_relaxed);
         if (!add_word(&table, &room, to + at, word)) {
-            ps_log_warn_once(
-                TRACER,
-                "no memory to note a pointer table: what it names may be away when it is used; PENSTOCK_HOST_BUDGET makes the slab smaller");
+            say_no_memory();
             break;
         }
     }
@@ -215,6 +232,54 @@ void ps_pointer_tables_overwritten(CUdeviceptr to, size_t bytes)
 {
     if (ps_pointer_tables_exist())
         write_over(to, bytes, NULL);
+}
+
+/* What lies in so many bytes from an address on, as it will lie `shift` further on. Each is a table of its own there, too. Their number; [locked] */
+static size_t gather_parts(CUdeviceptr from, size_t bytes, uint64_t shift, struct table **parts)
+{
+    size_t n = 0, room = 0;
+
+    *parts = NULL;
+    for (size_t at = first_behind(from); at < count && tables[at].start < from + bytes; at++) {
+        struct table part = part_of(&tables[at], from, from + bytes);
+        struct table *grown = ps_grown_array(*parts, n, &room, 8, sizeof *grown);
+        *parts = grown ? grown : *parts;
+        if (!part.count || !grown) {
+            if (!part.run || !grown)
+                say_no_memory();
+            free(part.run);
+            continue;
+        }
+        for (size_t i = 0; i < part.count; i++) {
+            part.run[i].first += shift;
+            part.run[i].last += shift;
+        }
+        part.start += shift;
+        part.end += shift;
+        grown[n++] = part;
+    }
+    return n;
+}
+
+void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes)
+{
+    struct table *parts = NULL;
+
+    if (!ps_pointer_tables_exist())
+        return;
+    pthread_mutex_lock(&lock);
+    /* Pointers are aligned where they are, and where they come to be if that is as far from a word's beginning. The target may overlap the source. */
+    size_t n = (to - from) % 8 ? 0 : gather_parts(from, bytes, to - from, &parts);
+    forget_between(to, to + bytes);
+    for (size_t i = 0; i < n; i++) {
+        parts[i].used = ++uses;
+        insert(first_behind(parts[i].start), &parts[i]);
+        while (count > PS_POINTER_TABLES_MAX)
+            forget_oldest();
+    }
+    publish();
+    pthread_mutex_unlock(&lock);
+    free(parts);
 }
 
 bool ps_pointer_tables_near(CUdeviceptr address, size_t bytes)

@@ -182,6 +182,7 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
 @test "a launch that is given a pointer table is an access to what the table names" {
     trainers_need TABLE_NAMES_SPANS 30-60 hostile-pointer-table hostile-table-changes
     trainers_need TABLE_NAMES_SPANS 30-60 hostile-tensor-map
+    trainers_need TABLE_NAMES_SPANS 30-60 hostile-table-moves
     trainers_need HOST_TABLE_NAMES_SPANS 30-60 hostile-host-table
     trainers_need FREED_TABLE_STAYS 30-60 hostile-freed-table
     trainers_need TABLE_NAMES_SPANS 30-60 hostile-table-graph

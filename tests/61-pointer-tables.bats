@@ -15,7 +15,7 @@ setup() {
     while IFS=: read -r case budget guard tracer; do
         hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
         { goes_on && sound untouched && said && counted pointer_tables; } || { echo "$case under $budget, $guard, $tracer" >&2 && return 1; }
-    done < <(some_of 3 {pointer-table,long-table,freed-table,table-changes,table-graph,tensor-map}:{0,12MiB,24MiB,200MiB}:{host:hook,unmap:cupti})
+    done < <(some_of 3 {pointer-table,long-table,freed-table,table-changes,table-moves,table-graph,tensor-map}:{0,12MiB,24MiB,200MiB}:{host:hook,unmap:cupti})
 }
 
 @test "every table is seen once, by either tracer, and none is forgotten too early" {
@@ -24,6 +24,10 @@ setup() {
         hostile table-changes PENSTOCK_TRACER=$tracer
         # Four copies in each of eight turns.
         equal 32 "$(report pointer_tables)" "tables"
+        equal 0 "$(report pointer_tables_forgotten)" "tables forgotten"
+        # Each turn one table in one row, two rows and two slices; none that is copied on is counted again.
+        hostile table-moves PENSTOCK_TRACER=$tracer
+        equal 40 "$(report pointer_tables)" "tables in rows"
         equal 0 "$(report pointer_tables_forgotten)" "tables forgotten"
         hostile long-table PENSTOCK_TRACER=$tracer
         equal 2 "$(report pointer_tables)" "long tables"

@@ -37,6 +37,7 @@ static const struct hostile_case cases[] = {
     {"host-table", case_host_table, "a table in host memory"},
     {"freed-table", case_freed_table, "a table that is freed ahead of the kernel that reads it"},
     {"table-changes", case_table_changes, "a table that is changed in places, overwritten, moved and freed"},
+    {"table-moves", case_table_moves, "a table that comes in rows, and that is copied on"},
     {"table-graph", case_table_graph, "a kernel in a graph that is given a table"},
     {"tensor-map", case_tensor_map, "tensor maps by value and in device memory"},
     {"copies", case_copies, "copies and memsets in every direction"},

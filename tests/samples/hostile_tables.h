@@ -75,6 +75,54 @@ static void case_table_changes(void)
     check_and_free_spans(&set, "after tables that change");
 }
 
+/* Tables that come in rows, and that are copied on from where they came to. */
+static void case_table_moves(void)
+{
+    struct span_set set = new_span_set();
+    uint32_t *out = new_span();
+    const uint32_t **table = nullptr, **other = nullptr, **pinned = nullptr;
+    const size_t word = sizeof(*table), bytes = 4 * word;
+
+    CHECK(cudaMallocHost(&pinned, bytes));
+    CHECK(cudaMalloc(&table, 4 * bytes));
+    CHECK(cudaMalloc(&other, 4 * bytes));
+    for (size_t turn = 0; turn < span_count; turn++) {
+        size_t span[4];
+
+        for (size_t i = 0; i < 4; i++) {
+            span[i] = (turn + i) % span_count;
+            pinned[i] = set.span[span[i]];
+        }
+        CHECK(cudaMemcpy2DAsync(table + 4, 2 * bytes, pinned, bytes, bytes, 1, cudaMemcpyDefault, set.stream));
+        expect_through_table(&set, out, table + 4, span, 4, "a table that is one row");
+        /* Halves, apart on the device. */
+        CHECK(cudaMemcpy2DAsync(table, bytes, pinned, 2 * word, 2 * word, 2, cudaMemcpyHostToDevice, set.stream));
+        expect_through_table(&set, out, table, span, 2, "the first row of a table");
+        expect_through_table(&set, out, table + 4, span + 2, 2, "the second row of a table");
+        /* On from there, in one row, of which the source then holds other bytes. */
+        CHECK(cudaMemcpyAsync(table + 2, table + 4, 2 * word, cudaMemcpyDefault, set.stream));
+        CHECK(cudaMemcpyAsync(other + 3, table, bytes, cudaMemcpyDeviceToDevice, set.stream));
+        CHECK(cudaMemsetAsync(table, 0, 4 * bytes, set.stream));
+        expect_through_table(&set, out, other + 3, span, 4, "a table that was copied on the device");
+        CHECK(cudaMemcpy2DAsync(table + 8, bytes, other + 3, 2 * word, 2 * word, 2, cudaMemcpyDeviceToDevice, set.stream));
+        expect_through_table(&set, out, table + 12, span + 2, 2, "a row that was copied on the device");
+        /* Two slices of one row of two pointers. */
+        struct cudaMemcpy3DParms box = {};
+        box.srcPtr = make_cudaPitchedPtr(pinned, 2 * word, 2 * word, 1);
+        box.dstPtr = make_cudaPitchedPtr(table, 3 * word, 3 * word, 2);
+        box.extent = make_cudaExtent(2 * word, 1, 2);
+        box.kind = cudaMemcpyHostToDevice;
+        CHECK(cudaMemcpy3DAsync(&box, set.stream));
+        expect_through_table(&set, out, table, span, 2, "the first slice of a table");
+        expect_through_table(&set, out, table + 6, span + 2, 2, "the second slice of a table");
+    }
+    CHECK(cudaFree(table));
+    CHECK(cudaFree(other));
+    CHECK(cudaFreeHost(pinned));
+    CHECK(cudaFree(out));
+    check_and_free_spans(&set, "after tables that are copied on");
+}
+
 /* Kernels read a table where the host wrote it, without any call, in memory that is pinned. */
 static void case_host_table(void)
 {

@@ -130,17 +130,72 @@ static void test_written_over(void)
     forget_all();
 }
 
+/* What a copy on the device takes along is known in both places, each on its own. */
+static void test_copied_on(void)
+{
+    const uint64_t words[] = {pointer(1), pointer(2), 0, pointer(3), pointer(4)}, other = pointer(5);
+    const CUdeviceptr target = DEVICE + 0x10000;
+
+    write_words(0, words, 5);
+    ps_pointer_tables_copied(target, &other, 8);
+    ps_pointer_tables_moved(target, DEVICE + 8, 24); /* over what was known there */
+    EXPECT_U64(1 << 2 | 1 << 3, named_at(target));
+    EXPECT_U64(0, named_at(target + 24));
+    ps_pointer_tables_overwritten(DEVICE + 8, 8);
+    EXPECT_U64(1 << 2 | 1 << 3, named_at(target));
+    ps_pointer_tables_overwritten(target, 24);
+    EXPECT_U64(1 << 3 | 1 << 4, named_at(DEVICE + 16));
+    forget_all();
+    /* Two tables with a gap; each stays one. */
+    write_words(0, words, 2);
+    write_words(100, words + 3, 2);
+    ps_pointer_tables_moved(target, DEVICE, 8 * 102);
+    EXPECT_U64(1 << 1 | 1 << 2, named_at(target));
+    EXPECT_U64(0, named_at(target + 8 * 50));
+    EXPECT_U64(1 << 3 | 1 << 4, named_at(target + 8 * 100));
+    /* Not by whole words: they are no pointers there. Nothing is known of the source: of the target neither. */
+    ps_pointer_tables_moved(target + 4, DEVICE, 8);
+    EXPECT_U64(0, named_at(target + 4));
+    ps_pointer_tables_moved(target + 8 * 100, DEVICE + 0x20000, 16);
+    EXPECT_U64(0, named_at(target + 8 * 100));
+    forget_all();
+    /* Onto itself, further on. */
+    write_words(0, words, 2);
+    ps_pointer_tables_moved(DEVICE + 8, DEVICE, 16);
+    EXPECT_U64(1 << 1 | 1 << 2, named_at(DEVICE));
+    EXPECT_U64(1 << 1 | 1 << 2, named_at(DEVICE + 8));
+    ps_pointer_tables_moved(DEVICE, DEVICE, 24);
+    EXPECT_U64(1 << 1 | 1 << 2, named_at(DEVICE));
+    forget_all();
+}
+
+static void test_too_many_copied_on(void)
+{
+    const uint64_t one = pointer(1);
+    const CUdeviceptr target = DEVICE + 64 * PS_POINTER_TABLES_MAX;
+    const uint64_t before = ps_counters.pointer_tables_forgotten;
+
+    for (unsigned i = 0; i < PS_POINTER_TABLES_MAX; i++)
+        ps_pointer_tables_copied(DEVICE + 64 * i, &one, sizeof one);
+    ps_pointer_tables_moved(target, DEVICE, 64 * PS_POINTER_TABLES_MAX);
+    EXPECT_U64(before + PS_POINTER_TABLES_MAX, ps_counters.pointer_tables_forgotten);
+    EXPECT_U64(0, named_at(DEVICE));
+    EXPECT_U64(2, named_at(target));
+    EXPECT_U64(2, named_at(target + 64 * (PS_POINTER_TABLES_MAX - 1)));
+    forget_all();
+}
+
 /* Of too many those that were used longest ago go. */
 static void test_too_many(void)
 {
-    const uint64_t one = pointer(1);
+    const uint64_t one = pointer(1), before = ps_counters.pointer_tables_forgotten;
 
     for (unsigned i = 0; i < PS_POINTER_TABLES_MAX; i++)
         ps_pointer_tables_copied(DEVICE + 4096 * i, &one, sizeof one);
     EXPECT_U64(2, named_at(DEVICE)); /* the first is used once more */
     for (unsigned i = 0; i < 10; i++)
         ps_pointer_tables_copied(DEVICE + 4096 * (PS_POINTER_TABLES_MAX + i), &one, sizeof one);
-    EXPECT_U64(10, ps_counters.pointer_tables_forgotten);
+    EXPECT_U64(before + 10, ps_counters.pointer_tables_forgotten);
     EXPECT_U64(2, named_at(DEVICE));
     for (unsigned i = 1; i <= 10; i++)
         EXPECT_U64(0, named_at(DEVICE + 4096 * i));
@@ -148,7 +203,7 @@ static void test_too_many(void)
     forget_all();
 }
 
-/* Copies and fills of any place and length: whatever word holds a pointer is named through its own address. */
+/* Copies, from the device too, and fills of any place and length: whatever word holds a pointer is named through its own address. */
 static void test_any_order(void)
 {
     uint64_t memory[WORDS] = {0};
@@ -159,13 +214,18 @@ static void test_any_order(void)
         uint64_t words[WORDS] = {0};
         if (at + n > WORDS)
             n = WORDS - at;
-        bool fills = rand() % 3 == 0;
+        unsigned from = (unsigned)rand() % (WORDS - n + 1);
+        bool fills = rand() % 3 == 0, moves = !fills && n <= 8 && rand() % 2; /* few: the words stay of many kinds */
         for (unsigned i = 0; i < n; i++) {
             words[i] = fills || rand() % 3 == 0 ? 0 : pointer((unsigned)rand() % (UNITS - 1));
-            memory[at + i] = words[i];
+            if (moves)
+                words[i] = memory[from + i];
         }
+        memcpy(memory + at, words, n * sizeof *words);
         if (fills)
             ps_pointer_tables_overwritten(DEVICE + 8 * at, 8 * n);
+        else if (moves)
+            ps_pointer_tables_moved(DEVICE + 8 * at, DEVICE + 8 * from, 8 * n);
         else
             write_words(at, words, n);
         uint64_t all = 0;
@@ -187,6 +247,8 @@ int main(void)
     test_no_pointers_no_table();
     test_alignment();
     test_written_over();
+    test_copied_on();
+    test_too_many_copied_on();
     test_too_many();
     test_any_order();
     return expect_status();
