@@ -368,6 +368,61 @@ END_OF_C
     equal $((12 * 4 * 4 + 12)) "$seen" "copies and fills"
 }
 
+@test "what the program got wrong is refused by the driver, as without Penstock" {
+    requires sim cc
+    build_probe wrong_calls "-L$SIM" -l:libcuda.so.1 <<'END_OF_C'
+#include <dlfcn.h>
+
+int main(void)
+{
+    void *span = new_span(1, NULL), *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    CUdeviceptr address = (CUdeviceptr)span, none[2] = {0};
+    CUgraph graph;
+    CUgraphExec made;
+    size_t bytes = 4096, wrong = 0;
+
+    CHECK(cudaStreamSynchronize(NULL));
+    EXPECT(cuGraphCreate(&graph, 0) == CUDA_SUCCESS);
+    EXPECT(cuGraphInstantiateWithFlags(&made, graph, 0) == CUDA_SUCCESS);
+#define REFUSED(name, ...) \
+    do { \
+        __typeof__(&name) function = (__typeof__(&name))dlsym(driver, #name); \
+        CUresult result = function ? function(__VA_ARGS__) : CUDA_SUCCESS; \
+        if (result == CUDA_SUCCESS) fprintf(stderr, "%s: not refused\n", #name), wrong++; \
+    } while (0)
+    REFUSED(cuMemcpy2D_v2, NULL);
+    REFUSED(cuMemcpy2DAsync_v2, NULL, NULL);
+    REFUSED(cuMemcpy3D_v2, NULL);
+    REFUSED(cuMemcpy3DAsync_v2, NULL, NULL);
+    REFUSED(cuMemcpy3DPeer, NULL);
+    REFUSED(cuMemcpy3DPeerAsync, NULL, NULL);
+    REFUSED(cuMemcpyHtoDAsync_v2, address, NULL, bytes, NULL);
+    REFUSED(cuMemcpyAsync, 0, address, bytes, NULL);
+    REFUSED(cuMemcpy, address, 0, bytes);
+    REFUSED(cuLaunchKernelEx, NULL, (CUfunction)span, NULL, NULL);
+    REFUSED(cuMemcpyBatchAsync_v2, NULL, &address, &bytes, 1, NULL, NULL, 0, NULL);
+    REFUSED(cuMemcpyBatchAsync_v2, &address, NULL, &bytes, 1, NULL, NULL, 0, NULL);
+    REFUSED(cuMemcpyBatchAsync_v2, &address, none, NULL, 1, NULL, NULL, 0, NULL);
+    REFUSED(cuMemcpy3DBatchAsync_v2, 1, NULL, 0, NULL);
+    REFUSED(cuStreamBatchMemOp_v2, NULL, 1, NULL, 0);
+    REFUSED(cuMemBatchDecompressAsync, NULL, 1, 0, NULL, NULL);
+    REFUSED(cuGraphExecKernelNodeSetParams_v2, made, NULL, NULL);
+    REFUSED(cuGraphExecMemcpyNodeSetParams, made, NULL, NULL, NULL);
+    REFUSED(cuGraphExecMemsetNodeSetParams, made, NULL, NULL, NULL);
+    EXPECT(!wrong && holds(span, 1, NULL));
+    puts("ok");
+    return 0;
+}
+END_OF_C
+    local tracer
+    run_sim ./wrong_calls
+    goes_on
+    for tracer in cupti hook; do
+        run_probe wrong_calls PENSTOCK_TRACER=$tracer
+        goes_on
+    done
+}
+
 @test "captures begun and ended by the program are seen by hooks as by CUPTI" {
     local case
     for case in $("$SAMPLES/hostile" --list | awk '/captur|graph/ { print $1 }'); do
