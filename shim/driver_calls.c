@@ -225,6 +225,57 @@ static void batch(bool per_thread, CUstream stream, const CUdeviceptr *dsts, con
     ps_trace_ready(false);
 }
 
+static struct side operand(const CUmemcpy3DOperand *operand, struct box box)
+{
+    if (operand->type != CU_MEMCPY_OPERAND_TYPE_POINTER)
+        return side_at(0, 0, 0, box);
+    return side_at(operand->op.ptr.ptr, operand->op.ptr.rowLength, operand->op.ptr.layerHeight, box);
+}
+
+static void batch_3d(bool per_thread, CUstream stream, const CUDA_MEMCPY3D_BATCH_OP *op, size_t count)
+{
+    if (!op)
+        return;
+    ps_trace_begin(stream, per_thread);
+    for (size_t i = 0; i < count; i++) {
+        const struct box box = {op[i].extent.width, op[i].extent.height, op[i].extent.depth};
+        const struct side to = operand(&op[i].dst, box), from = operand(&op[i].src, box);
+        if (to.start && from.start) {
+            name_rows(to, from, box);
+            continue;
+        }
+        ps_trace_address(to.start); /* with an array, whose elements have a size that nobody says here */
+        ps_trace_address(from.start);
+    }
+    ps_trace_ready(false);
+}
+
+/* Values that are waited for or written. `address` is in the same place in each that has one. */
+static void values(bool per_thread, CUstream stream, const CUstreamBatchMemOpParams *op, size_t count)
+{
+    if (!op)
+        return;
+    ps_trace_begin(stream, per_thread);
+    for (size_t i = 0; i < count; i++)
+        if (op[i].operation != CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES && op[i].operation != CU_STREAM_MEM_OP_BARRIER)
+            ps_trace_bytes(op[i].waitValue.address, 4);
+    ps_trace_ready(false);
+}
+
+static void decompress(bool per_thread, CUstream stream, const CUmemDecompressParams *params, size_t count)
+{
+    if (!params)
+        return;
+    ps_trace_begin(stream, per_thread);
+    for (size_t i = 0; i < count; i++) {
+        ps_pointer_tables_overwritten((CUdeviceptr)params[i].dst, params[i].dstNumBytes);
+        ps_trace_bytes((CUdeviceptr)params[i].dst, params[i].dstNumBytes);
+        ps_trace_bytes((CUdeviceptr)params[i].src, params[i].srcNumBytes);
+        ps_trace_bytes((CUdeviceptr)params[i].dstActBytes, sizeof *params[i].dstActBytes);
+    }
+    ps_trace_ready(false);
+}
+
 /* ---- graphs ---- */
 
 static void change_copy(CUgraphExec executable, const CUDA_MEMCPY3D *copied)
@@ -388,6 +439,12 @@ bool ps_driver_call_may_be_unknown(CUpti_CallbackId id)
     case CBID(cuMemcpyBatchAsync_ptsz):
     case CBID(cuMemcpyBatchAsync_v2):
     case CBID(cuMemcpyBatchAsync_v2_ptsz):
+    case CBID(cuMemcpy3DBatchAsync):
+    case CBID(cuMemcpy3DBatchAsync_ptsz):
+    case CBID(cuMemcpy3DBatchAsync_v2):
+    case CBID(cuMemcpy3DBatchAsync_v2_ptsz):
+    case CBID(cuMemBatchDecompressAsync):
+    case CBID(cuMemBatchDecompressAsync_ptsz):
     case CBID(cuStreamBeginCaptureToGraph):
     case CBID(cuStreamBeginCaptureToGraph_ptsz):
     case CBID(cuGraphExecNodeSetParams):

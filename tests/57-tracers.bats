@@ -368,6 +368,96 @@ END_OF_C
     equal $((12 * 4 * 4 + 12)) "$seen" "copies and fills"
 }
 
+@test "batches of copies, of volumes and of values are seen" {
+    requires sim cc
+    build_probe batches "-L$SIM" -l:libcuda.so.1 <<'END_OF_C'
+static cudaStream_t stream;
+
+static void copy(void *to, void *from, size_t bytes)
+{
+    CUdeviceptr dsts[2] = {(CUdeviceptr)to, (CUdeviceptr)to + bytes / 2}, srcs[2] = {(CUdeviceptr)from, (CUdeviceptr)from + bytes / 2};
+    size_t sizes[2] = {bytes / 2, bytes / 2}, first = 0;
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+
+    EXPECT(cuMemcpyBatchAsync_v2(dsts, srcs, sizes, 2, &attributes, &first, 1, stream) == CUDA_SUCCESS);
+}
+
+/* In two halves, the later one first; rows of 256 bytes. */
+static void copy_volumes(void *to, void *from, size_t bytes)
+{
+    CUDA_MEMCPY3D_BATCH_OP op[2] = {0};
+
+    for (int i = 0; i < 2; i++) {
+        const size_t at = i ? 0 : bytes / 2;
+        op[i].src.type = op[i].dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+        op[i].dst.op.ptr.ptr = (CUdeviceptr)to + at;
+        op[i].src.op.ptr.ptr = (CUdeviceptr)from + at;
+        op[i].src.op.ptr.rowLength = 256;
+        op[i].extent = (CUextent3D){256, bytes / 1024, 2};
+        op[i].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    }
+    EXPECT(cuMemcpy3DBatchAsync_v2(2, op, 0, stream) == CUDA_SUCCESS);
+}
+
+static void set_ends(void *span, size_t bytes, uint64_t value)
+{
+    CUstreamBatchMemOpParams op[3] = {0};
+
+    op[0].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    op[0].writeValue.address = (CUdeviceptr)span;
+    op[0].writeValue.value64 = value;
+    op[1].memoryBarrier.operation = CU_STREAM_MEM_OP_BARRIER;
+    op[2].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    op[2].writeValue.address = (CUdeviceptr)span + bytes - 4;
+    op[2].writeValue.value = (uint32_t)value;
+    EXPECT(cuStreamBatchMemOp_v2(stream, 3, op, 0) == CUDA_SUCCESS);
+}
+
+int main(void)
+{
+    enum { SPANS = 12, ROUNDS = 4 };
+    const size_t bytes = span_size();
+    void *span[SPANS], *from;
+
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaMalloc(&from, bytes));
+    for (int i = 0; i < SPANS; i++) span[i] = new_span(i, stream);
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < SPANS; i++) {
+            const unsigned char value = (unsigned char)(100 + i + round);
+            CHECK(cudaMemsetAsync(from, value, bytes, stream));
+            if (round % 2)
+                copy(span[i], from, bytes);
+            else
+                copy_volumes(span[i], from, bytes);
+            EXPECT(holds(span[i], value, stream));
+        }
+    for (int i = 0; i < SPANS; i++) set_ends(span[i], bytes, 0x0101010101010101 * (i + 1));
+    for (int i = 0; i < SPANS; i++) {
+        uint64_t first;
+        uint32_t last;
+        CHECK(cudaMemcpyAsync(&first, span[i], sizeof first, cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaMemcpyAsync(&last, (char *)span[i] + bytes - 4, sizeof last, cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        EXPECT(first == 0x0101010101010101ul * (unsigned)(i + 1) && last == 0x01010101u * (unsigned)(i + 1));
+    }
+    puts("ok");
+    return 0;
+}
+END_OF_C
+    local tracer guard seen=
+    run_sim ./batches
+    goes_on
+    for tracer in cupti hook; do
+        for guard in host unmap; do
+            run_probe batches PENSTOCK_TRACER=$tracer PENSTOCK_BUDGET=$((6 * PROBE_SPAN)) PENSTOCK_GUARD=$guard
+            { goes_on && sound untouched && counted evictions; } || { echo "$tracer, $guard" >&2 && return 1; }
+            [ -z "$seen" ] || equal "$seen" "$(report copies_seen)" "copies seen"
+            seen=$(report copies_seen)
+        done
+    done
+}
+
 @test "what the program got wrong is refused by the driver, as without Penstock" {
     requires sim cc
     build_probe wrong_calls "-L$SIM" -l:libcuda.so.1 <<'END_OF_C'

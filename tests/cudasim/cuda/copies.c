@@ -234,3 +234,50 @@ CUresult cudasim_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream
 {
     return copy_3d(pCopy, hStream, true);
 }
+
+/* ---- batches, one after the other: an order that they may have ---- */
+
+CUresult cudasim_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs,
+                                       size_t *attrsIdxs, size_t numAttrs, CUstream hStream)
+{
+    CUresult result = CUDA_SUCCESS;
+    if (!dsts || !srcs || !sizes || !count || !attrs || !attrsIdxs || !numAttrs || attrsIdxs[0] || !hStream)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+        result = sizes[i] ? copy_linear((uintptr_t)dsts[i], (uintptr_t)srcs[i], sizes[i], hStream, true) : CUDA_ERROR_INVALID_VALUE;
+    return result;
+}
+
+static struct cudasim_side side_of(const CUmemcpy3DOperand *operand, CUextent3D extent)
+{
+    size_t pitch = operand->op.ptr.rowLength ? operand->op.ptr.rowLength : extent.width;
+    size_t rows = operand->op.ptr.layerHeight ? operand->op.ptr.layerHeight : extent.height;
+    return (struct cudasim_side){(uintptr_t)operand->op.ptr.ptr, pitch, pitch * rows};
+}
+
+static bool is_sound(const CUmemcpy3DOperand *operand, CUextent3D extent)
+{
+    return (!operand->op.ptr.rowLength || operand->op.ptr.rowLength >= extent.width) &&
+           (!operand->op.ptr.layerHeight || operand->op.ptr.layerHeight >= extent.height);
+}
+
+CUresult cudasim_cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream hStream)
+{
+    CUresult result = CUDA_SUCCESS;
+    if (!numOps || !opList || flags || !hStream)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < numOps && result == CUDA_SUCCESS; i++) {
+        const CUDA_MEMCPY3D_BATCH_OP *op = &opList[i];
+        struct cudasim_copy copy = {
+            .box = {op->extent.width, op->extent.height, op->extent.depth},
+            .to = side_of(&op->dst, op->extent),
+            .from = side_of(&op->src, op->extent),
+        };
+        if (op->src.type != CU_MEMCPY_OPERAND_TYPE_POINTER || op->dst.type != CU_MEMCPY_OPERAND_TYPE_POINTER)
+            return CUDA_ERROR_NOT_SUPPORTED; /* arrays */
+        if (empty(&copy.box) || !op->srcAccessOrder || !is_sound(&op->dst, op->extent) || !is_sound(&op->src, op->extent))
+            return CUDA_ERROR_INVALID_VALUE;
+        result = copy_box(copy, hStream, true);
+    }
+    return result;
+}

@@ -317,3 +317,35 @@ CUresult cudasim_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuui
 {
     return submit_word(CUDASIM_OPERATION_WRITE_VALUE, stream, addr, value, flags, true);
 }
+
+CUresult cudasim_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    if (!paramArray || !count || count > 256 || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned int i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        const CUstreamBatchMemOpParams *p = &paramArray[i];
+        switch (p->operation) {
+        case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+        case CU_STREAM_MEM_OP_WAIT_VALUE_64: {
+            bool wide = p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+            result = submit_word(CUDASIM_OPERATION_WAIT_VALUE, stream, p->waitValue.address,
+                                 wide ? p->waitValue.value64 : p->waitValue.value, p->waitValue.flags, wide);
+            break;
+        }
+        case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+        case CU_STREAM_MEM_OP_WRITE_VALUE_64: {
+            bool wide = p->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+            result = submit_word(CUDASIM_OPERATION_WRITE_VALUE, stream, p->writeValue.address,
+                                 wide ? p->writeValue.value64 : p->writeValue.value, p->writeValue.flags, wide);
+            break;
+        }
+        case CU_STREAM_MEM_OP_BARRIER: /* operations of a stream are in order here */
+            break;
+        default:
+            result = CUDA_ERROR_NOT_SUPPORTED;
+        }
+    }
+    return result;
+}
