@@ -194,6 +194,19 @@ PS_EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *att
     return cudaSuccess;
 }
 
+/*
+ * Of the allocation that starts there: never the same for two in a process, or who caches by it (registrations with network cards) takes the next one at the
+ * address for this one. The driver counts its own from 1, so these have the top bit. 0: it is gone.
+ */
+static unsigned long long buffer_id(CUdeviceptr start)
+{
+    ps_registry_lock();
+    const struct ps_span *span = ps_registry_live_at(start);
+    unsigned long long id = span ? span->buffer_id | 1ull << 63 : 0;
+    ps_registry_unlock();
+    return id;
+}
+
 /* One attribute of a span as of a cudaMalloc'd pointer. False: the real function knows better. */
 static bool answer(void *value, CUpointer_attribute attribute, CUdeviceptr address, CUdeviceptr start, size_t bytes)
 {
@@ -222,9 +235,12 @@ static bool answer(void *value, CUpointer_attribute attribute, CUdeviceptr addre
     case CU_POINTER_ATTRIBUTE_MAPPED:
         *(unsigned int *)value = 1;
         return true;
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID: /* unique while the allocation lives, which its address is too */
-        *(unsigned long long *)value = start;
-        return true;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID: {
+        unsigned long long id = buffer_id(start);
+        if (id)
+            *(unsigned long long *)value = id;
+        return id != 0;
+    }
     default:
         return false;
     }

@@ -168,11 +168,13 @@ uint64_t ps_registry_count_birth(size_t bytes)
 
 static void count_in(struct ps_span *span, size_t requested)
 {
+    static _Atomic uint64_t lives_begun;
     struct ps_registry_state *r = &ps_registry;
     const struct ps_block *block = ps_block_whole(span); /* what is said of the span's birth is then said of the block's */
     uint64_t lives = (span->number >> 48) + 1;
 
     span->number = (uint64_t)(uintptr_t)span | lives << 48;
+    span->buffer_id = 1 + atomic_fetch_add_explicit(&lives_begun, 1, memory_order_relaxed);
     span->move = 0;
     span->due = 0;
     span->requested = requested;

@@ -85,6 +85,7 @@ struct ps_span {
     uint64_t freed_in;            /* CACHED: the registry's period then, plus 1; 0: it was only asked for */
     uint64_t last_access;         /* kernel-launch number of the last access */
     uint64_t number;              /* of this life: the structure's address, and in the top 16 bits how many lives it has had */
+    uint64_t buffer_id;           /* of this life: no other in the process has it, whichever device's; the program may ask for it */
     uint64_t nth;                 /* spans of its size that were born before it, where they are counted; else PS_SPAN_UNKNOWN_NTH */
     uint64_t born;                /* the learner's count of launches at its birth */
     uint64_t mentioned;           /* the learner's count of launches when it was born or last named */

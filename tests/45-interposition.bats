@@ -250,6 +250,50 @@ END
     done
 }
 
+@test "no allocation has the number of one that was freed, or of the driver's" {
+    requires sim cc
+    build_probe numbers "-L$SIM" -l:libcuda.so.1 <<'END'
+static unsigned long long number_of(const void *address)
+{
+    unsigned long long one = 0, other = 0;
+    CUpointer_attribute which = CU_POINTER_ATTRIBUTE_BUFFER_ID;
+    void *value = &other;
+
+    EXPECT(!cuPointerGetAttribute(&one, CU_POINTER_ATTRIBUTE_BUFFER_ID, (CUdeviceptr)address));
+    EXPECT(!cuPointerGetAttributes(1, &which, &value, (CUdeviceptr)address) && one == other);
+    return one;
+}
+
+int main(void)
+{
+    enum { TIMES = 70000 }; /* more than a structure's lives are told apart by */
+    char *first = new_span(1, NULL), *other = new_span(2, NULL), *small, *again;
+    unsigned long long number = number_of(first);
+    int same = 0;
+
+    CHECK(cudaMalloc((void **)&small, 512));
+    EXPECT(number != number_of(other) && number != number_of(small));
+    EXPECT(number == number_of(first + span_size() / 2));
+    for (int i = 0; i < TIMES; i++) {
+        CHECK(cudaFree(first));
+        CHECK(cudaMalloc((void **)&again, span_size()));
+        same += again == first;
+        if (i % 4096 == 0 || i == 65535 || i == 65534) EXPECT(number_of(again) != number);
+        first = again;
+    }
+    EXPECT(same > TIMES / 2 && number_of(first) != number);
+    EXPECT(number >> 63 && !(number_of(small) >> 63));
+    puts("ok");
+    return 0;
+}
+END
+    run_probe numbers
+    goes_on
+    # The pieces of a block have the block's.
+    run_probe numbers PROBE_SPAN=$((8 << 20)) "PENSTOCK_RULES=pieces size>=1MiB"
+    goes_on
+}
+
 # --- other ways to allocate --------------------------------------------------------------------------------------------------------------------
 @test "the per-thread default stream's entry points keep its order" {
     requires cc jq
