@@ -114,3 +114,53 @@ END
     sound
     equal 1 "$(report pointer_tables)" "tables"
 }
+
+@test "batches bring tables from the host" {
+    build_probe batches "-L$SIM" -l:libcuda.so.1 <<'END'
+static cudaStream_t stream;
+
+static void copy(void *to, const void *from, size_t bytes)
+{
+    CUdeviceptr dst = (CUdeviceptr)to, src = (CUdeviceptr)from;
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    size_t first = 0;
+
+    EXPECT(cuMemcpyBatchAsync_v2(&dst, &src, &bytes, 1, &attributes, &first, 1, stream) == CUDA_SUCCESS);
+}
+
+static void copy_volume(void *to, const void *from, size_t row, size_t rows)
+{
+    CUDA_MEMCPY3D_BATCH_OP op = {.extent = {row, rows, 1}, .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+
+    op.src.type = op.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+    op.dst.op.ptr.ptr = (CUdeviceptr)to;
+    op.dst.op.ptr.rowLength = 4 * row;
+    op.src.op.ptr.ptr = (CUdeviceptr)from;
+    EXPECT(cuMemcpy3DBatchAsync_v2(1, &op, 0, stream) == CUDA_SUCCESS);
+}
+
+int main(void)
+{
+    void *table[2] = {new_span(3, NULL), new_span(4, NULL)};
+    char *small;
+
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaMalloc((void **)&small, 4096));
+    copy(small, table, sizeof table);              /* one */
+    copy_volume(small + 256, table, 8, 2);         /* a row each: two more */
+    copy(small + 1024, small, sizeof table);       /* on the device: none that is new */
+    copy_volume(small + 2048, small, 8, 2);
+    CHECK(cudaDeviceSynchronize());
+    EXPECT(holds(table[0], 3, NULL) && holds(table[1], 4, NULL));
+    puts("ok");
+    return 0;
+}
+END
+    local tracer
+    for tracer in cupti hook; do
+        run_probe batches PENSTOCK_TRACER=$tracer
+        goes_on
+        sound
+        equal 3 "$(report pointer_tables)" "tables"
+    done
+}
