@@ -13,11 +13,25 @@
 #include "log.h"
 #include "real_cuda.h"
 
-/* By handle: open addressing, read without a lock, written under it. A full table forgets nothing: what doesn't fit is asked anew. */
+/*
+ * By handle, each in one of the PROBES places from its own on: read without a lock, written under it. What is written has an odd number until it is whole, and
+ * who reads it meanwhile finds nothing there, and asks. Places of kernels whose module went are taken first; with all of the same generation any is.
+ */
 #define TABLE (1u << 14)
-static struct ps_layout *_Atomic by_handle[TABLE];
+#define PROBES 16u
+struct place {
+    _Alignas(32) _Atomic uint32_t changes;
+    _Atomic uint32_t generation;
+    CUfunction _Atomic function; /* NULL: free */
+    const struct ps_layout *_Atomic layout;
+};
+static struct place by_handle[TABLE];
 static atomic_uint generation = 1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Every layout that there was: few, since many kernels are alike. By their content, guarded by the lock. */
+#define KEPT (1u << 10)
+static const struct ps_layout *kept[KEPT];
 
 /* By name, from cubins: chained, guarded by the lock. */
 struct named {
@@ -152,12 +166,33 @@ static int ask_driver(CUfunction function, uint32_t *size)
     return -1;
 }
 
-/* Works a layout out. NULL if nobody knows. */
-static struct ps_layout *work_out(CUfunction function)
+/* The one of this content, which is made if there is none. NULL: no memory. [locked] */
+static const struct ps_layout *keep_layout(const uint32_t *size, uint32_t count, bool keeps_no_address)
 {
-    struct ps_layout *layout = NULL;
+    uint32_t hash = count * 2 + keeps_no_address;
+
+    for (uint32_t i = 0; i < count; i++)
+        hash = (hash ^ size[i]) * 16777619u;
+    const struct ps_layout **bucket = &kept[hash % KEPT];
+    for (const struct ps_layout *l = *bucket; l; l = l->next)
+        if (l->count == count && l->keeps_no_address == keeps_no_address && !memcmp(l->size, size, count * sizeof *size))
+            return l;
+    struct ps_layout *layout = malloc(sizeof *layout + count * sizeof *size);
+    if (!layout)
+        return NULL;
+    layout->next = *bucket;
+    layout->count = count;
+    layout->keeps_no_address = keeps_no_address;
+    memcpy(layout->size, size, count * sizeof *size);
+    *bucket = layout;
+    return layout;
+}
+
+/* Works a layout out. NULL if nobody knows. */
+static const struct ps_layout *work_out(CUfunction function)
+{
+    const struct ps_layout *layout = NULL;
     uint32_t *asked = malloc(PS_KERNEL_PARAMS_COUNT_MAX * sizeof *asked);
-    uint32_t *size = NULL;
     int n;
 
     if (!asked)
@@ -177,68 +212,79 @@ static struct ps_layout *work_out(CUfunction function)
         }
     }
     bool use_cubin = cubin && (n < 0 || same);
-    uint32_t count = use_cubin ? cubin->count : (uint32_t)(n < 0 ? 0 : n);
-    if (use_cubin || n >= 0) {
-        layout = malloc(sizeof *layout);
-        size = malloc((count ? count : 1) * sizeof *size);
-        if (layout && size) {
-            memcpy(size, use_cubin ? cubin->size : asked, count * sizeof *size);
-            *layout = (struct ps_layout){
-                .function = function, .count = count, .keeps_no_address = ps_kernel_keeps_no_address(name), .size = size};
-            if (use_cubin)
-                ps_count(layouts_from_cubin);
-            else
-                ps_count(layouts_from_driver);
-        } else {
-            free(layout);
-            free(size);
-            layout = NULL;
-        }
-    }
+    if (use_cubin)
+        layout = keep_layout(cubin->size, cubin->count, ps_kernel_keeps_no_address(name));
+    else if (n >= 0)
+        layout = keep_layout(asked, (uint32_t)n, ps_kernel_keeps_no_address(name));
+    if (layout && use_cubin)
+        ps_count(layouts_from_cubin);
+    else if (layout)
+        ps_count(layouts_from_driver);
     pthread_mutex_unlock(&lock);
     free(asked);
     return layout;
 }
 
-static uint32_t place_of(CUfunction function)
+static struct place *place_of(CUfunction function, uint32_t probe)
 {
-    return (uint32_t)(((uintptr_t)function >> 4) * 0x9E3779B97F4A7C15u >> 50) % TABLE;
+    return &by_handle[((uint32_t)(((uintptr_t)function >> 4) * 0x9E3779B97F4A7C15u >> 50) + probe) % TABLE];
+}
+
+/* Where a handle's layout goes: to its old place, a free one, one of a kernel that has gone, or whose turn it is. [locked] */
+static struct place *place_for(CUfunction function, uint32_t now)
+{
+    static uint32_t turn;
+    struct place *gone = NULL;
+
+    for (uint32_t i = 0; i < PROBES; i++) {
+        struct place *place = place_of(function, i);
+        CUfunction other = atomic_load_explicit(&place->function, memory_order_relaxed);
+        if (!other || other == function)
+            return place;
+        if (!gone && atomic_load_explicit(&place->generation, memory_order_relaxed) != now)
+            gone = place;
+    }
+    return gone ? gone : place_of(function, turn++ % PROBES);
+}
+
+/* Each store is seen only by who sees those before it, too: a reader who meets a new field meets the odd number. [locked] */
+static void write_place(struct place *place, CUfunction function, uint32_t now, const struct ps_layout *layout)
+{
+    const uint32_t changes = atomic_load_explicit(&place->changes, memory_order_relaxed);
+
+    atomic_store_explicit(&place->changes, changes + 1, memory_order_relaxed);
+    atomic_store_explicit(&place->generation, now, memory_order_release);
+    atomic_store_explicit(&place->function, function, memory_order_release);
+    atomic_store_explicit(&place->layout, layout, memory_order_release);
+    atomic_store_explicit(&place->changes, changes + 2, memory_order_release);
+}
+
+/* The layout there if it is the handle's. */
+static inline const struct ps_layout *read_place(struct place *place, CUfunction function, uint32_t now)
+{
+    if (atomic_load_explicit(&place->function, memory_order_relaxed) != function)
+        return NULL;
+    const uint32_t changes = atomic_load_explicit(&place->changes, memory_order_acquire);
+    const bool is_it = atomic_load_explicit(&place->function, memory_order_acquire) == function &&
+                       atomic_load_explicit(&place->generation, memory_order_acquire) == now;
+    const struct ps_layout *layout = atomic_load_explicit(&place->layout, memory_order_acquire);
+
+    return is_it && !(changes & 1) && atomic_load_explicit(&place->changes, memory_order_relaxed) == changes ? layout : NULL;
 }
 
 const struct ps_layout *ps_layout_of(CUfunction function)
 {
-    unsigned now = atomic_load_explicit(&generation, memory_order_relaxed);
-    uint32_t i = place_of(function);
+    const uint32_t now = atomic_load_explicit(&generation, memory_order_relaxed);
+    const struct ps_layout *layout;
 
-    for (uint32_t probes = 0; probes < TABLE; probes++, i = (i + 1) % TABLE) {
-        struct ps_layout *l = atomic_load_explicit(&by_handle[i], memory_order_acquire);
-        if (!l)
-            break;
-        if (l->function == function && l->generation == now)
-            return l;
-    }
-
-    struct ps_layout *layout = work_out(function);
+    for (uint32_t i = 0; i < PROBES; i++)
+        if ((layout = read_place(place_of(function, i), function, now)))
+            return layout;
+    layout = work_out(function);
     if (!layout)
         return NULL;
-    layout->generation = now;
     pthread_mutex_lock(&lock);
-    i = place_of(function);
-    for (uint32_t probes = 0; probes < TABLE; probes++, i = (i + 1) % TABLE) {
-        struct ps_layout *l = atomic_load_explicit(&by_handle[i], memory_order_relaxed);
-        if (l && l->function != function)
-            continue;
-        if (l && l->generation == now) { /* another thread was here at the same time */
-            free((void *)layout->size);
-            free(layout);
-            layout = l;
-            break;
-        }
-        /* One of an older generation is replaced; it stays reachable, since a launch on another thread may be reading it. */
-        layout->older = l;
-        atomic_store_explicit(&by_handle[i], layout, memory_order_release);
-        break;
-    }
+    write_place(place_for(function, now), function, now, layout);
     pthread_mutex_unlock(&lock);
     return layout;
 }

@@ -12,14 +12,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Only sizes: kernelParams points to each parameter, so offsets don't matter at a launch. */
+/* Only sizes: kernelParams points to each parameter, so offsets don't matter at a launch. One for all kernels that are alike, for the process's life. */
 struct ps_layout {
-    CUfunction function;
-    uint32_t generation;
+    const struct ps_layout *next; /* of those that are kept */
     uint32_t count;
-    bool keeps_no_address;         /* it is known to write none of what it is given into memory (known_kernels.h) */
-    const uint32_t *size;          /* bytes of each parameter; lives as long as the process */
-    const struct ps_layout *older; /* what stood for the handle before its module went */
+    bool keeps_no_address; /* it is known to write none of what it is given into memory (known_kernels.h) */
+    uint32_t size[];       /* bytes of each parameter */
 };
 
 /* The layout of a kernel's parameters, or NULL if nobody knows it. `function` may be a CUkernel, as launches pass it. Any thread. */
