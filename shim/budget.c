@@ -555,6 +555,7 @@ static bool tries_to_trace(struct search *s)
     s->tried_to_trace = true; /* the device is full earlier than the budget says: others use it too */
     ps_registry_unlock();
     ps_tracing_start("the device has no more pages");
+    ps_tracing_wait();
     ps_registry_lock();
     return true;
 }

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stddef.h>
+#include <time.h>
 
 #include "real_cuda.h"
 #include "rules.h"
@@ -12,9 +13,30 @@ atomic_uint ps_captures;
 /* The stream on which the calling thread's call keeps us from recording. */
 static __thread struct ps_stream *beginning __attribute__((tls_model("initial-exec")));
 
+static atomic_uint waiting; /* for a context */
+
+bool ps_capture_keep_out(void)
+{
+    /* Either this sees the capture that begins, or that sees this. */
+    atomic_fetch_add(&waiting, 1);
+    if (!atomic_load(&ps_captures))
+        return true;
+    ps_capture_let_in();
+    return false;
+}
+
+void ps_capture_let_in(void)
+{
+    atomic_fetch_sub(&waiting, 1);
+}
+
 void ps_capture_begins(CUstream stream, bool per_thread_default)
 {
+    static const struct timespec a_moment = {.tv_nsec = 1000000};
+
     atomic_fetch_add(&ps_captures, 1);
+    for (int moments = 0; moments < 100 && atomic_load(&waiting); moments++)
+        nanosleep(&a_moment, NULL);
     beginning = ps_stream_find(stream, per_thread_default);
     if (beginning)
         ps_stream_hold_records(beginning);

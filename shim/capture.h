@@ -38,6 +38,13 @@ void ps_capture_ends(CUstream stream, bool per_thread_default);
 /* One is over. */
 void ps_capture_ended(void);
 
+/*
+ * A wait for a whole context breaks every capture that is under way when it begins. False: there is one. Else none begins before the wait has, given a moment (a tenth
+ * of a second, so that whoever captures never waits for the device), until the other call.
+ */
+bool ps_capture_keep_out(void);
+void ps_capture_let_in(void);
+
 /* Captures under way, all threads. While there are any, launches are asked whether theirs is. */
 extern atomic_uint ps_captures;
 static inline bool ps_capture_anywhere(void)

@@ -146,7 +146,7 @@ static void begin(struct collective *c)
     }
     if (!n)
         return;
-    c->held = ps_tracing_is_on() ? BY_ACCESS : STILL;
+    c->held = ps_tracing_notes() ? BY_ACCESS : STILL;
     if (c->held == BY_ACCESS)
         c->launch = ps_residency_begin_access(c->span, &n, c->stream, &c->kind);
     else

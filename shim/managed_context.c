@@ -1,5 +1,7 @@
 #include "managed_context.h"
 
+#include <errno.h>
+
 #include "device.h"
 #include "devices.h"
 #include "helper_thread.h"
@@ -28,6 +30,19 @@ struct ps_managed_context ps_managed_context_enter_for(CUdeviceptr address)
 {
     ps_devices_enter_address(address);
     return ps_managed_context_enter();
+}
+
+int ps_managed_context_wait(void)
+{
+    struct ps_managed_context context = ps_managed_context_enter();
+    int r = -EBUSY;
+
+    if (ps_capture_keep_out()) {
+        r = ps_cuda_errno(ps_cu.cuCtxSynchronize());
+        ps_capture_let_in();
+    }
+    ps_managed_context_leave(context);
+    return r;
 }
 
 void ps_managed_context_leave(struct ps_managed_context context)

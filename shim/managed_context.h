@@ -24,6 +24,12 @@ struct ps_managed_context ps_managed_context_enter_at(unsigned device);
 /* The same at the device of an address of the reservation. */
 struct ps_managed_context ps_managed_context_enter_for(CUdeviceptr address);
 
+/*
+ * Waits on the host until everything is over that was queued in the managed context of the thread's device, whatever is current. 0; -EBUSY: somebody captures a stream,
+ * which such a wait would break; other -errno: nothing was waited for.
+ */
+int ps_managed_context_wait(void);
+
 void ps_managed_context_leave(struct ps_managed_context context);
 
 #endif

@@ -62,12 +62,17 @@ void ps_stopping_helper_begins(void)
     here.working++;
 }
 
+void ps_stopping_helper_ends(void)
+{
+    here.working--;
+    ps_registry_changed();
+}
+
 void ps_stopping_park_if_due(void)
 {
     if (!here.stopping)
         return;
-    here.working--;
-    ps_registry_changed();
+    ps_stopping_helper_ends();
     ps_registry_unlock();
     ps_helper_thread_park();
 }

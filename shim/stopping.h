@@ -16,5 +16,6 @@ bool ps_stopping_has_begun(void); /* [locked] */
 /* For helper threads, so that the end waits for them: once at the beginning; between two pieces of work (may not return). [locked] */
 void ps_stopping_helper_begins(void);
 void ps_stopping_park_if_due(void);
+void ps_stopping_helper_ends(void); /* it makes no driver call any more */
 
 #endif

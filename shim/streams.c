@@ -13,6 +13,7 @@
 #include "real_cuda.h"
 #include "rules.h"
 #include "tracer.h"
+#include "tracing.h"
 
 /* The device is not expected to be busy with so few launches for so long. */
 #define STUCK_NS 250000000u
@@ -513,7 +514,11 @@ static int each_event(const struct ps_uses *uses, const struct ps_stream *except
     CUevent event;
 
     if (uses->everywhere) {
-        /* Two clocks: for streams without a place nobody but this thread can wait. */
+        if (ps_tracing_notes() && !ps_tracing_is_on())
+            return -EAGAIN; /* streams that were given work unseen are not among those known */
+        /* Two clocks: for streams without a place nobody but this thread can wait; while somebody captures not even that. */
+        if (atomic_load(&overflowed) && ps_capture_anywhere())
+            return -EBUSY;
         if (atomic_load(&overflowed) && ps_cu.cuCtxSynchronize() != CUDA_SUCCESS)
             return -EIO;
         uint32_t n = ps_streams_count();

@@ -7,18 +7,26 @@
 #include <time.h>
 
 #include "budget.h"
+#include "clock.h"
 #include "devices.h"
 #include "driver_lookup.h"
+#include "helper_thread.h"
 #include "log.h"
 #include "managed_context.h"
 #include "process.h"
 #include "real_cuda.h"
 #include "registry.h"
+#include "stopping.h"
 #include "tracer.h"
 
-static atomic_bool on, failed;
+static atomic_bool noting; /* accesses are noted from here on */
+static atomic_bool on;     /* and what came before is over */
+static atomic_bool failed;
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 static const struct ps_settings *chosen;
+
+/* How long the program's threads wait, all in all, for what was launched unseen: it may itself wait for what one of them is yet to do. */
+#define PATIENCE_NS 10000000000u
 static const char *_Atomic source = "none";
 
 /*
@@ -65,6 +73,7 @@ int ps_tracing_open(bool at_once, const struct ps_settings *settings, const char
     if (!at_once)
         return 0;
     int r = start_source(why);
+    atomic_store(&noting, r == 0);
     atomic_store(&on, r == 0);
     return r;
 }
@@ -76,6 +85,7 @@ const char *ps_tracing_source(void)
 
 void ps_tracing_assume(void)
 {
+    atomic_store(&noting, true);
     atomic_store(&on, true);
 }
 
@@ -84,56 +94,105 @@ bool ps_tracing_is_on(void)
     return atomic_load_explicit(&on, memory_order_acquire);
 }
 
-static void wait_for_devices(void)
+bool ps_tracing_notes(void)
 {
-    const ptrdiff_t before = ps_here;
-
-    for (unsigned i = 0; i < ps_devices_count(); i++) {
-        ps_devices_enter(i);
-        struct ps_managed_context context = ps_managed_context_enter();
-        ps_cu.cuCtxSynchronize();
-        ps_managed_context_leave(context);
-    }
-    ps_here = before;
+    return atomic_load_explicit(&noting, memory_order_acquire);
 }
 
-/*
- * Everything launched so far is over when this returns. A launch that another thread had begun before the subscriber was there, and queues only
- * now, is met by the second wait.
- */
-static void settle(void)
+/* Whether all that was queued in the managed contexts when this was called is over. */
+static int wait_for_devices(void)
+{
+    const ptrdiff_t before = ps_here;
+    int r = 0;
+
+    for (unsigned i = 0; !r && i < ps_devices_count(); i++) {
+        ps_devices_enter(i);
+        r = ps_managed_context_wait();
+    }
+    ps_here = before;
+    return r;
+}
+
+static void rest(void)
 {
     static const struct timespec a_moment = {.tv_nsec = 1000000};
 
-    wait_for_devices();
     nanosleep(&a_moment, NULL);
-    wait_for_devices();
+    ps_registry_lock();
+    ps_stopping_park_if_due();
+    ps_registry_unlock();
 }
 
-bool ps_tracing_start(const char *reason)
+/*
+ * Waits until everything that was launched unseen is over. A launch that another thread had begun before the source was there, and queues only now, is met by the
+ * second wait. While anybody captures nothing can be waited for; later it can.
+ */
+static void settle(void)
+{
+    int r;
+
+    ps_registry_lock();
+    ps_stopping_helper_begins();
+    ps_registry_unlock();
+    do {
+        rest();
+        r = wait_for_devices();
+        if (!r) {
+            rest();
+            r = wait_for_devices();
+        }
+    } while (r == -EBUSY);
+    if (!r) {
+        atomic_store_explicit(&on, true, memory_order_release);
+        ps_log_debug(TRACER, "what was launched unseen is over: spans may leave");
+    } else {
+        ps_log_info(TRACER, "the device could not be waited for (error %d): nothing leaves", -r);
+    }
+    ps_registry_lock();
+    ps_stopping_helper_ends();
+    ps_registry_unlock();
+    ps_helper_thread_park();
+}
+
+void ps_tracing_start(const char *reason)
 {
     const char *why = NULL;
 
-    if (ps_tracing_is_on())
-        return true;
+    if (ps_tracing_notes())
+        return;
     pthread_mutex_lock(&one_at_a_time);
-    if (!atomic_load(&on) && !atomic_load(&failed)) {
-        if (start_source(&why)) {
+    if (!atomic_load(&noting) && !atomic_load(&failed)) {
+        int r = start_source(&why);
+        if (!r) {
+            atomic_store_explicit(&noting, true, memory_order_release);
+            ps_log_info(TRACER, "launches are traced from now on: %s", reason);
+            why = "the thread that waits for the device can't be started";
+            r = ps_helper_thread_start("penstock-settle", settle);
+        }
+        if (r) {
             atomic_store(&failed, true);
             ps_process_stand_aside(why);
-        } else {
-            settle();
-            atomic_store_explicit(&on, true, memory_order_release);
-            ps_log_info(TRACER, "launches are traced from now on: %s", reason);
         }
     }
     pthread_mutex_unlock(&one_at_a_time);
-    return ps_tracing_is_on();
+}
+
+void ps_tracing_wait(void)
+{
+    static const struct timespec a_moment = {.tv_nsec = 200000};
+    static _Atomic uint64_t since;
+    uint64_t first = 0;
+
+    if (!ps_tracing_notes() || ps_tracing_is_on())
+        return;
+    atomic_compare_exchange_strong(&since, &first, ps_now_ns());
+    while (!ps_tracing_is_on() && ps_now_ns() - atomic_load(&since) < PATIENCE_NS)
+        nanosleep(&a_moment, NULL);
 }
 
 void ps_tracing_start_if_due(uint64_t bytes)
 {
-    if (ps_tracing_is_on() || ps_budget.limit == UINT64_MAX)
+    if (ps_tracing_notes() || ps_budget.limit == UINT64_MAX)
         return;
     ps_registry_lock();
     bool due = ps_budget.held - ps_registry.cached_bytes + bytes > ps_budget.limit / 4 * 3;

@@ -3,8 +3,10 @@
  * to be seen before something may have to leave. So under the budgets `auto` and `unlimited` tracing starts when three quarters of the budget
  * are held, or when the program begins to capture a graph; with a budget that the user named it starts with the first allocation.
  *
- * Two clocks: what was launched before is unknown, so starting waits once for the device. From then on every use is known. Until then nothing
- * leaves, cudaFree waits for the device as the real one does, and stream-ordered memory keeps the order of its stream.
+ * Two clocks: accesses are noted from the moment the source is there; what was launched before is unknown, so a helper thread waits for the device, however
+ * long that takes: a stream may hold what waits for something that a thread of the program does later, so none of these waits. When it is over every use is known and
+ * tracing is on. Until then nothing leaves, which the last quarter of the budget is for, cudaFree waits for the device as the real one does, and stream-ordered
+ * memory keeps the order of its stream.
  */
 #ifndef PS_TRACING_H
 #define PS_TRACING_H
@@ -26,14 +28,20 @@ bool ps_tracing_leave_cupti(void);
 /* Every access will be told of by the caller itself, through residency.h: for unit tests. */
 void ps_tracing_assume(void);
 
-/* Whether every launch is seen. Any thread. */
+/* Whether every launch is seen, and what was launched unseen is over. Any thread. */
 bool ps_tracing_is_on(void);
 
+/* Whether every launch is seen. Any thread. */
+bool ps_tracing_notes(void);
+
 /*
- * Starts it if it is not on, for the reason given (for the log); waits for the device. False: it can't be had; that has been said, and
- * Penstock stands aside from then on. Without the registry lock, inside Penstock. Any thread.
+ * Starts it if that has not been done, for the reason given (for the log); waits for nothing. Where it can't be had that is said, and Penstock stands aside
+ * from then on. Without the registry lock, inside Penstock. Any thread.
  */
-bool ps_tracing_start(const char *reason);
+void ps_tracing_start(const char *reason);
+
+/* Started: waits until it is on, but never for long (10 s in the life of the process). Without the registry lock. Any thread of the program's. */
+void ps_tracing_wait(void);
 
 /* The same if an allocation of `bytes` brings what is held to where it is time. Without the registry lock, inside Penstock. */
 void ps_tracing_start_if_due(uint64_t bytes);

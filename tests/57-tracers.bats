@@ -327,6 +327,58 @@ END_OF_C
     counted evictions
 }
 
+@test "tracing that starts late waits for nothing that waits for the program, and nothing leaves before that is over" {
+    requires sim cc
+    build_probe waits <<'END'
+#include <stdatomic.h>
+static atomic_int go;
+static void CUDART_CB wait_for(void *nothing)
+{
+    (void)nothing;
+    while (!atomic_load(&go)) usleep(1000);
+}
+int main(int count, char **ways)
+{
+    void *unseen, *memory[52], *more[24];
+    cudaStream_t stream;
+    unsigned char *seen;
+
+    (void)count;
+    CHECK(cudaMallocHost((void **)&seen, span_size()));
+    unseen = new_span(7, NULL);
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaLaunchHostFunc(stream, wait_for, NULL));
+    CHECK(cudaMemcpyAsync(seen, unseen, span_size(), cudaMemcpyDeviceToHost, stream));
+    for (int i = 0; i < 52; i++) {
+        if (*ways[1] == 'a')
+            CHECK(cudaMalloc(&memory[i], span_size()));
+        else
+            CHECK(cudaMallocAsync(&memory[i], span_size(), NULL));
+        CHECK(cudaMemsetAsync(memory[i], i, span_size(), NULL));
+    }
+    puts("allocated");
+    atomic_store(&go, 1);
+    for (int i = 0; i < 24; i++) more[i] = new_span(100 + i, NULL);
+    CHECK(cudaStreamSynchronize(stream));
+    EXPECT(seen[0] == 7 && seen[span_size() - 1] == 7);
+    for (int i = 0; i < 52; i++) EXPECT(holds(memory[i], i, NULL));
+    for (int i = 0; i < 24; i++) EXPECT(holds(more[i], 100 + i, NULL));
+    puts("ok");
+    return 0;
+}
+END
+    local way
+    LIMIT=15
+    for way in at-once in-order; do
+        run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_RESERVE=$((8 * PROBE_SPAN)) CUDASIM_MEMORY=$((72 * PROBE_SPAN)) \
+            PENSTOCK_LOG=info "PROBE_SPAN=$PROBE_SPAN" ./waits "$way"
+        goes_on
+        contains "$output" 'launches are traced from now on: three quarters'
+        counted evictions
+    done
+}
+
 @test "a program that is linked with the driver, or finds it by dlsym, is seen" {
     requires cc
     # The wheels' toolkit has no stub of the driver: the driver itself will do.
