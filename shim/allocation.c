@@ -14,6 +14,7 @@
 #include "eviction.h"
 #include "learning.h"
 #include "log.h"
+#include "managed_context.h"
 #include "pointer_tables.h"
 #include "preparing.h"
 #include "real_cuda.h"
@@ -68,8 +69,10 @@ static int order_for_all_streams(struct ps_span *span, const struct ps_uses *use
             r = one;
     }
     ps_registry_lock();
-    span->fence_set = true;
-    span->fence_seen = seen;
+    if (!r) {
+        span->fence_set = true;
+        span->fence_seen = seen;
+    }
     ps_registry_unlock();
     return r;
 }
@@ -93,8 +96,13 @@ static const struct ps_stream *only_stream(void)
     return ps_streams_count() == 1 ? ps_streams_at(0) : NULL;
 }
 
-/* A freed span of the size lives again. [locked on entry, unlocked on return] */
-static void reuse(struct ps_span *span, size_t requested, struct ps_stream *stream)
+static void free_span(struct ps_span *span, const struct ps_uses *uses);
+
+/*
+ * A freed span of the size lives again; the lock is released then. False: the new owner can't be ordered after what used the span, and it is a freed one again.
+ * [locked on entry]
+ */
+static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stream)
 {
     const struct ps_stream *orders_itself = stream ? stream : only_stream();
     struct ps_uses uses = span->uses;
@@ -112,7 +120,7 @@ static void reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
             span->after_seen = 0;
         }
         ps_registry_unlock();
-        return;
+        return true;
     }
     span->launching++; /* nobody's victim while its order is made */
     ps_registry_unlock();
@@ -121,13 +129,19 @@ static void reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
         r = ps_stream_comes_after_uses(stream, &uses);
     else
         r = order_for_all_streams(span, &uses);
-    if (r) {
+    /* The host waits where streams can't; not while a capture has begun since the program asked, by another thread. */
+    if (r && ps_managed_context_wait()) {
+        ps_registry_lock();
+        span->launching--;
+        ps_learning_freed(span);
+        free_span(span, &uses);
+        return false;
+    }
+    if (r && r != -EAGAIN) /* which is: it is not known yet which streams there are */
         ps_log_warn_once(
             RESIDENCY,
-            "an allocation could not be ordered by events (error %d): the device is waited for instead, which is slow and right; see `penstock doctor`",
+            "an allocation could not be ordered by events (error %d): the device was waited for instead, which is slow and right; see `penstock doctor`",
             -r);
-        ps_cu.cuCtxSynchronize();
-    }
     if (stream)
         ps_stream_settle(stream);
     ps_registry_lock();
@@ -137,6 +151,7 @@ static void reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
     }
     span->launching--;
     ps_registry_unlock();
+    return true;
 }
 
 /* ---- a new span ---- */
@@ -384,9 +399,8 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, bool only_asks
     ps_registry_lock();
     ps_registry.only_asked_bytes = only_asks ? rounded : 0;
     struct ps_span *span = is_block ? NULL : take_cached(rounded, stream ? stream : only_stream());
-    if (span) {
+    if (span && reuse(span, bytes, stream)) {
         *address = span->address;
-        reuse(span, bytes, stream);
         ps_count(allocations);
         return 0;
     }
@@ -514,15 +528,13 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
     else if (how == AT_ONCE && ps_tracing_is_on())
         ps_uses_note_all_streams(&uses);
     else if (how == AT_ONCE)
-        ps_cu.cuCtxSynchronize(); /* the streams that were used are not known yet: as the real one does */
-    const bool everywhere = uses.everywhere;
+        uses.everywhere = true; /* the streams that were used are not known yet: it is waited for, as the real one does */
     const struct ps_span *first = ps_registry_at(address);
-    if (everywhere && first && ps_block_whole(first)) {
-        ps_cu.cuCtxSynchronize(); /* one event would be wanted for each piece */
-        ps_uses_clear(&uses);
-    } else if (everywhere) {
+    if (uses.everywhere && ps_tracing_is_on() && !(first && ps_block_whole(first))) /* one event would be wanted for each piece */
         after_everything = ps_copies_after_everything();
-    }
+    /* While a stream is being captured there is no event for all and no waiting: the next owner, or who unmaps it, comes after everything that is queued by then. */
+    if (uses.everywhere && (after_everything || !ps_managed_context_wait()))
+        ps_uses_clear(&uses);
 
     ps_registry_lock();
     struct ps_span *span = settled_at(address);
@@ -542,13 +554,10 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
         free_pieces(block, &uses);
     } else {
         ps_learning_freed(span);
-        if (everywhere) {
-            ps_uses_clear(&uses);
-            if (after_everything) { /* stands for all of them, and for an H2D that the old fence was the end of */
-                ps_copies_give_event(span->fence);
-                span->fence = after_everything;
-            }
-            span->fence_set = after_everything != NULL;
+        if (after_everything) { /* stands for all of them, and for an H2D that the old fence was the end of */
+            ps_copies_give_event(span->fence);
+            span->fence = after_everything;
+            span->fence_set = true;
             span->fence_seen = 0;
         } else {
             also_after_other_devices(&uses, stream, &span->uses);

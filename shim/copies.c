@@ -210,7 +210,6 @@ CUevent ps_copies_after_everything(void)
         r = ps_copies_join(&everything, true, event);
     if (!r)
         return event;
-    ps_cu.cuCtxSynchronize();
     ps_copies_give_event(event);
     return NULL;
 }

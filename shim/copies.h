@@ -60,8 +60,8 @@ void ps_copies_wait_for_reloads(void);
 int ps_copies_join(const struct ps_uses *uses, bool event_set, CUevent event);
 
 /*
- * A new event after everything that is queued now on any stream of the program and on the H2D stream. NULL when the driver refuses; then the
- * call has waited for the device instead. Takes one event of those given back, or makes one; the caller owns it.
+ * A new event after everything that is queued now on any stream of the program and on the H2D stream. NULL: there is none, since a stream is being captured
+ * or the driver refuses. Takes one event of those given back, or makes one; the caller owns it.
  */
 CUevent ps_copies_after_everything(void);
 void ps_copies_give_event(CUevent event); /* NULL is nothing. [with the registry lock or without] */

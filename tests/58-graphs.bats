@@ -143,3 +143,60 @@ END
         said
     done
 }
+
+@test "memory that is freed while a stream is captured, with many streams: the capture goes on, and the next owner comes after" {
+    requires sim cc
+    build_probe many <<'END'
+static void CUDART_CB take_long(void *nothing)
+{
+    (void)nothing;
+    usleep(300000);
+}
+int main(int count, char **ways)
+{
+    cudaStream_t stream[20];
+    void *freed, *next, *used;
+    unsigned char *seen;
+    cudaGraph_t graph;
+    size_t bytes = span_size();
+
+    (void)count;
+    CHECK(cudaMallocHost((void **)&seen, bytes));
+    for (int i = 0; i < 20; i++) CHECK(cudaStreamCreateWithFlags(&stream[i], cudaStreamNonBlocking));
+    used = new_span(1, NULL);
+    CHECK(cudaDeviceSynchronize());
+    for (int i = 0; i < 20; i++) CHECK(cudaMemsetAsync(used, i, bytes, stream[i]));
+    freed = new_span(7, NULL);
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaLaunchHostFunc(stream[1], take_long, NULL));
+    CHECK(cudaMemcpyAsync(seen, freed, bytes, cudaMemcpyDeviceToHost, stream[1]));
+    CHECK(cudaStreamBeginCapture(stream[2], cudaStreamCaptureModeRelaxed));
+    CHECK(cudaMemsetAsync(used, 3, bytes, stream[2]));
+    CHECK(cudaFree(freed));
+    printf("capture: %s\n", cudaGetErrorName(cudaStreamEndCapture(stream[2], &graph)));
+    if (*ways[1] == 'a')
+        CHECK(cudaMalloc(&next, bytes));
+    else
+        CHECK(cudaMallocAsync(&next, bytes, stream[3]));
+    CHECK(cudaMemsetAsync(next, 9, bytes, stream[3]));
+    CHECK(cudaStreamSynchronize(stream[3]));
+    EXPECT(holds(next, 9, stream[3]));
+    CHECK(cudaDeviceSynchronize());
+    EXPECT(seen[0] == 7 && seen[bytes - 1] == 7);
+    printf("%s\nok\n", next == freed ? "again" : "elsewhere");
+    return 0;
+}
+END
+    local budget way tracer
+    for tracer in cupti hook; do
+        for way in at-once in-order; do
+            for budget in 10MiB auto unlimited; do
+                run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_TRACER=$tracer PENSTOCK_BUDGET=$budget "PROBE_SPAN=$PROBE_SPAN" ./many $way
+                goes_on
+                contains "$output" '^capture: cudaSuccess$'
+                contains "$output" '^again$'
+                said
+            done
+        done
+    done
+}
