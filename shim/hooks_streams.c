@@ -6,6 +6,7 @@
  */
 #include "capture.h"
 #include "devices.h"
+#include "driver_lookup.h"
 #include "eviction.h"
 #include "hooks.h"
 #include "log.h"
@@ -103,6 +104,20 @@ PS_EXPORT cudaError_t cudaStreamBeginCapture_ptsz(cudaStream_t stream, enum cuda
     return ps_real_cudart()->cudaStreamBeginCapture_ptsz(stream, mode);
 }
 
+PS_EXPORT cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                                                    const cudaGraphEdgeData *edges, size_t count, enum cudaStreamCaptureMode mode)
+{
+    see_captures();
+    return ps_real_cudart()->cudaStreamBeginCaptureToGraph(stream, graph, dependencies, edges, count, mode);
+}
+
+PS_EXPORT cudaError_t cudaStreamBeginCaptureToGraph_ptsz(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                                                         const cudaGraphEdgeData *edges, size_t count, enum cudaStreamCaptureMode mode)
+{
+    see_captures();
+    return ps_real_cudart()->cudaStreamBeginCaptureToGraph_ptsz(stream, graph, dependencies, edges, count, mode);
+}
+
 PS_EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 {
     if (ps_real_cuda_load())
@@ -111,20 +126,46 @@ PS_EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
     return ps_cu.cuStreamDestroy(stream);
 }
 
-PS_EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
+/* Whether the capture that the driver is about to begin is to be told of here. Else CUPTI tells, or nobody wants to know. */
+static bool begin_capture(CUstream stream, bool per_thread_default)
 {
-    if (ps_real_cuda_load())
-        return CUDA_ERROR_NOT_INITIALIZED;
     see_captures();
-    bool told_here = !ps_inside && ps_tracer_hooks_are_on(); /* else CUPTI tells */
-    if (told_here) {
-        ps_capture_begins(stream, false);
-        ps_in_front++;
-    }
-    CUresult result = ps_cu.cuStreamBeginCapture(stream, mode);
+    if (ps_inside || !ps_tracer_hooks_are_on())
+        return false;
+    ps_capture_begins(stream, per_thread_default);
+    ps_in_front++;
+    return true;
+}
+
+static CUresult capture_began(bool told_here, CUresult result)
+{
     if (told_here) {
         ps_in_front--;
         ps_capture_began(result == CUDA_SUCCESS);
     }
     return result;
 }
+
+/* cuda.h maps the plain name to its newest version; here each is meant by its own. */
+#undef cuStreamBeginCapture
+
+#define BEGINS_CAPTURE(name, per_thread_default, parameters, arguments)                                                                    \
+    PS_EXPORT CUresult name parameters                                                                                                     \
+    {                                                                                                                                      \
+        if (ps_real_cuda_load())                                                                                                           \
+            return CUDA_ERROR_NOT_INITIALIZED;                                                                                             \
+        CUresult(*real) parameters = (CUresult(*) parameters)ps_driver_function(PS_DRIVER_FUNCTION_##name);                                \
+        if (!real)                                                                                                                         \
+            return CUDA_ERROR_NOT_SUPPORTED;                                                                                               \
+        bool told_here = begin_capture(stream, per_thread_default);                                                                        \
+        return capture_began(told_here, real arguments);                                                                                   \
+    }
+#define TO_GRAPH                                                                                                                           \
+    (CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode)
+
+BEGINS_CAPTURE(cuStreamBeginCapture, false, (CUstream stream), (stream))
+BEGINS_CAPTURE(cuStreamBeginCapture_ptsz, true, (CUstream stream), (stream))
+BEGINS_CAPTURE(cuStreamBeginCapture_v2, false, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+BEGINS_CAPTURE(cuStreamBeginCapture_v2_ptsz, true, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+BEGINS_CAPTURE(cuStreamBeginCaptureToGraph, false, TO_GRAPH, (stream, graph, dependencies, edges, count, mode))
+BEGINS_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true, TO_GRAPH, (stream, graph, dependencies, edges, count, mode))

@@ -53,7 +53,6 @@
     PS_DRIVER(cuMemGetAddressRange)                                                                                                        \
     PS_DRIVER(cuStreamGetCtx)                                                                                                              \
     PS_DRIVER(cuStreamDestroy)                                                                                                             \
-    PS_DRIVER(cuStreamBeginCapture)                                                                                                        \
     PS_DRIVER_OPTIONAL(cuMemHostRegister)                                                                                                  \
     PS_DRIVER_OPTIONAL(cuMemHostUnregister)                                                                                                \
     PS_DRIVER_OPTIONAL(cuMemHostGetDevicePointer)                                                                                          \

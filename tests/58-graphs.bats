@@ -200,3 +200,72 @@ END
         done
     done
 }
+
+@test "a capture begun by whatever entry point is seen before anything is traced, and stays valid" {
+    requires sim cc
+    # The wheels' toolkit has no stub of the driver: the driver itself will do.
+    build_probe begins "-L$SIM" -l:libcuda.so.1 <<'END'
+/* Under `auto` nothing is traced yet when the capture begins. */
+#undef cuStreamBeginCapture
+CUresult cuStreamBeginCapture(CUstream stream);
+CUresult cuStreamBeginCapture_ptsz(CUstream stream);
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode);
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode);
+CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
+                                          size_t count, CUstreamCaptureMode mode);
+cudaError_t cudaStreamBeginCapture_ptsz(cudaStream_t stream, enum cudaStreamCaptureMode mode);
+cudaError_t cudaStreamBeginCaptureToGraph_ptsz(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                                               const cudaGraphEdgeData *edges, size_t count, enum cudaStreamCaptureMode mode);
+static int begin(int way, cudaStream_t s)
+{
+    switch (way) {
+    case 0: return cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    case 1: return cuStreamBeginCapture_v2_ptsz(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    case 2: return cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal);
+    case 3: return cudaStreamBeginCapture_ptsz(s, cudaStreamCaptureModeGlobal);
+    /* The simulated device lacks these. */
+    case 4: return cuStreamBeginCapture(s);
+    case 5: return cuStreamBeginCapture_ptsz(s);
+    case 6: return cuStreamBeginCaptureToGraph(s, NULL, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    case 7: return cuStreamBeginCaptureToGraph_ptsz(s, NULL, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    case 8: return cudaStreamBeginCaptureToGraph(s, NULL, NULL, NULL, 0, cudaStreamCaptureModeGlobal);
+    default: return cudaStreamBeginCaptureToGraph_ptsz(s, NULL, NULL, NULL, 0, cudaStreamCaptureModeGlobal);
+    }
+}
+int main(int count, char **ways)
+{
+    void *span = new_span(1, NULL), *memory;
+    int way = count > 1 ? atoi(ways[1]) : 0;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaDeviceSynchronize());
+    EXPECT((begin(way, stream) == 0) == (way < 4));
+    cudaGetLastError();
+    if (way < 4) {
+        CHECK(cudaMallocAsync(&memory, span_size(), stream));
+        CHECK(cudaMemsetAsync(memory, 3, span_size(), stream));
+        CHECK(cudaMemcpyAsync(span, memory, span_size(), cudaMemcpyDeviceToDevice, stream));
+        CHECK(cudaFreeAsync(memory, stream));
+        CHECK(cudaStreamEndCapture(stream, &graph));
+        CHECK(cudaGraphInstantiate(&executable, graph, 0));
+        CHECK(cudaGraphLaunch(executable, stream));
+        EXPECT(holds(span, 3, stream));
+    }
+    puts("ok");
+    return 0;
+}
+END
+    local way tracer
+    for tracer in cupti hook; do
+        for way in 0 1 2 3 4 5 6 7 8 9; do
+            run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_TRACER=$tracer PENSTOCK_BUDGET=auto PENSTOCK_LOG=info "PROBE_SPAN=$PROBE_SPAN" \
+                ./begins $way
+            goes_on || { echo "way $way, $tracer" >&2 && return 1; }
+            contains "$output" 'launches are traced from now on: the program captures a graph'
+            [ $way -ge 4 ] || equal 0 "$(report graph_launches_unknown)" "graphs that could not be read"
+        done
+    done
+}
