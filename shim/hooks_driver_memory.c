@@ -3,7 +3,6 @@
  * linked in statically, whose every allocation comes here. The shared runtime and NVIDIA's libraries are not among them (driver_lookup.h).
  */
 #include "capture.h"
-#include "counters.h"
 #include "device.h"
 #include "devices.h"
 #include "driver_lookup.h"
@@ -23,6 +22,17 @@ static void *real(enum ps_driver_function which)
     ps_real_cuda_load();
     return ps_driver_function(which);
 }
+
+/* The result of `call`, a real function, which has the program's `*address` to set. The pages that it lacks may be ours: then we give way, and it is asked again. */
+#define ASK(call, address, bytes)                                                                                                          \
+    ({                                                                                                                                     \
+        CUresult result_ = (call);                                                                                                         \
+        if (result_ == CUDA_ERROR_OUT_OF_MEMORY && !ps_inside && ps_reclaim_for_others(bytes))                                             \
+            result_ = (call);                                                                                                              \
+        if (result_ == CUDA_SUCCESS && (address))                                                                                          \
+            ps_request_allocated(*(address), bytes);                                                                                       \
+        result_;                                                                                                                           \
+    })
 
 /* CUDA_ERROR_NOT_SUPPORTED: the real function is to be asked. */
 static CUresult allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *address)
@@ -48,13 +58,7 @@ PS_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
         if (result != CUDA_ERROR_NOT_SUPPORTED)
             return result;
     }
-    CUresult result = real_function(address, bytes);
-    /* The pages that the real allocator lacks may be ours: give way and ask once more. */
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && !ps_inside && ps_reclaim_for_others(bytes))
-        result = real_function(address, bytes);
-    if (result == CUDA_SUCCESS && address)
-        ps_request_allocated(*address, bytes);
-    return result;
+    return ASK(real_function(address, bytes), address, bytes);
 }
 
 PS_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned int element)
@@ -73,58 +77,74 @@ PS_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_
         if (result != CUDA_ERROR_NOT_SUPPORTED)
             return result;
     }
-    return real_function(address, pitch, width, height, element);
+    return ASK(real_function(address, pitch, width, height, element), address, bytes);
 }
 
-/* The real function behind each stream-ordered hook. */
-typedef CUresult (*alloc_async_fn)(CUdeviceptr *, size_t, CUstream);
+/* A request in stream order, and the real function for it: from the pool that is current, or the one that the program names. */
+struct pooled {
+    bool per_thread_default;
+    CUresult (*current)(CUdeviceptr *, size_t, CUstream);
+    CUresult (*named)(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
+    CUmemoryPool pool;
+    CUstream stream;
+};
 
-static CUresult alloc_async(alloc_async_fn real_function, bool per_thread_default, CUdeviceptr *address, size_t bytes, CUstream stream)
+static CUresult ask_pool(const struct pooled *from, CUdeviceptr *address, size_t bytes)
 {
-    if (!real_function)
+    return from->current ? from->current(address, bytes, from->stream) : from->named(address, bytes, from->pool, from->stream);
+}
+
+static CUresult alloc_async(struct pooled from, CUdeviceptr *address, size_t bytes)
+{
+    if (!from.current && !from.named)
         return CUDA_ERROR_NOT_INITIALIZED;
     if (address && ps_request_may_be_span_here(bytes)) {
-        CUresult result = allocate(bytes, ps_stream_find(stream, per_thread_default), address);
+        struct ps_stream *ordered_on = ps_stream_find(from.stream, from.per_thread_default);
+        CUresult result = ps_request_may_be_pooled(from.current != NULL, from.pool, ordered_on) ? allocate(bytes, ordered_on, address)
+                                                                                                : CUDA_ERROR_NOT_SUPPORTED;
         if (result != CUDA_ERROR_NOT_SUPPORTED)
             return result;
     }
-    CUresult result = real_function(address, bytes, stream);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && !ps_inside && ps_reclaim_for_others(bytes))
-        result = real_function(address, bytes, stream);
-    if (result == CUDA_SUCCESS)
-        ps_request_allocated(*address, bytes);
-    return result;
+    return ASK(ask_pool(&from, address, bytes), address, bytes);
 }
 
 PS_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
 {
-    return alloc_async(REAL(cuMemAllocAsync), false, address, bytes, stream);
+    return alloc_async((struct pooled){.current = REAL(cuMemAllocAsync), .stream = stream}, address, bytes);
 }
 
 PS_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CUstream stream)
 {
-    return alloc_async(REAL(cuMemAllocAsync_ptsz), true, address, bytes, stream);
-}
-
-typedef CUresult (*alloc_from_pool_fn)(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
-
-static CUresult alloc_from_pool(alloc_from_pool_fn real_function, alloc_async_fn from_default_pool, bool per_thread_default,
-                                CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
-{
-    if (ps_request_is_default_pool(pool))
-        return alloc_async(from_default_pool, per_thread_default, address, bytes, stream);
-    ps_count_passthrough(own_pool);
-    return real_function ? real_function(address, bytes, pool, stream) : CUDA_ERROR_NOT_INITIALIZED;
+    return alloc_async((struct pooled){.per_thread_default = true, .current = REAL(cuMemAllocAsync_ptsz), .stream = stream}, address,
+                       bytes);
 }
 
 PS_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
-    return alloc_from_pool(REAL(cuMemAllocFromPoolAsync), REAL(cuMemAllocAsync), false, address, bytes, pool, stream);
+    return alloc_async((struct pooled){.named = REAL(cuMemAllocFromPoolAsync), .pool = pool, .stream = stream}, address, bytes);
 }
 
 PS_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
-    return alloc_from_pool(REAL(cuMemAllocFromPoolAsync_ptsz), REAL(cuMemAllocAsync_ptsz), true, address, bytes, pool, stream);
+    return alloc_async(
+        (struct pooled){.per_thread_default = true, .named = REAL(cuMemAllocFromPoolAsync_ptsz), .pool = pool, .stream = stream}, address,
+        bytes);
+}
+
+PS_EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
+{
+    __typeof__(&cuDeviceSetMemPool) real_function = REAL(cuDeviceSetMemPool);
+
+    ps_request_chooses_pool();
+    return real_function ? real_function(device, pool) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+PS_EXPORT CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
+{
+    __typeof__(&cuMemSetMemPool) real_function = REAL(cuMemSetMemPool);
+
+    ps_request_chooses_pool();
+    return real_function ? real_function(location, type, pool) : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 /* Without a current context the real function has the error. */

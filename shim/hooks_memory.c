@@ -5,7 +5,6 @@
 #include <stdint.h>
 
 #include "capture.h"
-#include "counters.h"
 #include "hooks.h"
 #include "process.h"
 #include "real_cudart.h"
@@ -44,6 +43,17 @@ static bool give_way(size_t bytes)
     return true;
 }
 
+/* The result of `call`, a real function, which has the program's `*address` to set: asked again if we could give way. */
+#define REAL(call, address, bytes)                                                                                                         \
+    ({                                                                                                                                     \
+        cudaError_t result_ = (call);                                                                                                      \
+        if (result_ == cudaErrorMemoryAllocation && give_way(bytes))                                                                       \
+            result_ = (call);                                                                                                              \
+        if (result_ == cudaSuccess && (address))                                                                                           \
+            ps_request_allocated((CUdeviceptr)(*(address)), bytes);                                                                        \
+        result_;                                                                                                                           \
+    })
+
 PS_EXPORT cudaError_t cudaMalloc(void **address, size_t bytes)
 {
     if (address && ps_request_may_be_span(bytes)) {
@@ -53,12 +63,7 @@ PS_EXPORT cudaError_t cudaMalloc(void **address, size_t bytes)
         if (o == PS_REQUEST_OUT_OF_MEMORY)
             return out_of_memory();
     }
-    cudaError_t r = ps_real_cudart()->cudaMalloc(address, bytes);
-    if (r == cudaErrorMemoryAllocation && give_way(bytes))
-        r = ps_real_cudart()->cudaMalloc(address, bytes);
-    if (r == cudaSuccess && address)
-        ps_request_allocated((CUdeviceptr)*address, bytes);
-    return r;
+    return REAL(ps_real_cudart()->cudaMalloc(address, bytes), address, bytes);
 }
 
 PS_EXPORT cudaError_t cudaMallocPitch(void **address, size_t *pitch, size_t width, size_t height)
@@ -74,7 +79,7 @@ PS_EXPORT cudaError_t cudaMallocPitch(void **address, size_t *pitch, size_t widt
         if (o == PS_REQUEST_OUT_OF_MEMORY)
             return out_of_memory();
     }
-    return ps_real_cudart()->cudaMallocPitch(address, pitch, width, height);
+    return REAL(ps_real_cudart()->cudaMallocPitch(address, pitch, width, height), address, row * height);
 }
 
 PS_EXPORT cudaError_t cudaMalloc3D(struct cudaPitchedPtr *pitched, struct cudaExtent extent)
@@ -93,54 +98,70 @@ PS_EXPORT cudaError_t cudaMalloc3D(struct cudaPitchedPtr *pitched, struct cudaEx
         if (o == PS_REQUEST_OUT_OF_MEMORY)
             return out_of_memory();
     }
-    return ps_real_cudart()->cudaMalloc3D(pitched, extent);
+    return REAL(ps_real_cudart()->cudaMalloc3D(pitched, extent), pitched ? &pitched->ptr : NULL, row * rows);
 }
 
-/* The real function behind each stream-ordered hook. */
-typedef cudaError_t (*malloc_async_fn)(void **, size_t, cudaStream_t);
+/* A request in stream order: from the pool that is current, or the one that the program names. */
+struct pooled {
+    bool per_thread_default, current;
+    cudaMemPool_t pool;
+    cudaStream_t stream;
+};
 
-static cudaError_t malloc_async(malloc_async_fn real, bool per_thread_default, void **address, size_t bytes, cudaStream_t stream)
+static cudaError_t ask_pool(const struct pooled *from, void **address, size_t bytes)
+{
+    const struct ps_real_cudart *real = ps_real_cudart();
+
+    if (from->current)
+        return (from->per_thread_default ? real->cudaMallocAsync_ptsz : real->cudaMallocAsync)(address, bytes, from->stream);
+    return (from->per_thread_default ? real->cudaMallocFromPoolAsync_ptsz : real->cudaMallocFromPoolAsync)(address, bytes, from->pool,
+                                                                                                           from->stream);
+}
+
+static cudaError_t malloc_async(struct pooled from, void **address, size_t bytes)
 {
     if (address && ps_request_may_be_span(bytes)) {
-        struct ps_stream *ordered_on = ps_stream_find(stream, per_thread_default);
-        enum ps_request o = allocate(bytes, ordered_on, address);
+        struct ps_stream *ordered_on = ps_stream_find(from.stream, from.per_thread_default);
+        enum ps_request o =
+            ps_request_may_be_pooled(from.current, from.pool, ordered_on) ? allocate(bytes, ordered_on, address) : PS_REQUEST_REAL;
         if (o == PS_REQUEST_SPAN)
             return cudaSuccess;
         if (o == PS_REQUEST_OUT_OF_MEMORY)
             return out_of_memory();
     }
-    cudaError_t r = real(address, bytes, stream);
-    if (r == cudaErrorMemoryAllocation && give_way(bytes))
-        r = real(address, bytes, stream);
-    if (r == cudaSuccess)
-        ps_request_allocated((CUdeviceptr)*address, bytes);
-    return r;
+    return REAL(ask_pool(&from, address, bytes), address, bytes);
 }
 
 PS_EXPORT cudaError_t cudaMallocAsync(void **address, size_t bytes, cudaStream_t stream)
 {
-    return malloc_async(ps_real_cudart()->cudaMallocAsync, false, address, bytes, stream);
+    return malloc_async((struct pooled){.current = true, .stream = stream}, address, bytes);
 }
 
 PS_EXPORT cudaError_t cudaMallocAsync_ptsz(void **address, size_t bytes, cudaStream_t stream)
 {
-    return malloc_async(ps_real_cudart()->cudaMallocAsync_ptsz, true, address, bytes, stream);
+    return malloc_async((struct pooled){.per_thread_default = true, .current = true, .stream = stream}, address, bytes);
 }
 
 PS_EXPORT cudaError_t cudaMallocFromPoolAsync(void **address, size_t bytes, cudaMemPool_t pool, cudaStream_t stream)
 {
-    if (ps_request_is_default_pool(pool))
-        return malloc_async(ps_real_cudart()->cudaMallocAsync, false, address, bytes, stream);
-    ps_count_passthrough(own_pool);
-    return ps_real_cudart()->cudaMallocFromPoolAsync(address, bytes, pool, stream);
+    return malloc_async((struct pooled){.pool = pool, .stream = stream}, address, bytes);
 }
 
 PS_EXPORT cudaError_t cudaMallocFromPoolAsync_ptsz(void **address, size_t bytes, cudaMemPool_t pool, cudaStream_t stream)
 {
-    if (ps_request_is_default_pool(pool))
-        return malloc_async(ps_real_cudart()->cudaMallocAsync_ptsz, true, address, bytes, stream);
-    ps_count_passthrough(own_pool);
-    return ps_real_cudart()->cudaMallocFromPoolAsync_ptsz(address, bytes, pool, stream);
+    return malloc_async((struct pooled){.per_thread_default = true, .pool = pool, .stream = stream}, address, bytes);
+}
+
+PS_EXPORT cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool)
+{
+    ps_request_chooses_pool();
+    return ps_real_cudart()->cudaDeviceSetMemPool(device, pool);
+}
+
+PS_EXPORT cudaError_t cudaMemSetMemPool(struct cudaMemLocation *location, enum cudaMemAllocationType type, cudaMemPool_t pool)
+{
+    ps_request_chooses_pool();
+    return ps_real_cudart()->cudaMemSetMemPool(location, type, pool);
 }
 
 PS_EXPORT cudaError_t cudaFree(void *address)

@@ -71,7 +71,7 @@ static void add_spans(CUmemoryPool pool, CUmemPool_attribute attribute, void *va
 {
     uint64_t ours = 0, figure;
 
-    if (!ps_request_is_default_pool(pool))
+    if (!ps_request_enter_pool(pool))
         return;
     ps_registry_lock();
     switch (attribute) {
@@ -120,7 +120,7 @@ PS_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute 
 /* A high water mark can only be reset, to zero (the runtime's documentation). */
 static void reset_mark(CUmemoryPool pool, CUmemPool_attribute attribute)
 {
-    if (!ps_request_is_default_pool(pool))
+    if (!ps_request_enter_pool(pool))
         return;
     ps_registry_lock();
     if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
@@ -152,7 +152,7 @@ PS_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute 
 
 PS_EXPORT cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes)
 {
-    if (ps_request_is_default_pool(pool))
+    if (ps_request_enter_pool(pool))
         ps_reclaim_cached(bytes);
     return ps_real_cudart()->cudaMemPoolTrimTo(pool, bytes);
 }
@@ -161,7 +161,7 @@ PS_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t bytes)
 {
     if (ps_real_cuda_load() || !ps_cu.cuMemPoolTrimTo)
         return CUDA_ERROR_NOT_INITIALIZED;
-    if (ps_request_is_default_pool(pool))
+    if (ps_request_enter_pool(pool))
         ps_reclaim_cached(bytes);
     return ps_cu.cuMemPoolTrimTo(pool, bytes);
 }

@@ -74,6 +74,7 @@
     PS_DRIVER_OPTIONAL(cuThreadExchangeStreamCaptureMode)                                                                                  \
     PS_DRIVER_OPTIONAL(cuDevicePrimaryCtxGetState)                                                                                         \
     PS_DRIVER_OPTIONAL(cuDeviceGetDefaultMemPool)                                                                                          \
+    PS_DRIVER_OPTIONAL(cuDeviceGetMemPool)                                                                                                 \
     PS_DRIVER_OPTIONAL(cuMemPoolGetAttribute)                                                                                              \
     PS_DRIVER_OPTIONAL(cuMemPoolSetAttribute)                                                                                              \
     PS_DRIVER_OPTIONAL(cuMemPoolTrimTo)

@@ -1,6 +1,7 @@
 #include "requests.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 
 #include "bytes_text.h"
 #include "capture.h"
@@ -16,6 +17,7 @@
 #include "real_cuda.h"
 #include "registry.h"
 #include "residency.h"
+#include "streams.h"
 #include "tracing.h"
 
 bool ps_request_may_be_span(size_t bytes)
@@ -110,8 +112,10 @@ bool ps_request_free(CUdeviceptr address, struct ps_stream *stream)
 /* How far into a block that is freed a pointer table is looked for, before the driver is asked how large the block is: tables are small. */
 #define TABLES_WITHIN (2u << 20)
 
-bool ps_request_is_default_pool(CUmemoryPool pool)
+bool ps_request_enter_pool(CUmemoryPool pool)
 {
+    const ptrdiff_t before = ps_here;
+
     if (!ps_process_has_begun())
         return false;
     for (unsigned i = ps_devices_count(); i-- > 0;) {
@@ -120,6 +124,29 @@ bool ps_request_is_default_pool(CUmemoryPool pool)
         if (ps_device_has_default_pool(pool))
             return true;
     }
+    ps_here = before;
+    return false;
+}
+
+static atomic_bool pool_was_chosen; /* by the program, of whatever device */
+
+void ps_request_chooses_pool(void)
+{
+    atomic_store_explicit(&pool_was_chosen, true, memory_order_relaxed);
+}
+
+bool ps_request_may_be_pooled(bool current, CUmemoryPool pool, const struct ps_stream *stream)
+{
+    if (stream && ps_stream_is_foreign(stream)) { /* from the pool of its device, whichever device is current */
+        ps_count_passthrough(other_device);
+        return false;
+    }
+    if (current && (!atomic_load_explicit(&pool_was_chosen, memory_order_relaxed) || !ps_cu.cuDeviceGetMemPool ||
+                    ps_cu.cuDeviceGetMemPool(&pool, ps_device.ordinal) != CUDA_SUCCESS))
+        return true;
+    if (ps_device_has_default_pool(pool))
+        return true;
+    ps_count_passthrough(own_pool);
     return false;
 }
 

@@ -52,10 +52,19 @@ enum ps_request ps_request_span(size_t bytes, struct ps_stream *stream, CUdevice
 bool ps_request_free(CUdeviceptr address, struct ps_stream *stream);
 
 /*
- * Whether it is the default pool of a managed device, to which the thread goes, whose allocations spans are as far as the program can tell. A pool that the program made has properties
- * (sharing, location) that a span does not have. The runtime's pools are the driver's (driver_types.h).
+ * The thread goes to the managed device whose default pool it is; false: it is none's, and the thread stays. Spans are allocations from these as far as the program can
+ * tell. A pool that the program made has properties (sharing, location) that a span does not have. The runtime's pools are the driver's (driver_types.h).
  */
-bool ps_request_is_default_pool(CUmemoryPool pool);
+bool ps_request_enter_pool(CUmemoryPool pool);
+
+/*
+ * After ps_request_may_be_span: whether an allocation in the stream's order, from that pool or (`current`) from the one that is current, may still be one: it is
+ * the default pool of the device that the thread is at, and so is the stream's device. Counts why not.
+ */
+bool ps_request_may_be_pooled(bool current, CUmemoryPool pool, const struct ps_stream *stream);
+
+/* The program is about to choose which pool is current. */
+void ps_request_chooses_pool(void);
 
 /*
  * Before memory at `address` is freed at once, whosever it is: pointer tables in it are none any more. What is freed in stream order may be read by launches

@@ -192,6 +192,68 @@ END
     equal 1 "$(report passthrough.own_pool)" "allocations from the program's own pool"
 }
 
+@test "what is not from the default pool is from the pool that plain CUDA would take" {
+    requires sim cc jq
+    # The wheels' toolkit has no stub of the driver: the driver itself will do.
+    build_probe chosen "-L$SIM" -l:libcuda.so.1 <<'END'
+static unsigned long long used_of(cudaMemPool_t pool)
+{
+    unsigned long long used = 0;
+    CHECK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used));
+    return used;
+}
+static void take(int by_driver, void **address, size_t bytes, cudaMemPool_t pool)
+{
+    if (by_driver && pool)
+        EXPECT(cuMemAllocFromPoolAsync((CUdeviceptr *)address, bytes, pool, NULL) == CUDA_SUCCESS);
+    else if (by_driver)
+        EXPECT(cuMemAllocAsync((CUdeviceptr *)address, bytes, NULL) == CUDA_SUCCESS);
+    else if (pool)
+        CHECK(cudaMallocFromPoolAsync(address, bytes, pool, NULL));
+    else
+        CHECK(cudaMallocAsync(address, bytes, NULL));
+}
+int main(void)
+{
+    struct cudaMemPoolProps properties = {.allocType = cudaMemAllocationTypePinned, .location = {.type = cudaMemLocationTypeDevice}};
+    cudaMemPool_t own, usual;
+    void *memory[3], *first = new_span(1, NULL);
+
+    CHECK(cudaMemPoolCreate(&own, &properties));
+    CHECK(cudaDeviceGetDefaultMemPool(&usual, 0));
+    for (int by_driver = 0; by_driver < 2; by_driver++) {
+        unsigned long long before = used_of(usual);
+        if (by_driver)
+            EXPECT(cuDeviceSetMemPool(0, own) == CUDA_SUCCESS);
+        else
+            CHECK(cudaDeviceSetMemPool(0, own));
+        take(by_driver, &memory[0], 1024, usual);
+        EXPECT(used_of(own) == 0 && used_of(usual) >= before + 1024);
+        take(by_driver, &memory[1], span_size(), NULL);
+        EXPECT(used_of(own) >= span_size());
+        take(by_driver, &memory[2], span_size(), usual);
+        EXPECT(used_of(own) < 2 * span_size());
+        for (int i = 0; i < 3; i++) CHECK(cudaFreeAsync(memory[i], NULL));
+        CHECK(cudaDeviceSetMemPool(0, usual));
+        take(by_driver, &memory[0], span_size(), NULL);
+        EXPECT(used_of(own) == 0);
+        CHECK(cudaFreeAsync(memory[0], NULL));
+        CHECK(cudaDeviceSynchronize());
+    }
+    CHECK(cudaFree(first));
+    puts("ok");
+    return 0;
+}
+END
+    run_sim PROBE_SPAN=$PROBE_SPAN ./chosen
+    goes_on
+    run_probe chosen
+    goes_on
+    said
+    equal 5 "$(report allocations)" "spans"
+    equal 2 "$(report passthrough.own_pool)" "allocations from the program's own pool"
+}
+
 # --- pointers ----------------------------------------------------------------------------------------------------------------------------------
 @test "evicted spans are device memory to whoever asks, under both guards" {
     requires cc jq

@@ -72,6 +72,45 @@ END
     done
 }
 
+@test "spans give way to small allocations, whichever function asks for them, when the device is full" {
+    requires sim cc
+    # The wheels' toolkit has no stub of the driver: the driver itself will do.
+    build_probe full "-L$SIM" -l:libcuda.so.1 <<'END'
+int main(int count, char **ways)
+{
+    struct cudaMemPoolProps properties = {.allocType = cudaMemAllocationTypePinned, .location = {.type = cudaMemLocationTypeDevice}};
+    void *span[15], *memory[6];
+    struct cudaPitchedPtr pitched;
+    cudaMemPool_t own;
+    size_t pitch, bytes = 1536 << 10;
+
+    CHECK(cudaMemPoolCreate(&own, &properties));
+    for (int i = 0; i < 15; i++) span[i] = new_span(i, NULL);
+    CHECK(cudaDeviceSynchronize());
+    for (int i = 0; count > 1 && i < 6; i++) switch (atoi(ways[1])) {
+        case 0: CHECK(cudaMalloc(&memory[i], bytes)); break;
+        case 1: CHECK(cudaMallocPitch(&memory[i], &pitch, 1024, bytes / 1024)); break;
+        case 2: CHECK(cudaMalloc3D(&pitched, (struct cudaExtent){1024, bytes / 2048, 2})); break;
+        case 3: CHECK(cudaMallocAsync(&memory[i], bytes, NULL)); break;
+        case 4: CHECK(cudaMallocFromPoolAsync(&memory[i], bytes, own, NULL)); break;
+        case 5: EXPECT(cuMemAlloc((CUdeviceptr *)&memory[i], bytes) == CUDA_SUCCESS); break;
+        case 6: EXPECT(cuMemAllocPitch((CUdeviceptr *)&memory[i], &pitch, 1024, bytes / 1024, 4) == CUDA_SUCCESS); break;
+        default: EXPECT(cuMemAllocFromPoolAsync((CUdeviceptr *)&memory[i], bytes, own, NULL) == CUDA_SUCCESS);
+        }
+    EXPECT(cudaGetLastError() == cudaSuccess);
+    for (int i = 0; i < 15; i++) EXPECT(holds(span[i], i, NULL));
+    puts("ok");
+    return 0;
+}
+END
+    local way
+    for way in 0 1 2 3 4 5 6 7; do
+        run_penstock PENSTOCK_MIN_SPAN=2MiB CUDASIM_MEMORY=64MiB PROBE_SPAN=$((4 * MIB)) ./full $way
+        goes_on || { echo "way $way" >&2 && return 1; }
+        counted evictions
+    done
+}
+
 @test "a plan is for the memory that there is, where that is less than the budget" {
     requires sim
     local need

@@ -319,3 +319,51 @@ END
     equal '[1,0]' "$(each device.ordinal)" devices
     equal "[$((4 * PROBE_SPAN)),$PROBE_SPAN]" "$(each peak_demand_bytes)" "bytes in spans"
 }
+
+@test "stream-ordered memory is of the pool's device, or the stream's, whichever is current" {
+    # The wheels' toolkit has no stub of the driver: the driver itself will do.
+    build_probe ordered "-L$SIM" -l:libcuda.so.1 <<'END'
+static int device_of(void *address)
+{
+    struct cudaPointerAttributes attributes;
+    CHECK(cudaPointerGetAttributes(&attributes, address));
+    return attributes.device;
+}
+int main(void)
+{
+    void *memory;
+    cudaStream_t stream;
+    cudaMemPool_t pool;
+
+    CHECK(cudaMalloc(&memory, span_size()));
+    CHECK(cudaSetDevice(1));
+    CHECK(cudaMalloc(&memory, span_size()));
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, 1));
+    for (int current = 0; current < 2; current++) {
+        CHECK(cudaSetDevice(current));
+        CHECK(cudaMallocAsync(&memory, span_size(), stream));
+        printf("%d", device_of(memory));
+        CHECK(cudaMallocFromPoolAsync(&memory, span_size(), pool, stream));
+        printf("%d", device_of(memory));
+        EXPECT(cuMemAllocAsync((CUdeviceptr *)&memory, span_size(), stream) == CUDA_SUCCESS);
+        printf("%d", device_of(memory));
+        EXPECT(cuMemAllocFromPoolAsync((CUdeviceptr *)&memory, span_size(), pool, stream) == CUDA_SUCCESS);
+        printf("%d", device_of(memory));
+        CHECK(cudaMemsetAsync(memory, 1, span_size(), stream));
+    }
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaSetDevice(0));
+    CHECK(cudaMallocAsync(&memory, span_size(), NULL)); /* asking about the pool has moved nobody */
+    printf("%d\nok\n", device_of(memory));
+    return 0;
+}
+END
+    run_sim CUDASIM_DEVICES=2 PROBE_SPAN=$PROBE_SPAN ./ordered
+    contains "$output" '^111111110$'
+    run_probe ordered CUDASIM_DEVICES=2
+    goes_on
+    said
+    contains "$output" '^111111110$'
+    equal 4 "$(report passthrough.other_device)" "allocations of the device that was not current"
+}

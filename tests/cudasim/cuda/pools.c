@@ -237,8 +237,11 @@ CUresult cudasim_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUm
 CUresult cudasim_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
     cudasim_lock();
-    CUmemoryPool pool = current_pool(cudasim_context_current()->device);
+    CUstream stream = cudasim_stream_resolve(hStream);
+    CUmemoryPool pool = stream ? current_pool(stream->context->device) : NULL;
     cudasim_unlock();
+    if (!stream)
+        return CUDA_ERROR_INVALID_HANDLE;
     return pool ? cudasim_cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
