@@ -133,6 +133,25 @@ bool ps_devices_has_context(CUcontext context)
     return i != CONTEXTS_MAX && known[i].number != NO_DEVICE;
 }
 
+bool ps_devices_primary_is_there(CUdevice device)
+{
+    unsigned int flags;
+    int active = 0;
+
+    return ps_cu.cuDevicePrimaryCtxGetState && ps_cu.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+bool ps_devices_primary_is_managed(CUdevice device)
+{
+    CUcontext primary = NULL;
+
+    if (!ps_devices_primary_is_there(device) || !ps_cu.cuDevicePrimaryCtxRetain || !ps_cu.cuDevicePrimaryCtxRelease ||
+        ps_cu.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
+        return false;
+    ps_cu.cuDevicePrimaryCtxRelease(device); /* the program has it retained */
+    return ps_devices_has_context(primary);
+}
+
 bool ps_devices_find(int ordinal, unsigned *number)
 {
     const ptrdiff_t before = ps_here;

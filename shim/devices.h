@@ -61,6 +61,10 @@ enum ps_devices_current ps_devices_enter_current(void);
 /* Whether that is a context of a managed device; goes nowhere. */
 bool ps_devices_has_context(CUcontext context);
 
+/* Whether the device (an ordinal) has a primary context at all, and whether that is a context of a managed device. Inside Penstock. */
+bool ps_devices_primary_is_there(CUdevice device);
+bool ps_devices_primary_is_managed(CUdevice device);
+
 /* Whether that device of the process (an ordinal) is managed, and its number. */
 bool ps_devices_find(int ordinal, unsigned *number);
 

@@ -205,11 +205,12 @@ PS_EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
 /* Whether the primary context of `device` is one that spans are managed in. */
 static bool is_our_primary(CUdevice device)
 {
-    unsigned int flags, number;
-    int active = 0;
-
-    return ps_process_has_begun() && !ps_inside && ps_devices_find(device, &number) && ps_cu.cuDevicePrimaryCtxGetState &&
-           ps_cu.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
+    if (ps_inside || !ps_process_has_begun())
+        return false;
+    ps_inside++;
+    bool is = ps_devices_primary_is_managed(device);
+    ps_inside--;
+    return is;
 }
 
 PS_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
@@ -228,7 +229,7 @@ PS_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
     bool was_ours = is_our_primary(device);
     CUresult result = real_function ? real_function(device) : CUDA_ERROR_NOT_INITIALIZED;
 
-    if (was_ours && result == CUDA_SUCCESS && !is_our_primary(device))
+    if (was_ours && result == CUDA_SUCCESS && !ps_devices_primary_is_there(device))
         ps_process_stand_aside(NULL);
     return result;
 }

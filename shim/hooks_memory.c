@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "capture.h"
+#include "devices.h"
 #include "hooks.h"
 #include "process.h"
 #include "real_cudart.h"
@@ -190,7 +191,14 @@ PS_EXPORT cudaError_t cudaFreeAsync_ptsz(void *address, cudaStream_t stream)
 
 PS_EXPORT cudaError_t cudaDeviceReset(void)
 {
-    if (ps_process_has_begun())
-        ps_process_stand_aside("the program resets the device");
+    int device = 0;
+
+    if (ps_process_has_begun() && ps_real_cudart()->cudaGetDevice(&device) == cudaSuccess) {
+        ps_inside++;
+        bool is_ours = ps_devices_primary_is_managed(device);
+        ps_inside--;
+        if (is_ours)
+            ps_process_stand_aside("the program resets the device");
+    }
     return ps_real_cudart()->cudaDeviceReset();
 }

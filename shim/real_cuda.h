@@ -73,6 +73,8 @@
     PS_DRIVER_OPTIONAL(cuGraphChildGraphNodeGetGraph)                                                                                      \
     PS_DRIVER_OPTIONAL(cuThreadExchangeStreamCaptureMode)                                                                                  \
     PS_DRIVER_OPTIONAL(cuDevicePrimaryCtxGetState)                                                                                         \
+    PS_DRIVER_OPTIONAL(cuDevicePrimaryCtxRetain)                                                                                           \
+    PS_DRIVER_OPTIONAL(cuDevicePrimaryCtxRelease)                                                                                          \
     PS_DRIVER_OPTIONAL(cuDeviceGetDefaultMemPool)                                                                                          \
     PS_DRIVER_OPTIONAL(cuDeviceGetMemPool)                                                                                                 \
     PS_DRIVER_OPTIONAL(cuMemPoolGetAttribute)                                                                                              \

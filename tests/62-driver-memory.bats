@@ -392,3 +392,61 @@ END_OF_C
         equal 13 "$(report passthrough.other_device)" "allocations in the other context"
     done
 }
+
+@test "a context of the program's own outlives the primary one, whoever retains, releases or resets that" {
+    requires sim cc
+    build_probe primary "-L$SIM" -l:libcuda.so.1 <<'END'
+#define MUST(call) EXPECT((call) == CUDA_SUCCESS)
+int main(void)
+{
+    CUcontext own, primary;
+    CUdeviceptr at[6];
+
+    MUST(cuInit(0));
+    MUST(cuCtxCreate(&own, NULL, 0, 0));
+    MUST(cuMemAlloc(&at[0], span_size()));
+    /* As a library does that wants to know about the device. */
+    MUST(cuDevicePrimaryCtxRetain(&primary, 0));
+    EXPECT(primary != own);
+    MUST(cuDevicePrimaryCtxRelease(0));
+    MUST(cuDevicePrimaryCtxRetain(&primary, 0));
+    MUST(cuDevicePrimaryCtxReset(0));
+    for (int i = 1; i < 6; i++) {
+        MUST(cuMemAlloc(&at[i], span_size()));
+        MUST(cuMemsetD8(at[i], (unsigned char)i, span_size()));
+    }
+    for (int i = 0; i < 6; i++) MUST(cuMemFree(at[i]));
+    puts("ok");
+    return 0;
+}
+END
+    run_probe primary
+    goes_on
+    said
+    equal 6 "$(report allocations)" spans
+    build_probe resets <<'END'
+int main(int count, char **words)
+{
+    void *span = NULL;
+
+    CHECK(cudaSetDevice(1)); /* what is reset has a context */
+    CHECK(cudaFree(NULL));
+    CHECK(cudaSetDevice(0));
+    CHECK(cudaFree(new_span(1, NULL)));
+    CHECK(cudaSetDevice(count > 1 ? atoi(words[1]) : 1));
+    CHECK(cudaDeviceReset());
+    CHECK(cudaSetDevice(0));
+    for (int i = 0; i < 3; i++) span = new_span(i, NULL);
+    EXPECT(holds(span, 2, NULL));
+    puts("ok");
+    return 0;
+}
+END
+    run_penstock CUDASIM_DEVICES=2 PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=$((32 * PROBE_SPAN)) PROBE_SPAN=$PROBE_SPAN ./resets 1
+    goes_on
+    said
+    equal 4 "$(report allocations)" spans
+    run_penstock CUDASIM_DEVICES=2 PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=$((32 * PROBE_SPAN)) PROBE_SPAN=$PROBE_SPAN ./resets 0
+    goes_on
+    said 'standing aside from now on: the program resets the device'
+}
