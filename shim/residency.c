@@ -41,8 +41,9 @@ static void wait_until_not_busy(const struct ps_span *span)
 
 /* ---- reload ---- */
 
-/* For so long at most a thread waits until what uses the slot is over: it may wait, on the device, for what this thread is yet to queue. */
-#define SLOT_USES_NS 250000000u
+/* For so long at most a thread waits until what uses the slot is over: it may wait, on the device, for what this thread is yet to queue. Queues are shorter. */
+#define SLOT_USES_NS 1000000000u
+#define UNSEEN_NS 250000000u /* and until all that is queued is over */
 
 /*
  * The mapping moves from the slot to `pages`, after `uses`, and the H2D is queued. On failure the span is on its slot as before, as far as the driver lets.
@@ -60,7 +61,7 @@ static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const
      */
     if (ps_rule(RELOAD_WAITS_FOR_SLOT_USES)) {
         struct ps_block *block = ps_block_of(span);
-        r = block ? ps_block_wait_for(block, uses) : ps_uses_host_wait_at_most(uses, SLOT_USES_NS);
+        r = block ? ps_block_wait_for(block, uses) : ps_uses_host_wait_at_most(uses, unseen ? UNSEEN_NS : SLOT_USES_NS);
         if (r)
             return r;
     }
