@@ -85,15 +85,20 @@ static size_t place(size_t *bytes, size_t count, size_t each)
     return at;
 }
 
+bool ps_recorder_keeps(const struct ps_recorder *recorder, uint64_t first, uint32_t length)
+{
+    if (length == 0 || length > recorder->launches || first > recorder->launches - length || recorder->launches - first > LAUNCHES - 1)
+        return false;
+    return recorder->events - launch_at(recorder, first == 0 ? 0 : first - 1)->event <= PS_RECORDER_MOMENTS;
+}
+
 /* Finds the window's events and what room they take. What was allocated and freed ahead of its first launch belongs to it. */
 static int open_window(const struct ps_recorder *recorder, uint64_t first, uint32_t length, struct window *window)
 {
     uint64_t spans = recorder->live_spans;
 
     memset(window, 0, sizeof *window);
-    if (length == 0 || length > recorder->launches || first > recorder->launches - length || recorder->launches - first > LAUNCHES - 1)
-        return -ENODATA;
-    if (recorder->events - launch_at(recorder, first == 0 ? 0 : first - 1)->event > PS_RECORDER_MOMENTS)
+    if (!ps_recorder_keeps(recorder, first, length))
         return -ENODATA;
     window->first = first;
     window->length = length;

@@ -14,7 +14,7 @@
 #include "penstock/policy.h"
 #include "steps.h"
 
-#define PS_RECORDER_MOMENTS (1u << 19) /* events kept, accesses counted one by one */
+#define PS_RECORDER_MOMENTS (1u << 20) /* events kept, accesses counted one by one: four a launch of two rounds of the longest step */
 
 struct ps_recorder;
 
@@ -65,5 +65,8 @@ struct ps_recorded_details {
 };
 int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *memory, struct penstock_step *out,
                      struct ps_recorded_details *details);
+
+/* Whether these launches are kept, with what the step is made from. */
+bool ps_recorder_keeps(const struct ps_recorder *recorder, uint64_t first, uint32_t length);
 
 #endif

@@ -2,10 +2,9 @@
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "blocks.h"
 #include "budget.h"
@@ -18,15 +17,16 @@
 #include "guard.h"
 #include "helper_thread.h"
 #include "layers.h"
-#include "link_speed.h"
 #include "least_budget.h"
+#include "link_speed.h"
 #include "live_steps.h"
 #include "log.h"
 #include "margin.h"
 #include "movable.h"
 #include "per_device.h"
+#include "plan_making.h"
 #include "process.h"
-#include "recording.h"
+#include "recording_file.h"
 #include "registry.h"
 #include "slab.h"
 #include "step_profile.h"
@@ -41,6 +41,7 @@ struct wanted {
     bool is;
     uint64_t first; /* its first launch */
     uint32_t length;
+    uint64_t since; /* ns */
 };
 
 /* Launches whose durations were not told by then are guessed. */
@@ -51,6 +52,7 @@ struct wanted {
 #define TIMED_ROUND 2
 #define TIMED_MAX 5
 #define POSTPONED_MAX 16 /* rounds; a step that is never whole is not timed for ever */
+#define TRIES_MAX 5      /* at a first plan */
 
 /* Spans named since the last launch by launches that no step is made of; more are not remembered. */
 #define AWAITING_LAUNCH_MAX 64
@@ -66,8 +68,10 @@ struct shortest {
 struct pattern {
     uint64_t found; /* how often the slot was given to a new step */
     struct wanted wanted;
+    bool planning; /* by the planning thread, now */
     bool planned;
-    bool moves; /* the plan moves something */
+    uint32_t tries; /* at a first plan */
+    bool moves;     /* the plan moves something */
     /* The first plan is made from little: found before it had come round, when much of it was the program's first step, or timed in parts. */
     bool hasty;
     uint32_t rounds;      /* since the first plan */
@@ -87,6 +91,7 @@ static PS_PER_DEVICE struct {
     struct ps_steps *steps;
     struct ps_recorder *recorder;
     uint64_t launches;
+    uint32_t followed; /* the pattern that the latest launch lies in; PENSTOCK_NEVER: none */
     uint64_t begun_at; /* ns */
     struct ps_learning_cost cost;
     uint64_t enough_bytes; /* of the step planned last that loses time: the least budget under which it would not; 0: not known */
@@ -160,6 +165,38 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 29);
 }
 
+/* [locked] */
+static void time_launches(bool wanted)
+{
+    if (wanted && !ps_stopwatch_learns())
+        ps_registry_call(PS_HELPER_PLAN); /* somebody must read what it says */
+    ps_stopwatch_learn(wanted);
+}
+
+/* Whether a first plan is still to come. */
+static bool is_awaited(const struct pattern *p)
+{
+    return !p->planned && p->tries < TRIES_MAX;
+}
+
+/* A plan is to be made of the last `length` launches. [locked] */
+static void want(struct pattern *p, uint32_t length)
+{
+    const uint64_t first = here.launches - length;
+
+    if (!p->planned && !ps_recorder_keeps(here.recorder, first, length)) {
+        p->tries = TRIES_MAX;
+        ps_log_warn_once(
+            POLICY,
+            "a step of %u launches, with the spans that they name, is more than the %u events that are kept: it is not planned, and "
+            "what is evicted in it is chosen by last use alone; a larger PENSTOCK_MIN_SPAN makes spans fewer",
+            length, PS_RECORDER_MOMENTS);
+        return;
+    }
+    p->wanted = (struct wanted){true, first, length, ps_now_ns()};
+    ps_registry_call(PS_HELPER_PLAN);
+}
+
 /*
  * Where nothing moves one plan will do. But who records wants a later step, too: what a program's first one leaves on the stack names other spans by accident
  * than what comes later.
@@ -182,7 +219,9 @@ static void wrapped(struct ps_steps_state state)
 
     p->round_began = here.launches;
     if (!p->planned) {
-        ps_stopwatch_learn(true);
+        if (is_awaited(p) && is_whole && !p->wanted.is && !p->planning)
+            want(p, state.length); /* what it was to be made of is gone, or it came to nothing */
+        time_launches(is_awaited(p));
         return;
     }
     p->rounds++;
@@ -191,10 +230,8 @@ static void wrapped(struct ps_steps_state state)
     if (p->rounds == p->timed_round + 1 && !is_whole && p->rounds < POSTPONED_MAX)
         p->timed_round++; /* the next one is timed instead */
     else if ((p->rounds == p->timed_round + 1 || (p->rounds == 1 && p->hasty)) && is_whole && ps_following_is_on())
-        p->wanted = (struct wanted){true, here.launches - state.length, state.length};
-    ps_stopwatch_learn(p->rounds == p->timed_round);
-    if (p->wanted.is)
-        ps_registry_call(PS_HELPER_PLAN);
+        want(p, state.length);
+    time_launches(p->rounds == p->timed_round);
 }
 
 /* [locked] */
@@ -204,17 +241,19 @@ static void found(struct ps_steps_state state)
 
     ps_following_forget(state.pattern);
     p->planned = false;
+    p->tries = 0;
     p->rounds = 0;
     p->timed_round = TIMED_ROUND;
     p->times_timed = 0;
     p->hasty = !state.come_round;
     p->found++;
     p->round_began = here.launches;
-    p->wanted = (struct wanted){true, here.launches - state.length, state.length};
     ps_live_steps_begin(here.launches - 1);
     ps_log_debug(POLICY, "a step of %u launches (pattern %u), found after %llu", state.length, state.pattern,
                  (unsigned long long)here.launches);
-    ps_registry_call(PS_HELPER_PLAN);
+    p->wanted.is = false;
+    want(p, state.length);
+    time_launches(is_awaited(p));
 }
 
 /* What the detector says changes what is timed and what is wanted. [locked] */
@@ -227,10 +266,10 @@ static void heed(struct ps_steps_state state)
     case PS_STEPS_LOST:
         for (uint32_t p = 0; p < PS_PATTERNS_MAX; p++)
             here.pattern[p].round_began = 0;
-        ps_stopwatch_learn(true);
+        time_launches(true);
         break;
     case PS_STEPS_RECOGNISED:
-        ps_stopwatch_learn(!here.pattern[state.pattern].planned);
+        time_launches(is_awaited(&here.pattern[state.pattern]));
         break;
     case PS_STEPS_WRAPPED:
         wrapped(state);
@@ -292,6 +331,7 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
         record_access(spans[i], number);
     record_what_waited(number); /* last: what a plan does at a launch it finds by its place among what that names itself */
     struct ps_steps_state state = ps_steps_observe(here.steps, launch);
+    here.followed = state.following ? state.pattern : PENSTOCK_NEVER;
     if (state.event != PS_STEPS_NOTHING) {
         ps_tell_step(state);
         heed(state);
@@ -400,83 +440,6 @@ static void settle_durations(uint32_t pattern, uint64_t found_as, const struct p
     free(workspace);
 }
 
-/* For the policy, and for penstock_predict; free() takes it back. */
-static void *new_workspace(const struct penstock_step *step)
-{
-    size_t bytes = here.policy->workspace_bytes ? here.policy->workspace_bytes(step) : 0,
-           to_predict = penstock_predict_workspace_bytes(step);
-
-    return aligned_alloc(64, ((to_predict > bytes ? to_predict : bytes) + 127) & ~(size_t)63);
-}
-
-/* [unlocked] */
-static int make_plan(struct penstock_step *step, struct penstock_plan *plan)
-{
-    void *workspace = new_workspace(step);
-    const char *why = "";
-    int r = -ENOMEM;
-
-    plan->capacity = step->uses;
-    plan->move = calloc(plan->capacity + 1u, sizeof *plan->move);
-    uint64_t begin_ns = ps_now_ns();
-    if (workspace && plan->move)
-        r = here.policy->plan(step, &here.options, workspace, plan);
-    /* The waits, which a policy may leave alone; and a plan from outside may be none. */
-    if ((!r || r == -ERANGE) && penstock_predict(step, workspace, plan, &why)) {
-        ps_log_warn_once(POLICY, "what the policy %s plans is no plan: %s; it is not followed: mend it, or unset PENSTOCK_POLICY",
-                         here.policy->name, why);
-        r = -EINVAL;
-    }
-    free(workspace);
-    ps_log_info(POLICY,
-                "planned a step of %u launches, %u spans in %llu ms: %u moves of %llu MiB, %llu ms predicted, %llu ms without (result %d)",
-                step->launches, step->spans, (unsigned long long)((ps_now_ns() - begin_ns) / 1000000), plan->moves,
-                (unsigned long long)(plan->evicted_bytes >> 20), (unsigned long long)(plan->predicted_ns / 1000000),
-                (unsigned long long)(plan->plain_ns / 1000000), r);
-    return r == -ERANGE ? 0 : r; /* the best there is, and reacting does the rest */
-}
-
-/* The least budget, above `limit`, under which the step would lose nothing, to a thousandth; 0: not known. Some ten plans. [unlocked] */
-static uint64_t find_enough(struct penstock_step *step, uint64_t limit, uint64_t peak)
-{
-    const uint64_t enough = ps_budget_with_margin(peak), unit = enough / 1024 + 1, before = step->budget_bytes;
-    struct ps_replanned again = {.step = step, .policy = here.policy, .options = &here.options, .workspace = new_workspace(step)};
-    uint64_t found = 0;
-
-    again.plan.capacity = step->uses;
-    again.plan.move = calloc(step->uses + 1u, sizeof *again.plan.move);
-    if (again.workspace && again.plan.move && enough > limit)
-        found = ps_least_budget(&again, unit, limit, enough, ps_budget_loses_nothing);
-    step->budget_bytes = before;
-    free(again.plan.move);
-    free(again.workspace);
-    return found;
-}
-
-static void write_text(void *file, const char *text, size_t bytes)
-{
-    fwrite(text, 1, bytes, file);
-}
-
-/* For `penstock plan`, and for tests of the planner. [unlocked] */
-static void keep_recording(const struct penstock_step *step)
-{
-    char temporary[PS_SETTINGS_PATH_BYTES + 32];
-
-    if (!*ps_settings.recording)
-        return;
-    snprintf(temporary, sizeof temporary, "%s.%d.tmp", ps_settings.recording, (int)getpid());
-    void *workspace = malloc(ps_recording_print_bytes(step));
-    FILE *file = workspace ? fopen(temporary, "we") : NULL;
-    if (file)
-        ps_recording_print(step, workspace, write_text, file);
-    free(workspace);
-    if (file && !fclose(file) && !rename(temporary, ps_settings.recording))
-        return;
-    ps_log_warn_once(POLICY, "PENSTOCK_RECORDING=%s: a step could not be written (%m); name a file that can be", ps_settings.recording);
-    unlink(temporary);
-}
-
 /* Whether its slot will be mapped while it is away, which takes the driver time. [locked] */
 static bool is_guarded(const struct penstock_step_span *span, uint64_t number)
 {
@@ -521,20 +484,19 @@ static bool is_still_settling(const struct pattern *p, uint64_t plain_ns)
     return waits_for_others && p->times_timed < TIMED_MAX && plain_ns < p->plain_ns - p->plain_ns / 32;
 }
 
-/* [locked; releases the lock meanwhile] */
-static void plan_one(uint32_t pattern)
+/* Makes the plan and has it followed. 0 or -errno. [locked; releases the lock meanwhile] */
+static int plan_from(uint32_t pattern, struct wanted w)
 {
     struct pattern *p = &here.pattern[pattern];
-    struct wanted w = p->wanted;
     struct penstock_step step = {0};
     struct penstock_plan plan = {0};
     struct ps_recorded_details details = {0};
+    const struct ps_plan_making making = {here.policy, &here.options, &step, take_in_samples};
     void *memory = record(&w, &step, &details);
     uint64_t found_as = p->found;
 
-    p->wanted.is = false;
     if (!memory)
-        return;
+        return -ENODATA;
     p->hasty |= !p->planned && is_barely_timed(&step, details.timed);
     step.budget_bytes = ps_budget_for_plan(ps_budget_to_plan_for());
     step.slab_bytes = ps_slab_figures().limit_bytes;
@@ -548,14 +510,18 @@ static void plan_one(uint32_t pattern)
     ps_registry_unlock();
     settle_durations(pattern, found_as, &step, details.timed);
     step.links = *ps_link_speed(may_move);
-    keep_recording(&step);
-    int r = make_plan(&step, &plan);
+    ps_recording_file_write(&step);
+    int r = ps_plan_make(&making, &plan);
+    if (r == -ERANGE)
+        r = 0;
+    take_in_samples(); /* it took its time */
     ps_registry_lock();
     /* Found anew meanwhile: this is the plan of a step that is no more. */
-    bool installed =
-        !r && !p->wanted.is &&
-        !ps_following_install(pattern, &step, &plan, details.number, details.ordinal, ps_settings.policy.kind == PS_POLICY_PLAN);
-    if (installed) {
+    if (!r && (p->wanted.is || p->found != found_as))
+        r = -EAGAIN;
+    if (!r)
+        r = ps_following_install(pattern, &step, &plan, details.number, details.ordinal, ps_settings.policy.kind == PS_POLICY_PLAN);
+    if (!r) {
         if (p->planned && p->rounds > p->timed_round) {
             p->times_timed++;
             if (is_still_settling(p, plan.plain_ns))
@@ -566,51 +532,78 @@ static void plan_one(uint32_t pattern)
         if (!here.cost.ns)
             here.cost = (struct ps_learning_cost){here.launches, ps_now_ns() - here.begun_at, ps_counted(host_wait_ns)};
         p->moves = plan.moves != 0;
-        ps_stopwatch_learn(is_planned_anew(p) && p->hasty && !p->rounds);
+        if (here.followed == pattern)
+            time_launches(is_planned_anew(p) && p->hasty && !p->rounds);
     }
-    if (installed && *ps_settings.report)
+    if (!r && *ps_settings.report)
         keep_profile(pattern, found_as, &step, &plan);
     /* What the closing line may advise. Nobody waits for it; but for the first plan, soon to be made anew, it would be in vain. */
     if (!r && p->rounds && ps_settings.policy.kind == PS_POLICY_PLAN && plan.predicted_ns / PS_NOTHING_LOST > plan.plain_ns / 1000) {
         uint64_t limit = ps_budget_to_plan_for(), peak = ps_registry.peak_live_bytes;
         ps_registry_unlock();
-        uint64_t enough = find_enough(&step, limit, peak);
+        uint64_t enough = ps_plan_find_enough(&making, limit, peak);
         ps_registry_lock();
         here.enough_bytes = enough;
     }
     free(plan.move);
     free(memory);
+    return r;
+}
+
+/* [locked; releases the lock meanwhile] */
+static void plan_one(uint32_t pattern)
+{
+    struct pattern *p = &here.pattern[pattern];
+    const struct wanted w = p->wanted;
+    const uint64_t found_as = p->found;
+
+    p->wanted.is = false;
+    p->planning = true;
+    int r = plan_from(pattern, w);
+    p->planning = false;
+    if (p->planned || p->wanted.is || p->found != found_as)
+        return;
+    if (++p->tries == TRIES_MAX)
+        ps_log_warn_once(POLICY,
+                         "a step of %u launches could not be planned (%s), in %u tries: what is evicted in it is chosen by last use alone; "
+                         "PENSTOCK_LOG=debug says more",
+                         w.length, strerror(-r), p->tries);
+}
+
+/* Whether all durations are told that will be, or it has been waited long enough, or what it is to be made of is about to be lost. [locked] */
+static bool is_ripe(const struct wanted *w, uint64_t oldest)
+{
+    const uint64_t before = w->length / 8 < w->first ? w->length / 8 : w->first;
+
+    return oldest >= w->first + w->length || ps_now_ns() - w->since > DURATIONS_AFTER_NS ||
+           !ps_recorder_keeps(here.recorder, w->first - before, w->length);
 }
 
 static void plan_steps(void)
 {
     static const struct timespec a_moment = {.tv_nsec = 1000000};
-    uint64_t waiting_since = 0, oldest;
+    bool has_begun = false;
 
     for (;;) {
+        uint64_t oldest;
         take_in_samples();
         size_t outstanding = ps_stopwatch_outstanding(&oldest);
         bool some_wanted = false;
         ps_registry_lock();
-        if (!waiting_since)
-            ps_stopping_helper_begins(); /* once */
+        if (!has_begun)
+            ps_stopping_helper_begins();
+        has_begun = true;
         ps_stopping_park_if_due();
         for (uint32_t p = 0; p < PS_PATTERNS_MAX; p++) {
             if (!here.pattern[p].wanted.is)
                 continue;
             some_wanted = true;
-            if (waiting_since <= 1)
-                waiting_since = ps_now_ns();
-            if (oldest >= here.pattern[p].wanted.first + here.pattern[p].wanted.length ||
-                ps_now_ns() - waiting_since > DURATIONS_AFTER_NS) {
+            if (is_ripe(&here.pattern[p].wanted, oldest))
                 plan_one(p);
-                waiting_since = 1;
-            }
         }
-        if (!waiting_since)
-            waiting_since = 1;
         if (!outstanding && !some_wanted)
-            ps_registry_rest(PS_HELPER_PLAN, SAMPLES_LOOKED_FOR_NS);
+            ps_registry_rest(PS_HELPER_PLAN,
+                             ps_stopwatch_learns() || ps_following_moves_spans() ? SAMPLES_LOOKED_FOR_NS : PS_HELPER_LOOKS_NS);
         ps_registry_unlock();
         if (outstanding)
             nanosleep(&a_moment, NULL);

@@ -64,6 +64,11 @@ void ps_stopwatch_learn(bool wanted)
     atomic_store_explicit(&here.durations, wanted, memory_order_relaxed);
 }
 
+bool ps_stopwatch_learns(void)
+{
+    return atomic_load_explicit(&here.durations, memory_order_relaxed);
+}
+
 /* Lets `*place` hold the mark (or NULL) instead of what it held. [lock held] */
 static void hold(struct mark **place, struct mark *mark)
 {

@@ -5,7 +5,7 @@
  * Two clocks: an event is recorded where the host is; what it says is known when the device has passed it. A helper thread asks later
  * (ps_stopwatch_read) and never waits. Launches on other streams than the main one, which is the one that launches most, are not timed.
  *
- * Threads: any. Nothing here is called with the registry lock held, but for ps_stopwatch_learn.
+ * Threads: any. Nothing here is called with the registry lock held, but for ps_stopwatch_learn and ps_stopwatch_learns.
  */
 #ifndef PS_STOPWATCH_H
 #define PS_STOPWATCH_H
@@ -18,6 +18,7 @@
 
 /* Whether durations are wanted; waits are timed in any case. One event a launch more while they are. */
 void ps_stopwatch_learn(bool durations);
+bool ps_stopwatch_learns(void);
 
 /* The host is about to make `stream` wait, or to wait itself (NULL: the main stream will stand still). */
 void ps_stopwatch_wait_begins(struct ps_stream *stream);

@@ -4,6 +4,7 @@
 #include "learning.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 #include "process.h"
 #include "registry.h"
 #include "slab.h"
+#include "stopwatch.h"
 #include "stub_driver.h"
 #include "tracing.h"
 
@@ -35,9 +37,9 @@ static enum {
     SOMETHING_MOVES,
     FAILS,
     IS_NO_PLAN
-} answer; /* under the registry lock, by who plans no more than one step at a time */
-static atomic_uint plans;
-static struct penstock_step seen; /* the last; its arrays are gone */
+} answer;                                            /* under the registry lock, by who plans no more than one step at a time */
+static atomic_uint plans, begun, allowed = UINT_MAX; /* the policy takes as long as it has made as many as it may */
+static struct penstock_step seen;                    /* the last; its arrays are gone */
 static struct {
     uint32_t born, lasting, first_use; /* of what is born: the launch */
     uint64_t born_bytes;
@@ -47,6 +49,9 @@ static uint32_t prefetch;
 static int plan(const struct penstock_step *step, const struct penstock_policy_options *options, void *workspace, struct penstock_plan *out)
 {
     (void)workspace;
+    atomic_fetch_add(&begun, 1);
+    while (atomic_load(&plans) >= atomic_load(&allowed))
+        usleep(200);
     seen = *step;
     prefetch = options->prefetch_layers;
     seen_spans.born = seen_spans.lasting = 0;
@@ -259,6 +264,7 @@ static void test_another_step_has_a_plan_of_its_own_and_the_first_is_known_again
     EXPECT_U64(before.ns, ps_learning_cost().ns);
 }
 
+/* Some tries, and no more: then nothing is timed for it, either. */
 static void test_what_is_no_plan_is_not_followed(void)
 {
     for (uint64_t kernel = 3; kernel < 5; kernel++) {
@@ -266,12 +272,16 @@ static void test_what_is_no_plan_is_not_followed(void)
         answer = kernel == 3 ? FAILS : IS_NO_PLAN;
         ps_registry_unlock();
         unsigned before = atomic_load(&plans);
-        rounds_of(kernel, 75);
-        EXPECT(COMES_TO(atomic_load(&plans) > before));
+        for (int i = 0; i < 1000 && atomic_load(&plans) < before + 5; i++) {
+            round_of(kernel, 75);
+            usleep(1000);
+        }
         usleep(A_WHILE_US);
         round_of(kernel, 75);
-        round_of(kernel, 75);
+        usleep(A_WHILE_US);
+        EXPECT_U64(before + 5, atomic_load(&plans));
         EXPECT(!is_followed());
+        EXPECT(!ps_stopwatch_learns());
     }
     ps_registry_lock();
     answer = NOTHING_MOVES;
@@ -378,6 +388,74 @@ static void test_what_no_step_is_made_of_counts_for_the_next_launch(void)
     EXPECT_U64(length + 1, seen.uses);
 }
 
+static void set_answer(int to)
+{
+    ps_registry_lock();
+    answer = to;
+    ps_registry_unlock();
+}
+
+/* A plan that can't be made now may be made of a later round. */
+static void test_what_could_not_be_planned_is_tried_again(void)
+{
+    unsigned before = atomic_load(&plans);
+
+    set_answer(FAILS);
+    rounds_of(50, 77);
+    EXPECT(COMES_TO(atomic_load(&plans) > before));
+    EXPECT(!is_followed());
+    set_answer(NOTHING_MOVES);
+    EXPECT(comes_to_be_followed(50, 77));
+}
+
+/* The plan of one step comes while another is followed that has none yet: that one is timed still. */
+static void test_a_plan_ends_the_timing_of_its_own_step_alone(void)
+{
+    unsigned before = atomic_load(&plans);
+
+    atomic_store(&allowed, before);
+    rounds_of(53, 79);
+    EXPECT(COMES_TO(atomic_load(&begun) == before + 1));
+    rounds_of(54, 81);
+    EXPECT(ps_stopwatch_learns());
+    atomic_store(&allowed, before + 1);
+    EXPECT(COMES_TO(atomic_load(&begun) == before + 2));
+    EXPECT(ps_stopwatch_learns());
+    atomic_store(&allowed, UINT_MAX);
+    EXPECT(comes_to_be_followed(54, 81));
+    EXPECT(!ps_stopwatch_learns());
+}
+
+/* One round of a step whose launches name every span. */
+static void wide_round(uint32_t length)
+{
+    struct ps_recorded_layer none = {.number = PENSTOCK_NEVER};
+
+    for (uint32_t i = 0; i < length; i++) {
+        ps_registry_lock();
+        EXPECT_U64(launches++, ps_learning_launch(lasting, SPANS_MAX, 52000 + i, 0, none));
+        ps_registry_unlock();
+    }
+}
+
+/* What no round of is kept whole is not planned, and not timed for that either. */
+static void test_a_step_that_is_not_kept_is_not_timed(void)
+{
+    const uint32_t length = PS_RECORDER_MOMENTS / SPANS_MAX + 1;
+    unsigned before = atomic_load(&plans);
+
+    wide_round(length);
+    EXPECT(ps_stopwatch_learns());
+    wide_round(length);
+    wide_round(length);
+    usleep(A_WHILE_US);
+    EXPECT(!is_followed());
+    EXPECT_U64(before, atomic_load(&plans));
+    EXPECT(!ps_stopwatch_learns());
+    round_of(1, 70); /* something else: it is timed */
+    EXPECT(ps_stopwatch_learns());
+}
+
 int main(void)
 {
     ps_cu.cuMemAddressReserve = stub_reserve;
@@ -401,5 +479,8 @@ int main(void)
     test_what_the_step_does_not_use_stays_unknown();
     test_what_is_planned_anew_is_planned_from_a_whole_round();
     test_what_no_step_is_made_of_counts_for_the_next_launch();
+    test_what_could_not_be_planned_is_tried_again();
+    test_a_plan_ends_the_timing_of_its_own_step_alone();
+    test_a_step_that_is_not_kept_is_not_timed();
     return expect_status();
 }
