@@ -4,14 +4,16 @@
 
 /* A wait that is longer than predicted by less than this is left alone: rounds differ by as much. */
 #define WORTH_NS 1000000u
-/* Rounds from a shift to the first whole one under it, and the one that is judged. */
+/* Rounds from a shift to the first whole one under it, by which it is judged; and to the last that is looked at if that one was no better. */
 #define ROUNDS_TO_JUDGE 2u
+#define ROUNDS_TO_GIVE_UP 3u
 
 struct ps_correction {
     uint32_t launches, moves, grace;
     struct penstock_move *move;
     uint64_t *duration;     /* by launch, ns */
     uint64_t *predicted;    /* by launch: the waits for the reloads that it needs, ns */
+    uint64_t *late;         /* by launch: how much longer than predicted it waited in the round before, ns */
     uint32_t *reloads;      /* by launch: how many it needs */
     uint8_t *settled;       /* by launch: nothing is tried any more */
     uint32_t *planned_from; /* by move */
@@ -19,6 +21,7 @@ struct ps_correction {
     uint32_t trial;         /* the launch whose reloads were shifted last, while it is not known whether it helped; or PENSTOCK_NEVER */
     uint32_t rounds;        /* since then */
     uint64_t total, hoped;  /* the step's waits before it, and by how much they were to become shorter, ns */
+    uint64_t last_total;    /* the step's waits in the round before, ns */
 };
 
 static size_t rounded(size_t bytes)
@@ -28,7 +31,7 @@ static size_t rounded(size_t bytes)
 
 size_t ps_correction_bytes(uint32_t launches, uint32_t moves)
 {
-    return rounded(sizeof(struct ps_correction)) + 2 * rounded(launches * sizeof(uint64_t)) + rounded(launches * sizeof(uint32_t)) +
+    return rounded(sizeof(struct ps_correction)) + 3 * rounded(launches * sizeof(uint64_t)) + rounded(launches * sizeof(uint32_t)) +
            2 * rounded(moves * sizeof(uint32_t)) + rounded(launches);
 }
 
@@ -45,6 +48,7 @@ static void lay_out(struct ps_correction *c, char *at)
     take(&at, sizeof *c);
     c->duration = take(&at, c->launches * sizeof *c->duration);
     c->predicted = take(&at, c->launches * sizeof *c->predicted);
+    c->late = take(&at, c->launches * sizeof *c->late);
     c->reloads = take(&at, c->launches * sizeof *c->reloads);
     c->planned_from = take(&at, c->moves * sizeof *c->planned_from);
     c->before = take(&at, c->moves * sizeof *c->before);
@@ -97,11 +101,12 @@ static bool begin_earlier(const struct ps_correction *c, uint32_t move, uint64_t
 static bool judge(struct ps_correction *c, uint64_t total)
 {
     uint32_t launch = c->trial;
+    bool helped = total + c->hoped / 4 <= c->total;
 
-    if (++c->rounds < ROUNDS_TO_JUDGE)
+    if (++c->rounds < ROUNDS_TO_JUDGE || (!helped && c->rounds < ROUNDS_TO_GIVE_UP))
         return false;
     c->trial = PENSTOCK_NEVER;
-    if (total + c->hoped / 4 <= c->total)
+    if (helped)
         return false;
     c->settled[launch] = 1;
     for (uint32_t m = 0; m < c->moves; m++)
@@ -110,42 +115,61 @@ static bool judge(struct ps_correction *c, uint64_t total)
     return true;
 }
 
-bool ps_correction_round(struct ps_correction *c, const uint64_t *waited)
+/* Notes by how much each launch was late, and returns the one that was latest in this round and the one before, in both by `*most` ns. */
+static uint32_t find_worst(struct ps_correction *c, const uint64_t *waited, uint64_t *most)
 {
-    uint64_t total = 0, most = 0;
     uint32_t worst = PENSTOCK_NEVER;
+
+    *most = 0;
+    for (uint32_t l = 0; l < c->launches; l++) {
+        uint64_t excess = waited && waited[l] > c->predicted[l] ? waited[l] - c->predicted[l] : 0;
+        uint64_t both = excess < c->late[l] ? excess : c->late[l];
+        c->late[l] = excess;
+        if (!c->reloads[l] || c->settled[l] || both <= *most)
+            continue;
+        *most = both;
+        worst = l;
+    }
+    return worst;
+}
+
+/* Begins the launch's reloads earlier by so much. False: they are there already. */
+static bool try_earlier(struct ps_correction *c, uint32_t launch, uint64_t ns)
+{
     bool changed = false;
 
-    for (uint32_t l = 0; l < c->launches; l++)
+    for (uint32_t m = 0; m < c->moves; m++) {
+        if (c->move[m].needed_by != launch)
+            continue;
+        c->before[m] = c->move[m].reload_from;
+        changed |= begin_earlier(c, m, ns);
+    }
+    if (!changed)
+        c->settled[launch] = 1;
+    return changed;
+}
+
+bool ps_correction_round(struct ps_correction *c, const uint64_t *waited)
+{
+    uint64_t total = 0, most;
+
+    for (uint32_t l = 0; waited && l < c->launches; l++)
         total += waited[l];
     if (c->trial != PENSTOCK_NEVER) {
-        changed = judge(c, total);
+        bool changed = judge(c, total);
         if (changed || c->trial != PENSTOCK_NEVER)
             return changed;
     }
-    for (uint32_t l = 0; l < c->launches; l++) {
-        uint64_t excess = waited[l] > c->predicted[l] ? waited[l] - c->predicted[l] : 0;
-        if (!c->reloads[l] || c->settled[l] || excess <= most)
-            continue;
-        most = excess;
-        worst = l;
-    }
-    if (most < WORTH_NS)
+    const uint64_t less = total < c->last_total ? total : c->last_total;
+    c->last_total = total;
+    uint32_t worst = find_worst(c, waited, &most);
+    if (most < WORTH_NS || !try_earlier(c, worst, most))
         return false;
-    for (uint32_t m = 0; m < c->moves; m++) {
-        if (c->move[m].needed_by != worst)
-            continue;
-        c->before[m] = c->move[m].reload_from;
-        changed |= begin_earlier(c, m, most);
-    }
-    if (!changed) {
-        c->settled[worst] = 1;
-        return false;
-    }
     c->trial = worst;
     c->rounds = 0;
-    c->total = total;
+    c->total = less;
     c->hoped = most;
+    c->late[worst] = 0; /* what comes next is measured under the new points */
     return true;
 }
 

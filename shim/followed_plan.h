@@ -59,6 +59,8 @@ struct ps_followed_plan {
     uint64_t predicted_ns, plain_ns;
     uint64_t rounds;      /* ended, whole ones */
     uint64_t whole_round; /* number of the latest whole one */
+    uint64_t first_round; /* of the whole ones without a gap that it ends; no move's reload_from has changed since it began */
+    uint64_t corrected;   /* the latest that was looked at to correct the moves */
 };
 
 /*

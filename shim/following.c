@@ -56,6 +56,7 @@ static PS_PER_DEVICE struct {
     bool whole_round;             /* in force since the round's first launch */
     struct recent *recent;        /* RECENT of them; made with the first schedule */
     uint64_t round_number;
+    uint64_t told; /* before launches of a lower number no wait is untold */
     struct {
         struct ps_followed_plan *schedule;
         uint32_t move;
@@ -348,6 +349,7 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
     if (before) {
         s->rounds = before->rounds;
         s->whole_round = before->whole_round;
+        s->first_round = here.round_number + 1;
     }
     ps_following_forget(pattern);
     here.schedules[pattern] = s;
@@ -383,17 +385,30 @@ void ps_following_profile(uint32_t pattern, struct ps_step_profile *profile)
 }
 
 /*
- * Two clocks: the host has ended a round that the device may be in the middle of; of the round before all waits have been told by now, or will be told
- * too late to matter.
+ * Two clocks: the host has ended a round with this launch; the device may be in the middle of it, or further behind. The latest one is looked at of which
+ * all waits have been told: none told is none waited.
  */
-static void correct(struct ps_followed_plan *s, uint64_t round)
+static void correct(struct ps_followed_plan *s, uint64_t launch)
 {
-    const uint64_t *waited = ps_step_figures_waits(s->figures, round);
+    uint64_t round = s->whole_round;
 
-    if (waited && ps_correction_round(s->correction, waited)) {
+    while (here.told <= launch && round > s->first_round && s->whole_round - round < PS_ROUNDS_KEPT - 1) {
+        round--;
+        launch -= s->length;
+    }
+    if (here.told <= launch || round < s->first_round || round <= s->corrected)
+        return;
+    s->corrected = round;
+    if (ps_correction_round(s->correction, ps_step_figures_waits(s->figures, round))) {
         ps_followed_plan_reloads_changed(s);
+        s->first_round = s->whole_round + 1;
         here.summary.corrections++;
     }
+}
+
+void ps_following_all_told(uint64_t launch)
+{
+    here.told = launch;
 }
 
 void ps_following_launch(struct ps_steps_state state, uint64_t launch)
@@ -428,12 +443,13 @@ void ps_following_launch(struct ps_steps_state state, uint64_t launch)
     if (place != s->length - 1)
         return;
     if (here.whole_round) {
-        bool two_running = s->rounds && s->whole_round == here.round_number - 1;
+        if (!s->rounds || s->whole_round != here.round_number - 1)
+            s->first_round = here.round_number + 1; /* evictions and reloads of the one before are missing in this one */
         s->rounds++;
         s->whole_round = here.round_number;
         here.summary.steps++;
-        if (s->may_correct && two_running)
-            correct(s, here.round_number - 1);
+        if (s->may_correct)
+            correct(s, launch);
     }
     here.whole_round = true;
     here.round_number++;

@@ -68,6 +68,9 @@ uint64_t ps_following_steps(void);
 /* How long the stream stood still before the launch of that number. [locked] */
 void ps_following_waited(uint64_t launch, uint64_t ns);
 
+/* All waits before launches of a lower number have been told. [locked] */
+void ps_following_all_told(uint64_t launch);
+
 struct ps_following_summary {
     uint64_t steps;              /* rounds begun and ended under a plan */
     uint64_t predicted_ns;       /* of the plan that was followed most: the step */

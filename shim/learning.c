@@ -583,9 +583,9 @@ static void plan_steps(void)
 {
     static const struct timespec a_moment = {.tv_nsec = 1000000};
     bool has_begun = false;
+    uint64_t oldest, launches = 0; /* so many before the samples were looked at */
 
     for (;;) {
-        uint64_t oldest;
         take_in_samples();
         size_t outstanding = ps_stopwatch_outstanding(&oldest);
         bool some_wanted = false;
@@ -594,6 +594,7 @@ static void plan_steps(void)
             ps_stopping_helper_begins();
         has_begun = true;
         ps_stopping_park_if_due();
+        ps_following_all_told(outstanding ? oldest : launches);
         for (uint32_t p = 0; p < PS_PATTERNS_MAX; p++) {
             if (!here.pattern[p].wanted.is)
                 continue;
@@ -604,6 +605,7 @@ static void plan_steps(void)
         if (!outstanding && !some_wanted)
             ps_registry_rest(PS_HELPER_PLAN,
                              ps_stopwatch_learns() || ps_following_moves_spans() ? SAMPLES_LOOKED_FOR_NS : PS_HELPER_LOOKS_NS);
+        launches = here.launches;
         ps_registry_unlock();
         if (outstanding)
             nanosleep(&a_moment, NULL);

@@ -5,8 +5,6 @@
 
 #include "moments.h"
 
-#define ROUNDS_KEPT 4u
-
 struct layer {
     const char *name;
     uint32_t number;
@@ -17,9 +15,9 @@ struct layer {
 struct ps_step_figures {
     uint32_t launches, layers;
     struct layer *layer;
-    uint32_t *layer_of;             /* by launch */
-    uint64_t *waited;               /* by round kept, then by launch */
-    uint64_t round_of[ROUNDS_KEPT]; /* which round each holds; 0: none (rounds count from 1) */
+    uint32_t *layer_of;                /* by launch */
+    uint64_t *waited;                  /* by round kept, then by launch */
+    uint64_t round_of[PS_ROUNDS_KEPT]; /* which round each holds; 0: none (rounds count from 1) */
 };
 
 void ps_step_figures_free(struct ps_step_figures *f)
@@ -64,7 +62,7 @@ struct ps_step_figures *ps_step_figures_make(const struct penstock_step *step, c
     f->layers = step->layers;
     f->layer = calloc(f->layers, sizeof *f->layer);
     f->layer_of = calloc(f->launches, sizeof *f->layer_of);
-    f->waited = calloc((size_t)ROUNDS_KEPT * f->launches, sizeof *f->waited);
+    f->waited = calloc((size_t)PS_ROUNDS_KEPT * f->launches, sizeof *f->waited);
     if (!f->layer || !f->layer_of || !f->waited) {
         ps_step_figures_free(f);
         return NULL;
@@ -75,20 +73,20 @@ struct ps_step_figures *ps_step_figures_make(const struct penstock_step *step, c
 
 void ps_step_figures_waited(struct ps_step_figures *f, uint64_t round, uint32_t place, uint64_t ns)
 {
-    uint64_t *waited = f->waited + round % ROUNDS_KEPT * f->launches;
+    uint64_t *waited = f->waited + round % PS_ROUNDS_KEPT * f->launches;
 
-    if (f->round_of[round % ROUNDS_KEPT] > round)
+    if (f->round_of[round % PS_ROUNDS_KEPT] > round)
         return; /* told too late */
-    if (f->round_of[round % ROUNDS_KEPT] != round) {
+    if (f->round_of[round % PS_ROUNDS_KEPT] != round) {
         memset(waited, 0, f->launches * sizeof *waited);
-        f->round_of[round % ROUNDS_KEPT] = round;
+        f->round_of[round % PS_ROUNDS_KEPT] = round;
     }
     waited[place] += ns;
 }
 
 const uint64_t *ps_step_figures_waits(const struct ps_step_figures *f, uint64_t round)
 {
-    return f->round_of[round % ROUNDS_KEPT] == round ? f->waited + round % ROUNDS_KEPT * f->launches : NULL;
+    return f->round_of[round % PS_ROUNDS_KEPT] == round ? f->waited + round % PS_ROUNDS_KEPT * f->launches : NULL;
 }
 
 uint64_t ps_step_figures_exposed_ns(const struct ps_step_figures *f, uint64_t round)

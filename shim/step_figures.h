@@ -14,13 +14,15 @@
 #include "recorder.h"
 #include "step_profile.h"
 
+#define PS_ROUNDS_KEPT 4u
+
 struct ps_step_figures;
 
 /* Copies what it needs of both; layer names must live as long as the figures. NULL: no memory. */
 struct ps_step_figures *ps_step_figures_make(const struct penstock_step *step, const struct penstock_plan *plan);
 void ps_step_figures_free(struct ps_step_figures *figures); /* NULL is nothing */
 
-/* The stream stood still for `ns` before launch `place` of round `round`. Rounds are numbered in order; four are kept. */
+/* The stream stood still for `ns` before launch `place` of round `round`. Rounds are numbered in order; the last PS_ROUNDS_KEPT are kept. */
 void ps_step_figures_waited(struct ps_step_figures *figures, uint64_t round, uint32_t place, uint64_t ns);
 
 /* The waits of a round by launch; NULL when none was told or it is no longer kept. */

@@ -103,6 +103,7 @@ static void test_reload_points_that_were_shifted(void)
     if (!EXPECT(p != NULL))
         return;
     waited[19] = 3000000;
+    EXPECT(!ps_correction_round(p->correction, waited));
     EXPECT(ps_correction_round(p->correction, waited));
     EXPECT_U64(9, p->move[0].reload_from);
     EXPECT_U64(21, at(&p->reload, 12)); /* until it is told */
