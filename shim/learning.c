@@ -70,8 +70,10 @@ struct pattern {
     struct wanted wanted;
     bool planning; /* by the planning thread, now */
     bool planned;
-    uint32_t tries; /* at a first plan */
-    bool moves;     /* the plan moves something */
+    uint32_t tries;                    /* at a first plan */
+    bool moves;                        /* the plan moves something */
+    bool fits;                         /* it keeps the step within the budget */
+    uint64_t budget_bytes, slab_bytes; /* that it was made for */
     /* The first plan is made from little: found before it had come round, when much of it was the program's first step, or timed in parts. */
     bool hasty;
     uint32_t rounds;      /* since the first plan */
@@ -197,6 +199,18 @@ static void want(struct pattern *p, uint32_t length)
     ps_registry_call(PS_HELPER_PLAN);
 }
 
+/* Less than the plan counts on, by more than its margin: others use the device, or the host refuses memory. [locked] */
+static bool has_less_memory(const struct pattern *p)
+{
+    return ps_budget_to_plan_for() < p->budget_bytes || ps_slab_limit() < p->slab_bytes - p->slab_bytes / 64;
+}
+
+/* Whether the round that ended is one from which a plan of what did not fit is made anew: it may have been recorded in an odd one. */
+static bool is_tried_again(const struct pattern *p)
+{
+    return !p->fits && (p->rounds == 4 || p->rounds == 16 || p->rounds == 64);
+}
+
 /*
  * Where nothing moves one plan will do. But who records wants a later step, too: what a program's first one leaves on the stack names other spans by accident
  * than what comes later.
@@ -209,7 +223,7 @@ static bool is_planned_anew(const struct pattern *p)
 /*
  * A round is over. The durations that the plan was made from were taken while memory was short and every reload was waited for; the second round
  * under the plan is timed again, and the plan made anew from that. So is the first one of a step that was planned in haste. And so it goes on where devices
- * wait for each other, as long as the step gets shorter: see is_still_settling. [locked]
+ * wait for each other, as long as the step gets shorter: see is_still_settling. And when there is less memory than it was made for. [locked]
  */
 static void wrapped(struct ps_steps_state state)
 {
@@ -225,13 +239,13 @@ static void wrapped(struct ps_steps_state state)
         return;
     }
     p->rounds++;
-    if (!is_planned_anew(p))
-        return;
-    if (p->rounds == p->timed_round + 1 && !is_whole && p->rounds < POSTPONED_MAX)
+    bool is_timed = is_planned_anew(p), was_timed = is_timed && p->rounds == p->timed_round + 1;
+    if (was_timed && !is_whole && p->rounds < POSTPONED_MAX)
         p->timed_round++; /* the next one is timed instead */
-    else if ((p->rounds == p->timed_round + 1 || (p->rounds == 1 && p->hasty)) && is_whole && ps_following_is_on())
+    else if (is_whole && ps_following_is_on() &&
+             (was_timed || (p->rounds == 1 && p->hasty) || (!p->wanted.is && !p->planning && (has_less_memory(p) || is_tried_again(p)))))
         want(p, state.length);
-    time_launches(p->rounds == p->timed_round);
+    time_launches(is_timed && p->rounds == p->timed_round);
 }
 
 /* [locked] */
@@ -497,9 +511,9 @@ static int plan_from(uint32_t pattern, struct wanted w)
 
     if (!memory)
         return -ENODATA;
-    p->hasty |= !p->planned && is_barely_timed(&step, details.timed);
-    step.budget_bytes = ps_budget_for_plan(ps_budget_to_plan_for());
-    step.slab_bytes = ps_slab_figures().limit_bytes;
+    const bool has_less = p->planned && has_less_memory(p), is_guess = !p->planned && is_barely_timed(&step, details.timed);
+    p->budget_bytes = step.budget_bytes = ps_budget_for_plan(ps_budget_to_plan_for());
+    p->slab_bytes = step.slab_bytes = ps_slab_limit();
     /* With memory enough no byte moves, not even to measure the link. */
     bool may_move = ps_registry.peak_live_bytes > step.budget_bytes || *ps_settings.recording;
     ps_movable_learnt(&step, (struct penstock_step_span *)step.span, details.number, w.first);
@@ -512,8 +526,8 @@ static int plan_from(uint32_t pattern, struct wanted w)
     step.links = *ps_link_speed(may_move);
     ps_recording_file_write(&step);
     int r = ps_plan_make(&making, &plan);
-    if (r == -ERANGE)
-        r = 0;
+    const bool fits = r != -ERANGE;
+    r = fits ? r : 0;  /* the best there is, and reacting does the rest */
     take_in_samples(); /* it took its time */
     ps_registry_lock();
     /* Found anew meanwhile: this is the plan of a step that is no more. */
@@ -527,13 +541,17 @@ static int plan_from(uint32_t pattern, struct wanted w)
             if (is_still_settling(p, plan.plain_ns))
                 p->timed_round = p->rounds + TIMED_ROUND;
         }
+        if (has_less)
+            p->timed_round = p->rounds + TIMED_ROUND;
         p->plain_ns = plan.plain_ns;
         p->planned = true;
+        p->fits = fits;
         if (!here.cost.ns)
             here.cost = (struct ps_learning_cost){here.launches, ps_now_ns() - here.begun_at, ps_counted(host_wait_ns)};
         p->moves = plan.moves != 0;
+        p->hasty |= is_guess && p->moves; /* what needs no moves does so by its bytes alone */
         if (here.followed == pattern)
-            time_launches(is_planned_anew(p) && p->hasty && !p->rounds);
+            time_launches(p->hasty && !p->rounds);
     }
     if (!r && *ps_settings.report)
         keep_profile(pattern, found_as, &step, &plan);

@@ -364,7 +364,7 @@ int ps_slab_wait_until_read(const struct ps_slot *row)
 
 /* ---- room, and making slots ---- */
 
-static uint64_t limit_now(void)
+uint64_t ps_slab_limit(void)
 {
     if (here.refused_until_ns && ps_now_ns() >= here.refused_until_ns)
         here.refused_until_ns = 0;
@@ -373,12 +373,12 @@ static uint64_t limit_now(void)
 
 bool ps_slab_has_room(size_t bytes)
 {
-    return here.figures.bytes - here.free_bytes + bytes <= limit_now();
+    return here.figures.bytes - here.free_bytes + bytes <= ps_slab_limit();
 }
 
 bool ps_slab_can_hold_more(size_t bytes)
 {
-    return here.figures.bytes + bytes <= limit_now();
+    return here.figures.bytes + bytes <= ps_slab_limit();
 }
 
 void ps_slab_give(struct ps_slot *row)

@@ -45,6 +45,9 @@ struct ps_slab_figures {
 /* Sets the bound and the granularity. Makes nothing yet. `local_processes`: how many processes of this job share the host. */
 void ps_slab_open(struct ps_amount host_budget, uint32_t local_processes, size_t granularity);
 
+/* What the slots may take in all: the bound, or less while the host refuses more. [locked] */
+uint64_t ps_slab_limit(void);
+
 /* A free slot of just this size, or NULL. [locked] */
 struct ps_slot *ps_slab_take(size_t bytes);
 

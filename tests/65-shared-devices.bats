@@ -126,6 +126,24 @@ END
     counted plan.reloads
 }
 
+@test "what another process takes once plans are followed is planned for, too" {
+    requires sim
+    local need moves
+    need=$(share 100)
+    TRAINER+=(--steps=40)
+    run_sim "${TRAINER[@]}"
+    local wanted=$output
+    train PENSTOCK_BUDGET=$((need * 8 / 10)) CUDASIM_MEMORY=$((need * 13 / 10)) CUDASIM_OTHERS=$((need * 7 / 10)) CUDASIM_OTHERS_FROM=1000 PENSTOCK_LOG=policy:info
+    ended_with 0
+    equal "$wanted" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients"
+    contains "$output" 'the device has no more pages'
+    # The last plan from before that, and the last from behind it.
+    mapfile -t moves < <(awk '/the device has no more pages/ { print moves + 0; moves = "none" }
+        /planned a step/ { sub(".*: ", ""); moves = $1 } END { print moves }' <<<"$output")
+    equal 2 "${#moves[@]}" "plans before and behind (${moves[*]})"
+    at_least $((moves[0] + 5)) "${moves[1]}" "moves of the plan for what is left"
+}
+
 @test "doctor: a device that others use, and one of which less may be had" {
     requires sim
     run_command doctor

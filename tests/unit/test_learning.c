@@ -36,6 +36,7 @@ static enum {
     NOTHING_MOVES,
     SOMETHING_MOVES,
     FAILS,
+    DOES_NOT_FIT,
     IS_NO_PLAN
 } answer;                                            /* under the registry lock, by who plans no more than one step at a time */
 static atomic_uint plans, begun, allowed = UINT_MAX; /* the policy takes as long as it has made as many as it may */
@@ -72,7 +73,7 @@ static int plan(const struct penstock_step *step, const struct penstock_policy_o
     }
     if (answer == IS_NO_PLAN) /* it is no span's launch */
         out->move[out->moves++] = (struct penstock_move){.span = 0, .evict_after = step->launches, .reload_from = 1, .needed_by = 2};
-    int r = answer == FAILS ? -EINVAL : 0;
+    int r = answer == FAILS ? -EINVAL : answer == DOES_NOT_FIT ? -ERANGE : 0;
     atomic_fetch_add(&plans, 1);
     return r;
 }
@@ -166,6 +167,13 @@ static bool comes_to_be_followed(uint64_t kernel, uint32_t length)
 }
 
 /* ---- tests ---- */
+
+static void set_answer(int to)
+{
+    ps_registry_lock();
+    answer = to;
+    ps_registry_unlock();
+}
 
 static void test_without_plans_a_limit_or_a_tracer_nothing_is_learnt(void)
 {
@@ -310,6 +318,64 @@ static void test_the_budget_of_a_plan(void)
     }
 }
 
+/* Others take a part of the device: a plan for more is made anew, and once for each time that there is less. So is one that moves nothing. */
+static void test_less_memory_than_was_planned_for(void)
+{
+    const uint32_t length = 82;
+
+    ps_registry_lock();
+    ps_budget.limit = LIMIT;
+    ps_budget.most_there_was = 0;
+    ps_registry_unlock();
+    unsigned before = atomic_load(&plans);
+    rounds_of(55, length);
+    before++;
+    EXPECT(COMES_TO(atomic_load(&plans) == before));
+    EXPECT(comes_to_be_followed(55, length));
+    for (int i = 0; i < 4; i++)
+        round_of(55, length);
+    usleep(A_WHILE_US);
+    EXPECT_U64(before, atomic_load(&plans));
+    for (uint64_t part = 1; part <= 2; part++) {
+        ps_registry_lock();
+        ps_budget.most_there_was = LIMIT - LIMIT / 100; /* the margin is enough for that */
+        ps_registry_unlock();
+        round_of(55, length);
+        round_of(55, length);
+        usleep(A_WHILE_US);
+        EXPECT_U64(before, atomic_load(&plans));
+        ps_registry_lock();
+        ps_budget.most_there_was = LIMIT / (2 * part);
+        ps_registry_unlock();
+        round_of(55, length);
+        EXPECT(COMES_TO(atomic_load(&plans) == before + 1));
+        EXPECT_U64(LIMIT / (2 * part) - LIMIT / (2 * part) / 64, seen.budget_bytes);
+        usleep(A_WHILE_US);
+        for (int i = 0; i < 4; i++)
+            round_of(55, length);
+        usleep(A_WHILE_US);
+        EXPECT_U64(++before, atomic_load(&plans));
+    }
+    ps_registry_lock();
+    ps_budget.most_there_was = 0;
+    ps_registry_unlock();
+}
+
+/* What does not fit may have been recorded in an odd round: it is tried again, now and then, and not for ever. */
+static void test_what_does_not_fit_is_planned_anew(void)
+{
+    unsigned before = atomic_load(&plans);
+
+    set_answer(DOES_NOT_FIT);
+    for (int i = 0; i < 100; i++) {
+        round_of(56, 83);
+        usleep(2000);
+    }
+    EXPECT(is_followed());
+    EXPECT_U64(before + 4, atomic_load(&plans));
+    set_answer(NOTHING_MOVES);
+}
+
 /* What is alive while a step is recorded, and not used in it, may be an activation whose layer is not known: it stays, if a rule speaks of layers. */
 static void test_what_the_step_does_not_use_stays_unknown(void)
 {
@@ -386,13 +452,6 @@ static void test_what_no_step_is_made_of_counts_for_the_next_launch(void)
     EXPECT(COMES_TO(atomic_load(&plans) == before + 1));
     EXPECT_U64(length, seen.launches);
     EXPECT_U64(length + 1, seen.uses);
-}
-
-static void set_answer(int to)
-{
-    ps_registry_lock();
-    answer = to;
-    ps_registry_unlock();
 }
 
 /* A plan that can't be made now may be made of a later round. */
@@ -476,6 +535,8 @@ int main(void)
     test_another_step_has_a_plan_of_its_own_and_the_first_is_known_again();
     test_what_is_no_plan_is_not_followed();
     test_the_budget_of_a_plan();
+    test_less_memory_than_was_planned_for();
+    test_what_does_not_fit_is_planned_anew();
     test_what_the_step_does_not_use_stays_unknown();
     test_what_is_planned_anew_is_planned_from_a_whole_round();
     test_what_no_step_is_made_of_counts_for_the_next_launch();
