@@ -495,6 +495,44 @@ static uint32_t write_marked_layers(const struct maker *maker, struct penstock_l
     return layers;
 }
 
+static const struct ps_recorded_layer *mark_of(const struct maker *maker, const struct penstock_layer *layer)
+{
+    return &launch_at(maker->recorder, maker->window.first + layer->first_launch)->layer;
+}
+
+/*
+ * Counted layers begin with 0 nearest to where forward does, unless their numbers began anew in the step as it was. What the window cuts in two is one layer: the
+ * part at its end, which comes first, and the one at its begin.
+ */
+static void count_anew(const struct maker *maker, uint32_t start, struct penstock_layer *layer, uint32_t layers)
+{
+    const uint64_t first = maker->window.first;
+    const bool is_cut = first > 0 && launch_at(maker->recorder, first - 1)->layer.stretch == mark_of(maker, &layer[0])->stretch;
+    const uint32_t length = maker->window.length;
+    uint32_t counted = 0, highest = 0, leads = 0, nearest = NONE, number = 0;
+
+    for (uint32_t i = layers; i-- > 0;) {
+        if (!mark_of(maker, &layer[i])->counted)
+            continue;
+        highest = layer[i].number > highest ? layer[i].number : highest;
+        if (i == 0 && is_cut)
+            continue;
+        counted++;
+        uint32_t behind = (layer[i].first_launch + length - start) % length, off = behind < length - behind ? behind : length - behind;
+        if (off <= nearest) {
+            nearest = off;
+            leads = i;
+        }
+    }
+    if (highest < counted)
+        return;
+    for (uint32_t i = 0; i < layers; i++) {
+        uint32_t at = (leads + i) % layers;
+        if (mark_of(maker, &layer[at])->counted)
+            layer[at].number = at == 0 && is_cut && number > 0 ? number - 1 : number++;
+    }
+}
+
 /*
  * The launch where forward begins: the program's own step ends when no activation is left, so it is the next one behind the longest stretch in which
  * the step's spans hold least. `held` has room for a number for each moment.
@@ -604,6 +642,7 @@ int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_
     write_durations(&maker, launch, timed, (void *)(base + window->kinds));
     uint32_t start = find_start(out, (void *)(base + window->held));
     out->layers = has_markers(&maker) ? write_marked_layers(&maker, layer) : write_found_layers(&maker, start, base, layer);
+    count_anew(&maker, start, layer, out->layers);
     write_layer_indices(launch, length, layer, out->layers);
     ps_classes_assign(out, span, start, (void *)(base + window->phases));
     *details = (struct ps_recorded_details){.number = numbers, .ordinal = ordinal, .timed = timed};

@@ -34,6 +34,7 @@ struct ps_recorded_layer {
     uint32_t number;  /* PENSTOCK_NEVER: not one of the model's layers */
     enum penstock_direction direction;
     const char *name; /* lives as long as the process; may be NULL */
+    bool counted; /* `number` says how many came before, maybe in earlier steps: a recorded step counts anew from where forward begins */
 };
 void ps_recorder_launch(struct ps_recorder *recorder, struct ps_step_launch launch, uint32_t stream, struct ps_recorded_layer layer);
 void ps_recorder_access(struct ps_recorder *recorder, uint64_t span, uint64_t bytes, bool fixed);

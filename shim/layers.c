@@ -20,7 +20,8 @@ struct mark {
     uint32_t number;
     enum penstock_direction direction;
     const char *name;
-    uint64_t id; /* of a started range */
+    uint64_t id;  /* of a started range */
+    bool counted; /* as in struct ps_recorded_layer */
 };
 
 /* What the calling thread has open. Its own; nobody else looks. */
@@ -56,6 +57,7 @@ static struct mark started[STARTED_MAX]; /* guarded by the lock, the innermost l
 static uint32_t started_count;           /* guarded by the lock */
 static uint64_t last_id;                 /* guarded by the lock */
 static struct mark at_kernel;            /* guarded by the lock */
+static uint64_t at_kernel_steps;         /* guarded by the lock: those that had ended when it began */
 static atomic_bool process_marks;        /* started ranges or a layer begun by a kernel hold now */
 static _Atomic uint64_t process_stretch; /* the latest boundary of the process */
 
@@ -307,13 +309,17 @@ void ps_layers_range_end(uint64_t id)
 
 /*
  * A kernel that the pattern names begins a layer, until the next one does. Its own name tells the direction; those of forward are numbered up
- * and those of backward down again, so that the last in forward and the first in backward are the same layer.
+ * and those of backward down again, so that the last in forward and the first in backward are the same layer. Where there is no backward, and the program
+ * does not mark its steps, numbers go up for ever: a recorded step counts them anew.
  */
 static void meet_kernel(const struct ps_layer_name *name)
 {
     pthread_mutex_lock(&lock);
     struct mark next = {.counts = true, .name = name->text, .number = PENSTOCK_NEVER, .direction = name->direction};
-    bool same_way = at_kernel.direction == next.direction;
+    const uint64_t ended = atomic_load_explicit(&steps_ended, memory_order_relaxed);
+    bool same_way = at_kernel.direction == next.direction && at_kernel_steps == ended;
+    at_kernel_steps = ended;
+    next.counted = next.direction == PENSTOCK_DIRECTION_FORWARD;
     if (next.direction == PENSTOCK_DIRECTION_FORWARD)
         next.number = same_way ? at_kernel.number + 1 : 0;
     else if (next.direction == PENSTOCK_DIRECTION_BACKWARD && at_kernel.number != PENSTOCK_NEVER && (!same_way || at_kernel.number > 0))
@@ -331,7 +337,8 @@ static struct ps_recorded_layer layer_of(const struct mark *mark, uint64_t stret
 {
     if (!mark)
         return (struct ps_recorded_layer){.stretch = stretch, .number = PENSTOCK_NEVER};
-    return (struct ps_recorded_layer){.stretch = stretch, .number = mark->number, .direction = mark->direction, .name = mark->name};
+    return (struct ps_recorded_layer){
+        .stretch = stretch, .number = mark->number, .direction = mark->direction, .name = mark->name, .counted = mark->counted};
 }
 
 struct ps_recorded_layer ps_layers_now(CUfunction function)

@@ -279,6 +279,13 @@ skewed() {
     plan 8 45 CUDASIM_TRACE="$WORK/trace" 'PENSTOCK_LAYERS=nvtx:layer *' "$@"
 }
 
+@test "layers that a kernel of forward alone begins have the same numbers in each step and each plan" {
+    skewed PENSTOCK_LAYERS=kernel:relu2_forward 'PENSTOCK_RULES=exclude; include layer=0-5'
+    at_least 3 "$(report plan.steps)" "steps that followed the plan"
+    counted plan.evictions
+    equal '[0,1,2,3,4,5]' "$(jq -c '[.plan.layers[].number | values] | unique' "$REPORT")" "numbers in the last plan"
+}
+
 # A reload that a busy machine makes late is made by the launch.
 launches_call_nothing_else() {
     local policy=$1 launches

@@ -409,6 +409,12 @@ static void test_kernels(void)
     EXPECT(is(ps_layers_now(kernel(1)), 0, FORWARD, "norm_fwd"));
     /* A copy names no kernel. */
     EXPECT(is(ps_layers_now(NULL), 0, FORWARD, "norm_fwd"));
+    /* Forward alone goes on counting until the program says that a step is over. */
+    EXPECT(is(ps_layers_now(kernel(1)), 1, FORWARD, "norm_fwd"));
+    ps_layers_step();
+    EXPECT(is(ps_layers_now(kernel(0)), 1, FORWARD, "norm_fwd"));
+    EXPECT(is(ps_layers_now(kernel(1)), 0, FORWARD, "norm_fwd"));
+    EXPECT(is(ps_layers_now(kernel(1)), 1, FORWARD, "norm_fwd"));
     asked = 0;
     ps_layouts_module_gone();
     ps_layers_now(kernel(1));
