@@ -4,9 +4,10 @@
 #include <string.h>
 
 #define FIRST_LINE "penstock-recording 1"
-/* Sums of bytes and of nanoseconds over a whole step stay far within 64 bits. */
+/* Of one span, launch or bandwidth; and of all spans or launches, which are added up, played some rounds, and looked at for sixteen times the batch. */
 #define BYTES_MAX (UINT64_C(1) << 50)
 #define NS_MAX (UINT64_C(1) << 50)
+#define SUM_MAX (UINT64_C(1) << 56)
 /* Spans, launches and moments: indices have a bit or two to spare. */
 #define COUNT_MAX (1u << 28)
 
@@ -247,6 +248,7 @@ struct parser {
     char *name;
     struct penstock_links links;
     uint64_t budget, slab;
+    uint64_t bytes, ns; /* of all spans, of all launches */
     bool links_given, layer_waits;
 };
 
@@ -281,6 +283,9 @@ static bool parse_span(struct parser *p)
         return fail(p, "too many spans");
     if (!next_number(&p->reader, BYTES_MAX, &bytes) || bytes == 0)
         return fail(p, "s: expected a number of bytes");
+    p->bytes += bytes;
+    if (p->bytes > SUM_MAX)
+        return fail(p, "s: with this span they are more than 64 PiB");
     struct word word = next_word(&p->reader);
     uint32_t class = 0;
     while (class < PENSTOCK_CLASSES && !is_word(word, classes[class]))
@@ -330,6 +335,9 @@ static bool parse_launch(struct parser *p)
 
     if (!next_number(&p->reader, NS_MAX, &duration))
         return fail(p, "l: expected a duration in ns");
+    p->ns += duration;
+    if (p->ns > SUM_MAX)
+        return fail(p, "l: with this launch the step takes more than two years");
     if (p->layers == 0)
         p->layers = 1;
     p->layer_waits = false;
@@ -432,6 +440,7 @@ static bool parse_lines(struct parser *p, const char *text, size_t length)
     p->reader = (struct reader){.at = text, .end = text + length};
     p->budget = p->slab = UINT64_MAX;
     p->moments = p->launches = p->spans = p->layers = p->uses = p->name_bytes = 0;
+    p->bytes = p->ns = 0;
     p->layer_waits = p->links_given = false;
     if (length > UINT32_MAX / 2)
         return fail(p, "longer than 2 GiB");

@@ -103,7 +103,7 @@ static void write_budgets(struct ps_json *j, struct trade *t)
     const uint64_t peak = t->input.peak;
     uint64_t unit = 4096;
 
-    while (unit * 4096 < peak) /* a budget that is looked for is found to so much of the peak */
+    while (unit < peak / 4096) /* a budget that is looked for is found to so much of the peak */
         unit *= 2;
     const uint64_t all = (ps_budget_with_margin(peak) + unit - 1) / unit * unit;
     const uint64_t fewest = ps_least_budget(&t->again, unit, 0, all, ps_budget_fits),

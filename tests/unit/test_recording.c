@@ -159,6 +159,32 @@ static void test_what_is_refused(void)
 }
 
 /* Every prefix, and every text with one byte spoilt: whatever is accepted is a step that can be planned. */
+/* `lines` times the line, behind the links and `before`. */
+static void refuse_many(const char *before, const char *line, uint32_t lines, const char *what)
+{
+    struct penstock_step step;
+    struct ps_recording_problem problem = {0, "accepted"};
+    char *text = malloc(200 + lines * strlen(line)), *at = text;
+
+    at += sprintf(at, "penstock-recording 1\nlinks 1 1 1 1 0 0\n%s", before);
+    for (uint32_t i = 0; i < lines; i++)
+        at += sprintf(at, "%s", line);
+    sprintf(at, "l 0 0\n");
+    free(parse(text, &step, &problem));
+    EXPECT_TEXT(what, problem.what);
+    free(text);
+}
+
+/* What is added up, and for another batch taken sixteen times, stays within 64 bits. */
+static void test_sums_beyond_64_bits(void)
+{
+    refuse_many("", "s 1125899906842624 activation\n", 63, "accepted");
+    refuse_many("", "s 1125899906842624 activation\n", 65, "s: with this span they are more than 64 PiB");
+    refuse_many("", "s 1125899906842624 activation\n", 9000, "s: with this span they are more than 64 PiB");
+    refuse_many("s 4096 parameter\n", "l 1125899906842624\n", 63, "accepted");
+    refuse_many("s 4096 parameter\n", "l 1125899906842624\n", 65, "l: with this launch the step takes more than two years");
+}
+
 static void test_spoilt_texts(void)
 {
     static const char spoils[] = "09 #\nlsafy-\xff";
@@ -196,6 +222,7 @@ int main(void)
     test_a_small_step();
     test_printed_and_read_again();
     test_what_is_refused();
+    test_sums_beyond_64_bits();
     test_spoilt_texts();
     return expect_status();
 }
