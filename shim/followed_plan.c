@@ -153,6 +153,30 @@ bool ps_followed_plan_is_meant(const struct ps_identity *identity, const struct 
     return identity->number ? span->number == identity->number : launch - span->born == identity->age;
 }
 
+/*
+ * The planner has the D2H queued at the launch that opens the gap, and a reload may be due at the next one. It comes later by the grace, and a reload that
+ * fell due before would find the span resident and be void. Returns how many moves there are.
+ */
+static uint32_t take_moves(struct penstock_move *out, const struct penstock_plan *plan, uint32_t length, uint32_t grace)
+{
+    uint32_t n = 0;
+
+    for (uint32_t m = 0; m < plan->moves; m++) {
+        struct penstock_move move = plan->move[m];
+        if (move.needed_by != PENSTOCK_NEVER) {
+            uint32_t gap = (move.needed_by + length - move.evict_after) % length,
+                     away = (move.reload_from + length - move.evict_after) % length;
+            gap = gap ? gap : length; /* the launch that uses it last in a round is the first in the next */
+            if (gap <= grace + 1)
+                continue;
+            if (away <= grace)
+                move.reload_from = (move.evict_after + grace + 1) % length;
+        }
+        out[n++] = move;
+    }
+    return n;
+}
+
 struct ps_followed_plan *ps_followed_plan_make(const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
                                                const uint16_t *ordinal, uint32_t grace)
 {
@@ -165,18 +189,19 @@ struct ps_followed_plan *ps_followed_plan_make(const struct penstock_step *step,
     void *correction = malloc(ps_correction_bytes(step->launches, plan->moves));
     s->correction = correction;
     s->length = step->launches;
-    s->moves = plan->moves;
     s->predicted_ns = plan->predicted_ns;
     s->plain_ns = plan->plain_ns;
-    s->move = calloc(s->moves + 1u, sizeof *s->move);
-    s->ordinal = calloc(s->moves + 1u, sizeof *s->ordinal);
-    s->identity = calloc(s->moves + 1u, sizeof *s->identity);
-    s->bound = calloc(s->moves + 1u, sizeof *s->bound);
-    s->figures = ps_step_figures_make(step, plan);
+    s->move = calloc(plan->moves + 1u, sizeof *s->move);
+    s->ordinal = calloc(plan->moves + 1u, sizeof *s->ordinal);
+    s->identity = calloc(plan->moves + 1u, sizeof *s->identity);
+    s->bound = calloc(plan->moves + 1u, sizeof *s->bound);
     s->preparing = ps_preparing_make(step);
-    if (!at || !correction || !s->move || !s->ordinal || !s->identity || !s->bound || !s->figures || !s->preparing)
+    if (!at || !correction || !s->move || !s->ordinal || !s->identity || !s->bound || !s->preparing)
         goto out;
-    memcpy(s->move, plan->move, s->moves * sizeof *s->move);
+    s->moves = take_moves(s->move, plan, step->launches, grace);
+    s->figures = ps_step_figures_make(step, &(struct penstock_plan){.move = s->move, .moves = s->moves});
+    if (!s->figures)
+        goto out;
     s->correction = ps_correction_init(correction, step, s->move, s->moves, grace);
 
     for (uint32_t m = 0; m < s->moves; m++) {

@@ -65,7 +65,8 @@ struct ps_followed_plan {
 
 /*
  * Copies what it needs of the three. `numbers[i]`: the number of span i when the step was recorded; `ordinal[k]`: which of its launch's spans use k
- * of the step is; evictions come `grace` launches after the one that opens the gap. NULL: no memory.
+ * of the step is; evictions come `grace` launches after the one that opens the gap, and reloads after these: a move for whose reload the gap is
+ * then too short is left out. NULL: no memory.
  */
 struct ps_followed_plan *ps_followed_plan_make(const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
                                                const uint16_t *ordinal, uint32_t grace);

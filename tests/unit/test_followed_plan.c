@@ -13,12 +13,17 @@ static struct penstock_launch launch[LAUNCHES];
 static struct penstock_step_span span[3];
 static struct penstock_move move[3];
 static const struct penstock_layer layer;
-/* Span 0 outlives the step; span 1 is born before launch 4 and freed after launch 16; span 2 is born before launch 17 and freed after launch 2. */
-static const uint32_t use[] = {0, 19, 4, 5, 15, 1, 17};
+/* Span 0 outlives the step; span 1 is born before launch 4 and freed after launch 16; span 2 is born before launch 17 and freed after launch 4. */
+static const uint32_t use[] = {0, 19, 4, 5, 15, 3, 17};
 static const uint16_t ordinal[] = {3, 1, 0, 2, 0, 0, 1};
 static const uint64_t numbers[] = {77, 0, 0};
 
-static struct ps_followed_plan *make(void)
+static void as_it_is(struct penstock_move *moves)
+{
+    (void)moves;
+}
+
+static struct ps_followed_plan *make_with(void (*change)(struct penstock_move *moves))
 {
     uint32_t moment = 0;
     struct penstock_step step = {
@@ -29,10 +34,10 @@ static struct ps_followed_plan *make(void)
     span[1] = (struct penstock_step_span){.bytes = 200, .first_use = 2, .uses = 3};
     span[2] = (struct penstock_step_span){.bytes = 300, .first_use = 5, .uses = 2};
     for (uint32_t l = 0; l < LAUNCHES; l++) {
-        if (l == 3)
-            span[2].freed = moment++;
         if (l == 4)
             span[1].born = moment++;
+        if (l == 5)
+            span[2].freed = moment++;
         if (l == 17) {
             span[1].freed = moment++;
             span[2].born = moment++;
@@ -43,8 +48,14 @@ static struct ps_followed_plan *make(void)
     move[0] = (struct penstock_move){.span = 0, .evict_after = 0, .reload_from = 12, .needed_by = 19};
     move[1] = (struct penstock_move){.span = 1, .evict_after = 5, .reload_from = 12, .needed_by = 15};
     move[2] =
-        (struct penstock_move){.span = 2, .evict_after = 18, .reload_from = 0, .needed_by = 1}; /* deferred by a launch, over the end */
+        (struct penstock_move){.span = 2, .evict_after = 18, .reload_from = 1, .needed_by = 3}; /* deferred by a launch, over the end */
+    change(move);
     return ps_followed_plan_make(&step, &plan, numbers, ordinal, GRACE);
+}
+
+static struct ps_followed_plan *make(void)
+{
+    return make_with(as_it_is);
 }
 
 /* The moves at a launch, as digits in their order. */
@@ -72,9 +83,35 @@ static void test_who_is_due_where(void)
     EXPECT_U64(2, at(&p->evict, 5 + GRACE));
     EXPECT_U64(3, at(&p->evict, 0));    /* 18 and the grace, round the end */
     EXPECT_U64(21, at(&p->reload, 12)); /* what is needed first goes first */
-    EXPECT_U64(3, at(&p->reload, 0));
+    EXPECT_U64(3, at(&p->reload, 1));
     EXPECT_U64(0, at(&p->reload, 13));
     EXPECT_U64(3, p->reload.start[LAUNCHES]);
+    ps_followed_plan_free(p);
+}
+
+static void reload_soon(struct penstock_move *moves)
+{
+    moves[0].reload_from = 1; /* the planner knows of no grace */
+    moves[1].needed_by = 8;
+    moves[1].reload_from = 6; /* in a gap that is hardly longer than the grace */
+    moves[2].reload_from = 19;
+}
+
+static void test_no_reload_is_due_before_its_eviction(void)
+{
+    struct ps_followed_plan *p = make_with(reload_soon);
+
+    if (!EXPECT(p != NULL))
+        return;
+    EXPECT_U64(2, p->moves);
+    EXPECT_U64(1, at(&p->evict, 0 + GRACE));
+    EXPECT_U64(1, at(&p->reload, 0 + GRACE + 1));
+    EXPECT_U64(0, at(&p->evict, 5 + GRACE)); /* it stays */
+    EXPECT_U64(0, at(&p->bind, 5));
+    EXPECT_U64(2, at(&p->evict, 0));
+    EXPECT_U64(2, at(&p->reload, 1));
+    EXPECT_U64(300, p->identity[1].bytes);
+    EXPECT_U64(2, p->reload.start[LAUNCHES]);
     ps_followed_plan_free(p);
 }
 
@@ -124,6 +161,7 @@ static void test_what_is_away_at_once(void)
 
     if (!EXPECT(p != NULL))
         return;
+    p->move[2].reload_from = 0; /* when span 0 leaves */
     size_t *bytes = ps_followed_plan_away_at_once(p, &n);
     EXPECT_U64(2, n);
     EXPECT(bytes && bytes[0] == 100 && bytes[1] == 200);
@@ -148,6 +186,7 @@ int main(void)
 {
     test_what_is_away_at_once();
     test_who_is_due_where();
+    test_no_reload_is_due_before_its_eviction();
     test_a_span_is_known_again();
     test_reload_points_that_were_shifted();
     return expect_status();
