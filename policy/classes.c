@@ -5,6 +5,11 @@
  */
 #include "classes.h"
 
+const char *const ps_class_names[PENSTOCK_CLASSES] = {
+    [PENSTOCK_CLASS_UNKNOWN] = "unknown",     [PENSTOCK_CLASS_ACTIVATION] = "activation",     [PENSTOCK_CLASS_GRADIENT] = "gradient",
+    [PENSTOCK_CLASS_PARAMETER] = "parameter", [PENSTOCK_CLASS_OPTIMIZER_STATE] = "optimizer", [PENSTOCK_CLASS_WORKSPACE] = "workspace",
+};
+
 #define BRIEF 8         /* launches that a workspace lives, at most */
 #define APART_ONE_IN 16 /* uses so large a part of the step apart are far apart */
 
@@ -43,7 +48,7 @@ static bool find_phases(const struct penstock_step *step, uint8_t *phase)
     return true;
 }
 
-/* The span's i-th use of the step, going round from its birth. */
+/* The span's i-th use in the order of the step's launches, wherever its life begins. */
 static uint32_t use_of(const struct penstock_step *step, const struct penstock_step_span *span, uint32_t i)
 {
     return step->use[span->first_use + i];

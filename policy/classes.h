@@ -8,6 +8,9 @@
 
 #include "penstock/policy.h"
 
+/* Of classes, as rules, recordings and reports have them. */
+extern const char *const ps_class_names[PENSTOCK_CLASSES];
+
 /*
  * Sets class_ of each of the step's spans; `span` is the writable step->span. What isn't plain stays PENSTOCK_CLASS_UNKNOWN. `start`: the launch
  * where the program's own step begins. `scratch` has room for a byte for each layer.

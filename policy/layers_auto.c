@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "mix.h"
+
 #define PERIODS 24 /* looked at */
 #define RUNS_MAX 512
 #define CHAIN_MAX 96     /* runs of the layers' level that are paired */
@@ -55,13 +57,6 @@ size_t ps_layers_auto_workspace_bytes(uint32_t launches)
 }
 
 /* ---- periods ---- */
-
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ (x >> 33)) * UINT64_C(0xff51afd7ed558ccd);
-    x = (x ^ (x >> 33)) * UINT64_C(0xc4ceb9fe1a85ec53);
-    return x ^ (x >> 33);
-}
 
 static bool same(const uint64_t *a, const uint64_t *b, uint32_t n)
 {

@@ -26,7 +26,6 @@ uint64_t ps_recorder_unknown_spans(const struct ps_recorder *recorder)
 
 /* ---- the spans alive now ---- */
 
-/* The span's slot, or the free one where it would be. The table is never more than half full. */
 /*
  * Where a span's search begins. Callers number the lives of one place in the top 16 bits: a place that is allocated and freed again and again stays
  * in the same line of the cache. (Any other numbers do as well.)
@@ -36,6 +35,7 @@ static uint64_t home_of(uint64_t span)
     return mix(span & UINT64_C(0xffffffffffff));
 }
 
+/* The span's slot, or the free one where it would be. The table is never more than half full. */
 static struct live *find_live(struct ps_recorder *recorder, uint64_t span)
 {
     uint64_t i = home_of(span);

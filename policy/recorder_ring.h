@@ -2,6 +2,7 @@
 #ifndef PENSTOCK_POLICY_RECORDER_RING_H
 #define PENSTOCK_POLICY_RECORDER_RING_H
 
+#include "mix.h"
 #include "recorder.h"
 
 #define LAUNCHES (2 * PS_PATTERN_LAUNCHES_MAX) /* kept */
@@ -44,12 +45,5 @@ struct ps_recorder {
     struct kept_launch launch[LAUNCHES];
     struct live live[LIVE_SLOTS];
 };
-
-static inline uint64_t mix(uint64_t x)
-{
-    x = (x ^ (x >> 33)) * UINT64_C(0xff51afd7ed558ccd);
-    x = (x ^ (x >> 33)) * UINT64_C(0xc4ceb9fe1a85ec53);
-    return x ^ (x >> 33);
-}
 
 #endif

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "classes.h"
+
 #define FIRST_LINE "penstock-recording 1"
 /* Of one span, launch or bandwidth; and of all spans or launches, which are added up, played some rounds, and looked at for sixteen times the batch. */
 #define BYTES_MAX (UINT64_C(1) << 50)
@@ -11,7 +13,6 @@
 /* Spans, launches and moments: indices have a bit or two to spare. */
 #define COUNT_MAX (1u << 28)
 
-static const char *const classes[PENSTOCK_CLASSES] = {"unknown", "activation", "gradient", "parameter", "optimizer", "workspace"};
 static const char *const directions[] = {"none", "forward", "backward"};
 
 #define DIRECTIONS (sizeof directions / sizeof *directions)
@@ -64,7 +65,7 @@ static void put_header(const struct printer *p, const struct penstock_step *step
     for (uint32_t i = 0; i < step->spans; i++) {
         put_number(p, "s ", step->span[i].bytes);
         put_text(p, " ");
-        put_text(p, classes[step->span[i].class_]);
+        put_text(p, ps_class_names[step->span[i].class_]);
         put_text(p, step->span[i].fixed ? " fixed" : "");
         put_text(p, step->span[i].guarded ? " guarded\n" : "\n");
     }
@@ -288,7 +289,7 @@ static bool parse_span(struct parser *p)
         return fail(p, "s: with this span they are more than 64 PiB");
     struct word word = next_word(&p->reader);
     uint32_t class = 0;
-    while (class < PENSTOCK_CLASSES && !is_word(word, classes[class]))
+    while (class < PENSTOCK_CLASSES && !is_word(word, ps_class_names[class]))
         class ++;
     if (class == PENSTOCK_CLASSES)
         return fail(p, "s: no such class");

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "classes.h"
 #include "glob.h"
 
 static bool is_digit(char c)
@@ -135,15 +136,10 @@ static bool take_bytes(const char **at, uint64_t *out)
 
 static bool take_class(const char **at, uint32_t *classes)
 {
-    static const char *const names[PENSTOCK_CLASSES] = {
-        [PENSTOCK_CLASS_ACTIVATION] = "activation",     [PENSTOCK_CLASS_GRADIENT] = "gradient",   [PENSTOCK_CLASS_PARAMETER] = "parameter",
-        [PENSTOCK_CLASS_OPTIMIZER_STATE] = "optimizer", [PENSTOCK_CLASS_WORKSPACE] = "workspace",
-    };
-
     for (;;) {
         bool found = false;
-        for (unsigned i = 0; i < PENSTOCK_CLASSES && !found; i++) {
-            found = names[i] && take_word(at, names[i]);
+        for (unsigned i = PENSTOCK_CLASS_UNKNOWN + 1; i < PENSTOCK_CLASSES && !found; i++) {
+            found = take_word(at, ps_class_names[i]);
             if (found)
                 *classes |= 1u << i;
         }

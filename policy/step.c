@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "mix.h"
+
 /* How many slots are looked at for a fingerprint: bounds the work of a launch. */
 #define PROBES 8
 
@@ -27,15 +29,6 @@
 
 /* So many kernels that run once in a step, agreeing about it, are believed when no step has come twice running yet. */
 #define WITNESSES 3
-
-/* Spreads a fingerprint over all 64 bits, so that sums of fingerprints tell apart what they are sums of. */
-static uint64_t mix(uint64_t x)
-{
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
 
 void ps_step_init(struct ps_step_counter *counter)
 {

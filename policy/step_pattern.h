@@ -5,6 +5,7 @@
 #ifndef PENSTOCK_POLICY_STEP_PATTERN_H
 #define PENSTOCK_POLICY_STEP_PATTERN_H
 
+#include "mix.h"
 #include "steps.h"
 
 #define GRAM 8                              /* launches of a gram: so many that fit are enough to recognise a place */
@@ -54,14 +55,6 @@ static inline uint64_t append(uint64_t hash, uint64_t fingerprint)
 static inline uint64_t difference(uint64_t after, uint64_t before, uint64_t power)
 {
     return reduce(after + PRIME - multiply(before, power));
-}
-
-static inline uint64_t mix(uint64_t x)
-{
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
 }
 
 /* Makes the index anew, from `length` and `fingerprint`. */

@@ -15,7 +15,7 @@
 
 /* One launch (kernel, copy or memset that names spans), as the detector sees it. */
 struct ps_step_launch {
-    uint64_t fingerprint; /* of the kernel, its shape, and the sizes of the spans it names: the same launch of the next step has the same */
+    uint64_t fingerprint; /* of the kernel and its shape, not of the spans it names: the same launch of the next step has the same */
     /*
      * How many launches ago the span was last named or born, for the one of the launch's spans for which that is longest ago. A loop over
      * layers looks like a step until one sees that each round uses weights that the round before did not: in a true step of P

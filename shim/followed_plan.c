@@ -110,7 +110,7 @@ static bool is_away(const struct ps_followed_plan *s, uint32_t move, uint32_t la
     uint32_t from = s->move[move].evict_after, to = s->move[move].reload_from;
 
     if (to == PENSTOCK_NEVER)
-        return launch >= from; /* it does not come back: freed where it is, by the end of the step */
+        return launch >= from; /* it does not come back, and is freed where it is; what of that lies in the next round is left out */
     return from < to ? launch >= from && launch < to : launch >= from || launch < to;
 }
 

@@ -22,6 +22,7 @@
 #include "live_steps.h"
 #include "log.h"
 #include "margin.h"
+#include "mix.h"
 #include "movable.h"
 #include "per_device.h"
 #include "plan_making.h"
@@ -159,12 +160,6 @@ static bool is_learning(void)
     if (!atomic_load_explicit(&here.begun, memory_order_relaxed))
         begin();
     return atomic_load_explicit(&here.may_learn, memory_order_relaxed);
-}
-
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ (x >> 33)) * 0xFF51AFD7ED558CCDu;
-    return x ^ (x >> 29);
 }
 
 /* [locked] */

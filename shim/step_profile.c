@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "classes.h"
 #include "profile.h"
 
 /* What the report says of a span beside the profile. */
@@ -62,19 +63,12 @@ uint64_t ps_step_profile_at_ns(const struct ps_step_profile *p, uint32_t launch)
     return p->profile.launch[launch].at_ns;
 }
 
-static const char *class_name(enum penstock_class class_)
-{
-    static const char *const names[PENSTOCK_CLASSES] = {"unknown", "activation", "gradient", "parameter", "optimizer", "workspace"};
-
-    return names[class_];
-}
-
 void ps_step_profile_write_reloads(const struct ps_step_profile *p, uint32_t launch, struct ps_json *json)
 {
     ps_json_u64(json, "layer", p->reloads[launch].layer);
     ps_json_u64(json, "bytes", p->profile.launch[launch].reloads_bytes);
     ps_json_u64(json, "largest_bytes", p->reloads[launch].largest.bytes);
-    ps_json_string(json, "class", class_name(p->reloads[launch].largest.class_));
+    ps_json_string(json, "class", ps_class_names[p->reloads[launch].largest.class_]);
 }
 
 static void write_time(struct ps_json *json, const char *key, uint64_t ns)
@@ -89,7 +83,7 @@ static void write_span(const struct ps_profile_span *s, const struct named *name
 {
     ps_json_begin_object(json, NULL);
     ps_json_u64(json, "bytes", named->bytes);
-    ps_json_string(json, "class", class_name(named->class_));
+    ps_json_string(json, "class", ps_class_names[named->class_]);
     if (s->born_layer == PENSTOCK_NEVER)
         ps_json_null(json, "layer");
     else

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "capture.h"
+#include "classes.h"
 #include "counters.h"
 #include "following.h"
 #include "growing.h"
@@ -415,9 +416,6 @@ void ps_verify_born(const struct ps_span *span)
 
 void ps_verify_judged(uint64_t number, const struct ps_span_facts *facts, bool may_move)
 {
-    static const char *const classes[PENSTOCK_CLASSES] = {
-        [PENSTOCK_CLASS_UNKNOWN] = NULL,          [PENSTOCK_CLASS_ACTIVATION] = "activation",     [PENSTOCK_CLASS_GRADIENT] = "gradient",
-        [PENSTOCK_CLASS_PARAMETER] = "parameter", [PENSTOCK_CLASS_OPTIMIZER_STATE] = "optimizer", [PENSTOCK_CLASS_WORKSPACE] = "workspace"};
     struct event event;
     size_t i = birth_count;
 
@@ -434,7 +432,7 @@ void ps_verify_judged(uint64_t number, const struct ps_span_facts *facts, bool m
         ps_json_null(&event.json, "birth");
     else
         ps_json_u64(&event.json, "birth", facts->birth);
-    ps_json_string(&event.json, "class", classes[facts->class_]);
+    ps_json_string(&event.json, "class", facts->class_ == PENSTOCK_CLASS_UNKNOWN ? NULL : ps_class_names[facts->class_]);
     ps_json_bool(&event.json, "may_move", may_move);
     end_event(&event);
 }
