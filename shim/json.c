@@ -2,7 +2,8 @@
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "output.h"
 
 static void fail(struct ps_json *j, int error)
 {
@@ -44,7 +45,7 @@ int ps_json_sink_fd(const char *text, size_t bytes, void *ctx)
     int fd = *(const int *)ctx;
 
     while (bytes > 0) {
-        ssize_t written = write(fd, text, bytes);
+        ssize_t written = ps_output_write(fd, text, bytes);
         if (written < 0) {
             if (errno == EINTR)
                 continue;

@@ -10,6 +10,7 @@
 #include "json.h"
 #include "live_json.h"
 #include "log.h"
+#include "output.h"
 #include "process.h"
 
 /* ---- a line a step ---- */
@@ -70,7 +71,7 @@ void ps_live_files_step(const struct ps_live_step *step, uint64_t ordinal, uint6
     }
     const char *from = lines.torn ? text : text + 1;
     size_t bytes = strlen(from);
-    ssize_t n = write(lines.fd, from, bytes);
+    ssize_t n = ps_output_write(lines.fd, from, bytes);
     if (n == (ssize_t)bytes) {
         lines.torn = false;
         lines.written++;

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "output.h"
+
 /* Read on every call without a lock; a call that races with ps_log_configure sees the old level or the new one. */
 static _Atomic uint8_t levels_in_force[PS_LOG_MODULES] = {[0 ... PS_LOG_MODULES - 1] = PS_LOG_WARN};
 
@@ -117,7 +119,7 @@ static uint32_t count_use(const char *format)
 static void write_whole(const char *text, size_t bytes)
 {
     while (bytes > 0) {
-        ssize_t written = write(STDERR_FILENO, text, bytes);
+        ssize_t written = ps_output_write(STDERR_FILENO, text, bytes);
         if (written < 0 && errno == EINTR)
             continue;
         if (written <= 0)

@@ -289,3 +289,11 @@ near() {
     right_results
     jq -e "$SHAPE" "$REPORT"
 }
+
+@test "a program whose stderr is a pipe that nobody reads any more is not hurt, and its output is whole" {
+    mkfifo gone
+    # Output is kept until the program's end, which is where Penstock's line is written.
+    run_penstock "PENSTOCK_MIN_SPAN=$SPAN_FROM" PENSTOCK_BUDGET="$(share 55)" sh -c ': <gone & exec 2>gone; wait $!; exec "$@"' sh "${TRAINER[@]}"
+    right_results
+    jq -e "$SHAPE" "$REPORT"
+}
