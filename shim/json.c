@@ -42,21 +42,7 @@ void ps_json_init_sink(struct ps_json *j, char *buffer, size_t capacity, ps_json
 
 int ps_json_sink_fd(const char *text, size_t bytes, void *ctx)
 {
-    int fd = *(const int *)ctx;
-
-    while (bytes > 0) {
-        ssize_t written = ps_output_write(fd, text, bytes);
-        if (written < 0) {
-            if (errno == EINTR)
-                continue;
-            return -errno;
-        }
-        if (written == 0)
-            return -EIO;
-        text += written;
-        bytes -= (size_t)written;
-    }
-    return 0;
+    return ps_output_write_whole(*(const int *)ctx, text, bytes);
 }
 
 static void flush(struct ps_json *j)

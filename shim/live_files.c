@@ -126,8 +126,10 @@ static void put_head(FILE *file, const char *metric, enum ps_live_kind kind, con
     fprintf(file, "# HELP penstock_%s %s\n# TYPE penstock_%s %s\n", metric, help, metric, kind == PS_LIVE_COUNTER ? "counter" : "gauge");
 }
 
-static void put_all(FILE *file, const struct ps_live_snapshot *s)
+static int put_all(FILE *file, const void *snapshot)
 {
+    const struct ps_live_snapshot *s = snapshot;
+
 #define PS_LIVE_PROCESS(name, kind, unit, metric, source, help)                                                                            \
     put_head(file, metric, PS_LIVE_##kind, help);                                                                                          \
     put_labels(file, metric, s, NULL);                                                                                                     \
@@ -139,23 +141,16 @@ static void put_all(FILE *file, const struct ps_live_snapshot *s)
         put_value(file, PS_LIVE_##unit, s->device[i].name);                                                                                \
     }
 #include "live.def"
+    return 0;
 }
 
 void ps_live_files_prometheus(const struct ps_live_snapshot *snapshot)
 {
-    const char *path = ps_settings.prometheus;
-    char temporary[PS_SETTINGS_PATH_BYTES + 32];
+    int error = ps_output_put_text(ps_settings.prometheus, put_all, snapshot);
 
-    snprintf(temporary, sizeof temporary, "%s.%d.tmp", path, (int)getpid());
-    FILE *file = fopen(temporary, "we");
-    if (file) {
-        put_all(file, snapshot);
-        bool whole = !ferror(file);
-        if (!fclose(file) && whole && !rename(temporary, path))
-            return;
-    }
-    int error = errno;
-    unlink(temporary);
-    errno = error;
-    ps_log_warn_once(REPORT, "PENSTOCK_PROMETHEUS=%s: the text could not be written (%m): make room, or name another file", path);
+    if (!error)
+        return;
+    errno = -error;
+    ps_log_warn_once(REPORT, "PENSTOCK_PROMETHEUS=%s: the text could not be written (%m): make room, or name another file",
+                     ps_settings.prometheus);
 }

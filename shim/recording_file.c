@@ -1,10 +1,11 @@
 #include "recording_file.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "log.h"
+#include "output.h"
 #include "process.h"
 #include "recording.h"
 
@@ -13,20 +14,23 @@ static void write_text(void *file, const char *text, size_t bytes)
     fwrite(text, 1, bytes, file);
 }
 
+static int print_step(FILE *file, const void *step)
+{
+    void *workspace = malloc(ps_recording_print_bytes(step));
+
+    if (!workspace)
+        return -ENOMEM;
+    ps_recording_print(step, workspace, write_text, file);
+    free(workspace);
+    return 0;
+}
+
 void ps_recording_file_write(const struct penstock_step *step)
 {
-    char temporary[PS_SETTINGS_PATH_BYTES + 32];
+    int error = *ps_settings.recording ? ps_output_put_text(ps_settings.recording, print_step, step) : 0;
 
-    if (!*ps_settings.recording)
+    if (!error)
         return;
-    snprintf(temporary, sizeof temporary, "%s.%d.tmp", ps_settings.recording, (int)getpid());
-    void *workspace = malloc(ps_recording_print_bytes(step));
-    FILE *file = workspace ? fopen(temporary, "we") : NULL;
-    if (file)
-        ps_recording_print(step, workspace, write_text, file);
-    free(workspace);
-    if (file && !fclose(file) && !rename(temporary, ps_settings.recording))
-        return;
+    errno = -error;
     ps_log_warn_once(POLICY, "PENSTOCK_RECORDING=%s: a step could not be written (%m); name a file that can be", ps_settings.recording);
-    unlink(temporary);
 }

@@ -23,6 +23,7 @@
 #include "live.h"
 #include "live_steps.h"
 #include "log.h"
+#include "output.h"
 #include "penstock/version.h"
 #include "process.h"
 #include "ranks.h"
@@ -319,25 +320,8 @@ static bool write_fields(struct ps_json *j, const struct figures *f, bool at_the
     return all;
 }
 
-/* The file under a name of its own; -errno. One at a time. */
-static char temporary[PS_SETTINGS_PATH_BYTES + 32];
-
-static int begin_file(void)
+static void say_not_written(int error)
 {
-    snprintf(temporary, sizeof temporary, "%s.%d.tmp", ps_settings.report, (int)getpid());
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    return fd < 0 ? -errno : fd;
-}
-
-/* It takes its place, unless there was an error (0 or -errno). */
-static void end_file(int fd, int error)
-{
-    if (fd >= 0 && close(fd) && !error)
-        error = -errno;
-    if (fd >= 0 && !error && rename(temporary, ps_settings.report))
-        error = -errno;
-    if (fd >= 0 && error)
-        unlink(temporary);
     if (!error)
         return;
     errno = -error;
@@ -346,18 +330,19 @@ static void end_file(int fd, int error)
 
 static void write_report(const struct figures *f)
 {
+    static struct ps_output output;
     char buffer[1024];
     struct ps_json json;
 
     if (!*ps_settings.report)
         return;
-    int fd = begin_file(), error = fd < 0 ? fd : 0;
-    if (fd >= 0) {
-        ps_json_init_sink(&json, buffer, sizeof buffer, ps_json_sink_fd, &fd);
+    int error = ps_output_begin(&output, ps_settings.report, "");
+    if (!error) {
+        ps_json_init_sink(&json, buffer, sizeof buffer, ps_json_sink_fd, &output.fd);
         write_fields(&json, f, true);
         error = ps_json_finish(&json);
     }
-    end_file(fd, error);
+    say_not_written(ps_output_end(&output, error));
 }
 
 /* ---- on demand ---- */
@@ -408,14 +393,19 @@ static int make_text(struct text *t)
 
 bool ps_report_write_now(void)
 {
+    static struct ps_output output;
     struct text text = {0};
 
+    output.fd = -1;
     if (!*ps_settings.report || atomic_exchange(&writing, true))
         return true; /* the one at the end is being written */
     int error = atomic_load(&owner) ? make_text(&text) : -EAGAIN;
     if (error != -EAGAIN) {
-        int fd = error ? error : begin_file();
-        end_file(fd, fd < 0 ? fd : ps_json_sink_fd(text.bytes, text.used, &fd));
+        if (!error)
+            error = ps_output_begin(&output, ps_settings.report, "");
+        if (!error)
+            error = ps_output_write_whole(output.fd, text.bytes, text.used);
+        say_not_written(ps_output_end(&output, error));
     }
     atomic_store(&writing, false);
     free(text.bytes);

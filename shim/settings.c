@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "output.h"
+
 #define NAME_PREFIX "PENSTOCK_"
 #define NAME_PREFIX_BYTES (sizeof NAME_PREFIX - 1)
 #define TEST_PREFIX NAME_PREFIX "TEST_"
@@ -525,9 +527,11 @@ int ps_settings_read(struct ps_settings *out, char *const *envp, ps_settings_pro
  */
 static int check_writable(const char *path, bool in_place)
 {
-    char directory[PS_SETTINGS_PATH_BYTES];
-    const char *slash = strrchr(path, '/');
+    char directory[PS_SETTINGS_PATH_BYTES], target[PS_SETTINGS_PATH_BYTES];
     struct stat status;
+
+    in_place |= ps_output_target(path, target);
+    const char *slash = strrchr(target, '/');
 
     bool there = stat(path, &status) == 0;
     if (there && S_ISDIR(status.st_mode))
@@ -537,7 +541,7 @@ static int check_writable(const char *path, bool in_place)
     if (!slash)
         strcpy(directory, ".");
     else
-        snprintf(directory, sizeof directory, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+        snprintf(directory, sizeof directory, "%.*s", slash == target ? 1 : (int)(slash - target), target);
     if (stat(directory, &status) != 0)
         return -errno;
     if (!S_ISDIR(status.st_mode))

@@ -297,3 +297,70 @@ near() {
     right_results
     jq -e "$SHAPE" "$REPORT"
 }
+
+# --- files that are no plain files -----------------------------------------------------------------------------------------------------------
+# The report, the recording and Prometheus' text, each to a file of its name.
+train_into() { train "PENSTOCK_REPORT=$1" "PENSTOCK_RECORDING=$2" "PENSTOCK_PROMETHEUS=$3"; }
+
+# whole_files REPORT RECORDING PROMETHEUS: there is what belongs there
+whole_files() {
+    jq -e "$SHAPE" "$1" && grep -q '^penstock-recording 1' "$2" && grep -q '^penstock_reloads_total{' "$3"
+}
+
+@test "what is written to a symbolic link goes to its target, which is replaced; the link stays" {
+    local name
+    mkdir there
+    echo old >there/report
+    chmod 640 there/report
+    for name in report recording; do ln -s there/$name $name.link; done
+    ln -s "$WORK/chain" prometheus.link
+    ln -s there/prometheus chain
+    train_into report.link recording.link prometheus.link
+    right_results
+    said
+    for name in *.link chain; do [ -L "$name" ]; done
+    whole_files there/report there/recording there/prometheus
+    equal "prometheus recording report" "$(ls there | paste -sd' ')" "files"
+    # Of the program's own descriptors nothing is replaced.
+    ln -s /proc/self/fd/2 own
+    run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET="$(share 55)" PENSTOCK_REPORT=own sh -c 'echo before >&2; exec "$@"' sh "${TRAINER[@]}" 2>all.txt
+    [ -L own ]
+    jq -e "$SHAPE" <<<"$(sed -n '/^{/,/^}/p' <<<"$output")"
+    contains "$output" '^before$'
+}
+
+@test "a device or a pipe is written to, and stays what it is" {
+    local name reader
+    for name in report recording prometheus; do
+        mknod node.$name c 1 3 2>/dev/null || skip "no node can be made here"
+        mkfifo pipe.$name
+    done
+    { : >node.report; } 2>/dev/null || skip "a node can't be opened here"
+    train_into node.report node.recording node.prometheus
+    right_results
+    said
+    for name in node.*; do equal "character special file" "$(stat -c %F "$name")" "what $name is"; done
+    # The report is written once, so its reader sees an end.
+    timeout 30 sh -c 'cat <pipe.report >read.json' 3>&- &
+    reader=$!
+    train_into pipe.report node.recording node.prometheus
+    right_results
+    said
+    wait "$reader"
+    jq -e "$SHAPE" read.json
+    # Nobody reads: that is a line each, and holds nobody up.
+    train_into pipe.report pipe.recording pipe.prometheus
+    right_results
+    said 'PENSTOCK_REPORT=.*/pipe.report: the report could not be written \(No such device or address\)' \
+        'PENSTOCK_RECORDING=.*/pipe.recording: a step could not be written \(No such device or address\)' \
+        'PENSTOCK_PROMETHEUS=.*/pipe.prometheus: the text could not be written \(No such device or address\)'
+    for name in pipe.*; do equal fifo "$(stat -c %F "$name")" "what $name is"; done
+    mknod full c 1 7
+    train_into full node.recording node.prometheus
+    right_results
+    said 'PENSTOCK_REPORT=.*/full: the report could not be written \(No space left on device\)'
+    train_into node.report full node.prometheus
+    right_results
+    said 'PENSTOCK_RECORDING=.*/full: a step could not be written \(No space left on device\)'
+    equal '' "$(compgen -G '*.tmp')" "files left"
+}
