@@ -216,11 +216,10 @@ static void look(struct ps_live_snapshot *all)
 
 /* ---- the thread ---- */
 
-static void sleep_for_a_turn(void)
+/* NULL: for ever. */
+static void sleep_until_wanted(const struct timespec *at_most)
 {
-    const struct timespec turn = {.tv_nsec = TURN_NS};
-
-    syscall(SYS_futex, &wanted, FUTEX_WAIT_PRIVATE, 0, &turn, NULL, 0);
+    syscall(SYS_futex, &wanted, FUTEX_WAIT_PRIVATE, 0, at_most, NULL, 0);
 }
 
 static void wake(uint32_t what)
@@ -239,6 +238,7 @@ static void write_all_steps(bool all)
 
 static void look_on(void)
 {
+    static const struct timespec a_turn = {.tv_nsec = TURN_NS};
     static struct ps_live_snapshot now;
     uint64_t prometheus_at = 0;
 
@@ -261,7 +261,17 @@ static void look_on(void)
             atomic_store(&ended, true);
             ps_helper_thread_park();
         }
-        sleep_for_a_turn();
+        sleep_until_wanted(&a_turn);
+    }
+}
+
+/* Standing aside: there is nothing to look at. */
+static void write_reports(void)
+{
+    for (;;) {
+        if ((atomic_exchange(&wanted, 0) & WANT_REPORT) && !ps_report_write_now())
+            atomic_fetch_or(&wanted, WANT_REPORT);
+        sleep_until_wanted(NULL);
     }
 }
 
@@ -291,6 +301,8 @@ void ps_live_open(const struct ps_ranks *ranks, const char *aside)
         struct ps_live_process p = {.updated_ns = epoch_ns + ps_now_ns(), .aside = 1};
         if (atomic_load(&page))
             ps_live_record_write(&atomic_load(&page)->process, &p, PS_LIVE_WORDS(p));
+        if (ps_report_signal_is_on())
+            ps_helper_thread_start_apart("penstock-live", write_reports);
         return;
     }
     if (!atomic_load(&page) && !*ps_settings.metrics && !*ps_settings.prometheus && !ps_report_signal_is_on())

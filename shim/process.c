@@ -75,7 +75,6 @@ static void in_forked_child(void)
     ps_registry_disown(); /* a lock may be held by a thread that this process does not have */
     ps_timeline_forget();
     ps_report_forget();
-    ps_report_signal_forget();
     ps_live_disown();
 }
 
@@ -200,8 +199,8 @@ static void begin(void)
         pthread_atfork(NULL, NULL, in_forked_child);
         atomic_store(&has_managed, true);
         atomic_store(&state, MANAGING);
-        ps_report_signal_open();
     }
+    ps_report_signal_open();
     ps_report_open(r ? why : NULL);
     ps_live_open(&ranks, r ? why : NULL);
 }

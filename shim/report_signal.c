@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 #include "live.h"
 #include "log.h"
@@ -21,16 +22,36 @@ static void on_signal(int number)
     errno = saved;
 }
 
-static bool is_ours(void)
+static bool is_at(int signal_number, void (*handler)(int))
 {
     struct sigaction now;
 
-    return !sigaction(ps_settings.signal, NULL, &now) && !(now.sa_flags & SA_SIGINFO) && now.sa_handler == on_signal;
+    return !sigaction(signal_number, NULL, &now) && !(now.sa_flags & SA_SIGINFO) && now.sa_handler == handler;
+}
+
+/* Whether it is ours then. */
+static bool take(int signal_number)
+{
+    struct sigaction ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+
+    sigemptyset(&ours.sa_mask);
+    if (is_at(signal_number, SIG_DFL))
+        sigaction(signal_number, &ours, NULL);
+    return is_at(signal_number, on_signal);
+}
+
+/* By its default action the signal would end the program before its first CUDA call, and each program that it starts. */
+__attribute__((constructor)) static void take_at_load(void)
+{
+    const char *name = getenv("PENSTOCK_SIGNAL"), *file = getenv("PENSTOCK_REPORT");
+    int number = name ? ps_signal_number(name) : 0;
+
+    if (number && file && *file)
+        take(number);
 }
 
 void ps_report_signal_open(void)
 {
-    struct sigaction theirs, ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     const char *name = ps_signal_name(ps_settings.signal);
 
     if (!ps_settings.signal)
@@ -39,15 +60,14 @@ void ps_report_signal_open(void)
         ps_log_warn(REPORT, "PENSTOCK_SIGNAL=%s: PENSTOCK_REPORT names no file to write; the signal is left alone: set both", name);
         return;
     }
-    if (sigaction(ps_settings.signal, NULL, &theirs) || (theirs.sa_flags & SA_SIGINFO) || theirs.sa_handler != SIG_DFL) {
+    if (!take(ps_settings.signal)) {
         ps_log_warn(
             REPORT,
             "PENSTOCK_SIGNAL=%s: the program handles or ignores this signal itself; that stays, and no report is written for it; take another one",
             name);
         return;
     }
-    sigemptyset(&ours.sa_mask);
-    atomic_store(&taken, !sigaction(ps_settings.signal, &ours, NULL));
+    atomic_store(&taken, true);
 }
 
 bool ps_report_signal_is_on(void)
@@ -57,17 +77,10 @@ bool ps_report_signal_is_on(void)
 
 void ps_report_signal_check(void)
 {
-    if (!atomic_load(&taken) || is_ours())
+    if (!atomic_load(&taken) || is_at(ps_settings.signal, on_signal))
         return;
     atomic_store(&taken, false);
     ps_log_warn(REPORT,
                 "PENSTOCK_SIGNAL=%s: the program has taken this signal for itself; no report is written for it any more; take another one",
                 ps_signal_name(ps_settings.signal));
-}
-
-void ps_report_signal_forget(void)
-{
-    if (atomic_load(&taken) && is_ours())
-        signal(ps_settings.signal, SIG_DFL);
-    atomic_store(&taken, false);
 }

@@ -280,19 +280,22 @@ const char *ps_signal_name(int number)
 }
 
 /* As kill(1) has it: with SIG or without. Empty means none. */
-static bool parse_signal(const char *text, uint64_t low, uint64_t high, void *field)
+int ps_signal_number(const char *text)
 {
     const char *name = strncmp(text, "SIG", 3) == 0 ? text + 3 : text;
 
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        if (strcmp(name, signals[i].name) == 0)
+            return signals[i].number;
+    return 0;
+}
+
+static bool parse_signal(const char *text, uint64_t low, uint64_t high, void *field)
+{
     (void)low;
     (void)high;
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
-        if (strcmp(name, signals[i].name) == 0) {
-            *(int *)field = signals[i].number;
-            return true;
-        }
-    }
-    return *text == '\0';
+    *(int *)field = ps_signal_number(text);
+    return *(int *)field || *text == '\0';
 }
 
 /* Empty means none. */

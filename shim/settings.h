@@ -46,6 +46,9 @@ extern const char *const ps_tracer_names[]; /* as PENSTOCK_TRACER has them; PS_T
 /* The name of a signal that PENSTOCK_SIGNAL may give, without SIG; "" for another number. */
 const char *ps_signal_name(int number);
 
+/* The number of a signal as PENSTOCK_SIGNAL names it, or 0. */
+int ps_signal_number(const char *text);
+
 #define PS_SETTINGS_PATH_BYTES 4096
 #define PS_SETTINGS_PATTERN_BYTES 256
 

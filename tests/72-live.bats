@@ -56,6 +56,11 @@ int main(int argc, char **argv)
     char byte;
     int status, ends[2];
 
+    if (!strcmp(how, "early")) {
+        puts("waiting");
+        fflush(stdout);
+        while (access("wait", F_OK) == 0) usleep(20000);
+    }
     if (!strcmp(how, "handled")) signal(SIGUSR2, own_handler);
     if (!strcmp(how, "ignored")) signal(SIGUSR2, SIG_IGN);
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -69,6 +74,15 @@ int main(int argc, char **argv)
     if (!strcmp(how, "fork")) EXPECT(wait(&status) > 0 && status == 0);
     if (!strcmp(how, "child-exec") && fork() == 0) execl(argv[0], argv[0], "", NULL);
     if (!strcmp(how, "exec")) execlp("sh", "sh", "-c", "while [ -e wait ]; do sleep 0.05; done", NULL);
+    if (!strcmp(how, "children")) { /* a worker, and another program */
+        EXPECT(setpgid(0, 0) == 0);
+        if (fork() == 0) {
+            while (access("wait", F_OK) == 0) usleep(20000);
+            exit(0);
+        }
+        if (fork() == 0) execlp("sh", "sh", "-c", "while [ -e wait ]; do sleep 0.05; done", NULL);
+        usleep(200000);
+    }
     puts("waiting");
     fflush(stdout);
     if (!strcmp(how, "read")) { /* in a system call that a signal interrupts */
@@ -81,7 +95,7 @@ int main(int argc, char **argv)
         EXPECT(read(ends[0], &byte, 1) == 1);
     }
     while (access("wait", F_OK) == 0) usleep(20000);
-    while (!strcmp(how, "child-exec") && wait(&status) > 0) EXPECT(status == 0);
+    while ((!strcmp(how, "child-exec") || !strcmp(how, "children")) && wait(&status) > 0) EXPECT(status == 0);
     rounds(2, span, stream);
     printf("ok, own handler: %d\n", theirs);
     return 0;
@@ -518,6 +532,30 @@ END
     equal 1 "$(grep -c '^penstock: ' trainer.txt)" "lines said"
     jq -e '.steps == 10' "$REPORT"
     equal "report.json" "$(ls report*)" "files left"
+}
+
+@test "the signal ends nobody: not before the first CUDA call, not where Penstock stands aside, not children" {
+    requires cc
+    build_loop
+    loop_waits PENSTOCK_SIGNAL=USR2 early
+    kill -USR2 "$PID"
+    sleep 0.2
+    loop_ends
+    contains "$output" '^ok, own handler: 0$'
+    said
+    rm -f "$REPORT"
+    loop_waits PENSTOCK_SIGNAL=USR2 CUDASIM_VMM=0 ''
+    kill -USR2 "$PID"
+    wait_until 5 jq -e '.stands_aside | length > 0' "$REPORT"
+    loop_ends
+    contains "$output" '^ok, own handler: 0$'
+    rm -f "$REPORT"
+    loop_waits PENSTOCK_SIGNAL=USR2 children
+    kill -USR2 -- "-$PID"
+    wait_until 5 test -s "$REPORT"
+    loop_ends
+    contains "$output" '^ok, own handler: 0$'
+    said
 }
 
 @test "a handler of the program's own stays, and is told of" {
