@@ -24,6 +24,7 @@
 #include "stopwatch.h"
 #include "tell.h"
 #include "tracing.h"
+#include "waits.h"
 
 PS_PER_DEVICE struct ps_budget_state ps_first_budget;
 
@@ -453,7 +454,7 @@ struct search {
 /* The search has found nothing at once. [locked; releases the lock meanwhile] */
 static void begin_to_wait(struct search *s)
 {
-    s->began = s->stalled_since = ps_now_ns();
+    s->began = s->stalled_since = ps_waits_begin();
     s->program = !ps_helper_thread_is_one();
     if (!s->program)
         s->wait = PS_TELL_HELPER;
@@ -473,9 +474,7 @@ static void end_wait(const struct search *s)
         ps_budget.starving = false;
     if (!s->began)
         return;
-    uint64_t now = ps_now_ns();
-    ps_count_by(host_wait_ns, now - s->began);
-    ps_tell_waited(s->wait, s->bytes, s->began, now);
+    ps_tell_waited(s->wait, s->bytes, s->began, ps_waits_end(s->began));
 }
 
 /* Whether waiting leads nowhere any more: nothing was released for long, or evictions end in errors. [locked] */

@@ -36,6 +36,7 @@
 #include "tell.h"
 #include "tracing.h"
 #include "verify.h"
+#include "waits.h"
 
 /* A step that has been found and has no plan yet. */
 struct wanted {
@@ -542,7 +543,7 @@ static int plan_from(uint32_t pattern, struct wanted w)
         p->planned = true;
         p->fits = fits;
         if (!here.cost.ns)
-            here.cost = (struct ps_learning_cost){here.launches, ps_now_ns() - here.begun_at, ps_counted(host_wait_ns)};
+            here.cost = (struct ps_learning_cost){here.launches, ps_now_ns() - here.begun_at, ps_waits_ns()};
         p->moves = plan.moves != 0;
         p->hasty |= is_guess && p->moves; /* what needs no moves does so by its bytes alone */
         if (here.followed == pattern)

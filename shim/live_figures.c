@@ -8,6 +8,7 @@
 #include "registry.h"
 #include "slab.h"
 #include "tracing.h"
+#include "waits.h"
 
 static enum ps_live_state live_state(void)
 {

@@ -34,6 +34,7 @@
 #include "tracer.h"
 #include "tracing.h"
 #include "verify.h"
+#include "waits.h"
 
 /* Thousandths of the plain step that a planned one must stand still for before its closing line says what would help. */
 #define HINT_FROM 20
@@ -114,6 +115,7 @@ static struct figures take_figures(void)
 {
     struct figures f = {.peak_held = ps_budget.peak_held};
 
+    ps_waits_ns(); /* the counter is of this moment, too */
     f.peak_live = ps_registry.peak_live_bytes;
     f.slab = ps_slab_figures();
     ps_learning_summary(&f.learnt);

@@ -1,165 +1,9 @@
 #!/usr/bin/env bats
-# What is told while a program runs: the live page and `penstock top`, lines of metrics, Prometheus' text, and a report upon a signal.
+# What is told while a program runs: the live page and `penstock top`, lines of metrics and Prometheus' text.
 
 load helper
 load small_trainer
-
-setup() {
-    helper_setup 30
-    requires sim samples jq plain
-    # A directory of this test's own, in memory as pages want it.
-    XDG_RUNTIME_DIR=$(mktemp -d /dev/shm/penstock-test.XXXXXX)
-    export XDG_RUNTIME_DIR
-    PAGES=$XDG_RUNTIME_DIR/penstock
-    STARTED=()
-    TRAINER=("${TRAINER[@]/--steps=3/--steps=10}") # the same in every test: what it prints without Penstock is kept for the file
-}
-
-teardown() {
-    local pid
-    # Not all jobs: one of them is bats' own, that ends a test which takes too long.
-    for pid in "${STARTED[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
-    rm -rf "$XDG_RUNTIME_DIR"
-}
-
-# top ARGUMENT...: `penstock top`; json JQ-FILTER [PID]: of what it prints as JSON
-top() { run "$PENSTOCK" top --library "$PENSTOCK_SO" "$@"; }
-json() { "$BUILD/penstock-top" --json ${2:+"$2"} 2>/dev/null | jq -er "$1"; }
-
-# A loop over 64 spans of which 32 have room, some rounds of it, and then nothing for as long as there is a file "wait"; the first argument says what else.
-build_loop() {
-    local kept=$BATS_FILE_TMPDIR/loop
-    [ ! -e "$kept" ] || { ln "$kept" loop && return; }
-    build_probe "$kept" <<'END'
-#include <signal.h>
-#include <sys/wait.h>
-
-static volatile int theirs;
-
-static void own_handler(int number)
-{
-    theirs = number;
-}
-
-static void rounds(int n, void **span, cudaStream_t stream)
-{
-    for (int r = 0; r < n; r++)
-        for (int i = 0; i < 64; i++) CHECK(cudaMemsetAsync(span[i], r, span_size(), stream));
-    CHECK(cudaStreamSynchronize(stream));
-}
-
-int main(int argc, char **argv)
-{
-    const char *how = argc > 1 ? argv[1] : "";
-    static void *span[64];
-    cudaStream_t stream;
-    char byte;
-    int status, ends[2];
-
-    if (!strcmp(how, "early")) {
-        puts("waiting");
-        fflush(stdout);
-        while (access("wait", F_OK) == 0) usleep(20000);
-    }
-    if (!strcmp(how, "handled")) signal(SIGUSR2, own_handler);
-    if (!strcmp(how, "ignored")) signal(SIGUSR2, SIG_IGN);
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    for (int i = 0; i < 64; i++) span[i] = new_span(i, stream);
-    rounds(12, span, stream);
-    if (!strcmp(how, "handled-late")) signal(SIGUSR2, own_handler);
-    if (!strcmp(how, "fork") && fork() == 0) {
-        cudaFree(span[0]);
-        exit(0); /* through its handlers, as Python's children do */
-    }
-    if (!strcmp(how, "fork")) EXPECT(wait(&status) > 0 && status == 0);
-    if (!strcmp(how, "child-exec") && fork() == 0) execl(argv[0], argv[0], "", NULL);
-    if (!strcmp(how, "exec")) execlp("sh", "sh", "-c", "while [ -e wait ]; do sleep 0.05; done", NULL);
-    if (!strcmp(how, "children")) { /* a worker, and another program */
-        EXPECT(setpgid(0, 0) == 0);
-        if (fork() == 0) {
-            while (access("wait", F_OK) == 0) usleep(20000);
-            exit(0);
-        }
-        if (fork() == 0) execlp("sh", "sh", "-c", "while [ -e wait ]; do sleep 0.05; done", NULL);
-        usleep(200000);
-    }
-    puts("waiting");
-    fflush(stdout);
-    if (!strcmp(how, "read")) { /* in a system call that a signal interrupts */
-        EXPECT(pipe(ends) == 0);
-        if (fork() == 0) {
-            while (access("wait", F_OK) == 0) usleep(20000);
-            EXPECT(write(ends[1], "x", 1) == 1);
-            _exit(0);
-        }
-        EXPECT(read(ends[0], &byte, 1) == 1);
-    }
-    while (access("wait", F_OK) == 0) usleep(20000);
-    while ((!strcmp(how, "child-exec") || !strcmp(how, "children")) && wait(&status) > 0) EXPECT(status == 0);
-    rounds(2, span, stream);
-    printf("ok, own handler: %d\n", theirs);
-    return 0;
-}
-END
-    ln "$kept" loop
-}
-
-# A library that holds a sample trainer up behind its last step, for as long as there is a file "wait".
-build_pause() {
-    gcc -shared -fPIC -D_GNU_SOURCE -o pause.so -x c - <<'END'
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <unistd.h>
-
-int cudaDeviceSynchronize(void)
-{
-    static int calls;
-    int result = ((int (*)(void))dlsym(RTLD_NEXT, "cudaDeviceSynchronize"))();
-
-    if (++calls < 2) return result; /* before the first step */
-    close(open("paused", O_CREAT | O_WRONLY, 0600));
-    while (access("wait", F_OK) == 0) usleep(20000);
-    return result;
-}
-END
-}
-
-# in_background NAME COMMAND...: starts it under Penstock, its output in NAME.txt; PID is set
-in_background() {
-    local name=$1 environment
-    shift
-    mapfile -t environment < <(device_environment)
-    env "${environment[@]}" "LD_PRELOAD=$PENSTOCK_SO${PAUSE:+:$PAUSE}" PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET="$((32 * PROBE_SPAN))" PROBE_SPAN="$PROBE_SPAN" \
-        "$@" >"$name.txt" 2>&1 3>&- &
-    PID=$!
-    STARTED+=("$PID")
-}
-
-# loop_waits [VARIABLE=VALUE]... [HOW]: the loop has done its rounds and waits, and its figures have been told since
-loop_waits() {
-    touch wait
-    in_background loop env "PENSTOCK_REPORT=$REPORT" "${@:1:$#-1}" "$WORK/loop" "${@: -1}"
-    wait_until 10 grep -q waiting loop.txt
-}
-
-# loop_ends: it goes on, and ends well; its output is in `output`
-loop_ends() {
-    rm wait
-    status=0
-    wait "$PID" || status=$?
-    output=$(cat loop.txt)
-    ended_with 0
-}
-
-# told JQ-FILTER: of the page of $PID, as it has been written since now; twice, as what steps waited for is told at the look behind the one that sees it
-told() {
-    local since
-    since=$(date +%s%N)
-    wait_until 5 eval "[ \$(json '.processes[0].updated_ns' $PID) -gt $((since + 250000000)) ]" >/dev/null
-    json "$1" "$PID"
-}
-
-pages() { find "$PAGES" -type f 2>/dev/null | wc -l; }
+load live_loop
 
 # --- the page --------------------------------------------------------------------------------------------------------------------------------
 @test "a page is there while a program trains, tells what the report tells at its end, and goes" {
@@ -276,6 +120,26 @@ pages() { find "$PAGES" -type f 2>/dev/null | wc -l; }
     contains "$output" "^ *$PID +- +- +- .*aside"
     loop_ends
     equal 0 "$(pages)" pages
+}
+
+@test "a wait is told while it lasts: of one thread never more than all the time" {
+    requires cc
+    build_loop
+    # A span is on the link for 1.6 s.
+    in_background loop env PENSTOCK_REPORT="$REPORT" PENSTOCK_SIGNAL=USR2 CUDASIM_D2H_GBPS=0.00004 CUDASIM_H2D_GBPS=0.00004 "$WORK/loop"
+    wait_until 10 eval "[ \$(json '.processes[0].evictions' $PID) -gt 0 ]"
+    local i samples=()
+    for i in {1..12}; do
+        samples+=("$(told .processes[0].host_wait_ns_per_second)")
+    done
+    kill -USR2 "$PID"
+    wait_until 5 test -s "$REPORT"
+    # The figures are of a moment each, so a second is one to a few thousandths.
+    for i in "${samples[@]}"; do
+        at_least 10000000 "$i" "ns waited a second (${samples[*]})"
+        at_most 1020000000 "$i" "ns waited a second (${samples[*]})"
+    done
+    at_least "$((12 * 200000000))" "$(report host_wait_ns)" "ns waited in the report"
 }
 
 # --- penstock top ----------------------------------------------------------------------------------------------------------------------------
@@ -493,90 +357,6 @@ END
     rm -rf out
     loop_ends
     said "PENSTOCK_PROMETHEUS=$WORK/out/penstock.prom: the text could not be written \\(No such file or directory\\)"
-}
-
-# --- a report upon a signal ------------------------------------------------------------------------------------------------------------------
-@test "a signal writes the report, and the program goes on as if nothing had been" {
-    requires cc
-    build_loop
-    local name
-    for name in USR2 HUP SIGUSR1; do
-        rm -f "$REPORT"
-        loop_waits PENSTOCK_SIGNAL=$name read
-        kill "-$name" "$PID"
-        wait_until 5 test -s "$REPORT"
-        cp "$REPORT" early.json
-        jq -e '.allocations == 64 and .frees == 0 and .evictions > 0' early.json
-        kill "-$name" "$PID"
-        loop_ends
-        contains "$output" '^ok, own handler: 0$' # its read() was not interrupted
-        said
-        equal 1 "$(grep -cE "$CLOSING" <<<"$output")" "closing lines"
-        at_least "$(($(jq .copies_seen early.json) + 128))" "$(report copies_seen)" "what was seen until the end ($name)"
-    done
-}
-
-@test "signals in the midst of training change no loss" {
-    local environment i
-    plain >expected
-    mapfile -t environment < <(device_environment)
-    in_background trainer PENSTOCK_REPORT="$REPORT" PENSTOCK_SIGNAL=USR2 PENSTOCK_BUDGET="$(share 55)" "${TRAINER[@]}"
-    wait_until 10 eval "[ \"\$(json '.processes[0].devices | length' $PID)\" = 1 ]"
-    for i in {1..40}; do
-        kill -USR2 "$PID" 2>/dev/null || break
-        sleep 0.02
-    done
-    at_least 2 "$i" "signals sent"
-    wait "$PID"
-    equal "$(grep -v '^allocated' expected)" "$(grep -v '^penstock: ' trainer.txt)" "losses and gradients"
-    equal 1 "$(grep -c '^penstock: ' trainer.txt)" "lines said"
-    jq -e '.steps == 10' "$REPORT"
-    equal "report.json" "$(ls report*)" "files left"
-}
-
-@test "the signal ends nobody: not before the first CUDA call, not where Penstock stands aside, not children" {
-    requires cc
-    build_loop
-    loop_waits PENSTOCK_SIGNAL=USR2 early
-    kill -USR2 "$PID"
-    sleep 0.2
-    loop_ends
-    contains "$output" '^ok, own handler: 0$'
-    said
-    rm -f "$REPORT"
-    loop_waits PENSTOCK_SIGNAL=USR2 CUDASIM_VMM=0 ''
-    kill -USR2 "$PID"
-    wait_until 5 jq -e '.stands_aside | length > 0' "$REPORT"
-    loop_ends
-    contains "$output" '^ok, own handler: 0$'
-    rm -f "$REPORT"
-    loop_waits PENSTOCK_SIGNAL=USR2 children
-    kill -USR2 -- "-$PID"
-    wait_until 5 test -s "$REPORT"
-    loop_ends
-    contains "$output" '^ok, own handler: 0$'
-    said
-}
-
-@test "a handler of the program's own stays, and is told of" {
-    requires cc
-    build_loop
-    local how
-    for how in handled ignored; do
-        loop_waits PENSTOCK_SIGNAL=USR2 $how
-        kill -USR2 "$PID"
-        loop_ends
-        said 'PENSTOCK_SIGNAL=USR2: the program handles or ignores this signal itself; that stays, and no report is written for it'
-        [ $how = ignored ] || contains "$output" '^ok, own handler: 12$'
-    done
-    loop_waits PENSTOCK_SIGNAL=USR2 handled-late
-    wait_until 5 grep -q 'PENSTOCK_SIGNAL=USR2: the program has taken this signal for itself; no report is written for it any more' loop.txt
-    kill -USR2 "$PID"
-    loop_ends
-    contains "$output" '^ok, own handler: 12$'
-    loop_waits PENSTOCK_REPORT= PENSTOCK_SIGNAL=USR1 ''
-    loop_ends
-    said 'PENSTOCK_SIGNAL=USR1: PENSTOCK_REPORT names no file to write; the signal is left alone'
 }
 
 # --- settings --------------------------------------------------------------------------------------------------------------------------------
