@@ -327,7 +327,7 @@ int ps_residency_bring(struct ps_span *span)
         return -EBUSY;
     if (span->life == PS_LIFE_LIVE && span->residency == PS_EVICTING) {
         ps_eviction_cancel(span);
-        return 0;
+        return -EALREADY;
     }
     if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || must_stay_on_slot(span) || span->excluded)
         return -ENOENT; /* what rules keep in its place is brought by the launch that names it alone */

@@ -69,7 +69,7 @@ void ps_residency_unpin(CUdeviceptr address);
  */
 int ps_residency_reload_ahead(CUdeviceptr address);
 
-/* The same for a span that is known; -EBUSY: somebody makes driver calls on it, or is about to queue a launch that may touch it. One that is EVICTING stays. [locked; releases the lock meanwhile] */
+/* The same for a span that is known; -EBUSY: somebody makes driver calls on it, or is about to queue a launch that may touch it. One that is EVICTING stays: -EALREADY. [locked; releases the lock meanwhile] */
 int ps_residency_bring(struct ps_span *span);
 
 /*

@@ -194,6 +194,17 @@ plan() {
     jq -e '.plan | [.layers[].evicted_bytes] | add > 0' "$REPORT"
 }
 
+@test "what plans brought back are reloads: an eviction that is called off is none" {
+    local try
+    for try in 1 2 3; do
+        plan 40 30 CUDASIM_D2H_GBPS=0.02
+        at_most "$(report reloads)" "$(report 'plan.reloads + .demand_reloads')" "reloads by plans and by launches, of all"
+        [ "$(report evictions_cancelled)" = 0 ] || break
+    done
+    counted plan.reloads
+    counted evictions_cancelled
+}
+
 @test "a plan knows what its step takes, when parts of it were not timed, and when it lies on two streams" {
     # Steps that stop half-way now and then: what was not timed in one round is no shorter than what was timed in another.
     TRAINER=("$SAMPLES/mlp" --layers=12 --width=64 --batch=8 --alloc=async --skip-every=3 --steps=16)
