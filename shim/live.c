@@ -161,8 +161,11 @@ static void write_steps(bool all)
     size_t n;
 
     do {
-        if (!ps_registry_lock_soon())
+        if (!ps_registry_lock_soon()) {
+            if (all)
+                ps_live_files_left_out(ps_live_steps_left());
             break;
+        }
         n = ps_live_steps_take(step, STEPS_AT_ONCE, all, &lost);
         ps_registry_unlock();
         for (size_t i = 0; i < n; i++)

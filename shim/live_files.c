@@ -51,6 +51,11 @@ void ps_live_files_lost(uint64_t steps)
         ps_settings.metrics);
 }
 
+void ps_live_files_left_out(uint64_t steps)
+{
+    lines.lost += steps;
+}
+
 void ps_live_files_step(const struct ps_live_step *step, uint64_t ordinal, uint64_t epoch_ns)
 {
     char text[4096] = "\n";

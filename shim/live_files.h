@@ -18,6 +18,9 @@ void ps_live_files_step(const struct ps_live_step *step, uint64_t ordinal, uint6
 /* So many steps had no line, for want of room; told with those that could not be written when there are any. */
 void ps_live_files_lost(uint64_t steps);
 
+/* So many had none at the end, for another reason. */
+void ps_live_files_left_out(uint64_t steps);
+
 /* At the end: says how many steps have no line, and when there was none at all; closes the file. */
 void ps_live_files_close(void);
 

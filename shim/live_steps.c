@@ -138,3 +138,8 @@ size_t ps_live_steps_take(struct ps_live_step *out, size_t capacity, bool all, u
     }
     return n;
 }
+
+uint64_t ps_live_steps_left(void)
+{
+    return here.kept ? here.count - here.taken + here.lost : 0;
+}

@@ -49,4 +49,7 @@ void ps_live_steps_recent(uint64_t ns[PS_LIVE_RECENT]);
  */
 size_t ps_live_steps_take(struct ps_live_step *out, size_t capacity, bool all, uint64_t *lost);
 
+/* How many that would take, or add to *lost. [locked; at the end of the process also where the lock is not to be had] */
+uint64_t ps_live_steps_left(void);
+
 #endif

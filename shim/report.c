@@ -404,17 +404,19 @@ bool ps_report_write_now(void)
     int error = atomic_load(&owner) ? make_text(&text) : -EAGAIN;
     if (error != -EAGAIN) {
         if (!error)
-            error = ps_output_begin(&output, ps_settings.report, "");
+            error = ps_output_begin(&output, ps_settings.report, ".now");
         if (!error)
             error = ps_output_write_whole(output.fd, text.bytes, text.used);
-        say_not_written(ps_output_end(&output, error));
+        /* Where that took long, the one at the end may have been written: it stays. */
+        error = ps_output_end(&output, error || atomic_load(&owner) ? error : -ECANCELED);
+        say_not_written(error == -ECANCELED ? 0 : error);
     }
     atomic_store(&writing, false);
     free(text.bytes);
     return error != -EAGAIN || !atomic_load(&owner);
 }
 
-/* For the one at the end: waits until nobody else writes, a second at most. */
+/* For the one at the end: waits until nobody else writes, a second at most. Who still does then writes to a file of its own. */
 static void wait_to_write(void)
 {
     static const struct timespec a_moment = {.tv_nsec = 1000000};

@@ -87,3 +87,61 @@ load live_loop
     loop_ends
     said 'PENSTOCK_SIGNAL=USR1: PENSTOCK_REPORT names no file to write; the signal is left alone'
 }
+
+# A library that holds up the report that a signal asks for, in the midst of its file, for as long as there is a file "stall".
+build_stall() {
+    gcc -shared -fPIC -D_GNU_SOURCE -o stall.so -x c - <<'END'
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+ssize_t write(int fd, const void *bytes, size_t count)
+{
+    char name[16] = "";
+
+    if (fd > 2 && !pthread_getname_np(pthread_self(), name, sizeof name) && !strcmp(name, "penstock-live")) {
+        close(open("stalled", O_CREAT | O_WRONLY, 0600));
+        while (access("stall", F_OK) == 0) usleep(20000);
+    }
+    return syscall(SYS_write, fd, bytes, count);
+}
+END
+}
+
+@test "a report upon a signal whose file takes long is not mixed with the one at the end, nor takes its place" {
+    requires cc
+    build_stall
+    build_probe lingers <<'END'
+static void linger(void)
+{
+    while (access("stall", F_OK) == 0) usleep(20000);
+    usleep(300000);
+}
+
+int main(void)
+{
+    EXPECT(atexit(linger) == 0); /* runs behind Penstock's */
+    void *span = new_span(1, NULL);
+    puts("waiting");
+    fflush(stdout);
+    while (access("wait", F_OK) == 0) usleep(20000);
+    CHECK(cudaFree(span));
+    return 0;
+}
+END
+    touch wait stall
+    PAUSE=$WORK/stall.so
+    in_background lingers env PENSTOCK_REPORT="$REPORT" PENSTOCK_SIGNAL=USR2 "$WORK/lingers"
+    unset PAUSE
+    wait_until 10 grep -q waiting lingers.txt
+    kill -USR2 "$PID"
+    wait_until 10 test -e stalled
+    rm wait
+    wait_until 10 jq -e '.frees == 1' "$REPORT"
+    rm stall
+    wait "$PID"
+    jq -e '.frees == 1' "$REPORT"
+    equal "report.json" "$(compgen -G 'report*')" "files left"
+}

@@ -68,14 +68,17 @@ static void test_the_oldest_give_way_and_are_counted(void)
     for (int i = 0; i < 600; i++)
         at = one_step(at);
     /* More than half of the room: they are written although nothing is told. */
+    EXPECT_U64(600, ps_live_steps_left());
     n = ps_live_steps_take(step, 1024, false, &lost);
     EXPECT_U64(88, lost);
+    EXPECT_U64(600 - 88 - n, ps_live_steps_left());
     EXPECT(n > 200 && n < 512);
     EXPECT_U64(before + 89, step[0].device.step);
     for (uint64_t i = 1; i < n; i++)
         EXPECT(step[i].device.step == step[i - 1].device.step + 1 && step[i].t_ns >= step[i - 1].t_ns);
     n += ps_live_steps_take(step, 1024, true, &lost);
     EXPECT_U64(600, n + lost);
+    EXPECT_U64(0, ps_live_steps_left());
 }
 
 static void test_recent_times(void)
