@@ -117,6 +117,7 @@ fake_toolkit() {
 ./libexec/penstock/penstock-verify
 ./libexec/penstock/penstock_command.py
 ./libexec/penstock/penstock_findings.py
+./libexec/penstock/penstock_reports.py
 ./share/bash-completion/completions/penstock
 ./share/doc/penstock/CHANGELOG.md
 ./share/doc/penstock/LICENSE

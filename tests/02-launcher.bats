@@ -50,6 +50,31 @@ setup() {
     done
 }
 
+# refused PATTERN ARGUMENT...: in one line, with status 2
+refused() {
+    local pattern=$1
+    shift
+    run "$PENSTOCK" "$@"
+    ended_with 2 && equal 1 "${#lines[@]}" "lines for: penstock $*" && contains "$output" "^penstock: $pattern"
+}
+
+@test "an option without its value, and a file that is none: what is missing, and whose help tells more" {
+    local words
+    for words in 'run --budget' 'run --library' 'verify --steps' 'advise --keep' 'doctor --library' 'top --library' 'plan --library' 'plan recording --budget' \
+        'plan recording --policy' 'report -o' 'report --output'; do
+        # shellcheck disable=SC2086 # words
+        refused "${words##* }: a value is missing; see penstock ${words%% *} --help\$" $words
+    done
+    refused 'summary: no report given; usage: penstock summary ' summary
+    refused '--foo: no such option; see penstock summary --help' summary --foo
+    refused '--foo: no such option; see penstock plan --help' plan recording --foo
+    gzip -c "$PENSTOCK" | head -c 2000 >cut.gz
+    refused 'cut\.gz: not a whole file of gzip.s; expected what PENSTOCK_RECORDING named' plan cut.gz
+    echo text >text.gz
+    refused 'text\.gz: not a whole file of gzip.s' plan text.gz
+    equal "$("$PENSTOCK" --help)" "$("$PENSTOCK" help help)" "help of help"
+}
+
 # --- run: settings ---------------------------------------------------------------------------------------------------------------------------
 
 @test "a bad setting is named, and the command is not started" {

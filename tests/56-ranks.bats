@@ -92,18 +92,62 @@ summary() { run "$ROOT/scripts/penstock" summary "$@"; }
 @test "what can't be summed up is named, and ends with status 2" {
     requires python
     train
-    summary
-    ended_with 2
+    refused 'summary: no report given; usage: penstock summary .*'
+    refused '--foo: no such option; see penstock summary --help' --foo "$REPORT"
     summary nowhere.json
     ended_with 2 && contains "$output" '^penstock: nowhere.json: No such file'
     echo '{' >broken.json
     summary broken.json
-    ended_with 2 && contains "$output" '^penstock: broken.json: not JSON: '
+    ended_with 2 && contains "$output" '^penstock: broken.json: not JSON \('
     echo '[1]' >other.json
     summary other.json
-    ended_with 2 && contains "$output" "^penstock: other.json: not a report of Penstock's"
+    ended_with 2 && contains "$output" "^penstock: other.json: JSON, but not a report of Penstock's"
     jq '.rank = 1 | .processes = 2' "$REPORT" >a.json
     cp a.json b.json
     summary a.json b.json
     ended_with 2 && contains "$output" '^penstock: a.json and b.json: both are of rank 1'
+    refused '\./a\.json: given twice, as a\.json too; name each report once' a.json ./a.json
+    refused 'a\.json: given twice; name each report once' a.json a.json
+    jq 'del(.stands_aside)' a.json >aside.json
+    refused 'aside\.json: JSON, but not a report of Penstock.s \(it lacks stands_aside\)' aside.json
+    jq 'del(.host_wait_ns)' a.json >short.json
+    refused "short\.json: not a whole report of Penstock.s \(KeyError: 'host_wait_ns'\)" short.json
+    jq '.slab.bytes = "much"' a.json >words.json
+    refused 'words\.json: not a whole report of Penstock.s' words.json
+    python3 -c 'print("[" * 100000)' >deep.json
+    refused 'deep\.json: not JSON' deep.json
+    jq -c . a.json | sed -E 's/"evicted_bytes":[0-9]+/"evicted_bytes":1'"$(printf '%0400d' 0)"'/' >huge.json
+    refused 'huge\.json: not JSON .*no figure of a report' huge.json
+    jq '.rank = "0"' a.json >text.json
+    refused 'text\.json: its rank is "0": expected a number from 0 on, or null' a.json text.json
+}
+
+# refused PATTERN ARGUMENT...: in one line, with status 2
+refused() {
+    local pattern=$1
+    shift
+    summary "$@"
+    ended_with 2 && equal 1 "${#lines[@]}" lines && contains "$output" "^penstock: $pattern"
+}
+
+@test "a summary of few of very many ranks, of a name that is no text, and to nowhere" {
+    requires python
+    train
+    jq '.rank = 1 | .processes = 10000000' "$REPORT" >a.json
+    summary a.json
+    ended_with 0
+    contains "$output" '^no report of rank 0, 2, 3, .*, 16 and 9,999,983 more$'
+    summary --json a.json
+    equal '16 9999999' "$(jq -r '"\(.missing | length) \(.missing_count)"' <<<"$output")" "the first that are missing, and how many are"
+    cp "$REPORT" $'caf\xe9.json'
+    summary $'caf\xe9.json'
+    ended_with 0
+    run bash -c '"$0" summary a.json >&-' "$PENSTOCK"
+    ended_with 2
+    contains "$output" '^penstock: standard output is closed; '
+    requires root
+    mknod full c 1 7 || skip "no nodes can be made here"
+    run bash -c '"$0" summary a.json >full' "$PENSTOCK"
+    ended_with 2
+    equal "penstock: standard output can't be written: No space left on device; make room, or lead it somewhere else" "$output"
 }

@@ -68,7 +68,30 @@ END
 @test "what was run is a plan in force, and the page says so" {
     at_least 5 "$(jq .plan.steps tight.json)" "steps under a plan"
     contains "$(cat "$SEEN/told")" '^The page is tight\.html\. Open it in a browser: file:///.*/tight\.html$'
-    contains "$(cat "$SEEN/tight.html")" 'A step is predicted to take'
+    contains "$(lead_of "$SEEN/tight.html")" ' A step took .* of the .* that its work alone takes; in the last of them its stream stood still for '
+}
+
+# lead_of PAGE, card PAGE NAME: as they read
+lead_of() { sed -n 's/^<p class="lead">//p' "$1" | sed 's/<[^>]*>//g'; }
+card() { sed -nE "s/^<div><dt>$2<\\/dt><dd>(.*)<\\/dd><\\/div>/\\1/p" "$1" | sed 's/<[^>]*>//g'; }
+
+@test "what a step took is told first, and what the plan predicted beside it" {
+    jq '.plan.plain_step_ns = 32000000 | .plan.predicted_step_ns = 32660000 | .plan.exposed_ns = 30000000 |
+        .learning.recent_steps = [{ns: 116000000}, {ns: 48000000}, {ns: 64000000}, {ns: 50000000}]' tight.json >slow.json
+    "$PENSTOCK" report slow.json
+    equal '50.00 ms' "$(card slow.html 'Step, measured \(median of the last 4\)')" "the card"
+    equal '32.66 ms' "$(card slow.html 'Step, by the plan')" "the plan's"
+    contains "$(lead_of slow.html)" ' A step took 50\.00 ms \(median of the last 4\), 1\.56 of the 32\.00 ms that its work alone takes; in the last of them its stream stood still for 30\.00 ms\. The plan predicted 32\.66 ms\.$'
+    lacks "$(lead_of slow.html)" '1\.0[0-9] of'
+    contains "$(lead_of "$SEEN/tight.html")" '\(median of the last eight\)'
+    jq '.learning.recent_steps = []' slow.json >unmeasured.json
+    "$PENSTOCK" report unmeasured.json
+    equal '–' "$(card unmeasured.html 'Step, measured')" "without a measured one"
+    contains "$(lead_of unmeasured.html)" ' A step is predicted to take 32\.66 ms, 1\.02 of the 32\.00 ms'
+    # As older versions wrote them.
+    jq '.learning.recent_steps |= map(.ns)' slow.json >old.json
+    "$PENSTOCK" report old.json
+    equal '50.00 ms' "$(card old.html 'Step, measured \(median of the last 4\)')" "the card of an older report"
 }
 
 @test "every figure is that of the report, in value and in words" {
@@ -361,6 +384,17 @@ refused() {
     equal before "$(cat page.html)" "the page that was there"
 }
 
+# strange_reports: files that are nearly reports
+strange_reports() {
+    jq 'del(.stands_aside)' tight.json >aside.json
+    python3 -c 'print("[" * 100000)' >deep.json
+    jq -c . tight.json | sed -E 's/"steps":[0-9]+/"steps":1'"$(printf '%0400d' 0)"'/' >huge.json
+    jq -c . tight.json | sed -E 's/"steps":[0-9]+/"steps":1e999/' >endless.json
+    jq '.rank = "0"' tight.json >text.json
+    jq '.rank = 1' tight.json >one.json
+    jq '.processes = -1' tight.json >many.json
+}
+
 @test "what is no report is refused in one line, and a page that is there stays" {
     refused 'nowhere\.json: No such file.*PENSTOCK_REPORT' nowhere.json
     echo 'not JSON' >text
@@ -381,7 +415,62 @@ refused() {
     mkdir directory
     refused 'directory: a directory' tight.json -o directory
     refused 'nowhere/page\.html: No such file' tight.json -o nowhere/page.html
+    strange_reports
+    refused 'aside\.json: JSON, but not a report of Penstock.s \(it lacks stands_aside\)' aside.json
+    refused 'deep\.json: not JSON' deep.json
+    refused 'huge\.json: not JSON .*no figure' huge.json
+    refused 'endless\.json: not JSON' endless.json
+    refused 'text\.json: its rank is "0": expected a number from 0 on, or null' one.json text.json
+    refused 'many\.json: its processes are -1' many.json
+    refused '\./tight\.json: given twice, as tight\.json too; name each report once' tight.json ./tight.json
+    jq '.plan.layers = [3] | .rank = 1' tight.json >second.json
+    jq '.rank = 0' tight.json >first.json
+    refused 'second\.json: not a whole report' first.json second.json
     equal '' "$(compgen -G '*.tmp' || true)" "left over"
+}
+
+@test "the page goes where a link leads, and into what is no file" {
+    "$PENSTOCK" report tight.json -o wanted.html
+    echo before >target.html
+    ln -s target.html link.html
+    "$PENSTOCK" report tight.json -o link.html
+    equal target.html "$(readlink link.html)" "the link"
+    cmp wanted.html target.html
+    ln -s later.html dangling.html
+    "$PENSTOCK" report tight.json -o dangling.html
+    [ -L dangling.html ] && cmp wanted.html later.html
+    mkfifo pipe.html
+    timeout 20 cat pipe.html >through.html &
+    local reader=$!
+    timeout 20 "$PENSTOCK" report tight.json -o pipe.html
+    [ -p pipe.html ]
+    wait $reader
+    cmp wanted.html through.html
+    requires root
+    mknod full c 1 7 && mknod null c 1 3 || skip "no nodes can be made here"
+    "$PENSTOCK" report tight.json -o null
+    [ -c null ]
+    refused 'full: No space left' tight.json -o full
+    [ -c full ]
+    equal '' "$(compgen -G '*.tmp' || true)" "left over"
+}
+
+@test "a name that is no text, and a place where nothing can be printed" {
+    local odd=$'caf\xe9.json'
+    cp tight.json "$odd"
+    run "$PENSTOCK" report "$odd"
+    ended_with 0
+    [ -s $'caf\xe9.html' ]
+    equal '' "$(compgen -G '*.tmp' || true)" "left over"
+    equal $'The page is caf\xe9.html.' "$(LC_ALL=C sed -n '1s/ Open it.*//p' <<<"$output")" "its name, byte for byte"
+    run bash -c '"$0" report tight.json >&-' "$PENSTOCK"
+    ended_with 2
+    contains "$output" '^penstock: standard output is closed; '
+    requires root
+    mknod full c 1 7 || skip "no nodes can be made here"
+    run bash -c '"$0" report tight.json >full' "$PENSTOCK"
+    ended_with 2
+    equal "penstock: standard output can't be written: No space left on device; make room, or lead it somewhere else" "$output"
 }
 
 @test "the page's place: beside the report, or as -o says; a name may be any" {

@@ -1,0 +1,112 @@
+"""Reports (PENSTOCK_REPORT), read and looked over: what penstock-report and penstock-summary share. What can't be used is one line, and status 2."""
+import contextlib
+import itertools
+import json
+import os
+import sys
+
+WHAT = "a report is what PENSTOCK_REPORT, or penstock run --report, has named"
+NEEDED = {"version": str, "device": dict, "stands_aside": (str, type(None)), "peak_resident_bytes": int, "peak_demand_bytes": int, "evicted_bytes": int, "slab": dict,
+          "plan": dict}
+RANKS_SHOWN = 16
+# What code that takes a report for a whole one meets where it isn't.
+NOT_WHOLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+def fail(text):
+    print(f"penstock: {text}", file=sys.stderr)
+    sys.exit(2)
+
+
+@contextlib.contextmanager
+def looking_at(path):
+    """What goes wrong inside is the fault of that report, which has less than one has, or something else in its place."""
+    try:
+        yield
+    except NOT_WHOLE as error:
+        fail(f"{path}: not a whole report of Penstock's ({type(error).__name__}: {error}); {WHAT}")
+
+
+# ---- reading ----
+
+def whole_number(text):
+    """No figure of a report needs more than 64 bits."""
+    if len(text) > 20 or abs(int(text)) >= 2**64:
+        raise ValueError(f"{text[:20]}{'...' * (len(text) > 20)} is no figure of a report's: expected at most 64 bits")
+    return int(text)
+
+
+def is_whole(value, least):
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file, parse_int=whole_number)
+        json.dumps(report, ensure_ascii=False, allow_nan=False).encode()  # what can't be written can't be shown
+    except OSError as error:
+        fail(f"{path}: {error.strerror}; {WHAT}")
+    except (ValueError, RecursionError) as error:
+        fail(f"{path}: not JSON ({error}); {WHAT}")
+    wrong = [key for key, kind in NEEDED.items() if key not in report or not isinstance(report[key], kind)] if isinstance(report, dict) else ["anything"]
+    if wrong:
+        fail(f"{path}: JSON, but not a report of Penstock's (it lacks {wrong[0]}); {WHAT}")
+    if report.get("rank") is not None and not is_whole(report["rank"], 0):
+        fail(f"{path}: its rank is {json.dumps(report['rank'])}: expected a number from 0 on, or null; {WHAT}")
+    if not is_whole(report.get("processes", 1), 1):
+        fail(f"{path}: its processes are {json.dumps(report['processes'])}: expected a number from 1 on; {WHAT}")
+    return report
+
+
+def read_all(paths):
+    """(path, report), by rank."""
+    seen = {}
+    for path in paths:
+        before = seen.setdefault(os.path.realpath(path), path)
+        if before is not path:
+            fail(f"{path}: given twice" + ("" if before == path else f", as {before} too") + "; name each report once")
+    reports = sorted(((path, read(path)) for path in paths), key=lambda pair: (pair[1].get("rank") is None, pair[1].get("rank") or 0, pair[0]))
+    ranks = {}
+    for path, report in reports:
+        rank = report.get("rank")
+        if rank is not None and ranks.setdefault(rank, path) != path:
+            fail(f"{ranks[rank]} and {path}: both are of rank {rank}; are they of one job?")
+    return reports
+
+
+def absent_ranks(reports):
+    """The first ranks of the job that no report is of, and how many there are in all."""
+    seen = {report.get("rank") for _, report in reports}
+    expected = max(report.get("processes", 1) for _, report in reports)
+    if None in seen or expected == 1:
+        return [], 0
+    first = list(itertools.islice((rank for rank in range(expected) if rank not in seen), RANKS_SHOWN))
+    return first, expected - sum(1 for rank in seen if rank < expected)
+
+
+def ranks_text(ranks, count):
+    more = count - len(ranks)
+    return ", ".join(map(str, ranks)) + (f" and {more:,} more" if more else "")
+
+
+# ---- printing ----
+
+def end_of_output():
+    """Nothing more is printed, at the end of the program either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def run(main):
+    """Runs a program that prints. Who reads it may have seen enough; anything else that prevents it is told. Names of files are printed as they are."""
+    if sys.stdout is None:
+        fail("standard output is closed; give the command one, or >/dev/null")
+    sys.stdout.reconfigure(errors="surrogateescape")
+    try:
+        main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        end_of_output()
+    except OSError as error:
+        end_of_output()
+        fail(f"standard output can't be written: {error.strerror}; make room, or lead it somewhere else")
