@@ -1,11 +1,18 @@
 """A command that is begun, watched and ended early: what penstock-verify and penstock-advise share."""
+import errno
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 TERM_SECONDS = 10
+TELL_FIRST_SECONDS, TELL_SECONDS = 5, 10  # how long it goes on is told then, and again each time so many seconds are over
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+# Files of one process would be written over by each run; those of the user's are not ours to write.
+NO_OUTPUT = dict.fromkeys(("PENSTOCK_TRACE", "PENSTOCK_METRICS", "PENSTOCK_PROMETHEUS", "PENSTOCK_SIGNAL", "PENSTOCK_RECORDING"), "")
 
 
 def say(text):
@@ -33,14 +40,61 @@ def end_at_signals():
         signal.signal(name, lambda number, _: sys.exit(128 + number))
 
 
+def is_text(path):
+    """As shells judge whether a file without a first line that names its interpreter is one of theirs."""
+    with open(path, "rb") as file:
+        return b"\0" not in file.read(128)
+
+
+def started(command, **how):
+    """The command as a process. Where that can't be, one line, and the status that a shell ends with."""
+    path = shutil.which(command[0], path=how["env"].get("PATH", os.defpath))
+    try:
+        try:
+            return subprocess.Popen(command, **how)
+        except OSError as error:
+            if error.errno != errno.ENOEXEC or not path or not is_text(path):
+                raise
+            return subprocess.Popen(["/bin/sh", path, *command[1:]], **how)
+    except OSError as error:
+        if not path:
+            say(f"{command[0]}: command not found; name one that is on PATH, or its path")
+            sys.exit(NOT_FOUND)
+        why = "the interpreter that it names is not there" if error.errno == errno.ENOENT else os.strerror(error.errno)
+        say(f"{command[0]}: can't be started: {why}; expected a program, or a script whose first line names a program that is there")
+        sys.exit(NOT_EXECUTABLE)
+
+
+def seen_of(top, session):
+    """What the processes of a session tell of themselves, in words; nothing where they tell nothing."""
+    try:
+        done = subprocess.run([top, "--json"], capture_output=True, text=True, timeout=2, check=False)
+        there = [process for process in json.loads(done.stdout)["processes"] if session_of(process["pid"]) == session]
+        launches = sum(process.get("launches", 0) for process in there)
+        steps = max((device["step"] for process in there for device in process.get("devices", ())), default=0)
+    except (OSError, ValueError, LookupError, TypeError, subprocess.TimeoutExpired):
+        return ""
+    return f"; {launches:,} launches and {steps:,} whole steps have been seen so far" if there else ""
+
+
+def session_of(pid):
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
+
+
 class Run:
     """One run of a command, and how it ended."""
 
-    def __init__(self, command, environment, log, verbose):
-        self.command = command
+    def __init__(self, options, environment, log, waits_for):
+        """`options`: with the command, verbose, and tools, the directory of penstock-top."""
+        self.command = options.command
         self.environment = environment
         self.path = log
-        self.verbose = verbose
+        self.verbose = options.verbose
+        self.top = f"{options.tools}/penstock-top"
+        self.waits_for = waits_for  # in words
         self.status = None  # None: we ended it
         self.late = False  # it took too long
         self.seconds = 0.0
@@ -49,15 +103,19 @@ class Run:
     def until(self, enough, seconds):
         """Runs it until `enough`, or so many seconds are over, or it ends. Nothing of it, and of what it has begun, is left when this returns."""
         begun = time.monotonic()
+        tell = begun + TELL_FIRST_SECONDS
         with open(self.path, "w", encoding="utf-8") as log:
             output = None if self.verbose else log
-            process = subprocess.Popen(self.command, env=self.environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                                       start_new_session=True)
+            process = started(self.command, env=self.environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
             try:
                 while process.poll() is None:
-                    self.late = time.monotonic() - begun > seconds
+                    now = time.monotonic()
+                    self.late = now - begun > seconds
                     if enough() or self.late:
                         break
+                    if now >= tell:
+                        say(f"{now - begun:.0f} of at most {seconds:.0f} s: waiting for {self.waits_for}{seen_of(self.top, process.pid)}")
+                        tell += TELL_SECONDS
                     time.sleep(0.01)
                 self.status = process.poll()
             finally:

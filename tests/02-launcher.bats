@@ -178,6 +178,24 @@ refused() {
     [ ! -e started ]
 }
 
+@test "Nsight Compute in front of the program: a line tells to write it the other way round" {
+    local tool
+    mkdir -p 'the bin'
+    for tool in ncu nv-nsight-cu-cli; do
+        # As the real one: what it runs is not given LD_PRELOAD.
+        printf '#!/bin/bash\nwhile [[ "${1:-}" == -* ]]; do [ "$1" != --target-processes ] || shift; shift; done\nLD_PRELOAD= exec "$@"\n' >"the bin/$tool"
+        chmod +x "the bin/$tool"
+        run_command run -- "the bin/$tool" sh -c 'echo "preloaded: $LD_PRELOAD"'
+        ended_with 0
+        equal 2 "${#lines[@]}" lines
+        contains "$output" "^penstock: $tool gives what it runs an environment without Penstock; write: the\\\\ bin/$tool \\[OPTION\\]\.\.\. --target-processes all $PENSTOCK run \\[OPTION\\]\.\.\. -- COMMAND\$"
+        contains "$output" '^preloaded: $'
+        run with_device "the bin/$tool" --target-processes all "$PENSTOCK" run --library "$PENSTOCK_SO" -- sh -c 'echo "preloaded: $LD_PRELOAD"'
+        ended_with 0
+        equal "preloaded: $PENSTOCK_SO" "$output"
+    done
+}
+
 # --- run: CUPTI ------------------------------------------------------------------------------------------------------------------------------
 
 @test "CUPTI is left to the loader where it finds one" {

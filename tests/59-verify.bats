@@ -155,6 +155,36 @@ cured() {
     ended_with 0
 }
 
+@test "rules are printed as a shell reads them, and there are no more than the library takes" {
+    local users="exclude layer=it's*"
+    PENSTOCK_RULES=$users verify -- weights
+    ended_with 1
+    (
+        eval "$(grep '^PENSTOCK_RULES=' <<<"$output")"
+        equal "$users; exclude nth=1 size>=64KiB size<=64KiB; exclude nth=3 size>=64KiB size<=64KiB" "$PENSTOCK_RULES"
+    )
+    users=$(printf 'exclude size>=1GiB;%.0s' {1..31})
+    PENSTOCK_RULES=$users verify -- weights
+    ended_with 1
+    equal "$users exclude size>=64KiB size<=64KiB" "$(rules)" "31, and all of a size in the last one"
+    PENSTOCK_RULES="$users exclude size>=2GiB" verify --output "$WORK/rules" -- weights
+    ended_with 3
+    contains "${lines[-1]}" "^penstock: it can't be told: PENSTOCK_RULES has room for 32 rules, of which 32 are yours, and 1 sizes of spans would have to stay\$"
+    lacks "$output" Traceback
+    equal "$users exclude size>=2GiB" "$(cat rules)" "the rules that there is room for"
+}
+
+@test "files of the user's own are not written, and rules that can't be are told" {
+    PENSTOCK_METRICS=$WORK/metrics PENSTOCK_PROMETHEUS=$WORK/own.prom PENSTOCK_TRACE=$WORK/trace PENSTOCK_RECORDING=$WORK/recording PENSTOCK_SIGNAL=USR2 verify -- weights
+    ended_with 1
+    equal '' "$(find . -name metrics -o -name 'own.*' -o -name trace -o -name recording)" "files of the user's"
+    requires root
+    mknod full c 1 7 || skip "no nodes can be made here"
+    verify --output "$WORK/full" -- weights
+    ended_with 2
+    contains "${lines[-1]}" "^penstock: --output $WORK/full: the rules can't be written: No space left on device; copy them from above\$"
+}
+
 @test "under a policy that never plans all of a size stay" {
     verify --set POLICY=lru -- table
     ended_with 1

@@ -31,9 +31,9 @@ told() { ended_with 0 && contains "$output" "$1"; }
     contains "$output" '^ +48GiB +72% +8[0-9]{2}\.[0-9] +1\.[12][0-9]{2} +18\.9[0-9] GiB$'
     contains "$output" '^ +[3-4]\.[0-9]{2} \|o'
     contains "$output" '^ +1\.00 \| .*o$'
-    contains "$output" "^    penstock run --budget 5[0-9.]+GiB -- python train\\.py --name 'a b'\$"
+    contains "$output" "^    $PENSTOCK run --library $PENSTOCK_SO --budget 5[0-9.]+GiB -- python train\\.py --name 'a b'\$"
     equal 12 "$(grep -cE '^ +[0-9]\.[0-9]{2} \|' <<<"$output")" "lines of the drawing"
-    at_most 80 "$(grep -E '^ ' <<<"$output" | awk '{ print length }' | sort -n | tail -n 1)" "columns of table and drawing"
+    at_most 80 "$(grep -E '^ ' <<<"$output" | grep -vF "$PENSTOCK" | awk '{ print length }' | sort -n | tail -n 1)" "columns of table and drawing"
 }
 
 @test "predictions are those of penstock plan, with the margin that a run leaves" {
@@ -86,9 +86,57 @@ told() { ended_with 0 && contains "$output" "$1"; }
     run_command advise --recording wrong
     ended_with 2
     contains "$output" '^penstock: wrong: |^penstock: wrong:1: '
+    for wrong in text.gz cut.gz nowhere.gz; do
+        echo nothing >text.gz
+        head -c 2000 "$RECORDING" >cut.gz
+        run_command advise --recording $wrong
+        ended_with 2
+        equal 1 "${#lines[@]}" lines
+        contains "$output" "^penstock: $wrong: (not a whole file of gzip's|No such file or directory); expected what PENSTOCK_RECORDING named"
+    done
     run_command advise --recording "$WORK/nowhere"
     ended_with 2
     contains "$output" "nowhere: can't read"
+}
+
+@test "the command to use is called as this one was, by its name where that leads there" {
+    ln -s "$PENSTOCK" penstock
+    advise --json
+    equal "$PENSTOCK run --library" "$(fact .command | cut -d' ' -f 1-3)"
+    run env PATH="$WORK:$PATH" penstock advise --library "$PENSTOCK_SO" --recording recorded --json
+    equal "penstock run --library" "$(fact .command | cut -d' ' -f 1-3)"
+    ln -s "$(dirname "$PENSTOCK")" 'the scripts'
+    run "the scripts/penstock" advise --set RULES='exclude class=optimizer' --library="$PENSTOCK_SO" --budget 60GiB --set BUDGET=50GiB --recording recorded --json
+    contains "$(fact .command)" "^the\\\\ scripts/penstock run --set 'RULES=exclude class=optimizer' --library=$PENSTOCK_SO --budget 5[0-9.]+GiB -- COMMAND\$"
+}
+
+# left_behind: of the last call, in the directory that it was given for such things
+left_behind() { find temporary -mindepth 1; }
+
+@test "what is kept, and what is left behind" {
+    mkdir temporary
+    export TMPDIR=$WORK/temporary
+    advise --keep recorded
+    ended_with 0
+    equal "$(gzip -dc "$RECORDING" | cksum)" "$(cksum <recorded)" "the recording that was to be kept where it is"
+    local told=$output
+    run_command advise --recording "$RECORDING" --keep plain
+    ended_with 0
+    equal "$told" "$output" "advice from what gzip has made smaller"
+    cmp plain recorded
+    run bash -c '"$0" advise --library "$1" --recording recorded | head -n 1' "$PENSTOCK" "$PENSTOCK_SO"
+    equal 1 "${#lines[@]}" lines
+    equal '' "$(left_behind)" "left behind"
+    requires root
+    mknod full c 1 7 || skip "no nodes can be made here"
+    advise --keep full
+    ended_with 2
+    equal "$told" "$(grep -v '^penstock: ' <<<"$output")" "advice, with nowhere to keep the step"
+    equal "penstock: --keep full: the recorded step can't be kept: No space left on device; make room, or name another file" "${lines[-1]}"
+    run bash -c '"$0" advise --library "$1" --recording recorded >full' "$PENSTOCK" "$PENSTOCK_SO"
+    ended_with 2
+    equal "penstock: standard output can't be written: No space left on device; make room, or lead it somewhere else" "$output"
+    equal '' "$(left_behind)" "left behind"
 }
 
 # --- from a command ----------------------------------------------------------------------------------------------------------------------------
@@ -111,6 +159,59 @@ told() { ended_with 0 && contains "$output" "$1"; }
     each=$(report 'evicted_bytes / 30 | floor')
     at_least $((moved * 3 / 4)) $each "bytes that leave in a step, of $moved predicted"
     at_most $((moved * 4 / 3)) $each "bytes that leave in a step, of $moved predicted"
+}
+
+@test "the command that is printed works as it stands, under the settings that were judged" {
+    run_command advise --set MIN_SPAN=4KiB --host-budget 100MiB --set RULES='exclude class=optimizer' --seconds=60 -- "${LONG[@]/--steps=*/--steps=30}"
+    ended_with 0
+    local line=${lines[-1]}
+    contains "$line" "^    $PENSTOCK run --library $PENSTOCK_SO --set MIN_SPAN=4KiB --host-budget 100MiB --set 'RULES=exclude class=optimizer' --budget [0-9.]+[KM]iB -- $SAMPLES/mlp "
+    run with_device bash -c "${line/ -- / --report \"$REPORT\" -- }"
+    ended_with 0
+    contains "$output" '^step (29|30) '
+    at_least 1 "$(report evictions)" evictions
+    equal $((100 << 20)) "$(report slab.limit_bytes)" "the slab's limit"
+}
+
+@test "files of the user's own are not written, and a signal of theirs has no report" {
+    PENSTOCK_METRICS=$WORK/metrics PENSTOCK_PROMETHEUS=$WORK/own.prom PENSTOCK_TRACE=$WORK/trace PENSTOCK_RECORDING=$WORK/recording PENSTOCK_SIGNAL=USR2 \
+        PENSTOCK_REPORT=$WORK/own.json run_command advise --set MIN_SPAN=4096 --verbose -- sh -c 'env | grep ^PENSTOCK; exec "$@"' sh "${LONG[@]}"
+    ended_with 0
+    contains "$output" '^PENSTOCK_METRICS=$'
+    contains "$output" '^PENSTOCK_SIGNAL=$'
+    equal '' "$(find . -name metrics -o -name 'own.*' -o -name trace -o -name recording)" "files of the user's"
+}
+
+@test "a script without an interpreter's line is one of sh's; what can't be started is one line" {
+    bats_require_minimum_version 1.5.0
+    printf 'exec %q --layers=6 --width=64 --batch=256 --steps=1000000\n' "$SAMPLES/mlp" >bare
+    printf '#!/nowhere/python\n' >lost
+    head -c 64 /dev/zero >zeros
+    chmod +x bare lost zeros
+    run_command advise --set MIN_SPAN=4096 -- ./bare
+    ended_with 0
+    local subcommand
+    for subcommand in advise verify; do
+        run_command $subcommand -- ./lost
+        ended_with 126
+        equal "penstock: ./lost: can't be started: the interpreter that it names is not there; expected a program, or a script whose first line names a program that is there" "${lines[-1]}"
+        run_command $subcommand -- ./zeros
+        ended_with 126
+        contains "${lines[-1]}" "^penstock: \./zeros: can't be started: Exec format error; "
+        lacks "$output" Traceback
+    done
+}
+
+@test "what takes long says what it waits for, with what it has seen" {
+    run_command advise --seconds 6 -- sleep 10
+    ended_with 3
+    contains "$output" '^penstock: 5 of at most 6 s: waiting for a step that comes three times$'
+    # Of steps that take seconds each.
+    run_command advise --set MIN_SPAN=4096 --seconds 16 -- "$SAMPLES/mlp" --layers=6 --width=128 --batch=65536 --steps=1000000
+    contains "$output" '^penstock: 1?5 of at most 16 s: waiting for a step that comes three times; [1-9][0-9,]* launches and [0-9,]+ whole steps have been seen so far$'
+    run_command verify --seconds 6 -- sleep 10
+    ended_with 3
+    contains "$output" '^penstock: 5 of at most 6 s: waiting for run 1 to show a fault, or all that it is made for$'
 }
 
 @test "a job that does not fit is advised on under auto" {
