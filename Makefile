@@ -259,6 +259,7 @@ setup:
 	$(Q)scripts/setup test
 
 demo:
+	$(Q)scripts/demo --check
 	$(Q)scripts/setup build
 	$(Q)$(MAKE) --no-print-directory $(jobs) all
 	$(Q)scripts/demo $(OUT)

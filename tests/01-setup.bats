@@ -181,6 +181,17 @@ EOF
     done
 }
 
+@test "the demo says at its start where it can't be shown" {
+    mkdir 'a place'
+    cp -r "$ROOT/Makefile" "$ROOT/scripts" "$ROOT/include" 'a place/'
+    run "a place/scripts/demo" --check
+    ended_with 1
+    contains "$output" "^demo: $WORK/a place: the loader's LD_PRELOAD can't name a path with a space or a colon; put the tree somewhere else\$"
+    "$ROOT/scripts/demo" --check
+    # Before set-up and build.
+    contains "$(make -C "$ROOT" -n demo | grep -v '^make' | head -n 1)" '^scripts/demo --check$'
+}
+
 @test "the demo trains the same in half the memory" {
     requires sim samples plain
     run "$ROOT/scripts/demo" "$BUILD" mlp --batch=65536 --steps=2

@@ -574,6 +574,24 @@ END_OF_C
 }
 
 # --- dlsym ---------------------------------------------------------------------------------------------------------------------------------------
+@test "a tool that takes LD_PRELOAD from what it runs has Penstock inside of it, as scripts/gpu/programs runs it" {
+    requires sim samples python plain
+    # As Nsight Compute.
+    printf '#!/bin/bash\necho "ncu: preloaded: ${LD_PRELOAD:-}"\nwhile [[ "$1" == -* ]]; do [ "$1" != --target-processes ] || shift; shift; done\nLD_PRELOAD= exec "$@"\n' >ncu
+    chmod +x ncu
+    local sample=(python3 -B "$ROOT/tests/gpu/sample.py")
+    run_sim "${sample[@]}" ./ncu --target-processes all -- "${TRAINER[@]}"
+    ended_with 0
+    local plain
+    plain=$(grep '^{' <<<"$output")
+    [ ! -e "$REPORT" ]
+    run_penstock PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET="$(share 55)" "${sample[@]}" ./ncu --target-processes all -- "${TRAINER[@]}"
+    ended_with 0
+    equal "$plain" "$(grep '^{' <<<"$output")" "what it prints"
+    contains "$output" '^ncu: preloaded: $'
+    counted evictions
+}
+
 @test "dlsym means to its caller what it means without Penstock" {
     requires cc
     # The caller's place in the order of libraries decides what is next, and the last error is the caller's own.

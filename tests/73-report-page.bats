@@ -21,8 +21,9 @@ setup_file() {
     "$PENSTOCK" report hostile.rank1.json hostile.rank0.json --output hostile.html
     if command -v python3 && compgen -c | grep -qxE 'chromium(-headless-shell|-browser)?'; then
         mkdir -p tight hostile
-        python3 -B "$ROOT/tests/browser.py" tight.html tight
-        python3 -B "$ROOT/tests/browser.py" hostile.html hostile
+        mkdir temporary
+        TMPDIR=$SEEN/temporary python3 -B "$ROOT/tests/browser.py" tight.html tight
+        TMPDIR=$SEEN/temporary python3 -B "$ROOT/tests/browser.py" hostile.html hostile
     fi
 }
 
@@ -59,6 +60,7 @@ END
         equal '[]' "$(PAGE=$page looked '.requests | tojson')" "what $page asks for"
     done
     equal 'memory link waits layers spans' "$(looked '[.light.charts[].kind] | join(" ")')" charts
+    equal '' "$(find "$SEEN/temporary" -mindepth 1 -name 'penstock-browser.*')" "directories of the browser's"
     # Something is on each, light and dark, on the desk and on a phone.
     looked '[.light, .dark, .phone | .charts[].inked] | all(. > 2000)'
     looked '(.light.charts | map(.datasets[].colour)) != (.dark.charts | map(.datasets[].colour))'

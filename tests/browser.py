@@ -11,6 +11,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -95,9 +96,12 @@ class Browser:
             self.ask(f"{domain}.enable")
 
     def close(self):
-        self.process.kill()
+        os.killpg(self.process.pid, signal.SIGKILL)  # with all that it has begun, which writes there too
         self.process.wait()
-        shutil.rmtree(self.place, ignore_errors=True)
+        until = time.monotonic() + 10
+        while os.path.exists(self.place) and time.monotonic() < until:
+            shutil.rmtree(self.place, ignore_errors=True)
+            time.sleep(0.05)
 
     def message(self, until):
         """The next one from the browser."""

@@ -10,7 +10,7 @@ MLP = "{build}/samples/mlp-static --layers=12 --width=64 --steps=8"
 TINY = "{build}/samples/hidden-static 2000"
 TABLES = "pointer-table,long-table,host-table,freed-table,table-changes,table-moves,table-graph,tensor-map"
 MEMCHECK = "compute-sanitizer --tool memcheck"
-NCU = "ncu --clock-control none --launch-skip 1000 --launch-count 3"  # kernels of the fourth step
+NCU = "ncu --target-processes all --clock-control none --launch-skip 1000 --launch-count 3"  # kernels of the fourth step
 ONE_PASS, REPLAYED = f"{NCU} --metrics sm__cycles_elapsed.max", f"{NCU} --set basic --replay-mode kernel"
 
 
@@ -80,10 +80,10 @@ ROWS = [
         tiny=TINY, ways=("tight",), limit=300, slack=64),
     Row("sanitizer", "compute-sanitizer's memcheck", f"sample.py {MEMCHECK} {MLP} --batch=131072", needs="compute-sanitizer",
         tiny=f"{MEMCHECK} {TINY}", ways=("tight", "auto"), limit=240, slack=128, prints=(r"^=+ ERROR SUMMARY: 0 errors$", 1), report={"tracer": "hook"}),
-    Row("ncu", "Nsight Compute, three kernels in one pass", f"sample.py {ONE_PASS} {MLP} --batch=262144", needs="ncu", tiny=f"{ONE_PASS} {TINY}",
+    Row("ncu", "Nsight Compute, three kernels in one pass", f"sample.py {ONE_PASS} -- {MLP} --batch=262144", needs="ncu", tiny=f"{ONE_PASS} -- {TINY}",
         ways=("tight", "auto"), limit=180, slack=128, prints=(r"^ +sm__cycles_elapsed\.max +\S*cycle +\d", 3), report={"tracer": "hook"}),
-    Row("ncu-replay", "Nsight Compute, three kernels in several passes", f"sample.py {REPLAYED} {MLP} --batch=262144", needs="ncu",
-        tiny=f"{REPLAYED} {TINY}", ways=("tight",), limit=180, slack=128, prints=(r"^==PROF== Profiling .* ([2-9]|\d\d+) passes$", 3),
+    Row("ncu-replay", "Nsight Compute, three kernels in several passes", f"sample.py {REPLAYED} -- {MLP} --batch=262144", needs="ncu",
+        tiny=f"{REPLAYED} -- {TINY}", ways=("tight",), limit=180, slack=128, prints=(r"^==PROF== Profiling .* ([2-9]|\d\d+) passes$", 3),
         report={"tracer": "hook"}),
     Row("ddp", "DDP, two GPUs", f"{TORCHRUN} 2 {LLAMA} --parallel ddp", gpus=2),
     Row("fsdp", "FSDP2, two GPUs", f"{TORCHRUN} 2 {LLAMA} --parallel fsdp", gpus=2),

@@ -2,15 +2,23 @@
 steps ends with "ok" where all that it looked at was right.
 
     python sample.py PROGRAM [ARGUMENT]...
+    python sample.py TOOL [OPTION]... -- PROGRAM [ARGUMENT]...
 
-What else is printed, by a tool that it runs under, goes to stderr.
+What else is printed, by a tool that it runs under, goes to stderr. What is to be preloaded is so inside of a TOOL, since some (ncu) leave it out of what they run.
 """
 import json
+import os
 import re
 import subprocess
 import sys
 
-done = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, text=True)
+command, environment = sys.argv[1:], dict(os.environ)
+if "--" in command:
+    at = command.index("--")
+    library = environment.pop("LD_PRELOAD", "")
+    inside = ["sh", "-c", 'LD_PRELOAD=${LD_PRELOAD:+$LD_PRELOAD:}$0 exec "$@"', library] if library else []
+    command[at:at + 1] = inside
+done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
 steps = re.findall(r"^step .*", done.stdout, re.M)
 sys.stderr.write("".join(f"{line}\n" for line in done.stdout.splitlines() if line not in steps))
 if done.returncode:
