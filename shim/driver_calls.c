@@ -23,7 +23,8 @@ static CUstream named(bool per_thread, CUstream stream)
 }
 
 /*
- * What the program got wrong is the driver's to refuse: where it passes no structure or array at all, nothing is read, and the call is not noted.
+ * What the program got wrong is the driver's to refuse: where it passes no structure or array at all, nothing is read, and the call is not
+ * noted.
  */
 
 static void launch(bool per_thread, CUstream stream, CUfunction function, uint64_t blocks, void **parameters, void **extra)

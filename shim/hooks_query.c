@@ -195,8 +195,8 @@ PS_EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *att
 }
 
 /*
- * Of the allocation that starts there: never the same for two in a process, or who caches by it (registrations with network cards) takes the next one at the
- * address for this one. The driver counts its own from 1, so these have the top bit. 0: it is gone.
+ * Of the allocation that starts there: never the same for two in a process, or who caches by it (registrations with network cards) takes
+ * the next one at the address for this one. The driver counts its own from 1, so these have the top bit. 0: it is gone.
  */
 static unsigned long long buffer_id(CUdeviceptr start)
 {

@@ -14,8 +14,9 @@
 #include "real_cuda.h"
 
 /*
- * By handle, each in one of the PROBES places from its own on: read without a lock, written under it. What is written has an odd number until it is whole, and
- * who reads it meanwhile finds nothing there, and asks. Places of kernels whose module went are taken first; with all of the same generation any is.
+ * By handle, each in one of the PROBES places from its own on: read without a lock, written under it. What is written has an odd number
+ * until it is whole, and who reads it meanwhile finds nothing there, and asks. Places of an older generation are taken first; if there are
+ * none, any is.
  */
 #define TABLE (1u << 14)
 #define PROBES 16u

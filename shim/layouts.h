@@ -12,7 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Only sizes: kernelParams points to each parameter, so offsets don't matter at a launch. One for all kernels that are alike, for the process's life. */
+/*
+ * Only sizes: kernelParams points to each parameter, so offsets don't matter at a launch. One for all kernels that are alike, for the
+ * process's life.
+ */
 struct ps_layout {
     const struct ps_layout *next; /* of those that are kept */
     uint32_t count;

@@ -234,7 +234,7 @@ void ps_pointer_tables_overwritten(CUdeviceptr to, size_t bytes)
         write_over(to, bytes, NULL);
 }
 
-/* What lies in so many bytes from an address on, as it will lie `shift` further on. Each is a table of its own there, too. Their number; [locked] */
+/* What lies in so many bytes from an address on, as it will lie `shift` further on; each a table of its own there, too. Their number. [locked] */
 static size_t gather_parts(CUdeviceptr from, size_t bytes, uint64_t shift, struct table **parts)
 {
     size_t n = 0, room = 0;
@@ -268,7 +268,7 @@ void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes)
     if (!ps_pointer_tables_exist())
         return;
     pthread_mutex_lock(&lock);
-    /* Pointers are aligned where they are, and where they come to be if that is as far from a word's beginning. The target may overlap the source. */
+    /* Pointers stay aligned only if they move by whole words. All is read before any is forgotten: the target may overlap the source. */
     size_t n = (to - from) % 8 ? 0 : gather_parts(from, bytes, to - from, &parts);
     forget_between(to, to + bytes);
     for (size_t i = 0; i < n; i++) {

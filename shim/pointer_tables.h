@@ -3,11 +3,12 @@
  * grouped matrix products, tensor maps in global memory (their first word is the address) and programs' own structures of pointers are used through
  * such tables; a kernel that is given one's address uses what it names.
  *
- * A copy from the host is read where it begins: every aligned 8-byte word that lies in a span is kept, with its place on the device. What is written
- * over it by a later copy or fill is forgotten, what a copy on the device takes along is known in both places, and so is what is freed, or if that was in stream order what is allocated there again. What kernels write is not seen: a table that was overwritten by one names too
- * much, which costs a reload and no byte; one that a kernel made is not known. Of more tables than PS_POINTER_TABLES_MAX the one that was named
- * or written longest ago is forgotten, and nothing is pinned for it: mostly it is one whose end was not seen, and pinned spans would be
- * missing for good. Used all the same, what it names is found in its slots under the host guard, and faults under unmap.
+ * A copy from the host is read where it begins: every aligned 8-byte word that lies in a span is kept, with its place on the device; what a
+ * copy on the device takes along is kept for both places. What is written over it by a later copy or fill is forgotten, and so is what is
+ * freed, or if that was in stream order what is allocated there again. What kernels write is not seen: a table that was overwritten by one
+ * names too much, which costs a reload and no byte; one that a kernel made is not known. Of more tables than PS_POINTER_TABLES_MAX the one
+ * that was named or written longest ago is forgotten, and nothing is pinned for it: mostly it is one whose end was not seen, and pinned
+ * spans would be missing for good. Used all the same, what it names is found in its slots under the host guard, and faults under unmap.
  *
  * Two clocks: host order. A launch is told what the tables held when it was issued; a program that lets a copy overtake a launch that reads the same
  * table has a race of its own.
@@ -40,7 +41,7 @@ void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes);
 /* Something that is not looked at is about to be written there, or the memory is freed. Cheap while there are no tables. */
 void ps_pointer_tables_overwritten(CUdeviceptr to, size_t bytes);
 
-/* `bytes` are about to be copied from one place on the device to another: what is known of the first is known of the second. Cheap while there are no tables. */
+/* `bytes` are about to be copied on the device: what is known of the source is known of the target, too. Cheap while there are no tables. */
 void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes);
 
 /* Whether a table begins in, or reaches into, so many bytes from there. Cheap. */

@@ -1,4 +1,4 @@
-/* Layouts by handle: asked for once, told apart when a handle means another kernel, and neither slow nor leaking when handles come and go for long. */
+/* Layouts by handle: asked for once, told apart when a handle means another kernel; neither slow nor leaking where handles come and go. */
 #include "layouts.h"
 
 #include <malloc.h>
