@@ -406,7 +406,7 @@ static void destroy(struct ps_slot *slot)
 static int make_room(size_t bytes)
 {
     for (;;) {
-        uint64_t stays = here.figures.bytes - here.free_bytes + bytes, limit = limit_now();
+        uint64_t stays = here.figures.bytes - here.free_bytes + bytes, limit = ps_slab_limit();
         limit = stays > limit ? here.figures.limit_bytes : limit;
         if (stays > limit)
             return -ENOSPC;
