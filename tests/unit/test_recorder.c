@@ -614,52 +614,11 @@ static void test_any_program_any_window(void)
     world_end();
 }
 
-/*
- * Layers that are counted through all steps, three in each: whichever way the window is turned they are 0 to 2 from where forward begins. Those
- * that are not counted, or are counted anew in each step, keep their numbers.
- */
-static void test_counted_layers(void)
-{
-    struct trainer trainer;
-    struct penstock_step step;
-    const uint64_t *numbers;
-    uint64_t begin[3] = {0}, end = 0;
-    uint32_t counted = 0;
-
-    world_start();
-    trainer_init(&trainer, &world.trace, 3);
-    for (uint64_t i = 0; i < 6; i++) {
-        for (uint32_t l = 0; l < 3; l++) {
-            world.layer = (struct ps_recorded_layer){
-                .stretch = 1 + 3 * i + l, .number = counted++, .direction = PENSTOCK_DIRECTION_FORWARD, .counted = true};
-            if (i == 3)
-                begin[l] = world.trace.launches;
-            trainer_forward(&trainer, l, 50, 1);
-        }
-        for (uint32_t l = 3; l-- > 0;)
-            trainer_backward(&trainer, l);
-        trainer_update(&trainer);
-        trainer_zero(&trainer);
-        end = i == 3 ? world.trace.launches : end;
-    }
-    const uint32_t length = (uint32_t)(end - begin[0]);
-    for (uint32_t turned = 0; turned < length; turned++) {
-        void *memory = check_window(begin[0] + turned, length, &step, &numbers);
-        for (uint32_t l = 0; l < length; l++) {
-            uint64_t at = begin[0] + (turned + l) % length;
-            EXPECT_U64((at >= begin[1]) + (at >= begin[2]), step.layer[step.launch[l].layer].number);
-        }
-        free(memory);
-    }
-    world_end();
-}
-
 int main(void)
 {
     test_steady_step_from_any_launch();
     test_interleaved_micro_batches();
     test_markers();
-    test_counted_layers();
     test_lone_halves();
     test_what_is_not_kept();
     test_named();
