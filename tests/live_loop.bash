@@ -134,6 +134,7 @@ in_background() {
 
 # loop_waits [VARIABLE=VALUE]... [HOW]: the loop has done its rounds and waits, and its figures have been told since
 loop_waits() {
+    rm -f loop.txt # an earlier one's
     touch wait
     in_background loop env "PENSTOCK_REPORT=$REPORT" "${@:1:$#-1}" "$WORK/loop" "${@: -1}"
     wait_until 10 grep -q waiting loop.txt
