@@ -1,0 +1,137 @@
+#!/usr/bin/env bats
+# What torch is asked for by its own settings, so that its tensors are visible, and when it is left alone.
+
+load helper
+load small_trainer
+
+setup() { helper_setup 60; }
+
+# torch_settings [VARIABLE=VALUE]...: the two variables as a program under Penstock finds them
+torch_settings() {
+    run_penstock "$@" sh -c 'echo "${PYTORCH_CUDA_ALLOC_CONF-(unset)} ${PYTORCH_ALLOC_CONF-(unset)}"'
+    ended_with 0
+}
+
+@test "torch is asked for the backend whose tensors are visible, beside what the user asked for" {
+    local visible=backend:cudaMallocAsync other=max_split_size_mb:128,expandable_segments:True
+    torch_settings
+    equal "$visible $visible" "$output" "with neither set"
+    torch_settings PYTORCH_CUDA_ALLOC_CONF= PYTORCH_ALLOC_CONF=
+    equal "$visible $visible" "$output" "with both empty"
+    torch_settings PYTORCH_CUDA_ALLOC_CONF=$other
+    equal "$visible,$other $visible,$other" "$output" "with other options in the old name"
+    torch_settings PYTORCH_ALLOC_CONF=$other
+    equal "$visible,$other $visible,$other" "$output" "with other options in the new name"
+    torch_settings PYTORCH_CUDA_ALLOC_CONF=$other PYTORCH_ALLOC_CONF=garbage_collection_threshold:0.5
+    equal "$visible,$other $visible,garbage_collection_threshold:0.5" "$output" "with other options in both"
+}
+
+# torch's chunk_cat frees a table ahead of the kernel that reads it, on the same stream (tests/61 has what becomes of it).
+@test "where torch was asked, small memory that it frees on a stream is that stream's to have again" {
+    echo 'int torch_is_here;' | gcc -shared -fPIC -Wl,-soname,libc10_cuda.so -o libc10_cuda.so -x c -
+    build_probe pools -Wl,--no-as-needed -L. -l:libc10_cuda.so -Wl,-rpath,"$PWD" <<'END'
+int main(void)
+{
+    enum cudaMemPoolAttr asked[] = {cudaMemPoolReuseFollowEventDependencies, cudaMemPoolReuseAllowOpportunistic, cudaMemPoolReuseAllowInternalDependencies};
+    cudaMemPool_t pool;
+    void *span;
+
+    CHECK(cudaMallocAsync(&span, span_size(), NULL));
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    for (int i = 0; i < 3; i++) {
+        int allowed = -1;
+        CHECK(cudaMemPoolGetAttribute(pool, asked[i], &allowed));
+        printf("%d ", allowed);
+    }
+    CHECK(cudaFreeAsync(span, NULL));
+    puts("ok");
+    return 0;
+}
+END
+    run_probe pools
+    contains "$output" '^0 0 0 ok$'
+    run_probe pools PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync
+    contains "$output" '^1 1 1 ok$'
+    sed 's/libc10_cuda\.so/libc10_cudb.so/g' libc10_cuda.so >libc10_cudb.so
+    sed -i 's/libc10_cuda\.so/libc10_cudb.so/g' pools # a program without torch
+    run_probe pools
+    contains "$output" '^1 1 1 ok$'
+}
+
+@test "a backend that the user chose stays, in whichever variable and however it is written" {
+    local chosen
+    for chosen in backend:native backend:cudaMallocAsync max_split_size_mb:64,backend:native "backend : native" "backend:native,roundup_power2_divisions:4"; do
+        torch_settings "PYTORCH_CUDA_ALLOC_CONF=$chosen"
+        equal "$chosen (unset)" "$output"
+        torch_settings "PYTORCH_ALLOC_CONF=$chosen"
+        equal "(unset) $chosen" "$output"
+        torch_settings "PYTORCH_ALLOC_CONF=$chosen" PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:32
+        equal "max_split_size_mb:32 $chosen" "$output"
+    done
+}
+
+# python_settings ARGUMENT...: what torch is asked for in a Python that is run so, the script first
+python_settings() {
+    run_penstock python3 "$@"
+    ended_with 0
+}
+
+@test "torch keeps its own allocator where the program names a mode of torch.compile that needs it" {
+    requires python cc
+    local asked='import os, subprocess, sys; print(os.environ.get("PYTORCH_CUDA_ALLOC_CONF")); sys.argv[1:2] == ["run"] and subprocess.run(sys.argv[2:])'
+    local visible=backend:cudaMallocAsync own=backend:native
+    echo "$asked" >plain.py
+    printf '%s\nmodel = dict(mode="reduce-overhead")\n' "$asked" >graphs.py
+    printf '%s\nmodel = dict(mode="max-autotune")\n' "$asked" >tuned.py
+    printf '%s\nmodel = dict(mode="max-autotune-no-cudagraphs")\n' "$asked" >without.py
+    printf '%s\nmodel = {"mode" : '"'max-autotune'"'}\n' "$asked" >table.py
+    printf '%s\nmodes = ("default", "reduce-overhead"), "mode", "max-autotune-"\n' "$asked" >choices.py
+    printf 'max-autotune' >short.py
+    python_settings plain.py && equal $visible "$output"
+    python_settings graphs.py && equal $own "$output"
+    python_settings tuned.py && equal $own "$output"
+    python_settings without.py && equal $visible "$output"
+    python_settings table.py && equal $own "$output"
+    python_settings choices.py && equal $visible "$output"
+    python_settings plain.py short.py choices.py && equal $visible "$output"
+    python_settings plain.py --compile-mode reduce-overhead && equal $own "$output"
+    python_settings plain.py --compile-mode=max-autotune-no-cudagraphs && equal $visible "$output"
+    python_settings missing/../plain.py && equal $visible "$output"
+    # A launcher's children are given what it was, and a program that is no Python's isn't looked into.
+    python_settings plain.py run python3 graphs.py && equal "$own $own" "${output//$'\n'/ }"
+    run_penstock sh -c 'echo $PYTORCH_CUDA_ALLOC_CONF' graphs.py
+    equal $visible "$output"
+    # What the user says goes.
+    run_penstock PYTORCH_CUDA_ALLOC_CONF=$visible python3 graphs.py
+    equal $visible "$output"
+    # And it is said, where there is memory to manage.
+    cat >uses.py <<'END'
+import ctypes, os
+runtime, address = ctypes.CDLL("libcudart.so.13"), ctypes.c_void_p()
+assert runtime.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(1 << 20)) == 0
+assert runtime.cudaFree(address) == 0
+END
+    run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM python3 uses.py
+    ended_with 0
+    said
+    run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM python3 uses.py reduce-overhead
+    ended_with 0
+    said 'reduce-overhead: names a mode of torch.compile .*PYTORCH_CUDA_ALLOC_CONF=backend:'
+}
+
+@test "PENSTOCK_ALLOC_CONF=0 and PENSTOCK_DISABLE=1 leave torch's settings alone" {
+    local off
+    for off in PENSTOCK_ALLOC_CONF=0 PENSTOCK_DISABLE=1; do
+        torch_settings $off
+        equal "(unset) (unset)" "$output" "$off"
+        torch_settings $off PYTORCH_CUDA_ALLOC_CONF=a:1 PYTORCH_ALLOC_CONF=b:2
+        equal "a:1 b:2" "$output" "$off"
+    done
+    torch_settings PENSTOCK_ALLOC_CONF=1 PENSTOCK_DISABLE=0
+    equal "backend:cudaMallocAsync backend:cudaMallocAsync" "$output"
+}
+
+@test "a program started by a program gets the settings once" {
+    run_penstock PYTORCH_CUDA_ALLOC_CONF=a:1 sh -c 'sh -c "echo \$PYTORCH_CUDA_ALLOC_CONF \$PYTORCH_ALLOC_CONF"'
+    equal "backend:cudaMallocAsync,a:1 backend:cudaMallocAsync,a:1" "$output"
+}
