@@ -104,7 +104,9 @@ static void free_span(struct ps_span *span, const struct ps_uses *uses);
  */
 static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stream)
 {
-    const struct ps_stream *orders_itself = stream ? stream : only_stream();
+    const bool for_unseen =
+        !stream && !ps_tracing_notes(); /* the new owner's streams are not among those known, nor is its first access seen */
+    const struct ps_stream *orders_itself = stream ? stream : for_unseen ? NULL : only_stream();
     struct ps_uses uses = span->uses;
     int r = 0;
 
@@ -127,10 +129,12 @@ static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
     /* Two clocks: streams wait, the host goes on. */
     if (stream)
         r = ps_stream_comes_after_uses(stream, &uses);
+    else if (for_unseen)
+        r = ps_uses_query(&uses) == 1 ? 0 : -EAGAIN;
     else
         r = order_for_all_streams(span, &uses);
     /* The host waits where streams can't; not while a capture has begun since the program asked, by another thread. */
-    if (r && ps_managed_context_wait()) {
+    if (r && (for_unseen || ps_managed_context_wait())) {
         ps_registry_lock();
         span->launching--;
         ps_learning_freed(span);

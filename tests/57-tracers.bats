@@ -379,6 +379,47 @@ END
     done
 }
 
+@test "before anything is traced memory that was freed in stream order is not given to other streams until its last use is over" {
+    requires sim cc
+    build_probe unseen <<'END'
+static void CUDART_CB take_long(void *nothing)
+{
+    (void)nothing;
+    usleep(300000);
+}
+int main(void)
+{
+    void *first, *second, *third, *begins;
+    unsigned char *seen;
+    cudaStream_t one, other;
+
+    CHECK(cudaMallocHost((void **)&seen, span_size()));
+    CHECK(cudaMalloc(&begins, span_size()));
+    CHECK(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    CHECK(cudaMallocAsync(&first, span_size(), one));
+    CHECK(cudaMemsetAsync(first, 7, span_size(), one));
+    CHECK(cudaLaunchHostFunc(one, take_long, NULL));
+    CHECK(cudaMemcpyAsync(seen, first, span_size(), cudaMemcpyDeviceToHost, one));
+    CHECK(cudaFreeAsync(first, one));
+    CHECK(cudaMalloc(&second, span_size()));
+    CHECK(cudaMemsetAsync(second, 9, span_size(), other));
+    CHECK(cudaDeviceSynchronize());
+    EXPECT(seen[0] == 7 && seen[span_size() - 1] == 7);
+    CHECK(cudaMalloc(&third, span_size()));
+    printf("%s\nok\n", third == first ? "again" : "elsewhere");
+    return 0;
+}
+END
+    local budget
+    for budget in auto unlimited 32MiB; do
+        run_probe unseen PENSTOCK_BUDGET=$budget
+        goes_on
+        said
+        [ $budget = 32MiB ] || contains "$output" '^again$'
+    done
+}
+
 @test "a program that is linked with the driver, or finds it by dlsym, is seen" {
     requires cc
     # The wheels' toolkit has no stub of the driver: the driver itself will do.
