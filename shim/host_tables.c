@@ -98,8 +98,7 @@ bool ps_host_tables_name(const struct ps_layout *layout, void **parameters, void
     const CUdeviceptr lowest = 1u << 16, highest = (CUdeviceptr)1 << 48; /* of what may be an address at all */
     struct look look = {.packed = !parameters, .name = name, .ctx = ctx};
 
-    if ((layout && layout->keeps_no_address) || !ps_kernel_words_between(lowest, highest, layout, parameters, extra, look_at, &look) ||
-        !look.found)
+    if ((layout && layout->known) || !ps_kernel_words_between(lowest, highest, layout, parameters, extra, look_at, &look) || !look.found)
         return false;
     if (!atomic_exchange(&ps_host_tables_seen, true)) {
         ps_log_info(

@@ -6,7 +6,7 @@
  * the first such kernel on what is evicted leads to its slot under the guard `auto` as well, wherever it was born (guard.h). And what a graph's
  * kernels find there changes from launch to launch: such a graph holds every span in its place.
  *
- * Kernels that follow no address which they find in memory (known_kernels.h) don't count. A pointer inside a structure isn't looked for: what lies there by
+ * Kernels of which it is known that they find no other spans in memory (known_kernels.h) don't count. A pointer inside a structure isn't looked for: what lies there by
  * accident would slow programs down that have no such table.
  */
 #ifndef PS_HOST_TABLES_H

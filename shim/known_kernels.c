@@ -1,5 +1,6 @@
 #include "known_kernels.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,12 +46,12 @@ static bool is(const struct part *part, const char *name)
     return strlen(name) == part->bytes && !memcmp(part->text, name, part->bytes);
 }
 
-bool ps_kernel_keeps_no_address(const char *name)
+static bool keeps_no_address(const char *name)
 {
     struct part part = {0};
     unsigned parts = 0;
 
-    if (!name || strncmp(name, "_ZN", 3) != 0)
+    if (strncmp(name, "_ZN", 3) != 0)
         return false;
     for (const char *at = name + 3; next_part(&at, &part); parts++)
         if ((parts == 0 && !is(&part, "at")) || (parts == 1 && !is(&part, "native")))
@@ -63,4 +64,18 @@ bool ps_kernel_keeps_no_address(const char *name)
         if (is(&part, keep_none[i])) /* the last part is the function's own name */
             return true;
     return false;
+}
+
+static bool is_of_nccl(const char *name)
+{
+    if (strncmp(name, "_Z", 2) == 0)
+        name += 2 + strspn(name + 2, "0123456789");
+    return strncmp(name, "ncclDevKernel", 13) == 0 || strncmp(name, "ncclKernel", 10) == 0;
+}
+
+enum ps_known_kernel ps_kernel_known(const char *name)
+{
+    if (!name)
+        return PS_KERNEL_UNKNOWN;
+    return keeps_no_address(name) ? PS_KERNEL_KEEPS_NO_ADDRESS : is_of_nccl(name) ? PS_KERNEL_NCCL : PS_KERNEL_UNKNOWN;
 }

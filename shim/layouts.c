@@ -9,7 +9,6 @@
 
 #include "counters.h"
 #include "kernel_params.h"
-#include "known_kernels.h"
 #include "log.h"
 #include "real_cuda.h"
 
@@ -168,22 +167,22 @@ static int ask_driver(CUfunction function, uint32_t *size)
 }
 
 /* The one of this content, which is made if there is none. NULL: no memory. [locked] */
-static const struct ps_layout *keep_layout(const uint32_t *size, uint32_t count, bool keeps_no_address)
+static const struct ps_layout *keep_layout(const uint32_t *size, uint32_t count, enum ps_known_kernel known)
 {
-    uint32_t hash = count * 2 + keeps_no_address;
+    uint32_t hash = count * 4 + known;
 
     for (uint32_t i = 0; i < count; i++)
         hash = (hash ^ size[i]) * 16777619u;
     const struct ps_layout **bucket = &kept[hash % KEPT];
     for (const struct ps_layout *l = *bucket; l; l = l->next)
-        if (l->count == count && l->keeps_no_address == keeps_no_address && !memcmp(l->size, size, count * sizeof *size))
+        if (l->count == count && l->known == known && !memcmp(l->size, size, count * sizeof *size))
             return l;
     struct ps_layout *layout = malloc(sizeof *layout + count * sizeof *size);
     if (!layout)
         return NULL;
     layout->next = *bucket;
     layout->count = count;
-    layout->keeps_no_address = keeps_no_address;
+    layout->known = known;
     memcpy(layout->size, size, count * sizeof *size);
     *bucket = layout;
     return layout;
@@ -214,9 +213,9 @@ static const struct ps_layout *work_out(CUfunction function)
     }
     bool use_cubin = cubin && (n < 0 || same);
     if (use_cubin)
-        layout = keep_layout(cubin->size, cubin->count, ps_kernel_keeps_no_address(name));
+        layout = keep_layout(cubin->size, cubin->count, ps_kernel_known(name));
     else if (n >= 0)
-        layout = keep_layout(asked, (uint32_t)n, ps_kernel_keeps_no_address(name));
+        layout = keep_layout(asked, (uint32_t)n, ps_kernel_known(name));
     if (layout && use_cubin)
         ps_count(layouts_from_cubin);
     else if (layout)

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "known_kernels.h"
+
 /*
  * Only sizes: kernelParams points to each parameter, so offsets don't matter at a launch. One for all kernels that are alike, for the
  * process's life.
@@ -19,8 +21,8 @@
 struct ps_layout {
     const struct ps_layout *next; /* of those that are kept */
     uint32_t count;
-    bool keeps_no_address; /* it is known to write none of what it is given into memory (known_kernels.h) */
-    uint32_t size[];       /* bytes of each parameter */
+    enum ps_known_kernel known;
+    uint32_t size[]; /* bytes of each parameter */
 };
 
 /* The layout of a kernel's parameters, or NULL if nobody knows it. `function` may be a CUkernel, as launches pass it. Any thread. */

@@ -231,7 +231,7 @@ void ps_trace_kernel(CUfunction function, uint64_t shape, void **parameters, voi
     a->kind.fingerprint = (uint64_t)(uintptr_t)function + shape * 0x9E3779B97F4A7C15u;
     a->function = function;
     const struct ps_layout *layout = ps_layout_of(function);
-    a->kind.keeps_no_address = layout && layout->keeps_no_address;
+    a->kind.keeps_no_address = layout && layout->known == PS_KERNEL_KEEPS_NO_ADDRESS;
     if (ps_kernel_words(layout, parameters, extra, note_word, a)) {
         note_tables(a, layout, parameters, extra);
         ps_host_tables_name(layout, parameters, extra, note_unit, a);

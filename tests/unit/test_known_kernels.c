@@ -30,12 +30,21 @@ int main(void)
         "",
         "nvjet_tst_128x256_64x4_2x1_v_bz_coopB_TNT",
         "triton_poi_fused_add_0",
+        "_Z12no_ncclDevKernel",
+    };
+
+    static const char *const of_nccl[] = {
+        "_Z40ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE",
+        "_Z37ncclKernel_AllReduce_RING_LL_Sum_floatP11ncclDevCommmP8ncclWork",
+        "ncclDevKernel_Simulated",
     };
 
     for (size_t i = 0; i < sizeof keep_none / sizeof *keep_none; i++)
-        EXPECT_INT(1, ps_kernel_keeps_no_address(keep_none[i]));
+        EXPECT_INT(PS_KERNEL_KEEPS_NO_ADDRESS, ps_kernel_known(keep_none[i]));
+    for (size_t i = 0; i < sizeof of_nccl / sizeof *of_nccl; i++)
+        EXPECT_INT(PS_KERNEL_NCCL, ps_kernel_known(of_nccl[i]));
     for (size_t i = 0; i < sizeof may_keep / sizeof *may_keep; i++)
-        EXPECT_INT(0, ps_kernel_keeps_no_address(may_keep[i]));
-    EXPECT_INT(0, ps_kernel_keeps_no_address(NULL));
+        EXPECT_INT(PS_KERNEL_UNKNOWN, ps_kernel_known(may_keep[i]));
+    EXPECT_INT(PS_KERNEL_UNKNOWN, ps_kernel_known(NULL));
     return expect_status();
 }
