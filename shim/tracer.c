@@ -7,6 +7,7 @@
 #include "blocks.h"
 #include "capture.h"
 #include "counters.h"
+#include "device.h"
 #include "devices.h"
 #include "graphs.h"
 #include "host_tables.h"
@@ -322,19 +323,24 @@ static void part_by_device(struct access *a)
  * Two clocks: each device's spans are brought by its own copy streams, and the launch stream, whosever it is, waits for their events. A span that is held at one
  * device while pages are waited for at another keeps nobody from going on: evictions wait for queued work only, and where none helps, spans stay on
  * their slots.
+ *
+ * A kernel is launched on a stream of the current context; a copy need not be (CUDA's programming guide, "Stream and Event Behavior").
  */
 static void at_each_device(struct access *a, void (*act)(struct access *a, struct part *part))
 {
+    const bool is_there = a->kind.is_kernel && !ps_devices_several && a->stream->context == ps_device.context;
     struct ps_managed_context context;
 
     for (unsigned i = 0; i < a->parts; i++) {
-        context = ps_managed_context_enter_at(a->part[i].device);
+        if (!is_there)
+            context = ps_managed_context_enter_at(a->part[i].device);
         a->kind.blocks = a->in_blocks.block + a->part[i].first_block;
         a->kind.block_count = a->part[i].block_count;
         act(a, &a->part[i]);
         if (!ps_stream_is_foreign(a->stream))
             a->launch = a->part[i].launch;
-        ps_managed_context_leave(context);
+        if (!is_there)
+            ps_managed_context_leave(context);
     }
 }
 

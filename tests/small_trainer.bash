@@ -118,9 +118,10 @@ run_probe() {
 in_time() { PACE=1 "$@" || PACE=4 "$@" || PACE=16 "$@"; }
 paced() { echo $(($1 * ${PACE:-1})); }
 
-# within_launches LAUNCHES: driver calls made within the last so many kernel launches of the trace, as "COUNT NAME", but for records, waits and queries
+# within_launches LAUNCHES: driver calls made within the last so many kernel launches of the trace, as "COUNT NAME", but for records, waits and queries,
+# and the question which context the thread has, which is no more than a look at a variable of its own
 within_launches() {
     tac trace | awk -v last="$1" '$2 == "call" && $3 == "cuLaunchKernel" && ++launches > last { exit }
-        $2 == "call" && $5 == "in" && $6 == "cuLaunchKernel" && $3 !~ /^cu(EventRecord|StreamWaitEvent|EventQuery)$/ { n[$3]++ }
+        $2 == "call" && $5 == "in" && $6 == "cuLaunchKernel" && $3 !~ /^cu(EventRecord|StreamWaitEvent|EventQuery|CtxGetCurrent)$/ { n[$3]++ }
         END { for (name in n) print n[name], name }'
 }
