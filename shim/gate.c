@@ -15,6 +15,7 @@
 #define PAGES_A_PIECE 8u /* 16 MiB, 0.3 ms of the link */
 #define PIECES_A_COPY 8u /* a stream holds some 1,000 commands, and up to 48 copies (copies.h) */
 #define SHUT_AT_MOST_NS 2000000u
+#define HELD_AT_MOST_NS 333000000u
 #define LOOK_EVERY_NS 1000000
 #define QUIET_LOOKS 100u /* the watcher then sleeps until the gate is shut again */
 
@@ -26,7 +27,7 @@ static PS_PER_DEVICE struct {
     bool copies;       /* some have been queued; atomic */
     pthread_mutex_t lock;
     pthread_cond_t was_shut;
-    unsigned shut_by;
+    unsigned shut_by, held_by; /* the latter are among the former */
     uint64_t shut_since, times_shut;
     bool watched;
 } of_first = {.lock = PTHREAD_MUTEX_INITIALIZER, .was_shut = PTHREAD_COND_INITIALIZER};
@@ -50,7 +51,7 @@ static void watch(void)
 
     pthread_mutex_lock(&here.lock);
     for (;;) {
-        if (here.shut_by && ps_now_ns() - here.shut_since > SHUT_AT_MOST_NS)
+        if (here.shut_by && ps_now_ns() - here.shut_since > (here.held_by ? HELD_AT_MOST_NS : SHUT_AT_MOST_NS))
             set_word(0);
         quiet = here.shut_by || here.times_shut != seen ? 0 : quiet + 1;
         seen = here.times_shut;
@@ -132,18 +133,24 @@ int ps_gate_copy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes
     return r;
 }
 
+/* [with lock] */
+static void shut(void)
+{
+    if (here.shut_by++)
+        return;
+    here.shut_since = ps_now_ns();
+    here.times_shut++;
+    set_word(1);
+    if (!here.watched)
+        pthread_cond_signal(&here.was_shut);
+}
+
 bool ps_gate_shut(void)
 {
     if (!here.word || !__atomic_load_n(&here.copies, __ATOMIC_RELAXED))
         return false;
     pthread_mutex_lock(&here.lock);
-    if (!here.shut_by++) {
-        here.shut_since = ps_now_ns();
-        here.times_shut++;
-        set_word(1);
-        if (!here.watched)
-            pthread_cond_signal(&here.was_shut);
-    }
+    shut();
     pthread_mutex_unlock(&here.lock);
     return true;
 }
@@ -154,4 +161,26 @@ void ps_gate_open(void)
     if (!--here.shut_by)
         set_word(0);
     pthread_mutex_unlock(&here.lock);
+}
+
+bool ps_gate_hold(CUstream stream)
+{
+    if (!here.word)
+        return false;
+    pthread_mutex_lock(&here.lock);
+    shut();
+    here.held_by++;
+    pthread_mutex_unlock(&here.lock);
+    if (ps_cu.cuStreamWaitValue32(stream, here.word_on_device, 0, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS)
+        return true;
+    ps_gate_let_go();
+    return false;
+}
+
+void ps_gate_let_go(void)
+{
+    pthread_mutex_lock(&here.lock);
+    here.held_by--;
+    pthread_mutex_unlock(&here.lock);
+    ps_gate_open();
 }

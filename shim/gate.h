@@ -10,7 +10,7 @@
  *
  * Two clocks: the gate orders nothing; it only lets the D2H stream come later, by what one mapping takes. It is shut by the host and looked at by the
  * device, whenever it gets there. The mapping may need a lock of the driver's whose holder waits, in the end, for that stream (a full queue does): no
- * gate stays shut for longer than a few ms, as a thread that calls no driver opens it then.
+ * gate stays shut for longer than a few ms (a third of a second where a stream is held), as a thread that calls no driver opens it then.
  *
  * Threads: any. A device of its own has each (per_device.h). Without a gate, where the driver can't have one, nothing here does anything.
  */
@@ -36,5 +36,12 @@ int ps_gate_copy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes
  */
 bool ps_gate_shut(void);
 void ps_gate_open(void);
+
+/*
+ * Shuts it for longer, a third of a second at most, and lets the stream stand at it from here on: for who wants to queue much that is to begin at once. False: it can't;
+ * nothing is to be opened then.
+ */
+bool ps_gate_hold(CUstream stream);
+void ps_gate_let_go(void);
 
 #endif

@@ -1,12 +1,9 @@
 #include "link_speed.h"
 
 #include <cuda.h>
-#include <errno.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
-#include <time.h>
 
 #include "budget.h"
 #include "clock.h"
@@ -21,7 +18,7 @@
 /* One copy of the measurement: long enough to drown its own start (32 MiB take 0.6 ms at 55 GB/s). */
 #define COPY_BYTES (32ull << 20)
 #define ROUNDS 5
-#define HELD_AT_MOST_NS 300000000
+#define TRIES_MAX 3
 
 /* What is taken when nothing can be measured: PCIe 5 x16 as on the target machine (FACTS). */
 static PS_PER_DEVICE struct penstock_links first_speed = {
@@ -37,17 +34,6 @@ static PS_PER_DEVICE struct penstock_links first_speed = {
 #define speed PS_HERE(first_speed)
 
 enum direction { OUT, IN, DIRECTIONS };
-
-/*
- * What holds the stream at a round's begin, on the thread of the driver's that calls functions for streams. It stays for ever: after an error it may be called
- * when nobody waits for it any more.
- */
-static PS_PER_DEVICE struct standstill {
-    pthread_mutex_t lock;
-    pthread_cond_t opened;
-    bool open, late;
-} of_first = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
-#define hold PS_HERE(of_first)
 
 struct bench {
     CUdeviceptr base;
@@ -126,29 +112,6 @@ static void clear_up(struct bench *b)
     }
 }
 
-static void CUDA_CB stand_still(void *held)
-{
-    struct standstill *h = held;
-    struct timespec until;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += HELD_AT_MOST_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_mutex_lock(&h->lock);
-    while (!h->open && !h->late)
-        h->late = pthread_cond_timedwait(&h->opened, &h->lock, &until) == ETIMEDOUT;
-    pthread_mutex_unlock(&h->lock);
-}
-
-static void let_go(void)
-{
-    pthread_mutex_lock(&hold.lock);
-    hold.open = true;
-    pthread_cond_signal(&hold.opened);
-    pthread_mutex_unlock(&hold.lock);
-}
-
 static bool queue(struct bench *b, enum direction d)
 {
     CUdeviceptr device = b->base + d * b->bytes, host = b->base + (DIRECTIONS + d) * b->bytes;
@@ -159,15 +122,12 @@ static bool queue(struct bench *b, enum direction d)
 }
 
 /*
- * Two clocks: the copies are queued behind a function that stands still until all are, the second direction's behind an event after it, and timed by events. The
- * host may take longer to queue a copy than the device to make it: where the launching thread stands in a full queue, each call of ours waits for that. Timed by
- * the host's clock, both directions then came one after the other. Somebody who holds what our calls need may wait for the whole device, the stream that
- * stands still among it: so it never does for long.
+ * Two clocks: the first direction's copies stand behind a look at the gate until all are queued, the second's behind an event after it, and they are timed by
+ * events. The host may take longer to queue a copy than the device to make it: where the launching thread stands in a full queue, each call of ours waits for
+ * that. Timed by the host's clock, both directions then came one after the other.
  */
 static bool queue_all(struct bench *b, enum direction first, enum direction last)
 {
-    if (ps_cu.cuLaunchHostFunc)
-        ps_cu.cuLaunchHostFunc(b->stream[first], stand_still, &hold); /* without it they begin as they are queued */
     bool well = ps_cu.cuEventRecord(b->go, b->stream[first]) == CUDA_SUCCESS;
     for (enum direction d = first; well && d <= last; d++)
         well = (d == first || ps_cu.cuStreamWaitEvent(b->stream[d], b->go, 0) == CUDA_SUCCESS) &&
@@ -179,18 +139,21 @@ static bool queue_all(struct bench *b, enum direction first, enum direction last
     return well;
 }
 
-/* One direction, or both at once. False: something failed. */
+/* One direction, or both at once. False: something failed, or both did not begin together. */
 static bool run(struct bench *b, enum direction first, enum direction last, struct round *round)
 {
-    hold.open = hold.late = false; /* nobody stands there: each round is waited for */
+    const bool held = ps_gate_hold(b->stream[first]);
     bool well = queue_all(b, first, last);
-    let_go();
+    const bool late = well && held && ps_cu.cuEventQuery(b->go) != CUDA_ERROR_NOT_READY; /* the gate is never shut for long */
+
+    if (held)
+        ps_gate_let_go();
     for (enum direction d = first; d <= last; d++)
         well = ps_cu.cuStreamSynchronize(b->stream[d]) == CUDA_SUCCESS && well;
     for (enum direction d = first; well && d <= last; d++)
         well = !ps_cuda_elapsed_ns(b->go, b->begin[d], &round->begin[d]) && !ps_cuda_elapsed_ns(b->go, b->end[d], &round->end[d]) &&
                round->end[d] > round->begin[d];
-    return well;
+    return well && (first == last || !late); /* being late takes nothing but time */
 }
 
 static uint64_t a_second(double bytes, int64_t ns)
@@ -210,7 +173,7 @@ static bool both_at_once(struct bench *b, const uint64_t alone[DIRECTIONS], uint
 {
     struct round r;
 
-    if (!run(b, OUT, IN, &r) || hold.late)
+    if (!run(b, OUT, IN, &r))
         return false;
     const int64_t from = r.begin[OUT] > r.begin[IN] ? r.begin[OUT] : r.begin[IN], to = r.end[OUT] < r.end[IN] ? r.end[OUT] : r.end[IN];
     for (int d = 0; d < DIRECTIONS; d++) {
@@ -249,16 +212,17 @@ static bool measure(struct bench *b)
 
 const struct penstock_links *ps_link_speed(bool measure_it)
 {
-    static PS_PER_DEVICE bool first_is_measured;
-#define measured PS_HERE(first_is_measured)
+    /* A helper thread gets no pages while the program waits for some: then it is measured for a later plan. */
+    static PS_PER_DEVICE unsigned first_tries;
+#define tries PS_HERE(first_tries)
 
-    if (measure_it && !measured) {
+    if (measure_it && tries < TRIES_MAX) {
         struct bench b = {.bytes = COPY_BYTES};
         size_t small = (ps_budget.limit / 64) & ~(ps_device.granularity - 1);
         if (small < b.bytes)
             b.bytes = small;
         bool well = false;
-        measured = true;
+        tries++;
         if (b.bytes && set_up(&b)) {
             /* Our own copies would halve what is measured (28 GB/s each way at once instead of 50, seen at a small budget). */
             ps_eviction_hold();
@@ -266,6 +230,8 @@ const struct penstock_links *ps_link_speed(bool measure_it)
             ps_eviction_go_on();
         }
         clear_up(&b);
+        if (well)
+            tries = TRIES_MAX;
         ps_log_info(POLICY, "the link: %llu MB/s out, %llu in, at once %llu and %llu%s",
                     (unsigned long long)(speed.d2h_bytes_per_s / 1000000), (unsigned long long)(speed.h2d_bytes_per_s / 1000000),
                     (unsigned long long)(speed.d2h_bytes_per_s_both / 1000000), (unsigned long long)(speed.h2d_bytes_per_s_both / 1000000),

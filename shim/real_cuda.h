@@ -57,7 +57,6 @@
     PS_DRIVER_OPTIONAL(cuMemHostUnregister)                                                                                                \
     PS_DRIVER_OPTIONAL(cuMemHostGetDevicePointer)                                                                                          \
     PS_DRIVER_OPTIONAL(cuStreamWaitValue32)                                                                                                \
-    PS_DRIVER_OPTIONAL(cuLaunchHostFunc)                                                                                                   \
     PS_DRIVER_OPTIONAL(cuEventElapsedTime)                                                                                                 \
     PS_DRIVER_OPTIONAL(cuFuncGetParamInfo)                                                                                                 \
     PS_DRIVER_OPTIONAL(cuKernelGetParamInfo)                                                                                               \

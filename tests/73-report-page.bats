@@ -172,7 +172,7 @@ for label, field in (("waited", "actual_ns"), ("by the plan", "predicted_ns")):
 # Tensors: the bars of each cover its life, and nothing twice; away is what lies between its pages' going and coming.
 step = profile["step_ns"]
 def length(a, b):
-    return b - a if a < b else step - a + b
+    return b - a if a <= b else step - a + b
 for i, span in enumerate(profile["spans"]):
     drawn = {dataset["label"]: sum(bar["x"][1] - bar["x"][0] for bar in dataset["data"] if bar["y"].split(".")[0] == str(i + 1)) * unit("spans", "x")
              for dataset in charts["spans"]["datasets"]}

@@ -154,18 +154,19 @@
     spans(subject) {
       const step = overStep(subject), { profile } = subject;
       const around = (from, to) => (from < to ? [[from, to]] : [[0, to], [from, profile.step_ns]]).filter(([a, b]) => b > a);
+      const between = (from, to) => (from === to ? [] : around(from, to)); // what takes no time is no whole step
       const without = (bars, [from, to]) => bars.flatMap(([a, b]) => [[a, Math.min(b, from)], [Math.max(a, to), b]].filter(([c, d]) => d > c));
       const kinds = { used: [], idle: [], moving: [], away: [] };
       profile.spans.forEach((span, row) => {
-        let used = span.born_ns === null ? [[0, profile.step_ns]] : around(span.born_ns, span.freed_ns);
+        let used = span.born_ns === null ? [[0, profile.step_ns]] : between(span.born_ns, span.freed_ns);
         const put = (kind, bars) => bars.forEach(([a, b]) => kinds[kind].push({ x: [a / step.unit, b / step.unit], y: subject.spans[row] }));
         span.gaps.forEach((gap) => {
-          let idle = around(gap.from_ns, gap.to_ns);
+          let idle = span.born_ns === null ? around(gap.from_ns, gap.to_ns) : between(gap.from_ns, gap.to_ns);
           idle.forEach((bar) => { used = without(used, bar); });
           if (gap.leaves_ns !== null) {
             const back = gap.comes_ns === null ? gap.to_ns : gap.comes_ns;
-            const away = around(gap.gone_ns, back);
-            const moving = [...around(gap.leaves_ns, gap.gone_ns), ...(gap.comes_ns === null ? [] : around(gap.comes_ns, gap.back_ns))];
+            const away = between(gap.gone_ns, back);
+            const moving = [...between(gap.leaves_ns, gap.gone_ns), ...(gap.comes_ns === null ? [] : between(gap.comes_ns, gap.back_ns))];
             [...away, ...moving].forEach((bar) => { idle = without(idle, bar); });
             put('away', away);
             put('moving', moving);
