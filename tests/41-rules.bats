@@ -144,7 +144,7 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
 }
 
 @test "who waited for pages in vain looks again" {
-    trainers_need ACCESS_LOOKS_AGAIN 1-4 transformer-halves-async mlp-threads transformer-threads
+    trainers_need ACCESS_LOOKS_AGAIN 1-4 transformer-halves-async mlp-halves
 }
 
 @test "the launch of a graph is an access to all that its nodes name" {
