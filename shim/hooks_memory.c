@@ -45,7 +45,7 @@ static bool give_way(size_t bytes)
 }
 
 /* The result of `call`, a real function, which has the program's `*address` to set: asked again if we could give way. */
-#define REAL(call, address, bytes)                                                                                                         \
+#define ASK(call, address, bytes)                                                                                                          \
     ({                                                                                                                                     \
         cudaError_t result_ = (call);                                                                                                      \
         if (result_ == cudaErrorMemoryAllocation && give_way(bytes))                                                                       \
@@ -64,7 +64,7 @@ PS_EXPORT cudaError_t cudaMalloc(void **address, size_t bytes)
         if (o == PS_REQUEST_OUT_OF_MEMORY)
             return out_of_memory();
     }
-    return REAL(ps_real_cudart()->cudaMalloc(address, bytes), address, bytes);
+    return ASK(ps_real_cudart()->cudaMalloc(address, bytes), address, bytes);
 }
 
 PS_EXPORT cudaError_t cudaMallocPitch(void **address, size_t *pitch, size_t width, size_t height)
@@ -80,7 +80,7 @@ PS_EXPORT cudaError_t cudaMallocPitch(void **address, size_t *pitch, size_t widt
         if (o == PS_REQUEST_OUT_OF_MEMORY)
             return out_of_memory();
     }
-    return REAL(ps_real_cudart()->cudaMallocPitch(address, pitch, width, height), address, row * height);
+    return ASK(ps_real_cudart()->cudaMallocPitch(address, pitch, width, height), address, row * height);
 }
 
 PS_EXPORT cudaError_t cudaMalloc3D(struct cudaPitchedPtr *pitched, struct cudaExtent extent)
@@ -99,7 +99,7 @@ PS_EXPORT cudaError_t cudaMalloc3D(struct cudaPitchedPtr *pitched, struct cudaEx
         if (o == PS_REQUEST_OUT_OF_MEMORY)
             return out_of_memory();
     }
-    return REAL(ps_real_cudart()->cudaMalloc3D(pitched, extent), pitched ? &pitched->ptr : NULL, row * rows);
+    return ASK(ps_real_cudart()->cudaMalloc3D(pitched, extent), pitched ? &pitched->ptr : NULL, row * rows);
 }
 
 /* A request in stream order: from the pool that is current, or the one that the program names. */
@@ -130,7 +130,7 @@ static cudaError_t malloc_async(struct pooled from, void **address, size_t bytes
         if (o == PS_REQUEST_OUT_OF_MEMORY)
             return out_of_memory();
     }
-    return REAL(ask_pool(&from, address, bytes), address, bytes);
+    return ASK(ask_pool(&from, address, bytes), address, bytes);
 }
 
 PS_EXPORT cudaError_t cudaMallocAsync(void **address, size_t bytes, cudaStream_t stream)

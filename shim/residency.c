@@ -164,15 +164,14 @@ static void leave_on_slot(struct ps_span *span)
     ps_guard_map_to_slot(span);
 }
 
-/* `stream` waits for what the span's bytes come after. [locked; releases the lock meanwhile; the span is held by `launching`] */
+/* `stream` waits for what the span's bytes come after. [locked; releases the lock meanwhile; held by `launching`, or it may be gone afterwards] */
 static void wait_for_fence(struct ps_span *span, struct ps_stream *stream)
 {
     uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0; /* later streams are not remembered: they wait each time */
+    const uint64_t number = span->number;
     CUevent fence = span->fence;
 
-    if (!span->fence_set || span->fence_seen & bit)
-        return;
-    if (!ps_rule(EVERY_STREAM_WAITS) && span->fence_seen)
+    if (!span->fence_set || span->fence_seen & bit || (!ps_rule(EVERY_STREAM_WAITS) && span->fence_seen))
         return;
     ps_registry_unlock();
     ps_stopwatch_wait_begins(stream);
@@ -180,6 +179,8 @@ static void wait_for_fence(struct ps_span *span, struct ps_stream *stream)
     if (ps_rule(ACCESS_WAITS_FOR_RELOAD))
         ps_stream_or_host_comes_after(stream, fence);
     ps_registry_lock();
+    if (span->number != number)
+        return;
     span->fence_seen |= bit;
     if (span->residency == PS_RELOADING)
         span->residency = PS_RESIDENT;

@@ -13,6 +13,7 @@
 #include "registry.h"
 #include "residency.h"
 #include "slab.h"
+#include "streams.h"
 #include "stub_driver.h"
 
 #define UNIT ((size_t)65536)
@@ -56,6 +57,25 @@ static CUresult CUDAAPI create_event(CUevent *event, unsigned int flags)
 {
     (void)flags;
     *event = NULL;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI context_of_stream(CUstream of, CUcontext *context)
+{
+    (void)of;
+    *context = NULL;
+    return CUDA_SUCCESS;
+}
+
+/* What another thread does while the launch's stream is made to wait. */
+static void (*meanwhile)(void);
+
+static CUresult CUDAAPI wait_event(CUstream waiter, CUevent event, unsigned int flags)
+{
+    (void)waiter;
+    (void)event;
+    (void)flags;
+    meanwhile();
     return CUDA_SUCCESS;
 }
 
@@ -126,6 +146,37 @@ static void test_a_walk_misses_nothing_when_a_structure_is_elsewhere(void)
     ps_registry_unlock();
 }
 
+static struct ps_span *reloaded;
+
+static void free_and_reload_another(void)
+{
+    ps_registry_lock();
+    const struct ps_span *before = reloaded;
+    delete_span(reloaded);
+    reloaded = new_span(2);
+    EXPECT(reloaded == before); /* the structure */
+    reloaded->fence_set = true;
+    ps_registry_unlock();
+}
+
+/* The launch may use everything, so that nobody keeps a thread from freeing what it waits for. */
+static void test_what_a_blind_launch_waited_for_is_not_another_span(void)
+{
+    struct ps_stream *stream = ps_stream_find((CUstream)(uintptr_t)64, false); /* NOLINT(performance-no-int-to-ptr): never followed */
+
+    meanwhile = free_and_reload_another;
+    ps_registry_lock();
+    reloaded = new_span(1);
+    reloaded->fence_set = true;
+    ps_registry_unlock();
+    ps_residency_begin_access_to_all(stream);
+    EXPECT_U64(0, reloaded->fence_seen);
+    ps_registry_lock();
+    ps_registry.blind_launches--;
+    delete_span(reloaded);
+    ps_registry_unlock();
+}
+
 static void test_a_transfer_waits_in_line_while_its_span_is_busy(void)
 {
     EXPECT_INT(0, ps_slab_add(UNIT));
@@ -151,9 +202,12 @@ int main(void)
     ps_cu.cuMemCreate = create;
     ps_cu.cuMemMap = map;
     ps_cu.cuEventCreate = create_event;
+    ps_cu.cuStreamGetCtx = context_of_stream;
+    ps_cu.cuStreamWaitEvent = wait_event;
     EXPECT_INT(0, ps_registry_open(UNIT, 1, 0));
     ps_transfers_open();
     test_a_walk_misses_nothing_when_a_structure_is_elsewhere();
+    test_what_a_blind_launch_waited_for_is_not_another_span();
     ps_slab_open((struct ps_amount){.kind = PS_AMOUNT_BYTES, .value = 16 * UNIT}, 1, UNIT);
     atomic_store(&lets_in, 0);
     test_a_transfer_waits_in_line_while_its_span_is_busy();
