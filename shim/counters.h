@@ -40,6 +40,10 @@
     PS_COUNTER(pages_refused)            /* times the driver had no device pages although the budget had room */                           \
     PS_COUNTER(out_of_memory)            /* allocations that failed */                                                                     \
     PS_COUNTER(bad_frees)                /* unknown or interior pointers, double frees */                                                  \
+    PS_COUNTER(small_kept)               /* blocks too small for a span that were kept when the program freed them */                      \
+    PS_COUNTER(small_reused)             /* of these, those that served a later request */                                                 \
+    PS_COUNTER(small_given_back)         /* and those that were given back to the driver */                                                \
+    PS_COUNTER(small_lost)               /* of those, what it would not have */                                                            \
     PS_COUNTER(user_pins)                /* spans that the program pinned */                                                               \
     PS_COUNTER(idle_hints)               /* spans that the program said to be idle */                                                      \
     PS_COUNTER(trace_events)             /* what PENSTOCK_TRACE's file was told of */                                                      \

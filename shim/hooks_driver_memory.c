@@ -105,7 +105,21 @@ static CUresult alloc_async(struct pooled from, CUdeviceptr *address, size_t byt
         if (result != CUDA_ERROR_NOT_SUPPORTED)
             return result;
     }
-    return ASK(ask_pool(&from, address, bytes), address, bytes);
+    struct ps_stream *keeps =
+        address && from.current && ps_request_context() ? ps_request_small_on(bytes, true, from.stream, from.per_thread_default) : NULL;
+    if (!keeps)
+        return ASK(ask_pool(&from, address, bytes), address, bytes);
+    bytes = ps_small_bytes(bytes);
+    CUdeviceptr kept = ps_small_take(keeps, bytes);
+    if (kept) {
+        *address = kept;
+        ps_request_allocated(kept, bytes);
+        return CUDA_SUCCESS;
+    }
+    CUresult result = ASK(ask_pool(&from, address, bytes), address, bytes);
+    if (result == CUDA_SUCCESS)
+        ps_small_note(*address, bytes);
+    return result;
 }
 
 PS_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
@@ -160,6 +174,8 @@ PS_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
     ps_request_forget_tables(address);
     if (is_span_to_free(address) && ps_request_free(address, NULL))
         return CUDA_SUCCESS;
+    if (ps_request_free_small_at_once(address) == PS_SMALL_TWICE)
+        return CUDA_ERROR_INVALID_VALUE;
     return real_function ? real_function(address) : CUDA_ERROR_NOT_INITIALIZED;
 }
 
@@ -167,8 +183,20 @@ typedef CUresult (*free_async_fn)(CUdeviceptr, CUstream);
 
 static CUresult free_async(free_async_fn real_function, bool per_thread_default, CUdeviceptr address, CUstream stream)
 {
+    struct ps_stream *keeps = NULL;
+
     if (is_span_to_free(address) && ps_request_free(address, ps_stream_find(stream, per_thread_default)))
         return CUDA_SUCCESS;
+    switch (ps_request_context() ? ps_request_free_small(address, stream, per_thread_default, &keeps) : PS_SMALL_UNKNOWN) {
+    case PS_SMALL_KEPT:
+        for (CUdeviceptr excess; real_function && (excess = ps_small_excess(keeps));)
+            real_function(excess, stream);
+        return CUDA_SUCCESS;
+    case PS_SMALL_TWICE:
+        return CUDA_ERROR_INVALID_VALUE;
+    case PS_SMALL_UNKNOWN:
+        break;
+    }
     if (!ps_inside)
         ps_capture_freed_on(stream, per_thread_default);
     return real_function ? real_function(address, stream) : CUDA_ERROR_NOT_INITIALIZED;

@@ -130,7 +130,20 @@ static cudaError_t malloc_async(struct pooled from, void **address, size_t bytes
         if (o == PS_REQUEST_OUT_OF_MEMORY)
             return out_of_memory();
     }
-    return ASK(ask_pool(&from, address, bytes), address, bytes);
+    struct ps_stream *keeps = address ? ps_request_small_on(bytes, from.current, from.stream, from.per_thread_default) : NULL;
+    if (!keeps)
+        return ASK(ask_pool(&from, address, bytes), address, bytes);
+    bytes = ps_small_bytes(bytes);
+    CUdeviceptr kept = ps_small_take(keeps, bytes);
+    if (kept) {
+        *address = (void *)kept;
+        ps_request_allocated(kept, bytes);
+        return cudaSuccess;
+    }
+    cudaError_t result = ASK(ask_pool(&from, address, bytes), address, bytes);
+    if (result == cudaSuccess)
+        ps_small_note((CUdeviceptr)*address, bytes);
+    return result;
 }
 
 PS_EXPORT cudaError_t cudaMallocAsync(void **address, size_t bytes, cudaStream_t stream)
@@ -165,28 +178,45 @@ PS_EXPORT cudaError_t cudaMemSetMemPool(struct cudaMemLocation *location, enum c
     return ps_real_cudart()->cudaMemSetMemPool(location, type, pool);
 }
 
+/* What no allocation begins at, for the error that the program would have had. */
+#define NOWHERE ((void *)1)
+
 PS_EXPORT cudaError_t cudaFree(void *address)
 {
     ps_request_forget_tables((CUdeviceptr)address);
     if (ps_registry_owns((CUdeviceptr)address) && ps_request_free((CUdeviceptr)address, NULL))
         return cudaSuccess;
-    return ps_real_cudart()->cudaFree(address);
+    return ps_real_cudart()->cudaFree(ps_request_free_small_at_once((CUdeviceptr)address) == PS_SMALL_TWICE ? NOWHERE : address);
+}
+
+static cudaError_t free_async(cudaError_t (*real)(void *, cudaStream_t), void *address, cudaStream_t stream, bool per_thread_default)
+{
+    struct ps_stream *keeps = NULL;
+
+    if (ps_registry_owns((CUdeviceptr)address) && ps_request_free((CUdeviceptr)address, ps_stream_find(stream, per_thread_default)))
+        return cudaSuccess;
+    switch (ps_request_free_small((CUdeviceptr)address, stream, per_thread_default, &keeps)) {
+    case PS_SMALL_KEPT:
+        for (CUdeviceptr excess; (excess = ps_small_excess(keeps));)
+            real((void *)excess, stream);
+        return cudaSuccess;
+    case PS_SMALL_TWICE:
+        return real(NOWHERE, stream);
+    case PS_SMALL_UNKNOWN:
+        break;
+    }
+    ps_capture_freed_on(stream, per_thread_default);
+    return real(address, stream);
 }
 
 PS_EXPORT cudaError_t cudaFreeAsync(void *address, cudaStream_t stream)
 {
-    if (ps_registry_owns((CUdeviceptr)address) && ps_request_free((CUdeviceptr)address, ps_stream_find(stream, false)))
-        return cudaSuccess;
-    ps_capture_freed_on(stream, false);
-    return ps_real_cudart()->cudaFreeAsync(address, stream);
+    return free_async(ps_real_cudart()->cudaFreeAsync, address, stream, false);
 }
 
 PS_EXPORT cudaError_t cudaFreeAsync_ptsz(void *address, cudaStream_t stream)
 {
-    if (ps_registry_owns((CUdeviceptr)address) && ps_request_free((CUdeviceptr)address, ps_stream_find(stream, true)))
-        return cudaSuccess;
-    ps_capture_freed_on(stream, true);
-    return ps_real_cudart()->cudaFreeAsync_ptsz(address, stream);
+    return free_async(ps_real_cudart()->cudaFreeAsync_ptsz, address, stream, true);
 }
 
 PS_EXPORT cudaError_t cudaDeviceReset(void)

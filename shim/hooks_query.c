@@ -73,10 +73,11 @@ static void add_spans(CUmemoryPool pool, CUmemPool_attribute attribute, void *va
 
     if (!ps_request_enter_pool(pool))
         return;
+    const uint64_t kept = ps_small_kept(); /* freed, to the program */
     ps_registry_lock();
     switch (attribute) {
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-        ours = ps_registry.live_requested;
+        ours = ps_registry.live_requested - kept;
         break;
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
         ours = ps_registry.peak_live_requested;

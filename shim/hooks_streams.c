@@ -13,6 +13,7 @@
 #include "process.h"
 #include "real_cuda.h"
 #include "real_cudart.h"
+#include "small_cache.h"
 #include "streams.h"
 #include "tracer.h"
 #include "tracing.h"
@@ -23,6 +24,7 @@ static void retire(CUstream stream)
     if (ps_inside || !ps_process_has_begun())
         return;
     ps_inside++;
+    ps_small_give_back_of(stream);
     ps_stream_retire(stream);
     ps_inside--;
 }

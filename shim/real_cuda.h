@@ -76,6 +76,7 @@
     PS_DRIVER_OPTIONAL(cuDevicePrimaryCtxRelease)                                                                                          \
     PS_DRIVER_OPTIONAL(cuDeviceGetDefaultMemPool)                                                                                          \
     PS_DRIVER_OPTIONAL(cuDeviceGetMemPool)                                                                                                 \
+    PS_DRIVER_OPTIONAL(cuMemFreeAsync)                                                                                                     \
     PS_DRIVER_OPTIONAL(cuMemPoolGetAttribute)                                                                                              \
     PS_DRIVER_OPTIONAL(cuMemPoolSetAttribute)                                                                                              \
     PS_DRIVER_OPTIONAL(cuMemPoolTrimTo)

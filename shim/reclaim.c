@@ -7,6 +7,7 @@
 #include "managed_context.h"
 #include "process.h"
 #include "registry.h"
+#include "small_cache.h"
 
 bool ps_reclaim_for_others(size_t bytes)
 {
@@ -15,6 +16,7 @@ bool ps_reclaim_for_others(size_t bytes)
     /* Where there is one device, another context's memory comes from it, too. */
     if (ps_devices_several && ps_devices_enter_current() != PS_DEVICES_MANAGED)
         return false;
+    bool some = ps_small_give_back();
     struct ps_managed_context context = ps_managed_context_enter();
     ps_registry_lock();
     /*
@@ -28,7 +30,6 @@ bool ps_reclaim_for_others(size_t bytes)
     if (!refused_before || refused_before > before)
         ps_budget.refused_at = before;
     struct ps_pages pages;
-    bool some = false;
     if (wanted && !ps_budget_obtain(wanted, false, &pages)) {
         ps_budget_return(&pages);
         some = true;
@@ -44,6 +45,7 @@ bool ps_reclaim_for_others(size_t bytes)
 
 void ps_reclaim_cached(size_t keep)
 {
+    ps_small_give_back();
     ps_inside++;
     ps_registry_lock();
     if (ps_registry.cached_bytes > keep)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 
+#include "budget.h"
 #include "bytes_text.h"
 #include "capture.h"
 #include "counters.h"
@@ -17,6 +18,7 @@
 #include "real_cuda.h"
 #include "registry.h"
 #include "residency.h"
+#include "settings.h"
 #include "streams.h"
 #include "tracing.h"
 
@@ -132,7 +134,38 @@ static atomic_bool pool_was_chosen; /* by the program, of whatever device */
 
 void ps_request_chooses_pool(void)
 {
-    atomic_store_explicit(&pool_was_chosen, true, memory_order_relaxed);
+    if (!atomic_exchange(&pool_was_chosen, true) && ps_process_has_begun() && !ps_inside)
+        ps_small_give_back();
+}
+
+/* Of a per-thread stream nobody but its thread can give back what is kept; and an allocation under capture is a node of the graph. */
+static struct ps_stream *keeps_on(CUstream stream, bool per_thread_default)
+{
+    if (atomic_load_explicit(&pool_was_chosen, memory_order_relaxed) || ps_capture_anywhere() || !ps_process_enter_device() ||
+        !ps_budget_is_tight())
+        return NULL;
+    struct ps_stream *s = ps_stream_find(stream, per_thread_default);
+    return s->per_thread || s->index >= PS_STREAMS_MAX || s->context != ps_device.context || atomic_load(&s->gone) ? NULL : s;
+}
+
+struct ps_stream *ps_request_small_on(size_t bytes, bool current, CUstream stream, bool per_thread_default)
+{
+    if (!current || !bytes || bytes >= ps_settings.min_span || ps_inside || !ps_process_has_begun() || !ps_process_is_managing())
+        return NULL;
+    return keeps_on(stream, per_thread_default);
+}
+
+enum ps_small ps_request_free_small_at_once(CUdeviceptr address)
+{
+    return ps_inside || !ps_small_are_known() || !ps_process_is_managing() ? PS_SMALL_UNKNOWN : ps_small_free(address, NULL);
+}
+
+enum ps_small ps_request_free_small(CUdeviceptr address, CUstream stream, bool per_thread_default, struct ps_stream **on)
+{
+    if (ps_inside || !ps_small_are_known() || !ps_process_is_managing())
+        return PS_SMALL_UNKNOWN;
+    *on = keeps_on(stream, per_thread_default);
+    return ps_small_free(address, *on);
 }
 
 bool ps_request_may_be_pooled(bool current, CUmemoryPool pool, const struct ps_stream *stream)

@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "small_cache.h"
+
 struct ps_stream;
 
 /* From row to row of a pitched allocation, in bytes: 512 on every device of compute capability 2.0 and later (measured on an H200). Less than `width`: it is too large. */
@@ -63,7 +65,19 @@ bool ps_request_enter_pool(CUmemoryPool pool);
  */
 bool ps_request_may_be_pooled(bool current, CUmemoryPool pool, const struct ps_stream *stream);
 
-/* The program is about to choose which pool is current. */
+/*
+ * The stream that a request too small for a span is ordered on, where what the program freed there may serve it (small_cache.h); NULL: the real allocator is to be asked
+ * as the program asks. `current`: it is for the pool that is current.
+ */
+struct ps_stream *ps_request_small_on(size_t bytes, bool current, CUstream stream, bool per_thread_default);
+
+/* The program frees what may be such a block, on a stream. */
+enum ps_small ps_request_free_small(CUdeviceptr address, CUstream stream, bool per_thread_default, struct ps_stream **on);
+
+/* The same, in no stream's order: nothing is kept. */
+enum ps_small ps_request_free_small_at_once(CUdeviceptr address);
+
+/* The program is about to choose which pool is current: nothing small is kept from now on. */
 void ps_request_chooses_pool(void);
 
 /*

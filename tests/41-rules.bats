@@ -78,6 +78,10 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     trainers_need PIN_WHILE_LAUNCHING 5-15 mlp-halves-async transformer-halves-async mlp-streams
 }
 
+@test "a small block that was freed on a stream is handed out again only there" {
+    trainers_need SMALL_STAYS_ON_STREAM 30-100 transformer-halves-async mlp-halves-async
+}
+
 @test "a tick is claimed before its event is recorded" {
     trainers_need TICK_BEFORE_RECORD 30-100 mlp-halves-async transformer-halves
 }

@@ -1,0 +1,129 @@
+#!/usr/bin/env bats
+# Allocations too small for a span: the real allocator's while memory suffices; while it is tight, what the program freed on a stream serves its next request
+# of the size there (shim/small_cache.h), and the program can't tell.
+
+load helper
+load small_trainer
+
+setup() { helper_setup 60; }
+
+# A training's memory, and small blocks beside it: what of them a program can see, it prints.
+build_small() {
+    build_probe small <<'END'
+#include <string.h>
+
+#define COUNT 64
+#define SMALL 16
+
+static cudaMemPool_t pool;
+
+/* What the program has of the pool, by its own books, more than at first. */
+static void used(const char *when)
+{
+    static size_t before = SIZE_MAX;
+    size_t now = 0;
+    CHECK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &now));
+    if (before == SIZE_MAX) before = now;
+    printf("%s: %zu\n", when, now - before);
+}
+
+/* Each holds what was last written to it in its stream's order, whatever it was before. */
+static void fill_and_look(void **small, size_t bytes, int value, cudaStream_t stream)
+{
+    unsigned char seen[4096];
+    for (int i = 0; i < SMALL; i++) {
+        CHECK(cudaMallocAsync(&small[i], bytes, stream));
+        CHECK(cudaMemsetAsync(small[i], value + i, bytes, stream));
+    }
+    for (int i = 0; i < SMALL; i++) {
+        CHECK(cudaMemcpyAsync(seen, small[i], bytes, cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        for (size_t b = 0; b < bytes; b++) EXPECT(seen[b] == (unsigned char)(value + i));
+    }
+}
+
+int main(void)
+{
+    static void *span[COUNT], *small[SMALL];
+    cudaStream_t stream, second;
+    int rounds = 4;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    for (int i = 0; i < COUNT; i++) span[i] = new_span(i, stream);
+    used("spans");
+    for (int round = 0; round < rounds; round++) {
+        cudaStream_t on = round % 2 ? second : stream;
+        fill_and_look(small, 500 + round, 16 * round, on);
+        used("blocks");
+        for (int i = 0; i < SMALL; i++) CHECK(cudaFreeAsync(small[i], on));
+        CHECK(cudaStreamSynchronize(on));
+        used("freed");
+    }
+    /* Freed a second time, in order and at once. */
+    printf("%s\n", cudaGetErrorName(cudaFreeAsync(small[0], stream)));
+    printf("%s\n", cudaGetErrorName(cudaGetLastError()));
+    printf("%s\n", cudaGetErrorName(cudaFree(small[1])));
+    (void)cudaGetLastError();
+    /* Freed at once; and what goes with its stream. */
+    fill_and_look(small, 500, 3, second);
+    CHECK(cudaFree(small[0]));
+    for (int i = 1; i < SMALL; i++) CHECK(cudaFreeAsync(small[i], second));
+    CHECK(cudaStreamDestroy(second));
+    fill_and_look(small, 500, 5, stream);
+    for (int i = 0; i < SMALL; i++) CHECK(cudaFreeAsync(small[i], stream));
+    CHECK(cudaMemPoolTrimTo(pool, 0));
+    fill_and_look(small, 500, 7, stream);
+    for (int i = 0; i < SMALL; i++) CHECK(cudaFreeAsync(small[i], stream));
+    used("end");
+    for (int i = 0; i < COUNT; i++) EXPECT(holds(span[i], i, stream));
+    if (getenv("POOL")) { /* nothing is kept once the program chooses its pools itself */
+        CHECK(cudaDeviceSetMemPool(0, pool));
+        fill_and_look(small, 500, 9, stream);
+        for (int i = 0; i < SMALL; i++) CHECK(cudaFreeAsync(small[i], stream));
+        fill_and_look(small, 500, 11, stream);
+        for (int i = 0; i < SMALL; i++) CHECK(cudaFreeAsync(small[i], stream));
+    }
+    CHECK(cudaDeviceSynchronize());
+    return 0;
+}
+END
+}
+
+seen() { grep -v '^penstock: ' <<<"$output"; }
+
+@test "while memory is tight what was freed on a stream is had again there, and the program sees what it would without" {
+    requires cc
+    build_small
+    run_sim "PROBE_SPAN=$PROBE_SPAN" ./small
+    ended_with 0
+    local without=$output calls
+    calls=$(ledger calls.cuMemAllocAsync)
+    run_probe small
+    ended_with 0
+    equal "$without" "$(seen)" "what the program sees"
+    # Two rounds of four, one on the second stream and one after that is gone; a trim leaves none.
+    equal 64 "$(report small_reused)" "small requests that were served by what was freed"
+    equal 0 "$(report small_lost)" "blocks that the driver would not have back"
+    equal 112 "$(report passthrough.small)" "small requests"
+    equal "$calls" "$(($(ledger calls.cuMemAllocAsync) + 64))" "calls of the real allocator, and what was served without"
+    sound
+}
+
+@test "while memory suffices they go to the real allocator as they come, and so where the program chooses its pool" {
+    requires cc
+    build_small
+    run_sim "PROBE_SPAN=$PROBE_SPAN" ./small
+    ended_with 0
+    local without=$output
+    run_probe small PENSTOCK_BUDGET=$((80 * PROBE_SPAN))
+    ended_with 0
+    equal "$without" "$(seen)" "what the program sees"
+    equal 0 "$(report small_reused)" "small requests that were served by what was freed"
+    sound
+    run_probe small POOL=1
+    ended_with 0
+    equal 64 "$(report small_reused)" "small requests that were served by what was freed"
+    sound
+}
