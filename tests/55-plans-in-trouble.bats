@@ -21,12 +21,15 @@ calls() {
 
 # survives FAULT CALL: it strikes when three fifths, four fifths of the calls of that name have been made: in the midst of planned steps
 survives() {
-    local fault=$1 call=$2 fifths all at
+    local fault=$1 call=$2 fifths all at tries
     all=$(calls "$call")
     for fifths in 3 4; do
         at=$((all * fifths / 5))
-        train "CUDASIM_FAULT=$call${3:-}:$fault@$at"
-        right_results || return 1
+        for tries in 1 2 3; do # a busy machine, whose plan comes late, may make fewer of them
+            train "CUDASIM_FAULT=$call${3:-}:$fault@$at"
+            right_results || return 1
+            [ "$(ledger faults_injected)" -eq 0 ] || break
+        done
         at_least 1 "$(report plan.evictions)" "$call: evictions by plans" || return 1
         struck && sound untouched || return 1
     done

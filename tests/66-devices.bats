@@ -62,15 +62,21 @@ each() { jq -c "[.devices[].$1]" "$REPORT"; }
     as_plain 2
 }
 
-@test "where devices wait for each other, steps are planned anew as long as they get shorter" {
-    # While one learns, its launches wait for the other one's transfers too. Copies that take as long as the launches of a step.
-    local slow=(CUDASIM_KERNEL_NS=100000 CUDASIM_D2H_GBPS=0.01 CUDASIM_H2D_GBPS=0.01 PENSTOCK_LOG=info)
+# plans_until_it_settles: of the step that two devices share. Copies take as long as the launches of a step.
+plans_until_it_settles() {
+    local plans rate
+    rate=$(awk -v pace="${PACE:-1}" 'BEGIN { print 0.01 / pace }')
+    slow=(CUDASIM_KERNEL_NS="$(paced 100000)" CUDASIM_D2H_GBPS="$rate" CUDASIM_H2D_GBPS="$rate" PENSTOCK_LOG=info)
     STEPS=12 on_devices 2 "${slow[@]}"
-    goes_on
-    local plans
+    goes_on || return 1
     plans=$(grep -oE 'planned a step of [0-9]+' <<<"$output" | sort | uniq -c | awk '{ print $1 }' | sort -n | tail -n 1)
-    at_least 3 "$plans" "plans of one step ($(grep -c 'planned a step' <<<"$output") in all)"
-    at_most 7 "$plans" "plans of one step"
+    at_least 3 "$plans" "plans of one step ($(grep -c 'planned a step' <<<"$output") in all)" && at_most 7 "$plans" "plans of one step"
+}
+
+@test "where devices wait for each other, steps are planned anew as long as they get shorter" {
+    # While one learns, its launches wait for the other one's transfers too.
+    local slow
+    in_time plans_until_it_settles
     # Alone, it is timed once more, and that is all.
     STEPS=12 on_devices 1 "${slow[@]}"
     goes_on
