@@ -202,7 +202,7 @@ static int create_on_pages(struct birth *b, CUdeviceptr *address)
     }
     span->busy = true;
     ps_registry_unlock();
-    r = ps_pages_map(span->address, span->bytes, pages.block->handle);
+    r = ps_pages_map(span->address, pages.block);
     if (!r)
         span->backing = PS_BACKING_DEVICE;
     ps_registry_lock();

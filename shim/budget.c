@@ -8,18 +8,16 @@
 #include "bytes_text.h"
 #include "clock.h"
 #include "counters.h"
-#include "device.h"
 #include "eviction.h"
 #include "following.h"
+#include "freed_spans.h"
 #include "helper_thread.h"
 #include "log.h"
 #include "per_device.h"
-#include "preparing.h"
 #include "reacting.h"
-#include "real_cuda.h"
 #include "registry.h"
-#include "rules.h"
 #include "slab.h"
+#include "spare_pages.h"
 #include "stopping.h"
 #include "stopwatch.h"
 #include "tell.h"
@@ -41,8 +39,6 @@ static PS_PER_DEVICE atomic_bool first_is_tight;
 #define STARVING_NS 20000000u
 /* Once one has, each waits for so long, until pages are released again: the next launch or allocation may be what all wait for. */
 #define GIVE_UP_WHEN_STUCK_NS 20000000u
-/* For so long a thread of the program waits for the last use of one freed span; then it looks at all of them again. */
-#define ONE_USE_NS 20000000u
 /* A wait is looked at anew this often, should the reason for it end without anybody saying so. */
 #define LOOK_AGAIN_NS 2000000u
 
@@ -77,6 +73,14 @@ bool ps_budget_is_tight(void)
     return atomic_load_explicit(&tight, memory_order_relaxed);
 }
 
+/* What may be held: the budget, or less than the driver refused to go beyond. */
+static uint64_t limit_now(void)
+{
+    const struct ps_budget_state *b = &ps_budget;
+
+    return b->refused_at && b->held && b->refused_at < b->limit ? b->refused_at : b->limit;
+}
+
 static void hold(size_t bytes)
 {
     struct ps_budget_state *b = &ps_budget;
@@ -87,13 +91,27 @@ static void hold(size_t bytes)
     look_whether_tight();
 }
 
-static void released(size_t bytes)
+/* For whoever waits: some were let go of. */
+static void there_are_pages(void)
 {
-    ps_budget.held -= bytes;
     ps_budget.released_times++;
     ps_budget.starving = ps_budget.stuck = false;
-    look_whether_tight();
     ps_registry_changed();
+}
+
+/* To the driver. [locked; releases the lock meanwhile] */
+static void give_back(struct ps_page_block *pages)
+{
+    const size_t lacking = ps_pages_lacking(pages), bytes = pages->bytes - lacking;
+
+    ps_budget.releasing += bytes; /* the driver has them yet: who looks meanwhile waits, and neither evicts nor gives up */
+    ps_registry_unlock();
+    ps_pages_give_back(pages);
+    ps_registry_lock();
+    ps_budget.releasing -= bytes;
+    ps_budget.held -= bytes;
+    look_whether_tight();
+    there_are_pages();
 }
 
 void ps_budget_let_go(struct ps_page_block *block, bool was_owner)
@@ -107,13 +125,21 @@ void ps_budget_let_go(struct ps_page_block *block, bool was_owner)
     }
     if (block->ownerless)
         ps_budget.lingering -= block->bytes;
-    ps_budget.releasing += block->bytes; /* the driver has them yet: who looks meanwhile waits, and neither evicts nor gives up */
-    ps_registry_unlock();
-    ps_pages_release(block->handle);
-    ps_registry_lock();
-    ps_budget.releasing -= block->bytes;
-    released(block->bytes);
-    free(block);
+    block->ownerless = false;
+    if (!ps_budget_is_tight() || ps_spare_keep(block))
+        give_back(block);
+    else
+        there_are_pages();
+}
+
+void ps_budget_give_back_spare(uint64_t bytes)
+{
+    struct ps_page_block *pages;
+
+    for (uint64_t given = 0; given < bytes && (pages = ps_spare_take_out(bytes - given));) {
+        given += pages->bytes;
+        give_back(pages);
+    }
 }
 
 void ps_budget_give_up(struct ps_page_block *block)
@@ -157,208 +183,36 @@ void ps_budget_return(struct ps_pages *pages)
     ps_budget_let_go(pages->block, true);
 }
 
-/* 1 when nothing uses the freed span any more, 0 when something does. [unlocked; the span is busy] */
-static int uses_are_over(const struct ps_span *span)
+uint64_t ps_budget_lacking(size_t bytes)
 {
-    if (!ps_rule(RELEASE_WAITS_FOR_USES))
-        return 1;
-    int over = ps_uses_query(&span->uses);
-    if (over == 1 && span->fence_set && ps_cu.cuEventQuery(span->fence) != CUDA_SUCCESS)
-        over = 0;
-    return over == 1;
-}
+    const uint64_t limit = limit_now(), held = ps_budget.held - ps_spare_bytes();
 
-/* What begins with this ends with end_cached. [locked] */
-static void begin_to_end_cached(struct ps_span *span)
-{
-    span->busy = true;
-    ps_budget.ending++;
-}
-
-/* The cached span is busy; if its uses are `over`, it is unmapped and released. Its bytes, or 0. [locked; releases the lock meanwhile] */
-static uint64_t end_cached(struct ps_span *span, bool over)
-{
-    uint64_t bytes = span->bytes;
-    int r = 0;
-
-    if (over) {
-        ps_registry_unlock();
-        r = ps_pages_unmap(span->address, span->bytes); /* under a running kernel it would fault, and the driver does not wait (FACTS) */
-        ps_registry_lock();
-    }
-    span->busy = false;
-    ps_budget.ending--;
-    ps_registry_changed();
-    if (!over || r)
-        return 0;
-    struct ps_page_block *block = span->pages;
-    ps_registry_cached_remove(span);
-    span->has_pages = false;
-    span->pages = NULL;
-    span->backing = PS_BACKING_NONE;
-    ps_registry_delete(span);
-    ps_budget_let_go(block, true);
-    return bytes;
-}
-
-/* Releases one cached span if its uses are over. Returns its bytes or 0. [locked; releases the lock meanwhile] */
-static uint64_t release_cached(struct ps_span *span)
-{
-    begin_to_end_cached(span);
-    ps_registry_unlock();
-    bool over = uses_are_over(span);
-    ps_registry_lock();
-    return end_cached(span, over);
-}
-
-/* Whose pages may go. */
-enum whose { ANYBODYS, SPARE_ONES, UNWANTED_ONES };
-
-static bool is_among(const struct ps_span *span, enum whose whose)
-{
-    switch (whose) {
-    case SPARE_ONES:
-        return ps_preparing_can_spare(span);
-    case UNWANTED_ONES:
-        return ps_registry_is_unwanted(span);
-    default:
-        return true;
-    }
-}
-
-/* A freed span that nobody works on and no D2H reads. [locked] */
-static bool is_left_alone(const struct ps_span *span, enum whose whose)
-{
-    return !span->busy && (!span->readers || !ps_rule(FREE_WAITS_FOR_COPY)) && is_among(span, whose);
-}
-
-/* The same, and no launch may use it yet. [locked] */
-static bool may_be_unmapped(const struct ps_span *span, enum whose whose)
-{
-    return !ps_registry_is_awaited(span) && is_left_alone(span, whose);
-}
-
-bool ps_budget_end_cached(struct ps_span *span)
-{
-    return may_be_unmapped(span, ANYBODYS) && release_cached(span);
-}
-
-/* Freed spans are freed in about the order in which their uses end: a few at the head that are still in use end the search. */
-#define STILL_IN_USE_MAX 4
-
-/* What is held too much for `bytes` more, by the budget or by what the driver has refused; 0: nothing. [locked] */
-static uint64_t lacking(size_t bytes)
-{
-    const struct ps_budget_state *b = &ps_budget;
-    uint64_t limit = b->refused_at && b->held && b->refused_at < b->limit ? b->refused_at : b->limit;
-
-    return b->held + bytes > limit ? b->held + bytes - limit : 0;
-}
-
-/*
- * The freed span to give up for the pages that lack: the one freed longest ago of those that alone are enough, or the largest. Sizes come again, so
- * each that goes is made anew in the next step, and what a step makes and unmaps is what the driver has time for (ResNet-50 in 60 % of its memory: 172
- * times a step instead of 250, by a model of its recorded step; steps of larger spans are the same). [locked]
- */
-static struct ps_span *worth_ending(uint64_t lack, enum whose whose, struct ps_span *const *in_use, int count)
-{
-    struct ps_span *span, *largest = NULL;
-
-    TAILQ_FOREACH (span, &ps_registry.cached, order) {
-        bool enough = span->bytes >= lack, tried = false;
-        if (!enough && largest && span->bytes <= largest->bytes)
-            continue;
-        for (int i = 0; i < count; i++)
-            tried |= in_use[i] == span;
-        if (tried || !may_be_unmapped(span, whose))
-            continue;
-        if (enough)
-            return span;
-        largest = span;
-    }
-    return largest;
-}
-
-/* Releases freed spans whose uses are over, until `least` are released and `room` more may be held. The bytes. [locked; releases the lock meanwhile] */
-static uint64_t release(uint64_t least, size_t room, enum whose whose)
-{
-    struct ps_span *in_use[STILL_IN_USE_MAX];
-    uint64_t released = 0;
-
-    for (int count = 0; count < STILL_IN_USE_MAX;) {
-        uint64_t lack = room ? lacking(room) : 0;
-        if (released >= least && !lack)
-            break;
-        struct ps_span *span = worth_ending(lack, whose, in_use, count);
-        if (!span)
-            break;
-        uint64_t one = release_cached(span);
-        released += one;
-        if (!one)
-            in_use[count++] = span;
-    }
-    return released;
+    return held + bytes > limit ? held + bytes - limit : 0;
 }
 
 /* Others have made room meanwhile. With nothing held it is for the driver to say whether there is any. [locked] */
 static bool has_room(size_t bytes)
 {
-    return ps_budget.held && !lacking(bytes);
+    return ps_budget.held && !ps_budget_lacking(bytes);
 }
 
 uint64_t ps_budget_trim(uint64_t bytes)
 {
-    return release(bytes, 0, ANYBODYS);
+    uint64_t released = ps_freed_release(bytes, 0, PS_FREED_ANY);
+
+    ps_budget_give_back_spare(UINT64_MAX);
+    return released;
 }
 
 void ps_budget_trim_unwanted(uint64_t bytes)
 {
-    uint64_t unwanted = ps_registry_unwanted(ps_now_ns(), bytes);
+    const uint64_t spare = ps_spare_bytes();
 
+    ps_budget_give_back_spare(bytes);
+    uint64_t unwanted = bytes > spare ? ps_registry_unwanted(ps_now_ns(), bytes - spare) : 0;
     /* Some may still be in use, one that was only asked for above all: what is wanted does not go in their place. */
     if (unwanted)
-        release(unwanted, 0, UNWANTED_ONES);
-}
-
-/*
- * Two clocks: the host waits until the device has come to the span's last use, and that may wait, on the device, for what a thread of the program is yet to
- * queue. Such a thread waits for a moment; others may be as long as it takes. 0; -ETIMEDOUT; other -errno. [unlocked; the span is busy]
- */
-static int wait_for_uses(const struct ps_span *span)
-{
-    const bool helper = ps_helper_thread_is_one();
-    int r = helper ? ps_uses_host_wait(&span->uses) : ps_uses_host_wait_at_most(&span->uses, ONE_USE_NS);
-
-    if (r || !span->fence_set)
-        return r;
-    return helper ? ps_cuda_errno(ps_cu.cuEventSynchronize(span->fence)) : ps_event_host_wait_at_most(span->fence, ONE_USE_NS);
-}
-
-/*
- * Waits on the host for the oldest freed span's uses, and releases it. 0; -ENOENT: there is none; -ETIMEDOUT: they are not over, and others may be;
- * other -errno: the driver refuses. [locked; releases the lock meanwhile]
- */
-static int wait_for_oldest_cached(enum whose whose)
-{
-    struct ps_span *span;
-
-    TAILQ_FOREACH (span, &ps_registry.cached, order)
-        if (may_be_unmapped(span, whose))
-            break;
-    /* A program that needs the pages of what it has freed before it launches anything would wait for itself: they are free, as it said. What it is launching is not. */
-    if (!span && whose == ANYBODYS && !ps_helper_thread_is_one())
-        TAILQ_FOREACH (span, &ps_registry.cached, order)
-            if (is_left_alone(span, whose) && !span->launching)
-                break;
-    if (!span)
-        return -ENOENT;
-    begin_to_end_cached(span);
-    ps_registry_unlock();
-    int r = wait_for_uses(span);
-    ps_registry_lock();
-    if (end_cached(span, !r))
-        return 0;
-    return r ? r : -EIO;
+        ps_budget_give_back_spare(ps_freed_release(unwanted, 0, PS_FREED_UNWANTED));
 }
 
 /* Helper threads that work ahead leave what there is to a thread of the program that waits. [locked] */
@@ -372,49 +226,79 @@ bool ps_budget_make_some_room(size_t bytes)
     /* With room there it was something else that failed, and trying again at once would be all that this thread did. */
     if (must_stand_back() || has_room(bytes))
         return false;
-    return release(0, bytes, SPARE_ONES) || !wait_for_oldest_cached(SPARE_ONES);
+    return ps_freed_release(0, bytes, PS_FREED_NOT_DUE) || !ps_freed_wait_for_oldest(PS_FREED_NOT_DUE);
 }
 
-/* New pages if the budget has room. 0, -ENOMEM (no room, or the driver has none), -errno. [locked; releases the lock meanwhile] */
-static int make_pages(size_t bytes, struct ps_pages *out)
+/* Less than now must be held before it is worth asking the driver again: something else holds the device's memory. [locked] */
+static void note_refusal(void)
 {
     struct ps_budget_state *b = &ps_budget;
 
-    if (bytes > b->limit || b->held > b->limit - bytes)
-        return -ENOMEM;
-    if (b->refused_at && b->held && b->held + bytes > b->refused_at)
-        return -ENOMEM;
-    struct ps_page_block *block = calloc(1, sizeof *block);
-    if (!block)
-        return -EIO;
-    hold(bytes);
-    ps_registry_unlock();
-    int r = ps_device_pages_create(bytes, &block->handle);
-    ps_registry_lock();
-    block->bytes = bytes;
-    block->references = 1;
-    out->block = block;
-    out->donor = NULL;
-    if (!r) {
-        b->refused_at = 0;
-        if (b->held > b->most_there_was)
-            b->most_there_was = 0;
-    } else {
-        free(block);
-        b->held -= bytes;
-        look_whether_tight();
-        ps_count(pages_refused);
-        if (r == -ENOMEM) {
-            /* Something else holds the device's memory: less than now must be held before it is worth asking again. */
-            b->refused_at = b->held;
-            if (!b->most_there_was || b->held < b->most_there_was)
-                b->most_there_was = b->held;
-            ps_log_warn_once(
-                BUDGET,
-                "the device has no more pages although the budget has room: %s held of %s; spans leave instead, and a smaller PENSTOCK_BUDGET leaves others more",
-                ps_bytes_text(b->held).text, ps_bytes_text(b->limit).text);
+    ps_count(pages_refused);
+    b->refused_at = b->held;
+    if (!b->most_there_was || b->held < b->most_there_was)
+        b->most_there_was = b->held;
+    ps_log_warn_once(
+        BUDGET,
+        "the device has no more pages although the budget has room: %s held of %s; spans leave instead, and a smaller PENSTOCK_BUDGET leaves others more",
+        ps_bytes_text(b->held).text, ps_bytes_text(b->limit).text);
+}
+
+/* The pages' parts are nobody's. [locked; releases the lock meanwhile] */
+static void part_with(struct ps_page_block *pages)
+{
+    if (ps_spare_keep(pages))
+        give_back(pages);
+}
+
+/* What the pages lack is made, if the budget has room. 0, -ENOMEM (no room, or the driver has none), -errno. [locked; releases the lock meanwhile] */
+static int make_what_lacks(struct ps_page_block *pages)
+{
+    struct ps_budget_state *b = &ps_budget;
+    struct ps_page_block *other;
+    size_t lack;
+    int r = 0;
+
+    while ((lack = ps_pages_lacking(pages))) {
+        bool has_room = b->held + lack <= limit_now();
+        if (has_room) {
+            hold(lack);
+            ps_registry_unlock();
+            r = ps_pages_make(pages);
+            ps_registry_lock();
+            b->held -= ps_pages_lacking(pages);
+            look_whether_tight();
         }
+        if (has_room && r != -ENOMEM)
+            break;
+        /* What is spare and of no use here makes room, in the budget or on the device. */
+        if (!(other = ps_spare_take_out(has_room ? lack : b->held + lack - limit_now()))) {
+            if (has_room)
+                note_refusal();
+            return -ENOMEM;
+        }
+        give_back(other);
     }
+    if (r) {
+        ps_count(pages_refused);
+        return r;
+    }
+    b->refused_at = 0;
+    if (b->held > b->most_there_was)
+        b->most_there_was = 0;
+    return 0;
+}
+
+/* Pages of what is spare and, if the budget has room, of what the driver makes. 0, -ENOMEM, -errno. [locked; releases the lock meanwhile] */
+static int make_pages(struct ps_page_block *pages, struct ps_pages *out)
+{
+    int r = make_what_lacks(pages);
+
+    if (!r) {
+        *out = (struct ps_pages){.block = pages};
+        return 0;
+    }
+    part_with(pages);
     return r;
 }
 
@@ -423,17 +307,23 @@ static uint64_t missing(size_t bytes)
 {
     const struct ps_budget_state *b = &ps_budget;
     uint64_t limit = b->refused_at && b->refused_at < b->limit ? b->refused_at : b->limit;
-    uint64_t stays = b->held - b->leaving - b->lingering - b->releasing - ps_registry.cached_bytes;
+    uint64_t stays = b->held - b->leaving - b->lingering - b->releasing - ps_registry.cached_bytes - ps_spare_bytes();
 
     return stays + bytes > limit ? stays + bytes - limit : 0;
 }
 
-/* [locked; releases the lock meanwhile] */
+/* Pages that nobody uses any more go before a freed span's, which somebody may. [locked; releases the lock meanwhile] */
 static int obtain_at_once(size_t bytes, bool may_take_over, struct ps_pages *out)
 {
-    if (may_take_over && take_over(bytes, out))
+    struct ps_page_block *pages = ps_spare_gather(bytes);
+
+    if (!pages)
+        return -EIO;
+    if (may_take_over && ps_pages_lacking(pages) && take_over(bytes, out)) {
+        part_with(pages);
         return 0;
-    return make_pages(bytes, out);
+    }
+    return make_pages(pages, out);
 }
 
 int ps_budget_obtain_now(size_t bytes, bool may_take_over, struct ps_pages *out)
@@ -518,7 +408,7 @@ static int make_way(size_t bytes, struct search *s)
     const struct ps_budget_state *b = &ps_budget;
 
     /* Freed spans first: releasing one costs microseconds and no copy. */
-    if (has_room(bytes) || release(0, bytes, ANYBODYS))
+    if (has_room(bytes) || ps_freed_release(0, bytes, PS_FREED_ANY))
         return 0;
     /* Then spans in use, longest idle first; they leave while we wait. */
     uint64_t need = missing(bytes);
@@ -534,7 +424,7 @@ static int make_way(size_t bytes, struct search *s)
      * None is under way: a freed span's last use is what stands between us and pages. One that another thread waits for already is most often the one
      * whose use ends first, and waiting here for the next would miss it; one whose use ends sooner still is found by the next look.
      */
-    int r = b->ending ? -EBUSY : wait_for_oldest_cached(ANYBODYS);
+    int r = b->ending ? -EBUSY : ps_freed_wait_for_oldest(PS_FREED_ANY);
     if (!r || r == -ETIMEDOUT)
         return 0;
     if (b->ending && !ps_stopping_has_begun()) {

@@ -40,6 +40,9 @@ extern PS_PER_DEVICE struct ps_budget_state ps_first_budget;
 /* Works out the limit: from the setting, the device's size, its free bytes now, and under `auto` the reserve. */
 void ps_budget_open(struct ps_amount budget, struct ps_amount reserve, uint64_t device_total, uint64_t device_free);
 
+/* What is held too much for `bytes` more, beside what is spare, by the budget or by what the driver has refused; 0: nothing. [locked] */
+uint64_t ps_budget_lacking(size_t bytes);
+
 /* What a plan may count on: the limit, or what there is on a device that others use too. [locked] */
 uint64_t ps_budget_to_plan_for(void);
 
@@ -77,14 +80,14 @@ void ps_budget_let_go(struct ps_page_block *block, bool was_owner);
 /* A husk can't be unmapped, or nobody can tell when: nobody is to wait for its pages. [locked] */
 void ps_budget_give_up(struct ps_page_block *block);
 
-/* Releases freed spans whose uses are over, until `bytes` are released or none is left. Returns the bytes. [locked; releases it meanwhile] */
+/* Gives spare pages back to the driver until so many bytes are given back or none are left. [locked; releases the lock meanwhile] */
+void ps_budget_give_back_spare(uint64_t bytes);
+
+/* Releases freed spans whose uses are over, until `bytes` are released or none is left, and gives all that is spare back. Returns the bytes. [locked; releases it meanwhile] */
 uint64_t ps_budget_trim(uint64_t bytes);
 
 /* The same of those that no allocation has wanted for a while (ps_registry_unwanted). [locked; releases the lock meanwhile] */
 void ps_budget_trim_unwanted(uint64_t bytes);
-
-/* Releases this freed span, if nothing uses it any more. [locked; releases the lock meanwhile] */
-bool ps_budget_end_cached(struct ps_span *span);
 
 /*
  * Releases freed spans for someone who wants so many bytes of pages, waiting for a last use if need be; those that allocations to come soon would take stay.

@@ -38,6 +38,8 @@
     PS_COUNTER(layouts_compared)         /* kernels for which both were there */                                                           \
     PS_COUNTER(layout_disagreements)     /* of them, those that differed; the driver's was used */                                         \
     PS_COUNTER(pages_refused)            /* times the driver had no device pages although the budget had room */                           \
+    PS_COUNTER(pages_reused_bytes)       /* of device pages that had been another span's */                                                \
+    PS_COUNTER(pages_given_back_bytes)   /* of those that were given back to the driver */                                                 \
     PS_COUNTER(out_of_memory)            /* allocations that failed */                                                                     \
     PS_COUNTER(bad_frees)                /* unknown or interior pointers, double frees */                                                  \
     PS_COUNTER(small_kept)               /* blocks too small for a span that were kept when the program freed them */                      \

@@ -9,6 +9,7 @@
 #include "log.h"
 #include "per_device.h"
 #include "real_cuda.h"
+#include "span.h"
 
 PS_PER_DEVICE struct ps_device_facts ps_first_device;
 
@@ -168,7 +169,7 @@ int ps_pages_give_access(CUdeviceptr address, size_t bytes)
     return ps_cuda_errno(ps_cu.cuMemSetAccess(address, bytes, here.access, 1));
 }
 
-int ps_host_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages)
+int ps_handle_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages)
 {
     int r = ps_cuda_errno(ps_cu.cuMemMap(address, bytes, 0, pages, 0)); /* whole handles only: an offset is refused (FACTS) */
 
@@ -180,10 +181,27 @@ int ps_host_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationH
     return r;
 }
 
-int ps_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages)
+/* Each part's own addresses, then access to all of them. */
+static int map_parts(CUdeviceptr address, const struct ps_page_block *pages)
+{
+    size_t mapped = 0;
+    int r = 0;
+
+    for (uint32_t i = 0; !r && i < pages->parts; i++) {
+        r = ps_cuda_errno(ps_cu.cuMemMap(address + mapped, pages->part[i].bytes, 0, pages->part[i].handle, 0));
+        mapped += r ? 0 : pages->part[i].bytes;
+    }
+    if (!r)
+        r = ps_pages_give_access(address, mapped);
+    if (r && mapped)
+        ps_pages_unmap(address, mapped);
+    return r;
+}
+
+int ps_pages_map(CUdeviceptr address, const struct ps_page_block *pages)
 {
     bool shut = ps_gate_shut();
-    int r = ps_host_pages_map(address, bytes, pages);
+    int r = map_parts(address, pages);
 
     if (shut)
         ps_gate_open();

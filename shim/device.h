@@ -27,6 +27,8 @@ struct ps_device_facts {
     unsigned visible;   /* devices that the process sees */
 };
 
+struct ps_page_block;
+
 extern PS_PER_DEVICE struct ps_device_facts ps_first_device;
 #define ps_device PS_HERE(ps_first_device)
 
@@ -58,11 +60,11 @@ int ps_host_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages);
 void ps_pages_release(CUmemGenericAllocationHandle pages);
 
 /*
- * Maps all of `pages` at [address, address + bytes), readable and writable by the device and its peers. The first is for the device's, and goes past the
- * copies of evictions (gate.h); the second does not: nobody waits for the host's. On failure nothing stays mapped.
+ * Maps all of `pages` from `address` on, or all of one handle, readable and writable by the device and its peers. The first goes past the copies of
+ * evictions (gate.h); the second does not: nobody waits for the host's. On failure nothing stays mapped.
  */
-int ps_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages);
-int ps_host_pages_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages);
+int ps_pages_map(CUdeviceptr address, const struct ps_page_block *pages);
+int ps_handle_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle handle);
 
 /*
  * Waits on the host for the event, for so long at most, looking every few microseconds: for who may itself be what it waits for. 0; -ETIMEDOUT; other -errno.

@@ -15,6 +15,7 @@
 #include "registry.h"
 #include "requests.h"
 #include "residency.h"
+#include "spare_pages.h"
 
 /*
  * Free is what can still be had without anything being moved: the device's free memory and the freed spans', within the budget, in whole pages, or one who
@@ -29,8 +30,8 @@ static void within_budget(size_t *free_bytes, size_t *total)
     if ((!ps_process_is_managing() && !ps_process_has_begun()) || !ps_process_enter_device())
         return;
     ps_registry_lock();
-    uint64_t in_use = ps_budget.held - ps_registry.cached_bytes;
-    uint64_t can_be_had = *free_bytes + ps_registry.cached_bytes;
+    const uint64_t idle = ps_registry.cached_bytes + ps_spare_bytes(), in_use = ps_budget.held - idle;
+    uint64_t can_be_had = *free_bytes + idle;
     uint64_t budget_left = ps_budget.limit > in_use ? ps_budget.limit - in_use : 0;
     uint64_t beside = *total > *free_bytes + ps_budget.held ? *total - *free_bytes - ps_budget.held : 0;
     if (can_be_had > budget_left)

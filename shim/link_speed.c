@@ -66,10 +66,10 @@ static bool set_up(struct bench *b)
         bool host = b->mapped >= DIRECTIONS;
         if (host && ps_host_pages_create(b->bytes, &b->pages[b->mapped]))
             return false;
-        CUmemGenericAllocationHandle pages = host ? b->pages[b->mapped] : b->held[b->mapped].block->handle;
-        if (ps_pages_map(b->base + b->mapped * b->bytes, b->bytes, pages)) {
+        CUdeviceptr address = b->base + b->mapped * b->bytes;
+        if (host ? ps_handle_map(address, b->bytes, b->pages[b->mapped]) : ps_pages_map(address, b->held[b->mapped].block)) {
             if (host)
-                ps_pages_release(pages);
+                ps_pages_release(b->pages[b->mapped]);
             return false;
         }
     }

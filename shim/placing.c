@@ -3,10 +3,10 @@
 #include <errno.h>
 
 #include "blocks.h"
-#include "budget.h"
 #include "clock.h"
 #include "device.h"
 #include "eviction.h"
+#include "freed_spans.h"
 #include "process.h"
 #include "real_cuda.h"
 #include "registry.h"
@@ -113,7 +113,7 @@ static int move_one(struct ps_span *span, CUdeviceptr to, struct ps_block *into,
     span->busy = true;
     ps_registry_unlock();
     if (is == PS_BACKING_DEVICE)
-        r = ps_pages_map(to, span->bytes, span->pages->handle);
+        r = ps_pages_map(to, span->pages);
     if (is == PS_BACKING_SLOT)
         r = ps_slab_map_row(to, span->slot);
     if (!r && was != PS_BACKING_NONE) {
@@ -188,7 +188,7 @@ int ps_placing_clear(CUdeviceptr address, size_t bytes)
             r = -EINVAL;
         } else if (ps_now_ns() >= until) {
             r = -ETIMEDOUT;
-        } else if (span->life != PS_LIFE_CACHED || !ps_budget_end_cached(span)) {
+        } else if (span->life != PS_LIFE_CACHED || !ps_freed_end(span)) {
             ps_eviction_husk_waits();
             ps_registry_wait_changed(1000000u);
         }

@@ -213,7 +213,7 @@ static int make(size_t bytes)
     if (span) {
         here.making = bytes;
         ps_registry_unlock();
-        r = ps_pages_map(span->address, bytes, pages.block->handle);
+        r = ps_pages_map(span->address, pages.block);
         ps_registry_lock();
         here.making = 0;
         if (!r) {

@@ -32,6 +32,7 @@ bool ps_reclaim_for_others(size_t bytes)
     struct ps_pages pages;
     if (wanted && !ps_budget_obtain(wanted, false, &pages)) {
         ps_budget_return(&pages);
+        ps_budget_give_back_spare(wanted);
         some = true;
     }
     some |= ps_budget.held < before;

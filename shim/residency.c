@@ -71,7 +71,7 @@ static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const
             return r;
         span->backing = PS_BACKING_NONE;
     }
-    r = ps_pages_map(span->address, span->bytes, pages->block->handle);
+    r = ps_pages_map(span->address, pages->block);
     if (!r) {
         if (!span->fence)
             r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));

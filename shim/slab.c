@@ -318,7 +318,7 @@ int ps_slab_map_row(CUdeviceptr address, const struct ps_slot *row)
     int r = 0;
 
     for (; row && !r; row = row->next_in_row) {
-        r = ps_host_pages_map(address + mapped, row->bytes, row->pages);
+        r = ps_handle_map(address + mapped, row->bytes, row->pages);
         if (!r)
             mapped += row->bytes;
     }
@@ -468,7 +468,7 @@ static int create(size_t bytes, struct ps_slot **out)
     slot->bytes = bytes;
     r = ps_host_pages_create(bytes, &slot->pages);
     if (!r) {
-        r = ps_host_pages_map(slot->address, bytes, slot->pages);
+        r = ps_handle_map(slot->address, bytes, slot->pages);
         if (!r)
             r = ps_cuda_errno(ps_cu.cuEventCreate(&slot->read_done, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
         if (r) {

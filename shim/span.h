@@ -44,12 +44,19 @@ struct ps_slot;
 struct ps_transfer;
 struct ps_block;
 
-/* Device pages: one handle. The driver keeps them while anything is mapped to them, so they count as held until the last reference goes. */
-struct ps_page_block {
+/* Device pages of one handle. */
+struct ps_page_part {
     CUmemGenericAllocationHandle handle;
+    size_t bytes;
+};
+
+/* A span's device pages, side by side. The driver keeps them while anything is mapped to them, so they count as held until the last reference goes. */
+struct ps_page_block {
     size_t bytes;
     uint32_t references; /* the span that has them, and each husk that still maps them */
     bool ownerless;      /* only husks are left */
+    uint32_t parts;
+    struct ps_page_part part[];
 };
 
 struct ps_span {

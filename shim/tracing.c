@@ -16,6 +16,7 @@
 #include "process.h"
 #include "real_cuda.h"
 #include "registry.h"
+#include "spare_pages.h"
 #include "stopping.h"
 #include "tracer.h"
 
@@ -195,7 +196,7 @@ void ps_tracing_start_if_due(uint64_t bytes)
     if (ps_tracing_notes() || ps_budget.limit == UINT64_MAX)
         return;
     ps_registry_lock();
-    bool due = ps_budget.held - ps_registry.cached_bytes + bytes > ps_budget.limit / 4 * 3;
+    bool due = ps_budget.held - ps_registry.cached_bytes - ps_spare_bytes() + bytes > ps_budget.limit / 4 * 3;
     ps_registry_unlock();
     if (due)
         ps_tracing_start("three quarters of the budget are in use");

@@ -228,7 +228,7 @@ void ps_verify_clothe(void)
     for (size_t i = 0; i < stripped_count; i++) {
         struct ps_span *span = stripped[i].span;
         if (stripped[i].backing == PS_BACKING_DEVICE)
-            ps_pages_map(stripped[i].address, stripped[i].bytes, span->pages->handle);
+            ps_pages_map(stripped[i].address, span->pages);
         else if (stripped[i].backing == PS_BACKING_SLOT)
             ps_slab_map_row(stripped[i].address, span->slot);
     }

@@ -27,9 +27,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static bool over[USES_MAX];      /* the use that event number so many stands for */
 static unsigned waits[USES_MAX]; /* threads that wait for it now */
-static size_t units_made;
+static size_t units_made, units_given_back;
 static uint64_t handles;
-static size_t units_of[64];
+static size_t units_of[256];
 
 static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
                                unsigned long long flags)
@@ -52,6 +52,7 @@ static CUresult CUDAAPI release(CUmemGenericAllocationHandle handle)
 {
     pthread_mutex_lock(&lock);
     units_made -= units_of[handle];
+    units_given_back += units_of[handle];
     pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
@@ -309,6 +310,81 @@ static void test_as_few_freed_spans_go_as_will_do(void)
     ps_budget.limit = UINT64_MAX;
 }
 
+/* Pages of so many units, and back again. [locked] */
+static void take_and_return(size_t units)
+{
+    struct ps_pages pages;
+
+    EXPECT_INT(0, ps_budget_obtain_now(units * UNIT, false, &pages));
+    EXPECT_U64(units, pages.block->bytes / UNIT);
+    EXPECT(ps_budget.held <= ps_budget.limit);
+    ps_budget_return(&pages);
+}
+
+/* What the driver is given back it clears, with the link's time: while memory is short it gets nothing but what stands in another span's way. */
+static void test_pages_stay_while_memory_is_tight(void)
+{
+    struct ps_pages two, one;
+    size_t before;
+
+    ps_registry_lock();
+    ps_budget.reached = false; /* by the tests before */
+    ps_budget_trim(0);
+    before = units_given_back;
+    take_and_return(2);
+    EXPECT_U64(2, units_given_back - before); /* there is no budget */
+    ps_budget.limit = DEVICE_UNITS * UNIT;
+    ps_budget.reached = true;
+    before = units_given_back;
+    EXPECT_INT(0, ps_budget_obtain_now(2 * UNIT, false, &two));
+    EXPECT_INT(0, ps_budget_obtain_now(2 * UNIT, false, &one));
+    ps_budget_return(&two);
+    ps_budget_return(&one);
+    EXPECT_U64(0, units_given_back - before);
+    EXPECT_U64(4 * UNIT, ps_budget.held);
+    take_and_return(4); /* of the two */
+    take_and_return(2);
+    EXPECT_U64(0, units_given_back - before);
+    EXPECT_INT(0, ps_budget_obtain_now(UNIT, false, &one)); /* two units can't be cut */
+    EXPECT_U64(2, units_given_back - before);
+    EXPECT_U64(3 * UNIT, ps_budget.held);
+    ps_budget_return(&one);
+    take_and_return(3); /* one and two */
+    EXPECT_U64(2, units_given_back - before);
+    ps_budget_give_back_spare(UNIT);
+    EXPECT_U64(3, units_given_back - before);
+    EXPECT_U64(0, ps_budget_trim(0));
+    EXPECT_U64(5, units_given_back - before);
+    EXPECT_U64(0, ps_budget.held);
+    EXPECT_U64(0, units_made);
+    ps_budget.reached = false;
+    ps_budget.limit = UINT64_MAX;
+    ps_registry_unlock();
+}
+
+/* The budget has room, and the driver none: what is spare is of more use to it. */
+static void test_what_is_spare_goes_back_when_the_driver_has_no_more(void)
+{
+    struct ps_pages three, two;
+
+    ps_registry_lock();
+    ps_budget.limit = (DEVICE_UNITS + 2) * UNIT;
+    ps_budget.reached = true;
+    EXPECT_INT(0, ps_budget_obtain_now(3 * UNIT, false, &three));
+    ps_budget_return(&three);
+    EXPECT_U64(3, units_made);
+    EXPECT_INT(0, ps_budget_obtain_now(2 * UNIT, false, &two));
+    EXPECT_U64(2, units_made);
+    EXPECT_U64(2 * UNIT, ps_budget.held);
+    EXPECT_U64(0, ps_budget.refused_at);
+    ps_budget.reached = false;
+    ps_budget.limit = UINT64_MAX;
+    ps_budget_return(&two);
+    ps_budget_trim(0);
+    EXPECT_U64(0, ps_budget.held);
+    ps_registry_unlock();
+}
+
 static void test_nothing_that_can_give_way(void)
 {
     struct ps_pages all, more;
@@ -341,5 +417,7 @@ int main(void)
     test_what_is_wanted_stays();
     test_as_few_freed_spans_go_as_will_do();
     test_nothing_that_can_give_way();
+    test_pages_stay_while_memory_is_tight();
+    test_what_is_spare_goes_back_when_the_driver_has_no_more();
     return expect_status();
 }

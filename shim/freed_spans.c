@@ -1,0 +1,181 @@
+#include "freed_spans.h"
+
+#include <errno.h>
+
+#include "budget.h"
+#include "device.h"
+#include "helper_thread.h"
+#include "preparing.h"
+#include "real_cuda.h"
+#include "registry.h"
+#include "rules.h"
+
+/* For so long a thread of the program waits for the last use of one freed span; then it looks at all of them again. */
+#define ONE_USE_NS 20000000u
+
+/* 1 when nothing uses the freed span any more, 0 when something does. [unlocked; the span is busy] */
+static int uses_are_over(const struct ps_span *span)
+{
+    if (!ps_rule(RELEASE_WAITS_FOR_USES))
+        return 1;
+    int over = ps_uses_query(&span->uses);
+    if (over == 1 && span->fence_set && ps_cu.cuEventQuery(span->fence) != CUDA_SUCCESS)
+        over = 0;
+    return over == 1;
+}
+
+/* What begins with this ends with end_cached. [locked] */
+static void begin_to_end_cached(struct ps_span *span)
+{
+    span->busy = true;
+    ps_budget.ending++;
+}
+
+/* The cached span is busy; if its uses are `over`, it is unmapped and released. Its bytes, or 0. [locked; releases the lock meanwhile] */
+static uint64_t end_cached(struct ps_span *span, bool over)
+{
+    uint64_t bytes = span->bytes;
+    int r = 0;
+
+    if (over) {
+        ps_registry_unlock();
+        r = ps_pages_unmap(span->address, span->bytes); /* under a running kernel it would fault, and the driver does not wait (FACTS) */
+        ps_registry_lock();
+    }
+    span->busy = false;
+    ps_budget.ending--;
+    ps_registry_changed();
+    if (!over || r)
+        return 0;
+    struct ps_page_block *block = span->pages;
+    ps_registry_cached_remove(span);
+    span->has_pages = false;
+    span->pages = NULL;
+    span->backing = PS_BACKING_NONE;
+    ps_registry_delete(span);
+    ps_budget_let_go(block, true);
+    return bytes;
+}
+
+/* Releases one cached span if its uses are over. Returns its bytes or 0. [locked; releases the lock meanwhile] */
+static uint64_t release_cached(struct ps_span *span)
+{
+    begin_to_end_cached(span);
+    ps_registry_unlock();
+    bool over = uses_are_over(span);
+    ps_registry_lock();
+    return end_cached(span, over);
+}
+
+static bool is_among(const struct ps_span *span, enum ps_freed whose)
+{
+    switch (whose) {
+    case PS_FREED_NOT_DUE:
+        return ps_preparing_can_spare(span);
+    case PS_FREED_UNWANTED:
+        return ps_registry_is_unwanted(span);
+    default:
+        return true;
+    }
+}
+
+/* A freed span that nobody works on and no D2H reads. [locked] */
+static bool is_left_alone(const struct ps_span *span, enum ps_freed whose)
+{
+    return !span->busy && (!span->readers || !ps_rule(FREE_WAITS_FOR_COPY)) && is_among(span, whose);
+}
+
+/* The same, and no launch may use it yet. [locked] */
+static bool may_be_unmapped(const struct ps_span *span, enum ps_freed whose)
+{
+    return !ps_registry_is_awaited(span) && is_left_alone(span, whose);
+}
+
+bool ps_freed_end(struct ps_span *span)
+{
+    return may_be_unmapped(span, PS_FREED_ANY) && release_cached(span);
+}
+
+/* Freed spans are freed in about the order in which their uses end: a few at the head that are still in use end the search. */
+#define STILL_IN_USE_MAX 4
+
+/*
+ * The freed span to give up for the pages that lack: the one freed longest ago of those that alone are enough, or the largest. Sizes come again, so
+ * each that goes is made anew in the next step, and what a step makes and unmaps is what the driver has time for (ResNet-50 in 60 % of its memory: 172
+ * times a step instead of 250, by a model of its recorded step; steps of larger spans are the same). [locked]
+ */
+static struct ps_span *worth_ending(uint64_t lack, enum ps_freed whose, struct ps_span *const *in_use, int count)
+{
+    struct ps_span *span, *largest = NULL;
+
+    TAILQ_FOREACH (span, &ps_registry.cached, order) {
+        bool enough = span->bytes >= lack, tried = false;
+        if (!enough && largest && span->bytes <= largest->bytes)
+            continue;
+        for (int i = 0; i < count; i++)
+            tried |= in_use[i] == span;
+        if (tried || !may_be_unmapped(span, whose))
+            continue;
+        if (enough)
+            return span;
+        largest = span;
+    }
+    return largest;
+}
+
+uint64_t ps_freed_release(uint64_t least, size_t room, enum ps_freed whose)
+{
+    struct ps_span *in_use[STILL_IN_USE_MAX];
+    uint64_t released = 0;
+
+    for (int count = 0; count < STILL_IN_USE_MAX;) {
+        uint64_t lack = room ? ps_budget_lacking(room) : 0;
+        if (released >= least && !lack)
+            break;
+        struct ps_span *span = worth_ending(lack, whose, in_use, count);
+        if (!span)
+            break;
+        uint64_t one = release_cached(span);
+        released += one;
+        if (!one)
+            in_use[count++] = span;
+    }
+    return released;
+}
+
+/*
+ * Two clocks: the host waits until the device has come to the span's last use, and that may wait, on the device, for what a thread of the program is yet to
+ * queue. Such a thread waits for a moment; others may be as long as it takes. 0; -ETIMEDOUT; other -errno. [unlocked; the span is busy]
+ */
+static int wait_for_uses(const struct ps_span *span)
+{
+    const bool helper = ps_helper_thread_is_one();
+    int r = helper ? ps_uses_host_wait(&span->uses) : ps_uses_host_wait_at_most(&span->uses, ONE_USE_NS);
+
+    if (r || !span->fence_set)
+        return r;
+    return helper ? ps_cuda_errno(ps_cu.cuEventSynchronize(span->fence)) : ps_event_host_wait_at_most(span->fence, ONE_USE_NS);
+}
+
+int ps_freed_wait_for_oldest(enum ps_freed whose)
+{
+    struct ps_span *span;
+
+    TAILQ_FOREACH (span, &ps_registry.cached, order)
+        if (may_be_unmapped(span, whose))
+            break;
+    /* A program that needs the pages of what it has freed before it launches anything would wait for itself: they are free, as it said. What it is launching is not. */
+    if (!span && whose == PS_FREED_ANY && !ps_helper_thread_is_one())
+        TAILQ_FOREACH (span, &ps_registry.cached, order)
+            if (is_left_alone(span, whose) && !span->launching)
+                break;
+    if (!span)
+        return -ENOENT;
+    begin_to_end_cached(span);
+    ps_registry_unlock();
+    int r = wait_for_uses(span);
+    ps_registry_lock();
+    if (end_cached(span, !r))
+        return 0;
+    return r ? r : -EIO;
+}

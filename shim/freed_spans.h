@@ -1,0 +1,37 @@
+/*
+ * Freed spans that keep their pages, for an allocation of their size, and how they give them up for another one.
+ *
+ * Two clocks: a span is freed in the program's order, and the device may be far behind. Its addresses are unmapped when its last use is over, which is asked,
+ * or waited for on the host.
+ *
+ * Threads: any; everything is [locked] with the registry lock, and releases it meanwhile.
+ */
+#ifndef PS_FREED_SPANS_H
+#define PS_FREED_SPANS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "span.h"
+
+/* Whose pages may go. */
+enum ps_freed {
+    PS_FREED_ANY,
+    PS_FREED_NOT_DUE,  /* those that no allocation will want soon (preparing.h) */
+    PS_FREED_UNWANTED, /* those that none has wanted for a while (ps_registry_unwanted) */
+};
+
+/* Releases those whose uses are over, until `least` bytes are released and `room` more may be held. The bytes. */
+uint64_t ps_freed_release(uint64_t least, size_t room, enum ps_freed whose);
+
+/* Releases this one, if nothing uses it any more. */
+bool ps_freed_end(struct ps_span *span);
+
+/*
+ * Waits on the host for the uses of the one that was freed first, and releases it. 0; -ENOENT: there is none; -ETIMEDOUT: they are not over, and others may
+ * be; other -errno: the driver refuses.
+ */
+int ps_freed_wait_for_oldest(enum ps_freed whose);
+
+#endif
