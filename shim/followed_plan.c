@@ -25,6 +25,7 @@ void ps_followed_plan_free(struct ps_followed_plan *s)
     free(s->bound);
     free(s->correction);
     free(s->scratch);
+    free(s->duration_ns);
     ps_step_figures_free(s->figures);
     ps_step_profile_free(s->profile);
     ps_preparing_free(s->preparing);
@@ -196,13 +197,16 @@ struct ps_followed_plan *ps_followed_plan_make(const struct penstock_step *step,
     s->identity = calloc(plan->moves + 1u, sizeof *s->identity);
     s->bound = calloc(plan->moves + 1u, sizeof *s->bound);
     s->preparing = ps_preparing_make(step);
-    if (!at || !correction || !s->move || !s->ordinal || !s->identity || !s->bound || !s->preparing)
+    s->duration_ns = calloc(step->launches + 1u, sizeof *s->duration_ns);
+    if (!s->duration_ns || !at || !correction || !s->move || !s->ordinal || !s->identity || !s->bound || !s->preparing)
         goto out;
     s->moves = take_moves(s->move, plan, step->launches, grace);
     s->figures = ps_step_figures_make(step, &(struct penstock_plan){.move = s->move, .moves = s->moves});
     if (!s->figures)
         goto out;
     s->correction = ps_correction_init(correction, step, s->move, s->moves, grace);
+    for (uint32_t l = 0; l < step->launches; l++)
+        s->duration_ns[l] = step->launch[l].duration_ns;
 
     for (uint32_t m = 0; m < s->moves; m++) {
         uint32_t use = binding_use(step, &s->move[m]);

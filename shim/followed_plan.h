@@ -55,7 +55,8 @@ struct ps_followed_plan {
     struct ps_preparing *preparing;
     struct ps_correction *correction; /* of the moves' reload_from */
     bool may_correct;
-    uint32_t *scratch; /* by move */
+    uint32_t *scratch;     /* by move */
+    uint64_t *duration_ns; /* by launch, as it was recorded */
     uint64_t predicted_ns, plain_ns;
     uint64_t rounds;      /* ended, whole ones */
     uint64_t whole_round; /* number of the latest whole one */

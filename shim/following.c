@@ -56,6 +56,7 @@ static PS_PER_DEVICE struct {
     bool whole_round;             /* in force since the round's first launch */
     struct recent *recent;        /* RECENT of them; made with the first schedule */
     uint64_t round_number;
+    uint64_t work; /* ns: ps_following_work */
     uint64_t told; /* before launches of a lower number no wait is untold */
     struct {
         struct ps_followed_plan *schedule;
@@ -89,6 +90,11 @@ bool ps_following_is_on(void)
 bool ps_following_moves_spans(void)
 {
     return here.now && here.now->moves;
+}
+
+uint64_t ps_following_work(void)
+{
+    return here.work;
 }
 
 uint64_t ps_following_steps(void)
@@ -437,6 +443,7 @@ void ps_following_launch(struct ps_steps_state state, uint64_t launch)
     r->schedule = s;
     r->place = here.last_place = place;
     here.last_launch = launch;
+    here.work += s->duration_ns[place];
     r->round = here.round_number;
     if (s->moves)
         ps_preparing_at(s->preparing, place);

@@ -53,6 +53,9 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
 bool ps_following_is_on(void);
 bool ps_following_moves_spans(void); /* and it has something to do [locked] */
 
+/* Work that was queued under any plan, by the durations that it was made from, ns. [locked] */
+uint64_t ps_following_work(void);
+
 /*
  * Whether the evicted span's reload stands in the queue of reloads, and the queue moves: it is then better waited for than begun out of turn, for
  * the plan has put them in the order in which they are needed. False, too, when nobody is there to begin it. [locked]

@@ -13,6 +13,7 @@
 #include "following.h"
 #include "guard.h"
 #include "learning.h"
+#include "lead.h"
 #include "log.h"
 #include "per_device.h"
 #include "real_cuda.h"
@@ -21,9 +22,6 @@
 #include "slab.h"
 #include "stopwatch.h"
 #include "tell.h"
-
-/* A tick every so many launches with spans while memory is short: an eviction then waits at most so many launches longer than it must. */
-#define LAUNCHES_A_TICK 8
 
 static PS_PER_DEVICE enum ps_guard first_guard; /* constant once set up */
 
@@ -513,19 +511,14 @@ void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct 
     if (!kind->capturing)
         gaps_open = ps_following_launched(launch, spans, count, stream);
     planned = ps_following_moves_spans();
+    const uint64_t work = ps_following_work();
     ps_registry_unlock();
     if (kind->capturing)
         return;
     if (ps_learning_is_on() && launch != PS_LAUNCH_NOT_LEARNT)
         ps_stopwatch_launch_ends(stream, launch);
-    if (stream->per_thread || !ps_budget_is_tight())
-        return;
-    /* A tick where gaps open: the D2H then waits for this launch and not for those that the host queues until a helper thread comes to it. */
-    if (!gaps_open && atomic_fetch_add_explicit(&stream->launches, 1, memory_order_relaxed) + 1 < LAUNCHES_A_TICK)
-        return;
-    ps_stream_tick(stream);
-    if (planned)
-        ps_stream_keep_near(stream);
+    if (!stream->per_thread && ps_budget_is_tight())
+        ps_lead_launched(stream, gaps_open, planned, work);
 }
 
 void ps_residency_hold(struct ps_span **spans, size_t *count)

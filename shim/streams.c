@@ -15,9 +15,6 @@
 #include "tracer.h"
 #include "tracing.h"
 
-/* The device is not expected to be busy with so few launches for so long. */
-#define STUCK_NS 250000000u
-
 static struct ps_stream *_Atomic table[PS_STREAMS_MAX];
 static _Atomic uint32_t count;
 static _Atomic uint32_t generation = 1; /* changes when a stream goes: thread caches are void then */
@@ -283,6 +280,7 @@ static int record(struct ps_stream *s)
         tick = atomic_fetch_add(&s->next, 1);
     }
     if (result == CUDA_SUCCESS) {
+        atomic_store_explicit(&s->lead.ring_work[i], atomic_load_explicit(&s->lead.work, memory_order_relaxed), memory_order_relaxed);
         atomic_store(&s->ring_tick[i], tick);
         atomic_store(&s->recorded, tick);
         atomic_store_explicit(&s->launches, 0, memory_order_relaxed);
@@ -323,27 +321,6 @@ int ps_stream_tick(struct ps_stream *s)
         r = record(s);
     pthread_mutex_unlock(&s->record_lock);
     return r;
-}
-
-void ps_stream_keep_near(struct ps_stream *s)
-{
-    static const struct timespec a_moment = {.tv_nsec = 50000};
-    uint64_t recorded = atomic_load(&s->recorded), began = 0;
-
-    if (recorded <= PS_TICKS_BEHIND_MAX || atomic_load_explicit(&s->stuck, memory_order_relaxed) || ps_capture_anywhere())
-        return;
-    /* The ring keeps it until long after: overwritten, it stands for a later tick, and the wait is longer. */
-    CUevent event = s->ring[(recorded - PS_TICKS_BEHIND_MAX) % PS_TICK_RING];
-    while (event && ps_cu.cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
-        uint64_t now = ps_now_ns();
-        if (!began)
-            began = now;
-        if (now - began > STUCK_NS) {
-            atomic_store_explicit(&s->stuck, true, memory_order_relaxed);
-            return;
-        }
-        nanosleep(&a_moment, NULL);
-    }
 }
 
 void ps_stream_settle(const struct ps_stream *stream)

@@ -24,6 +24,14 @@
 #define PS_TICK_RING 256u     /* events kept a stream */
 #define PS_STREAMS_MAX 65536u /* streams known at a time; see ps_stream_find for what happens beyond */
 
+/* For lead.c. */
+struct ps_lead {
+    _Atomic uint64_t work;                    /* queued before the latest tick, as told then */
+    _Atomic uint64_t ring_work[PS_TICK_RING]; /* the same by tick in the ring */
+    _Atomic uint64_t stuck_at;                /* a tick that did not come for long; 0: none */
+    _Atomic uint32_t stuck_times;             /* how often there was one */
+};
+
 struct ps_stream {
     CUstream handle;
     CUcontext context; /* its own; NULL: it could not be told, or has been destroyed */
@@ -32,7 +40,6 @@ struct ps_stream {
     uint32_t index;    /* place in the table; PS_STREAMS_MAX: none */
     /* The program destroyed it, or its thread ended; its last tick was recorded before. Set under record_lock: look there before using handle. */
     atomic_bool gone;
-    atomic_bool stuck;                        /* it did not advance for long: nobody waits for it to do so any more */
     atomic_bool over;                         /* gone, and all that was queued on it has ended; set under record_lock */
     _Atomic uint64_t next;                    /* the tick that the next record will be; starts at 1 */
     _Atomic uint64_t recorded;                /* the highest tick recorded; 0 = none */
@@ -40,6 +47,7 @@ struct ps_stream {
     pthread_mutex_t record_lock;              /* one recorder at a time */
     CUevent ring[PS_TICK_RING];               /* created at first use */
     _Atomic uint64_t ring_tick[PS_TICK_RING]; /* which tick each holds; 0 = none */
+    struct ps_lead lead;                      /* how far the host is ahead: lead.h */
 };
 
 /*
@@ -68,15 +76,6 @@ bool ps_stream_is_foreign(const struct ps_stream *stream);
 
 /* Records the next tick on the stream. 0 or -errno (nothing recorded). For a per-thread stream: by its owner only (-EXDEV otherwise). */
 int ps_stream_tick(struct ps_stream *stream);
-
-/*
- * Waits on the host until at most PS_TICKS_BEHIND_MAX ticks of the stream lie before the device; at most a quarter of a second, and never again on a
- * stream that took longer (a kernel may be waiting for what this thread is yet to launch). The driver blocks a thread that has about 56
- * event records outstanding on a stream, or its queue of launches full, with a lock held that all other calls want: reloads were queued at 20
- * instead of 54 GB/s beside it (H200). Here nothing is held.
- */
-#define PS_TICKS_BEHIND_MAX 32u
-void ps_stream_keep_near(struct ps_stream *stream);
 
 /*
  * Makes the stream wait for the event, from whatever thread. 0; -ENOENT: the program has destroyed it (nothing is queued on it any more);

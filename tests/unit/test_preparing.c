@@ -21,7 +21,7 @@
 /* Long enough for a thread to do what it is not to do. */
 #define A_WHILE_US 30000
 #define LAUNCHES 4
-#define LAUNCH_NS 10000000u /* what follows this launch and the two after it comes soon (15 ms ahead) */
+#define LAUNCH_NS 2000000u /* what follows this launch and the two after it comes soon (3 ms ahead) */
 /* So many rounds an allocation that missed goes on being prepared for where it need not be (preparing.c). */
 #define ROUNDS_KEPT 3
 

@@ -5,9 +5,13 @@
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "comes_to.h"
 #include "expect.h"
+#include "lead.h"
 #include "real_cuda.h"
 #include "streams.h"
 
@@ -506,6 +510,97 @@ static void test_threads_tick_one_stream(void)
     end_stream(stream);
 }
 
+/* ---- the host's lead ---- */
+
+#define MS 1000000u
+/* Long enough for a thread to do what it is not to do. */
+#define A_WHILE_US 20000
+
+/* Launches of a millisecond each, the host's on a thread of its own. */
+static struct {
+    struct ps_stream *stream;
+    uint64_t work;
+    unsigned launches;
+    bool planned;
+    _Atomic unsigned queued;
+} host;
+
+static void *queue_launches(void *unused)
+{
+    (void)unused;
+    EXPECT(ps_cu.cuCtxSetCurrent(context) == CUDA_SUCCESS);
+    for (unsigned i = 0; i < host.launches; i++) {
+        ps_lead_launched(host.stream, false, host.planned, host.work += MS);
+        atomic_fetch_add(&host.queued, 1);
+    }
+    return NULL;
+}
+
+static bool has_queued(unsigned launches)
+{
+    return atomic_load(&host.queued) == launches;
+}
+
+static pthread_t begin_launches(unsigned launches)
+{
+    pthread_t thread;
+
+    host.launches = launches;
+    atomic_store(&host.queued, 0);
+    EXPECT(!pthread_create(&thread, NULL, queue_launches, NULL));
+    return thread;
+}
+
+static void test_the_host_waits_when_it_is_far_ahead(void)
+{
+    const unsigned lead = PS_LEAD_NS / MS;
+    struct gate gate;
+
+    host.stream = new_stream();
+    host.work = 0;
+    host.planned = true;
+    close_gate(&gate, host.stream->handle);
+    pthread_t thread = begin_launches(2 * lead);
+    EXPECT(COMES_TO(has_queued(lead)));
+    usleep(A_WHILE_US);
+    EXPECT(has_queued(lead)); /* the next one waits for the first, behind the gate */
+    open_gate(&gate);
+    pthread_join(thread, NULL);
+    EXPECT(has_queued(2 * lead));
+    /* Where nothing is planned nobody waits. */
+    host.planned = false;
+    close_gate(&gate, host.stream->handle);
+    pthread_join(begin_launches(10 * lead), NULL);
+    open_gate(&gate);
+    EXPECT(COMES_TO(query_stream(host.stream->handle) == CUDA_SUCCESS));
+    end_stream(host.stream);
+}
+
+/* The device waits for what the host is yet to queue: the host goes on, and does not wait again until the device has moved. */
+static void test_the_host_does_not_wait_for_a_device_that_waits_for_it(void)
+{
+    const unsigned lead = PS_LEAD_NS / MS;
+    struct gate gate;
+
+    host.stream = new_stream();
+    host.work = 0;
+    host.planned = true;
+    close_gate(&gate, host.stream->handle);
+    pthread_join(begin_launches(4 * lead), NULL); /* waits once, for so long */
+    EXPECT_U64(1, atomic_load(&host.stream->lead.stuck_times));
+    open_gate(&gate);
+    EXPECT(COMES_TO(query_stream(host.stream->handle) == CUDA_SUCCESS));
+    close_gate(&gate, host.stream->handle);
+    pthread_t thread = begin_launches(2 * lead);
+    EXPECT(COMES_TO(has_queued(lead)));
+    usleep(A_WHILE_US);
+    EXPECT(has_queued(lead)); /* waits again */
+    open_gate(&gate);
+    pthread_join(thread, NULL);
+    EXPECT(COMES_TO(query_stream(host.stream->handle) == CUDA_SUCCESS));
+    end_stream(host.stream);
+}
+
 int main(void)
 {
     if (!begin_driver()) {
@@ -525,6 +620,8 @@ int main(void)
     test_places_of_destroyed_streams_are_used_again();
     test_a_stream_in_a_destroyed_ones_place_is_not_over();
     test_a_threads_own_stream_ends_with_it();
-    test_streams_without_a_place_are_waited_for_on_the_host();
+    test_the_host_waits_when_it_is_far_ahead();
+    test_the_host_does_not_wait_for_a_device_that_waits_for_it();
+    test_streams_without_a_place_are_waited_for_on_the_host(); /* none is found from here on */
     return expect_status();
 }
