@@ -261,6 +261,8 @@ static int make_what_lacks(struct ps_page_block *pages)
 
     while ((lack = ps_pages_lacking(pages))) {
         bool has_room = b->held + lack <= limit_now();
+        if (!has_room && b->held + lack - ps_spare_bytes() > limit_now())
+            return -ENOMEM; /* nor with all that is spare given back */
         if (has_room) {
             hold(lack);
             ps_registry_unlock();
@@ -292,9 +294,11 @@ static int make_what_lacks(struct ps_page_block *pages)
 /* Pages of what is spare and, if the budget has room, of what the driver makes. 0, -ENOMEM, -errno. [locked; releases the lock meanwhile] */
 static int make_pages(struct ps_page_block *pages, struct ps_pages *out)
 {
+    const size_t reused = pages->bytes - ps_pages_lacking(pages);
     int r = make_what_lacks(pages);
 
     if (!r) {
+        ps_count_by(pages_reused_bytes, reused);
         *out = (struct ps_pages){.block = pages};
         return 0;
     }

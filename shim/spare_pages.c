@@ -94,7 +94,6 @@ struct ps_page_block *ps_spare_gather(size_t bytes)
         for (; here.shelf[i].count && here.shelf[i].bytes <= lack; lack -= here.shelf[i].bytes)
             add(pages, take(&here.shelf[i]));
     }
-    ps_count_by(pages_reused_bytes, bytes - lack);
     return pages;
 }
 

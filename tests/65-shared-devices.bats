@@ -133,7 +133,7 @@ END
     TRAINER+=(--steps=40)
     run_sim "${TRAINER[@]}"
     local wanted=$output
-    train PENSTOCK_BUDGET=$((need * 8 / 10)) CUDASIM_MEMORY=$((need * 13 / 10)) CUDASIM_OTHERS=$((need * 7 / 10)) CUDASIM_OTHERS_FROM=1000 PENSTOCK_LOG=policy:info
+    train PENSTOCK_BUDGET=$((need * 8 / 10)) CUDASIM_MEMORY=$((need * 13 / 10)) CUDASIM_OTHERS=$((need * 7 / 10)) CUDASIM_OTHERS_FROM=150 PENSTOCK_LOG=policy:info
     ended_with 0
     equal "$wanted" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients"
     contains "$output" 'the device has no more pages'

@@ -220,7 +220,7 @@ under_budgets() {
         # shellcheck disable=SC2086 # several words
         plainly $words
         # shellcheck disable=SC2086
-        managed 90 CUDASIM_FAULT=cuMemCreate@device:oom@20 -- $words
+        managed 90 CUDASIM_FAULT=cuMemCreate@device:oom@12 -- $words
         as_plain
         struck
         sound untouched
