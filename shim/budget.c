@@ -256,10 +256,12 @@ static int make_what_lacks(struct ps_page_block *pages)
 {
     struct ps_budget_state *b = &ps_budget;
     struct ps_page_block *other;
-    size_t lack;
+    size_t lack = ps_pages_lacking(pages);
     int r = 0;
 
-    while ((lack = ps_pages_lacking(pages))) {
+    if (!lack)
+        return 0;
+    for (; lack; lack = ps_pages_lacking(pages)) {
         bool has_room = b->held + lack <= limit_now();
         if (!has_room && b->held + lack - ps_spare_bytes() > limit_now())
             return -ENOMEM; /* nor with all that is spare given back */

@@ -385,6 +385,32 @@ static void test_what_is_spare_goes_back_when_the_driver_has_no_more(void)
     ps_registry_unlock();
 }
 
+/* How much there is is learnt from the driver: what was there all the time tells nothing. */
+static void test_a_refusal_is_remembered_until_the_driver_has_more(void)
+{
+    struct ps_pages three, two;
+
+    ps_registry_lock();
+    ps_budget.limit = (DEVICE_UNITS + 2) * UNIT;
+    ps_budget.reached = true;
+    EXPECT_INT(0, ps_budget_obtain_now(3 * UNIT, false, &three));
+    EXPECT_INT(-ENOMEM, ps_budget_obtain_now(2 * UNIT, false, &two));
+    EXPECT_U64(3 * UNIT, ps_budget.refused_at);
+    ps_budget_return(&three);
+    EXPECT_INT(0, ps_budget_obtain_now(3 * UNIT, false, &three));
+    EXPECT_U64(3 * UNIT, ps_budget.refused_at);
+    ps_budget_return(&three);
+    ps_budget_trim(0);
+    EXPECT_INT(0, ps_budget_obtain_now(2 * UNIT, false, &two));
+    EXPECT_U64(0, ps_budget.refused_at);
+    ps_budget_return(&two);
+    ps_budget_trim(0);
+    EXPECT_U64(0, ps_budget.held);
+    ps_budget.reached = false;
+    ps_budget.limit = UINT64_MAX;
+    ps_registry_unlock();
+}
+
 static void test_nothing_that_can_give_way(void)
 {
     struct ps_pages all, more;
@@ -419,5 +445,6 @@ int main(void)
     test_nothing_that_can_give_way();
     test_pages_stay_while_memory_is_tight();
     test_what_is_spare_goes_back_when_the_driver_has_no_more();
+    test_a_refusal_is_remembered_until_the_driver_has_more();
     return expect_status();
 }
