@@ -15,8 +15,12 @@
  * driver takes 16 us to give access to one part and 11 to unmap it, in the time in which the link copies 1.5 MiB (FACTS).
  */
 #define PART_UNITS 64u
-/* And one that is spare no smaller than such a share of the span that it goes into, unless it is just what lacks. */
+/*
+ * And one that is spare no smaller than such a share of the span that it goes into, or so many units (16 MiB), unless it is just what lacks. A step that
+ * goes from optimizer state of 24 and 32 MiB to logits of 2 GiB and back gave 11 GiB a step to the driver when the logits had parts of 128 MiB alone.
+ */
 #define PART_SHARE 8u
+#define SMALL_UNITS 8u
 
 /* The parts of one size. */
 struct shelf {
@@ -58,10 +62,36 @@ static struct ps_page_part take(struct shelf *shelf)
     return (struct ps_page_part){shelf->handle[--shelf->count], shelf->bytes};
 }
 
-/* Parts that a span of so many bytes can come to: whole shares, whole parts of the largest size, and one each that is less. */
+/* The least part that a span of so many bytes takes, unless it is just what lacks. */
+static size_t least_part(size_t bytes)
+{
+    const size_t small = SMALL_UNITS * ps_reservation.granularity, share = bytes / PART_SHARE;
+
+    return share < small ? share : small;
+}
+
+/*
+ * Parts are made as large as one of equal pieces of the span would be, their number a power of two: sizes in one model are mostly such multiples of each other, and a
+ * part of one then fits into others. What is larger than that is made of the largest parts.
+ */
+#define PIECES_MAX 16u
+static size_t piece_of(size_t bytes)
+{
+    const size_t unit = ps_reservation.granularity, most = PART_UNITS * unit;
+    size_t pieces = 1;
+
+    while (bytes / pieces > most && pieces < PIECES_MAX)
+        pieces *= 2;
+    const size_t piece = (bytes / pieces + unit - 1) / unit * unit;
+    return piece < most ? piece : most;
+}
+
+/* Parts that a span of so many bytes can come to: none is less than the least, but for one that is just what lacks and the last one that is made. */
 static size_t parts_of(size_t bytes)
 {
-    return PART_SHARE + bytes / (PART_UNITS * ps_reservation.granularity) + 2;
+    const size_t unit = ps_reservation.granularity, least = least_part(bytes);
+
+    return bytes / (least > unit ? least : unit) + 2;
 }
 
 static struct ps_page_block *new_block(size_t bytes, size_t parts)
@@ -89,7 +119,7 @@ struct ps_page_block *ps_spare_gather(size_t bytes)
         size_t just = first_of(lack);
         if (just < here.count && here.shelf[just].bytes == lack && here.shelf[just].count)
             i = just;
-        else if (here.shelf[i].bytes < bytes / PART_SHARE)
+        else if (here.shelf[i].bytes < least_part(bytes))
             break;
         for (; here.shelf[i].count && here.shelf[i].bytes <= lack; lack -= here.shelf[i].bytes)
             add(pages, take(&here.shelf[i]));
@@ -108,7 +138,7 @@ size_t ps_pages_lacking(const struct ps_page_block *pages)
 
 int ps_pages_make(struct ps_page_block *pages)
 {
-    const size_t most = PART_UNITS * ps_reservation.granularity;
+    const size_t most = piece_of(pages->bytes);
     struct ps_page_part part;
 
     for (size_t lack = ps_pages_lacking(pages); lack; lack -= part.bytes) {

@@ -136,10 +136,10 @@ static void give_all_back(void)
 
 static void test_a_span_of_the_same_size_takes_what_another_had(void)
 {
-    struct ps_page_block *pages = obtain(2 * LARGEST + 2, 3);
+    struct ps_page_block *pages = obtain(2 * LARGEST + 2, 4);
 
-    EXPECT_U64(LARGEST * UNIT, pages->part[0].bytes);
-    EXPECT_U64(2 * UNIT, pages->part[2].bytes);
+    EXPECT_U64((LARGEST + 2) / 2, pages->part[0].bytes / UNIT); /* a quarter, rounded up */
+    EXPECT_U64((LARGEST + 2) / 2 - 2, pages->part[3].bytes / UNIT);
     EXPECT(!ps_spare_keep(pages));
     EXPECT_U64(2 * LARGEST + 2, spare_units());
     pages = obtain(2 * LARGEST + 2, 0);
@@ -161,6 +161,35 @@ static void test_parts_of_other_spans_are_put_together(void)
     EXPECT(!ps_spare_keep(pages));
     pages = obtain(LARGEST + 10, 1);
     EXPECT_U64(LARGEST + 3, spare_units()); /* three units of the ten would be one handle more */
+    ps_pages_give_back(pages);
+    give_all_back();
+}
+
+/* Sizes of one model: halves and quarters of each other, and no powers of two. */
+static void test_parts_fit_into_spans_of_other_sizes(void)
+{
+    struct ps_page_block *pages = obtain(4 * 49, 4);
+
+    EXPECT(!ps_spare_keep(pages));
+    struct ps_page_block *one = obtain(49, 0), *two = obtain(2 * 49, 0);
+    EXPECT_U64(49, spare_units());
+    EXPECT(!ps_spare_keep(one));
+    EXPECT(!ps_spare_keep(two));
+    ps_pages_give_back(obtain(4 * 49, 0));
+    give_all_back();
+}
+
+/* An eighth of it would be more than any part is. */
+static void test_a_very_large_span_takes_small_parts(void)
+{
+    static const size_t sizes[] = {LARGEST, 16, 16, 8, 8, 7};
+
+    lay_down(sizes, 6);
+    struct ps_page_block *pages = ps_spare_gather(16 * LARGEST * UNIT);
+    EXPECT_U64(7, spare_units()); /* which would be one handle more for too little */
+    EXPECT_U64(5, pages->parts);
+    EXPECT_INT(0, ps_pages_make(pages));
+    EXPECT_U64(0, lacking_units(pages));
     ps_pages_give_back(pages);
     give_all_back();
 }
@@ -200,28 +229,28 @@ static void test_what_was_made_before_a_refusal_is_not_lost(void)
 
     handles_until_refused = 2;
     EXPECT_INT(-ENOMEM, ps_pages_make(pages));
-    EXPECT_U64(2, lacking_units(pages));
+    EXPECT_U64(LARGEST, lacking_units(pages));
     handles_until_refused = UINT32_MAX;
     EXPECT_INT(0, ps_pages_make(pages)); /* and goes on from there */
-    EXPECT_U64(3, pages->parts);
+    EXPECT_U64(4, pages->parts);
     ps_pages_give_back(pages);
     give_all_back();
 }
 
 static void test_parts_are_mapped_side_by_side(void)
 {
-    struct ps_page_block *pages = obtain(2 * LARGEST + 2, 3);
+    struct ps_page_block *pages = obtain(2 * LARGEST + 2, 4);
 
     maps = 0;
     EXPECT_INT(0, ps_pages_map(SPAN, pages));
-    EXPECT_U64(3, maps);
+    EXPECT_U64(4, maps);
     EXPECT_U64(SPAN + pages->bytes, mapped_to);
     EXPECT_U64(pages->bytes, access_bytes);
     EXPECT_U64(0, unmapped_bytes);
     maps = 0;
     maps_until_refused = 2;
     EXPECT(ps_pages_map(SPAN, pages) != 0);
-    EXPECT_U64(2 * LARGEST, unmapped_bytes / UNIT); /* and nothing stays */
+    EXPECT_U64(LARGEST + 2, unmapped_bytes / UNIT); /* and nothing stays */
     ps_pages_give_back(pages);
     give_all_back();
 }
@@ -237,6 +266,8 @@ int main(void)
     EXPECT_INT(0, ps_registry_open(UNIT, 1, 0));
     test_a_span_of_the_same_size_takes_what_another_had();
     test_parts_of_other_spans_are_put_together();
+    test_parts_fit_into_spans_of_other_sizes();
+    test_a_very_large_span_takes_small_parts();
     test_no_part_is_cut();
     test_what_goes_back_is_as_little_as_will_do();
     test_what_was_made_before_a_refusal_is_not_lost();
