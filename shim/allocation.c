@@ -12,6 +12,7 @@
 #include "device.h"
 #include "devices.h"
 #include "eviction.h"
+#include "hoard.h"
 #include "learning.h"
 #include "log.h"
 #include "managed_context.h"
@@ -26,8 +27,6 @@
 #include "tell.h"
 #include "tracing.h"
 #include "verify.h"
-
-#define MIB (1ull << 20)
 
 /* With more streams than this a reused cudaMalloc'd span is ordered at each stream's first visible access only. */
 #define STREAMS_ORDERED_AT_ONCE 8u
@@ -267,19 +266,6 @@ static int create_on_slot(struct birth *b, CUdeviceptr *address)
     return 0;
 }
 
-/*
- * Freed spans that keep pages are worth it while they are reused. More than an eighth above the most that was ever in use is hoarding, unless each is wanted
- * again: spans serve allocations of their size alone, and a step whose sizes have their peaks at different times needs more (ResNet-50 19 % above, where
- * 48 spans a step, made and unmade, took a tenth of the step on an H200).
- */
-static void trim_hoard(void)
-{
-    uint64_t enough = ps_registry.peak_live_bytes + ps_registry.peak_live_bytes / 8 + 256 * MIB;
-
-    if (ps_budget.held > enough)
-        ps_budget_trim_unwanted(ps_budget.held - enough);
-}
-
 static void say_out_of_memory(size_t bytes)
 {
     struct ps_slab_figures slab = ps_slab_figures();
@@ -424,8 +410,10 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, bool only_asks
         if (!is_block)
             born(ps_registry_live_at(*address));
         ps_count(allocations);
-        if (!only_asks) {
-            trim_hoard();
+        if (only_asks) {
+            ps_hoard_asked();
+        } else {
+            ps_hoard_trim();
             ps_budget_keep_ahead();
         }
     } else if (r == -ENOMEM) {

@@ -132,6 +132,14 @@ void ps_budget_let_go(struct ps_page_block *block, bool was_owner)
         there_are_pages();
 }
 
+void ps_budget_let_go_as_spare(struct ps_page_block *block)
+{
+    if (block->references > 1 || ps_spare_keep(block))
+        ps_budget_let_go(block, true);
+    else
+        there_are_pages();
+}
+
 void ps_budget_give_back_spare(uint64_t bytes)
 {
     struct ps_page_block *pages;

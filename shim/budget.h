@@ -77,6 +77,9 @@ void ps_budget_return(struct ps_pages *pages);
  */
 void ps_budget_let_go(struct ps_page_block *block, bool was_owner);
 
+/* The same of a span whose pages are wanted again soon, though memory need not be short: they stay spare for a while. [locked; may release the lock meanwhile] */
+void ps_budget_let_go_as_spare(struct ps_page_block *block);
+
 /* A husk can't be unmapped, or nobody can tell when: nobody is to wait for its pages. [locked] */
 void ps_budget_give_up(struct ps_page_block *block);
 

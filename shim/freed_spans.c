@@ -48,12 +48,16 @@ static uint64_t end_cached(struct ps_span *span, bool over)
     if (!over || r)
         return 0;
     struct ps_page_block *block = span->pages;
+    const bool only_asked = !span->freed_in; /* who asks how much there is asks again, of most of the same pages */
     ps_registry_cached_remove(span);
     span->has_pages = false;
     span->pages = NULL;
     span->backing = PS_BACKING_NONE;
     ps_registry_delete(span);
-    ps_budget_let_go(block, true);
+    if (only_asked)
+        ps_budget_let_go_as_spare(block);
+    else
+        ps_budget_let_go(block, true);
     return bytes;
 }
 

@@ -3,6 +3,7 @@
 #include "budget.h"
 #include "devices.h"
 #include "helper_thread.h"
+#include "hoard.h"
 #include "log.h"
 #include "managed_context.h"
 #include "process.h"
@@ -49,8 +50,7 @@ void ps_reclaim_cached(size_t keep)
     ps_small_give_back();
     ps_inside++;
     ps_registry_lock();
-    if (ps_registry.cached_bytes > keep)
-        ps_budget_trim(ps_registry.cached_bytes - keep);
+    ps_hoard_trim_to(keep);
     ps_registry_unlock();
     ps_inside--;
 }

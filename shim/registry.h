@@ -107,6 +107,7 @@ enum ps_helper {
     PS_HELPER_RELOAD, /* reloads ahead */
     PS_HELPER_PAGES,  /* makes spans ahead */
     PS_HELPER_PLAN,   /* plans */
+    PS_HELPER_HOARD,  /* gives back what was kept for who asks how much there is */
     PS_HELPERS
 };
 

@@ -70,9 +70,11 @@ END
 }
 
 # torch's cudaMallocAsync backend asks so how large a workspace of cuDNN's may be (cudnn.benchmark): it takes all that is said to be free, gives it back unused,
-# and asserts that what is free and what it has (small allocations too, which are not spans) fit the device.
+# and asserts that what is free and what it has (small allocations too, which are not spans) fit the device. TRIM=1: it empties its cache each time, as that does;
+# IDLE=1: and lives on for a while afterwards.
 build_workspaces() {
     build_probe workspaces <<'END'
+#include <unistd.h>
 #define LAYERS 12
 #define SMALL 8
 
@@ -107,6 +109,11 @@ int main(void)
         }
         EXPECT(guess >= least);
         if (guess) CHECK(cudaFreeAsync(all, stream));
+        if (getenv("TRIM")) {
+            cudaMemPool_t pool;
+            CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+            CHECK(cudaMemPoolTrimTo(pool, 0));
+        }
         CHECK(cudaMallocAsync(&workspace, span_size(), stream));
         CHECK(cudaMemsetAsync(workspace, 255, span_size(), stream));
         CHECK(cudaFreeAsync(workspace, stream));
@@ -116,6 +123,7 @@ int main(void)
         for (int s = 0; s < SMALL; s++) CHECK(cudaFreeAsync(small[i][s], stream));
     }
     CHECK(cudaStreamSynchronize(stream));
+    if (getenv("IDLE")) sleep(4);
     puts("ok");
     return 0;
 }
@@ -131,6 +139,15 @@ END
     lacks "$output" 'launches are traced'
     equal 0 "$(report evictions)" evictions
     at_most $((4 << 20)) "$(report peak_demand_bytes)" "bytes that the program needs"
+    # More than is kept at all events. What was given back is there for the next one that asks, twelve times: each part of 256 KiB is made once.
+    local all=$((768 * 4))
+    run_probe workspaces CUDASIM_MEMORY=768MiB PENSTOCK_BUDGET=auto TRIM=1
+    goes_on
+    at_most $((all + 100)) "$(ledger made.handles)" "parts that the driver made"
+    # And others have it when it asks no more, though it does nothing else either.
+    run_probe workspaces CUDASIM_MEMORY=768MiB PENSTOCK_BUDGET=auto TRIM=1 IDLE=1 CUDASIM_TRACE=trace
+    goes_on
+    at_least $((all - 100)) "$(grep -c ' cuMemRelease' trace)" "parts that were given back"
     # An odd budget, in which all fits.
     run_probe workspaces PENSTOCK_BUDGET=$((40 * PROBE_SPAN - 1)) ALL=$((20 * PROBE_SPAN))
     goes_on
