@@ -22,6 +22,7 @@ void ps_followed_plan_free(struct ps_followed_plan *s)
     free(s->move);
     free(s->ordinal);
     free(s->identity);
+    free(s->grace);
     free(s->bound);
     free(s->correction);
     free(s->scratch);
@@ -156,14 +157,18 @@ bool ps_followed_plan_is_meant(const struct ps_identity *identity, const struct 
 
 /*
  * The planner has the D2H queued at the launch that opens the gap, and a reload may be due at the next one. It comes later by the grace, and a reload that
- * fell due before would find the span resident and be void. Returns how many moves there are.
+ * fell due before would find the span resident and be void. Fills move, grace and moves.
+ *
+ * What nobody uses unseen needs no grace, and in a step whose launches each wait for reloads, as an optimizer's do under little memory, four launches are
+ * 12 ms in which the D2H link stands still (a compiled model in 13 of 20 GiB, H200: 255 ms a step instead of 261).
  */
-static uint32_t take_moves(struct penstock_move *out, const struct penstock_plan *plan, uint32_t length, uint32_t grace)
+static void take_moves(struct ps_followed_plan *s, const struct penstock_plan *plan, const bool *all_seen, uint32_t grace_of_others)
 {
-    uint32_t n = 0;
+    const uint32_t length = s->length;
 
     for (uint32_t m = 0; m < plan->moves; m++) {
         struct penstock_move move = plan->move[m];
+        const uint32_t grace = all_seen && all_seen[move.span] ? 0 : grace_of_others;
         if (move.needed_by != PENSTOCK_NEVER) {
             uint32_t gap = (move.needed_by + length - move.evict_after) % length,
                      away = (move.reload_from + length - move.evict_after) % length;
@@ -173,13 +178,13 @@ static uint32_t take_moves(struct penstock_move *out, const struct penstock_plan
             if (away <= grace)
                 move.reload_from = (move.evict_after + grace + 1) % length;
         }
-        out[n++] = move;
+        s->grace[s->moves] = grace;
+        s->move[s->moves++] = move;
     }
-    return n;
 }
 
 struct ps_followed_plan *ps_followed_plan_make(const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
-                                               const uint16_t *ordinal, uint32_t grace)
+                                               const uint16_t *ordinal, const bool *all_seen, uint32_t grace)
 {
     struct ps_followed_plan *s = calloc(1, sizeof *s);
     int r = -ENOMEM;
@@ -195,12 +200,13 @@ struct ps_followed_plan *ps_followed_plan_make(const struct penstock_step *step,
     s->move = calloc(plan->moves + 1u, sizeof *s->move);
     s->ordinal = calloc(plan->moves + 1u, sizeof *s->ordinal);
     s->identity = calloc(plan->moves + 1u, sizeof *s->identity);
+    s->grace = calloc(plan->moves + 1u, sizeof *s->grace);
     s->bound = calloc(plan->moves + 1u, sizeof *s->bound);
     s->preparing = ps_preparing_make(step);
     s->duration_ns = calloc(step->launches + 1u, sizeof *s->duration_ns);
-    if (!s->duration_ns || !at || !correction || !s->move || !s->ordinal || !s->identity || !s->bound || !s->preparing)
+    if (!s->duration_ns || !at || !correction || !s->move || !s->ordinal || !s->identity || !s->grace || !s->bound || !s->preparing)
         goto out;
-    s->moves = take_moves(s->move, plan, step->launches, grace);
+    take_moves(s, plan, all_seen, grace);
     s->figures = ps_step_figures_make(step, &(struct penstock_plan){.move = s->move, .moves = s->moves});
     if (!s->figures)
         goto out;
@@ -217,7 +223,7 @@ struct ps_followed_plan *ps_followed_plan_make(const struct penstock_step *step,
     r = make_timetable(&s->bind, at, s->moves, s->length);
     /* An access that parameters don't show may follow a visible one within the grace: the D2H is queued after it. */
     for (uint32_t m = 0; m < s->moves; m++)
-        at[m] = (s->move[m].evict_after + grace) % s->length;
+        at[m] = (s->move[m].evict_after + s->grace[m]) % s->length;
     if (!r)
         r = make_timetable(&s->evict, at, s->moves, s->length);
     for (uint32_t m = 0; m < s->moves; m++)

@@ -48,6 +48,7 @@ struct ps_followed_plan {
     struct penstock_move *move;
     uint16_t *ordinal;            /* of the span among those of the launch that it is bound at */
     struct ps_identity *identity; /* of the span, by which it is known again */
+    uint32_t *grace;              /* by move: launches after evict_after at which the D2H is queued */
     struct ps_timetable bind, evict, reload;
     struct ps_bound *bound;
     struct ps_step_figures *figures;
@@ -66,11 +67,11 @@ struct ps_followed_plan {
 
 /*
  * Copies what it needs of the three. `numbers[i]`: the number of span i when the step was recorded; `ordinal[k]`: which of its launch's spans use k
- * of the step is; evictions come `grace` launches after the one that opens the gap, and reloads after these: a move for whose reload the gap is
- * then too short is left out. NULL: no memory.
+ * of the step is; evictions come `grace` launches after the one that opens the gap, but at once those of spans of which each use is seen (`all_seen`, by
+ * span of the step; NULL: of none), and reloads after these: a move for whose reload the gap is then too short is left out. NULL: no memory.
  */
 struct ps_followed_plan *ps_followed_plan_make(const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
-                                               const uint16_t *ordinal, uint32_t grace);
+                                               const uint16_t *ordinal, const bool *all_seen, uint32_t grace);
 void ps_followed_plan_free(struct ps_followed_plan *plan); /* NULL is nothing */
 
 /*

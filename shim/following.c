@@ -286,6 +286,14 @@ static void evict(struct ps_followed_plan *s, uint32_t move, struct ps_stream *s
         here.summary.evictions++;
 }
 
+/* The span leaves without a grace, since each use of it was seen when the plan was made; by now a kernel has been given it that may keep its address. */
+static bool wants_grace_now(const struct ps_followed_plan *s, uint32_t move)
+{
+    const struct ps_span *span = s->bound[move].span;
+
+    return s->grace[move] < here.grace && span && !ps_guard_sees_all(span, true);
+}
+
 /* What was put off until this launch is tried again, if its gap is still open. */
 static void evict_what_was_put_off(struct ps_followed_plan *s, uint32_t place, struct ps_stream *stream, uint64_t launch)
 {
@@ -340,7 +348,13 @@ static void catch_up(struct ps_followed_plan *s, uint32_t place, uint64_t launch
 int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
                          const uint16_t *ordinal, bool may_correct)
 {
-    struct ps_followed_plan *s = ps_followed_plan_make(step, plan, numbers, ordinal, here.grace);
+    bool *all_seen = calloc(step->spans + 1u, sizeof *all_seen);
+
+    for (uint32_t i = 0; all_seen && i < step->spans;
+         i++) /* where one lies that was born in the step may have been told by the launch that named it last */
+        all_seen[i] = step->span[i].born == PENSTOCK_NEVER && ps_guard_sees_all(ps_registry_numbered(numbers[i]), true);
+    struct ps_followed_plan *s = ps_followed_plan_make(step, plan, numbers, ordinal, all_seen, here.grace);
+    free(all_seen);
 
     if (!here.recent)
         here.recent = calloc(RECENT, sizeof *here.recent);
@@ -488,7 +502,10 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
     }
     evict_what_was_put_off(s, place, stream, launch);
     for (uint32_t i = s->evict.start[place]; i < s->evict.start[place + 1]; i++) {
-        evict(s, s->evict.item[i], stream, launch);
+        if (wants_grace_now(s, s->evict.item[i]))
+            try_later(s, s->evict.item[i], launch);
+        else
+            evict(s, s->evict.item[i], stream, launch);
         opens = true;
     }
     bool woken = false;

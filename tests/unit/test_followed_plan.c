@@ -23,7 +23,7 @@ static void as_it_is(struct penstock_move *moves)
     (void)moves;
 }
 
-static struct ps_followed_plan *make_with(void (*change)(struct penstock_move *moves))
+static struct ps_followed_plan *make_seeing(void (*change)(struct penstock_move *moves), const bool *all_seen)
 {
     uint32_t moment = 0;
     struct penstock_step step = {
@@ -50,7 +50,12 @@ static struct ps_followed_plan *make_with(void (*change)(struct penstock_move *m
     move[2] =
         (struct penstock_move){.span = 2, .evict_after = 18, .reload_from = 1, .needed_by = 3}; /* deferred by a launch, over the end */
     change(move);
-    return ps_followed_plan_make(&step, &plan, numbers, ordinal, GRACE);
+    return ps_followed_plan_make(&step, &plan, numbers, ordinal, all_seen, GRACE);
+}
+
+static struct ps_followed_plan *make_with(void (*change)(struct penstock_move *moves))
+{
+    return make_seeing(change, NULL);
 }
 
 static struct ps_followed_plan *make(void)
@@ -112,6 +117,21 @@ static void test_no_reload_is_due_before_its_eviction(void)
     EXPECT_U64(2, at(&p->reload, 1));
     EXPECT_U64(300, p->identity[1].bytes);
     EXPECT_U64(2, p->reload.start[LAUNCHES]);
+    ps_followed_plan_free(p);
+}
+
+static void test_what_nobody_uses_unseen_has_no_grace(void)
+{
+    static const bool all_seen[] = {true, false, false};
+    struct ps_followed_plan *p = make_seeing(reload_soon, all_seen);
+
+    if (!EXPECT(p != NULL))
+        return;
+    EXPECT_U64(2, p->moves);
+    EXPECT_U64(12, at(&p->evict, 0)); /* both leave here, in the order of the moves */
+    EXPECT_U64(21, at(&p->reload, 1));
+    EXPECT_U64(0, p->grace[0]);
+    EXPECT_U64(GRACE, p->grace[1]);
     ps_followed_plan_free(p);
 }
 
@@ -187,6 +207,7 @@ int main(void)
     test_what_is_away_at_once();
     test_who_is_due_where();
     test_no_reload_is_due_before_its_eviction();
+    test_what_nobody_uses_unseen_has_no_grace();
     test_a_span_is_known_again();
     test_reload_points_that_were_shifted();
     return expect_status();
