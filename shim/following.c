@@ -11,6 +11,7 @@
 #include "followed_plan.h"
 #include "guard.h"
 #include "helper_thread.h"
+#include "lead.h"
 #include "log.h"
 #include "per_device.h"
 #include "preparing.h"
@@ -95,6 +96,13 @@ bool ps_following_moves_spans(void)
 uint64_t ps_following_work(void)
 {
     return here.work;
+}
+
+uint64_t ps_following_lead(void)
+{
+    if (!ps_following_moves_spans())
+        return 0;
+    return here.starved_since ? PS_LEAD_SHORT_NS : PS_LEAD_NS;
 }
 
 uint64_t ps_following_steps(void)

@@ -56,6 +56,9 @@ bool ps_following_moves_spans(void); /* and it has something to do [locked] */
 /* Work that was queued under any plan, by the durations that it was made from, ns. [locked] */
 uint64_t ps_following_work(void);
 
+/* How far the host may be ahead of the device now, ns of that work; 0: as far as it likes. [locked] */
+uint64_t ps_following_lead(void);
+
 /*
  * Whether the evicted span's reload stands in the queue of reloads, and the queue moves: it is then better waited for than begun out of turn, for
  * the plan has put them in the order in which they are needed. False, too, when nobody is there to begin it. [locked]

@@ -34,11 +34,11 @@ static bool has_come(const struct ps_stream *s, uint64_t tick)
 }
 
 /* The latest tick that is far enough behind; 0: none is. */
-static uint64_t tick_to_wait_for(const struct ps_stream *s, uint64_t work)
+static uint64_t tick_to_wait_for(const struct ps_stream *s, uint64_t most, uint64_t work)
 {
     uint64_t tick = atomic_load(&s->recorded), oldest = tick > PS_LEAD_TICKS ? tick - PS_LEAD_TICKS : 0;
 
-    while (tick > oldest && work - atomic_load_explicit(&s->lead.ring_work[tick % PS_TICK_RING], memory_order_relaxed) < PS_LEAD_NS)
+    while (tick > oldest && work - atomic_load_explicit(&s->lead.ring_work[tick % PS_TICK_RING], memory_order_relaxed) < most)
         tick--;
     return tick;
 }
@@ -47,10 +47,10 @@ static uint64_t tick_to_wait_for(const struct ps_stream *s, uint64_t work)
  * Two clocks: this is where the host's waits for the device's. It waits for a launch of its own, and the device may wait, in one queued before it, for what this
  * thread is yet to queue: so not for ever, nor often.
  */
-static void keep_near(struct ps_stream *s, uint64_t work)
+static void keep_near(struct ps_stream *s, uint64_t most, uint64_t work)
 {
     static const struct timespec a_moment = {.tv_nsec = 50000};
-    const uint64_t tick = tick_to_wait_for(s, work), stuck_at = atomic_load(&s->lead.stuck_at);
+    const uint64_t tick = tick_to_wait_for(s, most, work), stuck_at = atomic_load(&s->lead.stuck_at);
     uint64_t began = 0;
 
     if (!tick || ps_capture_anywhere() || (stuck_at && !has_come(s, stuck_at)))
@@ -70,14 +70,14 @@ static void keep_near(struct ps_stream *s, uint64_t work)
     }
 }
 
-void ps_lead_launched(struct ps_stream *s, bool gaps_open, bool planned, uint64_t work)
+void ps_lead_launched(struct ps_stream *s, bool gaps_open, uint64_t most, uint64_t work)
 {
-    bool due = planned && is_worth_a_tick(&s->lead, work);
+    bool due = most && is_worth_a_tick(&s->lead, work);
 
     due |= atomic_fetch_add_explicit(&s->launches, 1, memory_order_relaxed) + 1 >= LAUNCHES_A_TICK;
     if (!due && !gaps_open)
         return;
     ps_stream_tick(s);
-    if (planned)
-        keep_near(s, work);
+    if (most)
+        keep_near(s, most, work);
 }

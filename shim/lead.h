@@ -17,16 +17,21 @@
 
 struct ps_stream;
 
-/* Of work that the device has yet to do, and ticks of the stream that it has yet to come to. Enough for the host to be slow now and then. */
-#define PS_LEAD_NS 6000000u
-#define PS_LEAD_TICKS 32u
+/*
+ * Of work that the device has yet to do: enough for the host to be slow now and then, as it is where it allocates a dozen spans of small kernels, half a
+ * millisecond each beside the mappings of others (a CNN at 10 of 11 GiB: 65 ms a step with 6 ms, 62 with 12). And less while reloads have no pages.
+ */
+#define PS_LEAD_NS 12000000u
+#define PS_LEAD_SHORT_NS 6000000u
+/* And ticks of the stream that it has yet to come to. */
+#define PS_LEAD_TICKS 64u
 
 /*
  * A launch with spans was queued on the stream. Now and then a tick is recorded, and certainly where evictions come after the launch (`gaps_open`): a D2H then
- * waits for this launch and not for those that the host queues until a helper thread comes to it. If `planned`, the host waits until it is no further ahead than
- * that: at most a quarter of a second, and half as long each time that it took longer (a kernel may be waiting for what this thread is yet to launch).
+ * waits for this launch and not for those that the host queues until a helper thread comes to it. The host waits until it is no further ahead than `most`, in ns
+ * (0: it need not wait): at most a quarter of a second, and half as long each time that it took longer (a kernel may be waiting for what this thread is yet to launch).
  * `work`: ps_following_work(), this launch's included.
  */
-void ps_lead_launched(struct ps_stream *stream, bool gaps_open, bool planned, uint64_t work);
+void ps_lead_launched(struct ps_stream *stream, bool gaps_open, uint64_t most, uint64_t work);
 
 #endif

@@ -492,7 +492,7 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
 void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct ps_stream *stream, const struct ps_access_kind *kind,
                              uint64_t launch)
 {
-    bool gaps_open = false, planned;
+    bool gaps_open = false;
 
     if (!count && !kind->block_count)
         return;
@@ -510,15 +510,14 @@ void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct 
         ps_blocks_end_launch(kind->blocks, kind->block_count, stream);
     if (!kind->capturing)
         gaps_open = ps_following_launched(launch, spans, count, stream);
-    planned = ps_following_moves_spans();
-    const uint64_t work = ps_following_work();
+    const uint64_t work = ps_following_work(), lead = ps_following_lead();
     ps_registry_unlock();
     if (kind->capturing)
         return;
     if (ps_learning_is_on() && launch != PS_LAUNCH_NOT_LEARNT)
         ps_stopwatch_launch_ends(stream, launch);
     if (!stream->per_thread && ps_budget_is_tight())
-        ps_lead_launched(stream, gaps_open, planned, work);
+        ps_lead_launched(stream, gaps_open, lead, work);
 }
 
 void ps_residency_hold(struct ps_span **spans, size_t *count)

@@ -521,7 +521,7 @@ static struct {
     struct ps_stream *stream;
     uint64_t work;
     unsigned launches;
-    bool planned;
+    uint64_t most; /* ns ahead; 0: any */
     _Atomic unsigned queued;
 } host;
 
@@ -530,7 +530,7 @@ static void *queue_launches(void *unused)
     (void)unused;
     EXPECT(ps_cu.cuCtxSetCurrent(context) == CUDA_SUCCESS);
     for (unsigned i = 0; i < host.launches; i++) {
-        ps_lead_launched(host.stream, false, host.planned, host.work += MS);
+        ps_lead_launched(host.stream, false, host.most, host.work += MS);
         atomic_fetch_add(&host.queued, 1);
     }
     return NULL;
@@ -551,14 +551,14 @@ static pthread_t begin_launches(unsigned launches)
     return thread;
 }
 
-static void test_the_host_waits_when_it_is_far_ahead(void)
+static void test_the_host_waits_when_it_is_far_ahead(uint64_t most)
 {
-    const unsigned lead = PS_LEAD_NS / MS;
+    const unsigned lead = (unsigned)(most / MS);
     struct gate gate;
 
     host.stream = new_stream();
     host.work = 0;
-    host.planned = true;
+    host.most = most;
     close_gate(&gate, host.stream->handle);
     pthread_t thread = begin_launches(2 * lead);
     EXPECT(COMES_TO(has_queued(lead)));
@@ -568,7 +568,7 @@ static void test_the_host_waits_when_it_is_far_ahead(void)
     pthread_join(thread, NULL);
     EXPECT(has_queued(2 * lead));
     /* Where nothing is planned nobody waits. */
-    host.planned = false;
+    host.most = 0;
     close_gate(&gate, host.stream->handle);
     pthread_join(begin_launches(10 * lead), NULL);
     open_gate(&gate);
@@ -584,7 +584,7 @@ static void test_the_host_does_not_wait_for_a_device_that_waits_for_it(void)
 
     host.stream = new_stream();
     host.work = 0;
-    host.planned = true;
+    host.most = PS_LEAD_NS;
     close_gate(&gate, host.stream->handle);
     pthread_join(begin_launches(4 * lead), NULL); /* waits once, for so long */
     EXPECT_U64(1, atomic_load(&host.stream->lead.stuck_times));
@@ -620,7 +620,8 @@ int main(void)
     test_places_of_destroyed_streams_are_used_again();
     test_a_stream_in_a_destroyed_ones_place_is_not_over();
     test_a_threads_own_stream_ends_with_it();
-    test_the_host_waits_when_it_is_far_ahead();
+    test_the_host_waits_when_it_is_far_ahead(PS_LEAD_NS);
+    test_the_host_waits_when_it_is_far_ahead(PS_LEAD_SHORT_NS);
     test_the_host_does_not_wait_for_a_device_that_waits_for_it();
     test_streams_without_a_place_are_waited_for_on_the_host(); /* none is found from here on */
     return expect_status();
