@@ -19,6 +19,16 @@ bool ps_budget_fits(struct ps_replanned *again, uint64_t budget)
     return !ps_replan(again);
 }
 
+bool ps_plan_waits_for_nothing(const struct penstock_plan *plan)
+{
+    return plan->predicted_ns - plan->mapping_ns <= plan->plain_ns / 1000 * PS_NOTHING_LOST;
+}
+
+bool ps_budget_waits_for_nothing(struct ps_replanned *again, uint64_t budget)
+{
+    return ps_budget_fits(again, budget) && ps_plan_waits_for_nothing(&again->plan);
+}
+
 bool ps_budget_loses_nothing(struct ps_replanned *again, uint64_t budget)
 {
     return ps_budget_fits(again, budget) && again->plan.predicted_ns <= again->plan.plain_ns / 1000 * PS_NOTHING_LOST;

@@ -26,9 +26,13 @@ struct ps_replanned {
 /* Plans the step as it stands. 0; -ERANGE: it does not fit, the plan is the best there is; other -errno: there is no plan. */
 int ps_replan(struct ps_replanned *again);
 
+/* Whether the planned step waits for no transfer: it takes as long as the plain one, but for what mappings cost. */
+bool ps_plan_waits_for_nothing(const struct penstock_plan *plan);
+
 /* What a budget is to be good for; called by ps_least_budget. False also where there is no plan. */
 bool ps_budget_fits(struct ps_replanned *again, uint64_t budget);
-bool ps_budget_loses_nothing(struct ps_replanned *again, uint64_t budget);
+bool ps_budget_waits_for_nothing(struct ps_replanned *again, uint64_t budget);
+bool ps_budget_loses_nothing(struct ps_replanned *again, uint64_t budget); /* nor do mappings cost anything */
 
 /* The least multiple of `unit` above `from`, and up to `enough`, which is, that is good; more is taken to be no worse. One plan for each halving. */
 uint64_t ps_least_budget(struct ps_replanned *again, uint64_t unit, uint64_t from, uint64_t enough,

@@ -141,14 +141,20 @@ static double d2h_bytes_of(const struct ps_playback *p, uint32_t move)
 /* Time has passed since `from`, and what is held has not changed meanwhile. */
 static void show_time(const struct ps_playback *p, double from, double out_bytes, double in_bytes)
 {
-    if (p->watch)
+    if (p->watch && p->watch->passed)
         p->watch->passed(p->watch->ctx, from, p->now, p->moment, p->held, out_bytes, in_bytes);
 }
 
 static void show_move(const struct ps_playback *p, enum ps_played what, uint32_t move)
 {
-    if (p->watch)
+    if (p->watch && p->watch->moved)
         p->watch->moved(p->watch->ctx, what, move, p->now);
+}
+
+static void show_pages(const struct ps_playback *p, enum ps_paged what, uint32_t span)
+{
+    if (p->watch && p->watch->paged)
+        p->watch->paged(p->watch->ctx, what, span, p->held);
 }
 
 static void hold(struct ps_playback *p, int64_t bytes)
@@ -170,6 +176,7 @@ static void begin_reload(struct ps_playback *p, uint32_t move)
 
     hold(p, bytes_of(p, move));
     show_move(p, PS_PLAYED_COMES, move);
+    show_pages(p, PS_PAGED_BACK, p->move[move].span);
     p->residency[p->move[move].span] = RELOADING;
     p->h2d_queue[slot] = move;
     p->h2d_ready[slot] = p->now + (double)p->step->links.reload_overhead_ns;
@@ -215,6 +222,8 @@ static void release_pages(struct ps_playback *p)
     p->next_release = p->released < p->d2h_over ? p->released_at[p->released % p->moves] : FOREVER;
     p->held -= bytes_of(p, move);
     show_move(p, PS_PLAYED_GONE, move);
+    if (p->freed[span])
+        show_pages(p, PS_PAGED_FREED, span);
     p->residency[span] = p->freed[span] ? RESIDENT : EVICTED;
     p->freed[span] = false;
     begin_reloads(p);
@@ -237,7 +246,7 @@ static void end_h2d(struct ps_playback *p)
 /* `from` to now: the links have copied at these rates, or not at all. */
 static void show_links(const struct ps_playback *p, double from, double out_rate, double in_rate)
 {
-    if (!p->watch)
+    if (!p->watch || !p->watch->passed)
         return;
     double out = (p->now - from) * out_rate, in = (p->now - from) * in_rate;
     /* Of a guarded span's D2H, part of the time is not the link's. */
@@ -320,6 +329,7 @@ static void play_allocation(struct ps_playback *p, uint32_t span)
     p->residency[span] = RESIDENT;
     wait_until_fits(p, bytes);
     hold(p, bytes);
+    show_pages(p, PS_PAGED_NEW, span);
     p->outcome.alloc_wait_ns += p->now - before;
 }
 
@@ -329,6 +339,7 @@ static void play_free(struct ps_playback *p, uint32_t span)
     case RESIDENT:
     case RELOADING:
         p->held -= (int64_t)p->step->span[span].bytes;
+        show_pages(p, PS_PAGED_FREED, span);
         begin_reloads(p);
         break;
     case EVICTING:
@@ -375,7 +386,7 @@ static void play_launch(struct ps_playback *p, uint32_t launch)
         p->move[needed->order[i]].predicted_wait_ns = (uint64_t)(p->now - since);
     }
     p->outcome.reload_wait_ns += p->now - before;
-    if (p->watch)
+    if (p->watch && p->watch->launch)
         p->watch->launch(p->watch->ctx, launch, p->now);
     run_until(p, p->now + (double)p->step->launch[launch].duration_ns);
     /* Moves are in this order themselves. */
@@ -392,7 +403,7 @@ static void play_round(struct ps_playback *p)
 {
     p->outcome.alloc_wait_ns = 0;
     p->outcome.reload_wait_ns = 0;
-    if (p->watch)
+    if (p->watch && p->watch->round)
         p->watch->round(p->watch->ctx, p->now);
     for (uint32_t m = 0; m < p->step->moments; m++) {
         p->moment = m;
@@ -501,6 +512,7 @@ void ps_playback_show(struct ps_playback *p, const struct ps_playback_watch *wat
 struct ps_outcome ps_playback_run(struct ps_playback *p, struct penstock_move *move, uint32_t moves, unsigned rounds)
 {
     uint32_t launches = p->step->launches;
+    unsigned least = p->watch && p->watch->paged ? PS_PAGED_ROUNDS : 0;
     double round_ns = -1;
 
     p->move = move;
@@ -517,7 +529,7 @@ struct ps_outcome ps_playback_run(struct ps_playback *p, struct penstock_move *m
         play_round(p);
         double difference = p->now - start - round_ns;
         round_ns = p->now - start;
-        if (difference < SAME_NS && difference > -SAME_NS)
+        if (i + 1 >= least && difference < SAME_NS && difference > -SAME_NS)
             break;
     }
     p->outcome.round_ns = round_ns;

@@ -25,6 +25,8 @@
 /* Rounds of a plan that is to be judged: the links' rates can be known badly, and rounds then go on changing for a while. */
 #define PS_PREDICT_ROUNDS 24
 
+#define PS_PAGED_ROUNDS 4
+
 struct ps_playback;
 
 /* What a round came to. */
@@ -38,13 +40,18 @@ struct ps_outcome {
 /* What becomes of a move: its D2H is queued, its pages are free, its reload is begun (pages taken), its H2D is over. */
 enum ps_played { PS_PLAYED_LEAVES, PS_PLAYED_GONE, PS_PLAYED_COMES, PS_PLAYED_BACK };
 
-/* Whoever wants to know more than the outcome. All times are ns from the beginning of the first round on. */
+/* What becomes of pages: a span is allocated, its reload is begun, it is freed with its pages. */
+enum ps_paged { PS_PAGED_NEW, PS_PAGED_BACK, PS_PAGED_FREED };
+
+/* Whoever wants to know more than the outcome; each may be NULL. All times are ns from the beginning of the first round on. */
 struct ps_playback_watch {
     void (*round)(void *ctx, double at);
     void (*launch)(void *ctx, uint32_t launch, double at); /* it begins: what it waited for is over */
     /* From one time to the other, which may be the same, so much was held at that moment of the step, and so much was copied. */
     void (*passed)(void *ctx, double from, double to, uint32_t moment, int64_t held, double out_bytes, double in_bytes);
     void (*moved)(void *ctx, enum ps_played what, uint32_t move, double at);
+    /* So much is held then. Where this is asked for at least PS_PAGED_ROUNDS are played: what is freed in one serves the next. */
+    void (*paged)(void *ctx, enum ps_paged what, uint32_t span, int64_t held);
     void *ctx;
 };
 

@@ -271,14 +271,14 @@ static void list_moves(const struct maker *m, uint32_t moves)
 void ps_profile_make(const struct penstock_step *step, const struct penstock_plan *plan, void *workspace, struct ps_profile *profile)
 {
     struct maker m = {.step = step, .profile = profile};
-    const struct ps_playback_watch watch = {round_begins, launch_begins, passed, moved, &m};
+    const struct ps_playback_watch watch = {.round = round_begins, .launch = launch_begins, .passed = passed, .moved = moved, .ctx = &m};
 
     lay_out(step, plan, &m, workspace);
     for (uint32_t l = 0; l < step->launches; l++)
         profile->launch[l] = (struct ps_profile_launch){.largest = PENSTOCK_NEVER};
     memcpy(m.move, plan->move, plan->moves * sizeof *m.move);
     memset(m.times, 0, plan->moves * sizeof *m.times);
-    profile->round_ns = plan->predicted_ns;
+    profile->round_ns = plan->predicted_ns - plan->mapping_ns;
     ps_demand(step, m.demand);
     struct ps_playback *playback = ps_playback_init(step, m.demand, m.playback);
     ps_playback_show(playback, &watch);

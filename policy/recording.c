@@ -53,6 +53,8 @@ static void put_header(const struct printer *p, const struct penstock_step *step
     put_number(p, " ", links->h2d_bytes_per_s_both);
     put_number(p, " ", links->evict_overhead_ns);
     put_number(p, " ", links->reload_overhead_ns);
+    if (links->mapping_ns)
+        put_number(p, " ", links->mapping_ns);
     put_text(p, "\n");
     if (step->budget_bytes != UINT64_MAX) {
         put_number(p, "budget ", step->budget_bytes);
@@ -270,6 +272,8 @@ static bool parse_links(struct parser *p)
     }
     if (!next_number(&p->reader, NS_MAX, &p->links.evict_overhead_ns) || !next_number(&p->reader, NS_MAX, &p->links.reload_overhead_ns))
         return fail(p, "links: expected two overheads in ns after the bandwidths");
+    if (!at_line_end(&p->reader) && !next_number(&p->reader, NS_MAX, &p->links.mapping_ns))
+        return fail(p, "links: expected what a mapping takes, in ns, after the overheads");
     p->links_given = true;
     return true;
 }

@@ -2,7 +2,7 @@
  * A recorded step as text, so that plans can be made and judged without a GPU. One line each, in this order:
  *
  *     penstock-recording 1
- *     links D2H H2D D2H_BOTH H2D_BOTH EVICT_NS RELOAD_NS    bytes per second, and what a transfer takes besides, ns
+ *     links D2H H2D D2H_BOTH H2D_BOTH EVICT_NS RELOAD_NS [MAPPING_NS]    bytes per second, and what a transfer and a mapping take besides, ns
  *     budget BYTES                                          may be left out: no limit
  *     slab BYTES                                            may be left out: no limit
  *     s BYTES CLASS [fixed] [guarded]                       for each span, with what struct penstock_step_span says; they are counted from 0

@@ -196,6 +196,7 @@ struct ps_followed_plan *ps_followed_plan_make(const struct penstock_step *step,
     s->correction = correction;
     s->length = step->launches;
     s->predicted_ns = plan->predicted_ns;
+    s->mapping_ns = plan->mapping_ns;
     s->plain_ns = plan->plain_ns;
     s->move = calloc(plan->moves + 1u, sizeof *s->move);
     s->ordinal = calloc(plan->moves + 1u, sizeof *s->ordinal);

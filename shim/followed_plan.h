@@ -56,11 +56,11 @@ struct ps_followed_plan {
     struct ps_preparing *preparing;
     struct ps_correction *correction; /* of the moves' reload_from */
     bool may_correct;
-    uint32_t *scratch;     /* by move */
-    uint64_t *duration_ns; /* by launch, as it was recorded */
-    uint64_t predicted_ns, plain_ns;
-    uint64_t rounds;      /* ended, whole ones */
-    uint64_t whole_round; /* number of the latest whole one */
+    uint32_t *scratch;                           /* by move */
+    uint64_t *duration_ns;                       /* by launch, as it was recorded */
+    uint64_t predicted_ns, mapping_ns, plain_ns; /* as in penstock_plan */
+    uint64_t rounds;                             /* ended, whole ones */
+    uint64_t whole_round;                        /* number of the latest whole one */
     uint64_t first_round; /* of the whole ones without a gap that it ends; no move's reload_from has changed since it began */
     uint64_t corrected;   /* the latest that was looked at to correct the moves */
 };

@@ -567,6 +567,7 @@ void ps_following_summary(struct ps_following_summary *out)
     if (!s)
         return;
     out->predicted_ns = s->predicted_ns;
+    out->mapping_ns = s->mapping_ns;
     out->plain_ns = s->plain_ns;
     out->exposed_ns = ps_step_figures_exposed_ns(s->figures, s->whole_round);
 }

@@ -80,6 +80,7 @@ void ps_following_all_told(uint64_t launch);
 struct ps_following_summary {
     uint64_t steps;              /* rounds begun and ended under a plan */
     uint64_t predicted_ns;       /* of the plan that was followed most: the step */
+    uint64_t mapping_ns;         /* what mappings cost of that */
     uint64_t plain_ns;           /* the same without moves */
     uint64_t exposed_ns;         /* of the last complete step: time in which the stream stood still */
     uint64_t evictions, reloads; /* begun by plans */

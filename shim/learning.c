@@ -552,7 +552,7 @@ static int plan_from(uint32_t pattern, struct wanted w)
     if (!r && *ps_settings.report)
         keep_profile(pattern, found_as, &step, &plan);
     /* What the closing line may advise. Nobody waits for it; but for the first plan, soon to be made anew, it would be in vain. */
-    if (!r && p->rounds && ps_settings.policy.kind == PS_POLICY_PLAN && plan.predicted_ns / PS_NOTHING_LOST > plan.plain_ns / 1000) {
+    if (!r && p->rounds && ps_settings.policy.kind == PS_POLICY_PLAN && !ps_plan_waits_for_nothing(&plan)) {
         uint64_t limit = ps_budget_to_plan_for(), peak = ps_registry.peak_live_bytes;
         ps_registry_unlock();
         uint64_t enough = ps_plan_find_enough(&making, limit, peak);

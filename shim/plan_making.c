@@ -50,10 +50,10 @@ struct search {
     void (*meanwhile)(void);
 };
 
-static bool loses_nothing(struct ps_replanned *again, uint64_t budget)
+static bool waits_for_nothing(struct ps_replanned *again, uint64_t budget)
 {
     ((struct search *)again)->meanwhile();
-    return ps_budget_loses_nothing(again, budget);
+    return ps_budget_waits_for_nothing(again, budget);
 }
 
 uint64_t ps_plan_find_enough(const struct ps_plan_making *making, uint64_t limit, uint64_t peak)
@@ -70,7 +70,7 @@ uint64_t ps_plan_find_enough(const struct ps_plan_making *making, uint64_t limit
     again->plan.capacity = step->uses;
     again->plan.move = calloc(step->uses + 1u, sizeof *again->plan.move);
     if (again->workspace && again->plan.move && enough > limit)
-        found = ps_least_budget(again, unit, limit, enough, loses_nothing);
+        found = ps_least_budget(again, unit, limit, enough, waits_for_nothing);
     step->budget_bytes = before;
     free(again->plan.move);
     free(again->workspace);

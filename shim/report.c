@@ -218,6 +218,7 @@ static void write_learning(struct ps_json *j, const struct figures *f)
     ps_json_u64(j, "steps", f->followed.steps);
     ps_json_u64(j, "plain_step_ns", f->followed.plain_ns);
     ps_json_u64(j, "predicted_step_ns", f->followed.predicted_ns);
+    ps_json_u64(j, "predicted_mapping_ns", f->followed.mapping_ns);
     ps_json_u64(j, "exposed_ns", f->followed.exposed_ns);
     ps_json_u64(j, "nothing_lost_bytes", f->enough_bytes);
     ps_json_u64(j, "evictions", f->followed.evictions);

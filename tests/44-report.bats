@@ -62,7 +62,7 @@ SHAPE='(.version | type == "string" and test("^[0-9]+\\.[0-9]+")) and (.command 
 PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost, .until_plan.launches, .until_plan.ns, .until_plan.host_wait_ns] |
         all(type == "number")) and
         (.patterns | length > 0 and all(.launches > 0 and .rounds >= 0))) and
-    (.plan | ([.steps, .plain_step_ns, .predicted_step_ns, .exposed_ns, .nothing_lost_bytes, .evictions, .reloads, .corrections, .evictions_put_off, .spans_made_ahead,
+    (.plan | ([.steps, .plain_step_ns, .predicted_step_ns, .predicted_mapping_ns, .exposed_ns, .nothing_lost_bytes, .evictions, .reloads, .corrections, .evictions_put_off, .spans_made_ahead,
             .allocations_without_one] | all(type == "number" and . >= 0)) and
         (.reload_waits | all([.launch, .reloads, .predicted_ns, .actual_ns, .launches_earlier] | all(type == "number" and . >= 0))) and
         (.layers | length > 0 and all((.number | type == "number" or . == null) and (.direction | IN("none", "forward", "backward")) and
@@ -79,7 +79,7 @@ PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost
     ended_with 0
     jq -e "$SHAPE and $PLANNED" "$REPORT"
     for path in learning.launches learning.launches_in_patterns learning.steps learning.patterns_lost learning.until_plan learning.patterns plan.steps \
-        plan.plain_step_ns plan.predicted_step_ns plan.exposed_ns plan.nothing_lost_bytes plan.evictions plan.reloads plan.corrections plan.reload_waits plan.layers plan.profile; do
+        plan.plain_step_ns plan.predicted_step_ns plan.predicted_mapping_ns plan.exposed_ns plan.nothing_lost_bytes plan.evictions plan.reloads plan.corrections plan.reload_waits plan.layers plan.profile; do
         equal true "$(jq ".${path%.*} | has(\"${path#*.}\")" "$REPORT")" "$path is there"
         run jq -e "del(.$path) | $PLANNED" "$REPORT"
         [ "$status" -ne 0 ]
@@ -233,7 +233,8 @@ heard() {
     # A little more, as durations are never the same.
     train PENSTOCK_BUDGET=$((enough + peak / 16))
     ended_with 0
-    jq -e '.plan | .predicted_step_ns <= .plain_step_ns * 1.02' "$REPORT"
+    # What the plan plays through; what mappings cost, which the simulated driver makes at once, comes on top of it.
+    jq -e '.plan | .profile.step_ns <= .plain_step_ns * 1.02' "$REPORT"
     # With memory enough, and where nothing was planned: nothing.
     train PENSTOCK_BUDGET=$((peak * 2))
     lacks "$output" 'stood still'

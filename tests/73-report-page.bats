@@ -193,7 +193,7 @@ END
     # As much comes back in a step as its layers need back; rounded by bins.
     jq -e '.plan | ([.layers[].reloaded_bytes] | add) as $back | ((.profile.in_bytes | add) - $back | fabs) <= (.profile.in_bytes | length)' tight.json
     jq -e '.plan | ([.layers[].evicted_bytes] | add) as $out | $out > 0 and ((.profile.out_bytes | add) - $out | fabs) <= (.profile.out_bytes | length)' tight.json
-    jq -e '.plan.profile.step_ns == .plan.predicted_step_ns and (.plan.layers | [.[].begin_ns] | . == sort and .[0] == 0)' tight.json
+    jq -e '.plan.profile.step_ns == .plan.predicted_step_ns - .plan.predicted_mapping_ns and (.plan.layers | [.[].begin_ns] | . == sort and .[0] == 0)' tight.json
     jq -e '.plan.profile.spans | length == 20 and ([.[].bytes] | . == (sort | reverse))' tight.json
 }
 

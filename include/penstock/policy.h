@@ -23,7 +23,7 @@ extern "C" {
 #endif
 
 /* Grows whenever a structure or a meaning in this file changes. */
-#define PENSTOCK_POLICY_VERSION 2
+#define PENSTOCK_POLICY_VERSION 3
 
 /* ---- reacting ---- */
 
@@ -101,6 +101,7 @@ struct penstock_links {
     uint64_t d2h_bytes_per_s_both, h2d_bytes_per_s_both;
     uint64_t evict_overhead_ns;  /* from the end of a D2H until the pages serve somebody else */
     uint64_t reload_overhead_ns; /* from the decision until the H2D begins, when nothing is in its way */
+    uint64_t mapping_ns;         /* what a step takes longer for each mapping that is made in it, beyond those that its host has time for */
 };
 
 struct penstock_step {
@@ -136,6 +137,7 @@ struct penstock_plan {
     uint32_t moves;
     uint64_t plain_ns;      /* the step's device time when nothing moves */
     uint64_t predicted_ns;  /* its predicted time under this plan, in the steady state */
+    uint64_t mapping_ns;    /* of it, what mappings cost: pages go from spans to others, and to what is reloaded */
     uint64_t peak_bytes;    /* the most that is predicted to be held */
     uint64_t evicted_bytes; /* in a round */
 };

@@ -117,7 +117,7 @@ static inline void small_step_make(struct small_step *s, uint64_t seed, uint32_t
     /* From links that move next to nothing in a step to ones that move all of it at once. */
     uint64_t rate = UINT64_C(4000000000) << small_random(&state, 12);
     s->step.links = (struct penstock_links){
-        rate, rate + rate / 20, rate - rate / 10, rate, small_random(&state, 2) * 3000, small_random(&state, 2) * 2000};
+        rate, rate + rate / 20, rate - rate / 10, rate, small_random(&state, 2) * 3000, small_random(&state, 2) * 2000, 0};
     uint64_t least = (uint64_t)small_step_least(s), span = (uint64_t)s->peak - least;
     bool any = small_random(&state, 8) == 0;
     s->step.budget_bytes = any ? (uint64_t)s->peak * (30 + small_random(&state, 71)) / 100 : least + span * small_random(&state, 101) / 100;

@@ -53,6 +53,25 @@ static void test_waits_for_both_links(void)
     predicts(&step, 400 + 50 + 300, 300);
 }
 
+/* Freed, span 1 leaves its pages to span 0's reload, and is given others in the next round: two mappings, of which the host hides a fiftieth of the step. */
+static void test_mappings_take_time(void)
+{
+    struct penstock_step step = two_spans(1, 500);
+
+    moves[0] = (struct penstock_move){0, 0, 3, 3, 0};
+    plan.moves = 1;
+    step.links.mapping_ns = 100;
+    predicts(&step, 900 + 2 * 100 - 900 / 50, 300);
+    EXPECT_U64(2 * 100 - 900 / 50, plan.mapping_ns);
+    step.links.mapping_ns = 9; /* as long as is hidden */
+    predicts(&step, 900, 300);
+    EXPECT_U64(0, plan.mapping_ns);
+    /* With room for both nothing goes from one to the other. */
+    step = two_spans(1, 600);
+    step.links.mapping_ns = 100;
+    predicts(&step, 400, 600);
+}
+
 /* With room for both the reload begins as soon as its eviction is over, and only what is left of it is waited for. */
 static void test_reload_overlaps(void)
 {
@@ -364,6 +383,7 @@ int main(void)
 {
     test_nothing_moves();
     test_waits_for_both_links();
+    test_mappings_take_time();
     test_reload_overlaps();
     test_round_the_ring();
     test_links_share();

@@ -5,7 +5,7 @@
 
 #include "expect.h"
 
-#define LINKS "links 100 200 90 180 5 6\n"
+#define LINKS "links 100 200 90 180 5 6 7\n"
 
 static const char small[] = "penstock-recording 1\n" LINKS "budget 1000\n"
                             "s 400 parameter fixed # the weights\n"
@@ -70,6 +70,7 @@ static void test_a_small_step(void)
     EXPECT_U64(UINT64_MAX, step.slab_bytes);
     EXPECT_U64(90, step.links.d2h_bytes_per_s_both);
     EXPECT_U64(6, step.links.reload_overhead_ns);
+    EXPECT_U64(7, step.links.mapping_ns);
     EXPECT(step.span[0].fixed && step.span[0].born == PENSTOCK_NEVER && step.span[0].freed == PENSTOCK_NEVER);
     EXPECT_U64(PENSTOCK_CLASS_PARAMETER, step.span[0].class_);
     EXPECT_U64(0, step.span[1].born);
@@ -107,6 +108,7 @@ static void test_printed_and_read_again(void)
         EXPECT(strstr(second.bytes, "y 3 forward block three\nl 10 0 1\n") != NULL);
         EXPECT(strstr(second.bytes, "budget 1000\ns 400 parameter fixed\n") != NULL);
         EXPECT(strstr(second.bytes, "slab") == NULL);
+        EXPECT(strstr(second.bytes, LINKS) != NULL);
         /* A moment in which nothing of the step happens is passed over: the recorder leaves some. */
         struct penstock_launch *late = (struct penstock_launch *)&step.launch[2]; /* in our memory */
         struct penstock_step_span *span = (struct penstock_step_span *)&step.span[1];
@@ -142,6 +144,7 @@ static void test_what_is_refused(void)
     refused(0, "no line with the links", "penstock-recording 1\nl 1\n");
     refused(0, "no launch", HEAD);
     refused(2, "links: expected four bandwidths in bytes per second", "penstock-recording 1\nlinks 1 2 0 3 0 0\nl 1\n");
+    refused(2, "links: expected what a mapping takes, in ns, after the overheads", "penstock-recording 1\nlinks 1 2 1 3 0 0 x\nl 1\n");
     refused(3, "none of the lines of a recording", HEAD "x\n");
     refused(3, "s: no such class", HEAD "s 5 weights\nl 1\n");
     refused(3, "s: expected a number of bytes", HEAD "s 99999999999999999999 parameter\nl 1\n");
@@ -159,6 +162,24 @@ static void test_what_is_refused(void)
 }
 
 /* Every prefix, and every text with one byte spoilt: whatever is accepted is a step that can be planned. */
+/* Recordings of before mappings were counted. */
+static void test_a_mapping_need_not_take_time(void)
+{
+    struct penstock_step step;
+    struct ps_recording_problem problem = {0, "none"};
+    struct text printed = {.length = 0};
+    void *memory = parse("penstock-recording 1\nlinks 1 2 1 3 4 5\nl 1\n", &step, &problem);
+
+    if (!EXPECT(memory != NULL))
+        return;
+    EXPECT_U64(0, step.links.mapping_ns);
+    void *workspace = malloc(ps_recording_print_bytes(&step));
+    ps_recording_print(&step, workspace, gather, &printed);
+    EXPECT(strstr(printed.bytes, "links 1 2 1 3 4 5\n") != NULL);
+    free(workspace);
+    free(memory);
+}
+
 /* `lines` times the line, behind the links and `before`. */
 static void refuse_many(const char *before, const char *line, uint32_t lines, const char *what)
 {
@@ -221,6 +242,7 @@ int main(void)
 {
     test_a_small_step();
     test_printed_and_read_again();
+    test_a_mapping_need_not_take_time();
     test_what_is_refused();
     test_sums_beyond_64_bits();
     test_spoilt_texts();

@@ -41,7 +41,7 @@ static inline struct penstock_step two_spans(uint64_t unit, uint64_t budget)
                                   .span = spans,
                                   .use = uses,
                                   .layer = &layer,
-                                  .links = {RATE, RATE, RATE, RATE, 0, 0},
+                                  .links = {RATE, RATE, RATE, RATE, 0, 0, 0},
                                   .budget_bytes = budget * unit,
                                   .slab_bytes = UINT64_MAX};
 }
