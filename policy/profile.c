@@ -214,6 +214,10 @@ static struct ps_profile_gap gap_of(const struct maker *m, uint32_t span, uint32
 
     gap.from_ns = m->profile->launch[in_step.opened_by].at_ns + opens->duration_ns;
     gap.to_ns = in_step.needed_by == PENSTOCK_NEVER ? time_of(m, step->span[span].freed) : m->profile->launch[in_step.needed_by].at_ns;
+    /* Times are sums, and rounded down: a launch that follows at once may seem to begin before the one ahead of it ends. */
+    uint32_t end = in_step.needed_by == PENSTOCK_NEVER ? ps_launch_from(step, step->span[span].freed) : in_step.needed_by;
+    if (end > in_step.opened_by && gap.to_ns < gap.from_ns)
+        gap.to_ns = gap.from_ns;
     for (uint32_t i = m->first_move[span]; i != PENSTOCK_NEVER; i = m->next[i]) {
         if (!ps_gap_at(step, span, m->move[i].evict_after, &other) || other.use != use)
             continue;

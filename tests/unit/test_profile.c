@@ -119,10 +119,34 @@ static void test_guarded(void)
     EXPECT_U64((100 + 450) * K, profile.span[0].gap[0].gone_ns);
 }
 
+/* Times are rounded, and a launch that follows at once never seems to begin before the one ahead of it ends: a gap of no length would be all of the step. */
+static void test_what_takes_no_time_is_no_gap(void)
+{
+    for (uint64_t rate = 1; rate <= 3000; rate++) {
+        struct penstock_step step = two_spans(K, 600);
+
+        spans[2] = (struct penstock_step_span){.bytes = 7, .born = NEVER, .freed = NEVER, .first_use = 3, .uses = 2};
+        uses[3] = 0;
+        uses[4] = 1; /* at once */
+        step.spans = 3;
+        step.uses = 5;
+        launches[0].duration_ns = 800 * K;
+        step.links.h2d_bytes_per_s += 7919 * rate; /* launch 3 waits, until a fraction of a nanosecond, and so begins the next round */
+        moves[0] = (struct penstock_move){0, 0, 3, 3, 0};
+        plan.moves = 1;
+        make(&step);
+        for (uint32_t i = 0; i < profile.spans; i++)
+            for (uint32_t g = 0; profile.span[i].span == 2 && g < profile.span[i].gaps; g++)
+                if (!EXPECT(profile.span[i].gap[g].from_ns != profile.span[i].gap[g].to_ns + 1))
+                    return;
+    }
+}
+
 int main(void)
 {
     test_nothing_moves();
     test_both_links();
     test_guarded();
+    test_what_takes_no_time_is_no_gap();
     return expect_status();
 }
