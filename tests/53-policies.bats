@@ -190,3 +190,20 @@ END
     equal 0 "$guarded_unmapped" "guarded spans under unmap"
     equal $((guarded_known + 8)) "$guarded_unknown" "guarded spans, the state of eight layers among them"
 }
+
+@test "under a plan what no kernel may keep the address of leaves without a grace, and nothing else does" {
+    # A grace that is longer than any gap: whoever must wait for it stays. State that torch's kernels alone know, and the same that another one was given once.
+    requires sim jq
+    run_sim "$SAMPLES/hidden" 40 state
+    ended_with 0
+    local right=$output peak
+    peak=$(ledger peak.device)
+    planned() {
+        run_penstock CUDASIM_LAUNCH_NS=200000 PENSTOCK_MIN_SPAN=64KiB PENSTOCK_BUDGET=$((peak * 80 / 100)) PENSTOCK_GRACE=1000000 "$SAMPLES/hidden" 40 "$1"
+        goes_on && sound && equal "$right" "$(grep -v '^penstock: ' <<<"$output")" "weights"
+    }
+    planned state
+    at_least 100 "$(report plan.evictions)" "planned evictions of what nobody uses unseen"
+    planned kept
+    equal 0 "$(report plan.evictions)" "planned evictions of what a kernel may have kept"
+}
