@@ -234,7 +234,8 @@ static struct ps_span *new_structure(CUdeviceptr address, size_t bytes)
                                   .fence = span->fence,
                                   .number = span->number,
                                   .launching = span->launching,
-                                  .last_access = r->launch_number};
+                                  .last_access = r->launch_number,
+                                  .named = r->launch_number};
     memcpy(span, &fresh, offsetof(struct ps_span, device));
     note_highest(span);
     return span;
@@ -503,7 +504,7 @@ void ps_registry_revive(struct ps_span *span, size_t requested)
     span->pinned = false;
     span->hidden = false;
     span->user_pins = 0;
-    span->last_access = ps_registry.launch_number;
+    span->last_access = span->named = ps_registry.launch_number;
     count_in(span, requested);
     TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
 }
@@ -512,7 +513,7 @@ void ps_registry_touch(struct ps_span *span)
 {
     struct ps_registry_state *r = &ps_registry;
 
-    span->last_access = r->launch_number;
+    span->last_access = span->named = r->launch_number;
     if (!in_idle_order(span) || TAILQ_LAST(&r->idle_order, ps_span_list) == span)
         return;
     TAILQ_REMOVE(&r->idle_order, span, order);

@@ -176,7 +176,7 @@ static bool may_be_stripped(const struct ps_verify_task *task, const struct ps_s
         return false;
     if (ps_block_of(span))
         return false; /* who touches it without its being believed finds it on its slot, always */
-    return ps_registry.launch_number - span->last_access > grace && ps_verify_task_wants(task, span);
+    return ps_registry.launch_number - span->named > grace && ps_verify_task_wants(task, span);
 }
 
 /* [locked] */
@@ -192,6 +192,20 @@ static bool add(struct ps_span *span)
 }
 
 /*
+ * What somebody is about, or is about to leave, could not be stripped, and another run might find it at rest: runs are to be alike. Two clocks: the device has done
+ * all that was queued before, so a D2H is over soon; each helper thread is done with a span by itself. [locked; releases the lock meanwhile]
+ */
+static void wait_until_at_rest(void)
+{
+    const uint64_t since = ps_now_ns();
+    struct ps_span *span;
+
+    for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
+        while (span->life == PS_LIFE_LIVE && (span->busy || span->residency == PS_EVICTING) && ps_now_ns() - since < SETTLED_AFTER_NS)
+            ps_registry_wait_changed(1000000u);
+}
+
+/*
  * A stripped span is busy until it is clothed: no helper thread moves it meanwhile, and a program's thread that wants it waits. Nothing that this launch
  * waits for on its stream waits for such a span.
  */
@@ -201,6 +215,7 @@ static void choose(const struct ps_verify_task *task, uint32_t grace)
 
     stripped_count = also_count = 0;
     ps_registry_lock();
+    wait_until_at_rest();
     for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
         if (may_be_stripped(task, span, grace) && add(span))
             span->busy = true;
