@@ -31,7 +31,10 @@ bool ps_budget_waits_for_nothing(struct ps_replanned *again, uint64_t budget)
 
 bool ps_budget_loses_nothing(struct ps_replanned *again, uint64_t budget)
 {
-    return ps_budget_fits(again, budget) && again->plan.predicted_ns <= again->plan.plain_ns / 1000 * PS_NOTHING_LOST;
+    if (!ps_budget_fits(again, budget))
+        return false;
+    const uint64_t plain = again->plan.plain_ns, best = again->best_ns > plain ? again->best_ns : plain;
+    return again->plan.predicted_ns <= best / 1000 * PS_NOTHING_LOST;
 }
 
 uint64_t ps_least_budget(struct ps_replanned *again, uint64_t unit, uint64_t from, uint64_t enough,

@@ -9,6 +9,7 @@
 /* Of one span, launch or bandwidth; and of all spans or launches, which are added up, played some rounds, and looked at for sixteen times the batch. */
 #define BYTES_MAX (UINT64_C(1) << 50)
 #define NS_MAX (UINT64_C(1) << 50)
+#define MAPPING_NS_MAX UINT64_C(1000000000)
 #define SUM_MAX (UINT64_C(1) << 56)
 /* Spans, launches and moments: indices have a bit or two to spare. */
 #define COUNT_MAX (1u << 28)
@@ -272,7 +273,7 @@ static bool parse_links(struct parser *p)
     }
     if (!next_number(&p->reader, NS_MAX, &p->links.evict_overhead_ns) || !next_number(&p->reader, NS_MAX, &p->links.reload_overhead_ns))
         return fail(p, "links: expected two overheads in ns after the bandwidths");
-    if (!at_line_end(&p->reader) && !next_number(&p->reader, NS_MAX, &p->links.mapping_ns))
+    if (!at_line_end(&p->reader) && !next_number(&p->reader, MAPPING_NS_MAX, &p->links.mapping_ns))
         return fail(p, "links: expected what a mapping takes, in ns, after the overheads");
     p->links_given = true;
     return true;

@@ -61,7 +61,9 @@ static bool batch_is(struct trade *t, uint64_t thousandths, enum batch wanted)
     case FITS_PLAIN:
         return fits && !t->again.plan.moves;
     case LOSES_NOTHING:
-        return fits && t->again.plan.predicted_ns <= t->again.plan.plain_ns / 1000 * PS_NOTHING_LOST;
+        return fits &&
+               ps_plan_waits_for_nothing(
+                   &t->again.plan); /* mappings weigh the more the shorter the step is: the search wants what grows with the batch */
     default:
         return fits;
     }
@@ -106,10 +108,9 @@ static void write_budgets(struct ps_json *j, struct trade *t)
     while (unit < peak / 4096) /* a budget that is looked for is found to so much of the peak */
         unit *= 2;
     const uint64_t all = (ps_budget_with_margin(peak) + unit - 1) / unit * unit;
-    /* Where sizes have their peaks at different times it takes more than their sum's peak until no freed span gives way to another. */
-    const bool costs = !ps_budget_loses_nothing(&t->again, all);
+    t->again.best_ns = ps_budget_fits(&t->again, all) ? t->again.plan.predicted_ns : 0;
     const uint64_t fewest = ps_least_budget(&t->again, unit, 0, all, ps_budget_fits),
-                   free = ps_least_budget(&t->again, unit, costs ? all : 0, costs ? all / unit * unit * 2 : all, ps_budget_loses_nothing);
+                   free = ps_least_budget(&t->again, unit, 0, all, ps_budget_loses_nothing);
     ps_json_u64(j, "nothing_moves_bytes", all);
     ps_json_u64(j, "nothing_lost_bytes", free);
     ps_json_u64(j, "least_bytes", fewest);

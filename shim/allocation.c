@@ -388,6 +388,8 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, bool only_asks
 
     ps_registry_lock();
     ps_registry.only_asked_bytes = only_asks ? rounded : 0;
+    if (only_asks)
+        ps_hoard_asked();
     struct ps_span *span = is_block ? NULL : take_cached(rounded, stream ? stream : only_stream());
     if (span && reuse(span, bytes, stream)) {
         *address = span->address;
@@ -410,9 +412,7 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, bool only_asks
         if (!is_block)
             born(ps_registry_live_at(*address));
         ps_count(allocations);
-        if (only_asks) {
-            ps_hoard_asked();
-        } else {
+        if (!only_asks) {
             ps_hoard_trim();
             ps_budget_keep_ahead();
         }

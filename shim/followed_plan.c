@@ -157,30 +157,42 @@ bool ps_followed_plan_is_meant(const struct ps_identity *identity, const struct 
 
 /*
  * The planner has the D2H queued at the launch that opens the gap, and a reload may be due at the next one. It comes later by the grace, and a reload that
- * fell due before would find the span resident and be void. Fills move, grace and moves.
- *
- * What nobody uses unseen needs no grace, and in a step whose launches each wait for reloads, as an optimizer's do under little memory, four launches are
- * 12 ms in which the D2H link stands still (a compiled model in 13 of 20 GiB, H200: 255 ms a step instead of 261).
+ * fell due before would find the span resident and be void. False: the gap is too short for that.
+ */
+static bool give_grace(struct penstock_move *move, uint32_t length, uint32_t grace)
+{
+    if (move->needed_by == PENSTOCK_NEVER)
+        return true;
+    uint32_t gap = (move->needed_by + length - move->evict_after) % length,
+             away = (move->reload_from + length - move->evict_after) % length;
+    gap = gap ? gap : length; /* the launch that uses it last in a round is the first in the next */
+    if (gap <= grace + 1)
+        return false;
+    if (away <= grace)
+        move->reload_from = (move->evict_after + grace + 1) % length;
+    return true;
+}
+
+/*
+ * Fills move, grace and moves. What nobody uses unseen needs no grace, and in a step whose launches each wait for reloads, as an optimizer's do under little
+ * memory, four launches are 12 ms in which the D2H link stands still (a compiled model in 13 of 20 GiB, H200: 255 ms a step instead of 261).
  */
 static void take_moves(struct ps_followed_plan *s, const struct penstock_plan *plan, const bool *all_seen, uint32_t grace_of_others)
 {
-    const uint32_t length = s->length;
-
     for (uint32_t m = 0; m < plan->moves; m++) {
         struct penstock_move move = plan->move[m];
         const uint32_t grace = all_seen && all_seen[move.span] ? 0 : grace_of_others;
-        if (move.needed_by != PENSTOCK_NEVER) {
-            uint32_t gap = (move.needed_by + length - move.evict_after) % length,
-                     away = (move.reload_from + length - move.evict_after) % length;
-            gap = gap ? gap : length; /* the launch that uses it last in a round is the first in the next */
-            if (gap <= grace + 1)
-                continue;
-            if (away <= grace)
-                move.reload_from = (move.evict_after + grace + 1) % length;
-        }
+        if (!give_grace(&move, s->length, grace))
+            continue;
         s->grace[s->moves] = grace;
         s->move[s->moves++] = move;
     }
+}
+
+/* The launch at which the move's D2H is queued; PENSTOCK_NEVER: it is not. */
+static uint32_t evicted_at(const struct ps_followed_plan *s, uint32_t move)
+{
+    return s->grace[move] == PENSTOCK_NEVER ? PENSTOCK_NEVER : (s->move[move].evict_after + s->grace[move]) % s->length;
 }
 
 struct ps_followed_plan *ps_followed_plan_make(const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
@@ -224,7 +236,7 @@ struct ps_followed_plan *ps_followed_plan_make(const struct penstock_step *step,
     r = make_timetable(&s->bind, at, s->moves, s->length);
     /* An access that parameters don't show may follow a visible one within the grace: the D2H is queued after it. */
     for (uint32_t m = 0; m < s->moves; m++)
-        at[m] = (s->move[m].evict_after + s->grace[m]) % s->length;
+        at[m] = evicted_at(s, m);
     if (!r)
         r = make_timetable(&s->evict, at, s->moves, s->length);
     for (uint32_t m = 0; m < s->moves; m++)
@@ -247,4 +259,13 @@ void ps_followed_plan_reloads_changed(struct ps_followed_plan *s)
         s->scratch[m] = s->move[m].reload_from;
     fill_timetable(&s->reload, s->scratch, s->moves, s->length);
     order_reloads(s);
+}
+
+void ps_followed_plan_give_grace(struct ps_followed_plan *s, uint32_t move, uint32_t grace)
+{
+    s->grace[move] = give_grace(&s->move[move], s->length, grace) ? grace : PENSTOCK_NEVER;
+    for (uint32_t m = 0; m < s->moves; m++)
+        s->scratch[m] = evicted_at(s, m);
+    fill_timetable(&s->evict, s->scratch, s->moves, s->length);
+    ps_followed_plan_reloads_changed(s);
 }

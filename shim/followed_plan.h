@@ -48,7 +48,8 @@ struct ps_followed_plan {
     struct penstock_move *move;
     uint16_t *ordinal;            /* of the span among those of the launch that it is bound at */
     struct ps_identity *identity; /* of the span, by which it is known again */
-    uint32_t *grace;              /* by move: launches after evict_after at which the D2H is queued */
+    uint32_t *
+        grace; /* by move: launches after evict_after at which the D2H is queued; PENSTOCK_NEVER: it is not, since its gap is too short for that */
     struct ps_timetable bind, evict, reload;
     struct ps_bound *bound;
     struct ps_step_figures *figures;
@@ -81,6 +82,9 @@ size_t *ps_followed_plan_away_at_once(const struct ps_followed_plan *plan, unsig
 
 /* The moves' reload_from have changed. */
 void ps_followed_plan_reloads_changed(struct ps_followed_plan *plan);
+
+/* From now on this move's eviction waits for a grace, and its reload for that. The timetables are made anew. */
+void ps_followed_plan_give_grace(struct ps_followed_plan *plan, uint32_t move, uint32_t grace);
 
 /* Whether the span in the place where one is to be bound, at launch number `launch`, is the one that the plan is about. */
 bool ps_followed_plan_is_meant(const struct ps_identity *identity, const struct ps_span *span, uint64_t launch);

@@ -248,14 +248,14 @@ static uint32_t places(const struct ps_followed_plan *s, uint32_t from, uint32_t
     return (to + s->length - from) % s->length;
 }
 
-/* Whether `place` lies in the move's gap: after the grace that its last use is given, and with as many launches to go. */
+/* Whether `place` lies in the move's gap: after the grace that its last use is given, and with as many launches to go as a grace has. */
 static bool gap_is_open(const struct ps_followed_plan *s, uint32_t move, uint32_t place)
 {
     const struct penstock_move *m = &s->move[move];
     uint32_t end = m->reload_from == PENSTOCK_NEVER ? m->evict_after : m->reload_from;
     uint32_t gap = places(s, m->evict_after, end), in = places(s, m->evict_after, place);
 
-    return in > here.grace && in + here.grace < (gap ? gap : s->length);
+    return s->grace[move] != PENSTOCK_NEVER && in > s->grace[move] && in + here.grace < (gap ? gap : s->length);
 }
 
 static void try_later(struct ps_followed_plan *s, uint32_t move, uint64_t launch)
@@ -294,12 +294,21 @@ static void evict(struct ps_followed_plan *s, uint32_t move, struct ps_stream *s
         here.summary.evictions++;
 }
 
-/* The span leaves without a grace, since each use of it was seen when the plan was made; by now a kernel has been given it that may keep its address. */
-static bool wants_grace_now(const struct ps_followed_plan *s, uint32_t move)
+/*
+ * Whether each use of the span (or NULL) is seen, so that it needs no grace. Where one lies that was born in the step may have been told by the launch that named
+ * it last; of a block a launch may have been given more pieces than it is believed to use.
+ */
+static bool needs_no_grace(const struct ps_span *span)
 {
-    const struct ps_span *span = s->bound[move].span;
+    return span && !ps_block_of(span) && ps_guard_sees_all(span, true);
+}
 
-    return s->grace[move] < here.grace && span && !ps_guard_sees_all(span, true);
+/* Spans that were to leave without a grace, and which by now some kernel may have kept the address of, are given one for good. */
+static void give_grace_to_known(struct ps_followed_plan *s)
+{
+    for (uint32_t m = 0; m < s->moves; m++)
+        if (s->grace[m] < here.grace && s->bound[m].span && !needs_no_grace(s->bound[m].span))
+            ps_followed_plan_give_grace(s, m, here.grace);
 }
 
 /* What was put off until this launch is tried again, if its gap is still open. */
@@ -348,6 +357,7 @@ static void bind_past(struct ps_followed_plan *s, uint32_t place, uint64_t launc
 static void catch_up(struct ps_followed_plan *s, uint32_t place, uint64_t launch)
 {
     bind_past(s, place, launch);
+    give_grace_to_known(s);
     for (uint32_t m = 0; m < s->moves; m++)
         if (s->bound[m].span && gap_is_open(s, m, place))
             evict(s, m, NULL, launch);
@@ -358,9 +368,8 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
 {
     bool *all_seen = calloc(step->spans + 1u, sizeof *all_seen);
 
-    for (uint32_t i = 0; all_seen && i < step->spans;
-         i++) /* where one lies that was born in the step may have been told by the launch that named it last */
-        all_seen[i] = step->span[i].born == PENSTOCK_NEVER && ps_guard_sees_all(ps_registry_numbered(numbers[i]), true);
+    for (uint32_t i = 0; all_seen && i < step->spans; i++)
+        all_seen[i] = step->span[i].born == PENSTOCK_NEVER && needs_no_grace(ps_registry_numbered(numbers[i]));
     struct ps_followed_plan *s = ps_followed_plan_make(step, plan, numbers, ordinal, all_seen, here.grace);
     free(all_seen);
 
@@ -508,12 +517,16 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
             s->bound[m].number == spans[i]->number && gap_is_open(s, m, place))
             try_later(s, m, launch);
     }
+    bool became_known = false;
+    for (uint32_t i = s->evict.start[place]; i < s->evict.start[place + 1]; i++) {
+        uint32_t m = s->evict.item[i];
+        became_known |= s->grace[m] < here.grace && s->bound[m].span && !needs_no_grace(s->bound[m].span);
+    }
+    if (became_known)
+        give_grace_to_known(s); /* who was to leave here leaves later then */
     evict_what_was_put_off(s, place, stream, launch);
     for (uint32_t i = s->evict.start[place]; i < s->evict.start[place + 1]; i++) {
-        if (wants_grace_now(s, s->evict.item[i]))
-            try_later(s, s->evict.item[i], launch);
-        else
-            evict(s, s->evict.item[i], stream, launch);
+        evict(s, s->evict.item[i], stream, launch);
         opens = true;
     }
     bool woken = false;

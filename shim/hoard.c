@@ -16,18 +16,24 @@
 /* Longer than a program computes between two times that it asks: one convolution's trials. */
 #define ASKS_WITHIN_NS 2000000000u
 
+/* No trim waits for longer, whatever the program asks: half of what is free may be what it wants. */
+#define TRIM_WITHIN_NS 60000000000u
+
 /* All guarded by the registry lock. */
 static PS_PER_DEVICE struct {
     uint64_t asked_at; /* ns, the last time; 0: not lately */
-    bool trim_waits;   /* until it asks no more */
-    size_t keep;       /* and then so much stays */
+    bool trim_waits;   /* until it asks no more; since then */
+    uint64_t trim_since;
+    size_t keep; /* and then so much stays */
     bool thread_started, thread_failed;
 } of_first;
 #define here PS_HERE(of_first)
 
 static bool still_asks(void)
 {
-    return here.asked_at && ps_now_ns() - here.asked_at < ASKS_WITHIN_NS;
+    const uint64_t now = here.asked_at ? ps_now_ns() : 0;
+
+    return here.asked_at && now - here.asked_at < ASKS_WITHIN_NS && !(here.trim_waits && now - here.trim_since > TRIM_WITHIN_NS);
 }
 
 /*
@@ -47,6 +53,7 @@ void ps_hoard_trim_to(size_t keep)
 {
     if (still_asks()) {
         here.keep = here.trim_waits && here.keep < keep ? here.keep : keep;
+        here.trim_since = here.trim_waits ? here.trim_since : ps_now_ns();
         here.trim_waits = true;
     } else if (ps_registry.cached_bytes + ps_spare_bytes() > keep) {
         ps_budget_trim(ps_registry.cached_bytes > keep ? ps_registry.cached_bytes - keep : 0);
@@ -64,12 +71,13 @@ static void end_of_asking(void)
             ps_registry_rest(PS_HELPER_HOARD, PS_HELPER_LOOKS_NS);
             continue;
         }
+        const bool trims = here.trim_waits; /* it may ask, and want another one, while the lock is released */
         here.asked_at = 0;
-        if (here.trim_waits)
+        here.trim_waits = false;
+        if (trims)
             ps_hoard_trim_to(here.keep);
         else
             ps_hoard_trim();
-        here.trim_waits = false;
     }
 }
 

@@ -12,7 +12,7 @@
 
 #include <stddef.h>
 
-/* An allocation was just made that only asks. */
+/* An allocation is made that only asks. */
 void ps_hoard_asked(void);
 
 /* An allocation was just made for use: what is more than the program's sizes may want goes back. [releases the lock meanwhile] */

@@ -23,8 +23,8 @@ struct ps_stream;
  */
 #define PS_LEAD_NS 12000000u
 #define PS_LEAD_SHORT_NS 6000000u
-/* And ticks of the stream that it has yet to come to. */
-#define PS_LEAD_TICKS 64u
+/* And ticks of the stream that it has yet to come to: fewer than the records at which the driver blocks. */
+#define PS_LEAD_TICKS 48u
 
 /*
  * A launch with spans was queued on the stream. Now and then a tick is recorded, and certainly where evictions come after the launch (`gaps_open`): a D2H then

@@ -220,7 +220,7 @@ const struct penstock_links *ps_link_speed(bool measure_it)
 
     if (measure_it && tries < TRIES_MAX) {
         struct bench b = {.bytes = COPY_BYTES};
-        size_t small = (ps_budget.limit / 64) & ~(ps_device.granularity - 1);
+        size_t small = (ps_budget.limit / 64) & ~(ps_reservation.granularity - 1);
         if (small < b.bytes)
             b.bytes = small;
         bool well = false;

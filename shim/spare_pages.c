@@ -119,7 +119,7 @@ struct ps_page_block *ps_spare_gather(size_t bytes)
         size_t just = first_of(lack);
         if (just < here.count && here.shelf[just].bytes == lack && here.shelf[just].count)
             i = just;
-        else if (here.shelf[i].bytes < least_part(bytes))
+        else if (here.shelf[i].bytes < least_part(bytes) || here.shelf[i].bytes < ps_reservation.granularity)
             break;
         for (; here.shelf[i].count && here.shelf[i].bytes <= lack; lack -= here.shelf[i].bytes)
             add(pages, take(&here.shelf[i]));

@@ -55,6 +55,22 @@ told() { ended_with 0 && contains "$output" "$1"; }
     ended_with 1
 }
 
+@test "where mappings cost something under each budget, that is no reason to name one that is larger than what the step has" {
+    # Sixty tensors of as many sizes, one after the other: none serves another's size, so each is given pages anew unless there are pages for all.
+    {
+        printf 'penstock-recording 1\nlinks 54000000000 55000000000 49000000000 52000000000 150000 250000 85000\nbudget %d\ns %d parameter\n' $((8 << 30)) $((1 << 30))
+        for i in {1..60}; do echo "s $(((60 + i) << 20)) activation"; done
+        for i in {1..60}; do printf 'a %d\nl 60000 0 %d\nl 60000 %d\nf %d\n' "$i" "$i" "$i" "$i"; done
+    } >sizes
+    run_command advise --recording sizes --json
+    ended_with 0
+    fact '.nothing_lost_bytes <= .nothing_moves_bytes and .points[0].predicted_ns > 1.2 * .plain_ns'
+    fact '.batch | .fits_plain.thousandths <= .loses_nothing.thousandths'
+    run_command advise --recording sizes
+    ended_with 0
+    contains "$output" '^Nothing moves from '
+}
+
 @test "the batch: what fits without moving, at no loss, and at all" {
     advise --json
     fact '.batch | .fits_plain.thousandths < .loses_nothing.thousandths and .loses_nothing.thousandths < .fits_at_all.thousandths'

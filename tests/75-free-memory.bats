@@ -71,7 +71,7 @@ END
 
 # torch's cudaMallocAsync backend asks so how large a workspace of cuDNN's may be (cudnn.benchmark): it takes all that is said to be free, gives it back unused,
 # and asserts that what is free and what it has (small allocations too, which are not spans) fit the device. TRIM=1: it empties its cache each time, as that does;
-# IDLE=1: and lives on for a while afterwards.
+# ASKS=N: it asks N times more, a fifth of a second apart, and is told the same each time; IDLE=1: and lives on for a while afterwards.
 build_workspaces() {
     build_probe workspaces <<'END'
 #include <unistd.h>
@@ -123,6 +123,18 @@ int main(void)
         for (int s = 0; s < SMALL; s++) CHECK(cudaFreeAsync(small[i][s], stream));
     }
     CHECK(cudaStreamSynchronize(stream));
+    for (int i = getenv("ASKS") ? atoi(getenv("ASKS")) : 0; i > 0; i--) {
+        size_t free_bytes = 0, total = 0;
+        void *all;
+        cudaMemPool_t pool;
+
+        CHECK(cudaMemGetInfo(&free_bytes, &total));
+        CHECK(cudaMallocAsync(&all, free_bytes, stream));
+        CHECK(cudaFreeAsync(all, stream));
+        CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+        CHECK(cudaMemPoolTrimTo(pool, 0));
+        usleep(200000);
+    }
     if (getenv("IDLE")) sleep(4);
     puts("ok");
     return 0;
@@ -141,7 +153,7 @@ END
     at_most $((4 << 20)) "$(report peak_demand_bytes)" "bytes that the program needs"
     # More than is kept at all events. What was given back is there for the next one that asks, twelve times: each part of 256 KiB is made once.
     local all=$((768 * 4))
-    run_probe workspaces CUDASIM_MEMORY=768MiB PENSTOCK_BUDGET=auto TRIM=1
+    run_probe workspaces CUDASIM_MEMORY=768MiB PENSTOCK_BUDGET=auto TRIM=1 ASKS=14
     goes_on
     at_most $((all + 100)) "$(ledger made.handles)" "parts that the driver made"
     # And others have it when it asks no more, though it does nothing else either.

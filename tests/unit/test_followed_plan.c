@@ -135,6 +135,31 @@ static void test_what_nobody_uses_unseen_has_no_grace(void)
     ps_followed_plan_free(p);
 }
 
+static void test_what_becomes_known_is_given_a_grace(void)
+{
+    static const bool all_seen[] = {true, true, false};
+    struct ps_followed_plan *p = make_seeing(reload_soon, all_seen);
+
+    if (!EXPECT(p != NULL))
+        return;
+    EXPECT_U64(3, p->moves);
+    EXPECT_U64(13, at(&p->evict, 0));
+    EXPECT_U64(2, at(&p->evict, 5));
+    EXPECT_U64(1, at(&p->reload, 1) % 10); /* behind the third, which is needed sooner */
+    ps_followed_plan_give_grace(p, 0, GRACE);
+    EXPECT_U64(3, at(&p->evict, 0));
+    EXPECT_U64(1, at(&p->evict, 0 + GRACE));
+    EXPECT_U64(1, at(&p->reload, 0 + GRACE + 1));
+    ps_followed_plan_give_grace(p, 1, GRACE); /* its gap is too short for that */
+    EXPECT_U64(0, at(&p->evict, 5));
+    EXPECT_U64(0, at(&p->evict, 5 + GRACE));
+    EXPECT_U64(2, p->evict.start[LAUNCHES]);
+    ps_followed_plan_give_grace(p, 0, GRACE); /* once more is as good */
+    EXPECT_U64(1, at(&p->evict, 0 + GRACE));
+    EXPECT_U64(0, at(&p->evict, 5 + GRACE));
+    ps_followed_plan_free(p);
+}
+
 static void test_a_span_is_known_again(void)
 {
     struct ps_followed_plan *p = make();
@@ -208,6 +233,7 @@ int main(void)
     test_who_is_due_where();
     test_no_reload_is_due_before_its_eviction();
     test_what_nobody_uses_unseen_has_no_grace();
+    test_what_becomes_known_is_given_a_grace();
     test_a_span_is_known_again();
     test_reload_points_that_were_shifted();
     return expect_status();
