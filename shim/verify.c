@@ -76,7 +76,7 @@ static size_t birth_count, birth_room;
 
 /* The launch that this thread has under way. */
 static __thread struct {
-    bool is, has_turn, stripped;
+    bool is, has_turn, settled, stripped;
     CUstream stream;
     const char *kernel;
     uint64_t occurrence;
@@ -351,6 +351,7 @@ void ps_verify_launch(CUstream stream, CUfunction function, void **parameters, v
     if (over)
         return;
     ps_verify_settle(task.guard);
+    mine.settled = true;
     /* What a launch whose parameters can't be read may use is in its place then: it could be anything. */
     mine.stripped = mine.has_turn && !traced.is_blind && is_to_be_stripped();
     if (mine.stripped && ps_verify_strip(&task, grace, task.strips ? NULL : function, parameters, extra))
@@ -371,6 +372,9 @@ void ps_verify_launched(void)
         tell_fault(result, false);
     if (mine.stripped)
         ps_verify_clothe();
+    if (mine.settled)
+        ps_verify_go_on(task.guard);
+    mine.settled = false;
     if (!over && is_watched() && mine.occurrence == task.last) {
         passed = true;
         tell("passed");

@@ -60,6 +60,20 @@ static void map_what_left(void)
 }
 
 /*
+ * What somebody is about, or is about to leave, could not be stripped, and another run might find it at rest: runs are to be alike. Two clocks: the device has done
+ * all that was queued before, so a D2H is over soon; each helper thread is done with a span by itself. [locked; releases the lock meanwhile]
+ */
+static void wait_until_at_rest(void)
+{
+    const uint64_t since = ps_now_ns();
+    struct ps_span *span;
+
+    for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
+        while (span->life == PS_LIFE_LIVE && (span->busy || span->residency == PS_EVICTING) && ps_now_ns() - since < SETTLED_AFTER_NS)
+            ps_registry_wait_changed(1000000u);
+}
+
+/*
  * Two clocks: the launch before has ended on the device, as each is waited for, so what evictions wait for is over but for copies and what is on other
  * streams; the host waits here for the D2H, on no stream, and for the helper thread that unmaps.
  */
@@ -68,10 +82,24 @@ void ps_verify_settle(enum ps_guard guard)
     uint64_t since = ps_now_ns();
 
     ps_registry_lock();
+    if (guard == PS_GUARD_HOST)
+        ps_registry.blind_launches++; /* neither an eviction nor a reload begins */
     while (ps_budget.leaving && ps_now_ns() - since < SETTLED_AFTER_NS)
         ps_registry_wait_changed(1000000u);
-    if (guard == PS_GUARD_HOST)
+    if (guard == PS_GUARD_HOST) {
+        wait_until_at_rest();
         map_what_left();
+    }
+    ps_registry_unlock();
+}
+
+void ps_verify_go_on(enum ps_guard guard)
+{
+    if (guard != PS_GUARD_HOST)
+        return;
+    ps_registry_lock();
+    ps_registry.blind_launches--;
+    ps_registry_changed();
     ps_registry_unlock();
 }
 
@@ -192,20 +220,6 @@ static bool add(struct ps_span *span)
 }
 
 /*
- * What somebody is about, or is about to leave, could not be stripped, and another run might find it at rest: runs are to be alike. Two clocks: the device has done
- * all that was queued before, so a D2H is over soon; each helper thread is done with a span by itself. [locked; releases the lock meanwhile]
- */
-static void wait_until_at_rest(void)
-{
-    const uint64_t since = ps_now_ns();
-    struct ps_span *span;
-
-    for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
-        while (span->life == PS_LIFE_LIVE && (span->busy || span->residency == PS_EVICTING) && ps_now_ns() - since < SETTLED_AFTER_NS)
-            ps_registry_wait_changed(1000000u);
-}
-
-/*
  * A stripped span is busy until it is clothed: no helper thread moves it meanwhile, and a program's thread that wants it waits. Nothing that this launch
  * waits for on its stream waits for such a span.
  */
@@ -215,7 +229,6 @@ static void choose(const struct ps_verify_task *task, uint32_t grace)
 
     stripped_count = also_count = 0;
     ps_registry_lock();
-    wait_until_at_rest();
     for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
         if (may_be_stripped(task, span, grace) && add(span))
             span->busy = true;

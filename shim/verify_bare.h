@@ -17,9 +17,11 @@
 
 /*
  * Evictions under way are over when this returns (or a second has gone by): what leaves has left, and an access to it can't be missed. Under PS_GUARD_HOST
- * what has left leads to its slot, now.
+ * what has left leads to its slot, now, and nothing moves until ps_verify_go_on: while it does its addresses lead nowhere for a moment, whether or not that is
+ * looked for.
  */
 void ps_verify_settle(enum ps_guard guard);
+void ps_verify_go_on(enum ps_guard guard);
 
 /*
  * Takes away the addresses of the spans that the task wants, are idle (for more launches than PENSTOCK_GRACE) and not held by a launch, this one
