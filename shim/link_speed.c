@@ -30,7 +30,7 @@ static PS_PER_DEVICE struct penstock_links first_speed = {
     .evict_overhead_ns = 150000,
     /* Host mapping off, device pages made and mapped (FACTS: 165 us for 64 MiB). */
     .reload_overhead_ns = 250000,
-    /* What fits a CNN's and a compiled model's steps at ten budgets on an H200 (tests/results/README.md, 2026-11-24). */
+    /* What fits a CNN's, a compiled model's and a Llama's steps at fifteen budgets on an H200 (tests/results/README.md, 2026-11-24). */
     .mapping_ns = 100000,
 };
 #define speed PS_HERE(first_speed)

@@ -178,7 +178,7 @@ refused() {
     [ ! -e started ]
 }
 
-@test "Nsight Compute in front of the program: a line tells to write it the other way round" {
+@test "Nsight Compute in front of the program: a line tells that the program runs without Penstock" {
     local tool
     mkdir -p 'the bin'
     for tool in ncu nv-nsight-cu-cli; do
@@ -188,11 +188,8 @@ refused() {
         run_command run -- "the bin/$tool" sh -c 'echo "preloaded: $LD_PRELOAD"'
         ended_with 0
         equal 2 "${#lines[@]}" lines
-        contains "$output" "^penstock: $tool gives what it runs an environment without Penstock; write: the\\\\ bin/$tool \\[OPTION\\]\.\.\. --target-processes all $PENSTOCK run \\[OPTION\\]\.\.\. -- COMMAND\$"
+        contains "$output" "^penstock: $tool takes LD_PRELOAD out of the environment of what it runs, also where that is set inside of it: the program runs without Penstock\$"
         contains "$output" '^preloaded: $'
-        run with_device "the bin/$tool" --target-processes all "$PENSTOCK" run --library "$PENSTOCK_SO" -- sh -c 'echo "preloaded: $LD_PRELOAD"'
-        ended_with 0
-        equal "preloaded: $PENSTOCK_SO" "$output"
     done
 }
 
