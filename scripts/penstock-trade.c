@@ -61,9 +61,8 @@ static bool batch_is(struct trade *t, uint64_t thousandths, enum batch wanted)
     case FITS_PLAIN:
         return fits && !t->again.plan.moves;
     case LOSES_NOTHING:
-        return fits &&
-               ps_plan_waits_for_nothing(
-                   &t->again.plan); /* mappings weigh the more the shorter the step is: the search wants what grows with the batch */
+        /* What mappings cost weighs the more the shorter the step is, and the search wants what grows with the batch. */
+        return fits && ps_plan_waits_for_nothing(&t->again.plan);
     default:
         return fits;
     }

@@ -48,8 +48,7 @@ struct ps_followed_plan {
     struct penstock_move *move;
     uint16_t *ordinal;            /* of the span among those of the launch that it is bound at */
     struct ps_identity *identity; /* of the span, by which it is known again */
-    uint32_t *
-        grace; /* by move: launches after evict_after at which the D2H is queued; PENSTOCK_NEVER: it is not, since its gap is too short for that */
+    uint32_t *grace;              /* by move: launches after evict_after at which the D2H is queued; PENSTOCK_NEVER: its gap is too short */
     struct ps_timetable bind, evict, reload;
     struct ps_bound *bound;
     struct ps_step_figures *figures;

@@ -90,18 +90,17 @@ struct ps_span {
     struct ps_use after;          /* cudaMalloc'd again in a one-stream program: other streams wait for this use first; stream NULL: none */
     uint64_t after_seen;          /* streams (by index, under 64) that have been made to wait for it */
     uint64_t freed_in;            /* CACHED: the registry's period then, plus 1; 0: it was only asked for */
-    uint64_t
-        last_access; /* kernel-launch number of the last access, by which idle spans are ordered; a reload counts, and an eviction called off */
-    uint64_t named;             /* the same of its birth, or of the last launch or copy that named it: so it is in each run of a program */
-    uint64_t number;            /* of this life: the structure's address, and in the top 16 bits how many lives it has had */
-    uint64_t buffer_id;         /* of this life: no other in the process has it, whichever device's; the program may ask for it */
-    uint64_t nth;               /* spans of its size that were born before it, where they are counted; else PS_SPAN_UNKNOWN_NTH */
-    uint64_t born;              /* the learner's count of launches at its birth */
-    uint64_t mentioned;         /* the learner's count of launches when it was born or last named */
-    uint32_t move;              /* of the plan in force that was last bound to it, counted from 1; a hint */
-    uint64_t due;               /* its reload's place in the queue of reloads, counted from 1; 0: none was ever due */
-    TAILQ_ENTRY(ps_span) order; /* LIVE and resident: by last access. CACHED: by age. HUSK: by age. NONE: pool */
-    TAILQ_ENTRY(ps_span) sized; /* CACHED: with others of its size, if has_class */
+    uint64_t last_access;         /* kernel-launch number of the last access, reload, or eviction called off: the idle order goes by it */
+    uint64_t named;               /* the same of its birth or last access alone, which is so in each run of a program */
+    uint64_t number;              /* of this life: the structure's address, and in the top 16 bits how many lives it has had */
+    uint64_t buffer_id;           /* of this life: no other in the process has it, whichever device's; the program may ask for it */
+    uint64_t nth;                 /* spans of its size that were born before it, where they are counted; else PS_SPAN_UNKNOWN_NTH */
+    uint64_t born;                /* the learner's count of launches at its birth */
+    uint64_t mentioned;           /* the learner's count of launches when it was born or last named */
+    uint32_t move;                /* of the plan in force that was last bound to it, counted from 1; a hint */
+    uint64_t due;                 /* its reload's place in the queue of reloads, counted from 1; 0: none was ever due */
+    TAILQ_ENTRY(ps_span) order;   /* LIVE and resident: by last access. CACHED: by age. HUSK: by age. NONE: pool */
+    TAILQ_ENTRY(ps_span) sized;   /* CACHED: with others of its size, if has_class */
     bool has_class;
 
     /* From here on what is read without the lock, and stays when the structure is used again. */
