@@ -253,19 +253,18 @@ out:
     return s;
 }
 
-void ps_followed_plan_reloads_changed(struct ps_followed_plan *s)
+void ps_followed_plan_give_grace(struct ps_followed_plan *s, uint32_t move, uint32_t grace)
 {
+    s->grace[move] = give_grace(&s->move[move], s->length, grace) ? grace : PENSTOCK_NEVER;
+}
+
+void ps_followed_plan_moves_changed(struct ps_followed_plan *s)
+{
+    for (uint32_t m = 0; m < s->moves; m++)
+        s->scratch[m] = evicted_at(s, m);
+    fill_timetable(&s->evict, s->scratch, s->moves, s->length);
     for (uint32_t m = 0; m < s->moves; m++)
         s->scratch[m] = s->move[m].reload_from;
     fill_timetable(&s->reload, s->scratch, s->moves, s->length);
     order_reloads(s);
-}
-
-void ps_followed_plan_give_grace(struct ps_followed_plan *s, uint32_t move, uint32_t grace)
-{
-    s->grace[move] = give_grace(&s->move[move], s->length, grace) ? grace : PENSTOCK_NEVER;
-    for (uint32_t m = 0; m < s->moves; m++)
-        s->scratch[m] = evicted_at(s, m);
-    fill_timetable(&s->evict, s->scratch, s->moves, s->length);
-    ps_followed_plan_reloads_changed(s);
 }

@@ -79,11 +79,11 @@ void ps_followed_plan_free(struct ps_followed_plan *plan); /* NULL is nothing */
  */
 size_t *ps_followed_plan_away_at_once(const struct ps_followed_plan *plan, unsigned *n);
 
-/* The moves' reload_from have changed. */
-void ps_followed_plan_reloads_changed(struct ps_followed_plan *plan);
-
-/* From now on this move's eviction waits for a grace, and its reload for that. The timetables are made anew. */
+/* From now on this move's eviction waits for a grace, and its reload for that. */
 void ps_followed_plan_give_grace(struct ps_followed_plan *plan, uint32_t move, uint32_t grace);
+
+/* The moves' reload_from have changed, or a grace was given: the timetables are made anew. */
+void ps_followed_plan_moves_changed(struct ps_followed_plan *plan);
 
 /* Whether the span in the place where one is to be bound, at launch number `launch`, is the one that the plan is about. */
 bool ps_followed_plan_is_meant(const struct ps_identity *identity, const struct ps_span *span, uint64_t launch);

@@ -303,12 +303,24 @@ static bool needs_no_grace(const struct ps_span *span)
     return span && !ps_block_of(span) && ps_guard_sees_all(span, true);
 }
 
-/* Spans that were to leave without a grace, and which by now some kernel may have kept the address of, are given one for good. */
+/* The span was to leave without a grace, and by now some kernel may have kept its address. */
+static bool became_known(const struct ps_followed_plan *s, uint32_t move)
+{
+    return s->grace[move] < here.grace && s->bound[move].span && !needs_no_grace(s->bound[move].span);
+}
+
+/* Those spans are given one for good. */
 static void give_grace_to_known(struct ps_followed_plan *s)
 {
+    bool some = false;
+
     for (uint32_t m = 0; m < s->moves; m++)
-        if (s->grace[m] < here.grace && s->bound[m].span && !needs_no_grace(s->bound[m].span))
+        if (became_known(s, m)) {
             ps_followed_plan_give_grace(s, m, here.grace);
+            some = true;
+        }
+    if (some)
+        ps_followed_plan_moves_changed(s);
 }
 
 /* What was put off until this launch is tried again, if its gap is still open. */
@@ -437,7 +449,7 @@ static void correct(struct ps_followed_plan *s, uint64_t launch)
         return;
     s->corrected = round;
     if (ps_correction_round(s->correction, ps_step_figures_waits(s->figures, round))) {
-        ps_followed_plan_reloads_changed(s);
+        ps_followed_plan_moves_changed(s);
         s->first_round = s->whole_round + 1;
         here.summary.corrections++;
     }
@@ -517,13 +529,11 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
             s->bound[m].number == spans[i]->number && gap_is_open(s, m, place))
             try_later(s, m, launch);
     }
-    bool became_known = false;
-    for (uint32_t i = s->evict.start[place]; i < s->evict.start[place + 1]; i++) {
-        uint32_t m = s->evict.item[i];
-        became_known |= s->grace[m] < here.grace && s->bound[m].span && !needs_no_grace(s->bound[m].span);
-    }
-    if (became_known)
-        give_grace_to_known(s); /* who was to leave here leaves later then */
+    for (uint32_t i = s->evict.start[place]; i < s->evict.start[place + 1]; i++)
+        if (became_known(s, s->evict.item[i])) {
+            give_grace_to_known(s); /* who was to leave here leaves later then */
+            break;
+        }
     evict_what_was_put_off(s, place, stream, launch);
     for (uint32_t i = s->evict.start[place]; i < s->evict.start[place + 1]; i++) {
         evict(s, s->evict.item[i], stream, launch);

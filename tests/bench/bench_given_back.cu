@@ -13,6 +13,7 @@
 
 #include "../samples/kernel.h"
 #include "bench.h"
+#include "driver.h"
 
 #define COPY_BYTES ((size_t)64 << 20)
 #define COPIES 64 /* at a time: 78 ms of the link */
@@ -21,28 +22,6 @@
 #define HANDLES_MAX 1024
 #define GIB ((double)(1u << 30))
 static const struct timespec before_giving_back = {.tv_sec = 0, .tv_nsec = 15000000};
-
-static struct {
-    decltype(&cuMemAddressReserve) reserve;
-    decltype(&cuMemCreate) create;
-    decltype(&cuMemMap) map;
-    decltype(&cuMemSetAccess) set_access;
-    decltype(&cuMemUnmap) unmap;
-    decltype(&cuMemRelease) release;
-} cu;
-
-template <typename Function> static void find(Function *function, const char *name)
-{
-    void *found = nullptr;
-    cudaDriverEntryPointQueryResult status;
-
-    CHECK(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &status));
-    REQUIRE(found, "%s: not there", name);
-    *function = reinterpret_cast<Function>(found);
-}
-
-#define FIND(member, name) find(&cu.member, name)
-#define DRIVER(call)       REQUIRE((call) == CUDA_SUCCESS, "%s failed", #call)
 
 static size_t handle_bytes = (size_t)2048 << 20;
 static int handles = 3;
@@ -137,12 +116,7 @@ int main(int argc, char **argv)
         CHECK(cudaMalloc(reinterpret_cast<void **>(&device[b]), COPY_BYTES));
         CHECK(cudaMallocHost(reinterpret_cast<void **>(&host[b]), COPY_BYTES));
     }
-    FIND(reserve, "cuMemAddressReserve");
-    FIND(create, "cuMemCreate");
-    FIND(map, "cuMemMap");
-    FIND(set_access, "cuMemSetAccess");
-    FIND(unmap, "cuMemUnmap");
-    FIND(release, "cuMemRelease");
+    find_driver();
     DRIVER(cu.reserve(&addresses, handle_bytes * (size_t)handles, 0, 0, 0));
     for (const auto &one : cases) {
         const double bytes = (double)COPY_BYTES * COPIES, gib = (double)handle_bytes * handles / GIB;

@@ -15,6 +15,7 @@
 
 #include "../samples/kernel.h"
 #include "bench.h"
+#include "driver.h"
 
 #define COPY_BYTES ((size_t)256 << 20) /* copied again and again, each way */
 #define TIMES_MAX   4000
@@ -27,30 +28,6 @@ KERNEL(nothing, (float *out, size_t count), (out, count))
         out[i] = 0;
 }
 
-/* ---- the driver, found as the runtime finds it ---- */
-
-static struct {
-    decltype(&cuMemAddressReserve) reserve;
-    decltype(&cuMemCreate) create;
-    decltype(&cuMemMap) map;
-    decltype(&cuMemSetAccess) set_access;
-    decltype(&cuMemUnmap) unmap;
-    decltype(&cuMemRelease) release;
-    decltype(&cuStreamWaitValue32) wait_value;
-} cu;
-
-template <typename Function> static void find(Function *function, const char *name)
-{
-    void *found = nullptr;
-    cudaDriverEntryPointQueryResult status;
-
-    CHECK(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &status));
-    REQUIRE(found, "%s: not there", name);
-    *function = reinterpret_cast<Function>(found);
-}
-
-#define FIND(member, name) find(&cu.member, name)
-#define DRIVER(call)       REQUIRE((call) == CUDA_SUCCESS, "%s failed", #call)
 
 static CUmemAllocationProp property;
 static CUmemAccessDesc access_desc;
@@ -241,13 +218,7 @@ int main(int argc, char **argv)
     REQUIRE(times <= TIMES_MAX && handles <= HANDLES_MAX, "at most %d times, %d handles", TIMES_MAX, HANDLES_MAX);
     REQUIRE(span_bytes % ((size_t)handles << 21) == 0, "a handle is of whole pages of 2 MiB");
     CHECK(cudaMalloc(&out, sizeof *out));
-    FIND(reserve, "cuMemAddressReserve");
-    FIND(create, "cuMemCreate");
-    FIND(map, "cuMemMap");
-    FIND(set_access, "cuMemSetAccess");
-    FIND(unmap, "cuMemUnmap");
-    FIND(release, "cuMemRelease");
-    FIND(wait_value, "cuStreamWaitValue32");
+    find_driver();
     CHECK(cudaMallocHost(reinterpret_cast<void **>(&word), sizeof *word));
     *word = 0;
     property.type = CU_MEM_ALLOCATION_TYPE_PINNED;

@@ -147,14 +147,17 @@ static void test_what_becomes_known_is_given_a_grace(void)
     EXPECT_U64(2, at(&p->evict, 5));
     EXPECT_U64(1, at(&p->reload, 1) % 10); /* behind the third, which is needed sooner */
     ps_followed_plan_give_grace(p, 0, GRACE);
+    ps_followed_plan_moves_changed(p);
     EXPECT_U64(3, at(&p->evict, 0));
     EXPECT_U64(1, at(&p->evict, 0 + GRACE));
     EXPECT_U64(1, at(&p->reload, 0 + GRACE + 1));
     ps_followed_plan_give_grace(p, 1, GRACE); /* its gap is too short for that */
+    ps_followed_plan_moves_changed(p);
     EXPECT_U64(0, at(&p->evict, 5));
     EXPECT_U64(0, at(&p->evict, 5 + GRACE));
     EXPECT_U64(2, p->evict.start[LAUNCHES]);
     ps_followed_plan_give_grace(p, 0, GRACE); /* once more is as good */
+    ps_followed_plan_moves_changed(p);
     EXPECT_U64(1, at(&p->evict, 0 + GRACE));
     EXPECT_U64(0, at(&p->evict, 5 + GRACE));
     ps_followed_plan_free(p);
@@ -189,11 +192,11 @@ static void test_reload_points_that_were_shifted(void)
     EXPECT(ps_correction_round(p->correction, waited));
     EXPECT_U64(9, p->move[0].reload_from);
     EXPECT_U64(21, at(&p->reload, 12)); /* until it is told */
-    ps_followed_plan_reloads_changed(p);
+    ps_followed_plan_moves_changed(p);
     EXPECT_U64(2, at(&p->reload, 12));
     EXPECT_U64(1, at(&p->reload, 9));
     EXPECT_U64(3, p->reload.start[LAUNCHES]);
-    ps_followed_plan_reloads_changed(p); /* twice is as good as once */
+    ps_followed_plan_moves_changed(p); /* twice is as good as once */
     EXPECT_U64(2, at(&p->reload, 12));
     ps_followed_plan_free(p);
 }
