@@ -22,7 +22,7 @@ struct size_class {
 struct ps_page_reuse {
     int64_t budget; /* bytes, the margin of plans included: freed spans may have that */
     int64_t kept;   /* bytes of freed spans */
-    uint64_t frees, mappings;
+    uint64_t frees;
     uint32_t classes, leaves, unused; /* `unused`: the first of a list by `younger` */
     struct size_class *class;         /* by size, the smallest first */
     uint32_t *class_of;               /* by span */
@@ -190,25 +190,20 @@ static bool has_some(const struct ps_page_reuse *r, uint32_t class)
     return r->class[class].oldest != NONE;
 }
 
-void ps_page_reuse_round(struct ps_page_reuse *r)
-{
-    r->mappings = 0;
-}
-
-void ps_page_reuse_taken(struct ps_page_reuse *r, uint32_t span, bool back, int64_t held)
+bool ps_page_reuse_taken(struct ps_page_reuse *r, uint32_t span, bool back, int64_t held)
 {
     uint32_t class = r->class_of[span];
 
     if (!back && has_some(r, class)) {
         take_out(r, class, false);
-        return;
+        return false;
     }
-    r->mappings++;
     while (held > r->budget - r->kept && r->kept > 0) {
         uint64_t lack = (uint64_t)(held - (r->budget - r->kept));
         uint32_t goes = has_some(r, class) ? class : class_of_oldest(r, first_class(r, lack));
         take_out(r, goes == NONE ? largest_class(r) : goes, true);
     }
+    return true;
 }
 
 void ps_page_reuse_freed(struct ps_page_reuse *r, uint32_t span)
@@ -227,9 +222,4 @@ void ps_page_reuse_freed(struct ps_page_reuse *r, uint32_t span)
     of->youngest = which;
     r->kept += (int64_t)of->bytes;
     refresh(r, r->class_of[span]);
-}
-
-uint64_t ps_page_reuse_mappings(const struct ps_page_reuse *r)
-{
-    return r->mappings;
 }

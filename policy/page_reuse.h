@@ -1,5 +1,5 @@
 /*
- * How many mappings a step's round takes of the driver. A freed span keeps its pages and serves the next allocation of its size at no cost; where the budget is
+ * For which allocations of a step's round pages must be mapped. A freed span keeps its pages and serves the next allocation of its size at no cost; where the budget is
  * short it gives them up, and each allocation that finds none of its size, and each reload, has pages mapped at its addresses. What is kept here is what
  * the shim keeps (freed_spans.c): of freed spans the oldest goes that alone makes enough room, else the largest.
  *
@@ -19,16 +19,12 @@ size_t ps_page_reuse_bytes(const struct penstock_step *step);
 /* In `memory`, of that size and aligned for any type. `step` stays the caller's and still. */
 struct ps_page_reuse *ps_page_reuse_init(const struct penstock_step *step, void *memory);
 
-/* Another round begins. */
-void ps_page_reuse_round(struct ps_page_reuse *reuse);
-
-/* The span is given pages, as it is allocated or (`back`) for its reload: `held` bytes are live on the device with it. */
-void ps_page_reuse_taken(struct ps_page_reuse *reuse, uint32_t span, bool back, int64_t held);
+/*
+ * The span is given pages, as it is allocated or (`back`) for its reload: `held` bytes are live on the device with it. Whether they must be mapped.
+ */
+bool ps_page_reuse_taken(struct ps_page_reuse *reuse, uint32_t span, bool back, int64_t held);
 
 /* The span was freed with its pages. */
 void ps_page_reuse_freed(struct ps_page_reuse *reuse, uint32_t span);
-
-/* Mappings made in this round so far. */
-uint64_t ps_page_reuse_mappings(const struct ps_page_reuse *reuse);
 
 #endif

@@ -42,10 +42,12 @@ struct ps_playback {
     uint32_t *h2d_queue; /* of moves, a ring */
     double *h2d_ready;   /* with it: when the H2D may begin */
     double *released_at; /* by move: when its pages are free, once its D2H is over */
+    double *begun_at;    /* by move: when its reload was begun */
 
     struct penstock_move *move;
     uint32_t moves, reloads;
-    double now;
+    double now;  /* by the device's clock */
+    double host; /* when the host has come to where it is */
     int64_t held, budget;
     double d2h_left, h2d_left;       /* bytes of the transfer under way */
     double next_ready, next_release; /* when the first H2D in the queue may begin, and the first pages are free; FOREVER: there is none */
@@ -90,6 +92,7 @@ static size_t lay_out(const struct penstock_step *step, struct ps_playback *p, v
     p->h2d_queue = take(&at, ring * sizeof *p->h2d_queue);
     p->h2d_ready = take(&at, ring * sizeof *p->h2d_ready);
     p->released_at = take(&at, ring * sizeof *p->released_at);
+    p->begun_at = take(&at, ring * sizeof *p->begun_at);
     return (size_t)(at - start);
 }
 
@@ -151,10 +154,16 @@ static void show_move(const struct ps_playback *p, enum ps_played what, uint32_t
         p->watch->moved(p->watch->ctx, what, move, p->now);
 }
 
-static void show_pages(const struct ps_playback *p, enum ps_paged what, uint32_t span)
+static uint32_t show_pages(const struct ps_playback *p, enum ps_paged what, uint32_t span)
 {
-    if (p->watch && p->watch->paged)
-        p->watch->paged(p->watch->ctx, what, span, p->held);
+    return p->watch && p->watch->paged ? p->watch->paged(p->watch->ctx, what, span, p->held) : 0;
+}
+
+/* The D2H under way stands still while parts are mapped. */
+static void map_parts(struct ps_playback *p, uint32_t parts)
+{
+    if (p->d2h_over < p->d2h_queued)
+        p->d2h_left += (double)parts * (double)p->step->links.mapping_ns * p->d2h_rate[0];
 }
 
 static void hold(struct ps_playback *p, int64_t bytes)
@@ -176,9 +185,10 @@ static void begin_reload(struct ps_playback *p, uint32_t move)
 
     hold(p, bytes_of(p, move));
     show_move(p, PS_PLAYED_COMES, move);
-    show_pages(p, PS_PAGED_BACK, p->move[move].span);
+    map_parts(p, show_pages(p, PS_PAGED_BACK, p->move[move].span));
     p->residency[p->move[move].span] = RELOADING;
     p->h2d_queue[slot] = move;
+    p->begun_at[move] = p->now;
     p->h2d_ready[slot] = p->now + (double)p->step->links.reload_overhead_ns;
     if (p->h2d_over == p->h2d_queued) {
         p->h2d_left = (double)bytes_of(p, move);
@@ -319,6 +329,31 @@ static void wait_until_not(struct ps_playback *p, uint32_t span, enum residency 
         ;
 }
 
+/* The host goes on at that time, if it comes to it before. */
+static void hold_host(struct ps_playback *p, double until)
+{
+    if (p->host < until)
+        p->host = until;
+}
+
+/*
+ * When the latest pages came without which what is held now would not fit. The device may have come to the allocation later than that, but the host, ahead of
+ * it, has waited for them.
+ */
+static double fits_since(const struct ps_playback *p)
+{
+    int64_t room = p->budget - p->held;
+    uint64_t i = p->released;
+
+    for (; i > 0 && i + p->moves > p->d2h_over; i--) {
+        uint32_t move = (uint32_t)((i - 1) % p->moves);
+        room -= bytes_of(p, move);
+        if (room < 0 || p->released_at[move] <= p->host)
+            return p->released_at[move];
+    }
+    return 0;
+}
+
 static void play_allocation(struct ps_playback *p, uint32_t span)
 {
     int64_t bytes = (int64_t)p->step->span[span].bytes;
@@ -329,7 +364,11 @@ static void play_allocation(struct ps_playback *p, uint32_t span)
     p->residency[span] = RESIDENT;
     wait_until_fits(p, bytes);
     hold(p, bytes);
-    show_pages(p, PS_PAGED_NEW, span);
+    hold_host(p, p->now > before ? p->now : fits_since(p));
+    const uint32_t parts = show_pages(p, PS_PAGED_NEW, span);
+    if (parts)
+        p->host += (1.0 + parts) * (double)p->step->links.mapping_ns; /* and the pages of what gives way are unmapped */
+    map_parts(p, parts);
     p->outcome.alloc_wait_ns += p->now - before;
 }
 
@@ -371,6 +410,19 @@ static void demand_reload(struct ps_playback *p, uint32_t move)
     p->begun[move] = turns_among(p, move, p->reload_allowed) > turns_among(p, move, p->reload_begun);
 }
 
+/* The host comes to the launch, with its reloads begun. Where nothing moves nothing holds it, and what it takes is in what the launches were seen to take. */
+static void play_host(struct ps_playback *p, uint32_t launch)
+{
+    const struct by_launch *needed = &p->needed;
+
+    if (!p->moves)
+        return;
+    p->host += (double)p->step->launch[launch].host_ns;
+    for (uint32_t i = needed->first[launch]; i < needed->first[launch + 1]; i++)
+        hold_host(p, p->begun_at[needed->order[i]] + (double)p->step->links.reload_overhead_ns);
+    hold_host(p, p->now - PS_HOST_LEAD_NS);
+}
+
 static void play_launch(struct ps_playback *p, uint32_t launch)
 {
     const struct by_launch *needed = &p->needed, *evicted = &p->evicted;
@@ -380,12 +432,14 @@ static void play_launch(struct ps_playback *p, uint32_t launch)
     double before = p->now;
     for (uint32_t i = needed->first[launch]; i < needed->first[launch + 1]; i++)
         demand_reload(p, needed->order[i]);
+    play_host(p, launch);
     for (uint32_t i = needed->first[launch]; i < needed->first[launch + 1]; i++) {
         double since = i == needed->first[launch] ? before : p->now;
         wait_until_not(p, p->move[needed->order[i]].span, RELOADING);
         p->move[needed->order[i]].predicted_wait_ns = (uint64_t)(p->now - since);
     }
     p->outcome.reload_wait_ns += p->now - before;
+    run_until(p, p->host);
     if (p->watch && p->watch->launch)
         p->watch->launch(p->watch->ctx, launch, p->now);
     run_until(p, p->now + (double)p->step->launch[launch].duration_ns);
@@ -482,7 +536,7 @@ static void begin_ring(struct ps_playback *p)
     memset(p->residency, RESIDENT, step->spans);
     memset(p->freed, 0, step->spans * sizeof *p->freed);
     memset(p->begun, 0, p->moves);
-    p->now = 0;
+    p->now = p->host = 0;
     p->d2h_queued = p->d2h_over = p->released = 0;
     p->reload_allowed = p->reload_begun = 0;
     p->h2d_queued = p->h2d_over = 0;
@@ -500,6 +554,7 @@ static void begin_ring(struct ps_playback *p)
             p->held -= (int64_t)span->bytes;
         }
         p->move[i].predicted_wait_ns = 0;
+        p->begun_at[i] = 0;
     }
     p->outcome.peak_bytes = p->held;
 }

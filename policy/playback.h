@@ -2,8 +2,11 @@
  * Plays a step through with some of its spans moved: the simulator of the device, its memory and the two links that penstock_predict and the
  * planner share. How a plan is executed, as it is modelled here:
  *
- * One clock, the device's. Launches run one after the other. What the program allocates or frees between two launches happens when the
+ * Two clocks. The device's: launches run one after the other. What the program allocates or frees between two launches happens when the
  * first of them is over: the host is ahead of that, but what it is given there may not be used sooner.
+ * And the host's: it takes its time (host_ns) from one launch to the next, and waits where it is given pages, until they are there, and before a launch
+ * that uses what is reloaded, until that is begun. It is no further ahead than PS_HOST_LEAD_NS, and a launch begins no sooner than the host has come to it:
+ * behind a wait, launches that are shorter on the device than on the host take what they take there.
  *   - An eviction is queued when its launch is over. One D2H at a time, in the order of queueing; the pages are free `evict_overhead_ns`
  *     after it. That of a guarded span takes half as long again.
  *   - A reload may begin once the launch `reload_from` begins, when its own eviction is over and its pages are there. Reloads begin in the order
@@ -11,6 +14,8 @@
  *     time. What hasn't begun when its launch comes begins there, out of turn.
  *   - An allocation waits until it fits. When nothing under way would ever make it fit, it is granted all the same: the peak shows it.
  *   - While both links are busy, both run at their rates for that.
+ *   - Where pages must be mapped (`paged` says so), each part takes mapping_ns, during which the D2H under way stands still (shim/gate.h); the host of an allocation
+ *     takes that, and as long again for the pages of what gives way. The H2D goes on meanwhile, and a reload's own mapping is part of its overhead.
  * Rounds are played until two take the same time.
  *
  * Pure: memory from the caller; a round costs about as many operations as there are moments and moves. Threads: one at a time per playback.
@@ -26,6 +31,12 @@
 #define PS_PREDICT_ROUNDS 24
 
 #define PS_PAGED_ROUNDS 4
+
+/*
+ * How far ahead of the device the host may be while spans move, by work that the device has yet to do: enough for the host to be slow now and then, as it is where
+ * it allocates a dozen spans of small kernels (a CNN at 10 of 11 GiB: 65 ms a step with 6 ms, 62 with 12).
+ */
+#define PS_HOST_LEAD_NS 12000000u
 
 struct ps_playback;
 
@@ -50,8 +61,11 @@ struct ps_playback_watch {
     /* From one time to the other, which may be the same, so much was held at that moment of the step, and so much was copied. */
     void (*passed)(void *ctx, double from, double to, uint32_t moment, int64_t held, double out_bytes, double in_bytes);
     void (*moved)(void *ctx, enum ps_played what, uint32_t move, double at);
-    /* So much is held then. Where this is asked for at least PS_PAGED_ROUNDS are played: what is freed in one serves the next. */
-    void (*paged)(void *ctx, enum ps_paged what, uint32_t span, int64_t held);
+    /*
+     * So much is held then. Says in how many parts pages are mapped for the span. Where this is asked for at least PS_PAGED_ROUNDS are played: what is freed in
+     * one serves the next.
+     */
+    uint32_t (*paged)(void *ctx, enum ps_paged what, uint32_t span, int64_t held);
     void *ctx;
 };
 

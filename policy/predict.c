@@ -19,18 +19,25 @@ size_t penstock_predict_workspace_bytes(const struct penstock_step *step)
            ps_page_reuse_bytes(step);
 }
 
-static void round_begins(void *ctx, double at)
-{
-    (void)at;
-    ps_page_reuse_round(ctx);
-}
+struct pages {
+    const struct penstock_step *step;
+    struct ps_page_reuse *reuse;
+};
 
-static void paged(void *ctx, enum ps_paged what, uint32_t span, int64_t held)
+/* Pages are made and mapped in parts of so many bytes at most. */
+#define PART_BYTES (UINT64_C(128) << 20)
+
+static uint32_t paged(void *ctx, enum ps_paged what, uint32_t span, int64_t held)
 {
-    if (what == PS_PAGED_FREED)
-        ps_page_reuse_freed(ctx, span);
-    else
-        ps_page_reuse_taken(ctx, span, what == PS_PAGED_BACK, held);
+    struct pages *pages = ctx;
+
+    if (what == PS_PAGED_FREED) {
+        ps_page_reuse_freed(pages->reuse, span);
+        return 0;
+    }
+    if (!ps_page_reuse_taken(pages->reuse, span, what == PS_PAGED_BACK, held))
+        return 0;
+    return (uint32_t)((pages->step->span[span].bytes + PART_BYTES - 1) / PART_BYTES);
 }
 
 /* NULL, or what is wrong with the move. Fills the gap that it lies in. */
@@ -102,17 +109,6 @@ static const char *problem_of_links(const struct penstock_links *links)
     return any ? NULL : "a link's bandwidth is 0";
 }
 
-/*
- * Mappings that take this share of a step cost nothing: the host is ahead of the device, and makes them while that computes. (H200: a Llama's steps, 250 mappings in 0.8 to
- * 1.1 s, took what the links allow, to 2 %; a CNN's, 110 to 240 in 60 to 220 ms, 7 to 17 ms longer.)
- */
-#define HIDDEN_SHARE 50u
-
-static uint64_t cost_of(uint64_t mapping_ns, uint64_t round_ns)
-{
-    return mapping_ns > round_ns / HIDDEN_SHARE ? mapping_ns - round_ns / HIDDEN_SHARE : 0;
-}
-
 int penstock_predict(const struct penstock_step *step, void *workspace, struct penstock_plan *plan, const char **why)
 {
     char *at = workspace;
@@ -129,13 +125,14 @@ int penstock_predict(const struct penstock_step *step, void *workspace, struct p
     }
     ps_demand(step, demand);
     struct ps_playback *playback = ps_playback_init(step, demand, taken + aligned(step->uses));
-    struct ps_page_reuse *reuse = NULL;
-    struct ps_playback_watch watch = {.round = round_begins, .paged = paged};
-    if (step->links.mapping_ns) {
-        watch.ctx = reuse = ps_page_reuse_init(step, taken + aligned(step->uses) + aligned(ps_playback_bytes(step)));
-        ps_playback_show(playback, &watch);
-    }
     struct ps_outcome outcome = ps_playback_run(playback, plan->move, plan->moves, PS_PREDICT_ROUNDS);
+    const uint64_t without_ns = (uint64_t)(outcome.round_ns + 0.5);
+    if (step->links.mapping_ns) {
+        struct pages pages = {step, ps_page_reuse_init(step, taken + aligned(step->uses) + aligned(ps_playback_bytes(step)))};
+        const struct ps_playback_watch watch = {.paged = paged, .ctx = &pages};
+        ps_playback_show(playback, &watch);
+        outcome = ps_playback_run(playback, plan->move, plan->moves, PS_PREDICT_ROUNDS);
+    }
     plan->plain_ns = 0;
     for (uint32_t l = 0; l < step->launches; l++)
         plan->plain_ns += step->launch[l].duration_ns;
@@ -143,8 +140,7 @@ int penstock_predict(const struct penstock_step *step, void *workspace, struct p
     for (uint32_t i = 0; i < plan->moves; i++)
         plan->evicted_bytes += step->span[plan->move[i].span].bytes;
     plan->predicted_ns = (uint64_t)(outcome.round_ns + 0.5);
-    plan->mapping_ns = reuse ? cost_of(ps_page_reuse_mappings(reuse) * step->links.mapping_ns, plan->predicted_ns) : 0;
-    plan->predicted_ns += plan->mapping_ns;
+    plan->mapping_ns = plan->predicted_ns > without_ns ? plan->predicted_ns - without_ns : 0;
     plan->peak_bytes = (uint64_t)outcome.peak_bytes;
     return 0;
 }

@@ -8,6 +8,7 @@
 #include "classes.h"
 #include "layers_auto.h"
 #include "moments.h"
+#include "recorded_times.h"
 #include "recorder_ring.h"
 
 #include <errno.h>
@@ -39,13 +40,6 @@ struct window {
     uint32_t moments, accesses, drafts_max, layers_max, slots; /* `slots` of each hash table: a power of two */
     size_t launch, span, use, ordinal, layer, numbers, draft, table, chain, turned, held, fingerprints, workspace, phases, timed, kinds,
         bytes;
-    uint32_t kind_slots; /* a power of two */
-};
-
-/* What the launches of one kernel and shape took, as far as they were timed. */
-struct kind_times {
-    uint64_t fingerprint, sum_ns, timed;
-    bool taken;
 };
 
 struct maker {
@@ -62,15 +56,10 @@ static const struct event *event_at(const struct ps_recorder *recorder, uint64_t
     return &recorder->event[event % PS_RECORDER_MOMENTS];
 }
 
-static const struct kept_launch *launch_at(const struct ps_recorder *recorder, uint64_t launch)
-{
-    return &recorder->launch[launch % LAUNCHES];
-}
-
 /* The first event behind a launch and its accesses. */
 static uint64_t behind(const struct ps_recorder *recorder, uint64_t launch)
 {
-    uint64_t event = launch_at(recorder, launch)->event + 1;
+    uint64_t event = ps_kept_launch(recorder, launch)->event + 1;
 
     while (event < recorder->events && event_at(recorder, event)->kind == ACCESSED)
         event++;
@@ -89,7 +78,7 @@ bool ps_recorder_keeps(const struct ps_recorder *recorder, uint64_t first, uint3
 {
     if (length == 0 || length > recorder->launches || first > recorder->launches - length || recorder->launches - first > LAUNCHES - 1)
         return false;
-    return recorder->events - launch_at(recorder, first == 0 ? 0 : first - 1)->event <= PS_RECORDER_MOMENTS;
+    return recorder->events - ps_kept_launch(recorder, first == 0 ? 0 : first - 1)->event <= PS_RECORDER_MOMENTS;
 }
 
 /* Finds the window's events and what room they take. What was allocated and freed ahead of its first launch belongs to it. */
@@ -102,7 +91,7 @@ static int open_window(const struct ps_recorder *recorder, uint64_t first, uint3
         return -ENODATA;
     window->first = first;
     window->length = length;
-    window->begin = first == 0 ? launch_at(recorder, 0)->event : behind(recorder, first - 1);
+    window->begin = first == 0 ? ps_kept_launch(recorder, 0)->event : behind(recorder, first - 1);
     window->end = behind(recorder, first + length - 1);
     for (uint64_t i = window->begin; i < recorder->events; i++) {
         const struct event *event = event_at(recorder, i);
@@ -132,10 +121,7 @@ static int open_window(const struct ps_recorder *recorder, uint64_t first, uint3
     window->phases = place(&window->bytes, window->layers_max, sizeof(uint8_t));
     window->workspace = place(&window->bytes, ps_layers_auto_workspace_bytes(length), 1);
     window->timed = place(&window->bytes, length, sizeof(bool));
-    window->kind_slots = 16;
-    while (window->kind_slots < 2 * (uint64_t)length)
-        window->kind_slots *= 2;
-    window->kinds = place(&window->bytes, window->kind_slots, sizeof(struct kind_times));
+    window->kinds = place(&window->bytes, 1, ps_recorded_times_bytes(length));
     return 0;
 }
 
@@ -398,90 +384,13 @@ static uint32_t write_uses(struct maker *maker, uint32_t *use, uint16_t *ordinal
     return uses;
 }
 
-/*
- * Of this round and the one before, if that is kept and had the same launch: what came between launches while memory was short makes them
- * longer, never shorter. 0: not known; else 1 more than the duration, as it is kept.
- */
-static uint64_t shortest_duration(const struct maker *maker, uint32_t launch)
-{
-    uint64_t number = maker->window.first + launch;
-    const struct kept_launch *now = launch_at(maker->recorder, number);
-
-    if (number < maker->window.length || maker->recorder->launches - (number - maker->window.length) > LAUNCHES - 1)
-        return now->duration;
-    const struct kept_launch *before = launch_at(maker->recorder, number - maker->window.length);
-    if (before->duration == 0 || before->fingerprint != now->fingerprint)
-        return now->duration;
-    return now->duration == 0 || before->duration < now->duration ? before->duration : now->duration;
-}
-
-static struct kind_times *kind_of(const struct maker *maker, struct kind_times *kinds, uint32_t launch)
-{
-    uint64_t fingerprint = launch_at(maker->recorder, maker->window.first + launch)->fingerprint, i = mix(fingerprint);
-    uint32_t mask = maker->window.kind_slots - 1;
-
-    while (kinds[i & mask].taken && kinds[i & mask].fingerprint != fingerprint)
-        i++;
-    kinds[i & mask].fingerprint = fingerprint;
-    kinds[i & mask].taken = true;
-    return &kinds[i & mask];
-}
-
-static uint64_t mean_ns(struct kind_times times)
-{
-    return times.timed != 0 ? times.sum_ns / times.timed : 0;
-}
-
-/* Streams by the rest of their number: two that share it are taken for one. */
-static uint64_t stream_bit(const struct maker *maker, uint32_t launch)
-{
-    return UINT64_C(1) << launch_at(maker->recorder, maker->window.first + launch)->stream % 64;
-}
-
-static uint64_t timed_streams(const struct maker *maker)
-{
-    uint64_t streams = 0;
-
-    for (uint32_t i = 0; i < maker->window.length; i++)
-        streams |= shortest_duration(maker, i) != 0 ? stream_bit(maker, i) : 0;
-    return streams;
-}
-
-static void write_durations(const struct maker *maker, struct penstock_launch *launch, bool *timed, struct kind_times *kinds)
-{
-    const uint64_t streams = timed_streams(maker);
-    struct kind_times all = {0};
-
-    memset(kinds, 0, maker->window.kind_slots * sizeof *kinds);
-    for (uint32_t i = 0; i < maker->window.length; i++) {
-        uint64_t duration = shortest_duration(maker, i);
-        bool is_beside = streams != 0 && (streams & stream_bit(maker, i)) == 0;
-        timed[i] = duration != 0 || is_beside;
-        launch[i].duration_ns = 0;
-        if (!timed[i] || is_beside)
-            continue;
-        launch[i].duration_ns = duration - 1;
-        struct kind_times *sums[] = {kind_of(maker, kinds, i), &all};
-        for (size_t j = 0; j < sizeof sums / sizeof *sums; j++) {
-            sums[j]->sum_ns += launch[i].duration_ns;
-            sums[j]->timed++;
-        }
-    }
-    for (uint32_t i = 0; i < maker->window.length; i++) {
-        if (timed[i])
-            continue;
-        struct kind_times alike = *kind_of(maker, kinds, i);
-        launch[i].duration_ns = mean_ns(alike.timed != 0 ? alike : all);
-    }
-}
-
 static uint32_t write_marked_layers(const struct maker *maker, struct penstock_layer *layer)
 {
     uint32_t layers = 0;
     uint64_t stretch = 0;
 
     for (uint32_t i = 0; i < maker->window.length; i++) {
-        const struct ps_recorded_layer *marked = &launch_at(maker->recorder, maker->window.first + i)->layer;
+        const struct ps_recorded_layer *marked = &ps_kept_launch(maker->recorder, maker->window.first + i)->layer;
         if (i != 0 && marked->stretch == stretch)
             continue;
         stretch = marked->stretch;
@@ -497,7 +406,7 @@ static uint32_t write_marked_layers(const struct maker *maker, struct penstock_l
 
 static const struct ps_recorded_layer *mark_of(const struct maker *maker, const struct penstock_layer *layer)
 {
-    return &launch_at(maker->recorder, maker->window.first + layer->first_launch)->layer;
+    return &ps_kept_launch(maker->recorder, maker->window.first + layer->first_launch)->layer;
 }
 
 /*
@@ -507,7 +416,7 @@ static const struct ps_recorded_layer *mark_of(const struct maker *maker, const 
 static void count_anew(const struct maker *maker, uint32_t start, struct penstock_layer *layer, uint32_t layers)
 {
     const uint64_t first = maker->window.first;
-    const bool is_cut = first > 0 && launch_at(maker->recorder, first - 1)->layer.stretch == mark_of(maker, &layer[0])->stretch;
+    const bool is_cut = first > 0 && ps_kept_launch(maker->recorder, first - 1)->layer.stretch == mark_of(maker, &layer[0])->stretch;
     const uint32_t length = maker->window.length;
     uint32_t counted = 0, highest = 0, leads = 0, nearest = NONE, number = 0;
 
@@ -576,7 +485,7 @@ static uint32_t write_found_layers(const struct maker *maker, uint32_t start, ch
     uint32_t launches = window->length, layers = 0, first = 0;
 
     for (uint32_t i = 0; i < launches; i++)
-        fingerprints[i] = launch_at(maker->recorder, window->first + (start + i) % launches)->fingerprint;
+        fingerprints[i] = ps_kept_launch(maker->recorder, window->first + (start + i) % launches)->fingerprint;
     uint32_t found = ps_layers_auto(fingerprints, launches, base + window->workspace, turned, launches);
     /* The first one that begins behind the window's end, or at it, leads. */
     while (first < found && turned[first].first_launch + start < launches)
@@ -596,7 +505,7 @@ static uint32_t write_found_layers(const struct maker *maker, uint32_t start, ch
 static bool has_markers(const struct maker *maker)
 {
     for (uint32_t i = 0; i < maker->window.length; i++) {
-        if (launch_at(maker->recorder, maker->window.first + i)->layer.stretch != 0)
+        if (ps_kept_launch(maker->recorder, maker->window.first + i)->layer.stretch != 0)
             return true;
     }
     return false;
@@ -639,7 +548,7 @@ int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_
         (struct penstock_step){.moments = window->moments, .launches = length, .launch = launch, .span = span, .use = use, .layer = layer};
     out->spans = write_spans(&maker, span, numbers);
     out->uses = write_uses(&maker, use, ordinal);
-    write_durations(&maker, launch, timed, (void *)(base + window->kinds));
+    ps_recorded_times(recorder, first, length, base + window->kinds, launch, timed);
     uint32_t start = find_start(out, (void *)(base + window->held));
     out->layers = has_markers(&maker) ? write_marked_layers(&maker, layer) : write_found_layers(&maker, start, base, layer);
     count_anew(&maker, start, layer, out->layers);

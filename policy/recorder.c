@@ -117,6 +117,12 @@ void ps_recorder_launch(struct ps_recorder *recorder, struct ps_step_launch laun
     recorder->ordinal = 0;
 }
 
+void ps_recorder_host(struct ps_recorder *recorder, uint64_t host_ns)
+{
+    if (recorder->launches)
+        recorder->launch[(recorder->launches - 1) % LAUNCHES].host_ns = host_ns;
+}
+
 void ps_recorder_access(struct ps_recorder *recorder, uint64_t span, uint64_t bytes, bool fixed)
 {
     struct event *event = add_event(recorder, ACCESSED, span, bytes);

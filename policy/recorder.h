@@ -39,6 +39,9 @@ struct ps_recorded_layer {
 void ps_recorder_launch(struct ps_recorder *recorder, struct ps_step_launch launch, uint32_t stream, struct ps_recorded_layer layer);
 void ps_recorder_access(struct ps_recorder *recorder, uint64_t span, uint64_t bytes, bool fixed);
 
+/* The host took so long, in ns, from the launch before the latest one to that; what made it wait is not of it. */
+void ps_recorder_host(struct ps_recorder *recorder, uint64_t host_ns);
+
 /* The span that launch `launch` (counted from 0 since the start) named in that place, counted from 0; 0: none, or no longer kept. */
 uint64_t ps_recorder_named(const struct ps_recorder *recorder, uint64_t launch, uint32_t place);
 

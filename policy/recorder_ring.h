@@ -1,4 +1,4 @@
-/* What the recorder keeps; recorder.c fills it, recorded_step.c reads it. For these two alone. */
+/* What the recorder keeps; recorder.c fills it, recorded_step.c and recorded_times.c read it. For these alone. */
 #ifndef PENSTOCK_POLICY_RECORDER_RING_H
 #define PENSTOCK_POLICY_RECORDER_RING_H
 
@@ -24,6 +24,7 @@ struct kept_launch {
     uint64_t event;
     uint64_t fingerprint;
     uint64_t duration; /* ns + 1; 0: not known */
+    uint64_t host_ns;  /* 0: not known */
     uint32_t stream;
     struct ps_recorded_layer layer;
 };
@@ -45,5 +46,10 @@ struct ps_recorder {
     struct kept_launch launch[LAUNCHES];
     struct live live[LIVE_SLOTS];
 };
+
+static inline const struct kept_launch *ps_kept_launch(const struct ps_recorder *recorder, uint64_t launch)
+{
+    return &recorder->launch[launch % LAUNCHES];
+}
 
 #endif

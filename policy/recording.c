@@ -154,6 +154,8 @@ void ps_recording_print(const struct penstock_step *step, void *workspace, ps_re
         for (; layer < step->layers && step->layer[layer].first_launch == launch; layer++)
             put_layer(&p, &step->layer[layer]);
         put_number(&p, "l ", step->launch[launch].duration_ns);
+        if (step->launch[launch].host_ns)
+            put_number(&p, "+", step->launch[launch].host_ns);
         for (uint32_t i = index.first[launch]; i < index.first[launch + 1]; i++)
             put_number(&p, " ", index.named[i]);
         put_text(&p, "\n");
@@ -222,11 +224,9 @@ static bool at_line_end(const struct reader *r)
     return next_word(&rest).length == 0;
 }
 
-/* The next word as a number up to `most`. */
-static bool next_number(struct reader *r, uint64_t most, uint64_t *number)
+/* The word as a number up to `most`. */
+static bool number_of(struct word word, uint64_t most, uint64_t *number)
 {
-    struct word word = next_word(r);
-
     *number = 0;
     if (word.length == 0 || word.length > 19)
         return false;
@@ -236,6 +236,25 @@ static bool next_number(struct reader *r, uint64_t most, uint64_t *number)
         *number = *number * 10 + (uint64_t)(word.text[i] - '0');
     }
     return *number <= most;
+}
+
+static bool next_number(struct reader *r, uint64_t most, uint64_t *number)
+{
+    return number_of(next_word(r), most, number);
+}
+
+/* NS, or NS+HOST_NS. */
+static bool next_times(struct reader *r, uint64_t *ns, uint64_t *host_ns)
+{
+    struct word word = next_word(r), host = {0};
+    const char *plus = memchr(word.text, '+', word.length);
+
+    *host_ns = 0;
+    if (plus) {
+        host = (struct word){plus + 1, word.length - (size_t)(plus + 1 - word.text)};
+        word.length = (size_t)(plus - word.text);
+    }
+    return number_of(word, NS_MAX, ns) && (!plus || number_of(host, NS_MAX, host_ns));
 }
 
 /* What the text adds up to; the arrays, while it is counted, are NULL. */
@@ -337,18 +356,18 @@ static bool parse_life(struct parser *p, bool born)
 
 static bool parse_launch(struct parser *p)
 {
-    uint64_t duration, span;
+    uint64_t duration, host, span;
 
-    if (!next_number(&p->reader, NS_MAX, &duration))
-        return fail(p, "l: expected a duration in ns");
-    p->ns += duration;
+    if (!next_times(&p->reader, &duration, &host))
+        return fail(p, "l: expected a duration in ns, and maybe + and the host's");
+    p->ns += duration + host;
     if (p->ns > SUM_MAX)
         return fail(p, "l: with this launch the step takes more than two years");
     if (p->layers == 0)
         p->layers = 1;
     p->layer_waits = false;
     if (p->launch)
-        p->launch[p->launches] = (struct penstock_launch){duration, p->moments, p->layers - 1};
+        p->launch[p->launches] = (struct penstock_launch){duration, p->moments, p->layers - 1, host};
     while (!at_line_end(&p->reader)) {
         if (p->spans == 0 || !next_number(&p->reader, p->spans - 1, &span))
             return fail(p, "l: no such span");

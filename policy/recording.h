@@ -8,7 +8,7 @@
  *     s BYTES CLASS [fixed] [guarded]                       for each span, with what struct penstock_step_span says; they are counted from 0
  *     a SPAN                                                then the moments: allocated,
  *     f SPAN                                                freed,
- *     l NS [SPAN]...                                        or a launch, its device time and the spans that it names;
+ *     l NS[+HOST_NS] [SPAN]...                              or a launch, its device and host time, and the spans that it names;
  *     y NUMBER|- forward|backward|none [NAME]               between them: the next launch begins a layer
  *
  * CLASS: unknown, activation, gradient, parameter, optimizer, workspace. A span without `a` outlives the step. What follows # is a comment.

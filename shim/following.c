@@ -102,7 +102,7 @@ uint64_t ps_following_lead(void)
 {
     if (!ps_following_moves_spans())
         return 0;
-    return here.starved_since ? PS_LEAD_SHORT_NS : PS_LEAD_NS;
+    return here.starved_since ? PS_LEAD_SHORT_NS : PS_HOST_LEAD_NS;
 }
 
 uint64_t ps_following_steps(void)

@@ -17,6 +17,13 @@
 /* So often the time is halved: from then on it is nothing. */
 #define STUCK_TIMES_MAX 16u
 
+static _Atomic uint64_t waited_ns;
+
+uint64_t ps_lead_waited_ns(void)
+{
+    return atomic_load_explicit(&waited_ns, memory_order_relaxed);
+}
+
 static bool is_worth_a_tick(struct ps_lead *lead, uint64_t work)
 {
     if (work - atomic_load_explicit(&lead->work, memory_order_relaxed) < TICK_NS)
@@ -51,23 +58,25 @@ static void keep_near(struct ps_stream *s, uint64_t most, uint64_t work)
 {
     static const struct timespec a_moment = {.tv_nsec = 50000};
     const uint64_t tick = tick_to_wait_for(s, most, work), stuck_at = atomic_load(&s->lead.stuck_at);
-    uint64_t began = 0;
 
     if (!tick || ps_capture_anywhere() || (stuck_at && !has_come(s, stuck_at)))
         return;
     atomic_store(&s->lead.stuck_at, 0);
-    while (!has_come(s, tick)) {
-        uint64_t now = ps_now_ns();
-        if (!began)
-            began = now;
-        if (now - began > STUCK_NS >> atomic_load(&s->lead.stuck_times)) {
-            if (atomic_load(&s->lead.stuck_times) < STUCK_TIMES_MAX)
-                atomic_fetch_add(&s->lead.stuck_times, 1);
-            atomic_store(&s->lead.stuck_at, tick);
-            return;
-        }
+    if (has_come(s, tick))
+        return;
+    const uint64_t began = ps_now_ns();
+    uint64_t waited = 0;
+    do {
         nanosleep(&a_moment, NULL);
-    }
+        waited = ps_now_ns() - began;
+        if (waited <= STUCK_NS >> atomic_load(&s->lead.stuck_times))
+            continue;
+        if (atomic_load(&s->lead.stuck_times) < STUCK_TIMES_MAX)
+            atomic_fetch_add(&s->lead.stuck_times, 1);
+        atomic_store(&s->lead.stuck_at, tick);
+        break;
+    } while (!has_come(s, tick));
+    atomic_fetch_add_explicit(&waited_ns, waited, memory_order_relaxed);
 }
 
 void ps_lead_launched(struct ps_stream *s, bool gaps_open, uint64_t most, uint64_t work)

@@ -15,13 +15,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "playback.h"
+
 struct ps_stream;
 
-/*
- * Of work that the device has yet to do: enough for the host to be slow now and then, as it is where it allocates a dozen spans of small kernels, half a
- * millisecond each beside the mappings of others (a CNN at 10 of 11 GiB: 65 ms a step with 6 ms, 62 with 12). And less while reloads have no pages.
- */
-#define PS_LEAD_NS 12000000u
+/* Of work that the device has yet to do, where PS_HOST_LEAD_NS is the usual: less while reloads have no pages. */
 #define PS_LEAD_SHORT_NS 6000000u
 /* And ticks of the stream that it has yet to come to: fewer than the records at which the driver blocks. */
 #define PS_LEAD_TICKS 48u
@@ -33,5 +31,8 @@ struct ps_stream;
  * `work`: ps_following_work(), this launch's included.
  */
 void ps_lead_launched(struct ps_stream *stream, bool gaps_open, uint64_t most, uint64_t work);
+
+/* How long threads have waited for that, ns, all together. */
+uint64_t ps_lead_waited_ns(void);
 
 #endif

@@ -17,6 +17,7 @@
 #include "guard.h"
 #include "helper_thread.h"
 #include "layers.h"
+#include "lead.h"
 #include "least_budget.h"
 #include "link_speed.h"
 #include "live_steps.h"
@@ -58,6 +59,9 @@ struct wanted {
 
 /* Spans named since the last launch by launches that no step is made of; more are not remembered. */
 #define AWAITING_LAUNCH_MAX 64
+
+/* A launch that comes later than this waited for something of the program's: for the device, for data. */
+#define HOST_NS_MAX 1000000u
 
 /* The shortest durations of a step's launches so far. */
 struct shortest {
@@ -105,6 +109,9 @@ static PS_PER_DEVICE struct {
         uint64_t number;
     } awaiting_launch[AWAITING_LAUNCH_MAX];
     size_t awaiting;
+    struct {
+        uint64_t launched_at, waited; /* by the host's clock, ns: the latest launch, and how long threads had waited by then */
+    } host;
 
     atomic_bool may_learn; /* the policy plans, and there is memory */
     atomic_bool begun;
@@ -317,6 +324,20 @@ static void record_what_waited(uint64_t launch)
     here.awaiting = 0;
 }
 
+/* How long the host took to come to the launch from the one before; our own waits are not of it, and of the program's no more than HOST_NS_MAX. [locked] */
+static void record_host(void)
+{
+    const uint64_t now = ps_now_ns(), waited = ps_counted(host_wait_ns) + ps_lead_waited_ns();
+    const uint64_t passed = now - here.host.launched_at, of_it = waited - here.host.waited;
+    uint64_t took = passed > of_it ? passed - of_it : 1;
+
+    if (took > HOST_NS_MAX)
+        took = HOST_NS_MAX;
+    ps_recorder_host(here.recorder, took);
+    here.host.launched_at = now;
+    here.host.waited = waited;
+}
+
 uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t fingerprint, uint32_t stream,
                             struct ps_recorded_layer layer)
 {
@@ -337,6 +358,7 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
         launch.reach = ago > launch.reach ? ago : launch.reach;
     }
     ps_recorder_launch(recorder, launch, stream, layer);
+    record_host();
     for (size_t i = 0; i < count; i++)
         record_access(spans[i], number);
     record_what_waited(number); /* last: what a plan does at a launch it finds by its place among what that names itself */

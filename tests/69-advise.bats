@@ -164,6 +164,9 @@ left_behind() { find temporary -mindepth 1; }
     equal "" "$(pgrep -f "${LONG[*]}" || true)" "what is left of the command"
     equal 0 "$(ledger leaks.vmm_mappings 2>/dev/null || echo 0)" "mappings left"
     equal "$(jq .points <<<"$advice")" "$(run_command advise --recording kept --json && jq .points <<<"$output")" "points from the recording that was kept"
+    # Of each launch what the device takes, stretched to whole steps, and what the host takes, which is more than nothing and does not count its waits.
+    equal "$(jq .launches <<<"$advice")" "$(grep -cE '^l [0-9]+\+[1-9][0-9]*( |$)' kept)" "launches with the host's time"
+    equal "" "$(awk '$1 == "l" { split($2, ns, "+"); if (ns[2] > 1000000) print }' kept)" "launches that the host took longer for than a millisecond"
     # Under half of what it has at its peak: as much leaves in a step as was predicted.
     budget=$(($(jq .peak_bytes <<<"$advice") / 2))
     run_command plan kept --budget $((budget - budget / 64)) --moves

@@ -23,7 +23,7 @@ extern "C" {
 #endif
 
 /* Grows whenever a structure or a meaning in this file changes. */
-#define PENSTOCK_POLICY_VERSION 3
+#define PENSTOCK_POLICY_VERSION 4
 
 /* ---- reacting ---- */
 
@@ -78,6 +78,11 @@ struct penstock_launch {
     uint64_t duration_ns; /* device time from its start to the next launch's, without waits for transfers */
     uint32_t moment;
     uint32_t layer; /* index into penstock_step.layer */
+    /*
+     * Host time from the launch before it until it is queued, where nothing makes the program wait; 0: not known. Where the device catches up with the host,
+     * as it does while the host waits for pages, it is this that a launch takes.
+     */
+    uint64_t host_ns;
 };
 
 struct penstock_step_span {
@@ -101,8 +106,7 @@ struct penstock_links {
     uint64_t d2h_bytes_per_s_both, h2d_bytes_per_s_both;
     uint64_t evict_overhead_ns;  /* from the end of a D2H until the pages serve somebody else */
     uint64_t reload_overhead_ns; /* from the decision until the H2D begins, when nothing is in its way */
-    uint64_t
-        mapping_ns; /* what a step takes longer for each mapping that is made in it, beyond those that its host has time for; at most 1e9 */
+    uint64_t mapping_ns;         /* what it takes to map a part of a span's pages, 128 MiB at most, beside the step's copies; at most 1e9 */
 };
 
 struct penstock_step {

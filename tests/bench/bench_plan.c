@@ -65,7 +65,8 @@ static void make_step(struct made_step *m, uint32_t uses)
     for (uint32_t l = 0; l < launches; l++) {
         while (born < activations && m->use[m->span[born].first_use] == l)
             m->span[born++].born = moment++;
-        m->launch[l] = (struct penstock_launch){6000 + 1000 * (l % 5), moment++, 0};
+        m->launch[l] = (struct penstock_launch){.duration_ns = 6000 + 1000 * (l % 5), .moment = moment};
+        moment++;
         while (freed > 0 && m->use[m->span[freed - 1].first_use + 19] == l)
             m->span[--freed].freed = moment++;
     }

@@ -2,7 +2,10 @@
  * penstock_predict against figures worked out by hand, and against a second simulator, which knows nothing of events: it lets time pass in
  * small steps and looks what has become possible.
  */
+#include <math.h>
+
 #include "expect.h"
+#include "playback.h"
 #include "small_steps.h"
 #include "two_spans.h"
 
@@ -53,7 +56,9 @@ static void test_waits_for_both_links(void)
     predicts(&step, 400 + 50 + 300, 300);
 }
 
-/* Freed, span 1 leaves its pages to span 0's reload, and is given others in the next round: two mappings, of which the host hides a fiftieth of the step. */
+/*
+ * Freed, span 1 leaves its pages to span 0's reload, and is given others in the next round, for which the host waits: it unmaps what gave way, and maps them.
+ */
 static void test_mappings_take_time(void)
 {
     struct penstock_step step = two_spans(1, 500);
@@ -61,11 +66,16 @@ static void test_mappings_take_time(void)
     moves[0] = (struct penstock_move){0, 0, 3, 3, 0};
     plan.moves = 1;
     step.links.mapping_ns = 100;
-    predicts(&step, 900 + 2 * 100 - 900 / 50, 300);
-    EXPECT_U64(2 * 100 - 900 / 50, plan.mapping_ns);
-    step.links.mapping_ns = 9; /* as long as is hidden */
-    predicts(&step, 900, 300);
-    EXPECT_U64(0, plan.mapping_ns);
+    predicts(&step, 900 + 200, 300);
+    EXPECT_U64(200, plan.mapping_ns);
+    /* The H2D of the reload must be over by then; the host is as long behind, and nobody waits for it. */
+    launches[3].host_ns = 300;
+    predicts(&step, 900 + 200, 300);
+    /* But where it has more to do than the link. */
+    launches[3].host_ns = 450;
+    predicts(&step, 900 + 200 + 50, 300);
+    EXPECT_U64(200, plan.mapping_ns);
+    launches[3].host_ns = 0;
     /* With room for both nothing goes from one to the other. */
     step = two_spans(1, 600);
     step.links.mapping_ns = 100;
@@ -92,6 +102,24 @@ static void test_reload_overlaps(void)
     /* Not allowed before launch 3, it is waited for in full. */
     moves[0].reload_from = 3;
     predicts(&step, 1500, 300);
+}
+
+/* The host is kept within a lead of the device: what it is slower for than that, the device waits for, though it has nothing to do before. */
+static void test_the_lead_is_limited(void)
+{
+    const uint64_t ms = 1000000;
+    struct penstock_step step = two_spans(ms, 600 * ms);
+
+    moves[0] = (struct penstock_move){0, 0, 2, 3, 0};
+    plan.moves = 1;
+    launches[1].duration_ns = launches[2].duration_ns = 500 * ms;
+    launches[3].host_ns = 500 * ms + PS_HOST_LEAD_NS;
+    predicts(&step, 1200 * ms, 600 * ms);
+    launches[3].host_ns += 3 * ms;
+    predicts(&step, 1203 * ms, 600 * ms);
+    /* Where nothing moves nothing keeps it. */
+    plan.moves = 0;
+    predicts(&step, 1200 * ms, 600 * ms);
 }
 
 /* A gap round the ring's end: span 0 leaves after launch 3 and is back for launch 0 of the next round. Steady state: out 100, in 100. */
@@ -187,6 +215,21 @@ struct span_state {
     bool dead;
 };
 
+/* Pages that evictions have set free, the latest last. */
+static struct {
+    double at;
+    int64_t bytes;
+} released[SMALL_USES * (ROUNDS + 1)];
+
+/* When there was room for what is held now, if the host came to it later than `host`: without what was released since, there would not be. */
+static double room_since(uint32_t releases, int64_t room, double host)
+{
+    while (releases-- > 0 && released[releases].at > host)
+        if ((room -= released[releases].bytes) < 0)
+            return released[releases].at;
+    return host;
+}
+
 /* The transfer that has been queued longest and may run. */
 static struct span_state *first_queued(struct span_state *state, uint32_t count, enum where where)
 {
@@ -205,6 +248,9 @@ static double by_ticks(const struct small_step *s, const struct penstock_plan *p
     struct span_state state[SMALL_SPANS];
     uint32_t order[SMALL_USES], reloads = 0;
     double now = 0, launch_end = -1, round_start = 0, round_ns = 0, sequence = 0;
+    double host = 0, arrived = -1, begun_at[SMALL_USES] = {0};
+    bool issued = false;
+    uint32_t releases = 0;
     int64_t held = s->demand[s->step.moments - 1];
     uint64_t allowed = 0, begun = 0;
     bool started[SMALL_USES] = {false};
@@ -255,6 +301,8 @@ static double by_ticks(const struct small_step *s, const struct penstock_plan *p
                 state[i].where = state[i].dead ? HERE : AWAY;
                 state[i].dead = false;
                 held -= (int64_t)s->span[i].bytes;
+                released[releases].at = now;
+                released[releases++].bytes = (int64_t)s->span[i].bytes;
             }
         }
         for (bool going = true; going;) {
@@ -269,6 +317,7 @@ static double by_ticks(const struct small_step *s, const struct penstock_plan *p
                 if (!started[i] && span->where == AWAY) {
                     *span = (struct span_state){QUEUED_IN, (double)bytes, now + (double)links->reload_overhead_ns, sequence++, false};
                     held += bytes;
+                    begun_at[i] = now;
                 }
                 started[i] = false;
                 begun++;
@@ -284,14 +333,14 @@ static double by_ticks(const struct small_step *s, const struct penstock_plan *p
                     if (now + TICK_NS / 2 < launch_end)
                         break;
                     launch_end = -1;
-                    allowed_here = false;
+                    allowed_here = issued = false;
                     for (uint32_t i = 0; i < p->moves; i++) {
                         if (p->move[i].evict_after == l)
                             state[p->move[i].span] =
                                 (struct span_state){QUEUED_OUT, (double)s->span[p->move[i].span].bytes, 0, sequence++, false};
                     }
                 } else {
-                    bool ready = true;
+                    bool ready = true, begun_all = true;
                     if (!allowed_here) {
                         for (uint32_t i = 0; i < reloads; i++)
                             allowed += p->move[order[i]].reload_from == l;
@@ -309,12 +358,22 @@ static double by_ticks(const struct small_step *s, const struct penstock_plan *p
                             *needed =
                                 (struct span_state){QUEUED_IN, (double)bytes, now + (double)links->reload_overhead_ns, sequence++, false};
                             held += bytes;
+                            begun_at[i] = now;
                             for (uint64_t turn = begun; turn < allowed; turn++)
                                 started[i] |= order[turn % reloads] == i;
                         }
                         ready &= needed->where == HERE;
+                        begun_all &= needed->where == HERE || needed->where == QUEUED_IN;
                     }
-                    if (!ready)
+                    if (begun_all && !issued) {
+                        issued = true;
+                        host += (double)s->launch[l].host_ns;
+                        for (uint32_t i = 0; i < p->moves; i++)
+                            if (p->move[i].needed_by == l)
+                                host = fmax(host, begun_at[i] + (double)links->reload_overhead_ns);
+                        host = fmax(host, now - PS_HOST_LEAD_NS);
+                    }
+                    if (!ready || (p->moves && now + TICK_NS / 2 < host))
                         break;
                     launch_end = now + (double)s->launch[l].duration_ns;
                     going = true;
@@ -322,9 +381,12 @@ static double by_ticks(const struct small_step *s, const struct penstock_plan *p
                 }
             } else if (s->span[span].born == moment) {
                 int64_t bytes = (int64_t)s->span[span].bytes;
+                arrived = arrived < 0 ? now : arrived;
                 if (state[span].where == QUEUED_OUT || state[span].where == RELEASING || held + bytes > (int64_t)s->step.budget_bytes)
                     break;
                 held += bytes;
+                host = fmax(host, now > arrived ? now : room_since(releases, (int64_t)s->step.budget_bytes - held, host));
+                arrived = -1;
             } else {
                 if (state[span].where == HERE)
                     held -= (int64_t)s->span[span].bytes;
@@ -352,6 +414,7 @@ static double by_ticks(const struct small_step *s, const struct penstock_plan *p
 static void test_against_ticks(void)
 {
     unsigned compared = 0, with_moves = 0;
+    uint64_t host_state = 88172645463325252u;
     double worst = 0;
 
     for (uint64_t seed = 1; seed <= CASES; seed++) {
@@ -360,6 +423,9 @@ static void test_against_ticks(void)
         struct penstock_plan p = {.move = move, .capacity = SMALL_USES};
 
         small_step_make(&s, 900000 + seed, 40);
+        /* In every other step the host has something to do: in some less than the device, in some more. */
+        for (uint32_t l = 0; l < s.step.launches && seed % 2; l++)
+            s.launch[l].host_ns = 1000 * small_random(&host_state, seed % 3 ? 150 : 300);
         EXPECT(penstock_policy_plan.workspace_bytes(&s.step) <= sizeof workspace);
         if (penstock_policy_plan.plan(&s.step, NULL, workspace, &p) != 0 || p.predicted_ns == 0)
             continue;
@@ -385,6 +451,7 @@ int main(void)
     test_waits_for_both_links();
     test_mappings_take_time();
     test_reload_overlaps();
+    test_the_lead_is_limited();
     test_round_the_ring();
     test_links_share();
     test_what_is_no_plan();

@@ -1,4 +1,4 @@
-/* Durations of a recorded step: those that were measured, and what is guessed for the others. */
+/* Durations of a recorded step: those that were measured, and what is guessed for the others; and what the host takes. */
 #include <stdlib.h>
 
 #include "expect.h"
@@ -89,12 +89,63 @@ static void test_streams_beside_the_one_that_is_timed_take_nothing(void)
     expect_durations((uint64_t[]){1000, 2000, 0, 4000, 0, 7000 / 3}, ".....x");
 }
 
+/* A round in which the host takes so long for each launch; 0: it is not told. The kernels' numbers begin at `kernel`. */
+static void run_host_round(uint64_t kernel, const uint64_t *host_ns)
+{
+    struct made_launch launch[ROUND];
+
+    for (uint32_t i = 0; i < ROUND; i++)
+        launch[i] = (struct made_launch){kernel + i, 0, 1000};
+    for (uint32_t i = 0; i < ROUND; i++) {
+        struct ps_recorded_layer none = {.number = PENSTOCK_NEVER};
+        ps_recorder_launch(recorder, (struct ps_step_launch){.fingerprint = launch[i].kernel}, 0, none);
+        ps_recorder_access(recorder, SPAN, 4096, false);
+        if (host_ns[i])
+            ps_recorder_host(recorder, host_ns[i]);
+        launches++;
+    }
+}
+
+static void expect_host(const uint64_t *ns)
+{
+    struct penstock_step step;
+    struct ps_recorded_details details;
+    size_t bytes = 0;
+
+    EXPECT_INT(0, ps_recorder_step_bytes(recorder, launches - ROUND, ROUND, &bytes));
+    void *memory = malloc(bytes);
+    if (!memory)
+        abort();
+    EXPECT_INT(0, ps_recorder_step(recorder, launches - ROUND, ROUND, memory, &step, &details));
+    for (uint32_t i = 0; i < ROUND; i++)
+        EXPECT_U64(ns[i], step.launch[i].host_ns);
+    free(memory);
+}
+
+static void test_the_host_takes_what_it_does_as_a_rule(void)
+{
+    begin();
+    ps_recorder_host(recorder, 5); /* there is no launch yet */
+    run_host_round(1, (uint64_t[]){70, 20, 30, 0, 50, 60});
+    expect_host((uint64_t[]){70, 20, 30, 0, 50, 60});
+    run_host_round(1, (uint64_t[]){10, 90, 30, 0, 0, 60});
+    expect_host((uint64_t[]){10, 20, 30, 0, 50, 60}); /* the lower of two */
+    run_host_round(1, (uint64_t[]){40, 80, 30, 7, 90, 60});
+    expect_host((uint64_t[]){40, 80, 30, 7, 50, 60});
+    for (unsigned round = 0; round < 3; round++)
+        run_host_round(1, (uint64_t[]){99, 15, 30, 8, 90, 60});
+    expect_host((uint64_t[]){99, 15, 30, 8, 90, 60}); /* five rounds tell */
+    run_host_round(4, (uint64_t[]){1, 2, 3, 4, 5, 6});
+    expect_host((uint64_t[]){1, 2, 3, 4, 5, 6}); /* other kernels stood there before */
+}
+
 int main(void)
 {
     test_what_was_not_timed_is_taken_for_one_of_its_kind();
     test_the_shorter_of_two_rounds_counts();
     test_nothing_is_known();
     test_streams_beside_the_one_that_is_timed_take_nothing();
+    test_the_host_takes_what_it_does_as_a_rule();
     free(recorder);
     return expect_status();
 }

@@ -16,7 +16,7 @@ static const char small[] = "penstock-recording 1\n" LINKS "budget 1000\n"
                             "l 10 0 1\n"
                             "y - none\n"
                             "l 0\n"
-                            "l 20 1\n"
+                            "l 20+8 1\n"
                             "f 1\n";
 
 struct text {
@@ -80,6 +80,8 @@ static void test_a_small_step(void)
     EXPECT_U64(2, step.use[step.span[1].first_use + 1]);
     EXPECT_U64(3, step.launch[2].moment);
     EXPECT_U64(20, step.launch[2].duration_ns);
+    EXPECT_U64(8, step.launch[2].host_ns);
+    EXPECT_U64(0, step.launch[0].host_ns);
     EXPECT_U64(1, step.launch[2].layer);
     EXPECT_U64(3, step.layer[0].number);
     EXPECT_TEXT("block three", step.layer[0].name);
@@ -107,6 +109,7 @@ static void test_printed_and_read_again(void)
         EXPECT_TEXT(first.bytes, second.bytes);
         EXPECT(strstr(second.bytes, "y 3 forward block three\nl 10 0 1\n") != NULL);
         EXPECT(strstr(second.bytes, "budget 1000\ns 400 parameter fixed\n") != NULL);
+        EXPECT(strstr(second.bytes, "\nl 20+8 1\n") != NULL);
         EXPECT(strstr(second.bytes, "slab") == NULL);
         EXPECT(strstr(second.bytes, LINKS) != NULL);
         /* A moment in which nothing of the step happens is passed over: the recorder leaves some. */
@@ -139,6 +142,8 @@ static void refused(unsigned line, const char *what, const char *text)
 
 static void test_what_is_refused(void)
 {
+    static const char *const no_times[] = {HEAD "l +5\n", HEAD "l 5+\n", HEAD "l 5+x\n", HEAD "l 5+5+5\n", HEAD "l x\n"};
+
     refused(0, "empty", "");
     refused(1, "the first line is not \"penstock-recording 1\"", "penstock-recording 2\n");
     refused(0, "no line with the links", "penstock-recording 1\nl 1\n");
@@ -149,6 +154,8 @@ static void test_what_is_refused(void)
     refused(3, "s: no such class", HEAD "s 5 weights\nl 1\n");
     refused(3, "s: expected a number of bytes", HEAD "s 99999999999999999999 parameter\nl 1\n");
     refused(3, "s: expected a number of bytes", HEAD "s -1 parameter\nl 1\n");
+    for (size_t i = 0; i < sizeof no_times / sizeof *no_times; i++)
+        refused(3, "l: expected a duration in ns, and maybe + and the host's", no_times[i]);
     refused(4, "l: no such span", HEAD "s 5 parameter\nl 1 1\n");
     refused(4, "l: a span is named twice", HEAD "s 5 parameter\nl 1 0 0\n");
     refused(4, "a span after the first moment", HEAD "l 1\ns 5 parameter\n");

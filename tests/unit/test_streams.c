@@ -579,12 +579,12 @@ static void test_the_host_waits_when_it_is_far_ahead(uint64_t most)
 /* The device waits for what the host is yet to queue: the host goes on, and does not wait again until the device has moved. */
 static void test_the_host_does_not_wait_for_a_device_that_waits_for_it(void)
 {
-    const unsigned lead = PS_LEAD_NS / MS;
+    const unsigned lead = PS_HOST_LEAD_NS / MS;
     struct gate gate;
 
     host.stream = new_stream();
     host.work = 0;
-    host.most = PS_LEAD_NS;
+    host.most = PS_HOST_LEAD_NS;
     close_gate(&gate, host.stream->handle);
     pthread_join(begin_launches(4 * lead), NULL); /* waits once, for so long */
     EXPECT_U64(1, atomic_load(&host.stream->lead.stuck_times));
@@ -620,7 +620,7 @@ int main(void)
     test_places_of_destroyed_streams_are_used_again();
     test_a_stream_in_a_destroyed_ones_place_is_not_over();
     test_a_threads_own_stream_ends_with_it();
-    test_the_host_waits_when_it_is_far_ahead(PS_LEAD_NS);
+    test_the_host_waits_when_it_is_far_ahead(PS_HOST_LEAD_NS);
     test_the_host_waits_when_it_is_far_ahead(PS_LEAD_SHORT_NS);
     test_the_host_does_not_wait_for_a_device_that_waits_for_it();
     test_streams_without_a_place_are_waited_for_on_the_host(); /* none is found from here on */

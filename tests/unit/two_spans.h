@@ -25,7 +25,7 @@ static inline struct penstock_step two_spans(uint64_t unit, uint64_t budget)
     static const uint32_t moments[] = {0, 1, 3, 5};
 
     for (uint32_t l = 0; l < 4; l++)
-        launches[l] = (struct penstock_launch){100 * unit, moments[l], 0};
+        launches[l] = (struct penstock_launch){.duration_ns = 100 * unit, .moment = moments[l]};
     spans[0] = (struct penstock_step_span){.bytes = 300 * unit, .born = NEVER, .freed = NEVER, .first_use = 0, .uses = 2};
     spans[1] = (struct penstock_step_span){.bytes = 300 * unit, .born = 2, .freed = 4, .first_use = 2, .uses = 1};
     uses[0] = 0;
