@@ -27,6 +27,7 @@
 #include "tell.h"
 #include "tracing.h"
 #include "verify.h"
+#include "waits.h"
 
 /* With more streams than this a reused cudaMalloc'd span is ordered at each stream's first visible access only. */
 #define STREAMS_ORDERED_AT_ONCE 8u
@@ -287,19 +288,26 @@ static struct ps_span *take_cached(size_t bytes, const struct ps_stream *stream)
     struct ps_span *span = ps_registry_cached_take(bytes, stream);
 
     ps_preparing_allocated(bytes, span != NULL);
+    if (span || !ps_preparing_is_making(bytes))
+        return span;
+    const uint64_t began = ps_now_ns();
     while (!span && ps_preparing_is_making(bytes)) {
         ps_registry_wait_changed(1000000u);
         span = ps_registry_cached_take(bytes, stream);
     }
+    ps_waits_kept_since(began);
     return span;
 }
 
 /* [locked; releases the lock meanwhile] */
 static int create(struct birth *b, CUdeviceptr *address)
 {
+    const uint64_t began = ps_now_ns();
     int r = create_on_pages(b, address);
 
-    return r == -ENOMEM ? create_on_slot(b, address) : r;
+    r = r == -ENOMEM ? create_on_slot(b, address) : r;
+    ps_waits_kept_since(began);
+    return r;
 }
 
 static void free_pieces(struct ps_block *block, const struct ps_uses *uses);

@@ -7,6 +7,7 @@
 #include "clock.h"
 #include "real_cuda.h"
 #include "streams.h"
+#include "waits.h"
 
 /* A tick every so many launches with spans: an eviction then waits at most so many launches longer than it must. */
 #define LAUNCHES_A_TICK 8u
@@ -16,13 +17,6 @@
 #define STUCK_NS 250000000u
 /* So often the time is halved: from then on it is nothing. */
 #define STUCK_TIMES_MAX 16u
-
-static _Atomic uint64_t waited_ns;
-
-uint64_t ps_lead_waited_ns(void)
-{
-    return atomic_load_explicit(&waited_ns, memory_order_relaxed);
-}
 
 static bool is_worth_a_tick(struct ps_lead *lead, uint64_t work)
 {
@@ -65,18 +59,16 @@ static void keep_near(struct ps_stream *s, uint64_t most, uint64_t work)
     if (has_come(s, tick))
         return;
     const uint64_t began = ps_now_ns();
-    uint64_t waited = 0;
     do {
         nanosleep(&a_moment, NULL);
-        waited = ps_now_ns() - began;
-        if (waited <= STUCK_NS >> atomic_load(&s->lead.stuck_times))
+        if (ps_now_ns() - began <= STUCK_NS >> atomic_load(&s->lead.stuck_times))
             continue;
         if (atomic_load(&s->lead.stuck_times) < STUCK_TIMES_MAX)
             atomic_fetch_add(&s->lead.stuck_times, 1);
         atomic_store(&s->lead.stuck_at, tick);
         break;
     } while (!has_come(s, tick));
-    atomic_fetch_add_explicit(&waited_ns, waited, memory_order_relaxed);
+    ps_waits_kept_since(began);
 }
 
 void ps_lead_launched(struct ps_stream *s, bool gaps_open, uint64_t most, uint64_t work)

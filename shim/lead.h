@@ -32,7 +32,4 @@ struct ps_stream;
  */
 void ps_lead_launched(struct ps_stream *stream, bool gaps_open, uint64_t most, uint64_t work);
 
-/* How long threads have waited for that, ns, all together. */
-uint64_t ps_lead_waited_ns(void);
-
 #endif

@@ -17,7 +17,6 @@
 #include "guard.h"
 #include "helper_thread.h"
 #include "layers.h"
-#include "lead.h"
 #include "least_budget.h"
 #include "link_speed.h"
 #include "live_steps.h"
@@ -110,7 +109,7 @@ static PS_PER_DEVICE struct {
     } awaiting_launch[AWAITING_LAUNCH_MAX];
     size_t awaiting;
     struct {
-        uint64_t launched_at, waited; /* by the host's clock, ns: the latest launch, and how long threads had waited by then */
+        uint64_t launched_at, kept; /* by the host's clock, ns: the latest launch, and how long threads had been kept by then */
     } host;
 
     atomic_bool may_learn; /* the policy plans, and there is memory */
@@ -324,18 +323,18 @@ static void record_what_waited(uint64_t launch)
     here.awaiting = 0;
 }
 
-/* How long the host took to come to the launch from the one before; our own waits are not of it, and of the program's no more than HOST_NS_MAX. [locked] */
+/* How long the host took from launch to launch; what we have kept it for is not of it, and no more than HOST_NS_MAX of the program's own waits. [locked] */
 static void record_host(void)
 {
-    const uint64_t now = ps_now_ns(), waited = ps_counted(host_wait_ns) + ps_lead_waited_ns();
-    const uint64_t passed = now - here.host.launched_at, of_it = waited - here.host.waited;
+    const uint64_t now = ps_now_ns(), kept = ps_waits_kept_ns();
+    const uint64_t passed = now - here.host.launched_at, of_it = kept - here.host.kept;
     uint64_t took = passed > of_it ? passed - of_it : 1;
 
     if (took > HOST_NS_MAX)
         took = HOST_NS_MAX;
     ps_recorder_host(here.recorder, took);
     here.host.launched_at = now;
-    here.host.waited = waited;
+    here.host.kept = kept;
 }
 
 uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t fingerprint, uint32_t stream,

@@ -22,6 +22,7 @@
 #include "slab.h"
 #include "stopwatch.h"
 #include "tell.h"
+#include "waits.h"
 
 static PS_PER_DEVICE enum ps_guard first_guard; /* constant once set up */
 
@@ -472,12 +473,15 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
         launch = ps_learning_launch(spans, n, kind->fingerprint, stream->index, kind->layer);
     if (ps_tell_is_tracing())
         ps_tell_launch(&kind->layer);
+    const uint64_t began = work ? ps_now_ns() : 0;
     for (size_t i = 0; work && i < n; i++) {
         if (kind->capturing)
             prepare_for_capture(spans[i], kind->is_kernel);
         else if (needs_work(spans[i], stream))
             make_ready(spans[i], stream);
     }
+    if (work)
+        ps_waits_kept_since(began);
     if (kind->block_count && !kind->capturing)
         ps_blocks_begin_launch(kind->blocks, kind->block_count, stream);
     ps_registry_unlock();

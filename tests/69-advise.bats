@@ -180,6 +180,19 @@ left_behind() { find temporary -mindepth 1; }
     at_most $((moved * 4 / 3)) $each "bytes that leave in a step, of $moved predicted"
 }
 
+host_is_not_kept() {
+    run_penstock PENSTOCK_MIN_SPAN=4096 PENSTOCK_BUDGET=$(share 30) PENSTOCK_RECORDING="$WORK/recording" "${LONG[@]/--steps=*/--steps=60}"
+    ended_with 0 && at_least 200 "$(report evictions)" evictions || return 1
+    local waited
+    waited=$(report 'host_wait_ns / .steps | floor')
+    at_least 3000000 $waited "ns that a step waited for pages" &&
+        at_most $((waited / 2)) "$(awk '$1 == "l" { split($2, ns, "+"); sum += ns[2] } END { printf "%d", sum }' "$WORK/recording")" "ns of the host's in a step"
+}
+
+@test "what Penstock keeps the program for is not what the host takes" {
+    in_time host_is_not_kept
+}
+
 @test "the command that is printed works as it stands, under the settings that were judged" {
     run_command advise --set MIN_SPAN=4KiB --host-budget 100MiB --set RULES='exclude class=optimizer' --seconds=60 -- "${LONG[@]/--steps=*/--steps=30}"
     ended_with 0
