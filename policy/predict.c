@@ -24,8 +24,16 @@ struct pages {
     struct ps_page_reuse *reuse;
 };
 
-/* Pages are made and mapped in parts of so many bytes at most. */
+/* Pages are made and mapped in parts of so many bytes, and in so many at most (shim/spare_pages.c). */
 #define PART_BYTES (UINT64_C(128) << 20)
+#define PARTS_MAX 16u
+
+static uint32_t parts_of(uint64_t bytes)
+{
+    const uint64_t parts = (bytes + PART_BYTES - 1) / PART_BYTES;
+
+    return parts < PARTS_MAX ? (uint32_t)parts : PARTS_MAX;
+}
 
 static uint32_t paged(void *ctx, enum ps_paged what, uint32_t span, int64_t held)
 {
@@ -37,7 +45,7 @@ static uint32_t paged(void *ctx, enum ps_paged what, uint32_t span, int64_t held
     }
     if (!ps_page_reuse_taken(pages->reuse, span, what == PS_PAGED_BACK, held))
         return 0;
-    return (uint32_t)((pages->step->span[span].bytes + PART_BYTES - 1) / PART_BYTES);
+    return parts_of(pages->step->span[span].bytes);
 }
 
 /* NULL, or what is wrong with the move. Fills the gap that it lies in. */

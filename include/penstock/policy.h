@@ -106,7 +106,7 @@ struct penstock_links {
     uint64_t d2h_bytes_per_s_both, h2d_bytes_per_s_both;
     uint64_t evict_overhead_ns;  /* from the end of a D2H until the pages serve somebody else */
     uint64_t reload_overhead_ns; /* from the decision until the H2D begins, when nothing is in its way */
-    uint64_t mapping_ns;         /* what it takes to map a part of a span's pages, 128 MiB at most, beside the step's copies; at most 1e9 */
+    uint64_t mapping_ns; /* what it takes to map a part of a span's pages (128 MiB, or a 16th), beside the step's copies; at most 1e9 */
 };
 
 struct penstock_step {

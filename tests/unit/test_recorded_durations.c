@@ -7,11 +7,11 @@
 #define SPAN 1
 #define ROUND 6u
 
-/* A step of so many launches, each on its stream, of its kernel, and what it takes: 0 is not told. */
+/* A step of so many launches, each on its stream, of its kernel, and what it takes on the device and on the host: 0 is not told. */
 struct made_launch {
     uint64_t kernel;
     uint32_t stream;
-    uint64_t ns;
+    uint64_t ns, host_ns;
 };
 
 static struct ps_recorder *recorder;
@@ -36,8 +36,23 @@ static void run_round(const struct made_launch *launch)
         ps_recorder_access(recorder, SPAN, 4096, false);
         if (launch[i].ns)
             ps_recorder_duration(recorder, launches, launch[i].ns);
+        if (launch[i].host_ns)
+            ps_recorder_host(recorder, launch[i].host_ns);
         launches++;
     }
+}
+
+/* The step that is made of the latest round, in memory that the caller frees. */
+static void *make_step(struct penstock_step *step, struct ps_recorded_details *details)
+{
+    size_t bytes = 0;
+
+    EXPECT_INT(0, ps_recorder_step_bytes(recorder, launches - ROUND, ROUND, &bytes));
+    void *memory = malloc(bytes);
+    if (!memory)
+        abort();
+    EXPECT_INT(0, ps_recorder_step(recorder, launches - ROUND, ROUND, memory, step, details));
+    return memory;
 }
 
 /* The latest round has these durations, and those which `guessed` has an x for were guessed. */
@@ -45,13 +60,8 @@ static void expect_durations(const uint64_t *ns, const char *guessed)
 {
     struct penstock_step step;
     struct ps_recorded_details details;
-    size_t bytes = 0;
+    void *memory = make_step(&step, &details);
 
-    EXPECT_INT(0, ps_recorder_step_bytes(recorder, launches - ROUND, ROUND, &bytes));
-    void *memory = malloc(bytes);
-    if (!memory)
-        abort();
-    EXPECT_INT(0, ps_recorder_step(recorder, launches - ROUND, ROUND, memory, &step, &details));
     for (uint32_t i = 0; i < ROUND; i++) {
         EXPECT_U64(ns[i], step.launch[i].duration_ns);
         EXPECT_INT(guessed[i] != 'x', details.timed[i]);
@@ -62,22 +72,22 @@ static void expect_durations(const uint64_t *ns, const char *guessed)
 static void test_what_was_not_timed_is_taken_for_one_of_its_kind(void)
 {
     begin();
-    run_round((struct made_launch[]){{1, 0, 1000}, {2, 0, 0}, {1, 0, 3000}, {2, 0, 8000}, {1, 0, 0}, {3, 0, 0}});
+    run_round((struct made_launch[]){{1, 0, 1000, 0}, {2, 0, 0, 0}, {1, 0, 3000, 0}, {2, 0, 8000, 0}, {1, 0, 0, 0}, {3, 0, 0, 0}});
     expect_durations((uint64_t[]){1000, 8000, 3000, 8000, 2000, 4000}, ".x..xx"); /* the last is the only one of its kind */
 }
 
 static void test_the_shorter_of_two_rounds_counts(void)
 {
     begin();
-    run_round((struct made_launch[]){{1, 0, 1000}, {2, 0, 2000}, {3, 0, 500}, {4, 0, 0}, {5, 0, 7000}, {6, 0, 1000}});
-    run_round((struct made_launch[]){{1, 0, 9000}, {2, 0, 1500}, {3, 0, 0}, {4, 0, 6000}, {6, 0, 8000}, {6, 0, 1000}});
+    run_round((struct made_launch[]){{1, 0, 1000, 0}, {2, 0, 2000, 0}, {3, 0, 500, 0}, {4, 0, 0, 0}, {5, 0, 7000, 0}, {6, 0, 1000, 0}});
+    run_round((struct made_launch[]){{1, 0, 9000, 0}, {2, 0, 1500, 0}, {3, 0, 0, 0}, {4, 0, 6000, 0}, {6, 0, 8000, 0}, {6, 0, 1000, 0}});
     expect_durations((uint64_t[]){1000, 1500, 500, 6000, 8000, 1000}, "......"); /* the last but one was another kernel */
 }
 
 static void test_nothing_is_known(void)
 {
     begin();
-    run_round((struct made_launch[]){{1, 0, 0}, {2, 1, 0}, {3, 0, 0}, {4, 0, 0}, {5, 2, 0}, {6, 0, 0}});
+    run_round((struct made_launch[]){{1, 0, 0, 0}, {2, 1, 0, 0}, {3, 0, 0, 0}, {4, 0, 0, 0}, {5, 2, 0, 0}, {6, 0, 0, 0}});
     expect_durations((uint64_t[]){0, 0, 0, 0, 0, 0}, "xxxxxx");
 }
 
@@ -85,7 +95,7 @@ static void test_nothing_is_known(void)
 static void test_streams_beside_the_one_that_is_timed_take_nothing(void)
 {
     begin();
-    run_round((struct made_launch[]){{1, 0, 1000}, {2, 1, 2000}, {3, 2, 0}, {4, 0, 4000}, {5, 64 + 2, 0}, {6, 1, 0}});
+    run_round((struct made_launch[]){{1, 0, 1000, 0}, {2, 1, 2000, 0}, {3, 2, 0, 0}, {4, 0, 4000, 0}, {5, 64 + 2, 0, 0}, {6, 1, 0, 0}});
     expect_durations((uint64_t[]){1000, 2000, 0, 4000, 0, 7000 / 3}, ".....x");
 }
 
@@ -95,28 +105,16 @@ static void run_host_round(uint64_t kernel, const uint64_t *host_ns)
     struct made_launch launch[ROUND];
 
     for (uint32_t i = 0; i < ROUND; i++)
-        launch[i] = (struct made_launch){kernel + i, 0, 1000};
-    for (uint32_t i = 0; i < ROUND; i++) {
-        struct ps_recorded_layer none = {.number = PENSTOCK_NEVER};
-        ps_recorder_launch(recorder, (struct ps_step_launch){.fingerprint = launch[i].kernel}, 0, none);
-        ps_recorder_access(recorder, SPAN, 4096, false);
-        if (host_ns[i])
-            ps_recorder_host(recorder, host_ns[i]);
-        launches++;
-    }
+        launch[i] = (struct made_launch){kernel + i, 0, 1000, host_ns[i]};
+    run_round(launch);
 }
 
 static void expect_host(const uint64_t *ns)
 {
     struct penstock_step step;
     struct ps_recorded_details details;
-    size_t bytes = 0;
+    void *memory = make_step(&step, &details);
 
-    EXPECT_INT(0, ps_recorder_step_bytes(recorder, launches - ROUND, ROUND, &bytes));
-    void *memory = malloc(bytes);
-    if (!memory)
-        abort();
-    EXPECT_INT(0, ps_recorder_step(recorder, launches - ROUND, ROUND, memory, &step, &details));
     for (uint32_t i = 0; i < ROUND; i++)
         EXPECT_U64(ns[i], step.launch[i].host_ns);
     free(memory);
