@@ -12,6 +12,7 @@
 #include "real_cuda.h"
 #include "rules.h"
 #include "stopwatch.h"
+#include "waits.h"
 
 #define MIB (1ull << 20)
 
@@ -365,6 +366,8 @@ void ps_blocks_begin_launch(struct ps_block *const *blocks, size_t count, struct
                 wait_for_reloads(blocks[i], stream);
         waited = reloads;
     }
+    if (since)
+        ps_waits_kept_since(since);
     for (size_t i = 0; i < count; i++) {
         blocks[i]->wanted--;
         blocks[i]->launching++;
