@@ -310,7 +310,7 @@ static int create(struct birth *b, CUdeviceptr *address)
     return r;
 }
 
-static void free_pieces(struct ps_block *block, const struct ps_uses *uses);
+static void free_pieces(struct ps_block *block, const struct ps_uses *uses, struct ps_stream *reader);
 
 /*
  * A block, all of its pieces or none. What has no pages is born on slots: a piece is no victim until all are there, or each would push out one that was
@@ -343,7 +343,7 @@ static int create_block(size_t bytes, size_t requested, CUdeviceptr *address)
         CUdeviceptr left = block->address + made + (piece.discarded ? piece.bytes : 0);
         if (left != block->address + bytes)
             ps_registry_give_addresses(left, block->address + bytes - left);
-        free_pieces(block, &none);
+        free_pieces(block, &none, NULL);
         return r;
     }
     PS_BLOCK_EACH (span, block)
@@ -482,17 +482,29 @@ static void free_span(struct ps_span *span, const struct ps_uses *uses)
     }
 }
 
+/* The same of one that holds a pointer table, which launches to come on `reader` may still be given; NULL: it holds none. [locked] */
+static void free_read(struct ps_span *span, const struct ps_uses *uses, struct ps_stream *reader)
+{
+    if (reader && span->residency == PS_EVICTING)
+        ps_eviction_cancel(span);
+    free_span(span, uses);
+    if (reader)
+        ps_registry_await_launches(span, reader);
+}
+
 /*
  * All pieces, without the lock's being released: each is a freed span by itself from here on, whose pages serve whoever needs some of its size. Kept as
- * a block they would serve only one of the same size, and programs that take a large block take it once. [locked; nobody works on a piece]
+ * a block they would serve only one of the same size, and programs that take a large block take it once. `reader` is as above, of a table where the block
+ * begins: as many pieces as can be awaited stay for it. [locked; nobody works on a piece]
  */
-static void free_pieces(struct ps_block *block, const struct ps_uses *uses)
+static void free_pieces(struct ps_block *block, const struct ps_uses *uses, struct ps_stream *reader)
 {
     struct ps_span *span;
+    uint32_t pieces = 0;
 
     for (CUdeviceptr at = block->address; (span = ps_block_piece(block, at));) {
         at = span->address + span->bytes; /* it is none any more when it has been freed */
-        free_span(span, uses);
+        free_read(span, uses, pieces++ < PS_AWAITING_MAX ? reader : NULL);
     }
     ps_block_end(block);
 }
@@ -551,7 +563,7 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
             also_after_other_devices(&uses, stream, &span->uses);
         }
         also_after_other_devices(&uses, stream, &block->uses);
-        free_pieces(block, &uses);
+        free_pieces(block, &uses, has_table ? stream : NULL);
     } else {
         ps_learning_freed(span);
         if (after_everything) { /* stands for all of them, and for an H2D that the old fence was the end of */
@@ -564,11 +576,7 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
             if (ps_block_of(span))
                 also_after_other_devices(&uses, stream, &ps_block_of(span)->uses);
         }
-        if (has_table && span->residency == PS_EVICTING)
-            ps_eviction_cancel(span);
-        free_span(span, &uses);
-        if (has_table)
-            ps_registry_await_launches(span, stream);
+        free_read(span, &uses, has_table ? stream : NULL);
     }
     if (ps_budget.waiting)
         ps_registry_changed();

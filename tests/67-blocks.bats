@@ -92,6 +92,11 @@ out_in() {
     tail -n 1 <<<"$output" | sed "s/^/# /" >&3
 }
 
+@test "a pointer table in pieces stays for the kernel that it is freed ahead of" {
+    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --seeds 12 --first 5001 --pieces hostile-freed-table
+    ended_with 0
+}
+
 # --- beliefs ---------------------------------------------------------------------------------------------------------------------------------
 @test "a tensor that is larger than what was used above its start suggests: right under host and auto, seen under unmap" {
     local guard
