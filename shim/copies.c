@@ -37,9 +37,7 @@ int ps_copies_open(void)
     int least = 0, greatest = 0;
     CUresult r = ps_cu.cuCtxGetStreamPriorityRange(&least, &greatest);
 
-    /*
-     * High priority: it orders kernels, and the copy engines are separate, so this matters only where a small copy runs as a kernel.
-     */
+    /* High priority: it orders kernels, not what copy engines do (gate.h), so this matters only where a small copy runs as a kernel. */
     if (r == CUDA_SUCCESS)
         r = ps_cu.cuStreamCreateWithPriority(&here.d2h, CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
@@ -92,7 +90,7 @@ int ps_copies_evict(CUdeviceptr address, const struct ps_uses *uses, bool fence_
         r = wait_until_read(row);
     ps_device_clock_record(begins, here.d2h);
     for (; row && !r; row = row->next_in_row) {
-        r = ps_gate_copy(here.d2h, row->address, address, row->bytes);
+        r = ps_gate_copy(here.d2h, PS_GATE_OUT, row->address, address, row->bytes);
         address += row->bytes;
     }
     if (!r)
@@ -159,7 +157,7 @@ int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, bool
         r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(here.h2d, pages_fence, 0));
     ps_device_clock_record(begins, here.h2d);
     for (const struct ps_slot *slot = row; slot && !r; slot = slot->next_in_row) {
-        r = ps_cuda_errno(ps_cu.cuMemcpyAsync(address + bytes, slot->address, slot->bytes, here.h2d));
+        r = ps_gate_copy(here.h2d, PS_GATE_IN, address + bytes, slot->address, slot->bytes);
         bytes += slot->bytes;
     }
     ps_device_clock_record(ends, here.h2d);

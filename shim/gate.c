@@ -12,7 +12,9 @@
 #include "per_device.h"
 #include "real_cuda.h"
 
-#define PAGES_A_PIECE 8u /* 16 MiB, 0.3 ms of the link */
+/* 16 MiB, 0.3 ms of the link, which a mapping may wait for; twice as much where none does. */
+static const size_t pages_a_piece[PS_GATE_WAYS] = {[PS_GATE_OUT] = 8, [PS_GATE_IN] = 16};
+#define OPEN_WORD 16u    /* the word that is never shut: another cache line's */
 #define PIECES_A_COPY 8u /* a stream holds some 1,000 commands, and up to 48 copies (copies.h) */
 #define SHUT_AT_MOST_NS 2000000u
 #define HELD_AT_MOST_NS 333000000u
@@ -21,10 +23,10 @@
 
 static PS_PER_DEVICE struct {
     uint32_t *word; /* 0: open. NULL: there is no gate */
-    CUdeviceptr word_on_device;
+    CUdeviceptr looked_at[PS_GATE_WAYS];
     size_t page;
-    size_t since_look; /* bytes queued; atomic */
-    bool copies;       /* some have been queued; atomic */
+    size_t since_look[PS_GATE_WAYS]; /* bytes queued; atomic */
+    bool copies;                     /* some have been queued on the way out; atomic */
     pthread_mutex_t lock;
     pthread_cond_t was_shut;
     unsigned shut_by, held_by; /* the latter are among the former */
@@ -67,8 +69,8 @@ static void watch(void)
     }
 }
 
-/* Memory of our own, which stays when the context goes: a thread may be opening the gate then. */
-static uint32_t *new_word(CUdeviceptr *on_device)
+/* The words, in memory of our own, which stays when the context goes: a thread may be opening the gate then. */
+static uint32_t *new_words(CUdeviceptr *on_device)
 {
     const size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -88,46 +90,50 @@ static uint32_t *new_word(CUdeviceptr *on_device)
 void ps_gate_make(CUstream stream, size_t granularity)
 {
     CUdeviceptr on_device = 0;
-    uint32_t *word = new_word(&on_device);
+    uint32_t *word = new_words(&on_device);
 
     here.page = granularity;
-    here.word_on_device = on_device;
+    here.looked_at[PS_GATE_OUT] = on_device;
+    here.looked_at[PS_GATE_IN] = on_device + OPEN_WORD * sizeof *word;
     here.watched = true;
     /* The first look shows whether a stream can wait for a word. */
     if (!word || ps_cu.cuStreamWaitValue32(stream, on_device, 0, CU_STREAM_WAIT_VALUE_EQ) != CUDA_SUCCESS)
-        ps_log_info(RESIDENCY,
-                    "no stream can wait for a word in host memory here: making a mapping beside an eviction takes a millisecond");
+        ps_log_info(
+            RESIDENCY,
+            "no stream can wait for a word in host memory here: making a mapping beside an eviction takes a millisecond, and the program's "
+            "own copies wait for all of ours that are queued");
     else if (!ps_helper_thread_start_apart("penstock-gate", watch))
         here.word = word;
 }
 
-/* A time slice holds about three of the least pieces. */
-static size_t piece_of(size_t bytes)
+/* A time slice holds about three of the least pieces on the way out. */
+static size_t piece_of(enum ps_gate_way way, size_t bytes)
 {
-    const size_t least = PAGES_A_PIECE * here.page, piece = (bytes / PIECES_A_COPY + here.page - 1) / here.page * here.page;
+    const size_t least = pages_a_piece[way] * here.page, piece = (bytes / PIECES_A_COPY + here.page - 1) / here.page * here.page;
 
     return piece > least ? piece : least;
 }
 
 /* Ahead of a piece: a look, if so much has been queued since the last one. One that can't be queued is left out. */
-static void look(CUstream stream, size_t bytes)
+static void look(CUstream stream, enum ps_gate_way way, size_t bytes)
 {
-    if (!here.word || __atomic_add_fetch(&here.since_look, bytes, __ATOMIC_RELAXED) <= PAGES_A_PIECE * here.page)
+    if (!here.word || __atomic_add_fetch(&here.since_look[way], bytes, __ATOMIC_RELAXED) <= pages_a_piece[way] * here.page)
         return;
-    __atomic_store_n(&here.since_look, bytes, __ATOMIC_RELAXED); /* of two threads, one look more or less is no matter */
-    /* Two clocks: the stream waits here when the device comes to it, after all that was queued on it before, for as long as the gate is shut. */
-    ps_cu.cuStreamWaitValue32(stream, here.word_on_device, 0, CU_STREAM_WAIT_VALUE_EQ);
+    __atomic_store_n(&here.since_look[way], bytes, __ATOMIC_RELAXED); /* of two threads, one look more or less is no matter */
+    /* Two clocks: the stream waits here when the device comes to it, after all that was queued on it before, for as long as the gate is shut, if it is its word. */
+    ps_cu.cuStreamWaitValue32(stream, here.looked_at[way], 0, CU_STREAM_WAIT_VALUE_EQ);
 }
 
-int ps_gate_copy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes)
+int ps_gate_copy(CUstream stream, enum ps_gate_way way, CUdeviceptr to, CUdeviceptr from, size_t bytes)
 {
-    const size_t piece = here.word ? piece_of(bytes) : bytes;
+    const size_t piece = here.word ? piece_of(way, bytes) : bytes;
     int r = 0;
 
-    __atomic_store_n(&here.copies, true, __ATOMIC_RELAXED);
+    if (way == PS_GATE_OUT)
+        __atomic_store_n(&here.copies, true, __ATOMIC_RELAXED);
     for (size_t at = 0; at < bytes && !r; at += piece) {
         const size_t part = bytes - at < piece ? bytes - at : piece;
-        look(stream, part);
+        look(stream, way, part);
         r = ps_cuda_errno(ps_cu.cuMemcpyAsync(to + at, from + at, part, stream));
     }
     return r;
@@ -171,7 +177,7 @@ bool ps_gate_hold(CUstream stream)
     shut();
     here.held_by++;
     pthread_mutex_unlock(&here.lock);
-    if (ps_cu.cuStreamWaitValue32(stream, here.word_on_device, 0, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS)
+    if (ps_cu.cuStreamWaitValue32(stream, here.looked_at[PS_GATE_OUT], 0, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS)
         return true;
     ps_gate_let_go();
     return false;

@@ -1,12 +1,16 @@
 /*
- * A gate on the stream of evictions, at which D2H copies let mappings pass.
+ * How large copies are queued, so that others have their turn on the copy engine: in pieces, with a look at a word in host memory ahead of each.
  *
- * The driver makes a mapping by small copies of its own. While one D2H follows another without a gap, the copy engine is the D2H stream's for a time
- * slice, and cuMemSetAccess takes 0.98 ms for each handle, in whatever pieces the D2H is queued and from however many threads the mappings come; after a
- * gap it takes 0.03 ms (H200, driver 580; tests/results/2026-11-23-h200-mapping.jsonl). So a D2H is queued in pieces, with a look at a word in
- * host memory ahead of each, and who makes a mapping shuts the gate for as long: the stream then stands still at the next piece's end. With nothing to
- * be mapped a look costs the stream 1 us. Host pages, which take the driver 7 us a MiB to map (FACTS), are not worth that: evictions would be held up for
- * half of what they take (tried on an H200: a step of 1,132 ms instead of 1,090).
+ * The engine of a direction stays with a stream whose copies follow one another, however many they are, in whatever pieces and of whatever priority. Beside
+ * 50 ms of queued copies the program's own, of 4 KiB to the host or 4 MiB to the device, was made after all of them; with a look ahead of each 16 MiB it was
+ * made within 0.05 to 0.35 ms, and the large ones kept their rate (H100; tests/results/README.md, "Turns on the copy engine"). A look at a word that has its value
+ * costs the stream 1 us.
+ *
+ * What is more, the driver makes a mapping by small copies of its own, for which a look is not enough: while one D2H follows another, cuMemSetAccess takes a
+ * time slice, 0.98 ms for each handle, from however many threads the mappings come; after a gap it takes 0.03 ms (H200, driver 580;
+ * tests/results/2026-11-23-h200-mapping.jsonl). So for copies to the host the word is a gate: who makes a mapping shuts it for as long, and the stream stands still
+ * at the next piece's end. Host pages, which take the driver 7 us a MiB to map (FACTS), are not worth that: evictions would be held up for half of what
+ * they take (tried on an H200: a step of 1,132 ms instead of 1,090). Copies to the device hold up no mapping, and their word is never shut.
  *
  * Two clocks: the gate orders nothing; it only lets the D2H stream come later, by what one mapping takes. It is shut by the host and looked at by the
  * device, whenever it gets there. The mapping may need a lock of the driver's whose holder waits, in the end, for that stream (a full queue does): no
@@ -21,14 +25,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+enum ps_gate_way {
+    PS_GATE_OUT, /* to the host, through the gate */
+    PS_GATE_IN,
+    PS_GATE_WAYS,
+};
+
 /*
  * Makes the device's gate, open. `granularity`: bytes of a page. `stream`: any, for a first look. Where there can be none, one line says so. Once, by who
  * sets the device up.
  */
 void ps_gate_make(CUstream stream, size_t granularity);
 
-/* Queues a D2H on the stream, in pieces and with looks at the gate. 0 or -errno; then part of it may be queued. */
-int ps_gate_copy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes);
+/* Queues a copy on the stream, in pieces and with looks. 0 or -errno; then part of it may be queued. */
+int ps_gate_copy(CUstream stream, enum ps_gate_way way, CUdeviceptr to, CUdeviceptr from, size_t bytes);
 
 /*
  * Around a call that makes a mapping. They nest, and overlap between threads. False: there is nothing to open, since no D2H has been queued yet, as while

@@ -125,9 +125,9 @@ static bool queue(struct bench *b, enum direction d)
 {
     CUdeviceptr device = b->base + d * b->bytes, host = b->base + (DIRECTIONS + d) * b->bytes;
 
-    if (d == OUT)
-        return !ps_gate_copy(b->stream[OUT], host, device, b->bytes); /* as evictions are */
-    return ps_cu.cuMemcpyAsync(device, host, b->bytes, b->stream[IN]) == CUDA_SUCCESS;
+    /* As evictions and reloads are. */
+    return !(d == OUT ? ps_gate_copy(b->stream[OUT], PS_GATE_OUT, host, device, b->bytes)
+                      : ps_gate_copy(b->stream[IN], PS_GATE_IN, device, host, b->bytes));
 }
 
 /*

@@ -446,6 +446,71 @@ static void two_engines_run_at_once(void)
         fprintf(stderr, "  same direction %lu us, opposite %lu us\n", (unsigned long)same / 1000, (unsigned long)opposite / 1000);
 }
 
+/* ---- turns on a copy engine ---- */
+
+#define TURNS 6u
+#define TURN_BYTES ((size_t)256 << 10) /* 13 ms */
+
+struct turns {
+    CUdeviceptr memory;
+    char *pinned;
+    uint32_t *word; /* never shut */
+    CUdeviceptr word_on_device;
+    bool out;
+};
+
+static void queue_copy(const struct turns *t, unsigned nth, CUstream stream)
+{
+    const size_t at = nth * TURN_BYTES;
+    if (t->out)
+        EXPECT_OK(cuMemcpyDtoHAsync(t->pinned + at, t->memory + at, TURN_BYTES, stream));
+    else
+        EXPECT_OK(cuMemcpyHtoDAsync(t->memory + at, t->pinned + at, TURN_BYTES, stream));
+}
+
+/* Whether a copy is over before those that another stream had queued by then. */
+static bool comes_between(const struct turns *t, bool with_looks)
+{
+    CUstream many = new_stream(CU_STREAM_NON_BLOCKING), one = new_stream(CU_STREAM_NON_BLOCKING);
+    CUevent first = new_event(), last = new_event();
+    for (unsigned i = 0; i < TURNS; i++) {
+        if (with_looks)
+            EXPECT_OK(cuStreamWaitValue32(many, t->word_on_device, 0, CU_STREAM_WAIT_VALUE_EQ));
+        queue_copy(t, i, many);
+        if (!i)
+            EXPECT_OK(cuEventRecord(first, many));
+    }
+    EXPECT_OK(cuEventRecord(last, many));
+    EXPECT_OK(cuEventSynchronize(first));
+    queue_copy(t, TURNS, one);
+    EXPECT_OK(cuStreamSynchronize(one));
+    const CUresult over = cuEventQuery(last);
+    EXPECT_OK(cuStreamDestroy(many));
+    EXPECT_OK(cuStreamDestroy(one));
+    EXPECT_OK(cuCtxSynchronize());
+    return over == CUDA_ERROR_NOT_READY;
+}
+
+static void an_engine_stays_with_a_stream(void)
+{
+    struct turns t = {0};
+    open_device(&device);
+    EXPECT_OK(cuMemAlloc(&t.memory, (TURNS + 1) * TURN_BYTES));
+    EXPECT_OK(cuMemHostAlloc((void **)&t.pinned, (TURNS + 1) * TURN_BYTES, 0));
+    EXPECT_OK(cuMemHostAlloc((void **)&t.word, sizeof *t.word, 0));
+    *t.word = 0;
+    EXPECT_OK(cuMemHostGetDevicePointer(&t.word_on_device, t.word, 0));
+    for (int out = 0; out < 2; out++) {
+        t.out = out;
+        EXPECT(!comes_between(&t, false));
+        /* A thread that is late finds all of them over. */
+        bool between = false;
+        for (int i = 0; i < 5 && !between; i++)
+            between = comes_between(&t, true);
+        EXPECT(between);
+    }
+}
+
 /* ---- many host threads ---- */
 
 #define THREADS 6
@@ -513,6 +578,7 @@ int main(void)
     RUN_CASE(threads_share_the_device);
     const char *const slow_link[] = {"CUDASIM_D2H_GBPS", "0.02", "CUDASIM_H2D_GBPS", "0.02", NULL};
     run_case("two_engines_run_at_once", two_engines_run_at_once, slow_link, "threads", 0);
+    run_case("an_engine_stays_with_a_stream", an_engine_stays_with_a_stream, slow_link, "threads", 0);
     const char *const impatient[] = {"CUDASIM_PATIENCE_MS", "100", NULL};
     run_case("a_deadlock_is_reported", a_deadlock_is_reported, impatient, "seeded", 1);
     run_case("a_deadlock_is_reported", a_deadlock_is_reported, impatient, "threads", 0);

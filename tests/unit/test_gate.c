@@ -21,6 +21,7 @@
 static const uint32_t *word;
 static atomic_uint looks;
 static bool no_words;
+static enum ps_gate_way way;
 
 static CUresult CUDAAPI take_memory(void *memory, size_t bytes, unsigned flags)
 {
@@ -46,7 +47,11 @@ static CUresult CUDAAPI tell_address(CUdeviceptr *address, void *memory, unsigne
 static CUresult CUDAAPI wait_for_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
 {
     EXPECT(stream == (CUstream)&looks);
-    EXPECT_U64(AWAY + (CUdeviceptr)(uintptr_t)word, address);
+    /* The way in has a word of its own, in the same memory, which nobody ever shuts. */
+    if (way == PS_GATE_OUT)
+        EXPECT_U64(AWAY + (CUdeviceptr)(uintptr_t)word, address);
+    else
+        EXPECT(address >= AWAY + (CUdeviceptr)(uintptr_t)(word + 16) && address < AWAY + (CUdeviceptr)(uintptr_t)word + 4096);
     EXPECT_U64(0, value);
     EXPECT_U64(CU_STREAM_WAIT_VALUE_EQ, flags);
     atomic_fetch_add(&looks, 1);
@@ -83,19 +88,31 @@ static unsigned looks_of(size_t copies, size_t bytes)
 
     for (size_t i = 0; i < copies; i++) {
         copied = pieces = largest = 0;
-        EXPECT_INT(0, ps_gate_copy((CUstream)&looks, TO, FROM, bytes));
+        EXPECT_INT(0, ps_gate_copy((CUstream)&looks, way, TO, FROM, bytes));
         EXPECT_U64(bytes, copied);
     }
     return atomic_load(&looks) - before;
 }
 
+/* Which has a first look at the gate itself. */
+static void make(void)
+{
+    const enum ps_gate_way before = way;
+
+    way = PS_GATE_OUT;
+    ps_gate_make((CUstream)&looks, PAGE);
+    way = before;
+}
+
+/* None goes out yet. */
 static void test_none(void)
 {
+    way = PS_GATE_IN;
     EXPECT_U64(0, looks_of(1, 10 * PIECE));
     EXPECT_U64(1, pieces);
     EXPECT(!ps_gate_shut());
     no_words = true;
-    ps_gate_make((CUstream)&looks, PAGE);
+    make();
     no_words = false;
     EXPECT_U64(1, atomic_load(&looks)); /* the one by which it was found out */
     EXPECT_U64(0, looks_of(3, 10 * PIECE));
@@ -106,6 +123,7 @@ static void test_none(void)
 
 static void test_pieces(void)
 {
+    way = PS_GATE_OUT;
     looks_of(1, PIECE);
     EXPECT_U64(1, pieces);
     looks_of(1, 4 * PIECE + PAGE);
@@ -120,8 +138,27 @@ static void test_pieces(void)
     EXPECT_U64(8, pieces);
     /* A look for each piece, and for as many small copies as come to one. */
     EXPECT_U64(4, looks_of(4, PIECE));
-    const unsigned of_small = looks_of(64, PAGE);
+    unsigned of_small = looks_of(64, PAGE);
     EXPECT(of_small == 8);
+    /* Nothing is mapped between the pieces on the way in, which are twice as long. */
+    way = PS_GATE_IN;
+    looks_of(1, 2 * PIECE);
+    EXPECT_U64(1, pieces);
+    EXPECT_U64(5, looks_of(1, 9 * PIECE));
+    EXPECT_U64(5, pieces);
+    EXPECT_U64(2 * PIECE, largest);
+    looks_of(1, 128 * PIECE);
+    EXPECT_U64(8, pieces);
+    of_small = looks_of(128, PAGE);
+    EXPECT(of_small == 8);
+    way = PS_GATE_OUT;
+}
+
+/* What comes in holds up no mapping, and is held up by none. */
+static void test_in_alone(void)
+{
+    EXPECT(looks_of(1, 8 * PIECE) >= 3);
+    EXPECT(!ps_gate_shut());
 }
 
 static void test_shut(void)
@@ -168,7 +205,8 @@ int main(void)
     ps_cu.cuMemcpyAsync = copy_piece;
     ps_cu.cuStreamWaitValue32 = wait_for_value;
     test_none();
-    ps_gate_make((CUstream)&looks, PAGE);
+    make();
+    test_in_alone();
     test_pieces();
     test_shut();
     test_forgotten();

@@ -1,7 +1,9 @@
 /*
  * The scheduler of real time: each stream has a worker thread that runs its operations in order, and two copy engines, one for
  * each direction, run one copy at a time. A copy takes at least its bytes over the configured rate. While one D2H follows another without a gap, a
- * mapping takes a time slice of the engine's, as it does on an H200 (shim/gate.h).
+ * mapping takes a time slice of the engine's, as it does on an H200 (shim/gate.h). An engine stays with a stream whose copies follow one another, however
+ * many there are and whatever they are in: another stream's copy has its turn when that one has none that could begin, or has waited for a memory word, if
+ * only for one that had its value already (an H100; tests/results/README.md).
  */
 #include <errno.h>
 #include <signal.h>
@@ -10,6 +12,7 @@
 
 #include "config.h"
 #include "engine.h"
+#include "ledger.h"
 #include "trace.h"
 
 /* How often a wait for a memory word looks at it, and how often a waiting host thread looks whether anything still moves. */
@@ -18,6 +21,8 @@
 
 /* All under the device lock. */
 static bool engine_busy[CUDASIM_DIRECTION_COUNT];
+static CUstream copied_last[CUDASIM_DIRECTION_COUNT];           /* may be gone: looked up among the streams, and never followed else */
+static bool gives_way[CUDASIM_DIRECTION_COUNT];                 /* that stream has waited for a word since */
 static pthread_cond_t host_progress = PTHREAD_COND_INITIALIZER; /* host threads that wait for a position */
 
 static bool uses_engine(const struct cudasim_operation *operation)
@@ -26,9 +31,62 @@ static bool uses_engine(const struct cudasim_operation *operation)
            (operation->copy.direction == CUDASIM_DIRECTION_D2H || operation->copy.direction == CUDASIM_DIRECTION_H2D);
 }
 
+static bool same_engine(const struct cudasim_operation *one, const struct cudasim_operation *other)
+{
+    return uses_engine(one) && uses_engine(other) && one->copy.direction == other->copy.direction &&
+           one->stream->context->device == other->stream->context->device;
+}
+
+/* Whether the stream goes on with a copy of the sort without waiting for anything. */
+static bool goes_on(CUstream stream, const struct cudasim_operation *sort)
+{
+    const struct cudasim_operation *operation;
+    TAILQ_FOREACH (operation, &stream->queue, link) {
+        if (same_engine(operation, sort))
+            return cudasim_operation_ready(operation);
+        if ((operation->kind != CUDASIM_OPERATION_MARKER && operation->kind != CUDASIM_OPERATION_EVENT_RECORD) ||
+            !cudasim_operation_ready(operation))
+            return false;
+    }
+    return false;
+}
+
+/* Whether the engine is another stream's for now. */
+static bool engine_is_kept(const struct cudasim_operation *operation)
+{
+    const enum cudasim_direction direction = operation->copy.direction;
+    const CUstream last = copied_last[direction];
+    CUstream stream;
+    LIST_FOREACH (stream, &cudasim_streams, link) {
+        if (last == operation->stream && gives_way[direction]) {
+            const struct cudasim_operation *head = TAILQ_FIRST(&stream->queue);
+            if (stream != last && head && !head->running && same_engine(head, operation) && cudasim_operation_ready(head))
+                return true;
+        } else if (stream == last && stream != operation->stream && !gives_way[direction] && goes_on(stream, operation)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool may_start(const struct cudasim_operation *operation)
 {
-    return cudasim_operation_ready(operation) && !(uses_engine(operation) && engine_busy[operation->copy.direction]);
+    if (!cudasim_operation_ready(operation))
+        return false;
+    return !uses_engine(operation) || !(engine_busy[operation->copy.direction] || engine_is_kept(operation));
+}
+
+/* A copy has its turn. What of other streams stands ready is passed over by it. */
+static void takes_engine(const struct cudasim_operation *operation)
+{
+    CUstream stream;
+    LIST_FOREACH (stream, &cudasim_streams, link) {
+        struct cudasim_operation *head = TAILQ_FIRST(&stream->queue);
+        if (head && head != operation && !head->running && same_engine(head, operation) && cudasim_operation_ready(head))
+            cudasim_ledger_passed_over(++head->passed_over);
+    }
+    copied_last[operation->copy.direction] = operation->stream;
+    gives_way[operation->copy.direction] = false;
 }
 
 /* The nanoseconds that the operation takes at least. */
@@ -89,8 +147,10 @@ static void run_head(struct cudasim_operation *operation)
     enum cudasim_direction direction = engine ? operation->copy.direction : CUDASIM_DIRECTION_H2H;
     bool dropped = operation->stream->context->sticky != CUDA_SUCCESS;
     operation->running = true;
-    if (engine)
+    if (engine) {
         engine_busy[direction] = true;
+        takes_engine(operation);
+    }
     if (!dropped) {
         cudasim_trace_operation("start", operation);
         cudasim_unlock();
@@ -103,6 +163,9 @@ static void run_head(struct cudasim_operation *operation)
     }
     if (engine)
         engine_busy[direction] = false;
+    if (operation->kind == CUDASIM_OPERATION_WAIT_VALUE)
+        for (int d = 0; d < CUDASIM_DIRECTION_COUNT; d++)
+            gives_way[d] |= copied_last[d] == operation->stream;
     cudasim_operation_over(operation);
     wake_idle_streams();
 }
