@@ -1,6 +1,7 @@
 #include "driver_calls.h"
 
 #include "capture.h"
+#include "gate.h"
 #include "graphs.h"
 #include "host_tables.h"
 #include "layouts.h"
@@ -70,12 +71,14 @@ static bool is_on_the_host(const void *address)
 /* Bytes are about to go from one address to another: pointer tables that they bring from the host, or take along on the device. */
 static void bring(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool is_upload)
 {
-    if (is_upload)
+    if (is_upload) {
+        ps_gate_program_copies_in(bytes);
         ps_pointer_tables_copied(to, (const void *)from, bytes);
-    else if (ps_pointer_tables_near(from, bytes) && !is_on_the_host((const void *)to))
+    } else if (ps_pointer_tables_near(from, bytes) && !is_on_the_host((const void *)to)) {
         ps_pointer_tables_moved(to, from, bytes);
-    else
+    } else {
         ps_pointer_tables_overwritten(to, bytes);
+    }
 }
 
 static void copy(bool per_thread, CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes)

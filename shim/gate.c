@@ -1,6 +1,7 @@
 #include "gate.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -19,7 +20,11 @@ static const size_t pages_a_piece[PS_GATE_WAYS] = {[PS_GATE_OUT] = 8, [PS_GATE_I
 #define SHUT_AT_MOST_NS 2000000u
 #define HELD_AT_MOST_NS 333000000u
 #define LOOK_EVERY_NS 1000000
-#define QUIET_LOOKS 100u /* the watcher then sleeps until the gate is shut again */
+#define QUIET_LOOKS 100u            /* the watcher then sleeps until the gate is shut again */
+#define SENT_ALONG_BYTES 4096u      /* to the device: they go along with the command, and no engine copies them (H100) */
+#define TURNS_FOR_NS 10000000000ull /* in a longer step one copy that waits for all of ours is not noticed */
+
+static _Atomic uint64_t program_copied_in; /* when; 0: never */
 
 static PS_PER_DEVICE struct {
     uint32_t *word; /* 0: open. NULL: there is no gate */
@@ -114,10 +119,25 @@ static size_t piece_of(enum ps_gate_way way, size_t bytes)
     return piece > least ? piece : least;
 }
 
+void ps_gate_program_copies_in(size_t bytes)
+{
+    if (bytes > SENT_ALONG_BYTES)
+        atomic_store_explicit(&program_copied_in, ps_now_ns(), memory_order_relaxed);
+}
+
+/* Whether others are to have their turn. */
+static bool gives_turns(enum ps_gate_way way)
+{
+    if (!here.word || way == PS_GATE_OUT)
+        return here.word;
+    const uint64_t since = atomic_load_explicit(&program_copied_in, memory_order_relaxed);
+    return since && ps_now_ns() - since < TURNS_FOR_NS;
+}
+
 /* Ahead of a piece: a look, if so much has been queued since the last one. One that can't be queued is left out. */
 static void look(CUstream stream, enum ps_gate_way way, size_t bytes)
 {
-    if (!here.word || __atomic_add_fetch(&here.since_look[way], bytes, __ATOMIC_RELAXED) <= pages_a_piece[way] * here.page)
+    if (__atomic_add_fetch(&here.since_look[way], bytes, __ATOMIC_RELAXED) <= pages_a_piece[way] * here.page)
         return;
     __atomic_store_n(&here.since_look[way], bytes, __ATOMIC_RELAXED); /* of two threads, one look more or less is no matter */
     /* Two clocks: the stream waits here when the device comes to it, after all that was queued on it before, for as long as the gate is shut, if it is its word. */
@@ -126,14 +146,16 @@ static void look(CUstream stream, enum ps_gate_way way, size_t bytes)
 
 int ps_gate_copy(CUstream stream, enum ps_gate_way way, CUdeviceptr to, CUdeviceptr from, size_t bytes)
 {
-    const size_t piece = here.word ? piece_of(way, bytes) : bytes;
+    const bool looks = gives_turns(way);
+    const size_t piece = looks ? piece_of(way, bytes) : bytes;
     int r = 0;
 
     if (way == PS_GATE_OUT)
         __atomic_store_n(&here.copies, true, __ATOMIC_RELAXED);
     for (size_t at = 0; at < bytes && !r; at += piece) {
         const size_t part = bytes - at < piece ? bytes - at : piece;
-        look(stream, way, part);
+        if (looks)
+            look(stream, way, part);
         r = ps_cuda_errno(ps_cu.cuMemcpyAsync(to + at, from + at, part, stream));
     }
     return r;

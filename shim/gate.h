@@ -2,9 +2,9 @@
  * How large copies are queued, so that others have their turn on the copy engine: in pieces, with a look at a word in host memory ahead of each.
  *
  * The engine of a direction stays with a stream whose copies follow one another, however many they are, in whatever pieces and of whatever priority. Beside
- * 50 ms of queued copies the program's own, of 4 KiB to the host or 4 MiB to the device, was made after all of them; with a look ahead of each 16 MiB it was
- * made within 0.05 to 0.35 ms, and the large ones kept their rate (H100; tests/results/README.md, "Turns on the copy engine"). A look at a word that has its value
- * costs the stream 1 us.
+ * 50 ms of queued copies the program's own, of 4 KiB to the host or 4 MiB to the device, was made after all of them; with a look ahead of each 16 MiB the one
+ * to the host was made within 0.05 to 0.35 ms, and ours kept their rate (H100; tests/results/README.md, "Turns on the copy engine"). A look at a word that
+ * has its value costs the stream 1 us. What it costs copies to the device is not known well, so they have looks only while the program makes such copies too.
  *
  * What is more, the driver makes a mapping by small copies of its own, for which a look is not enough: while one D2H follows another, cuMemSetAccess takes a
  * time slice, 0.98 ms for each handle, from however many threads the mappings come; after a gap it takes 0.03 ms (H200, driver 580;
@@ -36,6 +36,11 @@ enum ps_gate_way {
  * sets the device up.
  */
 void ps_gate_make(CUstream stream, size_t granularity);
+
+/*
+ * The program is about to copy so many bytes to a device, whichever: for ten seconds from here on it has its turns there. Any thread, with or without locks.
+ */
+void ps_gate_program_copies_in(size_t bytes);
 
 /* Queues a copy on the stream, in pieces and with looks. 0 or -errno; then part of it may be queued. */
 int ps_gate_copy(CUstream stream, enum ps_gate_way way, CUdeviceptr to, CUdeviceptr from, size_t bytes);

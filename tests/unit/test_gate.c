@@ -157,7 +157,14 @@ static void test_pieces(void)
 /* What comes in holds up no mapping, and is held up by none. */
 static void test_in_alone(void)
 {
+    /* While the program copies nothing in by the engine, nobody else wants it. */
+    EXPECT_U64(0, looks_of(1, 8 * PIECE));
+    EXPECT_U64(1, pieces);
+    ps_gate_program_copies_in(4096);
+    EXPECT_U64(0, looks_of(1, 8 * PIECE));
+    ps_gate_program_copies_in(4097);
     EXPECT(looks_of(1, 8 * PIECE) >= 3);
+    EXPECT_U64(4, pieces);
     EXPECT(!ps_gate_shut());
 }
 

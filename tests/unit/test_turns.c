@@ -90,6 +90,7 @@ int main(void)
         for (enum ps_gate_way way = 0; way < PS_GATE_WAYS; way++)
             EXPECT(!comes_between(&memory, way, ours, own)); /* there is no gate yet: in one piece, without a look */
         ps_gate_make(ours, PAGE);
+        ps_gate_program_copies_in(2 * OWN_BYTES); /* what is as small as ours here a GPU sends along with the command */
         for (enum ps_gate_way way = 0; way < PS_GATE_WAYS; way++) {
             bool between = false;
             for (int i = 0; i < 5 && !between; i++) /* a thread that is late finds all over */
