@@ -121,12 +121,13 @@ int cudaDeviceSynchronize(void)
 END
 }
 
-# in_background NAME COMMAND...: starts it under Penstock, its output in NAME.txt; PID is set
+# in_background NAME COMMAND...: starts it under Penstock, its output in NAME.txt; PID is set. No signal is ignored there, whatever these tests were started
+# by (nohup ignores HUP).
 in_background() {
     local name=$1 environment
     shift
     mapfile -t environment < <(device_environment)
-    env "${environment[@]}" "LD_PRELOAD=$PENSTOCK_SO${PAUSE:+:$PAUSE}" PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET="$((32 * PROBE_SPAN))" PROBE_SPAN="$PROBE_SPAN" \
+    env --default-signal "${environment[@]}" "LD_PRELOAD=$PENSTOCK_SO${PAUSE:+:$PAUSE}" PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET="$((32 * PROBE_SPAN))" PROBE_SPAN="$PROBE_SPAN" \
         "$@" >"$name.txt" 2>&1 3>&- &
     PID=$!
     STARTED+=("$PID")
