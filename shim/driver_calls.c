@@ -68,22 +68,29 @@ static bool is_on_the_host(const void *address)
            type == CU_MEMORYTYPE_HOST;
 }
 
+/* Whether a copy brings pointers from the host, in rows of so many bytes each; then it wants the copy engine for all of its bytes, too. */
+static bool begins_upload(CUdeviceptr from, size_t row, size_t bytes)
+{
+    if (row < sizeof(void *) || !is_on_the_host((const void *)from))
+        return false;
+    ps_gate_program_copies_in(bytes);
+    return true;
+}
+
 /* Bytes are about to go from one address to another: pointer tables that they bring from the host, or take along on the device. */
 static void bring(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool is_upload)
 {
-    if (is_upload) {
-        ps_gate_program_copies_in(bytes);
+    if (is_upload)
         ps_pointer_tables_copied(to, (const void *)from, bytes);
-    } else if (ps_pointer_tables_near(from, bytes) && !is_on_the_host((const void *)to)) {
+    else if (ps_pointer_tables_near(from, bytes) && !is_on_the_host((const void *)to))
         ps_pointer_tables_moved(to, from, bytes);
-    } else {
+    else
         ps_pointer_tables_overwritten(to, bytes);
-    }
 }
 
 static void copy(bool per_thread, CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes)
 {
-    bring(to, from, bytes, bytes >= 8 && is_on_the_host((const void *)from));
+    bring(to, from, bytes, begins_upload(from, bytes, bytes));
     copy_bytes(per_thread, stream, to, from, bytes);
 }
 
@@ -147,7 +154,7 @@ static void bring_rows(struct side to, struct side from, struct box box)
 {
     join_rows(&to, &from, &box);
     join_rows(&to, &from, &box);
-    const bool is_upload = from.start && box.width >= 8 && is_on_the_host((const void *)from.start);
+    const bool is_upload = begins_upload(from.start, box.width, box.width * box.height * box.depth);
     size_t rows = 0;
 
     for (size_t z = 0; z < box.depth; z++)
@@ -222,7 +229,7 @@ static void batch(bool per_thread, CUstream stream, const CUdeviceptr *dsts, con
         return;
     ps_trace_begin(stream, per_thread);
     for (size_t i = 0; i < count; i++) {
-        bring(dsts[i], srcs[i], bytes[i], bytes[i] >= 8 && is_on_the_host((const void *)srcs[i]));
+        bring(dsts[i], srcs[i], bytes[i], begins_upload(srcs[i], bytes[i], bytes[i]));
         ps_trace_bytes(dsts[i], bytes[i]);
         ps_trace_bytes(srcs[i], bytes[i]);
     }

@@ -20,9 +20,9 @@ static const size_t pages_a_piece[PS_GATE_WAYS] = {[PS_GATE_OUT] = 8, [PS_GATE_I
 #define SHUT_AT_MOST_NS 2000000u
 #define HELD_AT_MOST_NS 333000000u
 #define LOOK_EVERY_NS 1000000
-#define QUIET_LOOKS 100u            /* the watcher then sleeps until the gate is shut again */
-#define SENT_ALONG_BYTES 4096u      /* to the device: they go along with the command, and no engine copies them (H100) */
-#define TURNS_FOR_NS 10000000000ull /* in a longer step one copy that waits for all of ours is not noticed */
+#define QUIET_LOOKS 100u           /* the watcher then sleeps until the gate is shut again */
+#define SENT_ALONG_BYTES 4096u     /* to the device: they go along with the command, and no engine copies them (H100) */
+#define TURNS_FOR_NS 2000000000ull /* one that comes later waits for what is queued by then, some 10 ms of the link */
 
 static _Atomic uint64_t program_copied_in; /* when; 0: never */
 
@@ -128,8 +128,10 @@ void ps_gate_program_copies_in(size_t bytes)
 /* Whether others are to have their turn. */
 static bool gives_turns(enum ps_gate_way way)
 {
-    if (!here.word || way == PS_GATE_OUT)
-        return here.word;
+    if (!here.word)
+        return false;
+    if (way == PS_GATE_OUT)
+        return true;
     const uint64_t since = atomic_load_explicit(&program_copied_in, memory_order_relaxed);
     return since && ps_now_ns() - since < TURNS_FOR_NS;
 }

@@ -38,7 +38,7 @@ enum ps_gate_way {
 void ps_gate_make(CUstream stream, size_t granularity);
 
 /*
- * The program is about to copy so many bytes to a device, whichever: for ten seconds from here on it has its turns there. Any thread, with or without locks.
+ * The program is about to copy so many bytes to a device, whichever: for two seconds from here on it has its turns there. Any thread, with or without locks.
  */
 void ps_gate_program_copies_in(size_t bytes);
 

@@ -13,6 +13,7 @@
 #include "expect.h"
 #include "lead.h"
 #include "real_cuda.h"
+#include "sim_driver.h"
 #include "streams.h"
 
 static CUresult (*launch_host_function)(CUstream, CUhostFn, void *);
@@ -23,17 +24,12 @@ static CUcontext context;
 
 static bool begin_driver(void)
 {
-    CUresult (*init)(unsigned int), (*retain)(CUcontext *, CUdevice);
-
-    if (ps_real_cuda_load() || !ps_real_cuda_symbol("cudasim_register_kernel"))
+    if (!sim_driver_begin(&context))
         return false;
-    init = (__typeof__(init))ps_real_cuda_symbol("cuInit");
-    retain = (__typeof__(retain))ps_real_cuda_symbol("cuDevicePrimaryCtxRetain");
     launch_host_function = (__typeof__(launch_host_function))ps_real_cuda_symbol("cuLaunchHostFunc");
     create_stream = (__typeof__(create_stream))ps_real_cuda_symbol("cuStreamCreate");
     destroy_stream = (__typeof__(destroy_stream))ps_real_cuda_symbol("cuStreamDestroy_v2");
     query_stream = (__typeof__(query_stream))ps_real_cuda_symbol("cuStreamQuery");
-    EXPECT(!init(0) && !retain(&context, 0) && !ps_cu.cuCtxSetCurrent(context));
     return true;
 }
 

@@ -7,6 +7,7 @@
 #include "expect.h"
 #include "gate.h"
 #include "real_cuda.h"
+#include "sim_driver.h"
 
 #define PAGE ((size_t)4096)
 #define BYTES (128 * PAGE) /* 131 ms at this test's rate; eight pieces */
@@ -23,19 +24,15 @@ struct memory {
 
 static bool begin_driver(void)
 {
-    CUresult (*init)(unsigned int), (*retain)(CUcontext *, CUdevice);
     CUcontext context = NULL;
 
     setenv("CUDASIM_D2H_GBPS", "0.004", 1);
     setenv("CUDASIM_H2D_GBPS", "0.004", 1);
-    if (ps_real_cuda_load() || !ps_real_cuda_symbol("cudasim_register_kernel"))
+    if (!sim_driver_begin(&context))
         return false;
-    init = (__typeof__(init))ps_real_cuda_symbol("cuInit");
-    retain = (__typeof__(retain))ps_real_cuda_symbol("cuDevicePrimaryCtxRetain");
     create_stream = (__typeof__(create_stream))ps_real_cuda_symbol("cuStreamCreate");
     destroy_stream = (__typeof__(destroy_stream))ps_real_cuda_symbol("cuStreamDestroy_v2");
     synchronize = (__typeof__(synchronize))ps_real_cuda_symbol("cuCtxSynchronize");
-    EXPECT(!init(0) && !retain(&context, 0) && !ps_cu.cuCtxSetCurrent(context));
     return true;
 }
 

@@ -150,7 +150,6 @@ struct cudasim_operation {
     bool backwards; /* seeded: a copy or fill that runs from its end to its start */
     size_t pieces;  /* seeded: in how many pieces it runs; 0 before it started */
     size_t pieces_done;
-    unsigned passed_over; /* threads: copies of another stream that had its engine while it stood ready */
     size_t dependency_count, dependency_room;
     struct cudasim_position *dependencies;
     union {

@@ -42,7 +42,7 @@ static long objects[CUDASIM_OBJECT_COUNT];
 static unsigned long objects_made[CUDASIM_OBJECT_COUNT];
 static int64_t held[CUDASIM_ACCOUNT_COUNT], held_peak[CUDASIM_ACCOUNT_COUNT];
 static uint64_t bytes_moved[CUDASIM_DIRECTION_COUNT], bytes_moved_async[CUDASIM_DIRECTION_COUNT];
-static unsigned long kernels_run, unmapped_accesses, deadlocks, faults_injected, slices, passed_over;
+static unsigned long kernels_run, unmapped_accesses, deadlocks, faults_injected, slices;
 static uint64_t poison_copied;
 static struct fault_site fault_sites[MAX_FAULT_SITES];
 static CUresult sticky_error;
@@ -171,14 +171,6 @@ void cudasim_ledger_slice(void)
     unlock();
 }
 
-void cudasim_ledger_passed_over(unsigned by)
-{
-    lock();
-    if (by > passed_over)
-        passed_over = by;
-    unlock();
-}
-
 void cudasim_ledger_fault_injected(void)
 {
     lock();
@@ -302,8 +294,8 @@ static void write_json(FILE *file)
     write_unmapped(file);
     fprintf(
         file,
-        "  \"poison_copied\": %llu,\n  \"deadlocks\": %lu,\n  \"slices\": %lu,\n  \"passed_over\": %lu,\n  \"faults_injected\": %lu,\n  \"sticky_error\": \"%s\"\n}\n",
-        (unsigned long long)poison_copied, deadlocks, slices, passed_over, faults_injected, error);
+        "  \"poison_copied\": %llu,\n  \"deadlocks\": %lu,\n  \"slices\": %lu,\n  \"faults_injected\": %lu,\n  \"sticky_error\": \"%s\"\n}\n",
+        (unsigned long long)poison_copied, deadlocks, slices, faults_injected, error);
 }
 
 static bool any_call(void)

@@ -48,8 +48,7 @@ void cudasim_ledger_unmapped_access(const char *name, uintptr_t address);
 void cudasim_ledger_poison_copied(uint64_t pages);
 void cudasim_ledger_sticky(CUresult error);
 void cudasim_ledger_deadlock(void);
-void cudasim_ledger_slice(void);              /* a mapping of device pages took a time slice of the D2H engine's */
-void cudasim_ledger_passed_over(unsigned by); /* a copy that stood ready, by so many copies of another stream */
+void cudasim_ledger_slice(void); /* a mapping of device pages took a time slice of the D2H engine's */
 void cudasim_ledger_fault_injected(void);
 /* Around fork: the child starts with the lock free and writes nothing when it ends. */
 void cudasim_ledger_before_fork(void);

@@ -12,7 +12,6 @@
 
 #include "config.h"
 #include "engine.h"
-#include "ledger.h"
 #include "trace.h"
 
 /* How often a wait for a memory word looks at it, and how often a waiting host thread looks whether anything still moves. */
@@ -51,21 +50,23 @@ static bool goes_on(CUstream stream, const struct cudasim_operation *sort)
     return false;
 }
 
-/* Whether the engine is another stream's for now. */
+/* Whether the stream has a copy for the engine and waits for nothing else. */
+static bool stands_ready(CUstream stream, const struct cudasim_operation *sort)
+{
+    const struct cudasim_operation *head = TAILQ_FIRST(&stream->queue);
+    return head && !head->running && same_engine(head, sort) && cudasim_operation_ready(head);
+}
+
+/* Whether the engine is another stream's for now: the last one's, or after that has given way anybody's. */
 static bool engine_is_kept(const struct cudasim_operation *operation)
 {
-    const enum cudasim_direction direction = operation->copy.direction;
-    const CUstream last = copied_last[direction];
+    const CUstream last = copied_last[operation->copy.direction], own = operation->stream;
+    const bool given_way = gives_way[operation->copy.direction];
     CUstream stream;
-    LIST_FOREACH (stream, &cudasim_streams, link) {
-        if (last == operation->stream && gives_way[direction]) {
-            const struct cudasim_operation *head = TAILQ_FIRST(&stream->queue);
-            if (stream != last && head && !head->running && same_engine(head, operation) && cudasim_operation_ready(head))
-                return true;
-        } else if (stream == last && stream != operation->stream && !gives_way[direction] && goes_on(stream, operation)) {
+    LIST_FOREACH (stream, &cudasim_streams, link)
+        if (stream != own &&
+            (own == last ? given_way && stands_ready(stream, operation) : stream == last && !given_way && goes_on(stream, operation)))
             return true;
-        }
-    }
     return false;
 }
 
@@ -74,19 +75,6 @@ static bool may_start(const struct cudasim_operation *operation)
     if (!cudasim_operation_ready(operation))
         return false;
     return !uses_engine(operation) || !(engine_busy[operation->copy.direction] || engine_is_kept(operation));
-}
-
-/* A copy has its turn. What of other streams stands ready is passed over by it. */
-static void takes_engine(const struct cudasim_operation *operation)
-{
-    CUstream stream;
-    LIST_FOREACH (stream, &cudasim_streams, link) {
-        struct cudasim_operation *head = TAILQ_FIRST(&stream->queue);
-        if (head && head != operation && !head->running && same_engine(head, operation) && cudasim_operation_ready(head))
-            cudasim_ledger_passed_over(++head->passed_over);
-    }
-    copied_last[operation->copy.direction] = operation->stream;
-    gives_way[operation->copy.direction] = false;
 }
 
 /* The nanoseconds that the operation takes at least. */
@@ -149,7 +137,8 @@ static void run_head(struct cudasim_operation *operation)
     operation->running = true;
     if (engine) {
         engine_busy[direction] = true;
-        takes_engine(operation);
+        copied_last[direction] = operation->stream;
+        gives_way[direction] = false;
     }
     if (!dropped) {
         cudasim_trace_operation("start", operation);

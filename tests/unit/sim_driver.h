@@ -1,0 +1,24 @@
+/*
+ * For unit tests of the shim's own modules that call the simulated driver, as Penstock finds a driver: it must be in the loader's path (scripts/test sets
+ * that), and such a test is skipped without it.
+ */
+#ifndef PENSTOCK_TESTS_UNIT_SIM_DRIVER_H
+#define PENSTOCK_TESTS_UNIT_SIM_DRIVER_H
+
+#include "expect.h"
+#include "real_cuda.h"
+
+/* Loads it and makes device 0's context the thread's. False: it is not there. */
+static inline bool sim_driver_begin(CUcontext *context)
+{
+    CUresult (*init)(unsigned int), (*retain)(CUcontext *, CUdevice);
+
+    if (ps_real_cuda_load() || !ps_real_cuda_symbol("cudasim_register_kernel"))
+        return false;
+    init = (__typeof__(init))ps_real_cuda_symbol("cuInit");
+    retain = (__typeof__(retain))ps_real_cuda_symbol("cuDevicePrimaryCtxRetain");
+    EXPECT(!init(0) && !retain(context, 0) && !ps_cu.cuCtxSetCurrent(*context));
+    return true;
+}
+
+#endif
