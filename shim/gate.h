@@ -2,9 +2,10 @@
  * How large copies are queued, so that others have their turn on the copy engine: in pieces, with a look at a word in host memory ahead of each.
  *
  * The engine of a direction stays with a stream whose copies follow one another, however many they are, in whatever pieces and of whatever priority. Beside
- * 50 ms of queued copies the program's own, of 4 KiB to the host or 4 MiB to the device, was made after all of them; with a look ahead of each 16 MiB the one
- * to the host was made within 0.05 to 0.35 ms, and ours kept their rate (H100; tests/results/README.md, "Turns on the copy engine"). A look at a word that
- * has its value costs the stream 1 us. What it costs copies to the device is not known well, so they have looks only while the program makes such copies too.
+ * 512 MiB of queued copies the program's own, of 4 KiB to the host or 4 MiB to the device, was made after all of them, 7 to 10 ms later; with a look ahead of each
+ * 16 MiB within 0.3 ms, of each 32 MiB within 0.7. A look at a word that has its value costs the stream 1 us, and the copies at most 2 %: with one ahead of each
+ * 32 MiB those to the device made 54.5 GB/s, in 128 MiB without any 55.4 (H200; tests/results/2026-11-24-h200-turns.jsonl). So those to the device have
+ * looks only while the program makes such copies too.
  *
  * What is more, the driver makes a mapping by small copies of its own, for which a look is not enough: while one D2H follows another, cuMemSetAccess takes a
  * time slice, 0.98 ms for each handle, from however many threads the mappings come; after a gap it takes 0.03 ms (H200, driver 580;

@@ -25,13 +25,14 @@ END
 #!/bin/bash
 [ -f "$1" ] || exit 1
 sleep 0.6
-moved=5 ms=100 loss=3.25 aside=null launches=40 errors=0 kernels=3 tracer=hook tables=170 plain=1 shared=0
+moved=5 ms=100 loss=3.25 aside=null launches=40 copies=3 errors=0 kernels=3 tracer=hook tables=170 plain=1 shared=0
 [[ "$PENSTOCK_BUDGET" =~ ^[1-9] && "$PENSTOCK_BUDGET" -lt 8000000000 ]] || moved=0
 case "${TEST_WRONG:-}" in
 loss) [ -z "$LD_PRELOAD" ] || loss=3.26 ;;
 slow) [ -z "$LD_PRELOAD" ] || [ "${PENSTOCK_BUDGET:-auto}" != auto ] || ms=102 ;;
 idle) moved=0 ;;
 hook) [ "${PENSTOCK_TRACER:-}" != hook ] || launches=39 ;;
+pair) [ "${PENSTOCK_TRACER:-}" != hook ] || launches=42 copies=5 ;;
 crash) [ -z "$LD_PRELOAD" ] || exit 4 ;;
 aside) aside='"CUDA graphs"' ;;
 tool) errors=1 ;;
@@ -43,8 +44,8 @@ case "$*" in
 *\ ncu\ *) ms= && for ((i = 0; i < kernels; i++)); do echo "    sm__cycles_elapsed.max       cycle       12,345"; done >&2 ;;
 *sample.py* | *verify.py*) ms= ;;
 esac
-[ -z "$LD_PRELOAD" ] || cat >"$PENSTOCK_REPORT" <<<"{\"launches\": $launches, \"graph_launches\": 0, \"copies_seen\": 3, \"evictions\": $moved,
-    \"evicted_bytes\": $moved, \"stands_aside\": $aside, \"tracer\": \"$tracer\", \"pointer_tables\": $tables, \"passthrough\": {\"plain\": $plain}}"
+[ -z "$LD_PRELOAD" ] || cat >"$PENSTOCK_REPORT" <<<"{\"launches\": $launches, \"graph_launches\": 0, \"copies_seen\": $copies, \"evictions\": $moved,
+    \"evicted_bytes\": $moved, \"plan\": {\"steps\": 5, \"profile\": [1, 2]}, \"stands_aside\": $aside, \"tracer\": \"$tracer\", \"pointer_tables\": $tables, \"passthrough\": {\"plain\": $plain}}"
 [ -z "$LD_PRELOAD" ] || { echo "penstock: policy: the link: 55000 MB/s out, 55000 in, at once 40000 and 40000"; echo "penstock: ${TEST_SAYS:-closing}"; echo "penstock: closing"; } >&2
 echo "{\"ms\": [${ms:+900, 500, 500, 500, 500, $ms, $ms}], \"loss\": [$loss], \"chk\": 7, \"peakGiB\": 10, \"reservedGiB\": ${TEST_RESERVED:-6}, \"sharedGiB\": $shared}"
 END
@@ -162,6 +163,35 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     equal "5959 1424" "$(jq -r '.rows[0] | "\(.budget_bytes / 1e6 | floor) \(.fixed_mib)"' out/programs.json)" "budget and memory beside it"
     equal "102 null" "$(jq -r '.rows[0].ways.auto | "\(.ms) \(.of_plain)"' out/programs.json)" "the step's time, and of plain's"
     equal 'plain size>=774MiB size<=774MiB' "$(jq -r '.runs[] | select(.row == "ipc").settings.PENSTOCK_RULES' out/programs.json | sort -u)" rule
+}
+
+@test "pairs of a launch and a copy that come as often as they like are taken off, where a row says so" {
+    requires python jq cc
+    make_stand_ins
+    TEST_WRONG=pair beside pairs --rows eager,jax --ways plain,tight,hook
+    TEST_WRONG=hook programs --rows jax --ways plain,tight,hook
+    all_are_done
+    equal "not well: hook" "$(status_of jax)" "a launch less"
+    contains "$(said_of jax hook)" '^NOT: launches and copies \[36, 0\], by CUPTI \[37, 0\]$'
+    results=pairs
+    equal ok "$(status_of jax)" "two pairs more"
+    equal "not well: hook" "$(status_of eager)" "a program that makes no such pairs"
+}
+
+@test "of a GPU that others use too no peak is asked, and a file that a row needs is looked for" {
+    requires python jq cc
+    make_stand_ins
+    TEST_RESERVED=6.35 programs --rows shared,eager,cuda12 --ways plain,tight --build built
+    ended_with 1
+    equal ok "$(status_of shared)" "with others"
+    equal "not well: tight" "$(status_of eager)" "with the GPU to itself"
+    equal "left out: no built/cuda12/libcudart.so.12" "$(status_of cuda12)" "without the file"
+    equal '{"steps":5}' "$(jq -c '.runs[] | select(.name == "shared-tight-0").report.plan' out/programs.json)" "the plan, without its curves"
+    mkdir -p built/cuda12
+    touch built/cuda12/libcudart.so.12
+    programs --rows cuda12 --ways plain,tight --build built
+    ended_with 0
+    equal ok "$(status_of cuda12)" "with the file"
 }
 
 @test "tools have their time and a share of their own, and must print what they are to; those that aren't there are left out" {

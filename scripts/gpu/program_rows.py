@@ -6,7 +6,8 @@ TORCHRUN = "torchrun --standalone --nproc-per-node"
 # Enough steps for those whose devices wait for each other to settle.
 LLAMA = "transformer.py --layers 8 --hidden 4096 --sequence 4096 --batch 2 --steps 20"
 NATIVE = {"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}
-MLP = "{build}/samples/mlp-static --layers=12 --width=64 --steps=8"
+MLP_SHAPE = "--layers=12 --width=64 --steps=8"
+MLP = f"{{build}}/samples/mlp-static {MLP_SHAPE}"
 TINY = "{build}/samples/hidden-static 2000"
 TABLES = "pointer-table,long-table,host-table,freed-table,table-changes,table-moves,table-graph,tensor-map"
 MEMCHECK = "compute-sanitizer --tool memcheck"
@@ -21,7 +22,7 @@ class Row:
 
     How it is run:
     gpus      how many it needs
-    needs     a program that it needs
+    needs     a program or a file that it needs. {build} as above
     settings  environment variables
     ways      in which it is run, besides plain
     share     of plain's peak that it gets under `tight` and `hook`
@@ -32,6 +33,8 @@ class Row:
     spread    losses that two runs may differ by at least, where no run can be repeated
     slack     MiB that its peak may be higher than budget and fixed memory, for what holds more or less by itself
     timed     False: its step time tells nothing
+    others    True: others hold memory of the GPU, so that nothing is known of its peak
+    pairs     True: it makes pairs of a launch and a copy another number of times in each run, plain or not: launches are judged less copies
     aside     a line that says why memory can't be kept within the budget
     says      a line that Penstock must say
     prints    (pattern, times) of a line that must be printed so often, in plain runs too
@@ -40,9 +43,10 @@ class Row:
     """
 
     def __init__(self, name, title, command, gpus=1, needs=None, settings=None, ways=WAYS, share=SHARE, limit=None, tiny=None, spread=0.0, slack=0, timed=True,
-                 aside=None, says=None, prints=None, report=None, like=None):
+                 others=False, pairs=False, aside=None, says=None, prints=None, report=None, like=None):
         self.name, self.title, self.command, self.gpus, self.needs, self.tiny, self.limit = name, title, command, gpus, needs, tiny, limit
         self.settings, self.ways, self.share, self.report = settings or {}, ways, share, report or {}
+        self.others, self.pairs = others, pairs
         self.spread, self.slack, self.timed, self.aside, self.says, self.prints, self.like = spread, slack, timed, aside, says, prints, like
 
 
@@ -66,10 +70,23 @@ ROWS = [
         settings={"PYTORCH_CUDA_ALLOC_CONF": "backend:native,expandable_segments:True"}),
     Row("transformers", "Hugging Face Trainer, accumulation and checkpointing", "hf_trainer.py"),
     Row("lightning", "Lightning Trainer", "lightning_trainer.py"),
-    Row("jax", "JAX, platform allocator (memory of its own mapping)", "jax_trainer.py", tiny="64 64 2 3"),
+    Row("jax", "JAX, platform allocator (memory of its own mapping)", "jax_trainer.py", tiny="64 64 2 3",
+        pairs=True),  # of XLA's autotuner: 494 to 509 copies in six runs, and always 690 launches more
     Row("cupy", "CuPy, its own pool (a static runtime)", "cupy_trainer.py pool", tiny="pool 64 64 2 3"),
     Row("cupy-none", "CuPy without a pool", "cupy_trainer.py none", tiny="none 64 64 2 3"),
     Row("static", "a static CUDA runtime in C++", f"sample.py {MLP} --batch=1048576", tiny=TINY),
+    # Behind nvidia-cuda-runtime-cu12 and nvidia-cuda-cupti-cu12, 12.4.127, as PyPI has them: libcudart.so.12 and libcupti.so.12 in {build}/cuda12.
+    Row("cuda12", "CUDA 12.4's runtime and CUPTI", f"sample.py env LD_LIBRARY_PATH={{build}}/cuda12 {{build}}/samples/mlp-12 {MLP_SHAPE} --batch=1048576",
+        needs="{build}/cuda12/libcudart.so.12", tiny=TINY),
+    Row("errands", "nvidia-smi, git, a compiler; children forked, spawned and on the GPU; a DataLoader", "errands.py", timed=False,
+        slack=192),  # the child on the GPU is managed too
+    Row("threads", "two threads, each its own training and stream, beside a second context", "threads.py"),
+    Row("registered", "batches in shared memory that is registered", "storage.py --every 0"),
+    Row("storage", "the same, and weights by cuFile to files and back", "storage.py"),
+    Row("shared", "another process leaves 21 GiB of the GPU, and takes one more later (budget auto)", "shared.py 21 1 transformer.py --steps 16",
+        ways=("tight",), others=True),
+    Row("twins", "two trainings at once in 42 GiB that another process leaves (budget auto)", "shared.py 42 0 --twins transformer.py --steps 16",
+        ways=("tight",), others=True),
     Row("ipc", "weights that another process sees through CUDA IPC, plain by a rule", "ipc_trainer.py", ways=("tight", "auto"), timed=False, slack=128,
         settings={**NATIVE, "PENSTOCK_RULES": "plain size>=774MiB size<=774MiB"}, report={"passthrough.plain": 1}),
     Row("ipc-refused", "the same without the rule: no handle, and a line says what helps", "ipc_trainer.py --refused", ways=("tight",), timed=False,

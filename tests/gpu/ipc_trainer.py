@@ -87,12 +87,9 @@ def asked_in_vain(torch, flat):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    loop.options(parser, steps=24)
     option = parser.add_argument
     option("--mib", type=int, default=774, help="the flat tensor, which the weights must fit into")
-    option("--width", type=int, default=4096)
-    option("--layers", type=int, default=12)
-    option("--batch", type=int, default=16384)
-    option("--steps", type=int, default=24)
     option("--every", type=int, default=3, help="steps from one look to the next")
     option("--refused", action="store_true")
     a = parser.parse_args()
@@ -105,24 +102,15 @@ def main():
     if flat.numel() < a.layers * a.width**2 + 2:
         parser.error("the weights are more than --mib")
     watched = asked_in_vain(torch, flat) if a.refused else Watched(torch, flat)
-    generator = torch.Generator(device=device).manual_seed(1)
-    parameters = [(torch.randn(a.width, a.width, device=device, generator=generator) / a.width**0.5).requires_grad_() for _ in range(a.layers)]
-    optimizer = torch.optim.AdamW(parameters, lr=1e-4, fused=device == "cuda")
+    stack = loop.Stack(torch, a.width, a.layers, device)
 
     def step(number):
-        x = torch.randn(a.batch, a.width, device=device, generator=generator)
-        with torch.autocast(device, torch.bfloat16):
-            for w in parameters:
-                x = torch.tanh(x @ w)
-        loss = (x.float() - 0.5).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        loss = stack.train(stack.batch(a.batch))
         if watched and number % a.every == a.every - 1:
-            watched.show(parameters)
+            watched.show(stack.parameters)
         return loss
 
-    told = loop.run(torch, step, a.steps, parameters, sharedGiB=a.mib / 1024)
+    told = loop.run(torch, step, a.steps, stack.parameters, sharedGiB=a.mib / 1024)
     if watched:
         watched.end()
         told["loss"] += [round(x, 6) for x in watched.sums]

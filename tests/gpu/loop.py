@@ -51,5 +51,38 @@ def run(torch, step, steps, parameters, **more):
     return told
 
 
+class Stack:
+    """Square layers with tanh between, under autocast to bfloat16, and AdamW: what is trained where it doesn't matter what."""
+
+    def __init__(self, torch, width, layers, device, seed=1):
+        self.torch, self.width, self.device = torch, width, device
+        self.generator = torch.Generator(device=device).manual_seed(seed)
+        self.parameters = [(torch.randn(width, width, device=device, generator=self.generator) / width**0.5).requires_grad_() for _ in range(layers)]
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-4, fused=device == "cuda")
+
+    def batch(self, rows):
+        return self.torch.randn(rows, self.width, device=self.device, generator=self.generator)
+
+    def train(self, x):
+        """One step on the batch; gives the loss."""
+        with self.torch.autocast(self.device, self.torch.bfloat16):
+            for w in self.parameters:
+                x = self.torch.tanh(x @ w)
+        loss = (x.float() - 0.5).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss
+
+
+def options(parser, layers=12, steps=20):
+    """Of the programs that train a Stack."""
+    option = parser.add_argument
+    option("--width", type=int, default=4096)
+    option("--layers", type=int, default=layers)
+    option("--batch", type=int, default=16384)
+    option("--steps", type=int, default=steps)
+
+
 def tell(told):
     print(json.dumps(told), flush=True)
