@@ -16,6 +16,8 @@
 
 /* cuda.h maps a plain name to its newest version; here every version is meant by its own name. */
 #undef cuGraphInstantiate
+#undef cuGraphExecUpdate
+#undef cuGraphExecKernelNodeSetParams
 
 /* The stream by a handle that means the same whatever the entry point. */
 static CUstream named(bool per_thread, CUstream stream)
@@ -289,16 +291,49 @@ static void decompress(bool per_thread, CUstream stream, const CUmemDecompressPa
 
 /* ---- graphs ---- */
 
-static void change_copy(CUgraphExec executable, const CUDA_MEMCPY3D *copied)
+static void change_kernel(CUgraphExec executable, CUgraphNode node, CUfunction function, CUkernel kernel, void **parameters, void **extra)
 {
-    if (copied)
-        ps_graph_takes_addresses(executable, copied->dstDevice, copied->srcDevice);
+    const CUDA_KERNEL_NODE_PARAMS now = {.func = function, .kern = kernel, .kernelParams = parameters, .extra = extra};
+
+    ps_graph_kernel_changed(executable, node, &now);
 }
 
-static void change_fill(CUgraphExec executable, const CUDA_MEMSET_NODE_PARAMS *filled)
+static void change_values(CUgraphExec executable, CUgraphNode node, CUstreamBatchMemOpParams *values, unsigned count)
 {
-    if (filled)
-        ps_graph_takes_addresses(executable, filled->dst, 0);
+    const CUDA_BATCH_MEM_OP_NODE_PARAMS now = {.count = count, .paramArray = values};
+
+    ps_graph_values_changed(executable, node, &now);
+}
+
+/* A node of any type. */
+static void change_node(CUgraphExec executable, CUgraphNode node, const CUgraphNodeParams *now)
+{
+    switch (now->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        change_kernel(executable, node, now->kernel.func, now->kernel.kern, now->kernel.kernelParams, now->kernel.extra);
+        return;
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        ps_graph_addresses_changed(executable, node, now->memcpy.copyParams.dstDevice, now->memcpy.copyParams.srcDevice);
+        return;
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        ps_graph_addresses_changed(executable, node, now->memset.dst, 0);
+        return;
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+        ps_graph_child_changed(executable, node, now->graph.graph);
+        return;
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+        change_values(executable, node, now->memOp.paramArray, now->memOp.count);
+        return;
+    case CU_GRAPH_NODE_TYPE_HOST:
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+        return; /* they touch no memory */
+    default:
+        ps_graph_node_unknown(executable, node);
+        return;
+    }
 }
 
 static void launch_graph(bool per_thread, CUstream stream, CUgraphExec executable)
@@ -359,22 +394,40 @@ static void succeeded(CUpti_CallbackId id, const void *parameters)
         ps_graph_instantiated(*p->phGraphExec, p->hGraph, launched_by_kernels);                                                            \
         return;                                                                                                                            \
     }
+#define CHANGED(name, meaning)                                                                                                             \
+    case CBID(name): {                                                                                                                     \
+        const name##_params *p = parameters;                                                                                               \
+        meaning;                                                                                                                           \
+        return;                                                                                                                            \
+    }
     switch (id) {
+        INSTANTIATED(cuGraphInstantiate, false)
+        INSTANTIATED(cuGraphInstantiate_v2, false)
+        INSTANTIATED(cuGraphInstantiateWithFlags, (p->flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0)
+        INSTANTIATED(cuGraphInstantiateWithParams, (p->instantiateParams->flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0)
+        INSTANTIATED(cuGraphInstantiateWithParams_ptsz, (p->instantiateParams->flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0)
+        CHANGED(cuGraphExecUpdate, ps_graph_updated(p->hGraphExec, p->hGraph))
+        CHANGED(cuGraphExecUpdate_v2, ps_graph_updated(p->hGraphExec, p->hGraph))
+        CHANGED(cuGraphExecChildGraphNodeSetParams, ps_graph_child_changed(p->hGraphExec, p->hNode, p->childGraph))
+        CHANGED(cuGraphExecKernelNodeSetParams,
+                change_kernel(p->hGraphExec, p->hNode, p->nodeParams->func, NULL, p->nodeParams->kernelParams, p->nodeParams->extra))
+        CHANGED(cuGraphExecKernelNodeSetParams_v2, ps_graph_kernel_changed(p->hGraphExec, p->hNode, p->nodeParams))
+        CHANGED(cuGraphExecMemcpyNodeSetParams,
+                ps_graph_addresses_changed(p->hGraphExec, p->hNode, p->copyParams->dstDevice, p->copyParams->srcDevice))
+        CHANGED(cuGraphExecMemsetNodeSetParams, ps_graph_addresses_changed(p->hGraphExec, p->hNode, p->memsetParams->dst, 0))
+        CHANGED(cuGraphExecBatchMemOpNodeSetParams, ps_graph_values_changed(p->hGraphExec, p->hNode, p->nodeParams))
+        CHANGED(cuGraphExecNodeSetParams, change_node(p->hGraphExec, p->hNode, p->nodeParams))
     case CBID(cuMemHostAlloc):
     case CBID(cuMemAllocHost_v2):
     case CBID(cuMemHostRegister_v2):
     case CBID(cuMemAllocManaged):
         ps_host_tables_new_memory();
         return;
-        INSTANTIATED(cuGraphInstantiate, false)
-        INSTANTIATED(cuGraphInstantiate_v2, false)
-        INSTANTIATED(cuGraphInstantiateWithFlags, (p->flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0)
-        INSTANTIATED(cuGraphInstantiateWithParams, (p->instantiateParams->flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0)
-        INSTANTIATED(cuGraphInstantiateWithParams_ptsz, (p->instantiateParams->flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0)
     default:
         return;
     }
 #undef INSTANTIATED
+#undef CHANGED
 }
 
 void ps_driver_call_ended(CUpti_CallbackId id, const void *parameters, CUresult result)

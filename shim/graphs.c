@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "blocks.h"
 #include "devices.h"
@@ -13,17 +14,27 @@
 #include "real_cuda.h"
 #include "registry.h"
 #include "rules.h"
-#include "tracer.h"
 
 /* Child graphs in child graphs; deeper ones are not followed. */
 #define DEPTH_MAX 32
 
+/* What a node touches, and the nodes of the graph that it has as a child. A graph is such a node, without a name. */
+struct part {
+    CUgraphNode node;
+    bool unknown;
+    size_t count, room;
+    CUdeviceptr *address; /* of a unit of the reservation each */
+    size_t nodes, nodes_room;
+    struct part *inner; /* by node, ascending */
+};
+
 struct graph {
     struct graph *next;
     const void *handle; /* CUgraphExec, or CUgraph in `captured` */
-    bool unknown;
-    size_t count, room;
-    CUdeviceptr *address; /* of a unit of the reservation each, ascending, none twice once they are in order */
+    bool launched_by_kernels;
+    struct part whole;
+    bool told;       /* `all` is up to date */
+    struct part all; /* what `whole` and all in it touch: addresses ascending, none twice */
 };
 
 #define BUCKETS 256
@@ -51,6 +62,14 @@ static struct graph *make_in(struct graph *table[BUCKETS], const void *handle)
     return g;
 }
 
+static void empty(struct part *part)
+{
+    for (size_t i = 0; i < part->nodes; i++)
+        empty(&part->inner[i]);
+    free(part->inner);
+    free(part->address);
+}
+
 static void remove_from(struct graph *table[BUCKETS], const void *handle)
 {
     pthread_mutex_lock(&lock);
@@ -59,27 +78,33 @@ static void remove_from(struct graph *table[BUCKETS], const void *handle)
         *at = g->next;
     pthread_mutex_unlock(&lock);
     if (g) {
-        free(g->address);
-        free(g);
+        empty(&g->whole);
+        empty(&g->all);
     }
+    free(g);
 }
 
 /* ---- gathering ---- */
 
-static void take(void *gathered, CUdeviceptr address)
+static void add(struct part *part, CUdeviceptr unit)
 {
-    struct graph *g = gathered;
-    CUdeviceptr unit = address - (address - ps_reservation.base) % ps_reservation.granularity;
+    CUdeviceptr *grown = ps_grown_array(part->address, part->count, &part->room, 4, sizeof *grown);
 
-    if (!ps_registry_owns(address) || (g->count && g->address[g->count - 1] == unit))
-        return;
-    CUdeviceptr *grown = ps_grown_array(g->address, g->count, &g->room, 64, sizeof *grown);
     if (!grown) {
-        g->unknown = true;
+        part->unknown = true;
         return;
     }
-    g->address = grown;
-    g->address[g->count++] = unit;
+    part->address = grown;
+    part->address[part->count++] = unit;
+}
+
+static void take(void *gathered, CUdeviceptr address)
+{
+    struct part *part = gathered;
+    CUdeviceptr unit = address - (address - ps_reservation.base) % ps_reservation.granularity;
+
+    if (ps_registry_owns(address) && (!part->count || part->address[part->count - 1] != unit))
+        add(part, unit);
 }
 
 static int ascending(const void *a, const void *b)
@@ -89,16 +114,26 @@ static int ascending(const void *a, const void *b)
     return (one > other) - (one < other);
 }
 
-static void put_in_order(struct graph *g)
+static void put_in_order(struct part *part)
 {
     size_t kept = 0;
 
-    if (g->count)
-        qsort(g->address, g->count, sizeof *g->address, ascending);
-    for (size_t i = 0; i < g->count; i++)
-        if (!kept || g->address[kept - 1] != g->address[i])
-            g->address[kept++] = g->address[i];
-    g->count = kept;
+    if (part->count)
+        qsort(part->address, part->count, sizeof *part->address, ascending);
+    for (size_t i = 0; i < part->count; i++)
+        if (!kept || part->address[kept - 1] != part->address[i])
+            part->address[kept++] = part->address[i];
+    part->count = kept;
+}
+
+/* All that is touched there and inside. */
+static void add_part(struct part *to, const struct part *part)
+{
+    for (size_t i = 0; i < part->count; i++)
+        add(to, part->address[i]);
+    for (size_t i = 0; i < part->nodes; i++)
+        add_part(to, &part->inner[i]);
+    to->unknown |= part->unknown;
 }
 
 static void take_word(void *gathered, CUdeviceptr word, size_t bytes)
@@ -114,26 +149,32 @@ static void take_table(void *gathered, CUdeviceptr word, size_t bytes)
     ps_pointer_tables_name(word, take, gathered);
 }
 
-static void take_kernel(struct graph *g, const CUDA_KERNEL_NODE_PARAMS *kernel)
+static void take_kernel(struct part *part, const CUDA_KERNEL_NODE_PARAMS *kernel)
 {
     CUfunction function = kernel->func ? kernel->func : (CUfunction)kernel->kern;
     const struct ps_layout *layout = function ? ps_layout_of(function) : NULL;
 
-    if (!function || !ps_kernel_words(layout, kernel->kernelParams, kernel->extra, take_word, g)) {
-        g->unknown = true;
+    if (!function || !ps_kernel_words(layout, kernel->kernelParams, kernel->extra, take_word, part)) {
+        part->unknown = true;
         return;
     }
-    if (ps_host_tables_name(layout, kernel->kernelParams, kernel->extra, take, g))
-        g->unknown = true; /* they may hold others at each launch */
+    if (ps_host_tables_name(layout, kernel->kernelParams, kernel->extra, take, part))
+        part->unknown = true; /* they may hold others at each launch */
     if (ps_pointer_tables_exist() && ps_rule(TABLE_NAMES_SPANS))
         ps_kernel_words_between(atomic_load(&ps_pointer_tables_extent.start), atomic_load(&ps_pointer_tables_extent.bytes), layout,
-                                kernel->kernelParams, kernel->extra, take_table, g);
+                                kernel->kernelParams, kernel->extra, take_table, part);
 }
 
-static void take_graph(struct graph *g, CUgraph graph, unsigned depth);
+static void take_graph(struct part *part, CUgraph graph, unsigned depth);
+
+static void take_values(struct part *part, const CUDA_BATCH_MEM_OP_NODE_PARAMS *values)
+{
+    for (unsigned i = 0; i < values->count; i++) /* `address` is in the same place in each that has one */
+        take(part, values->paramArray[i].waitValue.address);
+}
 
 /* Whether the node could be read. */
-static bool take_node(struct graph *g, CUgraphNode node, unsigned depth)
+static bool take_node(struct part *part, CUgraphNode node, unsigned depth)
 {
     CUgraphNodeType type;
     CUDA_KERNEL_NODE_PARAMS kernel;
@@ -148,29 +189,28 @@ static bool take_node(struct graph *g, CUgraphNode node, unsigned depth)
     case CU_GRAPH_NODE_TYPE_KERNEL:
         if (!ps_cu.cuGraphKernelNodeGetParams || ps_cu.cuGraphKernelNodeGetParams(node, &kernel) != CUDA_SUCCESS)
             return false;
-        take_kernel(g, &kernel);
+        take_kernel(part, &kernel);
         return true;
     case CU_GRAPH_NODE_TYPE_MEMCPY:
         if (!ps_cu.cuGraphMemcpyNodeGetParams || ps_cu.cuGraphMemcpyNodeGetParams(node, &copy) != CUDA_SUCCESS)
             return false;
-        take(g, copy.dstDevice);
-        take(g, copy.srcDevice);
+        take(part, copy.dstDevice);
+        take(part, copy.srcDevice);
         return true;
     case CU_GRAPH_NODE_TYPE_MEMSET:
         if (!ps_cu.cuGraphMemsetNodeGetParams || ps_cu.cuGraphMemsetNodeGetParams(node, &fill) != CUDA_SUCCESS)
             return false;
-        take(g, fill.dst);
+        take(part, fill.dst);
         return true;
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
         if (!ps_cu.cuGraphBatchMemOpNodeGetParams || ps_cu.cuGraphBatchMemOpNodeGetParams(node, &values) != CUDA_SUCCESS)
             return false;
-        for (unsigned i = 0; i < values.count; i++) /* `address` is in the same place in each that has one */
-            take(g, values.paramArray[i].waitValue.address);
+        take_values(part, &values);
         return true;
     case CU_GRAPH_NODE_TYPE_GRAPH:
         if (!ps_cu.cuGraphChildGraphNodeGetGraph || ps_cu.cuGraphChildGraphNodeGetGraph(node, &child) != CUDA_SUCCESS)
             return false;
-        take_graph(g, child, depth + 1);
+        take_graph(part, child, depth + 1);
         return true;
     case CU_GRAPH_NODE_TYPE_HOST:
     case CU_GRAPH_NODE_TYPE_EMPTY:
@@ -186,69 +226,131 @@ static bool take_node(struct graph *g, CUgraphNode node, unsigned depth)
     }
 }
 
-static void take_captured(struct graph *g, CUgraph graph)
+static void take_captured(struct part *part, CUgraph graph)
 {
     pthread_mutex_lock(&lock);
     const struct graph *more = *place_in(captured, graph);
-    for (size_t i = 0; more && i < more->count; i++)
-        take(g, more->address[i]);
-    g->unknown |= more && more->unknown;
+    if (more)
+        add_part(part, &more->whole);
     pthread_mutex_unlock(&lock);
 }
 
-static void take_graph(struct graph *g, CUgraph graph, unsigned depth)
+/* The graph's nodes, to be freed. NULL: there are none, or they can't be had, and `unknown` becomes true. */
+static CUgraphNode *nodes_of(CUgraph graph, size_t *count, bool *unknown)
 {
     CUgraphNode *nodes = NULL;
-    size_t count = 0;
 
-    take_captured(g, graph);
-    if (depth > DEPTH_MAX || !ps_cu.cuGraphGetNodes || ps_cu.cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS) {
-        g->unknown = true;
+    *count = 0;
+    if (!ps_cu.cuGraphGetNodes || ps_cu.cuGraphGetNodes(graph, NULL, count) != CUDA_SUCCESS)
+        *unknown = true;
+    else if (*count && (!(nodes = malloc(*count * sizeof *nodes)) || ps_cu.cuGraphGetNodes(graph, nodes, count) != CUDA_SUCCESS))
+        *unknown = true;
+    if (*unknown || !nodes)
+        *count = 0;
+    return nodes;
+}
+
+static int by_node(const void *a, const void *b)
+{
+    const uintptr_t one = (uintptr_t)((const struct part *)a)->node, other = (uintptr_t)((const struct part *)b)->node;
+
+    return (one > other) - (one < other);
+}
+
+/* The graph's nodes are inside of the part, which has none yet. */
+static void take_graph(struct part *part, CUgraph graph, unsigned depth)
+{
+    size_t count;
+
+    take_captured(part, graph);
+    if (depth > DEPTH_MAX) {
+        part->unknown = true;
         return;
     }
-    if (!count)
-        return;
-    nodes = malloc(count * sizeof *nodes);
-    if (!nodes || ps_cu.cuGraphGetNodes(graph, nodes, &count) != CUDA_SUCCESS) {
-        g->unknown = true;
+    CUgraphNode *nodes = nodes_of(graph, &count, &part->unknown);
+    if (count && !(part->inner = calloc(count, sizeof *part->inner))) {
+        part->unknown = true;
         count = 0;
     }
-    for (size_t i = 0; i < count && !g->unknown; i++)
-        if (!take_node(g, nodes[i], depth))
-            g->unknown = true;
+    for (size_t i = 0; i < count; i++) {
+        part->inner[i].node = nodes[i];
+        if (!take_node(&part->inner[i], nodes[i], depth))
+            part->inner[i].unknown = true;
+    }
+    part->nodes = part->nodes_room = count;
+    if (count)
+        qsort(part->inner, count, sizeof *part->inner, by_node);
     free(nodes);
 }
 
 /* ---- keeping ---- */
 
-/* What was gathered goes to the graph's own, which is made if it is `anew`. Takes the addresses. */
-static void keep(CUgraphExec executable, struct graph *gathered, bool anew)
+/* Where the node is among the part's own, or would be. */
+static size_t place_of(const struct part *part, CUgraphNode node)
 {
-    pthread_mutex_lock(&lock);
-    struct graph *g = *place_in(executables, executable);
-    if (g && anew) { /* a handle given out again, whose end was not seen */
-        g->count = 0;
-        g->unknown = false;
-    } else if (anew) {
-        g = make_in(executables, executable);
+    size_t low = 0, high = part->nodes;
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if ((uintptr_t)part->inner[middle].node < (uintptr_t)node)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    for (size_t i = 0; g && i < gathered->count; i++)
-        take(g, gathered->address[i]);
-    if (g) {
-        g->unknown |= gathered->unknown;
-        put_in_order(g);
-    }
-    pthread_mutex_unlock(&lock);
-    free(gathered->address);
+    return low;
+}
+
+/* The node, however deep. NULL: it is not there. */
+static struct part *find(struct part *part, CUgraphNode node)
+{
+    const size_t place = place_of(part, node);
+    struct part *found = place < part->nodes && part->inner[place].node == node ? &part->inner[place] : NULL;
+
+    for (size_t i = 0; i < part->nodes && !found; i++)
+        found = part->inner[i].nodes ? find(&part->inner[i], node) : NULL;
+    return found;
+}
+
+/* A node more. NULL: no memory. */
+static struct part *add_node(struct part *part, CUgraphNode node)
+{
+    const size_t place = place_of(part, node);
+    struct part *grown = ps_grown_array(part->inner, part->nodes, &part->nodes_room, 16, sizeof *grown);
+
+    if (!grown)
+        return NULL;
+    part->inner = grown;
+    memmove(&grown[place + 1], &grown[place], (part->nodes++ - place) * sizeof *grown);
+    grown[place] = (struct part){.node = node};
+    return &grown[place];
+}
+
+/* `found` takes the place of what was there. */
+static void replace(struct part *part, struct part found)
+{
+    empty(part);
+    found.node = part->node;
+    *part = found;
+}
+
+static void bring_up_to_date(struct graph *g)
+{
+    if (g->told)
+        return;
+    g->all.count = 0;
+    g->all.unknown = false;
+    add_part(&g->all, &g->whole);
+    put_in_order(&g->all);
+    g->told = true;
 }
 
 /* No victims from now on. */
-static void pin(const struct graph *g)
+static void pin(const struct part *part)
 {
-    for (size_t i = 0; i < g->count; i++) {
-        ps_devices_enter_address(g->address[i]);
+    for (size_t i = 0; i < part->count; i++) {
+        ps_devices_enter_address(part->address[i]);
         ps_registry_lock();
-        struct ps_span *span = ps_registry_live_at(g->address[i]);
+        struct ps_span *span = ps_registry_live_at(part->address[i]);
         const struct ps_block *block = span ? ps_block_of(span) : NULL;
         if (span)
             span->pinned = true;
@@ -261,48 +363,100 @@ static void pin(const struct graph *g)
 
 void ps_graph_instantiated(CUgraphExec executable, CUgraph graph, bool launched_by_kernels)
 {
-    struct graph gathered = {.next = NULL};
+    struct graph made = {.handle = executable, .launched_by_kernels = launched_by_kernels};
 
-    take_graph(&gathered, graph, 0);
-    put_in_order(&gathered);
+    take_graph(&made.whole, graph, 0);
+    bring_up_to_date(&made);
     if (launched_by_kernels)
-        pin(&gathered);
-    ps_log_debug(TRACER, "a graph was instantiated: it touches %zu units of memory%s", gathered.count,
-                 gathered.unknown ? ", and something that can't be read" : "");
-    keep(executable, &gathered, true);
+        pin(&made.all);
+    ps_log_debug(TRACER, "a graph was instantiated: it touches %zu units of memory%s", made.all.count,
+                 made.all.unknown ? ", and something that can't be read" : "");
+    pthread_mutex_lock(&lock);
+    struct graph *g = make_in(executables, executable);
+    struct graph before = g ? *g : made; /* a handle given out again, whose end was not seen */
+    if (g) {
+        made.next = g->next;
+        *g = made;
+    }
+    pthread_mutex_unlock(&lock);
+    empty(&before.whole);
+    empty(&before.all);
 }
 
-void ps_graph_takes(CUgraphExec executable, CUgraph graph)
+/* It has changed: of the node, or NULL: of all its nodes, `found` is what it touches from now on. */
+static void changed(CUgraphExec executable, CUgraphNode node, struct part found)
 {
-    struct graph gathered = {.next = NULL};
+    pthread_mutex_lock(&lock);
+    struct graph *g = *place_in(executables, executable);
+    const bool launched_by_kernels = g && g->launched_by_kernels;
+    pthread_mutex_unlock(&lock);
+    if (launched_by_kernels) {
+        struct part all = {.node = NULL};
+        add_part(&all, &found);
+        pin(&all);
+        empty(&all);
+    }
 
-    take_graph(&gathered, graph, 0);
-    keep(executable, &gathered, false);
+    pthread_mutex_lock(&lock);
+    g = *place_in(executables, executable);
+    struct part *part = g ? &g->whole : NULL;
+    if (g && node && !(part = find(&g->whole, node)))
+        part = add_node(&g->whole, node);
+    if (g && !part)
+        g->whole.unknown = true;
+    if (part)
+        replace(part, found);
+    if (g)
+        g->told = false;
+    pthread_mutex_unlock(&lock);
+    if (!part)
+        empty(&found);
 }
 
-void ps_graph_takes_kernel(CUgraphExec executable, const CUDA_KERNEL_NODE_PARAMS *kernel)
+void ps_graph_updated(CUgraphExec executable, CUgraph graph)
 {
-    struct graph gathered = {.next = NULL};
+    struct part found = {.node = NULL};
 
-    if (kernel)
-        take_kernel(&gathered, kernel);
-    keep(executable, &gathered, false);
+    take_graph(&found, graph, 0);
+    changed(executable, NULL, found);
 }
 
-void ps_graph_takes_addresses(CUgraphExec executable, CUdeviceptr a, CUdeviceptr b)
+void ps_graph_child_changed(CUgraphExec executable, CUgraphNode node, CUgraph child)
 {
-    struct graph gathered = {.next = NULL};
+    struct part found = {.node = NULL};
 
-    take(&gathered, a);
-    take(&gathered, b);
-    keep(executable, &gathered, false);
+    take_graph(&found, child, 1);
+    changed(executable, node, found);
 }
 
-void ps_graph_unknown(CUgraphExec executable)
+void ps_graph_kernel_changed(CUgraphExec executable, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *kernel)
 {
-    struct graph gathered = {.unknown = true};
+    struct part found = {.node = NULL};
 
-    keep(executable, &gathered, false);
+    take_kernel(&found, kernel);
+    changed(executable, node, found);
+}
+
+void ps_graph_addresses_changed(CUgraphExec executable, CUgraphNode node, CUdeviceptr a, CUdeviceptr b)
+{
+    struct part found = {.node = NULL};
+
+    take(&found, a);
+    take(&found, b);
+    changed(executable, node, found);
+}
+
+void ps_graph_values_changed(CUgraphExec executable, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *values)
+{
+    struct part found = {.node = NULL};
+
+    take_values(&found, values);
+    changed(executable, node, found);
+}
+
+void ps_graph_node_unknown(CUgraphExec executable, CUgraphNode node)
+{
+    changed(executable, node, (struct part){.unknown = true});
 }
 
 void ps_graph_destroyed(CUgraphExec executable)
@@ -330,19 +484,21 @@ void ps_graph_captures(CUstream stream, const CUdeviceptr *addresses, size_t cou
     pthread_mutex_lock(&lock);
     struct graph *g = make_in(captured, graph);
     for (size_t i = 0; g && i < count; i++)
-        take(g, addresses[i]);
+        take(&g->whole, addresses[i]);
     if (g)
-        put_in_order(g);
+        put_in_order(&g->whole);
     pthread_mutex_unlock(&lock);
 }
 
-bool ps_graph_name(CUgraphExec executable)
+bool ps_graph_name(CUgraphExec executable, void (*note)(void *ctx, CUdeviceptr unit), void *ctx)
 {
     pthread_mutex_lock(&lock);
-    const struct graph *g = *place_in(executables, executable);
-    bool known = g && !g->unknown;
-    for (size_t i = 0; known && i < g->count; i++)
-        ps_trace_unit(g->address[i]);
+    struct graph *g = *place_in(executables, executable);
+    if (g)
+        bring_up_to_date(g);
+    bool known = g && !g->all.unknown;
+    for (size_t i = 0; known && i < g->all.count; i++)
+        note(ctx, g->all.address[i]);
     pthread_mutex_unlock(&lock);
     return known;
 }

@@ -160,12 +160,6 @@ void ps_trace_bytes(CUdeviceptr address, size_t bytes)
         note(current, address, bytes, false);
 }
 
-void ps_trace_unit(CUdeviceptr unit)
-{
-    if (ps_registry_owns(unit) && current)
-        note(current, unit, 0, true);
-}
-
 static PS_ALWAYS_INLINE void note_word(void *access, CUdeviceptr word, size_t bytes)
 {
     struct access *a = access;
@@ -253,7 +247,7 @@ void ps_trace_graph(CUgraphExec executable)
     if (!a)
         return;
     a->kind.fingerprint = (uint64_t)(uintptr_t)executable * 0x9E3779B97F4A7C15u;
-    if (!ps_rule(GRAPH_NAMES_SPANS) || ps_graph_name(executable))
+    if (!ps_rule(GRAPH_NAMES_SPANS) || ps_graph_name(executable, note_unit, a))
         return;
     ps_count(graph_launches_unknown);
     ps_log_warn_once(

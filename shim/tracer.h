@@ -37,9 +37,8 @@ extern __thread unsigned ps_in_front __attribute__((tls_model("initial-exec")));
 void ps_trace_begin(CUstream stream, bool per_thread_default);
 /* It names an address: noted if it lies in a span. Cheap for those that don't. */
 void ps_trace_address(CUdeviceptr address);
-/* The same where the bytes are known that it touches from there on; and for an address that lies somewhere in the unit of the reservation from there on. */
+/* The same where the bytes are known that it touches from there on. */
 void ps_trace_bytes(CUdeviceptr address, size_t bytes);
-void ps_trace_unit(CUdeviceptr unit);
 /* It is a kernel launch with these parameters; `shape`: blocks in the grid, to tell launches of one kernel apart. */
 void ps_trace_kernel(CUfunction function, uint64_t shape, void **parameters, void **extra);
 /* It is the launch of an executable graph. */

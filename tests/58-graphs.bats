@@ -16,7 +16,7 @@ setup() { helper_setup 60; }
         counted graph_launches
         equal 0 "$(report graph_launches_unknown)" "graphs that could not be read"
         equal 0 "$(report eviction_errors)" "evictions that failed"
-    done < <(some_of 3 {graph,graph-nodes}:{0,10MiB,24MiB,100MiB}:{host,unmap}:{cupti,hook})
+    done < <(some_of 3 {graph,graph-nodes,graph-changes}:{0,10MiB,24MiB,100MiB}:{host,unmap}:{cupti,hook})
 }
 
 @test "what a graph touches leaves between its launches, and is back for each" {
@@ -25,6 +25,20 @@ setup() { helper_setup 60; }
     sound untouched
     at_least 20 "$(report evictions)" evictions
     at_least 20 "$(report reloads)" reloads
+}
+
+@test "a graph's launch is about what its nodes have then, not about what they had: with room for one launch's memory, none finds its own on the host" {
+    local tracer
+    for tracer in cupti hook; do
+        run_penstock PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET=24MiB PENSTOCK_GUARD=unmap PENSTOCK_TRACER=$tracer "$SAMPLES/hostile" graph-changes 16 4
+        goes_on
+        sound untouched
+        said
+        equal 8 "$(report graph_launches)" "launches of the graph"
+        equal 0 "$(report graph_launches_unknown)" "launches of which it is not known"
+        equal 0 "$(report accesses_on_slot)" "accesses to what there was no room for"
+        at_least 50 "$(report reloads)" reloads
+    done
 }
 
 @test "a capture with hardly any memory waits for nothing" {

@@ -49,6 +49,7 @@ static const struct hostile_case cases[] = {
     {"graph", case_graph, "a captured graph, launched again and again"},
     {"graph-join", case_graph_join, "captures that a second stream joins, beside another thread's work"},
     {"graph-nodes", case_graph_nodes, "graphs of fills, copies and kernels, changed between their launches"},
+    {"graph-changes", case_graph_changes, "a graph whose nodes get other memory before each launch"},
     {"threads", case_threads, "64 threads allocate at once"},
     {"fork", case_fork, "fork with exec, exit and _exit"},
     {"reset", case_reset, "cudaDeviceReset at the end of the program"},

@@ -222,4 +222,108 @@ static void case_graph_nodes(void)
     check_and_free_spans(&set, "after graphs of copies and fills");
 }
 
+/* The nodes of a graph, by what they are: a fill, a copy and a kernel. */
+struct three_nodes {
+    cudaGraphNode_t fill, copy, kernel;
+    struct cudaMemsetParams filled;
+    struct cudaKernelNodeParams launched;
+};
+
+static struct three_nodes nodes_of(cudaGraph_t graph)
+{
+    struct three_nodes three = {};
+    cudaGraphNode_t nodes[3];
+    size_t count = 3;
+
+    CHECK(cudaGraphGetNodes(graph, nodes, &count));
+    for (size_t n = 0; n < count; n++)
+        if (cudaGraphKernelNodeGetParams(nodes[n], &three.launched) == cudaSuccess)
+            three.kernel = nodes[n];
+    cudaGetLastError();
+    for (size_t n = 0; n < count; n++) { /* as they were captured */
+        if (nodes[n] == three.kernel)
+            continue;
+        if (three.fill == nullptr)
+            three.fill = nodes[n];
+        else
+            three.copy = nodes[n];
+    }
+    three.filled = {.dst = nullptr, .pitch = span_bytes, .value = 0, .elementSize = 1, .width = span_bytes, .height = 1};
+    return three;
+}
+
+/* The nodes get four spans, of which the copy has two, and the kernel is to add `more`. */
+static void change_nodes(cudaGraphExec_t executable, struct three_nodes *three, uint32_t *const *span, unsigned char byte, uint32_t more)
+{
+    uint32_t *added_to = span[3];
+    size_t words = span_words();
+    void *arguments[] = {&added_to, &more, &words};
+
+    three->filled.dst = span[0];
+    three->filled.value = byte;
+    three->launched.kernelParams = arguments;
+    CHECK(cudaGraphExecMemsetNodeSetParams(executable, three->fill, &three->filled));
+    CHECK(cudaGraphExecMemcpyNodeSetParams1D(executable, three->copy, span[1], span[2], span_bytes, cudaMemcpyDeviceToDevice));
+    CHECK(cudaGraphExecKernelNodeSetParams(executable, three->kernel, &three->launched));
+}
+
+/* What is refused changes nothing: a kernel's parameters for another node, and a graph of another form. */
+static void change_in_vain(cudaGraphExec_t executable, struct three_nodes *three, uint32_t *span, cudaStream_t stream)
+{
+    uint32_t more = 1;
+    size_t words = span_words();
+    void *arguments[] = {&span, &more, &words};
+    cudaGraphExecUpdateResultInfo info;
+    cudaGraph_t other;
+
+    three->launched.kernelParams = arguments;
+    expect(cudaGraphExecKernelNodeSetParams(executable, three->fill, &three->launched) != cudaSuccess, "a fill became a kernel");
+    cudaGetLastError();
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    CHECK(cudaMemsetAsync(span, 0, span_bytes, stream));
+    CHECK(cudaStreamEndCapture(stream, &other));
+    expect(cudaGraphExecUpdate(executable, other, &info) != cudaSuccess, "a graph of three nodes became one of one");
+    cudaGetLastError();
+    CHECK(cudaGraphDestroy(other));
+}
+
+/*
+ * Each node gets other spans before each launch, as XLA does it: a launch is about those that the nodes have then, and what they had before may be
+ * anywhere, or gone.
+ */
+static void case_graph_changes(void)
+{
+    struct span_set set = new_span_set();
+    cudaGraph_t graph;
+    cudaGraphExec_t executable = nullptr;
+
+    CHECK(cudaStreamSynchronize(set.stream));
+    CHECK_OR_SKIP(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeGlobal));
+    CHECK(cudaMemsetAsync(set.span[0], 1, span_bytes, set.stream));
+    CHECK(cudaMemcpyAsync(set.span[1], set.span[2], span_bytes, cudaMemcpyDeviceToDevice, set.stream));
+    LAUNCH(set.stream, span_words(), add_to_words, set.span[3], 10, span_words());
+    CHECK(cudaStreamEndCapture(set.stream, &graph));
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    struct three_nodes three = nodes_of(graph);
+    for (size_t turn = 0; turn < 2 * (span_count / 4); turn++) {
+        const size_t first = turn % (span_count / 4) * 4;
+        uint32_t **span = set.span + first;
+        const unsigned char byte = static_cast<unsigned char>(turn + 1);
+
+        change_nodes(executable, &three, span, byte, 10);
+        if (turn == 1)
+            change_in_vain(executable, &three, set.span[0], set.stream);
+        CHECK(cudaGraphLaunch(executable, set.stream));
+        expect_fill(span[0], byte, set.stream);
+        expect_words(span[1], static_cast<uint32_t>(first + 2), 0, span_words(), set.stream, "a copy in a graph");
+        LAUNCH(set.stream, span_words(), add_to_words, span[3], UINT32_MAX - 9, span_words());
+        expect_words(span[3], static_cast<uint32_t>(first + 3), 0, span_words(), set.stream, "a kernel in a graph");
+    }
+    CHECK(cudaGraphExecDestroy(executable));
+    CHECK(cudaGraphDestroy(graph));
+    for (size_t i = 0; i < span_count; i++)
+        LAUNCH(set.stream, span_words(), fill_words, set.span[i], static_cast<uint32_t>(i), 0, span_words());
+    check_and_free_spans(&set, "after graphs whose nodes were changed");
+}
+
 #endif

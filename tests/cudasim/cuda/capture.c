@@ -413,23 +413,64 @@ CUresult cudasim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CU
     return result;
 }
 
+/* The operation by which an executable graph does what a node of that kind does in the graph that it was made of, or NULL. [locked] */
+static struct cudasim_operation *operation_of(CUgraphExec executable, CUgraphNode origin, enum cudasim_operation_kind kind)
+{
+    CUgraphNode node;
+    TAILQ_FOREACH (node, &executable->nodes, link)
+        if (node->origin == origin && node->operation->kind == kind)
+            return node->operation;
+    return NULL;
+}
+
 CUresult cudasim_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
     if (!hGraphExec || !hNode || !nodeParams || !nodeParams->kernelParams)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
-    CUgraphNode node;
-    TAILQ_FOREACH (node, &hGraphExec->nodes, link)
-        if (node->origin == hNode && node->operation->kind == CUDASIM_OPERATION_KERNEL &&
-            cudasim_kernel_of_function(nodeParams->func) == node->operation->kernel.entry) {
-            const struct cudasim_kernel *code = node->operation->kernel.entry->code;
-            for (uint32_t i = 0; i < code->param_count; i++)
-                memcpy(node->operation->kernel.params[i], nodeParams->kernelParams[i], code->params[i].size);
-            result = CUDA_SUCCESS;
-        }
+    struct cudasim_operation *operation = operation_of(hGraphExec, hNode, CUDASIM_OPERATION_KERNEL);
+    bool same = operation && cudasim_kernel_of_function(nodeParams->func) == operation->kernel.entry;
+    const struct cudasim_kernel *code = same ? operation->kernel.entry->code : NULL;
+    for (uint32_t i = 0; same && i < code->param_count; i++)
+        memcpy(operation->kernel.params[i], nodeParams->kernelParams[i], code->params[i].size);
     cudasim_unlock();
-    return result;
+    return same ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Of one row, between addresses. */
+CUresult cudasim_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+{
+    (void)ctx;
+    if (!hGraphExec || !hNode || !copyParams || !copyParams->WidthInBytes || copyParams->Height > 1 || copyParams->Depth > 1)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    struct cudasim_operation *operation = operation_of(hGraphExec, hNode, CUDASIM_OPERATION_COPY);
+    if (operation) {
+        operation->copy.box = (struct cudasim_box){copyParams->WidthInBytes, 1, 1};
+        operation->copy.to.address = copyParams->dstDevice;
+        operation->copy.from.address = copyParams->srcDevice;
+    }
+    cudasim_unlock();
+    return operation ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cudasim_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *memsetParams,
+                                                CUcontext ctx)
+{
+    (void)ctx;
+    if (!hGraphExec || !hNode || !memsetParams)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    struct cudasim_operation *operation = operation_of(hGraphExec, hNode, CUDASIM_OPERATION_FILL);
+    bool same = operation && memsetParams->elementSize == operation->fill.value_bytes &&
+                memsetParams->height == operation->fill.box.height &&
+                memsetParams->width * memsetParams->elementSize == operation->fill.box.width;
+    if (same) {
+        operation->fill.to.address = memsetParams->dst;
+        operation->fill.value = memsetParams->value;
+    }
+    cudasim_unlock();
+    return same ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cudasim_cuGraphExecDestroy(CUgraphExec hGraphExec)

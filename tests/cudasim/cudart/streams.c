@@ -210,6 +210,36 @@ cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t executable, cudaGra
     return cudasim_runtime_end(result);
 }
 
+cudaError_t cudaGraphExecMemcpyNodeSetParams1D(cudaGraphExec_t executable, cudaGraphNode_t node, void *to, const void *from, size_t bytes,
+                                               enum cudaMemcpyKind kind)
+{
+    CUDA_MEMCPY3D driver = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                            .srcDevice = (CUdeviceptr)(uintptr_t)from,
+                            .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                            .dstDevice = (CUdeviceptr)(uintptr_t)to,
+                            .WidthInBytes = bytes,
+                            .Height = 1,
+                            .Depth = 1};
+    (void)kind; /* which the addresses tell */
+    return RUNTIME_RUN(cuGraphExecMemcpyNodeSetParams(executable, node, &driver, NULL));
+}
+
+cudaError_t cudaGraphExecMemsetNodeSetParams(cudaGraphExec_t executable, cudaGraphNode_t node, const struct cudaMemsetParams *parameters)
+{
+    CUresult result = cudasim_runtime_begin(__func__);
+    if (parameters == NULL)
+        return cudasim_runtime_fail(cudaErrorInvalidValue);
+    CUDA_MEMSET_NODE_PARAMS driver = {.dst = (CUdeviceptr)(uintptr_t)parameters->dst,
+                                      .pitch = parameters->pitch,
+                                      .value = parameters->value,
+                                      .elementSize = parameters->elementSize,
+                                      .width = parameters->width,
+                                      .height = parameters->height};
+    if (result == CUDA_SUCCESS)
+        result = cuGraphExecMemsetNodeSetParams(executable, node, &driver, NULL);
+    return cudasim_runtime_end(result);
+}
+
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count)
 {
     return RUNTIME_RUN(cuGraphGetNodes(graph, nodes, count));
