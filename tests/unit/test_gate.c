@@ -8,6 +8,7 @@
 
 #include "clock.h"
 #include "comes_to.h"
+#include "driver_calls.h"
 #include "expect.h"
 #include "stub_driver.h"
 
@@ -154,15 +155,44 @@ static void test_pieces(void)
     way = PS_GATE_OUT;
 }
 
+/* Of memory that the driver knows nothing of, as most of the host's is. */
+static CUresult CUDAAPI ask_pointer(void *data, CUpointer_attribute attribute, CUdeviceptr address)
+{
+    (void)data;
+    (void)attribute;
+    (void)address;
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The program's own copy from the host, in rows with as much between them. */
+static void copy_rows_in(const void *host, size_t width, size_t rows)
+{
+    const CUDA_MEMCPY2D rows_in = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                                   .srcHost = host,
+                                   .srcPitch = 2 * width,
+                                   .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                   .dstDevice = TO,
+                                   .dstPitch = 2 * width,
+                                   .WidthInBytes = width,
+                                   .Height = rows};
+    const cuMemcpy2DAsync_v2_params call = {&rows_in, NULL};
+
+    ps_driver_call_begins(CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DAsync_v2, &call);
+    ps_driver_call_ended(CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DAsync_v2, &call, CUDA_SUCCESS);
+}
+
 /* What comes in holds up no mapping, and is held up by none. */
 static void test_in_alone(void)
 {
+    static char host[1 << 20];
+
     /* While the program copies nothing in by the engine, nobody else wants it. */
     EXPECT_U64(0, looks_of(1, 8 * PIECE));
     EXPECT_U64(1, pieces);
     ps_gate_program_copies_in(4096);
+    copy_rows_in(host, 64, 64);
     EXPECT_U64(0, looks_of(1, 8 * PIECE));
-    ps_gate_program_copies_in(4097);
+    copy_rows_in(host, 64, 65); /* it is their sum that the engine copies */
     EXPECT(looks_of(1, 8 * PIECE) >= 3);
     EXPECT_U64(4, pieces);
     EXPECT(!ps_gate_shut());
@@ -206,6 +236,8 @@ static void test_forgotten(void)
 int main(void)
 {
     ps_cu.cuCtxSetCurrent = stub_set_current;
+    ps_cu.cuThreadExchangeStreamCaptureMode = stub_exchange_mode;
+    ps_cu.cuPointerGetAttribute = ask_pointer;
     ps_cu.cuMemHostRegister = take_memory;
     ps_cu.cuMemHostUnregister = give_memory_back;
     ps_cu.cuMemHostGetDevicePointer = tell_address;
