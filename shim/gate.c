@@ -14,9 +14,13 @@
 #include "real_cuda.h"
 
 /* 16 MiB, 0.3 ms of the link, which a mapping may wait for; twice as much where none does. */
-static const size_t pages_a_piece[PS_GATE_WAYS] = {[PS_GATE_OUT] = 8, [PS_GATE_IN] = 16};
-#define OPEN_WORD 16u    /* the word that is never shut: another cache line's */
-#define PIECES_A_COPY 8u /* a stream holds some 1,000 commands, and up to 48 copies (copies.h) */
+#define PIECE_PAGES 8u
+#define WORDS_APART 16u /* each way's word in a cache line of its own */
+/*
+ * A stream holds some 1,000 commands: up to 48 copies to the host are queued, but few of those to the device that are larger than 256 MiB (copies.h), and
+ * beside pieces of 64 MiB a mapping waits as long as without a gate.
+ */
+static const size_t pieces_a_copy[PS_GATE_WAYS] = {[PS_GATE_OUT] = 8, [PS_GATE_IN] = 32};
 #define SHUT_AT_MOST_NS 2000000u
 #define HELD_AT_MOST_NS 333000000u
 #define LOOK_EVERY_NS 1000000
@@ -27,23 +31,46 @@ static const size_t pages_a_piece[PS_GATE_WAYS] = {[PS_GATE_OUT] = 8, [PS_GATE_I
 static _Atomic uint64_t program_copied_in; /* when; 0: never */
 
 static PS_PER_DEVICE struct {
-    uint32_t *word; /* 0: open. NULL: there is no gate */
+    uint32_t *words; /* of each way; 0: open. NULL: there is no gate */
     CUdeviceptr looked_at[PS_GATE_WAYS];
     size_t page;
-    size_t since_look[PS_GATE_WAYS]; /* bytes queued; atomic */
-    bool copies;                     /* some have been queued on the way out; atomic */
+    size_t since_look[PS_GATE_WAYS];  /* bytes queued; atomic */
+    bool mappings_wait[PS_GATE_WAYS]; /* for the copies of that way; atomic */
+    bool copies[PS_GATE_WAYS];        /* some have been queued; atomic */
+    bool stays_open;                  /* atomic */
     pthread_mutex_t lock;
     pthread_cond_t was_shut;
     unsigned shut_by, held_by; /* the latter are among the former */
     uint64_t shut_since, times_shut;
     bool watched;
-} of_first = {.lock = PTHREAD_MUTEX_INITIALIZER, .was_shut = PTHREAD_COND_INITIALIZER};
+} of_first = {.mappings_wait = {[PS_GATE_OUT] = true}, .lock = PTHREAD_MUTEX_INITIALIZER, .was_shut = PTHREAD_COND_INITIALIZER};
 #define here PS_HERE(of_first)
 
-/* [with lock] The device may look at it at any time. */
-static void set_word(uint32_t value)
+static bool mappings_wait(enum ps_gate_way way)
 {
-    __atomic_store_n(here.word, value, __ATOMIC_SEQ_CST);
+    return __atomic_load_n(&here.mappings_wait[way], __ATOMIC_RELAXED);
+}
+
+void ps_gate_holds_up(enum ps_gate_way way, bool wait)
+{
+    __atomic_store_n(&here.mappings_wait[way], wait, __ATOMIC_RELAXED);
+}
+
+void ps_gate_stay_open(bool stays)
+{
+    __atomic_store_n(&here.stays_open, stays, __ATOMIC_RELAXED);
+}
+
+/* [with lock] The device may look at them at any time. */
+static void set_word(enum ps_gate_way way, uint32_t value)
+{
+    __atomic_store_n(&here.words[way * WORDS_APART], value, __ATOMIC_SEQ_CST);
+}
+
+static void open_all(void)
+{
+    for (enum ps_gate_way way = 0; way < PS_GATE_WAYS; way++)
+        set_word(way, 0);
 }
 
 /*
@@ -59,7 +86,7 @@ static void watch(void)
     pthread_mutex_lock(&here.lock);
     for (;;) {
         if (here.shut_by && ps_now_ns() - here.shut_since > (here.held_by ? HELD_AT_MOST_NS : SHUT_AT_MOST_NS))
-            set_word(0);
+            open_all();
         quiet = here.shut_by || here.times_shut != seen ? 0 : quiet + 1;
         seen = here.times_shut;
         if (quiet > QUIET_LOOKS) {
@@ -95,26 +122,31 @@ static uint32_t *new_words(CUdeviceptr *on_device)
 void ps_gate_make(CUstream stream, size_t granularity)
 {
     CUdeviceptr on_device = 0;
-    uint32_t *word = new_words(&on_device);
+    uint32_t *words = new_words(&on_device);
 
     here.page = granularity;
-    here.looked_at[PS_GATE_OUT] = on_device;
-    here.looked_at[PS_GATE_IN] = on_device + OPEN_WORD * sizeof *word;
+    for (enum ps_gate_way way = 0; way < PS_GATE_WAYS; way++)
+        here.looked_at[way] = on_device + way * WORDS_APART * sizeof *words;
     here.watched = true;
     /* The first look shows whether a stream can wait for a word. */
-    if (!word || ps_cu.cuStreamWaitValue32(stream, on_device, 0, CU_STREAM_WAIT_VALUE_EQ) != CUDA_SUCCESS)
+    if (!words || ps_cu.cuStreamWaitValue32(stream, on_device, 0, CU_STREAM_WAIT_VALUE_EQ) != CUDA_SUCCESS)
         ps_log_info(
             RESIDENCY,
-            "no stream can wait for a word in host memory here: making a mapping beside an eviction takes a millisecond, and the program's "
+            "no stream can wait for a word in host memory here: making a mapping beside our copies takes a millisecond, and the program's "
             "own copies wait for all of ours that are queued");
     else if (!ps_helper_thread_start_apart("penstock-gate", watch))
-        here.word = word;
+        here.words = words;
 }
 
-/* A time slice holds about three of the least pieces on the way out. */
+/* The least piece: a time slice holds about three of those that a mapping waits for. */
+static size_t least_piece(enum ps_gate_way way)
+{
+    return (mappings_wait(way) ? PIECE_PAGES : 2 * PIECE_PAGES) * here.page;
+}
+
 static size_t piece_of(enum ps_gate_way way, size_t bytes)
 {
-    const size_t least = pages_a_piece[way] * here.page, piece = (bytes / PIECES_A_COPY + here.page - 1) / here.page * here.page;
+    const size_t least = least_piece(way), piece = (bytes / pieces_a_copy[way] + here.page - 1) / here.page * here.page;
 
     return piece > least ? piece : least;
 }
@@ -128,9 +160,9 @@ void ps_gate_program_copies_in(size_t bytes)
 /* Whether others are to have their turn. */
 static bool gives_turns(enum ps_gate_way way)
 {
-    if (!here.word)
+    if (!here.words)
         return false;
-    if (way == PS_GATE_OUT)
+    if (way == PS_GATE_OUT || mappings_wait(way))
         return true;
     const uint64_t since = atomic_load_explicit(&program_copied_in, memory_order_relaxed);
     return since && ps_now_ns() - since < TURNS_FOR_NS;
@@ -139,10 +171,10 @@ static bool gives_turns(enum ps_gate_way way)
 /* Ahead of a piece: a look, if so much has been queued since the last one. One that can't be queued is left out. */
 static void look(CUstream stream, enum ps_gate_way way, size_t bytes)
 {
-    if (__atomic_add_fetch(&here.since_look[way], bytes, __ATOMIC_RELAXED) <= pages_a_piece[way] * here.page)
+    if (__atomic_add_fetch(&here.since_look[way], bytes, __ATOMIC_RELAXED) <= least_piece(way))
         return;
     __atomic_store_n(&here.since_look[way], bytes, __ATOMIC_RELAXED); /* of two threads, one look more or less is no matter */
-    /* Two clocks: the stream waits here when the device comes to it, after all that was queued on it before, for as long as the gate is shut, if it is its word. */
+    /* Two clocks: the stream waits here when the device comes to it, after all that was queued on it before, for as long as the gate is shut. */
     ps_cu.cuStreamWaitValue32(stream, here.looked_at[way], 0, CU_STREAM_WAIT_VALUE_EQ);
 }
 
@@ -152,8 +184,7 @@ int ps_gate_copy(CUstream stream, enum ps_gate_way way, CUdeviceptr to, CUdevice
     const size_t piece = looks ? piece_of(way, bytes) : bytes;
     int r = 0;
 
-    if (way == PS_GATE_OUT)
-        __atomic_store_n(&here.copies, true, __ATOMIC_RELAXED);
+    __atomic_store_n(&here.copies[way], true, __ATOMIC_RELAXED);
     for (size_t at = 0; at < bytes && !r; at += piece) {
         const size_t part = bytes - at < piece ? bytes - at : piece;
         if (looks)
@@ -163,24 +194,33 @@ int ps_gate_copy(CUstream stream, enum ps_gate_way way, CUdeviceptr to, CUdevice
     return r;
 }
 
-/* [with lock] */
-static void shut(void)
+/* Whether a mapping would wait for copies of that way. */
+static bool is_in_the_way(enum ps_gate_way way)
+{
+    return mappings_wait(way) && __atomic_load_n(&here.copies[way], __ATOMIC_RELAXED) &&
+           !__atomic_load_n(&here.stays_open, __ATOMIC_RELAXED);
+}
+
+/* [with lock] True: it is the first of those that have it shut. */
+static bool shut(void)
 {
     if (here.shut_by++)
-        return;
+        return false;
     here.shut_since = ps_now_ns();
     here.times_shut++;
-    set_word(1);
     if (!here.watched)
         pthread_cond_signal(&here.was_shut);
+    return true;
 }
 
 bool ps_gate_shut(void)
 {
-    if (!here.word || !__atomic_load_n(&here.copies, __ATOMIC_RELAXED))
+    if (!here.words || (!is_in_the_way(PS_GATE_OUT) && !is_in_the_way(PS_GATE_IN)))
         return false;
     pthread_mutex_lock(&here.lock);
-    shut();
+    if (shut())
+        for (enum ps_gate_way way = 0; way < PS_GATE_WAYS; way++)
+            set_word(way, is_in_the_way(way));
     pthread_mutex_unlock(&here.lock);
     return true;
 }
@@ -189,17 +229,18 @@ void ps_gate_open(void)
 {
     pthread_mutex_lock(&here.lock);
     if (!--here.shut_by)
-        set_word(0);
+        open_all();
     pthread_mutex_unlock(&here.lock);
 }
 
 bool ps_gate_hold(CUstream stream)
 {
-    if (!here.word)
+    if (!here.words)
         return false;
     pthread_mutex_lock(&here.lock);
     shut();
     here.held_by++;
+    set_word(PS_GATE_OUT, 1);
     pthread_mutex_unlock(&here.lock);
     if (ps_cu.cuStreamWaitValue32(stream, here.looked_at[PS_GATE_OUT], 0, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS)
         return true;

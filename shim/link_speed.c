@@ -3,7 +3,6 @@
 #include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "budget.h"
@@ -12,6 +11,7 @@
 #include "eviction.h"
 #include "gate.h"
 #include "log.h"
+#include "mapping_time.h"
 #include "per_device.h"
 #include "real_cuda.h"
 #include "registry.h"
@@ -19,7 +19,6 @@
 /* One copy of the measurement: long enough to drown its own start (32 MiB take 0.6 ms at 55 GB/s). */
 #define COPY_BYTES (32ull << 20)
 #define ROUNDS 5
-#define MAPPINGS 31
 /*
  * What a mapping takes longer in a step than with nothing beside it: it waits for the piece of a D2H that is under way (gate.h), and for who else is in the driver.
  * (H200: 39 to 57 us alone. Fitted: with 115 to 120 in all, predictions from the recordings of a CNN, a compiled model and a Llama are within 4.4 % of what these took,
@@ -125,9 +124,12 @@ static bool queue(struct bench *b, enum direction d)
 {
     CUdeviceptr device = b->base + d * b->bytes, host = b->base + (DIRECTIONS + d) * b->bytes;
 
-    /* As evictions and reloads are. */
+    /*
+     * As evictions are; and in one piece, since reloads, which go on meanwhile, would have their turns at each look (18 to 32 GB/s instead of 48, seen with two
+     * processes on two H100).
+     */
     return !(d == OUT ? ps_gate_copy(b->stream[OUT], PS_GATE_OUT, host, device, b->bytes)
-                      : ps_gate_copy(b->stream[IN], PS_GATE_IN, device, host, b->bytes));
+                      : ps_cuda_errno(ps_cu.cuMemcpyAsync(device, host, b->bytes, b->stream[IN])));
 }
 
 /*
@@ -216,35 +218,8 @@ static bool measure(struct bench *b)
     speed.h2d_bytes_per_s = best[IN];
     speed.d2h_bytes_per_s_both = best_both[OUT];
     speed.h2d_bytes_per_s_both = best_both[IN];
-    return true;
-}
-
-static int by_ns(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
-/*
- * What it takes to unmap device pages and to map them again, which is the host's time: the median, since a call that met one of the program's in the driver
- * waited for that.
- */
-static bool measure_mapping(struct bench *b)
-{
-    uint64_t took[MAPPINGS];
-
-    for (size_t i = 0; i < MAPPINGS; i++) {
-        const uint64_t since = ps_now_ns();
-        ps_pages_unmap(b->base, b->bytes);
-        if (ps_pages_map(b->base, b->held[0].block))
-            return false;
-        took[i] = ps_now_ns() - since;
-    }
-    qsort(took, MAPPINGS, sizeof *took, by_ns);
-    speed.mapping_ns = took[MAPPINGS / 2] + BESIDE_OTHERS_NS;
-    ps_log_info(POLICY, "a mapping of %llu KiB takes %llu us, at best %llu", (unsigned long long)(b->bytes >> 10),
-                (unsigned long long)(took[MAPPINGS / 2] / 1000), (unsigned long long)(took[0] / 1000));
+    if (ps_mapping_time_ns())
+        speed.mapping_ns = ps_mapping_time_ns() + BESIDE_OTHERS_NS;
     return true;
 }
 
@@ -264,7 +239,9 @@ const struct penstock_links *ps_link_speed(bool measure_it)
         if (b.bytes && set_up(&b)) {
             /* Our own copies would halve what is measured (28 GB/s each way at once instead of 50, seen at a small budget). */
             ps_eviction_hold();
-            well = measure(&b) && measure_mapping(&b);
+            ps_gate_stay_open(true);
+            well = measure(&b);
+            ps_gate_stay_open(false);
             ps_eviction_go_on();
         }
         clear_up(&b);

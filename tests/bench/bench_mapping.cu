@@ -10,6 +10,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <cstring>
 
 #include <cuda.h>
 
@@ -37,49 +38,67 @@ static int times = 200, handles = 1;
 
 /* ---- copies beside it ---- */
 
+enum { OUT, IN, WAYS };
+#define THE_WAY(way) (1 << (way))
+#define WAY_OUT      THE_WAY(OUT)
+#define WAY_IN       THE_WAY(IN)
+#define WAYS_BOTH    (WAY_OUT | WAY_IN)
+#define MIB(n)       ((size_t)(n) << 20)
+
 struct beside {
     const char *name;
-    size_t out_piece, in_piece; /* bytes a copy, 0: none in that direction */
-    bool looks;                 /* the way out looks at a word in host memory ahead of each piece */
-    bool shuts;                 /* who maps holds it up there */
+    size_t piece[WAYS]; /* bytes a copy, 0: none in that direction */
+    int looks;          /* bits of the ways that look at a word in host memory ahead of each piece */
+    int shuts;          /* and of those at which who maps holds it up there */
 };
 
 static const struct beside cases[] = {
-    {"nothing", 0, 0, false, false},
-    {"D2H in 256 MiB", COPY_BYTES, 0, false, false},
-    {"D2H in 64 MiB", (size_t)64 << 20, 0, false, false},
-    {"D2H in 16 MiB", (size_t)16 << 20, 0, false, false},
-    {"D2H in 4 MiB", (size_t)4 << 20, 0, false, false},
-    {"D2H in 1 MiB", (size_t)1 << 20, 0, false, false},
-    {"D2H in 64 MiB, with a gate", (size_t)64 << 20, 0, true, true},
-    {"D2H in 32 MiB, with a gate", (size_t)32 << 20, 0, true, true},
-    {"D2H in 16 MiB, with a gate", (size_t)16 << 20, 0, true, true},
-    {"D2H in 16 MiB, with a gate that stays open", (size_t)16 << 20, 0, true, false},
-    {"D2H in 8 MiB, with a gate", (size_t)8 << 20, 0, true, true},
-    {"D2H in 4 MiB, with a gate", (size_t)4 << 20, 0, true, true},
-    {"H2D in 64 MiB", 0, (size_t)64 << 20, false, false},
-    {"H2D in 4 MiB", 0, (size_t)4 << 20, false, false},
-    {"both in 64 MiB", (size_t)64 << 20, (size_t)64 << 20, false, false},
-    {"both in 4 MiB", (size_t)4 << 20, (size_t)4 << 20, false, false},
-    {"both in 16 MiB", (size_t)16 << 20, (size_t)16 << 20, false, false},
-    {"both in 16 MiB, with a gate", (size_t)16 << 20, (size_t)16 << 20, true, true},
-    {"both in 16 MiB, with a gate that stays open", (size_t)16 << 20, (size_t)16 << 20, true, false},
+    {"nothing", {0, 0}, 0, 0},
+    {"D2H in 256 MiB", {COPY_BYTES, 0}, 0, 0},
+    {"D2H in 64 MiB", {MIB(64), 0}, 0, 0},
+    {"D2H in 16 MiB", {MIB(16), 0}, 0, 0},
+    {"D2H in 4 MiB", {MIB(4), 0}, 0, 0},
+    {"D2H in 1 MiB", {MIB(1), 0}, 0, 0},
+    {"D2H in 64 MiB, with a gate", {MIB(64), 0}, WAY_OUT, WAY_OUT},
+    {"D2H in 32 MiB, with a gate", {MIB(32), 0}, WAY_OUT, WAY_OUT},
+    {"D2H in 16 MiB, with a gate", {MIB(16), 0}, WAY_OUT, WAY_OUT},
+    {"D2H in 16 MiB, with a gate that stays open", {MIB(16), 0}, WAY_OUT, 0},
+    {"D2H in 8 MiB, with a gate", {MIB(8), 0}, WAY_OUT, WAY_OUT},
+    {"D2H in 4 MiB, with a gate", {MIB(4), 0}, WAY_OUT, WAY_OUT},
+    {"H2D in 64 MiB", {0, MIB(64)}, 0, 0},
+    {"H2D in 4 MiB", {0, MIB(4)}, 0, 0},
+    {"H2D in 16 MiB, with a gate", {0, MIB(16)}, WAY_IN, WAY_IN},
+    {"H2D in 4 MiB, with a gate", {0, MIB(4)}, WAY_IN, WAY_IN},
+    {"both in 64 MiB", {MIB(64), MIB(64)}, 0, 0},
+    {"both in 4 MiB", {MIB(4), MIB(4)}, 0, 0},
+    {"both in 16 MiB", {MIB(16), MIB(16)}, 0, 0},
+    {"both in 16 MiB, with a gate on the way out", {MIB(16), MIB(16)}, WAY_OUT, WAY_OUT},
+    {"both in 16 MiB, with a gate on the way in", {MIB(16), MIB(16)}, WAY_IN, WAY_IN},
+    {"both in 16 MiB, with a gate each way", {MIB(16), MIB(16)}, WAYS_BOTH, WAYS_BOTH},
+    {"both in 16 MiB, with gates that stay open", {MIB(16), MIB(16)}, WAYS_BOTH, 0},
 };
 
 struct way {
     const struct beside *beside;
-    bool out;
+    int number;
     char *device, *host;
     double gbps;
 };
 static std::atomic<bool> go_on;
-static unsigned *word; /* 0: copies go on */
+#define WORDS_APART 16     /* a cache line */
+static unsigned *words; /* of each way; 0: copies go on */
+
+static unsigned *word_of(int way)
+{
+    return words + way * WORDS_APART;
+}
 
 /* Keeps two rounds of copies queued, until go_on ends. */
 static void *copy(void *context)
 {
     struct way *way = static_cast<struct way *>(context);
-    size_t piece = way->out ? way->beside->out_piece : way->beside->in_piece;
+    const bool out = way->number == OUT;
+    const size_t piece = way->beside->piece[way->number];
     cudaStream_t stream;
     cudaEvent_t ended[2];
     uint64_t rounds = 0, began = bench_now_ns();
@@ -91,10 +110,10 @@ static void *copy(void *context)
         if (rounds >= 2)
             CHECK(cudaEventSynchronize(ended[rounds % 2]));
         for (size_t at = 0; at < COPY_BYTES; at += piece) {
-            if (way->out && way->beside->looks)
-                DRIVER(cu.wait_value(stream, (CUdeviceptr)(uintptr_t)word, 0, CU_STREAM_WAIT_VALUE_EQ));
-            CHECK(cudaMemcpyAsync((way->out ? way->host : way->device) + at, (way->out ? way->device : way->host) + at, piece,
-                                  way->out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, stream));
+            if (way->beside->looks & THE_WAY(way->number))
+                DRIVER(cu.wait_value(stream, (CUdeviceptr)(uintptr_t)word_of(way->number), 0, CU_STREAM_WAIT_VALUE_EQ));
+            CHECK(cudaMemcpyAsync((out ? way->host : way->device) + at, (out ? way->device : way->host) + at, piece,
+                                  out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, stream));
         }
         CHECK(cudaEventRecord(ended[rounds % 2], stream));
     }
@@ -117,6 +136,14 @@ static double *lap(uint64_t *since, double *into)
     return into;
 }
 
+/* Two threads map: each counts itself in and out. */
+static void shut(const struct beside *beside, int by)
+{
+    for (int way = 0; way < WAYS; way++)
+        if (beside->shuts & THE_WAY(way))
+            __atomic_add_fetch(word_of(way), (unsigned)by, __ATOMIC_SEQ_CST);
+}
+
 static void map_once(const struct beside *beside, CUdeviceptr address, double *each)
 {
     CUmemGenericAllocationHandle handle[HANDLES_MAX];
@@ -129,11 +156,9 @@ static void map_once(const struct beside *beside, CUdeviceptr address, double *e
     for (int h = 0; h < handles; h++)
         DRIVER(cu.map(address + bytes * (size_t)h, bytes, 0, handle[h], 0));
     lap(&since, &each[MAP]);
-    if (beside->shuts)
-        __atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
+    shut(beside, 1);
     DRIVER(cu.set_access(address, span_bytes, &access_desc, 1));
-    if (beside->shuts)
-        __atomic_sub_fetch(word, 1, __ATOMIC_SEQ_CST);
+    shut(beside, -1);
     lap(&since, &each[ACCESS]);
     DRIVER(cu.unmap(address, span_bytes));
     lap(&since, &each[UNMAP]);
@@ -166,14 +191,13 @@ static void start(pthread_t *thread, void *(*run)(void *), void *context)
 static void measure(const struct beside *beside, struct way *ways, float *out)
 {
     static const char *const names[] = {"create", "map", "set_access", "unmap", "release", "all"};
-    pthread_t copies[2], mapper;
-    size_t pieces[] = {beside->out_piece, beside->in_piece};
+    pthread_t copies[WAYS], mapper;
 
     go_on.store(true);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < WAYS; i++) {
         ways[i].beside = beside;
         ways[i].gbps = 0;
-        if (pieces[i])
+        if (beside->piece[i])
             start(&copies[i], copy, &ways[i]);
     }
     for (int i = 0; i < times; i++) {
@@ -192,21 +216,21 @@ static void measure(const struct beside *beside, struct way *ways, float *out)
     }
     go_on.store(false);
     pthread_join(mapper, nullptr);
-    for (int i = 0; i < 2; i++)
-        if (pieces[i])
+    for (int i = 0; i < WAYS; i++)
+        if (beside->piece[i])
             pthread_join(copies[i], nullptr);
     CHECK(cudaDeviceSynchronize());
     printf("{\"beside\": \"%s\"", beside->name);
     for (int c = 0; c < CALLS; c++)
         printf(", \"%s_us\": %.1f", names[c], quantile(took[c], 0.5));
     printf(", \"all_99_us\": %.1f, \"launch_us\": %.1f, \"launch_99_us\": %.1f, \"out_gbps\": %.1f, \"in_gbps\": %.1f}\n", quantile(took[ALL], 0.99),
-           quantile(took[CALLS], 0.5), quantile(took[CALLS], 0.99), ways[0].gbps, ways[1].gbps);
+           quantile(took[CALLS], 0.5), quantile(took[CALLS], 0.99), ways[OUT].gbps, ways[IN].gbps);
     fflush(stdout);
 }
 
 int main(int argc, char **argv)
 {
-    struct way ways[2] = {};
+    struct way ways[WAYS] = {};
     float *out;
 
     if (argc > 1)
@@ -219,14 +243,14 @@ int main(int argc, char **argv)
     REQUIRE(span_bytes % ((size_t)handles << 21) == 0, "a handle is of whole pages of 2 MiB");
     CHECK(cudaMalloc(&out, sizeof *out));
     find_driver();
-    CHECK(cudaMallocHost(reinterpret_cast<void **>(&word), sizeof *word));
-    *word = 0;
+    CHECK(cudaMallocHost(reinterpret_cast<void **>(&words), WAYS * WORDS_APART * sizeof *words));
+    memset(words, 0, WAYS * WORDS_APART * sizeof *words);
     property.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     property.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
     access_desc = {.location = property.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     DRIVER(cu.reserve(&addresses, 2 * span_bytes, 0, 0, 0));
-    for (int i = 0; i < 2; i++) {
-        ways[i].out = i == 0;
+    for (int i = 0; i < WAYS; i++) {
+        ways[i].number = i;
         CHECK(cudaMalloc(reinterpret_cast<void **>(&ways[i].device), COPY_BYTES));
         CHECK(cudaMallocHost(reinterpret_cast<void **>(&ways[i].host), COPY_BYTES));
     }

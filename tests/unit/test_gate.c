@@ -19,7 +19,9 @@
 #define TO ((CUdeviceptr)1 << 44)
 #define FROM ((CUdeviceptr)1 << 45)
 
-static const uint32_t *word;
+#define WORDS_APART 16
+
+static const uint32_t *word; /* of the way out; the other way's lies so many further */
 static atomic_uint looks;
 static bool no_words;
 static enum ps_gate_way way;
@@ -48,25 +50,26 @@ static CUresult CUDAAPI tell_address(CUdeviceptr *address, void *memory, unsigne
 static CUresult CUDAAPI wait_for_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
 {
     EXPECT(stream == (CUstream)&looks);
-    /* The way in has a word of its own, in the same memory, which nobody ever shuts. */
-    if (way == PS_GATE_OUT)
-        EXPECT_U64(AWAY + (CUdeviceptr)(uintptr_t)word, address);
-    else
-        EXPECT(address >= AWAY + (CUdeviceptr)(uintptr_t)(word + 16) && address < AWAY + (CUdeviceptr)(uintptr_t)word + 4096);
+    EXPECT_U64(AWAY + (CUdeviceptr)(uintptr_t)(word + (way == PS_GATE_OUT ? 0 : WORDS_APART)), address);
     EXPECT_U64(0, value);
     EXPECT_U64(CU_STREAM_WAIT_VALUE_EQ, flags);
     atomic_fetch_add(&looks, 1);
     return no_words ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
+static unsigned word_of(enum ps_gate_way of)
+{
+    return __atomic_load_n(word + (of == PS_GATE_OUT ? 0 : WORDS_APART), __ATOMIC_SEQ_CST);
+}
+
 static unsigned word_now(void)
 {
-    return __atomic_load_n(word, __ATOMIC_SEQ_CST);
+    return word_of(PS_GATE_OUT);
 }
 
 static bool is_open(void)
 {
-    return !word_now();
+    return !word_of(PS_GATE_OUT) && !word_of(PS_GATE_IN);
 }
 
 static size_t copied, pieces, largest;
@@ -149,7 +152,7 @@ static void test_pieces(void)
     EXPECT_U64(5, pieces);
     EXPECT_U64(2 * PIECE, largest);
     looks_of(1, 128 * PIECE);
-    EXPECT_U64(8, pieces);
+    EXPECT_U64(32, pieces);
     of_small = looks_of(128, PAGE);
     EXPECT(of_small == 8);
     way = PS_GATE_OUT;
@@ -203,10 +206,45 @@ static void test_shut(void)
     EXPECT(is_open());
     EXPECT(ps_gate_shut());
     EXPECT_U64(1, word_now());
-    EXPECT(ps_gate_shut()); /* another thread's */
+    EXPECT_U64(0, word_of(PS_GATE_IN)); /* no mapping waits for what comes in, as far as is known */
+    EXPECT(ps_gate_shut());             /* another thread's */
     ps_gate_open();
     EXPECT_U64(1, word_now());
     ps_gate_open();
+    EXPECT(is_open());
+}
+
+/* It is for what comes in that mappings wait: only that way's word is shut, and the pieces change places. */
+static void test_measured(void)
+{
+    ps_gate_holds_up(PS_GATE_OUT, false);
+    EXPECT(!ps_gate_shut() && is_open());
+    ps_gate_holds_up(PS_GATE_IN, true);
+    EXPECT(ps_gate_shut());
+    EXPECT_U64(0, word_of(PS_GATE_OUT));
+    EXPECT_U64(1, word_of(PS_GATE_IN));
+    ps_gate_open();
+    EXPECT(is_open());
+    looks_of(1, 4 * PIECE);
+    EXPECT_U64(2, pieces);
+    way = PS_GATE_IN;
+    looks_of(1, 4 * PIECE);
+    EXPECT_U64(4, pieces);
+    way = PS_GATE_OUT;
+    /* While the link is measured nobody shuts it, but who measures. */
+    ps_gate_stay_open(true);
+    EXPECT(!ps_gate_shut() && is_open());
+    EXPECT(ps_gate_hold((CUstream)&looks));
+    EXPECT_U64(1, word_of(PS_GATE_OUT));
+    ps_gate_let_go();
+    EXPECT(is_open());
+    ps_gate_stay_open(false);
+    /* Both at once. */
+    ps_gate_holds_up(PS_GATE_OUT, true);
+    EXPECT(ps_gate_shut());
+    EXPECT(word_of(PS_GATE_OUT) && word_of(PS_GATE_IN));
+    ps_gate_open();
+    ps_gate_holds_up(PS_GATE_IN, false);
     EXPECT(is_open());
 }
 
@@ -248,6 +286,7 @@ int main(void)
     test_in_alone();
     test_pieces();
     test_shut();
+    test_measured();
     test_forgotten();
     return expect_status();
 }

@@ -94,6 +94,20 @@ static const char *read_text(const char *name)
     return value && *value ? strdup(value) : NULL;
 }
 
+static void read_slice_way(void)
+{
+    const char *way = getenv("CUDASIM_SLICE_WAY");
+
+    if (!way || !*way)
+        way = "out";
+    config.slice_out = !strcmp(way, "out") || !strcmp(way, "both");
+    config.slice_in = !strcmp(way, "in") || !strcmp(way, "both");
+    if (!config.slice_out && !config.slice_in) {
+        warn_value("CUDASIM_SLICE_WAY", way, "out, in or both");
+        config.slice_out = true;
+    }
+}
+
 static void read_config(void)
 {
     const char *scheduler = getenv("CUDASIM_SCHED");
@@ -119,6 +133,7 @@ static void read_config(void)
     config.kernel_ns = read_number("CUDASIM_KERNEL_NS", 0);
     config.launch_ns = read_number("CUDASIM_LAUNCH_NS", 0);
     config.slice_ns = read_number("CUDASIM_SLICE_NS", 0);
+    read_slice_way();
     config.patience_ns = read_number("CUDASIM_PATIENCE_MS", 5000) * 1000000u;
     config.devices = (int)read_number("CUDASIM_DEVICES", 1);
     if (read_number("CUDASIM_NO_DEVICE", 0))

@@ -27,7 +27,9 @@ struct cudasim_config {
     double h2d_bytes_per_ns;
     uint64_t kernel_ns;   /* CUDASIM_KERNEL_NS: the least time a kernel takes */
     uint64_t launch_ns;   /* CUDASIM_LAUNCH_NS: how long a kernel launch holds up its caller before it is queued */
-    uint64_t slice_ns;    /* CUDASIM_SLICE_NS: what a mapping takes beside D2H copies without a gap */
+    uint64_t slice_ns;    /* CUDASIM_SLICE_NS: what a mapping takes beside copies without a gap */
+    bool slice_out;       /* CUDASIM_SLICE_WAY: out, in or both: beside D2H copies, */
+    bool slice_in;        /* and beside H2D copies */
     uint64_t patience_ns; /* CUDASIM_PATIENCE_MS: how long a wait may stand still before it is called a deadlock */
     bool peers;           /* CUDASIM_PEERS: the devices can be let to reach each other's memory */
     int devices;          /* CUDASIM_DEVICES; 0 with CUDASIM_NO_DEVICE=1 */

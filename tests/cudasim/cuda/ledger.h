@@ -48,7 +48,7 @@ void cudasim_ledger_unmapped_access(const char *name, uintptr_t address);
 void cudasim_ledger_poison_copied(uint64_t pages);
 void cudasim_ledger_sticky(CUresult error);
 void cudasim_ledger_deadlock(void);
-void cudasim_ledger_slice(void); /* a mapping of device pages took a time slice of the D2H engine's */
+void cudasim_ledger_slice(void); /* a mapping of device pages took a time slice of a copy engine's */
 void cudasim_ledger_fault_injected(void);
 /* Around fork: the child starts with the lock free and writes nothing when it ends. */
 void cudasim_ledger_before_fork(void);

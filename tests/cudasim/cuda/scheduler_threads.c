@@ -1,7 +1,7 @@
 /*
  * The scheduler of real time: each stream has a worker thread that runs its operations in order, and two copy engines, one for
- * each direction, run one copy at a time. A copy takes at least its bytes over the configured rate. While one D2H follows another without a gap, a
- * mapping takes a time slice of the engine's, as it does on an H200 (shim/gate.h). An engine stays with a stream whose copies follow one another, however
+ * each direction, run one copy at a time. A copy takes at least its bytes over the configured rate. While one copy follows another without a gap on
+ * an engine that mappings are made with, D2H on an H200 and H2D on two H100 (shim/gate.h), a mapping takes a time slice of it. An engine stays with a stream whose copies follow one another, however
  * many there are and whatever they are in: another stream's copy has its turn when that one has none that could begin, or has waited for a memory word, if
  * only for one that had its value already (an H100; tests/results/README.md).
  */
@@ -244,8 +244,15 @@ static bool threads_deny_query(int *denials)
     return false;
 }
 
-/* Whether one D2H follows another at once: a stream that has one goes on by itself with what it holds. */
-static bool d2h_goes_on(void)
+static bool holds_up_mappings(const struct cudasim_operation *operation)
+{
+    const struct cudasim_config *config = cudasim_config();
+
+    return uses_engine(operation) && (operation->copy.direction == CUDASIM_DIRECTION_D2H ? config->slice_out : config->slice_in);
+}
+
+/* Whether one copy that holds up mappings follows another at once: a stream that has one goes on by itself with what it holds. */
+static bool copying_goes_on(void)
 {
     CUstream stream;
     LIST_FOREACH (stream, &cudasim_streams, link) {
@@ -253,7 +260,7 @@ static bool d2h_goes_on(void)
         if (!head || !(head->running || may_start(head)))
             continue;
         TAILQ_FOREACH (operation, &stream->queue, link)
-            if (uses_engine(operation) && operation->copy.direction == CUDASIM_DIRECTION_D2H)
+            if (holds_up_mappings(operation))
                 return true;
     }
     return false;
@@ -262,7 +269,7 @@ static bool d2h_goes_on(void)
 static bool threads_mapping(void)
 {
     const uint64_t slice_ns = cudasim_config()->slice_ns, until = cudasim_now_ns() + slice_ns;
-    while (slice_ns && d2h_goes_on()) {
+    while (slice_ns && copying_goes_on()) {
         uint64_t now = cudasim_now_ns();
         if (now >= until)
             return true;

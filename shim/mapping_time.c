@@ -1,0 +1,167 @@
+#include "mapping_time.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "clock.h"
+#include "device.h"
+#include "gate.h"
+#include "log.h"
+#include "per_device.h"
+#include "real_cuda.h"
+
+/*
+ * Copies of 1 MiB, or a page where one is smaller, 4 ms of a usual link in all: a time slice, of which the second mapping waits for a whole one, is 1 ms (gate.h).
+ */
+#define COPY_BYTES ((size_t)1 << 20)
+#define COPIES 192u
+#define TRIES 3 /* what takes long may have waited for other processes in the driver; nothing makes a mapping take less */
+#define TIMES 15
+#define HELD_UP_NS 500000u
+
+static PS_PER_DEVICE uint64_t first_mapping_ns; /* 0: unknown */
+#define mapping_ns PS_HERE(first_mapping_ns)
+
+uint64_t ps_mapping_time_ns(void)
+{
+    return mapping_ns;
+}
+
+/* Host memory, and a page of its own that is copied from at one address while it is mapped at another. */
+struct scratch {
+    CUstream stream;
+    size_t copied, page;
+    void *host;
+    bool registered, mapped;
+    CUdeviceptr address;
+    CUmemGenericAllocationHandle handle;
+    CUevent begun, over;
+};
+
+static CUdeviceptr elsewhere(const struct scratch *s)
+{
+    return s->address + s->page;
+}
+
+static bool set_up(struct scratch *s)
+{
+    s->host = mmap(NULL, s->copied, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    s->registered = s->host != MAP_FAILED && ps_cu.cuMemHostRegister && ps_cu.cuMemHostRegister(s->host, s->copied, 0) == CUDA_SUCCESS;
+    if (!s->registered || ps_cu.cuMemAddressReserve(&s->address, 2 * s->page, s->page, 0, 0) != CUDA_SUCCESS ||
+        ps_device_pages_create(s->page, &s->handle))
+        return false;
+    s->mapped = !ps_handle_map(s->address, s->page, s->handle);
+    /* What nobody wrote is not copied. */
+    return s->mapped && ps_cu.cuMemsetD32Async(s->address, 0, s->page / 4, s->stream) == CUDA_SUCCESS &&
+           ps_cu.cuEventCreate(&s->begun, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+           ps_cu.cuEventCreate(&s->over, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS && ps_cu.cuStreamSynchronize(s->stream) == CUDA_SUCCESS;
+}
+
+static void clear_up(const struct scratch *s)
+{
+    if (s->over)
+        ps_cu.cuEventDestroy(s->over);
+    if (s->begun)
+        ps_cu.cuEventDestroy(s->begun);
+    if (s->mapped)
+        ps_pages_unmap(s->address, s->page);
+    if (s->handle)
+        ps_pages_release(s->handle);
+    if (s->address)
+        ps_cu.cuMemAddressFree(s->address, 2 * s->page);
+    if (s->registered)
+        ps_cu.cuMemHostUnregister(s->host);
+    if (s->host != MAP_FAILED)
+        munmap(s->host, s->copied);
+}
+
+/* Maps the page once more and unmaps it there. How long that took, ns; 0: the driver refused. */
+static uint64_t map_once(const struct scratch *s)
+{
+    const uint64_t since = ps_now_ns();
+
+    return ps_handle_map(elsewhere(s), s->page, s->handle) || ps_pages_unmap(elsewhere(s), s->page) ? 0 : ps_now_ns() - since;
+}
+
+static int by_ns(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The median of some; 0: the driver refused one. */
+static uint64_t measure_alone(const struct scratch *s)
+{
+    uint64_t took[TIMES];
+
+    for (size_t i = 0; i < TIMES; i++)
+        if (!(took[i] = map_once(s)))
+            return 0;
+    qsort(took, TIMES, sizeof *took, by_ns);
+    return took[TIMES / 2];
+}
+
+/* One copy after the other, with no look at a gate between them, and an event behind the first and the last. */
+static bool queue_copies(const struct scratch *s)
+{
+    bool well = true;
+
+    for (unsigned i = 0; well && i < COPIES; i++)
+        well = ps_cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)s->host, s->address, s->copied, s->stream) == CUDA_SUCCESS &&
+               (i || ps_cu.cuEventRecord(s->begun, s->stream) == CUDA_SUCCESS);
+    return well && ps_cu.cuEventRecord(s->over, s->stream) == CUDA_SUCCESS;
+}
+
+/*
+ * How long a mapping takes while the copies follow one another; 0: unknown, as when they were over before it was. The first mapping waits for what is left of
+ * a time slice, the second for a whole one.
+ *
+ * Two clocks: the copies stand behind the gate until all are queued, which other threads in the driver may make last longer than they do. The host waits
+ * for the first, and in the end for all.
+ */
+static uint64_t map_beside(const struct scratch *s)
+{
+    const bool held = ps_gate_hold(s->stream), queued = queue_copies(s);
+
+    if (held)
+        ps_gate_let_go();
+    const bool well = queued && ps_cu.cuEventSynchronize(s->begun) == CUDA_SUCCESS && map_once(s);
+    const uint64_t took = well ? map_once(s) : 0;
+    const bool beside = took && ps_cu.cuEventQuery(s->over) == CUDA_ERROR_NOT_READY;
+
+    return ps_cu.cuStreamSynchronize(s->stream) == CUDA_SUCCESS && beside ? took : 0;
+}
+
+/* The least of a few, while it is as much as if mappings waited for the copies. 0: unknown. */
+static uint64_t least_beside(const struct scratch *s, uint64_t alone)
+{
+    uint64_t least = 0;
+
+    for (int i = 0; i < TRIES && (!least || least > alone + HELD_UP_NS); i++) {
+        const uint64_t beside = map_beside(s);
+        if (beside && (!least || beside < least))
+            least = beside;
+    }
+    return least;
+}
+
+void ps_mapping_time_measure(CUstream d2h)
+{
+    const size_t page = ps_device.granularity;
+    struct scratch s = {.stream = d2h, .page = page, .copied = page < COPY_BYTES ? page : COPY_BYTES};
+
+    mapping_ns = set_up(&s) ? measure_alone(&s) : 0;
+    const uint64_t beside = mapping_ns ? least_beside(&s, mapping_ns) : 0;
+    clear_up(&s);
+    if (!beside)
+        return;
+    const bool wait = beside > mapping_ns + HELD_UP_NS;
+    /* The driver makes them with one engine: if it isn't the one of copies to the host, it is the other one. */
+    ps_gate_holds_up(PS_GATE_OUT, wait);
+    ps_gate_holds_up(PS_GATE_IN, !wait);
+    ps_log_info(RESIDENCY, "mappings wait for copies to the %s: one takes %llu us, beside copies to the host %llu",
+                wait ? "host" : "device", (unsigned long long)(mapping_ns / 1000), (unsigned long long)(beside / 1000));
+}
