@@ -39,6 +39,8 @@ tool) errors=1 ;;
 all) [ -z "$LD_PRELOAD" ] || errors=1 kernels=2 tracer=cupti tables=81 plain=0 ;;
 esac
 case "$*" in
+*link.py\ 1) echo '{"each_way_gbps": 50.1}' && exit ;;
+*link.py\ 2) echo '{"each_way_gbps": 40}' && exit ;;
 *ipc_trainer.py*) shared=0.75 ;;
 *compute-sanitizer*) ms= && echo "========= ERROR SUMMARY: $errors errors" >&2 ;;
 *\ ncu\ *) ms= && for ((i = 0; i < kernels; i++)); do echo "    sm__cycles_elapsed.max       cycle       12,345"; done >&2 ;;
@@ -130,7 +132,7 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     make_stand_ins
     TEST_GPUS=2 programs --rows fsdp,alone --ways plain,tight
     ended_with 1
-    # FSDP2: 4 GiB over 40 GB/s are 1.074 of plain's 100 ms; alone, at 50.1 GB/s, the same share of its step are 5.01 GiB.
+    # FSDP2: 4 GiB over the 40 GB/s that two GPUs have each are 1.074 of plain's 100 ms; alone, at 50.1 GB/s, the same share of its step are 5.01 GiB.
     equal 1.074 "$(jq '.rows[1].pressure' out/programs.json)" "the link's share of a step"
     equal 5357 "$(jq '.rows[1].budget_bytes / 1e6 | floor' out/programs.json)" "MB of budget"
     equal ok "$(status_of fsdp)" "two GPUs"
@@ -139,7 +141,7 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     # Without the other there is nothing to be like.
     programs --rows alone --ways plain,tight
     ended_with 1
-    contains "$output" 'no step time of fsdp to compare with'
+    contains "$output" 'no step time of fsdp, or no speed of a link, to compare with'
 }
 
 @test "memory that can't be kept within the budget is well if a line says so" {
