@@ -6,7 +6,6 @@
 #include "device.h"
 #include "gate.h"
 #include "log.h"
-#include "mapping_time.h"
 #include "nvtx_ranges.h"
 #include "per_device.h"
 #include "real_cuda.h"
@@ -45,10 +44,8 @@ int ps_copies_open(void)
         r = ps_cu.cuStreamCreateWithPriority(&here.h2d, CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
         r = ps_cu.cuStreamCreateWithPriority(&here.joining, CU_STREAM_NON_BLOCKING, greatest);
-    if (r == CUDA_SUCCESS) {
+    if (r == CUDA_SUCCESS)
         ps_gate_make(here.d2h, ps_device.granularity);
-        ps_mapping_time_measure(here.d2h);
-    }
     return ps_cuda_errno(r);
 }
 

@@ -5,24 +5,31 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "budget.h"
 #include "clock.h"
 #include "device.h"
 #include "gate.h"
 #include "log.h"
 #include "per_device.h"
 #include "real_cuda.h"
+#include "registry.h"
 
 /*
- * Copies of 1 MiB, or a page where one is smaller, 4 ms of a usual link in all: a time slice, of which the second mapping waits for a whole one, is 1 ms (gate.h).
+ * Copies of 1 MiB, or a page where one is smaller, for 5 ms in all: a time slice, of which the second mapping waits for a whole one, is 1 ms (gate.h).
  */
 #define COPY_BYTES ((size_t)1 << 20)
-#define COPIES 192u
+#define COPIES_MAX 400u
+#define COPYING_NS 5000000u
+#define COPIES_TIMED 8u
 #define TRIES 3 /* what takes long may have waited for other processes in the driver; nothing makes a mapping take less */
 #define TIMES 15
+#define PAGES_WORTH_MEASURING 1024u /* 2 GiB: a lesser budget is not worth the time */
 #define HELD_UP_NS 500000u
 
 static PS_PER_DEVICE uint64_t first_mapping_ns; /* 0: unknown */
 #define mapping_ns PS_HERE(first_mapping_ns)
+static PS_PER_DEVICE bool first_was_found;
+#define was_found PS_HERE(first_was_found)
 
 uint64_t ps_mapping_time_ns(void)
 {
@@ -33,6 +40,7 @@ uint64_t ps_mapping_time_ns(void)
 struct scratch {
     CUstream stream;
     size_t copied, page;
+    unsigned copies;
     void *host;
     bool registered, mapped;
     CUdeviceptr address;
@@ -45,22 +53,51 @@ static CUdeviceptr elsewhere(const struct scratch *s)
     return s->address + s->page;
 }
 
+static bool copy(const struct scratch *s)
+{
+    return ps_cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)s->host, s->address, s->copied, s->stream) == CUDA_SUCCESS;
+}
+
+/* How many copies last long enough, by how long some take when they follow one another. */
+static bool find_copies(struct scratch *s)
+{
+    uint64_t took = 0;
+
+    for (int i = 0; i < 2; i++) { /* the first ones may take longer */
+        const uint64_t since = ps_now_ns();
+        bool well = true;
+        for (unsigned j = 0; well && j < COPIES_TIMED; j++)
+            well = copy(s);
+        if (ps_cu.cuStreamSynchronize(s->stream) != CUDA_SUCCESS || !well)
+            return false;
+        took = ps_now_ns() - since + 1;
+    }
+    const uint64_t copies = COPIES_TIMED * COPYING_NS / took + 3;
+    s->copies = copies < COPIES_MAX ? (unsigned)copies : COPIES_MAX;
+    return true;
+}
+
 static bool set_up(struct scratch *s)
 {
     s->host = mmap(NULL, s->copied, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     s->registered = s->host != MAP_FAILED && ps_cu.cuMemHostRegister && ps_cu.cuMemHostRegister(s->host, s->copied, 0) == CUDA_SUCCESS;
-    if (!s->registered || ps_cu.cuMemAddressReserve(&s->address, 2 * s->page, s->page, 0, 0) != CUDA_SUCCESS ||
-        ps_device_pages_create(s->page, &s->handle))
+    if (!s->registered || ps_cu.cuStreamCreateWithPriority(&s->stream, CU_STREAM_NON_BLOCKING, 0) != CUDA_SUCCESS ||
+        ps_cu.cuEventCreate(&s->begun, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS ||
+        ps_cu.cuEventCreate(&s->over, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS ||
+        ps_cu.cuMemAddressReserve(&s->address, 2 * s->page, s->page, 0, 0) != CUDA_SUCCESS || ps_device_pages_create(s->page, &s->handle))
         return false;
     s->mapped = !ps_handle_map(s->address, s->page, s->handle);
     /* What nobody wrote is not copied. */
-    return s->mapped && ps_cu.cuMemsetD32Async(s->address, 0, s->page / 4, s->stream) == CUDA_SUCCESS &&
-           ps_cu.cuEventCreate(&s->begun, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
-           ps_cu.cuEventCreate(&s->over, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS && ps_cu.cuStreamSynchronize(s->stream) == CUDA_SUCCESS;
+    return s->mapped && ps_cu.cuMemsetD32Async(s->address, 0, s->page / 4, s->stream) == CUDA_SUCCESS && find_copies(s);
 }
 
+/* Two clocks: nothing on the stream uses what goes, whatever has failed. */
 static void clear_up(const struct scratch *s)
 {
+    if (s->stream) {
+        ps_cu.cuStreamSynchronize(s->stream);
+        ps_cu.cuStreamDestroy(s->stream);
+    }
     if (s->over)
         ps_cu.cuEventDestroy(s->over);
     if (s->begun)
@@ -92,8 +129,8 @@ static int by_ns(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median of some; 0: the driver refused one. */
-static uint64_t measure_alone(const struct scratch *s)
+/* The median of some, and the least of them; 0: the driver refused one. */
+static uint64_t measure_alone(const struct scratch *s, uint64_t *least)
 {
     uint64_t took[TIMES];
 
@@ -101,6 +138,7 @@ static uint64_t measure_alone(const struct scratch *s)
         if (!(took[i] = map_once(s)))
             return 0;
     qsort(took, TIMES, sizeof *took, by_ns);
+    *least = took[0];
     return took[TIMES / 2];
 }
 
@@ -109,9 +147,8 @@ static bool queue_copies(const struct scratch *s)
 {
     bool well = true;
 
-    for (unsigned i = 0; well && i < COPIES; i++)
-        well = ps_cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)s->host, s->address, s->copied, s->stream) == CUDA_SUCCESS &&
-               (i || ps_cu.cuEventRecord(s->begun, s->stream) == CUDA_SUCCESS);
+    for (unsigned i = 0; well && i < s->copies; i++)
+        well = copy(s) && (i || ps_cu.cuEventRecord(s->begun, s->stream) == CUDA_SUCCESS);
     return well && ps_cu.cuEventRecord(s->over, s->stream) == CUDA_SUCCESS;
 }
 
@@ -148,20 +185,31 @@ static uint64_t least_beside(const struct scratch *s, uint64_t alone)
     return least;
 }
 
-void ps_mapping_time_measure(CUstream d2h)
+static void measure(void)
 {
-    const size_t page = ps_device.granularity;
-    struct scratch s = {.stream = d2h, .page = page, .copied = page < COPY_BYTES ? page : COPY_BYTES};
+    const size_t page = ps_reservation.granularity;
+    struct scratch s = {.page = page, .copied = page < COPY_BYTES ? page : COPY_BYTES, .host = MAP_FAILED};
 
-    mapping_ns = set_up(&s) ? measure_alone(&s) : 0;
-    const uint64_t beside = mapping_ns ? least_beside(&s, mapping_ns) : 0;
+    uint64_t alone = 0;
+
+    mapping_ns = set_up(&s) ? measure_alone(&s, &alone) : 0;
+    const uint64_t beside = mapping_ns ? least_beside(&s, alone) : 0;
     clear_up(&s);
     if (!beside)
         return;
-    const bool wait = beside > mapping_ns + HELD_UP_NS;
+    const bool wait = beside > alone + HELD_UP_NS;
     /* The driver makes them with one engine: if it isn't the one of copies to the host, it is the other one. */
     ps_gate_holds_up(PS_GATE_OUT, wait);
     ps_gate_holds_up(PS_GATE_IN, !wait);
     ps_log_info(RESIDENCY, "mappings wait for copies to the %s: one takes %llu us, beside copies to the host %llu",
                 wait ? "host" : "device", (unsigned long long)(mapping_ns / 1000), (unsigned long long)(beside / 1000));
+}
+
+void ps_mapping_time_find(void)
+{
+    if (was_found)
+        return;
+    was_found = true;
+    if (ps_budget.limit > PAGES_WORTH_MEASURING * ps_reservation.granularity)
+        measure();
 }

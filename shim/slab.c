@@ -11,6 +11,7 @@
 #include "devices.h"
 #include "host_memory.h"
 #include "log.h"
+#include "mapping_time.h"
 #include "per_device.h"
 #include "real_cuda.h"
 #include "registry.h"
@@ -435,16 +436,15 @@ static void refuse(void)
 static int create(size_t bytes, struct ps_slot **out)
 {
     struct ps_slot *slot = calloc(1, sizeof *slot);
-    int r;
 
     if (!slot)
         return -ENOMEM;
+    ps_mapping_time_find();
     ps_registry_lock();
     uint64_t made = here.figures.bytes;
     ps_registry_unlock();
     uint64_t limit = work_out_limit(made);
-    r = reserve_addresses();
-
+    int r = reserve_addresses();
     ps_registry_lock();
     here.figures.limit_bytes = limit;
     if (!r)

@@ -70,3 +70,20 @@ train() {
     counted evictions
     equal 0 "$(report eviction_errors)" "evictions that failed"
 }
+
+@test "a measurement that the driver refuses leaves the gate as it was, and nothing behind" {
+    run_sim "${MODEL[@]}" --steps=2
+    ended_with 0
+    local plain=$output fault
+    # Calls of the measurement's: it comes before any other of its sort, but for the gate's own memory.
+    for fault in $(some_of 4 cuMemHostRegister_v2:error@2 cuMemcpyAsync:error@1 cuMemcpyAsync:error@30 cuMemCreate@device:oom@1 cuMemMap:error@1 \
+        cuMemSetAccess:error@1 cuMemSetAccess:error@3 cuEventRecord:error@1 cuEventSynchronize:error@1 cuStreamSynchronize:error@1 cuMemAddressReserve:oom@2); do
+        run_penstock CUDASIM_FAULT="$fault" CUDASIM_GRANULARITY=4096 PENSTOCK_MIN_SPAN=65536 PENSTOCK_BUDGET=12MiB PENSTOCK_LOG=info "${MODEL[@]}" --steps=2
+        ended_with 0
+        struck 1
+        equal "$plain" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients with $fault"
+        lacks "$output" 'mappings wait for copies to the host'
+        counted evictions
+        sound
+    done
+}
