@@ -231,8 +231,8 @@ static int by_ns(const void *a, const void *b)
 }
 
 /*
- * Where it was not measured (mapping_time.h): what it takes to unmap device pages and to map them again, which is the host's time: the median, since a call that met one of the program's in the driver
- * waited for that.
+ * Where that was not measured before (mapping_time.h): what it takes to unmap device pages and to map them again, which is the host's time. The median, since a
+ * call that met one of the program's in the driver waited for that.
  */
 static bool measure_mapping(struct bench *b)
 {
