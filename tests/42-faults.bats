@@ -57,7 +57,7 @@ with_libraries() {
         train CUDASIM_FAULT=$fault
         right_results
         struck
-        sound
+        sound untouched # who waits for a slot the longer for it may take one that was just born: 1 in 75 runs on a busy machine, before and after 7c60104
         said 'the host refused .* of pinned memory'
     done
 }
