@@ -223,13 +223,6 @@ static bool measure(struct bench *b)
     return true;
 }
 
-static int by_ns(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 /*
  * Where that was not measured before (mapping_time.h): what it takes to unmap device pages and to map them again, which is the host's time. The median, since a
  * call that met one of the program's in the driver waited for that.
@@ -245,7 +238,7 @@ static bool measure_mapping(struct bench *b)
             return false;
         took[i] = ps_now_ns() - since;
     }
-    qsort(took, MAPPINGS, sizeof *took, by_ns);
+    qsort(took, MAPPINGS, sizeof *took, ps_by_ns);
     speed.mapping_ns = took[MAPPINGS / 2] + BESIDE_OTHERS_NS;
     ps_log_info(POLICY, "a mapping of %llu KiB takes %llu us, at best %llu", (unsigned long long)(b->bytes >> 10),
                 (unsigned long long)(took[MAPPINGS / 2] / 1000), (unsigned long long)(took[0] / 1000));

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "budget.h"
+#include "capture.h"
 #include "clock.h"
 #include "device.h"
 #include "gate.h"
@@ -122,13 +123,6 @@ static uint64_t map_once(const struct scratch *s)
     return ps_handle_map(elsewhere(s), s->page, s->handle) || ps_pages_unmap(elsewhere(s), s->page) ? 0 : ps_now_ns() - since;
 }
 
-static int by_ns(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* The median of some, and the least of them; 0: the driver refused one. */
 static uint64_t measure_alone(const struct scratch *s, uint64_t *least)
 {
@@ -137,7 +131,7 @@ static uint64_t measure_alone(const struct scratch *s, uint64_t *least)
     for (size_t i = 0; i < TIMES; i++)
         if (!(took[i] = map_once(s)))
             return 0;
-    qsort(took, TIMES, sizeof *took, by_ns);
+    qsort(took, TIMES, sizeof *took, ps_by_ns);
     *least = took[0];
     return took[TIMES / 2];
 }
@@ -190,11 +184,13 @@ static void measure(void)
     const size_t page = ps_reservation.granularity;
     struct scratch s = {.page = page, .copied = page < COPY_BYTES ? page : COPY_BYTES, .host = MAP_FAILED};
 
+    const struct ps_capture_mode mode = ps_capture_relax(); /* the first call that Penstock sees may be in the middle of one */
     uint64_t alone = 0;
 
     mapping_ns = set_up(&s) ? measure_alone(&s, &alone) : 0;
     const uint64_t beside = mapping_ns ? least_beside(&s, alone) : 0;
     clear_up(&s);
+    ps_capture_restore(mode);
     if (!beside)
         return;
     const bool wait = beside > alone + HELD_UP_NS;

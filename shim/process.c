@@ -119,7 +119,7 @@ static int set_up_device(const char **why)
     if (r)
         return r;
     ps_budget_open(ps_settings.budget, ps_settings.reserve, ps_device.total_bytes, ps_device_free_bytes());
-    if (ps_settings.budget.kind != PS_AMOUNT_AUTO && ps_settings.budget.kind != PS_AMOUNT_UNLIMITED)
+    if (ps_amount_is_named(ps_settings.budget))
         ps_mapping_time_find(); /* it is named: memory will be short */
     ps_slab_open(ps_settings.host_budget, ranks.local_processes, ps_device.granularity);
     ps_eviction_open(ps_settings.guard);

@@ -41,7 +41,7 @@ bool ps_request_may_be_span(size_t bytes)
     if (ps_capture_anywhere()) {
         ps_count_passthrough(capture);
         /* Named: else nobody asked for less than the device has. */
-        if (ps_settings.budget.kind != PS_AMOUNT_AUTO && ps_settings.budget.kind != PS_AMOUNT_UNLIMITED)
+        if (ps_amount_is_named(ps_settings.budget))
             ps_log_warn_once(
                 TRACER,
                 "memory that is allocated while a CUDA graph is captured (now %s) is the graph's: it stays on the device, beside the budget",

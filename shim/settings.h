@@ -27,6 +27,12 @@ struct ps_amount {
     uint64_t value;
 };
 
+/* Whether the user said how much. */
+static inline bool ps_amount_is_named(struct ps_amount amount)
+{
+    return amount.kind == PS_AMOUNT_BYTES || amount.kind == PS_AMOUNT_PERCENT;
+}
+
 /* What an evicted span's addresses lead to. */
 enum ps_guard {
     PS_GUARD_AUTO, /* its slot, but for what a plan brings back ahead of its next use and nobody can know unseen (guard.h): nothing, until then or asked about */

@@ -71,7 +71,7 @@ train() {
     equal 0 "$(report eviction_errors)" "evictions that failed"
 }
 
-@test "a measurement that the driver refuses leaves the gate as it was, and nothing behind" {
+@test "a measurement that the driver refuses, in part or whole, does no harm and leaves nothing behind" {
     run_sim "${MODEL[@]}" --steps=2
     ended_with 0
     local plain=$output fault
