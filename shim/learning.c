@@ -6,12 +6,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "agreement.h"
 #include "blocks.h"
 #include "budget.h"
 #include "clock.h"
 #include "counters.h"
 #include "devices.h"
-#include "durations.h"
 #include "eviction.h"
 #include "following.h"
 #include "guard.h"
@@ -29,6 +29,7 @@
 #include "process.h"
 #include "recording_file.h"
 #include "registry.h"
+#include "settled_times.h"
 #include "slab.h"
 #include "step_profile.h"
 #include "stopping.h"
@@ -62,13 +63,6 @@ struct wanted {
 /* A launch that comes later than this waited for something of the program's: for the device, for data. */
 #define HOST_NS_MAX 1000000u
 
-/* The shortest durations of a step's launches so far. */
-struct shortest {
-    uint64_t *ns;
-    uint32_t length;
-    uint64_t found; /* which step the slot held */
-};
-
 /* What is known of a step, by the detector's slot for it. Guarded by the registry lock, but for `shortest`. */
 struct pattern {
     uint64_t found; /* how often the slot was given to a new step */
@@ -85,8 +79,8 @@ struct pattern {
     uint64_t round_began; /* launches so far; 0: the step was left since */
     uint32_t timed_round; /* which is timed next, or was last */
     uint32_t times_timed;
-    uint64_t plain_ns;        /* what the step takes by the plan in force when nothing moves */
-    struct shortest shortest; /* the planning thread's */
+    uint64_t plain_ns;                /* what the step takes by the plan in force when nothing moves */
+    struct ps_settled_times shortest; /* the planning thread's */
 };
 
 static PS_PER_DEVICE struct {
@@ -434,6 +428,13 @@ static void take_in_samples(void)
     } while (n == SAMPLES_AT_ONCE);
 }
 
+/* While other ranks are waited for. [unlocked] */
+static bool take_in_samples_and_go_on(void)
+{
+    take_in_samples();
+    return !ps_stopping_asked();
+}
+
 /* The recorded step in memory of its own, or NULL. [locked] */
 static void *record(const struct wanted *w, struct penstock_step *step, struct ps_recorded_details *details)
 {
@@ -449,26 +450,6 @@ static void *record(const struct wanted *w, struct penstock_step *step, struct p
     if (!memory)
         ps_log_debug(POLICY, "a step of %u launches could not be recorded", w->length);
     return memory;
-}
-
-/*
- * What is planned with, out of this round's durations and those of the rounds before that were timed; `found_as`: found[pattern] when the step was
- * recorded. They are sorted, so the lock is not held. [unlocked; the planning thread alone]
- */
-static void settle_durations(uint32_t pattern, uint64_t found_as, const struct penstock_step *step, const bool *timed)
-{
-    struct shortest *shortest = &here.pattern[pattern].shortest;
-
-    if (shortest->found != found_as || shortest->length != step->launches) {
-        free(shortest->ns);
-        shortest->ns = calloc(step->launches, sizeof(uint64_t));
-        shortest->length = step->launches;
-        shortest->found = found_as;
-    }
-    void *workspace = malloc(ps_durations_workspace_bytes(step->launches));
-    if (shortest->ns && workspace)
-        ps_durations_settle((struct penstock_launch *)step->launch, timed, shortest->ns, step->launches, workspace); /* in our memory */
-    free(workspace);
 }
 
 /* Whether its slot will be mapped while it is away, which takes the driver time. [locked] */
@@ -539,8 +520,10 @@ static int plan_from(uint32_t pattern, struct wanted w)
     for (uint32_t i = 0; i < step.spans; i++)
         ((struct penstock_step_span *)step.span)[i].guarded = is_guarded(&step.span[i], details.number[i]); /* in our memory */
     ps_registry_unlock();
-    settle_durations(pattern, found_as, &step, details.timed);
+    ps_settled_times_take(&p->shortest, found_as, &step, details.timed);
     step.links = *ps_link_speed(may_move);
+    if (may_move)
+        ps_agreement_reach(&step, w.first, take_in_samples_and_go_on);
     ps_recording_file_write(&step);
     int r = ps_plan_make(&making, &plan);
     const bool fits = r != -ERANGE;

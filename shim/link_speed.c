@@ -13,13 +13,17 @@
 #include "gate.h"
 #include "log.h"
 #include "mapping_time.h"
+#include "peers.h"
 #include "per_device.h"
 #include "real_cuda.h"
 #include "registry.h"
+#include "stopping.h"
 
 /* One copy of the measurement: long enough to drown its own start (32 MiB take 0.6 ms at 55 GB/s). */
 #define COPY_BYTES (32ull << 20)
 #define ROUNDS 5
+/* So many one after the other where other ranks measure at the same time: what lies between rounds, when a rank is alone at the link, is little against them. */
+#define COPIES_BESIDE_PEERS 4u
 #define MAPPINGS 31
 /*
  * What a mapping takes longer in a step than with nothing beside it: it waits for the piece of a D2H that is under way (gate.h), and for who else is in the driver.
@@ -48,6 +52,8 @@ enum direction { OUT, IN, DIRECTIONS };
 struct bench {
     CUdeviceptr base;
     size_t bytes;
+    uint32_t peers;                                     /* who measure at the same time */
+    unsigned copies;                                    /* of those bytes, each way in each round */
     CUmemGenericAllocationHandle pages[2 * DIRECTIONS]; /* device, host of each direction */
     unsigned mapped;
     struct ps_pages held[DIRECTIONS];
@@ -145,8 +151,9 @@ static bool queue_all(struct bench *b, enum direction first, enum direction last
     for (enum direction d = first; well && d <= last; d++)
         well = (d == first || ps_cu.cuStreamWaitEvent(b->stream[d], b->go, 0) == CUDA_SUCCESS) &&
                ps_cu.cuEventRecord(b->begin[d], b->stream[d]) == CUDA_SUCCESS;
-    for (enum direction d = first; well && d <= last; d++)
-        well = queue(b, d);
+    for (unsigned copy = 0; copy < b->copies; copy++)
+        for (enum direction d = first; well && d <= last; d++)
+            well = queue(b, d);
     for (enum direction d = first; well && d <= last; d++)
         well = ps_cu.cuEventRecord(b->end[d], b->stream[d]) == CUDA_SUCCESS;
     return well;
@@ -178,7 +185,7 @@ static uint64_t alone(struct bench *b, enum direction d)
 {
     struct round round;
 
-    return run(b, d, d, &round) ? a_second((double)b->bytes, round.end[d] - round.begin[d]) : 0;
+    return run(b, d, d, &round) ? a_second((double)b->bytes * b->copies, round.end[d] - round.begin[d]) : 0;
 }
 
 /* What each direction reaches while the other is busy too: what it carries when the other is over or has not begun is not of it. */
@@ -191,36 +198,69 @@ static bool both_at_once(struct bench *b, const uint64_t alone[DIRECTIONS], uint
     const int64_t from = r.begin[OUT] > r.begin[IN] ? r.begin[OUT] : r.begin[IN], to = r.end[OUT] < r.end[IN] ? r.end[OUT] : r.end[IN];
     for (int d = 0; d < DIRECTIONS; d++) {
         const double outside = (double)(from - r.begin[d] + r.end[d] - to) * (double)alone[d] / 1e9;
-        both[d] = a_second((double)b->bytes - outside, to - from);
+        both[d] = a_second((double)b->bytes * b->copies - outside, to - from);
         if (both[d] > alone[d])
             both[d] = alone[d];
     }
     return both[OUT] && both[IN];
 }
 
+/*
+ * The best round: the program's own copies, and reloads that a launch asked for, are under way beside it. But where other ranks measure too, the one in the middle: in
+ * the best of those some were at rest.
+ */
+static uint64_t of_rounds(const struct bench *b, uint64_t *rate, unsigned rounds)
+{
+    qsort(rate, rounds, sizeof *rate, ps_by_ns);
+    return !rounds ? 0 : rate[b->peers ? rounds / 2 : rounds - 1];
+}
+
 static bool measure(struct bench *b)
 {
-    uint64_t best[DIRECTIONS] = {0}, best_both[DIRECTIONS] = {0};
+    uint64_t rate[DIRECTIONS][ROUNDS], best[DIRECTIONS], both[DIRECTIONS], best_both[DIRECTIONS] = {0};
+    unsigned rounds = 0;
 
-    /* The best of a few: the program's own copies, and reloads that a launch asked for, are under way beside them. */
     for (int round = 0; round < ROUNDS; round++)
-        for (enum direction d = OUT; d < DIRECTIONS; d++) {
-            uint64_t rate = alone(b, d);
-            if (rate > best[d])
-                best[d] = rate;
-        }
+        for (enum direction d = OUT; d < DIRECTIONS; d++)
+            rate[d][round] = alone(b, d);
+    for (enum direction d = OUT; d < DIRECTIONS; d++)
+        best[d] = of_rounds(b, rate[d], ROUNDS);
     for (int round = 0; round < ROUNDS && best[OUT] && best[IN]; round++) {
-        uint64_t both[DIRECTIONS];
-        if (both_at_once(b, best, both) && both[OUT] + both[IN] > best_both[OUT] + best_both[IN])
+        if (!both_at_once(b, best, both))
+            continue;
+        rate[OUT][rounds] = both[OUT];
+        rate[IN][rounds++] = both[IN];
+        if (both[OUT] + both[IN] > best_both[OUT] + best_both[IN])
             memcpy(best_both, both, sizeof both);
     }
-    if (!best_both[OUT] || !best_both[IN])
+    if (!rounds)
         return false;
+    for (enum direction d = OUT; b->peers && d < DIRECTIONS; d++)
+        best_both[d] = of_rounds(b, rate[d], rounds);
     speed.d2h_bytes_per_s = best[OUT];
     speed.h2d_bytes_per_s = best[IN];
     speed.d2h_bytes_per_s_both = best_both[OUT];
     speed.h2d_bytes_per_s_both = best_both[IN];
     return true;
+}
+
+static bool go_on(void)
+{
+    return !ps_stopping_asked();
+}
+
+static void count_peer(void *ctx, uint32_t rank, const void *theirs)
+{
+    (void)ctx, (void)rank, (void)theirs;
+}
+
+/* Other ranks measure when this one does, since that is how they will copy: beside each other. */
+static void wait_for_peers(struct bench *b)
+{
+    const struct ps_peers_key key = {PS_PEERS_LINK, ps_registry_device_of(ps_registry.start), 0, 0};
+
+    b->peers = ps_peers_exchange(key, NULL, 0, go_on, count_peer, NULL);
+    b->copies = b->peers ? COPIES_BESIDE_PEERS : 1;
 }
 
 /*
@@ -259,6 +299,7 @@ const struct penstock_links *ps_link_speed(bool measure_it)
         bool well = false;
         tries++;
         if (b.bytes && set_up(&b)) {
+            wait_for_peers(&b);
             /* Our own copies would halve what is measured (28 GB/s each way at once instead of 50, seen at a small budget). */
             ps_eviction_hold();
             ps_gate_stay_open(true);
@@ -273,10 +314,10 @@ const struct penstock_links *ps_link_speed(bool measure_it)
         clear_up(&b);
         if (well)
             tries = TRIES_MAX;
-        ps_log_info(POLICY, "the link: %llu MB/s out, %llu in, at once %llu and %llu%s",
+        ps_log_info(POLICY, "the link: %llu MB/s out, %llu in, at once %llu and %llu%s%s",
                     (unsigned long long)(speed.d2h_bytes_per_s / 1000000), (unsigned long long)(speed.h2d_bytes_per_s / 1000000),
                     (unsigned long long)(speed.d2h_bytes_per_s_both / 1000000), (unsigned long long)(speed.h2d_bytes_per_s_both / 1000000),
-                    well ? "" : " (taken, not measured)");
+                    b.peers ? ", while other ranks measured theirs" : "", well ? "" : " (taken, not measured)");
     }
     return &speed;
 }

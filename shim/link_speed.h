@@ -1,6 +1,6 @@
 /*
  * What the link between host and device reaches here, measured once: each direction alone, and both at once. Pinned host pages of its own,
- * 16 ms of copies; other ranks of the machine copy at the same time or they don't, as in the run itself.
+ * 16 ms of copies; 60 where other ranks of the machine measure at the same time, which they wait for (peers.h), since in the run they copy beside each other.
  */
 #ifndef PS_LINK_SPEED_H
 #define PS_LINK_SPEED_H

@@ -27,6 +27,7 @@
 #include "mappings.h"
 #include "nvtx.h"
 #include "nvtx_ranges.h"
+#include "peers.h"
 #include "policies.h"
 #include "ranks.h"
 #include "reacting.h"
@@ -77,6 +78,7 @@ static void in_forked_child(void)
     ps_timeline_forget();
     ps_report_forget();
     ps_live_disown();
+    ps_peers_disown();
 }
 
 /* The runtime makes its context at its first call; ours may be that call. */
@@ -147,6 +149,7 @@ static int set_up(const char **why)
     if (r)
         return r;
     make_sure_of_a_context();
+    ps_peers_open(&ranks, getenv);
     ps_devices_open(ps_cu.cuDeviceGetCount(&visible) == CUDA_SUCCESS && visible > 0 ? (unsigned)visible : 1);
     r = set_up_device(why);
     if (r)

@@ -24,6 +24,7 @@
 #include "live_steps.h"
 #include "log.h"
 #include "output.h"
+#include "peers.h"
 #include "penstock/version.h"
 #include "process.h"
 #include "ranks.h"
@@ -462,12 +463,14 @@ static void on_exit_call(void)
     ps_report_finish();
     ps_live_finish();
     ps_stopping_begin();
+    ps_peers_close(); /* last: until it has parked, a helper may tell something */
 }
 
 static void on_fatal_signal(int signal_number)
 {
     ps_report_finish();
     ps_live_finish();
+    ps_peers_close();
     /* As if we had not been here: the default action, which ends the process. */
     signal(signal_number, SIG_DFL);
     raise(signal_number);

@@ -57,6 +57,14 @@ bool ps_stopping_has_begun(void)
     return here.stopping;
 }
 
+bool ps_stopping_asked(void)
+{
+    ps_registry_lock();
+    const bool begun = here.stopping;
+    ps_registry_unlock();
+    return begun;
+}
+
 void ps_stopping_helper_begins(void)
 {
     here.working++;

@@ -12,6 +12,7 @@
  */
 void ps_stopping_begin(void);
 bool ps_stopping_has_begun(void); /* [locked] */
+bool ps_stopping_asked(void);     /* the same [unlocked] */
 
 /* For helper threads, so that the end waits for them: once at the beginning; between two pieces of work (may not return). [locked] */
 void ps_stopping_helper_begins(void);

@@ -9,6 +9,8 @@ setup() {
     requires sim samples jq plain
 }
 
+teardown() { [ -z "${RUNTIME:-}" ] || rm -rf "$RUNTIME"; }
+
 # job FIRST LAST VARIABLE=VALUE...: the trainer under Penstock once for each rank, all at a time, each as a launcher would start it: @ is the rank
 job() {
     local first=$1 last=$2 rank pids=() rc=0
@@ -52,6 +54,40 @@ job() {
     equal $((whole / 2)) "$(report slab.limit_bytes)" "a half, Open MPI's"
     train PENSTOCK_REPORT="$WORK/report.json" PENSTOCK_HOST_BUDGET=50% SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=16 'SLURM_STEP_TASKS_PER_NODE=8(x2)'
     equal $((whole / 8)) "$(report slab.limit_bytes)" "an eighth, Slurm's"
+}
+
+# planned_by RANK: what the first plan was made by that ranks of the machine have told each other, in ms: as all have it, and as the rank itself measured it
+planned_by() {
+    sed -nE 's/^penstock: rank [0-9]+: policy: a step of [0-9]+ launches is planned by the figures of 2 ranks: ([0-9]+) ms without transfers, ([0-9]+) by .*/\1 \2/p' "out.$1" |
+        head -n 1
+}
+
+@test "ranks of one machine plan a step by the same figures, a launch counting what it takes where it takes least" {
+    local rank fast slow own budget pids=() runtime=/dev/shm/penstock-ranks.$BATS_ROOT_PID
+    mkdir -m 700 "$runtime" && RUNTIME=$runtime
+    TRAINER=("${TRAINER[@]/--steps=3/--steps=24}")
+    BATS_FILE_TMPDIR=$WORK/longer && mkdir -p "$BATS_FILE_TMPDIR" # what that trainer prints is another matter
+    budget=$(share 55)
+    for rank in 1 2; do
+        # Ranks train in step with each other; these at least begin together.
+        # shellcheck disable=SC2016 # for the shell that waits
+        (run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET="$budget" RANK=$rank WORLD_SIZE=3 LOCAL_WORLD_SIZE=2 MASTER_PORT=29871 \
+            CUDASIM_KERNEL_NS=${rank}00000 PENSTOCK_LOG=info XDG_RUNTIME_DIR="$runtime" \
+            sh -c 'echo >>"$0"; until [ "$(wc -l <"$0")" -ge 2 ]; do sleep 0.01; done; exec "$@"' "$WORK/began" "${TRAINER[@]}"
+        printf '%s\n' "$output" >"out.$rank"
+        right_results) &
+        pids+=($!)
+    done
+    for rank in "${pids[@]}"; do wait "$rank"; done
+    for rank in 1 2; do
+        contains "$(cat "out.$rank")" '^penstock: rank [12]: policy: the link: .*, while other ranks measured theirs'
+    done
+    read -r fast own <<<"$(planned_by 1)"
+    read -r slow own <<<"$(planned_by 2)"
+    at_least 1 "${fast:-0}" "ms that both plan by"
+    equal "$fast" "$slow" "ms that both plan by"
+    at_least $((slow * 6 / 5)) "$own" "ms by the slower rank's own figures"
+    equal "" "$(find "$runtime" -type f)" "what is left of what they told"
 }
 
 # summary ARGUMENT...: `penstock summary`

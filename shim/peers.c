@@ -1,0 +1,239 @@
+#include "peers.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "live_directory.h"
+#include "log.h"
+#include "mix.h"
+
+#define WAIT_NS 400000000u /* ranks plan within some ms of each other; a step that they wait in is lost to nobody but the plan */
+#define LOOKS_NS 200000u
+#define LOOKS_A_MS 5u
+#define VAIN_MAX 3u
+#define PATH_BYTES 256 /* a runtime directory's is far shorter; where it isn't, nothing is told */
+#define MAGIC "penpeer1"
+
+/* At the beginning of what is told, before the bytes. */
+struct told {
+    char magic[8];
+    struct ps_live_identity identity;
+    uint64_t job, rank, bytes;
+    struct ps_peers_key key;
+};
+
+/* Constant once set up, but in a forked child. */
+static struct {
+    struct ps_live_identity identity;
+    uint64_t job;
+    uint32_t rank, peers;
+} here;
+
+/* Of each device that tells, by what it is about; written by its thread alone. */
+static struct {
+    char path[PATH_BYTES]; /* "": it has told nothing that was not taken back */
+    unsigned in_vain;      /* so often in a row */
+} so_far[PS_PEERS_DEVICES_MAX][PS_PEERS_ABOUT];
+
+static uint64_t hash_of(uint64_t hash, const char *text)
+{
+    for (; text && *text; text++)
+        hash = mix(hash ^ (unsigned char)*text);
+    return mix(hash);
+}
+
+void ps_peers_open(const struct ps_ranks *ranks, char *(*variable)(const char *name))
+{
+    struct ps_live_identity parent;
+    const char *port = variable("MASTER_PORT");
+
+    if (!ranks->several || ranks->local_processes < 2 || ps_live_identity_of(getpid(), &here.identity))
+        return;
+    if (port && *port)
+        here.job = hash_of(hash_of(1, variable("MASTER_ADDR")), port);
+    else if (!ps_live_identity_of(getppid(), &parent))
+        here.job = mix(mix(parent.pid) ^ parent.start_ticks);
+    else
+        return;
+    here.rank = ranks->rank;
+    here.peers = ranks->local_processes - 1;
+}
+
+static int open_directory(char path[PS_LIVE_PATH_BYTES])
+{
+    int directory = -ENOENT;
+
+    for (unsigned i = 0; directory < 0 && i < PS_LIVE_DIRECTORIES; i++)
+        directory = ps_live_directory_open(i, true, path);
+    return directory;
+}
+
+static bool write_all(int fd, const void *from, size_t bytes)
+{
+    while (bytes) {
+        ssize_t n = write(fd, from, bytes);
+        if (n <= 0 && errno != EINTR)
+            return false;
+        from = (const char *)from + (n > 0 ? n : 0);
+        bytes -= n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+/* In place of what this device told about the same before. 0 or -errno. */
+static int tell(int directory, const char *directory_path, const struct told *told, const void *mine)
+{
+    char *path = so_far[told->key.device][told->key.about].path, made[64];
+    const char *name;
+
+    if (strlen(directory_path) > PATH_BYTES - 64)
+        return -ENAMETOOLONG;
+    snprintf(path, PATH_BYTES, "%.*s/told-%llu-%u-%u", PATH_BYTES - 64, directory_path, (unsigned long long)told->identity.pid,
+             told->key.device, (unsigned)told->key.about);
+    name = strrchr(path, '/') + 1;
+    snprintf(made, sizeof made, "%.50s.new", name);
+    unlinkat(directory, made, 0); /* of an earlier process of this number */
+    int fd = openat(directory, made, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -errno;
+    bool well = write_all(fd, told, sizeof *told) && write_all(fd, mine, told->bytes) && !renameat(directory, made, directory, name);
+    int error = well ? 0 : -errno;
+    if (!well)
+        unlinkat(directory, made, 0);
+    close(fd);
+    return error;
+}
+
+static bool lives(const struct ps_live_identity *as)
+{
+    struct ps_live_identity now;
+
+    return !ps_live_identity_of((pid_t)as->pid, &now) && now.start_ticks == as->start_ticks &&
+           (!as->stack || !now.stack || now.stack == as->stack);
+}
+
+static bool same_key(const struct ps_peers_key *a, const struct ps_peers_key *b)
+{
+    return a->about == b->about && a->device == b->device && a->of == b->of && a->number == b->number;
+}
+
+/* Whether the file holds what a peer told under the key, and `theirs` it then; *rank whose it is. What the dead have left goes. */
+static bool hear(int directory, const char *name, const struct told *own, void *theirs, uint64_t *rank)
+{
+    struct told told;
+    struct stat status;
+
+    int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool ours = pread(fd, &told, sizeof told, 0) == (ssize_t)sizeof told && !memcmp(told.magic, MAGIC, sizeof told.magic) &&
+                !fstat(fd, &status) && S_ISREG(status.st_mode) && told.identity.pid_namespace == own->identity.pid_namespace &&
+                told.identity.pid <= INT32_MAX;
+    bool left_over = ours && !lives(&told.identity);
+    if (left_over)
+        unlinkat(directory, name, 0);
+    bool heard = ours && !left_over && told.job == own->job && told.rank != own->rank && told.bytes == own->bytes &&
+                 same_key(&told.key, &own->key) && pread(fd, theirs, told.bytes, sizeof told) == (ssize_t)told.bytes;
+    close(fd);
+    *rank = told.rank;
+    return heard;
+}
+
+struct hearing {
+    const struct told *own;
+    uint64_t *of; /* the ranks that were heard */
+    uint32_t heard;
+    void *theirs;
+    ps_peers_heard_fn fn;
+    void *ctx;
+};
+
+static bool is_heard(const struct hearing *h, uint64_t rank)
+{
+    for (uint32_t i = 0; i < h->heard; i++)
+        if (h->of[i] == rank)
+            return true;
+    return false;
+}
+
+static void hear_all(struct hearing *h, int directory)
+{
+    const struct dirent *entry;
+    int again = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *listing = again < 0 ? NULL : fdopendir(again);
+    uint64_t rank;
+
+    if (!listing && again >= 0)
+        close(again);
+    while (listing && h->heard < here.peers && (entry = readdir(listing))) {
+        if (strncmp(entry->d_name, "told-", 5) != 0 || !hear(directory, entry->d_name, h->own, h->theirs, &rank) || is_heard(h, rank))
+            continue;
+        h->of[h->heard++] = rank;
+        h->fn(h->ctx, (uint32_t)rank, h->theirs);
+    }
+    if (listing)
+        closedir(listing);
+}
+
+/* Two clocks: this thread's alone. Nothing is queued while it waits, and nobody waits for it but the plan that is about to be made. */
+static void hear_until_all(struct hearing *h, int directory, bool (*meanwhile)(void))
+{
+    static const struct timespec a_moment = {.tv_nsec = LOOKS_NS};
+    const uint64_t until = ps_now_ns() + WAIT_NS;
+
+    for (unsigned looks = 1;; looks++) {
+        hear_all(h, directory);
+        if (h->heard >= here.peers || ps_now_ns() >= until || (looks % LOOKS_A_MS == 0 && !meanwhile()))
+            return;
+        nanosleep(&a_moment, NULL);
+    }
+}
+
+uint32_t ps_peers_exchange(struct ps_peers_key key, const void *mine, size_t bytes, bool (*meanwhile)(void), ps_peers_heard_fn heard,
+                           void *ctx)
+{
+    char path[PS_LIVE_PATH_BYTES];
+    const uint32_t peers = here.peers;
+
+    if (!peers || key.device >= PS_PEERS_DEVICES_MAX || so_far[key.device][key.about].in_vain >= VAIN_MAX)
+        return 0;
+    unsigned *in_vain = &so_far[key.device][key.about].in_vain;
+    const struct told own = {.magic = MAGIC, .identity = here.identity, .job = here.job, .rank = here.rank, .bytes = bytes, .key = key};
+    struct hearing h = {.own = &own, .fn = heard, .ctx = ctx, .of = calloc(peers, sizeof *h.of), .theirs = malloc(bytes + 1)};
+    int directory = h.of && h.theirs ? open_directory(path) : -ENOMEM;
+    int error = directory < 0 ? directory : tell(directory, path, &own, mine);
+    if (!error)
+        hear_until_all(&h, directory, meanwhile);
+    if (directory >= 0)
+        close(directory);
+    *in_vain = h.heard ? 0 : *in_vain + 1;
+    if (error)
+        ps_log_debug(POLICY, "the other ranks can't be told: %s", strerror(-error));
+    free(h.of);
+    free(h.theirs);
+    return h.heard;
+}
+
+void ps_peers_close(void)
+{
+    if (here.identity.pid != (uint64_t)getpid())
+        return;
+    for (unsigned d = 0; d < PS_PEERS_DEVICES_MAX; d++)
+        for (unsigned about = 0; about < PS_PEERS_ABOUT; about++)
+            if (*so_far[d][about].path)
+                unlink(so_far[d][about].path);
+}
+
+void ps_peers_disown(void)
+{
+    here.peers = 0;
+    here.identity.pid = 0;
+}
