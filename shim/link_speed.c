@@ -53,6 +53,7 @@ struct bench {
     CUdeviceptr base;
     size_t bytes;
     uint32_t peers;                                     /* who measure at the same time */
+    unsigned meetings;                                  /* with them so far */
     unsigned copies;                                    /* of those bytes, each way in each round */
     CUmemGenericAllocationHandle pages[2 * DIRECTIONS]; /* device, host of each direction */
     unsigned mapped;
@@ -159,11 +160,36 @@ static bool queue_all(struct bench *b, enum direction first, enum direction last
     return well;
 }
 
+static bool go_on(void)
+{
+    return !ps_stopping_asked();
+}
+
+static void count_peer(void *ctx, uint32_t rank, const void *theirs)
+{
+    (void)ctx, (void)rank, (void)theirs;
+}
+
+/*
+ * Other ranks measure when this one does, since that is how they will copy: beside each other. They meet first of all and at each round, once its copies are queued: what
+ * the host takes to queue some differs by tens of ms between two ranks (one of two measurements on two H100 found 44 GB/s to the device, where 28 is what each gets).
+ */
+static void meet_peers(struct bench *b)
+{
+    const struct ps_peers_key key = {PS_PEERS_LINK, ps_registry_device_of(ps_registry.start), 0, b->meetings};
+
+    if (b->peers || !b->meetings)
+        b->peers = ps_peers_exchange(key, NULL, 0, go_on, count_peer, NULL);
+    b->meetings++;
+}
+
 /* One direction, or both at once. False: something failed, or both did not begin together. */
 static bool run(struct bench *b, enum direction first, enum direction last, struct round *round)
 {
     const bool held = ps_gate_hold(b->stream[first]);
     bool well = queue_all(b, first, last);
+
+    meet_peers(b);
     const bool late = well && held && ps_cu.cuEventQuery(b->go) != CUDA_ERROR_NOT_READY; /* the gate is never shut for long */
 
     if (held)
@@ -244,25 +270,6 @@ static bool measure(struct bench *b)
     return true;
 }
 
-static bool go_on(void)
-{
-    return !ps_stopping_asked();
-}
-
-static void count_peer(void *ctx, uint32_t rank, const void *theirs)
-{
-    (void)ctx, (void)rank, (void)theirs;
-}
-
-/* Other ranks measure when this one does, since that is how they will copy: beside each other. */
-static void wait_for_peers(struct bench *b)
-{
-    const struct ps_peers_key key = {PS_PEERS_LINK, ps_registry_device_of(ps_registry.start), 0, 0};
-
-    b->peers = ps_peers_exchange(key, NULL, 0, go_on, count_peer, NULL);
-    b->copies = b->peers ? COPIES_BESIDE_PEERS : 1;
-}
-
 /*
  * Where that was not measured before (mapping_time.h): what it takes to unmap device pages and to map them again, which is the host's time. The median, since a
  * call that met one of the program's in the driver waited for that.
@@ -299,7 +306,8 @@ const struct penstock_links *ps_link_speed(bool measure_it)
         bool well = false;
         tries++;
         if (b.bytes && set_up(&b)) {
-            wait_for_peers(&b);
+            meet_peers(&b);
+            b.copies = b.peers ? COPIES_BESIDE_PEERS : 1;
             /* Our own copies would halve what is measured (28 GB/s each way at once instead of 50, seen at a small budget). */
             ps_eviction_hold();
             ps_gate_stay_open(true);

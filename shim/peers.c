@@ -120,9 +120,13 @@ static bool lives(const struct ps_live_identity *as)
            (!as->stack || !now.stack || now.stack == as->stack);
 }
 
-static bool same_key(const struct ps_peers_key *a, const struct ps_peers_key *b)
+/* Who tells nothing but that he is there has been there when he is further on, too: what he told then is written over. */
+static bool is_about_the_same(const struct told *a, const struct told *own)
 {
-    return a->about == b->about && a->device == b->device && a->of == b->of && a->number == b->number;
+    const struct ps_peers_key *key = &a->key, *wanted = &own->key;
+
+    return a->bytes == own->bytes && key->about == wanted->about && key->device == wanted->device && key->of == wanted->of &&
+           (key->number == wanted->number || (own->bytes == 0 && key->number > wanted->number));
 }
 
 /* Whether the file holds what a peer told under the key, and `theirs` it then; *rank whose it is. What the dead have left goes. */
@@ -140,8 +144,8 @@ static bool hear(int directory, const char *name, const struct told *own, void *
     bool left_over = ours && !lives(&told.identity);
     if (left_over)
         unlinkat(directory, name, 0);
-    bool heard = ours && !left_over && told.job == own->job && told.rank != own->rank && told.bytes == own->bytes &&
-                 same_key(&told.key, &own->key) && pread(fd, theirs, told.bytes, sizeof told) == (ssize_t)told.bytes;
+    bool heard = ours && !left_over && told.job == own->job && told.rank != own->rank && is_about_the_same(&told, own) &&
+                 pread(fd, theirs, told.bytes, sizeof told) == (ssize_t)told.bytes;
     close(fd);
     *rank = told.rank;
     return heard;

@@ -18,7 +18,7 @@ enum ps_peers_about { PS_PEERS_LINK, PS_PEERS_TIMES, PS_PEERS_ABOUT };
 
 #define PS_PEERS_DEVICES_MAX 16u
 
-/* Told counts for those who tell of the same, in as many bytes. */
+/* Told counts for those who tell of the same, in as many bytes. Without any it is a meeting: who has gone on to one of a higher number has been there. */
 struct ps_peers_key {
     enum ps_peers_about about;
     uint32_t device; /* as this process numbers them: what one trains on its second device, the others do on theirs */

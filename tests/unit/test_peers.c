@@ -47,6 +47,11 @@ static void add(void *ctx, uint32_t rank, const void *theirs)
     *sum += value + 1000 * (uint64_t)rank;
 }
 
+static void note(void *ctx, uint32_t rank, const void *theirs)
+{
+    (void)ctx, (void)rank, (void)theirs;
+}
+
 static const struct ps_peers_key key = {PS_PEERS_TIMES, 0, 77, 1234}, other_number = {PS_PEERS_TIMES, 0, 77, 1235},
                                  other_device = {PS_PEERS_TIMES, 1, 77, 1234}, other_about = {PS_PEERS_LINK, 0, 77, 1234};
 
@@ -101,12 +106,26 @@ static int three_times(uint32_t rank)
     return 0;
 }
 
-static void test_ranks_hear_each_other(void)
+/* Meetings one right after the other: nobody is missed who goes on before he is seen. */
+static int meet_often(uint32_t rank)
+{
+    uint64_t sum;
+
+    be_rank(rank, 3);
+    for (uint64_t number = 0; number < 200; number++)
+        if (ps_peers_exchange((struct ps_peers_key){PS_PEERS_LINK, 0, 5, number}, NULL, 0, go_on, note, &sum) != 2)
+            return 1;
+    usleep(20000);
+    ps_peers_close();
+    return 0;
+}
+
+static void test_ranks_hear_each_other(int (*body)(uint32_t rank))
 {
     pid_t pid[3];
 
     for (uint32_t rank = 0; rank < 3; rank++)
-        in_child(three_times, rank, &pid[rank]);
+        in_child(body, rank, &pid[rank]);
     for (uint32_t rank = 0; rank < 3; rank++)
         EXPECT_INT(0, status_of(pid[rank]));
     EXPECT_U64(0, files());
@@ -286,7 +305,8 @@ int main(void)
         return 1;
     snprintf(directory, sizeof directory, "%s/penstock", runtime);
     setenv("XDG_RUNTIME_DIR", runtime, 1);
-    test_ranks_hear_each_other();
+    test_ranks_hear_each_other(three_times);
+    test_ranks_hear_each_other(meet_often);
     test_others_are_not_heard();
     test_jobs_without_a_port();
     test_a_forked_child();
