@@ -3,8 +3,11 @@
  * rank stands still for transfers where its own plan has them: where the plans differ, all stand still for each. (Two ranks that each stood still for 265 to 310 ms of
  * a step lost 320 to 330 together, two H100; tests/results/README.md, 2026-11-24.)
  *
+ * What it gains in time is less than what runs differ by (FSDP2 on two H100: 642 ms a step without between 639 and 672 with it); but what is predicted, and the budget that the
+ * closing line names, are of the step that all train: two ranks had said 579 and 603 ms of one that took 670, and say 619 to 628 of 613 to 672 (2026-11-25 there).
+ *
  * So each launch counts what it took where it took least, the host's time likewise, and the link what it carries where it carries least. The planner makes the same of the
- * same; where the ranks' steps are not alike, each plans by its own figures.
+ * same. Where the ranks' steps are not alike, or they had not as many launches before them, each plans by its own figures.
  */
 #ifndef PS_AGREEMENT_H
 #define PS_AGREEMENT_H

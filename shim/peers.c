@@ -187,7 +187,10 @@ static void hear_all(struct hearing *h, int directory)
         closedir(listing);
 }
 
-/* Two clocks: this thread's alone. Nothing is queued while it waits, and nobody waits for it but the plan that is about to be made. */
+/*
+ * Two clocks: the host's alone, nothing is queued while it waits. The plan that is to be made waits for it; where that is a meeting in the link's measurement, evictions do
+ * as well, for as long as one rank takes more than the others to queue its copies, and once WAIT_NS if one is gone.
+ */
 static void hear_until_all(struct hearing *h, int directory, bool (*meanwhile)(void))
 {
     static const struct timespec a_moment = {.tv_nsec = LOOKS_NS};
