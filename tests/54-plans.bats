@@ -150,8 +150,8 @@ second_and_third_step() {
     local both third
     TRAINER=("$SAMPLES/mlp" --layers=90 --width=32 --batch=256)
     # The third step alone has its moves once; so has the second, although the plan came when its first spans were idle already. How much of it is left
-    # then is the planning thread's matter, which a busy machine keeps waiting: one of a few must come in time.
-    for _ in 1 2 3 4; do
+    # then is the planning thread's matter, which a busy machine keeps waiting: one of eight must come in time.
+    for _ in 1 2 3 4 5 6 7 8; do
         second_and_third_step
         [ "$third" -lt 20 ] || [ "$both" -lt $((third * 3 / 2)) ] || break
     done
