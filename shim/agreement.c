@@ -44,13 +44,12 @@ static void take_less_known(uint64_t *least, uint64_t other)
         *least = other;
 }
 
-static void heard(void *ctx, uint32_t rank, const void *theirs)
+static void heard(void *ctx, const void *theirs)
 {
     struct penstock_step *step = ctx;
     struct penstock_launch *launch = (struct penstock_launch *)step->launch; /* in the caller's memory */
     const struct figures *other = theirs;
 
-    (void)rank;
     for (uint32_t l = 0; l < step->launches; l++) {
         take_less(&launch[l].duration_ns, other->launch[l].duration_ns);
         take_less_known(&launch[l].host_ns, other->launch[l].host_ns);
@@ -73,24 +72,22 @@ static uint64_t step_ns(const struct penstock_step *step)
     return ns;
 }
 
-uint32_t ps_agreement_reach(struct penstock_step *step, uint64_t first, bool (*meanwhile)(void))
+void ps_agreement_reach(struct penstock_step *step, uint64_t first, bool (*is_over)(void))
 {
     const size_t bytes = sizeof(struct figures) + step->launches * sizeof(struct took);
     struct figures *mine = malloc(bytes);
     const struct ps_peers_key key = {PS_PEERS_TIMES, ps_registry_device_of(ps_registry.start), shape_of(step), first};
     const uint64_t own_ns = step_ns(step);
-    uint32_t others = 0;
 
     if (!mine)
-        return 0;
+        return;
     mine->links = step->links;
     for (uint32_t l = 0; l < step->launches; l++)
         mine->launch[l] = (struct took){step->launch[l].duration_ns, step->launch[l].host_ns};
-    others = ps_peers_exchange(key, mine, bytes, meanwhile, heard, step);
+    const uint32_t others = ps_peers_exchange(key, mine, bytes, is_over, heard, step);
     free(mine);
     if (others)
         ps_log_info(POLICY,
                     "a step of %u launches is planned by the figures of %u ranks: %llu ms without transfers, %llu by this rank's own",
                     step->launches, others + 1, (unsigned long long)(step_ns(step) / 1000000), (unsigned long long)(own_ns / 1000000));
-    return others;
 }

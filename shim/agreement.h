@@ -18,9 +18,9 @@
 #include <penstock/policy.h>
 
 /*
- * Waits for the other ranks of this machine as peers.h has it, and changes the step's durations and links, in the caller's memory. `first`: the number of its first launch.
- * `meanwhile`: as there. Returns how many other ranks the figures are of. [unlocked; the device's planning thread]
+ * Waits for the other ranks of this machine as peers.h has it, and changes the step's durations and links, in the caller's memory, if they train such a step. `first`: the
+ * number of its first launch. `is_over`: as there. [unlocked; the device's planning thread]
  */
-uint32_t ps_agreement_reach(struct penstock_step *step, uint64_t first, bool (*meanwhile)(void));
+void ps_agreement_reach(struct penstock_step *step, uint64_t first, bool (*is_over)(void));
 
 #endif

@@ -429,10 +429,10 @@ static void take_in_samples(void)
 }
 
 /* While other ranks are waited for. [unlocked] */
-static bool take_in_samples_and_go_on(void)
+static bool is_over_for_planning(void)
 {
     take_in_samples();
-    return !ps_stopping_asked();
+    return ps_stopping_asked();
 }
 
 /* The recorded step in memory of its own, or NULL. [locked] */
@@ -523,7 +523,7 @@ static int plan_from(uint32_t pattern, struct wanted w)
     ps_settled_times_take(&p->shortest, found_as, &step, details.timed);
     step.links = *ps_link_speed(may_move);
     if (may_move)
-        ps_agreement_reach(&step, w.first, take_in_samples_and_go_on);
+        ps_agreement_reach(&step, w.first, is_over_for_planning);
     ps_recording_file_write(&step);
     int r = ps_plan_make(&making, &plan);
     const bool fits = r != -ERANGE;

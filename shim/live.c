@@ -97,12 +97,13 @@ static int open_page(const struct ps_ranks *ranks, const char *aside)
     char directory_path[PS_LIVE_PATH_BYTES], name[PS_LIVE_NAME_BYTES];
     struct ps_live_identity identity;
     struct ps_live_page *made = NULL;
-    int directory = -ENOENT, error = ps_live_identity_of(getpid(), &identity);
+    int error = ps_live_identity_of(getpid(), &identity);
 
-    for (unsigned i = 0; !error && directory < 0 && i < PS_LIVE_DIRECTORIES; i++)
-        directory = ps_live_directory_open(i, true, directory_path);
-    if (error || directory < 0)
-        return error ? error : directory;
+    if (error)
+        return error;
+    int directory = ps_live_directory_open_any(directory_path);
+    if (directory < 0)
+        return directory;
     ps_live_each(directory, NULL, NULL); /* what killed processes have left */
     ps_live_name(name, &identity);
     error = make_file(directory, name, &made);

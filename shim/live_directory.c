@@ -63,6 +63,15 @@ int ps_live_directory_open(unsigned which, bool make, char path[PS_LIVE_PATH_BYT
     return error;
 }
 
+int ps_live_directory_open_any(char path[PS_LIVE_PATH_BYTES])
+{
+    int directory = -ENOENT;
+
+    for (unsigned i = 0; directory < 0 && i < PS_LIVE_DIRECTORIES; i++)
+        directory = ps_live_directory_open(i, true, path);
+    return directory;
+}
+
 /* Field `number` (from 3 on) of a line of /proc/PID/stat; what comes before has a name in brackets, which may hold anything. */
 static uint64_t field_of(const char *after_name, int number)
 {
@@ -120,6 +129,13 @@ static bool is_of(const struct ps_live_identity *page, const struct ps_live_iden
     bool other_program = page->stack && now->stack && page->stack != now->stack;
 
     return page->pid == now->pid && page->start_ticks == now->start_ticks && !other_program;
+}
+
+bool ps_live_identity_lives(const struct ps_live_identity *of)
+{
+    struct ps_live_identity now;
+
+    return of->pid <= INT32_MAX && !ps_live_identity_of((pid_t)of->pid, &now) && is_of(of, &now);
 }
 
 enum ps_live_found ps_live_look_at(int directory, const char *name, struct ps_live_header *header, int *fd)

@@ -24,8 +24,14 @@
  */
 int ps_live_directory_open(unsigned which, bool make, char path[PS_LIVE_PATH_BYTES]);
 
+/* Opens the first of them that serves, made if need be, as above; the last one's error if none does. */
+int ps_live_directory_open_any(char path[PS_LIVE_PATH_BYTES]);
+
 /* The identity of a process of this pid namespace. 0; -ESRCH: there is none, or it is over and nobody has asked how it ended. */
 int ps_live_identity_of(pid_t pid, struct ps_live_identity *out);
+
+/* Whether that process of this pid namespace lives, and is the program that it was. */
+bool ps_live_identity_lives(const struct ps_live_identity *of);
 
 /* The name of that process's page. */
 void ps_live_name(char name[PS_LIVE_NAME_BYTES], const struct ps_live_identity *of);

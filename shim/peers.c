@@ -14,6 +14,7 @@
 #include "live_directory.h"
 #include "log.h"
 #include "mix.h"
+#include "output.h"
 
 #define WAIT_NS 400000000u /* ranks plan within some ms of each other; a step that they wait in is lost to nobody but the plan */
 #define LOOKS_NS 200000u
@@ -67,27 +68,6 @@ void ps_peers_open(const struct ps_ranks *ranks, char *(*variable)(const char *n
     here.peers = ranks->local_processes - 1;
 }
 
-static int open_directory(char path[PS_LIVE_PATH_BYTES])
-{
-    int directory = -ENOENT;
-
-    for (unsigned i = 0; directory < 0 && i < PS_LIVE_DIRECTORIES; i++)
-        directory = ps_live_directory_open(i, true, path);
-    return directory;
-}
-
-static bool write_all(int fd, const void *from, size_t bytes)
-{
-    while (bytes) {
-        ssize_t n = write(fd, from, bytes);
-        if (n <= 0 && errno != EINTR)
-            return false;
-        from = (const char *)from + (n > 0 ? n : 0);
-        bytes -= n > 0 ? (size_t)n : 0;
-    }
-    return true;
-}
-
 /* In place of what this device told about the same before. 0 or -errno. */
 static int tell(int directory, const char *directory_path, const struct told *told, const void *mine)
 {
@@ -104,20 +84,15 @@ static int tell(int directory, const char *directory_path, const struct told *to
     int fd = openat(directory, made, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return -errno;
-    bool well = write_all(fd, told, sizeof *told) && write_all(fd, mine, told->bytes) && !renameat(directory, made, directory, name);
-    int error = well ? 0 : -errno;
-    if (!well)
+    int error = ps_output_write_whole(fd, (const char *)told, sizeof *told);
+    if (!error)
+        error = ps_output_write_whole(fd, mine, told->bytes);
+    if (!error && renameat(directory, made, directory, name))
+        error = -errno;
+    if (error)
         unlinkat(directory, made, 0);
     close(fd);
     return error;
-}
-
-static bool lives(const struct ps_live_identity *as)
-{
-    struct ps_live_identity now;
-
-    return !ps_live_identity_of((pid_t)as->pid, &now) && now.start_ticks == as->start_ticks &&
-           (!as->stack || !now.stack || now.stack == as->stack);
 }
 
 /* Who tells nothing but that he is there has been there when he is further on, too: what he told then is written over. */
@@ -139,9 +114,8 @@ static bool hear(int directory, const char *name, const struct told *own, void *
     if (fd < 0)
         return false;
     bool ours = pread(fd, &told, sizeof told, 0) == (ssize_t)sizeof told && !memcmp(told.magic, MAGIC, sizeof told.magic) &&
-                !fstat(fd, &status) && S_ISREG(status.st_mode) && told.identity.pid_namespace == own->identity.pid_namespace &&
-                told.identity.pid <= INT32_MAX;
-    bool left_over = ours && !lives(&told.identity);
+                !fstat(fd, &status) && S_ISREG(status.st_mode) && told.identity.pid_namespace == own->identity.pid_namespace;
+    bool left_over = ours && !ps_live_identity_lives(&told.identity);
     if (left_over)
         unlinkat(directory, name, 0);
     bool heard = ours && !left_over && told.job == own->job && told.rank != own->rank && is_about_the_same(&told, own) &&
@@ -181,7 +155,8 @@ static void hear_all(struct hearing *h, int directory)
         if (strncmp(entry->d_name, "told-", 5) != 0 || !hear(directory, entry->d_name, h->own, h->theirs, &rank) || is_heard(h, rank))
             continue;
         h->of[h->heard++] = rank;
-        h->fn(h->ctx, (uint32_t)rank, h->theirs);
+        if (h->fn)
+            h->fn(h->ctx, h->theirs);
     }
     if (listing)
         closedir(listing);
@@ -191,20 +166,20 @@ static void hear_all(struct hearing *h, int directory)
  * Two clocks: the host's alone, nothing is queued while it waits. The plan that is to be made waits for it; where that is a meeting in the link's measurement, evictions do
  * as well, for as long as one rank takes more than the others to queue its copies, and once WAIT_NS if one is gone.
  */
-static void hear_until_all(struct hearing *h, int directory, bool (*meanwhile)(void))
+static void hear_until_all(struct hearing *h, int directory, bool (*is_over)(void))
 {
     static const struct timespec a_moment = {.tv_nsec = LOOKS_NS};
     const uint64_t until = ps_now_ns() + WAIT_NS;
 
     for (unsigned looks = 1;; looks++) {
         hear_all(h, directory);
-        if (h->heard >= here.peers || ps_now_ns() >= until || (looks % LOOKS_A_MS == 0 && !meanwhile()))
+        if (h->heard >= here.peers || ps_now_ns() >= until || (looks % LOOKS_A_MS == 0 && is_over()))
             return;
         nanosleep(&a_moment, NULL);
     }
 }
 
-uint32_t ps_peers_exchange(struct ps_peers_key key, const void *mine, size_t bytes, bool (*meanwhile)(void), ps_peers_heard_fn heard,
+uint32_t ps_peers_exchange(struct ps_peers_key key, const void *mine, size_t bytes, bool (*is_over)(void), ps_peers_heard_fn heard,
                            void *ctx)
 {
     char path[PS_LIVE_PATH_BYTES];
@@ -215,10 +190,10 @@ uint32_t ps_peers_exchange(struct ps_peers_key key, const void *mine, size_t byt
     unsigned *in_vain = &so_far[key.device][key.about].in_vain;
     const struct told own = {.magic = MAGIC, .identity = here.identity, .job = here.job, .rank = here.rank, .bytes = bytes, .key = key};
     struct hearing h = {.own = &own, .fn = heard, .ctx = ctx, .of = calloc(peers, sizeof *h.of), .theirs = malloc(bytes + 1)};
-    int directory = h.of && h.theirs ? open_directory(path) : -ENOMEM;
+    int directory = h.of && h.theirs ? ps_live_directory_open_any(path) : -ENOMEM;
     int error = directory < 0 ? directory : tell(directory, path, &own, mine);
     if (!error)
-        hear_until_all(&h, directory, meanwhile);
+        hear_until_all(&h, directory, is_over);
     if (directory >= 0)
         close(directory);
     *in_vain = h.heard ? 0 : *in_vain + 1;

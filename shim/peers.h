@@ -26,19 +26,19 @@ struct ps_peers_key {
 };
 
 /* What a peer told. `theirs` lives until it returns. */
-typedef void (*ps_peers_heard_fn)(void *ctx, uint32_t rank, const void *theirs);
+typedef void (*ps_peers_heard_fn)(void *ctx, const void *theirs);
 
 /* Once, in the set-up; `variable` gives an environment variable's value or NULL (getenv). A rank without others on its machine has no peers. */
 void ps_peers_open(const struct ps_ranks *ranks, char *(*variable)(const char *name));
 
 /*
- * Tells it, and waits until all peers have told as much, 400 ms at most, or until `meanwhile`, called each millisecond, says false; then `heard` is called for each
- * that has, with an equal key and as many bytes. Returns how many have. After three times in vain in a row a device asks for that no more: the others train something
- * else, or without Penstock, or their memory suffices.
+ * Tells it, and waits until all peers have told as much, 400 ms at most, or until `is_over`, asked each millisecond, says so; `heard` (NULL: nothing) is called for each that
+ * has, with an equal key and as many bytes. Returns how many have. After three times in vain in a row a device asks for that no more: the others train something else, or
+ * without Penstock, or their memory suffices.
  *
  * Without a lock; by one thread at a time for one device.
  */
-uint32_t ps_peers_exchange(struct ps_peers_key key, const void *mine, size_t bytes, bool (*meanwhile)(void), ps_peers_heard_fn heard,
+uint32_t ps_peers_exchange(struct ps_peers_key key, const void *mine, size_t bytes, bool (*is_over)(void), ps_peers_heard_fn heard,
                            void *ctx);
 
 /* At the end: what was told is taken back. Async-signal-safe. */

@@ -130,50 +130,54 @@ plan() {
     done
 }
 
-# Three steps, and how many evictions by the plan the second and the third have, `both`, and the third alone, `third`
-second_and_third_step() {
-    local length after
-    for steps in 4 3; do
-        TRAINER+=(--steps=$steps)
-        plan $steps 93
-        equal 0 "$(report learning.patterns_lost)" "times that what was believed early broke off"
-        length=$(report 'learning.patterns[0].launches')
-        at_least 1024 "$length" "launches of a step"
-        at_most $((length * 2)) "$(report learning.until_plan.launches)" "launches until there was a plan, those that set up the model included"
-        [ $steps = 3 ] || after=$(report plan.evictions)
-    done
-    both=$(report plan.evictions)
-    third=$((after - both))
+# steps_by_plan COUNT: so many steps, and how many evictions by the plan they have together, `evictions`
+steps_by_plan() {
+    local length
+    TRAINER+=(--steps="$1")
+    plan "$1" 93
+    equal 0 "$(report learning.patterns_lost)" "times that what was believed early broke off"
+    length=$(report 'learning.patterns[0].launches')
+    at_least 1024 "$length" "launches of a step"
+    at_most $((length * 2)) "$(report learning.until_plan.launches)" "launches until there was a plan, those that set up the model included"
+    evictions=$(report plan.evictions)
 }
 
 @test "a long step is planned while its second round is under way, and the plan catches up with that round" {
-    local both third
+    local both third evictions
     TRAINER=("$SAMPLES/mlp" --layers=90 --width=32 --batch=256)
-    # The third step alone has its moves once; so has the second, although the plan came when its first spans were idle already. How much of it is left
-    # then is the planning thread's matter, which a busy machine keeps waiting: one of eight must come in time.
-    for _ in 1 2 3 4 5 6 7 8; do
-        second_and_third_step
-        [ "$third" -lt 20 ] || [ "$both" -lt $((third * 3 / 2)) ] || break
-    done
+    # A step alone has its moves once; so has the second, although the plan came when its first spans were idle already. How much of it is left
+    # then is the planning thread's matter, which a busy machine keeps waiting: five of sixteen come in time, of 40 moves 0 to 25, and one of twelve must.
+    steps_by_plan 3
+    both=$evictions
+    steps_by_plan 12
+    third=$(((evictions - both) / 9)) # what two runs differ by in their second step is little in each ninth
     at_least 20 "$third" "evictions by the plan in a step"
+    for _ in {2..12}; do
+        [ "$both" -lt $((third * 3 / 2)) ] || break
+        steps_by_plan 3
+        both=$evictions
+    done
     at_least $((third * 3 / 2)) "$both" "evictions by the plan in the second and the third step"
 }
 
 @test "where no slot of a size is free, rows of others take its place, and hold what they are given" {
-    local policy guard policies='plan layers lru' rows=0 runs=0
+    local policy guard policies='plan layers lru' try
     ! is_short || policies=lru
     TRAINER=("$SAMPLES/transformer" --layers=3 --width=32 --batch=4 --seq=16 --heads=2 --steps=11)
     for policy in $policies; do
         for guard in host unmap; do
-            plan 11 60 PENSTOCK_POLICY=$policy PENSTOCK_GUARD=$guard 'PENSTOCK_LAYERS=nvtx:layer *'
-            rows=$((rows + $(report slab.rows))) runs=$((runs + 1))
+            # How often depends on when the plan comes, and on how fast pages are pinned: 1 to 86 times in a run. One of a few must have enough.
+            for try in 1 2 3 4 5 6; do
+                plan 11 60 PENSTOCK_POLICY=$policy PENSTOCK_GUARD=$guard 'PENSTOCK_LAYERS=nvtx:layer *'
+                [ "$(report slab.rows)" -lt 8 ] || break
+            done
+            at_least 8 "$(report slab.rows)" "$policy, $guard: times that a span went to several slots, at try $try"
             equal 0 "$(report eviction_errors)" "$policy, $guard: evictions that failed"
             equal 0 "$(report reload_errors)" "$policy, $guard: reloads that failed"
             # There is no more of it than what was held at a time and a step's odd sizes.
             at_most $(($(report slab.peak_used_bytes) * 3 / 2)) "$(report slab.bytes)" "$policy, $guard: bytes of slots"
         done
     done
-    at_least $((8 * runs)) "$rows" "times that a span went to several slots" # 1 to 86 in a run
     # Without a byte on the device spans begin on rows and are used there.
     plan 3 0 PENSTOCK_GUARD=host
     at_least 10 "$(report slab.rows)" "budget 0: times that a span went to several slots"

@@ -29,27 +29,22 @@ static void be_rank(uint32_t rank, uint32_t processes)
     ps_peers_open(&ranks, variable);
 }
 
-static bool go_on(void)
-{
-    return true;
-}
-
-static bool stop(void)
+static bool never(void)
 {
     return false;
 }
 
-static void add(void *ctx, uint32_t rank, const void *theirs)
+static bool at_once(void)
+{
+    return true;
+}
+
+static void add(void *ctx, const void *theirs)
 {
     uint64_t *sum = ctx, value;
 
     memcpy(&value, theirs, sizeof value);
-    *sum += value + 1000 * (uint64_t)rank;
-}
-
-static void note(void *ctx, uint32_t rank, const void *theirs)
-{
-    (void)ctx, (void)rank, (void)theirs;
+    *sum += value;
 }
 
 static const struct ps_peers_key key = {PS_PEERS_TIMES, 0, 77, 1234}, other_number = {PS_PEERS_TIMES, 0, 77, 1235},
@@ -58,18 +53,18 @@ static const struct ps_peers_key key = {PS_PEERS_TIMES, 0, 77, 1234}, other_numb
 static uint32_t tell(struct ps_peers_key of, uint64_t value, uint64_t *sum)
 {
     *sum = 0;
-    return ps_peers_exchange(of, &value, sizeof value, go_on, add, sum);
+    return ps_peers_exchange(of, &value, sizeof value, never, add, sum);
 }
 
-/* Runs it in a process of its own; its exit status, or -1. */
-static int in_child(int (*body)(uint32_t rank), uint32_t rank, pid_t *pid)
+/* Runs it in a process of its own. */
+static void in_child(int (*body)(uint32_t rank), uint32_t rank, pid_t *pid)
 {
     *pid = fork();
     if (*pid == 0)
         _exit(body(rank));
-    return 0;
 }
 
+/* Its exit status; -1: it was killed. */
 static int status_of(pid_t pid)
 {
     int status;
@@ -97,8 +92,9 @@ static int three_times(uint32_t rank)
     be_rank(rank, 3);
     for (uint64_t round = 0; round < 3; round++) {
         const struct ps_peers_key of = {PS_PEERS_TIMES, 0, 5, round};
-        uint64_t all = 3 * round + 3 + 3000, own = round + rank + 1000 * (uint64_t)rank;
-        if (tell(of, round + rank, &sum) != 2 || sum != all - own)
+        const uint64_t own = round + (UINT64_C(1) << (8 * rank)),
+                       all = 3 * round + 0x10101; /* each rank's own bit tells what was heard twice */
+        if (tell(of, own, &sum) != 2 || sum != all - own)
             return 1 + (int)round;
         usleep(20000); /* as ranks that are at work in between: the others have read it by then */
     }
@@ -109,11 +105,9 @@ static int three_times(uint32_t rank)
 /* Meetings one right after the other: nobody is missed who goes on before he is seen. */
 static int meet_often(uint32_t rank)
 {
-    uint64_t sum;
-
     be_rank(rank, 3);
     for (uint64_t number = 0; number < 200; number++)
-        if (ps_peers_exchange((struct ps_peers_key){PS_PEERS_LINK, 0, 5, number}, NULL, 0, go_on, note, &sum) != 2)
+        if (ps_peers_exchange((struct ps_peers_key){PS_PEERS_LINK, 0, 5, number}, NULL, 0, never, NULL, NULL) != 2)
             return 1;
     usleep(20000);
     ps_peers_close();
@@ -138,7 +132,7 @@ static int tell_and_stay(uint32_t rank)
 
     be_rank(rank, 2);
     for (unsigned device = 0; device < 2; device++)
-        ps_peers_exchange((struct ps_peers_key){PS_PEERS_TIMES, device, 77, device ? 1 : 1234}, &value, sizeof value, stop, add, &sum);
+        ps_peers_exchange((struct ps_peers_key){PS_PEERS_TIMES, device, 77, device ? 1 : 1234}, &value, sizeof value, at_once, add, &sum);
     pause();
     return 0;
 }
@@ -156,14 +150,14 @@ static int hear_only_what_is_meant(uint32_t rank)
     uint32_t short_value = 1;
 
     be_rank(rank, 2);
-    if (tell(key, 1, &sum) != 1 || sum != 5 + 1000)
+    if (tell(key, 1, &sum) != 1 || sum != 5)
         return 1;
     /* Each of these waits for nothing but a millisecond. */
-    if (ps_peers_exchange(other_number, &value, sizeof value, stop, add, &sum) ||
-        ps_peers_exchange(other_device, &value, sizeof value, stop, add, &sum) ||
-        ps_peers_exchange(other_about, &value, sizeof value, stop, add, &sum))
+    if (ps_peers_exchange(other_number, &value, sizeof value, at_once, add, &sum) ||
+        ps_peers_exchange(other_device, &value, sizeof value, at_once, add, &sum) ||
+        ps_peers_exchange(other_about, &value, sizeof value, at_once, add, &sum))
         return 2;
-    if (ps_peers_exchange(key, &short_value, sizeof short_value, stop, add, &sum))
+    if (ps_peers_exchange(key, &short_value, sizeof short_value, at_once, add, &sum))
         return 3;
     if (tell(key, 1, &sum) != 1) /* it is there still, and what was in vain is forgotten */
         return 4;
@@ -197,7 +191,7 @@ static int of_the_same_rank(uint32_t rank)
     uint64_t sum, value = 1;
 
     be_rank(rank, 2);
-    bool heard = ps_peers_exchange(key, &value, sizeof value, stop, add, &sum);
+    bool heard = ps_peers_exchange(key, &value, sizeof value, at_once, add, &sum);
     ps_peers_close();
     return heard;
 }
@@ -220,7 +214,7 @@ static int forks(uint32_t rank)
     uint64_t sum, value = 1;
 
     be_rank(rank, 2);
-    ps_peers_exchange(key, &value, sizeof value, stop, add, &sum);
+    ps_peers_exchange(key, &value, sizeof value, at_once, add, &sum);
     pid_t pid = fork();
     if (pid == 0) {
         ps_peers_disown();
