@@ -57,42 +57,56 @@ static void copy_bytes(bool per_thread, CUstream stream, CUdeviceptr a, CUdevice
 }
 
 /*
- * Whether the processor may read there. The driver says it: a program may name the wrong direction, which does no harm on the device. What the driver
- * doesn't know is ordinary memory, which it would read itself.
+ * What a copy says of the memory that it names. The driver knows better: a program may name the wrong direction, which does no harm on the device. But it
+ * doesn't know all: neither ordinary memory, nor what a graph allocates, before its launch (cuPointerGetAttribute of libcuda 580; torch captures such copies).
+ * That a read of the latter ends the program is why what is not known counts as ordinary memory only if the copy says so, or says nothing and reads it now.
  */
-static bool is_on_the_host(const void *address)
+static bool unknown_is_host(CUmemorytype said, bool per_thread, CUstream stream)
 {
-    unsigned int type = CU_MEMORYTYPE_HOST;
+    return said == CU_MEMORYTYPE_HOST || (said == CU_MEMORYTYPE_UNIFIED && !ps_capture_has(stream, per_thread));
+}
 
-    if (!address || ps_registry_owns((CUdeviceptr)address))
+/* Whether the processor may read there. */
+static bool is_on_the_host(CUdeviceptr address, bool unknown_is)
+{
+    unsigned int type;
+
+    if (!address || ps_registry_owns(address))
         return false;
-    return ps_cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)address) != CUDA_SUCCESS ||
-           type == CU_MEMORYTYPE_HOST;
+    if (ps_cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS)
+        return unknown_is;
+    return type == CU_MEMORYTYPE_HOST;
 }
 
 /* Whether a copy brings pointers from the host, in rows of so many bytes each; then it wants the copy engine for all of its bytes, too. */
-static bool begins_upload(CUdeviceptr from, size_t row, size_t bytes)
+static bool begins_upload(CUdeviceptr from, size_t row, size_t bytes, bool unknown_is)
 {
-    if (row < sizeof(void *) || !is_on_the_host((const void *)from))
+    if (row < sizeof(void *) || !is_on_the_host(from, unknown_is))
         return false;
     ps_gate_program_copies_in(bytes);
     return true;
 }
 
 /* Bytes are about to go from one address to another: pointer tables that they bring from the host, or take along on the device. */
-static void bring(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool is_upload)
+static void bring(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool is_upload, bool unknown_is)
 {
     if (is_upload)
         ps_pointer_tables_copied(to, (const void *)from, bytes);
-    else if (ps_pointer_tables_near(from, bytes) && !is_on_the_host((const void *)to))
+    else if (ps_pointer_tables_near(from, bytes) && !is_on_the_host(to, unknown_is))
         ps_pointer_tables_moved(to, from, bytes);
     else
         ps_pointer_tables_overwritten(to, bytes);
 }
 
-static void copy(bool per_thread, CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes)
+static void bring_all(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool unknown_is)
 {
-    bring(to, from, bytes, begins_upload(from, bytes, bytes));
+    bring(to, from, bytes, begins_upload(from, bytes, bytes, unknown_is), unknown_is);
+}
+
+/* `said` of the source. */
+static void copy(bool per_thread, CUstream stream, CUdeviceptr to, CUmemorytype said, CUdeviceptr from, size_t bytes)
+{
+    bring_all(to, from, bytes, unknown_is_host(said, per_thread, stream));
     copy_bytes(per_thread, stream, to, from, bytes);
 }
 
@@ -112,11 +126,12 @@ struct side {
     CUdeviceptr start;   /* of the first byte; 0: an array, or a fill's source */
     size_t pitch, slice; /* from row to row and from slice to slice */
     bool is_wrong;       /* rows overlap: the driver will refuse it */
+    CUmemorytype said;
 };
 
 static struct side side_at(CUdeviceptr start, size_t pitch, size_t rows, struct box box)
 {
-    struct side side = {.start = start, .pitch = pitch ? pitch : box.width};
+    struct side side = {.start = start, .pitch = pitch ? pitch : box.width, .said = CU_MEMORYTYPE_UNIFIED};
 
     side.slice = side.pitch * (rows ? rows : box.height);
     side.is_wrong = (box.height > 1 || box.depth > 1) && (side.pitch < box.width || (rows && rows < box.height));
@@ -130,6 +145,7 @@ static struct side side_of(CUmemorytype type, const void *host, CUdeviceptr devi
         return side_at(0, 0, 0, box);
     struct side side = side_at(type == CU_MEMORYTYPE_HOST ? (CUdeviceptr)host : device, pitch, rows, box);
 
+    side.said = type;
     side.is_wrong |= (box.height > 1 || box.depth > 1) && x > side.pitch - box.width;
     side.start += z * side.slice + y * side.pitch + x;
     return side;
@@ -152,11 +168,11 @@ static void join_rows(struct side *to, struct side *from, struct box *box)
 }
 
 /* As if each row were a copy of its own; no more of them than are worth it, nor more bytes that come from the host. */
-static void bring_rows(struct side to, struct side from, struct box box)
+static void bring_rows(struct side to, struct side from, struct box box, bool unknown_is)
 {
     join_rows(&to, &from, &box);
     join_rows(&to, &from, &box);
-    const bool is_upload = begins_upload(from.start, box.width, box.width * box.height * box.depth);
+    const bool is_upload = begins_upload(from.start, box.width, box.width * box.height * box.depth, unknown_is);
     size_t rows = 0;
 
     for (size_t z = 0; z < box.depth; z++)
@@ -167,12 +183,12 @@ static void bring_rows(struct side to, struct side from, struct box box)
             if (!from.start || (is_upload && rows * box.width >= PS_POINTER_TABLE_LOOKED))
                 ps_pointer_tables_overwritten(row, box.width);
             else
-                bring(row, source, box.width, is_upload);
+                bring(row, source, box.width, is_upload, unknown_is);
         }
 }
 
 /* Names what a copy in rows touches on both sides. */
-static void name_rows(struct side to, struct side from, struct box box)
+static void name_rows(struct side to, struct side from, struct box box, bool unknown_is)
 {
     if (!box.width || !box.height || !box.depth)
         return;
@@ -182,7 +198,7 @@ static void name_rows(struct side to, struct side from, struct box box)
         return;
     }
     if (to.start)
-        bring_rows(to, from, box);
+        bring_rows(to, from, box, unknown_is);
     ps_trace_bytes(to.start, extent_of(to, box));
     ps_trace_bytes(from.start, extent_of(from, box));
 }
@@ -190,7 +206,7 @@ static void name_rows(struct side to, struct side from, struct box box)
 static void copy_rows(bool per_thread, CUstream stream, struct side to, struct side from, struct box box)
 {
     ps_trace_begin(stream, per_thread);
-    name_rows(to, from, box);
+    name_rows(to, from, box, unknown_is_host(from.said, per_thread, stream));
     ps_trace_ready(false);
 }
 
@@ -229,9 +245,10 @@ static void batch(bool per_thread, CUstream stream, const CUdeviceptr *dsts, con
 {
     if (!dsts || !srcs || !bytes)
         return;
+    const bool unknown_is = unknown_is_host(CU_MEMORYTYPE_UNIFIED, per_thread, stream);
     ps_trace_begin(stream, per_thread);
     for (size_t i = 0; i < count; i++) {
-        bring(dsts[i], srcs[i], bytes[i], begins_upload(srcs[i], bytes[i], bytes[i]));
+        bring_all(dsts[i], srcs[i], bytes[i], unknown_is);
         ps_trace_bytes(dsts[i], bytes[i]);
         ps_trace_bytes(srcs[i], bytes[i]);
     }
@@ -249,12 +266,13 @@ static void batch_3d(bool per_thread, CUstream stream, const CUDA_MEMCPY3D_BATCH
 {
     if (!op)
         return;
+    const bool unknown_is = unknown_is_host(CU_MEMORYTYPE_UNIFIED, per_thread, stream);
     ps_trace_begin(stream, per_thread);
     for (size_t i = 0; i < count; i++) {
         const struct box box = {op[i].extent.width, op[i].extent.height, op[i].extent.depth};
         const struct side to = operand(&op[i].dst, box), from = operand(&op[i].src, box);
         if (to.start && from.start) {
-            name_rows(to, from, box);
+            name_rows(to, from, box, unknown_is);
             continue;
         }
         ps_trace_address(to.start); /* with an array, whose elements have a size that nobody says here */

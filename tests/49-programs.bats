@@ -32,6 +32,7 @@ loss) [ -z "$LD_PRELOAD" ] || loss=3.26 ;;
 slow) [ -z "$LD_PRELOAD" ] || [ "${PENSTOCK_BUDGET:-auto}" != auto ] || ms=102 ;;
 idle) moved=0 ;;
 hook) [ "${PENSTOCK_TRACER:-}" != hook ] || launches=39 ;;
+picks) [ "${PENSTOCK_TRACER:-}" = hook ] && launches=3970 || launches=4000 ;;
 pair) [ "${PENSTOCK_TRACER:-}" != hook ] || launches=42 copies=5 ;;
 crash) [ -z "$LD_PRELOAD" ] || exit 4 ;;
 aside) aside='"CUDA graphs"' ;;
@@ -178,6 +179,18 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     results=pairs
     equal ok "$(status_of jax)" "two pairs more"
     equal "not well: hook" "$(status_of eager)" "a program that makes no such pairs"
+}
+
+@test "launches may be as many more or fewer as a row says" {
+    requires python jq cc
+    make_stand_ins
+    TEST_WRONG=picks beside picks --rows eager,vision --ways plain,tight,hook
+    TEST_WRONG=hook programs --rows vision --ways plain,tight,hook
+    all_are_done
+    equal "not well: hook" "$(status_of vision)" "one launch in forty less"
+    results=picks
+    equal ok "$(status_of vision)" "a hundredth and no more"
+    equal "not well: hook" "$(status_of eager)" "a program that always launches the same"
 }
 
 @test "of a GPU that others use too no peak is asked, and a file that a row needs is looked for" {

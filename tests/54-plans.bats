@@ -330,14 +330,18 @@ launches_call_nothing_else() {
     done
 }
 
+# What the launching thread still makes it makes in the first round, in which it is seen what is missing.
+spans_are_made_ahead() {
+    deep 60 PENSTOCK_POLICY="$1" || return 1
+    at_least 40 "$(report plan.spans_made_ahead)" "$1: spans made ahead" &&
+        at_most $(($(report plan.spans_made_ahead) / 2)) "$(report plan.allocations_without_one)" "$1: allocations that found none"
+}
+
 @test "spans for the allocations to come are made ahead of them, and the launching thread makes few itself" {
     local policy
     DEEP=("$SAMPLES/mlp" --layers=$LAYERS --width=32 --batch=256 --steps=12)
     for policy in $(some_of 2 layers plan); do
-        deep 60 PENSTOCK_POLICY=$policy
-        # What the launching thread still makes it makes in the first round, in which it is seen what is missing.
-        at_least 40 "$(report plan.spans_made_ahead)" "spans made ahead"
-        at_most $(($(report plan.spans_made_ahead) / 2)) "$(report plan.allocations_without_one)" "allocations that found none"
+        in_time spans_are_made_ahead $policy
     done
 }
 

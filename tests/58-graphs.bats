@@ -16,7 +16,7 @@ setup() { helper_setup 60; }
         counted graph_launches
         equal 0 "$(report graph_launches_unknown)" "graphs that could not be read"
         equal 0 "$(report eviction_errors)" "evictions that failed"
-    done < <(some_of 3 {graph,graph-nodes,graph-changes}:{0,10MiB,24MiB,100MiB}:{host,unmap}:{cupti,hook})
+    done < <(some_of 3 {graph,graph-nodes,graph-memory,graph-changes}:{0,10MiB,24MiB,100MiB}:{host,unmap}:{cupti,hook})
 }
 
 @test "what a graph touches leaves between its launches, and is back for each" {

@@ -129,6 +129,41 @@ static void crowd_out(const struct span_set *set)
         CHECK(cudaFree(span));
 }
 
+/* Memory that is allocated while a graph is captured, and that nobody knows or can read before the graph runs: a span goes there and comes back. */
+static void case_graph_memory(void)
+{
+    struct span_set set = new_span_set();
+    const size_t half = span_bytes / 2;
+    uint32_t *inner = nullptr;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+
+    CHECK(cudaStreamSynchronize(set.stream));
+    CHECK_OR_SKIP(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeGlobal));
+    CHECK(cudaMallocAsync(&inner, span_bytes, set.stream));
+    CHECK(cudaMemcpyAsync(inner, set.span[0], span_bytes, cudaMemcpyDeviceToDevice, set.stream));
+    LAUNCH(set.stream, span_words(), add_to_words, inner, 5, span_words());
+    CHECK(cudaMemcpyAsync(set.span[1], inner, span_bytes, cudaMemcpyDeviceToDevice, set.stream));
+    CHECK(cudaMemcpyAsync(set.span[2], inner, span_bytes, cudaMemcpyDefault, set.stream));
+    CHECK(cudaMemcpy2DAsync(set.span[3], half, inner, half, half, 2, cudaMemcpyDefault, set.stream));
+    CHECK(cudaFreeAsync(inner, set.stream));
+    CHECK(cudaStreamEndCapture(set.stream, &graph));
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    for (size_t turn = 0; turn < 3; turn++) {
+        crowd_out(&set);
+        CHECK(cudaGraphLaunch(executable, set.stream));
+        for (size_t i = 1; i <= 3; i++) {
+            LAUNCH(set.stream, span_words(), add_to_words, set.span[i], UINT32_MAX - 4, span_words());
+            expect_words(set.span[i], 0, 0, span_words(), set.stream, "through a graph's own memory");
+        }
+    }
+    CHECK(cudaGraphExecDestroy(executable));
+    for (size_t i = 1; i <= 3; i++)
+        LAUNCH(set.stream, span_words(), fill_words, set.span[i], static_cast<uint32_t>(i), 0, span_words());
+    check_and_free_spans(&set, "after a graph with memory of its own");
+}
+
 static void expect_fill(const uint32_t *device, unsigned char value, cudaStream_t stream)
 {
     unsigned char *host = static_cast<unsigned char *>(malloc(span_bytes));

@@ -148,11 +148,12 @@ static void case_host_table(void)
     check_and_free_spans(&set, "after tables in host memory");
 }
 
-static void case_table_graph(void)
+/* `in_graph`: the kernel reads a copy of the table, in memory that is allocated while the graph is captured. */
+static void table_in_graph(bool in_graph)
 {
     struct span_set set = new_span_set();
     uint32_t *out = new_span();
-    void *table = nullptr;
+    void *table = nullptr, *read = nullptr;
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t executable = nullptr;
     const size_t pointers = span_count < 4 ? span_count : 4;
@@ -161,7 +162,13 @@ static void case_table_graph(void)
     CHECK(cudaMemcpyAsync(table, set.span, sizeof(set.span), cudaMemcpyHostToDevice, set.stream));
     CHECK(cudaStreamSynchronize(set.stream));
     CHECK_OR_SKIP(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeGlobal));
-    LAUNCH(set.stream, pointers, gather_by_table, out, static_cast<const uint32_t *const *>(table), pointers, 7);
+    if (in_graph) {
+        CHECK(cudaMallocAsync(&read, sizeof(set.span), set.stream));
+        CHECK(cudaMemcpyAsync(read, table, sizeof(set.span), cudaMemcpyDeviceToDevice, set.stream));
+    }
+    LAUNCH(set.stream, pointers, gather_by_table, out, static_cast<const uint32_t *const *>(in_graph ? read : table), pointers, 7);
+    if (in_graph)
+        CHECK(cudaFreeAsync(read, set.stream));
     CHECK(cudaStreamEndCapture(set.stream, &graph));
     CHECK(cudaGraphInstantiate(&executable, graph, 0));
     CHECK(cudaGraphDestroy(graph));
@@ -175,6 +182,16 @@ static void case_table_graph(void)
     CHECK(cudaFree(table));
     CHECK(cudaFree(out));
     check_and_free_spans(&set, "after a table in a graph");
+}
+
+static void case_table_graph(void)
+{
+    table_in_graph(false);
+}
+
+static void case_table_graph_memory(void)
+{
+    table_in_graph(true);
 }
 
 static void case_tensor_map(void)

@@ -8,6 +8,7 @@
 #include "engine.h"
 #include "entries.h"
 #include "kernels.h"
+#include "memory.h"
 
 struct CUgraphNode_st {
     struct cudasim_operation *operation;
@@ -490,6 +491,7 @@ CUresult cudasim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = CUDA_SUCCESS;
     cudasim_lock();
+    cudasim_pools_graph_launched();
     CUstream stream = cudasim_stream_resolve(hStream);
     struct node_list copies;
     TAILQ_INIT(&copies);

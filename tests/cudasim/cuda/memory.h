@@ -87,6 +87,9 @@ void cudasim_release_allocations(int device);
 /* ---- pools ---- */
 
 void cudasim_pool_block_poison(struct cudasim_pool_block *block);
+/* Memory that was allocated in a capture is not known to the driver, nor there, until a graph is launched (measured: H100, driver 580). [locked] */
+bool cudasim_pool_block_awaits_graph(const struct cudasim_pool_block *block);
+void cudasim_pools_graph_launched(void);
 /* Gives back what pools hold beyond their release thresholds; called when a stream, event or context was waited for. */
 void cudasim_pools_trim_to_thresholds(void);
 /* Gives back everything that no allocation uses, of one device. True when something was given back. */

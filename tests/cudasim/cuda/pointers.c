@@ -5,11 +5,13 @@
 #include "entries.h"
 #include "memory.h"
 
-/* An address that a program may use on the device: a mapping counts as soon as it has been given access. */
+/* An address that a program may use on the device: a mapping counts as soon as it has been given access, a graph's memory at its launch. */
 static const struct cudasim_range *known_range(CUdeviceptr address)
 {
     const struct cudasim_range *range = cudasim_range_find((uintptr_t)address);
     if (range && range->kind == CUDASIM_RANGE_MAPPED && range->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+        return NULL;
+    if (range && range->kind == CUDASIM_RANGE_POOLED && cudasim_pool_block_awaits_graph(range->object))
         return NULL;
     return range;
 }

@@ -5,6 +5,7 @@
  * stream because its free has run (cudaMemPoolReuseAllowOpportunistic) leaves it as it was, on which programs rely that free a little too early.
  */
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "config.h"
 #include "engine.h"
@@ -22,6 +23,7 @@ struct cudasim_pool_block {
     size_t bytes;                    /* held, rounded up */
     bool used;                       /* between its allocation and its free in call order */
     bool of_graph;                   /* allocated while a stream was captured: the graph's, for good */
+    bool awaits_graph;               /* no graph has been launched since: nobody knows it, and nothing lies there */
     struct cudasim_position free_at; /* of a block not used: the free that gave it back */
     LIST_ENTRY(cudasim_pool_block) link;
 };
@@ -206,7 +208,35 @@ static CUresult allocate(CUdeviceptr *address, size_t size, CUmemoryPool pool, C
     return CUDA_SUCCESS;
 }
 
-/* An allocation or a free in a graph, whose memory is there from its capture on: what is left of it is its place in the order. */
+static void set_access(const struct cudasim_pool_block *block, int protection)
+{
+    mprotect((void *)block->base, (block->bytes + CUDASIM_PAGE - 1) & ~(size_t)(CUDASIM_PAGE - 1), protection);
+}
+
+static void give_to_graph(struct cudasim_pool_block *block)
+{
+    block->of_graph = block->awaits_graph = true;
+    set_access(block, PROT_NONE);
+}
+
+bool cudasim_pool_block_awaits_graph(const struct cudasim_pool_block *block)
+{
+    return block->awaits_graph;
+}
+
+void cudasim_pools_graph_launched(void)
+{
+    CUmemoryPool pool;
+    struct cudasim_pool_block *block;
+    LIST_FOREACH (pool, &pools, link)
+        LIST_FOREACH (block, &pool->blocks, link)
+            if (block->awaits_graph) {
+                block->awaits_graph = false;
+                set_access(block, PROT_READ | PROT_WRITE);
+            }
+}
+
+/* An allocation or a free in a graph, whose memory is the graph's for good: what is left of it is its place in the order. */
 static CUresult add_node(CUstream stream)
 {
     struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_MARKER);
@@ -226,8 +256,7 @@ CUresult cudasim_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUm
     if (stream && pool_of(pool))
         result = allocate(dptr, bytesize, pool, stream);
     if (result == CUDA_SUCCESS && stream->capture) {
-        struct cudasim_pool_block *block = cudasim_range_find((uintptr_t)*dptr)->object;
-        block->of_graph = true;
+        give_to_graph(cudasim_range_find((uintptr_t)*dptr)->object);
         result = add_node(stream);
     }
     cudasim_unlock();
