@@ -113,6 +113,27 @@ done_in() {
     contains "$output" '^seeds: 2 runs of 1 workloads .* 2 failed'
 }
 
+# stopped_amid_a_run SESSION: all of it stands still, one of the samples among it
+stopped_amid_a_run() {
+    pkill -STOP -s "$1"
+    sleep 0.05
+    pgrep -s "$1" -r T -x 'mlp|transformer' >/dev/null || { pkill -CONT -s "$1" && false; }
+}
+
+@test "a run whose time a machine that stood still has taken is run again" {
+    local runner
+    mkdir tmp
+    TMPDIR=$PWD/tmp setsid "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --limit 3 --seeds 60 mlp transformer >out 2>&1 &
+    runner=$!
+    wait_until 20 compgen -G 'tmp/*/*.done' # plain runs are over
+    wait_until 20 stopped_amid_a_run $runner
+    sleep 6
+    pkill -CONT -s $runner
+    wait $runner
+    contains "$(<out)" '^seeds: the machine stood still; (mlp|transformer) seed [0-9]+ is run again$'
+    contains "$(<out)" '^seeds: 60 runs .* 0 failed'
+}
+
 # left_after STEPS: what a run of so many steps leaves with the driver, by kind
 left_after() {
     run_penstock CUDASIM_GRANULARITY=4096 PENSTOCK_MIN_SPAN=4096 PENSTOCK_BUDGET=300000 "$SAMPLES/mlp" --layers=5 --width=32 --batch=128 \
