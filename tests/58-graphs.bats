@@ -16,7 +16,19 @@ setup() { helper_setup 60; }
         counted graph_launches
         equal 0 "$(report graph_launches_unknown)" "graphs that could not be read"
         equal 0 "$(report eviction_errors)" "evictions that failed"
-    done < <(some_of 3 {graph,graph-nodes,graph-memory,graph-changes}:{0,10MiB,24MiB,100MiB}:{host,unmap}:{cupti,hook})
+    done < <(some_of 3 {graph,graph-nodes,graph-changes}:{0,10MiB,24MiB,100MiB}:{host,unmap}:{cupti,hook})
+}
+
+@test "a graph's own memory may be copied from and to before anybody knows it, and stays where it is" {
+    local budget guard tracer
+    while IFS=: read -r budget guard tracer; do
+        hostile graph-memory PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
+        goes_on || { echo "under $budget, $guard, $tracer" >&2 && return 1; }
+        sound untouched
+        said "memory that is allocated while a CUDA graph is captured \(now 4\.00 MiB\) is the graph's"
+        equal 3 "$(report graph_launches)" "launches of the graph"
+        equal 0 "$(report graph_launches_unknown)" "graphs that could not be read"
+    done < <(some_of 3 {0,10MiB,24MiB,100MiB}:{host,unmap}:{cupti,hook})
 }
 
 @test "what a graph touches leaves between its launches, and is back for each" {

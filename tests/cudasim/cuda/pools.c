@@ -20,9 +20,10 @@
 struct cudasim_pool_block {
     CUmemoryPool pool;
     uintptr_t base;
-    size_t bytes;                    /* held, rounded up */
-    bool used;                       /* between its allocation and its free in call order */
-    bool of_graph;                   /* allocated while a stream was captured: the graph's, for good */
+    size_t bytes;  /* held, rounded up */
+    bool used;     /* between its allocation and its free in call order */
+    bool of_graph; /* allocated while a stream was captured: the graph's, for good */
+    bool freed_in_graph;
     bool awaits_graph;               /* no graph has been launched since: nobody knows it, and nothing lies there */
     struct cudasim_position free_at; /* of a block not used: the free that gave it back */
     LIST_ENTRY(cudasim_pool_block) link;
@@ -295,9 +296,13 @@ static CUresult free_in_order(struct cudasim_pool_block *block, CUstream stream)
     return cudasim_submit(operation, stream);
 }
 
-static CUresult free_in_graph(const struct cudasim_pool_block *block, CUstream stream)
+static CUresult free_in_graph(struct cudasim_pool_block *block, CUstream stream)
 {
-    return block->of_graph ? add_node(stream) : CUDA_ERROR_INVALID_VALUE;
+    if (!block->of_graph || block->freed_in_graph)
+        return CUDA_ERROR_INVALID_VALUE;
+    block->freed_in_graph = true;
+    cudasim_ledger_object(CUDASIM_OBJECT_POOLED, -1); /* the program's part is done */
+    return add_node(stream);
 }
 
 CUresult cudasim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
