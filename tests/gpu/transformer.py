@@ -6,6 +6,7 @@ Prints one line of JSON (loop.py). Under torchrun every rank trains on data of i
 import argparse
 import contextlib
 import os
+import random
 
 import loop
 
@@ -14,6 +15,7 @@ option = parser.add_argument
 option("--layers", type=int, default=8)
 option("--hidden", type=int, default=2048)
 option("--sequence", type=int, default=2048)
+option("--shortest", type=int, default=0, help="batches are of lengths that hardly come again, drawn from here to --sequence in eights")
 option("--batch", type=int, default=8)
 option("--steps", type=int, default=10)
 option("--dropout", type=float, default=0.1)
@@ -128,7 +130,9 @@ else:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **kinds[a.optimizer], **capturable)
 scaler = torch.amp.GradScaler(device.split(":")[0], enabled=a.amp == "fp16")
 types = {"none": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-generator = torch.Generator(device=device).manual_seed(1 + (0 if a.parallel == "tp" else rank))
+seed = 1 + (0 if a.parallel == "tp" else rank)
+generator = torch.Generator(device=device).manual_seed(seed)
+lengths = random.Random(seed)
 
 
 def keeping():
@@ -146,7 +150,8 @@ def loss_of(tokens):
 
 
 def batch():
-    return torch.randint(0, VOCABULARY, (a.batch // a.accumulate, a.sequence), device=device, generator=generator)
+    length = lengths.randrange(a.shortest, a.sequence + 1, 8) if a.shortest else a.sequence
+    return torch.randint(0, VOCABULARY, (a.batch // a.accumulate, length), device=device, generator=generator)
 
 
 def update():
