@@ -8,90 +8,51 @@
 #include <string.h>
 
 #include "driver_lookup.h"
-#include "growing.h"
 #include "hooks.h"
 #include "log.h"
-#include "managed_context.h"
 #include "mappings.h"
 #include "process.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "residency.h"
+#include "staying.h"
 
 /* The driver's own function, NULL without a driver. */
 #define REAL(name) (ps_real_cuda_load() ? NULL : (__typeof__(&(name)))ps_driver_function(PS_DRIVER_FUNCTION_##name))
 
 /* ---- giving ---- */
 
-/* Memory that a call is about to give away. */
-struct gift {
-    unsigned device;
-    struct ps_span **span; /* all that lie in it; held */
-    size_t count, room;
-    bool is_on_pages; /* else the real call is not to be made: other pages would come to lie there */
-};
-
-/* False: no memory. */
-static bool add(struct gift *gift, struct ps_span *span)
+/* Memory that a call is about to give away. Unless it may be given the real call is not to be made: other pages would come to lie there. */
+static struct ps_staying give(CUdeviceptr first, size_t bytes)
 {
-    struct ps_span **grown = ps_grown_array(gift->span, gift->count, &gift->room, 4, sizeof(struct ps_span *));
-
-    if (!grown)
-        return false;
-    gift->span = grown;
-    gift->span[gift->count++] = span;
-    return true;
+    if (!ps_inside && ps_process_has_begun())
+        ps_mappings_make_real(first, bytes); /* what the program maps itself may be given away as CUDA's own, whatever refuses spans */
+    return ps_staying_begin(first, bytes);
 }
 
-static struct gift give(CUdeviceptr first, size_t bytes)
+static bool may_be_given(const struct ps_staying *gift)
 {
-    struct gift gift = {.is_on_pages = true};
-    CUdeviceptr behind = first + (bytes ? bytes : 1);
-
-    if (ps_inside || !ps_process_has_begun())
-        return gift;
-    ps_mappings_make_real(first, bytes); /* what the program maps itself may be given away as CUDA's own, whatever refuses spans */
-    for (CUdeviceptr at = first; at < behind && ps_registry_owns(at);) {
-        struct ps_span *span = ps_registry_at(at);
-        if (span && !add(&gift, span)) {
-            gift.is_on_pages = false;
-            break;
-        }
-        at = span ? span->address + span->bytes : at + ps_reservation.granularity - at % ps_reservation.granularity;
-    }
-    if (!gift.count)
-        return gift;
-    gift.device = gift.span[0]->device;
-    struct ps_managed_context context = ps_managed_context_enter_at(gift.device);
-    gift.is_on_pages &= ps_residency_hold_settled(gift.span, &gift.count);
-    ps_managed_context_leave(context);
-    return gift;
+    return gift->is_on_pages && gift->is_whole;
 }
 
 /* The call has been made, or was not to be. Keeps errno. */
-static void given(struct gift *gift, const char *call, CUdeviceptr address, bool succeeded)
+static void given(struct ps_staying *gift, const char *call, CUdeviceptr address, bool succeeded)
 {
     int error = errno;
     CUdeviceptr start;
     size_t bytes;
 
-    if (!gift->count) {
-        free(gift->span);
-        return;
-    }
-    struct ps_managed_context context = ps_managed_context_enter_at(gift->device);
+    const size_t count = gift->count;
     if (succeeded)
-        ps_residency_pin(gift->span, gift->count);
-    ps_residency_let_go(gift->span, gift->count, NULL);
-    ps_managed_context_leave(context);
-    if (succeeded)
-        ps_log_debug(HOOKS, "%s: %zu spans stay on their pages", call, gift->count);
-    else if (!ps_residency_look_up(address, &start, &bytes))
+        ps_staying_stays(gift, NULL);
+    ps_staying_end(gift);
+    if (count && succeeded)
+        ps_log_debug(HOOKS, "%s: %zu spans stay on their pages", call, count);
+    else if (count && !ps_residency_look_up(address, &start, &bytes))
         ps_log_warn_once(HOOKS,
                          "%s: an allocation of %zu bytes can't be reached by cards and files while Penstock manages it; "
                          "PENSTOCK_RULES='plain size>=%zu size<=%zu' leaves those of its size to CUDA",
                          call, bytes, bytes, bytes);
-    free(gift->span);
     errno = error;
 }
 
@@ -104,8 +65,8 @@ PS_EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr addre
 
     if (!real)
         return CUDA_ERROR_NOT_INITIALIZED;
-    struct gift gift = give(address, bytes);
-    CUresult result = gift.is_on_pages ? real(handle, address, bytes, sort, flags) : CUDA_ERROR_NOT_SUPPORTED;
+    struct ps_staying gift = give(address, bytes);
+    CUresult result = may_be_given(&gift) ? real(handle, address, bytes, sort, flags) : CUDA_ERROR_NOT_SUPPORTED;
     given(&gift, "cuMemGetHandleForAddressRange", address, result == CUDA_SUCCESS);
     return result;
 }
@@ -119,8 +80,8 @@ PS_EXPORT CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute 
         return CUDA_ERROR_NOT_INITIALIZED;
     if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !value || !*(const unsigned int *)value)
         return real(value, attribute, address);
-    struct gift gift = give(address, 1);
-    CUresult result = gift.is_on_pages ? real(value, attribute, address) : CUDA_ERROR_NOT_SUPPORTED;
+    struct ps_staying gift = give(address, 1);
+    CUresult result = may_be_given(&gift) ? real(value, attribute, address) : CUDA_ERROR_NOT_SUPPORTED;
     given(&gift, "cuPointerSetAttribute", address, result == CUDA_SUCCESS);
     return result;
 }
@@ -165,8 +126,8 @@ PS_EXPORT cufile_error cuFileBufRegister(const void *address, size_t bytes, int 
 
     if (!real)
         return result;
-    struct gift gift = give((CUdeviceptr)address, bytes);
-    result = gift.is_on_pages ? real(address, bytes, flags) : (cufile_error){CUFILE_CUDA_DRIVER_ERROR, CUDA_ERROR_OUT_OF_MEMORY};
+    struct ps_staying gift = give((CUdeviceptr)address, bytes);
+    result = may_be_given(&gift) ? real(address, bytes, flags) : (cufile_error){CUFILE_CUDA_DRIVER_ERROR, CUDA_ERROR_OUT_OF_MEMORY};
     given(&gift, "cuFileBufRegister", (CUdeviceptr)address, result.err == CUFILE_SUCCESS);
     return result;
 }
@@ -192,11 +153,11 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *domain, void *address, size_t byt
 PS_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *domain, void *address, size_t bytes, int access)
 {
     __typeof__(&ibv_reg_mr) real = (__typeof__(real))ps_symbol_behind("ibv_reg_mr", NULL, __builtin_return_address(0));
-    struct gift gift = give((CUdeviceptr)address, bytes);
+    struct ps_staying gift = give((CUdeviceptr)address, bytes);
 
     errno = real ? errno : ENOSYS;
-    errno = gift.is_on_pages ? errno : ENOMEM;
-    struct ibv_mr *region = real && gift.is_on_pages ? real(domain, address, bytes, access) : NULL;
+    errno = may_be_given(&gift) ? errno : ENOMEM;
+    struct ibv_mr *region = real && may_be_given(&gift) ? real(domain, address, bytes, access) : NULL;
     given(&gift, "ibv_reg_mr", (CUdeviceptr)address, region != NULL);
     return region;
 }
@@ -204,11 +165,11 @@ PS_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *domain, void *address, size_t
 PS_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *domain, void *address, size_t bytes, uint64_t remote, unsigned int access)
 {
     __typeof__(&ibv_reg_mr_iova2) real = (__typeof__(real))ps_symbol_behind("ibv_reg_mr_iova2", NULL, __builtin_return_address(0));
-    struct gift gift = give((CUdeviceptr)address, bytes);
+    struct ps_staying gift = give((CUdeviceptr)address, bytes);
 
     errno = real ? errno : ENOSYS;
-    errno = gift.is_on_pages ? errno : ENOMEM;
-    struct ibv_mr *region = real && gift.is_on_pages ? real(domain, address, bytes, remote, access) : NULL;
+    errno = may_be_given(&gift) ? errno : ENOMEM;
+    struct ibv_mr *region = real && may_be_given(&gift) ? real(domain, address, bytes, remote, access) : NULL;
     given(&gift, "ibv_reg_mr_iova2", (CUdeviceptr)address, region != NULL);
     return region;
 }

@@ -192,6 +192,10 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     trainers_need TABLE_NAMES_SPANS 30-60 hostile-table-graph
 }
 
+@test "what a texture was made over stays where it is" {
+    trainers_need TEXTURED_STAYS 30-60 hostile-texture
+}
+
 @test "a launch that names a block waits until its pieces rest" {
     trainers_need BLOCK_LAUNCH_WAITS_FOR_MOVES 30-90 blocks blocks-streams blocks-threads
 }

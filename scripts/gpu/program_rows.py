@@ -97,6 +97,7 @@ ROWS = [
         settings=NATIVE, says=r"cudaIpcGetMemHandle: an allocation of \d+ bytes .*PENSTOCK_RULES='plain size>=811597824 size<=811597824'"),
     Row("tables", "pointer tables and tensor maps in memory", f"sample.py {{build}}/samples/hostile-static {TABLES} 16 128", tiny=TINY,
         ways=("tight", "hook", "auto"), slack=32, report={"pointer_tables": 170}),
+    Row("textures", "textures over spans", "sample.py {build}/samples/hostile-static texture 16 128", tiny=TINY, ways=("tight", "hook", "auto"), slack=32),
     Row("verify", "penstock verify, and a training with its rules", "verify.py {build}/samples/hidden-static 16 table weights large", share=0.5,
         tiny=TINY, ways=("tight",), limit=300, slack=64),
     Row("sanitizer", "compute-sanitizer's memcheck", f"sample.py {MEMCHECK} {MLP} --batch=131072", needs="compute-sanitizer",

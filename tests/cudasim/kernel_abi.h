@@ -38,6 +38,12 @@ struct cudasim_kernel {
     void (*run)(const struct cudasim_launch *launch, void *const *params);
 };
 
+/*
+ * What a texture object over linear memory leads to: the address that it was made for, or NULL. Of the simulated libcuda.so.1, where a kernel looks it up;
+ * a GPU fetches through the object itself. Any thread.
+ */
+const void *cudasim_texture(unsigned long long object) __attribute__((visibility("default")));
+
 #ifdef __cplusplus
 }
 #endif

@@ -41,6 +41,7 @@ static const struct hostile_case cases[] = {
     {"table-graph", case_table_graph, "a kernel in a graph that is given a table"},
     {"table-graph-memory", case_table_graph_memory, "the same, where the graph copies the table to memory of its own"},
     {"tensor-map", case_tensor_map, "tensor maps by value and in device memory"},
+    {"texture", case_texture, "textures over spans"},
     {"copies", case_copies, "copies and memsets in every direction"},
     {"free-in-use", case_free_in_use, "cudaFree while a kernel writes, then reuse"},
     {"free-while-read", case_free_while_read, "cudaFree while a kernel reads, then reuse"},

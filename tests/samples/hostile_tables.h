@@ -2,6 +2,8 @@
 #ifndef PENSTOCK_SAMPLES_HOSTILE_TABLES_H
 #define PENSTOCK_SAMPLES_HOSTILE_TABLES_H
 
+#include <dlfcn.h>
+
 /* What a CUtensorMap is to a kernel: 128 bytes, the first eight of which are the address of the tensor. */
 struct alignas(64) tensor_map {
     const uint32_t *tensor;
@@ -217,6 +219,92 @@ static void case_tensor_map(void)
     CHECK(cudaFree(in_memory));
     CHECK(cudaFree(out));
     check_and_free_spans(&set, "after tensor maps");
+}
+
+/* A word of a texture over linear memory, which is fetched through a small number: no parameter holds the address. */
+static __host__ __device__ inline uint32_t texture_word(cudaTextureObject_t texture, size_t index)
+{
+#ifdef __CUDA_ARCH__
+    return tex1Dfetch<unsigned int>(texture, static_cast<int>(index));
+#else
+    static __typeof__(&cudasim_texture) simulated; /* which the simulated driver alone has */
+
+    if (!simulated)
+        simulated = reinterpret_cast<__typeof__(simulated)>(dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "cudasim_texture"));
+    return static_cast<const uint32_t *>(simulated(texture))[index];
+#endif
+}
+
+KERNEL(copy_by_texture, (uint32_t *__restrict__ out, cudaTextureObject_t texture, size_t first, size_t count), (out, texture, first, count))
+{
+    FOR_EACH_ITEM (i, count)
+        out[i] = texture_word(texture, first + i);
+}
+
+static cudaTextureObject_t new_texture(uint32_t *span, bool in_rows)
+{
+    struct cudaResourceDesc resource = {};
+    struct cudaTextureDesc words = {};
+    cudaTextureObject_t texture = 0;
+
+    words.readMode = cudaReadModeElementType;
+    if (in_rows) {
+        resource.resType = cudaResourceTypePitch2D;
+        resource.res.pitch2D.devPtr = span;
+        resource.res.pitch2D.desc = cudaCreateChannelDesc<unsigned int>();
+        resource.res.pitch2D.width = 1024;
+        resource.res.pitch2D.height = 64;
+        resource.res.pitch2D.pitchInBytes = 4096;
+    } else {
+        resource.resType = cudaResourceTypeLinear;
+        resource.res.linear.devPtr = span;
+        resource.res.linear.desc = cudaCreateChannelDesc<unsigned int>();
+        resource.res.linear.sizeInBytes = span_bytes;
+    }
+    CHECK_OR_SKIP(cudaCreateTextureObject(&texture, &resource, &words, nullptr));
+    return texture;
+}
+
+/* Textures over spans, made wherever these are, and read while the others push each other out. */
+static void case_texture(void)
+{
+    struct span_set set = new_span_set();
+    const size_t words = span_words() / 4;
+    uint32_t *out = new_span();
+
+    for (size_t turn = 0; turn < span_count; turn++) {
+        const cudaTextureObject_t texture = new_texture(set.span[turn], false), rows = new_texture(set.span[(turn + 1) % span_count], true);
+
+        for (size_t round = 0; round < 3; round++) {
+            const uint32_t salt = static_cast<uint32_t>(turn + round); /* what is written by the address is there for the texture */
+
+            LAUNCH(set.stream, span_words(), fill_words, set.span[turn], salt, 0, span_words());
+            crowd_out(&set);
+            LAUNCH(set.stream, words, copy_by_texture, out, texture, words + 1, words);
+            expect_words(out, salt, words + 1, words, set.stream, "through a texture");
+        }
+        LAUNCH(set.stream, span_words(), fill_words, set.span[turn], static_cast<uint32_t>(turn), 0, span_words());
+        CHECK(cudaStreamSynchronize(set.stream));
+        CHECK(cudaDestroyTextureObject(texture));
+        CHECK(cudaDestroyTextureObject(rows));
+    }
+    /* The memory is freed before the texture, and used again by a span that has one of its own. */
+    const cudaTextureObject_t former = new_texture(out, false);
+    CHECK(cudaFree(out));
+    uint32_t *other = new_span();
+    out = new_span();
+    LAUNCH(set.stream, span_words(), fill_words, other, 7, 0, span_words());
+    const cudaTextureObject_t texture = new_texture(other, false);
+    CHECK(cudaDestroyTextureObject(former));
+    crowd_out(&set);
+    for (size_t i = 0; i < span_count; i++)
+        expect_words(set.span[i], static_cast<uint32_t>(i), 0, span_words(), set.stream, "beside a texture");
+    LAUNCH(set.stream, words, copy_by_texture, out, texture, 0, words);
+    expect_words(out, 7, 0, words, set.stream, "through a texture of memory that had another");
+    CHECK(cudaDestroyTextureObject(texture));
+    CHECK(cudaFree(other));
+    CHECK(cudaFree(out));
+    check_and_free_spans(&set, "after textures");
 }
 
 #endif

@@ -88,6 +88,35 @@ cudaError_t cudaFreeHost(void *pointer)
     return cudasim_runtime_end(result);
 }
 
+/* Of linear memory: the runtime's description says the same in another order. */
+cudaError_t cudaCreateTextureObject(cudaTextureObject_t *object, const struct cudaResourceDesc *resource,
+                                    const struct cudaTextureDesc *texture, const struct cudaResourceViewDesc *view)
+{
+    CUDA_RESOURCE_DESC linear = {.resType = CU_RESOURCE_TYPE_LINEAR};
+    const CUDA_TEXTURE_DESC plain = {.flags = CU_TRSF_READ_AS_INTEGER};
+
+    if (!object || !resource || !texture || view)
+        return RUNTIME_RUN(CUDA_ERROR_INVALID_VALUE);
+    if (resource->resType == cudaResourceTypeLinear) {
+        linear.res.linear.devPtr = cudasim_device_address(resource->res.linear.devPtr);
+        linear.res.linear.sizeInBytes = resource->res.linear.sizeInBytes;
+    } else if (resource->resType == cudaResourceTypePitch2D) {
+        linear.resType = CU_RESOURCE_TYPE_PITCH2D;
+        linear.res.pitch2D.devPtr = cudasim_device_address(resource->res.pitch2D.devPtr);
+        linear.res.pitch2D.width = resource->res.pitch2D.width;
+        linear.res.pitch2D.height = resource->res.pitch2D.height;
+        linear.res.pitch2D.pitchInBytes = resource->res.pitch2D.pitchInBytes;
+    } else {
+        return RUNTIME_RUN(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    return RUNTIME_RUN(cuTexObjectCreate((CUtexObject *)object, &linear, &plain, NULL));
+}
+
+cudaError_t cudaDestroyTextureObject(cudaTextureObject_t object)
+{
+    return RUNTIME_RUN(cuTexObjectDestroy(object));
+}
+
 cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned int flags)
 {
     return RUNTIME_RUN(cuMemHostRegister(pointer, bytes, flags));
