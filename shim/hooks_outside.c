@@ -17,9 +17,6 @@
 #include "residency.h"
 #include "staying.h"
 
-/* The driver's own function, NULL without a driver. */
-#define REAL(name) (ps_real_cuda_load() ? NULL : (__typeof__(&(name)))ps_driver_function(PS_DRIVER_FUNCTION_##name))
-
 /* ---- giving ---- */
 
 /* Memory that a call is about to give away. Unless it may be given the real call is not to be made: other pages would come to lie there. */
@@ -61,7 +58,7 @@ static void given(struct ps_staying *gift, const char *call, CUdeviceptr address
 PS_EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType sort,
                                                  unsigned long long flags)
 {
-    __typeof__(&cuMemGetHandleForAddressRange) real = REAL(cuMemGetHandleForAddressRange);
+    __typeof__(&cuMemGetHandleForAddressRange) real = PS_REAL_CUDA(cuMemGetHandleForAddressRange);
 
     if (!real)
         return CUDA_ERROR_NOT_INITIALIZED;
@@ -74,7 +71,7 @@ PS_EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr addre
 /* Programs that register memory with cards want copies into it to be over when the call returns; the driver refuses that for mapped memory. */
 PS_EXPORT CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr address)
 {
-    __typeof__(&cuPointerSetAttribute) real = REAL(cuPointerSetAttribute);
+    __typeof__(&cuPointerSetAttribute) real = PS_REAL_CUDA(cuPointerSetAttribute);
 
     if (!real)
         return CUDA_ERROR_NOT_INITIALIZED;

@@ -18,9 +18,6 @@
 #include "registry.h"
 #include "residency.h"
 
-/* The driver's own function, NULL without a driver. */
-#define REAL(name) (ps_real_cuda_load() ? NULL : (__typeof__(&(name)))ps_driver_function(PS_DRIVER_FUNCTION_##name))
-
 static void say_what_helps(const char *call, CUdeviceptr address)
 {
     CUdeviceptr start;
@@ -43,8 +40,7 @@ PS_EXPORT cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *addr
 
 PS_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {
-    __typeof__(&cuIpcGetMemHandle) real =
-        ps_real_cuda_load() ? NULL : (__typeof__(real))ps_driver_function(PS_DRIVER_FUNCTION_cuIpcGetMemHandle);
+    __typeof__(&cuIpcGetMemHandle) real = PS_REAL_CUDA(cuIpcGetMemHandle);
 
     say_what_helps("cuIpcGetMemHandle", address);
     return real ? real(handle, address) : CUDA_ERROR_NOT_INITIALIZED;
@@ -86,7 +82,7 @@ PS_EXPORT cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned int flags)
 
 PS_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext context, unsigned int flags)
 {
-    __typeof__(&cuCtxEnablePeerAccess) real = REAL(cuCtxEnablePeerAccess);
+    __typeof__(&cuCtxEnablePeerAccess) real = PS_REAL_CUDA(cuCtxEnablePeerAccess);
     CUresult result = real ? real(context, flags) : CUDA_ERROR_NOT_INITIALIZED;
     CUdevice current = -1, device = -1;
     CUcontext popped;
@@ -128,7 +124,7 @@ PS_EXPORT cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const struct cuda
 
 PS_EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
 {
-    __typeof__(&cuMemPoolSetAccess) real = REAL(cuMemPoolSetAccess);
+    __typeof__(&cuMemPoolSetAccess) real = PS_REAL_CUDA(cuMemPoolSetAccess);
     CUresult result = real ? real(pool, map, count) : CUDA_ERROR_NOT_INITIALIZED;
 
     if (result == CUDA_SUCCESS)

@@ -20,9 +20,6 @@
 #include "rules.h"
 #include "staying.h"
 
-/* The driver's own function, NULL without a driver. */
-#define REAL(name) (ps_real_cuda_load() ? NULL : (__typeof__(&(name)))ps_driver_function(PS_DRIVER_FUNCTION_##name))
-
 /* A texture over spans. */
 struct texture {
     struct texture *next;
@@ -112,7 +109,7 @@ static struct ps_staying begin_driver(const CUDA_RESOURCE_DESC *resource)
 PS_EXPORT CUresult cuTexObjectCreate(CUtexObject *object, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture,
                                      const CUDA_RESOURCE_VIEW_DESC *view)
 {
-    __typeof__(&cuTexObjectCreate) real = REAL(cuTexObjectCreate);
+    __typeof__(&cuTexObjectCreate) real = PS_REAL_CUDA(cuTexObjectCreate);
 
     if (!real)
         return CUDA_ERROR_NOT_INITIALIZED;
@@ -124,7 +121,7 @@ PS_EXPORT CUresult cuTexObjectCreate(CUtexObject *object, const CUDA_RESOURCE_DE
 
 PS_EXPORT CUresult cuTexObjectDestroy(CUtexObject object)
 {
-    __typeof__(&cuTexObjectDestroy) real = REAL(cuTexObjectDestroy);
+    __typeof__(&cuTexObjectDestroy) real = PS_REAL_CUDA(cuTexObjectDestroy);
 
     if (!real)
         return CUDA_ERROR_NOT_INITIALIZED;

@@ -3,6 +3,7 @@
  * arrays there are none here.)
  */
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "engine.h"
@@ -14,31 +15,23 @@
 
 static _Atomic uintptr_t behind[TEXTURES_MAX]; /* by object, less one; 0: there is none */
 
-/* The address that the texture is to lie over, 0 if it is not in device memory. *known: whether it is of a sort that is there. */
-static CUdeviceptr address_of(const CUDA_RESOURCE_DESC *resource, bool *known)
+static bool is_memory(CUdeviceptr address)
 {
-    CUdeviceptr address = resource->resType == CU_RESOURCE_TYPE_PITCH2D ? resource->res.pitch2D.devPtr : resource->res.linear.devPtr;
-
-    *known = resource->resType == CU_RESOURCE_TYPE_LINEAR || resource->resType == CU_RESOURCE_TYPE_PITCH2D;
-    if (!*known)
-        return 0;
     cudasim_lock();
-    const struct cudasim_range *range = cudasim_range_find((uintptr_t)address);
+    bool found = cudasim_range_find((uintptr_t)address) != NULL;
     cudasim_unlock();
-    return range ? address : 0;
+    return found;
 }
 
 CUresult cudasim_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pResDesc, const CUDA_TEXTURE_DESC *pTexDesc,
                                    const CUDA_RESOURCE_VIEW_DESC *pResViewDesc)
 {
-    bool known;
-
     if (!pTexObject || !pResDesc || !pTexDesc || pResViewDesc) /* a view is of an array */
         return CUDA_ERROR_INVALID_VALUE;
-    CUdeviceptr address = address_of(pResDesc, &known);
-    if (!known)
+    if (pResDesc->resType != CU_RESOURCE_TYPE_LINEAR && pResDesc->resType != CU_RESOURCE_TYPE_PITCH2D)
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (!address)
+    CUdeviceptr address = pResDesc->resType == CU_RESOURCE_TYPE_LINEAR ? pResDesc->res.linear.devPtr : pResDesc->res.pitch2D.devPtr;
+    if (!is_memory(address))
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < TEXTURES_MAX; i++) {
         uintptr_t none = 0;
