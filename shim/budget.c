@@ -198,6 +198,13 @@ uint64_t ps_budget_lacking(size_t bytes)
     return held + bytes > limit ? held + bytes - limit : 0;
 }
 
+uint64_t ps_budget_to_spare(void)
+{
+    const uint64_t limit = limit_now(), wanted = ps_registry.peak_live_bytes + ps_registry.padding_bytes;
+
+    return limit - limit / 16 > wanted ? limit - limit / 16 - wanted : 0;
+}
+
 /* Others have made room meanwhile. With nothing held it is for the driver to say whether there is any. [locked] */
 static bool has_room(size_t bytes)
 {

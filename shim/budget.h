@@ -46,6 +46,9 @@ uint64_t ps_budget_lacking(size_t bytes);
 /* What a plan may count on: the limit, or what there is on a device that others use too. [locked] */
 uint64_t ps_budget_to_plan_for(void);
 
+/* Bytes that spans may have beyond their requests: what the budget has beyond the most that the program has had in use, less a share for what is yet to come. [locked] */
+uint64_t ps_budget_to_spare(void);
+
 /* Pages for a span. */
 struct ps_pages {
     struct ps_page_block *block;

@@ -11,6 +11,7 @@
 #define PS_COUNTER_TABLE                                                                                                                   \
     PS_COUNTER(allocations)       /* spans and blocks handed out */                                                                        \
     PS_COUNTER(frees)             /* spans and blocks freed */                                                                             \
+    PS_COUNTER(larger_reused)     /* of the allocations, those that a larger freed span serves */                                          \
     PS_COUNTER(blocks)            /* of the allocations, those that were made in pieces */                                                 \
     PS_COUNTER(mapped_by_program) /* of the allocations, those that the program made by cuMemCreate */                                     \
     PS_COUNTER(evictions)         /* D2H copies that ended in the span leaving the device */                                               \

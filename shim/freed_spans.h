@@ -1,5 +1,5 @@
 /*
- * Freed spans that keep their pages, for an allocation of their size, and how they give them up for another one.
+ * Freed spans that keep their pages, for an allocation of their size (or a smaller one, while memory suffices), and how they give them up for another one.
  *
  * Two clocks: a span is freed in the program's order, and the device may be far behind. Its addresses are unmapped when its last use is over, which is asked,
  * or waited for on the host.

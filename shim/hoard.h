@@ -10,10 +10,14 @@
 #ifndef PS_HOARD_H
 #define PS_HOARD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* An allocation is made that only asks. */
 void ps_hoard_asked(void);
+
+/* Whether pages for so many bytes more would be more than what the program has wanted at once, and the sizes of its freed spans, account for. */
+bool ps_hoard_holds_enough(size_t bytes);
 
 /* An allocation was just made for use: what is more than the program's sizes may want goes back. [releases the lock meanwhile] */
 void ps_hoard_trim(void);

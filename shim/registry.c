@@ -11,17 +11,11 @@
 #include "per_device.h"
 #include "policies.h"
 #include "real_cuda.h"
+#include "size_classes.h"
 #include "slab.h"
 
 struct ps_reservation ps_reservation;
 PS_PER_DEVICE struct ps_registry_state ps_first_registry;
-
-#define SIZE_CLASSES 4096u
-
-static PS_PER_DEVICE struct {
-    struct ps_size_class *classes[SIZE_CLASSES]; /* sizes seen so far, open addressing; an entry never goes away */
-} of_first;
-#define here PS_HERE(of_first)
 
 #define LARGEST_RESERVATION (16ull << 40)
 #define SMALLEST_RESERVATION (64ull << 20)
@@ -139,31 +133,9 @@ static void map_set(const struct ps_span *span, struct ps_span *value)
         atomic_store_explicit(&ps_reservation.map[first + i], value, memory_order_release);
 }
 
-/* The class of a size, made at need; NULL when the table is full or memory is short (then spans of that size are not kept). */
-static struct ps_size_class *class_of(size_t bytes, bool make)
-{
-    struct ps_size_class **classes = here.classes;
-    uint32_t h = (uint32_t)((bytes >> ps_reservation.unit_shift) * 2654435761u) % SIZE_CLASSES;
-
-    for (uint32_t probes = 0; probes < SIZE_CLASSES; probes++, h = (h + 1) % SIZE_CLASSES) {
-        if (classes[h] && classes[h]->bytes == bytes)
-            return classes[h];
-        if (classes[h])
-            continue;
-        if (!make || !(classes[h] = calloc(1, sizeof *classes[h])))
-            return NULL;
-        classes[h]->bytes = bytes;
-        TAILQ_INIT(&classes[h]->cached);
-        return classes[h];
-    }
-    return NULL;
-}
-
 uint64_t ps_registry_count_birth(size_t bytes)
 {
-    struct ps_size_class *class = ps_registry.counts_births ? class_of(bytes, true) : NULL;
-
-    return class ? class->births++ : PS_SPAN_UNKNOWN_NTH;
+    return ps_registry.counts_births ? ps_size_class_count_birth(bytes) : PS_SPAN_UNKNOWN_NTH;
 }
 
 static void count_in(struct ps_span *span, size_t requested)
@@ -179,13 +151,16 @@ static void count_in(struct ps_span *span, size_t requested)
     span->due = 0;
     span->requested = requested;
     span->known = false;
-    span->nth = block ? block->nth : ps_registry_count_birth(span->bytes);
-    span->excluded = !ps_policies_may_move(&(struct ps_span_facts){.bytes = block ? block->bytes : span->bytes, .nth = span->nth});
+    const size_t wanted = ps_registry_rounded(requested);
+    span->nth = block ? block->nth : ps_registry_count_birth(wanted);
+    span->excluded = !ps_policies_may_move(&(struct ps_span_facts){.bytes = block ? block->bytes : wanted, .nth = span->nth});
     r->live_spans++;
     r->live_bytes += span->bytes;
+    r->padding_bytes += span->bytes - wanted;
     r->live_requested += (requested + 511) & ~(size_t)511;
-    if (r->live_bytes > r->only_asked_bytes && r->live_bytes - r->only_asked_bytes > r->peak_live_bytes)
-        r->peak_live_bytes = r->live_bytes - r->only_asked_bytes;
+    const uint64_t demand = r->live_bytes - r->padding_bytes;
+    if (demand > r->only_asked_bytes && demand - r->only_asked_bytes > r->peak_live_bytes)
+        r->peak_live_bytes = demand - r->only_asked_bytes;
     if (r->live_requested > r->peak_live_requested)
         r->peak_live_requested = r->live_requested;
     if (r->live_bytes + r->cached_bytes > r->peak_reserved_bytes)
@@ -354,32 +329,10 @@ void ps_registry_end_life(struct ps_span *span)
         TAILQ_REMOVE(&r->idle_order, span, order);
     r->live_spans--;
     r->live_bytes -= span->bytes;
+    r->padding_bytes -= span->bytes - ps_registry_rounded(span->requested);
     r->live_requested -= (span->requested + 511) & ~(size_t)511;
     ps_block_piece_rests(span);
     atomic_store_explicit(&span->block, NULL, memory_order_relaxed);
-}
-
-/* A cached span is there for any allocation of its size. */
-static void offer(struct ps_span *span)
-{
-    struct ps_size_class *class = class_of(span->bytes, true);
-
-    span->has_class = class != NULL;
-    if (!class)
-        return;
-    TAILQ_INSERT_TAIL(&class->cached, span, sized);
-    class->count++;
-}
-
-static void offer_no_more(struct ps_span *span)
-{
-    struct ps_size_class *class = span->has_class ? class_of(span->bytes, false) : NULL;
-
-    if (!class)
-        return;
-    TAILQ_REMOVE(&class->cached, span, sized);
-    class->count--;
-    span->has_class = false;
 }
 
 void ps_registry_cache(struct ps_span *span)
@@ -390,7 +343,7 @@ void ps_registry_cache(struct ps_span *span)
     span->residency = PS_RESIDENT;
     span->has_class = false;
     if (!span->placed)
-        offer(span);
+        ps_size_class_offer(span);
     r->cached_bytes += span->bytes;
     if (r->only_asked_bytes == span->bytes) {
         span->freed_in = 0;
@@ -433,9 +386,9 @@ void ps_registry_set_placed(struct ps_span *span, bool placed)
         return;
     span->placed = placed;
     if (span->life == PS_LIFE_CACHED && placed)
-        offer_no_more(span);
+        ps_size_class_withdraw(span);
     if (span->life == PS_LIFE_CACHED && !placed)
-        offer(span);
+        ps_size_class_offer(span);
 }
 
 void ps_registry_cached_remove(struct ps_span *span)
@@ -443,58 +396,31 @@ void ps_registry_cached_remove(struct ps_span *span)
     struct ps_registry_state *r = &ps_registry;
 
     await_no_more(span);
-    offer_no_more(span);
+    ps_size_class_withdraw(span);
     TAILQ_REMOVE(&r->cached, span, order);
     r->cached_bytes -= span->bytes;
 }
 
 uint32_t ps_registry_cached_count(size_t bytes)
 {
-    const struct ps_size_class *class = class_of(bytes, false);
-
-    return class ? class->count : 0;
+    return ps_size_class_count(bytes);
 }
 
-static bool may_be_taken(const struct ps_span *span, const struct ps_stream *stream)
+static struct ps_span *take_out(struct ps_span *span)
 {
-    return !span->busy && (!ps_registry_is_awaited(span) || span->awaited_on == stream);
+    if (span)
+        ps_registry_cached_remove(span);
+    return span;
 }
-
-static bool used_on_alone(const struct ps_span *span, const struct ps_stream *stream)
-{
-    return !span->uses.everywhere && (span->uses.count == 0 || (span->uses.count == 1 && span->uses.use[0].stream == stream));
-}
-
-/* How many of a size to look at for one that needs no wait: a steady program finds it among the first. */
-#define LOOK_AT 8
 
 struct ps_span *ps_registry_cached_take(size_t bytes, const struct ps_stream *stream)
 {
-    struct ps_size_class *class = class_of(bytes, false);
-    struct ps_span *span, *taken = NULL;
-    int looked = 0;
+    return take_out(ps_size_class_find(bytes, stream));
+}
 
-    if (!class)
-        return NULL;
-    if (stream)
-        TAILQ_FOREACH_REVERSE(span, &class->cached, ps_span_list, sized)
-        {
-            if (looked++ == LOOK_AT)
-                break;
-            if (!may_be_taken(span, stream) || !used_on_alone(span, stream))
-                continue;
-            taken = span;
-            break;
-        }
-    if (!taken) /* the oldest: its last use is the likeliest to be over */
-        TAILQ_FOREACH (span, &class->cached, sized)
-            if (may_be_taken(span, stream)) {
-                taken = span;
-                break;
-            }
-    if (taken)
-        ps_registry_cached_remove(taken);
-    return taken;
+struct ps_span *ps_registry_cached_take_larger(size_t bytes, size_t at_most, const struct ps_stream *stream)
+{
+    return take_out(ps_size_class_find_larger(bytes, at_most, stream));
 }
 
 void ps_registry_revive(struct ps_span *span, size_t requested)

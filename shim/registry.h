@@ -15,14 +15,6 @@
 #include "per_device.h"
 #include "span.h"
 
-/* Spans of one size: the freed ones that keep their pages. */
-struct ps_size_class {
-    size_t bytes;
-    struct ps_span_list cached;
-    uint32_t count;  /* of cached */
-    uint64_t births; /* spans of the size so far, while they are counted */
-};
-
 /*
  * The addresses of all spans, and what lies where. Each device has its area of them, so that an address tells its device. Set once, with the first
  * device, then constant.
@@ -55,11 +47,12 @@ struct ps_registry_state {
     struct ps_block *unused_blocks; /* structures */
     uint64_t live_bytes;            /* rounded bytes of LIVE spans */
     uint64_t live_requested;        /* the same as the program asked, each rounded up to 512 bytes */
-    uint64_t peak_live_bytes;       /* without what was only asked for */
-    uint64_t only_asked_bytes;      /* of the last allocation, if it takes all that is free (ps_request_told_free): 0 at the next */
-    uint64_t peak_live_requested;   /* resettable by the program (cudaMemPoolSetAttribute) */
-    uint64_t peak_reserved_bytes;   /* of live and cached together; resettable likewise */
-    uint64_t cached_bytes;          /* device bytes of CACHED spans */
+    uint64_t padding_bytes;       /* of live_bytes: what spans have beyond their requests, each of which was served by a larger freed one */
+    uint64_t peak_live_bytes;     /* without padding, and without what was only asked for */
+    uint64_t only_asked_bytes;    /* of the last allocation, if it takes all that is free (ps_request_told_free): 0 at the next */
+    uint64_t peak_live_requested; /* resettable by the program (cudaMemPoolSetAttribute) */
+    uint64_t peak_reserved_bytes; /* of live and cached together; resettable likewise */
+    uint64_t cached_bytes;        /* device bytes of CACHED spans */
     struct ps_span *awaiting[PS_AWAITING_MAX]; /* those with `awaited_on`, oldest first */
     uint32_t awaiting_count;
     uint64_t period, period_began; /* of half a minute and more, counted when somebody asks what is unwanted; ns */
@@ -122,6 +115,12 @@ void ps_registry_call_all(void);
 
 /* The span of a number, if that life still goes on, else NULL. [locked] */
 struct ps_span *ps_registry_numbered(uint64_t number);
+
+/* The bytes of a span that is made for a request of so many. */
+static inline size_t ps_registry_rounded(size_t requested)
+{
+    return (requested + ps_reservation.granularity - 1) & ~(ps_reservation.granularity - 1);
+}
 
 /* Whether the address lies in the span reservation. Any thread, no lock. */
 static inline bool ps_registry_owns(CUdeviceptr address)
@@ -203,6 +202,8 @@ uint64_t ps_registry_unwanted(uint64_t now_ns, uint64_t at_most);
 /* Whether this freed span was, when that was asked last. [locked] */
 bool ps_registry_is_unwanted(const struct ps_span *span);
 struct ps_span *ps_registry_cached_take(size_t bytes, const struct ps_stream *stream);
+/* The same of one that is larger, by as little as there is and up to `at_most` bytes. [locked] */
+struct ps_span *ps_registry_cached_take_larger(size_t bytes, size_t at_most, const struct ps_stream *stream);
 void ps_registry_cached_remove(struct ps_span *span);
 uint32_t ps_registry_cached_count(size_t bytes); /* those of the size */
 

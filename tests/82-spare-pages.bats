@@ -88,3 +88,68 @@ in_spans() { echo $(($(report "$1") / PROBE_SPAN)); }
     goes_on
     counted pages_reused_bytes
 }
+
+# Rounds whose four spans have sizes of the round's own, of 16 to 32 PROBE_SPANs.
+build_lengths() {
+    build_probe lengths <<'END'
+#include <cuda.h>
+#include <dlfcn.h>
+
+#define SPANS 4
+#define ROUNDS 60
+
+int main(void)
+{
+    unsigned seed = 1;
+    size_t unit = span_size(), largest = 0;
+    CUresult (*range)(CUdeviceptr *, size_t *, CUdeviceptr) = dlsym(RTLD_DEFAULT, "cuMemGetAddressRange_v2");
+    cudaStream_t stream;
+
+    EXPECT(range != NULL);
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (int round = 0; round < ROUNDS; round++) {
+        seed = seed * 1103515245 + 12345;
+        size_t bytes = (16 + seed / 65536 % 17) * unit - 512 * (seed / 65536 % 3);
+        char *memory[SPANS];
+        for (int i = 0; i < SPANS; i++) {
+            if (i % 2) CHECK(cudaMalloc((void **)&memory[i], bytes));
+            else CHECK(cudaMallocAsync((void **)&memory[i], bytes, stream));
+            CHECK(cudaMemsetAsync(memory[i], round + i, bytes, stream));
+        }
+        for (int i = 0; i < SPANS; i++) {
+            EXPECT(holds(memory[i] + bytes - unit, round + i, stream));
+            CUdeviceptr base;
+            size_t size;
+            EXPECT(range(&base, &size, (CUdeviceptr)memory[i] + bytes / 2) == CUDA_SUCCESS);
+            EXPECT(base == (CUdeviceptr)memory[i] && size == bytes);
+            if (i % 2) CHECK(cudaFree(memory[i]));
+            else CHECK(cudaFreeAsync(memory[i], stream));
+        }
+        largest = bytes > largest ? bytes : largest;
+    }
+    CHECK(cudaDeviceSynchronize());
+    printf("%zu\nok\n", largest * SPANS);
+    return 0;
+}
+END
+}
+
+@test "sizes that hardly come again are served by larger freed spans, while memory suffices" {
+    requires cc jq
+    local PROBE_SPAN=$((1 << 20)) wanted seed more=()
+    build_lengths
+    for seed in 0 1 2 3; do
+        [ "$seed" = 0 ] || more=(CUDASIM_SCHED=seeded "CUDASIM_SEED=$seed")
+        run_probe lengths PENSTOCK_BUDGET=2GiB "${more[@]}"
+        goes_on
+        said
+        sound
+        wanted=$(grep -x '[0-9]*' <<<"$output")
+        # Without them the 17 sizes hold 1.6 GiB. What is beyond 256 MiB and an eighth is of rounds longer than all before them.
+        at_most $((2 * wanted + (288 << 20))) "$(report peak_resident_bytes)" "bytes held"
+        at_least 100 "$(report larger_reused)" "allocations that a larger freed span served"
+        at_most $((wanted + (4 << 20))) "$(report peak_demand_bytes)" "bytes of demand"
+        equal 0 "$(report evictions)" evictions
+        [ "$DEVICE" = sim ] || break
+    done
+}

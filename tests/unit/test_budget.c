@@ -411,6 +411,27 @@ static void test_a_refusal_is_remembered_until_the_driver_has_more(void)
     ps_registry_unlock();
 }
 
+static void test_what_there_is_to_spare(void)
+{
+    const uint64_t peak = ps_registry.peak_live_bytes;
+
+    ps_registry_lock();
+    ps_budget.limit = 64 * UNIT;
+    ps_registry.peak_live_bytes = 40 * UNIT;
+    EXPECT_U64(20 * UNIT, ps_budget_to_spare()); /* less a sixteenth */
+    ps_registry.padding_bytes = 15 * UNIT;
+    EXPECT_U64(5 * UNIT, ps_budget_to_spare());
+    ps_registry.padding_bytes = 21 * UNIT;
+    EXPECT_U64(0, ps_budget_to_spare());
+    ps_registry.padding_bytes = 0;
+    ps_registry.peak_live_bytes = 60 * UNIT;
+    EXPECT_U64(0, ps_budget_to_spare());
+    ps_budget.limit = UINT64_MAX;
+    EXPECT(ps_budget_to_spare() > UINT64_MAX / 2);
+    ps_registry.peak_live_bytes = peak;
+    ps_registry_unlock();
+}
+
 static void test_nothing_that_can_give_way(void)
 {
     struct ps_pages all, more;
@@ -442,6 +463,7 @@ int main(void)
     test_a_use_that_does_not_end_holds_up_no_other();
     test_what_is_wanted_stays();
     test_as_few_freed_spans_go_as_will_do();
+    test_what_there_is_to_spare();
     test_nothing_that_can_give_way();
     test_pages_stay_while_memory_is_tight();
     test_what_is_spare_goes_back_when_the_driver_has_no_more();

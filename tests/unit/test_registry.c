@@ -161,6 +161,38 @@ static void test_which_freed_span_is_used_again(void)
     }
 }
 
+/* By as little as there is, and not beyond what may be: what it is larger by is no demand of the program's. */
+static void test_a_larger_freed_span_serves(void)
+{
+    struct ps_stream here = {.index = 0};
+    struct ps_span *four = live_span(4 * UNIT, 4 * UNIT), *three = live_span(3 * UNIT, 3 * UNIT), *one = live_span(UNIT, UNIT);
+
+    free_span(four);
+    free_span(three);
+    free_span(one);
+    EXPECT(!ps_registry_cached_take_larger(4 * UNIT, 8 * UNIT, &here));
+    EXPECT(!ps_registry_cached_take_larger(2 * UNIT, 2 * UNIT, &here));
+    three->busy = true;
+    EXPECT(!ps_registry_cached_take_larger(2 * UNIT, 3 * UNIT, &here));
+    EXPECT(ps_registry_cached_take_larger(2 * UNIT, 4 * UNIT, &here) == four);
+    ps_registry_cache(four);
+    three->busy = false;
+    EXPECT(ps_registry_cached_take_larger(2 * UNIT, 4 * UNIT, &here) == three);
+    EXPECT_U64(5 * UNIT, ps_registry.cached_bytes);
+    ps_registry.peak_live_bytes = 0;
+    ps_registry_revive(three, UNIT + 1);
+    EXPECT_U64(3 * UNIT, ps_registry.live_bytes);
+    EXPECT_U64(UNIT, ps_registry.padding_bytes);
+    EXPECT_U64(2 * UNIT, ps_registry.peak_live_bytes);
+    free_span(three);
+    EXPECT_U64(0, ps_registry.padding_bytes);
+    EXPECT(ps_registry_cached_take(3 * UNIT, &here) == three); /* it is what it was */
+    ps_registry_cache(three);
+    drop(four);
+    drop(three);
+    drop(one);
+}
+
 /* What is freed and not taken for two periods is unwanted; what a step takes again and again never is. */
 /* Launches of its stream may still use what was freed: nobody else gets it, until they have been queued or there can be none. */
 static void test_what_is_used_after_its_free(void)
@@ -364,6 +396,7 @@ int main(void)
     test_addresses_lead_to_spans();
     test_counts();
     test_which_freed_span_is_used_again();
+    test_a_larger_freed_span_serves();
     test_what_is_used_after_its_free();
     test_what_nobody_wants();
     test_idle_order();

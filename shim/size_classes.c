@@ -1,0 +1,139 @@
+#include "size_classes.h"
+
+#include <stdlib.h>
+
+#include "per_device.h"
+#include "registry.h"
+#include "span_rules.h"
+
+struct size_class {
+    size_t bytes;
+    struct ps_span_list offered; /* oldest first */
+    uint32_t count;              /* of them */
+    uint64_t births;             /* so far, as far as they are counted */
+    struct size_class *larger;   /* the next size; NULL: it is the largest */
+};
+
+#define CLASSES 4096u
+
+static PS_PER_DEVICE struct {
+    struct size_class *classes[CLASSES]; /* open addressing; an entry never goes away */
+    struct size_class *smallest;
+} of_first;
+#define here PS_HERE(of_first)
+
+static void put_in_order(struct size_class *class)
+{
+    struct size_class **link = &here.smallest;
+
+    while (*link && (*link)->bytes < class->bytes)
+        link = &(*link)->larger;
+    class->larger = *link;
+    *link = class;
+}
+
+/* The class of a size, made at need; NULL when the table is full or memory is short. */
+static struct size_class *class_of(size_t bytes, bool make)
+{
+    struct size_class **classes = here.classes;
+    uint32_t h = (uint32_t)((bytes >> ps_reservation.unit_shift) * 2654435761u) % CLASSES;
+
+    for (uint32_t probes = 0; probes < CLASSES; probes++, h = (h + 1) % CLASSES) {
+        if (classes[h] && classes[h]->bytes == bytes)
+            return classes[h];
+        if (classes[h])
+            continue;
+        if (!make || !(classes[h] = calloc(1, sizeof *classes[h])))
+            return NULL;
+        classes[h]->bytes = bytes;
+        TAILQ_INIT(&classes[h]->offered);
+        put_in_order(classes[h]);
+        return classes[h];
+    }
+    return NULL;
+}
+
+void ps_size_class_offer(struct ps_span *span)
+{
+    struct size_class *class = class_of(span->bytes, true);
+
+    span->has_class = class != NULL;
+    if (!class)
+        return;
+    TAILQ_INSERT_TAIL(&class->offered, span, sized);
+    class->count++;
+}
+
+void ps_size_class_withdraw(struct ps_span *span)
+{
+    struct size_class *class = span->has_class ? class_of(span->bytes, false) : NULL;
+
+    if (!class)
+        return;
+    TAILQ_REMOVE(&class->offered, span, sized);
+    class->count--;
+    span->has_class = false;
+}
+
+uint32_t ps_size_class_count(size_t bytes)
+{
+    const struct size_class *class = class_of(bytes, false);
+
+    return class ? class->count : 0;
+}
+
+static bool may_be_taken(const struct ps_span *span, const struct ps_stream *stream)
+{
+    return !span->busy && (!ps_registry_is_awaited(span) || span->awaited_on == stream);
+}
+
+static bool used_on_alone(const struct ps_span *span, const struct ps_stream *stream)
+{
+    return !span->uses.everywhere && (span->uses.count == 0 || (span->uses.count == 1 && span->uses.use[0].stream == stream));
+}
+
+/* How many of a size to look at for one that needs no wait: a steady program finds it among the first. */
+#define LOOK_AT 8
+
+static struct ps_span *find_in(const struct size_class *class, const struct ps_stream *stream)
+{
+    struct ps_span *span;
+    int looked = 0;
+
+    if (stream)
+        TAILQ_FOREACH_REVERSE(span, &class->offered, ps_span_list, sized)
+        {
+            if (looked++ == LOOK_AT)
+                break;
+            if (may_be_taken(span, stream) && used_on_alone(span, stream))
+                return span;
+        }
+    TAILQ_FOREACH (span, &class->offered, sized) /* the oldest: its last use is the likeliest to be over */
+        if (may_be_taken(span, stream))
+            return span;
+    return NULL;
+}
+
+struct ps_span *ps_size_class_find(size_t bytes, const struct ps_stream *stream)
+{
+    const struct size_class *class = class_of(bytes, false);
+
+    return class ? find_in(class, stream) : NULL;
+}
+
+struct ps_span *ps_size_class_find_larger(size_t bytes, size_t at_most, const struct ps_stream *stream)
+{
+    const struct size_class *class = class_of(bytes, true); /* made once, so that the larger ones need no search */
+    struct ps_span *span = NULL;
+
+    while (!span && class && (class = class->larger) && class->bytes <= at_most)
+        span = find_in(class, stream);
+    return span;
+}
+
+uint64_t ps_size_class_count_birth(size_t bytes)
+{
+    struct size_class *class = class_of(bytes, true);
+
+    return class ? class->births++ : PS_SPAN_UNKNOWN_NTH;
+}

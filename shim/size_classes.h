@@ -1,0 +1,33 @@
+/*
+ * Size classes: which freed spans there are for an allocation of so many bytes.
+ *
+ * A class is made when its size is first seen, and stays. They are found by size, and each leads to the next larger one.
+ *
+ * Threads: any; everything is [locked] with the registry lock.
+ */
+#ifndef PS_SIZE_CLASSES_H
+#define PS_SIZE_CLASSES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "span.h"
+
+/* The freed span is there for allocations, unless there is no room for a class of its size. / No more. */
+void ps_size_class_offer(struct ps_span *span);
+void ps_size_class_withdraw(struct ps_span *span);
+
+/* How many are offered of exactly that size. */
+uint32_t ps_size_class_count(size_t bytes);
+
+/*
+ * The one to take for an allocation on `stream` (NULL: on any), which the caller withdraws: one of exactly that size, a late one used on `stream` alone, else
+ * the oldest. NULL: there is none that may be taken. / The same of the least size above it, up to `at_most` bytes.
+ */
+struct ps_span *ps_size_class_find(size_t bytes, const struct ps_stream *stream);
+struct ps_span *ps_size_class_find_larger(size_t bytes, size_t at_most, const struct ps_stream *stream);
+
+/* How many births of that size were counted before this one; PS_SPAN_UNKNOWN_NTH: there is no room for a class of its size. */
+uint64_t ps_size_class_count_birth(size_t bytes);
+
+#endif
