@@ -515,6 +515,47 @@ static void test_a_step_that_is_not_kept_is_not_timed(void)
     EXPECT(ps_stopwatch_learns());
 }
 
+/* Launches of which none comes again. */
+static void odd_launches(unsigned count)
+{
+    static uint64_t kernel = 1000000;
+    struct ps_recorded_layer none = {.number = PENSTOCK_NEVER};
+
+    for (unsigned i = 0; i < count; i++) {
+        ps_registry_lock();
+        EXPECT_U64(launches++, ps_learning_launch(lasting, 1, kernel++, 0, none));
+        ps_registry_unlock();
+    }
+}
+
+/* With memory enough a step that may yet be found is planned without durations; once memory is short it is not. */
+static void test_what_never_repeats_is_timed_for_a_while(void)
+{
+    rounds_of(55, 83);
+    EXPECT(comes_to_be_followed(55, 83));
+    EXPECT(!ps_stopwatch_learns());
+    odd_launches(4000);
+    EXPECT(ps_stopwatch_learns());
+    odd_launches(16000);
+    EXPECT(!ps_stopwatch_learns());
+    ps_registry_lock();
+    const uint64_t peak = ps_registry.peak_live_bytes;
+    ps_registry.peak_live_bytes = 2 * LIMIT;
+    ps_registry_unlock();
+    odd_launches(1);
+    EXPECT(ps_stopwatch_learns());
+    ps_registry_lock();
+    ps_registry.peak_live_bytes = peak;
+    ps_registry_unlock();
+    odd_launches(1);
+    EXPECT(!ps_stopwatch_learns());
+    round_of(55, 83); /* it is known again, and left again */
+    round_of(55, 83);
+    EXPECT(!ps_stopwatch_learns());
+    odd_launches(4000);
+    EXPECT(ps_stopwatch_learns());
+}
+
 int main(void)
 {
     ps_cu.cuMemAddressReserve = stub_reserve;
@@ -543,5 +584,6 @@ int main(void)
     test_what_could_not_be_planned_is_tried_again();
     test_a_plan_ends_the_timing_of_its_own_step_alone();
     test_a_step_that_is_not_kept_is_not_timed();
+    test_what_never_repeats_is_timed_for_a_while();
     return expect_status();
 }
