@@ -17,6 +17,7 @@
 #include "log.h"
 #include "managed_context.h"
 #include "pointer_tables.h"
+#include "prefetching.h"
 #include "preparing.h"
 #include "real_cuda.h"
 #include "registry.h"
@@ -591,6 +592,7 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
     }
     if (ps_budget.waiting)
         ps_registry_changed();
+    ps_prefetch_freed();
 #ifdef PS_DEBUG
     ps_registry_is_valid();
 #endif

@@ -333,6 +333,17 @@ static uint64_t missing(size_t bytes)
     return stays + bytes > limit ? stays + bytes - limit : 0;
 }
 
+/* How much evictions ahead of need keep free. */
+static uint64_t kept_ahead(void)
+{
+    return ps_budget.limit / 16 < 2 * GIB ? ps_budget.limit / 16 : 2 * GIB;
+}
+
+bool ps_budget_has_plenty(size_t bytes)
+{
+    return !missing(bytes + 2 * kept_ahead());
+}
+
 /* Pages that nobody uses any more go before a freed span's, which somebody may. [locked; releases the lock meanwhile] */
 static int obtain_at_once(size_t bytes, bool may_take_over, struct ps_pages *out)
 {
@@ -506,8 +517,7 @@ void ps_budget_keep_ahead(void)
 
     if (!b->reached || ps_following_is_on())
         return;
-    uint64_t ahead = b->limit / 16 < 2 * GIB ? b->limit / 16 : 2 * GIB;
-    uint64_t need = missing((size_t)ahead);
+    uint64_t need = missing((size_t)kept_ahead());
     if (need && !b->evictions_fail)
         ps_reacting_evict(need);
 }

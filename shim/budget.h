@@ -49,6 +49,9 @@ uint64_t ps_budget_to_plan_for(void);
 /* Bytes that spans may have beyond their requests: what the budget has beyond the most that the program has had in use, less a share for what is yet to come. [locked] */
 uint64_t ps_budget_to_spare(void);
 
+/* Whether there is room for so many bytes more beside twice what evictions ahead of need keep free, once freed spans are released. [locked] */
+bool ps_budget_has_plenty(size_t bytes);
+
 /* Pages for a span. */
 struct ps_pages {
     struct ps_page_block *block;

@@ -21,6 +21,7 @@
     PS_COUNTER(reloads)                                                                                                                    \
     PS_COUNTER(reloaded_bytes)                                                                                                             \
     PS_COUNTER(demand_reloads) /* reloads begun by the access itself */                                                                    \
+    PS_COUNTER(early_reloads)  /* reloads begun without a plan, as memory was free again */                                                \
     PS_COUNTER(reload_errors)                                                                                                              \
     PS_COUNTER(accesses_on_slot)         /* accesses to a span left on its slot: right, and slow */                                        \
     PS_COUNTER(spans_born_on_slot)       /* allocations that no device pages could be had for */                                           \

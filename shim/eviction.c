@@ -13,6 +13,7 @@
 #include "log.h"
 #include "per_device.h"
 #include "real_cuda.h"
+#include "prefetching.h"
 #include "registry.h"
 #include "rules.h"
 #include "slab.h"
@@ -353,6 +354,7 @@ static void move_to_slot(struct ps_transfer *t)
     span->fence_set = false;
     ps_uses_clear(&span->uses); /* the D2H came after them */
     ps_count(evictions);
+    ps_prefetch_left(span);
     ps_count_by(evicted_bytes, span->bytes);
     ps_tell_eviction_ends(&t->told, true);
     /*

@@ -430,6 +430,7 @@ void ps_registry_revive(struct ps_span *span, size_t requested)
     span->pinned = false;
     span->hidden = false;
     span->user_pins = 0;
+    span->is_early = span->is_unwanted = false;
     span->last_access = span->named = ps_registry.launch_number;
     count_in(span, requested);
     TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
@@ -440,6 +441,7 @@ void ps_registry_touch(struct ps_span *span)
     struct ps_registry_state *r = &ps_registry;
 
     span->last_access = span->named = r->launch_number;
+    span->is_early = false;
     if (!in_idle_order(span) || TAILQ_LAST(&r->idle_order, ps_span_list) == span)
         return;
     TAILQ_REMOVE(&r->idle_order, span, order);

@@ -93,14 +93,15 @@ void ps_registry_changed(void); /* wakes all of them [locked or not] */
  * the launching thread would wait for the lock that they take in turn (a tenth of a step of ResNet-50's, on an H200).
  */
 enum ps_helper {
-    PS_HELPER_EVICT,  /* ends evictions */
-    PS_HELPER_GUARD,  /* maps what was evicted to its slot */
-    PS_HELPER_SLAB,   /* queues the D2H that wait for slots or for their turn */
-    PS_HELPER_SLOTS,  /* makes slots */
-    PS_HELPER_RELOAD, /* reloads ahead */
-    PS_HELPER_PAGES,  /* makes spans ahead */
-    PS_HELPER_PLAN,   /* plans */
-    PS_HELPER_HOARD,  /* gives back what was kept for who asks how much there is */
+    PS_HELPER_EVICT,    /* ends evictions */
+    PS_HELPER_GUARD,    /* maps what was evicted to its slot */
+    PS_HELPER_SLAB,     /* queues the D2H that wait for slots or for their turn */
+    PS_HELPER_SLOTS,    /* makes slots */
+    PS_HELPER_RELOAD,   /* reloads ahead */
+    PS_HELPER_PAGES,    /* makes spans ahead */
+    PS_HELPER_PLAN,     /* plans */
+    PS_HELPER_PREFETCH, /* brings back what left, while memory is free */
+    PS_HELPER_HOARD,    /* gives back what was kept for who asks how much there is */
     PS_HELPERS
 };
 
