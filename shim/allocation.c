@@ -295,11 +295,11 @@ static struct ps_span *take_larger(size_t bytes, const struct ps_stream *stream)
 }
 
 /* A freed span to serve the allocation, or NULL. One that is just being made ahead is waited for: the driver is busy with it. [locked; may release it] */
-static struct ps_span *take_cached(size_t bytes, const struct ps_stream *stream, bool only_asks)
+static struct ps_span *take_cached(size_t bytes, const struct ps_stream *stream, enum ps_allocation what)
 {
     struct ps_span *span = ps_registry_cached_take(bytes, stream);
 
-    if (!span && !only_asks && !ps_preparing_is_making(bytes) && (span = take_larger(bytes, stream)))
+    if (!span && what == PS_ALLOCATION_TO_USE && !ps_preparing_is_making(bytes) && (span = take_larger(bytes, stream)))
         ps_count(larger_reused);
     ps_preparing_allocated(bytes, span != NULL);
     if (span || !ps_preparing_is_making(bytes))
@@ -397,8 +397,10 @@ static int create_anew(size_t bytes, size_t requested, bool is_block, CUdevicept
     return is_block ? create_block(bytes, requested, address) : create(&(struct birth){.bytes = bytes, .requested = requested}, address);
 }
 
-int ps_residency_allocate(size_t bytes, struct ps_stream *stream, bool only_asks, CUdeviceptr *address)
+int ps_residency_allocate(size_t bytes, struct ps_stream *stream, enum ps_allocation what, CUdeviceptr *address)
 {
+    const bool only_asks = what == PS_ALLOCATION_TO_ASK;
+
     if (bytes > 1ull << ps_reservation.area_shift) {
         say_out_of_memory(bytes);
         return -ENOMEM;
@@ -410,7 +412,7 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, bool only_asks
     ps_registry.only_asked_bytes = only_asks ? rounded : 0;
     if (only_asks)
         ps_hoard_asked();
-    struct ps_span *span = is_block ? NULL : take_cached(rounded, stream ? stream : only_stream(), only_asks);
+    struct ps_span *span = is_block ? NULL : take_cached(rounded, stream ? stream : only_stream(), what);
     if (span && reuse(span, bytes, stream)) {
         *address = span->address;
         ps_count(allocations);

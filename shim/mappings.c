@@ -291,7 +291,7 @@ CUresult ps_mappings_create(CUmemGenericAllocationHandle *handle, size_t bytes, 
 
     if (!m)
         return PS_NOT_OURS;
-    switch (ps_request_span(bytes, NULL, &m->address)) {
+    switch (ps_request_span_to_map(bytes, &m->address)) {
     case PS_REQUEST_SPAN:
         break;
     case PS_REQUEST_OUT_OF_MEMORY:

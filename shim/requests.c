@@ -77,15 +77,16 @@ void ps_request_told_free(size_t bytes)
     told_free = bytes;
 }
 
-enum ps_request ps_request_span(size_t bytes, struct ps_stream *stream, CUdeviceptr *address)
+static enum ps_request request(size_t bytes, struct ps_stream *stream, enum ps_allocation what, CUdeviceptr *address)
 {
     ps_process_bind_thread();
     ps_inside++;
     struct ps_capture_mode mode = ps_capture_relax(); /* one may have begun meanwhile, on another thread */
-    bool only_asks = stream && told_free && bytes >= told_free / 2;
-    if (!only_asks)
+    if (what == PS_ALLOCATION_TO_USE && stream && told_free && bytes >= told_free / 2)
+        what = PS_ALLOCATION_TO_ASK;
+    if (what != PS_ALLOCATION_TO_ASK)
         ps_tracing_start_if_due(bytes);
-    int r = ps_residency_allocate(bytes, stream, only_asks, address);
+    int r = ps_residency_allocate(bytes, stream, what, address);
     if (!r) {
         told_free = 0;
         ps_pointer_tables_overwritten(*address, bytes);
@@ -98,6 +99,16 @@ enum ps_request ps_request_span(size_t bytes, struct ps_stream *stream, CUdevice
         return PS_REQUEST_OUT_OF_MEMORY;
     ps_count_passthrough(no_addresses);
     return PS_REQUEST_REAL;
+}
+
+enum ps_request ps_request_span(size_t bytes, struct ps_stream *stream, CUdeviceptr *address)
+{
+    return request(bytes, stream, PS_ALLOCATION_TO_USE, address);
+}
+
+enum ps_request ps_request_span_to_map(size_t bytes, CUdeviceptr *address)
+{
+    return request(bytes, NULL, PS_ALLOCATION_TO_MAP, address);
 }
 
 bool ps_request_free(CUdeviceptr address, struct ps_stream *stream)

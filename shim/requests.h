@@ -50,6 +50,9 @@ enum ps_request {
 /* A span of at least `bytes`; with a stream its first use is ordered after what that stream has been given so far. */
 enum ps_request ps_request_span(size_t bytes, struct ps_stream *stream, CUdeviceptr *address);
 
+/* The same usable on any stream at once, and of just its size: the program maps it where it wants. */
+enum ps_request ps_request_span_to_map(size_t bytes, CUdeviceptr *address);
+
 /* Frees the span that begins at `address`. False: it is none of ours, or no live one begins there; the real function has the error for that. */
 bool ps_request_free(CUdeviceptr address, struct ps_stream *stream);
 

@@ -72,12 +72,19 @@ int ps_residency_reload_ahead(CUdeviceptr address);
 /* The same for a span that is known; -EBUSY: somebody makes driver calls on it, or is about to queue a launch that may touch it. One that is EVICTING stays: -EALREADY. [locked; releases the lock meanwhile] */
 int ps_residency_bring(struct ps_span *span);
 
+/* What an allocation is for. */
+enum ps_allocation {
+    PS_ALLOCATION_TO_USE,
+    PS_ALLOCATION_TO_ASK, /* to see how much there is, as ps_request_told_free says */
+    PS_ALLOCATION_TO_MAP  /* where the program wants it: the span is of just its size */
+};
+
 /*
  * A new span of at least `bytes`, or a block where that is called for. `stream`: the allocation is ordered on it (cudaMallocAsync); NULL: usable on any stream at once
- * (cudaMalloc). `only_asks`: as ps_request_told_free says. 0; -ENOMEM: out of memory, said once with demand, budget and slab; -ENOSPC: no addresses or no memory for bookkeeping,
+ * (cudaMalloc). 0; -ENOMEM: out of memory, said once with demand, budget and slab; -ENOSPC: no addresses or no memory for bookkeeping,
  * the caller goes to the real allocator; other -errno.
  */
-int ps_residency_allocate(size_t bytes, struct ps_stream *stream, bool only_asks, CUdeviceptr *address);
+int ps_residency_allocate(size_t bytes, struct ps_stream *stream, enum ps_allocation what, CUdeviceptr *address);
 
 /* Frees the span or block that begins at `address`. `stream` as above: NULL keeps cudaFree's promise. 0 or -EINVAL: none that lives begins there. */
 int ps_residency_free(CUdeviceptr address, struct ps_stream *stream);

@@ -165,6 +165,14 @@ under_budgets() {
     done <<<$'moves 70\nmoves 30\nswaps 40\nrange 70\nrange 30\nthreads 40'
 }
 
+@test "a handle is of just its size, where allocations are served by larger freed spans" {
+    plainly mapped 0 lengths
+    run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=2GiB "$SAMPLES/mapped" 0 lengths
+    as_plain
+    sound untouched
+    equal 0 "$(report larger_reused)" "larger freed spans that served"
+}
+
 @test "a handle at two addresses, and one that is handed on as a descriptor, after it was evicted too: one memory" {
     local word percent
     for word in twice export; do

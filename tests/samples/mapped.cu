@@ -13,6 +13,7 @@
  *     moves      handles are unmapped, and mapped at other addresses
  *     swaps      handles of one size change places
  *     range      many handles in one range, of which some go and others come
+ *     lengths    handles side by side, while larger allocations are free
  *     twice      a handle is mapped at two addresses at once
  *     part       a handle's halves
  *     export     handles are exported as file descriptors, imported and mapped a second time
@@ -95,7 +96,7 @@ static void train(unsigned long steps)
 static const struct {
     const char *name;
     void (*run)(void);
-} cases[] = {{"moves", case_moves},   {"swaps", case_swaps},     {"range", case_range}, {"twice", case_twice}, {"part", case_part},
+} cases[] = {{"moves", case_moves},   {"swaps", case_swaps},     {"range", case_range}, {"lengths", case_lengths}, {"twice", case_twice}, {"part", case_part},
              {"export", case_export}, {"threads", case_threads}, {"full", case_full},   {"asks", case_asks},   {"errors", case_errors},
              {"hint", case_hint},     {"multicast", case_multicast}};
 

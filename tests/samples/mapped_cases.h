@@ -173,6 +173,31 @@ static void case_range(void)
     MUST(cuMemAddressFree, range, handles * bytes);
 }
 
+/* Handles side by side, made when there are freed allocations that are a little larger than they, and more of them than the program ever had in use. */
+static void case_lengths(void)
+{
+    const size_t handles = 4, bytes = whole_granules(29 << 20), each = bytes / sizeof(uint32_t);
+    const CUdeviceptr range = new_range(handles * bytes);
+    void *block[4];
+
+    for (size_t mib = 32; mib > 29; mib--) {
+        for (void *&one : block)
+            CHECK(cudaMalloc(&one, mib << 20));
+        for (void *one : block)
+            CHECK(cudaFree(one));
+    }
+    for (size_t i = 0; i < handles; i++) {
+        const CUmemGenericAllocationHandle handle = new_handle(bytes);
+        map_handle(range + i * bytes, bytes, handle);
+        MUST(cuMemRelease, handle);
+    }
+    LAUNCH(stream, handles * each, fill_words, words_at(range), 7, 0, handles * each);
+    expect_words(words_at(range), 7, 0, handles * each, stream, "of handles side by side");
+    MUST(cuCtxSynchronize);
+    MUST(cuMemUnmap, range, handles * bytes);
+    MUST(cuMemAddressFree, range, handles * bytes);
+}
+
 /* ---- more than one name for the same bytes ---- */
 
 static void case_twice(void)

@@ -163,7 +163,7 @@ static CUdeviceptr allocate_large(unsigned times)
 {
     CUdeviceptr address = 0;
 
-    EXPECT_INT(0, ps_residency_allocate(times * SPAN_BYTES, NULL, false, &address));
+    EXPECT_INT(0, ps_residency_allocate(times * SPAN_BYTES, NULL, PS_ALLOCATION_TO_USE, &address));
     return address;
 }
 
