@@ -106,7 +106,8 @@ def of_learning(learning, plan, moved):
     patterns, lost = learning.get("patterns") or [], learning.get("patterns_lost", 0)
     if moved and not patterns:
         yield ("warning", f"No step was recognised in {number(learning.get('launches', 0))} launches: every move was a reaction, which is seldom fast.",
-               "A plan needs a step that comes at least three times. Run longer, and keep the order of work the same from step to step.")
+               "A plan needs a step that comes at least three times. Run longer, and keep shapes and the order of work the same from step to step: batches "
+               "padded to a few lengths have a plan for each, up to eight.")
     elif moved and not plan.get("steps"):
         yield ("warning", "A step was recognised, and no whole step has ended under a plan yet: every move was a reaction.",
                "Run some steps more; the figures here are those of the first ones, which are slow.")

@@ -299,8 +299,8 @@ static struct ps_span *take_cached(size_t bytes, const struct ps_stream *stream,
 {
     struct ps_span *span = ps_registry_cached_take(bytes, stream);
 
-    if (!span && what == PS_ALLOCATION_TO_USE && !ps_preparing_is_making(bytes) && (span = take_larger(bytes, stream)))
-        ps_count(larger_reused);
+    if (!span && what == PS_ALLOCATION_TO_USE && !ps_preparing_is_making(bytes))
+        span = take_larger(bytes, stream);
     ps_preparing_allocated(bytes, span != NULL);
     if (span || !ps_preparing_is_making(bytes))
         return span;
@@ -414,8 +414,9 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, enum ps_alloca
         ps_hoard_asked();
     struct ps_span *span = is_block ? NULL : take_cached(rounded, stream ? stream : only_stream(), what);
     if (span && reuse(span, bytes, stream)) {
-        *address = span->address;
+        *address = span->address; /* which nobody knows of yet: the span is what it is without the lock, too */
         ps_count(allocations);
+        ps_count_by(larger_reused, span->bytes > rounded);
         return 0;
     }
     if (ps_learning_is_on()) {
