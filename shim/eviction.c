@@ -12,8 +12,8 @@
 #include "helper_thread.h"
 #include "log.h"
 #include "per_device.h"
-#include "real_cuda.h"
 #include "prefetching.h"
+#include "real_cuda.h"
 #include "registry.h"
 #include "rules.h"
 #include "slab.h"
@@ -354,8 +354,8 @@ static void move_to_slot(struct ps_transfer *t)
     span->fence_set = false;
     ps_uses_clear(&span->uses); /* the D2H came after them */
     ps_count(evictions);
-    ps_prefetch_left(span);
     ps_count_by(evicted_bytes, span->bytes);
+    ps_prefetch_left(span);
     ps_tell_eviction_ends(&t->told, true);
     /*
      * A piece comes to rest with its mapping, for which launches that name its block wait. What touches it unseen is no fault that `penstock verify`

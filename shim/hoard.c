@@ -39,8 +39,8 @@ static bool still_asks(void)
 
 /*
  * Freed spans that keep pages are worth it while they are reused. More than an eighth above the most that was ever in use is hoarding, unless each is wanted
- * again: spans serve allocations of their size alone, and a step whose sizes have their peaks at different times needs more (ResNet-50 19 % above, where
- * 48 spans a step, made and unmade, took a tenth of the step on an H200).
+ * again, or a larger one serves: a step whose sizes have their peaks at different times needs more (ResNet-50 19 % above, where 48 spans a step, made and
+ * unmade, took a tenth of the step on an H200).
  */
 static uint64_t enough(void)
 {
@@ -69,7 +69,7 @@ void ps_hoard_trim(void)
     ps_budget_trim_unwanted(ps_budget.held - enough());
     /* While memory is tight pages stay with Penstock, and the budget is what bounds them. */
     if (ps_budget.held > most() && !ps_budget_is_tight())
-        ps_freed_release(ps_budget.held - most(), 0, PS_FREED_ANY);
+        ps_freed_release(ps_budget.held - most(), 0, PS_FREED_NOT_DUE);
 }
 
 void ps_hoard_trim_to(size_t keep)

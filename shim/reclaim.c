@@ -24,8 +24,8 @@ bool ps_reclaim_for_others(size_t bytes)
      * Pages for as much as is wanted are had as for a span and given back at once: that trims, evicts and waits as the budget rules say,
      * with the device's free memory as the bound. More than is held can't be given.
      */
-    uint64_t before = ps_budget.held, refused_before = ps_budget.refused_at, unit = ps_reservation.granularity;
-    uint64_t wanted = ((bytes + unit - 1) & ~(unit - 1)) + unit;
+    uint64_t before = ps_budget.held, refused_before = ps_budget.refused_at;
+    uint64_t wanted = ps_registry_rounded(bytes) + ps_reservation.granularity;
     if (wanted > before)
         wanted = before;
     if (!refused_before || refused_before > before)
