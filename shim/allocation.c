@@ -436,7 +436,7 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, enum ps_alloca
             born(ps_registry_live_at(*address));
         ps_count(allocations);
         if (!only_asks) {
-            ps_hoard_trim();
+            ps_hoard_made(rounded);
             ps_budget_keep_ahead();
         }
     } else if (r == -ENOMEM) {

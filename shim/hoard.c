@@ -22,6 +22,7 @@
 
 /* All guarded by the registry lock. */
 static PS_PER_DEVICE struct {
+    uint64_t made;     /* bytes, of spans that no freed one served */
     uint64_t asked_at; /* ns, the last time; 0: not lately */
     bool trim_waits;   /* until it asks no more; since then */
     uint64_t trim_since;
@@ -47,9 +48,18 @@ static uint64_t enough(void)
     return ps_registry.peak_live_bytes + ps_registry.peak_live_bytes / 8 + 256 * MIB;
 }
 
+/*
+ * A program that repeats has 1.2 times the most that was in use made in all, and one that first makes a model and then the shards of it 1.5 times. What lasts is
+ * made by then, and is as large as was asked for: under FSDP2 30 shards lay in spans twice as large for good, 2.1 GiB of 40 at the peak.
+ */
+static bool sizes_hardly_come_again(void)
+{
+    return here.made > 2 * ps_registry.peak_live_bytes;
+}
+
 bool ps_hoard_holds_enough(size_t bytes)
 {
-    return ps_budget.held + bytes > enough();
+    return ps_budget.held + bytes > enough() && sizes_hardly_come_again();
 }
 
 /*
@@ -62,7 +72,8 @@ static uint64_t most(void)
     return ps_registry.peak_live_bytes + ps_registry.peak_live_bytes / 2 + 256 * MIB;
 }
 
-void ps_hoard_trim(void)
+/* [locked; releases the lock meanwhile] */
+static void trim(void)
 {
     if (ps_budget.held <= enough() || still_asks())
         return;
@@ -70,6 +81,12 @@ void ps_hoard_trim(void)
     /* While memory is tight pages stay with Penstock, and the budget is what bounds them. */
     if (ps_budget.held > most() && !ps_budget_is_tight())
         ps_freed_release(ps_budget.held - most(), 0, PS_FREED_NOT_DUE);
+}
+
+void ps_hoard_made(size_t bytes)
+{
+    here.made += bytes;
+    trim();
 }
 
 void ps_hoard_trim_to(size_t keep)
@@ -100,7 +117,7 @@ static void end_of_asking(void)
         if (trims)
             ps_hoard_trim_to(here.keep);
         else
-            ps_hoard_trim();
+            trim();
     }
 }
 

@@ -16,11 +16,14 @@
 /* An allocation is made that only asks. */
 void ps_hoard_asked(void);
 
-/* Whether pages for so many bytes more would be more than what the program has wanted at once, and the sizes of its freed spans, account for. */
+/*
+ * Whether pages for so many bytes more would be more than what the program has wanted at once, and the sizes of its freed spans, account for; and it has had
+ * pages made for so many sizes that those to come will hardly be among them.
+ */
 bool ps_hoard_holds_enough(size_t bytes);
 
-/* An allocation was just made for use: what is more than the program's sizes may want goes back. [releases the lock meanwhile] */
-void ps_hoard_trim(void);
+/* Pages of so many bytes were just made for an allocation for use: what is more than the program's sizes may want goes back. [releases the lock meanwhile] */
+void ps_hoard_made(size_t bytes);
 
 /* The program wants freed memory beyond `keep` bytes given back. [releases the lock meanwhile] */
 void ps_hoard_trim_to(size_t keep);

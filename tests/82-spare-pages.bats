@@ -156,6 +156,46 @@ END
     done
 }
 
+# A model is made whole; then a shard of each tensor, half as large, takes its place, and stays.
+build_shards() {
+    build_probe shards <<'END'
+#define TENSORS 128
+
+int main(void)
+{
+    size_t bytes = 8 * span_size();
+    char *whole[TENSORS], *shard[TENSORS];
+
+    for (int i = 0; i < TENSORS; i++) {
+        CHECK(cudaMalloc((void **)&whole[i], bytes));
+        CHECK(cudaMemset(whole[i], i + 1, bytes));
+    }
+    for (int i = 0; i < TENSORS; i++) {
+        CHECK(cudaMalloc((void **)&shard[i], bytes / 2));
+        CHECK(cudaMemcpy(shard[i], whole[i], bytes / 2, cudaMemcpyDeviceToDevice));
+        CHECK(cudaFree(whole[i]));
+    }
+    CHECK(cudaDeviceSynchronize());
+    for (int i = 0; i < TENSORS; i++)
+        EXPECT(holds(shard[i], i + 1, 0) && holds(shard[i] + bytes / 2 - span_size(), i + 1, 0));
+    puts("ok");
+    return 0;
+}
+END
+}
+
+@test "what lasts is as large as was asked for, though larger freed spans are there" {
+    requires cc jq
+    local PROBE_SPAN=$((1 << 20))
+    build_shards
+    run_probe shards PENSTOCK_BUDGET=8GiB
+    goes_on
+    said
+    sound
+    equal 0 "$(report larger_reused)" "allocations that a larger freed span served"
+    equal 0 "$(report evictions)" evictions
+}
+
 # By a model of what the two rules above do: a step that repeats makes spans in its first round alone, and never holds so much that some have to go.
 @test "the recorded steps hold no more than a fifth above what they use, and make nothing from their second round on" {
     requires python
