@@ -31,6 +31,8 @@ class Row:
 
     What is asked of it:
     spread    losses that two runs may differ by at least, where no run can be repeated
+    plains    plain runs by which losses are judged. Where no run can be repeated a third lies farther from two alike than they from each other once in three
+              times (were they normally distributed), once in 15 from three alike, and once in 60 from four
     vary      share of its launches that two runs may differ by, where it picks kernels by timing them
     slack     MiB that its peak may be higher than budget and fixed memory, for what holds more or less by itself
     timed     False: its step time tells nothing
@@ -44,10 +46,10 @@ class Row:
     """
 
     def __init__(self, name, title, command, gpus=1, needs=None, settings=None, ways=WAYS, share=SHARE, limit=None, tiny=None, spread=0.0, vary=0.0, slack=0, timed=True,
-                 others=False, pairs=False, aside=None, says=None, prints=None, report=None, like=None):
+                 plains=2, others=False, pairs=False, aside=None, says=None, prints=None, report=None, like=None):
         self.name, self.title, self.command, self.gpus, self.needs, self.tiny, self.limit = name, title, command, gpus, needs, tiny, limit
         self.settings, self.ways, self.share, self.report = settings or {}, ways, share, report or {}
-        self.others, self.pairs = others, pairs
+        self.others, self.pairs, self.plains = others, pairs, plains
         self.spread, self.vary, self.slack, self.timed, self.aside, self.says, self.prints, self.like = spread, vary, slack, timed, aside, says, prints, like
 
 
@@ -56,7 +58,7 @@ ROWS = [
     Row("scaler", "torch eager: fp16 and GradScaler, foreach AdamW, accumulation, evaluation in between",
         "transformer.py --amp fp16 --optimizer foreach --accumulate 2 --evaluate-every 4 --batch 16 --steps 12"),
     Row("vision", "timm, channels last, cuDNN benchmark mode, GradScaler, DataLoader workers", "vision.py 256 32 12", spread=1e-2,
-        vary=0.01),  # 23,585 to 23,729 launches, by CUPTI alone
+        plains=4, vary=0.01),  # 23,585 to 23,729 launches, by CUPTI alone
     Row("lengths", "batches of lengths that hardly come again, from half of the longest up", "transformer.py --shortest 1024 --steps 24"),
     Row("reentrant", "torch.utils.checkpoint, reentrant", "transformer.py --saved reentrant --layers 12"),
     Row("nonreentrant", "torch.utils.checkpoint, non-reentrant", "transformer.py --saved nonreentrant --layers 12"),
@@ -71,7 +73,8 @@ ROWS = [
     Row("native", "torch's own caching allocator", "transformer.py", settings=NATIVE),
     Row("expandable", "torch's own caching allocator, expandable segments", "transformer.py",
         settings={"PYTORCH_CUDA_ALLOC_CONF": "backend:native,expandable_segments:True"}),
-    Row("transformers", "Hugging Face Trainer, accumulation and checkpointing", "hf_trainer.py"),
+    # As many steps as it takes to tell a hundredth: it is bound by the host, and evaluates after each fourth.
+    Row("transformers", "Hugging Face Trainer, accumulation and checkpointing", "hf_trainer.py 8 2048 2048 4 20", plains=3),
     Row("lightning", "Lightning Trainer", "lightning_trainer.py"),
     Row("jax", "JAX, platform allocator (memory of its own mapping)", "jax_trainer.py", tiny="64 64 2 3",
         pairs=True),  # of XLA's autotuner: 494 to 509 copies in six runs, and always 690 launches more
