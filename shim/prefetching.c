@@ -80,8 +80,8 @@ static void bring_back(void)
             continue;
         if (r == -EAGAIN || r == -EBUSY)
             ps_registry_wait_changed(1000000u);
-        else if (r && here.count)
-            here.count--, here.written--; /* it stays where it is */
+        else if (r && last_that_left() == span)
+            here.count--, here.written--; /* it stays where it is; others may have left meanwhile */
     }
 }
 
