@@ -28,6 +28,7 @@
     PS_COUNTER(host_wait_ns)             /* time in which a thread of the program waited for pages */                                      \
     PS_COUNTER(launches)                 /* kernel launches seen */                                                                        \
     PS_COUNTER(launches_without_layout)  /* of them, those whose parameters could not be read */                                           \
+    PS_COUNTER(list_launches)            /* of them, those of torch's kernels for lists of tensors, by what they use (tensor_lists.h) */   \
     PS_COUNTER(graph_launches)           /* launches of executable graphs */                                                               \
     PS_COUNTER(graph_launches_unknown)   /* of these: what the graph touches could not be read */                                          \
     PS_COUNTER(copies_seen)              /* copies and memsets seen */                                                                     \

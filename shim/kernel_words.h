@@ -64,6 +64,36 @@ static PS_ALWAYS_INLINE bool ps_kernel_words_between(CUdeviceptr base, uint64_t 
     return true;
 }
 
+/* The first so many addresses of a list. */
+static PS_ALWAYS_INLINE void ps_words_of_list(const unsigned char *list, uint32_t used, ps_word_fn *visit, void *ctx)
+{
+    for (uint32_t i = 0; i < used; i++) {
+        uint64_t word;
+        memcpy(&word, list + 8 * i, sizeof word);
+        if (word - ps_reservation.base < ps_reservation.reserved)
+            visit(ctx, word, sizeof word);
+    }
+}
+
+/* Those in the span reservation, of a launch of so many blocks that is given lists of tensors: what stands behind those that it uses is left out. False: it isn't. */
+static PS_ALWAYS_INLINE bool ps_kernel_words_of_lists(const struct ps_layout *layout, void **parameters, uint64_t blocks, ps_word_fn *visit,
+                                                      void *ctx)
+{
+    const struct ps_tensor_lists *where = &layout->tensor_lists;
+    const uint32_t used = parameters && parameters[0] ? ps_tensor_lists_used(where, parameters[0], blocks) : 0;
+
+    if (!used)
+        return false;
+    for (uint32_t list = 0; list < where->lists; list++)
+        ps_words_of_list((const unsigned char *)parameters[0] + (size_t)list * where->capacity * 8, used, visit, ctx);
+    if (where->states)
+        ps_words_of_list((const unsigned char *)parameters[0] + where->states, used, visit, ctx);
+    for (uint32_t i = 1; i < layout->count; i++)
+        if (parameters[i])
+            ps_words_of(ps_reservation.base, ps_reservation.reserved, parameters[i], layout->size[i], visit, ctx);
+    return true;
+}
+
 /* Those in the span reservation. */
 static PS_ALWAYS_INLINE bool ps_kernel_words(const struct ps_layout *layout, void **parameters, void **extra, ps_word_fn *visit, void *ctx)
 {

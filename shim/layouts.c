@@ -167,15 +167,19 @@ static int ask_driver(CUfunction function, uint32_t *size)
 }
 
 /* The one of this content, which is made if there is none. NULL: no memory. [locked] */
-static const struct ps_layout *keep_layout(const uint32_t *size, uint32_t count, enum ps_known_kernel known)
+static const struct ps_layout *keep_layout(const uint32_t *size, uint32_t count, const char *name)
 {
+    const enum ps_known_kernel known = ps_kernel_known(name);
+    const struct ps_tensor_lists tensor_lists =
+        known == PS_KERNEL_KEEPS_NO_ADDRESS && count ? ps_tensor_lists_of(name, size[0]) : (struct ps_tensor_lists){0};
     uint32_t hash = count * 4 + known;
 
     for (uint32_t i = 0; i < count; i++)
         hash = (hash ^ size[i]) * 16777619u;
     const struct ps_layout **bucket = &kept[hash % KEPT];
     for (const struct ps_layout *l = *bucket; l; l = l->next)
-        if (l->count == count && l->known == known && !memcmp(l->size, size, count * sizeof *size))
+        if (l->count == count && l->known == known && l->tensor_lists.lists == tensor_lists.lists &&
+            !memcmp(l->size, size, count * sizeof *size))
             return l;
     struct ps_layout *layout = malloc(sizeof *layout + count * sizeof *size);
     if (!layout)
@@ -183,6 +187,7 @@ static const struct ps_layout *keep_layout(const uint32_t *size, uint32_t count,
     layout->next = *bucket;
     layout->count = count;
     layout->known = known;
+    layout->tensor_lists = tensor_lists;
     memcpy(layout->size, size, count * sizeof *size);
     *bucket = layout;
     return layout;
@@ -213,9 +218,9 @@ static const struct ps_layout *work_out(CUfunction function)
     }
     bool use_cubin = cubin && (n < 0 || same);
     if (use_cubin)
-        layout = keep_layout(cubin->size, cubin->count, ps_kernel_known(name));
+        layout = keep_layout(cubin->size, cubin->count, name);
     else if (n >= 0)
-        layout = keep_layout(asked, (uint32_t)n, ps_kernel_known(name));
+        layout = keep_layout(asked, (uint32_t)n, name);
     if (layout && use_cubin)
         ps_count(layouts_from_cubin);
     else if (layout)

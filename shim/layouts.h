@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "known_kernels.h"
+#include "tensor_lists.h"
 
 /*
  * Only sizes: kernelParams points to each parameter, so offsets don't matter at a launch. One for all kernels that are alike, for the
@@ -22,7 +23,8 @@ struct ps_layout {
     const struct ps_layout *next; /* of those that are kept */
     uint32_t count;
     enum ps_known_kernel known;
-    uint32_t size[]; /* bytes of each parameter */
+    struct ps_tensor_lists tensor_lists; /* the first parameter's, where it is such a structure */
+    uint32_t size[];                     /* bytes of each parameter */
 };
 
 /* The layout of a kernel's parameters, or NULL if nobody knows it. `function` may be a CUkernel, as launches pass it. Any thread. */

@@ -227,7 +227,10 @@ void ps_trace_kernel(CUfunction function, uint64_t shape, void **parameters, voi
     a->function = function;
     const struct ps_layout *layout = ps_layout_of(function);
     a->kind.keeps_no_address = layout && layout->known == PS_KERNEL_KEEPS_NO_ADDRESS;
-    if (ps_kernel_words(layout, parameters, extra, note_word, a)) {
+    const bool has_lists = layout && layout->tensor_lists.lists && ps_kernel_words_of_lists(layout, parameters, shape, note_word, a);
+    if (has_lists)
+        ps_count(list_launches);
+    if (has_lists || ps_kernel_words(layout, parameters, extra, note_word, a)) {
         note_tables(a, layout, parameters, extra);
         ps_host_tables_name(layout, parameters, extra, note_unit, a);
         return;

@@ -266,6 +266,21 @@ steps_by_plan() {
     at_least 45 "$(report plan.steps)" "steps that followed the plan"
 }
 
+@test "of torch's lists of tensors a launch uses those that its blocks work on, not what stands behind them" {
+    run_sim "$SAMPLES/hidden" 12 lists
+    ended_with 0
+    local expected=$output recording=$WORK/step
+    # A state at a time, 8 in each of 12 steps; the recorded step's launches have three names at the most: forward's, and backward's.
+    run_penstock PENSTOCK_MIN_SPAN=64KiB PENSTOCK_BUDGET=$(($(ledger peak.device) * 50 / 100)) PENSTOCK_RECORDING="$recording" "$SAMPLES/hidden" 12 lists
+    goes_on
+    equal "$expected" "$(grep -v '^penstock: ' <<<"$output")" "weights"
+    sound
+    counted evictions
+    equal 96 "$(report list_launches)" "launches that were given a list"
+    at_least 8 "$(grep -cE '^l [0-9+]+ [0-9]+ [0-9]+$' "$recording")" "launches with two names"
+    equal '' "$(grep -E '^l [^ ]+( [0-9]+){4}' "$recording")" "launches with more than three"
+}
+
 @test "a recording is what penstock plan reads" {
     plan 6 70 PENSTOCK_RECORDING=step.recording
     run_command_plain plan step.recording --budget "$(share 50)"

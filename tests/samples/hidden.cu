@@ -18,6 +18,7 @@
  *     stale    in some steps, in no order that lasts, two small kernels are given a weight's address in a structure, which they don't use: what was on the stack
  *     state    there is a state of the optimizer, which no kernel is given but one with a name of torch's
  *     kept     the same, and another kernel gets it before the first step
+ *     lists    the same, given as torch does: in a list, behind which lies what was in it before
  *     large    spans of 32 MiB, as on a GPU, instead of 64 KiB; larger ones would move in pieces, which are always within reach
  *
  * Prints a hash of the weights after each step.
@@ -28,7 +29,7 @@
 #define MASK 0x5555555555555555ull
 
 static struct {
-    bool table, masked, late, weights, wide, mapped, since, graph, early, wild, quits, differs, stale, state, kept, large;
+    bool table, masked, late, weights, wide, mapped, since, graph, early, wild, quits, differs, stale, state, kept, lists, large;
 } words;
 
 static size_t width = 16384; /* words a span: 64 KiB */
@@ -97,6 +98,27 @@ KERNEL(_ZN2at6native25multi_tensor_apply_kernelIiEEvv, (uint32_t *__restrict__ s
 {
     FOR_EACH_ITEM (i, count)
         state[i] = state[i] * 3 + gradient[i];
+}
+
+/* at::native::multi_tensor_apply_kernel<at::native::TensorListMetadata<1>>, with torch's structure: a block of the grid works on a chunk of a tensor. */
+#define CHUNK_WORDS 65536
+
+struct tensor_list {
+    uint32_t *address[110];
+    int64_t words[110];
+    unsigned char tensor_of_block[320];
+    int chunk_of_block[320];
+    int first;
+};
+
+KERNEL(_ZN2at6native25multi_tensor_apply_kernelINS0_18TensorListMetadataILi1EEEEEvv, (struct tensor_list list, const uint32_t *gradient, size_t count),
+       (list, gradient, count))
+{
+    FOR_EACH_ITEM (i, count) {
+        uint32_t *state = list.address[list.tensor_of_block[i / CHUNK_WORDS]];
+        const size_t word = list.chunk_of_block[i / CHUNK_WORDS] * static_cast<size_t>(CHUNK_WORDS) + i % CHUNK_WORDS;
+        state[word] = state[word] * 3 + gradient[word];
+    }
 }
 
 struct training {
@@ -192,6 +214,25 @@ static void print_hash(const struct training *t, unsigned step)
     printf("step %u weights %016llx sum %08x\n", step, static_cast<unsigned long long>(hash), host[0] ^ host[1] << 1);
 }
 
+/* A state at a time, the first in the list; the others are those before it. */
+static void update_state_by_list(const struct training *t, unsigned layer)
+{
+    static struct tensor_list list;
+    const unsigned chunks = static_cast<unsigned>((width + CHUNK_WORDS - 1) / CHUNK_WORDS);
+
+    REQUIRE(chunks <= 320, "a state is larger than a launch");
+    memmove(&list.address[1], &list.address[0], LAYERS * sizeof(list.address[0]));
+    memmove(&list.words[1], &list.words[0], LAYERS * sizeof(list.words[0]));
+    list.address[0] = t->state[layer];
+    list.words[0] = static_cast<int64_t>(width);
+    for (unsigned chunk = 0; chunk < chunks; chunk++) {
+        list.tensor_of_block[chunk] = 0;
+        list.chunk_of_block[chunk] = static_cast<int>(chunk);
+    }
+    _ZN2at6native25multi_tensor_apply_kernelINS0_18TensorListMetadataILi1EEEEEvv<<<chunks, KERNEL_BLOCK, 0, t->stream>>>(list, t->gradient, width);
+    CHECK(cudaGetLastError());
+}
+
 static void train_step(const struct training *t, unsigned step)
 {
     uint32_t *activation[LAYERS];
@@ -224,7 +265,9 @@ static void train_step(const struct training *t, unsigned step)
     }
     for (unsigned l = 0; l < LAYERS; l++)
         LAUNCH(t->stream, width, update, t->weight[l], t->gradient, l, width);
-    for (unsigned l = 0; t->state[0] != nullptr && l < LAYERS; l++)
+    for (unsigned l = 0; words.lists && l < LAYERS; l++)
+        update_state_by_list(t, l);
+    for (unsigned l = 0; !words.lists && t->state[0] != nullptr && l < LAYERS; l++)
         LAUNCH(t->stream, width, _ZN2at6native25multi_tensor_apply_kernelIiEEvv, t->state[l], t->gradient, width);
     print_hash(t, step);
     if (words.quits && step == 3)
@@ -239,7 +282,8 @@ static bool read_word(const char *word)
     } known[] = {{"table", &words.table},   {"masked", &words.masked}, {"weights", &words.weights}, {"wide", &words.wide},
                  {"mapped", &words.mapped}, {"since", &words.since},   {"late", &words.late},       {"early", &words.early},
                  {"graph", &words.graph},   {"wild", &words.wild},     {"quits", &words.quits},     {"differs", &words.differs},
-                 {"stale", &words.stale},   {"state", &words.state},   {"kept", &words.kept},       {"large", &words.large}};
+                 {"stale", &words.stale},   {"state", &words.state},   {"kept", &words.kept},       {"lists", &words.lists},
+                 {"large", &words.large}};
 
     for (const auto &each : known)
         if (strcmp(word, each.name) == 0)
@@ -292,7 +336,7 @@ int main(int argc, char **argv)
         CHECK(cudaHostAlloc(reinterpret_cast<void **>(&t.mapped_table), (steps + 1) * sizeof(uint64_t), cudaHostAllocDefault));
     for (unsigned l = 0; l < LAYERS; l++)
         t.weight[l] = new_words(&t, l);
-    for (unsigned l = 0; (words.state || words.kept) && l < LAYERS; l++) {
+    for (unsigned l = 0; (words.state || words.kept || words.lists) && l < LAYERS; l++) {
         t.state[l] = new_memory(width);
         CHECK(cudaMemsetAsync(t.state[l], 0, width * sizeof(uint32_t), t.stream));
         if (words.kept)

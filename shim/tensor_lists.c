@@ -1,0 +1,140 @@
+#include "tensor_lists.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LISTS_MAX 5u
+#define CHUNK 65536
+#define LARGER 7u /* where a kernel's parameters may take 32 KiB */
+
+enum structure { NO_STRUCTURE, PLAIN, WITH_SCALARS, WITH_STATES };
+
+/* Which structure it is, and of how many lists: the template's argument that is an int. */
+static enum structure structure_of(const char *name, unsigned *lists)
+{
+    static const struct {
+        const char *text;
+        enum structure is;
+    } known[] = {
+        {"18TensorListMetadataI", PLAIN},
+        {"28TensorListScalarListMetadataI", WITH_SCALARS},
+        {"32FusedOptimizerTensorListMetadataI", WITH_STATES},
+    };
+
+    /* Of complex doubles there is room for fewer, which few programs have. */
+    if (!name || !strstr(name, "25multi_tensor_apply_kernelI") || strstr(name, "MetadataIN3c107complexIdE"))
+        return NO_STRUCTURE;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const char *at = strstr(name, known[i].text);
+        at = at ? strstr(at + strlen(known[i].text), "Li") : NULL;
+        if (!at)
+            continue;
+        *lists = (unsigned)strtoul(at + 2, NULL, 10);
+        return *lists >= 1 && *lists <= LISTS_MAX ? known[i].is : NO_STRUCTURE;
+    }
+    return NO_STRUCTURE;
+}
+
+static uint32_t aligned(uint32_t bytes, uint32_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+/* Lays the structure out; `scalar`: bytes of each tensor's, if it has some. Returns its bytes. */
+static uint32_t lay_out(struct ps_tensor_lists *where, enum structure structure, unsigned lists, uint32_t scalar, unsigned times)
+{
+    static const uint16_t tensors[] = {110, 64, 48, 36, 30}, with_scalars[] = {96, 64, 48, 36, 30};
+    const uint32_t capacity = times * (structure == WITH_SCALARS ? with_scalars : tensors)[lists - 1], blocks = times * 320;
+    uint32_t end = lists * capacity * 8;
+
+    *where = (struct ps_tensor_lists){.lists = (uint16_t)lists,
+                                      .capacity = (uint16_t)capacity,
+                                      .blocks = (uint16_t)blocks,
+                                      .index_bytes = times > 1 ? 2 : 1,
+                                      .elements = end};
+    end += capacity * 8;
+    if (structure == WITH_STATES) {
+        where->states = end;
+        end += times * with_scalars[lists - 1] * 8;
+    }
+    if (structure == WITH_SCALARS)
+        end += capacity * scalar;
+    where->tensor = end;
+    where->chunk = aligned(end + blocks * where->index_bytes, 4);
+    end = where->chunk + blocks * 4;
+    if (structure != WITH_SCALARS)
+        end += 4; /* the launch's first tensor, as a number */
+    return aligned(end, scalar > 8 ? scalar : 8);
+}
+
+struct ps_tensor_lists ps_tensor_lists_of(const char *name, uint32_t bytes)
+{
+    static const uint32_t scalars[] = {1, 2, 4, 8, 16};
+    unsigned lists = 0;
+    const enum structure structure = structure_of(name, &lists);
+
+    for (unsigned times = 1; structure != NO_STRUCTURE && times <= LARGER; times += LARGER - 1)
+        for (size_t i = 0; i < (structure == WITH_SCALARS ? sizeof scalars / sizeof *scalars : 1); i++) {
+            struct ps_tensor_lists where;
+            if (lay_out(&where, structure, lists, structure == WITH_SCALARS ? scalars[i] : 0, times) == bytes)
+                return where;
+        }
+    return (struct ps_tensor_lists){0};
+}
+
+static uint32_t tensor_of(const struct ps_tensor_lists *where, const unsigned char *bytes, uint32_t block)
+{
+    uint16_t tensor;
+
+    if (where->index_bytes == 1)
+        return bytes[where->tensor + block];
+    memcpy(&tensor, bytes + where->tensor + 2 * block, sizeof tensor);
+    return tensor;
+}
+
+static int32_t chunk_of(const struct ps_tensor_lists *where, const unsigned char *bytes, uint32_t block)
+{
+    int32_t chunk;
+
+    memcpy(&chunk, bytes + where->chunk + 4 * block, sizeof chunk);
+    return chunk;
+}
+
+static int64_t elements_of(const struct ps_tensor_lists *where, const unsigned char *bytes, uint32_t tensor)
+{
+    int64_t elements;
+
+    memcpy(&elements, bytes + where->elements + 8 * tensor, sizeof elements);
+    return elements;
+}
+
+/* Blocks go through a tensor chunk by chunk, to its last, and then on to the next; the first goes on where the launch before ended. */
+uint32_t ps_tensor_lists_used(const struct ps_tensor_lists *where, const void *parameter, uint64_t blocks)
+{
+    const unsigned char *bytes = parameter;
+    uint32_t tensor = 0;
+    int64_t chunk = -1, chunks = 0; /* of the tensor */
+
+    if (!where->lists || blocks < 1 || blocks > where->blocks)
+        return 0;
+    for (uint32_t b = 0; b < blocks; b++) {
+        const uint32_t of = tensor_of(where, bytes, b);
+        const int64_t next = chunk_of(where, bytes, b);
+        const bool goes_on = b > 0 && of == tensor;
+        if (!goes_on) {
+            if (b > 0 && (chunk != chunks - 1 || next != 0))
+                return 0;
+            if (of != (b > 0 ? tensor + 1 : 0) || of >= where->capacity)
+                return 0;
+            tensor = of;
+            const int64_t elements = elements_of(where, bytes, tensor);
+            chunks = elements > 0 ? (elements - 1) / CHUNK + 1 : 0;
+        } else if (next != chunk + 1) {
+            return 0;
+        }
+        chunk = next;
+        if (chunk < 0 || chunk >= chunks)
+            return 0;
+    }
+    return tensor + 1;
+}

@@ -1,0 +1,198 @@
+/* Which tensors a launch of torch's kernels for lists uses: by structures laid out as torch's headers have them, and by such that are filled in otherwise. */
+#include "tensor_lists.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "expect.h"
+
+#define NAME(structure)                                                                                                                    \
+    "_ZN2at6native12_GLOBAL__N_125multi_tensor_apply_kernelINS1_" structure "ENS1_20FusedAdamMathFunctorIfLi4EEEEEvT_T0_"
+#define WORDS(count) ((count)*65536ll)
+
+struct plain {
+    const void *addresses[3][48];
+    int64_t elements[48];
+    unsigned char tensor[320];
+    int chunk[320];
+    int first;
+};
+
+struct with_scalars {
+    const void *addresses[2][64];
+    int64_t elements[64];
+    double scalar[64];
+    unsigned char tensor[320];
+    int chunk[320];
+};
+
+struct with_states {
+    const void *addresses[4][36];
+    int64_t elements[36];
+    const void *state[36];
+    unsigned char tensor[320];
+    int chunk[320];
+    int first;
+};
+
+struct large {
+    const void *addresses[4][252];
+    int64_t elements[252];
+    const void *state[252];
+    uint16_t tensor[2240];
+    int chunk[2240];
+    int first;
+};
+
+#define EXPECT_LAID_OUT(where, structure, how_many)                                                                                        \
+    do {                                                                                                                                   \
+        const structure *none = NULL;                                                                                                      \
+        EXPECT_U64(how_many, (where).lists);                                                                                               \
+        EXPECT_U64(sizeof none->addresses[0] / 8, (where).capacity);                                                                       \
+        EXPECT_U64(sizeof none->tensor[0], (where).index_bytes);                                                                           \
+        EXPECT_U64(sizeof none->tensor / sizeof none->tensor[0], (where).blocks);                                                          \
+        EXPECT_U64(offsetof(structure, elements), (where).elements);                                                                       \
+        EXPECT_U64(offsetof(structure, tensor), (where).tensor);                                                                           \
+        EXPECT_U64(offsetof(structure, chunk), (where).chunk);                                                                             \
+    } while (0)
+
+static void test_layouts(void)
+{
+    struct ps_tensor_lists where = ps_tensor_lists_of(NAME("18TensorListMetadataILi3EE"), sizeof(struct plain));
+
+    EXPECT_LAID_OUT(where, struct plain, 3);
+    EXPECT_U64(0, where.states);
+    where = ps_tensor_lists_of(NAME("28TensorListScalarListMetadataIdLi2EE"), sizeof(struct with_scalars));
+    EXPECT_LAID_OUT(where, struct with_scalars, 2);
+    EXPECT_U64(0, where.states);
+    where = ps_tensor_lists_of(NAME("28TensorListScalarListMetadataIhLi1EE"), 3232);
+    EXPECT_U64(1, where.lists);
+    where = ps_tensor_lists_of(NAME("28TensorListScalarListMetadataIsLi2EE"), 3264);
+    EXPECT_U64(2, where.lists);
+    where = ps_tensor_lists_of(NAME("32FusedOptimizerTensorListMetadataILi4EE"), sizeof(struct with_states));
+    EXPECT_LAID_OUT(where, struct with_states, 4);
+    EXPECT_U64(offsetof(struct with_states, state), where.states);
+    where = ps_tensor_lists_of(NAME("32FusedOptimizerTensorListMetadataILi4EE"), sizeof(struct large));
+    EXPECT_LAID_OUT(where, struct large, 4);
+    EXPECT_U64(offsetof(struct large, state), where.states);
+    /* As large as three lists are two, which lie elsewhere in it. */
+    where = ps_tensor_lists_of(NAME("18TensorListMetadataILi2EE"), sizeof(struct plain));
+    EXPECT_U64(2, where.lists);
+    EXPECT_U64(64, where.capacity);
+}
+
+static void test_what_is_none(void)
+{
+    static const struct {
+        const char *name;
+        uint32_t bytes;
+    } none[] = {
+        {NAME("18TensorListMetadataILi3EE"), sizeof(struct plain) + 8},
+        {NAME("18TensorListMetadataILi6EE"), sizeof(struct plain)},
+        {NAME("18TensorListMetadataILi0EE"), sizeof(struct plain)},
+        {NAME("18TensorListMetadataIfEE"), sizeof(struct plain)},
+        {NAME("19OtherListMetadataILi3EE"), sizeof(struct plain)},
+        {NAME("32FusedOptimizerTensorListMetadataILi4EE"), sizeof(struct plain)},
+        {"_ZN2at6native12_GLOBAL__N_120other_tensor_apply_kINS1_18TensorListMetadataILi3EEEEEvT_", sizeof(struct plain)},
+        {NAME("28TensorListScalarListMetadataIN3c107complexIdEELi1EE"), 3904}, /* as large as of 96 doubles, and holds 72 */
+        {NULL, sizeof(struct plain)},
+    };
+
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        EXPECT_U64(0, ps_tensor_lists_of(none[i].name, none[i].bytes).lists);
+}
+
+static struct plain list;
+static struct ps_tensor_lists where;
+
+/* Three tensors of 2, 1 and 5 chunks; behind them one of a launch before. The first was begun before. */
+static void fill(void)
+{
+    static const unsigned char tensor[] = {0, 1, 2, 2, 2};
+    static const int chunk[] = {1, 0, 0, 1, 2};
+
+    memset(&list, 0xa5, sizeof list);
+    list.elements[0] = WORDS(2);
+    list.elements[1] = 1;
+    list.elements[2] = WORDS(4) + 1;
+    memcpy(list.tensor, tensor, sizeof tensor);
+    memcpy(list.chunk, chunk, sizeof chunk);
+    where = ps_tensor_lists_of(NAME("18TensorListMetadataILi3EE"), sizeof list);
+}
+
+static void test_what_is_used(void)
+{
+    fill();
+    EXPECT_U64(3, ps_tensor_lists_used(&where, &list, 5));
+    EXPECT_U64(2, ps_tensor_lists_used(&where, &list, 2));
+    EXPECT_U64(1, ps_tensor_lists_used(&where, &list, 1));
+    EXPECT_U64(0, ps_tensor_lists_used(&where, &list, 0));
+    EXPECT_U64(0, ps_tensor_lists_used(&where, &list, 6)); /* what stands there is no block's */
+    EXPECT_U64(0, ps_tensor_lists_used(&where, &list, 321));
+    EXPECT_U64(0, ps_tensor_lists_used(&(struct ps_tensor_lists){0}, &list, 5));
+    /* As many as there is room for, and blocks. */
+    for (int i = 0; i < 320; i++) {
+        list.tensor[i] = (unsigned char)(i < 48 ? i : 47);
+        list.chunk[i] = i < 48 ? 0 : i - 47;
+    }
+    for (int i = 0; i < 48; i++)
+        list.elements[i] = i < 47 ? 1 : WORDS(1000);
+    EXPECT_U64(48, ps_tensor_lists_used(&where, &list, 320));
+}
+
+#define EXPECT_NOT_USED(...)                                                                                                               \
+    do {                                                                                                                                   \
+        fill();                                                                                                                            \
+        __VA_ARGS__;                                                                                                                       \
+        EXPECT_U64(0, ps_tensor_lists_used(&where, &list, 5));                                                                             \
+    } while (0)
+
+static void test_what_is_filled_in_otherwise(void)
+{
+    EXPECT_NOT_USED(list.tensor[0] = 1);
+    EXPECT_NOT_USED(list.tensor[1] = 0);
+    EXPECT_NOT_USED(list.tensor[2] = 3);
+    EXPECT_NOT_USED(list.tensor[4] = 1);
+    EXPECT_NOT_USED(list.tensor[4] = 48);
+    EXPECT_NOT_USED(list.chunk[0] = -1);
+    EXPECT_NOT_USED(list.chunk[0] = 2);
+    EXPECT_NOT_USED(list.chunk[0] = 0); /* the tensor's last chunk is left out */
+    EXPECT_NOT_USED(list.chunk[1] = 1);
+    EXPECT_NOT_USED(list.chunk[3] = 0);
+    EXPECT_NOT_USED(list.chunk[3] = 2);
+    EXPECT_NOT_USED(list.elements[0] = 0);
+    EXPECT_NOT_USED(list.elements[0] = WORDS(3));
+    EXPECT_NOT_USED(list.elements[1] = -1);
+    EXPECT_NOT_USED(list.elements[2] = WORDS(2));
+}
+
+/* Of the larger structure each block's tensor is two bytes. */
+static void test_more_tensors_than_a_byte_counts(void)
+{
+    static struct large many;
+    const struct ps_tensor_lists of_many = ps_tensor_lists_of(NAME("18TensorListMetadataILi4EE"), sizeof many - sizeof many.state);
+    const struct ps_tensor_lists with_state = ps_tensor_lists_of(NAME("32FusedOptimizerTensorListMetadataILi4EE"), sizeof many);
+
+    EXPECT_U64(252, of_many.capacity);
+    for (int i = 0; i < 252; i++) {
+        many.tensor[i] = (uint16_t)i;
+        many.elements[i] = 512;
+    }
+    EXPECT_U64(252, ps_tensor_lists_used(&with_state, &many, 252));
+    EXPECT_U64(0, ps_tensor_lists_used(&with_state, &many, 253));
+    many.tensor[251] = 251 - 1;
+    many.chunk[251] = 1;
+    EXPECT_U64(0, ps_tensor_lists_used(&with_state, &many, 252));
+    many.elements[250] = 65537;
+    EXPECT_U64(251, ps_tensor_lists_used(&with_state, &many, 252));
+}
+
+int main(void)
+{
+    test_layouts();
+    test_what_is_none();
+    test_what_is_used();
+    test_what_is_filled_in_otherwise();
+    test_more_tensors_than_a_byte_counts();
+    return expect_status();
+}
