@@ -178,7 +178,7 @@ static const struct ps_layout *keep_layout(const uint32_t *size, uint32_t count,
         hash = (hash ^ size[i]) * 16777619u;
     const struct ps_layout **bucket = &kept[hash % KEPT];
     for (const struct ps_layout *l = *bucket; l; l = l->next)
-        if (l->count == count && l->known == known && l->tensor_lists.lists == tensor_lists.lists &&
+        if (l->count == count && l->known == known && !memcmp(&l->tensor_lists, &tensor_lists, sizeof tensor_lists) &&
             !memcmp(l->size, size, count * sizeof *size))
             return l;
     struct ps_layout *layout = malloc(sizeof *layout + count * sizeof *size);

@@ -67,6 +67,8 @@ static uint32_t lay_out(struct ps_tensor_lists *where, enum structure structure,
     return aligned(end, scalar > 8 ? scalar : 8);
 }
 
+_Static_assert(sizeof(struct ps_tensor_lists) == 4 * sizeof(uint16_t) + 4 * sizeof(uint32_t), "no padding");
+
 struct ps_tensor_lists ps_tensor_lists_of(const char *name, uint32_t bytes)
 {
     static const uint32_t scalars[] = {1, 2, 4, 8, 16};

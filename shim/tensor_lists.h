@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Where what lies in the structure, in bytes from its start. All zero: the kernel has none. */
+/* Where what lies in the structure, in bytes from its start. All zero: the kernel has none. Without padding: it is compared as bytes. */
 struct ps_tensor_lists {
     uint16_t lists;    /* of addresses, one behind the other: a launch's tensors are the first of each */
     uint16_t capacity; /* tensors of a list */
