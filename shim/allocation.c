@@ -289,7 +289,7 @@ static void say_out_of_memory(size_t bytes)
  */
 static struct ps_span *take_larger(size_t bytes, const struct ps_stream *stream)
 {
-    uint64_t room = ps_hoard_holds_enough(bytes) ? ps_budget_to_spare() : 0;
+    uint64_t room = ps_hoard_prefers_larger(bytes) ? ps_budget_to_spare() : 0;
 
     return room ? ps_registry_cached_take_larger(bytes, bytes + (room < bytes ? room : bytes), stream) : NULL;
 }

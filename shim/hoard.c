@@ -57,7 +57,7 @@ static bool sizes_hardly_come_again(void)
     return here.made > 2 * ps_registry.peak_live_bytes;
 }
 
-bool ps_hoard_holds_enough(size_t bytes)
+bool ps_hoard_prefers_larger(size_t bytes)
 {
     return ps_budget.held + bytes > enough() && sizes_hardly_come_again();
 }

@@ -17,10 +17,10 @@
 void ps_hoard_asked(void);
 
 /*
- * Whether pages for so many bytes more would be more than what the program has wanted at once, and the sizes of its freed spans, account for; and it has had
- * pages made for so many sizes that those to come will hardly be among them.
+ * Whether an allocation of so many bytes had better have a larger freed span than pages of its own: they would be more than what the program has wanted at once,
+ * and the sizes of its freed spans, account for, and it has had pages made for so many sizes that those to come will hardly be among them.
  */
-bool ps_hoard_holds_enough(size_t bytes);
+bool ps_hoard_prefers_larger(size_t bytes);
 
 /* Pages of so many bytes were just made for an allocation for use: what is more than the program's sizes may want goes back. [releases the lock meanwhile] */
 void ps_hoard_made(size_t bytes);

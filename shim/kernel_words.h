@@ -50,6 +50,15 @@ static PS_ALWAYS_INLINE bool ps_packed_words(CUdeviceptr base, uint64_t extent, 
     return true;
 }
 
+/* Of the parameters from that one on. */
+static PS_ALWAYS_INLINE void ps_words_of_parameters(CUdeviceptr base, uint64_t extent, const struct ps_layout *layout, void **parameters,
+                                                    uint32_t from, ps_word_fn *visit, void *ctx)
+{
+    for (uint32_t i = from; i < layout->count; i++)
+        if (parameters[i])
+            ps_words_of(base, extent, parameters[i], layout->size[i], visit, ctx);
+}
+
 /* `layout`: the kernel's (ps_layout_of), or NULL. False: they can't be read; nobody knows the kernel's layout. */
 static PS_ALWAYS_INLINE bool ps_kernel_words_between(CUdeviceptr base, uint64_t extent, const struct ps_layout *layout, void **parameters,
                                                      void **extra, ps_word_fn *visit, void *ctx)
@@ -58,21 +67,16 @@ static PS_ALWAYS_INLINE bool ps_kernel_words_between(CUdeviceptr base, uint64_t 
         return true;
     if (!layout || (!parameters && layout->count))
         return false;
-    for (uint32_t i = 0; i < layout->count; i++)
-        if (parameters[i])
-            ps_words_of(base, extent, parameters[i], layout->size[i], visit, ctx);
+    ps_words_of_parameters(base, extent, layout, parameters, 0, visit, ctx);
     return true;
 }
 
-/* The first so many addresses of a list. */
-static PS_ALWAYS_INLINE void ps_words_of_list(const unsigned char *list, uint32_t used, ps_word_fn *visit, void *ctx)
+/* The first so many addresses of a list: pointers, as parameters of their own are. */
+static PS_ALWAYS_INLINE void ps_words_of_list(CUdeviceptr base, uint64_t extent, const unsigned char *list, uint32_t used,
+                                              ps_word_fn *visit, void *ctx)
 {
-    for (uint32_t i = 0; i < used; i++) {
-        uint64_t word;
-        memcpy(&word, list + 8 * i, sizeof word);
-        if (word - ps_reservation.base < ps_reservation.reserved)
-            visit(ctx, word, sizeof word);
-    }
+    for (uint32_t i = 0; i < used; i++)
+        ps_words_of(base, extent, list + 8 * i, 8, visit, ctx);
 }
 
 /* Those in the span reservation, of a launch of so many blocks that is given lists of tensors: what stands behind those that it uses is left out. False: it isn't. */
@@ -80,17 +84,18 @@ static PS_ALWAYS_INLINE bool ps_kernel_words_of_lists(const struct ps_layout *la
                                                       void *ctx)
 {
     const struct ps_tensor_lists *where = &layout->tensor_lists;
-    const uint32_t used = parameters && parameters[0] ? ps_tensor_lists_used(where, parameters[0], blocks) : 0;
+    const unsigned char *lists = parameters ? parameters[0] : NULL;
+    const uint32_t used = lists ? ps_tensor_lists_used(where, lists, blocks) : 0;
+    const CUdeviceptr base = ps_reservation.base;
+    const uint64_t extent = ps_reservation.reserved;
 
     if (!used)
         return false;
-    for (uint32_t list = 0; list < where->lists; list++)
-        ps_words_of_list((const unsigned char *)parameters[0] + (size_t)list * where->capacity * 8, used, visit, ctx);
+    for (uint32_t i = 0; i < where->lists; i++)
+        ps_words_of_list(base, extent, lists + 8ul * i * where->capacity, used, visit, ctx);
     if (where->states)
-        ps_words_of_list((const unsigned char *)parameters[0] + where->states, used, visit, ctx);
-    for (uint32_t i = 1; i < layout->count; i++)
-        if (parameters[i])
-            ps_words_of(ps_reservation.base, ps_reservation.reserved, parameters[i], layout->size[i], visit, ctx);
+        ps_words_of_list(base, extent, lists + where->states, used, visit, ctx);
+    ps_words_of_parameters(base, extent, layout, parameters, 1, visit, ctx);
     return true;
 }
 

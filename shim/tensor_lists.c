@@ -5,7 +5,6 @@
 
 #define LISTS_MAX 5u
 #define CHUNK 65536
-#define LARGER 7u /* where a kernel's parameters may take 32 KiB */
 
 enum structure { NO_STRUCTURE, PLAIN, WITH_SCALARS, WITH_STATES };
 
@@ -40,7 +39,7 @@ static uint32_t aligned(uint32_t bytes, uint32_t to)
     return (bytes + to - 1) / to * to;
 }
 
-/* Lays the structure out; `scalar`: bytes of each tensor's, if it has some. Returns its bytes. */
+/* Lays the structure out; `scalar`: bytes of each tensor's, where it has some. Returns its bytes. */
 static uint32_t lay_out(struct ps_tensor_lists *where, enum structure structure, unsigned lists, uint32_t scalar, unsigned times)
 {
     static const uint16_t tensors[] = {110, 64, 48, 36, 30}, with_scalars[] = {96, 64, 48, 36, 30};
@@ -64,21 +63,22 @@ static uint32_t lay_out(struct ps_tensor_lists *where, enum structure structure,
     end = where->chunk + blocks * 4;
     if (structure != WITH_SCALARS)
         end += 4; /* the launch's first tensor, as a number */
-    return aligned(end, scalar > 8 ? scalar : 8);
+    return aligned(end, 8);
 }
 
 _Static_assert(sizeof(struct ps_tensor_lists) == 4 * sizeof(uint16_t) + 4 * sizeof(uint32_t), "no padding");
 
 struct ps_tensor_lists ps_tensor_lists_of(const char *name, uint32_t bytes)
 {
-    static const uint32_t scalars[] = {1, 2, 4, 8, 16};
+    static const unsigned times[] = {1, 7}; /* as much room, where a kernel's parameters may take 32 KiB */
+    static const uint32_t scalars[] = {1, 2, 4, 8};
     unsigned lists = 0;
     const enum structure structure = structure_of(name, &lists);
 
-    for (unsigned times = 1; structure != NO_STRUCTURE && times <= LARGER; times += LARGER - 1)
-        for (size_t i = 0; i < (structure == WITH_SCALARS ? sizeof scalars / sizeof *scalars : 1); i++) {
+    for (size_t i = 0; structure != NO_STRUCTURE && i < sizeof times / sizeof *times; i++)
+        for (size_t k = 0; k < (structure == WITH_SCALARS ? sizeof scalars / sizeof *scalars : 1); k++) {
             struct ps_tensor_lists where;
-            if (lay_out(&where, structure, lists, structure == WITH_SCALARS ? scalars[i] : 0, times) == bytes)
+            if (lay_out(&where, structure, lists, scalars[k], times[i]) == bytes)
                 return where;
         }
     return (struct ps_tensor_lists){0};
