@@ -30,6 +30,7 @@ moved=5 ms=100 loss=3.25 aside=null launches=40 copies=3 errors=0 kernels=3 trac
 case "${TEST_WRONG:-}" in
 loss) [ -z "$LD_PRELOAD" ] || loss=3.26 ;;
 slow) [ -z "$LD_PRELOAD" ] || [ "${PENSTOCK_BUDGET:-auto}" != auto ] || ms=102 ;;
+once) [ -z "$LD_PRELOAD" ] || ! mkdir "$TEST_WRONG" 2>/dev/null || ms=102 ;;
 idle) moved=0 ;;
 hook) [ "${PENSTOCK_TRACER:-}" != hook ] || launches=39 ;;
 picks) [ "${PENSTOCK_TRACER:-}" = hook ] && launches=3970 || launches=4000 ;;
@@ -105,6 +106,25 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     equal 656 "$(jq '.rows[0].fixed_mib' out/programs.json)" "memory beside tensors"
     equal "backend:native" "$(jq -r '.runs[] | select(.row == "native").settings.PYTORCH_CUDA_ALLOC_CONF' out/programs.json | sort -u)" "settings"
     contains "$output" '^eager +ok '
+}
+
+@test "runs in turn are compared by their medians: a slow one is forgiven, slow ones are not" {
+    requires python jq cc
+    make_stand_ins
+    TEST_WRONG=once programs --rows vision --ways auto,ample
+    ended_with 0
+    equal "plain plain auto ample plain auto ample plain auto ample" "$(ways_of vision)" "ways"
+    contains "$(said_of vision auto)" 'ok: 1\.000 of plain'
+    equal 3 "$(said_of vision auto | grep -c '^ok: losses 0 from')" "runs judged by their losses"
+    rmdir once
+    TEST_WRONG=once programs --rows eager --ways auto
+    ended_with 1
+    contains "$(said_of eager auto)" 'NOT: 1\.020 of plain'
+    TEST_WRONG=slow programs --rows vision --ways auto
+    ended_with 1
+    contains "$(said_of vision auto)" 'NOT: 1\.020 of plain'
+    TEST_WRONG=slow programs --rows vision --ways auto --deadline 17
+    contains "$(said_of vision auto)" 'NOT: not run: out of time'
 }
 
 @test "rows of an earlier call are kept, and the table is what the README shows" {
