@@ -3,6 +3,7 @@
 #include "capture.h"
 #include "gate.h"
 #include "graphs.h"
+#include "grid.h"
 #include "host_tables.h"
 #include "layouts.h"
 #include "pointer_tables.h"
@@ -30,10 +31,10 @@ static CUstream named(bool per_thread, CUstream stream)
  * noted.
  */
 
-static void launch(bool per_thread, CUstream stream, CUfunction function, uint64_t blocks, void **parameters, void **extra)
+static void launch(bool per_thread, CUstream stream, CUfunction function, struct ps_grid grid, void **parameters, void **extra)
 {
     ps_trace_begin(stream, per_thread);
-    ps_trace_kernel(function, blocks, parameters, extra);
+    ps_trace_kernel(function, grid, parameters, extra);
     ps_trace_ready(true);
     if (ps_verify_is_on())
         ps_verify_launch(named(per_thread, stream), function, parameters, extra);
@@ -42,7 +43,8 @@ static void launch(bool per_thread, CUstream stream, CUfunction function, uint64
 static void launch_by(bool per_thread, const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
 {
     if (config)
-        launch(per_thread, config->hStream, function, (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ, parameters, extra);
+        launch(per_thread, config->hStream, function, (struct ps_grid){config->gridDimX, config->gridDimY, config->gridDimZ}, parameters,
+               extra);
 }
 
 /* ---- copies and fills ---- */

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "grid.h"
 #include "layouts.h"
 #include "registry.h"
 
@@ -50,11 +51,11 @@ static PS_ALWAYS_INLINE bool ps_packed_words(CUdeviceptr base, uint64_t extent, 
     return true;
 }
 
-/* Of the parameters from that one on. */
+/* Of the parameters from one to before another. */
 static PS_ALWAYS_INLINE void ps_words_of_parameters(CUdeviceptr base, uint64_t extent, const struct ps_layout *layout, void **parameters,
-                                                    uint32_t from, ps_word_fn *visit, void *ctx)
+                                                    uint32_t from, uint32_t to, ps_word_fn *visit, void *ctx)
 {
-    for (uint32_t i = from; i < layout->count; i++)
+    for (uint32_t i = from; i < to; i++)
         if (parameters[i])
             ps_words_of(base, extent, parameters[i], layout->size[i], visit, ctx);
 }
@@ -67,7 +68,7 @@ static PS_ALWAYS_INLINE bool ps_kernel_words_between(CUdeviceptr base, uint64_t 
         return true;
     if (!layout || (!parameters && layout->count))
         return false;
-    ps_words_of_parameters(base, extent, layout, parameters, 0, visit, ctx);
+    ps_words_of_parameters(base, extent, layout, parameters, 0, layout->count, visit, ctx);
     return true;
 }
 
@@ -79,23 +80,24 @@ static PS_ALWAYS_INLINE void ps_words_of_list(CUdeviceptr base, uint64_t extent,
         ps_words_of(base, extent, list + 8 * i, 8, visit, ctx);
 }
 
-/* Those in the span reservation, of a launch of so many blocks that is given lists of tensors: what stands behind those that it uses is left out. False: it isn't. */
-static PS_ALWAYS_INLINE bool ps_kernel_words_of_lists(const struct ps_layout *layout, void **parameters, uint64_t blocks, ps_word_fn *visit,
-                                                      void *ctx)
+/* Those in the span reservation, of a launch that is given lists of tensors: what stands behind those that it uses is left out. False: it isn't. */
+static PS_ALWAYS_INLINE bool ps_kernel_words_of_lists(const struct ps_layout *layout, void **parameters, struct ps_grid grid,
+                                                      ps_word_fn *visit, void *ctx)
 {
     const struct ps_tensor_lists *where = &layout->tensor_lists;
-    const unsigned char *lists = parameters ? parameters[0] : NULL;
-    const uint32_t used = lists ? ps_tensor_lists_used(where, lists, blocks) : 0;
+    const unsigned char *lists = parameters ? parameters[where->parameter] : NULL;
+    const uint32_t used = lists ? ps_tensor_lists_used(where, lists, grid) : 0;
     const CUdeviceptr base = ps_reservation.base;
     const uint64_t extent = ps_reservation.reserved;
 
     if (!used)
         return false;
+    ps_words_of_parameters(base, extent, layout, parameters, 0, where->parameter, visit, ctx);
     for (uint32_t i = 0; i < where->lists; i++)
         ps_words_of_list(base, extent, lists + 8ul * i * where->capacity, used, visit, ctx);
     if (where->states)
         ps_words_of_list(base, extent, lists + where->states, used, visit, ctx);
-    ps_words_of_parameters(base, extent, layout, parameters, 1, visit, ctx);
+    ps_words_of_parameters(base, extent, layout, parameters, where->parameter + 1, layout->count, visit, ctx);
     return true;
 }
 

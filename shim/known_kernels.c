@@ -16,6 +16,10 @@ static const char *const keep_none[] = {
     "lpnorm_cleanup",
     "reduce_kernel",
     "distribution_elementwise_grid_stride_kernel",
+    "CatArrayBatchedCopy",
+    "CatArrayBatchedCopy_contig",
+    "CatArrayBatchedCopy_vectorized",
+    "CatArrayBatchedCopy_alignedK_contig",
 };
 
 /* FillFunctor<long>: torch.full((1,), address) makes a table of one pointer, of which the address is no tensor but the number to be written. */

@@ -171,7 +171,7 @@ static const struct ps_layout *keep_layout(const uint32_t *size, uint32_t count,
 {
     const enum ps_known_kernel known = ps_kernel_known(name);
     const struct ps_tensor_lists tensor_lists =
-        known == PS_KERNEL_KEEPS_NO_ADDRESS && count ? ps_tensor_lists_of(name, size[0]) : (struct ps_tensor_lists){0};
+        known == PS_KERNEL_KEEPS_NO_ADDRESS ? ps_tensor_lists_of(name, size, count) : (struct ps_tensor_lists){0};
     uint32_t hash = count * 4 + known;
 
     for (uint32_t i = 0; i < count; i++)

@@ -23,7 +23,7 @@ struct ps_layout {
     const struct ps_layout *next; /* of those that are kept */
     uint32_t count;
     enum ps_known_kernel known;
-    struct ps_tensor_lists tensor_lists; /* the first parameter's, where it is such a structure */
+    struct ps_tensor_lists tensor_lists; /* of the parameter that is such a structure, if one is */
     uint32_t size[];                     /* bytes of each parameter */
 };
 

@@ -5,6 +5,7 @@
 
 #define LISTS_MAX 5u
 #define CHUNK 65536
+#define CAT_TENSORS_MAX 1024u /* 128 in torch 2.11 */
 
 enum structure { NO_STRUCTURE, PLAIN, WITH_SCALARS, WITH_STATES };
 
@@ -21,7 +22,7 @@ static enum structure structure_of(const char *name, unsigned *lists)
     };
 
     /* Of complex doubles there is room for fewer, which few programs have. */
-    if (!name || !strstr(name, "25multi_tensor_apply_kernelI") || strstr(name, "MetadataIN3c107complexIdE"))
+    if (!strstr(name, "25multi_tensor_apply_kernelI") || strstr(name, "MetadataIN3c107complexIdE"))
         return NO_STRUCTURE;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         const char *at = strstr(name, known[i].text);
@@ -66,9 +67,9 @@ static uint32_t lay_out(struct ps_tensor_lists *where, enum structure structure,
     return aligned(end, 8);
 }
 
-_Static_assert(sizeof(struct ps_tensor_lists) == 4 * sizeof(uint16_t) + 4 * sizeof(uint32_t), "no padding");
+_Static_assert(sizeof(struct ps_tensor_lists) == 6 * sizeof(uint16_t) + 4 * sizeof(uint32_t), "no padding");
 
-struct ps_tensor_lists ps_tensor_lists_of(const char *name, uint32_t bytes)
+static struct ps_tensor_lists of_multi_tensor_apply(const char *name, uint32_t bytes)
 {
     static const unsigned times[] = {1, 7}; /* as much room, where a kernel's parameters may take 32 KiB */
     static const uint32_t scalars[] = {1, 2, 4, 8};
@@ -82,6 +83,47 @@ struct ps_tensor_lists ps_tensor_lists_of(const char *name, uint32_t bytes)
                 return where;
         }
     return (struct ps_tensor_lists){0};
+}
+
+/* The next of a template's arguments that are ints, or 0. */
+static uint32_t next_int(const char **at)
+{
+    char *end;
+
+    if (strncmp(*at, "Li", 2) != 0)
+        return 0;
+    const unsigned long value = strtoul(*at + 2, &end, 10);
+    if (*end != 'E' || value > CAT_TENSORS_MAX)
+        return 0;
+    *at = end + 1;
+    return (uint32_t)value;
+}
+
+/*
+ * Template arguments are a type, that of indexes (unsigned int), dimensions, tensors, and of how many the strides are there. Of each tensor there are its address,
+ * three indexes and a bool; a tensor's strides are eight indexes.
+ */
+static struct ps_tensor_lists of_concatenation(const char *name, const uint32_t *bytes, uint32_t count)
+{
+    const char *at = strstr(name, "CatArrayBatchedCopy");
+
+    at = at ? strstr(at, "jLi") : NULL;
+    if (!at || count < 2)
+        return (struct ps_tensor_lists){0};
+    at++;
+    const bool has_dimensions = next_int(&at) != 0;
+    const uint32_t tensors = next_int(&at), strides = next_int(&at);
+    if (!has_dimensions || !tensors || !strides || aligned(aligned(tensors * 21, 4) + strides * 32, 8) != bytes[1])
+        return (struct ps_tensor_lists){0};
+    return (struct ps_tensor_lists){.parameter = 1, .lists = 1, .capacity = (uint16_t)tensors, .by_row = 1};
+}
+
+struct ps_tensor_lists ps_tensor_lists_of(const char *name, const uint32_t *bytes, uint32_t count)
+{
+    if (!name || !count)
+        return (struct ps_tensor_lists){0};
+    const struct ps_tensor_lists where = of_multi_tensor_apply(name, bytes[0]);
+    return where.lists ? where : of_concatenation(name, bytes, count);
 }
 
 static uint32_t tensor_of(const struct ps_tensor_lists *where, const unsigned char *bytes, uint32_t block)
@@ -111,13 +153,12 @@ static int64_t elements_of(const struct ps_tensor_lists *where, const unsigned c
 }
 
 /* Blocks go through a tensor chunk by chunk, to its last, and then on to the next; the first goes on where the launch before ended. */
-uint32_t ps_tensor_lists_used(const struct ps_tensor_lists *where, const void *parameter, uint64_t blocks)
+static uint32_t used_by_blocks(const struct ps_tensor_lists *where, const unsigned char *bytes, uint64_t blocks)
 {
-    const unsigned char *bytes = parameter;
     uint32_t tensor = 0;
     int64_t chunk = -1, chunks = 0; /* of the tensor */
 
-    if (!where->lists || blocks < 1 || blocks > where->blocks)
+    if (blocks < 1 || blocks > where->blocks)
         return 0;
     for (uint32_t b = 0; b < blocks; b++) {
         const uint32_t of = tensor_of(where, bytes, b);
@@ -139,4 +180,13 @@ uint32_t ps_tensor_lists_used(const struct ps_tensor_lists *where, const void *p
             return 0;
     }
     return tensor + 1;
+}
+
+uint32_t ps_tensor_lists_used(const struct ps_tensor_lists *where, const void *structure, struct ps_grid grid)
+{
+    if (!where->lists)
+        return 0;
+    if (where->by_row)
+        return grid.z == 1 && grid.y <= where->capacity ? grid.y : 0;
+    return used_by_blocks(where, structure, ps_grid_blocks(grid));
 }

@@ -10,6 +10,7 @@
 #include "device.h"
 #include "devices.h"
 #include "graphs.h"
+#include "grid.h"
 #include "host_tables.h"
 #include "kernel_words.h"
 #include "layers.h"
@@ -216,18 +217,19 @@ unsigned long long ps_trace_steps_so_far(void)
     return ps_step_count(&then);
 }
 
-void ps_trace_kernel(CUfunction function, uint64_t shape, void **parameters, void **extra)
+void ps_trace_kernel(CUfunction function, struct ps_grid grid, void **parameters, void **extra)
 {
     struct access *a = current;
 
     ps_count(launches);
     if (!a)
         return;
-    a->kind.fingerprint = (uint64_t)(uintptr_t)function + shape * 0x9E3779B97F4A7C15u;
+    a->kind.fingerprint =
+        (uint64_t)(uintptr_t)function + ps_grid_blocks(grid) * 0x9E3779B97F4A7C15u; /* tells launches of one kernel apart */
     a->function = function;
     const struct ps_layout *layout = ps_layout_of(function);
     a->kind.keeps_no_address = layout && layout->known == PS_KERNEL_KEEPS_NO_ADDRESS;
-    const bool has_lists = layout && layout->tensor_lists.lists && ps_kernel_words_of_lists(layout, parameters, shape, note_word, a);
+    const bool has_lists = layout && layout->tensor_lists.lists && ps_kernel_words_of_lists(layout, parameters, grid, note_word, a);
     if (has_lists)
         ps_count(list_launches);
     if (has_lists || ps_kernel_words(layout, parameters, extra, note_word, a)) {

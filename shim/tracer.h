@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "grid.h"
 #include "recorder.h"
 #include "streams.h"
 
@@ -39,8 +40,8 @@ void ps_trace_begin(CUstream stream, bool per_thread_default);
 void ps_trace_address(CUdeviceptr address);
 /* The same where the bytes are known that it touches from there on. */
 void ps_trace_bytes(CUdeviceptr address, size_t bytes);
-/* It is a kernel launch with these parameters; `shape`: blocks in the grid, to tell launches of one kernel apart. */
-void ps_trace_kernel(CUfunction function, uint64_t shape, void **parameters, void **extra);
+/* It is a kernel launch with these parameters. */
+void ps_trace_kernel(CUfunction function, struct ps_grid grid, void **parameters, void **extra);
 /* It is the launch of an executable graph. */
 void ps_trace_graph(CUgraphExec executable);
 /* Everything has been named: the spans are brought to where the call finds them. */

@@ -266,12 +266,13 @@ steps_by_plan() {
     at_least 45 "$(report plan.steps)" "steps that followed the plan"
 }
 
-@test "of torch's lists of tensors a launch uses those that its blocks work on, not what stands behind them" {
-    run_sim "$SAMPLES/hidden" 12 lists
+# uses_of_lists WORD: that those are the uses, of the sample's lists by that name
+uses_of_lists() {
+    run_sim "$SAMPLES/hidden" 12 "$1"
     ended_with 0
     local expected=$output recording=$WORK/step
-    # A state at a time, 8 in each of 12 steps; the recorded step's launches have three names at the most: forward's, and backward's.
-    run_penstock PENSTOCK_MIN_SPAN=64KiB PENSTOCK_BUDGET=$(($(ledger peak.device) * 50 / 100)) PENSTOCK_RECORDING="$recording" "$SAMPLES/hidden" 12 lists
+    # A state at a time, 8 in each of 12 steps; the recorded step's launches have three names at the most: forward's, backward's, and what concatenates two.
+    run_penstock PENSTOCK_MIN_SPAN=64KiB PENSTOCK_BUDGET=$(($(ledger peak.device) * 50 / 100)) PENSTOCK_RECORDING="$recording" "$SAMPLES/hidden" 12 "$1"
     goes_on
     equal "$expected" "$(grep -v '^penstock: ' <<<"$output")" "weights"
     sound
@@ -279,6 +280,14 @@ steps_by_plan() {
     equal 96 "$(report list_launches)" "launches that were given a list"
     at_least 8 "$(grep -cE '^l [0-9+]+ [0-9]+ [0-9]+$' "$recording")" "launches with two names"
     equal '' "$(grep -E '^l [^ ]+( [0-9]+){4}' "$recording")" "launches with more than three"
+}
+
+@test "of torch's lists of tensors a launch uses those that its blocks work on, not what stands behind them" {
+    uses_of_lists lists
+}
+
+@test "of torch's lists of tensors to be concatenated a launch uses those that its grid has rows for" {
+    uses_of_lists cat
 }
 
 @test "a recording is what penstock plan reads" {

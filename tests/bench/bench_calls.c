@@ -230,7 +230,7 @@ static void scan(void *context, int i)
     struct launches *l = context;
 
     ps_trace_begin(l->stream[0], false);
-    ps_trace_kernel(kernel_of(l, i), 1, l->parameter, NULL);
+    ps_trace_kernel(kernel_of(l, i), (struct ps_grid){1, 1, 1}, l->parameter, NULL);
 }
 
 static void launch(void *context, int i)
@@ -238,7 +238,7 @@ static void launch(void *context, int i)
     struct launches *l = context;
 
     ps_trace_begin(l->stream[(unsigned)i % l->streams], false);
-    ps_trace_kernel(kernel_of(l, i), 1, l->parameter, NULL);
+    ps_trace_kernel(kernel_of(l, i), (struct ps_grid){1, 1, 1}, l->parameter, NULL);
     ps_trace_ready(true);
     ps_trace_end();
 }

@@ -19,6 +19,7 @@
  *     state    there is a state of the optimizer, which no kernel is given but one with a name of torch's
  *     kept     the same, and another kernel gets it before the first step
  *     lists    the same, given as torch does: in a list, behind which lies what was in it before
+ *     cat      states, of which each is concatenated with the gradient as torch does: in a list, likewise
  *     large    spans of 32 MiB, as on a GPU, instead of 64 KiB; larger ones would move in pieces, which are always within reach
  *
  * Prints a hash of the weights after each step.
@@ -29,7 +30,7 @@
 #define MASK 0x5555555555555555ull
 
 static struct {
-    bool table, masked, late, weights, wide, mapped, since, graph, early, wild, quits, differs, stale, state, kept, lists, large;
+    bool table, masked, late, weights, wide, mapped, since, graph, early, wild, quits, differs, stale, state, kept, lists, cat, large;
 } words;
 
 static size_t width = 16384; /* words a span: 64 KiB */
@@ -119,6 +120,21 @@ KERNEL(_ZN2at6native25multi_tensor_apply_kernelINS0_18TensorListMetadataILi1EEEE
         const size_t word = list.chunk_of_block[i / CHUNK_WORDS] * static_cast<size_t>(CHUNK_WORDS) + i % CHUNK_WORDS;
         state[word] = state[word] * 3 + gradient[word];
     }
+}
+
+/* at::native::CatArrayBatchedCopy<at::native::OpaqueType<4>, unsigned int, 1, 128, 1>, with torch's structure: there is a row of the grid for each input. */
+struct cat_inputs {
+    const uint32_t *input[128];
+    unsigned offset[128], size[128], words[128];
+    bool is_contiguous[128];
+    unsigned sizes[4], strides[4];
+};
+
+KERNEL(_ZN2at6native19CatArrayBatchedCopyINS0_10OpaqueTypeILj4EEEjLi1ELi128ELi1EEEvv, (uint32_t *out, struct cat_inputs inputs, size_t count),
+       (out, inputs, count))
+{
+    FOR_EACH_ITEM (i, 2 * count) /* rows write the same */
+        out[i] = inputs.input[i / count][i % count];
 }
 
 struct training {
@@ -233,6 +249,22 @@ static void update_state_by_list(const struct training *t, unsigned layer)
     CHECK(cudaGetLastError());
 }
 
+/* The weight is updated with its state by way of both, behind which in the list are the states before it. */
+static void update_by_both(const struct training *t, unsigned layer)
+{
+    static struct cat_inputs inputs;
+    const unsigned blocks = static_cast<unsigned>((width + KERNEL_BLOCK - 1) / KERNEL_BLOCK);
+    uint32_t *both = new_memory(2 * width);
+
+    memmove(&inputs.input[2], &inputs.input[1], LAYERS * sizeof(inputs.input[0]));
+    inputs.input[0] = t->gradient;
+    inputs.input[1] = t->state[layer];
+    _ZN2at6native19CatArrayBatchedCopyINS0_10OpaqueTypeILj4EEEjLi1ELi128ELi1EEEvv<<<dim3(blocks, 2), KERNEL_BLOCK, 0, t->stream>>>(both, inputs, width);
+    CHECK(cudaGetLastError());
+    LAUNCH(t->stream, width, update, t->weight[layer], both + width, 1, width);
+    CHECK(cudaFree(both));
+}
+
 static void train_step(const struct training *t, unsigned step)
 {
     uint32_t *activation[LAYERS];
@@ -269,6 +301,8 @@ static void train_step(const struct training *t, unsigned step)
         update_state_by_list(t, l);
     for (unsigned l = 0; !words.lists && t->state[0] != nullptr && l < LAYERS; l++)
         LAUNCH(t->stream, width, _ZN2at6native25multi_tensor_apply_kernelIiEEvv, t->state[l], t->gradient, width);
+    for (unsigned l = 0; words.cat && l < LAYERS; l++)
+        update_by_both(t, l);
     print_hash(t, step);
     if (words.quits && step == 3)
         exit(3);
@@ -283,7 +317,7 @@ static bool read_word(const char *word)
                  {"mapped", &words.mapped}, {"since", &words.since},   {"late", &words.late},       {"early", &words.early},
                  {"graph", &words.graph},   {"wild", &words.wild},     {"quits", &words.quits},     {"differs", &words.differs},
                  {"stale", &words.stale},   {"state", &words.state},   {"kept", &words.kept},       {"lists", &words.lists},
-                 {"large", &words.large}};
+                 {"cat", &words.cat},       {"large", &words.large}};
 
     for (const auto &each : known)
         if (strcmp(word, each.name) == 0)
@@ -336,7 +370,7 @@ int main(int argc, char **argv)
         CHECK(cudaHostAlloc(reinterpret_cast<void **>(&t.mapped_table), (steps + 1) * sizeof(uint64_t), cudaHostAllocDefault));
     for (unsigned l = 0; l < LAYERS; l++)
         t.weight[l] = new_words(&t, l);
-    for (unsigned l = 0; (words.state || words.kept || words.lists) && l < LAYERS; l++) {
+    for (unsigned l = 0; (words.state || words.kept || words.lists || words.cat) && l < LAYERS; l++) {
         t.state[l] = new_memory(width);
         CHECK(cudaMemsetAsync(t.state[l], 0, width * sizeof(uint32_t), t.stream));
         if (words.kept)

@@ -13,6 +13,7 @@ int main(void)
         "_ZN2at6native12_GLOBAL__N_125multi_tensor_apply_kernelINS1_32FusedOptimizerTensorListMetadataILi4EEENS1_20FusedAdamMathFunctorIfLi4EEEEEvT_T0_",
         "_ZN2at6native13reduce_kernelILi512ELi1ENS0_8ReduceOpIfNS0_7NormOpsIfEEjfLi4ELi4EEEEEvT1_",
         "_ZN2at6native18elementwise_kernelILi128ELi2EZNS0_22gpu_kernel_impl_nocastIvEEvRNS_18TensorIteratorBaseERKT_EUliE_EEviT1_",
+        "_ZN2at6native40_GLOBAL__N__0f1a8107_8_Shape_cu_49f7391c19CatArrayBatchedCopyINS1_10OpaqueTypeILj2EEEjLi1ELi128ELi1EEEvPT_",
     };
     static const char *const may_keep[] = {
         "_ZN2at6native29vectorized_elementwise_kernelILi2ENS0_11FillFunctorIlEESt5arrayIPcLm1EEEEviT0_T1_",
@@ -23,6 +24,7 @@ int main(void)
         "_ZN2at6native24index_elementwise_kernelILi128EEEvv",
         "_ZN2at6native29vectorized_elementwise_kernel6secondIfEEvv",
         "_ZN5other6native13reduce_kernelILi512EEEvv",
+        "_ZN5other6native19CatArrayBatchedCopyIfjLi1ELi128ELi1EEEvv",
         "_ZN2at6native999reduce_kernelILi512EEEvv",
         "_ZN2at6nativeE",
         "_ZN2at13reduce_kernelIfEEvv",
