@@ -1,8 +1,9 @@
 #include "frameworks.h"
 
 #include <dlfcn.h>
-#include <errno.h> /* program_invocation_short_name */
+#include <errno.h> /* and program_invocation_short_name */
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -13,6 +14,8 @@
 #include <unistd.h>
 
 #include "device.h"
+#include "driver_lookup.h"
+#include "hooks.h"
 #include "log.h"
 #include "real_cuda.h"
 #include "report.h"
@@ -20,17 +23,18 @@
 /* What names a mode of torch.compile that needs torch's own allocator: an argument or a file; empty: nothing does. */
 static char asks_for_graphs[256];
 
-/* The variable is `value` with the backend chosen in front. */
-static void choose_backend(const char *variable, const char *choice, const char *value)
+/* torch reads both, by its version: 2.11 asks for the backend by the first, and by the second where that is not set (libc10_cuda.so of 2.11.0+cu130). */
+static const char *const variables[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
+
+/* The value with the backend chosen in front, from malloc, or NULL. */
+static char *with_backend(const char *choice, const char *value)
 {
     size_t room = strlen(choice) + 2 + strlen(value);
     char *merged = malloc(room);
 
-    if (!merged)
-        return;
-    snprintf(merged, room, "%s%s%s", choice, *value ? "," : "", value);
-    setenv(variable, merged, 1);
-    free(merged);
+    if (merged)
+        snprintf(merged, room, "%s%s%s", choice, *value ? "," : "", value);
+    return merged;
 }
 
 /* Whether the allocator settings choose a backend. torch drops blanks: "backend : native" is one too. */
@@ -177,12 +181,20 @@ void ps_frameworks_say(void)
 #define OWN "backend:native"
 #define CHOSEN_BY_US "_PENSTOCK_CHOSE_BACKEND" /* for what is started from here: the backend was not the user's choice */
 
-/* The settings without the backend that a process before this one has put in front; NULL: it has not. */
-static const char *behind_our_choice(const char *value)
-{
-    const size_t length = sizeof VISIBLE - 1;
+/* The user has chosen no backend, nor that Penstock should not: what the variables are set to later gets ours, too. */
+static bool choice_is_ours;
 
-    if (!value || !is_on(CHOSEN_BY_US) || strncmp(value, VISIBLE, length) != 0)
+static const char *our_choice(void)
+{
+    return *asks_for_graphs ? OWN : VISIBLE;
+}
+
+/* The settings without the backend that this process, or one before it, has put in front; NULL: none has. */
+static const char *behind(const char *choice, const char *value)
+{
+    const size_t length = strlen(choice);
+
+    if (!value || !is_on(CHOSEN_BY_US) || strncmp(value, choice, length) != 0)
         return NULL;
     return value[length] == ',' ? value + length + 1 : value + length;
 }
@@ -194,7 +206,7 @@ void ps_frameworks_ask_pool(void)
                                                     CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES};
     CUmemoryPool pool = NULL;
     int no = 0;
-    const bool asked = behind_our_choice(getenv("PYTORCH_CUDA_ALLOC_CONF")) != NULL;
+    const bool asked = behind(VISIBLE, getenv("PYTORCH_CUDA_ALLOC_CONF")) != NULL;
     void *torch = asked ? dlopen("libc10_cuda.so", RTLD_LAZY | RTLD_NOLOAD) : NULL;
 
     if (!torch)
@@ -208,6 +220,21 @@ void ps_frameworks_ask_pool(void)
             ps_log_debug(PROCESS, "the device's pool keeps attribute %d", (int)to_others[i]);
 }
 
+/* Each variable has the backend in front, and behind it what the user wrote in it, or in the other. */
+static void choose_backend(const char *const value[2])
+{
+    char *merged[2];
+
+    for (int i = 0; i < 2; i++)
+        merged[i] = with_backend(our_choice(), value[i] ? value[i] : value[!i] ? value[!i] : "");
+    for (int i = 0; i < 2; i++) {
+        if (merged[i])
+            setenv(variables[i], merged[i], 1);
+        free(merged[i]);
+    }
+    setenv(CHOSEN_BY_US, "1", 1);
+}
+
 /*
  * torch's own caching allocator hides its tensors in big blocks, and a static initialiser of libc10_cuda.so chooses the backend, so this is the
  * last moment to ask for the one that calls cudaMallocAsync for each tensor (same speed; FACTS). A backend that the user chose stays. glibc gives
@@ -215,7 +242,6 @@ void ps_frameworks_ask_pool(void)
  */
 __attribute__((constructor)) static void ask_torch_for_visible_tensors(int count, char **arguments)
 {
-    static const char *const variables[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
     const char *value[2];
     bool chosen = true;
 
@@ -224,24 +250,73 @@ __attribute__((constructor)) static void ask_torch_for_visible_tensors(int count
         return;
     for (int i = 0; i < 2; i++) {
         value[i] = getenv(variables[i]);
-        const char *users = behind_our_choice(value[i]);
+        const char *users = behind(VISIBLE, value[i]);
         chosen &= users != NULL;
         value[i] = users ? users : value[i];
         if (chooses_backend(value[i]))
             return;
     }
     look_for_graphs(count, arguments);
-    if (chosen && !*asks_for_graphs)
-        return;
-    /* torch reads one of the two, by its version: both get what the user wrote in either. */
-    const char *wanted[2] = {value[0] ? value[0] : value[1] ? value[1] : "", value[1] ? value[1] : value[0] ? value[0] : ""};
-    char *copy[2] = {strdup(wanted[0]), strdup(wanted[1])};
-    for (int i = 0; i < 2; i++) {
-        if (copy[i])
-            choose_backend(variables[i], *asks_for_graphs ? OWN : VISIBLE, copy[i]);
-        free(copy[i]);
+    if (!chosen || *asks_for_graphs)
+        choose_backend(value);
+    choice_is_ours = true;
+}
+
+/* ---- the program sets them itself ---- */
+
+typedef int setenv_function(const char *name, const char *value, int overwrite);
+
+static setenv_function *real_setenv(void)
+{
+    static setenv_function *_Atomic found;
+    setenv_function *real = atomic_load_explicit(&found, memory_order_relaxed);
+
+    if (!real) {
+        real = (setenv_function *)ps_real_dlsym(RTLD_NEXT, "setenv");
+        atomic_store_explicit(&found, real, memory_order_relaxed);
     }
-    setenv(CHOSEN_BY_US, "1", 1);
+    return real;
+}
+
+/* The program has chosen a backend in one variable: ours goes from the other. */
+static void withdraw_from(const char *variable)
+{
+    const char *users = behind(our_choice(), getenv(variable));
+    char *copy = users && *users ? strdup(users) : NULL;
+
+    if (copy)
+        real_setenv()(variable, copy, 1);
+    else if (users)
+        unsetenv(variable);
+    free(copy);
+}
+
+/*
+ * Scripts set these variables themselves before they import torch (os.environ, of which CPython makes calls of setenv), most often to expandable segments, and
+ * without a backend torch then has its own: trainings that take 2.6 times plain's time in 60 % of its memory with tensors in sight take 14.5 times with those
+ * (an H100). So what is set is taken as what the user has in the environment. Not by its own name, whose declaration says that no argument is NULL.
+ */
+PS_EXPORT int ps_setenv(const char *name, const char *value, int overwrite) __asm__("setenv");
+PS_EXPORT int ps_setenv(const char *name, const char *value, int overwrite)
+{
+    const bool is_first = name && !strcmp(name, variables[0]), is_torchs = is_first || (name && !strcmp(name, variables[1]));
+    char *merged = NULL;
+
+    if (!real_setenv()) {
+        errno = ENOMEM;
+        return -1;
+    }
+    if (choice_is_ours && is_torchs && value && (overwrite || !getenv(name))) {
+        if (chooses_backend(value))
+            withdraw_from(variables[is_first ? 1 : 0]);
+        else
+            merged = with_backend(our_choice(), value);
+    }
+    int result = real_setenv()(name, merged ? merged : value, overwrite);
+    const int error = errno;
+    free(merged);
+    errno = error;
+    return result;
 }
 
 /*

@@ -1,6 +1,7 @@
 /*
  * What frameworks are asked for by environment variables of their own, before they are loaded: that torch shows its tensors, that NCCL registers nothing by
- * itself. By constructors, in every process; nothing else but for PENSTOCK_SIGNAL (report_signal.h) is done in one that never calls CUDA.
+ * itself. By constructors, in every process, and by setenv where the program sets torch's variables afterwards; nothing else but for PENSTOCK_SIGNAL
+ * (report_signal.h) is done in one that never calls CUDA.
  */
 #ifndef PS_FRAMEWORKS_H
 #define PS_FRAMEWORKS_H

@@ -119,6 +119,94 @@ END
     said 'reduce-overhead: names a mode of torch.compile .*PYTORCH_CUDA_ALLOC_CONF=backend:'
 }
 
+# set_by_script VARIABLE VALUE [SETTING]...: what torch, loaded then, would find in both variables when a script sets one
+set_by_script() {
+    cat >sets.py <<'END'
+import ctypes, os, sys
+get = ctypes.CDLL(None).getenv
+get.restype = ctypes.c_char_p
+os.environ[sys.argv[1]] = sys.argv[2]
+assert os.environ[sys.argv[1]] == sys.argv[2], "a script finds what it has set"
+print(*((get(name) or b"(unset)").decode() for name in (b"PYTORCH_CUDA_ALLOC_CONF", b"PYTORCH_ALLOC_CONF")))
+END
+    run_penstock "${@:3}" python3 sets.py "$1" "$2"
+    ended_with 0
+}
+
+@test "a script that sets torch's variables before it loads torch is taken as the user's environment is" {
+    requires python
+    local visible=backend:cudaMallocAsync old=PYTORCH_CUDA_ALLOC_CONF new=PYTORCH_ALLOC_CONF own=expandable_segments:True
+    set_by_script $old $own
+    equal "$visible,$own $visible" "$output"
+    set_by_script $new $own
+    equal "$visible $visible,$own" "$output"
+    set_by_script $old ''
+    equal "$visible $visible" "$output"
+    # torch 2.11 asks by the old name first: what a script chooses in one must not be outdone by the other.
+    set_by_script $old backend:native
+    equal "backend:native (unset)" "$output"
+    set_by_script $new "backend : native,$own"
+    equal "(unset) backend : native,$own" "$output"
+    sed -i '1i mode="reduce-overhead"' sets.py
+    run_penstock python3 sets.py $new $visible
+    equal "(unset) $visible" "$output" "where Penstock chose torch's own"
+    set_by_script $new backend:native $old=a:1
+    equal "a:1 backend:native" "$output"
+    # What the user says goes.
+    set_by_script $old $own PENSTOCK_ALLOC_CONF=0
+    equal "$own (unset)" "$output"
+    set_by_script $old $own PENSTOCK_DISABLE=1
+    equal "$own (unset)" "$output"
+    set_by_script $old $own $new=backend:native
+    equal "$own backend:native" "$output"
+    set_by_script ${old}S $own
+    equal "$visible $visible" "$output" "another variable"
+}
+
+@test "what such a script starts is asked once, whichever environment it is given" {
+    requires python
+    cat >starts.py <<'END'
+import os, subprocess
+os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "a:1"
+for environment in (None, dict(os.environ)):
+    subprocess.run(["sh", "-c", "echo $PYTORCH_CUDA_ALLOC_CONF"], env=environment, check=True)
+END
+    run_penstock python3 starts.py
+    ended_with 0
+    equal "backend:cudaMallocAsync,a:1 backend:cudaMallocAsync,a:1" "${output//$'\n'/ }"
+    # And where the script names a mode of torch.compile that needs it torch keeps its own allocator, which is what it has without being asked, too.
+    sed 's/^for/mode="reduce-overhead"\n&/' starts.py >graphs.py
+    run_penstock python3 graphs.py
+    ended_with 0
+    equal "backend:native,a:1 a:1" "${output//$'\n'/ }"
+}
+
+@test "setenv is the C library's in all else" {
+    requires cc
+    build_probe sets <<'END'
+#include <errno.h>
+
+int (*set)(const char *, const char *, int) = setenv;
+
+int main(void)
+{
+    EXPECT(set("PYTORCH_CUDA_ALLOC_CONF", "a:1", 0) == 0 && !strcmp(getenv("PYTORCH_CUDA_ALLOC_CONF"), "backend:cudaMallocAsync"));
+    EXPECT(set("PYTORCH_CUDA_ALLOC_CONF", "a:1", 1) == 0 && !strcmp(getenv("PYTORCH_CUDA_ALLOC_CONF"), "backend:cudaMallocAsync,a:1"));
+    EXPECT(set("PYTORCH_ALLOC_CONF", "backend:native", 0) == 0 && !strcmp(getenv("PYTORCH_ALLOC_CONF"), "backend:cudaMallocAsync"));
+    EXPECT(!strcmp(getenv("PYTORCH_CUDA_ALLOC_CONF"), "backend:cudaMallocAsync,a:1"));
+    EXPECT(set("OTHER", "backend", 1) == 0 && !strcmp(getenv("OTHER"), "backend"));
+    EXPECT(set("OTHER", "more", 0) == 0 && !strcmp(getenv("OTHER"), "backend"));
+    EXPECT(set("", "a", 1) == -1 && errno == EINVAL);
+    EXPECT(set("A=B", "a", 1) == -1 && errno == EINVAL);
+    EXPECT(set(NULL, "a", 1) == -1 && errno == EINVAL);
+    puts("ok");
+    return 0;
+}
+END
+    run_probe sets
+    contains "$output" '^ok$'
+}
+
 @test "PENSTOCK_ALLOC_CONF=0 and PENSTOCK_DISABLE=1 leave torch's settings alone" {
     local off
     for off in PENSTOCK_ALLOC_CONF=0 PENSTOCK_DISABLE=1; do

@@ -76,6 +76,7 @@ ROWS = [
     Row("native", "torch's own caching allocator", "transformer.py", settings=NATIVE),
     Row("expandable", "torch's own caching allocator, expandable segments", "transformer.py",
         settings={"PYTORCH_CUDA_ALLOC_CONF": "backend:native,expandable_segments:True"}),
+    Row("script-sets", "a script that asks for expandable segments itself", "transformer.py --expandable"),
     # As many steps as it takes to tell a hundredth: it is bound by the host, and evaluates after each fourth.
     Row("transformers", "Hugging Face Trainer, accumulation and checkpointing", "hf_trainer.py 8 2048 2048 4 20", plains=3),
     Row("lightning", "Lightning Trainer", "lightning_trainer.py"),

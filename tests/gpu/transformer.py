@@ -28,11 +28,14 @@ option("--graph", action="store_true", help="the whole step captured once and re
 option("--accumulate", type=int, default=1, help="micro-batches a step")
 option("--evaluate-every", type=int, default=0)
 option("--pool", action="store_true", help="everything in a MemPool of the program's own, of torch's native allocator")
+option("--expandable", action="store_true", help="expandable segments, asked for as scripts do, before torch is imported")
 option("--profile", action="store_true", help="torch.profiler around every step; prints how many kernels it saw")
 option("--parallel", choices=("no", "ddp", "fsdp", "tp", "cut", "replicas"), default="no",
        help="the first three under torchrun; in one process: the layers cut over two devices, or DataParallel's replicas on all")
 a = parser.parse_args()
 
+if a.expandable:
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
 torch = loop.prepare(strict=True)
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
