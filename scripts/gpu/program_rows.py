@@ -77,6 +77,7 @@ ROWS = [
     Row("expandable", "torch's own caching allocator, expandable segments", "transformer.py",
         settings={"PYTORCH_CUDA_ALLOC_CONF": "backend:native,expandable_segments:True"}),
     Row("script-sets", "a script that asks for expandable segments itself", "transformer.py --expandable"),
+    Row("empties", "torch.cuda.empty_cache() after each step", "transformer.py --empty-cache"),
     # As many steps as it takes to tell a hundredth: it is bound by the host, and evaluates after each fourth.
     Row("transformers", "Hugging Face Trainer, accumulation and checkpointing", "hf_trainer.py 8 2048 2048 4 20", plains=3),
     Row("lightning", "Lightning Trainer", "lightning_trainer.py"),

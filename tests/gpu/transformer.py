@@ -29,6 +29,7 @@ option("--accumulate", type=int, default=1, help="micro-batches a step")
 option("--evaluate-every", type=int, default=0)
 option("--pool", action="store_true", help="everything in a MemPool of the program's own, of torch's native allocator")
 option("--expandable", action="store_true", help="expandable segments, asked for as scripts do, before torch is imported")
+option("--empty-cache", action="store_true", help="torch.cuda.empty_cache() at the end of each step")
 option("--profile", action="store_true", help="torch.profiler around every step; prints how many kernels it saw")
 option("--parallel", choices=("no", "ddp", "fsdp", "tp", "cut", "replicas"), default="no",
        help="the first three under torchrun; in one process: the layers cut over two devices, or DataParallel's replicas on all")
@@ -178,6 +179,8 @@ def step(number):
         scaler.scale(loss).backward()
         total = total + loss.detach()
     update()
+    if a.empty_cache:
+        torch.cuda.empty_cache()
     return total
 
 
