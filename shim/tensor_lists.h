@@ -29,7 +29,7 @@ struct ps_tensor_lists {
     uint16_t parameter; /* which one the structure is */
     uint16_t lists;     /* of addresses, one behind the other: a launch's tensors are the first of each */
     uint16_t capacity;  /* tensors of a list */
-    uint16_t by_row;    /* 1: a row of the grid works on each tensor, and what follows is 0 but for `lists` and `capacity` */
+    uint16_t by_row;    /* 1: a row of the grid works on each tensor, and what follows is 0 */
     uint16_t blocks;    /* the most of a grid */
     uint16_t index_bytes;
     uint32_t elements, states; /* of each tensor: its number of elements; a further address, 0: there is none */

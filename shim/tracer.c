@@ -224,8 +224,8 @@ void ps_trace_kernel(CUfunction function, struct ps_grid grid, void **parameters
     ps_count(launches);
     if (!a)
         return;
-    a->kind.fingerprint =
-        (uint64_t)(uintptr_t)function + ps_grid_blocks(grid) * 0x9E3779B97F4A7C15u; /* tells launches of one kernel apart */
+    /* The grid tells launches of one kernel apart. */
+    a->kind.fingerprint = (uint64_t)(uintptr_t)function + ps_grid_blocks(grid) * 0x9E3779B97F4A7C15u;
     a->function = function;
     const struct ps_layout *layout = ps_layout_of(function);
     a->kind.keeps_no_address = layout && layout->known == PS_KERNEL_KEEPS_NO_ADDRESS;
