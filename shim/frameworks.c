@@ -307,10 +307,10 @@ PS_EXPORT int ps_setenv(const char *name, const char *value, int overwrite)
         return -1;
     }
     if (choice_is_ours && is_torchs && value && (overwrite || !getenv(name))) {
-        if (chooses_backend(value))
-            withdraw_from(variables[is_first ? 1 : 0]);
-        else
+        if (!chooses_backend(value))
             merged = with_backend(our_choice(), value);
+        else if (!behind(our_choice(), value)) /* which it may have found there, and put back */
+            withdraw_from(variables[is_first ? 1 : 0]);
     }
     int result = real_setenv()(name, merged ? merged : value, overwrite);
     const int error = errno;

@@ -147,6 +147,11 @@ END
     equal "backend:native (unset)" "$output"
     set_by_script $new "backend : native,$own"
     equal "(unset) backend : native,$own" "$output"
+    # Nor is it a choice to put back what was found there.
+    set_by_script $new $visible
+    equal "$visible $visible" "$output"
+    set_by_script $old $visible,$own
+    equal "$visible,$own $visible" "$output"
     sed -i '1i mode="reduce-overhead"' sets.py
     run_penstock python3 sets.py $new $visible
     equal "(unset) $visible" "$output" "where Penstock chose torch's own"
