@@ -17,6 +17,7 @@ static PS_PER_DEVICE struct {
     CUmemAllocationProp device_pages, host_pages;
     CUmemAccessDesc access[PS_PEERS_MAX]; /* who reaches what is mapped: the device, and its peers */
     _Atomic uint32_t accesses;            /* how many there are; one more is there before it is counted */
+    _Atomic uint64_t pool_asked;          /* pool_changes when the pool was last asked, times two, and one more if it keeps all */
 } of_first;
 #define here PS_HERE(of_first)
 
@@ -136,6 +137,30 @@ bool ps_device_has_default_pool(CUmemoryPool pool)
 
     return ps_cu.cuDeviceGetDefaultMemPool && ps_cu.cuDeviceGetDefaultMemPool(&of_device, ps_device.ordinal) == CUDA_SUCCESS &&
            pool == of_device;
+}
+
+static _Atomic uint64_t pool_changes = 1; /* of any device's */
+
+void ps_device_pools_changed(void)
+{
+    atomic_fetch_add(&pool_changes, 1);
+}
+
+bool ps_device_pool_keeps_all(void)
+{
+    /* Before the pool is asked: what is set meanwhile makes this answer an old one. */
+    const uint64_t changes = atomic_load(&pool_changes), asked = atomic_load_explicit(&here.pool_asked, memory_order_relaxed);
+    CUmemoryPool pool = NULL;
+    cuuint64_t threshold = 0;
+
+    if (asked >> 1 == changes)
+        return asked & 1;
+    bool keeps = ps_cu.cuMemPoolGetAttribute && ps_cu.cuDeviceGetDefaultMemPool &&
+                 ps_cu.cuDeviceGetDefaultMemPool(&pool, ps_device.ordinal) == CUDA_SUCCESS &&
+                 ps_cu.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold) == CUDA_SUCCESS &&
+                 threshold >= ps_device.total_bytes;
+    atomic_store_explicit(&here.pool_asked, changes << 1 | keeps, memory_order_relaxed);
+    return keeps;
 }
 
 int ps_device_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages)

@@ -54,6 +54,14 @@ uint64_t ps_device_free_bytes(void);
 /* Whether the pool is the device's default one, from which stream-ordered allocations come that name none. After ps_device_open. Any thread. */
 bool ps_device_has_default_pool(CUmemoryPool pool);
 
+/*
+ * Whether that pool keeps what is freed until it is trimmed, rather than give it back to the device when somebody synchronises: its release threshold
+ * (CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0 unless the program sets it; torch's allocator sets the most there is) is no less than the device's memory. Asked once, and
+ * again after ps_device_pools_changed, for when the program has set it. After ps_device_open. Any thread.
+ */
+bool ps_device_pool_keeps_all(void);
+void ps_device_pools_changed(void);
+
 /* Pages. `bytes` is a multiple of the granularity. 0, -ENOMEM, or another -errno. */
 int ps_device_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages);
 int ps_host_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages);

@@ -119,9 +119,11 @@ PS_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute 
     return r;
 }
 
-/* A high water mark can only be reset, to zero (the runtime's documentation). */
-static void reset_mark(CUmemoryPool pool, CUmemPool_attribute attribute)
+/* The program has set it. A high water mark can only be reset, to zero (the runtime's documentation). */
+static void attribute_set(CUmemoryPool pool, CUmemPool_attribute attribute)
 {
+    if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+        ps_device_pools_changed();
     if (!ps_request_enter_pool(pool))
         return;
     ps_registry_lock();
@@ -137,7 +139,7 @@ PS_EXPORT cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPo
     cudaError_t r = ps_real_cudart()->cudaMemPoolSetAttribute(pool, attribute, value);
 
     if (r == cudaSuccess)
-        reset_mark(pool, (CUmemPool_attribute)attribute);
+        attribute_set(pool, (CUmemPool_attribute)attribute);
     return r;
 }
 
@@ -148,7 +150,7 @@ PS_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute 
     CUresult r = ps_cu.cuMemPoolSetAttribute(pool, attribute, value);
 
     if (r == CUDA_SUCCESS)
-        reset_mark(pool, attribute);
+        attribute_set(pool, attribute);
     return r;
 }
 

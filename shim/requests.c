@@ -149,11 +149,14 @@ void ps_request_chooses_pool(void)
         ps_small_give_back();
 }
 
-/* Of a per-thread stream nobody but its thread can give back what is kept; and an allocation under capture is a node of the graph. */
+/*
+ * Of a per-thread stream nobody but its thread can give back what is kept; and an allocation under capture is a node of the graph. While memory suffices only
+ * where the device's pool would keep it, too: elsewhere a block that is kept here has pages, and with it those of its neighbours, that others could have.
+ */
 static struct ps_stream *keeps_on(CUstream stream, bool per_thread_default)
 {
     if (atomic_load_explicit(&pool_was_chosen, memory_order_relaxed) || ps_capture_anywhere() || !ps_process_enter_device() ||
-        !ps_budget_is_tight())
+        !(ps_budget_is_tight() || ps_device_pool_keeps_all()))
         return NULL;
     struct ps_stream *s = ps_stream_find(stream, per_thread_default);
     return s->per_thread || s->index >= PS_STREAMS_MAX || s->context != ps_device.context || atomic_load(&s->gone) ? NULL : s;

@@ -14,6 +14,8 @@
 #include "streams.h"
 
 #define BUCKETS 4096u
+#define KNOWN_MOST                                                                                                                         \
+    (4 * BUCKETS) /* beyond, looking for one would take longer than the driver does; a large model has some thousand small tensors */
 #define KEPT_MOST (64ull << 20) /* bytes; a step of the programs in tests/gpu asks for 2 to 20 MiB in such blocks */
 #define KEPT_OF_ALL 128u        /* and of a small budget this part */
 #define LOOKED_AT 64u           /* of the longest-kept, for one of a certain stream */
@@ -33,6 +35,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static struct blocks known[BUCKETS], kept[BUCKETS];
 static TAILQ_HEAD(, block) oldest_first = TAILQ_HEAD_INITIALIZER(oldest_first);
 static uint64_t kept_bytes;
+static size_t known_blocks;
 
 static atomic_bool are_known;
 
@@ -80,9 +83,15 @@ static void stop_keeping(struct block *b)
     ps_count(small_given_back);
 }
 
-static void forget(struct block *b)
+static void no_longer_known(struct block *b)
 {
     LIST_REMOVE(b, by_address);
+    known_blocks--;
+}
+
+static void forget(struct block *b)
+{
+    no_longer_known(b);
     free(b);
 }
 
@@ -117,9 +126,10 @@ void ps_small_note(CUdeviceptr address, size_t bytes)
     struct block *b = find(address);
     if (b && b->stream)
         stop_keeping(b); /* and yet the real allocator has given it out */
-    if (!b && (b = calloc(1, sizeof *b))) {
+    if (!b && known_blocks < KNOWN_MOST && (b = calloc(1, sizeof *b))) {
         b->address = address;
         LIST_INSERT_HEAD(bucket(known, address / PS_SMALL_UNIT), b, by_address);
+        known_blocks++;
     }
     if (b)
         b->bytes = bytes;
@@ -184,7 +194,7 @@ static struct block *next_to_give_back(CUcontext context, const struct ps_stream
     if (b) {
         struct ps_stream *of = b->stream;
         stop_keeping(b);
-        LIST_REMOVE(b, by_address);
+        no_longer_known(b);
         b->stream = of;
     }
     pthread_mutex_unlock(&lock);

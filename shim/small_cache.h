@@ -1,10 +1,11 @@
 /*
  * What the program asks for in stream order that is too small for a span, kept when it is freed and handed out again.
  *
- * Such requests are the real allocator's, and while memory suffices they go there as they come. Once Penstock makes and unmaps spans' pages, though, they
- * wait for the driver's lock that those calls hold: of 90 ms of a ResNet-50's step in 10 of 11 GiB, 20 were such waits, of 750 requests (stacks sampled
- * on an H200). So while memory is tight a block that the program frees stays allocated, and is what it gets when it next asks for as much on the same
- * stream. Each is the real allocator's own, from the device's current pool, and goes back to it in time.
+ * Such requests are the real allocator's. Once Penstock makes and unmaps spans' pages, though, they wait for the driver's lock that those calls hold: of
+ * 90 ms of a ResNet-50's step in 10 of 11 GiB, 20 were such waits, of 750 requests (stacks sampled on an H200). So a block that the program frees stays
+ * allocated, and is what it gets when it next asks for as much on the same stream. Each is the real allocator's own, from the device's current pool, and
+ * goes back to it in time. While memory suffices there is no such lock to wait for, and what is saved is the driver's call; blocks are kept then only where
+ * the pool would keep their pages, too (ps_device_pool_keeps_all).
  *
  * Two clocks: a block is handed out only on the stream on which it was freed. What was queued there before the free comes before whatever is queued there
  * after the allocation, as with the driver's own pools; no event is needed, and nobody waits.
@@ -31,7 +32,7 @@ static inline size_t ps_small_bytes(size_t bytes)
 /* A block of so many bytes, whole units, that was freed on the stream; 0: none is kept. */
 CUdeviceptr ps_small_take(struct ps_stream *stream, size_t bytes);
 
-/* The real allocator gave the program `bytes`, whole units, at `address`: that can be kept when it is freed. Without memory for it: it can't. */
+/* The real allocator gave the program `bytes`, whole units, at `address`: that can be kept when it is freed. Without memory for it, or beside 16,384: it can't. */
 void ps_small_note(CUdeviceptr address, size_t bytes);
 
 /* Whether anything was noted yet. */

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Allocations too small for a span: the real allocator's while memory suffices; while it is tight, what the program freed on a stream serves its next request
-# of the size there (shim/small_cache.h), and the program can't tell.
+# Allocations too small for a span are the real allocator's; while memory is tight, or where its pool keeps what is freed anyway, what the program freed on a
+# stream serves its next request of the size there (shim/small_cache.h), and the program can't tell.
 
 load helper
 load small_trainer
@@ -27,6 +27,12 @@ static void used(const char *when)
     printf("%s: %zu\n", when, now - before);
 }
 
+/* Of what is freed the pool gives back what is more than this, as the program synchronises. */
+static void keep(uint64_t bytes)
+{
+    CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &bytes));
+}
+
 /* Each holds what was last written to it in its stream's order, whatever it was before. */
 static void fill_and_look(void **small, size_t bytes, int value, cudaStream_t stream)
 {
@@ -51,6 +57,7 @@ int main(void)
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
     CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    if (getenv("KEEPS")) keep(strtoull(getenv("KEEPS"), NULL, 0));
     for (int i = 0; i < COUNT; i++) span[i] = new_span(i, stream);
     used("spans");
     for (int round = 0; round < rounds; round++) {
@@ -78,6 +85,11 @@ int main(void)
     for (int i = 0; i < SMALL; i++) CHECK(cudaFreeAsync(small[i], stream));
     used("end");
     for (int i = 0; i < COUNT; i++) EXPECT(holds(span[i], i, stream));
+    if (getenv("KEEPS")) {
+        keep(0);
+        fill_and_look(small, 500, 8, stream);
+        for (int i = 0; i < SMALL; i++) CHECK(cudaFreeAsync(small[i], stream));
+    }
     if (getenv("POOL")) { /* nothing is kept once the program chooses its pools itself */
         CHECK(cudaDeviceSetMemPool(0, pool));
         fill_and_look(small, 500, 9, stream);
@@ -126,4 +138,56 @@ seen() { grep -v '^penstock: ' <<<"$output"; }
     ended_with 0
     equal 64 "$(report small_reused)" "small requests that were served by what was freed"
     sound
+}
+
+# torch's allocator tells its pool to keep all, so no more is held for it, and most of its calls are for small blocks.
+@test "where the pool keeps what is freed they are served by what was freed while memory suffices, too" {
+    requires cc
+    build_small
+    local keeps without calls
+    for keeps in 0xffffffffffffffff 4096; do
+        run_sim "PROBE_SPAN=$PROBE_SPAN" "KEEPS=$keeps" ./small
+        ended_with 0
+        without=$output calls=$(ledger calls.cuMemAllocAsync)
+        run_probe small PENSTOCK_BUDGET=$((80 * PROBE_SPAN)) "KEEPS=$keeps"
+        ended_with 0
+        equal "$without" "$(seen)" "what the program sees"
+        # As above; what comes after the trim and was freed last goes as it comes again, since the pool was told to keep nothing.
+        [ "$keeps" = 4096 ] || calls=$((calls - 64))
+        equal "$((keeps == 4096 ? 0 : 64))" "$(report small_reused)" "small requests that were served by what was freed"
+        equal "$calls" "$(ledger calls.cuMemAllocAsync)" "calls of the real allocator"
+        equal 0 "$(report small_lost)" "blocks that the driver would not have back"
+        equal 0 "$(report evictions)" "evictions"
+        sound
+    done
+}
+
+@test "of very many small blocks the first ones are known, and the others the driver's alone" {
+    requires cc
+    build_probe many <<'END'
+#define COUNT 17000 /* KNOWN_MOST is 16384 */
+
+int main(void)
+{
+    static void *block[COUNT];
+    cudaMemPool_t pool;
+    uint64_t all = UINT64_MAX;
+
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all));
+    CHECK(cudaFree(new_span(1, NULL)));
+    for (int i = 0; i < COUNT; i++) CHECK(cudaMallocAsync(&block[i], 512, NULL));
+    for (int i = COUNT; i-- > 0;) CHECK(cudaFreeAsync(block[i], NULL));
+    for (int i = 0; i < COUNT; i++) CHECK(cudaMallocAsync(&block[i], 512, NULL));
+    for (int i = COUNT; i-- > 0;) CHECK(cudaFreeAsync(block[i], NULL));
+    CHECK(cudaDeviceSynchronize());
+    puts("ok");
+    return 0;
+}
+END
+    run_probe many PENSTOCK_BUDGET=1GiB
+    goes_on
+    sound
+    # Of 8 MiB in known blocks all may be kept (a 128th of the budget), and serve; beside them as many more become known as there is room for: none.
+    equal 16384 "$(report small_reused)" "requests that were served by what was freed"
 }
