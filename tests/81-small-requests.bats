@@ -191,3 +191,91 @@ END
     # Of 8 MiB in known blocks all may be kept (a 128th of the budget), and serve; beside them as many more become known as there is room for: none.
     equal 16384 "$(report small_reused)" "requests that were served by what was freed"
 }
+
+# As a training's backward pass has a thread of its own, which uses the forward pass's stream.
+@test "threads hand each other's small blocks on, in the order of their streams" {
+    requires cc
+    build_probe threads <<'END'
+#include <pthread.h>
+
+#define THREADS 4
+#define ROUNDS 100
+#define BLOCKS 4
+#define MOST 4096
+
+static cudaMemPool_t pool;
+static cudaStream_t shared[2];
+
+static void keep(uint64_t bytes)
+{
+    CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &bytes));
+}
+
+static void *work(void *number)
+{
+    unsigned seed = (unsigned)(uintptr_t)number;
+    unsigned char *block[BLOCKS], *seen;
+    cudaEvent_t event;
+    cudaStream_t own;
+
+    CHECK(cudaMallocHost((void **)&seen, BLOCKS * MOST));
+    CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    CHECK(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking));
+    for (int round = 0; round < ROUNDS; round++) {
+        size_t bytes[BLOCKS];
+        cudaStream_t on[BLOCKS];
+        unsigned char value = (unsigned char)rand_r(&seed);
+        for (int i = 0; i < BLOCKS; i++) {
+            bytes[i] = 512u << rand_r(&seed) % 4;
+            on[i] = rand_r(&seed) % 4 ? shared[rand_r(&seed) % 2] : own;
+            CHECK(cudaMallocAsync((void **)&block[i], bytes[i], on[i]));
+            CHECK(cudaMemsetAsync(block[i], value + i, bytes[i], on[i]));
+            CHECK(cudaMemcpyAsync(seen + i * MOST, block[i], bytes[i], cudaMemcpyDeviceToHost, on[i]));
+        }
+        for (int i = 0; i < BLOCKS; i++) {
+            cudaStream_t freed_on = on[(i + round) % BLOCKS]; /* after the use on its own stream */
+            CHECK(cudaEventRecord(event, on[i]));
+            CHECK(cudaStreamWaitEvent(freed_on, event, 0));
+            CHECK(cudaFreeAsync(block[i], freed_on));
+        }
+        for (int i = 0; i < BLOCKS; i++) CHECK(cudaStreamSynchronize(on[i]));
+        for (int i = 0; i < BLOCKS; i++)
+            for (size_t b = 0; b < bytes[i]; b++) EXPECT(seen[i * MOST + b] == (unsigned char)(value + i));
+        if (!number && round % 16 == 7) keep(0);
+        if (!number && round % 16 == 9) keep(UINT64_MAX);
+        if (number && round % 32 == 31) CHECK(cudaMemPoolTrimTo(pool, 0));
+        if (round % 25 == 24) {
+            CHECK(cudaStreamDestroy(own));
+            CHECK(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking));
+        }
+    }
+    CHECK(cudaStreamDestroy(own));
+    CHECK(cudaFreeHost(seen));
+    return NULL;
+}
+
+int main(void)
+{
+    pthread_t thread[THREADS];
+
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    keep(UINT64_MAX);
+    for (int i = 0; i < 2; i++) CHECK(cudaStreamCreateWithFlags(&shared[i], cudaStreamNonBlocking));
+    CHECK(cudaFree(new_span(1, NULL)));
+    for (uintptr_t i = 0; i < THREADS; i++) EXPECT(!pthread_create(&thread[i], NULL, work, (void *)i));
+    for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+    CHECK(cudaDeviceSynchronize());
+    puts("ok");
+    return 0;
+}
+END
+    local seed
+    for seed in '' 1 2 3 4 5 6 7 8; do
+        run_probe threads PENSTOCK_BUDGET=1GiB ${seed:+CUDASIM_SCHED=seeded CUDASIM_SEED=$seed}
+        goes_on
+        sound
+        counted small_reused
+        equal 0 "$(report small_lost)" "blocks that the driver would not have back"
+        [ "$DEVICE" = sim ] || break
+    done
+}
