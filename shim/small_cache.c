@@ -32,7 +32,10 @@ struct block {
 LIST_HEAD(blocks, block);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
+static pthread_cond_t one_has_gone = PTHREAD_COND_INITIALIZER;
 static struct blocks known[BUCKETS], kept[BUCKETS];
+/* On their way back to the real allocator, on their streams, by by_size: those streams have to be there still. */
+static struct blocks going;
 static TAILQ_HEAD(, block) oldest_first = TAILQ_HEAD_INITIALIZER(oldest_first);
 static uint64_t kept_bytes;
 static size_t known_blocks;
@@ -182,7 +185,7 @@ CUdeviceptr ps_small_excess(const struct ps_stream *stream)
     return address;
 }
 
-/* One that is kept of the context's, or of this stream of it if `stream` is set: it is kept no longer. NULL: there is none. */
+/* One that is kept of the context's, or of this stream of it if `stream` is set: it is kept no longer, and going. NULL: there is none. */
 static struct block *next_to_give_back(CUcontext context, const struct ps_stream *stream)
 {
     struct block *b;
@@ -196,9 +199,19 @@ static struct block *next_to_give_back(CUcontext context, const struct ps_stream
         stop_keeping(b);
         no_longer_known(b);
         b->stream = of;
+        LIST_INSERT_HEAD(&going, b, by_size);
     }
     pthread_mutex_unlock(&lock);
     return b;
+}
+
+static void has_gone(struct block *b)
+{
+    pthread_mutex_lock(&lock);
+    LIST_REMOVE(b, by_size);
+    pthread_cond_broadcast(&one_has_gone);
+    pthread_mutex_unlock(&lock);
+    free(b);
 }
 
 /* Two clocks: by the free on its stream a block is the real allocator's again after all that was queued there. */
@@ -210,10 +223,32 @@ static bool give_back(const struct ps_stream *stream)
     for (struct block *b; (b = next_to_give_back(ps_device.context, stream)); some = true) {
         if (!ps_cu.cuMemFreeAsync || ps_cu.cuMemFreeAsync(b->address, b->stream->handle) != CUDA_SUCCESS)
             ps_count(small_lost);
-        free(b);
+        has_gone(b);
     }
     ps_managed_context_leave(context);
     return some;
+}
+
+static const struct block *going_on(CUstream handle)
+{
+    const struct block *b;
+
+    LIST_FOREACH (b, &going, by_size)
+        if (b->stream->handle == handle)
+            break;
+    return b;
+}
+
+/*
+ * Another thread (one that trims the pool, or whose allocation found no memory) may be about to free some on this stream. It is in a call of the driver's that
+ * queues, and waits for nothing on the device, nor for this thread.
+ */
+static void wait_for_those_of(CUstream handle)
+{
+    pthread_mutex_lock(&lock);
+    while (going_on(handle))
+        pthread_cond_wait(&one_has_gone, &lock);
+    pthread_mutex_unlock(&lock);
 }
 
 void ps_small_give_back_of(CUstream handle)
@@ -228,6 +263,7 @@ void ps_small_give_back_of(CUstream handle)
     pthread_mutex_unlock(&lock);
     if (stream)
         give_back(stream);
+    wait_for_those_of(handle);
 }
 
 bool ps_small_give_back(void)

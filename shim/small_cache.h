@@ -55,7 +55,7 @@ CUdeviceptr ps_small_excess(const struct ps_stream *stream);
 
 /*
  * Gives back to the real allocator what is kept of a stream that is about to be destroyed (by its handle), or of all streams of the context that is current
- * (true: there was something).
+ * (true: there was something). Of the first nothing is on its way back by another thread either, when this returns.
  */
 void ps_small_give_back_of(CUstream handle);
 bool ps_small_give_back(void);
