@@ -39,6 +39,7 @@ static struct blocks going;
 static TAILQ_HEAD(, block) oldest_first = TAILQ_HEAD_INITIALIZER(oldest_first);
 static uint64_t kept_bytes;
 static size_t known_blocks;
+static bool is_asked[PS_STREAMS_MAX]; /* on the stream with this index blocks were asked for: what is freed there may serve */
 
 static atomic_bool are_known;
 
@@ -104,6 +105,7 @@ CUdeviceptr ps_small_take(struct ps_stream *stream, size_t bytes)
     struct block *b;
 
     pthread_mutex_lock(&lock);
+    is_asked[stream->index] = true;
     LIST_FOREACH (b, bucket_of_size(stream, bytes), by_size)
         if (b->bytes == bytes && (b->stream == stream || !ps_rule(SMALL_STAYS_ON_STREAM)))
             break;
@@ -154,7 +156,7 @@ enum ps_small ps_small_free(CUdeviceptr address, struct ps_stream *stream)
     struct block *b = find(address);
     if (b && b->stream) {
         how = PS_SMALL_TWICE;
-    } else if (b && stream && kept_bytes < 2 * most()) { /* more: other streams' excess */
+    } else if (b && stream && is_asked[stream->index] && kept_bytes < 2 * most()) { /* more: other streams' excess */
         keep(b, stream);
         how = PS_SMALL_KEPT;
     } else if (b) {

@@ -7,6 +7,9 @@
  * goes back to it in time. While memory suffices there is no such lock to wait for, and what is saved is the driver's call; blocks are kept then only where
  * the pool would keep their pages, too (ps_device_pool_keeps_all).
  *
+ * What is freed on a stream on which nothing was asked for yet goes to the real allocator: it would be kept for nobody. (What several streams have used torch frees
+ * on one that waits for them all, and that has no other use.)
+ *
  * Two clocks: a block is handed out only on the stream on which it was freed. What was queued there before the free comes before whatever is queued there
  * after the allocation, as with the driver's own pools; no event is needed, and nobody waits.
  *
@@ -29,7 +32,7 @@ static inline size_t ps_small_bytes(size_t bytes)
     return (bytes + PS_SMALL_UNIT - 1) & ~(PS_SMALL_UNIT - 1);
 }
 
-/* A block of so many bytes, whole units, that was freed on the stream; 0: none is kept. */
+/* A block of so many bytes, whole units, that was freed on the stream, whose index is below PS_STREAMS_MAX; 0: none is kept. */
 CUdeviceptr ps_small_take(struct ps_stream *stream, size_t bytes);
 
 /* The real allocator gave the program `bytes`, whole units, at `address`: that can be kept when it is freed. Without memory for it, or beside 16,384: it can't. */

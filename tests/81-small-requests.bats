@@ -162,6 +162,44 @@ seen() { grep -v '^penstock: ' <<<"$output"; }
     done
 }
 
+# So does torch's allocator free what several streams have used: on a stream of its own, on which it asks for nothing.
+@test "on a stream on which nothing is asked for nothing is kept" {
+    requires cc
+    build_probe beside <<'END'
+#define ROUNDS 8
+#define BLOCKS 16
+
+int main(void)
+{
+    void *block[BLOCKS];
+    cudaMemPool_t pool;
+    uint64_t all = UINT64_MAX;
+    cudaStream_t stream, last;
+    cudaEvent_t event;
+
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all));
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&last, cudaStreamNonBlocking));
+    CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    CHECK(cudaFree(new_span(1, NULL)));
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < BLOCKS; i++) CHECK(cudaMallocAsync(&block[i], 512, stream));
+        CHECK(cudaEventRecord(event, stream));
+        CHECK(cudaStreamWaitEvent(last, event, 0));
+        for (int i = 0; i < BLOCKS; i++) CHECK(cudaFreeAsync(block[i], i % 2 ? last : stream));
+    }
+    CHECK(cudaDeviceSynchronize());
+    puts("ok");
+    return 0;
+}
+END
+    run_probe beside PENSTOCK_BUDGET=1GiB
+    goes_on
+    sound
+    equal "$((8 * 8)) $((7 * 8))" "$(report small_kept) $(report small_reused)" "blocks that were kept, and served: those of one stream"
+}
+
 @test "of very many small blocks the first ones are known, and the others the driver's alone" {
     requires cc
     build_probe many <<'END'

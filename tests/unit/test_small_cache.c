@@ -88,6 +88,10 @@ static void test_given_back(void)
     EXPECT(!ps_small_give_back());
     EXPECT_INT(PS_SMALL_KEPT, ps_small_free(A, &first));
     EXPECT_INT(PS_SMALL_KEPT, ps_small_free(B, &second));
+    /* On a stream on which nothing was asked for it would be kept for nobody. */
+    EXPECT_INT(PS_SMALL_UNKNOWN, ps_small_free(C, &elsewhere));
+    EXPECT_U64(0, ps_small_take(&elsewhere, 512));
+    ps_small_note(C, 512);
     EXPECT_INT(PS_SMALL_KEPT, ps_small_free(C, &elsewhere));
     EXPECT_U64(1024, ps_small_kept()); /* of this device */
     ps_small_give_back_of((CUstream)0x40);
