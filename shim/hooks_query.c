@@ -15,6 +15,7 @@
 #include "registry.h"
 #include "requests.h"
 #include "residency.h"
+#include "small_cache.h"
 #include "spare_pages.h"
 
 /*
@@ -126,6 +127,8 @@ static void attribute_set(CUmemoryPool pool, CUmemPool_attribute attribute)
         ps_device_pools_changed();
     if (!ps_request_enter_pool(pool))
         return;
+    if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && !ps_device_pool_keeps_all())
+        ps_small_give_back(); /* what is kept for the program would be the device's again, too, once it synchronises */
     ps_registry_lock();
     if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
         ps_registry.peak_live_requested = ps_registry.live_requested;

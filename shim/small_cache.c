@@ -14,11 +14,11 @@
 #include "streams.h"
 
 #define BUCKETS 4096u
-#define KNOWN_MOST                                                                                                                         \
-    (4 * BUCKETS) /* beyond, looking for one would take longer than the driver does; a large model has some thousand small tensors */
 #define KEPT_MOST (64ull << 20) /* bytes; a step of the programs in tests/gpu asks for 2 to 20 MiB in such blocks */
 #define KEPT_OF_ALL 128u        /* and of a small budget this part */
 #define LOOKED_AT 64u           /* of the longest-kept, for one of a certain stream */
+/* Beyond, looking for one would take longer than the driver does; a large model has some thousand small tensors. */
+#define KNOWN_MOST (4 * BUCKETS)
 
 /* A block that the program has, or that is kept. */
 struct block {

@@ -157,6 +157,7 @@ seen() { grep -v '^penstock: ' <<<"$output"; }
         equal "$((keeps == 4096 ? 0 : 64))" "$(report small_reused)" "small requests that were served by what was freed"
         equal "$calls" "$(ledger calls.cuMemAllocAsync)" "calls of the real allocator"
         equal 0 "$(report small_lost)" "blocks that the driver would not have back"
+        equal 0 "$(($(report small_kept) - $(report small_reused) - $(report small_given_back)))" "blocks that are kept once the pool is to keep nothing"
         equal 0 "$(report evictions)" "evictions"
         sound
     done
