@@ -33,7 +33,8 @@ slow) [ -z "$LD_PRELOAD" ] || [ "${PENSTOCK_BUDGET:-auto}" != auto ] || ms=102 ;
 once) [ -z "$LD_PRELOAD" ] || ! mkdir "$TEST_WRONG" 2>/dev/null || ms=102 ;;
 idle) moved=0 ;;
 hook) [ "${PENSTOCK_TRACER:-}" != hook ] || launches=39 ;;
-picks) [ "${PENSTOCK_TRACER:-}" = hook ] && launches=3970 || launches=4000 ;;
+picks) [ "${PENSTOCK_TRACER:-}" = hook ] && launches=3972 copies=17 || launches=4000 ;;
+miss) [ "${PENSTOCK_TRACER:-}" = hook ] && launches=3973 || launches=4000 ;;
 pair) [ "${PENSTOCK_TRACER:-}" != hook ] || launches=42 copies=5 ;;
 crash) [ -z "$LD_PRELOAD" ] || exit 4 ;;
 aside) aside='"CUDA graphs"' ;;
@@ -201,15 +202,18 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     equal "not well: hook" "$(status_of eager)" "a program that makes no such pairs"
 }
 
-@test "launches may be as many more or fewer as a row says" {
+@test "launches and copies may be as many more or fewer as a row says, the same in each step" {
     requires python jq cc
     make_stand_ins
     TEST_WRONG=picks beside picks --rows eager,vision --ways plain,tight,hook
+    TEST_WRONG=miss beside miss --rows vision --ways plain,tight,hook
     TEST_WRONG=hook programs --rows vision --ways plain,tight,hook
     all_are_done
     equal "not well: hook" "$(status_of vision)" "one launch in forty less"
+    results=miss
+    equal "not well: hook" "$(status_of vision)" "27 in seven steps, not a hundredth"
     results=picks
-    equal ok "$(status_of vision)" "a hundredth and no more"
+    equal ok "$(status_of vision)" "four a step less, two copies a step more"
     equal "not well: hook" "$(status_of eager)" "a program that always launches the same"
 }
 

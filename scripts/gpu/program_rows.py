@@ -34,7 +34,7 @@ class Row:
     plains    plain runs by which losses are judged. Where no run can be repeated a third lies farther from two alike than they from each other once in three
               times (were they normally distributed), once in 15 from three alike, and once in 60 from four (those of its turns are among them)
     turns     how often it runs plain and with memory enough, in turn, where two runs alike differ by about the hundredth that is asked for: medians are compared
-    vary      share of its launches that two runs may differ by, where it picks kernels by timing them
+    vary      share of its launches that two runs may differ by, in launches and in copies, where it picks kernels by timing them: as many in each step
     slack     MiB that its peak may be higher than budget and fixed memory, for what holds more or less by itself
     timed     False: its step time tells nothing
     others    True: others hold memory of the GPU, so that nothing is known of its peak
@@ -59,8 +59,8 @@ ROWS = [
     Row("scaler", "torch eager: fp16 and GradScaler, foreach AdamW, accumulation, evaluation in between",
         "transformer.py --amp fp16 --optimizer foreach --accumulate 2 --evaluate-every 4 --batch 16 --steps 12"),
     # Bound by the host between its backward pass and its end, so that runs alike differ: plain 62.0 and 62.3 ms, by default 62.7 and 63.8 (one H100). Its first step
-    # asks for all memory some hundred times, which goes back 2 s after the last: the middle one of 96 steps is behind that. By CUPTI alone it launches 23,585 to
-    # 23,729 times in 16 steps.
+    # asks for all memory some hundred times, which goes back 2 s after the last: the middle one of 96 steps is behind that. By CUPTI alone it launches 124,251
+    # to 124,539 times in 96 steps and copies 22,015 to 22,303 times, of 16 runs on two kinds of GPU always as many in each step more or fewer.
     Row("vision", "timm, channels last, cuDNN benchmark mode, GradScaler, DataLoader workers", "vision.py 256 96 12", spread=1e-2, turns=3, vary=0.01),
     Row("lengths", "batches of lengths that hardly come again, from half of the longest up", "transformer.py --shortest 1024 --steps 24"),
     Row("reentrant", "torch.utils.checkpoint, reentrant", "transformer.py --saved reentrant --layers 12"),
@@ -79,7 +79,7 @@ ROWS = [
     Row("script-sets", "a script that asks for expandable segments itself", "transformer.py --expandable"),
     Row("empties", "torch.cuda.empty_cache() after each step", "transformer.py --empty-cache"),
     # As many steps as it takes to tell a hundredth: it is bound by the host, and evaluates after each fourth.
-    Row("transformers", "Hugging Face Trainer, accumulation and checkpointing", "hf_trainer.py 8 2048 2048 4 20", plains=3),
+    Row("transformers", "Hugging Face Trainer, accumulation and checkpointing", "hf_trainer.py 8 2048 2048 4 20", plains=4),
     Row("lightning", "Lightning Trainer", "lightning_trainer.py"),
     Row("jax", "JAX, platform allocator (memory of its own mapping)", "jax_trainer.py", tiny="64 64 2 3",
         pairs=True),  # of XLA's autotuner: 494 to 509 copies in six runs, and always 690 launches more
