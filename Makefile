@@ -63,6 +63,8 @@ override CFLAGS += -std=gnu11 -fPIC -fvisibility=hidden -pthread $(variant_flags
     -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
 # Preloaded code lives in the initial TLS block: no call into the loader's lazy TLS allocation from inside a hook.
 override CFLAGS += -ftls-model=initial-exec
+# A program's exceptions pass through functions of ours that call its own (torch_errors.c), whatever the user's flags say.
+override CFLAGS += -fasynchronous-unwind-tables
 
 # nodelete: hooks are entered by whoever resolved them, however often the program calls dlclose. now: no lazy symbol look-up inside a hook,
 # in a forked child or in a signal handler. as-needed with the three stubs: NEEDED is libc alone, on old and new libcs.

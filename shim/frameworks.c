@@ -2,15 +2,11 @@
 
 #include <dlfcn.h>
 #include <errno.h> /* and program_invocation_short_name */
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "device.h"
@@ -19,9 +15,10 @@
 #include "log.h"
 #include "real_cuda.h"
 #include "report.h"
+#include "torch_needs.h"
 
-/* What names a mode of torch.compile that needs torch's own allocator: an argument or a file; empty: nothing does. */
-static char asks_for_graphs[256];
+/* What the program asks of torch for which it needs its own allocator. */
+static struct ps_torch_needs needs;
 
 /* torch reads both, by its version: 2.11 asks for the backend by the first, and by the second where that is not set (libc10_cuda.so of 2.11.0+cu130). */
 static const char *const variables[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
@@ -62,117 +59,24 @@ static bool is_off(const char *variable)
     return value && !strcmp(value, "0");
 }
 
-/* ---- torch.compile with CUDA graphs ---- */
-
-/*
- * The modes reduce-overhead and max-autotune keep what graphs share by asking torch's own allocator for its state; on cudaMallocAsync that ends the program
- * (torch 2.11: "does not yet support getCheckpointState"). A program that names one in its arguments, or its script as the mode, is left torch's own.
- */
-static bool is_mode(const char *text, size_t bytes)
-{
-    static const char *const modes[] = {"reduce-overhead", "max-autotune"}, without[] = "-no-cudagraphs";
-
-    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
-        size_t length = strlen(modes[i]);
-        if (bytes < length || memcmp(text, modes[i], length) != 0)
-            continue;
-        return bytes < length + sizeof without - 1 || memcmp(text + length, without, sizeof without - 1) != 0;
-    }
-    return false;
-}
-
-/* An argument: anywhere in it. */
-static bool argument_names_mode(const char *argument)
-{
-    for (const char *at = argument; *at; at++)
-        if (is_mode(at, strlen(at)))
-            return true;
-    return false;
-}
-
-static const char *before_blanks(const char *at, const char *start)
-{
-    while (at > start && (at[-1] == ' ' || at[-1] == '\t'))
-        at--;
-    return at;
-}
-
-/* Whether what ends at `at` is mode=" or "mode": ' or the like: a list of what a user may choose from is not what is chosen. */
-static bool is_given_as_mode(const char *at, const char *start)
-{
-    static const char key[] = "mode";
-
-    if (at == start || (at[-1] != '"' && at[-1] != '\''))
-        return false;
-    at = before_blanks(at - 1, start);
-    if (at == start || (at[-1] != '=' && at[-1] != ':'))
-        return false;
-    at = before_blanks(at - 1, start);
-    if (at > start && (at[-1] == '"' || at[-1] == '\''))
-        at--;
-    return at - start >= (ptrdiff_t)sizeof key - 1 && !memcmp(at - (sizeof key - 1), key, sizeof key - 1);
-}
-
-static bool text_names_mode(const char *text, size_t bytes)
-{
-    const char *end = text + bytes;
-
-    for (const char *at = text; (at = memchr(at, '-', (size_t)(end - at))); at++)
-        for (size_t before = 3; before <= 6; before += 3) { /* max-, reduce- */
-            const char *mode = (size_t)(at - text) >= before ? at - before : NULL;
-            if (mode && is_mode(mode, (size_t)(end - mode)) && is_given_as_mode(mode, text))
-                return true;
-        }
-    return false;
-}
-
-#define SCRIPT_BYTES_MAX (4 << 20)
-
-static bool script_names_mode(const char *path)
-{
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat facts;
-    bool names = false;
-
-    if (file < 0)
-        return false;
-    if (!fstat(file, &facts) && S_ISREG(facts.st_mode) && facts.st_size > 0 && facts.st_size <= SCRIPT_BYTES_MAX) {
-        size_t bytes = (size_t)facts.st_size;
-        void *text = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, file, 0);
-        if (text != MAP_FAILED) {
-            names = text_names_mode(text, bytes);
-            munmap(text, bytes);
-        }
-    }
-    close(file);
-    return names;
-}
-
 /*
  * A launcher (torchrun, accelerate) names the script as well. What is started by either is given the choice. Python's own files alone are looked into: other
  * processes open none.
  */
-static void look_for_graphs(int count, char *const *arguments)
+static void look_for_needs(int count, char *const *arguments)
 {
-    if (strncmp(program_invocation_short_name, "python", strlen("python")) != 0)
-        return;
-    for (int i = 1; i < count && !*asks_for_graphs; i++) {
-        const char *one = arguments[i];
-        size_t length = strlen(one);
-        bool is_script = length > 3 && !strcmp(one + length - 3, ".py");
-        if (argument_names_mode(one) || (is_script && script_names_mode(one)))
-            snprintf(asks_for_graphs, sizeof asks_for_graphs, "%.255s", one);
-    }
+    if (!strncmp(program_invocation_short_name, "python", strlen("python")))
+        ps_torch_needs_own_allocator(count, arguments, &needs);
 }
 
 void ps_frameworks_say(void)
 {
-    if (*asks_for_graphs)
+    if (needs.what)
         ps_log_warn(
             PROCESS,
-            "%s: names a mode of torch.compile that uses CUDA graphs, for which torch needs its own allocator: it keeps that, and its segments are "
-            "moved as they are, more slowly than tensors; PYTORCH_CUDA_ALLOC_CONF=backend:... says which it is to be",
-            asks_for_graphs);
+            "%s: %s, for which torch needs its own allocator: it keeps that, and its segments are moved as they are, more slowly than tensors; "
+            "PYTORCH_CUDA_ALLOC_CONF=backend:... says which it is to be",
+            needs.where, needs.what);
 }
 
 /* ---- the constructors: environment variables, and nothing else ---- */
@@ -186,7 +90,7 @@ static bool choice_is_ours;
 
 static const char *our_choice(void)
 {
-    return *asks_for_graphs ? OWN : VISIBLE;
+    return needs.what ? OWN : VISIBLE;
 }
 
 /* The settings without the backend that this process, or one before it, has put in front; NULL: none has. */
@@ -199,6 +103,11 @@ static const char *behind(const char *choice, const char *value)
     return value[length] == ',' ? value + length + 1 : value + length;
 }
 
+bool ps_frameworks_chose_visible_tensors(void)
+{
+    return behind(VISIBLE, getenv(variables[0])) != NULL;
+}
+
 void ps_frameworks_ask_pool(void)
 {
     static const CUmemPool_attribute to_others[] = {CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
@@ -206,8 +115,7 @@ void ps_frameworks_ask_pool(void)
                                                     CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES};
     CUmemoryPool pool = NULL;
     int no = 0;
-    const bool asked = behind(VISIBLE, getenv("PYTORCH_CUDA_ALLOC_CONF")) != NULL;
-    void *torch = asked ? dlopen("libc10_cuda.so", RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    void *torch = ps_frameworks_chose_visible_tensors() ? dlopen("libc10_cuda.so", RTLD_LAZY | RTLD_NOLOAD) : NULL;
 
     if (!torch)
         return;
@@ -253,11 +161,13 @@ __attribute__((constructor)) static void ask_torch_for_visible_tensors(int count
         const char *users = behind(VISIBLE, value[i]);
         chosen &= users != NULL;
         value[i] = users ? users : value[i];
+        if (behind(OWN, value[i])) /* by the launcher, for what it found: to be told here */
+            look_for_needs(count, arguments);
         if (chooses_backend(value[i]))
             return;
     }
-    look_for_graphs(count, arguments);
-    if (!chosen || *asks_for_graphs)
+    look_for_needs(count, arguments);
+    if (!chosen || needs.what)
         choose_backend(value);
     choice_is_ours = true;
 }

@@ -6,6 +6,11 @@
 #ifndef PS_FRAMEWORKS_H
 #define PS_FRAMEWORKS_H
 
+#include <stdbool.h>
+
+/* Whether torch is asked for the backend that shows its tensors, and not by the user. Any thread. */
+bool ps_frameworks_chose_visible_tensors(void);
+
 /* Says why torch was left its own allocator, if it was and the user did not choose it. With the set-up. */
 void ps_frameworks_say(void);
 

@@ -119,6 +119,144 @@ END
     said 'reduce-overhead: names a mode of torch.compile .*PYTORCH_CUDA_ALLOC_CONF=backend:'
 }
 
+# has BACKEND FILE TEXT [ARGUMENT...]: torch has that backend where FILE, which the arguments name (it alone, if there are none), has that text
+has() {
+    mkdir -p "$(dirname "$2")"
+    printf '%b' "$3" >"$2"
+    python_settings plain.py "${@:4:$#}" $([ $# -gt 3 ] || echo "$2")
+    equal "$1" "$output" "$2: $3 ${*:4}"
+}
+
+@test "torch keeps its own allocator where a program's files ask for CUDA graphs otherwise, or for memory history" {
+    requires python
+    local visible=backend:cudaMallocAsync own=backend:native line
+    echo 'import os; print(os.environ.get("PYTORCH_CUDA_ALLOC_CONF"))' >plain.py
+    for line in 'config.triton.cudagraphs = True' 'o = {"triton.cudagraphs": True}' "o = {'triton.cudagraphs':True}" 'f(backend="cudagraphs")' 'compile_mode = "max-autotune"'; do
+        has $own script.py "import torch\n    $line"
+        has $visible script.py "import torch\n    # $line\n"
+    done
+    for line in 'triton.cudagraphs = False' 'o = {"triton.cudagraph_trees": True}' 'cudagraphs = True' 'triton.cudagraphs' 'backends = ["inductor", "cudagraphs"]' \
+        'mode=reduce-overhead' backend=cudagraphs; do
+        has $visible script.py "$line"
+    done
+    has $own script.py 'import torch\ntorch.cuda.memory._record_memory_history(max_entries=100)'
+    has $own script.py '_record_memory_history()'
+    has $visible script.py 'if options.profile:\n    torch.cuda.memory._record_memory_history(max_entries=100)'
+    has $visible script.py 'def _record_memory_history():'
+    has $visible script.py '#torch.cuda.memory._record_memory_history()'
+    # A configuration does without quotes, and a module's file is looked for below the working directory.
+    for line in config.yaml config.yml --config=config.toml; do
+        has $own "${line#*=}" 'model:\n  compile_mode: reduce-overhead # or max-autotune' $line
+    done
+    has $own config.json '{"torch_compile_mode":\n  "x", "mode": "max-autotune"}' --config config.json
+    has $visible config.yaml '# mode: reduce-overhead\nmode: max-autotune-no-cudagraphs\nnodes: reduce-overhead\n' config.yaml
+    has $visible config.txt 'mode: reduce-overhead' config.txt
+    has $own part/trains.py 'mode="reduce-overhead"' -m part.trains
+    has $own part/__main__.py 'mode="reduce-overhead"' --module part
+    has $visible part/other.py 'mode="reduce-overhead"' -m part.missing
+    python_settings plain.py --compile-backend cudagraphs && equal $own "$output"
+    python_settings plain.py --backend=cudagraphs && equal $own "$output"
+    python_settings plain.py --no-cudagraphs && equal $visible "$output"
+    # Files that nobody should wait for, or that are none.
+    mkfifo pipe.py
+    mkdir directory.py
+    : >empty.py
+    python_settings plain.py pipe.py directory.py empty.py missing.yaml -m && equal $visible "$output"
+    python_settings plain.py -m "$(printf 'x%.0s' {1..400})" && equal $visible "$output"
+}
+
+@test "what a launcher found is told by what it starts" {
+    requires python cc
+    cat >uses.py <<'END'
+import ctypes, os
+if "PYTORCH_CUDA_ALLOC_CONF" in os.environ:
+    runtime, address = ctypes.CDLL("libcudart.so.13"), ctypes.c_void_p()
+    assert runtime.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(1 << 20)) == 0
+    assert runtime.cudaFree(address) == 0
+mode="reduce-overhead"
+END
+    echo 'import subprocess, sys; subprocess.run([sys.executable] + sys.argv[1:], check=True)' >starts.py
+    run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM python3 starts.py uses.py
+    ended_with 0
+    said 'uses.py: names a mode of torch.compile .*PYTORCH_CUDA_ALLOC_CONF=backend:'
+}
+
+@test "what torch refuses on the backend that Penstock asks for comes with the line that helps" {
+    requires cc
+    # libc10.so's part, what is linked with it, and a program that opens that for itself alone, as Python does.
+    cat >torch.h <<'END'
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+namespace c10::detail {
+[[noreturn]] void torchCheckFail(const char *function, const char *file, uint32_t line, const char *message);
+[[noreturn]] void torchCheckFail(const char *function, const char *file, uint32_t line, const std::string &message);
+}
+END
+    cat >c10.cpp <<'END'
+#include "torch.h"
+struct error : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+void c10::detail::torchCheckFail(const char *function, const char *file, uint32_t line, const char *message)
+{
+    throw error(std::string(function) + file + std::to_string(line) + " " + message);
+}
+void c10::detail::torchCheckFail(const char *function, const char *file, uint32_t line, const std::string &message)
+{
+    torchCheckFail(function, file, line, ("long: " + message).c_str());
+}
+END
+    cat >user.cpp <<'END'
+#include "torch.h"
+static const char of[] = "cudaMallocAsync does not yet support ";
+extern "C" void fails(const char *what, int times)
+{
+    for (int i = 0; i < times; i++)
+        try {
+            if (i % 2)
+                c10::detail::torchCheckFail("f", "g", 7, *what ? of + std::string(what) + ". If you need it" : std::string());
+            c10::detail::torchCheckFail("f", "g", 8, *what ? (of + std::string(what) + ". If you need it").c_str() : "x");
+        } catch (std::runtime_error &error) {
+            printf("%s\n", error.what());
+        }
+}
+END
+    cat >program.cpp <<'END'
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int count, char **arguments)
+{
+    void *library = dlopen("./libuser.so", RTLD_NOW | RTLD_LOCAL);
+    void *fails = library ? dlsym(library, "fails") : nullptr;
+    if (fails)
+        reinterpret_cast<void (*)(const char *, int)>(fails)(count > 1 ? arguments[1] : "", 3);
+    return !fails;
+}
+END
+    g++ -std=c++17 -shared -fPIC -Wl,-soname,libc10.so -o libc10.so c10.cpp
+    g++ -std=c++17 -include cstdio -shared -fPIC -o libuser.so user.cpp -L. -l:libc10.so -Wl,-rpath,"$PWD"
+    g++ -std=c++17 -o program program.cpp -ldl
+    local all="fg8 cudaMallocAsync does not yet support recordHistory. If you need it"
+    run_penstock ./program recordHistory
+    ended_with 0
+    equal "$all"$'\n'"fg7 long: ${all#* }"$'\n'"$all" "$(grep -v '^penstock: ' <<<"$output")" "what is thrown, from either"
+    said 'torch has no recordHistory with the allocator that Penstock asks it for.*PYTORCH_CUDA_ALLOC_CONF=backend:native'
+    # Nothing of other errors, nor where the backend is the user's.
+    run_penstock ./program
+    ended_with 0
+    equal "fg8 x fg7 long:  fg8 x" "${output//$'\n'/ }"
+    said
+    run_penstock PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync ./program recordHistory
+    contains "$output" "^$all"
+    said
+    # Where it is linked with the program.
+    echo 'extern "C" void fails(const char *, int); int main() { fails("shareIpcHandle", 1); }' | g++ -x c++ -o linked - -x none ./libuser.so -L. -l:libc10.so -Wl,-rpath,"$PWD"
+    run_penstock ./linked
+    ended_with 0
+    said 'torch has no shareIpcHandle with '
+}
+
 # set_by_script VARIABLE VALUE [SETTING]...: what torch, loaded then, would find in both variables when a script sets one
 set_by_script() {
     cat >sets.py <<'END'
