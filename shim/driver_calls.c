@@ -464,6 +464,8 @@ void ps_driver_call_ended(CUpti_CallbackId id, const void *parameters, CUresult 
     case CBID(cuStreamBeginCapture_v2_ptsz):
     case CBID(cuStreamBeginCaptureToGraph):
     case CBID(cuStreamBeginCaptureToGraph_ptsz):
+    case CBID(cuStreamBeginRecaptureToGraph):
+    case CBID(cuStreamBeginRecaptureToGraph_ptsz):
         ps_capture_began(result == CUDA_SUCCESS);
         break;
     case CBID(cuStreamWaitEvent):
@@ -532,6 +534,12 @@ bool ps_driver_call_may_be_unknown(CUpti_CallbackId id)
     case CBID(cuStreamBeginCaptureToGraph):
     case CBID(cuStreamBeginCaptureToGraph_ptsz):
     case CBID(cuGraphExecNodeSetParams):
+    case CBID(cuMemcpyWithAttributesAsync):
+    case CBID(cuMemcpyWithAttributesAsync_ptsz):
+    case CBID(cuMemcpy3DWithAttributesAsync):
+    case CBID(cuMemcpy3DWithAttributesAsync_ptsz):
+    case CBID(cuStreamBeginRecaptureToGraph):
+    case CBID(cuStreamBeginRecaptureToGraph_ptsz):
         return true;
     default:
         return false;

@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "newer_cuda.h"
+
 /* The call is about to be made; `parameters` is its structure of generated_cuda_meta.h. Other ids are no harm. */
 void ps_driver_call_begins(CUpti_CallbackId id, const void *parameters);
 

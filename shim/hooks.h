@@ -9,6 +9,7 @@
 #include <cuda_runtime_api.h>
 
 #include "helper_thread.h"
+#include "newer_cuda.h"
 
 #define PS_EXPORT __attribute__((visibility("default")))
 

@@ -172,20 +172,44 @@ PS_EXPORT CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation
     return CUDA_SUCCESS;
 }
 
-PS_EXPORT CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t at, CUmemGenericAllocationHandle handle, size_t offset,
-                                      size_t bytes, unsigned long long flags)
-{
-    REAL(cuMulticastBindMem);
-    CUresult result = ps_inside ? CUDA_SUCCESS : ps_mappings_real(handle, &handle);
+/* ---- memory that is bound to an object which others reach it by: it becomes CUDA's own ---- */
 
-    return result == CUDA_SUCCESS ? real(multicast, at, handle, offset, bytes, flags) : result;
-}
+#define BINDS_MEMORY(name, parameters, arguments)                                                                                          \
+    PS_EXPORT CUresult name parameters                                                                                                     \
+    {                                                                                                                                      \
+        REAL(name);                                                                                                                        \
+        CUresult result = ps_inside ? CUDA_SUCCESS : ps_mappings_real(handle, &handle);                                                    \
+                                                                                                                                           \
+        return result == CUDA_SUCCESS ? real arguments : result;                                                                           \
+    }
+#define BINDS_ADDRESS(name, parameters, arguments)                                                                                         \
+    PS_EXPORT CUresult name parameters                                                                                                     \
+    {                                                                                                                                      \
+        REAL(name);                                                                                                                        \
+        CUresult result = ps_inside ? CUDA_SUCCESS : ps_mappings_make_real((CUdeviceptr)address, bytes);                                   \
+                                                                                                                                           \
+        return result == CUDA_SUCCESS ? real arguments : result;                                                                           \
+    }
 
-PS_EXPORT CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t at, CUdeviceptr address, size_t bytes,
-                                       unsigned long long flags)
-{
-    REAL(cuMulticastBindAddr);
-    CUresult result = ps_inside ? CUDA_SUCCESS : ps_mappings_make_real(address, bytes);
-
-    return result == CUDA_SUCCESS ? real(multicast, at, address, bytes, flags) : result;
-}
+BINDS_MEMORY(cuMulticastBindMem,
+             (CUmemGenericAllocationHandle multicast, size_t at, CUmemGenericAllocationHandle handle, size_t offset, size_t bytes,
+              unsigned long long flags),
+             (multicast, at, handle, offset, bytes, flags))
+BINDS_ADDRESS(cuMulticastBindAddr,
+              (CUmemGenericAllocationHandle multicast, size_t at, CUdeviceptr address, size_t bytes, unsigned long long flags),
+              (multicast, at, address, bytes, flags))
+BINDS_MEMORY(cuMulticastBindMem_v2,
+             (CUmemGenericAllocationHandle multicast, CUdevice device, size_t at, CUmemGenericAllocationHandle handle, size_t offset,
+              size_t bytes, unsigned long long flags),
+             (multicast, device, at, handle, offset, bytes, flags))
+BINDS_ADDRESS(cuMulticastBindAddr_v2,
+              (CUmemGenericAllocationHandle multicast, CUdevice device, size_t at, CUdeviceptr address, size_t bytes,
+               unsigned long long flags),
+              (multicast, device, at, address, bytes, flags))
+BINDS_MEMORY(cuLogicalEndpointBindMem,
+             (CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t at, CUmemGenericAllocationHandle handle, cuuint64_t offset,
+              cuuint64_t bytes, unsigned long long flags),
+             (endpoint, device, at, handle, offset, bytes, flags))
+BINDS_ADDRESS(cuLogicalEndpointBindAddr,
+              (CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t at, void *address, cuuint64_t bytes, unsigned long long flags),
+              (endpoint, device, at, address, bytes, flags))

@@ -164,6 +164,7 @@ static CUresult capture_began(bool told_here, CUresult result)
     }
 #define TO_GRAPH                                                                                                                           \
     (CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode)
+#define AGAIN (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback callback, void *data)
 
 BEGINS_CAPTURE(cuStreamBeginCapture, false, (CUstream stream), (stream))
 BEGINS_CAPTURE(cuStreamBeginCapture_ptsz, true, (CUstream stream), (stream))
@@ -171,3 +172,5 @@ BEGINS_CAPTURE(cuStreamBeginCapture_v2, false, (CUstream stream, CUstreamCapture
 BEGINS_CAPTURE(cuStreamBeginCapture_v2_ptsz, true, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
 BEGINS_CAPTURE(cuStreamBeginCaptureToGraph, false, TO_GRAPH, (stream, graph, dependencies, edges, count, mode))
 BEGINS_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true, TO_GRAPH, (stream, graph, dependencies, edges, count, mode))
+BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph, false, AGAIN, (stream, mode, graph, callback, data))
+BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph_ptsz, true, AGAIN, (stream, mode, graph, callback, data))

@@ -357,9 +357,9 @@ END_OF_C
     equal $((12 * 4 * 4 + 12)) "$seen" "copies and fills"
 }
 
-@test "batches of copies, of volumes and of values are seen" {
+@test "batches of copies, of volumes and of values are seen, and copies with attributes" {
     requires sim cc
-    build_probe batches "-L$SIM" -l:libcuda.so.1 <<'END_OF_C'
+    build_probe batches "-I$ROOT" -include shim/newer_cuda.h "-L$SIM" -l:libcuda.so.1 <<'END_OF_C'
 static cudaStream_t stream;
 
 static void copy(void *to, void *from, size_t bytes)
@@ -388,6 +388,24 @@ static void copy_volumes(void *to, void *from, size_t bytes)
     EXPECT(cuMemcpy3DBatchAsync_v2(2, op, 0, stream) == CUDA_SUCCESS);
 }
 
+/* Of CUDA 13.2 and later. */
+static void copy_with_attributes(void *to, void *from, size_t bytes)
+{
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+
+    EXPECT(cuMemcpyWithAttributesAsync((CUdeviceptr)to, (CUdeviceptr)from, bytes, &attributes, stream) == CUDA_SUCCESS);
+}
+
+static void copy_volume_with_attributes(void *to, void *from, size_t bytes)
+{
+    CUDA_MEMCPY3D_BATCH_OP op = {.extent = {bytes / 4, 2, 2}, .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+
+    op.src.type = op.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+    op.dst.op.ptr.ptr = (CUdeviceptr)to;
+    op.src.op.ptr.ptr = (CUdeviceptr)from;
+    EXPECT(cuMemcpy3DWithAttributesAsync(&op, 0, stream) == CUDA_SUCCESS);
+}
+
 static void set_ends(void *span, size_t bytes, uint64_t value)
 {
     CUstreamBatchMemOpParams op[3] = {0};
@@ -405,6 +423,7 @@ static void set_ends(void *span, size_t bytes, uint64_t value)
 int main(void)
 {
     enum { SPANS = 12, ROUNDS = 4 };
+    void (*const how[ROUNDS])(void *, void *, size_t) = {copy_volumes, copy, copy_volume_with_attributes, copy_with_attributes};
     const size_t bytes = span_size();
     void *span[SPANS], *from;
 
@@ -415,10 +434,7 @@ int main(void)
         for (int i = 0; i < SPANS; i++) {
             const unsigned char value = (unsigned char)(100 + i + round);
             CHECK(cudaMemsetAsync(from, value, bytes, stream));
-            if (round % 2)
-                copy(span[i], from, bytes);
-            else
-                copy_volumes(span[i], from, bytes);
+            how[round](span[i], from, bytes);
             EXPECT(holds(span[i], value, stream));
         }
     for (int i = 0; i < SPANS; i++) set_ends(span[i], bytes, 0x0101010101010101 * (i + 1));
@@ -445,11 +461,15 @@ END_OF_C
             seen=$(report copies_seen)
         done
     done
+    # A CUPTI that is older than some of these functions: those in front of the driver's tell of them.
+    run_probe batches "PENSTOCK_CUPTI=$BUILD/sim12/libcupti.so.12" PENSTOCK_BUDGET=$((6 * PROBE_SPAN)) PENSTOCK_GUARD=unmap
+    { goes_on && sound untouched && counted evictions; } || return 1
+    equal "$seen cupti" "$(report copies_seen) $(report tracer)" "copies seen, both telling"
 }
 
 @test "what the program got wrong is refused by the driver, as without Penstock" {
     requires sim cc
-    build_probe wrong_calls "-L$SIM" -l:libcuda.so.1 <<'END_OF_C'
+    build_probe wrong_calls "-I$ROOT" -include shim/newer_cuda.h "-L$SIM" -l:libcuda.so.1 <<'END_OF_C'
 #include <dlfcn.h>
 
 int main(void)
@@ -483,6 +503,8 @@ int main(void)
     REFUSED(cuMemcpyBatchAsync_v2, &address, NULL, &bytes, 1, NULL, NULL, 0, NULL);
     REFUSED(cuMemcpyBatchAsync_v2, &address, none, NULL, 1, NULL, NULL, 0, NULL);
     REFUSED(cuMemcpy3DBatchAsync_v2, 1, NULL, 0, NULL);
+    REFUSED(cuMemcpyWithAttributesAsync, 0, address, bytes, NULL, NULL);
+    REFUSED(cuMemcpy3DWithAttributesAsync, NULL, 0, NULL);
     REFUSED(cuStreamBatchMemOp_v2, NULL, 1, NULL, 0);
     REFUSED(cuMemBatchDecompressAsync, NULL, 1, 0, NULL, NULL);
     REFUSED(cuGraphExecKernelNodeSetParams_v2, made, NULL, NULL);

@@ -230,7 +230,7 @@ END
 @test "a capture begun by whatever entry point is seen before anything is traced, and stays valid" {
     requires sim cc
     # The wheels' toolkit has no stub of the driver: the driver itself will do.
-    build_probe begins "-L$SIM" -l:libcuda.so.1 <<'END'
+    build_probe begins "-I$ROOT" -include shim/newer_cuda.h "-L$SIM" -l:libcuda.so.1 <<'END'
 /* Under `auto` nothing is traced yet when the capture begins. */
 #undef cuStreamBeginCapture
 CUresult cuStreamBeginCapture(CUstream stream);
@@ -242,6 +242,8 @@ CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const 
 cudaError_t cudaStreamBeginCapture_ptsz(cudaStream_t stream, enum cudaStreamCaptureMode mode);
 cudaError_t cudaStreamBeginCaptureToGraph_ptsz(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
                                                const cudaGraphEdgeData *edges, size_t count, enum cudaStreamCaptureMode mode);
+CUresult cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback callback, void *data);
+CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback callback, void *data);
 static int begin(int way, cudaStream_t s)
 {
     switch (way) {
@@ -254,6 +256,8 @@ static int begin(int way, cudaStream_t s)
     case 5: return cuStreamBeginCapture_ptsz(s);
     case 6: return cuStreamBeginCaptureToGraph(s, NULL, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL);
     case 7: return cuStreamBeginCaptureToGraph_ptsz(s, NULL, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    case 10: return cuStreamBeginRecaptureToGraph(s, CU_STREAM_CAPTURE_MODE_GLOBAL, NULL, NULL, NULL);
+    case 11: return cuStreamBeginRecaptureToGraph_ptsz(s, CU_STREAM_CAPTURE_MODE_GLOBAL, NULL, NULL, NULL);
     case 8: return cudaStreamBeginCaptureToGraph(s, NULL, NULL, NULL, 0, cudaStreamCaptureModeGlobal);
     default: return cudaStreamBeginCaptureToGraph_ptsz(s, NULL, NULL, NULL, 0, cudaStreamCaptureModeGlobal);
     }
@@ -286,7 +290,7 @@ int main(int count, char **ways)
 END
     local way tracer
     for tracer in cupti hook; do
-        for way in 0 1 2 3 4 5 6 7 8 9; do
+        for way in {0..11}; do
             run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_TRACER=$tracer PENSTOCK_BUDGET=auto PENSTOCK_LOG=info "PROBE_SPAN=$PROBE_SPAN" \
                 ./begins $way
             goes_on || { echo "way $way, $tracer" >&2 && return 1; }

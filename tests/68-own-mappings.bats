@@ -200,10 +200,11 @@ under_budgets() {
     as_plain
 }
 
-@test "what is to be bound to a multicast object keeps its bytes" {
+@test "what is to be bound to a multicast object or a logical endpoint keeps its bytes" {
     plainly mapped 0 multicast
     managed 50 -- mapped 0 multicast
     as_plain
+    equal 12 "$(report passthrough.mapped)" "mappings that became CUDA's own, two by each function"
     counted evictions
     equal 0 "$(ledger unmapped_accesses)" "unmapped accesses"
 }

@@ -22,7 +22,7 @@
  *     asks       what the driver says of mapped addresses and of handles
  *     errors     what it says of calls that are wrong
  *     hint       addresses that are asked for
- *     multicast  a handle and an address are bound to a multicast object that is not there
+ *     multicast  handles and addresses are bound to multicast objects and endpoints that are not there
  */
 #include "mapped_asks.h"
 #include "word_layers.h"

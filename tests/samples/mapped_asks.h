@@ -201,11 +201,31 @@ static void case_multicast(void)
 {
     const auto bind_memory = driver<decltype(&cuMulticastBindMem)>("cuMulticastBindMem");
     const auto bind_address = driver<decltype(&cuMulticastBindAddr)>("cuMulticastBindAddr");
+    /* Of CUDA 13.1 and 13.3. */
+    using bind_memory_for =
+        CUresult (*)(CUmemGenericAllocationHandle, CUdevice, size_t, CUmemGenericAllocationHandle, size_t, size_t, unsigned long long);
+    using bind_address_for = CUresult (*)(CUmemGenericAllocationHandle, CUdevice, size_t, CUdeviceptr, size_t, unsigned long long);
+    using bind_memory_to =
+        CUresult (*)(cuuint32_t, CUdevice, cuuint64_t, CUmemGenericAllocationHandle, cuuint64_t, cuuint64_t, unsigned long long);
+    using bind_address_to = CUresult (*)(cuuint32_t, CUdevice, cuuint64_t, void *, cuuint64_t, unsigned long long);
+    const auto memory_for = driver<bind_memory_for>("cuMulticastBindMem_v2");
+    const auto address_for = driver<bind_address_for>("cuMulticastBindAddr_v2");
+    const auto memory_to = driver<bind_memory_to>("cuLogicalEndpointBindMem");
+    const auto address_to = driver<bind_address_to>("cuLogicalEndpointBindAddr");
 
     new_tensors(1);
-    for (uint32_t i = 0; i < TENSORS; i += 3) {
-        printf("memory: %s\n", name_of(bind_memory(0, 0, tensors[i].handle, 0, tensors[i].bytes, 0)));
-        printf("address: %s\n", name_of(bind_address(0, 0, address_of(&tensors[i + 1 < TENSORS ? i + 1 : 0]), tensors[i].bytes, 0)));
+    for (uint32_t i = 0; i + 5 < TENSORS; i += 7) {
+        const struct tensor *of = &tensors[i];
+        printf("memory: %s\n", name_of(bind_memory(0, 0, of[0].handle, 0, of[0].bytes, 0)));
+        printf("address: %s\n", name_of(bind_address(0, 0, address_of(&of[1]), of[1].bytes, 0)));
+        if (memory_for && address_for) {
+            printf("memory, for a device: %s\n", name_of(memory_for(0, 0, 0, of[2].handle, 0, of[2].bytes, 0)));
+            printf("address, for a device: %s\n", name_of(address_for(0, 0, 0, address_of(&of[3]), of[3].bytes, 0)));
+        }
+        if (memory_to && address_to) {
+            printf("memory, to an endpoint: %s\n", name_of(memory_to(0, 0, 0, of[4].handle, 0, of[4].bytes, 0)));
+            printf("address, to an endpoint: %s\n", name_of(address_to(0, 0, 0, of[5].words, of[5].bytes, 0)));
+        }
     }
     expect_tensors(1, "after what was refused");
     fill_tensors(20);

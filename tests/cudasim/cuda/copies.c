@@ -248,6 +248,12 @@ CUresult cudasim_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, siz
     return result;
 }
 
+CUresult cudasim_cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attr, CUstream hStream)
+{
+    return size && attr && attr->srcAccessOrder ? copy_linear((uintptr_t)dst, (uintptr_t)src, size, hStream, true)
+                                                : CUDA_ERROR_INVALID_VALUE;
+}
+
 static struct cudasim_side side_of(const CUmemcpy3DOperand *operand, CUextent3D extent)
 {
     size_t pitch = operand->op.ptr.rowLength ? operand->op.ptr.rowLength : extent.width;
@@ -280,4 +286,9 @@ CUresult cudasim_cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *
         result = copy_box(copy, hStream, true);
     }
     return result;
+}
+
+CUresult cudasim_cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream hStream)
+{
+    return cudasim_cuMemcpy3DBatchAsync_v2(1, op, flags, hStream);
 }

@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../../../shim/newer_cuda.h"
+
 /* A number for each exported function. */
 enum cudasim_entry {
 #define CUDASIM_ENTRY(needs, name, parameters, arguments) CUDASIM_CALL_##name,

@@ -24,10 +24,11 @@ static pthread_mutex_t subscriber_lock = PTHREAD_MUTEX_INITIALIZER;
 static CUpti_CallbackFunc _Atomic active_function;
 static void *_Atomic active_userdata;
 
-/* CUPTI 12.4 ends with 753 (cupti_driver_cbid.h of that release). */
-#define DRIVER_CBIDS (CUDASIM_CUDA_VERSION < 13000 ? 754 : CUPTI_DRIVER_TRACE_CBID_SIZE)
+/* CUPTI 12.4 ends with 753, 13.5 with 876 (cupti_driver_cbid.h of these releases). */
+#define NEWEST_CBIDS (CUPTI_DRIVER_TRACE_CBID_SIZE > 877 ? CUPTI_DRIVER_TRACE_CBID_SIZE : 877)
+#define DRIVER_CBIDS (CUDASIM_CUDA_VERSION < 13000 ? 754 : NEWEST_CBIDS)
 #define RESOURCE_CBIDS CUPTI_CBID_RESOURCE_SIZE
-static atomic_bool driver_enabled[CUPTI_DRIVER_TRACE_CBID_SIZE];
+static atomic_bool driver_enabled[NEWEST_CBIDS];
 static atomic_bool resource_enabled[RESOURCE_CBIDS];
 /* Switches of the domains that make no callbacks here: kept so that they read back as written. */
 #define SILENT_CBIDS 1024

@@ -1,0 +1,72 @@
+/*
+ * Functions of the driver that are younger than the toolkit that this is built with: their declarations, and their CUPTI ids and parameters, as cuda.h,
+ * cupti_driver_cbid.h and generated_cuda_meta.h of CUDA 13.5 have them. A program with a younger runtime, on a driver that has them, calls them, and one object
+ * must do for all (12.4 to 13.x). Each part goes where the toolkit has it itself.
+ */
+#ifndef PS_NEWER_CUDA_H
+#define PS_NEWER_CUDA_H
+
+#include <cuda.h>
+
+#if CUDA_VERSION < 13010
+CUresult CUDAAPI cuMulticastBindMem_v2(CUmemGenericAllocationHandle multicast, CUdevice device, size_t at,
+                                       CUmemGenericAllocationHandle handle, size_t offset, size_t bytes, unsigned long long flags);
+CUresult CUDAAPI cuMulticastBindAddr_v2(CUmemGenericAllocationHandle multicast, CUdevice device, size_t at, CUdeviceptr address,
+                                        size_t bytes, unsigned long long flags);
+#endif
+
+#if CUDA_VERSION < 13020
+enum {
+    CUPTI_DRIVER_TRACE_CBID_cuMemcpyWithAttributesAsync = 837,
+    CUPTI_DRIVER_TRACE_CBID_cuMemcpyWithAttributesAsync_ptsz = 838,
+    CUPTI_DRIVER_TRACE_CBID_cuMemcpy3DWithAttributesAsync = 839,
+    CUPTI_DRIVER_TRACE_CBID_cuMemcpy3DWithAttributesAsync_ptsz = 840,
+};
+
+typedef struct {
+    CUdeviceptr dst;
+    CUdeviceptr src;
+    size_t size;
+    CUmemcpyAttributes *attr;
+    CUstream hStream;
+} cuMemcpyWithAttributesAsync_params, cuMemcpyWithAttributesAsync_ptsz_params;
+
+typedef struct {
+    CUDA_MEMCPY3D_BATCH_OP *op;
+    unsigned long long flags;
+    CUstream hStream;
+} cuMemcpy3DWithAttributesAsync_params, cuMemcpy3DWithAttributesAsync_ptsz_params;
+
+CUresult CUDAAPI cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attr, CUstream hStream);
+CUresult CUDAAPI cuMemcpyWithAttributesAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attr,
+                                                  CUstream hStream);
+CUresult CUDAAPI cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream hStream);
+CUresult CUDAAPI cuMemcpy3DWithAttributesAsync_ptsz(CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream hStream);
+#endif
+
+#if CUDA_VERSION < 13030
+typedef cuuint32_t CUlogicalEndpointId;
+
+CUresult CUDAAPI cuLogicalEndpointBindAddr(CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t at, void *address, cuuint64_t bytes,
+                                           unsigned long long flags);
+CUresult CUDAAPI cuLogicalEndpointBindMem(CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t at, CUmemGenericAllocationHandle handle,
+                                          cuuint64_t offset, cuuint64_t bytes, unsigned long long flags);
+
+enum {
+    CUPTI_DRIVER_TRACE_CBID_cuStreamBeginRecaptureToGraph = 846,
+    CUPTI_DRIVER_TRACE_CBID_cuStreamBeginRecaptureToGraph_ptsz = 847,
+};
+
+typedef CUresult(CUDA_CB *CUgraphRecaptureCallback)(void *data, CUgraphNode node, const CUgraphNodeParams *original,
+                                                    const CUgraphNodeParams *recapture, int status);
+
+typedef struct {
+    CUstream hStream;
+    CUstreamCaptureMode mode;
+    CUgraph hGraph;
+    CUgraphRecaptureCallback callbackFunc;
+    void *userData;
+} cuStreamBeginRecaptureToGraph_params, cuStreamBeginRecaptureToGraph_ptsz_params;
+#endif
+
+#endif
