@@ -20,6 +20,7 @@ static const char *const keep_none[] = {
     "CatArrayBatchedCopy_contig",
     "CatArrayBatchedCopy_vectorized",
     "CatArrayBatchedCopy_alignedK_contig",
+    "CatArrayBatchedCopy_aligned16_contig", /* before 2.8 */
 };
 
 /* FillFunctor<long>: torch.full((1,), address) makes a table of one pointer, of which the address is no tensor but the number to be written. */

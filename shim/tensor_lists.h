@@ -8,11 +8,12 @@
  *
  * Of multi_tensor_apply_kernel it is the first parameter, with addresses, numbers of elements, and for each block of the grid which tensor and which chunk of it
  * (65,536 elements) the block works on. (ATen/native/cuda/MultiTensorApply.cuh of torch 2.11, and the parameters of all of the 1,392 such kernels in
- * libtorch_cuda.so of 2.11.0+cu130, but for 16 of complex doubles; later, where it is built with CUDA 13, there is seven times as much room.) Nothing in it is
- * trusted: who finds a launch's structure filled in differently reads all of its words.
+ * libtorch_cuda.so of 2.11.0+cu130, but for 16 of complex doubles; likewise in 2.6.0, 2.8.0 and 2.15.0+cu132. Where it is built with CUDA 13 there is seven
+ * times as much room.) Nothing in it is trusted: who finds a launch's structure filled in differently reads all of its words.
  *
- * Of CatArrayBatchedCopy and its three relatives it is the second, behind what they write to. A row of the grid works on each tensor: blockIdx.y is the only
- * number that they look one up by. (ATen/native/cuda/Shape.cu of torch 2.11, and the parameters of all of the 200 such kernels there.)
+ * Of CatArrayBatchedCopy and its relatives it is the second, behind what they write to. A row of the grid works on each tensor: blockIdx.y is the only number
+ * that they look one up by. (ATen/native/cuda/Shape.cu of torch 2.11, and the parameters of all such kernels in those four; in the code of those of 2.6.0 and
+ * 2.15.0 no block asks for its blockIdx.z.)
  *
  * Pure. Any thread.
  */

@@ -14,6 +14,7 @@ int main(void)
         "_ZN2at6native13reduce_kernelILi512ELi1ENS0_8ReduceOpIfNS0_7NormOpsIfEEjfLi4ELi4EEEEEvT1_",
         "_ZN2at6native18elementwise_kernelILi128ELi2EZNS0_22gpu_kernel_impl_nocastIvEEvRNS_18TensorIteratorBaseERKT_EUliE_EEviT1_",
         "_ZN2at6native40_GLOBAL__N__0f1a8107_8_Shape_cu_49f7391c19CatArrayBatchedCopyINS1_10OpaqueTypeILj2EEEjLi1ELi128ELi1EEEvPT_",
+        "_ZN2at6native40_GLOBAL__N__0f1a8107_8_Shape_cu_49f7391c36CatArrayBatchedCopy_aligned16_contigINS1_10OpaqueTypeILj16EEEjLi4ELi64ELi64EEEvPT_",
     };
     static const char *const may_keep[] = {
         "_ZN2at6native29vectorized_elementwise_kernelILi2ENS0_11FillFunctorIlEESt5arrayIPcLm1EEEEviT0_T1_",

@@ -228,6 +228,7 @@ static void test_concatenation(void)
         {CAT("19CatArrayBatchedCopy", "jLi1ELi128ELi1E"), sizeof(struct cat), 128},
         {CAT("26CatArrayBatchedCopy_contig", "jLi4ELi128ELi1E"), sizeof(struct cat), 128},
         {CAT("35CatArrayBatchedCopy_alignedK_contig", "jLi3ELi64ELi64ELi8E"), sizeof(struct cat_with_strides), 64},
+        {CAT("36CatArrayBatchedCopy_aligned16_contig", "jLi4ELi64ELi64E"), sizeof(struct cat_with_strides), 64},
         {CAT("30CatArrayBatchedCopy_vectorized", "jLi4ELi128ELi1ELi16ELi1E"), sizeof(struct cat), 128},
     };
     static const struct {
