@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "driver_lookup.h"
+#include "newer_cuda.h"
 
 #define MIB (1024.0 * 1024.0)
 
@@ -115,6 +116,11 @@ static bool start_driver(int *devices)
     if (version < 12020)
         NOTE("driver: its CUDA version is %d.%d - host-backed addresses came with 12.2; install a newer driver", version / 1000,
              version % 100 / 10);
+    else if (version > PS_NEWEST_CUDA)
+        NOTE(
+            "driver: its CUDA version is %d.%d, and this Penstock knows the functions of %d.%d and before - a program that copies by newer ones is not seen "
+            "doing so; look for a newer Penstock, or compare losses with a run without it",
+            version / 1000, version % 100 / 10, PS_NEWEST_CUDA / 1000, PS_NEWEST_CUDA % 100 / 10);
     else
         OK("driver: CUDA version %d.%d", version / 1000, version % 100 / 10);
     result = driver.cuDeviceGetCount(devices);

@@ -8,6 +8,9 @@
 
 #include <cuda.h>
 
+/* The newest release whose functions were looked through for this: a driver that is newer may have some that copy or give memory away, and nobody sees. */
+#define PS_NEWEST_CUDA 13050
+
 #if CUDA_VERSION < 13010
 CUresult CUDAAPI cuMulticastBindMem_v2(CUmemGenericAllocationHandle multicast, CUdevice device, size_t at,
                                        CUmemGenericAllocationHandle handle, size_t offset, size_t bytes, unsigned long long flags);

@@ -253,6 +253,14 @@ doctor_says() {
     lacks "$(grep -E '^(problem|note): ' <<<"$output" | grep -v ' - ')" .
 }
 
+@test "doctor: a driver that is newer than what Penstock knows is a note" {
+    requires sim
+    CUDASIM_DRIVER_VERSION=13050 run_command doctor
+    doctor_says 0 '^ok: driver: CUDA version 13\.5$'
+    CUDASIM_DRIVER_VERSION=14010 run_command doctor
+    doctor_says 0 '^note: driver: its CUDA version is 14\.1, and this Penstock knows the functions of 13\.5 and before - '
+}
+
 @test "doctor: leaves nothing on the device" {
     requires sim
     run_command doctor

@@ -142,6 +142,7 @@ static void read_config(void)
         warn_value("CUDASIM_DEVICES", getenv("CUDASIM_DEVICES"), "0 to 8");
         config.devices = 1;
     }
+    config.driver_version = (int)read_number("CUDASIM_DRIVER_VERSION", 0);
     config.peers = read_number("CUDASIM_PEERS", 0) != 0;
     config.vmm = read_number("CUDASIM_VMM", 1) != 0;
     config.host_vmm = read_number("CUDASIM_HOST_VMM", 1) != 0;

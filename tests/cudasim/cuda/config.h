@@ -31,6 +31,7 @@ struct cudasim_config {
     bool slice_out;       /* CUDASIM_SLICE_WAY: out, in or both: beside D2H copies, */
     bool slice_in;        /* and beside H2D copies */
     uint64_t patience_ns; /* CUDASIM_PATIENCE_MS: how long a wait may stand still before it is called a deadlock */
+    int driver_version;   /* CUDASIM_DRIVER_VERSION: what it calls itself, as 13050 for 13.5; 0: the release that it is like */
     bool peers;           /* CUDASIM_PEERS: the devices can be let to reach each other's memory */
     int devices;          /* CUDASIM_DEVICES; 0 with CUDASIM_NO_DEVICE=1 */
     bool vmm;             /* CUDASIM_VMM=0: a device without virtual memory management */

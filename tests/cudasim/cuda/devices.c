@@ -17,7 +17,7 @@ CUresult cudasim_cuDriverGetVersion(int *driverVersion)
 {
     if (!driverVersion)
         return CUDA_ERROR_INVALID_VALUE;
-    *driverVersion = DRIVER_VERSION;
+    *driverVersion = cudasim_config()->driver_version ? cudasim_config()->driver_version : DRIVER_VERSION;
     return CUDA_SUCCESS;
 }
 
