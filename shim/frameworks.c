@@ -20,7 +20,10 @@
 /* What the program asks of torch for which it needs its own allocator. */
 static struct ps_torch_needs needs;
 
-/* torch reads both, by its version: 2.11 asks for the backend by the first, and by the second where that is not set (libc10_cuda.so of 2.11.0+cu130; 2.15.0+cu132 has that backend by them, too). */
+/*
+ * torch reads both, by its version: 2.11 asks for the backend by the first, and by the second where that is not set (libc10_cuda.so of 2.11.0+cu130; 2.15.0+cu132
+ * has that backend by them, too).
+ */
 static const char *const variables[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
 
 /* The value with the backend chosen in front, from malloc, or NULL. */

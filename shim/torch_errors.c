@@ -4,8 +4,8 @@
  * may not say so beforehand (torch_needs.h), so the line that says what to do stands in front of torch's.
  *
  * TORCH_CHECK throws by two functions of libc10.so, c10::detail::torchCheckFail(const char *function, const char *file, uint32_t line, message), of which one
- * takes a const char * and one a const std::string & (libc10.so of torch 2.11.0 and 2.15.0). They are C++, so they stand here by their mangled names. What is thrown is
- * theirs: the exception passes through no frame that has anything to do.
+ * takes a const char * and one a const std::string & (libc10.so of torch 2.11.0 and 2.15.0). They are C++, so they stand here by their mangled names. What is
+ * thrown is theirs: the exception passes through no frame that has anything to do.
  */
 #include <dlfcn.h>
 #include <stdatomic.h>
