@@ -37,17 +37,23 @@ PS_EXPORT void ps_torch_check_fail_string(const char *function, const char *file
 
 /*
  * The one that the caller would have found without `ours`. It is libc10.so's, which Python opens for torch alone, so it is looked for where the caller's object
- * looks; what is linked with the program is found behind us.
+ * looks; what is linked with the program is found behind us. Once for all callers: libraries of torch's share one libc10.so, and none is ever unloaded. A look
+ * through torch's libraries takes 0.4 ms, and there are programs (torch.compile) for which such an error is no event.
  */
-static fail_function *real_function(const char *name, const void *ours, const void *caller)
+static fail_function *real_function(fail_function *_Atomic *found, const char *name, const void *ours, const void *caller)
 {
+    fail_function *real = atomic_load_explicit(found, memory_order_relaxed);
     Dl_info object;
-    void *handle = dladdr(caller, &object) && object.dli_fname ? dlopen(object.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
-    void *found = handle ? ps_real_dlsym(handle, name) : NULL;
 
+    if (real)
+        return real;
+    void *handle = dladdr(caller, &object) && object.dli_fname ? dlopen(object.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    void *there = handle ? ps_real_dlsym(handle, name) : NULL;
     if (handle)
         dlclose(handle);
-    return (fail_function *)(found && found != ours ? found : ps_real_dlsym(RTLD_NEXT, name));
+    real = (fail_function *)(there && there != ours ? there : ps_real_dlsym(RTLD_NEXT, name));
+    atomic_store_explicit(found, real, memory_order_relaxed);
+    return real;
 }
 
 /* Never returns, as what it calls. That a caller links with what we don't find can't be; it would get a std::runtime_error of that text. */
@@ -80,13 +86,18 @@ static void say_what_helps(const char *text)
 
 void ps_torch_check_fail(const char *function, const char *file, uint32_t line, const char *message)
 {
+    static fail_function *_Atomic found;
+
     say_what_helps(message);
-    fail(real_function(FAIL_TEXT, (void *)ps_torch_check_fail, __builtin_return_address(0)), function, file, line, message, message);
+    fail(real_function(&found, FAIL_TEXT, (void *)ps_torch_check_fail, __builtin_return_address(0)), function, file, line, message,
+         message);
 }
 
 void ps_torch_check_fail_string(const char *function, const char *file, uint32_t line, const struct string *message)
 {
+    static fail_function *_Atomic found;
+
     say_what_helps(message->text);
-    fail(real_function(FAIL_STRING, (void *)ps_torch_check_fail_string, __builtin_return_address(0)), function, file, line, message,
+    fail(real_function(&found, FAIL_STRING, (void *)ps_torch_check_fail_string, __builtin_return_address(0)), function, file, line, message,
          message->text);
 }
