@@ -1,7 +1,7 @@
 /*
- * Functions of the driver that are younger than the toolkit that this is built with: their declarations, and their CUPTI ids and parameters, as cuda.h,
- * cupti_driver_cbid.h and generated_cuda_meta.h of CUDA 13.5 have them. A program with a younger runtime, on a driver that has them, calls them, and one object
- * must do for all (12.4 to 13.x). Each part goes where the toolkit has it itself.
+ * Functions of the driver that are younger than the toolkit that this is built with: their types, CUPTI ids and parameters, and the declarations of those that
+ * hooks.def does not declare, as cuda.h, cupti_driver_cbid.h and generated_cuda_meta.h of CUDA 13.5 have them. A program with a younger runtime, on a driver
+ * that has them, calls them, and one object must do for all (12.4 to 13.x). Each part goes where the toolkit has it itself.
  */
 #ifndef PS_NEWER_CUDA_H
 #define PS_NEWER_CUDA_H
@@ -10,13 +10,6 @@
 
 /* The newest release whose functions were looked through for this: a driver that is newer may have some that copy or give memory away, and nobody sees. */
 #define PS_NEWEST_CUDA 13050
-
-#if CUDA_VERSION < 13010
-CUresult CUDAAPI cuMulticastBindMem_v2(CUmemGenericAllocationHandle multicast, CUdevice device, size_t at,
-                                       CUmemGenericAllocationHandle handle, size_t offset, size_t bytes, unsigned long long flags);
-CUresult CUDAAPI cuMulticastBindAddr_v2(CUmemGenericAllocationHandle multicast, CUdevice device, size_t at, CUdeviceptr address,
-                                        size_t bytes, unsigned long long flags);
-#endif
 
 #if CUDA_VERSION < 13020
 enum {
@@ -49,11 +42,6 @@ CUresult CUDAAPI cuMemcpy3DWithAttributesAsync_ptsz(CUDA_MEMCPY3D_BATCH_OP *op, 
 
 #if CUDA_VERSION < 13030
 typedef cuuint32_t CUlogicalEndpointId;
-
-CUresult CUDAAPI cuLogicalEndpointBindAddr(CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t at, void *address, cuuint64_t bytes,
-                                           unsigned long long flags);
-CUresult CUDAAPI cuLogicalEndpointBindMem(CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t at, CUmemGenericAllocationHandle handle,
-                                          cuuint64_t offset, cuuint64_t bytes, unsigned long long flags);
 
 enum {
     CUPTI_DRIVER_TRACE_CBID_cuStreamBeginRecaptureToGraph = 846,

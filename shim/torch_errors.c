@@ -37,7 +37,7 @@ PS_EXPORT void ps_torch_check_fail_string(const char *function, const char *file
 
 /*
  * The one that the caller would have found without `ours`. It is libc10.so's, which Python opens for torch alone, so it is looked for where the caller's object
- * looks; what is linked with the program is found behind us. Once for all callers: libraries of torch's share one libc10.so, and none is ever unloaded. A look
+ * looks; what is linked with the program is found behind us. Once for all callers: libraries of torch's share one libc10.so, which stays loaded (it has unique symbols). A look
  * through torch's libraries takes 0.4 ms, and there are programs (torch.compile) for which such an error is no event.
  */
 static fail_function *real_function(fail_function *_Atomic *found, const char *name, const void *ours, const void *caller)

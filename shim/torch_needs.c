@@ -53,7 +53,7 @@ static bool begins_with(const char *start, const char *end, const char *word)
     return end - start >= (ptrdiff_t)strlen(word) && !memcmp(start, word, strlen(word));
 }
 
-/* In a line that is a comment: much of what was tried once stands there. */
+/* In a line that is a comment: much of what was tried once stands there. Asked last: a line may be as long as a file. */
 static bool is_comment(const char *at, const struct text *text)
 {
     while (at > text->start && at[-1] != '\n')
@@ -65,8 +65,6 @@ static bool is_comment(const char *at, const struct text *text)
 /* Whether what begins at `at` is the value of a key that ends so: key="... or "key": '... or the like. A list of what may be chosen from is no choice. */
 static bool is_value_of(const char *key, const char *at, const struct text *text)
 {
-    if (is_comment(at, text))
-        return false;
     if (at > text->start && is_quote(at[-1]))
         at--;
     else if (text->is_code)
@@ -77,7 +75,7 @@ static bool is_value_of(const char *key, const char *at, const struct text *text
     at = before_blanks(at - 1, text->start);
     if (at > text->start && is_quote(at[-1]))
         at--;
-    return ends_with(text->start, at, key);
+    return ends_with(text->start, at, key) && !is_comment(at, text);
 }
 
 /*
@@ -112,10 +110,10 @@ static const char *graphs_in(const struct text *text)
         if (is_value_of("backend", at, text))
             return graphs_need;
         behind = behind_blanks(behind, text->end);
-        if (is_comment(at, text) || !ends_with(text->start, at, "triton.") || behind == text->end || (*behind != '=' && *behind != ':'))
+        if (!ends_with(text->start, at, "triton.") || behind == text->end || (*behind != '=' && *behind != ':'))
             continue;
         behind = behind_blanks(behind + 1, text->end);
-        if (begins_with(behind, text->end, "True") || begins_with(behind, text->end, "true"))
+        if ((begins_with(behind, text->end, "True") || begins_with(behind, text->end, "true")) && !is_comment(at, text))
             return graphs_need;
     }
     return NULL;

@@ -131,17 +131,21 @@ summary() { run "$ROOT/scripts/penstock" summary "$@"; }
     refused 'summary: no report given; usage: penstock summary .*'
     refused '--foo: no such option; see penstock summary --help' --foo "$REPORT"
     summary nowhere.json
-    ended_with 2 && contains "$output" '^penstock: nowhere.json: No such file'
+    ended_with 2
+    contains "$output" '^penstock: nowhere.json: No such file'
     echo '{' >broken.json
     summary broken.json
-    ended_with 2 && contains "$output" '^penstock: broken.json: not JSON \('
+    ended_with 2
+    contains "$output" '^penstock: broken.json: not JSON \('
     echo '[1]' >other.json
     summary other.json
-    ended_with 2 && contains "$output" "^penstock: other.json: JSON, but not a report of Penstock's"
+    ended_with 2
+    contains "$output" "^penstock: other.json: JSON, but not a report of Penstock's"
     jq '.rank = 1 | .processes = 2' "$REPORT" >a.json
     cp a.json b.json
     summary a.json b.json
-    ended_with 2 && contains "$output" '^penstock: a.json and b.json: both are of rank 1'
+    ended_with 2
+    contains "$output" '^penstock: a.json and b.json: both are of rank 1'
     refused '\./a\.json: given twice, as a\.json too; name each report once' a.json ./a.json
     refused 'a\.json: given twice; name each report once' a.json a.json
     jq 'del(.stands_aside)' a.json >aside.json

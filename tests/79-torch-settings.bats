@@ -87,18 +87,29 @@ python_settings() {
     printf '%s\nmodel = {"mode" : '"'max-autotune'"'}\n' "$asked" >table.py
     printf '%s\nmodes = ("default", "reduce-overhead"), "mode", "max-autotune-"\n' "$asked" >choices.py
     printf 'max-autotune' >short.py
-    python_settings plain.py && equal $visible "$output"
-    python_settings graphs.py && equal $own "$output"
-    python_settings tuned.py && equal $own "$output"
-    python_settings without.py && equal $visible "$output"
-    python_settings table.py && equal $own "$output"
-    python_settings choices.py && equal $visible "$output"
-    python_settings plain.py short.py choices.py && equal $visible "$output"
-    python_settings plain.py --compile-mode reduce-overhead && equal $own "$output"
-    python_settings plain.py --compile-mode=max-autotune-no-cudagraphs && equal $visible "$output"
-    python_settings missing/../plain.py && equal $visible "$output"
+    python_settings plain.py
+    equal $visible "$output"
+    python_settings graphs.py
+    equal $own "$output"
+    python_settings tuned.py
+    equal $own "$output"
+    python_settings without.py
+    equal $visible "$output"
+    python_settings table.py
+    equal $own "$output"
+    python_settings choices.py
+    equal $visible "$output"
+    python_settings plain.py short.py choices.py
+    equal $visible "$output"
+    python_settings plain.py --compile-mode reduce-overhead
+    equal $own "$output"
+    python_settings plain.py --compile-mode=max-autotune-no-cudagraphs
+    equal $visible "$output"
+    run_penstock python3 missing.py
+    ended_with 2 # Python's own, which finds no such file either
     # A launcher's children are given what it was, and a program that is no Python's isn't looked into.
-    python_settings plain.py run python3 graphs.py && equal "$own $own" "${output//$'\n'/ }"
+    python_settings plain.py run python3 graphs.py
+    equal "$own $own" "${output//$'\n'/ }"
     run_penstock sh -c 'echo $PYTORCH_CUDA_ALLOC_CONF' graphs.py
     equal $visible "$output"
     # What the user says goes.
@@ -154,15 +165,23 @@ has() {
     has $own part/trains.py 'mode="reduce-overhead"' -m part.trains
     has $own part/__main__.py 'mode="reduce-overhead"' --module part
     has $visible part/other.py 'mode="reduce-overhead"' -m part.missing
-    python_settings plain.py --compile-backend cudagraphs && equal $own "$output"
-    python_settings plain.py --backend=cudagraphs && equal $own "$output"
-    python_settings plain.py --no-cudagraphs && equal $visible "$output"
+    python_settings plain.py --compile-backend cudagraphs
+    equal $own "$output"
+    python_settings plain.py --backend=cudagraphs
+    equal $own "$output"
+    python_settings plain.py --no-cudagraphs
+    equal $visible "$output"
     # Files that nobody should wait for, or that are none.
+    python3 -c 'print("mode: cudagraphs reduce-overhead triton.cudagraphs " * 80000)' >line.yaml
+    LIMIT=20 python_settings plain.py line.yaml
+    equal $visible "$output"
     mkfifo pipe.py
     mkdir directory.py
     : >empty.py
-    python_settings plain.py pipe.py directory.py empty.py missing.yaml -m && equal $visible "$output"
-    python_settings plain.py -m "$(printf 'x%.0s' {1..400})" && equal $visible "$output"
+    python_settings plain.py pipe.py directory.py empty.py missing.yaml -m
+    equal $visible "$output"
+    python_settings plain.py -m "$(printf 'x%.0s' {1..400})"
+    equal $visible "$output"
 }
 
 @test "what a launcher found is told by what it starts" {
