@@ -123,4 +123,6 @@ ROWS = [
     Row("alone", "the same on one GPU, its link as busy as FSDP2's", LLAMA, like="fsdp"),
     Row("ddp4", "DDP, four GPUs", f"{TORCHRUN} 4 {LLAMA} --parallel ddp", gpus=4),
     Row("fsdp4", "FSDP2, four GPUs", f"{TORCHRUN} 4 {LLAMA} --parallel fsdp", gpus=4),
+    Row("tp4", "tensor parallel, four GPUs", f"{TORCHRUN} 4 {LLAMA} --parallel tp --optimizer loop", gpus=4),
+    Row("alone4", "the same on one GPU, its link as busy as FSDP2's of four", LLAMA, like="fsdp4"),
 ]
