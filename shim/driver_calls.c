@@ -242,19 +242,48 @@ static void fill_2d(bool per_thread, CUstream stream, CUdeviceptr to, size_t pit
     copy_rows(per_thread, stream, filled, nothing, box);
 }
 
-/* A batch of copies; unordered inside, so every address is one access of the call. */
-static void batch(bool per_thread, CUstream stream, const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *bytes, size_t count)
+/* Where a copy may read its source ahead of its stream (cuda.h, CUmemcpySrcAccessOrder: meant for host memory, and allowed for all). */
+static void name_order(CUmemcpySrcAccessOrder order, CUdeviceptr source)
 {
-    if (!dsts || !srcs || !bytes)
+    if (order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL || order == CU_MEMCPY_SRC_ACCESS_ORDER_ANY)
+        ps_trace_reads_ahead(source);
+}
+
+struct batch {
+    const CUdeviceptr *to, *from;
+    const size_t *bytes;
+    size_t count;
+    const CUmemcpyAttributes *attributes; /* each from the copy on whose index stands beside it in `first` */
+    const size_t *first;
+    size_t attribute_count;
+};
+
+/* Copies, unordered among each other, so every address is one access of the call. */
+static void batch(bool per_thread, CUstream stream, struct batch batch)
+{
+    if (!batch.to || !batch.from || !batch.bytes || !batch.attributes || !batch.first || !batch.attribute_count)
         return;
     const bool unknown_is = unknown_is_host(CU_MEMORYTYPE_UNIFIED, per_thread, stream);
+    size_t its = 0;
+
     ps_trace_begin(stream, per_thread);
-    for (size_t i = 0; i < count; i++) {
-        bring_all(dsts[i], srcs[i], bytes[i], unknown_is);
-        ps_trace_bytes(dsts[i], bytes[i]);
-        ps_trace_bytes(srcs[i], bytes[i]);
+    for (size_t i = 0; i < batch.count; i++) {
+        while (its + 1 < batch.attribute_count && batch.first[its + 1] <= i)
+            its++;
+        bring_all(batch.to[i], batch.from[i], batch.bytes[i], unknown_is);
+        ps_trace_bytes(batch.to[i], batch.bytes[i]);
+        ps_trace_bytes(batch.from[i], batch.bytes[i]);
+        name_order(batch.attributes[its].srcAccessOrder, batch.from[i]);
     }
     ps_trace_ready(false);
+}
+
+static void copy_with_attributes(bool per_thread, CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                                 const CUmemcpyAttributes *attributes)
+{
+    const size_t first = 0;
+
+    batch(per_thread, stream, (struct batch){&to, &from, &bytes, 1, attributes, &first, 1});
 }
 
 static struct side operand(const CUmemcpy3DOperand *operand, struct box box)
@@ -273,6 +302,7 @@ static void batch_3d(bool per_thread, CUstream stream, const CUDA_MEMCPY3D_BATCH
     for (size_t i = 0; i < count; i++) {
         const struct box box = {op[i].extent.width, op[i].extent.height, op[i].extent.depth};
         const struct side to = operand(&op[i].dst, box), from = operand(&op[i].src, box);
+        name_order(op[i].srcAccessOrder, from.start);
         if (to.start && from.start) {
             name_rows(to, from, box, unknown_is);
             continue;

@@ -158,7 +158,8 @@ static CUresult copy_to(CUmemGenericAllocationHandle real, const struct memory *
         if (!(held[count] = ps_registry_live_at(at)))
             break;
     ps_registry_unlock();
-    ps_residency_hold_settled(held, &count);
+    ps_residency_hold(held, &count);
+    ps_residency_settle(held, count);
     result = result_of(ps_handle_map(there, m->bytes, real));
     if (result == CUDA_SUCCESS) {
         /* Two clocks: all is over on the device; the copy is waited for on the host, after which nothing reads the spans. */

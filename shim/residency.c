@@ -554,12 +554,11 @@ void ps_residency_let_go(struct ps_span *const *spans, size_t count, struct ps_s
     ps_registry_unlock();
 }
 
-bool ps_residency_hold_settled(struct ps_span **spans, size_t *count)
+bool ps_residency_settle(struct ps_span *const *spans, size_t count)
 {
     bool on_pages = true;
 
-    ps_residency_hold(spans, count);
-    for (size_t i = 0; i < *count; i++) {
+    for (size_t i = 0; i < count; i++) {
         ps_registry_lock();
         on_pages &= spans[i]->has_pages;
         CUevent fence = spans[i]->fence_set ? spans[i]->fence : NULL;

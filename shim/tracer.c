@@ -6,6 +6,7 @@
 
 #include "blocks.h"
 #include "capture.h"
+#include "copies.h"
 #include "counters.h"
 #include "device.h"
 #include "devices.h"
@@ -40,6 +41,7 @@ struct access {
     CUstream handle;
     bool per_thread_default;
     bool is_meant;       /* a parameter that is a pointer names a span: no accident */
+    bool reads_ahead;    /* a copy that may read a span before its stream is there */
     bool blind;          /* a launch whose parameters can't be read */
     bool begun;          /* the residency machine holds the spans */
     CUfunction function; /* NULL: a copy or memset */
@@ -102,7 +104,7 @@ void ps_trace_begin(CUstream stream, bool per_thread_default)
     a->handle = stream;
     a->per_thread_default = per_thread_default;
     a->count = a->in_blocks.count = a->in_blocks.blocks = 0;
-    a->blind = a->begun = a->is_meant = false;
+    a->blind = a->begun = a->is_meant = a->reads_ahead = false;
     a->parts = 0;
     a->kind = (struct ps_access_kind){0};
     a->function = NULL;
@@ -159,6 +161,12 @@ void ps_trace_bytes(CUdeviceptr address, size_t bytes)
 {
     if (ps_registry_owns(address) && current)
         note(current, address, bytes, false);
+}
+
+void ps_trace_reads_ahead(CUdeviceptr source)
+{
+    if (ps_registry_owns(source) && current)
+        current->reads_ahead = true;
 }
 
 static PS_ALWAYS_INLINE void note_word(void *access, CUdeviceptr word, size_t bytes)
@@ -349,6 +357,16 @@ static void begin_part(struct access *a, struct part *part)
         ps_residency_begin_access_to_all(a->stream);
     else
         part->launch = ps_residency_begin_access(a->spans + part->first, &part->count, a->stream, &a->kind);
+    /*
+     * Two clocks: the stream waits for the H2D of what the call names, and the call may read that now, or at any time until the stream is there. So the host waits
+     * for it too, however long that takes: nothing else orders the one after the other. What an H2D waits for is queued before it. In a capture nothing is read.
+     */
+    if (a->reads_ahead && !a->kind.capturing && ps_rule(READ_AHEAD_WAITS_FOR_RELOAD)) {
+        if (a->blind)
+            ps_copies_drain_reloads();
+        else
+            ps_residency_settle(a->spans + part->first, part->count);
+    }
     if (!a->blind && a->function && !part->count && !part->block_count)
         ps_unsteady_named_none(a->kind.fingerprint);
 }

@@ -40,6 +40,8 @@ void ps_trace_begin(CUstream stream, bool per_thread_default);
 void ps_trace_address(CUdeviceptr address);
 /* The same where the bytes are known that it touches from there on. */
 void ps_trace_bytes(CUdeviceptr address, size_t bytes);
+/* It may read what it names from `source` on ahead of its stream: what lies in a span is there when `ready` comes back. */
+void ps_trace_reads_ahead(CUdeviceptr source);
 /* It is a kernel launch with these parameters. */
 void ps_trace_kernel(CUfunction function, struct ps_grid grid, void **parameters, void **extra);
 /* It is the launch of an executable graph. */

@@ -115,6 +115,10 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     trainers_need ACCESS_WAITS_FOR_RELOAD 30-100 mlp transformer-streams
 }
 
+@test "a copy that may read ahead of its stream waits for the reload on the host" {
+    trainers_need READ_AHEAD_WAITS_FOR_RELOAD 30-60 hostile-copies-ahead
+}
+
 @test "every stream that uses a reloaded span waits" {
     trainers_need EVERY_STREAM_WAITS 30-100 mlp-async-streams-skew mlp-halves
 }

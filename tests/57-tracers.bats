@@ -357,16 +357,17 @@ END_OF_C
     equal $((12 * 4 * 4 + 12)) "$seen" "copies and fills"
 }
 
-@test "batches of copies, of volumes and of values are seen, and copies with attributes" {
+@test "batches of copies, of volumes and of values are seen, and copies with attributes, in stream order or ahead of it" {
     requires sim cc
     build_probe batches "-I$ROOT" -include shim/newer_cuda.h "-L$SIM" -l:libcuda.so.1 <<'END_OF_C'
 static cudaStream_t stream;
+static CUmemcpySrcAccessOrder order = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
 
 static void copy(void *to, void *from, size_t bytes)
 {
     CUdeviceptr dsts[2] = {(CUdeviceptr)to, (CUdeviceptr)to + bytes / 2}, srcs[2] = {(CUdeviceptr)from, (CUdeviceptr)from + bytes / 2};
     size_t sizes[2] = {bytes / 2, bytes / 2}, first = 0;
-    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    CUmemcpyAttributes attributes = {.srcAccessOrder = order};
 
     EXPECT(cuMemcpyBatchAsync_v2(dsts, srcs, sizes, 2, &attributes, &first, 1, stream) == CUDA_SUCCESS);
 }
@@ -383,7 +384,7 @@ static void copy_volumes(void *to, void *from, size_t bytes)
         op[i].src.op.ptr.ptr = (CUdeviceptr)from + at;
         op[i].src.op.ptr.rowLength = 256;
         op[i].extent = (CUextent3D){256, bytes / 1024, 2};
-        op[i].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+        op[i].srcAccessOrder = order;
     }
     EXPECT(cuMemcpy3DBatchAsync_v2(2, op, 0, stream) == CUDA_SUCCESS);
 }
@@ -391,14 +392,14 @@ static void copy_volumes(void *to, void *from, size_t bytes)
 /* Of CUDA 13.2 and later. */
 static void copy_with_attributes(void *to, void *from, size_t bytes)
 {
-    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    CUmemcpyAttributes attributes = {.srcAccessOrder = order};
 
     EXPECT(cuMemcpyWithAttributesAsync((CUdeviceptr)to, (CUdeviceptr)from, bytes, &attributes, stream) == CUDA_SUCCESS);
 }
 
 static void copy_volume_with_attributes(void *to, void *from, size_t bytes)
 {
-    CUDA_MEMCPY3D_BATCH_OP op = {.extent = {bytes / 4, 2, 2}, .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    CUDA_MEMCPY3D_BATCH_OP op = {.extent = {bytes / 4, 2, 2}, .srcAccessOrder = order};
 
     op.src.type = op.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
     op.dst.op.ptr.ptr = (CUdeviceptr)to;
@@ -437,6 +438,13 @@ int main(void)
             how[round](span[i], from, bytes);
             EXPECT(holds(span[i], value, stream));
         }
+    /* What may be read ahead of the stream: nothing that is queued uses it. */
+    for (order = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL; order <= CU_MEMCPY_SRC_ACCESS_ORDER_ANY; order++)
+        for (int round = 0; round < ROUNDS; round++)
+            for (int i = 0; i < SPANS; i++) {
+                how[round](from, span[i], bytes);
+                EXPECT(holds(from, (unsigned char)(100 + i + ROUNDS - 1), stream));
+            }
     for (int i = 0; i < SPANS; i++) set_ends(span[i], bytes, 0x0101010101010101 * (i + 1));
     for (int i = 0; i < SPANS; i++) {
         uint64_t first;

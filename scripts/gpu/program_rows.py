@@ -106,6 +106,8 @@ ROWS = [
     Row("tables", "pointer tables and tensor maps in memory", f"sample.py {{build}}/samples/hostile-static {TABLES} 16 128", tiny=TINY,
         ways=("tight", "hook", "auto"), slack=32, report={"pointer_tables": 170}),
     Row("textures", "textures over spans", "sample.py {build}/samples/hostile-static texture 16 128", tiny=TINY, ways=("tight", "hook", "auto"), slack=32),
+    Row("ahead", "copies that need not read their source in stream order", "sample.py {build}/samples/hostile-static copies-ahead 16 128", tiny=TINY,
+        ways=("tight", "hook"), slack=32),
     Row("verify", "penstock verify, and a training with its rules", "verify.py {build}/samples/hidden-static 16 table weights large", share=0.5,
         tiny=TINY, ways=("tight",), limit=300, slack=64),
     Row("sanitizer", "compute-sanitizer's memcheck", f"sample.py {MEMCHECK} {MLP} --batch=131072", needs="compute-sanitizer",

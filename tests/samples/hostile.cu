@@ -43,6 +43,7 @@ static const struct hostile_case cases[] = {
     {"tensor-map", case_tensor_map, "tensor maps by value and in device memory"},
     {"texture", case_texture, "textures over spans"},
     {"copies", case_copies, "copies and memsets in every direction"},
+    {"copies-ahead", case_copies_ahead, "copies that need not read their source in stream order"},
     {"free-in-use", case_free_in_use, "cudaFree while a kernel writes, then reuse"},
     {"free-while-read", case_free_while_read, "cudaFree while a kernel reads, then reuse"},
     {"free-async-in-use", case_free_async_in_use, "cudaFreeAsync and reuse by another stream"},

@@ -2,6 +2,9 @@
 #ifndef PENSTOCK_SAMPLES_HOSTILE_ACCESS_H
 #define PENSTOCK_SAMPLES_HOSTILE_ACCESS_H
 
+#include <cuda.h>
+#include <dlfcn.h>
+
 #define FEW_POINTERS 400
 #define MANY_POINTERS 600
 
@@ -283,6 +286,35 @@ static void case_copies(void)
     CHECK(cudaFreeHost(pinned));
     free(pageable);
     check_and_free_spans(&set, "after copies");
+}
+
+/* Copies that may read their source at once, whatever the stream waits for: nothing that is queued uses it. */
+static void case_copies_ahead(void)
+{
+    struct span_set set = new_span_set();
+    uint32_t *other = new_span();
+    const auto copy =
+        reinterpret_cast<__typeof__(&cuMemcpyBatchAsync)>(dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "cuMemcpyBatchAsync_v2"));
+    CUmemcpyAttributes orders[2] = {};
+    size_t half = span_bytes / 2, first[2] = {0, 1}, sizes[2] = {half, half};
+
+    if (copy == nullptr) {
+        printf("skip: cuMemcpyBatchAsync is not there\n");
+        exit(EXIT_SKIP);
+    }
+    orders[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+    orders[1].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
+    CHECK(cudaStreamSynchronize(set.stream));
+    for (size_t i = 0; i < 2 * span_count; i++) {
+        const CUdeviceptr to = reinterpret_cast<CUdeviceptr>(other), from = reinterpret_cast<CUdeviceptr>(set.span[i % span_count]);
+        CUdeviceptr targets[2] = {to, to + half}, sources[2] = {from, from + half};
+        const CUresult result = copy(targets, sources, sizes, 2, orders, first, 2, set.stream);
+
+        if (expect(result == CUDA_SUCCESS, "cuMemcpyBatchAsync: %d", result))
+            expect_words(other, static_cast<uint32_t>(i % span_count), 0, span_words(), set.stream, "a copy ahead of its stream");
+    }
+    CHECK(cudaFree(other));
+    check_and_free_spans(&set, "after copies ahead of their stream");
 }
 
 /* Memory is freed while a kernel still writes it; whoever gets it next must not see those writes. */

@@ -2,8 +2,6 @@
 #ifndef PENSTOCK_SAMPLES_HOSTILE_TABLES_H
 #define PENSTOCK_SAMPLES_HOSTILE_TABLES_H
 
-#include <dlfcn.h>
-
 /* What a CUtensorMap is to a kernel: 128 bytes, the first eight of which are the address of the tensor. */
 struct alignas(64) tensor_map {
     const uint32_t *tensor;

@@ -1,13 +1,15 @@
 /*
  * Copies. Which way one goes, and so which engine carries it, follows from where its two sides are mapped, not from the call's
  * name. Ordinary host memory is staged as the driver stages it: a source is read before the call returns, and a call with such a
- * destination returns when the bytes have arrived.
+ * destination returns when the bytes have arrived. A source that need not be read in stream order (cuda.h: CUmemcpySrcAccessOrder) is
+ * read at the call, the earliest that it may be.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine.h"
 #include "entries.h"
+#include "guard.h"
 #include "ledger.h"
 #include "memory.h"
 
@@ -16,20 +18,29 @@ static bool empty(const struct cudasim_box *box)
     return !box->width || !box->height || !box->depth;
 }
 
-/* Turns a pageable source into staging memory that holds its bytes packed. */
-static bool stage_source(struct cudasim_copy *copy)
+static void pack_source(void *argument)
+{
+    const struct cudasim_copy *copy = argument;
+    unsigned char *to = copy->staging;
+    for (size_t plane = 0; plane < copy->box.depth; plane++)
+        for (size_t row = 0; row < copy->box.height; row++, to += copy->box.width)
+            memcpy(to, (const void *)(copy->from.address + plane * copy->from.slice_pitch + row * copy->from.pitch), copy->box.width);
+}
+
+/* Turns a source into staging memory that holds its bytes packed. */
+static CUresult stage_source(struct cudasim_copy *copy)
 {
     const struct cudasim_box *box = &copy->box;
-    unsigned char *staging = malloc(box->width * box->height * box->depth);
-    if (!staging)
-        return false;
-    unsigned char *to = staging;
-    for (size_t plane = 0; plane < box->depth; plane++)
-        for (size_t row = 0; row < box->height; row++, to += box->width)
-            memcpy(to, (const void *)(copy->from.address + plane * copy->from.slice_pitch + row * copy->from.pitch), box->width);
-    copy->staging = staging;
-    copy->from = (struct cudasim_side){(uintptr_t)staging, box->width, box->width * box->height};
-    return true;
+    uintptr_t fault_address;
+    copy->staging = malloc(box->width * box->height * box->depth);
+    if (!copy->staging)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!cudasim_guarded(pack_source, copy, &fault_address)) {
+        free(copy->staging);
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
+    }
+    copy->from = (struct cudasim_side){(uintptr_t)copy->staging, box->width, box->width * box->height};
+    return CUDA_SUCCESS;
 }
 
 /* Whether the call comes back only when the copy is over. */
@@ -40,7 +51,12 @@ static bool must_wait(enum cudasim_direction direction, bool asynchronous, bool 
     return direction != CUDASIM_DIRECTION_D2D && !from_staged;
 }
 
-static CUresult queue_copy(struct cudasim_copy copy, CUstream stream, bool asynchronous)
+static bool is_ahead(CUmemcpySrcAccessOrder order)
+{
+    return order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL || order == CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
+}
+
+static CUresult queue_copy(struct cudasim_copy copy, CUstream stream, bool asynchronous, CUmemcpySrcAccessOrder order)
 {
     bool to_pageable = cudasim_is_pageable(copy.to.address);
     bool from_pageable = cudasim_is_pageable(copy.from.address);
@@ -56,8 +72,11 @@ static CUresult queue_copy(struct cudasim_copy copy, CUstream stream, bool async
         if (result != CUDA_SUCCESS)
             return result;
     }
-    if (stage && !stage_source(&copy))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    bool capturing = stream->capture != NULL;
+    if (stage || (is_ahead(order) && !capturing))
+        result = stage_source(&copy);
+    if (result != CUDA_SUCCESS)
+        return result;
     struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_COPY);
     if (!operation) {
         free(copy.staging);
@@ -66,14 +85,13 @@ static CUresult queue_copy(struct cudasim_copy copy, CUstream stream, bool async
     operation->copy = copy;
     operation->call = cudasim_call_name();
     cudasim_ledger_bytes(copy.direction, asynchronous, copy.box.width * copy.box.height * copy.box.depth);
-    bool capturing = stream->capture != NULL;
     result = cudasim_submit(operation, stream);
     if (result == CUDA_SUCCESS && !capturing && must_wait(copy.direction, asynchronous, to_pageable || from_pageable, stage))
         result = cudasim_wait_position(stream->context, (struct cudasim_position){stream, stream->issued});
     return result;
 }
 
-static CUresult copy_box(struct cudasim_copy copy, CUstream handle, bool asynchronous)
+static CUresult copy_box_in_order(struct cudasim_copy copy, CUstream handle, bool asynchronous, CUmemcpySrcAccessOrder order)
 {
     if (empty(&copy.box))
         return CUDA_SUCCESS;
@@ -81,15 +99,24 @@ static CUresult copy_box(struct cudasim_copy copy, CUstream handle, bool asynchr
         return CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
     CUstream stream = cudasim_stream_resolve(handle);
-    CUresult result = stream ? queue_copy(copy, stream, asynchronous) : CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = stream ? queue_copy(copy, stream, asynchronous, order) : CUDA_ERROR_INVALID_HANDLE;
     cudasim_unlock();
     return result;
 }
 
+static CUresult copy_box(struct cudasim_copy copy, CUstream handle, bool asynchronous)
+{
+    return copy_box_in_order(copy, handle, asynchronous, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
+}
+
+static struct cudasim_copy linear(uintptr_t to, uintptr_t from, size_t bytes)
+{
+    return (struct cudasim_copy){.box = {bytes, 1, 1}, .to = {to, bytes, bytes}, .from = {from, bytes, bytes}};
+}
+
 static CUresult copy_linear(uintptr_t to, uintptr_t from, size_t bytes, CUstream handle, bool asynchronous)
 {
-    struct cudasim_copy copy = {.box = {bytes, 1, 1}, .to = {to, bytes, bytes}, .from = {from, bytes, bytes}};
-    return copy_box(copy, handle, asynchronous);
+    return copy_box(linear(to, from, bytes), handle, asynchronous);
 }
 
 CUresult cudasim_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
@@ -237,21 +264,25 @@ CUresult cudasim_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream
 
 /* ---- batches, one after the other: an order that they may have ---- */
 
+CUresult cudasim_cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attr, CUstream hStream)
+{
+    if (!size || !attr || !attr->srcAccessOrder)
+        return CUDA_ERROR_INVALID_VALUE;
+    return copy_box_in_order(linear((uintptr_t)dst, (uintptr_t)src, size), hStream, true, attr->srcAccessOrder);
+}
+
 CUresult cudasim_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs,
                                        size_t *attrsIdxs, size_t numAttrs, CUstream hStream)
 {
     CUresult result = CUDA_SUCCESS;
     if (!dsts || !srcs || !sizes || !count || !attrs || !attrsIdxs || !numAttrs || attrsIdxs[0] || !hStream)
         return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
-        result = sizes[i] ? copy_linear((uintptr_t)dsts[i], (uintptr_t)srcs[i], sizes[i], hStream, true) : CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0, set = 0; i < count && result == CUDA_SUCCESS; i++) {
+        while (set + 1 < numAttrs && attrsIdxs[set + 1] <= i)
+            set++;
+        result = cudasim_cuMemcpyWithAttributesAsync(dsts[i], srcs[i], sizes[i], &attrs[set], hStream);
+    }
     return result;
-}
-
-CUresult cudasim_cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attr, CUstream hStream)
-{
-    return size && attr && attr->srcAccessOrder ? copy_linear((uintptr_t)dst, (uintptr_t)src, size, hStream, true)
-                                                : CUDA_ERROR_INVALID_VALUE;
 }
 
 static struct cudasim_side side_of(const CUmemcpy3DOperand *operand, CUextent3D extent)
@@ -283,7 +314,7 @@ CUresult cudasim_cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *
             return CUDA_ERROR_NOT_SUPPORTED; /* arrays */
         if (empty(&copy.box) || !op->srcAccessOrder || !is_sound(&op->dst, op->extent) || !is_sound(&op->src, op->extent))
             return CUDA_ERROR_INVALID_VALUE;
-        result = copy_box(copy, hStream, true);
+        result = copy_box_in_order(copy, hStream, true, op->srcAccessOrder);
     }
     return result;
 }
