@@ -232,6 +232,21 @@ PS_EXPORT int ps_setenv(const char *name, const char *value, int overwrite)
     return result;
 }
 
+/* ---- other frameworks ---- */
+
+/*
+ * JAX's own allocator takes three quarters of the device in one piece: a block, whose tensors show by the addresses that launches name alone, and of which nothing is
+ * left to run out of but JAX's share. With CUDA's it takes each buffer from the driver, and nothing ahead of use. On an H200 (jax 0.11.2, tests/results) its steps take
+ * under Penstock what they take plain with its own; in 60 % of the memory 2.5 times that, and 14 to 22 with its own. What the user says goes.
+ */
+__attribute__((constructor)) static void ask_jax_for_visible_tensors(void)
+{
+    if (is_off("PENSTOCK_ALLOC_CONF") || is_on("PENSTOCK_DISABLE") || getenv("XLA_PYTHON_CLIENT_ALLOCATOR"))
+        return;
+    setenv("XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async", 1);
+    setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false", 0);
+}
+
 /*
  * NCCL registers the buffers of collectives that are captured into graphs, and keeps what it registered by address: when other pages come to lie there,
  * as they do whenever a span has been away, its peers go on with the old ones, which is a known hang (FACTS). What the user says goes.

@@ -1,6 +1,6 @@
 /*
- * What frameworks are asked for by environment variables of their own, before they are loaded: that torch shows its tensors, that NCCL registers nothing by
- * itself. By constructors, in every process, and by setenv where the program sets torch's variables afterwards; nothing else but for PENSTOCK_SIGNAL
+ * What frameworks are asked for by environment variables of their own, before they are loaded: that torch and JAX show their tensors, that NCCL registers
+ * nothing by itself. By constructors, in every process, and by setenv where the program sets torch's variables afterwards; nothing else but for PENSTOCK_SIGNAL
  * (report_signal.h) is done in one that never calls CUDA.
  */
 #ifndef PS_FRAMEWORKS_H

@@ -81,8 +81,11 @@ ROWS = [
     # As many steps as it takes to tell a hundredth: it is bound by the host, and evaluates after each fourth.
     Row("transformers", "Hugging Face Trainer, accumulation and checkpointing", "hf_trainer.py 8 2048 2048 4 20", plains=4),
     Row("lightning", "Lightning Trainer", "lightning_trainer.py"),
-    Row("jax", "JAX, platform allocator (memory of its own mapping)", "jax_trainer.py", tiny="64 64 2 3",
+    Row("jax", "JAX, platform allocator (memory of its own mapping)", "jax_trainer.py", tiny="64 64 2 3", settings={"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"},
         pairs=True),  # of XLA's autotuner: 494 to 509 copies in six runs, and always 690 launches more
+    # Not three quarters of the device at once, so that plain shows what it needs: Penstock asks for another allocator, and for that, too, where nobody did.
+    Row("jax-own", "JAX, its own allocator (under Penstock cuda_async)", "jax_trainer.py", tiny="64 64 2 3", settings={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+        pairs=True),
     Row("cupy", "CuPy, its own pool (a static runtime)", "cupy_trainer.py pool", tiny="pool 64 64 2 3"),
     Row("cupy-none", "CuPy without a pool", "cupy_trainer.py none", tiny="none 64 64 2 3"),
     Row("static", "a static CUDA runtime in C++", f"sample.py {MLP} --batch=1048576", tiny=TINY),

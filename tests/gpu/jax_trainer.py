@@ -1,4 +1,4 @@
-"""A perceptron's training in JAX with its platform allocator, which takes every buffer from the driver by itself.
+"""A perceptron's training in JAX, with the allocator that XLA_PYTHON_CLIENT_ALLOCATOR names.
 
     python jax_trainer.py [width [batch [layers [steps]]]]
 
@@ -9,7 +9,6 @@ import os
 import sys
 import time
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_ALLOCATOR", "platform")
 os.environ["XLA_FLAGS"] = "--xla_gpu_deterministic_ops=true " + os.environ.get("XLA_FLAGS", "") if not os.environ.get("JAX_PLATFORMS") else ""
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
