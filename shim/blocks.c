@@ -30,7 +30,7 @@ bool ps_block_is_for(size_t bytes, bool ordered)
 
     if (limit == UINT64_MAX || bytes <= ps_reservation.granularity)
         return false;
-    return ps_policies_want_pieces(bytes) || (!ordered && bytes >= LEAST_BLOCK && bytes > limit / 8);
+    return ps_policies_want_pieces(bytes) || (bytes >= LEAST_BLOCK && bytes > (ordered ? limit : limit / 8));
 }
 
 size_t ps_block_piece_bytes(size_t bytes, size_t unit)

@@ -75,7 +75,10 @@ static inline bool ps_blocks_exist(void)
 
 /* ---- making and ending: for allocation.c ---- */
 
-/* Whether an allocation of so many bytes is to be made as a block; `ordered`: on a stream, as torch's are, of which each is a tensor. Any thread. */
+/*
+ * Whether an allocation of so many bytes is to be made as a block; `ordered`: on a stream, as torch's are, of which each is a tensor, unless no budget would
+ * ever hold it: the one buffer that XLA takes for all temporaries of a jitted function may be so large. Any thread.
+ */
 bool ps_block_is_for(size_t bytes, bool ordered);
 
 /* Bytes of a piece of a block: a power of two of units, 16 to 64 MiB for half a GiB or more (then no more than 512), else 16 to 32 pieces. Pure. */

@@ -155,7 +155,7 @@ out_in() {
     done
 }
 
-@test "which allocations are made in pieces: what is more than an eighth of the budget and 64 MiB, if it is ordered on no stream; and what a rule names" {
+@test "which allocations are made in pieces: what is more than an eighth of the budget and 64 MiB, if it is ordered on no stream, else more than the budget; and what a rule names" {
     requires cc
     build_probe asking <<'END_OF_C'
 int main(int argc, char **argv)
@@ -187,6 +187,9 @@ END_OF_C
 0 64MiB include 67104768
 1 64MiB include 67108864
 0 512MiB include 67108865 ordered
+0 64MiB include 67108864 ordered
+1 64MiB include 67108865 ordered
+0 16MiB include 67104768 ordered
 0 unlimited include 67108865
 0 unlimited pieces 67108865
 1 512MiB pieces,size>=32MiB 33554432
@@ -196,6 +199,47 @@ END_OF_C
 1 16MiB include 67108864
 0 512MiB pieces 4096
 END_OF_CASES
+}
+
+# As XLA does for a jitted function.
+@test "one buffer for all temporaries of a step, larger than the budget and taken in stream order: what of it is used comes to the device" {
+    requires cc
+    build_probe temporaries <<'END_OF_C'
+int main(int argc, char **argv)
+{
+    enum { STEPS = 4, PARTS = 20 };
+    const size_t part = 4 << 20;
+    cudaStream_t stream;
+    unsigned char first, *got = malloc(part);
+
+    (void)argc, (void)argv;
+    CHECK(cudaStreamCreate(&stream));
+    for (int step = 0; step < STEPS; step++) {
+        char *all;
+        CHECK(cudaMallocAsync((void **)&all, PARTS * part, stream));
+        for (int i = 0; i < PARTS; i++)
+            CHECK(cudaMemsetAsync(all + i * part, step * PARTS + i, part, stream));
+        for (int i = PARTS - 1; i >= 0; i--) {
+            CHECK(cudaMemcpyAsync(got, all + i * part, part, cudaMemcpyDeviceToHost, stream));
+            CHECK(cudaStreamSynchronize(stream));
+            first = (unsigned char)(step * PARTS + i);
+            EXPECT(got[0] == first && !memcmp(got, got + 1, part - 1));
+        }
+        CHECK(cudaFreeAsync(all, stream));
+    }
+    CHECK(cudaStreamSynchronize(stream));
+    puts("ok");
+    return 0;
+}
+END_OF_C
+    run_penstock PENSTOCK_BUDGET=67108864 ./temporaries
+    goes_on
+    sound untouched
+    equal 4 "$(report blocks)" "blocks"
+    counted evictions
+    at_most 67108864 "$(ledger peak.vmm)" "bytes on the device"
+    echo "# $(report accesses_on_slot) accesses on slots, $(report evictions) evictions" >&3
+    at_most 40 "$(report accesses_on_slot)" "accesses on slots, of 160"
 }
 
 @test "a block is pinned as a whole, by any address in it" {

@@ -11,6 +11,7 @@ MLP = f"{{build}}/samples/mlp-static {MLP_SHAPE}"
 TINY = "{build}/samples/hidden-static 2000"
 TABLES = "pointer-table,long-table,host-table,freed-table,table-changes,table-moves,table-graph,tensor-map"
 MEMCHECK = "compute-sanitizer --tool memcheck"
+NSYS = "nsys profile --trace cuda,nvtx --force-overwrite true --output /tmp/penstock-nsys"
 NCU = "ncu --target-processes all --clock-control none --launch-skip 1000 --launch-count 3"  # kernels of the fourth step
 ONE_PASS, REPLAYED = f"{NCU} --metrics sm__cycles_elapsed.max", f"{NCU} --set basic --replay-mode kernel"
 
@@ -115,6 +116,8 @@ ROWS = [
         tiny=TINY, ways=("tight",), limit=300, slack=64),
     Row("sanitizer", "compute-sanitizer's memcheck", f"sample.py {MEMCHECK} {MLP} --batch=131072", needs="compute-sanitizer",
         tiny=f"{MEMCHECK} {TINY}", ways=("tight", "auto"), limit=240, slack=128, prints=(r"^=+ ERROR SUMMARY: 0 errors$", 1), report={"tracer": "hook"}),
+    Row("nsys", "Nsight Systems", f"sample.py {NSYS} -- {MLP} --batch=262144", needs="nsys", tiny=f"{NSYS} -- {TINY}", ways=("tight", "auto"), limit=180, slack=128,
+        prints=(r"\.(nsys-rep|qdstrm)$", 1), report={"tracer": "hook"}),
     Row("ncu", "Nsight Compute, three kernels in one pass", f"sample.py {ONE_PASS} -- {MLP} --batch=262144", needs="ncu", tiny=f"{ONE_PASS} -- {TINY}",
         ways=("tight", "auto"), limit=180, slack=128, prints=(r"^ +sm__cycles_elapsed\.max +\S*cycle +\d", 3), report={"tracer": "hook"}),
     Row("ncu-replay", "Nsight Compute, three kernels in several passes", f"sample.py {REPLAYED} -- {MLP} --batch=262144", needs="ncu",
