@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "blocks.h"
+#include "budget.h"
+#include "bytes_text.h"
 #include "capture.h"
 #include "copies.h"
 #include "counters.h"
@@ -351,6 +353,23 @@ static void at_each_device(struct access *a, void (*act)(struct access *a, struc
     }
 }
 
+/* Of a graph's kernels no launch is seen, so that what they touch is wanted all at once. */
+static void look_for_room(const struct access *a, const struct part *part)
+{
+    bool found = true;
+
+    ps_registry_lock();
+    for (size_t i = part->first; found && i < part->first + part->count; i++)
+        found = !a->spans[i]->on_slot;
+    ps_registry_unlock();
+    if (!found)
+        ps_log_warn_once(
+            TRACER,
+            "a CUDA graph uses more at once than a budget of %s has room for: its kernels find the rest on the host, and are slow. Launched one by one they need less at a "
+            "time (JAX: XLA_FLAGS=--xla_gpu_enable_command_buffer=); or a larger PENSTOCK_BUDGET",
+            ps_bytes_text(ps_budget.limit).text);
+}
+
 static void begin_part(struct access *a, struct part *part)
 {
     if (a->blind)
@@ -367,6 +386,8 @@ static void begin_part(struct access *a, struct part *part)
         else
             ps_residency_settle(a->spans + part->first, part->count);
     }
+    if (a->kind.is_kernel && !a->function && !a->blind)
+        look_for_room(a, part);
     if (!a->blind && a->function && !part->count && !part->block_count)
         ps_unsteady_named_none(a->kind.fingerprint);
 }

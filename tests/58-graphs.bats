@@ -12,7 +12,7 @@ setup() { helper_setup 60; }
         hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
         goes_on || { echo "$case under $budget, $guard, $tracer" >&2 && return 1; }
         sound untouched
-        said
+        said_with_room
         counted graph_launches
         equal 0 "$(report graph_launches_unknown)" "graphs that could not be read"
         equal 0 "$(report eviction_errors)" "evictions that failed"
@@ -25,7 +25,7 @@ setup() { helper_setup 60; }
         hostile graph-memory PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
         goes_on || { echo "under $budget, $guard, $tracer" >&2 && return 1; }
         sound untouched
-        said "memory that is allocated while a CUDA graph is captured \(now 4\.00 MiB\) is the graph's"
+        said_with_room "memory that is allocated while a CUDA graph is captured \(now 4\.00 MiB\) is the graph's"
         equal 3 "$(report graph_launches)" "launches of the graph"
         equal 0 "$(report graph_launches_unknown)" "graphs that could not be read"
     done < <(some_of 3 {0,10MiB,24MiB,100MiB}:{host,unmap}:{cupti,hook})
@@ -51,6 +51,17 @@ setup() { helper_setup 60; }
         equal 0 "$(report accesses_on_slot)" "accesses to what there was no room for"
         at_least 50 "$(report reloads)" reloads
     done
+}
+
+@test "a graph that uses more at once than there is room for is told of, once" {
+    hostile graph PENSTOCK_BUDGET=10MiB
+    goes_on
+    said 'a CUDA graph uses more at once than a budget of 10\.00 MiB has room for.*XLA_FLAGS='
+    at_least 2 "$(report accesses_on_slot)" "accesses to what there was no room for"
+    hostile graph-nodes
+    goes_on
+    said
+    counted evictions
 }
 
 @test "a capture with hardly any memory waits for nothing" {

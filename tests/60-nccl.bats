@@ -41,7 +41,7 @@ build_nccl_probe() {
                 tracer=cupti
                 [ $guard != auto ] || tracer=hook
                 collectives "$case" PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
-                { goes_on && diff plain <(grep -v '^penstock: ' <<<"$output") && sound untouched && said; } ||
+                { goes_on && diff plain <(grep -v '^penstock: ' <<<"$output") && sound untouched && said_with_room; } ||
                     { echo "$case under $budget, $guard, $tracer" >&2 && return 1; }
                 counted nccl_calls
             done

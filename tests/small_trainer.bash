@@ -67,6 +67,13 @@ said() {
     done
 }
 
+# said_with_room [PATTERN]...: as `said`; and a line tells of a graph that there was no room for, where there was none
+said_with_room() {
+    [ "$(report graph_launches)" -eq 0 ] || [ "$(report accesses_on_slot)" -eq 0 ] ||
+        set -- "$@" 'a CUDA graph uses more at once than a budget of [0-9.]+ [a-zA-Z]+ has room for'
+    said "$@"
+}
+
 # sound [untouched]: the device saw nothing that a program must not do, and what is still held at the end is what Penstock may keep.
 # untouched: some spans may leave the device before anything was written to them, which copies poison and harms nothing.
 sound() {
