@@ -159,7 +159,7 @@ static CUresult copy_to(CUmemGenericAllocationHandle real, const struct memory *
             break;
     ps_registry_unlock();
     ps_residency_hold(held, &count);
-    ps_residency_settle(held, count);
+    ps_residency_settle(held, count, true);
     result = result_of(ps_handle_map(there, m->bytes, real));
     if (result == CUDA_SUCCESS) {
         /* Two clocks: all is over on the device; the copy is waited for on the host, after which nothing reads the spans. */

@@ -554,7 +554,7 @@ void ps_residency_let_go(struct ps_span *const *spans, size_t count, struct ps_s
     ps_registry_unlock();
 }
 
-bool ps_residency_settle(struct ps_span *const *spans, size_t count)
+bool ps_residency_settle(struct ps_span *const *spans, size_t count, bool writes)
 {
     bool on_pages = true;
 
@@ -562,7 +562,7 @@ bool ps_residency_settle(struct ps_span *const *spans, size_t count)
         ps_registry_lock();
         on_pages &= spans[i]->has_pages;
         CUevent fence = spans[i]->fence_set ? spans[i]->fence : NULL;
-        struct ps_uses former = {.use = {spans[i]->after}, .count = spans[i]->after.stream != NULL};
+        struct ps_uses former = {.use = {spans[i]->after}, .count = writes && spans[i]->after.stream};
         ps_registry_unlock();
         /* Two clocks: whoever is to come has no stream to wait on. Nobody records the fence anew: that takes an eviction, and it is held. */
         if ((fence && ps_cu.cuEventSynchronize(fence) != CUDA_SUCCESS) || ps_uses_host_wait(&former))

@@ -54,10 +54,10 @@ void ps_residency_hold(struct ps_span **spans, size_t *count);
 void ps_residency_let_go(struct ps_span *const *spans, size_t count, struct ps_stream *stream);
 
 /*
- * What comes to spans that are held is ordered by no stream (a network card): waits on the host until the bytes are there, and whoever had the addresses
- * before is done. Whether all of them are on device pages.
+ * What comes to spans that are held is ordered by no stream (a network card): waits on the host until the bytes are there, and where it writes, too, until
+ * whoever had the addresses before is done. Whether all of them are on device pages.
  */
-bool ps_residency_settle(struct ps_span *const *spans, size_t count);
+bool ps_residency_settle(struct ps_span *const *spans, size_t count, bool writes);
 
 /* While they are held so: they stay on their pages until they are freed, or unpinned (of the span at `address`) as often. */
 void ps_residency_pin(struct ps_span *const *spans, size_t count);

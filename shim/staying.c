@@ -42,7 +42,7 @@ struct ps_staying ps_staying_begin(CUdeviceptr first, size_t bytes)
     staying.device = staying.span[0]->device;
     struct ps_managed_context context = ps_managed_context_enter_at(staying.device);
     ps_residency_hold(staying.span, &staying.count);
-    staying.is_on_pages = ps_residency_settle(staying.span, staying.count);
+    staying.is_on_pages = ps_residency_settle(staying.span, staying.count, true);
     ps_managed_context_leave(context);
     return staying;
 }

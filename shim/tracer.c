@@ -358,6 +358,8 @@ static void look_for_room(const struct access *a, const struct part *part)
 {
     bool found = true;
 
+    if (!ps_counted(accesses_on_slot))
+        return;
     ps_registry_lock();
     for (size_t i = part->first; found && i < part->first + part->count; i++)
         found = !a->spans[i]->on_slot;
@@ -370,22 +372,26 @@ static void look_for_room(const struct access *a, const struct part *part)
             ps_bytes_text(ps_budget.limit).text);
 }
 
+/*
+ * Two clocks: the stream waits for the H2D of what the call names, and the call may read that now, or at any time until the stream is there. So the host waits for
+ * it too, however long that takes: nothing else orders the one after the other. What an H2D waits for is queued before it.
+ */
+static void wait_for_sources(const struct access *a, const struct part *part)
+{
+    if (a->blind || part->block_count) /* it isn't known how far it reads */
+        ps_copies_drain_reloads();
+    else
+        ps_residency_settle(a->spans + part->first, part->count, false);
+}
+
 static void begin_part(struct access *a, struct part *part)
 {
     if (a->blind)
         ps_residency_begin_access_to_all(a->stream);
     else
         part->launch = ps_residency_begin_access(a->spans + part->first, &part->count, a->stream, &a->kind);
-    /*
-     * Two clocks: the stream waits for the H2D of what the call names, and the call may read that now, or at any time until the stream is there. So the host waits
-     * for it too, however long that takes: nothing else orders the one after the other. What an H2D waits for is queued before it. In a capture nothing is read.
-     */
-    if (a->reads_ahead && !a->kind.capturing && ps_rule(READ_AHEAD_WAITS_FOR_RELOAD)) {
-        if (a->blind)
-            ps_copies_drain_reloads();
-        else
-            ps_residency_settle(a->spans + part->first, part->count);
-    }
+    if (a->reads_ahead && !a->kind.capturing && ps_rule(READ_AHEAD_WAITS_FOR_RELOAD)) /* in a capture nothing is read */
+        wait_for_sources(a, part);
     if (a->kind.is_kernel && !a->function && !a->blind)
         look_for_room(a, part);
     if (!a->blind && a->function && !part->count && !part->block_count)
