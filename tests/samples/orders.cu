@@ -9,7 +9,9 @@
  */
 #include "orders.h"
 
+#include "orders_free.h"
 #include "orders_legacy.h"
+#include "orders_waits.h"
 
 static const struct order_case cases[] = {
     {"legacy-free", case_legacy_free, "a block freed and taken on the default stream, between kernels of blocking streams"},
@@ -21,6 +23,42 @@ static const struct order_case cases[] = {
     {"legacy-free-to-per-thread", case_legacy_free_to_per_thread, "the next owner's kernel is on the thread's own default stream"},
     {"legacy-free-thread", case_legacy_free_thread, "another thread frees and takes the block"},
     {"legacy-take", case_legacy_take, "a block freed on a blocking stream, taken on the default stream"},
+    {"free-on-another", case_free_on_another, "cudaFree while a kernel reads, then cudaFreeAsync and reuse on a stream made later"},
+    {"free-on-two-others", case_free_on_two_others, "the same, with a third stream in between"},
+    {"free-twice", case_free_twice, "cudaFree while a kernel reads, cudaFree once more, then reuse in stream order"},
+    {"free-then-malloc", case_free_then_malloc, "cudaFree while a kernel reads, cudaFreeAsync, then cudaMalloc"},
+    {"free-for-larger", case_free_for_larger, "the pages go to a larger block"},
+    {"free-unseen", case_free_unseen, "cudaFree while a kernel reads by an address that no parameter shows"},
+    {"turns", case_turns, "two streams take, use and free blocks in turn"},
+    {"turns-of-three", case_turns_of_three, "three streams do"},
+    {"turns-blocking", case_turns_blocking, "two blocking streams do"},
+    {"turns-of-threads", case_turns_of_threads, "two threads do, on default streams of their own"},
+    {"meeting", case_meeting, "two streams take, use and free blocks, and wait for each other in each round"},
+    {"meeting-of-three", case_meeting_of_three, "three streams do"},
+    {"meeting-blocking", case_meeting_blocking, "two blocking streams do"},
+    {"meeting-alike", case_meeting_alike, "three streams do, with blocks of sizes that are alike"},
+    {"async-behind-wait", case_async_behind_wait, "a request in stream order beside a freed block whose last use waits for the requester"},
+    {"async-behind-wait-blocking", case_async_behind_wait_blocking, "the same on blocking streams"},
+    {"async-behind-wait-smaller", case_async_behind_wait_smaller, "a smaller block is asked for"},
+    {"async-behind-wait-larger", case_async_behind_wait_larger, "a larger block is asked for"},
+    {"async-behind-wait-per-thread", case_async_behind_wait_per_thread, "on the thread's own default stream"},
+    {"async-behind-wait-thread", case_async_behind_wait_thread, "by another thread"},
+    {"async-behind-wait-third", case_async_behind_wait_third, "while a third stream takes and frees blocks"},
+    {"malloc-behind-wait", case_malloc_behind_wait, "the same by cudaMalloc"},
+    {"malloc-behind-wait-blocking", case_malloc_behind_wait_blocking, "on blocking streams"},
+    {"malloc-behind-wait-smaller", case_malloc_behind_wait_smaller, "of a smaller block"},
+    {"malloc-behind-wait-larger", case_malloc_behind_wait_larger, "of a larger block"},
+    {"malloc-behind-wait-steps", case_malloc_behind_wait_steps, "after steps of a loop"},
+    {"free-behind-wait", case_free_behind_wait, "cudaFree of a block whose last use waits for the host"},
+    {"legacy-barrier-leaves", case_legacy_barrier_leaves, "a block of the default stream leaves while a blocking stream waits for another"},
+    {"legacy-barrier-taken", case_legacy_barrier_taken, "a block is taken by cudaMalloc meanwhile"},
+    {"legacy-barrier-launches", case_legacy_barrier_launches, "many launches meanwhile"},
+    {"legacy-barrier-freed", case_legacy_barrier_freed, "a block that was freed on the default stream is taken meanwhile"},
+    {"scarce-async", case_scarce_async, "a request in stream order where memory is short, beside a freed block whose last use waits"},
+    {"scarce-malloc", case_scarce_malloc, "the same by cudaMalloc"},
+    {"scarce-async-all", case_scarce_async_all, "where all memory has been freed behind the wait"},
+    {"scarce-malloc-all", case_scarce_malloc_all, "the same by cudaMalloc"},
+    {"reload-behind-wait", case_reload_behind_wait, "two blocks come back, one into memory whose last use waits for the other"},
 };
 
 static const struct order_case *find_case(const char *name)
@@ -59,7 +97,7 @@ int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
         for (const struct order_case &each : cases)
-            printf("%-26s %s\n", each.name, each.what);
+            printf("%-30s %s\n", each.name, each.what);
         return 0;
     }
     const struct order_case *chosen = read_arguments(argc, argv);
