@@ -95,6 +95,27 @@ tiny_mlp() { run_sim "$@" "$SAMPLES/mlp" --layers=3 --batch=64 --width=16 --step
     at_least 950 "$slow" "milliseconds"
 }
 
+@test "the longest chain is of kernels that wait for one another" {
+    requires samples jq
+    run_sim "$SAMPLES/orders" turns # 10 kernels on each of two streams
+    ended_with 0
+    equal 20 "$(ledger kernels_run)" "kernels"
+    equal 10 "$(ledger longest_chain)" "longest chain"
+    tiny_mlp # all on one stream
+    ended_with 0
+    equal "$(ledger kernels_run)" "$(ledger longest_chain)" "longest chain"
+}
+
+@test "the records of events take the time that they are told" {
+    requires samples jq plain
+    local start=$EPOCHREALTIME took
+    tiny_mlp CUDASIM_EVENT_NS=100000000
+    ended_with 0
+    took=$(awk -v start="$start" -v now="$EPOCHREALTIME" 'BEGIN { printf "%d", (now - start) * 1000 }')
+    at_least 1 "$(ledger calls.cuEventRecord)" "records"
+    at_least $(($(ledger calls.cuEventRecord) * 100)) "$took" "milliseconds"
+}
+
 @test "a failure on request reaches the program as a CUDA error" {
     requires samples
     tiny_mlp CUDASIM_FAULT=cuMemAlloc_v2:oom@5

@@ -138,6 +138,31 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     none_wrong
 }
 
+@test "what may overlap without Penstock may overlap with it: no kernel waits for another that it did not wait for" {
+    requires sim jq
+    local name plain way settings
+    for name in $(cases 'turns.*'); do
+        run_sim "$SAMPLES/orders" "$name" 2048
+        plain=$(ledger longest_chain)
+        equal 10 "$plain" "kernels in $name's longest chain"
+        for way in default named named-hook pieces; do
+            read -ra settings <<<"$(settings_of $way)"
+            run_penstock "${settings[@]}" "$SAMPLES/orders" "$name" 2048
+            ended_with 0
+            equal "$plain" "$(ledger longest_chain)" "$name's longest chain, ${settings[*]}"
+            run_penstock "${settings[@]}" CUDASIM_SCHED=seeded CUDASIM_SEED=3 "$SAMPLES/orders" "$name" 2048
+            ended_with 0
+            equal "$plain" "$(ledger longest_chain)" "$name's longest chain, ${settings[*]}, seed 3"
+        done
+        run_penstock "$SAMPLES/orders" "$name" 1024
+        ended_with 0
+        equal "$plain" "$(ledger longest_chain)" "$name's longest chain, small blocks"
+        run_penstock "$SAMPLES/orders" "$name" 2048 pool
+        ended_with 0
+        equal "$plain" "$(ledger longest_chain)" "$name's longest chain, blocks of a pool of its own"
+    done
+}
+
 @test "a request waits for no freed block whose last use waits for the requester, in stream order" {
     all_right 8192 'async-behind-wait.*' default named
     all_right 2048 'async-behind-wait.*' default named named-hook pieces short
@@ -169,5 +194,25 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
 @test "what comes back does not wait for who waits for it" {
     all_right 2048 'reload-behind-wait' short short-host short-unmap short-plan
     all_right 8192 'reload-behind-wait' short-pieces
+    none_wrong
+}
+
+# --- memory that could be had at once ----------------------------------------------------------------------------------------------------------
+
+@test "what was freed beside a capture is free once the device is idle, though events take time" {
+    settings_of() { echo PENSTOCK_BUDGET="$((8 * $2))KiB" PENSTOCK_POLICY=lru CUDASIM_EVENT_NS="$1"; }
+    all_right 2048 'free-beside-capture.*' 0 5000
+    none_wrong
+}
+
+@test "while a thread waits for the device, another one gets memory" {
+    settings_of() { echo PENSTOCK_BUDGET="$((8 * $2))KiB" PENSTOCK_POLICY=lru CUDASIM_D2H_GBPS="$1"; }
+    all_right 2048 '(device|stream|event)-wait' 0 0.05
+    none_wrong
+}
+
+@test "what can leave leaves beside what can't yet" {
+    all_right 2048 'oldest-wait.*|all-wait' named short short-host short-plan
+    all_right 8192 'oldest-wait.*|all-wait' short-pieces
     none_wrong
 }

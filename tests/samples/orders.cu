@@ -11,6 +11,7 @@
 
 #include "orders_free.h"
 #include "orders_legacy.h"
+#include "orders_stalls.h"
 #include "orders_waits.h"
 
 static const struct order_case cases[] = {
@@ -58,6 +59,14 @@ static const struct order_case cases[] = {
     {"scarce-malloc", case_scarce_malloc, "the same by cudaMalloc"},
     {"scarce-async-all", case_scarce_async_all, "where all memory has been freed behind the wait"},
     {"scarce-malloc-all", case_scarce_malloc_all, "the same by cudaMalloc"},
+    {"free-beside-capture", case_free_beside_capture, "cudaFree while another thread captures, among many streams; then the device is idle"},
+    {"free-beside-capture-larger", case_free_beside_capture_larger, "the same, and a larger block is wanted"},
+    {"device-wait", case_device_wait, "a thread waits for the device while another needs memory to set off what it waits for"},
+    {"stream-wait", case_stream_wait, "the same, a wait for the stream"},
+    {"event-wait", case_event_wait, "the same, a wait for an event"},
+    {"oldest-waits", case_oldest_waits, "memory is short, and what has been idle longest is in use behind a gate that the requester opens"},
+    {"oldest-wait-many", case_oldest_wait_many, "the same, more than half of the blocks"},
+    {"all-wait", case_all_wait, "the same, all of the blocks"},
     {"reload-behind-wait", case_reload_behind_wait, "two blocks come back, one into memory whose last use waits for the other"},
 };
 

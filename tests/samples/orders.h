@@ -17,6 +17,7 @@
 #include "hostile.h"
 
 #define GATES 16
+#define GATE 0 /* the one of a case that has no more */
 #define OPEN_FOR_ALL 0x40000000u
 #define MOST_BLOCKS 64
 

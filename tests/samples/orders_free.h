@@ -23,7 +23,7 @@ static uint32_t *freed_while_read(cudaStream_t reads, uint32_t *read)
 
     fill(reads, block, 1);
     CHECK(cudaStreamSynchronize(reads));
-    hold(reads, 0);
+    hold(reads, GATE);
     copy(reads, read, block);
     return block;
 }
@@ -35,7 +35,7 @@ static void pass_through(uint32_t *(*next_owner)(cudaStream_t writes))
     const cudaStream_t reads = new_stream();
     uint32_t *block = freed_while_read(reads, read), *next = nullptr;
     {
-        later_opening opening(0);
+        later_opening opening(GATE);
 
         CHECK(cudaFree(block));
         next = next_owner(reads);
@@ -142,11 +142,11 @@ static void case_free_unseen(void)
 
     fill(fills, block, 1);
     CHECK(cudaStreamSynchronize(fills));
-    hold(reads, 0);
+    hold(reads, GATE);
     LAUNCH(reads, words, copy_disguised, read, reinterpret_cast<uint64_t>(block) ^ MASK, words);
     uint32_t *next = nullptr;
     {
-        later_opening opening(0);
+        later_opening opening(GATE);
 
         CHECK(cudaFree(block));
         next = written_on(fills, take_for_all(block_bytes));

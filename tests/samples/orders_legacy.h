@@ -41,14 +41,14 @@ static void read_then_write(const struct passing *p)
     uint32_t *block = take(legacy);
     fill(p->reads, block, 1);
     CHECK(cudaStreamSynchronize(p->reads));
-    hold(p->reads, 0);
+    hold(p->reads, GATE);
     copy(p->reads, read, block);
     uint32_t *next = pass_on(p, block);
     if (p->through_event)
         wait_through_event(p);
     fill(p->writes, next, 2);
     give_a_chance(p->writes);
-    open_from_host(0);
+    open_from_host(GATE);
     CHECK(cudaDeviceSynchronize());
     expect_block(read, 1, "what the former owner read");
     expect_block(next, 2, "what the next owner wrote");
@@ -123,7 +123,7 @@ static void case_legacy_free_thread(void)
 
     fill(reads, block, 1);
     CHECK(cudaStreamSynchronize(reads));
-    hold(reads, 0);
+    hold(reads, GATE);
     copy(reads, read, block);
     std::thread([&] {
         give(block, legacy);
@@ -131,7 +131,7 @@ static void case_legacy_free_thread(void)
     }).join();
     fill(writes, next, 2);
     give_a_chance(writes);
-    open_from_host(0);
+    open_from_host(GATE);
     CHECK(cudaDeviceSynchronize());
     expect_block(read, 1, "what the former owner read");
     expect_block(next, 2, "what the next owner wrote");

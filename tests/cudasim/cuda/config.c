@@ -131,6 +131,7 @@ static void read_config(void)
     config.d2h_bytes_per_ns = read_rate("CUDASIM_D2H_GBPS");
     config.h2d_bytes_per_ns = read_rate("CUDASIM_H2D_GBPS");
     config.kernel_ns = read_number("CUDASIM_KERNEL_NS", 0);
+    config.event_ns = read_number("CUDASIM_EVENT_NS", 0);
     config.launch_ns = read_number("CUDASIM_LAUNCH_NS", 0);
     config.slice_ns = read_number("CUDASIM_SLICE_NS", 0);
     read_slice_way();

@@ -26,6 +26,7 @@ struct cudasim_config {
     double d2h_bytes_per_ns;               /* CUDASIM_D2H_GBPS, CUDASIM_H2D_GBPS; 0: a copy takes what memcpy takes */
     double h2d_bytes_per_ns;
     uint64_t kernel_ns;   /* CUDASIM_KERNEL_NS: the least time a kernel takes */
+    uint64_t event_ns;    /* CUDASIM_EVENT_NS: the least time that the record of an event takes its stream */
     uint64_t launch_ns;   /* CUDASIM_LAUNCH_NS: how long a kernel launch holds up its caller before it is queued */
     uint64_t slice_ns;    /* CUDASIM_SLICE_NS: what a mapping takes beside copies without a gap */
     bool slice_out;       /* CUDASIM_SLICE_WAY: out, in or both: beside D2H copies, */

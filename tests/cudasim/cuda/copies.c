@@ -87,7 +87,7 @@ static CUresult queue_copy(struct cudasim_copy copy, CUstream stream, bool async
     cudasim_ledger_bytes(copy.direction, asynchronous, copy.box.width * copy.box.height * copy.box.depth);
     result = cudasim_submit(operation, stream);
     if (result == CUDA_SUCCESS && !capturing && must_wait(copy.direction, asynchronous, to_pageable || from_pageable, stage))
-        result = cudasim_wait_position(stream->context, (struct cudasim_position){stream, stream->issued});
+        result = cudasim_wait_position(stream->context, cudasim_stream_end(stream));
     return result;
 }
 

@@ -71,8 +71,21 @@ bool cudasim_reached(struct cudasim_position position)
     return !position.stream || position.stream->reached >= position.number;
 }
 
+struct cudasim_position cudasim_stream_end(CUstream stream)
+{
+    return (struct cudasim_position){stream, stream->issued, stream->chain};
+}
+
+void cudasim_stream_waited(CUstream stream, struct cudasim_position position)
+{
+    if (position.chain > stream->chain)
+        stream->chain = position.chain;
+}
+
 int cudasim_operation_after(struct cudasim_operation *operation, struct cudasim_position position)
 {
+    if (position.chain > operation->chain)
+        operation->chain = position.chain;
     if (cudasim_reached(position))
         return 0;
     if (operation->dependency_count == operation->dependency_room) {
@@ -94,17 +107,26 @@ static int add_default_stream_order(struct cudasim_operation *operation, CUstrea
     if (stream != legacy) {
         if (stream->flags & CU_STREAM_NON_BLOCKING)
             return 0;
-        return cudasim_operation_after(operation, (struct cudasim_position){legacy, legacy->issued});
+        return cudasim_operation_after(operation, cudasim_stream_end(legacy));
     }
     CUstream other;
     LIST_FOREACH (other, &cudasim_streams, link) {
         if (other == legacy || other->context != stream->context || (other->flags & CU_STREAM_NON_BLOCKING))
             continue;
-        int error = cudasim_operation_after(operation, (struct cudasim_position){other, other->issued});
+        int error = cudasim_operation_after(operation, cudasim_stream_end(other));
         if (error)
             return error;
     }
     return 0;
+}
+
+/* Which kernels wait for which is known once an operation is queued, whatever has run by then. */
+static void lengthen_chain(const struct cudasim_operation *operation, CUstream stream)
+{
+    if (operation->chain > stream->chain)
+        stream->chain = operation->chain;
+    if (operation->kind == CUDASIM_OPERATION_KERNEL)
+        cudasim_ledger_chain(++stream->chain);
 }
 
 CUresult cudasim_submit(struct cudasim_operation *operation, CUstream stream)
@@ -117,6 +139,7 @@ CUresult cudasim_submit(struct cudasim_operation *operation, CUstream stream)
     }
     operation->stream = stream;
     operation->number = ++stream->issued;
+    lengthen_chain(operation, stream);
     operation->issue_index = ++next_issue_index;
     TAILQ_INSERT_TAIL(&stream->queue, operation, link);
     cudasim_trace_operation("queued", operation);
@@ -134,7 +157,7 @@ CUresult cudasim_stream_tail(CUstream stream, struct cudasim_position *position)
         if (result != CUDA_SUCCESS)
             return result;
     }
-    *position = (struct cudasim_position){stream, stream->issued};
+    *position = cudasim_stream_end(stream);
     return CUDA_SUCCESS;
 }
 
@@ -234,7 +257,7 @@ CUresult cudasim_wait_context(CUcontext context)
     count = 0;
     LIST_FOREACH (stream, &cudasim_streams, link)
         if (stream->context == context && stream->issued > stream->reached)
-            positions[count++] = (struct cudasim_position){stream, stream->issued};
+            positions[count++] = cudasim_stream_end(stream);
     CUresult result = wait_positions(context, positions, count);
     free(positions);
     return result;

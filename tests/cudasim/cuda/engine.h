@@ -54,12 +54,14 @@ bool cudasim_device_reaches(int device, int other);
 struct cudasim_position {
     CUstream stream; /* NULL: nothing to wait for */
     uint64_t number;
+    uint64_t chain; /* kernels of the longest chain up to there, each of which waits for the one before */
 };
 
 struct CUstream_st {
     TAILQ_HEAD(cudasim_operation_queue, cudasim_operation) queue;
     uint64_t issued;  /* number of the newest operation ever queued */
     uint64_t reached; /* number of the newest operation that has run */
+    uint64_t chain;   /* of that one (struct cudasim_position) */
     uint64_t told;    /* number of the newest operation that the host knows has run: a query may not deny it */
     uint64_t id;
     uint64_t rank; /* seeded: which stream goes first in a ranked mood; 0: not drawn yet */
@@ -144,6 +146,7 @@ struct cudasim_operation {
     CUstream stream;
     uint64_t number;      /* in its stream */
     uint64_t issue_index; /* among all operations of the process */
+    uint64_t chain;       /* of what it waits for on other streams, until it is queued */
     const char *call;     /* the driver entry point that made it, for traces and faults */
     bool running;
     bool faulted;   /* it touched an address that nothing is mapped to */
@@ -183,7 +186,7 @@ struct cudasim_operation {
 struct cudasim_operation *cudasim_operation_new(enum cudasim_operation_kind kind);
 /* Releases an operation and what it owns. */
 void cudasim_operation_free(struct cudasim_operation *operation);
-/* Makes the operation wait for a position; a position already reached is left out. 0 or -ENOMEM. */
+/* Makes the operation wait for a position; one already reached counts for its chain alone. 0 or -ENOMEM. */
 int cudasim_operation_after(struct cudasim_operation *operation, struct cudasim_position position);
 /* Runs one piece of a copy or fill, or the whole of anything else. A fault is noted in the operation. With or without the lock. */
 void cudasim_operation_run(struct cudasim_operation *operation, size_t piece, size_t pieces);
@@ -200,8 +203,12 @@ extern pthread_mutex_t cudasim_device_lock;
 
 /* Queues the operation at the end of the stream, with the default stream's rules; takes ownership also when it fails. */
 CUresult cudasim_submit(struct cudasim_operation *operation, CUstream stream);
+/* The stream has been told to wait for a position that is reached already: that counts for its chain alone. */
+void cudasim_stream_waited(CUstream stream, struct cudasim_position position);
 /* The position behind everything queued in the stream now; for the legacy stream, behind all blocking streams too. */
 CUresult cudasim_stream_tail(CUstream stream, struct cudasim_position *position);
+/* The position of what has been queued in the stream last. */
+struct cudasim_position cudasim_stream_end(CUstream stream);
 bool cudasim_reached(struct cudasim_position position);
 /* Blocks (the lock is released meanwhile) until the position is reached or the context has a sticky error. */
 CUresult cudasim_wait_position(CUcontext context, struct cudasim_position position);

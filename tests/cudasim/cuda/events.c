@@ -53,7 +53,7 @@ CUresult cudasim_cuEventCreate(CUevent *phEvent, unsigned int Flags)
     CUevent event = event_new();
     if (event) {
         event->context = cudasim_context_current();
-        event->position = (struct cudasim_position){NULL, 0};
+        event->position = (struct cudasim_position){NULL, 0, 0};
         event->time_ns = 0;
         event->flags = Flags;
         event->references = 1;
@@ -93,10 +93,12 @@ static CUresult record(CUevent event, CUstream stream)
     event->references++;
     /* The position is set before the operation is queued: a worker may run it at once and must find itself there. */
     struct cudasim_position before = event->position;
-    event->position = (struct cudasim_position){stream, stream->issued + 1};
+    event->position = (struct cudasim_position){stream, stream->issued + 1, stream->chain};
     event->capture = NULL;
     CUresult result = cudasim_submit(operation, stream);
-    if (result != CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS)
+        event->position.chain = stream->chain; /* more than before on the legacy stream, which has waited for others */
+    else
         event->position = before;
     return result;
 }
@@ -133,7 +135,9 @@ CUresult cudasim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned in
         result = CUDA_ERROR_INVALID_HANDLE;
     } else if (event->capture || stream->capture) {
         result = cudasim_capture_wait(stream, event);
-    } else if (!cudasim_reached(event->position)) {
+    } else if (cudasim_reached(event->position)) {
+        cudasim_stream_waited(stream, event->position);
+    } else {
         struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_MARKER);
         if (!operation || cudasim_operation_after(operation, event->position)) {
             if (operation)

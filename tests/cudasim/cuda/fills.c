@@ -25,7 +25,7 @@ static CUresult fill_box(struct cudasim_fill fill, CUstream handle, bool asynchr
         operation->call = cudasim_call_name();
         result = cudasim_submit(operation, stream);
         if (result == CUDA_SUCCESS && wait)
-            result = cudasim_wait_position(stream->context, (struct cudasim_position){stream, stream->issued});
+            result = cudasim_wait_position(stream->context, cudasim_stream_end(stream));
     }
     cudasim_unlock();
     return result;

@@ -43,7 +43,7 @@ static unsigned long objects_made[CUDASIM_OBJECT_COUNT];
 static int64_t held[CUDASIM_ACCOUNT_COUNT], held_peak[CUDASIM_ACCOUNT_COUNT];
 static uint64_t bytes_moved[CUDASIM_DIRECTION_COUNT], bytes_moved_async[CUDASIM_DIRECTION_COUNT];
 static unsigned long kernels_run, unmapped_accesses, deadlocks, faults_injected, slices;
-static uint64_t poison_copied;
+static uint64_t poison_copied, longest_chain;
 static struct fault_site fault_sites[MAX_FAULT_SITES];
 static CUresult sticky_error;
 
@@ -126,6 +126,14 @@ void cudasim_ledger_kernel_ran(struct cudasim_kernel_entry *entry)
     lock();
     kernels_run++;
     entry->runs++;
+    unlock();
+}
+
+void cudasim_ledger_chain(uint64_t kernels)
+{
+    lock();
+    if (kernels > longest_chain)
+        longest_chain = kernels;
     unlock();
 }
 
@@ -246,7 +254,7 @@ static void write_objects(FILE *file, const char *title, const long *left, const
 static void write_kernels(FILE *file)
 {
     bool first = true;
-    fprintf(file, "  \"kernels_run\": %lu,\n  \"kernels\": {", kernels_run);
+    fprintf(file, "  \"kernels_run\": %lu,\n  \"longest_chain\": %llu,\n  \"kernels\": {", kernels_run, (unsigned long long)longest_chain);
     for (const struct cudasim_kernel_entry *entry = cudasim_kernels(); entry; entry = entry->next) {
         if (!entry->runs)
             continue;

@@ -44,6 +44,8 @@ void cudasim_ledger_account(enum cudasim_account account, int64_t delta);
 /* `asynchronous`: the call that copied takes a stream. */
 void cudasim_ledger_bytes(enum cudasim_direction direction, bool asynchronous, uint64_t bytes);
 void cudasim_ledger_kernel_ran(struct cudasim_kernel_entry *entry);
+/* A kernel was queued that ends a chain of so many, each of which waits for the one before. */
+void cudasim_ledger_chain(uint64_t kernels);
 void cudasim_ledger_unmapped_access(const char *name, uintptr_t address);
 void cudasim_ledger_poison_copied(uint64_t pages);
 void cudasim_ledger_sticky(CUresult error);

@@ -292,7 +292,7 @@ static CUresult free_in_order(struct cudasim_pool_block *block, CUstream stream)
     operation->call = cudasim_call_name();
     operation->pool_block = block;
     leave_use(block);
-    block->free_at = (struct cudasim_position){stream, stream->issued + 1};
+    block->free_at = (struct cudasim_position){stream, stream->issued + 1, stream->chain};
     return cudasim_submit(operation, stream);
 }
 
@@ -331,7 +331,7 @@ bool cudasim_pool_free_now(uintptr_t address)
         return false;
     struct cudasim_pool_block *block = range->object;
     leave_use(block);
-    block->free_at = (struct cudasim_position){NULL, 0};
+    block->free_at = (struct cudasim_position){NULL, 0, 0};
     cudasim_pool_block_poison(block);
     return true;
 }

@@ -83,6 +83,8 @@ static uint64_t least_time(const struct cudasim_operation *operation)
     const struct cudasim_config *config = cudasim_config();
     if (operation->kind == CUDASIM_OPERATION_KERNEL)
         return config->kernel_ns;
+    if (operation->kind == CUDASIM_OPERATION_EVENT_RECORD)
+        return config->event_ns;
     if (!uses_engine(operation))
         return 0;
     double rate = operation->copy.direction == CUDASIM_DIRECTION_D2H ? config->d2h_bytes_per_ns : config->h2d_bytes_per_ns;

@@ -1,0 +1,183 @@
+/* Cases of `orders`: memory is short, and something that is not over stands beside memory that could be had at once. Part of orders.cu. */
+#ifndef PENSTOCK_SAMPLES_ORDERS_STALLS_H
+#define PENSTOCK_SAMPLES_ORDERS_STALLS_H
+
+#define BUSY_STREAMS 20
+#define BUDGET_BLOCKS 8
+
+/* --- freed beside a capture ------------------------------------------------------------------------------------------------------------ */
+
+/* What follows a capture begins once it has begun, and the capture ends once that is done. */
+class capture_beside
+{
+  public:
+    capture_beside() : thread([this] { run(); })
+    {
+        while (!begun)
+            usleep(100);
+    }
+    capture_beside(const capture_beside &) = delete;
+    capture_beside &operator=(const capture_beside &) = delete;
+    ~capture_beside()
+    {
+        enough = true;
+        thread.join();
+    }
+
+  private:
+    void run(void)
+    {
+        const cudaStream_t captured = new_stream();
+        cudaGraph_t graph = nullptr;
+
+        CHECK(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal));
+        begun = true;
+        while (!enough)
+            usleep(100);
+        CHECK(cudaStreamEndCapture(captured, &graph));
+        CHECK(cudaGraphDestroy(graph));
+        CHECK(cudaStreamDestroy(captured));
+    }
+
+    std::atomic<bool> begun{false}, enough{false};
+    std::thread thread;
+};
+
+/* As many blocks as the budget has, each used on some of the many streams. */
+static void use_on_many(uint32_t **block, const cudaStream_t *streams)
+{
+    for (unsigned i = 0; i < BUDGET_BLOCKS; i++)
+        block[i] = take_for_all(block_bytes);
+    for (unsigned i = 0; i < BUDGET_BLOCKS; i++)
+        fill(streams[i], block[i], i);
+    CHECK(cudaDeviceSynchronize());
+    for (unsigned i = 0; i < BUSY_STREAMS; i++)
+        touch(streams[i], block[i % BUDGET_BLOCKS]);
+    CHECK(cudaDeviceSynchronize());
+}
+
+/* Blocks are freed while another thread captures, which forbids to wait for the device. Later the device is idle, and their memory is wanted. */
+static void free_beside_capture(size_t wanted)
+{
+    cudaStream_t streams[BUSY_STREAMS];
+    uint32_t *block[BUDGET_BLOCKS];
+
+    for (cudaStream_t &each : streams)
+        each = new_stream();
+    use_on_many(block, streams);
+    {
+        capture_beside capture;
+
+        CHECK(cudaFree(block[0]));
+        CHECK(cudaFree(block[1]));
+    }
+    CHECK(cudaDeviceSynchronize());
+    uint32_t *more = take_for_all(wanted);
+    LAUNCH(streams[0], wanted / sizeof(uint32_t), fill_words, more, 9, 0, wanted / sizeof(uint32_t));
+    CHECK(cudaDeviceSynchronize());
+    for (unsigned i = 2; i < BUDGET_BLOCKS; i++)
+        expect_block(block[i], i, "a block that was not freed");
+    expect_words(more, 9, 0, wanted / sizeof(uint32_t), streams[0], "the block that came last");
+}
+
+static void case_free_beside_capture(void)
+{
+    free_beside_capture(block_bytes);
+}
+
+static void case_free_beside_capture_larger(void)
+{
+    free_beside_capture(2 * block_bytes);
+}
+
+/* --- a wait for the device -------------------------------------------------------------------------------------------------------------- */
+
+/*
+ * One thread waits for the device, on which a stream waits that has used no block. Meanwhile another thread needs more memory than there is, and opens the gate
+ * after that.
+ */
+static void wait_for_device(cudaError_t (*wait)(cudaStream_t held))
+{
+    const cudaStream_t held = new_stream(), opener = new_stream();
+    uint32_t *block[BUDGET_BLOCKS + 5];
+
+    for (unsigned i = 0; i < BUDGET_BLOCKS + 1; i++) { /* one more than there is room for */
+        block[i] = take(opener);
+        fill(opener, block[i], i);
+    }
+    CHECK(cudaStreamSynchronize(opener));
+    hold(held, GATE);
+    std::thread waiting([=] { CHECK(wait(held)); });
+    usleep(50000); /* it waits by now, or will */
+    for (unsigned i = BUDGET_BLOCKS + 1; i < BUDGET_BLOCKS + 5; i++) {
+        block[i] = take(opener);
+        fill(opener, block[i], i);
+    }
+    open_on(opener, GATE);
+    waiting.join();
+    for (unsigned i = 0; i < BUDGET_BLOCKS + 5; i++)
+        expect_block(block[i], i, "a block beside a wait for the device");
+}
+
+static void case_device_wait(void)
+{
+    wait_for_device([](cudaStream_t) { return cudaDeviceSynchronize(); });
+}
+
+static void case_stream_wait(void)
+{
+    wait_for_device([](cudaStream_t held) { return cudaStreamSynchronize(held); });
+}
+
+static void case_event_wait(void)
+{
+    wait_for_device([](cudaStream_t held) {
+        cudaEvent_t event = nullptr;
+
+        CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+        CHECK(cudaEventRecord(event, held));
+        return cudaEventSynchronize(event);
+    });
+}
+
+/* --- the one that has been idle longest -------------------------------------------------------------------------------------------------- */
+
+/* The blocks that have been idle longest are in use behind the gate; others could leave at once. */
+static void oldest_waits(unsigned waiting)
+{
+    const cudaStream_t held = new_stream(), opener = new_stream();
+    uint32_t *block[BUDGET_BLOCKS + 2];
+
+    for (unsigned i = 0; i < BUDGET_BLOCKS; i++)
+        block[i] = take(opener);
+    CHECK(cudaStreamSynchronize(opener));
+    hold(held, GATE);
+    for (unsigned i = 0; i < BUDGET_BLOCKS; i++)
+        fill(i < waiting ? held : opener, block[i], i);
+    for (unsigned i = BUDGET_BLOCKS; i < BUDGET_BLOCKS + 2; i++) {
+        block[i] = take(opener);
+        fill(opener, block[i], i);
+    }
+    open_on(opener, GATE);
+    CHECK(cudaDeviceSynchronize());
+    for (unsigned i = 0; i < BUDGET_BLOCKS + 2; i++)
+        expect_block(block[i], i, "a block beside one whose stream waits");
+}
+
+static void case_oldest_waits(void)
+{
+    oldest_waits(1);
+}
+
+static void case_oldest_wait_many(void)
+{
+    oldest_waits(5);
+}
+
+/* All of them: the requester waits for none, since only what follows opens the gate. */
+static void case_all_wait(void)
+{
+    oldest_waits(BUDGET_BLOCKS);
+}
+
+#endif
