@@ -192,6 +192,16 @@ CUresult cudasim_capture_allows(unsigned int entry)
     return result;
 }
 
+bool cudasim_capture_breaks(CUcontext context)
+{
+    CUstream stream;
+    bool found = false;
+    LIST_FOREACH (stream, &cudasim_streams, link)
+        if (stream->context == context && stream->capture)
+            stream->capture->invalid = found = true;
+    return found;
+}
+
 CUresult cudasim_capture_add(CUstream stream, struct cudasim_operation *operation)
 {
     struct cudasim_capture *capture = stream->capture;

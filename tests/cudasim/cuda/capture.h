@@ -6,6 +6,7 @@
 #define CUDASIM_CAPTURE_H
 
 #include <cuda.h>
+#include <stdbool.h>
 
 struct cudasim_operation;
 
@@ -15,6 +16,8 @@ CUresult cudasim_capture_allows(unsigned int entry);
 CUresult cudasim_capture_add(CUstream stream, struct cudasim_operation *operation);
 /* An event recorded in a capturing stream: a wait for it brings the waiting stream into the capture. */
 CUresult cudasim_capture_record(CUstream stream, CUevent event);
+/* Whether a stream of the context is captured: a call that means the whole context is refused then, and has made such captures invalid. */
+bool cudasim_capture_breaks(CUcontext context);
 /* A wait where the event or the stream belongs to a capture. */
 CUresult cudasim_capture_wait(CUstream stream, CUevent event);
 

@@ -133,6 +133,11 @@ static void close_context(CUcontext context)
 {
     CUstream stream;
     cudasim_wait_context(context);
+    if (context->records)
+        context->records->alive = false;
+    if (context->waits)
+        context->waits->alive = false;
+    context->records = context->waits = NULL;
     LIST_FOREACH (stream, &cudasim_streams, link) {
         if (stream->context != context || !stream->alive || stream->per_thread)
             continue;

@@ -100,6 +100,11 @@ int cudasim_operation_after(struct cudasim_operation *operation, struct cudasim_
     return 0;
 }
 
+bool cudasim_stream_is_contexts(CUstream stream)
+{
+    return stream == stream->context->records || stream == stream->context->waits;
+}
+
 /* The legacy default stream and the blocking streams of its context wait for one another, in the order of the calls. */
 static int add_default_stream_order(struct cudasim_operation *operation, CUstream stream)
 {
@@ -129,11 +134,18 @@ static void lengthen_chain(const struct cudasim_operation *operation, CUstream s
         cudasim_ledger_chain(++stream->chain);
 }
 
+/* What the whole context was told to wait for. */
+static int add_context_order(struct cudasim_operation *operation, CUstream stream)
+{
+    CUstream waits = stream->context->waits;
+    return waits && !cudasim_stream_is_contexts(stream) ? cudasim_operation_after(operation, cudasim_stream_end(waits)) : 0;
+}
+
 CUresult cudasim_submit(struct cudasim_operation *operation, CUstream stream)
 {
     if (stream->capture)
         return cudasim_capture_add(stream, operation);
-    if (!cudasim_scheduler()->prepare(stream) || add_default_stream_order(operation, stream)) {
+    if (!cudasim_scheduler()->prepare(stream) || add_default_stream_order(operation, stream) || add_context_order(operation, stream)) {
         cudasim_operation_free(operation);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -41,6 +41,8 @@ struct CUctx_st {
     bool primary;
     CUresult sticky; /* CUDA_SUCCESS, or the error that every later call answers */
     CUstream legacy; /* the default stream that waits for, and is waited for by, all blocking streams */
+    /* Streams that no program has, made at need: records of all that the context does, and waits of all that it will do. */
+    CUstream records, waits;
 };
 
 /* The context current to the calling thread, or NULL. No lock needed. */
@@ -220,6 +222,8 @@ CUresult cudasim_wait_context(CUcontext context);
 
 /* The stream that a handle names for this call (0, legacy, per-thread, or one of the program's), or NULL when it is none. */
 CUstream cudasim_stream_resolve(CUstream handle);
+/* Whether the stream is one of its context's own two, which take nothing but records and waits of the whole context. */
+bool cudasim_stream_is_contexts(CUstream stream);
 CUstream cudasim_stream_new(CUcontext context, unsigned int flags, int priority);
 /* Drops one reference; the last one makes the structure free for use as another event. */
 void cudasim_event_release(CUevent event);

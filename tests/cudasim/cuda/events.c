@@ -81,13 +81,9 @@ CUresult cudasim_cuEventDestroy_v2(CUevent hEvent)
     return event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-static CUresult record(CUevent event, CUstream stream)
+/* Queues the operation as the event's newest record. */
+static CUresult record_by(struct cudasim_operation *operation, CUevent event, CUstream stream)
 {
-    if (stream->capture)
-        return cudasim_capture_record(stream, event);
-    struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_EVENT_RECORD);
-    if (!operation)
-        return CUDA_ERROR_OUT_OF_MEMORY;
     operation->event = event;
     operation->call = cudasim_call_name();
     event->references++;
@@ -97,10 +93,18 @@ static CUresult record(CUevent event, CUstream stream)
     event->capture = NULL;
     CUresult result = cudasim_submit(operation, stream);
     if (result == CUDA_SUCCESS)
-        event->position.chain = stream->chain; /* more than before on the legacy stream, which has waited for others */
+        event->position.chain = stream->chain; /* with what the record waits for on other streams */
     else
         event->position = before;
     return result;
+}
+
+static CUresult record(CUevent event, CUstream stream)
+{
+    if (stream->capture)
+        return cudasim_capture_record(stream, event);
+    struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_EVENT_RECORD);
+    return operation ? record_by(operation, event, stream) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cudasim_cuEventRecord(CUevent hEvent, CUstream hStream)
@@ -123,6 +127,23 @@ CUresult cudasim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
     return cudasim_cuEventRecord(hEvent, hStream);
 }
 
+/* What the stream is given from now on waits for the event's newest record. */
+static CUresult wait_in(CUstream stream, CUevent event)
+{
+    if (cudasim_reached(event->position)) {
+        cudasim_stream_waited(stream, event->position);
+        return CUDA_SUCCESS;
+    }
+    struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_MARKER);
+    if (!operation || cudasim_operation_after(operation, event->position)) {
+        if (operation)
+            cudasim_operation_free(operation);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    operation->call = cudasim_call_name();
+    return cudasim_submit(operation, stream);
+}
+
 CUresult cudasim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 {
     if (Flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL)
@@ -135,18 +156,86 @@ CUresult cudasim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned in
         result = CUDA_ERROR_INVALID_HANDLE;
     } else if (event->capture || stream->capture) {
         result = cudasim_capture_wait(stream, event);
-    } else if (cudasim_reached(event->position)) {
-        cudasim_stream_waited(stream, event->position);
     } else {
-        struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_MARKER);
-        if (!operation || cudasim_operation_after(operation, event->position)) {
-            if (operation)
-                cudasim_operation_free(operation);
-            result = CUDA_ERROR_OUT_OF_MEMORY;
-        } else {
-            operation->call = cudasim_call_name();
-            result = cudasim_submit(operation, stream);
-        }
+        result = wait_in(stream, event);
+    }
+    cudasim_unlock();
+    return result;
+}
+
+/* ---- a whole context ---- */
+
+/* Records there come in the order of the calls: a later one is of all that an earlier one is of. */
+static CUstream stream_of_records(CUcontext context)
+{
+    if (!context->records)
+        context->records = cudasim_stream_new(context, CU_STREAM_NON_BLOCKING, 0);
+    return context->records;
+}
+
+static CUstream stream_of_waits(CUcontext context)
+{
+    if (!context->waits)
+        context->waits = cudasim_stream_new(context, CU_STREAM_NON_BLOCKING, 0);
+    return context->waits;
+}
+
+static int after_all_streams(struct cudasim_operation *operation, CUcontext context)
+{
+    CUstream stream;
+    int error = 0;
+    LIST_FOREACH (stream, &cudasim_streams, link)
+        if (!error && stream->context == context && stream != context->records)
+            error = cudasim_operation_after(operation, cudasim_stream_end(stream));
+    return error;
+}
+
+static CUresult record_context(CUevent event, CUcontext context)
+{
+    CUstream stream = stream_of_records(context);
+    struct cudasim_operation *operation = stream ? cudasim_operation_new(CUDASIM_OPERATION_EVENT_RECORD) : NULL;
+    if (!operation)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    event->references++; /* the operation's, should it not be queued */
+    operation->event = event;
+    if (after_all_streams(operation, context)) {
+        cudasim_operation_free(operation);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    event->references--;
+    return record_by(operation, event, stream);
+}
+
+CUresult cudasim_cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
+{
+    if (!hCtx || !hCtx->legacy)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    cudasim_driver_lock();
+    cudasim_lock();
+    CUevent event = event_of(hEvent);
+    CUresult result = CUDA_ERROR_INVALID_HANDLE;
+    if (event && event->context == hCtx)
+        result = cudasim_capture_breaks(hCtx) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : record_context(event, hCtx);
+    cudasim_unlock();
+    cudasim_driver_unlock();
+    return result;
+}
+
+CUresult cudasim_cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
+{
+    if (!hCtx || !hCtx->legacy)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    cudasim_lock();
+    CUevent event = event_of(hEvent);
+    CUstream stream = stream_of_waits(hCtx);
+    CUresult result = CUDA_ERROR_INVALID_HANDLE;
+    if (event && event->capture) {
+        cudasim_capture_breaks(event->context);
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    } else if (event && cudasim_capture_breaks(hCtx)) {
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    } else if (event) {
+        result = stream ? wait_in(stream, event) : CUDA_ERROR_OUT_OF_MEMORY;
     }
     cudasim_unlock();
     return result;

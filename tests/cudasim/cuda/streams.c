@@ -52,6 +52,7 @@ CUstream cudasim_stream_new(CUcontext context, unsigned int flags, int priority)
     stream->flags = flags;
     stream->priority = priority;
     stream->per_thread = false;
+    stream->chain = 0;
     stream->alive = true;
     return stream;
 }
