@@ -12,6 +12,8 @@
 #include "device.h"
 #include "devices.h"
 #include "eviction.h"
+#include "following.h"
+#include "freed_spans.h"
 #include "hoard.h"
 #include "learning.h"
 #include "log.h"
@@ -30,9 +32,6 @@
 #include "verify.h"
 #include "waits.h"
 
-/* With more streams than this a reused cudaMalloc'd span is ordered at each stream's first visible access only. */
-#define STREAMS_ORDERED_AT_ONCE 8u
-
 /* [locked] */
 static void born(struct ps_span *span)
 {
@@ -44,39 +43,6 @@ static void born(struct ps_span *span)
 }
 
 /* ---- reuse of a freed span ---- */
-
-/*
- * cudaMalloc: any stream may use the memory at once, so one event that stands for everything that used it before is waited for by every
- * stream now known, and by later ones at their first access (the fence).
- */
-static int order_for_all_streams(struct ps_span *span, const struct ps_uses *uses)
-{
-    uint64_t seen = 0;
-    int r = 0;
-
-    if (!span->fence)
-        r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
-    if (!r)
-        r = ps_copies_join(uses, span->fence_set, span->fence);
-    uint32_t n = ps_streams_count();
-    for (uint32_t i = 0; !r && n <= STREAMS_ORDERED_AT_ONCE && i < n; i++) {
-        if (ps_stream_is_foreign(ps_streams_at(i)))
-            continue; /* it waits at its first access, if it has one */
-        int one = ps_stream_wait_event(ps_streams_at(i), span->fence);
-        if (!one)
-            seen |= 1ull << i;
-        /* Gone, another thread's own, or being captured: it waits at its first access, if it has one. */
-        if (one && one != -ENOENT && one != -EXDEV && one != -EBUSY)
-            r = one;
-    }
-    ps_registry_lock();
-    if (!r) {
-        span->fence_set = true;
-        span->fence_seen = seen;
-    }
-    ps_registry_unlock();
-    return r;
-}
 
 /* Whether what used the span before is ordered before the new owner's work without anything being done. [locked] */
 static bool is_ordered_already(const struct ps_span *span, const struct ps_stream *stream)
@@ -100,16 +66,12 @@ static const struct ps_stream *only_stream(void)
 static void free_span(struct ps_span *span, const struct ps_uses *uses);
 
 /*
- * A freed span of the size lives again; the lock is released then. False: the new owner can't be ordered after what used the span, and it is a freed one again.
- * [locked on entry]
+ * A freed span lives again for an allocation that `orders_itself` comes after by itself; for one on `stream` that does not, the stream waits. The lock is
+ * released then. False: that can't be, and it is a freed one again. [locked on entry]
  */
-static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stream)
+static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stream, const struct ps_stream *orders_itself)
 {
-    const bool for_unseen =
-        !stream && !ps_tracing_notes(); /* the new owner's streams are not among those known, nor is its first access seen */
-    const struct ps_stream *orders_itself = stream ? stream : for_unseen ? NULL : only_stream();
     struct ps_uses uses = span->uses;
-    int r = 0;
 
     ps_registry_revive(span, requested);
     born(span);
@@ -127,15 +89,10 @@ static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
     }
     span->launching++; /* nobody's victim while its order is made */
     ps_registry_unlock();
-    /* Two clocks: streams wait, the host goes on. */
-    if (stream)
-        r = ps_stream_comes_after_uses(stream, &uses);
-    else if (for_unseen)
-        r = ps_uses_query(&uses) == 1 ? 0 : -EAGAIN;
-    else
-        r = order_for_all_streams(span, &uses);
-    /* The host waits where streams can't; not while a capture has begun since the program asked, by another thread. */
-    if (r && (for_unseen || ps_managed_context_wait())) {
+    /* Two clocks: the stream waits, the host goes on. */
+    int r = ps_stream_comes_after_uses(stream, &uses);
+    /* The host waits where the stream can't; not while a capture has begun since the program asked, by another thread. */
+    if (r && ps_managed_context_wait()) {
         ps_registry_lock();
         span->launching--;
         ps_learning_freed(span);
@@ -147,13 +104,10 @@ static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
             RESIDENCY,
             "an allocation could not be ordered by events (error %d): the device was waited for instead, which is slow and right; see `penstock doctor`",
             -r);
-    if (stream)
-        ps_stream_settle(stream);
+    ps_stream_settle(stream);
     ps_registry_lock();
-    if (stream) {
-        ps_uses_clear(&span->uses); /* the stream now comes after them all */
-        ps_uses_note(&span->uses, stream);
-    }
+    ps_uses_clear(&span->uses); /* the stream now comes after them all */
+    ps_uses_note(&span->uses, stream);
     span->launching--;
     ps_registry_unlock();
     return true;
@@ -284,30 +238,50 @@ static void say_out_of_memory(size_t bytes)
 }
 
 /*
- * A freed span that is up to twice as large, or NULL. Sizes that hardly come again (batches of lengths of their own) would have each allocation make pages, and
- * fill the device with freed ones: then what the driver is given back it clears before it has any to give (7.5 ms an allocation, an H100). [locked]
+ * A freed span of the size, or up to `at_most` bytes: one that `orders_itself` comes after by itself, or one whose uses are over. NULL: there is none.
+ *
+ * Two clocks: what still uses one on another stream may wait for what the program is yet to queue, on the very stream that is to have it; and if not, two
+ * streams that share a span for ever run one after the other. So `stream` is made to wait for another only where there is no room for pages, as
+ * CUDA's own pool does it (cudaMemPoolReuseAllowInternalDependencies), and a plan counts on it: else something leaves. cudaMalloc never makes anybody wait.
+ * [locked; may release it]
  */
-static struct ps_span *take_larger(size_t bytes, const struct ps_stream *stream)
+static struct ps_span *take_freed(size_t bytes, size_t at_most, const struct ps_stream *stream, const struct ps_stream *orders_itself)
+{
+    struct ps_span *span = ps_registry_cached_take_ordered(bytes, at_most, orders_itself, !stream);
+
+    if (!span)
+        span = ps_freed_take_over(bytes, at_most, orders_itself);
+    if (!span && ((stream && ps_following_is_on() && ps_budget_lacking(bytes)) || !ps_rule(REUSE_WAITS_FOR_FREE)))
+        span = ps_registry_cached_take(bytes, stream);
+    return span;
+}
+
+/*
+ * One that is up to twice as large, or NULL. Sizes that hardly come again (batches of lengths of their own) would have each allocation make pages, and
+ * fill the device with freed ones: then what the driver is given back it clears before it has any to give (7.5 ms an allocation, an H100). [locked; may release it]
+ */
+static struct ps_span *take_larger(size_t bytes, const struct ps_stream *stream, const struct ps_stream *orders_itself)
 {
     uint64_t room = ps_hoard_prefers_larger(bytes) ? ps_budget_to_spare() : 0;
 
-    return room ? ps_registry_cached_take_larger(bytes, bytes + (room < bytes ? room : bytes), stream) : NULL;
+    return room ? take_freed(bytes, bytes + (room < bytes ? room : bytes), stream, orders_itself) : NULL;
 }
 
 /* A freed span to serve the allocation, or NULL. One that is just being made ahead is waited for: the driver is busy with it. [locked; may release it] */
-static struct ps_span *take_cached(size_t bytes, const struct ps_stream *stream, enum ps_allocation what)
+static struct ps_span *take_cached(size_t bytes, const struct ps_stream *stream, const struct ps_stream *orders_itself,
+                                   enum ps_allocation what)
 {
-    struct ps_span *span = ps_registry_cached_take(bytes, stream);
+    struct ps_span *span = take_freed(bytes, bytes, stream, orders_itself);
 
     if (!span && what == PS_ALLOCATION_TO_USE && !ps_preparing_is_making(bytes))
-        span = take_larger(bytes, stream);
+        span = take_larger(bytes, stream, orders_itself);
     ps_preparing_allocated(bytes, span != NULL);
     if (span || !ps_preparing_is_making(bytes))
         return span;
     const uint64_t began = ps_now_ns();
     while (!span && ps_preparing_is_making(bytes)) {
         ps_registry_wait_changed(1000000u);
-        span = ps_registry_cached_take(bytes, stream);
+        span = take_freed(bytes, bytes, stream, orders_itself);
     }
     ps_waits_kept_since(began);
     return span;
@@ -407,13 +381,15 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, enum ps_alloca
     }
     size_t rounded = ps_registry_rounded(bytes);
     bool is_block = ps_block_is_for(bytes, stream != NULL);
+    /* Before it is noted which streams there are, the new owner's are not among those known, nor is its first access seen. */
+    const struct ps_stream *orders_itself = stream ? stream : ps_tracing_notes() ? only_stream() : NULL;
 
     ps_registry_lock();
     ps_registry.only_asked_bytes = only_asks ? rounded : 0;
     if (only_asks)
         ps_hoard_asked();
-    struct ps_span *span = is_block ? NULL : take_cached(rounded, stream ? stream : only_stream(), what);
-    if (span && reuse(span, bytes, stream)) {
+    struct ps_span *span = is_block ? NULL : take_cached(rounded, stream, orders_itself, what);
+    if (span && reuse(span, bytes, stream, orders_itself)) {
         *address = span->address; /* which nobody knows of yet: the span is what it is without the lock, too */
         ps_count(allocations);
         ps_count_by(larger_reused, span->bytes > rounded);
@@ -477,10 +453,14 @@ static struct ps_span *settled_at(CUdeviceptr address)
 /* A live span that nobody works on becomes a freed one, whose next owner comes after `uses` and its fence. [locked] */
 static void free_span(struct ps_span *span, const struct ps_uses *uses)
 {
+    span->in_order = true;
     ps_registry_end_life(span);
     span->pinned = false;
-    span->after.stream = NULL;
     span->uses = *uses;
+    /* Whoever had it before the one stream that it was then for (`after`): the stream that frees it need not have come after that. */
+    const struct ps_uses former = {.use = {span->after}, .count = span->after.stream != NULL};
+    ps_uses_merge(&span->uses, &former);
+    span->after.stream = NULL;
     switch (span->residency) {
     case PS_RESIDENT:
     case PS_RELOADING: /* the fence stays: the next owner waits for the H2D */
@@ -547,20 +527,24 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
      */
     struct ps_uses uses = {0};
     CUevent after_everything = NULL;
+    bool unmarked = false; /* there are uses that no event can be had for */
     const bool has_table = how == BY_STREAM && ps_pointer_tables_near(address, ps_reservation.granularity) && ps_rule(FREED_TABLE_STAYS);
 
     ps_stream_settle(stream);
-    if (stream)
+    if (stream) {
         ps_uses_note(&uses, stream);
-    else if (how == AT_ONCE && ps_tracing_is_on())
-        ps_uses_note_all_streams(&uses);
-    else if (how == AT_ONCE)
-        uses.everywhere = true; /* the streams that were used are not known yet: it is waited for, as the real one does */
+        if (ps_stream_free_is_barrier(stream))
+            ps_uses_note_all_streams(&uses);
+    } else if (how == AT_ONCE && ps_tracing_is_on()) {
+        unmarked = !ps_uses_note_all_streams(&uses);
+    } else if (how == AT_ONCE) {
+        ps_uses_note_everything(&uses); /* the streams that were used are not known yet: it is waited for, as the real one does */
+    }
     const struct ps_span *first = ps_registry_at(address);
-    if (uses.everywhere && ps_tracing_is_on() && !(first && ps_block_whole(first))) /* one event would be wanted for each piece */
+    if (uses.everywhere && !unmarked && ps_tracing_is_on() && !(first && ps_block_whole(first))) /* one event would be wanted for each piece */
         after_everything = ps_copies_after_everything();
-    /* While a stream is being captured there is no event for all and no waiting: the next owner, or who unmaps it, comes after everything that is queued by then. */
-    if (uses.everywhere && (after_everything || !ps_managed_context_wait()))
+    /* While a stream is being captured there is no event for all and no waiting: the next owner, or who unmaps it, comes after everything that was queued. */
+    if ((uses.everywhere || unmarked) && (after_everything || !ps_managed_context_wait()))
         ps_uses_clear(&uses);
 
     ps_registry_lock();
@@ -592,6 +576,7 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
                 also_after_other_devices(&uses, stream, &ps_block_of(span)->uses);
         }
         free_read(span, &uses, has_table ? stream : NULL);
+        span->in_order = how == BY_STREAM;
     }
     if (ps_budget.waiting)
         ps_registry_changed();

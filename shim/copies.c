@@ -199,8 +199,10 @@ static CUevent take_event(void)
 
 CUevent ps_copies_after_everything(void)
 {
-    static const struct ps_uses everything = {.everywhere = true};
+    struct ps_uses everything = {0};
     CUevent event = take_event();
+
+    ps_uses_note_everything(&everything);
     int r = event ? ps_cuda_errno(ps_cu.cuEventRecord(event, here.h2d)) : -EIO;
 
     /* The waits and the record of several threads may mix on the joining stream: each then waits for more, none for less. */

@@ -9,6 +9,7 @@
 #include "real_cuda.h"
 #include "registry.h"
 #include "rules.h"
+#include "size_classes.h"
 
 /* For so long a thread of the program waits for the last use of one freed span; then it looks at all of them again. */
 #define ONE_USE_NS 20000000u
@@ -59,6 +60,36 @@ static uint64_t end_cached(struct ps_span *span, bool over)
     else
         ps_budget_let_go(block, true);
     return bytes;
+}
+
+/* Questions for one allocation: each is a call of the driver's. */
+#define ASKED 4
+
+struct ps_span *ps_freed_take_over(size_t bytes, size_t at_most, const struct ps_stream *stream)
+{
+    struct ps_span *span[ASKED];
+    const unsigned n = ps_size_class_oldest(bytes, at_most, stream, span, ASKED);
+    unsigned over = 0;
+
+    if (!n)
+        return NULL;
+    for (unsigned i = 0; i < n; i++)
+        begin_to_end_cached(span[i]);
+    ps_registry_unlock();
+    while (over < n && !uses_are_over(span[over]))
+        over++;
+    ps_registry_lock();
+    for (unsigned i = 0; i < n; i++) {
+        span[i]->busy = false;
+        ps_budget.ending--;
+    }
+    ps_registry_changed();
+    if (over == n)
+        return NULL;
+    ps_registry_cached_remove(span[over]);
+    ps_uses_clear(&span[over]->uses);
+    span[over]->fence_set = false;
+    return span[over];
 }
 
 /* Releases one cached span if its uses are over. Returns its bytes or 0. [locked; releases the lock meanwhile] */

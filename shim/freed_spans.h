@@ -25,6 +25,12 @@ enum ps_freed {
 /* Releases those whose uses are over, until `least` bytes are released and `room` more may be held. The bytes. */
 uint64_t ps_freed_release(uint64_t least, size_t room, enum ps_freed whose);
 
+/*
+ * Takes one out for an allocation on `stream` (NULL: for any): of that size, or larger by as little as can be up to `at_most` bytes, whose last uses are over.
+ * A few that were freed longest ago are asked. It has no uses then. NULL: none of them is over.
+ */
+struct ps_span *ps_freed_take_over(size_t bytes, size_t at_most, const struct ps_stream *stream);
+
 /* Releases this one, if nothing uses it any more. */
 bool ps_freed_end(struct ps_span *span);
 

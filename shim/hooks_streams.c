@@ -88,6 +88,43 @@ PS_EXPORT CUresult cuCtxSynchronize(void)
     return result;
 }
 
+/* Before the stream is there: nobody else can use it earlier than this is known. */
+PS_EXPORT cudaError_t cudaStreamCreate(cudaStream_t *stream)
+{
+    ps_streams_created(cudaStreamDefault);
+    return ps_real_cudart()->cudaStreamCreate(stream);
+}
+
+PS_EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
+{
+    ps_streams_created(flags);
+    return ps_real_cudart()->cudaStreamCreateWithFlags(stream, flags);
+}
+
+PS_EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority)
+{
+    ps_streams_created(flags);
+    return ps_real_cudart()->cudaStreamCreateWithPriority(stream, flags, priority);
+}
+
+PS_EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
+{
+    CUresult (*real)(CUstream *, unsigned int) = (CUresult(*)(CUstream *, unsigned int))ps_driver_function(PS_DRIVER_FUNCTION_cuStreamCreate);
+
+    if (ps_real_cuda_load() || !real)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    ps_streams_created(flags);
+    return real(stream, flags);
+}
+
+PS_EXPORT CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
+{
+    if (ps_real_cuda_load())
+        return CUDA_ERROR_NOT_INITIALIZED;
+    ps_streams_created(flags);
+    return ps_cu.cuStreamCreateWithPriority(stream, flags, priority);
+}
+
 PS_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     retire(stream);

@@ -56,6 +56,7 @@
     PS_DRIVER_OPTIONAL(cuMemHostRegister)                                                                                                  \
     PS_DRIVER_OPTIONAL(cuMemHostUnregister)                                                                                                \
     PS_DRIVER_OPTIONAL(cuMemHostGetDevicePointer)                                                                                          \
+    PS_DRIVER_OPTIONAL(cuStreamGetFlags)                                                                                                   \
     PS_DRIVER_OPTIONAL(cuStreamWaitValue32)                                                                                                \
     PS_DRIVER_OPTIONAL(cuEventElapsedTime)                                                                                                 \
     PS_DRIVER_OPTIONAL(cuFuncGetParamInfo)                                                                                                 \

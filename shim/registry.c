@@ -415,12 +415,12 @@ static struct ps_span *take_out(struct ps_span *span)
 
 struct ps_span *ps_registry_cached_take(size_t bytes, const struct ps_stream *stream)
 {
-    return take_out(ps_size_class_find(bytes, stream));
+    return take_out(ps_size_class_find(bytes, bytes, stream));
 }
 
-struct ps_span *ps_registry_cached_take_larger(size_t bytes, size_t at_most, const struct ps_stream *stream)
+struct ps_span *ps_registry_cached_take_ordered(size_t bytes, size_t at_most, const struct ps_stream *stream, bool for_any)
 {
-    return take_out(ps_size_class_find_larger(bytes, at_most, stream));
+    return take_out(ps_size_class_find_ordered(bytes, at_most, stream, for_any));
 }
 
 void ps_registry_revive(struct ps_span *span, size_t requested)

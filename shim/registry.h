@@ -202,9 +202,10 @@ void ps_registry_cache(struct ps_span *span);
 uint64_t ps_registry_unwanted(uint64_t now_ns, uint64_t at_most);
 /* Whether this freed span was, when that was asked last. [locked] */
 bool ps_registry_is_unwanted(const struct ps_span *span);
+/* Takes a freed span of the size out, as ps_size_class_find chooses: its uses may not be over. NULL: there is none. [locked] */
 struct ps_span *ps_registry_cached_take(size_t bytes, const struct ps_stream *stream);
-/* The same of one that is larger, by as little as there is and up to `at_most` bytes. [locked] */
-struct ps_span *ps_registry_cached_take_larger(size_t bytes, size_t at_most, const struct ps_stream *stream);
+/* The same of that size or by as little as can be larger, as ps_size_class_find_ordered chooses: `stream` comes after its uses by itself. [locked] */
+struct ps_span *ps_registry_cached_take_ordered(size_t bytes, size_t at_most, const struct ps_stream *stream, bool for_any);
 void ps_registry_cached_remove(struct ps_span *span);
 uint32_t ps_registry_cached_count(size_t bytes); /* those of the size */
 

@@ -93,42 +93,74 @@ static bool used_on_alone(const struct ps_span *span, const struct ps_stream *st
 }
 
 /* How many of a size to look at for one that needs no wait: a steady program finds it among the first. */
-#define LOOK_AT 8
+#define LOOK_AT 32
 
-static struct ps_span *find_in(const struct size_class *class, const struct ps_stream *stream)
+static struct ps_span *ordered_in(const struct size_class *class, const struct ps_stream *stream, bool for_any)
 {
     struct ps_span *span;
     int looked = 0;
 
-    if (stream)
-        TAILQ_FOREACH_REVERSE(span, &class->offered, ps_span_list, sized)
-        {
-            if (looked++ == LOOK_AT)
-                break;
-            if (may_be_taken(span, stream) && used_on_alone(span, stream))
-                return span;
-        }
+    TAILQ_FOREACH_REVERSE(span, &class->offered, ps_span_list, sized)
+    {
+        if (looked++ == LOOK_AT)
+            break;
+        if (may_be_taken(span, stream) && used_on_alone(span, stream) && !(for_any && span->in_order && span->uses.count))
+            return span;
+    }
+    return NULL;
+}
+
+static struct ps_span *oldest_in(const struct size_class *class, const struct ps_stream *stream)
+{
+    struct ps_span *span;
+
     TAILQ_FOREACH (span, &class->offered, sized) /* the oldest: its last use is the likeliest to be over */
         if (may_be_taken(span, stream))
             return span;
     return NULL;
 }
 
-struct ps_span *ps_size_class_find(size_t bytes, const struct ps_stream *stream)
+/* The class to begin with. One is made only where the larger ones are wanted, too: once, so that they need no search. */
+static const struct size_class *first_class(size_t bytes, size_t at_most)
 {
-    const struct size_class *class = class_of(bytes, false);
-
-    return class ? find_in(class, stream) : NULL;
+    return class_of(bytes, at_most > bytes);
 }
 
-struct ps_span *ps_size_class_find_larger(size_t bytes, size_t at_most, const struct ps_stream *stream)
+struct ps_span *ps_size_class_find_ordered(size_t bytes, size_t at_most, const struct ps_stream *stream, bool for_any)
 {
-    const struct size_class *class = class_of(bytes, true); /* made once, so that the larger ones need no search */
+    const struct size_class *class = first_class(bytes, at_most);
     struct ps_span *span = NULL;
 
-    while (!span && class && (class = class->larger) && class->bytes <= at_most)
-        span = find_in(class, stream);
+    for (; !span && class && class->bytes <= at_most; class = class->larger)
+        span = ordered_in(class, stream, for_any);
     return span;
+}
+
+struct ps_span *ps_size_class_find(size_t bytes, size_t at_most, const struct ps_stream *stream)
+{
+    const struct size_class *class = first_class(bytes, at_most);
+    struct ps_span *span = NULL;
+
+    for (; !span && class && class->bytes <= at_most; class = class->larger)
+        if (!(span = ordered_in(class, stream, false)))
+            span = oldest_in(class, stream);
+    return span;
+}
+
+unsigned ps_size_class_oldest(size_t bytes, size_t at_most, const struct ps_stream *stream, struct ps_span **spans, unsigned room)
+{
+    const struct size_class *class = first_class(bytes, at_most);
+    struct ps_span *span;
+    unsigned n = 0;
+
+    for (; n < room && class && class->bytes <= at_most; class = class->larger)
+        TAILQ_FOREACH (span, &class->offered, sized) {
+            if (n == room)
+                break;
+            if (may_be_taken(span, stream))
+                spans[n++] = span;
+        }
+    return n;
 }
 
 uint64_t ps_size_class_count_birth(size_t bytes)

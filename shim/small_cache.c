@@ -148,6 +148,12 @@ static uint64_t most(void)
     return part < KEPT_MOST ? part : KEPT_MOST;
 }
 
+/* A free on the legacy stream orders others, which a block that is only kept would not. */
+static bool may_stay(const struct ps_stream *stream)
+{
+    return !ps_stream_orders_others(stream) || !ps_rule(FREE_ON_LEGACY_IS_BARRIER);
+}
+
 enum ps_small ps_small_free(CUdeviceptr address, struct ps_stream *stream)
 {
     enum ps_small how = PS_SMALL_UNKNOWN;
@@ -156,7 +162,7 @@ enum ps_small ps_small_free(CUdeviceptr address, struct ps_stream *stream)
     struct block *b = find(address);
     if (b && b->stream) {
         how = PS_SMALL_TWICE;
-    } else if (b && stream && is_asked[stream->index] && kept_bytes < 2 * most()) { /* more: other streams' excess */
+    } else if (b && stream && is_asked[stream->index] && kept_bytes < 2 * most() && may_stay(stream)) { /* more: other streams' excess */
         keep(b, stream);
         how = PS_SMALL_KEPT;
     } else if (b) {

@@ -91,6 +91,7 @@ struct ps_span {
     unsigned awaited;             /* so many */
     struct ps_use after;          /* cudaMalloc'd again in a one-stream program: other streams wait for this use first; stream NULL: none */
     uint64_t after_seen;          /* streams (by index, under 64) that have been made to wait for it */
+    bool in_order;                /* CACHED: freed in the order of a stream: nothing promises that its uses are over */
     uint64_t freed_in;            /* CACHED: the registry's period then, plus 1; 0: it was only asked for */
     uint64_t last_access;         /* kernel-launch number of the last access, reload, or eviction called off: the idle order goes by it */
     uint64_t named;               /* the same of its birth or last access alone, which is so in each run of a program */

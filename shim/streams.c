@@ -21,6 +21,8 @@ static _Atomic uint32_t generation = 1; /* changes when a stream goes: thread ca
 /* Stands for the streams that found no place. */
 static struct ps_stream unplaced = {.index = PS_STREAMS_MAX, .record_lock = PTHREAD_MUTEX_INITIALIZER};
 static atomic_bool overflowed;
+static atomic_bool may_block;    /* the program may have blocking streams beside the legacy one */
+static _Atomic uint64_t moments; /* claimed so far (ps_uses_note_everything) */
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The last stream that this thread asked for. */
@@ -151,12 +153,31 @@ static uint64_t own_number(void)
     return self;
 }
 
+void ps_streams_created(unsigned flags)
+{
+    if (!(flags & CU_STREAM_NON_BLOCKING))
+        atomic_store(&may_block, true);
+}
+
+/* A stream that was created before anybody looked, or by a way that nobody sees. */
+static void look_whether_blocking(CUstream handle)
+{
+    unsigned flags = CU_STREAM_DEFAULT; /* as a per-thread default stream */
+
+    if (!handle || atomic_load_explicit(&may_block, memory_order_relaxed))
+        return;
+    if (is_default(handle) || (ps_cu.cuStreamGetFlags && ps_cu.cuStreamGetFlags(handle, &flags) == CUDA_SUCCESS))
+        ps_streams_created(flags);
+}
+
 static struct ps_stream *begin(struct ps_stream *s, CUstream handle, CUcontext context, bool per_thread)
 {
     s->handle = handle;
     s->context = context;
     s->per_thread = per_thread;
+    s->legacy = !handle;
     s->owner = per_thread ? own_number() : 0;
+    look_whether_blocking(handle);
     return s;
 }
 
@@ -257,8 +278,39 @@ static bool is_capturing(const struct ps_stream *s)
     return is;
 }
 
-/* [record_lock held] */
-static int record(struct ps_stream *s)
+bool ps_stream_orders_others(const struct ps_stream *s)
+{
+    return s->legacy && atomic_load_explicit(&may_block, memory_order_relaxed);
+}
+
+/*
+ * Where an event is recorded that is to come after all that the stream was given. NULL: it can't be had.
+ *
+ * Two clocks: a blocking stream comes after what the legacy stream was given before it, so an event there does, too; and nothing else is on it that the legacy
+ * stream, or through it another, would wait for. [record_lock held, in the stream's context]
+ */
+static int place_to_record(struct ps_stream *s, CUstream *place)
+{
+    *place = s->handle;
+    if (!ps_stream_orders_others(s))
+        return 0;
+    if (!s->shadow && ps_cu.cuStreamCreateWithPriority(&s->shadow, CU_STREAM_DEFAULT, 0) != CUDA_SUCCESS)
+        s->shadow = NULL;
+    *place = s->shadow;
+    return s->shadow ? 0 : -EIO;
+}
+
+/* Records the event behind what the stream was given. [record_lock held, in the stream's context] */
+static int record_behind(struct ps_stream *s, CUevent event)
+{
+    CUstream place;
+    int r = place_to_record(s, &place);
+
+    return r ? r : ps_cuda_errno(ps_cu.cuEventRecord(event, place));
+}
+
+/* `as_barrier`: on the legacy stream itself. [record_lock held] */
+static int record(struct ps_stream *s, bool as_barrier)
 {
     /*
      * Claim, then record. A launch that was queued and then read `next` as this tick did so before the line below, so the event, recorded
@@ -268,24 +320,26 @@ static int record(struct ps_stream *s)
     if (ps_rule(TICK_BEFORE_RECORD))
         tick = atomic_fetch_add(&s->next, 1);
     uint32_t i = (uint32_t)((ps_rule(TICK_BEFORE_RECORD) ? tick : atomic_load(&s->next)) % PS_TICK_RING);
-    CUresult result = CUDA_SUCCESS;
+    const uint64_t moment = atomic_load(&moments);
+    int r = 0;
     bool entered = enter(s);
     if (!s->ring[i])
-        result = ps_cu.cuEventCreate(&s->ring[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
-    if (result == CUDA_SUCCESS)
-        result = ps_cu.cuEventRecord(s->ring[i], s->handle);
+        r = ps_cuda_errno(ps_cu.cuEventCreate(&s->ring[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+    if (!r)
+        r = as_barrier ? ps_cuda_errno(ps_cu.cuEventRecord(s->ring[i], s->handle)) : record_behind(s, s->ring[i]);
     leave(entered);
     if (!ps_rule(TICK_BEFORE_RECORD)) {
         ps_rule_widen_window();
         tick = atomic_fetch_add(&s->next, 1);
     }
-    if (result == CUDA_SUCCESS) {
+    if (!r) {
+        s->ring_moment[i] = moment;
         atomic_store_explicit(&s->lead.ring_work[i], atomic_load_explicit(&s->lead.work, memory_order_relaxed), memory_order_relaxed);
         atomic_store(&s->ring_tick[i], tick);
         atomic_store(&s->recorded, tick);
         atomic_store_explicit(&s->launches, 0, memory_order_relaxed);
     }
-    return ps_cuda_errno(result);
+    return r;
 }
 
 /* Why nothing may be put on the stream now, or 0. [record_lock held] */
@@ -313,14 +367,34 @@ void ps_stream_let_record(struct ps_stream *s)
     pthread_mutex_unlock(&s->record_lock);
 }
 
-int ps_stream_tick(struct ps_stream *s)
+static int tick(struct ps_stream *s, bool as_barrier)
 {
     pthread_mutex_lock(&s->record_lock);
     int r = refusal(s);
     if (!r)
-        r = record(s);
+        r = record(s, as_barrier);
     pthread_mutex_unlock(&s->record_lock);
     return r;
+}
+
+int ps_stream_tick(struct ps_stream *s)
+{
+    if (s->per_thread)
+        atomic_store(&s->unmarked, false); /* its owner is here: it queues nothing meanwhile */
+    return tick(s, false);
+}
+
+int ps_stream_free_is_barrier(struct ps_stream *s)
+{
+    if (!ps_stream_orders_others(s) || !ps_rule(FREE_ON_LEGACY_IS_BARRIER))
+        return 0;
+    return tick(s, true);
+}
+
+void ps_stream_launched_unseen(struct ps_stream *s)
+{
+    if (s->per_thread && !atomic_load_explicit(&s->unmarked, memory_order_relaxed))
+        atomic_store(&s->unmarked, true);
 }
 
 void ps_stream_settle(const struct ps_stream *stream)
@@ -349,7 +423,7 @@ int ps_stream_record(struct ps_stream *s, CUevent event)
     int r = refusal(s);
     bool entered = !r && enter(s);
     if (!r)
-        r = ps_cuda_errno(ps_cu.cuEventRecord(event, s->handle));
+        r = record_behind(s, event);
     leave(entered);
     pthread_mutex_unlock(&s->record_lock);
     return r;
@@ -367,7 +441,7 @@ void ps_stream_retire(CUstream handle)
         return;
     /* Under the lock: a thread that is about to use the handle does so before, or sees that it is gone. */
     pthread_mutex_lock(&s->record_lock);
-    if (record(s))
+    if (record(s, false))
         ps_log_info(TRACER, "no event could be recorded on a stream about to be destroyed");
     atomic_store(&s->gone, true);
     pthread_mutex_unlock(&s->record_lock);
@@ -407,6 +481,7 @@ void ps_streams_end_context(CUcontext context)
         atomic_store(&s->over, true);
         atomic_store(&s->recorded, 0);
         s->context = NULL;
+        s->shadow = NULL;
         memset(s->ring, 0, sizeof s->ring);
         for (unsigned i = 0; i < PS_TICK_RING; i++)
             atomic_store(&s->ring_tick[i], 0);
@@ -414,6 +489,24 @@ void ps_streams_end_context(CUcontext context)
     }
     pthread_mutex_unlock(&table_lock);
     atomic_fetch_add(&generation, 1);
+}
+
+/* The first tick that was recorded on the stream after the moment, or is yet to be. */
+static uint64_t first_tick_after(struct ps_stream *s, uint64_t moment)
+{
+    pthread_mutex_lock(&s->record_lock);
+    uint64_t first = atomic_load(&s->next);
+    const uint64_t newest = atomic_load(&s->recorded);
+    for (uint64_t t = newest; t && t + PS_TICK_RING > newest; t--) {
+        const uint32_t i = (uint32_t)(t % PS_TICK_RING);
+        if (atomic_load(&s->ring_tick[i]) != t)
+            continue; /* its record failed */
+        if (s->ring_moment[i] < moment)
+            break;
+        first = t;
+    }
+    pthread_mutex_unlock(&s->record_lock);
+    return first;
 }
 
 /* The event that covers tick `tick` of the stream, recorded now if it has not been. */
@@ -436,9 +529,10 @@ static int event_for(struct ps_stream *s, uint64_t tick, CUevent *event)
 
 void ps_uses_note(struct ps_uses *uses, struct ps_stream *stream)
 {
-    uses->everywhere |= stream == &unplaced;
-    if (uses->everywhere)
+    if (uses->everywhere || stream == &unplaced) {
+        ps_uses_note_everything(uses);
         return;
+    }
     /* Nobody but its owner can record on a per-thread stream: what the owner has recorded is what there is to wait for. */
     uint64_t tick = stream->per_thread ? atomic_load(&stream->recorded) : atomic_load(&stream->next);
     if (!tick)
@@ -450,32 +544,50 @@ void ps_uses_note(struct ps_uses *uses, struct ps_stream *stream)
         }
     }
     if (uses->count == PS_USES) {
-        uses->everywhere = true;
+        ps_uses_note_everything(uses);
         return;
     }
     uses->use[uses->count++] = (struct ps_use){stream, tick};
 }
 
-void ps_uses_note_all_streams(struct ps_uses *uses)
+void ps_uses_note_everything(struct ps_uses *uses)
+{
+    uses->count = 0;
+    uses->everywhere = atomic_fetch_add(&moments, 1) + 1;
+}
+
+bool ps_uses_note_all_streams(struct ps_uses *uses)
 {
     uint32_t n = ps_streams_count();
+    bool all = true;
 
-    uses->everywhere |= atomic_load(&overflowed);
-    /* A destroyed stream counts until its last work is over. */
-    for (uint32_t i = 0; i < n && !uses->everywhere; i++)
-        if (!atomic_load_explicit(&ps_streams_at(i)->over, memory_order_relaxed) && !ps_stream_is_foreign(ps_streams_at(i)))
-            ps_uses_note(uses, ps_streams_at(i));
+    if (uses->everywhere || atomic_load(&overflowed))
+        ps_uses_note_everything(uses);
+    for (uint32_t i = 0; i < n; i++) {
+        struct ps_stream *s = ps_streams_at(i);
+        /* A destroyed stream counts until its last work is over. */
+        if (atomic_load_explicit(&s->over, memory_order_relaxed) || ps_stream_is_foreign(s))
+            continue;
+        all &= !s->per_thread || s->owner == self || !atomic_load(&s->unmarked);
+        if (!uses->everywhere)
+            ps_uses_note(uses, s);
+    }
+    return all;
 }
 
 void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from)
 {
-    into->everywhere |= from->everywhere;
+    /* Ticks that stand beside a moment may be later than it, and are not later than now. */
+    if (from->everywhere > into->everywhere)
+        into->everywhere = from->everywhere;
+    if (into->everywhere && (into->count || from->count))
+        ps_uses_note_everything(into);
     for (unsigned k = 0; k < from->count && !into->everywhere; k++) {
         unsigned i = 0;
         while (i < into->count && into->use[i].stream != from->use[k].stream)
             i++;
         if (i == PS_USES)
-            into->everywhere = true;
+            ps_uses_note_everything(into);
         else if (i == into->count)
             into->use[into->count++] = from->use[k];
         else if (into->use[i].tick < from->use[k].tick)
@@ -501,8 +613,7 @@ static int each_event(const struct ps_uses *uses, const struct ps_stream *except
         uint32_t n = ps_streams_count();
         for (uint32_t i = 0; i < n; i++) {
             struct ps_stream *s = ps_streams_at(i);
-            /* Ticks are per use; "everywhere" wants all that is queued now, which is later and therefore enough. */
-            uint64_t tick = atomic_load(&s->next);
+            uint64_t tick = first_tick_after(s, uses->everywhere);
             if (atomic_load(&s->gone) || (s->per_thread && s->owner != self))
                 tick = atomic_load(&s->recorded);
             if (s == except || !tick || is_over(s))

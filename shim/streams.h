@@ -36,6 +36,8 @@ struct ps_stream {
     CUstream handle;
     CUcontext context; /* its own; NULL: it could not be told, or has been destroyed */
     bool per_thread;   /* CU_STREAM_PER_THREAD of `owner`; nobody else can name that stream, so only the owner records */
+    bool legacy;       /* the legacy default stream of its context */
+    CUstream shadow;   /* of the legacy stream: a blocking stream of ours, which comes after it; made under record_lock at first need */
     uint64_t owner;    /* the number of that thread; no other has it, also when that one has ended */
     uint32_t index;    /* place in the table; PS_STREAMS_MAX: none */
     /* The program destroyed it, or its thread ended; its last tick was recorded before. Set under record_lock: look there before using handle. */
@@ -44,9 +46,11 @@ struct ps_stream {
     _Atomic uint64_t next;                    /* the tick that the next record will be; starts at 1 */
     _Atomic uint64_t recorded;                /* the highest tick recorded; 0 = none */
     _Atomic uint32_t launches;                /* launches with spans since the last tick; a hint */
+    atomic_bool unmarked;                     /* a per-thread stream: launches since the last tick that named no span */
     pthread_mutex_t record_lock;              /* one recorder at a time */
     CUevent ring[PS_TICK_RING];               /* created at first use */
     _Atomic uint64_t ring_tick[PS_TICK_RING]; /* which tick each holds; 0 = none */
+    uint64_t ring_moment[PS_TICK_RING];       /* the last moment (ps_uses_note_everything) before it was recorded; guarded by record_lock */
     struct ps_lead lead;                      /* how far the host is ahead: lead.h */
 };
 
@@ -57,6 +61,26 @@ struct ps_stream {
  * work comes after, before it is queued.
  */
 struct ps_stream *ps_stream_find(CUstream handle, bool per_thread_default);
+
+/*
+ * The legacy default stream waits for all blocking streams of its context, and they for it, at each piece of work that it is given. So Penstock gives it
+ * none that the program would not: while the program may have blocking streams, the legacy stream's ticks are recorded on a stream of ours that comes after it.
+ */
+
+/* A stream was created with these flags. Any thread. */
+void ps_streams_created(unsigned flags);
+
+/*
+ * Memory is freed in the order of `stream`. On the legacy stream the real call comes after what every blocking stream was given, and before what they will be:
+ * so does the tick that this records. Call it after ps_uses_note. 0, or -errno: what blocking streams were given is not among what was noted.
+ */
+int ps_stream_free_is_barrier(struct ps_stream *stream);
+
+/* Whether a free on it orders other streams, too. */
+bool ps_stream_orders_others(const struct ps_stream *stream);
+
+/* A launch that names no span was queued there: what it uses unseen counts where all streams do. Any thread. */
+void ps_stream_launched_unseen(struct ps_stream *stream);
 
 /* The stream goes away: records a last tick. Called before the program's cuStreamDestroy begins, while no lock of the driver's is held. */
 void ps_stream_retire(CUstream handle);
@@ -87,8 +111,10 @@ int ps_stream_wait_event(struct ps_stream *stream, CUevent event);
 int ps_stream_record(struct ps_stream *s, CUevent event);
 
 /*
- * What to wait for: up to PS_USES (stream, tick) pairs, or, with more streams than that, everything that is queued on any stream when it is
- * asked. The latter is for waits made once: asked again and again it is never over while the program goes on.
+ * What to wait for: up to PS_USES (stream, tick) pairs, or, with more streams than that, everything that was queued on any stream at a moment.
+ *
+ * Two clocks: the moment is a number that is claimed after the work was queued. A tick is told the last number before it is recorded. So the first tick of a
+ * stream that knows the moment covers what the stream had been given by then, and every question asks after that same tick.
  */
 #define PS_USES 16u
 struct ps_use {
@@ -98,13 +124,13 @@ struct ps_use {
 struct ps_uses {
     struct ps_use use[PS_USES];
     uint8_t count;
-    bool everywhere; /* more streams than fit: all that is queued anywhere */
+    uint64_t everywhere; /* more streams than fit: all that was queued anywhere at this moment; 0: not so */
 };
 
 static inline void ps_uses_clear(struct ps_uses *uses)
 {
     uses->count = 0;
-    uses->everywhere = false;
+    uses->everywhere = 0;
 }
 
 /*
@@ -117,8 +143,14 @@ void ps_stream_settle(const struct ps_stream *stream);
 /* Notes that everything queued on `stream` so far matters. Call after the work was queued. */
 void ps_uses_note(struct ps_uses *uses, struct ps_stream *stream);
 
-/* The same for all streams of the device that the thread is at, and for what `uses` has of others. */
-void ps_uses_note_all_streams(struct ps_uses *uses);
+/* Notes that all that is queued anywhere by now matters. */
+void ps_uses_note_everything(struct ps_uses *uses);
+
+/*
+ * The same for all streams of the device that the thread is at, and for what `uses` has of others. False: another thread's per-thread stream was given work
+ * that only that thread could mark; the device is to be waited for.
+ */
+bool ps_uses_note_all_streams(struct ps_uses *uses);
 
 void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from);
 

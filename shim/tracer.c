@@ -420,8 +420,11 @@ void ps_trace_ready(bool is_kernel)
     const bool is_alone = is_kernel && a->function && !a->blind; /* no graph, whose kernels are no launches */
     if (is_alone && !a->count)
         ps_unsteady_named_none(a->kind.fingerprint);
-    if (!a->count && !a->blind)
+    if (!a->count && !a->blind) {
+        if (is_kernel) /* what it uses unseen counts where all streams are waited for */
+            ps_stream_launched_unseen(ps_stream_find(a->handle, a->per_thread_default));
         return;
+    }
     a->kind.unsteady = is_alone && !a->is_meant && ps_unsteady_is(a->kind.fingerprint);
     a->kind.keeps_no_address |= !is_kernel;
     a->stream = ps_stream_find(a->handle, a->per_thread_default);

@@ -223,7 +223,7 @@ static void test_more_streams_than_fit_means_everywhere(void)
         struct ps_uses one = used_on(stream[i]);
         ps_uses_note(&uses, stream[i]);
         ps_uses_merge(&merged, &one);
-        EXPECT(uses.everywhere == (i >= PS_USES) && merged.everywhere == uses.everywhere);
+        EXPECT((uses.everywhere != 0) == (i >= PS_USES) && !merged.everywhere == !uses.everywhere);
     }
     ps_uses_clear(&all);
     ps_uses_note_all_streams(&all);
@@ -336,7 +336,7 @@ static CUresult CUDAAPI query_and_take_its_place(CUevent event)
 
 static void test_a_stream_in_a_destroyed_ones_place_is_not_over(void)
 {
-    const struct ps_uses everywhere = {.everywhere = true};
+    struct ps_uses everywhere = {0};
     struct gate gate;
 
     while ((asked_about = new_stream())->index < 64) {
@@ -344,6 +344,7 @@ static void test_a_stream_in_a_destroyed_ones_place_is_not_over(void)
     struct ps_uses uses = used_on(asked_about);
     EXPECT_INT(0, ps_uses_host_wait(&uses));
     end_stream(asked_about);
+    ps_uses_note_everything(&everywhere);
     query_event = ps_cu.cuEventQuery;
     ps_cu.cuEventQuery = query_and_take_its_place;
     EXPECT_INT(0, ps_uses_host_wait(&everywhere));
@@ -351,6 +352,7 @@ static void test_a_stream_in_a_destroyed_ones_place_is_not_over(void)
     EXPECT(!is_to_be_taken && in_its_place == asked_about && !atomic_load(&in_its_place->gone));
     EXPECT(!atomic_load(&in_its_place->over));
     close_gate(&gate, in_its_place->handle);
+    ps_uses_note_everything(&everywhere);
     EXPECT_INT(0, ps_uses_query(&everywhere));
     open_gate(&gate);
     EXPECT_INT(0, ps_uses_host_wait(&everywhere));
