@@ -6,6 +6,7 @@
 #include "kernel_words.h"
 #include "log.h"
 #include "pointer_tables.h"
+#include "process.h"
 #include "real_cuda.h"
 #include "rules.h"
 
@@ -39,6 +40,7 @@ void ps_host_tables_new_memory(void)
 struct host_memory {
     const unsigned char *readable; /* by the processor; NULL: not at all, or not without moving it */
     size_t bytes;
+    CUdeviceptr start; /* of the allocation */
 };
 
 /* Whether the device reads host memory there. What the driver doesn't know is no pointer, or one to the program's ordinary memory. */
@@ -63,7 +65,66 @@ static bool is_host_memory(CUdeviceptr address, struct host_memory *memory)
     /* Whole pages are pinned, if no more is known. */
     memory->bytes = address - start < bytes ? bytes - (address - start) : (1u << PAGE_BITS) - address % (1u << PAGE_BITS);
     memory->readable = managed ? NULL : readable;
+    memory->start = start;
     return true;
+}
+
+/* ---- how far to look ---- */
+
+/*
+ * Most host memory that kernels read holds no table: a look at all of it would cost such a launch ten times its own price. So each launch looks at the head, where
+ * a table begins, and as far as tables have been found in this allocation. All of it is looked at the first few times, and now and then.
+ */
+enum {
+    HEAD = 512,       /* bytes */
+    REACH_BITS = 12,  /* a reach is told in units of 4 KiB */
+    FIRST_LOOKS = 4,  /* at all of an allocation */
+    LOOK_AGAIN = 256, /* launches from one of the later ones to the next */
+    ALLOCATIONS = 1 << 13,
+    TAG_BITS = 36,
+    LAUNCHES_BITS = 20,
+};
+#define CREDIT_AT_FIRST ((int64_t)16 << 20)
+#define CREDIT_A_LAUNCH ((int64_t)2 << 10)
+
+/* What is known of an allocation: which it is, how far tables reached at the last look at all of it, and the launches that were given it, as far as they count. */
+struct known {
+    uint64_t tag : TAG_BITS, reach : 8, launches : LAUNCHES_BITS;
+};
+static _Atomic uint64_t allocations[ALLOCATIONS]; /* struct known; threads may undo each other's counting, which costs a look */
+static _Atomic int64_t credit = CREDIT_AT_FIRST;  /* bytes that looks at all of an allocation may still have */
+static _Atomic uint64_t looked_bytes;
+
+uint64_t ps_host_tables_looked(void)
+{
+    return atomic_load_explicit(&looked_bytes, memory_order_relaxed);
+}
+
+static struct known known_of(uint64_t bits)
+{
+    struct known known;
+
+    memcpy(&known, &bits, sizeof known);
+    return known;
+}
+
+static uint64_t bits_of(struct known known)
+{
+    uint64_t bits;
+
+    memcpy(&bits, &known, sizeof bits);
+    return bits;
+}
+
+/* Takes the bytes off the credit, to which each launch that asks adds. False: there are not enough. */
+static bool is_affordable(size_t bytes)
+{
+    const int64_t left = atomic_load_explicit(&credit, memory_order_relaxed) + CREDIT_A_LAUNCH;
+    const bool enough = left >= (int64_t)bytes;
+    const int64_t then = left - (enough ? (int64_t)bytes : 0);
+
+    atomic_store_explicit(&credit, then < CREDIT_AT_FIRST ? then : CREDIT_AT_FIRST, memory_order_relaxed);
+    return enough;
 }
 
 struct look {
@@ -73,6 +134,53 @@ struct look {
     void *ctx;
 };
 
+/* Names the spans in bytes [from, to) of the memory at `word`; returns the end of the last address found, or 0. */
+static size_t look_through(const struct look *look, const struct host_memory *memory, CUdeviceptr word, size_t from, size_t to)
+{
+    size_t end = 0;
+
+    for (size_t at = from + (-(word + from) & 7); at + 8 <= to; at += 8) {
+        CUdeviceptr named;
+        memcpy(&named, memory->readable + at, sizeof named);
+        if (!ps_registry_owns(named))
+            continue;
+        look->name(look->ctx, named);
+        end = at + 8;
+    }
+    atomic_fetch_add_explicit(&looked_bytes, to > from ? to - from : 0, memory_order_relaxed);
+    return end;
+}
+
+static size_t reach_of(size_t bytes)
+{
+    return (bytes + (1u << REACH_BITS) - 1) >> REACH_BITS;
+}
+
+/* Looks as far as is worth it, and remembers how far that was. */
+static void look_into(const struct look *look, const struct host_memory *memory, CUdeviceptr word)
+{
+    const size_t all = memory->bytes < PS_POINTER_TABLE_LOOKED ? memory->bytes : PS_POINTER_TABLE_LOOKED;
+    const uint64_t tag = memory->start >> 12 & (((uint64_t)1 << TAG_BITS) - 1);
+    _Atomic uint64_t *place = &allocations[(tag * 0x9E3779B97F4A7C15u >> 32) % ALLOCATIONS];
+    struct known known = known_of(atomic_load_explicit(place, memory_order_relaxed));
+    size_t near;
+
+    if (known.tag != tag)
+        known = (struct known){.tag = tag};
+    near = (size_t)known.reach << (REACH_BITS + 1); /* a table that grows is found as it does */
+    near = near < HEAD ? HEAD : near;
+    const bool due = known.launches < FIRST_LOOKS || known.launches % LOOK_AGAIN == 0;
+    const bool looks_at_all = near >= all || ps_settings.guard == PS_GUARD_UNMAP || (due && is_affordable(all));
+    const size_t end = look_through(look, memory, word, 0, looks_at_all ? all : near);
+    if (looks_at_all || reach_of(end) > known.reach)
+        known.reach = reach_of(end) & 0xff;
+    if (!due || looks_at_all) /* one that there was no credit for is made up for */
+        known.launches = (known.launches + 1) & ((1u << LAUNCHES_BITS) - 1);
+    if (known.launches == 0)
+        known.launches = LOOK_AGAIN;
+    atomic_store_explicit(place, bits_of(known), memory_order_relaxed);
+}
+
 static PS_ALWAYS_INLINE void look_at(void *ctx, CUdeviceptr word, size_t bytes)
 {
     struct look *look = ctx;
@@ -81,15 +189,8 @@ static PS_ALWAYS_INLINE void look_at(void *ctx, CUdeviceptr word, size_t bytes)
     if ((bytes != sizeof word && !look->packed) || ps_registry_owns(word) || !is_host_memory(word, &memory))
         return;
     look->found = true;
-    if (!memory.readable || !ps_rule(HOST_TABLE_NAMES_SPANS))
-        return;
-    const size_t looked = memory.bytes < PS_POINTER_TABLE_LOOKED ? memory.bytes : PS_POINTER_TABLE_LOOKED;
-    for (size_t at = -word & 7; at + 8 <= looked; at += 8) {
-        CUdeviceptr named;
-        memcpy(&named, memory.readable + at, sizeof named);
-        if (ps_registry_owns(named))
-            look->name(look->ctx, named);
-    }
+    if (memory.readable && ps_rule(HOST_TABLE_NAMES_SPANS))
+        look_into(look, &memory, word);
 }
 
 bool ps_host_tables_name(const struct ps_layout *layout, void **parameters, void **extra, void (*name)(void *ctx, CUdeviceptr named),

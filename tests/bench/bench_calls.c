@@ -89,6 +89,37 @@ static CUresult name_of(const char **name, CUkernel handle)
     return CUDA_SUCCESS;
 }
 
+/* Host memory that kernels are given, without a table in it. */
+#define HOST_BYTES ((size_t)1 << 20)
+static unsigned char *host_memory;
+
+static CUresult attributes_of(unsigned count, CUpointer_attribute *asked, void **values, CUdeviceptr address)
+{
+    const uintptr_t start = (uintptr_t)host_memory;
+
+    driver_calls++;
+    if (address - start >= HOST_BYTES)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < count; i++)
+        switch (asked[i]) {
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+            *(unsigned *)values[i] = CU_MEMORYTYPE_HOST;
+            break;
+        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+            *(void **)values[i] = (void *)(uintptr_t)address;
+            break;
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+            *(CUdeviceptr *)values[i] = start;
+            break;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+            *(size_t *)values[i] = HOST_BYTES;
+            break;
+        default:
+            break;
+        }
+    return CUDA_SUCCESS;
+}
+
 static void empty_driver(void)
 {
     ps_cu.cuStreamWaitEvent = no_wait;
@@ -98,6 +129,7 @@ static void empty_driver(void)
     ps_cu.cuEventSynchronize = is_over;
     ps_cu.cuKernelGetParamInfo = layout_of;
     ps_cu.cuKernelGetName = name_of;
+    ps_cu.cuPointerGetAttributes = attributes_of;
 }
 
 /* ---- figures ---- */
@@ -280,6 +312,10 @@ static void measure_launches(size_t unit)
     figure("launch 20, all in spans", LAUNCHES, launch, &few);
     few.streams = 2;
     figure("launch 20, all in spans, two streams in turn", LAUNCHES, launch, &few);
+    few.streams = 1;
+    prepare(&few, POINTERS, 8, spans, 1);
+    few.word[1] = (uintptr_t)host_memory + 64;
+    figure("launch 20, one in a span, one in host memory", LAUNCHES, launch, &few);
     prepare(&one, 1, 8 * WORDS, spans, 0);
     figure("scan 400 words by value, none in a span", LAUNCHES, scan, &one);
     prepare(&one, 1, 8 * WORDS, spans, WORDS);
@@ -362,6 +398,8 @@ int main(int argc, char **argv)
     if (!ps_process_is_managing())
         fail("Penstock stands aside");
     ps_tracing_assume(); /* as under a named budget */
+    if (!(host_memory = calloc(1, HOST_BYTES)))
+        fail("no host memory");
     size_t unit = ps_settings.min_span > ps_reservation.granularity ? ps_settings.min_span : ps_reservation.granularity;
     empty_driver();
     measure_allocations(unit);
