@@ -202,8 +202,14 @@ class later_opening
     explicit later_opening(unsigned gate) : thread([this, gate] { wait_and_open(gate); }) {}
     later_opening(const later_opening &) = delete;
     later_opening &operator=(const later_opening &) = delete;
-    ~later_opening() { thread.join(); }
-    void now(void) { told = true; }
+    ~later_opening()
+    {
+        thread.join();
+    }
+    void now(void)
+    {
+        told = true;
+    }
 
   private:
     void wait_and_open(unsigned gate)

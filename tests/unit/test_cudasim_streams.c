@@ -130,106 +130,6 @@ static void a_later_record_leaves_earlier_waits(void)
     EXPECT_OK(cuMemFreeHost(gate));
 }
 
-struct gate {
-    uint32_t *word;
-    CUdeviceptr on_device;
-};
-
-static struct gate new_gate(void)
-{
-    struct gate gate = {0};
-    EXPECT_OK(cuMemHostAlloc((void **)&gate.word, sizeof *gate.word, 0));
-    *gate.word = 0;
-    EXPECT_OK(cuMemHostGetDevicePointer(&gate.on_device, gate.word, 0));
-    return gate;
-}
-
-static void hold(CUstream stream, const struct gate *gate)
-{
-    EXPECT_OK(cuStreamWaitValue32(stream, gate->on_device, 1, CU_STREAM_WAIT_VALUE_EQ));
-}
-
-static void open_gate(const struct gate *gate)
-{
-    __atomic_store_n(gate->word, 1, __ATOMIC_SEQ_CST);
-}
-
-static CUcontext current_context(void)
-{
-    CUcontext context = NULL;
-    EXPECT_OK(cuCtxGetCurrent(&context));
-    return context;
-}
-
-/* A record of the context is over once all is that its streams had, and orders none of them. */
-static void a_record_of_the_context_is_of_all_streams(void)
-{
-    open_device(&device);
-    CUcontext context = current_context();
-    CUdeviceptr memory = allocate(), other = allocate();
-    struct gate gate = new_gate();
-    CUstream held = new_stream(CU_STREAM_NON_BLOCKING), first = new_stream(0), second = new_stream(0);
-    CUevent event = new_event(), early = new_event();
-    EXPECT_OK(cuCtxRecordEvent(context, early));
-    EXPECT_OK(cuEventSynchronize(early));
-    EXPECT_OK(launch_fill(&device, memory, WORDS, 1, first));
-    hold(held, &gate);
-    EXPECT_OK(launch_fill(&device, memory, WORDS, 2, held));
-    EXPECT_OK(cuCtxRecordEvent(context, event));
-    EXPECT_OK(launch_fill(&device, other, WORDS, 3, first));
-    EXPECT_OK(launch_fill(&device, other, WORDS, 3, second));
-    EXPECT_OK(cuStreamSynchronize(first));
-    EXPECT_OK(cuStreamSynchronize(second));
-    EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuEventQuery(event));
-    open_gate(&gate);
-    EXPECT_OK(cuEventSynchronize(event));
-    EXPECT_U64(WORDS, words_with(memory, 2));
-    EXPECT_OK(cuMemFreeHost(gate.word));
-}
-
-/* All that a context is given after it was told to wait waits, on streams made later as well. */
-static void a_wait_of_the_context_is_of_all_streams(void)
-{
-    open_device(&device);
-    CUcontext context = current_context();
-    CUdeviceptr memory = allocate();
-    struct gate gate = new_gate();
-    CUstream held = new_stream(CU_STREAM_NON_BLOCKING), before = new_stream(CU_STREAM_NON_BLOCKING);
-    CUevent event = new_event();
-    EXPECT_OK(launch_fill(&device, memory, WORDS, 1, before));
-    hold(held, &gate);
-    EXPECT_OK(cuEventRecord(event, held));
-    EXPECT_OK(cuCtxWaitEvent(context, event));
-    EXPECT_OK(cuStreamSynchronize(before)); /* what it had waits for nothing */
-    CUstream later = new_stream(CU_STREAM_NON_BLOCKING);
-    EXPECT_OK(launch_fill(&device, memory, WORDS, 2, later));
-    EXPECT_OK(launch_fill(&device, memory, WORDS, 2, before));
-    EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(later));
-    EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(before));
-    open_gate(&gate);
-    EXPECT_U64(WORDS, words_with(memory, 2));
-    EXPECT_OK(cuMemFreeHost(gate.word));
-}
-
-static void a_context_with_a_capture_is_not_recorded(void)
-{
-    open_device(&device);
-    CUcontext context = current_context();
-    CUstream captured = new_stream(CU_STREAM_NON_BLOCKING);
-    CUevent event = new_event();
-    CUgraph graph = NULL;
-    EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuCtxRecordEvent(NULL, event));
-    EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuCtxRecordEvent(context, NULL));
-    EXPECT_OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
-    EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuCtxRecordEvent(context, event));
-    EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(captured, &graph));
-    EXPECT_OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
-    EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuCtxWaitEvent(context, event));
-    EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(captured, &graph));
-    EXPECT_OK(cuCtxRecordEvent(context, event));
-    EXPECT_OK(cuEventSynchronize(event));
-}
-
 static void an_event_never_recorded_is_over(void)
 {
     open_device(&device);
@@ -665,9 +565,6 @@ int main(void)
     RUN_CASE(packed_parameters);
     RUN_CASE(a_wait_orders_two_streams);
     RUN_CASE(a_later_record_leaves_earlier_waits);
-    RUN_CASE(a_record_of_the_context_is_of_all_streams);
-    RUN_CASE(a_wait_of_the_context_is_of_all_streams);
-    RUN_CASE(a_context_with_a_capture_is_not_recorded);
     RUN_CASE(an_event_never_recorded_is_over);
     RUN_CASE(a_query_comes_true);
     RUN_CASE(the_legacy_stream_orders_blocking_streams);

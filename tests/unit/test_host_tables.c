@@ -85,7 +85,7 @@ static void test_a_table_that_begins_at_the_address(void)
     write_table(64, 3); /* in memory that has been given to launches for long */
     for (unsigned i = 0; i < 1000; i++)
         EXPECT_U64(3, launch_in(0, 64));
-    write_table(4096 + HEAD / 2, 20); /* behind some other words */
+    write_table(4096 + HEAD / 2, 20);       /* behind some other words */
     EXPECT_U64(20, launch_in(0, 4096 + 3)); /* and at an address that no word begins at */
 }
 
