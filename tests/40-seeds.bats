@@ -60,6 +60,11 @@ done_in() {
     seeds hostile --first 200001 --seeds $((SEEDS / 5)) "${names[@]}"
 }
 
+@test "streams that wait for each other wait for nothing more in any seed" {
+    mapfile -t names < <(workloads '^orders')
+    seeds orders --first 700001 --seeds $((SEEDS / 10 + ${#names[@]})) "${names[@]}"
+}
+
 @test "the same where hardly anything fits on the device" {
     mapfile -t names < <(workloads '^(mlp|transformer)')
     seeds scarce --first 300001 --seeds $((SEEDS / 10 + 20)) --percent 1-20 "${names[@]}"

@@ -120,6 +120,7 @@ int main(int argc, char **argv)
     prepare_gates();
     chosen->run();
     CHECK(cudaDeviceSynchronize());
+    free_what_is_left();
     case_is_over = true;
     watcher.join();
     if (failures > 0)

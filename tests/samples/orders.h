@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "hostile.h"
@@ -63,13 +65,38 @@ static inline void prepare_pool(void)
     CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all));
 }
 
+/* What has been taken and not freed: the program frees it at its end. */
+static std::mutex live_lock;
+static std::set<uint32_t *> live_blocks;
+
+static inline uint32_t *remember(void *block)
+{
+    const std::lock_guard<std::mutex> guard(live_lock);
+
+    return *live_blocks.insert(static_cast<uint32_t *>(block)).first;
+}
+
+static inline void forget(uint32_t *block)
+{
+    const std::lock_guard<std::mutex> guard(live_lock);
+
+    live_blocks.erase(block);
+}
+
+static inline void free_what_is_left(void)
+{
+    for (uint32_t *block : live_blocks)
+        CHECK(cudaFree(block));
+    live_blocks.clear();
+}
+
 /* A block in stream order. */
 static inline uint32_t *take_bytes(size_t bytes, cudaStream_t stream)
 {
     void *block = nullptr;
 
     CHECK(own_pool ? cudaMallocFromPoolAsync(&block, bytes, pool, stream) : cudaMallocAsync(&block, bytes, stream));
-    return static_cast<uint32_t *>(block);
+    return remember(block);
 }
 
 static inline uint32_t *take(cudaStream_t stream)
@@ -79,6 +106,7 @@ static inline uint32_t *take(cudaStream_t stream)
 
 static inline void give(uint32_t *block, cudaStream_t stream)
 {
+    forget(block);
     CHECK(cudaFreeAsync(block, stream));
 }
 
@@ -88,7 +116,13 @@ static inline uint32_t *take_for_all(size_t bytes)
     void *block = nullptr;
 
     CHECK(cudaMalloc(&block, bytes));
-    return static_cast<uint32_t *>(block);
+    return remember(block);
+}
+
+static inline void give_for_all(uint32_t *block)
+{
+    forget(block);
+    CHECK(cudaFree(block));
 }
 
 static inline void fill(cudaStream_t stream, uint32_t *block, uint32_t salt)

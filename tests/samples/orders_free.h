@@ -37,7 +37,7 @@ static void pass_through(uint32_t *(*next_owner)(cudaStream_t writes))
     {
         later_opening opening(GATE);
 
-        CHECK(cudaFree(block));
+        give_for_all(block);
         next = next_owner(reads);
         opening.now();
     }
@@ -76,7 +76,7 @@ static uint32_t *free_on_two_others(cudaStream_t)
 
 static uint32_t *free_twice(cudaStream_t)
 {
-    CHECK(cudaFree(take_for_all(block_bytes)));
+    give_for_all(take_for_all(block_bytes));
     const cudaStream_t writes = new_stream();
 
     return written_on(writes, take(writes));
@@ -104,7 +104,7 @@ static uint32_t *free_for_larger(cudaStream_t)
     LAUNCH(writes, 2 * block_words(), fill_words, larger, 2, 0, 2 * block_words());
     give_a_chance(writes);
     for (uint32_t *each : filler)
-        CHECK(cudaFree(each));
+        give_for_all(each);
     return larger;
 }
 
@@ -148,7 +148,7 @@ static void case_free_unseen(void)
     {
         later_opening opening(GATE);
 
-        CHECK(cudaFree(block));
+        give_for_all(block);
         next = written_on(fills, take_for_all(block_bytes));
         opening.now();
     }

@@ -68,8 +68,8 @@ static void free_beside_capture(size_t wanted)
     {
         capture_beside capture;
 
-        CHECK(cudaFree(block[0]));
-        CHECK(cudaFree(block[1]));
+        give_for_all(block[0]);
+        give_for_all(block[1]);
     }
     CHECK(cudaDeviceSynchronize());
     uint32_t *more = take_for_all(wanted);

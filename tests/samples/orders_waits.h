@@ -149,7 +149,7 @@ static void malloc_behind(cudaStream_t held, cudaStream_t opener, unsigned block
     free_behind_gate(held, blocks);
     uint32_t *block = take_for_all(bytes);
     open_after_use(opener, block, bytes);
-    CHECK(cudaFree(block));
+    give_for_all(block);
 }
 
 static void case_async_behind_wait(void)
@@ -237,7 +237,7 @@ static void case_malloc_behind_wait_steps(void)
         }
         rounds_on(&opener, 1);
         for (uint32_t *each : kept)
-            CHECK(cudaFree(each));
+            give_for_all(each);
         CHECK(cudaStreamSynchronize(opener));
     }
     malloc_behind(held, opener, 2, block_bytes);
@@ -256,7 +256,7 @@ static void case_free_behind_wait(void)
     {
         later_opening opening(GATE);
 
-        CHECK(cudaFree(block));
+        give_for_all(block);
         next = take(other);
         fill(other, next, 2);
         give_a_chance(other);
@@ -320,7 +320,7 @@ static void case_legacy_barrier_taken(void)
     uint32_t *block[8];
 
     use_everywhere(block, held, opener, third);
-    CHECK(cudaFree(block[1]));
+    give_for_all(block[1]);
     use_again(block, third);
     hold(held, GATE);
     uint32_t *more = take_for_all(block_bytes);
