@@ -141,7 +141,7 @@ static void discard(struct birth *b, struct ps_span *span)
 static int create_on_pages(struct birth *b, CUdeviceptr *address)
 {
     struct ps_pages pages;
-    int r = ps_budget_obtain(b->bytes, false, &pages);
+    int r = ps_budget_obtain(b->bytes, NULL, &pages);
 
     if (r && r != -ENOMEM)
         ps_log_warn_once(

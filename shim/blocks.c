@@ -324,12 +324,15 @@ static uint64_t all_reloads(struct ps_block *const *blocks, size_t count)
 static void wait_for_reloads(struct ps_block *block, struct ps_stream *stream)
 {
     uint64_t reloads = block->reloads;
-    CUevent reloaded = block->reloaded;
+    CUevent end[PS_COPIES_H2D_STREAMS];
 
+    for (unsigned i = 0; i < PS_COPIES_H2D_STREAMS; i++)
+        end[i] = block->last_reload[i].end;
     ps_registry_unlock();
     ps_stopwatch_wait_begins(stream);
-    if (ps_rule(BLOCK_LAUNCH_WAITS_FOR_RELOADS))
-        ps_stream_or_host_comes_after(stream, reloaded);
+    for (unsigned i = 0; i < PS_COPIES_H2D_STREAMS; i++)
+        if (end[i] && ps_rule(BLOCK_LAUNCH_WAITS_FOR_RELOADS))
+            ps_stream_or_host_comes_after(stream, end[i]);
     ps_registry_lock();
     if (stream->index < PS_BLOCK_STREAMS)
         block->reloads_seen[stream->index] = reloads;
@@ -430,7 +433,7 @@ void ps_block_piece_rests(struct ps_span *span)
         ps_registry_changed();
 }
 
-void ps_block_piece_reloads(struct ps_span *span, uint64_t nth)
+void ps_block_piece_reloads(struct ps_span *span, struct ps_copies_nth nth)
 {
     struct ps_block *block = ps_block_of(span);
 
@@ -438,8 +441,8 @@ void ps_block_piece_reloads(struct ps_span *span, uint64_t nth)
         return;
     block->reloads++;
     /* Two threads may have queued one each, and come here the other way round. */
-    if (nth < block->last_reload && ps_rule(BLOCK_WAITS_FOR_LAST_RELOAD))
+    if (nth.number < block->last_reload[nth.on].number && ps_rule(BLOCK_WAITS_FOR_LAST_RELOAD))
         return;
-    block->last_reload = nth;
-    block->reloaded = span->fence;
+    block->last_reload[nth.on].number = nth.number;
+    block->last_reload[nth.on].end = span->fence;
 }

@@ -26,6 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "copies.h"
 #include "cuts.h"
 #include "registry.h"
 #include "span.h"
@@ -47,8 +48,10 @@ struct ps_block {
     atomic_bool stuck;    /* its launches did not come to an end for long: little is waited for them until they do. No lock */
     bool put_off;         /* a copy to the host waits for these launches to be queued */
     uint64_t reloads;     /* H2D copies queued for its pieces */
-    uint64_t last_reload; /* the one of them that was queued last, counted as in copies.h */
-    CUevent reloaded;     /* its end: they are on one stream, one after the other */
+    struct {
+        uint64_t number; /* the one of them that was queued last on that H2D stream, counted as in copies.h; 0: none */
+        CUevent end;
+    } last_reload[PS_COPIES_H2D_STREAMS];
     uint64_t reloads_seen[PS_BLOCK_STREAMS]; /* those that each stream (by index) waits for */
     struct ps_block *next_unused;
 };
@@ -159,6 +162,6 @@ void ps_block_piece_rests(struct ps_span *span);
 int ps_block_wait_for(struct ps_block *block, const struct ps_uses *uses);
 
 /* Its H2D has been queued, and its fence recorded behind it: the nth reload (copies.h). [locked] */
-void ps_block_piece_reloads(struct ps_span *span, uint64_t nth);
+void ps_block_piece_reloads(struct ps_span *span, struct ps_copies_nth nth);
 
 #endif

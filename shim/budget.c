@@ -7,6 +7,7 @@
 
 #include "bytes_text.h"
 #include "clock.h"
+#include "copies.h"
 #include "counters.h"
 #include "eviction.h"
 #include "following.h"
@@ -16,6 +17,7 @@
 #include "per_device.h"
 #include "reacting.h"
 #include "registry.h"
+#include "size_classes.h"
 #include "slab.h"
 #include "spare_pages.h"
 #include "stopping.h"
@@ -159,10 +161,46 @@ void ps_budget_give_up(struct ps_page_block *block)
     ps_registry_changed();
 }
 
-/* Takes a freed span's pages over; the span becomes a husk that keeps its addresses until its uses are over. [locked] */
-static bool take_over(size_t bytes, struct ps_pages *out)
+/* How many of a size to look at, the oldest first. */
+#define DONORS 8u
+
+/* Whether its pages come after nothing but what the stream was given, its own H2D among it. */
+static bool comes_before_on(const struct ps_span *span, const struct ps_stream *stream)
 {
-    struct ps_span *donor = ps_registry_cached_take(bytes, NULL);
+    const struct ps_uses *uses = &span->uses;
+    const bool is_filled = !span->fence_set || (uses->count && stream->index < 64 && span->fence_seen & 1ull << stream->index);
+
+    return is_filled && !uses->everywhere && (!uses->count || (uses->count == 1 && uses->use[0].stream == stream));
+}
+
+/*
+ * A freed span whose pages serve a reload for `stream`, or NULL.
+ *
+ * Two clocks: the H2D waits for the donor's last use, and what is queued behind it on its stream waits as long. So that use is over; or it is on the stream that
+ * needs the reload, which comes after it anyway, and the H2D goes to the copy stream that is that one's alone. What a third stream waits for, and may be
+ * what the first one waits for, never stands behind it. [locked; may release it meanwhile]
+ */
+static struct ps_span *find_donor(size_t bytes, const struct ps_stream *stream, bool *is_claimed)
+{
+    struct ps_span *donors[DONORS];
+    const unsigned n = stream && ps_copies_are_owned_by(stream) ? ps_size_class_oldest(bytes, bytes, stream, donors, DONORS) : 0;
+
+    for (unsigned i = 0; i < n; i++) {
+        if (!comes_before_on(donors[i], stream))
+            continue;
+        ps_registry_cached_remove(donors[i]);
+        ps_copies_claim();
+        *is_claimed = true;
+        return donors[i];
+    }
+    return ps_freed_take_over(bytes, bytes, stream);
+}
+
+/* Takes a freed span's pages over; the span becomes a husk that keeps its addresses until its uses are over. [locked; may release it meanwhile] */
+static bool take_over(size_t bytes, const struct ps_need *reload, struct ps_pages *out)
+{
+    bool is_claimed = false;
+    struct ps_span *donor = find_donor(bytes, reload->stream, &is_claimed);
 
     if (!donor)
         return false;
@@ -172,6 +210,7 @@ static bool take_over(size_t bytes, struct ps_pages *out)
     donor->pages->references++; /* the husk's mapping, beside the new owner */
     out->block = donor->pages;
     out->donor = donor;
+    out->is_claimed = is_claimed;
     TAILQ_INSERT_TAIL(&ps_registry.husks, donor, order);
     return true;
 }
@@ -180,6 +219,9 @@ void ps_budget_donor_done(struct ps_pages *pages)
 {
     if (!pages->donor)
         return;
+    if (pages->is_claimed)
+        ps_copies_claim_ends();
+    pages->is_claimed = false;
     pages->donor->busy = false;
     pages->donor = NULL;
     ps_eviction_husk_waits();
@@ -345,22 +387,22 @@ bool ps_budget_has_plenty(size_t bytes)
 }
 
 /* Pages that nobody uses any more go before a freed span's, which somebody may. [locked; releases the lock meanwhile] */
-static int obtain_at_once(size_t bytes, bool may_take_over, struct ps_pages *out)
+static int obtain_at_once(size_t bytes, const struct ps_need *reload, struct ps_pages *out)
 {
     struct ps_page_block *pages = ps_spare_gather(bytes);
 
     if (!pages)
         return -EIO;
-    if (may_take_over && ps_pages_lacking(pages) && take_over(bytes, out)) {
+    if (reload && ps_pages_lacking(pages) && take_over(bytes, reload, out)) {
         part_with(pages);
         return 0;
     }
     return make_pages(pages, out);
 }
 
-int ps_budget_obtain_now(size_t bytes, bool may_take_over, struct ps_pages *out)
+int ps_budget_obtain_now(size_t bytes, const struct ps_need *reload, struct ps_pages *out)
 {
-    return must_stand_back() ? -ENOMEM : obtain_at_once(bytes, may_take_over, out);
+    return must_stand_back() ? -ENOMEM : obtain_at_once(bytes, reload, out);
 }
 
 /* Of one call of ps_budget_obtain. */
@@ -384,6 +426,8 @@ static void begin_to_wait(struct search *s)
     if (!s->program)
         return;
     ps_budget.program_waits++;
+    ps_registry_call(PS_HELPER_RELOAD); /* what yields goes on */
+    ps_eviction_look_ahead();
     /* The device will stand still for want of work unless there are pages soon: the stopwatch tells how long. */
     ps_registry_unlock();
     ps_stopwatch_wait_begins(NULL);
@@ -481,18 +525,18 @@ static bool tries_to_trace(struct search *s)
     return true;
 }
 
-int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out)
+int ps_budget_obtain(size_t bytes, const struct ps_need *reload, struct ps_pages *out)
 {
     struct ps_budget_state *b = &ps_budget;
     struct search search = {
         .released_before = b->released_times,
         .errors_before = ps_counted(eviction_errors),
         .bytes = bytes,
-        .wait = may_take_over ? PS_TELL_LAUNCH_FOR_PAGES : PS_TELL_ALLOCATION, /* only who reloads can take a freed span's pages over */
+        .wait = reload ? PS_TELL_LAUNCH_FOR_PAGES : PS_TELL_ALLOCATION,
     };
     int r;
 
-    while ((r = obtain_at_once(bytes, may_take_over, out))) {
+    while ((r = obtain_at_once(bytes, reload, out))) {
         if (bytes > b->limit || (r != -ENOMEM && r != -EAGAIN))
             break;
         /* Else the program has not reached the budget: what it has freed only has to go. */

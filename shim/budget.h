@@ -55,21 +55,27 @@ bool ps_budget_has_plenty(size_t bytes);
 /* Pages for a span. */
 struct ps_pages {
     struct ps_page_block *block;
-    struct ps_span *donor; /* a husk (busy) whose pages these were: order after its uses and fence, then ps_budget_donor_done(). Or NULL */
+    struct ps_span *donor; /* a husk (busy) whose pages these were: order after its uses, then ps_budget_donor_done(). Or NULL */
+    bool is_claimed;       /* those uses may not be over: ps_copies_claim */
+};
+
+/* A reload that pages are for. */
+struct ps_need {
+    const struct ps_stream *stream; /* whose launch needs it, or is expected to; NULL: not known */
 };
 
 /*
- * Device pages for `bytes`, within the budget: made; taken over from a freed span of the size (`may_take_over`); after releasing freed spans;
+ * Device pages for `bytes`, within the budget: made; taken over from a freed span of the size (for a reload, `reload`); after releasing freed spans;
  * or after evicting, for which it waits. It waits only for copies and launches that are queued already. Those may wait, on the device, for what this
  * thread is yet to queue: when nothing has given way for half a minute it waits no more. 0; -ENOMEM: nothing can give way. [locked; releases the lock meanwhile, so look at everything anew]
  */
-int ps_budget_obtain(size_t bytes, bool may_take_over, struct ps_pages *out);
+int ps_budget_obtain(size_t bytes, const struct ps_need *reload, struct ps_pages *out);
 
 /*
  * The same without waiting or evicting. A helper thread gets none while a thread of the program waits for some: the device will stand still for
  * want of that thread's work, and for nothing that comes later. [locked; releases the lock meanwhile]
  */
-int ps_budget_obtain_now(size_t bytes, bool may_take_over, struct ps_pages *out);
+int ps_budget_obtain_now(size_t bytes, const struct ps_need *reload, struct ps_pages *out);
 
 /* The work that used the donor's pages is ordered before the new owner's: its addresses may go when its uses are over. [locked] */
 void ps_budget_donor_done(struct ps_pages *pages);

@@ -18,10 +18,17 @@
 #define SPARE_EVENTS 64
 
 static PS_PER_DEVICE struct {
-    CUstream d2h, h2d, joining;
+    CUstream d2h, h2d[PS_COPIES_H2D_STREAMS], joining;
     pthread_mutex_t evict_lock; /* of what is queued on the D2H stream for one eviction */
     pthread_mutex_t order_lock; /* of what is recorded behind H2D copies, by several threads */
     uint64_t reloads;           /* whose end has been recorded */
+    const struct ps_stream *_Atomic owner; /* of the first H2D stream; set with order_lock */
+    unsigned claims;                       /* [order_lock] */
+    /*
+     * The read_done behind the last copy there, or NULL. Recorded anew for another copy it stands for that one, which comes after this one has ended.
+     * [order_lock]
+     */
+    CUevent owned_end;
     CUevent marks[MARKS];
     uint64_t marked;       /* groups of copies that have had theirs */
     unsigned since_copies; /* queued since the last mark */
@@ -41,7 +48,9 @@ int ps_copies_open(void)
     if (r == CUDA_SUCCESS)
         r = ps_cu.cuStreamCreateWithPriority(&here.d2h, CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
-        r = ps_cu.cuStreamCreateWithPriority(&here.h2d, CU_STREAM_NON_BLOCKING, greatest);
+        r = ps_cu.cuStreamCreateWithPriority(&here.h2d[PS_COPIES_OWNED], CU_STREAM_NON_BLOCKING, greatest);
+    if (r == CUDA_SUCCESS)
+        r = ps_cu.cuStreamCreateWithPriority(&here.h2d[PS_COPIES_READY], CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
         r = ps_cu.cuStreamCreateWithPriority(&here.joining, CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
@@ -53,9 +62,8 @@ int ps_copies_open(void)
  * The D2H stream waits for each H2D that still reads a slot of the row.
  *
  * Two clocks. The wait is ordered on the D2H stream, after the latest record of the slot's read_by, which the host has made behind that H2D or later:
- * the event is another slot's where the two were read as one row, and may have been recorded anew since, for a later row. All H2D run on one
- * stream, in order, so the wait is then longer, never shorter. It can't be a wait in a circle however far the host is ahead of the device: what is queued
- * on the H2D stream up to that record waits only for what the host had queued before, and this D2H comes after that.
+ * the event is another slot's where the two were read as one row, and may have been recorded anew since, for a later row. Then that slot has been filled
+ * since, by a D2H that waited for the earlier H2D and was over on the host: so that H2D is over, too.
  */
 static int wait_until_read(const struct ps_slot *row)
 {
@@ -110,26 +118,68 @@ static void mark_reload(size_t bytes)
         if (!*event && ps_cu.cuEventCreate(event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS)
             *event = NULL;
         if (*event)
-            ps_cu.cuEventRecord(*event, here.h2d);
+            ps_cu.cuEventRecord(*event, here.h2d[PS_COPIES_OWNED]);
         here.marked++;
         here.since_copies = 0;
         here.since_bytes = 0;
     }
 }
 
+bool ps_copies_are_owned_by(const struct ps_stream *stream)
+{
+    return atomic_load_explicit(&here.owner, memory_order_relaxed) == stream;
+}
+
+void ps_copies_claim(void)
+{
+    pthread_mutex_lock(&here.order_lock);
+    here.claims++;
+    pthread_mutex_unlock(&here.order_lock);
+}
+
+void ps_copies_claim_ends(void)
+{
+    pthread_mutex_lock(&here.order_lock);
+    here.claims--;
+    pthread_mutex_unlock(&here.order_lock);
+}
+
+/*
+ * The H2D stream for a reload that `stream` needs. The first one gets another owner when nothing is under way there and nothing is about to be: so what waits
+ * there waits for the owner's own work, and nobody else waits for that.
+ */
+static enum ps_copies_h2d place_for(const struct ps_stream *stream)
+{
+    enum ps_copies_h2d on = PS_COPIES_READY;
+
+    if (!stream)
+        return on;
+    pthread_mutex_lock(&here.order_lock);
+    if (!ps_copies_are_owned_by(stream) && !here.claims && (!here.owned_end || ps_cu.cuEventQuery(here.owned_end) == CUDA_SUCCESS))
+        atomic_store_explicit(&here.owner, stream, memory_order_relaxed);
+    if (ps_copies_are_owned_by(stream)) {
+        here.claims++; /* until the copy is queued, or its end is not recorded */
+        on = PS_COPIES_OWNED;
+    }
+    pthread_mutex_unlock(&here.order_lock);
+    return on;
+}
+
 /* The end of an H2D, for the span's users and for the next D2H into its slots. Where two threads reload, one of the ends is the later one: both know which. */
-static int record_end(CUevent fence, CUevent read_done, size_t bytes, uint64_t *nth)
+static int record_end(CUevent fence, CUevent read_done, size_t bytes, struct ps_copies_nth *nth)
 {
     int r;
 
     pthread_mutex_lock(&here.order_lock);
-    r = ps_cuda_errno(ps_cu.cuEventRecord(fence, here.h2d));
+    r = ps_cuda_errno(ps_cu.cuEventRecord(fence, here.h2d[nth->on]));
     if (!r) {
-        *nth = ++here.reloads;
-        r = ps_cuda_errno(ps_cu.cuEventRecord(read_done, here.h2d));
+        nth->number = ++here.reloads;
+        r = ps_cuda_errno(ps_cu.cuEventRecord(read_done, here.h2d[nth->on]));
     }
-    if (!r)
+    if (!r && nth->on == PS_COPIES_OWNED) {
+        here.owned_end = read_done;
         mark_reload(bytes);
+    }
     pthread_mutex_unlock(&here.order_lock);
     return r;
 }
@@ -143,36 +193,38 @@ void ps_copies_wait_for_reloads(void)
         ps_cu.cuEventSynchronize(event); /* recorded anew meanwhile: a later copy of the same stream, and the wait is longer */
 }
 
-int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, bool pages_fence_set, CUevent pages_fence,
-                     const struct ps_slot *row, struct ps_device_mark *begins, struct ps_device_mark *ends, CUevent fence, uint64_t *nth)
+int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, const struct ps_slot *row, const struct ps_stream *needed_on,
+                     struct ps_device_mark *begins, struct ps_device_mark *ends, CUevent fence, struct ps_copies_nth *nth)
 {
     size_t bytes = 0;
     int r = 0;
 
+    nth->on = place_for(needed_on);
+    const CUstream h2d = here.h2d[nth->on];
+
     ps_nvtx_range_begin(PS_NVTX_RELOAD, row);
     /* Order: after the last use of the freed span whose pages these were. The slot's D2H was over on the host before the mapping moved. */
     if (pages_uses && ps_rule(RELOAD_WAITS_FOR_PAGES))
-        r = ps_uses_stream_wait(pages_uses, here.h2d);
-    if (!r && pages_fence_set && ps_rule(RELOAD_WAITS_FOR_PAGES))
-        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(here.h2d, pages_fence, 0));
-    ps_device_clock_record(begins, here.h2d);
+        r = ps_uses_stream_wait(pages_uses, h2d);
+    ps_device_clock_record(begins, h2d);
     for (const struct ps_slot *slot = row; slot && !r; slot = slot->next_in_row) {
-        r = ps_gate_copy(here.h2d, PS_GATE_IN, address + bytes, slot->address, slot->bytes);
+        r = ps_gate_copy(h2d, PS_GATE_IN, address + bytes, slot->address, slot->bytes);
         bytes += slot->bytes;
     }
-    ps_device_clock_record(ends, here.h2d);
+    ps_device_clock_record(ends, h2d);
     if (!r)
         r = record_end(fence, row->read_done, bytes, nth);
+    if (nth->on == PS_COPIES_OWNED)
+        ps_copies_claim_ends();
     ps_nvtx_range_end();
     return r;
 }
 
-int ps_copies_join(const struct ps_uses *uses, bool event_set, CUevent event)
+/* Makes `event` the point after what the joining stream waits for by now and all of `uses`. */
+static int join(const struct ps_uses *uses, CUevent event)
 {
-    int r = event_set ? ps_cuda_errno(ps_cu.cuStreamWaitEvent(here.joining, event, 0)) : 0;
+    int r = ps_uses_stream_wait(uses, here.joining);
 
-    if (!r)
-        r = ps_uses_stream_wait(uses, here.joining);
     return r ? r : ps_cuda_errno(ps_cu.cuEventRecord(event, here.joining));
 }
 
@@ -203,11 +255,16 @@ CUevent ps_copies_after_everything(void)
     CUevent event = take_event();
 
     ps_uses_note_everything(&everything);
-    int r = event ? ps_cuda_errno(ps_cu.cuEventRecord(event, here.h2d)) : -EIO;
+    int r = event ? 0 : -EIO;
+    for (unsigned i = 0; !r && i < PS_COPIES_H2D_STREAMS; i++) {
+        r = ps_cuda_errno(ps_cu.cuEventRecord(event, here.h2d[i]));
+        if (!r)
+            r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(here.joining, event, 0));
+    }
 
     /* The waits and the record of several threads may mix on the joining stream: each then waits for more, none for less. */
     if (!r)
-        r = ps_copies_join(&everything, true, event);
+        r = join(&everything, event);
     if (!r)
         return event;
     ps_copies_give_event(event);
@@ -221,5 +278,6 @@ void ps_copies_drain_evictions(void)
 
 void ps_copies_drain_reloads(void)
 {
-    ps_cu.cuStreamSynchronize(here.h2d);
+    for (unsigned i = 0; i < PS_COPIES_H2D_STREAMS; i++)
+        ps_cu.cuStreamSynchronize(here.h2d[i]);
 }

@@ -30,7 +30,23 @@
 #define PS_RELOADS_A_GROUP 8u
 #define PS_RELOAD_BYTES_A_GROUP (256ull << 20)
 
-/* Makes the two streams: non-blocking (no implicit order with the legacy default stream). 0 or -errno. */
+/*
+ * H2D copies have two streams. What waits on the device for a use that is not over goes to the first one, which one stream of the program *owns* at a time: such
+ * uses are that one's own, and it alone waits for what is queued there. Copies for other streams go to the second, where nothing waits for any use.
+ */
+enum ps_copies_h2d {
+    PS_COPIES_OWNED,
+    PS_COPIES_READY,
+    PS_COPIES_H2D_STREAMS,
+};
+
+/* Which H2D a span's is. Of two on one stream the one with the larger number is over after the other. */
+struct ps_copies_nth {
+    enum ps_copies_h2d on;
+    uint64_t number;
+};
+
+/* Makes the streams: non-blocking (no implicit order with the legacy default stream). 0 or -errno. */
 int ps_copies_open(void);
 
 /*
@@ -42,22 +58,22 @@ int ps_copies_evict(CUdeviceptr address, const struct ps_uses *uses, bool fence_
                     struct ps_device_mark *begins, CUevent done);
 
 /*
- * Queues the H2D of the row's bytes to `address`, after `pages_uses` and `pages_fence` (what still uses the device pages, when they came
- * from a freed span; NULL and false otherwise). Records `fence` for the span's users and the first slot's read_done for the next D2H into any
- * slot of the row: two records, however many slots it has, and `begins` and `ends` around the copy (NULL: not). Of two reloads, the one with the
- * larger `nth` is over after the other.
+ * Queues the H2D of the row's bytes to `address`, after `pages_uses` (what still uses the device pages, when they came from a freed span; else NULL). Records `fence` for the span's users and the first slot's read_done for the next D2H into any
+ * slot of the row: two records, however many slots it has, and `begins` and `ends` around the copy (NULL: not). `needed_on`: the stream that waits for it, or is
+ * expected to; NULL: not known.
  */
-int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, bool pages_fence_set, CUevent pages_fence,
-                     const struct ps_slot *row, struct ps_device_mark *begins, struct ps_device_mark *ends, CUevent fence, uint64_t *nth);
+int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, const struct ps_slot *row, const struct ps_stream *needed_on,
+                     struct ps_device_mark *begins, struct ps_device_mark *ends, CUevent fence, struct ps_copies_nth *nth);
 
-/* Waits on the host until at most two groups of the H2D copies queued so far are not over. For helper threads. */
+/* Whether the stream owns the first H2D stream now. No driver call. */
+bool ps_copies_are_owned_by(const struct ps_stream *stream);
+
+/* It stays its owner from here on, until the other call: a reload for it is about to be queued that waits for a use of its own. [locked, after the former] */
+void ps_copies_claim(void);
+void ps_copies_claim_ends(void);
+
+/* Waits on the host until at most two groups of the H2D copies that were queued ahead of need are not over. For helper threads. */
 void ps_copies_wait_for_reloads(void);
-
-/*
- * Makes `event` the point after all of `uses` (and after what `event` stood for, if `event_set`), through a stream of its own: one event that
- * stands for several streams. 0 or -errno.
- */
-int ps_copies_join(const struct ps_uses *uses, bool event_set, CUevent event);
 
 /*
  * A new event after everything that is queued now on any stream of the program and on the H2D stream. NULL: there is none, since a stream is being captured

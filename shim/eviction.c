@@ -30,7 +30,7 @@ static PS_PER_DEVICE struct {
     bool started;                      /* the helper threads are there */
     bool start_failed;
     uint32_t finisher_calls; /* what the finisher has to do has changed */
-    unsigned held;           /* the program waits for the device: nothing is queued */
+    unsigned held, yielding; /* the program waits for the device, or the link is measured: nothing is queued; of these, how many yield */
 } of_first;
 #define here PS_HERE(of_first)
 
@@ -147,17 +147,19 @@ bool ps_eviction_are_there_copies(void)
     return some;
 }
 
-void ps_eviction_hold(void)
+void ps_eviction_hold(bool yields)
 {
     ps_registry_lock();
     here.held++;
+    here.yielding += yields;
     ps_registry_unlock();
 }
 
-void ps_eviction_go_on(void)
+void ps_eviction_go_on(bool yields)
 {
     ps_registry_lock();
     here.held--;
+    here.yielding -= yields;
     ps_registry_call(PS_HELPER_RELOAD);
     ps_eviction_look_ahead();
     ps_registry_unlock();
@@ -165,7 +167,7 @@ void ps_eviction_go_on(void)
 
 bool ps_eviction_is_held(void)
 {
-    return here.held != 0;
+    return here.held > (ps_budget.program_waits ? here.yielding : 0);
 }
 
 /* For a helper thread to queue. [locked] */
@@ -193,7 +195,7 @@ int ps_eviction_start_planned(struct ps_span *span, bool only_seen)
 
 int ps_eviction_start(struct ps_span *span)
 {
-    if (here.held || queue_is_full())
+    if (ps_eviction_is_held() || queue_is_full())
         return start_later(span, false, false);
 
     struct ps_slot *slot = ps_slab_take(span->bytes);
@@ -442,7 +444,7 @@ static void serve_transfers(void)
     ps_stopping_helper_begins();
     for (;;) {
         ps_stopping_park_if_due();
-        struct ps_transfer *t = here.held || queue_is_full() ? NULL : ps_transfer_next();
+        struct ps_transfer *t = ps_eviction_is_held() || queue_is_full() ? NULL : ps_transfer_next();
         if (t) {
             queue_copy(t);
             continue;

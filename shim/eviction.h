@@ -49,9 +49,12 @@ void ps_eviction_cancel(struct ps_span *span);
 /* Whether copies are queued or about to be. [unlocked] */
 bool ps_eviction_are_there_copies(void);
 
-/* Until as many times go_on: no copy is queued, evictions and planned reloads wait. [unlocked] */
-void ps_eviction_hold(void);
-void ps_eviction_go_on(void);
+/*
+ * Until as many times go_on: no copy is queued, evictions and planned reloads wait. `yields`: they don't while a thread of the program waits for pages, which may be
+ * about to queue what the holder waits for. go_on is told the same. [unlocked]
+ */
+void ps_eviction_hold(bool yields);
+void ps_eviction_go_on(bool yields);
 bool ps_eviction_is_held(void); /* [locked] */
 
 /* How many D2H copies are queued that are not over, cancelled ones too. [locked] */

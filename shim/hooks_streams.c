@@ -60,7 +60,7 @@ static bool begin_wait_for_device(void)
         ps_uses_note_all_streams(&all);
         if (ps_uses_host_wait(&all))
             ps_log_debug(HOOKS, "streams could not be waited for by events; the real call does");
-        ps_eviction_hold();
+        ps_eviction_hold(true);
     }
     ps_inside--;
     return prolonged;
@@ -72,7 +72,7 @@ PS_EXPORT cudaError_t cudaDeviceSynchronize(void)
     cudaError_t result = ps_real_cudart()->cudaDeviceSynchronize();
 
     if (held)
-        ps_eviction_go_on();
+        ps_eviction_go_on(true);
     return result;
 }
 
@@ -84,7 +84,7 @@ PS_EXPORT CUresult cuCtxSynchronize(void)
     CUresult result = ps_cu.cuCtxSynchronize();
 
     if (held)
-        ps_eviction_go_on();
+        ps_eviction_go_on(true);
     return result;
 }
 

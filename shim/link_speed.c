@@ -72,7 +72,7 @@ static bool set_up(struct bench *b)
 {
     for (; b->obtained < DIRECTIONS; b->obtained++) {
         ps_registry_lock();
-        int r = ps_budget_obtain(b->bytes, false, &b->held[b->obtained]);
+        int r = ps_budget_obtain(b->bytes, NULL, &b->held[b->obtained]);
         ps_registry_unlock();
         if (r)
             return false;
@@ -309,7 +309,7 @@ const struct penstock_links *ps_link_speed(bool measure_it)
             meet_peers(&b);
             b.copies = b.peers ? COPIES_BESIDE_PEERS : 1;
             /* Our own copies would halve what is measured (28 GB/s each way at once instead of 50, seen at a small budget). */
-            ps_eviction_hold();
+            ps_eviction_hold(false);
             ps_gate_stay_open(true);
             well = measure(&b);
             ps_gate_stay_open(false);
@@ -317,7 +317,7 @@ const struct penstock_links *ps_link_speed(bool measure_it)
                 speed.mapping_ns = ps_mapping_time_ns() + BESIDE_OTHERS_NS;
             else
                 well = well && measure_mapping(&b);
-            ps_eviction_go_on();
+            ps_eviction_go_on(false);
         }
         clear_up(&b);
         if (well)

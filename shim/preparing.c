@@ -208,7 +208,7 @@ static bool is_still_due(uint64_t at)
 static int make(size_t bytes)
 {
     struct ps_pages pages;
-    int r = ps_budget_obtain_now(bytes, false, &pages);
+    int r = ps_budget_obtain_now(bytes, NULL, &pages);
 
     if (r)
         return r;

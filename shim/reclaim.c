@@ -31,7 +31,7 @@ bool ps_reclaim_for_others(size_t bytes)
     if (!refused_before || refused_before > before)
         ps_budget.refused_at = before;
     struct ps_pages pages;
-    if (wanted && !ps_budget_obtain(wanted, false, &pages)) {
+    if (wanted && !ps_budget_obtain(wanted, NULL, &pages)) {
         ps_budget_return(&pages);
         ps_budget_give_back_spare(wanted);
         some = true;

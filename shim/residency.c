@@ -49,7 +49,7 @@ static void wait_until_not_busy(const struct ps_span *span)
  * [unlocked; the span is busy]
  */
 static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const struct ps_pages *pages, bool unseen,
-                         const struct ps_tell_move *told, uint64_t *nth)
+                         const struct ps_stream *needed_on, const struct ps_tell_move *told, struct ps_copies_nth *nth)
 {
     const struct ps_span *donor = pages->donor;
     int r;
@@ -75,8 +75,7 @@ static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const
         if (!span->fence)
             r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
         if (!r)
-            r = ps_copies_reload(span->address, donor ? &donor->uses : NULL, donor && donor->fence_set, donor ? donor->fence : NULL,
-                                 span->slot, told->begin, told->end, span->fence, nth);
+            r = ps_copies_reload(span->address, donor ? &donor->uses : NULL, span->slot, needed_on, told->begin, told->end, span->fence, nth);
         if (!r) {
             span->backing = PS_BACKING_DEVICE;
             if (unseen)
@@ -92,7 +91,7 @@ static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const
 }
 
 /* The span is EVICTED and not busy; `pages` are its. [locked; releases the lock meanwhile] */
-static int reload(struct ps_span *span, struct ps_pages *pages, bool ahead)
+static int reload(struct ps_span *span, struct ps_pages *pages, const struct ps_need *need, bool ahead)
 {
     struct ps_uses uses = span->uses;
     struct ps_tell_move told;
@@ -102,7 +101,7 @@ static int reload(struct ps_span *span, struct ps_pages *pages, bool ahead)
      * the former takes long (a kernel waits for what this thread is yet to queue) it stays where it is.
      */
     const bool unseen = span->excluded && ps_rule(RELOAD_WAITS_FOR_UNSEEN);
-    uint64_t nth = 0;
+    struct ps_copies_nth nth = {.number = 0};
 
     if (unseen)
         ps_uses_note_all_streams(&uses);
@@ -110,8 +109,8 @@ static int reload(struct ps_span *span, struct ps_pages *pages, bool ahead)
     ps_block_piece_moves(span, &uses);
     ps_tell_reload_begins(&told, span, ahead);
     ps_registry_unlock();
-    int r = move_to_pages(span, &uses, pages, unseen, &told, &nth);
-    if (!ps_rule(BLOCK_WAITS_FOR_LAST_RELOAD) && nth % 2) {
+    int r = move_to_pages(span, &uses, pages, unseen, need->stream, &told, &nth);
+    if (!ps_rule(BLOCK_WAITS_FOR_LAST_RELOAD) && nth.number % 2) {
         ps_rule_widen_window();
     }
     ps_registry_lock();
@@ -252,6 +251,7 @@ static void wait_for_turn(const struct ps_span *span)
  */
 static void make_ready(struct ps_span *span, struct ps_stream *stream)
 {
+    const struct ps_need need = {stream};
     bool timed = !ps_learning_is_on();
 
     for (;;) {
@@ -291,7 +291,7 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
             continue;
         }
         struct ps_pages pages;
-        if (ps_budget_obtain(span->bytes, true, &pages)) {
+        if (ps_budget_obtain(span->bytes, &need, &pages)) {
             wait_until_not_busy(span);
             /* Another thread has brought it meanwhile: its H2D is to be waited for. */
             if ((span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED) && ps_rule(ACCESS_LOOKS_AGAIN))
@@ -306,7 +306,7 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
             ps_budget_return(&pages);
             continue;
         }
-        if (reload(span, &pages, false)) {
+        if (reload(span, &pages, &need, false)) {
             if (span->residency == PS_EVICTED)
                 leave_on_slot(span);
             return;
@@ -321,6 +321,7 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
 
 int ps_residency_bring(struct ps_span *span)
 {
+    const struct ps_need need = {span->used_on}; /* as programs do, that stream again */
     struct ps_pages pages;
 
     if (span->busy)
@@ -333,14 +334,14 @@ int ps_residency_bring(struct ps_span *span)
         return -ENOENT; /* what rules keep in its place is brought by the launch that names it alone */
     if (ps_block_holds(span))
         return -EBUSY;
-    if (ps_budget_obtain_now(span->bytes, true, &pages))
+    if (ps_budget_obtain_now(span->bytes, &need, &pages))
         return -EAGAIN;
     /* The lock may have been released for the driver: another thread may have been here. */
     if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || must_stay_on_slot(span)) {
         ps_budget_return(&pages);
         return span->busy ? -EBUSY : -ENOENT;
     }
-    return reload(span, &pages, true);
+    return reload(span, &pages, &need, true);
 }
 
 int ps_residency_reload_ahead(CUdeviceptr address)
@@ -504,8 +505,10 @@ void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct 
         ps_stream_settle(stream);
     ps_registry_lock();
     /* What went into a graph did not run, and no event may be recorded on a stream that is being captured; the graph's launch will be seen. */
-    for (size_t i = 0; i < count && !kind->capturing; i++)
+    for (size_t i = 0; i < count && !kind->capturing; i++) {
         ps_uses_note(&spans[i]->uses, stream);
+        spans[i]->used_on = stream;
+    }
     for (size_t i = 0; i < count; i++)
         let_go(spans[i]);
     if (kind->is_kernel && !kind->capturing)

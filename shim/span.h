@@ -87,6 +87,7 @@ struct ps_span {
     CUevent fence;                /* created at first need, kept with the structure */
     bool fence_set;               /* each stream waits for `fence` before its first access */
     uint64_t fence_seen;          /* streams (by index, under 64) that have been made to wait */
+    struct ps_stream *used_on;    /* LIVE: where it was named last; NULL: not yet */
     struct ps_stream *awaited_on; /* CACHED, HUSK: launches there may still use what was freed (ps_registry_await_launches); NULL: none */
     unsigned awaited;             /* so many */
     struct ps_use after;          /* cudaMalloc'd again in a one-stream program: other streams wait for this use first; stream NULL: none */

@@ -102,7 +102,7 @@ static void free_in_use(size_t units, unsigned event)
 {
     struct ps_pages pages;
 
-    EXPECT_INT(0, ps_budget_obtain_now(units * UNIT, false, &pages));
+    EXPECT_INT(0, ps_budget_obtain_now(units * UNIT, NULL, &pages));
     struct ps_span *span = ps_registry_new(units * UNIT, units * UNIT);
     span->pages = pages.block;
     span->has_pages = true;
@@ -132,7 +132,7 @@ static void *program(void *unused)
 {
     (void)unused;
     ps_registry_lock();
-    program_got = ps_budget_obtain(UNIT, false, &program_pages);
+    program_got = ps_budget_obtain(UNIT, NULL, &program_pages);
     ps_registry_unlock();
     atomic_store(&program_done, true);
     return NULL;
@@ -160,7 +160,7 @@ static void helper(void)
 {
     for (bool has = false; !has;) {
         ps_registry_lock();
-        has = !ps_budget_obtain_now(DEVICE_UNITS * UNIT, false, &helper_pages);
+        has = !ps_budget_obtain_now(DEVICE_UNITS * UNIT, NULL, &helper_pages);
         if (!has && !ps_budget_make_some_room(DEVICE_UNITS * UNIT))
             ps_registry_wait_changed(1000000u);
         ps_registry_unlock();
@@ -284,7 +284,7 @@ static uint64_t units_given_up_for(size_t units)
     uint64_t before = ps_registry.cached_bytes;
     struct ps_pages pages;
 
-    EXPECT_INT(0, ps_budget_obtain(units * UNIT, false, &pages));
+    EXPECT_INT(0, ps_budget_obtain(units * UNIT, NULL, &pages));
     uint64_t given_up = before - ps_registry.cached_bytes;
     ps_budget_return(&pages);
     return given_up / UNIT;
@@ -315,7 +315,7 @@ static void take_and_return(size_t units)
 {
     struct ps_pages pages;
 
-    EXPECT_INT(0, ps_budget_obtain_now(units * UNIT, false, &pages));
+    EXPECT_INT(0, ps_budget_obtain_now(units * UNIT, NULL, &pages));
     EXPECT_U64(units, pages.block->bytes / UNIT);
     EXPECT(ps_budget.held <= ps_budget.limit);
     ps_budget_return(&pages);
@@ -336,8 +336,8 @@ static void test_pages_stay_while_memory_is_tight(void)
     ps_budget.limit = DEVICE_UNITS * UNIT;
     ps_budget.reached = true;
     before = units_given_back;
-    EXPECT_INT(0, ps_budget_obtain_now(2 * UNIT, false, &two));
-    EXPECT_INT(0, ps_budget_obtain_now(2 * UNIT, false, &one));
+    EXPECT_INT(0, ps_budget_obtain_now(2 * UNIT, NULL, &two));
+    EXPECT_INT(0, ps_budget_obtain_now(2 * UNIT, NULL, &one));
     ps_budget_return(&two);
     ps_budget_return(&one);
     EXPECT_U64(0, units_given_back - before);
@@ -345,7 +345,7 @@ static void test_pages_stay_while_memory_is_tight(void)
     take_and_return(4); /* of the two */
     take_and_return(2);
     EXPECT_U64(0, units_given_back - before);
-    EXPECT_INT(0, ps_budget_obtain_now(UNIT, false, &one)); /* two units can't be cut */
+    EXPECT_INT(0, ps_budget_obtain_now(UNIT, NULL, &one)); /* two units can't be cut */
     EXPECT_U64(2, units_given_back - before);
     EXPECT_U64(3 * UNIT, ps_budget.held);
     ps_budget_return(&one);
@@ -370,10 +370,10 @@ static void test_what_is_spare_goes_back_when_the_driver_has_no_more(void)
     ps_registry_lock();
     ps_budget.limit = (DEVICE_UNITS + 2) * UNIT;
     ps_budget.reached = true;
-    EXPECT_INT(0, ps_budget_obtain_now(3 * UNIT, false, &three));
+    EXPECT_INT(0, ps_budget_obtain_now(3 * UNIT, NULL, &three));
     ps_budget_return(&three);
     EXPECT_U64(3, units_made);
-    EXPECT_INT(0, ps_budget_obtain_now(2 * UNIT, false, &two));
+    EXPECT_INT(0, ps_budget_obtain_now(2 * UNIT, NULL, &two));
     EXPECT_U64(2, units_made);
     EXPECT_U64(2 * UNIT, ps_budget.held);
     EXPECT_U64(0, ps_budget.refused_at);
@@ -393,15 +393,15 @@ static void test_a_refusal_is_remembered_until_the_driver_has_more(void)
     ps_registry_lock();
     ps_budget.limit = (DEVICE_UNITS + 2) * UNIT;
     ps_budget.reached = true;
-    EXPECT_INT(0, ps_budget_obtain_now(3 * UNIT, false, &three));
-    EXPECT_INT(-ENOMEM, ps_budget_obtain_now(2 * UNIT, false, &two));
+    EXPECT_INT(0, ps_budget_obtain_now(3 * UNIT, NULL, &three));
+    EXPECT_INT(-ENOMEM, ps_budget_obtain_now(2 * UNIT, NULL, &two));
     EXPECT_U64(3 * UNIT, ps_budget.refused_at);
     ps_budget_return(&three);
-    EXPECT_INT(0, ps_budget_obtain_now(3 * UNIT, false, &three));
+    EXPECT_INT(0, ps_budget_obtain_now(3 * UNIT, NULL, &three));
     EXPECT_U64(3 * UNIT, ps_budget.refused_at);
     ps_budget_return(&three);
     ps_budget_trim(0);
-    EXPECT_INT(0, ps_budget_obtain_now(2 * UNIT, false, &two));
+    EXPECT_INT(0, ps_budget_obtain_now(2 * UNIT, NULL, &two));
     EXPECT_U64(0, ps_budget.refused_at);
     ps_budget_return(&two);
     ps_budget_trim(0);
@@ -437,11 +437,11 @@ static void test_nothing_that_can_give_way(void)
     struct ps_pages all, more;
 
     ps_registry_lock();
-    EXPECT_INT(0, ps_budget_obtain(DEVICE_UNITS * UNIT, false, &all));
-    EXPECT_INT(-ENOMEM, ps_budget_obtain(UNIT, false, &more));
+    EXPECT_INT(0, ps_budget_obtain(DEVICE_UNITS * UNIT, NULL, &all));
+    EXPECT_INT(-ENOMEM, ps_budget_obtain(UNIT, NULL, &more));
     EXPECT_U64(0, ps_budget.program_waits);
     ps_budget_return(&all);
-    EXPECT_INT(0, ps_budget_obtain(UNIT, false, &more));
+    EXPECT_INT(0, ps_budget_obtain(UNIT, NULL, &more));
     ps_budget_return(&more);
     ps_registry_unlock();
 }

@@ -120,7 +120,7 @@ static bool allocate(size_t units, struct ps_span **span)
     ps_preparing_allocated(units * UNIT, found);
     if (found) {
         ps_registry_revive(*span, units * UNIT);
-    } else if (EXPECT(!ps_budget_obtain_now(units * UNIT, false, &pages))) {
+    } else if (EXPECT(!ps_budget_obtain_now(units * UNIT, NULL, &pages))) {
         *span = ps_registry_new(units * UNIT, units * UNIT);
         (*span)->pages = pages.block;
         (*span)->has_pages = true;
