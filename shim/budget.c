@@ -35,6 +35,9 @@ static PS_PER_DEVICE atomic_bool first_is_tight;
 
 /* How long a thread waits for evictions and last uses that don't end before it goes on without (they depend on the program's own queued work). */
 #define GIVE_UP_NS (30ull * 1000000000u)
+/* And for so long when no stream of the program comes to anything meanwhile: a launch of a training takes less. */
+#define GIVE_UP_STANDING_NS (5ull * 1000000000u)
+#define PROGRESS_EVERY_NS 100000000u
 /* Evictions that end in errors, with none in between that frees pages, until the thread goes on without. */
 #define ERRORS_MAX 8
 /* With nothing released for so long, who waits is helped by others: at the link's rate a gigabyte has left by then. */
@@ -408,6 +411,8 @@ int ps_budget_obtain_now(size_t bytes, const struct ps_need *reload, struct ps_p
 /* Of one call of ps_budget_obtain. */
 struct search {
     uint64_t began, stalled_since; /* ns; 0: there were pages at once */
+    uint64_t asked_at;             /* ns, after the device's progress */
+    uint64_t progress, standing_since;
     uint64_t released_before, errors_before;
     size_t bytes;
     enum ps_tell_wait wait; /* whose it is */
@@ -443,7 +448,27 @@ static void end_wait(const struct search *s)
     ps_tell_waited(s->wait, s->bytes, s->began, ps_waits_end(s->began));
 }
 
-/* Whether waiting leads nowhere any more: nothing was released for long, or evictions end in errors. [locked] */
+/*
+ * For so long no stream has come to any tick: each of them may wait for what the program is yet to queue. Launches record ticks while memory is tight.
+ * [locked; releases the lock meanwhile]
+ */
+static uint64_t device_stands_for(struct search *s)
+{
+    const uint64_t now = ps_now_ns();
+
+    if (now - s->asked_at < PROGRESS_EVERY_NS)
+        return s->standing_since ? now - s->standing_since : 0;
+    s->asked_at = now;
+    ps_registry_unlock();
+    const uint64_t progress = ps_streams_progress();
+    ps_registry_lock();
+    if (progress != s->progress || !s->standing_since)
+        s->standing_since = now;
+    s->progress = progress;
+    return now - s->standing_since;
+}
+
+/* Whether waiting leads nowhere any more: nothing was released for long, or evictions end in errors. [locked; may release the lock meanwhile] */
 static bool is_hopeless(struct search *s)
 {
     struct ps_budget_state *b = &ps_budget;
@@ -461,13 +486,14 @@ static bool is_hopeless(struct search *s)
     uint64_t stalled_ns = ps_now_ns() - s->stalled_since;
     if (s->program && stalled_ns > STARVING_NS)
         b->starving = true;
-    if (stalled_ns <= (b->stuck ? GIVE_UP_WHEN_STUCK_NS : GIVE_UP_NS))
+    const bool stands = s->program && stalled_ns > STARVING_NS && device_stands_for(s) > GIVE_UP_STANDING_NS;
+    if (stalled_ns <= (b->stuck ? GIVE_UP_WHEN_STUCK_NS : GIVE_UP_NS) && !stands)
         return false;
     b->stuck = true;
     ps_log_warn_once(
         BUDGET,
         "no eviction and no use of freed memory has ended in %llu s; going on without device pages, slowly; a larger PENSTOCK_BUDGET needs fewer",
-        GIVE_UP_NS / 1000000000u);
+        (unsigned long long)(stalled_ns / 1000000000u));
     return true;
 }
 

@@ -267,6 +267,26 @@ struct ps_stream *ps_streams_at(uint32_t index)
     return atomic_load_explicit(&table[index], memory_order_relaxed);
 }
 
+uint64_t ps_streams_progress(void)
+{
+    const uint32_t n = ps_streams_count();
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct ps_stream *s = ps_streams_at(i);
+        const uint64_t last_tick = atomic_load(&s->recorded);
+        uint64_t tick = atomic_load_explicit(&s->come_to, memory_order_relaxed);
+        if (last_tick > tick + PS_TICK_RING - 1)
+            tick = last_tick - (PS_TICK_RING - 1); /* what went before has been overwritten */
+        /* An event that was recorded anew since stands for a later tick: then less is seen than there is. */
+        while (tick < last_tick && ps_cu.cuEventQuery(s->ring[(tick + 1) % PS_TICK_RING]) == CUDA_SUCCESS)
+            tick++;
+        atomic_store_explicit(&s->come_to, tick, memory_order_relaxed);
+        sum += tick;
+    }
+    return sum;
+}
+
 static bool is_capturing(const struct ps_stream *s)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -45,6 +45,7 @@ struct ps_stream {
     atomic_bool over;                         /* gone, and all that was queued on it has ended; set under record_lock */
     _Atomic uint64_t next;                    /* the tick that the next record will be; starts at 1 */
     _Atomic uint64_t recorded;                /* the highest tick recorded; 0 = none */
+    _Atomic uint64_t come_to;                 /* a tick that was seen to be over (ps_streams_progress) */
     _Atomic uint32_t launches;                /* launches with spans since the last tick; a hint */
     atomic_bool unmarked;                     /* a per-thread stream: launches since the last tick that named no span */
     pthread_mutex_t record_lock;              /* one recorder at a time */
@@ -87,6 +88,9 @@ void ps_stream_retire(CUstream handle);
 
 /* So do all streams of a context, with the events on them: what is queued there is waited for here, on the host. Called before the program's cuCtxDestroy begins. */
 void ps_streams_end_context(CUcontext context);
+
+/* A number that has changed when some stream of the program has come to a tick since the last call. Asks the driver. Any thread; of two at once one may miss it. */
+uint64_t ps_streams_progress(void);
 
 /* How many places the table has in use, destroyed streams included, and the i-th of them. */
 uint32_t ps_streams_count(void);
