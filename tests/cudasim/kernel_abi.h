@@ -44,6 +44,12 @@ struct cudasim_kernel {
  */
 const void *cudasim_texture(unsigned long long object) __attribute__((visibility("default")));
 
+/*
+ * The launch of an executable graph by the kernel that is running: as cudaGraphLaunch there, to cudaStreamGraphFireAndForget. 0; -1: it is none that this kernel
+ * may launch. Of the simulated libcuda.so.1.
+ */
+int cudasim_graph_launch(void *executable) __attribute__((visibility("default")));
+
 #ifdef __cplusplus
 }
 #endif

@@ -7,25 +7,9 @@
 
 #include "engine.h"
 #include "entries.h"
+#include "graphs.h"
 #include "kernels.h"
 #include "memory.h"
-
-struct CUgraphNode_st {
-    struct cudasim_operation *operation;
-    CUgraphNode origin; /* of a node of an executable graph: the one that it was made from */
-    TAILQ_ENTRY(CUgraphNode_st) link;
-};
-
-TAILQ_HEAD(node_list, CUgraphNode_st);
-
-struct CUgraph_st {
-    struct node_list nodes;
-    size_t node_count;
-};
-
-struct CUgraphExec_st {
-    struct node_list nodes;
-};
 
 /* What capturing streams share: the graph they add to, and the stream where it began. */
 struct cudasim_capture {
@@ -46,25 +30,27 @@ static LIST_HEAD(, cudasim_capture) captures = LIST_HEAD_INITIALIZER(captures);
 static atomic_uint capture_count;
 static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-static void free_nodes(struct node_list *nodes)
+void cudasim_nodes_free(struct cudasim_node_list *nodes)
 {
     CUgraphNode node;
     while ((node = TAILQ_FIRST(nodes))) {
         TAILQ_REMOVE(nodes, node, link);
         cudasim_operation_free(node->operation);
+        if (node->child)
+            cudasim_graph_free(node->child);
         free(node);
     }
 }
 
-static CUresult add_node(struct node_list *nodes, struct cudasim_operation *operation)
+CUresult cudasim_node_add(struct cudasim_node_list *nodes, struct cudasim_operation *operation)
 {
-    CUgraphNode node = malloc(sizeof *node);
+    CUgraphNode node = calloc(1, sizeof *node);
     if (!node) {
         cudasim_operation_free(operation);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     node->operation = operation;
-    node->origin = NULL;
+    node->looks = cudasim_looks_of(operation);
     TAILQ_INSERT_TAIL(nodes, node, link);
     return CUDA_SUCCESS;
 }
@@ -113,28 +99,56 @@ static struct cudasim_operation *clone_operation(const struct cudasim_operation 
     return NULL;
 }
 
-static CUresult clone_nodes(const struct node_list *from, struct node_list *to)
+static CUresult clone_node(CUgraphNode node, struct cudasim_node_list *to)
+{
+    struct cudasim_operation *clone = clone_operation(node->operation);
+    CUgraph child = node->child ? cudasim_graph_new() : NULL;
+    CUresult result = clone && (child || !node->child) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS && child)
+        result = cudasim_nodes_clone(&node->child->nodes, &child->nodes);
+    if (result == CUDA_SUCCESS)
+        result = cudasim_node_add(to, clone);
+    else if (clone)
+        cudasim_operation_free(clone);
+    if (result != CUDA_SUCCESS) {
+        free(child);
+        return result;
+    }
+    CUgraphNode made = TAILQ_LAST(to, cudasim_node_list);
+    if (child)
+        child->node_count = node->child->node_count;
+    made->child = child;
+    made->origin = node;
+    made->looks = node->looks;
+    return CUDA_SUCCESS;
+}
+
+CUresult cudasim_nodes_clone(const struct cudasim_node_list *from, struct cudasim_node_list *to)
 {
     CUgraphNode node;
     TAILQ_INIT(to);
     TAILQ_FOREACH (node, from, link) {
-        struct cudasim_operation *clone = clone_operation(node->operation);
-        CUresult result = clone ? add_node(to, clone) : CUDA_ERROR_OUT_OF_MEMORY;
+        CUresult result = clone_node(node, to);
         if (result != CUDA_SUCCESS) {
-            free_nodes(to);
+            cudasim_nodes_free(to);
             return result;
         }
-        TAILQ_LAST(to, node_list)->origin = node;
     }
     return CUDA_SUCCESS;
 }
 
-static CUgraph graph_new(void)
+CUgraph cudasim_graph_new(void)
 {
     CUgraph graph = calloc(1, sizeof *graph);
     if (graph)
         TAILQ_INIT(&graph->nodes);
     return graph;
+}
+
+void cudasim_graph_free(CUgraph graph)
+{
+    cudasim_nodes_free(&graph->nodes);
+    free(graph);
 }
 
 /* ---- capture ---- */
@@ -205,7 +219,7 @@ bool cudasim_capture_breaks(CUcontext context)
 CUresult cudasim_capture_add(CUstream stream, struct cudasim_operation *operation)
 {
     struct cudasim_capture *capture = stream->capture;
-    CUresult result = add_node(&capture->graph->nodes, operation);
+    CUresult result = cudasim_node_add(&capture->graph->nodes, operation);
     if (result == CUDA_SUCCESS) {
         capture->graph->node_count++;
         capture->known[stream->capture_place][stream->capture_place]++;
@@ -254,7 +268,7 @@ CUresult cudasim_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode m
     if (mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     struct cudasim_capture *capture = calloc(1, sizeof *capture);
-    CUgraph graph = graph_new();
+    CUgraph graph = cudasim_graph_new();
     CUresult result = capture && graph ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     cudasim_lock();
     CUstream stream = cudasim_stream_resolve(hStream);
@@ -281,6 +295,39 @@ CUresult cudasim_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode m
     return result;
 }
 
+/* The capture is no stream's any more. Its small structure stays: events recorded into it still point to it, and tell by it that they hold no position. [locked] */
+static void end_capture(struct cudasim_capture *capture)
+{
+    CUstream other;
+    LIST_FOREACH (other, &cudasim_streams, link)
+        if (other->capture == capture)
+            other->capture = NULL;
+    capture->over = true;
+    LIST_REMOVE(capture, link);
+    atomic_fetch_sub(&capture_count, 1);
+}
+
+/* Of one that comes to nothing. [locked] */
+static void drop_graph(struct cudasim_capture *capture)
+{
+    cudasim_graph_free(capture->graph);
+    capture->graph = NULL;
+}
+
+void cudasim_capture_stream_gone(CUstream stream)
+{
+    struct cudasim_capture *capture = stream->capture;
+    stream->capture = NULL;
+    if (!capture)
+        return;
+    if (capture->origin != stream) {
+        capture->invalid = true; /* nothing can join what it was given */
+        return;
+    }
+    end_capture(capture);
+    drop_graph(capture);
+}
+
 CUresult cudasim_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
     if (!phGraph)
@@ -296,24 +343,39 @@ CUresult cudasim_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
     else if (capture->origin != stream)
         result = CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
     if (result == CUDA_SUCCESS) {
-        CUstream other;
-        LIST_FOREACH (other, &cudasim_streams, link)
-            if (other->capture == capture)
-                other->capture = NULL;
-        capture->over = true;
-        LIST_REMOVE(capture, link);
-        atomic_fetch_sub(&capture_count, 1);
+        end_capture(capture);
         if (capture->invalid || !is_joined(capture)) {
-            free_nodes(&capture->graph->nodes);
-            free(capture->graph);
-            capture->graph = NULL;
+            drop_graph(capture);
             result = capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
         }
         *phGraph = capture->graph;
-        /* The small structure stays: events recorded into it still point to it, and tell by it that they hold no position. */
     }
     cudasim_unlock();
     return result;
+}
+
+/* A capture of another stream, a blocking one, by which the context's legacy stream can't be used. [locked] */
+static struct cudasim_capture *barring(CUstream stream)
+{
+    CUstream other;
+    if (!atomic_load(&capture_count) || stream != stream->context->legacy)
+        return NULL;
+    LIST_FOREACH (other, &cudasim_streams, link)
+        if (other->context == stream->context && other->capture && !(other->flags & CU_STREAM_NON_BLOCKING))
+            return other->capture;
+    return NULL;
+}
+
+CUresult cudasim_capture_uses(CUstream stream)
+{
+    struct cudasim_capture *capture = barring(stream);
+    CUstream other;
+    if (!capture)
+        return CUDA_SUCCESS;
+    LIST_FOREACH (other, &cudasim_streams, link)
+        if (other->context == stream->context && other->capture && !(other->flags & CU_STREAM_NON_BLOCKING))
+            other->capture->invalid = true;
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
 CUresult cudasim_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
@@ -331,8 +393,11 @@ CUresult cudasim_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStat
         return CUDA_ERROR_NOT_SUPPORTED;
     cudasim_lock();
     CUstream stream = cudasim_stream_resolve(hStream);
-    if (stream) {
-        *captureStatus_out = stream->capture ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = !stream ? CUDA_ERROR_INVALID_HANDLE : barring(stream) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS) {
+        *captureStatus_out = !stream->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
+                             : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                                        : CU_STREAM_CAPTURE_STATUS_ACTIVE;
         if (id_out)
             *id_out = stream->capture ? stream->capture->id : 0;
         if (graph_out)
@@ -341,7 +406,7 @@ CUresult cudasim_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStat
             *numDependencies_out = 0;
     }
     cudasim_unlock();
-    return stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return result;
 }
 
 CUresult cudasim_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
@@ -360,7 +425,7 @@ CUresult cudasim_cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 {
     if (!phGraph || flags)
         return CUDA_ERROR_INVALID_VALUE;
-    *phGraph = graph_new();
+    *phGraph = cudasim_graph_new();
     return *phGraph ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -369,23 +434,41 @@ CUresult cudasim_cuGraphDestroy(CUgraph hGraph)
     if (!hGraph)
         return CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
-    free_nodes(&hGraph->nodes);
+    cudasim_graph_free(hGraph);
     cudasim_unlock();
-    free(hGraph);
     return CUDA_SUCCESS;
+}
+
+/* Whether kernels may launch what they make: kernels, copies and fills (cuda.h, cuGraphInstantiateWithFlags). */
+static bool may_be_launched_by_kernels(const struct cudasim_node_list *nodes)
+{
+    CUgraphNode node;
+    TAILQ_FOREACH (node, nodes, link) {
+        enum cudasim_operation_kind kind = node->operation->kind;
+        if (node->child ? !may_be_launched_by_kernels(&node->child->nodes)
+                        : kind != CUDASIM_OPERATION_KERNEL && kind != CUDASIM_OPERATION_COPY && kind != CUDASIM_OPERATION_FILL)
+            return false;
+    }
+    return true;
 }
 
 CUresult cudasim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
 {
-    (void)flags; /* how memory nodes and uploads are treated; there are none here */
-    if (!phGraphExec || !hGraph)
+    const unsigned long long taken = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY |
+                                     CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
+    const bool by_kernels = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
+    /* Nothing frees by itself here, and a graph's nodes have no priorities. */
+    if (!phGraphExec || !hGraph || (flags & ~taken) || (by_kernels && (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)))
         return CUDA_ERROR_INVALID_VALUE;
     CUgraphExec made = calloc(1, sizeof *made);
     if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
     cudasim_lock();
-    CUresult result = clone_nodes(&hGraph->nodes, &made->nodes);
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    if (cudasim_nodes_look_right(&hGraph->nodes) && (!by_kernels || may_be_launched_by_kernels(&hGraph->nodes)))
+        result = cudasim_nodes_clone(&hGraph->nodes, &made->nodes);
     cudasim_unlock();
+    made->launched_by_kernels = by_kernels;
     if (result != CUDA_SUCCESS)
         free(made);
     else
@@ -398,40 +481,23 @@ CUresult cudasim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CU
 {
     if (!hGraphExec || !hGraph || !resultInfo)
         return CUDA_ERROR_INVALID_VALUE;
-    struct node_list taken;
-    TAILQ_INIT(&taken);
     cudasim_lock();
-    CUgraphNode mine = TAILQ_FIRST(&hGraphExec->nodes), theirs = TAILQ_FIRST(&hGraph->nodes);
-    while (mine && theirs && mine->operation->kind == theirs->operation->kind) {
-        mine = TAILQ_NEXT(mine, link);
-        theirs = TAILQ_NEXT(theirs, link);
-    }
-    CUresult result = mine || theirs ? CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE : clone_nodes(&hGraph->nodes, &taken);
-    if (result == CUDA_SUCCESS) {
-        /* What it is known by to the calls that change one node stays. */
-        CUgraphNode before = TAILQ_FIRST(&hGraphExec->nodes), now;
-        TAILQ_FOREACH (now, &taken, link) {
-            now->origin = before->origin;
-            before = TAILQ_NEXT(before, link);
-        }
-        free_nodes(&hGraphExec->nodes);
-        TAILQ_INIT(&hGraphExec->nodes);
-        TAILQ_CONCAT(&hGraphExec->nodes, &taken, link);
-    }
+    CUresult result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    if (cudasim_nodes_may_replace(&hGraphExec->nodes, &hGraph->nodes))
+        result = cudasim_nodes_replace(&hGraphExec->nodes, &hGraph->nodes);
+    if (result == CUDA_SUCCESS)
+        hGraphExec->uploaded = false;
     cudasim_unlock();
     *resultInfo =
         (CUgraphExecUpdateResultInfo){.result = result == CUDA_SUCCESS ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR};
     return result;
 }
 
-/* The operation by which an executable graph does what a node of that kind does in the graph that it was made of, or NULL. [locked] */
-static struct cudasim_operation *operation_of(CUgraphExec executable, CUgraphNode origin, enum cudasim_operation_kind kind)
+/* Of which the operation is of that kind, or NULL. [locked] */
+static CUgraphNode node_of_kind(CUgraphExec executable, CUgraphNode origin, enum cudasim_operation_kind kind)
 {
-    CUgraphNode node;
-    TAILQ_FOREACH (node, &executable->nodes, link)
-        if (node->origin == origin && node->operation->kind == kind)
-            return node->operation;
-    return NULL;
+    CUgraphNode node = cudasim_node_of(&executable->nodes, origin);
+    return node && !node->child && node->operation->kind == kind ? node : NULL;
 }
 
 CUresult cudasim_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
@@ -439,47 +505,14 @@ CUresult cudasim_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgra
     if (!hGraphExec || !hNode || !nodeParams || !nodeParams->kernelParams)
         return CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
-    struct cudasim_operation *operation = operation_of(hGraphExec, hNode, CUDASIM_OPERATION_KERNEL);
+    CUgraphNode node = node_of_kind(hGraphExec, hNode, CUDASIM_OPERATION_KERNEL);
+    struct cudasim_operation *operation = node ? node->operation : NULL;
     bool same = operation && cudasim_kernel_of_function(nodeParams->func) == operation->kernel.entry;
     const struct cudasim_kernel *code = same ? operation->kernel.entry->code : NULL;
     for (uint32_t i = 0; same && i < code->param_count; i++)
         memcpy(operation->kernel.params[i], nodeParams->kernelParams[i], code->params[i].size);
-    cudasim_unlock();
-    return same ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-/* Of one row, between addresses. */
-CUresult cudasim_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
-{
-    (void)ctx;
-    if (!hGraphExec || !hNode || !copyParams || !copyParams->WidthInBytes || copyParams->Height > 1 || copyParams->Depth > 1)
-        return CUDA_ERROR_INVALID_VALUE;
-    cudasim_lock();
-    struct cudasim_operation *operation = operation_of(hGraphExec, hNode, CUDASIM_OPERATION_COPY);
-    if (operation) {
-        operation->copy.box = (struct cudasim_box){copyParams->WidthInBytes, 1, 1};
-        operation->copy.to.address = copyParams->dstDevice;
-        operation->copy.from.address = copyParams->srcDevice;
-    }
-    cudasim_unlock();
-    return operation ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cudasim_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *memsetParams,
-                                                CUcontext ctx)
-{
-    (void)ctx;
-    if (!hGraphExec || !hNode || !memsetParams)
-        return CUDA_ERROR_INVALID_VALUE;
-    cudasim_lock();
-    struct cudasim_operation *operation = operation_of(hGraphExec, hNode, CUDASIM_OPERATION_FILL);
-    bool same = operation && memsetParams->elementSize == operation->fill.value_bytes &&
-                memsetParams->height == operation->fill.box.height &&
-                memsetParams->width * memsetParams->elementSize == operation->fill.box.width;
-    if (same) {
-        operation->fill.to.address = memsetParams->dst;
-        operation->fill.value = memsetParams->value;
-    }
+    if (same)
+        hGraphExec->uploaded = false;
     cudasim_unlock();
     return same ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -489,10 +522,33 @@ CUresult cudasim_cuGraphExecDestroy(CUgraphExec hGraphExec)
     if (!hGraphExec)
         return CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
-    free_nodes(&hGraphExec->nodes);
+    cudasim_nodes_free(&hGraphExec->nodes);
     cudasim_unlock();
     free(hGraphExec);
     return CUDA_SUCCESS;
+}
+
+/* Queues the copies of a graph's nodes, and of its children's; frees them. [locked] */
+static CUresult submit_nodes(struct cudasim_node_list *nodes, CUstream stream)
+{
+    CUresult result = CUDA_SUCCESS;
+    CUgraphNode node;
+    while (result == CUDA_SUCCESS && (node = TAILQ_FIRST(nodes))) {
+        TAILQ_REMOVE(nodes, node, link);
+        if (node->child) {
+            result = submit_nodes(&node->child->nodes, stream);
+            free(node->child);
+        }
+        if (result == CUDA_SUCCESS) {
+            node->operation->of_graph = true;
+            result = cudasim_submit(node->operation, stream);
+        } else {
+            cudasim_operation_free(node->operation);
+        }
+        free(node);
+    }
+    cudasim_nodes_free(nodes);
+    return result;
 }
 
 CUresult cudasim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
@@ -503,122 +559,16 @@ CUresult cudasim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
     cudasim_lock();
     cudasim_pools_graph_launched();
     CUstream stream = cudasim_stream_resolve(hStream);
-    struct node_list copies;
+    struct cudasim_node_list copies;
     TAILQ_INIT(&copies);
     if (!stream)
         result = CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS)
-        result = clone_nodes(&hGraphExec->nodes, &copies);
-    CUgraphNode node;
-    while (result == CUDA_SUCCESS && (node = TAILQ_FIRST(&copies))) {
-        TAILQ_REMOVE(&copies, node, link);
-        result = cudasim_submit(node->operation, stream);
-        free(node);
-    }
-    free_nodes(&copies);
+        result = cudasim_nodes_clone(&hGraphExec->nodes, &copies);
+    if (result == CUDA_SUCCESS)
+        result = submit_nodes(&copies, stream);
+    if (result == CUDA_SUCCESS)
+        hGraphExec->uploaded = true;
     cudasim_unlock();
     return result;
-}
-
-CUresult cudasim_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
-{
-    if (!hGraph || !numNodes)
-        return CUDA_ERROR_INVALID_VALUE;
-    cudasim_lock();
-    size_t count = 0;
-    CUgraphNode node;
-    TAILQ_FOREACH (node, &hGraph->nodes, link) {
-        if (nodes && count < *numNodes)
-            nodes[count] = node;
-        count++;
-    }
-    if (!nodes || count < *numNodes)
-        *numNodes = count;
-    cudasim_unlock();
-    return CUDA_SUCCESS;
-}
-
-CUresult cudasim_cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
-{
-    if (!hNode || !type)
-        return CUDA_ERROR_INVALID_VALUE;
-    switch (hNode->operation->kind) {
-    case CUDASIM_OPERATION_KERNEL:
-        *type = CU_GRAPH_NODE_TYPE_KERNEL;
-        break;
-    case CUDASIM_OPERATION_COPY:
-        *type = CU_GRAPH_NODE_TYPE_MEMCPY;
-        break;
-    case CUDASIM_OPERATION_FILL:
-        *type = CU_GRAPH_NODE_TYPE_MEMSET;
-        break;
-    case CUDASIM_OPERATION_HOST_FUNCTION:
-        *type = CU_GRAPH_NODE_TYPE_HOST;
-        break;
-    case CUDASIM_OPERATION_WRITE_VALUE:
-    case CUDASIM_OPERATION_WAIT_VALUE:
-        *type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
-        break;
-    default:
-        *type = CU_GRAPH_NODE_TYPE_EMPTY;
-        break;
-    }
-    return CUDA_SUCCESS;
-}
-
-CUresult cudasim_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS *nodeParams)
-{
-    if (!hNode || !nodeParams || hNode->operation->kind != CUDASIM_OPERATION_KERNEL)
-        return CUDA_ERROR_INVALID_VALUE;
-    const struct cudasim_operation *operation = hNode->operation;
-    const struct cudasim_launch *shape = &operation->kernel.launch;
-    *nodeParams = (CUDA_KERNEL_NODE_PARAMS){
-        .func = &operation->kernel.entry->function,
-        .gridDimX = shape->grid[0],
-        .gridDimY = shape->grid[1],
-        .gridDimZ = shape->grid[2],
-        .blockDimX = shape->block[0],
-        .blockDimY = shape->block[1],
-        .blockDimZ = shape->block[2],
-        .sharedMemBytes = shape->shared_bytes,
-        .kernelParams = operation->kernel.params,
-    };
-    return CUDA_SUCCESS;
-}
-
-CUresult cudasim_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
-{
-    if (!hNode || !nodeParams || hNode->operation->kind != CUDASIM_OPERATION_COPY)
-        return CUDA_ERROR_INVALID_VALUE;
-    const struct cudasim_copy *copy = &hNode->operation->copy;
-    *nodeParams = (CUDA_MEMCPY3D){
-        .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
-        .srcDevice = copy->from.address,
-        .srcPitch = copy->from.pitch,
-        .srcHeight = copy->box.height,
-        .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-        .dstDevice = copy->to.address,
-        .dstPitch = copy->to.pitch,
-        .dstHeight = copy->box.height,
-        .WidthInBytes = copy->box.width,
-        .Height = copy->box.height,
-        .Depth = copy->box.depth,
-    };
-    return CUDA_SUCCESS;
-}
-
-CUresult cudasim_cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS *nodeParams)
-{
-    if (!hNode || !nodeParams || hNode->operation->kind != CUDASIM_OPERATION_FILL)
-        return CUDA_ERROR_INVALID_VALUE;
-    const struct cudasim_fill *fill = &hNode->operation->fill;
-    *nodeParams = (CUDA_MEMSET_NODE_PARAMS){
-        .dst = fill->to.address,
-        .pitch = fill->to.pitch,
-        .value = fill->value,
-        .elementSize = fill->value_bytes,
-        .width = fill->box.width / fill->value_bytes,
-        .height = fill->box.height,
-    };
-    return CUDA_SUCCESS;
 }

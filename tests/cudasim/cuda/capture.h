@@ -20,5 +20,9 @@ CUresult cudasim_capture_record(CUstream stream, CUevent event);
 bool cudasim_capture_breaks(CUcontext context);
 /* A wait where the event or the stream belongs to a capture. */
 CUresult cudasim_capture_wait(CUstream stream, CUevent event);
+/* The stream is about to be given work. While a blocking stream of its context is captured the legacy stream can't be used, and an attempt ends that capture. */
+CUresult cudasim_capture_uses(CUstream stream);
+/* The stream has been destroyed: a capture that began there ends with it, one that it had joined can't be joined any more. */
+void cudasim_capture_stream_gone(CUstream stream);
 
 #endif

@@ -145,6 +145,11 @@ CUresult cudasim_submit(struct cudasim_operation *operation, CUstream stream)
 {
     if (stream->capture)
         return cudasim_capture_add(stream, operation);
+    CUresult result = cudasim_capture_uses(stream);
+    if (result != CUDA_SUCCESS) {
+        cudasim_operation_free(operation);
+        return result;
+    }
     if (!cudasim_scheduler()->prepare(stream) || add_default_stream_order(operation, stream) || add_context_order(operation, stream)) {
         cudasim_operation_free(operation);
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -151,6 +151,7 @@ struct cudasim_operation {
     uint64_t chain;       /* of what it waits for on other streams, until it is queued */
     const char *call;     /* the driver entry point that made it, for traces and faults */
     bool running;
+    bool of_graph;  /* queued by the launch of a graph */
     bool faulted;   /* it touched an address that nothing is mapped to */
     bool backwards; /* seeded: a copy or fill that runs from its end to its start */
     size_t pieces;  /* seeded: in how many pieces it runs; 0 before it started */
@@ -192,6 +193,10 @@ void cudasim_operation_free(struct cudasim_operation *operation);
 int cudasim_operation_after(struct cudasim_operation *operation, struct cudasim_position position);
 /* Runs one piece of a copy or fill, or the whole of anything else. A fault is noted in the operation. With or without the lock. */
 void cudasim_operation_run(struct cudasim_operation *operation, size_t piece, size_t pieces);
+/* The same of all of it, by a kernel that is running on this thread: a fault is that kernel's. */
+void cudasim_operation_run_in_kernel(struct cudasim_operation *operation);
+/* The operation whose kernel this thread is running, or NULL. */
+const struct cudasim_operation *cudasim_kernel_running(void);
 /* Whether everything the operation waits for has happened. */
 bool cudasim_operation_ready(const struct cudasim_operation *operation);
 

@@ -156,7 +156,7 @@ CUresult cudasim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned in
         result = CUDA_ERROR_INVALID_HANDLE;
     } else if (event->capture || stream->capture) {
         result = cudasim_capture_wait(stream, event);
-    } else {
+    } else if ((result = cudasim_capture_uses(stream)) == CUDA_SUCCESS) { /* whether or not the event has come */
         result = wait_in(stream, event);
     }
     cudasim_unlock();

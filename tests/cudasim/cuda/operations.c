@@ -88,13 +88,28 @@ static void read_word(void *argument)
         word->value = __atomic_load_n((uint32_t *)word->operation->word.address, __ATOMIC_SEQ_CST);
 }
 
+static __thread const struct cudasim_operation *kernel_running;
+
+const struct cudasim_operation *cudasim_kernel_running(void)
+{
+    return kernel_running;
+}
+
+static void run_kernel(const struct cudasim_operation *operation)
+{
+    const struct cudasim_operation *outer = kernel_running;
+    kernel_running = operation;
+    operation->kernel.entry->code->run(&operation->kernel.launch, operation->kernel.params);
+    kernel_running = outer;
+}
+
 static void run_guarded(void *argument)
 {
     const struct run_argument *run = argument;
     struct cudasim_operation *operation = run->operation;
     switch (operation->kind) {
     case CUDASIM_OPERATION_KERNEL:
-        operation->kernel.entry->code->run(&operation->kernel.launch, operation->kernel.params);
+        run_kernel(operation);
         break;
     case CUDASIM_OPERATION_COPY:
         run_copy(&operation->copy, run->piece, run->pieces);
@@ -116,6 +131,13 @@ static void run_guarded(void *argument)
     case CUDASIM_OPERATION_EVENT_RECORD:
         break;
     }
+}
+
+void cudasim_operation_run_in_kernel(struct cudasim_operation *operation)
+{
+    run_guarded(&(struct run_argument){operation, 0, 1});
+    if (operation->kind == CUDASIM_OPERATION_KERNEL)
+        cudasim_ledger_kernel_ran(operation->kernel.entry);
 }
 
 /* Copies of whole pages that nothing ever wrote are not wrong by themselves, but a test may want to know of them. */
@@ -174,6 +196,7 @@ void cudasim_operation_run(struct cudasim_operation *operation, size_t piece, si
     else
         survived = run_piece(&run, &fault_address);
     if (!survived) {
+        kernel_running = NULL;
         cudasim_ledger_unmapped_access(operation_name(operation), fault_address);
         operation->faulted = true;
     } else if (operation->kind == CUDASIM_OPERATION_KERNEL) {

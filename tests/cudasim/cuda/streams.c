@@ -17,6 +17,7 @@ static pthread_once_t per_thread_once = PTHREAD_ONCE_INIT;
 static void give_back_per_thread(void *stream)
 {
     cudasim_lock();
+    cudasim_capture_stream_gone(stream);
     ((CUstream)stream)->alive = false;
     cudasim_unlock();
 }
@@ -124,8 +125,10 @@ CUresult cudasim_cuStreamDestroy_v2(CUstream hStream)
     cudasim_notify_stream(CUDASIM_NOTIFY_STREAM_DESTROY, stream);
     cudasim_lock();
     bool still_alive = stream->alive;
-    if (still_alive)
+    if (still_alive) {
         cudasim_ledger_object(CUDASIM_OBJECT_STREAM, -1);
+        cudasim_capture_stream_gone(stream);
+    }
     stream->alive = false;
     cudasim_unlock();
     return still_alive ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;

@@ -239,6 +239,11 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream)
     return RUNTIME_RUN(cuGraphLaunch(graph, stream));
 }
 
+cudaError_t cudaGraphUpload(cudaGraphExec_t graph, cudaStream_t stream)
+{
+    return RUNTIME_RUN(cuGraphUpload(graph, stream));
+}
+
 /* --- driver entry points --- */
 
 /* No flag means: as the caller was compiled, which the name of this function says. */

@@ -210,18 +210,53 @@ cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t executable, cudaGra
     return cudasim_runtime_end(result);
 }
 
+/* The addresses tell which way it goes. */
+static CUDA_MEMCPY3D one_row(void *to, const void *from, size_t bytes)
+{
+    return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                           .srcDevice = (CUdeviceptr)(uintptr_t)from,
+                           .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                           .dstDevice = (CUdeviceptr)(uintptr_t)to,
+                           .WidthInBytes = bytes,
+                           .Height = 1,
+                           .Depth = 1};
+}
+
 cudaError_t cudaGraphExecMemcpyNodeSetParams1D(cudaGraphExec_t executable, cudaGraphNode_t node, void *to, const void *from, size_t bytes,
                                                enum cudaMemcpyKind kind)
 {
-    CUDA_MEMCPY3D driver = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
-                            .srcDevice = (CUdeviceptr)(uintptr_t)from,
-                            .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-                            .dstDevice = (CUdeviceptr)(uintptr_t)to,
-                            .WidthInBytes = bytes,
-                            .Height = 1,
-                            .Depth = 1};
-    (void)kind; /* which the addresses tell */
+    CUDA_MEMCPY3D driver = one_row(to, from, bytes);
+    (void)kind;
     return RUNTIME_RUN(cuGraphExecMemcpyNodeSetParams(executable, node, &driver, NULL));
+}
+
+cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t count, void *to,
+                                     const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+    CUDA_MEMCPY3D driver = one_row(to, from, bytes);
+    (void)kind;
+    return RUNTIME_RUN(cuGraphAddMemcpyNode(node, graph, dependencies, count, &driver, NULL));
+}
+
+cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t count,
+                                       cudaGraph_t child)
+{
+    return RUNTIME_RUN(cuGraphAddChildGraphNode(node, graph, dependencies, count, child));
+}
+
+cudaError_t cudaGraphExecChildGraphNodeSetParams(cudaGraphExec_t executable, cudaGraphNode_t node, cudaGraph_t child)
+{
+    return RUNTIME_RUN(cuGraphExecChildGraphNodeSetParams(executable, node, child));
+}
+
+static CUDA_MEMSET_NODE_PARAMS driver_fill(const struct cudaMemsetParams *parameters)
+{
+    return (CUDA_MEMSET_NODE_PARAMS){.dst = (CUdeviceptr)(uintptr_t)parameters->dst,
+                                     .pitch = parameters->pitch,
+                                     .value = parameters->value,
+                                     .elementSize = parameters->elementSize,
+                                     .width = parameters->width,
+                                     .height = parameters->height};
 }
 
 cudaError_t cudaGraphExecMemsetNodeSetParams(cudaGraphExec_t executable, cudaGraphNode_t node, const struct cudaMemsetParams *parameters)
@@ -229,14 +264,21 @@ cudaError_t cudaGraphExecMemsetNodeSetParams(cudaGraphExec_t executable, cudaGra
     CUresult result = cudasim_runtime_begin(__func__);
     if (parameters == NULL)
         return cudasim_runtime_fail(cudaErrorInvalidValue);
-    CUDA_MEMSET_NODE_PARAMS driver = {.dst = (CUdeviceptr)(uintptr_t)parameters->dst,
-                                      .pitch = parameters->pitch,
-                                      .value = parameters->value,
-                                      .elementSize = parameters->elementSize,
-                                      .width = parameters->width,
-                                      .height = parameters->height};
+    const CUDA_MEMSET_NODE_PARAMS driver = driver_fill(parameters);
     if (result == CUDA_SUCCESS)
         result = cuGraphExecMemsetNodeSetParams(executable, node, &driver, NULL);
+    return cudasim_runtime_end(result);
+}
+
+cudaError_t cudaGraphAddMemsetNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t count,
+                                   const struct cudaMemsetParams *parameters)
+{
+    CUresult result = cudasim_runtime_begin(__func__);
+    if (parameters == NULL)
+        return cudasim_runtime_fail(cudaErrorInvalidValue);
+    const CUDA_MEMSET_NODE_PARAMS driver = driver_fill(parameters);
+    if (result == CUDA_SUCCESS)
+        result = cuGraphAddMemsetNode(node, graph, dependencies, count, &driver, NULL);
     return cudasim_runtime_end(result);
 }
 

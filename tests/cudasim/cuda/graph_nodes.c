@@ -1,0 +1,403 @@
+/*
+ * Graphs by their nodes: made one by one, changed one by one, children among them; and launched by kernels. What a node names must lead to memory of
+ * the right kind when the driver looks (graphs.h).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+#include "entries.h"
+#include "graphs.h"
+#include "guard.h"
+#include "memory.h"
+
+/* ---- what lies at the addresses ---- */
+
+enum cudasim_look cudasim_look_at(uintptr_t address)
+{
+    const struct cudasim_range *range = cudasim_range_find(address);
+    if (!address)
+        return CUDASIM_LOOK_NONE;
+    if (!range)
+        return cudasim_guard_covers(address) ? CUDASIM_LOOK_NOWHERE : CUDASIM_LOOK_HOST;
+    return range->host ? CUDASIM_LOOK_HOST : CUDASIM_LOOK_DEVICE;
+}
+
+struct cudasim_looks cudasim_looks_of(const struct cudasim_operation *operation)
+{
+    struct cudasim_looks looks = {CUDASIM_LOOK_NONE, CUDASIM_LOOK_NONE};
+    if (operation->kind == CUDASIM_OPERATION_COPY)
+        looks = (struct cudasim_looks){cudasim_look_at(operation->copy.to.address), cudasim_look_at(operation->copy.from.address)};
+    else if (operation->kind == CUDASIM_OPERATION_FILL)
+        looks.to = cudasim_look_at(operation->fill.to.address);
+    return looks;
+}
+
+static bool same_looks(struct cudasim_looks one, struct cudasim_looks other)
+{
+    return !one.to == !other.to && !one.from == !other.from;
+}
+
+bool cudasim_nodes_look_right(const struct cudasim_node_list *nodes)
+{
+    CUgraphNode node;
+    TAILQ_FOREACH (node, nodes, link)
+        if (!same_looks(node->looks, cudasim_looks_of(node->operation)) || (node->child && !cudasim_nodes_look_right(&node->child->nodes)))
+            return false;
+    return true;
+}
+
+bool cudasim_nodes_may_replace(const struct cudasim_node_list *mine, const struct cudasim_node_list *theirs)
+{
+    CUgraphNode a = TAILQ_FIRST(mine), b = TAILQ_FIRST(theirs);
+    for (; a && b; a = TAILQ_NEXT(a, link), b = TAILQ_NEXT(b, link)) {
+        if (a->operation->kind != b->operation->kind || !a->child != !b->child || !same_looks(a->looks, cudasim_looks_of(b->operation)) ||
+            !same_looks(b->looks, cudasim_looks_of(b->operation)))
+            return false;
+        if (a->child && !cudasim_nodes_may_replace(&a->child->nodes, &b->child->nodes))
+            return false;
+    }
+    return !a && !b;
+}
+
+/* Each is known by the name of the one in its place. */
+static void take_names(const struct cudasim_node_list *to, const struct cudasim_node_list *from)
+{
+    CUgraphNode a = TAILQ_FIRST(to), b = TAILQ_FIRST(from);
+    for (; a && b; a = TAILQ_NEXT(a, link), b = TAILQ_NEXT(b, link)) {
+        a->origin = b->origin;
+        if (a->child && b->child)
+            take_names(&a->child->nodes, &b->child->nodes);
+    }
+}
+
+CUresult cudasim_nodes_replace(struct cudasim_node_list *mine, const struct cudasim_node_list *theirs)
+{
+    struct cudasim_node_list taken;
+    CUresult result = cudasim_nodes_clone(theirs, &taken);
+    if (result != CUDA_SUCCESS)
+        return result;
+    take_names(&taken, mine);
+    cudasim_nodes_free(mine);
+    TAILQ_INIT(mine);
+    TAILQ_CONCAT(mine, &taken, link);
+    return CUDA_SUCCESS;
+}
+
+CUgraphNode cudasim_node_of(const struct cudasim_node_list *nodes, CUgraphNode origin)
+{
+    CUgraphNode node, found = NULL;
+    TAILQ_FOREACH (node, nodes, link) {
+        found = node->origin == origin ? node : node->child ? cudasim_node_of(&node->child->nodes, origin) : NULL;
+        if (found)
+            break;
+    }
+    return found;
+}
+
+/* ---- copies and fills ---- */
+
+/* Of one row, between addresses. False: something else, or memory that is not what the call says it is. [locked] */
+static bool read_copy(const CUDA_MEMCPY3D *params, struct cudasim_copy *copy)
+{
+    const CUmemorytype array = CU_MEMORYTYPE_ARRAY;
+    if (!params || !params->WidthInBytes || params->Height > 1 || params->Depth > 1 || params->srcMemoryType == array ||
+        params->dstMemoryType == array)
+        return false;
+    const uintptr_t to = params->dstMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)params->dstHost : params->dstDevice;
+    const uintptr_t from = params->srcMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)params->srcHost : params->srcDevice;
+    *copy = (struct cudasim_copy){
+        .box = {params->WidthInBytes, 1, 1},
+        .to = {to + params->dstXInBytes, params->WidthInBytes, params->WidthInBytes},
+        .from = {from + params->srcXInBytes, params->WidthInBytes, params->WidthInBytes},
+    };
+    copy->direction = cudasim_direction_of(copy->to.address, copy->from.address);
+    return to && from && (params->dstMemoryType != CU_MEMORYTYPE_DEVICE || cudasim_look_at(to) == CUDASIM_LOOK_DEVICE) &&
+           (params->srcMemoryType != CU_MEMORYTYPE_DEVICE || cudasim_look_at(from) == CUDASIM_LOOK_DEVICE);
+}
+
+static bool read_fill(const CUDA_MEMSET_NODE_PARAMS *params, struct cudasim_fill *fill)
+{
+    if (!params || !params->dst || !params->width || !params->height ||
+        (params->elementSize != 1 && params->elementSize != 2 && params->elementSize != 4))
+        return false;
+    const size_t width = params->width * params->elementSize;
+    *fill = (struct cudasim_fill){
+        .box = {width, params->height, 1},
+        .to = {(uintptr_t)params->dst, params->height == 1 ? width : params->pitch, params->pitch * params->height},
+        .value = params->value,
+        .value_bytes = params->elementSize,
+    };
+    return fill->to.address != 0;
+}
+
+/* The operation in its new form takes the place of the node's, if what it names is of the kinds that the node knows. `anew`: it may know others then. */
+static CUresult set_operation(CUgraphNode node, struct cudasim_operation now, bool anew)
+{
+    const struct cudasim_looks looks = cudasim_looks_of(&now);
+    if (!same_looks(looks, looks) || (!anew && !same_looks(node->looks, looks)))
+        return CUDA_ERROR_INVALID_VALUE;
+    *node->operation = now;
+    node->looks = looks;
+    return CUDA_SUCCESS;
+}
+
+static CUresult set_copy(CUgraphNode node, const CUDA_MEMCPY3D *params, bool anew)
+{
+    if (!node || node->child || node->operation->kind != CUDASIM_OPERATION_COPY || node->operation->copy.staging)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct cudasim_operation now = *node->operation;
+    return read_copy(params, &now.copy) ? set_operation(node, now, anew) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Of the form that it had (cuda.h has it so of executable graphs). */
+static CUresult set_fill(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params, bool anew)
+{
+    if (!node || node->child || node->operation->kind != CUDASIM_OPERATION_FILL)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct cudasim_operation now = *node->operation;
+    const struct cudasim_box *was = &node->operation->fill.box;
+    if (!read_fill(params, &now.fill))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!anew && (now.fill.box.width != was->width || now.fill.box.height != was->height ||
+                  now.fill.value_bytes != node->operation->fill.value_bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    return set_operation(node, now, anew);
+}
+
+/* A node of an executable graph has been changed, or not. [locked] */
+static CUresult changed(CUgraphExec executable, CUresult result)
+{
+    if (result == CUDA_SUCCESS)
+        executable->uploaded = false;
+    return result;
+}
+
+CUresult cudasim_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+{
+    (void)ctx;
+    if (!hGraphExec || !hNode)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    CUresult result = changed(hGraphExec, set_copy(cudasim_node_of(&hGraphExec->nodes, hNode), copyParams, false));
+    cudasim_unlock();
+    return result;
+}
+
+CUresult cudasim_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *memsetParams,
+                                                CUcontext ctx)
+{
+    (void)ctx;
+    if (!hGraphExec || !hNode)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    CUresult result = changed(hGraphExec, set_fill(cudasim_node_of(&hGraphExec->nodes, hNode), memsetParams, false));
+    cudasim_unlock();
+    return result;
+}
+
+CUresult cudasim_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)
+{
+    cudasim_lock();
+    CUresult result = set_copy(hNode, nodeParams, true);
+    cudasim_unlock();
+    return result;
+}
+
+CUresult cudasim_cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *nodeParams)
+{
+    cudasim_lock();
+    CUresult result = set_fill(hNode, nodeParams, true);
+    cudasim_unlock();
+    return result;
+}
+
+/* ---- new nodes ---- */
+
+/* Whether nodes that a new one comes after are the graph's; then it does, since a graph's nodes run in the order in which they came. [locked] */
+static bool are_in(CUgraph graph, const CUgraphNode *dependencies, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        CUgraphNode node;
+        TAILQ_FOREACH (node, &graph->nodes, link)
+            if (node == dependencies[i])
+                break;
+        if (!node)
+            return false;
+    }
+    return true;
+}
+
+/* Adds it at the end; owns the operation, also when it fails. [locked] */
+static CUresult add_node(CUgraph graph, const CUgraphNode *dependencies, size_t count, struct cudasim_operation *operation,
+                         CUgraphNode *made)
+{
+    if (!are_in(graph, dependencies, count)) {
+        cudasim_operation_free(operation);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = cudasim_node_add(&graph->nodes, operation);
+    if (result == CUDA_SUCCESS) {
+        *made = TAILQ_LAST(&graph->nodes, cudasim_node_list);
+        graph->node_count++;
+    }
+    return result;
+}
+
+CUresult cudasim_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
+                                      const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+{
+    (void)ctx;
+    struct cudasim_operation *operation = phGraphNode && hGraph ? cudasim_operation_new(CUDASIM_OPERATION_COPY) : NULL;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    if (!operation)
+        return result;
+    operation->call = cudasim_call_name();
+    cudasim_lock();
+    if (read_copy(copyParams, &operation->copy))
+        result = add_node(hGraph, dependencies, numDependencies, operation, phGraphNode);
+    else
+        cudasim_operation_free(operation);
+    cudasim_unlock();
+    return result;
+}
+
+CUresult cudasim_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
+                                      const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+{
+    (void)ctx;
+    struct cudasim_operation *operation = phGraphNode && hGraph ? cudasim_operation_new(CUDASIM_OPERATION_FILL) : NULL;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    if (!operation)
+        return result;
+    operation->call = cudasim_call_name();
+    cudasim_lock();
+    if (read_fill(memsetParams, &operation->fill))
+        result = add_node(hGraph, dependencies, numDependencies, operation, phGraphNode);
+    else
+        cudasim_operation_free(operation);
+    cudasim_unlock();
+    return result;
+}
+
+/* The child becomes a graph of the node's own. */
+CUresult cudasim_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
+                                          CUgraph childGraph)
+{
+    struct cudasim_operation *operation = phGraphNode && hGraph && childGraph ? cudasim_operation_new(CUDASIM_OPERATION_MARKER) : NULL;
+    CUgraph child = operation ? cudasim_graph_new() : NULL;
+    if (!child) {
+        if (operation)
+            cudasim_operation_free(operation);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    operation->call = cudasim_call_name();
+    cudasim_lock();
+    CUresult result =
+        cudasim_nodes_look_right(&childGraph->nodes) ? cudasim_nodes_clone(&childGraph->nodes, &child->nodes) : CUDA_ERROR_INVALID_VALUE;
+    child->node_count = childGraph->node_count;
+    if (result == CUDA_SUCCESS)
+        result = add_node(hGraph, dependencies, numDependencies, operation, phGraphNode);
+    else
+        cudasim_operation_free(operation);
+    if (result == CUDA_SUCCESS)
+        (*phGraphNode)->child = child;
+    else
+        cudasim_graph_free(child);
+    cudasim_unlock();
+    return result;
+}
+
+CUresult cudasim_cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
+{
+    if (!hNode || !hNode->child || !phGraph)
+        return CUDA_ERROR_INVALID_VALUE;
+    *phGraph = hNode->child;
+    return CUDA_SUCCESS;
+}
+
+CUresult cudasim_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph)
+{
+    if (!hGraphExec || !hNode || !childGraph)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    CUgraphNode node = cudasim_node_of(&hGraphExec->nodes, hNode);
+    CUresult result = node && node->child ? CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE : CUDA_ERROR_INVALID_VALUE;
+    if (node && node->child && cudasim_nodes_may_replace(&node->child->nodes, &childGraph->nodes))
+        result = cudasim_nodes_replace(&node->child->nodes, &childGraph->nodes);
+    changed(hGraphExec, result);
+    cudasim_unlock();
+    return result;
+}
+
+/* Nodes of any type: copies and fills. */
+CUresult cudasim_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                   const CUgraphEdgeData *dependencyData, size_t numDependencies, CUgraphNodeParams *nodeParams)
+{
+    if (!nodeParams || dependencyData)
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (nodeParams->type) {
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return cudasim_cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies, &nodeParams->memcpy.copyParams, NULL);
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+        const CUDA_MEMSET_NODE_PARAMS_v2 *p = &nodeParams->memset;
+        const CUDA_MEMSET_NODE_PARAMS fill = {p->dst, p->pitch, p->value, p->elementSize, p->width, p->height};
+        return cudasim_cuGraphAddMemsetNode(phGraphNode, hGraph, dependencies, numDependencies, &fill, NULL);
+    }
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+CUresult cudasim_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)
+{
+    if (!nodeParams)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (nodeParams->type != CU_GRAPH_NODE_TYPE_MEMCPY)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return cudasim_cuGraphMemcpyNodeSetParams(hNode, &nodeParams->memcpy.copyParams);
+}
+
+CUresult cudasim_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *nodeParams)
+{
+    if (!nodeParams)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (nodeParams->type != CU_GRAPH_NODE_TYPE_MEMCPY)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return cudasim_cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, &nodeParams->memcpy.copyParams, NULL);
+}
+
+/* ---- launched by kernels ---- */
+
+CUresult cudasim_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
+{
+    if (!hGraphExec)
+        return CUDA_ERROR_INVALID_VALUE;
+    cudasim_lock();
+    CUresult result = cudasim_stream_resolve(hStream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS)
+        hGraphExec->uploaded = true;
+    cudasim_unlock();
+    return result;
+}
+
+static void run_nodes(const struct cudasim_node_list *nodes)
+{
+    CUgraphNode node;
+    TAILQ_FOREACH (node, nodes, link)
+        if (node->child)
+            run_nodes(&node->child->nodes);
+        else
+            cudasim_operation_run_in_kernel(node->operation);
+}
+
+/* The graph may run at any time from the kernel's call on; here it does so within that. The kernel must be of a graph, too (CUDA's programming guide). */
+int cudasim_graph_launch(void *executable)
+{
+    const struct cudasim_operation *kernel = cudasim_kernel_running();
+    CUgraphExec graph = executable;
+    if (!kernel || !kernel->of_graph || !graph || !graph->launched_by_kernels || !graph->uploaded)
+        return -1;
+    run_nodes(&graph->nodes);
+    return 0;
+}

@@ -1,0 +1,149 @@
+/* The simulated device: graphs by their nodes, what the driver looks at in them, graphs that kernels launch, and how captures end. */
+#include "unit_mappings.h"
+
+static struct unit_device device;
+
+static int launched_with; /* what the last launch by a kernel came to */
+
+static void run_launch_graph(const struct cudasim_launch *launch, void *const *params)
+{
+    (void)launch;
+    launched_with = cudasim_graph_launch(*(void *const *)params[0]);
+}
+
+static const struct cudasim_param launch_graph_params[] = {{0, 8}};
+static const struct cudasim_kernel launch_graph_code = {CUDASIM_KERNEL_ABI, 1, launch_graph_params, run_launch_graph};
+
+static CUstream new_stream(unsigned int flags)
+{
+    CUstream stream = NULL;
+    EXPECT_OK(cuStreamCreate(&stream, flags));
+    return stream;
+}
+
+static uint32_t first_word(CUdeviceptr address)
+{
+    uint32_t word = 0;
+    EXPECT_OK(cuCtxSynchronize());
+    EXPECT_OK(cuMemcpyDtoH(&word, address, sizeof word));
+    return word;
+}
+
+static CUgraphExec capture(CUdeviceptr memory, uint32_t value, CUgraphExec launched, unsigned long long flags)
+{
+    static CUkernel launcher;
+    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+    CUgraph graph;
+    CUgraphExec executable = NULL;
+    void *params[] = {&launched};
+    if (!launcher)
+        launcher = cudasim_register_kernel("launch_graph", &launch_graph_code, NULL, 0);
+    EXPECT_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    if (launched)
+        EXPECT_OK(cuLaunchKernel((CUfunction)launcher, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+    else
+        EXPECT_OK(launch_fill(&device, memory, GRANULE_WORDS, value, stream));
+    EXPECT_OK(cuStreamEndCapture(stream, &graph));
+    EXPECT_OK(cuGraphInstantiate(&executable, graph, flags));
+    EXPECT_OK(cuGraphDestroy(graph));
+    return executable;
+}
+
+static int launch_by_kernel(CUgraphExec launcher)
+{
+    launched_with = 1;
+    EXPECT_OK(cuGraphLaunch(launcher, NULL));
+    EXPECT_OK(cuCtxSynchronize());
+    return launched_with;
+}
+
+/* A kernel launches what was made for it and uploaded, and is of a graph itself. */
+static void a_kernel_launches_a_graph(void)
+{
+    open_device(&device);
+    CUdeviceptr memory;
+    EXPECT_OK(cuMemAlloc(&memory, GRANULE));
+    CUgraphExec plain = capture(memory, 3, NULL, 0);
+    CUgraphExec made_for_it = capture(memory, 4, NULL, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH);
+    CUgraphExec launches_plain = capture(0, 0, plain, 0), launches = capture(0, 0, made_for_it, 0);
+    EXPECT_OK(cuGraphUpload(plain, NULL));
+    EXPECT_INT(-1, launch_by_kernel(launches_plain));
+    EXPECT_INT(-1, launch_by_kernel(launches));
+    EXPECT_OK(cuGraphUpload(made_for_it, NULL));
+    EXPECT_INT(0, launch_by_kernel(launches));
+    EXPECT_U64(4, first_word(memory));
+    EXPECT_INT(-1, cudasim_graph_launch(made_for_it));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiate(&plain, NULL, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH));
+}
+
+static int legacy_status(void)
+{
+    CUstreamCaptureStatus status;
+    return (int)cuStreamIsCapturing(CU_STREAM_LEGACY, &status);
+}
+
+/* While a blocking stream is captured the legacy one can be asked after, and not be used (measured: H100). */
+static void the_legacy_stream_is_barred(void)
+{
+    open_device(&device);
+    CUstream blocking = new_stream(CU_STREAM_DEFAULT), other = new_stream(CU_STREAM_NON_BLOCKING);
+    CUstreamCaptureStatus status;
+    CUdeviceptr memory;
+    CUevent event;
+    CUgraph graph;
+    EXPECT_OK(cuMemAlloc(&memory, GRANULE));
+    EXPECT_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    for (int use = 0; use < 5; use++) {
+        EXPECT_OK(cuStreamBeginCapture(other, CU_STREAM_CAPTURE_MODE_RELAXED));
+        EXPECT_INT(CUDA_SUCCESS, legacy_status());
+        EXPECT_OK(cuEventRecord(event, CU_STREAM_LEGACY));
+        EXPECT_OK(cuStreamEndCapture(other, &graph));
+        EXPECT_OK(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_RELAXED));
+        EXPECT_OK(launch_fill(&device, memory, 4, 1, blocking));
+        EXPECT_INT(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, legacy_status());
+        EXPECT_OK(cuStreamIsCapturing(blocking, &status));
+        EXPECT_INT(CU_STREAM_CAPTURE_STATUS_ACTIVE, status);
+        if (use == 1)
+            EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuEventRecord(event, CU_STREAM_LEGACY));
+        if (use == 2)
+            EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, launch_fill(&device, memory, 4, 2, CU_STREAM_LEGACY));
+        if (use == 3)
+            EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuStreamWaitEvent(CU_STREAM_LEGACY, event, 0));
+        if (use == 4)
+            EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuMemsetD32(memory, 0, 4));
+        if (use) {
+            EXPECT_OK(cuStreamIsCapturing(blocking, &status));
+            EXPECT_INT(CU_STREAM_CAPTURE_STATUS_INVALIDATED, status);
+        }
+        EXPECT_CUDA(use ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS, cuStreamEndCapture(blocking, &graph));
+        EXPECT_INT(CUDA_SUCCESS, legacy_status());
+    }
+}
+
+/* A capture ends with the stream where it began; the others that it had go on without. */
+static void a_capture_ends_with_its_stream(void)
+{
+    open_device(&device);
+    CUstream stream = new_stream(CU_STREAM_NON_BLOCKING), side = new_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr memory;
+    CUevent event;
+    EXPECT_OK(cuMemAlloc(&memory, GRANULE));
+    EXPECT_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    EXPECT_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    EXPECT_OK(launch_fill(&device, memory, 4, 1, stream));
+    EXPECT_OK(cuEventRecord(event, stream));
+    EXPECT_OK(cuStreamWaitEvent(side, event, 0));
+    EXPECT_OK(cuStreamDestroy(stream));
+    EXPECT_OK(launch_fill(&device, memory, 4, 9, side));
+    EXPECT_OK(cuStreamSynchronize(side));
+    EXPECT_U64(9, first_word(memory));
+    EXPECT_OK(cuMemFree(memory)); /* which a capture would forbid */
+}
+
+int main(void)
+{
+    RUN_CASE(a_kernel_launches_a_graph);
+    RUN_CASE(the_legacy_stream_is_barred);
+    RUN_CASE(a_capture_ends_with_its_stream);
+    return expect_status();
+}
