@@ -455,7 +455,7 @@ static void free_span(struct ps_span *span, const struct ps_uses *uses)
 {
     span->in_order = true;
     ps_registry_end_life(span);
-    span->pinned = false;
+    span->pinned = 0;
     span->uses = *uses;
     /* Whoever had it before the one stream that it was then for (`after`): the stream that frees it need not have come after that. */
     const struct ps_uses former = {.use = {span->after}, .count = span->after.stream != NULL};

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blocks.h"
-#include "devices.h"
+#include "graph_pins.h"
 #include "growing.h"
 #include "host_tables.h"
 #include "kernel_words.h"
@@ -32,6 +31,7 @@ struct graph {
     struct graph *next;
     const void *handle; /* CUgraphExec, or CUgraph in `captured` */
     bool launched_by_kernels;
+    struct ps_graph_pins pins; /* launched_by_kernels: for it */
     struct part whole;
     bool told;       /* `all` is up to date */
     struct part all; /* what `whole` and all in it touch: addresses ascending, none twice */
@@ -41,6 +41,10 @@ struct graph {
 static struct graph *executables[BUCKETS];
 static struct graph *captured[BUCKETS];                  /* graphs that were captured: what their nodes need not show */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* a leaf: no driver call with it held */
+
+/* One at a time looks what graphs that kernels launch touch, and pins that; held before `lock`. */
+static pthread_mutex_t pinning = PTHREAD_MUTEX_INITIALIZER;
+atomic_uint ps_graphs_launched_by_kernels;
 
 static struct graph **place_in(struct graph *table[BUCKETS], const void *handle)
 {
@@ -70,6 +74,16 @@ static void empty(struct part *part)
     free(part->address);
 }
 
+/* What it was made of goes; the structure may be made anew. */
+static void end(struct graph *g)
+{
+    if (g->launched_by_kernels)
+        atomic_fetch_sub(&ps_graphs_launched_by_kernels, 1);
+    ps_graph_pins_drop(&g->pins);
+    empty(&g->whole);
+    empty(&g->all);
+}
+
 static void remove_from(struct graph *table[BUCKETS], const void *handle)
 {
     pthread_mutex_lock(&lock);
@@ -77,10 +91,8 @@ static void remove_from(struct graph *table[BUCKETS], const void *handle)
     if (g)
         *at = g->next;
     pthread_mutex_unlock(&lock);
-    if (g) {
-        empty(&g->whole);
-        empty(&g->all);
-    }
+    if (g)
+        end(g);
     free(g);
 }
 
@@ -344,22 +356,87 @@ static void bring_up_to_date(struct graph *g)
     g->told = true;
 }
 
-/* No victims from now on. */
-static void pin(const struct part *part)
+/* ---- launched by kernels ---- */
+
+/* What such a graph touches by now, as far as it lies in the stretch; all of it, if one byte does. False: it is no such graph, or touches nothing there. */
+static bool touches(CUgraphExec executable, CUdeviceptr start, size_t bytes, struct part *touched)
 {
-    for (size_t i = 0; i < part->count; i++) {
-        ps_devices_enter_address(part->address[i]);
-        ps_registry_lock();
-        struct ps_span *span = ps_registry_live_at(part->address[i]);
-        const struct ps_block *block = span ? ps_block_of(span) : NULL;
-        if (span)
-            span->pinned = true;
-        if (block) /* any piece of it may be touched */
-            PS_BLOCK_EACH (span, block)
-                span->pinned = true;
-        ps_registry_unlock();
+    bool found = false;
+
+    pthread_mutex_lock(&lock);
+    struct graph *g = *place_in(executables, executable);
+    if (g && g->launched_by_kernels) {
+        bring_up_to_date(g);
+        found = g->all.unknown;
+        for (size_t i = 0; i < g->all.count && !found; i++)
+            found = g->all.address[i] - start < bytes;
+        if (found)
+            add_part(touched, &g->all);
     }
+    pthread_mutex_unlock(&lock);
+    return found;
 }
+
+/* Pins what it touches, before what it touched is let go of. */
+static void pin_in(CUgraphExec executable, CUdeviceptr start, size_t bytes)
+{
+    struct part touched = {.node = NULL};
+
+    pthread_mutex_lock(&pinning);
+    if (touches(executable, start, bytes, &touched)) {
+        if (touched.unknown)
+            ps_log_warn_once(
+                TRACER,
+                "what a CUDA graph touches that kernels launch can't be read: while it exists all memory that there is stays where it is");
+        struct ps_graph_pins pins = ps_graph_pins_take(touched.address, touched.count, touched.unknown);
+        pthread_mutex_lock(&lock);
+        struct graph *g = *place_in(executables, executable);
+        struct ps_graph_pins before = g ? g->pins : pins; /* destroyed meanwhile */
+        if (g)
+            g->pins = pins;
+        pthread_mutex_unlock(&lock);
+        ps_graph_pins_drop(&before);
+    }
+    pthread_mutex_unlock(&pinning);
+    empty(&touched);
+}
+
+static void pin_all(CUgraphExec executable)
+{
+    pin_in(executable, 0, SIZE_MAX);
+}
+
+/* The graphs that kernels launch, to be freed; NULL: none, or no memory. */
+static const void **launched_by_kernels(size_t *count)
+{
+    size_t room = 0;
+    const void **handle = NULL;
+
+    *count = 0;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (const struct graph *g = executables[i]; g; g = g->next) {
+            const void **grown = g->launched_by_kernels ? ps_grown_array(handle, *count, &room, 8, sizeof *grown) : NULL;
+            if (grown) {
+                handle = grown;
+                handle[(*count)++] = g->handle;
+            }
+        }
+    pthread_mutex_unlock(&lock);
+    return handle;
+}
+
+void ps_graph_memory_allocated(CUdeviceptr address, size_t bytes)
+{
+    size_t count;
+    const void **handle = launched_by_kernels(&count);
+
+    for (size_t i = 0; i < count; i++)
+        pin_in((CUgraphExec)handle[i], address, bytes);
+    free(handle);
+}
+
+/* ---- made and changed ---- */
 
 void ps_graph_instantiated(CUgraphExec executable, CUgraph graph, bool launched_by_kernels)
 {
@@ -367,10 +444,10 @@ void ps_graph_instantiated(CUgraphExec executable, CUgraph graph, bool launched_
 
     take_graph(&made.whole, graph, 0);
     bring_up_to_date(&made);
-    if (launched_by_kernels)
-        pin(&made.all);
     ps_log_debug(TRACER, "a graph was instantiated: it touches %zu units of memory%s", made.all.count,
                  made.all.unknown ? ", and something that can't be read" : "");
+    if (launched_by_kernels)
+        atomic_fetch_add(&ps_graphs_launched_by_kernels, 1);
     pthread_mutex_lock(&lock);
     struct graph *g = make_in(executables, executable);
     struct graph before = g ? *g : made; /* a handle given out again, whose end was not seen */
@@ -379,8 +456,9 @@ void ps_graph_instantiated(CUgraphExec executable, CUgraph graph, bool launched_
         *g = made;
     }
     pthread_mutex_unlock(&lock);
-    empty(&before.whole);
-    empty(&before.all);
+    end(&before);
+    if (launched_by_kernels)
+        pin_all(executable);
 }
 
 /* It has changed: of the node, or NULL: of all its nodes, `found` is what it touches from now on. */
@@ -389,16 +467,6 @@ static void changed(CUgraphExec executable, CUgraphNode node, struct part found)
     pthread_mutex_lock(&lock);
     struct graph *g = *place_in(executables, executable);
     const bool launched_by_kernels = g && g->launched_by_kernels;
-    pthread_mutex_unlock(&lock);
-    if (launched_by_kernels) {
-        struct part all = {.node = NULL};
-        add_part(&all, &found);
-        pin(&all);
-        empty(&all);
-    }
-
-    pthread_mutex_lock(&lock);
-    g = *place_in(executables, executable);
     struct part *part = g ? &g->whole : NULL;
     if (g && node && !(part = find(&g->whole, node)))
         part = add_node(&g->whole, node);
@@ -411,6 +479,8 @@ static void changed(CUgraphExec executable, CUgraphNode node, struct part found)
     pthread_mutex_unlock(&lock);
     if (!part)
         empty(&found);
+    if (launched_by_kernels)
+        pin_all(executable);
 }
 
 void ps_graph_updated(CUgraphExec executable, CUgraph graph)

@@ -14,10 +14,14 @@
 #define PS_GRAPHS_H
 
 #include <cuda.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-/* `graph` has become `executable`. Launched by kernels, its launches are not seen: what it touches stays on the device from now on. */
+/*
+ * `graph` has become `executable`. Launched by kernels, its launches are not seen: what it touches is on the device when this returns, and stays there while
+ * the graph exists (graph_pins.h). So is, from each change on, what it touches then.
+ */
 void ps_graph_instantiated(CUgraphExec executable, CUgraph graph, bool launched_by_kernels);
 
 /*
@@ -34,6 +38,13 @@ void ps_graph_values_changed(CUgraphExec executable, CUgraphNode node, const CUD
 void ps_graph_node_unknown(CUgraphExec executable, CUgraphNode node);
 
 void ps_graph_destroyed(CUgraphExec executable);
+
+/*
+ * The program has been given memory. A graph that kernels launch uses what lies at its addresses when it runs: what has come to lie there is pinned like what
+ * was there before. To be told while there are such graphs.
+ */
+extern atomic_uint ps_graphs_launched_by_kernels;
+void ps_graph_memory_allocated(CUdeviceptr address, size_t bytes);
 
 /*
  * Work of a library's (NCCL's) that uses these addresses is about to be captured on the stream. Its nodes need not name them; the graph that is being

@@ -427,7 +427,7 @@ void ps_registry_revive(struct ps_span *span, size_t requested)
 {
     span->life = PS_LIFE_LIVE;
     span->residency = PS_RESIDENT;
-    span->pinned = false;
+    span->pinned = 0;
     span->hidden = false;
     span->user_pins = 0;
     span->is_early = span->is_unwanted = false;

@@ -9,6 +9,7 @@
 #include "counters.h"
 #include "device.h"
 #include "devices.h"
+#include "graphs.h"
 #include "helper_thread.h"
 #include "log.h"
 #include "managed_context.h"
@@ -90,6 +91,8 @@ static enum ps_request request(size_t bytes, struct ps_stream *stream, enum ps_a
     if (!r) {
         told_free = 0;
         ps_pointer_tables_overwritten(*address, bytes);
+        if (atomic_load_explicit(&ps_graphs_launched_by_kernels, memory_order_relaxed))
+            ps_graph_memory_allocated(*address, bytes);
     }
     ps_capture_restore(mode);
     ps_inside--;

@@ -202,10 +202,11 @@ static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream
     span->after_seen |= bit;
 }
 
-/* A launch that is to run on the slot is not queued yet: if the mapping moved now, nothing would order it after the H2D. [locked] */
+/* A launch that is to run on the slot is not queued yet, or shows to nobody: if the mapping moved now, nothing would order it after the H2D. [locked] */
 static bool must_stay_on_slot(const struct ps_span *span)
 {
-    return ((span->on_slot || ps_registry.blind_launches) && ps_rule(RELOAD_WAITS_FOR_LAUNCH)) || ps_block_is_launching(span);
+    return ((span->on_slot || ps_registry.blind_launches) && ps_rule(RELOAD_WAITS_FOR_LAUNCH)) || span->pinned ||
+           ps_block_is_launching(span);
 }
 
 /* For so long at most a launch lets a span leave that it could keep. */

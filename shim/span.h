@@ -70,7 +70,7 @@ struct ps_span {
     bool moving;        /* a piece whose bytes are on the move: blocks.h */
     uint32_t launching; /* launches and copies that name it and are not queued yet: it is no victim */
     bool on_slot;       /* a launch that is not queued yet will run on the slot: no reload until `launching` is 0 */
-    bool pinned;        /* never a victim: a graph that kernels launch may use it at any time */
+    uint32_t pinned;    /* never a victim, nor brought from its slot: so many graphs that kernels launch may use it at any time */
     uint32_t user_pins; /* the same, asked for so many times by the program (penstock_pin), or by what gave it to a card */
     bool placed; /* at addresses that the program chose (mappings.h): they stay its own, and freed the span serves no other allocation */
     bool hidden; /* the program has it mapped nowhere, or without access: to its questions there is nothing at these addresses */

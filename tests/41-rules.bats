@@ -159,6 +159,11 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     trainers_need GRAPH_NAMES_SPANS 30-60 hostile-graph-nodes
 }
 
+@test "what a graph touches that a kernel launches is on the device, with its bytes, and stays there" {
+    trainers_need KERNEL_GRAPH_STAYS 40-80 hostile-graph-by-kernel
+    trainers_need KERNEL_GRAPH_WAITS 40-80 hostile-graph-by-kernel
+}
+
 @test "a stream that joins a capture takes nothing of ours into it" {
     moment_needs JOINING_HOLDS_RECORDS join-while-recording
 }

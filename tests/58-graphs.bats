@@ -19,6 +19,34 @@ setup() { helper_setup 60; }
     done < <(some_of 3 {graph,graph-nodes,graph-changes}:{0,10MiB,24MiB,100MiB}:{host,unmap}:{cupti,hook})
 }
 
+@test "what a graph touches that a kernel launches is on the device and stays there, whatever was away when it was made or changed" {
+    requires sim
+    local budget guard tracer fits='a CUDA graph that kernels launch uses more than a budget of [0-9.]+ [a-zA-Z]+ has room for'
+    while IFS=: read -r budget guard tracer; do
+        hostile graph-by-kernel PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
+        goes_on || { echo "under $budget, $guard, $tracer" >&2 && return 1; }
+        sound untouched
+        [[ $budget == [01]* && $budget != 100MiB ]] || fits=
+        said ${fits:+"$fits"}
+        equal 0 "$(report graph_launches_unknown)" "graphs that could not be read"
+    done < <(some_of 3 {0,10MiB,24MiB,100MiB}:{host,unmap,auto}:{cupti,hook})
+    # With room for it and no more it is brought, and the rest takes turns; once it is destroyed its memory leaves like any other.
+    hostile graph-by-kernel PENSTOCK_BUDGET=20MiB PENSTOCK_GUARD=unmap
+    goes_on
+    equal 0 "$(report accesses_on_slot)" "accesses to what there was no room for"
+}
+
+@test "a graph that a kernel launches and that can't be read keeps everything in its place, and it is said once" {
+    requires sim
+    local budget
+    for budget in 10MiB 24MiB; do
+        hostile graph-by-kernel CUDASIM_FAULT=cuGraphKernelNodeGetParams_v2:error@1 PENSTOCK_BUDGET=$budget PENSTOCK_LOG=info
+        goes_on
+        struck
+        contains "$output" "what a CUDA graph touches that kernels launch can't be read"
+    done
+}
+
 @test "a graph's own memory may be copied from and to before anybody knows it, and stays where it is" {
     local budget guard tracer
     while IFS=: read -r budget guard tracer; do

@@ -54,6 +54,7 @@ static const struct hostile_case cases[] = {
     {"graph-nodes", case_graph_nodes, "graphs of fills, copies and kernels, changed between their launches"},
     {"graph-memory", case_graph_memory, "a graph with memory of its own, which spans are copied to and from"},
     {"graph-changes", case_graph_changes, "a graph whose nodes get other memory before each launch"},
+    {"graph-by-kernel", case_graph_by_kernel, "a graph that a kernel launches"},
     {"threads", case_threads, "64 threads allocate at once"},
     {"fork", case_fork, "fork with exec, exit and _exit"},
     {"reset", case_reset, "cudaDeviceReset at the end of the program"},

@@ -2,6 +2,7 @@
 #ifndef PENSTOCK_SAMPLES_HOSTILE_GRAPHS_H
 #define PENSTOCK_SAMPLES_HOSTILE_GRAPHS_H
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -359,6 +360,102 @@ static void case_graph_changes(void)
     for (size_t i = 0; i < span_count; i++)
         LAUNCH(set.stream, span_words(), fill_words, set.span[i], static_cast<uint32_t>(i), 0, span_words());
     check_and_free_spans(&set, "after graphs whose nodes were changed");
+}
+
+/* How a kernel launches a graph on the simulated device; NULL on a GPU, for which this is not compiled (-rdc=true). */
+static __typeof__(&cudasim_graph_launch) graph_launch_of_kernels(void)
+{
+    return reinterpret_cast<__typeof__(&cudasim_graph_launch)>(
+        dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "cudasim_graph_launch"));
+}
+
+KERNEL(launch_graph, (void *graph, uint32_t times), (graph, times))
+{
+#ifndef __CUDA_ARCH__
+    FOR_EACH_ITEM (i, times)
+        expect(graph_launch_of_kernels()(graph) == 0, "a kernel may not launch this graph");
+#else
+    (void)graph, (void)times, (void)lane;
+#endif
+}
+
+/* An executable graph of one kernel, which launches the other. */
+static cudaGraphExec_t launcher_of(cudaGraphExec_t launched, cudaStream_t stream)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t launcher = nullptr;
+
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    LAUNCH(stream, 1, launch_graph, static_cast<void *>(launched), 1u);
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&launcher, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    return launcher;
+}
+
+/* The graph's kernel of that number is to add 1 to the span. */
+static void change_kernel(cudaGraphExec_t executable, cudaGraph_t graph, size_t number, uint32_t *span)
+{
+    struct cudaKernelNodeParams parameters = {};
+    cudaGraphNode_t node[3];
+    uint32_t value = 1;
+    size_t words = span_words(), count = 3;
+    void *arguments[] = {&span, &value, &words};
+
+    CHECK(cudaGraphGetNodes(graph, node, &count));
+    CHECK(cudaGraphKernelNodeGetParams(node[number], &parameters));
+    parameters.kernelParams = arguments;
+    CHECK(cudaGraphExecKernelNodeSetParams(executable, node[number], &parameters));
+}
+
+/* What is launched by a kernel finds its bytes: what was away when the graph was made or changed, and what has come to lie at its addresses since. */
+static void case_graph_by_kernel(void)
+{
+    struct span_set set = new_span_set();
+    cudaGraph_t graph;
+    cudaGraphExec_t launched = nullptr;
+    const uint32_t less[4] = {2, 3, 3, 1};
+
+    if (graph_launch_of_kernels() == nullptr) {
+        printf("skip: a kernel of this program can't launch graphs\n");
+        exit(EXIT_SKIP);
+    }
+    CHECK(cudaStreamSynchronize(set.stream));
+    CHECK(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeGlobal));
+    for (size_t i = 0; i < 3; i++)
+        LAUNCH(set.stream, span_words(), add_to_words, set.span[i], 1, span_words());
+    CHECK(cudaStreamEndCapture(set.stream, &graph));
+    crowd_out(&set);
+    CHECK(cudaGraphInstantiate(&launched, graph, cudaGraphInstantiateFlagDeviceLaunch));
+    CHECK(cudaGraphUpload(launched, set.stream));
+    cudaGraphExec_t launcher = launcher_of(launched, set.stream);
+    for (size_t turn = 0; turn < 2; turn++) {
+        crowd_out(&set);
+        CHECK(cudaGraphLaunch(launcher, set.stream));
+    }
+    /* The first kernel gets another span, and what the second one has is freed and allocated anew. */
+    CHECK(cudaStreamSynchronize(set.stream));
+    crowd_out(&set);
+    change_kernel(launched, graph, 0, set.span[3]);
+    uint32_t *before = set.span[1];
+    CHECK(cudaFree(before));
+    set.span[1] = new_span();
+    if (set.span[1] != before)
+        change_kernel(launched, graph, 1, set.span[1]);
+    CHECK(cudaGraphUpload(launched, set.stream));
+    LAUNCH(set.stream, span_words(), fill_words, set.span[1], 1, 0, span_words());
+    LAUNCH(set.stream, span_words(), add_to_words, set.span[1], 2, span_words());
+    crowd_out(&set);
+    CHECK(cudaGraphLaunch(launcher, set.stream));
+    CHECK(cudaStreamSynchronize(set.stream));
+    crowd_out(&set);
+    for (size_t i = 0; i < 4; i++)
+        LAUNCH(set.stream, span_words(), add_to_words, set.span[i], 0u - less[i], span_words());
+    CHECK(cudaGraphExecDestroy(launched));
+    CHECK(cudaGraphExecDestroy(launcher));
+    CHECK(cudaGraphDestroy(graph));
+    crowd_out(&set);
+    check_and_free_spans(&set, "after a graph that a kernel launched");
 }
 
 #endif
