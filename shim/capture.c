@@ -15,6 +15,14 @@ static __thread struct ps_stream *beginning __attribute__((tls_model("initial-ex
 
 static atomic_uint waiting; /* for a context */
 
+static void one_is_over(void)
+{
+    unsigned now = atomic_load(&ps_captures);
+
+    while (now && !atomic_compare_exchange_weak(&ps_captures, &now, now - 1)) {
+    }
+}
+
 bool ps_capture_keep_out(void)
 {
     /* Either this sees the capture that begins, or that sees this. */
@@ -30,6 +38,20 @@ void ps_capture_let_in(void)
     atomic_fetch_sub(&waiting, 1);
 }
 
+/*
+ * Two clocks: what the stream has been given so far is covered by a tick before anything of it is captured. If the stream is destroyed while it is captured there
+ * is no event to record any more, and that tick is the last one.
+ */
+static void hold_records(CUstream stream, bool per_thread_default)
+{
+    beginning = ps_stream_find(stream, per_thread_default);
+    if (!beginning)
+        return;
+    if (ps_rule(CAPTURED_WITH_TICK))
+        ps_stream_tick(beginning);
+    ps_stream_hold_records(beginning);
+}
+
 void ps_capture_begins(CUstream stream, bool per_thread_default)
 {
     static const struct timespec a_moment = {.tv_nsec = 1000000};
@@ -37,9 +59,7 @@ void ps_capture_begins(CUstream stream, bool per_thread_default)
     atomic_fetch_add(&ps_captures, 1);
     for (int moments = 0; moments < 100 && atomic_load(&waiting); moments++)
         nanosleep(&a_moment, NULL);
-    beginning = ps_stream_find(stream, per_thread_default);
-    if (beginning)
-        ps_stream_hold_records(beginning);
+    hold_records(stream, per_thread_default);
 }
 
 static void let_record(void)
@@ -52,7 +72,9 @@ static void let_record(void)
 void ps_capture_began(bool succeeded)
 {
     if (!succeeded)
-        ps_capture_ended();
+        one_is_over();
+    else if (beginning)
+        atomic_store(&beginning->captured_from, true);
     let_record();
 }
 
@@ -61,9 +83,7 @@ void ps_capture_may_be_joined(CUstream stream, bool per_thread_default)
     /* The event was recorded in a capture before this call, if it was: that capture has been counted. */
     if (!ps_capture_anywhere() || !ps_rule(JOINING_HOLDS_RECORDS))
         return;
-    beginning = ps_stream_find(stream, per_thread_default);
-    if (beginning)
-        ps_stream_hold_records(beginning);
+    hold_records(stream, per_thread_default);
 }
 
 void ps_capture_was_joined(void)
@@ -141,14 +161,30 @@ void ps_capture_ends(CUstream stream, bool per_thread_default)
     pthread_mutex_unlock(&frees_lock);
 }
 
-void ps_capture_ended(void)
-{
-    unsigned now = atomic_load(&ps_captures);
+/* ---- the end ---- */
 
-    while (now && !atomic_compare_exchange_weak(&ps_captures, &now, now - 1)) {
-    }
+void ps_capture_ended_with(struct ps_stream *s)
+{
+    if (atomic_exchange(&s->captured_from, false))
+        one_is_over();
 }
 
+void ps_capture_ended(CUstream stream, bool per_thread_default, CUresult result)
+{
+    struct ps_stream *s = ps_stream_find(stream, per_thread_default);
+    bool is_over =
+        result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+
+    /* After other errors (a stream that is not the capture's, or none at all) it goes on; unless the stream says otherwise. */
+    if (!is_over && !(atomic_load(&s->captured_from) && !ps_capture_has(stream, per_thread_default)))
+        return;
+    if (s->index >= PS_STREAMS_MAX)
+        one_is_over();
+    else
+        ps_capture_ended_with(s);
+}
+
+/* The legacy stream is used by no capture, and yet can't be used while a blocking stream is captured (cuda.h, cuStreamIsCapturing). */
 bool ps_capture_has(CUstream stream, bool per_thread_default)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -157,7 +193,10 @@ bool ps_capture_has(CUstream stream, bool per_thread_default)
         return false;
     if (!stream && per_thread_default)
         stream = CU_STREAM_PER_THREAD;
-    return ps_cu.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+    const CUresult result = ps_cu.cuStreamIsCapturing(stream, &status);
+    if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+        return ps_rule(CAPTURE_BARS_LEGACY);
+    return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 static bool exchange(CUstreamCaptureMode *mode)

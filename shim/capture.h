@@ -16,6 +16,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+struct ps_stream;
+
 /* The driver is about to begin a capture of the stream: nothing of ours is recorded on it until ps_capture_began. Between them no other call here. */
 void ps_capture_begins(CUstream stream, bool per_thread_default);
 void ps_capture_began(bool succeeded);
@@ -35,8 +37,12 @@ void ps_capture_was_joined(void);
 void ps_capture_freed_on(CUstream stream, bool per_thread_default);
 void ps_capture_ends(CUstream stream, bool per_thread_default);
 
-/* One is over. */
-void ps_capture_ended(void);
+/*
+ * The program's call that ends a capture of the stream has come back. / The stream is gone, and a capture that began there with it: it was destroyed, or its
+ * thread or context has ended. No driver call in the latter.
+ */
+void ps_capture_ended(CUstream stream, bool per_thread_default, CUresult result);
+void ps_capture_ended_with(struct ps_stream *s);
 
 /*
  * A wait for a whole context breaks every capture that is under way when it begins. False: there is one. Else none begins before the wait has, given a moment (a tenth
@@ -52,7 +58,10 @@ static inline bool ps_capture_anywhere(void)
     return atomic_load_explicit(&ps_captures, memory_order_relaxed) != 0;
 }
 
-/* Whether the stream is being captured: what is queued on it goes into a graph. */
+/*
+ * Whether the stream is being captured: what is queued on it goes into a graph. So says the legacy stream while a blocking stream of its context is captured, too:
+ * what is queued there is refused, and makes that capture invalid.
+ */
 bool ps_capture_has(CUstream stream, bool per_thread_default);
 
 /* The calling thread is relaxed for good. */

@@ -503,10 +503,10 @@ void ps_driver_call_ended(CUpti_CallbackId id, const void *parameters, CUresult 
         ps_capture_was_joined();
         break;
     case CBID(cuStreamEndCapture):
+        ps_capture_ended(((const cuStreamEndCapture_params *)parameters)->hStream, false, result);
+        break;
     case CBID(cuStreamEndCapture_ptsz):
-        /* These end with an error; after others (a stream that is not the capture's, or none at all) it goes on. */
-        if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
-            ps_capture_ended();
+        ps_capture_ended(((const cuStreamEndCapture_ptsz_params *)parameters)->hStream, true, result);
         break;
     default:
         break;

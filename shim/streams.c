@@ -130,6 +130,7 @@ static void end_own_streams(void *unused)
         pthread_mutex_lock(&s->record_lock);
         atomic_store(&s->gone, true);
         pthread_mutex_unlock(&s->record_lock);
+        ps_capture_ended_with(s);
     }
     pthread_mutex_unlock(&table_lock);
     last.stream = own_stream = NULL; /* a destructor that comes later may use the stream again */
@@ -287,12 +288,11 @@ uint64_t ps_streams_progress(void)
     return sum;
 }
 
+/* Whether the stream is being captured, or is the legacy one, which an event recorded on it would make invalid the capture of a blocking stream by. */
 static bool is_capturing(const struct ps_stream *s)
 {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     bool entered = enter(s);
-    bool is = ps_cu.cuStreamIsCapturing && ps_cu.cuStreamIsCapturing(s->handle, &status) == CUDA_SUCCESS &&
-              status != CU_STREAM_CAPTURE_STATUS_NONE;
+    bool is = ps_capture_has(s->handle, false);
 
     leave(entered);
     return is;
@@ -370,7 +370,7 @@ static int refusal(const struct ps_stream *s)
     if ((s->per_thread && s->owner != self) || s == &unplaced)
         return -EXDEV;
     if (ps_capture_anywhere() && is_capturing(s))
-        return -EBUSY; /* it would become a node of the program's graph */
+        return -EBUSY; /* it would become a node of the program's graph, or end its capture */
     if (!ps_rule(JOINING_HOLDS_RECORDS)) {
         ps_rule_widen_window();
     }
@@ -459,12 +459,16 @@ void ps_stream_retire(CUstream handle)
     pthread_mutex_unlock(&table_lock);
     if (!s)
         return;
-    /* Under the lock: a thread that is about to use the handle does so before, or sees that it is gone. */
+    /*
+     * Under the lock: a thread that is about to use the handle does so before, or sees that it is gone. What was queued before a capture was covered by
+     * a tick when that began (capture.c), and what is in it never runs.
+     */
     pthread_mutex_lock(&s->record_lock);
-    if (record(s, false))
+    if (!(ps_capture_anywhere() && is_capturing(s)) && record(s, false))
         ps_log_info(TRACER, "no event could be recorded on a stream about to be destroyed");
     atomic_store(&s->gone, true);
     pthread_mutex_unlock(&s->record_lock);
+    ps_capture_ended_with(s);
     atomic_fetch_add(&generation, 1);
 }
 
@@ -506,6 +510,7 @@ void ps_streams_end_context(CUcontext context)
         for (unsigned i = 0; i < PS_TICK_RING; i++)
             atomic_store(&s->ring_tick[i], 0);
         pthread_mutex_unlock(&s->record_lock);
+        ps_capture_ended_with(s);
     }
     pthread_mutex_unlock(&table_lock);
     atomic_fetch_add(&generation, 1);

@@ -42,6 +42,7 @@ struct ps_stream {
     uint32_t index;    /* place in the table; PS_STREAMS_MAX: none */
     /* The program destroyed it, or its thread ended; its last tick was recorded before. Set under record_lock: look there before using handle. */
     atomic_bool gone;
+    atomic_bool captured_from;                /* a capture that is counted began here (capture.h) */
     atomic_bool over;                         /* gone, and all that was queued on it has ended; set under record_lock */
     _Atomic uint64_t next;                    /* the tick that the next record will be; starts at 1 */
     _Atomic uint64_t recorded;                /* the highest tick recorded; 0 = none */

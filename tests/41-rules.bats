@@ -164,6 +164,14 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     trainers_need KERNEL_GRAPH_WAITS 40-80 hostile-graph-by-kernel
 }
 
+@test "nothing of ours is recorded on the legacy stream while a blocking stream is captured" {
+    moment_needs CAPTURE_BARS_LEGACY wait-for-legacy-in-capture
+}
+
+@test "the work of a stream that is destroyed while it is captured is waited for" {
+    moment_needs CAPTURED_WITH_TICK destroy-in-capture
+}
+
 @test "a stream that joins a capture takes nothing of ours into it" {
     moment_needs JOINING_HOLDS_RECORDS join-while-recording
 }

@@ -338,3 +338,130 @@ END
         done
     done
 }
+
+@test "a capture that ends with its stream or its thread is over: what is allocated after it is a span, and what the stream did before is waited for" {
+    requires sim cc
+    build_probe ends <<'END'
+#include <pthread.h>
+static void *capture_here(void *nothing)
+{
+    void *small;
+    (void)nothing;
+    CHECK(cudaMallocHost(&small, 4096));
+    CHECK(cudaStreamBeginCapture(cudaStreamPerThread, cudaStreamCaptureModeRelaxed));
+    CHECK(cudaMemsetAsync(small, 1, 4096, cudaStreamPerThread));
+    return NULL;
+}
+int main(int count, char **ways)
+{
+    void *first = new_span(1, NULL), *span[40];
+    cudaStream_t stream, side, other;
+    cudaEvent_t forked;
+    pthread_t thread;
+    cudaGraph_t graph;
+
+    (void)count;
+    CHECK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+    CHECK(cudaEventCreateWithFlags(&forked, cudaEventDisableTiming));
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaMemsetAsync(first, 7, span_size(), stream));
+    if (*ways[1] == 't') {
+        EXPECT(!pthread_create(&thread, NULL, capture_here, NULL));
+        EXPECT(!pthread_join(thread, NULL));
+    } else {
+        CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+        CHECK(cudaMemsetAsync(first, 9, span_size(), stream));
+    }
+    if (*ways[1] == 'j') { /* one that has joined it goes first: nothing can join what it did */
+        CHECK(cudaEventRecord(forked, stream));
+        CHECK(cudaStreamWaitEvent(side, forked, 0));
+        CHECK(cudaStreamDestroy(side));
+        EXPECT(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated);
+        cudaGetLastError();
+    }
+    if (*ways[1] == 'f') { /* an end that fails ends nothing */
+        EXPECT(cudaStreamEndCapture(other, &graph) != cudaSuccess);
+        cudaGetLastError();
+        CHECK(cudaStreamEndCapture(stream, &graph));
+        CHECK(cudaGraphDestroy(graph));
+    }
+    CHECK(cudaStreamDestroy(stream));
+    for (int i = 0; i < 40; i++) {
+        CHECK(cudaMalloc(&span[i], span_size()));
+        CHECK(cudaMemsetAsync(span[i], i, span_size(), other));
+    }
+    EXPECT(holds(first, 7, other));
+    for (int i = 0; i < 40; i++) EXPECT(holds(span[i], i, other));
+    puts("ok");
+    return 0;
+}
+END
+    local way tracer
+    for tracer in cupti hook; do
+        for way in stream thread joined failing; do
+            run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_TRACER=$tracer PENSTOCK_BUDGET=$((16 * PROBE_SPAN)) "PROBE_SPAN=$PROBE_SPAN" ./ends $way
+            goes_on || { echo "$way, $tracer" >&2 && return 1; }
+            equal 0 "$(report passthrough.capture)" "allocations that were left to CUDA, $way, $tracer"
+            equal 41 "$(report allocations)" "spans, $way, $tracer"
+            counted evictions
+            said
+        done
+    done
+}
+
+@test "while a blocking stream is captured what the legacy stream used last stays, and the capture is valid" {
+    requires sim cc
+    build_probe legacy <<'END'
+#include <pthread.h>
+static void *span[12];
+static void *work_beside(void *nothing)
+{
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaStream_t stream;
+    (void)nothing;
+    CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (int turn = 0; turn < 24; turn++) {
+        CHECK(cudaMemsetAsync(span[turn % 12], 30 + turn % 12, span_size(), stream));
+        usleep(2000);
+    }
+    CHECK(cudaStreamSynchronize(stream));
+    return NULL;
+}
+int main(void)
+{
+    cudaStream_t blocking;
+    cudaGraph_t graph;
+    pthread_t thread;
+    void *small;
+
+    CHECK(cudaStreamCreate(&blocking));
+    CHECK(cudaMalloc(&small, 64));
+    for (int i = 0; i < 12; i++) span[i] = new_span(i, NULL);
+    usleep(50000);
+    for (int i = 0; i < 12; i++) CHECK(cudaMemsetAsync(span[i], 30 + i, span_size(), NULL));
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeThreadLocal));
+    EXPECT(!pthread_create(&thread, NULL, work_beside, NULL));
+    for (int i = 0; i < 20; i++) {
+        CHECK(cudaMemsetAsync(small, i, 64, blocking));
+        usleep(2000);
+    }
+    printf("capture: %s\n", cudaGetErrorName(cudaStreamEndCapture(blocking, &graph)));
+    EXPECT(!pthread_join(thread, NULL));
+    for (int i = 0; i < 12; i++) EXPECT(holds(span[i], 30 + i, blocking));
+    CHECK(cudaFree(small));
+    puts("ok");
+    return 0;
+}
+END
+    local tracer
+    for tracer in cupti hook; do
+        run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_TRACER=$tracer PENSTOCK_BUDGET=$((8 * PROBE_SPAN)) "PROBE_SPAN=$PROBE_SPAN" ./legacy
+        goes_on
+        contains "$output" '^capture: cudaSuccess$'
+        sound untouched
+    done
+}

@@ -53,6 +53,7 @@ static struct {
     CUresult (*begin_capture)(CUstream stream, CUstreamCaptureMode mode);
     CUresult (*end_capture)(CUstream stream, CUgraph *graph);
     CUresult (*destroy_graph)(CUgraph graph);
+    CUresult (*stream_destroy)(CUstream stream);
 } driver;
 
 static struct ps_stream *stream;
@@ -76,9 +77,10 @@ static bool is_there(void **function, const char *name)
 static bool open_driver(void)
 {
     return is_there((void **)&driver.init, "cuInit") && is_there((void **)&driver.retain, "cuDevicePrimaryCtxRetain") &&
-           is_there((void **)&driver.set_current, "cuCtxSetCurrent") && is_there((void **)&driver.stream_create, "cuStreamCreate") &&
-           is_there((void **)&driver.fill, "cuMemsetD32Async") && is_there((void **)&driver.download, "cuMemcpyDtoHAsync_v2") &&
-           is_there((void **)&driver.allocate, "cuMemAlloc_v2") && is_there((void **)&driver.begin_capture, "cuStreamBeginCapture_v2") &&
+           is_there((void **)&driver.set_current, "cuCtxSetCurrent") && is_there((void **)&driver.stream_destroy, "cuStreamDestroy_v2") &&
+           is_there((void **)&driver.stream_create, "cuStreamCreate") && is_there((void **)&driver.fill, "cuMemsetD32Async") &&
+           is_there((void **)&driver.download, "cuMemcpyDtoHAsync_v2") && is_there((void **)&driver.allocate, "cuMemAlloc_v2") &&
+           is_there((void **)&driver.begin_capture, "cuStreamBeginCapture_v2") &&
            is_there((void **)&driver.end_capture, "cuStreamEndCapture") && is_there((void **)&driver.destroy_graph, "cuGraphDestroy");
 }
 
@@ -441,12 +443,72 @@ static void join_while_recording(void)
         EXPECT_INT(CU_STREAM_CAPTURE_STATUS_NONE, status);
         if (!EXPECT_INT(0, driver.end_capture(other, &graph)))
             break;
-        ps_capture_ended();
+        ps_capture_ended(other, false, CUDA_SUCCESS);
         EXPECT_INT(0, driver.destroy_graph(graph));
     }
     atomic_store(&captures_are_over, true);
     pthread_join(thread, NULL);
     EXPECT_U64(0, wrong_results);
+    expect_device_is_well();
+}
+
+static CUstream captured_stream(unsigned flags)
+{
+    CUstream other = NULL;
+
+    EXPECT_INT(0, driver.stream_create(&other, flags));
+    ps_capture_begins(other, false);
+    ps_capture_began(driver.begin_capture(other, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+    return other;
+}
+
+/* Something waits for a use on the legacy stream while a blocking stream is captured. */
+static void wait_for_legacy_in_capture(void)
+{
+    struct ps_uses uses = {.count = 0};
+    CUgraph graph = NULL;
+
+    EXPECT_INT(0, driver.fill(busy_bytes, 1, PAGE / sizeof(uint32_t), NULL));
+    ps_uses_note(&uses, ps_stream_find(NULL, false));
+    CUstream other = captured_stream(CU_STREAM_DEFAULT);
+    EXPECT_INT(-EBUSY, ps_uses_stream_wait(&uses, busy_stream));
+    EXPECT(ps_capture_has(CU_STREAM_LEGACY, false));
+    EXPECT(!ps_capture_has(busy_stream, false));
+    const CUresult result = driver.end_capture(other, &graph);
+    ps_capture_ended(other, false, result);
+    EXPECT_INT(0, result);
+    EXPECT(!ps_capture_anywhere());
+    EXPECT_INT(0, ps_uses_stream_wait(&uses, busy_stream));
+    expect_device_is_well();
+}
+
+/* A stream is destroyed while it is captured: what it was given before is waited for all the same. */
+static void destroy_in_capture(void)
+{
+    static uint32_t words[PAGE / sizeof(uint32_t)];
+    struct ps_uses uses = {.count = 0};
+    CUstream other;
+    CUdeviceptr bytes;
+    size_t right = 0;
+
+    EXPECT_INT(0, driver.allocate(&bytes, PAGE));
+    EXPECT_INT(0, driver.stream_create(&other, CU_STREAM_NON_BLOCKING));
+    struct ps_stream *known = ps_stream_find(other, false);
+    EXPECT_INT(0, ps_stream_tick(known));
+    EXPECT_INT(0, driver.fill(bytes, 6, PAGE / sizeof(uint32_t), other));
+    ps_uses_note(&uses, known);
+    ps_capture_begins(other, false);
+    ps_capture_began(driver.begin_capture(other, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+    EXPECT(ps_capture_anywhere());
+    ps_stream_retire(other);
+    EXPECT_INT(0, driver.stream_destroy(other));
+    EXPECT(!ps_capture_anywhere());
+    EXPECT_INT(0, ps_uses_stream_wait(&uses, busy_stream));
+    EXPECT_INT(0, driver.download(words, bytes, PAGE, busy_stream));
+    EXPECT_INT(0, ps_cu.cuStreamSynchronize(busy_stream));
+    for (size_t i = 0; i < PAGE / sizeof(uint32_t); i++)
+        right += words[i] == 6;
+    EXPECT_U64(PAGE / sizeof(uint32_t), right);
     expect_device_is_well();
 }
 
@@ -465,6 +527,8 @@ static const struct {
     {"evict-to-row", 3, 2, evict_to_row_being_read},
     {"evict-to-slot-of-row", 4, 3, evict_to_slot_of_row_being_read},
     {"join-while-recording", 2, 2, join_while_recording},
+    {"wait-for-legacy-in-capture", 2, 2, wait_for_legacy_in_capture},
+    {"destroy-in-capture", 2, 2, destroy_in_capture},
 };
 
 #define CASES (sizeof cases / sizeof cases[0])
