@@ -589,5 +589,5 @@ void ps_budget_keep_ahead(void)
         return;
     uint64_t need = missing((size_t)kept_ahead());
     if (need && !b->evictions_fail)
-        ps_reacting_evict(need);
+        ps_reacting_evict_ahead(need);
 }

@@ -8,6 +8,7 @@
 #include "counters.h"
 #include "device.h"
 #include "eviction_slots.h"
+#include "grace.h"
 #include "guard.h"
 #include "helper_thread.h"
 #include "log.h"
@@ -91,6 +92,7 @@ static int queue_copy(struct ps_transfer *t)
     struct ps_uses uses = span->uses;
     int r = 0;
 
+    ps_grace_add_uses(span, &uses);
     span->busy = true;
     span->readers++;
     ps_block_piece_moves(span, &uses);

@@ -18,6 +18,7 @@
 #include "eviction.h"
 #include "following.h"
 #include "frameworks.h"
+#include "grace.h"
 #include "helper_thread.h"
 #include "layers.h"
 #include "learning.h"
@@ -126,6 +127,7 @@ static int set_up_device(const char **why)
     ps_slab_open(ps_settings.host_budget, ranks.local_processes, ps_device.granularity);
     ps_eviction_open(ps_settings.guard);
     ps_reacting_open(ps_settings.grace);
+    ps_grace_open(ps_settings.grace);
     ps_residency_open(ps_settings.guard);
     ps_following_open(ps_settings.grace, ps_learning_named);
     ps_learning_open(ps_policies_current(), ps_policies_options());

@@ -2,6 +2,7 @@
 
 #include "budget.h"
 #include "eviction.h"
+#include "grace.h"
 #include "penstock/policy.h"
 #include "per_device.h"
 #include "policies.h"
@@ -43,7 +44,7 @@ static size_t gather(struct ps_span **spans, struct penstock_candidate *candidat
     return n;
 }
 
-uint64_t ps_reacting_evict(uint64_t need)
+static uint64_t evict(uint64_t need, bool ahead)
 {
     struct ps_span *spans[CANDIDATES_MAX];
     struct penstock_candidate candidates[CANDIDATES_MAX];
@@ -55,7 +56,7 @@ uint64_t ps_reacting_evict(uint64_t need)
         return 0;
     size_t n = gather(spans, candidates, PS_HERE(first_grace));
     /* Grace is for accesses that nobody sees; when nothing else is left to leave, it gives way before the program runs out of memory. */
-    if (!n && PS_HERE(first_grace))
+    if (!n && !ahead && PS_HERE(first_grace))
         n = gather(spans, candidates, 0);
     if (ps_budget.evictions_fail)
         need = 1; /* the driver refused the last ones: one will tell whether it still does */
@@ -66,10 +67,22 @@ uint64_t ps_reacting_evict(uint64_t need)
         /* The lock was released for the one before: look again. */
         if (span->bytes != bytes || !ps_eviction_may_leave(span))
             continue;
+        if (!ps_grace_is_over(span) && !ps_grace_leaves(span))
+            continue;
         if (!ps_eviction_start(span))
             begun += bytes;
     }
     if (begun)
         ps_eviction_look_ahead(); /* for the spans that are next in line now */
     return begun;
+}
+
+uint64_t ps_reacting_evict(uint64_t need)
+{
+    return evict(need, false);
+}
+
+uint64_t ps_reacting_evict_ahead(uint64_t need)
+{
+    return evict(need, true);
 }

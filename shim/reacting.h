@@ -17,4 +17,7 @@ void ps_reacting_open(uint32_t grace);
  */
 uint64_t ps_reacting_evict(uint64_t need);
 
+/* The same ahead of need: nothing leaves in its grace. [locked; releases the lock meanwhile] */
+uint64_t ps_reacting_evict_ahead(uint64_t need);
+
 #endif

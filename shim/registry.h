@@ -57,9 +57,9 @@ struct ps_registry_state {
     uint32_t awaiting_count;
     uint64_t period, period_began; /* of half a minute and more, counted when somebody asks what is unwanted; ns */
     uint64_t live_spans;
-    uint32_t blind_launches; /* launches whose spans can't be known and that are not queued yet: nothing may leave */
-    CUdeviceptr highest;     /* end of the highest span ever */
-    uint64_t launch_number;  /* kernel launches that named a span so far */
+    uint32_t blind_launches;        /* launches whose spans can't be known and that are not queued yet: nothing may leave */
+    CUdeviceptr highest;            /* end of the highest span ever */
+    _Atomic uint64_t launch_number; /* kernel launches that named a span so far; read without the lock too */
 };
 
 extern PS_PER_DEVICE struct ps_registry_state ps_first_registry;

@@ -32,6 +32,16 @@ struct ps_lead {
     _Atomic uint32_t stuck_times;             /* how often there was one */
 };
 
+/* For grace.c. */
+#define PS_GRACE_MARKS 32u
+struct ps_grace_mark {
+    _Atomic uint64_t tick, first, last; /* it covers the launches of these numbers, and those between */
+};
+struct ps_grace_marks {
+    _Atomic uint64_t marked; /* so many marks were made, the latest are kept */
+    struct ps_grace_mark mark[PS_GRACE_MARKS];
+};
+
 struct ps_stream {
     CUstream handle;
     CUcontext context; /* its own; NULL: it could not be told, or has been destroyed */
@@ -54,6 +64,7 @@ struct ps_stream {
     _Atomic uint64_t ring_tick[PS_TICK_RING]; /* which tick each holds; 0 = none */
     uint64_t ring_moment[PS_TICK_RING];       /* the last moment (ps_uses_note_everything) before it was recorded; guarded by record_lock */
     struct ps_lead lead;                      /* how far the host is ahead: lead.h */
+    struct ps_grace_marks grace;              /* which launches its ticks cover: grace.h */
 };
 
 /*

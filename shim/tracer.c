@@ -12,6 +12,7 @@
 #include "counters.h"
 #include "device.h"
 #include "devices.h"
+#include "grace.h"
 #include "graphs.h"
 #include "grid.h"
 #include "host_tables.h"
@@ -46,6 +47,9 @@ struct access {
     bool reads_ahead;    /* a copy that may read a span before its stream is there */
     bool blind;          /* a launch whose parameters can't be read */
     bool begun;          /* the residency machine holds the spans */
+    bool finds_none;     /* the kernel is known to use no other memory than what it is given */
+    bool unseen;         /* a launch that may use what it doesn't name, from begin to end */
+    uint64_t began;      /* such a launch: what grace.h wants to know at its end */
     CUfunction function; /* NULL: a copy or memset */
     uint64_t launch;     /* its number, from begin to end */
     struct ps_access_kind kind;
@@ -109,6 +113,7 @@ void ps_trace_begin(CUstream stream, bool per_thread_default)
     a->blind = a->begun = a->is_meant = a->reads_ahead = false;
     a->parts = 0;
     a->kind = (struct ps_access_kind){0};
+    a->finds_none = a->unseen = false;
     a->function = NULL;
 }
 
@@ -239,6 +244,7 @@ void ps_trace_kernel(CUfunction function, struct ps_grid grid, void **parameters
     a->function = function;
     const struct ps_layout *layout = ps_layout_of(function);
     a->kind.keeps_no_address = layout && layout->known == PS_KERNEL_KEEPS_NO_ADDRESS;
+    a->finds_none = layout && layout->known != PS_KERNEL_UNKNOWN;
     const bool has_lists = layout && layout->tensor_lists.lists && ps_kernel_words_of_lists(layout, parameters, grid, note_word, a);
     if (has_lists)
         ps_count(list_launches);
@@ -406,6 +412,30 @@ static void end_part(struct access *a, struct part *part)
         ps_residency_end_access(a->spans + part->first, part->count, a->stream, &a->kind, part->launch);
 }
 
+/*
+ * A launch is about to be queued, or has been, and may use what it does not name (grace.h). It runs on a stream of the current context: its device is the one
+ * that is meant.
+ */
+static void at_own_device(struct access *a, bool begins)
+{
+    const ptrdiff_t before = ps_here;
+
+    if (!ps_devices_several || ps_devices_enter_current() == PS_DEVICES_MANAGED) {
+        a->unseen = begins;
+        if (begins)
+            a->began = ps_grace_launch_begins();
+        else
+            ps_grace_launch_ends(a->stream, a->began);
+    }
+    ps_here = before;
+}
+
+static void begin_unseen(struct access *a)
+{
+    if (!a->finds_none && !a->blind && !ps_capture_has(a->handle, a->per_thread_default))
+        at_own_device(a, true);
+}
+
 void ps_trace_ready(bool is_kernel)
 {
     struct access *a = current;
@@ -421,8 +451,11 @@ void ps_trace_ready(bool is_kernel)
     if (is_alone && !a->count)
         ps_unsteady_named_none(a->kind.fingerprint);
     if (!a->count && !a->blind) {
-        if (is_kernel) /* what it uses unseen counts where all streams are waited for */
-            ps_stream_launched_unseen(ps_stream_find(a->handle, a->per_thread_default));
+        a->stream = is_kernel && !a->finds_none ? ps_stream_find(a->handle, a->per_thread_default) : NULL;
+        if (a->stream) {
+            ps_stream_launched_unseen(a->stream);
+            begin_unseen(a);
+        }
         return;
     }
     a->kind.unsteady = is_alone && !a->is_meant && ps_unsteady_is(a->kind.fingerprint);
@@ -441,12 +474,16 @@ void ps_trace_ready(bool is_kernel)
         count_step(a->kind.fingerprint);
     part_by_device(a);
     at_each_device(a, begin_part);
+    if (is_kernel)
+        begin_unseen(a);
 }
 
 void ps_trace_end(void)
 {
     struct access *a = current;
 
+    if (a && a->unseen)
+        at_own_device(a, false);
     if (!a || !a->begun)
         return;
     a->begun = false;

@@ -90,6 +90,14 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     trainers_need EVICTION_WAITS_FOR_USES 30-100 mlp-streams transformer-async-streams
 }
 
+@test "an eviction waits for the launches that may use the span without naming it" {
+    trainers_need EVICTION_WAITS_FOR_GRACE 10-30 tables-long tables-beside
+}
+
+@test "a launch that may use a span without naming it waits until that is not on the move" {
+    trainers_need GRACE_WAITS_FOR_MOVE 5-20 tables-apart tables-long
+}
+
 @test "an eviction waits for the reload before it" {
     moment_needs EVICTION_WAITS_FOR_RELOAD evict-while-reloading
 }

@@ -1,0 +1,220 @@
+#include "grace.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "clock.h"
+#include "eviction.h"
+#include "guard.h"
+#include "per_device.h"
+#include "registry.h"
+#include "rules.h"
+#include "streams.h"
+
+/* Spans that leave in their grace at a time. More of them stay. */
+#define LEAVING_MAX 64u
+
+/* For so long at most a launch waits for a D2H: that waits, on the device, for queued work, which may wait for what this thread is yet to queue. */
+#define MOVE_NS 250000000u
+
+static PS_PER_DEVICE struct {
+    uint32_t launches; /* constant once set up */
+    /*
+     * How many launches are between their two calls; how many spans are in the list. A launch counts itself before it looks at the list, and
+     * whoever adds to the list does so before it looks at the count: one of the two sees the other.
+     */
+    atomic_uint launching;
+    atomic_uint leaving;
+    uint64_t span[LEAVING_MAX]; /* by number. Guarded by the registry lock */
+    /* The stream that was launched on last, and the number of the last launch that was on another one than the launch before. */
+    struct ps_stream *_Atomic last_stream;
+    _Atomic uint64_t changed;
+} of_first;
+#define here PS_HERE(of_first)
+
+static pthread_mutex_t marking = PTHREAD_MUTEX_INITIALIZER; /* a leaf, taken with the registry lock held too */
+static atomic_bool unplaced;                                /* a launch was on a stream that has no place in the table */
+
+void ps_grace_open(uint32_t launches)
+{
+    here.launches = launches;
+}
+
+static uint64_t launch_number(void)
+{
+    return atomic_load_explicit(&ps_registry.launch_number, memory_order_relaxed);
+}
+
+static bool is_in_time(const struct ps_span *span)
+{
+    return launch_number() - span->named < here.launches;
+}
+
+bool ps_grace_is_over(const struct ps_span *span)
+{
+    return !atomic_load_explicit(&span->known, memory_order_relaxed) || !is_in_time(span);
+}
+
+/* ---- which launches a tick covers ---- */
+
+static struct ps_grace_mark *mark_at(struct ps_stream *s, uint64_t n)
+{
+    return &s->grace.mark[n % PS_GRACE_MARKS];
+}
+
+/* A launch has been queued on the stream, begun and ended when launches of these numbers were the latest; the tick covers it. */
+static void mark(struct ps_stream *s, uint64_t tick, uint64_t began, uint64_t launch)
+{
+    uint64_t n = atomic_load_explicit(&s->grace.marked, memory_order_acquire);
+
+    if (n && atomic_load_explicit(&mark_at(s, n - 1)->tick, memory_order_relaxed) == tick) {
+        atomic_store_explicit(&mark_at(s, n - 1)->last, launch, memory_order_release);
+        return;
+    }
+    pthread_mutex_lock(&marking);
+    n = atomic_load_explicit(&s->grace.marked, memory_order_relaxed);
+    if (!n || atomic_load_explicit(&mark_at(s, n - 1)->tick, memory_order_relaxed) < tick) {
+        struct ps_grace_mark *m = mark_at(s, n);
+        atomic_store_explicit(&m->tick, tick, memory_order_relaxed);
+        atomic_store_explicit(&m->first, began, memory_order_relaxed);
+        atomic_store_explicit(&m->last, launch, memory_order_relaxed);
+        atomic_store_explicit(&s->grace.marked, n + 1, memory_order_release);
+    } else { /* another thread's launch there came first */
+        atomic_store_explicit(&mark_at(s, n - 1)->last, launch, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&marking);
+}
+
+/*
+ * The tick that covers what was launched on the stream from one launch to another; 0: nothing was. What is older than all marks is covered by the
+ * oldest one: a later tick of a stream covers what an earlier one does. [marking]
+ */
+static uint64_t tick_of(struct ps_stream *s, uint64_t from, uint64_t to)
+{
+    const uint64_t marked = atomic_load_explicit(&s->grace.marked, memory_order_acquire);
+    const uint64_t oldest = marked > PS_GRACE_MARKS ? marked - PS_GRACE_MARKS : 0;
+
+    for (uint64_t n = marked; n > oldest; n--) {
+        const struct ps_grace_mark *m = mark_at(s, n - 1);
+        if (atomic_load_explicit(&m->first, memory_order_relaxed) > to)
+            continue;
+        return atomic_load_explicit(&m->last, memory_order_acquire) >= from ? atomic_load_explicit(&m->tick, memory_order_relaxed) : 0;
+    }
+    return oldest ? atomic_load_explicit(&mark_at(s, oldest)->tick, memory_order_relaxed) : 0;
+}
+
+void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses)
+{
+    const uint64_t to = span->named + here.launches;
+
+    if (!here.launches || !atomic_load_explicit(&span->known, memory_order_relaxed) || !ps_rule(EVICTION_WAITS_FOR_GRACE))
+        return;
+    if (atomic_load_explicit(&unplaced, memory_order_relaxed))
+        ps_uses_note_everything(uses);
+    pthread_mutex_lock(&marking);
+    for (uint32_t i = 0, n = ps_streams_count(); i < n && !uses->everywhere; i++) {
+        struct ps_stream *s = ps_streams_at(i);
+        if (atomic_load_explicit(&s->over, memory_order_relaxed) || ps_stream_is_foreign(s))
+            continue;
+        struct ps_uses of_stream = {.use = {{s, tick_of(s, span->named, to)}}, .count = 1};
+        if (of_stream.use[0].tick)
+            ps_uses_merge(uses, &of_stream);
+    }
+    pthread_mutex_unlock(&marking);
+}
+
+uint64_t ps_grace_alone_since(const struct ps_stream *stream)
+{
+    if (atomic_load_explicit(&here.last_stream, memory_order_relaxed) != stream)
+        return UINT64_MAX;
+    return atomic_load_explicit(&here.changed, memory_order_relaxed) + 1;
+}
+
+/* ---- leaving in it ---- */
+
+bool ps_grace_leaves(struct ps_span *span)
+{
+    const unsigned n = atomic_load(&here.leaving);
+
+    if (n == LEAVING_MAX)
+        return false;
+    here.span[n] = span->number;
+    atomic_store(&here.leaving, n + 1);
+    if (atomic_load(&here.launching) && ps_rule(GRACE_WAITS_FOR_MOVE)) {
+        atomic_store(&here.leaving, n);
+        return false;
+    }
+    span->left_in_grace = true;
+    return true;
+}
+
+/* Whether the span has come to rest: then it need not be looked at again. [locked; releases the lock meanwhile] */
+static bool has_settled(struct ps_span *span, uint64_t began)
+{
+    if (!span || span->life != PS_LIFE_LIVE || !is_in_time(span))
+        return true;
+    if (span->busy)
+        return false;
+    if (span->residency == PS_EVICTED && span->backing == PS_BACKING_NONE) {
+        ps_guard_map_to_slot(span);
+        return true;
+    }
+    if (span->residency != PS_EVICTING)
+        return true;
+    if (ps_now_ns() - began < MOVE_NS)
+        return false;
+    ps_eviction_cancel(span);
+    return true;
+}
+
+static void wait_until_settled(void)
+{
+    const uint64_t began = ps_now_ns();
+
+    ps_registry_lock();
+    for (unsigned n; (n = atomic_load(&here.leaving));) {
+        const uint64_t number = here.span[n - 1];
+        if (!has_settled(ps_registry_numbered(number), began)) {
+            ps_registry_wait_changed(1000000u);
+            continue;
+        }
+        /* The lock was released: the list may be another one. */
+        n = atomic_load(&here.leaving);
+        for (unsigned i = 0; i < n; i++) {
+            if (here.span[i] != number)
+                continue;
+            here.span[i] = here.span[n - 1];
+            atomic_store(&here.leaving, n - 1);
+            break;
+        }
+    }
+    ps_registry_unlock();
+}
+
+uint64_t ps_grace_launch_begins(void)
+{
+    for (;;) {
+        atomic_fetch_add(&here.launching, 1);
+        if (!atomic_load(&here.leaving) || !ps_rule(GRACE_WAITS_FOR_MOVE))
+            return launch_number();
+        atomic_fetch_sub(&here.launching, 1);
+        wait_until_settled();
+    }
+}
+
+void ps_grace_launch_ends(struct ps_stream *stream, uint64_t began)
+{
+    const uint64_t launch = launch_number();
+
+    ps_stream_settle(stream);
+    const uint64_t tick = atomic_load(stream->per_thread ? &stream->recorded : &stream->next);
+    if (atomic_load_explicit(&here.last_stream, memory_order_relaxed) != stream) {
+        atomic_store_explicit(&here.changed, launch, memory_order_relaxed);
+        atomic_store_explicit(&here.last_stream, stream, memory_order_relaxed);
+    }
+    if (stream->index == PS_STREAMS_MAX)
+        atomic_store_explicit(&unplaced, true, memory_order_relaxed);
+    else if (tick)
+        mark(stream, tick, began, launch);
+    atomic_fetch_sub(&here.launching, 1);
+}

@@ -1,0 +1,48 @@
+/*
+ * The grace of a span: the launches that come soon after one that named it, and may use it without naming it. A kernel that writes a table of addresses is given
+ * the tensors; those that use the table are given the table alone.
+ *
+ * Two clocks. The D2H of a span waits on its stream for each launch of its grace, on whichever stream that was queued: of each stream it is kept which launches
+ * a tick covers, and the tick that covers the last one of the grace is waited for, not what was queued after. So a span that has been idle for long waits for
+ * nothing that is not long over. Launches of kernels that are known to find no other memory are left out (known_kernels.h), and so are spans whose address
+ * no kernel can have kept.
+ *
+ * A span that must leave in its grace, because nothing else is left, is on the move from then on until its addresses lead to its slot, under each guard. A launch that may
+ * use it waits for that, on the host; and its way back waits for those launches. A launch that was begun is queued before any span leaves in its grace.
+ *
+ * A launch belongs to the device that it runs on, and counts among the launches of that device. Threads: any.
+ */
+#ifndef PS_GRACE_H
+#define PS_GRACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "span.h"
+
+/* `launches`: PENSTOCK_GRACE. */
+void ps_grace_open(uint32_t launches);
+
+/* Whether no further launch can use the span without naming it, as far as the grace goes. [locked] */
+bool ps_grace_is_over(const struct ps_span *span);
+
+/* Adds the launches of the span's grace that have been queued. [locked] */
+void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses);
+
+/*
+ * Since which launch all were on that stream: a span that is named there again, and was named then or later, is used by nothing on another stream. Else its
+ * grace begins anew, and the launches of the one before are to be added to its uses. [locked]
+ */
+uint64_t ps_grace_alone_since(const struct ps_stream *stream);
+
+/* The span is about to leave in its grace. False: it may not now, as a launch that may use it is about to be queued. [locked] */
+bool ps_grace_leaves(struct ps_span *span);
+
+/*
+ * Around the driver call of a launch that may use spans that it does not name. The first waits until none is on the move in its grace, and returns a number for
+ * the second, which is called on each way out. [unlocked]
+ */
+uint64_t ps_grace_launch_begins(void);
+void ps_grace_launch_ends(struct ps_stream *stream, uint64_t began);
+
+#endif

@@ -1,0 +1,38 @@
+#!/usr/bin/env bats
+# Tables of addresses that kernels write on the device (tests/samples/made_tables.cu): whoever uses one names the table alone. What the sample prints stays the
+# same to the last bit in every order that the device may take, and nothing faults, under each guard. tests/41-rules.bats shows which rules that rests on.
+
+load helper
+
+setup() {
+    helper_setup
+    requires sim samples jq plain
+}
+
+# right PERCENT SEEDS OPTION... WORKLOAD...: these runs are right, and spans moved in them
+right() {
+    local percent=$1 seeds=$2
+    shift 2
+    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --percent "$percent" --seeds "$seeds" "$@"
+    ended_with 0 || return 1
+    contains "$output" '^seeds: [1-9][0-9]* runs .* 0 failed; [1-9][0-9]+ evictions'
+    tail -n 1 <<<"$output" | sed "s/^/# /" >&3
+}
+
+SOON=(tables-each tables-apart tables-long tables-beside)
+
+@test "what is used by a table soon after that was written is there" {
+    right 30-80 160 "${SOON[@]}"
+}
+
+@test "the same where hardly anything fits on the device, so that spans leave in their grace" {
+    right 4-30 120 --first 1001 "${SOON[@]}"
+}
+
+@test "the same with a thread for each stream" {
+    right 10-80 40 --first 2001 --scheduler threads "${SOON[@]}"
+}
+
+@test "the same where plans are followed" {
+    right 20-80 40 --first 3001 --policy plan tables-plan
+}
