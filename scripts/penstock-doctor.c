@@ -246,7 +246,7 @@ static void *open_cupti(const char **name)
 
     if (chosen && *chosen) {
         *name = chosen;
-        return dlopen(chosen, RTLD_NOW | RTLD_LOCAL);
+        return *chosen == '/' || !strchr(chosen, '/') ? dlopen(chosen, RTLD_NOW | RTLD_LOCAL) : NULL;
     }
     for (size_t i = 0; !library && i < sizeof names / sizeof *names; i++) {
         *name = names[i];

@@ -200,7 +200,7 @@ static int words(void)
         /* Where any word is a path, none is known. */
         if (!accepts(entries[i].name, "file"))
             print_words(&entries[i]);
-        if (accepts(entries[i].name, "./file"))
+        if (accepts(entries[i].name, "/file"))
             printf("%s\tFILE\n", entries[i].name);
     }
     return 0;

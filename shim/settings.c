@@ -212,7 +212,7 @@ static bool parse_policy(const char *text, uint64_t low, uint64_t high, void *fi
             return true;
         }
     }
-    if (!strchr(text, '/') || bytes >= sizeof choice->path)
+    if (*text != '/' || bytes >= sizeof choice->path)
         return false;
     choice->kind = PS_POLICY_FILE;
     memcpy(choice->path, text, bytes + 1);
@@ -310,6 +310,12 @@ static bool parse_path(const char *text, uint64_t low, uint64_t high, void *fiel
     return true;
 }
 
+/* A library: a path that means the same wherever the program, or a child of it, has gone; or a bare name, which the loader looks for. */
+static bool parse_library(const char *text, uint64_t low, uint64_t high, void *field)
+{
+    return (*text == '/' || !strchr(text, '/')) && parse_path(text, low, high, field);
+}
+
 /* What the parser of each kind writes to: a field of another type is refused when this file is compiled. */
 #define TYPE_OF_amount struct ps_amount
 #define TYPE_OF_bytes uint64_t
@@ -324,6 +330,7 @@ static bool parse_path(const char *text, uint64_t low, uint64_t high, void *fiel
 #define TYPE_OF_signal int
 typedef char path_text[PS_SETTINGS_PATH_BYTES];
 #define TYPE_OF_path path_text
+#define TYPE_OF_library path_text
 
 #define PS_SETTING(field, name, kind, low, high, unit, standard, accepted, help)                                                           \
     _Static_assert(__builtin_types_compatible_p(__typeof__(((struct ps_settings *)0)->field), TYPE_OF_##kind),                             \

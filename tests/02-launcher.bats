@@ -30,7 +30,7 @@ setup() {
     equal '' "$(awk 'length > 80' <<<"$output")" "lines of more than 80 columns"
     # Fields that are empty shift no others: a setting without a unit, and one without a default.
     contains "$(grep -A 20 -x PENSTOCK_GUARD <<<"$output")" '^      auto, host or unmap; default auto$'
-    contains "$(grep -A 20 -x PENSTOCK_CUPTI <<<"$output")" '^      the path of libcupti\.so$'
+    contains "$(grep -A 20 -x PENSTOCK_CUPTI <<<"$output")" '^      the absolute path of libcupti\.so, or its name for the loader to find$'
 }
 
 @test "the version is the header's" {
@@ -224,6 +224,98 @@ refused() {
     PYTHONPATH=$WORK/site run_command run -- python3 -c 'import os; print(os.environ.get("PENSTOCK_CUPTI"))'
     ended_with 0
     equal "$WORK/site/nvidia/cu13/lib/libcupti.so.13" "${lines[-1]}"
+}
+
+# wheel DIRECTORY: a CUPTI in it, as NVIDIA's wheels lay it out
+wheel() {
+    mkdir -p "$1/nvidia/x/lib"
+    touch "$1/nvidia/x/lib/libcupti.so.13"
+}
+
+# cupti_of COMMAND...: the library that it would be given
+cupti_of() {
+    run_command run -- "$@" -c 'import os; print(os.environ.get("PENSTOCK_CUPTI"))'
+    ended_with 0 && found=${lines[-1]}
+}
+
+@test "no library, and no module, is taken out of the directory that one happens to be in" {
+    requires python
+    wheel .
+    wheel "$WORK/site"
+    cupti_of python3
+    lacks "$found" 'nvidia/x'
+    printf 'open("imported", "w")\n' >glob.py
+    cupti_of python3
+    # Neither where an empty word of the path, or its own name, leads here.
+    PYTHONPATH=":$WORK:.:" cupti_of python3
+    lacks "$found" 'nvidia/x'
+    [ ! -e imported ]
+    # A script has no other ones than its own modules; torchrun and the like begin one.
+    printf '#!/bin/bash\necho "$PENSTOCK_CUPTI"\n' >torchrun
+    chmod +x torchrun
+    run_command run -- ./torchrun
+    lacks "$output" 'nvidia/x'
+    PYTHONPATH=":$WORK/site" cupti_of python3
+    equal "$WORK/site/nvidia/x/lib/libcupti.so.13" "$found" "the one of the path"
+    [ ! -e imported ]
+}
+
+@test "of several CUPTIs the one is taken that Python finds first" {
+    requires python
+    wheel "$WORK/first"
+    wheel "$WORK/second"
+    PYTHONPATH="$WORK/first:$WORK/second" cupti_of python3
+    equal "$WORK/first/nvidia/x/lib/libcupti.so.13" "$found"
+    PYTHONPATH="$WORK/second:$WORK/first" cupti_of python3
+    equal "$WORK/second/nvidia/x/lib/libcupti.so.13" "$found"
+}
+
+@test "a toolkit that is named by a relative path is none to load a library from" {
+    requires sim
+    mkdir -p path home/lib64
+    touch path/libcupti.so.12 path/libcupti.so.13
+    ln -s "$SIM/libcuda.so.1" "$SIM/libcudart.so.13" path/
+    cp "$SIM/libcupti.so.13" home/lib64/
+    run env LD_LIBRARY_PATH="$WORK/path" CUDA_HOME=home "$PENSTOCK" run --library "$PENSTOCK_SO" -- sh -c 'echo "cupti=$PENSTOCK_CUPTI"'
+    ended_with 0
+    lacks "$output" 'cupti=home'
+}
+
+@test "a library that is named by a relative path is that of the directory where the command was given, or is refused" {
+    requires sim
+    mkdir -p elsewhere
+    touch policy.so libcupti.so.13
+    run_command run --set POLICY=./policy.so --set CUPTI=./libcupti.so.13 -- sh -c 'cd elsewhere && echo "$PENSTOCK_POLICY $PENSTOCK_CUPTI"'
+    ended_with 0
+    equal "$WORK/./policy.so $WORK/./libcupti.so.13" "$output"
+    # Without the command nobody knows where that was.
+    run env PENSTOCK_POLICY=./policy.so PENSTOCK_CUPTI=x/libcupti.so.13 "$BUILD/penstock-settings" check
+    ended_with 2
+    contains "$output" 'PENSTOCK_POLICY=\./policy\.so: expected plan, layers, lru or the absolute path of a shared object'
+    contains "$output" 'PENSTOCK_CUPTI=x/libcupti\.so\.13: expected the absolute path of libcupti\.so'
+    PENSTOCK_CUPTI=./libcupti.so.13 run with_device "$BUILD/penstock-doctor" --cupti
+    ended_with 1
+}
+
+@test "a program is started once, whatever it is called" {
+    local name
+    for name in python_job.sh python-trainer pythonic python2x python3.x python3. python31 pythonw3.11; do
+        printf '#!/bin/bash\necho "ran with $#" >>runs\n' >"$name"
+        chmod +x "$name"
+        run_command run -- "./$name" one two
+        ended_with 0
+        equal 'ran with 2' "$(cat runs)" "runs of $name"
+        rm runs
+    done
+}
+
+@test "a Python that does not answer is not waited for" {
+    LIMIT=60
+    printf '#!/bin/bash\n[ "$1" != -c ] || sleep 1000\ncat; echo started\n' >python3
+    chmod +x python3
+    run_command run -- ./python3 train.py <<<'the input is the program'"'"'s'
+    ended_with 0
+    equal $'the input is the program\'s\nstarted' "$output"
 }
 
 # --- doctor ----------------------------------------------------------------------------------------------------------------------------------

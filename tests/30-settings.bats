@@ -30,7 +30,7 @@ names() {
         ended_with 2
         names "PENSTOCK_$setting" 'expected bytes with a unit \('
     done
-    for setting in GUARD=dog:'expected auto, host or unmap' TRACER=strace:'expected auto, cupti or hook' POLICY=fifo:'expected plan, layers, lru or the path' \
+    for setting in GUARD=dog:'expected auto, host or unmap' TRACER=strace:'expected auto, cupti or hook' POLICY=fifo:'expected plan, layers, lru or the absolute path' \
         LAYERS=cupti:'expected auto, api, none, nvtx:PATTERN' KEEP_LAST=-1:'expected a number of layers' \
         RULES=omit:'wrong at character 1 \("omit"\); expected rules separated by ;' GRACE=-1:'expected a number of kernel launches' \
         LOG=loud:'expected error, warn, info or debug' DISABLE=yes:'expected 0 or 1' ALLOC_CONF=2:'expected 0 or 1'; do
@@ -44,6 +44,7 @@ names() {
 wrong_value() {
     case $1 in
     *'can be written to' | *'can be appended to') echo /dev/null/nowhere ;;
+    'the absolute path of '*) echo somewhere/else ;;
     'the path of '*) head -c 5000 /dev/zero | tr '\0' x ;; # any that is not too long may be one
     *) echo '?' ;;
     esac

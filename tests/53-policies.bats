@@ -76,7 +76,7 @@ END
     said "PENSTOCK_POLICY=$WORK/text.so: .*(invalid ELF header|file too short).*; expected .*; the default, plan, is used"
     train "PENSTOCK_POLICY=$WORK/none.so"
     right_results
-    contains "$output" "^penstock: PENSTOCK_POLICY=$WORK/none.so: expected plan, layers, lru or the path of a shared object .*\(No such file or directory\)"
+    contains "$output" "^penstock: PENSTOCK_POLICY=$WORK/none.so: expected plan, layers, lru or the absolute path of a shared object .*\(No such file or directory\)"
 }
 
 @test "a plan from outside that is no plan is not followed, and that is said once" {

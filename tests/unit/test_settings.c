@@ -226,9 +226,9 @@ static void test_other_kinds(void)
     EXPECT(settings.policy.kind == PS_POLICY_LRU);
     EXPECT_INT(0, read_one("PENSTOCK_POLICY=layers"));
     EXPECT(settings.policy.kind == PS_POLICY_LAYERS);
-    EXPECT_INT(0, read_one("PENSTOCK_POLICY=./policy.so"));
+    EXPECT_INT(0, read_one("PENSTOCK_POLICY=/srv/policy.so"));
     EXPECT(settings.policy.kind == PS_POLICY_FILE);
-    EXPECT_TEXT("./policy.so", settings.policy.path);
+    EXPECT_TEXT("/srv/policy.so", settings.policy.path);
     EXPECT_INT(0, read_one("PENSTOCK_LAYERS=api"));
     EXPECT(settings.layers.from == PS_LAYERS_API);
     EXPECT_INT(0, read_one("PENSTOCK_LAYERS=none"));
@@ -278,6 +278,9 @@ static void test_other_kinds(void)
         "PENSTOCK_POLICY=lru ",
         "PENSTOCK_POLICY=",
         "PENSTOCK_POLICY=policy.so",
+        "PENSTOCK_POLICY=./policy.so",
+        "PENSTOCK_CUPTI=./libcupti.so.13",
+        "PENSTOCK_CUPTI=nvidia/cu13/lib/libcupti.so.13",
         "PENSTOCK_LAYERS=",
         "PENSTOCK_LAYERS=nvtx",
         "PENSTOCK_LAYERS=kernel:",
