@@ -23,6 +23,7 @@
 #include "live_page.h"
 #include "live_steps.h"
 #include "log.h"
+#include "output.h"
 #include "penstock/version.h"
 #include "process.h"
 #include "registry.h"
@@ -61,7 +62,10 @@ static int make_file(int directory, const char *name, struct ps_live_page **out)
     int fd = openat(directory, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return -errno;
+    struct ps_output_signals held;
+    ps_output_hold_signals(&held);
     int error = posix_fallocate(fd, 0, sizeof **out);
+    ps_output_release_signals(&held, error);
     void *mapped = error ? MAP_FAILED : mmap(NULL, sizeof **out, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (!error && mapped == MAP_FAILED)
         error = errno;

@@ -13,23 +13,46 @@
 #define FULL_PIPE_MS 1000
 #define LINKS_MAX 40 /* as the kernel has it */
 
-ssize_t ps_output_write(int fd, const void *bytes, size_t count)
+/* The signal that the kernel sends with an error of a write; 0: none. */
+static int signal_of(int error)
+{
+    return error == EPIPE ? SIGPIPE : error == EFBIG ? SIGXFSZ : 0;
+}
+
+void ps_output_hold_signals(struct ps_output_signals *held)
+{
+    sigset_t ours;
+
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGPIPE);
+    sigaddset(&ours, SIGXFSZ);
+    sigpending(&held->theirs);
+    pthread_sigmask(SIG_BLOCK, &ours, &held->before);
+}
+
+void ps_output_release_signals(const struct ps_output_signals *held, int error)
 {
     static const struct timespec at_once;
-    sigset_t pipe_alone, before, pending;
+    const int number = signal_of(error), saved = errno;
+    sigset_t alone;
 
-    sigemptyset(&pipe_alone);
-    sigaddset(&pipe_alone, SIGPIPE);
-    sigpending(&pending);
-    const bool theirs = sigismember(&pending, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe_alone, &before);
-    ssize_t written = write(fd, bytes, count);
-    int error = errno;
-    if (written < 0 && error == EPIPE && !theirs)
-        while (sigtimedwait(&pipe_alone, NULL, &at_once) < 0 && errno == EINTR) {
+    sigemptyset(&alone);
+    if (number && !sigismember(&held->theirs, number)) {
+        sigaddset(&alone, number);
+        while (sigtimedwait(&alone, NULL, &at_once) < 0 && errno == EINTR) {
         }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    errno = error;
+    }
+    pthread_sigmask(SIG_SETMASK, &held->before, NULL);
+    errno = saved;
+}
+
+ssize_t ps_output_write(int fd, const void *bytes, size_t count)
+{
+    struct ps_output_signals held;
+
+    ps_output_hold_signals(&held);
+    ssize_t written = write(fd, bytes, count);
+    ps_output_release_signals(&held, written < 0 ? errno : 0);
     return written;
 }
 

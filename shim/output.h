@@ -7,6 +7,7 @@
 #ifndef PS_OUTPUT_H
 #define PS_OUTPUT_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -14,7 +15,17 @@
 
 #include "settings.h"
 
-/* write(2), but for the signal of a pipe or socket whose reader is gone: that is EPIPE and nothing else, whatever the program does with SIGPIPE. */
+/*
+ * Between these two a failing write raises no signal in this thread: neither SIGPIPE (EPIPE, the reader is gone) nor SIGXFSZ (EFBIG, the file would exceed
+ * RLIMIT_FSIZE). `error`: the write's, 0 for none. Signals that the program had pending before stay. errno is left as it was.
+ */
+struct ps_output_signals {
+    sigset_t before, theirs;
+};
+void ps_output_hold_signals(struct ps_output_signals *held);
+void ps_output_release_signals(const struct ps_output_signals *held, int error);
+
+/* write(2) between these two. */
 ssize_t ps_output_write(int fd, const void *bytes, size_t count);
 
 /* All of it: 0 or -errno. -EAGAIN: it is not to block, and has taken nothing for a second. */

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,6 +34,25 @@ struct memory_file {
 static struct memory_file files[2] = {{.name = "cudasim-device"}, {.name = "cudasim-host"}};
 static unsigned char *poison_block;
 
+/* A device's memory is no file of the program's: its limit on files is no limit here. */
+static struct rlimit lift_file_limit(void)
+{
+    struct rlimit before = {RLIM_INFINITY, RLIM_INFINITY}, lifted;
+
+    getrlimit(RLIMIT_FSIZE, &before);
+    lifted = before;
+    lifted.rlim_cur = lifted.rlim_max;
+    if (lifted.rlim_cur != before.rlim_cur)
+        setrlimit(RLIMIT_FSIZE, &lifted);
+    return before;
+}
+
+static void restore_file_limit(const struct rlimit *before)
+{
+    if (before->rlim_cur != before->rlim_max)
+        setrlimit(RLIMIT_FSIZE, before);
+}
+
 static bool open_file(struct memory_file *file)
 {
     if (file->descriptor)
@@ -40,7 +60,10 @@ static bool open_file(struct memory_file *file)
     int descriptor = memfd_create(file->name, MFD_CLOEXEC);
     if (descriptor < 0)
         return false;
-    if (descriptor == 0 || ftruncate(descriptor, FILE_BYTES)) {
+    const struct rlimit limit = lift_file_limit();
+    const bool sized = descriptor > 0 && !ftruncate(descriptor, FILE_BYTES);
+    restore_file_limit(&limit);
+    if (!sized) {
         close(descriptor);
         return false;
     }
@@ -63,16 +86,19 @@ static bool make_poison_block(void)
 /* Writing through the descriptor costs no page faults, which writing through a mapping would. */
 static bool poison_extent(int descriptor, off_t offset, size_t bytes)
 {
+    const struct rlimit limit = lift_file_limit();
+
     while (bytes) {
         ssize_t written = pwrite(descriptor, poison_block, bytes < POISON_BLOCK ? bytes : POISON_BLOCK, offset);
         if (written < 0 && errno == EINTR)
             continue;
         if (written <= 0)
-            return false;
+            break;
         offset += written;
         bytes -= (size_t)written;
     }
-    return true;
+    restore_file_limit(&limit);
+    return bytes == 0;
 }
 
 /* The offset of a kept extent of this size, which is kept no more; -1 when there is none. */
