@@ -19,6 +19,8 @@ import sys
 import threading
 import time
 
+from penstock_files import write_whole
+
 OURS = re.compile(r"^(PENSTOCK_|CUDASIM_|PYTORCH_(CUDA_)?ALLOC_CONF$|LD_PRELOAD$|DET$)")
 KILL_AFTER_S = 10  # between SIGTERM, on which Penstock writes its report, and SIGKILL
 LEAST_RUN_S = 5  # what a run is taken to need at least, and before there has been one of its sort
@@ -162,10 +164,7 @@ def read_json(path):
 
 def write_json(path, value):
     """All or nothing: the file is whole at any time."""
-    with open(path + ".tmp", "w") as file:
-        json.dump(value, file, indent=1)
-        file.write("\n")
-    os.replace(path + ".tmp", path)
+    write_whole(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
 def output_of(command, limit_s=60):

@@ -35,8 +35,10 @@ static bool open_lines(void)
 {
     if (lines.is_open)
         return true;
-    lines.fd = open(ps_settings.metrics, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
+    lines.fd = ps_output_open(ps_settings.metrics, O_APPEND | O_NONBLOCK);
     lines.is_open = lines.fd >= 0;
+    if (!lines.is_open)
+        errno = -lines.fd;
     return lines.is_open;
 }
 

@@ -6,12 +6,16 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
+
 #define FULL_PIPE_MS 1000
 #define LINKS_MAX 40 /* as the kernel has it */
+#define NAMES_MAX 100
 
 /* The signal that the kernel sends with an error of a write; 0: none. */
 static int signal_of(int error)
@@ -105,13 +109,43 @@ static bool follow(char target[PS_SETTINGS_PATH_BYTES])
     return true;
 }
 
+/*
+ * Whether the path is a link that somebody else has put into a directory where anybody may: it leads where he wants. The kernel follows none of these where
+ * fs.protected_symlinks is set; links that are read here are not its business.
+ */
+static bool is_others_link(const char *path)
+{
+    char directory[PS_SETTINGS_PATH_BYTES] = ".";
+    const char *slash = strrchr(path, '/');
+    struct stat link, parent;
+
+    if (lstat(path, &link) || !S_ISLNK(link.st_mode) || link.st_uid == geteuid())
+        return false;
+    if (slash)
+        snprintf(directory, sizeof directory, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    return stat(directory, &parent) || ((parent.st_mode & S_IWOTH) && link.st_uid != parent.st_uid);
+}
+
+/* What is behind the path's links, as far as they are to be followed. False: the last one is not. */
+static bool follow_all(const char *path, char target[PS_SETTINGS_PATH_BYTES])
+{
+    bool trusted = true;
+
+    snprintf(target, PS_SETTINGS_PATH_BYTES, "%s", path);
+    for (int links = 0; own_descriptor(target) < 0 && links < LINKS_MAX; links++) {
+        trusted = !is_others_link(target);
+        if (!trusted || !follow(target))
+            break;
+    }
+    return trusted;
+}
+
 bool ps_output_target(const char *path, char target[PS_SETTINGS_PATH_BYTES])
 {
     struct stat status;
 
-    snprintf(target, PS_SETTINGS_PATH_BYTES, "%s", path);
-    for (int links = 0; own_descriptor(target) < 0 && links < LINKS_MAX && follow(target); links++) {
-    }
+    if (!follow_all(path, target))
+        return false;
     if (own_descriptor(target) >= 0)
         return true;
     if (stat(path, &status) || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode))
@@ -120,12 +154,58 @@ bool ps_output_target(const char *path, char target[PS_SETTINGS_PATH_BYTES])
     return true;
 }
 
+/* What was opened is what the path names, and no link of others' was on the way. */
+static bool is_what_is_named(const char *path, int fd)
+{
+    char target[PS_SETTINGS_PATH_BYTES];
+    struct stat named, opened;
+
+    if (!follow_all(path, target) || lstat(path, &named))
+        return false;
+    if (S_ISLNK(named.st_mode))
+        return true; /* ours, or the directory's owner's: nobody else can have put it there */
+    return !fstat(fd, &opened) && named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
+}
+
+int ps_output_open(const char *path, int flags)
+{
+    char target[PS_SETTINGS_PATH_BYTES];
+
+    if (!follow_all(path, target))
+        return -ELOOP;
+    int fd = open(path, flags | O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return -errno;
+    if (is_what_is_named(path, fd))
+        return fd;
+    close(fd);
+    return -ELOOP;
+}
+
+/* A file of its own, which nobody can have made before: others may write to the directory, and the process's number is no secret. -1: errno has it. */
+static int make_temporary(struct ps_output *output, const char *mark)
+{
+    int fd = -1;
+
+    for (unsigned tries = 0; fd < 0 && tries < NAMES_MAX; tries++) {
+        uint32_t random = 0;
+        if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random)
+            random = (uint32_t)ps_now_ns() + tries;
+        snprintf(output->temporary, sizeof output->temporary, "%s.%d%s.%08x.tmp", output->target, (int)getpid(), mark, random);
+        fd = open(output->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (fd < 0 && errno != EEXIST)
+            break;
+    }
+    if (fd < 0)
+        output->temporary[0] = '\0'; /* it is somebody else's, if there is one */
+    return fd;
+}
+
 int ps_output_begin(struct ps_output *output, const char *path, const char *mark)
 {
     output->temporary[0] = '\0';
     if (!ps_output_target(path, output->target)) {
-        snprintf(output->temporary, sizeof output->temporary, "%s.%d%s.tmp", output->target, (int)getpid(), mark);
-        output->fd = open(output->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        output->fd = make_temporary(output, mark);
     } else if (own_descriptor(output->target) >= 0) {
         output->fd = fcntl(own_descriptor(output->target), F_DUPFD_CLOEXEC, 0);
     } else {

@@ -31,14 +31,23 @@ ssize_t ps_output_write(int fd, const void *bytes, size_t count);
 /* All of it: 0 or -errno. -EAGAIN: it is not to block, and has taken nothing for a second. */
 int ps_output_write_whole(int fd, const char *text, size_t bytes);
 
-/* What is written for `path`, behind its symbolic links. True: it is there, no plain file and no directory, and so is written in place. */
+/*
+ * What is written for `path`, behind its symbolic links; one that somebody else has put into a directory where anybody may is not followed, but replaced. True:
+ * it is there, no plain file and no directory, and so is written in place.
+ */
 bool ps_output_target(const char *path, char target[PS_SETTINGS_PATH_BYTES]);
+
+/*
+ * Opens a file to be written in place, made if it isn't there, without cutting it off. `flags`: further ones of open(2). Returns the descriptor, for the caller
+ * to close, or -errno; -ELOOP: a link of somebody else's is there, as above.
+ */
+int ps_output_open(const char *path, int flags);
 
 /* What is being written. */
 struct ps_output {
     int fd;
     char target[PS_SETTINGS_PATH_BYTES];
-    char temporary[PS_SETTINGS_PATH_BYTES + 32]; /* "": in place */
+    char temporary[PS_SETTINGS_PATH_BYTES + 40]; /* "": in place */
 };
 
 /* Opens it, without waiting for anybody who would read a pipe. `mark`: tells files under way of this process for the same path apart. 0 or -errno. */

@@ -1,6 +1,7 @@
 #include "timeline.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@
 #include "timeline_text.h"
 
 /* Records at a time. Each is of something that takes Penstock 10 us or more, but for layers; the writer comes every 10 ms. */
+#define BESIDE_MAX 10u
 #define RING 16384u
 #define WRITE_EVERY_NS 10000000
 
@@ -197,18 +199,27 @@ static void write_timeline(void)
 
 /* ---- beginning and end ---- */
 
-/* Two processes that are told nothing of each other may have been given one path: the later one writes beside it. */
+/* Two processes that are told nothing of each other may have been given one path: the later one writes beside it, to a file that is made for that. */
 static int open_file(void)
 {
-    static char beside[PS_SETTINGS_PATH_BYTES + 16];
-    int r = ps_timeline_file_open(&file, path);
+    static char beside[PS_SETTINGS_PATH_BYTES + 32];
+    int r = ps_timeline_file_open(&file, path, 0);
 
     if (r != -EWOULDBLOCK)
         return r;
-    snprintf(beside, sizeof beside, "%s.%d", path, (int)getpid());
+    for (unsigned tries = 0; tries < BESIDE_MAX; tries++) {
+        const int length = snprintf(beside, sizeof beside, "%s.%d", path, (int)getpid());
+        if (tries)
+            snprintf(beside + length, sizeof beside - (size_t)length, "-%u", tries);
+        r = ps_timeline_file_open(&file, beside, O_EXCL);
+        if (r != -EEXIST)
+            break;
+    }
+    if (r)
+        return r;
     ps_log_info(REPORT, "PENSTOCK_TRACE=%s: another process writes its trace there; this one's is %s", path, beside);
     path = beside;
-    return ps_timeline_file_open(&file, path);
+    return 0;
 }
 
 static void open_clock(void)

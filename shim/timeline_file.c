@@ -8,15 +8,16 @@
 #include <unistd.h>
 
 #include "json.h"
+#include "output.h"
 
-int ps_timeline_file_open(struct ps_timeline_file *file, const char *path)
+int ps_timeline_file_open(struct ps_timeline_file *file, const char *path, int flags)
 {
     struct stat status;
     /* A pipe that nobody reads is refused: waiting for a reader would hold up the program. */
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666), r = 0;
+    int fd = ps_output_open(path, flags | O_NONBLOCK), r = 0;
 
     if (fd < 0)
-        return -errno;
+        return fd;
     if (fstat(fd, &status) || fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK))
         r = -errno;
     /* Emptied by who has the lock alone. */

@@ -26,9 +26,9 @@ struct ps_timeline_file {
 
 /*
  * Makes it anew, or opens a pipe that somebody reads. It is locked for as long as it is open: -EWOULDBLOCK: another process writes a trace
- * there. 0 or another -errno.
+ * there. `flags`: further ones of open(2). 0 or another -errno.
  */
-int ps_timeline_file_open(struct ps_timeline_file *file, const char *path);
+int ps_timeline_file_open(struct ps_timeline_file *file, const char *path, int flags);
 
 /* Adds an event, without comma or line break. */
 void ps_timeline_file_add(struct ps_timeline_file *file, const char *event, size_t bytes);

@@ -116,6 +116,7 @@ fake_toolkit() {
 ./libexec/penstock/penstock-top
 ./libexec/penstock/penstock-verify
 ./libexec/penstock/penstock_command.py
+./libexec/penstock/penstock_files.py
 ./libexec/penstock/penstock_findings.py
 ./libexec/penstock/penstock_reports.py
 ./share/bash-completion/completions/penstock

@@ -48,3 +48,95 @@ nothing_left() { equal '' "$(find "$WORK" "$XDG_RUNTIME_DIR" -name '*.tmp' -o -p
     nothing_left
     [ ! -e report.json ]
 }
+
+# --- names and links -------------------------------------------------------------------------------------------------------------------------
+# as_pid SCRIPT COMMAND...: what bash does with its number known, and then becomes the command
+as_pid() { run with_device bash -c "$1"$'\n''exec "$@"' bash "${@:2}"; }
+
+# traps NAME...: links to `victim` in the place of whatever the process could make by its number
+traps() {
+    local name
+    echo 'for suffix in .tmp .now.tmp ""; do'
+    for name; do echo "ln -sf '$WORK/victim' '$name'.\$\$\$suffix; ln -sf '$WORK/victim' '$name'.\$\$-1\$suffix"; done
+    echo 'done'
+}
+
+# unharmed: what the links lead to
+unharmed() { equal precious "$(cat "$WORK/victim")" "the file behind a link"; }
+
+under_penstock() { as_pid "$1" env LD_PRELOAD="$PENSTOCK_SO" PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET="$(share 55)" "${@:2}"; }
+
+@test "no file is made under a name that others know, nor through a link that waits there" {
+    local held
+    echo precious >victim
+    under_penstock "$(traps report.json recording figures.prom)" PENSTOCK_REPORT=report.json PENSTOCK_RECORDING=recording PENSTOCK_PROMETHEUS=figures.prom \
+        PENSTOCK_SIGNAL=USR1 "${TRAINER[@]/--steps=3/--steps=20}"
+    ended_with 0
+    unharmed
+    for held in report.json recording figures.prom; do [ -s $held ] && [ ! -L $held ]; done
+    equal 644 "$(stat -c %a report.json)" "who may read it, by the umask"
+    as_pid "$(traps page.html)" "$PENSTOCK" report -o page.html report.json
+    ended_with 0
+    unharmed
+    [ -s page.html ] && [ ! -L page.html ]
+    # A second process that was given the same trace writes beside it.
+    : >trace.json
+    exec {held}<trace.json
+    flock -x $held
+    under_penstock "$(traps trace.json)" PENSTOCK_TRACE=trace.json PENSTOCK_LOG=info "${TRAINER[@]}" {held}<&-
+    exec {held}<&-
+    ended_with 0
+    unharmed
+    contains "$output" 'another process writes its trace there; this one.s is .*trace\.json\.[0-9]+-2$'
+    [ -s trace.json.*-2 ] && [ ! -L trace.json.*-2 ]
+}
+
+# theirs NAME...: a link of another user's to `victim` in a directory where anybody may make one
+theirs() {
+    local name
+    mkdir -p shared
+    chmod 1777 shared
+    for name; do ln -sf "$WORK/victim" "shared/$name" && chown -h 65534 "shared/$name"; done
+}
+
+@test "a link that another user has put where anybody may is not written through" {
+    requires root python
+    local how name
+    echo precious >victim
+    theirs report.json recording figures.prom trace.json metrics.jsonl
+    train PENSTOCK_REPORT=shared/report.json PENSTOCK_RECORDING=shared/recording PENSTOCK_PROMETHEUS=shared/figures.prom PENSTOCK_TRACE=shared/trace.json \
+        PENSTOCK_METRICS=shared/metrics.jsonl
+    ended_with 0
+    unharmed
+    # What takes its place does; what is written as it grows is not, and that is said.
+    for name in report.json recording figures.prom; do [ -s shared/$name ] && [ ! -L shared/$name ]; done
+    contains "$output" '^penstock: PENSTOCK_TRACE=.*Too many levels of symbolic links'
+    contains "$output" '^penstock: PENSTOCK_METRICS='
+    theirs page.html rules
+    run "$PENSTOCK" report -o shared/page.html shared/report.json
+    ended_with 0
+    unharmed
+    [ -s shared/page.html ] && [ ! -L shared/page.html ]
+    run python3 -B -c 'import sys; sys.path.insert(0, sys.argv[1]); import penstock_files; penstock_files.write_in_place("shared/rules", "mine")' "$ROOT/scripts"
+    ended_with 1
+    contains "$output" "a link of another user's is there"
+    unharmed
+    # One's own is a wish, and so is that of the directory's owner.
+    for how in 0 65534; do
+        rm -f shared/*
+        ln -s "$WORK/elsewhere" shared/report.json
+        chown -h $how shared shared/report.json
+        train PENSTOCK_REPORT=shared/report.json
+        right_results
+        [ -L shared/report.json ] && [ -s elsewhere ]
+        run "$PENSTOCK" report -o shared/report.json "$WORK/elsewhere"
+        ended_with 2 # is a report itself
+        ln -s "$WORK/page" shared/page.html
+        chown -h $how shared/page.html
+        run "$PENSTOCK" report -o shared/page.html elsewhere
+        ended_with 0
+        [ -L shared/page.html ] && grep -q '<html' page
+        rm -f elsewhere page
+        chown 0 shared
+    done
+}

@@ -69,7 +69,7 @@ static unsigned whole_events(size_t bytes)
 
 static void test_whole(void)
 {
-    EXPECT_INT(0, ps_timeline_file_open(&file, path));
+    EXPECT_INT(0, ps_timeline_file_open(&file, path, 0));
     unsigned n = write_events(3000);
     EXPECT_INT(0, ps_timeline_file_close(&file, "{3000 }", 7));
     size_t bytes = read_back();
@@ -90,7 +90,7 @@ static void test_too_large(void)
     static char large[PS_TIMELINE_EVENT_MAX + 1];
 
     memset(large, 'x', sizeof large);
-    EXPECT_INT(0, ps_timeline_file_open(&file, path));
+    EXPECT_INT(0, ps_timeline_file_open(&file, path, 0));
     ps_timeline_file_add(&file, large, sizeof large);
     EXPECT_INT(0, ps_timeline_file_close(&file, "{0 }", 4));
     EXPECT_U64(sizeof "[\n{0 }\n]\n" - 1, read_back()); /* and what was there before is not */
@@ -102,7 +102,7 @@ static void test_full_disk(void)
     const struct rlimit little = {.rlim_cur = 10 * PS_TIMELINE_PAGE, .rlim_max = RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
 
     signal(SIGXFSZ, SIG_IGN);
-    EXPECT_INT(0, ps_timeline_file_open(&file, path));
+    EXPECT_INT(0, ps_timeline_file_open(&file, path, 0));
     EXPECT_INT(0, setrlimit(RLIMIT_FSIZE, &little));
     write_events(3000);
     EXPECT_INT(-EFBIG, ps_timeline_file_flush(&file));
@@ -117,20 +117,20 @@ static void test_what_can_not_be_opened(void)
     static struct ps_timeline_file second;
     char pipe_path[64];
 
-    EXPECT_INT(-ENOENT, ps_timeline_file_open(&file, "/nowhere/at/all"));
-    EXPECT_INT(-EISDIR, ps_timeline_file_open(&file, "/tmp"));
-    EXPECT_INT(0, ps_timeline_file_open(&file, path));
+    EXPECT_INT(-ENOENT, ps_timeline_file_open(&file, "/nowhere/at/all", 0));
+    EXPECT_INT(-EISDIR, ps_timeline_file_open(&file, "/tmp", 0));
+    EXPECT_INT(0, ps_timeline_file_open(&file, path, 0));
     write_events(10);
     ps_timeline_file_flush(&file);
-    EXPECT_INT(-EWOULDBLOCK, ps_timeline_file_open(&second, path)); /* it would write over it */
+    EXPECT_INT(-EWOULDBLOCK, ps_timeline_file_open(&second, path, 0)); /* it would write over it */
     EXPECT_INT(0, ps_timeline_file_close(&file, "{10 }", 5));
     size_t bytes = read_back();
     EXPECT_U64(11, whole_events(bytes - 2));
-    EXPECT_INT(0, ps_timeline_file_open(&second, path)); /* it is over */
+    EXPECT_INT(0, ps_timeline_file_open(&second, path, 0)); /* it is over */
     EXPECT_INT(0, ps_timeline_file_close(&second, "{}", 2));
     snprintf(pipe_path, sizeof pipe_path, "%s.pipe", path);
     EXPECT_INT(0, mkfifo(pipe_path, 0600));
-    EXPECT_INT(-ENXIO, ps_timeline_file_open(&file, pipe_path));
+    EXPECT_INT(-ENXIO, ps_timeline_file_open(&file, pipe_path, 0));
     unlink(pipe_path);
 }
 
