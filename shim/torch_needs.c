@@ -1,10 +1,11 @@
 #include "torch_needs.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +13,10 @@
 struct text {
     const char *start, *end;
     bool is_code; /* Python's, where a text stands in quotes; configurations do without */
+
+    /* The line that was looked at last: where it begins and ends (NULL: none was). */
+    const char *line, *line_end;
+    bool line_is_comment;
 };
 
 static const char mode_needs[] = "names a mode of torch.compile that uses CUDA graphs",
@@ -53,17 +58,23 @@ static bool begins_with(const char *start, const char *end, const char *word)
     return end - start >= (ptrdiff_t)strlen(word) && !memcmp(start, word, strlen(word));
 }
 
-/* In a line that is a comment: much of what was tried once stands there. Asked last: a line may be as long as a file. */
-static bool is_comment(const char *at, const struct text *text)
+/* In a line that is a comment: much of what was tried once stands there. A line may be as long as the file, and so each is looked at once. */
+static bool is_comment(const char *at, struct text *text)
 {
-    while (at > text->start && at[-1] != '\n')
-        at--;
-    at = behind_blanks(at, text->end);
-    return at < text->end && *at == '#';
+    if (text->line && at >= text->line && at < text->line_end)
+        return text->line_is_comment;
+    const char *line = at, *newline = memchr(at, '\n', (size_t)(text->end - at));
+    while (line > text->start && line[-1] != '\n')
+        line--;
+    const char *first = behind_blanks(line, text->end);
+    text->line = line;
+    text->line_end = newline ? newline : text->end;
+    text->line_is_comment = first < text->end && *first == '#';
+    return text->line_is_comment;
 }
 
 /* Whether what begins at `at` is the value of a key that ends so: key="... or "key": '... or the like. A list of what may be chosen from is no choice. */
-static bool is_value_of(const char *key, const char *at, const struct text *text)
+static bool is_value_of(const char *key, const char *at, struct text *text)
 {
     if (at > text->start && is_quote(at[-1]))
         at--;
@@ -89,7 +100,7 @@ static bool is_mode(const char *end_of_mode, const char *end)
     return !begins_with(end_of_mode, end, "-no-cudagraphs");
 }
 
-static const char *mode_in(const struct text *text)
+static const char *mode_in(struct text *text)
 {
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         for (const char *at = text->start; (at = memmem(at, (size_t)(text->end - at), modes[i], strlen(modes[i]))); at++)
@@ -99,7 +110,7 @@ static const char *mode_in(const struct text *text)
 }
 
 /* What such a mode sets, set without one: the option triton.cudagraphs, or the backend cudagraphs. */
-static const char *graphs_in(const struct text *text)
+static const char *graphs_in(struct text *text)
 {
     static const char word[] = "cudagraphs";
 
@@ -137,7 +148,7 @@ static const char *history_in(const struct text *text)
     return NULL;
 }
 
-static const char *needed_in(const struct text *text)
+static const char *needed_in(struct text *text)
 {
     const char *what = mode_in(text);
 
@@ -146,6 +157,22 @@ static const char *needed_in(const struct text *text)
 }
 
 #define FILE_BYTES_MAX (4 << 20)
+
+/* As much as there is, and `bytes` at most: somebody may be writing it. */
+static size_t read_whole(int file, char *to, size_t bytes)
+{
+    size_t got = 0;
+
+    while (got < bytes) {
+        ssize_t n = read(file, to + got, bytes - got);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        got += (size_t)n;
+    }
+    return got;
+}
 
 static const char *needed_in_file(const char *path, bool is_code)
 {
@@ -156,12 +183,11 @@ static const char *needed_in_file(const char *path, bool is_code)
     if (file < 0)
         return NULL;
     if (!fstat(file, &facts) && S_ISREG(facts.st_mode) && facts.st_size > 0 && facts.st_size <= FILE_BYTES_MAX) {
-        size_t bytes = (size_t)facts.st_size;
-        char *start = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, file, 0);
-        if (start != MAP_FAILED) {
-            what = needed_in(&(struct text){start, start + bytes, is_code});
-            munmap(start, bytes);
-        }
+        char *start = malloc((size_t)facts.st_size);
+        if (start)
+            what = needed_in(
+                &(struct text){.start = start, .end = start + read_whole(file, start, (size_t)facts.st_size), .is_code = is_code});
+        free(start);
     }
     close(file);
     return what;

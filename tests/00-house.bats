@@ -122,6 +122,8 @@ objects() {
     objects sizes 'long.h: 700'
     printf '#!/bin/bash\nrm $1\n' >copy/scripts/careless
     objects shell 'careless'
+    printf '#!/bin/bash\n# shellcheck disable=SC2064\ntrap "rm $1" EXIT\n' >copy/scripts/careless
+    objects shell 'careless:3.*a trap stands in single quotes'
     printf 'int  ps_ugly ( void ) ;\n' >copy/policy/ugly.h
     objects format 'ugly.h:1'
     printf 'int ps_wrong(void);\nint ps_wrong(void)\n{\n    int a[2] = {0, 0};\n    return a[2];\n}\n' >copy/policy/wrong.c

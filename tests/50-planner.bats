@@ -145,3 +145,19 @@ plans_in_time() {
         low=$figure
     done
 }
+
+@test "a lower bound leaves nothing behind, and runs nothing, whatever the name of the directory for temporary files" {
+    local name
+    mkdir bin
+    printf '#!/bin/bash\nprintf "Status: OPTIMAL\\nObjective: x = 1000 (MINimum)\\n" >"${@: -1}"\n' >bin/glpsol
+    chmod +x bin/glpsol
+    for name in "with's" "a'; touch run; '" 'two words' '$(touch run)'; do
+        mkdir "$WORK/$name"
+        TMPDIR="$WORK/$name" PATH="$WORK/bin:$PATH" run_command plan --bound "$RECORDINGS/made-up-llama.gz"
+        ended_with 0
+        contains "$output" '^bound +1\.000 ms$'
+        lacks "$output" 'unexpected|not found'
+        equal '' "$(ls "$WORK/$name")" "left in $name"
+        [ ! -e run ]
+    done
+}

@@ -385,3 +385,39 @@ END
     run_penstock PYTORCH_CUDA_ALLOC_CONF=a:1 sh -c 'sh -c "echo \$PYTORCH_CUDA_ALLOC_CONF \$PYTORCH_ALLOC_CONF"'
     equal "backend:cudaMallocAsync,a:1 backend:cudaMallocAsync,a:1" "$output"
 }
+
+@test "a file of one long comment keeps no Python waiting, and one that gets shorter meanwhile ends none" {
+    requires python cc
+    # Each of these would be the value of a key, if the line were none.
+    python3 -c 'open("long.yaml", "w").write("# " + "mode: reduce-overhead," * 180000)'
+    python3 -c 'open("code.py", "w").write("# " + "mode=\"max-autotune\"," * 90000 + "\n" + "triton.cudagraphs = True " * 80000)'
+    LIMIT=60
+    run_penstock python3 -c 'import os; print(os.environ["PYTORCH_CUDA_ALLOC_CONF"])' long.yaml
+    ended_with 0
+    equal backend:cudaMallocAsync "$output"
+    run_penstock python3 -c 'import os; print(os.environ["PYTORCH_CUDA_ALLOC_CONF"])' code.py
+    ended_with 0
+    equal backend:native "$output"
+    # It is cut off once its size is known.
+    gcc -x c -shared -fPIC -o cut.so - <<'END'
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int fstat(int fd, struct stat *status)
+{
+    char path[64];
+    int result = (int)syscall(SYS_fstat, fd, status);
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (!result && status->st_size > 3000000 && status->st_size < 5000000 && truncate(path, 10) == 0)
+        fputs("cut\n", stderr);
+    return result;
+}
+END
+    run with_device env LD_PRELOAD="${SANITIZER:+$SANITIZER:}$WORK/cut.so:$PENSTOCK_SO" python3 -c pass long.yaml
+    ended_with 0
+    equal cut "$output"
+    equal 10 "$(stat -c %s long.yaml)" bytes
+}
