@@ -286,7 +286,7 @@ DESTDIR ?=
 LIBDIR ?= $(PREFIX)/lib
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 programs := $(tools) scripts/penstock-advise scripts/penstock-help scripts/penstock-report scripts/penstock-summary scripts/penstock-verify
-modules := scripts/penstock_command.py scripts/penstock_files.py scripts/penstock_findings.py scripts/penstock_reports.py
+modules := scripts/penstock_command.py scripts/penstock_files.py scripts/penstock_findings.py scripts/penstock_reports.py scripts/penstock_text.py
 public_headers := $(wildcard include/penstock/*.h)
 documents := README.md CHANGELOG.md LICENSE
 # MODE:FILE:PLACE

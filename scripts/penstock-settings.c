@@ -8,6 +8,7 @@
  *   penstock-settings man        the same as a list of the man page libpenstock(7)
  *   penstock-settings words      a line each for the values that are words: NAME, a tab, the word; FILE where the path of a file will do
  */
+#include "plain_text.h"
 #include "settings.h"
 
 #include <ctype.h>
@@ -22,10 +23,7 @@ static void show_problem(const char *variable, const char *value, const char *ex
 
     (void)ctx;
     ps_settings_problem_text(text, sizeof text, variable, value, explanation);
-    for (char *c = text; *c; c++) {
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?';
-    }
+    ps_plain_text(text);
     fprintf(stderr, "penstock: %s\n", text);
 }
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 
+from penstock_text import plain
+
 TERM_SECONDS = 10
 TELL_FIRST_SECONDS, TELL_SECONDS = 5, 10  # how long it goes on is told then, and again each time so many seconds are over
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -16,7 +18,7 @@ NO_OUTPUT = dict.fromkeys(("PENSTOCK_TRACE", "PENSTOCK_METRICS", "PENSTOCK_PROME
 
 
 def say(text):
-    print(f"penstock: {text}", file=sys.stderr, flush=True)
+    print(f"penstock: {plain(text)}", file=sys.stderr, flush=True)
 
 
 def preloaded(environment, library):

@@ -5,6 +5,8 @@ import json
 import os
 import sys
 
+from penstock_text import plain
+
 WHAT = "a report is what PENSTOCK_REPORT, or penstock run --report, has named"
 NEEDED = {"version": str, "device": dict, "stands_aside": (str, type(None)), "peak_resident_bytes": int, "peak_demand_bytes": int, "evicted_bytes": int, "slab": dict,
           "plan": dict}
@@ -14,7 +16,7 @@ NOT_WHOLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeE
 
 
 def fail(text):
-    print(f"penstock: {text}", file=sys.stderr)
+    print(f"penstock: {plain(text)}", file=sys.stderr)
     sys.exit(2)
 
 

@@ -15,6 +15,7 @@
 #include "gaps.h"
 #include "guard.h"
 #include "penstock/policy.h"
+#include "plain_text.h"
 #include "recording.h"
 #include "settings.h"
 
@@ -36,10 +37,7 @@ __attribute__((format(printf, 1, 2), noreturn)) static void plan_refuse(const ch
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    for (char *c = line; *c; c++) {
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?';
-    }
+    ps_plain_text(line);
     fprintf(stderr, "penstock: %s\n", line);
     exit(2);
 }

@@ -6,6 +6,7 @@
 
 #include <time.h>
 
+#include "plain_text.h"
 #include "top_pages.h"
 
 /* A process that has told nothing for so long is stopped, or has no processor. */
@@ -182,16 +183,13 @@ static inline void cell_state(char *cell, size_t size, const struct row *r)
     snprintf(cell, size, "%s", state);
 }
 
-/* What a terminal would obey is not for it: control characters, and those of UTF-8's second block. */
 static inline void cell_command(char *cell, size_t size, const struct row *r)
 {
     if (r->process->other_version)
         snprintf(cell, size, "(its page has version %u, and this command reads %u)", r->process->other_version, PS_LIVE_VERSION);
     else
         snprintf(cell, size, "%s", r->process->header.command);
-    for (unsigned char *c = (unsigned char *)cell; *c; c++)
-        if (*c < 0x20 || *c == 0x7f || (*c == 0xc2 && c[1] < 0xa0))
-            *c = '?';
+    ps_plain_text(cell);
 }
 
 /* ---- the table ---- */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "output.h"
+#include "plain_text.h"
 
 static void fail(struct ps_json *j, int error)
 {
@@ -81,40 +82,6 @@ static void put_char(struct ps_json *j, char c)
     put(j, &c, 1);
 }
 
-/* The length of the valid UTF-8 sequence at `s` (no overlong form, no surrogate, nothing above U+10FFFF), or 0. A NUL ends every check. */
-static size_t utf8_length(const unsigned char *s)
-{
-    unsigned char lowest = 0x80, highest = 0xbf; /* bounds for the second byte */
-    size_t length;
-
-    if (s[0] < 0x80)
-        return 1;
-    if (s[0] >= 0xc2 && s[0] <= 0xdf) {
-        length = 2;
-    } else if (s[0] >= 0xe0 && s[0] <= 0xef) {
-        length = 3;
-        if (s[0] == 0xe0)
-            lowest = 0xa0;
-        if (s[0] == 0xed)
-            highest = 0x9f;
-    } else if (s[0] >= 0xf0 && s[0] <= 0xf4) {
-        length = 4;
-        if (s[0] == 0xf0)
-            lowest = 0x90;
-        if (s[0] == 0xf4)
-            highest = 0x8f;
-    } else {
-        return 0;
-    }
-    if (s[1] < lowest || s[1] > highest)
-        return 0;
-    for (size_t i = 2; i < length; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    }
-    return length;
-}
-
 static void put_escape(struct ps_json *j, unsigned char c)
 {
     static const char hex[] = "0123456789abcdef";
@@ -147,12 +114,14 @@ static void put_string(struct ps_json *j, const char *text)
 
     put_char(j, '"');
     while (*s) {
-        size_t length = utf8_length(s);
+        size_t length = ps_utf8_length(s);
         if (length == 0) {
             put(j, "\xef\xbf\xbd", 3); /* U+FFFD */
             length = 1;
         } else if (*s < 0x20 || *s == '"' || *s == '\\' || *s == 0x7f) {
             put_escape(j, *s);
+        } else if (*s == 0xc2 && s[1] < 0xa0) {
+            put_escape(j, s[1]); /* a control character, for whoever shows the text on a terminal */
         } else {
             put(j, (const char *)s, length);
         }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "output.h"
+#include "plain_text.h"
 
 /* Read on every call without a lock; a call that races with ps_log_configure sees the old level or the new one. */
 static _Atomic uint8_t levels_in_force[PS_LOG_MODULES] = {[0 ... PS_LOG_MODULES - 1] = PS_LOG_WARN};
@@ -186,11 +187,8 @@ void ps_log_write(enum ps_log_module module, enum ps_log_level level, const char
     } else {
         used += (size_t)wanted;
     }
-    for (size_t i = 0; i < used; i++) {
-        unsigned char c = (unsigned char)line[i];
-        if (c < 0x20 || c == 0x7f)
-            line[i] = '?';
-    }
+    line[used] = '\0';
+    used = ps_plain_text(line);
     memcpy(line + used, note, note_bytes);
     used += note_bytes;
     line[used++] = '\n';

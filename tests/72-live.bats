@@ -172,6 +172,18 @@ load live_loop
     wait "${pids[@]}"
 }
 
+@test "top shows what a terminal would obey as question marks, however it is written" {
+    requires cc
+    build_loop
+    loop_waits $'x\x9b31m|\xc2\x9b31m|\xe0\x82\x9b|\xe2\x80\xae|\x1b[2J'
+    top "$PID"
+    ended_with 0
+    contains "$(LC_ALL=C tr '\340' '!' <<<"$output")" '/loop x\?31m\|\?31m\|!\?\?\|\?\|\?\[2J$'
+    "$BUILD/penstock-top" --json "$PID" >page.json
+    equal 0 "$(LC_ALL=C grep -cP '\x9b|\x1b' page.json)" "control characters in the JSON"
+    loop_ends
+}
+
 @test "top names what it can't show: no such process, another user's, another version, another container" {
     requires python cc
     build_loop

@@ -140,3 +140,34 @@ theirs() {
         chown 0 shared
     done
 }
+
+# --- terminals -------------------------------------------------------------------------------------------------------------------------------
+# obeyed_by_terminal TEXT: what is in it that would be
+obeyed() { LC_ALL=C grep -aP '[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|(^|[\x00-\x7f])[\x80-\x9f]|\xe2\x80\xae' <<<"$1" | cat -v; }
+
+@test "what a report of somebody else's holds is shown by the terminal, and not obeyed" {
+    requires python
+    local escape=$'\033[31m' name
+    train
+    jq '.stands_aside = "left \u001b]0;title\u0007 \u009b31m \u202e \u007f" | .rank = 0 | .processes = 2' "$REPORT" >hostile.json
+    run "$PENSTOCK" summary hostile.json
+    ended_with 0
+    contains "$output" '^rank 0: stood aside: left \?\]0;title\? \?31m \? \?$'
+    equal '' "$(obeyed "$output")" "summary"
+    run "$PENSTOCK" summary "no${escape}file" $'nor\x9bthis'
+    ended_with 2
+    equal '' "$(obeyed "$output")" "a name"
+    for name in "a${escape}page" $'a\xc2\x9bpage'; do
+        cp "$REPORT" "$name.json"
+        run "$PENSTOCK" report "$name.json"
+        ended_with 0
+        equal '' "$(obeyed "$output")" "a page's name"
+    done
+    printf 'penstock-recording 1\n%s\n' $'x\xc2\x9b31m' >recording
+    run_command plan recording
+    ended_with 2
+    equal '' "$(obeyed "$output")" "a recording"
+    run env "PENSTOCK_BUDGET=$(printf 'a\033b\302\233c\233d')" "$BUILD/penstock-settings" check
+    ended_with 2
+    contains "$output" '^penstock: PENSTOCK_BUDGET=a\?b\?c\?d: '
+}

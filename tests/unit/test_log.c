@@ -101,6 +101,16 @@ static void test_one_call_is_one_line(void)
     begin_capture();
     ps_log_warn(REPORT, "can't write %s", "a\nb\tc\x7f\x1b[31m \xc3\xa9");
     EXPECT_TEXT("penstock: can't write a?b?c??[31m \xc3\xa9\n", end_capture());
+
+    /* Also what a terminal obeys as one character or one byte of 0x80 to 0x9f, hidden in an overlong form or not, and what turns the direction. */
+    begin_capture();
+    ps_log_warn(REPORT, "[%s]",
+                "\xc2\x9b|\x9b|\xe0\x82\x9b|\xc2\x9b"
+                "31m|\xe2\x80\xae|\xe2\x81\xa6|\xe2\x80\xa8");
+    EXPECT_TEXT("penstock: [?|?|\xe0??|?31m|?|?|?]\n", end_capture());
+    begin_capture();
+    ps_log_warn(REPORT, "[%s]", "\xc2\xa0|\xc3\x9b|\xe2\x82\xac|\xe2\x80\xa6|\xf0\x9f\x9a\xb0|\xe9|\xc2");
+    EXPECT_TEXT("penstock: [\xc2\xa0|\xc3\x9b|\xe2\x82\xac|\xe2\x80\xa6|\xf0\x9f\x9a\xb0|\xe9|\xc2]\n", end_capture());
 }
 
 static void test_long_lines_are_cut(void)
