@@ -170,6 +170,28 @@ enum ps_live_found ps_live_look_at(int directory, const char *name, struct ps_li
     return found;
 }
 
+/* Whether the file is a note of a process that is gone: by its name, or, where the number is another's by now, by what it begins with. */
+static bool is_left_over_note(int directory, const char *name)
+{
+    struct ps_live_identity named, now, own;
+    struct ps_live_note note;
+    char *end;
+
+    if (strncmp(name, PS_LIVE_NOTE, sizeof PS_LIVE_NOTE - 1) != 0 || ps_live_identity_of(getpid(), &own))
+        return false;
+    named.pid = strtoull(name + sizeof PS_LIVE_NOTE - 1, &end, 10);
+    if (*end != '-' || !named.pid || named.pid > INT32_MAX || strtoull(end + 1, NULL, 10) != own.pid_namespace)
+        return false;
+    if (ps_live_identity_of((pid_t)named.pid, &now))
+        return true;
+    int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool whole = pread(fd, &note, sizeof note, 0) == (ssize_t)sizeof note && !memcmp(note.magic, PS_LIVE_NOTE_MAGIC, sizeof note.magic);
+    close(fd);
+    return whole && !is_of(&note.identity, &now);
+}
+
 void ps_live_each(int directory, ps_live_page_fn page, void *ctx)
 {
     struct ps_live_header header;
@@ -184,7 +206,7 @@ void ps_live_each(int directory, ps_live_page_fn page, void *ctx)
     }
     while ((entry = readdir(listing))) {
         enum ps_live_found found = ps_live_look_at(directory, entry->d_name, &header, &fd);
-        if (found == PS_LIVE_FOUND_LEFT_OVER)
+        if (found == PS_LIVE_FOUND_LEFT_OVER || (found == PS_LIVE_FOUND_NO_PAGE && is_left_over_note(directory, entry->d_name)))
             unlinkat(directory, entry->d_name, 0);
         else if (found != PS_LIVE_FOUND_NO_PAGE && page)
             page(found, entry->d_name, fd, &header, ctx);

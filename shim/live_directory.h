@@ -36,6 +36,14 @@ bool ps_live_identity_lives(const struct ps_live_identity *of);
 /* The name of that process's page. */
 void ps_live_name(char name[PS_LIVE_NAME_BYTES], const struct ps_live_identity *of);
 
+/* What ranks tell each other (peers.h) lies here too: files named NOTE PID-NAMESPACE and more, each of which begins so. */
+#define PS_LIVE_NOTE "told-"
+#define PS_LIVE_NOTE_MAGIC "penpeer1"
+struct ps_live_note {
+    char magic[8];
+    struct ps_live_identity identity;
+};
+
 enum ps_live_found {
     PS_LIVE_FOUND_LIVES,
     PS_LIVE_FOUND_LEFT_OVER,     /* its process is gone, or has become another program */
@@ -47,7 +55,7 @@ enum ps_live_found {
 /* What the file of that name is. Where it lives, *header is filled, and *fd open for the caller to close; else *fd is -1. */
 enum ps_live_found ps_live_look_at(int directory, const char *name, struct ps_live_header *header, int *fd);
 
-/* Each page of a directory in turn; those that are left over are removed and not told of. `fd` and `header` live until it returns. */
+/* Each page of a directory in turn; those that are left over, and notes that are, are removed and not told of. `fd` and `header` live until it returns. */
 typedef void (*ps_live_page_fn)(enum ps_live_found found, const char *name, int fd, const struct ps_live_header *header, void *ctx);
 void ps_live_each(int directory, ps_live_page_fn page, void *ctx);
 

@@ -20,13 +20,12 @@
 #define LOOKS_NS 200000u
 #define LOOKS_A_MS 5u
 #define VAIN_MAX 3u
+#define NAME_BYTES 96
 #define PATH_BYTES 256 /* a runtime directory's is far shorter; where it isn't, nothing is told */
-#define MAGIC "penpeer1"
 
 /* At the beginning of what is told, before the bytes. */
 struct told {
-    char magic[8];
-    struct ps_live_identity identity;
+    struct ps_live_note note;
     uint64_t job, rank, bytes;
     struct ps_peers_key key;
 };
@@ -71,15 +70,16 @@ void ps_peers_open(const struct ps_ranks *ranks, char *(*variable)(const char *n
 /* In place of what this device told about the same before. 0 or -errno. */
 static int tell(int directory, const char *directory_path, const struct told *told, const void *mine)
 {
-    char *path = so_far[told->key.device][told->key.about].path, made[64];
+    char *path = so_far[told->key.device][told->key.about].path, whose[PS_LIVE_NAME_BYTES], made[NAME_BYTES + 8];
     const char *name;
 
-    if (strlen(directory_path) > PATH_BYTES - 64)
+    if (strlen(directory_path) > PATH_BYTES - NAME_BYTES)
         return -ENAMETOOLONG;
-    snprintf(path, PATH_BYTES, "%.*s/told-%llu-%u-%u", PATH_BYTES - 64, directory_path, (unsigned long long)told->identity.pid,
-             told->key.device, (unsigned)told->key.about);
+    ps_live_name(whose, &told->note.identity);
+    snprintf(path, PATH_BYTES, "%.*s/" PS_LIVE_NOTE "%s-%u-%u", PATH_BYTES - NAME_BYTES, directory_path, whose, told->key.device,
+             (unsigned)told->key.about);
     name = strrchr(path, '/') + 1;
-    snprintf(made, sizeof made, "%.50s.new", name);
+    snprintf(made, sizeof made, "%.*s.new", NAME_BYTES, name);
     unlinkat(directory, made, 0); /* of an earlier process of this number */
     int fd = openat(directory, made, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -113,9 +113,10 @@ static bool hear(int directory, const char *name, const struct told *own, void *
     int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return false;
-    bool ours = pread(fd, &told, sizeof told, 0) == (ssize_t)sizeof told && !memcmp(told.magic, MAGIC, sizeof told.magic) &&
-                !fstat(fd, &status) && S_ISREG(status.st_mode) && told.identity.pid_namespace == own->identity.pid_namespace;
-    bool left_over = ours && !ps_live_identity_lives(&told.identity);
+    bool ours = pread(fd, &told, sizeof told, 0) == (ssize_t)sizeof told &&
+                !memcmp(told.note.magic, PS_LIVE_NOTE_MAGIC, sizeof told.note.magic) && !fstat(fd, &status) && S_ISREG(status.st_mode) &&
+                told.note.identity.pid_namespace == own->note.identity.pid_namespace;
+    bool left_over = ours && !ps_live_identity_lives(&told.note.identity);
     if (left_over)
         unlinkat(directory, name, 0);
     bool heard = ours && !left_over && told.job == own->job && told.rank != own->rank && is_about_the_same(&told, own) &&
@@ -152,7 +153,8 @@ static void hear_all(struct hearing *h, int directory)
     if (!listing && again >= 0)
         close(again);
     while (listing && h->heard < here.peers && (entry = readdir(listing))) {
-        if (strncmp(entry->d_name, "told-", 5) != 0 || !hear(directory, entry->d_name, h->own, h->theirs, &rank) || is_heard(h, rank))
+        if (strncmp(entry->d_name, PS_LIVE_NOTE, sizeof PS_LIVE_NOTE - 1) != 0 ||
+            !hear(directory, entry->d_name, h->own, h->theirs, &rank) || is_heard(h, rank))
             continue;
         h->of[h->heard++] = rank;
         if (h->fn)
@@ -188,7 +190,7 @@ uint32_t ps_peers_exchange(struct ps_peers_key key, const void *mine, size_t byt
     if (!peers || key.device >= PS_PEERS_DEVICES_MAX || so_far[key.device][key.about].in_vain >= VAIN_MAX)
         return 0;
     unsigned *in_vain = &so_far[key.device][key.about].in_vain;
-    const struct told own = {.magic = MAGIC, .identity = here.identity, .job = here.job, .rank = here.rank, .bytes = bytes, .key = key};
+    const struct told own = {.note = {PS_LIVE_NOTE_MAGIC, here.identity}, .job = here.job, .rank = here.rank, .bytes = bytes, .key = key};
     struct hearing h = {.own = &own, .fn = heard, .ctx = ctx, .of = calloc(peers, sizeof *h.of), .theirs = malloc(bytes + 1)};
     int directory = h.of && h.theirs ? ps_live_directory_open_any(path) : -ENOMEM;
     int error = directory < 0 ? directory : tell(directory, path, &own, mine);

@@ -13,6 +13,7 @@
 
 #include "clock.h"
 #include "expect.h"
+#include "live_directory.h"
 
 static char runtime[] = "/dev/shm/penstock-unit.XXXXXX", directory[64];
 static const char *port = "29500";
@@ -250,6 +251,59 @@ static void test_others_are_not_heard(void)
     EXPECT_U64(0, files());
 }
 
+/* As any process does that makes a page, and `penstock top`. */
+static void look_through(void)
+{
+    char path[PS_LIVE_PATH_BYTES];
+    int fd = ps_live_directory_open(0, false, path);
+
+    EXPECT(fd >= 0);
+    ps_live_each(fd, NULL, NULL);
+    close(fd);
+}
+
+static void test_what_the_dead_have_told(void)
+{
+    struct ps_live_identity identity;
+    char whose[PS_LIVE_NAME_BYTES], begun[PS_LIVE_PATH_BYTES];
+    pid_t stays;
+
+    in_child(tell_and_stay, 1, &stays);
+    wait_for_files(2);
+    EXPECT_INT(0, ps_live_identity_of(stays, &identity));
+    ps_live_name(whose, &identity);
+    snprintf(begun, sizeof begun, "%s/told-%s-0-1.new", directory, whose);
+    close(open(begun, O_WRONLY | O_CREAT, 0600)); /* killed before there was anything in it */
+    look_through();
+    EXPECT_U64(3, files()); /* it lives */
+    kill(stays, SIGKILL);
+    EXPECT_INT(-1, status_of(stays));
+    EXPECT_U64(3, files());
+    look_through();
+    EXPECT_U64(0, files());
+
+    /* Of another pid namespace nothing can be told, and what is no note is none of ours. */
+    snprintf(begun, sizeof begun, "%s/told-%d-1-0-0", directory, (int)stays);
+    close(open(begun, O_WRONLY | O_CREAT, 0600));
+    look_through();
+    EXPECT_U64(1, files());
+    unlink(begun);
+
+    /* The number may be another's by now: what it begins with tells. */
+    struct ps_live_note note = {.magic = PS_LIVE_NOTE_MAGIC};
+    EXPECT_INT(0, ps_live_identity_of(getpid(), &note.identity));
+    ps_live_name(whose, &note.identity);
+    for (int i = 0; i < 2; i++) {
+        snprintf(begun, sizeof begun, "%s/told-%s-0-0", directory, whose);
+        int fd = open(begun, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        EXPECT_INT(sizeof note, write(fd, &note, sizeof note));
+        close(fd);
+        look_through();
+        EXPECT_U64(i ? 0 : 1, files());
+        note.identity.start_ticks++;
+    }
+}
+
 static void test_jobs_without_a_port(void)
 {
     pid_t pid[2];
@@ -302,6 +356,7 @@ int main(void)
     test_ranks_hear_each_other(three_times);
     test_ranks_hear_each_other(meet_often);
     test_others_are_not_heard();
+    test_what_the_dead_have_told();
     test_jobs_without_a_port();
     test_a_forked_child();
     test_alone();
