@@ -1,5 +1,5 @@
 /*
- * What `penstock top` knows: the live pages of this user's processes (shim/live_page.h), read anew at each look. A page is mapped only while it is read.
+ * What `penstock top` knows: the live pages of this user's processes (shim/live_page.h), read anew at each look.
  */
 #ifndef PENSTOCK_TOP_PAGES_H
 #define PENSTOCK_TOP_PAGES_H
@@ -7,10 +7,10 @@
 #include <errno.h>
 #include <pwd.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -63,20 +63,51 @@ static inline bool top_is_wanted(const struct top_pages *pages, uint64_t pid)
     return wanted;
 }
 
-/* The records of a page; a device that is counted has its facts in the header. False: the process ends, or the file is no page after all. */
+static inline bool top_read_at(int fd, size_t offset, void *to, size_t bytes)
+{
+    return pread(fd, to, bytes, (off_t)offset) == (ssize_t)bytes;
+}
+
+/* A record as it was at one moment, as ps_live_record_read has it of a page that is mapped. False: the file ends before it does. */
+static inline bool top_read_record(int fd, size_t offset, void *to, size_t bytes, bool *told)
+{
+    const size_t sequence_at = offset + offsetof(struct ps_live_record, sequence),
+                 words_at = offset + offsetof(struct ps_live_record, word);
+    uint64_t before, after;
+
+    *told = false;
+    for (int tries = 0; tries < PS_LIVE_TRIES; tries++) {
+        if (!top_read_at(fd, sequence_at, &before, sizeof before) || !top_read_at(fd, words_at, to, bytes) ||
+            !top_read_at(fd, sequence_at, &after, sizeof after))
+            return false;
+        *told = before && !(before & 1) && before == after;
+        if (*told || !before)
+            break;
+    }
+    return true;
+}
+
+/*
+ * The records of a page; a device that is counted has its facts in the header. False: the file is no page after all. It is read and not mapped: one that gets
+ * shorter meanwhile would be a fatal signal.
+ */
 static inline bool top_read_records(int fd, struct top_process *p)
 {
-    const struct ps_live_page *page = mmap(NULL, sizeof *page, PROT_READ, MAP_SHARED, fd, 0);
+    bool told;
 
-    if (page == MAP_FAILED)
+    if (!top_read_record(fd, offsetof(struct ps_live_page, process), &p->now, sizeof p->now, &p->told))
         return false;
-    p->told = ps_live_record_read(&page->process, &p->now, PS_LIVE_WORDS(p->now));
+    if (!p->told)
+        p->now = (struct ps_live_process){0}; /* what was read is of two moments */
     if (p->now.devices > PS_LIVE_DEVICES_MAX)
         p->now.devices = PS_LIVE_DEVICES_MAX;
-    memcpy(&p->header, &page->header, sizeof p->header);
-    for (unsigned i = 0; i < p->now.devices; i++)
-        p->told &= ps_live_record_read(&page->device[i], &p->device[i], PS_LIVE_WORDS(p->device[i]));
-    munmap((void *)page, sizeof *page);
+    if (!top_read_at(fd, offsetof(struct ps_live_page, header), &p->header, sizeof p->header))
+        return false;
+    for (unsigned i = 0; i < p->now.devices; i++) {
+        if (!top_read_record(fd, offsetof(struct ps_live_page, device[i]), &p->device[i], sizeof p->device[i], &told))
+            return false;
+        p->told &= told;
+    }
     /* Texts end within their room, whatever the file holds. */
     p->header.aside[sizeof p->header.aside - 1] = p->header.command[sizeof p->header.command - 1] = 0;
     p->header.library_version[sizeof p->header.library_version - 1] = 0;

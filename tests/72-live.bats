@@ -220,6 +220,55 @@ END
     kill $!
 }
 
+@test "a page that gets shorter while it is read is none" {
+    requires python cc
+    mkdir -m 700 "$PAGES"
+    sleep 20 3>&- &
+    STARTED+=($!)
+    python3 - "$PAGES" $! <<'END'
+import os, struct, sys
+pid, space = int(sys.argv[2]), os.stat("/proc/self/ns/pid").st_ino
+with open(f"/proc/{pid}/stat") as file:
+    fields = file.read().rpartition(")")[2].split()
+page = bytearray(16384)
+struct.pack_into("8sIIQQQQ", page, 0, b"PENSTOCK", 1, 16384, pid, space, int(fields[19]), int(fields[25]))
+struct.pack_into("Q", page, 4096, 2)
+with open(f"{sys.argv[1]}/{pid}-{space}", "wb") as file:
+    file.write(page)
+END
+    gcc -x c -shared -fPIC -o cut.so - <<'END'
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int fstat(int fd, struct stat *status)
+{
+    char path[64], file[4096] = "";
+    int result = (int)syscall(SYS_fstat, fd, status);
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (readlink(path, file, sizeof file - 1) > 0 && strstr(file, getenv("ONLY_IN")) && truncate(file, atoi(getenv("BYTES"))) == 0)
+        fputs("cut\n", stderr);
+    return result;
+}
+END
+    top $!
+    ended_with 0
+    equal 2 "${#lines[@]}" "lines, of a whole page"
+    local bytes
+    for bytes in 100 4200 0; do
+        run env LD_PRELOAD="$WORK/cut.so" BYTES=$bytes ONLY_IN="$PAGES/" "$BUILD/penstock-top" --once $!
+        ended_with 1
+        contains "$output" '^cut$'
+        contains "$output" "^penstock: top: $!: has no page"
+        truncate -s 16384 "$PAGES"/*
+    done
+    kill $!
+}
+
 @test "top's wrong use is one line and status 2, and its help fits a terminal" {
     local arguments
     for arguments in --frobnicate '-d' '-d 0' '-d nan' '-d 1s' '-d 4000' 0 12x -5 99999999999; do
