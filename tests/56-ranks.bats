@@ -191,3 +191,69 @@ refused() {
     ended_with 2
     equal "penstock: standard output can't be written: No space left on device; make room, or lead it somewhere else" "$output"
 }
+
+@test "a report with anything else in the place of a figure is refused in one line, or shown" {
+    requires python
+    train
+    ended_with 0
+    cat >spoil.py <<'END'
+import contextlib, copy, importlib.machinery, importlib.util, io, json, sys
+
+scripts, path = sys.argv[1:]
+sys.path.insert(0, scripts)
+sys.dont_write_bytecode = True
+loader = importlib.machinery.SourceFileLoader("summary", f"{scripts}/penstock-summary")
+module = importlib.util.module_from_spec(importlib.util.spec_from_loader("summary", loader))
+loader.exec_module(module)
+with open(path) as file:
+    whole = json.load(file)
+
+
+def places(value, so_far=()):
+    yield so_far
+    for key in value if isinstance(value, dict) else range(min(2, len(value))) if isinstance(value, list) else ():
+        yield from places(value[key], (*so_far, key))
+
+
+def spoilt(place, other):
+    report = copy.deepcopy(whole)
+    at = report
+    for key in place[:-1]:
+        at = at[key]
+    if other is Ellipsis:
+        del at[place[-1]]
+    else:
+        at[place[-1]] = other
+    return report
+
+
+tried = refused = 0
+for place in list(places(whole))[1:]:
+    for other in (..., None, True, -1, 1.5, 2**64 - 1, "text", [], {}, [None], {"bytes": None}):
+        with open("spoilt.json", "w") as file:
+            json.dump(spoilt(place, other), file)
+        for options in ((), ("--json",)):
+            sys.argv = ["summary", *options, "spoilt.json"]
+            errors = io.StringIO()
+            tried += 1
+            try:
+                with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
+                    module.main()
+            except SystemExit as end:
+                refused += 1
+                text = errors.getvalue()
+                assert end.code == 2 and text.count("\n") == 1 and text.startswith("penstock: spoilt.json: "), (place, other, end.code, text)
+            except Exception as error:
+                raise AssertionError(f"{place} = {other}: {error!r}") from error
+print(tried, refused)
+END
+    run python3 spoil.py "$ROOT/scripts" "$REPORT"
+    ended_with 0
+    at_least 1000 "${output% *}" "summaries"
+    at_least 100 "${output#* }" "refusals"
+    jq '.slab.bytes = null' "$REPORT" >null.json
+    run "$PENSTOCK" summary null.json
+    ended_with 2
+    equal 1 "${#lines[@]}" lines
+    contains "$output" '^penstock: null\.json: not a whole report of Penstock.s .*its slab_bytes is null: expected a number from 0 on'
+}
