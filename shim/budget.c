@@ -42,6 +42,8 @@ static PS_PER_DEVICE atomic_bool first_is_tight;
 #define ERRORS_MAX 8
 /* With nothing released for so long, who waits is helped by others: at the link's rate a gigabyte has left by then. */
 #define STARVING_NS 20000000u
+/* And for so long: what can leave at once does, beside what can't yet. */
+#define STALLED_NS 50000000u
 /* Once one has, each waits for so long, until pages are released again: the next launch or allocation may be what all wait for. */
 #define GIVE_UP_WHEN_STUCK_NS 20000000u
 /* A wait is looked at anew this often, should the reason for it end without anybody saying so. */
@@ -504,6 +506,22 @@ static void wait_for_news(void)
     ps_budget.waiting--;
 }
 
+/*
+ * What has begun to leave, or was freed, may be in use until the program queues something more: then others leave beside it. The bytes that begin to.
+ * [locked; releases the lock meanwhile]
+ */
+static uint64_t leave_at_once(size_t bytes, const struct search *s)
+{
+    struct ps_budget_state *b = &ps_budget;
+
+    if (!s->program || (!b->turn_stalls && ps_now_ns() - s->stalled_since < STALLED_NS))
+        return 0;
+    const uint64_t lack = ps_budget_lacking(bytes), coming = ps_eviction_bytes_at_once();
+    const uint64_t begun = lack > coming ? ps_reacting_evict_at_once(lack - coming) : 0;
+    b->turn_stalls |= begun != 0;
+    return begun;
+}
+
 /* One look for pages that aren't there at once. 0: look again; -ENOMEM: nothing can give way. [locked; releases the lock meanwhile] */
 static int make_way(size_t bytes, struct search *s)
 {
@@ -514,7 +532,9 @@ static int make_way(size_t bytes, struct search *s)
         return 0;
     /* Then spans in use, longest idle first; they leave while we wait. */
     uint64_t need = missing(bytes);
-    uint64_t started = need ? ps_reacting_evict(need) : 0;
+    uint64_t started = leave_at_once(bytes, s);
+    if (need && !started)
+        started = ps_reacting_evict(need);
     if (is_hopeless(s))
         return -ENOMEM;
     /* Wait for D2H copies under way. They wait for queued work only, none of which waits for this thread. */

@@ -29,6 +29,7 @@ struct ps_budget_state {
     bool reached;            /* something has had to give way at least once */
     uint64_t released_times; /* how often pages were released: whether waiting leads anywhere */
     bool stuck;              /* a thread has given up waiting, and no pages were released since */
+    bool turn_stalls;        /* evictions in their turn have ended nothing for long, and others have left beside them; until one ends */
     bool evictions_fail;     /* the last ones came to nothing by errors: little is tried until one succeeds */
     uint64_t refused_at;     /* the driver refused pages with this many held; 0 = never */
     uint64_t most_there_was; /* the least held when the driver refused, while no more than that has been had since; 0: no such */

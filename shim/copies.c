@@ -18,8 +18,8 @@
 #define SPARE_EVENTS 64
 
 static PS_PER_DEVICE struct {
-    CUstream d2h, h2d[PS_COPIES_H2D_STREAMS], joining;
-    pthread_mutex_t evict_lock; /* of what is queued on the D2H stream for one eviction */
+    CUstream d2h[PS_COPIES_D2H_STREAMS], h2d[PS_COPIES_H2D_STREAMS], joining;
+    pthread_mutex_t evict_lock; /* of what is queued on the first D2H stream for one eviction */
     pthread_mutex_t order_lock; /* of what is recorded behind H2D copies, by several threads */
     uint64_t reloads;           /* whose end has been recorded */
     const struct ps_stream *_Atomic owner; /* of the first H2D stream; set with order_lock */
@@ -46,7 +46,9 @@ int ps_copies_open(void)
 
     /* High priority: it orders kernels, not what copy engines do (gate.h), so this matters only where a small copy runs as a kernel. */
     if (r == CUDA_SUCCESS)
-        r = ps_cu.cuStreamCreateWithPriority(&here.d2h, CU_STREAM_NON_BLOCKING, greatest);
+        r = ps_cu.cuStreamCreateWithPriority(&here.d2h[PS_COPIES_IN_TURN], CU_STREAM_NON_BLOCKING, greatest);
+    if (r == CUDA_SUCCESS)
+        r = ps_cu.cuStreamCreateWithPriority(&here.d2h[PS_COPIES_AT_ONCE], CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
         r = ps_cu.cuStreamCreateWithPriority(&here.h2d[PS_COPIES_OWNED], CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
@@ -54,7 +56,7 @@ int ps_copies_open(void)
     if (r == CUDA_SUCCESS)
         r = ps_cu.cuStreamCreateWithPriority(&here.joining, CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
-        ps_gate_make(here.d2h, ps_device.granularity);
+        ps_gate_make(here.d2h[PS_COPIES_IN_TURN], ps_device.granularity);
     return ps_cuda_errno(r);
 }
 
@@ -65,7 +67,7 @@ int ps_copies_open(void)
  * the event is another slot's where the two were read as one row, and may have been recorded anew since, for a later row. Then that slot has been filled
  * since, by a D2H that waited for the earlier H2D and was over on the host: so that H2D is over, too.
  */
-static int wait_until_read(const struct ps_slot *row)
+static int wait_until_read(CUstream d2h, const struct ps_slot *row)
 {
     CUevent waited_for = NULL;
     int r = 0;
@@ -74,14 +76,28 @@ static int wait_until_read(const struct ps_slot *row)
         if (!row->being_read || row->read_by == waited_for)
             continue;
         waited_for = row->read_by;
-        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(here.d2h, waited_for, 0));
+        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(d2h, waited_for, 0));
     }
     return r;
 }
 
-int ps_copies_evict(CUdeviceptr address, const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *row,
-                    struct ps_device_mark *begins, CUevent done)
+int ps_copies_evict_would_wait(const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *row)
 {
+    const int over = ps_uses_query(uses);
+    int r = over == 1 ? 0 : over ? over : -EAGAIN;
+
+    if (!r && fence_set)
+        r = ps_cuda_errno(ps_cu.cuEventQuery(fence));
+    for (; row && !r; row = row->next_in_row)
+        if (row->being_read)
+            r = ps_cuda_errno(ps_cu.cuEventQuery(row->read_by));
+    return r;
+}
+
+int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_uses *uses, bool fence_set, CUevent fence,
+                    const struct ps_slot *row, struct ps_device_mark *begins, CUevent done)
+{
+    const CUstream d2h = here.d2h[on];
     int r = 0;
 
     ps_nvtx_range_begin(PS_NVTX_EVICT, row);
@@ -89,20 +105,20 @@ int ps_copies_evict(CUdeviceptr address, const struct ps_uses *uses, bool fence_
     pthread_mutex_lock(&here.evict_lock);
     /* Order: after the last access on each stream that had one. The host may be 1,000 launches ahead of it: the stream waits, nobody else. */
     if (ps_rule(EVICTION_WAITS_FOR_USES))
-        r = ps_uses_stream_wait(uses, here.d2h);
+        r = ps_uses_stream_wait(uses, d2h);
     /* Order: after the H2D that filled the span, which no access may have waited for yet. */
     if (!r && fence_set && ps_rule(EVICTION_WAITS_FOR_RELOAD))
-        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(here.d2h, fence, 0));
+        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(d2h, fence, 0));
     /* Order: after each H2D that reads what the row's slots held before. */
     if (!r && ps_rule(EVICTION_WAITS_FOR_SLOT))
-        r = wait_until_read(row);
-    ps_device_clock_record(begins, here.d2h);
+        r = wait_until_read(d2h, row);
+    ps_device_clock_record(begins, d2h);
     for (; row && !r; row = row->next_in_row) {
-        r = ps_gate_copy(here.d2h, PS_GATE_OUT, row->address, address, row->bytes);
+        r = ps_gate_copy(d2h, PS_GATE_OUT, row->address, address, row->bytes);
         address += row->bytes;
     }
     if (!r)
-        r = ps_cuda_errno(ps_cu.cuEventRecord(done, here.d2h));
+        r = ps_cuda_errno(ps_cu.cuEventRecord(done, d2h));
     pthread_mutex_unlock(&here.evict_lock);
     ps_nvtx_range_end();
     return r;
@@ -271,9 +287,9 @@ CUevent ps_copies_after_everything(void)
     return NULL;
 }
 
-void ps_copies_drain_evictions(void)
+void ps_copies_drain_evictions(enum ps_copies_d2h on)
 {
-    ps_cu.cuStreamSynchronize(here.d2h);
+    ps_cu.cuStreamSynchronize(here.d2h[on]);
 }
 
 void ps_copies_drain_reloads(void)

@@ -40,6 +40,16 @@ enum ps_copies_h2d {
     PS_COPIES_H2D_STREAMS,
 };
 
+/*
+ * D2H copies have two as well: the first one's may wait on the device for uses that are not over, in turn; nothing that is queued on the second waits for
+ * anything, so that what can leave at once does so beside it.
+ */
+enum ps_copies_d2h {
+    PS_COPIES_IN_TURN,
+    PS_COPIES_AT_ONCE,
+    PS_COPIES_D2H_STREAMS,
+};
+
 /* Which H2D a span's is. Of two on one stream the one with the larger number is over after the other. */
 struct ps_copies_nth {
     enum ps_copies_h2d on;
@@ -54,8 +64,11 @@ int ps_copies_open(void);
  * (the H2D that filled the span), and each H2D that still reads a slot of the row. Records `done`, and `begins` (NULL: not) when all that is over.
  * 0 or -errno; then nothing may be assumed to have been copied, though part may be queued.
  */
-int ps_copies_evict(CUdeviceptr address, const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *row,
-                    struct ps_device_mark *begins, CUevent done);
+int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_uses *uses, bool fence_set, CUevent fence,
+                    const struct ps_slot *row, struct ps_device_mark *begins, CUevent done);
+
+/* 0: all of that is over, so that it may go at once; -EAGAIN: it is not; other -errno. */
+int ps_copies_evict_would_wait(const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *row);
 
 /*
  * Queues the H2D of the row's bytes to `address`, after `pages_uses` (what still uses the device pages, when they came from a freed span; else NULL). Records `fence` for the span's users and the first slot's read_done for the next D2H into any
@@ -83,7 +96,7 @@ CUevent ps_copies_after_everything(void);
 void ps_copies_give_event(CUevent event); /* NULL is nothing. [with the registry lock or without] */
 
 /* Waits on the host until every D2H queued so far is over: after an error, when no event says so. */
-void ps_copies_drain_evictions(void);
+void ps_copies_drain_evictions(enum ps_copies_d2h on);
 void ps_copies_drain_reloads(void); /* the same for H2D */
 
 #endif

@@ -25,9 +25,13 @@
 /* All guarded by the registry lock, which the conditions go with. */
 static PS_PER_DEVICE struct {
     enum ps_guard guard;               /* constant once set up */
-    struct ps_transfer_list under_way; /* queued on the D2H stream, in about that order */
-    uint32_t copies_under_way;         /* queued and not finished, cancelled ones too */
-    uint64_t bytes_under_way;          /* of the copies under way */
+    struct {
+        struct ps_transfer_list under_way; /* queued on that D2H stream, in about that order */
+        uint32_t copies;                   /* queued and not finished, cancelled ones too */
+        uint64_t bytes;                    /* of these */
+    } on[PS_COPIES_D2H_STREAMS];
+    bool reaping; /* somebody walks the husks */
+    bool at_once_started, at_once_failed;
     bool started;                      /* the helper threads are there */
     bool start_failed;
     uint32_t finisher_calls; /* what the finisher has to do has changed */
@@ -39,12 +43,14 @@ static PS_PER_DEVICE struct {
 #define BYTES_QUEUED_MAX (128ull << 20)
 
 static void finish_evictions(void);
+static void finish_those_at_once(void);
 static void serve_transfers(void);
 
 void ps_eviction_open(enum ps_guard how)
 {
     here.guard = how;
-    STAILQ_INIT(&here.under_way);
+    for (unsigned i = 0; i < PS_COPIES_D2H_STREAMS; i++)
+        STAILQ_INIT(&here.on[i].under_way);
     ps_transfers_open();
 }
 
@@ -65,6 +71,7 @@ static void call_finisher(void)
 {
     here.finisher_calls++;
     ps_registry_call(PS_HELPER_EVICT);
+    ps_registry_call(PS_HELPER_AT_ONCE);
     ps_registry_changed();
 }
 
@@ -105,14 +112,16 @@ static int queue_copy(struct ps_transfer *t)
      * (PIN_WHILE_LAUNCHING). A span that was in the line may be named by one that waits for another of its spans: it comes to this one afterwards, and
      * cancels the eviction or reloads it.
      */
+    if (!r && t->on == PS_COPIES_AT_ONCE)
+        r = ps_copies_evict_would_wait(&uses, span->fence_set, span->fence, t->slot);
     if (!r)
-        r = ps_copies_evict(span->address, &uses, span->fence_set, span->fence, t->slot, t->told.begin, t->done);
-    if (r)
-        ps_copies_drain_evictions(); /* part of it may be queued: the slot must be quiet before it is used again */
+        r = ps_copies_evict(t->on, span->address, &uses, span->fence_set, span->fence, t->slot, t->told.begin, t->done);
+    if (r && r != -EAGAIN)
+        ps_copies_drain_evictions(t->on); /* part of it may be queued: the slot must be quiet before it is used again */
     ps_registry_lock();
     span->busy = false;
     if (r) {
-        if (r != -EBUSY) { /* else what it waits for is on a stream that is being captured */
+        if (r != -EBUSY && r != -EAGAIN) { /* else what it waits for is on a stream that is being captured, or is not over */
             ps_count(eviction_errors);
             ps_log_warn_once(
                 COPIES,
@@ -128,23 +137,23 @@ static int queue_copy(struct ps_transfer *t)
         ps_registry_changed();
         return r;
     }
-    STAILQ_INSERT_TAIL(&here.under_way, t, next);
-    here.copies_under_way++;
-    here.bytes_under_way += t->bytes;
+    STAILQ_INSERT_TAIL(&here.on[t->on].under_way, t, next);
+    here.on[t->on].copies++;
+    here.on[t->on].bytes += t->bytes;
     call_finisher();
     return 0;
 }
 
-static bool queue_is_full(void)
+static bool queue_is_full(enum ps_copies_d2h on)
 {
-    return here.copies_under_way >= (ps_tell_is_tracing() ? PS_COPIES_TRACED_MAX : PS_COPIES_QUEUED_MAX) ||
-           (here.copies_under_way > 1 && here.bytes_under_way >= BYTES_QUEUED_MAX);
+    return here.on[on].copies >= (ps_tell_is_tracing() ? PS_COPIES_TRACED_MAX : PS_COPIES_QUEUED_MAX) ||
+           (here.on[on].copies > 1 && here.on[on].bytes >= BYTES_QUEUED_MAX);
 }
 
 bool ps_eviction_are_there_copies(void)
 {
     ps_registry_lock();
-    bool some = here.copies_under_way || ps_transfers_waiting_bytes();
+    bool some = ps_eviction_copies_under_way() || ps_transfers_waiting_bytes();
     ps_registry_unlock();
     return some;
 }
@@ -195,11 +204,9 @@ int ps_eviction_start_planned(struct ps_span *span, bool only_seen)
     return start_later(span, true, only_seen);
 }
 
-int ps_eviction_start(struct ps_span *span)
+/* With its slots if there are any, else in line for them. [locked; releases the lock meanwhile] */
+static int start_on(struct ps_span *span, enum ps_copies_d2h on)
 {
-    if (ps_eviction_is_held() || queue_is_full())
-        return start_later(span, false, false);
-
     struct ps_slot *slot = ps_slab_take(span->bytes);
     struct ps_transfer *t;
 
@@ -212,15 +219,51 @@ int ps_eviction_start(struct ps_span *span)
         return -ENOMEM;
     }
     t->slot = slot;
+    t->on = on;
     if (slot)
         return queue_copy(t);
     ps_transfer_wait_for_slots(t);
     return 0;
 }
 
+int ps_eviction_start(struct ps_span *span)
+{
+    if (ps_eviction_is_held() || queue_is_full(PS_COPIES_IN_TURN))
+        return start_later(span, false, false);
+    return start_on(span, PS_COPIES_IN_TURN);
+}
+
+int ps_eviction_start_at_once(struct ps_span *span)
+{
+    if (!here.at_once_started && !here.at_once_failed) {
+        here.at_once_started = !ps_helper_thread_start("penstock-leave", finish_those_at_once);
+        here.at_once_failed = !here.at_once_started;
+    }
+    if (!here.at_once_started || queue_is_full(PS_COPIES_AT_ONCE))
+        return -EAGAIN;
+    /* Asked before it is in line, where it would lose its place in the idle order. */
+    const uint64_t number = span->number;
+    struct ps_uses uses = span->uses;
+    ps_grace_add_uses(span, &uses);
+    span->busy = true;
+    ps_registry_unlock();
+    int r = ps_copies_evict_would_wait(&uses, span->fence_set, span->fence, NULL);
+    ps_registry_lock();
+    span->busy = false;
+    ps_registry_changed();
+    if (r || span->number != number || !ps_eviction_may_leave(span))
+        return -EAGAIN;
+    return start_on(span, PS_COPIES_AT_ONCE);
+}
+
+uint64_t ps_eviction_bytes_at_once(void)
+{
+    return here.on[PS_COPIES_AT_ONCE].bytes;
+}
+
 uint32_t ps_eviction_copies_under_way(void)
 {
-    return here.copies_under_way;
+    return here.on[PS_COPIES_IN_TURN].copies + here.on[PS_COPIES_AT_ONCE].copies;
 }
 
 /* ---- what can happen to one under way ---- */
@@ -267,6 +310,9 @@ static bool reap_husks(void)
     struct ps_span *span, *after;
     bool some_left = false;
 
+    if (here.reaping)
+        return false;
+    here.reaping = true;
     for (span = TAILQ_FIRST(&ps_registry.husks); span; span = after) {
         bool awaited = ps_registry_is_awaited(span); /* this thread is called when it is so no longer */
         if (awaited || span->busy || (span->readers && ps_rule(FREE_WAITS_FOR_COPY))) {
@@ -287,7 +333,7 @@ static bool reap_husks(void)
             over = -EIO;
         int r = over == 1 && span->backing != PS_BACKING_NONE ? ps_pages_unmap(span->address, span->bytes) : 0;
         ps_registry_lock();
-        after = TAILQ_NEXT(span, order); /* only this thread takes husks out, so the list is still ours to walk */
+        after = TAILQ_NEXT(span, order); /* only who reaps takes husks out, so the list is still ours to walk */
         span->busy = false;
         if (over != 1 || r) {
             if ((r || over < 0) && span->pages)
@@ -309,6 +355,7 @@ static bool reap_husks(void)
             after = TAILQ_FIRST(&ps_registry.husks); /* the lock was released: begin anew */
         }
     }
+    here.reaping = false;
     return some_left;
 }
 
@@ -380,8 +427,10 @@ static void finish(struct ps_transfer *t)
 
     ps_slab_read_is_over(t->slot);
     span->readers--;
-    here.copies_under_way--;
-    here.bytes_under_way -= t->bytes;
+    if (t->on == PS_COPIES_IN_TURN)
+        ps_budget.turn_stalls = false;
+    here.on[t->on].copies--;
+    here.on[t->on].bytes -= t->bytes;
     if (ps_transfers_waiting_bytes())
         ps_eviction_look_ahead(); /* there is room in the queue, and maybe a slot */
     if (t->cancelled) {
@@ -397,7 +446,8 @@ static void finish(struct ps_transfer *t)
 #endif
 }
 
-static void finish_evictions(void)
+/* Of one stream: another's copies may wait for longer. */
+static void finish_those_on(enum ps_copies_d2h on, enum ps_helper helper)
 {
     uint32_t seen = 0;
 
@@ -406,15 +456,15 @@ static void finish_evictions(void)
     for (;;) {
         ps_stopping_park_if_due();
         bool husks_left = reap_husks();
-        struct ps_transfer *t = STAILQ_FIRST(&here.under_way);
+        struct ps_transfer *t = STAILQ_FIRST(&here.on[on].under_way);
         if (!t) {
             /* Husks are in no hurry; everything else calls. */
             if (seen == here.finisher_calls)
-                ps_registry_rest(PS_HELPER_EVICT, husks_left ? 2000000u : PS_HELPER_LOOKS_NS);
+                ps_registry_rest(helper, husks_left ? 2000000u : PS_HELPER_LOOKS_NS);
             seen = here.finisher_calls;
             continue;
         }
-        STAILQ_REMOVE_HEAD(&here.under_way, next);
+        STAILQ_REMOVE_HEAD(&here.on[on].under_way, next);
         ps_registry_unlock();
         CUresult result = ps_rule(REMAP_WAITS_FOR_COPY) ? ps_cu.cuEventSynchronize(t->done) : CUDA_SUCCESS;
         if (result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT)
@@ -437,6 +487,16 @@ static void finish_evictions(void)
     }
 }
 
+static void finish_evictions(void)
+{
+    finish_those_on(PS_COPIES_IN_TURN, PS_HELPER_EVICT);
+}
+
+static void finish_those_at_once(void)
+{
+    finish_those_on(PS_COPIES_AT_ONCE, PS_HELPER_AT_ONCE);
+}
+
 /* Queues what waited for its slots, or its turn. */
 static void serve_transfers(void)
 {
@@ -446,7 +506,7 @@ static void serve_transfers(void)
     ps_stopping_helper_begins();
     for (;;) {
         ps_stopping_park_if_due();
-        struct ps_transfer *t = ps_eviction_is_held() || queue_is_full() ? NULL : ps_transfer_next();
+        struct ps_transfer *t = ps_eviction_is_held() ? NULL : ps_transfer_next(!queue_is_full(PS_COPIES_IN_TURN));
         if (t) {
             queue_copy(t);
             continue;

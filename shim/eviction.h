@@ -35,6 +35,16 @@ void ps_eviction_look_ahead(void);
  * [locked; releases the lock meanwhile]
  */
 int ps_eviction_start(struct ps_span *span);
+
+/*
+ * The same, beside evictions whose copies wait for something: -EAGAIN: what the span's copy comes after is not over, and it stays. For who has waited for pages in
+ * vain. [locked; releases the lock meanwhile]
+ */
+int ps_eviction_start_at_once(struct ps_span *span);
+
+/* Bytes whose copies are under way there. [locked] */
+uint64_t ps_eviction_bytes_at_once(void);
+
 bool ps_eviction_may_leave(const struct ps_span *span);
 
 /*

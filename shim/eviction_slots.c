@@ -62,6 +62,7 @@ struct ps_transfer *ps_transfer_begin(struct ps_span *span)
     t->bytes = span->bytes;
     t->cancelled = false;
     t->only_seen = t->by_plan = false;
+    t->on = PS_COPIES_IN_TURN;
     TAILQ_REMOVE(&ps_registry.idle_order, span, order);
     span->residency = PS_EVICTING;
     span->transfer = t;
@@ -110,14 +111,14 @@ bool ps_transfer_withdraw(struct ps_transfer *t)
     return true;
 }
 
-struct ps_transfer *ps_transfer_next(void)
+struct ps_transfer *ps_transfer_next(bool in_turn)
 {
     struct ps_transfer *t;
     size_t no_row_for = 0;
 
     STAILQ_FOREACH(t, &here.line, next)
     {
-        if (t->span->busy || (t->bytes == no_row_for && !t->made))
+        if (t->span->busy || (t->bytes == no_row_for && !t->made) || (t->on == PS_COPIES_IN_TURN && !in_turn))
             continue;
         if (ps_block_holds(t->span)) {
             ps_block_of(t->span)->put_off = true;

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "copies.h"
 #include "real_cuda.h"
 #include "slab.h"
 #include "span.h"
@@ -23,6 +24,7 @@ struct ps_transfer {
     struct ps_slot *made; /* a row that was made for it, and waits with it */
     size_t bytes;
     CUevent done; /* created at first use, kept with the structure */
+    enum ps_copies_d2h on; /* the stream that its copy goes to */
     bool cancelled;
     bool only_seen; /* nobody uses the span meanwhile without being seen: ps_guard_is_for */
     bool by_plan;   /* begun by one, whether or not it is so */
@@ -47,8 +49,11 @@ void ps_transfer_end(struct ps_transfer *t);
 /* At the end of the line. */
 void ps_transfer_wait_for_slots(struct ps_transfer *t);
 
-/* Out of the line: the first that a row can be had for, with its row, and on whose span nobody makes driver calls. NULL: none. */
-struct ps_transfer *ps_transfer_next(void);
+/*
+ * Out of the line: the first that a row can be had for, with its row, and on whose span nobody makes driver calls; `in_turn`: those that go in turn count. NULL:
+ * none.
+ */
+struct ps_transfer *ps_transfer_next(bool in_turn);
 
 /* Out of the line and ended, if it is in it, for nothing is queued then. False: it has its slots. */
 bool ps_transfer_withdraw(struct ps_transfer *t);

@@ -86,3 +86,29 @@ uint64_t ps_reacting_evict_ahead(uint64_t need)
 {
     return evict(need, true);
 }
+
+/* Each is some calls of the driver's. */
+#define ASKED 16
+
+uint64_t ps_reacting_evict_at_once(uint64_t need)
+{
+    struct ps_span *spans[CANDIDATES_MAX];
+    struct penstock_candidate candidates[CANDIDATES_MAX];
+    uint64_t begun = 0;
+
+    if (!ps_tracing_is_on() || ps_budget.evictions_fail || !ps_eviction_start_helpers())
+        return 0;
+    size_t n = gather(spans, candidates, PS_HERE(first_grace));
+    if (!n && PS_HERE(first_grace))
+        n = gather(spans, candidates, 0);
+    for (size_t i = 0, asked = 0; i < n && asked < ASKED && begun < need; i++) {
+        if (spans[i]->bytes != candidates[i].bytes || !ps_eviction_may_leave(spans[i]))
+            continue;
+        if (!ps_grace_is_over(spans[i]) && !ps_grace_leaves(spans[i]))
+            continue;
+        asked++;
+        if (!ps_eviction_start_at_once(spans[i]))
+            begun += candidates[i].bytes;
+    }
+    return begun;
+}

@@ -20,4 +20,10 @@ uint64_t ps_reacting_evict(uint64_t need);
 /* The same ahead of need: nothing leaves in its grace. [locked; releases the lock meanwhile] */
 uint64_t ps_reacting_evict_ahead(uint64_t need);
 
+/*
+ * The same of spans that can leave at once, those idle longest: what was begun before may wait, on the device, for what the program is yet to queue.
+ * [locked; releases the lock meanwhile]
+ */
+uint64_t ps_reacting_evict_at_once(uint64_t need);
+
 #endif

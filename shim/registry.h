@@ -94,6 +94,7 @@ void ps_registry_changed(void); /* wakes all of them [locked or not] */
  */
 enum ps_helper {
     PS_HELPER_EVICT,    /* ends evictions */
+    PS_HELPER_AT_ONCE,  /* ends those that waited for nothing */
     PS_HELPER_GUARD,    /* maps what was evicted to its slot */
     PS_HELPER_SLAB,     /* queues the D2H that wait for slots or for their turn */
     PS_HELPER_SLOTS,    /* makes slots */
