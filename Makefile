@@ -66,10 +66,26 @@ override CFLAGS += -ftls-model=initial-exec
 # A program's exceptions pass through functions of ours that call its own (torch_errors.c), whatever the user's flags say.
 override CFLAGS += -fasynchronous-unwind-tables
 
+# --- hardening -------------------------------------------------------------------------------------------------------------------------
+# Of what people run: a sanitizer finds more, and where nothing is optimised _FORTIFY_SOURCE is refused. The package builders of a distribution give flags of
+# their own, and some compilers define _FORTIFY_SOURCE by themselves. Flags that this compiler or processor has not are left out.
+takes = $(shell $(CC) -Werror $(1) -x c -c -o /dev/null /dev/null 2>/dev/null && echo '$(1)')
+hardening :=
+ifneq ($(filter release mutant,$(VARIANT)),)
+hardening := -fstack-protector-strong -Wformat -Wformat-security $(call takes,-fstack-clash-protection) $(call takes,-fcf-protection=full)
+ifneq ($(filter -O1 -O2 -O3 -Os -Og -Ofast -O,$(CFLAGS)),)
+ifeq ($(findstring _FORTIFY_SOURCE,$(CFLAGS) $(CPPFLAGS)),)
+hardening += -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
+endif
+endif
+endif
+# Nothing that a program calls through is left writable, and the program itself may lie anywhere.
+tool_ldflags := -pie -Wl,-z,now -Wl,-z,relro -Wl,-z,noexecstack
+
 # nodelete: hooks are entered by whoever resolved them, however often the program calls dlclose. now: no lazy symbol look-up inside a hook,
 # in a forked child or in a signal handler. as-needed with the three stubs: NEEDED is libc alone, on old and new libcs.
 soname := libpenstock.so.$(shell scripts/packages/about major)
-lib_ldflags := -shared -Wl,-soname,$(soname) -Wl,-z,nodelete -Wl,-z,now -Wl,-z,relro
+lib_ldflags := -shared -Wl,-soname,$(soname) -Wl,-z,nodelete -Wl,-z,now -Wl,-z,relro -Wl,-z,noexecstack
 system_libs := -Wl,--as-needed -lpthread -ldl -lm -Wl,--no-as-needed
 # clang leaves the sanitizer's symbols of a shared object to the executable.
 ifneq ($(and $(SAN),$(findstring clang,$(notdir $(CC)))),)
@@ -119,7 +135,7 @@ all: $(library) $(test_archive) $(tools) $(pages) $(completions) $(report_page) 
 # --- rebuild when the commands change, not only when the files do ----------------------------------------------------------------------
 # `flags` is what objects are made with, `sources` what libraries are made of: a file that is gone has no date to go by. `date` is that of the pages.
 # Probes (shim/probes.h) are there where the header is.
-flags_text := $(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) | $(CUDA_HOME) $(wildcard /usr/include/sys/sdt.h /usr/include/*/sys/sdt.h)
+flags_text := $(CC) $(hardening) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) | $(CUDA_HOME) $(wildcard /usr/include/sys/sdt.h /usr/include/*/sys/sdt.h)
 sources_text := $(lib_sources) $(wildcard tests/cudasim/*/*.c) | $(lib_ldflags)
 date_text = $(shell scripts/packages/about date)
 $(OUT)/flags $(OUT)/sources $(OUT)/date: FORCE
@@ -138,7 +154,7 @@ endif
 $(OUT)/obj/%.o: %.c $(OUT)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(hardening) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(map): shim/libpenstock.map.in $(wildcard shim/hooks.def shim/traced_calls.def shim/nccl.def) scripts/exports $(OUT)/flags
 	$(call say,GEN,$@)
@@ -167,7 +183,7 @@ $(sim_units): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $(OUT)/sim/libcuda.so.1 $
 
 $(tools): $(OUT)/%: $(OUT)/obj/scripts/%.o $(test_archive)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< $(test_archive) $(system_libs)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(tool_ldflags) -o $@ $< $(test_archive) $(system_libs)
 
 # --- manual pages and completions ------------------------------------------------------------------------------------------------------
 # Made from what the command itself shows: the help texts, and the table of settings.
@@ -332,9 +348,14 @@ dist:
 # Both are made of what is installed. Debian's has the library in a directory of its own instead of the loader's, as nobody links with it.
 deb: installed_at := PREFIX=/usr LIBDIR=/usr/lib/penstock ZSHDIR=/usr/share/zsh/vendor-completions
 wheel: installed_at := PREFIX=/prefix LIBDIR=/prefix/lib ZSHDIR=/prefix/share/zsh/site-functions
-deb wheel: $(library) $(tools) $(pages) $(completions) $(report_page)
+# Debian's is built apart, with the flags that Debian (or who sets DEB_CFLAGS_APPEND and the like) builds packages with.
+debian = $(shell DEB_BUILD_MAINT_OPTIONS=hardening=+all dpkg-buildflags --get $(1) 2>/dev/null)
+deb: built_with = $(pass) OUT=$(OUT)/deb $(jobs) $(foreach name,CFLAGS CPPFLAGS LDFLAGS,$(if $(call debian,$(name)),$(name)='$(call debian,$(name))'))
+deb: FORCE
+wheel: $(library) $(tools) $(pages) $(completions) $(report_page)
+deb wheel:
 	$(Q)rm -rf $(packages)/$@
-	$(Q)$(MAKE) --no-print-directory install DESTDIR='$(abspath $(packages)/$@)' $(installed_at) >/dev/null
+	$(Q)$(MAKE) --no-print-directory $(built_with) install DESTDIR='$(abspath $(packages)/$@)' $(installed_at) >/dev/null
 	$(Q)scripts/packages/$@ $(packages)/$@ $(packages)
 	$(Q)rm -rf $(packages)/$@
 

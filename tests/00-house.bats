@@ -147,6 +147,37 @@ void *impure(void); void *impure(void) { return malloc(4); }'
     objects purity 'impure.o: calls malloc'
 }
 
+# hardened FILE: as loaders and linkers can tell
+hardened() {
+    contains "$(readelf -hW "$1")" 'Type: +DYN' && contains "$(readelf -lW "$1")" 'GNU_RELRO' && contains "$(readelf -dW "$1")" 'BIND_NOW|FLAGS_1.* NOW' &&
+        contains "$(readelf -lW "$1")" 'GNU_STACK .* RW ' && lacks "$(readelf -dW "$1")" 'TEXTREL|RPATH|RUNPATH'
+}
+
+@test "what people run is built so that a defect of memory is no way in" {
+    requires release cc
+    local file
+    for file in "$BUILD/libpenstock.so" "$BUILD"/penstock-{doctor,plan,plan-bound,settings,top,trade}; do
+        hardened "$file"
+        contains "$(nm -D --undefined-only "$file")" '__stack_chk_fail'
+        contains "$(nm -D --undefined-only "$file")" '__[a-z]+_chk(@|$)' # _FORTIFY_SOURCE
+    done
+    if echo 'int main(void) { return 0; }' | gcc -fcf-protection=full -x c -c -o branches.o - 2>/dev/null && readelf -nW branches.o | grep -q IBT; then
+        for file in shim/log policy/lru scripts/penstock-top; do contains "$(readelf -nW "$BUILD/obj/$file.o")" 'IBT, SHSTK'; done
+    fi
+    ! gcc -fstack-clash-protection -x c -c -o stack.o /dev/null 2>/dev/null || contains "$(cat "$BUILD/flags")" ' -fstack-clash-protection '
+}
+
+@test "hardening: not where nothing is optimised or a sanitizer looks, and the builder's own is left as it is" {
+    requires nvcc
+    commands() { env -u MAKEFLAGS -u MAKELEVEL CUDA_HOME="$TOOLKIT" make -C "$ROOT" -n --no-print-directory V=1 DEBUG= OUT="$WORK/out" "$WORK/out/obj/policy/lru.o" "$@"; }
+    contains "$(commands)" '-D_FORTIFY_SOURCE=2 .*policy/lru\.c'
+    lacks "$(commands CFLAGS='-O0 -g')" '_FORTIFY_SOURCE'
+    contains "$(commands CFLAGS='-O0 -g')" '-fstack-protector-strong'
+    lacks "$(commands DEBUG=1)" '_FORTIFY_SOURCE|-fstack-protector'
+    lacks "$(commands SAN=address)" '_FORTIFY_SOURCE|-fstack-protector'
+    equal 1 "$(commands CPPFLAGS=-D_FORTIFY_SOURCE=3 | grep 'c.*policy/lru\.c$' | grep -o 'FORTIFY_SOURCE=' | wc -l)" "definitions beside the builder's"
+}
+
 # --- the test runner -----------------------------------------------------------------------------------------------------------------------
 # A tree with nothing but the runner and the given tests/10-sample.bats.
 sample_suite() {

@@ -350,6 +350,9 @@ shows() {
     package=$(made deb)
     cmp "$BATS_FILE_TMPDIR/${package##*/}" "$package"
     dpkg-deb -x "$package" "$tree"
+    # It is built with the flags of Debian's own builds, and of who adds to these.
+    contains "$(DEB_CPPFLAGS_APPEND=-DADDED make_here -n deb)" "/deb .*CFLAGS='.*-O2 .*CPPFLAGS='.* -DADDED' LDFLAGS='.*relro.*' install "
+    contains "$(readelf -dW "$tree/usr/lib/penstock/libpenstock.so")" 'BIND_NOW|FLAGS_1.* NOW'
     # What is installed with these directories, with Debian's places for documents.
     make_here install DESTDIR="$WORK/stage" PREFIX=/usr LIBDIR=/usr/lib/penstock ZSHDIR=/usr/share/zsh/vendor-completions
     {
