@@ -11,6 +11,7 @@
 #include "real_cuda.h"
 #include "real_cudart.h"
 #include "real_nccl.h"
+#include "secure_execution.h"
 
 extern char **environ;
 
@@ -107,7 +108,7 @@ static enum answers decide(void)
     const char *tracer = getenv("PENSTOCK_TRACER"), *disable = getenv("PENSTOCK_DISABLE");
 
     atomic_store(&tool_announced, is_tool_announced());
-    if (disable && !strcmp(disable, "1"))
+    if (ps_is_secure_execution() || (disable && !strcmp(disable, "1")))
         return NOTHING;
     return tracer && !strcmp(tracer, "cupti") ? HOOKS : EVERYTHING;
 }

@@ -15,6 +15,7 @@
 #include "log.h"
 #include "real_cuda.h"
 #include "report.h"
+#include "secure_execution.h"
 #include "torch_needs.h"
 
 /* What the program asks of torch for which it needs its own allocator. */
@@ -156,6 +157,8 @@ __attribute__((constructor)) static void ask_torch_for_visible_tensors(int count
     const char *value[2];
     bool chosen = true;
 
+    if (ps_is_secure_execution())
+        return;
     ps_report_remember_directory();
     if (is_off("PENSTOCK_ALLOC_CONF") || is_on("PENSTOCK_DISABLE"))
         return;
@@ -241,7 +244,7 @@ PS_EXPORT int ps_setenv(const char *name, const char *value, int overwrite)
  */
 __attribute__((constructor)) static void ask_jax_for_visible_tensors(void)
 {
-    if (is_off("PENSTOCK_ALLOC_CONF") || is_on("PENSTOCK_DISABLE") || getenv("XLA_PYTHON_CLIENT_ALLOCATOR"))
+    if (ps_is_secure_execution() || is_off("PENSTOCK_ALLOC_CONF") || is_on("PENSTOCK_DISABLE") || getenv("XLA_PYTHON_CLIENT_ALLOCATOR"))
         return;
     setenv("XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async", 1);
     setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false", 0);
@@ -253,6 +256,6 @@ __attribute__((constructor)) static void ask_jax_for_visible_tensors(void)
  */
 __attribute__((constructor)) static void ask_nccl_not_to_register_by_itself(void)
 {
-    if (!is_on("PENSTOCK_DISABLE"))
+    if (!ps_is_secure_execution() && !is_on("PENSTOCK_DISABLE"))
         setenv("NCCL_GRAPH_REGISTER", "0", 0);
 }

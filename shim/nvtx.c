@@ -13,6 +13,7 @@
 #include "layers.h"
 #include "log.h"
 #include "process.h"
+#include "secure_execution.h"
 #include "settings.h"
 
 extern char **environ;
@@ -33,7 +34,7 @@ __attribute__((constructor)) static void be_the_injection_library(void)
     const char *layers = getenv("PENSTOCK_LAYERS");
     const char *disable = getenv("PENSTOCK_DISABLE");
 
-    if (!layers || strncmp(layers, "nvtx:", 5) || (disable && !strcmp(disable, "1")) || getenv(injection))
+    if (ps_is_secure_execution() || !layers || strncmp(layers, "nvtx:", 5) || (disable && !strcmp(disable, "1")) || getenv(injection))
         return;
     char *path = own_path();
     if (path)

@@ -38,6 +38,7 @@
 #include "report.h"
 #include "report_signal.h"
 #include "residency.h"
+#include "secure_execution.h"
 #include "slab.h"
 #include "timeline.h"
 #include "tracing.h"
@@ -182,6 +183,11 @@ static void begin(void)
 {
     const char *why = NULL;
 
+    if (ps_is_secure_execution()) {
+        ps_settings_default(&ps_settings);
+        atomic_store(&state, ASIDE);
+        return;
+    }
     ps_settings_read(&ps_settings, environ, say_problem, NULL);
     name_what_is_written();
     ps_settings_check_paths(&ps_settings, say_problem, NULL);

@@ -9,6 +9,7 @@
 #include "live.h"
 #include "log.h"
 #include "process.h"
+#include "secure_execution.h"
 
 static atomic_bool taken;
 
@@ -46,7 +47,7 @@ __attribute__((constructor)) static void take_at_load(void)
     const char *name = getenv("PENSTOCK_SIGNAL"), *file = getenv("PENSTOCK_REPORT");
     int number = name ? ps_signal_number(name) : 0;
 
-    if (number && file && *file)
+    if (number && file && *file && !ps_is_secure_execution())
         take(number);
 }
 

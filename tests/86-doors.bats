@@ -171,3 +171,45 @@ obeyed() { LC_ALL=C grep -aP '[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|(^|[\x00-
     ended_with 2
     contains "$output" '^penstock: PENSTOCK_BUDGET=a\?b\?c\?d: '
 }
+
+# --- rights and secrets ----------------------------------------------------------------------------------------------------------------------
+@test "a program with rights that its user has not is left alone, whatever the settings" {
+    requires cc
+    gcc -x c -shared -fPIC -o secure.so - <<'END'
+#include <stdlib.h>
+#include <sys/auxv.h>
+
+/* As the kernel tells a setuid program. */
+unsigned long getauxval(unsigned long type)
+{
+    return type == AT_SECURE && getenv("SECURE") ? 1 : 0;
+}
+END
+    gcc -x c -shared -fPIC -o policy.so - <<'END'
+#include <stdio.h>
+
+__attribute__((constructor)) static void run(void) { puts("code of the user's"); }
+END
+    # What Penstock would do, so that the test can tell.
+    run_as() {
+        run with_device env LD_PRELOAD="$WORK/secure.so:$PENSTOCK_SO" PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET="$(share 55)" PENSTOCK_REPORT="$WORK/report.json" \
+            PENSTOCK_METRICS="$WORK/metrics" PENSTOCK_TRACE="$WORK/trace" PENSTOCK_POLICY="$WORK/policy.so" PENSTOCK_CUPTI="$WORK/policy.so" PENSTOCK_LAYERS=nvtx: \
+            PENSTOCK_SIGNAL=USR1 PENSTOCK_LOG=debug "$@"
+    }
+    run_as "${TRAINER[@]}"
+    ended_with 0
+    contains "$output" "^code of the user's"
+    [ -s report.json ] && [ -e trace ]
+    rm -rf report.json trace metrics "$XDG_RUNTIME_DIR/penstock"
+    run_as SECURE=1 "${TRAINER[@]}"
+    ended_with 0
+    equal "$(plain | grep -v '^allocated')" "$output" "what is said"
+    equal '' "$(ls -d report.json trace metrics "$XDG_RUNTIME_DIR/penstock" 2>/dev/null)" "files made"
+    # Nor is anything set for what it starts, or a signal taken.
+    run_as SECURE=1 sh -c 'env | grep -E "^(PYTORCH|XLA|NVTX|NCCL)_"; grep SigCgt /proc/self/status'
+    lacks "$output" '^(PYTORCH|XLA|NVTX|NCCL)_'
+    equal 0 "$((0x$(sed -n 's/^SigCgt:[[:space:]]*//p' <<<"$output") >> 9 & 1))" "USR1 is caught"
+    run_as sh -c 'env | grep -E "^(PYTORCH|XLA|NVTX|NCCL)_"; exec grep SigCgt /proc/self/status'
+    contains "$output" '^(PYTORCH|XLA|NVTX|NCCL)_'
+    equal 1 "$((0x$(sed -n 's/^SigCgt:[[:space:]]*//p' <<<"$output") >> 9 & 1))" "USR1 is caught where it may be"
+}
