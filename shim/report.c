@@ -81,14 +81,21 @@ void ps_report_forget(void)
     atomic_store(&owner, 0);
 }
 
-/* The command line, its arguments with blanks between them. */
+/* The command line, its arguments with blanks between them; as much of it as the user would have shown. */
 static void read_command(void)
 {
+    if (ps_settings.report_command == PS_REPORT_COMMAND_OFF)
+        return;
     int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? 0 : read(fd, command, sizeof command - 1);
 
     if (fd >= 0)
         close(fd);
+    if (ps_settings.report_command == PS_REPORT_COMMAND_NAME) {
+        const size_t length = strlen(command);
+        memset(command + length, 0, sizeof command - length);
+        return;
+    }
     for (ssize_t i = 0; i + 1 < n; i++)
         if (!command[i])
             command[i] = ' ';

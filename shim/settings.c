@@ -166,37 +166,36 @@ static bool parse_flag(const char *text, uint64_t low, uint64_t high, void *fiel
 const char *const ps_guard_names[] = {[PS_GUARD_AUTO] = "auto", [PS_GUARD_HOST] = "host", [PS_GUARD_UNMAP] = "unmap"};
 const char *const ps_tracer_names[] = {[PS_TRACER_AUTO] = "auto", [PS_TRACER_CUPTI] = "cupti", [PS_TRACER_HOOK] = "hook"};
 
-/* Which of `count` names the text is; `count` if none. */
-static unsigned index_of(const char *text, const char *const *names, unsigned count)
+const char *const ps_report_command_names[] = {
+    [PS_REPORT_COMMAND_FULL] = "full", [PS_REPORT_COMMAND_NAME] = "name", [PS_REPORT_COMMAND_OFF] = "off"};
+
+/* One of the names, of which `last` has the last one, into a field of their enum. */
+static bool parse_name(const char *text, const char *const *names, unsigned last, void *field)
 {
     unsigned i = 0;
 
-    while (i < count && strcmp(text, names[i]) != 0)
+    while (i <= last && strcmp(text, names[i]) != 0)
         i++;
-    return i;
+    if (i <= last)
+        *(unsigned *)field = i;
+    return i <= last;
 }
 
-static bool parse_guard(const char *text, uint64_t low, uint64_t high, void *field)
-{
-    unsigned i = index_of(text, ps_guard_names, PS_GUARD_UNMAP + 1);
+#define PARSE_NAME(kind, names, last)                                                                                                      \
+    static bool parse_##kind(const char *text, uint64_t low, uint64_t high, void *field)                                                   \
+    {                                                                                                                                      \
+        (void)low;                                                                                                                         \
+        (void)high;                                                                                                                        \
+        return parse_name(text, names, last, field);                                                                                       \
+    }                                                                                                                                      \
+    _Static_assert(sizeof(TYPE_OF_##kind) == sizeof(unsigned), "an enum is an unsigned int")
 
-    (void)low;
-    (void)high;
-    if (i <= PS_GUARD_UNMAP)
-        *(enum ps_guard *)field = (enum ps_guard)i;
-    return i <= PS_GUARD_UNMAP;
-}
-
-static bool parse_tracer(const char *text, uint64_t low, uint64_t high, void *field)
-{
-    unsigned i = index_of(text, ps_tracer_names, PS_TRACER_HOOK + 1);
-
-    (void)low;
-    (void)high;
-    if (i <= PS_TRACER_HOOK)
-        *(enum ps_tracer *)field = (enum ps_tracer)i;
-    return i <= PS_TRACER_HOOK;
-}
+#define TYPE_OF_guard enum ps_guard
+#define TYPE_OF_tracer enum ps_tracer
+#define TYPE_OF_command enum ps_report_command
+PARSE_NAME(guard, ps_guard_names, PS_GUARD_UNMAP);
+PARSE_NAME(tracer, ps_tracer_names, PS_TRACER_HOOK);
+PARSE_NAME(command, ps_report_command_names, PS_REPORT_COMMAND_OFF);
 
 static bool parse_policy(const char *text, uint64_t low, uint64_t high, void *field)
 {
@@ -321,8 +320,6 @@ static bool parse_library(const char *text, uint64_t low, uint64_t high, void *f
 #define TYPE_OF_bytes uint64_t
 #define TYPE_OF_count uint32_t
 #define TYPE_OF_flag bool
-#define TYPE_OF_guard enum ps_guard
-#define TYPE_OF_tracer enum ps_tracer
 #define TYPE_OF_policy struct ps_policy_choice
 #define TYPE_OF_layers struct ps_layer_source
 #define TYPE_OF_rules struct ps_span_rules

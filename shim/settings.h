@@ -55,6 +55,14 @@ const char *ps_signal_name(int number);
 /* The number of a signal as PENSTOCK_SIGNAL names it, or 0. */
 int ps_signal_number(const char *text);
 
+/* How much of the command line reports and live pages hold. */
+enum ps_report_command {
+    PS_REPORT_COMMAND_FULL,
+    PS_REPORT_COMMAND_NAME, /* the program's name alone: arguments may be secrets */
+    PS_REPORT_COMMAND_OFF,
+};
+extern const char *const ps_report_command_names[]; /* as PENSTOCK_REPORT_COMMAND has them; PS_REPORT_COMMAND_OFF is the last */
+
 #define PS_SETTINGS_PATH_BYTES 4096
 #define PS_SETTINGS_PATTERN_BYTES 256
 
@@ -108,6 +116,7 @@ struct ps_settings {
     char verify[PS_SETTINGS_PATH_BYTES];    /* PENSTOCK_VERIFY, an absolute path, "" for none */
     char cupti[PS_SETTINGS_PATH_BYTES];     /* PENSTOCK_CUPTI, "" to look for it */
     bool live;                              /* PENSTOCK_LIVE */
+    enum ps_report_command report_command;  /* PENSTOCK_REPORT_COMMAND */
     int signal;                             /* PENSTOCK_SIGNAL, its number; 0: none */
 
     /* PENSTOCK_PROMETHEUS, as PENSTOCK_REPORT */

@@ -213,3 +213,24 @@ END
     contains "$output" '^(PYTORCH|XLA|NVTX|NCCL)_'
     equal 1 "$((0x$(sed -n 's/^SigCgt:[[:space:]]*//p' <<<"$output") >> 9 & 1))" "USR1 is caught where it may be"
 }
+
+@test "how much of the command line a report, its page and top show is the user's choice" {
+    requires python
+    local how shown
+    for how in full name off; do
+        train PENSTOCK_REPORT_COMMAND=$how
+        right_results
+        case $how in
+        full) shown="${TRAINER[*]}" ;;
+        name) shown=${TRAINER[0]} ;;
+        off) shown= ;;
+        esac
+        equal "$shown" "$(jq -r .command "$REPORT")" "command ($how)"
+        run "$PENSTOCK" report -o page.html "$REPORT"
+        ended_with 0
+        [ $how = full ] || lacks "$(cat page.html)" '--steps=3'
+    done
+    contains "$(section_of_readme)" 'PENSTOCK_REPORT_COMMAND=name'
+}
+
+section_of_readme() { grep -A 2 'PENSTOCK_REPORT=FILE. writes JSON' "$ROOT/README.md"; }

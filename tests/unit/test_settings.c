@@ -145,7 +145,16 @@ static void test_amount_bytes(void)
 
 static void test_refused_amounts(void)
 {
+    EXPECT_INT(0, read_one("PENSTOCK_REPORT_COMMAND=name"));
+    EXPECT(settings.report_command == PS_REPORT_COMMAND_NAME);
+    EXPECT_INT(0, read_one("PENSTOCK_REPORT_COMMAND=off"));
+    EXPECT(settings.report_command == PS_REPORT_COMMAND_OFF);
+    EXPECT_INT(0, read_one("PENSTOCK_REPORT_COMMAND=full"));
+    EXPECT(settings.report_command == PS_REPORT_COMMAND_FULL);
+
     static const char *const refused[] = {
+        "PENSTOCK_REPORT_COMMAND=none",
+        "PENSTOCK_REPORT_COMMAND=",
         "",
         "lots",
         "-1",
