@@ -234,3 +234,43 @@ END
 }
 
 section_of_readme() { grep -A 2 'PENSTOCK_REPORT=FILE. writes JSON' "$ROOT/README.md"; }
+
+@test "doctor tells who else may write to the library, or to a directory that leads there" {
+    mkdir -p "$WORK/opt/lib"
+    cp "$PENSTOCK_SO" "$BUILD"/penstock-{settings,doctor} opt/lib/
+    doctor() { run with_device "$PENSTOCK" doctor --library "$WORK/opt/lib/libpenstock.so"; }
+    chmod 755 opt opt/lib opt/lib/*
+    doctor
+    ended_with 0
+    lacks "$output" "$WORK/opt.*(writable|belongs)"
+    chmod 777 opt/lib/libpenstock.so
+    doctor
+    ended_with 1
+    contains "$output" "^problem: library: $WORK/opt/lib/libpenstock\.so is writable by everybody - chmod o-w it"
+    chmod 755 opt/lib/libpenstock.so
+    chmod 777 opt
+    doctor
+    ended_with 1
+    contains "$output" "^problem: library: $WORK/opt is writable by everybody - "
+    chmod 1777 opt # as /tmp
+    doctor
+    ended_with 0
+    chmod 775 opt
+    doctor
+    ended_with 0
+    contains "$output" "^note: library: $WORK/opt is writable by a group - "
+    chmod 755 opt
+    if [ "$(id -u)" = 0 ]; then
+        chown 65534 opt/lib
+        doctor
+        ended_with 0
+        contains "$output" "^note: library: $WORK/opt/lib belongs to user 65534 - "
+    fi
+    # Behind a link as well.
+    mkdir -m 777 elsewhere
+    mv opt/lib/* elsewhere/
+    ln -s ../../elsewhere/libpenstock.so opt/lib/libpenstock.so
+    doctor
+    ended_with 1
+    contains "$output" "^problem: library: $WORK/elsewhere is writable by everybody - "
+}
