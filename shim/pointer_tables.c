@@ -7,12 +7,15 @@
 #include "counters.h"
 #include "growing.h"
 #include "log.h"
+#include "made_tables.h"
 #include "registry.h"
 
 /* Words one after the other that name the same unit of the reservation. */
 struct run {
     CUdeviceptr first, last; /* where they are */
     CUdeviceptr named;
+    unsigned place;  /* one more than that of the word which a maker of tables was given, or 0 */
+    uint64_t launch; /* the number of that launch */
 };
 
 /* Tables don't overlap. */
@@ -160,9 +163,15 @@ static void say_no_memory(void)
         "no memory to note a pointer table: what it names may be away when it is used; PENSTOCK_HOST_BUDGET makes the slab smaller");
 }
 
+/* The beginning of the unit of the reservation that an address lies in. */
+static CUdeviceptr unit_of(CUdeviceptr address)
+{
+    return address - (address - ps_reservation.base) % ps_reservation.granularity;
+}
+
 static bool add_word(struct table *table, size_t *room, CUdeviceptr place, CUdeviceptr word)
 {
-    CUdeviceptr named = word - (word - ps_reservation.base) % ps_reservation.granularity;
+    CUdeviceptr named = unit_of(word);
     struct run *last = table->count ? &table->run[table->count - 1] : NULL;
 
     if (last && last->named == named) {
@@ -173,7 +182,7 @@ static bool add_word(struct table *table, size_t *room, CUdeviceptr place, CUdev
     if (!grown)
         return false;
     table->run = grown;
-    table->run[table->count++] = (struct run){place, place, named};
+    table->run[table->count++] = (struct run){.first = place, .last = place, .named = named};
     return true;
 }
 
@@ -201,19 +210,25 @@ static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t 
     return table;
 }
 
-/* What was written there takes the place of what was known; NULL: it names nothing. Takes over the table's runs. */
-static void write_over(CUdeviceptr to, size_t bytes, struct table *table)
+/* What was written there takes the place of what was known; NULL: it names nothing. Takes over the table's runs. [locked] */
+static void put(CUdeviceptr to, size_t bytes, struct table *table)
 {
-    pthread_mutex_lock(&lock);
     forget_between(to, to + bytes);
     if (table) {
-        ps_count(pointer_tables);
         table->used = ++uses;
         insert(first_behind(to), table);
     }
     while (count > PS_POINTER_TABLES_MAX)
         forget_oldest();
     publish();
+}
+
+static void write_over(CUdeviceptr to, size_t bytes, struct table *table)
+{
+    pthread_mutex_lock(&lock);
+    if (table)
+        ps_count(pointer_tables);
+    put(to, bytes, table);
     pthread_mutex_unlock(&lock);
 }
 
@@ -221,6 +236,7 @@ void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes)
 {
     struct table table = {.count = 0};
 
+    ps_made_tables_overwritten(to, bytes);
     if (bytes >= 8)
         table = read_copy(to, from, bytes);
     if (!table.count && !ps_pointer_tables_exist())
@@ -228,8 +244,40 @@ void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes)
     write_over(to, bytes, table.count ? &table : NULL);
 }
 
+static bool is_made_anew(const struct run *run, const struct ps_made_word *made, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (made[i].place + 1 == run->place)
+            return true;
+    return false;
+}
+
+void ps_pointer_tables_made(CUdeviceptr to, size_t bytes, const struct ps_made_word *made, size_t n, uint64_t launch)
+{
+    bytes = bytes < PS_POINTER_TABLE_MADE ? bytes : PS_POINTER_TABLE_MADE;
+    pthread_mutex_lock(&lock);
+    const size_t at = first_behind(to);
+    const struct table *before = at < count && tables[at].start == to ? &tables[at] : NULL;
+    struct table table = {.start = to, .end = to + bytes, .run = malloc((n + (before ? before->count : 0)) * sizeof *table.run)};
+    if (!table.run) {
+        say_no_memory();
+        pthread_mutex_unlock(&lock);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        table.run[table.count++] = (struct run){to, to + bytes - 8, unit_of(made[i].named), made[i].place + 1, launch};
+    for (size_t i = 0; before && i < before->count; i++)
+        if (before->run[i].place && launch - before->run[i].launch <= PS_POINTER_TABLE_MADE_TOGETHER &&
+            !is_made_anew(&before->run[i], made, n))
+            table.run[table.count++] = before->run[i];
+    ps_count(made_tables);
+    put(to, bytes, &table);
+    pthread_mutex_unlock(&lock);
+}
+
 void ps_pointer_tables_overwritten(CUdeviceptr to, size_t bytes)
 {
+    ps_made_tables_overwritten(to, bytes);
     if (ps_pointer_tables_exist())
         write_over(to, bytes, NULL);
 }
@@ -265,6 +313,7 @@ void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes)
 {
     struct table *parts = NULL;
 
+    ps_made_tables_overwritten(to, bytes);
     if (!ps_pointer_tables_exist())
         return;
     pthread_mutex_lock(&lock);

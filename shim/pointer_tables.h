@@ -32,11 +32,25 @@
  */
 #define PS_POINTER_TABLE_LOOKED (256u << 10)
 
+/* A table that a kernel makes, at most; and the launches with spans between two that make one together. */
+#define PS_POINTER_TABLE_MADE 4096u
+#define PS_POINTER_TABLE_MADE_TOGETHER 4u
+
 /* So many rows of a copy or fill whose rows lie apart; what the others write over is not forgotten, and names too much. */
 #define PS_POINTER_TABLE_ROWS 1024u
 
 /* `bytes` at `from` in host memory are about to be copied to the device; what was there is forgotten, what they name is kept. */
 void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes);
+
+/*
+ * A kernel makes a table there, of so many bytes (SIZE_MAX: of a page), of the spans at these addresses (made_tables.h). A word of the kernel's parameters may
+ * be NULL in one launch and lead to a tensor in the next, so that a table is made by several launches: what one of other words made lately is kept.
+ */
+struct ps_made_word {
+    CUdeviceptr named;
+    unsigned place; /* of the word among the kernel's parameters */
+};
+void ps_pointer_tables_made(CUdeviceptr to, size_t bytes, const struct ps_made_word *made, size_t n, uint64_t launch);
 
 /* Something that is not looked at is about to be written there, or the memory is freed. Cheap while there are no tables. */
 void ps_pointer_tables_overwritten(CUdeviceptr to, size_t bytes);

@@ -3,6 +3,7 @@
 #include "budget.h"
 #include "eviction.h"
 #include "grace.h"
+#include "made_tables.h"
 #include "penstock/policy.h"
 #include "per_device.h"
 #include "policies.h"
@@ -30,7 +31,7 @@ static size_t gather(struct ps_span **spans, struct penstock_candidate *candidat
             break;
         if (ps_registry.launch_number - span->last_access < grace)
             break; /* the rest was used later still */
-        if (!ps_eviction_may_leave(span))
+        if (!ps_eviction_may_leave(span) || (grace && ps_made_tables_may_hold(span)))
             continue;
         if (span->bytes == no_slot_for)
             continue;

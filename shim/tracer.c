@@ -21,6 +21,7 @@
 #include "layouts.h"
 #include "learning.h"
 #include "log.h"
+#include "made_tables.h"
 #include "managed_context.h"
 #include "pointer_tables.h"
 #include "real_cuda.h"
@@ -43,12 +44,13 @@ struct access {
     struct ps_stream *stream;
     CUstream handle;
     bool per_thread_default;
-    bool is_meant;       /* a parameter that is a pointer names a span: no accident */
-    bool reads_ahead;    /* a copy that may read a span before its stream is there */
-    bool blind;          /* a launch whose parameters can't be read */
-    bool begun;          /* the residency machine holds the spans */
-    bool finds_none;     /* the kernel is known to use no other memory than what it is given */
-    bool unseen;         /* a launch that may use what it doesn't name, from begin to end */
+    bool is_meant;    /* a parameter that is a pointer names a span: no accident */
+    bool reads_ahead; /* a copy that may read a span before its stream is there */
+    bool blind;       /* a launch whose parameters can't be read */
+    bool begun;       /* the residency machine holds the spans */
+    bool finds_none;  /* the kernel is known to use no other memory than what it is given */
+    bool unseen;      /* a launch that may use what it doesn't name, from begin to end */
+    struct ps_made_launch made;
     uint64_t began;      /* such a launch: what grace.h wants to know at its end */
     CUfunction function; /* NULL: a copy or memset */
     uint64_t launch;     /* its number, from begin to end */
@@ -114,6 +116,7 @@ void ps_trace_begin(CUstream stream, bool per_thread_default)
     a->parts = 0;
     a->kind = (struct ps_access_kind){0};
     a->finds_none = a->unseen = false;
+    a->made.key = 0;
     a->function = NULL;
 }
 
@@ -249,6 +252,8 @@ void ps_trace_kernel(CUfunction function, struct ps_grid grid, void **parameters
     if (has_lists)
         ps_count(list_launches);
     if (has_lists || ps_kernel_words(layout, parameters, extra, note_word, a)) {
+        if (!a->finds_none) /* a table that it makes is what it names from here on, and not what an earlier one did */
+            ps_made_tables_begin(&a->made, function, layout, parameters, extra);
         note_tables(a, layout, parameters, extra);
         ps_host_tables_name(layout, parameters, extra, note_unit, a);
         return;
@@ -482,6 +487,8 @@ void ps_trace_end(void)
 {
     struct access *a = current;
 
+    if (a && a->made.key)
+        ps_made_tables_end(&a->made, a->handle, a->per_thread_default, !ps_capture_anywhere());
     if (a && a->unseen)
         at_own_device(a, false);
     if (!a || !a->begun)

@@ -3,6 +3,7 @@
 # same to the last bit in every order that the device may take, and nothing faults, under each guard. tests/41-rules.bats shows which rules that rests on.
 
 load helper
+load small_trainer
 
 setup() {
     helper_setup
@@ -34,5 +35,35 @@ SOON=(tables-each tables-apart tables-long tables-beside)
 }
 
 @test "the same where plans are followed" {
-    right 20-80 40 --first 3001 --policy plan tables-plan
+    right 20-80 60 --first 3001 --policy plan tables-plan tables-once-plan
+}
+
+@test "what is used by a table long after that was written is there" {
+    right 30-80 80 --first 4001 tables-once tables-later
+    right 4-30 60 --first 5001 tables-once tables-later
+    right 10-80 30 --first 6001 --scheduler threads tables-once tables-later
+}
+
+# made MODE [VARIABLE=VALUE]...: the sample under Penstock, in three fifths of its memory
+made() {
+    local mode=$1
+    shift
+    run_penstock PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET=780KiB "$@" "$SAMPLES/made_tables" "$mode" 6
+    ended_with 0 && contains "$output" '^ok$' && counted evictions
+}
+
+@test "each table is known that a kernel makes, by either tracer, and none of a program without any" {
+    local tracer
+    for tracer in cupti hook; do
+        # 24 products in each of six steps.
+        made each PENSTOCK_TRACER=$tracer
+        equal $((24 * 6)) "$(report made_tables)" "tables"
+        # One for each of the eight weights beside.
+        made once PENSTOCK_TRACER=$tracer
+        equal $((8 + 24 * 6)) "$(report made_tables)" "tables of which some are made once"
+        equal 0 "$(report pointer_tables)" "tables that were copied"
+    done
+    train
+    right_results
+    equal 0 "$(report made_tables)" "tables of a trainer that has none"
 }

@@ -169,6 +169,34 @@ static void test_copied_on(void)
     forget_all();
 }
 
+/* What a kernel makes of what it is given: anew each time, but for what others of its words made just before. */
+static void test_made(void)
+{
+    const struct ps_made_word all[] = {{pointer(1), 1}, {pointer(2), 2}, {pointer(3), 5}}, second = {pointer(7), 2},
+                              third = {pointer(8), 5};
+    const uint64_t one = pointer(9);
+
+    ps_pointer_tables_made(DEVICE, 64, all, 3, 100);
+    EXPECT_U64(1 << 1 | 1 << 2 | 1 << 3, named_at(DEVICE));
+    EXPECT_U64(1 << 1 | 1 << 2 | 1 << 3, named_at(DEVICE + 56));
+    EXPECT_U64(0, named_at(DEVICE + 64));
+    ps_pointer_tables_made(DEVICE, 64, &second, 1, 101);
+    ps_pointer_tables_made(DEVICE, 64, &third, 1, 102);
+    EXPECT_U64(1 << 1 | 1 << 7 | 1 << 8, named_at(DEVICE));
+    ps_pointer_tables_made(DEVICE, 64, &second, 1, 102 + PS_POINTER_TABLE_MADE_TOGETHER + 1);
+    EXPECT_U64(1 << 7, named_at(DEVICE));
+    /* A copy writes over part of it, and what a copy brought is nothing that a kernel keeps. */
+    ps_pointer_tables_copied(DEVICE, &one, 8);
+    EXPECT_U64(1 << 9 | 1 << 7, named_at(DEVICE));
+    ps_pointer_tables_made(DEVICE, SIZE_MAX, &third, 1, 200);
+    EXPECT_U64(1 << 8, named_at(DEVICE));
+    EXPECT_U64(1 << 8, named_at(DEVICE + PS_POINTER_TABLE_MADE - 8));
+    EXPECT_U64(0, named_at(DEVICE + PS_POINTER_TABLE_MADE));
+    ps_pointer_tables_overwritten(DEVICE, 1);
+    EXPECT_U64(1 << 8, named_at(DEVICE + 8));
+    forget_all();
+}
+
 static void test_too_many_copied_on(void)
 {
     const uint64_t one = pointer(1);
@@ -248,6 +276,7 @@ int main(void)
     test_alignment();
     test_written_over();
     test_copied_on();
+    test_made();
     test_too_many_copied_on();
     test_too_many();
     test_any_order();
