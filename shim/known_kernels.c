@@ -23,8 +23,22 @@ static const char *const keep_none[] = {
     "CatArrayBatchedCopy_aligned16_contig", /* before 2.8 */
 };
 
-/* FillFunctor<long>: torch.full((1,), address) makes a table of one pointer, of which the address is no tensor but the number to be written. */
-static const char fill_of_words[] = "11FillFunctorIlE";
+/*
+ * Arithmetic of long: torch.full((1,), address), torch.arange(n) * stride + address and the like make tables, and the address is no tensor but a number. What
+ * a range is made of is a template's argument that names don't show.
+ */
+static const char *const of_words[] = {
+    "11FillFunctorIlE",  "22CUDAFunctorOnSelf_addIlE", "23CUDAFunctorOnOther_addIlE", "15CUDAFunctor_addIlE",
+    "13AUnaryFunctorIl", "13BUnaryFunctorIl",          "13BinaryFunctorIl",           "15arange_cuda_out",
+};
+
+static bool is_of_words(const char *name)
+{
+    for (size_t i = 0; i < sizeof of_words / sizeof *of_words; i++)
+        if (strstr(name, of_words[i]))
+            return true;
+    return false;
+}
 
 /* A part of a nested name of the Itanium C++ ABI: its length in digits, then so many characters. */
 struct part {
@@ -63,7 +77,7 @@ static bool keeps_no_address(const char *name)
             return false;
     if (parts < 3)
         return false;
-    if (strstr(name, fill_of_words))
+    if (is_of_words(name))
         return false;
     for (size_t i = 0; i < sizeof keep_none / sizeof *keep_none; i++)
         if (is(&part, keep_none[i])) /* the last part is the function's own name */

@@ -197,6 +197,12 @@ static void look(CUfunction function, void **parameters, void **extra)
 
 /* ---- stripping ---- */
 
+/* A plan gives no grace to what launches have named and no kernel can have kept the address of. [locked] */
+static bool leaves_at_once(const struct ps_span *span)
+{
+    return span->mentioned != span->born && ps_guard_sees_all(span, true);
+}
+
 /* [locked] */
 static bool may_be_stripped(const struct ps_verify_task *task, const struct ps_span *span, uint32_t grace)
 {
@@ -204,7 +210,7 @@ static bool may_be_stripped(const struct ps_verify_task *task, const struct ps_s
         return false;
     if (ps_block_of(span))
         return false; /* who touches it without its being believed finds it on its slot, always */
-    return ps_registry.launch_number - span->named > grace && ps_verify_task_wants(task, span);
+    return ps_registry.launch_number - span->named > (leaves_at_once(span) ? 0 : grace) && ps_verify_task_wants(task, span);
 }
 
 /* [locked] */

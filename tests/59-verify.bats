@@ -112,6 +112,17 @@ cured() {
     cured "$(rules)" weights
 }
 
+@test "what a plan lets leave at once is looked for at once" {
+    # A state that only torch's kernels are given has no grace: four launches behind its last visible use would be too late to look.
+    verify -- state
+    ended_with 0
+    verify -- soon
+    ended_with 1
+    equal 1 "$(grep -c '^found: kernel peek, ' <<<"$output")" findings
+    # Eight weights were allocated before the states.
+    equal 'exclude nth=9 size>=64KiB size<=64KiB' "$(rules)"
+}
+
 @test "two faults are both found" {
     verify -- masked weights
     ended_with 1

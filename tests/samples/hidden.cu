@@ -18,6 +18,7 @@
  *     stale    in some steps, in no order that lasts, two small kernels are given a weight's address in a structure, which they don't use: what was on the stack
  *     state    there is a state of the optimizer, which no kernel is given but one with a name of torch's
  *     kept     the same, and another kernel gets it before the first step
+ *     soon     the same as `state`, and a kernel reads one by a masked pointer just after the kernel that is given it
  *     lists    the same, given as torch does: in a list, behind which lies what was in it before
  *     cat      states, of which each is concatenated with the gradient as torch does: in a list, likewise
  *     large    spans of 32 MiB, as on a GPU, instead of 64 KiB; larger ones would move in pieces, which are always within reach
@@ -30,7 +31,7 @@
 #define MASK 0x5555555555555555ull
 
 static struct {
-    bool table, masked, late, weights, wide, mapped, since, graph, early, wild, quits, differs, stale, state, kept, lists, cat, large;
+    bool table, masked, late, weights, wide, mapped, since, graph, early, wild, quits, differs, stale, state, kept, soon, lists, cat, large;
 } words;
 
 static size_t width = 16384; /* words a span: 64 KiB */
@@ -112,8 +113,8 @@ struct tensor_list {
     int first;
 };
 
-KERNEL(_ZN2at6native25multi_tensor_apply_kernelINS0_18TensorListMetadataILi1EEEEEvv, (struct tensor_list list, const uint32_t *gradient, size_t count),
-       (list, gradient, count))
+KERNEL(_ZN2at6native25multi_tensor_apply_kernelINS0_18TensorListMetadataILi1EEEEEvv,
+       (struct tensor_list list, const uint32_t *gradient, size_t count), (list, gradient, count))
 {
     FOR_EACH_ITEM (i, count) {
         uint32_t *state = list.address[list.tensor_of_block[i / CHUNK_WORDS]];
@@ -130,8 +131,8 @@ struct cat_inputs {
     unsigned sizes[4], strides[4];
 };
 
-KERNEL(_ZN2at6native19CatArrayBatchedCopyINS0_10OpaqueTypeILj4EEEjLi1ELi128ELi1EEEvv, (uint32_t *out, struct cat_inputs inputs, size_t count),
-       (out, inputs, count))
+KERNEL(_ZN2at6native19CatArrayBatchedCopyINS0_10OpaqueTypeILj4EEEjLi1ELi128ELi1EEEvv,
+       (uint32_t * out, struct cat_inputs inputs, size_t count), (out, inputs, count))
 {
     FOR_EACH_ITEM (i, 2 * count) /* rows write the same */
         out[i] = inputs.input[i / count][i % count];
@@ -141,7 +142,7 @@ struct training {
     cudaStream_t stream;
     uint32_t *weight[LAYERS], *state[LAYERS];
     uint32_t *input, *gradient, *sum;
-    uint64_t *table, *weight_table;
+    uint64_t *table, *weight_table, *state_table;
     uint64_t *mapped_table; /* a word for each step, so that the host need not wait for the device */
 };
 
@@ -245,7 +246,8 @@ static void update_state_by_list(const struct training *t, unsigned layer)
         list.tensor_of_block[chunk] = 0;
         list.chunk_of_block[chunk] = static_cast<int>(chunk);
     }
-    _ZN2at6native25multi_tensor_apply_kernelINS0_18TensorListMetadataILi1EEEEEvv<<<chunks, KERNEL_BLOCK, 0, t->stream>>>(list, t->gradient, width);
+    _ZN2at6native25multi_tensor_apply_kernelINS0_18TensorListMetadataILi1EEEEEvv<<<chunks, KERNEL_BLOCK, 0, t->stream>>>(list, t->gradient,
+                                                                                                                         width);
     CHECK(cudaGetLastError());
 }
 
@@ -259,7 +261,8 @@ static void update_by_both(const struct training *t, unsigned layer)
     memmove(&inputs.input[2], &inputs.input[1], LAYERS * sizeof(inputs.input[0]));
     inputs.input[0] = t->gradient;
     inputs.input[1] = t->state[layer];
-    _ZN2at6native19CatArrayBatchedCopyINS0_10OpaqueTypeILj4EEEjLi1ELi128ELi1EEEvv<<<dim3(blocks, 2), KERNEL_BLOCK, 0, t->stream>>>(both, inputs, width);
+    _ZN2at6native19CatArrayBatchedCopyINS0_10OpaqueTypeILj4EEEjLi1ELi128ELi1EEEvv<<<dim3(blocks, 2), KERNEL_BLOCK, 0, t->stream>>>(
+        both, inputs, width);
     CHECK(cudaGetLastError());
     LAUNCH(t->stream, width, update, t->weight[layer], both + width, 1, width);
     CHECK(cudaFree(both));
@@ -299,8 +302,11 @@ static void train_step(const struct training *t, unsigned step)
         LAUNCH(t->stream, width, update, t->weight[l], t->gradient, l, width);
     for (unsigned l = 0; words.lists && l < LAYERS; l++)
         update_state_by_list(t, l);
-    for (unsigned l = 0; !words.lists && t->state[0] != nullptr && l < LAYERS; l++)
+    for (unsigned l = 0; !words.lists && t->state[0] != nullptr && l < LAYERS; l++) {
         LAUNCH(t->stream, width, _ZN2at6native25multi_tensor_apply_kernelIiEEvv, t->state[l], t->gradient, width);
+        if (words.soon && l == 2)
+            LAUNCH(t->stream, 1, peek, t->sum, t->state_table, MASK, 1);
+    }
     for (unsigned l = 0; words.cat && l < LAYERS; l++)
         update_by_both(t, l);
     print_hash(t, step);
@@ -316,8 +322,8 @@ static bool read_word(const char *word)
     } known[] = {{"table", &words.table},   {"masked", &words.masked}, {"weights", &words.weights}, {"wide", &words.wide},
                  {"mapped", &words.mapped}, {"since", &words.since},   {"late", &words.late},       {"early", &words.early},
                  {"graph", &words.graph},   {"wild", &words.wild},     {"quits", &words.quits},     {"differs", &words.differs},
-                 {"stale", &words.stale},   {"state", &words.state},   {"kept", &words.kept},       {"lists", &words.lists},
-                 {"cat", &words.cat},       {"large", &words.large}};
+                 {"stale", &words.stale},   {"state", &words.state},   {"kept", &words.kept},       {"soon", &words.soon},
+                 {"lists", &words.lists},   {"cat", &words.cat},       {"large", &words.large}};
 
     for (const auto &each : known)
         if (strcmp(word, each.name) == 0)
@@ -370,11 +376,15 @@ int main(int argc, char **argv)
         CHECK(cudaHostAlloc(reinterpret_cast<void **>(&t.mapped_table), (steps + 1) * sizeof(uint64_t), cudaHostAllocDefault));
     for (unsigned l = 0; l < LAYERS; l++)
         t.weight[l] = new_words(&t, l);
-    for (unsigned l = 0; (words.state || words.kept || words.lists || words.cat) && l < LAYERS; l++) {
+    for (unsigned l = 0; (words.state || words.kept || words.soon || words.lists || words.cat) && l < LAYERS; l++) {
         t.state[l] = new_memory(width);
         CHECK(cudaMemsetAsync(t.state[l], 0, width * sizeof(uint32_t), t.stream));
         if (words.kept)
             LAUNCH(t.stream, width, update, t.state[l], t.weight[l], 0, width);
+    }
+    if (words.soon) {
+        t.state_table = reinterpret_cast<uint64_t *>(new_memory(16));
+        store(&t, t.state_table, t.state[1], MASK);
     }
     t.input = new_words(&t, 100);
     t.gradient = new_words(&t, 101);
@@ -391,7 +401,8 @@ int main(int argc, char **argv)
             train_step(&t, step);
     }
     CHECK(cudaDeviceSynchronize());
-    for (void *memory : {static_cast<void *>(t.sum), static_cast<void *>(t.table), static_cast<void *>(t.weight_table)})
+    for (void *memory : {static_cast<void *>(t.sum), static_cast<void *>(t.table), static_cast<void *>(t.weight_table),
+                         static_cast<void *>(t.state_table)})
         CHECK(cudaFree(memory));
     CHECK(cudaFreeHost(t.mapped_table));
     printf("ok\n");

@@ -9,6 +9,7 @@ int main(void)
 {
     static const char *const keep_none[] = {
         "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEESt5arrayIPcLm1EEEEviT0_T1_",
+        "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_22CUDAFunctorOnSelf_addIfEESt5arrayIPcLm2EEEEviT0_T1_",
         "_ZN2at6native27unrolled_elementwise_kernelINS0_15direct_copy_kernel_cudaERNS_18TensorIteratorBaseEEviT_T0_",
         "_ZN2at6native12_GLOBAL__N_125multi_tensor_apply_kernelINS1_32FusedOptimizerTensorListMetadataILi4EEENS1_20FusedAdamMathFunctorIfLi4EEEEEvT_T0_",
         "_ZN2at6native13reduce_kernelILi512ELi1ENS0_8ReduceOpIfNS0_7NormOpsIfEEjfLi4ELi4EEEEEvT1_",
@@ -18,6 +19,9 @@ int main(void)
     };
     static const char *const may_keep[] = {
         "_ZN2at6native29vectorized_elementwise_kernelILi2ENS0_11FillFunctorIlEESt5arrayIPcLm1EEEEviT0_T1_",
+        "_ZN2at6native29vectorized_elementwise_kernelILi2ENS0_22CUDAFunctorOnSelf_addIlEESt5arrayIPcLm2EEEEviT0_T1_",
+        "_ZN2at6native29vectorized_elementwise_kernelILi2ENS0_13AUnaryFunctorIlllNS0_15binary_internal10MulFunctorIlEEEESt5arrayIPcLm2EEEEviT0_T1_",
+        "_ZN2at6native29elementwise_kernel_with_indexIiZZZNS0_15arange_cuda_outERKN3c106ScalarES5_S5_RNS_6TensorEENKUlvE_clEvENKUlvE2_clEvEUllE_EEvT_T0_PN15function_traitsISD_E11result_typeE",
         "vectorized_elementwise_kernel",
         "_Z29vectorized_elementwise_kernelv",
         "_ZN2at4cuda29vectorized_elementwise_kernelIfEEvv",
