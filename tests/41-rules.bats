@@ -91,11 +91,11 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
 }
 
 @test "an eviction waits for the launches that may use the span without naming it" {
-    trainers_need EVICTION_WAITS_FOR_GRACE 10-30 tables-long tables-beside
+    trainers_need EVICTION_WAITS_FOR_GRACE 10-30 tables-long-disguised tables-beside-disguised
 }
 
 @test "a launch that may use a span without naming it waits until that is not on the move" {
-    trainers_need GRACE_WAITS_FOR_MOVE 5-20 tables-apart tables-long
+    trainers_need GRACE_WAITS_FOR_MOVE 5-20 tables-apart-disguised tables-long-disguised
 }
 
 @test "an eviction waits for the reload before it" {

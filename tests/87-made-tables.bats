@@ -20,7 +20,7 @@ right() {
     tail -n 1 <<<"$output" | sed "s/^/# /" >&3
 }
 
-SOON=(tables-each tables-apart tables-long tables-beside)
+SOON=(tables-each tables-apart tables-long tables-beside tables-{apart,long,beside}-disguised)
 
 @test "what is used by a table soon after that was written is there" {
     right 30-80 160 "${SOON[@]}"
@@ -35,7 +35,7 @@ SOON=(tables-each tables-apart tables-long tables-beside)
 }
 
 @test "the same where plans are followed" {
-    right 20-80 60 --first 3001 --policy plan tables-plan tables-once-plan
+    right 20-80 60 --first 3001 --policy plan tables-plan tables-plan-disguised tables-once-plan
 }
 
 @test "what is used by a table long after that was written is there" {

@@ -1,7 +1,7 @@
 /*
  * A small training whose products get their matrices by tables of addresses that kernels write on the device:
  *
- *     made_tables [each|apart|long|beside|once|later] [STEPS [KIB]]       tensors of KIB KiB (64)
+ *     made_tables [each|apart|long|beside|once|later] [STEPS [KIB [disguised]]]       tensors of KIB KiB (64)
  *
  *     each   before each product one kernel, which is given three tensors, writes three tables; the product is given the tables alone
  *     apart  a kernel for each table, as torch makes them for its batched linear algebra
@@ -9,6 +9,8 @@
  *     beside as each, but the products run on a stream of their own, which no kernel with a tensor is launched on
  *     once   the tables of the weights are written before the training begins; no launch of the forward pass names a weight
  *     later  a step's tables are written when it begins, each in memory of its own, and used after many other launches
+ *
+ * `disguised`: what the tables hold is masked, so that nobody who looks at memory finds an address there.
  *
  * Prints a hash of the weights after each step, and "ok".
  */
@@ -23,32 +25,40 @@ static struct {
 } mode;
 
 static size_t words = 16384;
+static uint64_t mask;
+
+static __host__ __device__ inline uint32_t *masked(const uint32_t *address, uint64_t by)
+{
+    return reinterpret_cast<uint32_t *>(reinterpret_cast<uint64_t>(address) ^ by);
+}
 
 /* Up to three tables, one behind the other; none of a tensor that is NULL. */
-KERNEL(write_tables, (uint32_t * *__restrict__ table, uint32_t *a, uint32_t *b, uint32_t *c, size_t stride, size_t count),
-       (table, a, b, c, stride, count))
+KERNEL(write_tables, (uint32_t * *__restrict__ table, uint32_t *a, uint32_t *b, uint32_t *c, uint64_t by, size_t stride, size_t count),
+       (table, a, b, c, by, stride, count))
 {
     FOR_EACH_ITEM (i, count) {
         if (a)
-            table[i] = a + i * stride;
+            table[i] = masked(a + i * stride, by);
         if (b)
-            table[count + i] = b + i * stride;
+            table[count + i] = masked(b + i * stride, by);
         if (c)
-            table[2 * count + i] = c + i * stride;
+            table[2 * count + i] = masked(c + i * stride, by);
     }
 }
 
 /* c = a combined with b, for `count` parts from `first` on. */
-KERNEL(product_by_tables, (uint32_t *const *c, const uint32_t *const *a, const uint32_t *const *b, size_t stride, size_t count),
-       (c, a, b, stride, count))
+KERNEL(product_by_tables,
+       (uint32_t *const *c, const uint32_t *const *a, const uint32_t *const *b, uint64_t by, size_t stride, size_t count),
+       (c, a, b, by, stride, count))
 {
     FOR_EACH_ITEM (i, count * stride) {
         const size_t part = i / stride, at = i % stride;
+        const uint32_t *of_a = masked(a[part], by), *of_b = masked(b[part], by);
         uint32_t sum = 0;
 
         for (size_t round = 0; round < ROUNDS; round++)
-            sum += a[part][at] * 5 + (b[part][(at + round) % stride] >> 3);
-        c[part][at] = sum;
+            sum += of_a[at] * 5 + (of_b[(at + round) % stride] >> 3);
+        masked(c[part], by)[at] = sum;
     }
 }
 
@@ -100,7 +110,7 @@ static uint32_t **new_table(size_t pointers)
 
 static void write(const struct training *t, uint32_t **table, uint32_t *a, uint32_t *b, uint32_t *c)
 {
-    LAUNCH(t->stream, PARTS, write_tables, table, a, b, c, words / PARTS, PARTS);
+    LAUNCH(t->stream, PARTS, write_tables, table, a, b, c, mask, words / PARTS, PARTS);
 }
 
 /* What is on one stream from now on comes after what is on another by now. */
@@ -118,7 +128,8 @@ static void multiply(const struct training *t, const struct tables *by)
 
     come_after(t, t->beside, t->stream);
     for (size_t first = 0; first < PARTS; first += count)
-        LAUNCH(t->beside, words / PARTS * count, product_by_tables, by->c + first, by->a + first, by->b + first, words / PARTS, count);
+        LAUNCH(t->beside, words / PARTS * count, product_by_tables, by->c + first, by->a + first, by->b + first, mask, words / PARTS,
+               count);
     come_after(t, t->stream, t->beside);
 }
 
@@ -208,6 +219,8 @@ int main(int argc, char **argv)
     }
     if (argc > 3)
         words = strtoul(argv[3], nullptr, 10) * 256;
+    if (argc > 4 && strcmp(argv[4], "disguised") == 0)
+        mask = 0x5555555555555555ull;
     setvbuf(stdout, nullptr, _IOLBF, 0);
     t.stream = new_stream();
     t.beside = mode.beside ? new_stream() : t.stream;
