@@ -34,6 +34,7 @@
     PS_COUNTER(copies_seen)              /* copies and memsets seen */                                                                     \
     PS_COUNTER(pointer_tables)           /* copies to the device that held addresses of spans */                                           \
     PS_COUNTER(made_tables)              /* kernel launches that made a table of addresses, by a kernel that is known to */                \
+    PS_COUNTER(looked_through_bytes)     /* of small memory, copied to the host to find the kernels that make tables */                    \
     PS_COUNTER(pointer_tables_forgotten) /* of them, those that there was no room for any more */                                          \
     PS_COUNTER(nccl_calls)               /* calls of NCCL's that named a span */                                                           \
     PS_COUNTER(nccl_registrations)       /* buffers in spans that were given to NCCL to keep */                                            \

@@ -14,6 +14,9 @@
 /* Spans that leave in their grace at a time. More of them stay. */
 #define LEAVING_MAX 64u
 
+/* For so long at most launches and what is to leave wait for each other. A driver call that queues a launch takes microseconds, if the queue has room. */
+#define LAUNCH_NS 20000000u
+
 /* For so long at most a launch waits for a D2H: that waits, on the device, for queued work, which may wait for what this thread is yet to queue. */
 #define MOVE_NS 250000000u
 
@@ -25,6 +28,7 @@ static PS_PER_DEVICE struct {
      */
     atomic_uint launching;
     atomic_uint leaving;
+    atomic_uint held;           /* launches that would begin wait */
     uint64_t span[LEAVING_MAX]; /* by number. Guarded by the registry lock */
     /* The stream that was launched on last, and the number of the last launch that was on another one than the launch before. */
     struct ps_stream *_Atomic last_stream;
@@ -191,8 +195,35 @@ static void wait_until_settled(void)
     ps_registry_unlock();
 }
 
+void ps_grace_hold_launches(void)
+{
+    const uint64_t began = ps_now_ns();
+
+    atomic_fetch_add(&here.held, 1);
+    while (atomic_load(&here.launching) && ps_now_ns() - began < LAUNCH_NS)
+        ps_registry_wait_changed(50000u);
+}
+
+void ps_grace_let_launch(void)
+{
+    atomic_fetch_sub(&here.held, 1);
+    ps_registry_changed();
+}
+
+static void wait_until_let(void)
+{
+    const uint64_t began = ps_now_ns();
+
+    ps_registry_lock();
+    while (atomic_load(&here.held) && ps_now_ns() - began < LAUNCH_NS)
+        ps_registry_wait_changed(1000000u);
+    ps_registry_unlock();
+}
+
 uint64_t ps_grace_launch_begins(void)
 {
+    if (atomic_load_explicit(&here.held, memory_order_relaxed))
+        wait_until_let();
     for (;;) {
         atomic_fetch_add(&here.launching, 1);
         if (!atomic_load(&here.leaving) || !ps_rule(GRACE_WAITS_FOR_MOVE))

@@ -39,6 +39,13 @@ uint64_t ps_grace_alone_since(const struct ps_stream *stream);
 bool ps_grace_leaves(struct ps_span *span);
 
 /*
+ * Whoever was told so waits until no such launch is about to be queued, but not for long, and holds up those that would begin, until the second call. [locked;
+ * the first releases the lock meanwhile]
+ */
+void ps_grace_hold_launches(void);
+void ps_grace_let_launch(void);
+
+/*
  * Around the driver call of a launch that may use spans that it does not name. The first waits until none is on the move in its grace, and returns a number for
  * the second, which is called on each way out. [unlocked]
  */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "counters.h"
 #include "kernel_words.h"
 #include "pointer_tables.h"
 #include "real_cuda.h"
@@ -361,8 +362,10 @@ static bool queue_look(struct look *look, CUstream stream)
 
     if (!look->done)
         r = ps_cu.cuEventCreate(&look->done, CU_EVENT_DISABLE_TIMING);
-    for (unsigned i = 0; r == CUDA_SUCCESS && i < l->memories; i++)
+    for (unsigned i = 0; r == CUDA_SUCCESS && i < l->memories; i++) {
         r = ps_cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)piece_of(look, i), l->memory[i].address, look->bytes[i], stream);
+        ps_count_by(looked_through_bytes, look->bytes[i]);
+    }
     if (r == CUDA_SUCCESS)
         r = ps_cu.cuEventRecord(look->done, stream);
     return r == CUDA_SUCCESS;

@@ -45,7 +45,8 @@ static size_t gather(struct ps_span **spans, struct penstock_candidate *candidat
     return n;
 }
 
-static uint64_t evict(uint64_t need, bool ahead)
+/* `refused`: a span would leave, but for a launch that may use it and is about to be queued. [locked; releases the lock meanwhile] */
+static uint64_t evict(uint64_t need, bool ahead, bool *refused)
 {
     struct ps_span *spans[CANDIDATES_MAX];
     struct penstock_candidate candidates[CANDIDATES_MAX];
@@ -68,8 +69,10 @@ static uint64_t evict(uint64_t need, bool ahead)
         /* The lock was released for the one before: look again. */
         if (span->bytes != bytes || !ps_eviction_may_leave(span))
             continue;
-        if (!ps_grace_is_over(span) && !ps_grace_leaves(span))
+        if (!ps_grace_is_over(span) && !ps_grace_leaves(span)) {
+            *refused = true;
             continue;
+        }
         if (!ps_eviction_start(span))
             begun += bytes;
     }
@@ -80,12 +83,22 @@ static uint64_t evict(uint64_t need, bool ahead)
 
 uint64_t ps_reacting_evict(uint64_t need)
 {
-    return evict(need, false);
+    bool refused = false;
+    uint64_t begun = evict(need, false, &refused);
+
+    if (begun || !refused)
+        return begun;
+    ps_grace_hold_launches();
+    begun = evict(need, false, &refused);
+    ps_grace_let_launch();
+    return begun;
 }
 
 uint64_t ps_reacting_evict_ahead(uint64_t need)
 {
-    return evict(need, true);
+    bool refused = false;
+
+    return evict(need, true, &refused);
 }
 
 /* Each is some calls of the driver's. */
