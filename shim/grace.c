@@ -127,11 +127,21 @@ void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses)
     pthread_mutex_unlock(&marking);
 }
 
-uint64_t ps_grace_alone_since(const struct ps_stream *stream)
+/* Whether all launches since the span was named last were on that stream, where the one that is about to be queued comes after them. */
+static bool were_all_on(const struct ps_span *span, const struct ps_stream *stream)
 {
-    if (atomic_load_explicit(&here.last_stream, memory_order_relaxed) != stream)
-        return UINT64_MAX;
-    return atomic_load_explicit(&here.changed, memory_order_relaxed) + 1;
+    return atomic_load_explicit(&here.last_stream, memory_order_relaxed) == stream &&
+           span->named > atomic_load_explicit(&here.changed, memory_order_relaxed);
+}
+
+void ps_grace_begins_anew(struct ps_span *span, const struct ps_stream *stream)
+{
+    if (!span->left_in_grace && were_all_on(span, stream))
+        return;
+    if (span->residency != PS_EVICTED || (span->left_in_grace && ps_rule(GRACE_WAITS_FOR_MOVE)))
+        ps_grace_add_uses(span, &span->uses);
+    if (span->residency == PS_RESIDENT || span->residency == PS_RELOADING)
+        span->left_in_grace = false;
 }
 
 /* ---- leaving in it ---- */

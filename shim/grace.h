@@ -30,10 +30,10 @@ bool ps_grace_is_over(const struct ps_span *span);
 void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses);
 
 /*
- * Since which launch all were on that stream: a span that is named there again, and was named then or later, is used by nothing on another stream. Else its
- * grace begins anew, and the launches of the one before are to be added to its uses. [locked]
+ * A launch on the stream is about to name the span, whose grace begins anew: launches of the one before are uses of it. Where it left in that they may run on its
+ * slot, and its mapping stays until they are over. [locked]
  */
-uint64_t ps_grace_alone_since(const struct ps_stream *stream);
+void ps_grace_begins_anew(struct ps_span *span, const struct ps_stream *stream);
 
 /* The span is about to leave in its grace. False: it may not now, as a launch that may use it is about to be queued. [locked] */
 bool ps_grace_leaves(struct ps_span *span);

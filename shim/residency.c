@@ -142,7 +142,6 @@ static int reload(struct ps_span *span, struct ps_pages *pages, const struct ps_
     span->residency = PS_RELOADING;
     span->fence_set = true;
     span->fence_seen = 0;
-    span->left_in_grace = false;
     ps_uses_clear(&span->uses); /* over: see above */
     ps_slab_read_begins(span->slot);
     ps_slab_give(span->slot); /* the next D2H into it waits for this H2D */
@@ -335,10 +334,9 @@ int ps_residency_bring(struct ps_span *span)
         ps_eviction_cancel(span);
         return -EALREADY;
     }
-    if (span->left_in_grace && !ps_grace_is_over(span))
-        return -ENOENT; /* it may be used where it is; the launch that names it brings it */
-    if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || must_stay_on_slot(span) || span->excluded)
-        return -ENOENT; /* what rules keep in its place is brought by the launch that names it alone */
+    if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || must_stay_on_slot(span) || span->excluded ||
+        (span->left_in_grace && !ps_grace_is_over(span)))
+        return -ENOENT; /* what rules keep in its place, or may be used there, is brought by the launch that names it alone */
     if (ps_block_holds(span))
         return -EBUSY;
     if (ps_budget_obtain_now(span->bytes, &need, &pages))
@@ -443,18 +441,6 @@ static void let_go(struct ps_span *span)
         ps_registry_changed();
 }
 
-/*
- * Its grace counts from its last access, and another one is about to begin: the launches of the one before are uses of it. Where it left in its grace they may
- * run on its slot, and its mapping stays until they are over. [locked]
- */
-static void note_launches_of_grace(struct ps_span *span)
-{
-    if (span->residency != PS_EVICTED || (span->left_in_grace && ps_rule(GRACE_WAITS_FOR_MOVE)))
-        ps_grace_add_uses(span, &span->uses);
-    if (span->residency == PS_RESIDENT || span->residency == PS_RELOADING)
-        span->left_in_grace = false;
-}
-
 uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct ps_stream *stream, const struct ps_access_kind *kind)
 {
     size_t n = 0, freed;
@@ -463,15 +449,13 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
     ps_registry_lock();
     if (kind->is_kernel)
         ps_registry.launch_number++;
-    const uint64_t alone_since = ps_grace_alone_since(stream);
     /* All are held before any is brought: what one needs must not push out another of the same launch. */
     for (size_t i = 0; i < *count; i++) {
         struct ps_span *span = spans[i];
         if (span->life != PS_LIFE_LIVE)
             continue;
         hold(span);
-        if (span->left_in_grace || span->named < alone_since)
-            note_launches_of_grace(span);
+        ps_grace_begins_anew(span, stream);
         if (!kind->keeps_no_address)
             atomic_store_explicit(&span->known, true, memory_order_relaxed);
         ps_registry_touch(span);
