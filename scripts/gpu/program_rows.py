@@ -72,6 +72,7 @@ ROWS = [
     Row("reduce-overhead", "torch.compile, mode reduce-overhead (torch's own allocator)", "transformer.py --compile reduce-overhead --steps 12"),
     Row("graph", "the step captured in a CUDA graph", "transformer.py --graph --steps 12",
         aside="is the graph's: it stays on the device"),
+    Row("graphed", "every second layer as CUDA graphs (torch.cuda.make_graphed_callables)", "graphed.py", aside="is the graph's: it stays on the device"),
     Row("mempool", "torch's own caching allocator, the training in a MemPool of its own", "transformer.py --pool", settings=NATIVE),
     Row("profiler", "torch.profiler beside Penstock", "transformer.py --profile"),
     Row("native", "torch's own caching allocator", "transformer.py", settings=NATIVE),
