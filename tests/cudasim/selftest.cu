@@ -475,6 +475,56 @@ static void graphs_replay_what_was_captured(void)
     CHECK(cudaFree(y));
 }
 
+/* Captures a fill of new memory, and a free of other memory, if any. */
+static cudaGraphExec_t capture_memory(cudaStream_t stream, void **made, void *freed)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    CHECK(cudaMallocAsync(made, 4 << 20, stream));
+    CHECK(cudaMemsetAsync(*made, 1, 4 << 20, stream));
+    if (freed)
+        CHECK(cudaFreeAsync(freed, stream));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiateWithFlags(&executable, graph, cudaGraphInstantiateFlagAutoFreeOnLaunch));
+    CHECK(cudaGraphDestroy(graph));
+    return executable;
+}
+
+static bool is_invalid(cudaError_t result)
+{
+    cudaGetLastError();
+    return result == cudaErrorInvalidValue;
+}
+
+static void memory_of_a_graph_is_there_from_its_launch_to_its_free(void)
+{
+    cudaStream_t stream;
+    void *a, *b;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaGraphExec_t first = capture_memory(stream, &a, NULL), second = capture_memory(stream, &b, a);
+    EXPECT(is_invalid(cudaFreeAsync(a, stream)));
+    EXPECT(is_invalid(cudaGraphLaunch(second, stream)));
+    for (int i = 0; i < 2; i++) {
+        CHECK(cudaGraphLaunch(first, stream)); /* frees what the one before it left */
+        CHECK(cudaGraphLaunch(first, stream));
+        CHECK(cudaFreeAsync(a, stream));
+        EXPECT(is_invalid(cudaFreeAsync(a, stream)));
+        CHECK(cudaGraphLaunch(first, stream));
+        CHECK(cudaGraphLaunch(second, stream));
+        EXPECT(is_invalid(cudaGraphLaunch(second, stream)));
+    }
+    CHECK(cudaGraphLaunch(first, stream));
+    CHECK(cudaGraphExecDestroy(first));
+    CHECK(cudaGraphExecDestroy(second));
+    CHECK(cudaFreeAsync(a, stream));
+    CHECK(cudaFree(b));
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaStreamDestroy(stream));
+}
+
 static void everything_works_after_a_reset(void)
 {
     CHECK(cudaDeviceReset());
@@ -502,6 +552,7 @@ static void all_that_holds_anywhere(void)
     driver_entry_points_are_found();
     threads_work_side_by_side();
     graphs_replay_what_was_captured();
+    memory_of_a_graph_is_there_from_its_launch_to_its_free();
     everything_works_after_a_reset();
 }
 

@@ -457,7 +457,7 @@ CUresult cudasim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
     const unsigned long long taken = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY |
                                      CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
     const bool by_kernels = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
-    /* Nothing frees by itself here, and a graph's nodes have no priorities. */
+    /* A graph's nodes have no priorities here. */
     if (!phGraphExec || !hGraph || (flags & ~taken) || (by_kernels && (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)))
         return CUDA_ERROR_INVALID_VALUE;
     CUgraphExec made = calloc(1, sizeof *made);
@@ -469,6 +469,7 @@ CUresult cudasim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
         result = cudasim_nodes_clone(&hGraph->nodes, &made->nodes);
     cudasim_unlock();
     made->launched_by_kernels = by_kernels;
+    made->frees = flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
     if (result != CUDA_SUCCESS)
         free(made);
     else
@@ -555,14 +556,11 @@ CUresult cudasim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 {
     if (!hGraphExec)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = CUDA_SUCCESS;
     cudasim_lock();
-    cudasim_pools_graph_launched();
     CUstream stream = cudasim_stream_resolve(hStream);
     struct cudasim_node_list copies;
     TAILQ_INIT(&copies);
-    if (!stream)
-        result = CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = stream ? take_memory(hGraphExec) : CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS)
         result = cudasim_nodes_clone(&hGraphExec->nodes, &copies);
     if (result == CUDA_SUCCESS)

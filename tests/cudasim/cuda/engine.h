@@ -106,6 +106,8 @@ enum cudasim_operation_kind {
     CUDASIM_OPERATION_EVENT_RECORD,
     CUDASIM_OPERATION_HOST_FUNCTION,
     CUDASIM_OPERATION_POOL_FREE,
+    CUDASIM_OPERATION_GRAPH_ALLOC, /* of the memory of a graph that is launched; done already when it is queued */
+    CUDASIM_OPERATION_GRAPH_FREE,
     CUDASIM_OPERATION_WRITE_VALUE,
     CUDASIM_OPERATION_WAIT_VALUE,
 };

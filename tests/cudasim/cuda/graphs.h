@@ -45,6 +45,7 @@ struct CUgraph_st {
 struct CUgraphExec_st {
     struct cudasim_node_list nodes;
     bool launched_by_kernels; /* CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH */
+    bool frees;               /* at a launch: its memory that was not freed since the launch before */
     bool uploaded;            /* by cuGraphUpload or a launch, since it was changed last */
 };
 

@@ -89,7 +89,14 @@ void cudasim_release_allocations(int device);
 void cudasim_pool_block_poison(struct cudasim_pool_block *block);
 /* Memory that was allocated in a capture is not known to the driver, nor there, until a graph is launched (measured: H100, driver 580). [locked] */
 bool cudasim_pool_block_awaits_graph(const struct cudasim_pool_block *block);
-void cudasim_pools_graph_launched(void);
+/*
+ * Memory of a graph that is being launched, in call order, node by node: it appears, or goes. False: the launch fails, since it was there already, or was not
+ * (measured: H100, driver 580). Before the first node each block remembers how it is, and after a failure is that again. [locked]
+ */
+void cudasim_pool_block_remember(struct cudasim_pool_block *block);
+bool cudasim_pool_block_appears(struct cudasim_pool_block *block, bool freed_by_launch);
+bool cudasim_pool_block_goes(struct cudasim_pool_block *block);
+void cudasim_pool_block_restore(struct cudasim_pool_block *block);
 /* Gives back what pools hold beyond their release thresholds; called when a stream, event or context was waited for. */
 void cudasim_pools_trim_to_thresholds(void);
 /* Gives back everything that no allocation uses, of one device. True when something was given back. */

@@ -118,6 +118,7 @@ static void run_guarded(void *argument)
         run_fill(&operation->fill, run->piece, run->pieces);
         break;
     case CUDASIM_OPERATION_POOL_FREE:
+    case CUDASIM_OPERATION_GRAPH_FREE:
         cudasim_pool_block_poison(operation->pool_block);
         break;
     case CUDASIM_OPERATION_WRITE_VALUE:
@@ -129,6 +130,7 @@ static void run_guarded(void *argument)
     case CUDASIM_OPERATION_HOST_FUNCTION:
     case CUDASIM_OPERATION_MARKER:
     case CUDASIM_OPERATION_EVENT_RECORD:
+    case CUDASIM_OPERATION_GRAPH_ALLOC:
         break;
     }
 }

@@ -22,9 +22,11 @@ struct cudasim_pool_block {
     uintptr_t base;
     size_t bytes;  /* held, rounded up */
     bool used;     /* between its allocation and its free in call order */
-    bool of_graph; /* allocated while a stream was captured: the graph's, for good */
-    bool freed_in_graph;
-    bool awaits_graph;               /* no graph has been launched since: nobody knows it, and nothing lies there */
+    bool of_graph; /* allocated while a stream was captured: its addresses are the graph's, for good */
+    bool there;    /* of a graph's: since its graph was launched, in call order, until it is freed */
+    bool was_there;
+    bool freed_in_graph;             /* a graph frees it: its own, or another one */
+    bool awaits_graph;               /* its graph has not been launched since: nobody knows it, and nothing lies there */
     struct cudasim_position free_at; /* of a block not used: the free that gave it back */
     LIST_ENTRY(cudasim_pool_block) link;
 };
@@ -217,6 +219,8 @@ static void set_access(const struct cudasim_pool_block *block, int protection)
 static void give_to_graph(struct cudasim_pool_block *block)
 {
     block->of_graph = block->awaits_graph = true;
+    cudasim_ledger_object(CUDASIM_OBJECT_POOLED, -1); /* there is nothing yet */
+    block->pool->used -= block->bytes;                /* nor is it the pool's */
     set_access(block, PROT_NONE);
 }
 
@@ -225,25 +229,48 @@ bool cudasim_pool_block_awaits_graph(const struct cudasim_pool_block *block)
     return block->awaits_graph;
 }
 
-void cudasim_pools_graph_launched(void)
+void cudasim_pool_block_remember(struct cudasim_pool_block *block)
 {
-    CUmemoryPool pool;
-    struct cudasim_pool_block *block;
-    LIST_FOREACH (pool, &pools, link)
-        LIST_FOREACH (block, &pool->blocks, link)
-            if (block->awaits_graph) {
-                block->awaits_graph = false;
-                set_access(block, PROT_READ | PROT_WRITE);
-            }
+    block->was_there = block->there;
 }
 
-/* An allocation or a free in a graph, whose memory is the graph's for good: what is left of it is its place in the order. */
-static CUresult add_node(CUstream stream)
+static void set_there(struct cudasim_pool_block *block, bool there)
 {
-    struct cudasim_operation *operation = cudasim_operation_new(CUDASIM_OPERATION_MARKER);
+    cudasim_ledger_object(CUDASIM_OBJECT_POOLED, there - block->there);
+    block->there = there;
+}
+
+void cudasim_pool_block_restore(struct cudasim_pool_block *block)
+{
+    set_there(block, block->was_there);
+}
+
+bool cudasim_pool_block_appears(struct cudasim_pool_block *block, bool freed_by_launch)
+{
+    if (block->there && !freed_by_launch)
+        return false;
+    set_there(block, true);
+    if (block->awaits_graph)
+        set_access(block, PROT_READ | PROT_WRITE);
+    block->awaits_graph = false;
+    return true;
+}
+
+bool cudasim_pool_block_goes(struct cudasim_pool_block *block)
+{
+    const bool was_there = block->there;
+    set_there(block, false);
+    return was_there;
+}
+
+/* An allocation or a free of a graph's memory: in the graph, or of its memory from outside. */
+static CUresult submit(enum cudasim_operation_kind kind, struct cudasim_pool_block *block, CUstream stream)
+{
+    struct cudasim_operation *operation = cudasim_operation_new(kind);
     if (!operation)
         return CUDA_ERROR_OUT_OF_MEMORY;
     operation->call = cudasim_call_name();
+    operation->pool_block = block;
     return cudasim_submit(operation, stream);
 }
 
@@ -257,8 +284,9 @@ CUresult cudasim_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUm
     if (stream && pool_of(pool))
         result = allocate(dptr, bytesize, pool, stream);
     if (result == CUDA_SUCCESS && stream->capture) {
-        give_to_graph(cudasim_range_find((uintptr_t)*dptr)->object);
-        result = add_node(stream);
+        struct cudasim_pool_block *block = cudasim_range_find((uintptr_t)*dptr)->object;
+        give_to_graph(block);
+        result = submit(CUDASIM_OPERATION_GRAPH_ALLOC, block, stream);
     }
     cudasim_unlock();
     return result;
@@ -301,8 +329,22 @@ static CUresult free_in_graph(struct cudasim_pool_block *block, CUstream stream)
     if (!block->of_graph || block->freed_in_graph)
         return CUDA_ERROR_INVALID_VALUE;
     block->freed_in_graph = true;
-    cudasim_ledger_object(CUDASIM_OBJECT_POOLED, -1); /* the program's part is done */
-    return add_node(stream);
+    return submit(CUDASIM_OPERATION_GRAPH_FREE, block, stream);
+}
+
+/* Its next launch allocates it again. */
+static CUresult free_from_outside(struct cudasim_pool_block *block, CUstream stream)
+{
+    if (!cudasim_pool_block_goes(block))
+        return CUDA_ERROR_INVALID_VALUE;
+    return submit(CUDASIM_OPERATION_GRAPH_FREE, block, stream);
+}
+
+static CUresult free_block(struct cudasim_pool_block *block, CUstream stream)
+{
+    if (stream->capture)
+        return free_in_graph(block, stream);
+    return block->of_graph ? free_from_outside(block, stream) : free_in_order(block, stream);
 }
 
 CUresult cudasim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
@@ -314,8 +356,8 @@ CUresult cudasim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     if (!stream)
         result = CUDA_ERROR_INVALID_HANDLE;
     else if (range && range->kind == CUDASIM_RANGE_POOLED && range->base == (uintptr_t)dptr)
-        result = stream->capture ? free_in_graph(range->object, stream) : free_in_order(range->object, stream);
-    else if (stream->capture)
+        result = free_block(range->object, stream);
+    if (stream && (stream->capture || (range && range->kind == CUDASIM_RANGE_POOLED)))
         stream = NULL;
     cudasim_unlock();
     /* A plain allocation may be freed so too: the driver then frees it as cuMemFree does. */
@@ -330,6 +372,12 @@ bool cudasim_pool_free_now(uintptr_t address)
     if (!range || range->kind != CUDASIM_RANGE_POOLED || range->base != address)
         return false;
     struct cudasim_pool_block *block = range->object;
+    if (block->of_graph) {
+        if (!cudasim_pool_block_goes(block))
+            return false;
+        cudasim_pool_block_poison(block);
+        return true;
+    }
     leave_use(block);
     block->free_at = (struct cudasim_position){NULL, 0, 0};
     cudasim_pool_block_poison(block);
