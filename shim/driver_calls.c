@@ -2,6 +2,7 @@
 
 #include "capture.h"
 #include "gate.h"
+#include "graph_memory.h"
 #include "graphs.h"
 #include "grid.h"
 #include "host_tables.h"
@@ -395,6 +396,18 @@ static void launch_graph(bool per_thread, CUstream stream, CUgraphExec executabl
         ps_verify_launch(named(per_thread, stream), NULL, NULL, NULL);
 }
 
+static void graph_goes(CUgraph graph)
+{
+    ps_graph_captured_destroyed(graph);
+    ps_graph_memory_graph_goes(graph);
+}
+
+static void executable_goes(CUgraphExec executable)
+{
+    ps_graph_destroyed(executable);
+    ps_graph_memory_executable_goes(executable);
+}
+
 /* For calls of which only the end matters. */
 static void nothing(const void *parameters)
 {
@@ -435,13 +448,19 @@ void ps_driver_call_begins(CUpti_CallbackId id, const void *parameters)
     ps_capture_restore(mode);
 }
 
+static void instantiated(CUgraphExec executable, CUgraph graph, unsigned long long flags)
+{
+    ps_graph_instantiated(executable, graph, (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0);
+    ps_graph_memory_instantiated(graph, executable, (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0);
+}
+
 /* Calls whose meaning shows when they are over. */
 static void succeeded(CUpti_CallbackId id, const void *parameters)
 {
-#define INSTANTIATED(name, launched_by_kernels)                                                                                            \
+#define INSTANTIATED(name, flags)                                                                                                          \
     case CBID(name): {                                                                                                                     \
         const name##_params *p = parameters;                                                                                               \
-        ps_graph_instantiated(*p->phGraphExec, p->hGraph, launched_by_kernels);                                                            \
+        instantiated(*p->phGraphExec, p->hGraph, flags);                                                                                   \
         return;                                                                                                                            \
     }
 #define CHANGED(name, meaning)                                                                                                             \
@@ -451,11 +470,11 @@ static void succeeded(CUpti_CallbackId id, const void *parameters)
         return;                                                                                                                            \
     }
     switch (id) {
-        INSTANTIATED(cuGraphInstantiate, false)
-        INSTANTIATED(cuGraphInstantiate_v2, false)
-        INSTANTIATED(cuGraphInstantiateWithFlags, (p->flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0)
-        INSTANTIATED(cuGraphInstantiateWithParams, (p->instantiateParams->flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0)
-        INSTANTIATED(cuGraphInstantiateWithParams_ptsz, (p->instantiateParams->flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0)
+        INSTANTIATED(cuGraphInstantiate, 0)
+        INSTANTIATED(cuGraphInstantiate_v2, 0)
+        INSTANTIATED(cuGraphInstantiateWithFlags, p->flags)
+        INSTANTIATED(cuGraphInstantiateWithParams, p->instantiateParams->flags)
+        INSTANTIATED(cuGraphInstantiateWithParams_ptsz, p->instantiateParams->flags)
         CHANGED(cuGraphExecUpdate, ps_graph_updated(p->hGraphExec, p->hGraph))
         CHANGED(cuGraphExecUpdate_v2, ps_graph_updated(p->hGraphExec, p->hGraph))
         CHANGED(cuGraphExecChildGraphNodeSetParams, ps_graph_child_changed(p->hGraphExec, p->hNode, p->childGraph))
@@ -504,9 +523,11 @@ void ps_driver_call_ended(CUpti_CallbackId id, const void *parameters, CUresult 
         break;
     case CBID(cuStreamEndCapture):
         ps_capture_ended(((const cuStreamEndCapture_params *)parameters)->hStream, false, result);
+        ps_graph_memory_capture_ended();
         break;
     case CBID(cuStreamEndCapture_ptsz):
         ps_capture_ended(((const cuStreamEndCapture_ptsz_params *)parameters)->hStream, true, result);
+        ps_graph_memory_capture_ended();
         break;
     default:
         break;

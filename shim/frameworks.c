@@ -112,6 +112,15 @@ bool ps_frameworks_chose_visible_tensors(void)
     return behind(VISIBLE, getenv(variables[0])) != NULL;
 }
 
+bool ps_frameworks_torch_shows_tensors(void)
+{
+    void *torch = ps_frameworks_chose_visible_tensors() ? dlopen("libc10_cuda.so", RTLD_LAZY | RTLD_NOLOAD) : NULL;
+
+    if (torch)
+        dlclose(torch);
+    return torch != NULL;
+}
+
 void ps_frameworks_ask_pool(void)
 {
     static const CUmemPool_attribute to_others[] = {CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
@@ -119,11 +128,9 @@ void ps_frameworks_ask_pool(void)
                                                     CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES};
     CUmemoryPool pool = NULL;
     int no = 0;
-    void *torch = ps_frameworks_chose_visible_tensors() ? dlopen("libc10_cuda.so", RTLD_LAZY | RTLD_NOLOAD) : NULL;
 
-    if (!torch)
+    if (!ps_frameworks_torch_shows_tensors())
         return;
-    dlclose(torch);
     if (!ps_cu.cuMemPoolSetAttribute || !ps_cu.cuDeviceGetDefaultMemPool ||
         ps_cu.cuDeviceGetDefaultMemPool(&pool, ps_device.ordinal) != CUDA_SUCCESS)
         return;

@@ -11,6 +11,9 @@
 /* Whether torch is asked for the backend that shows its tensors, and not by the user. Any thread. */
 bool ps_frameworks_chose_visible_tensors(void);
 
+/* Whether torch is here, and has that backend. Any thread. */
+bool ps_frameworks_torch_shows_tensors(void);
+
 /* Says why torch was left its own allocator, if it was and the user did not choose it. With the set-up. */
 void ps_frameworks_say(void);
 

@@ -426,7 +426,7 @@ static const void **launched_by_kernels(size_t *count)
     return handle;
 }
 
-void ps_graph_memory_allocated(CUdeviceptr address, size_t bytes)
+void ps_graph_span_was_made(CUdeviceptr address, size_t bytes)
 {
     size_t count;
     const void **handle = launched_by_kernels(&count);

@@ -44,7 +44,7 @@ void ps_graph_destroyed(CUgraphExec executable);
  * was there before. To be told while there are such graphs.
  */
 extern atomic_uint ps_graphs_launched_by_kernels;
-void ps_graph_memory_allocated(CUdeviceptr address, size_t bytes);
+void ps_graph_span_was_made(CUdeviceptr address, size_t bytes);
 
 /*
  * Work of a library's (NCCL's) that uses these addresses is about to be captured on the stream. Its nodes need not name them; the graph that is being

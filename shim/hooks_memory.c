@@ -6,6 +6,8 @@
 
 #include "capture.h"
 #include "devices.h"
+#include "frameworks.h"
+#include "graph_memory.h"
 #include "hooks.h"
 #include "process.h"
 #include "real_cudart.h"
@@ -119,6 +121,15 @@ static cudaError_t ask_pool(const struct pooled *from, void **address, size_t by
                                                                                                            from->stream);
 }
 
+static cudaError_t take_from_pool(const struct pooled *from, void **address, size_t bytes)
+{
+    cudaError_t result = ASK(ask_pool(from, address, bytes), address, bytes);
+
+    if (result == cudaSuccess && address)
+        ps_graph_memory_allocated((CUdeviceptr)*address, bytes, from->stream, from->per_thread_default, ps_frameworks_torch_shows_tensors);
+    return result;
+}
+
 static cudaError_t malloc_async(struct pooled from, void **address, size_t bytes)
 {
     if (address && ps_request_may_be_span(bytes)) {
@@ -132,7 +143,7 @@ static cudaError_t malloc_async(struct pooled from, void **address, size_t bytes
     }
     struct ps_stream *keeps = address ? ps_request_small_on(bytes, from.current, from.stream, from.per_thread_default) : NULL;
     if (!keeps)
-        return ASK(ask_pool(&from, address, bytes), address, bytes);
+        return take_from_pool(&from, address, bytes);
     bytes = ps_small_bytes(bytes);
     CUdeviceptr kept = ps_small_take(keeps, bytes);
     if (kept) {
@@ -140,7 +151,7 @@ static cudaError_t malloc_async(struct pooled from, void **address, size_t bytes
         ps_request_allocated(kept, bytes);
         return cudaSuccess;
     }
-    cudaError_t result = ASK(ask_pool(&from, address, bytes), address, bytes);
+    cudaError_t result = take_from_pool(&from, address, bytes);
     if (result == cudaSuccess)
         ps_small_note((CUdeviceptr)*address, bytes);
     return result;
@@ -205,6 +216,8 @@ static cudaError_t free_async(cudaError_t (*real)(void *, cudaStream_t), void *a
     case PS_SMALL_UNKNOWN:
         break;
     }
+    if (ps_graph_memory_freed((CUdeviceptr)address, stream, per_thread_default))
+        return cudaSuccess;
     ps_capture_freed_on(stream, per_thread_default);
     return real(address, stream);
 }

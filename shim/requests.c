@@ -92,7 +92,7 @@ static enum ps_request request(size_t bytes, struct ps_stream *stream, enum ps_a
         told_free = 0;
         ps_pointer_tables_overwritten(*address, bytes);
         if (atomic_load_explicit(&ps_graphs_launched_by_kernels, memory_order_relaxed))
-            ps_graph_memory_allocated(*address, bytes);
+            ps_graph_span_was_made(*address, bytes);
     }
     ps_capture_restore(mode);
     ps_inside--;

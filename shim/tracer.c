@@ -13,6 +13,7 @@
 #include "device.h"
 #include "devices.h"
 #include "grace.h"
+#include "graph_memory.h"
 #include "graphs.h"
 #include "grid.h"
 #include "host_tables.h"
@@ -209,6 +210,24 @@ static void note_tables(struct access *a, const struct ps_layout *layout, void *
                             note_table, a);
 }
 
+static void note_graph_memory(void *uses, CUdeviceptr word, size_t bytes)
+{
+    (void)bytes;
+    ps_graph_memory_used(((const struct ps_graph_memory_uses *)uses)->capture, word);
+}
+
+/* What a kernel that is captured uses of other graphs' memory. */
+static void note_use_of_graph_memory(const struct access *a, const struct ps_layout *layout, void **parameters, void **extra)
+{
+    struct ps_graph_memory_uses uses;
+
+    if (!ps_capture_anywhere())
+        return;
+    uses = ps_graph_memory_look(a->handle, a->per_thread_default);
+    if (uses.capture)
+        ps_kernel_words_between(uses.start, uses.bytes, layout, parameters, extra, note_graph_memory, &uses);
+}
+
 static pthread_mutex_t step_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ps_step_counter steps; /* zero is its initial state as ps_step_init makes it */
 
@@ -255,6 +274,7 @@ void ps_trace_kernel(CUfunction function, struct ps_grid grid, void **parameters
         if (!a->finds_none) /* a table that it makes is what it names from here on, and not what an earlier one did */
             ps_made_tables_begin(&a->made, function, layout, parameters, extra);
         note_tables(a, layout, parameters, extra);
+        note_use_of_graph_memory(a, layout, parameters, extra);
         ps_host_tables_name(layout, parameters, extra, note_unit, a);
         return;
     }

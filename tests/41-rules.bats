@@ -184,6 +184,10 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     moment_needs JOINING_HOLDS_RECORDS join-while-recording
 }
 
+@test "memory of a graph that has gone is freed after everything that was queued" {
+    moment_needs GRAPH_MEMORY_WAITS_FOR_ALL graph-goes
+}
+
 @test "what is done while somebody captures breaks no capture" {
     trainers_need CAPTURE_STAYS_VALID 20-60 hostile-graph
 }

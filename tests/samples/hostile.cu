@@ -53,6 +53,7 @@ static const struct hostile_case cases[] = {
     {"graph-join", case_graph_join, "captures that a second stream joins, beside another thread's work"},
     {"graph-nodes", case_graph_nodes, "graphs of fills, copies and kernels, changed between their launches"},
     {"graph-memory", case_graph_memory, "a graph with memory of its own, which spans are copied to and from"},
+    {"graph-frees", case_graph_frees, "memory that one graph allocates, and another one uses and frees"},
     {"graph-changes", case_graph_changes, "a graph whose nodes get other memory before each launch"},
     {"graph-by-kernel", case_graph_by_kernel, "a graph that a kernel launches"},
     {"threads", case_threads, "64 threads allocate at once"},

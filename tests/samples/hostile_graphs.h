@@ -165,6 +165,48 @@ static void case_graph_memory(void)
     check_and_free_spans(&set, "after a graph with memory of its own");
 }
 
+static cudaGraphExec_t end_of_capture(cudaStream_t stream)
+{
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiateWithFlags(&executable, graph, cudaGraphInstantiateFlagAutoFreeOnLaunch));
+    CHECK(cudaGraphDestroy(graph));
+    return executable;
+}
+
+/* Two graphs as a forward and a backward pass: memory of the first is used by a kernel of the second, and freed there: launched twice, that one fails. */
+static void case_graph_frees(void)
+{
+    struct span_set set = new_span_set();
+    uint32_t *inner = nullptr;
+
+    CHECK(cudaStreamSynchronize(set.stream));
+    CHECK_OR_SKIP(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeGlobal));
+    CHECK(cudaMallocAsync(&inner, span_bytes, set.stream));
+    CHECK(cudaMemcpyAsync(inner, set.span[0], span_bytes, cudaMemcpyDeviceToDevice, set.stream));
+    cudaGraphExec_t forward = end_of_capture(set.stream);
+    CHECK(cudaStreamBeginCapture(set.stream, cudaStreamCaptureModeGlobal));
+    LAUNCH(set.stream, span_words(), add_to_words, inner + 1, 5, span_words() - 1); /* in the middle of it */
+    CHECK(cudaMemcpyAsync(set.span[1], inner, span_bytes, cudaMemcpyDeviceToDevice, set.stream));
+    CHECK(cudaFreeAsync(inner, set.stream));
+    cudaGraphExec_t backward = end_of_capture(set.stream);
+    for (size_t turn = 0; turn < 3; turn++) {
+        crowd_out(&set);
+        CHECK(cudaGraphLaunch(forward, set.stream));
+        CHECK(cudaGraphLaunch(backward, set.stream));
+        LAUNCH(set.stream, span_words(), add_to_words, set.span[1] + 1, UINT32_MAX - 4, span_words() - 1);
+        expect_words(set.span[1], 0, 0, span_words(), set.stream, "through memory that one graph allocates and another one frees");
+        expect(cudaGraphLaunch(backward, set.stream) == cudaErrorInvalidValue, "memory that had gone was freed again");
+        cudaGetLastError();
+    }
+    CHECK(cudaGraphExecDestroy(forward));
+    CHECK(cudaGraphExecDestroy(backward));
+    LAUNCH(set.stream, span_words(), fill_words, set.span[1], 1, 0, span_words());
+    check_and_free_spans(&set, "after graphs with memory in common");
+}
+
 static void expect_fill(const uint32_t *device, unsigned char value, cudaStream_t stream)
 {
     unsigned char *host = static_cast<unsigned char *>(malloc(span_bytes));

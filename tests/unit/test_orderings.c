@@ -22,7 +22,9 @@
 #include "copies.h"
 #include "device.h"
 #include "eviction.h"
+#include "devices.h"
 #include "expect.h"
+#include "graph_memory.h"
 #include "prefetching.h"
 #include "reacting.h"
 #include "real_cuda.h"
@@ -49,11 +51,16 @@ static struct {
     CUresult (*stream_create)(CUstream *stream, unsigned int flags);
     CUresult (*fill)(CUdeviceptr to, unsigned int value, size_t words, CUstream stream);
     CUresult (*download)(void *to, CUdeviceptr from, size_t bytes, CUstream stream);
+    CUresult (*copy)(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream);
     CUresult (*allocate)(CUdeviceptr *address, size_t bytes);
     CUresult (*begin_capture)(CUstream stream, CUstreamCaptureMode mode);
     CUresult (*end_capture)(CUstream stream, CUgraph *graph);
     CUresult (*destroy_graph)(CUgraph graph);
     CUresult (*stream_destroy)(CUstream stream);
+    CUresult (*allocate_async)(CUdeviceptr *address, size_t bytes, CUstream stream);
+    CUresult (*instantiate)(CUgraphExec *executable, CUgraph graph, unsigned long long flags);
+    CUresult (*launch_graph)(CUgraphExec executable, CUstream stream);
+    CUresult (*destroy_executable)(CUgraphExec executable);
 } driver;
 
 static struct ps_stream *stream;
@@ -77,11 +84,13 @@ static bool is_there(void **function, const char *name)
 static bool open_driver(void)
 {
     return is_there((void **)&driver.init, "cuInit") && is_there((void **)&driver.retain, "cuDevicePrimaryCtxRetain") &&
-           is_there((void **)&driver.set_current, "cuCtxSetCurrent") && is_there((void **)&driver.stream_destroy, "cuStreamDestroy_v2") &&
-           is_there((void **)&driver.stream_create, "cuStreamCreate") && is_there((void **)&driver.fill, "cuMemsetD32Async") &&
-           is_there((void **)&driver.download, "cuMemcpyDtoHAsync_v2") && is_there((void **)&driver.allocate, "cuMemAlloc_v2") &&
-           is_there((void **)&driver.begin_capture, "cuStreamBeginCapture_v2") &&
-           is_there((void **)&driver.end_capture, "cuStreamEndCapture") && is_there((void **)&driver.destroy_graph, "cuGraphDestroy");
+           is_there((void **)&driver.set_current, "cuCtxSetCurrent") && is_there((void **)&driver.stream_destroy, "cuStreamDestroy_v2") && is_there((void **)&driver.stream_create, "cuStreamCreate") &&
+           is_there((void **)&driver.fill, "cuMemsetD32Async") && is_there((void **)&driver.download, "cuMemcpyDtoHAsync_v2") &&
+           is_there((void **)&driver.allocate, "cuMemAlloc_v2") && is_there((void **)&driver.begin_capture, "cuStreamBeginCapture_v2") &&
+           is_there((void **)&driver.end_capture, "cuStreamEndCapture") && is_there((void **)&driver.destroy_graph, "cuGraphDestroy") &&
+           is_there((void **)&driver.copy, "cuMemcpyDtoDAsync_v2") && is_there((void **)&driver.allocate_async, "cuMemAllocAsync") &&
+           is_there((void **)&driver.instantiate, "cuGraphInstantiateWithFlags") &&
+           is_there((void **)&driver.launch_graph, "cuGraphLaunch") && is_there((void **)&driver.destroy_executable, "cuGraphExecDestroy");
 }
 
 /* The core as process.c sets it up, without CUPTI, with room for so many spans on the device and slots in the slab. */
@@ -512,6 +521,50 @@ static void destroy_in_capture(void)
     expect_device_is_well();
 }
 
+static bool yes(void)
+{
+    return true;
+}
+
+/* A graph that fills memory of its own, as torch would have it captured; it goes while its launch and a copy of that memory are yet to run. */
+static void graph_goes_while_its_memory_is_read(void)
+{
+    static uint32_t words[SPAN_BYTES / sizeof(uint32_t)];
+    const size_t count = sizeof words / sizeof *words;
+    CUdeviceptr memory = 0, result = 0;
+    CUgraph graph = NULL;
+    CUgraphExec executable = NULL;
+    CUstream other;
+    size_t right = 0;
+
+    ps_devices_add(ps_device.context);
+    EXPECT_INT(0, driver.allocate(&result, sizeof words));
+    EXPECT_INT(0, driver.stream_create(&other, CU_STREAM_NON_BLOCKING));
+    ps_capture_begins(other, false);
+    ps_capture_began(driver.begin_capture(other, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+    EXPECT_INT(0, driver.allocate_async(&memory, sizeof words, other));
+    ps_graph_memory_allocated(memory, sizeof words, other, false, yes);
+    EXPECT_INT(0, driver.fill(memory, 7, count, other));
+    EXPECT_INT(0, driver.end_capture(other, &graph));
+    ps_capture_ended(other, false, CUDA_SUCCESS);
+    EXPECT_INT(0, driver.instantiate(&executable, graph, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
+    ps_graph_memory_instantiated(graph, executable, true);
+    ps_graph_memory_graph_goes(graph);
+    EXPECT_INT(0, driver.destroy_graph(graph));
+
+    EXPECT_INT(0, driver.launch_graph(executable, stream->handle));
+    EXPECT_INT(0, driver.copy(result, memory, sizeof words, stream->handle));
+    EXPECT(ps_graph_memory_freed(memory, other, false));
+    ps_graph_memory_executable_goes(executable);
+    EXPECT_INT(0, driver.destroy_executable(executable));
+    EXPECT_INT(0, driver.download(words, result, sizeof words, stream->handle));
+    EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));
+    for (size_t i = 0; i < count; i++)
+        right += words[i] == 7;
+    EXPECT_U64(count, right);
+    expect_device_is_well();
+}
+
 static const struct {
     const char *name;
     unsigned spans; /* that there is room for on the device */
@@ -529,6 +582,7 @@ static const struct {
     {"join-while-recording", 2, 2, join_while_recording},
     {"wait-for-legacy-in-capture", 2, 2, wait_for_legacy_in_capture},
     {"destroy-in-capture", 2, 2, destroy_in_capture},
+    {"graph-goes", 2, 2, graph_goes_while_its_memory_is_read},
 };
 
 #define CASES (sizeof cases / sizeof cases[0])

@@ -552,6 +552,33 @@ static CUresult submit_nodes(struct cudasim_node_list *nodes, CUstream stream)
     return result;
 }
 
+static bool is_of_memory(const struct cudasim_operation *operation)
+{
+    return operation->kind == CUDASIM_OPERATION_GRAPH_ALLOC || operation->kind == CUDASIM_OPERATION_GRAPH_FREE;
+}
+
+/* What a launch allocates is there, and what it frees is not. */
+static CUresult take_memory(CUgraphExec executable)
+{
+    bool well = true;
+    CUgraphNode node;
+    TAILQ_FOREACH (node, &executable->nodes, link)
+        if (!node->child && is_of_memory(node->operation))
+            cudasim_pool_block_remember(node->operation->pool_block);
+    TAILQ_FOREACH (node, &executable->nodes, link) {
+        if (node->child || !is_of_memory(node->operation))
+            continue;
+        if (node->operation->kind == CUDASIM_OPERATION_GRAPH_ALLOC)
+            well = well && cudasim_pool_block_appears(node->operation->pool_block, executable->frees);
+        else
+            well = well && cudasim_pool_block_goes(node->operation->pool_block);
+    }
+    TAILQ_FOREACH (node, &executable->nodes, link)
+        if (!well && !node->child && is_of_memory(node->operation))
+            cudasim_pool_block_restore(node->operation->pool_block);
+    return well ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult cudasim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 {
     if (!hGraphExec)
