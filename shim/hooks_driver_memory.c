@@ -98,7 +98,7 @@ static CUresult alloc_async(struct pooled from, CUdeviceptr *address, size_t byt
 {
     if (!from.current && !from.named)
         return CUDA_ERROR_NOT_INITIALIZED;
-    if (address && ps_request_may_be_span_here(bytes)) {
+    if (address && !ps_request_is_captured_unseen(from.stream, from.per_thread_default) && ps_request_may_be_span_here(bytes)) {
         struct ps_stream *ordered_on = ps_stream_find(from.stream, from.per_thread_default);
         CUresult result = ps_request_may_be_pooled(from.current != NULL, from.pool, ordered_on) ? allocate(bytes, ordered_on, address)
                                                                                                 : CUDA_ERROR_NOT_SUPPORTED;

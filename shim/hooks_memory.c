@@ -132,7 +132,7 @@ static cudaError_t take_from_pool(const struct pooled *from, void **address, siz
 
 static cudaError_t malloc_async(struct pooled from, void **address, size_t bytes)
 {
-    if (address && ps_request_may_be_span(bytes)) {
+    if (address && !ps_request_is_captured_unseen(from.stream, from.per_thread_default) && ps_request_may_be_span(bytes)) {
         struct ps_stream *ordered_on = ps_stream_find(from.stream, from.per_thread_default);
         enum ps_request o =
             ps_request_may_be_pooled(from.current, from.pool, ordered_on) ? allocate(bytes, ordered_on, address) : PS_REQUEST_REAL;

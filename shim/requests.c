@@ -185,6 +185,17 @@ enum ps_small ps_request_free_small(CUdeviceptr address, CUstream stream, bool p
     return ps_small_free(address, *on);
 }
 
+bool ps_request_is_captured_unseen(CUstream stream, bool per_thread_default)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    if (ps_inside || ps_process_has_begun() || ps_real_cuda_load() || !ps_cu.cuStreamIsCapturing)
+        return false;
+    if (!stream && per_thread_default)
+        stream = CU_STREAM_PER_THREAD;
+    return ps_cu.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 bool ps_request_may_be_pooled(bool current, CUmemoryPool pool, const struct ps_stream *stream)
 {
     if (stream && ps_stream_is_foreign(stream)) { /* from the pool of its device, whichever device is current */

@@ -63,6 +63,12 @@ bool ps_request_free(CUdeviceptr address, struct ps_stream *stream);
 bool ps_request_enter_pool(CUmemoryPool pool);
 
 /*
+ * Whether an allocation in the stream's order belongs to a capture that began before the set-up, and so was not counted (capture.h).
+ * It is the graph's. The set-up would break the capture, and is left to a later allocation. Asked before the functions above.
+ */
+bool ps_request_is_captured_unseen(CUstream stream, bool per_thread_default);
+
+/*
  * After ps_request_may_be_span: whether an allocation in the stream's order, from that pool or (`current`) from the one that is current, may still be one: it is
  * the default pool of the device that the thread is at, and so is the stream's device. Counts why not.
  */

@@ -237,3 +237,49 @@ END
     run_probe graphs CASE=local PENSTOCK_BUDGET=auto
     contains "$output" '^local: cudaErrorInvalidValue$'
 }
+
+@test "a capture that is there before Penstock is: the first allocation is a node of its graph" {
+    requires cc
+    local tracer
+    build_probe first <<'END'
+int main(void)
+{
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    unsigned char *host = malloc(span_size());
+    void *memory, *span;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    CHECK(cudaMallocAsync(&memory, span_size(), stream));
+    CHECK(cudaMemsetAsync(memory, 3, span_size(), stream));
+    CHECK(cudaMemcpyAsync(host, memory, span_size(), cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaFreeAsync(memory, stream));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    for (int i = 0; i < 3; i++) {
+        memset(host, 0, span_size());
+        CHECK(cudaGraphLaunch(executable, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        EXPECT(host[0] == 3 && host[span_size() - 1] == 3);
+        span = new_span(5, stream); /* now Penstock is there */
+        EXPECT(holds(span, 5, stream));
+        CHECK(cudaFree(span));
+    }
+    CHECK(cudaGraphExecDestroy(executable));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaDeviceSynchronize());
+    puts("ok");
+    return 0;
+}
+END
+    run_sim PROBE_SPAN=$PROBE_SPAN ./first
+    goes_on
+    for tracer in cupti hook; do
+        run_probe first PENSTOCK_TRACER=$tracer
+        goes_on
+        sound
+        equal 3 "$(report allocations)" "allocations after it"
+    done
+}
