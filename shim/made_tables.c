@@ -313,6 +313,13 @@ static size_t find_tables(const struct look *look, uint64_t *places)
     return longest;
 }
 
+/* [lock] */
+static void looked_in_vain(struct kernel *k)
+{
+    if (++k->looks >= LOOKS_MAX && state_of(k) == UNKNOWN)
+        decide(k, MAKES_NONE);
+}
+
 /* The copies are there. [lock] */
 static void read_look(struct look *look)
 {
@@ -326,8 +333,8 @@ static void read_look(struct look *look)
         k->places |= places;
         k->bytes = bytes > k->bytes ? bytes : k->bytes;
         decide(k, MAKER);
-    } else if (++k->looks >= LOOKS_MAX && state_of(k) == UNKNOWN) {
-        decide(k, MAKES_NONE);
+    } else {
+        looked_in_vain(k);
     }
 }
 
@@ -364,7 +371,8 @@ static bool queue_look(struct look *look, CUstream stream)
         r = ps_cu.cuEventCreate(&look->done, CU_EVENT_DISABLE_TIMING);
     for (unsigned i = 0; r == CUDA_SUCCESS && i < l->memories; i++) {
         r = ps_cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)piece_of(look, i), l->memory[i].address, look->bytes[i], stream);
-        ps_count_by(looked_through_bytes, look->bytes[i]);
+        if (r == CUDA_SUCCESS)
+            ps_count_by(looked_through_bytes, look->bytes[i]);
     }
     if (r == CUDA_SUCCESS)
         r = ps_cu.cuEventRecord(look->done, stream);
@@ -434,6 +442,8 @@ void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per
     pthread_mutex_lock(&lock);
     look->queued = queued;
     look->taken = false;
+    if (!queued) /* the driver refuses: not for ever */
+        looked_in_vain(look->record.kernel);
     atomic_fetch_add_explicit(&looks_queued, queued, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
 }
