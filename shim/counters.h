@@ -24,6 +24,7 @@
     PS_COUNTER(early_reloads)  /* reloads begun without a plan, as memory was free again */                                                \
     PS_COUNTER(reload_errors)                                                                                                              \
     PS_COUNTER(accesses_on_slot)         /* accesses to a span left on its slot: right, and slow */                                        \
+    PS_COUNTER(stand_ins)                /* times that device pages stood in for a slot while the driver looked (standing_in.h) */         \
     PS_COUNTER(spans_born_on_slot)       /* allocations that no device pages could be had for */                                           \
     PS_COUNTER(host_wait_ns)             /* time in which a thread of the program waited for pages */                                      \
     PS_COUNTER(launches)                 /* kernel launches seen */                                                                        \

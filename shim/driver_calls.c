@@ -2,6 +2,7 @@
 
 #include "capture.h"
 #include "gate.h"
+#include "graph_looks.h"
 #include "graph_memory.h"
 #include "graphs.h"
 #include "grid.h"
@@ -19,6 +20,7 @@
 /* cuda.h maps a plain name to its newest version; here every version is meant by its own name. */
 #undef cuGraphInstantiate
 #undef cuGraphExecUpdate
+#undef cuGraphAddNode
 #undef cuGraphExecKernelNodeSetParams
 
 /* The stream by a handle that means the same whatever the entry point. */
@@ -585,6 +587,9 @@ bool ps_driver_call_may_be_unknown(CUpti_CallbackId id)
     case CBID(cuStreamBeginCaptureToGraph):
     case CBID(cuStreamBeginCaptureToGraph_ptsz):
     case CBID(cuGraphExecNodeSetParams):
+    case CBID(cuGraphAddNode):
+    case CBID(cuGraphAddNode_v2):
+    case CBID(cuGraphNodeSetParams):
     case CBID(cuMemcpyWithAttributesAsync):
     case CBID(cuMemcpyWithAttributesAsync_ptsz):
     case CBID(cuMemcpy3DWithAttributesAsync):

@@ -21,6 +21,7 @@
 #include "registry.h"
 #include "rules.h"
 #include "slab.h"
+#include "standing_in.h"
 #include "stopwatch.h"
 #include "tell.h"
 #include "waits.h"
@@ -76,7 +77,8 @@ static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const
         if (!span->fence)
             r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
         if (!r)
-            r = ps_copies_reload(span->address, donor ? &donor->uses : NULL, span->slot, needed_on, told->begin, told->end, span->fence, nth);
+            r = ps_copies_reload(span->address, donor ? &donor->uses : NULL, span->slot, needed_on, told->begin, told->end, span->fence,
+                                 nth);
         if (!r) {
             span->backing = PS_BACKING_DEVICE;
             if (unseen)
@@ -205,8 +207,8 @@ static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream
     span->after_seen |= bit;
 }
 
-/* A launch that is to run on the slot is not queued yet, or shows to nobody: if the mapping moved now, nothing would order it after the H2D. [locked] */
-static bool must_stay_on_slot(const struct ps_span *span)
+/* If the mapping moved now, nothing would order the launch after the H2D. */
+bool ps_residency_stays_on_slot(const struct ps_span *span)
 {
     return ((span->on_slot || ps_registry.blind_launches) && ps_rule(RELOAD_WAITS_FOR_LAUNCH)) || span->pinned ||
            ps_block_is_launching(span);
@@ -244,7 +246,7 @@ static void wait_for_turn(const struct ps_span *span)
     ps_tell_wait_begins(PS_TELL_LAUNCH_FOR_TURN, span->bytes);
     do
         ps_registry_wait_changed(1000000u);
-    while (!span->busy && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED && !must_stay_on_slot(span) &&
+    while (!span->busy && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED && !ps_residency_stays_on_slot(span) &&
            ps_following_will_bring(span));
     ps_tell_waited(PS_TELL_LAUNCH_FOR_TURN, span->bytes, began, ps_now_ns());
 }
@@ -274,7 +276,7 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
         if (span->residency != PS_EVICTED)
             break;
 
-        if (must_stay_on_slot(span)) {
+        if (ps_residency_stays_on_slot(span)) {
             leave_on_slot(span);
             return;
         }
@@ -306,7 +308,7 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
             return;
         }
         /* The lock was released: another thread may have been here. */
-        if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || must_stay_on_slot(span)) {
+        if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span)) {
             ps_budget_return(&pages);
             continue;
         }
@@ -334,7 +336,7 @@ int ps_residency_bring(struct ps_span *span)
         ps_eviction_cancel(span);
         return -EALREADY;
     }
-    if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || must_stay_on_slot(span) || span->excluded ||
+    if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span) || span->excluded ||
         (span->left_in_grace && !ps_grace_is_over(span)))
         return -ENOENT; /* what rules keep in its place, or may be used there, is brought by the launch that names it alone */
     if (ps_block_holds(span))
@@ -342,7 +344,7 @@ int ps_residency_bring(struct ps_span *span)
     if (ps_budget_obtain_now(span->bytes, &need, &pages))
         return -EAGAIN;
     /* The lock may have been released for the driver: another thread may have been here. */
-    if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || must_stay_on_slot(span)) {
+    if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span)) {
         ps_budget_return(&pages);
         return span->busy ? -EBUSY : -ENOENT;
     }
@@ -364,21 +366,6 @@ int ps_residency_reload_ahead(CUdeviceptr address)
     } while (r == -EBUSY); /* that began while pages were looked for */
     ps_registry_unlock();
     return r;
-}
-
-/*
- * A launch or copy becomes part of a graph: nothing runs, and nothing is waited for. The driver looks at what a copy names, and should find device
- * memory there if that can be had at once, else at least the slot. [locked; releases the lock meanwhile; the span is held by `launching`]
- */
-static void prepare_for_capture(struct ps_span *span, bool is_kernel)
-{
-    wait_until_not_busy(span);
-    if (!is_kernel && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED) {
-        ps_residency_bring(span);
-        wait_until_not_busy(span);
-    }
-    if (span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED)
-        ps_guard_map_to_slot(span);
 }
 
 void ps_residency_asked_about(CUdeviceptr address)
@@ -476,17 +463,16 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
     uint64_t launch = PS_LAUNCH_NOT_LEARNT;
     if (kind->unsteady)
         ps_learning_unsteady_launch(spans, n);
-    else if (n || kind->block_count)
+    else if ((n || kind->block_count) && !kind->only_looked)
         launch = ps_learning_launch(spans, n, kind->fingerprint, stream->index, kind->layer);
-    if (ps_tell_is_tracing())
+    if (ps_tell_is_tracing() && !kind->only_looked)
         ps_tell_launch(&kind->layer);
     const uint64_t began = work ? ps_now_ns() : 0;
-    for (size_t i = 0; work && i < n; i++) {
-        if (kind->capturing)
-            prepare_for_capture(spans[i], kind->is_kernel);
-        else if (needs_work(spans[i], stream))
+    if (work && kind->capturing)
+        ps_standing_in_begin(spans, n, kind->is_kernel);
+    for (size_t i = 0; work && !kind->capturing && i < n; i++)
+        if (needs_work(spans[i], stream))
             make_ready(spans[i], stream);
-    }
     if (work)
         ps_waits_kept_since(began);
     if (kind->block_count && !kind->capturing)
@@ -515,6 +501,8 @@ void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct 
         ps_uses_note(&spans[i]->uses, stream);
         spans[i]->used_on = stream;
     }
+    if (kind->capturing && !kind->is_kernel)
+        ps_standing_in_end(spans, count, PS_HERE(first_guard));
     for (size_t i = 0; i < count; i++)
         let_go(spans[i]);
     if (kind->is_kernel && !kind->capturing)

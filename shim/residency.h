@@ -23,6 +23,7 @@ struct ps_access_kind {
     bool keeps_no_address;          /* what it names is known after it to those alone who knew it before (known_kernels.h) */
     bool unsteady;                  /* some launches like it name spans, and some do not (unsteady.h) */
     bool capturing;                 /* the call goes into a graph, and runs with that (graphs.h) */
+    bool only_looked;               /* capturing, and no copy of the program's: the driver looks at what it names */
     struct ps_block *const *blocks; /* those of which it may touch any piece, whichever are listed (blocks.h) */
     size_t block_count;
     uint64_t fingerprint;           /* of the kernel and its shape; of the sort of copy */
@@ -71,6 +72,9 @@ int ps_residency_reload_ahead(CUdeviceptr address);
 
 /* The same for a span that is known; -EBUSY: somebody makes driver calls on it, or is about to queue a launch that may touch it. One that is EVICTING stays: -EALREADY. [locked; releases the lock meanwhile] */
 int ps_residency_bring(struct ps_span *span);
+
+/* Whether the span, if it is away, must stay on its slot for now: a launch that runs there is not queued yet, or shows to nobody. [locked] */
+bool ps_residency_stays_on_slot(const struct ps_span *span);
 
 /* What an allocation is for. */
 enum ps_allocation {

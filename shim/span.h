@@ -67,6 +67,9 @@ struct ps_span {
     enum ps_residency residency;
     enum ps_backing backing;
     bool busy;
+    const void *
+        shown_by; /* busy, since that thread has stand-ins shown to the driver at its addresses (standing_in.h), or is about to; else NULL */
+    bool is_shown;      /* they are mapped */
     bool moving;        /* a piece whose bytes are on the move: blocks.h */
     uint32_t launching; /* launches and copies that name it and are not queued yet: it is no victim */
     bool on_slot;       /* a launch that is not queued yet will run on the slot: no reload until `launching` is 0 */

@@ -503,6 +503,24 @@ void ps_trace_ready(bool is_kernel)
         begin_unseen(a);
 }
 
+void ps_trace_ready_to_look(void)
+{
+    static struct ps_stream none = {.index = PS_STREAMS_MAX};
+    struct access *a = current;
+
+    if (!a || (!a->count && !a->in_blocks.count))
+        return;
+    if (a->in_blocks.count && !resolve_blocks(a))
+        a->blind = true;
+    if (!a->count || a->blind)
+        return;
+    a->stream = &none;
+    a->kind = (struct ps_access_kind){.keeps_no_address = true, .capturing = true, .only_looked = true};
+    a->begun = true;
+    part_by_device(a);
+    at_each_device(a, begin_part);
+}
+
 void ps_trace_end(void)
 {
     struct access *a = current;

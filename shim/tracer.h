@@ -48,6 +48,8 @@ void ps_trace_kernel(CUfunction function, struct ps_grid grid, void **parameters
 void ps_trace_graph(CUgraphExec executable);
 /* Everything has been named: the spans are brought to where the call finds them. */
 void ps_trace_ready(bool is_kernel);
+/* The same where nothing is queued, and the driver looks at what kind of memory has been named: nodes of graphs. */
+void ps_trace_ready_to_look(void);
 /* The driver has queued the call, or refused it. */
 void ps_trace_end(void);
 

@@ -172,6 +172,11 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     trainers_need KERNEL_GRAPH_WAITS 40-80 hostile-graph-by-kernel
 }
 
+@test "what becomes part of a graph leads to device pages while the driver looks, once nothing runs on its slot" {
+    trainers_need GRAPH_SHOWS_DEVICE_PAGES 30-60 hostile-graph-children
+    trainers_need STAND_IN_WAITS_FOR_SLOT_USES 10-40 hostile-graph-children
+}
+
 @test "nothing of ours is recorded on the legacy stream while a blocking stream is captured" {
     moment_needs CAPTURE_BARS_LEGACY wait-for-legacy-in-capture
 }

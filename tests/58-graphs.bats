@@ -16,7 +16,7 @@ setup() { helper_setup 60; }
         counted graph_launches
         equal 0 "$(report graph_launches_unknown)" "graphs that could not be read"
         equal 0 "$(report eviction_errors)" "evictions that failed"
-    done < <(some_of 3 {graph,graph-nodes,graph-changes}:{0,10MiB,24MiB,100MiB}:{host,unmap}:{cupti,hook})
+    done < <(some_of 3 {graph,graph-nodes,graph-changes,graph-children}:{0,10MiB,24MiB,100MiB}:{host,unmap}:{cupti,hook})
 }
 
 @test "what a graph touches that a kernel launches is on the device and stays there, whatever was away when it was made or changed" {
@@ -57,6 +57,120 @@ setup() { helper_setup 60; }
         equal 3 "$(report graph_launches)" "launches of the graph"
         equal 0 "$(report graph_launches_unknown)" "graphs that could not be read"
     done < <(some_of 3 {0,10MiB,24MiB,100MiB}:{host,unmap}:{cupti,hook})
+}
+
+@test "the driver finds device pages where it looks at a graph's copies and fills, whatever is away, and however little there is room for" {
+    requires sim
+    local case budget guard tracer
+    for case in graph-children graph-changes; do
+        for budget in 0 4MiB 10MiB 24MiB; do
+            for guard in host unmap auto; do
+                hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard
+                goes_on || { echo "$case under $budget, $guard" >&2 && return 1; }
+                sound untouched
+                said_with_room
+                counted stand_ins
+            done
+        done
+    done
+    # With memory enough there is nothing to show.
+    hostile graph-children PENSTOCK_BUDGET=100MiB
+    goes_on
+    equal 0 "$(report stand_ins)" "pages that stood in for a slot"
+    # No pages to show, and then no mapping of them: what stays where it was is the driver's to refuse, or is shown the next time.
+    hostile graph-children PENSTOCK_BUDGET=0 CUDASIM_FAULT=cuMemCreate@device:oom@1+
+    ended_with 1
+    contains "$output" "penstock: .*the driver may refuse"
+    struck
+}
+
+@test "each call in which the driver looks finds device pages: nodes added and changed, in graphs and in executable ones, and captures" {
+    requires sim cc
+    build_probe looks "-L$SIM" -l:libcuda.so.1 <<'END'
+#define SPANS 24
+static void *span[SPANS];
+static cudaStream_t stream;
+#define ACCEPTED(call) EXPECT(away() && (call) == CUDA_SUCCESS)
+/* The first four spans, which the calls name, leave for the others. */
+static int away(void)
+{
+    for (int i = 4; i < SPANS; i++) CHECK(cudaMemsetAsync(span[i], i, span_size(), stream));
+    CHECK(cudaStreamSynchronize(stream));
+    return 1;
+}
+static CUDA_MEMCPY3D copy(int to, int from)
+{
+    return (CUDA_MEMCPY3D){.dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = (CUdeviceptr)span[to], .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .srcDevice = (CUdeviceptr)span[from], .WidthInBytes = span_size(), .Height = 1, .Depth = 1};
+}
+static CUDA_MEMSET_NODE_PARAMS fill(int to, unsigned value)
+{
+    return (CUDA_MEMSET_NODE_PARAMS){.dst = (CUdeviceptr)span[to], .value = value, .elementSize = 1, .width = span_size(), .height = 1};
+}
+int main(void)
+{
+    CUgraph graph, other, child;
+    CUgraphExec executable, second;
+    CUgraphNode copied, filled, any, node;
+    CUgraphExecUpdateResultInfo info;
+    CUcontext context;
+    CUDA_MEMCPY3D c;
+    CUDA_MEMSET_NODE_PARAMS f;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (int i = 0; i < SPANS; i++) span[i] = new_span(i, stream);
+    EXPECT(!cuCtxGetCurrent(&context) && !cuGraphCreate(&graph, 0) && !cuGraphCreate(&other, 0) && !cuGraphCreate(&child, 0));
+    c = copy(0, 1), f = fill(2, 50);
+    ACCEPTED(cuGraphAddMemcpyNode(&copied, graph, NULL, 0, &c, context));
+    ACCEPTED(cuGraphAddMemsetNode(&filled, graph, &copied, 1, &f, context));
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY, .memcpy = {.copyParams = copy(3, 2), .copyCtx = context}};
+    ACCEPTED(cuGraphAddNode(&any, graph, &filled, NULL, 1, &params));
+    ACCEPTED(cuGraphInstantiate(&executable, graph, 0));
+    EXPECT(away() && !cuGraphLaunch(executable, stream));
+    EXPECT(holds(span[0], 1, stream) && holds(span[2], 50, stream) && holds(span[3], 50, stream));
+    c = copy(1, 0), f = fill(3, 51);
+    ACCEPTED(cuGraphExecMemcpyNodeSetParams(executable, copied, &c, context));
+    ACCEPTED(cuGraphExecMemsetNodeSetParams(executable, filled, &f, context));
+    params.memcpy.copyParams = copy(0, 3);
+    ACCEPTED(cuGraphExecNodeSetParams(executable, any, &params));
+    EXPECT(away() && !cuGraphLaunch(executable, stream));
+    EXPECT(holds(span[1], 1, stream) && holds(span[3], 51, stream) && holds(span[0], 51, stream) && holds(span[2], 50, stream));
+    c = copy(2, 1), f = fill(0, 52);
+    ACCEPTED(cuGraphMemcpyNodeSetParams(copied, &c));
+    ACCEPTED(cuGraphMemsetNodeSetParams(filled, &f));
+    params.memcpy.copyParams = copy(3, 0);
+    ACCEPTED(cuGraphNodeSetParams(any, &params));
+    ACCEPTED(cuGraphExecUpdate(executable, graph, &info));
+    EXPECT(away() && !cuGraphLaunch(executable, stream));
+    EXPECT(holds(span[2], 1, stream) && holds(span[0], 52, stream) && holds(span[3], 52, stream));
+    c = copy(1, 3);
+    ACCEPTED(cuGraphAddMemcpyNode(&node, child, NULL, 0, &c, context));
+    ACCEPTED(cuGraphAddChildGraphNode(&node, other, NULL, 0, child));
+    ACCEPTED(cuGraphInstantiate(&second, other, 0));
+    EXPECT(away() && !cuGraphLaunch(second, stream));
+    EXPECT(holds(span[1], 52, stream));
+    /* What is captured, and handed over to one that was made node by node. */
+    EXPECT(away());
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    CHECK(cudaMemcpyAsync(span[2], span[3], span_size(), cudaMemcpyDeviceToDevice, stream));
+    CHECK(cudaStreamEndCapture(stream, &child));
+    ACCEPTED(cuGraphExecChildGraphNodeSetParams(second, node, child));
+    EXPECT(away() && !cuGraphLaunch(second, stream));
+    EXPECT(holds(span[2], 52, stream));
+    for (int i = 4; i < SPANS; i++) EXPECT(holds(span[i], i, stream));
+    puts("ok");
+    return 0;
+}
+END
+    local tracer budget
+    for tracer in cupti hook; do
+        for budget in 0 1 3 8; do
+            run_probe looks PENSTOCK_TRACER=$tracer PENSTOCK_BUDGET=$((budget * PROBE_SPAN))
+            goes_on || { echo "$budget spans, $tracer" >&2 && return 1; }
+            sound untouched
+            at_least 10 "$(report stand_ins)" "pages that stood in for a slot, $budget spans, $tracer"
+        done
+    done
 }
 
 @test "what a graph touches leaves between its launches, and is back for each" {
@@ -103,7 +217,8 @@ setup() { helper_setup 60; }
 
 @test "a graph that can't be read holds everything where it is, and it is said once" {
     requires sim
-    for fault in cuGraphNodeGetType:error@1 cuGraphGetNodes:error@1 cuGraphKernelNodeGetParams_v2:error@1; do
+    # Its copies and fills have been looked for by then: eight nodes, and one call for how many there are and one for all of them.
+    for fault in cuGraphNodeGetType:error@9 cuGraphGetNodes:error@3 cuGraphKernelNodeGetParams_v2:error@1; do
         hostile graph CUDASIM_FAULT=$fault
         goes_on
         struck
@@ -111,7 +226,7 @@ setup() { helper_setup 60; }
         equal "$(report graph_launches)" "$(report graph_launches_unknown)" "launches of a graph that could not be read"
     done
     # One that changes into something that can't be read is unknown from then on.
-    hostile graph-nodes CUDASIM_FAULT=cuGraphNodeGetType:error@4
+    hostile graph-nodes CUDASIM_FAULT=cuGraphNodeGetType:error@10
     goes_on
     struck
     said "what a graph touches can't be read"

@@ -55,6 +55,7 @@ static const struct hostile_case cases[] = {
     {"graph-memory", case_graph_memory, "a graph with memory of its own, which spans are copied to and from"},
     {"graph-frees", case_graph_frees, "memory that one graph allocates, and another one uses and frees"},
     {"graph-changes", case_graph_changes, "a graph whose nodes get other memory before each launch"},
+    {"graph-children", case_graph_children, "a graph whose child is made anew before each launch"},
     {"graph-by-kernel", case_graph_by_kernel, "a graph that a kernel launches"},
     {"threads", case_threads, "64 threads allocate at once"},
     {"fork", case_fork, "fork with exec, exit and _exit"},

@@ -404,6 +404,60 @@ static void case_graph_changes(void)
     check_and_free_spans(&set, "after graphs whose nodes were changed");
 }
 
+/* A graph that fills one span and copies another to a third, made node by node. */
+static cudaGraph_t fill_and_copy(uint32_t *const *span, unsigned char byte)
+{
+    const struct cudaMemsetParams filled = {
+        .dst = span[0], .pitch = span_bytes, .value = byte, .elementSize = 1, .width = span_bytes, .height = 1};
+    cudaGraphNode_t fill, copy;
+    cudaGraph_t graph;
+
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK_OR_SKIP(cudaGraphAddMemsetNode(&fill, graph, nullptr, 0, &filled));
+    CHECK_OR_SKIP(cudaGraphAddMemcpyNode1D(&copy, graph, &fill, 1, span[1], span[2], span_bytes, cudaMemcpyDeviceToDevice));
+    return graph;
+}
+
+/*
+ * A graph with a child that is given other spans before each launch, as XLA does it with what it has captured: the child is made anew and handed over. The driver
+ * looks at what its copies and fills name, each time. Launch upon launch with nothing waited for, then with a look at each.
+ */
+static void case_graph_children(void)
+{
+    struct span_set set = new_span_set();
+    const size_t turns = 2 * (span_count / 3);
+    cudaGraph_t graph, child = fill_and_copy(set.span, 0);
+    cudaGraphExec_t executable = nullptr;
+    cudaGraphNode_t node;
+
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK_OR_SKIP(cudaGraphAddChildGraphNode(&node, graph, nullptr, 0, child));
+    CHECK(cudaGraphDestroy(child));
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    for (size_t turn = 0; turn < 2 * turns; turn++) {
+        uint32_t **span = set.span + turn % (span_count / 3) * 3;
+        const uint32_t salt = static_cast<uint32_t>(turn % (span_count / 3) * 3 + 2);
+
+        child = fill_and_copy(span, static_cast<unsigned char>(turn));
+        CHECK(cudaGraphExecChildGraphNodeSetParams(executable, node, child));
+        CHECK(cudaGraphDestroy(child));
+        LAUNCH(set.stream, span_words(), add_to_words, span[2], 5, span_words());
+        CHECK(cudaGraphLaunch(executable, set.stream));
+        LAUNCH(set.stream, span_words(), add_to_words, span[1], UINT32_MAX - 4, span_words());
+        LAUNCH(set.stream, span_words(), add_to_words, span[2], UINT32_MAX - 4, span_words());
+        if (turn < turns)
+            continue;
+        expect_fill(span[0], static_cast<unsigned char>(turn), set.stream);
+        expect_words(span[1], salt, 0, span_words(), set.stream, "a copy in a child graph");
+        expect_words(span[2], salt, 0, span_words(), set.stream, "a source in a child graph");
+    }
+    CHECK(cudaGraphExecDestroy(executable));
+    CHECK(cudaGraphDestroy(graph));
+    for (size_t i = 0; i < span_count; i++)
+        LAUNCH(set.stream, span_words(), fill_words, set.span[i], static_cast<uint32_t>(i), 0, span_words());
+    check_and_free_spans(&set, "after graphs whose children were changed");
+}
+
 /* How a kernel launches a graph on the simulated device; NULL on a GPU, for which this is not compiled (-rdc=true). */
 static __typeof__(&cudasim_graph_launch) graph_launch_of_kernels(void)
 {

@@ -21,12 +21,106 @@ static CUstream new_stream(unsigned int flags)
     return stream;
 }
 
+/* Two granules of addresses, of which the first leads to device pages and the second to host pages. */
+static CUdeviceptr map_both(void)
+{
+    const CUmemAllocationProp host = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA}};
+    CUdeviceptr both = reserve(4 * GRANULE);
+    map(both, create(&device_properties, GRANULE), GRANULE);
+    map(both + GRANULE, create(&host, GRANULE), GRANULE);
+    return both;
+}
+
+static CUDA_MEMCPY3D copy_of(CUdeviceptr to, CUdeviceptr from, CUmemorytype type)
+{
+    return (CUDA_MEMCPY3D){
+        .dstMemoryType = type, .dstDevice = to, .srcMemoryType = type, .srcDevice = from, .WidthInBytes = GRANULE, .Height = 1, .Depth = 1};
+}
+
 static uint32_t first_word(CUdeviceptr address)
 {
     uint32_t word = 0;
     EXPECT_OK(cuCtxSynchronize());
     EXPECT_OK(cuMemcpyDtoH(&word, address, sizeof word));
     return word;
+}
+
+/* A copy of device memory stays one: in what is added, changed, instantiated and taken over. */
+static void copies_keep_their_kind(void)
+{
+    open_device(&device);
+    CUdeviceptr both = map_both(), host = both + GRANULE, nowhere = both + 2 * GRANULE, other;
+    CUgraph graph, later;
+    CUgraphExec executable;
+    CUgraphNode node, more;
+    CUgraphExecUpdateResultInfo info;
+    EXPECT_OK(cuMemAlloc(&other, GRANULE));
+    EXPECT_OK(cuMemsetD32(both, 5, GRANULE_WORDS));
+    EXPECT_OK(cuGraphCreate(&graph, 0));
+    CUDA_MEMCPY3D copy = copy_of(other, host, CU_MEMORYTYPE_DEVICE);
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, NULL));
+    copy = copy_of(other, nowhere, CU_MEMORYTYPE_UNIFIED);
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, NULL));
+    copy = copy_of(other, both, CU_MEMORYTYPE_DEVICE);
+    EXPECT_OK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, NULL));
+    CUDA_MEMSET_NODE_PARAMS fill = {.dst = host, .elementSize = 4, .width = 1, .height = 1};
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemsetNode(&more, graph, &node, 1, &fill, NULL));
+    fill.dst = both;
+    EXPECT_OK(cuGraphAddMemsetNode(&more, graph, &node, 1, &fill, NULL));
+    EXPECT_OK(cuGraphInstantiate(&executable, graph, 0));
+    copy = copy_of(other, host, CU_MEMORYTYPE_UNIFIED);
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphExecMemcpyNodeSetParams(executable, node, &copy, device.context));
+    fill.dst = host;
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphExecMemsetNodeSetParams(executable, more, &fill, device.context));
+    EXPECT_OK(cuGraphLaunch(executable, NULL));
+    EXPECT_U64(5, first_word(other));
+    EXPECT_U64(0, first_word(both));
+    /* The same with what lies there changed under the graph. */
+    EXPECT_OK(cuMemUnmap(both, GRANULE));
+    EXPECT_CUDA(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(executable, graph, &info));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiate(&executable, graph, 0));
+    map(both, create(&device_properties, GRANULE), GRANULE);
+    EXPECT_OK(cuGraphExecUpdate(executable, graph, &info));
+    EXPECT_OK(cuGraphCreate(&later, 0));
+    copy = copy_of(other, host, CU_MEMORYTYPE_UNIFIED);
+    EXPECT_OK(cuGraphAddMemcpyNode(&more, later, NULL, 0, &copy, NULL));
+    fill.dst = both;
+    EXPECT_OK(cuGraphAddMemsetNode(&more, later, NULL, 0, &fill, NULL));
+    EXPECT_CUDA(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(executable, later, &info));
+}
+
+static void children_run_and_change(void)
+{
+    open_device(&device);
+    CUdeviceptr both = map_both(), a, b;
+    CUgraph graph, child, embedded, late;
+    CUgraphExec executable;
+    CUgraphNode node, inner;
+    CUgraphNodeType type;
+    EXPECT_OK(cuMemAlloc(&a, GRANULE));
+    EXPECT_OK(cuMemAlloc(&b, GRANULE));
+    EXPECT_OK(cuMemsetD32(both, 7, GRANULE_WORDS));
+    EXPECT_OK(cuGraphCreate(&graph, 0));
+    EXPECT_OK(cuGraphCreate(&child, 0));
+    CUDA_MEMCPY3D copy = copy_of(a, both, CU_MEMORYTYPE_DEVICE);
+    EXPECT_OK(cuGraphAddMemcpyNode(&inner, child, NULL, 0, &copy, NULL));
+    EXPECT_OK(cuGraphAddChildGraphNode(&node, graph, NULL, 0, child));
+    EXPECT_OK(cuGraphNodeGetType(node, &type));
+    EXPECT_INT(CU_GRAPH_NODE_TYPE_GRAPH, type);
+    EXPECT_OK(cuGraphChildGraphNodeGetGraph(node, &embedded));
+    EXPECT(embedded != child);
+    EXPECT_OK(cuGraphInstantiate(&executable, graph, 0));
+    EXPECT_OK(cuGraphLaunch(executable, NULL));
+    EXPECT_U64(7, first_word(a));
+    copy = copy_of(b, both, CU_MEMORYTYPE_DEVICE);
+    EXPECT_OK(cuGraphMemcpyNodeSetParams(inner, &copy));
+    EXPECT_OK(cuGraphExecChildGraphNodeSetParams(executable, node, child));
+    EXPECT_OK(cuGraphLaunch(executable, NULL));
+    EXPECT_U64(7, first_word(b));
+    EXPECT_OK(cuGraphCreate(&late, 0));
+    copy = copy_of(b, both + GRANULE, CU_MEMORYTYPE_UNIFIED);
+    EXPECT_OK(cuGraphAddMemcpyNode(&inner, late, NULL, 0, &copy, NULL));
+    EXPECT_CUDA(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecChildGraphNodeSetParams(executable, node, late));
 }
 
 static CUgraphExec capture(CUdeviceptr memory, uint32_t value, CUgraphExec launched, unsigned long long flags)
@@ -142,6 +236,8 @@ static void a_capture_ends_with_its_stream(void)
 
 int main(void)
 {
+    RUN_CASE(copies_keep_their_kind, "CUDASIM_GRANULARITY", "65536");
+    RUN_CASE(children_run_and_change, "CUDASIM_GRANULARITY", "65536");
     RUN_CASE(a_kernel_launches_a_graph);
     RUN_CASE(the_legacy_stream_is_barred);
     RUN_CASE(a_capture_ends_with_its_stream);

@@ -35,7 +35,7 @@ struct cudasim_looks cudasim_looks_of(const struct cudasim_operation *operation)
 
 static bool same_looks(struct cudasim_looks one, struct cudasim_looks other)
 {
-    return !one.to == !other.to && !one.from == !other.from;
+    return one.to == other.to && one.from == other.from && one.to != CUDASIM_LOOK_NOWHERE && one.from != CUDASIM_LOOK_NOWHERE;
 }
 
 bool cudasim_nodes_look_right(const struct cudasim_node_list *nodes)
@@ -112,6 +112,8 @@ static bool read_copy(const CUDA_MEMCPY3D *params, struct cudasim_copy *copy)
         .from = {from + params->srcXInBytes, params->WidthInBytes, params->WidthInBytes},
     };
     copy->direction = cudasim_direction_of(copy->to.address, copy->from.address);
+    if (cudasim_look_at(to) == CUDASIM_LOOK_NOWHERE || cudasim_look_at(from) == CUDASIM_LOOK_NOWHERE)
+        return false;
     return to && from && (params->dstMemoryType != CU_MEMORYTYPE_DEVICE || cudasim_look_at(to) == CUDASIM_LOOK_DEVICE) &&
            (params->srcMemoryType != CU_MEMORYTYPE_DEVICE || cudasim_look_at(from) == CUDASIM_LOOK_DEVICE);
 }
@@ -128,7 +130,7 @@ static bool read_fill(const CUDA_MEMSET_NODE_PARAMS *params, struct cudasim_fill
         .value = params->value,
         .value_bytes = params->elementSize,
     };
-    return fill->to.address != 0;
+    return cudasim_look_at(fill->to.address) == CUDASIM_LOOK_DEVICE;
 }
 
 /* The operation in its new form takes the place of the node's, if what it names is of the kinds that the node knows. `anew`: it may know others then. */
