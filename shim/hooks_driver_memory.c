@@ -167,6 +167,14 @@ static bool is_span_to_free(CUdeviceptr address)
     return ps_registry_owns(address) && ps_request_context();
 }
 
+/* A stream that the program made is of a context by itself, which need not be current then (cuda.h: only a default stream wants one). */
+static bool is_span_to_free_on(CUdeviceptr address, CUstream stream)
+{
+    const bool is_default = !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+
+    return is_default ? is_span_to_free(address) : ps_registry_owns(address) && !ps_real_cuda_load();
+}
+
 PS_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 {
     __typeof__(&cuMemFree_v2) real_function = REAL(cuMemFree_v2);
@@ -185,7 +193,7 @@ static CUresult free_async(free_async_fn real_function, bool per_thread_default,
 {
     struct ps_stream *keeps = NULL;
 
-    if (is_span_to_free(address) && ps_request_free(address, ps_stream_find(stream, per_thread_default)))
+    if (is_span_to_free_on(address, stream) && ps_request_free(address, ps_stream_find(stream, per_thread_default)))
         return CUDA_SUCCESS;
     switch (ps_request_context() ? ps_request_free_small(address, stream, per_thread_default, &keeps) : PS_SMALL_UNKNOWN) {
     case PS_SMALL_KEPT:

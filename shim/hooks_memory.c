@@ -192,10 +192,17 @@ PS_EXPORT cudaError_t cudaMemSetMemPool(struct cudaMemLocation *location, enum c
 /* What no allocation begins at, for the error that the program would have had. */
 #define NOWHERE ((void *)1)
 
+/* Frees the span that begins there, if one does; the calling thread gets a context, as by the real function. */
+static bool free_span(void *address, struct ps_stream *stream)
+{
+    ps_process_bind_thread();
+    return ps_request_free((CUdeviceptr)address, stream);
+}
+
 PS_EXPORT cudaError_t cudaFree(void *address)
 {
     ps_request_forget_tables((CUdeviceptr)address);
-    if (ps_registry_owns((CUdeviceptr)address) && ps_request_free((CUdeviceptr)address, NULL))
+    if (ps_registry_owns((CUdeviceptr)address) && free_span(address, NULL))
         return cudaSuccess;
     return ps_real_cudart()->cudaFree(ps_request_free_small_at_once((CUdeviceptr)address) == PS_SMALL_TWICE ? NOWHERE : address);
 }
@@ -204,7 +211,7 @@ static cudaError_t free_async(cudaError_t (*real)(void *, cudaStream_t), void *a
 {
     struct ps_stream *keeps = NULL;
 
-    if (ps_registry_owns((CUdeviceptr)address) && ps_request_free((CUdeviceptr)address, ps_stream_find(stream, per_thread_default)))
+    if (ps_registry_owns((CUdeviceptr)address) && free_span(address, ps_stream_find(stream, per_thread_default)))
         return cudaSuccess;
     switch (ps_request_free_small((CUdeviceptr)address, stream, per_thread_default, &keeps)) {
     case PS_SMALL_KEPT:

@@ -1,6 +1,7 @@
 #include "reclaim.h"
 
 #include "budget.h"
+#include "capture.h"
 #include "devices.h"
 #include "helper_thread.h"
 #include "hoard.h"
@@ -10,6 +11,12 @@
 #include "registry.h"
 #include "small_cache.h"
 
+/* While a stream is captured it takes no free of what was allocated before: in the graph that would be a node without sense, and the block would be lost. */
+static bool give_small_back(void)
+{
+    return !ps_capture_anywhere() && ps_small_give_back();
+}
+
 bool ps_reclaim_for_others(size_t bytes)
 {
     if (ps_inside || !ps_process_has_begun() || !ps_process_is_managing())
@@ -17,7 +24,7 @@ bool ps_reclaim_for_others(size_t bytes)
     /* Where there is one device, another context's memory comes from it, too. */
     if (ps_devices_several && ps_devices_enter_current() != PS_DEVICES_MANAGED)
         return false;
-    bool some = ps_small_give_back();
+    bool some = give_small_back();
     struct ps_managed_context context = ps_managed_context_enter();
     ps_registry_lock();
     /*
@@ -47,7 +54,7 @@ bool ps_reclaim_for_others(size_t bytes)
 
 void ps_reclaim_cached(size_t keep)
 {
-    ps_small_give_back();
+    give_small_back();
     ps_inside++;
     ps_registry_lock();
     ps_hoard_trim_to(keep);

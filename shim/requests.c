@@ -116,7 +116,6 @@ enum ps_request ps_request_span_to_map(size_t bytes, CUdeviceptr *address)
 
 bool ps_request_free(CUdeviceptr address, struct ps_stream *stream)
 {
-    ps_process_bind_thread();
     struct ps_managed_context context = ps_managed_context_enter_for(address);
     int r = ps_residency_free(address, stream);
     ps_managed_context_leave(context);
@@ -148,8 +147,8 @@ static atomic_bool pool_was_chosen; /* by the program, of whatever device */
 
 void ps_request_chooses_pool(void)
 {
-    if (!atomic_exchange(&pool_was_chosen, true) && ps_process_has_begun() && !ps_inside)
-        ps_small_give_back();
+    if (!atomic_exchange(&pool_was_chosen, true) && ps_process_has_begun() && !ps_inside && !ps_capture_anywhere())
+        ps_small_give_back(); /* a stream that is captured takes no free of what was allocated before */
 }
 
 /*

@@ -450,3 +450,51 @@ END
     goes_on
     said 'standing aside from now on: the program resets the device'
 }
+
+@test "a thread without a context frees in the order of a stream of the program's, spans and small blocks" {
+    requires sim cc
+    build_probe without "-L$SIM" -l:libcuda.so.1 <<'END'
+#include <pthread.h>
+static CUdeviceptr spans[8], small;
+static CUstream stream;
+static void *free_all(void *nothing)
+{
+    CUcontext context = NULL;
+    (void)nothing;
+    EXPECT(!cuCtxGetCurrent(&context) && !context);
+    for (int i = 0; i < 8; i++) EXPECT(cuMemFreeAsync(spans[i], stream) == CUDA_SUCCESS);
+    EXPECT(cuMemFreeAsync(small, stream) == CUDA_SUCCESS);
+    EXPECT(cuMemFreeAsync(spans[0], NULL) == CUDA_ERROR_INVALID_CONTEXT); /* cuda.h: a default stream, and no current context */
+    return NULL;
+}
+int main(void)
+{
+    pthread_t thread;
+
+    CHECK(cudaFree(NULL));
+    EXPECT(!cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int turn = 0; turn < 3; turn++) {
+        for (int i = 0; i < 8; i++) {
+            EXPECT(!cuMemAllocAsync(&spans[i], span_size(), stream));
+            EXPECT(!cuMemsetD8Async(spans[i], i, span_size(), stream));
+        }
+        EXPECT(!cuMemAllocAsync(&small, 512, stream));
+        for (int i = 0; i < 8; i++) EXPECT(holds((void *)spans[i], i, stream));
+        EXPECT(!pthread_create(&thread, NULL, free_all, NULL) && !pthread_join(thread, NULL));
+    }
+    puts("ok");
+    return 0;
+}
+END
+    run_sim PROBE_SPAN=$PROBE_SPAN ./without
+    goes_on
+    local budget
+    for budget in 4 100; do
+        run_probe without PENSTOCK_BUDGET=$((budget * PROBE_SPAN))
+        goes_on
+        sound untouched
+        equal 24 "$(report allocations)" spans
+        equal 24 "$(report frees)" "spans that were freed"
+        equal 0 "$(report bad_frees)" "frees of what is none"
+    done
+}

@@ -323,3 +323,45 @@ END
         [ "$DEVICE" = sim ] || break
     done
 }
+
+@test "what is kept stays kept while a stream is captured, which takes no free of what was there before" {
+    requires sim cc
+    build_probe captured <<'END'
+int main(void)
+{
+    void *first = new_span(1, NULL), *small[16], *again;
+    cudaMemPool_t pool;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    size_t nodes = 0;
+    unsigned long long all = ~0ull;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all));
+    CHECK(cudaDeviceSynchronize());
+    for (int i = 0; i < 16; i++) CHECK(cudaMallocAsync(&small[i], 512, stream));
+    for (int i = 0; i < 16; i++) CHECK(cudaFreeAsync(small[i], stream));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    CHECK(cudaMemsetAsync(first, 2, span_size(), stream));
+    CHECK(cudaMemPoolTrimTo(pool, 0));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphGetNodes(graph, NULL, &nodes));
+    EXPECT(nodes == 1);
+    CHECK(cudaMallocAsync(&again, 512, stream));
+    CHECK(cudaFreeAsync(again, stream));
+    CHECK(cudaMemPoolTrimTo(pool, 0));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaFree(first));
+    CHECK(cudaDeviceSynchronize());
+    puts("ok");
+    return 0;
+}
+END
+    run_probe captured
+    goes_on
+    sound untouched
+    equal 17 "$(report small_kept)" "blocks that were kept"
+    equal 0 "$(report small_lost)" "blocks that the driver would not have back"
+    equal 16 "$(report small_given_back)" "blocks that went back"
+}

@@ -352,18 +352,20 @@ CUresult cudasim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     cudasim_lock();
     CUstream stream = cudasim_stream_resolve(hStream);
     const struct cudasim_range *range = cudasim_range_find((uintptr_t)dptr);
+    const bool is_pooled = range && range->kind == CUDASIM_RANGE_POOLED && range->base == (uintptr_t)dptr;
+    bool is_plain = false;
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     if (!stream)
-        result = CUDA_ERROR_INVALID_HANDLE;
-    else if (range && range->kind == CUDASIM_RANGE_POOLED && range->base == (uintptr_t)dptr)
+        result = cudasim_context_current() ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
+    else if (stream->context->sticky != CUDA_SUCCESS)
+        result = stream->context->sticky;
+    else if (is_pooled)
         result = free_block(range->object, stream);
-    if (stream && (stream->capture || (range && range->kind == CUDASIM_RANGE_POOLED)))
-        stream = NULL;
+    else
+        is_plain = !stream->capture;
     cudasim_unlock();
     /* A plain allocation may be freed so too: the driver then frees it as cuMemFree does. */
-    if (result == CUDA_ERROR_INVALID_VALUE && stream)
-        result = cudasim_cuMemFree_v2(dptr);
-    return result;
+    return is_plain ? cudasim_cuMemFree_v2(dptr) : result;
 }
 
 bool cudasim_pool_free_now(uintptr_t address)

@@ -75,12 +75,11 @@ static CUstream per_thread_stream(CUcontext context)
 CUstream cudasim_stream_resolve(CUstream handle)
 {
     CUcontext context = cudasim_context_current();
-    if (!context)
-        return NULL;
-    if (handle == CU_STREAM_PER_THREAD || (!handle && cudasim_call_per_thread_default()))
-        return per_thread_stream(context);
+    const bool per_thread = handle == CU_STREAM_PER_THREAD || (!handle && cudasim_call_per_thread_default());
+    if (per_thread)
+        return context ? per_thread_stream(context) : NULL;
     if (!handle || handle == CU_STREAM_LEGACY)
-        return context->legacy;
+        return context ? context->legacy : NULL;
     CUstream stream;
     LIST_FOREACH (stream, &cudasim_streams, link)
         if (stream == handle)
