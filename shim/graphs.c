@@ -185,6 +185,16 @@ static void take_values(struct part *part, const CUDA_BATCH_MEM_OP_NODE_PARAMS *
         take(part, values->paramArray[i].waitValue.address);
 }
 
+/* Whether kernels may give the node other parameters while the graph runs, which no call shows (cuda.h, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE). */
+static bool is_changed_by_kernels(CUgraphNode node)
+{
+    CUlaunchAttributeValue value = {.deviceUpdatableKernelNode = {.deviceUpdatable = 0}};
+
+    return ps_cu.cuGraphKernelNodeGetAttribute &&
+           ps_cu.cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) == CUDA_SUCCESS &&
+           value.deviceUpdatableKernelNode.deviceUpdatable;
+}
+
 /* Whether the node could be read. */
 static bool take_node(struct part *part, CUgraphNode node, unsigned depth)
 {
@@ -199,7 +209,8 @@ static bool take_node(struct part *part, CUgraphNode node, unsigned depth)
         return false;
     switch (type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
-        if (!ps_cu.cuGraphKernelNodeGetParams || ps_cu.cuGraphKernelNodeGetParams(node, &kernel) != CUDA_SUCCESS)
+        if (!ps_cu.cuGraphKernelNodeGetParams || ps_cu.cuGraphKernelNodeGetParams(node, &kernel) != CUDA_SUCCESS ||
+            is_changed_by_kernels(node))
             return false;
         take_kernel(part, &kernel);
         return true;

@@ -67,6 +67,7 @@
     PS_DRIVER_OPTIONAL(cuGraphGetNodes)                                                                                                    \
     PS_DRIVER_OPTIONAL(cuGraphNodeGetType)                                                                                                 \
     PS_DRIVER_OPTIONAL(cuGraphKernelNodeGetParams)                                                                                         \
+    PS_DRIVER_OPTIONAL(cuGraphKernelNodeGetAttribute)                                                                                      \
     PS_DRIVER_OPTIONAL(cuGraphMemcpyNodeGetParams)                                                                                         \
     PS_DRIVER_OPTIONAL(cuGraphMemsetNodeGetParams)                                                                                         \
     PS_DRIVER_OPTIONAL(cuGraphBatchMemOpNodeGetParams)                                                                                     \

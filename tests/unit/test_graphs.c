@@ -64,6 +64,37 @@ static CUresult CUDAAPI get_child(CUgraphNode node, CUgraph *child)
     return CUDA_SUCCESS;
 }
 
+/* A kernel without parameters; `a`: whether kernels may change it. */
+static CUresult CUDAAPI get_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *kernel)
+{
+    (void)node;
+    *kernel = (CUDA_KERNEL_NODE_PARAMS){.func = (CUfunction)&nodes_fail};
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI get_attribute(CUgraphNode node, CUkernelNodeAttrID attribute, CUkernelNodeAttrValue *value)
+{
+    if (attribute != CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)
+        return CUDA_ERROR_INVALID_VALUE;
+    value->deviceUpdatableKernelNode.deviceUpdatable = ((const struct node *)node)->a != 0;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI get_param(CUfunction function, size_t index, size_t *offset, size_t *bytes)
+{
+    (void)function;
+    (void)index;
+    *offset = *bytes = 0;
+    return CUDA_ERROR_INVALID_VALUE; /* behind the last one */
+}
+
+static CUresult CUDAAPI get_name(const char **name, CUfunction function)
+{
+    (void)function;
+    *name = "kernel";
+    return CUDA_SUCCESS;
+}
+
 /* ---- what is named, a bit for each unit ---- */
 
 #define BIT(number) (UINT64_C(1) << (number))
@@ -208,6 +239,19 @@ static void test_unknown(void)
     ps_graph_destroyed(second);
 }
 
+/* A kernel that other kernels may give other parameters makes its graph unknown. */
+static void test_kernels(void)
+{
+    make();
+    nodes[3] = (struct node){CU_GRAPH_NODE_TYPE_KERNEL, 0, 0, NULL};
+    ps_graph_instantiated(first, (CUgraph)&whole, false);
+    EXPECT_U64(MADE, names(first));
+    nodes[3].a = 1;
+    ps_graph_instantiated(first, (CUgraph)&whole, false);
+    EXPECT_U64(NOT_KNOWN, names(first));
+    ps_graph_destroyed(first);
+}
+
 static void test_values(void)
 {
     CUstreamBatchMemOpParams write[2] = {{.writeValue = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32, .address = unit(12)}},
@@ -273,10 +317,15 @@ int main(void)
     ps_cu.cuGraphMemcpyNodeGetParams = get_copy;
     ps_cu.cuGraphMemsetNodeGetParams = get_fill;
     ps_cu.cuGraphChildGraphNodeGetGraph = get_child;
+    ps_cu.cuGraphKernelNodeGetParams = get_kernel;
+    ps_cu.cuGraphKernelNodeGetAttribute = get_attribute;
+    ps_cu.cuFuncGetParamInfo = get_param;
+    ps_cu.cuFuncGetName = get_name;
     test_made();
     test_one_node();
     test_all_nodes();
     test_unknown();
+    test_kernels();
     test_values();
     test_calls();
     return expect_status();

@@ -332,7 +332,33 @@ CUresult cudasim_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgr
     return result;
 }
 
-/* Nodes of any type: copies and fills. */
+/* ---- attributes of kernels: whether other kernels may change them ---- */
+
+static bool has_attribute(CUgraphNode node, CUkernelNodeAttrID attribute)
+{
+    return node && !node->child && node->operation->kind == CUDASIM_OPERATION_KERNEL &&
+           attribute == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE;
+}
+
+CUresult cudasim_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr, CUkernelNodeAttrValue *value_out)
+{
+    if (!value_out || !has_attribute(hNode, attr))
+        return CUDA_ERROR_INVALID_VALUE;
+    value_out->deviceUpdatableKernelNode.deviceUpdatable = hNode->kernels_may_change_it;
+    value_out->deviceUpdatableKernelNode.devNode = NULL;
+    return CUDA_SUCCESS;
+}
+
+CUresult cudasim_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr, const CUkernelNodeAttrValue *value)
+{
+    if (!value || !has_attribute(hNode, attr))
+        return CUDA_ERROR_INVALID_VALUE;
+    hNode->kernels_may_change_it = value->deviceUpdatableKernelNode.deviceUpdatable != 0;
+    return CUDA_SUCCESS;
+}
+
+/* ---- nodes of any type: copies and fills ---- */
+
 CUresult cudasim_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                    const CUgraphEdgeData *dependencyData, size_t numDependencies, CUgraphNodeParams *nodeParams)
 {

@@ -32,6 +32,7 @@ struct CUgraphNode_st {
     CUgraph child;                       /* a graph of the node's own, or NULL */
     CUgraphNode origin;                  /* of a node of an executable graph: the one that it was made from */
     struct cudasim_looks looks;
+    bool kernels_may_change_it; /* CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE; none does here */
     TAILQ_ENTRY(CUgraphNode_st) link;
 };
 
