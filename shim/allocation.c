@@ -294,6 +294,8 @@ static int create(struct birth *b, CUdeviceptr *address)
     int r = create_on_pages(b, address);
 
     r = r == -ENOMEM ? create_on_slot(b, address) : r;
+    if (r == -ENOMEM && ps_eviction_is_impossible())
+        r = -EIO; /* nothing will make room any more */
     ps_waits_kept_since(began);
     return r;
 }

@@ -538,7 +538,8 @@ static int make_way(size_t bytes, struct search *s)
     if (is_hopeless(s))
         return -ENOMEM;
     /* Wait for D2H copies under way. They wait for queued work only, none of which waits for this thread. */
-    if ((b->leaving || b->lingering || b->releasing || ps_eviction_copies_under_way()) && !ps_stopping_has_begun()) {
+    if ((b->leaving || b->lingering || b->releasing || ps_eviction_copies_under_way()) && !ps_stopping_has_begun() &&
+        !ps_eviction_is_impossible()) {
         wait_for_news();
         return 0;
     }

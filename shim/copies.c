@@ -57,7 +57,23 @@ int ps_copies_open(void)
         r = ps_cu.cuStreamCreateWithPriority(&here.joining, CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
         ps_gate_make(here.d2h[PS_COPIES_IN_TURN], ps_device.granularity);
+    else
+        ps_copies_close();
     return ps_cuda_errno(r);
+}
+
+void ps_copies_close(void)
+{
+    CUstream *const streams[] = {
+        &here.d2h[PS_COPIES_IN_TURN], &here.d2h[PS_COPIES_AT_ONCE], &here.h2d[PS_COPIES_OWNED], &here.h2d[PS_COPIES_READY], &here.joining,
+    };
+
+    ps_gate_end();
+    for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
+        if (*streams[i])
+            ps_cu.cuStreamDestroy(*streams[i]);
+        *streams[i] = NULL;
+    }
 }
 
 /*

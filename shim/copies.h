@@ -59,6 +59,9 @@ struct ps_copies_nth {
 /* Makes the streams: non-blocking (no implicit order with the legacy default stream). 0 or -errno. */
 int ps_copies_open(void);
 
+/* They go again, and with them the gate: nothing was copied, and nothing will be. For who sets the device up. */
+void ps_copies_close(void);
+
 /*
  * Queues the D2H of the span at `address` into the row, after: `uses` (every access since the last transfer), `fence` if `fence_set`
  * (the H2D that filled the span), and each H2D that still reads a slot of the row. Records `done`, and `begins` (NULL: not) when all that is over.

@@ -14,6 +14,7 @@
 #include "log.h"
 #include "per_device.h"
 #include "prefetching.h"
+#include "process.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "rules.h"
@@ -34,8 +35,11 @@ static PS_PER_DEVICE struct {
     bool at_once_started, at_once_failed;
     bool started;                      /* the helper threads are there */
     bool start_failed;
+    bool starting;           /* somebody is about it */
+    bool wanted;             /* something has come up for them */
     uint32_t finisher_calls; /* what the finisher has to do has changed */
     unsigned held, yielding; /* the program waits for the device, or the link is measured: nothing is queued; of these, how many yield */
+    bool ended;              /* nothing leaves any more */
 } of_first;
 #define here PS_HERE(of_first)
 
@@ -54,17 +58,82 @@ void ps_eviction_open(enum ps_guard how)
     ps_transfers_open();
 }
 
+/* Others wait for what each of these does. Behind them room for those that come later, and for a few of the program's own. */
+#define HELPERS 4u
+#define ROOM_FOR 8u
+static const struct ps_helper_task helpers[HELPERS + ROOM_FOR] = {
+    {"penstock-evict", finish_evictions},
+    {"penstock-guard", ps_guard_map_to_slots},
+    {"penstock-slab", serve_transfers},
+    {"penstock-slots", ps_eviction_make_slots},
+};
+
+/* One of them can't have its context. [unlocked] */
+static void helper_is_gone(void)
+{
+    ps_registry_lock();
+    here.started = false;
+    here.start_failed = true;
+    ps_registry_changed();
+    ps_registry_unlock();
+}
+
 bool ps_eviction_start_helpers(void)
 {
     if (ps_stopping_has_begun())
         return false;
-    if (here.started || here.start_failed)
+    if (!here.wanted) {
+        here.wanted = true;
+        ps_eviction_look_ahead();
+    }
+    if (here.started || here.start_failed || here.starting)
         return here.started;
-    here.started =
-        !ps_helper_thread_start("penstock-evict", finish_evictions) && !ps_helper_thread_start("penstock-guard", ps_guard_map_to_slots) &&
-        !ps_helper_thread_start("penstock-slab", serve_transfers) && !ps_helper_thread_start("penstock-slots", ps_eviction_make_slots);
+    here.started = true;
+    for (unsigned i = 0; i < HELPERS && here.started; i++)
+        here.started = !ps_helper_thread_start(helpers[i].name, helpers[i].run, helper_is_gone);
     here.start_failed = !here.started;
     return here.started;
+}
+
+int ps_eviction_prepare(const char **why)
+{
+    ps_registry_lock();
+    const bool is_due = !here.started && !here.start_failed && !here.starting;
+    int r = here.start_failed ? -EIO : 0;
+    here.starting |= is_due;
+    ps_registry_unlock();
+    if (is_due) {
+        r = ps_helper_threads_start_together(helpers, HELPERS + ROOM_FOR);
+        ps_registry_lock();
+        here.starting = false;
+        here.started = !r;
+        here.start_failed = r != 0;
+        ps_registry_unlock();
+    }
+    *why = !r          ? NULL
+           : r == -EIO ? "its helper threads can't have the device's context"
+                       : "its helper threads can't be started, the limit of processes (ulimit -u) is too low";
+    return r;
+}
+
+bool ps_eviction_is_wanted(void)
+{
+    return here.wanted;
+}
+
+void ps_eviction_end(const char *why)
+{
+    ps_registry_lock();
+    here.ended = true;
+    ps_budget.evictions_fail = true;
+    ps_registry_changed();
+    ps_registry_unlock();
+    ps_process_stand_aside(why);
+}
+
+bool ps_eviction_is_impossible(void)
+{
+    return here.start_failed || here.ended;
 }
 
 static void call_finisher(void)
@@ -233,10 +302,19 @@ int ps_eviction_start(struct ps_span *span)
     return start_on(span, PS_COPIES_IN_TURN);
 }
 
+/* It can't have its context. [unlocked] */
+static void helper_for_those_at_once_is_gone(void)
+{
+    ps_registry_lock();
+    here.at_once_started = false;
+    here.at_once_failed = true;
+    ps_registry_unlock();
+}
+
 int ps_eviction_start_at_once(struct ps_span *span)
 {
     if (!here.at_once_started && !here.at_once_failed) {
-        here.at_once_started = !ps_helper_thread_start("penstock-leave", finish_those_at_once);
+        here.at_once_started = !ps_helper_thread_start("penstock-leave", finish_those_at_once, helper_for_those_at_once_is_gone);
         here.at_once_failed = !here.at_once_started;
     }
     if (!here.at_once_started || queue_is_full(PS_COPIES_AT_ONCE))
@@ -457,6 +535,8 @@ static void finish_those_on(enum ps_copies_d2h on, enum ps_helper helper)
         ps_stopping_park_if_due();
         bool husks_left = reap_husks();
         struct ps_transfer *t = STAILQ_FIRST(&here.on[on].under_way);
+        if (!t && here.at_once_failed) /* their thread can't be had: some may have been queued before that was known */
+            t = STAILQ_FIRST(&here.on[PS_COPIES_AT_ONCE].under_way);
         if (!t) {
             /* Husks are in no hurry; everything else calls. */
             if (seen == here.finisher_calls)
@@ -464,7 +544,7 @@ static void finish_those_on(enum ps_copies_d2h on, enum ps_helper helper)
             seen = here.finisher_calls;
             continue;
         }
-        STAILQ_REMOVE_HEAD(&here.on[on].under_way, next);
+        STAILQ_REMOVE_HEAD(&here.on[t->on].under_way, next);
         ps_registry_unlock();
         CUresult result = ps_rule(REMAP_WAITS_FOR_COPY) ? ps_cu.cuEventSynchronize(t->done) : CUDA_SUCCESS;
         if (result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT)

@@ -15,6 +15,12 @@
 /* The helper threads start at first need. */
 void ps_eviction_open(enum ps_guard guard);
 
+/*
+ * Starts them and waits until each can work. 0; -errno, once and for all: `*why` says what is missing, none is there, and nothing ever leaves. For who can
+ * wait, before anything does. [unlocked]
+ */
+int ps_eviction_prepare(const char **why);
+
 /* Starts them where they are not there yet. False if that failed, once and for all, or the process is ending. [locked] */
 bool ps_eviction_start_helpers(void);
 
@@ -55,6 +61,15 @@ int ps_eviction_start_planned(struct ps_span *span, bool only_seen);
 
 /* An access comes while the span is EVICTING (and not busy): it keeps its pages and is RESIDENT again. [locked] */
 void ps_eviction_cancel(struct ps_span *span);
+
+/* Something has been about to leave, or to be taken back: what helps that is worth doing ahead. [locked] */
+bool ps_eviction_is_wanted(void);
+
+/* Nothing leaves from now on, at this device, and Penstock stands aside; `why` is said once. [unlocked] */
+void ps_eviction_end(const char *why);
+
+/* Nothing leaves any more: there are no helper threads, or the driver can't tell when a copy is over. What is asked for is better CUDA's own. [locked] */
+bool ps_eviction_is_impossible(void);
 
 /* Whether copies are queued or about to be. [unlocked] */
 bool ps_eviction_are_there_copies(void);

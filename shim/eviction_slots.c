@@ -185,7 +185,7 @@ static size_t worth_making(void)
     uint64_t in_line = 0;
 
     /* While a plan is followed it says what leaves, and idleness does not. */
-    if (!ps_budget_is_tight() || ps_following_moves_spans())
+    if (!ps_eviction_is_wanted() || !ps_budget_is_tight() || ps_following_moves_spans())
         return 0;
     TAILQ_FOREACH (span, &ps_registry.idle_order, order) {
         if (in_line >= SLOTS_AHEAD_BYTES)

@@ -183,11 +183,21 @@ static void reload_what_is_due(void)
     }
 }
 
+/* The thread can't have its context. [unlocked] */
+static void thread_is_gone(void)
+{
+    ps_registry_lock();
+    here.thread_started = false;
+    here.thread_failed = true;
+    ps_registry_changed();
+    ps_registry_unlock();
+}
+
 static void start_thread(void)
 {
     if (here.thread_started || here.thread_failed)
         return;
-    here.thread_started = !ps_helper_thread_start("penstock-reload", reload_what_is_due);
+    here.thread_started = !ps_helper_thread_start("penstock-reload", reload_what_is_due, thread_is_gone);
     here.thread_failed = !here.thread_started;
 }
 

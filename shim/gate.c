@@ -42,7 +42,7 @@ static PS_PER_DEVICE struct {
     pthread_cond_t was_shut;
     unsigned shut_by, held_by; /* the latter are among the former */
     uint64_t shut_since, times_shut;
-    bool watched;
+    bool watched, ends;
 } of_first = {.mappings_wait = {[PS_GATE_OUT] = true}, .lock = PTHREAD_MUTEX_INITIALIZER, .was_shut = PTHREAD_COND_INITIALIZER};
 #define here PS_HERE(of_first)
 
@@ -84,14 +84,14 @@ static void watch(void)
     unsigned quiet = 0;
 
     pthread_mutex_lock(&here.lock);
-    for (;;) {
+    while (!here.ends) {
         if (here.shut_by && ps_now_ns() - here.shut_since > (here.held_by ? HELD_AT_MOST_NS : SHUT_AT_MOST_NS))
             open_all();
         quiet = here.shut_by || here.times_shut != seen ? 0 : quiet + 1;
         seen = here.times_shut;
         if (quiet > QUIET_LOOKS) {
             here.watched = false;
-            while (!here.shut_by)
+            while (!here.shut_by && !here.ends)
                 pthread_cond_wait(&here.was_shut, &here.lock);
             here.watched = true;
         }
@@ -99,6 +99,16 @@ static void watch(void)
         nanosleep(&pause, NULL);
         pthread_mutex_lock(&here.lock);
     }
+    pthread_mutex_unlock(&here.lock);
+}
+
+void ps_gate_end(void)
+{
+    pthread_mutex_lock(&here.lock);
+    here.words = NULL;
+    here.ends = true;
+    pthread_cond_signal(&here.was_shut);
+    pthread_mutex_unlock(&here.lock);
 }
 
 /* The words, in memory of our own, which stays when the context goes: a thread may be opening the gate then. */

@@ -40,6 +40,9 @@ enum ps_gate_way {
  */
 void ps_gate_make(CUstream stream, size_t granularity);
 
+/* Its thread ends, for good, before anything was mapped or copied. By who sets the device up. */
+void ps_gate_end(void);
+
 /*
  * The program is about to copy so many bytes to a device, whichever: for two seconds from here on it has its turns there. Any thread, with or without locks.
  */

@@ -121,10 +121,20 @@ static void end_of_asking(void)
     }
 }
 
+/* The thread can't have its context. [unlocked] */
+static void thread_is_gone(void)
+{
+    ps_registry_lock();
+    here.thread_started = false;
+    here.thread_failed = true;
+    ps_registry_changed();
+    ps_registry_unlock();
+}
+
 void ps_hoard_asked(void)
 {
     if (!here.thread_started && !here.thread_failed) {
-        here.thread_started = !ps_helper_thread_start("penstock-hoard", end_of_asking);
+        here.thread_started = !ps_helper_thread_start("penstock-hoard", end_of_asking, thread_is_gone);
         here.thread_failed = !here.thread_started;
     }
     here.asked_at = here.thread_started ? ps_now_ns() : 0;

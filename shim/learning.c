@@ -138,6 +138,12 @@ bool ps_learning_is_on(void)
     return atomic_load_explicit(&here.may_learn, memory_order_relaxed) && ps_tracing_is_on();
 }
 
+/* The thread that plans can't have its context. [unlocked] */
+static void planner_is_gone(void)
+{
+    atomic_store(&here.may_learn, false);
+}
+
 /* Spans that were there before learning began: nobody saw what they were given to until then. [locked] */
 static void begin(void)
 {
@@ -151,7 +157,7 @@ static void begin(void)
             atomic_store_explicit(&span->known, true, memory_order_relaxed);
         }
     ps_stopwatch_learn(true);
-    if (ps_helper_thread_start("penstock-plan", plan_steps))
+    if (ps_helper_thread_start("penstock-plan", plan_steps, planner_is_gone))
         atomic_store(&here.may_learn, false);
 }
 

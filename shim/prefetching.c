@@ -85,6 +85,16 @@ static void bring_back(void)
     }
 }
 
+/* The thread can't have its context. [unlocked] */
+static void thread_is_gone(void)
+{
+    ps_registry_lock();
+    here.thread_started = false;
+    here.thread_failed = true;
+    ps_registry_changed();
+    ps_registry_unlock();
+}
+
 void ps_prefetch_left(struct ps_span *span)
 {
     span->is_unwanted |= span->is_early;
@@ -92,7 +102,7 @@ void ps_prefetch_left(struct ps_span *span)
     if (span->is_unwanted || ps_verify_is_on())
         return;
     if (!here.thread_started && !here.thread_failed) {
-        here.thread_started = !ps_helper_thread_start("penstock-fetch", bring_back);
+        here.thread_started = !ps_helper_thread_start("penstock-fetch", bring_back, thread_is_gone);
         here.thread_failed = !here.thread_started;
     }
     here.left[here.written % LEFT_MAX].span = span;

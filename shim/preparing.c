@@ -279,10 +279,20 @@ static void make_ahead(void)
     }
 }
 
+/* The thread can't have its context. [unlocked] */
+static void thread_is_gone(void)
+{
+    ps_registry_lock();
+    here.thread_started = false;
+    here.thread_failed = true;
+    ps_registry_changed();
+    ps_registry_unlock();
+}
+
 static bool thread_is_there(void)
 {
     if (!here.thread_started && !here.thread_failed) {
-        here.thread_started = !ps_helper_thread_start("penstock-pages", make_ahead);
+        here.thread_started = !ps_helper_thread_start("penstock-pages", make_ahead, thread_is_gone);
         here.thread_failed = !here.thread_started;
     }
     return here.thread_started;

@@ -105,6 +105,15 @@ void ps_process_bind_thread(void)
     bound = true;
 }
 
+/*
+ * Under `auto` it begins when memory becomes short; but who wants a recording wants it with memory enough as well, and `penstock verify` looks at each launch.
+ */
+static bool traces_at_once(void)
+{
+    return ps_amount_is_named(ps_settings.budget) || (ps_settings.budget.kind == PS_AMOUNT_AUTO && *ps_settings.recording) ||
+           ps_verify_is_on();
+}
+
 /* The device that the thread is at, in its current context. */
 static int set_up_device(const char **why)
 {
@@ -132,6 +141,10 @@ static int set_up_device(const char **why)
     ps_residency_open(ps_settings.guard);
     ps_following_open(ps_settings.grace, ps_learning_named);
     ps_learning_open(ps_policies_current(), ps_policies_options());
+    if ((traces_at_once() || ps_tracing_notes()) && ps_budget.limit != UINT64_MAX && (r = ps_eviction_prepare(why))) {
+        ps_copies_close();
+        return r;
+    }
     ps_timeline_add_device();
     ps_live_open_device();
     ps_devices_add(ps_device.context);
@@ -157,10 +170,7 @@ static int set_up(const char **why)
     r = set_up_device(why);
     if (r)
         return r;
-    /* Under `auto` it begins when memory becomes short; but who wants a recording wants it with memory enough as well. */
-    bool at_once = ps_settings.budget.kind == PS_AMOUNT_BYTES || ps_settings.budget.kind == PS_AMOUNT_PERCENT ||
-                   (ps_settings.budget.kind == PS_AMOUNT_AUTO && *ps_settings.recording);
-    return ps_tracing_open(at_once || ps_verify_is_on(), &ps_settings, why);
+    return ps_tracing_open(traces_at_once(), &ps_settings, why);
 }
 
 /* Each process of a job writes files of its own, and its lines tell whose they are. */

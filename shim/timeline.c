@@ -228,6 +228,13 @@ static void open_clock(void)
         ps_log_info(REPORT, "device %d tells no times: those of its copies in the trace are the host's", ps_device.ordinal);
 }
 
+/* The thread that writes can't have its context. */
+static void writer_is_gone(void)
+{
+    atomic_store(&closed, true);
+    ps_timeline_stop();
+}
+
 void ps_timeline_open(const char *where)
 {
     path = where;
@@ -242,7 +249,7 @@ void ps_timeline_open(const char *where)
     ps_timeline_text_begin(&file, program_invocation_short_name);
     pending = calloc(PENDING, sizeof *pending);
     open_clock();
-    if (!pending || ps_timeline_ring_open(&ring, RING) || ps_helper_thread_start("penstock-trace", write_timeline)) {
+    if (!pending || ps_timeline_ring_open(&ring, RING) || ps_helper_thread_start("penstock-trace", write_timeline, writer_is_gone)) {
         ps_log_warn(
             REPORT,
             "PENSTOCK_TRACE=%s: there is no memory, or no thread, for the trace, and so none; PENSTOCK_HOST_BUDGET makes the slab smaller",

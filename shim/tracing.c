@@ -10,6 +10,7 @@
 #include "clock.h"
 #include "devices.h"
 #include "driver_lookup.h"
+#include "eviction.h"
 #include "helper_thread.h"
 #include "log.h"
 #include "managed_context.h"
@@ -114,6 +115,27 @@ static int wait_for_devices(void)
     return r;
 }
 
+/* What can leave from now on has the threads that it takes, at each device. */
+static int prepare_evictions(const char **why)
+{
+    const ptrdiff_t before = ps_here;
+    int r = 0;
+
+    for (unsigned i = 0; !r && i < ps_devices_count(); i++) {
+        ps_devices_enter(i);
+        r = ps_eviction_prepare(why);
+    }
+    ps_here = before;
+    return r;
+}
+
+/* The thread that settles can't have its context. */
+static void settling_is_gone(void)
+{
+    atomic_store(&failed, true);
+    ps_process_stand_aside("the thread that waits for the device can't have its context");
+}
+
 static void rest(void)
 {
     static const struct timespec a_moment = {.tv_nsec = 1000000};
@@ -135,6 +157,7 @@ static void settle(void)
     ps_registry_lock();
     ps_stopping_helper_begins();
     ps_registry_unlock();
+    const char *why = NULL;
     do {
         rest();
         r = wait_for_devices();
@@ -143,10 +166,14 @@ static void settle(void)
             r = wait_for_devices();
         }
     } while (r == -EBUSY);
-    if (!r) {
+    if (!r && prepare_evictions(&why)) {
+        atomic_store(&failed, true);
+        ps_process_stand_aside(why);
+    } else if (!r) {
         atomic_store_explicit(&on, true, memory_order_release);
         ps_log_debug(TRACER, "what was launched unseen is over: spans may leave");
     } else {
+        atomic_store(&failed, true);
         ps_log_info(TRACER, "the device could not be waited for (error %d): nothing leaves", -r);
     }
     ps_registry_lock();
@@ -168,7 +195,7 @@ void ps_tracing_start(const char *reason)
             atomic_store_explicit(&noting, true, memory_order_release);
             ps_log_info(TRACER, "launches are traced from now on: %s", reason);
             why = "the thread that waits for the device can't be started";
-            r = ps_helper_thread_start("penstock-settle", settle);
+            r = ps_helper_thread_start("penstock-settle", settle, settling_is_gone);
         }
         if (r) {
             atomic_store(&failed, true);
@@ -187,7 +214,7 @@ void ps_tracing_wait(void)
     if (!ps_tracing_notes() || ps_tracing_is_on())
         return;
     atomic_compare_exchange_strong(&since, &first, ps_now_ns());
-    while (!ps_tracing_is_on() && ps_now_ns() - atomic_load(&since) < PATIENCE_NS)
+    while (!ps_tracing_is_on() && !atomic_load(&failed) && ps_now_ns() - atomic_load(&since) < PATIENCE_NS)
         nanosleep(&a_moment, NULL);
 }
 
