@@ -97,6 +97,12 @@ static int wait_until_read(CUstream d2h, const struct ps_slot *row)
     return r;
 }
 
+/* A copy could not be queued, or not its end, and part of it may be under way: the error that it ends with, when that is over. */
+static int after_part(int error, CUstream stream)
+{
+    return ps_stream_host_wait(stream) ? -EINPROGRESS : error;
+}
+
 int ps_copies_evict_would_wait(const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *row)
 {
     const int over = ps_uses_query(uses);
@@ -114,6 +120,7 @@ int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_
                     const struct ps_slot *row, struct ps_device_mark *begins, CUevent done)
 {
     const CUstream d2h = here.d2h[on];
+    const struct ps_slot *whole = row;
     int r = 0;
 
     ps_nvtx_range_begin(PS_NVTX_EVICT, row);
@@ -137,7 +144,7 @@ int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_
         r = ps_cuda_errno(ps_cu.cuEventRecord(done, d2h));
     pthread_mutex_unlock(&here.evict_lock);
     ps_nvtx_range_end();
-    return r;
+    return r && row != whole ? after_part(r, d2h) : r;
 }
 
 /* [with order_lock] */
@@ -249,7 +256,7 @@ int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, cons
     if (nth->on == PS_COPIES_OWNED)
         ps_copies_claim_ends();
     ps_nvtx_range_end();
-    return r;
+    return r && bytes ? after_part(r, h2d) : r;
 }
 
 /* Makes `event` the point after what the joining stream waits for by now and all of `uses`. */
@@ -303,13 +310,11 @@ CUevent ps_copies_after_everything(void)
     return NULL;
 }
 
-void ps_copies_drain_evictions(enum ps_copies_d2h on)
+int ps_copies_drain_reloads(void)
 {
-    ps_cu.cuStreamSynchronize(here.d2h[on]);
-}
+    int r = 0;
 
-void ps_copies_drain_reloads(void)
-{
-    for (unsigned i = 0; i < PS_COPIES_H2D_STREAMS; i++)
-        ps_cu.cuStreamSynchronize(here.h2d[i]);
+    for (unsigned i = 0; i < PS_COPIES_H2D_STREAMS && !r; i++)
+        r = ps_stream_host_wait(here.h2d[i]);
+    return r;
 }

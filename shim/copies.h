@@ -65,7 +65,7 @@ void ps_copies_close(void);
 /*
  * Queues the D2H of the span at `address` into the row, after: `uses` (every access since the last transfer), `fence` if `fence_set`
  * (the H2D that filled the span), and each H2D that still reads a slot of the row. Records `done`, and `begins` (NULL: not) when all that is over.
- * 0 or -errno; then nothing may be assumed to have been copied, though part may be queued.
+ * 0 or -errno: then nothing may be assumed to have been copied, and what was queued of it is over, but with -EINPROGRESS, when nobody can tell whether it is.
  */
 int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_uses *uses, bool fence_set, CUevent fence,
                     const struct ps_slot *row, struct ps_device_mark *begins, CUevent done);
@@ -76,7 +76,8 @@ int ps_copies_evict_would_wait(const struct ps_uses *uses, bool fence_set, CUeve
 /*
  * Queues the H2D of the row's bytes to `address`, after `pages_uses` (what still uses the device pages, when they came from a freed span; else NULL). Records `fence` for the span's users and the first slot's read_done for the next D2H into any
  * slot of the row: two records, however many slots it has, and `begins` and `ends` around the copy (NULL: not). `needed_on`: the stream that waits for it, or is
- * expected to; NULL: not known.
+ * expected to; NULL: not known. Results as ps_copies_evict; -EBUSY: what uses the pages is on a stream that is being
+ * captured, and nothing was queued.
  */
 int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, const struct ps_slot *row, const struct ps_stream *needed_on,
                      struct ps_device_mark *begins, struct ps_device_mark *ends, CUevent fence, struct ps_copies_nth *nth);
@@ -98,8 +99,7 @@ void ps_copies_wait_for_reloads(void);
 CUevent ps_copies_after_everything(void);
 void ps_copies_give_event(CUevent event); /* NULL is nothing. [with the registry lock or without] */
 
-/* Waits on the host until every D2H queued so far is over: after an error, when no event says so. */
-void ps_copies_drain_evictions(enum ps_copies_d2h on);
-void ps_copies_drain_reloads(void); /* the same for H2D */
+/* Waits on the host until every H2D queued so far is over. 0 or -errno: that can't be told. */
+int ps_copies_drain_reloads(void);
 
 #endif

@@ -248,7 +248,33 @@ int ps_event_host_wait_at_most(CUevent event, uint64_t ns)
         nanosleep(&a_moment, NULL);
     if (result == CUDA_ERROR_NOT_READY)
         return -ETIMEDOUT;
-    if (result != CUDA_SUCCESS)
-        result = ps_cu.cuEventSynchronize(event); /* it can't be asked; it can be waited for */
+    return result == CUDA_SUCCESS ? 0 : ps_event_host_wait(event); /* it can't be asked; it can be waited for */
+}
+
+int ps_event_host_wait(CUevent event)
+{
+    static const struct timespec a_moment = {.tv_nsec = 50000};
+    CUresult result = ps_cu.cuEventSynchronize(event);
+
+    if (result == CUDA_SUCCESS)
+        return 0;
+    /* A wait that fails says nothing about the work: it may still run. */
+    while ((result = ps_cu.cuEventQuery(event)) == CUDA_ERROR_NOT_READY)
+        nanosleep(&a_moment, NULL);
     return ps_cuda_errno(result);
+}
+
+int ps_stream_host_wait(CUstream stream)
+{
+    CUevent event = NULL;
+
+    if (ps_cu.cuStreamSynchronize(stream) == CUDA_SUCCESS)
+        return 0;
+    if (ps_cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS)
+        return -EIO;
+    int r = ps_cuda_errno(ps_cu.cuEventRecord(event, stream));
+    if (!r)
+        r = ps_event_host_wait(event);
+    ps_cu.cuEventDestroy(event);
+    return r;
 }

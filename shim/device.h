@@ -79,6 +79,13 @@ int ps_handle_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandl
  */
 int ps_event_host_wait_at_most(CUevent event, uint64_t ns);
 
+/*
+ * Wait on the host until the event has come, or until all that is queued on a stream of ours is over. A wait that the driver refuses is no end: the event is
+ * asked after then. 0: it is over; -errno: nobody can tell, so nothing that the work uses may be unmapped, released or used again.
+ */
+int ps_event_host_wait(CUevent event);
+int ps_stream_host_wait(CUstream stream);
+
 /* What is mapped there is readable and writable by the device and its peers as they are now. 0 or -errno. */
 int ps_pages_give_access(CUdeviceptr address, size_t bytes);
 int ps_pages_unmap(CUdeviceptr address, size_t bytes);

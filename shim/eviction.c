@@ -148,7 +148,7 @@ static void call_finisher(void)
 
 bool ps_eviction_may_leave(const struct ps_span *span)
 {
-    return !ps_registry.blind_launches && span->life == PS_LIFE_LIVE && !span->busy && !span->launching && !span->pinned &&
+    return !here.ended && !ps_registry.blind_launches && span->life == PS_LIFE_LIVE && !span->busy && !span->launching && !span->pinned &&
            !span->user_pins && !span->excluded && span->has_pages && !ps_block_holds(span) &&
            (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
 }
@@ -157,6 +157,33 @@ bool ps_eviction_may_leave(const struct ps_span *span)
 bool ps_eviction_has_place(size_t bytes)
 {
     return ps_slab_free_of(bytes) || ps_slab_has_room(bytes + ps_transfers_waiting_bytes());
+}
+
+/* ---- copies whose end nobody can tell ---- */
+
+/*
+ * The driver answers neither a wait for a copy to the host nor a question after it, so the copy may be under way for as long as the process lives. [unlocked]
+ */
+static void say_unknown(void)
+{
+    ps_eviction_end("the driver can't tell when copies to the host are over, what they use is left as it is");
+}
+
+/*
+ * Two clocks: the D2H may read the pages and write to the slot at any time to come. So the span stays on its pages, which `readers` keeps mapped, and the slot
+ * is never given back. The transfer is not used again either: its event stands for that copy. [locked]
+ */
+static void leave_alone(struct ps_transfer *t)
+{
+    struct ps_span *span = t->span;
+
+    ps_count(eviction_errors);
+    if (!t->cancelled) {
+        ps_block_piece_rests(span);
+        ps_transfer_call_off(span);
+    }
+    ps_tell_eviction_ends(&t->told, false);
+    ps_registry_changed();
 }
 
 /* ---- starting ---- */
@@ -185,10 +212,14 @@ static int queue_copy(struct ps_transfer *t)
         r = ps_copies_evict_would_wait(&uses, span->fence_set, span->fence, t->slot);
     if (!r)
         r = ps_copies_evict(t->on, span->address, &uses, span->fence_set, span->fence, t->slot, t->told.begin, t->done);
-    if (r && r != -EAGAIN)
-        ps_copies_drain_evictions(t->on); /* part of it may be queued: the slot must be quiet before it is used again */
+    if (r == -EINPROGRESS)
+        say_unknown();
     ps_registry_lock();
     span->busy = false;
+    if (r == -EINPROGRESS) {
+        leave_alone(t);
+        return r;
+    }
     if (r) {
         if (r != -EBUSY && r != -EAGAIN) { /* else what it waits for is on a stream that is being captured, or is not over */
             ps_count(eviction_errors);
@@ -407,7 +438,7 @@ static bool reap_husks(void)
         CUresult filled = over == 1 && span->fence_set ? ps_cu.cuEventQuery(span->fence) : CUDA_SUCCESS;
         if (filled == CUDA_ERROR_NOT_READY)
             over = 0;
-        else if (filled != CUDA_SUCCESS && ps_cu.cuEventSynchronize(span->fence) != CUDA_SUCCESS)
+        else if (filled != CUDA_SUCCESS && ps_event_host_wait(span->fence))
             over = -EIO;
         int r = over == 1 && span->backing != PS_BACKING_NONE ? ps_pages_unmap(span->address, span->bytes) : 0;
         ps_registry_lock();
@@ -498,17 +529,21 @@ static void move_to_slot(struct ps_transfer *t)
     ps_registry_changed();
 }
 
-/* [locked; may release it meanwhile] */
-static void finish(struct ps_transfer *t)
+/* The copy is over; or that can't be told. [locked; may release it meanwhile] */
+static void finish(struct ps_transfer *t, bool is_over)
 {
     struct ps_span *span = t->span;
 
-    ps_slab_read_is_over(t->slot);
-    span->readers--;
     if (t->on == PS_COPIES_IN_TURN)
         ps_budget.turn_stalls = false;
     here.on[t->on].copies--;
     here.on[t->on].bytes -= t->bytes;
+    if (!is_over) {
+        leave_alone(t);
+        return;
+    }
+    ps_slab_read_is_over(t->slot);
+    span->readers--;
     if (ps_transfers_waiting_bytes())
         ps_eviction_look_ahead(); /* there is room in the queue, and maybe a slot */
     if (t->cancelled) {
@@ -522,6 +557,13 @@ static void finish(struct ps_transfer *t)
 #ifdef PS_DEBUG
     ps_registry_is_valid();
 #endif
+}
+
+static bool context_is_gone(CUevent event)
+{
+    const CUresult result = ps_cu.cuEventQuery(event);
+
+    return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT;
 }
 
 /* Of one stream: another's copies may wait for longer. */
@@ -546,24 +588,18 @@ static void finish_those_on(enum ps_copies_d2h on, enum ps_helper helper)
         }
         STAILQ_REMOVE_HEAD(&here.on[t->on].under_way, next);
         ps_registry_unlock();
-        CUresult result = ps_rule(REMAP_WAITS_FOR_COPY) ? ps_cu.cuEventSynchronize(t->done) : CUDA_SUCCESS;
-        if (result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT)
+        const bool is_over = !ps_rule(REMAP_WAITS_FOR_COPY) || !ps_event_host_wait(t->done);
+        if (is_over)
+            ps_tell_eviction_copied(&t->told, t->done);
+        else if (context_is_gone(t->done))
             ps_helper_thread_park();
-        ps_tell_eviction_copied(&t->told, t->done);
+        else
+            say_unknown();
         ps_registry_lock();
         /* Its mapping may just be given to a peer. Until that is done the eviction may be cancelled, too. */
         while (!t->cancelled && t->span->busy)
             ps_registry_wait_changed(1000000u);
-        if (result != CUDA_SUCCESS && !t->cancelled && t->span->life == PS_LIFE_LIVE) {
-            /* The copy failed on the device: its bytes are still there and nowhere else. */
-            ps_count(eviction_errors);
-            ps_log_warn_once(
-                COPIES,
-                "a copy to the host failed on the device (error %d); the span stays, and another one leaves; if the device is broken, the program's own calls say so",
-                (int)result);
-            ps_eviction_cancel(t->span);
-        }
-        finish(t);
+        finish(t, is_over);
     }
 }
 
@@ -577,6 +613,15 @@ static void finish_those_at_once(void)
     finish_those_on(PS_COPIES_AT_ONCE, PS_HELPER_AT_ONCE);
 }
 
+/* It has its slot, and its copy is not to be queued. [locked] */
+static void call_off(struct ps_transfer *t)
+{
+    ps_slab_give(t->slot);
+    ps_transfer_call_off(t->span);
+    ps_transfer_end(t);
+    ps_registry_changed();
+}
+
 /* Queues what waited for its slots, or its turn. */
 static void serve_transfers(void)
 {
@@ -587,6 +632,10 @@ static void serve_transfers(void)
     for (;;) {
         ps_stopping_park_if_due();
         struct ps_transfer *t = ps_eviction_is_held() ? NULL : ps_transfer_next(!queue_is_full(PS_COPIES_IN_TURN));
+        if (t && here.ended) {
+            call_off(t);
+            continue;
+        }
         if (t) {
             queue_copy(t);
             continue;

@@ -189,7 +189,7 @@ static int wait_for_uses(const struct ps_span *span)
 
     if (r || !span->fence_set)
         return r;
-    return helper ? ps_cuda_errno(ps_cu.cuEventSynchronize(span->fence)) : ps_event_host_wait_at_most(span->fence, ONE_USE_NS);
+    return helper ? ps_event_host_wait(span->fence) : ps_event_host_wait_at_most(span->fence, ONE_USE_NS);
 }
 
 int ps_freed_wait_for_oldest(enum ps_freed whose)

@@ -104,13 +104,23 @@ static bool set_up(struct bench *b)
     return ps_cu.cuStreamSynchronize(b->stream[OUT]) == CUDA_SUCCESS;
 }
 
-static void clear_up(struct bench *b)
+static bool is_at_rest(const struct bench *b)
 {
+    bool rests = true;
+
     for (int d = 0; d < DIRECTIONS; d++)
-        if (b->stream[d]) {
-            ps_cu.cuStreamSynchronize(b->stream[d]);
+        rests &= !b->stream[d] || !ps_stream_host_wait(b->stream[d]);
+    return rests;
+}
+
+/* Two clocks: nothing goes before what is queued on both streams is over. Where that can't be told all of it stays, and the pages count as held. */
+static bool clear_up(struct bench *b)
+{
+    if (!is_at_rest(b))
+        return false;
+    for (int d = 0; d < DIRECTIONS; d++)
+        if (b->stream[d])
             ps_cu.cuStreamDestroy(b->stream[d]);
-        }
     CUevent events[] = {b->go, b->begin[OUT], b->begin[IN], b->end[OUT], b->end[IN]};
     for (size_t i = 0; i < sizeof events / sizeof *events; i++)
         if (events[i])
@@ -127,6 +137,7 @@ static void clear_up(struct bench *b)
         ps_budget_return(&b->held[i]);
         ps_registry_unlock();
     }
+    return true;
 }
 
 static bool queue(struct bench *b, enum direction d)
@@ -278,10 +289,11 @@ static bool measure_mapping(struct bench *b)
 {
     uint64_t took[MAPPINGS];
 
+    if (!is_at_rest(b)) /* the last round may have failed */
+        return false;
     for (size_t i = 0; i < MAPPINGS; i++) {
         const uint64_t since = ps_now_ns();
-        ps_pages_unmap(b->base, b->bytes);
-        if (ps_pages_map(b->base, b->held[0].block))
+        if (ps_pages_unmap(b->base, b->bytes) || ps_pages_map(b->base, b->held[0].block))
             return false;
         took[i] = ps_now_ns() - since;
     }
@@ -319,8 +331,7 @@ const struct penstock_links *ps_link_speed(bool measure_it)
                 well = well && measure_mapping(&b);
             ps_eviction_go_on(false);
         }
-        clear_up(&b);
-        if (well)
+        if (!clear_up(&b) || well)
             tries = TRIES_MAX;
         ps_log_info(POLICY, "the link: %llu MB/s out, %llu in, at once %llu and %llu%s%s",
                     (unsigned long long)(speed.d2h_bytes_per_s / 1000000), (unsigned long long)(speed.h2d_bytes_per_s / 1000000),

@@ -92,13 +92,13 @@ static bool set_up(struct scratch *s)
     return s->mapped && ps_cu.cuMemsetD32Async(s->address, 0, s->page / 4, s->stream) == CUDA_SUCCESS && find_copies(s);
 }
 
-/* Two clocks: nothing on the stream uses what goes, whatever has failed. */
+/* Two clocks: nothing goes before what is queued on the stream is over. Where that can't be told all of it stays, a page and some addresses. */
 static void clear_up(const struct scratch *s)
 {
-    if (s->stream) {
-        ps_cu.cuStreamSynchronize(s->stream);
+    if (s->stream && ps_stream_host_wait(s->stream))
+        return;
+    if (s->stream)
         ps_cu.cuStreamDestroy(s->stream);
-    }
     if (s->over)
         ps_cu.cuEventDestroy(s->over);
     if (s->begun)

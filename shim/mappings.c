@@ -164,8 +164,10 @@ static CUresult copy_to(CUmemGenericAllocationHandle real, const struct memory *
     if (result == CUDA_SUCCESS) {
         /* Two clocks: all is over on the device; the copy is waited for on the host, after which nothing reads the spans. */
         result = ps_cu.cuMemcpyAsync(there, m->address, m->bytes, CU_STREAM_LEGACY);
-        CUresult waited = ps_cu.cuStreamSynchronize(CU_STREAM_LEGACY);
-        result = result == CUDA_SUCCESS ? waited : result;
+        if (ps_stream_host_wait(CU_STREAM_LEGACY)) {
+            free(held);
+            return CUDA_ERROR_UNKNOWN; /* it may still run: spans, pages and addresses stay as they are for good */
+        }
         ps_pages_unmap(there, m->bytes);
     }
     ps_residency_let_go(held, count, NULL);

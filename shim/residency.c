@@ -10,6 +10,7 @@
 #include "device.h"
 #include "devices.h"
 #include "eviction.h"
+#include "failed_reloads.h"
 #include "following.h"
 #include "grace.h"
 #include "guard.h"
@@ -17,6 +18,7 @@
 #include "lead.h"
 #include "log.h"
 #include "per_device.h"
+#include "process.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "rules.h"
@@ -85,7 +87,11 @@ static int move_to_pages(struct ps_span *span, const struct ps_uses *uses, const
                 ps_copies_drain_reloads(); /* a launch that uses it without naming it waits for no event */
             return 0;
         }
-        ps_copies_drain_reloads(); /* part of it may be queued: nothing may write to the pages once they are somebody else's */
+        if (r == -EINPROGRESS) {
+            span->backing = PS_BACKING_DEVICE;
+            ps_process_stand_aside("the driver can't tell whether a copy to the device went well, and results may be wrong from here on");
+            return r;
+        }
         ps_pages_unmap(span->address, span->bytes);
     }
     if (PS_HERE(first_guard) != PS_GUARD_UNMAP && !ps_slab_map_row(span->address, span->slot))
@@ -126,19 +132,8 @@ static int reload(struct ps_span *span, struct ps_pages *pages, const struct ps_
     ps_block_piece_rests(span);
     if (r)
         ps_tell_reload_ends(&told, r);
-    if (r == -ETIMEDOUT) { /* nothing has been done; the launch runs on the slot */
-        ps_budget_return(pages);
-        return r;
-    }
-    if (r) {
-        ps_count(reload_errors);
-        ps_log_warn_once(
-            RESIDENCY,
-            "the driver refused a reload (error %d); the span stays on the host, and is read there, slowly; a smaller PENSTOCK_BUDGET leaves the driver more room",
-            -r);
-        ps_budget_return(pages);
-        return r;
-    }
+    if (r)
+        return ps_reload_failed(span, pages, r);
     span->pages = pages->block;
     span->has_pages = true;
     span->residency = PS_RELOADING;
@@ -562,7 +557,7 @@ bool ps_residency_settle(struct ps_span *const *spans, size_t count, bool writes
         struct ps_uses former = {.use = {spans[i]->after}, .count = writes && spans[i]->after.stream};
         ps_registry_unlock();
         /* Two clocks: whoever is to come has no stream to wait on. Nobody records the fence anew: that takes an eviction, and it is held. */
-        if ((fence && ps_cu.cuEventSynchronize(fence) != CUDA_SUCCESS) || ps_uses_host_wait(&former))
+        if ((fence && ps_event_host_wait(fence)) || ps_uses_host_wait(&former))
             ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
     }
     return on_pages;

@@ -347,19 +347,13 @@ void ps_slab_read_begins(struct ps_slot *row)
     }
 }
 
-void ps_slab_read_is_over(struct ps_slot *row)
-{
-    for (; row; row = row->next_in_row)
-        row->being_read = false;
-}
-
 int ps_slab_wait_until_read(const struct ps_slot *row)
 {
     int r = 0;
 
     for (; row && !r; row = row->next_in_row)
         if (row->being_read)
-            r = ps_cuda_errno(ps_cu.cuEventSynchronize(row->read_by));
+            r = ps_event_host_wait(row->read_by);
     return r;
 }
 
@@ -392,12 +386,13 @@ void ps_slab_give(struct ps_slot *row)
     }
 }
 
-static void destroy(struct ps_slot *slot)
+/* Waits on the host, on the slab's own thread, for the H2D that reads it. False: that can't be told, or the driver refuses, and it is never used again. */
+static bool destroy(const struct ps_slot *slot)
 {
-    /* The H2D that reads it must be over before its pages go: a wait on the host, on the slab's own thread. */
-    ps_slab_wait_until_read(slot);
-    ps_pages_unmap(slot->address, slot->bytes);
+    if (ps_slab_wait_until_read(slot) || ps_pages_unmap(slot->address, slot->bytes))
+        return false;
     ps_pages_release(slot->pages);
+    return true;
 }
 
 /*
@@ -416,8 +411,10 @@ static int make_room(size_t bytes)
         struct ps_slot *slot = TAILQ_FIRST(&here.free_slots);
         take_out(slot);
         ps_registry_unlock();
-        destroy(slot);
+        const bool gone = destroy(slot);
         ps_registry_lock();
+        if (!gone)
+            continue; /* it counts as made: the host's memory is not back */
         count_made(-(int64_t)slot->bytes);
         ps_address_space_give(&here.addresses, slot->address, slot->bytes);
         leave_size(slot->size);

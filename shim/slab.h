@@ -101,7 +101,11 @@ void ps_slab_give(struct ps_slot *row);
 void ps_slab_read_begins(struct ps_slot *row);
 
 /* A D2H into the row is over, and it has waited for whatever read the row before. [locked] */
-void ps_slab_read_is_over(struct ps_slot *row);
+static inline void ps_slab_read_is_over(struct ps_slot *row)
+{
+    for (; row; row = row->next_in_row)
+        row->being_read = false;
+}
 
 /* Waits on the host until no H2D reads the row any more. 0 or -errno. [unlocked] */
 int ps_slab_wait_until_read(const struct ps_slot *row);

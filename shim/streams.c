@@ -494,15 +494,16 @@ void ps_streams_end_context(CUcontext context)
     if (!s)
         return;
     /* Two clocks: no event of the context's will tell anybody that its work is over, so this thread waits until it is. */
+    bool is_known = false;
     if (ps_cu.cuCtxPushCurrent(context) == CUDA_SUCCESS) {
-        ps_cu.cuCtxSynchronize();
+        is_known = ps_cu.cuCtxSynchronize() == CUDA_SUCCESS;
         ps_cu.cuCtxPopCurrent(&same);
     }
     pthread_mutex_lock(&table_lock);
     for (place = 0; (s = next_of(context, &place));) {
         pthread_mutex_lock(&s->record_lock);
         atomic_store(&s->gone, true);
-        atomic_store(&s->over, true);
+        atomic_store(&s->over, is_known); /* else what was used on it is never known to be over */
         atomic_store(&s->recorded, 0);
         s->context = NULL;
         s->shadow = NULL;
@@ -677,7 +678,7 @@ static int ask(CUevent event, void *ctx)
 static int wait_here(CUevent event, void *ctx)
 {
     (void)ctx;
-    return ps_cuda_errno(ps_cu.cuEventSynchronize(event));
+    return ps_event_host_wait(event);
 }
 
 int ps_uses_stream_wait(const struct ps_uses *uses, CUstream waiter)
@@ -698,7 +699,7 @@ int ps_stream_comes_after(const struct ps_stream *stream, CUevent event)
 
 void ps_stream_or_host_comes_after(const struct ps_stream *stream, CUevent event)
 {
-    if (ps_stream_comes_after(stream, event) && ps_cu.cuEventSynchronize(event) != CUDA_SUCCESS)
+    if (ps_stream_comes_after(stream, event) && ps_event_host_wait(event))
         ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
 }
 

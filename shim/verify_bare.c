@@ -244,7 +244,9 @@ static void choose(const struct ps_verify_task *task, uint32_t grace)
 size_t ps_verify_strip(const struct ps_verify_task *task, uint32_t grace, CUfunction function, void **parameters, void **extra)
 {
     /* Two clocks: here the host lets the device catch up with it, so that nothing that is queued still uses what loses its addresses. */
-    ps_cu.cuCtxSynchronize();
+    stripped_count = also_count = 0;
+    if (ps_cu.cuCtxSynchronize() != CUDA_SUCCESS)
+        return 0;
     choose(task, grace);
     look(function, parameters, extra);
     for (size_t i = 0; i < stripped_count; i++)

@@ -197,16 +197,6 @@ END
     said 'the driver refused a copy to the host' 'the driver refused a reload'
 }
 
-@test "a copy that fails on the device: the span stays" {
-    requires sim
-    train CUDASIM_FAULT=cuEventSynchronize:error@2
-    right_results
-    struck
-    sound
-    equal 1 "$(report eviction_errors)" "evictions that failed"
-    said 'a copy to the host failed on the device'
-}
-
 @test "mappings refused: the real allocator is asked, and it is said once" {
     requires sim
     local fault
