@@ -8,10 +8,13 @@
 #include "devices.h"
 #include "eviction.h"
 #include "growing.h"
+#include "guard.h"
 #include "policies.h"
+#include "process.h"
 #include "real_cuda.h"
 #include "rules.h"
 #include "stopwatch.h"
+#include "verify.h"
 #include "waits.h"
 
 #define MIB (1ull << 20)
@@ -111,7 +114,7 @@ struct ps_block *ps_block_new_growing(CUdeviceptr address, size_t bytes)
 
 void ps_block_join(struct ps_span *span, struct ps_block *block)
 {
-    ps_block_piece_rests(span);
+    ps_block_piece_ends(span);
     atomic_store_explicit(&span->block, block, memory_order_relaxed);
     if (block && span->bytes > block->piece_bytes)
         block->piece_bytes = span->bytes; /* of one that grows: those of the largest */
@@ -298,6 +301,33 @@ static void call_off(struct ps_block *block)
             ps_eviction_cancel(span);
 }
 
+/*
+ * Whether it left its pages and its addresses were to lead to its slot, and don't: the driver has refused that. A launch that names the block would fault.
+ * Under the `unmap` guard they are not to.
+ */
+static bool leads_nowhere(const struct ps_span *span)
+{
+    return span->residency == PS_EVICTED && span->backing == PS_BACKING_NONE && (ps_settings.guard != PS_GUARD_UNMAP || ps_verify_is_on());
+}
+
+/* For so long a launch tries to have a piece mapped that leads nowhere. Longer, and the launch faults, as it would have at once. */
+#define LOST_NS 5000000000u
+
+/* A mapping that the driver has refused is tried again. [locked; releases the lock meanwhile] */
+static void map_lost_piece(struct ps_block *block, uint64_t since)
+{
+    struct ps_span *span;
+
+    PS_BLOCK_EACH (span, block)
+        if (span->moving && !span->busy && leads_nowhere(span))
+            break;
+    if (!span)
+        return;
+    ps_guard_map_to_slot(span);
+    if (span->moving && !span->busy && ps_block_of(span) == block && leads_nowhere(span) && ps_now_ns() - since > LOST_NS)
+        ps_block_piece_ends(span);
+}
+
 static struct ps_block *one_on_the_move(struct ps_block *const *blocks, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -356,6 +386,7 @@ void ps_blocks_begin_launch(struct ps_block *const *blocks, size_t count, struct
         if (block) {
             if (ps_now_ns() - since > WAITS_NS)
                 call_off(block);
+            map_lost_piece(block, since);
             if (block->moving)
                 ps_registry_wait_changed(1000000u);
             continue;
@@ -422,6 +453,12 @@ void ps_block_piece_moves(struct ps_span *span, struct ps_uses *uses)
 }
 
 void ps_block_piece_rests(struct ps_span *span)
+{
+    if (!leads_nowhere(span))
+        ps_block_piece_ends(span);
+}
+
+void ps_block_piece_ends(struct ps_span *span)
 {
     struct ps_block *block = ps_block_of(span);
 

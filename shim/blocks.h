@@ -7,7 +7,7 @@
  * - Which pieces it is believed to touch: those up to the next address that accesses are seen to begin at (cuts.h). They are brought to the
  *   device, and count as used. A belief, for speed.
  * - Which it may touch: any piece of the blocks that it names. A piece's bytes are on the move from the queueing of its D2H until its addresses lead
- *   to its slot, and from when they no longer do until its H2D is queued. A launch that names a block is queued only while none of its pieces is on
+ *   to its slot, however often the driver refuses that at first, and from when they no longer do until its H2D is queued. A launch that names a block is queued only while none of its pieces is on
  *   the move, and comes after the H2D of each on its own stream; and no piece begins to move but after all launches that named its block. So
  *   whatever a launch touches lies on pages or on the slot, once, and a wrong belief is slow.
  *
@@ -151,9 +151,13 @@ bool ps_block_holds(const struct ps_span *span);
 /* The same but for who waits: such a launch is about to be queued. [locked] */
 bool ps_block_is_launching(const struct ps_span *span);
 
-/* A piece begins to move: what that comes after is added to `uses`. / It has come to rest. Spans that are no pieces are left alone. [locked] */
+/*
+ * A piece begins to move: what that comes after is added to `uses`. / It has come to rest, unless it was to lead to its slot and leads nowhere. / It is a piece
+ * no more, and on no move. Spans that are no pieces are left alone. [locked]
+ */
 void ps_block_piece_moves(struct ps_span *span, struct ps_uses *uses);
 void ps_block_piece_rests(struct ps_span *span);
+void ps_block_piece_ends(struct ps_span *span);
 
 /*
  * Waits on the host until what a piece of the block moves after is over. At most a quarter of a second: a launch may be waiting for what this thread is

@@ -194,7 +194,15 @@ int ps_pages_give_access(CUdeviceptr address, size_t bytes)
     return ps_cuda_errno(ps_cu.cuMemSetAccess(address, bytes, here.access, 1));
 }
 
-int ps_handle_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages)
+/* What the driver refuses once it may grant a moment later, and a program would lack memory or find its bytes nowhere. */
+static void rest_before_second_try(void)
+{
+    static const struct timespec a_moment = {.tv_nsec = 1000000};
+
+    nanosleep(&a_moment, NULL);
+}
+
+static int map_handle(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages)
 {
     int r = ps_cuda_errno(ps_cu.cuMemMap(address, bytes, 0, pages, 0)); /* whole handles only: an offset is refused (FACTS) */
 
@@ -204,6 +212,16 @@ int ps_handle_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandl
     if (r)
         ps_cu.cuMemUnmap(address, bytes);
     return r;
+}
+
+int ps_handle_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages)
+{
+    int r = map_handle(address, bytes, pages);
+
+    if (!r)
+        return 0;
+    rest_before_second_try();
+    return map_handle(address, bytes, pages);
 }
 
 /* Each part's own addresses, then access to all of them. */
@@ -228,6 +246,10 @@ int ps_pages_map(CUdeviceptr address, const struct ps_page_block *pages)
     bool shut = ps_gate_shut();
     int r = map_parts(address, pages);
 
+    if (r) {
+        rest_before_second_try();
+        r = map_parts(address, pages);
+    }
     if (shut)
         ps_gate_open();
     return r;

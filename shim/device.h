@@ -69,7 +69,7 @@ void ps_pages_release(CUmemGenericAllocationHandle pages);
 
 /*
  * Maps all of `pages` from `address` on, or all of one handle, readable and writable by the device and its peers. The first goes past the copies of
- * evictions (gate.h); the second does not: nobody waits for the host's. On failure nothing stays mapped.
+ * evictions (gate.h); the second does not: nobody waits for the host's. What is refused is tried once more. On failure nothing stays mapped.
  */
 int ps_pages_map(CUdeviceptr address, const struct ps_page_block *pages);
 int ps_handle_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle handle);

@@ -1,6 +1,9 @@
 #include "guard.h"
 
-#include "log.h"
+#include <time.h>
+
+#include "blocks.h"
+#include "eviction.h"
 #include "per_device.h"
 #include "registry.h"
 #include "slab.h"
@@ -22,26 +25,58 @@ static PS_PER_DEVICE struct {
         size_t bytes;
     } unguarded[UNGUARDED_MAX];
     uint64_t unguarded_written, unguarded_done, unguarded_bytes;
+    bool refused; /* the driver has refused one for long: others are tried once */
 } of_first;
 #define here PS_HERE(of_first)
 
+/* So often one mapping is tried, in a quarter of a second. */
+#define TRIES 8
+#define FIRST_PAUSE_NS 1000000
+
+/* What the driver refuses once it may grant a moment later, and an access faults until it does. [unlocked; the span is busy] */
+static int map_row(const struct ps_span *span, int tries)
+{
+    struct timespec pause = {.tv_nsec = FIRST_PAUSE_NS};
+    int r = ps_slab_map_row(span->address, span->slot);
+
+    while (r && --tries) {
+        nanosleep(&pause, NULL);
+        pause.tv_nsec *= 2;
+        r = ps_slab_map_row(span->address, span->slot);
+    }
+    return r;
+}
+
+static bool leads_nowhere(const struct ps_span *span)
+{
+    return span && !span->busy && span->residency == PS_EVICTED && span->backing == PS_BACKING_NONE;
+}
+
 void ps_guard_map_to_slot(struct ps_span *span)
 {
-    if (!span || span->busy || span->residency != PS_EVICTED || span->backing != PS_BACKING_NONE)
+    if (!leads_nowhere(span))
         return; /* freed, brought back, or somebody is about it */
+    const bool first = !here.refused;
     span->busy = true;
     ps_registry_unlock();
-    int r = ps_slab_map_row(span->address, span->slot);
+    int r = map_row(span, first ? TRIES : 1);
+    if (r && first)
+        ps_eviction_end("the driver refuses to map host memory where a span was, a kernel that uses it there faults");
     ps_registry_lock();
     span->busy = false;
-    if (r)
-        ps_log_warn_once(
-            RESIDENCY,
-            "an evicted span's addresses could not be mapped to its slot (error %d); an access to it there would fault; PENSTOCK_RULES keeps on the device what is used so",
-            -r);
-    else
+    here.refused = r != 0;
+    if (!r) {
         span->backing = PS_BACKING_SLOT;
+        ps_block_piece_rests(span);
+    }
     ps_registry_changed();
+}
+
+static void put_in_ring(const struct ps_span *span)
+{
+    here.unguarded[here.unguarded_written % UNGUARDED_MAX].number = span->number;
+    here.unguarded[here.unguarded_written++ % UNGUARDED_MAX].bytes = span->bytes;
+    here.unguarded_bytes += span->bytes;
 }
 
 /*
@@ -54,10 +89,20 @@ void ps_guard_soon(struct ps_span *span)
         ps_guard_map_to_slot(span);
         return;
     }
-    here.unguarded[here.unguarded_written % UNGUARDED_MAX].number = span->number;
-    here.unguarded[here.unguarded_written++ % UNGUARDED_MAX].bytes = span->bytes;
-    here.unguarded_bytes += span->bytes;
+    put_in_ring(span);
     ps_registry_call(PS_HELPER_GUARD);
+}
+
+/* The driver has refused it. [locked; releases the lock meanwhile] */
+static void try_later(struct ps_span *span)
+{
+    static const struct timespec a_moment = {.tv_nsec = 20000000};
+
+    if (here.unguarded_written - here.unguarded_done < UNGUARDED_MAX)
+        put_in_ring(span);
+    ps_registry_unlock();
+    nanosleep(&a_moment, NULL);
+    ps_registry_lock();
 }
 
 void ps_guard_map_to_slots(void)
@@ -73,5 +118,7 @@ void ps_guard_map_to_slots(void)
         uint64_t number = here.unguarded[here.unguarded_done % UNGUARDED_MAX].number;
         here.unguarded_bytes -= here.unguarded[here.unguarded_done++ % UNGUARDED_MAX].bytes;
         ps_guard_map_to_slot(ps_registry_numbered(number));
+        if (leads_nowhere(ps_registry_numbered(number)))
+            try_later(ps_registry_numbered(number));
     }
 }

@@ -331,7 +331,7 @@ void ps_registry_end_life(struct ps_span *span)
     r->live_bytes -= span->bytes;
     r->padding_bytes -= span->bytes - ps_registry_rounded(span->requested);
     r->live_requested -= (span->requested + 511) & ~(size_t)511;
-    ps_block_piece_rests(span);
+    ps_block_piece_ends(span);
     atomic_store_explicit(&span->block, NULL, memory_order_relaxed);
 }
 

@@ -197,10 +197,17 @@ END
     said 'the driver refused a copy to the host' 'the driver refused a reload'
 }
 
-@test "mappings refused: the real allocator is asked, and it is said once" {
+@test "mappings refused: one is tried again, and for more the real allocator is asked, and it is said once" {
     requires sim
     local fault
-    for fault in cuMemMap:error@9 cuMemMap:error@1+ cuMemSetAccess:error@7; do
+    for fault in cuMemMap:error@9 cuMemSetAccess:error@7 cuMemSetAccess:oom@7; do
+        train CUDASIM_FAULT=$fault
+        right_results
+        struck
+        sound
+        said
+    done
+    for fault in cuMemMap:error@1+ cuMemMap:error@9,cuMemMap:error@10; do
         train CUDASIM_FAULT=$fault
         right_results
         struck

@@ -160,6 +160,43 @@ END
     equal 0 "$(report reload_errors)" "reloads that failed"
 }
 
+# --- mappings --------------------------------------------------------------------------------------------------------------------------------
+# One refusal ended the program: a piece's addresses led nowhere when a launch that names the block was queued.
+@test "a mapping that is refused for a moment: a launch that names the block finds each of its pieces" {
+    local call guard at
+    run_sim "$SAMPLES/arena" 6
+    ended_with 0
+    local plain_losses=$output
+    for call in cuMemSetAccess cuMemMap; do
+        for guard in auto host; do
+            for at in $(some_of 4 {40..220..20}); do
+                local several=$call:error@$at,$call:error@$((at + 1)),$call:error@$((at + 2)),$call:error@$((at + 3)),$call:error@$((at + 4))
+                for fault in $call:error@$at "$several"; do
+                    run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=832KiB "PENSTOCK_RULES=pieces size>=1MiB" PENSTOCK_GUARD=$guard \
+                        CUDASIM_FAULT="$fault" "$SAMPLES/arena" 6
+                    ended_with 0
+                    equal "$plain_losses" "$(grep -v '^penstock: ' <<<"$output")" "losses with $fault"
+                    struck
+                    sound untouched
+                    lacks "$output" 'standing aside'
+                done
+            done
+        done
+    done
+}
+
+@test "a mapping that goes on being refused: the same results, or a CUDA error, and it is said" {
+    local fault
+    for fault in cuMemSetAccess:error@{60,90,120}+ cuMemMap:error@{60,90,120}+; do
+        train CUDASIM_FAULT="$fault"
+        [ "$status" -eq 0 ] || contains "$output" cudaError
+        [ "$status" -ne 0 ] || right_results
+        struck
+        contains "$output" '^penstock: .*refuse'
+        at_most 10000000000 "$(report host_wait_ns)" "time waited with $fault"
+    done
+}
+
 # --- helper threads --------------------------------------------------------------------------------------------------------------------------
 # The thread was parked for ever, silently, and what it does was waited for.
 @test "a helper thread that is refused its context tries again" {
