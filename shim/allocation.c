@@ -287,12 +287,16 @@ static struct ps_span *take_cached(size_t bytes, const struct ps_stream *stream,
     return span;
 }
 
-/* [locked; releases the lock meanwhile] */
+/*
+ * Nothing leaves for a piece, of which launches may use none for long: what has no content would leave for what has none either, and both would come back. It begins
+ * on a slot, and a launch brings it. [locked; releases the lock meanwhile]
+ */
 static int create(struct birth *b, CUdeviceptr *address)
 {
     const uint64_t began = ps_now_ns();
-    int r = create_on_pages(b, address);
+    int r = b->block && ps_budget_must_evict_for(b->bytes) ? create_on_slot(b, address) : -ENOMEM;
 
+    r = r == -ENOMEM ? create_on_pages(b, address) : r;
     r = r == -ENOMEM ? create_on_slot(b, address) : r;
     if (r == -ENOMEM && ps_eviction_is_impossible())
         r = -EIO; /* nothing will make room any more */

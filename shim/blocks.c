@@ -9,6 +9,8 @@
 #include "eviction.h"
 #include "growing.h"
 #include "guard.h"
+#include "log.h"
+#include "per_device.h"
 #include "policies.h"
 #include "process.h"
 #include "real_cuda.h"
@@ -27,13 +29,60 @@
 /* Below this a copy and a change of mapping take about a millisecond, and moving as a whole does no harm. */
 #define LEAST_BLOCK (64 * MIB)
 
+/* So many launches among so many show that large allocations are used in parts. */
+#define USED_INSIDE 64u
+#define USED_INSIDE_AMONG 1024u
+
+/* Guarded by the registry lock, but for `are_many`. */
+static PS_PER_DEVICE struct {
+    CUdeviceptr last; /* place that was named */
+    uint64_t since;   /* the launch from which on they are counted */
+    uint32_t count;
+    atomic_bool are_many;
+} first_used_inside;
+#define used_inside PS_HERE(first_used_inside)
+
+/* A large one that would have to move as a whole, for the little of it that each launch uses. */
+static bool is_large(size_t bytes)
+{
+    return bytes > ps_budget.limit / 8 && bytes > 16 * ps_reservation.granularity;
+}
+
 bool ps_block_is_for(size_t bytes, bool ordered)
 {
     uint64_t limit = ps_budget.limit;
 
     if (limit == UINT64_MAX || bytes <= ps_reservation.granularity)
         return false;
+    if (atomic_load_explicit(&used_inside.are_many, memory_order_relaxed) && is_large(bytes))
+        return true;
     return ps_policies_want_pieces(bytes) || (bytes >= LEAST_BLOCK && bytes > (ordered ? limit : limit / 8));
+}
+
+void ps_block_used_inside(CUdeviceptr at, size_t bytes, struct ps_span *const *spans, size_t count)
+{
+    uint64_t named = 0;
+
+    if (!is_large(bytes) || atomic_load_explicit(&used_inside.are_many, memory_order_relaxed))
+        return;
+    ps_registry_lock();
+    for (size_t i = 0; i < count; i++)
+        named += spans[i]->bytes;
+    const bool is_short = ps_budget.reached || named > ps_budget.limit;
+    if (is_short && named > ps_budget.limit / 2 && at != used_inside.last) {
+        if (ps_registry.launch_number - used_inside.since > USED_INSIDE_AMONG) {
+            used_inside.since = ps_registry.launch_number;
+            used_inside.count = 0;
+        }
+        used_inside.last = at;
+        used_inside.count++;
+    }
+    const bool are_many = used_inside.count >= USED_INSIDE;
+    ps_registry_unlock();
+    if (are_many && !atomic_exchange(&used_inside.are_many, true))
+        ps_log_info(RESIDENCY,
+                    "launches use large allocations in parts, and name more of them than half of the budget: such are made in pieces "
+                    "from now on");
 }
 
 size_t ps_block_piece_bytes(size_t bytes, size_t unit)

@@ -80,9 +80,17 @@ static inline bool ps_blocks_exist(void)
 
 /*
  * Whether an allocation of so many bytes is to be made as a block; `ordered`: on a stream, as torch's are, of which each is a tensor, unless no budget would
- * ever hold it: the one buffer that XLA takes for all temporaries of a jitted function may be so large. Any thread.
+ * ever hold it: the one buffer that XLA takes for all temporaries of a jitted function may be so large. Or unless the program has shown that its large ones
+ * are used in parts: see below. Any thread.
  */
 bool ps_block_is_for(size_t bytes, bool ordered);
+
+/*
+ * A launch names `at`, inside an allocation of `bytes` that is no block, and so many spans in all. Where many launches in a short time do so with more than half
+ * of the budget, at ever new places, as cuDNN's recurrent networks do in their reserve space, most of what they name they don't touch: large allocations are made
+ * as blocks from then on. [unlocked]
+ */
+void ps_block_used_inside(CUdeviceptr at, size_t bytes, struct ps_span *const *spans, size_t count);
 
 /* Bytes of a piece of a block: a power of two of units, 16 to 64 MiB for half a GiB or more (then no more than 512), else 16 to 32 pieces. Pure. */
 size_t ps_block_piece_bytes(size_t bytes, size_t unit);

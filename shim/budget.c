@@ -391,6 +391,11 @@ bool ps_budget_has_plenty(size_t bytes)
     return !missing(bytes + 2 * kept_ahead());
 }
 
+bool ps_budget_must_evict_for(size_t bytes)
+{
+    return missing(bytes) != 0;
+}
+
 /* Pages that nobody uses any more go before a freed span's, which somebody may. [locked; releases the lock meanwhile] */
 static int obtain_at_once(size_t bytes, const struct ps_need *reload, struct ps_pages *out)
 {
@@ -532,6 +537,8 @@ static int make_way(size_t bytes, struct search *s)
         return 0;
     /* Then spans in use, longest idle first; they leave while we wait. */
     uint64_t need = missing(bytes);
+    if (need && !ps_reacting_could_free(need))
+        return -ENOMEM;
     uint64_t started = leave_at_once(bytes, s);
     if (need && !started)
         started = ps_reacting_evict(need);

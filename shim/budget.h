@@ -53,6 +53,9 @@ uint64_t ps_budget_to_spare(void);
 /* Whether there is room for so many bytes more beside twice what evictions ahead of need keep free, once freed spans are released. [locked] */
 bool ps_budget_has_plenty(size_t bytes);
 
+/* Whether something in use would have to leave for so many bytes more, once everything under way has ended and freed spans are released. [locked] */
+bool ps_budget_must_evict_for(size_t bytes);
+
 /* Pages for a span. */
 struct ps_pages {
     struct ps_page_block *block;

@@ -126,3 +126,26 @@ uint64_t ps_reacting_evict_at_once(uint64_t need)
     }
     return begun;
 }
+
+/* Whether the span may leave once nobody makes driver calls on it, and no other thread's launch holds its block. [locked] */
+static bool could_leave(const struct ps_span *span)
+{
+    return span->life == PS_LIFE_LIVE && span->has_pages && !span->launching && !span->pinned && !span->user_pins && !span->excluded &&
+           (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
+}
+
+bool ps_reacting_could_free(uint64_t need)
+{
+    const struct ps_span *span;
+    uint64_t bytes = 0;
+
+    if (ps_registry.blind_launches || !ps_tracing_is_on())
+        return true; /* later it can be told */
+    TAILQ_FOREACH (span, &ps_registry.idle_order, order) {
+        if (bytes >= need)
+            break;
+        if (could_leave(span))
+            bytes += span->bytes;
+    }
+    return bytes >= need;
+}

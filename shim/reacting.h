@@ -6,6 +6,7 @@
 #ifndef PS_REACTING_H
 #define PS_REACTING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* `grace`: launches after a span's last access before it may leave, for accesses that parameters don't show. Once, in the set-up. */
@@ -25,5 +26,11 @@ uint64_t ps_reacting_evict_ahead(uint64_t need);
  * [locked; releases the lock meanwhile]
  */
 uint64_t ps_reacting_evict_at_once(uint64_t need);
+
+/*
+ * Whether `need` bytes could be freed if all left that may. Where they can't, evictions would help nobody: a launch whose spans exceed the budget together would push
+ * out at each turn what the next one names. True as well where that can't be told yet. [locked]
+ */
+bool ps_reacting_could_free(uint64_t need);
 
 #endif

@@ -62,6 +62,8 @@ struct access {
     unsigned parts; /* devices whose spans are among them */
     struct part part[PS_DEVICES_MAX];
     struct ps_span *few[32];
+    CUdeviceptr inside;              /* a place inside the largest span that is named elsewhere than at its start */
+    size_t inside_bytes;             /* of that span; 0: there is none */
     struct ps_block_names in_blocks; /* named, and not among the spans until the call is ready */
 };
 
@@ -115,6 +117,7 @@ void ps_trace_begin(CUstream stream, bool per_thread_default)
     a->count = a->in_blocks.count = a->in_blocks.blocks = 0;
     a->blind = a->begun = a->is_meant = a->reads_ahead = false;
     a->parts = 0;
+    a->inside_bytes = 0;
     a->kind = (struct ps_access_kind){0};
     a->finds_none = a->unseen = false;
     a->made.key = 0;
@@ -157,10 +160,15 @@ static PS_ALWAYS_INLINE void note(struct access *a, CUdeviceptr address, size_t 
 
     if (!span)
         return;
-    if (ps_blocks_exist() && ps_block_of(span))
+    if (ps_blocks_exist() && ps_block_of(span)) {
         note_in_block(a, address, bytes, somewhere);
-    else
-        note_span(a, span);
+        return;
+    }
+    if (address != span->address && span->bytes > a->inside_bytes) {
+        a->inside = address;
+        a->inside_bytes = span->bytes;
+    }
+    note_span(a, span);
 }
 
 void ps_trace_address(CUdeviceptr address)
@@ -417,6 +425,8 @@ static void wait_for_sources(const struct access *a, const struct part *part)
 
 static void begin_part(struct access *a, struct part *part)
 {
+    if (a->inside_bytes && a->function && !a->blind)
+        ps_block_used_inside(a->inside, a->inside_bytes, a->spans + part->first, part->count);
     if (a->blind)
         ps_residency_begin_access_to_all(a->stream);
     else

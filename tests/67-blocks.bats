@@ -201,6 +201,66 @@ END_OF_C
 END_OF_CASES
 }
 
+# recurrent STEPS [VARIABLE=VALUE]...: the sample, whose steps have 21.3 MiB in use at most, in 20 MiB
+recurrent() {
+    local steps=$1
+    shift
+    run_penstock PENSTOCK_BUDGET=20MiB PENSTOCK_MIN_SPAN=$SPAN_FROM "$@" "$SAMPLES/recurrent" "$steps"
+    goes_on && sound untouched
+}
+
+@test "what its launches use in parts, more of it together than there is room for: large allocations are made in pieces from then on, and a step moves less than it has in use" {
+    local few more each
+    recurrent 2
+    few=$(report evicted_bytes)
+    recurrent 10 PENSTOCK_LOG=info
+    more=$(report evicted_bytes)
+    contains "$output" 'such are made in pieces from now on'
+    each=$(((more - few) / 8))
+    echo "# $each bytes leave in each step, $few in the first two" >&3
+    counted blocks
+    at_most $((21 * 1048576)) $each "bytes that leave in each step"
+    at_most $((16 * 21 * 1048576)) "$few" "bytes that leave in the first two"
+    at_most 1600 "$(report accesses_on_slot)" "accesses to what no pages could be had for, of 13,000 launches"
+    diff <(with_device "$SAMPLES/recurrent" 10) <(grep -v '^penstock: ' <<<"$output")
+}
+
+@test "with room for all of it nothing is made in pieces" {
+    recurrent 4 PENSTOCK_BUDGET=26MiB
+    equal 0 "$(report blocks)" blocks
+    equal 0 "$(report evictions)" evictions
+}
+
+@test "what a launch has no room for pushes out nothing that would not make room for it either" {
+    requires cc
+    build_probe no_room <<'END_OF_C'
+/* Copies name both ends: the two large ones have no room together, and the small one is used in between. */
+int main(int argc, char **argv)
+{
+    char *large, *larger, *small;
+    const size_t unit = 1 << 20;
+
+    (void)argc, (void)argv;
+    CHECK(cudaMalloc((void **)&large, 8 * unit));
+    CHECK(cudaMalloc((void **)&larger, 10 * unit));
+    CHECK(cudaMalloc((void **)&small, 4 * unit));
+    for (int i = 0; i < 40; i++) {
+        CHECK(cudaMemsetAsync(small, i, 4 * unit, NULL));
+        CHECK(cudaMemcpyAsync(larger, small, 4 * unit, cudaMemcpyDeviceToDevice, NULL));
+        CHECK(cudaMemcpyAsync(larger + 4 * unit, large, 4 * unit, cudaMemcpyDeviceToDevice, NULL));
+    }
+    CHECK(cudaDeviceSynchronize());
+    puts("ok");
+    return 0;
+}
+END_OF_C
+    run_penstock PENSTOCK_BUDGET=16MiB PENSTOCK_MIN_SPAN=$SPAN_FROM ./no_room
+    goes_on
+    sound untouched
+    echo "# $(report evictions) evictions, $(report accesses_on_slot) accesses on slots" >&3
+    at_most 12 "$(report evictions)" "evictions of 120 copies"
+}
+
 # As XLA does for a jitted function.
 @test "one buffer for all temporaries of a step, larger than the budget and taken in stream order: what of it is used comes to the device" {
     requires cc
