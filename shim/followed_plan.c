@@ -155,6 +155,16 @@ bool ps_followed_plan_is_meant(const struct ps_identity *identity, const struct 
     return identity->number ? span->number == identity->number : launch - span->born == identity->age;
 }
 
+bool ps_followed_plan_is_in_grace(const struct ps_followed_plan *s, uint32_t move, uint32_t place, uint32_t grace)
+{
+    const struct penstock_move *m = &s->move[move];
+    const struct ps_bound *b = &s->bound[move];
+    uint32_t since = (place + s->length - m->evict_after) % s->length;
+    uint32_t away = m->reload_from == PENSTOCK_NEVER ? 0 : (m->reload_from + s->length - m->evict_after) % s->length;
+
+    return since <= grace && since < (away ? away : s->length) && b->span && b->span->number == b->number && b->span->mentioned == b->named;
+}
+
 /*
  * The planner has the D2H queued at the launch that opens the gap, and a reload may be due at the next one. It comes later by the grace, and a reload that
  * fell due before would find the span resident and be void. False: the gap is too short for that.

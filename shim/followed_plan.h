@@ -85,6 +85,9 @@ void ps_followed_plan_give_grace(struct ps_followed_plan *plan, uint32_t move, u
 /* The moves' reload_from have changed, or a grace was given: the timetables are made anew. */
 void ps_followed_plan_moves_changed(struct ps_followed_plan *plan);
 
+/* At `place` of the step, whether the move's span is bound as it was planned, and would be leaving but for the grace that its last use is given. [locked] */
+bool ps_followed_plan_is_in_grace(const struct ps_followed_plan *s, uint32_t move, uint32_t place, uint32_t grace);
+
 /* Whether the span in the place where one is to be bound, at launch number `launch`, is the one that the plan is about. */
 bool ps_followed_plan_is_meant(const struct ps_identity *identity, const struct ps_span *span, uint64_t launch);
 

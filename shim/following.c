@@ -304,6 +304,16 @@ static void evict(struct ps_followed_plan *s, uint32_t move, struct ps_stream *s
         here.summary.evictions++;
 }
 
+size_t ps_following_leaving(struct ps_span **spans, size_t room)
+{
+    size_t n = 0;
+
+    for (uint32_t m = 0; here.now && m < here.now->moves && n < room; m++)
+        if (ps_followed_plan_is_in_grace(here.now, m, here.last_place, here.grace))
+            spans[n++] = here.now->bound[m].span;
+    return n;
+}
+
 /*
  * Whether each use of the span (or NULL) is seen, so that it needs no grace. Where one lies that was born in the step may have been told by the launch that named
  * it last; of a block a launch may have been given more pieces than it is believed to use.

@@ -49,6 +49,12 @@ void ps_following_launch(struct ps_steps_state state, uint64_t launch);
  */
 bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t count, struct ps_stream *stream);
 
+/*
+ * Spans that the plan in force has begin to leave about now, but for the grace that launches after their last use are given; at most `room`, whose plan has them leave
+ * first before others. Who needs pages at once, and would let what is needed next leave in a grace of its own, does better with these. [locked]
+ */
+size_t ps_following_leaving(struct ps_span **spans, size_t room);
+
 /* Whether a plan is in force: then nothing is evicted ahead of need but by it. [locked] */
 bool ps_following_is_on(void);
 bool ps_following_moves_spans(void); /* and it has something to do [locked] */

@@ -2,6 +2,7 @@
 
 #include "budget.h"
 #include "eviction.h"
+#include "following.h"
 #include "grace.h"
 #include "made_tables.h"
 #include "penstock/policy.h"
@@ -18,6 +19,24 @@ static PS_PER_DEVICE uint32_t first_grace; /* kernel launches; constant once set
 void ps_reacting_open(uint32_t grace)
 {
     PS_HERE(first_grace) = grace;
+}
+
+/*
+ * Of what was used at one launch the youngest is last to leave: it was made there, most often, and will be read, while what it was made from may not be used again.
+ * The newcomer is the last of `n`; those before are in order.
+ */
+static void put_in_order(struct ps_span **spans, struct penstock_candidate *candidates, size_t n)
+{
+    struct ps_span *span = spans[n - 1];
+    const struct penstock_candidate candidate = candidates[n - 1];
+    size_t i = n - 1;
+
+    for (; i > 0 && spans[i - 1]->last_access == span->last_access && spans[i - 1]->buffer_id > span->buffer_id; i--) {
+        spans[i] = spans[i - 1];
+        candidates[i] = candidates[i - 1];
+    }
+    spans[i] = span;
+    candidates[i] = candidate;
 }
 
 static size_t gather(struct ps_span **spans, struct penstock_candidate *candidates, uint32_t grace)
@@ -41,6 +60,23 @@ static size_t gather(struct ps_span **spans, struct penstock_candidate *candidat
         }
         spans[n] = span;
         candidates[n++] = (struct penstock_candidate){.bytes = span->bytes, .last_access = span->last_access};
+        put_in_order(spans, candidates, n);
+    }
+    return n;
+}
+
+/* What the plan in force has leave about now, within its grace. */
+static size_t gather_planned(struct ps_span **spans, struct penstock_candidate *candidates)
+{
+    const size_t planned = ps_following_leaving(spans, CANDIDATES_MAX);
+    size_t n = 0;
+
+    for (size_t i = 0; i < planned; i++) {
+        struct ps_span *span = spans[i];
+        if (!ps_eviction_may_leave(span) || !ps_eviction_has_place(span->bytes))
+            continue;
+        spans[n] = span;
+        candidates[n++] = (struct penstock_candidate){.bytes = span->bytes, .last_access = span->last_access};
     }
     return n;
 }
@@ -56,7 +92,9 @@ static uint64_t evict(uint64_t need, bool ahead, bool *refused)
     /* What nobody has watched being used can't leave. */
     if (!ps_tracing_is_on() || !ps_eviction_start_helpers())
         return 0;
-    size_t n = gather(spans, candidates, PS_HERE(first_grace));
+    size_t n = gather_planned(spans, candidates);
+    if (!n)
+        n = gather(spans, candidates, PS_HERE(first_grace));
     /* Grace is for accesses that nobody sees; when nothing else is left to leave, it gives way before the program runs out of memory. */
     if (!n && !ahead && PS_HERE(first_grace))
         n = gather(spans, candidates, 0);
