@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "blocks.h"
+#include "bouncing.h"
 #include "budget.h"
 #include "copies.h"
 #include "counters.h"
@@ -328,6 +329,7 @@ static int start_on(struct ps_span *span, enum ps_copies_d2h on)
 
 int ps_eviction_start(struct ps_span *span)
 {
+    ps_bouncing_leaves(span);
     if (ps_eviction_is_held() || queue_is_full(PS_COPIES_IN_TURN))
         return start_later(span, false, false);
     return start_on(span, PS_COPIES_IN_TURN);

@@ -150,6 +150,7 @@ static void count_in(struct ps_span *span, size_t requested)
     span->move = 0;
     span->due = 0;
     span->requested = requested;
+    span->left = span->stays_until = span->bounces = span->stays = 0;
     span->known = false;
     const size_t wanted = ps_registry_rounded(requested);
     span->nth = block ? block->nth : ps_registry_count_birth(wanted);

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "blocks.h"
+#include "bouncing.h"
 #include "budget.h"
 #include "clock.h"
 #include "copies.h"
@@ -271,7 +272,7 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
         if (span->residency != PS_EVICTED)
             break;
 
-        if (ps_residency_stays_on_slot(span)) {
+        if (ps_residency_stays_on_slot(span) || ps_bouncing_stays(span)) {
             leave_on_slot(span);
             return;
         }

@@ -261,6 +261,35 @@ END_OF_C
     at_most 12 "$(report evictions)" "evictions of 120 copies"
 }
 
+@test "two allocations that have no room together and are used in turn: the one that takes most of the budget stays on its slot" {
+    requires cc
+    build_probe in_turn <<'END_OF_C'
+int main(int argc, char **argv)
+{
+    char *large, *other, got[2];
+    const size_t unit = 1 << 20;
+
+    (void)argc, (void)argv;
+    CHECK(cudaMalloc((void **)&large, 12 * unit));
+    CHECK(cudaMalloc((void **)&other, 6 * unit));
+    for (int i = 0; i < 60; i++) {
+        CHECK(cudaMemsetAsync(large + i % 12 * unit, i, unit, NULL));
+        CHECK(cudaMemsetAsync(other, i, 6 * unit, NULL));
+        CHECK(cudaMemcpy(&got[0], large + i % 12 * unit + 77, 1, cudaMemcpyDeviceToHost));
+        CHECK(cudaMemcpy(&got[1], other + i, 1, cudaMemcpyDeviceToHost));
+        EXPECT(got[0] == i && got[1] == i);
+    }
+    puts("ok");
+    return 0;
+}
+END_OF_C
+    run_penstock PENSTOCK_BUDGET=16MiB PENSTOCK_MIN_SPAN=$SPAN_FROM ./in_turn
+    goes_on
+    sound untouched
+    echo "# $(report evictions) evictions, $(report accesses_on_slot) accesses on slots" >&3
+    at_most 16 "$(report evictions)" "evictions of 240 copies and fills"
+}
+
 # As XLA does for a jitted function.
 @test "one buffer for all temporaries of a step, larger than the budget and taken in stream order: what of it is used comes to the device" {
     requires cc

@@ -1,0 +1,43 @@
+#include "bouncing.h"
+
+#include "budget.h"
+#include "registry.h"
+
+/* Kernel launches between a span's leaving and its being demanded again that are soon; the times in a row that are enough. */
+#define SOON 16u
+#define TIMES 3u
+/* Launches for which it stays at first, and how often that doubles. */
+#define STAYS_FOR 256u
+#define DOUBLES_MAX 12u
+
+void ps_bouncing_leaves(struct ps_span *span)
+{
+    span->left = ps_registry.launch_number + 1;
+}
+
+bool ps_bouncing_stays(struct ps_span *span)
+{
+    const uint64_t now = ps_registry.launch_number;
+
+    if (span->bytes <= ps_budget.limit / 4)
+        return false;
+    if (now < span->stays_until)
+        return true;
+    if (span->stays_until) { /* it is tried again */
+        span->stays_until = 0;
+        return false;
+    }
+    if (!span->left)
+        return false; /* it has not left since that was looked at */
+    const bool was_soon = now - (span->left - 1) <= SOON;
+    span->left = 0;
+    if (!was_soon) {
+        span->bounces = span->stays = 0;
+        return false;
+    }
+    if (++span->bounces < TIMES)
+        return false;
+    span->stays_until = now + ((uint64_t)STAYS_FOR << (span->stays < DOUBLES_MAX ? span->stays : DOUBLES_MAX));
+    span->stays++;
+    return true;
+}
