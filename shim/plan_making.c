@@ -8,6 +8,19 @@
 #include "log.h"
 #include "margin.h"
 
+/* A step of fewer launches may be a loop inside of one; a plan by which it takes more times as long as without moves is none. */
+#define SHORT_LOOP 32u
+#define SHORT_LOOP_TIMES 16u
+
+/*
+ * Of a loop of few launches, one of which has no room for all that it names. cuDNN's recurrent networks have one for each moment of a sequence, and name other places
+ * each time: a plan would move much in each round, and the next round is another one.
+ */
+static bool is_worse_than_none(const struct penstock_step *step, const struct penstock_plan *plan)
+{
+    return step->launches < SHORT_LOOP && plan->predicted_ns / SHORT_LOOP_TIMES > plan->plain_ns;
+}
+
 /* For the policy, and for penstock_predict; free() takes it back. */
 static void *new_workspace(const struct ps_plan_making *making)
 {
@@ -34,6 +47,10 @@ int ps_plan_make(const struct ps_plan_making *making, struct penstock_plan *plan
         ps_log_warn_once(POLICY, "what the policy %s plans is no plan: %s; it is not followed: mend it, or unset PENSTOCK_POLICY",
                          making->policy->name, why);
         r = -EINVAL;
+    }
+    if (r == -ERANGE && is_worse_than_none(step, plan)) {
+        plan->moves = 0;
+        penstock_predict(step, workspace, plan, &why);
     }
     free(workspace);
     ps_log_info(POLICY,
