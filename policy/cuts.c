@@ -14,6 +14,13 @@
 #define CLEARED_AFTER 64u
 #define CLEARED_EVERY 1024u
 
+/* Cuts of a run follow each other within so many accesses, and are young for so many. What is at the head is believed to reach for so many strides. */
+#define RUN_WITHIN 128u
+#define YOUNG_CUT 512u
+#define RUN_STRIDES 4u
+/* Shorter strides than this part of the least that an access is taken to touch are none. */
+#define RUN_STRIDES_OF_LEAST 16u
+
 void ps_cuts_init(struct ps_cuts *cuts, struct ps_cut *memory, uint32_t room)
 {
     *cuts = (struct ps_cuts){.cut = memory, .room = room};
@@ -110,20 +117,40 @@ static void came_back(struct ps_cuts *cuts, struct ps_cut *cut)
     cut->used = cuts->now;
 }
 
+/* Where what begins at the new cut is believed to end, if a run has come to it; or 0. */
+static uint64_t end_in_run(const struct ps_cuts *cuts, uint32_t i)
+{
+    const struct ps_cut *cut = &cuts->cut[i];
+
+    if (i < 2 || cut->made - cut[-1].made > RUN_WITHIN || cut[-1].made - cut[-2].made > RUN_WITHIN)
+        return 0;
+    uint64_t stride = cut->at - cut[-1].at, before = cut[-1].at - cut[-2].at;
+
+    if (stride > RUN_STRIDES * before)
+        return 0;
+    return cut->at + RUN_STRIDES * (stride > before ? stride : before);
+}
+
 void ps_cuts_note(struct ps_cuts *cuts, uint64_t at, uint64_t end)
 {
     uint32_t i = first_from(cuts, at);
 
     if (i < cuts->count && cuts->cut[i].at == at) {
+        const bool was_forgotten = is_late(cuts, cuts->cut[i].used);
         came_back(cuts, &cuts->cut[i]);
+        if (was_forgotten) {
+            cuts->cut[i].made = cuts->now;
+            cuts->cut[i].until = end_in_run(cuts, i);
+        }
     } else {
         if (cuts->count == cuts->room) {
             make_room(cuts);
             i = first_from(cuts, at);
         }
         memmove(&cuts->cut[i + 1], &cuts->cut[i], (cuts->count - i) * sizeof *cuts->cut);
-        cuts->cut[i] = (struct ps_cut){.at = at, .used = cuts->now};
+        cuts->cut[i] = (struct ps_cut){.at = at, .made = cuts->now, .used = cuts->now};
         cuts->count++;
+        cuts->cut[i].until = end_in_run(cuts, i);
     }
     struct ps_cut *cut = &cuts->cut[i];
     /* A shorter one may have touched part of the tensor. */
@@ -131,6 +158,16 @@ void ps_cuts_note(struct ps_cuts *cuts, uint64_t at, uint64_t end)
         cut->end = end;
         cut->ended = cuts->now;
     }
+}
+
+/* The same of an access at the head of a run. Short strides may be those of interleaved views: they tell nothing. `end`: by what lies above; 0: nothing. */
+static uint64_t end_at_head(const struct ps_cuts *cuts, const struct ps_cut *cut, uint64_t end, uint64_t least)
+{
+    if (!cut->until || cuts->now - cut->made > YOUNG_CUT || cut->until - cut->at < RUN_STRIDES * (least / RUN_STRIDES_OF_LEAST))
+        return end;
+    uint64_t until = cut->until < cut->at + least ? cut->at + least : cut->until;
+
+    return end && end < until ? end : until;
 }
 
 uint64_t ps_cuts_end_of(const struct ps_cuts *cuts, uint64_t at, uint64_t least)
@@ -145,5 +182,7 @@ uint64_t ps_cuts_end_of(const struct ps_cuts *cuts, uint64_t at, uint64_t least)
     if (own == cuts->count || cuts->cut[own].at != at)
         return end;
     const struct ps_cut *cut = &cuts->cut[own];
+    if (!cut->end)
+        end = end_at_head(cuts, cut, end, least);
     return cut->end > end && !is_late(cuts, cut->ended) ? cut->end : end;
 }

@@ -19,7 +19,9 @@
 
 struct ps_cut {
     uint64_t at;
+    uint64_t made;  /* when it was noted first, or anew after it was forgotten */
     uint64_t used;  /* when an access last began here */
+    uint64_t until; /* a run came here: as far as what is at its head is believed to reach while it is young; 0: none did */
     uint64_t end;   /* of what a copy or fill that began here touched; 0: none has */
     uint64_t ended; /* when it did */
 };
@@ -44,6 +46,9 @@ void ps_cuts_begin(struct ps_cuts *cuts);
 void ps_cuts_note(struct ps_cuts *cuts, uint64_t at, uint64_t end);
 
 /*
+ * A run: accesses that begin ever higher, in strides that are alike, as a recurrent network's do moment by moment. Above its head nothing is known but what lies there
+ * for others, maybe far away. So what begins there is believed to reach for some strides while it is young: what is above it has been seen by then.
+ *
  * Where an access that begins at `at` ends, as far as is known: at the first cut at `at` + `least` or above that has come back of late, or where a copy
  * or fill that began there did, if that is further. 0: nothing is known above. Cuts that are nearer than `least` (1 or more) are none: views of one
  * tensor, such as interleaved ones, begin there as well.

@@ -21,7 +21,7 @@
 
 #define MIB (1ull << 20)
 
-/* Cuts that are kept of a block: 64 KiB of memory. */
+/* Cuts that are kept of a block: 96 KiB of memory. */
 #define CUTS_MAX 2048u
 
 /* ---- which, and how large ---- */

@@ -187,6 +187,51 @@ static void test_against_list(void)
     }
 }
 
+static void test_runs(void)
+{
+    start();
+    use(1000 * UNIT); /* another's, far above */
+    use(100 * UNIT);
+    EXPECT_U64(1000 * UNIT, end_of(100 * UNIT));
+    use(102 * UNIT);
+    EXPECT_U64(1000 * UNIT, end_of(102 * UNIT));
+    /* From the third on it is a run, of which no stride is more than four times as long as the one before. */
+    use(104 * UNIT);
+    EXPECT_U64(112 * UNIT, end_of(104 * UNIT));
+    use(110 * UNIT);
+    EXPECT_U64(134 * UNIT, end_of(110 * UNIT));
+    use(140 * UNIT);
+    EXPECT_U64(1000 * UNIT, end_of(140 * UNIT));
+    /* What lies nearer is the end, and what a copy told is. */
+    EXPECT_U64(110 * UNIT, end_of(104 * UNIT));
+    use(1100 * UNIT);
+    use(200 * UNIT);
+    use(202 * UNIT);
+    use(204 * UNIT);
+    copy(204 * UNIT, 300 * UNIT);
+    EXPECT_U64(1000 * UNIT, end_of(204 * UNIT));
+    /* It is young for a while. */
+    use(206 * UNIT);
+    EXPECT_U64(214 * UNIT, end_of(206 * UNIT));
+    use_times(1100 * UNIT, 600);
+    EXPECT_U64(1000 * UNIT, end_of(206 * UNIT));
+    /* Interleaved views are no run, and one that goes down needs no belief of its own. */
+    start();
+    use(1000 * UNIT);
+    for (unsigned i = 0; i < 8; i++)
+        use(100 * UNIT + i * 128);
+    EXPECT_U64(1000 * UNIT, end_of(100 * UNIT + 7 * 128));
+    for (unsigned i = 0; i < 8; i++)
+        use((900 - 2 * i) * UNIT);
+    EXPECT_U64(888 * UNIT, end_of(886 * UNIT));
+    /* Nor is what was used at long intervals. */
+    for (unsigned i = 0; i < 4; i++) {
+        use((500 + i) * UNIT);
+        use_times(1000 * UNIT, 200);
+    }
+    EXPECT_U64(886 * UNIT, end_of(503 * UNIT));
+}
+
 int main(void)
 {
     test_next_above();
@@ -196,5 +241,6 @@ int main(void)
     test_steps();
     test_no_room();
     test_against_list();
+    test_runs();
     return expect_status();
 }
