@@ -46,45 +46,61 @@ static void see_captures(void)
  * Two clocks: first the streams that are known to the program are waited for, by events, while copies go on being queued; then no more are queued,
  * and the real call, which knows every stream, waits for the few that are.
  */
-static bool begin_wait_for_device(void)
+struct device_wait {
+    bool is_seen; /* the device is managed, and its streams are known */
+    bool held;
+    struct ps_streams_wait streams;
+};
+
+static void begin_wait_for_device(struct device_wait *wait)
 {
     struct ps_uses all = {.count = 0};
 
+    wait->is_seen = wait->held = false;
     if (ps_inside || !ps_process_has_begun() || !ps_tracing_is_on() || ps_capture_anywhere() ||
         ps_devices_enter_current() != PS_DEVICES_MANAGED)
-        return false;
+        return;
     ps_inside++;
-    bool prolonged = ps_eviction_are_there_copies();
-    if (prolonged) {
+    wait->is_seen = true;
+    wait->held = ps_eviction_are_there_copies();
+    if (wait->held) {
         ps_stream_settle(NULL);
         ps_uses_note_all_streams(&all);
         if (ps_uses_host_wait(&all))
             ps_log_debug(HOOKS, "streams could not be waited for by events; the real call does");
         ps_eviction_hold(true);
     }
+    ps_streams_wait_begins(&wait->streams);
     ps_inside--;
-    return prolonged;
+}
+
+static void end_wait_for_device(const struct device_wait *wait, bool succeeded)
+{
+    if (wait->is_seen && succeeded)
+        ps_streams_wait_ended(&wait->streams);
+    if (wait->held)
+        ps_eviction_go_on(true);
 }
 
 PS_EXPORT cudaError_t cudaDeviceSynchronize(void)
 {
-    bool held = begin_wait_for_device();
-    cudaError_t result = ps_real_cudart()->cudaDeviceSynchronize();
+    struct device_wait wait;
 
-    if (held)
-        ps_eviction_go_on(true);
+    begin_wait_for_device(&wait);
+    cudaError_t result = ps_real_cudart()->cudaDeviceSynchronize();
+    end_wait_for_device(&wait, result == cudaSuccess);
     return result;
 }
 
 PS_EXPORT CUresult cuCtxSynchronize(void)
 {
+    struct device_wait wait;
+
     if (ps_real_cuda_load())
         return CUDA_ERROR_NOT_INITIALIZED;
-    bool held = begin_wait_for_device();
+    begin_wait_for_device(&wait);
     CUresult result = ps_cu.cuCtxSynchronize();
-
-    if (held)
-        ps_eviction_go_on(true);
+    end_wait_for_device(&wait, result == CUDA_SUCCESS);
     return result;
 }
 

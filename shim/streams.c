@@ -268,6 +268,41 @@ struct ps_stream *ps_streams_at(uint32_t index)
     return atomic_load_explicit(&table[index], memory_order_relaxed);
 }
 
+void ps_streams_wait_begins(struct ps_streams_wait *wait)
+{
+    const uint32_t n = ps_streams_count();
+
+    /* Two clocks: who notes a use from here on notes a later tick, and may have queued its work before the wait or not. */
+    wait->moment = atomic_load(&moments);
+    wait->count = n < PS_STREAMS_WAITED ? n : PS_STREAMS_WAITED;
+    for (uint32_t i = 0; i < wait->count; i++) {
+        struct ps_stream *s = ps_streams_at(i);
+        wait->tick[i] = 0;
+        if (ps_stream_is_foreign(s) || atomic_load(&s->gone))
+            continue;
+        wait->tick[i] = s->per_thread ? atomic_load(&s->recorded) : atomic_fetch_add(&s->next, 1);
+    }
+}
+
+static void raise_to(_Atomic uint64_t *value, uint64_t to)
+{
+    uint64_t now = atomic_load(value);
+
+    while (now < to && !atomic_compare_exchange_weak(value, &now, to)) {
+    }
+}
+
+void ps_streams_wait_ended(const struct ps_streams_wait *wait)
+{
+    for (uint32_t i = 0; i < wait->count; i++) {
+        if (!wait->tick[i])
+            continue;
+        raise_to(&ps_streams_at(i)->done, wait->tick[i]);
+        if (!ps_streams_at(i)->per_thread) /* what its thread has queued unmarked a moment does not cover */
+            raise_to(&ps_streams_at(i)->done_at, wait->moment);
+    }
+}
+
 uint64_t ps_streams_progress(void)
 {
     const uint32_t n = ps_streams_count();
@@ -642,7 +677,7 @@ static int each_event(const struct ps_uses *uses, const struct ps_stream *except
             uint64_t tick = first_tick_after(s, uses->everywhere);
             if (atomic_load(&s->gone) || (s->per_thread && s->owner != self))
                 tick = atomic_load(&s->recorded);
-            if (s == except || !tick || is_over(s))
+            if (s == except || !tick || is_over(s) || uses->everywhere <= atomic_load(&s->done_at))
                 continue;
             int r = event_for(s, tick, &event);
             if (!r)
@@ -653,7 +688,8 @@ static int each_event(const struct ps_uses *uses, const struct ps_stream *except
         return 0;
     }
     for (unsigned k = 0; k < uses->count; k++) {
-        if (uses->use[k].stream == except || atomic_load_explicit(&uses->use[k].stream->over, memory_order_relaxed))
+        if (uses->use[k].stream == except || atomic_load_explicit(&uses->use[k].stream->over, memory_order_relaxed) ||
+            uses->use[k].tick <= atomic_load(&uses->use[k].stream->done))
             continue;
         int r = event_for(uses->use[k].stream, uses->use[k].tick, &event);
         if (!r)

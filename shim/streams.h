@@ -56,6 +56,8 @@ struct ps_stream {
     atomic_bool over;                         /* gone, and all that was queued on it has ended; set under record_lock */
     _Atomic uint64_t next;                    /* the tick that the next record will be; starts at 1 */
     _Atomic uint64_t recorded;                /* the highest tick recorded; 0 = none */
+    _Atomic uint64_t done;                    /* ticks up to this one stand for work that a wait for the device has seen over */
+    _Atomic uint64_t done_at;                 /* the same of moments (ps_uses_note_everything) */
     _Atomic uint64_t come_to;                 /* a tick that was seen to be over (ps_streams_progress) */
     _Atomic uint32_t launches;                /* launches with spans since the last tick; a hint */
     atomic_bool unmarked;                     /* a per-thread stream: launches since the last tick that named no span */
@@ -100,6 +102,19 @@ void ps_stream_retire(CUstream handle);
 
 /* So do all streams of a context, with the events on them: what is queued there is waited for here, on the host. Called before the program's cuCtxDestroy begins. */
 void ps_streams_end_context(CUcontext context);
+
+/*
+ * Around a wait for all of the device that the thread is at: what was noted before it began is over when it has succeeded, and no event need tell so. Else an event
+ * that is recorded for such a use later stands behind whatever the stream has been given meanwhile. begin claims a tick of each stream, up to so many of them.
+ */
+#define PS_STREAMS_WAITED 64u
+struct ps_streams_wait {
+    uint64_t tick[PS_STREAMS_WAITED];
+    uint64_t moment;
+    uint32_t count;
+};
+void ps_streams_wait_begins(struct ps_streams_wait *wait);
+void ps_streams_wait_ended(const struct ps_streams_wait *wait);
 
 /* A number that has changed when some stream of the program has come to a tick since the last call. Asks the driver. Any thread; of two at once one may miss it. */
 uint64_t ps_streams_progress(void);

@@ -104,6 +104,8 @@ static const struct order_case *read_arguments(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    /* Loaded at its first launch a kernel waits for the device, on a GPU, and so for gates that are yet to be opened. */
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
         for (const struct order_case &each : cases)
             printf("%-30s %s\n", each.name, each.what);
