@@ -5,6 +5,7 @@
 #include "budget.h"
 #include "device.h"
 #include "helper_thread.h"
+#include "managed_context.h"
 #include "preparing.h"
 #include "real_cuda.h"
 #include "registry.h"
@@ -20,8 +21,12 @@ static int uses_are_over(const struct ps_span *span)
     if (!ps_rule(RELEASE_WAITS_FOR_USES))
         return 1;
     int over = ps_uses_query(&span->uses);
-    if (over == 1 && span->fence_set && ps_cu.cuEventQuery(span->fence) != CUDA_SUCCESS)
-        over = 0;
+    const CUresult filled = over == 1 && span->fence_set ? ps_cu.cuEventQuery(span->fence) : CUDA_SUCCESS;
+    if (filled != CUDA_SUCCESS)
+        over = filled == CUDA_ERROR_NOT_READY ? 0 : -EIO;
+    /* Two clocks: where events can't be asked no stream can be made to wait either, so the host waits for the device. Not while somebody captures. */
+    if (over < 0 && over != -EBUSY && over != -EXDEV)
+        over = !ps_managed_context_wait();
     return over == 1;
 }
 

@@ -127,6 +127,10 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     trainers_need READ_AHEAD_WAITS_FOR_RELOAD 30-60 hostile-copies-ahead
 }
 
+@test "memory that is freed on the default stream comes after blocking streams" {
+    trainers_need FREE_ON_LEGACY_IS_BARRIER 95-100 orders-legacy orders-legacy-event
+}
+
 @test "every stream that uses a reloaded span waits" {
     trainers_need EVERY_STREAM_WAITS 30-100 mlp-async-streams-skew mlp-halves
 }

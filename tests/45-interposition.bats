@@ -502,7 +502,7 @@ END
     for tracer in cupti hook; do
         run_probe heirs PENSTOCK_TRACER=$tracer
         ended_with 0
-        contains "$output" '^ok, the same$' # else it would not have come to it
+        contains "$output" '^ok, another$' # it waits for no thread's stream, whoever stood for it
         said
         sound
     done

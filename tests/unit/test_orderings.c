@@ -341,11 +341,12 @@ static void reload_under_unseen_use(void)
     span->excluded = true;
     ps_registry_unlock();
     fill(kept, 3);
-    EXPECT_INT(0, ps_stream_tick(stream));                                   /* what is known of its uses ends here */
-    EXPECT_INT(0, ps_cu.cuMemcpyAsync(busy_bytes, kept, 4, stream->handle)); /* the kernel that doesn't name it */
     end_use(held[1]);
     end_use(held[0]);
     EXPECT_INT(0, ps_residency_free(first, NULL));
+    EXPECT_INT(0, ps_stream_tick(stream)); /* what is known of all uses ends here, and is over */
+    EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));
+    EXPECT_INT(0, ps_cu.cuMemcpyAsync(busy_bytes, kept, 4, stream->handle)); /* the kernel that doesn't name it */
     fill(kept, 4);                                                               /* there are pages now */
     EXPECT_INT(0, ps_cu.cuMemcpyAsync(busy_bytes + 4, kept, 4, stream->handle)); /* another, behind a launch that names it */
     EXPECT_INT(0, driver.download(words, busy_bytes, sizeof words, stream->handle));
