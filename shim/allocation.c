@@ -32,6 +32,9 @@
 #include "verify.h"
 #include "waits.h"
 
+/* With more streams than this a reused cudaMalloc'd span is ordered at each stream's first visible access only. */
+#define STREAMS_ORDERED_AT_ONCE 8u
+
 /* [locked] */
 static void born(struct ps_span *span)
 {
@@ -43,6 +46,41 @@ static void born(struct ps_span *span)
 }
 
 /* ---- reuse of a freed span ---- */
+
+/*
+ * cudaMalloc: any stream may use the memory at once, so one event that stands for everything that used it before is waited for by every
+ * stream now known, and by later ones at their first access (the fence).
+ *
+ * Two clocks: that is what the device was given before the cudaFree, for which the real one has the host wait. So nobody waits here who would not without us.
+ */
+static int order_for_all_streams(struct ps_span *span, const struct ps_uses *uses)
+{
+    uint64_t seen = 0;
+    int r = 0;
+
+    if (!span->fence)
+        r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+    if (!r)
+        r = ps_copies_join(uses, span->fence_set, span->fence);
+    uint32_t n = ps_streams_count();
+    for (uint32_t i = 0; !r && n <= STREAMS_ORDERED_AT_ONCE && i < n; i++) {
+        if (ps_stream_is_foreign(ps_streams_at(i)))
+            continue; /* it waits at its first access, if it has one */
+        int one = ps_stream_wait_event(ps_streams_at(i), span->fence);
+        if (!one)
+            seen |= 1ull << i;
+        /* Gone, another thread's own, or being captured: it waits at its first access, if it has one. */
+        if (one && one != -ENOENT && one != -EXDEV && one != -EBUSY)
+            r = one;
+    }
+    ps_registry_lock();
+    if (!r) {
+        span->fence_set = true;
+        span->fence_seen = seen;
+    }
+    ps_registry_unlock();
+    return r;
+}
 
 /* Whether what used the span before is ordered before the new owner's work without anything being done. [locked] */
 static bool is_ordered_already(const struct ps_span *span, const struct ps_stream *stream)
@@ -89,8 +127,8 @@ static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
     }
     span->launching++; /* nobody's victim while its order is made */
     ps_registry_unlock();
-    /* Two clocks: the stream waits, the host goes on. */
-    int r = ps_stream_comes_after_uses(stream, &uses);
+    /* Two clocks: streams wait, the host goes on. */
+    int r = stream ? ps_stream_comes_after_uses(stream, &uses) : order_for_all_streams(span, &uses);
     /* The host waits where the stream can't; not while a capture has begun since the program asked, by another thread. */
     if (r && ps_managed_context_wait()) {
         ps_registry_lock();
@@ -104,10 +142,13 @@ static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
             RESIDENCY,
             "an allocation could not be ordered by events (error %d): the device was waited for instead, which is slow and right; see `penstock doctor`",
             -r);
-    ps_stream_settle(stream);
+    if (stream)
+        ps_stream_settle(stream);
     ps_registry_lock();
-    ps_uses_clear(&span->uses); /* the stream now comes after them all */
-    ps_uses_note(&span->uses, stream);
+    if (stream) {
+        ps_uses_clear(&span->uses); /* the stream now comes after them all */
+        ps_uses_note(&span->uses, stream);
+    }
     span->launching--;
     ps_registry_unlock();
     return true;
@@ -242,8 +283,8 @@ static void say_out_of_memory(size_t bytes)
  *
  * Two clocks: what still uses one on another stream may wait for what the program is yet to queue, on the very stream that is to have it; and if not, two
  * streams that share a span for ever run one after the other. So `stream` is made to wait for another only where there is no room for pages, as
- * CUDA's own pool does it (cudaMemPoolReuseAllowInternalDependencies), and a plan counts on it: else something leaves. cudaMalloc never makes anybody wait.
- * [locked; may release it]
+ * CUDA's own pool does it (cudaMemPoolReuseAllowInternalDependencies), and a plan counts on it: else something leaves. cudaMalloc makes streams wait for
+ * what cudaFree would have waited for alone. [locked; may release it]
  */
 static struct ps_span *take_freed(size_t bytes, size_t at_most, const struct ps_stream *stream, const struct ps_stream *orders_itself)
 {
@@ -251,6 +292,8 @@ static struct ps_span *take_freed(size_t bytes, size_t at_most, const struct ps_
 
     if (!span)
         span = ps_freed_take_over(bytes, at_most, orders_itself);
+    if (!span && !stream && ps_tracing_notes())
+        span = ps_registry_cached_take_at_once(bytes);
     if (!span && ((stream && ps_following_is_on() && ps_budget_lacking(bytes)) || !ps_rule(REUSE_WAITS_FOR_FREE)))
         span = ps_registry_cached_take(bytes, stream);
     return span;
@@ -543,6 +586,8 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
             ps_uses_note_all_streams(&uses);
     } else if (how == AT_ONCE && ps_tracing_is_on()) {
         unmarked = !ps_uses_note_all_streams(&uses);
+        if (ps_streams_count() > 1)
+            ps_uses_mark(&uses); /* what is queued from here on is not waited for */
     } else if (how == AT_ONCE) {
         ps_uses_note_everything(&uses); /* the streams that were used are not known yet: it is waited for, as the real one does */
     }

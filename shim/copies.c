@@ -259,11 +259,12 @@ int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, cons
     return r && bytes ? after_part(r, h2d) : r;
 }
 
-/* Makes `event` the point after what the joining stream waits for by now and all of `uses`. */
-static int join(const struct ps_uses *uses, CUevent event)
+int ps_copies_join(const struct ps_uses *uses, bool event_set, CUevent event)
 {
-    int r = ps_uses_stream_wait(uses, here.joining);
+    int r = event_set ? ps_cuda_errno(ps_cu.cuStreamWaitEvent(here.joining, event, 0)) : 0;
 
+    if (!r)
+        r = ps_uses_stream_wait(uses, here.joining);
     return r ? r : ps_cuda_errno(ps_cu.cuEventRecord(event, here.joining));
 }
 
@@ -303,7 +304,7 @@ CUevent ps_copies_after_everything(void)
 
     /* The waits and the record of several threads may mix on the joining stream: each then waits for more, none for less. */
     if (!r)
-        r = join(&everything, event);
+        r = ps_copies_join(&everything, false, event);
     if (!r)
         return event;
     ps_copies_give_event(event);

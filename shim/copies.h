@@ -93,6 +93,12 @@ void ps_copies_claim_ends(void);
 void ps_copies_wait_for_reloads(void);
 
 /*
+ * Makes `event` the point after all of `uses` (and after what `event` stood for, if `event_set`), through a stream of its own: one event that
+ * stands for several streams. 0 or -errno.
+ */
+int ps_copies_join(const struct ps_uses *uses, bool event_set, CUevent event);
+
+/*
  * A new event after everything that is queued now on any stream of the program and on the H2D stream. NULL: there is none, since a stream is being captured
  * or the driver refuses. Takes one event of those given back, or makes one; the caller owns it.
  */

@@ -125,12 +125,10 @@ PS_EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigne
 
 PS_EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 {
-    CUresult (*real)(CUstream *, unsigned int) = (CUresult(*)(CUstream *, unsigned int))ps_driver_function(PS_DRIVER_FUNCTION_cuStreamCreate);
-
-    if (ps_real_cuda_load() || !real)
+    if (ps_real_cuda_load())
         return CUDA_ERROR_NOT_INITIALIZED;
     ps_streams_created(flags);
-    return real(stream, flags);
+    return ps_cu.cuStreamCreateWithPriority(stream, flags, 0); /* as cuda.h has it: of default priority */
 }
 
 PS_EXPORT CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)

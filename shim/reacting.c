@@ -22,7 +22,7 @@ void ps_reacting_open(uint32_t grace)
 }
 
 /*
- * Of what was used at one launch the youngest is last to leave: it was made there, most often, and will be read, while what it was made from may not be used again.
+ * Of what one call used the youngest is last to leave: it was made there, most often, and will be read, while what it was made from may not be used again.
  * The newcomer is the last of `n`; those before are in order.
  */
 static void put_in_order(struct ps_span **spans, struct penstock_candidate *candidates, size_t n)
@@ -31,7 +31,7 @@ static void put_in_order(struct ps_span **spans, struct penstock_candidate *cand
     const struct penstock_candidate candidate = candidates[n - 1];
     size_t i = n - 1;
 
-    for (; i > 0 && spans[i - 1]->last_access == span->last_access && spans[i - 1]->buffer_id > span->buffer_id; i--) {
+    for (; i > 0 && spans[i - 1]->accessed == span->accessed && spans[i - 1]->buffer_id > span->buffer_id; i--) {
         spans[i] = spans[i - 1];
         candidates[i] = candidates[i - 1];
     }

@@ -424,6 +424,11 @@ struct ps_span *ps_registry_cached_take_ordered(size_t bytes, size_t at_most, co
     return take_out(ps_size_class_find_ordered(bytes, at_most, stream, for_any));
 }
 
+struct ps_span *ps_registry_cached_take_at_once(size_t bytes)
+{
+    return take_out(ps_size_class_find_freed_at_once(bytes));
+}
+
 void ps_registry_revive(struct ps_span *span, size_t requested)
 {
     span->life = PS_LIFE_LIVE;
@@ -442,6 +447,7 @@ void ps_registry_touch(struct ps_span *span)
     struct ps_registry_state *r = &ps_registry;
 
     span->last_access = span->named = r->launch_number;
+    span->accessed = r->access_number;
     span->is_early = false;
     if (!in_idle_order(span) || TAILQ_LAST(&r->idle_order, ps_span_list) == span)
         return;

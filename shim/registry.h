@@ -60,6 +60,7 @@ struct ps_registry_state {
     uint32_t blind_launches;        /* launches whose spans can't be known and that are not queued yet: nothing may leave */
     CUdeviceptr highest;            /* end of the highest span ever */
     _Atomic uint64_t launch_number; /* kernel launches that named a span so far; read without the lock too */
+    uint64_t access_number;       /* calls that named spans, launches among them */
 };
 
 extern PS_PER_DEVICE struct ps_registry_state ps_first_registry;
@@ -207,6 +208,8 @@ bool ps_registry_is_unwanted(const struct ps_span *span);
 struct ps_span *ps_registry_cached_take(size_t bytes, const struct ps_stream *stream);
 /* The same of that size or by as little as can be larger, as ps_size_class_find_ordered chooses: `stream` comes after its uses by itself. [locked] */
 struct ps_span *ps_registry_cached_take_ordered(size_t bytes, size_t at_most, const struct ps_stream *stream, bool for_any);
+/* The same of one that cudaFree gave back, whose uses may not be over. [locked] */
+struct ps_span *ps_registry_cached_take_at_once(size_t bytes);
 void ps_registry_cached_remove(struct ps_span *span);
 uint32_t ps_registry_cached_count(size_t bytes); /* those of the size */
 

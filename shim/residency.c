@@ -430,6 +430,7 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
     bool work = false;
 
     ps_registry_lock();
+    ps_registry.access_number++;
     if (kind->is_kernel)
         ps_registry.launch_number++;
     /* All are held before any is brought: what one needs must not push out another of the same launch. */

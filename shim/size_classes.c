@@ -147,6 +147,18 @@ struct ps_span *ps_size_class_find(size_t bytes, size_t at_most, const struct ps
     return span;
 }
 
+struct ps_span *ps_size_class_find_freed_at_once(size_t bytes)
+{
+    const struct size_class *class = class_of(bytes, false);
+    struct ps_span *span = NULL;
+
+    if (class)
+        TAILQ_FOREACH (span, &class->offered, sized)
+            if (may_be_taken(span, NULL) && !span->in_order)
+                break;
+    return span;
+}
+
 unsigned ps_size_class_oldest(size_t bytes, size_t at_most, const struct ps_stream *stream, struct ps_span **spans, unsigned room)
 {
     const struct size_class *class = first_class(bytes, at_most);

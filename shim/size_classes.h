@@ -27,7 +27,10 @@ uint32_t ps_size_class_count(size_t bytes);
  */
 struct ps_span *ps_size_class_find_ordered(size_t bytes, size_t at_most, const struct ps_stream *stream, bool for_any);
 
-/* The same, else the oldest of them, whatever it waits for. */
+/* The oldest of exactly that size that cudaFree gave back, whatever it waits for. NULL: there is none. The caller withdraws it. */
+struct ps_span *ps_size_class_find_freed_at_once(size_t bytes);
+
+/* As find_ordered, else the oldest of them, whatever it waits for. */
 struct ps_span *ps_size_class_find(size_t bytes, size_t at_most, const struct ps_stream *stream);
 
 /* Up to `room` of those sizes that an allocation on `stream` (NULL: on any) may be given, the oldest first of each size. Returns their number. */

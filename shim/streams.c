@@ -636,6 +636,13 @@ bool ps_uses_note_all_streams(struct ps_uses *uses)
     return all;
 }
 
+void ps_uses_mark(const struct ps_uses *uses)
+{
+    for (unsigned i = 0; i < uses->count; i++)
+        if (atomic_load(&uses->use[i].stream->recorded) < uses->use[i].tick)
+            ps_stream_tick(uses->use[i].stream); /* else who waits records it */
+}
+
 void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from)
 {
     /* Ticks that stand beside a moment may be later than it, and are not later than now. */

@@ -185,6 +185,9 @@ bool ps_uses_note_all_streams(struct ps_uses *uses);
 
 void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from);
 
+/* Records the ticks that have not been, as far as that can be: nobody who waits for the uses waits for what is queued later. */
+void ps_uses_mark(const struct ps_uses *uses);
+
 /* Makes `waiter`, a stream of ours, wait for the uses. 0 or -errno: then the order is NOT established. */
 int ps_uses_stream_wait(const struct ps_uses *uses, CUstream waiter);
 
