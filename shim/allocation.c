@@ -592,7 +592,8 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
         ps_uses_note_everything(&uses); /* the streams that were used are not known yet: it is waited for, as the real one does */
     }
     const struct ps_span *first = ps_registry_at(address);
-    if (uses.everywhere && !unmarked && ps_tracing_is_on() && !(first && ps_block_whole(first))) /* one event would be wanted for each piece */
+    if (uses.everywhere && !unmarked && ps_tracing_is_on() &&
+        !(first && ps_block_whole(first))) /* one event would be wanted for each piece */
         after_everything = ps_copies_after_everything();
     /* While a stream is being captured there is no event for all and no waiting: the next owner, or who unmaps it, comes after everything that was queued. */
     if ((uses.everywhere || unmarked) && (after_everything || !ps_managed_context_wait()))

@@ -41,13 +41,13 @@ struct ps_block {
     bool grows;         /* pieces come and go, and are allocations by themselves; `requested` and `nth` mean nothing */
     uint64_t nth;       /* blocks or spans of its size that were born before it, as in struct ps_span */
     struct ps_cuts cuts;
-    struct ps_uses uses;  /* all launches that named it */
-    uint32_t launching;   /* launches that name it, wait for nothing any more, and are not queued yet: no piece begins to move */
-    uint32_t wanted;      /* launches that wait for its pieces to come to rest: none begins to move that can wait */
-    uint32_t moving;      /* pieces on the move */
-    atomic_bool stuck;    /* its launches did not come to an end for long: little is waited for them until they do. No lock */
-    bool put_off;         /* a copy to the host waits for these launches to be queued */
-    uint64_t reloads;     /* H2D copies queued for its pieces */
+    struct ps_uses uses; /* all launches that named it */
+    uint32_t launching;  /* launches that name it, wait for nothing any more, and are not queued yet: no piece begins to move */
+    uint32_t wanted;     /* launches that wait for its pieces to come to rest: none begins to move that can wait */
+    uint32_t moving;     /* pieces on the move */
+    atomic_bool stuck;   /* its launches did not come to an end for long: little is waited for them until they do. No lock */
+    bool put_off;        /* a copy to the host waits for these launches to be queued */
+    uint64_t reloads;    /* H2D copies queued for its pieces */
     struct {
         uint64_t number; /* the one of them that was queued last on that H2D stream, counted as in copies.h; 0: none */
         CUevent end;

@@ -19,9 +19,9 @@
 
 static PS_PER_DEVICE struct {
     CUstream d2h[PS_COPIES_D2H_STREAMS], h2d[PS_COPIES_H2D_STREAMS], joining;
-    pthread_mutex_t evict_lock; /* of what is queued on the first D2H stream for one eviction */
-    pthread_mutex_t order_lock; /* of what is recorded behind H2D copies, by several threads */
-    uint64_t reloads;           /* whose end has been recorded */
+    pthread_mutex_t evict_lock;            /* of what is queued on the first D2H stream for one eviction */
+    pthread_mutex_t order_lock;            /* of what is recorded behind H2D copies, by several threads */
+    uint64_t reloads;                      /* whose end has been recorded */
     const struct ps_stream *_Atomic owner; /* of the first H2D stream; set with order_lock */
     unsigned claims;                       /* [order_lock] */
     /*

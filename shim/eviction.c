@@ -26,7 +26,7 @@
 
 /* All guarded by the registry lock, which the conditions go with. */
 static PS_PER_DEVICE struct {
-    enum ps_guard guard;               /* constant once set up */
+    enum ps_guard guard; /* constant once set up */
     struct {
         struct ps_transfer_list under_way; /* queued on that D2H stream, in about that order */
         uint32_t copies;                   /* queued and not finished, cancelled ones too */
@@ -34,7 +34,7 @@ static PS_PER_DEVICE struct {
     } on[PS_COPIES_D2H_STREAMS];
     bool reaping; /* somebody walks the husks */
     bool at_once_started, at_once_failed;
-    bool started;                      /* the helper threads are there */
+    bool started; /* the helper threads are there */
     bool start_failed;
     bool starting;           /* somebody is about it */
     bool wanted;             /* something has come up for them */

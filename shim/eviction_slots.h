@@ -23,7 +23,7 @@ struct ps_transfer {
     struct ps_slot *slot; /* the first of its row; NULL while it waits for one, or its turn */
     struct ps_slot *made; /* a row that was made for it, and waits with it */
     size_t bytes;
-    CUevent done; /* created at first use, kept with the structure */
+    CUevent done;          /* created at first use, kept with the structure */
     enum ps_copies_d2h on; /* the stream that its copy goes to */
     bool cancelled;
     bool only_seen; /* nobody uses the span meanwhile without being seen: ps_guard_is_for */

@@ -60,7 +60,7 @@ struct ps_registry_state {
     uint32_t blind_launches;        /* launches whose spans can't be known and that are not queued yet: nothing may leave */
     CUdeviceptr highest;            /* end of the highest span ever */
     _Atomic uint64_t launch_number; /* kernel launches that named a span so far; read without the lock too */
-    uint64_t access_number;       /* calls that named spans, launches among them */
+    uint64_t access_number;         /* calls that named spans, launches among them */
 };
 
 extern PS_PER_DEVICE struct ps_registry_state ps_first_registry;

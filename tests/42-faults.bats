@@ -258,7 +258,7 @@ END
 @test "events refused: memory is used again only when its last use is over" {
     requires sim
     local fault case seed
-    for fault in cuEventRecord:error@1+ cuEventCreate:error@1+ cuStreamWaitEvent:error@1+; do
+    for fault in cuEventRecord:error@1+ cuEventCreate:error@1+ cuEventQuery:error@1+; do
         for case in free-in-use free-while-read free-async-in-use; do
             for seed in 1 2; do
                 hostile $case CUDASIM_SCHED=seeded CUDASIM_SEED=$seed CUDASIM_FAULT=$fault

@@ -279,8 +279,8 @@ END
 }
 
 @test "a device that can't be managed is left to CUDA, and that is said" {
-    # The first three streams are the first device's, as is the program's own.
-    on_devices 2 CUDASIM_FAULT=cuStreamCreateWithPriority:error@5
+    # The first five streams are the first device's, as is the program's own.
+    on_devices 2 CUDASIM_FAULT=cuStreamCreateWithPriority:error@7
     ended_with 0
     struck
     said "device 1 is not managed, the first one is: copy streams can't be made"

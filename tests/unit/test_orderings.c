@@ -84,9 +84,10 @@ static bool is_there(void **function, const char *name)
 static bool open_driver(void)
 {
     return is_there((void **)&driver.init, "cuInit") && is_there((void **)&driver.retain, "cuDevicePrimaryCtxRetain") &&
-           is_there((void **)&driver.set_current, "cuCtxSetCurrent") && is_there((void **)&driver.stream_destroy, "cuStreamDestroy_v2") && is_there((void **)&driver.stream_create, "cuStreamCreate") &&
-           is_there((void **)&driver.fill, "cuMemsetD32Async") && is_there((void **)&driver.download, "cuMemcpyDtoHAsync_v2") &&
-           is_there((void **)&driver.allocate, "cuMemAlloc_v2") && is_there((void **)&driver.begin_capture, "cuStreamBeginCapture_v2") &&
+           is_there((void **)&driver.set_current, "cuCtxSetCurrent") && is_there((void **)&driver.stream_destroy, "cuStreamDestroy_v2") &&
+           is_there((void **)&driver.stream_create, "cuStreamCreate") && is_there((void **)&driver.fill, "cuMemsetD32Async") &&
+           is_there((void **)&driver.download, "cuMemcpyDtoHAsync_v2") && is_there((void **)&driver.allocate, "cuMemAlloc_v2") &&
+           is_there((void **)&driver.begin_capture, "cuStreamBeginCapture_v2") &&
            is_there((void **)&driver.end_capture, "cuStreamEndCapture") && is_there((void **)&driver.destroy_graph, "cuGraphDestroy") &&
            is_there((void **)&driver.copy, "cuMemcpyDtoDAsync_v2") && is_there((void **)&driver.allocate_async, "cuMemAllocAsync") &&
            is_there((void **)&driver.instantiate, "cuGraphInstantiateWithFlags") &&
@@ -346,7 +347,7 @@ static void reload_under_unseen_use(void)
     EXPECT_INT(0, ps_residency_free(first, NULL));
     EXPECT_INT(0, ps_stream_tick(stream)); /* what is known of all uses ends here, and is over */
     EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));
-    EXPECT_INT(0, ps_cu.cuMemcpyAsync(busy_bytes, kept, 4, stream->handle)); /* the kernel that doesn't name it */
+    EXPECT_INT(0, ps_cu.cuMemcpyAsync(busy_bytes, kept, 4, stream->handle));     /* the kernel that doesn't name it */
     fill(kept, 4);                                                               /* there are pages now */
     EXPECT_INT(0, ps_cu.cuMemcpyAsync(busy_bytes + 4, kept, 4, stream->handle)); /* another, behind a launch that names it */
     EXPECT_INT(0, driver.download(words, busy_bytes, sizeof words, stream->handle));
