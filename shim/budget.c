@@ -191,10 +191,9 @@ static struct ps_span *find_donor(size_t bytes, const struct ps_stream *stream, 
     const unsigned n = stream && ps_copies_are_owned_by(stream) ? ps_size_class_oldest(bytes, bytes, stream, donors, DONORS) : 0;
 
     for (unsigned i = 0; i < n; i++) {
-        if (!comes_before_on(donors[i], stream))
+        if (!comes_before_on(donors[i], stream) || !ps_copies_claim(stream))
             continue;
         ps_registry_cached_remove(donors[i]);
-        ps_copies_claim();
         *is_claimed = true;
         return donors[i];
     }

@@ -166,14 +166,21 @@ static void mark_reload(size_t bytes)
 
 bool ps_copies_are_owned_by(const struct ps_stream *stream)
 {
-    return atomic_load_explicit(&here.owner, memory_order_relaxed) == stream;
+    const struct ps_stream *owner = atomic_load_explicit(&here.owner, memory_order_relaxed);
+
+    return !owner || owner == stream;
 }
 
-void ps_copies_claim(void)
+bool ps_copies_claim(const struct ps_stream *stream)
 {
     pthread_mutex_lock(&here.order_lock);
-    here.claims++;
+    const bool is_owned = ps_copies_are_owned_by(stream);
+    if (is_owned) {
+        atomic_store_explicit(&here.owner, stream, memory_order_relaxed);
+        here.claims++;
+    }
     pthread_mutex_unlock(&here.order_lock);
+    return is_owned;
 }
 
 void ps_copies_claim_ends(void)
@@ -194,9 +201,9 @@ static enum ps_copies_h2d place_for(const struct ps_stream *stream)
     if (!stream)
         return on;
     pthread_mutex_lock(&here.order_lock);
-    if (!ps_copies_are_owned_by(stream) && !here.claims && (!here.owned_end || ps_cu.cuEventQuery(here.owned_end) == CUDA_SUCCESS))
+    if (atomic_load_explicit(&here.owner, memory_order_relaxed) != stream && !here.claims && (!here.owned_end || ps_cu.cuEventQuery(here.owned_end) == CUDA_SUCCESS))
         atomic_store_explicit(&here.owner, stream, memory_order_relaxed);
-    if (ps_copies_are_owned_by(stream)) {
+    if (atomic_load_explicit(&here.owner, memory_order_relaxed) == stream) {
         here.claims++; /* until the copy is queued, or its end is not recorded */
         on = PS_COPIES_OWNED;
     }

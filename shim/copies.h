@@ -82,11 +82,13 @@ int ps_copies_evict_would_wait(const struct ps_uses *uses, bool fence_set, CUeve
 int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, const struct ps_slot *row, const struct ps_stream *needed_on,
                      struct ps_device_mark *begins, struct ps_device_mark *ends, CUevent fence, struct ps_copies_nth *nth);
 
-/* Whether the stream owns the first H2D stream now. No driver call. */
+/* Whether the stream owns the first H2D stream now, or nobody does. No driver call. */
 bool ps_copies_are_owned_by(const struct ps_stream *stream);
 
-/* It stays its owner from here on, until the other call: a reload for it is about to be queued that waits for a use of its own. [locked, after the former] */
-void ps_copies_claim(void);
+/*
+ * It is, or stays, its owner from here on, until the other call: a reload for it is about to be queued that waits for a use of its own. False: it is another's.
+ */
+bool ps_copies_claim(const struct ps_stream *stream);
 void ps_copies_claim_ends(void);
 
 /* Waits on the host until at most two groups of the H2D copies that were queued ahead of need are not over. For helper threads. */
