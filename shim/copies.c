@@ -201,7 +201,8 @@ static enum ps_copies_h2d place_for(const struct ps_stream *stream)
     if (!stream)
         return on;
     pthread_mutex_lock(&here.order_lock);
-    if (atomic_load_explicit(&here.owner, memory_order_relaxed) != stream && !here.claims && (!here.owned_end || ps_cu.cuEventQuery(here.owned_end) == CUDA_SUCCESS))
+    if (atomic_load_explicit(&here.owner, memory_order_relaxed) != stream && !here.claims &&
+        (!here.owned_end || ps_cu.cuEventQuery(here.owned_end) == CUDA_SUCCESS))
         atomic_store_explicit(&here.owner, stream, memory_order_relaxed);
     if (atomic_load_explicit(&here.owner, memory_order_relaxed) == stream) {
         here.claims++; /* until the copy is queued, or its end is not recorded */
