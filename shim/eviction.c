@@ -189,20 +189,43 @@ static void leave_alone(struct ps_transfer *t)
 
 /* ---- starting ---- */
 
+static void begin_to_read(struct ps_span *span, enum ps_copies_d2h on)
+{
+    span->readers++;
+    span->at_once_readers += on == PS_COPIES_AT_ONCE;
+}
+
+static void end_reading(struct ps_span *span, enum ps_copies_d2h on)
+{
+    span->readers--;
+    span->at_once_readers -= on == PS_COPIES_AT_ONCE;
+}
+
+/*
+ * Whether a copy that was called off still reads the span on the other D2H stream.
+ *
+ * Two clocks: when a copy is over the span's addresses are unmapped. Copies of one stream end in order, so those that were called off before are over then;
+ * those on the other stream need not be.
+ */
+static bool is_read_elsewhere(const struct ps_span *span, enum ps_copies_d2h on)
+{
+    return on == PS_COPIES_AT_ONCE ? span->readers > span->at_once_readers : span->at_once_readers != 0;
+}
+
 /* Queues the D2H of a transfer that has its slot. On failure the span stays. [locked; releases the lock meanwhile] */
 static int queue_copy(struct ps_transfer *t)
 {
     struct ps_span *span = t->span;
     struct ps_uses uses = span->uses;
-    int r = 0;
+    int r = is_read_elsewhere(span, t->on) && ps_rule(EVICTION_WAITS_FOR_READERS) ? -EAGAIN : 0;
 
     ps_grace_add_uses(span, &uses);
     span->busy = true;
-    span->readers++;
+    begin_to_read(span, t->on);
     ps_block_piece_moves(span, &uses);
     ps_tell_eviction_begins(&t->told, span, t->by_plan);
     ps_registry_unlock();
-    if (!t->done) /* made while something is traced it tells when the copy was over */
+    if (!r && !t->done) /* made while something is traced it tells when the copy was over */
         r = ps_cuda_errno(ps_cu.cuEventCreate(&t->done, CU_EVENT_BLOCKING_SYNC | (ps_tell_is_tracing() ? 0 : CU_EVENT_DISABLE_TIMING)));
     /*
      * Two clocks: the D2H waits on its stream for the span's uses; the host goes on. What a launch that is not queued yet has named does not begin to leave
@@ -229,7 +252,7 @@ static int queue_copy(struct ps_transfer *t)
                 "the driver refused a copy to the host (error %d); the span stays on the device, and another one leaves; see `penstock doctor`",
                 -r);
         }
-        span->readers--;
+        end_reading(span, t->on);
         ps_block_piece_rests(span);
         ps_slab_give(t->slot);
         ps_tell_eviction_ends(&t->told, false);
@@ -545,7 +568,7 @@ static void finish(struct ps_transfer *t, bool is_over)
         return;
     }
     ps_slab_read_is_over(t->slot);
-    span->readers--;
+    end_reading(span, t->on);
     if (ps_transfers_waiting_bytes())
         ps_eviction_look_ahead(); /* there is room in the queue, and maybe a slot */
     if (t->cancelled) {

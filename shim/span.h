@@ -87,6 +87,7 @@ struct ps_span {
     struct ps_slot *slot;         /* EVICTED: the first of the row of slots that holds the bytes */
     struct ps_transfer *transfer; /* EVICTING: the D2H that evicts it; NULL after a cancel */
     uint32_t readers;             /* D2H copies queued that read its addresses, cancelled ones too: they stay mapped until none is left */
+    uint32_t at_once_readers;     /* of them, those on the D2H stream of copies that wait for nothing */
     struct ps_uses uses;          /* accesses since the last transfer; once freed: what its reuse waits for */
     CUevent fence;                /* created at first need, kept with the structure */
     bool fence_set;               /* each stream waits for `fence` before its first access */

@@ -131,6 +131,10 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     trainers_need FREE_ON_LEGACY_IS_BARRIER 95-100 orders-legacy orders-legacy-event
 }
 
+@test "a span does not leave while a copy that was called off still reads it" {
+    trainers_need EVICTION_WAITS_FOR_READERS 50-60 hostile-graph-join
+}
+
 @test "every stream that uses a reloaded span waits" {
     trainers_need EVERY_STREAM_WAITS 30-100 mlp-async-streams-skew mlp-halves
 }
