@@ -19,16 +19,18 @@
 
 static PS_PER_DEVICE struct {
     CUstream d2h[PS_COPIES_D2H_STREAMS], h2d[PS_COPIES_H2D_STREAMS], joining;
-    pthread_mutex_t evict_lock;            /* of what is queued on the first D2H stream for one eviction */
-    pthread_mutex_t order_lock;            /* of what is recorded behind H2D copies, by several threads */
-    uint64_t reloads;                      /* whose end has been recorded */
-    const struct ps_stream *_Atomic owner; /* of the first H2D stream; set with order_lock */
-    unsigned claims;                       /* [order_lock] */
+    pthread_mutex_t evict_lock[PS_COPIES_D2H_STREAMS]; /* of what is queued on each D2H stream for one eviction */
+    pthread_mutex_t order_lock;                        /* of what is recorded behind H2D copies, by several threads */
+    uint64_t reloads;                                  /* whose end has been recorded */
+    pthread_mutex_t owner_lock;                        /* a leaf, also taken with the registry lock held: no driver call is made with it */
+    const struct ps_stream *_Atomic owner;             /* of the first H2D stream; set with owner_lock */
+    unsigned claims;                                   /* [owner_lock] */
     /*
      * The read_done behind the last copy there, or NULL. Recorded anew for another copy it stands for that one, which comes after this one has ended.
-     * [order_lock]
+     * [owner_lock]
      */
     CUevent owned_end;
+    uint64_t owned_copies; /* whose end has been recorded there. [owner_lock] */
     CUevent marks[MARKS];
     uint64_t marked;       /* groups of copies that have had theirs */
     unsigned since_copies; /* queued since the last mark */
@@ -36,7 +38,10 @@ static PS_PER_DEVICE struct {
     pthread_mutex_t spare_lock;
     CUevent spare[SPARE_EVENTS];
     unsigned spares;
-} of_first = {.evict_lock = PTHREAD_MUTEX_INITIALIZER, .order_lock = PTHREAD_MUTEX_INITIALIZER, .spare_lock = PTHREAD_MUTEX_INITIALIZER};
+} of_first = {.evict_lock = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER},
+              .order_lock = PTHREAD_MUTEX_INITIALIZER,
+              .spare_lock = PTHREAD_MUTEX_INITIALIZER,
+              .owner_lock = PTHREAD_MUTEX_INITIALIZER};
 #define here PS_HERE(of_first)
 
 int ps_copies_open(void)
@@ -125,7 +130,7 @@ int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_
 
     ps_nvtx_range_begin(PS_NVTX_EVICT, row);
     /* One eviction behind the other: between the pieces of one stand neither another's pieces, which would make both end late, nor what that waits for. */
-    pthread_mutex_lock(&here.evict_lock);
+    pthread_mutex_lock(&here.evict_lock[on]);
     /* Order: after the last access on each stream that had one. The host may be 1,000 launches ahead of it: the stream waits, nobody else. */
     if (ps_rule(EVICTION_WAITS_FOR_USES))
         r = ps_uses_stream_wait(uses, d2h);
@@ -142,7 +147,7 @@ int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_
     }
     if (!r)
         r = ps_cuda_errno(ps_cu.cuEventRecord(done, d2h));
-    pthread_mutex_unlock(&here.evict_lock);
+    pthread_mutex_unlock(&here.evict_lock[on]);
     ps_nvtx_range_end();
     return r && row != whole ? after_part(r, d2h) : r;
 }
@@ -171,45 +176,56 @@ bool ps_copies_are_owned_by(const struct ps_stream *stream)
     return !owner || owner == stream;
 }
 
+/* [owner_lock] */
+static bool claim(const struct ps_stream *stream)
+{
+    if (!ps_copies_are_owned_by(stream))
+        return false;
+    atomic_store_explicit(&here.owner, stream, memory_order_relaxed);
+    here.claims++;
+    return true;
+}
+
 bool ps_copies_claim(const struct ps_stream *stream)
 {
-    pthread_mutex_lock(&here.order_lock);
-    const bool is_owned = ps_copies_are_owned_by(stream);
-    if (is_owned) {
-        atomic_store_explicit(&here.owner, stream, memory_order_relaxed);
-        here.claims++;
-    }
-    pthread_mutex_unlock(&here.order_lock);
+    pthread_mutex_lock(&here.owner_lock);
+    const bool is_owned = claim(stream);
+    pthread_mutex_unlock(&here.owner_lock);
     return is_owned;
 }
 
 void ps_copies_claim_ends(void)
 {
-    pthread_mutex_lock(&here.order_lock);
+    pthread_mutex_lock(&here.owner_lock);
     here.claims--;
-    pthread_mutex_unlock(&here.order_lock);
+    pthread_mutex_unlock(&here.owner_lock);
 }
 
 /*
- * The H2D stream for a reload that `stream` needs. The first one gets another owner when nothing is under way there and nothing is about to be: so what waits
- * there waits for the owner's own work, and nobody else waits for that.
+ * The H2D stream for a reload that `stream` needs. The first one is claimed with it, until the copy is queued. It gets another owner when nothing is under way
+ * there and nothing is about to be: so what waits there waits for the owner's own work, and nobody else waits for that.
  */
 static enum ps_copies_h2d place_for(const struct ps_stream *stream)
 {
-    enum ps_copies_h2d on = PS_COPIES_READY;
-
     if (!stream)
-        return on;
-    pthread_mutex_lock(&here.order_lock);
-    if (atomic_load_explicit(&here.owner, memory_order_relaxed) != stream && !here.claims &&
-        (!here.owned_end || ps_cu.cuEventQuery(here.owned_end) == CUDA_SUCCESS))
-        atomic_store_explicit(&here.owner, stream, memory_order_relaxed);
-    if (atomic_load_explicit(&here.owner, memory_order_relaxed) == stream) {
-        here.claims++; /* until the copy is queued, or its end is not recorded */
-        on = PS_COPIES_OWNED;
+        return PS_COPIES_READY;
+    pthread_mutex_lock(&here.owner_lock);
+    const bool is_busy = here.claims != 0;
+    CUevent end = here.owned_end;
+    const uint64_t copies = here.owned_copies;
+    bool is_owned = claim(stream);
+    pthread_mutex_unlock(&here.owner_lock);
+    if (is_owned)
+        return PS_COPIES_OWNED;
+    if (is_busy || (end && ps_cu.cuEventQuery(end) != CUDA_SUCCESS))
+        return PS_COPIES_READY;
+    pthread_mutex_lock(&here.owner_lock);
+    if (!here.claims && here.owned_copies == copies) { /* nothing has been queued there meanwhile */
+        atomic_store_explicit(&here.owner, NULL, memory_order_relaxed);
+        is_owned = claim(stream);
     }
-    pthread_mutex_unlock(&here.order_lock);
-    return on;
+    pthread_mutex_unlock(&here.owner_lock);
+    return is_owned ? PS_COPIES_OWNED : PS_COPIES_READY;
 }
 
 /* The end of an H2D, for the span's users and for the next D2H into its slots. Where two threads reload, one of the ends is the later one: both know which. */
@@ -224,7 +240,10 @@ static int record_end(CUevent fence, CUevent read_done, size_t bytes, struct ps_
         r = ps_cuda_errno(ps_cu.cuEventRecord(read_done, here.h2d[nth->on]));
     }
     if (!r && nth->on == PS_COPIES_OWNED) {
+        pthread_mutex_lock(&here.owner_lock);
         here.owned_end = read_done;
+        here.owned_copies++;
+        pthread_mutex_unlock(&here.owner_lock);
         mark_reload(bytes);
     }
     pthread_mutex_unlock(&here.order_lock);

@@ -278,7 +278,7 @@ void ps_streams_wait_begins(struct ps_streams_wait *wait)
     for (uint32_t i = 0; i < wait->count; i++) {
         struct ps_stream *s = ps_streams_at(i);
         wait->tick[i] = 0;
-        if (ps_stream_is_foreign(s) || atomic_load(&s->gone))
+        if (s->context != ps_device.context || atomic_load(&s->gone)) /* another context's are not waited for */
             continue;
         wait->tick[i] = s->per_thread ? atomic_load(&s->recorded) : atomic_fetch_add(&s->next, 1);
     }

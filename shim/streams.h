@@ -104,7 +104,7 @@ void ps_stream_retire(CUstream handle);
 void ps_streams_end_context(CUcontext context);
 
 /*
- * Around a wait for all of the device that the thread is at: what was noted before it began is over when it has succeeded, and no event need tell so. Else an event
+ * Around a wait for the managed context of the device that the thread is at: what was noted of its streams before it began is over when it has succeeded. Else an event
  * that is recorded for such a use later stands behind whatever the stream has been given meanwhile. begin claims a tick of each stream, up to so many of them.
  */
 #define PS_STREAMS_WAITED 64u
