@@ -279,58 +279,6 @@ static void say_out_of_memory(size_t bytes)
 }
 
 /*
- * A freed span of the size, or up to `at_most` bytes: one that `orders_itself` comes after by itself, or one whose uses are over. NULL: there is none.
- *
- * Two clocks: what still uses one on another stream may wait for what the program is yet to queue, on the very stream that is to have it; and if not, two
- * streams that share a span for ever run one after the other. So `stream` is made to wait for another only where there is no room for pages, as
- * CUDA's own pool does it (cudaMemPoolReuseAllowInternalDependencies), and a plan counts on it: else something leaves. cudaMalloc makes streams wait for
- * what cudaFree would have waited for alone. [locked; may release it]
- */
-static struct ps_span *take_freed(size_t bytes, size_t at_most, const struct ps_stream *stream, const struct ps_stream *orders_itself)
-{
-    struct ps_span *span = ps_registry_cached_take_ordered(bytes, at_most, orders_itself, !stream);
-
-    if (!span)
-        span = ps_freed_take_over(bytes, at_most, orders_itself);
-    if (!span && !stream && ps_tracing_notes())
-        span = ps_registry_cached_take_at_once(bytes);
-    if (!span && ((stream && ps_following_is_on() && ps_budget_lacking(bytes)) || !ps_rule(REUSE_WAITS_FOR_FREE)))
-        span = ps_registry_cached_take(bytes, stream);
-    return span;
-}
-
-/*
- * One that is up to twice as large, or NULL. Sizes that hardly come again (batches of lengths of their own) would have each allocation make pages, and
- * fill the device with freed ones: then what the driver is given back it clears before it has any to give (7.5 ms an allocation, an H100). [locked; may release it]
- */
-static struct ps_span *take_larger(size_t bytes, const struct ps_stream *stream, const struct ps_stream *orders_itself)
-{
-    uint64_t room = ps_hoard_prefers_larger(bytes) ? ps_budget_to_spare() : 0;
-
-    return room ? take_freed(bytes, bytes + (room < bytes ? room : bytes), stream, orders_itself) : NULL;
-}
-
-/* A freed span to serve the allocation, or NULL. One that is just being made ahead is waited for: the driver is busy with it. [locked; may release it] */
-static struct ps_span *take_cached(size_t bytes, const struct ps_stream *stream, const struct ps_stream *orders_itself,
-                                   enum ps_allocation what)
-{
-    struct ps_span *span = take_freed(bytes, bytes, stream, orders_itself);
-
-    if (!span && what == PS_ALLOCATION_TO_USE && !ps_preparing_is_making(bytes))
-        span = take_larger(bytes, stream, orders_itself);
-    ps_preparing_allocated(bytes, span != NULL);
-    if (span || !ps_preparing_is_making(bytes))
-        return span;
-    const uint64_t began = ps_now_ns();
-    while (!span && ps_preparing_is_making(bytes)) {
-        ps_registry_wait_changed(1000000u);
-        span = take_freed(bytes, bytes, stream, orders_itself);
-    }
-    ps_waits_kept_since(began);
-    return span;
-}
-
-/*
  * Nothing leaves for a piece, of which launches may use none for long: what has no content would leave for what has none either, and both would come back. It begins
  * on a slot, and a launch brings it. [locked; releases the lock meanwhile]
  */
@@ -437,7 +385,7 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, enum ps_alloca
     ps_registry.only_asked_bytes = only_asks ? rounded : 0;
     if (only_asks)
         ps_hoard_asked();
-    struct ps_span *span = is_block ? NULL : take_cached(rounded, stream, orders_itself, what);
+    struct ps_span *span = is_block ? NULL : ps_freed_choose(rounded, stream, orders_itself, what == PS_ALLOCATION_TO_USE);
     if (span && reuse(span, bytes, stream, orders_itself)) {
         *address = span->address; /* which nobody knows of yet: the span is what it is without the lock, too */
         ps_count(allocations);

@@ -12,6 +12,7 @@
 #include "grace.h"
 #include "guard.h"
 #include "helper_thread.h"
+#include "husks.h"
 #include "log.h"
 #include "per_device.h"
 #include "prefetching.h"
@@ -32,8 +33,7 @@ static PS_PER_DEVICE struct {
         uint32_t copies;                   /* queued and not finished, cancelled ones too */
         uint64_t bytes;                    /* of these */
     } on[PS_COPIES_D2H_STREAMS];
-    bool reaping; /* somebody walks the husks */
-    bool at_once_started, at_once_failed;
+    struct ps_lazy_thread at_once;
     bool started; /* the helper threads are there */
     bool start_failed;
     bool starting;           /* somebody is about it */
@@ -70,8 +70,9 @@ static const struct ps_helper_task helpers[HELPERS + ROOM_FOR] = {
 };
 
 /* One of them can't have its context. [unlocked] */
-static void helper_is_gone(void)
+static void helper_is_gone(void *unused)
 {
+    (void)unused;
     ps_registry_lock();
     here.started = false;
     here.start_failed = true;
@@ -91,7 +92,7 @@ bool ps_eviction_start_helpers(void)
         return here.started;
     here.started = true;
     for (unsigned i = 0; i < HELPERS && here.started; i++)
-        here.started = !ps_helper_thread_start(helpers[i].name, helpers[i].run, helper_is_gone);
+        here.started = !ps_helper_thread_start(helpers[i].name, helpers[i].run, helper_is_gone, NULL);
     here.start_failed = !here.started;
     return here.started;
 }
@@ -358,22 +359,9 @@ int ps_eviction_start(struct ps_span *span)
     return start_on(span, PS_COPIES_IN_TURN);
 }
 
-/* It can't have its context. [unlocked] */
-static void helper_for_those_at_once_is_gone(void)
-{
-    ps_registry_lock();
-    here.at_once_started = false;
-    here.at_once_failed = true;
-    ps_registry_unlock();
-}
-
 int ps_eviction_start_at_once(struct ps_span *span)
 {
-    if (!here.at_once_started && !here.at_once_failed) {
-        here.at_once_started = !ps_helper_thread_start("penstock-leave", finish_those_at_once, helper_for_those_at_once_is_gone);
-        here.at_once_failed = !here.at_once_started;
-    }
-    if (!here.at_once_started || queue_is_full(PS_COPIES_AT_ONCE))
+    if (!ps_registry_thread_is_there(&here.at_once, "penstock-leave", finish_those_at_once) || queue_is_full(PS_COPIES_AT_ONCE))
         return -EAGAIN;
     /* Asked before it is in line, where it would lose its place in the idle order. */
     const uint64_t number = span->number;
@@ -436,61 +424,6 @@ void ps_eviction_husk_waits(void)
 {
     ps_eviction_start_helpers(); /* a program whose spans all begin on slots comes here before it ever evicts */
     call_finisher();
-}
-
-/* Gives back addresses (and slots) of freed spans whose uses are over. Returns whether some are still in use. [locked; releases it meanwhile] */
-static bool reap_husks(void)
-{
-    struct ps_span *span, *after;
-    bool some_left = false;
-
-    if (here.reaping)
-        return false;
-    here.reaping = true;
-    for (span = TAILQ_FIRST(&ps_registry.husks); span; span = after) {
-        bool awaited = ps_registry_is_awaited(span); /* this thread is called when it is so no longer */
-        if (awaited || span->busy || (span->readers && ps_rule(FREE_WAITS_FOR_COPY))) {
-            after = TAILQ_NEXT(span, order);
-            some_left |= !awaited;
-            continue;
-        }
-        span->busy = true;
-        ps_registry_unlock();
-        /* What can't be asked can be waited for; what can't be either is not known to end. */
-        int over = ps_uses_query(&span->uses);
-        if (over < 0 && !ps_uses_host_wait(&span->uses))
-            over = 1;
-        CUresult filled = over == 1 && span->fence_set ? ps_cu.cuEventQuery(span->fence) : CUDA_SUCCESS;
-        if (filled == CUDA_ERROR_NOT_READY)
-            over = 0;
-        else if (filled != CUDA_SUCCESS && ps_event_host_wait(span->fence))
-            over = -EIO;
-        int r = over == 1 && span->backing != PS_BACKING_NONE ? ps_pages_unmap(span->address, span->bytes) : 0;
-        ps_registry_lock();
-        after = TAILQ_NEXT(span, order); /* only who reaps takes husks out, so the list is still ours to walk */
-        span->busy = false;
-        if (over != 1 || r) {
-            if ((r || over < 0) && span->pages)
-                ps_budget_give_up(span->pages); /* the driver refuses all of it once a kernel has faulted */
-            some_left = true;
-            continue;
-        }
-        TAILQ_REMOVE(&ps_registry.husks, span, order);
-        struct ps_page_block *block = span->pages;
-        span->pages = NULL;
-        span->backing = PS_BACKING_NONE;
-        if (span->slot)
-            ps_slab_give(span->slot);
-        span->slot = NULL;
-        ps_registry_delete(span);
-        ps_registry_changed();
-        if (block) {
-            ps_budget_let_go(block, false);
-            after = TAILQ_FIRST(&ps_registry.husks); /* the lock was released: begin anew */
-        }
-    }
-    here.reaping = false;
-    return some_left;
 }
 
 /* The driver is going away, or the context is broken: all stays as it is. [locked] */
@@ -600,9 +533,9 @@ static void finish_those_on(enum ps_copies_d2h on, enum ps_helper helper)
     ps_stopping_helper_begins();
     for (;;) {
         ps_stopping_park_if_due();
-        bool husks_left = reap_husks();
+        bool husks_left = ps_husks_reap();
         struct ps_transfer *t = STAILQ_FIRST(&here.on[on].under_way);
-        if (!t && here.at_once_failed) /* their thread can't be had: some may have been queued before that was known */
+        if (!t && here.at_once.failed) /* their thread can't be had: some may have been queued before that was known */
             t = STAILQ_FIRST(&here.on[PS_COPIES_AT_ONCE].under_way);
         if (!t) {
             /* Husks are in no hurry; everything else calls. */

@@ -72,7 +72,7 @@ static PS_PER_DEVICE struct {
         uint64_t until; /* launch at which it is tried again; in the order of these */
     } put_off[PUT_OFF_MAX];
     uint64_t put_off_written, put_off_done;
-    bool thread_started, thread_failed;
+    struct ps_lazy_thread thread;
     struct ps_following_summary summary;
 } of_first;
 #define here PS_HERE(of_first)
@@ -183,29 +183,11 @@ static void reload_what_is_due(void)
     }
 }
 
-/* The thread can't have its context. [unlocked] */
-static void thread_is_gone(void)
-{
-    ps_registry_lock();
-    here.thread_started = false;
-    here.thread_failed = true;
-    ps_registry_changed();
-    ps_registry_unlock();
-}
-
-static void start_thread(void)
-{
-    if (here.thread_started || here.thread_failed)
-        return;
-    here.thread_started = !ps_helper_thread_start("penstock-reload", reload_what_is_due, thread_is_gone);
-    here.thread_failed = !here.thread_started;
-}
-
 bool ps_following_will_bring(const struct ps_span *span)
 {
     uint64_t at = span->due - 1;
 
-    if (!here.thread_started || ps_stopping_has_begun() || ps_eviction_is_held())
+    if (!here.thread.started || ps_stopping_has_begun() || ps_eviction_is_held())
         return false;
     if (!span->due || at < here.due_done || at >= here.due_written || !here.due[at % DUE_MAX].schedule)
         return false;
@@ -425,7 +407,7 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
     if (s->moves) {
         unsigned n;
         size_t *bytes = ps_followed_plan_away_at_once(s, &n);
-        start_thread();
+        ps_registry_thread_is_there(&here.thread, "penstock-reload", reload_what_is_due);
         ps_eviction_foresee(bytes, n);
     }
     /* Spans that outlive the step are known already: a gap that is open when the plan comes into force need not wait a round. */

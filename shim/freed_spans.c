@@ -3,14 +3,19 @@
 #include <errno.h>
 
 #include "budget.h"
+#include "clock.h"
 #include "device.h"
+#include "following.h"
 #include "helper_thread.h"
+#include "hoard.h"
 #include "managed_context.h"
 #include "preparing.h"
 #include "real_cuda.h"
 #include "registry.h"
 #include "rules.h"
 #include "size_classes.h"
+#include "tracing.h"
+#include "waits.h"
 
 /* For so long a thread of the program waits for the last use of one freed span; then it looks at all of them again. */
 #define ONE_USE_NS 20000000u
@@ -218,4 +223,56 @@ int ps_freed_wait_for_oldest(enum ps_freed whose)
     if (end_cached(span, !r))
         return 0;
     return r ? r : -EIO;
+}
+
+/* ---- for an allocation ---- */
+
+/*
+ * A freed span of the size, or up to `at_most` bytes: one that `orders_itself` comes after by itself, or one whose uses are over. NULL: there is none.
+ *
+ * Two clocks: what still uses one on another stream may wait for what the program is yet to queue, on the very stream that is to have it; and if not, two
+ * streams that share a span for ever run one after the other. So `stream` is made to wait for another only where there is no room for pages, as
+ * CUDA's own pool does it (cudaMemPoolReuseAllowInternalDependencies), and a plan counts on it: else something leaves. cudaMalloc makes streams wait for
+ * what cudaFree would have waited for alone. [locked; may release it]
+ */
+static struct ps_span *take_freed(size_t bytes, size_t at_most, const struct ps_stream *stream, const struct ps_stream *orders_itself)
+{
+    struct ps_span *span = ps_registry_cached_take_ordered(bytes, at_most, orders_itself, !stream);
+
+    if (!span)
+        span = ps_freed_take_over(bytes, at_most, orders_itself);
+    if (!span && !stream && ps_tracing_notes())
+        span = ps_registry_cached_take_at_once(bytes);
+    if (!span && ((stream && ps_following_is_on() && ps_budget_lacking(bytes)) || !ps_rule(REUSE_WAITS_FOR_FREE)))
+        span = ps_registry_cached_take(bytes, stream);
+    return span;
+}
+
+/*
+ * One that is up to twice as large, or NULL. Sizes that hardly come again (batches of lengths of their own) would have each allocation make pages, and
+ * fill the device with freed ones: then what the driver is given back it clears before it has any to give (7.5 ms an allocation, an H100). [locked; may release it]
+ */
+static struct ps_span *take_larger(size_t bytes, const struct ps_stream *stream, const struct ps_stream *orders_itself)
+{
+    uint64_t room = ps_hoard_prefers_larger(bytes) ? ps_budget_to_spare() : 0;
+
+    return room ? take_freed(bytes, bytes + (room < bytes ? room : bytes), stream, orders_itself) : NULL;
+}
+
+struct ps_span *ps_freed_choose(size_t bytes, const struct ps_stream *stream, const struct ps_stream *orders_itself, bool may_be_larger)
+{
+    struct ps_span *span = take_freed(bytes, bytes, stream, orders_itself);
+
+    if (!span && may_be_larger && !ps_preparing_is_making(bytes))
+        span = take_larger(bytes, stream, orders_itself);
+    ps_preparing_allocated(bytes, span != NULL);
+    if (span || !ps_preparing_is_making(bytes))
+        return span;
+    const uint64_t began = ps_now_ns();
+    while (!span && ps_preparing_is_making(bytes)) {
+        ps_registry_wait_changed(1000000u);
+        span = take_freed(bytes, bytes, stream, orders_itself);
+    }
+    ps_waits_kept_since(began);
+    return span;
 }

@@ -31,6 +31,13 @@ uint64_t ps_freed_release(uint64_t least, size_t room, enum ps_freed whose);
  */
 struct ps_span *ps_freed_take_over(size_t bytes, size_t at_most, const struct ps_stream *stream);
 
+/*
+ * Takes one out to serve an allocation on `stream` (NULL: cudaMalloc's, for any) that `orders_itself` comes after by itself (NULL: no stream does), or NULL.
+ * `may_be_larger`: up to twice as large, where sizes hardly come again. One that is just being made ahead is waited for: the driver is busy with it.
+ * [releases the lock meanwhile]
+ */
+struct ps_span *ps_freed_choose(size_t bytes, const struct ps_stream *stream, const struct ps_stream *orders_itself, bool may_be_larger);
+
 /* Releases this one, if nothing uses it any more. */
 bool ps_freed_end(struct ps_span *span);
 

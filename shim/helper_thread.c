@@ -46,7 +46,8 @@ struct team {
 struct task {
     const char *name;
     void (*run)(void);
-    void (*gone)(void);
+    void (*gone)(void *ctx);
+    void *ctx;
     ptrdiff_t at;
     bool calls_driver;
     struct team *team;
@@ -97,7 +98,7 @@ static void *begin(void *given)
         ps_log_error(PROCESS, "the thread %s can't be bound to the device's context: what it does is left out; see `penstock doctor`",
                      task.name);
         if (task.gone)
-            task.gone();
+            task.gone(task.ctx);
         return NULL;
     }
     if (task.calls_driver)
@@ -134,10 +135,10 @@ static int start(const struct task *what, pthread_t *thread)
     return 0;
 }
 
-int ps_helper_thread_start(const char *name, void (*run)(void), void (*gone)(void))
+int ps_helper_thread_start(const char *name, void (*run)(void), void (*gone)(void *ctx), void *ctx)
 {
     pthread_t thread;
-    int r = start(&(struct task){.name = name, .run = run, .gone = gone, .calls_driver = true}, &thread);
+    int r = start(&(struct task){.name = name, .run = run, .gone = gone, .ctx = ctx, .calls_driver = true}, &thread);
 
     if (!r) {
         pthread_detach(thread);

@@ -9,9 +9,10 @@
 
 /*
  * Starts `run` on a new thread; it must not return. 0 or -errno. `name`: at most 15 characters. Where the driver goes on refusing it the context, the new
- * thread calls `gone` (or NULL) instead, and ends: what others wait for of it they must not wait for then. [with the registry lock or without; `gone` without]
+ * thread calls `gone` (or NULL) with `ctx` instead, and ends: what others wait for of it they must not wait for then. [with the registry lock or without; `gone`
+ * without]
  */
-int ps_helper_thread_start(const char *name, void (*run)(void), void (*gone)(void));
+int ps_helper_thread_start(const char *name, void (*run)(void), void (*gone)(void *ctx), void *ctx);
 
 /*
  * The same for several that are of use only together: waits until each has its context. As many of those without a `run` are started and end at once, to see that

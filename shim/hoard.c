@@ -27,7 +27,7 @@ static PS_PER_DEVICE struct {
     bool trim_waits;   /* until it asks no more; since then */
     uint64_t trim_since;
     size_t keep; /* and then so much stays */
-    bool thread_started, thread_failed;
+    struct ps_lazy_thread thread;
 } of_first;
 #define here PS_HERE(of_first)
 
@@ -121,21 +121,7 @@ static void end_of_asking(void)
     }
 }
 
-/* The thread can't have its context. [unlocked] */
-static void thread_is_gone(void)
-{
-    ps_registry_lock();
-    here.thread_started = false;
-    here.thread_failed = true;
-    ps_registry_changed();
-    ps_registry_unlock();
-}
-
 void ps_hoard_asked(void)
 {
-    if (!here.thread_started && !here.thread_failed) {
-        here.thread_started = !ps_helper_thread_start("penstock-hoard", end_of_asking, thread_is_gone);
-        here.thread_failed = !here.thread_started;
-    }
-    here.asked_at = here.thread_started ? ps_now_ns() : 0;
+    here.asked_at = ps_registry_thread_is_there(&here.thread, "penstock-hoard", end_of_asking) ? ps_now_ns() : 0;
 }

@@ -139,8 +139,9 @@ bool ps_learning_is_on(void)
 }
 
 /* The thread that plans can't have its context. [unlocked] */
-static void planner_is_gone(void)
+static void planner_is_gone(void *unused)
 {
+    (void)unused;
     atomic_store(&here.may_learn, false);
 }
 
@@ -157,7 +158,7 @@ static void begin(void)
             atomic_store_explicit(&span->known, true, memory_order_relaxed);
         }
     ps_stopwatch_learn(true);
-    if (ps_helper_thread_start("penstock-plan", plan_steps, planner_is_gone))
+    if (ps_helper_thread_start("penstock-plan", plan_steps, planner_is_gone, NULL))
         atomic_store(&here.may_learn, false);
 }
 

@@ -27,7 +27,7 @@ static PS_PER_DEVICE struct {
     } left[LEFT_MAX];
     uint64_t written; /* left[(written - 1) % LEFT_MAX] left last */
     uint32_t count;
-    bool thread_started, thread_failed;
+    struct ps_lazy_thread thread;
 } of_first;
 #define here PS_HERE(of_first)
 
@@ -85,26 +85,13 @@ static void bring_back(void)
     }
 }
 
-/* The thread can't have its context. [unlocked] */
-static void thread_is_gone(void)
-{
-    ps_registry_lock();
-    here.thread_started = false;
-    here.thread_failed = true;
-    ps_registry_changed();
-    ps_registry_unlock();
-}
-
 void ps_prefetch_left(struct ps_span *span)
 {
     span->is_unwanted |= span->is_early;
     span->is_early = false;
     if (span->is_unwanted || ps_verify_is_on())
         return;
-    if (!here.thread_started && !here.thread_failed) {
-        here.thread_started = !ps_helper_thread_start("penstock-fetch", bring_back, thread_is_gone);
-        here.thread_failed = !here.thread_started;
-    }
+    ps_registry_thread_is_there(&here.thread, "penstock-fetch", bring_back);
     here.left[here.written % LEFT_MAX].span = span;
     here.left[here.written++ % LEFT_MAX].number = span->number;
     here.count += here.count < LEFT_MAX;
@@ -112,6 +99,6 @@ void ps_prefetch_left(struct ps_span *span)
 
 void ps_prefetch_freed(void)
 {
-    if (here.count && here.thread_started && wanted())
+    if (here.count && here.thread.started && wanted())
         ps_registry_call(PS_HELPER_PREFETCH);
 }

@@ -48,7 +48,7 @@ static PS_PER_DEVICE struct {
     uint64_t due_written, due_done;
     size_t making; /* bytes of the span that is just being made; 0: none */
     struct ps_preparing_figures figures;
-    bool thread_started, thread_failed;
+    struct ps_lazy_thread thread;
 } of_first;
 #define here PS_HERE(of_first)
 
@@ -279,25 +279,6 @@ static void make_ahead(void)
     }
 }
 
-/* The thread can't have its context. [unlocked] */
-static void thread_is_gone(void)
-{
-    ps_registry_lock();
-    here.thread_started = false;
-    here.thread_failed = true;
-    ps_registry_changed();
-    ps_registry_unlock();
-}
-
-static bool thread_is_there(void)
-{
-    if (!here.thread_started && !here.thread_failed) {
-        here.thread_started = !ps_helper_thread_start("penstock-pages", make_ahead, thread_is_gone);
-        here.thread_failed = !here.thread_started;
-    }
-    return here.thread_started;
-}
-
 /* The birth comes soon. */
 static void falls_due(struct ps_preparing *p, uint32_t birth)
 {
@@ -305,7 +286,8 @@ static void falls_due(struct ps_preparing *p, uint32_t birth)
 
     b->is_due = true;
     b->is_prepared = false;
-    if (!b->missed || here.due_written - here.due_done == DUE_MAX || !thread_is_there())
+    if (!b->missed || here.due_written - here.due_done == DUE_MAX ||
+        !ps_registry_thread_is_there(&here.thread, "penstock-pages", make_ahead))
         return;
     here.due[here.due_written % DUE_MAX].of = p;
     here.due[here.due_written++ % DUE_MAX].birth = birth;

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "helper_thread.h"
 #include "per_device.h"
 #include "registry.h"
 
@@ -86,4 +87,25 @@ void ps_registry_call_all(void)
 void ps_registry_changed(void)
 {
     pthread_cond_broadcast(&here.changed);
+}
+
+/* The driver refuses it the context. [unlocked] */
+static void thread_is_gone(void *ctx)
+{
+    struct ps_lazy_thread *thread = ctx;
+
+    ps_registry_lock();
+    thread->started = false;
+    thread->failed = true;
+    ps_registry_changed();
+    ps_registry_unlock();
+}
+
+bool ps_registry_thread_is_there(struct ps_lazy_thread *thread, const char *name, void (*run)(void))
+{
+    if (!thread->started && !thread->failed) {
+        thread->started = !ps_helper_thread_start(name, run, thread_is_gone, thread);
+        thread->failed = !thread->started;
+    }
+    return thread->started;
 }

@@ -10,7 +10,7 @@
  * later one of the same stream: waiting for it waits longer, never too short.
  *
  * Threads: everything here may be called from any thread unless said otherwise. No function here takes the registry lock, and none may be
- * called with it held, except ps_uses_note, ps_uses_merge, ps_uses_clear and ps_stream_is, which make no driver call.
+ * called with it held.
  */
 #ifndef PS_STREAMS_H
 #define PS_STREAMS_H
@@ -20,6 +20,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "uses.h"
 
 #define PS_TICK_RING 256u     /* events kept a stream */
 #define PS_STREAMS_MAX 65536u /* streams known at a time; see ps_stream_find for what happens beyond */
@@ -142,70 +144,17 @@ int ps_stream_wait_event(struct ps_stream *stream, CUevent event);
 int ps_stream_record(struct ps_stream *s, CUevent event);
 
 /*
- * What to wait for: up to PS_USES (stream, tick) pairs, or, with more streams than that, everything that was queued on any stream at a moment.
- *
- * Two clocks: the moment is a number that is claimed after the work was queued. A tick is told the last number before it is recorded. So the first tick of a
- * stream that knows the moment covers what the stream had been given by then, and every question asks after that same tick.
- */
-#define PS_USES 16u
-struct ps_use {
-    struct ps_stream *stream;
-    uint64_t tick;
-};
-struct ps_uses {
-    struct ps_use use[PS_USES];
-    uint8_t count;
-    uint64_t everywhere; /* more streams than fit: all that was queued anywhere at this moment; 0: not so */
-};
-
-static inline void ps_uses_clear(struct ps_uses *uses)
-{
-    uses->count = 0;
-    uses->everywhere = 0;
-}
-
-/*
  * A per-thread default stream can be recorded on by its owner alone, so the owner does it before anybody notes a use: call it, without the
  * registry lock, after the work was queued and before ps_uses_note. `stream` NULL: the calling thread's own, if it has used it. No driver call
  * for other streams.
  */
 void ps_stream_settle(const struct ps_stream *stream);
 
-/* Notes that everything queued on `stream` so far matters. Call after the work was queued. */
-void ps_uses_note(struct ps_uses *uses, struct ps_stream *stream);
-
-/* Notes that all that is queued anywhere by now matters. */
-void ps_uses_note_everything(struct ps_uses *uses);
-
-/*
- * The same for all streams of the device that the thread is at, and for what `uses` has of others. False: another thread's per-thread stream was given work
- * that only that thread could mark; the device is to be waited for.
- */
-bool ps_uses_note_all_streams(struct ps_uses *uses);
-
-void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from);
-
-/* Records the ticks that have not been, as far as that can be: nobody who waits for the uses waits for what is queued later. */
-void ps_uses_mark(const struct ps_uses *uses);
-
-/* Makes `waiter`, a stream of ours, wait for the uses. 0 or -errno: then the order is NOT established. */
-int ps_uses_stream_wait(const struct ps_uses *uses, CUstream waiter);
-
-/* Makes the program's stream wait for an event, or for the uses on other streams than it, where the calling thread is about to queue work on it. Likewise. */
+/* Makes the program's stream wait for an event, where the calling thread is about to queue work on it. 0 or -errno: then the order is NOT established. */
 int ps_stream_comes_after(const struct ps_stream *stream, CUevent event);
-int ps_stream_comes_after_uses(const struct ps_stream *stream, const struct ps_uses *uses);
 
-/* The first for an order that must hold: where the stream can't be made to wait the calling thread does, for the device if events fail altogether. */
+/* The same for an order that must hold: where the stream can't be made to wait the calling thread does, for the device if events fail altogether. */
 void ps_stream_or_host_comes_after(const struct ps_stream *stream, CUevent event);
-
-/* 1: all are over; 0: not yet; -errno. Records missing ticks. */
-int ps_uses_query(const struct ps_uses *uses);
-
-/* Waits on the host until they are over. 0 or -errno. Never call it on a launching thread where a stream could wait instead. */
-int ps_uses_host_wait(const struct ps_uses *uses);
-
-/* The same for so long at most, looking every few microseconds: for who may itself be what they wait for. -ETIMEDOUT: they are not over. */
-int ps_uses_host_wait_at_most(const struct ps_uses *uses, uint64_t ns);
 
 /* Holds back whoever is about to record an event on the stream, until the other call by the same thread (capture.h). */
 void ps_stream_hold_records(struct ps_stream *s);

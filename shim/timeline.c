@@ -229,8 +229,9 @@ static void open_clock(void)
 }
 
 /* The thread that writes can't have its context. */
-static void writer_is_gone(void)
+static void writer_is_gone(void *unused)
 {
+    (void)unused;
     atomic_store(&closed, true);
     ps_timeline_stop();
 }
@@ -249,7 +250,7 @@ void ps_timeline_open(const char *where)
     ps_timeline_text_begin(&file, program_invocation_short_name);
     pending = calloc(PENDING, sizeof *pending);
     open_clock();
-    if (!pending || ps_timeline_ring_open(&ring, RING) || ps_helper_thread_start("penstock-trace", write_timeline, writer_is_gone)) {
+    if (!pending || ps_timeline_ring_open(&ring, RING) || ps_helper_thread_start("penstock-trace", write_timeline, writer_is_gone, NULL)) {
         ps_log_warn(
             REPORT,
             "PENSTOCK_TRACE=%s: there is no memory, or no thread, for the trace, and so none; PENSTOCK_HOST_BUDGET makes the slab smaller",

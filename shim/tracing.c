@@ -130,8 +130,9 @@ static int prepare_evictions(const char **why)
 }
 
 /* The thread that settles can't have its context. */
-static void settling_is_gone(void)
+static void settling_is_gone(void *unused)
 {
+    (void)unused;
     atomic_store(&failed, true);
     ps_process_stand_aside("the thread that waits for the device can't have its context");
 }
@@ -195,7 +196,7 @@ void ps_tracing_start(const char *reason)
             atomic_store_explicit(&noting, true, memory_order_release);
             ps_log_info(TRACER, "launches are traced from now on: %s", reason);
             why = "the thread that waits for the device can't be started";
-            r = ps_helper_thread_start("penstock-settle", settle, settling_is_gone);
+            r = ps_helper_thread_start("penstock-settle", settle, settling_is_gone, NULL);
         }
         if (r) {
             atomic_store(&failed, true);

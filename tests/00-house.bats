@@ -118,8 +118,8 @@ objects() {
     objects layout 'exactly'
     echo 'see ht''tp://example.invalid/' >copy/policy/notes.txt
     objects hosts 'notes.txt:1'
-    yes '/* line */' | head -n 900 >copy/policy/long.h
-    objects sizes 'long.h: 900'
+    yes '/* line */' | head -n 700 >copy/policy/long.h
+    objects sizes 'long.h: 700'
     printf '#!/bin/bash\nrm $1\n' >copy/scripts/careless
     objects shell 'careless'
     printf '#!/bin/bash\n# shellcheck disable=SC2064\ntrap "rm $1" EXIT\n' >copy/scripts/careless

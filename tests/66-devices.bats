@@ -70,7 +70,7 @@ plans_until_it_settles() {
     STEPS=12 on_devices 2 "${slow[@]}"
     goes_on || return 1
     plans=$(grep -oE 'planned a step of [0-9]+' <<<"$output" | sort | uniq -c | awk '{ print $1 }' | sort -n | tail -n 1)
-    at_least 2 "$plans" "plans of one step ($(grep -c 'planned a step' <<<"$output") in all)" && at_most 7 "$plans" "plans of one step"
+    at_least 3 "$plans" "plans of one step ($(grep -c 'planned a step' <<<"$output") in all)" && at_most 7 "$plans" "plans of one step"
 }
 
 @test "where devices wait for each other, steps are planned anew as long as they get shorter" {

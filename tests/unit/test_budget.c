@@ -171,7 +171,7 @@ static void helper(void)
 static void start_helper(void)
 {
     atomic_store(&helper_done, false);
-    EXPECT_INT(0, ps_helper_thread_start("test-helper", helper, NULL));
+    EXPECT_INT(0, ps_helper_thread_start("test-helper", helper, NULL, NULL));
 }
 
 /* ---- tests ---- */

@@ -156,18 +156,26 @@ static void fill(CUdeviceptr address, uint32_t value)
     end_use(span);
 }
 
+static uint32_t words_there[LARGE * SPAN_BYTES / sizeof(uint32_t)];
+
+/* The bytes have been queued to come to words_there. */
+static void expect_there(size_t bytes, uint32_t value, CUstream on)
+{
+    size_t count = bytes / sizeof(uint32_t), right = 0;
+
+    EXPECT_INT(0, ps_cu.cuStreamSynchronize(on));
+    for (size_t i = 0; i < count; i++)
+        right += words_there[i] == value;
+    EXPECT_U64(count, right);
+}
+
 static void expect_filled_with(CUdeviceptr address, uint32_t value)
 {
-    static uint32_t words[LARGE * SPAN_BYTES / sizeof(uint32_t)];
     struct ps_span *span = begin_use(address);
-    size_t count = span->bytes / sizeof(uint32_t), right = 0;
 
-    EXPECT_INT(0, driver.download(words, address, span->bytes, stream->handle));
+    EXPECT_INT(0, driver.download(words_there, address, span->bytes, stream->handle));
     end_use(span);
-    EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));
-    for (size_t i = 0; i < count; i++)
-        right += words[i] == value;
-    EXPECT_U64(count, right);
+    expect_there(span->bytes, value, stream->handle);
 }
 
 /* A span so many times as large as the others. */
@@ -485,9 +493,8 @@ static void wait_for_legacy_in_capture(void)
     EXPECT_INT(-EBUSY, ps_uses_stream_wait(&uses, busy_stream));
     EXPECT(ps_capture_has(CU_STREAM_LEGACY, false));
     EXPECT(!ps_capture_has(busy_stream, false));
-    const CUresult result = driver.end_capture(other, &graph);
-    ps_capture_ended(other, false, result);
-    EXPECT_INT(0, result);
+    EXPECT_INT(0, driver.end_capture(other, &graph));
+    ps_capture_ended(other, false, CUDA_SUCCESS);
     EXPECT(!ps_capture_anywhere());
     EXPECT_INT(0, ps_uses_stream_wait(&uses, busy_stream));
     expect_device_is_well();
@@ -496,11 +503,9 @@ static void wait_for_legacy_in_capture(void)
 /* A stream is destroyed while it is captured: what it was given before is waited for all the same. */
 static void destroy_in_capture(void)
 {
-    static uint32_t words[PAGE / sizeof(uint32_t)];
     struct ps_uses uses = {.count = 0};
     CUstream other;
     CUdeviceptr bytes;
-    size_t right = 0;
 
     EXPECT_INT(0, driver.allocate(&bytes, PAGE));
     EXPECT_INT(0, driver.stream_create(&other, CU_STREAM_NON_BLOCKING));
@@ -515,11 +520,8 @@ static void destroy_in_capture(void)
     EXPECT_INT(0, driver.stream_destroy(other));
     EXPECT(!ps_capture_anywhere());
     EXPECT_INT(0, ps_uses_stream_wait(&uses, busy_stream));
-    EXPECT_INT(0, driver.download(words, bytes, PAGE, busy_stream));
-    EXPECT_INT(0, ps_cu.cuStreamSynchronize(busy_stream));
-    for (size_t i = 0; i < PAGE / sizeof(uint32_t); i++)
-        right += words[i] == 6;
-    EXPECT_U64(PAGE / sizeof(uint32_t), right);
+    EXPECT_INT(0, driver.download(words_there, bytes, PAGE, busy_stream));
+    expect_there(PAGE, 6, busy_stream);
     expect_device_is_well();
 }
 
@@ -531,22 +533,16 @@ static bool yes(void)
 /* A graph that fills memory of its own, as torch would have it captured; it goes while its launch and a copy of that memory are yet to run. */
 static void graph_goes_while_its_memory_is_read(void)
 {
-    static uint32_t words[SPAN_BYTES / sizeof(uint32_t)];
-    const size_t count = sizeof words / sizeof *words;
     CUdeviceptr memory = 0, result = 0;
     CUgraph graph = NULL;
     CUgraphExec executable = NULL;
-    CUstream other;
-    size_t right = 0;
 
     ps_devices_add(ps_device.context);
-    EXPECT_INT(0, driver.allocate(&result, sizeof words));
-    EXPECT_INT(0, driver.stream_create(&other, CU_STREAM_NON_BLOCKING));
-    ps_capture_begins(other, false);
-    ps_capture_began(driver.begin_capture(other, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
-    EXPECT_INT(0, driver.allocate_async(&memory, sizeof words, other));
-    ps_graph_memory_allocated(memory, sizeof words, other, false, yes);
-    EXPECT_INT(0, driver.fill(memory, 7, count, other));
+    EXPECT_INT(0, driver.allocate(&result, SPAN_BYTES));
+    CUstream other = captured_stream(CU_STREAM_NON_BLOCKING);
+    EXPECT_INT(0, driver.allocate_async(&memory, SPAN_BYTES, other));
+    ps_graph_memory_allocated(memory, SPAN_BYTES, other, false, yes);
+    EXPECT_INT(0, driver.fill(memory, 7, SPAN_BYTES / sizeof(uint32_t), other));
     EXPECT_INT(0, driver.end_capture(other, &graph));
     ps_capture_ended(other, false, CUDA_SUCCESS);
     EXPECT_INT(0, driver.instantiate(&executable, graph, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
@@ -555,15 +551,12 @@ static void graph_goes_while_its_memory_is_read(void)
     EXPECT_INT(0, driver.destroy_graph(graph));
 
     EXPECT_INT(0, driver.launch_graph(executable, stream->handle));
-    EXPECT_INT(0, driver.copy(result, memory, sizeof words, stream->handle));
+    EXPECT_INT(0, driver.copy(result, memory, SPAN_BYTES, stream->handle));
     EXPECT(ps_graph_memory_freed(memory, other, false));
     ps_graph_memory_executable_goes(executable);
     EXPECT_INT(0, driver.destroy_executable(executable));
-    EXPECT_INT(0, driver.download(words, result, sizeof words, stream->handle));
-    EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));
-    for (size_t i = 0; i < count; i++)
-        right += words[i] == 7;
-    EXPECT_U64(count, right);
+    EXPECT_INT(0, driver.download(words_there, result, SPAN_BYTES, stream->handle));
+    expect_there(SPAN_BYTES, 7, stream->handle);
     expect_device_is_well();
 }
 
