@@ -62,7 +62,8 @@ each() { jq -c "[.devices[].$1]" "$REPORT"; }
     as_plain 2
 }
 
-# plans_until_it_settles: of the step that two devices share. Copies take as long as the launches of a step.
+# plans_until_it_settles: of the step that two devices share. Copies take as long as the launches of a step. Whoever needs pages has what the plan would have
+# leave, so the steps that are timed first wait less for the other device (65 ms without moves, where it was 84 to 121), and one more plan may be all.
 plans_until_it_settles() {
     local plans rate
     rate=$(awk -v pace="${PACE:-1}" 'BEGIN { print 0.01 / pace }')
@@ -70,7 +71,7 @@ plans_until_it_settles() {
     STEPS=12 on_devices 2 "${slow[@]}"
     goes_on || return 1
     plans=$(grep -oE 'planned a step of [0-9]+' <<<"$output" | sort | uniq -c | awk '{ print $1 }' | sort -n | tail -n 1)
-    at_least 3 "$plans" "plans of one step ($(grep -c 'planned a step' <<<"$output") in all)" && at_most 7 "$plans" "plans of one step"
+    at_least 2 "$plans" "plans of one step ($(grep -c 'planned a step' <<<"$output") in all)" && at_most 7 "$plans" "plans of one step"
 }
 
 @test "where devices wait for each other, steps are planned anew as long as they get shorter" {
