@@ -142,17 +142,13 @@ uint64_t ps_reacting_evict_ahead(uint64_t need)
 /* Each is some calls of the driver's. */
 #define ASKED 16
 
-uint64_t ps_reacting_evict_at_once(uint64_t need)
+static uint64_t evict_at_once(uint64_t need, uint32_t grace)
 {
     struct ps_span *spans[CANDIDATES_MAX];
     struct penstock_candidate candidates[CANDIDATES_MAX];
+    const size_t n = gather(spans, candidates, grace);
     uint64_t begun = 0;
 
-    if (!ps_tracing_is_on() || ps_budget.evictions_fail || !ps_eviction_start_helpers())
-        return 0;
-    size_t n = gather(spans, candidates, PS_HERE(first_grace));
-    if (!n && PS_HERE(first_grace))
-        n = gather(spans, candidates, 0);
     for (size_t i = 0, asked = 0; i < n && asked < ASKED && begun < need; i++) {
         if (spans[i]->bytes != candidates[i].bytes || !ps_eviction_may_leave(spans[i]))
             continue;
@@ -163,6 +159,15 @@ uint64_t ps_reacting_evict_at_once(uint64_t need)
             begun += candidates[i].bytes;
     }
     return begun;
+}
+
+uint64_t ps_reacting_evict_at_once(uint64_t need)
+{
+    if (!ps_tracing_is_on() || ps_budget.evictions_fail || !ps_eviction_start_helpers())
+        return 0;
+    const uint64_t begun = evict_at_once(need, PS_HERE(first_grace));
+    /* Grace gives way as it does above: those idle for longer may be what can't leave yet. */
+    return begun || !PS_HERE(first_grace) ? begun : evict_at_once(need, 0);
 }
 
 /* Whether the span may leave once nobody makes driver calls on it, and no other thread's launch holds its block. [locked] */
