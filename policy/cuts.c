@@ -14,7 +14,7 @@
 #define CLEARED_AFTER 64u
 #define CLEARED_EVERY 1024u
 
-/* Cuts of a run follow each other within so many accesses, and are young for so many. What is at the head is believed to reach for so many strides. */
+/* Accesses between two cuts of one run, accesses for which a cut is young, and the strides that the head is believed to reach. */
 #define RUN_WITHIN 128u
 #define YOUNG_CUT 512u
 #define RUN_STRIDES 4u

@@ -51,7 +51,7 @@ static void born(struct ps_span *span)
  * cudaMalloc: any stream may use the memory at once, so one event that stands for everything that used it before is waited for by every
  * stream now known, and by later ones at their first access (the fence).
  *
- * Two clocks: that is what the device was given before the cudaFree, for which the real one has the host wait. So nobody waits here who would not without us.
+ * Two clocks: that is what the device was given before the cudaFree, for which the real one has the host wait. No stream waits longer than the host would have without Penstock.
  */
 static int order_for_all_streams(struct ps_span *span, const struct ps_uses *uses)
 {
@@ -454,7 +454,7 @@ static void free_span(struct ps_span *span, const struct ps_uses *uses)
     ps_registry_end_life(span);
     span->pinned = 0;
     span->uses = *uses;
-    /* Whoever had it before the one stream that it was then for (`after`): the stream that frees it need not have come after that. */
+    /* The freeing stream need not come after the previous owner's uses (`after`). */
     const struct ps_uses former = {.use = {span->after}, .count = span->after.stream != NULL};
     ps_uses_merge(&span->uses, &former);
     span->after.stream = NULL;
@@ -524,7 +524,7 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
      */
     struct ps_uses uses = {0};
     CUevent after_everything = NULL;
-    bool unmarked = false; /* there are uses that no event can be had for */
+    bool unmarked = false; /* some uses have no event and get none */
     const bool has_table = how == BY_STREAM && ps_pointer_tables_near(address, ps_reservation.granularity) && ps_rule(FREED_TABLE_STAYS);
 
     ps_stream_settle(stream);

@@ -29,7 +29,7 @@
 /* Below this a copy and a change of mapping take about a millisecond, and moving as a whole does no harm. */
 #define LEAST_BLOCK (64 * MIB)
 
-/* So many launches among so many show that large allocations are used in parts. */
+/* Launches out of the last ones that show a use in parts. */
 #define USED_INSIDE 64u
 #define USED_INSIDE_AMONG 1024u
 

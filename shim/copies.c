@@ -203,7 +203,7 @@ void ps_copies_claim_ends(void)
 
 /*
  * The H2D stream for a reload that `stream` needs. The first one is claimed with it, until the copy is queued. It gets another owner when nothing is under way
- * there and nothing is about to be: so what waits there waits for the owner's own work, and nobody else waits for that.
+ * there and nothing is about to be. So a copy there waits for its owner's own work only, and only the owner waits for it.
  */
 static enum ps_copies_h2d place_for(const struct ps_stream *stream)
 {

@@ -59,7 +59,7 @@ struct ps_copies_nth {
 /* Makes the streams: non-blocking (no implicit order with the legacy default stream). 0 or -errno. */
 int ps_copies_open(void);
 
-/* They go again, and with them the gate: nothing was copied, and nothing will be. For who sets the device up. */
+/* They go again, and with them the gate: nothing was copied, and nothing will be. For the code that sets the device up. */
 void ps_copies_close(void);
 
 /*
@@ -82,7 +82,7 @@ int ps_copies_evict_would_wait(const struct ps_uses *uses, bool fence_set, CUeve
 int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, const struct ps_slot *row, const struct ps_stream *needed_on,
                      struct ps_device_mark *begins, struct ps_device_mark *ends, CUevent fence, struct ps_copies_nth *nth);
 
-/* Whether the stream owns the first H2D stream now, or nobody does. No driver call. */
+/* True if the stream owns the first H2D stream, or no stream does. No driver call. */
 bool ps_copies_are_owned_by(const struct ps_stream *stream);
 
 /*

@@ -104,7 +104,7 @@ PS_EXPORT CUresult cuCtxSynchronize(void)
     return result;
 }
 
-/* Before the stream is there: nobody else can use it earlier than this is known. */
+/* Called before the stream exists, so that no use of it can come first. */
 PS_EXPORT cudaError_t cudaStreamCreate(cudaStream_t *stream)
 {
     ps_streams_created(cudaStreamDefault);

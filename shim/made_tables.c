@@ -49,7 +49,7 @@ struct look {
     size_t bytes[PS_MADE_MEMORY]; /* that were copied */
 };
 
-/* A leaf but for that of pointer_tables.c; may be taken with the registry lock held. No driver call is made with it. */
+/* A leaf but for that of pointer_tables.c; may be taken with the registry lock held. One driver call is made with it, once: the copies' memory is registered. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kernel kernels[KERNELS];
 static unsigned kernel_count;

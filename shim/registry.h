@@ -110,12 +110,12 @@ enum ps_helper {
 /* Who rests looks for work that often without being called. */
 #define PS_HELPER_LOOKS_NS 100000000u
 
-/* A helper thread that is started when it is first needed, and for which nobody waits who finds that it isn't there. One a device, guarded by the lock. */
+/* A helper thread that starts at first need; callers go on without it if it can't start. One a device, guarded by the lock. */
 struct ps_lazy_thread {
     bool started, failed;
 };
 
-/* Whether it is there; the first call starts it. `name` and `run` as for ps_helper_thread_start. [locked] */
+/* True if it runs; the first call starts it. `name` and `run` as for ps_helper_thread_start. [locked] */
 bool ps_registry_thread_is_there(struct ps_lazy_thread *thread, const char *name, void (*run)(void));
 
 /* The calling helper rests until it is called, or `timeout_ns` is over; the lock is released meanwhile. [locked] */

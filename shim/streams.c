@@ -160,7 +160,7 @@ void ps_streams_created(unsigned flags)
         atomic_store(&may_block, true);
 }
 
-/* A stream that was created before anybody looked, or by a way that nobody sees. */
+/* Covers streams created before set-up or by a call that is not hooked. */
 static void look_whether_blocking(CUstream handle)
 {
     unsigned flags = CU_STREAM_DEFAULT; /* as a per-thread default stream */

@@ -107,7 +107,7 @@ void ps_streams_end_context(CUcontext context);
 
 /*
  * Around a wait for the managed context of the device that the thread is at: what was noted of its streams before it began is over when it has succeeded. Else an event
- * that is recorded for such a use later stands behind whatever the stream has been given meanwhile. begin claims a tick of each stream, up to so many of them.
+ * that is recorded for such a use later stands behind whatever the stream has been given meanwhile. begin claims a tick of the first PS_STREAMS_WAITED streams.
  */
 #define PS_STREAMS_WAITED 64u
 struct ps_streams_wait {
@@ -153,7 +153,7 @@ void ps_stream_settle(const struct ps_stream *stream);
 /* Makes the program's stream wait for an event, where the calling thread is about to queue work on it. 0 or -errno: then the order is NOT established. */
 int ps_stream_comes_after(const struct ps_stream *stream, CUevent event);
 
-/* The same for an order that must hold: where the stream can't be made to wait the calling thread does, for the device if events fail altogether. */
+/* The same for an order that must hold: if the stream can't be made to wait, the calling thread waits, for the whole device if events fail. */
 void ps_stream_or_host_comes_after(const struct ps_stream *stream, CUevent event);
 
 /* Holds back whoever is about to record an event on the stream, until the other call by the same thread (capture.h). */

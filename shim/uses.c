@@ -129,7 +129,7 @@ void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from)
     }
 }
 
-/* What to do with each event that the uses come to. Returning other than 0 ends the walk. */
+/* Called for each event that stands for the uses; a result other than 0 ends the walk. */
 typedef int (*event_fn)(CUevent event, void *ctx);
 
 static int each_event(const struct ps_uses *uses, const struct ps_stream *except, event_fn fn, void *ctx)
