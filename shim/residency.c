@@ -160,6 +160,8 @@ static void leave_on_slot(struct ps_span *span)
 {
     ps_count(accesses_on_slot);
     span->on_slot = true;
+    if (atomic_load_explicit(&span->known, memory_order_relaxed)) /* launches of the grace that begins with this one run on the slot, too */
+        span->left_in_grace = true;
     ps_guard_map_to_slot(span);
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# What the fast paths cost. The bounds are three times the targets, and held against the fastest batch of each, so that a busy machine can't
-# fail them; scripts/bench itself holds the medians against the targets.
+# What the fast paths cost. The bounds are three times the targets, and held against the fastest batch of each, of up to three runs if something else took the
+# machine meanwhile, so that a busy one can't fail them; scripts/bench itself holds the medians against the targets.
 
 load helper
 
@@ -9,8 +9,17 @@ SAID=${BATS_FILE_TMPDIR:-}/said
 
 setup_file() {
     [ "${BUILD##*/}" = release ] || return 0
-    timeout --kill-after=5 200 "$ROOT/scripts/bench" --quick --json "$COSTS" "$BUILD" >"$SAID" 2>&1 || true
+    local again
+    for again in 1 2 3; do
+        timeout --kill-after=5 200 "$ROOT/scripts/bench" --quick --json "$COSTS.$again" "$BUILD" >"$SAID" 2>&1 || true
+        [ -s "$COSTS.$again" ] || return 0
+        # Of each row the run in which it was fastest.
+        jq -s '.[-1] + {rows: ([.[].rows] | transpose | map(min_by(.low_ns)))}' "$COSTS".? >"$COSTS"
+        [ -n "$(too_dear)" ] || return 0
+    done
 }
+
+too_dear() { jq -r '.rows[] | select(.target_ns and .low_ns > 3 * .target_ns) | .what' "$COSTS"; }
 
 # figure NAME KEY: of one row
 figure() { jq -er --arg name "$1" ".rows[] | select(.what == \$name) | .$2" "$COSTS"; }
@@ -24,7 +33,7 @@ measured() {
     measured
     equal 4 "$(jq '[.rows[] | select(.target_ns == 300)] | length' "$COSTS")" "allocation rows"
     equal 3 "$(jq '[.rows[] | select(.sort == "calls" and .target_ns == 200)] | length' "$COSTS")" "scan rows"
-    equal '' "$(jq -r '.rows[] | select(.target_ns and .low_ns > 3 * .target_ns) | .what' "$COSTS")" "too dear"
+    equal '' "$(too_dear)" "too dear"
     # A figure that is next to nothing is no measurement.
     equal '' "$(jq -r '.rows[] | select(.target_ns and .low_ns < 5) | .what' "$COSTS")" "too cheap"
 }

@@ -38,6 +38,10 @@ SOON=(tables-each tables-apart tables-long tables-beside tables-{apart,long,besi
     right 20-80 60 --first 3001 --policy plan tables-plan tables-plan-disguised tables-once-plan
 }
 
+@test "the same where plans are followed and hardly anything fits, so that spans stay on their slots" {
+    right 9-19 120 --first 1001 --policy plan tables-plan-disguised
+}
+
 @test "what is used by a table long after that was written is there" {
     right 30-80 80 --first 4001 tables-once tables-later
     right 4-30 60 --first 5001 tables-once tables-later
