@@ -71,7 +71,7 @@ print(p.TABLES, next(row.report["pointer_tables"] for row in p.ROWS if row.name 
         right=$output budget=$(($(ledger peak.device) * 72 / 100))
         run_penstock CUDASIM_LAUNCH_NS=200000 PENSTOCK_MIN_SPAN=64KiB PENSTOCK_BUDGET=$budget PENSTOCK_LOG=info PENSTOCK_RECORDING="$WORK/step" \
             "$SAMPLES/hidden" 60 $words
-        { ended_with 0 && equal "$right" "$(grep -v '^penstock: ' <<<"$output")" "what it prints" && sound && counted plan.evictions; } ||
+        { ended_with 0 && equal "$right" "$(grep -v '^penstock: ' <<<"$output")" "what it prints" && sound && counted evictions && counted plan.steps; } ||
             { echo "$words" >&2 && return 1; }
         equal 1 "$(grep -c 'a kernel is given host memory, .* guards every span that is away' <<<"$output")" "lines about it"
         # Each span that can move is guarded, those that are born in the step too.
