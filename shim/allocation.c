@@ -64,8 +64,9 @@ static int order_for_all_streams(struct ps_span *span, const struct ps_uses *use
         r = ps_copies_join(uses, span->fence_set, span->fence);
     uint32_t n = ps_streams_count();
     for (uint32_t i = 0; !r && n <= STREAMS_ORDERED_AT_ONCE && i < n; i++) {
-        if (ps_stream_is_foreign(ps_streams_at(i)))
-            continue; /* it waits at its first access, if it has one */
+        /* Both wait at their first access. Given a wait now, the legacy stream would be a barrier between blocking streams, which may wait for each other. */
+        if (ps_stream_is_foreign(ps_streams_at(i)) || ps_stream_orders_others(ps_streams_at(i)))
+            continue;
         int one = ps_stream_wait_event(ps_streams_at(i), span->fence);
         if (!one)
             seen |= 1ull << i;

@@ -438,4 +438,72 @@ static void case_reload_behind_wait(void)
     expect_all(block, 0);
 }
 
+/* A block that is freed while a kernel uses it, and taken by cudaMalloc before that is over. */
+static void case_legacy_barrier_taken_busy(void)
+{
+    const cudaStream_t held = new_blocking_stream(), opener = new_blocking_stream(), third = new_stream();
+    uint32_t *block[8], *more = nullptr;
+
+    use_everywhere(block, held, opener, third);
+    use_again(block, third);
+    hold(third, GATE + 1);
+    fill(third, block[1], 1);
+    {
+        later_opening opening(GATE + 1);
+
+        give_for_all(block[1]);
+        hold(held, GATE);
+        more = take_for_all(block_bytes);
+        open_on(opener, GATE);
+        opening.now();
+    }
+    CHECK(cudaStreamSynchronize(opener));
+    CHECK(cudaDeviceSynchronize());
+    fill(third, more, 9);
+    expect_all(block, 2);
+    expect_block(more, 9, "the block that came last");
+}
+
+/* --- what the only stream had before there was a second one ---------------------------------------------------------------------------- */
+
+/* A block that the only stream used is freed and taken again; the second stream, which is to open the gate, comes after what used it before the free alone. */
+static void second_stream(bool is_known_first)
+{
+    const cudaStream_t first = new_stream(), second = new_stream();
+    uint32_t *block = take_for_all(block_bytes), *other = take_for_all(block_bytes), *more = nullptr;
+
+    fill(first, block, 1);
+    CHECK(cudaStreamSynchronize(first));
+    hold(first, GATE + 1);
+    fill(first, block, 2);
+    {
+        later_opening opening(GATE + 1);
+
+        give_for_all(block);
+        if (!is_known_first)
+            more = take_for_all(block_bytes);
+        hold(first, GATE);
+        touch(first, other);
+        if (is_known_first) {
+            fill(second, other, 3);
+            more = take_for_all(block_bytes);
+        }
+        fill(second, more, 4);
+        open_on(second, GATE);
+        opening.now();
+    }
+    CHECK(cudaDeviceSynchronize());
+    expect_block(more, 4, "the block of the second stream");
+}
+
+static void case_second_stream_takes(void)
+{
+    second_stream(true);
+}
+
+static void case_second_stream_comes(void)
+{
+    second_stream(false);
+}
+
 #endif
