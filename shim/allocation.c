@@ -535,7 +535,7 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
             ps_uses_note_all_streams(&uses);
     } else if (how == AT_ONCE && ps_tracing_is_on()) {
         unmarked = !ps_uses_note_all_streams(&uses);
-        if (ps_streams_count() > 1)
+        if (ps_streams_may_be_several())
             ps_uses_mark(&uses); /* what is queued from here on is not waited for */
     } else if (how == AT_ONCE) {
         ps_uses_note_everything(&uses); /* the streams that were used are not known yet: it is waited for, as the real one does */

@@ -22,6 +22,7 @@ static _Atomic uint32_t generation = 1; /* changes when a stream goes: thread ca
 /* Stands for the streams that found no place. */
 static struct ps_stream unplaced = {.index = PS_STREAMS_MAX, .record_lock = PTHREAD_MUTEX_INITIALIZER};
 static atomic_bool overflowed;
+static atomic_bool were_made; /* the program has created streams */
 static atomic_bool may_block; /* the program may have blocking streams beside the legacy one */
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -156,6 +157,7 @@ static uint64_t own_number(void)
 
 void ps_streams_created(unsigned flags)
 {
+    atomic_store(&were_made, true);
     if (!(flags & CU_STREAM_NON_BLOCKING))
         atomic_store(&may_block, true);
 }
@@ -276,6 +278,11 @@ bool ps_stream_is_marked_here(const struct ps_stream *s)
 uint32_t ps_streams_count(void)
 {
     return atomic_load_explicit(&count, memory_order_acquire);
+}
+
+bool ps_streams_may_be_several(void)
+{
+    return ps_streams_count() > 1 || atomic_load_explicit(&were_made, memory_order_relaxed);
 }
 
 struct ps_stream *ps_streams_at(uint32_t index)

@@ -87,6 +87,9 @@ struct ps_stream *ps_stream_find(CUstream handle, bool per_thread_default);
 /* A stream was created with these flags. Any thread. */
 void ps_streams_created(unsigned flags);
 
+/* Whether the program uses several streams, or has made one that it may be about to use. Any thread. */
+bool ps_streams_may_be_several(void);
+
 /*
  * Memory is freed in the order of `stream`. On the legacy stream the real call comes after what every blocking stream was given, and before what they will be:
  * so does the tick that this records. Call it after ps_uses_note. 0, or -errno: what blocking streams were given is not among what was noted.

@@ -183,6 +183,12 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     none_wrong
 }
 
+@test "nor does a second stream for what the only one was given after a free" {
+    all_right 2048 'second-stream-.*' named named-hook short short-host
+    all_right 8192 'second-stream-.*' named pieces
+    none_wrong
+}
+
 @test "nothing that is done on the default stream's behalf lies between blocking streams" {
     all_right 2048 'legacy-barrier.*' default named short short-host short-plan
     all_right 8192 'legacy-barrier.*' default short short-pieces
