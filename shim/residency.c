@@ -115,7 +115,7 @@ static int reload(struct ps_span *span, struct ps_pages *pages, const struct ps_
 
     if (unseen)
         ps_uses_note_all_streams(&uses);
-    if (ahead && span->left_in_grace)
+    if (span->left_in_grace && ps_rule(RELOAD_WAITS_FOR_GRACE)) /* whoever wants it, by a launch, ahead of one, or to hold it */
         ps_grace_add_uses(span, &uses);
     span->busy = true;
     ps_block_piece_moves(span, &uses);

@@ -139,6 +139,10 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     trainers_need EVERY_STREAM_WAITS 30-100 mlp-async-streams-skew mlp-halves
 }
 
+@test "a reload waits for launches of the grace that ran on the slot" {
+    moment_needs RELOAD_WAITS_FOR_GRACE hold-in-grace
+}
+
 @test "a reload waits for launches that ran on the slot" {
     trainers_need RELOAD_WAITS_FOR_SLOT_USES 5-30 mlp-halves-async transformer-halves
 }

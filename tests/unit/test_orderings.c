@@ -24,6 +24,7 @@
 #include "eviction.h"
 #include "devices.h"
 #include "expect.h"
+#include "grace.h"
 #include "graph_memory.h"
 #include "prefetching.h"
 #include "reacting.h"
@@ -560,6 +561,40 @@ static void graph_goes_while_its_memory_is_read(void)
     expect_device_is_well();
 }
 
+/* ---- launches of a grace ---- */
+
+#define GRACE 64u
+
+/* A span that a launch named has left in the grace that began with it. */
+static CUdeviceptr left_in_its_grace(uint32_t value)
+{
+    ps_grace_open(GRACE);
+    ps_reacting_open(GRACE);
+    make_slots(1);
+    CUdeviceptr span = allocate();
+    fill(span, value);
+    begin_an_eviction();
+    wait_until_evicted(span);
+    return span;
+}
+
+/* A launch of the grace has written to its slot when a call that is no launch (one of NCCL's) wants it. */
+static void hold_what_left_in_grace(void)
+{
+    CUdeviceptr address = left_in_its_grace(3);
+    struct ps_span *span = ps_registry_at(address);
+    size_t count = 1;
+
+    keep_the_device_busy();
+    uint64_t began = ps_grace_launch_begins();
+    EXPECT_INT(0, driver.fill(address, 7, span->bytes / sizeof(uint32_t), stream->handle));
+    ps_grace_launch_ends(stream, began);
+    ps_residency_hold(&span, &count);
+    ps_residency_let_go(&span, count, stream);
+    expect_filled_with(address, 7);
+    expect_device_is_well();
+}
+
 static const struct {
     const char *name;
     unsigned spans; /* that there is room for on the device */
@@ -572,6 +607,7 @@ static const struct {
     {"free-while-reloading", 2, MANY, free_while_reloading},
     {"reload-under-unseen-use", 2, MANY, reload_under_unseen_use},
     {"reload-before-launch", 2, MANY, reload_before_launch},
+    {"hold-in-grace", 2, MANY, hold_what_left_in_grace},
     {"evict-to-row", 3, 2, evict_to_row_being_read},
     {"evict-to-slot-of-row", 4, 3, evict_to_slot_of_row_being_read},
     {"join-while-recording", 2, 2, join_while_recording},
