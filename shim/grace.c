@@ -29,7 +29,12 @@ static PS_PER_DEVICE struct {
     atomic_uint launching;
     atomic_uint leaving;
     atomic_uint held;           /* launches that would begin wait */
-    uint64_t span[LEAVING_MAX]; /* by number. Guarded by the registry lock */
+    atomic_uint coming;         /* spans that come back in their grace: likewise */
+    _Atomic uint64_t came_back; /* spans that have, so far */
+    struct ps_copies_nth
+        last[PS_COPIES_H2D_STREAMS];         /* the last of their H2D on each stream. This and the next are guarded by the registry lock */
+    CUevent last_end[PS_COPIES_H2D_STREAMS]; /* NULL: there was none */
+    uint64_t span[LEAVING_MAX];              /* by number. Guarded by the registry lock */
     /* The stream that was launched on last, and the number of the last launch that was on another one than the launch before. */
     struct ps_stream *_Atomic last_stream;
     _Atomic uint64_t changed;
@@ -140,7 +145,7 @@ void ps_grace_begins_anew(struct ps_span *span, const struct ps_stream *stream)
         return;
     if (span->residency != PS_EVICTED || (span->left_in_grace && ps_rule(GRACE_WAITS_FOR_MOVE)))
         ps_grace_add_uses(span, &span->uses);
-    if (span->residency == PS_RESIDENT || span->residency == PS_RELOADING)
+    if (span->residency == PS_RESIDENT || span->residency == PS_RELOADING || (span->residency == PS_EVICTED && ps_grace_is_over(span)))
         span->left_in_grace = false;
 }
 
@@ -220,6 +225,69 @@ void ps_grace_let_launch(void)
     ps_registry_changed();
 }
 
+/* ---- coming back in it ---- */
+
+bool ps_grace_comes_back(const struct ps_span *span, struct ps_uses *uses)
+{
+    const uint64_t began = ps_now_ns();
+
+    /* A launch counts itself before it looks at this number, and here it is the other way round: one of the two sees the other. */
+    atomic_fetch_add(&here.coming, 1);
+    while (atomic_load(&here.launching) && ps_rule(GRACE_WAITS_FOR_RELOAD)) {
+        if (ps_now_ns() - began > LAUNCH_NS) {
+            ps_grace_came_back(span, NULL);
+            return false;
+        }
+        ps_registry_wait_changed(50000u);
+    }
+    if (ps_rule(RELOAD_WAITS_FOR_GRACE))
+        ps_grace_add_uses(span, uses);
+    return true;
+}
+
+void ps_grace_came_back(const struct ps_span *span, const struct ps_copies_nth *nth)
+{
+    if (nth) {
+        if (nth->number > here.last[nth->on].number) { /* two threads may come here the other way round */
+            here.last[nth->on] = *nth;
+            here.last_end[nth->on] = span->fence;
+        }
+        atomic_fetch_add(&here.came_back, 1);
+    }
+    atomic_fetch_sub(&here.coming, 1);
+    ps_registry_changed();
+}
+
+/*
+ * Two clocks: a launch of the grace waits on its own stream for each H2D of what has come back, whatever stream that was for. An event that has been recorded
+ * anew since stands for a later copy, of a span whose earlier one was over before it left again.
+ */
+static void come_after_those_back(struct ps_stream *stream)
+{
+    CUevent end[PS_COPIES_H2D_STREAMS];
+
+    ps_registry_lock();
+    while (atomic_load(&here.coming))
+        ps_registry_wait_changed(1000000u);
+    const uint64_t came_back = atomic_load(&here.came_back);
+    for (unsigned i = 0; i < PS_COPIES_H2D_STREAMS; i++)
+        end[i] = here.last_end[i];
+    ps_registry_unlock();
+    for (unsigned i = 0; i < PS_COPIES_H2D_STREAMS; i++)
+        if (end[i] && ps_rule(GRACE_WAITS_FOR_RELOAD))
+            ps_stream_or_host_comes_after(stream, end[i]);
+    atomic_store_explicit(&stream->grace.came_back, came_back, memory_order_relaxed);
+}
+
+/* Whether the stream waits for all that has come back, and nothing is about to. */
+static bool are_all_back(const struct ps_stream *stream)
+{
+    return !atomic_load(&here.coming) &&
+           atomic_load(&here.came_back) == atomic_load_explicit(&stream->grace.came_back, memory_order_relaxed);
+}
+
+/* ---- launches ---- */
+
 static void wait_until_let(void)
 {
     const uint64_t began = ps_now_ns();
@@ -230,16 +298,19 @@ static void wait_until_let(void)
     ps_registry_unlock();
 }
 
-uint64_t ps_grace_launch_begins(void)
+uint64_t ps_grace_launch_begins(struct ps_stream *stream)
 {
     if (atomic_load_explicit(&here.held, memory_order_relaxed))
         wait_until_let();
     for (;;) {
         atomic_fetch_add(&here.launching, 1);
-        if (!atomic_load(&here.leaving) || !ps_rule(GRACE_WAITS_FOR_MOVE))
+        const bool may_be_on_the_move = atomic_load(&here.leaving) && ps_rule(GRACE_WAITS_FOR_MOVE);
+        if (!may_be_on_the_move && are_all_back(stream))
             return launch_number();
         atomic_fetch_sub(&here.launching, 1);
-        wait_until_settled();
+        if (may_be_on_the_move)
+            wait_until_settled();
+        come_after_those_back(stream);
     }
 }
 

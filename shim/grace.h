@@ -8,7 +8,8 @@
  * no kernel can have kept.
  *
  * A span that must leave in its grace, because nothing else is left, is on the move from then on until its addresses lead to its slot, under each guard. A launch that may
- * use it waits for that, on the host; and its way back waits for those launches. A launch that was begun is queued before any span leaves in its grace.
+ * use it waits for that, on the host; and its way back waits for those launches. A launch that was begun is queued before any span leaves in its grace, or comes
+ * back in it. One that begins later waits on its stream for the H2D: the launch that wanted the span may be on another.
  *
  * A launch belongs to the device that it runs on, and counts among the launches of that device. Threads: any.
  */
@@ -18,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "copies.h"
 #include "span.h"
 
 /* `launches`: PENSTOCK_GRACE. */
@@ -39,6 +41,14 @@ void ps_grace_begins_anew(struct ps_span *span, const struct ps_stream *stream);
 bool ps_grace_leaves(struct ps_span *span);
 
 /*
+ * The span that left, or stayed on its slot, in its grace is about to leave the slot: launches that were begun are queued, and none begins until the second call;
+ * `uses` are those of its grace by now. False: one takes long to be queued, and the span stays where it is. / It has come back, by that reload, or has not
+ * (NULL). [locked, the span is busy; the first releases the lock meanwhile]
+ */
+bool ps_grace_comes_back(const struct ps_span *span, struct ps_uses *uses);
+void ps_grace_came_back(const struct ps_span *span, const struct ps_copies_nth *nth);
+
+/*
  * Whoever was told so waits until no such launch is about to be queued, but not for long, and holds up those that would begin, until the second call. [locked;
  * the first releases the lock meanwhile]
  */
@@ -46,10 +56,10 @@ void ps_grace_hold_launches(void);
 void ps_grace_let_launch(void);
 
 /*
- * Around the driver call of a launch that may use spans that it does not name. The first waits until none is on the move in its grace, and returns a number for
- * the second, which is called on each way out. [unlocked]
+ * Around the driver call of a launch that may use spans that it does not name. The first waits until none is on the move in its grace, makes the stream wait
+ * for those that have come back in it, and returns a number for the second, which is called on each way out. [unlocked]
  */
-uint64_t ps_grace_launch_begins(void);
+uint64_t ps_grace_launch_begins(struct ps_stream *stream);
 void ps_grace_launch_ends(struct ps_stream *stream, uint64_t began);
 
 #endif

@@ -40,7 +40,8 @@ struct ps_grace_mark {
     _Atomic uint64_t tick, first, last; /* it covers the launches of these numbers, and those between */
 };
 struct ps_grace_marks {
-    _Atomic uint64_t marked; /* so many marks were made, the latest are kept */
+    _Atomic uint64_t marked;    /* so many marks were made, the latest are kept */
+    _Atomic uint64_t came_back; /* the stream waits for the H2D of so many spans that came back in their grace */
     struct ps_grace_mark mark[PS_GRACE_MARKS];
 };
 

@@ -458,7 +458,7 @@ static void at_own_device(struct access *a, bool begins)
     if (!ps_devices_several || ps_devices_enter_current() == PS_DEVICES_MANAGED) {
         a->unseen = begins;
         if (begins)
-            a->began = ps_grace_launch_begins();
+            a->began = ps_grace_launch_begins(a->stream);
         else
             ps_grace_launch_ends(a->stream, a->began);
     }

@@ -98,6 +98,11 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     trainers_need GRACE_WAITS_FOR_MOVE 5-20 tables-apart-disguised tables-long-disguised
 }
 
+@test "it comes after what has come back meanwhile, for whatever stream" {
+    moment_needs GRACE_WAITS_FOR_RELOAD reload-in-grace
+    moment_needs GRACE_WAITS_FOR_RELOAD reload-beside-launch
+}
+
 @test "an eviction waits for the reload before it" {
     moment_needs EVICTION_WAITS_FOR_RELOAD evict-while-reloading
 }

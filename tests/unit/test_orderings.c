@@ -586,13 +586,66 @@ static void hold_what_left_in_grace(void)
     size_t count = 1;
 
     keep_the_device_busy();
-    uint64_t began = ps_grace_launch_begins();
+    uint64_t began = ps_grace_launch_begins(stream);
     EXPECT_INT(0, driver.fill(address, 7, span->bytes / sizeof(uint32_t), stream->handle));
     ps_grace_launch_ends(stream, began);
     ps_residency_hold(&span, &count);
     ps_residency_let_go(&span, count, stream);
     expect_filled_with(address, 7);
     expect_device_is_well();
+}
+
+static struct ps_stream *new_stream(void)
+{
+    CUstream handle = NULL;
+
+    EXPECT_INT(0, driver.stream_create(&handle, CU_STREAM_NON_BLOCKING));
+    return ps_stream_find(handle, false);
+}
+
+/* The first words of the span, downloaded by a launch that does not name it. */
+static void read_unseen(CUdeviceptr address, uint64_t began)
+{
+    EXPECT_INT(0, driver.download(words_there, address, PAGE, stream->handle));
+    ps_grace_launch_ends(stream, began);
+}
+
+static void expect_read(uint32_t value)
+{
+    expect_there(PAGE, value, stream->handle);
+    expect_device_is_well();
+}
+
+/* It has come back for another stream when a launch of the grace reads it on the first one. */
+static void reload_in_grace_for_another_stream(void)
+{
+    CUdeviceptr address = left_in_its_grace(3);
+    struct ps_stream *first = stream;
+
+    stream = new_stream();
+    keep_the_device_busy();
+    end_use(begin_use(address));
+    stream = first;
+    read_unseen(address, ps_grace_launch_begins(stream));
+    expect_read(3);
+}
+
+/* A launch of the grace is about to be queued, by another thread, when it is to come back. */
+static void reload_in_grace_beside_launch(void)
+{
+    CUdeviceptr address = left_in_its_grace(3);
+    struct ps_stream *first = stream;
+
+    uint64_t began = ps_grace_launch_begins(stream);
+    struct ps_stream *other = stream = new_stream();
+    keep_the_device_busy();
+    struct ps_span *span = begin_use(address);
+    stream = first;
+    read_unseen(address, began);
+    stream = other;
+    end_use(span);
+    stream = first;
+    expect_read(3);
 }
 
 static const struct {
@@ -608,6 +661,8 @@ static const struct {
     {"reload-under-unseen-use", 2, MANY, reload_under_unseen_use},
     {"reload-before-launch", 2, MANY, reload_before_launch},
     {"hold-in-grace", 2, MANY, hold_what_left_in_grace},
+    {"reload-in-grace", 2, MANY, reload_in_grace_for_another_stream},
+    {"reload-beside-launch", 2, MANY, reload_in_grace_beside_launch},
     {"evict-to-row", 3, 2, evict_to_row_being_read},
     {"evict-to-slot-of-row", 4, 3, evict_to_slot_of_row_being_read},
     {"join-while-recording", 2, 2, join_while_recording},
