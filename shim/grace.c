@@ -71,25 +71,51 @@ static struct ps_grace_mark *mark_at(struct ps_stream *s, uint64_t n)
     return &s->grace.mark[n % PS_GRACE_MARKS];
 }
 
+static void raise_to(_Atomic uint64_t *value, uint64_t to)
+{
+    uint64_t now = atomic_load_explicit(value, memory_order_relaxed);
+
+    while (now < to && !atomic_compare_exchange_weak_explicit(value, &now, to, memory_order_release, memory_order_relaxed)) {
+    }
+}
+
+static void lower_to(_Atomic uint64_t *value, uint64_t to)
+{
+    uint64_t now = atomic_load_explicit(value, memory_order_relaxed);
+
+    while (now > to && !atomic_compare_exchange_weak_explicit(value, &now, to, memory_order_release, memory_order_relaxed)) {
+    }
+}
+
+/* What two threads launch there they mark in any order, and late. */
+static void widen(struct ps_grace_mark *m, uint64_t began, uint64_t launch)
+{
+    lower_to(&m->first, began);
+    raise_to(&m->last, launch);
+}
+
 /* A launch has been queued on the stream, begun and ended when launches of these numbers were the latest; the tick covers it. */
 static void mark(struct ps_stream *s, uint64_t tick, uint64_t began, uint64_t launch)
 {
     uint64_t n = atomic_load_explicit(&s->grace.marked, memory_order_acquire);
 
     if (n && atomic_load_explicit(&mark_at(s, n - 1)->tick, memory_order_relaxed) == tick) {
-        atomic_store_explicit(&mark_at(s, n - 1)->last, launch, memory_order_release);
-        return;
+        widen(mark_at(s, n - 1), began, launch);
+        if (atomic_load(&s->grace.marked) == n)
+            return; /* else the next mark may have been made without this one's numbers */
     }
     pthread_mutex_lock(&marking);
     n = atomic_load_explicit(&s->grace.marked, memory_order_relaxed);
     if (!n || atomic_load_explicit(&mark_at(s, n - 1)->tick, memory_order_relaxed) < tick) {
         struct ps_grace_mark *m = mark_at(s, n);
+        /* Not before the last of the mark before it: who looks for that finds this one first. */
+        const uint64_t before = n ? atomic_load_explicit(&mark_at(s, n - 1)->last, memory_order_relaxed) : 0;
         atomic_store_explicit(&m->tick, tick, memory_order_relaxed);
         atomic_store_explicit(&m->first, began, memory_order_relaxed);
-        atomic_store_explicit(&m->last, launch, memory_order_relaxed);
+        atomic_store_explicit(&m->last, launch > before ? launch : before, memory_order_relaxed);
         atomic_store_explicit(&s->grace.marked, n + 1, memory_order_release);
     } else { /* another thread's launch there came first */
-        atomic_store_explicit(&mark_at(s, n - 1)->last, launch, memory_order_relaxed);
+        widen(mark_at(s, n - 1), began, launch);
     }
     pthread_mutex_unlock(&marking);
 }
@@ -314,19 +340,37 @@ uint64_t ps_grace_launch_begins(struct ps_stream *stream)
     }
 }
 
-void ps_grace_launch_ends(struct ps_stream *stream, uint64_t began)
+/* It was the last one of launches up to that number. */
+static void note_launch(struct ps_stream *stream, uint64_t tick, uint64_t began, uint64_t launch)
 {
-    const uint64_t launch = launch_number();
-
-    ps_stream_settle(stream);
-    const uint64_t tick = atomic_load(stream->per_thread ? &stream->recorded : &stream->next);
     if (atomic_load_explicit(&here.last_stream, memory_order_relaxed) != stream) {
-        atomic_store_explicit(&here.changed, launch, memory_order_relaxed);
+        raise_to(&here.changed, launch);
         atomic_store_explicit(&here.last_stream, stream, memory_order_relaxed);
     }
     if (stream->index == PS_STREAMS_MAX)
         atomic_store_explicit(&unplaced, true, memory_order_relaxed);
     else if (tick)
         mark(stream, tick, began, launch);
+}
+
+void ps_grace_launch_ends(struct ps_stream *stream, uint64_t began)
+{
+    uint64_t launch, latest = launch_number();
+
+    if (!ps_rule(GRACE_LOOKS_AGAIN)) {
+        ps_rule_widen_window();
+    }
+    ps_stream_settle(stream);
+    const uint64_t tick = atomic_load(stream->per_thread ? &stream->recorded : &stream->next);
+    /*
+     * A span may be named anew by another thread meanwhile, whose launch has its number before it looks for this mark. Either it finds the mark, or the launch has
+     * that number here, and is in the new grace.
+     */
+    do {
+        launch = latest;
+        note_launch(stream, tick, began, launch);
+        atomic_thread_fence(memory_order_seq_cst);
+        latest = launch_number();
+    } while (latest != launch && ps_rule(GRACE_LOOKS_AGAIN));
     atomic_fetch_sub(&here.launching, 1);
 }

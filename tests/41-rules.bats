@@ -103,6 +103,10 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     moment_needs GRACE_WAITS_FOR_RELOAD reload-beside-launch
 }
 
+@test "a launch that ends while a grace begins anew is waited for" {
+    moment_needs GRACE_LOOKS_AGAIN launch-beside-grace
+}
+
 @test "an eviction waits for the reload before it" {
     moment_needs EVICTION_WAITS_FOR_RELOAD evict-while-reloading
 }

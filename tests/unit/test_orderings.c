@@ -648,6 +648,71 @@ static void reload_in_grace_beside_launch(void)
     expect_read(3);
 }
 
+#define TURNS 2000u
+
+/* Another thread's launches, one in each turn. */
+static struct {
+    struct ps_stream *stream;
+    atomic_uint turn, done;
+} beside;
+
+static void *launch_beside(void *unused)
+{
+    (void)unused;
+    for (unsigned turn = 1; turn <= TURNS; turn++) {
+        while (atomic_load(&beside.turn) != turn) {
+        }
+        uint64_t began = ps_grace_launch_begins(beside.stream);
+        for (volatile unsigned i = 0; i < turn % 64; i++) {
+        }
+        ps_grace_launch_ends(beside.stream, began);
+        atomic_store(&beside.done, turn);
+    }
+    return NULL;
+}
+
+static bool is_used_on(const struct ps_span *span, const struct ps_stream *on)
+{
+    struct ps_uses uses = span->uses;
+    bool is = false;
+
+    ps_grace_add_uses(span, &uses);
+    for (unsigned i = 0; i < uses.count; i++)
+        is |= uses.use[i].stream == on;
+    return is;
+}
+
+/* A launch of another thread ends when a grace begins anew that it is in: it is among the uses, by the former one or by the next. */
+static void launch_beside_new_grace(void)
+{
+    pthread_t thread;
+    unsigned lost = 0;
+
+    ps_grace_open(GRACE);
+    CUdeviceptr address = allocate();
+    fill(address, 1);
+    beside.stream = new_stream();
+    EXPECT_INT(0, pthread_create(&thread, NULL, launch_beside, NULL));
+    for (unsigned turn = 1; turn <= TURNS; turn++) {
+        struct ps_span *span = begin_use(address); /* the launches of earlier turns are in no grace any more */
+        end_use(span);
+        ps_registry_lock();
+        ps_uses_clear(&span->uses);
+        ps_registry_unlock();
+        atomic_store(&beside.turn, turn);
+        for (volatile unsigned i = 0; i < turn / 64 % 64; i++) {
+        }
+        end_use(begin_use(address));
+        while (atomic_load(&beside.done) != turn) {
+        }
+        ps_registry_lock();
+        lost += !is_used_on(span, beside.stream);
+        ps_registry_unlock();
+    }
+    pthread_join(thread, NULL);
+    EXPECT_U64(0, lost);
+}
+
 static const struct {
     const char *name;
     unsigned spans; /* that there is room for on the device */
@@ -663,6 +728,7 @@ static const struct {
     {"hold-in-grace", 2, MANY, hold_what_left_in_grace},
     {"reload-in-grace", 2, MANY, reload_in_grace_for_another_stream},
     {"reload-beside-launch", 2, MANY, reload_in_grace_beside_launch},
+    {"launch-beside-grace", 2, MANY, launch_beside_new_grace},
     {"evict-to-row", 3, 2, evict_to_row_being_read},
     {"evict-to-slot-of-row", 4, 3, evict_to_slot_of_row_being_read},
     {"join-while-recording", 2, 2, join_while_recording},
