@@ -17,6 +17,7 @@
 #include "per_device.h"
 #include "reacting.h"
 #include "registry.h"
+#include "rules.h"
 #include "size_classes.h"
 #include "slab.h"
 #include "spare_pages.h"
@@ -183,12 +184,14 @@ static bool comes_before_on(const struct ps_span *span, const struct ps_stream *
  *
  * Two clocks: the H2D waits for the donor's last use, and what is queued behind it on its stream waits as long. So that use is over; or it is on the stream that
  * needs the reload, which comes after it anyway, and the H2D goes to the copy stream that is that one's alone. What a third stream waits for, and may be
- * what the first one waits for, never stands behind it. [locked; may release it meanwhile]
+ * what the first one waits for, never stands behind it. A table that launches to come on the stream may read is not taken: the H2D comes before them.
+ * [locked; may release it meanwhile]
  */
 static struct ps_span *find_donor(size_t bytes, const struct ps_stream *stream, bool *is_claimed)
 {
     struct ps_span *donors[DONORS];
-    const unsigned n = stream && ps_copies_are_owned_by(stream) ? ps_size_class_oldest(bytes, bytes, stream, donors, DONORS) : 0;
+    const struct ps_stream *const awaited_on = ps_rule(FREED_TABLE_STAYS) ? NULL : stream;
+    const unsigned n = stream && ps_copies_are_owned_by(stream) ? ps_size_class_oldest(bytes, bytes, awaited_on, donors, DONORS) : 0;
 
     for (unsigned i = 0; i < n; i++) {
         if (!comes_before_on(donors[i], stream) || !ps_copies_claim(stream))
@@ -197,7 +200,7 @@ static struct ps_span *find_donor(size_t bytes, const struct ps_stream *stream, 
         *is_claimed = true;
         return donors[i];
     }
-    return ps_freed_take_over(bytes, bytes, stream);
+    return ps_freed_take_over(bytes, bytes, awaited_on);
 }
 
 /* Takes a freed span's pages over; the span becomes a husk that keeps its addresses until its uses are over. [locked; may release it meanwhile] */
@@ -554,7 +557,7 @@ static int make_way(size_t bytes, struct search *s)
      * None is under way: a freed span's last use is what stands between us and pages. One that another thread waits for already is most often the one
      * whose use ends first, and waiting here for the next would miss it; one whose use ends sooner still is found by the next look.
      */
-    int r = b->ending ? -EBUSY : ps_freed_wait_for_oldest(PS_FREED_ANY);
+    int r = b->ending ? -EBUSY : ps_freed_wait_for_oldest(s->wait == PS_TELL_ALLOCATION ? PS_FREED_EVEN_AWAITED : PS_FREED_ANY);
     if (!r || r == -ETIMEDOUT)
         return 0;
     if (b->ending && !ps_stopping_has_begun()) {

@@ -210,7 +210,7 @@ int ps_freed_wait_for_oldest(enum ps_freed whose)
         if (may_be_unmapped(span, whose))
             break;
     /* A program that needs the pages of what it has freed before it launches anything would wait for itself: they are free, as it said. What it is launching is not. */
-    if (!span && whose == PS_FREED_ANY && !ps_helper_thread_is_one())
+    if (!span && whose == PS_FREED_EVEN_AWAITED && !ps_helper_thread_is_one())
         TAILQ_FOREACH (span, &ps_registry.cached, order)
             if (is_left_alone(span, whose) && !span->launching)
                 break;

@@ -245,6 +245,7 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     trainers_need HOST_TABLE_NAMES_SPANS 30-60 hostile-host-table
     trainers_need MADE_TABLE_NAMES_SPANS 30-70 tables-once tables-later
     trainers_need FREED_TABLE_STAYS 30-60 hostile-freed-table
+    moment_needs FREED_TABLE_STAYS reload-beside-table
     trainers_need TABLE_NAMES_SPANS 30-60 hostile-table-graph
 }
 

@@ -26,6 +26,7 @@
 #include "expect.h"
 #include "grace.h"
 #include "graph_memory.h"
+#include "pointer_tables.h"
 #include "prefetching.h"
 #include "reacting.h"
 #include "real_cuda.h"
@@ -561,6 +562,60 @@ static void graph_goes_while_its_memory_is_read(void)
     expect_device_is_well();
 }
 
+/* A pointer table is freed in stream order; the launch that is given it wants back what it names, and the only pages are the table's. */
+static void reload_beside_freed_table(void)
+{
+    make_slots(1);
+    CUdeviceptr away = allocate();
+    fill(away, 3);
+    CUdeviceptr table = allocate();
+    fill(table, 4);
+    begin_an_eviction();
+    wait_until_evicted(away);
+    CUdeviceptr other = allocate();
+    fill(other, 5);
+    ps_pointer_tables_copied(table, &away, sizeof away);
+    EXPECT_INT(0, ps_residency_free(table, stream));
+    struct ps_span *spans[] = {ps_registry_at(away), ps_registry_at(table)};
+    size_t count = 2;
+    launch = ps_residency_begin_access(spans, &count, stream, &kernel);
+    EXPECT_U64(2, count);
+    EXPECT_INT(0, driver.download(words_there, table, SPAN_BYTES, stream->handle));
+    ps_residency_end_access(spans, count, stream, &kernel, launch);
+    expect_there(SPAN_BYTES, 4, stream->handle);
+    expect_filled_with(away, 3);
+    expect_device_is_well();
+}
+
+/* The same, but another launch on the stream comes in between and wants the pages, and all others are held. */
+static void reload_before_freed_table(void)
+{
+    make_slots(1);
+    CUdeviceptr away = allocate();
+    fill(away, 3);
+    CUdeviceptr table = allocate();
+    fill(table, 4);
+    begin_an_eviction();
+    wait_until_evicted(away);
+    CUdeviceptr other = allocate();
+    fill(other, 5);
+    ps_pointer_tables_copied(table, &other, sizeof other);
+    struct ps_span *freed = ps_registry_at(table);
+    EXPECT_INT(0, ps_residency_free(table, stream));
+    struct ps_span *spans[] = {ps_registry_at(away), ps_registry_at(other)};
+    size_t count = 2, one = 1;
+    launch = ps_residency_begin_access(spans, &count, stream, &kernel);
+    EXPECT_INT(0, driver.fill(away, 6, SPAN_BYTES / sizeof(uint32_t), stream->handle));
+    ps_residency_end_access(spans, count, stream, &kernel, launch);
+    launch = ps_residency_begin_access(&freed, &one, stream, &kernel);
+    EXPECT_U64(1, one);
+    EXPECT_INT(0, driver.download(words_there, table, SPAN_BYTES, stream->handle));
+    ps_residency_end_access(&freed, one, stream, &kernel, launch);
+    expect_there(SPAN_BYTES, 4, stream->handle);
+    expect_filled_with(away, 6);
+    expect_device_is_well();
+}
+
 /* ---- launches of a grace ---- */
 
 #define GRACE 64u
@@ -729,6 +784,8 @@ static const struct {
     {"reload-in-grace", 2, MANY, reload_in_grace_for_another_stream},
     {"reload-beside-launch", 2, MANY, reload_in_grace_beside_launch},
     {"launch-beside-grace", 2, MANY, launch_beside_new_grace},
+    {"reload-beside-table", 2, MANY, reload_beside_freed_table},
+    {"reload-before-table", 2, MANY, reload_before_freed_table},
     {"evict-to-row", 3, 2, evict_to_row_being_read},
     {"evict-to-slot-of-row", 4, 3, evict_to_slot_of_row_being_read},
     {"join-while-recording", 2, 2, join_while_recording},
