@@ -177,10 +177,30 @@ void ps_grace_begins_anew(struct ps_span *span, const struct ps_stream *stream)
 
 /* ---- leaving in it ---- */
 
+/* Whether a launch need not wait for the span, nor do anything about it. [locked] */
+static bool is_at_rest(const struct ps_span *span)
+{
+    if (!span || span->life != PS_LIFE_LIVE || !is_in_time(span))
+        return true;
+    return !span->busy && span->residency != PS_EVICTING && (span->residency != PS_EVICTED || span->backing != PS_BACKING_NONE);
+}
+
+/* Launches take spans from the list; where none comes that may use what it does not name, the list would be full for good. [locked] */
+static void forget_those_at_rest(void)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0, n = atomic_load(&here.leaving); i < n; i++)
+        if (!is_at_rest(ps_registry_numbered(here.span[i])))
+            here.span[kept++] = here.span[i];
+    atomic_store(&here.leaving, kept);
+}
+
 bool ps_grace_leaves(struct ps_span *span)
 {
+    if (atomic_load(&here.leaving) == LEAVING_MAX)
+        forget_those_at_rest();
     const unsigned n = atomic_load(&here.leaving);
-
     if (n == LEAVING_MAX)
         return false;
     here.span[n] = span->number;

@@ -703,6 +703,22 @@ static void reload_in_grace_beside_launch(void)
     expect_read(3);
 }
 
+/* Spans leave in their grace many times, and no launch comes that may use what it does not name. */
+static void leave_in_grace_again_and_again(void)
+{
+    ps_grace_open(GRACE);
+    ps_reacting_open(GRACE);
+    make_slots(2);
+    CUdeviceptr address = allocate();
+    for (uint32_t i = 0; i < 2 * GRACE; i++) {
+        fill(address, i);
+        begin_an_eviction();
+        wait_until_evicted(address);
+    }
+    expect_filled_with(address, 2 * GRACE - 1);
+    expect_device_is_well();
+}
+
 #define TURNS 2000u
 
 /* Another thread's launches, one in each turn. */
@@ -786,6 +802,7 @@ static const struct {
     {"launch-beside-grace", 2, MANY, launch_beside_new_grace},
     {"reload-beside-table", 2, MANY, reload_beside_freed_table},
     {"reload-before-table", 2, MANY, reload_before_freed_table},
+    {"leave-in-grace", 8, MANY, leave_in_grace_again_and_again},
     {"evict-to-row", 3, 2, evict_to_row_being_read},
     {"evict-to-slot-of-row", 4, 3, evict_to_slot_of_row_being_read},
     {"join-while-recording", 2, 2, join_while_recording},
