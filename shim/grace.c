@@ -1,5 +1,6 @@
 #include "grace.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -273,24 +274,6 @@ void ps_grace_let_launch(void)
 
 /* ---- coming back in it ---- */
 
-bool ps_grace_comes_back(const struct ps_span *span, struct ps_uses *uses)
-{
-    const uint64_t began = ps_now_ns();
-
-    /* A launch counts itself before it looks at this number, and here it is the other way round: one of the two sees the other. */
-    atomic_fetch_add(&here.coming, 1);
-    while (atomic_load(&here.launching) && ps_rule(GRACE_WAITS_FOR_RELOAD)) {
-        if (ps_now_ns() - began > LAUNCH_NS) {
-            ps_grace_came_back(span, NULL);
-            return false;
-        }
-        ps_registry_wait_changed(50000u);
-    }
-    if (ps_rule(RELOAD_WAITS_FOR_GRACE))
-        ps_grace_add_uses(span, uses);
-    return true;
-}
-
 void ps_grace_came_back(const struct ps_span *span, const struct ps_copies_nth *nth)
 {
     if (nth) {
@@ -302,6 +285,39 @@ void ps_grace_came_back(const struct ps_span *span, const struct ps_copies_nth *
     }
     atomic_fetch_sub(&here.coming, 1);
     ps_registry_changed();
+}
+
+/* False: a launch that was begun takes long to be queued. [locked; releases the lock meanwhile] */
+static bool let_launches_by(void)
+{
+    const uint64_t began = ps_now_ns();
+
+    while (atomic_load(&here.launching) && ps_rule(GRACE_WAITS_FOR_RELOAD)) {
+        if (ps_now_ns() - began > LAUNCH_NS)
+            return false;
+        ps_registry_wait_changed(50000u);
+    }
+    return true;
+}
+
+int ps_grace_comes_back(const struct ps_span *span, uint64_t ns)
+{
+    struct ps_uses uses = {.count = 0};
+
+    /* A launch counts itself before it looks at this number, and here it is the other way round: one of the two sees the other. */
+    ps_registry_lock();
+    atomic_fetch_add(&here.coming, 1);
+    int r = let_launches_by() ? 0 : -ETIMEDOUT;
+    if (!r && ps_rule(RELOAD_WAITS_FOR_GRACE))
+        ps_grace_add_uses(span, &uses);
+    ps_registry_unlock();
+    if (!r)
+        r = ps_uses_host_wait_at_most(&uses, ns);
+    ps_registry_lock();
+    if (r)
+        ps_grace_came_back(span, NULL);
+    ps_registry_unlock();
+    return r;
 }
 
 /*

@@ -41,11 +41,11 @@ void ps_grace_begins_anew(struct ps_span *span, const struct ps_stream *stream);
 bool ps_grace_leaves(struct ps_span *span);
 
 /*
- * The span that left, or stayed on its slot, in its grace is about to leave the slot: launches that were begun are queued, and none begins until the second call;
- * `uses` are those of its grace by now. False: one takes long to be queued, and the span stays where it is. / It has come back, by that reload, or has not
- * (NULL). [locked, the span is busy; the first releases the lock meanwhile]
+ * The span that left, or stayed on its slot, in its grace is about to leave the slot: launches that were begun are queued and over, and none begins until the second
+ * call. 0; else one takes long, `ns` at most, and the span stays where it is. [unlocked] / It has come back, by that reload, or has not (NULL). [locked]
+ * For who has it busy.
  */
-bool ps_grace_comes_back(const struct ps_span *span, struct ps_uses *uses);
+int ps_grace_comes_back(const struct ps_span *span, uint64_t ns);
 void ps_grace_came_back(const struct ps_span *span, const struct ps_copies_nth *nth);
 
 /*

@@ -50,9 +50,8 @@ static void wait_until_not_busy(const struct ps_span *span)
 #define UNSEEN_NS 250000000u /* and until all that is queued is over */
 
 /*
- * Launches that ran on the slot must be over before its mapping goes; the driver does not wait. This is the one host wait in a reload,
- * and only spans that no pages could be had for come to it. With the host far ahead it ends by time, and the next launch runs on the slot too.
- * [unlocked; the span is busy]
+ * Launches that ran on the slot must be over before its mapping goes; the driver does not wait. This is the one host wait in a reload, and only spans that no
+ * pages could be had for come to it. With the host far ahead it ends by time, and the next launch runs on the slot too. [unlocked; the span is busy]
  */
 static int wait_for_slot_uses(const struct ps_span *span, const struct ps_uses *uses, bool unseen)
 {
@@ -63,28 +62,7 @@ static int wait_for_slot_uses(const struct ps_span *span, const struct ps_uses *
     return block ? ps_block_wait_for(block, uses) : ps_uses_host_wait_at_most(uses, unseen ? UNSEEN_NS : SLOT_USES_NS);
 }
 
-/* Launches of its grace that began since are let by, and others wait until ps_grace_came_back. [unlocked; the span is busy] */
-static int let_launches_by(const struct ps_span *span)
-{
-    struct ps_uses uses = {.count = 0};
-
-    ps_registry_lock();
-    const bool are_queued = ps_grace_comes_back(span, &uses);
-    ps_registry_unlock();
-    if (!are_queued)
-        return -ETIMEDOUT;
-    const int r = ps_uses_host_wait_at_most(&uses, UNSEEN_NS);
-    ps_registry_lock();
-    if (r)
-        ps_grace_came_back(span, NULL);
-    ps_registry_unlock();
-    return r;
-}
-
-/*
- * The mapping moves from the slot to `pages`, and the H2D is queued. On failure the span is on its slot as before, as far as the driver lets.
- * [unlocked; the span is busy]
- */
+/* The mapping moves from the slot to `pages`, and the H2D is queued. On failure it is as before, as far as the driver lets. [unlocked; the span is busy] */
 static int move_to_pages(struct ps_span *span, const struct ps_pages *pages, bool unseen, const struct ps_stream *needed_on,
                          const struct ps_tell_move *told, struct ps_copies_nth *nth)
 {
@@ -134,7 +112,6 @@ static int reload(struct ps_span *span, struct ps_pages *pages, const struct ps_
      */
     const bool unseen = span->excluded && ps_rule(RELOAD_WAITS_FOR_UNSEEN);
     const bool in_grace = span->left_in_grace && !ps_grace_is_over(span);
-    bool comes_back = false;
     struct ps_copies_nth nth = {.number = 0};
 
     if (unseen)
@@ -146,10 +123,9 @@ static int reload(struct ps_span *span, struct ps_pages *pages, const struct ps_
     ps_tell_reload_begins(&told, span, ahead);
     ps_registry_unlock();
     int r = wait_for_slot_uses(span, &uses, unseen);
-    if (!r && in_grace) {
-        r = let_launches_by(span);
-        comes_back = !r;
-    }
+    if (!r && in_grace)
+        r = ps_grace_comes_back(span, UNSEEN_NS);
+    const bool comes_back = in_grace && !r;
     if (!r)
         r = move_to_pages(span, pages, unseen, need->stream, &told, &nth);
     if (!ps_rule(BLOCK_WAITS_FOR_LAST_RELOAD) && nth.number % 2) {
