@@ -55,9 +55,10 @@ static uint64_t launch_number(void)
     return atomic_load_explicit(&ps_registry.launch_number, memory_order_relaxed);
 }
 
+/* The last launch of a grace has its number before it is queued, so it is in time until the next one begins. */
 static bool is_in_time(const struct ps_span *span)
 {
-    return launch_number() - span->named < here.launches;
+    return here.launches && launch_number() - span->named <= here.launches;
 }
 
 bool ps_grace_is_over(const struct ps_span *span)

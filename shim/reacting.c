@@ -50,7 +50,7 @@ static size_t gather(struct ps_span **spans, struct penstock_candidate *candidat
     TAILQ_FOREACH (span, &ps_registry.idle_order, order) {
         if (n == CANDIDATES_MAX)
             break;
-        if (ps_registry.launch_number - span->last_access < grace)
+        if (grace && ps_registry.launch_number - span->last_access <= grace)
             break; /* the rest was used later still */
         if (!ps_eviction_may_leave(span) || (grace && ps_made_tables_may_hold(span)))
             continue;

@@ -441,7 +441,7 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
 
     ps_registry_lock();
     ps_registry.access_number++;
-    if (kind->is_kernel)
+    if (kind->is_kernel && !kind->capturing) /* what is captured runs later, if ever: it is no launch of a grace */
         ps_registry.launch_number++;
     /* All are held before any is brought: what one needs must not push out another of the same launch. */
     for (size_t i = 0; i < *count; i++) {

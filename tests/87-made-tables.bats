@@ -71,3 +71,17 @@ made() {
     right_results
     equal 0 "$(report made_tables)" "tables of a trainer that has none"
 }
+
+@test "what the last launch of a grace uses by a table is there, though that launch needs room for more; what is captured meanwhile is no launch" {
+    local case guard seed
+    for case in table-grace-end table-beside-capture; do
+        for guard in unmap host; do
+            for seed in 1 2; do
+                run_penstock PENSTOCK_BUDGET=18MiB PENSTOCK_POLICY=lru PENSTOCK_GUARD=$guard CUDASIM_SCHED=seeded CUDASIM_SEED=$seed \
+                    "$SAMPLES/hostile" $case 16 4
+                ended_with 0
+                counted evictions
+            done
+        done
+    done
+}

@@ -36,6 +36,8 @@ static const struct hostile_case cases[] = {
     {"long-table", case_long_table, "pointers at the beginning of a long copy"},
     {"host-table", case_host_table, "a table in host memory"},
     {"freed-table", case_freed_table, "a table that is freed ahead of the kernel that reads it"},
+    {"table-grace-end", case_table_grace_end, "a table in disguise, used by the last launch of a grace, which needs room"},
+    {"table-beside-capture", case_table_beside_capture, "the same, just after launches that are captured"},
     {"table-changes", case_table_changes, "a table that is changed in places, overwritten, moved and freed"},
     {"table-moves", case_table_moves, "a table that comes in rows, and that is copied on"},
     {"table-graph", case_table_graph, "a kernel in a graph that is given a table"},

@@ -36,6 +36,85 @@ static void expect_through_table(const struct span_set *set, uint32_t *out, cons
     expect(wrong == 0, "%s: %zu of %zu words are wrong", what, wrong, pointers);
 }
 
+/* A pair of addresses in disguise, so that no look at memory finds them. */
+KERNEL(write_disguised_pair, (uint64_t *__restrict__ table, const uint32_t *a, const uint32_t *b, uint64_t mask, size_t count),
+       (table, a, b, mask, count))
+{
+    FOR_EACH_ITEM (i, count)
+        table[i] = reinterpret_cast<uint64_t>(i == 0 ? a : b) ^ mask;
+}
+
+KERNEL(gather_disguised, (uint32_t *__restrict__ out, const uint64_t *table, uint64_t mask, size_t count), (out, table, mask, count))
+{
+    FOR_EACH_ITEM (i, count)
+        out[i] = *reinterpret_cast<const uint32_t *>(table[i] ^ mask);
+}
+
+static size_t around(size_t span)
+{
+    return span % span_count;
+}
+
+/* Launches that name other spans. */
+static void launch_others(const struct span_set *set, size_t turn, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        LAUNCH(set->stream, 1, add_to_words, set->span[around(turn + 2 + i)], 0, 1);
+}
+
+/* As many as leave one of a grace of four. */
+static void launch_three(const struct span_set *set, size_t turn)
+{
+    launch_others(set, turn, 3);
+}
+
+/* Four launches are captured, and never run; two do. */
+static void capture_and_launch(const struct span_set *set, size_t turn)
+{
+    cudaGraph_t graph = nullptr;
+
+    CHECK(cudaStreamBeginCapture(set->stream, cudaStreamCaptureModeThreadLocal));
+    launch_others(set, turn, 4);
+    CHECK(cudaStreamEndCapture(set->stream, &graph));
+    CHECK(cudaGraphDestroy(graph));
+    launch_others(set, turn, 2);
+}
+
+/* The last launch of a grace uses a table, and needs room for what else it is given. */
+static void use_at_end_of_grace(void (*meanwhile)(const struct span_set *set, size_t turn))
+{
+    const uint64_t mask = 0x5555555555555555ull;
+    struct span_set set = new_span_set();
+    uint64_t *table = nullptr;
+
+    CHECK(cudaMalloc(&table, 2 * sizeof(*table)));
+    for (size_t turn = 0; turn < 4 * span_count; turn++) {
+        const size_t a = around(turn), b = around(turn + 1), out = around(turn + 7);
+        uint32_t host[2];
+
+        LAUNCH(set.stream, 2, write_disguised_pair, table, set.span[a], set.span[b], mask, 2);
+        meanwhile(&set, turn);
+        LAUNCH(set.stream, 2, gather_disguised, set.span[out], table, mask, 2);
+        CHECK(cudaMemcpyAsync(host, set.span[out], sizeof(host), cudaMemcpyDeviceToHost, set.stream));
+        CHECK(cudaStreamSynchronize(set.stream));
+        expect(host[0] == word_at(static_cast<uint32_t>(a), 0) && host[1] == word_at(static_cast<uint32_t>(b), 0),
+               "turn %zu: words found by a table are wrong", turn);
+        LAUNCH(set.stream, 2, fill_words, set.span[out], static_cast<uint32_t>(out), 0, 2);
+    }
+    CHECK(cudaFree(table));
+    check_and_free_spans(&set, "after tables that are used at the end of a grace");
+}
+
+static void case_table_grace_end(void)
+{
+    use_at_end_of_grace(launch_three);
+}
+
+static void case_table_beside_capture(void)
+{
+    use_at_end_of_grace(capture_and_launch);
+}
+
 static void case_table_changes(void)
 {
     struct span_set set = new_span_set();
