@@ -1,0 +1,224 @@
+/* Captured graphs and tables of addresses of a random program. Part of random_orders.cu. */
+#ifndef PENSTOCK_SAMPLES_RANDOM_GRAPHS_H
+#define PENSTOCK_SAMPLES_RANDOM_GRAPHS_H
+
+#include "random_tensors.h"
+
+#define MOST_NODES 4
+#define TABLES 4
+#define MASK 0x5555555555555555ull
+
+static const struct lane whole = {0, 1}; /* what a body takes on the host: all items */
+
+KERNEL(mix_words, (uint32_t *__restrict__ out, const uint32_t *in, uint32_t by, size_t count), (out, in, by, count))
+{
+    FOR_EACH_ITEM (i, count)
+        out[i] = (out[i] * 3 + in[i]) ^ by;
+}
+
+/* Address and mask as a table holds them. */
+static __host__ __device__ inline uint32_t *masked(const uint32_t *address, uint64_t mask)
+{
+    return reinterpret_cast<uint32_t *>(reinterpret_cast<uint64_t>(address) ^ mask);
+}
+
+KERNEL(write_pair, (uint32_t * *__restrict__ table, uint32_t *to, const uint32_t *from, size_t count), (table, to, from, count))
+{
+    FOR_EACH_ITEM (i, count)
+        table[i] = masked(i == 0 ? to : from, 0);
+}
+
+/* Another kernel than write_pair: one that shows addresses is known by its first launches. */
+KERNEL(write_masked_pair, (uint32_t * *__restrict__ table, uint32_t *to, const uint32_t *from, uint64_t mask, size_t count),
+       (table, to, from, mask, count))
+{
+    FOR_EACH_ITEM (i, count)
+        table[i] = masked(i == 0 ? to : from, mask);
+}
+
+KERNEL(mix_by_table, (uint32_t *const *table, uint64_t mask, uint32_t by, size_t count), (table, mask, by, count))
+{
+    uint32_t *const to = masked(table[0], mask);
+    const uint32_t *const from = masked(table[1], mask);
+
+    FOR_EACH_ITEM (i, count)
+        to[i] = (to[i] * 7 + from[i]) ^ by;
+}
+
+/* --- tables ---------------------------------------------------------------------------------------------------------------------------- */
+struct address_table {
+    uint32_t **device;
+    tensor_ref to, from; /* NULL: nothing is in it */
+    uint64_t mask;
+    uint64_t made_at; /* launches by then */
+    std::vector<struct work> writes, reads;
+};
+
+static inline void clear_table(struct address_table *table)
+{
+    if (table->to == nullptr)
+        return;
+    table->to->held--;
+    table->from->held--;
+    table->to = table->from = nullptr;
+}
+
+/* The tensors themselves are not touched, so their words need no order. */
+static inline void write_table(struct random_memory *memory, int stream, struct address_table *table, const tensor_ref &to,
+                               const tensor_ref &from, uint64_t mask)
+{
+    clear_table(table);
+    table->to = to;
+    table->from = from;
+    table->mask = mask;
+    to->held++;
+    from->held++;
+    learn_from_legacy_rules(&memory->streams, stream);
+    order_after(memory, stream, &table->writes);
+    order_after(memory, stream, &table->reads);
+    if (mask)
+        LAUNCH(handle_of(memory, stream), 2, write_masked_pair, table->device, to->device, from->device, mask, 2);
+    else
+        LAUNCH(handle_of(memory, stream), 2, write_pair, table->device, to->device, from->device, 2);
+    table->made_at = ++memory->launches;
+    table->writes.assign(1, worked(&memory->streams, stream));
+    table->reads.clear();
+}
+
+static inline void use_table(struct random_memory *memory, int stream, struct address_table *table, uint32_t by)
+{
+    struct tensor_words *to = table->to.get(), *from = table->from.get();
+    const size_t count = std::min(to->words.size(), from->words.size());
+
+    before_write(memory, stream, to);
+    before_read(memory, stream, from);
+    order_after(memory, stream, &table->writes);
+    LAUNCH(handle_of(memory, stream), count, mix_by_table, table->device, table->mask, by, count);
+    memory->launches++;
+    uint32_t *const host[2] = {to->words.data(), from->words.data()};
+    mix_by_table_body(whole, host, 0, by, count);
+    const struct work work = worked(&memory->streams, stream);
+    was_written(to, work);
+    was_read(from, work);
+    table->reads.push_back(work);
+}
+
+/* --- graphs ---------------------------------------------------------------------------------------------------------------------------- */
+enum node_kind { NODE_MIX, NODE_ADD, NODE_COPY, NODE_FILL, NODE_KINDS };
+
+struct graph_node {
+    enum node_kind kind;
+    tensor_ref to, from;
+    uint32_t by;
+};
+
+struct random_graph {
+    cudaGraphExec_t handle;
+    std::vector<struct graph_node> nodes; /* the second half on another branch, if it has any tensor for itself */
+};
+
+static inline size_t count_of(const struct graph_node *node)
+{
+    return std::min(node->to->words.size(), node->from->words.size());
+}
+
+static inline void capture_node(cudaStream_t stream, const struct graph_node *node)
+{
+    const size_t count = count_of(node);
+
+    if (node->kind == NODE_MIX)
+        LAUNCH(stream, count, mix_words, node->to->device, node->from->device, node->by, count);
+    else if (node->kind == NODE_ADD)
+        LAUNCH(stream, count, add_to_words, node->to->device, node->by, count);
+    else if (node->kind == NODE_COPY)
+        CHECK(cudaMemcpyAsync(node->to->device, node->from->device, count * sizeof(uint32_t), cudaMemcpyDeviceToDevice, stream));
+    else
+        CHECK(cudaMemsetAsync(node->to->device, static_cast<int>(node->by & 255), count * sizeof(uint32_t), stream));
+}
+
+static inline void do_on_host(const struct graph_node *node)
+{
+    uint32_t *const to = node->to->words.data();
+    const size_t count = count_of(node);
+
+    if (node->kind == NODE_MIX)
+        mix_words_body(whole, to, node->from->words.data(), node->by, count);
+    else if (node->kind == NODE_ADD)
+        add_to_words_body(whole, to, node->by, count);
+    else if (node->kind == NODE_COPY)
+        copy_words_body(whole, to, node->from->words.data(), count);
+    else
+        memset(to, static_cast<int>(node->by & 255), count * sizeof(uint32_t));
+}
+
+static inline bool share_a_tensor(const struct graph_node *a, const struct graph_node *b)
+{
+    return a->to == b->to || a->to == b->from || a->from == b->to;
+}
+
+/* The nodes from here on depend on none before, so they may run beside those. */
+static inline size_t branch_of(const std::vector<struct graph_node> &nodes)
+{
+    const size_t middle = nodes.size() / 2;
+
+    for (size_t i = 0; i < middle; i++)
+        for (size_t k = middle; k < nodes.size(); k++)
+            if (share_a_tensor(&nodes[i], &nodes[k]))
+                return nodes.size();
+    return middle;
+}
+
+/* Nothing is allocated, freed or waited for meanwhile; another thread is not hindered. */
+static inline void capture_graph(struct random_graph *graph, cudaStream_t stream, cudaStream_t beside)
+{
+    const size_t branch = branch_of(graph->nodes);
+    const struct moment fork, join;
+    cudaGraph_t captured = nullptr;
+
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    if (branch < graph->nodes.size()) {
+        CHECK(cudaEventRecord(fork.event, stream));
+        CHECK(cudaStreamWaitEvent(beside, fork.event, 0));
+    }
+    for (size_t i = 0; i < graph->nodes.size(); i++)
+        capture_node(i < branch ? stream : beside, &graph->nodes[i]);
+    if (branch < graph->nodes.size()) {
+        CHECK(cudaEventRecord(join.event, beside));
+        CHECK(cudaStreamWaitEvent(stream, join.event, 0));
+    }
+    CHECK(cudaStreamEndCapture(stream, &captured));
+    CHECK(cudaGraphInstantiate(&graph->handle, captured, 0));
+    CHECK(cudaGraphDestroy(captured));
+    for (const struct graph_node &node : graph->nodes) {
+        node.to->held++;
+        node.from->held++;
+    }
+}
+
+static inline void launch_graph(struct random_memory *memory, int stream, const struct random_graph *graph)
+{
+    for (const struct graph_node &node : graph->nodes) {
+        before_write(memory, stream, node.to.get());
+        before_read(memory, stream, node.from.get());
+    }
+    CHECK(cudaGraphLaunch(graph->handle, handle_of(memory, stream)));
+    memory->launches += MOST_NODES;
+    for (const struct graph_node &node : graph->nodes)
+        do_on_host(&node);
+    const struct work work = worked(&memory->streams, stream);
+    for (const struct graph_node &node : graph->nodes)
+        was_read(node.from.get(), work);
+    for (const struct graph_node &node : graph->nodes)
+        was_written(node.to.get(), work);
+}
+
+static inline void drop_graph(struct random_graph *graph)
+{
+    CHECK(cudaGraphExecDestroy(graph->handle));
+    for (const struct graph_node &node : graph->nodes) {
+        node.to->held--;
+        node.from->held--;
+    }
+}
+
+#endif

@@ -1,0 +1,217 @@
+/*
+ * Streams of a random program, and what is known of the order between them. Part of random_orders.cu.
+ *
+ * Every piece of work has a number on its stream. A stream's clock holds, for each stream, the number up to which work there comes before what this
+ * stream is given next. So a program waits only where nothing orders two pieces of work yet, and relies on order that it has by way of a third stream,
+ * or by the rules of the legacy default stream.
+ */
+#ifndef PENSTOCK_SAMPLES_RANDOM_STREAMS_H
+#define PENSTOCK_SAMPLES_RANDOM_STREAMS_H
+
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "orders.h"
+
+enum stream_kind { NON_BLOCKING, BLOCKING, PER_THREAD, LEGACY };
+
+typedef std::vector<uint64_t> order_clock;
+
+/* An event that stands for the moment of its record: it is recorded again once nobody holds it. */
+struct moment {
+    cudaEvent_t event;
+    order_clock clock;
+
+    moment(void);
+    moment(const moment &) = delete;
+    moment &operator=(const moment &) = delete;
+    ~moment();
+};
+
+typedef std::shared_ptr<struct moment> moment_ref;
+
+struct random_stream {
+    cudaStream_t handle;
+    enum stream_kind kind;
+    bool destroyed;
+    order_clock clock;
+    moment_ref end; /* of one that is destroyed */
+};
+
+/* A piece of work: by number, or by a moment after it. */
+struct work {
+    int stream; /* -1: another thread's */
+    uint64_t number;
+    moment_ref after; /* may be NULL; made when somebody has to wait */
+};
+
+struct random_streams {
+    std::mt19937_64 random;
+    std::vector<struct random_stream> all;
+};
+
+static inline uint64_t below(struct random_streams *streams, uint64_t bound)
+{
+    return streams->random() % bound;
+}
+
+static inline bool one_in(struct random_streams *streams, uint64_t n)
+{
+    return below(streams, n) == 0;
+}
+
+/* --- moments ------------------------------------------------------------------------------------------------------------------------- */
+static std::mutex events_lock;
+static std::vector<cudaEvent_t> spare_events;
+
+inline moment::moment(void) : event(nullptr)
+{
+    const std::lock_guard<std::mutex> guard(events_lock);
+
+    if (spare_events.empty()) {
+        CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+        return;
+    }
+    event = spare_events.back();
+    spare_events.pop_back();
+}
+
+inline moment::~moment()
+{
+    const std::lock_guard<std::mutex> guard(events_lock);
+
+    spare_events.push_back(event);
+}
+
+static inline void destroy_events(void)
+{
+    for (cudaEvent_t event : spare_events)
+        CHECK(cudaEventDestroy(event));
+    spare_events.clear();
+}
+
+/* --- order --------------------------------------------------------------------------------------------------------------------------- */
+static inline uint64_t number_in(const order_clock &clock, size_t stream)
+{
+    return stream < clock.size() ? clock[stream] : 0;
+}
+
+static inline void learn(order_clock *clock, const order_clock &other)
+{
+    if (clock->size() < other.size())
+        clock->resize(other.size());
+    for (size_t i = 0; i < other.size(); i++)
+        (*clock)[i] = std::max((*clock)[i], other[i]);
+}
+
+static inline bool waits_for_legacy(const struct random_stream *stream)
+{
+    return stream->kind == BLOCKING || stream->kind == PER_THREAD;
+}
+
+/* The next work on the legacy stream comes after all that blocking streams have, and theirs after its. */
+static inline void learn_from_legacy_rules(struct random_streams *streams, int at)
+{
+    struct random_stream *stream = &streams->all[static_cast<size_t>(at)];
+
+    for (const struct random_stream &other : streams->all) {
+        if (other.destroyed)
+            continue;
+        if ((stream->kind == LEGACY && waits_for_legacy(&other)) || (waits_for_legacy(stream) && other.kind == LEGACY))
+            learn(&stream->clock, other.clock);
+    }
+}
+
+/* The moment at which all work that the stream has by now is over. */
+static inline moment_ref moment_on(struct random_streams *streams, int at)
+{
+    const struct random_stream *stream = &streams->all[static_cast<size_t>(at)];
+
+    if (stream->destroyed)
+        return stream->end;
+    moment_ref made = std::make_shared<struct moment>();
+    CHECK(cudaEventRecord(made->event, stream->handle));
+    made->clock = stream->clock;
+    return made;
+}
+
+/* What the stream is given next comes after the work. */
+static inline void come_after(struct random_streams *streams, int at, struct work *work)
+{
+    struct random_stream *stream = &streams->all[static_cast<size_t>(at)];
+
+    if (work->stream == at)
+        return;
+    if (work->stream >= 0 && number_in(stream->clock, static_cast<size_t>(work->stream)) >= work->number)
+        return;
+    if (work->after == nullptr)
+        work->after = moment_on(streams, work->stream);
+    CHECK(cudaStreamWaitEvent(stream->handle, work->after->event, 0));
+    if (work->stream >= 0)
+        learn(&stream->clock, work->after->clock);
+}
+
+/* The stream has been given work. Some of it is followed by an event at once, the other when that is wanted. */
+static inline struct work worked(struct random_streams *streams, int at)
+{
+    const size_t index = static_cast<size_t>(at);
+    struct random_stream *stream = &streams->all[index];
+
+    if (stream->clock.size() <= index)
+        stream->clock.resize(index + 1);
+    const uint64_t number = ++stream->clock[index];
+    return {at, number, one_in(streams, 3) ? moment_on(streams, at) : nullptr};
+}
+
+/* --- streams that come and go -------------------------------------------------------------------------------------------------------- */
+static inline void add_stream(struct random_streams *streams, enum stream_kind kind)
+{
+    cudaStream_t handle = nullptr;
+
+    if (kind == NON_BLOCKING)
+        handle = new_stream();
+    else if (kind == BLOCKING)
+        handle = new_blocking_stream();
+    else if (kind == PER_THREAD)
+        handle = cudaStreamPerThread;
+    streams->all.push_back({handle, kind, false, {}, nullptr});
+}
+
+static inline bool is_own(const struct random_stream *stream)
+{
+    return !stream->destroyed && (stream->kind == NON_BLOCKING || stream->kind == BLOCKING);
+}
+
+static inline void destroy_stream(struct random_streams *streams, int at)
+{
+    struct random_stream *stream = &streams->all[static_cast<size_t>(at)];
+
+    stream->end = moment_on(streams, at);
+    stream->destroyed = true;
+    CHECK(cudaStreamDestroy(stream->handle));
+}
+
+static inline int any_stream(struct random_streams *streams)
+{
+    for (;;) {
+        const size_t at = below(streams, streams->all.size());
+
+        if (!streams->all[at].destroyed)
+            return static_cast<int>(at);
+    }
+}
+
+static inline void prepare_streams(struct random_streams *streams)
+{
+    const uint64_t count = one_in(streams, 8) ? 18 : 1 + below(streams, 5);
+
+    for (uint64_t i = 0; i < count; i++)
+        add_stream(streams, one_in(streams, 3) ? BLOCKING : NON_BLOCKING);
+    if (one_in(streams, 3))
+        add_stream(streams, PER_THREAD);
+    if (one_in(streams, 2))
+        add_stream(streams, LEGACY);
+}
+
+#endif
