@@ -9,6 +9,7 @@
 #include "copies.h"
 #include "eviction.h"
 #include "followed_plan.h"
+#include "grace.h"
 #include "guard.h"
 #include "helper_thread.h"
 #include "lead.h"
@@ -271,7 +272,8 @@ static void evict(struct ps_followed_plan *s, uint32_t move, struct ps_stream *s
 
     if (!span || span->number != b->number || span->life != PS_LIFE_LIVE || !span->has_pages || span->residency == PS_EVICTING)
         return;
-    if (span->mentioned != b->named || span->busy || span->launching || ps_block_holds(span)) {
+    if (span->mentioned != b->named || span->busy || span->launching || ps_block_holds(span) ||
+        (s->grace[move] && !ps_grace_is_queued(span))) {
         try_later(s, move, launch);
         return;
     }

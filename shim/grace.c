@@ -66,6 +66,11 @@ bool ps_grace_is_over(const struct ps_span *span)
     return !atomic_load_explicit(&span->known, memory_order_relaxed) || !is_in_time(span);
 }
 
+bool ps_grace_is_queued(const struct ps_span *span)
+{
+    return !atomic_load_explicit(&span->known, memory_order_relaxed) || launch_number() - span->named >= here.launches;
+}
+
 /* ---- which launches a tick covers ---- */
 
 static struct ps_grace_mark *mark_at(struct ps_stream *s, uint64_t n)

@@ -28,6 +28,9 @@ void ps_grace_open(uint32_t launches);
 /* Whether no further launch can use the span without naming it, as far as the grace goes. [locked] */
 bool ps_grace_is_over(const struct ps_span *span);
 
+/* The same for who has just queued the latest launch: copies, which a step's launches count too, are none of a grace. [locked] */
+bool ps_grace_is_queued(const struct ps_span *span);
+
 /* Adds the launches of the span's grace that have been queued. [locked] */
 void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses);
 

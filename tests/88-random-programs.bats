@@ -57,6 +57,13 @@ programs() {
     run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --policy lru --percent 15-100 --seeds 40 tables-random tables-random-steps
     ended_with 0
     contains "$output" '^seeds: 40 runs .* 0 failed; [1-9][0-9]+ evictions'
+    # Under a plan, whose step counts copies, too: four launches of kernels are more places there.
+    local guard seed
+    for guard in host unmap; do
+        for seed in 91299 90182 90778; do
+            right $seed $seed PENSTOCK_BUDGET=150KiB PENSTOCK_GUARD=$guard PENSTOCK_POLICY=plan -- 60 14 4 masked=4
+        done
+    done
 }
 
 @test "new programs are right, of one thread and of two, with steps and without" {
