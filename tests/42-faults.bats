@@ -275,7 +275,7 @@ END
     # Pages of freed spans, whose last use nobody can tell the end of any more, were waited for, for 30 s: under one seed of twelve.
     local seed faults=0
     for seed in {1..24}; do
-        run_penstock CUDASIM_SCHED=seeded CUDASIM_SEED=$seed PENSTOCK_MIN_SPAN=4096 PENSTOCK_BUDGET=$((9 * 65536)) PENSTOCK_GUARD=unmap \
+        run_penstock CUDASIM_SCHED=seeded CUDASIM_SEED=$seed PENSTOCK_MIN_SPAN=4096 PENSTOCK_BUDGET=$((9 * 65536)) PENSTOCK_GUARD=unmap PENSTOCK_GRACE=0 \
             "$SAMPLES/hidden" 40 table
         if [ "$status" -ne 0 ]; then # now and then all that is away is back in time
             ended_with 1

@@ -27,14 +27,15 @@ verify() {
 # rules: what the last verify printed for PENSTOCK_RULES
 rules() { sed -nE "s/^PENSTOCK_RULES='(.*)'\$/\1/p" <<<"$output"; }
 
-# hidden [VARIABLE=VALUE]... WORD...: the training itself, for enough steps that a plan is followed in most, under a guard that shows each access to what is away
+# hidden [VARIABLE=VALUE]... WORD...: the training itself, for enough steps that a plan is followed in most, under a guard that shows each access to what is away,
+# and without a grace, which some of the hidden uses lie in
 hidden() {
     local settings=()
     while [[ "${1:-}" == *=* ]]; do
         settings+=("$1")
         shift
     done
-    run_penstock PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET="${ROOM:-$((9 * SPAN))}" PENSTOCK_GUARD=unmap "${settings[@]}" "$HIDDEN" "${SHORT:-40}" "$@"
+    run_penstock PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET="${ROOM:-$((9 * SPAN))}" PENSTOCK_GUARD=unmap PENSTOCK_GRACE=0 "${settings[@]}" "$HIDDEN" "${SHORT:-40}" "$@"
 }
 
 # cured RULES WORD...: without the rules the training comes to nothing under `unmap`; with them it is as without Penstock, to the bit, and spans move.
