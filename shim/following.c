@@ -263,7 +263,8 @@ static void try_later(struct ps_followed_plan *s, uint32_t move, uint64_t launch
 
 /*
  * `launch`: the last one that was queued. A span that was named since it was bound (structures passed by value hold stale pointers now and then) or
- * that somebody is about is not left where it is for the whole of its gap.
+ * that somebody is about is not left where it is for the whole of its gap. Nor is one whose grace goes on: copies have places in a step, too, and are no launches
+ * of a grace.
  */
 static void evict(struct ps_followed_plan *s, uint32_t move, struct ps_stream *stream, uint64_t launch)
 {

@@ -18,17 +18,17 @@
 /* Whose pages may go. */
 enum ps_freed {
     PS_FREED_ANY,
-    PS_FREED_EVEN_AWAITED, /* if there are no others, those that a launch to come may use (ps_registry_await_launches), too: for an allocation of the program's */
-    PS_FREED_NOT_DUE,  /* those that no allocation will want soon (preparing.h) */
-    PS_FREED_UNWANTED, /* those that none has wanted for a while (ps_registry_unwanted) */
+    PS_FREED_EVEN_AWAITED, /* where there are no others, those that a launch to come may use (ps_registry_await_launches) */
+    PS_FREED_NOT_DUE,      /* those that no allocation will want soon (preparing.h) */
+    PS_FREED_UNWANTED,     /* those that none has wanted for a while (ps_registry_unwanted) */
 };
 
 /* Releases those whose uses are over, until `least` bytes are released and `room` more may be held. The bytes. */
 uint64_t ps_freed_release(uint64_t least, size_t room, enum ps_freed whose);
 
 /*
- * Takes one out for an allocation on `stream` (NULL: for any, or for a reload): of that size, or larger by as little as can be up to `at_most` bytes, whose last uses are over.
- * A few that were freed longest ago are asked. It has no uses then. NULL: none of them is over.
+ * Takes one out for an allocation on `stream` (NULL: for any, or for a reload): of that size, or larger by as little as can be up to `at_most` bytes, whose
+ * last uses are over. A few that were freed longest ago are asked. It has no uses then. NULL: none of them is over.
  */
 struct ps_span *ps_freed_take_over(size_t bytes, size_t at_most, const struct ps_stream *stream);
 

@@ -30,12 +30,12 @@ static PS_PER_DEVICE struct {
     atomic_uint launching;
     atomic_uint leaving;
     atomic_uint held;           /* launches that would begin wait */
-    atomic_uint coming;         /* spans that come back in their grace: likewise */
+    atomic_uint coming;         /* spans that come back in their grace: launches that would begin wait for these, too */
     _Atomic uint64_t came_back; /* spans that have, so far */
-    struct ps_copies_nth
-        last[PS_COPIES_H2D_STREAMS];         /* the last of their H2D on each stream. This and the next are guarded by the registry lock */
-    CUevent last_end[PS_COPIES_H2D_STREAMS]; /* NULL: there was none */
-    uint64_t span[LEAVING_MAX];              /* by number. Guarded by the registry lock */
+    /* The last of their copies on each H2D stream, and the event behind it; NULL: there was none. With the next guarded by the registry lock. */
+    struct ps_copies_nth last[PS_COPIES_H2D_STREAMS];
+    CUevent last_end[PS_COPIES_H2D_STREAMS];
+    uint64_t span[LEAVING_MAX]; /* by number */
     /* The stream that was launched on last, and the number of the last launch that was on another one than the launch before. */
     struct ps_stream *_Atomic last_stream;
     _Atomic uint64_t changed;

@@ -78,8 +78,8 @@ struct ps_span {
     bool placed; /* at addresses that the program chose (mappings.h): they stay its own, and freed the span serves no other allocation */
     bool hidden; /* the program has it mapped nowhere, or without access: to its questions there is nothing at these addresses */
     _Atomic bool known; /* its address may have been kept on the device: by a table, or by a kernel that may make one (known_kernels.h) */
-    bool
-        left_in_grace; /* launches could still use it unseen when it began to leave, or stayed on its slot (grace.h): these come before its way back */
+    /* Launches could still use it unseen when it began to leave, or stayed on its slot (grace.h): these come before its way back. */
+    bool left_in_grace;
     bool is_early;               /* it came back before a launch named it, and none has since (prefetching.h) */
     bool is_unwanted;            /* it did so in vain */
     bool excluded;               /* never a victim: PENSTOCK_RULES say so, or may say so once more is known of it */

@@ -126,10 +126,5 @@ int main(int argc, char **argv)
     chosen->run();
     CHECK(cudaDeviceSynchronize());
     free_what_is_left();
-    case_is_over = true;
-    watcher.join();
-    if (failures > 0)
-        return 1;
-    printf("ok\n");
-    return 0;
+    return end_watch(&watcher);
 }

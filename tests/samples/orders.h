@@ -291,4 +291,15 @@ static void watch(void)
     _exit(1);
 }
 
+/* The case is over: tells how it went, and returns the status to end with. */
+static int end_watch(std::thread *watcher)
+{
+    case_is_over = true;
+    watcher->join();
+    if (failures > 0)
+        return 1;
+    printf("ok\n");
+    return 0;
+}
+
 #endif

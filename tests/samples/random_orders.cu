@@ -571,10 +571,5 @@ int main(int argc, char **argv)
     for (const tensor_ref &tensor : given)
         CHECK(cudaFree(tensor->device));
     destroy_events();
-    case_is_over = true;
-    watcher.join();
-    if (failures > 0)
-        return 1;
-    printf("ok\n");
-    return 0;
+    return end_watch(&watcher);
 }

@@ -36,57 +36,62 @@ static void reload_under_unseen_use(void)
     expect_device_is_well();
 }
 
+/* A span that is away, filled with 3, a table, with 4, and what took the first one's pages, with 5. */
+struct table_beside {
+    CUdeviceptr away, table, other;
+};
+
+static struct table_beside fill_table_beside(void)
+{
+    struct table_beside made;
+
+    make_slots(1);
+    made.away = allocate();
+    fill(made.away, 3);
+    made.table = allocate();
+    fill(made.table, 4);
+    begin_an_eviction();
+    wait_until_evicted(made.away);
+    made.other = allocate();
+    fill(made.other, 5);
+    return made;
+}
+
 /* A pointer table is freed in stream order; the launch that is given it wants back what it names, and the only pages are the table's. */
 static void reload_beside_freed_table(void)
 {
-    make_slots(1);
-    CUdeviceptr away = allocate();
-    fill(away, 3);
-    CUdeviceptr table = allocate();
-    fill(table, 4);
-    begin_an_eviction();
-    wait_until_evicted(away);
-    CUdeviceptr other = allocate();
-    fill(other, 5);
-    ps_pointer_tables_copied(table, &away, sizeof away);
-    EXPECT_INT(0, ps_residency_free(table, stream));
-    struct ps_span *spans[] = {ps_registry_at(away), ps_registry_at(table)};
+    const struct table_beside made = fill_table_beside();
+    ps_pointer_tables_copied(made.table, &made.away, sizeof made.away);
+    EXPECT_INT(0, ps_residency_free(made.table, stream));
+    struct ps_span *spans[] = {ps_registry_at(made.away), ps_registry_at(made.table)};
     size_t count = 2;
     launch = ps_residency_begin_access(spans, &count, stream, &kernel);
     EXPECT_U64(2, count);
-    EXPECT_INT(0, driver.download(words_there, table, SPAN_BYTES, stream->handle));
+    EXPECT_INT(0, driver.download(words_there, made.table, SPAN_BYTES, stream->handle));
     ps_residency_end_access(spans, count, stream, &kernel, launch);
     expect_there(SPAN_BYTES, 4, stream->handle);
-    expect_filled_with(away, 3);
+    expect_filled_with(made.away, 3);
     expect_device_is_well();
 }
 
 /* The same, but another launch on the stream comes in between and wants the pages, and all others are held. */
 static void reload_before_freed_table(void)
 {
-    make_slots(1);
-    CUdeviceptr away = allocate();
-    fill(away, 3);
-    CUdeviceptr table = allocate();
-    fill(table, 4);
-    begin_an_eviction();
-    wait_until_evicted(away);
-    CUdeviceptr other = allocate();
-    fill(other, 5);
-    ps_pointer_tables_copied(table, &other, sizeof other);
-    struct ps_span *freed = ps_registry_at(table);
-    EXPECT_INT(0, ps_residency_free(table, stream));
-    struct ps_span *spans[] = {ps_registry_at(away), ps_registry_at(other)};
+    const struct table_beside made = fill_table_beside();
+    ps_pointer_tables_copied(made.table, &made.other, sizeof made.other);
+    struct ps_span *freed = ps_registry_at(made.table);
+    EXPECT_INT(0, ps_residency_free(made.table, stream));
+    struct ps_span *spans[] = {ps_registry_at(made.away), ps_registry_at(made.other)};
     size_t count = 2, one = 1;
     launch = ps_residency_begin_access(spans, &count, stream, &kernel);
-    EXPECT_INT(0, driver.fill(away, 6, SPAN_BYTES / sizeof(uint32_t), stream->handle));
+    EXPECT_INT(0, driver.fill(made.away, 6, SPAN_BYTES / sizeof(uint32_t), stream->handle));
     ps_residency_end_access(spans, count, stream, &kernel, launch);
     launch = ps_residency_begin_access(&freed, &one, stream, &kernel);
     EXPECT_U64(1, one);
-    EXPECT_INT(0, driver.download(words_there, table, SPAN_BYTES, stream->handle));
+    EXPECT_INT(0, driver.download(words_there, made.table, SPAN_BYTES, stream->handle));
     ps_residency_end_access(&freed, one, stream, &kernel, launch);
     expect_there(SPAN_BYTES, 4, stream->handle);
-    expect_filled_with(away, 6);
+    expect_filled_with(made.away, 6);
     expect_device_is_well();
 }
 
