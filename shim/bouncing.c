@@ -3,23 +3,26 @@
 #include "budget.h"
 #include "registry.h"
 
-/* Kernel launches between a span's leaving and its being demanded again that are soon; the times in a row that are enough. */
-#define SOON 16u
+/* What takes less than this part of the budget is copied in little time: it comes and goes. */
+#define LEAST_PART 32u
+
+/* Accesses between a span's leaving and its being demanded again that are soon; the times in a row that are enough. */
+#define SOON 32u
 #define TIMES 3u
-/* Launches for which it stays at first, and how often that doubles. */
+/* Accesses for which it stays at first, and how often that doubles. */
 #define STAYS_FOR 256u
 #define DOUBLES_MAX 12u
 
 void ps_bouncing_leaves(struct ps_span *span)
 {
-    span->left = ps_registry.launch_number + 1;
+    span->left = ps_registry.access_number + 1;
 }
 
 bool ps_bouncing_stays(struct ps_span *span)
 {
-    const uint64_t now = ps_registry.launch_number;
+    const uint64_t now = ps_registry.access_number;
 
-    if (span->bytes <= ps_budget.limit / 4)
+    if (span->bytes <= ps_budget.limit / LEAST_PART)
         return false;
     if (now < span->stays_until)
         return true;
