@@ -14,6 +14,9 @@
 #define CLEARED_AFTER 64u
 #define CLEARED_EVERY 1024u
 
+/* Without room this part of them gives way: those used longest ago, by the time since then. */
+#define GIVE_WAY 4u
+
 /* Accesses between two cuts of one run, accesses for which a cut is young, and the strides that the head is believed to reach. */
 #define RUN_WITHIN 128u
 #define YOUNG_CUT 512u
@@ -62,23 +65,23 @@ static void clear_forgotten(struct ps_cuts *cuts)
     cuts->count = kept;
 }
 
-static void remove_at(struct ps_cuts *cuts, uint32_t i)
-{
-    cuts->count--;
-    memmove(&cuts->cut[i], &cuts->cut[i + 1], (cuts->count - i) * sizeof *cuts->cut);
-}
-
+/* Those that were used longest ago go, about a quarter of all, so that it takes little time for each. */
 static void make_room(struct ps_cuts *cuts)
 {
-    uint32_t oldest = 0;
+    uint64_t oldest = cuts->now;
+    uint32_t kept = 0;
 
     clear_forgotten(cuts);
     if (cuts->count < cuts->room)
         return;
-    for (uint32_t i = 1; i < cuts->count; i++)
-        if (cuts->cut[i].used < cuts->cut[oldest].used)
-            oldest = i;
-    remove_at(cuts, oldest);
+    for (uint32_t i = 0; i < cuts->count; i++)
+        if (cuts->cut[i].used < oldest)
+            oldest = cuts->cut[i].used;
+    const uint64_t before = oldest + (cuts->now - oldest) / GIVE_WAY;
+    for (uint32_t i = 0; i < cuts->count; i++)
+        if (cuts->cut[i].used > before)
+            cuts->cut[kept++] = cuts->cut[i];
+    cuts->count = kept;
 }
 
 /* The largest power of two that several came back within, and not within the half of it. */

@@ -42,7 +42,7 @@ void ps_cuts_init(struct ps_cuts *cuts, struct ps_cut *memory, uint32_t room);
 /* Another access begins; then what it names is noted. */
 void ps_cuts_begin(struct ps_cuts *cuts);
 
-/* The access under way begins at `at`; `end` is where it ends, 0: nobody knows. Without room the cut that was used longest ago gives way. */
+/* The access under way begins at `at`; `end` is where it ends, 0: nobody knows. Without room about a quarter gives way, those that were used longest ago. */
 void ps_cuts_note(struct ps_cuts *cuts, uint64_t at, uint64_t end);
 
 /*

@@ -1,5 +1,6 @@
 #include "bouncing.h"
 
+#include "blocks.h"
 #include "budget.h"
 #include "registry.h"
 
@@ -22,7 +23,7 @@ bool ps_bouncing_stays(struct ps_span *span)
 {
     const uint64_t now = ps_registry.access_number;
 
-    if (span->bytes <= ps_budget.limit / LEAST_PART)
+    if (span->bytes <= ps_budget.limit / LEAST_PART || ps_block_of(span))
         return false;
     if (now < span->stays_until)
         return true;

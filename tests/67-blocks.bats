@@ -54,7 +54,8 @@ out_in() {
         equal 1 "$(report frees)" frees
         equal $BLOCK "$(report peak_demand_bytes)" "bytes at the peak"
         at_most $((percent * BLOCK / 100)) "$(ledger peak.vmm)" "bytes on the device"
-        at_least 5 "$(report evictions)" "evictions, $words at $percent %"
+        # With most of it there no launch has to wait for pages: what moves then is up to helper threads, and may be nothing.
+        [ "$percent" = 90 ] || at_least 5 "$(report evictions)" "evictions, $words at $percent %"
         at_least 1 "$(report spans_born_on_slot)" "pieces that no pages could be had for"
     done < <(some_of 2 {90,60,30}:{,streams,threads,grows,'streams grows'})
 }
