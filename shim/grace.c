@@ -11,6 +11,7 @@
 #include "registry.h"
 #include "rules.h"
 #include "streams.h"
+#include "under_way.h"
 
 /* Spans that leave in their grace at a time. More of them stay. */
 #define LEAVING_MAX 64u
@@ -55,10 +56,16 @@ static uint64_t launch_number(void)
     return atomic_load_explicit(&ps_registry.launch_number, memory_order_relaxed);
 }
 
-/* The last launch of a grace has its number before it is queued, so it is in time until the next one begins. */
+/* Whether a launch that began in the span's grace is under way, however many others have been queued since. */
+static bool is_waited_for(const struct ps_span *span)
+{
+    return ps_rule(GRACE_WAITS_FOR_SLOW_LAUNCH) && ps_under_way_is_any(span->grace_since, span->named + here.launches);
+}
+
+/* The last launch of a grace has its number before it is queued, so it is in time until the next one begins. Here the order of the two looks counts: under_way.c. */
 static bool is_in_time(const struct ps_span *span)
 {
-    return here.launches && launch_number() - span->named <= here.launches;
+    return here.launches && (atomic_load(&ps_registry.launch_number) - span->named <= here.launches || is_waited_for(span));
 }
 
 bool ps_grace_is_over(const struct ps_span *span)
@@ -68,7 +75,8 @@ bool ps_grace_is_over(const struct ps_span *span)
 
 bool ps_grace_is_queued(const struct ps_span *span)
 {
-    return !atomic_load_explicit(&span->known, memory_order_relaxed) || launch_number() - span->named >= here.launches;
+    return !atomic_load_explicit(&span->known, memory_order_relaxed) ||
+           (atomic_load(&ps_registry.launch_number) - span->named >= here.launches && !is_waited_for(span));
 }
 
 /* ---- which launches a tick covers ---- */
@@ -174,6 +182,8 @@ static bool were_all_on(const struct ps_span *span, const struct ps_stream *stre
 
 void ps_grace_begins_anew(struct ps_span *span, const struct ps_stream *stream)
 {
+    if (ps_grace_is_over(span))
+        span->grace_since = launch_number();
     if (!span->left_in_grace && were_all_on(span, stream))
         return;
     if (span->residency != PS_EVICTED || (span->left_in_grace && ps_rule(GRACE_WAITS_FOR_MOVE)))
@@ -366,6 +376,12 @@ static void wait_until_let(void)
     ps_registry_unlock();
 }
 
+void ps_grace_numbers_launch(void)
+{
+    ps_registry.launch_number++;
+    ps_under_way_is_numbered();
+}
+
 uint64_t ps_grace_launch_begins(struct ps_stream *stream)
 {
     if (atomic_load_explicit(&here.held, memory_order_relaxed))
@@ -374,7 +390,7 @@ uint64_t ps_grace_launch_begins(struct ps_stream *stream)
         atomic_fetch_add(&here.launching, 1);
         const bool may_be_on_the_move = atomic_load(&here.leaving) && ps_rule(GRACE_WAITS_FOR_MOVE);
         if (!may_be_on_the_move && are_all_back(stream))
-            return launch_number();
+            return ps_under_way_began();
         atomic_fetch_sub(&here.launching, 1);
         if (may_be_on_the_move)
             wait_until_settled();

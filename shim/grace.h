@@ -11,6 +11,9 @@
  * use it waits for that, on the host; and its way back waits for those launches. A launch that was begun is queued before any span leaves in its grace, or comes
  * back in it. One that begins later waits on its stream for the H2D: the launch that wanted the span may be on another.
  *
+ * A launch that began in a grace is one of it, however many others are queued before it is: its thread may stand in the driver's call, whose queue is full, while
+ * another thread launches (under_way.h).
+ *
  * A launch belongs to the device that it runs on, and counts among the launches of that device. Threads: any.
  */
 #ifndef PS_GRACE_H
@@ -57,6 +60,9 @@ void ps_grace_came_back(const struct ps_span *span, const struct ps_copies_nth *
  */
 void ps_grace_hold_launches(void);
 void ps_grace_let_launch(void);
+
+/* The calling thread's launch is the next one of this device. [locked] */
+void ps_grace_numbers_launch(void);
 
 /*
  * Around the driver call of a launch that may use spans that it does not name. The first waits until none is on the move in its grace, makes the stream wait

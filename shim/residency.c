@@ -442,7 +442,7 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
     ps_registry_lock();
     ps_registry.access_number++;
     if (kind->is_kernel && !kind->capturing) /* what is captured runs later, if ever: it is no launch of a grace */
-        ps_registry.launch_number++;
+        ps_grace_numbers_launch();
     /* All are held before any is brought: what one needs must not push out another of the same launch. */
     for (size_t i = 0; i < *count; i++) {
         struct ps_span *span = spans[i];
@@ -600,7 +600,7 @@ void ps_residency_begin_access_to_all(struct ps_stream *stream)
     struct ps_span *span;
 
     ps_registry_lock();
-    ps_registry.launch_number++;
+    ps_grace_numbers_launch();
     ps_registry.blind_launches++; /* nothing may leave from here on */
     while ((span = ps_registry_next_settled(&from, true))) {
         if (span->life != PS_LIFE_LIVE)

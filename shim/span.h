@@ -103,6 +103,7 @@ struct ps_span {
     uint64_t last_access;         /* kernel-launch number of the last access, reload, or eviction called off: the idle order goes by it */
     uint64_t accessed;            /* the registry's count of accesses then: each launch, copy and fill is one */
     uint64_t named;               /* the same of its birth or last access alone, which is so in each run of a program */
+    uint64_t grace_since;         /* the same of the access with which its grace began, which later ones may have prolonged (grace.h) */
     uint64_t number;              /* of this life: the structure's address, and in the top 16 bits how many lives it has had */
     uint64_t buffer_id;           /* of this life: no other in the process has it, whichever device's; the program may ask for it */
     uint64_t nth;                 /* spans of its size that were born before it, where they are counted; else PS_SPAN_UNKNOWN_NTH */

@@ -16,6 +16,7 @@
 #include "graph_memory.h"
 #include "graphs.h"
 #include "grid.h"
+#include "helper_thread.h"
 #include "host_tables.h"
 #include "kernel_words.h"
 #include "layers.h"
@@ -30,6 +31,7 @@
 #include "residency.h"
 #include "rules.h"
 #include "step.h"
+#include "under_way.h"
 #include "unsteady.h"
 
 /* What the call under way names of one device's. */
@@ -75,6 +77,9 @@ static void forget(void *access)
 {
     struct access *a = access;
 
+    ps_inside++;
+    ps_trace_end(); /* of a launch that the thread was ended in */
+    ps_inside--;
     if (a->spans != a->few)
         free(a->spans);
     ps_block_names_free(&a->in_blocks);
@@ -269,12 +274,15 @@ void ps_trace_kernel(CUfunction function, struct ps_grid grid, void **parameters
     ps_count(launches);
     if (!a)
         return;
+    ps_under_way_begins();
     /* The grid tells launches of one kernel apart. */
     a->kind.fingerprint = (uint64_t)(uintptr_t)function + ps_grid_blocks(grid) * 0x9E3779B97F4A7C15u;
     a->function = function;
     const struct ps_layout *layout = ps_layout_of(function);
     a->kind.keeps_no_address = layout && layout->known == PS_KERNEL_KEEPS_NO_ADDRESS;
     a->finds_none = layout && layout->known != PS_KERNEL_UNKNOWN;
+    if (a->finds_none)
+        ps_under_way_ends();
     const bool has_lists = layout && layout->tensor_lists.lists && ps_kernel_words_of_lists(layout, parameters, grid, note_word, a);
     if (has_lists)
         ps_count(list_launches);
@@ -300,6 +308,7 @@ void ps_trace_graph(CUgraphExec executable)
     ps_count(graph_launches);
     if (!a)
         return;
+    ps_under_way_begins();
     a->kind.fingerprint = (uint64_t)(uintptr_t)executable * 0x9E3779B97F4A7C15u;
     if (!ps_rule(GRAPH_NAMES_SPANS) || ps_graph_name(executable, note_unit, a))
         return;
@@ -457,6 +466,7 @@ static void at_own_device(struct access *a, bool begins)
 
     if (!ps_devices_several || ps_devices_enter_current() == PS_DEVICES_MANAGED) {
         a->unseen = begins;
+        ps_under_way_is_here();
         if (begins)
             a->began = ps_grace_launch_begins(a->stream);
         else
@@ -471,14 +481,8 @@ static void begin_unseen(struct access *a)
         at_own_device(a, true);
 }
 
-void ps_trace_ready(bool is_kernel)
+static void make_ready(struct access *a, bool is_kernel)
 {
-    struct access *a = current;
-
-    if (!is_kernel)
-        ps_count(copies_seen);
-    if (!a)
-        return;
     if (a->in_blocks.count && !resolve_blocks(a))
         a->blind = true;
     a->blind |= is_kernel && ps_host_tables_take_news();
@@ -513,6 +517,19 @@ void ps_trace_ready(bool is_kernel)
         begin_unseen(a);
 }
 
+void ps_trace_ready(bool is_kernel)
+{
+    struct access *a = current;
+
+    if (!is_kernel)
+        ps_count(copies_seen);
+    if (!a)
+        return;
+    make_ready(a, is_kernel);
+    if (!a->unseen) /* it uses nothing unseen, or holds all that there is, or is captured, and no launch now */
+        ps_under_way_ends();
+}
+
 void ps_trace_ready_to_look(void)
 {
     static struct ps_stream none = {.index = PS_STREAMS_MAX};
@@ -539,6 +556,7 @@ void ps_trace_end(void)
         ps_made_tables_end(&a->made, a->handle, a->per_thread_default, !ps_capture_anywhere());
     if (a && a->unseen)
         at_own_device(a, false);
+    ps_under_way_ends();
     if (!a || !a->begun)
         return;
     a->begun = false;

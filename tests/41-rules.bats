@@ -107,6 +107,11 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     moment_needs GRACE_LOOKS_AGAIN launch-beside-grace
 }
 
+@test "a launch that stands in its call is one of the grace that it began in" {
+    moment_needs GRACE_WAITS_FOR_SLOW_LAUNCH stand-in-call
+    moment_needs GRACE_WAITS_FOR_SLOW_LAUNCH stand-before-call
+}
+
 @test "an eviction waits for the reload before it" {
     moment_needs EVICTION_WAITS_FOR_RELOAD evict-while-reloading
 }

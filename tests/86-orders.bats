@@ -226,3 +226,10 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     all_right 8192 'oldest-wait.*|all-wait' short-pieces
     none_wrong
 }
+
+@test "while a thread stands in its launch, other threads' launches do not end a grace" {
+    requires sim
+    settings_of() { echo PENSTOCK_BUDGET="$((8 * $2))KiB" PENSTOCK_POLICY=lru CUDASIM_QUEUE=16 PENSTOCK_GUARD="$1"; }
+    all_right 2048 'launch-stands' host unmap
+    none_wrong
+}

@@ -36,20 +36,6 @@ static void expect_through_table(const struct span_set *set, uint32_t *out, cons
     expect(wrong == 0, "%s: %zu of %zu words are wrong", what, wrong, pointers);
 }
 
-/* A pair of addresses in disguise, so that no look at memory finds them. */
-KERNEL(write_disguised_pair, (uint64_t *__restrict__ table, const uint32_t *a, const uint32_t *b, uint64_t mask, size_t count),
-       (table, a, b, mask, count))
-{
-    FOR_EACH_ITEM (i, count)
-        table[i] = reinterpret_cast<uint64_t>(i == 0 ? a : b) ^ mask;
-}
-
-KERNEL(gather_disguised, (uint32_t *__restrict__ out, const uint64_t *table, uint64_t mask, size_t count), (out, table, mask, count))
-{
-    FOR_EACH_ITEM (i, count)
-        out[i] = *reinterpret_cast<const uint32_t *>(table[i] ^ mask);
-}
-
 static size_t around(size_t span)
 {
     return span % span_count;

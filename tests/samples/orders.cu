@@ -67,6 +67,7 @@ static const struct order_case cases[] = {
     {"oldest-waits", case_oldest_waits, "memory is short, and what has been idle longest is in use behind a gate that the requester opens"},
     {"oldest-wait-many", case_oldest_wait_many, "the same, more than half of the blocks"},
     {"all-wait", case_all_wait, "the same, all of the blocks"},
+    {"launch-stands", case_launch_stands, "memory is short while a thread's launch, which uses a table, stands in its call"},
     {"legacy-barrier-taken-busy", case_legacy_barrier_taken_busy, "the same, while a kernel still uses it"},
     {"second-stream-takes", case_second_stream_takes, "what the only stream used is freed, and taken by cudaMalloc beside a second one"},
     {"second-stream-comes", case_second_stream_comes, "it is taken before there is a second stream"},

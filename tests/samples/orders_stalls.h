@@ -180,4 +180,72 @@ static void case_all_wait(void)
     oldest_waits(BUDGET_BLOCKS);
 }
 
+/* --- a launch that stands in its call ------------------------------------------------------------------------------------------------------ */
+
+#define STANDING_ROUNDS 4
+#define LAUNCHES_BESIDE 100 /* more than a grace has */
+
+/* More than a stream has room for, where a device is told to have little (CUDASIM_QUEUE). Fills are no kernels, which alone wait for room there. */
+static void fill_queue(cudaStream_t stream, uint32_t *word)
+{
+    for (unsigned i = 0; i < 64; i++)
+        CHECK(cudaMemsetAsync(word, 0, sizeof(*word), stream));
+}
+
+/* The other thread goes on to where it stands, if it does. */
+static void wait_until_standing(const std::atomic<bool> &is_over)
+{
+    for (unsigned i = 0; i < 100 && !is_over; i++)
+        usleep(1000);
+}
+
+/*
+ * A thread's launch uses two blocks by a table that a kernel has just made of them, and stands in its call since the queue of its stream is full. Meanwhile another
+ * thread makes many launches, for which there is less memory than they need.
+ */
+static void case_launch_stands(void)
+{
+    const uint64_t mask = 0x5555555555555555ull;
+    const cudaStream_t held = new_stream(), beside = new_stream();
+    uint32_t *a = take_for_all(block_bytes), *b = take_for_all(block_bytes), *out = nullptr;
+    uint64_t *table = nullptr;
+
+    CHECK(cudaMalloc(&table, 2 * sizeof(*table)));
+    CHECK(cudaMalloc(&out, 4 * sizeof(*out)));
+    for (unsigned round = 1; round <= STANDING_ROUNDS; round++) {
+        std::atomic<bool> is_over{false};
+        uint32_t host[2];
+
+        fill(held, a, 2 * round);
+        fill(held, b, 2 * round + 1);
+        LAUNCH(held, 2, write_disguised_pair, table, a, b, mask, 2);
+        CHECK(cudaDeviceSynchronize());
+        hold(held, GATE, round);
+        fill_queue(held, out + 2);
+        std::thread standing([&] {
+            LAUNCH(held, 2, gather_disguised, out, table, mask, 2);
+            is_over = true;
+        });
+        wait_until_standing(is_over);
+        for (unsigned i = 0; i < LAUNCHES_BESIDE; i += 10) {
+            uint32_t *block[10];
+
+            for (unsigned k = 0; k < 10; k++) {
+                block[k] = take(beside);
+                fill(beside, block[k], i + k);
+            }
+            for (uint32_t *each : block)
+                give(each, beside);
+        }
+        open_on(beside, GATE, round);
+        standing.join();
+        CHECK(cudaMemcpyAsync(host, out, sizeof(host), cudaMemcpyDeviceToHost, held));
+        CHECK(cudaStreamSynchronize(held));
+        expect(host[0] == word_at(2 * round, 0) && host[1] == word_at(2 * round + 1, 0), "round %u: words found by a table are wrong",
+               round);
+    }
+    CHECK(cudaFree(table));
+    CHECK(cudaFree(out));
+}
+
 #endif

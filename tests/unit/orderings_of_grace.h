@@ -263,4 +263,181 @@ static void launch_beside_new_grace(void)
     EXPECT_U64(0, lost);
 }
 
+/* ---- launches that stand in their calls ---- */
+
+#define STANDING_VALUE 3u
+
+/* A span that a launch named, all of which is over: nothing but its grace keeps it. And one of which another thread makes many launches. */
+static struct {
+    CUdeviceptr used, other;
+    struct ps_stream *beside;
+} standing;
+
+static void *launch_many_and_evict(void *unused)
+{
+    (void)unused;
+    EXPECT_INT(0, driver.set_current(ps_device.context));
+    stream = standing.beside;
+    for (unsigned i = 0; i < 2 * GRACE; i++)
+        end_use(begin_use(standing.other));
+    ps_registry_lock();
+    ps_reacting_evict(1);
+    ps_registry_unlock();
+    return NULL;
+}
+
+static void name_before_standing(void)
+{
+    ps_grace_open(GRACE);
+    ps_reacting_open(GRACE);
+    make_slots(2);
+    standing.used = allocate();
+    standing.other = allocate();
+    fill(standing.other, STANDING_VALUE + 1);
+    fill(standing.used, STANDING_VALUE);
+    EXPECT_INT(0, ps_stream_tick(stream));
+    EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));
+    standing.beside = new_stream();
+}
+
+static void launch_many_beside(void)
+{
+    struct ps_stream *own = stream;
+    pthread_t thread;
+
+    EXPECT_INT(0, pthread_create(&thread, NULL, launch_many_and_evict, NULL));
+    pthread_join(thread, NULL);
+    stream = own;
+}
+
+/* A launch that may use the span stands in the driver's call. */
+static void stand_in_the_call(void)
+{
+    name_before_standing();
+    ps_under_way_begins();
+    uint64_t began = ps_grace_launch_begins(stream);
+    launch_many_beside();
+    EXPECT_INT(PS_RESIDENT, ps_registry_at(standing.used)->residency);
+    read_unseen(standing.used, began);
+    ps_under_way_ends();
+    expect_read(STANDING_VALUE);
+    launch_many_beside();
+    EXPECT(ps_grace_is_over(ps_registry_at(standing.used)));
+}
+
+/* It has been called for, and what it names is looked at. */
+static void stand_before_the_call(void)
+{
+    const struct ps_span *span;
+
+    name_before_standing();
+    ps_under_way_begins();
+    keep_the_device_busy();
+    launch_many_beside();
+    span = ps_registry_at(standing.used);
+    EXPECT(span->left_in_grace);
+    uint64_t began = ps_grace_launch_begins(stream);
+    ps_registry_lock();
+    EXPECT(!span->busy && span->residency != PS_EVICTING && span->backing != PS_BACKING_NONE);
+    ps_registry_unlock();
+    read_unseen(standing.used, began);
+    ps_under_way_ends();
+    struct ps_uses uses = {.count = 0};
+    ps_registry_lock();
+    ps_grace_add_uses(span, &uses);
+    ps_registry_unlock();
+    EXPECT(uses.count && uses.use[0].stream == stream);
+    expect_read(STANDING_VALUE);
+}
+
+static pthread_barrier_t both;
+
+static void *launch_in_turn(void *unused)
+{
+    (void)unused;
+    for (unsigned turn = 0; turn < TURNS; turn++) {
+        ps_under_way_begins();
+        pthread_barrier_wait(&both);
+        pthread_barrier_wait(&both);
+        ps_under_way_ends();
+    }
+    return NULL;
+}
+
+/* Two threads' launches always overlap: one of the two is under way at any time, and none of them for long. */
+static void launches_that_overlap(void)
+{
+    pthread_t thread;
+    uint64_t number;
+    unsigned old = 0;
+
+    ps_grace_open(GRACE);
+    CUdeviceptr address = allocate();
+    EXPECT_INT(0, pthread_barrier_init(&both, NULL, 2));
+    EXPECT_INT(0, pthread_create(&thread, NULL, launch_in_turn, NULL));
+    for (unsigned turn = 0; turn < TURNS; turn++) {
+        pthread_barrier_wait(&both);
+        number = ps_registry.launch_number;
+        ps_under_way_begins();
+        EXPECT(ps_under_way_is_any(number, number));
+        pthread_barrier_wait(&both);
+        end_use(begin_use(address));
+        ps_under_way_ends();
+        old += number > 1 && ps_under_way_is_any(0, number - 2);
+    }
+    pthread_join(thread, NULL);
+    EXPECT_U64(0, old);
+    EXPECT(!ps_under_way_is_any(0, UINT64_MAX));
+}
+
+#define STANDING_AT_A_TIME 100u
+
+static void *stand_with_others(void *unused)
+{
+    (void)unused;
+    ps_under_way_begins();
+    pthread_barrier_wait(&both);
+    pthread_barrier_wait(&both);
+    ps_under_way_ends();
+    return NULL;
+}
+
+/* More launches at a time than are known one by one: none is forgotten. */
+static void launches_without_number(void)
+{
+    pthread_t thread[STANDING_AT_A_TIME];
+    CUdeviceptr address = allocate();
+
+    EXPECT_INT(0, pthread_barrier_init(&both, NULL, STANDING_AT_A_TIME + 1));
+    for (unsigned i = 0; i < STANDING_AT_A_TIME; i++)
+        EXPECT_INT(0, pthread_create(&thread[i], NULL, stand_with_others, NULL));
+    pthread_barrier_wait(&both);
+    end_use(begin_use(address));
+    EXPECT(ps_under_way_is_any(1, 1)); /* one of them might have begun later */
+    pthread_barrier_wait(&both);
+    for (unsigned i = 0; i < STANDING_AT_A_TIME; i++)
+        pthread_join(thread[i], NULL);
+    EXPECT(!ps_under_way_is_any(0, UINT64_MAX));
+}
+
+static void *end_in_a_launch(void *unused)
+{
+    (void)unused;
+    EXPECT_INT(0, driver.set_current(ps_device.context));
+    ps_trace_begin(stream->handle, false);
+    ps_trace_graph(NULL);
+    EXPECT(ps_under_way_is_any(0, UINT64_MAX));
+    return NULL;
+}
+
+/* A thread ends in its call. */
+static void thread_ends_in_launch(void)
+{
+    pthread_t thread;
+
+    EXPECT_INT(0, pthread_create(&thread, NULL, end_in_a_launch, NULL));
+    pthread_join(thread, NULL);
+    EXPECT(!ps_under_way_is_any(0, UINT64_MAX));
+}
+
 #endif

@@ -33,8 +33,10 @@
 #include "registry.h"
 #include "residency.h"
 #include "slab.h"
+#include "tracer.h"
 #include "tracing.h"
 #include "streams.h"
+#include "under_way.h"
 
 #define SKIP 77
 #define SEEDS 48
@@ -550,6 +552,11 @@ static const struct {
     {"reload-in-grace", 2, MANY, reload_in_grace_for_another_stream},
     {"reload-beside-launch", 2, MANY, reload_in_grace_beside_launch},
     {"launch-beside-grace", 2, MANY, launch_beside_new_grace},
+    {"stand-in-call", 2, MANY, stand_in_the_call},
+    {"stand-before-call", 2, MANY, stand_before_the_call},
+    {"launches-overlap", 2, MANY, launches_that_overlap},
+    {"launches-without-number", 2, MANY, launches_without_number},
+    {"thread-ends-in-launch", 2, MANY, thread_ends_in_launch},
     {"reload-beside-table", 2, MANY, reload_beside_freed_table},
     {"reload-before-table", 2, MANY, reload_before_freed_table},
     {"leave-in-grace", 8, MANY, leave_in_grace_again_and_again},

@@ -133,6 +133,7 @@ static void read_config(void)
     config.kernel_ns = read_number("CUDASIM_KERNEL_NS", 0);
     config.event_ns = read_number("CUDASIM_EVENT_NS", 0);
     config.launch_ns = read_number("CUDASIM_LAUNCH_NS", 0);
+    config.queue = read_number("CUDASIM_QUEUE", 0);
     config.slice_ns = read_number("CUDASIM_SLICE_NS", 0);
     read_slice_way();
     config.patience_ns = read_number("CUDASIM_PATIENCE_MS", 5000) * 1000000u;

@@ -28,6 +28,7 @@ struct cudasim_config {
     uint64_t kernel_ns;   /* CUDASIM_KERNEL_NS: the least time a kernel takes */
     uint64_t event_ns;    /* CUDASIM_EVENT_NS: the least time that the record of an event takes its stream */
     uint64_t launch_ns;   /* CUDASIM_LAUNCH_NS: how long a kernel launch holds up its caller before it is queued */
+    uint64_t queue;       /* CUDASIM_QUEUE: operations that a stream has room for: one more kernel waits in its call; 0: any number */
     uint64_t slice_ns;    /* CUDASIM_SLICE_NS: what a mapping takes beside copies without a gap */
     bool slice_out;       /* CUDASIM_SLICE_WAY: out, in or both: beside D2H copies, */
     bool slice_in;        /* and beside H2D copies */

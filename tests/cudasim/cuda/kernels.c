@@ -197,6 +197,16 @@ static void hold_up_the_caller(void)
         continue;
 }
 
+/* The stream's queue is full: the caller stands in the call meanwhile. The lock is released meanwhile. */
+static CUresult wait_for_room(CUstream stream)
+{
+    const uint64_t room = cudasim_config()->queue;
+
+    if (!room || stream->capture || stream->issued < room)
+        return CUDA_SUCCESS;
+    return cudasim_wait_position(stream->context, (struct cudasim_position){.stream = stream, .number = stream->issued + 1 - room});
+}
+
 static CUresult launch(CUfunction function, struct cudasim_launch shape, CUstream handle, void **params, void **extra)
 {
     struct cudasim_kernel_entry *entry = cudasim_kernel_of_function(function);
@@ -219,12 +229,12 @@ static CUresult launch(CUfunction function, struct cudasim_launch shape, CUstrea
     hold_up_the_caller();
     cudasim_lock();
     CUstream stream = cudasim_stream_resolve(handle);
-    if (stream) {
+    result = stream ? wait_for_room(stream) : CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS) {
         operation->kernel.unreachable = find_unreachable(operation, stream->context->device);
         result = cudasim_submit(operation, stream);
     } else {
         cudasim_operation_free(operation);
-        result = CUDA_ERROR_INVALID_HANDLE;
     }
     cudasim_unlock();
     return result;
