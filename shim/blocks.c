@@ -334,7 +334,7 @@ static uint64_t patience_ns(const struct ps_block *block)
 
 int ps_block_wait_for(struct ps_block *block, const struct ps_uses *uses)
 {
-    int r = ps_uses_host_wait_at_most(uses, patience_ns(block));
+    int r = ps_uses_host_wait_for_queued(uses, patience_ns(block));
 
     atomic_store_explicit(&block->stuck, r == -ETIMEDOUT, memory_order_relaxed);
     return r;

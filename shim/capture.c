@@ -1,5 +1,6 @@
 #include "capture.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <time.h>
@@ -42,13 +43,24 @@ void ps_capture_let_in(void)
  * Two clocks: what the stream has been given so far is covered by a tick before anything of it is captured. If the stream is destroyed while it is captured there
  * is no event to record any more, and that tick is the last one.
  */
+static void cover(struct ps_stream *s)
+{
+    const int r = ps_rule(CAPTURED_WITH_TICK) ? ps_stream_tick(s) : -EINVAL;
+
+    if (r != -EBUSY) /* else it is captured, or barred by another capture, already */
+        atomic_store(&s->covered, !r);
+}
+
 static void hold_records(CUstream stream, bool per_thread_default)
 {
+    struct ps_stream *legacy = ps_stream_find_legacy(); /* nothing is recorded there while a blocking stream is captured */
+
+    if (legacy)
+        cover(legacy);
     beginning = ps_stream_find(stream, per_thread_default);
     if (!beginning)
         return;
-    if (ps_rule(CAPTURED_WITH_TICK))
-        ps_stream_tick(beginning);
+    cover(beginning);
     ps_stream_hold_records(beginning);
 }
 

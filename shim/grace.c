@@ -328,7 +328,7 @@ int ps_grace_comes_back(const struct ps_span *span, uint64_t ns)
         ps_grace_add_uses(span, &uses);
     ps_registry_unlock();
     if (!r)
-        r = ps_uses_host_wait_at_most(&uses, ns);
+        r = ps_uses_host_wait_for_queued(&uses, ns);
     ps_registry_lock();
     if (r)
         ps_grace_came_back(span, NULL);

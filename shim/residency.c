@@ -59,7 +59,7 @@ static int wait_for_slot_uses(const struct ps_span *span, const struct ps_uses *
 
     if (!ps_rule(RELOAD_WAITS_FOR_SLOT_USES))
         return 0;
-    return block ? ps_block_wait_for(block, uses) : ps_uses_host_wait_at_most(uses, unseen ? UNSEEN_NS : SLOT_USES_NS);
+    return block ? ps_block_wait_for(block, uses) : ps_uses_host_wait_for_queued(uses, unseen ? UNSEEN_NS : SLOT_USES_NS);
 }
 
 /* The mapping moves from the slot to `pages`, and the H2D is queued. On failure it is as before, as far as the driver lets. [unlocked; the span is busy] */

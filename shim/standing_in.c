@@ -302,7 +302,7 @@ static void stand_in(struct ps_span *const *spans, size_t count)
     const bool some = take(spans, count, &uses) != 0;
     if (some && ps_rule(STAND_IN_WAITS_FOR_SLOT_USES)) {
         ps_registry_unlock();
-        ready &= !ps_uses_host_wait_at_most(&uses, RUNNING_NS);
+        ready &= !ps_uses_host_wait_for_queued(&uses, RUNNING_NS);
         ps_registry_lock();
     }
     for (size_t i = 0; i < count && !ready; i++)

@@ -280,6 +280,22 @@ uint32_t ps_streams_count(void)
     return atomic_load_explicit(&count, memory_order_acquire);
 }
 
+struct ps_stream *ps_stream_find_legacy(void)
+{
+    CUcontext context = NULL;
+
+    for (uint32_t i = 0, n = ps_streams_count(); i < n; i++) {
+        struct ps_stream *s = ps_streams_at(i);
+        if (!s->legacy || atomic_load(&s->gone))
+            continue;
+        if (!context && ps_cu.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
+            return NULL;
+        if (s->context == context)
+            return s;
+    }
+    return NULL;
+}
+
 bool ps_streams_may_be_several(void)
 {
     return ps_streams_count() > 1 || atomic_load_explicit(&were_made, memory_order_relaxed);

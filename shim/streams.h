@@ -56,6 +56,7 @@ struct ps_stream {
     /* The program destroyed it, or its thread ended; its last tick was recorded before. Set under record_lock: look there before using handle. */
     atomic_bool gone;
     atomic_bool captured_from;                /* a capture that is counted began here (capture.h) */
+    atomic_bool covered;                      /* all that it was given before the latest capture began is covered by its last tick then */
     atomic_bool over;                         /* gone, and all that was queued on it has ended; set under record_lock */
     _Atomic uint64_t next;                    /* the tick that the next record will be; starts at 1 */
     _Atomic uint64_t recorded;                /* the highest tick recorded; 0 = none */
@@ -90,6 +91,9 @@ void ps_streams_created(unsigned flags);
 
 /* Whether the program uses several streams, or has made one that it may be about to use. Any thread. */
 bool ps_streams_may_be_several(void);
+
+/* The legacy default stream of the current context, or NULL where nobody has used it. */
+struct ps_stream *ps_stream_find_legacy(void);
 
 /*
  * Memory is freed in the order of `stream`. On the legacy stream the real call comes after what every blocking stream was given, and before what they will be:

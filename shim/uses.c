@@ -132,7 +132,19 @@ void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from)
 /* Called for each event that stands for the uses; a result other than 0 ends the walk. */
 typedef int (*event_fn)(CUevent event, void *ctx);
 
-static int each_event(const struct ps_uses *uses, const struct ps_stream *except, event_fn fn, void *ctx)
+/*
+ * The same where nothing but what has been queued counts. Two clocks: a stream that is being captured was given nothing since that began, and what it was given
+ * before is covered by the tick of that moment (capture.c).
+ */
+static int event_for_queued(struct ps_stream *s, uint64_t tick, CUevent *event)
+{
+    int r = event_for(s, tick, event);
+
+    return r == -EBUSY && atomic_load(&s->covered) ? event_for(s, atomic_load(&s->recorded), event) : r;
+}
+
+static int each_event_by(int (*event_of)(struct ps_stream *s, uint64_t tick, CUevent *event), const struct ps_uses *uses,
+                         const struct ps_stream *except, event_fn fn, void *ctx)
 {
     CUevent event;
 
@@ -152,7 +164,7 @@ static int each_event(const struct ps_uses *uses, const struct ps_stream *except
                 tick = atomic_load(&s->recorded);
             if (s == except || !tick || ps_stream_is_over(s) || uses->everywhere <= atomic_load(&s->done_at))
                 continue;
-            int r = event_for(s, tick, &event);
+            int r = event_of(s, tick, &event);
             if (!r)
                 r = fn(event, ctx);
             if (r)
@@ -164,13 +176,18 @@ static int each_event(const struct ps_uses *uses, const struct ps_stream *except
         if (uses->use[k].stream == except || atomic_load_explicit(&uses->use[k].stream->over, memory_order_relaxed) ||
             uses->use[k].tick <= atomic_load(&uses->use[k].stream->done))
             continue;
-        int r = event_for(uses->use[k].stream, uses->use[k].tick, &event);
+        int r = event_of(uses->use[k].stream, uses->use[k].tick, &event);
         if (!r)
             r = fn(event, ctx);
         if (r)
             return r;
     }
     return 0;
+}
+
+static int each_event(const struct ps_uses *uses, const struct ps_stream *except, event_fn fn, void *ctx)
+{
+    return each_event_by(event_for, uses, except, fn, ctx);
 }
 
 static int let_stream_wait(CUevent event, void *ctx)
@@ -205,11 +222,19 @@ int ps_stream_comes_after_uses(const struct ps_stream *stream, const struct ps_u
     return each_event(uses, stream, let_come_after, (void *)stream);
 }
 
+static int answer(int r)
+{
+    return r == -EAGAIN ? 0 : r ? r : 1;
+}
+
 int ps_uses_query(const struct ps_uses *uses)
 {
-    int r = each_event(uses, NULL, ask, NULL);
+    return answer(each_event(uses, NULL, ask, NULL));
+}
 
-    return r == -EAGAIN ? 0 : r ? r : 1;
+static int query_queued(const struct ps_uses *uses)
+{
+    return answer(each_event_by(event_for_queued, uses, NULL, ask, NULL));
 }
 
 int ps_uses_host_wait(const struct ps_uses *uses)
@@ -217,15 +242,25 @@ int ps_uses_host_wait(const struct ps_uses *uses)
     return each_event(uses, NULL, wait_here, NULL);
 }
 
-int ps_uses_host_wait_at_most(const struct ps_uses *uses, uint64_t ns)
+static int wait_at_most(const struct ps_uses *uses, uint64_t ns, int (*query)(const struct ps_uses *uses))
 {
     static const struct timespec a_moment = {.tv_nsec = 20000};
     const uint64_t since = ps_now_ns();
     int over;
 
-    while (!(over = ps_uses_query(uses)) && ps_now_ns() - since < ns)
+    while (!(over = query(uses)) && ps_now_ns() - since < ns)
         nanosleep(&a_moment, NULL);
     if (over < 0)
         return ps_uses_host_wait(uses); /* they can't be asked; they can be waited for */
     return over ? 0 : -ETIMEDOUT;
+}
+
+int ps_uses_host_wait_at_most(const struct ps_uses *uses, uint64_t ns)
+{
+    return wait_at_most(uses, ns, ps_uses_query);
+}
+
+int ps_uses_host_wait_for_queued(const struct ps_uses *uses, uint64_t ns)
+{
+    return wait_at_most(uses, ns, query_queued);
 }

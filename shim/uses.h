@@ -68,4 +68,7 @@ int ps_uses_host_wait(const struct ps_uses *uses);
 /* The same for so long at most, looking every few microseconds: for who may itself be what they wait for. -ETIMEDOUT: they are not over. */
 int ps_uses_host_wait_at_most(const struct ps_uses *uses, uint64_t ns);
 
+/* The same of memory that the program has not freed: on a stream that is being captured, to what it was given before. */
+int ps_uses_host_wait_for_queued(const struct ps_uses *uses, uint64_t ns);
+
 #endif

@@ -84,6 +84,22 @@ setup() { helper_setup 60; }
     struck
 }
 
+@test "it does so beside what other streams were given, also where nothing may be asked of them while somebody captures" {
+    requires sim
+    local case guard scheduler
+    for case in graph-copies-{streams,legacy}; do
+        for guard in host unmap; do
+            for scheduler in threads seeded; do
+                run_penstock CUDASIM_GRANULARITY=2MiB PENSTOCK_BUDGET=24MiB PENSTOCK_GRACE=64 PENSTOCK_GUARD=$guard CUDASIM_SCHED=$scheduler CUDASIM_SEED=3 \
+                    "$SAMPLES/hostile" $case 8 4
+                goes_on || { echo "$case, $guard, $scheduler" >&2 && return 1; }
+                sound untouched
+                counted stand_ins
+            done
+        done
+    done
+}
+
 @test "each call in which the driver looks finds device pages: nodes added and changed, in graphs and in executable ones, and captures" {
     requires sim cc
     build_probe looks "-L$SIM" -l:libcuda.so.1 <<'END'

@@ -54,6 +54,8 @@ static const struct hostile_case cases[] = {
     {"graph", case_graph, "a captured graph, launched again and again"},
     {"graph-join", case_graph_join, "captures that a second stream joins, beside another thread's work"},
     {"graph-nodes", case_graph_nodes, "graphs of fills, copies and kernels, changed between their launches"},
+    {"graph-copies-streams", case_graph_copies_streams, "copies are captured when many streams have just used memory"},
+    {"graph-copies-legacy", case_graph_copies_legacy, "the same where the default stream has, which blocking streams wait for"},
     {"graph-memory", case_graph_memory, "a graph with memory of its own, which spans are copied to and from"},
     {"graph-frees", case_graph_frees, "memory that one graph allocates, and another one uses and frees"},
     {"graph-changes", case_graph_changes, "a graph whose nodes get other memory before each launch"},

@@ -300,6 +300,62 @@ static void case_graph_nodes(void)
     check_and_free_spans(&set, "after graphs of copies and fills");
 }
 
+#define MANY_STREAMS 20 /* more than are known one by one where a span was used */
+
+/*
+ * A copy is captured between two spans just after every span was used, more of them than there is room for: those two are away. What the streams were given last
+ * used neither of them, as far as anybody can see.
+ */
+static void capture_copies_beside(const cudaStream_t *streams, size_t count, cudaStream_t captured)
+{
+    struct span_set set = new_span_set();
+    uint32_t *word = nullptr;
+
+    CHECK(cudaMalloc(&word, sizeof(*word)));
+    CHECK(cudaDeviceSynchronize());
+    for (size_t turn = 0; turn < 2 * span_count; turn++) {
+        const size_t from = turn % span_count, to = (turn + 1) % span_count;
+
+        for (size_t i = 0; i < span_count; i++) {
+            const size_t span = (from + i) % span_count;
+
+            LAUNCH(streams[span % count], 1, add_to_words, set.span[span], 0, 1);
+        }
+        for (size_t i = 0; i < count; i++)
+            LAUNCH(streams[i], 1, add_to_words, word, 0, 1);
+        CHECK(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal));
+        CHECK(cudaMemcpyAsync(set.span[to], set.span[from], span_bytes, cudaMemcpyDeviceToDevice, captured));
+        const cudaGraphExec_t executable = end_of_capture(captured);
+        CHECK(cudaDeviceSynchronize());
+        CHECK(cudaGraphLaunch(executable, captured));
+        expect_words(set.span[to], static_cast<uint32_t>(from), 0, span_words(), captured, "a copy captured beside other streams' work");
+        LAUNCH(captured, span_words(), fill_words, set.span[to], static_cast<uint32_t>(to), 0, span_words());
+        CHECK(cudaStreamSynchronize(captured));
+        CHECK(cudaGraphExecDestroy(executable));
+    }
+    CHECK(cudaFree(word));
+    check_and_free_spans(&set, "beside graphs of copies");
+}
+
+static void case_graph_copies_streams(void)
+{
+    cudaStream_t streams[MANY_STREAMS];
+
+    for (cudaStream_t &each : streams)
+        each = new_stream();
+    capture_copies_beside(streams, MANY_STREAMS, new_stream());
+}
+
+/* The captured stream is a blocking one: nothing may be done on the default stream meanwhile, nor be asked of it. */
+static void case_graph_copies_legacy(void)
+{
+    const cudaStream_t legacy = nullptr;
+    cudaStream_t captured = nullptr;
+
+    CHECK(cudaStreamCreate(&captured));
+    capture_copies_beside(&legacy, 1, captured);
+}
+
 /* The nodes of a graph, by what they are: a fill, a copy and a kernel. */
 struct three_nodes {
     cudaGraphNode_t fill, copy, kernel;

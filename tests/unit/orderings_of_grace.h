@@ -267,6 +267,17 @@ static void launch_beside_new_grace(void)
 
 #define STANDING_VALUE 3u
 
+/* Nothing is expected here meanwhile. */
+static void run_on_a_thread(void *(*run)(void *))
+{
+    pthread_t thread;
+    const int created = pthread_create(&thread, NULL, run, NULL);
+
+    if (!created)
+        pthread_join(thread, NULL);
+    EXPECT_INT(0, created);
+}
+
 /* A span that a launch named, all of which is over: nothing but its grace keeps it. And one of which another thread makes many launches. */
 static struct {
     CUdeviceptr used, other;
@@ -303,10 +314,8 @@ static void name_before_standing(void)
 static void launch_many_beside(void)
 {
     struct ps_stream *own = stream;
-    pthread_t thread;
 
-    EXPECT_INT(0, pthread_create(&thread, NULL, launch_many_and_evict, NULL));
-    pthread_join(thread, NULL);
+    run_on_a_thread(launch_many_and_evict);
     stream = own;
 }
 
@@ -433,10 +442,7 @@ static void *end_in_a_launch(void *unused)
 /* A thread ends in its call. */
 static void thread_ends_in_launch(void)
 {
-    pthread_t thread;
-
-    EXPECT_INT(0, pthread_create(&thread, NULL, end_in_a_launch, NULL));
-    pthread_join(thread, NULL);
+    run_on_a_thread(end_in_a_launch);
     EXPECT(!ps_under_way_is_any(0, UINT64_MAX));
 }
 

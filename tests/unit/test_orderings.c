@@ -455,16 +455,19 @@ static CUstream captured_stream(unsigned flags)
     return other;
 }
 
-/* Something waits for a use on the legacy stream while a blocking stream is captured. */
+/* Something waits for uses on the legacy stream while a blocking stream is captured: what is known of those before has a tick, and no other can be had. */
 static void wait_for_legacy_in_capture(void)
 {
-    struct ps_uses uses = {.count = 0};
+    struct ps_uses before = {.count = 0}, uses = {.count = 0};
     CUgraph graph = NULL;
 
     EXPECT_INT(0, driver.fill(busy_bytes, 1, PAGE / sizeof(uint32_t), NULL));
-    ps_uses_note(&uses, ps_stream_find(NULL, false));
+    ps_uses_note(&before, ps_stream_find(NULL, false));
     CUstream other = captured_stream(CU_STREAM_DEFAULT);
+    EXPECT_INT(0, ps_uses_stream_wait(&before, busy_stream));
+    ps_uses_note(&uses, ps_stream_find(NULL, false));
     EXPECT_INT(-EBUSY, ps_uses_stream_wait(&uses, busy_stream));
+    EXPECT_INT(0, ps_uses_host_wait_for_queued(&uses, 1000000000u));
     EXPECT(ps_capture_has(CU_STREAM_LEGACY, false));
     EXPECT(!ps_capture_has(busy_stream, false));
     EXPECT_INT(0, driver.end_capture(other, &graph));
