@@ -180,16 +180,24 @@ static bool were_all_on(const struct ps_span *span, const struct ps_stream *stre
            span->named > atomic_load_explicit(&here.changed, memory_order_relaxed);
 }
 
-void ps_grace_begins_anew(struct ps_span *span, const struct ps_stream *stream)
+/* What launches of the former one have done is uses of the span. */
+static void end_former(struct ps_span *span, const struct ps_stream *stream)
 {
-    if (ps_grace_is_over(span))
-        span->grace_since = launch_number();
     if (!span->left_in_grace && were_all_on(span, stream))
         return;
     if (span->residency != PS_EVICTED || (span->left_in_grace && ps_rule(GRACE_WAITS_FOR_MOVE)))
         ps_grace_add_uses(span, &span->uses);
     if (span->residency == PS_RESIDENT || span->residency == PS_RELOADING || (span->residency == PS_EVICTED && ps_grace_is_over(span)))
         span->left_in_grace = false;
+}
+
+void ps_grace_begins_anew(struct ps_span *span, const struct ps_stream *stream, bool captured)
+{
+    if (!captured && ps_grace_is_over(span))
+        span->grace_since = launch_number();
+    end_former(span, stream);
+    if (!captured)
+        span->named = launch_number();
 }
 
 /* ---- leaving in it ---- */

@@ -39,9 +39,9 @@ void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses);
 
 /*
  * A launch on the stream is about to name the span, whose grace begins anew: launches of the one before are uses of it. Where it left in that they may run on its
- * slot, and its mapping stays until they are over. [locked]
+ * slot, and its mapping stays until they are over. A call that is captured is none, and its grace goes on. [locked]
  */
-void ps_grace_begins_anew(struct ps_span *span, const struct ps_stream *stream);
+void ps_grace_begins_anew(struct ps_span *span, const struct ps_stream *stream, bool captured);
 
 /* The span is about to leave in its grace. False: it may not now, as a launch that may use it is about to be queued. [locked] */
 bool ps_grace_leaves(struct ps_span *span);

@@ -446,7 +446,7 @@ void ps_registry_touch(struct ps_span *span)
 {
     struct ps_registry_state *r = &ps_registry;
 
-    span->last_access = span->named = r->launch_number;
+    span->last_access = r->launch_number;
     span->accessed = r->access_number;
     span->is_early = false;
     if (!in_idle_order(span) || TAILQ_LAST(&r->idle_order, ps_span_list) == span)

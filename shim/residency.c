@@ -449,7 +449,7 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
         if (span->life != PS_LIFE_LIVE)
             continue;
         hold(span);
-        ps_grace_begins_anew(span, stream);
+        ps_grace_begins_anew(span, stream, kind->capturing);
         if (!kind->keeps_no_address)
             atomic_store_explicit(&span->known, true, memory_order_relaxed);
         ps_registry_touch(span);

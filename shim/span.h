@@ -69,12 +69,13 @@ struct ps_span {
     bool busy;
     const void *
         shown_by; /* busy, since that thread has stand-ins shown to the driver at its addresses (standing_in.h), or is about to; else NULL */
-    bool is_shown;      /* they are mapped */
-    bool moving;        /* a piece whose bytes are on the move: blocks.h */
-    uint32_t launching; /* launches and copies that name it and are not queued yet: it is no victim */
-    bool on_slot;       /* a launch that is not queued yet will run on the slot: no reload until `launching` is 0 */
-    uint32_t pinned;    /* never a victim, nor brought from its slot: so many graphs that kernels launch may use it at any time */
-    uint32_t user_pins; /* the same, asked for so many times by the program (penstock_pin), or by what gave it to a card */
+    bool is_shown;       /* they are mapped */
+    bool holds_launches; /* and meanwhile no launch begins that may use the span without naming it */
+    bool moving;         /* a piece whose bytes are on the move: blocks.h */
+    uint32_t launching;  /* launches and copies that name it and are not queued yet: it is no victim */
+    bool on_slot;        /* a launch that is not queued yet will run on the slot: no reload until `launching` is 0 */
+    uint32_t pinned;     /* never a victim, nor brought from its slot: so many graphs that kernels launch may use it at any time */
+    uint32_t user_pins;  /* the same, asked for so many times by the program (penstock_pin), or by what gave it to a card */
     bool placed; /* at addresses that the program chose (mappings.h): they stay its own, and freed the span serves no other allocation */
     bool hidden; /* the program has it mapped nowhere, or without access: to its questions there is nothing at these addresses */
     _Atomic bool known; /* its address may have been kept on the device: by a table, or by a kernel that may make one (known_kernels.h) */
@@ -102,20 +103,20 @@ struct ps_span {
     uint64_t freed_in;            /* CACHED: the registry's period then, plus 1; 0: it was only asked for */
     uint64_t last_access;         /* kernel-launch number of the last access, reload, or eviction called off: the idle order goes by it */
     uint64_t accessed;            /* the registry's count of accesses then: each launch, copy and fill is one */
-    uint64_t named;               /* the same of its birth or last access alone, which is so in each run of a program */
-    uint64_t grace_since;         /* the same of the access with which its grace began, which later ones may have prolonged (grace.h) */
-    uint64_t number;              /* of this life: the structure's address, and in the top 16 bits how many lives it has had */
-    uint64_t buffer_id;           /* of this life: no other in the process has it, whichever device's; the program may ask for it */
-    uint64_t nth;                 /* spans of its size that were born before it, where they are counted; else PS_SPAN_UNKNOWN_NTH */
-    uint64_t born;                /* the learner's count of launches at its birth */
-    uint64_t mentioned;           /* the learner's count of launches when it was born or last named */
-    uint64_t left;                /* bouncing.h: the registry's access_number when it began to leave by reaction, plus 1; or 0 */
-    uint64_t stays_until;         /* no call brings it before that access_number; 0: it may come */
-    uint32_t bounces, stays;      /* times in a row that it was demanded soon after it left; and that it stayed for that */
-    uint32_t move;                /* of the plan in force that was last bound to it, counted from 1; a hint */
-    uint64_t due;                 /* its reload's place in the queue of reloads, counted from 1; 0: none was ever due */
-    TAILQ_ENTRY(ps_span) order;   /* LIVE and resident: by last access. CACHED: by age. HUSK: by age. NONE: pool */
-    TAILQ_ENTRY(ps_span) sized;   /* CACHED: with others of its size, if has_class */
+    uint64_t named;          /* the same of its birth or last access alone that was no captured one, which is so in each run of a program */
+    uint64_t grace_since;    /* the same of the access with which its grace began, which later ones may have prolonged (grace.h) */
+    uint64_t number;         /* of this life: the structure's address, and in the top 16 bits how many lives it has had */
+    uint64_t buffer_id;      /* of this life: no other in the process has it, whichever device's; the program may ask for it */
+    uint64_t nth;            /* spans of its size that were born before it, where they are counted; else PS_SPAN_UNKNOWN_NTH */
+    uint64_t born;           /* the learner's count of launches at its birth */
+    uint64_t mentioned;      /* the learner's count of launches when it was born or last named */
+    uint64_t left;           /* bouncing.h: the registry's access_number when it began to leave by reaction, plus 1; or 0 */
+    uint64_t stays_until;    /* no call brings it before that access_number; 0: it may come */
+    uint32_t bounces, stays; /* times in a row that it was demanded soon after it left; and that it stayed for that */
+    uint32_t move;           /* of the plan in force that was last bound to it, counted from 1; a hint */
+    uint64_t due;            /* its reload's place in the queue of reloads, counted from 1; 0: none was ever due */
+    TAILQ_ENTRY(ps_span) order; /* LIVE and resident: by last access. CACHED: by age. HUSK: by age. NONE: pool */
+    TAILQ_ENTRY(ps_span) sized; /* CACHED: with others of its size, if has_class */
     bool has_class;
 
     /* From here on what is read without the lock, and stays when the structure is used again. */

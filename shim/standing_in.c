@@ -9,6 +9,7 @@
 #include "counters.h"
 #include "device.h"
 #include "eviction.h"
+#include "grace.h"
 #include "guard.h"
 #include "log.h"
 #include "per_device.h"
@@ -208,10 +209,38 @@ static size_t take(struct ps_span *const *spans, size_t count, struct ps_uses *u
 /* [locked] */
 static void let_go(struct ps_span *span)
 {
+    if (span->holds_launches)
+        ps_grace_came_back(span, NULL);
+    span->holds_launches = false;
     span->shown_by = NULL;
     span->busy = false;
     ps_block_piece_rests(span);
     ps_registry_changed();
+}
+
+/*
+ * A launch that may use one of them without naming it is over, or begins when they are let go: it would find the stand-in's bytes. False: one takes long to be
+ * queued, or to end. [locked; releases the lock meanwhile]
+ */
+static bool hold_launches(struct ps_span *const *spans, size_t count)
+{
+    const uint64_t since = ps_now_ns();
+
+    for (size_t i = 0; i < count; i++) {
+        struct ps_span *span = spans[i];
+        if (span->shown_by != &self || span->holds_launches || ps_grace_is_over(span) || !ps_rule(STAND_IN_HOLDS_LAUNCHES))
+            continue;
+        ps_registry_unlock();
+        int r;
+        do
+            r = ps_grace_comes_back(span, RUNNING_NS);
+        while (r == -ETIMEDOUT && ps_now_ns() - since < LAUNCHING_NS);
+        ps_registry_lock();
+        span->holds_launches = !r;
+        if (r)
+            return false;
+    }
+    return true;
 }
 
 /* The mapping moves from the slot, or from nowhere, to the pages. 0 or -errno. [unlocked; the span is busy] */
@@ -300,7 +329,8 @@ static void stand_in(struct ps_span *const *spans, size_t count)
         ready = make_pages_from_their_own(spans, count);
     ready &= wait_until_unused(spans, count);
     const bool some = take(spans, count, &uses) != 0;
-    if (some && ps_rule(STAND_IN_WAITS_FOR_SLOT_USES)) {
+    ready &= hold_launches(spans, count);
+    if (some && ready && ps_rule(STAND_IN_WAITS_FOR_SLOT_USES)) {
         ps_registry_unlock();
         ready &= !ps_uses_host_wait_for_queued(&uses, RUNNING_NS);
         ps_registry_lock();

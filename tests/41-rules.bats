@@ -203,6 +203,10 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
     trainers_need STAND_IN_WAITS_FOR_SLOT_USES 10-40 hostile-graph-children
 }
 
+@test "no launch that may use what the driver is shown elsewhere is queued meanwhile" {
+    moment_needs STAND_IN_HOLDS_LAUNCHES look-in-grace
+}
+
 @test "nothing of ours is recorded on the legacy stream while a blocking stream is captured" {
     moment_needs CAPTURE_BARS_LEGACY wait-for-legacy-in-capture
 }

@@ -233,3 +233,12 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     all_right 2048 'launch-stands' host unmap
     none_wrong
 }
+
+@test "while the driver is shown other pages, no launch finds them" {
+    requires sim
+    settings_of() {
+        echo PENSTOCK_BUDGET="$((8 * $2))KiB" PENSTOCK_POLICY=lru PENSTOCK_GRACE=64 CUDASIM_FAULT=cuGraphInstantiateWithFlags:delay@1+ PENSTOCK_GUARD="$1"
+    }
+    all_right 2048 'look-beside-table' host unmap
+    none_wrong
+}

@@ -248,4 +248,63 @@ static void case_launch_stands(void)
     CHECK(cudaFree(out));
 }
 
+/* Nothing is launched: the driver looks at what the graph's copy names. */
+static void capture_copy(cudaStream_t stream, uint32_t *to, const uint32_t *from)
+{
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    CHECK(cudaMemcpyAsync(to, from, block_bytes, cudaMemcpyDeviceToDevice, stream));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaGraphExecDestroy(executable));
+}
+
+#define GATHERS 40
+
+/* A thread's launches use two blocks by a table, which are away by then. Meanwhile another thread captures copies of these. */
+static void case_look_beside_table(void)
+{
+    const uint64_t mask = 0x5555555555555555ull;
+    const cudaStream_t stream = new_stream(), captured = new_stream();
+    uint32_t *block[BUDGET_BLOCKS + 2], *out = nullptr;
+    uint64_t *table = nullptr;
+
+    for (uint32_t *&each : block)
+        each = take_for_all(block_bytes);
+    CHECK(cudaMalloc(&table, 2 * sizeof(*table)));
+    CHECK(cudaMalloc(&out, 2 * GATHERS * sizeof(*out)));
+    for (unsigned round = 1; round <= STANDING_ROUNDS; round++) {
+        std::atomic<bool> enough{false};
+        uint32_t host[2 * GATHERS];
+        unsigned wrong = 0;
+
+        fill(stream, block[0], 2 * round);
+        fill(stream, block[1], 2 * round + 1);
+        LAUNCH(stream, 2, write_disguised_pair, table, block[0], block[1], mask, 2);
+        for (unsigned i = 2; i < BUDGET_BLOCKS + 2; i++)
+            fill(stream, block[i], i);
+        CHECK(cudaDeviceSynchronize());
+        std::thread looking([&] {
+            while (!enough)
+                capture_copy(captured, block[0], block[1]);
+        });
+        for (unsigned i = 0; i < GATHERS; i++) {
+            LAUNCH(stream, 2, gather_disguised, out + 2 * i, table, mask, 2);
+            usleep(1000);
+        }
+        enough = true;
+        looking.join();
+        CHECK(cudaMemcpyAsync(host, out, sizeof(host), cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        for (unsigned i = 0; i < 2 * GATHERS; i++)
+            wrong += host[i] != word_at(2 * round + i % 2, 0);
+        expect(wrong == 0, "round %u: %u words found by a table are wrong", round, wrong);
+    }
+    CHECK(cudaFree(table));
+    CHECK(cudaFree(out));
+}
+
 #endif

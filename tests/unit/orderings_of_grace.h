@@ -446,4 +446,41 @@ static void thread_ends_in_launch(void)
     EXPECT(!ps_under_way_is_any(0, UINT64_MAX));
 }
 
+static atomic_bool has_begun;
+
+static void *launch_while_shown(void *unused)
+{
+    (void)unused;
+    uint64_t began = ps_grace_launch_begins(beside.stream);
+    atomic_store(&has_begun, true);
+    ps_grace_launch_ends(beside.stream, began);
+    return NULL;
+}
+
+/* The driver is shown other pages at the span's addresses, and another thread's launch may use it by a table. */
+static void look_in_grace(void)
+{
+    static const struct ps_access_kind look = {.keeps_no_address = true, .capturing = true, .only_looked = true};
+    CUdeviceptr address = left_in_its_grace(3);
+    struct ps_span *span = ps_registry_at(address);
+    pthread_t thread;
+    size_t count = 1;
+
+    beside.stream = new_stream();
+    ps_grace_launch_ends(stream, ps_grace_launch_begins(stream)); /* has seen to it that it has come to its slot */
+    ps_residency_begin_access(&span, &count, stream, &look);
+    EXPECT(span->is_shown);
+    const int created = pthread_create(&thread, NULL, launch_while_shown, NULL);
+    usleep(20000);
+    const bool begun = atomic_load(&has_begun);
+    ps_residency_end_access(&span, count, stream, &look, PS_LAUNCH_NOT_LEARNT);
+    if (!created)
+        pthread_join(thread, NULL);
+    EXPECT_INT(0, created);
+    EXPECT(!begun);
+    EXPECT(atomic_load(&has_begun));
+    read_unseen(address, ps_grace_launch_begins(stream));
+    expect_read(3);
+}
+
 #endif

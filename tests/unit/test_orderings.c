@@ -26,6 +26,7 @@
 #include "expect.h"
 #include "grace.h"
 #include "graph_memory.h"
+#include "learning.h"
 #include "pointer_tables.h"
 #include "prefetching.h"
 #include "reacting.h"
@@ -560,6 +561,7 @@ static const struct {
     {"launches-overlap", 2, MANY, launches_that_overlap},
     {"launches-without-number", 2, MANY, launches_without_number},
     {"thread-ends-in-launch", 2, MANY, thread_ends_in_launch},
+    {"look-in-grace", 2, MANY, look_in_grace},
     {"reload-beside-table", 2, MANY, reload_beside_freed_table},
     {"reload-before-table", 2, MANY, reload_before_freed_table},
     {"leave-in-grace", 8, MANY, leave_in_grace_again_and_again},
