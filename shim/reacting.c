@@ -52,7 +52,7 @@ static size_t gather(struct ps_span **spans, struct penstock_candidate *candidat
             break;
         if (grace && ps_registry.launch_number - span->last_access <= grace)
             break; /* the rest was used later still */
-        if (!ps_eviction_may_leave(span) || (grace && ps_made_tables_may_hold(span)))
+        if (!ps_eviction_may_leave(span) || (grace && (ps_made_tables_may_hold(span) || !ps_grace_is_over(span))))
             continue;
         if (span->bytes == no_slot_for)
             continue;
