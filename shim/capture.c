@@ -53,11 +53,12 @@ static void cover(struct ps_stream *s)
 
 static void hold_records(CUstream stream, bool per_thread_default)
 {
-    struct ps_stream *legacy = ps_stream_find_legacy(); /* nothing is recorded there while a blocking stream is captured */
+    struct ps_stream *legacy = ps_stream_find_legacy();
 
-    if (legacy)
-        cover(legacy);
     beginning = ps_stream_find(stream, per_thread_default);
+    if (legacy &&
+        ps_stream_orders_others(legacy)) /* nothing is recorded there while a blocking stream is captured, which this one may be */
+        cover(legacy);
     if (!beginning)
         return;
     cover(beginning);
