@@ -108,9 +108,10 @@ static int after_part(int error, CUstream stream)
     return ps_stream_host_wait(stream) ? -EINPROGRESS : error;
 }
 
-int ps_copies_evict_would_wait(const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *row)
+int ps_copies_evict_would_wait(const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *row,
+                               struct ps_late_uses *late)
 {
-    const int over = ps_uses_query(uses);
+    const int over = ps_uses_query_noting(uses, late);
     int r = over == 1 ? 0 : over ? over : -EAGAIN;
 
     if (!r && fence_set)

@@ -70,8 +70,9 @@ void ps_copies_close(void);
 int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_uses *uses, bool fence_set, CUevent fence,
                     const struct ps_slot *row, struct ps_device_mark *begins, CUevent done);
 
-/* 0: all of that is over, so that it may go at once; -EAGAIN: it is not; other -errno. */
-int ps_copies_evict_would_wait(const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *row);
+/* 0: all of that is over, so that it may go at once; -EAGAIN: it is not, and a use that is not is noted (`late` NULL: not); other -errno. */
+int ps_copies_evict_would_wait(const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *row,
+                               struct ps_late_uses *late);
 
 /*
  * Queues the H2D of the row's bytes to `address`, after `pages_uses` (what still uses the device pages, when they came from a freed span; else NULL). Records `fence` for the span's users and the first slot's read_done for the next D2H into any

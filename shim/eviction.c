@@ -234,7 +234,7 @@ static int queue_copy(struct ps_transfer *t)
      * cancels the eviction or reloads it.
      */
     if (!r && t->on == PS_COPIES_AT_ONCE)
-        r = ps_copies_evict_would_wait(&uses, span->fence_set, span->fence, t->slot);
+        r = ps_copies_evict_would_wait(&uses, span->fence_set, span->fence, t->slot, NULL);
     if (!r)
         r = ps_copies_evict(t->on, span->address, &uses, span->fence_set, span->fence, t->slot, t->told.begin, t->done);
     if (r == -EINPROGRESS)
@@ -359,7 +359,7 @@ int ps_eviction_start(struct ps_span *span)
     return start_on(span, PS_COPIES_IN_TURN);
 }
 
-int ps_eviction_start_at_once(struct ps_span *span)
+int ps_eviction_start_at_once(struct ps_span *span, struct ps_late_uses *late)
 {
     if (!ps_registry_thread_is_there(&here.at_once, "penstock-leave", finish_those_at_once) || queue_is_full(PS_COPIES_AT_ONCE))
         return -EAGAIN;
@@ -369,7 +369,7 @@ int ps_eviction_start_at_once(struct ps_span *span)
     ps_grace_add_uses(span, &uses);
     span->busy = true;
     ps_registry_unlock();
-    int r = ps_copies_evict_would_wait(&uses, span->fence_set, span->fence, NULL);
+    int r = ps_copies_evict_would_wait(&uses, span->fence_set, span->fence, NULL, late);
     ps_registry_lock();
     span->busy = false;
     ps_registry_changed();

@@ -43,10 +43,10 @@ void ps_eviction_look_ahead(void);
 int ps_eviction_start(struct ps_span *span);
 
 /*
- * The same, beside evictions whose copies wait for something: -EAGAIN: what the span's copy comes after is not over, and it stays. For a caller that has waited for
- * pages in vain. [locked; releases the lock meanwhile]
+ * The same, beside evictions whose copies wait for something: -EAGAIN: what the span's copy comes after is not over, and it stays; a use that is not is noted. For a
+ * caller that has waited for pages in vain. [locked; releases the lock meanwhile]
  */
-int ps_eviction_start_at_once(struct ps_span *span);
+int ps_eviction_start_at_once(struct ps_span *span, struct ps_late_uses *late);
 
 /* Bytes whose copies are under way there. [locked] */
 uint64_t ps_eviction_bytes_at_once(void);

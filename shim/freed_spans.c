@@ -20,12 +20,12 @@
 /* For so long a thread of the program waits for the last use of one freed span; then it looks at all of them again. */
 #define ONE_USE_NS 20000000u
 
-/* 1 when nothing uses the freed span any more, 0 when something does. [unlocked; the span is busy] */
-static int uses_are_over(const struct ps_span *span)
+/* 1 when nothing uses the freed span any more, 0 when something does; that is noted. [unlocked; the span is busy] */
+static int uses_are_over(const struct ps_span *span, struct ps_late_uses *late)
 {
     if (!ps_rule(RELEASE_WAITS_FOR_USES))
         return 1;
-    int over = ps_uses_query(&span->uses);
+    int over = ps_uses_query_noting(&span->uses, late);
     const CUresult filled = over == 1 && span->fence_set ? ps_cu.cuEventQuery(span->fence) : CUDA_SUCCESS;
     if (filled != CUDA_SUCCESS)
         over = filled == CUDA_ERROR_NOT_READY ? 0 : -EIO;
@@ -78,6 +78,7 @@ static uint64_t end_cached(struct ps_span *span, bool over)
 struct ps_span *ps_freed_take_over(size_t bytes, size_t at_most, const struct ps_stream *stream)
 {
     struct ps_span *span[ASKED];
+    struct ps_late_uses late = {.count = 0};
     const unsigned n = ps_size_class_oldest(bytes, at_most, stream, span, ASKED);
     unsigned over = 0;
 
@@ -86,7 +87,7 @@ struct ps_span *ps_freed_take_over(size_t bytes, size_t at_most, const struct ps
     for (unsigned i = 0; i < n; i++)
         begin_to_end_cached(span[i]);
     ps_registry_unlock();
-    while (over < n && !uses_are_over(span[over]))
+    while (over < n && (ps_uses_are_late(&span[over]->uses, &late) || !uses_are_over(span[over], &late)))
         over++;
     ps_registry_lock();
     for (unsigned i = 0; i < n; i++) {
@@ -102,12 +103,12 @@ struct ps_span *ps_freed_take_over(size_t bytes, size_t at_most, const struct ps
     return span[over];
 }
 
-/* Releases one cached span if its uses are over. Returns its bytes or 0. [locked; releases the lock meanwhile] */
-static uint64_t release_cached(struct ps_span *span)
+/* Releases one cached span if its uses are over; else notes the one that is not. Returns its bytes or 0. [locked; releases the lock meanwhile] */
+static uint64_t release_cached(struct ps_span *span, struct ps_late_uses *late)
 {
     begin_to_end_cached(span);
     ps_registry_unlock();
-    bool over = uses_are_over(span);
+    bool over = uses_are_over(span, late);
     ps_registry_lock();
     return end_cached(span, over);
 }
@@ -138,10 +139,15 @@ static bool may_be_unmapped(const struct ps_span *span, enum ps_freed whose)
 
 bool ps_freed_end(struct ps_span *span)
 {
-    return may_be_unmapped(span, PS_FREED_ANY) && release_cached(span);
+    struct ps_late_uses late = {.count = 0};
+
+    return may_be_unmapped(span, PS_FREED_ANY) && release_cached(span, &late);
 }
 
-/* Freed spans are freed in about the order in which their uses end: a few at the head that are still in use end the search. */
+/*
+ * Freed spans are freed in about the order in which their uses end: a few at the head that are still in use end the search. Those whose stream has not come to where
+ * another is in use count for nothing: all that one stream has freed may wait, on the device, for what this thread is yet to queue.
+ */
 #define STILL_IN_USE_MAX 4
 
 /*
@@ -149,7 +155,8 @@ bool ps_freed_end(struct ps_span *span)
  * each that goes is made anew in the next step, and what a step makes and unmaps is what the driver has time for (ResNet-50 in 60 % of its memory: 172
  * times a step instead of 250, by a model of its recorded step; steps of larger spans are the same). [locked]
  */
-static struct ps_span *worth_ending(uint64_t lack, enum ps_freed whose, struct ps_span *const *in_use, int count)
+static struct ps_span *worth_ending(uint64_t lack, enum ps_freed whose, struct ps_span *const *in_use, int count,
+                                    const struct ps_late_uses *late)
 {
     struct ps_span *span, *largest = NULL;
 
@@ -159,7 +166,7 @@ static struct ps_span *worth_ending(uint64_t lack, enum ps_freed whose, struct p
             continue;
         for (int i = 0; i < count; i++)
             tried |= in_use[i] == span;
-        if (tried || !may_be_unmapped(span, whose))
+        if (tried || !may_be_unmapped(span, whose) || ps_uses_are_late(&span->uses, late))
             continue;
         if (enough)
             return span;
@@ -171,16 +178,17 @@ static struct ps_span *worth_ending(uint64_t lack, enum ps_freed whose, struct p
 uint64_t ps_freed_release(uint64_t least, size_t room, enum ps_freed whose)
 {
     struct ps_span *in_use[STILL_IN_USE_MAX];
+    struct ps_late_uses late = {.count = 0};
     uint64_t released = 0;
 
     for (int count = 0; count < STILL_IN_USE_MAX;) {
         uint64_t lack = room ? ps_budget_lacking(room) : 0;
         if (released >= least && !lack)
             break;
-        struct ps_span *span = worth_ending(lack, whose, in_use, count);
+        struct ps_span *span = worth_ending(lack, whose, in_use, count, &late);
         if (!span)
             break;
-        uint64_t one = release_cached(span);
+        uint64_t one = release_cached(span, &late);
         released += one;
         if (!one)
             in_use[count++] = span;

@@ -144,48 +144,26 @@ uint64_t ps_reacting_evict_ahead(uint64_t need)
 /* Each is some calls of the driver's. */
 #define ASKED 16
 
-/* Positions that streams have not come to: what was used at or behind one is in use, and need not be asked after. */
-struct not_come_to {
-    struct ps_use use[4];
-    unsigned count;
-};
-
-static bool is_behind(const struct ps_uses *uses, const struct not_come_to *late)
-{
-    for (unsigned i = 0; i < uses->count; i++)
-        for (unsigned k = 0; k < late->count; k++)
-            if (uses->use[i].stream == late->use[k].stream && uses->use[i].tick >= late->use[k].tick)
-                return true;
-    return false;
-}
-
-/* The uses are not over; which one is not can be told where there is one. */
-static void note_late(struct not_come_to *late, const struct ps_uses *uses)
-{
-    if (uses->count == 1 && late->count < sizeof late->use / sizeof *late->use)
-        late->use[late->count++] = uses->use[0];
-}
-
 static uint64_t evict_at_once(uint64_t need, uint32_t grace)
 {
     struct ps_span *spans[CANDIDATES_MAX];
     struct penstock_candidate candidates[CANDIDATES_MAX];
     const size_t n = gather(spans, candidates, grace);
-    struct not_come_to late = {.count = 0};
+    struct ps_late_uses late = {.count = 0};
     uint64_t begun = 0;
 
     for (size_t i = 0, asked = 0; i < n && asked < ASKED && begun < need; i++) {
-        if (spans[i]->bytes != candidates[i].bytes || !ps_eviction_may_leave(spans[i]) || is_behind(&spans[i]->uses, &late))
+        if (spans[i]->bytes != candidates[i].bytes || !ps_eviction_may_leave(spans[i]))
+            continue;
+        struct ps_uses uses = spans[i]->uses;
+        ps_grace_add_uses(spans[i], &uses);
+        if (ps_uses_are_late(&uses, &late))
             continue;
         if (!ps_grace_is_over(spans[i]) && !ps_grace_leaves(spans[i]))
             continue;
         asked++;
-        const struct ps_uses uses = spans[i]->uses;
-        int r = ps_eviction_start_at_once(spans[i]);
-        if (!r)
+        if (!ps_eviction_start_at_once(spans[i], &late))
             begun += candidates[i].bytes;
-        else if (r == -EAGAIN)
-            note_late(&late, &uses);
     }
     return begun;
 }

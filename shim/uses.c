@@ -237,6 +237,41 @@ static int query_queued(const struct ps_uses *uses)
     return answer(each_event_by(event_for_queued, uses, NULL, ask, NULL));
 }
 
+static void note_late(struct ps_late_uses *late, const struct ps_use *use)
+{
+    for (unsigned i = 0; i < late->count; i++)
+        if (late->use[i].stream == use->stream) {
+            late->use[i].tick = use->tick < late->use[i].tick ? use->tick : late->use[i].tick;
+            return;
+        }
+    if (late->count < sizeof late->use / sizeof *late->use)
+        late->use[late->count++] = *use;
+}
+
+int ps_uses_query_noting(const struct ps_uses *uses, struct ps_late_uses *late)
+{
+    int over = 1;
+
+    if (uses->everywhere)
+        return ps_uses_query(uses);
+    for (unsigned k = 0; k < uses->count && over == 1; k++) {
+        const struct ps_uses one = {.use = {uses->use[k]}, .count = 1};
+        over = ps_uses_query(&one);
+        if (!over && late)
+            note_late(late, &uses->use[k]);
+    }
+    return over;
+}
+
+bool ps_uses_are_late(const struct ps_uses *uses, const struct ps_late_uses *late)
+{
+    for (unsigned k = 0; k < uses->count; k++)
+        for (unsigned i = 0; i < late->count; i++)
+            if (uses->use[k].stream == late->use[i].stream && uses->use[k].tick >= late->use[i].tick)
+                return true;
+    return false;
+}
+
 int ps_uses_host_wait(const struct ps_uses *uses)
 {
     return each_event(uses, NULL, wait_here, NULL);

@@ -1,8 +1,8 @@
 /*
  * Uses: what somebody must wait for, as positions in the program's streams (ticks, streams.h).
  *
- * Threads: any. No function here takes the registry lock, and none may be called with it held, except ps_uses_note, ps_uses_note_everything, ps_uses_merge and
- * ps_uses_clear, which make no driver call.
+ * Threads: any. No function here takes the registry lock, and none may be called with it held, except ps_uses_note, ps_uses_note_everything, ps_uses_merge,
+ * ps_uses_are_late and ps_uses_clear, which make no driver call.
  */
 #ifndef PS_USES_H
 #define PS_USES_H
@@ -61,6 +61,18 @@ int ps_stream_comes_after_uses(const struct ps_stream *stream, const struct ps_u
 
 /* 1: all are over; 0: not yet; -errno. Records missing ticks. */
 int ps_uses_query(const struct ps_uses *uses);
+
+/* A few uses that were not over when they were asked after. For one search: the device goes on. */
+struct ps_late_uses {
+    struct ps_use use[4];
+    unsigned count;
+};
+
+/* The same, and notes among `late` (NULL: not) the one that is not over. */
+int ps_uses_query_noting(const struct ps_uses *uses, struct ps_late_uses *late);
+
+/* Whether one of the uses is at or behind one of those, and need not be asked after. */
+bool ps_uses_are_late(const struct ps_uses *uses, const struct ps_late_uses *late);
 
 /* Waits on the host until they are over. 0 or -errno. Never call it on a launching thread where a stream could wait instead. */
 int ps_uses_host_wait(const struct ps_uses *uses);

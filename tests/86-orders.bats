@@ -27,6 +27,7 @@ settings_of() {
     short-host) echo PENSTOCK_BUDGET="$((8 * $2))KiB" PENSTOCK_POLICY=lru PENSTOCK_GUARD=host ;;
     short-unmap) echo PENSTOCK_BUDGET="$((8 * $2))KiB" PENSTOCK_POLICY=lru PENSTOCK_GUARD=unmap ;;
     short-pieces) echo PENSTOCK_BUDGET="$((8 * $2))KiB" PENSTOCK_POLICY=lru PENSTOCK_RULES=pieces ;;
+    short-fine) echo PENSTOCK_BUDGET="$((8 * $2))KiB" PENSTOCK_POLICY=lru PENSTOCK_RULES=pieces CUDASIM_GRANULARITY=4096 ;;
     short-plan) echo PENSTOCK_BUDGET="$((8 * $2))KiB" PENSTOCK_POLICY=plan ;;
     *) return 1 ;;
     esac
@@ -203,7 +204,7 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
 
 @test "what comes back does not wait for who waits for it" {
     all_right 2048 'reload-behind-wait' short short-host short-unmap short-plan
-    all_right 8192 'reload-behind-wait' short-pieces
+    all_right 8192 'reload-behind-wait' short-pieces short-fine
     none_wrong
 }
 
@@ -240,5 +241,11 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
         echo PENSTOCK_BUDGET="$((8 * $2))KiB" PENSTOCK_POLICY=lru PENSTOCK_GRACE=64 CUDASIM_FAULT=cuGraphInstantiateWithFlags:delay@1+ PENSTOCK_GUARD="$1"
     }
     all_right 2048 'look-beside-table' host unmap
+    none_wrong
+}
+
+@test "what was freed and is not in use is found behind what is, however much that is" {
+    all_right 2048 'freed-wait-many' short short-host short-plan
+    all_right 8192 'freed-wait-many' short-pieces short-fine
     none_wrong
 }

@@ -69,6 +69,7 @@ static const struct order_case cases[] = {
     {"all-wait", case_all_wait, "the same, all of the blocks"},
     {"launch-stands", case_launch_stands, "memory is short while a thread's launch, which uses a table, stands in its call"},
     {"look-beside-table", case_look_beside_table, "copies of blocks are captured while another thread's launches use these by a table"},
+    {"freed-wait-many", case_freed_wait_many, "what was freed first is in use behind a gate that the requester opens, what was freed last is not"},
     {"legacy-barrier-taken-busy", case_legacy_barrier_taken_busy, "the same, while a kernel still uses it"},
     {"second-stream-takes", case_second_stream_takes, "what the only stream used is freed, and taken by cudaMalloc beside a second one"},
     {"second-stream-comes", case_second_stream_comes, "it is taken before there is a second stream"},

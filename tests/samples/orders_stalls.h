@@ -307,4 +307,27 @@ static void case_look_beside_table(void)
     CHECK(cudaFree(out));
 }
 
+/* What was freed first is in use behind the gate; the last two are not in use, and there is nothing else. */
+static void case_freed_wait_many(void)
+{
+    const cudaStream_t held = new_stream(), opener = new_stream();
+    uint32_t *block[BUDGET_BLOCKS];
+
+    for (unsigned i = 0; i < BUDGET_BLOCKS; i++) {
+        block[i] = take(opener);
+        fill(opener, block[i], i);
+    }
+    CHECK(cudaDeviceSynchronize());
+    hold(held, GATE);
+    for (unsigned i = 0; i < BUDGET_BLOCKS - 2; i++)
+        touch(held, block[i]);
+    for (unsigned i = 0; i < BUDGET_BLOCKS; i++)
+        give(block[i], i < BUDGET_BLOCKS - 2 ? held : opener);
+    uint32_t *more = take_bytes(2 * block_bytes, opener);
+    LAUNCH(opener, 2 * block_words(), fill_words, more, 9, 0, 2 * block_words());
+    open_on(opener, GATE);
+    CHECK(cudaDeviceSynchronize());
+    expect_words(more, 9, 0, 2 * block_words(), opener, "the block that came last");
+}
+
 #endif
