@@ -415,19 +415,19 @@ link_is_measured_as_it_is() {
     in_time link_is_measured_as_it_is
 }
 
-# growing_out_and_in STEPS: bytes that leave and that come back in so many steps of the sample, in 60 % of its peak
+# growing_out_and_in POLICY STEPS: bytes that leave and that come back in so many steps of the sample, in 60 % of its peak
 growing_out_and_in() {
-    run_penstock CUDASIM_GRANULARITY=4096 PENSTOCK_BUDGET=2080768 PENSTOCK_MIN_SPAN=4096 "$SAMPLES/growing" "$1"
+    run_penstock CUDASIM_GRANULARITY=4096 PENSTOCK_BUDGET=2080768 PENSTOCK_MIN_SPAN=4096 PENSTOCK_POLICY="$1" "$SAMPLES/growing" "$2"
     ended_with 0 || return 1
     out=$(report evicted_bytes)
     in=$(report reloaded_bytes)
 }
 
 growing_moves_little() {
-    local large=$((344 * 1024)) before_out before_in
-    growing_out_and_in 20 || return 1
+    local policy=$1 large=$((344 * 1024)) before_out before_in
+    growing_out_and_in "$policy" 20 || return 1
     before_out=$out before_in=$in
-    growing_out_and_in 30 || return 1
+    growing_out_and_in "$policy" 30 || return 1
     echo "# $(((out - before_out) / 10)) bytes leave in each step and $(((in - before_in) / 10)) come back; the largest tensors have $((2 * large))" >&3
     # What must is three of the largest tensors out and one in.
     at_most $((9 * large)) $(((out - before_out) / 10)) "bytes that leave in each step" &&
@@ -435,7 +435,9 @@ growing_moves_little() {
 }
 
 @test "who needs pages at once has what the plan would have leave, and of what was used last what is older: it is what is not used again" {
-    in_time growing_moves_little
+    in_time growing_moves_little plan
+    # Without a plan what is older goes, and that alone.
+    in_time growing_moves_little lru
     # The values are right.
     diff <(with_device env CUDASIM_GRANULARITY=4096 "$SAMPLES/growing" 30) <(grep -v '^penstock: ' <<<"$output")
 }

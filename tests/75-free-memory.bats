@@ -210,6 +210,34 @@ END
     equal $((12 * (64 + 75) / 2 * 4)) "$(grep -c ' cuMemCreate' trace)" "parts of pages that were made"
 }
 
+@test "sizes that do not come again: hardly more than a quarter above the most in use is held, though memory suffices" {
+    requires cc sim jq
+    # None is as large as the next, so that no freed one serves; nothing is written to the larger part of them.
+    build_probe growing-sizes <<'END'
+int main(void)
+{
+    void *lasting, *span;
+
+    CHECK(cudaMallocAsync(&lasting, (size_t)4096 << 20, 0));
+    for (size_t i = 0; i < 60; i++) {
+        CHECK(cudaMallocAsync(&span, (100 + 2 * i) << 20, 0));
+        CHECK(cudaMemsetAsync(span, 0, 64, 0));
+        CHECK(cudaFreeAsync(span, 0));
+        CHECK(cudaStreamSynchronize(0));
+    }
+    puts("ok");
+    return 0;
+}
+END
+    local most
+    run_probe growing-sizes PENSTOCK_BUDGET=auto CUDASIM_MEMORY=24GiB CUDASIM_GRANULARITY=2097152
+    goes_on
+    equal $(((4096 + 218) << 20)) "$(report peak_demand_bytes)" "bytes in use at the most"
+    # And 256 MiB, and what is on its way: too much goes when the next one has been made. At half above it would be 6.6 GiB at least; all of them together are 13.3 GiB.
+    most=$(((4096 + 218) * 5 / 4 + 256 + 2 * 218))
+    at_most $((most << 20)) "$(ledger peak.device)" "bytes that the device gave at the most"
+}
+
 @test "cudaMemGetInfo says what the budget leaves" {
     requires cc
     build_probe left <<'END'
