@@ -33,6 +33,8 @@ static PS_PER_DEVICE struct {
     atomic_uint held;           /* launches that would begin wait */
     atomic_uint coming;         /* spans that come back in their grace: launches that would begin wait for these, too */
     _Atomic uint64_t came_back; /* spans that have, so far */
+    atomic_uint held_up;        /* launches that have found such a span, or one that leaves, and have not begun yet */
+    _Atomic uint64_t let_by;    /* launches that had, and have begun */
     /* The last of their copies on each H2D stream, and the event behind it; NULL: there was none. With the next guarded by the registry lock. */
     struct ps_copies_nth last[PS_COPIES_H2D_STREAMS];
     CUevent last_end[PS_COPIES_H2D_STREAMS];
@@ -324,12 +326,25 @@ static bool let_launches_by(void)
     return true;
 }
 
+/*
+ * A thread that captures one call after the other would hold up another one's launch for ever: what was held up has its turn, unless other spans hold it up
+ * still. [locked; releases the lock meanwhile]
+ */
+static void give_way_to_held_up(void)
+{
+    const uint64_t began = ps_now_ns(), until = atomic_load(&here.let_by) + atomic_load(&here.held_up);
+
+    while (atomic_load(&here.let_by) < until && !atomic_load(&here.coming) && ps_now_ns() - began < LAUNCH_NS)
+        ps_registry_wait_changed(50000u);
+}
+
 int ps_grace_comes_back(const struct ps_span *span, uint64_t ns)
 {
     struct ps_uses uses = {.count = 0};
 
-    /* A launch counts itself before it looks at this number, and here it is the other way round: one of the two sees the other. */
     ps_registry_lock();
+    give_way_to_held_up();
+    /* A launch counts itself before it looks at this number, and here it is the other way round: one of the two sees the other. */
     atomic_fetch_add(&here.coming, 1);
     int r = let_launches_by() ? 0 : -ETIMEDOUT;
     if (!r && ps_rule(RELOAD_WAITS_FOR_GRACE))
@@ -392,18 +407,28 @@ void ps_grace_numbers_launch(void)
 
 uint64_t ps_grace_launch_begins(struct ps_stream *stream)
 {
+    bool is_held_up = false;
+
     if (atomic_load_explicit(&here.held, memory_order_relaxed))
         wait_until_let();
     for (;;) {
         atomic_fetch_add(&here.launching, 1);
         const bool may_be_on_the_move = atomic_load(&here.leaving) && ps_rule(GRACE_WAITS_FOR_MOVE);
         if (!may_be_on_the_move && are_all_back(stream))
-            return ps_under_way_began();
+            break;
         atomic_fetch_sub(&here.launching, 1);
+        if (!is_held_up)
+            atomic_fetch_add(&here.held_up, 1);
+        is_held_up = true;
         if (may_be_on_the_move)
             wait_until_settled();
         come_after_those_back(stream);
     }
+    if (is_held_up) {
+        atomic_fetch_sub(&here.held_up, 1);
+        atomic_fetch_add(&here.let_by, 1);
+    }
+    return ps_under_way_began();
 }
 
 /* It was the last one of launches up to that number. */
