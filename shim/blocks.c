@@ -48,13 +48,18 @@ static bool is_large(size_t bytes)
     return bytes > ps_budget.limit / 8 && bytes > 16 * ps_reservation.granularity;
 }
 
+bool ps_block_parts_are_used(void)
+{
+    return atomic_load_explicit(&used_inside.are_many, memory_order_relaxed);
+}
+
 bool ps_block_is_for(size_t bytes, bool ordered)
 {
     uint64_t limit = ps_budget.limit;
 
     if (limit == UINT64_MAX || bytes <= ps_reservation.granularity)
         return false;
-    if (atomic_load_explicit(&used_inside.are_many, memory_order_relaxed) && is_large(bytes))
+    if (ps_block_parts_are_used() && is_large(bytes))
         return true;
     return ps_policies_want_pieces(bytes) || (bytes >= LEAST_BLOCK && bytes > (ordered ? limit : limit / 8));
 }
@@ -63,7 +68,7 @@ void ps_block_used_inside(CUdeviceptr at, size_t bytes, struct ps_span *const *s
 {
     uint64_t named = 0;
 
-    if (!is_large(bytes) || atomic_load_explicit(&used_inside.are_many, memory_order_relaxed))
+    if (!is_large(bytes) || ps_block_parts_are_used())
         return;
     ps_registry_lock();
     for (size_t i = 0; i < count; i++)

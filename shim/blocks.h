@@ -92,6 +92,9 @@ bool ps_block_is_for(size_t bytes, bool ordered);
  */
 void ps_block_used_inside(CUdeviceptr at, size_t bytes, struct ps_span *const *spans, size_t count);
 
+/* Whether that has shown. Any thread, no lock. */
+bool ps_block_parts_are_used(void);
+
 /* Bytes of a piece of a block: a power of two of units, 16 to 64 MiB for half a GiB or more (then no more than 512), else 16 to 32 pieces. Pure. */
 size_t ps_block_piece_bytes(size_t bytes, size_t unit);
 

@@ -4,26 +4,38 @@
 #include "budget.h"
 #include "registry.h"
 
-/* What takes less than this part of the budget is copied in little time: it comes and goes. */
+/* A span that takes more than LARGE_PART of the budget is large. What takes less than LEAST_PART is copied in little time: it comes and goes. */
+#define LARGE_PART 4u
 #define LEAST_PART 32u
 
-/* Accesses between a span's leaving and its being demanded again that are soon; the times in a row that are enough. */
-#define SOON 32u
+/* Kernel launches between a span's leaving and its being demanded again that are soon; the times in a row that are enough. */
+#define SOON 16u
 #define TIMES 3u
-/* Accesses for which it stays at first, and how often that doubles. */
+/* Launches for which it stays at first, and how often that doubles. */
 #define STAYS_FOR 256u
 #define DOUBLES_MAX 12u
 
 void ps_bouncing_leaves(struct ps_span *span)
 {
-    span->left = ps_registry.access_number + 1;
+    span->left = ps_registry.launch_number + 1;
+}
+
+/*
+ * What is not large comes back soon in short steps, too, of which launches use all that they name: over the link they would take as long as a copy, each time.
+ * So it stays only where launches are known to use a part.
+ */
+static bool may_stay(const struct ps_span *span)
+{
+    if (span->bytes > ps_budget.limit / LARGE_PART)
+        return true;
+    return span->bytes > ps_budget.limit / LEAST_PART && !ps_block_of(span) && ps_block_parts_are_used();
 }
 
 bool ps_bouncing_stays(struct ps_span *span)
 {
-    const uint64_t now = ps_registry.access_number;
+    const uint64_t now = ps_registry.launch_number;
 
-    if (span->bytes <= ps_budget.limit / LEAST_PART || ps_block_of(span))
+    if (!may_stay(span))
         return false;
     if (now < span->stays_until)
         return true;

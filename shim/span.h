@@ -111,8 +111,8 @@ struct ps_span {
     uint64_t nth;            /* spans of its size that were born before it, where they are counted; else PS_SPAN_UNKNOWN_NTH */
     uint64_t born;           /* the learner's count of launches at its birth */
     uint64_t mentioned;      /* the learner's count of launches when it was born or last named */
-    uint64_t left;           /* bouncing.h: the registry's access_number when it began to leave by reaction, plus 1; or 0 */
-    uint64_t stays_until;    /* no call brings it before that access_number; 0: it may come */
+    uint64_t left;           /* bouncing.h: the launch when it began to leave by reaction, plus 1; or 0 */
+    uint64_t stays_until;    /* no launch brings it before that kernel-launch number; 0: it may come */
     uint32_t bounces, stays; /* times in a row that it was demanded soon after it left; and that it stayed for that */
     uint32_t move;           /* of the plan in force that was last bound to it, counted from 1; a hint */
     uint64_t due;            /* its reload's place in the queue of reloads, counted from 1; 0: none was ever due */

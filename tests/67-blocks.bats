@@ -295,35 +295,6 @@ END_OF_C
     at_most 16 "$(report evictions)" "evictions of 240 copies and fills"
 }
 
-@test "two smaller allocations that are used in turn beside a large one, and have no room together: one stays on its slot" {
-    requires cc
-    build_probe beside_large <<'END_OF_C'
-int main(int argc, char **argv)
-{
-    char *large, *other[2], got;
-    const size_t unit = 1 << 20, units[2] = {3, 4};
-
-    (void)argc, (void)argv;
-    CHECK(cudaMalloc((void **)&large, 10 * unit));
-    for (int k = 0; k < 2; k++)
-        CHECK(cudaMalloc((void **)&other[k], units[k] * unit));
-    for (int i = 0; i < 120; i++) { /* each copy names both */
-        CHECK(cudaMemsetAsync(large + i % 10 * unit, i, unit, NULL));
-        CHECK(cudaMemcpyAsync(other[i % 2], large + i % 10 * unit, unit, cudaMemcpyDeviceToDevice, NULL));
-        CHECK(cudaMemcpy(&got, other[i % 2] + i, 1, cudaMemcpyDeviceToHost));
-        EXPECT(got == i);
-    }
-    puts("ok");
-    return 0;
-}
-END_OF_C
-    run_penstock PENSTOCK_BUDGET=16MiB PENSTOCK_MIN_SPAN=$SPAN_FROM ./beside_large
-    goes_on
-    sound untouched
-    echo "# $(report evictions) evictions, $(report accesses_on_slot) accesses on slots" >&3
-    at_most 24 "$(report evictions)" "evictions of 360 copies and fills"
-}
-
 # As XLA does for a jitted function.
 @test "one buffer for all temporaries of a step, larger than the budget and taken in stream order: what of it is used comes to the device" {
     requires cc
