@@ -411,7 +411,9 @@ void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per
 {
     size_t bytes[PS_MADE_MEMORY];
 
-    if (!launch->key || !can_look)
+    if (!can_look)
+        launch->key = 0; /* nor when the thread ends, and its stream may be gone */
+    if (!launch->key)
         return;
     choose_memory(launch, bytes);
     pthread_mutex_lock(&lock);

@@ -84,6 +84,7 @@ static void forget(void *access)
         free(a->spans);
     ps_block_names_free(&a->in_blocks);
     free(a);
+    current = NULL; /* a destructor that comes later may launch again */
 }
 
 static void make_key(void)

@@ -446,6 +446,37 @@ static void thread_ends_in_launch(void)
     EXPECT(!ps_under_way_is_any(0, UINT64_MAX));
 }
 
+static pthread_key_t ends_later;
+
+static void end_in_a_launch_again(void *unused)
+{
+    end_in_a_launch(unused);
+}
+
+static void *end_twice(void *unused)
+{
+    pthread_setspecific(ends_later, &ends_later);
+    return end_in_a_launch(unused);
+}
+
+/* And once more in its call, by what a library does at the thread's end, after what the core does there. */
+static void thread_ends_in_last_launch(void)
+{
+    ps_trace_begin(stream->handle, false); /* the core's key is there, and comes first */
+    EXPECT_INT(0, pthread_key_create(&ends_later, end_in_a_launch_again));
+    run_on_a_thread(end_twice);
+    EXPECT(!ps_under_way_is_any(0, UINT64_MAX));
+}
+
+/* A launch of a kernel that may make tables, queued while somebody captures, is not looked at later: its stream may be gone by then. */
+static void end_made_in_capture(void)
+{
+    struct ps_made_launch made = {.key = 1};
+
+    ps_made_tables_end(&made, stream->handle, false, false);
+    EXPECT_U64(0, made.key);
+}
+
 static atomic_bool has_begun;
 
 static void *launch_while_shown(void *unused)

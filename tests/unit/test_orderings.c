@@ -27,6 +27,7 @@
 #include "grace.h"
 #include "graph_memory.h"
 #include "learning.h"
+#include "made_tables.h"
 #include "pointer_tables.h"
 #include "prefetching.h"
 #include "reacting.h"
@@ -561,6 +562,8 @@ static const struct {
     {"launches-overlap", 2, MANY, launches_that_overlap},
     {"launches-without-number", 2, MANY, launches_without_number},
     {"thread-ends-in-launch", 2, MANY, thread_ends_in_launch},
+    {"thread-ends-later", 2, MANY, thread_ends_in_last_launch},
+    {"end-made-in-capture", 2, MANY, end_made_in_capture},
     {"look-in-grace", 2, MANY, look_in_grace},
     {"reload-beside-table", 2, MANY, reload_beside_freed_table},
     {"reload-before-table", 2, MANY, reload_before_freed_table},
