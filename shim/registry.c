@@ -211,7 +211,8 @@ static struct ps_span *new_structure(CUdeviceptr address, size_t bytes)
                                   .number = span->number,
                                   .launching = span->launching,
                                   .last_access = r->launch_number,
-                                  .named = r->launch_number};
+                                  .named = r->launch_number,
+                                  .grace_since = r->launch_number};
     memcpy(span, &fresh, offsetof(struct ps_span, device));
     note_highest(span);
     return span;
@@ -437,7 +438,7 @@ void ps_registry_revive(struct ps_span *span, size_t requested)
     span->hidden = false;
     span->user_pins = 0;
     span->is_early = span->is_unwanted = false;
-    span->last_access = span->named = ps_registry.launch_number;
+    span->last_access = span->named = span->grace_since = ps_registry.launch_number;
     count_in(span, requested);
     TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
 }

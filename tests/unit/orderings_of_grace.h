@@ -477,6 +477,32 @@ static void end_made_in_capture(void)
     EXPECT_U64(0, made.key);
 }
 
+static void *launch_many(void *unused)
+{
+    (void)unused;
+    EXPECT_INT(0, driver.set_current(ps_device.context));
+    for (unsigned i = 0; i < 2 * GRACE; i++)
+        end_use(begin_use(standing.other));
+    return NULL;
+}
+
+/* A launch has stood in its call for long when a span is born, at new addresses or at those of one that was freed: it is in no grace of that one. */
+static void born_beside_standing(void)
+{
+    name_before_standing();
+    ps_under_way_begins();
+    for (unsigned i = 0; i < 2; i++) {
+        run_on_a_thread(launch_many);
+        CUdeviceptr born = allocate();
+        atomic_store(&ps_registry_at(born)->known, true); /* a table names it */
+        run_on_a_thread(launch_many);
+        EXPECT(ps_grace_is_over(ps_registry_at(born)));
+        EXPECT_INT(0, ps_residency_free(born, NULL));
+        expect_device_is_well();
+    }
+    ps_under_way_ends();
+}
+
 static atomic_bool has_begun;
 
 static void *launch_while_shown(void *unused)

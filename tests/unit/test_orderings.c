@@ -564,6 +564,7 @@ static const struct {
     {"thread-ends-in-launch", 2, MANY, thread_ends_in_launch},
     {"thread-ends-later", 2, MANY, thread_ends_in_last_launch},
     {"end-made-in-capture", 2, MANY, end_made_in_capture},
+    {"born-beside-standing", 3, MANY, born_beside_standing},
     {"look-in-grace", 2, MANY, look_in_grace},
     {"reload-beside-table", 2, MANY, reload_beside_freed_table},
     {"reload-before-table", 2, MANY, reload_before_freed_table},
