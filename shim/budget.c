@@ -7,7 +7,6 @@
 
 #include "bytes_text.h"
 #include "clock.h"
-#include "copies.h"
 #include "counters.h"
 #include "eviction.h"
 #include "following.h"
@@ -180,24 +179,21 @@ static bool comes_before_on(const struct ps_span *span, const struct ps_stream *
 }
 
 /*
- * A freed span whose pages serve a reload for `stream`, or NULL.
+ * A freed span whose pages serve a reload that may wait for what `stream` is yet to come to (sole_stream.h), or NULL.
  *
- * Two clocks: the H2D waits for the donor's last use, and what is queued behind it on its stream waits as long. So that use is over; or it is on the stream that
- * needs the reload, which comes after it anyway, and the H2D goes to the copy stream that is that one's alone. What a third stream waits for, and may be
- * what the first one waits for, never stands behind it. A table that launches to come on the stream may read is not taken: the H2D comes before them.
- * [locked; may release it meanwhile]
+ * Two clocks: the H2D waits for the donor's last use, and whoever names the span waits as long. So that use is over; or it is on that stream, which comes after it
+ * anyway. A table that launches to come on the stream may read is not taken: the H2D comes before them. [locked; may release it meanwhile]
  */
-static struct ps_span *find_donor(size_t bytes, const struct ps_stream *stream, bool *is_claimed)
+static struct ps_span *find_donor(size_t bytes, const struct ps_stream *stream)
 {
     struct ps_span *donors[DONORS];
     const struct ps_stream *const awaited_on = ps_rule(FREED_TABLE_STAYS) ? NULL : stream;
-    const unsigned n = stream && ps_copies_are_owned_by(stream) ? ps_size_class_oldest(bytes, bytes, awaited_on, donors, DONORS) : 0;
+    const unsigned n = stream ? ps_size_class_oldest(bytes, bytes, awaited_on, donors, DONORS) : 0;
 
     for (unsigned i = 0; i < n; i++) {
-        if (!comes_before_on(donors[i], stream) || !ps_copies_claim(stream))
+        if (!comes_before_on(donors[i], stream))
             continue;
         ps_registry_cached_remove(donors[i]);
-        *is_claimed = true;
         return donors[i];
     }
     return ps_freed_take_over(bytes, bytes, awaited_on);
@@ -206,8 +202,7 @@ static struct ps_span *find_donor(size_t bytes, const struct ps_stream *stream, 
 /* Takes a freed span's pages over; the span becomes a husk that keeps its addresses until its uses are over. [locked; may release it meanwhile] */
 static bool take_over(size_t bytes, const struct ps_need *reload, struct ps_pages *out)
 {
-    bool is_claimed = false;
-    struct ps_span *donor = find_donor(bytes, reload->stream, &is_claimed);
+    struct ps_span *donor = find_donor(bytes, reload->stream);
 
     if (!donor)
         return false;
@@ -217,7 +212,6 @@ static bool take_over(size_t bytes, const struct ps_need *reload, struct ps_page
     donor->pages->references++; /* the husk's mapping, beside the new owner */
     out->block = donor->pages;
     out->donor = donor;
-    out->is_claimed = is_claimed;
     TAILQ_INSERT_TAIL(&ps_registry.husks, donor, order);
     return true;
 }
@@ -226,9 +220,6 @@ void ps_budget_donor_done(struct ps_pages *pages)
 {
     if (!pages->donor)
         return;
-    if (pages->is_claimed)
-        ps_copies_claim_ends();
-    pages->is_claimed = false;
     pages->donor->busy = false;
     pages->donor = NULL;
     ps_eviction_husk_waits();

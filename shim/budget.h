@@ -60,12 +60,11 @@ bool ps_budget_must_evict_for(size_t bytes);
 struct ps_pages {
     struct ps_page_block *block;
     struct ps_span *donor; /* a husk (busy) whose pages these were: order after its uses, then ps_budget_donor_done(). Or NULL */
-    bool is_claimed;       /* those uses may not be over: ps_copies_claim */
 };
 
 /* A reload that pages are for. */
 struct ps_need {
-    const struct ps_stream *stream; /* whose launch needs it, or is expected to; NULL: not known */
+    const struct ps_stream *stream; /* for whose uses it may wait (sole_stream.h); NULL: for none that is not over */
 };
 
 /*

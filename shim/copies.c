@@ -22,15 +22,6 @@ static PS_PER_DEVICE struct {
     pthread_mutex_t evict_lock[PS_COPIES_D2H_STREAMS]; /* of what is queued on each D2H stream for one eviction */
     pthread_mutex_t order_lock;                        /* of what is recorded behind H2D copies, by several threads */
     uint64_t reloads;                                  /* whose end has been recorded */
-    pthread_mutex_t owner_lock;                        /* a leaf, also taken with the registry lock held: no driver call is made with it */
-    const struct ps_stream *_Atomic owner;             /* of the first H2D stream; set with owner_lock */
-    unsigned claims;                                   /* [owner_lock] */
-    /*
-     * The read_done behind the last copy there, or NULL. Recorded anew for another copy it stands for that one, which comes after this one has ended.
-     * [owner_lock]
-     */
-    CUevent owned_end;
-    uint64_t owned_copies; /* whose end has been recorded there. [owner_lock] */
     CUevent marks[MARKS];
     uint64_t marked;       /* groups of copies that have had theirs */
     unsigned since_copies; /* queued since the last mark */
@@ -40,8 +31,7 @@ static PS_PER_DEVICE struct {
     unsigned spares;
 } of_first = {.evict_lock = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER},
               .order_lock = PTHREAD_MUTEX_INITIALIZER,
-              .spare_lock = PTHREAD_MUTEX_INITIALIZER,
-              .owner_lock = PTHREAD_MUTEX_INITIALIZER};
+              .spare_lock = PTHREAD_MUTEX_INITIALIZER};
 #define here PS_HERE(of_first)
 
 int ps_copies_open(void)
@@ -55,7 +45,7 @@ int ps_copies_open(void)
     if (r == CUDA_SUCCESS)
         r = ps_cu.cuStreamCreateWithPriority(&here.d2h[PS_COPIES_AT_ONCE], CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
-        r = ps_cu.cuStreamCreateWithPriority(&here.h2d[PS_COPIES_OWNED], CU_STREAM_NON_BLOCKING, greatest);
+        r = ps_cu.cuStreamCreateWithPriority(&here.h2d[PS_COPIES_BEHIND], CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
         r = ps_cu.cuStreamCreateWithPriority(&here.h2d[PS_COPIES_READY], CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
@@ -70,7 +60,7 @@ int ps_copies_open(void)
 void ps_copies_close(void)
 {
     CUstream *const streams[] = {
-        &here.d2h[PS_COPIES_IN_TURN], &here.d2h[PS_COPIES_AT_ONCE], &here.h2d[PS_COPIES_OWNED], &here.h2d[PS_COPIES_READY], &here.joining,
+        &here.d2h[PS_COPIES_IN_TURN], &here.d2h[PS_COPIES_AT_ONCE], &here.h2d[PS_COPIES_BEHIND], &here.h2d[PS_COPIES_READY], &here.joining,
     };
 
     ps_gate_end();
@@ -154,7 +144,7 @@ int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_
 }
 
 /* [with order_lock] */
-static void mark_reload(size_t bytes)
+static void mark_reload(enum ps_copies_h2d on, size_t bytes)
 {
     here.since_bytes += bytes;
     if (++here.since_copies >= (ps_tell_is_tracing() ? PS_RELOADS_A_GROUP / 2 : PS_RELOADS_A_GROUP) ||
@@ -163,70 +153,11 @@ static void mark_reload(size_t bytes)
         if (!*event && ps_cu.cuEventCreate(event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS)
             *event = NULL;
         if (*event)
-            ps_cu.cuEventRecord(*event, here.h2d[PS_COPIES_OWNED]);
+            ps_cu.cuEventRecord(*event, here.h2d[on]);
         here.marked++;
         here.since_copies = 0;
         here.since_bytes = 0;
     }
-}
-
-bool ps_copies_are_owned_by(const struct ps_stream *stream)
-{
-    const struct ps_stream *owner = atomic_load_explicit(&here.owner, memory_order_relaxed);
-
-    return !owner || owner == stream;
-}
-
-/* [owner_lock] */
-static bool claim(const struct ps_stream *stream)
-{
-    if (!ps_copies_are_owned_by(stream))
-        return false;
-    atomic_store_explicit(&here.owner, stream, memory_order_relaxed);
-    here.claims++;
-    return true;
-}
-
-bool ps_copies_claim(const struct ps_stream *stream)
-{
-    pthread_mutex_lock(&here.owner_lock);
-    const bool is_owned = claim(stream);
-    pthread_mutex_unlock(&here.owner_lock);
-    return is_owned;
-}
-
-void ps_copies_claim_ends(void)
-{
-    pthread_mutex_lock(&here.owner_lock);
-    here.claims--;
-    pthread_mutex_unlock(&here.owner_lock);
-}
-
-/*
- * The H2D stream for a reload that `stream` needs. The first one is claimed with it, until the copy is queued. It gets another owner when nothing is under way
- * there and nothing is about to be. So a copy there waits for its owner's own work only, and only the owner waits for it.
- */
-static enum ps_copies_h2d place_for(const struct ps_stream *stream)
-{
-    if (!stream)
-        return PS_COPIES_READY;
-    pthread_mutex_lock(&here.owner_lock);
-    const bool is_busy = here.claims != 0;
-    CUevent end = here.owned_end;
-    const uint64_t copies = here.owned_copies;
-    bool is_owned = claim(stream);
-    pthread_mutex_unlock(&here.owner_lock);
-    if (is_owned)
-        return PS_COPIES_OWNED;
-    if (is_busy || (end && ps_cu.cuEventQuery(end) != CUDA_SUCCESS))
-        return PS_COPIES_READY;
-    pthread_mutex_lock(&here.owner_lock);
-    if (!here.claims && here.owned_copies == copies) { /* nothing has been queued there meanwhile */
-        atomic_store_explicit(&here.owner, NULL, memory_order_relaxed);
-        is_owned = claim(stream);
-    }
-    pthread_mutex_unlock(&here.owner_lock);
-    return is_owned ? PS_COPIES_OWNED : PS_COPIES_READY;
 }
 
 /* The end of an H2D, for the span's users and for the next D2H into its slots. Where two threads reload, one of the ends is the later one: both know which. */
@@ -240,13 +171,8 @@ static int record_end(CUevent fence, CUevent read_done, size_t bytes, struct ps_
         nth->number = ++here.reloads;
         r = ps_cuda_errno(ps_cu.cuEventRecord(read_done, here.h2d[nth->on]));
     }
-    if (!r && nth->on == PS_COPIES_OWNED) {
-        pthread_mutex_lock(&here.owner_lock);
-        here.owned_end = read_done;
-        here.owned_copies++;
-        pthread_mutex_unlock(&here.owner_lock);
-        mark_reload(bytes);
-    }
+    if (!r)
+        mark_reload(nth->on, bytes);
     pthread_mutex_unlock(&here.order_lock);
     return r;
 }
@@ -260,14 +186,14 @@ void ps_copies_wait_for_reloads(void)
         ps_cu.cuEventSynchronize(event); /* recorded anew meanwhile: a later copy of the same stream, and the wait is longer */
 }
 
-int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, const struct ps_slot *row, const struct ps_stream *needed_on,
+int ps_copies_reload(enum ps_copies_h2d on, CUdeviceptr address, const struct ps_uses *pages_uses, const struct ps_slot *row,
                      struct ps_device_mark *begins, struct ps_device_mark *ends, CUevent fence, struct ps_copies_nth *nth)
 {
+    const CUstream h2d = here.h2d[on];
     size_t bytes = 0;
     int r = 0;
 
-    nth->on = place_for(needed_on);
-    const CUstream h2d = here.h2d[nth->on];
+    nth->on = on;
 
     ps_nvtx_range_begin(PS_NVTX_RELOAD, row);
     /* Order: after the last use of the freed span whose pages these were. The slot's D2H was over on the host before the mapping moved. */
@@ -281,8 +207,6 @@ int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, cons
     ps_device_clock_record(ends, h2d);
     if (!r)
         r = record_end(fence, row->read_done, bytes, nth);
-    if (nth->on == PS_COPIES_OWNED)
-        ps_copies_claim_ends();
     ps_nvtx_range_end();
     return r && bytes ? after_part(r, h2d) : r;
 }

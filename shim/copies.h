@@ -31,11 +31,11 @@
 #define PS_RELOAD_BYTES_A_GROUP (256ull << 20)
 
 /*
- * H2D copies have two streams. What waits on the device for a use that is not over goes to the first one, which one stream of the program *owns* at a time: such
- * uses are that one's own, and it alone waits for what is queued there. Copies for other streams go to the second, where nothing waits for any use.
+ * H2D copies have two streams. Those for the sole stream that the program works on go to the first one, where they may wait on the device for a use of that
+ * stream that is not over (sole_stream.h). All others go to the second, where nothing waits for any use.
  */
 enum ps_copies_h2d {
-    PS_COPIES_OWNED,
+    PS_COPIES_BEHIND,
     PS_COPIES_READY,
     PS_COPIES_H2D_STREAMS,
 };
@@ -76,21 +76,11 @@ int ps_copies_evict_would_wait(const struct ps_uses *uses, bool fence_set, CUeve
 
 /*
  * Queues the H2D of the row's bytes to `address`, after `pages_uses` (what still uses the device pages, when they came from a freed span; else NULL). Records `fence` for the span's users and the first slot's read_done for the next D2H into any
- * slot of the row: two records, however many slots it has, and `begins` and `ends` around the copy (NULL: not). `needed_on`: the stream that waits for it, or is
- * expected to; NULL: not known. Results as ps_copies_evict; -EBUSY: what uses the pages is on a stream that is being
+ * slot of the row: two records, however many slots it has, and `begins` and `ends` around the copy (NULL: not). Results as ps_copies_evict; -EBUSY: what uses the pages is on a stream that is being
  * captured, and nothing was queued.
  */
-int ps_copies_reload(CUdeviceptr address, const struct ps_uses *pages_uses, const struct ps_slot *row, const struct ps_stream *needed_on,
+int ps_copies_reload(enum ps_copies_h2d on, CUdeviceptr address, const struct ps_uses *pages_uses, const struct ps_slot *row,
                      struct ps_device_mark *begins, struct ps_device_mark *ends, CUevent fence, struct ps_copies_nth *nth);
-
-/* True if the stream owns the first H2D stream, or no stream does. No driver call. */
-bool ps_copies_are_owned_by(const struct ps_stream *stream);
-
-/*
- * It is, or stays, its owner from here on, until the other call: a reload for it is about to be queued that waits for a use of its own. False: it is another's.
- */
-bool ps_copies_claim(const struct ps_stream *stream);
-void ps_copies_claim_ends(void);
 
 /* Waits on the host until at most two groups of the H2D copies that were queued ahead of need are not over. For helper threads. */
 void ps_copies_wait_for_reloads(void);

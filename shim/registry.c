@@ -151,7 +151,7 @@ static void count_in(struct ps_span *span, size_t requested)
     span->due = 0;
     span->requested = requested;
     span->left = span->stays_until = span->bounces = span->stays = 0;
-    span->known = false;
+    span->known = span->is_shared = false;
     const size_t wanted = ps_registry_rounded(requested);
     span->nth = block ? block->nth : ps_registry_count_birth(wanted);
     span->excluded = !ps_policies_may_move(&(struct ps_span_facts){.bytes = block ? block->bytes : wanted, .nth = span->nth});

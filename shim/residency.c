@@ -24,6 +24,7 @@
 #include "registry.h"
 #include "rules.h"
 #include "slab.h"
+#include "sole_stream.h"
 #include "standing_in.h"
 #include "stopwatch.h"
 #include "tell.h"
@@ -63,10 +64,10 @@ static int wait_for_slot_uses(const struct ps_span *span, const struct ps_uses *
 }
 
 /* The mapping moves from the slot to `pages`, and the H2D is queued. On failure it is as before, as far as the driver lets. [unlocked; the span is busy] */
-static int move_to_pages(struct ps_span *span, const struct ps_pages *pages, bool unseen, const struct ps_stream *needed_on,
+static int move_to_pages(struct ps_span *span, const struct ps_pages *pages, bool unseen, enum ps_copies_h2d on,
                          const struct ps_tell_move *told, struct ps_copies_nth *nth)
 {
-    const struct ps_span *donor = pages->donor;
+    const struct ps_uses *pages_uses = pages->donor ? &pages->donor->uses : NULL;
     int r;
 
     if (span->backing == PS_BACKING_SLOT) {
@@ -80,8 +81,7 @@ static int move_to_pages(struct ps_span *span, const struct ps_pages *pages, boo
         if (!span->fence)
             r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
         if (!r)
-            r = ps_copies_reload(span->address, donor ? &donor->uses : NULL, span->slot, needed_on, told->begin, told->end, span->fence,
-                                 nth);
+            r = ps_copies_reload(on, span->address, pages_uses, span->slot, told->begin, told->end, span->fence, nth);
         if (!r) {
             span->backing = PS_BACKING_DEVICE;
             if (unseen)
@@ -127,7 +127,7 @@ static int reload(struct ps_span *span, struct ps_pages *pages, const struct ps_
         r = ps_grace_comes_back(span, UNSEEN_NS);
     const bool comes_back = in_grace && !r;
     if (!r)
-        r = move_to_pages(span, pages, unseen, need->stream, &told, &nth);
+        r = move_to_pages(span, pages, unseen, need->stream ? PS_COPIES_BEHIND : PS_COPIES_READY, &told, &nth);
     if (!ps_rule(BLOCK_WAITS_FOR_LAST_RELOAD) && nth.number % 2) {
         ps_rule_widen_window();
     }
@@ -204,10 +204,7 @@ static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream
     if (!span->after.stream || span->after.stream == stream || span->after_seen & bit)
         return;
     ps_registry_unlock();
-    int r = ps_stream_comes_after_uses(stream, &former);
-    if (r)
-        r = ps_uses_host_wait(&former);
-    if (r)
+    if (ps_stream_comes_after_uses(stream, &former) && ps_uses_host_wait(&former))
         ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
     ps_registry_lock();
     span->after_seen |= bit;
@@ -263,7 +260,6 @@ static void wait_for_turn(const struct ps_span *span)
  */
 static void make_ready(struct ps_span *span, struct ps_stream *stream)
 {
-    const struct ps_need need = {stream};
     bool timed = !ps_learning_is_on();
 
     for (;;) {
@@ -302,6 +298,7 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
             wait_for_turn(span);
             continue;
         }
+        const struct ps_need need = {ps_sole_stream_for(span, stream)};
         struct ps_pages pages;
         if (ps_budget_obtain(span->bytes, &need, &pages)) {
             wait_until_not_busy(span);
@@ -333,7 +330,7 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
 
 int ps_residency_bring(struct ps_span *span)
 {
-    const struct ps_need need = {span->used_on}; /* as programs do, that stream again */
+    const struct ps_need need = {ps_sole_stream_for(span, span->used_on)}; /* as programs do, that stream again */
     struct ps_pages pages;
 
     if (span->busy)
@@ -443,6 +440,7 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
     ps_registry.access_number++;
     if (kind->is_kernel && !kind->capturing) /* what is captured runs later, if ever: it is no launch of a grace */
         ps_grace_numbers_launch();
+    ps_sole_stream_works(kind->capturing ? NULL : stream, kind->is_kernel);
     /* All are held before any is brought: what one needs must not push out another of the same launch. */
     for (size_t i = 0; i < *count; i++) {
         struct ps_span *span = spans[i];
@@ -453,6 +451,7 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
         if (!kind->keeps_no_address)
             atomic_store_explicit(&span->known, true, memory_order_relaxed);
         ps_registry_touch(span);
+        ps_sole_stream_names(span, stream);
         work |= needs_work(span, stream);
         spans[i] = spans[n];
         spans[n++] = span;
@@ -550,6 +549,7 @@ void ps_residency_let_go(struct ps_span *const *spans, size_t count, struct ps_s
     if (stream)
         ps_stream_settle(stream);
     ps_registry_lock();
+    ps_sole_stream_works(stream, true);
     for (size_t i = 0; i < count; i++) {
         if (stream)
             ps_uses_note(&spans[i]->uses, stream);
@@ -601,6 +601,7 @@ void ps_residency_begin_access_to_all(struct ps_stream *stream)
 
     ps_registry_lock();
     ps_grace_numbers_launch();
+    ps_sole_stream_works(stream, true);
     ps_registry.blind_launches++; /* nothing may leave from here on */
     while ((span = ps_registry_next_settled(&from, true))) {
         if (span->life != PS_LIFE_LIVE)

@@ -81,6 +81,7 @@ struct ps_span {
     _Atomic bool known; /* its address may have been kept on the device: by a table, or by a kernel that may make one (known_kernels.h) */
     /* Launches could still use it unseen when it began to leave, or stayed on its slot (grace.h): these come before its way back. */
     bool left_in_grace;
+    bool is_shared;              /* in this life it was named on another stream than the sole one (sole_stream.h) */
     bool is_early;               /* it came back before a launch named it, and none has since (prefetching.h) */
     bool is_unwanted;            /* it did so in vain */
     bool excluded;               /* never a victim: PENSTOCK_RULES say so, or may say so once more is known of it */

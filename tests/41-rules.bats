@@ -158,7 +158,7 @@ rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
 }
 
 @test "a reload waits for launches that ran on the slot" {
-    trainers_need RELOAD_WAITS_FOR_SLOT_USES 5-30 mlp-halves-async transformer-halves
+    trainers_need RELOAD_WAITS_FOR_SLOT_USES 5-15 transformer-async
 }
 
 @test "what rules keep in its place moves to pages when nothing else runs" {

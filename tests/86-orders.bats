@@ -208,6 +208,13 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     none_wrong
 }
 
+@test "what several streams read comes back behind none of them" {
+    all_right 2048 'reload-for-another.*' short short-plan
+    all_right 2048 'reload-for-another(|-behind|-early|-steps)' short-host short-unmap
+    all_right 8192 'reload-for-another(|-third)' short-pieces short-fine
+    none_wrong
+}
+
 # --- memory that could be had at once ----------------------------------------------------------------------------------------------------------
 
 @test "what was freed beside a capture is free once the device is idle, though events take time" {

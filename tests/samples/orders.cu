@@ -11,6 +11,7 @@
 
 #include "orders_free.h"
 #include "orders_legacy.h"
+#include "orders_shared.h"
 #include "orders_stalls.h"
 #include "orders_waits.h"
 
@@ -69,11 +70,23 @@ static const struct order_case cases[] = {
     {"all-wait", case_all_wait, "the same, all of the blocks"},
     {"launch-stands", case_launch_stands, "memory is short while a thread's launch, which uses a table, stands in its call"},
     {"look-beside-table", case_look_beside_table, "copies of blocks are captured while another thread's launches use these by a table"},
-    {"freed-wait-many", case_freed_wait_many, "what was freed first is in use behind a gate that the requester opens, what was freed last is not"},
+    {"freed-wait-many", case_freed_wait_many, "what was freed first is in use behind a gate, what was freed last is not"},
     {"legacy-barrier-taken-busy", case_legacy_barrier_taken_busy, "the same, while a kernel still uses it"},
     {"second-stream-takes", case_second_stream_takes, "what the only stream used is freed, and taken by cudaMalloc beside a second one"},
     {"second-stream-comes", case_second_stream_comes, "it is taken before there is a second stream"},
     {"reload-behind-wait", case_reload_behind_wait, "two blocks come back, one into memory whose last use waits for the other"},
+    {"reload-for-another", case_reload_for_another, "two streams read what comes back, where one opens the other's gate behind that"},
+    {"reload-for-another-legacy", case_reload_for_another_legacy, "the default stream waits"},
+    {"reload-for-another-to-legacy", case_reload_for_another_to_legacy, "the default stream opens the gate"},
+    {"reload-for-another-per-thread", case_reload_for_another_per_thread, "the thread's own default stream waits"},
+    {"reload-for-another-first", case_reload_for_another_first, "the one that opens the gate reads it for the first time"},
+    {"reload-for-another-host", case_reload_for_another_host, "the host opens the gate once the other has read it"},
+    {"reload-for-another-behind", case_reload_for_another_behind, "there is memory for it, but not for another one before it"},
+    {"reload-for-another-third", case_reload_for_another_third, "the one that opens the gate waits for a third stream that reads it"},
+    {"reload-for-another-copied", case_reload_for_another_copied, "the host copies it, and opens the gate"},
+    {"reload-for-another-steps", case_reload_for_another_steps, "in each step of a loop"},
+    {"reload-for-another-early", case_reload_for_another_early, "it may come back before anybody reads it"},
+    {"reload-for-another-all", case_reload_for_another_all, "the same, where all memory is in use behind the gate"},
 };
 
 static const struct order_case *find_case(const char *name)

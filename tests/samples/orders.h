@@ -22,6 +22,7 @@
 #define GATE 0 /* the one of a case that has no more */
 #define OPEN_FOR_ALL 0x40000000u
 #define MOST_BLOCKS 64
+#define BUDGET_BLOCKS 8 /* where memory is short */
 
 static size_t block_bytes = 8u << 20;
 static unsigned patience_s = 10;

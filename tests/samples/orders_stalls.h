@@ -3,7 +3,6 @@
 #define PENSTOCK_SAMPLES_ORDERS_STALLS_H
 
 #define BUSY_STREAMS 20
-#define BUDGET_BLOCKS 8
 
 /* --- freed beside a capture ------------------------------------------------------------------------------------------------------------ */
 
