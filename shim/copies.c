@@ -22,10 +22,12 @@ static PS_PER_DEVICE struct {
     pthread_mutex_t evict_lock[PS_COPIES_D2H_STREAMS]; /* of what is queued on each D2H stream for one eviction */
     pthread_mutex_t order_lock;                        /* of what is recorded behind H2D copies, by several threads */
     uint64_t reloads;                                  /* whose end has been recorded */
-    CUevent marks[MARKS];
-    uint64_t marked;       /* groups of copies that have had theirs */
-    unsigned since_copies; /* queued since the last mark */
-    size_t since_bytes;
+    struct {
+        CUevent mark[MARKS];
+        uint64_t marked;       /* groups of copies that have had theirs */
+        unsigned since_copies; /* queued since the last mark */
+        size_t since_bytes;
+    } groups[PS_COPIES_H2D_STREAMS]; /* with order_lock */
     pthread_mutex_t spare_lock;
     CUevent spare[SPARE_EVENTS];
     unsigned spares;
@@ -146,17 +148,17 @@ int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_
 /* [with order_lock] */
 static void mark_reload(enum ps_copies_h2d on, size_t bytes)
 {
-    here.since_bytes += bytes;
-    if (++here.since_copies >= (ps_tell_is_tracing() ? PS_RELOADS_A_GROUP / 2 : PS_RELOADS_A_GROUP) ||
-        here.since_bytes >= PS_RELOAD_BYTES_A_GROUP) {
-        CUevent *event = &here.marks[here.marked % MARKS];
+    here.groups[on].since_bytes += bytes;
+    if (++here.groups[on].since_copies >= (ps_tell_is_tracing() ? PS_RELOADS_A_GROUP / 2 : PS_RELOADS_A_GROUP) ||
+        here.groups[on].since_bytes >= PS_RELOAD_BYTES_A_GROUP) {
+        CUevent *event = &here.groups[on].mark[here.groups[on].marked % MARKS];
         if (!*event && ps_cu.cuEventCreate(event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS)
             *event = NULL;
         if (*event)
             ps_cu.cuEventRecord(*event, here.h2d[on]);
-        here.marked++;
-        here.since_copies = 0;
-        here.since_bytes = 0;
+        here.groups[on].marked++;
+        here.groups[on].since_copies = 0;
+        here.groups[on].since_bytes = 0;
     }
 }
 
@@ -179,11 +181,13 @@ static int record_end(CUevent fence, CUevent read_done, size_t bytes, struct ps_
 
 void ps_copies_wait_for_reloads(void)
 {
-    pthread_mutex_lock(&here.order_lock);
-    CUevent event = here.marked >= 2 ? here.marks[(here.marked - 2) % MARKS] : NULL;
-    pthread_mutex_unlock(&here.order_lock);
-    if (event)
-        ps_cu.cuEventSynchronize(event); /* recorded anew meanwhile: a later copy of the same stream, and the wait is longer */
+    for (unsigned i = 0; i < PS_COPIES_H2D_STREAMS; i++) {
+        pthread_mutex_lock(&here.order_lock);
+        CUevent event = here.groups[i].marked >= 2 ? here.groups[i].mark[(here.groups[i].marked - 2) % MARKS] : NULL;
+        pthread_mutex_unlock(&here.order_lock);
+        if (event)
+            ps_cu.cuEventSynchronize(event); /* recorded anew meanwhile: a later copy of the same stream, and the wait is longer */
+    }
 }
 
 int ps_copies_reload(enum ps_copies_h2d on, CUdeviceptr address, const struct ps_uses *pages_uses, const struct ps_slot *row,

@@ -82,7 +82,7 @@ int ps_copies_evict_would_wait(const struct ps_uses *uses, bool fence_set, CUeve
 int ps_copies_reload(enum ps_copies_h2d on, CUdeviceptr address, const struct ps_uses *pages_uses, const struct ps_slot *row,
                      struct ps_device_mark *begins, struct ps_device_mark *ends, CUevent fence, struct ps_copies_nth *nth);
 
-/* Waits on the host until at most two groups of the H2D copies that were queued ahead of need are not over. For helper threads. */
+/* Waits on the host until, of each stream's H2D copies, at most two groups are not over. For helper threads, ahead of need. */
 void ps_copies_wait_for_reloads(void);
 
 /*

@@ -540,4 +540,71 @@ static void look_in_grace(void)
     expect_read(3);
 }
 
+/* ---- behind a gate ---- */
+
+typedef CUresult (*wait_value)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags);
+
+/* What the stream is given from here on waits until the gate is opened. */
+static void shut(CUstream on)
+{
+    wait_value wait;
+
+    EXPECT_INT(0, driver.fill(busy_bytes, 0, 1, busy_stream));
+    EXPECT_INT(0, ps_cu.cuStreamSynchronize(busy_stream));
+    if (EXPECT(is_there((void **)&wait, "cuStreamWaitValue32_v2")))
+        EXPECT_INT(0, wait(on, busy_bytes, 1, CU_STREAM_WAIT_VALUE_EQ));
+}
+
+static void open_gate(void)
+{
+    EXPECT_INT(0, driver.fill(busy_bytes, 1, 1, busy_stream));
+    EXPECT_INT(0, ps_cu.cuStreamSynchronize(busy_stream));
+}
+
+/* A thread, and whether it is through. */
+static struct {
+    pthread_t thread;
+    atomic_bool is_through;
+} one;
+
+static void begin_one(void *(*run)(void *))
+{
+    EXPECT_INT(0, pthread_create(&one.thread, NULL, run, NULL));
+}
+
+static void *wait_for_groups(void *unused)
+{
+    (void)unused;
+    EXPECT_INT(0, driver.set_current(ps_device.context));
+    ps_copies_wait_for_reloads();
+    atomic_store(&one.is_through, true);
+    return NULL;
+}
+
+/* Copies of both H2D streams in turn, those of the first one behind a gate: who reloads ahead does not queue more and more there. */
+static void reloads_of_two_streams(void)
+{
+    CUdeviceptr address = allocate();
+    struct ps_copies_nth nth;
+    CUevent fence;
+
+    fill(address, 1);
+    make_slots(1);
+    ps_registry_lock();
+    struct ps_slot *slot = ps_slab_take(SPAN_BYTES);
+    ps_registry_unlock();
+    EXPECT_INT(0, ps_cu.cuEventCreate(&fence, CU_EVENT_DISABLE_TIMING));
+    shut(stream->handle);
+    const struct ps_uses uses = {.use = {{stream, atomic_load(&stream->next)}}, .count = 1};
+    for (unsigned i = 1; i <= 4 * PS_RELOADS_A_GROUP; i++)
+        EXPECT_INT(0, ps_copies_reload(i % PS_RELOADS_A_GROUP ? PS_COPIES_BEHIND : PS_COPIES_READY, address, i == 1 ? &uses : NULL, slot,
+                                       NULL, NULL, fence, &nth));
+    begin_one(wait_for_groups);
+    usleep(50000);
+    EXPECT(!atomic_load(&one.is_through));
+    open_gate();
+    pthread_join(one.thread, NULL);
+    expect_device_is_well();
+}
+
 #endif

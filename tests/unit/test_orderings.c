@@ -566,6 +566,7 @@ static const struct {
     {"end-made-in-capture", 2, MANY, end_made_in_capture},
     {"born-beside-standing", 3, MANY, born_beside_standing},
     {"look-in-grace", 2, MANY, look_in_grace},
+    {"reloads-of-two-streams", 2, MANY, reloads_of_two_streams},
     {"reload-beside-table", 2, MANY, reload_beside_freed_table},
     {"reload-before-table", 2, MANY, reload_before_freed_table},
     {"leave-in-grace", 8, MANY, leave_in_grace_again_and_again},
