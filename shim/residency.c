@@ -254,6 +254,12 @@ static void wait_for_turn(const struct ps_span *span)
     ps_tell_waited(PS_TELL_LAUNCH_FOR_TURN, span->bytes, began, ps_now_ns());
 }
 
+/* While pages were looked for, another thread has given work to a second stream: none that wait for the first one will do. [locked] */
+static bool is_no_more_for(const struct ps_need *need, const struct ps_span *span)
+{
+    return need->stream && !ps_sole_stream_for(span, need->stream);
+}
+
 /*
  * Brings one span to where work on `stream` finds its bytes; NULL: to where it can stay, with work of which others see to the order.
  * [locked; releases the lock meanwhile; the span is held by `launching`]
@@ -311,7 +317,8 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
             return;
         }
         /* The lock was released: another thread may have been here. */
-        if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span)) {
+        if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span) ||
+            is_no_more_for(&need, span)) {
             ps_budget_return(&pages);
             continue;
         }
@@ -350,6 +357,10 @@ int ps_residency_bring(struct ps_span *span)
     if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span)) {
         ps_budget_return(&pages);
         return span->busy ? -EBUSY : -ENOENT;
+    }
+    if (is_no_more_for(&need, span)) {
+        ps_budget_return(&pages);
+        return -EAGAIN;
     }
     return reload(span, &pages, &need, true);
 }

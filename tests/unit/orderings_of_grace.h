@@ -607,4 +607,44 @@ static void reloads_of_two_streams(void)
     expect_device_is_well();
 }
 
+static CUdeviceptr wanted;
+
+static void *use_wanted(void *unused)
+{
+    (void)unused;
+    EXPECT_INT(0, driver.set_current(ps_device.context));
+    struct ps_span *span = begin_use(wanted);
+    atomic_store(&one.is_through, true);
+    end_use(span);
+    return NULL;
+}
+
+/* While a launch waits for pages, the program gives work to a second stream. Pages that the first one is to use, behind a gate, are for the launch no more. */
+static void second_stream_while_waiting(void)
+{
+    make_slots(2);
+    wanted = allocate();
+    fill(wanted, 3);
+    begin_an_eviction();
+    wait_until_evicted(wanted);
+    CUdeviceptr first = allocate(), second = allocate();
+    fill(second, 5);
+    struct ps_span *held = begin_use(second);
+    const uint64_t number = launch;
+    shut(stream->handle);
+    fill(first, 4);
+    begin_one(use_wanted);
+    usleep(50000); /* nothing can leave but the first one, behind the gate */
+    EXPECT(!atomic_load(&one.is_through));
+    ps_residency_let_go(NULL, 0, new_stream());
+    EXPECT_INT(0, ps_residency_free(first, stream));
+    usleep(50000);
+    EXPECT(!atomic_load(&one.is_through));
+    open_gate();
+    pthread_join(one.thread, NULL);
+    ps_residency_end_access(&held, 1, stream, &kernel, number);
+    expect_filled_with(wanted, 3);
+    expect_device_is_well();
+}
+
 #endif

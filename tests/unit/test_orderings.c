@@ -567,6 +567,7 @@ static const struct {
     {"born-beside-standing", 3, MANY, born_beside_standing},
     {"look-in-grace", 2, MANY, look_in_grace},
     {"reloads-of-two-streams", 2, MANY, reloads_of_two_streams},
+    {"second-stream-waits", 2, MANY, second_stream_while_waiting},
     {"reload-beside-table", 2, MANY, reload_beside_freed_table},
     {"reload-before-table", 2, MANY, reload_before_freed_table},
     {"leave-in-grace", 8, MANY, leave_in_grace_again_and_again},
