@@ -326,15 +326,24 @@ static bool let_launches_by(void)
     return true;
 }
 
-/*
- * A thread that captures one call after the other would hold up another one's launch for ever: what was held up has its turn, unless other spans hold it up
- * still. [locked; releases the lock meanwhile]
- */
-static void give_way_to_held_up(void)
+/* Whether launches wait for a D2H, which may take long. [locked] */
+static bool are_some_leaving(void)
 {
-    const uint64_t began = ps_now_ns(), until = atomic_load(&here.let_by) + atomic_load(&here.held_up);
+    for (unsigned i = 0, n = atomic_load(&here.leaving); i < n; i++) {
+        const struct ps_span *span = ps_registry_numbered(here.span[i]);
+        if (span && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTING)
+            return true;
+    }
+    return false;
+}
 
-    while (atomic_load(&here.let_by) < until && !atomic_load(&here.coming) && ps_now_ns() - began < LAUNCH_NS)
+void ps_grace_gives_way(void)
+{
+    const uint64_t began = ps_now_ns();
+    uint64_t until = atomic_load(&here.let_by);
+
+    until += atomic_load(&here.held_up);
+    while (atomic_load(&here.let_by) < until && !atomic_load(&here.coming) && !are_some_leaving() && ps_now_ns() - began < LAUNCH_NS)
         ps_registry_wait_changed(50000u);
 }
 
@@ -343,7 +352,6 @@ int ps_grace_comes_back(const struct ps_span *span, uint64_t ns)
     struct ps_uses uses = {.count = 0};
 
     ps_registry_lock();
-    give_way_to_held_up();
     /* A launch counts itself before it looks at this number, and here it is the other way round: one of the two sees the other. */
     atomic_fetch_add(&here.coming, 1);
     int r = let_launches_by() ? 0 : -ETIMEDOUT;

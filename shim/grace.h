@@ -47,6 +47,12 @@ void ps_grace_begins_anew(struct ps_span *span, const struct ps_stream *stream, 
 bool ps_grace_leaves(struct ps_span *span);
 
 /*
+ * What follows is about to be done with a span, which is not busy yet. A thread that did so again and again would hold up another one's launch for ever: launches
+ * that were held up have their turn first, for a moment at most, unless other spans hold them up still. [locked; releases the lock meanwhile]
+ */
+void ps_grace_gives_way(void);
+
+/*
  * The span that left, or stayed on its slot, in its grace is about to leave the slot: launches that were begun are queued and over, and none begins until the second
  * call. 0; else one takes long, `ns` at most, and the span stays where it is. [unlocked] / It has come back, by that reload, or has not (NULL). [locked]
  * For who has it busy.

@@ -100,6 +100,12 @@ static int move_to_pages(struct ps_span *span, const struct ps_pages *pages, boo
     return r;
 }
 
+/* Launches may use it unseen meanwhile. [locked] */
+static bool comes_back_in_grace(const struct ps_span *span)
+{
+    return span->left_in_grace && !ps_grace_is_over(span);
+}
+
 /* The span is EVICTED and not busy; `pages` are its. [locked; releases the lock meanwhile] */
 static int reload(struct ps_span *span, struct ps_pages *pages, const struct ps_need *need, bool ahead)
 {
@@ -111,7 +117,7 @@ static int reload(struct ps_span *span, struct ps_pages *pages, const struct ps_
      * the former takes long (a kernel waits for what this thread is yet to queue) it stays where it is.
      */
     const bool unseen = span->excluded && ps_rule(RELOAD_WAITS_FOR_UNSEEN);
-    const bool in_grace = span->left_in_grace && !ps_grace_is_over(span);
+    const bool in_grace = comes_back_in_grace(span);
     struct ps_copies_nth nth = {.number = 0};
 
     if (unseen)
@@ -266,7 +272,7 @@ static bool is_no_more_for(const struct ps_need *need, const struct ps_span *spa
  */
 static void make_ready(struct ps_span *span, struct ps_stream *stream)
 {
-    bool timed = !ps_learning_is_on();
+    bool timed = !ps_learning_is_on(), gave_way = false;
 
     for (;;) {
         wait_until_not_busy(span);
@@ -302,6 +308,11 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
          */
         if (ps_following_will_bring(span)) {
             wait_for_turn(span);
+            continue;
+        }
+        if (!gave_way && comes_back_in_grace(span)) {
+            gave_way = true;
+            ps_grace_gives_way();
             continue;
         }
         const struct ps_need need = {ps_sole_stream_for(span, stream)};
@@ -347,7 +358,7 @@ int ps_residency_bring(struct ps_span *span)
         return -EALREADY;
     }
     if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span) || span->excluded ||
-        (span->left_in_grace && !ps_grace_is_over(span)))
+        comes_back_in_grace(span))
         return -ENOENT; /* what rules keep in its place, or may be used there, is brought by the launch that names it alone */
     if (ps_block_holds(span))
         return -EBUSY;

@@ -173,6 +173,15 @@ static const struct ps_span *one_in_use(struct ps_span *const *spans, size_t cou
     return NULL;
 }
 
+/* [locked] */
+static bool is_one_in_grace(struct ps_span *const *spans, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (is_away(spans[i]) && !ps_grace_is_over(spans[i]))
+            return true;
+    return false;
+}
+
 /* False: they are in use for too long. [locked; releases the lock meanwhile] */
 static bool wait_until_unused(struct ps_span *const *spans, size_t count)
 {
@@ -327,6 +336,8 @@ static void stand_in(struct ps_span *const *spans, size_t count)
     here.users++;
     if (!make_pages_for_all(spans, count, false))
         ready = make_pages_from_their_own(spans, count);
+    if (is_one_in_grace(spans, count))
+        ps_grace_gives_way();
     ready &= wait_until_unused(spans, count);
     const bool some = take(spans, count, &uses) != 0;
     ready &= hold_launches(spans, count);

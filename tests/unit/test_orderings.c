@@ -19,6 +19,7 @@
 
 #include "budget.h"
 #include "capture.h"
+#include "clock.h"
 #include "copies.h"
 #include "device.h"
 #include "eviction.h"
@@ -566,6 +567,7 @@ static const struct {
     {"end-made-in-capture", 2, MANY, end_made_in_capture},
     {"born-beside-standing", 3, MANY, born_beside_standing},
     {"look-in-grace", 2, MANY, look_in_grace},
+    {"held-up-by-return", 2, MANY, held_up_by_what_comes_back},
     {"reloads-of-two-streams", 2, MANY, reloads_of_two_streams},
     {"second-stream-waits", 2, MANY, second_stream_while_waiting},
     {"reload-beside-table", 2, MANY, reload_beside_freed_table},
