@@ -27,6 +27,8 @@
 /* For so long at most a call waits for launches that are about to be queued, and for those that run on slots. They end; the limits are for what goes wrong. */
 #define LAUNCHING_NS 2000000000u
 #define RUNNING_NS 30000000000u
+/* And for so long at a time it holds up launches that would begin. */
+#define HELD_NS 250000000u
 #define UNMAP_TRIES 3u
 
 /* Pages that stand in for whatever they are mapped at. All guarded by the registry lock. */
@@ -228,28 +230,65 @@ static void let_go(struct ps_span *span)
 }
 
 /*
- * A launch that may use one of them without naming it is over, or begins when they are let go: it would find the stand-in's bytes. False: one takes long to be
- * queued, or to end. [locked; releases the lock meanwhile]
+ * A launch that may use one of them without naming it is over, or begins when they are let go: it would find the stand-in's bytes. -ETIMEDOUT: one takes long to
+ * be queued, or to end. [locked; releases the lock meanwhile]
  */
-static bool hold_launches(struct ps_span *const *spans, size_t count)
+static int hold_launches(struct ps_span *const *spans, size_t count)
 {
-    const uint64_t since = ps_now_ns();
+    int r = 0;
 
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && !r; i++) {
         struct ps_span *span = spans[i];
         if (span->shown_by != &self || span->holds_launches || ps_grace_is_over(span) || !ps_rule(STAND_IN_HOLDS_LAUNCHES))
             continue;
         ps_registry_unlock();
-        int r;
-        do
-            r = ps_grace_comes_back(span, RUNNING_NS);
-        while (r == -ETIMEDOUT && ps_now_ns() - since < LAUNCHING_NS);
+        r = ps_grace_comes_back(span, HELD_NS);
         ps_registry_lock();
         span->holds_launches = !r;
-        if (r)
-            return false;
     }
-    return true;
+    return r;
+}
+
+/* [locked] */
+static void let_go_all(struct ps_span *const *spans, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (spans[i]->shown_by == &self)
+            let_go(spans[i]);
+}
+
+/*
+ * Takes them when what runs on their slots is over, and sees to it that no launch uses them unseen. Two clocks: what such launches wait for on the device may be a
+ * launch that is held up meanwhile. So all is let go from time to time. If it can't be had none is taken. [locked; releases the lock meanwhile]
+ */
+static void take_and_hold(struct ps_span *const *spans, size_t count)
+{
+    const uint64_t since = ps_now_ns();
+
+    for (;;) {
+        struct ps_uses uses = {.count = 0};
+        int r = 0;
+        if (is_one_in_grace(spans, count))
+            ps_grace_gives_way();
+        if (!wait_until_unused(spans, count))
+            return;
+        if (!take(spans, count, &uses))
+            return;
+        if (ps_rule(STAND_IN_WAITS_FOR_SLOT_USES)) {
+            ps_registry_unlock();
+            r = ps_uses_host_wait_for_queued(&uses, RUNNING_NS);
+            ps_registry_lock();
+        }
+        const uint64_t began = ps_now_ns();
+        if (!r)
+            r = hold_launches(spans, count);
+        if (!r)
+            return;
+        let_go_all(spans, count);
+        const bool one_stands = ps_now_ns() - began < HELD_NS; /* in its call; else one runs */
+        if (r != -ETIMEDOUT || ps_now_ns() - since > (one_stands ? LAUNCHING_NS : RUNNING_NS))
+            return;
+    }
 }
 
 /* The mapping moves from the slot, or from nowhere, to the pages. 0 or -errno. [unlocked; the span is busy] */
@@ -330,25 +369,13 @@ static void say_refusal(void)
 /* [locked; releases the lock meanwhile] */
 static void stand_in(struct ps_span *const *spans, size_t count)
 {
-    struct ps_uses uses = {.count = 0};
     bool ready = true;
 
     here.users++;
     if (!make_pages_for_all(spans, count, false))
         ready = make_pages_from_their_own(spans, count);
-    if (is_one_in_grace(spans, count))
-        ps_grace_gives_way();
-    ready &= wait_until_unused(spans, count);
-    const bool some = take(spans, count, &uses) != 0;
-    ready &= hold_launches(spans, count);
-    if (some && ready && ps_rule(STAND_IN_WAITS_FOR_SLOT_USES)) {
-        ps_registry_unlock();
-        ready &= !ps_uses_host_wait_for_queued(&uses, RUNNING_NS);
-        ps_registry_lock();
-    }
-    for (size_t i = 0; i < count && !ready; i++)
-        if (spans[i]->shown_by == &self)
-            let_go(spans[i]);
+    if (ready)
+        take_and_hold(spans, count);
     if (!show_all(spans, count))
         stop_using();
 }

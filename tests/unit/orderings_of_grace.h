@@ -701,4 +701,38 @@ static void held_up_by_what_comes_back(void)
     EXPECT(come_back_beside_launch() < GIVES_WAY_NS * 3 / 4);
 }
 
+/* The driver is to be shown other pages in the grace of a span, of which a launch waits behind a gate that another thread's launch opens. */
+static void *open_by_launch(void *unused)
+{
+    (void)unused;
+    EXPECT_INT(0, driver.set_current(ps_device.context));
+    usleep(20000);
+    uint64_t began = ps_grace_launch_begins(beside.stream);
+    one.since = ps_now_ns();
+    open_gate();
+    ps_grace_launch_ends(beside.stream, began);
+    return NULL;
+}
+
+static void look_behind_gate(void)
+{
+    static const struct ps_access_kind look = {.keeps_no_address = true, .capturing = true, .only_looked = true};
+    CUdeviceptr address = left_in_its_grace(3);
+    struct ps_span *span = ps_registry_at(address);
+    size_t count = 1;
+
+    beside.stream = new_stream();
+    shut(stream->handle);
+    uint64_t began = ps_grace_launch_begins(stream);
+    EXPECT_INT(0, driver.fill(address, 7, 1, stream->handle));
+    ps_grace_launch_ends(stream, began);
+    const uint64_t since = ps_now_ns();
+    begin_one(open_by_launch);
+    ps_residency_begin_access(&span, &count, stream, &look);
+    EXPECT(span->is_shown);
+    ps_residency_end_access(&span, count, stream, &look, PS_LAUNCH_NOT_LEARNT);
+    pthread_join(one.thread, NULL);
+    EXPECT(one.since - since < 2000000000u);
+}
+
 #endif

@@ -566,6 +566,7 @@ static const struct {
     {"thread-ends-later", 2, MANY, thread_ends_in_last_launch},
     {"end-made-in-capture", 2, MANY, end_made_in_capture},
     {"born-beside-standing", 3, MANY, born_beside_standing},
+    {"look-behind-gate", 2, MANY, look_behind_gate},
     {"look-in-grace", 2, MANY, look_in_grace},
     {"held-up-by-return", 2, MANY, held_up_by_what_comes_back},
     {"reloads-of-two-streams", 2, MANY, reloads_of_two_streams},
