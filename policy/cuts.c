@@ -65,7 +65,7 @@ static void clear_forgotten(struct ps_cuts *cuts)
     cuts->count = kept;
 }
 
-/* Those that were used longest ago go, about a quarter of all, so that it takes little time for each. */
+/* Those that were used longest ago go, about a quarter where they were used evenly, so that it takes little time for each. */
 static void make_room(struct ps_cuts *cuts)
 {
     uint64_t oldest = cuts->now;

@@ -104,20 +104,20 @@ struct ps_span {
     uint64_t freed_in;            /* CACHED: the registry's period then, plus 1; 0: it was only asked for */
     uint64_t last_access;         /* kernel-launch number of the last access, reload, or eviction called off: the idle order goes by it */
     uint64_t accessed;            /* the registry's count of accesses then: each launch, copy and fill is one */
-    uint64_t named;          /* the same of its birth or last access alone that was no captured one, which is so in each run of a program */
-    uint64_t grace_since;    /* the same of the access with which its grace began, which later ones may have prolonged (grace.h) */
-    uint64_t number;         /* of this life: the structure's address, and in the top 16 bits how many lives it has had */
-    uint64_t buffer_id;      /* of this life: no other in the process has it, whichever device's; the program may ask for it */
-    uint64_t nth;            /* spans of its size that were born before it, where they are counted; else PS_SPAN_UNKNOWN_NTH */
-    uint64_t born;           /* the learner's count of launches at its birth */
-    uint64_t mentioned;      /* the learner's count of launches when it was born or last named */
-    uint64_t left;           /* bouncing.h: the launch when it began to leave by reaction, plus 1; or 0 */
-    uint64_t stays_until;    /* no launch brings it before that kernel-launch number; 0: it may come */
-    uint32_t bounces, stays; /* times in a row that it was demanded soon after it left; and that it stayed for that */
-    uint32_t move;           /* of the plan in force that was last bound to it, counted from 1; a hint */
-    uint64_t due;            /* its reload's place in the queue of reloads, counted from 1; 0: none was ever due */
-    TAILQ_ENTRY(ps_span) order; /* LIVE and resident: by last access. CACHED: by age. HUSK: by age. NONE: pool */
-    TAILQ_ENTRY(ps_span) sized; /* CACHED: with others of its size, if has_class */
+    uint64_t named;               /* the same of its birth or last access alone, captured ones apart: so in each run of a program */
+    uint64_t grace_since;         /* the same of the access with which its grace began, which later ones may have prolonged (grace.h) */
+    uint64_t number;              /* of this life: the structure's address, and in the top 16 bits how many lives it has had */
+    uint64_t buffer_id;           /* of this life: no other in the process has it, whichever device's; the program may ask for it */
+    uint64_t nth;                 /* spans of its size that were born before it, where they are counted; else PS_SPAN_UNKNOWN_NTH */
+    uint64_t born;                /* the learner's count of launches at its birth */
+    uint64_t mentioned;           /* the learner's count of launches when it was born or last named */
+    uint64_t left;                /* bouncing.h: the launch when it began to leave by reaction, plus 1; or 0 */
+    uint64_t stays_until;         /* no launch brings it before that kernel-launch number; 0: it may come */
+    uint32_t bounces, stays;      /* times in a row that it was demanded soon after it left; and that it stayed for that */
+    uint32_t move;                /* of the plan in force that was last bound to it, counted from 1; a hint */
+    uint64_t due;                 /* its reload's place in the queue of reloads, counted from 1; 0: none was ever due */
+    TAILQ_ENTRY(ps_span) order;   /* LIVE and resident: by last access. CACHED: by age. HUSK: by age. NONE: pool */
+    TAILQ_ENTRY(ps_span) sized;   /* CACHED: with others of its size, if has_class */
     bool has_class;
 
     /* From here on what is read without the lock, and stays when the structure is used again. */
