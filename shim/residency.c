@@ -6,24 +6,20 @@
 #include "bouncing.h"
 #include "budget.h"
 #include "clock.h"
-#include "copies.h"
 #include "counters.h"
 #include "device.h"
 #include "devices.h"
 #include "eviction.h"
-#include "failed_reloads.h"
 #include "following.h"
 #include "grace.h"
 #include "guard.h"
 #include "learning.h"
 #include "lead.h"
-#include "log.h"
 #include "per_device.h"
-#include "process.h"
 #include "real_cuda.h"
 #include "registry.h"
+#include "reloading.h"
 #include "rules.h"
-#include "slab.h"
 #include "sole_stream.h"
 #include "standing_in.h"
 #include "stopwatch.h"
@@ -35,6 +31,7 @@ static PS_PER_DEVICE enum ps_guard first_guard; /* constant once set up */
 void ps_residency_open(enum ps_guard how)
 {
     PS_HERE(first_guard) = how;
+    ps_reload_open(how);
 }
 
 /* Waits until nobody makes driver calls on the span. [locked; releases the lock meanwhile] */
@@ -42,129 +39,6 @@ static void wait_until_not_busy(const struct ps_span *span)
 {
     while (span->busy)
         ps_registry_wait_changed(1000000000u);
-}
-
-/* ---- reload ---- */
-
-/* For so long at most a thread waits until what uses the slot is over: it may wait, on the device, for what this thread is yet to queue. Queues are shorter. */
-#define SLOT_USES_NS 1000000000u
-#define UNSEEN_NS 250000000u /* and until all that is queued is over */
-
-/*
- * Launches that ran on the slot must be over before its mapping goes; the driver does not wait. This is the one host wait in a reload, and only spans that no
- * pages could be had for come to it. With the host far ahead it ends by time, and the next launch runs on the slot too. [unlocked; the span is busy]
- */
-static int wait_for_slot_uses(const struct ps_span *span, const struct ps_uses *uses, bool unseen)
-{
-    struct ps_block *block = ps_block_of(span);
-
-    if (!ps_rule(RELOAD_WAITS_FOR_SLOT_USES))
-        return 0;
-    return block ? ps_block_wait_for(block, uses) : ps_uses_host_wait_for_queued(uses, unseen ? UNSEEN_NS : SLOT_USES_NS);
-}
-
-/* The mapping moves from the slot to `pages`, and the H2D is queued. On failure it is as before, as far as the driver lets. [unlocked; the span is busy] */
-static int move_to_pages(struct ps_span *span, const struct ps_pages *pages, bool unseen, enum ps_copies_h2d on,
-                         const struct ps_tell_move *told, struct ps_copies_nth *nth)
-{
-    const struct ps_uses *pages_uses = pages->donor ? &pages->donor->uses : NULL;
-    int r;
-
-    if (span->backing == PS_BACKING_SLOT) {
-        r = ps_pages_unmap(span->address, span->bytes);
-        if (r)
-            return r;
-        span->backing = PS_BACKING_NONE;
-    }
-    r = ps_pages_map(span->address, pages->block);
-    if (!r) {
-        if (!span->fence)
-            r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
-        if (!r)
-            r = ps_copies_reload(on, span->address, pages_uses, span->slot, told->begin, told->end, span->fence, nth);
-        if (!r) {
-            span->backing = PS_BACKING_DEVICE;
-            if (unseen)
-                ps_copies_drain_reloads(); /* a launch that uses it without naming it waits for no event */
-            return 0;
-        }
-        if (r == -EINPROGRESS) {
-            span->backing = PS_BACKING_DEVICE;
-            ps_process_stand_aside("the driver can't tell whether a copy to the device went well, and results may be wrong from here on");
-            return r;
-        }
-        ps_pages_unmap(span->address, span->bytes);
-    }
-    if (PS_HERE(first_guard) != PS_GUARD_UNMAP && !ps_slab_map_row(span->address, span->slot))
-        span->backing = PS_BACKING_SLOT;
-    return r;
-}
-
-/* Launches may use it unseen meanwhile. [locked] */
-static bool comes_back_in_grace(const struct ps_span *span)
-{
-    return span->left_in_grace && !ps_grace_is_over(span);
-}
-
-/* The span is EVICTED and not busy; `pages` are its. [locked; releases the lock meanwhile] */
-static int reload(struct ps_span *span, struct ps_pages *pages, const struct ps_need *need, bool ahead)
-{
-    struct ps_uses uses = span->uses;
-    struct ps_tell_move told;
-    /*
-     * What rules keep in its place may be used by launches that don't name it, on any stream. They don't keep it from being born on a slot, and from
-     * there it moves once. Two clocks: so it does when all that is queued is over, and this thread queues nothing more until the H2D is over, too. Where
-     * the former takes long (a kernel waits for what this thread is yet to queue) it stays where it is.
-     */
-    const bool unseen = span->excluded && ps_rule(RELOAD_WAITS_FOR_UNSEEN);
-    const bool in_grace = comes_back_in_grace(span);
-    struct ps_copies_nth nth = {.number = 0};
-
-    if (unseen)
-        ps_uses_note_all_streams(&uses);
-    if (span->left_in_grace && ps_rule(RELOAD_WAITS_FOR_GRACE)) /* whoever wants it, by a launch, ahead of one, or to hold it */
-        ps_grace_add_uses(span, &uses);
-    span->busy = true;
-    ps_block_piece_moves(span, &uses);
-    ps_tell_reload_begins(&told, span, ahead);
-    ps_registry_unlock();
-    int r = wait_for_slot_uses(span, &uses, unseen);
-    if (!r && in_grace)
-        r = ps_grace_comes_back(span, UNSEEN_NS);
-    const bool comes_back = in_grace && !r;
-    if (!r)
-        r = move_to_pages(span, pages, unseen, need->stream ? PS_COPIES_BEHIND : PS_COPIES_READY, &told, &nth);
-    if (!ps_rule(BLOCK_WAITS_FOR_LAST_RELOAD) && nth.number % 2) {
-        ps_rule_widen_window();
-    }
-    ps_registry_lock();
-    ps_budget_donor_done(pages);
-    span->busy = false;
-    if (comes_back)
-        ps_grace_came_back(span, r ? NULL : &nth);
-    if (!r)
-        ps_block_piece_reloads(span, nth);
-    ps_block_piece_rests(span);
-    if (r)
-        ps_tell_reload_ends(&told, r);
-    if (r)
-        return ps_reload_failed(span, pages, r);
-    span->pages = pages->block;
-    span->has_pages = true;
-    span->residency = PS_RELOADING;
-    span->fence_set = true;
-    span->fence_seen = 0;
-    ps_uses_clear(&span->uses); /* over: see above */
-    ps_slab_read_begins(span->slot);
-    ps_slab_give(span->slot); /* the next D2H into it waits for this H2D */
-    span->slot = NULL;
-    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
-    span->last_access = ps_registry.launch_number;
-    ps_count(reloads);
-    ps_count_by(reloaded_bytes, span->bytes);
-    ps_tell_reload_ends(&told, 0);
-    ps_registry_changed();
-    return 0;
 }
 
 /* ---- access ---- */
@@ -310,7 +184,7 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
             wait_for_turn(span);
             continue;
         }
-        if (!gave_way && comes_back_in_grace(span)) {
+        if (!gave_way && ps_reload_is_in_grace(span)) {
             gave_way = true;
             ps_grace_gives_way();
             continue;
@@ -333,7 +207,7 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
             ps_budget_return(&pages);
             continue;
         }
-        if (reload(span, &pages, &need, false)) {
+        if (ps_reload(span, &pages, &need, false)) {
             if (span->residency == PS_EVICTED)
                 leave_on_slot(span);
             return;
@@ -358,7 +232,7 @@ int ps_residency_bring(struct ps_span *span)
         return -EALREADY;
     }
     if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span) || span->excluded ||
-        comes_back_in_grace(span))
+        ps_reload_is_in_grace(span))
         return -ENOENT; /* what rules keep in its place, or may be used there, is brought by the launch that names it alone */
     if (ps_block_holds(span))
         return -EBUSY;
@@ -373,7 +247,7 @@ int ps_residency_bring(struct ps_span *span)
         ps_budget_return(&pages);
         return -EAGAIN;
     }
-    return reload(span, &pages, &need, true);
+    return ps_reload(span, &pages, &need, true);
 }
 
 int ps_residency_reload_ahead(CUdeviceptr address)

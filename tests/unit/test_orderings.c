@@ -19,7 +19,6 @@
 
 #include "budget.h"
 #include "capture.h"
-#include "clock.h"
 #include "copies.h"
 #include "device.h"
 #include "eviction.h"
@@ -28,7 +27,6 @@
 #include "grace.h"
 #include "graph_memory.h"
 #include "learning.h"
-#include "made_tables.h"
 #include "pointer_tables.h"
 #include "prefetching.h"
 #include "reacting.h"
@@ -36,10 +34,8 @@
 #include "registry.h"
 #include "residency.h"
 #include "slab.h"
-#include "tracer.h"
 #include "tracing.h"
 #include "streams.h"
-#include "under_way.h"
 
 #define SKIP 77
 #define SEEDS 48
@@ -541,6 +537,7 @@ static void graph_goes_while_its_memory_is_read(void)
 }
 
 #include "orderings_of_grace.h"
+#include "orderings_of_standing.h"
 
 static const struct {
     const char *name;
