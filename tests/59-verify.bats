@@ -124,6 +124,26 @@ cured() {
     equal 'exclude nth=9 size>=64KiB size<=64KiB' "$(rules)"
 }
 
+# A command that leaves what Penstock would, since which of the two comes first is a matter of microseconds.
+@test "a fault is one also where who waits for a copy meets what it broke before the launch does" {
+    cat >says <<'END'
+#!/bin/bash
+[ -n "${PENSTOCK_VERIFY:-}" ] || exit 1
+printf '{\n"event": "aside", "why": "nobody can tell"\n}\n' >>"$PENSTOCK_VERIFY.seen"
+[ "$1" = aside ] || sleep 0.3
+[ "$1" = aside ] || printf '{\n"event": "fault", "kernel": "peek", "occurrence": 1, "queued_before": true, "alone": true, "error": 700, "layer": {"number": null,
+    "name": null, "direction": null}, "launches": 1, "launches_bare": 0, "steps": 0, "steps_followed": 0, "evictions": 1, "spans": []\n}\n' >>"$PENSTOCK_VERIFY.seen"
+exec sleep 20
+END
+    chmod +x says
+    run_command verify -- ./says fault
+    ended_with 3
+    contains "$output" 'what was queued before launch 1 of peek faulted'
+    run_command verify -- ./says aside
+    ended_with 3
+    contains "$output" "can't be told: Penstock stands aside: nobody can tell"
+}
+
 @test "two faults are both found" {
     verify -- masked weights
     ended_with 1
