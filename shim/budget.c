@@ -48,6 +48,8 @@ static PS_PER_DEVICE atomic_bool first_is_tight;
 #define GIVE_UP_WHEN_STUCK_NS 20000000u
 /* A wait is looked at anew this often, should the reason for it end without anybody saying so. */
 #define LOOK_AGAIN_NS 2000000u
+/* More between two looks of a wait is none of it: the program was stopped, or the machine, and what it waits for stood still as well. */
+#define PAUSE_NS 1000000000u
 
 void ps_budget_open(struct ps_amount budget, struct ps_amount reserve, uint64_t device_total, uint64_t device_free)
 {
@@ -411,6 +413,7 @@ int ps_budget_obtain_now(size_t bytes, const struct ps_need *reload, struct ps_p
 /* Of one call of ps_budget_obtain. */
 struct search {
     uint64_t began, stalled_since; /* ns; 0: there were pages at once */
+    uint64_t looked_at;            /* ns */
     uint64_t asked_at;             /* ns, after the device's progress */
     uint64_t progress, standing_since;
     uint64_t released_before, errors_before;
@@ -423,7 +426,7 @@ struct search {
 /* The search has found nothing at once. [locked; releases the lock meanwhile] */
 static void begin_to_wait(struct search *s)
 {
-    s->began = s->stalled_since = ps_waits_begin();
+    s->began = s->stalled_since = s->looked_at = ps_waits_begin();
     s->program = !ps_helper_thread_is_one();
     if (!s->program)
         s->wait = PS_TELL_HELPER;
@@ -468,11 +471,24 @@ static uint64_t device_stands_for(struct search *s)
     return now - s->standing_since;
 }
 
+static void leave_out_pause(struct search *s)
+{
+    const uint64_t now = ps_now_ns(), since = now - s->looked_at;
+
+    s->looked_at = now;
+    if (since <= PAUSE_NS)
+        return;
+    s->stalled_since += since - PAUSE_NS;
+    if (s->standing_since)
+        s->standing_since += since - PAUSE_NS;
+}
+
 /* Whether waiting leads nowhere any more: nothing was released for long, or evictions end in errors. [locked; may release the lock meanwhile] */
 static bool is_hopeless(struct search *s)
 {
     struct ps_budget_state *b = &ps_budget;
 
+    leave_out_pause(s);
     if (b->released_times != s->released_before) {
         s->released_before = b->released_times;
         s->stalled_since = ps_now_ns();

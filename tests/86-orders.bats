@@ -235,6 +235,17 @@ none_wrong() { equal 0 $WRONG "runs that went wrong"; }
     none_wrong
 }
 
+@test "where all stands still for a while, as a program does that is stopped, nothing is given up" {
+    requires sim
+    # Each copy to the host takes half a second; eight runs are stopped in different ones, for longer than the device may stand in a wait.
+    run_sim PENSTOCK_BUDGET=16MiB PENSTOCK_POLICY=lru PENSTOCK_LIVE=0 CUDASIM_D2H_GBPS=0.004 $PATIENCE \
+        bash -c 'for at in 0.3 0.4 0.5 0.6 0.7 0.8 0.9 1.0; do
+            (LD_PRELOAD=$0 "$@" & sleep $at; kill -STOP $!; sleep 6; kill -CONT $!; wait $!) &
+        done; wait' "${SANITIZER:+$SANITIZER:}$PENSTOCK_SO" "$SAMPLES/orders" oldest-waits 2048 60
+    equal 8 "$(grep -cx ok <<<"$output")" "runs that ended well"
+    lacks "$output" 'no eviction and no use of freed memory has ended'
+}
+
 @test "while a thread stands in its launch, other threads' launches do not end a grace" {
     requires sim
     settings_of() { echo PENSTOCK_BUDGET="$((8 * $2))KiB" PENSTOCK_POLICY=lru CUDASIM_QUEUE=16 PENSTOCK_GUARD="$1"; }
