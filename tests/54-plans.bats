@@ -224,10 +224,11 @@ steps_by_plan() {
 
 @test "a plan knows what its step takes, when parts of it were not timed, and when it lies on two streams" {
     # Steps that stop half-way now and then: what was not timed in one round is no shorter than what was timed in another.
+    # Up to an eighth of a step may be guessed; where guesses were taken for measurements it was 0.78 of the kernels alone.
     TRAINER=("$SAMPLES/mlp" --layers=12 --width=64 --batch=8 --alloc=async --skip-every=3 --steps=16)
     plan 16 70 CUDASIM_KERNEL_NS=1000000 CUDASIM_LAUNCH_NS=20000 PENSTOCK_MIN_SPAN=4096
     at_least 2 "$(report plan.evictions)" "evictions by the plan"
-    jq -e '(.learning.patterns | max_by(.launches).launches) as $launches | .plan.plain_step_ns / ($launches * 1000000) | . > 0.98' "$REPORT"
+    jq -e '(.learning.patterns | max_by(.launches).launches) as $launches | .plan.plain_step_ns / ($launches * 1000000) | . > 0.9' "$REPORT"
     # Weight gradients and the optimizer on a stream of their own, beside the others as far as they can be.
     TRAINER=("$SAMPLES/mlp" --layers=24 --width=64 --batch=8 --alloc=async --streams=2 --steps=9)
     plan 9 130 CUDASIM_KERNEL_NS=1000000 CUDASIM_LAUNCH_NS=20000 "PENSTOCK_METRICS=$WORK/metrics"
