@@ -31,6 +31,7 @@ case "${TEST_WRONG:-}" in
 loss) [ -z "$LD_PRELOAD" ] || loss=3.26 ;;
 slow) [ -z "$LD_PRELOAD" ] || [ "${PENSTOCK_BUDGET:-auto}" != auto ] || ms=102 ;;
 once) [ -z "$LD_PRELOAD" ] || ! mkdir "$TEST_WRONG" 2>/dev/null || ms=102 ;;
+faster) [[ "$LD_PRELOAD" != *other.so ]] || ms=98 ;;
 idle) moved=0 ;;
 hook) [ "${PENSTOCK_TRACER:-}" != hook ] || launches=39 ;;
 picks) [ "${PENSTOCK_TRACER:-}" = hook ] && launches=3972 copies=17 || launches=4000 ;;
@@ -93,6 +94,30 @@ said_of() { jq -r --arg name "$1" --arg way "$2" '.rows[] | select(.name == $nam
 ways_of() { jq -r --arg name "$1" '[.runs[] | select(.row == $name).way] | join(" ")' "$results/programs.json"; }
 
 status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$results/programs.json"; }
+
+@test "a second library runs in turn with the first, which takes at most a hundredth longer" {
+    requires python jq cc
+    make_stand_ins
+    cp library.so other.so
+    beside same --rows eager --ways auto,other --other other.so --turns 2
+    TEST_WRONG=faster beside faster --rows eager --ways auto,other --other other.so
+    TEST_WRONG=slow beside slow --rows eager --ways auto,other --other other.so
+    all_are_done
+    results=same
+    equal 0 "$(<same.status)" "status"
+    equal "plain plain auto other plain auto other" "$(ways_of eager)" "ways"
+    contains "$(said_of eager auto)" "^ok: 1\.000 of the other library's"
+    equal "$PWD/other.so $PWD/other.so" "$(jq -r '[.runs[] | select(.way == "other").settings.LD_PRELOAD] | join(" ")' same/programs.json)" "its library"
+    results=faster
+    equal 1 "$(<faster.status)" "status"
+    contains "$(said_of eager auto)" "^NOT: 1\.020 of the other library's"
+    # As slow as plain, and as the other one.
+    results=slow
+    contains "$(said_of eager auto)" '^NOT: 1\.020 of plain'
+    contains "$(said_of eager auto)" "^ok: 1\.000 of the other library's"
+    programs --rows eager --other nowhere.so
+    ended_with 2
+}
 
 @test "a program is well that has plain's losses in plain's time, and less memory when it is to" {
     requires python jq cc

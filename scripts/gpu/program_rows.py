@@ -1,7 +1,7 @@
 """The rows of scripts/gpu/programs: what is run, and what is asked of it. A new program is a new row here, and a file in tests/gpu if it needs one."""
 
 SHARE = 0.6
-WAYS = ("plain", "tight", "hook", "auto", "ample")
+WAYS = ("plain", "tight", "hook", "auto", "ample", "other")
 TORCHRUN = "torchrun --standalone --nproc-per-node"
 # Enough steps for those whose devices wait for each other to settle.
 LLAMA = "transformer.py --layers 8 --hidden 4096 --sequence 4096 --batch 2 --steps 20"
