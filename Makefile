@@ -58,7 +58,7 @@ NVCC := $(CUDA_HOME)/bin/nvcc
 cuda_includes := $(addprefix -isystem ,$(wildcard $(CUDA_HOME)/include $(CUDA_HOME)/extras/CUPTI/include))
 
 # --- flags that must hold --------------------------------------------------------------------------------------------------------------
-override CPPFLAGS += -D_GNU_SOURCE= -Iinclude -Ishim -Ipolicy -I. $(cuda_includes)
+override CPPFLAGS += -D_GNU_SOURCE= -Iinclude -Ishim -I. $(cuda_includes)
 override CFLAGS += -std=gnu11 -fPIC -fvisibility=hidden -pthread $(variant_flags) \
     -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
 # Preloaded code lives in the initial TLS block: no call into the loader's lazy TLS allocation from inside a hook.
@@ -94,14 +94,15 @@ lib_ldflags += -Wl,-z,defs
 endif
 
 # --- sources ---------------------------------------------------------------------------------------------------------------------------
-lib_sources := $(wildcard shim/*.c) $(wildcard policy/*.c)
+lib_sources := $(wildcard shim/*.c shim/*/*.c policy/*.c policy/*/*.c)
 lib_objects := $(lib_sources:%.c=$(OUT)/obj/%.o)
-unit_sources := $(wildcard tests/unit/test_*.c)
+# A folder for each room, as in shim/; all programs are in $(OUT)/unit.
+unit_sources := $(wildcard tests/unit/*/test_*.c)
 # The simulated driver's own unit tests are linked with it; scripts/test gives them the path to find it.
-sim_unit_sources := $(wildcard tests/unit/test_cudasim_*.c)
+sim_unit_sources := $(wildcard tests/unit/cudasim/test_cudasim_*.c)
 plain_unit_sources := $(filter-out $(sim_unit_sources),$(unit_sources))
-plain_units := $(plain_unit_sources:tests/unit/%.c=$(OUT)/unit/%)
-sim_units := $(sim_unit_sources:tests/unit/%.c=$(OUT)/unit/%)
+plain_units := $(patsubst %.c,$(OUT)/unit/%,$(notdir $(plain_unit_sources)))
+sim_units := $(patsubst %.c,$(OUT)/unit/%,$(notdir $(sim_unit_sources)))
 units := $(plain_units) $(sim_units)
 tool_sources := $(wildcard scripts/penstock-*.c)
 tools := $(tool_sources:scripts/%.c=$(OUT)/%)
@@ -134,7 +135,7 @@ all: $(library) $(test_archive) $(tools) $(pages) $(completions) $(report_page) 
 
 # --- rebuild when the commands change, not only when the files do ----------------------------------------------------------------------
 # `flags` is what objects are made with, `sources` what libraries are made of: a file that is gone has no date to go by. `date` is that of the pages.
-# Probes (shim/probes.h) are there where the header is.
+# Probes (shim/base/probes.h) are there where the header is.
 flags_text := $(CC) $(hardening) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) | $(CUDA_HOME) $(wildcard /usr/include/sys/sdt.h /usr/include/*/sys/sdt.h)
 sources_text := $(lib_sources) $(wildcard tests/cudasim/*/*.c) | $(lib_ldflags)
 date_text = $(shell scripts/packages/about date)
@@ -156,7 +157,7 @@ $(OUT)/obj/%.o: %.c $(OUT)/flags
 	$(call say,CC,$<)
 	$(Q)$(CC) $(hardening) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(map): shim/libpenstock.map.in $(wildcard shim/hooks.def shim/traced_calls.def shim/nccl.def) scripts/exports $(OUT)/flags
+$(map): shim/hooks/libpenstock.map.in $(wildcard shim/hooks/hooks.def shim/tracer/traced_calls.def shim/cuda/nccl.def) scripts/exports $(OUT)/flags
 	$(call say,GEN,$@)
 	$(Q)scripts/exports map >$@
 
@@ -170,16 +171,18 @@ $(test_archive): $(lib_objects) $(OUT)/sources
 	$(Q)rm -f $@ && $(AR) rcs $@ $(lib_objects)
 
 # --- programs --------------------------------------------------------------------------------------------------------------------------
-$(plain_units): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $(test_archive)
+$(foreach source,$(unit_sources),$(eval $(OUT)/unit/$(notdir $(source:.c=)): $(source:%.c=$(OUT)/obj/%.o)))
+$(OUT)/obj/tests/unit/%.o: override CPPFLAGS += -Itests/unit
+$(plain_units): $(test_archive)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< $(test_archive) $(system_libs)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(test_archive) $(system_libs)
 
-$(OUT)/obj/tests/unit/test_cuda%.o: override CPPFLAGS += -Itests/cudasim -Itests/unit
-$(sim_units): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $(OUT)/sim/libcuda.so.1 $(OUT)/sim/libcupti.so.13
+$(OUT)/obj/tests/unit/cudasim/%.o: override CPPFLAGS += -Itests/cudasim
+$(sim_units): $(OUT)/sim/libcuda.so.1 $(OUT)/sim/libcupti.so.13
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(system_libs)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter-out %.o,$^) $(system_libs)
 
 $(tools): $(OUT)/%: $(OUT)/obj/scripts/%.o $(test_archive)
 	$(call say,LD,$@)

@@ -1,4 +1,4 @@
-#include "correction.h"
+#include "policy/correction.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "glob.h"
+#include "policy/glob.h"
 
 #include <stddef.h>
 

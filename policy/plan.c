@@ -1,10 +1,10 @@
-/* The policy `plan`: least predicted exposed time. Here is what could be evicted and what must be; plan_search.c finds the best way. */
+/* The policy `plan`: least predicted exposed time. Here is what could be evicted and what must be; search.c finds the best way. */
 #include <penstock/policy.h>
 
 #include <errno.h>
 #include <string.h>
 
-#include "planner.h"
+#include "policy/planner/planner.h"
 
 static void *take(char **memory, size_t bytes)
 {
@@ -39,8 +39,8 @@ static size_t lay_out(const struct penstock_step *step, struct ps_planner *p, vo
     p->order = take(&at, gaps * sizeof *p->order);
     p->move = take(&at, gaps * sizeof *p->move);
     p->best_move = take(&at, gaps * sizeof *p->best_move);
-    p->room_memory = take(&at, ps_room_bytes(step->moments));
-    p->slab_memory = take(&at, ps_room_bytes(step->moments));
+    p->room_memory = take(&at, ps_range_max_bytes(step->moments));
+    p->slab_memory = take(&at, ps_range_max_bytes(step->moments));
     p->playback = take(&at, ps_playback_bytes(step));
     return (size_t)(at - start);
 }

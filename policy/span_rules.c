@@ -1,11 +1,11 @@
-#include "span_rules.h"
+#include "policy/span_rules.h"
 
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
 
-#include "classes.h"
-#include "glob.h"
+#include "policy/glob.h"
+#include "policy/recording/classes.h"
 
 static bool is_digit(char c)
 {

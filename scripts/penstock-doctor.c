@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "driver_lookup.h"
-#include "newer_cuda.h"
+#include "cuda/newer_cuda.h"
+#include "tracer/symbol_lookup.h"
 
 #define MIB (1024.0 * 1024.0)
 

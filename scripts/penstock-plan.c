@@ -1,8 +1,8 @@
 /*
- * penstock-plan: plans a recorded step (policy/recording.h) and tells what the plan comes to. The arguments are those of `penstock plan`; see
+ * penstock-plan: plans a recorded step (policy/recording/text.h) and tells what the plan comes to. The arguments are those of `penstock plan`; see
  * there.
  */
-#include "bytes_text.h"
+#include "base/bytes_text.h"
 #include "plan_input.h"
 
 static const struct penstock_policy *policy_named(const char *name)

@@ -8,8 +8,8 @@
  *   penstock-settings man        the same as a list of the man page libpenstock(7)
  *   penstock-settings words      a line each for the values that are words: NAME, a tab, the word; FILE where the path of a file will do
  */
-#include "plain_text.h"
-#include "settings.h"
+#include "base/plain_text.h"
+#include "base/settings.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -4,10 +4,10 @@
  */
 #include <unistd.h>
 
-#include "json.h"
-#include "least_budget.h"
-#include "margin.h"
+#include "base/json.h"
 #include "plan_input.h"
+#include "policy/planner/least_budget.h"
+#include "policy/planner/margin.h"
 
 /* Budgets that are listed: at most so many between the least and the one under which nothing moves. */
 #define POINTS_MAX 16u

@@ -1,4 +1,4 @@
-"""Files that the command's programs write, as shim/output.h does it in C: a link that somebody else has put where anybody may is not followed."""
+"""Files that the command's programs write, as shim/base/output.h does it in C: a link that somebody else has put where anybody may is not followed."""
 import contextlib
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Text of others' as a terminal may be given it, as shim/plain_text.h does it in C: shown and not obeyed."""
+"""Text of others' as a terminal may be given it, as shim/base/plain_text.h does it in C: shown and not obeyed."""
 import re
 
 # Control characters, also as single bytes that are no UTF-8 (which Python has as surrogates); what turns the direction or ends a line.

@@ -12,12 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gaps.h"
-#include "guard.h"
+#include "base/plain_text.h"
+#include "base/settings.h"
 #include "penstock/policy.h"
-#include "plain_text.h"
-#include "recording.h"
-#include "settings.h"
+#include "policy/planner/gaps.h"
+#include "policy/recording/text.h"
+#include "residency/guard.h"
 
 struct plan_input {
     const char *path;

@@ -6,7 +6,7 @@
 
 #include <time.h>
 
-#include "plain_text.h"
+#include "base/plain_text.h"
 #include "top_pages.h"
 
 /* A process that has told nothing for so long is stopped, or has no processor. */

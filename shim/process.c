@@ -9,40 +9,40 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "budget.h"
-#include "bytes_text.h"
-#include "capture.h"
-#include "copies.h"
-#include "device.h"
-#include "devices.h"
-#include "eviction.h"
-#include "following.h"
-#include "frameworks.h"
-#include "grace.h"
-#include "helper_thread.h"
-#include "layers.h"
-#include "learning.h"
-#include "live.h"
-#include "log.h"
-#include "mapping_time.h"
-#include "mappings.h"
-#include "nvtx.h"
-#include "nvtx_ranges.h"
-#include "peers.h"
-#include "policies.h"
-#include "ranks.h"
-#include "reacting.h"
-#include "real_cuda.h"
-#include "real_cudart.h"
-#include "registry.h"
-#include "report.h"
-#include "report_signal.h"
-#include "residency.h"
-#include "secure_execution.h"
-#include "slab.h"
-#include "timeline.h"
-#include "tracing.h"
-#include "verify.h"
+#include "base/bytes_text.h"
+#include "base/log.h"
+#include "base/policies.h"
+#include "base/rank_exchange.h"
+#include "base/ranks.h"
+#include "base/secure_execution.h"
+#include "cuda/capture.h"
+#include "cuda/device_memory.h"
+#include "cuda/devices.h"
+#include "cuda/driver.h"
+#include "cuda/helper_thread.h"
+#include "cuda/runtime.h"
+#include "hooks/frameworks.h"
+#include "hooks/program_mappings.h"
+#include "memory/budget.h"
+#include "memory/mapping_time.h"
+#include "memory/registry.h"
+#include "memory/slab.h"
+#include "observe/live.h"
+#include "observe/report.h"
+#include "observe/report_signal.h"
+#include "observe/trace.h"
+#include "plan/following.h"
+#include "plan/learning.h"
+#include "residency/copies.h"
+#include "residency/demand_eviction.h"
+#include "residency/eviction.h"
+#include "residency/grace.h"
+#include "residency/nvtx_emit.h"
+#include "residency/residency.h"
+#include "tracer/layers.h"
+#include "tracer/nvtx_layers.h"
+#include "tracer/start.h"
+#include "verify/verify.h"
 
 struct ps_settings ps_settings;
 
@@ -75,12 +75,12 @@ static void in_forked_child(void)
 {
     atomic_store(&state, ASIDE);
     atomic_store(&has_managed, false);
-    ps_mappings_disown();
+    ps_program_mappings_disown();
     ps_registry_disown(); /* a lock may be held by a thread that this process does not have */
-    ps_timeline_forget();
+    ps_trace_forget();
     ps_report_forget();
     ps_live_disown();
-    ps_peers_disown();
+    ps_rank_exchange_disown();
 }
 
 /* The runtime makes its context at its first call; ours may be that call. */
@@ -136,7 +136,7 @@ static int set_up_device(const char **why)
         ps_mapping_time_find(); /* it is named: memory will be short */
     ps_slab_open(ps_settings.host_budget, ranks.local_processes, ps_device.granularity);
     ps_eviction_open(ps_settings.guard);
-    ps_reacting_open(ps_settings.grace);
+    ps_demand_eviction_open(ps_settings.grace);
     ps_grace_open(ps_settings.grace);
     ps_residency_open(ps_settings.guard);
     ps_following_open(ps_settings.grace, ps_learning_named);
@@ -145,7 +145,7 @@ static int set_up_device(const char **why)
         ps_copies_close();
         return r;
     }
-    ps_timeline_add_device();
+    ps_trace_add_device();
     ps_live_open_device();
     ps_devices_add(ps_device.context);
     ps_frameworks_say();
@@ -165,7 +165,7 @@ static int set_up(const char **why)
     if (r)
         return r;
     make_sure_of_a_context();
-    ps_peers_open(&ranks, getenv);
+    ps_rank_exchange_open(&ranks, getenv);
     ps_devices_open(ps_cu.cuDeviceGetCount(&visible) == CUDA_SUCCESS && visible > 0 ? (unsigned)visible : 1);
     r = set_up_device(why);
     if (r)
@@ -210,8 +210,8 @@ static void begin(void)
     }
     ps_verify_open(&ps_settings, &ranks);
     ps_policies_open(&ps_settings);
-    ps_nvtx_check();
-    ps_nvtx_ranges_open();
+    ps_nvtx_layers_check();
+    ps_nvtx_emit_open();
     int r = set_up(&why);
     if (r) {
         ps_log_warn(PROCESS, "standing aside, the program runs as without Penstock: %s; `penstock doctor` tells what to do", why);
@@ -219,7 +219,7 @@ static void begin(void)
             ps_verify_aside(why);
         atomic_store(&state, ASIDE);
     } else {
-        ps_timeline_open(ps_settings.trace);
+        ps_trace_open(ps_settings.trace);
         pthread_atfork(NULL, NULL, in_forked_child);
         atomic_store(&has_managed, true);
         atomic_store(&state, MANAGING);
@@ -295,7 +295,7 @@ void ps_process_stand_aside(const char *why)
 {
     if (atomic_exchange(&state, ASIDE) == ASIDE)
         return;
-    ps_timeline_finish(); /* its thread asks the driver about a context that may be about to go */
+    ps_trace_finish(); /* its thread asks the driver about a context that may be about to go */
     if (!why)
         return;
     ps_log_warn(PROCESS, "standing aside from now on: %s; what is allocated after that does not move", why);

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "settings.h"
+#include "base/settings.h"
 
 /*
  * Whether allocations are managed. The first call sets everything up, on the calling thread (which has made its first CUDA call);

@@ -162,7 +162,7 @@ hardened() {
         contains "$(nm -D --undefined-only "$file")" '__[a-z]+_chk(@|$)' # _FORTIFY_SOURCE
     done
     if echo 'int main(void) { return 0; }' | gcc -fcf-protection=full -x c -c -o branches.o - 2>/dev/null && readelf -nW branches.o | grep -q IBT; then
-        for file in shim/log policy/lru scripts/penstock-top; do contains "$(readelf -nW "$BUILD/obj/$file.o")" 'IBT, SHSTK'; done
+        for file in shim/base/log policy/lru scripts/penstock-top; do contains "$(readelf -nW "$BUILD/obj/$file.o")" 'IBT, SHSTK'; done
     fi
     ! gcc -fstack-clash-protection -x c -c -o stack.o /dev/null 2>/dev/null || contains "$(cat "$BUILD/flags")" ' -fstack-clash-protection '
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Each ordering rule of shim/rules.def is needed: with that one taken away, in a build made for it (MUTANT=1), some seed goes wrong; with all
+# Each ordering rule of shim/base/ordering_rules.def is needed: with that one taken away, in a build made for it (MUTANT=1), some seed goes wrong; with all
 # of them on, the same build and the same seeds are right. So the seeds of 40-seeds would notice a rule that breaks.
 
 load helper
@@ -44,7 +44,7 @@ trainers_need() {
     ended_with 0
 }
 
-# moment_needs RULE CASE: a moment that trainers don't come to, made by tests/unit/test_orderings.c
+# moment_needs RULE CASE: a moment that trainers don't come to, made by tests/unit/residency/test_orderings.c
 moment_needs() {
     local rule=$1 case=$2 first
     for ((first = 1; first < SEEDS; first += 24)); do
@@ -58,7 +58,7 @@ moment_needs() {
     ended_with 0
 }
 
-rules() { sed -nE 's/^PS_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/rules.def"; }
+rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/ordering_rules.def"; }
 
 @test "every rule has its test here" {
     at_least 14 "$(rules | wc -l)" rules

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # What a program tells Penstock about itself: the annotation API from C, C++ and Python, with Penstock and without; pinned spans and idle ones;
-# NVTX ranges by way of the injection library. Which layer a launch then is in is tests/unit/test_layer_markers.c and test_nvtx.c.
+# NVTX ranges by way of the injection library. Which layer a launch then is in is tests/unit/tracer/test_layer_markers.c and test_nvtx_layers.c.
 
 load helper
 load small_trainer

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # PENSTOCK_RULES: no byte of an excluded span moves, whatever the policy. Seen in the driver's own word for where each span is, and in the counters.
-# Which rule decides what is tests/unit/test_span_rules.c.
+# Which rule decides what is tests/unit/policy/test_span_rules.c.
 
 load helper
 load small_trainer

@@ -61,7 +61,7 @@ END_OF_C
     ended_with 0
     equal "${#names[@]}" "$(grep -cE '^\w+ libpenstock\.so libpenstock\.so$' <<<"$output")" "functions of ours"
     local hooks
-    hooks=$(sed -nE 's/^PS_HOOK_CUDA(_MEMORY)?\([^,]*, *(\w+) *,.*/\2/p' "$ROOT/shim/hooks.def" | wc -l)
+    hooks=$(sed -nE 's/^PS_HOOK_CUDA(_MEMORY)?\([^,]*, *(\w+) *,.*/\2/p' "$ROOT/shim/hooks/hooks.def" | wc -l)
     at_least 20 "$hooks" "hooks"
     run_penstock PENSTOCK_TRACER=cupti "$WORK/finder" "${names[@]}" cuCtxGetCurrent
     ended_with 0
@@ -359,7 +359,7 @@ END_OF_C
 
 @test "batches of copies, of volumes and of values are seen, and copies with attributes, in stream order or ahead of it" {
     requires sim cc
-    build_probe batches "-I$ROOT" -include shim/newer_cuda.h "-L$SIM" -l:libcuda.so.1 <<'END_OF_C'
+    build_probe batches "-I$ROOT" -include shim/cuda/newer_cuda.h "-L$SIM" -l:libcuda.so.1 <<'END_OF_C'
 static cudaStream_t stream;
 static CUmemcpySrcAccessOrder order = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
 
@@ -477,7 +477,7 @@ END_OF_C
 
 @test "what the program got wrong is refused by the driver, as without Penstock" {
     requires sim cc
-    build_probe wrong_calls "-I$ROOT" -include shim/newer_cuda.h "-L$SIM" -l:libcuda.so.1 <<'END_OF_C'
+    build_probe wrong_calls "-I$ROOT" -include shim/cuda/newer_cuda.h "-L$SIM" -l:libcuda.so.1 <<'END_OF_C'
 #include <dlfcn.h>
 
 int main(void)

@@ -404,7 +404,7 @@ END
 @test "a capture begun by whatever entry point is seen before anything is traced, and stays valid" {
     requires sim cc
     # The wheels' toolkit has no stub of the driver: the driver itself will do.
-    build_probe begins "-I$ROOT" -include shim/newer_cuda.h "-L$SIM" -l:libcuda.so.1 <<'END'
+    build_probe begins "-I$ROOT" -include shim/cuda/newer_cuda.h "-L$SIM" -l:libcuda.so.1 <<'END'
 /* Under `auto` nothing is traced yet when the capture begins. */
 #undef cuStreamBeginCapture
 CUresult cuStreamBeginCapture(CUstream stream);

@@ -19,7 +19,7 @@ collectives() {
 
 cases() { "$SAMPLES/collectives" --list | awk '{ print $1 }'; }
 
-nccl_names() { sed -nE 's/^PS_NCCL_(CALL|TRANSFER)\((\w+),.*/\2/p' "$ROOT/shim/nccl.def"; }
+nccl_names() { sed -nE 's/^PS_NCCL_(CALL|TRANSFER)\((\w+),.*/\2/p' "$ROOT/shim/cuda/nccl.def"; }
 
 # build_nccl_probe NAME [OPTION]...: as build_probe, with NCCL's interface and, unless told otherwise, linked with NCCL
 build_nccl_probe() {

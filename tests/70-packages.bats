@@ -57,7 +57,7 @@ in_section() { awk -v name="$1" '/^\.S[HS] / { inside = $2 == name || name == "D
 @test "libpenstock(7), the help of settings and the table have the same variables and texts" {
     local name default accepted help
     # The table's own source, for names.
-    equal "$(sed -nE 's/^PS_SETTING\([a-z_]+, ([A-Z_]+),.*/PENSTOCK_\1/p' "$ROOT/shim/settings.def")" \
+    equal "$(sed -nE 's/^PS_SETTING\([a-z_]+, ([A-Z_]+),.*/PENSTOCK_\1/p' "$ROOT/shim/base/settings.def")" \
         "$(page libpenstock.7 | sed -nE 's/^\.B (PENSTOCK_[A-Z_]+)$/\1/p')" "variables"
     local text
     text=$(page libpenstock.7 | tr '\n' ' ')

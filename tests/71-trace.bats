@@ -178,7 +178,7 @@ END
     judged "$TRACE" || judged --cut "$TRACE"
 }
 
-# That a file is cut at a whole event is tests/unit/test_timeline_file.c.
+# That a file is cut at a whole event is tests/unit/observe/test_trace_file.c.
 @test "a disk that is full ends the trace with a line, and nothing else" {
     train PENSTOCK_TRACE=/dev/full
     right_results

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # Allocations too small for a span are the real allocator's; while memory is tight, or where its pool keeps what is freed anyway, what the program freed on a
-# stream serves its next request of the size there (shim/small_cache.h), and the program can't tell.
+# stream serves its next request of the size there (shim/memory/small_cache.h), and the program can't tell.
 
 load helper
 load small_trainer

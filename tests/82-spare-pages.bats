@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # Device pages that no span has any more: given back to the driver while memory suffices; while it is tight, the next spans' whatever their sizes are
-# (shim/spare_pages.h), within the budget, and given back to whoever else wants memory.
+# (shim/memory/spare_pages.h), within the budget, and given back to whoever else wants memory.
 
 load helper
 load small_trainer

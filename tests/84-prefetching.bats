@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Without a plan what left comes back as soon as memory is free again, ahead of the launch that names it (shim/prefetching.h), unless that was in vain.
+# Without a plan what left comes back as soon as memory is free again, ahead of the launch that names it (shim/residency/prefetch.h), unless that was in vain.
 
 load helper
 load small_trainer

@@ -93,7 +93,7 @@ sound() {
         equal "$(small_blocks_kept)" "$left" "allocations left behind"
 }
 
-# small_blocks_kept: blocks that the program freed and Penstock keeps (shim/small_cache.h), by the report
+# small_blocks_kept: blocks that the program freed and Penstock keeps (shim/memory/small_cache.h), by the report
 small_blocks_kept() {
     [ -s "$REPORT" ] || { echo 0 && return; }
     jq '[.small_kept - .small_reused - .small_given_back] | add // 0' "$REPORT"

@@ -11,15 +11,15 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "base/counters.h"
 #include "bench.h"
-#include "counters.h"
-#include "live_figures.h"
-#include "live_steps.h"
+#include "cuda/driver.h"
+#include "memory/registry.h"
+#include "observe/live_values.h"
+#include "plan/step_log.h"
 #include "process.h"
-#include "real_cuda.h"
-#include "registry.h"
-#include "tracer.h"
-#include "tracing.h"
+#include "tracer/start.h"
+#include "tracer/tracer.h"
 
 #define KERNELS 64 /* different kernels of the imagined program */
 #define LAUNCHES_A_STEP 512
@@ -261,18 +261,18 @@ static void scan(void *context, int i)
 {
     struct launches *l = context;
 
-    ps_trace_begin(l->stream[0], false);
-    ps_trace_kernel(kernel_of(l, i), (struct ps_grid){1, 1, 1}, l->parameter, NULL);
+    ps_tracer_begin(l->stream[0], false);
+    ps_tracer_kernel(kernel_of(l, i), (struct ps_grid){1, 1, 1}, l->parameter, NULL);
 }
 
 static void launch(void *context, int i)
 {
     struct launches *l = context;
 
-    ps_trace_begin(l->stream[(unsigned)i % l->streams], false);
-    ps_trace_kernel(kernel_of(l, i), (struct ps_grid){1, 1, 1}, l->parameter, NULL);
-    ps_trace_ready(true);
-    ps_trace_end();
+    ps_tracer_begin(l->stream[(unsigned)i % l->streams], false);
+    ps_tracer_kernel(kernel_of(l, i), (struct ps_grid){1, 1, 1}, l->parameter, NULL);
+    ps_tracer_ready(true);
+    ps_tracer_end();
 }
 
 /* Every kernel takes `parameters` of `bytes`; the first `in_spans` of the words lie in a span of their own. */
@@ -338,11 +338,11 @@ static void update_page(void *context, int i)
 
     (void)i;
     ps_registry_lock();
-    ps_live_figures_device(&d.figures);
-    ps_live_steps_recent(d.recent_step_ns);
+    ps_live_values_device(&d.figures);
+    ps_step_log_recent(d.recent_step_ns);
     ps_registry_unlock();
     ps_live_record_write(&page->device[0], &d, PS_LIVE_WORDS(d));
-    ps_live_figures_process(&p.figures);
+    ps_live_values_process(&p.figures);
     ps_live_record_write(&page->process, &p, PS_LIVE_WORDS(p));
 }
 
@@ -359,7 +359,7 @@ static void read_page(void *context, int i)
 static void end_step(void *context, int i)
 {
     (void)context;
-    ps_live_steps_ended((uint64_t)i);
+    ps_step_log_ended((uint64_t)i);
 }
 
 static void measure_live(void)
@@ -369,7 +369,7 @@ static void measure_live(void)
     figure("live page, an update", LAUNCHES, update_page, &page);
     figure("live page, a device read", LAUNCHES, read_page, &page);
     figure("end of a step, told of", LAUNCHES, end_step, NULL);
-    if (ps_live_steps_keep())
+    if (ps_step_log_keep())
         fail("no memory to keep steps");
     figure("end of a step, kept for PENSTOCK_METRICS", LAUNCHES, end_step, NULL);
 }

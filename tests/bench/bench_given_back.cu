@@ -1,5 +1,5 @@
 /*
- * What copies lose while the driver takes device pages back: on a GPU, where it clears them with an engine that H2D copies use too (shim/spare_pages.h).
+ * What copies lose while the driver takes device pages back: on a GPU, where it clears them with an engine that H2D copies use too (shim/memory/spare_pages.h).
  * (On the simulated device it only runs.)
  *
  *   bench_given_back [MIB [HANDLES]]    the size of a handle (2048), and how many are given back at a time (3)

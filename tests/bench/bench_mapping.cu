@@ -1,6 +1,6 @@
 /*
  * What the driver takes to make, map and unmap pages, and what a launch takes meanwhile, beside copies of several kinds: on a GPU, where the shim's
- * helper threads are as fast as this allows (shim/gate.h). (On the simulated device it only runs.)
+ * helper threads are as fast as this allows (shim/cuda/copy_gate.h). (On the simulated device it only runs.)
  *
  *   bench_mapping [MIB [TIMES [HANDLES]]]    a span's size (64), how often each is done (200), and of how many handles the span is (1)
  *

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "bench.h"
-#include "layers_auto.h"
-#include "recorder.h"
-#include "steps.h"
+#include "policy/recording/auto_layers.h"
+#include "policy/recording/recorder.h"
+#include "policy/steps/detector.h"
 
 #define LAUNCHES 2000 /* of a step; a batch is a step */
 #define SPANS 400

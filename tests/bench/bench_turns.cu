@@ -1,6 +1,6 @@
 /*
  * How long a program's own copy takes beside a stream of large ones, and what the large ones lose by letting it through: on a GPU, whose copy engines stay
- * with a stream as long as its copies follow one another (shim/gate.h). (On the simulated device it only runs.)
+ * with a stream as long as its copies follow one another (shim/cuda/copy_gate.h). (On the simulated device it only runs.)
  *
  *   bench_turns [MIB [ROUNDS]]    of how many MiB the large copies' memory is (512), and how often each is done (9)
  *

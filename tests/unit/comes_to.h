@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <unistd.h>
 
-#include "clock.h"
+#include "base/clock.h"
 
 /* For so long at most. */
 #define PATIENCE_NS 20000000000u

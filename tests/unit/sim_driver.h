@@ -5,8 +5,8 @@
 #ifndef PENSTOCK_TESTS_UNIT_SIM_DRIVER_H
 #define PENSTOCK_TESTS_UNIT_SIM_DRIVER_H
 
+#include "cuda/driver.h"
 #include "expect.h"
-#include "real_cuda.h"
 
 /* Loads it and makes device 0's context the thread's. False: it is not there. */
 static inline bool sim_driver_begin(CUcontext *context)

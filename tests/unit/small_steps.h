@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gaps.h"
 #include "penstock/policy.h"
+#include "policy/planner/gaps.h"
 
 #define SMALL_SPANS 8
 #define SMALL_LAUNCHES 12

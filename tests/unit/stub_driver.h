@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "real_cuda.h"
+#include "cuda/driver.h"
 
 #define STUB_RESERVATION (UINT64_C(1) << 45)
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "steps.h"
+#include "policy/steps/detector.h"
 
 #define TRACE_NAMED_MAX 16
 

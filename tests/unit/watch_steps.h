@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "expect.h"
-#include "steps.h"
+#include "policy/steps/detector.h"
 #include "trace.h"
 
 /* The detector behind a trace, and what it said. */

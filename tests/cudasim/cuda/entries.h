@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../../../shim/newer_cuda.h"
+#include "../../../shim/cuda/newer_cuda.h"
 
 /* A number for each exported function. */
 enum cudasim_entry {

@@ -1,7 +1,7 @@
 /*
  * The scheduler of real time: each stream has a worker thread that runs its operations in order, and two copy engines, one for
  * each direction, run one copy at a time. A copy takes at least its bytes over the configured rate. While one copy follows another without a gap on
- * an engine that mappings are made with, D2H on an H200 and H2D on two H100 (shim/gate.h), a mapping takes a time slice of it. An engine stays with a stream whose copies follow one another, however
+ * an engine that mappings are made with, D2H on an H200 and H2D on two H100 (shim/cuda/copy_gate.h), a mapping takes a time slice of it. An engine stays with a stream whose copies follow one another, however
  * many there are and whatever they are in: another stream's copy has its turn when that one has none that could begin, or has waited for a memory word, if
  * only for one that had its value already (an H100; tests/results/README.md).
  */

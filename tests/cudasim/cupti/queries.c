@@ -3,7 +3,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "../../../shim/newer_cuda.h"
+#include "../../../shim/cuda/newer_cuda.h"
 #include "../callbacks.h"
 
 #define EXPORTED __attribute__((visibility("default")))

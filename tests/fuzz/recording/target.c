@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "recording.h"
+#include "policy/recording/text.h"
 
 #define TARGET_USES_MAX 3000
 

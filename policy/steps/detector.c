@@ -1,0 +1,625 @@
+/*
+ * Two searches run side by side. In history: a cursor walks beside the newest launch at a fixed distance; when everything has been equal for a
+ * whole distance, the last launches repeat those before them, and the distance is a step's length if nothing else speaks against it. In the known
+ * patterns: some launches running that fit exactly one place of one of them. Cursors and places are looked up by the hash of the latest few
+ * fingerprints (a gram); a hash only ever suggests, and fingerprints themselves are compared before anything is believed.
+ */
+#include "policy/steps/pattern.h"
+#include "policy/steps/resync.h"
+
+#include <string.h>
+
+#define LATEST (2 * RING) /* slots of the index from grams to where they were last seen */
+#define CURSORS 6
+#define POWERS 18 /* 2^17 launches is the longest step */
+
+/* A shorter match than this is not believed: a kernel that runs a few times over is no step. */
+#define MATCH_MIN 64
+
+/*
+ * A step this long is believed in when a quarter of it has come again: a training of a few long steps would else be over before it has a plan. If it
+ * breaks off before it has come round whole it is forgotten, as if it had never been found.
+ */
+#define EARLY_FROM 1024
+#define EARLY_PART 4
+
+/* One launch in so many may use what was last used longer ago than a step: batches of a data set that lives on the device, say. */
+#define FAR_ONE_IN 64
+
+/* Recognised so often and lost again before its end: what it took the place of comes back. */
+#define STRIKES 3
+
+/* With no span to tell, this many rounds of a shorter step and something else are a longer step; more are a loop with a visitor. */
+#define ROUNDS_IN_LONGER UINT64_C(16)
+
+#define REACH_MAX UINT32_C(0x7fffffff)
+#define MARKED UINT32_C(0x80000000) /* beside a launch's reach: the program marked the end of a step before it */
+
+/* A place in history that has been equal to the newest launches for some time. */
+struct cursor {
+    uint64_t distance;
+    uint64_t match; /* launches that were equal; 0: the cursor is free */
+    uint64_t check; /* not to be looked at again before so many launches were observed */
+};
+
+struct ps_steps {
+    uint64_t count;         /* launches observed */
+    uint64_t hash;          /* of all of them */
+    uint64_t power[POWERS]; /* BASE to the power of 2^i */
+    bool mark;              /* the next launch is the first behind a mark */
+    uint64_t last_mark;     /* launches observed when the last mark came, + 1 */
+    bool following;
+    uint32_t slot, position; /* of what is followed */
+    uint64_t followed;       /* launches since it was found or recognised */
+    uint32_t lost_slot;      /* what was lost last; NOWHERE: nothing, or it is forgotten */
+    struct ps_resync lost_place;
+    uint64_t foreign;      /* grams running that no pattern has */
+    uint64_t last_foreign; /* launches observed when the last of them was a launch that no pattern has */
+    uint32_t known;        /* bit for each pattern: it had the gram before this one */
+    struct cursor cursor[CURSORS];
+    uint32_t broken;       /* slot of a pattern that was believed in early and has broken off; NOWHERE: none */
+    uint32_t broken_at;    /* its launch that did not come */
+    uint64_t broken_count; /* launches observed then, that one included */
+    uint64_t in_pattern, steps, lost, found;
+    uint64_t fingerprint[RING];
+    uint64_t prefix[RING]; /* hash of all launches up to this one */
+    uint32_t reach[RING];
+    uint32_t latest[LATEST]; /* low half of the number of the gram's last launch */
+    struct pattern pattern[PS_PATTERNS_MAX];
+};
+
+/* ---- hashes ---- */
+
+/* Hash of all launches up to number `launch`, itself included; -1 stands before the first one. */
+static uint64_t prefix_of(const struct ps_steps *steps, uint64_t launch)
+{
+    return launch == UINT64_MAX ? 0 : steps->prefix[launch % RING];
+}
+
+static uint64_t gram_at(const struct ps_steps *steps, uint64_t launch)
+{
+    return ps_hash_u64(difference(prefix_of(steps, launch), prefix_of(steps, launch - GRAM), steps->power[3]));
+}
+
+static bool same_gram(const struct ps_steps *steps, uint64_t a, uint64_t b)
+{
+    for (uint64_t i = 0; i < GRAM; i++) {
+        if (steps->fingerprint[(a - i) % RING] != steps->fingerprint[(b - i) % RING])
+            return false;
+    }
+    return true;
+}
+
+/* ---- patterns ---- */
+
+size_t ps_steps_bytes(void)
+{
+    return sizeof(struct ps_steps);
+}
+
+void ps_steps_init(struct ps_steps *steps)
+{
+    steps->power[0] = BASE;
+    for (int i = 1; i < POWERS; i++)
+        steps->power[i] = multiply(steps->power[i - 1], steps->power[i - 1]);
+    steps->slot = steps->broken = steps->lost_slot = NOWHERE;
+}
+
+/* Whether a pattern that contains this one is in force: then this one is not looked for. */
+static bool is_superseded(const struct ps_steps *steps, const struct pattern *pattern)
+{
+    if (pattern->superseded_by == NOWHERE)
+        return false;
+    const struct pattern *by = &steps->pattern[pattern->superseded_by];
+    return by->serial == pattern->superseder && by->strikes < STRIKES;
+}
+
+/* Whether so many launches have come again that the cursor's distance is believed to be a step's length. */
+static bool is_believed(const struct ps_steps *steps, const struct cursor *cursor)
+{
+    uint64_t whole = cursor->distance > MATCH_MIN ? cursor->distance : MATCH_MIN;
+
+    if (!steps->following && cursor->distance >= EARLY_FROM)
+        return cursor->match >= cursor->distance / EARLY_PART;
+    return cursor->match >= whole;
+}
+
+static uint64_t weight(const struct pattern *pattern)
+{
+    return pattern->rounds * pattern->length + 1;
+}
+
+/* ---- following ---- */
+
+static struct ps_steps_state state_of(const struct ps_steps *steps, enum ps_steps_event event)
+{
+    struct ps_steps_state state = {.event = event, .following = steps->following};
+
+    if (steps->following) {
+        state.pattern = steps->slot;
+        state.come_round = steps->pattern[steps->slot].is_whole;
+        state.length = steps->pattern[steps->slot].length;
+        state.position = steps->position;
+    }
+    return state;
+}
+
+/* What is no longer than a pattern, or only that pattern again and again, has nothing to say any more. */
+static void drop_cursors(struct ps_steps *steps, uint64_t distance)
+{
+    for (int i = 0; i < CURSORS; i++) {
+        if (steps->cursor[i].distance <= distance)
+            steps->cursor[i].match = 0;
+    }
+}
+
+static void start_following(struct ps_steps *steps, uint32_t slot, uint32_t position)
+{
+    steps->following = true;
+    steps->slot = slot;
+    steps->position = position;
+    steps->followed = 0;
+    steps->pattern[slot].last_seen = steps->count;
+    drop_cursors(steps, steps->pattern[slot].length);
+}
+
+/* The pattern has come round whole: what it contains is not looked for any more. */
+static void make_whole(struct ps_steps *steps, uint32_t slot)
+{
+    struct pattern *pattern = &steps->pattern[slot];
+
+    pattern->is_whole = true;
+    for (uint32_t i = 0; i < PS_PATTERNS_MAX; i++) {
+        struct pattern *other = &steps->pattern[i];
+        if (other->length != 0 && other->length < pattern->length && ps_step_pattern_contains(pattern, other)) {
+            other->superseded_by = slot;
+            other->superseder = pattern->serial;
+        }
+    }
+}
+
+static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
+{
+    struct pattern *pattern = &steps->pattern[steps->slot];
+    const uint32_t expected = steps->position;
+    bool fits = pattern->fingerprint[expected] == fingerprint;
+
+    if (++steps->position == pattern->length)
+        steps->position = 0;
+    if (!fits) {
+        steps->following = false;
+        steps->lost++;
+        steps->lost_slot = steps->slot;
+        ps_resync_begin(&steps->lost_place, pattern, expected, fingerprint);
+        steps->foreign = 1; /* if it has a place after all, that costs one launch of the run */
+        steps->known = UINT32_MAX;
+        /* From being recognised to being lost it can be a gram short of a round, and a good step all the same. */
+        pattern->strikes = steps->followed + GRAM < pattern->length ? pattern->strikes + 1 : 0;
+        if (!pattern->is_whole) {
+            steps->broken = steps->slot;
+            steps->broken_at = (steps->position ? steps->position : pattern->length) - 1;
+            steps->broken_count = steps->count;
+            steps->slot = NOWHERE;
+        }
+        return PS_STEPS_LOST;
+    }
+    steps->followed++;
+    steps->in_pattern++;
+    pattern->last_seen = steps->count;
+    if (steps->position != 0)
+        return PS_STEPS_NOTHING;
+    steps->steps++;
+    drop_cursors(steps, steps->followed);
+    if (steps->followed >= pattern->length) {
+        pattern->rounds++;
+        pattern->last_wrap = steps->count;
+        pattern->strikes = 0;
+        if (!pattern->is_whole)
+            make_whole(steps, steps->slot);
+    }
+    return PS_STEPS_WRAPPED;
+}
+
+/* ---- recognising ---- */
+
+/*
+ * A gram that has one place in a pattern says where the program is. One with several says it too when the program has only just come into the
+ * pattern: then it is the first of them, since one enters a loop over layers at its first layer.
+ */
+static bool recognise(struct ps_steps *steps, uint64_t fingerprint, uint64_t gram)
+{
+    uint32_t best = NOWHERE, place = NOWHERE, known = 0;
+    bool best_unique = false;
+
+    if (steps->lost_slot != NOWHERE)
+        place = ps_resync_look(&steps->lost_place, &steps->pattern[steps->lost_slot], fingerprint);
+    if (place != NOWHERE && !is_superseded(steps, &steps->pattern[steps->lost_slot])) {
+        if (steps->broken == steps->lost_slot)
+            steps->broken = NOWHERE;
+        start_following(steps, steps->lost_slot, place);
+        return true;
+    }
+    for (uint32_t slot = 0; slot < PS_PATTERNS_MAX; slot++) {
+        const struct pattern *pattern = &steps->pattern[slot];
+        uint32_t at =
+            pattern->length != 0 && pattern->is_whole ? ps_step_pattern_find(pattern, gram, steps->fingerprint, steps->count - 1) : NOWHERE;
+        if (at == NOWHERE)
+            continue;
+        known |= 1u << slot;
+        if (is_superseded(steps, pattern))
+            continue;
+        bool unique = !(at & AMBIGUOUS);
+        if (!unique && (steps->known >> slot & 1))
+            continue;
+        if (best == NOWHERE || unique > best_unique || (unique == best_unique && weight(pattern) > weight(&steps->pattern[best]))) {
+            best = slot;
+            best_unique = unique;
+            place = at & ~AMBIGUOUS;
+        }
+    }
+    steps->known = known;
+    steps->foreign = known == 0 ? steps->foreign + 1 : 0;
+    if (steps->foreign >= GRAM)
+        steps->last_foreign = steps->count;
+    if (best == NOWHERE)
+        return false;
+    start_following(steps, best, place);
+    return true;
+}
+
+/* ---- finding ---- */
+
+/* Takes up the place where the newest gram was seen last. */
+static void add_cursor(struct ps_steps *steps, uint64_t gram)
+{
+    uint64_t now = steps->count - 1;
+    uint64_t distance = (uint32_t)(now - steps->latest[gram % LATEST]);
+    struct cursor *worst = &steps->cursor[0];
+
+    if (distance == 0 || distance > PS_PATTERN_LAUNCHES_MAX || distance + GRAM > steps->count || !same_gram(steps, now, now - distance))
+        return;
+    for (int i = 0; i < CURSORS; i++) {
+        struct cursor *cursor = &steps->cursor[i];
+        if (cursor->match != 0 && cursor->distance == distance)
+            return;
+        if (cursor->match < worst->match)
+            worst = cursor;
+    }
+    /* How long the two places have been equal already: the longest power of two that is, then the next in front of it. */
+    uint64_t match = 0;
+    uint64_t limit = (steps->count < RING ? steps->count : RING - 1) - distance;
+    for (int i = POWERS - 1; i >= 0; i--) {
+        uint64_t more = UINT64_C(1) << i;
+        if (match + more > limit)
+            continue;
+        uint64_t newer = difference(prefix_of(steps, now - match), prefix_of(steps, now - match - more), steps->power[i]);
+        uint64_t older =
+            difference(prefix_of(steps, now - distance - match), prefix_of(steps, now - distance - match - more), steps->power[i]);
+        if (newer == older)
+            match += more;
+    }
+    if (match > worst->match)
+        *worst = (struct cursor){.distance = distance, .match = match};
+}
+
+static void walk_cursors(struct ps_steps *steps, uint64_t fingerprint)
+{
+    uint64_t now = steps->count - 1;
+
+    for (int i = 0; i < CURSORS; i++) {
+        struct cursor *cursor = &steps->cursor[i];
+        if (cursor->match != 0)
+            cursor->match = steps->fingerprint[(now - cursor->distance) % RING] == fingerprint ? cursor->match + 1 : 0;
+    }
+}
+
+/* What the launches of one distance say about it. */
+struct evidence {
+    uint64_t sum;
+    uint64_t farthest; /* the longest reach that is no longer than the distance */
+    bool carried;   /* something is used that was there when the distance began: what is never used again is set up, not stepped through */
+    uint64_t retry; /* 0: reaches don't speak against it; else launches observed when that may have changed */
+};
+
+/*
+ * `reach_max`: what a reach may be in a step; the distance, or what it was the round before. Only the last `looked_at` launches, those that have come
+ * again, can speak against it: what came once, in a program's first step, may reach back to the set-up before it.
+ */
+static struct evidence look_back(const struct ps_steps *steps, uint64_t distance, uint64_t looked_at, uint64_t reach_max)
+{
+    struct evidence evidence = {0};
+    uint64_t far = 0;
+
+    for (uint64_t i = 1; i <= distance || i <= looked_at; i++) {
+        uint64_t launch = steps->count - i;
+        uint32_t reach = steps->reach[launch % RING] & REACH_MAX;
+        if (i <= distance)
+            evidence.sum += ps_hash_u64(steps->fingerprint[launch % RING]);
+        if (reach <= reach_max) {
+            evidence.carried |= i <= distance && reach + i > distance;
+            if (reach > evidence.farthest)
+                evidence.farthest = reach;
+        } else if (i <= looked_at && ++far == looked_at / FAR_ONE_IN + 1) {
+            evidence.retry = launch + distance + 1;
+        }
+    }
+    return evidence;
+}
+
+/* Whether most of the last launches, a distance of them, belong to the pattern. An inner loop is no step however often it goes round. */
+static bool covers(const struct ps_steps *steps, const struct pattern *pattern, uint64_t distance)
+{
+    uint64_t in = 0;
+
+    for (uint64_t i = 0; i < distance; i++) {
+        uint64_t launch = steps->count - 1 - i;
+        in += launch + 1 >= GRAM && ps_step_pattern_find(pattern, gram_at(steps, launch), steps->fingerprint, launch) != NOWHERE;
+    }
+    return 2 * in >= distance;
+}
+
+/*
+ * Whether a shorter step that went round inside this distance is the better one. It is when all that came in between belongs to a known step as
+ * well: steps in changing order. Else the longer step is needed when some span is idle for all of it but
+ * less than a shorter round: what accumulating gradients leaves for the update. Evaluating now and then makes no such span. With no span to
+ * tell, a short rest beside a few shorter rounds is taken for an update, too.
+ */
+static bool has_shorter(const struct ps_steps *steps, uint64_t distance, uint64_t farthest)
+{
+    for (uint32_t slot = 0; slot < PS_PATTERNS_MAX; slot++) {
+        const struct pattern *pattern = &steps->pattern[slot];
+        uint64_t length = pattern->length;
+        if (length == 0 || !pattern->is_whole || length >= distance || !covers(steps, pattern, distance))
+            continue;
+        if (pattern->last_seen + distance > steps->count && steps->last_foreign + distance <= steps->count)
+            return true;
+        if (pattern->last_wrap + distance < steps->count + length)
+            continue;
+        uint64_t rest = distance % length;
+        if (farthest > length ? farthest + length <= distance : rest == 0 || rest > length / 2 || distance > ROUNDS_IN_LONGER * length)
+            return true;
+    }
+    return false;
+}
+
+/* The known pattern that the last launches are a round of, from wherever it begins; *position: what comes next in it, or NOWHERE if unclear. */
+static uint32_t find_known(const struct ps_steps *steps, uint64_t distance, uint64_t sum, uint32_t *position)
+{
+    *position = NOWHERE;
+    for (uint32_t slot = 0; slot < PS_PATTERNS_MAX; slot++) {
+        const struct pattern *pattern = &steps->pattern[slot];
+        if (pattern->length != distance || pattern->sum != sum || !pattern->is_whole)
+            continue;
+        for (uint64_t back = 0; back < distance && *position == NOWHERE; back++) {
+            uint64_t launch = steps->count - 1 - back;
+            uint32_t at = ps_step_pattern_find(pattern, gram_at(steps, launch), steps->fingerprint, launch);
+            if (at != NOWHERE && !(at & AMBIGUOUS))
+                *position = (uint32_t)((at + back) % distance);
+        }
+        return slot;
+    }
+    return NOWHERE;
+}
+
+/* The slot for a new pattern: a free one, or that of the pattern that was not seen for longest. */
+static uint32_t take_slot(const struct ps_steps *steps)
+{
+    uint32_t slot = 0;
+
+    for (uint32_t i = 0; i < PS_PATTERNS_MAX && steps->pattern[slot].length != 0; i++) {
+        if (steps->pattern[i].length == 0 || steps->pattern[i].last_seen < steps->pattern[slot].last_seen)
+            slot = i;
+    }
+    return slot;
+}
+
+/* Compares the last two rounds, launch by launch, or what there is of them; how many at their end are the same. */
+static uint64_t compare_rounds(const struct ps_steps *steps, uint64_t distance)
+{
+    uint64_t same = 0;
+
+    while (same < distance &&
+           steps->fingerprint[(steps->count - 1 - same) % RING] == steps->fingerprint[(steps->count - 1 - same - distance) % RING])
+        same++;
+    return same;
+}
+
+/* `but`: a slot that has a new pattern by now. */
+static void forget_broken(struct ps_steps *steps, uint32_t but)
+{
+    if (steps->broken != NOWHERE && steps->broken != but) {
+        steps->pattern[steps->broken].length = 0;
+        if (steps->lost_slot == steps->broken)
+            steps->lost_slot = NOWHERE;
+    }
+    steps->broken = NOWHERE;
+}
+
+static void learn(struct ps_steps *steps, uint64_t distance, uint64_t sum, bool is_whole)
+{
+    uint32_t slot = take_slot(steps);
+    struct pattern *pattern = &steps->pattern[slot];
+    uint64_t first = steps->count - distance;
+
+    pattern->length = (uint32_t)distance;
+    pattern->is_whole = false;
+    pattern->strikes = 0;
+    pattern->superseded_by = NOWHERE;
+    pattern->serial = ++steps->found;
+    pattern->rounds = 0;
+    pattern->last_wrap = 0;
+    pattern->sum = sum;
+    for (uint64_t i = 0; i < distance; i++)
+        pattern->fingerprint[i] = steps->fingerprint[(first + i) % RING];
+    ps_step_pattern_index(pattern);
+    forget_broken(steps, slot);
+    if (steps->following && steps->slot != slot && !steps->pattern[steps->slot].is_whole)
+        steps->pattern[steps->slot].length = 0;
+    if (is_whole)
+        make_whole(steps, slot);
+    start_following(steps, slot, 0);
+}
+
+/* Whether the program has said that a step began so many launches ago. */
+static bool begins_at_mark(const struct ps_steps *steps, uint64_t distance)
+{
+    return steps->reach[(steps->count - distance) % RING] & MARKED;
+}
+
+/* Whether the program's own marks, where it makes them, agree that a step has just ended. */
+static bool ends_at_mark(const struct ps_steps *steps, uint64_t distance)
+{
+    return steps->last_mark == 0 || steps->last_mark - 1 < steps->count - distance || begins_at_mark(steps, distance);
+}
+
+static enum ps_steps_event try_cursor(struct ps_steps *steps, struct cursor *cursor)
+{
+    uint64_t distance = cursor->distance;
+    uint32_t position;
+
+    if (!ends_at_mark(steps, distance))
+        return PS_STEPS_NOTHING;
+    /* A look costs a round's length: not too many of them a round. */
+    cursor->check = steps->count + distance / 8 + 1;
+    /*
+     * Of a short distance all that had to match is looked at: an optimizer that updates large tensors in pieces launches the same kernel again and
+     * again, and now and then goes on to the next tensors.
+     */
+    uint64_t looked_at = distance > MATCH_MIN ? distance : MATCH_MIN;
+    struct evidence evidence = look_back(steps, distance, cursor->match < looked_at ? cursor->match : looked_at, distance);
+    if (evidence.retry != 0) {
+        if (evidence.retry > cursor->check)
+            cursor->check = evidence.retry;
+        return PS_STEPS_NOTHING;
+    }
+    /* All that outlives a small model's steps may be too small to be managed; who marks them knows that they are steps. */
+    if (!evidence.carried && !begins_at_mark(steps, distance))
+        return PS_STEPS_NOTHING;
+    cursor->check = steps->count + distance;
+    uint32_t slot = find_known(steps, distance, evidence.sum, &position);
+    if (slot != NOWHERE) {
+        if (position == NOWHERE || is_superseded(steps, &steps->pattern[slot]) || (steps->following && steps->slot == slot))
+            return PS_STEPS_NOTHING;
+        start_following(steps, slot, position);
+        return PS_STEPS_RECOGNISED;
+    }
+    if (has_shorter(steps, distance, evidence.farthest))
+        return PS_STEPS_NOTHING;
+    uint64_t same = compare_rounds(steps, distance);
+    if (same < cursor->match && same < distance) { /* the hashes had said more */
+        cursor->match = same;
+        if (!is_believed(steps, cursor))
+            return PS_STEPS_NOTHING;
+    }
+    learn(steps, distance, evidence.sum, same == distance);
+    return PS_STEPS_FOUND;
+}
+
+/* The shortest distance that holds; while a pattern is followed, only what is longer and not that pattern again and again. */
+static enum ps_steps_event try_cursors(struct ps_steps *steps)
+{
+    uint64_t above = steps->following ? steps->pattern[steps->slot].length : 0;
+
+    if (steps->following && steps->followed > above)
+        above = steps->followed;
+    for (;;) {
+        struct cursor *best = NULL;
+        for (int i = 0; i < CURSORS; i++) {
+            struct cursor *cursor = &steps->cursor[i];
+            if (is_believed(steps, cursor) && cursor->check <= steps->count && cursor->distance > above &&
+                (!best || cursor->distance < best->distance))
+                best = cursor;
+        }
+        if (!best)
+            return PS_STEPS_NOTHING;
+        above = best->distance;
+        enum ps_steps_event event = try_cursor(steps, best);
+        if (event != PS_STEPS_NOTHING)
+            return event;
+    }
+}
+
+/*
+ * What was believed early has broken off, and now things go on as they did further along in it: the launches between came once and are no part of the
+ * step. Most optimizers make their state so, in the first step.
+ */
+static enum ps_steps_event go_on_without(struct ps_steps *steps, uint64_t gram)
+{
+    struct pattern *pattern = &steps->pattern[steps->broken];
+    uint64_t since = steps->count - steps->broken_count + 1; /* the launch that was another one included */
+    uint64_t now = steps->count - 1;
+
+    if (since > pattern->length / EARLY_PART) {
+        forget_broken(steps, NOWHERE);
+        return PS_STEPS_NOTHING;
+    }
+    if (since < GRAM)
+        return PS_STEPS_NOTHING;
+    uint32_t place = ps_step_pattern_find(pattern, gram, steps->fingerprint, now);
+    /* Where one launch was another, recognise() has gone on already. */
+    if (place == NOWHERE || (place & ~AMBIGUOUS) <= steps->broken_at + since)
+        return PS_STEPS_NOTHING;
+    place &= ~AMBIGUOUS; /* of several the first: one comes to a loop at its beginning */
+    uint64_t left_out = place - steps->broken_at - since, distance = pattern->length - left_out;
+    if (distance < EARLY_FROM || distance + GRAM > steps->count || !same_gram(steps, now, now - distance) || !ends_at_mark(steps, distance))
+        return PS_STEPS_NOTHING;
+    struct evidence evidence = look_back(steps, distance, distance, pattern->length);
+    if (evidence.retry != 0 || !evidence.carried) { /* a look costs a round's length: one must do */
+        forget_broken(steps, NOWHERE);
+        return PS_STEPS_NOTHING;
+    }
+    learn(steps, distance, evidence.sum, false);
+    return PS_STEPS_FOUND;
+}
+
+/* ---- what callers call ---- */
+
+struct ps_steps_state ps_steps_observe(struct ps_steps *steps, struct ps_step_launch launch)
+{
+    uint64_t fingerprint = launch.fingerprint;
+    uint64_t now = steps->count++;
+    enum ps_steps_event event = PS_STEPS_NOTHING;
+
+    steps->fingerprint[now % RING] = fingerprint;
+    steps->reach[now % RING] = (uint32_t)(launch.reach < REACH_MAX ? launch.reach : REACH_MAX) | (steps->mark ? MARKED : 0);
+    steps->hash = append(steps->hash, fingerprint);
+    steps->prefix[now % RING] = steps->hash;
+    steps->mark = false;
+    walk_cursors(steps, fingerprint);
+
+    uint64_t gram = now + 1 >= GRAM ? gram_at(steps, now) : 0;
+    if (steps->following)
+        event = follow(steps, fingerprint);
+    else if (now + 1 >= GRAM && recognise(steps, fingerprint, gram))
+        event = PS_STEPS_RECOGNISED;
+    else if (steps->broken != NOWHERE)
+        event = go_on_without(steps, gram);
+    if (now + 1 >= GRAM) {
+        if (!steps->following)
+            add_cursor(steps, gram);
+        steps->latest[gram % LATEST] = (uint32_t)now;
+    }
+    enum ps_steps_event found = try_cursors(steps);
+    return state_of(steps, found != PS_STEPS_NOTHING ? found : event);
+}
+
+void ps_steps_mark(struct ps_steps *steps)
+{
+    steps->mark = true;
+    steps->last_mark = steps->count + 1;
+}
+
+void ps_steps_summary(const struct ps_steps *steps, struct ps_steps_summary *out)
+{
+    memset(out, 0, sizeof *out);
+    out->launches = steps->count;
+    out->in_pattern = steps->in_pattern;
+    out->steps = steps->steps;
+    out->lost = steps->lost;
+    out->found = steps->found;
+    for (uint32_t i = 0; i < PS_PATTERNS_MAX; i++) {
+        out->patterns += steps->pattern[i].length != 0;
+        out->rounds[i] = steps->pattern[i].rounds;
+        out->length[i] = steps->pattern[i].length;
+    }
+}

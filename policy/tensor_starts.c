@@ -1,0 +1,191 @@
+#include "policy/tensor_starts.h"
+
+#include <string.h>
+
+/* Until enough has come back to tell how long that takes. */
+#define YOUNG 1024u
+#define RETURN_TIMES 2u
+/* So many are several. */
+#define SEVERAL 4u
+/* What was counted of returns counts half after so many return times, and so many accesses. */
+#define FADES_AFTER 16u
+#define FADES_AFTER_LEAST 65536u
+/* Forgotten ones are kept for so many times as long, and looked for after so many accesses. */
+#define CLEARED_AFTER 64u
+#define CLEARED_EVERY 1024u
+
+/* Without room this part of them gives way: those used longest ago, by the time since then. */
+#define GIVE_WAY 4u
+
+/* Accesses between two cuts of one run, accesses for which a cut is young, and the strides that the head is believed to reach. */
+#define RUN_WITHIN 128u
+#define YOUNG_CUT 512u
+#define RUN_STRIDES 4u
+/* Shorter strides than this part of the least that an access is taken to touch are none. */
+#define RUN_STRIDES_OF_LEAST 16u
+
+void ps_tensor_starts_init(struct ps_tensor_starts *cuts, struct ps_tensor_start *memory, uint32_t room)
+{
+    *cuts = (struct ps_tensor_starts){.cut = memory, .room = room};
+}
+
+static uint64_t long_time(const struct ps_tensor_starts *cuts)
+{
+    return RETURN_TIMES * cuts->return_time > YOUNG ? RETURN_TIMES * cuts->return_time : YOUNG;
+}
+
+static bool is_late(const struct ps_tensor_starts *cuts, uint64_t when)
+{
+    return cuts->now - when > long_time(cuts);
+}
+
+/* The first at the address or above. */
+static uint32_t first_from(const struct ps_tensor_starts *cuts, uint64_t at)
+{
+    uint32_t low = 0, high = cuts->count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (cuts->cut[middle].at < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Until then one that is late may still come back, and tell by that how long returning takes: the first step may have 64 times YOUNG accesses. */
+static void clear_forgotten(struct ps_tensor_starts *cuts)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < cuts->count; i++)
+        if (cuts->now - cuts->cut[i].used <= CLEARED_AFTER * long_time(cuts))
+            cuts->cut[kept++] = cuts->cut[i];
+    cuts->count = kept;
+}
+
+/* Those that were used longest ago go, about a quarter where they were used evenly, so that it takes little time for each. */
+static void make_room(struct ps_tensor_starts *cuts)
+{
+    uint64_t oldest = cuts->now;
+    uint32_t kept = 0;
+
+    clear_forgotten(cuts);
+    if (cuts->count < cuts->room)
+        return;
+    for (uint32_t i = 0; i < cuts->count; i++)
+        if (cuts->cut[i].used < oldest)
+            oldest = cuts->cut[i].used;
+    const uint64_t before = oldest + (cuts->now - oldest) / GIVE_WAY;
+    for (uint32_t i = 0; i < cuts->count; i++)
+        if (cuts->cut[i].used > before)
+            cuts->cut[kept++] = cuts->cut[i];
+    cuts->count = kept;
+}
+
+/* The largest power of two that several came back within, and not within the half of it. */
+static void find_return_time(struct ps_tensor_starts *cuts)
+{
+    unsigned i = 63;
+
+    while (i && cuts->returned[i] < SEVERAL)
+        i--;
+    cuts->return_time = i ? UINT64_C(1) << i : 0;
+}
+
+static void fade(struct ps_tensor_starts *cuts)
+{
+    for (unsigned i = 0; i < 64; i++)
+        cuts->returned[i] /= 2;
+    cuts->faded = cuts->now;
+    find_return_time(cuts);
+}
+
+void ps_tensor_starts_begin(struct ps_tensor_starts *cuts)
+{
+    if (cuts->now - cuts->faded > FADES_AFTER_LEAST && cuts->now - cuts->faded > FADES_AFTER * cuts->return_time)
+        fade(cuts);
+    if (++cuts->now % CLEARED_EVERY == 0)
+        clear_forgotten(cuts);
+}
+
+static void came_back(struct ps_tensor_starts *cuts, struct ps_tensor_start *cut)
+{
+    uint64_t took = cuts->now - cut->used;
+    unsigned i = took > 1 ? 64 - (unsigned)__builtin_clzll(took - 1) : 0;
+
+    if (i < 64 && ++cuts->returned[i] == SEVERAL)
+        find_return_time(cuts);
+    cut->used = cuts->now;
+}
+
+/* Where what begins at the new cut is believed to end, if a run has come to it; or 0. */
+static uint64_t end_in_run(const struct ps_tensor_starts *cuts, uint32_t i)
+{
+    const struct ps_tensor_start *cut = &cuts->cut[i];
+
+    if (i < 2 || cut->made - cut[-1].made > RUN_WITHIN || cut[-1].made - cut[-2].made > RUN_WITHIN)
+        return 0;
+    uint64_t stride = cut->at - cut[-1].at, before = cut[-1].at - cut[-2].at;
+
+    if (stride > RUN_STRIDES * before)
+        return 0;
+    return cut->at + RUN_STRIDES * (stride > before ? stride : before);
+}
+
+void ps_tensor_starts_note(struct ps_tensor_starts *cuts, uint64_t at, uint64_t end)
+{
+    uint32_t i = first_from(cuts, at);
+
+    if (i < cuts->count && cuts->cut[i].at == at) {
+        const bool was_forgotten = is_late(cuts, cuts->cut[i].used);
+        came_back(cuts, &cuts->cut[i]);
+        if (was_forgotten) {
+            cuts->cut[i].made = cuts->now;
+            cuts->cut[i].until = end_in_run(cuts, i);
+        }
+    } else {
+        if (cuts->count == cuts->room) {
+            make_room(cuts);
+            i = first_from(cuts, at);
+        }
+        memmove(&cuts->cut[i + 1], &cuts->cut[i], (cuts->count - i) * sizeof *cuts->cut);
+        cuts->cut[i] = (struct ps_tensor_start){.at = at, .made = cuts->now, .used = cuts->now};
+        cuts->count++;
+        cuts->cut[i].until = end_in_run(cuts, i);
+    }
+    struct ps_tensor_start *cut = &cuts->cut[i];
+    /* A shorter one may have touched part of the tensor. */
+    if (end && (end >= cut->end || is_late(cuts, cut->ended))) {
+        cut->end = end;
+        cut->ended = cuts->now;
+    }
+}
+
+/* The same of an access at the head of a run. Short strides may be those of interleaved views: they tell nothing. `end`: by what lies above; 0: nothing. */
+static uint64_t end_at_head(const struct ps_tensor_starts *cuts, const struct ps_tensor_start *cut, uint64_t end, uint64_t least)
+{
+    if (!cut->until || cuts->now - cut->made > YOUNG_CUT || cut->until - cut->at < RUN_STRIDES * (least / RUN_STRIDES_OF_LEAST))
+        return end;
+    uint64_t until = cut->until < cut->at + least ? cut->at + least : cut->until;
+
+    return end && end < until ? end : until;
+}
+
+uint64_t ps_tensor_starts_end_of(const struct ps_tensor_starts *cuts, uint64_t at, uint64_t least)
+{
+    uint32_t own = first_from(cuts, at), i = first_from(cuts, at + least);
+    uint64_t end = 0;
+
+    while (i < cuts->count && is_late(cuts, cuts->cut[i].used))
+        i++;
+    if (i < cuts->count)
+        end = cuts->cut[i].at;
+    if (own == cuts->count || cuts->cut[own].at != at)
+        return end;
+    const struct ps_tensor_start *cut = &cuts->cut[own];
+    if (!cut->end)
+        end = end_at_head(cuts, cut, end, least);
+    return cut->end > end && !is_late(cuts, cut->ended) ? cut->end : end;
+}

@@ -1,0 +1,71 @@
+/*
+ * A small streaming JSON writer. It allocates nothing, takes no lock and calls only the sink it was given, so a report can be written
+ * from a signal handler when the sink is write(2).
+ *
+ * Threads: one writer belongs to one thread. Errors are sticky: after the first one nothing more is written, and ps_json_finish returns it;
+ * calls in between need not be checked.
+ */
+#ifndef PS_JSON_H
+#define PS_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PS_JSON_DEPTH_MAX 16
+
+/* Takes `bytes` bytes; returns 0, or -errno, which ends the output. */
+typedef int (*ps_json_sink_fn)(const char *text, size_t bytes, void *ctx);
+
+/* Filled by the init functions; fields are private to json.c. */
+struct ps_json {
+    char *buffer;
+    size_t capacity;
+    size_t used;
+    ps_json_sink_fn sink; /* NULL: the buffer is the destination */
+    void *ctx;
+    int error;
+    unsigned depth;
+    bool done;     /* the outermost value is complete */
+    bool one_line; /* no line breaks and blanks between values */
+    bool is_array[PS_JSON_DEPTH_MAX];
+    bool has_member[PS_JSON_DEPTH_MAX];
+};
+
+/* Writes into `buffer`, which ends up NUL-terminated; -ENOSPC when it is too small. */
+void ps_json_init_buffer(struct ps_json *j, char *buffer, size_t capacity);
+
+/* The same, all on one line. */
+void ps_json_init_line(struct ps_json *j, char *buffer, size_t capacity);
+
+/* Writes through `sink`, gathering pieces in `buffer` (any capacity from 1; it must outlive the writer). */
+void ps_json_init_sink(struct ps_json *j, char *buffer, size_t capacity, ps_json_sink_fn sink, void *ctx);
+
+/* A sink for a file descriptor: ctx points to the int. Goes on after EINTR and short writes. */
+int ps_json_sink_fd(const char *text, size_t bytes, void *ctx);
+
+/*
+ * Values. `key` is NULL for the outermost value and inside arrays, and must be given inside objects: anything else is -EINVAL (sticky),
+ * as is an end without a begin or a second outermost value; nesting deeper than PS_JSON_DEPTH_MAX is -EOVERFLOW. Strings are UTF-8; each
+ * byte that is not part of valid UTF-8 is written as U+FFFD. A NULL string is written as null.
+ */
+void ps_json_begin_object(struct ps_json *j, const char *key);
+void ps_json_begin_array(struct ps_json *j, const char *key);
+void ps_json_end(struct ps_json *j);
+void ps_json_u64(struct ps_json *j, const char *key, uint64_t value);
+void ps_json_i64(struct ps_json *j, const char *key, int64_t value);
+void ps_json_thousandths(struct ps_json *j, const char *key, uint64_t value); /* as a decimal fraction: 1234567 is 1234.567 */
+void ps_json_bool(struct ps_json *j, const char *key, bool value);
+void ps_json_null(struct ps_json *j, const char *key);
+void ps_json_string(struct ps_json *j, const char *key, const char *value);
+
+/* Whether what follows stands on one line, as long lists of figures do. */
+void ps_json_pack(struct ps_json *j, bool on);
+
+/*
+ * Closes the text with a newline and hands over what is still gathered. Returns 0, the first error, or -EINVAL when a value is open or
+ * missing.
+ */
+int ps_json_finish(struct ps_json *j);
+
+#endif

@@ -1,0 +1,223 @@
+#include "base/rank_exchange.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/live_directory.h"
+#include "base/log.h"
+#include "base/output.h"
+#include "policy/hash.h"
+
+#define WAIT_NS 400000000u /* ranks plan within some ms of each other; a step that they wait in is lost to nobody but the plan */
+#define LOOKS_NS 200000u
+#define LOOKS_A_MS 5u
+#define VAIN_MAX 3u
+#define NAME_BYTES 96
+#define PATH_BYTES 256 /* a runtime directory's is far shorter; where it isn't, nothing is told */
+
+/* At the beginning of what is told, before the bytes. */
+struct told {
+    struct ps_live_note note;
+    uint64_t job, rank, bytes;
+    struct ps_rank_exchange_key key;
+};
+
+/* Constant once set up, but in a forked child. */
+static struct {
+    struct ps_live_identity identity;
+    uint64_t job;
+    uint32_t rank, peers;
+} here;
+
+/* Of each device that tells, by what it is about; written by its thread alone. */
+static struct {
+    char path[PATH_BYTES]; /* "": it has told nothing that was not taken back */
+    unsigned in_vain;      /* so often in a row */
+} so_far[PS_RANK_EXCHANGE_DEVICES_MAX][PS_RANK_EXCHANGE_ABOUT];
+
+static uint64_t hash_of(uint64_t hash, const char *text)
+{
+    for (; text && *text; text++)
+        hash = ps_hash_u64(hash ^ (unsigned char)*text);
+    return ps_hash_u64(hash);
+}
+
+void ps_rank_exchange_open(const struct ps_ranks *ranks, char *(*variable)(const char *name))
+{
+    struct ps_live_identity parent;
+    const char *port = variable("MASTER_PORT");
+
+    if (!ranks->several || ranks->local_processes < 2 || ps_live_identity_of(getpid(), &here.identity))
+        return;
+    if (port && *port)
+        here.job = hash_of(hash_of(1, variable("MASTER_ADDR")), port);
+    else if (!ps_live_identity_of(getppid(), &parent))
+        here.job = ps_hash_u64(ps_hash_u64(parent.pid) ^ parent.start_ticks);
+    else
+        return;
+    here.rank = ranks->rank;
+    here.peers = ranks->local_processes - 1;
+}
+
+/* In place of what this device told about the same before. 0 or -errno. */
+static int tell(int directory, const char *directory_path, const struct told *told, const void *mine)
+{
+    char *path = so_far[told->key.device][told->key.about].path, whose[PS_LIVE_NAME_BYTES], made[NAME_BYTES + 8];
+    const char *name;
+
+    if (strlen(directory_path) > PATH_BYTES - NAME_BYTES)
+        return -ENAMETOOLONG;
+    ps_live_name(whose, &told->note.identity);
+    snprintf(path, PATH_BYTES, "%.*s/" PS_LIVE_NOTE "%s-%u-%u", PATH_BYTES - NAME_BYTES, directory_path, whose, told->key.device,
+             (unsigned)told->key.about);
+    name = strrchr(path, '/') + 1;
+    snprintf(made, sizeof made, "%.*s.new", NAME_BYTES, name);
+    unlinkat(directory, made, 0); /* of an earlier process of this number */
+    int fd = openat(directory, made, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -errno;
+    int error = ps_output_write_whole(fd, (const char *)told, sizeof *told);
+    if (!error)
+        error = ps_output_write_whole(fd, mine, told->bytes);
+    if (!error && renameat(directory, made, directory, name))
+        error = -errno;
+    if (error)
+        unlinkat(directory, made, 0);
+    close(fd);
+    return error;
+}
+
+/* Who tells nothing but that he is there has been there when he is further on, too: what he told then is written over. */
+static bool is_about_the_same(const struct told *a, const struct told *own)
+{
+    const struct ps_rank_exchange_key *key = &a->key, *wanted = &own->key;
+
+    return a->bytes == own->bytes && key->about == wanted->about && key->device == wanted->device && key->of == wanted->of &&
+           (key->number == wanted->number || (own->bytes == 0 && key->number > wanted->number));
+}
+
+/* Whether the file holds what a peer told under the key, and `theirs` it then; *rank whose it is. What the dead have left goes. */
+static bool hear(int directory, const char *name, const struct told *own, void *theirs, uint64_t *rank)
+{
+    struct told told;
+    struct stat status;
+
+    int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool ours = pread(fd, &told, sizeof told, 0) == (ssize_t)sizeof told &&
+                !memcmp(told.note.magic, PS_LIVE_NOTE_MAGIC, sizeof told.note.magic) && !fstat(fd, &status) && S_ISREG(status.st_mode) &&
+                told.note.identity.pid_namespace == own->note.identity.pid_namespace;
+    bool left_over = ours && !ps_live_identity_lives(&told.note.identity);
+    if (left_over)
+        unlinkat(directory, name, 0);
+    bool heard = ours && !left_over && told.job == own->job && told.rank != own->rank && is_about_the_same(&told, own) &&
+                 pread(fd, theirs, told.bytes, sizeof told) == (ssize_t)told.bytes;
+    close(fd);
+    *rank = told.rank;
+    return heard;
+}
+
+struct hearing {
+    const struct told *own;
+    uint64_t *of; /* the ranks that were heard */
+    uint32_t heard;
+    void *theirs;
+    ps_rank_exchange_heard_fn fn;
+    void *ctx;
+};
+
+static bool is_heard(const struct hearing *h, uint64_t rank)
+{
+    for (uint32_t i = 0; i < h->heard; i++)
+        if (h->of[i] == rank)
+            return true;
+    return false;
+}
+
+static void hear_all(struct hearing *h, int directory)
+{
+    const struct dirent *entry;
+    int again = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *listing = again < 0 ? NULL : fdopendir(again);
+    uint64_t rank;
+
+    if (!listing && again >= 0)
+        close(again);
+    while (listing && h->heard < here.peers && (entry = readdir(listing))) {
+        if (strncmp(entry->d_name, PS_LIVE_NOTE, sizeof PS_LIVE_NOTE - 1) != 0 ||
+            !hear(directory, entry->d_name, h->own, h->theirs, &rank) || is_heard(h, rank))
+            continue;
+        h->of[h->heard++] = rank;
+        if (h->fn)
+            h->fn(h->ctx, h->theirs);
+    }
+    if (listing)
+        closedir(listing);
+}
+
+/*
+ * Two clocks: the host's alone, nothing is queued while it waits. The plan that is to be made waits for it; where that is a meeting in the link's measurement, evictions do
+ * as well, for as long as one rank takes more than the others to queue its copies, and once WAIT_NS if one is gone.
+ */
+static void hear_until_all(struct hearing *h, int directory, bool (*is_over)(void))
+{
+    static const struct timespec a_moment = {.tv_nsec = LOOKS_NS};
+    const uint64_t until = ps_now_ns() + WAIT_NS;
+
+    for (unsigned looks = 1;; looks++) {
+        hear_all(h, directory);
+        if (h->heard >= here.peers || ps_now_ns() >= until || (looks % LOOKS_A_MS == 0 && is_over()))
+            return;
+        nanosleep(&a_moment, NULL);
+    }
+}
+
+uint32_t ps_rank_exchange_exchange(struct ps_rank_exchange_key key, const void *mine, size_t bytes, bool (*is_over)(void),
+                                   ps_rank_exchange_heard_fn heard, void *ctx)
+{
+    char path[PS_LIVE_PATH_BYTES];
+    const uint32_t peers = here.peers;
+
+    if (!peers || key.device >= PS_RANK_EXCHANGE_DEVICES_MAX || so_far[key.device][key.about].in_vain >= VAIN_MAX)
+        return 0;
+    unsigned *in_vain = &so_far[key.device][key.about].in_vain;
+    const struct told own = {.note = {PS_LIVE_NOTE_MAGIC, here.identity}, .job = here.job, .rank = here.rank, .bytes = bytes, .key = key};
+    struct hearing h = {.own = &own, .fn = heard, .ctx = ctx, .of = calloc(peers, sizeof *h.of), .theirs = malloc(bytes + 1)};
+    int directory = h.of && h.theirs ? ps_live_directory_open_any(path) : -ENOMEM;
+    int error = directory < 0 ? directory : tell(directory, path, &own, mine);
+    if (!error)
+        hear_until_all(&h, directory, is_over);
+    if (directory >= 0)
+        close(directory);
+    *in_vain = h.heard ? 0 : *in_vain + 1;
+    if (error)
+        ps_log_debug(POLICY, "the other ranks can't be told: %s", strerror(-error));
+    free(h.of);
+    free(h.theirs);
+    return h.heard;
+}
+
+void ps_rank_exchange_close(void)
+{
+    if (here.identity.pid != (uint64_t)getpid())
+        return;
+    for (unsigned d = 0; d < PS_RANK_EXCHANGE_DEVICES_MAX; d++)
+        for (unsigned about = 0; about < PS_RANK_EXCHANGE_ABOUT; about++)
+            if (*so_far[d][about].path)
+                unlink(so_far[d][about].path);
+}
+
+void ps_rank_exchange_disown(void)
+{
+    here.peers = 0;
+    here.identity.pid = 0;
+}

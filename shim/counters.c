@@ -1,4 +1,0 @@
-#include "counters.h"
-
-struct ps_counters ps_counters;
-struct ps_passthrough ps_passthrough;

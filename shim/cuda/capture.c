@@ -1,0 +1,241 @@
+#include "cuda/capture.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <time.h>
+
+#include "base/ordering_rules.h"
+#include "cuda/driver.h"
+#include "cuda/streams.h"
+
+atomic_uint ps_captures;
+
+/* The stream on which the calling thread's call keeps us from recording. */
+static __thread struct ps_stream *beginning __attribute__((tls_model("initial-exec")));
+
+static atomic_uint waiting; /* for a context */
+
+static void one_is_over(void)
+{
+    unsigned now = atomic_load(&ps_captures);
+
+    while (now && !atomic_compare_exchange_weak(&ps_captures, &now, now - 1)) {
+    }
+}
+
+bool ps_capture_keep_out(void)
+{
+    /* Either this sees the capture that begins, or that sees this. */
+    atomic_fetch_add(&waiting, 1);
+    if (!atomic_load(&ps_captures))
+        return true;
+    ps_capture_let_in();
+    return false;
+}
+
+void ps_capture_let_in(void)
+{
+    atomic_fetch_sub(&waiting, 1);
+}
+
+/*
+ * Two clocks: what the stream has been given so far is covered by a tick before anything of it is captured. If the stream is destroyed while it is captured there
+ * is no event to record any more, and that tick is the last one.
+ */
+static void cover(struct ps_stream *s)
+{
+    const int r = ps_ordering_rule(CAPTURED_WITH_TICK) ? ps_stream_tick(s) : -EINVAL;
+
+    if (r != -EBUSY) /* else it is captured, or barred by another capture, already */
+        atomic_store(&s->covered, !r);
+}
+
+static void hold_records(CUstream stream, bool per_thread_default)
+{
+    struct ps_stream *legacy = ps_stream_find_legacy();
+
+    beginning = ps_stream_find(stream, per_thread_default);
+    if (legacy &&
+        ps_stream_orders_others(legacy)) /* nothing is recorded there while a blocking stream is captured, which this one may be */
+        cover(legacy);
+    if (!beginning)
+        return;
+    cover(beginning);
+    ps_stream_hold_records(beginning);
+}
+
+void ps_capture_begins(CUstream stream, bool per_thread_default)
+{
+    static const struct timespec a_moment = {.tv_nsec = 1000000};
+
+    atomic_fetch_add(&ps_captures, 1);
+    for (int moments = 0; moments < 100 && atomic_load(&waiting); moments++)
+        nanosleep(&a_moment, NULL);
+    hold_records(stream, per_thread_default);
+}
+
+static void let_record(void)
+{
+    if (beginning)
+        ps_stream_let_record(beginning);
+    beginning = NULL;
+}
+
+void ps_capture_began(bool succeeded)
+{
+    if (!succeeded)
+        one_is_over();
+    else if (beginning)
+        atomic_store(&beginning->captured_from, true);
+    let_record();
+}
+
+void ps_capture_may_be_joined(CUstream stream, bool per_thread_default)
+{
+    /* The event was recorded in a capture before this call, if it was: that capture has been counted. */
+    if (!ps_capture_anywhere() || !ps_ordering_rule(JOINING_HOLDS_RECORDS))
+        return;
+    hold_records(stream, per_thread_default);
+}
+
+void ps_capture_was_joined(void)
+{
+    let_record();
+}
+
+/* ---- frees ---- */
+
+#define FREES_MAX 64u
+
+/* Streams that were being captured when memory was freed on them; those of captures that are over as well, until there is no room. */
+static pthread_mutex_t frees_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ps_stream *freed_on[FREES_MAX];
+static unsigned frees;
+
+/* The capture that the stream belongs to; 0: none. */
+static cuuint64_t capture_of(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuuint64_t id = 0;
+
+    if (!ps_cu.cuStreamGetCaptureInfo || ps_cu.cuStreamGetCaptureInfo(stream, &status, &id, NULL, NULL, NULL, NULL) != CUDA_SUCCESS)
+        return 0;
+    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? id : 0;
+}
+
+void ps_capture_freed_on(CUstream stream, bool per_thread_default)
+{
+    unsigned i = 0;
+
+    if (!ps_capture_has(stream, per_thread_default))
+        return;
+    struct ps_stream *s = ps_stream_find(stream, per_thread_default);
+    pthread_mutex_lock(&frees_lock);
+    while (i < frees && freed_on[i] != s)
+        i++;
+    if (i == frees && frees < FREES_MAX && !s->per_thread)
+        freed_on[frees++] = s;
+    pthread_mutex_unlock(&frees_lock);
+}
+
+/* Two clocks: both calls go into the graph, where `stream` then comes after what `s` was given. */
+static void join(CUstream stream, CUstream s)
+{
+    CUevent event;
+
+    if (ps_cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        return;
+    if (ps_cu.cuEventRecord(event, s) == CUDA_SUCCESS)
+        ps_cu.cuStreamWaitEvent(stream, event, 0);
+    ps_cu.cuEventDestroy(event);
+}
+
+void ps_capture_ends(CUstream stream, bool per_thread_default)
+{
+    unsigned left = 0;
+
+    if (!stream && per_thread_default)
+        stream = CU_STREAM_PER_THREAD;
+    pthread_mutex_lock(&frees_lock);
+    cuuint64_t id = frees ? capture_of(stream) : 0;
+    for (unsigned i = 0; id && i < frees; i++) {
+        struct ps_stream *s = freed_on[i];
+        ps_stream_hold_records(s); /* its handle is good as long as it isn't gone, which is seen under this */
+        cuuint64_t one = atomic_load(&s->gone) ? 0 : capture_of(s->handle);
+        if (one == id && s->handle != stream)
+            join(stream, s->handle);
+        ps_stream_let_record(s);
+        if (one && one != id)
+            freed_on[left++] = s;
+    }
+    if (id)
+        frees = left;
+    pthread_mutex_unlock(&frees_lock);
+}
+
+/* ---- the end ---- */
+
+void ps_capture_ended_with(struct ps_stream *s)
+{
+    if (atomic_exchange(&s->captured_from, false))
+        one_is_over();
+}
+
+void ps_capture_ended(CUstream stream, bool per_thread_default, CUresult result)
+{
+    struct ps_stream *s = ps_stream_find(stream, per_thread_default);
+    bool is_over =
+        result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+
+    /* After other errors (a stream that is not the capture's, or none at all) it goes on; unless the stream says otherwise. */
+    if (!is_over && !(atomic_load(&s->captured_from) && !ps_capture_has(stream, per_thread_default)))
+        return;
+    if (s->index >= PS_STREAMS_MAX)
+        one_is_over();
+    else
+        ps_capture_ended_with(s);
+}
+
+/* The legacy stream is used by no capture, and yet can't be used while a blocking stream is captured (cuda.h, cuStreamIsCapturing). */
+bool ps_capture_has(CUstream stream, bool per_thread_default)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    if (!ps_capture_anywhere() || !ps_cu.cuStreamIsCapturing)
+        return false;
+    if (!stream && per_thread_default)
+        stream = CU_STREAM_PER_THREAD;
+    const CUresult result = ps_cu.cuStreamIsCapturing(stream, &status);
+    if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+        return ps_ordering_rule(CAPTURE_BARS_LEGACY);
+    return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static bool exchange(CUstreamCaptureMode *mode)
+{
+    return ps_ordering_rule(CAPTURE_STAYS_VALID) && ps_cu.cuThreadExchangeStreamCaptureMode &&
+           ps_cu.cuThreadExchangeStreamCaptureMode(mode) == CUDA_SUCCESS;
+}
+
+void ps_capture_relax_thread(void)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+    exchange(&mode);
+}
+
+struct ps_capture_mode ps_capture_relax(void)
+{
+    struct ps_capture_mode mode = {false, CU_STREAM_CAPTURE_MODE_RELAXED};
+
+    if (ps_capture_anywhere())
+        mode.changed = exchange(&mode.before);
+    return mode;
+}
+
+void ps_capture_restore(struct ps_capture_mode mode)
+{
+    if (mode.changed)
+        exchange(&mode.before);
+}

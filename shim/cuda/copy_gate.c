@@ -1,0 +1,267 @@
+#include "cuda/copy_gate.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cuda/driver.h"
+#include "cuda/helper_thread.h"
+#include "cuda/per_device.h"
+
+/* 16 MiB, 0.3 ms of the link, which a mapping may wait for; twice as much where none does. */
+#define PIECE_PAGES 8u
+#define WORDS_APART 16u /* each way's word in a cache line of its own */
+/*
+ * A stream holds some 1,000 commands: up to 48 copies to the host are queued, but few of those to the device that are larger than 256 MiB (copies.h), and
+ * beside pieces of 64 MiB a mapping waits as long as without a gate.
+ */
+static const size_t pieces_a_copy[PS_COPY_GATE_WAYS] = {[PS_COPY_GATE_OUT] = 8, [PS_COPY_GATE_IN] = 32};
+#define SHUT_AT_MOST_NS 2000000u
+#define HELD_AT_MOST_NS 333000000u
+#define LOOK_EVERY_NS 1000000
+#define QUIET_LOOKS 100u           /* the watcher then sleeps until the gate is shut again */
+#define SENT_ALONG_BYTES 4096u     /* to the device: they go along with the command, and no engine copies them (H100) */
+#define TURNS_FOR_NS 2000000000ull /* one that comes later waits for what is queued by then, some 10 ms of the link */
+
+static _Atomic uint64_t program_copied_in; /* when; 0: never */
+
+static PS_PER_DEVICE struct {
+    uint32_t *words; /* of each way; 0: open. NULL: there is no gate */
+    CUdeviceptr looked_at[PS_COPY_GATE_WAYS];
+    size_t page;
+    size_t since_look[PS_COPY_GATE_WAYS];  /* bytes queued; atomic */
+    bool mappings_wait[PS_COPY_GATE_WAYS]; /* for the copies of that way; atomic */
+    bool copies[PS_COPY_GATE_WAYS];        /* some have been queued; atomic */
+    bool stays_open;                       /* atomic */
+    pthread_mutex_t lock;
+    pthread_cond_t was_shut;
+    unsigned shut_by, held_by; /* the latter are among the former */
+    uint64_t shut_since, times_shut;
+    bool watched, ends;
+} of_first = {.mappings_wait = {[PS_COPY_GATE_OUT] = true}, .lock = PTHREAD_MUTEX_INITIALIZER, .was_shut = PTHREAD_COND_INITIALIZER};
+#define here PS_HERE(of_first)
+
+static bool mappings_wait(enum ps_copy_gate_way way)
+{
+    return __atomic_load_n(&here.mappings_wait[way], __ATOMIC_RELAXED);
+}
+
+void ps_copy_gate_holds_up(enum ps_copy_gate_way way, bool wait)
+{
+    __atomic_store_n(&here.mappings_wait[way], wait, __ATOMIC_RELAXED);
+}
+
+void ps_copy_gate_stay_open(bool stays)
+{
+    __atomic_store_n(&here.stays_open, stays, __ATOMIC_RELAXED);
+}
+
+/* [with lock] The device may look at them at any time. */
+static void set_word(enum ps_copy_gate_way way, uint32_t value)
+{
+    __atomic_store_n(&here.words[way * WORDS_APART], value, __ATOMIC_SEQ_CST);
+}
+
+static void open_all(void)
+{
+    for (enum ps_copy_gate_way way = 0; way < PS_COPY_GATE_WAYS; way++)
+        set_word(way, 0);
+}
+
+/*
+ * Opens what has been shut for too long; who shut it goes on with its mapping, which then takes its time slice. While mappings come this looks once a
+ * millisecond, so that who shuts the gate need not wake it.
+ */
+static void watch(void)
+{
+    static const struct timespec pause = {.tv_nsec = LOOK_EVERY_NS};
+    uint64_t seen = 0;
+    unsigned quiet = 0;
+
+    pthread_mutex_lock(&here.lock);
+    while (!here.ends) {
+        if (here.shut_by && ps_now_ns() - here.shut_since > (here.held_by ? HELD_AT_MOST_NS : SHUT_AT_MOST_NS))
+            open_all();
+        quiet = here.shut_by || here.times_shut != seen ? 0 : quiet + 1;
+        seen = here.times_shut;
+        if (quiet > QUIET_LOOKS) {
+            here.watched = false;
+            while (!here.shut_by && !here.ends)
+                pthread_cond_wait(&here.was_shut, &here.lock);
+            here.watched = true;
+        }
+        pthread_mutex_unlock(&here.lock);
+        nanosleep(&pause, NULL);
+        pthread_mutex_lock(&here.lock);
+    }
+    pthread_mutex_unlock(&here.lock);
+}
+
+void ps_copy_gate_end(void)
+{
+    pthread_mutex_lock(&here.lock);
+    here.words = NULL;
+    here.ends = true;
+    pthread_cond_signal(&here.was_shut);
+    pthread_mutex_unlock(&here.lock);
+}
+
+/* The words, in memory of our own, which stays when the context goes: a thread may be opening the gate then. */
+static uint32_t *new_words(CUdeviceptr *on_device)
+{
+    const size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED)
+        return NULL;
+    if (ps_cu.cuStreamWaitValue32 && ps_cu.cuMemHostRegister && ps_cu.cuMemHostGetDevicePointer &&
+        ps_cu.cuMemHostRegister(memory, bytes, CU_MEMHOSTREGISTER_DEVICEMAP) == CUDA_SUCCESS) {
+        if (ps_cu.cuMemHostGetDevicePointer(on_device, memory, 0) == CUDA_SUCCESS)
+            return memory;
+        ps_cu.cuMemHostUnregister(memory);
+    }
+    munmap(memory, bytes);
+    return NULL;
+}
+
+void ps_copy_gate_make(CUstream stream, size_t granularity)
+{
+    CUdeviceptr on_device = 0;
+    uint32_t *words = new_words(&on_device);
+
+    here.page = granularity;
+    for (enum ps_copy_gate_way way = 0; way < PS_COPY_GATE_WAYS; way++)
+        here.looked_at[way] = on_device + way * WORDS_APART * sizeof *words;
+    here.watched = true;
+    /* The first look shows whether a stream can wait for a word. */
+    if (!words || ps_cu.cuStreamWaitValue32(stream, on_device, 0, CU_STREAM_WAIT_VALUE_EQ) != CUDA_SUCCESS)
+        ps_log_info(
+            RESIDENCY,
+            "no stream can wait for a word in host memory here: making a mapping beside our copies takes a millisecond, and the program's "
+            "own copies wait for all of ours that are queued");
+    else if (!ps_helper_thread_start_apart("penstock-gate", watch))
+        here.words = words;
+}
+
+/* The least piece: a time slice holds about three of those that a mapping waits for. */
+static size_t least_piece(enum ps_copy_gate_way way)
+{
+    return (mappings_wait(way) ? PIECE_PAGES : 2 * PIECE_PAGES) * here.page;
+}
+
+static size_t piece_of(enum ps_copy_gate_way way, size_t bytes)
+{
+    const size_t least = least_piece(way), piece = (bytes / pieces_a_copy[way] + here.page - 1) / here.page * here.page;
+
+    return piece > least ? piece : least;
+}
+
+void ps_copy_gate_program_copies_in(size_t bytes)
+{
+    if (bytes > SENT_ALONG_BYTES)
+        atomic_store_explicit(&program_copied_in, ps_now_ns(), memory_order_relaxed);
+}
+
+/* Whether others are to have their turn. */
+static bool gives_turns(enum ps_copy_gate_way way)
+{
+    if (!here.words)
+        return false;
+    if (way == PS_COPY_GATE_OUT || mappings_wait(way))
+        return true;
+    const uint64_t since = atomic_load_explicit(&program_copied_in, memory_order_relaxed);
+    return since && ps_now_ns() - since < TURNS_FOR_NS;
+}
+
+/* Ahead of a piece: a look, if so much has been queued since the last one. One that can't be queued is left out. */
+static void look(CUstream stream, enum ps_copy_gate_way way, size_t bytes)
+{
+    if (__atomic_add_fetch(&here.since_look[way], bytes, __ATOMIC_RELAXED) <= least_piece(way))
+        return;
+    __atomic_store_n(&here.since_look[way], bytes, __ATOMIC_RELAXED); /* of two threads, one look more or less is no matter */
+    /* Two clocks: the stream waits here when the device comes to it, after all that was queued on it before, for as long as the gate is shut. */
+    ps_cu.cuStreamWaitValue32(stream, here.looked_at[way], 0, CU_STREAM_WAIT_VALUE_EQ);
+}
+
+int ps_copy_gate_copy(CUstream stream, enum ps_copy_gate_way way, CUdeviceptr to, CUdeviceptr from, size_t bytes)
+{
+    const bool looks = gives_turns(way);
+    const size_t piece = looks ? piece_of(way, bytes) : bytes;
+    int r = 0;
+
+    __atomic_store_n(&here.copies[way], true, __ATOMIC_RELAXED);
+    for (size_t at = 0; at < bytes && !r; at += piece) {
+        const size_t part = bytes - at < piece ? bytes - at : piece;
+        if (looks)
+            look(stream, way, part);
+        r = ps_cuda_errno(ps_cu.cuMemcpyAsync(to + at, from + at, part, stream));
+    }
+    return r;
+}
+
+/* Whether a mapping would wait for copies of that way. */
+static bool is_in_the_way(enum ps_copy_gate_way way)
+{
+    return mappings_wait(way) && __atomic_load_n(&here.copies[way], __ATOMIC_RELAXED) &&
+           !__atomic_load_n(&here.stays_open, __ATOMIC_RELAXED);
+}
+
+/* [with lock] True: it is the first of those that have it shut. */
+static bool shut(void)
+{
+    if (here.shut_by++)
+        return false;
+    here.shut_since = ps_now_ns();
+    here.times_shut++;
+    if (!here.watched)
+        pthread_cond_signal(&here.was_shut);
+    return true;
+}
+
+bool ps_copy_gate_shut(void)
+{
+    if (!here.words || (!is_in_the_way(PS_COPY_GATE_OUT) && !is_in_the_way(PS_COPY_GATE_IN)))
+        return false;
+    pthread_mutex_lock(&here.lock);
+    if (shut())
+        for (enum ps_copy_gate_way way = 0; way < PS_COPY_GATE_WAYS; way++)
+            set_word(way, is_in_the_way(way));
+    pthread_mutex_unlock(&here.lock);
+    return true;
+}
+
+void ps_copy_gate_open(void)
+{
+    pthread_mutex_lock(&here.lock);
+    if (!--here.shut_by)
+        open_all();
+    pthread_mutex_unlock(&here.lock);
+}
+
+bool ps_copy_gate_hold(CUstream stream)
+{
+    if (!here.words)
+        return false;
+    pthread_mutex_lock(&here.lock);
+    shut();
+    here.held_by++;
+    set_word(PS_COPY_GATE_OUT, 1);
+    pthread_mutex_unlock(&here.lock);
+    if (ps_cu.cuStreamWaitValue32(stream, here.looked_at[PS_COPY_GATE_OUT], 0, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS)
+        return true;
+    ps_copy_gate_let_go();
+    return false;
+}
+
+void ps_copy_gate_let_go(void)
+{
+    pthread_mutex_lock(&here.lock);
+    here.held_by--;
+    pthread_mutex_unlock(&here.lock);
+    ps_copy_gate_open();
+}

@@ -1,0 +1,223 @@
+#include "cuda/device_clock.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "cuda/driver.h"
+#include "cuda/per_device.h"
+
+/* Two a reload whose end the writer has not come to, which is 10 ms of the link at most, and one a D2H that is queued. */
+#define MARKS 1024u
+#define MARKS_A_WORD 64u
+
+#define RENEW_NS 1000000000u
+#define RETRY_NS 50000000u
+#define READINGS 5
+/* A reading as good as this is not tried to be bettered. */
+#define GOOD_NS 3000u
+/* Longer: the device has other work on the hardware queue that our stream shares, or the machine has. The old anchor does meanwhile. */
+#define READING_NS 2000000u
+/* Of a program that has just begun the device has little other work: so often the first anchor is tried for. */
+#define FIRST_TRIES 10
+
+/* By how much the clocks' rates may differ: quartzes are better, and more is a reading gone wrong. */
+#define DRIFT_MAX 0.0002
+
+/* Events that readings are made with: the two anchors, the best reading of a search and the latest. */
+#define READERS 4u
+#define NONE READERS
+
+static PS_PER_DEVICE struct {
+    struct ps_device_mark *marks;                  /* MARKS of them; NULL: there is no clock */
+    _Atomic uint64_t unused[MARKS / MARKS_A_WORD]; /* a bit each */
+    CUstream stream;
+    CUevent reader[READERS]; /* constant once they are there */
+    uint64_t renew_at;
+    _Atomic uint64_t error_ns;
+
+    pthread_mutex_t lock; /* of these; they are changed by the renewing thread */
+    struct {
+        unsigned reader;    /* its event */
+        uint64_t ns, error; /* when that came, and by how much it may be wrong */
+    } anchor, last;         /* NONE: there is none yet */
+    int64_t between;        /* them, by the device's clock */
+    double rate;            /* nanoseconds of the host's clock for one of the device's */
+} of_first = {.lock = PTHREAD_MUTEX_INITIALIZER, .anchor.reader = NONE, .last.reader = NONE, .rate = 1};
+#define here PS_HERE(of_first)
+
+static bool create_event(CUevent *event)
+{
+    return ps_cu.cuEventCreate(event, CU_EVENT_DEFAULT) == CUDA_SUCCESS;
+}
+
+int ps_device_clock_open(void)
+{
+    struct ps_device_mark *marks = calloc(MARKS, sizeof *marks);
+    int least = 0, greatest = 0;
+    bool made = marks && ps_cu.cuCtxGetStreamPriorityRange(&least, &greatest) == CUDA_SUCCESS &&
+                ps_cu.cuStreamCreateWithPriority(&here.stream, CU_STREAM_NON_BLOCKING, greatest) == CUDA_SUCCESS;
+    unsigned n = 0;
+
+    for (unsigned i = 0; made && i < READERS; i++)
+        made = create_event(&here.reader[i]);
+    while (made && n < MARKS && create_event(&marks[n].event))
+        n++;
+    if (!n) {
+        free(marks);
+        return -EIO;
+    }
+    here.marks = marks;
+    for (unsigned i = 0; i < n; i++)
+        ps_device_clock_give(&marks[i]);
+    for (int i = 0; i < FIRST_TRIES && here.anchor.reader == NONE; i++) {
+        here.renew_at = 0;
+        ps_device_clock_renew();
+    }
+    return 0;
+}
+
+struct ps_device_mark *ps_device_clock_take(void)
+{
+    for (unsigned w = 0; here.marks && w < MARKS / MARKS_A_WORD; w++) {
+        uint64_t bits = atomic_load_explicit(&here.unused[w], memory_order_relaxed);
+        while (bits)
+            if (atomic_compare_exchange_weak_explicit(&here.unused[w], &bits, bits & (bits - 1), memory_order_acquire,
+                                                      memory_order_relaxed)) {
+                struct ps_device_mark *mark = &here.marks[w * MARKS_A_WORD + (unsigned)__builtin_ctzll(bits)];
+                mark->recorded = false;
+                return mark;
+            }
+    }
+    return NULL;
+}
+
+void ps_device_clock_give(struct ps_device_mark *mark)
+{
+    if (!mark)
+        return;
+    unsigned i = (unsigned)(mark - here.marks);
+    atomic_fetch_or_explicit(&here.unused[i / MARKS_A_WORD], 1ull << i % MARKS_A_WORD, memory_order_release);
+}
+
+void ps_device_clock_record(struct ps_device_mark *mark, CUstream stream)
+{
+    if (mark)
+        mark->recorded = ps_cu.cuEventRecord(mark->event, stream) == CUDA_SUCCESS;
+}
+
+bool ps_device_clock_is_ahead(const struct ps_device_mark *mark)
+{
+    return mark->recorded && ps_cu.cuEventQuery(mark->event) == CUDA_ERROR_NOT_READY;
+}
+
+/* When the event came, and by how much that may be wrong. False: it takes too long, or the driver refuses. */
+static bool read_both_clocks(CUevent event, uint64_t *ns, uint64_t *error)
+{
+    uint64_t before = ps_now_ns(), after = before;
+    CUresult r = ps_cu.cuEventRecord(event, here.stream);
+
+    if (r != CUDA_SUCCESS)
+        return false;
+    /* Asked for and not waited for: a wait would last as long as whatever the device has before it. */
+    do {
+        r = ps_cu.cuEventQuery(event);
+        after = ps_now_ns();
+    } while (r == CUDA_ERROR_NOT_READY && after - before < READING_NS);
+    *ns = before + (after - before) / 2;
+    *error = (after - before + 1) / 2;
+    return r == CUDA_SUCCESS && after - before < READING_NS;
+}
+
+/* A reader that is neither an anchor nor that one. */
+static unsigned free_reader(unsigned but)
+{
+    unsigned i = 0;
+
+    while (i == here.anchor.reader || i == here.last.reader || i == but)
+        i++;
+    return i;
+}
+
+/*
+ * The rate between the two anchors, if it is told from what their readings may be wrong by: a rate that is none would grow with the time since. [lock held]
+ */
+static double rate_between(void)
+{
+    int64_t more = (int64_t)(here.last.ns - here.anchor.ns) - here.between, off = more > 0 ? more : -more;
+
+    if (here.between <= 0 || (uint64_t)off <= here.anchor.error + here.last.error || (double)off > DRIFT_MAX * (double)here.between)
+        return 1;
+    return 1 + (double)more / (double)here.between;
+}
+
+/* The reading becomes the last anchor, and the one before it that which is counted from. */
+static void set_anchor(unsigned reader, uint64_t ns, uint64_t error)
+{
+    pthread_mutex_lock(&here.lock);
+    if (here.last.reader != NONE)
+        here.anchor = here.last;
+    here.last.reader = reader;
+    here.last.ns = ns;
+    here.last.error = error;
+    if (here.anchor.reader == NONE)
+        here.anchor = here.last;
+    if (here.anchor.reader == reader || ps_cuda_elapsed_ns(here.reader[here.anchor.reader], here.reader[reader], &here.between))
+        here.between = 0;
+    here.rate = rate_between();
+    /* That of the last, and once more both, by which the rate may be wrong over the second until the next. */
+    uint64_t in_all = 2 * error + here.anchor.error;
+    pthread_mutex_unlock(&here.lock);
+    if (in_all > atomic_load_explicit(&here.error_ns, memory_order_relaxed))
+        atomic_store_explicit(&here.error_ns, in_all, memory_order_relaxed);
+}
+
+void ps_device_clock_renew(void)
+{
+    unsigned best = NONE;
+    uint64_t best_ns = 0, least = UINT64_MAX;
+
+    if (!here.marks || ps_now_ns() < here.renew_at)
+        return;
+    for (int i = 0; i < READINGS && least > GOOD_NS; i++) {
+        unsigned reader = free_reader(best);
+        uint64_t ns, error;
+        if (!read_both_clocks(here.reader[reader], &ns, &error))
+            break; /* if it is under way still: recorded anew, it will be a reading of then */
+        if (error >= least)
+            continue;
+        best = reader;
+        best_ns = ns;
+        least = error;
+    }
+    here.renew_at = ps_now_ns() + (best != NONE ? RENEW_NS : RETRY_NS);
+    if (best == NONE)
+        return;
+    set_anchor(best, best_ns, least);
+}
+
+bool ps_device_clock_when(CUevent event, uint64_t *ns)
+{
+    int64_t since = 0;
+
+    pthread_mutex_lock(&here.lock);
+    bool known = here.anchor.reader != NONE && !ps_cuda_elapsed_ns(here.reader[here.anchor.reader], event, &since);
+    if (here.between > 0 && since >= here.between) /* counted on from the last, where the readings' errors do not add up */
+        *ns = here.last.ns + (uint64_t)(int64_t)((double)(since - here.between) * here.rate);
+    else
+        *ns = here.anchor.ns + (uint64_t)(int64_t)((double)since * here.rate);
+    pthread_mutex_unlock(&here.lock);
+    return known;
+}
+
+bool ps_device_clock_when_marked(const struct ps_device_mark *mark, uint64_t *ns)
+{
+    return mark && mark->recorded && ps_device_clock_when(mark->event, ns);
+}
+
+uint64_t ps_device_clock_error_ns(void)
+{
+    return atomic_load_explicit(&here.error_ns, memory_order_relaxed);
+}

@@ -1,0 +1,169 @@
+#include "cuda/devices.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/device_memory.h"
+#include "cuda/driver.h"
+
+/* The section of per_device.h, as the linker names its ends. */
+extern char first_start[] __asm__("__start_ps_per_device") __attribute__((visibility("hidden")));
+extern char first_end[] __asm__("__stop_ps_per_device") __attribute__((visibility("hidden")));
+
+__thread ptrdiff_t ps_here __attribute__((tls_model("initial-exec")));
+
+bool ps_devices_several;
+
+static void *as_loaded; /* the section; NULL: the process sees one device only, or there is no memory */
+static char *variables
+    [PS_DEVICES_MAX]; /* each device's; reached by no pointer but these, which is what keeps the compiler from taking them for unused */
+static ptrdiff_t place[PS_DEVICES_MAX]; /* how far they are from the first's */
+static atomic_uint managed;
+
+/* Contexts, with the number of their device. Written by one thread at a time, from the first free place on; read by all. */
+#define CONTEXTS_MAX 64u
+#define NO_DEVICE UINT32_MAX
+static struct {
+    CUcontext context;
+    uint32_t number;
+} known[CONTEXTS_MAX];
+static atomic_uint known_count;
+
+static size_t section_bytes(void)
+{
+    return (uintptr_t)first_end - (uintptr_t)first_start;
+}
+
+void ps_devices_open(unsigned visible)
+{
+    if (visible < 2)
+        return;
+    as_loaded = malloc(section_bytes());
+    if (as_loaded)
+        memcpy(as_loaded, first_start, section_bytes());
+    ps_devices_several = true;
+}
+
+int ps_devices_new(void)
+{
+    unsigned number = ps_devices_count();
+
+    if (!as_loaded || number == PS_DEVICES_MAX)
+        return -ENOSPC;
+    /* What a device that was refused has left is used again. */
+    if (!variables[number] && posix_memalign((void **)&variables[number], 64, section_bytes()))
+        return -ENOMEM;
+    memcpy(variables[number], as_loaded, section_bytes());
+    ps_here = (ptrdiff_t)((uintptr_t)variables[number] - (uintptr_t)first_start);
+    return 0;
+}
+
+static void know(CUcontext context, uint32_t number)
+{
+    unsigned n = atomic_load(&known_count);
+
+    if (n == CONTEXTS_MAX)
+        return;
+    known[n].context = context;
+    known[n].number = number;
+    atomic_store_explicit(&known_count, n + 1, memory_order_release);
+}
+
+void ps_devices_add(CUcontext context)
+{
+    unsigned number = atomic_load(&managed);
+
+    place[number] = ps_here;
+    atomic_store_explicit(&managed, number + 1, memory_order_release);
+    know(context, number);
+}
+
+void ps_devices_refuse(CUcontext context)
+{
+    know(context, NO_DEVICE);
+    ps_here = 0;
+}
+
+unsigned ps_devices_count(void)
+{
+    return atomic_load_explicit(&managed, memory_order_acquire);
+}
+
+void ps_devices_enter(unsigned number)
+{
+    /* An address may be a word that only looks like one, in an area that nobody has. */
+    if (number < ps_devices_count())
+        ps_here = place[number];
+}
+
+/* The place of the context among the known ones, or CONTEXTS_MAX. */
+static unsigned find(CUcontext context)
+{
+    unsigned n = atomic_load_explicit(&known_count, memory_order_acquire);
+
+    for (unsigned i = 0; i < n; i++)
+        if (known[i].context == context)
+            return i;
+    return CONTEXTS_MAX;
+}
+
+enum ps_devices_current ps_devices_enter_current(void)
+{
+    CUcontext context = NULL;
+
+    if (ps_cu.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context)
+        return PS_DEVICES_REFUSED;
+    if (!ps_devices_several)
+        return context == ps_device.context ? PS_DEVICES_MANAGED : PS_DEVICES_REFUSED;
+    unsigned i = find(context);
+    if (i == CONTEXTS_MAX)
+        return atomic_load(&known_count) < CONTEXTS_MAX ? PS_DEVICES_UNKNOWN : PS_DEVICES_REFUSED;
+    if (known[i].number == NO_DEVICE)
+        return PS_DEVICES_REFUSED;
+    ps_devices_enter(known[i].number);
+    return PS_DEVICES_MANAGED;
+}
+
+bool ps_devices_has_context(CUcontext context)
+{
+    unsigned i = find(context);
+
+    return i != CONTEXTS_MAX && known[i].number != NO_DEVICE;
+}
+
+bool ps_devices_primary_is_there(CUdevice device)
+{
+    unsigned int flags;
+    int active = 0;
+
+    return ps_cu.cuDevicePrimaryCtxGetState && ps_cu.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+bool ps_devices_primary_is_managed(CUdevice device)
+{
+    CUcontext primary = NULL;
+
+    if (!ps_devices_primary_is_there(device) || !ps_cu.cuDevicePrimaryCtxRetain || !ps_cu.cuDevicePrimaryCtxRelease ||
+        ps_cu.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
+        return false;
+    ps_cu.cuDevicePrimaryCtxRelease(device); /* the program has it retained */
+    return ps_devices_has_context(primary);
+}
+
+bool ps_devices_find(int ordinal, unsigned *number)
+{
+    const ptrdiff_t before = ps_here;
+    const unsigned n = ps_devices_count();
+    unsigned i = 0;
+
+    for (; i < n; i++) {
+        ps_devices_enter(i);
+        if (ps_device.ordinal == ordinal)
+            break;
+    }
+    ps_here = before;
+    *number = i;
+    return i < n;
+}

@@ -1,0 +1,66 @@
+#include "cuda/nccl.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "hooks/nccl_calls.h"
+#include "tracer/symbol_lookup.h"
+
+static struct {
+    const char *name;
+    void *ours;
+    void *_Atomic real; /* NULL until it was looked for, or where there is none */
+} functions[PS_NCCL_FUNCTIONS] = {
+#define ENTRY(name) [PS_NCCL_FUNCTION_##name] = {#name, (void *)ps_hook_##name, NULL},
+#define PS_NCCL_TRANSFER(name, parameters, arguments, sent, of_sent, received, of_received) ENTRY(name)
+#define PS_NCCL_CALL(name, parameters, arguments) ENTRY(name)
+#include "cuda/nccl.def"
+#undef PS_NCCL_TRANSFER
+#undef PS_NCCL_CALL
+};
+
+/*
+ * As in runtime.c: what is loaded with RTLD_LOCAL, as Python loads extension modules, RTLD_NEXT does not see; by its SONAME it is found. Never
+ * our own function: RTLD_NEXT begins after us, and a look-up in a library's handle does not come to us.
+ */
+static void *find(const char *name)
+{
+    void *found = ps_real_dlsym(RTLD_NEXT, name);
+    void *library = found ? NULL : dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+
+    if (library) {
+        found = ps_real_dlsym(library, name);
+        dlclose(library); /* whoever loaded it keeps it */
+    }
+    return found;
+}
+
+/* Several threads may look at once, and find the same. `instead`: what is taken where nothing is found. */
+static void *real_or(enum ps_nccl_function which, void *instead)
+{
+    void *real = atomic_load_explicit(&functions[which].real, memory_order_relaxed);
+
+    if (real)
+        return real;
+    real = find(functions[which].name);
+    if (!real)
+        real = instead;
+    if (real)
+        atomic_store_explicit(&functions[which].real, real, memory_order_relaxed);
+    return real;
+}
+
+void *ps_real_nccl(enum ps_nccl_function which)
+{
+    return real_or(which, NULL);
+}
+
+/* A program may have its NCCL under another file name, where nothing but its own look-up finds it: what that found is the real function then. */
+void *ps_nccl_stand_in(const char *name, void *found)
+{
+    for (size_t i = 0; i < PS_NCCL_FUNCTIONS; i++)
+        if (!strcmp(name, functions[i].name))
+            return found != functions[i].ours && real_or((enum ps_nccl_function)i, found) == found ? functions[i].ours : found;
+    return found;
+}

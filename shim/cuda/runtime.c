@@ -1,0 +1,96 @@
+#include "cuda/runtime.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stddef.h>
+
+#include "base/log.h"
+#include "tracer/symbol_lookup.h"
+
+static struct ps_real_cudart table;
+static pthread_once_t loaded = PTHREAD_ONCE_INIT;
+
+/* What stands in for a function that the loaded runtime doesn't have. One a hook, for the types. */
+#define PS_HOOK_CUDART(type, name, parameters, arguments)                                                                                  \
+    static type no_##name parameters                                                                                                       \
+    {                                                                                                                                      \
+        return cudaErrorNotSupported;                                                                                                      \
+    }
+#define PS_HOOK_CUDA(type, name, parameters, arguments)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include "hooks/hooks.def"
+static cudaError_t no_cudaGetLastError(void)
+{
+    return cudaErrorNotSupported;
+}
+
+static cudaError_t no_cudaGetDevice(int *device)
+{
+    return cudaErrorNotSupported;
+}
+#pragma GCC diagnostic pop
+#undef PS_HOOK_CUDART
+#undef PS_HOOK_CUDA
+
+/* The shared runtime that is loaded, and its release; NULL: none. By its SONAME it is found wherever it was loaded. */
+static void *library(unsigned *release)
+{
+    static const struct {
+        const char *name;
+        unsigned release;
+    } runtimes[] = {{"libcudart.so.13", 13}, {"libcudart.so.12", 12}};
+
+    for (size_t i = 0; i < sizeof runtimes / sizeof *runtimes; i++) {
+        void *found = dlopen(runtimes[i].name, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+        if (found) {
+            *release = runtimes[i].release;
+            return found;
+        }
+    }
+    *release = 0;
+    return NULL;
+}
+
+unsigned ps_real_cudart_release(void)
+{
+    unsigned release;
+
+    library(&release);
+    return release;
+}
+
+/*
+ * Python loads extension modules with RTLD_LOCAL, where RTLD_NEXT does not see the runtime that they brought.
+ * Our own export is never what is found: RTLD_NEXT begins after us, and a look-up in a library's handle does not come to us.
+ */
+static void *find(const char *name)
+{
+    unsigned release;
+    void *found = dlsym(RTLD_NEXT, name), *runtime = found ? NULL : library(&release);
+
+    return runtime ? ps_real_dlsym(runtime, name) : found;
+}
+
+static void load(void)
+{
+#define RESOLVE(name, instead)                                                                                                             \
+    table.name = (__typeof__(table.name))find(#name);                                                                                      \
+    if (!table.name) {                                                                                                                     \
+        ps_log_debug(HOOKS, "the runtime has no %s", #name);                                                                               \
+        table.name = (instead);                                                                                                            \
+    }
+#define PS_HOOK_CUDART(type, name, parameters, arguments) RESOLVE(name, no_##name)
+#define PS_HOOK_CUDA(type, name, parameters, arguments)
+#include "hooks/hooks.def"
+#undef PS_HOOK_CUDART
+#undef PS_HOOK_CUDA
+    RESOLVE(cudaGetDevice, no_cudaGetDevice)
+    RESOLVE(cudaGetLastError, no_cudaGetLastError)
+}
+
+const struct ps_real_cudart *ps_real_cudart(void)
+{
+    pthread_once(&loaded, load);
+    return &table;
+}

@@ -1,0 +1,608 @@
+#include "cuda/streams.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/ordering_rules.h"
+#include "cuda/capture.h"
+#include "cuda/device_memory.h"
+#include "cuda/devices.h"
+#include "cuda/driver.h"
+#include "cuda/streams_inside.h"
+#include "tracer/start.h"
+#include "tracer/tracer.h"
+
+static struct ps_stream *_Atomic table[PS_STREAMS_MAX];
+static _Atomic uint32_t count;
+static _Atomic uint32_t generation = 1; /* changes when a stream goes: thread caches are void then */
+/* Stands for the streams that found no place. */
+static struct ps_stream unplaced = {.index = PS_STREAMS_MAX, .record_lock = PTHREAD_MUTEX_INITIALIZER};
+static atomic_bool overflowed;
+static atomic_bool were_made; /* the program has created streams */
+static atomic_bool may_block; /* the program may have blocking streams beside the legacy one */
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The last stream that this thread asked for. */
+static __thread struct {
+    CUstream handle;
+    uint32_t generation;
+    struct ps_stream *stream;
+} last;
+
+/* This thread's own default stream, once it has used it. */
+static __thread struct ps_stream *own_stream;
+
+/* This thread's number, from 1; 0: it has used no stream of its own. Not its pthread_t, which the next thread gets when it has ended. */
+static __thread uint64_t self;
+static pthread_key_t thread_ends;
+static bool has_thread_ends;
+static pthread_once_t thread_ends_made = PTHREAD_ONCE_INIT;
+
+/* Whether the handle stands for a stream of whatever context is current. */
+static bool is_default(CUstream handle)
+{
+    return !handle || handle == CU_STREAM_PER_THREAD;
+}
+
+/* The context that a stream of this handle is of, for the calling thread; one that has none yet is about to get the device's. */
+static CUcontext context_of(CUstream handle)
+{
+    CUcontext context = NULL;
+
+    if ((is_default(handle) ? ps_cu.cuCtxGetCurrent(&context) : ps_cu.cuStreamGetCtx(handle, &context)) != CUDA_SUCCESS)
+        return NULL;
+    return context ? context : ps_device.context;
+}
+
+/*
+ * Makes the stream's context current: the default streams' handles are the current context's, and an event can be recorded in its own alone. True: `leave` is
+ * to take it back.
+ */
+static bool enter(const struct ps_stream *s)
+{
+    CUcontext now = NULL;
+
+    if (!s->context || (ps_cu.cuCtxGetCurrent(&now) == CUDA_SUCCESS && now == s->context))
+        return false;
+    return ps_cu.cuCtxPushCurrent(s->context) == CUDA_SUCCESS;
+}
+
+static void leave(bool entered)
+{
+    CUcontext ours;
+
+    if (entered)
+        ps_cu.cuCtxPopCurrent(&ours);
+}
+
+bool ps_stream_is_foreign(const struct ps_stream *stream)
+{
+    return ps_devices_several && stream->context && stream->context != ps_device.context;
+}
+
+static struct ps_stream *search(CUstream handle, CUcontext context, bool per_thread)
+{
+    uint32_t n = atomic_load_explicit(&count, memory_order_acquire);
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct ps_stream *s = atomic_load_explicit(&table[i], memory_order_relaxed);
+        if (s->handle == handle && s->context == context && !atomic_load(&s->gone) && (!per_thread || s->owner == self))
+            return s;
+    }
+    return NULL;
+}
+
+/*
+ * Whether the stream was destroyed, or its thread has ended, and its last work has ended; remembered. While the driver is asked another thread may put a new
+ * stream in this place, which is not over. A stream of a thread that recorded nothing has no use that anybody noted.
+ */
+bool ps_stream_is_over(struct ps_stream *s)
+{
+    uint64_t last_tick = atomic_load(&s->recorded);
+
+    if (atomic_load_explicit(&s->over, memory_order_relaxed))
+        return true;
+    if (!atomic_load(&s->gone) || (last_tick && ps_cu.cuEventQuery(s->ring[last_tick % PS_TICK_RING]) != CUDA_SUCCESS))
+        return false;
+    pthread_mutex_lock(&s->record_lock);
+    bool is = atomic_load(&s->gone) && atomic_load(&s->recorded) == last_tick && (last_tick || s->per_thread);
+    if (is)
+        atomic_store_explicit(&s->over, true, memory_order_relaxed);
+    pthread_mutex_unlock(&s->record_lock);
+    return is;
+}
+
+/*
+ * The thread ends: nobody names its own default streams any more. Two clocks: what it queued on them may still run; the ticks of all uses that were
+ * noted have been recorded (ps_stream_settle). No driver call: the driver's own part of the thread may have ended before.
+ */
+static void end_own_streams(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&table_lock);
+    for (uint32_t i = 0, n = atomic_load(&count); i < n; i++) {
+        struct ps_stream *s = atomic_load(&table[i]);
+        if (!s->per_thread || s->owner != self)
+            continue;
+        pthread_mutex_lock(&s->record_lock);
+        atomic_store(&s->gone, true);
+        pthread_mutex_unlock(&s->record_lock);
+        ps_capture_ended_with(s);
+    }
+    pthread_mutex_unlock(&table_lock);
+    last.stream = own_stream = NULL; /* a destructor that comes later may use the stream again */
+}
+
+static void make_thread_ends(void)
+{
+    has_thread_ends = !pthread_key_create(&thread_ends, end_own_streams);
+}
+
+/* The calling thread's number; its streams end with it from here on. */
+static uint64_t own_number(void)
+{
+    static _Atomic uint64_t numbers;
+
+    if (!self)
+        self = atomic_fetch_add(&numbers, 1) + 1;
+    pthread_once(&thread_ends_made, make_thread_ends);
+    if (has_thread_ends) /* else their places stay taken */
+        pthread_setspecific(thread_ends, &self);
+    return self;
+}
+
+void ps_streams_created(unsigned flags)
+{
+    atomic_store(&were_made, true);
+    if (!(flags & CU_STREAM_NON_BLOCKING))
+        atomic_store(&may_block, true);
+}
+
+/* Covers streams created before set-up or by a call that is not hooked. */
+static void look_whether_blocking(CUstream handle)
+{
+    unsigned flags = CU_STREAM_DEFAULT; /* as a per-thread default stream */
+
+    if (!handle || atomic_load_explicit(&may_block, memory_order_relaxed))
+        return;
+    if (is_default(handle) || (ps_cu.cuStreamGetFlags && ps_cu.cuStreamGetFlags(handle, &flags) == CUDA_SUCCESS))
+        ps_streams_created(flags);
+}
+
+static struct ps_stream *begin(struct ps_stream *s, CUstream handle, CUcontext context, bool per_thread)
+{
+    s->handle = handle;
+    s->context = context;
+    s->per_thread = per_thread;
+    s->legacy = !handle;
+    s->owner = per_thread ? own_number() : 0;
+    look_whether_blocking(handle);
+    return s;
+}
+
+/*
+ * A place in the table that a stream has left. Ticks go on from where they are: whoever noted the old stream's finds a later event.
+ * Not among the first 64, whose places spans remember as having waited.
+ */
+static struct ps_stream *reuse(CUstream handle, CUcontext context, bool per_thread)
+{
+    uint32_t n = atomic_load(&count);
+
+    for (uint32_t i = 64; i < n; i++) {
+        struct ps_stream *s = atomic_load(&table[i]);
+        if (!ps_stream_is_over(s) || (s->context && s->context != context)) /* its events are its context's */
+            continue;
+        pthread_mutex_lock(&s->record_lock);
+        begin(s, handle, context, per_thread);
+        atomic_store(&s->over, false);
+        atomic_store(&s->gone, false);
+        pthread_mutex_unlock(&s->record_lock);
+        return s;
+    }
+    return NULL;
+}
+
+static struct ps_stream *add(CUstream handle, CUcontext context, bool per_thread)
+{
+    uint32_t n = atomic_load(&count);
+    struct ps_stream *s = reuse(handle, context, per_thread);
+
+    if (s)
+        return s;
+    s = n < PS_STREAMS_MAX ? calloc(1, sizeof *s) : NULL;
+    if (!s) {
+        if (!atomic_exchange(&overflowed, true))
+            ps_log_warn(
+                TRACER,
+                "no memory to know more than %u streams by: work on others is waited for on the host, with the whole device, which is slow; fewer streams are not",
+                n);
+        return &unplaced;
+    }
+    begin(s, handle, context, per_thread);
+    s->index = n;
+    atomic_store(&s->next, 1);
+    pthread_mutex_init(&s->record_lock, NULL);
+    atomic_store_explicit(&table[n], s, memory_order_relaxed);
+    atomic_store_explicit(&count, n + 1, memory_order_release);
+    return s;
+}
+
+struct ps_stream *ps_stream_find(CUstream handle, bool per_thread_default)
+{
+    if (!handle && per_thread_default)
+        handle = CU_STREAM_PER_THREAD;
+    if (handle == CU_STREAM_LEGACY)
+        handle = NULL;
+
+    uint32_t now = atomic_load_explicit(&generation, memory_order_acquire);
+    bool per_thread = handle == CU_STREAM_PER_THREAD, is_last = last.stream && last.handle == handle && last.generation == now;
+    /* A handle that is not a default stream's is of one context while it lives. */
+    if (is_last && !is_default(handle))
+        return last.stream;
+
+    CUcontext context = context_of(handle);
+    if (is_last && last.stream->context == context)
+        return last.stream;
+    pthread_mutex_lock(&table_lock);
+    struct ps_stream *s = search(handle, context, per_thread);
+    if (!s)
+        s = add(handle, context, per_thread);
+    pthread_mutex_unlock(&table_lock);
+    last.handle = handle;
+    last.generation = now;
+    last.stream = s;
+    if (s->per_thread)
+        own_stream = s;
+    return s;
+}
+
+bool ps_stream_is_unplaced(const struct ps_stream *s)
+{
+    return s == &unplaced;
+}
+
+bool ps_streams_are_unplaced(void)
+{
+    return atomic_load(&overflowed);
+}
+
+bool ps_stream_is_marked_here(const struct ps_stream *s)
+{
+    return !s->per_thread || s->owner == self;
+}
+
+uint32_t ps_streams_count(void)
+{
+    return atomic_load_explicit(&count, memory_order_acquire);
+}
+
+struct ps_stream *ps_stream_find_legacy(void)
+{
+    CUcontext context = NULL;
+
+    for (uint32_t i = 0, n = ps_streams_count(); i < n; i++) {
+        struct ps_stream *s = ps_streams_at(i);
+        if (!s->legacy || atomic_load(&s->gone))
+            continue;
+        if (!context && ps_cu.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
+            return NULL;
+        if (s->context == context)
+            return s;
+    }
+    return NULL;
+}
+
+bool ps_streams_may_be_several(void)
+{
+    return ps_streams_count() > 1 || atomic_load_explicit(&were_made, memory_order_relaxed);
+}
+
+struct ps_stream *ps_streams_at(uint32_t index)
+{
+    return atomic_load_explicit(&table[index], memory_order_relaxed);
+}
+
+void ps_streams_wait_begins(struct ps_streams_wait *wait)
+{
+    const uint32_t n = ps_streams_count();
+
+    /* Two clocks: who notes a use from here on notes a later tick, and may have queued its work before the wait or not. */
+    wait->moment = ps_uses_moments();
+    wait->count = n < PS_STREAMS_WAITED ? n : PS_STREAMS_WAITED;
+    for (uint32_t i = 0; i < wait->count; i++) {
+        struct ps_stream *s = ps_streams_at(i);
+        wait->tick[i] = 0;
+        if (s->context != ps_device.context || atomic_load(&s->gone)) /* another context's are not waited for */
+            continue;
+        wait->tick[i] = s->per_thread ? atomic_load(&s->recorded) : atomic_fetch_add(&s->next, 1);
+    }
+}
+
+static void raise_to(_Atomic uint64_t *value, uint64_t to)
+{
+    uint64_t now = atomic_load(value);
+
+    while (now < to && !atomic_compare_exchange_weak(value, &now, to)) {
+    }
+}
+
+void ps_streams_wait_ended(const struct ps_streams_wait *wait)
+{
+    for (uint32_t i = 0; i < wait->count; i++) {
+        if (!wait->tick[i])
+            continue;
+        raise_to(&ps_streams_at(i)->done, wait->tick[i]);
+        if (!ps_streams_at(i)->per_thread) /* what its thread has queued unmarked a moment does not cover */
+            raise_to(&ps_streams_at(i)->done_at, wait->moment);
+    }
+}
+
+uint64_t ps_streams_progress(void)
+{
+    const uint32_t n = ps_streams_count();
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct ps_stream *s = ps_streams_at(i);
+        const uint64_t last_tick = atomic_load(&s->recorded);
+        uint64_t tick = atomic_load_explicit(&s->come_to, memory_order_relaxed);
+        if (last_tick > tick + PS_TICK_RING - 1)
+            tick = last_tick - (PS_TICK_RING - 1); /* what went before has been overwritten */
+        /* An event that was recorded anew since stands for a later tick: then less is seen than there is. */
+        while (tick < last_tick && ps_cu.cuEventQuery(s->ring[(tick + 1) % PS_TICK_RING]) == CUDA_SUCCESS)
+            tick++;
+        atomic_store_explicit(&s->come_to, tick, memory_order_relaxed);
+        sum += tick;
+    }
+    return sum;
+}
+
+/* Whether the stream is being captured, or is the legacy one, which an event recorded on it would make invalid the capture of a blocking stream by. */
+static bool is_capturing(const struct ps_stream *s)
+{
+    bool entered = enter(s);
+    bool is = ps_capture_has(s->handle, false);
+
+    leave(entered);
+    return is;
+}
+
+bool ps_stream_orders_others(const struct ps_stream *s)
+{
+    return s->legacy && atomic_load_explicit(&may_block, memory_order_relaxed);
+}
+
+/*
+ * Where an event is recorded that is to come after all that the stream was given. NULL: it can't be had.
+ *
+ * Two clocks: a blocking stream comes after what the legacy stream was given before it, so an event there does, too; and nothing else is on it that the legacy
+ * stream, or through it another, would wait for. [record_lock held, in the stream's context]
+ */
+static int place_to_record(struct ps_stream *s, CUstream *place)
+{
+    *place = s->handle;
+    if (!ps_stream_orders_others(s))
+        return 0;
+    if (!s->shadow && ps_cu.cuStreamCreateWithPriority(&s->shadow, CU_STREAM_DEFAULT, 0) != CUDA_SUCCESS)
+        s->shadow = NULL;
+    *place = s->shadow;
+    return s->shadow ? 0 : -EIO;
+}
+
+/* Records the event behind what the stream was given. [record_lock held, in the stream's context] */
+static int record_behind(struct ps_stream *s, CUevent event)
+{
+    CUstream place;
+    int r = place_to_record(s, &place);
+
+    return r ? r : ps_cuda_errno(ps_cu.cuEventRecord(event, place));
+}
+
+/* `as_barrier`: on the legacy stream itself. [record_lock held] */
+static int record(struct ps_stream *s, bool as_barrier)
+{
+    /*
+     * Claim, then record. A launch that was queued and then read `next` as this tick did so before the line below, so the event, recorded
+     * after it, covers the launch. The other way round a launch could be queued between record and claim and note a tick that misses it.
+     */
+    uint64_t tick = 0;
+    if (ps_ordering_rule(TICK_BEFORE_RECORD))
+        tick = atomic_fetch_add(&s->next, 1);
+    uint32_t i = (uint32_t)((ps_ordering_rule(TICK_BEFORE_RECORD) ? tick : atomic_load(&s->next)) % PS_TICK_RING);
+    const uint64_t moment = ps_uses_moments();
+    int r = 0;
+    bool entered = enter(s);
+    if (!s->ring[i])
+        r = ps_cuda_errno(ps_cu.cuEventCreate(&s->ring[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+    if (!r)
+        r = as_barrier ? ps_cuda_errno(ps_cu.cuEventRecord(s->ring[i], s->handle)) : record_behind(s, s->ring[i]);
+    leave(entered);
+    if (!ps_ordering_rule(TICK_BEFORE_RECORD)) {
+        ps_ordering_rule_widen_window();
+        tick = atomic_fetch_add(&s->next, 1);
+    }
+    if (!r) {
+        s->ring_moment[i] = moment;
+        atomic_store_explicit(&s->lead.ring_work[i], atomic_load_explicit(&s->lead.work, memory_order_relaxed), memory_order_relaxed);
+        atomic_store(&s->ring_tick[i], tick);
+        atomic_store(&s->recorded, tick);
+        atomic_store_explicit(&s->launches, 0, memory_order_relaxed);
+    }
+    return r;
+}
+
+/* Why nothing may be put on the stream now, or 0. [record_lock held] */
+static int refusal(const struct ps_stream *s)
+{
+    if (atomic_load(&s->gone))
+        return -ENOENT;
+    if ((s->per_thread && s->owner != self) || s == &unplaced)
+        return -EXDEV;
+    if (ps_capture_anywhere() && is_capturing(s))
+        return -EBUSY; /* it would become a node of the program's graph, or end its capture */
+    if (!ps_ordering_rule(JOINING_HOLDS_RECORDS)) {
+        ps_ordering_rule_widen_window();
+    }
+    return 0;
+}
+
+void ps_stream_hold_records(struct ps_stream *s)
+{
+    pthread_mutex_lock(&s->record_lock);
+}
+
+void ps_stream_let_record(struct ps_stream *s)
+{
+    pthread_mutex_unlock(&s->record_lock);
+}
+
+static int tick(struct ps_stream *s, bool as_barrier)
+{
+    pthread_mutex_lock(&s->record_lock);
+    int r = refusal(s);
+    if (!r)
+        r = record(s, as_barrier);
+    pthread_mutex_unlock(&s->record_lock);
+    return r;
+}
+
+int ps_stream_tick(struct ps_stream *s)
+{
+    if (s->per_thread)
+        atomic_store(&s->unmarked, false); /* its owner is here: it queues nothing meanwhile */
+    return tick(s, false);
+}
+
+int ps_stream_free_is_barrier(struct ps_stream *s)
+{
+    if (!ps_stream_orders_others(s) || !ps_ordering_rule(FREE_ON_LEGACY_IS_BARRIER))
+        return 0;
+    return tick(s, true);
+}
+
+void ps_stream_launched_unseen(struct ps_stream *s)
+{
+    if (s->per_thread && !atomic_load_explicit(&s->unmarked, memory_order_relaxed))
+        atomic_store(&s->unmarked, true);
+}
+
+void ps_stream_settle(const struct ps_stream *stream)
+{
+    struct ps_stream *own = stream ? NULL : own_stream;
+
+    if (stream && stream->per_thread)
+        own = (struct ps_stream *)stream;
+    if (own && ps_stream_tick(own))
+        ps_log_warn_once(TRACER, "no event could be recorded on a per-thread default stream");
+}
+
+int ps_stream_wait_event(struct ps_stream *s, CUevent event)
+{
+    pthread_mutex_lock(&s->record_lock);
+    int r = refusal(s);
+    if (!r)
+        r = ps_stream_comes_after(s, event);
+    pthread_mutex_unlock(&s->record_lock);
+    return r;
+}
+
+int ps_stream_record(struct ps_stream *s, CUevent event)
+{
+    pthread_mutex_lock(&s->record_lock);
+    int r = refusal(s);
+    bool entered = !r && enter(s);
+    if (!r)
+        r = record_behind(s, event);
+    leave(entered);
+    pthread_mutex_unlock(&s->record_lock);
+    return r;
+}
+
+void ps_stream_retire(CUstream handle)
+{
+    if (is_default(handle) || handle == CU_STREAM_LEGACY)
+        return;
+    CUcontext context = context_of(handle);
+    pthread_mutex_lock(&table_lock);
+    struct ps_stream *s = search(handle, context, false);
+    pthread_mutex_unlock(&table_lock);
+    if (!s)
+        return;
+    /*
+     * Under the lock: a thread that is about to use the handle does so before, or sees that it is gone. What was queued before a capture was covered by
+     * a tick when that began (capture.c), and what is in it never runs.
+     */
+    pthread_mutex_lock(&s->record_lock);
+    if (!(ps_capture_anywhere() && is_capturing(s)) && record(s, false))
+        ps_log_info(TRACER, "no event could be recorded on a stream about to be destroyed");
+    atomic_store(&s->gone, true);
+    pthread_mutex_unlock(&s->record_lock);
+    ps_capture_ended_with(s);
+    atomic_fetch_add(&generation, 1);
+}
+
+/* The first stream of the context from that place on, or NULL. [table_lock held] */
+static struct ps_stream *next_of(CUcontext context, uint32_t *place)
+{
+    for (uint32_t n = atomic_load(&count); *place < n;) {
+        struct ps_stream *s = atomic_load(&table[(*place)++]);
+        if (s->context == context)
+            return s;
+    }
+    return NULL;
+}
+
+void ps_streams_end_context(CUcontext context)
+{
+    uint32_t place = 0;
+    CUcontext same;
+
+    pthread_mutex_lock(&table_lock);
+    struct ps_stream *s = next_of(context, &place);
+    pthread_mutex_unlock(&table_lock);
+    if (!s)
+        return;
+    /* Two clocks: no event of the context's will tell anybody that its work is over, so this thread waits until it is. */
+    bool is_known = false;
+    if (ps_cu.cuCtxPushCurrent(context) == CUDA_SUCCESS) {
+        is_known = ps_cu.cuCtxSynchronize() == CUDA_SUCCESS;
+        ps_cu.cuCtxPopCurrent(&same);
+    }
+    pthread_mutex_lock(&table_lock);
+    for (place = 0; (s = next_of(context, &place));) {
+        pthread_mutex_lock(&s->record_lock);
+        atomic_store(&s->gone, true);
+        atomic_store(&s->over, is_known); /* else what was used on it is never known to be over */
+        atomic_store(&s->recorded, 0);
+        s->context = NULL;
+        s->shadow = NULL;
+        memset(s->ring, 0, sizeof s->ring);
+        for (unsigned i = 0; i < PS_TICK_RING; i++)
+            atomic_store(&s->ring_tick[i], 0);
+        pthread_mutex_unlock(&s->record_lock);
+        ps_capture_ended_with(s);
+    }
+    pthread_mutex_unlock(&table_lock);
+    atomic_fetch_add(&generation, 1);
+}
+
+int ps_stream_comes_after(const struct ps_stream *stream, CUevent event)
+{
+    if (stream == &unplaced) /* two clocks: its work is yet to be queued, by this thread */
+        return ps_event_host_wait(event);
+    bool entered = is_default(stream->handle) && enter(stream);
+    int r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(stream->handle, event, 0));
+
+    leave(entered);
+    return r;
+}
+
+void ps_stream_or_host_comes_after(const struct ps_stream *stream, CUevent event)
+{
+    if (ps_stream_comes_after(stream, event) && ps_event_host_wait(event))
+        ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
+}

@@ -1,0 +1,301 @@
+#include "cuda/uses.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "cuda/capture.h"
+#include "cuda/device_memory.h"
+#include "cuda/driver.h"
+#include "cuda/streams.h"
+#include "cuda/streams_inside.h"
+#include "tracer/start.h"
+
+static _Atomic uint64_t moments; /* claimed so far (ps_uses_note_everything) */
+
+uint64_t ps_uses_moments(void)
+{
+    return atomic_load(&moments);
+}
+
+/* The first tick that was recorded on the stream after the moment, or is yet to be. */
+static uint64_t first_tick_after(struct ps_stream *s, uint64_t moment)
+{
+    pthread_mutex_lock(&s->record_lock);
+    uint64_t first = atomic_load(&s->next);
+    const uint64_t newest = atomic_load(&s->recorded);
+    for (uint64_t t = newest; t && t + PS_TICK_RING > newest; t--) {
+        const uint32_t i = (uint32_t)(t % PS_TICK_RING);
+        if (atomic_load(&s->ring_tick[i]) != t)
+            continue; /* its record failed */
+        if (s->ring_moment[i] < moment)
+            break;
+        first = t;
+    }
+    pthread_mutex_unlock(&s->record_lock);
+    return first;
+}
+
+/* The event that covers tick `tick` of the stream, recorded now if it has not been. */
+static int event_for(struct ps_stream *s, uint64_t tick, CUevent *event)
+{
+    if (atomic_load(&s->recorded) < tick) {
+        int r = ps_stream_tick(s);
+        /* A destroyed stream's last tick covers everything that was ever queued on it. */
+        if (r == -ENOENT && atomic_load(&s->recorded))
+            tick = atomic_load(&s->recorded);
+        if (r && atomic_load(&s->recorded) < tick)
+            return r; /* else someone has recorded meanwhile */
+    }
+    uint32_t i = (uint32_t)(tick % PS_TICK_RING);
+    if (atomic_load(&s->ring_tick[i]) < tick)
+        i = (uint32_t)(atomic_load(&s->recorded) % PS_TICK_RING); /* tick's own record failed */
+    *event = s->ring[i];
+    return 0;
+}
+
+void ps_uses_note(struct ps_uses *uses, struct ps_stream *stream)
+{
+    if (uses->everywhere || ps_stream_is_unplaced(stream)) {
+        ps_uses_note_everything(uses);
+        return;
+    }
+    /* Nobody but its owner can record on a per-thread stream: what the owner has recorded is what there is to wait for. */
+    uint64_t tick = stream->per_thread ? atomic_load(&stream->recorded) : atomic_load(&stream->next);
+    if (!tick)
+        return;
+    for (unsigned i = 0; i < uses->count; i++) {
+        if (uses->use[i].stream == stream) {
+            uses->use[i].tick = tick;
+            return;
+        }
+    }
+    if (uses->count == PS_USES) {
+        ps_uses_note_everything(uses);
+        return;
+    }
+    uses->use[uses->count++] = (struct ps_use){stream, tick};
+}
+
+void ps_uses_note_everything(struct ps_uses *uses)
+{
+    uses->count = 0;
+    uses->everywhere = atomic_fetch_add(&moments, 1) + 1;
+}
+
+bool ps_uses_note_all_streams(struct ps_uses *uses)
+{
+    uint32_t n = ps_streams_count();
+    bool all = true;
+
+    if (uses->everywhere || ps_streams_are_unplaced())
+        ps_uses_note_everything(uses);
+    for (uint32_t i = 0; i < n; i++) {
+        struct ps_stream *s = ps_streams_at(i);
+        /* A destroyed stream counts until its last work is over. */
+        if (atomic_load_explicit(&s->over, memory_order_relaxed) || ps_stream_is_foreign(s))
+            continue;
+        all &= ps_stream_is_marked_here(s) || !atomic_load(&s->unmarked);
+        if (!uses->everywhere)
+            ps_uses_note(uses, s);
+    }
+    return all;
+}
+
+void ps_uses_mark(const struct ps_uses *uses)
+{
+    for (unsigned i = 0; i < uses->count; i++)
+        if (atomic_load(&uses->use[i].stream->recorded) < uses->use[i].tick)
+            ps_stream_tick(uses->use[i].stream); /* else who waits records it */
+}
+
+void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from)
+{
+    /* Ticks that stand beside a moment may be later than it, and are not later than now. */
+    if (from->everywhere > into->everywhere)
+        into->everywhere = from->everywhere;
+    if (into->everywhere && (into->count || from->count))
+        ps_uses_note_everything(into);
+    for (unsigned k = 0; k < from->count && !into->everywhere; k++) {
+        unsigned i = 0;
+        while (i < into->count && into->use[i].stream != from->use[k].stream)
+            i++;
+        if (i == PS_USES)
+            ps_uses_note_everything(into);
+        else if (i == into->count)
+            into->use[into->count++] = from->use[k];
+        else if (into->use[i].tick < from->use[k].tick)
+            into->use[i].tick = from->use[k].tick;
+    }
+}
+
+/* Called for each event that stands for the uses; a result other than 0 ends the walk. */
+typedef int (*event_fn)(CUevent event, void *ctx);
+
+/*
+ * The same where nothing but what has been queued counts. Two clocks: a stream that is being captured was given nothing since that began, and what it was given
+ * before is covered by the tick of that moment (capture.c).
+ */
+static int event_for_queued(struct ps_stream *s, uint64_t tick, CUevent *event)
+{
+    int r = event_for(s, tick, event);
+
+    return r == -EBUSY && atomic_load(&s->covered) ? event_for(s, atomic_load(&s->recorded), event) : r;
+}
+
+static int each_event_by(int (*event_of)(struct ps_stream *s, uint64_t tick, CUevent *event), const struct ps_uses *uses,
+                         const struct ps_stream *except, event_fn fn, void *ctx)
+{
+    CUevent event;
+
+    if (uses->everywhere) {
+        if (ps_tracing_notes() && !ps_tracing_is_on())
+            return -EAGAIN; /* streams that were given work unseen are not among those known */
+        /* Two clocks: for streams without a place nobody but this thread can wait; while somebody captures not even that. */
+        if (ps_streams_are_unplaced() && ps_capture_anywhere())
+            return -EBUSY;
+        if (ps_streams_are_unplaced() && ps_cu.cuCtxSynchronize() != CUDA_SUCCESS)
+            return -EIO;
+        uint32_t n = ps_streams_count();
+        for (uint32_t i = 0; i < n; i++) {
+            struct ps_stream *s = ps_streams_at(i);
+            uint64_t tick = first_tick_after(s, uses->everywhere);
+            if (atomic_load(&s->gone) || !ps_stream_is_marked_here(s))
+                tick = atomic_load(&s->recorded);
+            if (s == except || !tick || ps_stream_is_over(s) || uses->everywhere <= atomic_load(&s->done_at))
+                continue;
+            int r = event_of(s, tick, &event);
+            if (!r)
+                r = fn(event, ctx);
+            if (r)
+                return r;
+        }
+        return 0;
+    }
+    for (unsigned k = 0; k < uses->count; k++) {
+        if (uses->use[k].stream == except || atomic_load_explicit(&uses->use[k].stream->over, memory_order_relaxed) ||
+            uses->use[k].tick <= atomic_load(&uses->use[k].stream->done))
+            continue;
+        int r = event_of(uses->use[k].stream, uses->use[k].tick, &event);
+        if (!r)
+            r = fn(event, ctx);
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+static int each_event(const struct ps_uses *uses, const struct ps_stream *except, event_fn fn, void *ctx)
+{
+    return each_event_by(event_for, uses, except, fn, ctx);
+}
+
+static int let_stream_wait(CUevent event, void *ctx)
+{
+    return ps_cuda_errno(ps_cu.cuStreamWaitEvent(*(CUstream *)ctx, event, 0));
+}
+
+static int ask(CUevent event, void *ctx)
+{
+    (void)ctx;
+    return ps_cuda_errno(ps_cu.cuEventQuery(event));
+}
+
+static int wait_here(CUevent event, void *ctx)
+{
+    (void)ctx;
+    return ps_event_host_wait(event);
+}
+
+int ps_uses_stream_wait(const struct ps_uses *uses, CUstream waiter)
+{
+    return each_event(uses, NULL, let_stream_wait, &waiter);
+}
+
+static int let_come_after(CUevent event, void *ctx)
+{
+    return ps_stream_comes_after(ctx, event);
+}
+
+int ps_stream_comes_after_uses(const struct ps_stream *stream, const struct ps_uses *uses)
+{
+    return each_event(uses, stream, let_come_after, (void *)stream);
+}
+
+static int answer(int r)
+{
+    return r == -EAGAIN ? 0 : r ? r : 1;
+}
+
+int ps_uses_query(const struct ps_uses *uses)
+{
+    return answer(each_event(uses, NULL, ask, NULL));
+}
+
+static int query_queued(const struct ps_uses *uses)
+{
+    return answer(each_event_by(event_for_queued, uses, NULL, ask, NULL));
+}
+
+static void note_late(struct ps_late_uses *late, const struct ps_use *use)
+{
+    for (unsigned i = 0; i < late->count; i++)
+        if (late->use[i].stream == use->stream) {
+            late->use[i].tick = use->tick < late->use[i].tick ? use->tick : late->use[i].tick;
+            return;
+        }
+    if (late->count < sizeof late->use / sizeof *late->use)
+        late->use[late->count++] = *use;
+}
+
+int ps_uses_query_noting(const struct ps_uses *uses, struct ps_late_uses *late)
+{
+    int over = 1;
+
+    if (uses->everywhere)
+        return ps_uses_query(uses);
+    for (unsigned k = 0; k < uses->count && over == 1; k++) {
+        const struct ps_uses one = {.use = {uses->use[k]}, .count = 1};
+        over = ps_uses_query(&one);
+        if (!over && late)
+            note_late(late, &uses->use[k]);
+    }
+    return over;
+}
+
+bool ps_uses_are_late(const struct ps_uses *uses, const struct ps_late_uses *late)
+{
+    for (unsigned k = 0; k < uses->count; k++)
+        for (unsigned i = 0; i < late->count; i++)
+            if (uses->use[k].stream == late->use[i].stream && uses->use[k].tick >= late->use[i].tick)
+                return true;
+    return false;
+}
+
+int ps_uses_host_wait(const struct ps_uses *uses)
+{
+    return each_event(uses, NULL, wait_here, NULL);
+}
+
+static int wait_at_most(const struct ps_uses *uses, uint64_t ns, int (*query)(const struct ps_uses *uses))
+{
+    static const struct timespec a_moment = {.tv_nsec = 20000};
+    const uint64_t since = ps_now_ns();
+    int over;
+
+    while (!(over = query(uses)) && ps_now_ns() - since < ns)
+        nanosleep(&a_moment, NULL);
+    if (over < 0)
+        return ps_uses_host_wait(uses); /* they can't be asked; they can be waited for */
+    return over ? 0 : -ETIMEDOUT;
+}
+
+int ps_uses_host_wait_at_most(const struct ps_uses *uses, uint64_t ns)
+{
+    return wait_at_most(uses, ns, ps_uses_query);
+}
+
+int ps_uses_host_wait_for_queued(const struct ps_uses *uses, uint64_t ns)
+{
+    return wait_at_most(uses, ns, query_queued);
+}

@@ -1,0 +1,25 @@
+/*
+ * The intercepted functions' prototypes (from hooks.def) and what the hook files share. The hooks keep the contract of the function that they
+ * stand for: same results, same errors, same threads.
+ */
+#ifndef PS_HOOKS_H
+#define PS_HOOKS_H
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include "cuda/helper_thread.h"
+#include "cuda/newer_cuda.h"
+
+#define PS_EXPORT __attribute__((visibility("default")))
+
+/* The driver's own function, NULL without a driver. For files that include symbol_lookup.h and driver.h. */
+#define PS_REAL_CUDA(name) (ps_real_cuda_load() ? NULL : (__typeof__(&(name)))ps_driver_function(PS_DRIVER_FUNCTION_##name))
+
+#define PS_HOOK_CUDART(type, name, parameters, arguments) PS_EXPORT type name parameters;
+#define PS_HOOK_CUDA(type, name, parameters, arguments) PS_EXPORT type name parameters;
+#include "hooks/hooks.def"
+#undef PS_HOOK_CUDART
+#undef PS_HOOK_CUDA
+
+#endif

@@ -1,0 +1,16 @@
+/*
+ * The hooks of nccl.def under names of their own, so that a look-up is given ours whatever else is preloaded. What they are exported as are the
+ * names of nccl.h.
+ */
+#ifndef PS_NCCL_CALLS_H
+#define PS_NCCL_CALLS_H
+
+#include "cuda/nccl_types.h"
+
+#define PS_NCCL_TRANSFER(name, parameters, arguments, sent, of_sent, received, of_received) int ps_hook_##name parameters;
+#define PS_NCCL_CALL(name, parameters, arguments) int ps_hook_##name parameters;
+#include "cuda/nccl.def"
+#undef PS_NCCL_TRANSFER
+#undef PS_NCCL_CALL
+
+#endif

@@ -1,0 +1,621 @@
+#include "hooks/program_mappings.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/queue.h>
+
+#include "base/bytes_text.h"
+#include "base/counters.h"
+#include "base/log.h"
+#include "cuda/device_memory.h"
+#include "cuda/devices.h"
+#include "cuda/driver.h"
+#include "cuda/managed_context.h"
+#include "hooks/reclaim.h"
+#include "hooks/requests.h"
+#include "memory/blocks.h"
+#include "memory/budget.h"
+#include "memory/registry.h"
+#include "process.h"
+#include "residency/relocation.h"
+#include "residency/residency.h"
+
+/* Addresses that the program has reserved. */
+struct range {
+    CUdeviceptr address;
+    size_t bytes;
+    size_t not_ours;        /* bytes of it that CUDA's own memory is mapped at */
+    struct ps_block *block; /* of what is mapped there, where that is more than one allocation; or NULL */
+    LIST_ENTRY(range) all;
+};
+
+/* What the program has created. Its token is its address; once it is released as often as it was given it is none, though the memory may be mapped still. */
+struct memory {
+    CUmemAllocationProp properties;
+    size_t bytes;
+    uint32_t references; /* releases to come */
+    bool is_real;        /* CUDA's own by now, by the handle `real`; what follows means nothing then */
+    CUmemGenericAllocationHandle real;
+    CUdeviceptr address;      /* where it lies */
+    struct range *range;      /* whose addresses these are; NULL: its own */
+    bool mapped;              /* there, as far as the program knows; else it is between two mappings, or before the first */
+    bool has_bytes;           /* the program may have written some */
+    CUmemAccess_flags access; /* that the program gave the memory's own device there */
+    bool in_pieces;           /* it was a block once, and is several pieces of one that grows, or of none */
+    LIST_ENTRY(memory) all;
+};
+
+/*
+ * What the program does with one handle or one reservation from several threads at once is in no order with CUDA either. The lock keeps the lists, and is held
+ * while memory goes from one place to another, which waits for no more than a second.
+ */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static LIST_HEAD(, range) ranges = LIST_HEAD_INITIALIZER(ranges);
+static LIST_HEAD(, memory) memories = LIST_HEAD_INITIALIZER(memories);
+static atomic_uint tokens; /* a glance, for programs that have none */
+
+static CUresult result_of(int error)
+{
+    switch (error) {
+    case 0:
+        return CUDA_SUCCESS;
+    case -ENOMEM:
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    case -EINVAL:
+        return CUDA_ERROR_INVALID_VALUE;
+    default:
+        return CUDA_ERROR_UNKNOWN;
+    }
+}
+
+/* ---- the lists (with the lock held) ---- */
+
+static struct memory *memory_of(CUmemGenericAllocationHandle token)
+{
+    struct memory *m;
+
+    LIST_FOREACH (m, &memories, all)
+        if ((CUmemGenericAllocationHandle)(uintptr_t)m == token)
+            break;
+    return m;
+}
+
+/* What is managed and lies at the address, mapped or not. */
+static struct memory *memory_at(CUdeviceptr address)
+{
+    struct memory *m;
+
+    LIST_FOREACH (m, &memories, all)
+        if (!m->is_real && address - m->address < m->bytes)
+            break;
+    return m;
+}
+
+static struct memory *mapped_at(CUdeviceptr address)
+{
+    struct memory *m = memory_at(address);
+
+    return m && m->mapped ? m : NULL;
+}
+
+/* The reservation that holds the stretch. */
+static struct range *range_of(CUdeviceptr address, size_t bytes)
+{
+    struct range *range;
+
+    LIST_FOREACH (range, &ranges, all)
+        if (address >= range->address && bytes <= range->bytes && address - range->address <= range->bytes - bytes)
+            break;
+    return range;
+}
+
+/* ---- memory: its end, and its other lives ---- */
+
+static void forget(struct memory *m)
+{
+    LIST_REMOVE(m, all);
+    atomic_fetch_sub(&tokens, 1);
+    free(m);
+}
+
+static void free_spans(const struct memory *m)
+{
+    struct ps_managed_context context = ps_managed_context_enter_for(m->address);
+
+    ps_residency_free_all(m->address, m->bytes);
+    ps_managed_context_leave(context);
+}
+
+/* The program has neither a handle nor a mapping any more. */
+static void end_if_unused(struct memory *m)
+{
+    if (m->references || (m->mapped && !m->is_real))
+        return;
+    if (m->is_real)
+        ps_cu.cuMemRelease(m->real);
+    else
+        free_spans(m);
+    forget(m);
+}
+
+/* The bytes of mapped spans to CUDA's memory that takes their place. The program's work is waited for: no stream of its own orders this. */
+static CUresult copy_to(CUmemGenericAllocationHandle real, const struct memory *m)
+{
+    CUdeviceptr there = 0;
+    CUresult result = ps_cu.cuCtxSynchronize();
+    size_t count = 0, room = m->bytes / ps_reservation.granularity + 1;
+    struct ps_span **held = calloc(room, sizeof(struct ps_span *));
+
+    if (result != CUDA_SUCCESS || !held || (result = ps_cu.cuMemAddressReserve(&there, m->bytes, 0, 0, 0)) != CUDA_SUCCESS) {
+        free(held);
+        return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
+    }
+    ps_registry_lock();
+    for (CUdeviceptr at = m->address; at < m->address + m->bytes && count < room; at += held[count++]->bytes)
+        if (!(held[count] = ps_registry_live_at(at)))
+            break;
+    ps_registry_unlock();
+    ps_residency_hold(held, &count);
+    ps_residency_settle(held, count, true);
+    result = result_of(ps_handle_map(there, m->bytes, real));
+    if (result == CUDA_SUCCESS) {
+        /* Two clocks: all is over on the device; the copy is waited for on the host, after which nothing reads the spans. */
+        result = ps_cu.cuMemcpyAsync(there, m->address, m->bytes, CU_STREAM_LEGACY);
+        if (ps_stream_host_wait(CU_STREAM_LEGACY)) {
+            free(held);
+            return CUDA_ERROR_UNKNOWN; /* it may still run: spans, pages and addresses stay as they are for good */
+        }
+        ps_pages_unmap(there, m->bytes);
+    }
+    ps_residency_let_go(held, count, NULL);
+    ps_cu.cuMemAddressFree(there, m->bytes);
+    free(held);
+    return result;
+}
+
+/* Leaves addresses that others want, for some of its own. 0 or -errno. At its device. */
+static int go_elsewhere(struct memory *m)
+{
+    CUdeviceptr to = ps_relocation_take(m->bytes, 0);
+    int r = to ? ps_relocation_move(m->address, m->bytes, to, NULL, false) : -ENOMEM;
+
+    if (r && to)
+        ps_relocation_give(to, m->bytes);
+    if (r)
+        return r;
+    m->address = to;
+    m->range = NULL;
+    return 0;
+}
+
+/* Nothing of ours is there any more. -EINVAL: something is mapped. At its device. */
+static int make_way(CUdeviceptr address, size_t bytes)
+{
+    struct memory *m, *next;
+
+    for (m = LIST_FIRST(&memories); m; m = next) {
+        next = LIST_NEXT(m, all);
+        if (m->is_real || m->address >= address + bytes || address >= m->address + m->bytes)
+            continue;
+        int r = m->mapped ? -EINVAL : go_elsewhere(m);
+        if (r)
+            return r;
+    }
+    return ps_relocation_clear(address, bytes);
+}
+
+/* CUDA's memory is mapped: where the addresses are of us, after what is in the way there. (at the device of `range`, if there is one) */
+static CUresult map_real(struct range *range, CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle real,
+                         unsigned long long flags)
+{
+    CUresult result = range ? result_of(make_way(address, bytes)) : CUDA_SUCCESS;
+
+    if (result == CUDA_SUCCESS)
+        result = ps_cu.cuMemMap(address, bytes, offset, real, flags);
+    if (result == CUDA_SUCCESS && range)
+        range->not_ours += bytes;
+    return result;
+}
+
+/* Becomes CUDA's own memory. On failure it is what it was, but for a failure to map it again, after which it isn't mapped. */
+static CUresult make_real(struct memory *m, const char *why)
+{
+    CUmemGenericAllocationHandle real;
+    CUresult result = ps_cu.cuMemCreate(&real, m->bytes, &m->properties, 0);
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && ps_reclaim_for_others(m->bytes))
+        result = ps_cu.cuMemCreate(&real, m->bytes, &m->properties, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    ps_log_warn_once(
+        HOOKS,
+        "memory that the program maps itself (%s) %s: it is left to CUDA, and does not move; PENSTOCK_RULES with `plain` and its size says so from the start",
+        ps_bytes_text(m->bytes).text, why);
+    struct ps_managed_context context = ps_managed_context_enter_for(m->address);
+    if (m->has_bytes)
+        result = copy_to(real, m);
+    if (result == CUDA_SUCCESS) {
+        ps_residency_free_all(m->address, m->bytes);
+        m->is_real = true;
+        m->real = real;
+        ps_count_passthrough(mapped);
+        if (m->mapped)
+            result = map_real(m->range, m->address, m->bytes, 0, real, 0);
+        if (m->mapped && result == CUDA_SUCCESS)
+            result = result_of(ps_pages_give_access(m->address, m->bytes));
+    } else {
+        ps_cu.cuMemRelease(real);
+    }
+    ps_managed_context_leave(context);
+    if (m->is_real)
+        end_if_unused(m);
+    return result;
+}
+
+/* Managed memory comes to lie at addresses that the program has reserved. 0 or -errno. At the device of both. */
+static int place(struct memory *m, struct range *range, CUdeviceptr address)
+{
+    const bool shared = m->in_pieces || m->bytes != range->bytes; /* with other memory, across whose border a tensor may lie */
+    int r = 0;
+
+    if (shared && !range->block && ps_budget.limit != UINT64_MAX) {
+        ps_registry_lock();
+        range->block = ps_block_new_growing(range->address, range->bytes);
+        ps_registry_unlock();
+        if (!range->block)
+            return -ENOMEM;
+    }
+    if (m->address != address) {
+        const struct ps_span *span = ps_registry_at(m->address);
+        bool in_pieces = m->in_pieces || (shared && span && ps_block_whole(span));
+        r = make_way(address, m->bytes);
+        if (!r)
+            r = ps_relocation_move(m->address, m->bytes, address, shared ? range->block : NULL, true);
+        if (r)
+            return r;
+        m->in_pieces = in_pieces;
+    }
+    m->address = address;
+    m->range = range;
+    m->mapped = m->has_bytes = true;
+    m->access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    ps_relocation_keep(address, m->bytes, true); /* until the program gives the device access */
+    return 0;
+}
+
+/* ---- what the program asks for ---- */
+
+CUresult ps_program_mappings_create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties)
+{
+    struct memory *m = bytes % ps_reservation.granularity ? NULL : calloc(1, sizeof *m);
+
+    if (!m)
+        return PS_NOT_OURS;
+    switch (ps_request_span_to_map(bytes, &m->address)) {
+    case PS_REQUEST_SPAN:
+        break;
+    case PS_REQUEST_OUT_OF_MEMORY:
+        free(m);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    default:
+        free(m);
+        return PS_NOT_OURS;
+    }
+    m->properties = *properties;
+    m->bytes = bytes;
+    m->references = 1;
+    ps_count(mapped_by_program);
+    atomic_fetch_add(&tokens, 1);
+    *handle = (CUmemGenericAllocationHandle)(uintptr_t)m;
+    pthread_mutex_lock(&lock);
+    LIST_INSERT_HEAD(&memories, m, all);
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+CUresult ps_program_mappings_release(CUmemGenericAllocationHandle handle)
+{
+    CUresult result = PS_NOT_OURS;
+
+    if (!atomic_load(&tokens))
+        return result;
+    pthread_mutex_lock(&lock);
+    struct memory *m = memory_of(handle);
+    if (m)
+        result = m->references ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS) {
+        m->references--;
+        end_if_unused(m);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+CUresult ps_program_mappings_retain(CUmemGenericAllocationHandle *handle, CUdeviceptr address)
+{
+    if (!ps_registry_owns(address))
+        return PS_NOT_OURS;
+    pthread_mutex_lock(&lock);
+    struct memory *m = mapped_at(address);
+    if (m) {
+        m->references++;
+        *handle = (CUmemGenericAllocationHandle)(uintptr_t)m;
+    }
+    pthread_mutex_unlock(&lock);
+    if (m)
+        return CUDA_SUCCESS;
+    /* A span that the program has not mapped itself has a handle that is Penstock's. */
+    bool hidden;
+    return ps_program_mappings_knows(address, &hidden) ? CUDA_ERROR_INVALID_VALUE : PS_NOT_OURS;
+}
+
+/* What was created last, if it is as large, has addresses of its own still, and may lie where it is. At the device. (with the lock held) */
+static struct memory *just_created(size_t bytes, size_t alignment)
+{
+    struct memory *m = LIST_FIRST(&memories);
+
+    if (!m || m->is_real || m->bytes != bytes || m->mapped || m->has_bytes || m->range || (alignment && m->address % alignment))
+        return NULL;
+    return ps_registry_device_of(m->address) == ps_registry_device_of(ps_registry.start) ? m : NULL;
+}
+
+CUresult ps_program_mappings_reserve(CUdeviceptr *address, size_t bytes, size_t alignment)
+{
+    struct range *range = bytes % ps_reservation.granularity ? NULL : calloc(1, sizeof *range);
+
+    if (!range)
+        return PS_NOT_OURS;
+    pthread_mutex_lock(&lock);
+    struct memory *m = just_created(bytes, alignment);
+    if (m) {
+        m->range = range;
+        ps_relocation_keep(m->address, bytes, true);
+    }
+    range->address = m ? m->address : ps_relocation_take(bytes, alignment);
+    range->bytes = bytes;
+    *address = range->address;
+    if (range->address)
+        LIST_INSERT_HEAD(&ranges, range, all);
+    else
+        free(range);
+    pthread_mutex_unlock(&lock);
+    return *address ? CUDA_SUCCESS : PS_NOT_OURS;
+}
+
+/* (with the lock held) */
+static CUresult free_range(struct range *range)
+{
+    struct memory *m;
+
+    LIST_FOREACH (m, &memories, all)
+        if (!m->is_real && m->range == range && m->mapped)
+            return CUDA_ERROR_INVALID_VALUE;
+    LIST_FOREACH (m, &memories, all)
+        if (m->range == range)
+            m->range = NULL;
+    struct ps_managed_context context = ps_managed_context_enter_for(range->address);
+    ps_relocation_give(range->address, range->bytes);
+    if (range->block) {
+        ps_registry_lock();
+        ps_block_end(range->block);
+        ps_registry_unlock();
+    }
+    ps_managed_context_leave(context);
+    LIST_REMOVE(range, all);
+    free(range);
+    return CUDA_SUCCESS;
+}
+
+CUresult ps_program_mappings_free_addresses(CUdeviceptr address, size_t bytes)
+{
+    CUresult result = PS_NOT_OURS;
+
+    if (!ps_registry_owns(address))
+        return result;
+    pthread_mutex_lock(&lock);
+    struct range *range = range_of(address, 1);
+    result = CUDA_ERROR_INVALID_VALUE;
+    if (range && range->address == address && range->bytes == bytes && !range->not_ours)
+        result = free_range(range);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* (with the lock held) */
+static CUresult map(struct memory *m, struct range *range, CUdeviceptr address, size_t bytes, size_t offset,
+                    CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    CUresult result = CUDA_SUCCESS;
+    int r = -EXDEV;
+
+    if (m && !m->is_real) {
+        const char *why = "is mapped in part, or at addresses that are not managed";
+        if (m->mapped)
+            why = "is mapped twice";
+        else if (range && bytes == m->bytes && !offset && !flags && ps_registry_device_of(address) == ps_registry_device_of(m->address))
+            r = place(m, range, address);
+        if (!r || r == -EINVAL)
+            return result_of(r);
+        result = make_real(m, why);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
+    return map_real(range, address, bytes, offset, m ? m->real : handle, flags);
+}
+
+CUresult ps_program_mappings_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                                 unsigned long long flags)
+{
+    CUresult result = PS_NOT_OURS;
+    const bool owned = ps_registry_owns(address);
+
+    if (!atomic_load(&tokens) && !owned)
+        return result;
+    pthread_mutex_lock(&lock);
+    struct memory *m = memory_of(handle);
+    struct range *range = range_of(address, bytes);
+    if ((owned && !range) || (m && !m->references)) {
+        result = CUDA_ERROR_INVALID_VALUE; /* other addresses of ours, to the program not reserved; a handle that it has released */
+    } else if (m || range) {
+        struct ps_managed_context context = ps_managed_context_enter_for(range ? address : m->address);
+        result = map(m, range, address, bytes, offset, handle, flags);
+        ps_managed_context_leave(context);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* Where the next managed mapping begins, or the end. (with the lock held) */
+static CUdeviceptr next_mapped(CUdeviceptr address, CUdeviceptr end)
+{
+    const struct memory *m;
+    CUdeviceptr next = end;
+
+    LIST_FOREACH (m, &memories, all)
+        if (!m->is_real && m->mapped && m->address >= address && m->address < next)
+            next = m->address;
+    return next;
+}
+
+/* (with the lock held) */
+static CUresult unmap(struct range *range, CUdeviceptr address, size_t bytes)
+{
+    const CUdeviceptr end = address + bytes;
+    CUdeviceptr next;
+
+    for (CUdeviceptr at = address; at < end; at = next) { /* whole mappings only, or nothing happens */
+        const struct memory *m = mapped_at(at);
+        next = m ? m->address + m->bytes : next_mapped(at, end);
+        if ((m && m->address != at) || next > end)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (CUdeviceptr at = address; at < end; at = next) {
+        struct memory *m = mapped_at(at);
+        next = m ? m->address + m->bytes : next_mapped(at, end);
+        if (m) {
+            m->mapped = false;
+            if (m->references)
+                ps_relocation_keep(m->address, m->bytes, true);
+            end_if_unused(m);
+            continue;
+        }
+        CUresult result = ps_cu.cuMemUnmap(at, next - at);
+        if (result != CUDA_SUCCESS)
+            return result;
+        range->not_ours -= next - at < range->not_ours ? next - at : range->not_ours;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult ps_program_mappings_unmap(CUdeviceptr address, size_t bytes)
+{
+    if (!ps_registry_owns(address))
+        return PS_NOT_OURS;
+    pthread_mutex_lock(&lock);
+    struct range *range = range_of(address, bytes);
+    CUresult result = range && bytes ? unmap(range, address, bytes) : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+bool ps_program_mappings_is_ours(CUdeviceptr address, CUdeviceptr *end)
+{
+    if (!atomic_load(&tokens) || !ps_registry_owns(address))
+        return false;
+    pthread_mutex_lock(&lock);
+    const struct memory *m = mapped_at(address);
+    CUdeviceptr until = m ? m->address + m->bytes : next_mapped(address, *end);
+    pthread_mutex_unlock(&lock);
+    if (until < *end)
+        *end = until;
+    return m != NULL;
+}
+
+bool ps_program_mappings_knows(CUdeviceptr address, bool *hidden)
+{
+    CUdeviceptr start;
+    size_t bytes;
+    int r = ps_residency_look_up(address, &start, &bytes);
+
+    *hidden = r == -ENXIO;
+    return r != -ENOENT;
+}
+
+void ps_program_mappings_set_access(CUdeviceptr address, CUmemAccess_flags access)
+{
+    pthread_mutex_lock(&lock);
+    struct memory *m = mapped_at(address);
+    if (m) {
+        m->access = access;
+        ps_relocation_keep(m->address, m->bytes, access == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+CUmemAccess_flags ps_program_mappings_access(CUdeviceptr address)
+{
+    pthread_mutex_lock(&lock);
+    const struct memory *m = mapped_at(address);
+    CUmemAccess_flags access = m ? m->access : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    pthread_mutex_unlock(&lock);
+    return access;
+}
+
+CUresult ps_program_mappings_properties(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle)
+{
+    if (!atomic_load(&tokens))
+        return PS_NOT_OURS;
+    pthread_mutex_lock(&lock);
+    const struct memory *m = memory_of(handle);
+    CUresult result = !m ? PS_NOT_OURS : m->references ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        *properties = m->properties;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+CUresult ps_program_mappings_real(CUmemGenericAllocationHandle handle, CUmemGenericAllocationHandle *real)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    *real = handle;
+    if (!atomic_load(&tokens))
+        return result;
+    pthread_mutex_lock(&lock);
+    struct memory *m = memory_of(handle);
+    if (m && !m->references)
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (m && !m->is_real)
+        result = make_real(m, "is given away by its handle");
+    if (m && result == CUDA_SUCCESS)
+        *real = m->real;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+CUresult ps_program_mappings_make_real(CUdeviceptr address, size_t bytes)
+{
+    CUresult result = CUDA_SUCCESS;
+    const CUdeviceptr behind = address + (bytes ? bytes : 1);
+
+    if (!atomic_load(&tokens) || !ps_registry_owns(address))
+        return result;
+    pthread_mutex_lock(&lock);
+    for (CUdeviceptr at = address; at < behind && result == CUDA_SUCCESS;) {
+        struct memory *m = mapped_at(at);
+        CUdeviceptr next = m ? m->address + m->bytes : next_mapped(at, behind);
+        if (m)
+            result = make_real(m, "is given away by its address");
+        at = next;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+void ps_program_mappings_disown(void)
+{
+    atomic_store(&tokens, 0);
+}

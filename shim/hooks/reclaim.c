@@ -1,0 +1,63 @@
+#include "hooks/reclaim.h"
+
+#include "base/log.h"
+#include "cuda/capture.h"
+#include "cuda/devices.h"
+#include "cuda/helper_thread.h"
+#include "cuda/managed_context.h"
+#include "memory/budget.h"
+#include "memory/registry.h"
+#include "memory/small_cache.h"
+#include "process.h"
+#include "residency/page_retention.h"
+
+/* While a stream is captured it takes no free of what was allocated before: in the graph that would be a node without sense, and the block would be lost. */
+static bool give_small_back(void)
+{
+    return !ps_capture_anywhere() && ps_small_give_back();
+}
+
+bool ps_reclaim_for_others(size_t bytes)
+{
+    if (ps_inside || !ps_process_has_begun() || !ps_process_is_managing())
+        return false;
+    /* Where there is one device, another context's memory comes from it, too. */
+    if (ps_devices_several && ps_devices_enter_current() != PS_DEVICES_MANAGED)
+        return false;
+    bool some = give_small_back();
+    struct ps_managed_context context = ps_managed_context_enter();
+    ps_registry_lock();
+    /*
+     * Pages for as much as is wanted are had as for a span and given back at once: that trims, evicts and waits as the budget rules say,
+     * with the device's free memory as the bound. More than is held can't be given.
+     */
+    uint64_t before = ps_budget.held, refused_before = ps_budget.refused_at;
+    uint64_t wanted = ps_registry_rounded(bytes) + ps_reservation.granularity;
+    if (wanted > before)
+        wanted = before;
+    if (!refused_before || refused_before > before)
+        ps_budget.refused_at = before;
+    struct ps_pages pages;
+    if (wanted && !ps_budget_obtain(wanted, NULL, &pages)) {
+        ps_budget_return(&pages);
+        ps_budget_give_back_spare(wanted);
+        some = true;
+    }
+    some |= ps_budget.held < before;
+    if (!some && ps_budget.refused_at == before)
+        ps_budget.refused_at = refused_before; /* it was others that were refused: there may be pages for less */
+    ps_registry_unlock();
+    ps_managed_context_leave(context);
+    ps_log_debug(BUDGET, "the real allocator was out of memory for %zu bytes: %s", bytes, some ? "made room" : "nothing gave way");
+    return some;
+}
+
+void ps_reclaim_cached(size_t keep)
+{
+    give_small_back();
+    ps_inside++;
+    ps_registry_lock();
+    ps_page_retention_trim_to(keep);
+    ps_registry_unlock();
+    ps_inside--;
+}

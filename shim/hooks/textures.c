@@ -1,0 +1,173 @@
+/*
+ * Textures over linear memory. A kernel is given the texture object, a small number like any other, and fetches through it what no launch names. So the spans that a
+ * texture is made over stay where they are found then, on their pages if any could be had, until it is destroyed; DESIGN section 7 pins what is hidden so.
+ *
+ * Two clocks: host order alone. The bytes are there when the object is made (external_holds.h), before any kernel that is given it can be queued; a program
+ * destroys it when the last of these is over. Spans that are freed before take nothing with them: their lives are remembered, not their addresses.
+ *
+ * The driver's functions serve the runtimes, too; the shared runtime's are hooked besides, as it may be left the driver's own (symbol_lookup.h).
+ */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/ordering_rules.h"
+#include "cuda/driver.h"
+#include "cuda/runtime.h"
+#include "hooks/external_holds.h"
+#include "hooks/hooks.h"
+#include "tracer/symbol_lookup.h"
+
+/* A texture over spans. */
+struct texture {
+    struct texture *next;
+    unsigned long long object;
+    struct ps_external_hold on_slot; /* no pages could be had for all: held as they were found */
+    unsigned device;
+    size_t count;
+    uint64_t number[]; /* the spans' lives */
+};
+
+/* A leaf: no call of ours or of the driver's is made with it held. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct texture *textures;
+
+static _Thread_local bool in_runtime; /* its call of the driver is part of a call that is seen already */
+
+static void add(struct texture *texture)
+{
+    pthread_mutex_lock(&lock);
+    texture->next = textures;
+    textures = texture;
+    pthread_mutex_unlock(&lock);
+}
+
+/* The texture of that object, or NULL. It is the caller's from now on. */
+static struct texture *take(unsigned long long object)
+{
+    struct texture *texture = NULL;
+
+    pthread_mutex_lock(&lock);
+    for (struct texture **at = &textures; *at && !texture; at = texture ? at : &(*at)->next)
+        if ((*at)->object == object) {
+            texture = *at;
+            *at = texture->next;
+        }
+    pthread_mutex_unlock(&lock);
+    return texture;
+}
+
+static struct ps_external_hold begin(CUdeviceptr first, size_t bytes)
+{
+    if (in_runtime || !ps_ordering_rule(TEXTURED_STAYS))
+        return (struct ps_external_hold){.is_on_pages = true};
+    return ps_external_holds_begin(first, bytes);
+}
+
+/* The object has been made, or was refused. */
+static void made(struct ps_external_hold *staying, bool succeeded, unsigned long long object)
+{
+    struct texture *texture = succeeded && staying->count ? malloc(sizeof *texture + staying->count * sizeof *texture->number) : NULL;
+
+    if (texture)
+        *texture = (struct texture){.object = object, .device = staying->device, .count = staying->count};
+    if (succeeded && staying->count) {
+        ps_external_holds_stays(staying, texture ? texture->number : NULL); /* without memory to note it, until they are freed */
+        ps_log_debug(HOOKS, "a texture: %zu spans stay where they are", staying->count);
+    }
+    if (texture && !staying->is_on_pages)
+        texture->on_slot = *staying;
+    else
+        ps_external_holds_end(staying);
+    if (texture)
+        add(texture);
+}
+
+/* The texture, or NULL, is no more. */
+static void destroyed(struct texture *texture)
+{
+    if (!texture)
+        return;
+    ps_external_holds_no_more(texture->device, texture->number, texture->count);
+    ps_external_holds_end(&texture->on_slot);
+    free(texture);
+}
+
+/* ---- the driver ---- */
+
+static struct ps_external_hold begin_driver(const CUDA_RESOURCE_DESC *resource)
+{
+    if (resource && resource->resType == CU_RESOURCE_TYPE_LINEAR)
+        return begin(resource->res.linear.devPtr, resource->res.linear.sizeInBytes);
+    if (resource && resource->resType == CU_RESOURCE_TYPE_PITCH2D)
+        return begin(resource->res.pitch2D.devPtr, resource->res.pitch2D.height * resource->res.pitch2D.pitchInBytes);
+    return begin(0, 0); /* of an array, which is CUDA's own */
+}
+
+PS_EXPORT CUresult cuTexObjectCreate(CUtexObject *object, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture,
+                                     const CUDA_RESOURCE_VIEW_DESC *view)
+{
+    __typeof__(&cuTexObjectCreate) real = PS_REAL_CUDA(cuTexObjectCreate);
+
+    if (!real)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct ps_external_hold staying = begin_driver(resource);
+    CUresult result = real(object, resource, texture, view);
+    made(&staying, result == CUDA_SUCCESS, result == CUDA_SUCCESS ? *object : 0);
+    return result;
+}
+
+PS_EXPORT CUresult cuTexObjectDestroy(CUtexObject object)
+{
+    __typeof__(&cuTexObjectDestroy) real = PS_REAL_CUDA(cuTexObjectDestroy);
+
+    if (!real)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    /* Before the call: after it another thread may be given the same object. */
+    struct texture *texture = in_runtime ? NULL : take(object);
+    CUresult result = real(object);
+    if (texture && result != CUDA_SUCCESS)
+        add(texture);
+    else
+        destroyed(texture);
+    return result;
+}
+
+/* ---- the shared runtime ---- */
+
+static struct ps_external_hold begin_runtime(const struct cudaResourceDesc *resource)
+{
+    if (resource && resource->resType == cudaResourceTypeLinear)
+        return begin((CUdeviceptr)resource->res.linear.devPtr, resource->res.linear.sizeInBytes);
+    if (resource && resource->resType == cudaResourceTypePitch2D)
+        return begin((CUdeviceptr)resource->res.pitch2D.devPtr, resource->res.pitch2D.height * resource->res.pitch2D.pitchInBytes);
+    return begin(0, 0);
+}
+
+PS_EXPORT cudaError_t cudaCreateTextureObject(cudaTextureObject_t *object, const struct cudaResourceDesc *resource,
+                                              const struct cudaTextureDesc *texture, const struct cudaResourceViewDesc *view)
+{
+    struct ps_external_hold staying = begin_runtime(resource);
+
+    in_runtime = true;
+    cudaError_t result = ps_real_cudart()->cudaCreateTextureObject(object, resource, texture, view);
+    in_runtime = false;
+    made(&staying, result == cudaSuccess, result == cudaSuccess ? *object : 0);
+    return result;
+}
+
+PS_EXPORT cudaError_t cudaDestroyTextureObject(cudaTextureObject_t object)
+{
+    struct texture *texture = take(object);
+
+    in_runtime = true;
+    cudaError_t result = ps_real_cudart()->cudaDestroyTextureObject(object);
+    in_runtime = false;
+    if (texture && result != cudaSuccess)
+        add(texture);
+    else
+        destroyed(texture);
+    return result;
+}

@@ -1,0 +1,161 @@
+#include "memory/launches_under_way.h"
+
+#include <stdatomic.h>
+
+#include "cuda/devices.h"
+#include "cuda/per_device.h"
+#include "memory/registry.h"
+
+/* Threads that launch at a time. */
+#define PLACES 64u
+#define UNPLACED PLACES    /* counted alone */
+#define GONE (PLACES + 1u) /* none, or not any more */
+
+/* Alone in its cache line: threads that launch side by side don't take it from each other. */
+struct place {
+    _Alignas(64) _Atomic uint64_t began; /* the number, plus 1; 0: free */
+};
+
+static PS_PER_DEVICE struct {
+    struct place place[PLACES];
+    atomic_uint used;     /* places that were ever taken: the first ones */
+    atomic_uint unplaced; /* launches under way beyond that */
+} of_first;
+#define here PS_HERE(of_first)
+
+/* The calling thread's launch: its place at each device, and the one that it had last, which is most often free again. */
+static __thread struct {
+    unsigned devices; /* 0: no launch is under way */
+    uint8_t last;
+    uint8_t place[PS_DEVICES_MAX];
+} own __attribute__((tls_model("initial-exec")));
+
+static void raise_used(unsigned to)
+{
+    unsigned now = atomic_load(&here.used);
+
+    while (now < to && !atomic_compare_exchange_weak(&here.used, &now, to)) {
+    }
+}
+
+/*
+ * Two clocks: whoever finds a number that is higher than a launch's grace reads it before it looks at the places. A launch that took its place before the number
+ * was raised is seen there, or has left, and then it is queued and known to be. All of these are sequentially consistent.
+ */
+static bool take(unsigned place, uint64_t number)
+{
+    uint64_t none = 0;
+
+    if (atomic_load_explicit(&here.place[place].began, memory_order_relaxed))
+        return false;
+    raise_used(place + 1);
+    return atomic_compare_exchange_strong(&here.place[place].began, &none, number + 1);
+}
+
+static uint8_t take_any(uint8_t first)
+{
+    const uint64_t number = atomic_load(&ps_registry.launch_number);
+
+    if (first < PLACES && take(first, number))
+        return first;
+    for (unsigned place = 0; place < PLACES; place++)
+        if (take(place, number))
+            return (uint8_t)place;
+    atomic_fetch_add(&here.unplaced, 1);
+    return UNPLACED;
+}
+
+static void leave(uint8_t *place)
+{
+    if (*place == UNPLACED)
+        atomic_fetch_sub(&here.unplaced, 1);
+    else if (*place < PLACES)
+        atomic_store_explicit(&here.place[*place].began, 0, memory_order_release);
+    *place = GONE;
+}
+
+/* The current device's number. */
+static unsigned device_here(void)
+{
+    return ps_devices_several ? ps_registry_device_of(ps_registry.start) : 0;
+}
+
+/* When the thread's launch began at the current device, in its place; NULL: it has none. */
+static _Atomic uint64_t *own_began(void)
+{
+    const unsigned device = device_here();
+
+    return device < own.devices && own.place[device] < PLACES ? &here.place[own.place[device]].began : NULL;
+}
+
+void ps_launches_under_way_begins(void)
+{
+    const ptrdiff_t before = ps_here;
+    const unsigned devices = ps_devices_several ? ps_devices_count() : 1;
+
+    ps_launches_under_way_ends();
+    for (unsigned i = 0; i < devices; i++) {
+        if (ps_devices_several)
+            ps_devices_enter(i);
+        own.place[i] = take_any(own.last);
+        if (own.place[i] < PLACES)
+            own.last = own.place[i];
+    }
+    own.devices = devices;
+    ps_here = before;
+}
+
+/* At all devices but one. */
+static void leave_all_but(unsigned device)
+{
+    const ptrdiff_t before = ps_here;
+
+    for (unsigned i = 0; i < own.devices; i++) {
+        if (i == device)
+            continue;
+        if (ps_devices_several)
+            ps_devices_enter(i);
+        leave(&own.place[i]);
+    }
+    ps_here = before;
+}
+
+void ps_launches_under_way_is_here(void)
+{
+    if (own.devices > 1)
+        leave_all_but(device_here());
+}
+
+void ps_launches_under_way_is_numbered(void)
+{
+    _Atomic uint64_t *began = own_began();
+
+    /* Nobody else writes to it. Were it the number as it is now, other threads' launches that came in between would count. */
+    if (began)
+        atomic_store_explicit(began, atomic_load_explicit(began, memory_order_relaxed) + 1, memory_order_relaxed);
+}
+
+void ps_launches_under_way_ends(void)
+{
+    leave_all_but(PS_DEVICES_MAX);
+    own.devices = 0;
+}
+
+uint64_t ps_launches_under_way_began(void)
+{
+    const _Atomic uint64_t *began = own_began();
+
+    return began ? atomic_load_explicit(began, memory_order_relaxed) - 1 : atomic_load(&ps_registry.launch_number);
+}
+
+bool ps_launches_under_way_is_any(uint64_t from, uint64_t to)
+{
+    if (atomic_load(&here.unplaced))
+        return true;
+    for (unsigned i = 0, n = atomic_load(&here.used); i < n; i++) {
+        const uint64_t began = atomic_load(&here.place[i].began);
+        if (began > from && began - 1 <= to)
+            return true;
+    }
+    return false;
+}

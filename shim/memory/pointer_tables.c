@@ -1,0 +1,359 @@
+#include "memory/pointer_tables.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/counters.h"
+#include "base/log.h"
+#include "memory/registry.h"
+#include "tracer/made_tables.h"
+
+/* Words one after the other that name the same unit of the reservation. */
+struct run {
+    CUdeviceptr first, last; /* where they are */
+    CUdeviceptr named;
+    unsigned place;  /* one more than that of the word which a maker of tables was given, or 0 */
+    uint64_t launch; /* the number of that launch */
+};
+
+/* Tables don't overlap. */
+struct table {
+    CUdeviceptr start, end;
+    uint64_t used; /* the count of uses when it was last named or written */
+    size_t count;
+    struct run *run;
+};
+
+/* A leaf: no driver call and no other lock is taken with it held. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct table tables[PS_POINTER_TABLES_MAX + 2]; /* by start; room for a new one and for one that is cut in two */
+static size_t count;
+static uint64_t uses;
+struct ps_pointer_tables_extent ps_pointer_tables_extent;
+
+/* ---- the array; the lock is held ---- */
+
+static void publish(void)
+{
+    CUdeviceptr start = count ? tables[0].start : 0;
+
+    /* Who reads one from before and one from after finds nothing, or looks in vain: it had no order with this change. */
+    atomic_store_explicit(&ps_pointer_tables_extent.start, start, memory_order_relaxed);
+    atomic_store_explicit(&ps_pointer_tables_extent.bytes, count ? tables[count - 1].end - start : 0, memory_order_relaxed);
+}
+
+/* The first that ends behind the address. */
+static size_t first_behind(CUdeviceptr address)
+{
+    size_t low = 0, high = count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (tables[middle].end <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void insert(size_t at, const struct table *table)
+{
+    memmove(&tables[at + 1], &tables[at], (count - at) * sizeof *tables);
+    tables[at] = *table;
+    count++;
+}
+
+static void delete_at(size_t at)
+{
+    free(tables[at].run);
+    count--;
+    memmove(&tables[at], &tables[at + 1], (count - at) * sizeof *tables);
+}
+
+/* Keeps what lies in [start, end) of a table. */
+static void cut(struct table *table, CUdeviceptr start, CUdeviceptr end)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < table->count; i++) {
+        struct run run = table->run[i];
+        if (run.last < start || run.first >= end)
+            continue;
+        run.first = run.first < start ? start : run.first;
+        run.last = run.last >= end ? end - 8 : run.last;
+        table->run[kept++] = run;
+    }
+    table->count = kept;
+    table->start = start;
+    table->end = end;
+}
+
+/* A second one, of what lies in [start, end) of a table; its runs are the caller's. NULL: no memory. */
+static struct table part_of(const struct table *table, CUdeviceptr start, CUdeviceptr end)
+{
+    struct table part = *table;
+
+    part.run = malloc(part.count * sizeof *part.run);
+    if (!part.run) {
+        part.count = 0;
+        return part;
+    }
+    memcpy(part.run, table->run, part.count * sizeof *part.run);
+    cut(&part, start > table->start ? start : table->start, end < table->end ? end : table->end);
+    return part;
+}
+
+/* Of a table that is written over in its middle, what lies behind. False: no memory, and nothing is done. */
+static bool split_off(size_t at, CUdeviceptr from)
+{
+    struct table behind = part_of(&tables[at], from, tables[at].end);
+
+    if (!behind.run)
+        return false;
+    if (behind.count)
+        insert(at + 1, &behind);
+    else
+        free(behind.run);
+    return true;
+}
+
+static void forget_between(CUdeviceptr start, CUdeviceptr end)
+{
+    size_t at = first_behind(start);
+
+    while (at < count && tables[at].start < end) {
+        struct table *table = &tables[at];
+        if (table->start < start && table->end > end && !split_off(at, end))
+            return; /* it names too much */
+        if (table->start < start)
+            cut(table, table->start, start);
+        else if (table->end > end)
+            cut(table, end, table->end);
+        if ((table->start >= start && table->end <= end) || !table->count)
+            delete_at(at);
+        else
+            at++;
+    }
+}
+
+static void forget_oldest(void)
+{
+    static bool said;
+    size_t oldest = 0;
+
+    for (size_t i = 1; i < count; i++)
+        if (tables[i].used < tables[oldest].used)
+            oldest = i;
+    delete_at(oldest);
+    ps_count(pointer_tables_forgotten);
+    if (!said)
+        ps_log_info(TRACER, "more than %u pointer tables on the device: those used longest ago are forgotten", PS_POINTER_TABLES_MAX);
+    said = true;
+}
+
+/* ---- reading ---- */
+
+static void say_no_memory(void)
+{
+    ps_log_warn_once(
+        TRACER,
+        "no memory to note a pointer table: what it names may be away when it is used; PENSTOCK_HOST_BUDGET makes the slab smaller");
+}
+
+/* The beginning of the unit of the reservation that an address lies in. */
+static CUdeviceptr unit_of(CUdeviceptr address)
+{
+    return address - (address - ps_reservation.base) % ps_reservation.granularity;
+}
+
+static bool add_word(struct table *table, size_t *room, CUdeviceptr place, CUdeviceptr word)
+{
+    CUdeviceptr named = unit_of(word);
+    struct run *last = table->count ? &table->run[table->count - 1] : NULL;
+
+    if (last && last->named == named) {
+        last->last = place;
+        return true;
+    }
+    struct run *grown = ps_grown_array(table->run, table->count, room, 16, sizeof *grown);
+    if (!grown)
+        return false;
+    table->run = grown;
+    table->run[table->count++] = (struct run){.first = place, .last = place, .named = named};
+    return true;
+}
+
+/* The words of a copy that lie in spans. Pointers on the device are aligned there, wherever they come from on the host. */
+static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t bytes)
+{
+    const CUdeviceptr base = ps_reservation.base;
+    const uint64_t reserved = ps_reservation.reserved;
+    struct table table = {.start = to, .end = to + bytes};
+    const size_t looked = bytes < PS_POINTER_TABLE_LOOKED ? bytes : PS_POINTER_TABLE_LOOKED;
+    size_t room = 0;
+
+    for (size_t at = -to & 7; at + 8 <= looked; at += 8) {
+        uint64_t word;
+        memcpy(&word, from + at, sizeof word);
+        struct ps_span *span = word - base < reserved ? ps_registry_at(word) : NULL;
+        if (!span)
+            continue;
+        atomic_store_explicit(&span->known, true, memory_order_relaxed);
+        if (!add_word(&table, &room, to + at, word)) {
+            say_no_memory();
+            break;
+        }
+    }
+    return table;
+}
+
+/* What was written there takes the place of what was known; NULL: it names nothing. Takes over the table's runs. [locked] */
+static void put(CUdeviceptr to, size_t bytes, struct table *table)
+{
+    forget_between(to, to + bytes);
+    if (table) {
+        table->used = ++uses;
+        insert(first_behind(to), table);
+    }
+    while (count > PS_POINTER_TABLES_MAX)
+        forget_oldest();
+    publish();
+}
+
+static void write_over(CUdeviceptr to, size_t bytes, struct table *table)
+{
+    pthread_mutex_lock(&lock);
+    if (table)
+        ps_count(pointer_tables);
+    put(to, bytes, table);
+    pthread_mutex_unlock(&lock);
+}
+
+void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes)
+{
+    struct table table = {.count = 0};
+
+    ps_made_tables_overwritten(to, bytes);
+    if (bytes >= 8)
+        table = read_copy(to, from, bytes);
+    if (!table.count && !ps_pointer_tables_exist())
+        return;
+    write_over(to, bytes, table.count ? &table : NULL);
+}
+
+static bool is_made_anew(const struct run *run, const struct ps_made_word *made, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (made[i].place + 1 == run->place)
+            return true;
+    return false;
+}
+
+void ps_pointer_tables_made(CUdeviceptr to, size_t bytes, const struct ps_made_word *made, size_t n, uint64_t launch)
+{
+    bytes = bytes < PS_POINTER_TABLE_MADE ? bytes : PS_POINTER_TABLE_MADE;
+    pthread_mutex_lock(&lock);
+    const size_t at = first_behind(to);
+    const struct table *before = at < count && tables[at].start == to ? &tables[at] : NULL;
+    struct table table = {.start = to, .end = to + bytes, .run = malloc((n + (before ? before->count : 0)) * sizeof *table.run)};
+    if (!table.run) {
+        say_no_memory();
+        pthread_mutex_unlock(&lock);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        table.run[table.count++] = (struct run){to, to + bytes - 8, unit_of(made[i].named), made[i].place + 1, launch};
+    for (size_t i = 0; before && i < before->count; i++)
+        if (before->run[i].place && launch - before->run[i].launch <= PS_POINTER_TABLE_MADE_TOGETHER &&
+            !is_made_anew(&before->run[i], made, n))
+            table.run[table.count++] = before->run[i];
+    ps_count(made_tables);
+    put(to, bytes, &table);
+    pthread_mutex_unlock(&lock);
+}
+
+void ps_pointer_tables_overwritten(CUdeviceptr to, size_t bytes)
+{
+    ps_made_tables_overwritten(to, bytes);
+    if (ps_pointer_tables_exist())
+        write_over(to, bytes, NULL);
+}
+
+/* What lies in so many bytes from an address on, as it will lie `shift` further on; each a table of its own there, too. Their number. [locked] */
+static size_t gather_parts(CUdeviceptr from, size_t bytes, uint64_t shift, struct table **parts)
+{
+    size_t n = 0, room = 0;
+
+    *parts = NULL;
+    for (size_t at = first_behind(from); at < count && tables[at].start < from + bytes; at++) {
+        struct table part = part_of(&tables[at], from, from + bytes);
+        struct table *grown = ps_grown_array(*parts, n, &room, 8, sizeof *grown);
+        *parts = grown ? grown : *parts;
+        if (!part.count || !grown) {
+            if (!part.run || !grown)
+                say_no_memory();
+            free(part.run);
+            continue;
+        }
+        for (size_t i = 0; i < part.count; i++) {
+            part.run[i].first += shift;
+            part.run[i].last += shift;
+        }
+        part.start += shift;
+        part.end += shift;
+        grown[n++] = part;
+    }
+    return n;
+}
+
+void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes)
+{
+    struct table *parts = NULL;
+
+    ps_made_tables_overwritten(to, bytes);
+    if (!ps_pointer_tables_exist())
+        return;
+    pthread_mutex_lock(&lock);
+    /* Pointers stay aligned only if they move by whole words. All is read before any is forgotten: the target may overlap the source. */
+    size_t n = (to - from) % 8 ? 0 : gather_parts(from, bytes, to - from, &parts);
+    forget_between(to, to + bytes);
+    for (size_t i = 0; i < n; i++) {
+        parts[i].used = ++uses;
+        insert(first_behind(parts[i].start), &parts[i]);
+        while (count > PS_POINTER_TABLES_MAX)
+            forget_oldest();
+    }
+    publish();
+    pthread_mutex_unlock(&lock);
+    free(parts);
+}
+
+bool ps_pointer_tables_near(CUdeviceptr address, size_t bytes)
+{
+    if (!ps_pointer_tables_exist())
+        return false;
+    pthread_mutex_lock(&lock);
+    size_t at = first_behind(address);
+    bool near = at < count && tables[at].start < address + bytes;
+    pthread_mutex_unlock(&lock);
+    return near;
+}
+
+void ps_pointer_tables_name(CUdeviceptr address, void (*name)(void *ctx, CUdeviceptr named), void *ctx)
+{
+    pthread_mutex_lock(&lock);
+    size_t at = first_behind(address);
+    if (at < count && tables[at].start <= address) {
+        size_t first = at;
+        do {
+            tables[at].used = ++uses;
+            for (size_t i = 0; i < tables[at].count; i++)
+                name(ctx, tables[at].run[i].named);
+            at++;
+        } while (at < count && tables[at].start == tables[at - 1].end && at - first < PS_POINTER_TABLES_MAX);
+    }
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,647 @@
+#include "memory/slab.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/bytes_text.h"
+#include "base/clock.h"
+#include "base/host_memory.h"
+#include "base/log.h"
+#include "cuda/device_memory.h"
+#include "cuda/devices.h"
+#include "cuda/driver.h"
+#include "cuda/per_device.h"
+#include "memory/address_space.h"
+#include "memory/mapping_time.h"
+#include "memory/registry.h"
+#include "memory/slab_progress.h"
+#include "memory/slab_rows.h"
+
+TAILQ_HEAD(slot_list, ps_slot);
+
+/* A size that slots have been made in. Gone with its last slot. */
+struct ps_slot_size {
+    size_t bytes;
+    uint32_t made;         /* slots, free or not */
+    uint32_t free;         /* of them */
+    struct slot_list list; /* those, oldest first */
+    LIST_ENTRY(ps_slot_size) next;
+};
+LIST_HEAD(size_list, ps_slot_size);
+
+static PS_PER_DEVICE struct {
+    /* Constant once set up. */
+    struct ps_amount bound;
+    uint32_t sharers;
+    size_t unit;
+
+    /* Guarded by the registry lock, but where it says otherwise. */
+    struct size_list sizes; /* the largest first; a program has a few dozen */
+    struct slot_list free_slots;
+    uint64_t free_bytes;
+    struct ps_slab_figures figures;
+    _Atomic uint64_t made_bytes; /* figures.bytes, for other devices */
+    bool extended;               /* auto goes beyond a half of the host's memory: see ps_slab_extend */
+    struct ps_address_space addresses;
+    CUdeviceptr reservation;
+    /* The host refused with this many bytes made; asked again after a while, since others may give memory back. */
+    uint64_t refused_with;
+    uint64_t refused_until_ns; /* 0: not refused */
+} of_first;
+#define here PS_HERE(of_first)
+
+#define REFUSED_FOR_NS 1000000000u
+
+/* Sizes looked at for a row. */
+#define ROW_SIZES_MAX 64u
+
+#define LARGEST_RESERVATION (4ull << 40)
+#define SMALLEST_RESERVATION (64ull << 20)
+
+/*
+ * The bound in bytes, with `made` bytes of slots there. Read anew each time it matters: where host memory is added while it is used (a virtual machine that grows), the first
+ * reading is too small.
+ */
+static uint64_t work_out_whole_limit(uint64_t made)
+{
+    struct ps_host_memory memory;
+    uint64_t whole;
+
+    if (here.bound.kind == PS_AMOUNT_BYTES || here.bound.kind == PS_AMOUNT_UNLIMITED)
+        return ps_amount_bytes(here.bound, 0);
+    if (ps_host_memory_read("", &memory)) {
+        ps_log_warn_once(SLAB, "the machine's memory (/proc/meminfo) can't be read: the slab stays at 1 GiB; PENSTOCK_HOST_BUDGET sets it");
+        return 1ull << 30;
+    }
+    whole = ps_host_memory_total(&memory);
+    if (here.bound.kind == PS_AMOUNT_PERCENT)
+        return ps_amount_bytes(here.bound, whole) / here.sharers;
+    uint64_t most = whole / 2 / here.sharers;
+    if (here.extended) {
+        uint64_t available = ps_host_memory_available(&memory);
+        uint64_t can_grow = available > whole / 4 ? (available - whole / 4) / here.sharers : 0;
+        uint64_t further = made + can_grow;
+        if (further > whole / 4 * 3 / here.sharers)
+            further = whole / 4 * 3 / here.sharers;
+        if (further > most)
+            most = further;
+    }
+    return most;
+}
+
+/*
+ * This device's part of it: an equal one, as far as the others have left that much; the first device's is the whole until there is a second one. What
+ * the others have is read without their locks: a figure a moment old is as good.
+ */
+static uint64_t work_out_limit(uint64_t made)
+{
+    const ptrdiff_t at = ps_here;
+    uint64_t others = 0;
+
+    if (!ps_devices_several)
+        return work_out_whole_limit(made);
+    unsigned count = ps_devices_count();
+    bool is_among = false;
+    for (unsigned i = 0; i < count; i++) {
+        ps_devices_enter(i);
+        if (ps_here == at)
+            is_among = true;
+        else
+            others += atomic_load_explicit(&here.made_bytes, memory_order_relaxed);
+        ps_here = at;
+    }
+    count += !is_among; /* while it is set up */
+    uint64_t whole = work_out_whole_limit(made + others), left = whole > others ? whole - others : 0;
+    return left < whole / count ? left : whole / count;
+}
+
+void ps_slab_open(struct ps_amount host_budget, uint32_t local_processes, size_t granularity)
+{
+    here.bound = host_budget;
+    here.sharers = local_processes ? local_processes : 1;
+    here.unit = granularity;
+    LIST_INIT(&here.sizes);
+    TAILQ_INIT(&here.free_slots);
+    here.figures.limit_bytes = work_out_limit(0);
+}
+
+/* The slab's own reservation, made when the first slot is: a program that never runs short never has it. [unlocked, one thread at a time] */
+static int reserve_addresses(void)
+{
+    uint64_t bytes = LARGEST_RESERVATION;
+    CUresult result;
+
+    if (here.reservation)
+        return 0;
+    do {
+        result = ps_cu.cuMemAddressReserve(&here.reservation, bytes, here.unit, 0, 0);
+    } while (result != CUDA_SUCCESS && (bytes /= 2) >= SMALLEST_RESERVATION);
+    if (result != CUDA_SUCCESS) {
+        here.reservation = 0;
+        return ps_cuda_errno(result);
+    }
+    return ps_address_space_init(&here.addresses, here.reservation, bytes);
+}
+
+bool ps_slab_extend(size_t bytes)
+{
+    uint64_t before = here.figures.limit_bytes, made = here.figures.bytes;
+
+    if (here.bound.kind != PS_AMOUNT_AUTO || here.refused_until_ns || here.figures.bytes - here.free_bytes + bytes <= before)
+        return false;
+    bool first = !here.extended;
+    here.extended = true;
+    ps_registry_unlock();
+    uint64_t limit = work_out_limit(made);
+    ps_registry_lock();
+    here.figures.limit_bytes = limit;
+    if (limit <= before)
+        return false;
+    if (first)
+        ps_log_warn(
+            SLAB,
+            "half of the host's memory does not hold what must leave the device: the slab may grow to %s; PENSTOCK_HOST_BUDGET says how far it may",
+            ps_bytes_text(limit).text);
+    return true;
+}
+
+/* Slots of so many bytes are made, or (negative) given back. */
+static void count_made(int64_t bytes)
+{
+    here.figures.bytes += (uint64_t)bytes;
+    atomic_store_explicit(&here.made_bytes, here.figures.bytes, memory_order_relaxed);
+}
+
+static void count_used(size_t bytes)
+{
+    here.figures.used_bytes += bytes;
+    if (here.figures.used_bytes > here.figures.peak_used_bytes)
+        here.figures.peak_used_bytes = here.figures.used_bytes;
+}
+
+/* ---- sizes, and the free slots of each ---- */
+
+static struct ps_slot_size *find_size(size_t bytes)
+{
+    struct ps_slot_size *size;
+
+    LIST_FOREACH (size, &here.sizes, next)
+        if (size->bytes <= bytes)
+            return size->bytes == bytes ? size : NULL;
+    return NULL;
+}
+
+/* For one slot more. NULL: no memory. [locked] */
+static struct ps_slot_size *enter_size(size_t bytes)
+{
+    struct ps_slot_size *size = find_size(bytes), *larger = NULL, *other;
+
+    if (!size) {
+        size = calloc(1, sizeof *size);
+        if (!size)
+            return NULL;
+        size->bytes = bytes;
+        TAILQ_INIT(&size->list);
+        LIST_FOREACH (other, &here.sizes, next) {
+            if (other->bytes < bytes)
+                break;
+            larger = other;
+        }
+        if (larger)
+            LIST_INSERT_AFTER(larger, size, next);
+        else
+            LIST_INSERT_HEAD(&here.sizes, size, next);
+    }
+    size->made++;
+    return size;
+}
+
+/* For one slot less. [locked] */
+static void leave_size(struct ps_slot_size *size)
+{
+    if (--size->made)
+        return;
+    LIST_REMOVE(size, next);
+    free(size);
+}
+
+static void take_out(struct ps_slot *slot)
+{
+    TAILQ_REMOVE(&here.free_slots, slot, order);
+    TAILQ_REMOVE(&slot->size->list, slot, sized);
+    slot->size->free--;
+    here.free_bytes -= slot->bytes;
+}
+
+static void put_in(struct ps_slot *slot)
+{
+    TAILQ_INSERT_TAIL(&here.free_slots, slot, order);
+    TAILQ_INSERT_TAIL(&slot->size->list, slot, sized);
+    slot->size->free++;
+    here.free_bytes += slot->bytes;
+}
+
+/* Oldest first: its last H2D is the likeliest to be over. */
+static struct ps_slot *take_oldest(struct ps_slot_size *size)
+{
+    struct ps_slot *slot = size ? TAILQ_FIRST(&size->list) : NULL;
+
+    if (slot)
+        take_out(slot);
+    return slot;
+}
+
+struct ps_slot *ps_slab_take(size_t bytes)
+{
+    struct ps_slot *slot = take_oldest(find_size(bytes));
+
+    if (slot)
+        count_used(bytes);
+    return slot;
+}
+
+uint64_t ps_slab_free_of(size_t bytes)
+{
+    const struct ps_slot_size *size = find_size(bytes);
+
+    return size ? (uint64_t)size->free * bytes : 0;
+}
+
+/* ---- rows ---- */
+
+/* Which free slots add up to `bytes`. Returns how many sizes `row` then has, 0 if there is no row. */
+static unsigned choose_row(size_t bytes, struct ps_slab_row_size row[ROW_SIZES_MAX])
+{
+    const struct ps_slot_size *size;
+    unsigned n = 0;
+
+    LIST_FOREACH (size, &here.sizes, next) {
+        if (n == ROW_SIZES_MAX)
+            break;
+        if (size->bytes <= bytes && size->free)
+            row[n++] = (struct ps_slab_row_size){.bytes = size->bytes, .there = size->free};
+    }
+    return ps_slab_row_choose(row, n, bytes) ? n : 0;
+}
+
+struct ps_slot *ps_slab_take_row(size_t bytes)
+{
+    struct ps_slab_row_size row[ROW_SIZES_MAX];
+    struct ps_slot *first = NULL, **end = &first;
+    unsigned n = choose_row(bytes, row); /* a slot of just this size is the row of one that it finds first */
+
+    for (unsigned i = 0; i < n; i++) {
+        struct ps_slot_size *size = row[i].taken ? find_size(row[i].bytes) : NULL;
+        for (uint32_t k = 0; k < row[i].taken; k++) {
+            *end = take_oldest(size);
+            end = &(*end)->next_in_row;
+        }
+    }
+    if (!first)
+        return NULL;
+    count_used(bytes);
+    if (first->next_in_row)
+        here.figures.rows++;
+    return first;
+}
+
+bool ps_slab_has_row(size_t bytes)
+{
+    struct ps_slab_row_size row[ROW_SIZES_MAX];
+
+    return choose_row(bytes, row) != 0;
+}
+
+int ps_slab_map_row(CUdeviceptr address, const struct ps_slot *row)
+{
+    size_t mapped = 0;
+    int r = 0;
+
+    for (; row && !r; row = row->next_in_row) {
+        r = ps_handle_map(address + mapped, row->bytes, row->pages);
+        if (!r)
+            mapped += row->bytes;
+    }
+    if (r && mapped)
+        ps_pages_unmap(address, mapped);
+    return r;
+}
+
+void ps_slab_read_begins(struct ps_slot *row)
+{
+    struct ps_slot *slot;
+
+    /*
+     * The event stood for an H2D of an earlier row too, and others of that row may still lie about free. That H2D is over: whatever filled this
+     * slot since has waited for it, and is over itself. They need not wait for this one.
+     */
+    if (row->lent)
+        TAILQ_FOREACH (slot, &here.free_slots, order)
+            if (slot->read_by == row->read_done)
+                slot->being_read = false;
+    row->lent = row->next_in_row != NULL;
+    for (slot = row; slot; slot = slot->next_in_row) {
+        slot->read_by = row->read_done;
+        slot->being_read = true;
+    }
+}
+
+int ps_slab_wait_until_read(const struct ps_slot *row)
+{
+    int r = 0;
+
+    for (; row && !r; row = row->next_in_row)
+        if (row->being_read)
+            r = ps_event_host_wait(row->read_by);
+    return r;
+}
+
+/* ---- room, and making slots ---- */
+
+uint64_t ps_slab_limit(void)
+{
+    if (here.refused_until_ns && ps_now_ns() >= here.refused_until_ns)
+        here.refused_until_ns = 0;
+    return here.refused_until_ns && here.refused_with < here.figures.limit_bytes ? here.refused_with : here.figures.limit_bytes;
+}
+
+bool ps_slab_has_room(size_t bytes)
+{
+    return here.figures.bytes - here.free_bytes + bytes <= ps_slab_limit();
+}
+
+bool ps_slab_can_hold_more(size_t bytes)
+{
+    return here.figures.bytes + bytes <= ps_slab_limit();
+}
+
+void ps_slab_give(struct ps_slot *row)
+{
+    for (struct ps_slot *slot = row, *after; slot; slot = after) {
+        after = slot->next_in_row;
+        slot->next_in_row = NULL;
+        here.figures.used_bytes -= slot->bytes;
+        put_in(slot);
+    }
+}
+
+/* Waits on the host, on the slab's own thread, for the H2D that reads it. False: that can't be told, or the driver refuses, and it is never used again. */
+static bool destroy(const struct ps_slot *slot)
+{
+    if (ps_slab_wait_until_read(slot) || ps_pages_unmap(slot->address, slot->bytes))
+        return false;
+    ps_pages_release(slot->pages);
+    return true;
+}
+
+/*
+ * Makes room under the bound by destroying free slots, and under what the host has refused as far as they are enough for that: it is asked all the same.
+ * 0 or -ENOSPC. [locked; releases the lock meanwhile]
+ */
+static int make_room(size_t bytes)
+{
+    for (;;) {
+        uint64_t stays = here.figures.bytes - here.free_bytes + bytes, limit = ps_slab_limit();
+        limit = stays > limit ? here.figures.limit_bytes : limit;
+        if (stays > limit)
+            return -ENOSPC;
+        if (here.figures.bytes + bytes <= limit)
+            return 0;
+        struct ps_slot *slot = TAILQ_FIRST(&here.free_slots);
+        take_out(slot);
+        ps_registry_unlock();
+        const bool gone = destroy(slot);
+        ps_registry_lock();
+        if (!gone)
+            continue; /* it counts as made: the host's memory is not back */
+        count_made(-(int64_t)slot->bytes);
+        ps_address_space_give(&here.addresses, slot->address, slot->bytes);
+        leave_size(slot->size);
+        free(slot); /* its event is lost to the driver: others may hold it as their read_by */
+    }
+}
+
+/* [locked] */
+static void refuse(void)
+{
+    here.refused_with = here.figures.bytes;
+    here.refused_until_ns = ps_now_ns() + REFUSED_FOR_NS;
+}
+
+/* The slot is taken. [unlocked, one thread at a time] */
+static int create(size_t bytes, struct ps_slot **out)
+{
+    struct ps_slot *slot = calloc(1, sizeof *slot);
+
+    if (!slot)
+        return -ENOMEM;
+    ps_mapping_time_find();
+    ps_registry_lock();
+    uint64_t made = here.figures.bytes;
+    ps_registry_unlock();
+    uint64_t limit = work_out_limit(made);
+    int r = reserve_addresses();
+    ps_registry_lock();
+    here.figures.limit_bytes = limit;
+    if (!r)
+        r = make_room(bytes);
+    if (!r && !(slot->size = enter_size(bytes)))
+        r = -ENOMEM;
+    if (!r && !(slot->address = ps_address_space_take(&here.addresses, bytes))) {
+        leave_size(slot->size);
+        r = -ENOMEM;
+    }
+    if (!r)
+        count_made((int64_t)bytes);
+    if (r && r != -ENOSPC)
+        refuse();
+    ps_registry_unlock();
+    if (r) {
+        free(slot);
+        return r;
+    }
+
+    slot->bytes = bytes;
+    r = ps_host_pages_create(bytes, &slot->pages);
+    if (!r) {
+        r = ps_handle_map(slot->address, bytes, slot->pages);
+        if (!r)
+            r = ps_cuda_errno(ps_cu.cuEventCreate(&slot->read_done, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+        if (r) {
+            ps_pages_unmap(slot->address, bytes);
+            ps_pages_release(slot->pages);
+        }
+    }
+    ps_registry_lock();
+    if (!r) {
+        count_used(bytes);
+        ps_registry_unlock();
+        *out = slot;
+        return 0;
+    }
+    count_made(-(int64_t)bytes);
+    made = here.figures.bytes;
+    ps_address_space_give(&here.addresses, slot->address, bytes);
+    leave_size(slot->size);
+    refuse();
+    ps_registry_unlock();
+    free(slot);
+    ps_log_warn_once(
+        SLAB,
+        "the host refused %s of pinned memory with %s made (%s): raise `ulimit -l` or the memory limit of the cgroup, or set PENSTOCK_HOST_BUDGET to what there is",
+        ps_bytes_text(bytes).text, ps_bytes_text(made).text, r == -ENOMEM ? "out of memory" : "driver error");
+    return r;
+}
+
+/* [unlocked] */
+static int create_one(size_t bytes, struct ps_slot **out)
+{
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER; /* host pages are made no faster by more threads (FACTS) */
+
+    pthread_mutex_lock(&one_at_a_time);
+    ps_slab_progress_begins();
+    int r = create(bytes, out);
+    ps_registry_lock();
+    uint64_t limit = here.figures.limit_bytes;
+    ps_registry_unlock();
+    ps_slab_progress_made(r ? 0 : bytes, limit);
+    pthread_mutex_unlock(&one_at_a_time);
+    return r;
+}
+
+int ps_slab_add(size_t bytes)
+{
+    struct ps_slot *slot;
+    int r = create_one(bytes, &slot);
+
+    if (r)
+        return r;
+    ps_registry_lock();
+    ps_slab_give(slot);
+    ps_registry_unlock();
+    return 0;
+}
+
+/*
+ * A row that is made anew is made of slots of this size and a rest, whatever it is for, so that the pieces fit others: 128 MiB where pages have 2. Not more
+ * pieces than a row may have.
+ */
+#define PIECE_PAGES 64u
+#define PIECES_MAX 16u
+
+/* The largest piece of a row for `bytes`. */
+static size_t piece_of(size_t bytes)
+{
+    size_t piece = PIECE_PAGES * here.unit;
+
+    while (bytes / piece > PIECES_MAX)
+        piece *= 2;
+    return piece;
+}
+
+/* As much of a row for `bytes` as free slots are: all of it, all but a small piece, or nothing. `*missing`: the rest. [locked] */
+static struct ps_slot *take_part(size_t bytes, size_t *missing)
+{
+    struct ps_slot *part = ps_slab_take_row(bytes);
+
+    *missing = part ? 0 : bytes;
+    for (size_t piece = here.unit; !part && piece < bytes && piece < piece_of(bytes); piece *= 2) {
+        part = ps_slab_take_row(bytes - piece);
+        if (part)
+            *missing = piece;
+    }
+    return part;
+}
+
+int ps_slab_add_row(size_t bytes)
+{
+    size_t most = piece_of(bytes), missing = bytes;
+
+    while (missing) {
+        size_t piece = missing < most ? missing : most;
+        ps_registry_lock();
+        bool may = ps_slab_can_hold_more(piece);
+        ps_registry_unlock();
+        int r = may ? ps_slab_add(piece) : -ENOSPC;
+        if (r)
+            return r;
+        missing -= piece;
+    }
+    return 0;
+}
+
+unsigned ps_slab_keep_lacking(size_t *bytes, unsigned n)
+{
+    struct ps_slab_row_size left[ROW_SIZES_MAX];
+    const struct ps_slot_size *size;
+    unsigned lacking = 0, sizes_there = 0;
+    size_t no_row_for = 0;
+
+    LIST_FOREACH (size, &here.sizes, next)
+        if (sizes_there < ROW_SIZES_MAX)
+            left[sizes_there++] = (struct ps_slab_row_size){.bytes = size->bytes, .there = size->made};
+    for (unsigned i = 0; i < n; i++) {
+        unsigned larger = 0;
+        while (larger < sizes_there && left[larger].bytes > bytes[i])
+            larger++;
+        /* What could not be had before can't be had now: there is less. */
+        if (bytes[i] == no_row_for || !ps_slab_row_choose(left + larger, sizes_there - larger, bytes[i])) {
+            no_row_for = bytes[i];
+            bytes[lacking++] = bytes[i];
+            continue;
+        }
+        for (unsigned k = larger; k < sizes_there; k++)
+            left[k].there -= left[k].taken;
+    }
+    return lacking;
+}
+
+int ps_slab_make(size_t bytes, struct ps_slot **row)
+{
+    struct ps_slot *first, **end = &first;
+    size_t missing = 0;
+    int r = -ENOSPC;
+
+    ps_registry_lock();
+    uint64_t made = here.figures.bytes;
+    ps_registry_unlock();
+    uint64_t limit = work_out_limit(made);
+    ps_registry_lock();
+    here.figures.limit_bytes = limit;
+    /*
+     * Without room for all of it the pieces that are made would give way to each other. That the host refused some a moment ago is no reason not to ask:
+     * who asks here is in need.
+     */
+    bool may = here.figures.bytes - here.free_bytes + bytes <= limit;
+    if (may)
+        first = take_part(bytes, &missing);
+    ps_registry_unlock();
+    if (!may)
+        return r;
+    while (*end)
+        end = &(*end)->next_in_row;
+    /* What is made goes into this row at once: left free, it would have to be found, and others would take it. */
+    for (r = 0; missing && !r; end = &(*end)->next_in_row) {
+        size_t piece = missing < piece_of(bytes) ? missing : piece_of(bytes);
+        r = create_one(piece, end);
+        if (r)
+            break;
+        missing -= piece;
+    }
+    if (!r) {
+        *row = first;
+        return 0;
+    }
+    *end = NULL;
+    ps_registry_lock();
+    ps_slab_give(first);
+    ps_registry_changed();
+    ps_registry_unlock();
+    return r;
+}
+
+struct ps_slab_figures ps_slab_figures(void)
+{
+    return here.figures;
+}

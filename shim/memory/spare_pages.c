@@ -1,0 +1,209 @@
+#include "memory/spare_pages.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/counters.h"
+#include "cuda/device_memory.h"
+#include "cuda/per_device.h"
+#include "memory/registry.h"
+
+/*
+ * A part is no larger than so many units (128 MiB on the device): parts of one size serve spans of all that are larger. Smaller ones would serve more, but the
+ * driver takes 16 us to give access to one part and 11 to unmap it, in the time in which the link copies 1.5 MiB (FACTS).
+ */
+#define PART_UNITS 64u
+/*
+ * And one that is spare no smaller than such a share of the span that it goes into, or so many units (16 MiB), unless it is just what lacks. A step that
+ * goes from optimizer state of 24 and 32 MiB to logits of 2 GiB and back gave 11 GiB a step to the driver when the logits had parts of 128 MiB alone.
+ */
+#define PART_SHARE 8u
+#define SMALL_UNITS 8u
+
+/* The parts of one size. */
+struct shelf {
+    size_t bytes;
+    CUmemGenericAllocationHandle *handle;
+    size_t count, room;
+};
+
+static PS_PER_DEVICE struct {
+    struct shelf *shelf; /* smallest first; one that is empty stays */
+    size_t count, room;
+    uint64_t bytes; /* in all */
+} of_first;
+#define here PS_HERE(of_first)
+
+uint64_t ps_spare_bytes(void)
+{
+    return here.bytes;
+}
+
+/* The first shelf with parts of at least so many bytes, or their count. */
+static size_t first_of(size_t bytes)
+{
+    size_t low = 0, high = here.count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (here.shelf[middle].bytes < bytes)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static struct ps_page_part take(struct shelf *shelf)
+{
+    here.bytes -= shelf->bytes;
+    return (struct ps_page_part){shelf->handle[--shelf->count], shelf->bytes};
+}
+
+/* The least part that a span of so many bytes takes, unless it is just what lacks. */
+static size_t least_part(size_t bytes)
+{
+    const size_t small = SMALL_UNITS * ps_reservation.granularity, share = bytes / PART_SHARE;
+
+    return share < small ? share : small;
+}
+
+/*
+ * Parts are made as large as one of equal pieces of the span would be, their number a power of two: sizes in one model are mostly such multiples of each other, and a
+ * part of one then fits into others. What is larger than that is made of the largest parts.
+ */
+#define PIECES_MAX 16u
+static size_t piece_of(size_t bytes)
+{
+    const size_t unit = ps_reservation.granularity, most = PART_UNITS * unit;
+    size_t pieces = 1;
+
+    while (bytes / pieces > most && pieces < PIECES_MAX)
+        pieces *= 2;
+    const size_t piece = (bytes / pieces + unit - 1) / unit * unit;
+    return piece < most ? piece : most;
+}
+
+/* Parts that a span of so many bytes can come to: none is less than the least, but for one that is just what lacks and the last one that is made. */
+static size_t parts_of(size_t bytes)
+{
+    const size_t unit = ps_reservation.granularity, least = least_part(bytes);
+
+    return bytes / (least > unit ? least : unit) + 2;
+}
+
+static struct ps_page_block *new_block(size_t bytes, size_t parts)
+{
+    struct ps_page_block *pages = malloc(sizeof *pages + parts * sizeof *pages->part);
+
+    if (pages)
+        *pages = (struct ps_page_block){.bytes = bytes, .references = 1};
+    return pages;
+}
+
+static void add(struct ps_page_block *pages, struct ps_page_part part)
+{
+    pages->part[pages->parts++] = part;
+}
+
+struct ps_page_block *ps_spare_gather(size_t bytes)
+{
+    struct ps_page_block *pages = new_block(bytes, parts_of(bytes));
+    size_t lack = bytes;
+
+    if (!pages)
+        return NULL;
+    for (size_t i = here.count; lack && i-- > 0;) {
+        size_t just = first_of(lack);
+        if (just < here.count && here.shelf[just].bytes == lack && here.shelf[just].count)
+            i = just;
+        else if (here.shelf[i].bytes < least_part(bytes) || here.shelf[i].bytes < ps_reservation.granularity)
+            break;
+        for (; here.shelf[i].count && here.shelf[i].bytes <= lack; lack -= here.shelf[i].bytes)
+            add(pages, take(&here.shelf[i]));
+    }
+    return pages;
+}
+
+size_t ps_pages_lacking(const struct ps_page_block *pages)
+{
+    size_t there = 0;
+
+    for (uint32_t i = 0; i < pages->parts; i++)
+        there += pages->part[i].bytes;
+    return pages->bytes - there;
+}
+
+int ps_pages_make(struct ps_page_block *pages)
+{
+    const size_t most = piece_of(pages->bytes);
+    struct ps_page_part part;
+
+    for (size_t lack = ps_pages_lacking(pages); lack; lack -= part.bytes) {
+        part.bytes = lack < most ? lack : most;
+        int r = ps_device_pages_create(part.bytes, &part.handle);
+        if (r)
+            return r;
+        add(pages, part);
+    }
+    return 0;
+}
+
+/* Where parts of the size are kept, with room for one more. NULL: no memory. */
+static struct shelf *shelf_for(size_t bytes)
+{
+    size_t at = first_of(bytes);
+
+    if (at == here.count || here.shelf[at].bytes != bytes) {
+        struct shelf *grown = ps_grown_array(here.shelf, here.count, &here.room, 16, sizeof *grown);
+        if (!grown)
+            return NULL;
+        here.shelf = grown;
+        memmove(grown + at + 1, grown + at, (here.count++ - at) * sizeof *grown);
+        grown[at] = (struct shelf){.bytes = bytes};
+    }
+    struct shelf *shelf = &here.shelf[at];
+    CUmemGenericAllocationHandle *grown = ps_grown_array(shelf->handle, shelf->count, &shelf->room, 16, sizeof *grown);
+    if (!grown)
+        return NULL;
+    shelf->handle = grown;
+    return shelf;
+}
+
+bool ps_spare_keep(struct ps_page_block *pages)
+{
+    for (; pages->parts; pages->parts--) {
+        struct ps_page_part part = pages->part[pages->parts - 1];
+        struct shelf *shelf = shelf_for(part.bytes);
+        if (!shelf)
+            return true;
+        shelf->handle[shelf->count++] = part.handle;
+        here.bytes += part.bytes;
+    }
+    free(pages);
+    return false;
+}
+
+struct ps_page_block *ps_spare_take_out(uint64_t bytes)
+{
+    struct shelf *best = NULL;
+
+    for (size_t i = 0; i < here.count && (!best || best->bytes < bytes); i++)
+        if (here.shelf[i].count)
+            best = &here.shelf[i];
+    struct ps_page_block *pages = best ? new_block(best->bytes, 1) : NULL;
+    if (pages)
+        add(pages, take(best));
+    return pages;
+}
+
+void ps_pages_give_back(struct ps_page_block *pages)
+{
+    for (uint32_t i = 0; i < pages->parts; i++) {
+        ps_count_by(pages_given_back_bytes, pages->part[i].bytes);
+        ps_pages_release(pages->part[i].handle);
+    }
+    free(pages);
+}

@@ -1,0 +1,87 @@
+#include "observe/report_signal.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/secure_execution.h"
+#include "observe/live.h"
+#include "process.h"
+
+static atomic_bool taken;
+
+/* Nothing but a word: the thread that the signal interrupts goes on at once, and another one writes. */
+static void on_signal(int number)
+{
+    int saved = errno;
+
+    (void)number;
+    ps_live_want_report();
+    errno = saved;
+}
+
+static bool is_at(int signal_number, void (*handler)(int))
+{
+    struct sigaction now;
+
+    return !sigaction(signal_number, NULL, &now) && !(now.sa_flags & SA_SIGINFO) && now.sa_handler == handler;
+}
+
+/* Whether it is ours then. */
+static bool take(int signal_number)
+{
+    struct sigaction ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+
+    sigemptyset(&ours.sa_mask);
+    if (is_at(signal_number, SIG_DFL))
+        sigaction(signal_number, &ours, NULL);
+    return is_at(signal_number, on_signal);
+}
+
+/* By its default action the signal would end the program before its first CUDA call, and each program that it starts. */
+__attribute__((constructor)) static void take_at_load(void)
+{
+    const char *name = getenv("PENSTOCK_SIGNAL"), *file = getenv("PENSTOCK_REPORT");
+    int number = name ? ps_signal_number(name) : 0;
+
+    if (number && file && *file && !ps_is_secure_execution())
+        take(number);
+}
+
+void ps_report_signal_open(void)
+{
+    const char *name = ps_signal_name(ps_settings.signal);
+
+    if (!ps_settings.signal)
+        return;
+    if (!*ps_settings.report) {
+        ps_log_warn(REPORT, "PENSTOCK_SIGNAL=%s: PENSTOCK_REPORT names no file to write; the signal is left alone: set both", name);
+        return;
+    }
+    if (!take(ps_settings.signal)) {
+        ps_log_warn(
+            REPORT,
+            "PENSTOCK_SIGNAL=%s: the program handles or ignores this signal itself; that stays, and no report is written for it; take another one",
+            name);
+        return;
+    }
+    atomic_store(&taken, true);
+}
+
+bool ps_report_signal_is_on(void)
+{
+    return atomic_load(&taken);
+}
+
+void ps_report_signal_check(void)
+{
+    if (!atomic_load(&taken) || is_at(ps_settings.signal, on_signal))
+        return;
+    atomic_store(&taken, false);
+    ps_log_warn(REPORT,
+                "PENSTOCK_SIGNAL=%s: the program has taken this signal for itself; no report is written for it any more; take another one",
+                ps_signal_name(ps_settings.signal));
+}

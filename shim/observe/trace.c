@@ -1,0 +1,302 @@
+#include "observe/trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/counters.h"
+#include "base/log.h"
+#include "base/settings.h"
+#include "cuda/device_memory.h"
+#include "cuda/devices.h"
+#include "cuda/driver.h"
+#include "cuda/helper_thread.h"
+#include "cuda/per_device.h"
+#include "memory/budget.h"
+#include "memory/registry.h"
+#include "observe/trace_file.h"
+#include "observe/trace_format.h"
+#include "residency/events.h"
+
+/* Records at a time. Each is of something that takes Penstock 10 us or more, but for layers; the writer comes every 10 ms. */
+#define BESIDE_MAX 10u
+#define RING 16384u
+#define WRITE_EVERY_NS 10000000
+
+/* Reloads told of whose end the device has not come to: there are no more than marks for them. */
+#define PENDING 2048u
+
+/* At the end: for the device to come to what is queued, and for the file to take what there is. */
+#define LAST_COPIES_MS 500
+#define FINISH_MS 2000
+
+static PS_PER_DEVICE unsigned first_number; /* of the device; constant once it was added */
+
+static struct ps_event_ring ring;
+static const char *path;
+static atomic_bool is_open, closing, closed;
+static atomic_uint putting; /* threads that are about to put a record, or do */
+
+/* The writer's. */
+static struct ps_trace_file file;
+static struct ps_event_record *pending;
+static unsigned pending_count, devices_met;
+
+bool ps_trace_put(struct ps_event_record *record)
+{
+    bool put = false;
+
+    record->device = (uint8_t)PS_HERE(first_number);
+    atomic_fetch_add(&putting, 1);
+    if (atomic_load(&ps_events_traces)) { /* still: from the end on nothing is put, and nothing counted */
+        put = ps_event_ring_put(&ring, record);
+        if (put)
+            ps_count(trace_events);
+        else
+            ps_count(trace_events_dropped);
+    }
+    atomic_fetch_sub(&putting, 1);
+    return put;
+}
+
+/* ---- the writer ---- */
+
+static void enter_device(unsigned number)
+{
+    if (!ps_devices_several)
+        return;
+    ps_devices_enter(number);
+    ps_cu.cuCtxSetCurrent(ps_device.context);
+}
+
+static void meet_devices(void)
+{
+    for (; devices_met < ps_devices_count(); devices_met++) {
+        enter_device(devices_met);
+        ps_trace_format_device(devices_met, ps_device.ordinal, ps_budget.limit);
+    }
+}
+
+/* Of a reload: whether the device has come to its end, or never will; then the record is whole. */
+static bool is_over(struct ps_event_record *r)
+{
+    enter_device(r->device);
+    if (ps_device_clock_is_ahead(r->to))
+        return false;
+    if (!ps_device_clock_when_marked(r->from, &r->begin_ns) || !ps_device_clock_when_marked(r->to, &r->end_ns))
+        r->begin_ns = r->end_ns = 0;
+    return true;
+}
+
+/* What it says of times is known, or never will be. */
+static void end_reload(struct ps_event_record *r)
+{
+    enter_device(r->device);
+    ps_events_reload_is_over();
+    ps_device_clock_give(r->from);
+    ps_device_clock_give(r->to);
+    ps_trace_format_add(r);
+}
+
+static void take_in(void)
+{
+    struct ps_event_record record;
+
+    while (ps_event_ring_take(&ring, &record)) {
+        meet_devices();                  /* it may be the first of one */
+        ps_trace_format_levels(&record); /* in their order, whatever becomes of the rest */
+        if (!record.to)
+            ps_trace_format_add(&record);
+        else if (pending_count < PENDING)
+            pending[pending_count++] = record;
+        else
+            end_reload(&record);
+    }
+}
+
+/* `all`: those that the device has not come to as well. */
+static void settle_reloads(bool all)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < pending_count; i++) {
+        struct ps_event_record *r = &pending[i];
+        if (!all && !is_over(r)) {
+            pending[kept++] = *r;
+            continue;
+        }
+        end_reload(r);
+    }
+    pending_count = kept;
+}
+
+/* What is held between one move and the next, and the clocks. */
+static void look_at_devices(void)
+{
+    for (unsigned i = 0; i < ps_devices_count(); i++) {
+        enter_device(i);
+        if (ps_events_is_tracing() && ps_registry_lock_soon()) {
+            ps_events_levels();
+            ps_registry_unlock();
+        }
+        ps_device_clock_renew();
+    }
+}
+
+static void pause_ns(long ns)
+{
+    const struct timespec time = {.tv_nsec = ns};
+
+    nanosleep(&time, NULL);
+}
+
+/* The rest: first what needs no driver, which whoever ends the process may have stopped in the middle of. */
+static void write_last(void)
+{
+    uint64_t error = 0;
+
+    take_in();
+    ps_trace_format_settle();
+    ps_trace_file_flush(&file);
+    for (int ms = 0; pending_count && ms < LAST_COPIES_MS; ms++) {
+        settle_reloads(false);
+        if (pending_count)
+            pause_ns(1000000);
+    }
+    settle_reloads(true);
+    for (unsigned i = 0; i < ps_devices_count(); i++) {
+        ps_devices_enter(i);
+        error = ps_device_clock_error_ns() > error ? ps_device_clock_error_ns() : error;
+    }
+    ps_trace_format_end(ps_now_ns(), ps_counted(trace_events), ps_counted(trace_events_dropped), error);
+}
+
+static void write_timeline(void)
+{
+    while (!atomic_load(&closing)) {
+        meet_devices();
+        look_at_devices();
+        take_in();
+        settle_reloads(false);
+        ps_trace_format_settle();
+        int r = ps_trace_file_flush(&file);
+        errno = -r;
+        if (r && atomic_exchange(&ps_events_traces, false))
+            ps_log_warn(REPORT, "PENSTOCK_TRACE=%s: the trace could not be written (%m); it ends here: make room, or name another file",
+                        path);
+        pause_ns(WRITE_EVERY_NS);
+    }
+    meet_devices();
+    write_last();
+    atomic_store(&closed, true);
+    ps_helper_thread_park();
+}
+
+/* ---- beginning and end ---- */
+
+/* Two processes that are told nothing of each other may have been given one path: the later one writes beside it, to a file that is made for that. */
+static int open_file(void)
+{
+    static char beside[PS_SETTINGS_PATH_BYTES + 32];
+    int r = ps_trace_file_open(&file, path, 0);
+
+    if (r != -EWOULDBLOCK)
+        return r;
+    for (unsigned tries = 0; tries < BESIDE_MAX; tries++) {
+        const int length = snprintf(beside, sizeof beside, "%s.%d", path, (int)getpid());
+        if (tries)
+            snprintf(beside + length, sizeof beside - (size_t)length, "-%u", tries);
+        r = ps_trace_file_open(&file, beside, O_EXCL);
+        if (r != -EEXIST)
+            break;
+    }
+    if (r)
+        return r;
+    ps_log_info(REPORT, "PENSTOCK_TRACE=%s: another process writes its trace there; this one's is %s", path, beside);
+    path = beside;
+    return 0;
+}
+
+static void open_clock(void)
+{
+    if (ps_device_clock_open())
+        ps_log_info(REPORT, "device %d tells no times: those of its copies in the trace are the host's", ps_device.ordinal);
+}
+
+/* The thread that writes can't have its context. */
+static void writer_is_gone(void *unused)
+{
+    (void)unused;
+    atomic_store(&closed, true);
+    ps_trace_stop();
+}
+
+void ps_trace_open(const char *where)
+{
+    path = where;
+    if (!*path)
+        return;
+    int r = open_file();
+    if (r) {
+        errno = -r;
+        ps_log_warn(REPORT, "PENSTOCK_TRACE=%s: the trace could not be opened (%m): name a file that can be written to", path);
+        return;
+    }
+    ps_trace_format_begin(&file, program_invocation_short_name);
+    pending = calloc(PENDING, sizeof *pending);
+    open_clock();
+    if (!pending || ps_event_ring_open(&ring, RING) || ps_helper_thread_start("penstock-trace", write_timeline, writer_is_gone, NULL)) {
+        ps_log_warn(
+            REPORT,
+            "PENSTOCK_TRACE=%s: there is no memory, or no thread, for the trace, and so none; PENSTOCK_HOST_BUDGET makes the slab smaller",
+            path);
+        return;
+    }
+    atomic_store(&is_open, true);
+    atomic_store(&ps_events_traces, true);
+}
+
+void ps_trace_add_device(void)
+{
+    if (!atomic_load(&is_open))
+        return;
+    PS_HERE(first_number) = ps_devices_count();
+    open_clock();
+}
+
+/* Not for ever: the thread that puts may be this one, which a signal has interrupted. */
+#define PUTTING_MS 20
+
+void ps_trace_stop(void)
+{
+    atomic_store(&ps_events_traces, false);
+    for (int ms = 0; atomic_load(&putting) && ms < PUTTING_MS; ms++)
+        pause_ns(1000000);
+}
+
+void ps_trace_finish(void)
+{
+    if (!atomic_exchange(&is_open, false))
+        return;
+    ps_trace_stop();
+    atomic_store(&closing, true);
+    for (int ms = 0; !atomic_load(&closed) && ms < FINISH_MS; ms++)
+        pause_ns(1000000);
+    if (!atomic_load(&closed))
+        ps_log_warn(
+            REPORT,
+            "PENSTOCK_TRACE=%s: the trace's end could not be written in time: what was written before can be read; name a faster file system",
+            path);
+}
+
+void ps_trace_forget(void)
+{
+    atomic_store(&ps_events_traces, false);
+    if (atomic_exchange(&is_open, false))
+        close(file.fd); /* the parent has its own, and the lock goes with the last */
+}

@@ -1,0 +1,637 @@
+#include "plan/following.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cuda/helper_thread.h"
+#include "cuda/per_device.h"
+#include "memory/blocks.h"
+#include "memory/budget.h"
+#include "memory/registry.h"
+#include "memory/shutdown.h"
+#include "plan/preallocation.h"
+#include "plan/schedule.h"
+#include "plan/step_figures.h"
+#include "residency/copies.h"
+#include "residency/events.h"
+#include "residency/eviction.h"
+#include "residency/grace.h"
+#include "residency/guard.h"
+#include "residency/residency.h"
+#include "residency/run_ahead.h"
+
+/* Where a launch lies, for what is told of it later. Launches are numbered from the start; the ring is longer than a device lags behind. */
+#define RECENT 16384u
+struct recent {
+    uint64_t launch;
+    uint64_t round; /* of any plan, counted from 1 */
+    const struct ps_plan_schedule *schedule;
+    uint32_t place;
+};
+
+/* Reloads that are due and not begun. More than that at once are left to the launches that need them. */
+#define DUE_MAX 4096u
+
+/* Evictions that could not be begun in their place: the span was named again, or somebody was about it. */
+#define PUT_OFF_MAX 512u
+
+/* Shorter waits than that are not worth a line of the report. */
+#define SAID_FROM_NS 100000u
+
+/* A reload thread that has had no pages for so long needs somebody to react. */
+#define STARVED_NS 3000000u
+/* Longer than two groups of queued copies take: whatever holds it up, nobody waits for the queue of reloads any more until it moves. */
+#define STUCK_NS 250000000u
+
+/* All guarded by the registry lock. */
+static PS_PER_DEVICE struct {
+    /* Constant once set up. */
+    uint32_t grace;
+    uint64_t (*named_by)(uint64_t launch, uint32_t place);
+
+    struct ps_plan_schedule *schedules[PS_PATTERNS_MAX];
+    struct ps_plan_schedule *now; /* the plan in force, or NULL */
+    uint32_t last_place;          /* in the step, of the launch before */
+    uint64_t last_launch;         /* its number */
+    bool whole_round;             /* in force since the round's first launch */
+    struct recent *recent;        /* RECENT of them; made with the first schedule */
+    uint64_t round_number;
+    uint64_t work; /* ns: ps_following_work */
+    uint64_t told; /* before launches of a lower number no wait is untold */
+    struct {
+        struct ps_plan_schedule *schedule;
+        uint32_t move;
+    } due[DUE_MAX];
+    uint64_t due_written, due_done;
+    uint64_t starved_since; /* the reload at the head of the queue finds no pages; 0: it does */
+    uint64_t head_since;    /* the queue moved, or began, last */
+    struct {
+        struct ps_plan_schedule *schedule;
+        uint32_t move;
+        uint64_t until; /* launch at which it is tried again; in the order of these */
+    } put_off[PUT_OFF_MAX];
+    uint64_t put_off_written, put_off_done;
+    struct ps_lazy_thread thread;
+    struct ps_following_summary summary;
+} of_first;
+#define here PS_HERE(of_first)
+
+void ps_following_open(uint32_t grace_launches, uint64_t (*named)(uint64_t launch, uint32_t place))
+{
+    here.grace = grace_launches;
+    here.named_by = named;
+}
+
+bool ps_following_is_on(void)
+{
+    return here.now != NULL;
+}
+
+bool ps_following_moves_spans(void)
+{
+    return here.now && here.now->moves;
+}
+
+uint64_t ps_following_work(void)
+{
+    return here.work;
+}
+
+uint64_t ps_following_lead(void)
+{
+    if (!ps_following_moves_spans())
+        return 0;
+    return here.starved_since ? PS_RUN_AHEAD_SHORT_NS : PS_RUN_AHEAD_NS;
+}
+
+uint64_t ps_following_steps(void)
+{
+    return here.summary.steps;
+}
+
+/* ---- reloads ---- */
+
+/* The reload at the head of the queue has been begun, or is void. [locked] */
+static void head_is_done(void)
+{
+    here.due_done++;
+    here.head_since = ps_now_ns();
+    here.starved_since = 0;
+}
+
+/* The move's span if it is to be brought now; NULL: nothing (more) to do. [locked] */
+static struct ps_span *span_to_reload(const struct ps_plan_schedule *s, uint32_t move)
+{
+    struct ps_span *span = s->bound[move].span;
+
+    if (!span || span->number != s->bound[move].number || span->life != PS_LIFE_LIVE)
+        return NULL;
+    return span->residency == PS_EVICTED || span->residency == PS_EVICTING ? span : NULL;
+}
+
+/*
+ * Two clocks: a reload is due when the host has queued the launch that the plan names; the device may be far behind. Pages of a span that was freed
+ * in host order before are taken at once, and the H2D waits for their last use by an event; pages that must be released first are waited for
+ * here, on this thread, which holds up nobody.
+ */
+static void reload_what_is_due(void)
+{
+    ps_registry_lock();
+    ps_shutdown_helper_begins();
+    for (;;) {
+        ps_shutdown_park_if_due();
+        if (here.due_done == here.due_written || ps_eviction_is_held()) {
+            ps_registry_rest(PS_HELPER_RELOAD, PS_HELPER_LOOKS_NS);
+            continue;
+        }
+        struct ps_plan_schedule *s = here.due[here.due_done % DUE_MAX].schedule;
+        struct ps_span *span = s ? span_to_reload(s, here.due[here.due_done % DUE_MAX].move) : NULL;
+        if (!span) {
+            head_is_done();
+            continue;
+        }
+        uint64_t at = here.due_done;
+        ps_registry_unlock();
+        ps_copies_wait_for_reloads();
+        ps_registry_lock();
+        span = at == here.due_done && here.due[at % DUE_MAX].schedule
+                   ? span_to_reload(here.due[at % DUE_MAX].schedule, here.due[at % DUE_MAX].move)
+                   : NULL;
+        if (!span)
+            continue;
+        int r = ps_residency_bring(span);
+        if (r == -EBUSY) { /* somebody makes driver calls on it: no pages are missing */
+            ps_registry_wait_changed(1000000u);
+            continue;
+        }
+        if (r != -EAGAIN) {
+            if (!r)
+                here.summary.reloads++;
+            head_is_done();
+            continue;
+        }
+        if (ps_budget_make_some_room(span->bytes)) {
+            here.starved_since = 0;
+            continue;
+        }
+        if (!here.starved_since)
+            here.starved_since = ps_now_ns();
+        ps_budget.waiting++;
+        ps_registry_wait_changed(1000000u);
+        ps_budget.waiting--;
+    }
+}
+
+bool ps_following_will_bring(const struct ps_span *span)
+{
+    uint64_t at = span->due - 1;
+
+    if (!here.thread.started || ps_shutdown_has_begun() || ps_eviction_is_held())
+        return false;
+    if (!span->due || at < here.due_done || at >= here.due_written || !here.due[at % DUE_MAX].schedule)
+        return false;
+    if (span_to_reload(here.due[at % DUE_MAX].schedule, here.due[at % DUE_MAX].move) != span)
+        return false;
+    uint64_t ns = ps_now_ns();
+    return ns - here.head_since < STUCK_NS && (!here.starved_since || ns - here.starved_since < STARVED_NS);
+}
+
+/* The schedule goes or is left: what is due of it is not any more. [locked] */
+static void forget_due(const struct ps_plan_schedule *s)
+{
+    for (uint64_t i = here.put_off_done; i < here.put_off_written; i++)
+        if (here.put_off[i % PUT_OFF_MAX].schedule == s)
+            here.put_off[i % PUT_OFF_MAX].schedule = NULL;
+    for (uint64_t i = here.due_done; i < here.due_written; i++)
+        if (here.due[i % DUE_MAX].schedule == s)
+            here.due[i % DUE_MAX].schedule = NULL;
+}
+
+/* ---- following ---- */
+
+static void leave(void)
+{
+    if (!here.now)
+        return;
+    forget_due(here.now);
+    ps_preallocation_leave();
+    here.now = NULL;
+}
+
+void ps_following_forget(uint32_t pattern)
+{
+    struct ps_plan_schedule *s = here.schedules[pattern];
+
+    if (!s)
+        return;
+    if (s == here.now)
+        leave();
+    for (uint32_t i = 0; i < RECENT; i++)
+        if (here.recent[i].schedule == s)
+            here.recent[i].schedule = NULL;
+    here.schedules[pattern] = NULL;
+    ps_plan_schedule_free(s);
+}
+
+/* Launches from one place of the step to another, going round. */
+static uint32_t places(const struct ps_plan_schedule *s, uint32_t from, uint32_t to)
+{
+    return (to + s->length - from) % s->length;
+}
+
+/* Whether `place` lies in the move's gap: after the grace that its last use is given, and with as many launches to go as a grace has. */
+static bool gap_is_open(const struct ps_plan_schedule *s, uint32_t move, uint32_t place)
+{
+    const struct penstock_move *m = &s->move[move];
+    uint32_t end = m->reload_from == PENSTOCK_NEVER ? m->evict_after : m->reload_from;
+    uint32_t gap = places(s, m->evict_after, end), in = places(s, m->evict_after, place);
+
+    return s->grace[move] != PENSTOCK_NEVER && in > s->grace[move] && in + here.grace < (gap ? gap : s->length);
+}
+
+static void try_later(struct ps_plan_schedule *s, uint32_t move, uint64_t launch)
+{
+    if (here.put_off_written - here.put_off_done == PUT_OFF_MAX)
+        return;
+    here.put_off[here.put_off_written % PUT_OFF_MAX].schedule = s;
+    here.put_off[here.put_off_written % PUT_OFF_MAX].move = move;
+    here.put_off[here.put_off_written++ % PUT_OFF_MAX].until = launch + here.grace + 1;
+    here.summary.put_off++;
+}
+
+/*
+ * `launch`: the last one that was queued. A span that was named since it was bound (structures passed by value hold stale pointers now and then) or
+ * that somebody is about is not left where it is for the whole of its gap. Nor is one whose grace goes on: copies have places in a step, too, and are no launches
+ * of a grace.
+ */
+static void evict(struct ps_plan_schedule *s, uint32_t move, struct ps_stream *stream, uint64_t launch)
+{
+    const struct ps_bound *b = &s->bound[move];
+    struct ps_span *span = b->span;
+
+    if (!span || span->number != b->number || span->life != PS_LIFE_LIVE || !span->has_pages || span->residency == PS_EVICTING)
+        return;
+    if (span->mentioned != b->named || span->busy || span->launching || ps_block_holds(span) ||
+        (s->grace[move] && !ps_grace_is_queued(span))) {
+        try_later(s, move, launch);
+        return;
+    }
+    if (!ps_eviction_may_leave(span))
+        return;
+    /* The launches of the grace may have used it without showing so: the D2H comes after them too. */
+    if (stream && !stream->per_thread)
+        ps_uses_note(&span->uses, stream);
+    /* What is not used again before it is freed is kept for something: for an access that nobody sees, now and then. */
+    const bool brought_back = s->move[move].reload_from != PENSTOCK_NEVER;
+    if (!ps_eviction_start_planned(span, brought_back && ps_guard_sees_all(span, s->identity[move].number != 0)))
+        here.summary.evictions++;
+}
+
+size_t ps_following_leaving(struct ps_span **spans, size_t room)
+{
+    size_t n = 0;
+
+    for (uint32_t m = 0; here.now && m < here.now->moves && n < room; m++)
+        if (ps_plan_schedule_is_in_grace(here.now, m, here.last_place, here.grace))
+            spans[n++] = here.now->bound[m].span;
+    return n;
+}
+
+/*
+ * Whether each use of the span (or NULL) is seen, so that it needs no grace. Where one lies that was born in the step may have been told by the launch that named
+ * it last; of a block a launch may have been given more pieces than it is believed to use.
+ */
+static bool needs_no_grace(const struct ps_span *span)
+{
+    return span && !ps_block_of(span) && ps_guard_sees_all(span, true);
+}
+
+/* The span was to leave without a grace, and by now some kernel may have kept its address. */
+static bool became_known(const struct ps_plan_schedule *s, uint32_t move)
+{
+    return s->grace[move] < here.grace && s->bound[move].span && !needs_no_grace(s->bound[move].span);
+}
+
+/* Those spans are given one for good. */
+static void give_grace_to_known(struct ps_plan_schedule *s)
+{
+    bool some = false;
+
+    for (uint32_t m = 0; m < s->moves; m++)
+        if (became_known(s, m)) {
+            ps_plan_schedule_give_grace(s, m, here.grace);
+            some = true;
+        }
+    if (some)
+        ps_plan_schedule_moves_changed(s);
+}
+
+/* What was put off until this launch is tried again, if its gap is still open. */
+static void evict_what_was_put_off(struct ps_plan_schedule *s, uint32_t place, struct ps_stream *stream, uint64_t launch)
+{
+    while (here.put_off_done != here.put_off_written && here.put_off[here.put_off_done % PUT_OFF_MAX].until <= launch) {
+        uint32_t move = here.put_off[here.put_off_done % PUT_OFF_MAX].move;
+        if (here.put_off[here.put_off_done++ % PUT_OFF_MAX].schedule != s || !gap_is_open(s, move, place))
+            continue;
+        struct ps_bound *b = &s->bound[move];
+        if (b->span && launch - b->span->mentioned > here.grace)
+            b->named = b->span->mentioned; /* idle again for as long as it must be */
+        evict(s, move, stream, launch);
+    }
+}
+
+/* Binds the move's span, which the launch of that number named last. */
+static void bind(struct ps_plan_schedule *s, uint32_t move, struct ps_span *span, uint64_t launch)
+{
+    s->bound[move] = (struct ps_bound){span, span->number, launch};
+    span->excluded = false; /* the rules let it move, now that its place in the step is known */
+    span->move = move + 1;
+}
+
+/*
+ * The plan comes into force with launch number `launch`, in the middle of a step. The spans that it would have seen since then are taken from what
+ * was recorded, if they are what was planned for and have not been named again.
+ */
+static void bind_past(struct ps_plan_schedule *s, uint32_t place, uint64_t launch)
+{
+    for (uint32_t at = 0; at < s->length; at++) {
+        uint64_t past = launch - places(s, at, place);
+        if (past > launch)
+            continue; /* the program had not begun */
+        for (uint32_t i = s->bind.start[at]; i < s->bind.start[at + 1]; i++) {
+            uint32_t m = s->bind.item[i];
+            uint64_t number = here.named_by(past, s->ordinal[m]);
+            struct ps_span *span = number ? ps_registry_numbered(number) : NULL;
+            if (span && span->mentioned == past && ps_plan_schedule_is_meant(&s->identity[m], span, past))
+                bind(s, m, span, past);
+        }
+    }
+}
+
+/* Evictions that a plan in force would have begun before `place` are begun now. */
+static void catch_up(struct ps_plan_schedule *s, uint32_t place, uint64_t launch)
+{
+    bind_past(s, place, launch);
+    give_grace_to_known(s);
+    for (uint32_t m = 0; m < s->moves; m++)
+        if (s->bound[m].span && gap_is_open(s, m, place))
+            evict(s, m, NULL, launch);
+}
+
+int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
+                         const uint16_t *ordinal, bool may_correct)
+{
+    bool *all_seen = calloc(step->spans + 1u, sizeof *all_seen);
+
+    for (uint32_t i = 0; all_seen && i < step->spans; i++)
+        all_seen[i] = step->span[i].born == PENSTOCK_NEVER && needs_no_grace(ps_registry_numbered(numbers[i]));
+    struct ps_plan_schedule *s = ps_plan_schedule_make(step, plan, numbers, ordinal, all_seen, here.grace);
+    free(all_seen);
+
+    if (!here.recent)
+        here.recent = calloc(RECENT, sizeof *here.recent);
+    if (!s || !here.recent) {
+        ps_plan_schedule_free(s);
+        return -ENOMEM;
+    }
+    s->pattern = pattern;
+    s->may_correct = may_correct;
+    const struct ps_plan_schedule *before = here.schedules[pattern];
+    bool in_force = before && before == here.now;
+    if (before) {
+        s->rounds = before->rounds;
+        s->whole_round = before->whole_round;
+        s->first_round = here.round_number + 1;
+    }
+    ps_following_forget(pattern);
+    here.schedules[pattern] = s;
+    if (s->moves) {
+        unsigned n;
+        size_t *bytes = ps_plan_schedule_away_at_once(s, &n);
+        ps_registry_thread_is_there(&here.thread, "penstock-reload", reload_what_is_due);
+        ps_eviction_foresee(bytes, n);
+    }
+    /* Spans that outlive the step are known already: a gap that is open when the plan comes into force need not wait a round. */
+    for (uint32_t m = 0; m < s->moves; m++) {
+        uint32_t index = s->move[m].span;
+        struct ps_span *span = step->span[index].born == PENSTOCK_NEVER ? ps_registry_numbered(numbers[index]) : NULL;
+        if (span)
+            s->bound[m] = (struct ps_bound){span, span->number, span->mentioned};
+    }
+    if (in_force) { /* a better plan for the step that is being followed: the round goes on under it */
+        here.now = s;
+        ps_events_plan(true, pattern, s->length, s->moves);
+        ps_preallocation_at(s->preparing, here.last_place);
+        catch_up(s, here.last_place, here.last_launch);
+    }
+    return 0;
+}
+
+void ps_following_profile(uint32_t pattern, struct ps_step_profile *profile)
+{
+    struct ps_plan_schedule *s = here.schedules[pattern];
+
+    ps_step_profile_free(s ? s->profile : profile);
+    if (s)
+        s->profile = profile;
+}
+
+/*
+ * Two clocks: the host has ended a round with this launch; the device may be in the middle of it, or further behind. The latest one is looked at of which
+ * all waits have been told: none told is none waited.
+ */
+static void correct(struct ps_plan_schedule *s, uint64_t launch)
+{
+    uint64_t round = s->whole_round;
+
+    while (here.told <= launch && round > s->first_round && s->whole_round - round < PS_ROUNDS_KEPT - 1) {
+        round--;
+        launch -= s->length;
+    }
+    if (here.told <= launch || round < s->first_round || round <= s->corrected)
+        return;
+    s->corrected = round;
+    if (ps_correction_round(s->correction, ps_step_figures_waits(s->figures, round))) {
+        ps_plan_schedule_moves_changed(s);
+        s->first_round = s->whole_round + 1;
+        here.summary.corrections++;
+    }
+}
+
+void ps_following_all_told(uint64_t launch)
+{
+    here.told = launch;
+}
+
+void ps_following_launch(struct ps_steps_state state, uint64_t launch)
+{
+    if (!here.recent)
+        return; /* there has been no plan */
+    struct recent *r = &here.recent[launch % RECENT];
+    struct ps_plan_schedule *s = state.following ? here.schedules[state.pattern] : NULL;
+
+    *r = (struct recent){.launch = launch, .schedule = NULL};
+    if (here.now && here.now != s) {
+        ps_events_plan(false, here.now->pattern, here.now->length, here.now->moves);
+        leave();
+        here.whole_round = false;
+    }
+    if (!s)
+        return;
+    uint32_t place = state.position ? state.position - 1 : s->length - 1;
+    if (!here.now) {
+        here.now = s;
+        ps_events_plan(true, s->pattern, s->length, s->moves);
+        here.round_number++;
+        here.whole_round = place == 0;
+        catch_up(s, place, launch);
+    }
+    r->schedule = s;
+    r->place = here.last_place = place;
+    here.last_launch = launch;
+    here.work += s->duration_ns[place];
+    r->round = here.round_number;
+    if (s->moves)
+        ps_preallocation_at(s->preparing, place);
+    if (place != s->length - 1)
+        return;
+    if (here.whole_round) {
+        if (!s->rounds || s->whole_round != here.round_number - 1)
+            s->first_round = here.round_number + 1; /* evictions and reloads of the one before are missing in this one */
+        s->rounds++;
+        s->whole_round = here.round_number;
+        here.summary.steps++;
+        if (s->may_correct)
+            correct(s, launch);
+    }
+    here.whole_round = true;
+    here.round_number++;
+}
+
+bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t count, struct ps_stream *stream)
+{
+    const struct recent *r = here.recent ? &here.recent[launch % RECENT] : NULL;
+    struct ps_plan_schedule *s = here.now;
+    bool opens = false;
+
+    if (!r || !s || r->launch != launch || r->schedule != s)
+        return false;
+    uint32_t place = r->place;
+    for (uint32_t i = s->bind.start[place]; i < s->bind.start[place + 1]; i++) {
+        uint32_t m = s->bind.item[i];
+        struct ps_span *span = s->ordinal[m] < count ? spans[s->ordinal[m]] : NULL;
+        if (span && (span->life != PS_LIFE_LIVE || !ps_plan_schedule_is_meant(&s->identity[m], span, launch)))
+            span = NULL;
+        s->bound[m] = (struct ps_bound){0};
+        if (span)
+            bind(s, m, span, span->mentioned);
+    }
+    for (size_t i = 0; i < count; i++) { /* brought back in the middle of its gap, by whatever: it leaves again */
+        uint32_t m = spans[i]->move - 1;
+        if (spans[i]->life == PS_LIFE_LIVE && spans[i]->move && m < s->moves && s->bound[m].span == spans[i] &&
+            s->bound[m].number == spans[i]->number && gap_is_open(s, m, place))
+            try_later(s, m, launch);
+    }
+    for (uint32_t i = s->evict.start[place]; i < s->evict.start[place + 1]; i++)
+        if (became_known(s, s->evict.item[i])) {
+            give_grace_to_known(s); /* who was to leave here leaves later then */
+            break;
+        }
+    evict_what_was_put_off(s, place, stream, launch);
+    for (uint32_t i = s->evict.start[place]; i < s->evict.start[place + 1]; i++) {
+        evict(s, s->evict.item[i], stream, launch);
+        opens = true;
+    }
+    bool woken = false;
+    for (uint32_t i = s->reload.start[place]; i < s->reload.start[place + 1]; i++) {
+        if (here.due_written - here.due_done == DUE_MAX)
+            break;
+        if (here.due_done == here.due_written)
+            here.head_since = ps_now_ns();
+        here.due[here.due_written % DUE_MAX].schedule = s;
+        here.due[here.due_written++ % DUE_MAX].move = s->reload.item[i];
+        if (s->bound[s->reload.item[i]].span)
+            s->bound[s->reload.item[i]].span->due = here.due_written;
+        woken = true;
+    }
+    if (woken)
+        ps_registry_call(PS_HELPER_RELOAD);
+    return opens;
+}
+
+void ps_following_layer(struct ps_recorded_layer *layer)
+{
+    if (here.now)
+        ps_step_figures_layer(here.now->figures, here.last_place, layer);
+}
+
+void ps_following_waited(uint64_t launch, uint64_t ns)
+{
+    const struct recent *r = here.recent ? &here.recent[launch % RECENT] : NULL;
+
+    if (r && r->launch == launch && r->schedule)
+        ps_step_figures_waited(r->schedule->figures, r->round, r->place, ns);
+}
+
+static const struct ps_plan_schedule *most_followed(void)
+{
+    const struct ps_plan_schedule *most = NULL;
+
+    for (uint32_t i = 0; i < PS_PATTERNS_MAX; i++)
+        if (here.schedules[i] && here.schedules[i]->rounds &&
+            (!most || here.schedules[i]->rounds * here.schedules[i]->length > most->rounds * most->length))
+            most = here.schedules[i];
+    return most;
+}
+
+void ps_following_summary(struct ps_following_summary *out)
+{
+    const struct ps_plan_schedule *s = most_followed();
+
+    *out = here.summary;
+    out->preparing = ps_preallocation_figures();
+    if (!s)
+        return;
+    out->predicted_ns = s->predicted_ns;
+    out->mapping_ns = s->mapping_ns;
+    out->plain_ns = s->plain_ns;
+    out->exposed_ns = ps_step_figures_exposed_ns(s->figures, s->whole_round);
+}
+
+/* For each launch that needs reloads and waited, or was to wait: how long. */
+static void write_waits(const struct ps_plan_schedule *s, struct ps_json *json)
+{
+    const uint64_t *waited = ps_step_figures_waits(s->figures, s->whole_round);
+
+    ps_json_begin_array(json, "reload_waits");
+    for (uint32_t l = 0; l < s->length; l++) {
+        uint64_t predicted = ps_correction_predicted(s->correction, l), actual = waited ? waited[l] : 0;
+        uint32_t reloads = ps_correction_reloads(s->correction, l), shift = reloads ? ps_correction_shift(s->correction, l) : 0;
+        if (!reloads || (predicted < SAID_FROM_NS && actual < SAID_FROM_NS && !shift))
+            continue;
+        ps_json_begin_object(json, NULL);
+        ps_json_u64(json, "launch", l);
+        ps_json_u64(json, "reloads", reloads);
+        ps_json_u64(json, "predicted_ns", predicted);
+        ps_json_u64(json, "actual_ns", actual);
+        ps_json_u64(json, "launches_earlier", shift);
+        if (s->profile)
+            ps_step_profile_write_reloads(s->profile, l, json);
+        ps_json_end(json);
+    }
+    ps_json_end(json);
+}
+
+void ps_following_write_layers(struct ps_json *json)
+{
+    const struct ps_plan_schedule *s = most_followed();
+
+    if (!s)
+        return;
+    write_waits(s, json);
+    ps_step_figures_write(s->figures, s->whole_round, s->profile, json);
+    if (s->profile)
+        ps_step_profile_write(s->profile, json);
+}

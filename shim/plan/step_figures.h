@@ -1,0 +1,41 @@
+/*
+ * What the report says of a step that was planned: its layers with their device time, the bytes born, evicted and reloaded in them, and, as
+ * rounds go by, how long the stream stood still in each (exposed time).
+ *
+ * Threads: the caller serialises; in the library that is the registry lock.
+ */
+#ifndef PS_STEP_FIGURES_H
+#define PS_STEP_FIGURES_H
+
+#include <stdint.h>
+
+#include "base/json.h"
+#include "penstock/policy.h"
+#include "plan/step_profile.h"
+#include "policy/recording/recorder.h"
+
+#define PS_ROUNDS_KEPT 4u
+
+struct ps_step_figures;
+
+/* Copies what it needs of both; layer names must live as long as the figures. NULL: no memory. */
+struct ps_step_figures *ps_step_figures_make(const struct penstock_step *step, const struct penstock_plan *plan);
+void ps_step_figures_free(struct ps_step_figures *figures); /* NULL is nothing */
+
+/* The stream stood still for `ns` before launch `place` of round `round`. Rounds are numbered in order; the last PS_ROUNDS_KEPT are kept. */
+void ps_step_figures_waited(struct ps_step_figures *figures, uint64_t round, uint32_t place, uint64_t ns);
+
+/* The waits of a round by launch; NULL when none was told or it is no longer kept. */
+const uint64_t *ps_step_figures_waits(const struct ps_step_figures *figures, uint64_t round);
+
+/* Of a round, if it is kept: in all. */
+uint64_t ps_step_figures_exposed_ns(const struct ps_step_figures *figures, uint64_t round);
+
+/* Which of the step's layers launch `place` lies in; its `stretch` is a number of its own in the step. */
+void ps_step_figures_layer(const struct ps_step_figures *figures, uint32_t place, struct ps_recorded_layer *layer);
+
+/* Adds "layers": [...] to the open object; exposed time is that of round `round`, and when each begins is from the profile, unless that is NULL. */
+void ps_step_figures_write(const struct ps_step_figures *figures, uint64_t round, const struct ps_step_profile *profile,
+                           struct ps_json *json);
+
+#endif

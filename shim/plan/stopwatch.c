@@ -1,0 +1,273 @@
+#include "plan/stopwatch.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cuda/driver.h"
+#include "cuda/per_device.h"
+#include "residency/events.h"
+
+/* Samples kept until they are read; a launch finds no room when the device is further behind than that, and is not timed. */
+#define RING 4096u
+
+/*
+ * Marks kept for use, so that a step that is followed makes and destroys none: two for each wait that the host is ahead of the device, and those that
+ * the reader has not come to. While a step is learnt there are as many as the device is launches behind.
+ */
+#define FREE_MAX 256u
+
+/* A point on the main stream. It is used again when nobody holds it any more, so that a steady program makes no new ones. */
+struct mark {
+    CUevent event;
+    unsigned holders; /* samples that begin or end with it, and the pointers below */
+    struct mark *next_free;
+};
+
+struct sample {
+    struct mark *from, *to;
+    uint64_t launch;
+    bool waited;
+};
+
+/* Launches of a stream lately, of so many streams. */
+#define TALLIES 16u
+#define LATELY_MAX 4096u
+struct tally {
+    struct ps_stream *stream;
+    uint64_t launches;
+};
+
+static PS_PER_DEVICE struct {
+    pthread_mutex_t lock;
+    struct mark *free_marks;
+    unsigned frees;
+    struct sample *samples;        /* RING of them; made with the first */
+    uint64_t written, read_so_far; /* samples */
+    atomic_bool durations;
+
+    struct ps_stream *main_stream;
+    struct tally tally[TALLIES];
+    uint64_t tallied;        /* launches in all of them */
+    uint64_t lately;         /* how many of these are looked at: few at first, as a program may begin with copies on another stream */
+    struct mark *wait_began; /* NULL: no wait since the last launch */
+    struct mark *last_mark;  /* where the last timed launch ended; NULL: not timed */
+    atomic_bool marked;      /* whether there is a last_mark, for those without the lock */
+} of_first = {.lock = PTHREAD_MUTEX_INITIALIZER, .lately = 64};
+#define here PS_HERE(of_first)
+
+void ps_stopwatch_learn(bool wanted)
+{
+    atomic_store_explicit(&here.durations, wanted, memory_order_relaxed);
+}
+
+bool ps_stopwatch_learns(void)
+{
+    return atomic_load_explicit(&here.durations, memory_order_relaxed);
+}
+
+/* Lets `*place` hold the mark (or NULL) instead of what it held. [lock held] */
+static void hold(struct mark **place, struct mark *mark)
+{
+    struct mark *before = *place;
+
+    if (mark)
+        mark->holders++;
+    *place = mark;
+    if (!before || --before->holders)
+        return;
+    if (here.frees == FREE_MAX) {
+        ps_cu.cuEventDestroy(before->event);
+        free(before);
+        return;
+    }
+    here.frees++;
+    before->next_free = here.free_marks;
+    here.free_marks = before;
+}
+
+static void set_last_mark(struct mark *mark)
+{
+    hold(&here.last_mark, mark);
+    atomic_store_explicit(&here.marked, mark != NULL, memory_order_relaxed);
+}
+
+/* A mark where the stream is now, for the caller to hold. NULL when that can't be: being captured, gone, no events, no room. [lock held] */
+static struct mark *mark_now(struct ps_stream *stream)
+{
+    struct mark *mark = here.free_marks;
+
+    if (here.written - here.read_so_far == RING)
+        return NULL;
+    if (!mark) {
+        mark = calloc(1, sizeof *mark);
+        if (mark && ps_cu.cuEventCreate(&mark->event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
+            free(mark);
+            mark = NULL;
+        }
+        if (!mark)
+            return NULL;
+        here.free_marks = mark;
+        here.frees++;
+    }
+    if (ps_stream_record(stream, mark->event))
+        return NULL;
+    here.free_marks = mark->next_free;
+    here.frees--;
+    mark->next_free = NULL;
+    return mark;
+}
+
+/* [lock held] */
+static void add(struct mark *from, struct mark *to, uint64_t launch, bool waited)
+{
+    if (!from || !to || here.written - here.read_so_far == RING)
+        return;
+    if (!here.samples && !(here.samples = calloc(RING, sizeof *here.samples)))
+        return;
+    struct sample *sample = &here.samples[here.written++ % RING];
+    *sample = (struct sample){.launch = launch, .waited = waited};
+    hold(&sample->from, from);
+    hold(&sample->to, to);
+}
+
+/* The count that `stream` has lately; of one that has none, the least there is begins anew. [lock held] */
+static struct tally *tally_of(struct ps_stream *stream)
+{
+    struct tally *least = &here.tally[0];
+
+    for (unsigned i = 0; i < TALLIES; i++) {
+        if (here.tally[i].stream == stream)
+            return &here.tally[i];
+        if (here.tally[i].launches < least->launches)
+            least = &here.tally[i];
+    }
+    *least = (struct tally){.stream = stream};
+    return least;
+}
+
+/* The main stream is the one that launches most; a program may change its mind, but not for a stream that launches hardly more. [lock held] */
+static void choose_main(void)
+{
+    const struct tally *most = &here.tally[0];
+    uint64_t of_main = 0;
+
+    for (unsigned i = 0; i < TALLIES; i++) {
+        if (here.tally[i].launches > most->launches)
+            most = &here.tally[i];
+        if (here.tally[i].stream == here.main_stream)
+            of_main = here.tally[i].launches;
+    }
+    if (most->launches > of_main + of_main / 4) {
+        here.main_stream = most->stream;
+        hold(&here.wait_began, NULL);
+        set_last_mark(NULL);
+    }
+    memset(here.tally, 0, sizeof here.tally);
+    here.tallied = 0;
+}
+
+/* [lock held] */
+static bool is_main(struct ps_stream *stream)
+{
+    if (ps_stream_is_foreign(stream))
+        return false;
+    if (!here.main_stream)
+        here.main_stream = stream;
+    tally_of(stream)->launches++;
+    if (++here.tallied >= here.lately) {
+        choose_main();
+        if (here.lately < LATELY_MAX)
+            here.lately *= 2;
+    }
+    return stream == here.main_stream;
+}
+
+void ps_stopwatch_wait_begins(struct ps_stream *stream)
+{
+    pthread_mutex_lock(&here.lock);
+    if (here.main_stream && (!stream || stream == here.main_stream) && !here.wait_began)
+        hold(&here.wait_began, mark_now(here.main_stream));
+    pthread_mutex_unlock(&here.lock);
+}
+
+void ps_stopwatch_launch_begins(struct ps_stream *stream, uint64_t number)
+{
+    pthread_mutex_lock(&here.lock);
+    if (is_main(stream) && here.wait_began) {
+        struct mark *begins = mark_now(stream);
+        add(here.wait_began, begins, number, true);
+        hold(&here.wait_began, NULL);
+        set_last_mark(begins); /* the launch's own time begins after the wait */
+    }
+    pthread_mutex_unlock(&here.lock);
+}
+
+void ps_stopwatch_launch_ends(struct ps_stream *stream, uint64_t number)
+{
+    bool wanted = atomic_load_explicit(&here.durations, memory_order_relaxed);
+
+    if (!wanted && !atomic_load_explicit(&here.marked, memory_order_relaxed))
+        return;
+    pthread_mutex_lock(&here.lock);
+    if (stream == here.main_stream) {
+        struct mark *ends = wanted ? mark_now(stream) : NULL;
+        add(here.last_mark, ends, number, false);
+        set_last_mark(ends);
+    }
+    pthread_mutex_unlock(&here.lock);
+}
+
+static int elapsed_ns(const struct sample *s, uint64_t *ns)
+{
+    int64_t elapsed = 0;
+    CUresult r = ps_cu.cuEventQuery(s->to->event);
+
+    if (r != CUDA_SUCCESS)
+        return ps_cuda_errno(r);
+    int error = ps_cuda_elapsed_ns(s->from->event, s->to->event, &elapsed);
+    *ns = elapsed > 0 ? (uint64_t)elapsed : 0;
+    return error;
+}
+
+size_t ps_stopwatch_read(struct ps_stopwatch_sample *out, size_t capacity)
+{
+    size_t n = 0;
+
+    while (n < capacity) {
+        pthread_mutex_lock(&here.lock);
+        bool some = here.read_so_far != here.written;
+        struct sample s = {.launch = 0};
+        if (some)
+            s = here.samples[here.read_so_far % RING]; /* it holds its marks until it is read */
+        pthread_mutex_unlock(&here.lock);
+        if (!some)
+            break;
+        uint64_t ns = 0;
+        int r = elapsed_ns(&s, &ns);
+        if (r == -EAGAIN)
+            break; /* the device is not there yet */
+        if (!r && s.waited)
+            ps_events_stood_still(s.launch, s.from->event, ns);
+        if (!r)
+            out[n++] = (struct ps_stopwatch_sample){.launch = s.launch, .ns = ns, .waited = s.waited};
+        pthread_mutex_lock(&here.lock);
+        hold(&here.samples[here.read_so_far % RING].from, NULL);
+        hold(&here.samples[here.read_so_far % RING].to, NULL);
+        here.read_so_far++;
+        pthread_mutex_unlock(&here.lock);
+    }
+    return n;
+}
+
+size_t ps_stopwatch_outstanding(uint64_t *oldest)
+{
+    pthread_mutex_lock(&here.lock);
+    size_t n = (size_t)(here.written - here.read_so_far);
+    *oldest = n ? here.samples[here.read_so_far % RING].launch : UINT64_MAX;
+    pthread_mutex_unlock(&here.lock);
+    return n;
+}

@@ -1,0 +1,59 @@
+#include "residency/bouncing.h"
+
+#include "memory/blocks.h"
+#include "memory/budget.h"
+#include "memory/registry.h"
+
+/* A span that takes more than LARGE_PART of the budget is large. What takes less than LEAST_PART is copied in little time: it comes and goes. */
+#define LARGE_PART 4u
+#define LEAST_PART 32u
+
+/* Kernel launches between a span's leaving and its being demanded again that are soon; the times in a row that are enough. */
+#define SOON 16u
+#define TIMES 3u
+/* Launches for which it stays at first, and how often that doubles. */
+#define STAYS_FOR 256u
+#define DOUBLES_MAX 12u
+
+void ps_bouncing_leaves(struct ps_span *span)
+{
+    span->left = ps_registry.launch_number + 1;
+}
+
+/*
+ * What is not large comes back soon in short steps, too, of which launches use all that they name: over the link they would take as long as a copy, each time.
+ * So it stays only where launches are known to use a part.
+ */
+static bool may_stay(const struct ps_span *span)
+{
+    if (span->bytes > ps_budget.limit / LARGE_PART)
+        return true;
+    return span->bytes > ps_budget.limit / LEAST_PART && !ps_block_of(span) && ps_block_parts_are_used();
+}
+
+bool ps_bouncing_stays(struct ps_span *span)
+{
+    const uint64_t now = ps_registry.launch_number;
+
+    if (!may_stay(span))
+        return false;
+    if (now < span->stays_until)
+        return true;
+    if (span->stays_until) { /* it is tried again */
+        span->stays_until = 0;
+        return false;
+    }
+    if (!span->left)
+        return false; /* it has not left since that was looked at */
+    const bool was_soon = now - (span->left - 1) <= SOON;
+    span->left = 0;
+    if (!was_soon) {
+        span->bounces = span->stays = 0;
+        return false;
+    }
+    if (++span->bounces < TIMES)
+        return false;
+    span->stays_until = now + ((uint64_t)STAYS_FOR << (span->stays < DOUBLES_MAX ? span->stays : DOUBLES_MAX));
+    span->stays++;
+    return true;
+}

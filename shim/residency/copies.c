@@ -1,0 +1,277 @@
+#include "residency/copies.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+#include "base/log.h"
+#include "base/ordering_rules.h"
+#include "cuda/copy_gate.h"
+#include "cuda/device_memory.h"
+#include "cuda/driver.h"
+#include "cuda/per_device.h"
+#include "residency/events.h"
+#include "residency/nvtx_emit.h"
+
+/* Copies between marks, and marks kept: an event after every few H2D copies. A copy that could not be marked is not waited for. */
+#define MARKS 8u
+/* Events that were given back. */
+#define SPARE_EVENTS 64
+
+static PS_PER_DEVICE struct {
+    CUstream d2h[PS_COPIES_D2H_STREAMS], h2d[PS_COPIES_H2D_STREAMS], joining;
+    pthread_mutex_t evict_lock[PS_COPIES_D2H_STREAMS]; /* of what is queued on each D2H stream for one eviction */
+    pthread_mutex_t order_lock;                        /* of what is recorded behind H2D copies, by several threads */
+    uint64_t reloads;                                  /* whose end has been recorded */
+    struct {
+        CUevent mark[MARKS];
+        uint64_t marked;       /* groups of copies that have had theirs */
+        unsigned since_copies; /* queued since the last mark */
+        size_t since_bytes;
+    } groups[PS_COPIES_H2D_STREAMS]; /* with order_lock */
+    pthread_mutex_t spare_lock;
+    CUevent spare[SPARE_EVENTS];
+    unsigned spares;
+} of_first = {.evict_lock = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER},
+              .order_lock = PTHREAD_MUTEX_INITIALIZER,
+              .spare_lock = PTHREAD_MUTEX_INITIALIZER};
+#define here PS_HERE(of_first)
+
+int ps_copies_open(void)
+{
+    int least = 0, greatest = 0;
+    CUresult r = ps_cu.cuCtxGetStreamPriorityRange(&least, &greatest);
+
+    /* High priority: it orders kernels, not what copy engines do (copy_gate.h), so this matters only where a small copy runs as a kernel. */
+    if (r == CUDA_SUCCESS)
+        r = ps_cu.cuStreamCreateWithPriority(&here.d2h[PS_COPIES_IN_TURN], CU_STREAM_NON_BLOCKING, greatest);
+    if (r == CUDA_SUCCESS)
+        r = ps_cu.cuStreamCreateWithPriority(&here.d2h[PS_COPIES_AT_ONCE], CU_STREAM_NON_BLOCKING, greatest);
+    if (r == CUDA_SUCCESS)
+        r = ps_cu.cuStreamCreateWithPriority(&here.h2d[PS_COPIES_BEHIND], CU_STREAM_NON_BLOCKING, greatest);
+    if (r == CUDA_SUCCESS)
+        r = ps_cu.cuStreamCreateWithPriority(&here.h2d[PS_COPIES_READY], CU_STREAM_NON_BLOCKING, greatest);
+    if (r == CUDA_SUCCESS)
+        r = ps_cu.cuStreamCreateWithPriority(&here.joining, CU_STREAM_NON_BLOCKING, greatest);
+    if (r == CUDA_SUCCESS)
+        ps_copy_gate_make(here.d2h[PS_COPIES_IN_TURN], ps_device.granularity);
+    else
+        ps_copies_close();
+    return ps_cuda_errno(r);
+}
+
+void ps_copies_close(void)
+{
+    CUstream *const streams[] = {
+        &here.d2h[PS_COPIES_IN_TURN], &here.d2h[PS_COPIES_AT_ONCE], &here.h2d[PS_COPIES_BEHIND], &here.h2d[PS_COPIES_READY], &here.joining,
+    };
+
+    ps_copy_gate_end();
+    for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
+        if (*streams[i])
+            ps_cu.cuStreamDestroy(*streams[i]);
+        *streams[i] = NULL;
+    }
+}
+
+/*
+ * The D2H stream waits for each H2D that still reads a slot of the row.
+ *
+ * Two clocks. The wait is ordered on the D2H stream, after the latest record of the slot's read_by, which the host has made behind that H2D or later:
+ * the event is another slot's where the two were read as one row, and may have been recorded anew since, for a later row. Then that slot has been filled
+ * since, by a D2H that waited for the earlier H2D and was over on the host: so that H2D is over, too.
+ */
+static int wait_until_read(CUstream d2h, const struct ps_slot *row)
+{
+    CUevent waited_for = NULL;
+    int r = 0;
+
+    for (; row && !r; row = row->next_in_row) {
+        if (!row->being_read || row->read_by == waited_for)
+            continue;
+        waited_for = row->read_by;
+        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(d2h, waited_for, 0));
+    }
+    return r;
+}
+
+/* A copy could not be queued, or not its end, and part of it may be under way: the error that it ends with, when that is over. */
+static int after_part(int error, CUstream stream)
+{
+    return ps_stream_host_wait(stream) ? -EINPROGRESS : error;
+}
+
+int ps_copies_evict_would_wait(const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *row,
+                               struct ps_late_uses *late)
+{
+    const int over = ps_uses_query_noting(uses, late);
+    int r = over == 1 ? 0 : over ? over : -EAGAIN;
+
+    if (!r && fence_set)
+        r = ps_cuda_errno(ps_cu.cuEventQuery(fence));
+    for (; row && !r; row = row->next_in_row)
+        if (row->being_read)
+            r = ps_cuda_errno(ps_cu.cuEventQuery(row->read_by));
+    return r;
+}
+
+int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_uses *uses, bool fence_set, CUevent fence,
+                    const struct ps_slot *row, struct ps_device_mark *begins, CUevent done)
+{
+    const CUstream d2h = here.d2h[on];
+    const struct ps_slot *whole = row;
+    int r = 0;
+
+    ps_nvtx_range_begin(PS_NVTX_EVICT, row);
+    /* One eviction behind the other: between the pieces of one stand neither another's pieces, which would make both end late, nor what that waits for. */
+    pthread_mutex_lock(&here.evict_lock[on]);
+    /* Order: after the last access on each stream that had one. The host may be 1,000 launches ahead of it: the stream waits, nobody else. */
+    if (ps_ordering_rule(EVICTION_WAITS_FOR_USES))
+        r = ps_uses_stream_wait(uses, d2h);
+    /* Order: after the H2D that filled the span, which no access may have waited for yet. */
+    if (!r && fence_set && ps_ordering_rule(EVICTION_WAITS_FOR_RELOAD))
+        r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(d2h, fence, 0));
+    /* Order: after each H2D that reads what the row's slots held before. */
+    if (!r && ps_ordering_rule(EVICTION_WAITS_FOR_SLOT))
+        r = wait_until_read(d2h, row);
+    ps_device_clock_record(begins, d2h);
+    for (; row && !r; row = row->next_in_row) {
+        r = ps_copy_gate_copy(d2h, PS_COPY_GATE_OUT, row->address, address, row->bytes);
+        address += row->bytes;
+    }
+    if (!r)
+        r = ps_cuda_errno(ps_cu.cuEventRecord(done, d2h));
+    pthread_mutex_unlock(&here.evict_lock[on]);
+    ps_nvtx_range_end();
+    return r && row != whole ? after_part(r, d2h) : r;
+}
+
+/* [with order_lock] */
+static void mark_reload(enum ps_copies_h2d on, size_t bytes)
+{
+    here.groups[on].since_bytes += bytes;
+    if (++here.groups[on].since_copies >= (ps_events_is_tracing() ? PS_RELOADS_A_GROUP / 2 : PS_RELOADS_A_GROUP) ||
+        here.groups[on].since_bytes >= PS_RELOAD_BYTES_A_GROUP) {
+        CUevent *event = &here.groups[on].mark[here.groups[on].marked % MARKS];
+        if (!*event && ps_cu.cuEventCreate(event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS)
+            *event = NULL;
+        if (*event)
+            ps_cu.cuEventRecord(*event, here.h2d[on]);
+        here.groups[on].marked++;
+        here.groups[on].since_copies = 0;
+        here.groups[on].since_bytes = 0;
+    }
+}
+
+/* The end of an H2D, for the span's users and for the next D2H into its slots. Where two threads reload, one of the ends is the later one: both know which. */
+static int record_end(CUevent fence, CUevent read_done, size_t bytes, struct ps_copies_nth *nth)
+{
+    int r;
+
+    pthread_mutex_lock(&here.order_lock);
+    r = ps_cuda_errno(ps_cu.cuEventRecord(fence, here.h2d[nth->on]));
+    if (!r) {
+        nth->number = ++here.reloads;
+        r = ps_cuda_errno(ps_cu.cuEventRecord(read_done, here.h2d[nth->on]));
+    }
+    if (!r)
+        mark_reload(nth->on, bytes);
+    pthread_mutex_unlock(&here.order_lock);
+    return r;
+}
+
+void ps_copies_wait_for_reloads(void)
+{
+    for (unsigned i = 0; i < PS_COPIES_H2D_STREAMS; i++) {
+        pthread_mutex_lock(&here.order_lock);
+        CUevent event = here.groups[i].marked >= 2 ? here.groups[i].mark[(here.groups[i].marked - 2) % MARKS] : NULL;
+        pthread_mutex_unlock(&here.order_lock);
+        if (event)
+            ps_cu.cuEventSynchronize(event); /* recorded anew meanwhile: a later copy of the same stream, and the wait is longer */
+    }
+}
+
+int ps_copies_reload(enum ps_copies_h2d on, CUdeviceptr address, const struct ps_uses *pages_uses, const struct ps_slot *row,
+                     struct ps_device_mark *begins, struct ps_device_mark *ends, CUevent fence, struct ps_copies_nth *nth)
+{
+    const CUstream h2d = here.h2d[on];
+    size_t bytes = 0;
+    int r = 0;
+
+    nth->on = on;
+
+    ps_nvtx_range_begin(PS_NVTX_RELOAD, row);
+    /* Order: after the last use of the freed span whose pages these were. The slot's D2H was over on the host before the mapping moved. */
+    if (pages_uses && ps_ordering_rule(RELOAD_WAITS_FOR_PAGES))
+        r = ps_uses_stream_wait(pages_uses, h2d);
+    ps_device_clock_record(begins, h2d);
+    for (const struct ps_slot *slot = row; slot && !r; slot = slot->next_in_row) {
+        r = ps_copy_gate_copy(h2d, PS_COPY_GATE_IN, address + bytes, slot->address, slot->bytes);
+        bytes += slot->bytes;
+    }
+    ps_device_clock_record(ends, h2d);
+    if (!r)
+        r = record_end(fence, row->read_done, bytes, nth);
+    ps_nvtx_range_end();
+    return r && bytes ? after_part(r, h2d) : r;
+}
+
+int ps_copies_join(const struct ps_uses *uses, bool event_set, CUevent event)
+{
+    int r = event_set ? ps_cuda_errno(ps_cu.cuStreamWaitEvent(here.joining, event, 0)) : 0;
+
+    if (!r)
+        r = ps_uses_stream_wait(uses, here.joining);
+    return r ? r : ps_cuda_errno(ps_cu.cuEventRecord(event, here.joining));
+}
+
+void ps_copies_give_event(CUevent event)
+{
+    pthread_mutex_lock(&here.spare_lock);
+    if (event && here.spares < SPARE_EVENTS)
+        here.spare[here.spares++] = event; /* beyond that it is left to the driver */
+    pthread_mutex_unlock(&here.spare_lock);
+}
+
+static CUevent take_event(void)
+{
+    CUevent event = NULL;
+
+    pthread_mutex_lock(&here.spare_lock);
+    if (here.spares)
+        event = here.spare[--here.spares];
+    pthread_mutex_unlock(&here.spare_lock);
+    if (!event && ps_cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS)
+        return NULL;
+    return event;
+}
+
+CUevent ps_copies_after_everything(void)
+{
+    struct ps_uses everything = {0};
+    CUevent event = take_event();
+
+    ps_uses_note_everything(&everything);
+    int r = event ? 0 : -EIO;
+    for (unsigned i = 0; !r && i < PS_COPIES_H2D_STREAMS; i++) {
+        r = ps_cuda_errno(ps_cu.cuEventRecord(event, here.h2d[i]));
+        if (!r)
+            r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(here.joining, event, 0));
+    }
+
+    /* The waits and the record of several threads may mix on the joining stream: each then waits for more, none for less. */
+    if (!r)
+        r = ps_copies_join(&everything, false, event);
+    if (!r)
+        return event;
+    ps_copies_give_event(event);
+    return NULL;
+}
+
+int ps_copies_drain_reloads(void)
+{
+    int r = 0;
+
+    for (unsigned i = 0; i < PS_COPIES_H2D_STREAMS && !r; i++)
+        r = ps_stream_host_wait(here.h2d[i]);
+    return r;
+}

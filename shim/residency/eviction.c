@@ -1,0 +1,610 @@
+#include "residency/eviction.h"
+
+#include <errno.h>
+
+#include "base/counters.h"
+#include "base/log.h"
+#include "base/ordering_rules.h"
+#include "cuda/device_memory.h"
+#include "cuda/driver.h"
+#include "cuda/helper_thread.h"
+#include "cuda/per_device.h"
+#include "memory/blocks.h"
+#include "memory/budget.h"
+#include "memory/draining_spans.h"
+#include "memory/registry.h"
+#include "memory/shutdown.h"
+#include "memory/slab.h"
+#include "process.h"
+#include "residency/bouncing.h"
+#include "residency/copies.h"
+#include "residency/events.h"
+#include "residency/eviction_queue.h"
+#include "residency/grace.h"
+#include "residency/guard.h"
+#include "residency/prefetch.h"
+#include "verify/verify.h"
+
+/* All guarded by the registry lock, which the conditions go with. */
+static PS_PER_DEVICE struct {
+    enum ps_guard guard; /* constant once set up */
+    struct {
+        struct ps_transfer_list under_way; /* queued on that D2H stream, in about that order */
+        uint32_t copies;                   /* queued and not finished, cancelled ones too */
+        uint64_t bytes;                    /* of these */
+    } on[PS_COPIES_D2H_STREAMS];
+    struct ps_lazy_thread at_once;
+    bool started; /* the helper threads are there */
+    bool start_failed;
+    bool starting;           /* somebody is about it */
+    bool wanted;             /* something has come up for them */
+    uint32_t finisher_calls; /* what the finisher has to do has changed */
+    unsigned held, yielding; /* the program waits for the device, or the link is measured: nothing is queued; of these, how many yield */
+    bool ended;              /* nothing leaves any more */
+} of_first;
+#define here PS_HERE(of_first)
+
+/* D2H bytes queued at a time, but for one copy: 2.4 ms of the link. Who waits for the device waits for them too. */
+#define BYTES_QUEUED_MAX (128ull << 20)
+
+static void finish_evictions(void);
+static void finish_those_at_once(void);
+static void serve_transfers(void);
+
+void ps_eviction_open(enum ps_guard how)
+{
+    here.guard = how;
+    for (unsigned i = 0; i < PS_COPIES_D2H_STREAMS; i++)
+        STAILQ_INIT(&here.on[i].under_way);
+    ps_transfers_open();
+}
+
+/* Others wait for what each of these does. Behind them room for those that come later, and for a few of the program's own. */
+#define HELPERS 4u
+#define ROOM_FOR 8u
+static const struct ps_helper_task helpers[HELPERS + ROOM_FOR] = {
+    {"penstock-evict", finish_evictions},
+    {"penstock-guard", ps_guard_map_to_slots},
+    {"penstock-slab", serve_transfers},
+    {"penstock-slots", ps_eviction_make_slots},
+};
+
+/* One of them can't have its context. [unlocked] */
+static void helper_is_gone(void *unused)
+{
+    (void)unused;
+    ps_registry_lock();
+    here.started = false;
+    here.start_failed = true;
+    ps_registry_changed();
+    ps_registry_unlock();
+}
+
+bool ps_eviction_start_helpers(void)
+{
+    if (ps_shutdown_has_begun())
+        return false;
+    if (!here.wanted) {
+        here.wanted = true;
+        ps_eviction_look_ahead();
+    }
+    if (here.started || here.start_failed || here.starting)
+        return here.started;
+    here.started = true;
+    for (unsigned i = 0; i < HELPERS && here.started; i++)
+        here.started = !ps_helper_thread_start(helpers[i].name, helpers[i].run, helper_is_gone, NULL);
+    here.start_failed = !here.started;
+    return here.started;
+}
+
+int ps_eviction_prepare(const char **why)
+{
+    ps_registry_lock();
+    const bool is_due = !here.started && !here.start_failed && !here.starting;
+    int r = here.start_failed ? -EIO : 0;
+    here.starting |= is_due;
+    ps_registry_unlock();
+    if (is_due) {
+        r = ps_helper_threads_start_together(helpers, HELPERS + ROOM_FOR);
+        ps_registry_lock();
+        here.starting = false;
+        here.started = !r;
+        here.start_failed = r != 0;
+        ps_registry_unlock();
+    }
+    *why = !r          ? NULL
+           : r == -EIO ? "its helper threads can't have the device's context"
+                       : "its helper threads can't be started, the limit of processes (ulimit -u) is too low";
+    return r;
+}
+
+bool ps_eviction_is_wanted(void)
+{
+    return here.wanted;
+}
+
+void ps_eviction_end(const char *why)
+{
+    ps_registry_lock();
+    here.ended = true;
+    ps_budget.evictions_fail = true;
+    ps_registry_changed();
+    ps_registry_unlock();
+    ps_process_stand_aside(why);
+}
+
+bool ps_eviction_is_impossible(void)
+{
+    return here.start_failed || here.ended;
+}
+
+static void call_finisher(void)
+{
+    here.finisher_calls++;
+    ps_registry_call(PS_HELPER_EVICT);
+    ps_registry_call(PS_HELPER_AT_ONCE);
+    ps_registry_changed();
+}
+
+/* ---- what may leave ---- */
+
+bool ps_eviction_may_leave(const struct ps_span *span)
+{
+    return !here.ended && !ps_registry.blind_launches && span->life == PS_LIFE_LIVE && !span->busy && !span->launching && !span->pinned &&
+           !span->user_pins && !span->excluded && span->has_pages && !ps_block_holds(span) &&
+           (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
+}
+
+/* Room is counted once for a whole choice: what does not fit in the end is found by ps_eviction_start. */
+bool ps_eviction_has_place(size_t bytes)
+{
+    return ps_slab_free_of(bytes) || ps_slab_has_room(bytes + ps_transfers_waiting_bytes());
+}
+
+/* ---- copies whose end nobody can tell ---- */
+
+/*
+ * The driver answers neither a wait for a copy to the host nor a question after it, so the copy may be under way for as long as the process lives. [unlocked]
+ */
+static void say_unknown(void)
+{
+    ps_eviction_end("the driver can't tell when copies to the host are over, what they use is left as it is");
+}
+
+/*
+ * Two clocks: the D2H may read the pages and write to the slot at any time to come. So the span stays on its pages, which `readers` keeps mapped, and the slot
+ * is never given back. The transfer is not used again either: its event stands for that copy. [locked]
+ */
+static void leave_alone(struct ps_transfer *t)
+{
+    struct ps_span *span = t->span;
+
+    ps_count(eviction_errors);
+    if (!t->cancelled) {
+        ps_block_piece_rests(span);
+        ps_transfer_call_off(span);
+    }
+    ps_events_eviction_ends(&t->told, false);
+    ps_registry_changed();
+}
+
+/* ---- starting ---- */
+
+static void begin_to_read(struct ps_span *span, enum ps_copies_d2h on)
+{
+    span->readers++;
+    span->at_once_readers += on == PS_COPIES_AT_ONCE;
+}
+
+static void end_reading(struct ps_span *span, enum ps_copies_d2h on)
+{
+    span->readers--;
+    span->at_once_readers -= on == PS_COPIES_AT_ONCE;
+}
+
+/*
+ * Whether a copy that was called off still reads the span on the other D2H stream.
+ *
+ * Two clocks: when a copy is over the span's addresses are unmapped. Copies of one stream end in order, so those that were called off before are over then;
+ * those on the other stream need not be.
+ */
+static bool is_read_elsewhere(const struct ps_span *span, enum ps_copies_d2h on)
+{
+    return on == PS_COPIES_AT_ONCE ? span->readers > span->at_once_readers : span->at_once_readers != 0;
+}
+
+/* Queues the D2H of a transfer that has its slot. On failure the span stays. [locked; releases the lock meanwhile] */
+static int queue_copy(struct ps_transfer *t)
+{
+    struct ps_span *span = t->span;
+    struct ps_uses uses = span->uses;
+    int r = is_read_elsewhere(span, t->on) && ps_ordering_rule(EVICTION_WAITS_FOR_READERS) ? -EAGAIN : 0;
+
+    ps_grace_add_uses(span, &uses);
+    span->busy = true;
+    begin_to_read(span, t->on);
+    ps_block_piece_moves(span, &uses);
+    ps_events_eviction_begins(&t->told, span, t->by_plan);
+    ps_registry_unlock();
+    if (!r && !t->done) /* made while something is traced it tells when the copy was over */
+        r = ps_cuda_errno(ps_cu.cuEventCreate(&t->done, CU_EVENT_BLOCKING_SYNC | (ps_events_is_tracing() ? 0 : CU_EVENT_DISABLE_TIMING)));
+    /*
+     * Two clocks: the D2H waits on its stream for the span's uses; the host goes on. What a launch that is not queued yet has named does not begin to leave
+     * (PIN_WHILE_LAUNCHING). A span that was in the line may be named by one that waits for another of its spans: it comes to this one afterwards, and
+     * cancels the eviction or reloads it.
+     */
+    if (!r && t->on == PS_COPIES_AT_ONCE)
+        r = ps_copies_evict_would_wait(&uses, span->fence_set, span->fence, t->slot, NULL);
+    if (!r)
+        r = ps_copies_evict(t->on, span->address, &uses, span->fence_set, span->fence, t->slot, t->told.begin, t->done);
+    if (r == -EINPROGRESS)
+        say_unknown();
+    ps_registry_lock();
+    span->busy = false;
+    if (r == -EINPROGRESS) {
+        leave_alone(t);
+        return r;
+    }
+    if (r) {
+        if (r != -EBUSY && r != -EAGAIN) { /* else what it waits for is on a stream that is being captured, or is not over */
+            ps_count(eviction_errors);
+            ps_log_warn_once(
+                COPIES,
+                "the driver refused a copy to the host (error %d); the span stays on the device, and another one leaves; see `penstock doctor`",
+                -r);
+        }
+        end_reading(span, t->on);
+        ps_block_piece_rests(span);
+        ps_slab_give(t->slot);
+        ps_events_eviction_ends(&t->told, false);
+        ps_transfer_call_off(span);
+        ps_transfer_end(t);
+        ps_registry_changed();
+        return r;
+    }
+    STAILQ_INSERT_TAIL(&here.on[t->on].under_way, t, next);
+    here.on[t->on].copies++;
+    here.on[t->on].bytes += t->bytes;
+    call_finisher();
+    return 0;
+}
+
+static bool queue_is_full(enum ps_copies_d2h on)
+{
+    return here.on[on].copies >= (ps_events_is_tracing() ? PS_COPIES_TRACED_MAX : PS_COPIES_QUEUED_MAX) ||
+           (here.on[on].copies > 1 && here.on[on].bytes >= BYTES_QUEUED_MAX);
+}
+
+bool ps_eviction_are_there_copies(void)
+{
+    ps_registry_lock();
+    bool some = ps_eviction_copies_under_way() || ps_transfers_waiting_bytes();
+    ps_registry_unlock();
+    return some;
+}
+
+void ps_eviction_hold(bool yields)
+{
+    ps_registry_lock();
+    here.held++;
+    here.yielding += yields;
+    ps_registry_unlock();
+}
+
+void ps_eviction_go_on(bool yields)
+{
+    ps_registry_lock();
+    here.held--;
+    here.yielding -= yields;
+    ps_registry_call(PS_HELPER_RELOAD);
+    ps_eviction_look_ahead();
+    ps_registry_unlock();
+}
+
+bool ps_eviction_is_held(void)
+{
+    return here.held > (ps_budget.program_waits ? here.yielding : 0);
+}
+
+/* For a helper thread to queue. [locked] */
+static int start_later(struct ps_span *span, bool by_plan, bool only_seen)
+{
+    struct ps_transfer *t;
+
+    if (!ps_eviction_start_helpers())
+        return -EAGAIN;
+    if (!ps_eviction_has_place(span->bytes))
+        return -ENOSPC;
+    t = ps_transfer_begin(span);
+    if (!t)
+        return -ENOMEM;
+    t->by_plan = by_plan;
+    t->only_seen = only_seen;
+    ps_transfer_wait_for_slots(t);
+    return 0;
+}
+
+int ps_eviction_start_planned(struct ps_span *span, bool only_seen)
+{
+    return start_later(span, true, only_seen);
+}
+
+/* With its slots if there are any, else in line for them. [locked; releases the lock meanwhile] */
+static int start_on(struct ps_span *span, enum ps_copies_d2h on)
+{
+    struct ps_slot *slot = ps_slab_take(span->bytes);
+    struct ps_transfer *t;
+
+    if (!slot && !ps_slab_has_room(span->bytes + ps_transfers_waiting_bytes()))
+        return -ENOSPC;
+    t = ps_transfer_begin(span);
+    if (!t) {
+        if (slot)
+            ps_slab_give(slot);
+        return -ENOMEM;
+    }
+    t->slot = slot;
+    t->on = on;
+    if (slot)
+        return queue_copy(t);
+    ps_transfer_wait_for_slots(t);
+    return 0;
+}
+
+int ps_eviction_start(struct ps_span *span)
+{
+    ps_bouncing_leaves(span);
+    if (ps_eviction_is_held() || queue_is_full(PS_COPIES_IN_TURN))
+        return start_later(span, false, false);
+    return start_on(span, PS_COPIES_IN_TURN);
+}
+
+int ps_eviction_start_at_once(struct ps_span *span, struct ps_late_uses *late)
+{
+    if (!ps_registry_thread_is_there(&here.at_once, "penstock-leave", finish_those_at_once) || queue_is_full(PS_COPIES_AT_ONCE))
+        return -EAGAIN;
+    /* Asked before it is in line, where it would lose its place in the idle order. */
+    const uint64_t number = span->number;
+    struct ps_uses uses = span->uses;
+    ps_grace_add_uses(span, &uses);
+    span->busy = true;
+    ps_registry_unlock();
+    int r = ps_copies_evict_would_wait(&uses, span->fence_set, span->fence, NULL, late);
+    ps_registry_lock();
+    span->busy = false;
+    ps_registry_changed();
+    if (r || span->number != number || !ps_eviction_may_leave(span))
+        return -EAGAIN;
+    return start_on(span, PS_COPIES_AT_ONCE);
+}
+
+uint64_t ps_eviction_bytes_at_once(void)
+{
+    return here.on[PS_COPIES_AT_ONCE].bytes;
+}
+
+uint32_t ps_eviction_copies_under_way(void)
+{
+    return here.on[PS_COPIES_IN_TURN].copies + here.on[PS_COPIES_AT_ONCE].copies;
+}
+
+/* ---- what can happen to one under way ---- */
+
+void ps_eviction_cancel(struct ps_span *span)
+{
+    struct ps_transfer *t = span->transfer;
+
+    ps_transfer_call_off(span);
+    ps_block_piece_rests(span);
+    /* A D2H that is queued goes on reading the pages; its copy counts for nothing, and its slot is free when it is over. */
+    if (!ps_transfer_withdraw(t))
+        t->cancelled = true;
+    ps_count(evictions_cancelled);
+    ps_events_eviction_cancelled(span);
+}
+
+void ps_eviction_freed(struct ps_span *span)
+{
+    struct ps_transfer *t = span->transfer;
+
+    ps_budget.leaving -= span->bytes;
+    span->transfer = NULL;
+    /*
+     * The D2H goes on reading: `readers` keeps the addresses mapped until it is over. The next owner of the pages may write to them meanwhile,
+     * since the copy counts for nothing.
+     */
+    if (!ps_transfer_withdraw(t))
+        t->cancelled = true;
+    ps_registry_cache(span);
+}
+
+/* ---- finishing ---- */
+
+void ps_eviction_draining_waits(void)
+{
+    ps_eviction_start_helpers(); /* a program whose spans all begin on slots comes here before it ever evicts */
+    call_finisher();
+}
+
+/* The driver is going away, or the context is broken: all stays as it is. [locked] */
+static void leave_as_it_is(struct ps_span *span, struct ps_transfer *t, int error)
+{
+    ps_count(eviction_errors);
+    ps_log_warn_once(
+        RESIDENCY,
+        "the driver refused to unmap a span's pages (error %d); it stays on the device, and another one leaves; see `penstock doctor`",
+        -error);
+    span->busy = false;
+    ps_block_piece_rests(span);
+    ps_slab_give(t->slot);
+    ps_events_eviction_ends(&t->told, false);
+    ps_transfer_call_off(span);
+    ps_registry_changed();
+}
+
+/*
+ * The D2H is over: the pages go, then the mapping moves to the slot, which takes longer (1.8 ms for 256 MiB, FACTS) and nobody waits for.
+ * [locked; releases the lock meanwhile; the span is busy meanwhile]
+ */
+static void move_to_slot(struct ps_transfer *t)
+{
+    struct ps_span *span = t->span;
+
+    span->busy = true;
+    ps_registry_unlock();
+    int r = ps_pages_unmap(span->address, span->bytes);
+    ps_registry_lock();
+    if (r) {
+        leave_as_it_is(span, t, r);
+        return;
+    }
+    struct ps_page_block *block = span->pages;
+    span->pages = NULL;
+    span->has_pages = false;
+    span->backing = PS_BACKING_NONE;
+    ps_budget.leaving -= block->bytes;
+    ps_budget.evictions_fail = false;
+    ps_budget_let_go(block, true);
+    span->busy = false;
+    span->transfer = NULL;
+    span->residency = PS_EVICTED;
+    span->slot = t->slot;
+    span->fence_set = false;
+    ps_uses_clear(&span->uses); /* the D2H came after them */
+    ps_count(evictions);
+    ps_count_by(evicted_bytes, span->bytes);
+    ps_prefetch_left(span);
+    ps_events_eviction_ends(&t->told, true);
+    /*
+     * A piece comes to rest with its mapping, for which launches that name its block wait. What touches it unseen is no fault that `penstock verify`
+     * looks for.
+     */
+    if (ps_block_of(span) && (here.guard != PS_GUARD_UNMAP || ps_verify_is_on()))
+        ps_guard_map_to_slot(span);
+    else if (ps_guard_is_for(here.guard, t->only_seen))
+        ps_guard_soon(span);
+    ps_block_piece_rests(span);
+    ps_registry_changed();
+}
+
+/* The copy is over; or that can't be told. [locked; may release it meanwhile] */
+static void finish(struct ps_transfer *t, bool is_over)
+{
+    struct ps_span *span = t->span;
+
+    if (t->on == PS_COPIES_IN_TURN)
+        ps_budget.turn_stalls = false;
+    here.on[t->on].copies--;
+    here.on[t->on].bytes -= t->bytes;
+    if (!is_over) {
+        leave_alone(t);
+        return;
+    }
+    ps_slab_read_is_over(t->slot);
+    end_reading(span, t->on);
+    if (ps_transfers_waiting_bytes())
+        ps_eviction_look_ahead(); /* there is room in the queue, and maybe a slot */
+    if (t->cancelled) {
+        ps_slab_give(t->slot);
+        ps_events_eviction_ends(&t->told, false);
+        ps_eviction_look_ahead();
+    } else {
+        move_to_slot(t);
+    }
+    ps_transfer_end(t);
+#ifdef PS_DEBUG
+    ps_registry_is_valid();
+#endif
+}
+
+static bool context_is_gone(CUevent event)
+{
+    const CUresult result = ps_cu.cuEventQuery(event);
+
+    return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT;
+}
+
+/* Of one stream: another's copies may wait for longer. */
+static void finish_those_on(enum ps_copies_d2h on, enum ps_helper helper)
+{
+    uint32_t seen = 0;
+
+    ps_registry_lock();
+    ps_shutdown_helper_begins();
+    for (;;) {
+        ps_shutdown_park_if_due();
+        bool some_drain_still = ps_draining_spans_reap();
+        struct ps_transfer *t = STAILQ_FIRST(&here.on[on].under_way);
+        if (!t && here.at_once.failed) /* their thread can't be had: some may have been queued before that was known */
+            t = STAILQ_FIRST(&here.on[PS_COPIES_AT_ONCE].under_way);
+        if (!t) {
+            /* Draining spans are in no hurry; everything else calls. */
+            if (seen == here.finisher_calls)
+                ps_registry_rest(helper, some_drain_still ? 2000000u : PS_HELPER_LOOKS_NS);
+            seen = here.finisher_calls;
+            continue;
+        }
+        STAILQ_REMOVE_HEAD(&here.on[t->on].under_way, next);
+        ps_registry_unlock();
+        const bool is_over = !ps_ordering_rule(REMAP_WAITS_FOR_COPY) || !ps_event_host_wait(t->done);
+        if (is_over)
+            ps_events_eviction_copied(&t->told, t->done);
+        else if (context_is_gone(t->done))
+            ps_helper_thread_park();
+        else
+            say_unknown();
+        ps_registry_lock();
+        /* Its mapping may just be given to a peer. Until that is done the eviction may be cancelled, too. */
+        while (!t->cancelled && t->span->busy)
+            ps_registry_wait_changed(1000000u);
+        finish(t, is_over);
+    }
+}
+
+static void finish_evictions(void)
+{
+    finish_those_on(PS_COPIES_IN_TURN, PS_HELPER_EVICT);
+}
+
+static void finish_those_at_once(void)
+{
+    finish_those_on(PS_COPIES_AT_ONCE, PS_HELPER_AT_ONCE);
+}
+
+/* It has its slot, and its copy is not to be queued. [locked] */
+static void call_off(struct ps_transfer *t)
+{
+    ps_slab_give(t->slot);
+    ps_transfer_call_off(t->span);
+    ps_transfer_end(t);
+    ps_registry_changed();
+}
+
+/* Queues what waited for its slots, or its turn. */
+static void serve_transfers(void)
+{
+    uint32_t seen = 0;
+
+    ps_registry_lock();
+    ps_shutdown_helper_begins();
+    for (;;) {
+        ps_shutdown_park_if_due();
+        struct ps_transfer *t = ps_eviction_is_held() ? NULL : ps_transfer_next(!queue_is_full(PS_COPIES_IN_TURN));
+        if (t && here.ended) {
+            call_off(t);
+            continue;
+        }
+        if (t) {
+            queue_copy(t);
+            continue;
+        }
+        if (seen == ps_transfers_changes()) {
+            ps_registry_rest(PS_HELPER_SLAB, PS_HELPER_LOOKS_NS);
+            continue;
+        }
+        seen = ps_transfers_changes();
+        /* The thread that makes slots may have seen a row that somebody else has taken since. */
+        if (ps_transfers_waiting_bytes())
+            ps_registry_call(PS_HELPER_SLOTS);
+    }
+}

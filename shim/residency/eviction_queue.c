@@ -1,0 +1,268 @@
+#include "residency/eviction_queue.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "cuda/per_device.h"
+#include "memory/blocks.h"
+#include "memory/budget.h"
+#include "memory/registry.h"
+#include "memory/shutdown.h"
+#include "memory/slab_progress.h"
+#include "plan/following.h"
+#include "residency/eviction.h"
+
+/* Slots made ahead of need, at most so many bytes more than are asked for, for the spans that are next in line. */
+#define SLOTS_AHEAD_BYTES (1ull << 30)
+
+static PS_PER_DEVICE struct {
+    struct ps_transfer_list line;
+    uint64_t line_bytes;
+    struct ps_transfer_list unused;
+    uint32_t changes;
+    struct {
+        size_t *bytes; /* of each span; NULL: there is no plan, or its slots are made */
+        unsigned n;
+        bool looked; /* only those are left that have no slots */
+    } foreseen;
+} of_first;
+#define here PS_HERE(of_first)
+
+void ps_transfers_open(void)
+{
+    STAILQ_INIT(&here.line);
+    STAILQ_INIT(&here.unused);
+}
+
+void ps_eviction_look_ahead(void)
+{
+    here.changes++;
+    ps_registry_call(PS_HELPER_SLAB);
+    ps_registry_call(PS_HELPER_SLOTS);
+    ps_registry_changed();
+}
+
+uint32_t ps_transfers_changes(void)
+{
+    return here.changes;
+}
+
+/* ---- transfers ---- */
+
+struct ps_transfer *ps_transfer_begin(struct ps_span *span)
+{
+    struct ps_transfer *t = STAILQ_FIRST(&here.unused);
+
+    if (t)
+        STAILQ_REMOVE_HEAD(&here.unused, next);
+    else if (!(t = calloc(1, sizeof *t)))
+        return NULL;
+    t->span = span;
+    t->slot = t->made = NULL;
+    t->bytes = span->bytes;
+    t->cancelled = false;
+    t->only_seen = t->by_plan = false;
+    t->on = PS_COPIES_IN_TURN;
+    TAILQ_REMOVE(&ps_registry.idle_order, span, order);
+    span->residency = PS_EVICTING;
+    span->transfer = t;
+    ps_budget.leaving += span->bytes;
+    return t;
+}
+
+void ps_transfer_call_off(struct ps_span *span)
+{
+    ps_budget.leaving -= span->bytes;
+    span->residency = PS_RESIDENT;
+    span->transfer = NULL;
+    /* As the most recently used: in its old place it would be the first to be tried again, and in the order it must stand by its number. */
+    span->last_access = ps_registry.launch_number;
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
+}
+
+void ps_transfer_end(struct ps_transfer *t)
+{
+    STAILQ_INSERT_HEAD(&here.unused, t, next);
+}
+
+/* ---- the line ---- */
+
+void ps_transfer_wait_for_slots(struct ps_transfer *t)
+{
+    STAILQ_INSERT_TAIL(&here.line, t, next);
+    here.line_bytes += t->bytes;
+    ps_eviction_look_ahead();
+}
+
+static void leave_line(struct ps_transfer *t)
+{
+    STAILQ_REMOVE(&here.line, t, ps_transfer, next);
+    here.line_bytes -= t->bytes;
+}
+
+bool ps_transfer_withdraw(struct ps_transfer *t)
+{
+    if (t->slot)
+        return false;
+    leave_line(t);
+    if (t->made)
+        ps_slab_give(t->made);
+    ps_transfer_end(t);
+    return true;
+}
+
+struct ps_transfer *ps_transfer_next(bool in_turn)
+{
+    struct ps_transfer *t;
+    size_t no_row_for = 0;
+
+    STAILQ_FOREACH(t, &here.line, next)
+    {
+        if (t->span->busy || (t->bytes == no_row_for && !t->made) || (t->on == PS_COPIES_IN_TURN && !in_turn))
+            continue;
+        if (ps_block_holds(t->span)) {
+            ps_block_of(t->span)->put_off = true;
+            continue;
+        }
+        t->slot = t->made ? t->made : ps_slab_take_row(t->bytes);
+        t->made = NULL;
+        if (t->slot)
+            break;
+        no_row_for = t->bytes;
+    }
+    if (t)
+        leave_line(t);
+    return t;
+}
+
+uint64_t ps_transfers_waiting_bytes(void)
+{
+    return here.line_bytes;
+}
+
+/* ---- making slots ---- */
+
+void ps_eviction_foresee(size_t *bytes, unsigned n)
+{
+    free(here.foreseen.bytes);
+    here.foreseen.bytes = bytes;
+    here.foreseen.n = n;
+    here.foreseen.looked = false;
+    ps_eviction_look_ahead();
+}
+
+/* The first transfer in line that no row can be had for. */
+static struct ps_transfer *next_without_row(void)
+{
+    struct ps_transfer *t;
+    size_t row_for = 0;
+
+    STAILQ_FOREACH(t, &here.line, next)
+    {
+        if (t->made || t->bytes == row_for)
+            continue;
+        if (!ps_slab_has_row(t->bytes))
+            return t;
+        row_for = t->bytes;
+    }
+    return NULL;
+}
+
+/* Bytes of slots to make for a span that a plan will evict. 0: there are enough. */
+static size_t next_foreseen(void)
+{
+    if (!here.foreseen.looked) {
+        here.foreseen.looked = true;
+        here.foreseen.n = ps_slab_keep_lacking(here.foreseen.bytes, here.foreseen.n);
+    }
+    return here.foreseen.n ? here.foreseen.bytes[--here.foreseen.n] : 0;
+}
+
+/* A size to make slots for ahead of need: of the spans next in line to leave, the first that there would be no row for. 0: none. */
+static size_t worth_making(void)
+{
+    const struct ps_span *span;
+    uint64_t in_line = 0;
+
+    /* While a plan is followed it says what leaves, and idleness does not. */
+    if (!ps_eviction_is_wanted() || !ps_budget_is_tight() || ps_following_moves_spans())
+        return 0;
+    TAILQ_FOREACH (span, &ps_registry.idle_order, order) {
+        if (in_line >= SLOTS_AHEAD_BYTES)
+            break;
+        in_line += span->bytes;
+        struct ps_slab_figures slab = ps_slab_figures();
+        if (slab.bytes - slab.used_bytes < in_line && !ps_slab_has_row(span->bytes))
+            return ps_slab_can_hold_more(span->bytes) ? span->bytes : 0;
+    }
+    return 0;
+}
+
+/* The row goes to the first transfer of its size that waits for one; the one that it was made for may be gone. */
+static void hand_over(struct ps_slot *row, size_t bytes)
+{
+    struct ps_transfer *t;
+
+    STAILQ_FOREACH(t, &here.line, next)
+    if (t->bytes == bytes && !t->made)
+        break;
+    if (t)
+        t->made = row;
+    else
+        ps_slab_give(row);
+}
+
+/* None could be made: the span stays. */
+static void give_up(size_t bytes, int error)
+{
+    struct ps_transfer *t = next_without_row();
+
+    ps_log_debug(SLAB, "no slot of %zu bytes can be had (error %d)", bytes, -error);
+    if (!t)
+        return; /* others have given theirs back meanwhile */
+    ps_transfer_call_off(t->span);
+    ps_transfer_withdraw(t);
+    ps_registry_changed();
+}
+
+/* A thread of its own: while slots are made, those that need none go on leaving. */
+void ps_eviction_make_slots(void)
+{
+    uint32_t seen = 0;
+
+    ps_registry_lock();
+    ps_shutdown_helper_begins();
+    for (;;) {
+        ps_shutdown_park_if_due();
+        /* First what is wanted now, then what a plan will want, then what idleness makes likely. */
+        const struct ps_transfer *t = next_without_row();
+        bool wanted = t != NULL;
+        size_t bytes = wanted ? t->bytes : next_foreseen();
+        if (!bytes)
+            bytes = worth_making();
+        if (bytes) {
+            struct ps_slot *row = NULL;
+            ps_registry_unlock();
+            int r = wanted ? ps_slab_make(bytes, &row) : ps_slab_add_row(bytes);
+            ps_registry_lock();
+            if (r && wanted)
+                give_up(bytes, r);
+            else if (wanted)
+                hand_over(row, bytes);
+            else if (r)
+                here.foreseen.n = 0; /* the host has no more; evictions take what there is */
+            if (!r)
+                ps_eviction_look_ahead();
+            if (!r || wanted)
+                continue;
+        }
+        if (ps_slab_progress_is_told()) {
+            ps_registry_unlock();
+            ps_slab_progress_end();
+            ps_registry_lock();
+        }
+        if (seen == here.changes)
+            ps_registry_rest(PS_HELPER_SLOTS, ps_slab_progress_is_told() ? PS_SLAB_PAUSE_NS : PS_HELPER_LOOKS_NS);
+        seen = here.changes;
+    }
+}

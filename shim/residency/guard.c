@@ -1,0 +1,124 @@
+#include "residency/guard.h"
+
+#include <time.h>
+
+#include "cuda/per_device.h"
+#include "memory/blocks.h"
+#include "memory/registry.h"
+#include "memory/shutdown.h"
+#include "memory/slab.h"
+#include "residency/eviction.h"
+
+/*
+ * Evicted spans whose addresses lead nowhere yet: the `host` guard's mapping takes longer than the copy did (2.1 against 1.6 ms for 86 MiB with both
+ * links busy, on an H200), so it has a thread of its own and holds up no pages. A ring; a span is known by its number.
+ */
+#define UNGUARDED_MAX 1024u
+/*
+ * Beyond this the mapping is made before the next pages go: an unforeseen access would fault meanwhile, and pointer queries that go past our hooks
+ * (Triton's) would fail. 10 ms or so.
+ */
+#define UNGUARDED_BYTES_MAX (256ull << 20)
+static PS_PER_DEVICE struct {
+    struct {
+        uint64_t number;
+        size_t bytes;
+    } unguarded[UNGUARDED_MAX];
+    uint64_t unguarded_written, unguarded_done, unguarded_bytes;
+    bool refused; /* the driver has refused one for long: others are tried once */
+} of_first;
+#define here PS_HERE(of_first)
+
+/* So often one mapping is tried, in a quarter of a second. */
+#define TRIES 8
+#define FIRST_PAUSE_NS 1000000
+
+/* What the driver refuses once it may grant a moment later, and an access faults until it does. [unlocked; the span is busy] */
+static int map_row(const struct ps_span *span, int tries)
+{
+    struct timespec pause = {.tv_nsec = FIRST_PAUSE_NS};
+    int r = ps_slab_map_row(span->address, span->slot);
+
+    while (r && --tries) {
+        nanosleep(&pause, NULL);
+        pause.tv_nsec *= 2;
+        r = ps_slab_map_row(span->address, span->slot);
+    }
+    return r;
+}
+
+static bool leads_nowhere(const struct ps_span *span)
+{
+    return span && !span->busy && span->residency == PS_EVICTED && span->backing == PS_BACKING_NONE;
+}
+
+void ps_guard_map_to_slot(struct ps_span *span)
+{
+    if (!leads_nowhere(span))
+        return; /* freed, brought back, or somebody is about it */
+    const bool first = !here.refused;
+    span->busy = true;
+    ps_registry_unlock();
+    int r = map_row(span, first ? TRIES : 1);
+    if (r && first)
+        ps_eviction_end("the driver refuses to map host memory where a span was, a kernel that uses it there faults");
+    ps_registry_lock();
+    span->busy = false;
+    here.refused = r != 0;
+    if (!r) {
+        span->backing = PS_BACKING_SLOT;
+        ps_block_piece_rests(span);
+    }
+    ps_registry_changed();
+}
+
+static void put_in_ring(const struct ps_span *span)
+{
+    here.unguarded[here.unguarded_written % UNGUARDED_MAX].number = span->number;
+    here.unguarded[here.unguarded_written++ % UNGUARDED_MAX].bytes = span->bytes;
+    here.unguarded_bytes += span->bytes;
+}
+
+/*
+ * From the unmapping of its pages until this is done an access that nobody foresaw would fault; everything that is seen maps or reloads the span
+ * itself. A reload that comes first spares the work. [locked; may release the lock meanwhile]
+ */
+void ps_guard_soon(struct ps_span *span)
+{
+    if (here.unguarded_written - here.unguarded_done == UNGUARDED_MAX || here.unguarded_bytes > UNGUARDED_BYTES_MAX) {
+        ps_guard_map_to_slot(span);
+        return;
+    }
+    put_in_ring(span);
+    ps_registry_call(PS_HELPER_GUARD);
+}
+
+/* The driver has refused it. [locked; releases the lock meanwhile] */
+static void try_later(struct ps_span *span)
+{
+    static const struct timespec a_moment = {.tv_nsec = 20000000};
+
+    if (here.unguarded_written - here.unguarded_done < UNGUARDED_MAX)
+        put_in_ring(span);
+    ps_registry_unlock();
+    nanosleep(&a_moment, NULL);
+    ps_registry_lock();
+}
+
+void ps_guard_map_to_slots(void)
+{
+    ps_registry_lock();
+    ps_shutdown_helper_begins();
+    for (;;) {
+        ps_shutdown_park_if_due();
+        if (here.unguarded_done == here.unguarded_written) {
+            ps_registry_rest(PS_HELPER_GUARD, PS_HELPER_LOOKS_NS);
+            continue;
+        }
+        uint64_t number = here.unguarded[here.unguarded_done % UNGUARDED_MAX].number;
+        here.unguarded_bytes -= here.unguarded[here.unguarded_done++ % UNGUARDED_MAX].bytes;
+        ps_guard_map_to_slot(ps_registry_numbered(number));
+        if (leads_nowhere(ps_registry_numbered(number)))
+            try_later(ps_registry_numbered(number));
+    }
+}

@@ -1,0 +1,183 @@
+#include "residency/reloading.h"
+
+#include <errno.h>
+
+#include "base/counters.h"
+#include "base/log.h"
+#include "base/ordering_rules.h"
+#include "cuda/device_memory.h"
+#include "cuda/driver.h"
+#include "cuda/per_device.h"
+#include "memory/blocks.h"
+#include "memory/registry.h"
+#include "memory/slab.h"
+#include "process.h"
+#include "residency/copies.h"
+#include "residency/events.h"
+#include "residency/grace.h"
+#include "residency/guard.h"
+
+static PS_PER_DEVICE enum ps_guard first_guard; /* constant once set up */
+
+void ps_reload_open(enum ps_guard how)
+{
+    PS_HERE(first_guard) = how;
+}
+
+/* For so long at most a thread waits until what uses the slot is over: it may wait, on the device, for what this thread is yet to queue. Queues are shorter. */
+#define SLOT_USES_NS 1000000000u
+#define UNSEEN_NS 250000000u /* and until all that is queued is over */
+
+/*
+ * Launches that ran on the slot must be over before its mapping goes; the driver does not wait. This is the one host wait in a reload, and only spans that no
+ * pages could be had for come to it. With the host far ahead it ends by time, and the next launch runs on the slot too. [unlocked; the span is busy]
+ */
+static int wait_for_slot_uses(const struct ps_span *span, const struct ps_uses *uses, bool unseen)
+{
+    struct ps_block *block = ps_block_of(span);
+
+    if (!ps_ordering_rule(RELOAD_WAITS_FOR_SLOT_USES))
+        return 0;
+    return block ? ps_block_wait_for(block, uses) : ps_uses_host_wait_for_queued(uses, unseen ? UNSEEN_NS : SLOT_USES_NS);
+}
+
+/* The mapping moves from the slot to `pages`, and the H2D is queued. On failure it is as before, as far as the driver lets. [unlocked; the span is busy] */
+static int move_to_pages(struct ps_span *span, const struct ps_pages *pages, bool unseen, enum ps_copies_h2d on,
+                         const struct ps_events_move *told, struct ps_copies_nth *nth)
+{
+    const struct ps_uses *pages_uses = pages->donor ? &pages->donor->uses : NULL;
+    int r;
+
+    if (span->backing == PS_BACKING_SLOT) {
+        r = ps_pages_unmap(span->address, span->bytes);
+        if (r)
+            return r;
+        span->backing = PS_BACKING_NONE;
+    }
+    r = ps_pages_map(span->address, pages->block);
+    if (!r) {
+        if (!span->fence)
+            r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+        if (!r)
+            r = ps_copies_reload(on, span->address, pages_uses, span->slot, told->begin, told->end, span->fence, nth);
+        if (!r) {
+            span->backing = PS_BACKING_DEVICE;
+            if (unseen)
+                ps_copies_drain_reloads(); /* a launch that uses it without naming it waits for no event */
+            return 0;
+        }
+        if (r == -EINPROGRESS) {
+            span->backing = PS_BACKING_DEVICE;
+            ps_process_stand_aside("the driver can't tell whether a copy to the device went well, and results may be wrong from here on");
+            return r;
+        }
+        ps_pages_unmap(span->address, span->bytes);
+    }
+    if (PS_HERE(first_guard) != PS_GUARD_UNMAP && !ps_slab_map_row(span->address, span->slot))
+        span->backing = PS_BACKING_SLOT;
+    return r;
+}
+
+/*
+ * Two clocks: the H2D may write to the pages and read the slot at any time to come. So the span stays on the pages, which `readers` keeps mapped, and the slot is
+ * never given back.
+ */
+static void leave_alone(struct ps_span *span, const struct ps_pages *pages)
+{
+    span->pages = pages->block;
+    span->has_pages = true;
+    span->residency = PS_RESIDENT;
+    span->readers++;
+    span->slot = NULL;
+    span->pinned = true;
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
+    span->last_access = ps_registry.launch_number;
+    ps_count(reload_errors);
+    ps_registry_changed();
+}
+
+/* The span stays on its slot, and the pages that it was to have are given back; or, where nobody can tell, as above. [locked; may release the lock meanwhile] */
+static int fail(struct ps_span *span, struct ps_pages *pages, int error)
+{
+    if (error == -EINPROGRESS) {
+        leave_alone(span, pages);
+        return error;
+    }
+    if (error != -ETIMEDOUT && span->backing == PS_BACKING_NONE && ps_guard_is_for(ps_settings.guard, false))
+        ps_guard_soon(span); /* its slot could not be mapped again */
+    /* Nothing has been done: launches on the slot go on (-ETIMEDOUT), or what is to be waited for is on a stream that is being captured (-EBUSY). */
+    if (error != -ETIMEDOUT && error != -EBUSY) {
+        ps_count(reload_errors);
+        ps_log_warn_once(
+            RESIDENCY,
+            "the driver refused a reload (error %d); the span stays on the host, and is read there, slowly; a smaller PENSTOCK_BUDGET leaves the driver more room",
+            -error);
+    }
+    ps_budget_return(pages);
+    return error == -EBUSY ? -ECANCELED : error;
+}
+
+bool ps_reload_is_in_grace(const struct ps_span *span)
+{
+    return span->left_in_grace && !ps_grace_is_over(span);
+}
+
+int ps_reload(struct ps_span *span, struct ps_pages *pages, const struct ps_need *need, bool ahead)
+{
+    struct ps_uses uses = span->uses;
+    struct ps_events_move told;
+    /*
+     * What rules keep in its place may be used by launches that don't name it, on any stream. They don't keep it from being born on a slot, and from
+     * there it moves once. Two clocks: so it does when all that is queued is over, and this thread queues nothing more until the H2D is over, too. Where
+     * the former takes long (a kernel waits for what this thread is yet to queue) it stays where it is.
+     */
+    const bool unseen = span->excluded && ps_ordering_rule(RELOAD_WAITS_FOR_UNSEEN);
+    const bool in_grace = ps_reload_is_in_grace(span);
+    struct ps_copies_nth nth = {.number = 0};
+
+    if (unseen)
+        ps_uses_note_all_streams(&uses);
+    if (span->left_in_grace && ps_ordering_rule(RELOAD_WAITS_FOR_GRACE)) /* whoever wants it, by a launch, ahead of one, or to hold it */
+        ps_grace_add_uses(span, &uses);
+    span->busy = true;
+    ps_block_piece_moves(span, &uses);
+    ps_events_reload_begins(&told, span, ahead);
+    ps_registry_unlock();
+    int r = wait_for_slot_uses(span, &uses, unseen);
+    if (!r && in_grace)
+        r = ps_grace_comes_back(span, UNSEEN_NS);
+    const bool comes_back = in_grace && !r;
+    if (!r)
+        r = move_to_pages(span, pages, unseen, need->stream ? PS_COPIES_BEHIND : PS_COPIES_READY, &told, &nth);
+    if (!ps_ordering_rule(BLOCK_WAITS_FOR_LAST_RELOAD) && nth.number % 2) {
+        ps_ordering_rule_widen_window();
+    }
+    ps_registry_lock();
+    ps_budget_donor_done(pages);
+    span->busy = false;
+    if (comes_back)
+        ps_grace_came_back(span, r ? NULL : &nth);
+    if (!r)
+        ps_block_piece_reloads(span, nth);
+    ps_block_piece_rests(span);
+    if (r)
+        ps_events_reload_ends(&told, r);
+    if (r)
+        return fail(span, pages, r);
+    span->pages = pages->block;
+    span->has_pages = true;
+    span->residency = PS_RELOADING;
+    span->fence_set = true;
+    span->fence_seen = 0;
+    ps_uses_clear(&span->uses); /* over: see above */
+    ps_slab_read_begins(span->slot);
+    ps_slab_give(span->slot); /* the next D2H into it waits for this H2D */
+    span->slot = NULL;
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
+    span->last_access = ps_registry.launch_number;
+    ps_count(reloads);
+    ps_count_by(reloaded_bytes, span->bytes);
+    ps_events_reload_ends(&told, 0);
+    ps_registry_changed();
+    return 0;
+}

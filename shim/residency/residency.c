@@ -1,0 +1,546 @@
+#include "residency/residency.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+#include "base/counters.h"
+#include "base/ordering_rules.h"
+#include "base/waits.h"
+#include "cuda/device_memory.h"
+#include "cuda/devices.h"
+#include "cuda/driver.h"
+#include "cuda/per_device.h"
+#include "memory/blocks.h"
+#include "memory/budget.h"
+#include "memory/registry.h"
+#include "plan/following.h"
+#include "plan/learning.h"
+#include "plan/stopwatch.h"
+#include "residency/bouncing.h"
+#include "residency/events.h"
+#include "residency/eviction.h"
+#include "residency/grace.h"
+#include "residency/guard.h"
+#include "residency/reloading.h"
+#include "residency/run_ahead.h"
+#include "residency/sole_stream.h"
+#include "residency/standing_in.h"
+
+static PS_PER_DEVICE enum ps_guard first_guard; /* constant once set up */
+
+void ps_residency_open(enum ps_guard how)
+{
+    PS_HERE(first_guard) = how;
+    ps_reload_open(how);
+}
+
+/* Waits until nobody makes driver calls on the span. [locked; releases the lock meanwhile] */
+static void wait_until_not_busy(const struct ps_span *span)
+{
+    while (span->busy)
+        ps_registry_wait_changed(1000000000u);
+}
+
+/* ---- access ---- */
+
+/* Where no pages could be had the work runs on the slot. Its addresses may lead nowhere yet. [locked; releases it] */
+static void leave_on_slot(struct ps_span *span)
+{
+    ps_count(accesses_on_slot);
+    span->on_slot = true;
+    if (atomic_load_explicit(&span->known, memory_order_relaxed)) /* launches of the grace that begins with this one run on the slot, too */
+        span->left_in_grace = true;
+    ps_guard_map_to_slot(span);
+}
+
+/* `stream` waits for what the span's bytes come after. [locked; releases the lock meanwhile; held by `launching`, or it may be gone afterwards] */
+static void wait_for_fence(struct ps_span *span, struct ps_stream *stream)
+{
+    uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0; /* later streams are not remembered: they wait each time */
+    const uint64_t number = span->number;
+    CUevent fence = span->fence;
+
+    if (!span->fence_set || span->fence_seen & bit || (!ps_ordering_rule(EVERY_STREAM_WAITS) && span->fence_seen))
+        return;
+    ps_registry_unlock();
+    ps_stopwatch_wait_begins(stream);
+    /* Two clocks: the launch waits on its own stream. Nobody records the fence anew meanwhile: that takes an eviction first. */
+    if (ps_ordering_rule(ACCESS_WAITS_FOR_RELOAD))
+        ps_stream_or_host_comes_after(stream, fence);
+    ps_registry_lock();
+    if (span->number != number)
+        return;
+    span->fence_seen |= bit;
+    if (span->residency == PS_RELOADING)
+        span->residency = PS_RESIDENT;
+}
+
+/* A second stream of a program that had one: see `after`. [locked; releases the lock meanwhile; the span is held by `launching`] */
+static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream)
+{
+    uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0;
+    struct ps_uses former = {.use = {span->after}, .count = 1};
+
+    if (!span->after.stream || span->after.stream == stream || span->after_seen & bit)
+        return;
+    ps_registry_unlock();
+    if (ps_stream_comes_after_uses(stream, &former) && ps_uses_host_wait(&former))
+        ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
+    ps_registry_lock();
+    span->after_seen |= bit;
+}
+
+/* If the mapping moved now, nothing would order the launch after the H2D. */
+bool ps_residency_stays_on_slot(const struct ps_span *span)
+{
+    return ((span->on_slot || ps_registry.blind_launches) && ps_ordering_rule(RELOAD_WAITS_FOR_LAUNCH)) || span->pinned ||
+           ps_block_is_launching(span);
+}
+
+/* For so long at most a launch lets a span leave that it could keep. */
+#define LET_LEAVE_NS 250000000u
+
+/*
+ * Another thread has waited for pages for long: were each eviction cancelled by an access just before its D2H is over, that thread would wait for ever
+ * (two threads, one in a short loop over spans that are the other's only hope). So the span leaves, and comes back after the other has had its pages.
+ *
+ * Two clocks: the D2H waits for work that is queued already. Should that wait, on the device, for what this thread is about to queue (a
+ * collective), the wait ends by time. [locked; releases the lock meanwhile; the span is held by `launching`]
+ */
+static void let_it_leave(const struct ps_span *span)
+{
+    uint64_t began = 0;
+
+    while (ps_budget.starving && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTING) {
+        uint64_t now = ps_now_ns();
+        if (!began)
+            began = now;
+        if (now - began > LET_LEAVE_NS)
+            return;
+        ps_registry_wait_changed(1000000u);
+    }
+}
+
+/* A thread that reloads ahead is about to come to the span. [locked; releases the lock meanwhile; the span is held by `launching`] */
+static void wait_for_turn(const struct ps_span *span)
+{
+    const uint64_t began = ps_now_ns();
+
+    ps_events_wait_begins(PS_EVENTS_LAUNCH_FOR_TURN, span->bytes);
+    do
+        ps_registry_wait_changed(1000000u);
+    while (!span->busy && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED && !ps_residency_stays_on_slot(span) &&
+           ps_following_will_bring(span));
+    ps_events_waited(PS_EVENTS_LAUNCH_FOR_TURN, span->bytes, began, ps_now_ns());
+}
+
+/* While pages were looked for, another thread has given work to a second stream: none that wait for the first one will do. [locked] */
+static bool is_no_more_for(const struct ps_need *need, const struct ps_span *span)
+{
+    return need->stream && !ps_sole_stream_for(span, need->stream);
+}
+
+/*
+ * Brings one span to where work on `stream` finds its bytes; NULL: to where it can stay, with work of which others see to the order.
+ * [locked; releases the lock meanwhile; the span is held by `launching`]
+ */
+static void make_ready(struct ps_span *span, struct ps_stream *stream)
+{
+    bool timed = !ps_learning_is_on(), gave_way = false;
+
+    for (;;) {
+        wait_until_not_busy(span);
+        if (span->life != PS_LIFE_LIVE)
+            return;
+        if (span->residency == PS_EVICTING) {
+            if (!ps_ordering_rule(ACCESS_JOINS_EVICTION))
+                return;
+            let_it_leave(span);
+            if (span->busy || span->life != PS_LIFE_LIVE)
+                continue;
+            if (span->residency == PS_EVICTING)
+                ps_eviction_cancel(span);
+        }
+        if (span->residency != PS_EVICTED)
+            break;
+
+        if (ps_residency_stays_on_slot(span) || ps_bouncing_stays(span)) {
+            leave_on_slot(span);
+            return;
+        }
+        if (!timed) { /* from here on the device may run out of work */
+            timed = true;
+            ps_registry_unlock();
+            ps_stopwatch_wait_begins(stream);
+            ps_registry_lock();
+            continue;
+        }
+        /*
+         * Two clocks: the host comes to the launch long before the device does, and maybe before the thread that reloads ahead has come to its
+         * reload. It is queued in its turn, and this thread waits for that on the host, not for the H2D; out of turn it would delay those that are
+         * needed sooner.
+         */
+        if (ps_following_will_bring(span)) {
+            wait_for_turn(span);
+            continue;
+        }
+        if (!gave_way && ps_reload_is_in_grace(span)) {
+            gave_way = true;
+            ps_grace_gives_way();
+            continue;
+        }
+        const struct ps_need need = {ps_sole_stream_for(span, stream)};
+        struct ps_pages pages;
+        if (ps_budget_obtain(span->bytes, &need, &pages)) {
+            wait_until_not_busy(span);
+            /* Another thread has brought it meanwhile: its H2D is to be waited for. */
+            if ((span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED) && ps_ordering_rule(ACCESS_LOOKS_AGAIN))
+                continue;
+            if (span->residency != PS_EVICTED)
+                return;
+            leave_on_slot(span);
+            return;
+        }
+        /* The lock was released: another thread may have been here. */
+        if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span) ||
+            is_no_more_for(&need, span)) {
+            ps_budget_return(&pages);
+            continue;
+        }
+        if (ps_reload(span, &pages, &need, false)) {
+            if (span->residency == PS_EVICTED)
+                leave_on_slot(span);
+            return;
+        }
+        ps_count(demand_reloads);
+    }
+    if (!stream)
+        return;
+    wait_for_former_owner(span, stream);
+    wait_for_fence(span, stream);
+}
+
+int ps_residency_bring(struct ps_span *span)
+{
+    const struct ps_need need = {ps_sole_stream_for(span, span->used_on)}; /* as programs do, that stream again */
+    struct ps_pages pages;
+
+    if (span->busy)
+        return -EBUSY;
+    if (span->life == PS_LIFE_LIVE && span->residency == PS_EVICTING) {
+        ps_eviction_cancel(span);
+        return -EALREADY;
+    }
+    if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span) || span->excluded ||
+        ps_reload_is_in_grace(span))
+        return -ENOENT; /* what rules keep in its place, or may be used there, is brought by the launch that names it alone */
+    if (ps_block_holds(span))
+        return -EBUSY;
+    if (ps_budget_obtain_now(span->bytes, &need, &pages))
+        return -EAGAIN;
+    /* The lock may have been released for the driver: another thread may have been here. */
+    if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span)) {
+        ps_budget_return(&pages);
+        return span->busy ? -EBUSY : -ENOENT;
+    }
+    if (is_no_more_for(&need, span)) {
+        ps_budget_return(&pages);
+        return -EAGAIN;
+    }
+    return ps_reload(span, &pages, &need, true);
+}
+
+int ps_residency_reload_ahead(CUdeviceptr address)
+{
+    int r;
+
+    ps_registry_lock();
+    do {
+        struct ps_span *span = ps_registry_live_at(address);
+        if (span)
+            wait_until_not_busy(span); /* its addresses may be on their way to its slot */
+        r = span && span->residency == PS_EVICTED ? ps_residency_bring(span) : -ENOENT;
+        if (r == -EBUSY && ps_block_holds(span))
+            ps_registry_wait_changed(1000000u);
+    } while (r == -EBUSY); /* that began while pages were looked for */
+    ps_registry_unlock();
+    return r;
+}
+
+void ps_residency_asked_about(CUdeviceptr address)
+{
+    if (!ps_registry_owns(address))
+        return;
+    ps_devices_enter_address(address);
+    ps_registry_lock();
+    struct ps_span *span = ps_registry_live_at(address);
+    if (span)
+        wait_until_not_busy(span);
+    if (span && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED)
+        ps_guard_map_to_slot(span);
+    ps_registry_unlock();
+}
+
+void ps_residency_let_peers_in(void)
+{
+    CUdeviceptr from = ps_registry.start;
+    struct ps_span *span;
+
+    ps_registry_lock();
+    while ((span = ps_registry_next_settled(&from, false))) {
+        if ((span->life != PS_LIFE_LIVE && span->life != PS_LIFE_CACHED) || span->backing == PS_BACKING_NONE)
+            continue; /* what is mapped later lets them in by itself */
+        span->busy = true;
+        ps_registry_unlock();
+        ps_pages_give_access(span->address, span->bytes);
+        ps_registry_lock();
+        span->busy = false;
+        ps_registry_changed();
+    }
+    ps_eviction_look_ahead(); /* what is in line to leave was left there meanwhile */
+    ps_registry_unlock();
+}
+
+static bool needs_work(const struct ps_span *span, const struct ps_stream *stream)
+{
+    uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0;
+
+    if (span->busy || span->residency != PS_RESIDENT || (span->fence_set && !(span->fence_seen & bit)))
+        return true;
+    return span->after.stream && span->after.stream != stream && !(span->after_seen & bit);
+}
+
+/* What begins with this ends with let_go. [locked] */
+static void hold(struct ps_span *span)
+{
+    if (ps_ordering_rule(PIN_WHILE_LAUNCHING))
+        span->launching++;
+}
+
+/* [locked] */
+static void let_go(struct ps_span *span)
+{
+    if (!span->launching || --span->launching)
+        return;
+    span->on_slot = false;
+    if (ps_budget.program_waits) /* helper threads look again by themselves */
+        ps_registry_changed();
+}
+
+uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct ps_stream *stream, const struct ps_access_kind *kind)
+{
+    size_t n = 0, freed;
+    bool work = false;
+
+    ps_registry_lock();
+    ps_registry.access_number++;
+    if (kind->is_kernel && !kind->capturing) /* what is captured runs later, if ever: it is no launch of a grace */
+        ps_grace_numbers_launch();
+    ps_sole_stream_works(kind->capturing ? NULL : stream, kind->is_kernel);
+    /* All are held before any is brought: what one needs must not push out another of the same launch. */
+    for (size_t i = 0; i < *count; i++) {
+        struct ps_span *span = spans[i];
+        if (span->life != PS_LIFE_LIVE)
+            continue;
+        hold(span);
+        ps_grace_begins_anew(span, stream, kind->capturing);
+        if (!kind->keeps_no_address)
+            atomic_store_explicit(&span->known, true, memory_order_relaxed);
+        ps_registry_touch(span);
+        ps_sole_stream_names(span, stream);
+        work |= needs_work(span, stream);
+        spans[i] = spans[n];
+        spans[n++] = span;
+    }
+    /*
+     * Behind them what the program has freed and uses all the same. Two clocks: what the next owner comes after was noted at the free, before this launch,
+     * whose use is noted with the others' when it is queued.
+     */
+    for (size_t i = freed = n; i < *count; i++)
+        if (spans[i]->life != PS_LIFE_LIVE && spans[i]->awaited_on == stream) {
+            hold(spans[i]);
+            spans[freed++] = spans[i];
+        }
+    *count = freed;
+    uint64_t launch = PS_LAUNCH_NOT_LEARNT;
+    if (kind->unsteady)
+        ps_learning_unsteady_launch(spans, n);
+    else if ((n || kind->block_count) && !kind->only_looked)
+        launch = ps_learning_launch(spans, n, kind->fingerprint, stream->index, kind->layer);
+    if (ps_events_is_tracing() && !kind->only_looked)
+        ps_events_launch(&kind->layer);
+    const uint64_t began = work ? ps_now_ns() : 0;
+    if (work && kind->capturing)
+        ps_standing_in_begin(spans, n, kind->is_kernel);
+    for (size_t i = 0; work && !kind->capturing && i < n; i++)
+        if (needs_work(spans[i], stream))
+            make_ready(spans[i], stream);
+    if (work)
+        ps_waits_kept_since(began);
+    if (kind->block_count && !kind->capturing)
+        ps_blocks_begin_launch(kind->blocks, kind->block_count, stream);
+    ps_registry_unlock();
+    if (kind->block_count && !ps_ordering_rule(PIECE_STAYS_WHILE_LAUNCHING)) {
+        ps_ordering_rule_widen_window();
+    }
+    if (ps_learning_is_on() && !kind->capturing && launch != PS_LAUNCH_NOT_LEARNT)
+        ps_stopwatch_launch_begins(stream, launch);
+    return launch;
+}
+
+void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct ps_stream *stream, const struct ps_access_kind *kind,
+                             uint64_t launch)
+{
+    bool gaps_open = false;
+
+    if (!count && !kind->block_count)
+        return;
+    if (!kind->capturing)
+        ps_stream_settle(stream);
+    ps_registry_lock();
+    /* What went into a graph did not run, and no event may be recorded on a stream that is being captured; the graph's launch will be seen. */
+    for (size_t i = 0; i < count && !kind->capturing; i++) {
+        ps_uses_note(&spans[i]->uses, stream);
+        spans[i]->used_on = stream;
+    }
+    if (kind->capturing && !kind->is_kernel)
+        ps_standing_in_end(spans, count, PS_HERE(first_guard));
+    for (size_t i = 0; i < count; i++)
+        let_go(spans[i]);
+    if (kind->is_kernel && !kind->capturing)
+        ps_registry_launched(stream);
+    if (kind->block_count && !kind->capturing)
+        ps_blocks_end_launch(kind->blocks, kind->block_count, stream);
+    if (!kind->capturing)
+        gaps_open = ps_following_launched(launch, spans, count, stream);
+    const uint64_t work = ps_following_work(), lead = ps_following_lead();
+    ps_registry_unlock();
+    if (kind->capturing)
+        return;
+    if (ps_learning_is_on() && launch != PS_LAUNCH_NOT_LEARNT)
+        ps_stopwatch_launch_ends(stream, launch);
+    if (!stream->per_thread && ps_budget_is_tight())
+        ps_run_ahead_launched(stream, gaps_open, lead, work);
+}
+
+void ps_residency_hold(struct ps_span **spans, size_t *count)
+{
+    size_t n = 0;
+
+    ps_registry_lock();
+    for (size_t i = 0; i < *count; i++) {
+        if (spans[i]->life != PS_LIFE_LIVE)
+            continue;
+        hold(spans[i]);
+        spans[n++] = spans[i];
+    }
+    *count = n;
+    for (size_t i = 0; i < n; i++)
+        make_ready(spans[i], NULL);
+    ps_registry_unlock();
+}
+
+void ps_residency_let_go(struct ps_span *const *spans, size_t count, struct ps_stream *stream)
+{
+    if (stream)
+        ps_stream_settle(stream);
+    ps_registry_lock();
+    ps_sole_stream_works(stream, true);
+    for (size_t i = 0; i < count; i++) {
+        if (stream)
+            ps_uses_note(&spans[i]->uses, stream);
+        let_go(spans[i]);
+    }
+    ps_registry_unlock();
+}
+
+bool ps_residency_settle(struct ps_span *const *spans, size_t count, bool writes)
+{
+    bool on_pages = true;
+
+    for (size_t i = 0; i < count; i++) {
+        ps_registry_lock();
+        on_pages &= spans[i]->has_pages;
+        CUevent fence = spans[i]->fence_set ? spans[i]->fence : NULL;
+        struct ps_uses former = {.use = {spans[i]->after}, .count = writes && spans[i]->after.stream};
+        ps_registry_unlock();
+        /* Two clocks: whoever is to come has no stream to wait on. Nobody records the fence anew: that takes an eviction, and it is held. */
+        if ((fence && ps_event_host_wait(fence)) || ps_uses_host_wait(&former))
+            ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
+    }
+    return on_pages;
+}
+
+void ps_residency_pin(struct ps_span *const *spans, size_t count)
+{
+    ps_registry_lock();
+    for (size_t i = 0; i < count; i++)
+        if (spans[i]->life == PS_LIFE_LIVE && spans[i]->user_pins < UINT32_MAX)
+            spans[i]->user_pins++;
+    ps_registry_unlock();
+}
+
+void ps_residency_unpin(CUdeviceptr address)
+{
+    ps_devices_enter_address(address);
+    ps_registry_lock();
+    struct ps_span *span = ps_registry_live_at(address);
+    if (span && span->user_pins)
+        span->user_pins--;
+    ps_registry_unlock();
+}
+
+void ps_residency_begin_access_to_all(struct ps_stream *stream)
+{
+    CUdeviceptr from = ps_registry.start;
+    struct ps_span *span;
+
+    ps_registry_lock();
+    ps_grace_numbers_launch();
+    ps_sole_stream_works(stream, true);
+    ps_registry.blind_launches++; /* nothing may leave from here on */
+    while ((span = ps_registry_next_settled(&from, true))) {
+        if (span->life != PS_LIFE_LIVE)
+            continue;
+        atomic_store_explicit(&span->known, true, memory_order_relaxed);
+        if (span->residency == PS_EVICTING)
+            ps_eviction_cancel(span);
+        if (span->residency == PS_EVICTED)
+            leave_on_slot(span);
+        else
+            wait_for_fence(span, stream);
+    }
+    ps_registry_unlock();
+}
+
+void ps_residency_end_access_to_all(struct ps_stream *stream)
+{
+    struct ps_span *span;
+
+    ps_stream_settle(stream);
+    ps_registry_lock();
+    for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
+        if (span->life == PS_LIFE_LIVE)
+            ps_uses_note(&span->uses, stream);
+    ps_registry.blind_launches--;
+    ps_registry_unlock();
+}
+
+int ps_residency_look_up(CUdeviceptr address, CUdeviceptr *start, size_t *requested)
+{
+    int r = -ENOENT;
+
+    if (!ps_registry_owns(address))
+        return r;
+    ps_devices_enter_address(address);
+    ps_registry_lock();
+    const struct ps_span *span = ps_registry_live_at(address);
+    const struct ps_block *block = span ? ps_block_whole(span) : NULL;
+    if (span) {
+        *start = block ? block->address : span->address;
+        *requested = block ? block->requested : span->requested;
+        r = span->hidden ? -ENXIO : 0;
+    }
+    ps_registry_unlock();
+    return r;
+}

@@ -1,0 +1,449 @@
+#include "residency/standing_in.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/counters.h"
+#include "base/log.h"
+#include "base/ordering_rules.h"
+#include "base/waits.h"
+#include "cuda/device_memory.h"
+#include "cuda/per_device.h"
+#include "memory/blocks.h"
+#include "memory/budget.h"
+#include "memory/registry.h"
+#include "memory/slab.h"
+#include "residency/eviction.h"
+#include "residency/grace.h"
+#include "residency/guard.h"
+#include "residency/residency.h"
+
+/* A stand-in is this part of the span, or more, and no more than so much: mapping costs by the handle (16 us, FACTS). */
+#define PART 16u
+#define LARGEST (2ull << 20)
+#define SIZES 10u /* powers of two from the granularity on */
+
+/* For so long at most a call waits for launches that are about to be queued, and for those that run on slots. They end; the limits are for what goes wrong. */
+#define LAUNCHING_NS 2000000000u
+#define RUNNING_NS 30000000000u
+/* And for so long at a time it holds up launches that would begin. */
+#define HELD_NS 250000000u
+#define UNMAP_TRIES 3u
+
+/* Pages that stand in for whatever they are mapped at. All guarded by the registry lock. */
+static PS_PER_DEVICE struct {
+    struct ps_page_block *pages[SIZES]; /* by size; NULL: not needed yet */
+    bool is_beside_budget[SIZES];
+    unsigned users; /* calls under way that may have mapped them */
+} of_first;
+#define here PS_HERE(of_first)
+
+/* Tells threads apart. */
+static __thread char self __attribute__((tls_model("initial-exec")));
+
+/* ---- the pages ---- */
+
+/* Which of the sizes does for a span of so many bytes, and what it is. */
+static unsigned size_for(size_t bytes, size_t *size)
+{
+    unsigned i = 0;
+
+    *size = ps_reservation.granularity;
+    while (i + 1 < SIZES && *size < LARGEST && 2 * *size * PART <= bytes && bytes % (2 * *size) == 0) {
+        *size *= 2;
+        i++;
+    }
+    return i;
+}
+
+/* [unlocked] */
+static struct ps_page_block *make_beside_budget(size_t bytes)
+{
+    struct ps_page_block *pages = calloc(1, sizeof *pages + sizeof pages->part[0]);
+
+    if (!pages || ps_device_pages_create(bytes, &pages->part[0].handle)) {
+        free(pages);
+        return NULL;
+    }
+    pages->bytes = pages->part[0].bytes = bytes;
+    pages->parts = 1;
+    return pages;
+}
+
+/* [locked; releases the lock meanwhile] */
+static void give_back(struct ps_page_block *pages, bool is_beside_budget)
+{
+    if (!is_beside_budget) {
+        ps_budget_return(&(struct ps_pages){.block = pages});
+        return;
+    }
+    ps_registry_unlock();
+    ps_pages_release(pages->part[0].handle);
+    free(pages);
+    ps_registry_lock();
+}
+
+/*
+ * Sees to it that there are pages for a span of so many bytes, for which others may have to leave; or, if `beside_budget`, where nothing can leave, beside the
+ * budget. Whether there are. [locked; releases the lock meanwhile]
+ */
+static bool make_pages(size_t bytes, bool beside_budget)
+{
+    size_t size;
+    const unsigned i = size_for(bytes, &size);
+    struct ps_pages had = {.block = NULL};
+    bool is_beside_budget = false;
+
+    if (here.pages[i])
+        return true;
+    if (ps_budget_obtain_now(size, NULL, &had) && ps_budget_obtain(size, NULL, &had)) {
+        if (!beside_budget)
+            return false;
+        ps_registry_unlock();
+        had.block = make_beside_budget(size);
+        ps_registry_lock();
+        is_beside_budget = true;
+        if (!had.block)
+            return false;
+    }
+    if (here.pages[i]) {
+        give_back(had.block, is_beside_budget); /* another thread has made some meanwhile */
+    } else {
+        here.pages[i] = had.block;
+        here.is_beside_budget[i] = is_beside_budget;
+    }
+    return true;
+}
+
+/* The last call that may have mapped them is over. [locked; releases the lock meanwhile] */
+static void stop_using(void)
+{
+    if (--here.users)
+        return;
+    for (unsigned i = 0; i < SIZES; i++) {
+        struct ps_page_block *pages = here.pages[i];
+        here.pages[i] = NULL;
+        if (pages)
+            give_back(pages, here.is_beside_budget[i]);
+        if (here.users)
+            return; /* another thread's, by now */
+    }
+}
+
+/* The same pages again and again, from the address on. 0 or -errno; then nothing stays mapped. [unlocked] */
+static int map_again_and_again(CUdeviceptr address, size_t bytes, const struct ps_page_block *pages)
+{
+    const size_t times = bytes / pages->bytes;
+    struct ps_page_block *all = malloc(sizeof *all + times * pages->parts * sizeof all->part[0]);
+
+    if (!all)
+        return -ENOMEM;
+    *all = (struct ps_page_block){.bytes = bytes};
+    for (size_t i = 0; i < times; i++)
+        for (uint32_t part = 0; part < pages->parts; part++)
+            all->part[all->parts++] = pages->part[part];
+    const int r = ps_pages_map(address, all);
+    free(all);
+    return r;
+}
+
+/* ---- the spans ---- */
+
+static bool is_away(const struct ps_span *span)
+{
+    return span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED;
+}
+
+/* The pages of a span on its way out stay; one that is away comes back if there are pages at once. [locked; releases the lock meanwhile] */
+static void bring(struct ps_span *span)
+{
+    while (span->busy)
+        ps_registry_wait_changed(1000000u);
+    if (span->life == PS_LIFE_LIVE && (span->residency == PS_EVICTED || span->residency == PS_EVICTING))
+        ps_residency_bring(span);
+    while (span->busy)
+        ps_registry_wait_changed(1000000u);
+}
+
+/* One of them whose mapping can't move now, or NULL. [locked] */
+static const struct ps_span *one_in_use(struct ps_span *const *spans, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (is_away(spans[i]) && (spans[i]->busy || ps_residency_stays_on_slot(spans[i])) && !spans[i]->pinned)
+            return spans[i];
+    return NULL;
+}
+
+/* [locked] */
+static bool is_one_in_grace(struct ps_span *const *spans, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (is_away(spans[i]) && !ps_grace_is_over(spans[i]))
+            return true;
+    return false;
+}
+
+/* False: they are in use for too long. [locked; releases the lock meanwhile] */
+static bool wait_until_unused(struct ps_span *const *spans, size_t count)
+{
+    const uint64_t since = ps_now_ns();
+
+    while (one_in_use(spans, count)) {
+        if (ps_now_ns() - since > LAUNCHING_NS)
+            return false;
+        ps_registry_wait_changed(1000000u);
+    }
+    return true;
+}
+
+/* Takes all that are away at once, so that none is busy while another is waited for; and what runs on their slots. How many. [locked] */
+static size_t take(struct ps_span *const *spans, size_t count, struct ps_uses *uses)
+{
+    size_t taken = 0, size;
+
+    for (size_t i = 0; i < count; i++) {
+        struct ps_span *span = spans[i];
+        if (!is_away(span) || span->busy || ps_residency_stays_on_slot(span) || !here.pages[size_for(span->bytes, &size)])
+            continue;
+        span->busy = true;
+        span->shown_by = &self;
+        ps_uses_merge(uses, &span->uses);
+        ps_block_piece_moves(span, uses);
+        if (span->excluded)
+            ps_uses_note_all_streams(uses);
+        taken++;
+    }
+    return taken;
+}
+
+/* [locked] */
+static void let_go(struct ps_span *span)
+{
+    if (span->holds_launches)
+        ps_grace_came_back(span, NULL);
+    span->holds_launches = false;
+    span->shown_by = NULL;
+    span->busy = false;
+    ps_block_piece_rests(span);
+    ps_registry_changed();
+}
+
+/*
+ * A launch that may use one of them without naming it is over, or begins when they are let go: it would find the stand-in's bytes. -ETIMEDOUT: one takes long to
+ * be queued, or to end. [locked; releases the lock meanwhile]
+ */
+static int hold_launches(struct ps_span *const *spans, size_t count)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < count && !r; i++) {
+        struct ps_span *span = spans[i];
+        if (span->shown_by != &self || span->holds_launches || ps_grace_is_over(span) || !ps_ordering_rule(STAND_IN_HOLDS_LAUNCHES))
+            continue;
+        ps_registry_unlock();
+        r = ps_grace_comes_back(span, HELD_NS);
+        ps_registry_lock();
+        span->holds_launches = !r;
+    }
+    return r;
+}
+
+/* [locked] */
+static void let_go_all(struct ps_span *const *spans, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (spans[i]->shown_by == &self)
+            let_go(spans[i]);
+}
+
+/*
+ * Takes them when what runs on their slots is over, and sees to it that no launch uses them unseen. Two clocks: what such launches wait for on the device may be a
+ * launch that is held up meanwhile. So all is let go from time to time. If it can't be had none is taken. [locked; releases the lock meanwhile]
+ */
+static void take_and_hold(struct ps_span *const *spans, size_t count)
+{
+    const uint64_t since = ps_now_ns();
+
+    for (;;) {
+        struct ps_uses uses = {.count = 0};
+        int r = 0;
+        if (is_one_in_grace(spans, count))
+            ps_grace_gives_way();
+        if (!wait_until_unused(spans, count))
+            return;
+        if (!take(spans, count, &uses))
+            return;
+        if (ps_ordering_rule(STAND_IN_WAITS_FOR_SLOT_USES)) {
+            ps_registry_unlock();
+            r = ps_uses_host_wait_for_queued(&uses, RUNNING_NS);
+            ps_registry_lock();
+        }
+        const uint64_t began = ps_now_ns();
+        if (!r)
+            r = hold_launches(spans, count);
+        if (!r)
+            return;
+        let_go_all(spans, count);
+        const bool one_stands = ps_now_ns() - began < HELD_NS; /* in its call; else one runs */
+        if (r != -ETIMEDOUT || ps_now_ns() - since > (one_stands ? LAUNCHING_NS : RUNNING_NS))
+            return;
+    }
+}
+
+/* The mapping moves from the slot, or from nowhere, to the pages. 0 or -errno. [unlocked; the span is busy] */
+static int show(struct ps_span *span, const struct ps_page_block *pages)
+{
+    int r = span->backing == PS_BACKING_SLOT ? ps_pages_unmap(span->address, span->bytes) : 0;
+
+    if (r)
+        return r;
+    r = map_again_and_again(span->address, span->bytes, pages);
+    if (r && span->backing == PS_BACKING_SLOT && ps_slab_map_row(span->address, span->slot))
+        span->backing = PS_BACKING_NONE;
+    return r;
+}
+
+/* Whether there is one that is shown now. [locked; releases the lock meanwhile] */
+static bool show_all(struct ps_span *const *spans, size_t count)
+{
+    bool some = false;
+
+    for (size_t i = 0; i < count; i++) {
+        struct ps_span *span = spans[i];
+        size_t size;
+        if (span->shown_by != &self || span->is_shown)
+            continue;
+        const struct ps_page_block *pages = here.pages[size_for(span->bytes, &size)];
+        ps_registry_unlock();
+        const int r = show(span, pages);
+        ps_registry_lock();
+        span->is_shown = !r;
+        some |= !r;
+        if (r)
+            let_go(span);
+        else
+            ps_count(stand_ins);
+    }
+    return some;
+}
+
+static bool make_pages_for_all(struct ps_span *const *spans, size_t count, bool beside_budget)
+{
+    bool all = true;
+
+    for (size_t i = 0; i < count; i++)
+        if (is_away(spans[i]))
+            all &= make_pages(spans[i]->bytes, beside_budget);
+    return all;
+}
+
+/*
+ * All that is on the device is named by the call itself, or there is no budget at all. In the first case one of them may leave, and is shown like the others; in
+ * the second the program would end without a little more. Nothing has been queued, so that nobody needs them held yet. [locked; releases the lock meanwhile]
+ */
+static bool make_pages_from_their_own(struct ps_span *const *spans, size_t count)
+{
+    for (size_t i = 0; i < count && ps_ordering_rule(PIN_WHILE_LAUNCHING); i++)
+        spans[i]->launching--;
+    make_pages_for_all(spans, count, false);
+    for (size_t i = 0; i < count && ps_ordering_rule(PIN_WHILE_LAUNCHING); i++)
+        spans[i]->launching++;
+    for (size_t i = 0; i < count; i++) {
+        while (spans[i]->busy)
+            ps_registry_wait_changed(1000000u);
+        if (spans[i]->life == PS_LIFE_LIVE && spans[i]->residency == PS_EVICTING)
+            ps_eviction_cancel(spans[i]);
+    }
+    return make_pages_for_all(spans, count, true);
+}
+
+static void say_refusal(void)
+{
+    ps_log_warn_once(
+        RESIDENCY,
+        "a CUDA graph's copy names memory that is on the host, and that can't be shown to the driver as device memory now: the driver may refuse "
+        "it; PENSTOCK_RULES keeps on the device what is used so");
+}
+
+/* [locked; releases the lock meanwhile] */
+static void stand_in(struct ps_span *const *spans, size_t count)
+{
+    bool ready = true;
+
+    here.users++;
+    if (!make_pages_for_all(spans, count, false))
+        ready = make_pages_from_their_own(spans, count);
+    if (ready)
+        take_and_hold(spans, count);
+    if (!show_all(spans, count))
+        stop_using();
+}
+
+/* An access in the course of the call finds the slot, whatever the guard. [locked; releases the lock meanwhile] */
+static void lead_to_slot(struct ps_span *span)
+{
+    while (span->busy)
+        ps_registry_wait_changed(1000000u);
+    if (is_away(span))
+        ps_guard_map_to_slot(span);
+}
+
+void ps_standing_in_begin(struct ps_span *const *spans, size_t count, bool is_kernel)
+{
+    const uint64_t began = ps_now_ns();
+    bool away = false;
+
+    for (size_t i = 0; i < count && is_kernel; i++)
+        lead_to_slot(spans[i]);
+    for (size_t i = 0; i < count && !is_kernel; i++) {
+        bring(spans[i]);
+        away |= is_away(spans[i]);
+    }
+    if (!away || !ps_ordering_rule(GRAPH_SHOWS_DEVICE_PAGES))
+        return;
+    stand_in(spans, count);
+    for (size_t i = 0; i < count; i++)
+        if (is_away(spans[i]) && !spans[i]->is_shown) {
+            say_refusal();
+            ps_guard_map_to_slot(spans[i]);
+        }
+    ps_waits_kept_since(began);
+}
+
+/* The mapping goes back to where it was. [unlocked; the span is busy] */
+static void put_back(struct ps_span *span)
+{
+    int r = ps_pages_unmap(span->address, span->bytes);
+
+    for (unsigned i = 0; r && i < UNMAP_TRIES; i++)
+        r = ps_pages_unmap(span->address, span->bytes);
+    if (r)
+        ps_log_warn_once(
+            RESIDENCY,
+            "the driver refused to unmap pages that stood in for a span's (error %d): what uses the span finds other bytes; see `penstock doctor`",
+            -r);
+    else if (span->backing == PS_BACKING_SLOT && ps_slab_map_row(span->address, span->slot))
+        span->backing = PS_BACKING_NONE;
+}
+
+void ps_standing_in_end(struct ps_span *const *spans, size_t count, enum ps_guard guard)
+{
+    bool some = false;
+
+    for (size_t i = 0; i < count; i++) {
+        struct ps_span *span = spans[i];
+        if (span->shown_by != &self)
+            continue;
+        some = true;
+        ps_registry_unlock();
+        put_back(span);
+        ps_registry_lock();
+        span->is_shown = false;
+        let_go(span);
+        if (span->backing == PS_BACKING_NONE && guard != PS_GUARD_UNMAP)
+            ps_guard_soon(span); /* which may have come by meanwhile */
+    }
+    if (some)
+        stop_using();
+}

@@ -1,0 +1,348 @@
+#include "tracer/collectives.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "base/counters.h"
+#include "base/log.h"
+#include "base/ordering_rules.h"
+#include "cuda/capture.h"
+#include "cuda/helper_thread.h"
+#include "cuda/managed_context.h"
+#include "memory/blocks.h"
+#include "memory/registry.h"
+#include "residency/residency.h"
+#include "tracer/graphs.h"
+#include "tracer/layers.h"
+#include "tracer/start.h"
+
+/* How the spans are held while NCCL may be launching. */
+enum held {
+    NOT_HELD,
+    BY_ACCESS, /* ps_residency_begin_access */
+    WITH_ALL,  /* ps_residency_begin_access_to_all: they could not be listed */
+    STILL,     /* ps_residency_hold: nothing is traced, so nothing moves, and nothing is learnt; but that may begin meanwhile */
+};
+
+/* What a group names on one stream for one communicator: one access. */
+struct collective {
+    struct collective *next;
+    ncclComm_t communicator;
+    CUstream handle;
+    struct ps_stream *stream;
+    enum held held;
+    struct ps_access_kind kind;
+    uint64_t launch; /* its number, from begin to end */
+    uint64_t number; /* once it is awaited: how many have been before it, and itself */
+    bool unlisted;   /* an address found no room */
+    unsigned device; /* whose spans these are: a communicator is of one device */
+    size_t count, room;
+    CUdeviceptr *address; /* as named; looked up when NCCL is about to launch, whoever owns them then */
+    struct ps_span **span;
+};
+
+/* The calling thread's group, or its one call. */
+static __thread struct {
+    unsigned depth;           /* of ncclGroupStart */
+    struct collective *named; /* newest first; not held yet */
+    struct collective *begun; /* held, while NCCL is in the call that launches */
+} group __attribute__((tls_model("initial-exec")));
+
+/* Those that threads of NCCL's are to launch. A leaf: no call of ours or of the driver's is made with the lock held. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct collective *awaited;
+static uint64_t awaited_so_far;
+static atomic_uint awaited_now; /* how many, for those who ask without the lock */
+
+/* ---- what is named ---- */
+
+bool ps_collective_concerns(const void *address)
+{
+    return ps_registry_owns((CUdeviceptr)address);
+}
+
+static struct collective *collective_of(ncclComm_t communicator, CUstream stream)
+{
+    struct collective *c = group.named;
+
+    while (c && (c->communicator != communicator || c->handle != stream))
+        c = c->next;
+    if (c)
+        return c;
+    c = calloc(1, sizeof *c);
+    if (!c) {
+        ps_log_warn_once(TRACER,
+                         "no memory to note what NCCL is called for: it can't be seen; PENSTOCK_HOST_BUDGET makes the slab smaller");
+        return NULL;
+    }
+    c->communicator = communicator;
+    c->handle = stream;
+    c->next = group.named;
+    group.named = c;
+    return c;
+}
+
+static void name(struct collective *c, CUdeviceptr address)
+{
+    if (!ps_registry_owns(address))
+        return;
+    CUdeviceptr *grown = ps_grown_array(c->address, c->count, &c->room, 8, sizeof *grown);
+    if (!grown) {
+        c->unlisted = true;
+        return;
+    }
+    c->address = grown;
+    if (!c->count)
+        c->device = ps_registry_device_of(address);
+    c->address[c->count++] = address;
+}
+
+static void forget(struct collective *c)
+{
+    free(c->address);
+    free(c->span);
+    free(c);
+}
+
+/* ---- from before NCCL launches to after ---- */
+
+/* The spans that the addresses lie in now. Neighbours that are the same are common (work in place): one is enough. */
+static bool look_up(struct collective *c, size_t *count)
+{
+    size_t n = 0;
+
+    c->span = malloc((c->count ? c->count : 1) * sizeof(struct ps_span *));
+    if (!c->span || c->unlisted)
+        return false;
+    for (size_t i = 0; i < c->count; i++) {
+        struct ps_span *span = ps_registry_at(c->address[i]);
+        if (span && (!n || c->span[n - 1] != span))
+            c->span[n++] = span;
+    }
+    *count = n;
+    return true;
+}
+
+static void begin(struct collective *c)
+{
+    size_t n = 0;
+
+    c->stream = ps_stream_find(c->handle, false);
+    if (!c->stream)
+        return;
+    c->kind.is_kernel = true;
+    c->kind.layer = ps_layers_now(NULL);
+    c->kind.capturing = ps_capture_has(c->handle, false);
+    if (c->kind.capturing && ps_ordering_rule(NCCL_IN_GRAPH_IS_KNOWN))
+        ps_graph_captures(c->handle, c->address, c->count);
+    if (!look_up(c, &n)) {
+        if (c->kind.capturing)
+            return; /* nothing runs now */
+        c->held = WITH_ALL;
+        ps_residency_begin_access_to_all(c->stream);
+        return;
+    }
+    if (!n)
+        return;
+    c->held = ps_tracing_notes() ? BY_ACCESS : STILL;
+    if (c->held == BY_ACCESS)
+        c->launch = ps_residency_begin_access(c->span, &n, c->stream, &c->kind);
+    else
+        ps_residency_hold(c->span, &n);
+    c->count = n;
+}
+
+static void end(struct collective *c)
+{
+    switch (c->held) {
+    case NOT_HELD:
+        break;
+    case BY_ACCESS:
+        ps_residency_end_access(c->span, c->count, c->stream, &c->kind, c->launch);
+        break;
+    case WITH_ALL:
+        ps_residency_end_access_to_all(c->stream);
+        break;
+    case STILL:
+        ps_residency_let_go(c->span, c->count, c->stream);
+        break;
+    }
+    forget(c);
+}
+
+/* Ends each of the list. Any thread: the one that asks a communicator how it is may not be the one that called it. */
+static void end_all(struct collective *c)
+{
+    while (c) {
+        struct collective *next = c->next;
+        struct ps_managed_context context = ps_managed_context_enter_at(c->device);
+        end(c);
+        ps_managed_context_leave(context);
+        c = next;
+    }
+}
+
+/* NCCL is about to be called, and launches before it returns or leaves it to a thread of its own. */
+static void launching(void)
+{
+    if (!group.named)
+        return;
+    group.begun = group.named;
+    group.named = NULL;
+    for (struct collective *c = group.begun; c; c = c->next) {
+        struct ps_managed_context context = ps_managed_context_enter_at(c->device);
+        begin(c);
+        ps_managed_context_leave(context);
+    }
+}
+
+/* A thread of NCCL's has them from here on. */
+static void await(struct collective *first)
+{
+    struct collective *last = first;
+
+    pthread_mutex_lock(&lock);
+    awaited_so_far++;
+    for (;; last = last->next) {
+        last->number = awaited_so_far;
+        atomic_fetch_add(&awaited_now, 1);
+        if (!last->next)
+            break;
+    }
+    last->next = awaited;
+    awaited = first;
+    pthread_mutex_unlock(&lock);
+}
+
+static void launched(int result)
+{
+    struct collective *begun = group.begun;
+
+    group.begun = NULL;
+    if (!begun)
+        return;
+    /* After an error part of it may have been launched: noting a use too many does no harm. */
+    if (result == PS_NCCL_IN_PROGRESS && ps_ordering_rule(NCCL_HOLDS_UNTIL_SUCCESS))
+        await(begun);
+    else
+        end_all(begun);
+}
+
+/* ---- calls and groups ---- */
+
+static bool launches_now(void)
+{
+    return !group.depth || !ps_ordering_rule(NCCL_HOLDS_UNTIL_GROUP_END);
+}
+
+void ps_collective_begins(ncclComm_t communicator, CUstream stream, unsigned what, const struct ps_collective_buffer *buffers,
+                          unsigned count)
+{
+    if (!ps_ordering_rule(NCCL_NAMES_SPANS))
+        return;
+    struct collective *c = collective_of(communicator, stream);
+
+    ps_count(nccl_calls);
+    if (!c)
+        return;
+    for (unsigned i = 0; i < count; i++) {
+        CUdeviceptr first = (CUdeviceptr)buffers[i].address;
+        c->kind.fingerprint = (c->kind.fingerprint ^ what ^ buffers[i].bytes << 8) * 0x9E3779B97F4A7C15u;
+        /* A buffer lies in one allocation: in one span, whose name at both ends is enough, or in pieces of one block. */
+        name(c, first);
+        for (CUdeviceptr at = first; (at = ps_block_next_piece(at)) && at - first < buffers[i].bytes;)
+            name(c, at);
+        if (buffers[i].bytes > 1)
+            name(c, first + buffers[i].bytes - 1);
+    }
+    if (launches_now())
+        launching();
+}
+
+void ps_collective_ended(int result)
+{
+    if (launches_now())
+        launched(result);
+}
+
+void ps_collective_group_starts(void)
+{
+    group.depth++;
+}
+
+bool ps_collective_is_in_group(void)
+{
+    return group.depth != 0;
+}
+
+void ps_collective_group_ends(bool launches)
+{
+    if (!group.depth || --group.depth)
+        return;
+    if (launches) {
+        launching();
+        return;
+    }
+    while (group.named) {
+        struct collective *c = group.named;
+        group.named = c->next;
+        forget(c);
+    }
+}
+
+void ps_collective_group_ended(int result)
+{
+    launched(result);
+}
+
+/* ---- communicators that do not block ---- */
+
+uint64_t ps_collective_mark(void)
+{
+    if (!atomic_load_explicit(&awaited_now, memory_order_relaxed))
+        return 0;
+    pthread_mutex_lock(&lock);
+    uint64_t mark = awaited_so_far;
+    pthread_mutex_unlock(&lock);
+    return mark;
+}
+
+/* Takes those of the communicator that came up to that number. */
+static struct collective *take(ncclComm_t communicator, uint64_t number)
+{
+    struct collective *taken = NULL;
+
+    pthread_mutex_lock(&lock);
+    for (struct collective **at = &awaited; *at;) {
+        struct collective *c = *at;
+        if (c->communicator != communicator || c->number > number) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        c->next = taken;
+        taken = c;
+        atomic_fetch_sub(&awaited_now, 1);
+    }
+    pthread_mutex_unlock(&lock);
+    return taken;
+}
+
+void ps_collective_asked(ncclComm_t communicator, uint64_t mark, int state)
+{
+    /* What was awaited after the mark was taken may have come to NCCL after it answered: another thread calls, and this one asks. */
+    struct collective *taken = mark && state == PS_NCCL_SUCCESS ? take(communicator, mark) : NULL;
+
+    if (taken)
+        end_all(taken);
+}
+
+void ps_collective_communicator_ended(ncclComm_t communicator)
+{
+    struct collective *taken = take(communicator, UINT64_MAX);
+
+    if (taken)
+        end_all(taken);
+}

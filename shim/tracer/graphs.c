@@ -1,0 +1,585 @@
+#include "tracer/graphs.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/log.h"
+#include "base/ordering_rules.h"
+#include "cuda/driver.h"
+#include "memory/pointer_tables.h"
+#include "memory/registry.h"
+#include "residency/graph_pins.h"
+#include "tracer/host_tables.h"
+#include "tracer/kernel_words.h"
+
+/* Child graphs in child graphs; deeper ones are not followed. */
+#define DEPTH_MAX 32
+
+/* What a node touches, and the nodes of the graph that it has as a child. A graph is such a node, without a name. */
+struct part {
+    CUgraphNode node;
+    bool unknown;
+    size_t count, room;
+    CUdeviceptr *address; /* of a unit of the reservation each */
+    size_t nodes, nodes_room;
+    struct part *inner; /* by node, ascending */
+};
+
+struct graph {
+    struct graph *next;
+    const void *handle; /* CUgraphExec, or CUgraph in `captured` */
+    bool launched_by_kernels;
+    struct ps_graph_pins pins; /* launched_by_kernels: for it */
+    struct part whole;
+    bool told;       /* `all` is up to date */
+    struct part all; /* what `whole` and all in it touch: addresses ascending, none twice */
+};
+
+#define BUCKETS 256
+static struct graph *executables[BUCKETS];
+static struct graph *captured[BUCKETS];                  /* graphs that were captured: what their nodes need not show */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* a leaf: no driver call with it held */
+
+/* One at a time looks what graphs that kernels launch touch, and pins that; held before `lock`. */
+static pthread_mutex_t pinning = PTHREAD_MUTEX_INITIALIZER;
+atomic_uint ps_graphs_launched_by_kernels;
+
+static struct graph **place_in(struct graph *table[BUCKETS], const void *handle)
+{
+    struct graph **at = &table[((uintptr_t)handle >> 4) * 0x9E3779B97F4A7C15u >> 56];
+
+    while (*at && (*at)->handle != handle)
+        at = &(*at)->next;
+    return at;
+}
+
+static struct graph *make_in(struct graph *table[BUCKETS], const void *handle)
+{
+    struct graph **at = place_in(table, handle), *g = *at;
+
+    if (!g && (g = calloc(1, sizeof *g))) {
+        g->handle = handle;
+        *at = g;
+    }
+    return g;
+}
+
+static void empty(struct part *part)
+{
+    for (size_t i = 0; i < part->nodes; i++)
+        empty(&part->inner[i]);
+    free(part->inner);
+    free(part->address);
+}
+
+/* What it was made of goes; the structure may be made anew. */
+static void end(struct graph *g)
+{
+    if (g->launched_by_kernels)
+        atomic_fetch_sub(&ps_graphs_launched_by_kernels, 1);
+    ps_graph_pins_drop(&g->pins);
+    empty(&g->whole);
+    empty(&g->all);
+}
+
+static void remove_from(struct graph *table[BUCKETS], const void *handle)
+{
+    pthread_mutex_lock(&lock);
+    struct graph **at = place_in(table, handle), *g = *at;
+    if (g)
+        *at = g->next;
+    pthread_mutex_unlock(&lock);
+    if (g)
+        end(g);
+    free(g);
+}
+
+/* ---- gathering ---- */
+
+static void add(struct part *part, CUdeviceptr unit)
+{
+    CUdeviceptr *grown = ps_grown_array(part->address, part->count, &part->room, 4, sizeof *grown);
+
+    if (!grown) {
+        part->unknown = true;
+        return;
+    }
+    part->address = grown;
+    part->address[part->count++] = unit;
+}
+
+static void take(void *gathered, CUdeviceptr address)
+{
+    struct part *part = gathered;
+    CUdeviceptr unit = address - (address - ps_reservation.base) % ps_reservation.granularity;
+
+    if (ps_registry_owns(address) && (!part->count || part->address[part->count - 1] != unit))
+        add(part, unit);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    CUdeviceptr one = *(const CUdeviceptr *)a, other = *(const CUdeviceptr *)b;
+
+    return (one > other) - (one < other);
+}
+
+static void put_in_order(struct part *part)
+{
+    size_t kept = 0;
+
+    if (part->count)
+        qsort(part->address, part->count, sizeof *part->address, ascending);
+    for (size_t i = 0; i < part->count; i++)
+        if (!kept || part->address[kept - 1] != part->address[i])
+            part->address[kept++] = part->address[i];
+    part->count = kept;
+}
+
+/* All that is touched there and inside. */
+static void add_part(struct part *to, const struct part *part)
+{
+    for (size_t i = 0; i < part->count; i++)
+        add(to, part->address[i]);
+    for (size_t i = 0; i < part->nodes; i++)
+        add_part(to, &part->inner[i]);
+    to->unknown |= part->unknown;
+}
+
+static void take_word(void *gathered, CUdeviceptr word, size_t bytes)
+{
+    (void)bytes;
+    take(gathered, word);
+}
+
+/* Tables as they are when the graph is made: what is copied into them later is not the graph's. */
+static void take_table(void *gathered, CUdeviceptr word, size_t bytes)
+{
+    (void)bytes;
+    ps_pointer_tables_name(word, take, gathered);
+}
+
+static void take_kernel(struct part *part, const CUDA_KERNEL_NODE_PARAMS *kernel)
+{
+    CUfunction function = kernel->func ? kernel->func : (CUfunction)kernel->kern;
+    const struct ps_layout *layout = function ? ps_layout_of(function) : NULL;
+
+    if (!function || !ps_kernel_words(layout, kernel->kernelParams, kernel->extra, take_word, part)) {
+        part->unknown = true;
+        return;
+    }
+    if (ps_host_tables_name(layout, kernel->kernelParams, kernel->extra, take, part))
+        part->unknown = true; /* they may hold others at each launch */
+    if (ps_pointer_tables_exist() && ps_ordering_rule(TABLE_NAMES_SPANS))
+        ps_kernel_words_between(atomic_load(&ps_pointer_tables_extent.start), atomic_load(&ps_pointer_tables_extent.bytes), layout,
+                                kernel->kernelParams, kernel->extra, take_table, part);
+}
+
+static void take_graph(struct part *part, CUgraph graph, unsigned depth);
+
+static void take_values(struct part *part, const CUDA_BATCH_MEM_OP_NODE_PARAMS *values)
+{
+    for (unsigned i = 0; i < values->count; i++) /* `address` is in the same place in each that has one */
+        take(part, values->paramArray[i].waitValue.address);
+}
+
+/* Whether kernels may give the node other parameters while the graph runs, which no call shows (cuda.h, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE). */
+static bool is_changed_by_kernels(CUgraphNode node)
+{
+    CUlaunchAttributeValue value = {.deviceUpdatableKernelNode = {.deviceUpdatable = 0}};
+
+    return ps_cu.cuGraphKernelNodeGetAttribute &&
+           ps_cu.cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) == CUDA_SUCCESS &&
+           value.deviceUpdatableKernelNode.deviceUpdatable;
+}
+
+/* Whether the node could be read. */
+static bool take_node(struct part *part, CUgraphNode node, unsigned depth)
+{
+    CUgraphNodeType type;
+    CUDA_KERNEL_NODE_PARAMS kernel;
+    CUDA_MEMCPY3D copy;
+    CUDA_MEMSET_NODE_PARAMS fill;
+    CUDA_BATCH_MEM_OP_NODE_PARAMS values;
+    CUgraph child;
+
+    if (!ps_cu.cuGraphNodeGetType || ps_cu.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS)
+        return false;
+    switch (type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        if (!ps_cu.cuGraphKernelNodeGetParams || ps_cu.cuGraphKernelNodeGetParams(node, &kernel) != CUDA_SUCCESS ||
+            is_changed_by_kernels(node))
+            return false;
+        take_kernel(part, &kernel);
+        return true;
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        if (!ps_cu.cuGraphMemcpyNodeGetParams || ps_cu.cuGraphMemcpyNodeGetParams(node, &copy) != CUDA_SUCCESS)
+            return false;
+        take(part, copy.dstDevice);
+        take(part, copy.srcDevice);
+        return true;
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        if (!ps_cu.cuGraphMemsetNodeGetParams || ps_cu.cuGraphMemsetNodeGetParams(node, &fill) != CUDA_SUCCESS)
+            return false;
+        take(part, fill.dst);
+        return true;
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+        if (!ps_cu.cuGraphBatchMemOpNodeGetParams || ps_cu.cuGraphBatchMemOpNodeGetParams(node, &values) != CUDA_SUCCESS)
+            return false;
+        take_values(part, &values);
+        return true;
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+        if (!ps_cu.cuGraphChildGraphNodeGetGraph || ps_cu.cuGraphChildGraphNodeGetGraph(node, &child) != CUDA_SUCCESS)
+            return false;
+        take_graph(part, child, depth + 1);
+        return true;
+    case CU_GRAPH_NODE_TYPE_HOST:
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: /* memory of the graph's own, which is no span */
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+        return true;
+    default: /* conditional nodes, and what is younger than this */
+        return false;
+    }
+}
+
+static void take_captured(struct part *part, CUgraph graph)
+{
+    pthread_mutex_lock(&lock);
+    const struct graph *more = *place_in(captured, graph);
+    if (more)
+        add_part(part, &more->whole);
+    pthread_mutex_unlock(&lock);
+}
+
+/* The graph's nodes, to be freed. NULL: there are none, or they can't be had, and `unknown` becomes true. */
+static CUgraphNode *nodes_of(CUgraph graph, size_t *count, bool *unknown)
+{
+    CUgraphNode *nodes = NULL;
+
+    *count = 0;
+    if (!ps_cu.cuGraphGetNodes || ps_cu.cuGraphGetNodes(graph, NULL, count) != CUDA_SUCCESS)
+        *unknown = true;
+    else if (*count && (!(nodes = malloc(*count * sizeof *nodes)) || ps_cu.cuGraphGetNodes(graph, nodes, count) != CUDA_SUCCESS))
+        *unknown = true;
+    if (*unknown || !nodes)
+        *count = 0;
+    return nodes;
+}
+
+static int by_node(const void *a, const void *b)
+{
+    const uintptr_t one = (uintptr_t)((const struct part *)a)->node, other = (uintptr_t)((const struct part *)b)->node;
+
+    return (one > other) - (one < other);
+}
+
+/* The graph's nodes are inside of the part, which has none yet. */
+static void take_graph(struct part *part, CUgraph graph, unsigned depth)
+{
+    size_t count;
+
+    take_captured(part, graph);
+    if (depth > DEPTH_MAX) {
+        part->unknown = true;
+        return;
+    }
+    CUgraphNode *nodes = nodes_of(graph, &count, &part->unknown);
+    if (count && !(part->inner = calloc(count, sizeof *part->inner))) {
+        part->unknown = true;
+        count = 0;
+    }
+    for (size_t i = 0; i < count; i++) {
+        part->inner[i].node = nodes[i];
+        if (!take_node(&part->inner[i], nodes[i], depth))
+            part->inner[i].unknown = true;
+    }
+    part->nodes = part->nodes_room = count;
+    if (count)
+        qsort(part->inner, count, sizeof *part->inner, by_node);
+    free(nodes);
+}
+
+/* ---- keeping ---- */
+
+/* Where the node is among the part's own, or would be. */
+static size_t place_of(const struct part *part, CUgraphNode node)
+{
+    size_t low = 0, high = part->nodes;
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if ((uintptr_t)part->inner[middle].node < (uintptr_t)node)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The node, however deep. NULL: it is not there. */
+static struct part *find(struct part *part, CUgraphNode node)
+{
+    const size_t place = place_of(part, node);
+    struct part *found = place < part->nodes && part->inner[place].node == node ? &part->inner[place] : NULL;
+
+    for (size_t i = 0; i < part->nodes && !found; i++)
+        found = part->inner[i].nodes ? find(&part->inner[i], node) : NULL;
+    return found;
+}
+
+/* A node more. NULL: no memory. */
+static struct part *add_node(struct part *part, CUgraphNode node)
+{
+    const size_t place = place_of(part, node);
+    struct part *grown = ps_grown_array(part->inner, part->nodes, &part->nodes_room, 16, sizeof *grown);
+
+    if (!grown)
+        return NULL;
+    part->inner = grown;
+    memmove(&grown[place + 1], &grown[place], (part->nodes++ - place) * sizeof *grown);
+    grown[place] = (struct part){.node = node};
+    return &grown[place];
+}
+
+/* `found` takes the place of what was there. */
+static void replace(struct part *part, struct part found)
+{
+    empty(part);
+    found.node = part->node;
+    *part = found;
+}
+
+static void bring_up_to_date(struct graph *g)
+{
+    if (g->told)
+        return;
+    g->all.count = 0;
+    g->all.unknown = false;
+    add_part(&g->all, &g->whole);
+    put_in_order(&g->all);
+    g->told = true;
+}
+
+/* ---- launched by kernels ---- */
+
+/* What such a graph touches by now, as far as it lies in the stretch; all of it, if one byte does. False: it is no such graph, or touches nothing there. */
+static bool touches(CUgraphExec executable, CUdeviceptr start, size_t bytes, struct part *touched)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&lock);
+    struct graph *g = *place_in(executables, executable);
+    if (g && g->launched_by_kernels) {
+        bring_up_to_date(g);
+        found = g->all.unknown;
+        for (size_t i = 0; i < g->all.count && !found; i++)
+            found = g->all.address[i] - start < bytes;
+        if (found)
+            add_part(touched, &g->all);
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* Pins what it touches, before what it touched is let go of. */
+static void pin_in(CUgraphExec executable, CUdeviceptr start, size_t bytes)
+{
+    struct part touched = {.node = NULL};
+
+    pthread_mutex_lock(&pinning);
+    if (touches(executable, start, bytes, &touched)) {
+        if (touched.unknown)
+            ps_log_warn_once(
+                TRACER,
+                "what a CUDA graph touches that kernels launch can't be read: while it exists all memory that there is stays where it is");
+        struct ps_graph_pins pins = ps_graph_pins_take(touched.address, touched.count, touched.unknown);
+        pthread_mutex_lock(&lock);
+        struct graph *g = *place_in(executables, executable);
+        struct ps_graph_pins before = g ? g->pins : pins; /* destroyed meanwhile */
+        if (g)
+            g->pins = pins;
+        pthread_mutex_unlock(&lock);
+        ps_graph_pins_drop(&before);
+    }
+    pthread_mutex_unlock(&pinning);
+    empty(&touched);
+}
+
+static void pin_all(CUgraphExec executable)
+{
+    pin_in(executable, 0, SIZE_MAX);
+}
+
+/* The graphs that kernels launch, to be freed; NULL: none, or no memory. */
+static const void **launched_by_kernels(size_t *count)
+{
+    size_t room = 0;
+    const void **handle = NULL;
+
+    *count = 0;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (const struct graph *g = executables[i]; g; g = g->next) {
+            const void **grown = g->launched_by_kernels ? ps_grown_array(handle, *count, &room, 8, sizeof *grown) : NULL;
+            if (grown) {
+                handle = grown;
+                handle[(*count)++] = g->handle;
+            }
+        }
+    pthread_mutex_unlock(&lock);
+    return handle;
+}
+
+void ps_graph_span_was_made(CUdeviceptr address, size_t bytes)
+{
+    size_t count;
+    const void **handle = launched_by_kernels(&count);
+
+    for (size_t i = 0; i < count; i++)
+        pin_in((CUgraphExec)handle[i], address, bytes);
+    free(handle);
+}
+
+/* ---- made and changed ---- */
+
+void ps_graph_instantiated(CUgraphExec executable, CUgraph graph, bool launched_by_kernels)
+{
+    struct graph made = {.handle = executable, .launched_by_kernels = launched_by_kernels};
+
+    take_graph(&made.whole, graph, 0);
+    bring_up_to_date(&made);
+    ps_log_debug(TRACER, "a graph was instantiated: it touches %zu units of memory%s", made.all.count,
+                 made.all.unknown ? ", and something that can't be read" : "");
+    if (launched_by_kernels)
+        atomic_fetch_add(&ps_graphs_launched_by_kernels, 1);
+    pthread_mutex_lock(&lock);
+    struct graph *g = make_in(executables, executable);
+    struct graph before = g ? *g : made; /* a handle given out again, whose end was not seen */
+    if (g) {
+        made.next = g->next;
+        *g = made;
+    }
+    pthread_mutex_unlock(&lock);
+    end(&before);
+    if (launched_by_kernels)
+        pin_all(executable);
+}
+
+/* It has changed: of the node, or NULL: of all its nodes, `found` is what it touches from now on. */
+static void changed(CUgraphExec executable, CUgraphNode node, struct part found)
+{
+    pthread_mutex_lock(&lock);
+    struct graph *g = *place_in(executables, executable);
+    const bool launched_by_kernels = g && g->launched_by_kernels;
+    struct part *part = g ? &g->whole : NULL;
+    if (g && node && !(part = find(&g->whole, node)))
+        part = add_node(&g->whole, node);
+    if (g && !part)
+        g->whole.unknown = true;
+    if (part)
+        replace(part, found);
+    if (g)
+        g->told = false;
+    pthread_mutex_unlock(&lock);
+    if (!part)
+        empty(&found);
+    if (launched_by_kernels)
+        pin_all(executable);
+}
+
+void ps_graph_updated(CUgraphExec executable, CUgraph graph)
+{
+    struct part found = {.node = NULL};
+
+    take_graph(&found, graph, 0);
+    changed(executable, NULL, found);
+}
+
+void ps_graph_child_changed(CUgraphExec executable, CUgraphNode node, CUgraph child)
+{
+    struct part found = {.node = NULL};
+
+    take_graph(&found, child, 1);
+    changed(executable, node, found);
+}
+
+void ps_graph_kernel_changed(CUgraphExec executable, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *kernel)
+{
+    struct part found = {.node = NULL};
+
+    take_kernel(&found, kernel);
+    changed(executable, node, found);
+}
+
+void ps_graph_addresses_changed(CUgraphExec executable, CUgraphNode node, CUdeviceptr a, CUdeviceptr b)
+{
+    struct part found = {.node = NULL};
+
+    take(&found, a);
+    take(&found, b);
+    changed(executable, node, found);
+}
+
+void ps_graph_values_changed(CUgraphExec executable, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *values)
+{
+    struct part found = {.node = NULL};
+
+    take_values(&found, values);
+    changed(executable, node, found);
+}
+
+void ps_graph_node_unknown(CUgraphExec executable, CUgraphNode node)
+{
+    changed(executable, node, (struct part){.unknown = true});
+}
+
+void ps_graph_destroyed(CUgraphExec executable)
+{
+    remove_from(executables, executable);
+}
+
+void ps_graph_captured_destroyed(CUgraph graph)
+{
+    remove_from(captured, graph);
+}
+
+void ps_graph_captures(CUstream stream, const CUdeviceptr *addresses, size_t count)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUgraph graph = NULL;
+
+    if (!ps_cu.cuStreamGetCaptureInfo || ps_cu.cuStreamGetCaptureInfo(stream, &status, NULL, &graph, NULL, NULL, NULL) != CUDA_SUCCESS ||
+        !graph) {
+        ps_log_warn_once(
+            TRACER,
+            "what NCCL does in a graph can't be seen: the driver does not tell which graph is being captured; a newer driver does, or capture without NCCL");
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    struct graph *g = make_in(captured, graph);
+    for (size_t i = 0; g && i < count; i++)
+        take(&g->whole, addresses[i]);
+    if (g)
+        put_in_order(&g->whole);
+    pthread_mutex_unlock(&lock);
+}
+
+bool ps_graph_name(CUgraphExec executable, void (*note)(void *ctx, CUdeviceptr unit), void *ctx)
+{
+    pthread_mutex_lock(&lock);
+    struct graph *g = *place_in(executables, executable);
+    if (g)
+        bring_up_to_date(g);
+    bool known = g && !g->all.unknown;
+    for (size_t i = 0; known && i < g->all.count; i++)
+        note(ctx, g->all.address[i]);
+    pthread_mutex_unlock(&lock);
+    return known;
+}

@@ -1,0 +1,216 @@
+#include "tracer/host_tables.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/log.h"
+#include "base/ordering_rules.h"
+#include "cuda/driver.h"
+#include "memory/pointer_tables.h"
+#include "process.h"
+#include "tracer/kernel_words.h"
+
+atomic_bool ps_host_tables_seen;
+static atomic_bool news;
+
+/*
+ * What is known to be no host memory: pages, and the time that this was found at, which host memory that comes to be ends. The driver is asked about the rest,
+ * so that a launch costs a question for a word that no launch had before. Of two pages that want the same place the later one is kept.
+ */
+enum { PAGE_BITS = 12, TIME_BITS = 27, PLACES = 1 << 14 };
+static _Atomic uint64_t no_host_memory[PLACES];
+static _Atomic uint64_t new_memory = 1;
+
+static uint64_t page_now(CUdeviceptr address)
+{
+    return address >> PAGE_BITS << TIME_BITS | (atomic_load_explicit(&new_memory, memory_order_acquire) & ((1u << TIME_BITS) - 1));
+}
+
+static _Atomic uint64_t *place_of(CUdeviceptr address)
+{
+    return &no_host_memory[((address >> PAGE_BITS) * 0x9E3779B97F4A7C15u >> 32) % PLACES];
+}
+
+void ps_host_tables_new_memory(void)
+{
+    atomic_fetch_add_explicit(&new_memory, 1, memory_order_release);
+}
+
+/* Host memory, from an address on. */
+struct host_memory {
+    const unsigned char *readable; /* by the processor; NULL: not at all, or not without moving it */
+    size_t bytes;
+    CUdeviceptr start; /* of the allocation */
+};
+
+/* Whether the device reads host memory there. What the driver doesn't know is no pointer, or one to the program's ordinary memory. */
+static bool is_host_memory(CUdeviceptr address, struct host_memory *memory)
+{
+    const uint64_t now = page_now(address);
+    unsigned int type = 0, managed = 0;
+    void *readable = NULL;
+    CUdeviceptr start = 0;
+    size_t bytes = 0;
+    void *values[] = {&type, &managed, &readable, &start, &bytes};
+    CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_HOST_POINTER,
+                                   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+
+    if (atomic_load_explicit(place_of(address), memory_order_relaxed) == now)
+        return false;
+    if (ps_cu.cuPointerGetAttributes(sizeof asked / sizeof *asked, asked, values, address) != CUDA_SUCCESS ||
+        (type != CU_MEMORYTYPE_HOST && !managed)) {
+        atomic_store_explicit(place_of(address), now, memory_order_relaxed);
+        return false;
+    }
+    /* Whole pages are pinned, if no more is known. */
+    memory->bytes = address - start < bytes ? bytes - (address - start) : (1u << PAGE_BITS) - address % (1u << PAGE_BITS);
+    memory->readable = managed ? NULL : readable;
+    memory->start = start;
+    return true;
+}
+
+/* ---- how far to look ---- */
+
+/*
+ * Most host memory that kernels read holds no table: a look at all of it would cost such a launch ten times its own price. So each launch looks at the head, where
+ * a table begins, and as far as tables have been found in this allocation. All of it is looked at the first few times, and now and then.
+ */
+enum {
+    HEAD = 512,       /* bytes */
+    REACH_BITS = 12,  /* a reach is told in units of 4 KiB */
+    FIRST_LOOKS = 4,  /* at all of an allocation */
+    LOOK_AGAIN = 256, /* launches from one of the later ones to the next */
+    ALLOCATIONS = 1 << 13,
+    TAG_BITS = 36,
+    LAUNCHES_BITS = 20,
+};
+#define CREDIT_AT_FIRST ((int64_t)16 << 20)
+#define CREDIT_A_LAUNCH ((int64_t)2 << 10)
+
+/* What is known of an allocation: which it is, how far tables reached at the last look at all of it, and the launches that were given it, as far as they count. */
+struct known {
+    uint64_t tag : TAG_BITS, reach : 8, launches : LAUNCHES_BITS;
+};
+static _Atomic uint64_t allocations[ALLOCATIONS]; /* struct known; threads may undo each other's counting, which costs a look */
+static _Atomic int64_t credit = CREDIT_AT_FIRST;  /* bytes that looks at all of an allocation may still have */
+static _Atomic uint64_t looked_bytes;
+
+uint64_t ps_host_tables_looked(void)
+{
+    return atomic_load_explicit(&looked_bytes, memory_order_relaxed);
+}
+
+static struct known known_of(uint64_t bits)
+{
+    struct known known;
+
+    memcpy(&known, &bits, sizeof known);
+    return known;
+}
+
+static uint64_t bits_of(struct known known)
+{
+    uint64_t bits;
+
+    memcpy(&bits, &known, sizeof bits);
+    return bits;
+}
+
+/* Takes the bytes off the credit, to which each launch that asks adds. False: there are not enough. */
+static bool is_affordable(size_t bytes)
+{
+    const int64_t left = atomic_load_explicit(&credit, memory_order_relaxed) + CREDIT_A_LAUNCH;
+    const bool enough = left >= (int64_t)bytes;
+    const int64_t then = left - (enough ? (int64_t)bytes : 0);
+
+    atomic_store_explicit(&credit, then < CREDIT_AT_FIRST ? then : CREDIT_AT_FIRST, memory_order_relaxed);
+    return enough;
+}
+
+struct look {
+    bool packed; /* the parameters come as one buffer, whose words may each be a pointer */
+    bool found;
+    void (*name)(void *ctx, CUdeviceptr named);
+    void *ctx;
+};
+
+/* Names the spans in bytes [from, to) of the memory at `word`; returns the end of the last address found, or 0. */
+static size_t look_through(const struct look *look, const struct host_memory *memory, CUdeviceptr word, size_t from, size_t to)
+{
+    size_t end = 0;
+
+    for (size_t at = from + (-(word + from) & 7); at + 8 <= to; at += 8) {
+        CUdeviceptr named;
+        memcpy(&named, memory->readable + at, sizeof named);
+        if (!ps_registry_owns(named))
+            continue;
+        look->name(look->ctx, named);
+        end = at + 8;
+    }
+    atomic_fetch_add_explicit(&looked_bytes, to > from ? to - from : 0, memory_order_relaxed);
+    return end;
+}
+
+static size_t reach_of(size_t bytes)
+{
+    return (bytes + (1u << REACH_BITS) - 1) >> REACH_BITS;
+}
+
+/* Looks as far as is worth it, and remembers how far that was. */
+static void look_into(const struct look *look, const struct host_memory *memory, CUdeviceptr word)
+{
+    const size_t all = memory->bytes < PS_POINTER_TABLE_LOOKED ? memory->bytes : PS_POINTER_TABLE_LOOKED;
+    const uint64_t tag = memory->start >> 12 & (((uint64_t)1 << TAG_BITS) - 1);
+    _Atomic uint64_t *place = &allocations[(tag * 0x9E3779B97F4A7C15u >> 32) % ALLOCATIONS];
+    struct known known = known_of(atomic_load_explicit(place, memory_order_relaxed));
+    size_t near;
+
+    if (known.tag != tag)
+        known = (struct known){.tag = tag};
+    near = (size_t)known.reach << (REACH_BITS + 1); /* a table that grows is found as it does */
+    near = near < HEAD ? HEAD : near;
+    const bool due = known.launches < FIRST_LOOKS || known.launches % LOOK_AGAIN == 0;
+    const bool looks_at_all = near >= all || ps_settings.guard == PS_GUARD_UNMAP || (due && is_affordable(all));
+    const size_t end = look_through(look, memory, word, 0, looks_at_all ? all : near);
+    if (looks_at_all || reach_of(end) > known.reach)
+        known.reach = reach_of(end) & 0xff;
+    if (!due || looks_at_all) /* one that there was no credit for is made up for */
+        known.launches = (known.launches + 1) & ((1u << LAUNCHES_BITS) - 1);
+    if (known.launches == 0)
+        known.launches = LOOK_AGAIN;
+    atomic_store_explicit(place, bits_of(known), memory_order_relaxed);
+}
+
+static PS_ALWAYS_INLINE void look_at(void *ctx, CUdeviceptr word, size_t bytes)
+{
+    struct look *look = ctx;
+    struct host_memory memory;
+
+    if ((bytes != sizeof word && !look->packed) || ps_registry_owns(word) || !is_host_memory(word, &memory))
+        return;
+    look->found = true;
+    if (memory.readable && ps_ordering_rule(HOST_TABLE_NAMES_SPANS))
+        look_into(look, &memory, word);
+}
+
+bool ps_host_tables_name(const struct ps_layout *layout, void **parameters, void **extra, void (*name)(void *ctx, CUdeviceptr named),
+                         void *ctx)
+{
+    const CUdeviceptr lowest = 1u << 16, highest = (CUdeviceptr)1 << 48; /* of what may be an address at all */
+    struct look look = {.packed = !parameters, .name = name, .ctx = ctx};
+
+    if ((layout && layout->known) || !ps_kernel_words_between(lowest, highest, layout, parameters, extra, look_at, &look) || !look.found)
+        return false;
+    if (!atomic_exchange(&ps_host_tables_seen, true)) {
+        ps_log_info(
+            TRACER,
+            "a kernel is given host memory, which may hold tables of pointers: from here on PENSTOCK_GUARD=auto guards every span that is away");
+        atomic_store(&news, true);
+    }
+    return true;
+}
+
+bool ps_host_tables_take_news(void)
+{
+    return atomic_load_explicit(&news, memory_order_relaxed) && atomic_exchange(&news, false);
+}

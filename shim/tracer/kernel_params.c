@@ -1,0 +1,280 @@
+#include "tracer/kernel_params.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/libelf.h"
+
+#define MACHINE_CUDA 190
+#define SECTION_TYPE_NV_INFO (SHT_LOPROC + 0)
+#define SECTION_PREFIX ".nv.info."
+#define SECTION_PREFIX_BYTES (sizeof SECTION_PREFIX - 1)
+
+/* A record of .nv.info starts with two bytes, format and attribute; the format says what follows. */
+enum record_format {
+    FORMAT_NOTHING = 1, /* two bytes of padding */
+    FORMAT_BYTE = 2,    /* one byte, one of padding */
+    FORMAT_HALF = 3,    /* two bytes */
+    FORMAT_SIZED = 4,   /* a size of two bytes, then that many */
+};
+
+enum attribute {
+    ATTRIBUTE_PARAM_CBANK = 0x0a,      /* sized, 8 bytes: symbol, u16 start of the parameters in the constant bank, u16 their bytes */
+    ATTRIBUTE_KPARAM_INFO = 0x17,      /* sized, 12 bytes: see take_param */
+    ATTRIBUTE_CBANK_PARAM_SIZE = 0x19, /* half: bytes of all parameters */
+    ATTRIBUTE_KPARAM_INFO_V2 = 0x45,   /* sized, 12 bytes: see take_param */
+};
+
+struct record {
+    enum record_format format;
+    unsigned attribute;
+    const unsigned char *value;
+    size_t bytes;
+};
+
+/* A place in a section: what is left of it. */
+struct cursor {
+    const unsigned char *at;
+    size_t left;
+};
+
+/* What is gathered about one kernel. The array is kept from kernel to kernel. */
+struct gathering {
+    struct ps_kernel_param *params;
+    size_t room;
+    uint32_t count;
+    uint32_t cbank_size;       /* by CBANK_PARAM_SIZE */
+    uint32_t param_cbank_size; /* by PARAM_CBANK */
+    bool has_cbank_size;
+    bool has_param_cbank;
+};
+
+#define SIZE_UNSEEN UINT32_MAX
+
+/* The image comes from the same little-endian machine; nothing in it need be aligned. */
+static uint16_t read_u16(const unsigned char *p)
+{
+    uint16_t value;
+
+    memcpy(&value, p, sizeof value);
+    return value;
+}
+
+static uint32_t read_u32(const unsigned char *p)
+{
+    uint32_t value;
+
+    memcpy(&value, p, sizeof value);
+    return value;
+}
+
+/* Steps over one record. Returns 1, 0 at the end, -EINVAL when what is left is no record. */
+static int next_record(struct cursor *cursor, struct record *out)
+{
+    if (cursor->left == 0)
+        return 0;
+    if (cursor->left < 4)
+        return -EINVAL;
+
+    size_t taken = 4;
+    out->format = cursor->at[0];
+    out->attribute = cursor->at[1];
+    out->value = cursor->at + 2;
+    switch (out->format) {
+    case FORMAT_NOTHING:
+        out->bytes = 0;
+        break;
+    case FORMAT_BYTE:
+        out->bytes = 1;
+        break;
+    case FORMAT_HALF:
+        out->bytes = 2;
+        break;
+    case FORMAT_SIZED:
+        out->value = cursor->at + 4;
+        out->bytes = read_u16(cursor->at + 2);
+        taken += out->bytes;
+        break;
+    default:
+        return -EINVAL;
+    }
+    if (taken > cursor->left)
+        return -EINVAL;
+    cursor->at += taken;
+    cursor->left -= taken;
+    return 1;
+}
+
+static bool is_param(const struct record *record)
+{
+    return record->format == FORMAT_SIZED && (record->attribute == ATTRIBUTE_KPARAM_INFO || record->attribute == ATTRIBUTE_KPARAM_INFO_V2);
+}
+
+/* How many parameters the section describes, or -EINVAL; every record is checked for its shape here. */
+static int count_params(struct cursor cursor)
+{
+    struct record record;
+    int count = 0;
+    int rc;
+
+    while ((rc = next_record(&cursor, &record)) > 0) {
+        if (is_param(&record) && ++count > PS_KERNEL_PARAMS_COUNT_MAX)
+            return -EINVAL;
+    }
+    return rc < 0 ? rc : count;
+}
+
+/*
+ * Both versions: u32 index, u16 ordinal, u16 offset. Then KPARAM_INFO has a u32 with the size in bits 18 to 31 (and spaces and alignment
+ * below), KPARAM_INFO_V2 a u16 size and a u16.
+ */
+static int take_param(struct gathering *g, const struct record *record)
+{
+    if (record->bytes != 12)
+        return -EINVAL;
+    uint32_t ordinal = read_u16(record->value + 4);
+    if (ordinal >= g->count || g->params[ordinal].size != SIZE_UNSEEN)
+        return -EINVAL;
+    g->params[ordinal].offset = read_u16(record->value + 6);
+    g->params[ordinal].size = record->attribute == ATTRIBUTE_KPARAM_INFO ? read_u32(record->value + 8) >> 18 : read_u16(record->value + 8);
+    return 0;
+}
+
+static int take_record(struct gathering *g, const struct record *record)
+{
+    if (is_param(record))
+        return take_param(g, record);
+    if (record->format == FORMAT_SIZED && record->attribute == ATTRIBUTE_PARAM_CBANK) {
+        if (record->bytes != 8)
+            return -EINVAL;
+        g->param_cbank_size = read_u16(record->value + 6);
+        g->has_param_cbank = true;
+    } else if (record->format == FORMAT_HALF && record->attribute == ATTRIBUTE_CBANK_PARAM_SIZE) {
+        g->cbank_size = read_u16(record->value);
+        g->has_cbank_size = true;
+    }
+    return 0;
+}
+
+/* Whether the parameters lie one behind the other inside what the cubin says they take; *bytes receives that. */
+static int check_layout(const struct gathering *g, uint32_t *bytes)
+{
+    uint32_t end = 0;
+
+    for (uint32_t i = 0; i < g->count; i++) {
+        if (g->params[i].size == 0 || g->params[i].offset < end)
+            return -EINVAL;
+        end = g->params[i].offset + g->params[i].size;
+    }
+    if (g->has_cbank_size && g->has_param_cbank && g->cbank_size != g->param_cbank_size)
+        return -EINVAL;
+    *bytes = end;
+    if (g->has_cbank_size)
+        *bytes = g->cbank_size;
+    else if (g->has_param_cbank)
+        *bytes = g->param_cbank_size;
+    return end <= *bytes && *bytes <= PS_KERNEL_PARAMS_BYTES_MAX ? 0 : -EINVAL;
+}
+
+static int make_room(struct gathering *g, uint32_t count)
+{
+    if (count <= g->room)
+        return 0;
+    struct ps_kernel_param *grown = realloc(g->params, count * sizeof *grown);
+    if (!grown)
+        return -ENOMEM;
+    g->params = grown;
+    g->room = count;
+    return 0;
+}
+
+static int parse_section(struct gathering *g, const char *kernel, struct cursor cursor, ps_kernel_params_fn each, void *ctx)
+{
+    struct record record;
+    int count = count_params(cursor);
+
+    if (count < 0)
+        return count;
+    int rc = make_room(g, (uint32_t)count);
+    if (rc != 0)
+        return rc;
+    g->count = (uint32_t)count;
+    g->has_cbank_size = false;
+    g->has_param_cbank = false;
+    for (uint32_t i = 0; i < g->count; i++)
+        g->params[i].size = SIZE_UNSEEN;
+
+    /* As many records as ordinals below that number, and none twice: afterwards none is unseen. */
+    while (next_record(&cursor, &record) > 0) {
+        rc = take_record(g, &record);
+        if (rc != 0)
+            return rc;
+    }
+    struct ps_kernel_layout layout = {.name = kernel, .count = g->count, .params = g->params};
+    rc = check_layout(g, &layout.bytes);
+    return rc != 0 ? rc : each(&layout, ctx);
+}
+
+static int parse_elf(const struct ps_libelf *libelf, Elf *elf, ps_kernel_params_fn each, void *ctx)
+{
+    struct gathering g = {0};
+    size_t sections, names;
+    int rc = 0;
+
+    /* An image whose section headers lie outside it has no sections, as libelf sees it. */
+    if (libelf->elf_kind(elf) != ELF_K_ELF || libelf->elf_getshdrnum(elf, &sections) != 0 || sections == 0 ||
+        libelf->elf_getshdrstrndx(elf, &names) != 0)
+        return -EINVAL;
+    for (Elf_Scn *section = NULL; rc == 0 && (section = libelf->elf_nextscn(elf, section)) != NULL;) {
+        GElf_Shdr header;
+        if (!libelf->gelf_getshdr(section, &header)) {
+            rc = -EINVAL;
+            break;
+        }
+        if (header.sh_type != SECTION_TYPE_NV_INFO)
+            continue;
+        const char *name = libelf->elf_strptr(elf, names, header.sh_name);
+        if (!name) {
+            rc = -EINVAL;
+            break;
+        }
+        if (strncmp(name, SECTION_PREFIX, SECTION_PREFIX_BYTES) != 0) /* .nv.info itself is about the module */
+            continue;
+        const Elf_Data *data = libelf->elf_rawdata(section, NULL);
+        if (!data || (!data->d_buf && data->d_size != 0) || name[SECTION_PREFIX_BYTES] == '\0') {
+            rc = -EINVAL;
+            break;
+        }
+        rc = parse_section(&g, name + SECTION_PREFIX_BYTES, (struct cursor){data->d_buf, data->d_size}, each, ctx);
+    }
+    free(g.params);
+    return rc;
+}
+
+/* libelf takes any ELF file, of either byte order; only one kind is wanted. */
+static bool is_cubin(const unsigned char *image, size_t bytes)
+{
+    return bytes >= sizeof(Elf64_Ehdr) && memcmp(image, ELFMAG, SELFMAG) == 0 && image[EI_CLASS] == ELFCLASS64 &&
+           image[EI_DATA] == ELFDATA2LSB && read_u16(image + offsetof(Elf64_Ehdr, e_machine)) == MACHINE_CUDA &&
+           read_u16(image + offsetof(Elf64_Ehdr, e_shentsize)) == sizeof(Elf64_Shdr);
+}
+
+int ps_kernel_params_parse(const void *image, size_t bytes, ps_kernel_params_fn each, void *ctx)
+{
+    if (!image || !is_cubin(image, bytes))
+        return -EINVAL;
+    const struct ps_libelf *libelf = ps_real_libelf();
+    if (!libelf)
+        return -ENOTSUP;
+
+    /* Opened for reading, so libelf writes to its own copies only, and the cast takes nothing from the promise. */
+    Elf *elf = libelf->elf_memory((char *)(uintptr_t)image, bytes);
+    if (!elf)
+        return -EINVAL;
+    int rc = parse_elf(libelf, elf, each, ctx);
+    libelf->elf_end(elf);
+    return rc;
+}

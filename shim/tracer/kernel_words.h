@@ -1,0 +1,110 @@
+/*
+ * The words of a kernel's parameters that may be addresses in a range, the span reservation first of all: every 8-byte word at a multiple of 8 from a
+ * parameter's start that lies in it. Pointers inside a by-value structure are aligned so. Parameters come as pointers to each, or packed by the caller
+ * (CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE, as cuBLAS does).
+ *
+ * Any thread, no lock; inside Penstock. Inline, with `visit` known where it is called: this runs at every launch.
+ */
+#ifndef PS_KERNEL_WORDS_H
+#define PS_KERNEL_WORDS_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "memory/registry.h"
+#include "tracer/grid.h"
+#include "tracer/layouts.h"
+
+/* `bytes` are the parameter's that the word is in, or of all of them where they come packed: 8 of a pointer, more of a structure. */
+typedef void ps_word_fn(void *ctx, CUdeviceptr word, size_t bytes);
+
+#define PS_ALWAYS_INLINE inline __attribute__((always_inline))
+
+/* The range's bounds come as arguments: read from memory they would be read again for each word. */
+static PS_ALWAYS_INLINE void ps_words_of(CUdeviceptr base, uint64_t extent, const unsigned char *bytes, size_t size, ps_word_fn *visit,
+                                         void *ctx)
+{
+    for (size_t at = 0; at + 8 <= size; at += 8) {
+        uint64_t word;
+        memcpy(&word, bytes + at, sizeof word);
+        if (word - base < extent)
+            visit(ctx, word, size);
+    }
+}
+
+/* False if the buffer is not there. */
+static PS_ALWAYS_INLINE bool ps_packed_words(CUdeviceptr base, uint64_t extent, void **extra, ps_word_fn *visit, void *ctx)
+{
+    const unsigned char *buffer = NULL;
+    const size_t *size = NULL;
+
+    for (size_t i = 0; extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+            buffer = extra[i + 1];
+        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE)
+            size = extra[i + 1];
+    }
+    if (!buffer || !size)
+        return false;
+    ps_words_of(base, extent, buffer, *size, visit, ctx);
+    return true;
+}
+
+/* Of the parameters from one to before another. */
+static PS_ALWAYS_INLINE void ps_words_of_parameters(CUdeviceptr base, uint64_t extent, const struct ps_layout *layout, void **parameters,
+                                                    uint32_t from, uint32_t to, ps_word_fn *visit, void *ctx)
+{
+    for (uint32_t i = from; i < to; i++)
+        if (parameters[i])
+            ps_words_of(base, extent, parameters[i], layout->size[i], visit, ctx);
+}
+
+/* `layout`: the kernel's (ps_layout_of), or NULL. False: they can't be read; nobody knows the kernel's layout. */
+static PS_ALWAYS_INLINE bool ps_kernel_words_between(CUdeviceptr base, uint64_t extent, const struct ps_layout *layout, void **parameters,
+                                                     void **extra, ps_word_fn *visit, void *ctx)
+{
+    if (!parameters && extra && ps_packed_words(base, extent, extra, visit, ctx))
+        return true;
+    if (!layout || (!parameters && layout->count))
+        return false;
+    ps_words_of_parameters(base, extent, layout, parameters, 0, layout->count, visit, ctx);
+    return true;
+}
+
+/* The first so many addresses of a list: pointers, as parameters of their own are. */
+static PS_ALWAYS_INLINE void ps_words_of_list(CUdeviceptr base, uint64_t extent, const unsigned char *list, uint32_t used,
+                                              ps_word_fn *visit, void *ctx)
+{
+    for (uint32_t i = 0; i < used; i++)
+        ps_words_of(base, extent, list + 8 * i, 8, visit, ctx);
+}
+
+/* Those in the span reservation, of a launch that is given lists of tensors: what stands behind those that it uses is left out. False: it isn't. */
+static PS_ALWAYS_INLINE bool ps_kernel_words_of_lists(const struct ps_layout *layout, void **parameters, struct ps_grid grid,
+                                                      ps_word_fn *visit, void *ctx)
+{
+    const struct ps_torch_tensor_lists *where = &layout->tensor_lists;
+    const unsigned char *lists = parameters ? parameters[where->parameter] : NULL;
+    const uint32_t used = lists ? ps_torch_tensor_lists_used(where, lists, grid) : 0;
+    const CUdeviceptr base = ps_reservation.base;
+    const uint64_t extent = ps_reservation.reserved;
+
+    if (!used)
+        return false;
+    ps_words_of_parameters(base, extent, layout, parameters, 0, where->parameter, visit, ctx);
+    for (uint32_t i = 0; i < where->lists; i++)
+        ps_words_of_list(base, extent, lists + 8ul * i * where->capacity, used, visit, ctx);
+    if (where->states)
+        ps_words_of_list(base, extent, lists + where->states, used, visit, ctx);
+    ps_words_of_parameters(base, extent, layout, parameters, where->parameter + 1, layout->count, visit, ctx);
+    return true;
+}
+
+/* Those in the span reservation. */
+static PS_ALWAYS_INLINE bool ps_kernel_words(const struct ps_layout *layout, void **parameters, void **extra, ps_word_fn *visit, void *ctx)
+{
+    return ps_kernel_words_between(ps_reservation.base, ps_reservation.reserved, layout, parameters, extra, visit, ctx);
+}
+
+#endif

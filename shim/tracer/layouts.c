@@ -1,0 +1,295 @@
+#include "tracer/layouts.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/counters.h"
+#include "base/log.h"
+#include "cuda/driver.h"
+#include "tracer/kernel_params.h"
+
+/*
+ * By handle, each in one of the PROBES places from its own on: read without a lock, written under it. What is written has an odd number
+ * until it is whole, and who reads it meanwhile finds nothing there, and asks. Places of an older generation are taken first; if there are
+ * none, any is.
+ */
+#define TABLE (1u << 14)
+#define PROBES 16u
+struct place {
+    _Alignas(32) _Atomic uint32_t changes;
+    _Atomic uint32_t generation;
+    CUfunction _Atomic function; /* NULL: free */
+    const struct ps_layout *_Atomic layout;
+};
+static struct place by_handle[TABLE];
+static atomic_uint generation = 1;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Every layout that there was: few, since many kernels are alike. By their content, guarded by the lock. */
+#define KEPT (1u << 10)
+static const struct ps_layout *kept[KEPT];
+
+/* By name, from cubins: chained, guarded by the lock. */
+struct named {
+    struct named *next;
+    uint64_t hash;
+    char *name;
+    bool ambiguous; /* two cubins disagree: generated kernels reuse names; the driver decides */
+    uint32_t count;
+    uint32_t *size;
+};
+#define BUCKETS (1u << 12)
+static struct named *buckets[BUCKETS];
+
+static uint64_t hash_of(const char *text) /* FNV-1a */
+{
+    uint64_t h = 14695981039346656037u;
+
+    while (*text)
+        h = (h ^ (unsigned char)*text++) * 1099511628211u;
+    return h;
+}
+
+/* [locked] */
+static struct named *find_named(const char *name, uint64_t hash)
+{
+    for (struct named *n = buckets[hash % BUCKETS]; n; n = n->next)
+        if (n->hash == hash && !strcmp(n->name, name))
+            return n;
+    return NULL;
+}
+
+static uint32_t *sizes_of(const struct ps_kernel_layout *layout)
+{
+    uint32_t *size = malloc((layout->count ? layout->count : 1) * sizeof *size);
+
+    for (uint32_t i = 0; size && i < layout->count; i++)
+        size[i] = layout->params[i].size;
+    return size;
+}
+
+/* Called by the parser for each kernel of a cubin. */
+static int keep(const struct ps_kernel_layout *layout, void *ctx)
+{
+    uint64_t hash = hash_of(layout->name);
+
+    (void)ctx;
+    pthread_mutex_lock(&lock);
+    struct named *n = find_named(layout->name, hash);
+    if (n) {
+        bool same = n->count == layout->count;
+        for (uint32_t i = 0; same && i < n->count; i++)
+            same = n->size[i] == layout->params[i].size;
+        n->ambiguous |= !same;
+    } else if ((n = calloc(1, sizeof *n))) {
+        n->hash = hash;
+        n->name = strdup(layout->name);
+        n->count = layout->count;
+        n->size = sizes_of(layout);
+        if (n->name && n->size) {
+            n->next = buckets[hash % BUCKETS];
+            buckets[hash % BUCKETS] = n;
+        } else {
+            free(n->name);
+            free(n->size);
+            free(n);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+void ps_layouts_add_cubin(const void *image, size_t bytes)
+{
+    if (!image || !bytes)
+        return;
+    int r = ps_kernel_params_parse(image, bytes, keep, NULL);
+    if (r == -ENOTSUP) {
+        static atomic_bool said;
+        if (ps_log_first_time(&said))
+            ps_log_info(LAYOUT, "libelf.so.1 is missing: kernel parameters are known from the driver alone");
+    } else if (r)
+        ps_log_debug(LAYOUT, "a cubin of %zu bytes gave no layouts (error %d)", bytes, -r);
+}
+
+void ps_layouts_module_gone(void)
+{
+    atomic_fetch_add(&generation, 1);
+}
+
+unsigned ps_layouts_generation(void)
+{
+    return atomic_load_explicit(&generation, memory_order_relaxed);
+}
+
+const char *ps_layouts_kernel_name(CUfunction function)
+{
+    const char *name = NULL;
+
+    if (ps_cu.cuKernelGetName && ps_cu.cuKernelGetName(&name, (CUkernel)function) == CUDA_SUCCESS && name)
+        return name;
+    if (ps_cu.cuFuncGetName(&name, function) == CUDA_SUCCESS)
+        return name;
+    return NULL;
+}
+
+/* What the driver says, into `size` (room for PS_KERNEL_PARAMS_COUNT_MAX). The number of parameters, or -1 if it says nothing. */
+static int ask_driver(CUfunction function, uint32_t *size)
+{
+    size_t offset, bytes;
+    int n = 0;
+
+    /* A launch's handle is a CUkernel for most kernels and a CUfunction for some; each call refuses the other (FACTS). */
+    if (ps_cu.cuKernelGetParamInfo) {
+        CUresult r;
+        while (n < PS_KERNEL_PARAMS_COUNT_MAX &&
+               (r = ps_cu.cuKernelGetParamInfo((CUkernel)function, (size_t)n, &offset, &bytes)) == CUDA_SUCCESS)
+            size[n++] = (uint32_t)bytes;
+        if (n || r == CUDA_ERROR_INVALID_VALUE) {
+            /* No parameter, or not a kernel handle? The name tells: it is refused for a handle of the other sort. */
+            const char *name = NULL;
+            if (n || (ps_cu.cuKernelGetName && ps_cu.cuKernelGetName(&name, (CUkernel)function) == CUDA_SUCCESS))
+                return n;
+        }
+    }
+    if (ps_cu.cuFuncGetParamInfo) {
+        CUresult r;
+        while (n < PS_KERNEL_PARAMS_COUNT_MAX && (r = ps_cu.cuFuncGetParamInfo(function, (size_t)n, &offset, &bytes)) == CUDA_SUCCESS)
+            size[n++] = (uint32_t)bytes;
+        if (n || r == CUDA_ERROR_INVALID_VALUE)
+            return n;
+    }
+    return -1;
+}
+
+/* The one of this content, which is made if there is none. NULL: no memory. [locked] */
+static const struct ps_layout *keep_layout(const uint32_t *size, uint32_t count, const char *name)
+{
+    const enum ps_known_kernel known = ps_kernel_known(name);
+    const struct ps_torch_tensor_lists tensor_lists =
+        known == PS_KERNEL_KEEPS_NO_ADDRESS ? ps_torch_tensor_lists_of(name, size, count) : (struct ps_torch_tensor_lists){0};
+    uint32_t hash = count * 4 + known;
+
+    for (uint32_t i = 0; i < count; i++)
+        hash = (hash ^ size[i]) * 16777619u;
+    const struct ps_layout **bucket = &kept[hash % KEPT];
+    for (const struct ps_layout *l = *bucket; l; l = l->next)
+        if (l->count == count && l->known == known && !memcmp(&l->tensor_lists, &tensor_lists, sizeof tensor_lists) &&
+            !memcmp(l->size, size, count * sizeof *size))
+            return l;
+    struct ps_layout *layout = malloc(sizeof *layout + count * sizeof *size);
+    if (!layout)
+        return NULL;
+    layout->next = *bucket;
+    layout->count = count;
+    layout->known = known;
+    layout->tensor_lists = tensor_lists;
+    memcpy(layout->size, size, count * sizeof *size);
+    *bucket = layout;
+    return layout;
+}
+
+/* Works a layout out. NULL if nobody knows. */
+static const struct ps_layout *work_out(CUfunction function)
+{
+    const struct ps_layout *layout = NULL;
+    uint32_t *asked = malloc(PS_KERNEL_PARAMS_COUNT_MAX * sizeof *asked);
+    int n;
+
+    if (!asked)
+        return NULL;
+    n = ask_driver(function, asked);
+    const char *name = ps_layouts_kernel_name(function);
+    pthread_mutex_lock(&lock);
+    const struct named *cubin = name ? find_named(name, hash_of(name)) : NULL;
+    if (cubin && cubin->ambiguous)
+        cubin = NULL;
+    bool same = cubin && n == (int)cubin->count && !memcmp(asked, cubin->size, cubin->count * sizeof *asked);
+    if (cubin && n >= 0) {
+        ps_count(layouts_compared);
+        if (!same) {
+            ps_count(layout_disagreements);
+            ps_log_warn_once(LAYOUT, "the cubin and the driver disagree about a kernel's parameters (%s); the driver's are used", name);
+        }
+    }
+    bool use_cubin = cubin && (n < 0 || same);
+    if (use_cubin)
+        layout = keep_layout(cubin->size, cubin->count, name);
+    else if (n >= 0)
+        layout = keep_layout(asked, (uint32_t)n, name);
+    if (layout && use_cubin)
+        ps_count(layouts_from_cubin);
+    else if (layout)
+        ps_count(layouts_from_driver);
+    pthread_mutex_unlock(&lock);
+    free(asked);
+    return layout;
+}
+
+static struct place *place_of(CUfunction function, uint32_t probe)
+{
+    return &by_handle[((uint32_t)(((uintptr_t)function >> 4) * 0x9E3779B97F4A7C15u >> 50) + probe) % TABLE];
+}
+
+/* Where a handle's layout goes: to its old place, a free one, one of a kernel that has gone, or whose turn it is. [locked] */
+static struct place *place_for(CUfunction function, uint32_t now)
+{
+    static uint32_t turn;
+    struct place *gone = NULL;
+
+    for (uint32_t i = 0; i < PROBES; i++) {
+        struct place *place = place_of(function, i);
+        CUfunction other = atomic_load_explicit(&place->function, memory_order_relaxed);
+        if (!other || other == function)
+            return place;
+        if (!gone && atomic_load_explicit(&place->generation, memory_order_relaxed) != now)
+            gone = place;
+    }
+    return gone ? gone : place_of(function, turn++ % PROBES);
+}
+
+/* Each store is seen only by who sees those before it, too: a reader who meets a new field meets the odd number. [locked] */
+static void write_place(struct place *place, CUfunction function, uint32_t now, const struct ps_layout *layout)
+{
+    const uint32_t changes = atomic_load_explicit(&place->changes, memory_order_relaxed);
+
+    atomic_store_explicit(&place->changes, changes + 1, memory_order_relaxed);
+    atomic_store_explicit(&place->generation, now, memory_order_release);
+    atomic_store_explicit(&place->function, function, memory_order_release);
+    atomic_store_explicit(&place->layout, layout, memory_order_release);
+    atomic_store_explicit(&place->changes, changes + 2, memory_order_release);
+}
+
+/* The layout there if it is the handle's. */
+static inline const struct ps_layout *read_place(struct place *place, CUfunction function, uint32_t now)
+{
+    if (atomic_load_explicit(&place->function, memory_order_relaxed) != function)
+        return NULL;
+    const uint32_t changes = atomic_load_explicit(&place->changes, memory_order_acquire);
+    const bool is_it = atomic_load_explicit(&place->function, memory_order_acquire) == function &&
+                       atomic_load_explicit(&place->generation, memory_order_acquire) == now;
+    const struct ps_layout *layout = atomic_load_explicit(&place->layout, memory_order_acquire);
+
+    return is_it && !(changes & 1) && atomic_load_explicit(&place->changes, memory_order_relaxed) == changes ? layout : NULL;
+}
+
+const struct ps_layout *ps_layout_of(CUfunction function)
+{
+    const uint32_t now = atomic_load_explicit(&generation, memory_order_relaxed);
+    const struct ps_layout *layout;
+
+    for (uint32_t i = 0; i < PROBES; i++)
+        if ((layout = read_place(place_of(function, i), function, now)))
+            return layout;
+    layout = work_out(function);
+    if (!layout)
+        return NULL;
+    pthread_mutex_lock(&lock);
+    write_place(place_for(function, now), function, now, layout);
+    pthread_mutex_unlock(&lock);
+    return layout;
+}

@@ -1,0 +1,451 @@
+#include "tracer/made_tables.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/counters.h"
+#include "base/ordering_rules.h"
+#include "cuda/driver.h"
+#include "memory/pointer_tables.h"
+#include "memory/registry.h"
+#include "tracer/kernel_words.h"
+
+#define KERNELS 8192u  /* a power of two; never more than half of them are known */
+#define LAUNCHES 1024u /* whose kernel is not known yet */
+#define LOOKS 32u      /* copies under way */
+#define LOOKED 4096u   /* bytes of each memory */
+#define LOOKS_MAX 4u   /* in vain, until a kernel is no maker */
+#define ASKED_MAX 64u  /* launches of a kernel that was never given memory worth a look */
+
+/* Addresses are not lower than that, nor higher. */
+#define LOWEST (1ull << 16)
+#define HIGHEST (1ull << 48)
+
+enum state { UNKNOWN, MAKES_NONE, MAKER };
+
+/* Guarded by `lock`, but for what is atomic. */
+struct kernel {
+    _Atomic uint64_t key; /* 0: none */
+    _Atomic int state;
+    unsigned looks, asked;
+    unsigned waiting; /* launches of it in the list */
+    uint64_t places;  /* MAKER: of the words that lead to tables, by bits */
+    size_t bytes;     /* MAKER: how long a table is; SIZE_MAX: as long as the memory */
+};
+
+/* A launch, until its kernel is known. */
+struct record {
+    struct kernel *kernel;
+    struct ps_made_launch launch;
+    uint64_t when;
+};
+
+struct look {
+    bool taken;  /* by a launch that queues it, or by one that reads it */
+    bool queued; /* `done` tells when it is over */
+    CUevent done;
+    struct record record;
+    size_t bytes[PS_MADE_MEMORY]; /* that were copied */
+};
+
+/* A leaf but for that of pointer_tables.c; may be taken with the registry lock held. One driver call is made with it, once: the copies' memory is registered. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct kernel kernels[KERNELS];
+static unsigned kernel_count;
+static struct record records[LAUNCHES]; /* in the order of launches */
+static size_t record_count;
+static _Atomic size_t undecided; /* the same, for a glance */
+static struct look looks[LOOKS];
+static atomic_uint looks_queued;
+static unsigned char *copied; /* LOOKS * PS_MADE_MEMORY pieces, pinned */
+static bool has_failed;       /* there is no such memory: nothing is looked at */
+
+/* ---- kernels ---- */
+
+static uint64_t key_of(CUfunction function)
+{
+    return ((uint64_t)(uintptr_t)function ^ (uint64_t)ps_layouts_generation() << 52) | 1;
+}
+
+/* The kernel's place; NULL: it is not known. Without the lock: places don't change once they are taken. */
+static struct kernel *find(uint64_t key)
+{
+    for (uint64_t i = key * 0x9E3779B97F4A7C15u >> 40;; i++) {
+        struct kernel *k = &kernels[i % KERNELS];
+        const uint64_t there = atomic_load_explicit(&k->key, memory_order_acquire);
+        if (there == key)
+            return k;
+        if (!there)
+            return NULL;
+    }
+}
+
+/* [lock] */
+static struct kernel *find_or_add(uint64_t key)
+{
+    struct kernel *k = find(key);
+
+    if (k || kernel_count == KERNELS / 2)
+        return k;
+    for (uint64_t i = key * 0x9E3779B97F4A7C15u >> 40; !k; i++)
+        if (!atomic_load_explicit(&kernels[i % KERNELS].key, memory_order_relaxed))
+            k = &kernels[i % KERNELS];
+    kernel_count++;
+    atomic_store_explicit(&k->key, key, memory_order_release);
+    return k;
+}
+
+static enum state state_of(const struct kernel *k)
+{
+    return k ? (enum state)atomic_load_explicit(&k->state, memory_order_acquire) : UNKNOWN;
+}
+
+/* ---- what a launch is given ---- */
+
+struct words {
+    struct ps_made_launch *launch;
+    unsigned place;
+};
+
+static PS_ALWAYS_INLINE void take_word(void *ctx, CUdeviceptr word, size_t bytes)
+{
+    struct words *words = ctx;
+    struct ps_made_launch *l = words->launch;
+    const unsigned place = words->place++;
+
+    (void)bytes;
+    if (word < LOWEST || word >= HIGHEST || place >= 64)
+        return;
+    if (ps_registry_owns(word)) {
+        if (l->spans < PS_MADE_SPANS && ps_registry_at(word)) {
+            l->span[l->spans].address = word;
+            l->span[l->spans++].place = place;
+        }
+    } else if (l->memories < PS_MADE_MEMORY) {
+        l->memory[l->memories].address = word;
+        l->memory[l->memories++].place = place;
+    }
+}
+
+static uint64_t launch_number(void)
+{
+    return atomic_load_explicit(&ps_registry.launch_number, memory_order_relaxed);
+}
+
+/* [lock] */
+static void make_table(const struct kernel *k, const struct ps_made_launch *l, uint64_t when)
+{
+    struct ps_made_word made[PS_MADE_SPANS];
+
+    for (unsigned i = 0; i < l->spans; i++)
+        made[i] = (struct ps_made_word){l->span[i].address, l->span[i].place};
+    for (unsigned i = 0; i < l->memories; i++)
+        if (k->places >> l->memory[i].place & 1)
+            ps_pointer_tables_made(l->memory[i].address, k->bytes, made, l->spans, when);
+}
+
+/* ---- launches whose kernel is not known yet ---- */
+
+/* [lock] */
+static void drop_record(size_t at)
+{
+    records[at].kernel->waiting--;
+    record_count--;
+    memmove(&records[at], &records[at + 1], (record_count - at) * sizeof *records);
+    atomic_store_explicit(&undecided, record_count, memory_order_relaxed);
+}
+
+/* The kernel is known now: what its launches made are tables, or nothing. [lock] */
+static void decide(struct kernel *k, enum state state)
+{
+    atomic_store_explicit(&k->state, state, memory_order_release);
+    for (size_t i = 0; i < record_count && k->waiting;) {
+        if (records[i].kernel != k) {
+            i++;
+            continue;
+        }
+        if (state == MAKER)
+            make_table(k, &records[i].launch, records[i].when);
+        drop_record(i);
+    }
+}
+
+static bool is_written_at(const struct ps_made_launch *l, unsigned memory, CUdeviceptr to, size_t bytes)
+{
+    return l->memory[memory].address < to + bytes && l->memory[memory].address + LOOKED > to;
+}
+
+/* Of what the launch was given, what begins in, or just before, so many bytes from there is forgotten. */
+static void forget_memory(struct ps_made_launch *l, CUdeviceptr to, size_t bytes)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < l->memories; i++)
+        if (!is_written_at(l, i, to, bytes))
+            l->memory[kept++] = l->memory[i];
+    l->memories = kept;
+}
+
+void ps_made_tables_overwritten(CUdeviceptr to, size_t bytes)
+{
+    if (!atomic_load_explicit(&undecided, memory_order_relaxed))
+        return;
+    pthread_mutex_lock(&lock);
+    for (size_t i = record_count; i-- > 0;) {
+        forget_memory(&records[i].launch, to, bytes);
+        if (!records[i].launch.memories)
+            drop_record(i);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+bool ps_made_tables_may_hold(const struct ps_span *span)
+{
+    bool holds = false;
+
+    if (!atomic_load_explicit(&undecided, memory_order_relaxed))
+        return false;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; !holds && i < record_count; i++)
+        for (unsigned k = 0; !holds && k < records[i].launch.spans; k++)
+            holds = records[i].launch.span[k].address - span->address < span->bytes;
+    pthread_mutex_unlock(&lock);
+    return holds;
+}
+
+/* ---- looking ---- */
+
+/* The device's own memory at an address: its bytes from there on, or 0. */
+static size_t bytes_from(CUdeviceptr address)
+{
+    unsigned int type = 0, managed = 0;
+    CUdeviceptr start = 0;
+    size_t bytes = 0;
+    void *values[] = {&type, &managed, &start, &bytes};
+    CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                   CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+
+    if (ps_cu.cuPointerGetAttributes(sizeof asked / sizeof *asked, asked, values, address) != CUDA_SUCCESS ||
+        type != CU_MEMORYTYPE_DEVICE || managed || address - start >= bytes)
+        return 0;
+    return bytes - (address - start);
+}
+
+/* Leaves of what the launch was given what can be looked at, and says how much of each. */
+static void choose_memory(struct ps_made_launch *l, size_t *bytes)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < l->memories; i++) {
+        const size_t there = bytes_from(l->memory[i].address) & ~(size_t)7;
+        if (!there || l->memory[i].address % 8)
+            continue;
+        bytes[kept] = there < LOOKED ? there : LOOKED;
+        l->memory[kept++] = l->memory[i];
+    }
+    l->memories = kept;
+}
+
+/* [lock] */
+static bool have_memory(void)
+{
+    const size_t bytes = (size_t)LOOKS * PS_MADE_MEMORY * LOOKED;
+
+    if (copied || has_failed)
+        return copied;
+    unsigned char *memory = ps_cu.cuMemHostRegister ? aligned_alloc(4096, bytes) : NULL;
+    if (memory && ps_cu.cuMemHostRegister(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS)
+        copied = memory;
+    else
+        free(memory);
+    has_failed = !copied;
+    return copied;
+}
+
+static unsigned char *piece_of(const struct look *look, unsigned memory)
+{
+    return copied + ((size_t)(look - looks) * PS_MADE_MEMORY + memory) * LOOKED;
+}
+
+/* A free one, or NULL. [lock] */
+static struct look *take_look(void)
+{
+    for (unsigned i = 0; i < LOOKS; i++)
+        if (!looks[i].taken && !looks[i].queued) {
+            looks[i].taken = true;
+            return &looks[i];
+        }
+    return NULL;
+}
+
+/* Whether the launch was given the span that an address lies in. */
+static bool is_given(const struct ps_made_launch *l, CUdeviceptr address)
+{
+    const struct ps_span *span = ps_registry_owns(address) ? ps_registry_at(address) : NULL;
+
+    for (unsigned i = 0; span && i < l->spans; i++)
+        if (ps_registry_at(l->span[i].address) == span)
+            return true;
+    return false;
+}
+
+/* How far tables go that a look shows, 0: there are none. */
+static size_t find_tables(const struct look *look, uint64_t *places)
+{
+    const struct ps_made_launch *l = &look->record.launch;
+    size_t longest = 0;
+
+    for (unsigned i = 0; i < l->memories; i++) {
+        const unsigned char *piece = piece_of(look, i);
+        size_t end = 0;
+        for (size_t at = 0; at + 8 <= look->bytes[i]; at += 8) {
+            CUdeviceptr word;
+            memcpy(&word, piece + at, sizeof word);
+            if (is_given(l, word))
+                end = at + 8;
+        }
+        if (!end)
+            continue;
+        *places |= 1ull << l->memory[i].place;
+        longest = end == LOOKED ? SIZE_MAX : end > longest ? end : longest;
+    }
+    return longest;
+}
+
+/* [lock] */
+static void looked_in_vain(struct kernel *k)
+{
+    if (++k->looks >= LOOKS_MAX && state_of(k) == UNKNOWN)
+        decide(k, MAKES_NONE);
+}
+
+/* The copies are there. [lock] */
+static void read_look(struct look *look)
+{
+    struct kernel *k = look->record.kernel;
+    uint64_t places = 0;
+    const size_t bytes = find_tables(look, &places);
+
+    look->queued = look->taken = false;
+    atomic_fetch_sub_explicit(&looks_queued, 1, memory_order_relaxed);
+    if (bytes) {
+        k->places |= places;
+        k->bytes = bytes > k->bytes ? bytes : k->bytes;
+        decide(k, MAKER);
+    } else {
+        looked_in_vain(k);
+    }
+}
+
+static void read_what_is_there(void)
+{
+    for (unsigned i = 0; i < LOOKS; i++) {
+        struct look *look = &looks[i];
+        pthread_mutex_lock(&lock);
+        const bool is = look->queued && !look->taken;
+        look->taken |= is;
+        pthread_mutex_unlock(&lock);
+        if (!is)
+            continue;
+        const CUresult result = ps_cu.cuEventQuery(look->done);
+        pthread_mutex_lock(&lock);
+        look->taken = false;
+        if (result == CUDA_SUCCESS) {
+            read_look(look);
+        } else if (result != CUDA_ERROR_NOT_READY) {
+            look->queued = false; /* the device is broken */
+            atomic_fetch_sub_explicit(&looks_queued, 1, memory_order_relaxed);
+        }
+        pthread_mutex_unlock(&lock);
+    }
+}
+
+/* False: it could not be queued. */
+static bool queue_look(struct look *look, CUstream stream)
+{
+    const struct ps_made_launch *l = &look->record.launch;
+    CUresult r = CUDA_SUCCESS;
+
+    if (!look->done)
+        r = ps_cu.cuEventCreate(&look->done, CU_EVENT_DISABLE_TIMING);
+    for (unsigned i = 0; r == CUDA_SUCCESS && i < l->memories; i++) {
+        r = ps_cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)piece_of(look, i), l->memory[i].address, look->bytes[i], stream);
+        if (r == CUDA_SUCCESS)
+            ps_count_by(looked_through_bytes, look->bytes[i]);
+    }
+    if (r == CUDA_SUCCESS)
+        r = ps_cu.cuEventRecord(look->done, stream);
+    return r == CUDA_SUCCESS;
+}
+
+/* ---- launches ---- */
+
+void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout, void **parameters,
+                          void **extra)
+{
+    struct words words = {.launch = launch};
+
+    launch->key = 0;
+    if (atomic_load_explicit(&looks_queued, memory_order_relaxed))
+        read_what_is_there();
+    const uint64_t key = key_of(function);
+    struct kernel *k = find(key);
+    const enum state state = state_of(k);
+    if (state == MAKES_NONE || !ps_ordering_rule(MADE_TABLE_NAMES_SPANS))
+        return;
+    launch->function = function;
+    launch->memories = launch->spans = 0;
+    if (!ps_kernel_words_between(0, UINT64_MAX, layout, parameters, extra, take_word, &words) || !launch->memories || !launch->spans)
+        return;
+    if (state == MAKER) {
+        pthread_mutex_lock(&lock);
+        make_table(k, launch, launch_number());
+        pthread_mutex_unlock(&lock);
+        return;
+    }
+    launch->key = key;
+}
+
+void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per_thread, bool can_look)
+{
+    size_t bytes[PS_MADE_MEMORY];
+
+    if (!can_look)
+        launch->key = 0; /* nor when the thread ends, and its stream may be gone */
+    if (!launch->key)
+        return;
+    choose_memory(launch, bytes);
+    pthread_mutex_lock(&lock);
+    struct kernel *k = find_or_add(launch->key);
+    struct look *look = NULL;
+    if (k && state_of(k) == UNKNOWN && !launch->memories && ++k->asked >= ASKED_MAX && !k->looks)
+        decide(k, MAKES_NONE);
+    if (k && state_of(k) == MAKER && launch->memories)
+        make_table(k, launch, launch_number());
+    if (k && state_of(k) == UNKNOWN && launch->memories && have_memory()) {
+        look = take_look();
+        struct record record = {.kernel = k, .launch = *launch, .when = launch_number()};
+        if (look) {
+            look->record = record;
+            memcpy(look->bytes, bytes, sizeof bytes);
+        }
+        if (record_count < LAUNCHES) {
+            records[record_count++] = record;
+            k->waiting++;
+            atomic_store_explicit(&undecided, record_count, memory_order_relaxed);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    launch->key = 0;
+    if (!look)
+        return;
+    const bool queued = queue_look(look, !stream && per_thread ? CU_STREAM_PER_THREAD : stream);
+    pthread_mutex_lock(&lock);
+    look->queued = queued;
+    look->taken = false;
+    if (!queued) /* the driver refuses: not for ever */
+        looked_in_vain(look->record.kernel);
+    atomic_fetch_add_explicit(&looks_queued, queued, memory_order_relaxed);
+    pthread_mutex_unlock(&lock);
+}

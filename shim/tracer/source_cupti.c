@@ -1,0 +1,118 @@
+/*
+ * The tracer's first source of events: a CUPTI subscriber on the driver domain, for launches, copies and memsets, and on the resource domain,
+ * for modules and streams. It sees calls by libraries with a static runtime of their own too (FACTS).
+ *
+ * Callbacks run on the thread that makes the call, before (ENTER) and after (EXIT) the driver queues it; their data is valid only inside.
+ */
+#include <cupti.h>
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "base/log.h"
+#include "cuda/cupti.h"
+#include "cuda/helper_thread.h"
+#include "tracer/layouts.h"
+#include "tracer/start.h"
+#include "tracer/traced_calls.h"
+#include "tracer/tracer.h"
+
+static const struct ps_real_cupti *cupti; /* those that follow were got from it */
+static CUpti_SubscriberHandle subscriber;
+static atomic_bool subscribed;
+static atomic_bool saw_alone; /* what did not come by functions of ours, though these are on: CUPTI can't be left to others */
+
+static void on_driver_call(CUpti_CallbackId id, const CUpti_CallbackData *data)
+{
+    if (data->callbackSite == CUPTI_API_ENTER && ps_tracer_hooks_are_on() && ps_tracing_is_on() && !ps_traced_call_is_below_hook(id))
+        atomic_store_explicit(&saw_alone, true, memory_order_relaxed);
+    if (data->callbackSite == CUPTI_API_ENTER)
+        ps_traced_call_begins(id, data->functionParams);
+    else
+        ps_traced_call_ended(id, data->functionParams,
+                             data->functionReturnValue ? *(const CUresult *)data->functionReturnValue : CUDA_ERROR_UNKNOWN);
+}
+
+static void on_resource(CUpti_CallbackId id, const CUpti_ResourceData *data)
+{
+    switch (id) {
+    case CUPTI_CBID_RESOURCE_MODULE_LOADED: {
+        const CUpti_ModuleResourceData *module = data->resourceDescriptor;
+        if (module)
+            ps_layouts_add_cubin(module->pCubin, module->cubinSize);
+        break;
+    }
+    case CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING:
+        ps_layouts_module_gone();
+        break;
+    default:
+        break;
+    }
+}
+
+static void CUPTIAPI on_callback(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *data)
+{
+    (void)user;
+    if (ps_inside)
+        return;
+    ps_inside++;
+    if (domain == CUPTI_CB_DOMAIN_DRIVER_API && !ps_in_front)
+        on_driver_call(id, data);
+    else if (domain == CUPTI_CB_DOMAIN_RESOURCE)
+        on_resource(id, data);
+    ps_inside--;
+}
+
+int ps_tracer_cupti_start(const char *cupti_path, const char **why)
+{
+    static const CUpti_CallbackId resource_calls[] = {CUPTI_CBID_RESOURCE_MODULE_LOADED, CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING};
+    CUptiResult r = CUPTI_ERROR_UNKNOWN;
+    bool found = false;
+
+    *why = "CUPTI (libcupti.so.13 or .12) was not found; PENSTOCK_CUPTI names the file";
+    /* One that is newer than the driver, or a rest of another release, refuses: there may be another. */
+    for (unsigned place = 0; r != CUPTI_SUCCESS && r != CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED && place < PS_CUPTI_PLACES;
+         place++) {
+        cupti = ps_real_cupti_open(cupti_path, place);
+        if (!cupti)
+            continue;
+        found = true;
+        *why = "CUPTI refused to be subscribed to";
+        r = cupti->cuptiSubscribe(&subscriber, on_callback, NULL);
+    }
+    if (r == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
+        *why =
+            "another tool (a profiler, a sanitizer) has subscribed to CUPTI, which serves one at a time; PENSTOCK_TRACER=hook does without";
+        return -EBUSY;
+    }
+    if (r != CUPTI_SUCCESS)
+        return found ? -EIO : -ENOENT;
+    for (size_t i = 0; i < ps_traced_call_count && r == CUPTI_SUCCESS; i++) {
+        r = cupti->cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, ps_traced_call_ids[i]);
+        if (r != CUPTI_SUCCESS && ps_traced_call_may_be_unknown(ps_traced_call_ids[i]))
+            r = CUPTI_SUCCESS;
+    }
+    for (size_t i = 0; i < sizeof resource_calls / sizeof *resource_calls && r == CUPTI_SUCCESS; i++)
+        r = cupti->cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, resource_calls[i]);
+    if (r != CUPTI_SUCCESS) {
+        cupti->cuptiUnsubscribe(subscriber);
+        *why = "CUPTI does not offer the callbacks that are needed";
+        return -EIO;
+    }
+    *why = NULL;
+    atomic_store(&subscribed, true);
+    return 0;
+}
+
+bool ps_tracer_cupti_give_way(void)
+{
+    if (!atomic_load(&subscribed) || !ps_tracer_hooks_are_on())
+        return false;
+    if (atomic_load(&saw_alone)) {
+        ps_log_warn_once(
+            TRACER,
+            "another tool (a profiler) asks for CUPTI and can't have it: it tells Penstock of launches that nothing else does; with PENSTOCK_TRACER=hook the tool gets it");
+        return false;
+    }
+    atomic_store(&subscribed, false);
+    return cupti->cuptiUnsubscribe(subscriber) == CUPTI_SUCCESS;
+}

@@ -1,0 +1,231 @@
+#include "tracer/start.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cuda/devices.h"
+#include "cuda/driver.h"
+#include "cuda/helper_thread.h"
+#include "cuda/managed_context.h"
+#include "memory/budget.h"
+#include "memory/registry.h"
+#include "memory/shutdown.h"
+#include "memory/spare_pages.h"
+#include "process.h"
+#include "residency/eviction.h"
+#include "tracer/symbol_lookup.h"
+#include "tracer/tracer.h"
+
+static atomic_bool noting; /* accesses are noted from here on */
+static atomic_bool on;     /* and what came before is over */
+static atomic_bool failed;
+static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+static const struct ps_settings *chosen;
+
+/* How long the program's threads wait, all in all, for what was launched unseen: it may itself wait for what one of them is yet to do. */
+#define PATIENCE_NS 10000000000u
+static const char *_Atomic source = "none";
+
+/*
+ * Under `auto` both are started, where both can be had: CUPTI sees what by whatever way comes to the driver, and what comes by functions of ours needs
+ * no CUPTI, which can be left to a tool that asks for it, without a launch unseen in between.
+ */
+static int start_source(const char **why)
+{
+    bool is_auto = chosen->tracer == PS_TRACER_AUTO;
+    bool tries_cupti = chosen->tracer == PS_TRACER_CUPTI || (is_auto && !ps_symbol_lookup_tool_is_announced());
+    const char *why_not = NULL;
+    int cupti = tries_cupti ? ps_tracer_cupti_start(chosen->cupti, why) : -ENOTSUP;
+    int hooks = chosen->tracer == PS_TRACER_CUPTI ? -ENOTSUP : ps_tracer_hooks_start(tries_cupti ? &why_not : why);
+
+    if (!cupti) {
+        *why = NULL;
+        atomic_store(&source, "cupti");
+        return 0;
+    }
+    if (hooks)
+        return tries_cupti ? cupti : hooks;
+    if (tries_cupti)
+        ps_log_info(TRACER, "launches are seen by functions in front of the driver's, since %s", *why);
+    *why = NULL;
+    atomic_store(&source, "hook");
+    return 0;
+}
+
+bool ps_tracing_leave_cupti(void)
+{
+    pthread_mutex_lock(&one_at_a_time);
+    bool left = ps_tracer_cupti_give_way();
+    if (left) {
+        atomic_store(&source, "hook");
+        ps_log_info(TRACER, "CUPTI is left to another tool that asks for it: launches are seen by functions in front of the driver's");
+    }
+    pthread_mutex_unlock(&one_at_a_time);
+    return left;
+}
+
+int ps_tracing_open(bool at_once, const struct ps_settings *settings, const char **why)
+{
+    chosen = settings;
+    if (!at_once)
+        return 0;
+    int r = start_source(why);
+    atomic_store(&noting, r == 0);
+    atomic_store(&on, r == 0);
+    return r;
+}
+
+const char *ps_tracing_source(void)
+{
+    return atomic_load(&source);
+}
+
+void ps_tracing_assume(void)
+{
+    atomic_store(&noting, true);
+    atomic_store(&on, true);
+}
+
+bool ps_tracing_is_on(void)
+{
+    return atomic_load_explicit(&on, memory_order_acquire);
+}
+
+bool ps_tracing_notes(void)
+{
+    return atomic_load_explicit(&noting, memory_order_acquire);
+}
+
+/* Whether all that was queued in the managed contexts when this was called is over. */
+static int wait_for_devices(void)
+{
+    const ptrdiff_t before = ps_here;
+    int r = 0;
+
+    for (unsigned i = 0; !r && i < ps_devices_count(); i++) {
+        ps_devices_enter(i);
+        r = ps_managed_context_wait();
+    }
+    ps_here = before;
+    return r;
+}
+
+/* What can leave from now on has the threads that it takes, at each device. */
+static int prepare_evictions(const char **why)
+{
+    const ptrdiff_t before = ps_here;
+    int r = 0;
+
+    for (unsigned i = 0; !r && i < ps_devices_count(); i++) {
+        ps_devices_enter(i);
+        r = ps_eviction_prepare(why);
+    }
+    ps_here = before;
+    return r;
+}
+
+/* The thread that settles can't have its context. */
+static void settling_is_gone(void *unused)
+{
+    (void)unused;
+    atomic_store(&failed, true);
+    ps_process_stand_aside("the thread that waits for the device can't have its context");
+}
+
+static void rest(void)
+{
+    static const struct timespec a_moment = {.tv_nsec = 1000000};
+
+    nanosleep(&a_moment, NULL);
+    ps_registry_lock();
+    ps_shutdown_park_if_due();
+    ps_registry_unlock();
+}
+
+/*
+ * Waits until everything that was launched unseen is over. A launch that another thread had begun before the source was there, and queues only now, is met by the
+ * second wait. While anybody captures nothing can be waited for; later it can.
+ */
+static void settle(void)
+{
+    int r;
+
+    ps_registry_lock();
+    ps_shutdown_helper_begins();
+    ps_registry_unlock();
+    const char *why = NULL;
+    do {
+        rest();
+        r = wait_for_devices();
+        if (!r) {
+            rest();
+            r = wait_for_devices();
+        }
+    } while (r == -EBUSY);
+    if (!r && prepare_evictions(&why)) {
+        atomic_store(&failed, true);
+        ps_process_stand_aside(why);
+    } else if (!r) {
+        atomic_store_explicit(&on, true, memory_order_release);
+        ps_log_debug(TRACER, "what was launched unseen is over: spans may leave");
+    } else {
+        atomic_store(&failed, true);
+        ps_log_info(TRACER, "the device could not be waited for (error %d): nothing leaves", -r);
+    }
+    ps_registry_lock();
+    ps_shutdown_helper_ends();
+    ps_registry_unlock();
+    ps_helper_thread_park();
+}
+
+void ps_tracing_start(const char *reason)
+{
+    const char *why = NULL;
+
+    if (ps_tracing_notes())
+        return;
+    pthread_mutex_lock(&one_at_a_time);
+    if (!atomic_load(&noting) && !atomic_load(&failed)) {
+        int r = start_source(&why);
+        if (!r) {
+            atomic_store_explicit(&noting, true, memory_order_release);
+            ps_log_info(TRACER, "launches are traced from now on: %s", reason);
+            why = "the thread that waits for the device can't be started";
+            r = ps_helper_thread_start("penstock-settle", settle, settling_is_gone, NULL);
+        }
+        if (r) {
+            atomic_store(&failed, true);
+            ps_process_stand_aside(why);
+        }
+    }
+    pthread_mutex_unlock(&one_at_a_time);
+}
+
+void ps_tracing_wait(void)
+{
+    static const struct timespec a_moment = {.tv_nsec = 200000};
+    static _Atomic uint64_t since;
+    uint64_t first = 0;
+
+    if (!ps_tracing_notes() || ps_tracing_is_on())
+        return;
+    atomic_compare_exchange_strong(&since, &first, ps_now_ns());
+    while (!ps_tracing_is_on() && !atomic_load(&failed) && ps_now_ns() - atomic_load(&since) < PATIENCE_NS)
+        nanosleep(&a_moment, NULL);
+}
+
+void ps_tracing_start_if_due(uint64_t bytes)
+{
+    if (ps_tracing_notes() || ps_budget.limit == UINT64_MAX)
+        return;
+    ps_registry_lock();
+    bool due = ps_budget.held - ps_registry.cached_bytes - ps_spare_bytes() + bytes > ps_budget.limit / 4 * 3;
+    ps_registry_unlock();
+    if (due)
+        ps_tracing_start("three quarters of the budget are in use");
+}

@@ -1,0 +1,449 @@
+#include "tracer/symbol_lookup.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/secure_execution.h"
+#include "cuda/driver.h"
+#include "cuda/nccl.h"
+#include "cuda/runtime.h"
+#include "hooks/cupti_subscribe.h"
+#include "hooks/external_access.h"
+#include "hooks/hooks.h"
+
+extern char **environ;
+
+#define PS_TRACED(name, parameters, arguments, meaning) CUresult ps_traced_##name parameters;
+#define PS_TRACED_BELOW_HOOK(name, meaning)
+#define PS_TRACED_PTSZ(name, parameters, arguments, meaning)                                                                               \
+    CUresult ps_traced_##name parameters;                                                                                                  \
+    CUresult ps_traced_##name##_ptsz parameters;
+#define PS_TRACED_PTDS(name, parameters, arguments, meaning)                                                                               \
+    CUresult ps_traced_##name parameters;                                                                                                  \
+    CUresult ps_traced_##name##_ptds parameters;
+#include "tracer/traced_calls.def"
+#undef PS_TRACED
+#undef PS_TRACED_PTSZ
+#undef PS_TRACED_PTDS
+
+enum kind {
+    TRACED, /* launches and copies */
+    HOOK,   /* questions, streams, contexts */
+    MEMORY, /* allocations, frees, and what is told of memory */
+};
+
+void *_Atomic ps_driver_found[PS_DRIVER_FUNCTIONS];
+
+static const struct {
+    const char *name;
+    void *ours;
+    enum kind kind;
+} functions[PS_DRIVER_FUNCTIONS] = {
+#define ENTRY(exported, function, kind) [PS_DRIVER_FUNCTION_##exported] = {#exported, (void *)(function), kind},
+#define TRACED_ENTRY(name) ENTRY(name, ps_traced_##name, TRACED)
+#define PS_TRACED(name, parameters, arguments, meaning) TRACED_ENTRY(name)
+#define PS_TRACED_PTSZ(name, parameters, arguments, meaning) TRACED_ENTRY(name) TRACED_ENTRY(name##_ptsz)
+#define PS_TRACED_PTDS(name, parameters, arguments, meaning) TRACED_ENTRY(name) TRACED_ENTRY(name##_ptds)
+#define PS_HOOK_CUDA(type, name, parameters, arguments) ENTRY(name, name, HOOK)
+#define PS_HOOK_CUDA_MEMORY(type, name, parameters, arguments) ENTRY(name, name, MEMORY)
+#define PS_HOOK_CUDART(type, name, parameters, arguments)
+#include "hooks/hooks.def"
+#include "tracer/traced_calls.def"
+#undef PS_HOOK_CUDA
+#undef PS_HOOK_CUDART
+};
+
+/* The runtime's, for programs that open the shared runtime and look its functions up. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static const struct {
+    const char *name;
+    void *ours;
+} runtime_functions[] = {
+#define PS_HOOK_CUDA(type, name, parameters, arguments)
+#define PS_HOOK_CUDART(type, name, parameters, arguments) {#name, (void *)(name)},
+#include "hooks/hooks.def"
+};
+#pragma GCC diagnostic pop
+
+static atomic_bool gave_launch, tool_announced;
+
+/* ---- what is answered, and to whom ---- */
+
+static bool begins_with(const char *text, const char *start)
+{
+    return !strncmp(text, start, strlen(start));
+}
+
+/* Tools that want CUPTI leave these in the environment of what they run: profilers, sanitizers and whatever is injected. `penstock doctor` has the same. */
+static bool is_tool_announced(void)
+{
+    static const char *const starts[] = {"CUDA_INJECTION64_PATH=", "NV_NSIGHT_INJECTION", "NV_COMPUTE_PROFILER", "NV_SANITIZER_INJECTION"};
+
+    for (char **entry = environ; entry && *entry; entry++) {
+        const char *value = strchr(*entry, '=');
+        for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+            if (begins_with(*entry, starts[i]) && value && value[1])
+                return true;
+        if (begins_with(*entry, "NSYS_")) {
+            const char *session = strstr(*entry, "SESSION"), *injection = strstr(*entry, "INJECTION");
+            if (value && ((session && session < value) || (injection && injection < value)))
+                return true;
+        }
+    }
+    return false;
+}
+
+enum answers {
+    UNDECIDED,
+    NOTHING,    /* Penstock is off */
+    HOOKS,      /* what programs get instead of the driver's functions whoever traces */
+    EVERYTHING, /* launches and copies, too: the tracer is ours, or may become so */
+};
+
+static enum answers decide(void)
+{
+    const char *tracer = getenv("PENSTOCK_TRACER"), *disable = getenv("PENSTOCK_DISABLE");
+
+    atomic_store(&tool_announced, is_tool_announced());
+    if (ps_is_secure_execution() || (disable && !strcmp(disable, "1")))
+        return NOTHING;
+    return tracer && !strcmp(tracer, "cupti") ? HOOKS : EVERYTHING;
+}
+
+static enum answers answers(void)
+{
+    static _Atomic enum answers decided;
+    enum answers now = atomic_load_explicit(&decided, memory_order_relaxed);
+
+    if (now == UNDECIDED) {
+        now = decide();
+        atomic_store_explicit(&decided, now, memory_order_relaxed);
+    }
+    return now;
+}
+
+bool ps_symbol_lookup_is_ours(void)
+{
+    return answers() == EVERYTHING;
+}
+
+bool ps_symbol_lookup_gave_launch(void)
+{
+    return atomic_load(&gave_launch);
+}
+
+bool ps_symbol_lookup_tool_is_announced(void)
+{
+    answers();
+    return atomic_load(&tool_announced);
+}
+
+/*
+ * Libraries that come with the driver, the toolkit and its tools. What they allocate is theirs: workspaces that they use as they like, or what the
+ * hooks of the runtime have decided on already (the shared runtime passes here with what they leave to it). Code without a file was compiled while
+ * the program ran, and is the program's.
+ */
+static bool is_nvidias(const void *code)
+{
+    static const char *const starts[] = {
+        "libcuda.",    "libcudart.",  "libcudadebugger", "libcublas",   "libcudnn",       "libcufft",     "libcurand",
+        "libcusolver", "libcusparse", "libcutensor",     "libcudss",    "libcufile",      "libcupti",     "libnv",
+        "libnccl",     "libnpp",      "libaccinj",       "libToolsInj", "libInterceptor", "libsanitizer", "libcheckpoint",
+    };
+    Dl_info info;
+
+    if (!dladdr(code, &info) || !info.dli_fname)
+        return false;
+    const char *slash = strrchr(info.dli_fname, '/'), *file = slash ? slash + 1 : info.dli_fname;
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+        if (begins_with(file, starts[i]))
+            return true;
+    return false;
+}
+
+static bool is_given_to(enum kind kind, const void *caller)
+{
+    if (kind == TRACED)
+        return answers() == EVERYTHING;
+    if (kind == HOOK && answers() == EVERYTHING)
+        return true;
+    return answers() != NOTHING && !is_nvidias(caller);
+}
+
+/* ---- dlsym ---- */
+
+typedef void *dlsym_function(void *handle, const char *name);
+
+/*
+ * What the assembly below jumps to. Filled at the first call, by whichever thread: all find the same. Sanitizers' own start calls dlsym before
+ * instrumented code can run, so what runs for every name is not instrumented and calls nothing that they intercept.
+ */
+dlsym_function *ps_dlsym_behind __attribute__((visibility("hidden")));
+void *ps_dlsym_answer(void *handle, const char *name, const void *caller) __attribute__((visibility("hidden"), used));
+
+#define UNINSTRUMENTED __attribute__((no_sanitize("address", "thread", "undefined")))
+
+static void *find_nothing(void *handle, const char *name)
+{
+    (void)handle;
+    (void)name;
+    return NULL;
+}
+
+UNINSTRUMENTED static dlsym_function *behind(void)
+{
+    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
+    dlsym_function *found = __atomic_load_n(&ps_dlsym_behind, __ATOMIC_RELAXED);
+
+    for (size_t i = 0; !found && i < sizeof versions / sizeof *versions; i++)
+        found = (dlsym_function *)dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+    if (!found)
+        found = find_nothing;
+    __atomic_store_n(&ps_dlsym_behind, found, __ATOMIC_RELAXED);
+    return found;
+}
+
+void *ps_real_dlsym(void *handle, const char *name)
+{
+    return behind()(handle, name);
+}
+
+void *ps_symbol_behind(const char *name, void *looked_up, const void *caller)
+{
+    Dl_info info;
+    void *library = dladdr(caller, &info) && info.dli_fname ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD) : NULL;
+    void *found = library ? ps_real_dlsym(library, name) : NULL;
+
+    if (library)
+        dlclose(library); /* the caller is running: it stays */
+    if (!found)
+        found = looked_up;
+    return found ? found : dlsym(RTLD_NEXT, name);
+}
+
+/* "cu" or "cuda" and a capital letter: of all that is looked up, little but the driver's and the runtime's functions. */
+UNINSTRUMENTED static bool may_be_cuda(const char *name)
+{
+    if (!name || name[0] != 'c' || name[1] != 'u')
+        return false;
+    if (name[2] == 'd' && name[3] == 'a')
+        name += 2;
+    return name[2] >= 'A' && name[2] <= 'Z';
+}
+
+/* "nccl" and a capital letter. */
+UNINSTRUMENTED static bool may_be_nccls(const char *name)
+{
+    return name && name[0] == 'n' && name[1] == 'c' && name[2] == 'c' && name[3] == 'l' && name[4] >= 'A' && name[4] <= 'Z';
+}
+
+/* What tools that want CUPTI ask it for first. */
+UNINSTRUMENTED static bool may_be_cuptis(const char *name)
+{
+    static const char start[] = "cuptiSubscribe";
+    size_t i = 0;
+
+    while (name && start[i] && name[i] == start[i])
+        i++;
+    return name && !start[i];
+}
+
+static void *replacement(void *found, const void *caller);
+static void *runtime_replacement(void *found, const char *name, const void *caller);
+
+static __attribute__((noinline)) void *answer(void *handle, const char *name, const void *caller)
+{
+    void *found = ps_real_dlsym(handle, name);
+
+    if (!found)
+        return NULL;
+    if (begins_with(name, "cuFile"))
+        return ps_cufile_stand_in(name, found);
+    return name[2] == 'd' ? runtime_replacement(found, name, caller) : replacement(found, caller);
+}
+
+static __attribute__((noinline)) void *answer_others(void *handle, const char *name)
+{
+    void *found = ps_real_dlsym(handle, name);
+
+    if (!found)
+        return NULL;
+    return name[0] == 'n' ? ps_nccl_stand_in(name, found) : ps_cupti_stand_in(name, found);
+}
+
+/*
+ * What dlsym gives, or NULL where the real one is to be asked on the caller's behalf: what RTLD_NEXT and RTLD_DEFAULT mean follows from where
+ * the call comes from, and with the latter our exported functions are found anyway.
+ */
+UNINSTRUMENTED void *ps_dlsym_answer(void *handle, const char *name, const void *caller)
+{
+    behind();
+    bool is_others = may_be_nccls(name) || may_be_cuptis(name);
+
+    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || !(is_others || may_be_cuda(name)) || answers() == NOTHING)
+        return NULL;
+    return is_others ? answer_others(handle, name) : answer(handle, name, caller);
+}
+
+#ifdef __x86_64__
+/* A jump, not a call, leaves the real dlsym the return address by which it knows its caller. */
+__asm__(".text\n"
+        ".globl dlsym\n"
+        ".type dlsym, @function\n"
+        "dlsym:\n"
+        "    .cfi_startproc\n"
+        "    endbr64\n"
+        "    movq (%rsp), %rdx\n"
+        "    pushq %rdi\n"
+        "    .cfi_adjust_cfa_offset 8\n"
+        "    pushq %rsi\n"
+        "    .cfi_adjust_cfa_offset 8\n"
+        "    subq $8, %rsp\n"
+        "    .cfi_adjust_cfa_offset 8\n"
+        "    call ps_dlsym_answer\n"
+        "    addq $8, %rsp\n"
+        "    .cfi_adjust_cfa_offset -8\n"
+        "    popq %rsi\n"
+        "    .cfi_adjust_cfa_offset -8\n"
+        "    popq %rdi\n"
+        "    .cfi_adjust_cfa_offset -8\n"
+        "    testq %rax, %rax\n"
+        "    jnz 1f\n"
+        "    movq ps_dlsym_behind(%rip), %rax\n"
+        "    jmp *%rax\n"
+        "1:  ret\n"
+        "    .cfi_endproc\n"
+        ".size dlsym, .-dlsym\n");
+#else
+#error "dlsym has to be written for this processor"
+#endif
+
+/* ---- which is which ---- */
+
+/*
+ * Looks for all of them, if the driver is loaded; it is not loaded for this. Without a lock, which could not be taken under the loader's: several
+ * threads find the same.
+ */
+static void look_for_all(void)
+{
+    static atomic_bool done;
+
+    if (atomic_load_explicit(&done, memory_order_acquire))
+        return;
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+    if (!library)
+        return;
+    for (size_t i = 0; i < PS_DRIVER_FUNCTIONS; i++)
+        atomic_store_explicit(&ps_driver_found[i], ps_real_dlsym(library, functions[i].name), memory_order_relaxed);
+    dlclose(library); /* whoever loaded it keeps it; drivers are not unloaded */
+    atomic_store_explicit(&done, true, memory_order_release);
+}
+
+void *ps_driver_function(enum ps_driver_function which)
+{
+    void *real = atomic_load_explicit(&ps_driver_found[which], memory_order_relaxed);
+
+    if (!real) {
+        look_for_all();
+        real = atomic_load_explicit(&ps_driver_found[which], memory_order_relaxed);
+    }
+    return real;
+}
+
+static bool is_launch(size_t which)
+{
+    return which == PS_DRIVER_FUNCTION_cuLaunchKernel || which == PS_DRIVER_FUNCTION_cuLaunchKernelEx;
+}
+
+/* Ours in place of what was found, or that itself. */
+static void *replacement(void *found, const void *caller)
+{
+    look_for_all();
+    for (size_t i = 0; i < PS_DRIVER_FUNCTIONS; i++)
+        if (found == atomic_load_explicit(&ps_driver_found[i], memory_order_relaxed)) {
+            if (!is_given_to(functions[i].kind, caller))
+                return found;
+            if (is_launch(i))
+                atomic_store(&gave_launch, true);
+            return functions[i].ours;
+        }
+    return found;
+}
+
+/* The same for the shared runtime: by its file, since the hooks find the runtime that is loaded by its file too. */
+static void *runtime_replacement(void *found, const char *name, const void *caller)
+{
+    Dl_info info;
+
+    if (is_nvidias(caller) || !dladdr(found, &info) || !info.dli_fname)
+        return found;
+    const char *slash = strrchr(info.dli_fname, '/');
+    if (!begins_with(slash ? slash + 1 : info.dli_fname, "libcudart."))
+        return found;
+    for (size_t i = 0; i < sizeof runtime_functions / sizeof *runtime_functions; i++)
+        if (!strcmp(name, runtime_functions[i].name))
+            return runtime_functions[i].ours;
+    return found;
+}
+
+/* ---- cuGetProcAddress ---- */
+
+static CUresult answered(CUresult result, void **function, const void *caller)
+{
+    if (result == CUDA_SUCCESS && function && *function)
+        *function = replacement(*function, caller);
+    return result;
+}
+
+/*
+ * Also answered while we are inside Penstock: the runtime makes its look-ups when a call of ours is the first. The version of before CUDA 12 has no
+ * status.
+ */
+PS_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
+                                       CUdriverProcAddressQueryResult *status)
+{
+    CUresult (*real)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *) =
+        (CUresult(*)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *))ps_driver_function(
+            PS_DRIVER_FUNCTION_cuGetProcAddress_v2);
+
+    return real ? answered(real(symbol, function, version, flags, status), function, __builtin_return_address(0))
+                : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+#undef cuGetProcAddress
+PS_EXPORT CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags)
+{
+    CUresult (*real)(const char *, void **, int, cuuint64_t) =
+        (CUresult(*)(const char *, void **, int, cuuint64_t))ps_driver_function(PS_DRIVER_FUNCTION_cuGetProcAddress);
+
+    return real ? answered(real(symbol, function, version, flags), function, __builtin_return_address(0)) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+/* ---- cudaGetDriverEntryPoint: the runtime's look-up, whose own caller the runtime is ---- */
+
+#define ENTRY_POINT(name, parameters, arguments)                                                                                           \
+    PS_EXPORT cudaError_t name parameters                                                                                                  \
+    {                                                                                                                                      \
+        cudaError_t result = ps_real_cudart()->name arguments;                                                                             \
+                                                                                                                                           \
+        answered(result == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, function, __builtin_return_address(0));                        \
+        return result;                                                                                                                     \
+    }
+
+ENTRY_POINT(cudaGetDriverEntryPoint,
+            (const char *symbol, void **function, unsigned long long flags, enum cudaDriverEntryPointQueryResult *status),
+            (symbol, function, flags, status))
+ENTRY_POINT(cudaGetDriverEntryPoint_ptsz,
+            (const char *symbol, void **function, unsigned long long flags, enum cudaDriverEntryPointQueryResult *status),
+            (symbol, function, flags, status))
+ENTRY_POINT(cudaGetDriverEntryPointByVersion,
+            (const char *symbol, void **function, unsigned int version, unsigned long long flags,
+             enum cudaDriverEntryPointQueryResult *status),
+            (symbol, function, version, flags, status))
+ENTRY_POINT(cudaGetDriverEntryPointByVersion_ptsz,
+            (const char *symbol, void **function, unsigned int version, unsigned long long flags,
+             enum cudaDriverEntryPointQueryResult *status),
+            (symbol, function, version, flags, status))

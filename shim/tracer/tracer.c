@@ -1,0 +1,581 @@
+#include "tracer/tracer.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes_text.h"
+#include "base/counters.h"
+#include "base/log.h"
+#include "base/ordering_rules.h"
+#include "cuda/capture.h"
+#include "cuda/device_memory.h"
+#include "cuda/devices.h"
+#include "cuda/driver.h"
+#include "cuda/helper_thread.h"
+#include "cuda/managed_context.h"
+#include "memory/blocks.h"
+#include "memory/budget.h"
+#include "memory/graph_memory.h"
+#include "memory/launches_under_way.h"
+#include "memory/pointer_tables.h"
+#include "memory/registry.h"
+#include "plan/learning.h"
+#include "policy/steps/counter.h"
+#include "residency/copies.h"
+#include "residency/grace.h"
+#include "residency/residency.h"
+#include "tracer/graphs.h"
+#include "tracer/grid.h"
+#include "tracer/host_tables.h"
+#include "tracer/kernel_words.h"
+#include "tracer/layers.h"
+#include "tracer/layouts.h"
+#include "tracer/made_tables.h"
+#include "tracer/stale_pointers.h"
+
+/* What the call under way names of one device's. */
+struct part {
+    unsigned device;
+    size_t first, count;             /* of the spans */
+    size_t first_block, block_count; /* of the blocks that it may touch any piece of */
+    uint64_t launch;                 /* its number there, from begin to end */
+};
+
+/* What the call under way on this thread names. */
+struct access {
+    struct ps_stream *stream;
+    CUstream handle;
+    bool per_thread_default;
+    bool is_meant;    /* a parameter that is a pointer names a span: no accident */
+    bool reads_ahead; /* a copy that may read a span before its stream is there */
+    bool blind;       /* a launch whose parameters can't be read */
+    bool begun;       /* the residency machine holds the spans */
+    bool finds_none;  /* the kernel is known to use no other memory than what it is given */
+    bool unseen;      /* a launch that may use what it doesn't name, from begin to end */
+    struct ps_made_launch made;
+    uint64_t began;      /* such a launch: what grace.h wants to know at its end */
+    CUfunction function; /* NULL: a copy or memset */
+    uint64_t launch;     /* its number, from begin to end */
+    struct ps_access_kind kind;
+    size_t count;
+    size_t capacity;
+    struct ps_span **spans;
+    unsigned parts; /* devices whose spans are among them */
+    struct part part[PS_DEVICES_MAX];
+    struct ps_span *few[32];
+    CUdeviceptr inside;              /* a place inside the largest span that is named elsewhere than at its start */
+    size_t inside_bytes;             /* of that span; 0: there is none */
+    struct ps_block_names in_blocks; /* named, and not among the spans until the call is ready */
+};
+
+static __thread struct access *current __attribute__((tls_model("initial-exec")));
+static pthread_key_t key;
+static pthread_once_t key_made = PTHREAD_ONCE_INIT;
+
+static void forget(void *access)
+{
+    struct access *a = access;
+
+    ps_inside++;
+    ps_tracer_end(); /* of a launch that the thread was ended in */
+    ps_inside--;
+    if (a->spans != a->few)
+        free(a->spans);
+    ps_block_names_free(&a->in_blocks);
+    free(a);
+    current = NULL; /* a destructor that comes later may launch again */
+}
+
+static void make_key(void)
+{
+    pthread_key_create(&key, forget);
+}
+
+static struct access *access_of_this_thread(void)
+{
+    struct access *a = current;
+
+    if (a)
+        return a;
+    pthread_once(&key_made, make_key);
+    a = calloc(1, sizeof *a);
+    if (!a) {
+        ps_log_warn_once(
+            TRACER, "no memory to note a thread's accesses: what it launches can't be seen; PENSTOCK_HOST_BUDGET makes the slab smaller");
+        return NULL;
+    }
+    a->spans = a->few;
+    a->capacity = sizeof a->few / sizeof *a->few;
+    pthread_setspecific(key, a);
+    current = a;
+    return a;
+}
+
+void ps_tracer_begin(CUstream stream, bool per_thread_default)
+{
+    struct access *a = access_of_this_thread();
+
+    if (!a)
+        return;
+    a->handle = stream;
+    a->per_thread_default = per_thread_default;
+    a->count = a->in_blocks.count = a->in_blocks.blocks = 0;
+    a->blind = a->begun = a->is_meant = a->reads_ahead = false;
+    a->parts = 0;
+    a->inside_bytes = 0;
+    a->kind = (struct ps_access_kind){0};
+    a->finds_none = a->unseen = false;
+    a->made.key = 0;
+    a->function = NULL;
+}
+
+static void note_span(struct access *a, struct ps_span *span)
+{
+    if (a->count && a->spans[a->count - 1] == span)
+        return;
+    if (a->count == a->capacity) {
+        struct ps_span **more = malloc(2 * a->capacity * sizeof *more);
+        if (!more) {
+            a->blind = true; /* what can't be listed is treated like what can't be read */
+            return;
+        }
+        memcpy(more, a->spans, a->count * sizeof *more);
+        if (a->spans != a->few)
+            free(a->spans);
+        a->spans = more;
+        a->capacity *= 2;
+    }
+    a->spans[a->count++] = span;
+}
+
+static void note_piece(void *access, struct ps_span *piece)
+{
+    note_span(access, piece);
+}
+
+static void note_in_block(struct access *a, CUdeviceptr address, size_t bytes, bool somewhere)
+{
+    if (!ps_block_name(&a->in_blocks, address, bytes, somewhere))
+        a->blind = true;
+}
+
+static PS_ALWAYS_INLINE void note(struct access *a, CUdeviceptr address, size_t bytes, bool somewhere)
+{
+    struct ps_span *span = ps_registry_at(address);
+
+    if (!span)
+        return;
+    if (ps_blocks_exist() && ps_block_of(span)) {
+        note_in_block(a, address, bytes, somewhere);
+        return;
+    }
+    if (address != span->address && span->bytes > a->inside_bytes) {
+        a->inside = address;
+        a->inside_bytes = span->bytes;
+    }
+    note_span(a, span);
+}
+
+void ps_tracer_address(CUdeviceptr address)
+{
+    ps_tracer_bytes(address, 0);
+}
+
+void ps_tracer_bytes(CUdeviceptr address, size_t bytes)
+{
+    if (ps_registry_owns(address) && current)
+        note(current, address, bytes, false);
+}
+
+void ps_tracer_reads_ahead(CUdeviceptr source)
+{
+    if (ps_registry_owns(source) && current)
+        current->reads_ahead = true;
+}
+
+static PS_ALWAYS_INLINE void note_word(void *access, CUdeviceptr word, size_t bytes)
+{
+    struct access *a = access;
+
+    if (bytes == sizeof word && ps_registry_at(word))
+        a->is_meant = true;
+    note(a, word, 0, false);
+}
+
+static void note_unit(void *access, CUdeviceptr unit)
+{
+    note(access, unit, 0, true);
+}
+
+static void note_table(void *access, CUdeviceptr word, size_t bytes)
+{
+    (void)bytes;
+    ps_pointer_tables_name(word, note_unit, access);
+}
+
+/* What the kernel finds through pointer tables. Apart from the launches of programs without any, which have this glance to pay. */
+static void note_tables(struct access *a, const struct ps_layout *layout, void **parameters, void **extra)
+{
+    if (!ps_pointer_tables_exist() || !ps_ordering_rule(TABLE_NAMES_SPANS))
+        return;
+    ps_kernel_words_between(atomic_load_explicit(&ps_pointer_tables_extent.start, memory_order_relaxed),
+                            atomic_load_explicit(&ps_pointer_tables_extent.bytes, memory_order_relaxed), layout, parameters, extra,
+                            note_table, a);
+}
+
+static void note_graph_memory(void *uses, CUdeviceptr word, size_t bytes)
+{
+    (void)bytes;
+    ps_graph_memory_used(((const struct ps_graph_memory_uses *)uses)->capture, word);
+}
+
+/* What a kernel that is captured uses of other graphs' memory. */
+static void note_use_of_graph_memory(const struct access *a, const struct ps_layout *layout, void **parameters, void **extra)
+{
+    struct ps_graph_memory_uses uses;
+
+    if (!ps_capture_anywhere())
+        return;
+    uses = ps_graph_memory_look(a->handle, a->per_thread_default);
+    if (uses.capture)
+        ps_kernel_words_between(uses.start, uses.bytes, layout, parameters, extra, note_graph_memory, &uses);
+}
+
+static pthread_mutex_t step_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ps_step_counter steps; /* zero is its initial state as ps_step_init makes it */
+
+static void count_step(uint64_t fingerprint)
+{
+    pthread_mutex_lock(&step_lock);
+    ps_step_observe(&steps, fingerprint);
+    pthread_mutex_unlock(&step_lock);
+}
+
+/* Without the lock: it is asked for at the end, maybe in a signal handler, where a wrong figure is better than a hang. */
+unsigned long long ps_tracer_steps(void)
+{
+    return ps_step_count(&steps);
+}
+
+unsigned long long ps_tracer_steps_so_far(void)
+{
+    static struct ps_step_counter then;
+
+    pthread_mutex_lock(&step_lock);
+    then = steps;
+    pthread_mutex_unlock(&step_lock);
+    return ps_step_count(&then);
+}
+
+void ps_tracer_kernel(CUfunction function, struct ps_grid grid, void **parameters, void **extra)
+{
+    struct access *a = current;
+
+    ps_count(launches);
+    if (!a)
+        return;
+    ps_launches_under_way_begins();
+    /* The grid tells launches of one kernel apart. */
+    a->kind.fingerprint = (uint64_t)(uintptr_t)function + ps_grid_blocks(grid) * 0x9E3779B97F4A7C15u;
+    a->function = function;
+    const struct ps_layout *layout = ps_layout_of(function);
+    a->kind.keeps_no_address = layout && layout->known == PS_KERNEL_KEEPS_NO_ADDRESS;
+    a->finds_none = layout && layout->known != PS_KERNEL_UNKNOWN;
+    if (a->finds_none)
+        ps_launches_under_way_ends();
+    const bool has_lists = layout && layout->tensor_lists.lists && ps_kernel_words_of_lists(layout, parameters, grid, note_word, a);
+    if (has_lists)
+        ps_count(list_launches);
+    if (has_lists || ps_kernel_words(layout, parameters, extra, note_word, a)) {
+        if (!a->finds_none) /* a table that it makes is what it names from here on, and not what an earlier one did */
+            ps_made_tables_begin(&a->made, function, layout, parameters, extra);
+        note_tables(a, layout, parameters, extra);
+        note_use_of_graph_memory(a, layout, parameters, extra);
+        ps_host_tables_name(layout, parameters, extra, note_unit, a);
+        return;
+    }
+    ps_count(launches_without_layout);
+    ps_log_warn_once(
+        TRACER,
+        "a kernel's parameters can't be read: each such launch holds every span where it is; the report counts them (launches_without_layout)");
+    a->blind = true;
+}
+
+void ps_tracer_graph(CUgraphExec executable)
+{
+    struct access *a = current;
+
+    ps_count(graph_launches);
+    if (!a)
+        return;
+    ps_launches_under_way_begins();
+    a->kind.fingerprint = (uint64_t)(uintptr_t)executable * 0x9E3779B97F4A7C15u;
+    if (!ps_ordering_rule(GRAPH_NAMES_SPANS) || ps_graph_name(executable, note_unit, a))
+        return;
+    ps_count(graph_launches_unknown);
+    ps_log_warn_once(
+        TRACER,
+        "what a graph touches can't be read: each of its launches holds every span where it is; the report counts them (graph_launches_unknown), and without graphs more moves");
+    a->blind = true;
+}
+
+/* ---- several devices ---- */
+
+/* The pieces of blocks that are named come to the spans. False: no memory. */
+static bool resolve_blocks(struct access *a)
+{
+    bool listed = true;
+
+    if (!ps_devices_several)
+        return ps_block_resolve(&a->in_blocks, note_piece, a);
+    for (unsigned i = 0; listed && i < ps_devices_count(); i++) {
+        ps_devices_enter(i);
+        listed = ps_block_resolve(&a->in_blocks, note_piece, a);
+    }
+    return listed;
+}
+
+/* Finds the part's blocks, which came device by device. */
+static void find_blocks(const struct access *a, struct part *part)
+{
+    for (size_t i = 0; i < a->in_blocks.blocks; i++) {
+        if (ps_registry_device_of(a->in_blocks.block[i]->address) != part->device)
+            continue;
+        if (!part->block_count++)
+            part->first_block = i;
+    }
+}
+
+/* Brings the spans of one device together, each device's in the order in which they were named. */
+static void part_by_device(struct access *a)
+{
+    if (a->blind || !ps_devices_several) {
+        a->parts = a->blind ? ps_devices_count() : 1;
+        for (unsigned i = 0; i < a->parts; i++)
+            a->part[i] = (struct part){.device = i, .count = a->count, .block_count = a->blind ? 0 : a->in_blocks.blocks};
+        return;
+    }
+    for (size_t from = 0; from < a->count && a->parts < PS_DEVICES_MAX;) {
+        struct part *part = &a->part[a->parts++];
+        size_t n = from;
+
+        *part = (struct part){.device = a->spans[from]->device};
+        for (size_t i = from; i < a->count; i++) {
+            struct ps_span *span = a->spans[i];
+            if (span->device != part->device)
+                continue;
+            memmove(&a->spans[n + 1], &a->spans[n], (i - n) * sizeof(struct ps_span *));
+            a->spans[n++] = span;
+        }
+        part->first = from;
+        part->count = n - from;
+        find_blocks(a, part);
+        from = n;
+    }
+}
+
+/*
+ * Does it at each of the devices, in its context; with a call of which it isn't known what it names, at all of them.
+ *
+ * Two clocks: each device's spans are brought by its own copy streams, and the launch stream, whosever it is, waits for their events. A span that is held at one
+ * device while pages are waited for at another keeps nobody from going on: evictions wait for queued work only, and where none helps, spans stay on
+ * their slots.
+ *
+ * A kernel is launched on a stream of the current context; a copy need not be (CUDA's programming guide, "Stream and Event Behavior").
+ */
+static void at_each_device(struct access *a, void (*act)(struct access *a, struct part *part))
+{
+    const bool is_there = a->kind.is_kernel && !ps_devices_several && a->stream->context == ps_device.context;
+    struct ps_managed_context context;
+
+    for (unsigned i = 0; i < a->parts; i++) {
+        if (!is_there)
+            context = ps_managed_context_enter_at(a->part[i].device);
+        a->kind.blocks = a->in_blocks.block + a->part[i].first_block;
+        a->kind.block_count = a->part[i].block_count;
+        act(a, &a->part[i]);
+        if (!ps_stream_is_foreign(a->stream))
+            a->launch = a->part[i].launch;
+        if (!is_there)
+            ps_managed_context_leave(context);
+    }
+}
+
+/* Of a graph's kernels no launch is seen, so that what they touch is wanted all at once. */
+static void look_for_room(const struct access *a, const struct part *part)
+{
+    bool found = true;
+
+    if (!ps_counted(accesses_on_slot))
+        return;
+    ps_registry_lock();
+    for (size_t i = part->first; found && i < part->first + part->count; i++)
+        found = !a->spans[i]->on_slot;
+    ps_registry_unlock();
+    if (!found)
+        ps_log_warn_once(
+            TRACER,
+            "a CUDA graph uses more at once than a budget of %s has room for: its kernels find the rest on the host, and are slow. Launched one by one they need less at a "
+            "time (JAX: XLA_FLAGS=--xla_gpu_enable_command_buffer=); or a larger PENSTOCK_BUDGET",
+            ps_bytes_text(ps_budget.limit).text);
+}
+
+/*
+ * Two clocks: the stream waits for the H2D of what the call names, and the call may read that now, or at any time until the stream is there. So the host waits for
+ * it too, however long that takes: nothing else orders the one after the other. What an H2D waits for is queued before it.
+ */
+static void wait_for_sources(const struct access *a, const struct part *part)
+{
+    if (a->blind || part->block_count) /* it isn't known how far it reads */
+        ps_copies_drain_reloads();
+    else
+        ps_residency_settle(a->spans + part->first, part->count, false);
+}
+
+static void begin_part(struct access *a, struct part *part)
+{
+    if (a->inside_bytes && a->function && !a->blind)
+        ps_block_used_inside(a->inside, a->inside_bytes, a->spans + part->first, part->count);
+    if (a->blind)
+        ps_residency_begin_access_to_all(a->stream);
+    else
+        part->launch = ps_residency_begin_access(a->spans + part->first, &part->count, a->stream, &a->kind);
+    if (a->reads_ahead && !a->kind.capturing && ps_ordering_rule(READ_AHEAD_WAITS_FOR_RELOAD)) /* in a capture nothing is read */
+        wait_for_sources(a, part);
+    if (a->kind.is_kernel && !a->function && !a->blind)
+        look_for_room(a, part);
+    if (!a->blind && a->function && !part->count && !part->block_count)
+        ps_stale_pointers_named_none(a->kind.fingerprint);
+}
+
+static void end_part(struct access *a, struct part *part)
+{
+    if (a->blind)
+        ps_residency_end_access_to_all(a->stream);
+    else
+        ps_residency_end_access(a->spans + part->first, part->count, a->stream, &a->kind, part->launch);
+}
+
+/*
+ * A launch is about to be queued, or has been, and may use what it does not name (grace.h). It runs on a stream of the current context: its device is the one
+ * that is meant.
+ */
+static void at_own_device(struct access *a, bool begins)
+{
+    const ptrdiff_t before = ps_here;
+
+    if (!ps_devices_several || ps_devices_enter_current() == PS_DEVICES_MANAGED) {
+        a->unseen = begins;
+        ps_launches_under_way_is_here();
+        if (begins)
+            a->began = ps_grace_launch_begins(a->stream);
+        else
+            ps_grace_launch_ends(a->stream, a->began);
+    }
+    ps_here = before;
+}
+
+static void begin_unseen(struct access *a)
+{
+    if (!a->finds_none && !a->blind && !ps_capture_has(a->handle, a->per_thread_default))
+        at_own_device(a, true);
+}
+
+static void make_ready(struct access *a, bool is_kernel)
+{
+    if (a->in_blocks.count && !resolve_blocks(a))
+        a->blind = true;
+    a->blind |= is_kernel && ps_host_tables_take_news();
+    const bool is_alone = is_kernel && a->function && !a->blind; /* no graph, whose kernels are no launches */
+    if (is_alone && !a->count)
+        ps_stale_pointers_named_none(a->kind.fingerprint);
+    if (!a->count && !a->blind) {
+        a->stream = is_kernel && !a->finds_none ? ps_stream_find(a->handle, a->per_thread_default) : NULL;
+        if (a->stream) {
+            ps_stream_launched_unseen(a->stream);
+            begin_unseen(a);
+        }
+        return;
+    }
+    a->kind.unsteady = is_alone && !a->is_meant && ps_stale_pointers_is(a->kind.fingerprint);
+    a->kind.keeps_no_address |= !is_kernel;
+    a->stream = ps_stream_find(a->handle, a->per_thread_default);
+    if (!a->stream)
+        return;
+    a->kind.is_kernel = is_kernel;
+    a->kind.layer = ps_layers_now(a->function);
+    a->kind.capturing = ps_capture_has(a->handle, a->per_thread_default);
+    if (a->blind && a->kind.capturing)
+        return; /* nothing runs now, and the graph will be unknown too */
+    a->begun = true;
+    /* Steps show in the launches that use spans as well as in all; the rest, which may be very short, are spared the work. */
+    if (is_kernel)
+        count_step(a->kind.fingerprint);
+    part_by_device(a);
+    at_each_device(a, begin_part);
+    if (is_kernel)
+        begin_unseen(a);
+}
+
+void ps_tracer_ready(bool is_kernel)
+{
+    struct access *a = current;
+
+    if (!is_kernel)
+        ps_count(copies_seen);
+    if (!a)
+        return;
+    make_ready(a, is_kernel);
+    if (!a->unseen) /* it uses nothing unseen, or holds all that there is, or is captured, and no launch now */
+        ps_launches_under_way_ends();
+}
+
+void ps_tracer_ready_to_look(void)
+{
+    static struct ps_stream none = {.index = PS_STREAMS_MAX};
+    struct access *a = current;
+
+    if (!a || (!a->count && !a->in_blocks.count))
+        return;
+    if (a->in_blocks.count && !resolve_blocks(a))
+        a->blind = true;
+    if (!a->count || a->blind)
+        return;
+    a->stream = &none;
+    a->kind = (struct ps_access_kind){.keeps_no_address = true, .capturing = true, .only_looked = true};
+    a->begun = true;
+    part_by_device(a);
+    at_each_device(a, begin_part);
+}
+
+void ps_tracer_end(void)
+{
+    struct access *a = current;
+
+    if (a && a->made.key)
+        ps_made_tables_end(&a->made, a->handle, a->per_thread_default, !ps_capture_anywhere());
+    if (a && a->unseen)
+        at_own_device(a, false);
+    ps_launches_under_way_ends();
+    if (!a || !a->begun)
+        return;
+    a->begun = false;
+    at_each_device(a, end_part);
+    a->count = 0;
+}
+
+struct ps_traced_launch ps_tracer_launch(void)
+{
+    const struct access *a = current;
+
+    if (!a || !a->begun)
+        return (struct ps_traced_launch){.layer.number = PENSTOCK_NEVER};
+    return (struct ps_traced_launch){
+        .is_blind = a->blind, .is_learnt = !a->blind && a->launch != PS_LAUNCH_NOT_LEARNT, .number = a->launch, .layer = a->kind.layer};
+}
+
+void ps_tracer_asked_about(CUdeviceptr address)
+{
+    ps_residency_asked_about(address);
+}

@@ -1,0 +1,284 @@
+/* Pointer tables: what a table names, in whatever pieces it was written, written over and freed. */
+#include <stdlib.h>
+
+#include "base/counters.h"
+#include "expect.h"
+#include "memory/pointer_tables.h"
+#include "memory/registry.h"
+
+#define UNIT 4096u
+#define UNITS 64u
+#define BASE 0x200000000000u   /* of the span reservation, in which every unit but the last is a span's */
+#define DEVICE 0x500000000000u /* where the tables are */
+#define WORDS 256u
+
+static struct ps_span *_Atomic map[UNITS];
+static struct ps_span span;
+
+static void make_reservation(void)
+{
+    for (unsigned i = 0; i + 1 < UNITS; i++)
+        map[i] = &span;
+    ps_reservation.base = BASE;
+    ps_reservation.granularity = UNIT;
+    ps_reservation.unit_shift = 12;
+    ps_reservation.map = map;
+    ps_reservation.reserved = UNITS * UNIT;
+}
+
+/* What was named, a bit for each unit. */
+static uint64_t named;
+
+static void note(void *ctx, CUdeviceptr address)
+{
+    (void)ctx;
+    EXPECT(ps_registry_owns(address));
+    named |= 1ull << ((address - BASE) / UNIT);
+}
+
+static uint64_t named_at(CUdeviceptr address)
+{
+    named = 0;
+    ps_pointer_tables_name(address, note, NULL);
+    return named;
+}
+
+static uint64_t pointer(unsigned unit)
+{
+    return BASE + unit * UNIT + 8 * unit;
+}
+
+static void write_words(unsigned at, const uint64_t *words, unsigned n)
+{
+    ps_pointer_tables_copied(DEVICE + 8 * at, words, 8 * n);
+}
+
+static void forget_all(void)
+{
+    ps_pointer_tables_overwritten(DEVICE, 1 << 30);
+    EXPECT(!ps_pointer_tables_exist());
+}
+
+static void test_pointers_among_other_words(void)
+{
+    const uint64_t words[] = {7, pointer(3), 0, pointer(3) + 100, pointer(9), UINT64_MAX, BASE + UNITS * UNIT, pointer(UNITS - 1)};
+
+    EXPECT(!ps_pointer_tables_exist());
+    write_words(0, words, 8);
+    EXPECT(ps_pointer_tables_exist());
+    EXPECT_U64(1 << 3 | 1 << 9, named_at(DEVICE));
+    EXPECT_U64(1 << 3 | 1 << 9, named_at(DEVICE + 63));
+    EXPECT_U64(0, named_at(DEVICE + 64));
+    EXPECT_U64(0, named_at(DEVICE - 1));
+    EXPECT_U64(DEVICE, ps_pointer_tables_extent.start);
+    EXPECT_U64(64, ps_pointer_tables_extent.bytes);
+    forget_all();
+}
+
+static void test_no_pointers_no_table(void)
+{
+    const uint64_t words[] = {1, 2, 3, BASE - 1, pointer(UNITS - 1)};
+    static unsigned char large[3 * PS_POINTER_TABLE_LOOKED];
+    const uint64_t one = pointer(1);
+
+    write_words(0, words, 5);
+    EXPECT(!ps_pointer_tables_exist());
+    memcpy(large + PS_POINTER_TABLE_LOOKED, &one, sizeof one);
+    ps_pointer_tables_copied(DEVICE, large, sizeof large); /* data */
+    EXPECT(!ps_pointer_tables_exist());
+    ps_pointer_tables_copied(DEVICE, &one, 7);
+    EXPECT(!ps_pointer_tables_exist());
+    memcpy(large + PS_POINTER_TABLE_LOOKED - 8, &one, sizeof one);
+    ps_pointer_tables_copied(DEVICE, large, PS_POINTER_TABLE_LOOKED);
+    EXPECT_U64(2, named_at(DEVICE));
+    forget_all();
+    /* The beginning of a long copy; all that was copied is the table. */
+    ps_pointer_tables_copied(DEVICE, large, sizeof large);
+    EXPECT_U64(2, named_at(DEVICE));
+    EXPECT_U64(2, named_at(DEVICE + sizeof large - 8));
+    forget_all();
+}
+
+/* Aligned on the device, whatever it is on the host. */
+static void test_alignment(void)
+{
+    unsigned char bytes[20] = {0};
+    const uint64_t one = pointer(4);
+
+    memcpy(bytes + 3, &one, sizeof one);
+    ps_pointer_tables_copied(DEVICE + 5, bytes, sizeof bytes); /* byte 3 of it comes to lie at 8 */
+    EXPECT_U64(1 << 4, named_at(DEVICE + 8));
+    forget_all();
+}
+
+static void test_written_over(void)
+{
+    const uint64_t words[] = {pointer(1), pointer(2), pointer(3), pointer(4)}, other = pointer(5);
+
+    /* In its middle: it stays a table, of other pointers. */
+    write_words(0, words, 4);
+    write_words(1, &other, 1);
+    EXPECT_U64(1 << 1 | 1 << 5 | 1 << 3 | 1 << 4, named_at(DEVICE));
+    EXPECT_U64(1 << 3 | 1 << 4, named_at(DEVICE + 16));
+    ps_pointer_tables_overwritten(DEVICE, 8);
+    EXPECT_U64(0, named_at(DEVICE));
+    EXPECT_U64(1 << 5 | 1 << 3 | 1 << 4, named_at(DEVICE + 8));
+    ps_pointer_tables_overwritten(DEVICE + 24, 1);
+    EXPECT_U64(1 << 5 | 1 << 3, named_at(DEVICE + 8));
+    write_words(0, words, 4);
+    EXPECT_U64(0x1e, named_at(DEVICE));
+    forget_all();
+}
+
+/* What a copy on the device takes along is known in both places, each on its own. */
+static void test_copied_on(void)
+{
+    const uint64_t words[] = {pointer(1), pointer(2), 0, pointer(3), pointer(4)}, other = pointer(5);
+    const CUdeviceptr target = DEVICE + 0x10000;
+
+    write_words(0, words, 5);
+    ps_pointer_tables_copied(target, &other, 8);
+    ps_pointer_tables_moved(target, DEVICE + 8, 24); /* over what was known there */
+    EXPECT_U64(1 << 2 | 1 << 3, named_at(target));
+    EXPECT_U64(0, named_at(target + 24));
+    ps_pointer_tables_overwritten(DEVICE + 8, 8);
+    EXPECT_U64(1 << 2 | 1 << 3, named_at(target));
+    ps_pointer_tables_overwritten(target, 24);
+    EXPECT_U64(1 << 3 | 1 << 4, named_at(DEVICE + 16));
+    forget_all();
+    /* Two tables with a gap; each stays one. */
+    write_words(0, words, 2);
+    write_words(100, words + 3, 2);
+    ps_pointer_tables_moved(target, DEVICE, 8 * 102);
+    EXPECT_U64(1 << 1 | 1 << 2, named_at(target));
+    EXPECT_U64(0, named_at(target + 8 * 50));
+    EXPECT_U64(1 << 3 | 1 << 4, named_at(target + 8 * 100));
+    /* Not by whole words: they are no pointers there. Nothing is known of the source: of the target neither. */
+    ps_pointer_tables_moved(target + 4, DEVICE, 8);
+    EXPECT_U64(0, named_at(target + 4));
+    ps_pointer_tables_moved(target + 8 * 100, DEVICE + 0x20000, 16);
+    EXPECT_U64(0, named_at(target + 8 * 100));
+    forget_all();
+    /* Onto itself, further on. */
+    write_words(0, words, 2);
+    ps_pointer_tables_moved(DEVICE + 8, DEVICE, 16);
+    EXPECT_U64(1 << 1 | 1 << 2, named_at(DEVICE));
+    EXPECT_U64(1 << 1 | 1 << 2, named_at(DEVICE + 8));
+    ps_pointer_tables_moved(DEVICE, DEVICE, 24);
+    EXPECT_U64(1 << 1 | 1 << 2, named_at(DEVICE));
+    forget_all();
+}
+
+/* What a kernel makes of what it is given: anew each time, but for what others of its words made just before. */
+static void test_made(void)
+{
+    const struct ps_made_word all[] = {{pointer(1), 1}, {pointer(2), 2}, {pointer(3), 5}}, second = {pointer(7), 2},
+                              third = {pointer(8), 5};
+    const uint64_t one = pointer(9);
+
+    ps_pointer_tables_made(DEVICE, 64, all, 3, 100);
+    EXPECT_U64(1 << 1 | 1 << 2 | 1 << 3, named_at(DEVICE));
+    EXPECT_U64(1 << 1 | 1 << 2 | 1 << 3, named_at(DEVICE + 56));
+    EXPECT_U64(0, named_at(DEVICE + 64));
+    ps_pointer_tables_made(DEVICE, 64, &second, 1, 101);
+    ps_pointer_tables_made(DEVICE, 64, &third, 1, 102);
+    EXPECT_U64(1 << 1 | 1 << 7 | 1 << 8, named_at(DEVICE));
+    ps_pointer_tables_made(DEVICE, 64, &second, 1, 102 + PS_POINTER_TABLE_MADE_TOGETHER + 1);
+    EXPECT_U64(1 << 7, named_at(DEVICE));
+    /* A copy writes over part of it, and what a copy brought is nothing that a kernel keeps. */
+    ps_pointer_tables_copied(DEVICE, &one, 8);
+    EXPECT_U64(1 << 9 | 1 << 7, named_at(DEVICE));
+    ps_pointer_tables_made(DEVICE, SIZE_MAX, &third, 1, 200);
+    EXPECT_U64(1 << 8, named_at(DEVICE));
+    EXPECT_U64(1 << 8, named_at(DEVICE + PS_POINTER_TABLE_MADE - 8));
+    EXPECT_U64(0, named_at(DEVICE + PS_POINTER_TABLE_MADE));
+    ps_pointer_tables_overwritten(DEVICE, 1);
+    EXPECT_U64(1 << 8, named_at(DEVICE + 8));
+    forget_all();
+}
+
+static void test_too_many_copied_on(void)
+{
+    const uint64_t one = pointer(1);
+    const CUdeviceptr target = DEVICE + 64 * PS_POINTER_TABLES_MAX;
+    const uint64_t before = ps_counters.pointer_tables_forgotten;
+
+    for (unsigned i = 0; i < PS_POINTER_TABLES_MAX; i++)
+        ps_pointer_tables_copied(DEVICE + 64 * i, &one, sizeof one);
+    ps_pointer_tables_moved(target, DEVICE, 64 * PS_POINTER_TABLES_MAX);
+    EXPECT_U64(before + PS_POINTER_TABLES_MAX, ps_counters.pointer_tables_forgotten);
+    EXPECT_U64(0, named_at(DEVICE));
+    EXPECT_U64(2, named_at(target));
+    EXPECT_U64(2, named_at(target + 64 * (PS_POINTER_TABLES_MAX - 1)));
+    forget_all();
+}
+
+/* Of too many those that were used longest ago go. */
+static void test_too_many(void)
+{
+    const uint64_t one = pointer(1), before = ps_counters.pointer_tables_forgotten;
+
+    for (unsigned i = 0; i < PS_POINTER_TABLES_MAX; i++)
+        ps_pointer_tables_copied(DEVICE + 4096 * i, &one, sizeof one);
+    EXPECT_U64(2, named_at(DEVICE)); /* the first is used once more */
+    for (unsigned i = 0; i < 10; i++)
+        ps_pointer_tables_copied(DEVICE + 4096 * (PS_POINTER_TABLES_MAX + i), &one, sizeof one);
+    EXPECT_U64(before + 10, ps_counters.pointer_tables_forgotten);
+    EXPECT_U64(2, named_at(DEVICE));
+    for (unsigned i = 1; i <= 10; i++)
+        EXPECT_U64(0, named_at(DEVICE + 4096 * i));
+    EXPECT_U64(2, named_at(DEVICE + 4096 * 11));
+    forget_all();
+}
+
+/* Copies, from the device too, and fills of any place and length: whatever word holds a pointer is named through its own address. */
+static void test_any_order(void)
+{
+    uint64_t memory[WORDS] = {0};
+
+    srand(7);
+    for (int turn = 0; turn < 20000; turn++) {
+        unsigned at = (unsigned)rand() % WORDS, n = 1 + (unsigned)rand() % (rand() % 4 ? 8 : WORDS);
+        uint64_t words[WORDS] = {0};
+        if (at + n > WORDS)
+            n = WORDS - at;
+        unsigned from = (unsigned)rand() % (WORDS - n + 1);
+        bool fills = rand() % 3 == 0, moves = !fills && n <= 8 && rand() % 2; /* few: the words stay of many kinds */
+        for (unsigned i = 0; i < n; i++) {
+            words[i] = fills || rand() % 3 == 0 ? 0 : pointer((unsigned)rand() % (UNITS - 1));
+            if (moves)
+                words[i] = memory[from + i];
+        }
+        memcpy(memory + at, words, n * sizeof *words);
+        if (fills)
+            ps_pointer_tables_overwritten(DEVICE + 8 * at, 8 * n);
+        else if (moves)
+            ps_pointer_tables_moved(DEVICE + 8 * at, DEVICE + 8 * from, 8 * n);
+        else
+            write_words(at, words, n);
+        uint64_t all = 0;
+        for (unsigned i = 0; i < WORDS; i++)
+            all |= memory[i] ? 1ull << ((memory[i] - BASE) / UNIT) : 0;
+        at = (unsigned)rand() % WORDS;
+        uint64_t got = named_at(DEVICE + 8 * at);
+        if (memory[at])
+            EXPECT(got & 1ull << ((memory[at] - BASE) / UNIT));
+        EXPECT_U64(0, got & ~all); /* and nothing that is nowhere any more */
+    }
+    forget_all();
+}
+
+int main(void)
+{
+    make_reservation();
+    test_pointers_among_other_words();
+    test_no_pointers_no_table();
+    test_alignment();
+    test_written_over();
+    test_copied_on();
+    test_made();
+    test_too_many_copied_on();
+    test_too_many();
+    test_any_order();
+    return expect_status();
+}

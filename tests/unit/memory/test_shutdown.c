@@ -1,0 +1,65 @@
+/*
+ * The end of the process: it waits for helper threads that are in the middle of driver calls, however often they wake it, and for a second at most.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comes_to.h"
+#include "cuda/devices.h"
+#include "expect.h"
+#include "memory/registry.h"
+#include "memory/shutdown.h"
+
+static atomic_bool is_working, in_driver;
+
+/* A call of the driver's, and what is told to who waits. [locked; releases the lock meanwhile] */
+static void call_driver(void)
+{
+    atomic_store(&in_driver, true);
+    ps_registry_unlock();
+    usleep(1000);
+    ps_registry_lock();
+    atomic_store(&in_driver, false);
+    ps_registry_changed();
+}
+
+static void *work(void *pieces)
+{
+    ps_registry_lock();
+    ps_shutdown_helper_begins();
+    atomic_store(&is_working, true);
+    while (!ps_shutdown_has_begun())
+        ps_registry_wait_changed(1000000u);
+    for (int i = 0; !pieces || i < *(int *)pieces; i++)
+        call_driver();
+    ps_shutdown_park_if_due();
+    return NULL;
+}
+
+/* ms that the end waits for a helper thread that has so many calls to make before it looks; NULL: it never does. */
+static uint64_t stop_during(int *pieces)
+{
+    pthread_t thread;
+
+    atomic_store(&is_working, false);
+    EXPECT_INT(0, pthread_create(&thread, NULL, work, pieces));
+    EXPECT(COMES_TO(atomic_load(&is_working)));
+    uint64_t began = ps_now_ns();
+    ps_shutdown_begin();
+    return (ps_now_ns() - began) / 1000000u;
+}
+
+int main(void)
+{
+    int pieces = 150;
+
+    ps_registry_lock_open();
+    ps_devices_add(NULL);
+    uint64_t ms = stop_during(&pieces);
+    EXPECT(!atomic_load(&in_driver) || ms >= 1000); /* a busy machine may take so long */
+    ms = stop_during(NULL);
+    EXPECT(ms >= 1000 && ms < 5000);
+    return expect_status();
+}

@@ -1,0 +1,253 @@
+/* Cuts: where an access is believed to end, by what was used above it and by what copies told, and when that is forgotten. */
+#include <stdlib.h>
+
+#include "expect.h"
+#include "policy/tensor_starts.h"
+
+#define ROOM 64u
+#define UNIT 4096u
+
+static struct ps_tensor_start memory[ROOM];
+static struct ps_tensor_starts cuts;
+
+static void start(void)
+{
+    ps_tensor_starts_init(&cuts, memory, ROOM);
+}
+
+static void use(uint64_t at)
+{
+    ps_tensor_starts_begin(&cuts);
+    ps_tensor_starts_note(&cuts, at, 0);
+}
+
+static void use_times(uint64_t at, unsigned times)
+{
+    while (times--)
+        use(at);
+}
+
+static void copy(uint64_t at, uint64_t end)
+{
+    ps_tensor_starts_begin(&cuts);
+    ps_tensor_starts_note(&cuts, at, end);
+}
+
+static uint64_t end_of(uint64_t at)
+{
+    return ps_tensor_starts_end_of(&cuts, at, UNIT);
+}
+
+static void test_next_above(void)
+{
+    start();
+    EXPECT_U64(0, end_of(100));
+    use(100 * UNIT);
+    EXPECT_U64(0, end_of(100 * UNIT));
+    EXPECT_U64(100 * UNIT, end_of(99 * UNIT));
+    EXPECT_U64(100 * UNIT, end_of(0));
+    use(300 * UNIT);
+    use(200 * UNIT);
+    EXPECT_U64(200 * UNIT, end_of(100 * UNIT));
+    EXPECT_U64(300 * UNIT, end_of(200 * UNIT));
+    EXPECT_U64(0, end_of(300 * UNIT));
+    EXPECT_U64(300 * UNIT, end_of(250 * UNIT));
+    EXPECT_INT(3, (long)cuts.count);
+    use(200 * UNIT);
+    EXPECT_INT(3, (long)cuts.count);
+}
+
+/* Views of one tensor that begin within a unit end nothing. */
+static void test_near_ones(void)
+{
+    start();
+    use(100 * UNIT);
+    use(100 * UNIT + 128);
+    use(100 * UNIT + 256);
+    EXPECT_U64(0, end_of(100 * UNIT));
+    use(101 * UNIT);
+    EXPECT_U64(101 * UNIT, end_of(100 * UNIT));
+    use(103 * UNIT);
+    EXPECT_U64(103 * UNIT, end_of(100 * UNIT + 128));
+}
+
+static void test_known_ends(void)
+{
+    start();
+    use(100 * UNIT);
+    use(110 * UNIT);
+    copy(100 * UNIT, 120 * UNIT);
+    EXPECT_U64(120 * UNIT, end_of(100 * UNIT));
+    EXPECT_U64(100 * UNIT, end_of(99 * UNIT));
+    /* Part of it, and what ends before the next one: no more than that is known. */
+    copy(100 * UNIT, 105 * UNIT);
+    EXPECT_U64(120 * UNIT, end_of(100 * UNIT));
+    copy(110 * UNIT, 111 * UNIT);
+    use(130 * UNIT);
+    EXPECT_U64(130 * UNIT, end_of(110 * UNIT));
+    /* Nothing above, but an end. */
+    copy(130 * UNIT, 140 * UNIT);
+    EXPECT_U64(140 * UNIT, end_of(130 * UNIT));
+    /* An end that nobody has told again for long is none, though the cut is used. */
+    for (unsigned i = 0; i < 3000; i++) {
+        use(100 * UNIT);
+        use(110 * UNIT);
+    }
+    EXPECT_U64(110 * UNIT, end_of(100 * UNIT));
+    copy(100 * UNIT, 105 * UNIT);
+    use(110 * UNIT);
+    copy(100 * UNIT, 115 * UNIT);
+    EXPECT_U64(115 * UNIT, end_of(100 * UNIT));
+}
+
+static void test_forgotten(void)
+{
+    start();
+    use(100 * UNIT);
+    use(110 * UNIT);
+    use_times(200 * UNIT, 1000);
+    EXPECT_U64(110 * UNIT, end_of(100 * UNIT));
+    use_times(200 * UNIT, 100);
+    EXPECT_U64(200 * UNIT, end_of(100 * UNIT));
+    /* One that comes back tells nothing of others. */
+    use(100 * UNIT);
+    EXPECT_U64(200 * UNIT, end_of(100 * UNIT));
+    use(110 * UNIT);
+    EXPECT_U64(110 * UNIT, end_of(100 * UNIT));
+    /* Several tell that such a time is not long: up to 2,048 accesses, so that twice as many are. */
+    use_times(200 * UNIT, 1100);
+    use(100 * UNIT);
+    use(110 * UNIT);
+    EXPECT_U64(2048, cuts.return_time);
+    use_times(200 * UNIT, 4000);
+    EXPECT_U64(110 * UNIT, end_of(100 * UNIT));
+    use_times(200 * UNIT, 200);
+    EXPECT_U64(200 * UNIT, end_of(100 * UNIT));
+    /* For good: nothing is kept of it. */
+    use_times(200 * UNIT, 400000);
+    EXPECT_INT(1, (long)cuts.count);
+}
+
+/* A step of any length: what is used once in it stays, and what it uses no more is gone some steps later. */
+static void test_steps(void)
+{
+    const unsigned lengths[] = {10, 300, 5000};
+
+    for (unsigned l = 0; l < 3; l++) {
+        bool kept = true;
+        start();
+        for (unsigned step = 0; step < 8; step++) {
+            use(100 * UNIT);
+            use(110 * UNIT);
+            for (unsigned i = 2; i < lengths[l]; i++)
+                use((200 + i % 8 * 10) * UNIT);
+            kept &= step < 5 || end_of(100 * UNIT) == 110 * UNIT;
+        }
+        EXPECT(kept);
+        unsigned step = 0;
+        for (; step < 300 && end_of(100 * UNIT) == 110 * UNIT; step++)
+            for (unsigned i = 1; i < lengths[l]; i++)
+                use((200 + i % 8 * 10) * UNIT);
+        EXPECT((step + 1) * lengths[l] >= 1024 && (step <= 5 || step * lengths[l] <= 1400));
+    }
+}
+
+static void test_no_room(void)
+{
+    unsigned made = 0;
+
+    start();
+    for (unsigned i = 0; i < 4 * ROOM; i++) {
+        const uint32_t before = cuts.count;
+        use((1000 - i) * UNIT);
+        made += cuts.count <= before;
+        EXPECT(cuts.count <= ROOM && (i < ROOM || cuts.count >= ROOM * 3 / 4 - 1));
+        /* The last ones are there, in order. */
+        for (unsigned k = 0; k < cuts.count; k++)
+            EXPECT_U64((1000 - i + k) * UNIT, cuts.cut[k].at);
+    }
+    EXPECT_U64((1000 - 4 * ROOM + 2) * UNIT, end_of((1000 - 4 * ROOM + 1) * UNIT));
+    EXPECT_U64(0, end_of((1000 - 3 * ROOM) * UNIT));
+    /* Room is made for many at a time: each looks through all of them. */
+    EXPECT(made && made <= 3 * 4 + 2);
+}
+
+/* Against a list of all that was used, while nothing is old enough to be forgotten. */
+static void test_against_list(void)
+{
+    uint64_t used[48];
+    uint32_t seed = 1;
+
+    for (unsigned round = 0; round < 50; round++) {
+        start();
+        for (unsigned n = 0; n < 48; n++) {
+            seed = seed * 1664525u + 1013904223u;
+            used[n] = (uint64_t)(seed >> 20) * 512;
+            use(used[n]);
+            seed = seed * 1664525u + 1013904223u;
+            uint64_t at = (uint64_t)(seed >> 20) * 512, expected = 0;
+            for (unsigned i = 0; i <= n; i++)
+                if (used[i] >= at + UNIT && (!expected || used[i] < expected))
+                    expected = used[i];
+            EXPECT_U64(expected, end_of(at));
+        }
+    }
+}
+
+static void test_runs(void)
+{
+    start();
+    use(1000 * UNIT); /* another's, far above */
+    use(100 * UNIT);
+    EXPECT_U64(1000 * UNIT, end_of(100 * UNIT));
+    use(102 * UNIT);
+    EXPECT_U64(1000 * UNIT, end_of(102 * UNIT));
+    /* From the third on it is a run, of which no stride is more than four times as long as the one before. */
+    use(104 * UNIT);
+    EXPECT_U64(112 * UNIT, end_of(104 * UNIT));
+    use(110 * UNIT);
+    EXPECT_U64(134 * UNIT, end_of(110 * UNIT));
+    use(140 * UNIT);
+    EXPECT_U64(1000 * UNIT, end_of(140 * UNIT));
+    /* What lies nearer is the end, and what a copy told is. */
+    EXPECT_U64(110 * UNIT, end_of(104 * UNIT));
+    use(1100 * UNIT);
+    use(200 * UNIT);
+    use(202 * UNIT);
+    use(204 * UNIT);
+    copy(204 * UNIT, 300 * UNIT);
+    EXPECT_U64(1000 * UNIT, end_of(204 * UNIT));
+    /* It is young for a while. */
+    use(206 * UNIT);
+    EXPECT_U64(214 * UNIT, end_of(206 * UNIT));
+    use_times(1100 * UNIT, 600);
+    EXPECT_U64(1000 * UNIT, end_of(206 * UNIT));
+    /* Interleaved views are no run, and one that goes down needs no belief of its own. */
+    start();
+    use(1000 * UNIT);
+    for (unsigned i = 0; i < 8; i++)
+        use(100 * UNIT + i * 128);
+    EXPECT_U64(1000 * UNIT, end_of(100 * UNIT + 7 * 128));
+    for (unsigned i = 0; i < 8; i++)
+        use((900 - 2 * i) * UNIT);
+    EXPECT_U64(888 * UNIT, end_of(886 * UNIT));
+    /* Nor is what was used at long intervals. */
+    for (unsigned i = 0; i < 4; i++) {
+        use((500 + i) * UNIT);
+        use_times(1000 * UNIT, 200);
+    }
+    EXPECT_U64(886 * UNIT, end_of(503 * UNIT));
+}
+
+int main(void)
+{
+    test_next_above();
+    test_near_ones();
+    test_known_ends();
+    test_forgotten();
+    test_steps();
+    test_no_room();
+    test_against_list();
+    test_runs();
+    return expect_status();
+}

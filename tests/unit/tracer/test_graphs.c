@@ -1,0 +1,332 @@
+/* Executable graphs: what each names once it was made, and once its nodes were changed, one or all; with a driver that has graphs of our own making. */
+#include "tracer/graphs.h"
+
+#include "cuda/driver.h"
+#include "expect.h"
+#include "memory/registry.h"
+#include "stub_driver.h"
+#include "tracer/traced_calls.h"
+
+#define UNIT 4096u
+#define UNITS 64u
+#define BASE 0x200000000000u /* of the span reservation */
+
+/* The driver's, which are not ours to define: a handle is a pointer to one of these. */
+struct node {
+    CUgraphNodeType type;
+    CUdeviceptr a, b;
+    const struct graph *child;
+};
+struct graph {
+    const struct node *node;
+    size_t count;
+};
+
+static struct ps_span *_Atomic map[UNITS];
+static bool nodes_fail;
+
+static CUdeviceptr unit(unsigned number)
+{
+    return BASE + number * UNIT + 8 * number;
+}
+
+static CUresult CUDAAPI get_nodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
+{
+    const struct graph *g = (const struct graph *)graph;
+
+    for (size_t i = 0; nodes && i < g->count; i++)
+        nodes[i] = (CUgraphNode)&g->node[i];
+    *count = g->count;
+    return nodes_fail ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI get_type(CUgraphNode node, CUgraphNodeType *type)
+{
+    *type = ((const struct node *)node)->type;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI get_copy(CUgraphNode node, CUDA_MEMCPY3D *copy)
+{
+    *copy = (CUDA_MEMCPY3D){.dstDevice = ((const struct node *)node)->a, .srcDevice = ((const struct node *)node)->b};
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI get_fill(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *fill)
+{
+    *fill = (CUDA_MEMSET_NODE_PARAMS){.dst = ((const struct node *)node)->a};
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI get_child(CUgraphNode node, CUgraph *child)
+{
+    *child = (CUgraph)((const struct node *)node)->child;
+    return CUDA_SUCCESS;
+}
+
+/* A kernel without parameters; `a`: whether kernels may change it. */
+static CUresult CUDAAPI get_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *kernel)
+{
+    (void)node;
+    *kernel = (CUDA_KERNEL_NODE_PARAMS){.func = (CUfunction)&nodes_fail};
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI get_attribute(CUgraphNode node, CUkernelNodeAttrID attribute, CUkernelNodeAttrValue *value)
+{
+    if (attribute != CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)
+        return CUDA_ERROR_INVALID_VALUE;
+    value->deviceUpdatableKernelNode.deviceUpdatable = ((const struct node *)node)->a != 0;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI get_param(CUfunction function, size_t index, size_t *offset, size_t *bytes)
+{
+    (void)function;
+    (void)index;
+    *offset = *bytes = 0;
+    return CUDA_ERROR_INVALID_VALUE; /* behind the last one */
+}
+
+static CUresult CUDAAPI get_name(const char **name, CUfunction function)
+{
+    (void)function;
+    *name = "kernel";
+    return CUDA_SUCCESS;
+}
+
+/* ---- what is named, a bit for each unit ---- */
+
+#define BIT(number) (UINT64_C(1) << (number))
+#define NOT_KNOWN UINT64_MAX
+
+static uint64_t named;
+
+static void note(void *ctx, CUdeviceptr address)
+{
+    (void)ctx;
+    EXPECT_U64(0, address % UNIT);
+    EXPECT(!(named & BIT((address - BASE) / UNIT))); /* none twice */
+    named |= BIT((address - BASE) / UNIT);
+}
+
+static uint64_t names(const void *executable)
+{
+    named = 0;
+    return ps_graph_name((CUgraphExec)executable, note, NULL) ? named : NOT_KNOWN;
+}
+
+/* ---- the tests ---- */
+
+static const struct node inner[] = {{CU_GRAPH_NODE_TYPE_MEMSET, 0, 0, NULL}, {CU_GRAPH_NODE_TYPE_MEMCPY, 0, 0, NULL}};
+static struct node nodes[4], later[4], children[2];
+static const struct graph whole = {nodes, 4}, other = {later, 4}, child = {children, 2}, nothing = {inner, 0};
+static int one, two; /* handles of executables */
+static const CUgraphExec first = (CUgraphExec)&one, second = (CUgraphExec)&two;
+
+/* A fill of unit 1, a copy of 2 from 3, a child that fills 4 and copies 5 to 6, and an empty one. */
+static void make(void)
+{
+    children[0] = (struct node){CU_GRAPH_NODE_TYPE_MEMSET, unit(4), 0, NULL};
+    children[1] = (struct node){CU_GRAPH_NODE_TYPE_MEMCPY, unit(6), unit(5), NULL};
+    nodes[0] = (struct node){CU_GRAPH_NODE_TYPE_MEMSET, unit(1), 0, NULL};
+    nodes[1] = (struct node){CU_GRAPH_NODE_TYPE_MEMCPY, unit(2), unit(3), NULL};
+    nodes[2] = (struct node){CU_GRAPH_NODE_TYPE_GRAPH, 0, 0, &child};
+    nodes[3] = (struct node){CU_GRAPH_NODE_TYPE_EMPTY, 0, 0, NULL};
+    ps_graph_instantiated(first, (CUgraph)&whole, false);
+}
+
+#define MADE (BIT(1) | BIT(2) | BIT(3) | BIT(4) | BIT(5) | BIT(6))
+
+static CUgraphNode node(unsigned number)
+{
+    return (CUgraphNode)&nodes[number];
+}
+
+static void test_made(void)
+{
+    EXPECT_U64(NOT_KNOWN, names(first)); /* not seen */
+    make();
+    EXPECT_U64(MADE, names(first));
+    EXPECT_U64(MADE, names(first));
+    nodes[0].a = unit(9); /* a graph's nodes are its own */
+    EXPECT_U64(MADE, names(first));
+    ps_graph_instantiated(first, (CUgraph)&whole, false); /* the handle, given out again */
+    EXPECT_U64((MADE & ~BIT(1)) | BIT(9), names(first));
+    ps_graph_destroyed(first);
+    EXPECT_U64(NOT_KNOWN, names(first));
+    ps_graph_instantiated(first, (CUgraph)&nothing, false);
+    EXPECT_U64(0, names(first));
+    ps_graph_destroyed(first);
+}
+
+static void test_one_node(void)
+{
+    make();
+    for (unsigned number = 10; number < 20; number++) { /* what it was given before is given up */
+        ps_graph_addresses_changed(first, node(0), unit(number), 0);
+        EXPECT_U64((MADE & ~BIT(1)) | BIT(number), names(first));
+    }
+    ps_graph_addresses_changed(first, node(1), unit(20), unit(4));
+    EXPECT_U64(BIT(19) | BIT(20) | BIT(4) | BIT(5) | BIT(6), names(first));
+    children[0].a = unit(30);
+    ps_graph_child_changed(first, node(2), (CUgraph)&child);
+    EXPECT_U64(BIT(19) | BIT(20) | BIT(4) | BIT(30) | BIT(5) | BIT(6), names(first));
+    ps_graph_addresses_changed(first, (CUgraphNode)&children[1], unit(31), unit(32)); /* a node of the child */
+    EXPECT_U64(BIT(19) | BIT(20) | BIT(4) | BIT(30) | BIT(31) | BIT(32), names(first));
+    ps_graph_addresses_changed(first, node(2), 0, 0); /* outside of all spans */
+    EXPECT_U64(BIT(19) | BIT(20) | BIT(4), names(first));
+    /* Another executable of the same graph has nodes of its own. */
+    ps_graph_instantiated(second, (CUgraph)&whole, false);
+    ps_graph_addresses_changed(second, node(1), unit(40), 0);
+    EXPECT_U64(BIT(19) | BIT(20) | BIT(4), names(first));
+    EXPECT_U64(BIT(1) | BIT(40) | BIT(30) | BIT(5) | BIT(6), names(second));
+    /* One that was not there when it was made: what the others touch is still touched. */
+    ps_graph_addresses_changed(first, (CUgraphNode)&later[0], unit(50), 0);
+    EXPECT_U64(BIT(19) | BIT(20) | BIT(4) | BIT(50), names(first));
+    ps_graph_addresses_changed(first, (CUgraphNode)&later[0], unit(51), 0);
+    EXPECT_U64(BIT(19) | BIT(20) | BIT(4) | BIT(51), names(first));
+    ps_graph_destroyed(first);
+    ps_graph_destroyed(second);
+    ps_graph_addresses_changed(first, node(0), unit(1), 0); /* nobody's */
+    EXPECT_U64(NOT_KNOWN, names(first));
+}
+
+static void test_all_nodes(void)
+{
+    make();
+    for (unsigned i = 0; i < 4; i++)
+        later[i] = (struct node){CU_GRAPH_NODE_TYPE_MEMSET, unit(20 + i), 0, NULL};
+    ps_graph_addresses_changed(first, node(0), unit(10), 0);
+    ps_graph_updated(first, (CUgraph)&other);
+    EXPECT_U64(BIT(20) | BIT(21) | BIT(22) | BIT(23), names(first));
+    /* Which of these a node of the first graph now is nobody knows. */
+    ps_graph_addresses_changed(first, node(0), unit(10), 0);
+    ps_graph_addresses_changed(first, node(0), unit(11), 0);
+    EXPECT_U64(BIT(20) | BIT(21) | BIT(22) | BIT(23) | BIT(11), names(first));
+    ps_graph_updated(first, (CUgraph)&whole);
+    EXPECT_U64(MADE, names(first));
+    ps_graph_addresses_changed(first, node(0), unit(12), 0); /* it took over its own, whose names these are */
+    EXPECT_U64((MADE & ~BIT(1)) | BIT(12), names(first));
+    ps_graph_destroyed(first);
+}
+
+static void test_unknown(void)
+{
+    make();
+    ps_graph_node_unknown(first, node(1));
+    EXPECT_U64(NOT_KNOWN, names(first));
+    ps_graph_addresses_changed(first, node(0), unit(10), 0);
+    EXPECT_U64(NOT_KNOWN, names(first));
+    ps_graph_addresses_changed(first, node(1), unit(11), 0); /* it can be read again */
+    EXPECT_U64(BIT(10) | BIT(11) | BIT(4) | BIT(5) | BIT(6), names(first));
+    nodes_fail = true;
+    ps_graph_child_changed(first, node(2), (CUgraph)&child);
+    EXPECT_U64(NOT_KNOWN, names(first));
+    ps_graph_updated(second, (CUgraph)&whole);
+    EXPECT_U64(NOT_KNOWN, names(second));
+    ps_graph_instantiated(second, (CUgraph)&whole, false);
+    EXPECT_U64(NOT_KNOWN, names(second));
+    nodes_fail = false;
+    ps_graph_updated(second, (CUgraph)&whole);
+    EXPECT_U64(MADE, names(second));
+    ps_graph_updated(first, (CUgraph)&whole);
+    EXPECT_U64(MADE, names(first));
+    children[1].type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+    ps_graph_instantiated(first, (CUgraph)&whole, false);
+    EXPECT_U64(NOT_KNOWN, names(first));
+    ps_graph_destroyed(first);
+    ps_graph_destroyed(second);
+}
+
+/* A kernel that other kernels may give other parameters makes its graph unknown. */
+static void test_kernels(void)
+{
+    make();
+    nodes[3] = (struct node){CU_GRAPH_NODE_TYPE_KERNEL, 0, 0, NULL};
+    ps_graph_instantiated(first, (CUgraph)&whole, false);
+    EXPECT_U64(MADE, names(first));
+    nodes[3].a = 1;
+    ps_graph_instantiated(first, (CUgraph)&whole, false);
+    EXPECT_U64(NOT_KNOWN, names(first));
+    ps_graph_destroyed(first);
+}
+
+static void test_values(void)
+{
+    CUstreamBatchMemOpParams write[2] = {{.writeValue = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32, .address = unit(12)}},
+                                         {.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32, .address = unit(13)}}};
+    const CUDA_BATCH_MEM_OP_NODE_PARAMS values = {.count = 2, .paramArray = write};
+
+    make();
+    ps_graph_values_changed(first, node(3), &values);
+    EXPECT_U64(MADE | BIT(12) | BIT(13), names(first));
+    ps_graph_destroyed(first);
+}
+
+/* What the calls that change a graph say is read when they have succeeded; one that failed has changed nothing. */
+static void test_calls(void)
+{
+    CUgraphNodeParams any = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
+    CUstreamBatchMemOpParams value = {.waitValue = {.address = unit(17)}};
+    CUDA_MEMCPY3D copy = {.dstDevice = unit(14), .srcDevice = unit(15)};
+    CUDA_MEMSET_NODE_PARAMS fill = {.dst = unit(13)};
+    const cuGraphExecMemsetNodeSetParams_params fills = {first, node(0), &fill, NULL};
+    const cuGraphExecMemcpyNodeSetParams_params copies = {first, node(1), &copy, NULL};
+    const cuGraphExecNodeSetParams_params changes = {first, node(0), &any}, more = {first, node(3), &any};
+    const cuGraphExecChildGraphNodeSetParams_params adopts = {first, node(2), (CUgraph)&nothing};
+
+    make();
+    ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecMemsetNodeSetParams, &fills, CUDA_ERROR_INVALID_VALUE);
+    EXPECT_U64(MADE, names(first));
+    ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecMemsetNodeSetParams, &fills, CUDA_SUCCESS);
+    ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecMemcpyNodeSetParams, &copies, CUDA_SUCCESS);
+    ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecChildGraphNodeSetParams, &adopts, CUDA_SUCCESS);
+    EXPECT_U64(BIT(13) | BIT(14) | BIT(15), names(first));
+    any.memset.dst = unit(16);
+    ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecNodeSetParams, &changes, CUDA_SUCCESS);
+    EXPECT_U64(BIT(16) | BIT(14) | BIT(15), names(first));
+    any = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, .memOp = {.count = 1, .paramArray = &value}};
+    ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecNodeSetParams, &more, CUDA_SUCCESS);
+    EXPECT_U64(BIT(16) | BIT(14) | BIT(15) | BIT(17), names(first));
+    any = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_MEMCPY, .memcpy = {.copyParams = {.dstDevice = unit(18), .srcDevice = unit(19)}}};
+    ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecNodeSetParams, &more, CUDA_SUCCESS);
+    EXPECT_U64(BIT(16) | BIT(14) | BIT(15) | BIT(18) | BIT(19), names(first));
+    any = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_GRAPH, .graph = {.graph = (CUgraph)&child}};
+    ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecNodeSetParams, &more, CUDA_SUCCESS);
+    EXPECT_U64(BIT(16) | BIT(14) | BIT(15) | BIT(4) | BIT(5) | BIT(6), names(first));
+    any = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_HOST};
+    ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecNodeSetParams, &more, CUDA_SUCCESS);
+    EXPECT_U64(BIT(16) | BIT(14) | BIT(15) | BIT(4) | BIT(5) | BIT(6), names(first));
+    any = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
+    ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecNodeSetParams, &more, CUDA_SUCCESS);
+    EXPECT_U64(NOT_KNOWN, names(first));
+    ps_graph_destroyed(first);
+}
+
+int main(void)
+{
+    ps_reservation.base = BASE;
+    ps_reservation.granularity = UNIT;
+    ps_reservation.unit_shift = 12;
+    ps_reservation.map = map;
+    ps_reservation.reserved = UNITS * UNIT;
+    ps_cu.cuThreadExchangeStreamCaptureMode = stub_exchange_mode;
+    ps_cu.cuGraphGetNodes = get_nodes;
+    ps_cu.cuGraphNodeGetType = get_type;
+    ps_cu.cuGraphMemcpyNodeGetParams = get_copy;
+    ps_cu.cuGraphMemsetNodeGetParams = get_fill;
+    ps_cu.cuGraphChildGraphNodeGetGraph = get_child;
+    ps_cu.cuGraphKernelNodeGetParams = get_kernel;
+    ps_cu.cuGraphKernelNodeGetAttribute = get_attribute;
+    ps_cu.cuFuncGetParamInfo = get_param;
+    ps_cu.cuFuncGetName = get_name;
+    test_made();
+    test_one_node();
+    test_all_nodes();
+    test_unknown();
+    test_kernels();
+    test_values();
+    test_calls();
+    return expect_status();
+}

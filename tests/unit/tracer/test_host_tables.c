@@ -1,0 +1,174 @@
+/* Tables in host memory that kernels read in place: which are found, and how much memory is looked through for them. */
+#include <stdlib.h>
+
+#include "cuda/driver.h"
+#include "expect.h"
+#include "memory/pointer_tables.h"
+#include "memory/registry.h"
+#include "process.h"
+#include "tracer/host_tables.h"
+
+#define UNIT 4096u
+#define UNITS 64u
+#define BASE 0x200000000000u /* of the span reservation */
+#define HEAD 512u            /* what is looked at each time */
+#define ALLOCATION_BYTES ((size_t)1 << 20)
+#define ALLOCATIONS 4000u /* as far as the driver knows; the processor reads the same memory for all */
+#define ALLOCATIONS_BASE 0x600000000000u
+
+static struct ps_span *_Atomic map[UNITS];
+static struct ps_span span;
+static uint64_t *memory;
+
+static CUresult CUDAAPI attributes_of(unsigned count, CUpointer_attribute *asked, void **values, CUdeviceptr address)
+{
+    const CUdeviceptr at = address - ALLOCATIONS_BASE;
+
+    (void)asked;
+    EXPECT_U64(5, count);
+    if (at >= ALLOCATIONS * ALLOCATION_BYTES)
+        return CUDA_ERROR_INVALID_VALUE;
+    *(unsigned *)values[0] = CU_MEMORYTYPE_HOST;
+    *(unsigned *)values[1] = 0;
+    *(void **)values[2] = (unsigned char *)memory + at % ALLOCATION_BYTES;
+    *(CUdeviceptr *)values[3] = address - at % ALLOCATION_BYTES;
+    *(size_t *)values[4] = ALLOCATION_BYTES;
+    return CUDA_SUCCESS;
+}
+
+static void prepare(void)
+{
+    for (unsigned i = 0; i < UNITS; i++)
+        map[i] = &span;
+    ps_reservation.base = BASE;
+    ps_reservation.granularity = UNIT;
+    ps_reservation.unit_shift = 12;
+    ps_reservation.map = map;
+    ps_reservation.reserved = UNITS * UNIT;
+    ps_cu.cuPointerGetAttributes = attributes_of;
+    memory = calloc(1, ALLOCATION_BYTES);
+}
+
+static unsigned named;
+
+static void note(void *ctx, CUdeviceptr address)
+{
+    (void)ctx;
+    EXPECT(ps_registry_owns(address));
+    named++;
+}
+
+/* How many spans a launch names that is given the address, in the nth allocation. */
+static unsigned launch_in(unsigned allocation, size_t at)
+{
+    CUdeviceptr word = ALLOCATIONS_BASE + allocation * ALLOCATION_BYTES + at;
+    size_t bytes = sizeof word;
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &word, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+
+    named = 0;
+    EXPECT(ps_host_tables_name(NULL, NULL, extra, note, NULL));
+    return named;
+}
+
+static void write_table(size_t at, unsigned pointers)
+{
+    memset(memory, 0, ALLOCATION_BYTES);
+    for (unsigned i = 0; i < pointers; i++)
+        memory[at / 8 + i] = BASE + i * UNIT + 8 * i;
+}
+
+static void test_a_table_that_begins_at_the_address(void)
+{
+    write_table(0, 0);
+    for (unsigned i = 0; i < 1000; i++)
+        EXPECT_U64(0, launch_in(0, 64));
+    write_table(64, 3); /* in memory that has been given to launches for long */
+    for (unsigned i = 0; i < 1000; i++)
+        EXPECT_U64(3, launch_in(0, 64));
+    write_table(4096 + HEAD / 2, 20);       /* behind some other words */
+    EXPECT_U64(20, launch_in(0, 4096 + 3)); /* and at an address that no word begins at */
+}
+
+static void test_memory_without_tables_costs_little(void)
+{
+    const uint64_t before = ps_host_tables_looked();
+
+    write_table(0, 0);
+    for (unsigned i = 0; i < 10000; i++)
+        EXPECT_U64(0, launch_in(1, 8 * i));
+    const uint64_t looked = ps_host_tables_looked() - before;
+    EXPECT(looked >= 4 * PS_POINTER_TABLE_LOOKED + 10000 * HEAD / 2);
+    EXPECT(looked <= 10000 * HEAD + (4 + 10000 / 256 + 1) * PS_POINTER_TABLE_LOOKED);
+}
+
+static void test_a_table_far_behind_the_address(void)
+{
+    write_table(200 << 10, 5);
+    for (unsigned i = 0; i < 1000; i++)
+        EXPECT_U64(5, launch_in(2, 0));
+}
+
+static void test_a_table_that_comes_later(void)
+{
+    unsigned found_after = 0;
+
+    write_table(0, 0);
+    for (unsigned i = 0; i < 1000; i++)
+        launch_in(3, 0);
+    write_table(200 << 10, 5);
+    while (launch_in(3, 0) == 0 && found_after < 1000)
+        found_after++;
+    EXPECT(found_after <= 256);
+    for (unsigned i = 0; i < 1000; i++)
+        EXPECT_U64(5, launch_in(3, 0));
+}
+
+static void test_a_table_that_grows(void)
+{
+    for (unsigned pages = 1; pages <= 32; pages *= 2) {
+        write_table(0, 1);
+        memory[pages * 512 - 1] = BASE;
+        EXPECT_U64(2, launch_in(4, 0));
+        for (unsigned i = 0; i < 10; i++)
+            EXPECT_U64(2, launch_in(4, 0));
+    }
+}
+
+/* More allocations than are looked into at once, each given to a launch in turn. */
+static void test_many_allocations(void)
+{
+    const uint64_t before = ps_host_tables_looked();
+    const unsigned rounds = 5;
+
+    write_table(0, 0);
+    for (unsigned round = 0; round < rounds; round++)
+        for (unsigned i = 0; i < ALLOCATIONS - 10; i++)
+            EXPECT_U64(0, launch_in(10 + i, 0));
+    const uint64_t looked = ps_host_tables_looked() - before;
+    EXPECT(looked <= ((uint64_t)16 << 20) + rounds * ALLOCATIONS * (HEAD + 2048u));
+}
+
+/* Where what is not found faults all is looked through. */
+static void test_the_guard_unmap_looks_at_all(void)
+{
+    ps_settings.guard = PS_GUARD_UNMAP;
+    for (unsigned i = 0; i < 300; i++) {
+        write_table(i % 2 ? 200 << 10 : 0, i % 2 ? 5 : 0);
+        EXPECT_U64(i % 2 ? 5 : 0, launch_in(5, 0));
+    }
+    ps_settings.guard = PS_GUARD_AUTO;
+}
+
+int main(void)
+{
+    prepare();
+    test_a_table_that_begins_at_the_address();
+    test_memory_without_tables_costs_little();
+    test_a_table_far_behind_the_address();
+    test_a_table_that_comes_later();
+    test_a_table_that_grows();
+    test_the_guard_unmap_looks_at_all();
+    test_many_allocations();
+    free(memory);
+    return expect_status();
+}
