@@ -44,8 +44,6 @@
 #include "tracer/start.h"
 #include "verify/verify.h"
 
-struct ps_settings ps_settings;
-
 enum state {
     NOT_BEGUN,
     MANAGING,

@@ -6,8 +6,6 @@
 
 #include <stdbool.h>
 
-#include "base/settings.h"
-
 /*
  * Whether allocations are managed. The first call sets everything up, on the calling thread (which has made its first CUDA call);
  * others wait for it. False for good when something that is needed is missing: then one line has said what. Any thread; not inside Penstock.
@@ -31,7 +29,5 @@ void ps_process_bind_thread(void);
 
 /* No new span from now on (the device was reset, the process was forked); `why` is said once if it is not NULL. */
 void ps_process_stand_aside(const char *why);
-
-extern struct ps_settings ps_settings; /* valid after the set-up; constant */
 
 #endif

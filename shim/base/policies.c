@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "base/log.h"
+#include "base/real_dlsym.h"
 
 static const struct penstock_policy *current = &penstock_policy_plan;
 static struct penstock_policy_options options;
@@ -32,7 +33,7 @@ static const struct penstock_policy *open_file(const char *path)
     const char *why = library ? NULL : dlerror();
 
     if (library) {
-        *(void **)&get = dlsym(library, "penstock_policy");
+        *(void **)&get = ps_real_dlsym(library, "penstock_policy");
         if (!get) {
             why = "it does not export penstock_policy";
         } else {

@@ -10,6 +10,8 @@
 
 #include "base/output.h"
 
+struct ps_settings ps_settings;
+
 #define NAME_PREFIX "PENSTOCK_"
 #define NAME_PREFIX_BYTES (sizeof NAME_PREFIX - 1)
 #define TEST_PREFIX NAME_PREFIX "TEST_"

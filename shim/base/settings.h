@@ -166,4 +166,7 @@ struct ps_settings_entry {
 /* The table, in the order of settings.def; *count receives its length. */
 const struct ps_settings_entry *ps_settings_entries(size_t *count);
 
+/* The process's own. Valid after the set-up (process.h), constant from then on. */
+extern struct ps_settings ps_settings;
+
 #endif

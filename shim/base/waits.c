@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/counters.h"
-#include "cuda/per_device.h"
+#include "base/per_device.h"
 
 /* Held for no longer than it takes to add: nothing else is locked or called meanwhile. It guards all of this, and who writes the counter. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

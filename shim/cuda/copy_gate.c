@@ -9,9 +9,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/per_device.h"
 #include "cuda/driver.h"
 #include "cuda/helper_thread.h"
-#include "cuda/per_device.h"
 
 /* 16 MiB, 0.3 ms of the link, which a mapping may wait for; twice as much where none does. */
 #define PIECE_PAGES 8u

@@ -5,8 +5,8 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/real_dlsym.h"
 #include "cuda/runtime.h"
-#include "tracer/symbol_lookup.h"
 
 static struct ps_real_cupti table;
 static bool found_by_name; /* then the user's environment is as it is meant, and the usual places are not */

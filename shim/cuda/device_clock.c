@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/per_device.h"
 #include "cuda/driver.h"
-#include "cuda/per_device.h"
 
 /* Two a reload whose end the writer has not come to, which is 10 ms of the link at most, and one a D2H that is queued. */
 #define MARKS 1024u

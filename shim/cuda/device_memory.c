@@ -6,9 +6,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/per_device.h"
 #include "cuda/copy_gate.h"
 #include "cuda/driver.h"
-#include "cuda/per_device.h"
 #include "memory/span.h"
 
 PS_PER_DEVICE struct ps_device_facts ps_first_device;

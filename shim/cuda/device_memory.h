@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cuda/per_device.h"
+#include "base/per_device.h"
 
 #define PS_PEERS_MAX 16u /* devices that reach one device's spans, itself included */
 

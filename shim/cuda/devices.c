@@ -12,7 +12,6 @@
 extern char first_start[] __asm__("__start_ps_per_device") __attribute__((visibility("hidden")));
 extern char first_end[] __asm__("__stop_ps_per_device") __attribute__((visibility("hidden")));
 
-__thread ptrdiff_t ps_here __attribute__((tls_model("initial-exec")));
 
 bool ps_devices_several;
 

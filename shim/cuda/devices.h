@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cuda/per_device.h"
+#include "base/per_device.h"
 #include "memory/registry.h"
 
 #define PS_DEVICES_MAX 16u

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 #include "base/log.h"
-#include "tracer/symbol_lookup.h"
+#include "base/real_dlsym.h"
 
 struct ps_real_cuda ps_cu;
 

@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/per_device.h"
 #include "cuda/capture.h"
 #include "cuda/device_memory.h"
 #include "cuda/driver.h"
-#include "cuda/per_device.h"
 
 __thread unsigned ps_inside __attribute__((tls_model("initial-exec")));
 

@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "base/real_dlsym.h"
+
 static struct ps_libelf table;
 static bool usable; /* written under pthread_once, read after it */
 static pthread_once_t resolved_once = PTHREAD_ONCE_INIT;
@@ -16,7 +18,7 @@ static void resolve(void)
 
     bool complete = true;
 #define X(name)                                                                                                                            \
-    table.name = (__typeof__(table.name))dlsym(library, #name);                                                                            \
+    table.name = (__typeof__(table.name))ps_real_dlsym(library, #name);                                                                    \
     complete = complete && table.name;
     PS_REAL_LIBELF_LIST(X)
 #undef X

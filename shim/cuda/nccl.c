@@ -4,8 +4,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/real_dlsym.h"
 #include "hooks/nccl_calls.h"
-#include "tracer/symbol_lookup.h"
 
 static struct {
     const char *name;

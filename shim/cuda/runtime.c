@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "base/log.h"
-#include "tracer/symbol_lookup.h"
+#include "base/real_dlsym.h"
 
 static struct ps_real_cudart table;
 static pthread_once_t loaded = PTHREAD_ONCE_INIT;
@@ -67,7 +67,7 @@ unsigned ps_real_cudart_release(void)
 static void *find(const char *name)
 {
     unsigned release;
-    void *found = dlsym(RTLD_NEXT, name), *runtime = found ? NULL : library(&release);
+    void *found = ps_real_dlsym(RTLD_NEXT, name), *runtime = found ? NULL : library(&release);
 
     return runtime ? ps_real_dlsym(runtime, name) : found;
 }

@@ -10,13 +10,13 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/real_dlsym.h"
 #include "base/secure_execution.h"
 #include "cuda/device_memory.h"
 #include "cuda/driver.h"
 #include "hooks/hooks.h"
 #include "hooks/torch_settings.h"
 #include "observe/report.h"
-#include "tracer/symbol_lookup.h"
 
 /* What the program asks of torch for which it needs its own allocator. */
 static struct ps_torch_settings needs;

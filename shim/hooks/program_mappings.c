@@ -19,7 +19,6 @@
 #include "memory/blocks.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
-#include "process.h"
 #include "residency/relocation.h"
 #include "residency/residency.h"
 

@@ -16,9 +16,9 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/real_dlsym.h"
 #include "hooks/frameworks.h"
 #include "hooks/hooks.h"
-#include "tracer/symbol_lookup.h"
 
 #define FAIL_TEXT "_ZN3c106detail14torchCheckFailEPKcS2_jS2_"
 #define FAIL_STRING "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"

@@ -2,6 +2,7 @@
  * The driver's calls by which programs make, place and share device memory themselves: what Penstock can manage of that goes to program_mappings.c, and everything
  * else to the driver.
  */
+#include "base/settings.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"

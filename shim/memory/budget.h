@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/per_device.h"
 #include "base/settings.h"
-#include "cuda/per_device.h"
 #include "memory/span.h"
 
 struct ps_budget_state {

@@ -3,9 +3,9 @@
 #include <errno.h>
 
 #include "base/ordering_rules.h"
+#include "base/per_device.h"
 #include "cuda/device_memory.h"
 #include "cuda/driver.h"
-#include "cuda/per_device.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
 #include "memory/slab.h"

@@ -8,12 +8,12 @@
 #include "base/array.h"
 #include "base/log.h"
 #include "base/ordering_rules.h"
+#include "base/per_device.h"
 #include "cuda/capture.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
 #include "cuda/managed_context.h"
-#include "cuda/per_device.h"
 #include "cuda/streams.h"
 #include "residency/copies.h"
 

@@ -2,8 +2,8 @@
 
 #include <stdatomic.h>
 
+#include "base/per_device.h"
 #include "cuda/devices.h"
-#include "cuda/per_device.h"
 #include "memory/registry.h"
 
 /* Threads that launch at a time. */

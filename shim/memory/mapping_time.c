@@ -7,11 +7,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/per_device.h"
 #include "cuda/capture.h"
 #include "cuda/copy_gate.h"
 #include "cuda/device_memory.h"
 #include "cuda/driver.h"
-#include "cuda/per_device.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
 

@@ -7,9 +7,9 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
+#include "base/per_device.h"
 #include "base/policies.h"
 #include "cuda/driver.h"
-#include "cuda/per_device.h"
 #include "memory/blocks.h"
 #include "memory/size_classes.h"
 #include "memory/slab.h"

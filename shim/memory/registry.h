@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cuda/per_device.h"
+#include "base/per_device.h"
 #include "memory/address_space.h"
 #include "memory/span.h"
 

@@ -4,8 +4,8 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "base/per_device.h"
 #include "cuda/helper_thread.h"
-#include "cuda/per_device.h"
 #include "memory/registry.h"
 
 static PS_PER_DEVICE struct {

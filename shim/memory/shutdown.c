@@ -1,9 +1,9 @@
 #include "memory/shutdown.h"
 
 #include "base/clock.h"
+#include "base/per_device.h"
 #include "cuda/devices.h"
 #include "cuda/helper_thread.h"
-#include "cuda/per_device.h"
 #include "memory/registry.h"
 
 /* How long the end of the process may wait for a copy that a helper thread waits for. */

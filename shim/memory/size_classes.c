@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "cuda/per_device.h"
+#include "base/per_device.h"
 #include "memory/registry.h"
 #include "policy/span_rules.h"
 

@@ -6,8 +6,8 @@
 
 #include "base/array.h"
 #include "base/counters.h"
+#include "base/per_device.h"
 #include "cuda/device_memory.h"
-#include "cuda/per_device.h"
 #include "memory/registry.h"
 
 /*

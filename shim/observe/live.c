@@ -16,6 +16,7 @@
 #include "base/live_directory.h"
 #include "base/log.h"
 #include "base/output.h"
+#include "base/settings.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
 #include "cuda/helper_thread.h"

@@ -10,8 +10,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/output.h"
+#include "base/settings.h"
 #include "observe/live_json.h"
-#include "process.h"
 
 /* ---- a line a step ---- */
 

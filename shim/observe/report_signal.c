@@ -8,8 +8,8 @@
 
 #include "base/log.h"
 #include "base/secure_execution.h"
+#include "base/settings.h"
 #include "observe/live.h"
-#include "process.h"
 
 static atomic_bool taken;
 

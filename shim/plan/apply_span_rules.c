@@ -4,10 +4,10 @@
 
 #include "base/log.h"
 #include "base/policies.h"
+#include "base/settings.h"
 #include "memory/blocks.h"
 #include "memory/registry.h"
 #include "policy/planner/moments.h"
-#include "process.h"
 #include "verify/verify.h"
 
 struct birth {

@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/per_device.h"
 #include "cuda/helper_thread.h"
-#include "cuda/per_device.h"
 #include "memory/blocks.h"
 #include "memory/budget.h"
 #include "memory/registry.h"

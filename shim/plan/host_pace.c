@@ -1,8 +1,8 @@
 #include "plan/host_pace.h"
 
 #include "base/clock.h"
+#include "base/per_device.h"
 #include "base/waits.h"
-#include "cuda/per_device.h"
 
 /* A launch that comes later than this waited for something of the program's. */
 #define LONGEST_NS 1000000u

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/per_device.h"
 #include "cuda/device_memory.h"
 #include "cuda/helper_thread.h"
-#include "cuda/per_device.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
 #include "memory/shutdown.h"

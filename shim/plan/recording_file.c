@@ -6,8 +6,8 @@
 
 #include "base/log.h"
 #include "base/output.h"
+#include "base/settings.h"
 #include "policy/recording/text.h"
-#include "process.h"
 
 static void write_text(void *file, const char *text, size_t bytes)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "cuda/per_device.h"
+#include "base/per_device.h"
 #include "observe/live_values.h"
 #include "plan/following.h"
 

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/per_device.h"
 #include "cuda/driver.h"
-#include "cuda/per_device.h"
 #include "residency/events.h"
 
 /* Samples kept until they are read; a launch finds no room when the device is further behind than that, and is not timed. */

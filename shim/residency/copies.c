@@ -5,10 +5,10 @@
 
 #include "base/log.h"
 #include "base/ordering_rules.h"
+#include "base/per_device.h"
 #include "cuda/copy_gate.h"
 #include "cuda/device_memory.h"
 #include "cuda/driver.h"
-#include "cuda/per_device.h"
 #include "residency/events.h"
 #include "residency/nvtx_emit.h"
 

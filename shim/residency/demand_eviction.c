@@ -2,8 +2,8 @@
 
 #include <errno.h>
 
+#include "base/per_device.h"
 #include "base/policies.h"
-#include "cuda/per_device.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
 #include "penstock/policy.h"

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/per_device.h"
 #include "base/probes.h"
-#include "cuda/per_device.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
 #include "memory/slab.h"

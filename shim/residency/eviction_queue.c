@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "cuda/per_device.h"
+#include "base/per_device.h"
 #include "memory/blocks.h"
 #include "memory/budget.h"
 #include "memory/registry.h"

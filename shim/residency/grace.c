@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/ordering_rules.h"
-#include "cuda/per_device.h"
+#include "base/per_device.h"
 #include "cuda/streams.h"
 #include "memory/launches_under_way.h"
 #include "memory/registry.h"

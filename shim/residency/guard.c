@@ -2,7 +2,7 @@
 
 #include <time.h>
 
-#include "cuda/per_device.h"
+#include "base/per_device.h"
 #include "memory/blocks.h"
 #include "memory/registry.h"
 #include "memory/shutdown.h"

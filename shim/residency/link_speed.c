@@ -8,11 +8,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/per_device.h"
 #include "base/rank_exchange.h"
 #include "cuda/copy_gate.h"
 #include "cuda/device_memory.h"
 #include "cuda/driver.h"
-#include "cuda/per_device.h"
 #include "memory/budget.h"
 #include "memory/mapping_time.h"
 #include "memory/registry.h"

@@ -4,8 +4,8 @@
 #include <stdint.h>
 
 #include "base/clock.h"
+#include "base/per_device.h"
 #include "cuda/helper_thread.h"
-#include "cuda/per_device.h"
 #include "memory/budget.h"
 #include "memory/freed_spans.h"
 #include "memory/registry.h"

@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 #include "base/counters.h"
+#include "base/per_device.h"
 #include "cuda/helper_thread.h"
-#include "cuda/per_device.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
 #include "memory/shutdown.h"

@@ -4,13 +4,13 @@
 
 #include "base/clock.h"
 #include "base/ordering_rules.h"
+#include "base/settings.h"
 #include "cuda/device_memory.h"
 #include "cuda/driver.h"
 #include "memory/blocks.h"
 #include "memory/freed_spans.h"
 #include "memory/registry.h"
 #include "memory/slab.h"
-#include "process.h"
 #include "residency/eviction.h"
 #include "residency/residency.h"
 

@@ -1,6 +1,6 @@
 #include "residency/sole_stream.h"
 
-#include "cuda/per_device.h"
+#include "base/per_device.h"
 
 /* Guarded by the registry lock. */
 static PS_PER_DEVICE struct {

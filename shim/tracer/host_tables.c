@@ -5,9 +5,9 @@
 
 #include "base/log.h"
 #include "base/ordering_rules.h"
+#include "base/settings.h"
 #include "cuda/driver.h"
 #include "memory/pointer_tables.h"
-#include "process.h"
 #include "tracer/kernel_words.h"
 
 atomic_bool ps_host_tables_seen;

@@ -7,7 +7,7 @@
 #include <strings.h>
 
 #include "base/log.h"
-#include "cuda/per_device.h"
+#include "base/per_device.h"
 #include "policy/glob.h"
 #include "tracer/layer_names.h"
 

@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/secure_execution.h"
 #include "base/settings.h"
-#include "process.h"
 #include "tracer/layers.h"
 
 extern char **environ;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/real_dlsym.h"
 #include "base/secure_execution.h"
 #include "cuda/driver.h"
 #include "cuda/nccl.h"
@@ -175,41 +176,9 @@ static bool is_given_to(enum kind kind, const void *caller)
 
 /* ---- dlsym ---- */
 
-typedef void *dlsym_function(void *handle, const char *name);
-
-/*
- * What the assembly below jumps to. Filled at the first call, by whichever thread: all find the same. Sanitizers' own start calls dlsym before
- * instrumented code can run, so what runs for every name is not instrumented and calls nothing that they intercept.
- */
-dlsym_function *ps_dlsym_behind __attribute__((visibility("hidden")));
 void *ps_dlsym_answer(void *handle, const char *name, const void *caller) __attribute__((visibility("hidden"), used));
 
 #define UNINSTRUMENTED __attribute__((no_sanitize("address", "thread", "undefined")))
-
-static void *find_nothing(void *handle, const char *name)
-{
-    (void)handle;
-    (void)name;
-    return NULL;
-}
-
-UNINSTRUMENTED static dlsym_function *behind(void)
-{
-    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
-    dlsym_function *found = __atomic_load_n(&ps_dlsym_behind, __ATOMIC_RELAXED);
-
-    for (size_t i = 0; !found && i < sizeof versions / sizeof *versions; i++)
-        found = (dlsym_function *)dlvsym(RTLD_NEXT, "dlsym", versions[i]);
-    if (!found)
-        found = find_nothing;
-    __atomic_store_n(&ps_dlsym_behind, found, __ATOMIC_RELAXED);
-    return found;
-}
-
-void *ps_real_dlsym(void *handle, const char *name)
-{
-    return behind()(handle, name);
-}
 
 void *ps_symbol_behind(const char *name, void *looked_up, const void *caller)
 {
@@ -221,7 +190,7 @@ void *ps_symbol_behind(const char *name, void *looked_up, const void *caller)
         dlclose(library); /* the caller is running: it stays */
     if (!found)
         found = looked_up;
-    return found ? found : dlsym(RTLD_NEXT, name);
+    return found ? found : ps_real_dlsym(RTLD_NEXT, name);
 }
 
 /* "cu" or "cuda" and a capital letter: of all that is looked up, little but the driver's and the runtime's functions. */
@@ -280,7 +249,7 @@ static __attribute__((noinline)) void *answer_others(void *handle, const char *n
  */
 UNINSTRUMENTED void *ps_dlsym_answer(void *handle, const char *name, const void *caller)
 {
-    behind();
+    ps_dlsym_find();
     bool is_others = may_be_nccls(name) || may_be_cuptis(name);
 
     if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || !(is_others || may_be_cuda(name)) || answers() == NOTHING)

@@ -59,9 +59,6 @@ bool ps_symbol_lookup_tool_is_announced(void);
 /* Whether a kernel launch function of ours was given to anybody: the runtime passes through it then. Any thread. */
 bool ps_symbol_lookup_gave_launch(void);
 
-/* The C library's dlsym, whatever ours would answer. */
-void *ps_real_dlsym(void *handle, const char *name);
-
 /*
  * What `caller` would call by that name if we did not export it: what the library that it lies in was linked with (Python's modules are seen by nobody
  * else), else `looked_up`, else what comes after us in the order of libraries; NULL: nothing. Takes the loader's lock: not for calls that are many.

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/counters.h"
+#include "base/settings.h"
 #include "bench.h"
 #include "cuda/driver.h"
 #include "memory/registry.h"

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/policies.h"
+#include "base/settings.h"
 #include "comes_to.h"
 #include "expect.h"
 #include "memory/budget.h"
@@ -18,7 +19,6 @@
 #include "memory/slab.h"
 #include "plan/following.h"
 #include "plan/stopwatch.h"
-#include "process.h"
 #include "stub_driver.h"
 #include "tracer/start.h"
 

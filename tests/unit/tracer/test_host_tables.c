@@ -1,11 +1,11 @@
 /* Tables in host memory that kernels read in place: which are found, and how much memory is looked through for them. */
 #include <stdlib.h>
 
+#include "base/settings.h"
 #include "cuda/driver.h"
 #include "expect.h"
 #include "memory/pointer_tables.h"
 #include "memory/registry.h"
-#include "process.h"
 #include "tracer/host_tables.h"
 
 #define UNIT 4096u
