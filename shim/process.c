@@ -11,10 +11,12 @@
 
 #include "base/bytes_text.h"
 #include "base/log.h"
+#include "base/observers.h"
 #include "base/policies.h"
 #include "base/rank_exchange.h"
 #include "base/ranks.h"
 #include "base/secure_execution.h"
+#include "base/state.h"
 #include "cuda/capture.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
@@ -44,14 +46,7 @@
 #include "tracer/start.h"
 #include "verify/verify.h"
 
-enum state {
-    NOT_BEGUN,
-    MANAGING,
-    ASIDE,
-};
-
 static struct ps_ranks ranks;
-static _Atomic enum state state = NOT_BEGUN;
 static atomic_bool has_managed; /* there may be spans, also when standing aside by now */
 static pthread_mutex_t set_up_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -71,7 +66,7 @@ static void say_problem(const char *variable, const char *value, const char *acc
 /* In a forked child CUDA does not work and our threads are gone: every hook goes to the real function, and the parent writes the report. */
 static void in_forked_child(void)
 {
-    atomic_store(&state, ASIDE);
+    atomic_store(&ps_process_state, PS_PROCESS_ASIDE);
     atomic_store(&has_managed, false);
     ps_program_mappings_disown();
     ps_registry_disown(); /* a lock may be held by a thread that this process does not have */
@@ -187,13 +182,21 @@ static void name_what_is_written(void)
     }
 }
 
+static void tell_observers(const char *why)
+{
+    ps_trace_finish(); /* its thread asks the driver about a context that may be about to go */
+    if (why && ps_verify_is_on())
+        ps_verify_aside(why);
+}
+
 static void begin(void)
 {
     const char *why = NULL;
 
+    ps_observers.stands_aside = tell_observers;
     if (ps_is_secure_execution()) {
         ps_settings_default(&ps_settings);
-        atomic_store(&state, ASIDE);
+        atomic_store(&ps_process_state, PS_PROCESS_ASIDE);
         return;
     }
     ps_settings_read(&ps_settings, environ, say_problem, NULL);
@@ -203,7 +206,7 @@ static void begin(void)
     ps_layers_open(&ps_settings.layers);
     if (ps_settings.disable) {
         ps_log_info(PROCESS, "PENSTOCK_DISABLE=1: every call passes through");
-        atomic_store(&state, ASIDE);
+        atomic_store(&ps_process_state, PS_PROCESS_ASIDE);
         return;
     }
     ps_verify_open(&ps_settings, &ranks);
@@ -215,12 +218,12 @@ static void begin(void)
         ps_log_warn(PROCESS, "standing aside, the program runs as without Penstock: %s; `penstock doctor` tells what to do", why);
         if (ps_verify_is_on())
             ps_verify_aside(why);
-        atomic_store(&state, ASIDE);
+        atomic_store(&ps_process_state, PS_PROCESS_ASIDE);
     } else {
         ps_trace_open(ps_settings.trace);
         pthread_atfork(NULL, NULL, in_forked_child);
         atomic_store(&has_managed, true);
-        atomic_store(&state, MANAGING);
+        atomic_store(&ps_process_state, PS_PROCESS_MANAGING);
     }
     ps_report_signal_open();
     ps_report_open(r ? why : NULL);
@@ -229,20 +232,20 @@ static void begin(void)
 
 bool ps_process_is_managing(void)
 {
-    enum state now = atomic_load_explicit(&state, memory_order_acquire);
+    enum ps_process_state now = atomic_load_explicit(&ps_process_state, memory_order_acquire);
 
-    if (now != NOT_BEGUN)
-        return now == MANAGING;
+    if (now != PS_PROCESS_NOT_BEGUN)
+        return now == PS_PROCESS_MANAGING;
     if (ps_inside)
         return false; /* the set-up's own calls */
     pthread_mutex_lock(&set_up_lock);
-    if (atomic_load(&state) == NOT_BEGUN) {
+    if (atomic_load(&ps_process_state) == PS_PROCESS_NOT_BEGUN) {
         ps_inside++;
         begin();
         ps_inside--;
     }
     pthread_mutex_unlock(&set_up_lock);
-    return atomic_load(&state) == MANAGING;
+    return atomic_load(&ps_process_state) == PS_PROCESS_MANAGING;
 }
 
 /* A device of the process's is asked for memory for the first time, in the current context. [set_up_lock held] */
@@ -287,16 +290,4 @@ bool ps_process_enter_device(void)
 bool ps_process_has_begun(void)
 {
     return atomic_load_explicit(&has_managed, memory_order_relaxed);
-}
-
-void ps_process_stand_aside(const char *why)
-{
-    if (atomic_exchange(&state, ASIDE) == ASIDE)
-        return;
-    ps_trace_finish(); /* its thread asks the driver about a context that may be about to go */
-    if (!why)
-        return;
-    ps_log_warn(PROCESS, "standing aside from now on: %s; what is allocated after that does not move", why);
-    if (ps_verify_is_on())
-        ps_verify_aside(why);
 }

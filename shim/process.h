@@ -27,7 +27,4 @@ bool ps_process_has_begun(void);
  */
 void ps_process_bind_thread(void);
 
-/* No new span from now on (the device was reset, the process was forked); `why` is said once if it is not NULL. */
-void ps_process_stand_aside(const char *why);
-
 #endif

@@ -7,7 +7,9 @@
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "base/observers.h"
 #include "base/ordering_rules.h"
+#include "base/state.h"
 #include "base/waits.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
@@ -15,22 +17,20 @@
 #include "cuda/managed_context.h"
 #include "memory/blocks.h"
 #include "memory/budget.h"
-#include "memory/freed_spans.h"
 #include "memory/pointer_tables.h"
 #include "memory/registry.h"
 #include "memory/slab.h"
 #include "plan/following.h"
 #include "plan/learning.h"
 #include "plan/preallocation.h"
-#include "plan/stopwatch.h"
 #include "residency/copies.h"
 #include "residency/events.h"
 #include "residency/eviction.h"
+#include "residency/freed_spans.h"
 #include "residency/page_retention.h"
 #include "residency/prefetch.h"
 #include "residency/residency.h"
-#include "tracer/start.h"
-#include "verify/verify.h"
+#include "residency/stopwatch.h"
 
 /* With more streams than this a reused cudaMalloc'd span is ordered at each stream's first visible access only. */
 #define STREAMS_ORDERED_AT_ONCE 8u
@@ -42,7 +42,7 @@ static void born(struct ps_span *span)
         return;
     ps_learning_allocated(span);
     if (ps_verify_is_on())
-        ps_verify_born(span);
+        ps_observers.born(span);
 }
 
 /* ---- reuse of a freed span ---- */

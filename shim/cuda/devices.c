@@ -12,7 +12,6 @@
 extern char first_start[] __asm__("__start_ps_per_device") __attribute__((visibility("hidden")));
 extern char first_end[] __asm__("__stop_ps_per_device") __attribute__((visibility("hidden")));
 
-
 bool ps_devices_several;
 
 static void *as_loaded; /* the section; NULL: the process sees one device only, or there is no memory */

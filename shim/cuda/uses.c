@@ -4,12 +4,12 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/state.h"
 #include "cuda/capture.h"
 #include "cuda/device_memory.h"
 #include "cuda/driver.h"
 #include "cuda/streams.h"
 #include "cuda/streams_inside.h"
-#include "tracer/start.h"
 
 static _Atomic uint64_t moments; /* claimed so far (ps_uses_note_everything) */
 

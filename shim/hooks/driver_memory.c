@@ -2,6 +2,7 @@
  * Allocation and free, driver API: for programs that call it, by symbol or by a pointer that they looked up, and for those that have the runtime
  * linked in statically, whose every allocation comes here. The shared runtime and NVIDIA's libraries are not among them (symbol_lookup.h).
  */
+#include "base/state.h"
 #include "cuda/capture.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/state.h"
 #include "cuda/capture.h"
 #include "cuda/devices.h"
 #include "cuda/runtime.h"
@@ -12,9 +13,9 @@
 #include "hooks/hooks.h"
 #include "hooks/reclaim.h"
 #include "hooks/requests.h"
-#include "memory/graph_memory.h"
 #include "memory/registry.h"
 #include "process.h"
+#include "residency/graph_memory.h"
 
 /*
  * The out-of-memory error as the program would have had it, with the runtime's own last-error state: the real function is asked for more than

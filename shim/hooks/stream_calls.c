@@ -5,6 +5,7 @@
  * Once launches are traced the tracer sees the same calls at the driver; being told twice does no harm.
  */
 #include "base/log.h"
+#include "base/state.h"
 #include "cuda/capture.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"

@@ -10,14 +10,14 @@
 #include "base/per_device.h"
 #include "base/policies.h"
 #include "base/settings.h"
+#include "base/state.h"
 #include "base/waits.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
 #include "memory/budget.h"
-#include "plan/stopwatch.h"
 #include "residency/eviction.h"
 #include "residency/guard.h"
-#include "verify/verify.h"
+#include "residency/stopwatch.h"
 
 #define MIB (1ull << 20)
 

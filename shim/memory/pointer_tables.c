@@ -7,8 +7,8 @@
 #include "base/array.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "memory/made_tables.h"
 #include "memory/registry.h"
-#include "tracer/made_tables.h"
 
 /* Words one after the other that name the same unit of the reservation. */
 struct run {

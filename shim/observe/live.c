@@ -29,8 +29,8 @@
 #include "observe/report_signal.h"
 #include "penstock/version.h"
 #include "plan/step_log.h"
-#include "plan/stopwatch.h"
 #include "process.h"
+#include "residency/stopwatch.h"
 #include "tracer/start.h"
 
 #define TURN_NS 100000000u

@@ -1,6 +1,7 @@
 #include "observe/live_values.h"
 
 #include "base/counters.h"
+#include "base/state.h"
 #include "base/waits.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
@@ -8,7 +9,6 @@
 #include "plan/following.h"
 #include "plan/learning.h"
 #include "plan/step_log.h"
-#include "tracer/start.h"
 
 static enum ps_live_state live_state(void)
 {

@@ -19,6 +19,7 @@
 #include "base/rank_exchange.h"
 #include "base/ranks.h"
 #include "base/settings.h"
+#include "base/state.h"
 #include "base/waits.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "base/event_ring.h"
+#include "residency/event_ring.h"
 
 /*
  * Opens the file and starts the thread; from then on what happens at the device that the thread is at is traced. A file that can't be had is said in one line.

@@ -8,8 +8,8 @@
 #ifndef PS_TRACE_FORMAT_H
 #define PS_TRACE_FORMAT_H
 
-#include "base/event_ring.h"
 #include "observe/trace_file.h"
+#include "residency/event_ring.h"
 
 /* `process`: how it is called. Writes to `file`, which is open. */
 void ps_trace_format_begin(struct ps_trace_file *file, const char *process);

@@ -3,12 +3,13 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/observers.h"
 #include "base/policies.h"
 #include "base/settings.h"
+#include "base/state.h"
 #include "memory/blocks.h"
 #include "memory/registry.h"
 #include "policy/planner/moments.h"
-#include "verify/verify.h"
 
 struct birth {
     uint32_t moment, span;
@@ -39,7 +40,7 @@ static bool judge(const struct penstock_step *step, struct penstock_step_span *s
     bool may_move = ps_policies_may_move(&facts);
     span->fixed |= !may_move;
     if (ps_verify_is_on())
-        ps_verify_judged(number, &facts, may_move);
+        ps_observers.judged(number, &facts, may_move);
     return may_move;
 }
 

@@ -9,8 +9,10 @@
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "base/observers.h"
 #include "base/per_device.h"
 #include "base/settings.h"
+#include "base/state.h"
 #include "base/waits.h"
 #include "cuda/devices.h"
 #include "cuda/helper_thread.h"
@@ -28,7 +30,6 @@
 #include "plan/settled_times.h"
 #include "plan/step_log.h"
 #include "plan/step_profile.h"
-#include "plan/stopwatch.h"
 #include "policy/hash.h"
 #include "policy/planner/least_budget.h"
 #include "policy/planner/margin.h"
@@ -36,9 +37,8 @@
 #include "residency/eviction.h"
 #include "residency/guard.h"
 #include "residency/link_speed.h"
+#include "residency/stopwatch.h"
 #include "tracer/layers.h"
-#include "tracer/start.h"
-#include "verify/verify.h"
 
 /* A step that has been found and has no plan yet. */
 struct wanted {
@@ -532,7 +532,7 @@ static int plan_from(uint32_t pattern, struct wanted w)
     const bool moves = may_move(step.budget_bytes);
     ps_apply_span_rules(&step, (struct penstock_step_span *)step.span, details.number, w.first);
     if (ps_verify_is_on())
-        ps_verify_step(&step, w.first);
+        ps_observers.step(&step, w.first);
     for (uint32_t i = 0; i < step.spans; i++)
         ((struct penstock_step_span *)step.span)[i].guarded = is_guarded(&step.span[i], details.number[i]); /* in our memory */
     ps_registry_unlock();

@@ -4,14 +4,14 @@
 
 #include "base/per_device.h"
 #include "base/policies.h"
+#include "base/state.h"
 #include "memory/budget.h"
+#include "memory/made_tables.h"
 #include "memory/registry.h"
 #include "penstock/policy.h"
 #include "plan/following.h"
 #include "residency/eviction.h"
 #include "residency/grace.h"
-#include "tracer/made_tables.h"
-#include "tracer/start.h"
 
 /* Spans looked at for one choice. The list is in the order of idleness, so the policy loses nothing by not seeing the rest. */
 #define CANDIDATES_MAX 256

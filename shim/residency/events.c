@@ -4,14 +4,15 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/observers.h"
 #include "base/per_device.h"
 #include "base/probes.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
 #include "memory/slab.h"
 #include "memory/span.h"
-#include "observe/trace.h"
 #include "plan/following.h"
+#include "residency/event_ring.h"
 #include "residency/eviction.h"
 
 atomic_bool ps_events_traces;
@@ -55,7 +56,7 @@ static bool put_with_levels(struct ps_event_record *record)
 {
     record->told_ns = ps_now_ns();
     record->levels = levels();
-    return ps_trace_put(record);
+    return ps_observers.event(record);
 }
 
 static void put_instant(struct ps_event_record record)
@@ -190,7 +191,7 @@ void ps_events_stood_still(uint64_t launch, CUevent from, uint64_t ns)
     record.end_ns = record.begin_ns + ns;
     ps_registry_lock(); /* with it held the trace is stopped, and what it was told of is counted */
     if (ps_events_is_tracing())
-        ps_trace_put(&record);
+        ps_observers.event(&record);
     ps_registry_unlock();
 }
 

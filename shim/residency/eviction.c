@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/ordering_rules.h"
 #include "base/per_device.h"
+#include "base/state.h"
 #include "cuda/device_memory.h"
 #include "cuda/driver.h"
 #include "cuda/helper_thread.h"
@@ -15,7 +16,6 @@
 #include "memory/registry.h"
 #include "memory/shutdown.h"
 #include "memory/slab.h"
-#include "process.h"
 #include "residency/bouncing.h"
 #include "residency/copies.h"
 #include "residency/events.h"
@@ -23,7 +23,6 @@
 #include "residency/grace.h"
 #include "residency/guard.h"
 #include "residency/prefetch.h"
-#include "verify/verify.h"
 
 /* All guarded by the registry lock, which the conditions go with. */
 static PS_PER_DEVICE struct {

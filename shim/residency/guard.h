@@ -6,8 +6,8 @@
 #define PS_GUARD_H
 
 #include "base/settings.h"
+#include "memory/host_tables.h"
 #include "memory/span.h"
-#include "tracer/host_tables.h"
 
 /*
  * Whether an evicted span is to be mapped to its slot meanwhile. `only_seen`: a plan brings it back ahead of its next use, and there is no use that is not

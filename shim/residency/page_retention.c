@@ -7,10 +7,10 @@
 #include "base/per_device.h"
 #include "cuda/helper_thread.h"
 #include "memory/budget.h"
-#include "memory/freed_spans.h"
 #include "memory/registry.h"
 #include "memory/shutdown.h"
 #include "memory/spare_pages.h"
+#include "residency/freed_spans.h"
 
 #define MIB (1ull << 20)
 

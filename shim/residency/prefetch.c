@@ -6,6 +6,7 @@
 
 #include "base/counters.h"
 #include "base/per_device.h"
+#include "base/state.h"
 #include "cuda/helper_thread.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
@@ -14,7 +15,6 @@
 #include "residency/copies.h"
 #include "residency/eviction.h"
 #include "residency/residency.h"
-#include "verify/verify.h"
 
 /* Spans that have left, of which the latest are remembered: a step of ResNet-50's moves some hundred, one of a 70-layer Llama's a thousand. */
 #define LEFT_MAX 4096u

@@ -8,10 +8,10 @@
 #include "cuda/device_memory.h"
 #include "cuda/driver.h"
 #include "memory/blocks.h"
-#include "memory/freed_spans.h"
 #include "memory/registry.h"
 #include "memory/slab.h"
 #include "residency/eviction.h"
+#include "residency/freed_spans.h"
 #include "residency/residency.h"
 
 /* For so long at most: what is waited for may itself wait for what this thread is yet to queue. */

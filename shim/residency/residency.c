@@ -15,7 +15,6 @@
 #include "memory/registry.h"
 #include "plan/following.h"
 #include "plan/learning.h"
-#include "plan/stopwatch.h"
 #include "residency/bouncing.h"
 #include "residency/events.h"
 #include "residency/eviction.h"
@@ -25,6 +24,7 @@
 #include "residency/run_ahead.h"
 #include "residency/sole_stream.h"
 #include "residency/standing_in.h"
+#include "residency/stopwatch.h"
 
 static PS_PER_DEVICE enum ps_guard first_guard; /* constant once set up */
 

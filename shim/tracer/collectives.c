@@ -8,6 +8,7 @@
 #include "base/counters.h"
 #include "base/log.h"
 #include "base/ordering_rules.h"
+#include "base/state.h"
 #include "cuda/capture.h"
 #include "cuda/helper_thread.h"
 #include "cuda/managed_context.h"
@@ -16,7 +17,6 @@
 #include "residency/residency.h"
 #include "tracer/graphs.h"
 #include "tracer/layers.h"
-#include "tracer/start.h"
 
 /* How the spans are held while NCCL may be launching. */
 enum held {

@@ -8,10 +8,10 @@
 #include "base/log.h"
 #include "base/ordering_rules.h"
 #include "cuda/driver.h"
+#include "memory/host_tables.h"
 #include "memory/pointer_tables.h"
 #include "memory/registry.h"
 #include "residency/graph_pins.h"
-#include "tracer/host_tables.h"
 #include "tracer/kernel_words.h"
 
 /* Child graphs in child graphs; deeper ones are not followed. */

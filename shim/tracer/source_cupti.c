@@ -9,10 +9,10 @@
 #include <stdatomic.h>
 
 #include "base/log.h"
+#include "base/state.h"
 #include "cuda/cupti.h"
 #include "cuda/helper_thread.h"
 #include "tracer/layouts.h"
-#include "tracer/start.h"
 #include "tracer/traced_calls.h"
 #include "tracer/tracer.h"
 

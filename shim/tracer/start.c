@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
 #include "cuda/helper_thread.h"
@@ -16,13 +17,10 @@
 #include "memory/registry.h"
 #include "memory/shutdown.h"
 #include "memory/spare_pages.h"
-#include "process.h"
 #include "residency/eviction.h"
 #include "tracer/symbol_lookup.h"
 #include "tracer/tracer.h"
 
-static atomic_bool noting; /* accesses are noted from here on */
-static atomic_bool on;     /* and what came before is over */
 static atomic_bool failed;
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 static const struct ps_settings *chosen;
@@ -75,8 +73,8 @@ int ps_tracing_open(bool at_once, const struct ps_settings *settings, const char
     if (!at_once)
         return 0;
     int r = start_source(why);
-    atomic_store(&noting, r == 0);
-    atomic_store(&on, r == 0);
+    atomic_store(&ps_tracing_has_begun, r == 0);
+    atomic_store(&ps_tracing_is_complete, r == 0);
     return r;
 }
 
@@ -87,18 +85,8 @@ const char *ps_tracing_source(void)
 
 void ps_tracing_assume(void)
 {
-    atomic_store(&noting, true);
-    atomic_store(&on, true);
-}
-
-bool ps_tracing_is_on(void)
-{
-    return atomic_load_explicit(&on, memory_order_acquire);
-}
-
-bool ps_tracing_notes(void)
-{
-    return atomic_load_explicit(&noting, memory_order_acquire);
+    atomic_store(&ps_tracing_has_begun, true);
+    atomic_store(&ps_tracing_is_complete, true);
 }
 
 /* Whether all that was queued in the managed contexts when this was called is over. */
@@ -171,7 +159,7 @@ static void settle(void)
         atomic_store(&failed, true);
         ps_process_stand_aside(why);
     } else if (!r) {
-        atomic_store_explicit(&on, true, memory_order_release);
+        atomic_store_explicit(&ps_tracing_is_complete, true, memory_order_release);
         ps_log_debug(TRACER, "what was launched unseen is over: spans may leave");
     } else {
         atomic_store(&failed, true);
@@ -190,10 +178,10 @@ void ps_tracing_start(const char *reason)
     if (ps_tracing_notes())
         return;
     pthread_mutex_lock(&one_at_a_time);
-    if (!atomic_load(&noting) && !atomic_load(&failed)) {
+    if (!atomic_load(&ps_tracing_has_begun) && !atomic_load(&failed)) {
         int r = start_source(&why);
         if (!r) {
-            atomic_store_explicit(&noting, true, memory_order_release);
+            atomic_store_explicit(&ps_tracing_has_begun, true, memory_order_release);
             ps_log_info(TRACER, "launches are traced from now on: %s", reason);
             why = "the thread that waits for the device can't be started";
             r = ps_helper_thread_start("penstock-settle", settle, settling_is_gone, NULL);

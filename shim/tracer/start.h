@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/settings.h"
+#include "base/state.h"
 
 /* Decides by the settings; starts at once if so. 0, or -errno with `*why` when tracing was to start and can't. Once, in the set-up. */
 int ps_tracing_open(bool at_once, const struct ps_settings *settings, const char **why);
@@ -27,12 +28,6 @@ bool ps_tracing_leave_cupti(void);
 
 /* Every access will be told of by the caller itself, through residency.h: for unit tests. */
 void ps_tracing_assume(void);
-
-/* Whether every launch is seen, and what was launched unseen is over. Any thread. */
-bool ps_tracing_is_on(void);
-
-/* Whether every launch is seen. Any thread. */
-bool ps_tracing_notes(void);
 
 /*
  * Starts it if that has not been done, for the reason given (for the log); waits for nothing. Where it can't be had that is said, and Penstock stands aside

@@ -1,19 +1,20 @@
 #include "tracer/traced_calls.h"
 
+#include "base/observers.h"
+#include "base/state.h"
 #include "cuda/capture.h"
 #include "cuda/copy_gate.h"
 #include "cuda/driver.h"
 #include "cuda/streams.h"
-#include "memory/graph_memory.h"
+#include "memory/host_tables.h"
 #include "memory/pointer_tables.h"
 #include "memory/registry.h"
+#include "residency/graph_memory.h"
 #include "tracer/graph_looks.h"
 #include "tracer/graphs.h"
 #include "tracer/grid.h"
-#include "tracer/host_tables.h"
 #include "tracer/layouts.h"
 #include "tracer/tracer.h"
-#include "verify/verify.h"
 
 #define CBID(name) CUPTI_DRIVER_TRACE_CBID_##name
 
@@ -40,7 +41,7 @@ static void launch(bool per_thread, CUstream stream, CUfunction function, struct
     ps_tracer_kernel(function, grid, parameters, extra);
     ps_tracer_ready(true);
     if (ps_verify_is_on())
-        ps_verify_launch(named(per_thread, stream), function, parameters, extra);
+        ps_observers.launch(named(per_thread, stream), function, parameters, extra);
 }
 
 static void launch_by(bool per_thread, const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
@@ -395,7 +396,7 @@ static void launch_graph(bool per_thread, CUstream stream, CUgraphExec executabl
     ps_tracer_graph(executable);
     ps_tracer_ready(true);
     if (ps_verify_is_on())
-        ps_verify_launch(named(per_thread, stream), NULL, NULL, NULL);
+        ps_observers.launch(named(per_thread, stream), NULL, NULL, NULL);
 }
 
 static void graph_goes(CUgraph graph)
@@ -506,7 +507,7 @@ void ps_traced_call_ended(CUpti_CallbackId id, const void *parameters, CUresult 
     struct ps_capture_mode mode = ps_capture_relax();
 
     if (ps_verify_is_on())
-        ps_verify_launched();
+        ps_observers.launched();
     ps_tracer_end();
     switch (id) {
     case CBID(cuStreamBeginCapture):

@@ -14,6 +14,8 @@
 #include "base/counters.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/observers.h"
+#include "base/state.h"
 #include "cuda/capture.h"
 #include "cuda/driver.h"
 #include "memory/registry.h"
@@ -34,8 +36,6 @@
 #define STEPS_WITHOUT_PLAN 20
 /* Where no step is learnt, they are counted by a look at all that is known of kernels: seldom. */
 #define LAUNCHES_A_COUNT 256
-
-bool ps_verify_on;
 
 static struct ps_verify_task task;
 static uint32_t grace;
@@ -91,33 +91,6 @@ static int open_seen(const char *task_path)
     snprintf(path, sizeof path, "%s.seen", task_path);
     seen = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
     return seen < 0 ? -errno : 0;
-}
-
-void ps_verify_open(struct ps_settings *settings, const struct ps_ranks *ranks)
-{
-    if (!*settings->verify)
-        return;
-    /* Processes of a job do alike: one is looked at. */
-    if (ranks->several && ranks->rank)
-        return;
-    int r = ps_verify_task_read(settings->verify, &task);
-    if (!r)
-        r = open_seen(settings->verify);
-    if (r == -EEXIST) {
-        ps_log_info(TRACER, "another process of this command is the one that `penstock verify` looks at");
-        return;
-    }
-    if (r) {
-        errno = -r;
-        ps_log_warn(
-            SETTINGS,
-            "PENSTOCK_VERIFY=%s: expected the path of a file that `penstock verify` wrote (%m); nothing is looked for: unset it, `penstock verify` sets it",
-            settings->verify);
-        return;
-    }
-    grace = settings->grace;
-    settings->guard = task.guard;
-    ps_verify_on = true;
 }
 
 /* ---- telling ---- */
@@ -328,7 +301,7 @@ static bool is_to_be_stripped(void)
     return task.bare && is_watched() && mine.occurrence >= task.first && mine.occurrence <= task.last;
 }
 
-void ps_verify_launch(CUstream stream, CUfunction function, void **parameters, void **extra)
+static void see_launch(CUstream stream, CUfunction function, void **parameters, void **extra)
 {
     /* What goes into a graph does not run now; and while anybody captures, a wait for a stream may break the capture. */
     if (over || ps_capture_anywhere())
@@ -358,7 +331,7 @@ void ps_verify_launch(CUstream stream, CUfunction function, void **parameters, v
         launches_bare++; /* memory is looked through where one kernel is looked at */
 }
 
-void ps_verify_launched(void)
+static void see_launched(void)
 {
     if (!mine.is)
         return;
@@ -408,7 +381,7 @@ void ps_verify_ended(void)
 
 /* ---- spans and steps ---- */
 
-void ps_verify_born(const struct ps_span *span)
+static void see_birth(const struct ps_span *span)
 {
     struct birth *grown = ps_grown_array(births, birth_count, &birth_room, 4096, sizeof *grown);
 
@@ -418,7 +391,7 @@ void ps_verify_born(const struct ps_span *span)
     births[birth_count++] = (struct birth){span->number, span->bytes, span->nth, span->born};
 }
 
-void ps_verify_judged(uint64_t number, const struct ps_span_facts *facts, bool may_move)
+static void see_judgement(uint64_t number, const struct ps_span_facts *facts, bool may_move)
 {
     struct event event;
     size_t i = birth_count;
@@ -441,7 +414,7 @@ void ps_verify_judged(uint64_t number, const struct ps_span_facts *facts, bool m
     end_event(&event);
 }
 
-void ps_verify_step(const struct penstock_step *step, uint64_t first)
+static void see_step(const struct penstock_step *step, uint64_t first)
 {
     struct event event;
 
@@ -460,4 +433,38 @@ void ps_verify_step(const struct penstock_step *step, uint64_t first)
     }
     ps_json_end(&event.json);
     end_event(&event);
+}
+
+/* ---- set-up ---- */
+
+void ps_verify_open(struct ps_settings *settings, const struct ps_ranks *ranks)
+{
+    if (!*settings->verify)
+        return;
+    /* Processes of a job do alike: one is looked at. */
+    if (ranks->several && ranks->rank)
+        return;
+    int r = ps_verify_task_read(settings->verify, &task);
+    if (!r)
+        r = open_seen(settings->verify);
+    if (r == -EEXIST) {
+        ps_log_info(TRACER, "another process of this command is the one that `penstock verify` looks at");
+        return;
+    }
+    if (r) {
+        errno = -r;
+        ps_log_warn(
+            SETTINGS,
+            "PENSTOCK_VERIFY=%s: expected the path of a file that `penstock verify` wrote (%m); nothing is looked for: unset it, `penstock verify` sets it",
+            settings->verify);
+        return;
+    }
+    grace = settings->grace;
+    settings->guard = task.guard;
+    ps_observers.born = see_birth;
+    ps_observers.launch = see_launch;
+    ps_observers.launched = see_launched;
+    ps_observers.judged = see_judgement;
+    ps_observers.step = see_step;
+    ps_verify_on = true;
 }

@@ -25,39 +25,16 @@
 #include "policy/recording/recorder.h"
 #include "policy/span_rules.h"
 
-/* Constant after the set-up. */
-extern bool ps_verify_on;
-
-static inline bool ps_verify_is_on(void)
-{
-    return __builtin_expect(ps_verify_on, false);
-}
-
 /*
  * Reads the task, if there is one and no other process of the job has taken it, and sets the guard that it asks for. Without one, or when it can't be
- * read, which is said, all is as without PENSTOCK_VERIFY. Once, in the set-up.
+ * read, which is said, all is as without PENSTOCK_VERIFY. It fills the table of observers. Once, in the set-up.
  */
 void ps_verify_open(struct ps_settings *settings, const struct ps_ranks *ranks);
 
-/* Penstock stands aside: the run shows nothing. / The program has come to its end by itself. */
+/* Penstock stands aside: the run shows nothing. */
 void ps_verify_aside(const char *why);
+
+/* The program has come to its end by itself. */
 void ps_verify_ended(void);
-
-/*
- * Around a launch of a kernel, or of a graph (function NULL): when its spans are ready and it is about to be queued; when it is. Parameters as the
- * launch has them; `stream` may be CU_STREAM_PER_THREAD. [unlocked]
- */
-void ps_verify_launch(CUstream stream, CUfunction function, void **parameters, void **extra);
-void ps_verify_launched(void);
-
-/* A span begins a life. [locked] */
-void ps_verify_born(const struct ps_span *span);
-
-/*
- * A step was recorded. First each span of it, by its number in the round that was recorded, with what rules go by; then its launches, the first of which
- * has this number among those that are learnt from. [locked]
- */
-void ps_verify_judged(uint64_t number, const struct ps_span_facts *facts, bool may_move);
-void ps_verify_step(const struct penstock_step *step, uint64_t first);
 
 #endif

@@ -18,7 +18,7 @@
 #include "memory/registry.h"
 #include "memory/slab.h"
 #include "plan/following.h"
-#include "plan/stopwatch.h"
+#include "residency/stopwatch.h"
 #include "stub_driver.h"
 #include "tracer/start.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "memory/launches_under_way.h"
-#include "tracer/made_tables.h"
+#include "memory/made_tables.h"
 #include "tracer/tracer.h"
 
 /* ---- launches that stand in their calls ---- */

@@ -1,5 +1,5 @@
 /* The trace's ring: what is put comes out once, whole and in each thread's order, and what finds no room is refused. */
-#include "base/event_ring.h"
+#include "residency/event_ring.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-#include "base/event_ring.h"
+#include "residency/event_ring.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "cuda/driver.h"
 #include "cuda/streams.h"
 #include "expect.h"
-#include "plan/stopwatch.h"
+#include "residency/stopwatch.h"
 
 #define EVENTS_MAX 16384u
 #define SAMPLES 8192u

@@ -1,9 +1,10 @@
-#include "memory/freed_spans.h"
+#include "residency/freed_spans.h"
 
 #include <errno.h>
 
 #include "base/clock.h"
 #include "base/ordering_rules.h"
+#include "base/state.h"
 #include "base/waits.h"
 #include "cuda/device_memory.h"
 #include "cuda/driver.h"
@@ -15,7 +16,6 @@
 #include "plan/following.h"
 #include "plan/preallocation.h"
 #include "residency/page_retention.h"
-#include "tracer/start.h"
 
 /* For so long a thread of the program waits for the last use of one freed span; then it looks at all of them again. */
 #define ONE_USE_NS 20000000u

@@ -4,9 +4,9 @@
 #include "base/settings.h"
 #include "cuda/driver.h"
 #include "expect.h"
+#include "memory/host_tables.h"
 #include "memory/pointer_tables.h"
 #include "memory/registry.h"
-#include "tracer/host_tables.h"
 
 #define UNIT 4096u
 #define UNITS 64u

@@ -1,4 +1,4 @@
-#include "memory/graph_memory.h"
+#include "residency/graph_memory.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

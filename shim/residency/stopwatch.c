@@ -1,4 +1,4 @@
-#include "plan/stopwatch.h"
+#include "residency/stopwatch.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "tracer/made_tables.h"
+#include "memory/made_tables.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "tracer/host_tables.h"
+#include "memory/host_tables.h"
 
 #include <stddef.h>
 #include <stdint.h>
