@@ -61,7 +61,7 @@ gate() {
     gate purity
 }
 
-@test "the README's settings are those of the table" {
+@test "the manual's settings are those of the table" {
     gate readme
 }
 
@@ -128,7 +128,7 @@ objects() {
     objects format 'ugly.h:1'
     printf 'int ps_wrong(void);\nint ps_wrong(void)\n{\n    int a[2] = {0, 0};\n    return a[2];\n}\n' >copy/policy/wrong.c
     objects cppcheck 'wrong.c:5'
-    sed -i 's/^<!-- settings: begin.*/&\n| `PENSTOCK_OLD` | gone |/' copy/README.md
+    sed -i 's/^<!-- settings: begin.*/&\n| `PENSTOCK_OLD` | gone |/' copy/scripts/manual/settings.md
     mkdir -p build
     cp "$BUILD/penstock-settings" build/
     objects readme 'PENSTOCK_OLD'
