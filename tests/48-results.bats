@@ -7,7 +7,7 @@ load helper
 make_tree() {
     mkdir -p tree/scripts tree/tests/results
     cp "$ROOT/scripts/results-table" tree/scripts/
-    printf 'before\n<!-- results: begin (made) -->\n<!-- results: end -->\nafter\n' >tree/README.md
+    printf 'before\n<!-- results: begin (made) -->\n<!-- results: end -->\nafter\n' >tree/tests/results/README.md
 }
 
 # costs DATE NS: a file of costs as scripts/bench writes it
@@ -33,12 +33,12 @@ costs() {
     tree/scripts/results-table --fix
     run tree/scripts/results-table --check
     ended_with 0
-    contains "$(cat tree/README.md)" '^\| malloc\+free \| 78 \| 300 \|$'
-    lacks "$(cat tree/README.md)" '51'
-    contains "$(cat tree/README.md)" '^before$'
-    contains "$(cat tree/README.md)" '^after$'
+    contains "$(cat tree/tests/results/README.md)" '^\| malloc\+free \| 78 \| 300 \|$'
+    lacks "$(cat tree/tests/results/README.md)" '51'
+    contains "$(cat tree/tests/results/README.md)" '^before$'
+    contains "$(cat tree/tests/results/README.md)" '^after$'
     contains "$(cat tree/tests/results/2026-01-02-costs.txt)" 'malloc\+free .* 51 '
-    sed -i 's/| 78 |/| 7 |/' tree/README.md
+    sed -i 's/| 78 |/| 7 |/' tree/tests/results/README.md
     run tree/scripts/results-table --check
     ended_with 1
     contains "$output" '^-\| malloc\+free \| 7 \|'
@@ -69,7 +69,7 @@ rows_of() {
     rows_of 2026-01-03 2222222 tight=1.25 hook=1.4
     rows_of 2026-01-04 3333333 tight=none
     tree/scripts/results-table --fix
-    contains "$(cat tree/README.md)" '^\| torch eager \| 10\.0 \| 100 \| 1\.250 \| 1\.400 \| 1\.001 \| - \| 2222222, 1111111 \|$'
+    contains "$(cat tree/tests/results/README.md)" '^\| torch eager \| 10\.0 \| 100 \| 1\.250 \| 1\.400 \| 1\.001 \| - \| 2222222, 1111111 \|$'
 }
 
 @test "files of another format, and a README without the marks, are refused" {
@@ -80,7 +80,7 @@ rows_of() {
     ended_with 1
     contains "$output" "format 'other/1'"
     rm tree/tests/results/2026-01-02-costs.json
-    echo nothing >tree/README.md
+    echo nothing >tree/tests/results/README.md
     run tree/scripts/results-table --check
     ended_with 1
     contains "$output" 'the marks .* are missing'
@@ -218,8 +218,8 @@ status_of() { jq -r --arg name "$1" '.runs[] | select(.name == $name) | .status'
     make_tree
     cp out/yardstick.json tree/tests/results/2026-01-04-h200-plan.json
     tree/scripts/results-table --fix
-    contains "$(cat tree/README.md)" '^\| 48GiB \| 110\.5 \| 1\.105 \| 1\.081 \| 11\.0 \| 10\.5 \|'
-    contains "$(cat tree/README.md)" 'budget 34GiB: 101 ms a step, 1\.010 of plain \(100 ms\)'
+    contains "$(cat tree/tests/results/README.md)" '^\| 48GiB \| 110\.5 \| 1\.105 \| 1\.081 \| 11\.0 \| 10\.5 \|'
+    contains "$(cat tree/tests/results/README.md)" 'budget 34GiB: 101 ms a step, 1\.010 of plain \(100 ms\)'
 }
 
 @test "a plan that is slow, late, or loses time that it does not tell of fails the acceptance run" {
