@@ -47,6 +47,15 @@ costs() {
     equal "" "$(jq -r 'select((.machine and .command and .format and .date) | not).run' "$ROOT/tests/results/runs.jsonl")" "runs without them"
 }
 
+@test "every place in tests/results/README.md that the code names is there, and so is every run that the notes name" {
+    local named
+    named=$(grep -rhoE 'tests/results/README\.md#[a-z0-9-]+' "$ROOT"/{README.md,include,policy,scripts,shim,tests} | sed 's/.*#//' | sort -u)
+    at_least 5 "$(wc -l <<<"$named")" "places"
+    equal "" "$(comm -23 - <(sed -n 's/^##* //p' "$ROOT/tests/results/README.md" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9\n-' | sort -u) <<<"$named")" "places that are none"
+    named=$(grep -oE '`20[0-9]{2}-[0-9]{2}-[0-9]{2}-[a-z0-9-]+`' "$ROOT/tests/results/README.md" | tr -d '`' | sort -u)
+    equal "" "$(comm -23 - <(sed -E 's/^\{"run":"([^"]+)".*/\1/' "$ROOT/tests/results/runs.jsonl" | sort -u) <<<"$named")" "runs that are none"
+}
+
 @test "the newest figures go into the table, and a figure changed by hand is noticed" {
     requires python jq
     make_tree
