@@ -46,6 +46,16 @@ anchors() { sed -nE 's/^#+ //p' "$1" | tr '[:upper:]' '[:lower:]' | sed -e 's/[^
         sed '/settings: begin/,/settings: end/d' | grep -oE 'PENSTOCK_[A-Z_]+' | sort -u))" "settings in the table alone"
 }
 
+@test "the README's settings have the defaults that they have" {
+    local name default count=0
+    while IFS='|' read -r _ name default _; do
+        name=$(tr -d '` ' <<<"$name")
+        equal "$("$BUILD/penstock-settings" list | awk -F'\t' -v name="$name" '$1 == name { print $3 == "" ? "none" : $3 }')" "$(sed 's/^ *//; s/ *$//' <<<"$default")" "$name"
+        count=$((count + 1))
+    done < <(section README.md Settings | grep '^| `PENSTOCK_')
+    equal 6 $count settings
+}
+
 @test "what the documents have the user type is taken" {
     local word lines
     lines=$(cd "$ROOT" && documents | grep -v '^./tests/' | xargs cat)
@@ -60,6 +70,23 @@ anchors() { sed -nE 's/^#+ //p' "$1" | tr '[:upper:]' '[:lower:]' | sed -e 's/[^
     equal '' "$(grep -oE '(`|^    )penstock [a-z]+ [^`]*' <<<"$lines" | sed -e 's/ -- .*//' -e 's/ #.*//' | while read -r _ word lines; do
         comm -23 <(grep -oE -- '--[a-z-]+' <<<"$lines" | sort -u) <("$PENSTOCK" help "$word" | grep -oE -- '--[a-z-]+' | sort -u) | sed "s/^/$word /"
     done)" "options that are none"
+}
+
+@test "the README's questions are answered by figures that were measured" {
+    requires jq
+    local text word figures
+    text=$(section README.md Questions)
+    equal 5 "$(grep -c '^\*\*.*?\*\*' <<<"$text")" questions
+    figures=$(grep -oE '\b[0-9]+\.[0-9]+\b|\b[0-9]+ ms' <<<"$text" | sort -u)
+    at_least 5 "$(wc -l <<<"$figures")" figures
+    # They stand in the tables, which a test of its own holds equal to what was measured; or are the memory of a run.
+    {
+        cat "$ROOT/README.md" "$ROOT/tests/results/README.md" | sed -n '/results: begin/,/results: end/p'
+        jq -r '.smi_peak_mib, .host_peak_mib | numbers / 1024' "$ROOT/tests/results/yardstick.jsonl" | awk '{ printf "%.1f %.2f\n", $1, $1 }'
+    } >known
+    while read -r word; do
+        grep -qwF -- "$word" known || equal "$word in a table" nowhere
+    done <<<"$figures"
 }
 
 # modules FOLDER: the modules that are there, by the names of their files
