@@ -189,7 +189,8 @@ $(tools): $(OUT)/%: $(OUT)/obj/scripts/%.o $(test_archive)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(tool_ldflags) -o $@ $< $(test_archive) $(system_libs)
 
 # --- manual pages and completions ------------------------------------------------------------------------------------------------------
-# Made from what the command itself shows: the help texts, and the table of settings.
+# Made from what the command itself shows (the help texts, and the table of settings), and from the manual.
+$(OUT)/man/libpenstock.7: scripts/packages/markdown.awk $(wildcard scripts/manual/*.md)
 $(pages): scripts/packages/man scripts/packages/about scripts/penstock-help include/penstock/version.h $(OUT)/date
 $(completions): scripts/packages/completion $(wildcard scripts/packages/completion.*) scripts/packages/options scripts/penstock-help
 $(OUT)/man/libpenstock.7 $(completions): $(OUT)/penstock-settings

@@ -199,14 +199,19 @@ def first_match(path, pattern):
     return found.group(1) if found else None
 
 
+def gpus_there():
+    return len((output_of(["nvidia-smi", "-L"]) or "").splitlines())
+
+
 def machine(torch_python=None):
-    """What the figures depend on; GPU and torch only where a Python that has torch is named."""
-    gpu = torch = None
+    """The machine that the figures depend on; GPUs and torch only where a Python that has torch is named."""
+    gpu = gpus = torch = None
     if torch_python:
+        gpus = gpus_there()
         gpu = output_of(["nvidia-smi", "--id=0", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"])
         torch = output_of([torch_python, "-c", "import torch; print(torch.__version__)"])
     total = first_match("/proc/meminfo", r"^MemTotal: +(\d+) kB")
-    return {"gpu": gpu, "torch": torch, "python": platform.python_version(), "kernel": platform.release(), "cores": os.cpu_count(),
+    return {"gpu": gpu, "gpus": gpus, "torch": torch, "python": platform.python_version(), "kernel": platform.release(), "cores": os.cpu_count(),
             "cpu": first_match("/proc/cpuinfo", r"^model name\s*: (.*)$"), "memory_gib": round(int(total) / 2**20, 1) if total else None}
 
 

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "cuda/newer_cuda.h"
-#include "tracer/symbol_lookup.h"
+#include "base/real_dlsym.h"
 
 #define MIB (1024.0 * 1024.0)
 

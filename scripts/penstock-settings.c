@@ -3,7 +3,7 @@
  *
  *   penstock-settings check      one line on stderr for each setting of the environment that can't be used; exit status 2 if there is one
  *   penstock-settings list       NAME, unit, default, accepted values and help, separated by tabs
- *   penstock-settings markdown   the same as the table of README.md
+ *   penstock-settings markdown   the same as the table of scripts/manual/settings.md
  *   penstock-settings help       the same in lines of 80 columns
  *   penstock-settings man        the same as a list of the man page libpenstock(7)
  *   penstock-settings words      a line each for the values that are words: NAME, a tab, the word; FILE where the path of a file will do

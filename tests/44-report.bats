@@ -10,7 +10,7 @@ setup() {
 }
 
 # --- the report ------------------------------------------------------------------------------------------------------------------------------
-# The fields that the README promises, each with its type.
+# The fields that the manual promises (scripts/manual/report.md), each with its type.
 SHAPE='(.version | type == "string" and test("^[0-9]+\\.[0-9]+")) and (.command | type == "string") and
     has("rank") and (.processes | type == "number") and
     (.device | (.name | type == "string" and length > 0) and (.total_bytes > 0)) and
@@ -97,6 +97,12 @@ PLANNED='(.learning | ([.launches, .launches_in_patterns, .steps, .patterns_lost
     at_least "$(jq .plan.steps "$REPORT")" "$(jq .learning.steps "$REPORT")" "complete steps, of which planned"
     # Without markers the six layers are found, forward and backward.
     equal "backward forward" "$(jq -r '[.plan.layers[] | select(.number != null).direction] | unique | join(" ")' "$REPORT")" directions
+    # The manual describes each field, and no other one. Some are there in some reports only.
+    jq -r '[paths[] | strings] | unique[]' "$REPORT" | sort >fields
+    sed -n '/^## Fields/,/^## [^F]/p' "$ROOT/scripts/manual/report.md" >described
+    equal '' "$(comm -23 fields <(grep -oE '`[a-z_0-9]+`' described | tr -d '`' | sort -u))" "fields that the manual doesn't describe"
+    equal '' "$(sed -nE 's/^\| (`[^|]*) \|.*/\1/p' described | grep -oE '`[a-z_0-9]+`' | tr -d '`' | sort -u | comm -23 - fields |
+        grep -vxE 'devices|launch|layer|reloads|bytes|(predicted|actual)_ns|launches_earlier|largest_bytes|class|name')" "fields that the manual describes, and no report has"
 }
 
 @test "without a limit the budget is null, in the report as in the setting" {

@@ -1,29 +1,62 @@
 #!/usr/bin/env bats
-# Measured figures: the tables and the README say what the JSON files say; the acceptance run's script judges, and survives what it meets.
+# Measured figures: the tables of both READMEs say what the figures say, runs become rows and nothing that a table shows is lost on the way; the acceptance
+# run's script judges, and survives what it meets.
 
 load helper
 
-# A tree of its own that holds what scripts/results-table reads.
+results=tree/tests/results
+
+# A tree of its own that holds what scripts/results-table reads and writes.
 make_tree() {
-    mkdir -p tree/scripts tree/tests/results
-    cp "$ROOT/scripts/results-table" tree/scripts/
-    printf 'before\n<!-- results: begin (made) -->\n<!-- results: end -->\nafter\n' >tree/README.md
+    local table
+    mkdir -p tree/scripts $results
+    cp "$ROOT/scripts/results-table" "$ROOT/scripts/figures.py" tree/scripts/
+    {
+        echo before
+        for table in cost median planned reacting launches advice programs processor; do
+            printf '<!-- results: begin %s (made) -->\n<!-- results: end -->\n' $table
+        done
+        echo after
+    } >$results/README.md
 }
 
-# costs DATE NS: a file of costs as scripts/bench writes it
+# added FILE [OPTION...]: scripts/results-table --add
+added() { tree/scripts/results-table --add "$@" >/dev/null; }
+
+# costs DATE NS: adds a run of scripts/bench
 costs() {
     jq -n --arg date "$1" --argjson ns "$2" '{format: "penstock-costs/1", date: $date, command: "scripts/bench", commit: "0123456789abcdef",
         machine: {cores: 2, cpu: "a CPU", kernel: "6.1"},
-        rows: [{what: "malloc+free", cost_ns: $ns, low_ns: 40, driver_calls: 0, target_ns: 300}]}' >"tree/tests/results/$1-costs.json"
+        rows: [{what: "malloc+free", cost_ns: $ns, low_ns: 40, driver_calls: 0, target_ns: 300}]}' >"$1.json"
+    added "$1.json"
 }
 
-@test "README and tables are what the files in tests/results say" {
+@test "the tables of both READMEs are what the figures say, which fit into 400 KB" {
     requires python
     run "$ROOT/scripts/results-table" --check
     ended_with 0
 }
 
-@test "the newest figures go into the README, and a figure changed by hand is noticed" {
+@test "every figure has its run, date, commit, card and command, and every run its command and machine" {
+    requires jq
+    local kind
+    for kind in yardstick programs advice costs by-hand; do
+        equal "" "$(jq -r 'select(has("check") or has("not_well") | not) | select((has("commit") and has("card") and .date and .command) | not)' \
+            "$ROOT/tests/results/$kind.jsonl")" "figures of $kind without them"
+    done
+    equal "" "$(jq -r 'select((.machine and .command and .format and .date) | not).run' "$ROOT/tests/results/runs.jsonl")" "runs without them"
+}
+
+@test "every place in tests/results/README.md that the code names is there, and so is every run that the notes name" {
+    local named
+    named=$(grep -rhoE 'tests/results/README\.md#[a-z0-9-]+' "$ROOT"/{README.md,include,policy,scripts,shim,tests} | sed 's/.*#//' | sort -u)
+    at_least 5 "$(wc -l <<<"$named")" "places"
+    equal "" "$(comm -23 - <(sed -n 's/^##* //p' "$ROOT/tests/results/README.md" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9\n-' | sort -u) <<<"$named")" "places that are none"
+    named=$(grep -oE '`20[0-9]{2}-[0-9]{2}-[0-9]{2}-[a-z0-9-]+`' "$ROOT/tests/results/README.md" | tr -d '`' | sort -u)
+    equal "" "$(comm -23 - <(sed -E 's/^\{"run":"([^"]+)".*/\1/' "$ROOT/tests/results/runs.jsonl" | sort -u) <<<"$named")" "runs that are none"
+}
+
+@test "the newest figures go into the table, and a figure changed by hand is noticed" {
     requires python jq
     make_tree
     costs 2026-01-02 51.4
@@ -33,22 +66,65 @@ costs() {
     tree/scripts/results-table --fix
     run tree/scripts/results-table --check
     ended_with 0
-    contains "$(cat tree/README.md)" '^\| malloc\+free \| 78 \| 300 \|$'
-    lacks "$(cat tree/README.md)" '51'
-    contains "$(cat tree/README.md)" '^before$'
-    contains "$(cat tree/README.md)" '^after$'
-    contains "$(cat tree/tests/results/2026-01-02-costs.txt)" 'malloc\+free .* 51 '
-    sed -i 's/| 78 |/| 7 |/' tree/README.md
+    contains "$(cat $results/README.md)" '^\| malloc\+free \| 78 \| 300 \|$'
+    contains "$(cat $results/README.md)" '^Run: `2026-01-03-costs`'
+    lacks "$(cat $results/README.md)" '51'
+    contains "$(cat $results/README.md)" '^before$'
+    contains "$(cat $results/README.md)" '^after$'
+    contains "$(tree/scripts/results-table 2026-01-02-costs)" 'malloc\+free .* 51 '
+    sed -i 's/| 78 |/| 7 |/' $results/README.md
     run tree/scripts/results-table --check
     ended_with 1
     contains "$output" '^-\| malloc\+free \| 7 \|'
     tree/scripts/results-table --fix
-    echo more >>tree/tests/results/2026-01-02-costs.txt
+    sed -i 's/77.7/7.7/' $results/costs.jsonl
     run tree/scripts/results-table --check
     ended_with 1
+    contains "$output" '^\+\| malloc\+free \| 8 \|'
+    # Rows in another order, or written otherwise than --add writes them.
+    sed -i 's/7.7/77.7/; s/,"/, "/' $results/costs.jsonl
+    run tree/scripts/results-table --check
+    ended_with 1
+    contains "$output" '^tests/results/costs.jsonl: not as scripts/results-table --add writes it'
 }
 
-# rows_of DATE COMMIT WAY=RATIO...: a file of real programs with one row, run in these ways; RATIO none: its time was out
+@test "a table stands in the top README as well, and figures beyond 400 KB are refused" {
+    requires python jq
+    make_tree
+    costs 2026-01-02 51.4
+    printf '# Top\n<!-- results: begin processor -->\nold\n<!-- results: end -->\n' >tree/README.md
+    tree/scripts/results-table --fix
+    contains "$(cat tree/README.md)" '^\| malloc\+free \| 51 \| 300 \|$'
+    contains "$(cat $results/README.md)" '^\| malloc\+free \| 51 \| 300 \|$'
+    lacks "$(cat tree/README.md)" '^old$'
+    run tree/scripts/results-table --check
+    ended_with 0
+    jq -nc '{run: "2026-01-02-costs", date: "2026-01-02", commit: null, card: null, what: ("x" * 400000), command: ""}' >>$results/costs.jsonl
+    run tree/scripts/results-table --check
+    ended_with 1
+    contains "$output" 'bytes of figures; at most 400000'
+}
+
+@test "a run is added once, under its own name" {
+    requires python jq
+    make_tree
+    costs 2026-01-02 51.4
+    equal 2026-01-02-costs "$(jq -r .run $results/runs.jsonl)" "name"
+    run tree/scripts/results-table --add 2026-01-02.json
+    ended_with 2
+    contains "$output" 'is there already, as 2026-01-02-costs'
+    jq '.rows[0].cost_ns = 60' 2026-01-02.json >again.json
+    added again.json
+    jq '.rows[0].cost_ns = 70' 2026-01-02.json | added - --as 2026-01-02-by-night
+    equal "2026-01-02-by-night 2026-01-02-costs 2026-01-02-costs-2" "$(jq -rs 'map(.run) | join(" ")' $results/runs.jsonl)" "names, sorted"
+    equal "70 51.4 60" "$(jq -rs 'map(.cost_ns) | join(" ")' $results/costs.jsonl)" "figures in that order"
+    jq '.rows[0].cost_ns = 80' 2026-01-02.json >more.json
+    run tree/scripts/results-table --add more.json --as 2026-01-02-costs-2
+    ended_with 2
+    contains "$output" 'there is a run 2026-01-02-costs-2 already'
+}
+
+# rows_of DATE COMMIT WAY=RATIO...: adds a run of real programs with one row, run in these ways; RATIO none: its time was out
 rows_of() {
     local date=$1 commit=$2 ways='{}' each
     shift 2
@@ -57,9 +133,10 @@ rows_of() {
             checks: [["not run: out of time", false]]} else {ok: true, of_plain: ($ratio | tonumber), checks: [["losses", true]]} end' <<<"$ways")
     done
     jq -n --arg date "$date" --arg commit "$commit" --argjson ways "$ways" '{format: "penstock-programs/1", date: $date, command: "scripts/gpu/programs",
-        commit: $commit, machine: {gpu: "a GPU, 580, 1 MiB", torch: "2", python: "3", kernel: "6", cores: 2, cpu: "a CPU", memory_gib: 1}, share: 0.6, runs: [],
-        rows: [{name: "eager", title: "torch eager", command: "transformer.py", status: "ok", ways: $ways, peak_gib: 10, plain_ms: 100}]}' \
-        >"tree/tests/results/$date-h200-programs.json"
+        commit: $commit, machine: {gpu: "NVIDIA A1 80GB, 580, 1 MiB", gpus: 2, torch: "2", python: "3", kernel: "6", cores: 2, cpu: "a CPU", memory_gib: 1},
+        share: 0.6, runs: [{row: "eager", way: "tight", name: "eager-tight-0", status: "ok", report: {slab: {peak_used_bytes: 3145728}}}],
+        rows: [{name: "eager", title: "torch eager", command: "transformer.py", status: "ok", ways: $ways, peak_gib: 10, plain_ms: 100}]}' >"$date.json"
+    added "$date.json"
 }
 
 @test "of a program's ways each is shown as it was run last, with the commits" {
@@ -69,21 +146,38 @@ rows_of() {
     rows_of 2026-01-03 2222222 tight=1.25 hook=1.4
     rows_of 2026-01-04 3333333 tight=none
     tree/scripts/results-table --fix
-    contains "$(cat tree/README.md)" '^\| torch eager \| 10\.0 \| 100 \| 1\.250 \| 1\.400 \| 1\.001 \| - \| 2222222, 1111111 \|$'
+    contains "$(cat $results/README.md)" '^\| torch eager \| 10\.0 \| 100 \| 1\.250 \| 1\.400 \| 1\.001 \| - \| 2222222, 1111111 \|$'
+    contains "$(cat $results/README.md)" '^\| A1 x2 \| 1 \| 0 \| 1 \| 1\.25 \| 1\.25 \| 1\.25 \|$'
+    equal 2026-01-04-a1-x2-programs "$(jq -rs '.[-1].run' $results/programs.jsonl)" "name"
+    # What was not reached keeps its verdict; host memory comes from the single run's report.
+    equal "NOT: not run: out of time" "$(jq -rs '.[-1].ways.tight.checks[]' $results/programs.jsonl)" "verdict"
+    equal 3 "$(jq -rs '.[-1].ways.tight.host_peak_mib' $results/programs.jsonl)" "MiB of host memory"
+    local date
+    for date in 2026-01-02 2026-01-04; do
+        equal "$(tree/scripts/results-table $date.json)" "$(tree/scripts/results-table $date-a1-x2-programs)" "table of $date"
+    done
 }
 
-@test "files of another format, and a README without the marks, are refused" {
-    requires python
+@test "runs of another format, and a README without the marks, are refused" {
+    requires python jq
     make_tree
-    echo '{"format": "other/1"}' >tree/tests/results/2026-01-02-costs.json
-    run tree/scripts/results-table --check
-    ended_with 1
+    echo '{"format": "other/1"}' >other.json
+    run tree/scripts/results-table --add other.json
+    ended_with 2
     contains "$output" "format 'other/1'"
-    rm tree/tests/results/2026-01-02-costs.json
-    echo nothing >tree/README.md
+    run tree/scripts/results-table nothing
+    ended_with 2
+    contains "$output" 'nothing: no run of that name, and no file'
+    costs 2026-01-02 51.4
+    echo nothing >$results/README.md
     run tree/scripts/results-table --check
-    ended_with 1
-    contains "$output" 'the marks .* are missing'
+    ended_with 2
+    contains "$output" 'the marks of processor are missing'
+    echo '<!-- results: begin prices -->' >$results/README.md
+    echo '<!-- results: end -->' >>$results/README.md
+    run tree/scripts/results-table --check
+    ended_with 2
+    contains "$output" 'no table is called prices'
 }
 
 # --- the acceptance run, with stand-ins for the trainer, the GPU's tool and the library -------------------------------------------------
@@ -216,10 +310,11 @@ status_of() { jq -r --arg name "$1" '.runs[] | select(.name == $name) | .status'
     equal 1.01 "$(jq '.parts.ckpt65k.rows[1].of_plain' out/yardstick.json)" "of plain, no late steps"
     equal true "$(judged "step time, ckpt65k, 34GiB")" "step time, checkpointed"
     make_tree
-    cp out/yardstick.json tree/tests/results/2026-01-04-h200-plan.json
+    added out/yardstick.json --as a-run
     tree/scripts/results-table --fix
-    contains "$(cat tree/README.md)" '^\| 48GiB \| 110\.5 \| 1\.105 \| 1\.081 \| 11\.0 \| 10\.5 \|'
-    contains "$(cat tree/README.md)" 'budget 34GiB: 101 ms a step, 1\.010 of plain \(100 ms\)'
+    equal "$(<out/yardstick.txt)" "$(tree/scripts/results-table a-run)" "table, from the figures"
+    contains "$(cat $results/README.md)" '^\| 48GiB \| 110\.5 \| 1\.105 \| 1\.081 \| 11\.0 \| 10\.5 \|'
+    contains "$(cat $results/README.md)" 'budget 34GiB: 101 ms a step, 1\.010 of plain \(100 ms\)'
 }
 
 @test "a plan that is slow, late, or loses time that it does not tell of fails the acceptance run" {

@@ -66,6 +66,21 @@ in_section() { awk -v name="$1" '/^\.S[HS] / { inside = $2 == name || name == "D
     done < <("$BUILD/penstock-settings" list | tr '\t' '\037')
 }
 
+@test "libpenstock(7) has every page of the manual, with all that is code there" {
+    local page word text
+    text=$(page libpenstock.7 | sed -e 's/\\f[BIR]//g' -e 's/^\\&//' -e 's/\\e/\\/g')
+    for page in "$ROOT"/scripts/manual/*.md; do
+        # Its heading is a section, that of the settings by the name that manual pages have for it.
+        contains "$text" "^\.SH $(sed -n '1s/^# //p' "$page" | sed 's/^Settings$/ENVIRONMENT/' | tr '[:lower:]' '[:upper:]')\$"
+        equal '' "$(sed -n 's/^## //p' "$page" | while IFS= read -r word; do grep -qxF ".SS $word" <<<"$text" || echo "$word"; done)" "sections of ${page##*/} that are missing"
+        # Lines of the page are filled, those of code are not.
+        equal '' "$(sed '/settings: begin/,/settings: end/d' "$page" | grep -oE '`[^`]+`' | tr -d '`' | sort -u |
+            while IFS= read -r word; do grep -qF -- "$word" <(tr '\n' ' ' <<<"$text") || echo "$word"; done)" "code of ${page##*/} that is missing"
+        equal '' "$(sed -n 's/^    //p' "$page" | while IFS= read -r word; do grep -qxF -- "$word" <<<"$text" || echo "$word"; done)" "lines of code of ${page##*/} that are missing"
+    done
+    lacks "$text" '\*\*|\]\('
+}
+
 @test "every option that a help lists is taken, and no other one" {
     local subcommand option taken
     for subcommand in $SUBCOMMANDS; do

@@ -396,19 +396,19 @@ END
 }
 
 # --- probes ----------------------------------------------------------------------------------------------------------------------------------------
-# The probes and how many arguments each has, as the README's table says.
+# The probes and how many arguments each has, as the manual's table says (scripts/manual/trace.md).
 PROBES='eviction_begin 4|eviction_end 3|plan 4|reload_begin 4|reload_end 3|step 4|wait_begin 2|wait_end 3'
 
-@test "each probe is in the library with its arguments, and in the README" {
+@test "each probe is in the library with its arguments, and in the manual" {
     requires sdt
     local found
     found=$(readelf -n "$PENSTOCK_SO" | awk '$1 == "Provider:" { p = $2 } $1 == "Name:" { n = $2 } $1 == "Arguments:" && p == "penstock" { print n, NF - 1 }' | sort)
     equal "${PROBES//|/$'\n'}" "$found" "probes and their arguments"
-    found=$(sed -nE 's/^\| `(\w+)` \| (`[^|]*) \|$/\1 \2/p' "$ROOT/README.md" | grep -E "^(${PROBES// [0-9]/})  *" |
+    found=$(sed -nE 's/^\| `(\w+)` \| (`[^|]*) \|$/\1 \2/p' "$ROOT/scripts/manual/trace.md" | grep -E "^(${PROBES// [0-9]/})  *" |
         awk '{ n = gsub(/`/, "`") / 2; print $1, n }' | sort)
-    equal "${PROBES//|/$'\n'}" "$found" "probes and their arguments in the README"
+    equal "${PROBES//|/$'\n'}" "$found" "probes and their arguments in the manual"
     # The command that it gives names probes that are there, and no argument that they don't have.
-    found=$(grep -oE 'usdt:[^ ]*:penstock:\w+ [^}]*' "$ROOT/README.md")
+    found=$(grep -oE 'usdt:[^ ]*:penstock:\w+ [^}]*' "$ROOT/scripts/manual/trace.md")
     contains "$found" 'usdt:'
     local line name args
     while read -r line; do

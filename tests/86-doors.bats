@@ -230,10 +230,8 @@ END
         ended_with 0
         [ $how = full ] || lacks "$(cat page.html)" '--steps=3'
     done
-    contains "$(section_of_readme)" 'PENSTOCK_REPORT_COMMAND=name'
+    contains "$(cat "$ROOT/scripts/manual/report.md")" 'PENSTOCK_REPORT_COMMAND=name'
 }
-
-section_of_readme() { grep -A 2 'PENSTOCK_REPORT=FILE. writes JSON' "$ROOT/README.md"; }
 
 @test "doctor tells who else may write to the library, or to a directory that leads there" {
     mkdir -p "$WORK/opt/lib"

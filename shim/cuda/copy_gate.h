@@ -4,13 +4,13 @@
  * The engine of a direction stays with a stream whose copies follow one another, however many they are, in whatever pieces and of whatever priority. Beside
  * 512 MiB of queued copies the program's own, of 4 KiB to the host or 4 MiB to the device, was made after all of them, 7 to 10 ms later; with a look ahead of each
  * 16 MiB within 0.3 ms, of each 32 MiB within 0.7. A look at a word that has its value costs the stream 1 us, and the copies at most 2 %: with one ahead of each
- * 32 MiB those to the device made 54.5 GB/s, in 128 MiB without any 55.4 (H200; tests/results/2026-11-24-h200-turns.jsonl). So those to the device have
+ * 32 MiB those to the device made 54.5 GB/s, in 128 MiB without any 55.4 (H200; tests/results/README.md#turns-on-the-copy-engine). So those to the device have
  * looks only while the program makes such copies too, or mappings wait for them.
  *
  * What is more, the driver makes a mapping by small copies of its own, for which a look is not enough: while one copy follows another on the engine that it
  * makes them with, cuMemSetAccess takes a time slice, 0.98 ms for each handle, from however many threads the mappings come; after a gap it takes 0.03 ms.
  * Which engine that is differs: the one of copies to the host on one H200, the one of copies to the device on each of two H100 of one host (driver 580;
- * tests/results/2026-11-23-h200-mapping.jsonl, 2026-11-24-h100-x2-mapping.jsonl), so it is measured (mapping_time.h). On that way the word is a gate: who makes a
+ * tests/results/README.md#mappings-beside-copies), so it is measured (mapping_time.h). On that way the word is a gate: who makes a
  * mapping shuts it for as long, and the stream stands still at the next piece's end. Host pages, which take the driver 7 us a MiB to map (FACTS), are not
  * worth that: evictions would be held up for half of what they take (tried on an H200: a step of 1,132 ms instead of 1,090). Copies of the other way hold up no
  * mapping, and their word is not shut.

@@ -246,7 +246,7 @@ PS_EXPORT int ps_setenv(const char *name, const char *value, int overwrite)
 
 /*
  * JAX's own allocator takes three quarters of the device in one piece: a block, whose tensors show by the addresses that launches name alone, and of which nothing is
- * left to run out of but JAX's share. With CUDA's it takes each buffer from the driver, and nothing ahead of use. On an H200 (jax 0.11.2, tests/results) its steps take
+ * left to run out of but JAX's share. With CUDA's it takes each buffer from the driver, and nothing ahead of use. On an H200 (jax 0.11.2, tests/results/README.md#jax) its steps take
  * under Penstock what they take plain with its own; in 60 % of the memory 2.5 times that, and 15 with its own. What the user says goes.
  */
 __attribute__((constructor)) static void ask_jax_for_visible_tensors(void)

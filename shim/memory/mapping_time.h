@@ -2,7 +2,7 @@
  * How long the driver takes for a mapping, and for which way's copies it waits with one (copy_gate.h). Measured when a device is set up with a budget that is named;
  * else before the first host memory for what leaves the device is made, which most programs with memory enough never need. Later it can't be told: at the first
  * eviction, beside threads that made host memory, two of three measurements on H100 found nothing or the wrong way; once there are reloads, copies of the other
- * way look like theirs; and of two processes on two H100 one found that a mapping takes 47 us, another 473 (tests/results/2026-11-24-h100-x2-gate.jsonl).
+ * way look like theirs; and of two processes on two H100 one found that a mapping takes 47 us, another 473 (tests/results/README.md#mappings-beside-copies).
  */
 #ifndef PS_MAPPING_TIME_H
 #define PS_MAPPING_TIME_H

@@ -1,7 +1,7 @@
 /*
  * Ranks that train one step together plan it from the same figures. A launch that holds a collective takes as long as the last rank keeps the others waiting; and each
  * rank stands still for transfers where its own plan has them: where the plans differ, all stand still for each. (Two ranks that each stood still for 265 to 310 ms of
- * a step lost 320 to 330 together, two H100; tests/results/README.md, 2026-11-24.)
+ * a step lost 320 to 330 together, two H100; tests/results/README.md#mappings-beside-copies.)
  *
  * What it gains in time is less than what runs differ by (FSDP2 on two H100: 642 ms a step without between 639 and 672 with it); but what is predicted, and the budget that the
  * closing line names, are of the step that all train: two ranks had said 579 and 603 ms of one that took 670, and say 619 to 628 of 613 to 672 (2026-11-25 there).

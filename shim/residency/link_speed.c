@@ -28,7 +28,7 @@
 /*
  * What a mapping takes longer in a step than with nothing beside it: it waits for the piece of a D2H that is under way (copy_gate.h), and for who else is in the driver.
  * (H200: 39 to 57 us alone. Fitted: with 115 to 120 in all, predictions from the recordings of a CNN, a compiled model and a Llama are within 4.4 % of what these took,
- * at fifteen budgets. tests/results/README.md, 2026-11-24)
+ * at fifteen budgets. tests/results/README.md#what-advise-predicts)
  */
 #define BESIDE_OTHERS_NS 75000u
 #define TRIES_MAX 3

@@ -3,7 +3,7 @@
  *
  * Kept are addresses, not spans: a graph uses what lies at an address when it runs, whoever lived there when it was made. They are kept by node, since programs
  * change nodes: XLA gives its graphs other buffers at each launch, and a launch that named all that they ever had would bring back all of a step's
- * activations (JAX, H200; tests/results/README.md). A node that can't be read or that kernels may change, or a graph that was instantiated while nobody looked,
+ * activations (JAX, H200; tests/results/README.md#real-programs-on-one-h200). A node that can't be read or that kernels may change, or a graph that was instantiated while nobody looked,
  * makes it unknown; its launches then hold every span where it is.
  *
  * Two clocks: nothing is queued here. A graph's launch is one access to all that it touches, on the stream it is launched on. What it touched before it was

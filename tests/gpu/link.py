@@ -6,7 +6,7 @@ Prints one line of JSON: each_way_gbps, and of_each, [out, in] of each GPU, GB/s
 ways as out and in do together (their harmonic mean); the mean of all GPUs.
 
 Every way has work from before the first look until after the last: a way that is done sooner would leave the others the link alone (with equal bytes each way, 34 GB/s
-were read where two H100 get 27 while all copy; tests/results/README.md, 2026-11-25).
+were read where two H100 get 27 while all copy; tests/results/README.md#links-and-ranks).
 """
 import json
 import statistics

@@ -3,7 +3,7 @@
  * each direction, run one copy at a time. A copy takes at least its bytes over the configured rate. While one copy follows another without a gap on
  * an engine that mappings are made with, D2H on an H200 and H2D on two H100 (shim/cuda/copy_gate.h), a mapping takes a time slice of it. An engine stays with a stream whose copies follow one another, however
  * many there are and whatever they are in: another stream's copy has its turn when that one has none that could begin, or has waited for a memory word, if
- * only for one that had its value already (an H100; tests/results/README.md).
+ * only for one that had its value already (an H100; tests/results/README.md#turns-on-the-copy-engine).
  */
 #include <errno.h>
 #include <signal.h>
