@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/newer_cuda.h"
 #include "base/real_dlsym.h"
+#include "cuda/newer_cuda.h"
 
 #define MIB (1024.0 * 1024.0)
 

@@ -1,5 +1,5 @@
 /*
- * What `penstock top` knows: the live pages of this user's processes (shim/observe/live_page.h), read anew at each look.
+ * What `penstock top` knows: the live pages of this user's processes (shim/base/live_page.h), read anew at each look.
  */
 #ifndef PENSTOCK_TOP_PAGES_H
 #define PENSTOCK_TOP_PAGES_H
@@ -16,8 +16,8 @@
 
 #include "base/json.h"
 #include "base/live_directory.h"
+#include "base/live_page.h"
 #include "observe/live_json.h"
-#include "observe/live_page.h"
 
 static const char *const top_states[] = {
     [PS_LIVE_IDLE] = "idle", [PS_LIVE_LEARNING] = "learning", [PS_LIVE_PLANNED] = "planned", [PS_LIVE_REACTING] = "reacting"};

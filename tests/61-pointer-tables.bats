@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # Pointer tables in device memory, tensor maps among them: what was copied there from the host is known, and a launch that is given such a table is an
-# access to what it names. tests/41-rules.bats has these cases fail without it; tests/unit/memory/test_pointer_tables.c has what is kept.
+# access to what it names. tests/41-rules.bats has these cases fail without it; tests/unit/kernels/test_pointer_tables.c has what is kept.
 
 load helper
 load small_trainer

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "observe/live_page.h"
+#include "base/live_page.h"
 
 #define PS_LIVE_DIRECTORIES 2u
 #define PS_LIVE_PATH_BYTES 4096

@@ -15,9 +15,9 @@
 #include "cuda/devices.h"
 #include "cuda/driver.h"
 #include "cuda/managed_context.h"
+#include "kernels/pointer_tables.h"
 #include "memory/blocks.h"
 #include "memory/budget.h"
-#include "memory/pointer_tables.h"
 #include "memory/registry.h"
 #include "memory/slab.h"
 #include "plan/following.h"
@@ -28,6 +28,7 @@
 #include "residency/eviction.h"
 #include "residency/freed_spans.h"
 #include "residency/page_retention.h"
+#include "residency/page_supply.h"
 #include "residency/prefetch.h"
 #include "residency/residency.h"
 #include "residency/stopwatch.h"
@@ -183,7 +184,7 @@ static void discard(struct birth *b, struct ps_span *span)
 static int create_on_pages(struct birth *b, CUdeviceptr *address)
 {
     struct ps_pages pages;
-    int r = ps_budget_obtain(b->bytes, NULL, &pages);
+    int r = ps_page_supply_obtain(b->bytes, NULL, &pages);
 
     if (r && r != -ENOMEM)
         ps_log_warn_once(
@@ -194,7 +195,7 @@ static int create_on_pages(struct birth *b, CUdeviceptr *address)
         return r;
     struct ps_span *span = begin_life(b);
     if (!span) {
-        ps_budget_return(&pages);
+        ps_page_supply_return(&pages);
         return -ENOSPC;
     }
     span->busy = true;
@@ -210,7 +211,7 @@ static int create_on_pages(struct birth *b, CUdeviceptr *address)
             "the driver refused to map device pages (error %d): such allocations are CUDA's, beside the budget, and do not move; see `penstock doctor`",
             -r);
         discard(b, span);
-        ps_budget_return(&pages);
+        ps_page_supply_return(&pages);
         return r == -ENOMEM ? -EIO : r;
     }
     span->pages = pages.block;
@@ -411,7 +412,7 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, enum ps_alloca
         ps_count(allocations);
         if (!only_asks) {
             ps_page_retention_made(rounded);
-            ps_budget_keep_ahead();
+            ps_page_supply_keep_ahead();
         }
     } else if (r == -ENOMEM) {
         say_out_of_memory(bytes);

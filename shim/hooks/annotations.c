@@ -10,9 +10,9 @@
 #include "memory/blocks.h"
 #include "memory/registry.h"
 #include "penstock/policy.h"
+#include "plan/layers.h"
 #include "process.h"
 #include "residency/eviction.h"
-#include "tracer/layers.h"
 
 void penstock_layer_begin(const char *name, int number, enum penstock_direction direction)
 {

@@ -10,6 +10,7 @@
 #include "memory/small_cache.h"
 #include "process.h"
 #include "residency/page_retention.h"
+#include "residency/page_supply.h"
 
 /* While a stream is captured it takes no free of what was allocated before: in the graph that would be a node without sense, and the block would be lost. */
 static bool give_small_back(void)
@@ -38,8 +39,8 @@ bool ps_reclaim_for_others(size_t bytes)
     if (!refused_before || refused_before > before)
         ps_budget.refused_at = before;
     struct ps_pages pages;
-    if (wanted && !ps_budget_obtain(wanted, NULL, &pages)) {
-        ps_budget_return(&pages);
+    if (wanted && !ps_page_supply_obtain(wanted, NULL, &pages)) {
+        ps_page_supply_return(&pages);
         ps_budget_give_back_spare(wanted);
         some = true;
     }

@@ -29,9 +29,9 @@
 #include "memory/registry.h"
 #include "memory/span.h"
 #include "policy/tensor_starts.h"
-#include "residency/copies.h"
 
 #define PS_BLOCK_STREAMS 64u
+#define PS_BLOCK_H2D_STREAMS 2u /* as many as copies.h has */
 
 struct ps_block {
     CUdeviceptr address;
@@ -51,7 +51,7 @@ struct ps_block {
     struct {
         uint64_t number; /* the one of them that was queued last on that H2D stream, counted as in copies.h; 0: none */
         CUevent end;
-    } last_reload[PS_COPIES_H2D_STREAMS];
+    } last_reload[PS_BLOCK_H2D_STREAMS];
     uint64_t reloads_seen[PS_BLOCK_STREAMS]; /* those that each stream (by index) waits for */
     struct ps_block *next_unused;
 };
@@ -112,6 +112,9 @@ void ps_block_join(struct ps_span *span, struct ps_block *block);
 /* The block's pieces have gone elsewhere with their bytes, and it with them. [locked] */
 void ps_block_moved(struct ps_block *block, CUdeviceptr address);
 
+/* The span is a piece no more, and on no move. Nothing for a span that is no piece. [locked] */
+void ps_block_piece_ends(struct ps_span *span);
+
 /* The piece that holds an address, or NULL. / The pieces in their order: the first at or after an address, NULL behind the last. [locked] */
 struct ps_span *ps_block_piece(const struct ps_block *block, CUdeviceptr address);
 struct ps_span *ps_block_piece_from(const struct ps_block *block, CUdeviceptr address);
@@ -146,37 +149,5 @@ void ps_block_names_free(struct ps_block_names *names);
 
 /* Behind the piece that holds the address; 0 if it lies in no block, or in the last piece. For what names a range. [unlocked] */
 CUdeviceptr ps_block_next_piece(CUdeviceptr address);
-
-/* ---- the order of launches and moves ---- */
-
-/*
- * Around the queueing of a launch on `stream` that names blocks. begin: returns when no piece of any is on the move; none begins to until end. What the
- * launch is believed to touch is held and has been brought before. [locked; begin releases the lock meanwhile]
- */
-void ps_blocks_begin_launch(struct ps_block *const *blocks, size_t count, struct ps_stream *stream);
-void ps_blocks_end_launch(struct ps_block *const *blocks, size_t count, struct ps_stream *stream);
-
-/* Whether the span is a piece that must not begin to move now: a launch that may touch it is about to be queued, or waits to be. [locked] */
-bool ps_block_holds(const struct ps_span *span);
-
-/* The same but for who waits: such a launch is about to be queued. [locked] */
-bool ps_block_is_launching(const struct ps_span *span);
-
-/*
- * A piece begins to move: what that comes after is added to `uses`. / It has come to rest, unless it was to lead to its slot and leads nowhere. / It is a piece
- * no more, and on no move. Spans that are no pieces are left alone. [locked]
- */
-void ps_block_piece_moves(struct ps_span *span, struct ps_uses *uses);
-void ps_block_piece_rests(struct ps_span *span);
-void ps_block_piece_ends(struct ps_span *span);
-
-/*
- * Waits on the host until what a piece of the block moves after is over. At most a quarter of a second: a launch may be waiting for what this thread is
- * yet to queue. 0; -ETIMEDOUT; other -errno. [unlocked]
- */
-int ps_block_wait_for(struct ps_block *block, const struct ps_uses *uses);
-
-/* Its H2D has been queued, and its fence recorded behind it: the nth reload (copies.h). [locked] */
-void ps_block_piece_reloads(struct ps_span *span, struct ps_copies_nth nth);
 
 #endif

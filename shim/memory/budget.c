@@ -6,26 +6,11 @@
 #include <stdlib.h>
 
 #include "base/bytes_text.h"
-#include "base/clock.h"
 #include "base/counters.h"
 #include "base/log.h"
-#include "base/ordering_rules.h"
 #include "base/per_device.h"
-#include "base/state.h"
-#include "base/waits.h"
-#include "cuda/helper_thread.h"
 #include "memory/registry.h"
-#include "memory/shutdown.h"
-#include "memory/size_classes.h"
-#include "memory/slab.h"
 #include "memory/spare_pages.h"
-#include "plan/following.h"
-#include "residency/demand_eviction.h"
-#include "residency/events.h"
-#include "residency/eviction.h"
-#include "residency/freed_spans.h"
-#include "residency/stopwatch.h"
-#include "tracer/start.h"
 
 PS_PER_DEVICE struct ps_budget_state ps_first_budget;
 
@@ -33,24 +18,6 @@ static PS_PER_DEVICE atomic_bool first_is_tight;
 #define tight PS_HERE(first_is_tight)
 
 #define GIB (1ull << 30)
-
-/* How long a thread waits for evictions and last uses that don't end before it goes on without (they depend on the program's own queued work). */
-#define GIVE_UP_NS (30ull * 1000000000u)
-/* And for so long when no stream of the program comes to anything meanwhile: a launch of a training takes less. */
-#define GIVE_UP_STANDING_NS (5ull * 1000000000u)
-#define PROGRESS_EVERY_NS 100000000u
-/* Evictions that end in errors, with none in between that frees pages, until the thread goes on without. */
-#define ERRORS_MAX 8
-/* With nothing released for so long, who waits is helped by others: at the link's rate a gigabyte has left by then. */
-#define STARVING_NS 20000000u
-/* And for so long: what can leave at once does, beside what can't yet. */
-#define STALLED_NS 50000000u
-/* Once one has, each waits for so long, until pages are released again: the next launch or allocation may be what all wait for. */
-#define GIVE_UP_WHEN_STUCK_NS 20000000u
-/* A wait is looked at anew this often, should the reason for it end without anybody saying so. */
-#define LOOK_AGAIN_NS 2000000u
-/* More between two looks of a wait is none of it: the program was stopped, or the machine, and what it waits for stood still as well. */
-#define PAUSE_NS 1000000000u
 
 void ps_budget_open(struct ps_amount budget, struct ps_amount reserve, uint64_t device_total, uint64_t device_free)
 {
@@ -76,6 +43,12 @@ static void look_whether_tight(void)
     const struct ps_budget_state *b = &ps_budget;
 
     atomic_store_explicit(&tight, b->reached || b->held > b->limit - b->limit / 8, memory_order_relaxed);
+}
+
+void ps_budget_is_reached(void)
+{
+    ps_budget.reached = true;
+    look_whether_tight();
 }
 
 bool ps_budget_is_tight(void)
@@ -169,71 +142,6 @@ void ps_budget_give_up(struct ps_page_block *block)
     ps_registry_changed();
 }
 
-/* How many of a size to look at, the oldest first. */
-#define DONORS 8u
-
-/* Whether its pages come after nothing but what the stream was given, its own H2D among it. */
-static bool comes_before_on(const struct ps_span *span, const struct ps_stream *stream)
-{
-    const struct ps_uses *uses = &span->uses;
-    const bool is_filled = !span->fence_set || (uses->count && stream->index < 64 && span->fence_seen & 1ull << stream->index);
-
-    return is_filled && !uses->everywhere && (!uses->count || (uses->count == 1 && uses->use[0].stream == stream));
-}
-
-/*
- * A freed span whose pages serve a reload that may wait for what `stream` is yet to come to (sole_stream.h), or NULL.
- *
- * Two clocks: the H2D waits for the donor's last use, and whoever names the span waits as long. So that use is over; or it is on that stream, which comes after it
- * anyway. A table that launches to come on the stream may read is not taken: the H2D comes before them. [locked; may release it meanwhile]
- */
-static struct ps_span *find_donor(size_t bytes, const struct ps_stream *stream)
-{
-    struct ps_span *donors[DONORS];
-    const struct ps_stream *const awaited_on = ps_ordering_rule(FREED_TABLE_STAYS) ? NULL : stream;
-    const unsigned n = stream ? ps_size_class_oldest(bytes, bytes, awaited_on, donors, DONORS) : 0;
-
-    for (unsigned i = 0; i < n; i++) {
-        if (!comes_before_on(donors[i], stream))
-            continue;
-        ps_registry_cached_remove(donors[i]);
-        return donors[i];
-    }
-    return ps_freed_take_over(bytes, bytes, awaited_on);
-}
-
-/* Takes a freed span's pages over; the span becomes a draining span that keeps its addresses until its uses are over. [locked; may release it meanwhile] */
-static bool take_over(size_t bytes, const struct ps_need *reload, struct ps_pages *out)
-{
-    struct ps_span *donor = find_donor(bytes, reload->stream);
-
-    if (!donor)
-        return false;
-    donor->life = PS_LIFE_DRAINING;
-    donor->busy = true;
-    donor->has_pages = false;
-    donor->pages->references++; /* the draining span's mapping, beside the new owner */
-    out->block = donor->pages;
-    out->donor = donor;
-    TAILQ_INSERT_TAIL(&ps_registry.draining, donor, order);
-    return true;
-}
-
-void ps_budget_donor_done(struct ps_pages *pages)
-{
-    if (!pages->donor)
-        return;
-    pages->donor->busy = false;
-    pages->donor = NULL;
-    ps_eviction_draining_waits();
-}
-
-void ps_budget_return(struct ps_pages *pages)
-{
-    ps_budget_donor_done(pages);
-    ps_budget_let_go(pages->block, true);
-}
-
 uint64_t ps_budget_lacking(size_t bytes)
 {
     const uint64_t limit = limit_now(), held = ps_budget.held - ps_spare_bytes();
@@ -249,42 +157,9 @@ uint64_t ps_budget_to_spare(void)
 }
 
 /* Others have made room meanwhile. With nothing held it is for the driver to say whether there is any. [locked] */
-static bool has_room(size_t bytes)
+bool ps_budget_has_room(size_t bytes)
 {
     return ps_budget.held && !ps_budget_lacking(bytes);
-}
-
-uint64_t ps_budget_trim(uint64_t bytes)
-{
-    uint64_t released = ps_freed_release(bytes, 0, PS_FREED_ANY);
-
-    ps_budget_give_back_spare(UINT64_MAX);
-    return released;
-}
-
-void ps_budget_trim_unwanted(uint64_t bytes)
-{
-    const uint64_t spare = ps_spare_bytes();
-
-    ps_budget_give_back_spare(bytes);
-    uint64_t unwanted = bytes > spare ? ps_registry_unwanted(ps_now_ns(), bytes - spare) : 0;
-    /* Some may still be in use, one that was only asked for above all: what is wanted does not go in their place. */
-    if (unwanted)
-        ps_budget_give_back_spare(ps_freed_release(unwanted, 0, PS_FREED_UNWANTED));
-}
-
-/* Helper threads that work ahead leave what there is to a thread of the program that waits. [locked] */
-static bool must_stand_back(void)
-{
-    return ps_budget.program_waits && ps_helper_thread_is_one();
-}
-
-bool ps_budget_make_some_room(size_t bytes)
-{
-    /* With room there it was something else that failed, and trying again at once would be all that this thread did. */
-    if (must_stand_back() || has_room(bytes))
-        return false;
-    return ps_freed_release(0, bytes, PS_FREED_NOT_DUE) || !ps_freed_wait_for_oldest(PS_FREED_NOT_DUE);
 }
 
 /* Less than now must be held before it is worth asking the driver again: something else holds the device's memory. [locked] */
@@ -303,7 +178,7 @@ static void note_refusal(void)
 }
 
 /* The pages' parts are nobody's. [locked; releases the lock meanwhile] */
-static void part_with(struct ps_page_block *pages)
+void ps_budget_part_with(struct ps_page_block *pages)
 {
     if (ps_spare_keep(pages))
         give_back(pages);
@@ -352,7 +227,7 @@ static int make_what_lacks(struct ps_page_block *pages)
 }
 
 /* Pages of what is spare and, if the budget has room, of what the driver makes. 0, -ENOMEM, -errno. [locked; releases the lock meanwhile] */
-static int make_pages(struct ps_page_block *pages, struct ps_pages *out)
+int ps_budget_make_pages(struct ps_page_block *pages, struct ps_pages *out)
 {
     const size_t reused = pages->bytes - ps_pages_lacking(pages);
     int r = make_what_lacks(pages);
@@ -362,12 +237,12 @@ static int make_pages(struct ps_page_block *pages, struct ps_pages *out)
         *out = (struct ps_pages){.block = pages};
         return 0;
     }
-    part_with(pages);
+    ps_budget_part_with(pages);
     return r;
 }
 
 /* What is still missing for `bytes` once everything under way has ended and every freed span is released. [locked] */
-static uint64_t missing(size_t bytes)
+uint64_t ps_budget_missing(size_t bytes)
 {
     const struct ps_budget_state *b = &ps_budget;
     uint64_t limit = b->refused_at && b->refused_at < b->limit ? b->refused_at : b->limit;
@@ -377,256 +252,17 @@ static uint64_t missing(size_t bytes)
 }
 
 /* How much evictions ahead of need keep free. */
-static uint64_t kept_ahead(void)
+uint64_t ps_budget_kept_ahead(void)
 {
     return ps_budget.limit / 16 < 2 * GIB ? ps_budget.limit / 16 : 2 * GIB;
 }
 
 bool ps_budget_has_plenty(size_t bytes)
 {
-    return !missing(bytes + 2 * kept_ahead());
+    return !ps_budget_missing(bytes + 2 * ps_budget_kept_ahead());
 }
 
 bool ps_budget_must_evict_for(size_t bytes)
 {
-    return missing(bytes) != 0;
-}
-
-/* Pages that nobody uses any more go before a freed span's, which somebody may. [locked; releases the lock meanwhile] */
-static int obtain_at_once(size_t bytes, const struct ps_need *reload, struct ps_pages *out)
-{
-    struct ps_page_block *pages = ps_spare_gather(bytes);
-
-    if (!pages)
-        return -EIO;
-    if (reload && ps_pages_lacking(pages) && take_over(bytes, reload, out)) {
-        part_with(pages);
-        return 0;
-    }
-    return make_pages(pages, out);
-}
-
-int ps_budget_obtain_now(size_t bytes, const struct ps_need *reload, struct ps_pages *out)
-{
-    return must_stand_back() ? -ENOMEM : obtain_at_once(bytes, reload, out);
-}
-
-/* Of one call of ps_budget_obtain. */
-struct search {
-    uint64_t began, stalled_since; /* ns; 0: there were pages at once */
-    uint64_t looked_at;            /* ns */
-    uint64_t asked_at;             /* ns, after the device's progress */
-    uint64_t progress, standing_since;
-    uint64_t released_before, errors_before;
-    size_t bytes;
-    enum ps_events_wait wait; /* whose it is */
-    bool program;             /* the thread is the program's */
-    bool tried_to_trace;
-};
-
-/* The search has found nothing at once. [locked; releases the lock meanwhile] */
-static void begin_to_wait(struct search *s)
-{
-    s->began = s->stalled_since = s->looked_at = ps_waits_begin();
-    s->program = !ps_helper_thread_is_one();
-    if (!s->program)
-        s->wait = PS_EVENTS_HELPER;
-    ps_events_wait_begins(s->wait, s->bytes);
-    if (!s->program)
-        return;
-    ps_budget.program_waits++;
-    ps_registry_call(PS_HELPER_RELOAD); /* what yields goes on */
-    ps_eviction_look_ahead();
-    /* The device will stand still for want of work unless there are pages soon: the stopwatch tells how long. */
-    ps_registry_unlock();
-    ps_stopwatch_wait_begins(NULL);
-    ps_registry_lock();
-}
-
-static void end_wait(const struct search *s)
-{
-    if (s->program && !--ps_budget.program_waits)
-        ps_budget.starving = false;
-    if (!s->began)
-        return;
-    ps_events_waited(s->wait, s->bytes, s->began, ps_waits_end(s->began));
-}
-
-/*
- * For so long no stream has come to any tick: each of them may wait for what the program is yet to queue. Launches record ticks while memory is tight.
- * [locked; releases the lock meanwhile]
- */
-static uint64_t device_stands_for(struct search *s)
-{
-    const uint64_t now = ps_now_ns();
-
-    if (now - s->asked_at < PROGRESS_EVERY_NS)
-        return s->standing_since ? now - s->standing_since : 0;
-    s->asked_at = now;
-    ps_registry_unlock();
-    const uint64_t progress = ps_streams_progress();
-    ps_registry_lock();
-    if (progress != s->progress || !s->standing_since)
-        s->standing_since = now;
-    s->progress = progress;
-    return now - s->standing_since;
-}
-
-static void leave_out_pause(struct search *s)
-{
-    const uint64_t now = ps_now_ns(), since = now - s->looked_at;
-
-    s->looked_at = now;
-    if (since <= PAUSE_NS)
-        return;
-    s->stalled_since += since - PAUSE_NS;
-    if (s->standing_since)
-        s->standing_since += since - PAUSE_NS;
-}
-
-/* Whether waiting leads nowhere any more: nothing was released for long, or evictions end in errors. [locked; may release the lock meanwhile] */
-static bool is_hopeless(struct search *s)
-{
-    struct ps_budget_state *b = &ps_budget;
-
-    leave_out_pause(s);
-    if (b->released_times != s->released_before) {
-        s->released_before = b->released_times;
-        s->stalled_since = ps_now_ns();
-        s->errors_before = ps_counted(eviction_errors);
-        return false;
-    }
-    if (ps_counted(eviction_errors) - s->errors_before >= (b->evictions_fail ? 1 : ERRORS_MAX)) {
-        b->evictions_fail = true; /* the driver refuses: the line has been said where it did */
-        return true;
-    }
-    uint64_t stalled_ns = ps_now_ns() - s->stalled_since;
-    if (s->program && stalled_ns > STARVING_NS)
-        b->starving = true;
-    const bool stands = s->program && stalled_ns > STARVING_NS && device_stands_for(s) > GIVE_UP_STANDING_NS;
-    if (stalled_ns <= (b->stuck ? GIVE_UP_WHEN_STUCK_NS : GIVE_UP_NS) && !stands)
-        return false;
-    b->stuck = true;
-    ps_log_warn_once(
-        BUDGET,
-        "no eviction and no use of freed memory has ended in %llu s; going on without device pages, slowly; a larger PENSTOCK_BUDGET needs fewer",
-        (unsigned long long)(stalled_ns / 1000000000u));
-    return true;
-}
-
-static void wait_for_news(void)
-{
-    ps_budget.waiting++;
-    ps_registry_wait_changed(LOOK_AGAIN_NS);
-    ps_budget.waiting--;
-}
-
-/*
- * What has begun to leave, or was freed, may be in use until the program queues something more: then others leave beside it. The bytes that begin to.
- * [locked; releases the lock meanwhile]
- */
-static uint64_t leave_at_once(size_t bytes, const struct search *s)
-{
-    struct ps_budget_state *b = &ps_budget;
-
-    /* What leaves takes its time on the link, of which a slow one carries 8 bytes a nanosecond. */
-    if (!s->program || (!b->turn_stalls && ps_now_ns() - s->stalled_since < STALLED_NS + b->leaving / 8))
-        return 0;
-    const uint64_t lack = ps_budget_lacking(bytes), coming = ps_eviction_bytes_at_once();
-    const uint64_t begun = lack > coming ? ps_demand_eviction_evict_at_once(lack - coming) : 0;
-    b->turn_stalls |= begun != 0;
-    return begun;
-}
-
-/* One look for pages that aren't there at once. 0: look again; -ENOMEM: nothing can give way. [locked; releases the lock meanwhile] */
-static int make_way(size_t bytes, struct search *s)
-{
-    const struct ps_budget_state *b = &ps_budget;
-
-    /* Freed spans first: releasing one costs microseconds and no copy. */
-    if (has_room(bytes) || ps_freed_release(0, bytes, PS_FREED_ANY))
-        return 0;
-    /* Then spans in use, longest idle first; they leave while we wait. */
-    uint64_t need = missing(bytes);
-    if (need && !ps_demand_eviction_could_free(need))
-        return -ENOMEM;
-    uint64_t started = leave_at_once(bytes, s);
-    if (need && !started)
-        started = ps_demand_eviction_evict(need);
-    if (is_hopeless(s))
-        return -ENOMEM;
-    /* Wait for D2H copies under way. They wait for queued work only, none of which waits for this thread. */
-    if ((b->leaving || b->lingering || b->releasing || ps_eviction_copies_under_way()) && !ps_shutdown_has_begun() &&
-        !ps_eviction_is_impossible()) {
-        wait_for_news();
-        return 0;
-    }
-    /*
-     * None is under way: a freed span's last use is what stands between us and pages. One that another thread waits for already is most often the one
-     * whose use ends first, and waiting here for the next would miss it; one whose use ends sooner still is found by the next look.
-     */
-    int r = b->ending ? -EBUSY : ps_freed_wait_for_oldest(s->wait == PS_EVENTS_ALLOCATION ? PS_FREED_EVEN_AWAITED : PS_FREED_ANY);
-    if (!r || r == -ETIMEDOUT)
-        return 0;
-    if (b->ending && !ps_shutdown_has_begun()) {
-        wait_for_news();
-        return 0;
-    }
-    if (started || (need && ps_slab_extend(bytes)))
-        return 0;
-    return -ENOMEM;
-}
-
-/* Spans in use can't leave before launches are traced. True, once a search: they are from now on, or it was tried. [locked; releases the lock meanwhile] */
-static bool tries_to_trace(struct search *s)
-{
-    if (s->tried_to_trace || ps_tracing_is_on() || ps_budget.limit == UINT64_MAX)
-        return false;
-    s->tried_to_trace = true; /* the device is full earlier than the budget says: others use it too */
-    ps_registry_unlock();
-    ps_tracing_start("the device has no more pages");
-    ps_tracing_wait();
-    ps_registry_lock();
-    return true;
-}
-
-int ps_budget_obtain(size_t bytes, const struct ps_need *reload, struct ps_pages *out)
-{
-    struct ps_budget_state *b = &ps_budget;
-    struct search search = {
-        .released_before = b->released_times,
-        .errors_before = ps_counted(eviction_errors),
-        .bytes = bytes,
-        .wait = reload ? PS_EVENTS_LAUNCH_FOR_PAGES : PS_EVENTS_ALLOCATION,
-    };
-    int r;
-
-    while ((r = obtain_at_once(bytes, reload, out))) {
-        if (bytes > b->limit || (r != -ENOMEM && r != -EAGAIN))
-            break;
-        /* Else the program has not reached the budget: what it has freed only has to go. */
-        if (missing(bytes)) {
-            b->reached = true;
-            look_whether_tight();
-            if (tries_to_trace(&search))
-                continue;
-        }
-        if (!search.began)
-            begin_to_wait(&search);
-        else if ((r = make_way(bytes, &search)) && !tries_to_trace(&search))
-            break;
-    }
-    end_wait(&search);
-    return r;
-}
-
-void ps_budget_keep_ahead(void)
-{
-    const struct ps_budget_state *b = &ps_budget;
-
-    if (!b->reached || ps_following_is_on())
-        return;
-    uint64_t need = missing((size_t)kept_ahead());
-    if (need && !b->evictions_fail)
-        ps_demand_eviction_evict_ahead(need);
+    return ps_budget_missing(bytes) != 0;
 }

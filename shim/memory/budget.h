@@ -1,5 +1,5 @@
 /*
- * The budget: the device bytes that spans may hold at any time, and how pages are had within it.
+ * The budget: the device bytes that spans may hold at any time. This is the ledger; residency/page_supply.h finds pages within it.
  *
  * Held bytes count pages from before they are made until after they are released: live spans on the device, freed ones that keep their pages,
  * and evictions under way. The lock is the registry's: [locked], [unlocked].
@@ -23,7 +23,7 @@ struct ps_budget_state {
     uint64_t lingering;      /* of held: pages that only draining spans still map */
     uint64_t releasing;      /* of held: pages that the driver is being given back */
     uint32_t waiting;        /* threads that wait for pages: a span that may leave or was freed is news to them */
-    uint32_t program_waits;  /* of these, the program's own, in ps_budget_obtain */
+    uint32_t program_waits;  /* of these, the program's own, in ps_page_supply_obtain */
     bool starving;           /* one of these has waited for long, and no pages were released meanwhile */
     uint32_t ending;         /* freed spans whose last use somebody waits for on the host, to release them */
     bool reached;            /* something has had to give way at least once */
@@ -56,35 +56,24 @@ bool ps_budget_has_plenty(size_t bytes);
 /* Whether something in use would have to leave for so many bytes more, once everything under way has ended and freed spans are released. [locked] */
 bool ps_budget_must_evict_for(size_t bytes);
 
+/* Whether `bytes` more have room now. With nothing held the answer is the driver's to give: false. [locked] */
+bool ps_budget_has_room(size_t bytes);
+
+/* Bytes still missing for `bytes` more once everything under way has ended and every freed span is released; 0: none. [locked] */
+uint64_t ps_budget_missing(size_t bytes);
+
+/* Bytes that evictions ahead of need keep free. [locked] */
+uint64_t ps_budget_kept_ahead(void);
+
+/* Something in use has to give way: memory counts as tight from now on. [locked] */
+void ps_budget_is_reached(void);
+
 /* Pages for a span. */
 struct ps_pages {
     struct ps_page_block *block;
-    struct ps_span *donor; /* a draining span (busy) whose pages these were: order after its uses, then ps_budget_donor_done(). Or NULL */
+    struct ps_span
+        *donor; /* a draining span (busy) whose pages these were: order after its uses, then ps_page_supply_donor_done(). Or NULL */
 };
-
-/* A reload that pages are for. */
-struct ps_need {
-    const struct ps_stream *stream; /* for whose uses it may wait (sole_stream.h); NULL: for none that is not over */
-};
-
-/*
- * Device pages for `bytes`, within the budget: made; taken over from a freed span of the size (for a reload, `reload`); after releasing freed spans;
- * or after evicting, for which it waits. It waits only for copies and launches that are queued already. Those may wait, on the device, for what this
- * thread is yet to queue: when nothing has given way for half a minute it waits no more. 0; -ENOMEM: nothing can give way. [locked; releases the lock meanwhile, so look at everything anew]
- */
-int ps_budget_obtain(size_t bytes, const struct ps_need *reload, struct ps_pages *out);
-
-/*
- * The same without waiting or evicting. A helper thread gets none while a thread of the program waits for some: the device will stand still for
- * want of that thread's work, and for nothing that comes later. [locked; releases the lock meanwhile]
- */
-int ps_budget_obtain_now(size_t bytes, const struct ps_need *reload, struct ps_pages *out);
-
-/* The work that used the donor's pages is ordered before the new owner's: its addresses may go when its uses are over. [locked] */
-void ps_budget_donor_done(struct ps_pages *pages);
-
-/* Pages that were not put to use go back. [locked; releases the lock meanwhile] */
-void ps_budget_return(struct ps_pages *pages);
 
 /*
  * A span that had the pages, or a draining span that mapped them, is unmapped and lets go of them. The last one to do so releases them, and only then do
@@ -101,23 +90,13 @@ void ps_budget_give_up(struct ps_page_block *block);
 /* Gives spare pages back to the driver until so many bytes are given back or none are left. [locked; releases the lock meanwhile] */
 void ps_budget_give_back_spare(uint64_t bytes);
 
-/* Releases freed spans whose uses are over, until `bytes` are released or none is left, and gives all that is spare back. Returns the bytes. [locked; releases it meanwhile] */
-uint64_t ps_budget_trim(uint64_t bytes);
+/* Makes what `pages` lack, within the budget. 0 and `*out`; -ENOMEM (no room, or the driver has none); other -errno. [locked; releases the lock meanwhile] */
+int ps_budget_make_pages(struct ps_page_block *pages, struct ps_pages *out);
 
-/* The same of those that no allocation has wanted for a while (ps_registry_unwanted). [locked; releases the lock meanwhile] */
-void ps_budget_trim_unwanted(uint64_t bytes);
-
-/*
- * Releases freed spans for someone who wants so many bytes of pages, waiting for a last use if need be; those that allocations to come soon would take stay.
- * False: there is none, or room already, or a thread of the program waits for pages and sees to it itself. For helper threads.
- * [locked; releases the lock meanwhile]
- */
-bool ps_budget_make_some_room(size_t bytes);
+/* Gives up `pages`, whose parts belong to no span: they become spare, or go back to the driver. [locked; releases the lock meanwhile] */
+void ps_budget_part_with(struct ps_page_block *pages);
 
 /* Whether memory is short enough that positions in streams are worth marking. Any thread. */
 bool ps_budget_is_tight(void);
-
-/* Begins evictions ahead of need once the budget has been reached, so that the next allocation finds pages. [locked; releases it] */
-void ps_budget_keep_ahead(void);
 
 #endif

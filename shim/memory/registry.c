@@ -13,6 +13,7 @@
 #include "memory/blocks.h"
 #include "memory/size_classes.h"
 #include "memory/slab.h"
+#include "residency/block_order.h"
 
 struct ps_reservation ps_reservation;
 PS_PER_DEVICE struct ps_registry_state ps_first_registry;

@@ -147,7 +147,7 @@ static int put_all(FILE *file, const void *snapshot)
         put_labels(file, metric, s, &s->ordinal[i]);                                                                                       \
         put_value(file, PS_LIVE_##unit, s->device[i].name);                                                                                \
     }
-#include "observe/live.def"
+#include "base/live.def"
     return 0;
 }
 

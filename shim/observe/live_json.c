@@ -11,11 +11,11 @@ static void put(struct ps_json *json, const char *name, enum ps_live_unit unit, 
 void ps_live_json_process(struct ps_json *json, const struct ps_live_process_figures *figures)
 {
 #define PS_LIVE_PROCESS(name, kind, unit, metric, source, help) put(json, #name, PS_LIVE_##unit, figures->name);
-#include "observe/live.def"
+#include "base/live.def"
 }
 
 void ps_live_json_device(struct ps_json *json, const struct ps_live_device_figures *figures)
 {
 #define PS_LIVE_DEVICE(name, kind, unit, metric, source, help) put(json, #name, PS_LIVE_##unit, figures->name);
-#include "observe/live.def"
+#include "base/live.def"
 }

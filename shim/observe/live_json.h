@@ -5,7 +5,7 @@
 #define PS_LIVE_JSON_H
 
 #include "base/json.h"
-#include "observe/live_page.h"
+#include "base/live_page.h"
 
 /* Adds all of them to the open object; bytes without a limit are null. */
 void ps_live_json_process(struct ps_json *json, const struct ps_live_process_figures *figures);

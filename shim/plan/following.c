@@ -14,11 +14,13 @@
 #include "plan/preallocation.h"
 #include "plan/schedule.h"
 #include "plan/step_figures.h"
+#include "residency/block_order.h"
 #include "residency/copies.h"
 #include "residency/events.h"
 #include "residency/eviction.h"
 #include "residency/grace.h"
 #include "residency/guard.h"
+#include "residency/page_supply.h"
 #include "residency/residency.h"
 #include "residency/run_ahead.h"
 
@@ -172,7 +174,7 @@ static void reload_what_is_due(void)
             head_is_done();
             continue;
         }
-        if (ps_budget_make_some_room(span->bytes)) {
+        if (ps_page_supply_make_some_room(span->bytes)) {
             here.starved_since = 0;
             continue;
         }
@@ -273,7 +275,7 @@ static void evict(struct ps_plan_schedule *s, uint32_t move, struct ps_stream *s
 
     if (!span || span->number != b->number || span->life != PS_LIFE_LIVE || !span->has_pages || span->residency == PS_EVICTING)
         return;
-    if (span->mentioned != b->named || span->busy || span->launching || ps_block_holds(span) ||
+    if (span->mentioned != b->named || span->busy || span->launching || ps_block_order_holds(span) ||
         (s->grace[move] && !ps_grace_is_queued(span))) {
         try_later(s, move, launch);
         return;

@@ -24,6 +24,7 @@
 #include "plan/apply_span_rules.h"
 #include "plan/following.h"
 #include "plan/host_pace.h"
+#include "plan/layers.h"
 #include "plan/plan_making.h"
 #include "plan/rank_timings.h"
 #include "plan/recording_file.h"
@@ -38,7 +39,6 @@
 #include "residency/guard.h"
 #include "residency/link_speed.h"
 #include "residency/stopwatch.h"
-#include "tracer/layers.h"
 
 /* A step that has been found and has no plan yet. */
 struct wanted {

@@ -11,6 +11,7 @@
 #include "memory/registry.h"
 #include "memory/shutdown.h"
 #include "policy/planner/moments.h"
+#include "residency/page_supply.h"
 
 /*
  * How long ahead of the host, which is ahead itself (run_ahead.h), by the recorded durations: some mappings' worth, and few enough pages that nothing else misses
@@ -208,7 +209,7 @@ static bool is_still_due(uint64_t at)
 static int make(size_t bytes)
 {
     struct ps_pages pages;
-    int r = ps_budget_obtain_now(bytes, NULL, &pages);
+    int r = ps_page_supply_obtain_now(bytes, NULL, &pages);
 
     if (r)
         return r;
@@ -232,7 +233,7 @@ static int make(size_t bytes)
         r = -ENOSPC;
     }
     if (r)
-        ps_budget_return(&pages);
+        ps_page_supply_return(&pages);
     ps_registry_changed();
     return r;
 }
@@ -265,7 +266,7 @@ static void make_ahead(void)
         }
         int r = make(bytes);
         if (r == -ENOMEM) {
-            if (ps_budget_make_some_room(bytes))
+            if (ps_page_supply_make_some_room(bytes))
                 continue;
             ps_budget.waiting++;
             ps_registry_wait_changed(1000000u);

@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/per_device.h"
-#include "observe/live_values.h"
 #include "plan/following.h"
+#include "plan/live_values.h"
 
 /* Steps that are kept for the thread that writes: at 5 ms a step, what it takes in 2.5 s. */
 #define KEPT 512u

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "observe/live_page.h"
+#include "base/live_page.h"
 
 /* A step that has ended. */
 struct ps_live_step {

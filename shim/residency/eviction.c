@@ -16,6 +16,7 @@
 #include "memory/registry.h"
 #include "memory/shutdown.h"
 #include "memory/slab.h"
+#include "residency/block_order.h"
 #include "residency/bouncing.h"
 #include "residency/copies.h"
 #include "residency/events.h"
@@ -150,7 +151,7 @@ static void call_finisher(void)
 bool ps_eviction_may_leave(const struct ps_span *span)
 {
     return !here.ended && !ps_registry.blind_launches && span->life == PS_LIFE_LIVE && !span->busy && !span->launching && !span->pinned &&
-           !span->user_pins && !span->excluded && span->has_pages && !ps_block_holds(span) &&
+           !span->user_pins && !span->excluded && span->has_pages && !ps_block_order_holds(span) &&
            (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
 }
 
@@ -180,7 +181,7 @@ static void leave_alone(struct ps_transfer *t)
 
     ps_count(eviction_errors);
     if (!t->cancelled) {
-        ps_block_piece_rests(span);
+        ps_block_order_rests(span);
         ps_transfer_call_off(span);
     }
     ps_events_eviction_ends(&t->told, false);
@@ -222,7 +223,7 @@ static int queue_copy(struct ps_transfer *t)
     ps_grace_add_uses(span, &uses);
     span->busy = true;
     begin_to_read(span, t->on);
-    ps_block_piece_moves(span, &uses);
+    ps_block_order_moves(span, &uses);
     ps_events_eviction_begins(&t->told, span, t->by_plan);
     ps_registry_unlock();
     if (!r && !t->done) /* made while something is traced it tells when the copy was over */
@@ -253,7 +254,7 @@ static int queue_copy(struct ps_transfer *t)
                 -r);
         }
         end_reading(span, t->on);
-        ps_block_piece_rests(span);
+        ps_block_order_rests(span);
         ps_slab_give(t->slot);
         ps_events_eviction_ends(&t->told, false);
         ps_transfer_call_off(span);
@@ -394,7 +395,7 @@ void ps_eviction_cancel(struct ps_span *span)
     struct ps_transfer *t = span->transfer;
 
     ps_transfer_call_off(span);
-    ps_block_piece_rests(span);
+    ps_block_order_rests(span);
     /* A D2H that is queued goes on reading the pages; its copy counts for nothing, and its slot is free when it is over. */
     if (!ps_transfer_withdraw(t))
         t->cancelled = true;
@@ -434,7 +435,7 @@ static void leave_as_it_is(struct ps_span *span, struct ps_transfer *t, int erro
         "the driver refused to unmap a span's pages (error %d); it stays on the device, and another one leaves; see `penstock doctor`",
         -error);
     span->busy = false;
-    ps_block_piece_rests(span);
+    ps_block_order_rests(span);
     ps_slab_give(t->slot);
     ps_events_eviction_ends(&t->told, false);
     ps_transfer_call_off(span);
@@ -482,7 +483,7 @@ static void move_to_slot(struct ps_transfer *t)
         ps_guard_map_to_slot(span);
     else if (ps_guard_is_for(here.guard, t->only_seen))
         ps_guard_soon(span);
-    ps_block_piece_rests(span);
+    ps_block_order_rests(span);
     ps_registry_changed();
 }
 

@@ -10,6 +10,7 @@
 #include "memory/shutdown.h"
 #include "memory/slab_progress.h"
 #include "plan/following.h"
+#include "residency/block_order.h"
 #include "residency/eviction.h"
 
 /* Slots made ahead of need, at most so many bytes more than are asked for, for the spans that are next in line. */
@@ -120,7 +121,7 @@ struct ps_transfer *ps_transfer_next(bool in_turn)
     {
         if (t->span->busy || (t->bytes == no_row_for && !t->made) || (t->on == PS_COPIES_IN_TURN && !in_turn))
             continue;
-        if (ps_block_holds(t->span)) {
+        if (ps_block_order_holds(t->span)) {
             ps_block_of(t->span)->put_off = true;
             continue;
         }

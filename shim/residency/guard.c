@@ -7,6 +7,7 @@
 #include "memory/registry.h"
 #include "memory/shutdown.h"
 #include "memory/slab.h"
+#include "residency/block_order.h"
 #include "residency/eviction.h"
 
 /*
@@ -67,7 +68,7 @@ void ps_guard_map_to_slot(struct ps_span *span)
     here.refused = r != 0;
     if (!r) {
         span->backing = PS_BACKING_SLOT;
-        ps_block_piece_rests(span);
+        ps_block_order_rests(span);
     }
     ps_registry_changed();
 }

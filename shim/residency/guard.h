@@ -6,7 +6,7 @@
 #define PS_GUARD_H
 
 #include "base/settings.h"
-#include "memory/host_tables.h"
+#include "kernels/host_tables.h"
 #include "memory/span.h"
 
 /*

@@ -18,6 +18,7 @@
 #include "memory/registry.h"
 #include "memory/shutdown.h"
 #include "residency/eviction.h"
+#include "residency/page_supply.h"
 
 /* One copy of the measurement: long enough to drown its own start (32 MiB take 0.6 ms at 55 GB/s). */
 #define COPY_BYTES (32ull << 20)
@@ -72,7 +73,7 @@ static bool set_up(struct bench *b)
 {
     for (; b->obtained < DIRECTIONS; b->obtained++) {
         ps_registry_lock();
-        int r = ps_budget_obtain(b->bytes, NULL, &b->held[b->obtained]);
+        int r = ps_page_supply_obtain(b->bytes, NULL, &b->held[b->obtained]);
         ps_registry_unlock();
         if (r)
             return false;
@@ -134,7 +135,7 @@ static bool clear_up(struct bench *b)
         ps_cu.cuMemAddressFree(b->base, 2 * DIRECTIONS * b->bytes);
     for (unsigned i = 0; i < b->obtained; i++) {
         ps_registry_lock();
-        ps_budget_return(&b->held[i]);
+        ps_page_supply_return(&b->held[i]);
         ps_registry_unlock();
     }
     return true;

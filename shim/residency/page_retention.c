@@ -11,6 +11,7 @@
 #include "memory/shutdown.h"
 #include "memory/spare_pages.h"
 #include "residency/freed_spans.h"
+#include "residency/page_supply.h"
 
 #define MIB (1ull << 20)
 
@@ -77,7 +78,7 @@ static void trim(void)
 {
     if (ps_budget.held <= enough() || still_asks())
         return;
-    ps_budget_trim_unwanted(ps_budget.held - enough());
+    ps_page_supply_trim_unwanted(ps_budget.held - enough());
     /* While memory is tight pages stay with Penstock, and the budget is what bounds them. */
     if (ps_budget.held > most() && !ps_budget_is_tight())
         ps_freed_release(ps_budget.held - most(), 0, PS_FREED_NOT_DUE);
@@ -96,7 +97,7 @@ void ps_page_retention_trim_to(size_t keep)
         here.trim_since = here.trim_waits ? here.trim_since : ps_now_ns();
         here.trim_waits = true;
     } else if (ps_registry.cached_bytes + ps_spare_bytes() > keep) {
-        ps_budget_trim(ps_registry.cached_bytes > keep ? ps_registry.cached_bytes - keep : 0);
+        ps_page_supply_trim(ps_registry.cached_bytes > keep ? ps_registry.cached_bytes - keep : 0);
     }
 }
 

@@ -14,6 +14,7 @@
 #include "plan/following.h"
 #include "residency/copies.h"
 #include "residency/eviction.h"
+#include "residency/page_supply.h"
 #include "residency/residency.h"
 
 /* Spans that have left, of which the latest are remembered: a step of ResNet-50's moves some hundred, one of a 70-layer Llama's a thousand. */
@@ -76,7 +77,7 @@ static void bring_back(void)
             span->is_early = true;
             ps_count(early_reloads);
         }
-        if (r == -EAGAIN && ps_budget_make_some_room(span->bytes))
+        if (r == -EAGAIN && ps_page_supply_make_some_room(span->bytes))
             continue;
         if (r == -EAGAIN || r == -EBUSY)
             ps_registry_wait_changed(1000000u);

@@ -13,6 +13,7 @@
 #include "memory/blocks.h"
 #include "memory/registry.h"
 #include "memory/slab.h"
+#include "residency/block_order.h"
 #include "residency/copies.h"
 #include "residency/events.h"
 #include "residency/grace.h"
@@ -39,7 +40,7 @@ static int wait_for_slot_uses(const struct ps_span *span, const struct ps_uses *
 
     if (!ps_ordering_rule(RELOAD_WAITS_FOR_SLOT_USES))
         return 0;
-    return block ? ps_block_wait_for(block, uses) : ps_uses_host_wait_for_queued(uses, unseen ? UNSEEN_NS : SLOT_USES_NS);
+    return block ? ps_block_order_wait_for(block, uses) : ps_uses_host_wait_for_queued(uses, unseen ? UNSEEN_NS : SLOT_USES_NS);
 }
 
 /* The mapping moves from the slot to `pages`, and the H2D is queued. On failure it is as before, as far as the driver lets. [unlocked; the span is busy] */
@@ -114,7 +115,7 @@ static int fail(struct ps_span *span, struct ps_pages *pages, int error)
             "the driver refused a reload (error %d); the span stays on the host, and is read there, slowly; a smaller PENSTOCK_BUDGET leaves the driver more room",
             -error);
     }
-    ps_budget_return(pages);
+    ps_page_supply_return(pages);
     return error == -EBUSY ? -ECANCELED : error;
 }
 
@@ -141,7 +142,7 @@ int ps_reload(struct ps_span *span, struct ps_pages *pages, const struct ps_need
     if (span->left_in_grace && ps_ordering_rule(RELOAD_WAITS_FOR_GRACE)) /* whoever wants it, by a launch, ahead of one, or to hold it */
         ps_grace_add_uses(span, &uses);
     span->busy = true;
-    ps_block_piece_moves(span, &uses);
+    ps_block_order_moves(span, &uses);
     ps_events_reload_begins(&told, span, ahead);
     ps_registry_unlock();
     int r = wait_for_slot_uses(span, &uses, unseen);
@@ -154,13 +155,13 @@ int ps_reload(struct ps_span *span, struct ps_pages *pages, const struct ps_need
         ps_ordering_rule_widen_window();
     }
     ps_registry_lock();
-    ps_budget_donor_done(pages);
+    ps_page_supply_donor_done(pages);
     span->busy = false;
     if (comes_back)
         ps_grace_came_back(span, r ? NULL : &nth);
     if (!r)
-        ps_block_piece_reloads(span, nth);
-    ps_block_piece_rests(span);
+        ps_block_order_reloads(span, nth);
+    ps_block_order_rests(span);
     if (r)
         ps_events_reload_ends(&told, r);
     if (r)

@@ -9,6 +9,7 @@
 #include "base/settings.h"
 #include "memory/budget.h"
 #include "memory/span.h"
+#include "residency/page_supply.h"
 
 /* Once, in the set-up of a device. */
 void ps_reload_open(enum ps_guard how);

@@ -15,11 +15,13 @@
 #include "memory/registry.h"
 #include "plan/following.h"
 #include "plan/learning.h"
+#include "residency/block_order.h"
 #include "residency/bouncing.h"
 #include "residency/events.h"
 #include "residency/eviction.h"
 #include "residency/grace.h"
 #include "residency/guard.h"
+#include "residency/page_supply.h"
 #include "residency/reloading.h"
 #include "residency/run_ahead.h"
 #include "residency/sole_stream.h"
@@ -94,7 +96,7 @@ static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream
 bool ps_residency_stays_on_slot(const struct ps_span *span)
 {
     return ((span->on_slot || ps_registry.blind_launches) && ps_ordering_rule(RELOAD_WAITS_FOR_LAUNCH)) || span->pinned ||
-           ps_block_is_launching(span);
+           ps_block_order_is_launching(span);
 }
 
 /* For so long at most a launch lets a span leave that it could keep. */
@@ -191,7 +193,7 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
         }
         const struct ps_need need = {ps_sole_stream_for(span, stream)};
         struct ps_pages pages;
-        if (ps_budget_obtain(span->bytes, &need, &pages)) {
+        if (ps_page_supply_obtain(span->bytes, &need, &pages)) {
             wait_until_not_busy(span);
             /* Another thread has brought it meanwhile: its H2D is to be waited for. */
             if ((span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED) && ps_ordering_rule(ACCESS_LOOKS_AGAIN))
@@ -204,7 +206,7 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
         /* The lock was released: another thread may have been here. */
         if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span) ||
             is_no_more_for(&need, span)) {
-            ps_budget_return(&pages);
+            ps_page_supply_return(&pages);
             continue;
         }
         if (ps_reload(span, &pages, &need, false)) {
@@ -234,17 +236,17 @@ int ps_residency_bring(struct ps_span *span)
     if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span) || span->excluded ||
         ps_reload_is_in_grace(span))
         return -ENOENT; /* what rules keep in its place, or may be used there, is brought by the launch that names it alone */
-    if (ps_block_holds(span))
+    if (ps_block_order_holds(span))
         return -EBUSY;
-    if (ps_budget_obtain_now(span->bytes, &need, &pages))
+    if (ps_page_supply_obtain_now(span->bytes, &need, &pages))
         return -EAGAIN;
     /* The lock may have been released for the driver: another thread may have been here. */
     if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span)) {
-        ps_budget_return(&pages);
+        ps_page_supply_return(&pages);
         return span->busy ? -EBUSY : -ENOENT;
     }
     if (is_no_more_for(&need, span)) {
-        ps_budget_return(&pages);
+        ps_page_supply_return(&pages);
         return -EAGAIN;
     }
     return ps_reload(span, &pages, &need, true);
@@ -260,7 +262,7 @@ int ps_residency_reload_ahead(CUdeviceptr address)
         if (span)
             wait_until_not_busy(span); /* its addresses may be on their way to its slot */
         r = span && span->residency == PS_EVICTED ? ps_residency_bring(span) : -ENOENT;
-        if (r == -EBUSY && ps_block_holds(span))
+        if (r == -EBUSY && ps_block_order_holds(span))
             ps_registry_wait_changed(1000000u);
     } while (r == -EBUSY); /* that began while pages were looked for */
     ps_registry_unlock();
@@ -378,7 +380,7 @@ uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct
     if (work)
         ps_waits_kept_since(began);
     if (kind->block_count && !kind->capturing)
-        ps_blocks_begin_launch(kind->blocks, kind->block_count, stream);
+        ps_block_order_begin_launch(kind->blocks, kind->block_count, stream);
     ps_registry_unlock();
     if (kind->block_count && !ps_ordering_rule(PIECE_STAYS_WHILE_LAUNCHING)) {
         ps_ordering_rule_widen_window();
@@ -410,7 +412,7 @@ void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct 
     if (kind->is_kernel && !kind->capturing)
         ps_registry_launched(stream);
     if (kind->block_count && !kind->capturing)
-        ps_blocks_end_launch(kind->blocks, kind->block_count, stream);
+        ps_block_order_end_launch(kind->blocks, kind->block_count, stream);
     if (!kind->capturing)
         gaps_open = ps_following_launched(launch, spans, count, stream);
     const uint64_t work = ps_following_work(), lead = ps_following_lead();

@@ -14,9 +14,11 @@
 #include "memory/budget.h"
 #include "memory/registry.h"
 #include "memory/slab.h"
+#include "residency/block_order.h"
 #include "residency/eviction.h"
 #include "residency/grace.h"
 #include "residency/guard.h"
+#include "residency/page_supply.h"
 #include "residency/residency.h"
 
 /* A stand-in is this part of the span, or more, and no more than so much: mapping costs by the handle (16 us, FACTS). */
@@ -75,7 +77,7 @@ static struct ps_page_block *make_beside_budget(size_t bytes)
 static void give_back(struct ps_page_block *pages, bool is_beside_budget)
 {
     if (!is_beside_budget) {
-        ps_budget_return(&(struct ps_pages){.block = pages});
+        ps_page_supply_return(&(struct ps_pages){.block = pages});
         return;
     }
     ps_registry_unlock();
@@ -97,7 +99,7 @@ static bool make_pages(size_t bytes, bool beside_budget)
 
     if (here.pages[i])
         return true;
-    if (ps_budget_obtain_now(size, NULL, &had) && ps_budget_obtain(size, NULL, &had)) {
+    if (ps_page_supply_obtain_now(size, NULL, &had) && ps_page_supply_obtain(size, NULL, &had)) {
         if (!beside_budget)
             return false;
         ps_registry_unlock();
@@ -209,7 +211,7 @@ static size_t take(struct ps_span *const *spans, size_t count, struct ps_uses *u
         span->busy = true;
         span->shown_by = &self;
         ps_uses_merge(uses, &span->uses);
-        ps_block_piece_moves(span, uses);
+        ps_block_order_moves(span, uses);
         if (span->excluded)
             ps_uses_note_all_streams(uses);
         taken++;
@@ -225,7 +227,7 @@ static void let_go(struct ps_span *span)
     span->holds_launches = false;
     span->shown_by = NULL;
     span->busy = false;
-    ps_block_piece_rests(span);
+    ps_block_order_rests(span);
     ps_registry_changed();
 }
 

@@ -14,9 +14,9 @@
 #include "cuda/managed_context.h"
 #include "memory/blocks.h"
 #include "memory/registry.h"
+#include "plan/layers.h"
 #include "residency/residency.h"
 #include "tracer/graphs.h"
-#include "tracer/layers.h"
 
 /* How the spans are held while NCCL may be launching. */
 enum held {

@@ -8,11 +8,11 @@
 #include "base/log.h"
 #include "base/ordering_rules.h"
 #include "cuda/driver.h"
-#include "memory/host_tables.h"
-#include "memory/pointer_tables.h"
+#include "kernels/host_tables.h"
+#include "kernels/kernel_words.h"
+#include "kernels/pointer_tables.h"
 #include "memory/registry.h"
 #include "residency/graph_pins.h"
-#include "tracer/kernel_words.h"
 
 /* Child graphs in child graphs; deeper ones are not followed. */
 #define DEPTH_MAX 32

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/secure_execution.h"
 #include "base/settings.h"
-#include "tracer/layers.h"
+#include "plan/layers.h"
 
 extern char **environ;
 

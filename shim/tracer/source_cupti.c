@@ -12,7 +12,7 @@
 #include "base/state.h"
 #include "cuda/cupti.h"
 #include "cuda/helper_thread.h"
-#include "tracer/layouts.h"
+#include "kernels/layouts.h"
 #include "tracer/traced_calls.h"
 #include "tracer/tracer.h"
 

@@ -6,14 +6,14 @@
 #include "cuda/copy_gate.h"
 #include "cuda/driver.h"
 #include "cuda/streams.h"
-#include "memory/host_tables.h"
-#include "memory/pointer_tables.h"
+#include "kernels/grid.h"
+#include "kernels/host_tables.h"
+#include "kernels/layouts.h"
+#include "kernels/pointer_tables.h"
 #include "memory/registry.h"
 #include "residency/graph_memory.h"
 #include "tracer/graph_looks.h"
 #include "tracer/graphs.h"
-#include "tracer/grid.h"
-#include "tracer/layouts.h"
 #include "tracer/tracer.h"
 
 #define CBID(name) CUPTI_DRIVER_TRACE_CBID_##name

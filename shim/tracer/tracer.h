@@ -13,8 +13,8 @@
 #include <stddef.h>
 
 #include "cuda/streams.h"
+#include "kernels/grid.h"
 #include "policy/recording/recorder.h"
-#include "tracer/grid.h"
 
 /* Starts the source of events. 0; -ENOENT: no CUPTI; -EBUSY: another subscriber; -EIO. `*why` says it in words when it is not 0. */
 int ps_tracer_cupti_start(const char *cupti_path, const char **why);

@@ -7,12 +7,12 @@
 #include "base/log.h"
 #include "cuda/device_memory.h"
 #include "cuda/driver.h"
+#include "kernels/kernel_words.h"
 #include "memory/blocks.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
 #include "memory/slab.h"
 #include "residency/guard.h"
-#include "tracer/kernel_words.h"
 
 #define SETTLED_AFTER_NS 1000000000u
 

@@ -16,7 +16,7 @@
 #include "bench.h"
 #include "cuda/driver.h"
 #include "memory/registry.h"
-#include "observe/live_values.h"
+#include "plan/live_values.h"
 #include "plan/step_log.h"
 #include "process.h"
 #include "tracer/start.h"

@@ -1,4 +1,4 @@
-/* Kernels whose parameter layouts are known by heart: the seeds are made of them, and tests/unit/tracer/test_kernel_params.c holds their layouts. */
+/* Kernels whose parameter layouts are known by heart: the seeds are made of them, and tests/unit/kernels/test_kernel_params.c holds their layouts. */
 
 struct pair {
     char tag;

@@ -1,6 +1,6 @@
 /*
  * Any bytes at all, given to the reader of cubins: as a libFuzzer target (see `fuzz` beside this file), and included by
- * tests/unit/tracer/test_kernel_params.c, which replays the seeds and a fixed series of spoilt copies of them.
+ * tests/unit/kernels/test_kernel_params.c, which replays the seeds and a fixed series of spoilt copies of them.
  *
  * The image lies at the end of its pages with nothing mapped behind it, and is not writable: libelf is not built with a sanitizer, and so
  * a read past the end or a write faults all the same.
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "tracer/kernel_params.h"
+#include "kernels/kernel_params.h"
 
 #define TARGET_BYTES_MAX ((size_t)1 << 20)
 #define TARGET_PAGE ((size_t)4096)

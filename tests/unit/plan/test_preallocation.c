@@ -15,6 +15,7 @@
 #include "expect.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
+#include "residency/page_supply.h"
 #include "stub_driver.h"
 
 #define UNIT ((size_t)65536)
@@ -120,7 +121,7 @@ static bool allocate(size_t units, struct ps_span **span)
     ps_preallocation_allocated(units * UNIT, found);
     if (found) {
         ps_registry_revive(*span, units * UNIT);
-    } else if (EXPECT(!ps_budget_obtain_now(units * UNIT, NULL, &pages))) {
+    } else if (EXPECT(!ps_page_supply_obtain_now(units * UNIT, NULL, &pages))) {
         *span = ps_registry_new(units * UNIT, units * UNIT);
         (*span)->pages = pages.block;
         (*span)->has_pages = true;
@@ -154,7 +155,7 @@ static void drop(struct ps_span *span)
 
     ps_registry_lock();
     lay_down(span);
-    ps_budget_trim(bytes);
+    ps_page_supply_trim(bytes);
     ps_registry_unlock();
 }
 
@@ -164,7 +165,7 @@ static void begin(size_t units)
     ps_registry_lock();
     ps_preallocation_leave();
     ps_preallocation_free(step);
-    ps_budget_trim(UINT64_MAX);
+    ps_page_supply_trim(UINT64_MAX);
     ps_budget.refused_at = 0;
     step = make_step();
     ps_registry_unlock();

@@ -5,8 +5,8 @@
 #define PS_TESTS_UNIT_ORDERINGS_OF_STANDING_H
 
 #include "base/clock.h"
+#include "kernels/made_tables.h"
 #include "memory/launches_under_way.h"
-#include "memory/made_tables.h"
 #include "tracer/tracer.h"
 
 /* ---- launches that stand in their calls ---- */

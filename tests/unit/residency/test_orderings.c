@@ -23,8 +23,8 @@
 #include "cuda/driver.h"
 #include "cuda/streams.h"
 #include "expect.h"
+#include "kernels/pointer_tables.h"
 #include "memory/budget.h"
-#include "memory/pointer_tables.h"
 #include "memory/registry.h"
 #include "memory/slab.h"
 #include "plan/learning.h"
@@ -33,6 +33,7 @@
 #include "residency/eviction.h"
 #include "residency/grace.h"
 #include "residency/graph_memory.h"
+#include "residency/page_supply.h"
 #include "residency/prefetch.h"
 #include "residency/residency.h"
 #include "tracer/start.h"
@@ -241,7 +242,7 @@ static void expect_device_is_well(void)
 static void release_what_is_free(void)
 {
     ps_registry_lock();
-    ps_budget_trim(UINT64_MAX);
+    ps_page_supply_trim(UINT64_MAX);
     ps_registry_unlock();
 }
 

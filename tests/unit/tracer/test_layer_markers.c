@@ -1,5 +1,5 @@
 /* Which layer a thread is in, by the markers of the API, of NVTX and of kernels. Each case in a process of its own: the source is chosen once. */
-#include "tracer/layers.h"
+#include "plan/layers.h"
 
 #include <pthread.h>
 #include <sys/wait.h>
@@ -7,8 +7,8 @@
 
 #include "cuda/driver.h"
 #include "expect.h"
-#include "tracer/layer_names.h"
-#include "tracer/layouts.h"
+#include "kernels/layouts.h"
+#include "plan/layer_names.h"
 
 static struct ps_recorded_layer now(void)
 {

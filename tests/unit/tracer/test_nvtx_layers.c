@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "expect.h"
-#include "tracer/layers.h"
+#include "plan/layers.h"
 
 int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table);
 

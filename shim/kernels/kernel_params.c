@@ -1,4 +1,4 @@
-#include "tracer/kernel_params.h"
+#include "kernels/kernel_params.h"
 
 #include <elf.h>
 #include <errno.h>

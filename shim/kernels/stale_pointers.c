@@ -1,4 +1,4 @@
-#include "tracer/stale_pointers.h"
+#include "kernels/stale_pointers.h"
 
 #include <stdatomic.h>
 

@@ -54,12 +54,12 @@ enum ps_live_tracer {
 
 struct ps_live_process_figures {
 #define PS_LIVE_PROCESS(name, kind, unit, metric, source, help) uint64_t name;
-#include "observe/live.def"
+#include "base/live.def"
 };
 
 struct ps_live_device_figures {
 #define PS_LIVE_DEVICE(name, kind, unit, metric, source, help) uint64_t name;
-#include "observe/live.def"
+#include "base/live.def"
 };
 
 /* What a record holds, in words of 8 bytes. */

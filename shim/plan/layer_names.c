@@ -1,4 +1,4 @@
-#include "tracer/layer_names.h"
+#include "plan/layer_names.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -8,9 +8,9 @@
 
 #include "base/log.h"
 #include "cuda/driver.h"
+#include "kernels/layouts.h"
+#include "plan/layers.h"
 #include "policy/glob.h"
-#include "tracer/layers.h"
-#include "tracer/layouts.h"
 
 #define TABLE (2 * PS_LAYER_NAMES_MAX) /* a power of two; never more than half full */
 

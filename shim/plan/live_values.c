@@ -1,4 +1,4 @@
-#include "observe/live_values.h"
+#include "plan/live_values.h"
 
 #include "base/counters.h"
 #include "base/state.h"
@@ -22,7 +22,7 @@ static enum ps_live_state live_state(void)
 void ps_live_values_process(struct ps_live_process_figures *out)
 {
 #define PS_LIVE_PROCESS(name, kind, unit, metric, source, help) out->name = (source);
-#include "observe/live.def"
+#include "base/live.def"
 }
 
 void ps_live_values_device(struct ps_live_device_figures *out)
@@ -30,5 +30,5 @@ void ps_live_values_device(struct ps_live_device_figures *out)
     const struct ps_slab_figures slab = ps_slab_figures();
 
 #define PS_LIVE_DEVICE(name, kind, unit, metric, source, help) out->name = (source);
-#include "observe/live.def"
+#include "base/live.def"
 }

@@ -15,6 +15,7 @@
 #include "expect.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
+#include "residency/page_supply.h"
 #include "stub_driver.h"
 
 #define UNIT ((size_t)65536)
@@ -102,7 +103,7 @@ static void free_in_use(size_t units, unsigned event)
 {
     struct ps_pages pages;
 
-    EXPECT_INT(0, ps_budget_obtain_now(units * UNIT, NULL, &pages));
+    EXPECT_INT(0, ps_page_supply_obtain_now(units * UNIT, NULL, &pages));
     struct ps_span *span = ps_registry_new(units * UNIT, units * UNIT);
     span->pages = pages.block;
     span->has_pages = true;
@@ -119,7 +120,7 @@ static void free_in_use(size_t units, unsigned event)
 static void give_back(struct ps_pages *pages)
 {
     ps_registry_lock();
-    ps_budget_return(pages);
+    ps_page_supply_return(pages);
     ps_registry_unlock();
 }
 
@@ -132,7 +133,7 @@ static void *program(void *unused)
 {
     (void)unused;
     ps_registry_lock();
-    program_got = ps_budget_obtain(UNIT, NULL, &program_pages);
+    program_got = ps_page_supply_obtain(UNIT, NULL, &program_pages);
     ps_registry_unlock();
     atomic_store(&program_done, true);
     return NULL;
@@ -160,8 +161,8 @@ static void helper(void)
 {
     for (bool has = false; !has;) {
         ps_registry_lock();
-        has = !ps_budget_obtain_now(DEVICE_UNITS * UNIT, NULL, &helper_pages);
-        if (!has && !ps_budget_make_some_room(DEVICE_UNITS * UNIT))
+        has = !ps_page_supply_obtain_now(DEVICE_UNITS * UNIT, NULL, &helper_pages);
+        if (!has && !ps_page_supply_make_some_room(DEVICE_UNITS * UNIT))
             ps_registry_wait_changed(1000000u);
         ps_registry_unlock();
     }
@@ -246,7 +247,7 @@ static void test_a_use_that_does_not_end_holds_up_no_other(void)
     EXPECT_INT(0, program_got);
     give_back(&program_pages);
     ps_registry_lock();
-    EXPECT_U64(3 * UNIT, ps_budget_trim(UINT64_MAX));
+    EXPECT_U64(3 * UNIT, ps_page_supply_trim(UINT64_MAX));
     ps_registry_unlock();
     EXPECT_U64(0, ps_budget.held);
 }
@@ -260,12 +261,12 @@ static void test_what_is_wanted_stays(void)
     struct ps_span *unwanted = TAILQ_FIRST(&ps_registry.cached);
     unwanted->freed_in = 0; /* it was only asked for */
     use_ends(2);
-    ps_budget_trim_unwanted(DEVICE_UNITS * UNIT);
+    ps_page_supply_trim_unwanted(DEVICE_UNITS * UNIT);
     EXPECT_U64(3 * UNIT, ps_registry.cached_bytes);
     use_ends(1);
-    ps_budget_trim_unwanted(DEVICE_UNITS * UNIT);
+    ps_page_supply_trim_unwanted(DEVICE_UNITS * UNIT);
     EXPECT_U64(2 * UNIT, ps_registry.cached_bytes);
-    EXPECT_U64(2 * UNIT, ps_budget_trim(2 * UNIT));
+    EXPECT_U64(2 * UNIT, ps_page_supply_trim(2 * UNIT));
     ps_registry_unlock();
 }
 
@@ -284,9 +285,9 @@ static uint64_t units_given_up_for(size_t units)
     uint64_t before = ps_registry.cached_bytes;
     struct ps_pages pages;
 
-    EXPECT_INT(0, ps_budget_obtain(units * UNIT, NULL, &pages));
+    EXPECT_INT(0, ps_page_supply_obtain(units * UNIT, NULL, &pages));
     uint64_t given_up = before - ps_registry.cached_bytes;
-    ps_budget_return(&pages);
+    ps_page_supply_return(&pages);
     return given_up / UNIT;
 }
 
@@ -299,13 +300,13 @@ static void test_as_few_freed_spans_go_as_will_do(void)
     free_spans(sizes, 3);
     EXPECT_U64(2, units_given_up_for(2)); /* the largest alone, although the others were freed before it */
     EXPECT_U64(1, units_given_up_for(3)); /* two are free already */
-    EXPECT(!ps_budget_make_some_room(3 * UNIT));
+    EXPECT(!ps_page_supply_make_some_room(3 * UNIT));
     EXPECT_U64(1, ps_registry.cached_bytes / UNIT);
     EXPECT_U64(1, units_given_up_for(4));
     free_spans(sizes, 3);
     EXPECT_U64(3, units_given_up_for(3)); /* none is enough alone: the largest, and one of the others */
     EXPECT_U64(1, ps_registry.cached_bytes / UNIT);
-    EXPECT_U64(UNIT, ps_budget_trim(UNIT));
+    EXPECT_U64(UNIT, ps_page_supply_trim(UNIT));
     ps_registry_unlock();
     ps_budget.limit = UINT64_MAX;
 }
@@ -315,10 +316,10 @@ static void take_and_return(size_t units)
 {
     struct ps_pages pages;
 
-    EXPECT_INT(0, ps_budget_obtain_now(units * UNIT, NULL, &pages));
+    EXPECT_INT(0, ps_page_supply_obtain_now(units * UNIT, NULL, &pages));
     EXPECT_U64(units, pages.block->bytes / UNIT);
     EXPECT(ps_budget.held <= ps_budget.limit);
-    ps_budget_return(&pages);
+    ps_page_supply_return(&pages);
 }
 
 /* What the driver is given back it clears, with the link's time: while memory is short it gets nothing but what stands in another span's way. */
@@ -329,31 +330,31 @@ static void test_pages_stay_while_memory_is_tight(void)
 
     ps_registry_lock();
     ps_budget.reached = false; /* by the tests before */
-    ps_budget_trim(0);
+    ps_page_supply_trim(0);
     before = units_given_back;
     take_and_return(2);
     EXPECT_U64(2, units_given_back - before); /* there is no budget */
     ps_budget.limit = DEVICE_UNITS * UNIT;
     ps_budget.reached = true;
     before = units_given_back;
-    EXPECT_INT(0, ps_budget_obtain_now(2 * UNIT, NULL, &two));
-    EXPECT_INT(0, ps_budget_obtain_now(2 * UNIT, NULL, &one));
-    ps_budget_return(&two);
-    ps_budget_return(&one);
+    EXPECT_INT(0, ps_page_supply_obtain_now(2 * UNIT, NULL, &two));
+    EXPECT_INT(0, ps_page_supply_obtain_now(2 * UNIT, NULL, &one));
+    ps_page_supply_return(&two);
+    ps_page_supply_return(&one);
     EXPECT_U64(0, units_given_back - before);
     EXPECT_U64(4 * UNIT, ps_budget.held);
     take_and_return(4); /* of the two */
     take_and_return(2);
     EXPECT_U64(0, units_given_back - before);
-    EXPECT_INT(0, ps_budget_obtain_now(UNIT, NULL, &one)); /* two units can't be cut */
+    EXPECT_INT(0, ps_page_supply_obtain_now(UNIT, NULL, &one)); /* two units can't be cut */
     EXPECT_U64(2, units_given_back - before);
     EXPECT_U64(3 * UNIT, ps_budget.held);
-    ps_budget_return(&one);
+    ps_page_supply_return(&one);
     take_and_return(3); /* one and two */
     EXPECT_U64(2, units_given_back - before);
     ps_budget_give_back_spare(UNIT);
     EXPECT_U64(3, units_given_back - before);
-    EXPECT_U64(0, ps_budget_trim(0));
+    EXPECT_U64(0, ps_page_supply_trim(0));
     EXPECT_U64(5, units_given_back - before);
     EXPECT_U64(0, ps_budget.held);
     EXPECT_U64(0, units_made);
@@ -370,17 +371,17 @@ static void test_what_is_spare_goes_back_when_the_driver_has_no_more(void)
     ps_registry_lock();
     ps_budget.limit = (DEVICE_UNITS + 2) * UNIT;
     ps_budget.reached = true;
-    EXPECT_INT(0, ps_budget_obtain_now(3 * UNIT, NULL, &three));
-    ps_budget_return(&three);
+    EXPECT_INT(0, ps_page_supply_obtain_now(3 * UNIT, NULL, &three));
+    ps_page_supply_return(&three);
     EXPECT_U64(3, units_made);
-    EXPECT_INT(0, ps_budget_obtain_now(2 * UNIT, NULL, &two));
+    EXPECT_INT(0, ps_page_supply_obtain_now(2 * UNIT, NULL, &two));
     EXPECT_U64(2, units_made);
     EXPECT_U64(2 * UNIT, ps_budget.held);
     EXPECT_U64(0, ps_budget.refused_at);
     ps_budget.reached = false;
     ps_budget.limit = UINT64_MAX;
-    ps_budget_return(&two);
-    ps_budget_trim(0);
+    ps_page_supply_return(&two);
+    ps_page_supply_trim(0);
     EXPECT_U64(0, ps_budget.held);
     ps_registry_unlock();
 }
@@ -393,18 +394,18 @@ static void test_a_refusal_is_remembered_until_the_driver_has_more(void)
     ps_registry_lock();
     ps_budget.limit = (DEVICE_UNITS + 2) * UNIT;
     ps_budget.reached = true;
-    EXPECT_INT(0, ps_budget_obtain_now(3 * UNIT, NULL, &three));
-    EXPECT_INT(-ENOMEM, ps_budget_obtain_now(2 * UNIT, NULL, &two));
+    EXPECT_INT(0, ps_page_supply_obtain_now(3 * UNIT, NULL, &three));
+    EXPECT_INT(-ENOMEM, ps_page_supply_obtain_now(2 * UNIT, NULL, &two));
     EXPECT_U64(3 * UNIT, ps_budget.refused_at);
-    ps_budget_return(&three);
-    EXPECT_INT(0, ps_budget_obtain_now(3 * UNIT, NULL, &three));
+    ps_page_supply_return(&three);
+    EXPECT_INT(0, ps_page_supply_obtain_now(3 * UNIT, NULL, &three));
     EXPECT_U64(3 * UNIT, ps_budget.refused_at);
-    ps_budget_return(&three);
-    ps_budget_trim(0);
-    EXPECT_INT(0, ps_budget_obtain_now(2 * UNIT, NULL, &two));
+    ps_page_supply_return(&three);
+    ps_page_supply_trim(0);
+    EXPECT_INT(0, ps_page_supply_obtain_now(2 * UNIT, NULL, &two));
     EXPECT_U64(0, ps_budget.refused_at);
-    ps_budget_return(&two);
-    ps_budget_trim(0);
+    ps_page_supply_return(&two);
+    ps_page_supply_trim(0);
     EXPECT_U64(0, ps_budget.held);
     ps_budget.reached = false;
     ps_budget.limit = UINT64_MAX;
@@ -437,12 +438,12 @@ static void test_nothing_that_can_give_way(void)
     struct ps_pages all, more;
 
     ps_registry_lock();
-    EXPECT_INT(0, ps_budget_obtain(DEVICE_UNITS * UNIT, NULL, &all));
-    EXPECT_INT(-ENOMEM, ps_budget_obtain(UNIT, NULL, &more));
+    EXPECT_INT(0, ps_page_supply_obtain(DEVICE_UNITS * UNIT, NULL, &all));
+    EXPECT_INT(-ENOMEM, ps_page_supply_obtain(UNIT, NULL, &more));
     EXPECT_U64(0, ps_budget.program_waits);
-    ps_budget_return(&all);
-    EXPECT_INT(0, ps_budget_obtain(UNIT, NULL, &more));
-    ps_budget_return(&more);
+    ps_page_supply_return(&all);
+    EXPECT_INT(0, ps_page_supply_obtain(UNIT, NULL, &more));
+    ps_page_supply_return(&more);
     ps_registry_unlock();
 }
 

@@ -1,5 +1,5 @@
 /* Layouts by handle: asked for once, told apart when a handle means another kernel; neither slow nor leaking where handles come and go. */
-#include "tracer/layouts.h"
+#include "kernels/layouts.h"
 
 #include <malloc.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "tracer/layers.h"
+#include "plan/layers.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -8,8 +8,8 @@
 
 #include "base/log.h"
 #include "base/per_device.h"
+#include "plan/layer_names.h"
 #include "policy/glob.h"
-#include "tracer/layer_names.h"
 
 #define DEPTH_MAX 64   /* nested ranges of one thread that are told apart */
 #define STARTED_MAX 64 /* started ranges open at once, in the process */

@@ -1,4 +1,4 @@
-#include "memory/made_tables.h"
+#include "kernels/made_tables.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -7,9 +7,9 @@
 #include "base/counters.h"
 #include "base/ordering_rules.h"
 #include "cuda/driver.h"
-#include "memory/pointer_tables.h"
+#include "kernels/kernel_words.h"
+#include "kernels/pointer_tables.h"
 #include "memory/registry.h"
-#include "tracer/kernel_words.h"
 
 #define KERNELS 8192u  /* a power of two; never more than half of them are known */
 #define LAUNCHES 1024u /* whose kernel is not known yet */

@@ -3,7 +3,7 @@
 
 #include "base/counters.h"
 #include "expect.h"
-#include "memory/pointer_tables.h"
+#include "kernels/pointer_tables.h"
 #include "memory/registry.h"
 
 #define UNIT 4096u

@@ -1,4 +1,4 @@
-#include "tracer/layouts.h"
+#include "kernels/layouts.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -10,7 +10,7 @@
 #include "base/counters.h"
 #include "base/log.h"
 #include "cuda/driver.h"
-#include "tracer/kernel_params.h"
+#include "kernels/kernel_params.h"
 
 /*
  * By handle, each in one of the PROBES places from its own on: read without a lock, written under it. What is written has an odd number

@@ -1,4 +1,4 @@
-#include "memory/pointer_tables.h"
+#include "kernels/pointer_tables.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "base/array.h"
 #include "base/counters.h"
 #include "base/log.h"
-#include "memory/made_tables.h"
+#include "kernels/made_tables.h"
 #include "memory/registry.h"
 
 /* Words one after the other that name the same unit of the reservation. */

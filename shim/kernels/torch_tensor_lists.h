@@ -23,7 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "tracer/grid.h"
+#include "kernels/grid.h"
 
 /* Where what lies in the structure, in bytes from its start. All zero: the kernel has none. Without padding: it is compared as bytes. */
 struct ps_torch_tensor_lists {

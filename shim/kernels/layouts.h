@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tracer/known_kernels.h"
-#include "tracer/torch_tensor_lists.h"
+#include "kernels/known_kernels.h"
+#include "kernels/torch_tensor_lists.h"
 
 /*
  * Only sizes: kernelParams points to each parameter, so offsets don't matter at a launch. One for all kernels that are alike, for the

@@ -1,5 +1,5 @@
 /* Which tensors a launch of torch's kernels for lists uses: by structures laid out as torch's headers have them, and by such that are filled in otherwise. */
-#include "tracer/torch_tensor_lists.h"
+#include "kernels/torch_tensor_lists.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "memory/host_tables.h"
+#include "kernels/host_tables.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -7,8 +7,8 @@
 #include "base/ordering_rules.h"
 #include "base/settings.h"
 #include "cuda/driver.h"
-#include "memory/pointer_tables.h"
-#include "tracer/kernel_words.h"
+#include "kernels/kernel_words.h"
+#include "kernels/pointer_tables.h"
 
 atomic_bool ps_host_tables_seen;
 static atomic_bool news;

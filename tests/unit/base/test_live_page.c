@@ -1,7 +1,7 @@
 /*
  * The live page: that a reader never sees half of a write, in this process and in another, and what a reader does with a record that is none.
  */
-#include "observe/live_page.h"
+#include "base/live_page.h"
 
 #include <pthread.h>
 #include <stdlib.h>

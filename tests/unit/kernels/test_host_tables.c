@@ -4,8 +4,8 @@
 #include "base/settings.h"
 #include "cuda/driver.h"
 #include "expect.h"
-#include "memory/host_tables.h"
-#include "memory/pointer_tables.h"
+#include "kernels/host_tables.h"
+#include "kernels/pointer_tables.h"
 #include "memory/registry.h"
 
 #define UNIT 4096u

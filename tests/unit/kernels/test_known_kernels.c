@@ -1,5 +1,5 @@
 /* Which kernels are known to keep no address: names as the driver has them on an H200 under torch 2.11, and some that are only like them. */
-#include "tracer/known_kernels.h"
+#include "kernels/known_kernels.h"
 
 #include <stddef.h>
 

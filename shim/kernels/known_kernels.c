@@ -1,4 +1,4 @@
-#include "tracer/known_kernels.h"
+#include "kernels/known_kernels.h"
 
 #include <stdbool.h>
 #include <stddef.h>

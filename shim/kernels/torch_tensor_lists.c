@@ -1,4 +1,4 @@
-#include "tracer/torch_tensor_lists.h"
+#include "kernels/torch_tensor_lists.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -23,8 +23,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/layouts.h"
 #include "memory/span.h"
-#include "tracer/layouts.h"
 
 #define PS_MADE_MEMORY 6u /* parameters that lead to other memory, of one launch; further ones are not looked at */
 #define PS_MADE_SPANS 12u /* and spans; further ones are not among what the table names */

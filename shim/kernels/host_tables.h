@@ -19,7 +19,7 @@
 #include <stdint.h>
 #include <stdbool.h>
 
-#include "tracer/layouts.h"
+#include "kernels/layouts.h"
 
 extern atomic_bool ps_host_tables_seen;
 
