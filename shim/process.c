@@ -212,7 +212,7 @@ static void begin(void)
     ps_verify_open(&ps_settings, &ranks);
     ps_policies_open(&ps_settings);
     ps_nvtx_layers_check();
-    ps_nvtx_emit_open();
+    ps_nvtx_emit_open(ps_nvtx_layers_is_others());
     int r = set_up(&why);
     if (r) {
         ps_log_warn(PROCESS, "standing aside, the program runs as without Penstock: %s; `penstock doctor` tells what to do", why);

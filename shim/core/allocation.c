@@ -378,7 +378,7 @@ int ps_residency_allocate(size_t bytes, struct ps_stream *stream, enum ps_alloca
         say_out_of_memory(bytes);
         return -ENOMEM;
     }
-    size_t rounded = ps_registry_rounded(bytes);
+    size_t rounded = ps_address_rounded(bytes);
     bool is_block = ps_block_is_for(bytes, stream != NULL);
     /* Before it is noted which streams there are, the new owner's are not among those known, nor is its first access seen. */
     const struct ps_stream *orders_itself = stream ? stream : ps_tracing_notes() ? only_stream() : NULL;
@@ -542,7 +542,7 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
     } else if (how == AT_ONCE) {
         ps_uses_note_everything(&uses); /* the streams that were used are not known yet: it is waited for, as the real one does */
     }
-    const struct ps_span *first = ps_registry_at(address);
+    const struct ps_span *first = ps_address_span(address);
     if (uses.everywhere && !unmarked && ps_tracing_is_on() &&
         !(first && ps_block_whole(first))) /* one event would be wanted for each piece */
         after_everything = ps_copies_after_everything();

@@ -9,7 +9,6 @@
 #include "base/per_device.h"
 #include "cuda/copy_gate.h"
 #include "cuda/driver.h"
-#include "memory/span.h"
 
 PS_PER_DEVICE struct ps_device_facts ps_first_device;
 

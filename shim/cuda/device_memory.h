@@ -27,7 +27,20 @@ struct ps_device_facts {
     unsigned visible;   /* devices that the process sees */
 };
 
-struct ps_page_block;
+/* Device pages of one handle. */
+struct ps_page_part {
+    CUmemGenericAllocationHandle handle;
+    size_t bytes;
+};
+
+/* A span's device pages, side by side. The driver keeps them while anything is mapped to them, so they count as held until the last reference goes. */
+struct ps_page_block {
+    size_t bytes;
+    uint32_t references; /* the span that has them, and each draining span that still maps them */
+    bool ownerless;      /* only draining spans are left */
+    uint32_t parts;
+    struct ps_page_part part[];
+};
 
 extern PS_PER_DEVICE struct ps_device_facts ps_first_device;
 #define ps_device PS_HERE(ps_first_device)

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #include "base/per_device.h"
-#include "memory/registry.h"
+#include "cuda/address_map.h"
 
 #define PS_DEVICES_MAX 16u
 
@@ -47,7 +47,7 @@ void ps_devices_enter(unsigned number);
 static inline void ps_devices_enter_address(CUdeviceptr address)
 {
     if (__builtin_expect(ps_devices_several, false))
-        ps_devices_enter(ps_registry_device_of(address));
+        ps_devices_enter(ps_address_device(address));
 }
 
 /* The thread goes to the device of its current context, if that is the one that the device is managed in. */

@@ -13,7 +13,6 @@
 #include "cuda/devices.h"
 #include "cuda/driver.h"
 #include "cuda/streams_inside.h"
-#include "tracer/tracer.h"
 
 static struct ps_stream *_Atomic table[PS_STREAMS_MAX];
 static _Atomic uint32_t count;

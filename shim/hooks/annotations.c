@@ -37,7 +37,7 @@ static int with_span(const void *address, int (*tell)(struct ps_span *span))
     int r = -ENOENT;
 
     /* Before the set-up, or in a forked child, there is no span. */
-    if (!ps_process_has_begun() || !ps_registry_owns((CUdeviceptr)(uintptr_t)address))
+    if (!ps_process_has_begun() || !ps_address_is_a_spans((CUdeviceptr)(uintptr_t)address))
         return r;
     ps_devices_enter_address((CUdeviceptr)(uintptr_t)address);
     ps_registry_lock();

@@ -165,7 +165,7 @@ PS_EXPORT CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType 
 /* Without a current context the real function has the error. */
 static bool is_span_to_free(CUdeviceptr address)
 {
-    return ps_registry_owns(address) && ps_request_context();
+    return ps_address_is_a_spans(address) && ps_request_context();
 }
 
 /* A stream that the program made is of a context by itself, which need not be current then (cuda.h: only a default stream wants one). */
@@ -173,7 +173,7 @@ static bool is_span_to_free_on(CUdeviceptr address, CUstream stream)
 {
     const bool is_default = !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 
-    return is_default ? is_span_to_free(address) : ps_registry_owns(address) && !ps_real_cuda_load();
+    return is_default ? is_span_to_free(address) : ps_address_is_a_spans(address) && !ps_real_cuda_load();
 }
 
 PS_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)

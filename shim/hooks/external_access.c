@@ -136,7 +136,7 @@ PS_EXPORT cufile_error cuFileBufDeregister(const void *address)
         (__typeof__(real))ps_symbol_behind("cuFileBufDeregister", atomic_load(&looked_up_deregister), __builtin_return_address(0));
     cufile_error result = real ? real(address) : (cufile_error){CUFILE_DRIVER_NOT_INITIALIZED, CUDA_SUCCESS};
 
-    if (result.err == CUFILE_SUCCESS && !ps_inside && ps_process_has_begun() && ps_registry_owns((CUdeviceptr)address))
+    if (result.err == CUFILE_SUCCESS && !ps_inside && ps_process_has_begun() && ps_address_is_a_spans((CUdeviceptr)address))
         ps_residency_unpin((CUdeviceptr)address);
     return result;
 }

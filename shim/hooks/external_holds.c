@@ -29,8 +29,8 @@ struct ps_external_hold ps_external_holds_begin(CUdeviceptr first, size_t bytes)
 
     if (ps_inside || !ps_process_has_begun())
         return staying;
-    for (CUdeviceptr at = first; at < behind && ps_registry_owns(at);) {
-        struct ps_span *span = ps_registry_at(at);
+    for (CUdeviceptr at = first; at < behind && ps_address_is_a_spans(at);) {
+        struct ps_span *span = ps_address_span(at);
         if (span && !add(&staying, span)) {
             staying.is_whole = false;
             break;

@@ -268,7 +268,7 @@ static int place(struct memory *m, struct range *range, CUdeviceptr address)
             return -ENOMEM;
     }
     if (m->address != address) {
-        const struct ps_span *span = ps_registry_at(m->address);
+        const struct ps_span *span = ps_address_span(m->address);
         bool in_pieces = m->in_pieces || (shared && span && ps_block_whole(span));
         r = make_way(address, m->bytes);
         if (!r)
@@ -335,7 +335,7 @@ CUresult ps_program_mappings_release(CUmemGenericAllocationHandle handle)
 
 CUresult ps_program_mappings_retain(CUmemGenericAllocationHandle *handle, CUdeviceptr address)
 {
-    if (!ps_registry_owns(address))
+    if (!ps_address_is_a_spans(address))
         return PS_NOT_OURS;
     pthread_mutex_lock(&lock);
     struct memory *m = mapped_at(address);
@@ -358,7 +358,7 @@ static struct memory *just_created(size_t bytes, size_t alignment)
 
     if (!m || m->is_real || m->bytes != bytes || m->mapped || m->has_bytes || m->range || (alignment && m->address % alignment))
         return NULL;
-    return ps_registry_device_of(m->address) == ps_registry_device_of(ps_registry.start) ? m : NULL;
+    return ps_address_device(m->address) == ps_address_device(ps_registry.start) ? m : NULL;
 }
 
 CUresult ps_program_mappings_reserve(CUdeviceptr *address, size_t bytes, size_t alignment)
@@ -412,7 +412,7 @@ CUresult ps_program_mappings_free_addresses(CUdeviceptr address, size_t bytes)
 {
     CUresult result = PS_NOT_OURS;
 
-    if (!ps_registry_owns(address))
+    if (!ps_address_is_a_spans(address))
         return result;
     pthread_mutex_lock(&lock);
     struct range *range = range_of(address, 1);
@@ -434,7 +434,7 @@ static CUresult map(struct memory *m, struct range *range, CUdeviceptr address, 
         const char *why = "is mapped in part, or at addresses that are not managed";
         if (m->mapped)
             why = "is mapped twice";
-        else if (range && bytes == m->bytes && !offset && !flags && ps_registry_device_of(address) == ps_registry_device_of(m->address))
+        else if (range && bytes == m->bytes && !offset && !flags && ps_address_device(address) == ps_address_device(m->address))
             r = place(m, range, address);
         if (!r || r == -EINVAL)
             return result_of(r);
@@ -449,7 +449,7 @@ CUresult ps_program_mappings_map(CUdeviceptr address, size_t bytes, size_t offse
                                  unsigned long long flags)
 {
     CUresult result = PS_NOT_OURS;
-    const bool owned = ps_registry_owns(address);
+    const bool owned = ps_address_is_a_spans(address);
 
     if (!atomic_load(&tokens) && !owned)
         return result;
@@ -511,7 +511,7 @@ static CUresult unmap(struct range *range, CUdeviceptr address, size_t bytes)
 
 CUresult ps_program_mappings_unmap(CUdeviceptr address, size_t bytes)
 {
-    if (!ps_registry_owns(address))
+    if (!ps_address_is_a_spans(address))
         return PS_NOT_OURS;
     pthread_mutex_lock(&lock);
     struct range *range = range_of(address, bytes);
@@ -522,7 +522,7 @@ CUresult ps_program_mappings_unmap(CUdeviceptr address, size_t bytes)
 
 bool ps_program_mappings_is_ours(CUdeviceptr address, CUdeviceptr *end)
 {
-    if (!atomic_load(&tokens) || !ps_registry_owns(address))
+    if (!atomic_load(&tokens) || !ps_address_is_a_spans(address))
         return false;
     pthread_mutex_lock(&lock);
     const struct memory *m = mapped_at(address);
@@ -600,7 +600,7 @@ CUresult ps_program_mappings_make_real(CUdeviceptr address, size_t bytes)
     CUresult result = CUDA_SUCCESS;
     const CUdeviceptr behind = address + (bytes ? bytes : 1);
 
-    if (!atomic_load(&tokens) || !ps_registry_owns(address))
+    if (!atomic_load(&tokens) || !ps_address_is_a_spans(address))
         return result;
     pthread_mutex_lock(&lock);
     for (CUdeviceptr at = address; at < behind && result == CUDA_SUCCESS;) {

@@ -33,7 +33,7 @@ bool ps_reclaim_for_others(size_t bytes)
      * with the device's free memory as the bound. More than is held can't be given.
      */
     uint64_t before = ps_budget.held, refused_before = ps_budget.refused_at;
-    uint64_t wanted = ps_registry_rounded(bytes) + ps_reservation.granularity;
+    uint64_t wanted = ps_address_rounded(bytes) + ps_reservation.granularity;
     if (wanted > before)
         wanted = before;
     if (!refused_before || refused_before > before)

@@ -203,7 +203,7 @@ static bool free_span(void *address, struct ps_stream *stream)
 PS_EXPORT cudaError_t cudaFree(void *address)
 {
     ps_request_forget_tables((CUdeviceptr)address);
-    if (ps_registry_owns((CUdeviceptr)address) && free_span(address, NULL))
+    if (ps_address_is_a_spans((CUdeviceptr)address) && free_span(address, NULL))
         return cudaSuccess;
     return ps_real_cudart()->cudaFree(ps_request_free_small_at_once((CUdeviceptr)address) == PS_SMALL_TWICE ? NOWHERE : address);
 }
@@ -212,7 +212,7 @@ static cudaError_t free_async(cudaError_t (*real)(void *, cudaStream_t), void *a
 {
     struct ps_stream *keeps = NULL;
 
-    if (ps_registry_owns((CUdeviceptr)address) && free_span(address, ps_stream_find(stream, per_thread_default)))
+    if (ps_address_is_a_spans((CUdeviceptr)address) && free_span(address, ps_stream_find(stream, per_thread_default)))
         return cudaSuccess;
     switch (ps_request_free_small((CUdeviceptr)address, stream, per_thread_default, &keeps)) {
     case PS_SMALL_KEPT:

@@ -142,7 +142,7 @@ static size_t look_through(const struct look *look, const struct host_memory *me
     for (size_t at = from + (-(word + from) & 7); at + 8 <= to; at += 8) {
         CUdeviceptr named;
         memcpy(&named, memory->readable + at, sizeof named);
-        if (!ps_registry_owns(named))
+        if (!ps_address_is_a_spans(named))
             continue;
         look->name(look->ctx, named);
         end = at + 8;
@@ -186,7 +186,7 @@ static PS_ALWAYS_INLINE void look_at(void *ctx, CUdeviceptr word, size_t bytes)
     struct look *look = ctx;
     struct host_memory memory;
 
-    if ((bytes != sizeof word && !look->packed) || ps_registry_owns(word) || !is_host_memory(word, &memory))
+    if ((bytes != sizeof word && !look->packed) || ps_address_is_a_spans(word) || !is_host_memory(word, &memory))
         return;
     look->found = true;
     if (memory.readable && ps_ordering_rule(HOST_TABLE_NAMES_SPANS))

@@ -117,8 +117,8 @@ static PS_ALWAYS_INLINE void take_word(void *ctx, CUdeviceptr word, size_t bytes
     (void)bytes;
     if (word < LOWEST || word >= HIGHEST || place >= 64)
         return;
-    if (ps_registry_owns(word)) {
-        if (l->spans < PS_MADE_SPANS && ps_registry_at(word)) {
+    if (ps_address_is_a_spans(word)) {
+        if (l->spans < PS_MADE_SPANS && ps_address_span(word)) {
             l->span[l->spans].address = word;
             l->span[l->spans++].place = place;
         }
@@ -282,10 +282,10 @@ static struct look *take_look(void)
 /* Whether the launch was given the span that an address lies in. */
 static bool is_given(const struct ps_made_launch *l, CUdeviceptr address)
 {
-    const struct ps_span *span = ps_registry_owns(address) ? ps_registry_at(address) : NULL;
+    const struct ps_span *span = ps_address_is_a_spans(address) ? ps_address_span(address) : NULL;
 
     for (unsigned i = 0; span && i < l->spans; i++)
-        if (ps_registry_at(l->span[i].address) == span)
+        if (ps_address_span(l->span[i].address) == span)
             return true;
     return false;
 }

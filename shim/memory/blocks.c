@@ -1,5 +1,4 @@
 #include "memory/blocks.h"
-#include "residency/block_order.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -237,7 +236,7 @@ void ps_block_names_free(struct ps_block_names *names)
 /* In this device's area, or NULL. [locked] */
 static struct ps_block *block_at(CUdeviceptr address)
 {
-    if (ps_devices_several && ps_registry_device_of(address) != ps_registry_device_of(ps_registry.start))
+    if (ps_devices_several && ps_address_device(address) != ps_address_device(ps_registry.start))
         return NULL;
     const struct ps_span *span = ps_registry_live_at(address);
 
@@ -317,7 +316,7 @@ CUdeviceptr ps_block_next_piece(CUdeviceptr address)
 {
     CUdeviceptr next = 0;
 
-    if (!ps_blocks_exist() || !ps_registry_owns(address))
+    if (!ps_blocks_exist() || !ps_address_is_a_spans(address))
         return 0;
     ps_devices_enter_address(address);
     ps_registry_lock();

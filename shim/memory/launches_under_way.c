@@ -77,7 +77,7 @@ static void leave(uint8_t *place)
 /* The current device's number. */
 static unsigned device_here(void)
 {
-    return ps_devices_several ? ps_registry_device_of(ps_registry.start) : 0;
+    return ps_devices_several ? ps_address_device(ps_registry.start) : 0;
 }
 
 /* When the thread's launch began at the current device, in its place; NULL: it has none. */

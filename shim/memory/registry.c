@@ -13,9 +13,7 @@
 #include "memory/blocks.h"
 #include "memory/size_classes.h"
 #include "memory/slab.h"
-#include "residency/block_order.h"
 
-struct ps_reservation ps_reservation;
 PS_PER_DEVICE struct ps_registry_state ps_first_registry;
 
 #define LARGEST_RESERVATION (16ull << 40)
@@ -51,7 +49,7 @@ static int reserve(size_t granularity, unsigned areas)
         ps_cu.cuMemAddressFree(r->base, bytes);
         return -ENOMEM;
     }
-    atomic_store_explicit(&r->reserved, bytes, memory_order_release); /* last: ps_registry_owns is true from here on */
+    atomic_store_explicit(&r->reserved, bytes, memory_order_release); /* last: ps_address_is_a_spans is true from here on */
     return 0;
 }
 
@@ -86,7 +84,7 @@ void ps_registry_disown(void)
 
 struct ps_span *ps_registry_live_at(CUdeviceptr address)
 {
-    struct ps_span *span = ps_registry_at(address);
+    struct ps_span *span = ps_address_span(address);
 
     return span && span->life == PS_LIFE_LIVE ? span : NULL;
 }
@@ -101,7 +99,7 @@ struct ps_span *ps_registry_numbered(uint64_t number)
 struct ps_span *ps_registry_next(CUdeviceptr address)
 {
     for (; address < ps_registry.highest; address += ps_reservation.granularity) {
-        struct ps_span *span = ps_registry_at(address);
+        struct ps_span *span = ps_address_span(address);
         if (span)
             return span;
     }
@@ -117,7 +115,7 @@ struct ps_span *ps_registry_next_settled(CUdeviceptr *from, bool only_live)
         const bool is_wanted = !only_live || span->life == PS_LIFE_LIVE;
         while (is_wanted && span->busy)
             ps_registry_wait_changed(1000000000u);
-        if (is_wanted && (ps_registry_at(address) != span || span->address != address))
+        if (is_wanted && (ps_address_span(address) != span || span->address != address))
             continue;
         *from = behind;
         if (is_wanted)
@@ -153,7 +151,7 @@ static void count_in(struct ps_span *span, size_t requested)
     span->requested = requested;
     span->left = span->stays_until = span->bounces = span->stays = 0;
     span->known = span->is_shared = false;
-    const size_t wanted = ps_registry_rounded(requested);
+    const size_t wanted = ps_address_rounded(requested);
     span->nth = block ? block->nth : ps_registry_count_birth(wanted);
     span->excluded = !ps_policies_may_move(&(struct ps_span_facts){.bytes = block ? block->bytes : wanted, .nth = span->nth});
     r->live_spans++;
@@ -195,7 +193,7 @@ static struct ps_span *new_structure(CUdeviceptr address, size_t bytes)
     if (span)
         TAILQ_REMOVE(&r->unused, span, order);
     else if ((span = calloc(1, sizeof *span)))
-        span->device = ps_registry_device_of(r->start);
+        span->device = ps_address_device(r->start);
     else
         return NULL;
 
@@ -332,7 +330,7 @@ void ps_registry_end_life(struct ps_span *span)
         TAILQ_REMOVE(&r->idle_order, span, order);
     r->live_spans--;
     r->live_bytes -= span->bytes;
-    r->padding_bytes -= span->bytes - ps_registry_rounded(span->requested);
+    r->padding_bytes -= span->bytes - ps_address_rounded(span->requested);
     r->live_requested -= (span->requested + 511) & ~(size_t)511;
     ps_block_piece_ends(span);
     atomic_store_explicit(&span->block, NULL, memory_order_relaxed);
@@ -471,7 +469,7 @@ static const char *broken(const struct ps_span *span)
 {
     if (span->busy)
         return NULL; /* someone is between two states */
-    if (ps_registry_at(span->address) != span || ps_registry_at(span->address + span->bytes - 1) != span)
+    if (ps_address_span(span->address) != span || ps_address_span(span->address + span->bytes - 1) != span)
         return "the map does not lead to it";
     switch (span->life) {
     case PS_LIFE_LIVE:

@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "cuda/device_memory.h"
 #include "cuda/streams.h"
 
 enum ps_life {
@@ -43,21 +44,6 @@ enum ps_backing {
 struct ps_slot;
 struct ps_transfer;
 struct ps_block;
-
-/* Device pages of one handle. */
-struct ps_page_part {
-    CUmemGenericAllocationHandle handle;
-    size_t bytes;
-};
-
-/* A span's device pages, side by side. The driver keeps them while anything is mapped to them, so they count as held until the last reference goes. */
-struct ps_page_block {
-    size_t bytes;
-    uint32_t references; /* the span that has them, and each draining span that still maps them */
-    bool ownerless;      /* only draining spans are left */
-    uint32_t parts;
-    struct ps_page_part part[];
-};
 
 struct ps_span {
     CUdeviceptr address;

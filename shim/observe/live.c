@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/output.h"
 #include "base/settings.h"
+#include "base/state.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
 #include "cuda/helper_thread.h"
@@ -29,7 +30,6 @@
 #include "penstock/version.h"
 #include "plan/live_values.h"
 #include "plan/step_log.h"
-#include "process.h"
 #include "residency/stopwatch.h"
 #include "tracer/start.h"
 
@@ -147,7 +147,7 @@ static void tell_process(struct ps_live_process *p)
     }
     earlier[looks++ % TURNS_A_SECOND] = now;
     p->updated_ns = epoch_ns + now.at_ns;
-    p->aside = !ps_process_is_managing();
+    p->aside = atomic_load(&ps_process_state) != PS_PROCESS_MANAGING;
     p->tracer = *source == 'c' ? PS_LIVE_TRACER_CUPTI : *source == 'h' ? PS_LIVE_TRACER_HOOK : PS_LIVE_TRACER_NONE;
 }
 

@@ -76,7 +76,7 @@ void ps_rank_timings_reach(struct penstock_step *step, uint64_t first, bool (*is
 {
     const size_t bytes = sizeof(struct figures) + step->launches * sizeof(struct took);
     struct figures *mine = malloc(bytes);
-    const struct ps_rank_exchange_key key = {PS_RANK_EXCHANGE_TIMES, ps_registry_device_of(ps_registry.start), shape_of(step), first};
+    const struct ps_rank_exchange_key key = {PS_RANK_EXCHANGE_TIMES, ps_address_device(ps_registry.start), shape_of(step), first};
     const uint64_t own_ns = step_ns(step);
 
     if (!mine)

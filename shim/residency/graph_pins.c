@@ -111,7 +111,7 @@ struct ps_graph_pins ps_graph_pins_take(const CUdeviceptr *address, size_t count
         if (everything)
             gather_all(&spans);
         for (size_t i = 0; i < count && !everything; i++)
-            if (!ps_devices_several || ps_registry_device_of(address[i]) == device)
+            if (!ps_devices_several || ps_address_device(address[i]) == device)
                 gather_at(&spans, address[i]);
         ps_registry_unlock();
         if (spans.count)

@@ -179,7 +179,7 @@ static bool queue_all(struct bench *b, enum direction first, enum direction last
  */
 static void meet_peers(struct bench *b)
 {
-    const struct ps_rank_exchange_key key = {PS_RANK_EXCHANGE_LINK, ps_registry_device_of(ps_registry.start), 0, b->meetings};
+    const struct ps_rank_exchange_key key = {PS_RANK_EXCHANGE_LINK, ps_address_device(ps_registry.start), 0, b->meetings};
 
     if (b->peers || !b->meetings)
         b->peers = ps_rank_exchange_exchange(key, NULL, 0, ps_shutdown_asked, NULL, NULL);

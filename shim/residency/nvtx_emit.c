@@ -1,18 +1,22 @@
 #include "residency/nvtx_emit.h"
 
+#include <dlfcn.h>
+
+#include "base/real_dlsym.h"
+
 /* A copy of NVTX of our own, of which nothing is exported. It looks for the tool's library at its first call. */
 #define NVTX_SUPPORT_STATIC_INJECTION_LIBRARY 0
+#define dlsym ps_real_dlsym /* the header looks functions up in that library */
 #include <nvtx3/nvToolsExt.h>
-
-#include "tracer/nvtx_layers.h"
+#undef dlsym
 
 bool ps_nvtx_emit_wanted;
 
 static nvtxDomainHandle_t domain;
 
-void ps_nvtx_emit_open(void)
+void ps_nvtx_emit_open(bool there_is_a_tool)
 {
-    if (!ps_nvtx_layers_is_others())
+    if (!there_is_a_tool)
         return;
     domain = nvtxDomainCreateA("penstock"); /* NULL, which a tool may give: the default domain */
     ps_nvtx_emit_wanted = true;

@@ -18,8 +18,8 @@ enum ps_nvtx_range {
 
 extern bool ps_nvtx_emit_wanted; /* constant after the set-up */
 
-/* In the set-up. If a tool is there, its library is loaded now if it is not yet. */
-void ps_nvtx_emit_open(void);
+/* In the set-up. `there_is_a_tool`: the injection library is another tool's; it is loaded now if it is not yet. */
+void ps_nvtx_emit_open(bool there_is_a_tool);
 
 /* For the two below. */
 void ps_nvtx_range_push(enum ps_nvtx_range what, const struct ps_slot *row);

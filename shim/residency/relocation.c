@@ -181,7 +181,7 @@ int ps_relocation_clear(CUdeviceptr address, size_t bytes)
 
     ps_registry_lock();
     for (CUdeviceptr at = address; !r && at < address + bytes;) {
-        struct ps_span *span = ps_registry_at(at);
+        struct ps_span *span = ps_address_span(at);
         if (!span) {
             at += ps_reservation.granularity;
         } else if (span->life == PS_LIFE_LIVE) {
@@ -203,7 +203,7 @@ void ps_relocation_give(CUdeviceptr address, size_t bytes)
 
     ps_registry_lock();
     for (CUdeviceptr at = address; at < behind;) {
-        struct ps_span *span = ps_registry_at(at);
+        struct ps_span *span = ps_address_span(at);
         if (!span) {
             at += ps_reservation.granularity;
             continue;

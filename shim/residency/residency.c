@@ -271,7 +271,7 @@ int ps_residency_reload_ahead(CUdeviceptr address)
 
 void ps_residency_asked_about(CUdeviceptr address)
 {
-    if (!ps_registry_owns(address))
+    if (!ps_address_is_a_spans(address))
         return;
     ps_devices_enter_address(address);
     ps_registry_lock();
@@ -532,7 +532,7 @@ int ps_residency_look_up(CUdeviceptr address, CUdeviceptr *start, size_t *reques
 {
     int r = -ENOENT;
 
-    if (!ps_registry_owns(address))
+    if (!ps_address_is_a_spans(address))
         return r;
     ps_devices_enter_address(address);
     ps_registry_lock();

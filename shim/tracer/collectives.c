@@ -60,7 +60,7 @@ static atomic_uint awaited_now; /* how many, for those who ask without the lock 
 
 bool ps_collective_concerns(const void *address)
 {
-    return ps_registry_owns((CUdeviceptr)address);
+    return ps_address_is_a_spans((CUdeviceptr)address);
 }
 
 static struct collective *collective_of(ncclComm_t communicator, CUstream stream)
@@ -86,7 +86,7 @@ static struct collective *collective_of(ncclComm_t communicator, CUstream stream
 
 static void name(struct collective *c, CUdeviceptr address)
 {
-    if (!ps_registry_owns(address))
+    if (!ps_address_is_a_spans(address))
         return;
     CUdeviceptr *grown = ps_grown_array(c->address, c->count, &c->room, 8, sizeof *grown);
     if (!grown) {
@@ -95,7 +95,7 @@ static void name(struct collective *c, CUdeviceptr address)
     }
     c->address = grown;
     if (!c->count)
-        c->device = ps_registry_device_of(address);
+        c->device = ps_address_device(address);
     c->address[c->count++] = address;
 }
 
@@ -117,7 +117,7 @@ static bool look_up(struct collective *c, size_t *count)
     if (!c->span || c->unlisted)
         return false;
     for (size_t i = 0; i < c->count; i++) {
-        struct ps_span *span = ps_registry_at(c->address[i]);
+        struct ps_span *span = ps_address_span(c->address[i]);
         if (span && (!n || c->span[n - 1] != span))
             c->span[n++] = span;
     }

@@ -115,7 +115,7 @@ static void take(void *gathered, CUdeviceptr address)
     struct part *part = gathered;
     CUdeviceptr unit = address - (address - ps_reservation.base) % ps_reservation.granularity;
 
-    if (ps_registry_owns(address) && (!part->count || part->address[part->count - 1] != unit))
+    if (ps_address_is_a_spans(address) && (!part->count || part->address[part->count - 1] != unit))
         add(part, unit);
 }
 

@@ -41,7 +41,7 @@ static void forget(struct ps_registration *r)
 /* The span at the address, if there is one and it is not listed yet. False: no memory. */
 static bool add_span(struct ps_registration *r, CUdeviceptr address)
 {
-    struct ps_span *span = ps_registry_at(address);
+    struct ps_span *span = ps_address_span(address);
 
     for (size_t i = 0; i < r->count; i++)
         if (r->span[i] == span)
@@ -58,7 +58,7 @@ struct ps_registration *ps_registration_begins(const void *buffer, size_t bytes)
 {
     CUdeviceptr first = (CUdeviceptr)buffer, last = first + (bytes ? bytes - 1 : 0);
 
-    if ((!ps_registry_at(first) && !ps_registry_at(last)) || !ps_ordering_rule(NCCL_REGISTERED_STAYS))
+    if ((!ps_address_span(first) && !ps_address_span(last)) || !ps_ordering_rule(NCCL_REGISTERED_STAYS))
         return NULL;
     struct ps_registration *r = calloc(1, sizeof *r);
     bool listed = r && add_span(r, first) && add_span(r, last);

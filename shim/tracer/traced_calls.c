@@ -77,7 +77,7 @@ static bool is_on_the_host(CUdeviceptr address, bool unknown_is)
 {
     unsigned int type;
 
-    if (!address || ps_registry_owns(address))
+    if (!address || ps_address_is_a_spans(address))
         return false;
     if (ps_cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS)
         return unknown_is;

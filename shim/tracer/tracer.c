@@ -162,7 +162,7 @@ static void note_in_block(struct access *a, CUdeviceptr address, size_t bytes, b
 
 static PS_ALWAYS_INLINE void note(struct access *a, CUdeviceptr address, size_t bytes, bool somewhere)
 {
-    struct ps_span *span = ps_registry_at(address);
+    struct ps_span *span = ps_address_span(address);
 
     if (!span)
         return;
@@ -184,13 +184,13 @@ void ps_tracer_address(CUdeviceptr address)
 
 void ps_tracer_bytes(CUdeviceptr address, size_t bytes)
 {
-    if (ps_registry_owns(address) && current)
+    if (ps_address_is_a_spans(address) && current)
         note(current, address, bytes, false);
 }
 
 void ps_tracer_reads_ahead(CUdeviceptr source)
 {
-    if (ps_registry_owns(source) && current)
+    if (ps_address_is_a_spans(source) && current)
         current->reads_ahead = true;
 }
 
@@ -198,7 +198,7 @@ static PS_ALWAYS_INLINE void note_word(void *access, CUdeviceptr word, size_t by
 {
     struct access *a = access;
 
-    if (bytes == sizeof word && ps_registry_at(word))
+    if (bytes == sizeof word && ps_address_span(word))
         a->is_meant = true;
     note(a, word, 0, false);
 }
@@ -340,7 +340,7 @@ static bool resolve_blocks(struct access *a)
 static void find_blocks(const struct access *a, struct part *part)
 {
     for (size_t i = 0; i < a->in_blocks.blocks; i++) {
-        if (ps_registry_device_of(a->in_blocks.block[i]->address) != part->device)
+        if (ps_address_device(a->in_blocks.block[i]->address) != part->device)
             continue;
         if (!part->block_count++)
             part->first_block = i;

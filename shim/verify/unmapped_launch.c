@@ -147,7 +147,7 @@ static bool piece_at(CUdeviceptr address, CUdeviceptr *begin, size_t *bytes)
 {
     size_t requested;
 
-    if (ps_registry_owns(address)) {
+    if (ps_address_is_a_spans(address)) {
         ps_registry_lock();
         const struct ps_span *span = ps_registry_live_at(address);
         bool there = span && span->backing != PS_BACKING_NONE && !span->busy;

@@ -32,7 +32,7 @@ static uint64_t named;
 static void note(void *ctx, CUdeviceptr address)
 {
     (void)ctx;
-    EXPECT(ps_registry_owns(address));
+    EXPECT(ps_address_is_a_spans(address));
     named |= 1ull << ((address - BASE) / UNIT);
 }
 

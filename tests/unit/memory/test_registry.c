@@ -68,13 +68,13 @@ static void drop(struct ps_span *span)
 
 static void test_open_takes_what_it_gets(void)
 {
-    EXPECT(!ps_registry_owns(BASE));
+    EXPECT(!ps_address_is_a_spans(BASE));
     EXPECT_INT(0, ps_registry_open(UNIT, 1, 0));
     EXPECT(reservations_asked > 1); /* less and less, until it was granted */
     EXPECT_U64(largest_granted, ps_reservation.reserved);
-    EXPECT(ps_registry_owns(BASE) && ps_registry_owns(BASE + largest_granted - 1));
-    EXPECT(!ps_registry_owns(BASE - 1) && !ps_registry_owns(BASE + largest_granted) && !ps_registry_owns(0));
-    EXPECT(!ps_registry_at(BASE) && !ps_registry_at(0) && !ps_registry_next(BASE));
+    EXPECT(ps_address_is_a_spans(BASE) && ps_address_is_a_spans(BASE + largest_granted - 1));
+    EXPECT(!ps_address_is_a_spans(BASE - 1) && !ps_address_is_a_spans(BASE + largest_granted) && !ps_address_is_a_spans(0));
+    EXPECT(!ps_address_span(BASE) && !ps_address_span(0) && !ps_registry_next(BASE));
 }
 
 static void test_addresses_lead_to_spans(void)
@@ -93,9 +93,9 @@ static void test_addresses_lead_to_spans(void)
     EXPECT(ps_registry_next(BASE) == span[0]);
     EXPECT(ps_registry_next(span[0]->address + UNIT) == span[1]);
     free_span(span[1]);
-    EXPECT(!ps_registry_live_at(span[1]->address) && ps_registry_at(span[1]->address) == span[1]);
+    EXPECT(!ps_registry_live_at(span[1]->address) && ps_address_span(span[1]->address) == span[1]);
     drop(span[1]);
-    EXPECT(!ps_registry_at(span[1]->address) && ps_registry_next(span[0]->address + UNIT) == span[2]);
+    EXPECT(!ps_address_span(span[1]->address) && ps_registry_next(span[0]->address + UNIT) == span[2]);
     free_span(span[0]);
     free_span(span[2]);
     drop(span[0]);
@@ -408,7 +408,7 @@ int main(void)
     EXPECT_U64(0, ps_registry.live_spans);
     ps_registry_unlock();
     ps_registry_disown();
-    EXPECT(!ps_registry_owns(BASE));
+    EXPECT(!ps_address_is_a_spans(BASE));
     EXPECT_INT(0, (long)reservations_freed);
     return expect_status();
 }

@@ -63,7 +63,7 @@ static void reload_beside_freed_table(void)
     const struct table_beside made = fill_table_beside();
     ps_pointer_tables_copied(made.table, &made.away, sizeof made.away);
     EXPECT_INT(0, ps_residency_free(made.table, stream));
-    struct ps_span *spans[] = {ps_registry_at(made.away), ps_registry_at(made.table)};
+    struct ps_span *spans[] = {ps_address_span(made.away), ps_address_span(made.table)};
     size_t count = 2;
     launch = ps_residency_begin_access(spans, &count, stream, &kernel);
     EXPECT_U64(2, count);
@@ -79,9 +79,9 @@ static void reload_before_freed_table(void)
 {
     const struct table_beside made = fill_table_beside();
     ps_pointer_tables_copied(made.table, &made.other, sizeof made.other);
-    struct ps_span *freed = ps_registry_at(made.table);
+    struct ps_span *freed = ps_address_span(made.table);
     EXPECT_INT(0, ps_residency_free(made.table, stream));
-    struct ps_span *spans[] = {ps_registry_at(made.away), ps_registry_at(made.other)};
+    struct ps_span *spans[] = {ps_address_span(made.away), ps_address_span(made.other)};
     size_t count = 2, one = 1;
     launch = ps_residency_begin_access(spans, &count, stream, &kernel);
     EXPECT_INT(0, driver.fill(made.away, 6, SPAN_BYTES / sizeof(uint32_t), stream->handle));
@@ -116,7 +116,7 @@ static CUdeviceptr left_in_its_grace(uint32_t value)
 static void hold_what_left_in_grace(void)
 {
     CUdeviceptr address = left_in_its_grace(3);
-    struct ps_span *span = ps_registry_at(address);
+    struct ps_span *span = ps_address_span(address);
     size_t count = 1;
 
     keep_the_device_busy();

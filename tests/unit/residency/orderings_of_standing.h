@@ -72,12 +72,12 @@ static void stand_in_the_call(void)
     ps_launches_under_way_begins();
     uint64_t began = ps_grace_launch_begins(stream);
     launch_many_beside();
-    EXPECT_INT(PS_RESIDENT, ps_registry_at(standing.used)->residency);
+    EXPECT_INT(PS_RESIDENT, ps_address_span(standing.used)->residency);
     read_unseen(standing.used, began);
     ps_launches_under_way_ends();
     expect_read(STANDING_VALUE);
     launch_many_beside();
-    EXPECT(ps_grace_is_over(ps_registry_at(standing.used)));
+    EXPECT(ps_grace_is_over(ps_address_span(standing.used)));
 }
 
 /* It has been called for, and what it names is looked at. */
@@ -89,7 +89,7 @@ static void stand_before_the_call(void)
     ps_launches_under_way_begins();
     keep_the_device_busy();
     launch_many_beside();
-    span = ps_registry_at(standing.used);
+    span = ps_address_span(standing.used);
     EXPECT(span->left_in_grace);
     uint64_t began = ps_grace_launch_begins(stream);
     ps_registry_lock();
@@ -240,9 +240,9 @@ static void born_beside_standing(void)
     for (unsigned i = 0; i < 2; i++) {
         run_on_a_thread(launch_many);
         CUdeviceptr born = allocate();
-        atomic_store(&ps_registry_at(born)->known, true); /* a table names it */
+        atomic_store(&ps_address_span(born)->known, true); /* a table names it */
         run_on_a_thread(launch_many);
-        EXPECT(ps_grace_is_over(ps_registry_at(born)));
+        EXPECT(ps_grace_is_over(ps_address_span(born)));
         EXPECT_INT(0, ps_residency_free(born, NULL));
         expect_device_is_well();
     }
@@ -265,7 +265,7 @@ static void look_in_grace(void)
 {
     static const struct ps_access_kind look = {.keeps_no_address = true, .capturing = true, .only_looked = true};
     CUdeviceptr address = left_in_its_grace(3);
-    struct ps_span *span = ps_registry_at(address);
+    struct ps_span *span = ps_address_span(address);
     pthread_t thread;
     size_t count = 1;
 
@@ -464,7 +464,7 @@ static void look_behind_gate(void)
 {
     static const struct ps_access_kind look = {.keeps_no_address = true, .capturing = true, .only_looked = true};
     CUdeviceptr address = left_in_its_grace(3);
-    struct ps_span *span = ps_registry_at(address);
+    struct ps_span *span = ps_address_span(address);
     size_t count = 1;
 
     beside.stream = new_stream();

@@ -139,7 +139,7 @@ static uint64_t launch; /* of the use that has begun */
 
 static struct ps_span *begin_use(CUdeviceptr address)
 {
-    struct ps_span *span = ps_registry_at(address);
+    struct ps_span *span = ps_address_span(address);
     size_t count = 1;
 
     launch = ps_residency_begin_access(&span, &count, stream, &kernel);

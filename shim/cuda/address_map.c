@@ -1,0 +1,3 @@
+#include "cuda/address_map.h"
+
+struct ps_reservation ps_reservation;
