@@ -1,6 +1,5 @@
-/*
- * The life of a span from allocation to free (declared in residency.h).
- */
+#include "core/allocation.h"
+
 #include <errno.h>
 
 #include "base/bytes_text.h"
@@ -30,7 +29,6 @@
 #include "residency/page_retention.h"
 #include "residency/page_supply.h"
 #include "residency/prefetch.h"
-#include "residency/residency.h"
 #include "residency/stopwatch.h"
 
 /* With more streams than this a reused cudaMalloc'd span is ordered at each stream's first visible access only. */
@@ -370,7 +368,7 @@ static int create_anew(size_t bytes, size_t requested, bool is_block, CUdevicept
     return is_block ? create_block(bytes, requested, address) : create(&(struct birth){.bytes = bytes, .requested = requested}, address);
 }
 
-int ps_residency_allocate(size_t bytes, struct ps_stream *stream, enum ps_allocation what, CUdeviceptr *address)
+int ps_allocation_make(size_t bytes, struct ps_stream *stream, enum ps_allocation what, CUdeviceptr *address)
 {
     const bool only_asks = what == PS_ALLOCATION_TO_ASK;
 
@@ -591,7 +589,7 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
     return 0;
 }
 
-int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
+int ps_allocation_free(CUdeviceptr address, struct ps_stream *stream)
 {
     size_t bytes;
     int r = free_one(address, stream ? BY_STREAM : AT_ONCE, stream, &bytes);
@@ -603,7 +601,7 @@ int ps_residency_free(CUdeviceptr address, struct ps_stream *stream)
     return r;
 }
 
-void ps_residency_free_all(CUdeviceptr address, size_t bytes)
+void ps_allocation_free_all(CUdeviceptr address, size_t bytes)
 {
     size_t one;
 

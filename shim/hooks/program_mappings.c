@@ -10,6 +10,7 @@
 #include "base/bytes_text.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "core/allocation.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
@@ -124,7 +125,7 @@ static void free_spans(const struct memory *m)
 {
     struct ps_managed_context context = ps_managed_context_enter_for(m->address);
 
-    ps_residency_free_all(m->address, m->bytes);
+    ps_allocation_free_all(m->address, m->bytes);
     ps_managed_context_leave(context);
 }
 
@@ -237,7 +238,7 @@ static CUresult make_real(struct memory *m, const char *why)
     if (m->has_bytes)
         result = copy_to(real, m);
     if (result == CUDA_SUCCESS) {
-        ps_residency_free_all(m->address, m->bytes);
+        ps_allocation_free_all(m->address, m->bytes);
         m->is_real = true;
         m->real = real;
         ps_count_passthrough(mapped);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/policies.h"
 #include "base/settings.h"
+#include "core/allocation.h"
 #include "cuda/capture.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
@@ -87,7 +88,7 @@ static enum ps_request request(size_t bytes, struct ps_stream *stream, enum ps_a
         what = PS_ALLOCATION_TO_ASK;
     if (what != PS_ALLOCATION_TO_ASK)
         ps_tracing_start_if_due(bytes);
-    int r = ps_residency_allocate(bytes, stream, what, address);
+    int r = ps_allocation_make(bytes, stream, what, address);
     if (!r) {
         told_free = 0;
         ps_pointer_tables_overwritten(*address, bytes);
@@ -117,7 +118,7 @@ enum ps_request ps_request_span_to_map(size_t bytes, CUdeviceptr *address)
 bool ps_request_free(CUdeviceptr address, struct ps_stream *stream)
 {
     struct ps_managed_context context = ps_managed_context_enter_for(address);
-    int r = ps_residency_free(address, stream);
+    int r = ps_allocation_free(address, stream);
     ps_managed_context_leave(context);
     if (r)
         ps_log_debug(HOOKS, "a free of %#llx, where no live allocation begins", (unsigned long long)address);

@@ -12,9 +12,9 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "cuda/address_map.h"
 #include "kernels/grid.h"
 #include "kernels/layouts.h"
-#include "cuda/address_map.h"
 
 /* `bytes` are the parameter's that the word is in, or of all of them where they come packed: 8 of a pointer, more of a structure. */
 typedef void ps_word_fn(void *ctx, CUdeviceptr word, size_t bytes);

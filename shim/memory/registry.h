@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 #include "base/per_device.h"
-#include "memory/address_space.h"
 #include "cuda/address_map.h"
+#include "memory/address_space.h"
 #include "memory/span.h"
 
 /* Of more spans that launches may still use after their free, the one freed longest ago is given up. */

@@ -9,9 +9,9 @@
 #include "memory/budget.h"
 #include "memory/registry.h"
 #include "penstock/policy.h"
-#include "plan/following.h"
 #include "residency/eviction.h"
 #include "residency/grace.h"
+#include "residency/plan_table.h"
 
 /* Spans looked at for one choice. The list is in the order of idleness, so the policy loses nothing by not seeing the rest. */
 #define CANDIDATES_MAX 256
@@ -70,7 +70,7 @@ static size_t gather(struct ps_span **spans, struct penstock_candidate *candidat
 /* What the plan in force has leave about now, within its grace. */
 static size_t gather_planned(struct ps_span **spans, struct penstock_candidate *candidates)
 {
-    const size_t planned = ps_following_leaving(spans, CANDIDATES_MAX);
+    const size_t planned = ps_plan.leaving(spans, CANDIDATES_MAX);
     size_t n = 0;
 
     for (size_t i = 0; i < planned; i++) {

@@ -11,9 +11,9 @@
 #include "memory/registry.h"
 #include "memory/slab.h"
 #include "memory/span.h"
-#include "plan/following.h"
 #include "residency/event_ring.h"
 #include "residency/eviction.h"
+#include "residency/plan_table.h"
 
 atomic_bool ps_events_traces;
 
@@ -222,7 +222,7 @@ void ps_events_launch(const struct ps_recorded_layer *marked)
     bool step_begins = here.step_begins_in && !--here.step_begins_in;
 
     if (!layer.stretch) /* no markers: what the plan's step knows, if one is followed */
-        ps_following_layer(&layer);
+        ps_plan.layer(&layer);
     if (step_begins)
         put_instant((struct ps_event_record){.kind = PS_EVENT_STEP, .number = here.step.length, .other = here.step.pattern});
     if (!step_begins && is_same(&layer, &here.layer))

@@ -9,9 +9,9 @@
 #include "memory/registry.h"
 #include "memory/shutdown.h"
 #include "memory/slab_progress.h"
-#include "plan/following.h"
 #include "residency/block_order.h"
 #include "residency/eviction.h"
+#include "residency/plan_table.h"
 
 /* Slots made ahead of need, at most so many bytes more than are asked for, for the spans that are next in line. */
 #define SLOTS_AHEAD_BYTES (1ull << 30)
@@ -186,7 +186,7 @@ static size_t worth_making(void)
     uint64_t in_line = 0;
 
     /* While a plan is followed it says what leaves, and idleness does not. */
-    if (!ps_eviction_is_wanted() || !ps_budget_is_tight() || ps_following_moves_spans())
+    if (!ps_eviction_is_wanted() || !ps_budget_is_tight() || ps_plan.moves_spans())
         return 0;
     TAILQ_FOREACH (span, &ps_registry.idle_order, order) {
         if (in_line >= SLOTS_AHEAD_BYTES)

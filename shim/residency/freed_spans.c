@@ -13,9 +13,8 @@
 #include "memory/budget.h"
 #include "memory/registry.h"
 #include "memory/size_classes.h"
-#include "plan/following.h"
-#include "plan/preallocation.h"
 #include "residency/page_retention.h"
+#include "residency/plan_table.h"
 
 /* For so long a thread of the program waits for the last use of one freed span; then it looks at all of them again. */
 #define ONE_USE_NS 20000000u
@@ -117,7 +116,7 @@ static bool is_among(const struct ps_span *span, enum ps_freed whose)
 {
     switch (whose) {
     case PS_FREED_NOT_DUE:
-        return ps_preallocation_can_spare(span);
+        return ps_plan.can_spare(span);
     case PS_FREED_UNWANTED:
         return ps_registry_is_unwanted(span);
     default:
@@ -251,7 +250,7 @@ static struct ps_span *take_freed(size_t bytes, size_t at_most, const struct ps_
         span = ps_freed_take_over(bytes, at_most, orders_itself);
     if (!span && !stream && ps_tracing_notes())
         span = ps_registry_cached_take_at_once(bytes);
-    if (!span && ((stream && ps_following_is_on() && ps_budget_lacking(bytes)) || !ps_ordering_rule(REUSE_WAITS_FOR_FREE)))
+    if (!span && ((stream && ps_plan.is_on() && ps_budget_lacking(bytes)) || !ps_ordering_rule(REUSE_WAITS_FOR_FREE)))
         span = ps_registry_cached_take(bytes, stream);
     return span;
 }
@@ -271,13 +270,13 @@ struct ps_span *ps_freed_choose(size_t bytes, const struct ps_stream *stream, co
 {
     struct ps_span *span = take_freed(bytes, bytes, stream, orders_itself);
 
-    if (!span && may_be_larger && !ps_preallocation_is_making(bytes))
+    if (!span && may_be_larger && !ps_plan.is_making(bytes))
         span = take_larger(bytes, stream, orders_itself);
-    ps_preallocation_allocated(bytes, span != NULL);
-    if (span || !ps_preallocation_is_making(bytes))
+    ps_plan.allocated(bytes, span != NULL);
+    if (span || !ps_plan.is_making(bytes))
         return span;
     const uint64_t began = ps_now_ns();
-    while (!span && ps_preallocation_is_making(bytes)) {
+    while (!span && ps_plan.is_making(bytes)) {
         ps_registry_wait_changed(1000000u);
         span = take_freed(bytes, bytes, stream, orders_itself);
     }

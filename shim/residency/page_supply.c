@@ -15,11 +15,11 @@
 #include "memory/size_classes.h"
 #include "memory/slab.h"
 #include "memory/spare_pages.h"
-#include "plan/following.h"
 #include "residency/demand_eviction.h"
 #include "residency/events.h"
 #include "residency/eviction.h"
 #include "residency/freed_spans.h"
+#include "residency/plan_table.h"
 #include "residency/stopwatch.h"
 #include "tracer/start.h"
 
@@ -370,7 +370,7 @@ void ps_page_supply_keep_ahead(void)
 {
     const struct ps_budget_state *b = &ps_budget;
 
-    if (!b->reached || ps_following_is_on())
+    if (!b->reached || ps_plan.is_on())
         return;
     uint64_t need = ps_budget_missing((size_t)ps_budget_kept_ahead());
     if (need && !b->evictions_fail)

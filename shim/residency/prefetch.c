@@ -11,10 +11,10 @@
 #include "memory/budget.h"
 #include "memory/registry.h"
 #include "memory/shutdown.h"
-#include "plan/following.h"
 #include "residency/copies.h"
 #include "residency/eviction.h"
 #include "residency/page_supply.h"
+#include "residency/plan_table.h"
 #include "residency/residency.h"
 
 /* Spans that have left, of which the latest are remembered: a step of ResNet-50's moves some hundred, one of a 70-layer Llama's a thousand. */
@@ -46,7 +46,7 @@ static struct ps_span *last_that_left(void)
 /* What is to come back now, or NULL. [locked] */
 static struct ps_span *wanted(void)
 {
-    struct ps_span *span = here.count && !ps_following_is_on() && !ps_eviction_is_held() ? last_that_left() : NULL;
+    struct ps_span *span = here.count && !ps_plan.is_on() && !ps_eviction_is_held() ? last_that_left() : NULL;
 
     return span && ps_budget_has_plenty(span->bytes) ? span : NULL;
 }

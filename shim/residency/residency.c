@@ -13,8 +13,6 @@
 #include "memory/blocks.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
-#include "plan/following.h"
-#include "plan/learning.h"
 #include "residency/block_order.h"
 #include "residency/bouncing.h"
 #include "residency/events.h"
@@ -22,10 +20,9 @@
 #include "residency/grace.h"
 #include "residency/guard.h"
 #include "residency/page_supply.h"
+#include "residency/plan_table.h"
 #include "residency/reloading.h"
-#include "residency/run_ahead.h"
 #include "residency/sole_stream.h"
-#include "residency/standing_in.h"
 #include "residency/stopwatch.h"
 
 static PS_PER_DEVICE enum ps_guard first_guard; /* constant once set up */
@@ -34,6 +31,11 @@ void ps_residency_open(enum ps_guard how)
 {
     PS_HERE(first_guard) = how;
     ps_reload_open(how);
+}
+
+enum ps_guard ps_residency_guard(void)
+{
+    return PS_HERE(first_guard);
 }
 
 /* Waits until nobody makes driver calls on the span. [locked; releases the lock meanwhile] */
@@ -132,7 +134,7 @@ static void wait_for_turn(const struct ps_span *span)
     do
         ps_registry_wait_changed(1000000u);
     while (!span->busy && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED && !ps_residency_stays_on_slot(span) &&
-           ps_following_will_bring(span));
+           ps_plan.will_bring(span));
     ps_events_waited(PS_EVENTS_LAUNCH_FOR_TURN, span->bytes, began, ps_now_ns());
 }
 
@@ -142,13 +144,9 @@ static bool is_no_more_for(const struct ps_need *need, const struct ps_span *spa
     return need->stream && !ps_sole_stream_for(span, need->stream);
 }
 
-/*
- * Brings one span to where work on `stream` finds its bytes; NULL: to where it can stay, with work of which others see to the order.
- * [locked; releases the lock meanwhile; the span is held by `launching`]
- */
-static void make_ready(struct ps_span *span, struct ps_stream *stream)
+void ps_residency_make_ready(struct ps_span *span, struct ps_stream *stream)
 {
-    bool timed = !ps_learning_is_on(), gave_way = false;
+    bool timed = !ps_plan.learns(), gave_way = false;
 
     for (;;) {
         wait_until_not_busy(span);
@@ -182,7 +180,7 @@ static void make_ready(struct ps_span *span, struct ps_stream *stream)
          * reload. It is queued in its turn, and this thread waits for that on the host, not for the H2D; out of turn it would delay those that are
          * needed sooner.
          */
-        if (ps_following_will_bring(span)) {
+        if (ps_plan.will_bring(span)) {
             wait_for_turn(span);
             continue;
         }
@@ -303,7 +301,7 @@ void ps_residency_let_peers_in(void)
     ps_registry_unlock();
 }
 
-static bool needs_work(const struct ps_span *span, const struct ps_stream *stream)
+bool ps_residency_needs_work(const struct ps_span *span, const struct ps_stream *stream)
 {
     uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0;
 
@@ -312,117 +310,19 @@ static bool needs_work(const struct ps_span *span, const struct ps_stream *strea
     return span->after.stream && span->after.stream != stream && !(span->after_seen & bit);
 }
 
-/* What begins with this ends with let_go. [locked] */
-static void hold(struct ps_span *span)
+void ps_residency_hold_one(struct ps_span *span)
 {
     if (ps_ordering_rule(PIN_WHILE_LAUNCHING))
         span->launching++;
 }
 
-/* [locked] */
-static void let_go(struct ps_span *span)
+void ps_residency_let_go_one(struct ps_span *span)
 {
     if (!span->launching || --span->launching)
         return;
     span->on_slot = false;
     if (ps_budget.program_waits) /* helper threads look again by themselves */
         ps_registry_changed();
-}
-
-uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct ps_stream *stream, const struct ps_access_kind *kind)
-{
-    size_t n = 0, freed;
-    bool work = false;
-
-    ps_registry_lock();
-    ps_registry.access_number++;
-    if (kind->is_kernel && !kind->capturing) /* what is captured runs later, if ever: it is no launch of a grace */
-        ps_grace_numbers_launch();
-    ps_sole_stream_works(kind->capturing ? NULL : stream, kind->is_kernel);
-    /* All are held before any is brought: what one needs must not push out another of the same launch. */
-    for (size_t i = 0; i < *count; i++) {
-        struct ps_span *span = spans[i];
-        if (span->life != PS_LIFE_LIVE)
-            continue;
-        hold(span);
-        ps_grace_begins_anew(span, stream, kind->capturing);
-        if (!kind->keeps_no_address)
-            atomic_store_explicit(&span->known, true, memory_order_relaxed);
-        ps_registry_touch(span);
-        ps_sole_stream_names(span, stream);
-        work |= needs_work(span, stream);
-        spans[i] = spans[n];
-        spans[n++] = span;
-    }
-    /*
-     * Behind them what the program has freed and uses all the same. Two clocks: what the next owner comes after was noted at the free, before this launch,
-     * whose use is noted with the others' when it is queued.
-     */
-    for (size_t i = freed = n; i < *count; i++)
-        if (spans[i]->life != PS_LIFE_LIVE && spans[i]->awaited_on == stream) {
-            hold(spans[i]);
-            spans[freed++] = spans[i];
-        }
-    *count = freed;
-    uint64_t launch = PS_LAUNCH_NOT_LEARNT;
-    if (kind->unsteady)
-        ps_learning_unsteady_launch(spans, n);
-    else if ((n || kind->block_count) && !kind->only_looked)
-        launch = ps_learning_launch(spans, n, kind->fingerprint, stream->index, kind->layer);
-    if (ps_events_is_tracing() && !kind->only_looked)
-        ps_events_launch(&kind->layer);
-    const uint64_t began = work ? ps_now_ns() : 0;
-    if (work && kind->capturing)
-        ps_standing_in_begin(spans, n, kind->is_kernel);
-    for (size_t i = 0; work && !kind->capturing && i < n; i++)
-        if (needs_work(spans[i], stream))
-            make_ready(spans[i], stream);
-    if (work)
-        ps_waits_kept_since(began);
-    if (kind->block_count && !kind->capturing)
-        ps_block_order_begin_launch(kind->blocks, kind->block_count, stream);
-    ps_registry_unlock();
-    if (kind->block_count && !ps_ordering_rule(PIECE_STAYS_WHILE_LAUNCHING)) {
-        ps_ordering_rule_widen_window();
-    }
-    if (ps_learning_is_on() && !kind->capturing && launch != PS_LAUNCH_NOT_LEARNT)
-        ps_stopwatch_launch_begins(stream, launch);
-    return launch;
-}
-
-void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct ps_stream *stream, const struct ps_access_kind *kind,
-                             uint64_t launch)
-{
-    bool gaps_open = false;
-
-    if (!count && !kind->block_count)
-        return;
-    if (!kind->capturing)
-        ps_stream_settle(stream);
-    ps_registry_lock();
-    /* What went into a graph did not run, and no event may be recorded on a stream that is being captured; the graph's launch will be seen. */
-    for (size_t i = 0; i < count && !kind->capturing; i++) {
-        ps_uses_note(&spans[i]->uses, stream);
-        spans[i]->used_on = stream;
-    }
-    if (kind->capturing && !kind->is_kernel)
-        ps_standing_in_end(spans, count, PS_HERE(first_guard));
-    for (size_t i = 0; i < count; i++)
-        let_go(spans[i]);
-    if (kind->is_kernel && !kind->capturing)
-        ps_registry_launched(stream);
-    if (kind->block_count && !kind->capturing)
-        ps_block_order_end_launch(kind->blocks, kind->block_count, stream);
-    if (!kind->capturing)
-        gaps_open = ps_following_launched(launch, spans, count, stream);
-    const uint64_t work = ps_following_work(), lead = ps_following_lead();
-    ps_registry_unlock();
-    if (kind->capturing)
-        return;
-    if (ps_learning_is_on() && launch != PS_LAUNCH_NOT_LEARNT)
-        ps_stopwatch_launch_ends(stream, launch);
-    if (!stream->per_thread && ps_budget_is_tight())
-        ps_run_ahead_launched(stream, gaps_open, lead, work);
 }
 
 void ps_residency_hold(struct ps_span **spans, size_t *count)
@@ -433,12 +333,12 @@ void ps_residency_hold(struct ps_span **spans, size_t *count)
     for (size_t i = 0; i < *count; i++) {
         if (spans[i]->life != PS_LIFE_LIVE)
             continue;
-        hold(spans[i]);
+        ps_residency_hold_one(spans[i]);
         spans[n++] = spans[i];
     }
     *count = n;
     for (size_t i = 0; i < n; i++)
-        make_ready(spans[i], NULL);
+        ps_residency_make_ready(spans[i], NULL);
     ps_registry_unlock();
 }
 
@@ -451,7 +351,7 @@ void ps_residency_let_go(struct ps_span *const *spans, size_t count, struct ps_s
     for (size_t i = 0; i < count; i++) {
         if (stream)
             ps_uses_note(&spans[i]->uses, stream);
-        let_go(spans[i]);
+        ps_residency_let_go_one(spans[i]);
     }
     ps_registry_unlock();
 }

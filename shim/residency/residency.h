@@ -1,9 +1,7 @@
 /*
- * Residency: what an access does to the spans that it names, and the life of a span from allocation to free.
+ * Residency: where a span's bytes are, and how work that names it finds them. What an access does in which order stands in core/access.h.
  *
- * An access comes in two parts, around the driver call that queues it: begin (before; every span is brought to where the work may find it
- * and held there) and end (after; the position in the stream is noted). Between the two a span is no victim. The registry lock must not be
- * held by the caller of anything here.
+ * Threads: any. The lock is the registry's, and not held by the caller where nothing else is said.
  */
 #ifndef PS_RESIDENCY_H
 #define PS_RESIDENCY_H
@@ -14,33 +12,22 @@
 
 #include "base/settings.h"
 #include "memory/span.h"
-#include "policy/recording/recorder.h"
 
 void ps_residency_open(enum ps_guard guard);
+enum ps_guard ps_residency_guard(void); /* that of the current device */
 
-struct ps_access_kind {
-    bool is_kernel;                 /* counts as a kernel launch */
-    bool keeps_no_address;          /* what it names is known after it to those alone who knew it before (known_kernels.h) */
-    bool unsteady;                  /* some launches like it name spans, and some do not (stale_pointers.h) */
-    bool capturing;                 /* the call goes into a graph, and runs with that (graphs.h) */
-    bool only_looked;               /* capturing, and no copy of the program's: the driver looks at what it names */
-    struct ps_block *const *blocks; /* those of which it may touch any piece, whichever are listed (blocks.h) */
-    size_t block_count;
-    uint64_t fingerprint;           /* of the kernel and its shape; of the sort of copy */
-    struct ps_recorded_layer layer; /* that it lies in */
-};
+/* Holds a live span where it is: no victim until it is let go as often. [locked] */
+void ps_residency_hold_one(struct ps_span *span);
+void ps_residency_let_go_one(struct ps_span *span);
+
+/* Whether work on `stream` that names the span has to wait for something, or something has to be brought. [locked] */
+bool ps_residency_needs_work(const struct ps_span *span, const struct ps_stream *stream);
 
 /*
- * `spans[0..*count)` were found at addresses that a call names, in any order, repeats allowed. Those that are not live are dropped (the array
- * is packed, *count updated), but for freed ones that may still be used (ps_registry_await_launches), which come last. On return each is on device pages, or on its slot where no pages could be had, and `stream` waits for its H2D.
- * May wait on the host for evictions. Returns the launch's number for learning and following (or
- * PS_LAUNCH_NOT_LEARNT).
+ * Brings a held span to where work on `stream` finds its bytes; NULL: to where it can stay, for work whose order others see to.
+ * [locked; releases the lock meanwhile]
  */
-uint64_t ps_residency_begin_access(struct ps_span **spans, size_t *count, struct ps_stream *stream, const struct ps_access_kind *kind);
-
-/* The call has been queued (or has failed). The same array as begin left it, the number that it returned, and the same kind. */
-void ps_residency_end_access(struct ps_span *const *spans, size_t count, struct ps_stream *stream, const struct ps_access_kind *kind,
-                             uint64_t launch);
+void ps_residency_make_ready(struct ps_span *span, struct ps_stream *stream);
 
 /* A launch on `stream` may use any span: holds all of them as begin does, but brings none to the device. End with ps_residency_end_access_to_all. */
 void ps_residency_begin_access_to_all(struct ps_stream *stream);
@@ -75,26 +62,6 @@ int ps_residency_bring(struct ps_span *span);
 
 /* Whether the span, if it is away, must stay on its slot for now: a launch that runs there is not queued yet, or shows to nobody. [locked] */
 bool ps_residency_stays_on_slot(const struct ps_span *span);
-
-/* What an allocation is for. */
-enum ps_allocation {
-    PS_ALLOCATION_TO_USE,
-    PS_ALLOCATION_TO_ASK, /* to see how much there is, as ps_request_told_free says */
-    PS_ALLOCATION_TO_MAP  /* where the program wants it: the span is of just its size */
-};
-
-/*
- * A new span of at least `bytes`, or a block where that is called for. `stream`: the allocation is ordered on it (cudaMallocAsync); NULL: usable on any stream at once
- * (cudaMalloc). 0; -ENOMEM: out of memory, said once with demand, budget and slab; -ENOSPC: no addresses or no memory for bookkeeping,
- * the caller goes to the real allocator; other -errno.
- */
-int ps_residency_allocate(size_t bytes, struct ps_stream *stream, enum ps_allocation what, CUdeviceptr *address);
-
-/* Frees the span or block that begins at `address`. `stream` as above: NULL keeps cudaFree's promise. 0 or -EINVAL: none that lives begins there. */
-int ps_residency_free(CUdeviceptr address, struct ps_stream *stream);
-
-/* The same for one allocation that may lie in several pieces of a block that grows: all that lives in the stretch. */
-void ps_residency_free_all(CUdeviceptr address, size_t bytes);
 
 /* What is mapped at this device lets in the peers that the device has now (device_memory.h). Waits for who works on a span. [unlocked] */
 void ps_residency_let_peers_in(void);

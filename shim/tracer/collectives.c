@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/ordering_rules.h"
 #include "base/state.h"
+#include "core/access.h"
 #include "cuda/capture.h"
 #include "cuda/helper_thread.h"
 #include "cuda/managed_context.h"
@@ -21,7 +22,7 @@
 /* How the spans are held while NCCL may be launching. */
 enum held {
     NOT_HELD,
-    BY_ACCESS, /* ps_residency_begin_access */
+    BY_ACCESS, /* ps_access_begin */
     WITH_ALL,  /* ps_residency_begin_access_to_all: they could not be listed */
     STILL,     /* ps_residency_hold: nothing is traced, so nothing moves, and nothing is learnt; but that may begin meanwhile */
 };
@@ -148,7 +149,7 @@ static void begin(struct collective *c)
         return;
     c->held = ps_tracing_notes() ? BY_ACCESS : STILL;
     if (c->held == BY_ACCESS)
-        c->launch = ps_residency_begin_access(c->span, &n, c->stream, &c->kind);
+        c->launch = ps_access_begin(c->span, &n, c->stream, &c->kind);
     else
         ps_residency_hold(c->span, &n);
     c->count = n;
@@ -160,7 +161,7 @@ static void end(struct collective *c)
     case NOT_HELD:
         break;
     case BY_ACCESS:
-        ps_residency_end_access(c->span, c->count, c->stream, &c->kind, c->launch);
+        ps_access_end(c->span, c->count, c->stream, &c->kind, c->launch);
         break;
     case WITH_ALL:
         ps_residency_end_access_to_all(c->stream);

@@ -8,6 +8,7 @@
 #include "base/counters.h"
 #include "base/log.h"
 #include "base/ordering_rules.h"
+#include "core/access.h"
 #include "cuda/capture.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
@@ -440,7 +441,7 @@ static void begin_part(struct access *a, struct part *part)
     if (a->blind)
         ps_residency_begin_access_to_all(a->stream);
     else
-        part->launch = ps_residency_begin_access(a->spans + part->first, &part->count, a->stream, &a->kind);
+        part->launch = ps_access_begin(a->spans + part->first, &part->count, a->stream, &a->kind);
     if (a->reads_ahead && !a->kind.capturing && ps_ordering_rule(READ_AHEAD_WAITS_FOR_RELOAD)) /* in a capture nothing is read */
         wait_for_sources(a, part);
     if (a->kind.is_kernel && !a->function && !a->blind)
@@ -454,7 +455,7 @@ static void end_part(struct access *a, struct part *part)
     if (a->blind)
         ps_residency_end_access_to_all(a->stream);
     else
-        ps_residency_end_access(a->spans + part->first, part->count, a->stream, &a->kind, part->launch);
+        ps_access_end(a->spans + part->first, part->count, a->stream, &a->kind, part->launch);
 }
 
 /*

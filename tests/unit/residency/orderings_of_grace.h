@@ -22,7 +22,7 @@ static void reload_under_unseen_use(void)
     fill(kept, 3);
     end_use(held[1]);
     end_use(held[0]);
-    EXPECT_INT(0, ps_residency_free(first, NULL));
+    EXPECT_INT(0, ps_allocation_free(first, NULL));
     EXPECT_INT(0, ps_stream_tick(stream)); /* what is known of all uses ends here, and is over */
     EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));
     EXPECT_INT(0, ps_cu.cuMemcpyAsync(busy_bytes, kept, 4, stream->handle));     /* the kernel that doesn't name it */
@@ -62,13 +62,13 @@ static void reload_beside_freed_table(void)
 {
     const struct table_beside made = fill_table_beside();
     ps_pointer_tables_copied(made.table, &made.away, sizeof made.away);
-    EXPECT_INT(0, ps_residency_free(made.table, stream));
+    EXPECT_INT(0, ps_allocation_free(made.table, stream));
     struct ps_span *spans[] = {ps_address_span(made.away), ps_address_span(made.table)};
     size_t count = 2;
-    launch = ps_residency_begin_access(spans, &count, stream, &kernel);
+    launch = ps_access_begin(spans, &count, stream, &kernel);
     EXPECT_U64(2, count);
     EXPECT_INT(0, driver.download(words_there, made.table, SPAN_BYTES, stream->handle));
-    ps_residency_end_access(spans, count, stream, &kernel, launch);
+    ps_access_end(spans, count, stream, &kernel, launch);
     expect_there(SPAN_BYTES, 4, stream->handle);
     expect_filled_with(made.away, 3);
     expect_device_is_well();
@@ -80,16 +80,16 @@ static void reload_before_freed_table(void)
     const struct table_beside made = fill_table_beside();
     ps_pointer_tables_copied(made.table, &made.other, sizeof made.other);
     struct ps_span *freed = ps_address_span(made.table);
-    EXPECT_INT(0, ps_residency_free(made.table, stream));
+    EXPECT_INT(0, ps_allocation_free(made.table, stream));
     struct ps_span *spans[] = {ps_address_span(made.away), ps_address_span(made.other)};
     size_t count = 2, one = 1;
-    launch = ps_residency_begin_access(spans, &count, stream, &kernel);
+    launch = ps_access_begin(spans, &count, stream, &kernel);
     EXPECT_INT(0, driver.fill(made.away, 6, SPAN_BYTES / sizeof(uint32_t), stream->handle));
-    ps_residency_end_access(spans, count, stream, &kernel, launch);
-    launch = ps_residency_begin_access(&freed, &one, stream, &kernel);
+    ps_access_end(spans, count, stream, &kernel, launch);
+    launch = ps_access_begin(&freed, &one, stream, &kernel);
     EXPECT_U64(1, one);
     EXPECT_INT(0, driver.download(words_there, made.table, SPAN_BYTES, stream->handle));
-    ps_residency_end_access(&freed, one, stream, &kernel, launch);
+    ps_access_end(&freed, one, stream, &kernel, launch);
     expect_there(SPAN_BYTES, 4, stream->handle);
     expect_filled_with(made.away, 6);
     expect_device_is_well();

@@ -243,7 +243,7 @@ static void born_beside_standing(void)
         atomic_store(&ps_address_span(born)->known, true); /* a table names it */
         run_on_a_thread(launch_many);
         EXPECT(ps_grace_is_over(ps_address_span(born)));
-        EXPECT_INT(0, ps_residency_free(born, NULL));
+        EXPECT_INT(0, ps_allocation_free(born, NULL));
         expect_device_is_well();
     }
     ps_launches_under_way_ends();
@@ -271,12 +271,12 @@ static void look_in_grace(void)
 
     beside.stream = new_stream();
     ps_grace_launch_ends(stream, ps_grace_launch_begins(stream)); /* has seen to it that it has come to its slot */
-    ps_residency_begin_access(&span, &count, stream, &look);
+    ps_access_begin(&span, &count, stream, &look);
     EXPECT(span->is_shown);
     const int created = pthread_create(&thread, NULL, launch_while_shown, NULL);
     usleep(20000);
     const bool begun = atomic_load(&has_begun);
-    ps_residency_end_access(&span, count, stream, &look, PS_LAUNCH_NOT_LEARNT);
+    ps_access_end(&span, count, stream, &look, PS_LAUNCH_NOT_LEARNT);
     if (!created)
         pthread_join(thread, NULL);
     EXPECT_INT(0, created);
@@ -385,12 +385,12 @@ static void second_stream_while_waiting(void)
     usleep(50000); /* nothing can leave but the first one, behind the gate */
     EXPECT(!atomic_load(&one.is_through));
     ps_residency_let_go(NULL, 0, new_stream());
-    EXPECT_INT(0, ps_residency_free(first, stream));
+    EXPECT_INT(0, ps_allocation_free(first, stream));
     usleep(50000);
     EXPECT(!atomic_load(&one.is_through));
     open_gate();
     pthread_join(one.thread, NULL);
-    ps_residency_end_access(&held, 1, stream, &kernel, number);
+    ps_access_end(&held, 1, stream, &kernel, number);
     expect_filled_with(wanted, 3);
     expect_device_is_well();
 }
@@ -423,8 +423,8 @@ static uint64_t come_back_beside_launch(void)
         stream = beside.stream;
         end_use(held[1]);
         end_use(held[0]);
-        EXPECT_INT(0, ps_residency_free(first, stream));
-        EXPECT_INT(0, ps_residency_free(second, stream));
+        EXPECT_INT(0, ps_allocation_free(first, stream));
+        EXPECT_INT(0, ps_allocation_free(second, stream));
         stream = own;
         begin_one(use_wanted);
         usleep(20000);
@@ -474,9 +474,9 @@ static void look_behind_gate(void)
     ps_grace_launch_ends(stream, began);
     const uint64_t since = ps_now_ns();
     begin_one(open_by_launch);
-    ps_residency_begin_access(&span, &count, stream, &look);
+    ps_access_begin(&span, &count, stream, &look);
     EXPECT(span->is_shown);
-    ps_residency_end_access(&span, count, stream, &look, PS_LAUNCH_NOT_LEARNT);
+    ps_access_end(&span, count, stream, &look, PS_LAUNCH_NOT_LEARNT);
     pthread_join(one.thread, NULL);
     EXPECT(one.since - since < 2000000000u);
 }

@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/access.h"
+#include "core/allocation.h"
 #include "cuda/capture.h"
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
@@ -142,14 +144,14 @@ static struct ps_span *begin_use(CUdeviceptr address)
     struct ps_span *span = ps_address_span(address);
     size_t count = 1;
 
-    launch = ps_residency_begin_access(&span, &count, stream, &kernel);
+    launch = ps_access_begin(&span, &count, stream, &kernel);
     EXPECT_U64(1, count);
     return span;
 }
 
 static void end_use(struct ps_span *span)
 {
-    ps_residency_end_access(&span, 1, stream, &kernel, launch);
+    ps_access_end(&span, 1, stream, &kernel, launch);
 }
 
 static void fill(CUdeviceptr address, uint32_t value)
@@ -187,7 +189,7 @@ static CUdeviceptr allocate_large(unsigned times)
 {
     CUdeviceptr address = 0;
 
-    EXPECT_INT(0, ps_residency_allocate(times * SPAN_BYTES, NULL, PS_ALLOCATION_TO_USE, &address));
+    EXPECT_INT(0, ps_allocation_make(times * SPAN_BYTES, NULL, PS_ALLOCATION_TO_USE, &address));
     return address;
 }
 
@@ -256,7 +258,7 @@ static void free_while_evicting(void)
     fill(gone, 1);
     keep_the_device_busy();
     begin_an_eviction();
-    EXPECT_INT(0, ps_residency_free(gone, NULL));
+    EXPECT_INT(0, ps_allocation_free(gone, NULL));
     EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle)); /* the program's last use is over; the D2H may not be */
     release_what_is_free();
     CUdeviceptr next = allocate();
@@ -274,7 +276,7 @@ static void free_after_cancel(void)
     keep_the_device_busy();
     begin_an_eviction();
     fill(gone, 2);
-    EXPECT_INT(0, ps_residency_free(gone, NULL));
+    EXPECT_INT(0, ps_allocation_free(gone, NULL));
     EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));
     release_what_is_free();
     expect_device_is_well();
@@ -306,11 +308,11 @@ static void free_while_reloading(void)
     wait_until_evicted(gone);
     keep_the_device_busy();
     EXPECT_INT(0, ps_residency_reload_ahead(gone));
-    EXPECT_INT(0, ps_residency_free(gone, NULL));
+    EXPECT_INT(0, ps_allocation_free(gone, NULL));
     CUdeviceptr next = allocate();
     fill(next, 5);
     expect_filled_with(next, 5);
-    EXPECT_INT(0, ps_residency_free(next, NULL));
+    EXPECT_INT(0, ps_allocation_free(next, NULL));
     EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));
     release_what_is_free();
     expect_device_is_well();
@@ -330,7 +332,7 @@ static void reload_before_launch(void)
     struct ps_span *held_second = begin_use(second);
     struct ps_span *held = begin_use(span); /* the device is full of spans that launches hold: it stays on its slot */
     end_use(held_second);
-    EXPECT_INT(0, ps_residency_free(second, NULL));
+    EXPECT_INT(0, ps_allocation_free(second, NULL));
     keep_the_device_busy();
     ps_residency_reload_ahead(span);
     EXPECT_INT(0, driver.fill(span, 7, held->bytes / sizeof(uint32_t), stream->handle));

@@ -1,0 +1,113 @@
+#include "core/access.h"
+
+#include "base/clock.h"
+#include "base/ordering_rules.h"
+#include "base/waits.h"
+#include "memory/blocks.h"
+#include "memory/budget.h"
+#include "memory/registry.h"
+#include "plan/following.h"
+#include "plan/learning.h"
+#include "residency/block_order.h"
+#include "residency/events.h"
+#include "residency/grace.h"
+#include "residency/residency.h"
+#include "residency/run_ahead.h"
+#include "residency/sole_stream.h"
+#include "residency/standing_in.h"
+#include "residency/stopwatch.h"
+
+uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream *stream, const struct ps_access_kind *kind)
+{
+    size_t n = 0, freed;
+    bool work = false;
+
+    ps_registry_lock();
+    ps_registry.access_number++;
+    if (kind->is_kernel && !kind->capturing) /* what is captured runs later, if ever: it is no launch of a grace */
+        ps_grace_numbers_launch();
+    ps_sole_stream_works(kind->capturing ? NULL : stream, kind->is_kernel);
+    /* All are held before any is brought: what one needs must not push out another of the same launch. */
+    for (size_t i = 0; i < *count; i++) {
+        struct ps_span *span = spans[i];
+        if (span->life != PS_LIFE_LIVE)
+            continue;
+        ps_residency_hold_one(span);
+        ps_grace_begins_anew(span, stream, kind->capturing);
+        if (!kind->keeps_no_address)
+            atomic_store_explicit(&span->known, true, memory_order_relaxed);
+        ps_registry_touch(span);
+        ps_sole_stream_names(span, stream);
+        work |= ps_residency_needs_work(span, stream);
+        spans[i] = spans[n];
+        spans[n++] = span;
+    }
+    /*
+     * Behind them what the program has freed and uses all the same. Two clocks: what the next owner comes after was noted at the free, before this launch,
+     * whose use is noted with the others' when it is queued.
+     */
+    for (size_t i = freed = n; i < *count; i++)
+        if (spans[i]->life != PS_LIFE_LIVE && spans[i]->awaited_on == stream) {
+            ps_residency_hold_one(spans[i]);
+            spans[freed++] = spans[i];
+        }
+    *count = freed;
+    uint64_t launch = PS_LAUNCH_NOT_LEARNT;
+    if (kind->unsteady)
+        ps_learning_unsteady_launch(spans, n);
+    else if ((n || kind->block_count) && !kind->only_looked)
+        launch = ps_learning_launch(spans, n, kind->fingerprint, stream->index, kind->layer);
+    if (ps_events_is_tracing() && !kind->only_looked)
+        ps_events_launch(&kind->layer);
+    const uint64_t began = work ? ps_now_ns() : 0;
+    if (work && kind->capturing)
+        ps_standing_in_begin(spans, n, kind->is_kernel);
+    for (size_t i = 0; work && !kind->capturing && i < n; i++)
+        if (ps_residency_needs_work(spans[i], stream))
+            ps_residency_make_ready(spans[i], stream);
+    if (work)
+        ps_waits_kept_since(began);
+    if (kind->block_count && !kind->capturing)
+        ps_block_order_begin_launch(kind->blocks, kind->block_count, stream);
+    ps_registry_unlock();
+    if (kind->block_count && !ps_ordering_rule(PIECE_STAYS_WHILE_LAUNCHING)) {
+        ps_ordering_rule_widen_window();
+    }
+    if (ps_learning_is_on() && !kind->capturing && launch != PS_LAUNCH_NOT_LEARNT)
+        ps_stopwatch_launch_begins(stream, launch);
+    return launch;
+}
+
+void ps_access_end(struct ps_span *const *spans, size_t count, struct ps_stream *stream, const struct ps_access_kind *kind, uint64_t launch)
+{
+    bool gaps_open = false;
+
+    if (!count && !kind->block_count)
+        return;
+    if (!kind->capturing)
+        ps_stream_settle(stream);
+    ps_registry_lock();
+    /* What went into a graph did not run, and no event may be recorded on a stream that is being captured; the graph's launch will be seen. */
+    for (size_t i = 0; i < count && !kind->capturing; i++) {
+        ps_uses_note(&spans[i]->uses, stream);
+        spans[i]->used_on = stream;
+    }
+    if (kind->capturing && !kind->is_kernel)
+        ps_standing_in_end(spans, count, ps_residency_guard());
+    for (size_t i = 0; i < count; i++)
+        ps_residency_let_go_one(spans[i]);
+    if (kind->is_kernel && !kind->capturing)
+        ps_registry_launched(stream);
+    if (kind->block_count && !kind->capturing)
+        ps_block_order_end_launch(kind->blocks, kind->block_count, stream);
+    if (!kind->capturing)
+        gaps_open = ps_following_launched(launch, spans, count, stream);
+    const uint64_t work = ps_following_work(), lead = ps_following_lead();
+    ps_registry_unlock();
+    if (kind->capturing)
+        return;
+    if (ps_learning_is_on() && launch != PS_LAUNCH_NOT_LEARNT)
+        ps_stopwatch_launch_ends(stream, launch);
+    if (!stream->per_thread && ps_budget_is_tight())
+        ps_run_ahead_launched(stream, gaps_open, lead, work);
+}
