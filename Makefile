@@ -157,7 +157,7 @@ $(OUT)/obj/%.o: %.c $(OUT)/flags
 	$(call say,CC,$<)
 	$(Q)$(CC) $(hardening) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(map): shim/hooks/libpenstock.map.in $(wildcard shim/hooks/hooks.def shim/tracer/traced_calls.def shim/cuda/nccl.def) scripts/exports $(OUT)/flags
+$(map): shim/hooks/libpenstock.map.in $(wildcard shim/cuda/hooks.def shim/cuda/traced_calls.def shim/cuda/nccl.def) scripts/exports $(OUT)/flags
 	$(call say,GEN,$@)
 	$(Q)scripts/exports map >$@
 

@@ -23,8 +23,6 @@
 #include "cuda/driver.h"
 #include "cuda/helper_thread.h"
 #include "cuda/runtime.h"
-#include "hooks/frameworks.h"
-#include "hooks/program_mappings.h"
 #include "memory/budget.h"
 #include "memory/mapping_time.h"
 #include "memory/registry.h"
@@ -47,10 +45,24 @@
 #include "verify/verify.h"
 
 static struct ps_ranks ranks;
+static struct {
+    void (*device_is_set_up)(void);
+    void (*forked)(void);
+} hooks;
 static atomic_bool has_managed; /* there may be spans, also when standing aside by now */
 static pthread_mutex_t set_up_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- set-up ---- */
+
+void ps_process_when_device_is_set_up(void (*call)(void))
+{
+    hooks.device_is_set_up = call;
+}
+
+void ps_process_when_forked(void (*call)(void))
+{
+    hooks.forked = call;
+}
 
 static void say_problem(const char *variable, const char *value, const char *accepted, void *ctx)
 {
@@ -68,7 +80,8 @@ static void in_forked_child(void)
 {
     atomic_store(&ps_process_state, PS_PROCESS_ASIDE);
     atomic_store(&has_managed, false);
-    ps_program_mappings_disown();
+    if (hooks.forked)
+        hooks.forked();
     ps_registry_disown(); /* a lock may be held by a thread that this process does not have */
     ps_trace_forget();
     ps_report_forget();
@@ -141,8 +154,8 @@ static int set_up_device(const char **why)
     ps_trace_add_device();
     ps_live_open_device();
     ps_devices_add(ps_device.context);
-    ps_frameworks_say();
-    ps_frameworks_ask_pool();
+    if (hooks.device_is_set_up)
+        hooks.device_is_set_up();
     ps_log_info(PROCESS, "managing %s: budget %s of %s, spans from %s in pages of %s", ps_device.name,
                 ps_budget.limit == UINT64_MAX ? "unlimited" : ps_bytes_text(ps_budget.limit).text,
                 ps_bytes_text(ps_device.total_bytes).text, ps_bytes_text(ps_settings.min_span).text,

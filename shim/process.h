@@ -27,4 +27,8 @@ bool ps_process_has_begun(void);
  */
 void ps_process_bind_thread(void);
 
+/* What the hooks do once a device is set up, and in a forked child before anything else there: one function each, named by a constructor. */
+void ps_process_when_device_is_set_up(void (*call)(void));
+void ps_process_when_forked(void (*call)(void));
+
 #endif

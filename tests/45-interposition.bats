@@ -6,7 +6,7 @@ load small_trainer
 
 setup() { helper_setup 60; }
 
-hook_names() { sed -nE 's/^PS_HOOK[A-Z_]*\([^,]*, *([A-Za-z0-9_]+) *,.*/\1/p' "$ROOT/shim/hooks/hooks.def"; }
+hook_names() { sed -nE 's/^PS_HOOK[A-Z_]*\([^,]*, *([A-Za-z0-9_]+) *,.*/\1/p' "$ROOT/shim/cuda/hooks.def"; }
 
 # --- the hooks -------------------------------------------------------------------------------------------------------------------------------
 @test "every hook of the list is what a program's call and its look-up reach, and hides a real function" {

@@ -61,7 +61,7 @@ END_OF_C
     ended_with 0
     equal "${#names[@]}" "$(grep -cE '^\w+ libpenstock\.so libpenstock\.so$' <<<"$output")" "functions of ours"
     local hooks
-    hooks=$(sed -nE 's/^PS_HOOK_CUDA(_MEMORY)?\([^,]*, *(\w+) *,.*/\2/p' "$ROOT/shim/hooks/hooks.def" | wc -l)
+    hooks=$(sed -nE 's/^PS_HOOK_CUDA(_MEMORY)?\([^,]*, *(\w+) *,.*/\2/p' "$ROOT/shim/cuda/hooks.def" | wc -l)
     at_least 20 "$hooks" "hooks"
     run_penstock PENSTOCK_TRACER=cupti "$WORK/finder" "${names[@]}" cuCtxGetCurrent
     ended_with 0

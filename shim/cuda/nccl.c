@@ -2,17 +2,14 @@
 
 #include <dlfcn.h>
 #include <stdatomic.h>
-#include <string.h>
 
 #include "base/real_dlsym.h"
-#include "hooks/nccl_calls.h"
 
 static struct {
     const char *name;
-    void *ours;
     void *_Atomic real; /* NULL until it was looked for, or where there is none */
 } functions[PS_NCCL_FUNCTIONS] = {
-#define ENTRY(name) [PS_NCCL_FUNCTION_##name] = {#name, (void *)ps_hook_##name, NULL},
+#define ENTRY(name) [PS_NCCL_FUNCTION_##name] = {#name, NULL},
 #define PS_NCCL_TRANSFER(name, parameters, arguments, sent, of_sent, received, of_received) ENTRY(name)
 #define PS_NCCL_CALL(name, parameters, arguments) ENTRY(name)
 #include "cuda/nccl.def"
@@ -36,8 +33,8 @@ static void *find(const char *name)
     return found;
 }
 
-/* Several threads may look at once, and find the same. `instead`: what is taken where nothing is found. */
-static void *real_or(enum ps_nccl_function which, void *instead)
+/* Several threads may look at once, and find the same. */
+void *ps_real_nccl_or(enum ps_nccl_function which, void *instead)
 {
     void *real = atomic_load_explicit(&functions[which].real, memory_order_relaxed);
 
@@ -53,14 +50,5 @@ static void *real_or(enum ps_nccl_function which, void *instead)
 
 void *ps_real_nccl(enum ps_nccl_function which)
 {
-    return real_or(which, NULL);
-}
-
-/* A program may have its NCCL under another file name, where nothing but its own look-up finds it: what that found is the real function then. */
-void *ps_nccl_stand_in(const char *name, void *found)
-{
-    for (size_t i = 0; i < PS_NCCL_FUNCTIONS; i++)
-        if (!strcmp(name, functions[i].name))
-            return found != functions[i].ours && real_or((enum ps_nccl_function)i, found) == found ? functions[i].ours : found;
-    return found;
+    return ps_real_nccl_or(which, NULL);
 }

@@ -21,10 +21,7 @@ enum ps_nccl_function {
 /* The real function, to be cast to its type; NULL: the NCCL that is loaded has none of that name, or none is loaded. */
 void *ps_real_nccl(enum ps_nccl_function which);
 
-/*
- * What a look-up by name (dlsym in some library's handle) that found `found` is to be answered with: our function, if `found` is the real one behind
- * it, else `found` itself, another NCCL's function or another tool's.
- */
-void *ps_nccl_stand_in(const char *name, void *found);
+/* The same; `instead` is taken for it where none is found. */
+void *ps_real_nccl_or(enum ps_nccl_function which, void *instead);
 
 #endif

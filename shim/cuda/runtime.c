@@ -19,7 +19,7 @@ static pthread_once_t loaded = PTHREAD_ONCE_INIT;
 #define PS_HOOK_CUDA(type, name, parameters, arguments)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-#include "hooks/hooks.def"
+#include "cuda/hooks.def"
 static cudaError_t no_cudaGetLastError(void)
 {
     return cudaErrorNotSupported;
@@ -82,7 +82,7 @@ static void load(void)
     }
 #define PS_HOOK_CUDART(type, name, parameters, arguments) RESOLVE(name, no_##name)
 #define PS_HOOK_CUDA(type, name, parameters, arguments)
-#include "hooks/hooks.def"
+#include "cuda/hooks.def"
 #undef PS_HOOK_CUDART
 #undef PS_HOOK_CUDA
     RESOLVE(cudaGetDevice, no_cudaGetDevice)

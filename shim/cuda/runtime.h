@@ -12,7 +12,7 @@
 struct ps_real_cudart {
 #define PS_HOOK_CUDART(type, name, parameters, arguments) type(*name) parameters;
 #define PS_HOOK_CUDA(type, name, parameters, arguments)
-#include "hooks/hooks.def"
+#include "cuda/hooks.def"
 #undef PS_HOOK_CUDART
 #undef PS_HOOK_CUDA
     cudaError_t (*cudaGetDevice)(int *device);

@@ -6,8 +6,8 @@
 
 #include "cuda/helper_thread.h"
 #include "hooks/hooks.h"
+#include "hooks/symbol_lookup.h"
 #include "tracer/start.h"
-#include "tracer/symbol_lookup.h"
 
 typedef __typeof__(cuptiSubscribe) subscribe_function;
 typedef __typeof__(cuptiSubscribe_v2) subscribe_v2_function;

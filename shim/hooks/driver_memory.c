@@ -7,13 +7,13 @@
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
+#include "cuda/driver_functions.h"
 #include "cuda/streams.h"
 #include "hooks/hooks.h"
 #include "hooks/reclaim.h"
 #include "hooks/requests.h"
 #include "memory/registry.h"
 #include "process.h"
-#include "tracer/symbol_lookup.h"
 
 /* The driver's own function of that name. A hook that was called without a driver (by symbol, nothing loaded) loads it. */
 #define REAL(name) ((__typeof__(&(name)))real(PS_DRIVER_FUNCTION_##name))

@@ -12,10 +12,10 @@
 #include "hooks/external_holds.h"
 #include "hooks/hooks.h"
 #include "hooks/program_mappings.h"
+#include "hooks/symbol_lookup.h"
 #include "memory/registry.h"
 #include "process.h"
 #include "residency/residency.h"
-#include "tracer/symbol_lookup.h"
 
 /* ---- giving ---- */
 

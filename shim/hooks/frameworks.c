@@ -17,6 +17,7 @@
 #include "hooks/hooks.h"
 #include "hooks/torch_settings.h"
 #include "observe/report.h"
+#include "process.h"
 
 /* What the program asks of torch for which it needs its own allocator. */
 static struct ps_torch_settings needs;
@@ -73,7 +74,8 @@ static void look_for_needs(int count, char *const *arguments)
         ps_torch_settings_own_allocator(count, arguments, &needs);
 }
 
-void ps_frameworks_say(void)
+/* Says why torch was left its own allocator, if it was and the user did not choose it. */
+static void say(void)
 {
     if (needs.what)
         ps_log_warn(
@@ -121,7 +123,12 @@ bool ps_frameworks_torch_shows_tensors(void)
     return torch != NULL;
 }
 
-void ps_frameworks_ask_pool(void)
+/*
+ * Where torch uses CUDA's allocator because it was asked to, the device's default pool keeps for each stream what was freed there, as torch's own allocator
+ * does: torch frees tables ahead of kernels that read them on the same stream (chunk_cat), and another stream must not get the memory in between. The device
+ * is the thread's.
+ */
+static void ask_pool(void)
 {
     static const CUmemPool_attribute to_others[] = {CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
                                                     CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
@@ -137,6 +144,17 @@ void ps_frameworks_ask_pool(void)
     for (size_t i = 0; i < sizeof to_others / sizeof *to_others; i++)
         if (ps_cu.cuMemPoolSetAttribute(pool, to_others[i], &no) != CUDA_SUCCESS)
             ps_log_debug(PROCESS, "the device's pool keeps attribute %d", (int)to_others[i]);
+}
+
+static void device_is_set_up(void)
+{
+    say();
+    ask_pool();
+}
+
+__attribute__((constructor)) static void name_to_process(void)
+{
+    ps_process_when_device_is_set_up(device_is_set_up);
 }
 
 /* Each variable has the backend in front, and behind it what the user wrote in it, or in the other. */

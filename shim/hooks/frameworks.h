@@ -14,14 +14,4 @@ bool ps_frameworks_chose_visible_tensors(void);
 /* Whether torch is here, and has that backend. Any thread. */
 bool ps_frameworks_torch_shows_tensors(void);
 
-/* Says why torch was left its own allocator, if it was and the user did not choose it. With the set-up. */
-void ps_frameworks_say(void);
-
-/*
- * Where torch uses CUDA's allocator because it was asked to, the device's default pool keeps for each stream what was freed there, as torch's own allocator
- * does: torch frees tables ahead of kernels that read them on the same stream (chunk_cat), and another stream must not get the memory in between. With a
- * device's set-up; that of the thread.
- */
-void ps_frameworks_ask_pool(void);
-
 #endif

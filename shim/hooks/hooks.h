@@ -11,6 +11,8 @@
 #include "cuda/helper_thread.h"
 #include "cuda/newer_cuda.h"
 
+#include "cuda/driver_functions.h"
+
 #define PS_EXPORT __attribute__((visibility("default")))
 
 /* The driver's own function, NULL without a driver. For files that include symbol_lookup.h and driver.h. */
@@ -18,7 +20,7 @@
 
 #define PS_HOOK_CUDART(type, name, parameters, arguments) PS_EXPORT type name parameters;
 #define PS_HOOK_CUDA(type, name, parameters, arguments) PS_EXPORT type name parameters;
-#include "hooks/hooks.def"
+#include "cuda/hooks.def"
 #undef PS_HOOK_CUDART
 #undef PS_HOOK_CUDA
 

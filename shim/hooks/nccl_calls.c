@@ -4,6 +4,8 @@
  */
 #include "hooks/nccl_calls.h"
 
+#include <string.h>
+
 #include "cuda/nccl.h"
 #include "hooks/hooks.h"
 #include "process.h"
@@ -260,4 +262,27 @@ int ps_hook_ncclRedOpDestroy(int op, ncclComm_t comm)
     if (result == PS_NCCL_SUCCESS)
         ps_registration_ends(comm, PS_REGISTRATION_OPERATOR, handle_of_operator(op));
     return result;
+}
+
+/* ---- look-ups by name ---- */
+
+static const struct {
+    const char *name;
+    void *ours;
+} functions[PS_NCCL_FUNCTIONS] = {
+#define ENTRY(name) [PS_NCCL_FUNCTION_##name] = {#name, (void *)ps_hook_##name},
+#define PS_NCCL_TRANSFER(name, parameters, arguments, sent, of_sent, received, of_received) ENTRY(name)
+#define PS_NCCL_CALL(name, parameters, arguments) ENTRY(name)
+#include "cuda/nccl.def"
+#undef PS_NCCL_TRANSFER
+#undef PS_NCCL_CALL
+};
+
+/* A program may have its NCCL under another file name, where nothing but its own look-up finds it: what that found is the real function then. */
+void *ps_nccl_stand_in(const char *name, void *found)
+{
+    for (size_t i = 0; i < PS_NCCL_FUNCTIONS; i++)
+        if (!strcmp(name, functions[i].name))
+            return found != functions[i].ours && ps_real_nccl_or((enum ps_nccl_function)i, found) == found ? functions[i].ours : found;
+    return found;
 }

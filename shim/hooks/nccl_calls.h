@@ -13,4 +13,10 @@
 #undef PS_NCCL_TRANSFER
 #undef PS_NCCL_CALL
 
+/*
+ * What a look-up by name (dlsym in some library's handle) that found `found` is to be answered with: our function, if `found` is the real one behind
+ * it, else `found` itself, another NCCL's function or another tool's.
+ */
+void *ps_nccl_stand_in(const char *name, void *found);
+
 #endif

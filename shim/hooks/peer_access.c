@@ -16,7 +16,6 @@
 #include "memory/registry.h"
 #include "process.h"
 #include "residency/residency.h"
-#include "tracer/symbol_lookup.h"
 
 static void say_what_helps(const char *call, CUdeviceptr address)
 {

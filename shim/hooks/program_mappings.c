@@ -20,6 +20,7 @@
 #include "memory/blocks.h"
 #include "memory/budget.h"
 #include "memory/registry.h"
+#include "process.h"
 #include "residency/relocation.h"
 #include "residency/residency.h"
 
@@ -615,7 +616,12 @@ CUresult ps_program_mappings_make_real(CUdeviceptr address, size_t bytes)
     return result;
 }
 
-void ps_program_mappings_disown(void)
+static void disown(void)
 {
     atomic_store(&tokens, 0);
+}
+
+__attribute__((constructor)) static void name_to_process(void)
+{
+    ps_process_when_forked(disown);
 }

@@ -52,9 +52,6 @@ CUresult ps_program_mappings_properties(CUmemAllocationProp *properties, CUmemGe
 /* The driver's handle for a token, whose memory becomes CUDA's own; other handles as they are. */
 CUresult ps_program_mappings_real(CUmemGenericAllocationHandle handle, CUmemGenericAllocationHandle *real);
 
-/* A forked child has none of it. */
-void ps_program_mappings_disown(void);
-
 /* What of it is mapped in the stretch becomes CUDA's own memory. */
 CUresult ps_program_mappings_make_real(CUdeviceptr address, size_t bytes);
 

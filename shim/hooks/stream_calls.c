@@ -9,6 +9,7 @@
 #include "cuda/capture.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
+#include "cuda/driver_functions.h"
 #include "cuda/runtime.h"
 #include "cuda/streams.h"
 #include "hooks/hooks.h"
@@ -16,7 +17,6 @@
 #include "process.h"
 #include "residency/eviction.h"
 #include "tracer/start.h"
-#include "tracer/symbol_lookup.h"
 #include "tracer/tracer.h"
 
 /* The stream's handle is not to be used after this; what was queued on it is marked by a last event. */

@@ -18,7 +18,6 @@
 #include "cuda/runtime.h"
 #include "hooks/external_holds.h"
 #include "hooks/hooks.h"
-#include "tracer/symbol_lookup.h"
 
 /* A texture over spans. */
 struct texture {

@@ -6,6 +6,7 @@
 #include "cuda/device_memory.h"
 #include "cuda/devices.h"
 #include "cuda/driver.h"
+#include "cuda/driver_functions.h"
 #include "hooks/hooks.h"
 #include "hooks/peer_access.h"
 #include "hooks/program_mappings.h"
@@ -13,7 +14,6 @@
 #include "hooks/requests.h"
 #include "memory/registry.h"
 #include "process.h"
-#include "tracer/symbol_lookup.h"
 
 /* The driver's own function of that name, or leave: no driver, or one that is too old. */
 #define REAL(name)                                                                                                                         \

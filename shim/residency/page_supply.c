@@ -21,7 +21,6 @@
 #include "residency/freed_spans.h"
 #include "residency/plan_table.h"
 #include "residency/stopwatch.h"
-#include "tracer/start.h"
 
 /* How long a thread waits for evictions and last uses that don't end before it goes on without (they depend on the program's own queued work). */
 #define GIVE_UP_NS (30ull * 1000000000u)
@@ -40,6 +39,13 @@
 #define LOOK_AGAIN_NS 2000000u
 /* More between two looks of a wait is none of it: the program was stopped, or the machine, and what it waits for stood still as well. */
 #define PAUSE_NS 1000000000u
+
+static void (*trace)(void); /* constant once set up */
+
+void ps_page_supply_when_untraced(void (*call)(void))
+{
+    trace = call;
+}
 
 /* How many of a size to look at, the oldest first. */
 #define DONORS 8u
@@ -327,12 +333,11 @@ static int make_way(size_t bytes, struct search *s)
 /* Spans in use can't leave before launches are traced. True, once a search: they are from now on, or it was tried. [locked; releases the lock meanwhile] */
 static bool tries_to_trace(struct search *s)
 {
-    if (s->tried_to_trace || ps_tracing_is_on() || ps_budget.limit == UINT64_MAX)
+    if (s->tried_to_trace || !trace || ps_tracing_is_on() || ps_budget.limit == UINT64_MAX)
         return false;
     s->tried_to_trace = true; /* the device is full earlier than the budget says: others use it too */
     ps_registry_unlock();
-    ps_tracing_start("the device has no more pages");
-    ps_tracing_wait();
+    trace();
     ps_registry_lock();
     return true;
 }

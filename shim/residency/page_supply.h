@@ -16,6 +16,9 @@ struct ps_need {
     const struct ps_stream *stream; /* for whose uses it may wait (sole_stream.h); NULL: for none that is not over */
 };
 
+/* `call` begins to trace launches and waits until they are traced: the supply does so when pages are short before the budget is. Once, in the set-up. */
+void ps_page_supply_when_untraced(void (*call)(void));
+
 /*
  * Device pages for `bytes`, within the budget: made; taken over from a freed span of the size (for a reload, `reload`); after releasing freed spans;
  * or after evicting, for which it waits. It waits only for copies and launches that are queued already. Those may wait, on the device, for what this

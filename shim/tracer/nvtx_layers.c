@@ -11,6 +11,7 @@
 #include <nvtx3/nvToolsExt.h>
 
 #include "base/log.h"
+#include "base/real_dlsym.h"
 #include "base/secure_execution.h"
 #include "base/settings.h"
 #include "plan/layers.h"
@@ -37,7 +38,8 @@ __attribute__((constructor)) static void be_the_injection_library(void)
         return;
     char *path = own_path();
     if (path)
-        setenv(injection, path, 1);
+        ((int (*)(const char *, const char *, int))ps_real_dlsym(RTLD_NEXT, "setenv"))(injection, path,
+                                                                                       1); /* one of ours stands before it */
     free(path);
 }
 

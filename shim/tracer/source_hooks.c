@@ -7,9 +7,10 @@
 #include <errno.h>
 #include <stdatomic.h>
 
+#include "cuda/driver_functions.h"
 #include "cuda/helper_thread.h"
 #include "cuda/runtime.h"
-#include "tracer/symbol_lookup.h"
+#include "tracer/look_ups.h"
 #include "tracer/traced_calls.h"
 #include "tracer/tracer.h"
 
@@ -73,15 +74,14 @@ static CUresult ended(CUpti_CallbackId id, const void *parameters, CUresult resu
 #define PS_TRACED_PTDS(name, parameters, arguments, meaning)                                                                               \
     STAND_IN(name, parameters, arguments)                                                                                                  \
     STAND_IN(name##_ptds, parameters, arguments)
-#include "tracer/traced_calls.def"
+#include "cuda/traced_calls.def"
 
 int ps_tracer_hooks_start(const char **why)
 {
     *why = NULL;
-    if (!ps_symbol_lookup_is_ours())
+    if (!ps_look_ups_is_ours())
         *why = "launches can be intercepted only from the start: PENSTOCK_TRACER=hook";
-    else if (!ps_symbol_lookup_gave_launch() &&
-             ps_real_cudart_release()) /* without it the program is linked with the driver, and so with us */
+    else if (!ps_look_ups_gave_launch() && ps_real_cudart_release()) /* without it the program is linked with the driver, and so with us */
         *why = "launches can't be intercepted: the CUDA runtime did not look the driver's functions up by name";
     if (*why)
         return -ENOTSUP;

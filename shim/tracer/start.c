@@ -18,7 +18,8 @@
 #include "memory/shutdown.h"
 #include "memory/spare_pages.h"
 #include "residency/eviction.h"
-#include "tracer/symbol_lookup.h"
+#include "residency/page_supply.h"
+#include "tracer/look_ups.h"
 #include "tracer/tracer.h"
 
 static atomic_bool failed;
@@ -36,7 +37,7 @@ static const char *_Atomic source = "none";
 static int start_source(const char **why)
 {
     bool is_auto = chosen->tracer == PS_TRACER_AUTO;
-    bool tries_cupti = chosen->tracer == PS_TRACER_CUPTI || (is_auto && !ps_symbol_lookup_tool_is_announced());
+    bool tries_cupti = chosen->tracer == PS_TRACER_CUPTI || (is_auto && !ps_look_ups_tool_is_announced());
     const char *why_not = NULL;
     int cupti = tries_cupti ? ps_tracer_cupti_start(chosen->cupti, why) : -ENOTSUP;
     int hooks = chosen->tracer == PS_TRACER_CUPTI ? -ENOTSUP : ps_tracer_hooks_start(tries_cupti ? &why_not : why);
@@ -67,9 +68,16 @@ bool ps_tracing_leave_cupti(void)
     return left;
 }
 
+static void trace_now(void)
+{
+    ps_tracing_start("the device has no more pages");
+    ps_tracing_wait();
+}
+
 int ps_tracing_open(bool at_once, const struct ps_settings *settings, const char **why)
 {
     chosen = settings;
+    ps_page_supply_when_untraced(trace_now);
     if (!at_once)
         return 0;
     int r = start_source(why);

@@ -432,7 +432,7 @@ static void begins(CUpti_CallbackId id, const void *parameters)
 #define PS_TRACED_PTSZ(name, declaration, arguments, meaning) ONE(name, false, meaning) ONE(name##_ptsz, true, meaning)
 #define PS_TRACED_PTDS(name, declaration, arguments, meaning) ONE(name, false, meaning) ONE(name##_ptds, true, meaning)
     switch (id) {
-#include "tracer/traced_calls.def"
+#include "cuda/traced_calls.def"
     default:
         return;
     }
@@ -545,7 +545,7 @@ void ps_traced_call_ended(CUpti_CallbackId id, const void *parameters, CUresult 
 #define PS_TRACED_PTSZ(name, declaration, arguments, meaning) CBID(name), CBID(name##_ptsz),
 #define PS_TRACED_PTDS(name, declaration, arguments, meaning) CBID(name), CBID(name##_ptds),
 const CUpti_CallbackId ps_traced_call_ids[] = {
-#include "tracer/traced_calls.def"
+#include "cuda/traced_calls.def"
 };
 #undef PS_TRACED
 #undef PS_TRACED_BELOW_HOOK
@@ -561,7 +561,7 @@ bool ps_traced_call_is_below_hook(CUpti_CallbackId id)
 #define PS_TRACED_PTSZ(name, declaration, arguments, meaning)
 #define PS_TRACED_PTDS(name, declaration, arguments, meaning)
     switch (id) {
-#include "tracer/traced_calls.def"
+#include "cuda/traced_calls.def"
         return true;
     default:
         return false;

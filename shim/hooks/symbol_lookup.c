@@ -1,4 +1,4 @@
-#include "tracer/symbol_lookup.h"
+#include "hooks/symbol_lookup.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -6,15 +6,15 @@
 #include <string.h>
 
 #include "base/real_dlsym.h"
-#include "base/secure_execution.h"
 #include "cuda/driver.h"
+#include "cuda/driver_functions.h"
 #include "cuda/nccl.h"
 #include "cuda/runtime.h"
 #include "hooks/cupti_subscribe.h"
 #include "hooks/external_access.h"
 #include "hooks/hooks.h"
-
-extern char **environ;
+#include "hooks/nccl_calls.h"
+#include "tracer/look_ups.h"
 
 #define PS_TRACED(name, parameters, arguments, meaning) CUresult ps_traced_##name parameters;
 #define PS_TRACED_BELOW_HOOK(name, meaning)
@@ -24,7 +24,7 @@ extern char **environ;
 #define PS_TRACED_PTDS(name, parameters, arguments, meaning)                                                                               \
     CUresult ps_traced_##name parameters;                                                                                                  \
     CUresult ps_traced_##name##_ptds parameters;
-#include "tracer/traced_calls.def"
+#include "cuda/traced_calls.def"
 #undef PS_TRACED
 #undef PS_TRACED_PTSZ
 #undef PS_TRACED_PTDS
@@ -34,8 +34,6 @@ enum kind {
     HOOK,   /* questions, streams, contexts */
     MEMORY, /* allocations, frees, and what is told of memory */
 };
-
-void *_Atomic ps_driver_found[PS_DRIVER_FUNCTIONS];
 
 static const struct {
     const char *name;
@@ -50,8 +48,8 @@ static const struct {
 #define PS_HOOK_CUDA(type, name, parameters, arguments) ENTRY(name, name, HOOK)
 #define PS_HOOK_CUDA_MEMORY(type, name, parameters, arguments) ENTRY(name, name, MEMORY)
 #define PS_HOOK_CUDART(type, name, parameters, arguments)
-#include "hooks/hooks.def"
-#include "tracer/traced_calls.def"
+#include "cuda/hooks.def"
+#include "cuda/traced_calls.def"
 #undef PS_HOOK_CUDA
 #undef PS_HOOK_CUDART
 };
@@ -65,81 +63,15 @@ static const struct {
 } runtime_functions[] = {
 #define PS_HOOK_CUDA(type, name, parameters, arguments)
 #define PS_HOOK_CUDART(type, name, parameters, arguments) {#name, (void *)(name)},
-#include "hooks/hooks.def"
+#include "cuda/hooks.def"
 };
 #pragma GCC diagnostic pop
-
-static atomic_bool gave_launch, tool_announced;
 
 /* ---- what is answered, and to whom ---- */
 
 static bool begins_with(const char *text, const char *start)
 {
     return !strncmp(text, start, strlen(start));
-}
-
-/* Tools that want CUPTI leave these in the environment of what they run: profilers, sanitizers and whatever is injected. `penstock doctor` has the same. */
-static bool is_tool_announced(void)
-{
-    static const char *const starts[] = {"CUDA_INJECTION64_PATH=", "NV_NSIGHT_INJECTION", "NV_COMPUTE_PROFILER", "NV_SANITIZER_INJECTION"};
-
-    for (char **entry = environ; entry && *entry; entry++) {
-        const char *value = strchr(*entry, '=');
-        for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
-            if (begins_with(*entry, starts[i]) && value && value[1])
-                return true;
-        if (begins_with(*entry, "NSYS_")) {
-            const char *session = strstr(*entry, "SESSION"), *injection = strstr(*entry, "INJECTION");
-            if (value && ((session && session < value) || (injection && injection < value)))
-                return true;
-        }
-    }
-    return false;
-}
-
-enum answers {
-    UNDECIDED,
-    NOTHING,    /* Penstock is off */
-    HOOKS,      /* what programs get instead of the driver's functions whoever traces */
-    EVERYTHING, /* launches and copies, too: the tracer is ours, or may become so */
-};
-
-static enum answers decide(void)
-{
-    const char *tracer = getenv("PENSTOCK_TRACER"), *disable = getenv("PENSTOCK_DISABLE");
-
-    atomic_store(&tool_announced, is_tool_announced());
-    if (ps_is_secure_execution() || (disable && !strcmp(disable, "1")))
-        return NOTHING;
-    return tracer && !strcmp(tracer, "cupti") ? HOOKS : EVERYTHING;
-}
-
-static enum answers answers(void)
-{
-    static _Atomic enum answers decided;
-    enum answers now = atomic_load_explicit(&decided, memory_order_relaxed);
-
-    if (now == UNDECIDED) {
-        now = decide();
-        atomic_store_explicit(&decided, now, memory_order_relaxed);
-    }
-    return now;
-}
-
-bool ps_symbol_lookup_is_ours(void)
-{
-    return answers() == EVERYTHING;
-}
-
-bool ps_symbol_lookup_gave_launch(void)
-{
-    return atomic_load(&gave_launch);
-}
-
-bool ps_symbol_lookup_tool_is_announced(void)
-{
-    answers();
-    return atomic_load(&tool_announced);
 }
 
 /*
@@ -168,10 +100,10 @@ static bool is_nvidias(const void *code)
 static bool is_given_to(enum kind kind, const void *caller)
 {
     if (kind == TRACED)
-        return answers() == EVERYTHING;
-    if (kind == HOOK && answers() == EVERYTHING)
+        return ps_look_ups_answered() == PS_LOOK_UPS_ALL;
+    if (kind == HOOK && ps_look_ups_answered() == PS_LOOK_UPS_ALL)
         return true;
-    return answers() != NOTHING && !is_nvidias(caller);
+    return ps_look_ups_answered() != PS_LOOK_UPS_NONE && !is_nvidias(caller);
 }
 
 /* ---- dlsym ---- */
@@ -252,7 +184,7 @@ UNINSTRUMENTED void *ps_dlsym_answer(void *handle, const char *name, const void 
     ps_dlsym_find();
     bool is_others = may_be_nccls(name) || may_be_cuptis(name);
 
-    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || !(is_others || may_be_cuda(name)) || answers() == NOTHING)
+    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || !(is_others || may_be_cuda(name)) || ps_look_ups_answered() == PS_LOOK_UPS_NONE)
         return NULL;
     return is_others ? answer_others(handle, name) : answer(handle, name, caller);
 }
@@ -292,36 +224,6 @@ __asm__(".text\n"
 
 /* ---- which is which ---- */
 
-/*
- * Looks for all of them, if the driver is loaded; it is not loaded for this. Without a lock, which could not be taken under the loader's: several
- * threads find the same.
- */
-static void look_for_all(void)
-{
-    static atomic_bool done;
-
-    if (atomic_load_explicit(&done, memory_order_acquire))
-        return;
-    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
-    if (!library)
-        return;
-    for (size_t i = 0; i < PS_DRIVER_FUNCTIONS; i++)
-        atomic_store_explicit(&ps_driver_found[i], ps_real_dlsym(library, functions[i].name), memory_order_relaxed);
-    dlclose(library); /* whoever loaded it keeps it; drivers are not unloaded */
-    atomic_store_explicit(&done, true, memory_order_release);
-}
-
-void *ps_driver_function(enum ps_driver_function which)
-{
-    void *real = atomic_load_explicit(&ps_driver_found[which], memory_order_relaxed);
-
-    if (!real) {
-        look_for_all();
-        real = atomic_load_explicit(&ps_driver_found[which], memory_order_relaxed);
-    }
-    return real;
-}
-
 static bool is_launch(size_t which)
 {
     return which == PS_DRIVER_FUNCTION_cuLaunchKernel || which == PS_DRIVER_FUNCTION_cuLaunchKernelEx;
@@ -330,13 +232,13 @@ static bool is_launch(size_t which)
 /* Ours in place of what was found, or that itself. */
 static void *replacement(void *found, const void *caller)
 {
-    look_for_all();
+    ps_driver_functions_look();
     for (size_t i = 0; i < PS_DRIVER_FUNCTIONS; i++)
         if (found == atomic_load_explicit(&ps_driver_found[i], memory_order_relaxed)) {
             if (!is_given_to(functions[i].kind, caller))
                 return found;
             if (is_launch(i))
-                atomic_store(&gave_launch, true);
+                ps_look_ups_give_launch();
             return functions[i].ours;
         }
     return found;

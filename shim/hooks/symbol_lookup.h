@@ -19,46 +19,6 @@
 #ifndef PS_SYMBOL_LOOKUP_H
 #define PS_SYMBOL_LOOKUP_H
 
-#include <cuda.h>
-#include <stdbool.h>
-
-/* Each function of ours that stands in front of one of the driver's. */
-enum ps_driver_function {
-#define PS_TRACED(name, declaration, arguments, meaning) PS_DRIVER_FUNCTION_##name,
-#define PS_TRACED_BELOW_HOOK(name, meaning)
-#define PS_TRACED_PTSZ(name, declaration, arguments, meaning) PS_DRIVER_FUNCTION_##name, PS_DRIVER_FUNCTION_##name##_ptsz,
-#define PS_TRACED_PTDS(name, declaration, arguments, meaning) PS_DRIVER_FUNCTION_##name, PS_DRIVER_FUNCTION_##name##_ptds,
-#define PS_HOOK_CUDA(type, name, parameters, arguments) PS_DRIVER_FUNCTION_##name,
-#define PS_HOOK_CUDART(type, name, parameters, arguments)
-#include "hooks/hooks.def"
-#include "tracer/traced_calls.def"
-#undef PS_TRACED
-#undef PS_TRACED_BELOW_HOOK
-#undef PS_TRACED_PTSZ
-#undef PS_TRACED_PTDS
-#undef PS_HOOK_CUDA
-#undef PS_HOOK_CUDART
-    PS_DRIVER_FUNCTIONS
-};
-
-/* The driver's own function; NULL where it has none of that name, or isn't loaded. Any thread. */
-void *ps_driver_function(enum ps_driver_function which);
-
-/* The same without looking for it: NULL where that was not done yet, too. */
-extern void *_Atomic ps_driver_found[PS_DRIVER_FUNCTIONS];
-
-/*
- * Whether launches and copies are among what we answer: unless PENSTOCK_TRACER=cupti. Decided once, from the environment as it is at the first
- * look-up. Any thread.
- */
-bool ps_symbol_lookup_is_ours(void);
-
-/* Whether the environment announced a tool that wants CUPTI, at that time. Any thread. */
-bool ps_symbol_lookup_tool_is_announced(void);
-
-/* Whether a kernel launch function of ours was given to anybody: the runtime passes through it then. Any thread. */
-bool ps_symbol_lookup_gave_launch(void);
-
 /*
  * What `caller` would call by that name if we did not export it: what the library that it lies in was linked with (Python's modules are seen by nobody
  * else), else `looked_up`, else what comes after us in the order of libraries; NULL: nothing. Takes the loader's lock: not for calls that are many.
