@@ -39,6 +39,7 @@
 #include "residency/eviction.h"
 #include "residency/grace.h"
 #include "residency/nvtx_emit.h"
+#include "residency/prefetch.h"
 #include "residency/residency.h"
 #include "tracer/nvtx_layers.h"
 #include "tracer/start.h"
@@ -142,6 +143,7 @@ static int set_up_device(const char **why)
         ps_mapping_time_find(); /* it is named: memory will be short */
     ps_slab_open(ps_settings.host_budget, ranks.local_processes, ps_device.granularity);
     ps_eviction_open(ps_settings.guard);
+    ps_eviction_when_left(ps_prefetch_left);
     ps_demand_eviction_open(ps_settings.grace);
     ps_grace_open(ps_settings.grace);
     ps_residency_open(ps_settings.guard);

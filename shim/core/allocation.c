@@ -385,7 +385,8 @@ int ps_allocation_make(size_t bytes, struct ps_stream *stream, enum ps_allocatio
     ps_registry.only_asked_bytes = only_asks ? rounded : 0;
     if (only_asks)
         ps_page_retention_asked();
-    struct ps_span *span = is_block ? NULL : ps_freed_choose(rounded, stream, orders_itself, what == PS_ALLOCATION_TO_USE);
+    const bool may_be_larger = what == PS_ALLOCATION_TO_USE && ps_page_retention_prefers_larger(rounded);
+    struct ps_span *span = is_block ? NULL : ps_freed_choose(rounded, stream, orders_itself, may_be_larger);
     if (span && reuse(span, bytes, stream, orders_itself)) {
         *address = span->address; /* which nobody knows of yet: the span is what it is without the lock, too */
         ps_count(allocations);

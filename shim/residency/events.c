@@ -12,7 +12,6 @@
 #include "memory/slab.h"
 #include "memory/span.h"
 #include "residency/event_ring.h"
-#include "residency/eviction.h"
 #include "residency/plan_table.h"
 
 atomic_bool ps_events_traces;
@@ -24,8 +23,14 @@ static PS_PER_DEVICE struct {
     unsigned step_begins_in;        /* launches; 0: none is to begin */
 
     _Atomic uint32_t reloads_queued; /* and not seen over */
+    uint32_t (*evictions)(void);     /* D2H copies under way; constant after the set-up */
 } of_first = {.layer.number = PENSTOCK_NEVER};
 #define here PS_HERE(of_first)
+
+void ps_events_count_evictions_by(uint32_t (*count)(void))
+{
+    here.evictions = count;
+}
 
 static int32_t this_thread(void)
 {
@@ -45,7 +50,7 @@ static struct ps_event_levels levels(void)
         .held = ps_budget.held,
         .live = ps_registry.live_bytes,
         .slab_used = slab.used_bytes,
-        .evictions = ps_eviction_copies_under_way(),
+        .evictions = here.evictions ? here.evictions() : 0,
         .reloads = atomic_load_explicit(&here.reloads_queued, memory_order_relaxed),
         .known = true,
     };

@@ -86,4 +86,7 @@ void ps_events_out_of_memory(uint64_t bytes);
 /* What is held now: for the writer, which asks now and then. [locked] */
 void ps_events_levels(void);
 
+/* `count` tells the D2H copies under way, for the levels of a record; it is called with the lock held. Once for each device, in its set-up. */
+void ps_events_count_evictions_by(uint32_t (*count)(void));
+
 #endif

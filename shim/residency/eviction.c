@@ -23,7 +23,6 @@
 #include "residency/eviction_queue.h"
 #include "residency/grace.h"
 #include "residency/guard.h"
-#include "residency/prefetch.h"
 
 /* All guarded by the registry lock, which the conditions go with. */
 static PS_PER_DEVICE struct {
@@ -41,6 +40,7 @@ static PS_PER_DEVICE struct {
     uint32_t finisher_calls; /* what the finisher has to do has changed */
     unsigned held, yielding; /* the program waits for the device, or the link is measured: nothing is queued; of these, how many yield */
     bool ended;              /* nothing leaves any more */
+    void (*left)(struct ps_span *span); /* constant after the set-up; NULL: nobody is told */
 } of_first;
 #define here PS_HERE(of_first)
 
@@ -57,6 +57,12 @@ void ps_eviction_open(enum ps_guard how)
     for (unsigned i = 0; i < PS_COPIES_D2H_STREAMS; i++)
         STAILQ_INIT(&here.on[i].under_way);
     ps_transfers_open();
+    ps_events_count_evictions_by(ps_eviction_copies_under_way);
+}
+
+void ps_eviction_when_left(void (*call)(struct ps_span *span))
+{
+    here.left = call;
 }
 
 /* Others wait for what each of these does. Behind them room for those that come later, and for a few of the program's own. */
@@ -473,7 +479,8 @@ static void move_to_slot(struct ps_transfer *t)
     ps_uses_clear(&span->uses); /* the D2H came after them */
     ps_count(evictions);
     ps_count_by(evicted_bytes, span->bytes);
-    ps_prefetch_left(span);
+    if (here.left)
+        here.left(span);
     ps_events_eviction_ends(&t->told, true);
     /*
      * A piece comes to rest with its mapping, for which launches that name its block wait. What touches it unseen is no fault that `penstock verify`

@@ -15,6 +15,9 @@
 /* The helper threads start at first need. */
 void ps_eviction_open(enum ps_guard guard);
 
+/* `call` is told of each span that has left the device, with the lock held. Once for each device, in its set-up. */
+void ps_eviction_when_left(void (*call)(struct ps_span *span));
+
 /*
  * Starts them and waits until each can work. 0; -errno, once and for all: `*why` says what is missing, none is there, and nothing ever leaves. For who can
  * wait, before anything does. [unlocked]

@@ -13,7 +13,6 @@
 #include "memory/budget.h"
 #include "memory/registry.h"
 #include "memory/size_classes.h"
-#include "residency/page_retention.h"
 #include "residency/plan_table.h"
 
 /* For so long a thread of the program waits for the last use of one freed span; then it looks at all of them again. */
@@ -261,7 +260,7 @@ static struct ps_span *take_freed(size_t bytes, size_t at_most, const struct ps_
  */
 static struct ps_span *take_larger(size_t bytes, const struct ps_stream *stream, const struct ps_stream *orders_itself)
 {
-    uint64_t room = ps_page_retention_prefers_larger(bytes) ? ps_budget_to_spare() : 0;
+    const uint64_t room = ps_budget_to_spare();
 
     return room ? take_freed(bytes, bytes + (room < bytes ? room : bytes), stream, orders_itself) : NULL;
 }
