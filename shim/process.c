@@ -31,6 +31,7 @@
 #include "observe/report.h"
 #include "observe/report_signal.h"
 #include "observe/trace.h"
+#include "plan/answers.h"
 #include "plan/following.h"
 #include "plan/layers.h"
 #include "plan/learning.h"
@@ -149,6 +150,7 @@ static int set_up_device(const char **why)
     ps_residency_open(ps_settings.guard);
     ps_following_open(ps_settings.grace, ps_learning_named);
     ps_learning_open(ps_policies_current(), ps_policies_options());
+    ps_plan_answers_open();
     if ((traces_at_once() || ps_tracing_notes()) && ps_budget.limit != UINT64_MAX && (r = ps_eviction_prepare(why))) {
         ps_copies_close();
         return r;

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -27,7 +26,6 @@
 #include "plan/host_pace.h"
 #include "plan/layers.h"
 #include "plan/plan_making.h"
-#include "plan/preallocation.h"
 #include "plan/rank_timings.h"
 #include "plan/recording_file.h"
 #include "plan/settled_times.h"
@@ -40,7 +38,6 @@
 #include "residency/eviction.h"
 #include "residency/guard.h"
 #include "residency/link_speed.h"
-#include "residency/plan_table.h"
 #include "residency/stopwatch.h"
 
 /* A step that has been found and has no plan yet. */
@@ -118,26 +115,8 @@ static PS_PER_DEVICE struct {
 
 static void plan_steps(void);
 
-static void fill_table(void)
-{
-    ps_plan = (struct ps_plan_table){
-        .learns = ps_learning_is_on,
-        .is_on = ps_following_is_on,
-        .moves_spans = ps_following_moves_spans,
-        .will_bring = ps_following_will_bring,
-        .leaving = ps_following_leaving,
-        .layer = ps_following_layer,
-        .allocated = ps_preallocation_allocated,
-        .is_making = ps_preallocation_is_making,
-        .can_spare = ps_preallocation_can_spare,
-    };
-}
-
 void ps_learning_open(const struct penstock_policy *with, const struct penstock_policy_options *by)
 {
-    static pthread_once_t filled = PTHREAD_ONCE_INIT;
-
-    pthread_once(&filled, fill_table);
     here.policy = with;
     here.options = *by;
     if (!here.policy->plan || ps_budget.limit == UINT64_MAX)

@@ -1,6 +1,7 @@
 /*
  * Learning, with launches that the test makes up and a policy of its own: which steps are planned for, from what, and what becomes of the plan.
  */
+#include "plan/answers.h"
 #include "plan/learning.h"
 
 #include <errno.h>
@@ -569,6 +570,7 @@ int main(void)
     }
     ps_slab_open((struct ps_amount){.kind = PS_AMOUNT_BYTES, .value = LIMIT}, 1, UNIT);
     ps_following_open(0, ps_learning_named);
+    ps_plan_answers_open();
     test_without_plans_a_limit_or_a_tracer_nothing_is_learnt();
     test_a_step_that_repeats_is_planned_for_and_followed();
     test_what_is_older_than_learning_may_be_known_to_any_kernel();

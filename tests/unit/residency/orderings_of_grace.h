@@ -4,6 +4,8 @@
 #ifndef PS_TESTS_UNIT_ORDERINGS_OF_GRACE_H
 #define PS_TESTS_UNIT_ORDERINGS_OF_GRACE_H
 
+#include "residency/grace.h"
+
 /* ---- what is used unseen ---- */
 
 /* Rules keep a span in its place, since kernels use it without naming it; it was born on a slot, and one such is queued when it comes to pages. */
