@@ -52,3 +52,8 @@ void *ps_real_nccl(enum ps_nccl_function which)
 {
     return ps_real_nccl_or(which, NULL);
 }
+
+const char *ps_nccl_name(enum ps_nccl_function which)
+{
+    return functions[which].name;
+}

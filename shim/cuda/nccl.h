@@ -18,6 +18,9 @@ enum ps_nccl_function {
     PS_NCCL_FUNCTIONS
 };
 
+/* Its name, as the library exports it. */
+const char *ps_nccl_name(enum ps_nccl_function which);
+
 /* The real function, to be cast to its type; NULL: the NCCL that is loaded has none of that name, or none is loaded. */
 void *ps_real_nccl(enum ps_nccl_function which);
 

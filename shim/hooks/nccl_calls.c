@@ -266,11 +266,8 @@ int ps_hook_ncclRedOpDestroy(int op, ncclComm_t comm)
 
 /* ---- look-ups by name ---- */
 
-static const struct {
-    const char *name;
-    void *ours;
-} functions[PS_NCCL_FUNCTIONS] = {
-#define ENTRY(name) [PS_NCCL_FUNCTION_##name] = {#name, (void *)ps_hook_##name},
+static void *const ours[PS_NCCL_FUNCTIONS] = {
+#define ENTRY(name) [PS_NCCL_FUNCTION_##name] = (void *)ps_hook_##name,
 #define PS_NCCL_TRANSFER(name, parameters, arguments, sent, of_sent, received, of_received) ENTRY(name)
 #define PS_NCCL_CALL(name, parameters, arguments) ENTRY(name)
 #include "cuda/nccl.def"
@@ -282,7 +279,7 @@ static const struct {
 void *ps_nccl_stand_in(const char *name, void *found)
 {
     for (size_t i = 0; i < PS_NCCL_FUNCTIONS; i++)
-        if (!strcmp(name, functions[i].name))
-            return found != functions[i].ours && ps_real_nccl_or((enum ps_nccl_function)i, found) == found ? functions[i].ours : found;
+        if (!strcmp(name, ps_nccl_name((enum ps_nccl_function)i)))
+            return found != ours[i] && ps_real_nccl_or((enum ps_nccl_function)i, found) == found ? ours[i] : found;
     return found;
 }

@@ -36,11 +36,10 @@ enum kind {
 };
 
 static const struct {
-    const char *name;
     void *ours;
     enum kind kind;
 } functions[PS_DRIVER_FUNCTIONS] = {
-#define ENTRY(exported, function, kind) [PS_DRIVER_FUNCTION_##exported] = {#exported, (void *)(function), kind},
+#define ENTRY(exported, function, kind) [PS_DRIVER_FUNCTION_##exported] = {(void *)(function), kind},
 #define TRACED_ENTRY(name) ENTRY(name, ps_traced_##name, TRACED)
 #define PS_TRACED(name, parameters, arguments, meaning) TRACED_ENTRY(name)
 #define PS_TRACED_PTSZ(name, parameters, arguments, meaning) TRACED_ENTRY(name) TRACED_ENTRY(name##_ptsz)
