@@ -36,6 +36,16 @@ anchors() { sed -nE 's/^#+ //p' "$1" | tr '[:upper:]' '[:lower:]' | sed -e 's/[^
     at_least 40 $count links
 }
 
+@test "code cites headings that there are, and no document outside of the tree" {
+    local cited count=0
+    while read -r cited; do
+        anchors "$ROOT/${cited%#*}" | grep -qxF -- "${cited#*#}" || equal "$cited" "no such heading"
+        count=$((count + 1))
+    done < <(cd "$ROOT" && grep -rhoE '[a-z/]*README\.md#[a-z0-9-]+' shim policy include scripts tests/cudasim tests/unit tests/gpu | sort -u)
+    at_least 10 $count "headings that code cites"
+    equal "" "$(cd "$ROOT" && grep -rnwE 'FACTS|DESIGN(\.md)?' shim policy include scripts tests/cudasim tests/unit tests/gpu tests/*.bats | grep -v 03-documents)" "documents that are elsewhere"
+}
+
 @test "every variable that a document names is a setting" {
     local named
     named=$(cd "$ROOT" && documents | grep -v '^./tests/' | xargs grep -hoE 'PENSTOCK_[A-Z_]+' | grep -vE '^PENSTOCK_(TEST|DIRECTION|POLICY_VERSION|NAME)' | sort -u)

@@ -1,6 +1,6 @@
 /*
  * Probe points for bpftrace, perf, SystemTap and gdb (USDT), provider "penstock": each is one nop until a tool puts itself there. Of <sys/sdt.h>
- * (Debian: systemtap-sdt-dev), which is macros alone; where that is missing there are no probes. README.md, "Trace", says what their arguments are.
+ * (Debian: systemtap-sdt-dev), which is macros alone; where that is missing there are no probes. scripts/manual/trace.md says what their arguments are.
  */
 #ifndef PS_PROBES_H
 #define PS_PROBES_H

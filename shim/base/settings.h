@@ -1,6 +1,6 @@
 /*
  * The PENSTOCK_* environment variables, read once into a typed structure. settings.def is the one table of them: names, kinds, defaults,
- * ranges and help texts; the README's table is made from it. Nothing here allocates.
+ * ranges and help texts; the table of scripts/manual/settings.md is made from it. Nothing here allocates.
  *
  * Threads: ps_settings_read reads the environment it is given and nothing else; call it while nobody changes that. The rest is pure.
  */
@@ -154,7 +154,7 @@ int ps_settings_check_paths(const struct ps_settings *settings, ps_settings_prob
  */
 uint64_t ps_amount_bytes(struct ps_amount amount, uint64_t whole);
 
-/* For the README's table, the man page and `penstock help settings`. */
+/* For the manual's table, the man page and `penstock help settings`. */
 struct ps_settings_entry {
     const char *name;         /* PENSTOCK_... */
     const char *unit;         /* "bytes", "launches", "" ... */

@@ -11,7 +11,7 @@
  * makes them with, cuMemSetAccess takes a time slice, 0.98 ms for each handle, from however many threads the mappings come; after a gap it takes 0.03 ms.
  * Which engine that is differs: the one of copies to the host on one H200, the one of copies to the device on each of two H100 of one host (driver 580;
  * tests/results/README.md#mappings-beside-copies), so it is measured (mapping_time.h). On that way the word is a gate: who makes a
- * mapping shuts it for as long, and the stream stands still at the next piece's end. Host pages, which take the driver 7 us a MiB to map (FACTS), are not
+ * mapping shuts it for as long, and the stream stands still at the next piece's end. Host pages, which take the driver 7 us a MiB to map (shim/README.md#host-pages), are not
  * worth that: evictions would be held up for half of what they take (tried on an H200: a step of 1,132 ms instead of 1,090). Copies of the other way hold up no
  * mapping, and their word is not shut.
  *

@@ -174,7 +174,7 @@ static void choose_backend(const char *const value[2])
 
 /*
  * torch's own caching allocator hides its tensors in big blocks, and a static initialiser of libc10_cuda.so chooses the backend, so this is the
- * last moment to ask for the one that calls cudaMallocAsync for each tensor (same speed; FACTS). A backend that the user chose stays. glibc gives
+ * last moment to ask for the one that calls cudaMallocAsync for each tensor (same speed; shim/README.md#torch-and-triton). A backend that the user chose stays. glibc gives
  * constructors the arguments of main.
  */
 __attribute__((constructor)) static void ask_torch_for_visible_tensors(int count, char **arguments)
@@ -277,7 +277,7 @@ __attribute__((constructor)) static void ask_jax_for_visible_tensors(void)
 
 /*
  * NCCL registers the buffers of collectives that are captured into graphs, and keeps what it registered by address: when other pages come to lie there,
- * as they do whenever a span has been away, its peers go on with the old ones, which is a known hang (FACTS). What the user says goes.
+ * as they do whenever a span has been away, its peers go on with the old ones, which is a known hang (shim/README.md#nccl-ipc-graphs). What the user says goes.
  */
 __attribute__((constructor)) static void ask_nccl_not_to_register_by_itself(void)
 {

@@ -1,6 +1,6 @@
 /*
  * Sharing memory, with other processes or with other devices of this one. CUDA's older interface for the first refuses mapped pages, which a span's are
- * (FACTS): the program gets CUDA's answer, and the user the setting that helps. To other devices spans are mapped as the program asks for its memory.
+ * (shim/README.md#nccl-ipc-graphs): the program gets CUDA's answer, and the user the setting that helps. To other devices spans are mapped as the program asks for its memory.
  */
 #include <pthread.h>
 #include <stdint.h>

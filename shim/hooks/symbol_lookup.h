@@ -1,6 +1,6 @@
 /*
  * What the program gets when it looks a function of the driver up by name: dlsym in libcuda.so.1, as its own code, cuDNN, cuBLASLt and every
- * statically linked runtime do, cuGetProcAddress, from which the runtimes take nearly all (FACTS), and the runtime's own look-up. Who opens the shared
+ * statically linked runtime do, cuGetProcAddress, from which the runtimes take nearly all (shim/README.md#look-ups), and the runtime's own look-up. Who opens the shared
  * runtime and looks up its functions is answered likewise. What is found is replaced by our function of that name, if we have one and the caller is
  * to have it:
  *  - those of traced_calls.def everybody, unless PENSTOCK_TRACER=cupti: they only pass on until they are a source of the tracer's (start.h);

@@ -1,6 +1,6 @@
 /*
  * Textures over linear memory. A kernel is given the texture object, a small number like any other, and fetches through it what no launch names. So the spans that a
- * texture is made over stay where they are found then, on their pages if any could be had, until it is destroyed; DESIGN section 7 pins what is hidden so.
+ * texture is made over stay where they are found then, on their pages if any could be had, until it is destroyed; what is hidden so is pinned (shim/README.md#accesses-that-parameters-dont-show).
  *
  * Two clocks: host order alone. The bytes are there when the object is made (external_holds.h), before any kernel that is given it can be queued; a program
  * destroys it when the last of these is over. Spans that are freed before take nothing with them: their lives are remembered, not their addresses.

@@ -143,7 +143,7 @@ static int ask_driver(CUfunction function, uint32_t *size)
     size_t offset, bytes;
     int n = 0;
 
-    /* A launch's handle is a CUkernel for most kernels and a CUfunction for some; each call refuses the other (FACTS). */
+    /* A launch's handle is a CUkernel for most kernels and a CUfunction for some; each call refuses the other (shim/README.md#tracing). */
     if (ps_cu.cuKernelGetParamInfo) {
         CUresult r;
         while (n < PS_KERNEL_PARAMS_COUNT_MAX &&

@@ -88,7 +88,7 @@ size_t ps_block_piece_bytes(size_t bytes, size_t unit)
 {
     size_t piece = unit;
 
-    /* 64 pieces; but less than 16 MiB are slow to copy and to map for their size (FACTS), so then fewer. */
+    /* 64 pieces; but less than 16 MiB are slow to copy and to map for their size (shim/README.md#mapping-memory), so then fewer. */
     while (piece < 64 * MIB && (bytes / piece > 64 || (piece < 16 * MIB && bytes / piece > 32)))
         piece *= 2;
     while (bytes / piece > 512)

@@ -26,7 +26,7 @@ static struct ps_span *_Atomic *map_of(uint64_t units)
     return map == MAP_FAILED ? NULL : map;
 }
 
-/* Addresses cost nothing on a GPU (1 TiB: 9 us, FACTS); a smaller address space (a sanitizer's, a ulimit) gives what it has. */
+/* Addresses cost nothing on a GPU (1 TiB: 9 us, shim/README.md#mapping-memory); a smaller address space (a sanitizer's, a ulimit) gives what it has. */
 static int reserve(size_t granularity, unsigned areas)
 {
     struct ps_reservation *r = &ps_reservation;

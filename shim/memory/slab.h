@@ -1,5 +1,5 @@
 /*
- * The slab: pinned host memory in slots, each a host handle of its own (an offset into a handle can't be mapped, FACTS) that is mapped at a
+ * The slab: pinned host memory in slots, each a host handle of its own (an offset into a handle can't be mapped, shim/README.md#mapping-memory) that is mapped at a
  * slab address for the copy engine and, under the `host` guard, at the evicted span's address too.
  *
  * Slots are kept by size and used again; one that is free can give way to another size. Where none of a size is free, several that add up to exactly

@@ -12,7 +12,7 @@
 
 /*
  * A part is no larger than so many units (128 MiB on the device): parts of one size serve spans of all that are larger. Smaller ones would serve more, but the
- * driver takes 16 us to give access to one part and 11 to unmap it, in the time in which the link copies 1.5 MiB (FACTS).
+ * driver takes 16 us to give access to one part and 11 to unmap it, in the time in which the link copies 1.5 MiB (shim/README.md#mapping-memory).
  */
 #define PART_UNITS 64u
 /*

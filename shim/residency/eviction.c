@@ -449,7 +449,7 @@ static void leave_as_it_is(struct ps_span *span, struct ps_transfer *t, int erro
 }
 
 /*
- * The D2H is over: the pages go, then the mapping moves to the slot, which takes longer (1.8 ms for 256 MiB, FACTS) and nobody waits for.
+ * The D2H is over: the pages go, then the mapping moves to the slot, which takes longer (1.8 ms for 256 MiB, shim/README.md#mapping-memory) and nobody waits for.
  * [locked; releases the lock meanwhile; the span is busy meanwhile]
  */
 static void move_to_slot(struct ps_transfer *t)

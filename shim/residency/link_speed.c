@@ -34,7 +34,7 @@
 #define BESIDE_OTHERS_NS 75000u
 #define TRIES_MAX 3
 
-/* What is taken when nothing can be measured: PCIe 5 x16 as on the target machine (FACTS). */
+/* What is taken when nothing can be measured: PCIe 5 x16 as on the target machine (shim/README.md#the-link). */
 static PS_PER_DEVICE struct penstock_links first_speed = {
     .d2h_bytes_per_s = 55400000000u,
     .h2d_bytes_per_s = 55500000000u,
@@ -42,7 +42,7 @@ static PS_PER_DEVICE struct penstock_links first_speed = {
     .h2d_bytes_per_s_both = 52000000000u,
     /* From the end of a D2H: the helper thread wakes, unmaps, releases (measured on an H200: 60 to 150 us). */
     .evict_overhead_ns = 150000,
-    /* Host mapping off, device pages made and mapped (FACTS: 165 us for 64 MiB). */
+    /* Host mapping off, device pages made and mapped (165 us for 64 MiB, shim/README.md#mapping-memory). */
     .reload_overhead_ns = 250000,
     .mapping_ns = 120000, /* the host of an H200 */
 };

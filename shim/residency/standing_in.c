@@ -21,7 +21,7 @@
 #include "residency/page_supply.h"
 #include "residency/residency.h"
 
-/* A stand-in is this part of the span, or more, and no more than so much: mapping costs by the handle (16 us, FACTS). */
+/* A stand-in is this part of the span, or more, and no more than so much: mapping costs by the handle (16 us, shim/README.md#mapping-memory). */
 #define PART 16u
 #define LARGEST (2ull << 20)
 #define SIZES 10u /* powers of two from the granularity on */

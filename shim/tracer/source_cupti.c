@@ -1,6 +1,6 @@
 /*
  * The tracer's first source of events: a CUPTI subscriber on the driver domain, for launches, copies and memsets, and on the resource domain,
- * for modules and streams. It sees calls by libraries with a static runtime of their own too (FACTS).
+ * for modules and streams. It sees calls by libraries with a static runtime of their own too (shim/README.md#tracing).
  *
  * Callbacks run on the thread that makes the call, before (ENTER) and after (EXIT) the driver queues it; their data is valid only inside.
  */
