@@ -373,7 +373,7 @@ distclean:
 help:
 	@echo 'make            build the library, the command, the simulated device, samples and unit tests in $(OUT)'
 	@echo 'make demo       set up, build, and show the main job on the simulated device'
-	@echo 'make test       set up, build, and run every test   (TESTS="40-ordering unit" for some of them)'
+	@echo 'make test       set up, build, and run every test   (TESTS="memory orders unit" for some of them)'
 	@echo 'make check      style gates, exported symbols, purity of policy/'
 	@echo 'make bench      benchmarks of the fast paths, learning and planning'
 	@echo 'make install    PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=   (and make uninstall)'

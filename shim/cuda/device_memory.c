@@ -203,7 +203,8 @@ static void rest_before_second_try(void)
 
 static int map_handle(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages)
 {
-    int r = ps_cuda_errno(ps_cu.cuMemMap(address, bytes, 0, pages, 0)); /* whole handles only: an offset is refused (shim/README.md#mapping-memory) */
+    /* whole handles only: an offset is refused (shim/README.md#mapping-memory) */
+    int r = ps_cuda_errno(ps_cu.cuMemMap(address, bytes, 0, pages, 0));
 
     if (r)
         return r;

@@ -497,7 +497,8 @@ static int create(size_t bytes, struct ps_slot **out)
 /* [unlocked] */
 static int create_one(size_t bytes, struct ps_slot **out)
 {
-    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER; /* host pages are made no faster by more threads (shim/README.md#host-pages) */
+    /* host pages are made no faster by more threads (shim/README.md#host-pages) */
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 
     pthread_mutex_lock(&one_at_a_time);
     ps_slab_progress_begins();

@@ -48,7 +48,8 @@ static uint64_t end_cached(struct ps_span *span, bool over)
 
     if (over) {
         ps_registry_unlock();
-        r = ps_pages_unmap(span->address, span->bytes); /* under a running kernel it would fault, and the driver does not wait (shim/README.md#mapping-memory) */
+        /* Under a running kernel it would fault: the driver does not wait (shim/README.md#mapping-memory). */
+        r = ps_pages_unmap(span->address, span->bytes);
         ps_registry_lock();
     }
     span->busy = false;

@@ -3,7 +3,7 @@
  * the simulator: the same checks hold on a GPU. Prints one line a check that fails, a closing line, and exits with the number of them (at
  * most 125).
  *
- * Compiled by tests/10-cudart.bats: with the legacy default stream, with a default stream per thread, and as a shared object.
+ * Compiled by tests/bats/device/cudart.bats: with the legacy default stream, with a default stream per thread, and as a shared object.
  */
 #include <thread>
 

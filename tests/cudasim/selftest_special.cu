@@ -2,7 +2,7 @@
  * Checks that need a process of their own, as they end the context's life or have an answer of their own on the simulator. The argument
  * says which: illegal-address and cubin hold on either device, missing and unsupported on the simulator only.
  *
- * Compiled by tests/10-cudart.bats; ends as selftest.cu does.
+ * Compiled by tests/bats/device/cudart.bats; ends as selftest.cu does.
  */
 #include <dlfcn.h>
 #include <elf.h>

@@ -1,6 +1,6 @@
 /*
  * The gate with a driver that notes what is queued: when it is shut and open, who opens it that was forgotten, in what pieces a copy is queued and how often
- * it looks. That mappings do pass the copies is shown in tests/77-gate.bats.
+ * it looks. That mappings do pass the copies is shown in tests/bats/memory/copy-gate.bats.
  */
 #include "cuda/copy_gate.h"
 

@@ -1,6 +1,6 @@
 /*
  * The simulated runtime's fatbinary reader: which cubin it picks, and that damaged containers are refused without a read outside them.
- * The containers are made here by the layout that nvcc 13.0 writes; that nvcc's own are read is shown by tests/10-cudart.bats.
+ * The containers are made here by the layout that nvcc 13.0 writes; that nvcc's own are read is shown by tests/bats/device/cudart.bats.
  */
 #include <elf.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /*
  * Ordering rules that no trainer can be made to need: each case brings the core, through its own functions, to the one moment at which the
- * rule counts, and runs it under many seeds of the simulated device. tests/41-rules.bats runs the same cases with the rule taken away.
+ * rule counts, and runs it under many seeds of the simulated device. tests/bats/memory/ordering-rules.bats runs the same cases with the rule taken away.
  *
  *   test_orderings [CASE [FIRST SEED [SEEDS]]]       CASE '' is all of them
  *

@@ -1,0 +1,93 @@
+#!/usr/bin/env bats
+# What the fast paths cost. The bounds are three times the targets, and held against the fastest batch of each, of up to three runs if something else took the
+# machine meanwhile, so that a busy one can't fail them; scripts/bench itself holds the medians against the targets.
+
+load ../../lib/helper
+
+COSTS=${BATS_FILE_TMPDIR:-}/costs.json
+SAID=${BATS_FILE_TMPDIR:-}/said
+
+setup_file() {
+    [ "${BUILD##*/}" = release ] || return 0
+    local again
+    for again in 1 2 3; do
+        timeout --kill-after=5 200 "$ROOT/scripts/bench" --quick --json "$COSTS.$again" "$BUILD" >"$SAID" 2>&1 || true
+        [ -s "$COSTS.$again" ] || return 0
+        # Of each row the run in which it was fastest.
+        jq -s '.[-1] + {rows: ([.[].rows] | transpose | map(min_by(.low_ns)))}' "$COSTS".? >"$COSTS"
+        [ -n "$(too_dear)" ] || return 0
+    done
+}
+
+too_dear() { jq -r '.rows[] | select(.target_ns and .low_ns > 3 * .target_ns) | .what' "$COSTS"; }
+
+# figure NAME KEY: of one row
+figure() { jq -er --arg name "$1" ".rows[] | select(.what == \$name) | .$2" "$COSTS"; }
+
+measured() {
+    requires release python jq
+    [ -s "$COSTS" ] || { cat "$SAID" && return 1; }
+}
+
+@test "allocation plus free, the scan of a launch with 20 parameters, learning and planning stay near their targets" {
+    measured
+    equal 4 "$(jq '[.rows[] | select(.target_ns == 300)] | length' "$COSTS")" "allocation rows"
+    equal 3 "$(jq '[.rows[] | select(.sort == "calls" and .target_ns == 200)] | length' "$COSTS")" "scan rows"
+    equal '' "$(too_dear)" "too dear"
+    # A figure that is next to nothing is no measurement.
+    equal '' "$(jq -r '.rows[] | select(.target_ns and .low_ns < 5) | .what' "$COSTS")" "too cheap"
+}
+
+@test "learning adds no more to a launch than its scan may take, and a plan for 100,000 uses is made in time" {
+    measured
+    equal "200 200 100000000" "$(jq -r '[.rows[] | select((.sort == "learning" or .sort == "planning") and .target_ns).target_ns] | join(" ")' \
+        "$COSTS")" "targets"
+    # Planning does what its uses ask for: a hundred times as many can't take the same time.
+    at_least "$((2 * $(figure "plan 1000 uses" 'low_ns | round')))" "$(figure "plan 100000 uses" 'low_ns | round')" "100,000 uses"
+}
+
+@test "the fast path makes no driver call; memory that changes streams is ordered by two" {
+    measured
+    local name
+    for name in "malloc+free" "mallocAsync+freeAsync" "mallocAsync+freeAsync among 512" "mallocAsync+freeAsync, two streams" \
+        "launch 20, all in spans" "live page, an update" "end of a step, kept for PENSTOCK_METRICS"; do
+        at_most 0 "$(figure "$name" 'driver_calls | round')" "$name: driver calls"
+    done
+    # An event recorded where it was freed, and a wait where it is used again: fewer would be no order.
+    equal 2 "$(figure "mallocAsync on one, freeAsync on the other" driver_calls)" "driver calls"
+    at_least 2 "$(figure "malloc+free, two streams" 'driver_calls | round')" "driver calls"
+}
+
+@test "a launch that is given host memory without a table costs hardly more than another" {
+    measured
+    # The question whose memory it is, and a look at its head: a look at all that may be looked through takes 28 microseconds.
+    at_most 3000 "$(figure "launch 20, one in a span, one in host memory" 'low_ns | round')" "launch"
+    equal 1 "$(figure "launch 20, one in a span, one in host memory" 'driver_calls | round')" "driver calls"
+}
+
+@test "what is told while the program runs costs next to nothing: less than a microsecond ten times a second, and at the end of a step" {
+    measured
+    local name
+    for name in "live page, an update" "end of a step, told of" "end of a step, kept for PENSTOCK_METRICS"; do
+        at_most 1000 "$(figure "$name" 'low_ns | round')" "$name"
+    done
+}
+
+@test "a launch in a program, callback and all, costs at most two microseconds" {
+    measured
+    local memory
+    for memory in "small allocations" spans; do
+        at_most 2000 "$(figure "launch of 20 pointers in a program, $memory" 'low_ns | round')" "$memory"
+    done
+}
+
+@test "a process that never calls CUDA does not notice" {
+    measured
+    # Loading the library, and its constructor.
+    at_most 5000000 "$(figure true low_ns)" "true"
+    # Time is noise where a start takes long; what would take time is not there: no library is loaded beside libpenstock.so.
+    run env LD_DEBUG=files LD_PRELOAD="$PENSTOCK_SO" python3 -c pass
+    ended_with 0
+    contains "$output" 'file=.*/libpenstock\.so .*generating link map'
+    lacks "$output" 'file=.*lib(cuda|cudart|cupti|elf)\.so.*generating link map'
+}

@@ -1,0 +1,256 @@
+#!/usr/bin/env bats
+# The gates that hold the tree to its own rules, each as a test, and the tools that run the tests: a runner that can't fail proves nothing.
+
+load ../../lib/helper
+
+gate() {
+    run "$ROOT/scripts/check" --build "$BUILD" "$1"
+    ended_with 0
+}
+
+@test "the top level holds what the design says" {
+    gate layout
+}
+
+@test "no file names a network host" {
+    gate hosts
+}
+
+@test "no file is too long to read" {
+    gate sizes
+}
+
+@test "shell scripts pass shellcheck" {
+    requires shellcheck
+    gate shell
+}
+
+@test "C files are formatted" {
+    requires clang-format
+    gate format
+}
+
+@test "C files pass cppcheck" {
+    requires cppcheck
+    gate cppcheck
+}
+
+@test "the other compiler has nothing to warn of" {
+    requires clang cc
+    local other=clang
+    ! readelf -p .comment "$PENSTOCK_SO" | grep -q clang || other=gcc
+    run env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" "-j$(nproc)" CC=$other CFLAGS=-O0 OUT="$WORK/build" sim "$WORK/build/libpenstock.so" \
+        "$WORK/build/penstock-doctor" units
+    ended_with 0
+}
+
+@test "the library exports the hooks and nothing else" {
+    gate exports
+}
+
+@test "the library needs libc alone" {
+    gate needed
+}
+
+@test "every hook exists in the simulated device" {
+    requires sim
+    gate coverage
+}
+
+@test "policy/ is pure" {
+    gate purity
+}
+
+@test "the README is short, and the manual's settings are those of the table" {
+    gate readme
+}
+
+# A copy of what the gates look at, to spoil.
+copy_tree() {
+    mkdir -p copy
+    tar -C "$ROOT" --exclude=./build --exclude=./.git -cf - . | tar -C copy -xf -
+}
+
+# objects GATE PATTERN: the gate, run in the spoilt copy, fails and says why
+objects() {
+    run copy/scripts/check --build "$WORK/build" "$1"
+    ended_with 1
+    contains "$output" "^FAIL +$1"
+    contains "$output" "$2"
+}
+
+@test "the gates object to what they are there for" {
+    requires shellcheck clang-format cppcheck cc
+    copy_tree
+    mkdir copy/extra
+    objects layout 'exactly'
+    echo 'see ht''tp://example.invalid/' >copy/policy/notes.txt
+    objects hosts 'notes.txt:1'
+    yes '/* line */' | head -n 700 >copy/policy/long.h
+    objects sizes 'long.h: 700'
+    printf '#!/bin/bash\nrm $1\n' >copy/scripts/careless
+    objects shell 'careless'
+    printf '#!/bin/bash\n# shellcheck disable=SC2064\ntrap "rm $1" EXIT\n' >copy/scripts/careless
+    objects shell 'careless:3.*a trap stands in single quotes'
+    printf 'int  ps_ugly ( void ) ;\n' >copy/policy/ugly.h
+    objects format 'ugly.h:1'
+    printf 'int ps_wrong(void);\nint ps_wrong(void)\n{\n    int a[2] = {0, 0};\n    return a[2];\n}\n' >copy/policy/wrong.c
+    objects cppcheck 'wrong.c:5'
+    sed -i 's/^<!-- settings: begin.*/&\n| `PENSTOCK_OLD` | gone |/' copy/scripts/manual/settings.md
+    mkdir -p build
+    cp "$BUILD/penstock-settings" build/
+    objects readme 'PENSTOCK_OLD'
+    yes line | head -n 251 >copy/README.md
+    objects readme 'README.md: 251 lines'
+}
+
+@test "the binary gates object to what they are there for" {
+    requires cc
+    copy_tree
+    mkdir -p build/obj/policy
+    gcc -x c -shared -fPIC -o build/libpenstock.so - -Wl,--no-as-needed -lm <<<'int stowaway(void) { return 1; }'
+    objects exports 'stowaway: exported, and not listed'
+    objects exports 'cudaMalloc: listed, and not exported'
+    objects needed 'libm.so.6: needed'
+    gcc -x c -c -o build/obj/policy/impure.o - <<<'#include <stdlib.h>
+void *impure(void); void *impure(void) { return malloc(4); }'
+    objects purity 'impure.o: calls malloc'
+}
+
+# hardened FILE: as loaders and linkers can tell
+hardened() {
+    contains "$(readelf -hW "$1")" 'Type: +DYN' && contains "$(readelf -lW "$1")" 'GNU_RELRO' && contains "$(readelf -dW "$1")" 'BIND_NOW|FLAGS_1.* NOW' &&
+        contains "$(readelf -lW "$1")" 'GNU_STACK .* RW ' && lacks "$(readelf -dW "$1")" 'TEXTREL|RPATH|RUNPATH'
+}
+
+@test "what people run is built so that a defect of memory is no way in" {
+    requires release cc
+    local file
+    for file in "$BUILD/libpenstock.so" "$BUILD"/penstock-{doctor,plan,plan-bound,settings,top,trade}; do
+        hardened "$file"
+        contains "$(nm -D --undefined-only "$file")" '__stack_chk_fail'
+        contains "$(nm -D --undefined-only "$file")" '__[a-z]+_chk(@|$)' # _FORTIFY_SOURCE
+    done
+    if echo 'int main(void) { return 0; }' | gcc -fcf-protection=full -x c -c -o branches.o - 2>/dev/null && readelf -nW branches.o | grep -q IBT; then
+        for file in shim/base/log policy/lru scripts/penstock-top; do contains "$(readelf -nW "$BUILD/obj/$file.o")" 'IBT, SHSTK'; done
+    fi
+    ! gcc -fstack-clash-protection -x c -c -o stack.o /dev/null 2>/dev/null || contains "$(cat "$BUILD/flags")" ' -fstack-clash-protection '
+}
+
+@test "hardening: not where nothing is optimised or a sanitizer looks, and the builder's own is left as it is" {
+    requires nvcc
+    commands() { env -u MAKEFLAGS -u MAKELEVEL CUDA_HOME="$TOOLKIT" make -C "$ROOT" -n --no-print-directory V=1 DEBUG= OUT="$WORK/out" "$WORK/out/obj/policy/lru.o" "$@"; }
+    contains "$(commands)" '-D_FORTIFY_SOURCE=2 .*policy/lru\.c'
+    lacks "$(commands CFLAGS='-O0 -g')" '_FORTIFY_SOURCE'
+    contains "$(commands CFLAGS='-O0 -g')" '-fstack-protector-strong'
+    lacks "$(commands DEBUG=1)" '_FORTIFY_SOURCE|-fstack-protector'
+    lacks "$(commands SAN=address)" '_FORTIFY_SOURCE|-fstack-protector'
+    equal 1 "$(commands CPPFLAGS=-D_FORTIFY_SOURCE=3 | grep 'c.*policy/lru\.c$' | grep -o 'FORTIFY_SOURCE=' | wc -l)" "definitions beside the builder's"
+}
+
+# --- the test runner -----------------------------------------------------------------------------------------------------------------------
+# A tree with nothing but the runner and the given tests/bats/room/sample.bats.
+sample_suite() {
+    mkdir -p tree/tests/bats/room tree/tests/lib tree/build/unit
+    cp -r "$ROOT/scripts" "$ROOT/include" tree/
+    cp "$ROOT/tests/lib/helper.bash" tree/tests/lib/
+    sed 's/^TEST /@test /' >tree/tests/bats/room/sample.bats # bats would take an @test in a here-document for one of this file
+}
+
+# sample_run [VARIABLE=VALUE]... NAME...: as from a person's shell. The outer bats' variables, and its own directory on PATH, stay out.
+sample_run() {
+    local path variables=()
+    path=$(tr : '\n' <<<"$PATH" | grep -v bats | paste -sd:)
+    while [[ "$1" == *=* ]]; do
+        variables+=("$1")
+        shift
+    done
+    run env -i PATH="$path" HOME="$HOME" "${variables[@]}" tree/scripts/test --build build "$@"
+}
+
+@test "the runner counts, and ends with the count" {
+    sample_suite <<'EOF'
+load ../../lib/helper
+TEST "good" { true; }
+TEST "bad" { echo reason; false; }
+TEST "absent" { skip "no reason"; }
+EOF
+    printf '#!/bin/sh\nexit 0\n' >tree/build/unit/test_good
+    printf '#!/bin/sh\necho detail; exit 3\n' >tree/build/unit/test_bad
+    printf '#!/bin/sh\necho "not here"; exit 77\n' >tree/build/unit/test_skip
+    chmod +x tree/build/unit/*
+    sample_run unit sample
+    ended_with 1
+    equal '2 passed, 2 failed, 2 skipped' "${lines[-1]}"
+    contains "$output" 'FAIL .*bad'
+    contains "$output" '# .*reason'
+    contains "$output" 'detail'
+}
+
+@test "the runner's status is 0 when all is well" {
+    sample_suite <<'EOF'
+TEST "good" { true; }
+EOF
+    sample_run room # its folder
+    ended_with 0
+    contains "$output" '^took  room [0-9]+ s$'
+    equal '1 passed, 0 failed' "${lines[-1]}"
+}
+
+@test "a file that bats can't run is a failure" {
+    sample_suite <<'EOF'
+load there-is-no-such-file
+TEST "good" { true; }
+EOF
+    sample_run sample
+    ended_with 1
+    contains "${lines[-1]}" '^0 passed, [1-9]'
+}
+
+@test "a test that hangs is ended and fails" {
+    sample_suite <<'EOF'
+TEST "hangs" { sleep 60; }
+EOF
+    sample_run PENSTOCK_TEST_TIMEOUT=1 sample
+    ended_with 1
+    equal '0 passed, 1 failed' "${lines[-1]}"
+}
+
+@test "a run without tests is a failure" {
+    run "$ROOT/scripts/test" --build "$BUILD" no-such-test
+    ended_with 1
+    equal '0 passed, 1 failed' "${lines[-1]}"
+}
+
+@test "an unknown word in requires fails the test" {
+    sample_suite <<'EOF'
+load ../../lib/helper
+TEST "misspelt" { requires smi; }
+EOF
+    sample_run sample
+    ended_with 1
+    contains "$output" 'smi: no such word'
+}
+
+@test "strict mode turns a skip into a failure, but for a GPU" {
+    sample_suite <<'EOF'
+load ../../lib/helper
+TEST "no simulated device is built here" { requires sim; }
+TEST "no GPU" { requires gpu; }
+EOF
+    sample_run sample
+    ended_with 1 # nothing passed
+    equal '0 passed, 0 failed, 2 skipped' "${lines[-1]}"
+    sample_run PENSTOCK_TEST_STRICT=1 sample
+    equal '0 passed, 1 failed, 1 skipped' "${lines[-1]}"
+    sample_run PENSTOCK_TEST_STRICT=all sample
+    equal '0 passed, 2 failed' "${lines[-1]}"
+}
+
+@test "waiting helpers end" {
+    wait_until 5 true
+    run wait_until 1 false
+    ended_with 1
+    sleep 0.2 &
+    wait_for_exit 5 $!
+}

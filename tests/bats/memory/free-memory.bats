@@ -1,0 +1,313 @@
+#!/usr/bin/env bats
+# How much memory there is left: what cudaMemGetInfo says of it, programs that take it all to see, and how long freed memory is kept.
+
+load ../../lib/helper
+load ../../lib/small_trainer
+
+setup() { helper_setup 60; }
+
+build_meminfo() {
+    build_probe meminfo <<'END'
+#define COUNT 64
+
+/* The figures make sense, and the memory in use fits beside what is free. */
+static size_t look(size_t used, const char *when)
+{
+    size_t free_bytes = 0, total = 0;
+
+    CHECK(cudaMemGetInfo(&free_bytes, &total));
+    if (free_bytes > total || used > total - free_bytes) {
+        fprintf(stderr, "%s: %zu free and %zu used of %zu\n", when, free_bytes, used, total);
+        exit(1);
+    }
+    return free_bytes;
+}
+
+int main(void)
+{
+    static void *span[COUNT];
+    cudaStream_t stream;
+    size_t at_start, with_all;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaFree(new_span(0, stream))); /* the first allocation is what Penstock begins with */
+    CHECK(cudaStreamSynchronize(stream));
+    at_start = look(0, "at the start");
+    for (int i = 0; i < COUNT; i++) {
+        span[i] = new_span(i, stream);
+        look((i + 1) * span_size(), "while allocating");
+    }
+    with_all = look(COUNT * span_size(), "with all");
+    EXPECT(with_all <= at_start);
+    for (int i = 0; i < COUNT; i++) EXPECT(holds(span[i], i, stream));
+    look(COUNT * span_size(), "after use");
+    for (int i = 0; i < COUNT; i++) {
+        CHECK(cudaFree(span[i]));
+        look((COUNT - 1 - i) * span_size(), "while freeing");
+    }
+    CHECK(cudaStreamSynchronize(stream));
+    /* Freed memory counts as free, whoever keeps its pages. */
+    EXPECT(look(0, "at the end") + span_size() >= at_start);
+    puts("ok");
+    return 0;
+}
+END
+}
+
+@test "cudaMemGetInfo: free and used never exceed total, under every budget and guard" {
+    requires cc
+    build_meminfo
+    run_sim "PROBE_SPAN=$PROBE_SPAN" ./meminfo
+    goes_on
+    local budget guard
+    for budget in 0 "$PROBE_SPAN" $((20 * PROBE_SPAN)) $((63 * PROBE_SPAN)) $((64 * PROBE_SPAN)) 90% 100% auto unlimited; do
+        for guard in host unmap; do
+            run_probe meminfo PENSTOCK_BUDGET="$budget" PENSTOCK_GUARD=$guard
+            goes_on
+            said
+        done
+    done
+}
+
+# torch's cudaMallocAsync backend asks so how large a workspace of cuDNN's may be (cudnn.benchmark): it takes all that is said to be free, gives it back unused,
+# and asserts that what is free and what it has (small allocations too, which are not spans) fit the device. TRIM=1: it empties its cache each time, as that does;
+# ASKS=N: it asks N times more, a fifth of a second apart, and is told the same each time; IDLE=1: and lives on for a while afterwards.
+build_workspaces() {
+    build_probe workspaces <<'END'
+#include <unistd.h>
+#define LAYERS 12
+#define SMALL 8
+
+int main(void)
+{
+    size_t least = getenv("ALL") ? strtoull(getenv("ALL"), NULL, 10) : 0; /* what must be had of it */
+    static void *kept[LAYERS], *small[LAYERS][SMALL];
+    size_t used = 0, small_bytes = span_size() / 32;
+    cudaStream_t stream;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (int i = 0; i < LAYERS; i++) {
+        size_t free_bytes = 0, total = 0;
+        void *all, *workspace;
+
+        for (int s = 0; s < SMALL; s++) {
+            CHECK(cudaMallocAsync(&small[i][s], small_bytes, stream));
+            used += small_bytes;
+        }
+        CHECK(cudaMallocAsync(&kept[i], span_size(), stream));
+        CHECK(cudaMemsetAsync(kept[i], i, span_size(), stream));
+        used += span_size();
+        CHECK(cudaMemGetInfo(&free_bytes, &total));
+        if (free_bytes + used > total) {
+            fprintf(stderr, "layer %d: %zu free and %zu used of %zu\n", i, free_bytes, used, total);
+            return 1;
+        }
+        size_t guess = free_bytes;
+        while (guess && cudaMallocAsync(&all, guess, stream) == cudaErrorMemoryAllocation) {
+            (void)cudaGetLastError();
+            guess >>= 1;
+        }
+        EXPECT(guess >= least);
+        if (guess) CHECK(cudaFreeAsync(all, stream));
+        if (getenv("TRIM")) {
+            cudaMemPool_t pool;
+            CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+            CHECK(cudaMemPoolTrimTo(pool, 0));
+        }
+        CHECK(cudaMallocAsync(&workspace, span_size(), stream));
+        CHECK(cudaMemsetAsync(workspace, 255, span_size(), stream));
+        CHECK(cudaFreeAsync(workspace, stream));
+    }
+    for (int i = 0; i < LAYERS; i++) {
+        EXPECT(holds(kept[i], i, stream));
+        for (int s = 0; s < SMALL; s++) CHECK(cudaFreeAsync(small[i][s], stream));
+    }
+    CHECK(cudaStreamSynchronize(stream));
+    for (int i = getenv("ASKS") ? atoi(getenv("ASKS")) : 0; i > 0; i--) {
+        size_t free_bytes = 0, total = 0;
+        void *all;
+        cudaMemPool_t pool;
+
+        CHECK(cudaMemGetInfo(&free_bytes, &total));
+        CHECK(cudaMallocAsync(&all, free_bytes, stream));
+        CHECK(cudaFreeAsync(all, stream));
+        CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+        CHECK(cudaMemPoolTrimTo(pool, 0));
+        usleep(200000);
+    }
+    if (getenv("IDLE")) sleep(4);
+    puts("ok");
+    return 0;
+}
+END
+}
+
+@test "a program that takes all that is free, to see how much there is, and gives it back, moves nothing while memory suffices" {
+    requires cc sim
+    build_workspaces
+    # Nor does it bring on tracing, which costs a little with each launch, or count as memory that the program needs.
+    run_probe workspaces ALL=$((64 << 20)) CUDASIM_MEMORY=128MiB PENSTOCK_BUDGET=auto PENSTOCK_LOG=info
+    goes_on
+    lacks "$output" 'launches are traced'
+    equal 0 "$(report evictions)" evictions
+    at_most $((4 << 20)) "$(report peak_demand_bytes)" "bytes that the program needs"
+    # More than is kept at all events. What was given back is there for the next one that asks, twelve times: each part of 256 KiB is made once.
+    local all=$((768 * 4)) try
+    # A machine that stands still for two seconds is a program that asks no more.
+    for try in 1 2 3; do
+        run_probe workspaces CUDASIM_MEMORY=768MiB PENSTOCK_BUDGET=auto TRIM=1 ASKS=14
+        goes_on
+        [ "$(ledger made.handles)" -gt $((all + 100)) ] || break
+    done
+    at_most $((all + 100)) "$(ledger made.handles)" "parts that the driver made"
+    # And others have it when it asks no more, though it does nothing else either.
+    run_probe workspaces CUDASIM_MEMORY=768MiB PENSTOCK_BUDGET=auto TRIM=1 IDLE=1 CUDASIM_TRACE=trace
+    goes_on
+    at_least $((all - 100)) "$(grep -c ' cuMemRelease' trace)" "parts that were given back"
+    # An odd budget, in which all fits.
+    run_probe workspaces PENSTOCK_BUDGET=$((40 * PROBE_SPAN - 1)) ALL=$((20 * PROBE_SPAN))
+    goes_on
+    said
+    equal 0 "$(report evictions)" evictions
+}
+
+@test "a program that takes all that is free is told what is true under pressure, too, beside small allocations" {
+    requires cc
+    build_workspaces
+    local budget
+    for budget in $((7 * PROBE_SPAN)) $((9 * PROBE_SPAN + 4097)) $((12 * PROBE_SPAN)); do
+        # Of the device nothing is left then but what small allocations take.
+        run_probe workspaces PENSTOCK_BUDGET=$budget CUDASIM_MEMORY=$((budget / PROBE_SPAN * PROBE_SPAN + 4 * PROBE_SPAN))
+        goes_on
+        said
+        counted evictions
+        sound untouched
+    done
+}
+
+@test "a step's sizes that have their peaks at different times are made once, however much more is held by that" {
+    requires cc sim
+    # One after the other: the program has one of them at a time, and each serves its own size alone.
+    build_probe sizes <<'END'
+int main(void)
+{
+    for (int step = 0; step < 5; step++)
+        for (size_t i = 0; i < 12; i++) {
+            void *span;
+            CHECK(cudaMallocAsync(&span, (64 + i) << 20, 0));
+            CHECK(cudaMemsetAsync(span, 0, 64, 0));
+            CHECK(cudaFreeAsync(span, 0));
+        }
+    CHECK(cudaDeviceSynchronize());
+    puts("ok");
+    return 0;
+}
+END
+    run_probe sizes PENSTOCK_BUDGET=auto CUDASIM_TRACE=trace
+    goes_on
+    equal 60 "$(report allocations)" allocations
+    # In parts of 64 pages of 4 KiB: of 64 to 75 MiB each once.
+    equal $((12 * (64 + 75) / 2 * 4)) "$(grep -c ' cuMemCreate' trace)" "parts of pages that were made"
+}
+
+@test "sizes that do not come again: hardly more than a quarter above the most in use is held, though memory suffices" {
+    requires cc sim jq
+    # None is as large as the next, so that no freed one serves; nothing is written to the larger part of them.
+    build_probe growing-sizes <<'END'
+int main(void)
+{
+    void *lasting, *span;
+
+    CHECK(cudaMallocAsync(&lasting, (size_t)4096 << 20, 0));
+    for (size_t i = 0; i < 60; i++) {
+        CHECK(cudaMallocAsync(&span, (100 + 2 * i) << 20, 0));
+        CHECK(cudaMemsetAsync(span, 0, 64, 0));
+        CHECK(cudaFreeAsync(span, 0));
+        CHECK(cudaStreamSynchronize(0));
+    }
+    puts("ok");
+    return 0;
+}
+END
+    local most
+    run_probe growing-sizes PENSTOCK_BUDGET=auto CUDASIM_MEMORY=24GiB CUDASIM_GRANULARITY=2097152
+    goes_on
+    equal $(((4096 + 218) << 20)) "$(report peak_demand_bytes)" "bytes in use at the most"
+    # And 256 MiB, and what is on its way: too much goes when the next one has been made. At half above it would be 6.6 GiB at least; all of them together are 13.3 GiB.
+    most=$(((4096 + 218) * 5 / 4 + 256 + 2 * 218))
+    at_most $((most << 20)) "$(ledger peak.device)" "bytes that the device gave at the most"
+}
+
+@test "cudaMemGetInfo says what the budget leaves" {
+    requires cc
+    build_probe left <<'END'
+int main(void)
+{
+    size_t first, free_bytes, total;
+    void *span = new_span(1, NULL);
+
+    CHECK(cudaFree(span));
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaMemGetInfo(&first, &total));
+    EXPECT(first == 32 * span_size());
+    span = new_span(1, NULL);
+    CHECK(cudaMemGetInfo(&free_bytes, &total));
+    EXPECT(free_bytes == 31 * span_size());
+    puts("ok");
+    return 0;
+}
+END
+    run_probe left
+    goes_on
+    said
+}
+
+build_others() {
+    build_probe others <<'END'
+/* COUNT spans, freed or not; then as many MiB from CUDA as LARGE says, and spans again. */
+int main(int argc, char **argv)
+{
+    EXPECT(argc == 4);
+    int count = atoi(argv[1]), is_freed = !strcmp(argv[2], "freed");
+    void *span[16], *large;
+    size_t one = 1u << 20;
+
+    for (int i = 0; i < count; i++) {
+        CHECK(cudaMalloc(&span[i], one));
+        CHECK(cudaMemset(span[i], i, one));
+    }
+    CHECK(cudaDeviceSynchronize());
+    for (int i = 0; is_freed && i < count; i++) CHECK(cudaFree(span[i]));
+    cudaError_t result = cudaMalloc(&large, strtoull(argv[3], NULL, 10) << 20);
+    EXPECT(result == (is_freed ? cudaSuccess : cudaErrorMemoryAllocation));
+    for (int i = count; !is_freed && i < 8; i++) CHECK(cudaMalloc(&span[i], one));
+    CHECK(cudaDeviceSynchronize());
+    puts("ok");
+    return 0;
+}
+END
+}
+
+@test "an allocation of CUDA's that is larger than the budget has what freed spans hold" {
+    requires cc sim
+    build_others
+    run_sim CUDASIM_MEMORY=16MiB ./others 4 freed 13
+    goes_on
+    local budget
+    for budget in 4MiB 5000000 64MiB; do
+        run_penstock CUDASIM_MEMORY=16MiB PENSTOCK_MIN_SPAN=65536 PENSTOCK_BUDGET=$budget PENSTOCK_RULES='plain size>=8MiB' ./others 4 freed 13
+        goes_on
+        said
+    done
+}
+
+@test "an allocation of CUDA's that nothing can make room for leaves spans what there is" {
+    requires cc sim
+    build_others
+    run_sim CUDASIM_MEMORY=16MiB ./others 2 live 15
+    goes_on
+    run_penstock CUDASIM_MEMORY=16MiB PENSTOCK_MIN_SPAN=65536 PENSTOCK_BUDGET=9MiB PENSTOCK_HOST_BUDGET=0 PENSTOCK_RULES='plain size>=10MiB' \
+        ./others 2 live 15
+    goes_on
+    said
+}

@@ -1,0 +1,287 @@
+#!/usr/bin/env bats
+# Each ordering rule of shim/base/ordering_rules.def is needed: with that one taken away, in a build made for it (MUTANT=1), some seed goes wrong; with all
+# of them on, the same build and the same seeds are right. So the seeds of seeds would notice a rule that breaks.
+
+load ../../lib/helper
+
+MUTANT=$ROOT/build/mutant
+# Within so many seeds a rule that is missing must have shown. What is needed is a tenth of it or less.
+SEEDS=240
+
+setup_file() {
+    requires sim samples jq release
+    env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory "-j$(nproc)" MUTANT=1 build/mutant/libpenstock.so \
+        build/mutant/unit/test_orderings >&2
+}
+
+setup() {
+    helper_setup
+    requires sim samples jq release
+    ! is_left_out || skip "its turn is with another commit"
+}
+
+# is_left_out: where the tests are to be short (CI), a quarter of the rules have their turn with each commit
+is_left_out() { is_short && [ "$BATS_TEST_NUMBER" -gt 3 ] && [ $(((BATS_TEST_NUMBER + PENSTOCK_TEST_TURN) % 4)) -ne 0 ]; }
+
+# without RULE COMMAND...: with the rule taken away the command fails
+without() {
+    local rule=$1
+    shift
+    run env "PENSTOCK_TEST_DROP_RULE=$rule" "$@"
+}
+
+# trainers_need RULE PERCENT WORKLOAD...: these trainers, with budgets of so much of what they need
+trainers_need() {
+    local rule=$1 percent=$2 runs
+    shift 2
+    local seeds=("$ROOT/scripts/seeds" --build "$BUILD" --library "$MUTANT/libpenstock.so" --limit 10 --percent "$percent")
+    without "$rule" "${seeds[@]}" --seeds $SEEDS --stop "$@"
+    ended_with 1
+    contains "$output" '^FAIL '
+    runs=$(sed -nE 's/^seeds: ([0-9]+) runs .*/\1/p' <<<"$output")
+    grep -m 1 '^FAIL ' <<<"$output" | cut -c 1-150 | sed "s/^/# /" >&3
+    run "${seeds[@]}" --seeds "$runs" "$@"
+    ended_with 0
+}
+
+# moment_needs RULE CASE: a moment that trainers don't come to, made by tests/unit/residency/test_orderings.c
+moment_needs() {
+    local rule=$1 case=$2 first
+    for ((first = 1; first < SEEDS; first += 24)); do
+        without "$rule" "LD_LIBRARY_PATH=$SIM" "$MUTANT/unit/test_orderings" "$case" $first 24
+        [ "$status" -eq 0 ] || break
+    done
+    ended_with 1
+    contains "$output" "case $case, seed"
+    grep -m 1 "case $case, seed" <<<"$output" | sed "s/^ */# /" >&3
+    run env "LD_LIBRARY_PATH=$SIM" "$MUTANT/unit/test_orderings" "$case" $first 24
+    ended_with 0
+}
+
+rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/ordering_rules.def"; }
+
+@test "every rule has its test here" {
+    at_least 14 "$(rules | wc -l)" rules
+    for rule in $(rules); do
+        contains "$(cat "$BATS_TEST_FILENAME")" "^    (trainers_need|moment_needs) $rule "
+    done
+}
+
+@test "the library that people get has no switch for the rules" {
+    run grep -c PENSTOCK_TEST_DROP_RULE "$PENSTOCK_SO"
+    equal 0 "$output" "names of the switch in libpenstock.so"
+    run grep -c PENSTOCK_TEST_DROP_RULE "$MUTANT/libpenstock.so"
+    at_least 1 "$output" "names of the switch in the build for these tests"
+}
+
+@test "a launch holds the spans that it names" {
+    trainers_need PIN_WHILE_LAUNCHING 5-15 mlp-halves-async transformer-halves-async mlp-streams
+}
+
+@test "a small block that was freed on a stream is handed out again only there" {
+    trainers_need SMALL_STAYS_ON_STREAM 30-100 transformer-halves-async mlp-halves-async
+}
+
+@test "a tick is claimed before its event is recorded" {
+    trainers_need TICK_BEFORE_RECORD 30-100 mlp-halves-async transformer-halves
+}
+
+@test "an eviction waits for the uses" {
+    trainers_need EVICTION_WAITS_FOR_USES 30-100 mlp-streams transformer-async-streams
+}
+
+@test "an eviction waits for the launches that may use the span without naming it" {
+    trainers_need EVICTION_WAITS_FOR_GRACE 10-30 tables-long-disguised tables-beside-disguised
+}
+
+@test "a launch that may use a span without naming it waits until that is not on the move" {
+    trainers_need GRACE_WAITS_FOR_MOVE 5-20 tables-apart-disguised tables-long-disguised
+}
+
+@test "it comes after what has come back meanwhile, for whatever stream" {
+    moment_needs GRACE_WAITS_FOR_RELOAD reload-in-grace
+    moment_needs GRACE_WAITS_FOR_RELOAD reload-beside-launch
+}
+
+@test "a launch that ends while a grace begins anew is waited for" {
+    moment_needs GRACE_LOOKS_AGAIN launch-beside-grace
+}
+
+@test "a launch that stands in its call is one of the grace that it began in" {
+    moment_needs GRACE_WAITS_FOR_SLOW_LAUNCH stand-in-call
+    moment_needs GRACE_WAITS_FOR_SLOW_LAUNCH stand-before-call
+}
+
+@test "an eviction waits for the reload before it" {
+    moment_needs EVICTION_WAITS_FOR_RELOAD evict-while-reloading
+}
+
+@test "an eviction waits for the reload that still reads its slot" {
+    trainers_need EVICTION_WAITS_FOR_SLOT 30-100 transformer-skew-eval transformer-threads
+}
+
+@test "an eviction to several slots waits for the reloads that still read any of them" {
+    moment_needs EVICTION_WAITS_FOR_SLOT evict-to-row
+    moment_needs EVICTION_WAITS_FOR_SLOT evict-to-slot-of-row
+}
+
+@test "the mapping moves when the copy is over" {
+    trainers_need REMAP_WAITS_FOR_COPY 30-100 mlp-async transformer-shapes
+}
+
+@test "an access joins an eviction under way" {
+    trainers_need ACCESS_JOINS_EVICTION 30-100 transformer-skew-eval mlp-halves-async
+}
+
+@test "an access waits for the reload" {
+    trainers_need ACCESS_WAITS_FOR_RELOAD 30-100 mlp transformer-streams
+}
+
+@test "a copy that may read ahead of its stream waits for the reload on the host" {
+    trainers_need READ_AHEAD_WAITS_FOR_RELOAD 30-60 hostile-copies-ahead
+}
+
+@test "memory that is freed on the default stream comes after blocking streams" {
+    trainers_need FREE_ON_LEGACY_IS_BARRIER 95-100 orders-legacy orders-legacy-event
+}
+
+@test "a span does not leave while a copy that was called off still reads it" {
+    trainers_need EVICTION_WAITS_FOR_READERS 50-60 hostile-graph-join
+}
+
+@test "every stream that uses a reloaded span waits" {
+    trainers_need EVERY_STREAM_WAITS 30-100 mlp-async-streams-skew mlp-halves
+}
+
+@test "a reload waits for launches of the grace that ran on the slot" {
+    moment_needs RELOAD_WAITS_FOR_GRACE hold-in-grace
+}
+
+@test "a reload waits for launches that ran on the slot" {
+    trainers_need RELOAD_WAITS_FOR_SLOT_USES 5-15 transformer-async
+}
+
+@test "what rules keep in its place moves to pages when nothing else runs" {
+    moment_needs RELOAD_WAITS_FOR_UNSEEN reload-under-unseen-use
+}
+
+@test "a reload waits for the last use of the pages that it takes" {
+    trainers_need RELOAD_WAITS_FOR_PAGES 30-100 mlp-async transformer-shapes
+}
+
+@test "an allocation waits for the free before it" {
+    trainers_need REUSE_WAITS_FOR_FREE 30-100 mlp-streams mlp-shapes
+}
+
+@test "pages are unmapped when their last use is over" {
+    trainers_need RELEASE_WAITS_FOR_USES 30-100 mlp-async transformer-shapes
+}
+
+@test "a free leaves the pages to the copy under way" {
+    moment_needs FREE_WAITS_FOR_COPY free-after-cancel
+}
+
+@test "the mapping stays on the slot while a launch that will run there is not queued" {
+    moment_needs RELOAD_WAITS_FOR_LAUNCH reload-before-launch
+}
+
+@test "who waited for pages in vain looks again" {
+    trainers_need ACCESS_LOOKS_AGAIN 1-4 transformer-halves-async mlp-halves
+}
+
+@test "the launch of a graph is an access to all that its nodes name" {
+    trainers_need GRAPH_NAMES_SPANS 30-60 hostile-graph-nodes
+}
+
+@test "what a graph touches that a kernel launches is on the device, with its bytes, and stays there" {
+    trainers_need KERNEL_GRAPH_STAYS 40-80 hostile-graph-by-kernel
+    trainers_need KERNEL_GRAPH_WAITS 40-80 hostile-graph-by-kernel
+}
+
+@test "what becomes part of a graph leads to device pages while the driver looks, once nothing runs on its slot" {
+    trainers_need GRAPH_SHOWS_DEVICE_PAGES 30-60 hostile-graph-children
+    trainers_need STAND_IN_WAITS_FOR_SLOT_USES 10-40 hostile-graph-children
+}
+
+@test "no launch that may use what the driver is shown elsewhere is queued meanwhile" {
+    moment_needs STAND_IN_HOLDS_LAUNCHES look-in-grace
+}
+
+@test "nothing of ours is recorded on the legacy stream while a blocking stream is captured" {
+    moment_needs CAPTURE_BARS_LEGACY wait-for-legacy-in-capture
+}
+
+@test "the work of a stream that is destroyed while it is captured is waited for" {
+    moment_needs CAPTURED_WITH_TICK destroy-in-capture
+}
+
+@test "a stream that joins a capture takes nothing of ours into it" {
+    moment_needs JOINING_HOLDS_RECORDS join-while-recording
+}
+
+@test "memory of a graph that has gone is freed after everything that was queued" {
+    moment_needs GRAPH_MEMORY_WAITS_FOR_ALL graph-goes
+}
+
+@test "what is done while somebody captures breaks no capture" {
+    trainers_need CAPTURE_STAYS_VALID 20-60 hostile-graph
+}
+
+@test "a call of NCCL's is an access to its buffers" {
+    trainers_need NCCL_NAMES_SPANS 30-60 nccl-buckets nccl-transfers
+}
+
+@test "what a group of NCCL's names is held until the group ends" {
+    trainers_need NCCL_HOLDS_UNTIL_GROUP_END 40-70 nccl-group
+}
+
+@test "what a thread of NCCL's launches is held until the communicator says that it succeeded" {
+    trainers_need NCCL_HOLDS_UNTIL_SUCCESS 40-70 nccl-nonblocking nccl-watched
+}
+
+@test "a registered buffer stays on its pages" {
+    trainers_need NCCL_REGISTERED_STAYS 40-70 nccl-registered nccl-window
+}
+
+@test "what NCCL was called for under capture is touched by the graph" {
+    trainers_need NCCL_IN_GRAPH_IS_KNOWN 40-70 nccl-graph
+}
+
+@test "a launch that is given a pointer table is an access to what the table names" {
+    trainers_need TABLE_NAMES_SPANS 30-60 hostile-pointer-table hostile-table-changes
+    trainers_need TABLE_NAMES_SPANS 30-60 hostile-tensor-map
+    trainers_need TABLE_NAMES_SPANS 30-60 hostile-table-moves
+    trainers_need HOST_TABLE_NAMES_SPANS 30-60 hostile-host-table
+    trainers_need MADE_TABLE_NAMES_SPANS 30-70 tables-once tables-later
+    trainers_need FREED_TABLE_STAYS 30-60 hostile-freed-table
+    moment_needs FREED_TABLE_STAYS reload-beside-table
+    trainers_need TABLE_NAMES_SPANS 30-60 hostile-table-graph
+}
+
+@test "what a texture was made over stays where it is" {
+    trainers_need TEXTURED_STAYS 30-60 hostile-texture
+}
+
+@test "a launch that names a block waits until its pieces rest" {
+    trainers_need BLOCK_LAUNCH_WAITS_FOR_MOVES 30-90 blocks blocks-streams blocks-threads
+}
+
+@test "a launch that names a block comes after the reload of each of its pieces" {
+    trainers_need BLOCK_LAUNCH_WAITS_FOR_RELOADS 30-90 blocks blocks-streams blocks-plan
+}
+
+@test "a launch that names a block comes after the last reload, where two threads queued some" {
+    trainers_need BLOCK_WAITS_FOR_LAST_RELOAD 10-30 blocks-plan blocks-plan-streams
+}
+
+@test "a piece moves after all launches that named its block" {
+    trainers_need PIECE_MOVES_AFTER_LAUNCHES 30-90 blocks blocks-streams
+}
+
+@test "no piece begins to move while a launch that named its block is about to be queued" {
+    trainers_need PIECE_STAYS_WHILE_LAUNCHING 30-90 blocks-plan-streams blocks-plan
+}
+
+@test "memory that the program maps elsewhere leaves its addresses when no copy reads or fills it there" {
+    trainers_need MOVE_WAITS_FOR_COPIES 30-70 mappings-swaps mapped-moves mapped-range
+}

@@ -1,0 +1,94 @@
+#!/usr/bin/env bats
+# Random programs (tests/samples/random_orders.cu), each rightly ordered by CUDA's rules: under Penstock each reads the words that it wrote, nothing faults, and
+# nothing hangs. Some seeds are the same each time, others are new and are printed, so that a program that went wrong can be run again.
+
+load ../../lib/helper
+
+setup() {
+    helper_setup 60
+    requires sim samples jq plain
+}
+
+# fresh: a seed that hardly any run had before
+fresh() { echo $((RANDOM * 32768 + RANDOM + 1)); }
+
+# settings_of N: the Nth of the ways in which memory is short
+settings_of() {
+    local guards=(host unmap auto) tracers=(cupti hook) policies=(lru plan) budgets=(150KiB 220KiB 400KiB)
+    echo PENSTOCK_GUARD="${guards[$1 % 3]}" PENSTOCK_TRACER="${tracers[$1 % 2]}" PENSTOCK_POLICY="${policies[$1 / 2 % 2]}" \
+        PENSTOCK_BUDGET="${budgets[$1 / 3 % 3]}"
+}
+
+# right PROGRAM_SEED DEVICE_SEED [VARIABLE=VALUE]... -- ARGUMENT...: this program is right
+right() {
+    local program=$1 device=$2 settings=()
+    shift 2
+    while [ "$1" != -- ]; do
+        settings+=("$1")
+        shift
+    done
+    shift
+    run_penstock CUDASIM_GRANULARITY=4096 PENSTOCK_MIN_SPAN=4096 CUDASIM_SCHED=seeded CUDASIM_SEED="$device" "${settings[@]}" \
+        "$SAMPLES/random_orders" "$program" "$@"
+    [ "$status" -eq 0 ] || echo "random_orders $program $*, ${settings[*]}, device seed $device" >&2
+    ended_with 0 && contains "$output" '^ok$'
+}
+
+# programs N ARGUMENT...: so many new programs, and their seeds
+programs() {
+    local count=$1 i first settings
+    shift
+    first=$(fresh)
+    echo "# random_orders $first to $((first + count - 1)) $*" >&3
+    for ((i = 0; i < count; i++)); do
+        read -ra settings <<<"$(settings_of $i)"
+        right $((first + i)) $((first + i)) "${settings[@]}" -- "$@" || return 1
+    done
+}
+
+@test "programs of known seeds are the same in every order that the device may take" {
+    mapfile -t names < <("$ROOT/scripts/seeds" --list | grep -E '^random')
+    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --percent 40-100 --seeds 80 "${names[@]}"
+    ended_with 0
+    contains "$output" '^seeds: 80 runs .* 0 failed; [1-9][0-9]+ evictions'
+}
+
+@test "the same of those that use memory by tables in disguise" {
+    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --policy lru --percent 15-100 --seeds 40 tables-random tables-random-steps
+    ended_with 0
+    contains "$output" '^seeds: 40 runs .* 0 failed; [1-9][0-9]+ evictions'
+    # Under a plan, whose step counts copies, too: four launches of kernels are more places there.
+    local guard seed
+    for guard in host unmap; do
+        for seed in 91299 90182 90778; do
+            right $seed $seed PENSTOCK_BUDGET=150KiB PENSTOCK_GUARD=$guard PENSTOCK_POLICY=plan -- 60 14 4 masked=4
+        done
+        # With hardly any memory a graph's copy names what is away, after launches on more streams than are kept apart.
+        for seed in 1 2 90004; do
+            right 90004 $seed PENSTOCK_BUDGET=40KiB PENSTOCK_GUARD=$guard -- 60 14 4 masked=4
+        done
+    done
+}
+
+@test "new programs are right, of one thread and of two, with steps and without" {
+    programs 18
+    programs 18 200 1 4 threads
+    programs 18 80 12
+}
+
+@test "new programs that hold streams up do not hang where memory suffices" {
+    local i first
+    first=$(fresh)
+    echo "# random_orders $first to $((first + 11)) gates" >&3
+    for ((i = 0; i < 12; i++)); do
+        right $((first + i)) $i PENSTOCK_BUDGET=16MiB CUDASIM_PATIENCE_MS=60000 -- gates
+        right $((first + i)) $i PENSTOCK_BUDGET=16MiB CUDASIM_PATIENCE_MS=60000 -- 150 1 4 gates threads
+    done
+}
+
+@test "a program that goes wrong tells" {
+    run_sim CUDASIM_GRANULARITY=4096 "$SAMPLES/random_orders"
+    ended_with 2
+    run_sim CUDASIM_GRANULARITY=4096 CUDASIM_FAULT=cuLaunchKernel:error@9 "$SAMPLES/random_orders" 1
+    ended_with 1
+}

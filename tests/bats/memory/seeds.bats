@@ -1,0 +1,162 @@
+#!/usr/bin/env bats
+# The samples on a device that runs what it may in the worst order that a seed finds, under budgets from 30 % to 100 % of what they need:
+# what they compute stays the same to the last bit, and the device sees nothing that it should not. scripts/seeds makes the runs.
+#
+# PENSTOCK_TEST_SEEDS=2000   runs in all
+
+load ../../lib/helper
+
+setup() {
+    helper_setup
+    requires sim samples jq plain
+}
+
+SEEDS=${PENSTOCK_TEST_SEEDS:-2000}
+
+# seeds NAME OPTION...: all runs are right; what was done in them is in NAME.json, for the tests further down
+seeds() {
+    local name=$1
+    shift
+    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --totals "$BATS_FILE_TMPDIR/$name.json" "$@"
+    ended_with 0 || return 1
+    contains "$output" '^seeds: [1-9][0-9]* runs .* 0 failed'
+    tail -n 1 <<<"$output" | sed "s/^/# /" >&3
+}
+
+workloads() { "$ROOT/scripts/seeds" --list | grep -E "$1"; }
+
+# done_in NAME... KEY: the sum of a counter over the runs of these names
+done_in() {
+    local key=${*: -1} files=()
+    while [ $# -gt 1 ]; do
+        files+=("$BATS_FILE_TMPDIR/$1.json")
+        shift
+    done
+    jq -es "map(.$key) | add" "${files[@]}"
+}
+
+@test "the workloads cover both trainers and each of their variants" {
+    local list option trainer
+    list=$(sed -n '/^workloads="/,/^"/p' "$ROOT/scripts/seeds" | tr -d '$')
+    for option in --alloc=async --streams=2 --threads=2 --halves=2 --shapes= --skew --eval-every= --skip-every= --print=end; do
+        for trainer in mlp transformer; do
+            contains "$list" "^$trainer.* $trainer .*$option"
+        done
+    done
+}
+
+@test "the MLP's losses, gradients and parameters are the same in every seed" {
+    mapfile -t names < <(workloads '^mlp')
+    seeds mlp --first 1 --seeds $((SEEDS * 2 / 5)) "${names[@]}"
+}
+
+@test "the transformer's losses, gradients and parameters are the same in every seed" {
+    mapfile -t names < <(workloads '^transformer')
+    seeds transformer --first 100001 --seeds $((SEEDS * 2 / 5)) "${names[@]}"
+}
+
+@test "programs that are no trainers see the same bytes in every seed" {
+    mapfile -t names < <(workloads '^hostile')
+    seeds hostile --first 200001 --seeds $((SEEDS / 5)) "${names[@]}"
+}
+
+@test "streams that wait for each other wait for nothing more in any seed" {
+    mapfile -t names < <(workloads '^orders')
+    seeds orders --first 700001 --seeds $((SEEDS / 10 + ${#names[@]})) "${names[@]}"
+}
+
+@test "the same where hardly anything fits on the device" {
+    mapfile -t names < <(workloads '^(mlp|transformer)')
+    seeds scarce --first 300001 --seeds $((SEEDS / 10 + 20)) --percent 1-20 "${names[@]}"
+}
+
+@test "the same where plans are followed, and left when a step departs from them" {
+    mapfile -t names < <(workloads '^plan')
+    seeds plan --first 400001 --seeds $((SEEDS / 8)) --policy plan "${names[@]}"
+    seeds layers --first 500001 --seeds $((SEEDS / 8)) --policy layers "${names[@]}"
+    seeds plan-scarce --first 600001 --seeds $((SEEDS / 50 + 4)) --percent 5-30 --policy plan "${names[@]}"
+    # Two threads that train at the same time repeat nothing; all others do.
+    local policy
+    for policy in plan layers plan-scarce; do
+        at_least $(($(done_in $policy runs) * 4 / 5)) "$(done_in $policy runs_with_plans)" "$policy: runs that followed plans"
+        at_least $(($(done_in $policy runs) * 3)) "$(done_in $policy plan_steps)" "$policy: whole steps under plans"
+        at_least $(($(done_in $policy runs) * 4)) "$(done_in $policy plan_reloads)" "$policy: reloads that plans began"
+        at_least $(($(done_in $policy runs) / 5)) "$(done_in $policy patterns_lost)" "$policy: departures from a step"
+        equal 0 "$(done_in $policy reload_errors)" "$policy: reloads that failed"
+        equal 0 "$(done_in $policy eviction_errors)" "$policy: evictions that failed"
+    done
+}
+
+@test "in these runs spans left, came back, stayed after all, and were used where they were" {
+    at_least $((SEEDS - 4)) "$(done_in mlp transformer hostile runs)" "runs, of 2000 or as many as were asked for"
+    at_least $((SEEDS * 7 / 10)) "$(done_in mlp transformer hostile runs_with_evictions)" "runs with evictions"
+    at_least $((SEEDS * 10)) "$(done_in mlp transformer evictions)" evictions
+    at_least $((SEEDS * 10)) "$(done_in mlp transformer reloads)" reloads
+    at_least $((SEEDS / 10)) "$(done_in mlp transformer evictions_cancelled)" "evictions cancelled"
+    at_least $((SEEDS / 2)) "$(done_in mlp transformer rows)" "evictions to several slots"
+    at_least $((SEEDS / 2)) "$(done_in plan layers rows)" "evictions to several slots under plans"
+    at_least 1 "$(done_in mlp transformer 'guards.unmap')" "runs under the unmap guard"
+    at_least 1 "$(done_in mlp transformer 'guards.host')" "runs under the host guard"
+    at_least 1 "$(done_in mlp transformer 'tracers.hook')" "runs traced without CUPTI"
+    at_least 1 "$(done_in mlp transformer 'tracers.cupti')" "runs traced by CUPTI"
+    at_least 1 "$(done_in scarce accesses_on_slot)" "accesses to a span on its slot"
+    at_least 1 "$(done_in scarce spans_born_on_slot)" "spans that began on a slot"
+}
+
+@test "in these runs nothing was refused, and every launch could be read" {
+    equal 0 "$(done_in mlp transformer hostile scarce eviction_errors)" "evictions that failed"
+    equal 0 "$(done_in mlp transformer hostile scarce reload_errors)" "reloads that failed"
+    equal 0 "$(done_in mlp transformer hostile scarce launches_without_layout)" "launches without a layout"
+    equal 0 "$(done_in mlp transformer hostile scarce out_of_memory)" "allocations that failed"
+}
+
+@test "the runner does not take a library that does nothing for one that is right" {
+    echo 'int nothing;' | gcc -shared -o nothing.so -x c -
+    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$WORK/nothing.so" --seeds 2 mlp
+    ended_with 1
+    contains "$output" '^FAIL mlp seed 1 .*no report'
+    contains "$output" '^seeds: 2 runs of 1 workloads .* 2 failed'
+}
+
+# stopped_amid_a_run SESSION: all of it stands still, one of the samples among it
+stopped_amid_a_run() {
+    pkill -STOP -s "$1"
+    sleep 0.05
+    pgrep -s "$1" -r T -x 'mlp|transformer' >/dev/null || { pkill -CONT -s "$1" && false; }
+}
+
+@test "a run whose time a machine that stood still has taken is run again" {
+    local runner
+    mkdir tmp
+    TMPDIR=$PWD/tmp setsid "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --limit 3 --seeds 60 mlp transformer >out 2>&1 &
+    runner=$!
+    wait_until 20 compgen -G 'tmp/*/*.done' # plain runs are over
+    wait_until 20 stopped_amid_a_run $runner
+    sleep 6
+    pkill -CONT -s $runner
+    wait $runner
+    contains "$(<out)" '^seeds: the machine stood still; (mlp|transformer) seed [0-9]+ is run again$'
+    contains "$(<out)" '^seeds: 60 runs .* 0 failed'
+}
+
+# left_after STEPS: what a run of so many steps leaves with the driver, by kind
+left_after() {
+    run_penstock CUDASIM_GRANULARITY=4096 PENSTOCK_MIN_SPAN=4096 PENSTOCK_BUDGET=300000 "$SAMPLES/mlp" --layers=5 --width=32 --batch=128 \
+        --streams=2 --shapes=3 --steps="$1"
+    ended_with 0 || return 1
+    at_least "$1" "$(report evictions)" "evictions in $1 steps"
+    ledger leaks >"left-$1"
+}
+
+@test "what Penstock keeps does not grow with the steps" {
+    left_after 40
+    left_after 480
+    for kind in handles mappings reservations events streams plain pooled pinned registered; do
+        # Freed spans and slots come and go by a few from run to run; an evicted span has its slot mapped twice, or not yet; of its marks the
+        # stopwatch keeps up to 256, as many as were out at a time. A leak of one a step would be 440.
+        local more=16
+        [ "$kind" != mappings ] || more=48
+        [ "$kind" != events ] || more=272
+        at_most $(($(jq ".$kind" left-40) + more)) "$(jq ".$kind" left-480)" "$kind kept after 480 steps"
+    done
+}

@@ -1,0 +1,191 @@
+#!/usr/bin/env bats
+# While a plan is followed: driver calls that fail, and ends of every kind with reloads due, under way and waited for.
+
+load ../../lib/helper
+load ../../lib/small_trainer
+
+setup() {
+    helper_setup 30
+    requires sim samples jq
+    TRAINER=("$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=9)
+}
+
+# calls NAME: how often a run of nine steps, most of them under a plan, makes the call
+calls() {
+    [ -s "$BATS_FILE_TMPDIR/calls" ] || {
+        train
+        right_results && at_least 4 "$(report plan.steps)" "steps under a plan" && ledger calls >"$BATS_FILE_TMPDIR/calls"
+    }
+    jq -e ".$1" "$BATS_FILE_TMPDIR/calls"
+}
+
+# survives FAULT CALL: it strikes when three fifths, four fifths of the calls of that name have been made: in the midst of planned steps
+survives() {
+    local fault=$1 call=$2 fifths all at tries
+    all=$(calls "$call")
+    for fifths in 3 4; do
+        at=$((all * fifths / 5))
+        for tries in 1 2 3; do # a busy machine, whose plan comes late, may make fewer of them
+            train "CUDASIM_FAULT=$call${3:-}:$fault@$at"
+            right_results || return 1
+            [ "$(ledger faults_injected)" -eq 0 ] || break
+        done
+        at_least 1 "$(report plan.evictions)" "$call: evictions by plans" || return 1
+        struck && sound untouched || return 1
+    done
+}
+
+@test "a copy that fails, once: the results stay right" { survives error cuMemcpyAsync; }
+
+@test "an event that can't be recorded, a wait that can't be queued" {
+    survives error cuEventCreate
+    survives error cuEventQuery
+}
+
+@test "a mapping that fails, once" {
+    survives error cuMemMap
+    survives error cuMemSetAccess
+}
+
+@test "pages that can't be had, once" {
+    survives oom cuMemCreate
+    survives delay cuMemCreate
+}
+
+@test "without the threads that reload and make spans ahead, launches wait for nobody's turn" {
+    requires cc plain
+    # The library's first threads plan, finish evictions, guard, begin evictions and make slots; those that reload, with a plan and without, and make spans do not start.
+    gcc -std=gnu11 -Wall -shared -fPIC -x c -o few.so - <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
+{
+    static int started;
+    int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    Dl_info caller;
+
+    if (dladdr(__builtin_return_address(0), &caller) && strstr(caller.dli_fname, "libpenstock") && ++started > 14) {
+        if (write(2, "refused\n", 8) < 0) return EIO;
+        return EAGAIN;
+    }
+    *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+    return real(thread, attributes, run, argument);
+}
+END
+    train PENSTOCK_LIVE=0 "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO:$WORK/few.so"
+    ended_with 0
+    equal "$(plain | grep -v '^allocated')" "$(grep -vE '^penstock: |^refused$' <<<"$output")" "losses and gradients"
+    equal 3 "$(grep -c '^refused$' <<<"$output")" "threads that were refused"
+    at_least 3 "$(report plan.steps)" "steps under a plan"
+    counted plan.evictions
+    equal 0 "$(report plan.reloads)" "reloads by the thread that there is not"
+    counted demand_reloads
+}
+
+@test "without device times steps are planned by their order, and followed" {
+    train CUDASIM_FAULT=cuEventElapsedTime:error@1+
+    right_results
+    struck 10
+    at_least 3 "$(report plan.steps)" "steps under a plan"
+    equal 0 "$(report plan.plain_step_ns)" "nanoseconds that were told"
+    counted plan.evictions
+    sound untouched
+}
+
+@test "without a measured link steps are planned with a usual one" {
+    # The address range of the measurement is the one after Penstock's own two.
+    train CUDASIM_FAULT=cuMemAddressReserve:error@3
+    right_results
+    struck
+    at_least 3 "$(report plan.steps)" "steps under a plan"
+    sound untouched
+}
+
+# --- ends ------------------------------------------------------------------------------------------------------------------------------------------
+# A trainer that would go on for minutes, and in it a thread of somebody else's that ends it after most of a second, when plans have been followed for
+# some steps: ENDER says how. Launches, reloads and evictions are in all stages then.
+build_ender() {
+    gcc -std=gnu11 -D_GNU_SOURCE -Wall -Werror -shared -fPIC -pthread -x c -o ender.so - <<'END'
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void *end(void *how)
+{
+    usleep(800000);
+    if (!strcmp(how, "fork")) {
+        int status = -1;
+        pid_t child = fork();
+        if (child == 0) exit(2);
+        if (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 2) _exit(9);
+        usleep(200000);
+    }
+    if (!strcmp(how, "quick_exit")) quick_exit(4);
+    if (!strcmp(how, "_exit")) _exit(3);
+    if (!strcmp(how, "abort")) abort();
+    exit(5);
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    pthread_t thread;
+
+    if (getenv("ENDER")) pthread_create(&thread, NULL, end, getenv("ENDER"));
+}
+END
+}
+
+# long_training COMMAND...: the trainer for a thousand steps, launched by COMMAND...
+long_training() {
+    local environment
+    mapfile -t environment < <(device_environment)
+    env "${environment[@]}" CUDASIM_LAUNCH_NS=100000 "PENSTOCK_REPORT=$REPORT" PENSTOCK_MIN_SPAN="$SPAN_FROM" "PENSTOCK_BUDGET=$budget" \
+        "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO${preload:+:$preload}" "$@" "$SAMPLES/mlp" --layers=6 --width=64 --batch=256 --steps=1000
+}
+
+# ended_in_a_plan HOW STATUS: so ended the last run, which had followed a plan, and its report is whole
+ended_in_a_plan() {
+    ended_with "$2" || return 1
+    equal 1 "$(grep -cE "$CLOSING" <<<"$output")" "closing lines ($1)" && equal 1 "$(grep -c '^penstock' <<<"$output")" "lines ($1)" || return 1
+    at_least 2 "$(report plan.steps)" "$1: steps under a plan" && at_least 20 "$(report plan.reloads)" "$1: reloads by the plan"
+}
+
+@test "ends in the midst of a planned step" {
+    requires cc
+    build_ender
+    ulimit -c 0
+    local budget preload=$WORK/ender.so end
+    budget=$(share 55)
+    for end in exit:5 quick_exit:4 abort:134 fork:5; do
+        rm -f "$REPORT"
+        run long_training timeout --kill-after=5 20 env "ENDER=${end%:*}"
+        ended_in_a_plan "${end%:*}" "${end#*:}"
+    done
+    rm -f "$REPORT"
+    run long_training timeout --kill-after=5 20 env ENDER=_exit
+    ended_with 3
+    [ ! -e "$REPORT" ]
+}
+
+@test "killed in the midst of a planned step" {
+    local budget preload='' pid number
+    ulimit -c 0
+    budget=$(share 55)
+    for number in 15 2 6; do
+        rm -f "$REPORT"
+        long_training env --default-signal=INT,TERM,ABRT timeout --foreground --preserve-status --signal=$number --kill-after=10 1.5 \
+            env >said.txt 2>&1 3>&- &
+        pid=$!
+        status=0
+        wait "$pid" || status=$?
+        output=$(cat said.txt)
+        ended_in_a_plan "signal $number" $((128 + number))
+    done
+}

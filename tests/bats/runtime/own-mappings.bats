@@ -1,0 +1,237 @@
+#!/usr/bin/env bats
+# Device memory that programs make themselves by CUDA's virtual memory management: a mapping for each tensor, as XLA does it, or one range whose
+# handles come and go, as torch's expandable segments do. It moves as any other, and the calls do what they do without Penstock. The samples are
+# tests/samples/mapped.cu, and tests/samples/arena.cu with the words mapped and segments.
+
+load ../../lib/helper
+load ../../lib/small_trainer
+
+setup() {
+    helper_setup 60
+    requires sim samples jq
+}
+
+# plainly SAMPLE ARGUMENT...: it without Penstock; sets PEAK, the bytes that it held at its peak
+plainly() {
+    local sample=$1
+    shift
+    LEDGER=$WORK/plain.json run_sim "$SAMPLES/$sample" "$@"
+    ended_with 0 || return 1
+    printf '%s\n' "$output" >"$WORK/plain"
+    PEAK=$(jq .peak.vmm "$WORK/plain.json")
+    equal 0 "$(jq '.leaks | .handles + .mappings + .reservations' "$WORK/plain.json")" "left behind without Penstock"
+}
+
+# managed PERCENT [VARIABLE=VALUE]... -- SAMPLE ARGUMENT...: it with so much of that on the device; what is larger than one tensor is in pieces
+managed() {
+    local settings=("PENSTOCK_BUDGET=$(($1 * PEAK / 100))" PENSTOCK_MIN_SPAN=$SPAN_FROM "PENSTOCK_RULES=pieces size>=512KiB") sample
+    shift
+    while [ "$1" != -- ]; do
+        settings+=("$1")
+        shift
+    done
+    sample=$2
+    shift 2
+    run_penstock "${settings[@]}" "$SAMPLES/$sample" "$@"
+}
+
+# as_plain: the last run printed what the last plain one did, and ended as well
+as_plain() { ended_with 0 && diff "$WORK/plain" <(grep -v '^penstock: ' <<<"$output"); }
+
+# moved_within PERCENT: something was evicted, and the device held no more than that share
+moved_within() {
+    counted evictions && at_most $(($1 * PEAK / 100)) "$(ledger peak.vmm)" "bytes on the device"
+}
+
+# --- trainings -------------------------------------------------------------------------------------------------------------------------------
+# under_budgets SAMPLE ARGUMENTS PERCENT...: the same results with each share on the device, where something moved
+under_budgets() {
+    local sample=$1 words=$2 percent
+    shift 2
+    # shellcheck disable=SC2086 # several words
+    plainly "$sample" $words
+    for percent; do
+        # shellcheck disable=SC2086
+        managed "$percent" -- "$sample" $words
+        as_plain
+        sound untouched
+        moved_within "$percent"
+        at_least 5 "$(report evictions)" "evictions, $sample $words at $percent %"
+    done
+}
+
+@test "a mapping for each tensor: the same results under every budget, however it is made and freed" {
+    under_budgets mapped 6 90 60 30
+    equal "$PEAK" "$(report peak_demand_bytes)" "bytes at the peak"
+    equal "$(report allocations)" "$(report frees)" frees
+    under_budgets mapped '6 reserve-first' 60
+    under_budgets mapped '6 release-early' 60
+    under_budgets mapped '6 keep-range' 60
+    equal "$PEAK" "$(report peak_demand_bytes)" "bytes at the peak"
+    under_budgets mapped '6 streams entry-point' 40
+    under_budgets mapped '6 reserve-first release-early keep-range streams' 30
+    equal "$PEAK" "$(report peak_demand_bytes)" "bytes at the peak"
+    equal "$(report allocations)" "$(report frees)" frees
+}
+
+@test "one handle, and handles that tensors straddle: the same results as in an allocation, under every budget" {
+    under_budgets arena '6 mapped' 60
+    diff "$WORK/plain" <(with_device "$SAMPLES/arena" 6)
+    under_budgets arena '6 segments' 90 60 30
+    diff "$WORK/plain" <(with_device "$SAMPLES/arena" 6)
+    under_budgets arena '6 mapped streams' 30
+    under_budgets arena '6 segments streams' 40
+    under_budgets arena '6 segments threads' 60
+    under_budgets arena '6 segments shrinks' 60 30
+    diff "$WORK/plain" <(with_device "$SAMPLES/arena" 6)
+    under_budgets arena '6 segments shrinks grows streams' 40
+    diff "$WORK/plain" <(with_device "$SAMPLES/arena" 6 grows)
+}
+
+@test "both policies, and the plan is followed" {
+    local policy words
+    for words in 'mapped 16' 'mapped 16 release-early streams' 'arena 16 segments'; do
+        # shellcheck disable=SC2086 # several words
+        plainly $words
+        for policy in lru plan; do
+            # shellcheck disable=SC2086
+            managed 80 PENSTOCK_POLICY=$policy -- $words
+            as_plain
+            sound untouched
+            moved_within 80
+        done
+        counted plan.steps
+        counted plan.evictions
+    done
+}
+
+@test "under the unmap guard each access to a mapping of its own is seen" {
+    local words
+    for words in '6' '6 keep-range streams' '0 swaps' '0 threads'; do
+        # shellcheck disable=SC2086 # several words
+        plainly mapped $words
+        # shellcheck disable=SC2086
+        managed 50 PENSTOCK_GUARD=unmap -- mapped $words
+        as_plain
+        sound untouched
+        moved_within 50
+        equal 0 "$(report accesses_on_slot)" "accesses to what no pages could be had for"
+    done
+}
+
+@test "every seed computes the same" {
+    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --seeds $((${PENSTOCK_TEST_SEEDS:-2000} / 20 + 13)) --percent 20-100 \
+        mapped mapped-segments mapped-segments-streams mapped-shrinks mapped-moves mapped-range mappings mappings-streams mappings-keep-range \
+        mappings-release-early mappings-swaps mappings-threads mappings-plan
+    ended_with 0
+    tail -n 1 <<<"$output" | sed "s/^/# /" >&3
+}
+
+@test "tensors that are larger than they seem, in handles: right under host" {
+    local words
+    for words in 'wrong segments' 'wrong mapped'; do
+        # shellcheck disable=SC2086 # several words
+        plainly arena 0 $words
+        # shellcheck disable=SC2086
+        managed 60 PENSTOCK_GUARD=host PENSTOCK_POLICY=lru -- arena 0 $words
+        as_plain
+        sound untouched
+        counted evictions
+    done
+}
+
+# --- what is left alone ----------------------------------------------------------------------------------------------------------------------
+@test "memory enough, handles below the least span, and Penstock switched off: nothing moves" {
+    local setting
+    plainly mapped 4 streams
+    for setting in PENSTOCK_BUDGET=unlimited PENSTOCK_MIN_SPAN=2MiB PENSTOCK_DISABLE=1; do
+        rm -f "$REPORT"
+        managed 50 $setting -- mapped 4 streams
+        as_plain
+        sound
+        [ ! -e "$REPORT" ] || equal 0 "$(report evicted_bytes)" "bytes that left, $setting"
+    done
+}
+
+# --- what programs do with handles -------------------------------------------------------------------------------------------------------------
+@test "handles move, change places, come and go in one range, and belong to two threads: their bytes stay with them" {
+    local word percent
+    while read -r word percent; do
+        plainly mapped 0 "$word"
+        managed "$percent" -- mapped 0 "$word"
+        as_plain
+        sound untouched
+        moved_within "$percent"
+    done <<<$'moves 70\nmoves 30\nswaps 40\nrange 70\nrange 30\nthreads 40'
+}
+
+@test "a handle is of just its size, where allocations are served by larger freed spans" {
+    plainly mapped 0 lengths
+    run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=2GiB "$SAMPLES/mapped" 0 lengths
+    as_plain
+    sound untouched
+    equal 0 "$(report larger_reused)" "larger freed spans that served"
+}
+
+@test "a handle at two addresses, and one that is handed on as a descriptor, after it was evicted too: one memory" {
+    local word percent
+    for word in twice export; do
+        for percent in 70 40; do
+            plainly mapped 0 $word
+            managed $percent -- mapped 0 $word
+            as_plain
+            sound untouched
+            counted evictions
+        done
+    done
+}
+
+@test "what a program asks of addresses and handles, and what it does wrong, is answered as without Penstock" {
+    local word
+    for word in errors hint part asks; do
+        plainly mapped 0 $word
+        managed 40 PENSTOCK_GUARD=unmap -- mapped 0 $word
+        as_plain
+        sound untouched
+        [[ $word != [ah]* ]] || counted evictions
+    done
+    plainly mapped 0 errors entry-point
+    managed 40 -- mapped 0 errors entry-point
+    as_plain
+}
+
+@test "what is to be bound to a multicast object or a logical endpoint keeps its bytes" {
+    plainly mapped 0 multicast
+    managed 50 -- mapped 0 multicast
+    as_plain
+    equal 12 "$(report passthrough.mapped)" "mappings that became CUDA's own, two by each function"
+    counted evictions
+    equal 0 "$(ledger unmapped_accesses)" "unmapped accesses"
+}
+
+# --- a full device ---------------------------------------------------------------------------------------------------------------------------
+@test "more fits than the device has, and as much again when all of it was released" {
+    local without with
+    CUDASIM_MEMORY=2MiB plainly mapped 0 full
+    without=$(sed -n 's/^tensors //p' "$WORK/plain")
+    managed 90 CUDASIM_MEMORY=2MiB PENSTOCK_HOST_BUDGET=4MiB -- mapped 0 full
+    goes_on
+    sound untouched
+    with=$(sed -n 's/^tensors //p' <<<"$output")
+    at_least $((without + 32)) "$with" "tensors, of which $without fit into the device"
+    counted out_of_memory
+    moved_within 90
+}
+
+@test "pages that the driver refuses are made up for" {
+    local words
+    for words in 'mapped 6' 'arena 6 segments'; do
+        # shellcheck disable=SC2086 # several words
+        plainly $words
+        # shellcheck disable=SC2086
+        managed 90 CUDASIM_FAULT=cuMemCreate@device:oom@12 -- $words
+        as_plain
+        struck
+        sound untouched
+    done
+}

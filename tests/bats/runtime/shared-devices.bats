@@ -1,0 +1,155 @@
+#!/usr/bin/env bats
+# A device that others use too, and one of which the process may have a part (a MIG slice, MPS): budgets are of what is really there, and what others take
+# later is made up for by what can leave.
+
+load ../../lib/helper
+load ../../lib/small_trainer
+
+setup() { helper_setup 60; }
+
+MIB=1048576
+
+build_one_span() {
+    build_probe one_span <<'END'
+int main(void)
+{
+    CHECK(cudaFree(new_span(1, NULL)));
+    puts("ok");
+    return 0;
+}
+END
+}
+
+@test "a budget in per cent is of what the process may have, and auto of what others leave" {
+    requires sim cc
+    build_one_span
+    run_probe one_span PENSTOCK_BUDGET=50% CUDASIM_MEMORY=64MiB
+    goes_on
+    equal $((32 * MIB)) "$(report budget_bytes)" "half of the device"
+    run_probe one_span PENSTOCK_BUDGET=50% CUDASIM_MEMORY=64MiB CUDASIM_LIMIT=24MiB
+    goes_on
+    equal $((12 * MIB)) "$(report budget_bytes)" "half of what may be had"
+    run_probe one_span PENSTOCK_BUDGET=auto PENSTOCK_RESERVE=4MiB CUDASIM_MEMORY=64MiB CUDASIM_OTHERS=40MiB
+    goes_on
+    equal $((20 * MIB)) "$(report budget_bytes)" "what others leave, less the reserve"
+    run_probe one_span PENSTOCK_BUDGET=auto PENSTOCK_RESERVE=4MiB CUDASIM_MEMORY=64MiB CUDASIM_OTHERS=40MiB CUDASIM_LIMIT=16MiB
+    goes_on
+    equal $((12 * MIB)) "$(report budget_bytes)" "what may be had, less the reserve"
+    run_probe one_span PENSTOCK_BUDGET=auto CUDASIM_MEMORY=64MiB CUDASIM_LIMIT=32MiB
+    goes_on
+    equal $((32 * MIB - MIB / 2)) "$(report budget_bytes)" "all that may be had, less a 64th"
+}
+
+@test "a device that others use half of is enough" {
+    requires sim
+    local need
+    need=$(share 100)
+    run_sim CUDASIM_MEMORY=$((need * 13 / 10)) CUDASIM_OTHERS=$((need * 6 / 10)) "${TRAINER[@]}"
+    contains "$output" 'out of memory|OutOfMemory|MemoryAllocation' # plain has no room
+    train PENSTOCK_BUDGET=auto PENSTOCK_RESERVE=$((need / 10)) CUDASIM_MEMORY=$((need * 13 / 10)) CUDASIM_OTHERS=$((need * 6 / 10))
+    right_results
+    said
+    sound
+    counted evictions
+}
+
+@test "what another process takes later makes spans leave, and the program goes on" {
+    requires sim
+    local need from budget sched
+    need=$(share 100)
+    for budget in $((need * 12 / 10)) 90% auto; do
+        for from in 10 25 40; do
+            for sched in threads seeded; do
+                train PENSTOCK_BUDGET=$budget PENSTOCK_RESERVE=0 CUDASIM_MEMORY=$((need * 13 / 10)) CUDASIM_OTHERS=$((need * 7 / 10)) \
+                    CUDASIM_OTHERS_FROM=$from CUDASIM_SCHED=$sched CUDASIM_SEED=$from
+                right_results
+                said 'the device has no more pages although the budget has room'
+                sound untouched
+                counted evictions
+                counted pages_refused
+            done
+        done
+    done
+}
+
+@test "spans give way to small allocations, whichever function asks for them, when the device is full" {
+    requires sim cc
+    # The wheels' toolkit has no stub of the driver: the driver itself will do.
+    build_probe full "-L$SIM" -l:libcuda.so.1 <<'END'
+int main(int count, char **ways)
+{
+    struct cudaMemPoolProps properties = {.allocType = cudaMemAllocationTypePinned, .location = {.type = cudaMemLocationTypeDevice}};
+    void *span[15], *memory[6];
+    struct cudaPitchedPtr pitched;
+    cudaMemPool_t own;
+    size_t pitch, bytes = 1536 << 10;
+
+    CHECK(cudaMemPoolCreate(&own, &properties));
+    for (int i = 0; i < 15; i++) span[i] = new_span(i, NULL);
+    CHECK(cudaDeviceSynchronize());
+    for (int i = 0; count > 1 && i < 6; i++) switch (atoi(ways[1])) {
+        case 0: CHECK(cudaMalloc(&memory[i], bytes)); break;
+        case 1: CHECK(cudaMallocPitch(&memory[i], &pitch, 1024, bytes / 1024)); break;
+        case 2: CHECK(cudaMalloc3D(&pitched, (struct cudaExtent){1024, bytes / 2048, 2})); break;
+        case 3: CHECK(cudaMallocAsync(&memory[i], bytes, NULL)); break;
+        case 4: CHECK(cudaMallocFromPoolAsync(&memory[i], bytes, own, NULL)); break;
+        case 5: EXPECT(cuMemAlloc((CUdeviceptr *)&memory[i], bytes) == CUDA_SUCCESS); break;
+        case 6: EXPECT(cuMemAllocPitch((CUdeviceptr *)&memory[i], &pitch, 1024, bytes / 1024, 4) == CUDA_SUCCESS); break;
+        default: EXPECT(cuMemAllocFromPoolAsync((CUdeviceptr *)&memory[i], bytes, own, NULL) == CUDA_SUCCESS);
+        }
+    EXPECT(cudaGetLastError() == cudaSuccess);
+    for (int i = 0; i < 15; i++) EXPECT(holds(span[i], i, NULL));
+    puts("ok");
+    return 0;
+}
+END
+    local way
+    for way in 0 1 2 3 4 5 6 7; do
+        run_penstock PENSTOCK_MIN_SPAN=2MiB CUDASIM_MEMORY=64MiB PROBE_SPAN=$((4 * MIB)) ./full $way
+        goes_on || { echo "way $way" >&2 && return 1; }
+        counted evictions
+    done
+}
+
+@test "a plan is for the memory that there is, where that is less than the budget" {
+    requires sim
+    local need
+    need=$(share 100)
+    TRAINER+=(--steps=12)
+    run_sim "${TRAINER[@]}"
+    local wanted=$output
+    train PENSTOCK_BUDGET=$((need * 12 / 10)) CUDASIM_MEMORY=$((need * 13 / 10)) CUDASIM_OTHERS=$((need * 7 / 10)) CUDASIM_OTHERS_FROM=25
+    ended_with 0
+    equal "$wanted" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients"
+    at_least 5 "$(report plan.steps)" "steps under a plan"
+    counted plan.evictions
+    counted plan.reloads
+}
+
+@test "what another process takes once plans are followed is planned for, too" {
+    requires sim
+    local need moves
+    need=$(share 100)
+    TRAINER+=(--steps=40)
+    run_sim "${TRAINER[@]}"
+    local wanted=$output
+    train PENSTOCK_BUDGET=$((need * 8 / 10)) CUDASIM_MEMORY=$((need * 13 / 10)) CUDASIM_OTHERS=$((need * 7 / 10)) CUDASIM_OTHERS_FROM=150 PENSTOCK_LOG=policy:info
+    ended_with 0
+    equal "$wanted" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients"
+    contains "$output" 'the device has no more pages'
+    # The last plan from before that, and the last from behind it.
+    mapfile -t moves < <(awk '/the device has no more pages/ { print moves + 0; moves = "none" }
+        /planned a step/ { sub(".*: ", ""); moves = $1 } END { print moves }' <<<"$output")
+    equal 2 "${#moves[@]}" "plans before and behind (${moves[*]})"
+    at_least $((moves[0] + 5)) "${moves[1]}" "moves of the plan for what is left"
+}
+
+@test "doctor: a device that others use, and one of which less may be had" {
+    requires sim
+    run_command doctor
+    lacks "$output" 'in use, most by others|may have'
+    CUDASIM_MEMORY=1000MiB CUDASIM_OTHERS=600MiB run_command doctor
+    contains "$output" '^note: device 0: 600 MiB are in use, most by others - .* under 400 MiB'
+    CUDASIM_MEMORY=1000MiB CUDASIM_LIMIT=300MiB run_command doctor
+    contains "$output" '^note: device 0: this process may have 300 MiB of it - '
+}

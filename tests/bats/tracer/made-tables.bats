@@ -1,0 +1,87 @@
+#!/usr/bin/env bats
+# Tables of addresses that kernels write on the device (tests/samples/made_tables.cu): whoever uses one names the table alone. What the sample prints stays the
+# same to the last bit in every order that the device may take, and nothing faults, under each guard. tests/bats/memory/ordering-rules.bats shows which rules that rests on.
+
+load ../../lib/helper
+load ../../lib/small_trainer
+
+setup() {
+    helper_setup
+    requires sim samples jq plain
+}
+
+# right PERCENT SEEDS OPTION... WORKLOAD...: these runs are right, and spans moved in them
+right() {
+    local percent=$1 seeds=$2
+    shift 2
+    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --percent "$percent" --seeds "$seeds" "$@"
+    ended_with 0 || return 1
+    contains "$output" '^seeds: [1-9][0-9]* runs .* 0 failed; [1-9][0-9]+ evictions'
+    tail -n 1 <<<"$output" | sed "s/^/# /" >&3
+}
+
+SOON=(tables-each tables-apart tables-long tables-beside tables-{apart,long,beside}-disguised)
+
+@test "what is used by a table soon after that was written is there" {
+    right 30-80 160 "${SOON[@]}"
+}
+
+@test "the same where hardly anything fits on the device, so that spans leave in their grace" {
+    right 4-30 120 --first 1001 "${SOON[@]}"
+}
+
+@test "the same with a thread for each stream" {
+    right 10-80 40 --first 2001 --scheduler threads "${SOON[@]}"
+}
+
+@test "the same where plans are followed" {
+    right 20-80 60 --first 3001 --policy plan tables-plan tables-plan-disguised tables-once-plan
+}
+
+@test "the same where plans are followed and hardly anything fits, so that spans stay on their slots" {
+    right 9-19 120 --first 1001 --policy plan tables-plan-disguised
+}
+
+@test "what is used by a table long after that was written is there" {
+    right 30-80 80 --first 4001 tables-once tables-later
+    right 4-30 60 --first 5001 tables-once tables-later
+    right 10-80 30 --first 6001 --scheduler threads tables-once tables-later
+}
+
+# made MODE [VARIABLE=VALUE]...: the sample under Penstock, in three fifths of its memory
+made() {
+    local mode=$1
+    shift
+    run_penstock PENSTOCK_MIN_SPAN="$SPAN_FROM" PENSTOCK_BUDGET=780KiB "$@" "$SAMPLES/made_tables" "$mode" 6
+    ended_with 0 && contains "$output" '^ok$' && counted evictions
+}
+
+@test "each table is known that a kernel makes, by either tracer, and none of a program without any" {
+    local tracer
+    for tracer in cupti hook; do
+        # 24 products in each of six steps.
+        made each PENSTOCK_TRACER=$tracer
+        equal $((24 * 6)) "$(report made_tables)" "tables"
+        # One for each of the eight weights beside.
+        made once PENSTOCK_TRACER=$tracer
+        equal $((8 + 24 * 6)) "$(report made_tables)" "tables of which some are made once"
+        equal 0 "$(report pointer_tables)" "tables that were copied"
+    done
+    train
+    right_results
+    equal 0 "$(report made_tables)" "tables of a trainer that has none"
+}
+
+@test "what the last launch of a grace uses by a table is there, though that launch needs room for more; what is captured meanwhile is no launch" {
+    local case guard seed
+    for case in table-grace-end table-beside-capture; do
+        for guard in unmap host; do
+            for seed in 1 2; do
+                run_penstock PENSTOCK_BUDGET=18MiB PENSTOCK_POLICY=lru PENSTOCK_GUARD=$guard CUDASIM_SCHED=seeded CUDASIM_SEED=$seed \
+                    "$SAMPLES/hostile" $case 16 4
+                ended_with 0
+                counted evictions
+            done
+        done
+    done
+}

@@ -1,0 +1,166 @@
+#!/usr/bin/env bats
+# Pointer tables in device memory, tensor maps among them: what was copied there from the host is known, and a launch that is given such a table is an
+# access to what it names. tests/bats/memory/ordering-rules.bats has these cases fail without it; tests/unit/kernels/test_pointer_tables.c has what is kept.
+
+load ../../lib/helper
+load ../../lib/small_trainer
+
+setup() {
+    helper_setup 60
+    requires sim samples jq
+}
+
+@test "what kernels find through tables is there, under every budget, both guards and tracers" {
+    local case budget guard tracer
+    while IFS=: read -r case budget guard tracer; do
+        hostile $case PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
+        { goes_on && sound untouched && said_with_room && counted pointer_tables; } || { echo "$case under $budget, $guard, $tracer" >&2 && return 1; }
+    done < <(some_of 3 {pointer-table,long-table,freed-table,table-changes,table-moves,table-graph,table-graph-memory,tensor-map}:{0,12MiB,24MiB,200MiB}:{host:hook,unmap:cupti})
+}
+
+@test "every table is seen once, by either tracer, and none is forgotten too early" {
+    local tracer
+    for tracer in cupti hook; do
+        hostile table-changes PENSTOCK_TRACER=$tracer
+        # Four copies in each of eight turns.
+        equal 32 "$(report pointer_tables)" "tables"
+        equal 0 "$(report pointer_tables_forgotten)" "tables forgotten"
+        # Each turn one table in one row, two rows and two slices; none that is copied on is counted again.
+        hostile table-moves PENSTOCK_TRACER=$tracer
+        equal 40 "$(report pointer_tables)" "tables in rows"
+        equal 0 "$(report pointer_tables_forgotten)" "tables forgotten"
+        hostile long-table PENSTOCK_TRACER=$tracer
+        equal 2 "$(report pointer_tables)" "long tables"
+        hostile freed-table PENSTOCK_TRACER=$tracer
+        equal 6 "$(report pointer_tables)" "freed tables"
+        hostile tensor-map PENSTOCK_TRACER=$tracer
+        equal 8 "$(report pointer_tables)" "tensor maps in memory"
+    done
+}
+
+@test "the cases that scripts/gpu/programs has, in one process with more spans, have as many tables as it wants" {
+    requires python
+    local cases wanted
+    read -r cases wanted < <(cd "$ROOT/scripts/gpu" && python3 -B -c 'import program_rows as p
+print(p.TABLES, next(row.report["pointer_tables"] for row in p.ROWS if row.name == "tables"))')
+    run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET=39MiB python3 -B "$ROOT/tests/gpu/sample.py" "$SAMPLES/hostile" "$cases" 16 4
+    goes_on
+    contains "$output" '^{"loss": \[\], "chk": 0}$'
+    sound untouched
+    counted evictions
+    equal "$wanted" "$(report pointer_tables)" "tables"
+    run_sim "$SAMPLES/hostile" pointer-table,no-such-case
+    ended_with 2
+    run_sim python3 -B "$ROOT/tests/gpu/sample.py" echo "no steps, and no ok"
+    ended_with 1
+}
+
+@test "what kernels find through tables in host memory is there, under every budget, guard and tracer" {
+    local budget guard tracer
+    while IFS=: read -r budget guard tracer; do
+        hostile host-table PENSTOCK_BUDGET=$budget PENSTOCK_GUARD=$guard PENSTOCK_TRACER=$tracer
+        { goes_on && sound untouched && said; } || { echo "$budget, $guard, $tracer" >&2 && return 1; }
+    done < <(some_of 3 {0,12MiB,24MiB,200MiB}:{auto,host,unmap}:{hook,cupti})
+}
+
+@test "a table in host memory that the host fills in each step is seen under a plan, from whenever on it is used" {
+    local words right budget
+    for words in mapped "mapped graph" "mapped since" "mapped since graph"; do
+        run_sim "$SAMPLES/hidden" 60 $words
+        ended_with 0
+        right=$output budget=$(($(ledger peak.device) * 72 / 100))
+        run_penstock CUDASIM_LAUNCH_NS=200000 PENSTOCK_MIN_SPAN=64KiB PENSTOCK_BUDGET=$budget PENSTOCK_LOG=info PENSTOCK_RECORDING="$WORK/step" \
+            "$SAMPLES/hidden" 60 $words
+        { ended_with 0 && equal "$right" "$(grep -v '^penstock: ' <<<"$output")" "what it prints" && sound && counted evictions && counted plan.steps; } ||
+            { echo "$words" >&2 && return 1; }
+        equal 1 "$(grep -c 'a kernel is given host memory, .* guards every span that is away' <<<"$output")" "lines about it"
+        # Each span that can move is guarded, those that are born in the step too.
+        [[ $words = *since* ]] || equal "$(grep -c '^s ' step)" "$(grep -c '^s .* guarded$' step)" "guarded spans"
+    done
+}
+
+@test "programs without tables have none" {
+    train PENSTOCK_LOG=info
+    right_results
+    equal 0 "$(report pointer_tables)" "tables"
+    lacks "$output" 'is given host memory'
+}
+
+@test "copies from where no processor can read are left alone" {
+    # The wrong direction, which the driver doesn't mind; and addresses of spans in device memory, which no copy brought from the host.
+    build_probe directions "-L$SIM" -l:libcuda.so.1 <<'END'
+int main(void)
+{
+    void *span = new_span(3, NULL), *small, *other;
+    CUdeviceptr pointer = (CUdeviceptr)span;
+
+    CHECK(cudaMalloc(&small, 64));
+    CHECK(cudaMalloc(&other, 64));
+    CHECK(cudaMemcpy(small, &pointer, sizeof pointer, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(other, small, 8, cudaMemcpyDeviceToDevice));
+    CHECK(cudaMemcpy(other, small, 8, cudaMemcpyDefault));
+    EXPECT(cuMemcpy((CUdeviceptr)other, (CUdeviceptr)small, 8) == CUDA_SUCCESS);
+    EXPECT(cuMemcpy((CUdeviceptr)small, pointer, 8) == CUDA_SUCCESS);
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaFree(small));
+    CHECK(cudaFree(other));
+    EXPECT(holds(span, 3, NULL));
+    puts("ok");
+    return 0;
+}
+END
+    run_probe directions
+    goes_on
+    sound
+    equal 1 "$(report pointer_tables)" "tables"
+}
+
+@test "batches bring tables from the host" {
+    build_probe batches "-L$SIM" -l:libcuda.so.1 <<'END'
+static cudaStream_t stream;
+
+static void copy(void *to, const void *from, size_t bytes)
+{
+    CUdeviceptr dst = (CUdeviceptr)to, src = (CUdeviceptr)from;
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    size_t first = 0;
+
+    EXPECT(cuMemcpyBatchAsync_v2(&dst, &src, &bytes, 1, &attributes, &first, 1, stream) == CUDA_SUCCESS);
+}
+
+static void copy_volume(void *to, const void *from, size_t row, size_t rows)
+{
+    CUDA_MEMCPY3D_BATCH_OP op = {.extent = {row, rows, 1}, .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+
+    op.src.type = op.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+    op.dst.op.ptr.ptr = (CUdeviceptr)to;
+    op.dst.op.ptr.rowLength = 4 * row;
+    op.src.op.ptr.ptr = (CUdeviceptr)from;
+    EXPECT(cuMemcpy3DBatchAsync_v2(1, &op, 0, stream) == CUDA_SUCCESS);
+}
+
+int main(void)
+{
+    void *table[2] = {new_span(3, NULL), new_span(4, NULL)};
+    char *small;
+
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaMalloc((void **)&small, 4096));
+    copy(small, table, sizeof table);              /* one */
+    copy_volume(small + 256, table, 8, 2);         /* a row each: two more */
+    copy(small + 1024, small, sizeof table);       /* on the device: none that is new */
+    copy_volume(small + 2048, small, 8, 2);
+    CHECK(cudaDeviceSynchronize());
+    EXPECT(holds(table[0], 3, NULL) && holds(table[1], 4, NULL));
+    puts("ok");
+    return 0;
+}
+END
+    local tracer
+    for tracer in cupti hook; do
+        run_probe batches PENSTOCK_TRACER=$tracer
+        goes_on
+        sound
+        equal 3 "$(report pointer_tables)" "tables"
+    done
+}

@@ -1,0 +1,224 @@
+# shellcheck shell=bash disable=SC2154 # status and output are set by bats' run
+# What the bats files share. Each begins with `load ../../lib/helper`; one with a setup() of its own calls helper_setup first.
+#
+# Names: ROOT the tree, BUILD what is tested, SIM the simulated device's libraries, SAMPLES the sample trainers, PENSTOCK_SO the library,
+# PENSTOCK the command, WORK a directory of this test's own. DEVICE is sim or gpu: the same files run on both.
+
+ROOT=$(dirname "$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")")
+BUILD=${PENSTOCK_TEST_BUILD:-build/release}
+[[ "$BUILD" == /* ]] || BUILD=$ROOT/$BUILD
+DEVICE=${PENSTOCK_TEST_DEVICE:-sim}
+STRICT=${PENSTOCK_TEST_STRICT:-}
+SIM=$BUILD/sim
+SAMPLES=$BUILD/samples
+PENSTOCK_SO=$BUILD/libpenstock.so
+PENSTOCK=$ROOT/scripts/penstock
+# bats reads this file for each test: what setup_suite.bash found once is not looked for again.
+TOOLKIT=${PENSTOCK_TEST_TOOLKIT-$("$ROOT/scripts/cuda-home" || true)}
+
+# Nothing of the person's own settings reaches a program under test. PENSTOCK_TEST_ names stay: bats reads a file more than once, in
+# processes of their own, and the settings' table leaves these names to the tests.
+for name in $(compgen -A export PENSTOCK_) $(compgen -A export CUDASIM_); do
+    [[ $name == PENSTOCK_TEST_* ]] || unset "$name"
+done
+unset LD_PRELOAD PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF CUDA_INJECTION64_PATH NVTX_INJECTION64_PATH
+
+setup() { helper_setup "$@"; }
+
+# helper_setup [SECONDS]: for one test, whose programs may take so long each (120)
+helper_setup() {
+    WORK=$BATS_TEST_TMPDIR
+    cd "$WORK" || return 1
+    [ $# = 0 ] || LIMIT=$1
+    # One a test; a test that runs several programs sets it anew for each.
+    LEDGER=$WORK/ledger.json
+    REPORT=$WORK/report.json
+}
+
+# is_short: fewer runs than usual are wanted, as CI does, which has little time
+is_short() { [ "${PENSTOCK_TEST_SEEDS:-2000}" -lt 1000 ]; }
+
+# some_of N WORD...: of the words all; where fewer are wanted every Nth, others with each commit (PENSTOCK_TEST_TURN, setup_suite.bash)
+some_of() {
+    local every=$1 turn=$((${PENSTOCK_TEST_TURN:-0} % $1)) word
+    shift
+    for word; do
+        if ! is_short || [ $turn -eq 0 ]; then
+            echo "$word"
+        fi
+        turn=$(((turn + 1) % every))
+    done
+}
+
+# --- what a test needs ---------------------------------------------------------------------------------------------------------------------
+# requires WORD...: skips this test unless every word holds. The vocabulary is here and nowhere else; an unknown word fails the test.
+# In strict mode a word that a machine without a GPU can satisfy (all but gpu, gpu2, torch and what set-up doesn't bring) fails instead of skipping, and on a GPU
+# machine gpu does too. `sim` alone is special: a test that only the simulated device can serve has nothing to do on a GPU.
+requires() {
+    local word
+    for word in "$@"; do
+        case $word in
+        sim)
+            [ "$DEVICE" = sim ] || skip "only for the simulated device"
+            [ -e "$SIM/libcuda.so.1" ] || lacking "$word" "the simulated device is not built"
+            ;;
+        samples) compgen -G "$SAMPLES/*" >/dev/null || lacking "$word" "no samples are built" ;;
+        gpu)
+            if [ "$DEVICE" != gpu ]; then
+                [ "$STRICT" = all ] && lacking "$word" "PENSTOCK_TEST_DEVICE is not gpu"
+                skip "needs a GPU"
+            fi
+            nvidia-smi -L >/dev/null 2>&1 || lacking "$word" "nvidia-smi sees no GPU"
+            ;;
+        gpu2)
+            requires gpu
+            [ "$(nvidia-smi -L | wc -l)" -ge 2 ] || lacking "$word" "needs two GPUs"
+            ;;
+        torch) python3 -c 'import torch' 2>/dev/null || lacking "$word" "python3 has no torch" ;;
+        python) command -v python3 >/dev/null || lacking "$word" "no python3" ;;
+        nvcc) [ -n "$TOOLKIT" ] || lacking "$word" "no CUDA toolkit" ;;
+        chromium) compgen -c | grep -qxE 'chromium(-headless-shell|-browser)?' || lacking "$word" "no headless Chromium" ;;
+        sdt) [ -e /usr/include/sys/sdt.h ] || compgen -G '/usr/include/*/sys/sdt.h' >/dev/null || lacking "$word" "no sys/sdt.h" ;;
+        root) [ "$(id -u)" = 0 ] || lacking "$word" "not root" ;;
+        release) [ "${BUILD##*/}" = release ] || skip "only for the release build" ;;
+        plain) [[ "${BUILD##*/}" != *san ]] || skip "not for a sanitizer's build" ;;
+        cc | clang | jq | gdb | glpsol | strace | shellcheck | cppcheck | clang-format | clang-tidy)
+            command -v "${word/#cc/gcc}" >/dev/null || lacking "$word" "no $word"
+            ;;
+        # What set-up doesn't bring: tools that read what we make for them.
+        pip) grep -q -- --python <<<"$(python3 -m pip --help 2>/dev/null)" || lacking optional "python3 has no pip that installs for another Python" ;;
+        man | mandoc | zsh | fish | pkg-config | dpkg-deb | dpkg-shlibdeps | lintian) command -v "$word" >/dev/null || lacking optional "no $word" ;;
+        *)
+            echo "requires: $word: no such word in tests/lib/helper.bash" >&2
+            return 1
+            ;;
+        esac
+    done
+}
+
+# lacking WORD WHY: skips, or fails where strict mode says that this machine should have it.
+lacking() {
+    case $STRICT:$1 in
+    '':*) skip "$2" ;;
+    all:*) ;;
+    *:torch | *:gpu2 | *:optional) skip "$2" ;;
+    *:gpu) [ "$DEVICE" = gpu ] || skip "$2" ;;
+    esac
+    echo "requires $1: $2, and a skip is a failure in strict mode" >&2
+    exit 1
+}
+
+# --- running programs ----------------------------------------------------------------------------------------------------------------------
+# A sanitizer's runtime must be the first library of a process; a preloaded library would stand before it.
+case ${BUILD##*/} in
+asan) SANITIZER=$(gcc -print-file-name=libasan.so) ;;
+tsan) SANITIZER=$(gcc -print-file-name=libtsan.so) ;;
+*) SANITIZER= ;;
+esac
+[ -z "$SANITIZER" ] || SANITIZER=$(readlink -f "$SANITIZER")
+
+# env_for_device: sets LD_LIBRARY_PATH to the simulated device, or on a GPU to the toolkit's runtime; the ledger goes to $LEDGER.
+device_environment() {
+    if [ "$DEVICE" = sim ]; then
+        echo "LD_LIBRARY_PATH=$SIM"
+        echo "CUDASIM_LEDGER=${CUDASIM_LEDGER:-$LEDGER}"
+    else
+        echo "LD_LIBRARY_PATH=$TOOLKIT/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    fi
+}
+
+# with_device COMMAND...: the command with the device's libraries in its path. Assignments stand before it, as with env(1).
+with_device() {
+    local environment
+    mapfile -t environment < <(device_environment)
+    env "${environment[@]}" "$@"
+}
+
+# run_sim COMMAND...: runs it on the device without Penstock; status and output as bats' run leaves them.
+run_sim() { run with_device timeout --kill-after=5 "${LIMIT:-120}" env "$@"; }
+
+# run_penstock COMMAND...: the same with Penstock preloaded. VARIABLE=VALUE words may stand before the command.
+run_penstock() {
+    run with_device timeout --kill-after=5 "${LIMIT:-120}" env "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO" \
+        "PENSTOCK_REPORT=$REPORT" "$@"
+}
+
+# run_command ARGUMENT...: the `penstock` command of this tree, with the library under test.
+run_command() {
+    local subcommand=$1
+    shift
+    run with_device timeout --kill-after=5 "${LIMIT:-120}" "$PENSTOCK" "$subcommand" --library "$PENSTOCK_SO" "$@"
+}
+
+# --- reading what they left ----------------------------------------------------------------------------------------------------------------
+# ledger KEY: a value of the simulated device's ledger, by jq path without the leading dot. A key that is not there fails.
+ledger() { json_value "$LEDGER" "$1"; }
+
+# report KEY: the same of Penstock's report.
+report() { json_value "$REPORT" "$1"; }
+
+json_value() {
+    [ -s "$1" ] || { echo "$1: not written" >&2 && return 1; }
+    jq -er ".$2 | if . == null then error(\"no such key\") elif . == false then \"false\" else . end" "$1" || {
+        echo "$1: no $2" >&2
+        return 1
+    }
+}
+
+# --- comparing -----------------------------------------------------------------------------------------------------------------------------
+# equal EXPECTED ACTUAL [WHAT]
+equal() {
+    [ "$1" = "$2" ] && return 0
+    printf '%s: expected "%s", got "%s"\n' "${3:-value}" "$1" "$2" >&2
+    return 1
+}
+
+# at_most LIMIT ACTUAL [WHAT], at_least LIMIT ACTUAL [WHAT]: whole numbers
+at_most() {
+    [ "$2" -le "$1" ] && return 0
+    printf '%s: %s is above %s\n' "${3:-value}" "$2" "$1" >&2
+    return 1
+}
+at_least() {
+    [ "$2" -ge "$1" ] && return 0
+    printf '%s: %s is below %s\n' "${3:-value}" "$2" "$1" >&2
+    return 1
+}
+
+# contains TEXT PATTERN: an extended regular expression, matched line by line
+contains() {
+    grep -qE -- "$2" <<<"$1" && return 0
+    printf 'no line matches /%s/ in:\n%s\n' "$2" "$1" >&2
+    return 1
+}
+
+# lacks TEXT PATTERN
+lacks() {
+    ! grep -E -- "$2" <<<"$1" >&2 && return 0
+    printf 'the lines above match /%s/\n' "$2" >&2
+    return 1
+}
+
+# ended_with STATUS: the last run's, with its output when it is another one
+ended_with() {
+    [ "$status" -eq "$1" ] && return 0
+    printf 'expected status %s, got %s:\n%s\n' "$1" "$status" "$output" >&2
+    return 1
+}
+
+# --- waiting -------------------------------------------------------------------------------------------------------------------------------
+# wait_until SECONDS COMMAND...: until the command succeeds, looking every 50 ms; fails when the time is over.
+wait_until() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        if [ $SECONDS -ge "$end" ]; then
+            echo "waited in vain for: $*" >&2
+            return 1
+        fi
+        sleep 0.05
+    done
+}
+
+# wait_for_exit SECONDS PID: until the process is gone.
+wait_for_exit() { wait_until "$1" eval "! kill -0 $2 2>/dev/null"; }
