@@ -1,12 +1,17 @@
 /*
- * Annotations: what a program may tell Penstock about itself. None is needed; each is a hint that Penstock would otherwise have to find out.
+ * Annotations: hints that a program gives Penstock about itself. None is required; without a hint,
+ * Penstock has to find the fact out.
  *
- * Nothing has to be linked: the functions are weak references, which the loader resolves when libpenstock.so is preloaded. Where it is not,
- * each call is a test of a null pointer. (With clang a program that is not position-independent must be compiled with -fno-plt: without it the
- * linker settles that the functions are not there. `pkg-config --cflags penstock` has the flag; gcc is told by an attribute.)
+ * The program links no library. The functions are weak references, which the loader resolves when
+ * libpenstock.so is preloaded. Without libpenstock.so each call is a test of a null pointer.
  *
- * Threads: any function, any thread, at any time, before the first CUDA call too. A layer belongs to the thread that began it: it says
- * nothing about the launches of other threads. torch runs backward on threads of its own, so mark backward's layers in hooks, which run there.
+ * With clang, compile a program that is not position-independent with -fno-plt. Without that flag
+ * the linker decides that the functions do not exist. `pkg-config --cflags penstock` prints the
+ * flag. With gcc an attribute in this header has the same effect.
+ *
+ * Threads: any thread may call any function at any time, even before the first CUDA call. A layer
+ * belongs to the thread that began it, and says nothing about the launches of other threads. torch
+ * runs backward on its own threads, so mark the layers of backward in hooks, which run there.
  */
 #ifndef PENSTOCK_PENSTOCK_H
 #define PENSTOCK_PENSTOCK_H
@@ -26,24 +31,33 @@ extern "C" {
 #endif
 
 /*
- * What the calling thread launches from here to the matching end belongs to a layer: for people `name` (copied; may be NULL), and `number`, the
- * same in forward and backward; a negative one: none of the model's layers (embedding, loss). Layers nest; the innermost counts. An end
- * without a begin does nothing.
+ * The launches of the calling thread between a begin and the matching end belong to a layer. Layers
+ * nest, and a launch belongs to the innermost one. An end without a begin does nothing. `name` is
+ * for people; it is copied and may be NULL. `number` is the same in forward and backward. A
+ * negative `number` marks a stretch outside the model's layers, such as embedding or loss.
  */
 PENSTOCK_API void penstock_layer_begin(const char *name, int number, enum penstock_direction direction);
 PENSTOCK_API void penstock_layer_end(void);
 
-/* A step of the training loop is over: the next launch of any thread belongs to the next one. */
+/* Ends a step of the training loop: the next launch of any thread belongs to the next step. */
 PENSTOCK_API void penstock_step(void);
 
 /*
- * The allocation that holds the address stays in device memory from the next use on until it is unpinned as often as it was pinned, or freed.
- * 0; -ENOENT: Penstock manages no allocation there (a small one, say, or Penstock is not in the process); -EINVAL: it is not pinned.
+ * Keeps the allocation that holds the address in device memory, from its next use on. The pin ends
+ * when the program frees the allocation, or has unpinned it as often as it pinned it.
+ *
+ * Both functions return 0 or a negative errno. -ENOENT: Penstock manages no allocation there; the
+ * allocation is too small, for example, or Penstock is not in the process. -EINVAL: penstock_unpin
+ * found no pin, or penstock_pin found UINT32_MAX pins already.
  */
 PENSTOCK_API int penstock_pin(const void *address);
 PENSTOCK_API int penstock_unpin(const void *address);
 
-/* The allocation that holds the address won't be used for a while: when memory is short it leaves first. Its next use takes that back. */
+/*
+ * Says that the program won't use the allocation that holds the address for a while. When memory is
+ * short, this allocation leaves first. Its next use cancels the hint. Returns 0, or -ENOENT as
+ * above.
+ */
 PENSTOCK_API int penstock_hint_idle(const void *address);
 
 #undef PENSTOCK_API
