@@ -1,12 +1,16 @@
 /*
- * Shell patterns, for names of layers and kernels: * any characters, ? any one, [a-z] and [!a-z] a set, \ takes the next one as it is.
- * Everything else stands for itself; there is nothing special about / or a leading dot. Pure; linear in the text for each *.
+ * Shell patterns, for names of layers and kernels. * matches any characters, ? any one character,
+ * [a-z] and [!a-z] a set; \ takes the next character literally. Every other character matches
+ * itself; / and a leading dot are not special.
+ *
+ * Pure; the time is linear in the text for each *. Threads: any.
  */
 #ifndef PS_GLOB_H
 #define PS_GLOB_H
 
 #include <stdbool.h>
 
+/* Returns whether the pattern matches the whole text. */
 bool ps_glob_matches(const char *pattern, const char *text);
 
 #endif

@@ -1,10 +1,13 @@
-/* A hash of a number. Pure. */
+/* A hash of a number. Pure. Threads: any. */
 #ifndef PS_HASH_H
 #define PS_HASH_H
 
 #include <stdint.h>
 
-/* Spreads it over all 64 bits, so that sums of these tell apart what they are sums of, and the lowest bits do for an index. */
+/*
+ * Spreads the number over all 64 bits. So sums of hashes of different numbers differ, and the
+ * lowest bits serve as an index.
+ */
 static inline uint64_t ps_hash_u64(uint64_t x)
 {
     x += UINT64_C(0x9e3779b97f4a7c15);
