@@ -2,7 +2,7 @@
  * PENSTOCK_RULES: the user's rules. They say which spans may move, and which allocations do not
  * become spans at all.
  *
- *     exclude layer=3-5; include class=activation size>=16MiB; exclude layer=7 birth=2;
+ *     exclude layer=3-5; include class=activation size>=16MiB; exclude layer=7 birth=2
  *     exclude size>=4MiB size<=4MiB nth=3
  *
  * A rule is `include` or `exclude` with conditions. A span meets a rule if it meets all of its
@@ -69,8 +69,8 @@ struct ps_span_rules {
 int ps_span_rules_parse(const char *text, struct ps_span_rules *out, const char **wrong);
 
 /*
- * The known facts about a span. `learnt` is false until a step has been recorded; then only its
- * size and `nth` are known.
+ * The known facts about a span. `learnt` is false until a step has been recorded. Until then only
+ * its size and `nth` are known.
  */
 struct ps_span_facts {
     uint64_t bytes;

@@ -1,7 +1,8 @@
 /*
- * The least budget that is good enough for a recorded step. Budgets are as the user names them: a plan leaves its margin of each (margin.h).
+ * The least budget that is good enough for a recorded step. Budgets are those that users name; a
+ * plan leaves a margin of them free (margin.h).
  *
- * Pure: memory from the caller. Threads: one search each.
+ * Pure: memory from the caller. Threads: each thread has its own search.
  */
 #ifndef PS_LEAST_BUDGET_H
 #define PS_LEAST_BUDGET_H
@@ -10,32 +11,58 @@
 
 #include "penstock/policy.h"
 
-/* A planned step that takes no more than this of the plain one, in thousandths, has lost nothing: what two runs differ by. */
+/*
+ * A planned step has lost nothing if it takes at most this many thousandths of the plain step's
+ * time. Two runs differ by as much.
+ */
 #define PS_NOTHING_LOST 1005u
 
 /* A step that is planned again and again. */
 struct ps_replanned {
-    struct penstock_step *step; /* its budget is written to */
+    struct penstock_step *step; /* the search writes its budget */
     const struct penstock_policy *policy;
     const struct penstock_policy_options *options;
     void *workspace;           /* for the policy and for penstock_predict */
-    struct penstock_plan plan; /* the last one; with moves for step->uses */
-    uint64_t best_ns; /* what the step takes under a budget with which nothing moves: mappings may cost something even so; 0: not known */
-    const char *why;  /* a constant string, if it was none */
+    struct penstock_plan plan; /* the last plan; it has room for step->uses moves */
+    /*
+     * The step's time under a budget with which no span moves; 0: not known. Even then mappings may
+     * cost some time.
+     */
+    uint64_t best_ns;
+    const char *why; /* a constant string: the problem, if the last plan was not valid */
 };
 
-/* Plans the step as it stands. 0; -ERANGE: it does not fit, the plan is the best there is; other -errno: there is no plan. */
+/*
+ * Plans the step as it stands. Returns 0 or a negative errno. -ERANGE: the step does not fit the
+ * budget, and the plan is the best possible. Any other error: the step has no plan.
+ */
 int ps_replan(struct ps_replanned *again);
 
-/* Whether the planned step waits for no transfer: it takes as long as the plain one, but for what mappings cost. */
+/*
+ * Returns whether the planned step waits for no transfer. Apart from the cost of mappings it then
+ * takes as long as the plain step.
+ */
 bool ps_plan_waits_for_nothing(const struct penstock_plan *plan);
 
-/* What a budget is to be good for; called by ps_least_budget. False also where there is no plan. */
-bool ps_budget_fits(struct ps_replanned *again, uint64_t budget);
-bool ps_budget_waits_for_nothing(struct ps_replanned *again, uint64_t budget);
-bool ps_budget_loses_nothing(struct ps_replanned *again, uint64_t budget); /* nor do mappings cost more than under the budget of best_ns */
+/* Criteria for ps_least_budget. Each plans the step under `budget`; false if that gives no plan. */
 
-/* The least multiple of `unit` above `from`, and up to `enough`, which is, that is good; more is taken to be no worse. One plan for each halving. */
+/* Returns whether the step fits the budget. */
+bool ps_budget_fits(struct ps_replanned *again, uint64_t budget);
+
+/* Returns whether the step fits the budget and waits for no transfer. */
+bool ps_budget_waits_for_nothing(struct ps_replanned *again, uint64_t budget);
+
+/*
+ * Returns whether the step fits the budget and loses no time. The cost of mappings counts, beyond
+ * their cost in best_ns.
+ */
+bool ps_budget_loses_nothing(struct ps_replanned *again, uint64_t budget);
+
+/*
+ * Returns the least good budget that is a multiple of `unit`, above `from` and up to `enough`. The
+ * caller knows that `enough` is good, and `from` is not. A larger budget is assumed to be no worse.
+ * Each halving makes one plan.
+ */
 uint64_t ps_least_budget(struct ps_replanned *again, uint64_t unit, uint64_t from, uint64_t enough,
                          bool (*is_good)(struct ps_replanned *again, uint64_t budget));
 

@@ -1,6 +1,4 @@
-/*
- * Moments of a recorded step (include/penstock/policy.h) and the launches among them. Pure.
- */
+/* Moments of a recorded step (include/penstock/policy.h), and its launches. Pure. Threads: any. */
 #ifndef PS_MOMENTS_H
 #define PS_MOMENTS_H
 
@@ -8,7 +6,10 @@
 
 #include "penstock/policy.h"
 
-/* The first launch at or behind a moment; step->launches: there is none in this round (modulo that it is the next one's first). */
+/*
+ * Returns the first launch at or after a moment. Returns step->launches if this round has no such
+ * launch; modulo step->launches that is the first launch of the next round.
+ */
 static inline uint32_t ps_launch_from(const struct penstock_step *step, uint32_t moment)
 {
     uint32_t low = 0, high = step->launches;

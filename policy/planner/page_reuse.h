@@ -1,9 +1,13 @@
 /*
- * For which allocations of a step's round pages must be mapped. A freed span keeps its pages and serves the next allocation of its size at no cost; where the budget is
- * short it gives them up, and each allocation that finds none of its size, and each reload, has pages mapped at its addresses. What is kept here is what
- * the shim keeps (freed_spans.c): of freed spans the oldest goes that alone makes enough room, else the largest.
+ * Page reuse: tells which allocations and reloads of a round must map pages. A freed span keeps its
+ * pages, and serves the next allocation of its size at no cost. Where the budget is short, a freed
+ * span gives its pages up. Pages are mapped for each allocation that finds no freed span of its
+ * size, and for each reload. The choice follows the shim (freed_spans.c): a freed span of the size
+ * that is asked for goes first. Then goes the oldest that alone makes enough room, or else the
+ * largest.
  *
- * Pure: memory from the caller; an operation takes about as many steps as the number of sizes has bits. Threads: the caller serialises.
+ * Pure: memory from the caller. With n sizes an operation takes about log n steps. Threads: the
+ * caller serialises.
  */
 #ifndef PS_PAGE_REUSE_H
 #define PS_PAGE_REUSE_H
@@ -15,16 +19,23 @@
 
 struct ps_page_reuse;
 
+/* Returns the bytes of memory that ps_page_reuse_init wants. */
 size_t ps_page_reuse_bytes(const struct penstock_step *step);
-/* In `memory`, of that size and aligned for any type. `step` stays the caller's and still. */
+
+/*
+ * Prepares `memory`, which has that size and is aligned for any type, without freed spans. The
+ * caller owns `step`.
+ */
 struct ps_page_reuse *ps_page_reuse_init(const struct penstock_step *step, void *memory);
 
 /*
- * The span is given pages, as it is allocated or (`back`) for its reload: `held` bytes are live on the device with it. Whether they must be mapped.
+ * Gives pages to the span, for its allocation or, if `back` is set, for its reload. `held` is the
+ * number of live bytes on the device, the span's included. Returns whether the pages must be
+ * mapped.
  */
 bool ps_page_reuse_taken(struct ps_page_reuse *reuse, uint32_t span, bool back, int64_t held);
 
-/* The span was freed with its pages. */
+/* Notes that the program has freed the span while it had pages. */
 void ps_page_reuse_freed(struct ps_page_reuse *reuse, uint32_t span);
 
 #endif
