@@ -1,8 +1,8 @@
 /*
  * The profile of a step: the course of the step under its plan, as the playback predicts it. It has
  * a bounded number of figures, so that a report can hold it. Times are in ns since the step's
- * begin, in a step that takes the predicted time. The demand without the plan is given at the same
- * places of the program, so that one axis can show both.
+ * begin, in a step that takes the predicted time. The demand without the plan stands at the same
+ * places of the program, so one axis can show both.
  *
  * Pure: memory from the caller. Threads: any.
  */
@@ -36,7 +36,7 @@ struct ps_profile_gap {
     uint64_t from_ns, to_ns;
     /* Its eviction is queued; its pages are free. PS_PROFILE_NEVER: the span stays. */
     uint64_t leaves_ns, gone_ns;
-    /* Its reload begins; its reload is over. PS_PROFILE_NEVER: the span has no reload. */
+    /* Its reload begins; its reload is over. PS_PROFILE_NEVER: it stays, or is freed while away. */
     uint64_t comes_ns, back_ns;
 };
 

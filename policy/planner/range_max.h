@@ -1,6 +1,6 @@
 /*
- * Bytes by moment of a ring. Adding to a stretch, finding the most in a stretch, and finding the
- * last moment above a bound take log n each. Stretches go round the ring's end.
+ * Bytes by moment of a ring. Three operations take log n each: adding to a stretch, finding its
+ * most, and finding its last moment above a bound. Stretches go round the ring's end.
  *
  * Pure: memory from the caller. Threads: the caller serialises calls on one room.
  */

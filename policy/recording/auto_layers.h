@@ -1,7 +1,8 @@
 /*
- * Layers without markers: the repeating sub-sequence of launches inside one step, forward, and its mirror in backward.
+ * Layers without markers: finds the sub-sequence of launches that repeats inside one step in
+ * forward, and its mirror in backward.
  *
- * Pure: memory from the caller. O(n log n) for n launches.
+ * Pure: memory from the caller. O(n log n) for n launches. Threads: any.
  */
 #ifndef PS_AUTO_LAYERS_H
 #define PS_AUTO_LAYERS_H
@@ -11,12 +12,14 @@
 
 #include "penstock/policy.h"
 
+/* Returns the bytes of workspace that ps_layers_auto wants. */
 size_t ps_layers_auto_workspace_bytes(uint32_t launches);
 
 /*
- * `fingerprint[0..launches)`: one step's launches. Fills `layer` (room for `capacity`) with stretches that cover the step, in order, and returns
- * how many; 1 (the whole step, no direction) when nothing repeats. What comes before, between and after the layers is a stretch of its own
- * with number PENSTOCK_NEVER.
+ * Fills `layer`, which has room for `capacity`, with stretches that cover the step, in order.
+ * Returns their number. If no sub-sequence repeats it returns 1: the whole step, without a
+ * direction. `fingerprint[0..launches)` are one step's launches. The launches before, between and
+ * after the layers form stretches of their own, with number PENSTOCK_NEVER.
  */
 uint32_t ps_layers_auto(const uint64_t *fingerprint, uint32_t launches, void *workspace, struct penstock_layer *layer, uint32_t capacity);
 

@@ -1,10 +1,13 @@
 /*
- * Durations of a step's launches, out of those measured in several rounds.
+ * Durations of a step's launches, from measurements of several rounds.
  *
- * What holds a launch up in one round (a lock of the driver's, a helper thread's work, an event beside it) makes its duration longer and nothing makes
- * it shorter, so each launch counts as the shortest seen. But the clock that the device runs at is not the same in all rounds: one that stands still
- * between launches, waiting for transfers, is cool and runs fast, and one that doesn't is slower by a twelfth (H200 at its power limit: 616 ms of
- * launches while the step was learnt, 660 ms under a plan). So the shortest ones are stretched by as much as this round's pace is slower than theirs.
+ * A lock of the driver, a helper thread's work or an event beside it can hold a launch up in one
+ * round. That makes its duration longer, and nothing makes it shorter. So the shortest measured
+ * duration of each launch counts. But the device's clock is not the same in all rounds. A device
+ * that stands still between launches, waiting for transfers, is cool and runs fast. A device that
+ * does not is slower by a twelfth. (H200 at its power limit: 616 ms of launches while the step was
+ * learnt, 660 ms under a plan.) So the shortest durations are stretched by as much as this round is
+ * slower.
  *
  * Pure: memory from the caller, no clock. Threads: the caller serialises.
  */
@@ -17,12 +20,17 @@
 
 #include "penstock/policy.h"
 
-/* For that many launches, aligned for any type. */
+/*
+ * Returns the bytes of workspace that ps_durations_settle wants for this number of launches. The
+ * caller aligns the workspace for any type.
+ */
 size_t ps_durations_workspace_bytes(uint32_t launches);
 
 /*
- * `launch[i].duration_ns`, as measured in the round before if `timed[i]`, else guessed, becomes what is to be planned with. `shortest[i]`, in ns, is the
- * shortest seen in earlier rounds, 0 where there is none; it is brought up to date. The workspace holds nothing between calls.
+ * Changes each `launch[i].duration_ns` to the duration to plan with. On entry it was measured in
+ * the round before if `timed[i]`, and is a guess if not. `shortest[i]`, in ns, is the shortest
+ * duration of earlier rounds, 0 if unknown; the function updates it. The workspace holds nothing
+ * between calls.
  */
 void ps_durations_settle(struct penstock_launch *launch, const bool *timed, uint64_t *shortest, uint32_t launches, void *workspace);
 

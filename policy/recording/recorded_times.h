@@ -1,5 +1,6 @@
 /*
- * What the launches of a recorded step take: on the device, measured or guessed, and on the host. For recorded_step.c.
+ * Times of the launches of a recorded step: on the device, measured or guessed, and on the host.
+ * Only recorded_step.c uses this.
  *
  * Pure: memory from the caller. Threads: the caller serialises calls on one recorder.
  */
@@ -14,12 +15,16 @@
 
 struct ps_recorder;
 
-/* Bytes of memory that a step of so many launches wants, aligned for any type. */
+/*
+ * Returns the bytes of workspace for a step of `length` launches. The caller aligns the workspace
+ * for any type.
+ */
 size_t ps_recorded_times_bytes(uint32_t length);
 
 /*
- * Fills duration_ns and host_ns of the `length` launches that begin with launch `first`, all of them kept, and `timed`, as ps_recorder_step says (recorder.h). The
- * workspace holds nothing between calls.
+ * Fills duration_ns and host_ns of `length` launches from launch `first` on, and `timed`, as
+ * ps_recorder_step (recorder.h) says. The recorder keeps all these launches. The workspace holds
+ * nothing between calls.
  */
 void ps_recorded_times(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *workspace, struct penstock_launch *launch,
                        bool *timed);
