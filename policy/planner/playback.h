@@ -17,9 +17,8 @@
  *   - A reload may begin once the launch `reload_from` begins, its own eviction is over, and its
  *     pages are there. Reloads begin in the order of reload_from; among equals the one needed
  *     soonest begins first. The first reload holds up the others. The H2D is ready
- *     `reload_overhead_ns`
- *     later. One H2D runs at a time. A reload that has not begun when its launch comes begins
- *     there, out of turn.
+ *     `reload_overhead_ns` later. One H2D runs at a time. A reload that has not begun when its
+ *     launch comes begins there, out of turn.
  *   - An allocation waits until it fits. If nothing under way would ever make it fit, it is granted
  *     all the same, and the peak shows it.
  *   - While both directions are busy, both run at their rates for that.

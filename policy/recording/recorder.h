@@ -1,8 +1,10 @@
 /*
- * The recorder: keeps what the program did lately (allocations, frees, launches and the spans they name) and makes a recorded step
- * (penstock_step) of the last P launches once they are known to be a step.
+ * The recorder keeps the latest events of the program: allocations, frees, launches, and the spans
+ * that launches name. Once some launches are known to be a step, it makes a recorded step of them
+ * (penstock_step).
  *
- * Pure: memory from the caller, constant work per event. Threads: the caller serialises calls on one recorder.
+ * Pure: memory from the caller, constant work per event. Threads: the caller serialises calls on
+ * one recorder.
  */
 #ifndef PS_RECORDER_H
 #define PS_RECORDER_H
@@ -14,63 +16,106 @@
 #include "penstock/policy.h"
 #include "policy/steps/detector.h"
 
-#define PS_RECORDER_MOMENTS (1u << 20) /* events kept, accesses counted one by one: four a launch of two rounds of the longest step */
+/*
+ * The number of events kept; each access counts as one. They allow for four events a launch in two
+ * rounds of the longest step.
+ */
+#define PS_RECORDER_MOMENTS (1u << 20)
 
 struct ps_recorder;
 
+/* Returns the bytes that a recorder takes; a constant. */
 size_t ps_recorder_bytes(void);
-void ps_recorder_init(struct ps_recorder *recorder); /* of zeroed memory */
 
-/* `span`: a number that belongs to one allocation alone, never used again; not 0. */
+/* Prepares zeroed memory of that size. */
+void ps_recorder_init(struct ps_recorder *recorder);
+
+/* Notes an allocation. `span` is a number of this allocation alone, never used again, and not 0. */
 void ps_recorder_allocated(struct ps_recorder *recorder, uint64_t span, uint64_t bytes);
+
+/* Notes the free of the span. */
 void ps_recorder_freed(struct ps_recorder *recorder, uint64_t span);
 
-/*
- * A launch on that stream (any number that is the stream's alone), then each span that it names (once or more). `layer`: number of the layer it lies in
- * as the caller counts them (a new number at each boundary marker; ascending), `direction` and `number` as the marker says.
- */
+/* The layer of a launch. The last boundary marker gives `direction` and `number`. */
 struct ps_recorded_layer {
-    uint64_t stretch; /* changes at every boundary marker; 0: there are no markers */
+    uint64_t stretch; /* ascending, a new number at each boundary marker; 0: no markers */
     uint32_t number;  /* PENSTOCK_NEVER: not one of the model's layers */
     enum penstock_direction direction;
     const char *name; /* lives as long as the process; may be NULL */
-    bool counted; /* `number` says how many came before, maybe in earlier steps: a recorded step counts anew from where forward begins */
+    /*
+     * `number` is the number of layers before, maybe in earlier steps. A recorded step then counts
+     * again from where forward begins.
+     */
+    bool counted;
 };
+
+/* Notes a launch on a stream. `stream` is any number that belongs to this stream alone. */
 void ps_recorder_launch(struct ps_recorder *recorder, struct ps_step_launch launch, uint32_t stream, struct ps_recorded_layer layer);
+
+/*
+ * Notes a span that the latest launch names. The caller calls this right after the launch, once or
+ * more for each span.
+ */
 void ps_recorder_access(struct ps_recorder *recorder, uint64_t span, uint64_t bytes, bool fixed);
 
-/* The host took so long, in ns, from the launch before the latest one to that; what made it wait is not of it. */
+/* Notes the host's time, in ns, from the previous launch to the latest one, without its waits. */
 void ps_recorder_host(struct ps_recorder *recorder, uint64_t host_ns);
 
-/* The span that launch `launch` (counted from 0 since the start) named in that place, counted from 0; 0: none, or no longer kept. */
+/*
+ * Returns the span that the launch (counted from 0 since the start) named in that place, counted
+ * from 0. Returns 0 if it named none there, or is no longer kept.
+ */
 uint64_t ps_recorder_named(const struct ps_recorder *recorder, uint64_t launch, uint32_t place);
 
-/* Device time of the latest launches becomes known later: of launch `launch` (counted from 0 since the start), in ns. */
+/*
+ * Notes the device time, in ns, of a launch (counted from 0 since the start). This time becomes
+ * known later than the launch. The recorder ignores launches that it no longer keeps.
+ */
 void ps_recorder_duration(struct ps_recorder *recorder, uint64_t launch, uint64_t duration_ns);
-uint64_t ps_recorder_launches(const struct ps_recorder *recorder); /* so far */
 
-/* Of more than 65,536 spans alive at once the rest is known only while it is used: how often a span found no room. */
+/* Returns the number of launches so far. */
+uint64_t ps_recorder_launches(const struct ps_recorder *recorder);
+
+/*
+ * Returns the number of times that a span found no room. Of more than 65,536 live spans, the rest
+ * is known only while it is used.
+ */
 uint64_t ps_recorder_unknown_spans(const struct ps_recorder *recorder);
 
 /*
- * A step made from `length` launches that begin with launch `first` (counted from 0 since the start). Sizes first: 0 or -ENODATA (no longer
- * kept). Then the step, in `memory` of that size, aligned for any type; *out and *details point into it. A duration that is not
- * known is guessed: the mean of what the same kernel took elsewhere in the step, else that of all. On a stream of which no launch was timed, beside one
- * of which some were, launches take none: what they hold up is the launch that waits for them, and its duration tells it. (Guessed at, they made a step of
- * FSDP2 on two H200s, with its collectives on streams of their own, one of 424 to 500 ms instead of 302.) Links, budget and slab are left 0.
- *
- * Layers come from the markers; without markers from the launches alone (policy/recording/auto_layers.h); classes from lives and uses.
+ * Writes to *bytes the memory that ps_recorder_step wants for these launches. Returns 0, or
+ * -ENODATA if they are no longer kept.
  */
 int ps_recorder_step_bytes(const struct ps_recorder *recorder, uint64_t first, uint32_t length, size_t *bytes);
+
+/* Details of a recorded step that struct penstock_step does not have. */
 struct ps_recorded_details {
-    const uint64_t *number;  /* by span of the step: the caller's number for it, in the round that was recorded */
-    const uint16_t *ordinal; /* by use of the step: which of its launch's accesses it is, counted from 0 (repeats too) */
-    const bool *timed;       /* by launch of the step: its duration was measured, or it is known to take none; else it is a guess */
+    const uint64_t *number; /* by span: the caller's number for it, in the recorded round */
+    /* By use: its place among the accesses of its launch, counted from 0; repeats count too. */
+    const uint16_t *ordinal;
+    /* By launch: its duration was measured, or the launch is known to take none; false: a guess. */
+    const bool *timed;
 };
+
+/*
+ * Makes a step from `length` launches, beginning with launch `first` (counted from 0 since the
+ * start). `memory` has the size that ps_recorder_step_bytes gave, and is aligned for any type; *out
+ * and *details point into it. Links, budget and slab are left 0. Returns 0, or -ENODATA if the
+ * launches are no longer kept.
+ *
+ * The step guesses a duration that is not known: the mean of the same kernel elsewhere in the step,
+ * or else the mean of all launches. If a stream has no timed launch, and another stream has some,
+ * the launches of the first take no time. They delay only the launch that waits for them, and its
+ * duration shows that. (FSDP2 on two H200s runs its collectives on their own streams. With guesses
+ * for them, its step of 302 ms came to 424 to 500 ms.)
+ *
+ * Layers come from the markers. Without markers they come from the launches alone
+ * (policy/recording/auto_layers.h). Classes come from lives and uses.
+ */
 int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *memory, struct penstock_step *out,
                      struct ps_recorded_details *details);
 
-/* Whether these launches are kept, with what the step is made from. */
+/* Returns whether these launches are kept, with everything that the step is made from. */
 bool ps_recorder_keeps(const struct ps_recorder *recorder, uint64_t first, uint32_t length);
 
 #endif
