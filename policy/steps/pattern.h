@@ -1,6 +1,8 @@
 /*
- * A known step, as the detector (detector.c) keeps it: its launches, and an index of its grams, which are some launches running. Grams are looked up by
- * hash and compared launch by launch.
+ * A pattern, as the detector (detector.c) keeps it: its launches, and an index of its grams. A gram
+ * is a series of GRAM launches. Grams are looked up by hash, and compared launch by launch.
+ *
+ * Pure. Threads: the caller serialises calls.
  */
 #ifndef PS_PATTERN_H
 #define PS_PATTERN_H
@@ -8,10 +10,10 @@
 #include "policy/hash.h"
 #include "policy/steps/detector.h"
 
-#define GRAM 8                              /* launches of a gram: so many that fit are enough to recognise a place */
+#define GRAM 8                              /* launches of a gram: enough to recognise a place */
 #define RING (2 * PS_PATTERN_LAUNCHES_MAX)  /* launches kept: two rounds of the longest step */
-#define INDEX (2 * PS_PATTERN_LAUNCHES_MAX) /* and of a pattern's own index */
-#define AMBIGUOUS UINT32_C(0x80000000)      /* in a pattern's index: the gram has other places too, this is the first */
+#define INDEX (2 * PS_PATTERN_LAUNCHES_MAX) /* entries of a pattern's index */
+#define AMBIGUOUS UINT32_C(0x80000000)      /* in an index: the first of several places */
 #define NOWHERE UINT32_MAX
 
 #define PRIME ((UINT64_C(1) << 61) - 1)
@@ -19,26 +21,28 @@
 
 struct pattern {
     uint32_t length; /* 0: the slot is free */
-    bool is_whole;   /* it has come round whole; else it was believed in early and goes if it breaks off */
+    bool is_whole;   /* it has come round whole; if not, it goes when it breaks off */
     uint32_t strikes;
     uint32_t superseded_by; /* slot of the pattern that contains it; NOWHERE: none */
     uint64_t superseder;    /* that pattern's serial */
     uint64_t serial;
     uint64_t rounds;
     uint64_t last_seen; /* launches observed when it was last followed */
-    uint64_t last_wrap; /* and when a round of it was last complete; 0: never */
+    uint64_t last_wrap; /* launches observed when its last round was complete; 0: never */
     uint64_t sum;       /* of the mixed fingerprints: the same for every rotation */
     uint32_t index_mask;
-    uint32_t index[INDEX]; /* position after the gram + 1, or with AMBIGUOUS; 0: free */
+    uint32_t index[INDEX]; /* position after the gram + 1, maybe with AMBIGUOUS; 0: free */
     uint64_t fingerprint[PS_PATTERN_LAUNCHES_MAX];
 };
 
+/* Returns x modulo PRIME. */
 static inline uint64_t reduce(uint64_t x)
 {
     x = (x & PRIME) + (x >> 61);
     return x >= PRIME ? x - PRIME : x;
 }
 
+/* Returns a * b modulo PRIME. */
 static inline uint64_t multiply(uint64_t a, uint64_t b)
 {
     unsigned __int128 product = (unsigned __int128)a * b;
@@ -46,27 +50,32 @@ static inline uint64_t multiply(uint64_t a, uint64_t b)
     return reduce((uint64_t)(product & PRIME) + (uint64_t)(product >> 61));
 }
 
+/* Returns the hash of a series with one more launch behind it. */
 static inline uint64_t append(uint64_t hash, uint64_t fingerprint)
 {
     return reduce(multiply(hash, BASE) + reduce(fingerprint) + 1);
 }
 
-/* The hash of what was appended to `before` to give `after`; `power` is BASE to its length. */
+/*
+ * Returns the hash of the launches that turned the hash `before` into `after`. `power` is BASE to
+ * the number of these launches.
+ */
 static inline uint64_t difference(uint64_t after, uint64_t before, uint64_t power)
 {
     return reduce(after + PRIME - multiply(before, power));
 }
 
-/* Makes the index anew, from `length` and `fingerprint`. */
+/* Rebuilds the index from `length` and `fingerprint`. */
 void ps_step_pattern_index(struct pattern *pattern);
 
 /*
- * The place behind the gram that ends with launch `launch` of the history (a ring of RING launches) and has the hash `gram`; with AMBIGUOUS the first
- * of several; NOWHERE when the pattern doesn't have it.
+ * Returns the place in the pattern behind a gram; with AMBIGUOUS it is the first of several.
+ * Returns NOWHERE if the pattern doesn't have the gram. The gram ends with launch `launch` of the
+ * history, a ring of RING launches, and has the hash `gram`.
  */
 uint32_t ps_step_pattern_find(const struct pattern *pattern, uint64_t gram, const uint64_t *history, uint64_t launch);
 
-/* Whether `longer` has all of `shorter` but the place where its rounds meet. */
+/* Returns whether `longer` has all of `shorter`, except the place where the rounds of it meet. */
 bool ps_step_pattern_contains(const struct pattern *longer, const struct pattern *shorter);
 
 #endif

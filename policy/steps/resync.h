@@ -1,6 +1,8 @@
 /*
- * Where a step goes on that has just been left: a launch was another one, a few came in between, or a few did not come, and then everything is as before.
- * Grams (pattern.h) don't tell that in the midst of layers that are all alike; that the place is near does.
+ * Resync: finds the place where a pattern goes on that was just lost. One launch was different, a
+ * few came in between, or a few did not come; after that the program follows the pattern again.
+ * Among layers that are all alike, grams (pattern.h) don't show the place. The search here uses
+ * that the place is near.
  *
  * Pure. Threads: the caller serialises calls.
  */
@@ -11,23 +13,32 @@
 
 struct pattern;
 
-/* So many launches too many, or too few, are looked past. Layers are longer: what fits so near is not the next layer. */
+/*
+ * The most extra or missing launches that resync bridges. Layers are longer, so a place that fits
+ * this near is not in the next layer.
+ */
 #define PS_RESYNC_SHIFTS 4
 
 struct ps_resync {
-    uint32_t position;                       /* where it would be now had one launch been another */
-    uint32_t looked;                         /* launches since */
-    uint32_t ahead;                          /* bit for each shift: the launch at the loss was the one so far ahead */
-    uint32_t fits[2 * PS_RESYNC_SHIFTS + 1]; /* launches running that fitted that place, or one so far behind or ahead of it */
+    uint32_t position; /* the place now, if only one launch was different */
+    uint32_t looked;   /* launches since the loss */
+    uint32_t ahead;    /* bit i: the launch at the loss was the pattern's launch i places ahead */
+    /* By shift, from behind to ahead: the launches in a row that fitted the shifted place. */
+    uint32_t fits[2 * PS_RESYNC_SHIFTS + 1];
 };
 
-/* At place `expected` of the pattern this launch has come instead. */
+/*
+ * Begins the search: at place `expected` of the pattern, another launch came, with `fingerprint`.
+ */
 void ps_resync_begin(struct ps_resync *lost, const struct pattern *pattern, uint32_t expected, uint64_t fingerprint);
 
 /*
- * The next launch has come: what place of the pattern is expected after it, or NOWHERE. Of several the nearest; of two as near that ahead, if the launch at
- * the loss was already the one that is there. What was believed in early (`is_whole` is not set) and lacks launches is not taken up: they came once, and are
- * no part of the step.
+ * Takes in the next launch. Returns the place of the pattern that is expected after it, or NOWHERE.
+ * Of several places the nearest is taken. Of two equally near places, the one ahead is taken if the
+ * launch at the loss was already the launch there. If not, the one behind is taken.
+ *
+ * A pattern found early (`is_whole` is not set) is not taken up at a place ahead. The launches that
+ * did not come this time came only once, and are no part of the step.
  */
 uint32_t ps_resync_look(struct ps_resync *lost, const struct pattern *pattern, uint64_t fingerprint);
 
