@@ -53,8 +53,8 @@ bool ps_budget_fits(struct ps_replanned *again, uint64_t budget);
 bool ps_budget_waits_for_nothing(struct ps_replanned *again, uint64_t budget);
 
 /*
- * Returns whether the step fits the budget and loses no time. The cost of mappings counts, beyond
- * their cost in best_ns.
+ * Returns whether the step fits the budget and loses no time, neither to waits nor to mappings.
+ * Mappings may cost as much as they do in best_ns.
  */
 bool ps_budget_loses_nothing(struct ps_replanned *again, uint64_t budget);
 

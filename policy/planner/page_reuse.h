@@ -2,8 +2,8 @@
  * Page reuse: tells which allocations and reloads of a round must map pages. A freed span keeps its
  * pages, and serves the next allocation of its size at no cost. Where the budget is short, a freed
  * span gives its pages up. Pages are mapped for each allocation that finds no freed span of its
- * size, and for each reload. The choice follows the shim (freed_spans.c): a freed span of the size
- * that is asked for goes first. Then goes the oldest that alone makes enough room, or else the
+ * size, and for each reload. The choice follows the shim (freed_spans.c). A reload takes a freed
+ * span of its own size first. Otherwise the oldest goes that alone makes enough room, or else the
  * largest.
  *
  * Pure: memory from the caller. With n sizes an operation takes about log n steps. Threads: the

@@ -5,8 +5,9 @@
  * makes its duration longer, and nothing makes it shorter. So the shortest measured duration of
  * each launch counts. But the device's clock is not the same in all rounds. A device that stands
  * still between launches, waiting for transfers, is cool and runs fast. A device that does not is
- * slower by a twelfth. (H200 at its power limit: 616 ms of launches while the step was learnt, 660
- * ms under a plan.) So the shortest durations are stretched by as much as this round is slower.
+ * slower by a twelfth. (H200 at its power limit: the launches took 616 ms while the step was
+ * learnt, and 660 ms under a plan.) So the shortest durations are stretched by as much as this
+ * round is slower.
  *
  * Pure: memory from the caller, no clock. Threads: the caller serialises.
  */

@@ -34,8 +34,8 @@ void ps_resync_begin(struct ps_resync *lost, const struct pattern *pattern, uint
 
 /*
  * Takes in the next launch. Returns the place of the pattern that is expected after it, or NOWHERE.
- * Of several places the nearest is taken. Of two equally near places, the one ahead is taken if the
- * launch at the loss was already the launch there. If not, the one behind is taken.
+ * Of several places the nearest is taken. Of two equally near places the one behind is taken. The
+ * one ahead is taken if the launch at the loss was already the launch there.
  *
  * A pattern found early (`is_whole` is not set) is not taken up at a place ahead. The launches that
  * did not come this time came only once, and are no part of the step.
