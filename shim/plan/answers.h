@@ -1,10 +1,10 @@
 /*
- * The answers of the plan to the rooms below: fills residency/plan_table.h.
+ * The plan's answers to the rooms below: fills residency/plan_table.h.
  */
 #ifndef PS_ANSWERS_H
 #define PS_ANSWERS_H
 
-/* At the set-up of each device; the first call has an effect. Any thread. */
+/* Called at the set-up of each device; only the first call has an effect. Any thread. */
 void ps_plan_answers_open(void);
 
 #endif

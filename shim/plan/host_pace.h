@@ -1,5 +1,6 @@
 /*
- * How fast the host queues launches: what the program's threads take from one to the next when Penstock does not keep them.
+ * How fast the host queues launches: the time that the program's threads take from one launch to
+ * the next, without Penstock's waits.
  *
  * Threads: [locked] with the registry lock.
  */
@@ -8,7 +9,10 @@
 
 #include <stdint.h>
 
-/* A launch is queued: how long the host took for it since the one before, ns, of its own waits (for the device, for data) no more than a millisecond. */
+/*
+ * A launch is queued. Returns the host's time since the launch before, in ns, at most a
+ * millisecond. The host's own waits for the device or for data are part of it.
+ */
 uint64_t ps_host_pace_launched(void);
 
 #endif

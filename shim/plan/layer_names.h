@@ -1,7 +1,8 @@
 /*
- * The names of layers: kept as long as the process lives, each with what it says about number and direction; and the names of kernels.
+ * The names of layers, each with the number and direction that it states; and the names of kernels.
+ * Names are kept as long as the process lives.
  *
- * Threads: any. Looking up a name that is known takes no lock.
+ * Threads: any. Looking up a known name takes no lock.
  */
 #ifndef PS_LAYER_NAMES_H
 #define PS_LAYER_NAMES_H
@@ -12,33 +13,41 @@
 
 #include "penstock/policy.h"
 
-/* Names that are kept; a program that puts a running number into its ranges has no end of them. */
+/*
+ * The number of names that are kept. A program that puts a running number into its ranges makes
+ * names without end.
+ */
 #define PS_LAYER_NAMES_MAX 4096u
 
 struct ps_layer_name {
     const char *text;
     uint64_t hash;
-    uint32_t number;                   /* never PENSTOCK_NEVER: a name without one has one from PS_LAYERS_UNNUMBERED on */
-    enum penstock_direction direction; /* PENSTOCK_DIRECTION_NONE: the name does not say */
-    _Atomic uint64_t seen;             /* step << 32 | times in that step, for names that don't say */
+    /* never PENSTOCK_NEVER: names without a number get one from PS_LAYERS_UNNUMBERED on */
+    uint32_t number;
+    enum penstock_direction direction; /* PENSTOCK_DIRECTION_NONE: the name states none */
+    /* step << 32 | times in that step, for names that state no direction */
+    _Atomic uint64_t seen;
 };
 
-/* NULL: no room, said once. */
+/* Returns the kept name, or NULL if there is no room, which is logged once. */
 struct ps_layer_name *ps_layer_name_keep(const char *text);
 
 /*
- * The direction of the next range of this name, which does not say: in each step it is forward the first time and backward the second, and
- * so on in turn. Counts it.
+ * Returns the direction of the next range of a name that states none, and counts the range. In each
+ * step the first range is forward, the second backward, and so on in turn.
  */
 enum penstock_direction ps_layer_name_next_direction(struct ps_layer_name *name);
 
 /* A step is over: the turns begin again. */
 void ps_layer_names_step(void);
 
-/* For a forked child: the locks are nobody's. */
+/* For a forked child: no thread of it holds the locks. */
 void ps_layer_names_in_child(void);
 
-/* The kernel's name if it matches the pattern (always the same one), or NULL. A handle is asked about once, until a module is unloaded. */
+/*
+ * Returns the kernel's name if it matches the pattern (always the same one), else NULL. A handle is
+ * looked up once, until a module is unloaded.
+ */
 const struct ps_layer_name *ps_layer_name_of_kernel(CUfunction function, const char *pattern);
 
 #endif

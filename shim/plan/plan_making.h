@@ -1,5 +1,6 @@
 /*
- * Plans of a recorded step: the policy makes them, here they get their memory and are checked.
+ * Makes plans of a recorded step: the policy plans, and this module gives it memory and checks the
+ * plans.
  *
  * Threads: the planning thread alone. Nothing here is called with the registry lock held.
  */
@@ -17,10 +18,16 @@ struct ps_plan_making {
     void (*meanwhile)(void); /* called between two plans where many are made */
 };
 
-/* 0; -ERANGE: the best there is, and reacting does the rest; other -errno: there is no plan. `plan->move` is the caller's to free in any case. */
+/*
+ * Makes a plan. Returns 0, or -ERANGE for the best plan that exists, which reacting must complete.
+ * Other -errno: there is no plan. In every case the caller frees `plan->move`.
+ */
 int ps_plan_make(const struct ps_plan_making *making, struct penstock_plan *plan);
 
-/* The least budget, above `limit`, under which the step would lose nothing, to a thousandth; 0: not known. Some ten plans. */
+/*
+ * Returns the least budget above `limit` under which the step would lose nothing, to a thousandth;
+ * 0: not known. Makes about ten plans.
+ */
 uint64_t ps_plan_find_enough(const struct ps_plan_making *making, uint64_t limit, uint64_t peak);
 
 #endif

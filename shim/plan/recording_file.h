@@ -1,5 +1,6 @@
 /*
- * PENSTOCK_RECORDING: the step that was recorded last, in a file; for `penstock plan`, and for tests of the planner.
+ * PENSTOCK_RECORDING: writes the step recorded last to a file, for `penstock plan` and for tests of
+ * the planner.
  *
  * Threads: the planning thread alone, without the registry lock.
  */
@@ -8,7 +9,7 @@
 
 #include "penstock/policy.h"
 
-/* Nothing where none is wanted. What can't be written is said once. */
+/* Writes nothing if no file is wanted. A failure to write is logged once. */
 void ps_recording_file_write(const struct penstock_step *step);
 
 #endif
