@@ -56,8 +56,8 @@ void ps_following_launch(struct ps_steps_state state, uint64_t launch);
 bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t count, struct ps_stream *stream);
 
 /*
- * Finds at most `room` spans that the plan in force would evict now, but for the grace after a last
- * use. Those that leave first in the step come first. A caller that needs pages at once should take
+ * Finds at most `room` spans that the plan would evict now, but for the grace after a last use.
+ * Those that leave first in the step come first. A caller that needs pages at once should take
  * these spans. By itself it would evict spans that are needed next. [locked]
  */
 size_t ps_following_leaving(struct ps_span **spans, size_t room);

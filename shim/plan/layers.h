@@ -32,9 +32,9 @@ void ps_layers_open(const struct ps_layer_source *source);
 enum ps_layers_from ps_layers_from(void);
 
 /*
- * Returns the layer in which the calling thread launches `function` now. `stretch` is 0 while there
- * are no boundaries of the chosen sort and the launches themselves may be searched for layers. It
- * is 1 outside of all layers before the first boundary that this thread has met.
+ * Returns the layer in which the calling thread launches `function` now. `stretch` is 0 while
+ * boundaries of the chosen sort are missing and the launches may be searched for layers. It is 1
+ * outside of all layers before the first boundary that this thread has met.
  */
 struct ps_recorded_layer ps_layers_now(CUfunction function);
 

@@ -1,5 +1,6 @@
 /*
- * What a step's launches take, out of the rounds that were timed (policy/recording/durations.h), kept from one plan of the step to its next.
+ * The durations of a step's launches, from the rounds that were timed
+ * (policy/recording/durations.h). They are kept from one plan of the step to its next.
  *
  * Threads: the planning thread alone, without a lock.
  */
@@ -15,10 +16,13 @@
 struct ps_settled_times {
     uint64_t *ns;
     uint32_t length;
-    uint64_t found; /* which step they are of */
+    uint64_t found; /* the step that they are of */
 };
 
-/* Changes the durations of the step, in the caller's memory, to what is to be planned with. Those kept under another `found` are of another step and forgotten. */
+/*
+ * Changes the step's durations, in the caller's memory, to those to plan with. Durations kept under
+ * another `found` are of another step and forgotten.
+ */
 void ps_settled_times_take(struct ps_settled_times *shortest, uint64_t found, const struct penstock_step *step, const bool *timed);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * What the report says of a step that was planned: its layers with their device time, the bytes born, evicted and reloaded in them, and, as
- * rounds go by, how long the stream stood still in each (exposed time).
+ * The report's figures of a planned step: its layers with their device time, and the bytes born,
+ * evicted and reloaded in them. As rounds go by, they gain the exposed time of each layer: how long
+ * the stream waited in it.
  *
  * Threads: the caller serialises; in the library that is the registry lock.
  */
@@ -22,19 +23,30 @@ struct ps_step_figures;
 struct ps_step_figures *ps_step_figures_make(const struct penstock_step *step, const struct penstock_plan *plan);
 void ps_step_figures_free(struct ps_step_figures *figures); /* NULL is nothing */
 
-/* The stream stood still for `ns` before launch `place` of round `round`. Rounds are numbered in order; the last PS_ROUNDS_KEPT are kept. */
+/*
+ * The stream waited `ns` before launch `place` of round `round`. Rounds are numbered in order; the
+ * last PS_ROUNDS_KEPT are kept.
+ */
 void ps_step_figures_waited(struct ps_step_figures *figures, uint64_t round, uint32_t place, uint64_t ns);
 
-/* The waits of a round by launch; NULL when none was told or it is no longer kept. */
+/*
+ * Returns the waits of a round by launch; NULL if none was reported or the round is no longer kept.
+ */
 const uint64_t *ps_step_figures_waits(const struct ps_step_figures *figures, uint64_t round);
 
-/* Of a round, if it is kept: in all. */
+/* Returns the sum of a round's waits, if the round is kept. */
 uint64_t ps_step_figures_exposed_ns(const struct ps_step_figures *figures, uint64_t round);
 
-/* Which of the step's layers launch `place` lies in; its `stretch` is a number of its own in the step. */
+/*
+ * Gives the layer of the step that launch `place` lies in. Its `stretch` is a number of its own in
+ * the step.
+ */
 void ps_step_figures_layer(const struct ps_step_figures *figures, uint32_t place, struct ps_recorded_layer *layer);
 
-/* Adds "layers": [...] to the open object; exposed time is that of round `round`, and when each begins is from the profile, unless that is NULL. */
+/*
+ * Adds "layers": [...] to the open object. Exposed time is that of round `round`. The profile gives
+ * the begin of each layer, unless it is NULL.
+ */
 void ps_step_figures_write(const struct ps_step_figures *figures, uint64_t round, const struct ps_step_profile *profile,
                            struct ps_json *json);
 
