@@ -1,17 +1,20 @@
 /*
- * What frameworks are asked for by environment variables of their own, before they are loaded: that torch and JAX show their tensors, that NCCL registers
- * nothing by itself. By constructors, in every process, and by setenv where the program sets torch's variables afterwards; nothing else but for PENSTOCK_SIGNAL
- * (report_signal.h) is done in one that never calls CUDA.
+ * What Penstock asks of frameworks by environment variables of their own, before they are loaded.
+ * Torch and JAX are to show their tensors, and NCCL is to register nothing by itself. Constructors
+ * set the variables in every process; setenv sets torch's where the program sets them afterwards. A
+ * process that never calls CUDA gets nothing else, except PENSTOCK_SIGNAL (report_signal.h).
  */
 #ifndef PS_FRAMEWORKS_H
 #define PS_FRAMEWORKS_H
 
 #include <stdbool.h>
 
-/* Whether torch is asked for the backend that shows its tensors, and not by the user. Any thread. */
+/*
+ * Returns whether we, not the user, ask torch for the backend that shows its tensors. Any thread.
+ */
 bool ps_frameworks_chose_visible_tensors(void);
 
-/* Whether torch is here, and has that backend. Any thread. */
+/* Returns whether torch is loaded and has that backend. Any thread. */
 bool ps_frameworks_torch_shows_tensors(void);
 
 #endif

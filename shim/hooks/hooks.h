@@ -1,6 +1,6 @@
 /*
- * The intercepted functions' prototypes (from hooks.def) and what the hook files share. The hooks keep the contract of the function that they
- * stand for: same results, same errors, same threads.
+ * The intercepted functions' prototypes (from hooks.def), and what the hook files share. A hook
+ * keeps the contract of the function that it stands for: same results, same errors, same threads.
  */
 #ifndef PS_HOOKS_H
 #define PS_HOOKS_H
@@ -15,7 +15,10 @@
 
 #define PS_EXPORT __attribute__((visibility("default")))
 
-/* The driver's own function, NULL without a driver. For files that include symbol_lookup.h and driver.h. */
+/*
+ * The driver's own function, NULL without a driver. For files that include symbol_lookup.h and
+ * driver.h.
+ */
 #define PS_REAL_CUDA(name) (ps_real_cuda_load() ? NULL : (__typeof__(&(name)))ps_driver_function(PS_DRIVER_FUNCTION_##name))
 
 #define PS_HOOK_CUDART(type, name, parameters, arguments) PS_EXPORT type name parameters;

@@ -1,6 +1,6 @@
 /*
- * The hooks of nccl.def under names of their own, so that a look-up is given ours whatever else is preloaded. What they are exported as are the
- * names of nccl.h.
+ * The hooks of nccl.def under names of their own, so that a look-up gets ours whatever else is
+ * preloaded. They are exported under the names of nccl.h.
  */
 #ifndef PS_NCCL_CALLS_H
 #define PS_NCCL_CALLS_H
@@ -14,8 +14,9 @@
 #undef PS_NCCL_CALL
 
 /*
- * What a look-up by name (dlsym in some library's handle) that found `found` is to be answered with: our function, if `found` is the real one behind
- * it, else `found` itself, another NCCL's function or another tool's.
+ * Returns the answer to a look-up by name (dlsym in some library's handle) that found `found`. That
+ * is our function if `found` is the real one behind it. Else it is `found` itself: another NCCL's
+ * function or another tool's.
  */
 void *ps_nccl_stand_in(const char *name, void *found);
 

@@ -2,7 +2,10 @@
 #ifndef PS_PEER_ACCESS_H
 #define PS_PEER_ACCESS_H
 
-/* The program lets device `peer` use what is allocated on device `ordinal`, both as the process numbers them. Spans are mapped for it before this returns. */
+/*
+ * The program lets device `peer` use memory allocated on device `ordinal`, both as the process
+ * numbers them. Spans are mapped for `peer` before this returns.
+ */
 void ps_sharing_let_in(int ordinal, int peer);
 
 #endif

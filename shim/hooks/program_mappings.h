@@ -1,15 +1,19 @@
 /*
- * Memory that the program maps itself: cuMemCreate makes it, cuMemAddressReserve gives addresses, cuMemMap brings the two together. XLA takes every buffer
- * so, torch's expandable segments grow so.
+ * Memory that the program maps itself: cuMemCreate makes it, cuMemAddressReserve gives addresses,
+ * and cuMemMap brings the two together. XLA takes every buffer so, and torch's expandable segments
+ * grow so.
  *
- * What the program creates is an allocation like any other, made at once, at addresses of its own; the handle that the program gets is a token. Addresses
- * that the program reserves come from the device's area, those of the allocation just created if they are as many: then mapping it there takes nothing.
- * Else the allocation goes there with its pages (relocation.h). A reservation that holds several handles is a block that grows (blocks.h).
+ * What the program creates is an allocation like any other, made at once, at addresses of its own.
+ * The handle that the program gets is a token. Addresses that the program reserves come from the
+ * device's area. If they are as many as the allocation just created has, they are its addresses:
+ * then mapping it there takes nothing. Else the allocation goes there with its pages
+ * (relocation.h). A reservation that holds several handles is a block that grows (blocks.h).
  *
- * What can't be managed becomes CUDA's own memory, bytes and all, when the program asks for it, and is passed on from then on: a handle that is mapped twice or at addresses
- * that are not ours, or that is given to another process or a multicast object.
+ * Memory that can't be managed becomes CUDA's own, with its bytes, when the program asks for that.
+ * From then on it is passed through. The handle of such memory is mapped twice or at addresses that
+ * are not ours. Or it is given to another process or a multicast object.
  *
- * The functions stand for the driver's: same results, any thread. PS_NOT_OURS: the driver is to be asked.
+ * The functions stand for the driver's: same results, any thread. PS_NOT_OURS: ask the driver.
  */
 #ifndef PS_PROGRAM_MAPPINGS_H
 #define PS_PROGRAM_MAPPINGS_H
@@ -20,10 +24,13 @@
 
 #define PS_NOT_OURS ((CUresult)-1)
 
-/* An allocation of that many bytes was asked for, in the current context, with properties that a span can have (as the caller has seen). */
+/*
+ * Makes an allocation of `bytes` in the current context. The caller has seen that a span can have
+ * these properties.
+ */
 CUresult ps_program_mappings_create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties);
 
-/* Each release takes back what create, or retain, gave; the memory lives on while it is mapped. */
+/* Release takes back one create or retain; the memory lives on while it is mapped. */
 CUresult ps_program_mappings_release(CUmemGenericAllocationHandle handle);
 CUresult ps_program_mappings_retain(CUmemGenericAllocationHandle *handle, CUdeviceptr address);
 
@@ -34,25 +41,34 @@ CUresult ps_program_mappings_map(CUdeviceptr address, size_t bytes, size_t offse
                                  unsigned long long flags);
 CUresult ps_program_mappings_unmap(CUdeviceptr address, size_t bytes);
 
-/* Whether the address is of managed memory that is mapped there, and where what is so of it ends: before `end`, or there. */
+/*
+ * Returns whether managed memory is mapped at the address. Lowers `end` to where that answer ends,
+ * if that is before `end`.
+ */
 bool ps_program_mappings_is_ours(CUdeviceptr address, CUdeviceptr *end);
 
 /*
- * Whether there is a span at the address, of which the driver would tell by what Penstock has mapped there; `hidden`: and the program has mapped nothing there
- * that it has access to.
+ * Returns whether a span is at the address; the driver would answer by Penstock's mapping there.
+ * `hidden`: the program has mapped nothing there that it has access to.
  */
 bool ps_program_mappings_knows(CUdeviceptr address, bool *hidden);
 
-/* The access that the program gave the memory's own device, and what it has. It reads and writes the memory in any case. */
+/*
+ * The access of the memory's own device, as the program set it. The device reads and writes the
+ * memory in any case.
+ */
 void ps_program_mappings_set_access(CUdeviceptr address, CUmemAccess_flags access);
 CUmemAccess_flags ps_program_mappings_access(CUdeviceptr address);
 
 CUresult ps_program_mappings_properties(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle);
 
-/* The driver's handle for a token, whose memory becomes CUDA's own; other handles as they are. */
+/*
+ * Gives the driver's handle for a token, whose memory becomes CUDA's own; gives other handles as
+ * they are.
+ */
 CUresult ps_program_mappings_real(CUmemGenericAllocationHandle handle, CUmemGenericAllocationHandle *real);
 
-/* What of it is mapped in the stretch becomes CUDA's own memory. */
+/* Makes managed memory that is mapped in the range CUDA's own. */
 CUresult ps_program_mappings_make_real(CUdeviceptr address, size_t bytes);
 
 #endif

@@ -1,4 +1,7 @@
-/* Device memory that Penstock holds, given to those that it does not manage: small allocations, the runtime's pools, libraries. */
+/*
+ * Reclaim: gives device memory that Penstock holds to small allocations, the runtime's pools and
+ * libraries.
+ */
 #ifndef PS_RECLAIM_H
 #define PS_RECLAIM_H
 
@@ -6,8 +9,9 @@
 #include <stddef.h>
 
 /*
- * The real allocator is out of memory: releases freed spans, and evicts, until about `bytes` are free. Waits for the copies. Returns whether
- * anything was released. Not from inside Penstock; without the registry lock.
+ * The real allocator is out of memory: releases freed spans, and evicts, until about `bytes` are
+ * free. Waits for the copies. Returns whether anything was released. Not from inside Penstock;
+ * without the registry lock.
  */
 bool ps_reclaim_for_others(size_t bytes);
 

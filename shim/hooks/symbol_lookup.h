@@ -1,27 +1,36 @@
 /*
- * What the program gets when it looks a function of the driver up by name: dlsym in libcuda.so.1, as its own code, cuDNN, cuBLASLt and every
- * statically linked runtime do, cuGetProcAddress, from which the runtimes take nearly all (shim/README.md#look-ups), and the runtime's own look-up. Who opens the shared
- * runtime and looks up its functions is answered likewise. What is found is replaced by our function of that name, if we have one and the caller is
- * to have it:
- *  - those of traced_calls.def everybody, unless PENSTOCK_TRACER=cupti: they only pass on until they are a source of the tracer's (start.h);
- *  - those of hooks.def every caller but NVIDIA's own libraries, whose memory is left to them; those among them that are not about memory, where
- *    the former are given, NVIDIA's too.
+ * What the program gets when it looks a function of the driver up by name. Look-ups by dlsym in
+ * libcuda.so.1 come from the program's own code, cuDNN, cuBLASLt and every statically linked
+ * runtime. The runtimes take nearly all functions from cuGetProcAddress (shim/README.md#look-ups).
+ * The third way is the runtime's own look-up. A caller that opens the shared runtime and looks up
+ * its functions is answered likewise. The result is replaced by our function of that name, if there
+ * is one and the caller should have it:
+ *  - Functions of traced_calls.def go to every caller, unless PENSTOCK_TRACER=cupti. They only pass
+ *    calls on until they are a source of the tracer's (start.h).
+ *  - Functions of hooks.def go to every caller but NVIDIA's own libraries, whose memory is left to
+ *    them. Those that are not about memory go to NVIDIA's too, where those of
+ *    traced_calls.def are given.
  *
- * Replaced is what is, by its address, the function that the driver exports under that name. So versions and per-thread twins are told apart
- * as the driver tells them apart, and a look-up that gives something else (another tool's function) is left as it is.
+ * A result is replaced only if its address is that of the function that the driver exports by that
+ * name. So versions and per-thread twins are told apart as the driver does it. A look-up that gives
+ * something else (another tool's function) is left as it is.
  *
- * NCCL's functions (nccl.def) are replaced likewise, whoever traces: programs that open libnccl.so.2 themselves look them up. So are
- * CUPTI's cuptiSubscribe (cupti_subscribe.h) and some of cuFile's (external_access.h).
+ * NCCL's functions (nccl.def) are replaced likewise, with any tracer source: programs that open
+ * libnccl.so.2 themselves look them up. So are CUPTI's cuptiSubscribe (cupti_subscribe.h) and some
+ * of cuFile's functions (external_access.h).
  *
- * Two clocks: nothing here is queued or waited for. dlsym may be called before any constructor has run, in any process, under the loader's
- * lock: for names that can't be CUDA's or NCCL's nothing happens but a jump.
+ * Two clocks: nothing here is queued or waited for. dlsym may be called before any constructor has
+ * run, in any process, under the loader's lock. For names that can't be CUDA's or NCCL's nothing
+ * happens but a jump.
  */
 #ifndef PS_SYMBOL_LOOKUP_H
 #define PS_SYMBOL_LOOKUP_H
 
 /*
- * What `caller` would call by that name if we did not export it: what the library that it lies in was linked with (Python's modules are seen by nobody
- * else), else `looked_up`, else what comes after us in the order of libraries; NULL: nothing. Takes the loader's lock: not for calls that are many.
+ * Returns the function that `caller` would call by that name if we did not export it. First comes
+ * the library that holds `caller`, with what it was linked with; only this finds what Python's
+ * modules load. Then comes `looked_up`, else the next library after us. NULL: nothing. Takes the
+ * loader's lock: not for frequent calls.
  */
 void *ps_symbol_behind(const char *name, void *looked_up, const void *caller);
 
