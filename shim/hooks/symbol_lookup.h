@@ -8,8 +8,7 @@
  *  - Functions of traced_calls.def go to every caller, unless PENSTOCK_TRACER=cupti. They only pass
  *    calls on until they are a source of the tracer's (start.h).
  *  - Functions of hooks.def go to every caller but NVIDIA's own libraries, whose memory is left to
- *    them. Those that are not about memory go to NVIDIA's too, where those of
- *    traced_calls.def are given.
+ *    them. Those that are not about memory go to NVIDIA's too, where those of traced_calls.def do.
  *
  * A result is replaced only if its address is that of the function that the driver exports by that
  * name. So versions and per-thread twins are told apart as the driver does it. A look-up that gives

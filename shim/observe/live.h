@@ -1,8 +1,11 @@
 /*
- * What is told of the process while it runs: its live page (live_page.h), PENSTOCK_METRICS, PENSTOCK_PROMETHEUS, and a report on demand.
+ * What people see of the process while it runs: its live page (live_page.h), PENSTOCK_METRICS,
+ * PENSTOCK_PROMETHEUS, and a report on demand.
  *
- * A thread of its own looks ten times a second, since a process with memory enough has no other: it takes figures with each device's lock (for
- * less than a microsecond, and never in a queue for it), and writes them without. It makes no driver call, and no system call for the page but to sleep.
+ * A thread of its own looks ten times a second, since a process with enough memory has no other. It
+ * takes figures with each device's lock, for less than a microsecond, and never queues for the
+ * lock. It writes them without the lock. It makes no driver call. For the page its only system call
+ * is to sleep.
  */
 #ifndef PS_LIVE_H
 #define PS_LIVE_H
@@ -10,21 +13,28 @@
 #include "base/ranks.h"
 
 /*
- * In the set-up, when devices are managed or `aside` says why none is: makes the page, and starts the thread if there is something for it to do. What
- * can't be had is said (a page that can't be is no more than an info) and left out.
+ * Makes the page, and starts the thread if it has work. Called in the set-up, when devices are
+ * managed or `aside` says why none is. What can't be made is logged and left out; for the page,
+ * only as info.
  */
 void ps_live_open(const struct ps_ranks *ranks, const char *aside);
 
-/* In the set-up of each device, at which the thread is: its steps are kept from the first on, if they are to be written. */
+/*
+ * Called in the set-up of each device, with the thread at it. Keeps its steps from the first on, if
+ * they are to be written.
+ */
 void ps_live_open_device(void);
 
-/* The report is wanted now; the thread writes it. Async-signal-safe. */
+/* Asks for the report now; the thread writes it. Async-signal-safe. */
 void ps_live_want_report(void);
 
-/* At the end, after the report: last lines and figures are written, for which it waits half a second at most, and the page goes. Async-signal-safe. */
+/*
+ * Writes the last lines and figures, waiting half a second at most, and removes the page. Called at
+ * the end, after the report. Async-signal-safe.
+ */
 void ps_live_finish(void);
 
-/* The page, and all that is written, is the parent's: for a forked child. */
+/* For a forked child: the page and all written files are the parent's. */
 void ps_live_disown(void);
 
 #endif

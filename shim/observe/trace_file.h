@@ -1,8 +1,9 @@
 /*
- * The trace's file: events of the Chrome trace format, one a line, in its array form, `[`, events with a comma behind each, `]`. Of the two forms this
- * is the one that needs no end: Perfetto and chrome://tracing both read an array that was cut off behind an event. The other, an object with the array in
- * it, is not JSON until it is closed. What kills the process, or fills the disk, cuts at a page of the file (the kernel looks for fatal signals between
- * pages), so no event lies across two.
+ * The trace's file: events of the Chrome trace format in its array form, `[`, events with a comma
+ * behind each, `]`. There is one event a line. This form needs no end: Perfetto and
+ * chrome://tracing both read an array that was cut off behind an event. The other form, an object
+ * with the array in it, is not JSON until it is closed. A kill or a full disk cuts at a page of the
+ * file: the kernel looks for fatal signals between pages. So no event lies across two pages.
  *
  * Threads: one at a time.
  */
@@ -19,21 +20,22 @@
 struct ps_trace_file {
     int fd;
     int error;      /* 0, or why nothing is written any more */
-    uint64_t bytes; /* of the file, those gathered included */
+    uint64_t bytes; /* of the file, gathered bytes included */
     size_t used;
     char gathered[16 * PS_TRACE_PAGE];
 };
 
 /*
- * Makes it anew, or opens a pipe that somebody reads. It is locked for as long as it is open: -EWOULDBLOCK: another process writes a trace
- * there. `flags`: further ones of open(2). 0 or another -errno.
+ * Creates or empties the file, or opens a pipe that somebody reads. A regular file is locked for as
+ * long as it is open. -EWOULDBLOCK: another process writes a trace there. `flags` are further flags
+ * of open(2). Returns 0 or another -errno.
  */
 int ps_trace_file_open(struct ps_trace_file *file, const char *path, int flags);
 
 /* Adds an event, without comma or line break. */
 void ps_trace_file_add(struct ps_trace_file *file, const char *event, size_t bytes);
 
-/* Hands over what is gathered. May block where the file does. Returns `error`. */
+/* Writes the gathered bytes. May block where the file does. Returns `error`. */
 int ps_trace_file_flush(struct ps_trace_file *file);
 
 /* Adds the last event and ends the file. Returns `error`. */

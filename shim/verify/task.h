@@ -1,16 +1,22 @@
 /*
- * The task of a run that `penstock verify` makes: a file of lines, written by scripts/penstock-verify.
+ * The task of a run that `penstock verify` makes: a file of lines, written by
+ * scripts/penstock-verify.
  *
- *     guard unmap|host       what evicted spans lead to; host: each is led to its slot before anything is launched
- *     steps N                the run is over when N steps have ended under a plan (and what is watched has passed), ...
- *     launches N             ... or this many kernels were launched
- *     watch FIRST LAST NAME  it is told when launch LAST of the kernel has passed, and which of its launches lie in a step that is recorded
- *     bare FIRST LAST NAME   the same, and at its launches from FIRST to LAST all spans that are idle lead nowhere
- *     strip FIRST LAST       that at every launch, from when FIRST rounds of a learnt step have ended until LAST have; then the run is over
- *     only BYTES NTH         of all spans these alone (any number of lines)
- *     spare BYTES NTH        all but these
- *     spare-each BYTES BORN PERIOD   and but those that are born at this place of each step: launches that are learnt from, and how many a step has
- *     heed                   and but those that rules keep, by what is known of them at their birth
+ *     guard unmap|host       the backing of evicted spans; host: each leads to its slot before any
+ *                            launch
+ *     steps N                the run is over when N steps have ended under a plan (and the watched
+ *                            launch has passed), ...
+ *     launches N             ... or when this many kernels were launched
+ *     watch FIRST LAST NAME  report when launch LAST of the kernel has passed, and which of its
+ *                            launches lie in a recorded step
+ *     bare FIRST LAST NAME   the same; at its launches from FIRST to LAST idle spans lead nowhere
+ *     strip FIRST LAST       idle spans lead nowhere at every launch, from when FIRST rounds of a
+ *                            learnt step have ended until LAST have; then the run is over
+ *     only BYTES NTH         these spans alone become bare (any number of lines)
+ *     spare BYTES NTH        all spans but these
+ *     spare-each BYTES BORN PERIOD   and but the spans born at this place of each step; the place and
+ *                            the step's length count launches that are learnt from
+ *     heed                   and but the spans that rules keep, by what is known at their birth
  *
  * Threads: read once; constant afterwards.
  */
@@ -39,15 +45,18 @@ struct ps_verify_task {
     bool bare;
     bool strips; /* at every launch; first and last are rounds */
     bool heeds;
-    bool only; /* `span` are the ones to be made bare; false: those to be spared */
+    bool only; /* `span` are the spans to make bare; false: the spans to spare */
     struct ps_verify_span *span;
     size_t spans;
 };
 
-/* Reads the file. 0 or -errno; -EINVAL: a line is none of the above. What was read stays for ever. */
+/*
+ * Reads the file. Returns 0 or -errno; -EINVAL: a line is none of the above. The result is never
+ * freed.
+ */
 int ps_verify_task_read(const char *path, struct ps_verify_task *out);
 
-/* Whether the task lets the span be made bare. */
+/* Returns whether the task lets the span be made bare. */
 bool ps_verify_task_wants(const struct ps_verify_task *task, const struct ps_span *span);
 
 #endif
