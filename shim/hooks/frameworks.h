@@ -1,5 +1,5 @@
 /*
- * What Penstock asks of frameworks by environment variables of their own, before they are loaded.
+ * Penstock's requests to frameworks: environment variables of theirs, set before they are loaded.
  * Torch and JAX are to show their tensors, and NCCL is to register nothing by itself. Constructors
  * set the variables in every process; setenv sets torch's where the program sets them afterwards. A
  * process that never calls CUDA gets nothing else, except PENSTOCK_SIGNAL (report_signal.h).

@@ -1,6 +1,7 @@
 /*
- * The intercepted functions' prototypes (from hooks.def), and what the hook files share. A hook
- * keeps the contract of the function that it stands for: same results, same errors, same threads.
+ * The intercepted functions' prototypes (from hooks.def), and the macros that hook files share. A
+ * hook keeps the contract of the function that it stands for: same results, same errors, same
+ * threads.
  */
 #ifndef PS_HOOKS_H
 #define PS_HOOKS_H

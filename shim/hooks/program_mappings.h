@@ -3,10 +3,10 @@
  * and cuMemMap brings the two together. XLA takes every buffer so, and torch's expandable segments
  * grow so.
  *
- * What the program creates is an allocation like any other, made at once, at addresses of its own.
- * The handle that the program gets is a token. Addresses that the program reserves come from the
- * device's area. If they are as many as the allocation just created has, they are its addresses:
- * then mapping it there takes nothing. Else the allocation goes there with its pages
+ * Memory that the program creates is an allocation like any other, made at once, at addresses of
+ * its own. The handle that the program gets is a token. Addresses that the program reserves come
+ * from the device's area. A reservation of the size of the allocation just created gets its
+ * addresses: mapping it there then takes nothing. Else the allocation goes there with its pages
  * (relocation.h). A reservation that holds several handles is a block that grows (blocks.h).
  *
  * Memory that can't be managed becomes CUDA's own, with its bytes, when the program asks for that.
@@ -42,7 +42,7 @@ CUresult ps_program_mappings_map(CUdeviceptr address, size_t bytes, size_t offse
 CUresult ps_program_mappings_unmap(CUdeviceptr address, size_t bytes);
 
 /*
- * Returns whether managed memory is mapped at the address. Lowers `end` to where that answer ends,
+ * Returns whether managed memory is mapped at the address. Lowers `*end` to where that answer ends,
  * if that is before `end`.
  */
 bool ps_program_mappings_is_ours(CUdeviceptr address, CUdeviceptr *end);
@@ -54,8 +54,8 @@ bool ps_program_mappings_is_ours(CUdeviceptr address, CUdeviceptr *end);
 bool ps_program_mappings_knows(CUdeviceptr address, bool *hidden);
 
 /*
- * The access of the memory's own device, as the program set it. The device reads and writes the
- * memory in any case.
+ * Sets and returns the access that the program gave the memory's own device. The device reads and
+ * writes the memory in any case.
  */
 void ps_program_mappings_set_access(CUdeviceptr address, CUmemAccess_flags access);
 CUmemAccess_flags ps_program_mappings_access(CUdeviceptr address);

@@ -64,8 +64,8 @@ enum ps_request {
 enum ps_request ps_request_span(size_t bytes, struct ps_stream *stream, CUdeviceptr *address);
 
 /*
- * The same, usable on any stream at once, and of exactly `bytes`: the program maps it where it
- * wants.
+ * Like ps_request_span, usable on any stream at once, and of exactly `bytes`: the program maps it
+ * where it wants.
  */
 enum ps_request ps_request_span_to_map(size_t bytes, CUdeviceptr *address);
 
@@ -107,7 +107,7 @@ struct ps_stream *ps_request_small_on(size_t bytes, bool current, CUstream strea
 /* The program frees memory that may be such a block, on a stream. */
 enum ps_small ps_request_free_small(CUdeviceptr address, CUstream stream, bool per_thread_default, struct ps_stream **on);
 
-/* The same, in no stream's order: nothing is kept. */
+/* Like ps_request_free_small, in no stream's order: nothing is kept. */
 enum ps_small ps_request_free_small_at_once(CUdeviceptr address);
 
 /* The program is about to choose the current pool: nothing small is kept from now on. */

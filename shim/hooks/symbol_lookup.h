@@ -1,5 +1,5 @@
 /*
- * What the program gets when it looks a function of the driver up by name. Look-ups by dlsym in
+ * Answers the program when it looks a function of the driver up by name. Look-ups by dlsym in
  * libcuda.so.1 come from the program's own code, cuDNN, cuBLASLt and every statically linked
  * runtime. The runtimes take nearly all functions from cuGetProcAddress (shim/README.md#look-ups).
  * The third way is the runtime's own look-up. A caller that opens the shared runtime and looks up
@@ -26,10 +26,10 @@
 #define PS_SYMBOL_LOOKUP_H
 
 /*
- * Returns the function that `caller` would call by that name if we did not export it. First comes
- * the library that holds `caller`, with what it was linked with; only this finds what Python's
- * modules load. Then comes `looked_up`, else the next library after us. NULL: nothing. Takes the
- * loader's lock: not for frequent calls.
+ * Returns the function that `caller` would call by that name if we did not export it. First come
+ * the library that holds `caller` and those that it was linked with; libraries that Python loads
+ * are visible only so. Then comes `looked_up`, then the next library after us. NULL: nothing. Takes
+ * the loader's lock: not for frequent calls.
  */
 void *ps_symbol_behind(const char *name, void *looked_up, const void *caller);
 

@@ -1,5 +1,5 @@
 /*
- * What people see of the process while it runs: its live page (live_page.h), PENSTOCK_METRICS,
+ * Shows the process to people while it runs: its live page (live_page.h), PENSTOCK_METRICS,
  * PENSTOCK_PROMETHEUS, and a report on demand.
  *
  * A thread of its own looks ten times a second, since a process with enough memory has no other. It
@@ -14,8 +14,8 @@
 
 /*
  * Makes the page, and starts the thread if it has work. Called in the set-up, when devices are
- * managed or `aside` says why none is. What can't be made is logged and left out; for the page,
- * only as info.
+ * managed or `aside` says why none is. A file that can't be made is logged and left out; a page
+ * that can't be made is logged as info only.
  */
 void ps_live_open(const struct ps_ranks *ranks, const char *aside);
 

@@ -29,10 +29,10 @@
 void ps_following_open(uint32_t grace, uint64_t (*named)(uint64_t launch, uint32_t place));
 
 /*
- * Puts the plan for `pattern` into force, in place of an earlier one. Copies what it needs.
- * `numbers[i]` is the number of span i when the step was recorded. `ordinal[k]` is the index of use
- * k's span among those of its launch. `may_correct`: reload points may be shifted when waits are
- * longer than the plan says. Returns 0 or -ENOMEM. [locked]
+ * Puts the plan for `pattern` into force, in place of an earlier one. Copies the data that it
+ * needs. `numbers[i]` is the number of span i when the step was recorded. `ordinal[k]` is the index
+ * of use k's span among those of its launch. `may_correct`: reload points may be shifted when waits
+ * are longer than the plan says. Returns 0 or -ENOMEM. [locked]
  */
 int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
                          const uint16_t *ordinal, bool may_correct);
@@ -46,7 +46,7 @@ void ps_following_profile(uint32_t pattern, struct ps_step_profile *profile);
 /* The pattern's place now holds another step, of which nothing is known. [locked] */
 void ps_following_forget(uint32_t pattern);
 
-/* Tells what the detector says of launch `launch`, which is about to be queued. [locked] */
+/* Takes the detector's state at launch `launch`, which is about to be queued. [locked] */
 void ps_following_launch(struct ps_steps_state state, uint64_t launch);
 
 /*

@@ -41,7 +41,7 @@ enum penstock_direction ps_layer_name_next_direction(struct ps_layer_name *name)
 /* A step is over: the turns begin again. */
 void ps_layer_names_step(void);
 
-/* For a forked child: no thread of it holds the locks. */
+/* Resets the locks in a forked child. */
 void ps_layer_names_in_child(void);
 
 /*

@@ -74,12 +74,12 @@ struct ps_plan_schedule {
 };
 
 /*
- * Copies what it needs of the step, the plan and the arrays. `numbers[i]` is the number of span i
- * when the step was recorded. `ordinal[k]` is the index of use k's span among those of its launch.
- * `all_seen[i]` says that each use of span i is seen (NULL: of no span). Evictions of such spans
- * come at the launch that opens the gap; others come `grace` launches later. Reloads come after
- * these. A move is left out if its gap is then too short for the reload. Returns NULL if memory is
- * missing.
+ * Makes the schedule from copies of the step, the plan and the arrays. `numbers[i]` is the number
+ * of span i when the step was recorded. `ordinal[k]` is the index of use k's span among those of
+ * its launch. `all_seen[i]` says that each use of span i is seen (NULL: of no span). Evictions of
+ * such spans come at the launch that opens the gap; others come `grace` launches later. Reloads
+ * come after these. A move is left out if its gap is then too short for the reload. Returns NULL if
+ * memory is missing.
  */
 struct ps_plan_schedule *ps_plan_schedule_make(const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
                                                const uint16_t *ordinal, const bool *all_seen, uint32_t grace);

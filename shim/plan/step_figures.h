@@ -19,7 +19,10 @@
 
 struct ps_step_figures;
 
-/* Copies what it needs of both; layer names must live as long as the figures. NULL: no memory. */
+/*
+ * Makes the figures from copies of both; layer names must live as long as the figures. NULL: no
+ * memory.
+ */
 struct ps_step_figures *ps_step_figures_make(const struct penstock_step *step, const struct penstock_plan *plan);
 void ps_step_figures_free(struct ps_step_figures *figures); /* NULL is nothing */
 
@@ -45,7 +48,7 @@ void ps_step_figures_layer(const struct ps_step_figures *figures, uint32_t place
 
 /*
  * Adds "layers": [...] to the open object. Exposed time is that of round `round`. The profile gives
- * the begin of each layer, unless it is NULL.
+ * the start of each layer, unless it is NULL.
  */
 void ps_step_figures_write(const struct ps_step_figures *figures, uint64_t round, const struct ps_step_profile *profile,
                            struct ps_json *json);

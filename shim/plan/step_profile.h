@@ -15,8 +15,8 @@
 struct ps_step_profile;
 
 /*
- * Makes the profile of a plan as penstock_predict has left it. Copies what it needs of both. Takes
- * about as long as predicting. NULL: no memory.
+ * Makes the profile of a plan as penstock_predict has left it, from copies of both. Takes about as
+ * long as predicting. NULL: no memory.
  */
 struct ps_step_profile *ps_step_profile_make(const struct penstock_step *step, const struct penstock_plan *plan);
 void ps_step_profile_free(struct ps_step_profile *profile); /* NULL is nothing */
