@@ -1,15 +1,20 @@
 /*
- * Host memory that kernels read in place may hold tables of pointers, which the program writes without any call. So where a kernel is given a pointer to pinned
- * memory, what lies there is looked through when it is launched, and the launch is an access to the spans that are named. How much of it is looked through:
- * its first 512 bytes, each time; as far as tables reached in that allocation before, and as far again; and up to 256 KiB at the first launches with the allocation and at
- * every 256th later. Under the guard `unmap` it is 256 KiB each time, as what is not found faults there.
+ * Tables of pointers in host memory. Kernels read such tables in place, and the program writes them
+ * without any call. So if a kernel is given a pointer to pinned memory, its launch searches that
+ * memory. The launch is an access to the spans whose addresses are found there. Each launch
+ * searches the first 512 bytes, or twice as far as tables reached in that allocation if that is
+ * more. The first launches with the allocation, and every 256th later one, search up to 256 KiB.
+ * Under the guard `unmap` each launch searches 256 KiB, because a span that is missed faults there.
  *
- * What the host writes there later, ahead of the device, and what managed memory holds, which isn't looked through (a look moves its pages), is not known. So from
- * the first such kernel on what is evicted leads to its slot under the guard `auto` as well, wherever it was born (guard.h). And what a graph's
- * kernels find there changes from launch to launch: such a graph holds every span in its place.
+ * Two contents are unknown. One is what the host writes there later, ahead of the device. The other
+ * is managed memory, which is not searched because a search moves its pages. So from the first such
+ * kernel on, the guard `auto` too leads every evicted span to its slot, wherever it was born
+ * (guard.h). What a graph's kernels find there changes from launch to launch. Such a graph holds
+ * every span in its place.
  *
- * Kernels of which it is known that they find no other spans in memory (known_kernels.h) don't count. A pointer inside a structure isn't looked for: what lies there by
- * accident would slow programs down that have no such table.
+ * Kernels that are known to find no other spans in memory (known_kernels.h) don't count. A pointer
+ * inside a structure is not followed. Accidental addresses there would slow programs down that have
+ * no such table.
  */
 #ifndef PS_HOST_TABLES_H
 #define PS_HOST_TABLES_H
@@ -23,29 +28,32 @@
 
 extern atomic_bool ps_host_tables_seen;
 
-/* Whether there may be any. Any thread, no lock. */
+/* Returns whether a kernel has been given host memory. Any thread, no lock. */
 static inline bool ps_host_tables_exist(void)
 {
     return atomic_load_explicit(&ps_host_tables_seen, memory_order_relaxed);
 }
 
 /*
- * Names what a kernel finds in the host memory that it is given, some of it more than once. `layout`: the kernel's, or NULL. True: there is such memory. Costs some
- * ns a pointer; a question to the driver for one that leads where none has led yet, some 100 ns; and some 100 ns for the look at host memory that holds no table.
- * Any thread, no lock; inside Penstock, in the context of the launch.
+ * Names the spans whose addresses a kernel finds in host memory that it is given, some more than
+ * once. `layout`: the kernel's, or NULL. Returns true if the kernel is given such memory. Costs
+ * some ns a pointer. A pointer to a place where none has led yet costs a question to the driver,
+ * some 100 ns. A look at host memory that holds no table costs some 100 ns. Any thread, no lock;
+ * inside Penstock, in the context of the launch.
  */
 bool ps_host_tables_name(const struct ps_layout *layout, void **parameters, void **extra, void (*name)(void *ctx, CUdeviceptr named),
                          void *ctx);
 
-/* The bytes of host memory that were looked through so far. Any thread, no lock. */
+/* Returns the bytes of host memory that were searched so far. Any thread, no lock. */
 uint64_t ps_host_tables_looked(void);
 
-/* There is pinned or managed memory that was not there before. Any thread, no lock. */
+/* The program has new pinned or managed memory. Any thread, no lock. */
 void ps_host_tables_new_memory(void);
 
 /*
- * Whether there have come to be any since this was asked last. What is away at that moment may lead nowhere, so the launch that comes next holds all spans
- * where they are, and what leads nowhere gets its slot. Any thread, no lock.
+ * Returns true once after the first such kernel has appeared. Spans that are away at that moment
+ * may lead nowhere. So the next launch holds all spans in their places, and spans that lead nowhere
+ * get their slots. Any thread, no lock.
  */
 bool ps_host_tables_take_news(void);
 

@@ -1,9 +1,9 @@
 /*
- * Kernel parameter layouts from a cubin: where in the parameter buffer of each kernel each parameter lies. Read from the .nv.info.KERNEL
- * sections with libelf.
+ * Kernel parameter layouts from a cubin: the place of each parameter in each kernel's parameter
+ * buffer. They are read from the .nv.info.KERNEL sections with libelf.
  *
- * Threads: no state of its own; any thread, also inside a CUPTI callback. The image is only read. Nothing in it is trusted: a malformed
- * image gives -EINVAL, never a read outside it.
+ * Threads: no state of its own; any thread, also inside a CUPTI callback. The image is only read,
+ * and not trusted: a malformed image gives -EINVAL, never a read outside it.
  */
 #ifndef PS_KERNEL_PARAMS_H
 #define PS_KERNEL_PARAMS_H
@@ -23,18 +23,22 @@ struct ps_kernel_param {
 
 struct ps_kernel_layout {
     const char *name;                     /* the kernel's symbol, mangled */
-    uint32_t bytes;                       /* end of the last parameter, or the size that the cubin states if that is more */
-    uint32_t count;                       /* how many parameters */
-    const struct ps_kernel_param *params; /* in the order of the kernel's arguments; no two overlap */
+    uint32_t bytes;                       /* end of the last parameter, or the cubin's size if larger */
+    uint32_t count;                       /* number of parameters */
+    const struct ps_kernel_param *params; /* in the order of the arguments; no two overlap */
 };
 
-/* Told about each kernel; the layout lives until it returns. A value other than 0 ends the parse and is returned from it. */
+/*
+ * Receives each kernel. The layout lives until the function returns. A value other than 0 ends the
+ * parse, which returns that value.
+ */
 typedef int (*ps_kernel_params_fn)(const struct ps_kernel_layout *layout, void *ctx);
 
 /*
- * Calls `each` for every kernel of the cubin (a 64-bit little-endian ELF image for machine 190) at `image`, `bytes` long.
- * Nothing has to be aligned. Returns 0; -EINVAL when it is no cubin or a malformed one (kernels before the fault have been told);
- * -ENOTSUP when libelf is missing; -ENOMEM; or what `each` returned.
+ * Calls `each` for every kernel of the cubin at `image`, `bytes` long. A cubin is a 64-bit
+ * little-endian ELF image for machine 190. Nothing has to be aligned. Returns 0, -errno, or the
+ * value that `each` returned. -EINVAL: the image is malformed or no cubin; `each` has received the
+ * kernels before the fault. -ENOTSUP: libelf is missing. -ENOMEM: no memory.
  */
 int ps_kernel_params_parse(const void *image, size_t bytes, ps_kernel_params_fn each, void *ctx);
 
