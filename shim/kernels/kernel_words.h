@@ -1,9 +1,11 @@
 /*
- * The words of a kernel's parameters that may be addresses in a range, the span reservation first of all: every 8-byte word at a multiple of 8 from a
- * parameter's start that lies in it. Pointers inside a by-value structure are aligned so. Parameters come as pointers to each, or packed by the caller
- * (CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE, as cuBLAS does).
+ * Finds the words of a kernel's parameters that may be addresses in a range, mostly the span
+ * reservation. It looks at every 8-byte word at a multiple of 8 from a parameter's start. Pointers
+ * inside a by-value structure are aligned so. The caller passes a pointer to each parameter, or one
+ * packed buffer (CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE, as cuBLAS does).
  *
- * Any thread, no lock; inside Penstock. Inline, with `visit` known where it is called: this runs at every launch.
+ * Any thread, no lock; inside Penstock. The functions are inline, and callers know `visit` at
+ * compile time, because this runs at every launch.
  */
 #ifndef PS_KERNEL_WORDS_H
 #define PS_KERNEL_WORDS_H
@@ -16,12 +18,18 @@
 #include "kernels/grid.h"
 #include "kernels/layouts.h"
 
-/* `bytes` are the parameter's that the word is in, or of all of them where they come packed: 8 of a pointer, more of a structure. */
+/*
+ * Receives a word. `bytes`: the size of its parameter, or of the packed buffer. A pointer has 8
+ * bytes, a structure more.
+ */
 typedef void ps_word_fn(void *ctx, CUdeviceptr word, size_t bytes);
 
 #define PS_ALWAYS_INLINE inline __attribute__((always_inline))
 
-/* The range's bounds come as arguments: read from memory they would be read again for each word. */
+/*
+ * Visits the words of `size` bytes. The range's bounds are arguments, because bounds in memory
+ * would be read again for each word.
+ */
 static PS_ALWAYS_INLINE void ps_words_of(CUdeviceptr base, uint64_t extent, const unsigned char *bytes, size_t size, ps_word_fn *visit,
                                          void *ctx)
 {
@@ -33,7 +41,7 @@ static PS_ALWAYS_INLINE void ps_words_of(CUdeviceptr base, uint64_t extent, cons
     }
 }
 
-/* False if the buffer is not there. */
+/* Visits the words of a packed buffer. Returns false if the buffer is missing. */
 static PS_ALWAYS_INLINE bool ps_packed_words(CUdeviceptr base, uint64_t extent, void **extra, ps_word_fn *visit, void *ctx)
 {
     const unsigned char *buffer = NULL;
@@ -51,7 +59,7 @@ static PS_ALWAYS_INLINE bool ps_packed_words(CUdeviceptr base, uint64_t extent, 
     return true;
 }
 
-/* Of the parameters from one to before another. */
+/* Visits the words of the parameters in [from, to). */
 static PS_ALWAYS_INLINE void ps_words_of_parameters(CUdeviceptr base, uint64_t extent, const struct ps_layout *layout, void **parameters,
                                                     uint32_t from, uint32_t to, ps_word_fn *visit, void *ctx)
 {
@@ -60,7 +68,10 @@ static PS_ALWAYS_INLINE void ps_words_of_parameters(CUdeviceptr base, uint64_t e
             ps_words_of(base, extent, parameters[i], layout->size[i], visit, ctx);
 }
 
-/* `layout`: the kernel's (ps_layout_of), or NULL. False: they can't be read; nobody knows the kernel's layout. */
+/*
+ * Visits all words of a launch. `layout`: the kernel's (ps_layout_of), or NULL. Returns false if
+ * the words can't be read because the kernel's layout is unknown.
+ */
 static PS_ALWAYS_INLINE bool ps_kernel_words_between(CUdeviceptr base, uint64_t extent, const struct ps_layout *layout, void **parameters,
                                                      void **extra, ps_word_fn *visit, void *ctx)
 {
@@ -72,7 +83,10 @@ static PS_ALWAYS_INLINE bool ps_kernel_words_between(CUdeviceptr base, uint64_t 
     return true;
 }
 
-/* The first so many addresses of a list: pointers, as parameters of their own are. */
+/*
+ * Visits the first `used` addresses of a list. They count as pointers, like parameters of their
+ * own.
+ */
 static PS_ALWAYS_INLINE void ps_words_of_list(CUdeviceptr base, uint64_t extent, const unsigned char *list, uint32_t used,
                                               ps_word_fn *visit, void *ctx)
 {
@@ -80,7 +94,10 @@ static PS_ALWAYS_INLINE void ps_words_of_list(CUdeviceptr base, uint64_t extent,
         ps_words_of(base, extent, list + 8 * i, 8, visit, ctx);
 }
 
-/* Those in the span reservation, of a launch that is given lists of tensors: what stands behind those that it uses is left out. False: it isn't. */
+/*
+ * Visits the words in the span reservation of a launch with lists of tensors. It leaves out the
+ * tensors behind those in use. Returns false if the launch has no such lists.
+ */
 static PS_ALWAYS_INLINE bool ps_kernel_words_of_lists(const struct ps_layout *layout, void **parameters, struct ps_grid grid,
                                                       ps_word_fn *visit, void *ctx)
 {
@@ -101,7 +118,9 @@ static PS_ALWAYS_INLINE bool ps_kernel_words_of_lists(const struct ps_layout *la
     return true;
 }
 
-/* Those in the span reservation. */
+/*
+ * Visits the words of a launch that lie in the span reservation. Returns as the function above it.
+ */
 static PS_ALWAYS_INLINE bool ps_kernel_words(const struct ps_layout *layout, void **parameters, void **extra, ps_word_fn *visit, void *ctx)
 {
     return ps_kernel_words_between(ps_reservation.base, ps_reservation.reserved, layout, parameters, extra, visit, ctx);

@@ -1,19 +1,28 @@
 /*
- * Tables of addresses that kernels write: small memory of the program's on the device, which later launches are given in place of the tensors. No copy and no
- * parameter shows what is in it. But the kernel that writes one is given the tensors, so it is enough to know which kernels do that, and where.
+ * Tables of addresses that kernels write. Such a table is small memory of the program on the
+ * device, and later launches are given it in place of the tensors. No copy and no parameter shows
+ * its contents. But the kernel that writes a table is given the tensors. So it is enough to know
+ * which kernels write tables, and where.
  *
- * After the first launches of a kernel that is given spans and other memory of the device, the beginning of that memory is copied to the host, on the launch's own
- * stream, and looked through. Where the address of a span stands that the same launch was given, the kernel is a *maker* of tables: from then on each of its
- * launches makes what it is given at that parameter a pointer table (pointer_tables.h) of the spans that it is given. So do its launches before that,
- * once it is known; until then what they named does not leave by reaction, if anything else can. A kernel that was looked at some times in vain is none.
+ * The first launches of a kernel that is given spans and other memory of the device are examined.
+ * The beginning of that memory is copied to the host, on the launch's own stream, and searched. If
+ * it has the address of a span that the same launch was given, the kernel is a *maker* of tables.
+ * From then on each of its launches makes a pointer table (pointer_tables.h). The table is the
+ * memory that the launch is given at that parameter, and names the spans that it is given. Earlier
+ * launches of the kernel count too, as soon as it is known as a maker. Until then the spans that
+ * they named do not leave by reaction, if other spans can. A kernel that was examined several times
+ * in vain is no maker.
  *
- * Not known are a maker whose first launches make no table, one that is given the addresses in disguise or in memory, tables made by graphs, and those that were
- * made before launches were traced. The guard finds what they lead to in its slots, and `penstock verify` names it.
+ * Four kinds of tables stay unknown. Their makers' first launches make no table, or are given the
+ * addresses in disguise or in memory. Or graphs make them, or they were made before tracing began.
+ * Their spans are found in their slots under the guard, and `penstock verify` names them.
  *
- * Two clocks: the copy stands behind the launch on the program's stream, where whatever writes to that memory or frees it afterwards stands too; it reads memory that
- * the program still has. The host asks now and then whether it is over, and waits for nothing. Relations are in host order.
+ * Two clocks: the copy stands behind the launch on the program's stream. Later writes to that
+ * memory and its free stand there too, so the copy reads memory that the program still has. The
+ * host asks now and then whether the copy is over, and waits for nothing. Relations are in host
+ * order.
  *
- * Threads: any, inside Penstock, without the registry lock unless it says otherwise.
+ * Threads: any, inside Penstock, without the registry lock unless a function says otherwise.
  */
 #ifndef PS_MADE_TABLES_H
 #define PS_MADE_TABLES_H
@@ -26,13 +35,13 @@
 #include "kernels/layouts.h"
 #include "memory/span.h"
 
-#define PS_MADE_MEMORY 6u /* parameters that lead to other memory, of one launch; further ones are not looked at */
-#define PS_MADE_SPANS 12u /* and spans; further ones are not among what the table names */
+#define PS_MADE_MEMORY 6u /* parameters of one launch that lead to other memory; further ones are ignored */
+#define PS_MADE_SPANS 12u /* spans of one launch; the table does not name further ones */
 
 /* A launch that may make a table. */
 struct ps_made_launch {
     CUfunction function;
-    uint64_t key; /* of the kernel; 0: there is nothing to do at the launch's end */
+    uint64_t key; /* of the kernel; 0: the launch's end has nothing to do */
     unsigned memories, spans;
     struct {
         CUdeviceptr address;
@@ -40,17 +49,23 @@ struct ps_made_launch {
     } memory[PS_MADE_MEMORY], span[PS_MADE_SPANS];
 };
 
-/* Before the launch: of a maker's the table is known from here on. */
+/* Called before the launch. If the kernel is a maker, its table is known from here on. */
 void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout, void **parameters,
                           void **extra);
 
-/* It has been queued. `looks`: something may be queued behind it, which is nothing while the stream is captured. */
+/*
+ * Called after the launch was queued. `looks`: work may be queued behind the launch. It is false
+ * while the stream is captured.
+ */
 void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per_thread, bool looks);
 
-/* That memory is overwritten or freed: what was made there before is no table. */
+/* The memory is overwritten or freed: memory that launches were given there is no table. */
 void ps_made_tables_overwritten(CUdeviceptr to, size_t bytes);
 
-/* Whether the span is named by a launch of which it is not known yet whether it made a table. [with the registry lock or without] */
+/*
+ * Returns whether a launch names the span that may have made a table, which is not known yet. [with
+ * the registry lock or without]
+ */
 bool ps_made_tables_may_hold(const struct ps_span *span);
 
 #endif

@@ -1,11 +1,15 @@
 /*
- * Kernels that name a span in one launch and none in the next, and name it inside a structure. Those hold what was on the stack before, stale pointers too
- * (torch's cat, its norms of many tensors): a small kernel then seems to use a span in some steps and not in others. Who counts such launches finds no two
- * steps alike: FSDP2's were 1,639 and 1,641 launches long, torch.compile's 672 to 674 (H200). What a parameter names that is a pointer is meant.
+ * Kernels that name a span in one launch and none in the next, inside a structure. The structure
+ * holds earlier contents of the stack, stale pointers too. torch's cat and its norms of many
+ * tensors do so. Then a small kernel seems to use a span in some steps and not in others. If such
+ * launches counted, no two steps would be alike. FSDP2's steps were 1,639 and 1,641 launches long,
+ * torch.compile's 672 to 674 (H200). A span that a pointer parameter names is meant.
  *
- * What they name is held and brought like any other launch's: it may be meant. Only a step is not made of them.
+ * The spans that such launches name are held and brought as at any launch, because they may be
+ * meant. Only a step does not count these launches.
  *
- * Any thread, no lock. A fingerprint is of kernel and shape (ps_tracer_kernel); of two that want the same place in the table the later one is kept.
+ * Any thread, no lock. A fingerprint is of kernel and shape (ps_tracer_kernel). If two want the
+ * same place in the table, the later one is kept.
  */
 #ifndef PS_STALE_POINTERS_H
 #define PS_STALE_POINTERS_H
@@ -13,10 +17,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A launch of the kernel named no span that lives. Some ns. */
+/* A launch of the kernel named no live span. Some ns. */
 void ps_stale_pointers_named_none(uint64_t fingerprint);
 
-/* Whether one has, lately. */
+/* Returns whether a launch of the kernel has lately named no live span. */
 bool ps_stale_pointers_is(uint64_t fingerprint);
 
 #endif
