@@ -119,7 +119,8 @@ static PS_ALWAYS_INLINE bool ps_kernel_words_of_lists(const struct ps_layout *la
 }
 
 /*
- * Visits the words of a launch that lie in the span reservation. Returns as the function above it.
+ * Visits the words of a launch that lie in the span reservation. Returns as
+ * ps_kernel_words_between.
  */
 static PS_ALWAYS_INLINE bool ps_kernel_words(const struct ps_layout *layout, void **parameters, void **extra, ps_word_fn *visit, void *ctx)
 {

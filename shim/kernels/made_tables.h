@@ -1,24 +1,24 @@
 /*
  * Tables of addresses that kernels write. Such a table is small memory of the program on the
- * device, and later launches are given it in place of the tensors. No copy and no parameter shows
- * its contents. But the kernel that writes a table is given the tensors. So it is enough to know
- * which kernels write tables, and where.
+ * device. Later launches are given the table in place of the tensors. No copy and no parameter
+ * shows its contents. But the kernel that writes a table is given the tensors. So it is enough to
+ * know which kernels write tables, and where.
  *
  * The first launches of a kernel that is given spans and other memory of the device are examined.
  * The beginning of that memory is copied to the host, on the launch's own stream, and searched. If
- * it has the address of a span that the same launch was given, the kernel is a *maker* of tables.
+ * the address of a span that the launch was given stands there, the kernel is a *maker* of tables.
  * From then on each of its launches makes a pointer table (pointer_tables.h). The table is the
- * memory that the launch is given at that parameter, and names the spans that it is given. Earlier
- * launches of the kernel count too, as soon as it is known as a maker. Until then the spans that
- * they named do not leave by reaction, if other spans can. A kernel that was examined several times
- * in vain is no maker.
+ * memory at that parameter, and names the spans that the launch is given. Earlier launches of the
+ * kernel count too, as soon as it is known as a maker. Until then the spans that they named do not
+ * leave by reaction, if other spans can. A kernel that was examined several times in vain is no
+ * maker.
  *
  * Four kinds of tables stay unknown. Their makers' first launches make no table, or are given the
  * addresses in disguise or in memory. Or graphs make them, or they were made before tracing began.
  * Their spans are found in their slots under the guard, and `penstock verify` names them.
  *
  * Two clocks: the copy stands behind the launch on the program's stream. Later writes to that
- * memory and its free stand there too, so the copy reads memory that the program still has. The
+ * memory and its free stand there too. So the copy reads memory that the program still has. The
  * host asks now and then whether the copy is over, and waits for nothing. Relations are in host
  * order.
  *
@@ -35,8 +35,8 @@
 #include "kernels/layouts.h"
 #include "memory/span.h"
 
-#define PS_MADE_MEMORY 6u /* parameters of one launch that lead to other memory; further ones are ignored */
-#define PS_MADE_SPANS 12u /* spans of one launch; the table does not name further ones */
+#define PS_MADE_MEMORY 6u /* of one launch, to other memory; further ones are ignored */
+#define PS_MADE_SPANS 12u /* of one launch; its table names no further ones */
 
 /* A launch that may make a table. */
 struct ps_made_launch {
@@ -55,16 +55,16 @@ void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, co
 
 /*
  * Called after the launch was queued. `looks`: work may be queued behind the launch. It is false
- * while the stream is captured.
+ * while a stream is captured.
  */
 void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per_thread, bool looks);
 
-/* The memory is overwritten or freed: memory that launches were given there is no table. */
+/* The memory is overwritten or freed: earlier launches left no table there. */
 void ps_made_tables_overwritten(CUdeviceptr to, size_t bytes);
 
 /*
- * Returns whether a launch names the span that may have made a table, which is not known yet. [with
- * the registry lock or without]
+ * Returns whether a launch that may have made a table names the span, while its kernel is
+ * undecided. [with the registry lock or without]
  */
 bool ps_made_tables_may_hold(const struct ps_span *span);
 

@@ -1,19 +1,24 @@
 /*
- * torch's kernels for lists of tensors (multi_tensor_apply_kernel, which its foreach and fused optimizers, gradient clipping and GradScaler are made of; and
- * CatArrayBatchedCopy, which concatenates): which tensors a launch uses.
+ * Finds the tensors that a launch of torch's kernels for lists of tensors uses. One such kernel is
+ * multi_tensor_apply_kernel; torch's foreach and fused optimizers, gradient clipping and GradScaler
+ * use it. The other is CatArrayBatchedCopy, which concatenates.
  *
- * One of their parameters is a structure with room for some dozens of tensors, of which a launch fills in those that it uses. It lies on the stack, and behind what
- * is filled in stands what was there before: tensors of launches before, of steps before. Taken for uses, those shorten the time in which a span is idle, and
- * bring back spans that nobody wants.
+ * One of their parameters is a structure with room for some dozens of tensors. A launch fills in
+ * the tensors that it uses. The structure lies on the stack, and behind these stand earlier
+ * contents: tensors of earlier launches and steps. If those counted as uses, they would shorten the
+ * time in which a span is idle. They would also bring back spans that no launch wants.
  *
- * Of multi_tensor_apply_kernel it is the first parameter, with addresses, numbers of elements, and for each block of the grid which tensor and which chunk of it
- * (65,536 elements) the block works on. (ATen/native/cuda/MultiTensorApply.cuh of torch 2.11, and the parameters of all of the 1,392 such kernels in
- * libtorch_cuda.so of 2.11.0+cu130, but for 16 of complex doubles; likewise in 2.6.0, 2.8.0 and 2.15.0+cu132. Where it is built with CUDA 13 there is seven
- * times as much room.) Nothing in it is trusted: who finds a launch's structure filled in differently reads all of its words.
+ * In multi_tensor_apply_kernel it is the first parameter. It has addresses and numbers of elements.
+ * For each block of the grid it has a tensor and a chunk of it (65,536 elements).
+ * (ATen/native/cuda/MultiTensorApply.cuh of torch 2.11. Checked against the parameters of all 1,392
+ * such kernels in libtorch_cuda.so of 2.11.0+cu130, except 16 of complex doubles. The same holds in
+ * 2.6.0, 2.8.0 and 2.15.0+cu132. Builds with CUDA 13 have seven times as much room.) Nothing in it
+ * is trusted: if a launch's structure is filled in differently, all of its words are read.
  *
- * Of CatArrayBatchedCopy and its relatives it is the second, behind what they write to. A row of the grid works on each tensor: blockIdx.y is the only number
- * that they look one up by. (ATen/native/cuda/Shape.cu of torch 2.11, and the parameters of all such kernels in those four; in the code of those of 2.6.0 and
- * 2.15.0 no block asks for its blockIdx.z.)
+ * In CatArrayBatchedCopy and its relatives it is the second parameter, behind their target. A row
+ * of the grid works on each tensor: they look a tensor up by blockIdx.y alone.
+ * (ATen/native/cuda/Shape.cu of torch 2.11, and the parameters of all such kernels in those four
+ * releases. In the code of 2.6.0's and 2.15.0's, no block reads its blockIdx.z.)
  *
  * Pure. Any thread.
  */
@@ -25,22 +30,31 @@
 
 #include "kernels/grid.h"
 
-/* Where what lies in the structure, in bytes from its start. All zero: the kernel has none. Without padding: it is compared as bytes. */
+/*
+ * The structure's layout, in bytes from its start. All zero: the kernel has no such structure.
+ * Without padding, because it is compared as bytes.
+ */
 struct ps_torch_tensor_lists {
-    uint16_t parameter; /* which one the structure is */
-    uint16_t lists;     /* of addresses, one behind the other: a launch's tensors are the first of each */
+    uint16_t parameter; /* the structure's index among the parameters */
+    uint16_t lists;     /* lists of addresses, back to back; a launch fills each from its start */
     uint16_t capacity;  /* tensors of a list */
-    uint16_t by_row;    /* 1: a row of the grid works on each tensor, and what follows is 0 */
+    uint16_t by_row;    /* 1: a row of the grid works on each tensor, and the fields below are 0 */
     uint16_t blocks;    /* the most of a grid */
     uint16_t index_bytes;
-    uint32_t elements, states; /* of each tensor: its number of elements; a further address, 0: there is none */
+    uint32_t elements, states; /* of each tensor: its size; a further address or 0 */
     uint32_t tensor, chunk;    /* of each block */
 };
 
-/* By the kernel's name (mangled; NULL: not known) and the bytes of each of its `count` parameters. */
+/*
+ * Finds the layout by the kernel's name and the bytes of each of its `count` parameters. `name`:
+ * mangled; NULL: unknown.
+ */
 struct ps_torch_tensor_lists ps_torch_tensor_lists_of(const char *name, const uint32_t *bytes, uint32_t count);
 
-/* How many of each list's tensors a launch of such a grid uses, by the structure that it is given. 0: it is not filled in as it should be. */
+/*
+ * Returns the number of each list's tensors that a launch of that grid uses, as its structure says.
+ * Returns 0 if the structure is not filled in as torch does it.
+ */
 uint32_t ps_torch_tensor_lists_used(const struct ps_torch_tensor_lists *where, const void *structure, struct ps_grid grid);
 
 #endif
