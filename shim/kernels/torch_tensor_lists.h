@@ -12,8 +12,10 @@
  * For each block of the grid it has a tensor and a chunk of it (65,536 elements).
  * (ATen/native/cuda/MultiTensorApply.cuh of torch 2.11. Checked against the parameters of all 1,392
  * such kernels in libtorch_cuda.so of 2.11.0+cu130, except 16 of complex doubles. The same holds in
- * 2.6.0, 2.8.0 and 2.15.0+cu132. Builds with CUDA 13 have seven times as much room.) Nothing in it
- * is trusted: if a launch's structure is filled in differently, all of its words are read.
+ * 2.6.0, 2.8.0 and 2.15.0+cu132. Builds with CUDA 13 have seven times as much room.)
+ *
+ * Nothing in that structure is trusted: if a launch's structure is filled in differently, all of
+ * its words are read.
  *
  * In CatArrayBatchedCopy and its relatives it is the second parameter, behind their target. A row
  * of the grid works on each tensor: they look a tensor up by blockIdx.y alone.
@@ -41,7 +43,7 @@ struct ps_torch_tensor_lists {
     uint16_t by_row;    /* 1: a row of the grid works on each tensor, and the fields below are 0 */
     uint16_t blocks;    /* the most of a grid */
     uint16_t index_bytes;
-    uint32_t elements, states; /* of each tensor: its size; a further address or 0 */
+    uint32_t elements, states; /* of each tensor: number of elements; a further address (0: none) */
     uint32_t tensor, chunk;    /* of each block */
 };
 

@@ -1,12 +1,16 @@
 /*
- * Collectives and transfers of NCCL's as accesses. NCCL hands its kernels their buffers through work queues, so no launch's parameters need show
- * them; and it launches nothing before the outermost group on the thread ends. So the calls themselves are told of here, by the hooks: what they
- * name is brought to where the work finds it before NCCL launches, and held there until it has launched.
+ * NCCL's collectives and transfers as accesses. NCCL hands its kernels their buffers through work
+ * queues, so a launch's parameters need not show them. It launches nothing before the outermost
+ * group on the thread ends. So the hooks report the calls themselves here. The spans that a call
+ * names are brought to their places before NCCL launches. They are held there until it has
+ * launched.
  *
- * Two clocks: NCCL launches while the last call of a group (or the one call without a group) is made: just before it the stream of each call waits
- * for what is still on its way in, and just after it the position on that stream is noted, however far behind the device is. A communicator that does
- * not block has a thread of NCCL's launch later still: what it is to use is held until the communicator has said that it succeeded. Nothing here
- * waits on the host but for pages, as any launch does.
+ * Two clocks: NCCL launches during the last call of a group, or during the one call without a
+ * group. Just before it, the stream of each call waits for reloads that are under way. Just after
+ * it, the position on that stream is noted, however far behind the device is. For a communicator
+ * that does not block, a thread of NCCL launches later still. Spans that it will use are held until
+ * the communicator has said that it succeeded. The host waits here for pages only, as at any
+ * launch.
  *
  * Any thread that is not inside Penstock, without the registry lock. Groups are each thread's own.
  */
@@ -18,18 +22,21 @@
 
 #include "cuda/nccl_types.h"
 
-/* Bytes of the program's that a call names; the address may be NULL, and most are none of a span's. */
+/*
+ * A range of the program's that a call names. The address may be NULL, and most addresses lie in no
+ * span.
+ */
 struct ps_collective_buffer {
     const void *address;
     size_t bytes;
 };
 
-/* Whether it begins in the span reservation. Cheap. */
+/* Returns whether the buffer begins in the span reservation. Cheap. */
 bool ps_collective_concerns(const void *address);
 
 /*
- * The calling thread is about to call NCCL to work on these buffers on `stream`. `what` tells sorts of calls apart. Outside a group what it names is
- * ready when this returns.
+ * The calling thread is about to call NCCL to work on these buffers on `stream`. `what` tells sorts
+ * of calls apart. Outside a group the named spans are ready when this returns.
  */
 void ps_collective_begins(ncclComm_t communicator, CUstream stream, unsigned what, const struct ps_collective_buffer *buffers,
                           unsigned count);
@@ -40,21 +47,30 @@ void ps_collective_ended(int result);
 /* ncclGroupStart succeeded. */
 void ps_collective_group_starts(void);
 
-/* ncclGroupEnd is about to be called; and was. `launches` false: it only simulates, and what the group named is forgotten. */
+/*
+ * ncclGroupEnd is about to be called. `launches` false: it only simulates, and the spans that the
+ * group named are forgotten.
+ */
 void ps_collective_group_ends(bool launches);
+/* ncclGroupEnd was called, with that result. */
 void ps_collective_group_ended(int result);
 
-/* Whether the calling thread is in a group. */
+/* Returns whether the calling thread is in a group. */
 bool ps_collective_is_in_group(void);
 
 /*
- * For ncclCommGetAsyncError: a mark to be taken before it is asked (0: nothing is awaited of any communicator), and what it said. Of what has been
- * awaited since before the mark was taken, that of this communicator is let go if it succeeded; after an error not before it ends.
+ * Returns a mark, to be taken before ncclCommGetAsyncError is called. 0: no communicator is
+ * awaited.
  */
 uint64_t ps_collective_mark(void);
+/*
+ * ncclCommGetAsyncError answered `state`. If the communicator succeeded, its spans that were
+ * awaited before the mark are let go. After an error they are let go only when the communicator
+ * ends.
+ */
 void ps_collective_asked(ncclComm_t communicator, uint64_t mark, int state);
 
-/* It was destroyed or aborted. */
+/* The communicator was destroyed or aborted. */
 void ps_collective_communicator_ended(ncclComm_t communicator);
 
 #endif

@@ -1,13 +1,18 @@
 /*
- * Executable graphs: what each of them touches, read from its nodes when it is instantiated or changed, for the launch to name.
+ * Executable graphs: the memory that each of them touches, for its launch to name. It is read from
+ * the graph's nodes when the graph is instantiated or changed.
  *
- * Kept are addresses, not spans: a graph uses what lies at an address when it runs, whoever lived there when it was made. They are kept by node, since programs
- * change nodes: XLA gives its graphs other buffers at each launch, and a launch that named all that they ever had would bring back all of a step's
- * activations (JAX, H200; tests/results/README.md#real-programs-on-one-h200). A node that can't be read or that kernels may change, or a graph that was instantiated while nobody looked,
- * makes it unknown; its launches then hold every span where it is.
+ * Addresses are kept, not spans: a graph uses the span that lies at an address when it runs, even
+ * if that is a new one. They are kept by node, since programs change nodes. XLA gives its graphs
+ * other buffers at each launch. A launch that named all buffers so far would bring back all of a
+ * step's activations (JAX, H200; tests/results/README.md#real-programs-on-one-h200). Some graphs
+ * are unknown: a node can't be read or kernels may change it, or the graph was instantiated unseen.
+ * Launches of an unknown graph hold every span in its place.
  *
- * Two clocks: nothing is queued here. A graph's launch is one access to all that it touches, on the stream it is launched on. What it touched before it was
- * changed was named by the launches that were queued before, which keep their nodes' parameters (cuda.h): they are in the spans' uses.
+ * Two clocks: nothing is queued here. A graph's launch is one access to all that it touches, on the
+ * stream of the launch. A change does not affect launches that were queued before it, since they
+ * keep their nodes' parameters (cuda.h). Their accesses are in the spans' uses.
+ *
  * Any thread, inside Penstock, without the registry lock.
  */
 #ifndef PS_GRAPHS_H
@@ -19,36 +24,49 @@
 #include <stddef.h>
 
 /*
- * `graph` has become `executable`. Launched by kernels, its launches are not seen: what it touches is on the device when this returns, and stays there while
- * the graph exists (graph_pins.h). So is, from each change on, what it touches then.
+ * `graph` has become `executable`. If kernels launch it, its launches are not seen. Then the memory
+ * that it touches is on the device when this returns. It stays there while the graph exists
+ * (graph_pins.h). After each change the same holds for the memory that it touches from then on.
  */
 void ps_graph_instantiated(CUgraphExec executable, CUgraph graph, bool launched_by_kernels);
 
 /*
- * It has been changed, by a call that succeeded; one that fails changes nothing (cuda.h). All of its nodes: it took over those of `graph`. Or one, which is called by its
- * name in the graph that it was instantiated from, or in a child that this one had: a child's graph; a kernel, copy, fill or batch of values; or something that can't be
- * read. Which node of a graph that it took over goes by a name in the first one nobody knows: such a node then has what it is given besides, since too much costs a
- * reload, and too little would cost the bytes.
+ * The executable graph was changed, and took over all nodes of `graph`.
+ *
+ * This and the next five functions are called only after a call that succeeded; a failed one
+ * changes nothing (cuda.h). A node goes by its name in the graph that was instantiated, or in a
+ * child of that graph. After another graph was taken over, it is unknown which of its nodes such a
+ * name means. The new memory of that node is then added to the old. Too much costs a reload; too
+ * little would cost the bytes.
  */
 void ps_graph_updated(CUgraphExec executable, CUgraph graph);
+/* The node's child graph was changed. */
 void ps_graph_child_changed(CUgraphExec executable, CUgraphNode node, CUgraph child);
+/* The kernel of the node was changed. */
 void ps_graph_kernel_changed(CUgraphExec executable, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *kernel);
+/* The two addresses of the node's copy were changed, or the one of its fill; 0: no address. */
 void ps_graph_addresses_changed(CUgraphExec executable, CUgraphNode node, CUdeviceptr a, CUdeviceptr b);
+/* The batch of values of the node was changed. */
 void ps_graph_values_changed(CUgraphExec executable, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *values);
+/* The node was changed to something that can't be read. */
 void ps_graph_node_unknown(CUgraphExec executable, CUgraphNode node);
 
+/* The executable graph is destroyed. */
 void ps_graph_destroyed(CUgraphExec executable);
 
 /*
- * The program has been given memory. A graph that kernels launch uses what lies at its addresses when it runs: what has come to lie there is pinned like what
- * was there before. To be told while there are such graphs.
+ * The program was given memory. A graph that kernels launch uses the memory at its addresses when
+ * it runs. So a new span there is pinned like the memory that was there before. Called while such
+ * graphs exist.
  */
 extern atomic_uint ps_graphs_launched_by_kernels;
 void ps_graph_span_was_made(CUdeviceptr address, size_t bytes);
 
 /*
- * Work of a library's (NCCL's) that uses these addresses is about to be captured on the stream. Its nodes need not name them; the graph that is being
- * captured touches them all the same, and so does what is instantiated from it. A clone of that graph, and one that has it as a child, does not know.
+ * A library (NCCL) is about to be captured on the stream with work that uses these addresses. Its
+ * nodes need not name them. The graph under capture touches them all the same, and so do graphs
+ * that are instantiated from it. A clone of it, and a graph that has it as a child, do not know
+ * them.
  */
 void ps_graph_captures(CUstream stream, const CUdeviceptr *addresses, size_t count);
 
@@ -56,7 +74,8 @@ void ps_graph_captures(CUstream stream, const CUdeviceptr *addresses, size_t cou
 void ps_graph_captured_destroyed(CUgraph graph);
 
 /*
- * Tells `note` of all that it touches: of each unit of the reservation once, by an address in it, ascending. False: it is not known. `note` calls nothing here.
+ * Calls `note` once for each unit of the reservation that the graph touches, with an address in it,
+ * ascending. Returns false if the graph is unknown. `note` calls nothing here.
  */
 bool ps_graph_name(CUgraphExec executable, void (*note)(void *ctx, CUdeviceptr unit), void *ctx);
 
