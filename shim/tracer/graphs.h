@@ -2,12 +2,13 @@
  * Executable graphs: the memory that each of them touches, for its launch to name. It is read from
  * the graph's nodes when the graph is instantiated or changed.
  *
- * Addresses are kept, not spans: a graph uses the span that lies at an address when it runs, even
- * if that is a new one. They are kept by node, since programs change nodes. XLA gives its graphs
- * other buffers at each launch. A launch that named all buffers so far would bring back all of a
- * step's activations (JAX, H200; tests/results/README.md#real-programs-on-one-h200). Some graphs
- * are unknown: a node can't be read or kernels may change it, or the graph was instantiated unseen.
- * Launches of an unknown graph hold every span in its place.
+ * Addresses are kept, not spans: a graph uses the span that lies at an address when it runs. That
+ * may be another span than when the graph was made. They are kept by node, since programs change
+ * nodes. XLA gives its graphs other buffers at each launch. A launch that named all buffers so far
+ * would bring back all of a step's activations (JAX, H200;
+ * tests/results/README.md#real-programs-on-one-h200). Some graphs are unknown: a node can't be read
+ * or kernels may change it, or the graph was instantiated unseen. Launches of an unknown graph hold
+ * every span in its place.
  *
  * Two clocks: nothing is queued here. A graph's launch is one access to all that it touches, on the
  * stream of the launch. A change does not affect launches that were queued before it, since they

@@ -2,7 +2,7 @@
  * Buffers that NCCL keeps: registered with a communicator (ncclCommRegister), windows
  * (ncclCommWindowRegister), and the scalar of an operator in device memory. NCCL hands network
  * cards and other GPUs the pages behind the addresses at that time. So a registered span stays on
- * the device pages that it has then, or on its slot if pages were missing. It stays until it is
+ * the device pages that it has then, or on its slot without pages. It stays until it is
  * deregistered or its communicator ends. Longer does no harm.
  *
  * Two clocks: host order alone. Registering launches nothing, so no stream waits. Each use of the

@@ -1,9 +1,12 @@
 /*
- * The tracer: sees each launch, copy and memset before it is queued and tells the residency machine which spans it names.
+ * The tracer sees each launch, copy and memset before it is queued. It tells the residency machine
+ * which spans each names.
  *
- * A source of events (source_cupti.c or source_hooks.c) calls the ps_tracer_ functions around each call on the thread that makes it:
- * begin, addresses, ready, (the driver queues the call), end. One call at a time a thread. Nothing here is called from Penstock's own
- * driver calls (ps_inside). Both sources may be on: what comes by the second is told of by it, and CUPTI tells of the rest.
+ * A source (source_cupti.c or source_hooks.c) calls the ps_tracer_ functions around each call, on
+ * the thread that makes it. The order is begin, addresses, ready, (the driver queues the call),
+ * end. A thread has one call at a time. Penstock's own driver calls (ps_inside) call nothing here.
+ * Both sources may be on. Then the second reports the calls that come through it, and CUPTI reports
+ * the rest.
  */
 #ifndef PS_TRACER_H
 #define PS_TRACER_H
@@ -16,59 +19,87 @@
 #include "kernels/grid.h"
 #include "policy/recording/recorder.h"
 
-/* Starts the source of events. 0; -ENOENT: no CUPTI; -EBUSY: another subscriber; -EIO. `*why` says it in words when it is not 0. */
+/*
+ * Starts CUPTI as the source. Returns 0; -ENOENT: no CUPTI; -EBUSY: another subscriber; -EIO. After
+ * an error `*why` is its reason in words.
+ */
 int ps_tracer_cupti_start(const char *cupti_path, const char **why);
 
 /*
- * CUPTI is left to another tool, if it was ours and the other source has seen every launch and copy that CUPTI saw since all launches are traced.
- * Whether that has been done. Any thread, one at a time.
+ * Leaves CUPTI to another tool, and returns whether it did. It does so only if CUPTI was ours. The
+ * other source must also have seen every launch and copy that CUPTI saw since tracing is on. Any
+ * thread, one at a time.
  */
 bool ps_tracer_cupti_give_way(void);
 
-/* The other source. 0; -ENOTSUP: it can't be had in this process. */
+/*
+ * Starts our functions in front of the driver's as the source. Returns 0; -ENOTSUP: impossible in
+ * this process, for the reason `*why`.
+ */
 int ps_tracer_hooks_start(const char **why);
 
-/* Whether the other source is on: functions of hooks.def then tell of what CUPTI would tell of them. Any thread. */
+/*
+ * Returns whether the other source is on. Functions of hooks.def then report their calls in CUPTI's
+ * place. Any thread.
+ */
 bool ps_tracer_hooks_are_on(void);
 
-/* Set while the calling thread is in a call to the driver that the other source tells of: CUPTI is not to tell of it again. */
+/*
+ * Set while the calling thread is in a driver call that the other source reports, so that CUPTI
+ * does not.
+ */
 extern __thread unsigned ps_in_front __attribute__((tls_model("initial-exec")));
 
 /* A call begins. */
 void ps_tracer_begin(CUstream stream, bool per_thread_default);
-/* It names an address: noted if it lies in a span. Cheap for those that don't. */
+/* The call names an address: notes it if it lies in a span. Cheap for other addresses. */
 void ps_tracer_address(CUdeviceptr address);
-/* The same where the bytes are known that it touches from there on. */
+/* The call names an address and touches `bytes` from there on. */
 void ps_tracer_bytes(CUdeviceptr address, size_t bytes);
-/* It may read what it names from `source` on ahead of its stream: what lies in a span is there when `ready` comes back. */
+/*
+ * The call may read from `source` on ahead of its stream. Bytes that lie in a span there are in
+ * place when `ready` returns.
+ */
 void ps_tracer_reads_ahead(CUdeviceptr source);
-/* It is a kernel launch with these parameters. */
+/* The call is a kernel launch with these parameters. */
 void ps_tracer_kernel(CUfunction function, struct ps_grid grid, void **parameters, void **extra);
-/* It is the launch of an executable graph. */
+/* The call is the launch of an executable graph. */
 void ps_tracer_graph(CUgraphExec executable);
-/* Everything has been named: the spans are brought to where the call finds them. */
+/* The call has named everything: brings the spans to where the call finds them. */
 void ps_tracer_ready(bool is_kernel);
-/* The same where nothing is queued, and the driver looks at what kind of memory has been named: nodes of graphs. */
+/*
+ * The same for calls that queue nothing: the driver looks at the kind of memory that nodes of
+ * graphs name.
+ */
 void ps_tracer_ready_to_look(void);
 /* The driver has queued the call, or refused it. */
 void ps_tracer_end(void);
 
-/* What is known of this thread's launch between ready and end, for who looks at launches one by one (verify.h). */
+/*
+ * Facts about this thread's launch between ready and end, for code that looks at single launches
+ * (verify.h).
+ */
 struct ps_traced_launch {
-    bool is_blind;   /* nobody knows what it names */
+    bool is_blind;   /* its accesses can't be read */
     bool is_learnt;  /* it names spans that are known: it has a number */
-    uint64_t number; /* among those that are learnt from */
+    uint64_t number; /* among the launches that are learnt from */
     struct ps_recorded_layer layer;
 };
 struct ps_traced_launch ps_tracer_launch(void);
 
-/* The program asks the driver about an address, by whatever way. */
+/* The program asks the driver about an address, in whatever way. */
 void ps_tracer_asked_about(CUdeviceptr address);
 
-/* Launches counted for the closing line's steps. Thread-safe. 0: none found. */
+/*
+ * Returns the number of steps for the closing line; 0: no loop was found. Any thread, no lock, also
+ * in a signal handler.
+ */
 unsigned long long ps_tracer_steps(void);
 
-/* The same while the program goes on: launches wait for some microseconds. One thread at a time, without any lock. */
+/*
+ * Returns the number of steps while the program runs. Launches wait meanwhile, for some
+ * microseconds. One thread at a time, without any lock.
+ */
 unsigned long long ps_tracer_steps_so_far(void);
 
 #endif
