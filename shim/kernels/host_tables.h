@@ -2,19 +2,19 @@
  * Tables of pointers in host memory. Kernels read such tables in place, and the program writes them
  * without any call. So if a kernel is given a pointer to pinned memory, its launch searches that
  * memory. The launch is an access to the spans whose addresses are found there. Each launch
- * searches the first 512 bytes, or twice as far as tables reached in that allocation if that is
- * more. The first launches with the allocation, and every 256th later one, search up to 256 KiB.
- * Under the guard `unmap` each launch searches 256 KiB, because a span that is missed faults there.
+ * searches twice as far as tables reached in that allocation before, and at least 512 bytes. The
+ * first launches with the allocation, and every 256th later one, search up to 256 KiB. Under the
+ * guard `unmap` each launch searches 256 KiB, because a span that is missed faults there.
  *
- * Two contents are unknown. One is what the host writes there later, ahead of the device. The other
- * is managed memory, which is not searched because a search moves its pages. So from the first such
- * kernel on, the guard `auto` too leads every evicted span to its slot, wherever it was born
- * (guard.h). What a graph's kernels find there changes from launch to launch. Such a graph holds
- * every span in its place.
+ * Later writes of the host, ahead of the device, are unknown. So are the contents of managed
+ * memory, which is not searched because a search moves its pages. So from the first such kernel on,
+ * the guard `auto` leads evicted spans to slots, wherever they were born (guard.h). The addresses
+ * that a graph's kernels find there change from launch to launch. Such a graph holds every span in
+ * its place.
  *
  * Kernels that are known to find no other spans in memory (known_kernels.h) don't count. A pointer
- * inside a structure is not followed. Accidental addresses there would slow programs down that have
- * no such table.
+ * inside a structure is not followed. Accidental addresses there would slow down programs without
+ * such tables.
  */
 #ifndef PS_HOST_TABLES_H
 #define PS_HOST_TABLES_H
@@ -51,9 +51,9 @@ uint64_t ps_host_tables_looked(void);
 void ps_host_tables_new_memory(void);
 
 /*
- * Returns true once after the first such kernel has appeared. Spans that are away at that moment
- * may lead nowhere. So the next launch holds all spans in their places, and spans that lead nowhere
- * get their slots. Any thread, no lock.
+ * Returns true once, after the first kernel was given host memory. Spans that are away at that
+ * moment may lead nowhere. So the next launch holds all spans in their places, and spans that lead
+ * nowhere get their slots. Any thread, no lock.
  */
 bool ps_host_tables_take_news(void);
 

@@ -23,7 +23,7 @@ struct ps_kernel_param {
 
 struct ps_kernel_layout {
     const char *name;                     /* the kernel's symbol, mangled */
-    uint32_t bytes;                       /* end of the last parameter, or the cubin's size if larger */
+    uint32_t bytes;                       /* end of the last parameter, or cubin's size if more */
     uint32_t count;                       /* number of parameters */
     const struct ps_kernel_param *params; /* in the order of the arguments; no two overlap */
 };

@@ -27,8 +27,8 @@ typedef void ps_word_fn(void *ctx, CUdeviceptr word, size_t bytes);
 #define PS_ALWAYS_INLINE inline __attribute__((always_inline))
 
 /*
- * Visits the words of `size` bytes. The range's bounds are arguments, because bounds in memory
- * would be read again for each word.
+ * Visits the words in `size` bytes at `bytes`. The range's bounds are arguments, because bounds in
+ * memory would be read again for each word.
  */
 static PS_ALWAYS_INLINE void ps_words_of(CUdeviceptr base, uint64_t extent, const unsigned char *bytes, size_t size, ps_word_fn *visit,
                                          void *ctx)
@@ -83,10 +83,7 @@ static PS_ALWAYS_INLINE bool ps_kernel_words_between(CUdeviceptr base, uint64_t 
     return true;
 }
 
-/*
- * Visits the first `used` addresses of a list. They count as pointers, like parameters of their
- * own.
- */
+/* Visits the first `used` addresses of a list. They count as pointer parameters. */
 static PS_ALWAYS_INLINE void ps_words_of_list(CUdeviceptr base, uint64_t extent, const unsigned char *list, uint32_t used,
                                               ps_word_fn *visit, void *ctx)
 {
@@ -96,7 +93,8 @@ static PS_ALWAYS_INLINE void ps_words_of_list(CUdeviceptr base, uint64_t extent,
 
 /*
  * Visits the words in the span reservation of a launch with lists of tensors. It leaves out the
- * tensors behind those in use. Returns false if the launch has no such lists.
+ * tensors behind those in use. Returns false if it has no such lists, or has them filled in
+ * differently.
  */
 static PS_ALWAYS_INLINE bool ps_kernel_words_of_lists(const struct ps_layout *layout, void **parameters, struct ps_grid grid,
                                                       ps_word_fn *visit, void *ctx)
@@ -118,10 +116,7 @@ static PS_ALWAYS_INLINE bool ps_kernel_words_of_lists(const struct ps_layout *la
     return true;
 }
 
-/*
- * Visits the words of a launch that lie in the span reservation. Returns as
- * ps_kernel_words_between.
- */
+/* Visits a launch's words in the span reservation. Returns like ps_kernel_words_between. */
 static PS_ALWAYS_INLINE bool ps_kernel_words(const struct ps_layout *layout, void **parameters, void **extra, ps_word_fn *visit, void *ctx)
 {
     return ps_kernel_words_between(ps_reservation.base, ps_reservation.reserved, layout, parameters, extra, visit, ctx);

@@ -19,9 +19,7 @@ enum ps_known_kernel {
     PS_KERNEL_NCCL,
 };
 
-/*
- * Returns what is known of a kernel by its name in the driver (mangled); NULL: unknown. Any thread.
- */
+/* Returns the kind of a kernel by its name in the driver (mangled); NULL: unknown. Any thread. */
 enum ps_known_kernel ps_kernel_known(const char *name);
 
 #endif

@@ -25,7 +25,7 @@ struct ps_layout {
     const struct ps_layout *next; /* in the list of kept layouts */
     uint32_t count;
     enum ps_known_kernel known;
-    struct ps_torch_tensor_lists tensor_lists; /* of the parameter that is one, if any */
+    struct ps_torch_tensor_lists tensor_lists; /* of the parameter that holds such lists, if any */
     uint32_t size[];                           /* bytes of each parameter */
 };
 

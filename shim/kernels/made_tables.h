@@ -13,9 +13,10 @@
  * leave by reaction, if other spans can. A kernel that was examined several times in vain is no
  * maker.
  *
- * Four kinds of tables stay unknown. Their makers' first launches make no table, or are given the
- * addresses in disguise or in memory. Or graphs make them, or they were made before tracing began.
- * Their spans are found in their slots under the guard, and `penstock verify` names them.
+ * Some tables stay unknown. A maker's first launches may make none. A kernel may be given the
+ * addresses in disguise or in memory. Graphs may make tables, and some were made before tracing
+ * began. Under the guard `host` their spans are found in their slots, and `penstock verify` names
+ * them.
  *
  * Two clocks: the copy stands behind the launch on the program's stream. Later writes to that
  * memory and its free stand there too. So the copy reads memory that the program still has. The
@@ -35,8 +36,8 @@
 #include "kernels/layouts.h"
 #include "memory/span.h"
 
-#define PS_MADE_MEMORY 6u /* of one launch, to other memory; further ones are ignored */
-#define PS_MADE_SPANS 12u /* of one launch; its table names no further ones */
+#define PS_MADE_MEMORY 6u /* a launch's parameters to other memory; further ones are ignored */
+#define PS_MADE_SPANS 12u /* a launch's parameters to spans; its table names no further ones */
 
 /* A launch that may make a table. */
 struct ps_made_launch {
@@ -59,7 +60,7 @@ void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, co
  */
 void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per_thread, bool looks);
 
-/* The memory is overwritten or freed: earlier launches left no table there. */
+/* The memory is overwritten or freed: words that launches wrote there before are no table. */
 void ps_made_tables_overwritten(CUdeviceptr to, size_t bytes);
 
 /*

@@ -4,12 +4,12 @@
  * of pointers and tensor maps in global memory, whose first word is the address. A kernel that is
  * given a table's address uses the spans that the table names.
  *
- * A copy from the host is read when it begins. Every aligned 8-byte word that lies in a span is
- * kept, with its place on the device. A copy on the device keeps the words for both places. A later
- * copy or fill over a table makes it forgotten. So does a free of its memory; after a free in
- * stream order, only the next allocation there does. Writes by kernels are not seen. A table that a
- * kernel overwrote names too much, which costs a reload and no byte. Tables that kernels make are
- * known through made_tables.h alone.
+ * A copy from the host is read when it begins. Every aligned 8-byte word that is an address in a
+ * span is kept, with its place on the device. After a copy on the device, the words are kept for
+ * both places. Words are forgotten when a later copy or fill writes over them, or their memory is
+ * freed. After a free in stream order, they are forgotten at the next allocation there. Writes by
+ * kernels are not seen. A table that a kernel overwrote names too much, which costs a reload and no
+ * byte. Tables that kernels make are known through made_tables.h alone.
  *
  * Of more than PS_POINTER_TABLES_MAX tables, the one that was named or written longest ago is
  * forgotten. Nothing is pinned for it. Mostly it is a table whose end was not seen, and pinned
@@ -40,21 +40,21 @@
 #define PS_POINTER_TABLE_LOOKED (256u << 10)
 
 /*
- * MADE: the largest table that a kernel makes, in bytes. MADE_TOGETHER: the most launches with
- * spans between two that make one table together.
+ * The largest table that a kernel makes, in bytes. And the most launches with spans between two
+ * that make one together.
  */
 #define PS_POINTER_TABLE_MADE 4096u
 #define PS_POINTER_TABLE_MADE_TOGETHER 4u
 
 /*
- * Rows of a copy or fill with rows apart that are looked at. Tables under further rows are not
- * forgotten, and name too much.
+ * Rows that are looked at, of a copy or fill whose rows lie apart. Tables under further rows are
+ * not forgotten, and name too much.
  */
 #define PS_POINTER_TABLE_ROWS 1024u
 
 /*
- * `bytes` at `from` in host memory are about to be copied to the device. Tables at the target are
- * forgotten, and the new words are kept.
+ * `bytes` at `from` in host memory are about to be copied to the device. Words known there are
+ * forgotten, and the addresses among the new ones are kept.
  */
 void ps_pointer_tables_copied(CUdeviceptr to, const void *from, size_t bytes);
 

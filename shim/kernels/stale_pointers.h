@@ -1,12 +1,12 @@
 /*
  * Kernels that name a span in one launch and none in the next, inside a structure. The structure
  * holds earlier contents of the stack, stale pointers too. torch's cat and its norms of many
- * tensors do so. Then a small kernel seems to use a span in some steps and not in others. If such
- * launches counted, no two steps would be alike. FSDP2's steps were 1,639 and 1,641 launches long,
- * torch.compile's 672 to 674 (H200). A span that a pointer parameter names is meant.
+ * tensors are such kernels. Then a small kernel seems to use a span in some steps and not in
+ * others. If such launches counted, no two steps would be alike. FSDP2's steps were 1,639 and 1,641
+ * launches long, torch.compile's 672 to 674 (H200). A span that a pointer parameter names is meant.
  *
  * The spans that such launches name are held and brought as at any launch, because they may be
- * meant. Only a step does not count these launches.
+ * meant. Only steps are made without these launches.
  *
  * Any thread, no lock. A fingerprint is of kernel and shape (ps_tracer_kernel). If two want the
  * same place in the table, the later one is kept.

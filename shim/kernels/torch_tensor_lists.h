@@ -10,9 +10,9 @@
  *
  * In multi_tensor_apply_kernel it is the first parameter. It has addresses and numbers of elements.
  * For each block of the grid it has a tensor and a chunk of it (65,536 elements).
- * (ATen/native/cuda/MultiTensorApply.cuh of torch 2.11. Checked against the parameters of all 1,392
- * such kernels in libtorch_cuda.so of 2.11.0+cu130, except 16 of complex doubles. The same holds in
- * 2.6.0, 2.8.0 and 2.15.0+cu132. Builds with CUDA 13 have seven times as much room.)
+ * (ATen/native/cuda/MultiTensorApply.cuh of torch 2.11, and the parameters of all 1,392 such
+ * kernels in its libtorch_cuda.so, 2.11.0+cu130. This excludes 16 kernels of complex doubles. The
+ * same holds in 2.6.0, 2.8.0 and 2.15.0+cu132. Builds with CUDA 13 have seven times as much room.)
  *
  * Nothing in that structure is trusted: if a launch's structure is filled in differently, all of
  * its words are read.

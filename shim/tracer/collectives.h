@@ -23,7 +23,7 @@
 #include "cuda/nccl_types.h"
 
 /*
- * A range of the program's that a call names. The address may be NULL, and most addresses lie in no
+ * Memory of the program that a call names. The address may be NULL, and most addresses lie in no
  * span.
  */
 struct ps_collective_buffer {
@@ -59,13 +59,13 @@ void ps_collective_group_ended(int result);
 bool ps_collective_is_in_group(void);
 
 /*
- * Returns a mark, to be taken before ncclCommGetAsyncError is called. 0: no communicator is
+ * Returns a mark, to be taken before ncclCommGetAsyncError is called; 0: no communicator is
  * awaited.
  */
 uint64_t ps_collective_mark(void);
 /*
- * ncclCommGetAsyncError answered `state`. If the communicator succeeded, its spans that were
- * awaited before the mark are let go. After an error they are let go only when the communicator
+ * ncclCommGetAsyncError answered `state`. If the communicator succeeded, its spans that were held
+ * for it before the mark are let go. After an error they are let go only when the communicator
  * ends.
  */
 void ps_collective_asked(ncclComm_t communicator, uint64_t mark, int state);

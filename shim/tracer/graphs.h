@@ -45,7 +45,7 @@ void ps_graph_updated(CUgraphExec executable, CUgraph graph);
 void ps_graph_child_changed(CUgraphExec executable, CUgraphNode node, CUgraph child);
 /* The kernel of the node was changed. */
 void ps_graph_kernel_changed(CUgraphExec executable, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *kernel);
-/* The two addresses of the node's copy were changed, or the one of its fill; 0: no address. */
+/* The addresses of the node's copy or fill were changed. A fill has one; its `b` is 0. */
 void ps_graph_addresses_changed(CUgraphExec executable, CUgraphNode node, CUdeviceptr a, CUdeviceptr b);
 /* The batch of values of the node was changed. */
 void ps_graph_values_changed(CUgraphExec executable, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *values);
@@ -55,12 +55,13 @@ void ps_graph_node_unknown(CUgraphExec executable, CUgraphNode node);
 /* The executable graph is destroyed. */
 void ps_graph_destroyed(CUgraphExec executable);
 
+/* The number of executable graphs that kernels launch. */
+extern atomic_uint ps_graphs_launched_by_kernels;
 /*
  * The program was given memory. A graph that kernels launch uses the memory at its addresses when
  * it runs. So a new span there is pinned like the memory that was there before. Called while such
  * graphs exist.
  */
-extern atomic_uint ps_graphs_launched_by_kernels;
 void ps_graph_span_was_made(CUdeviceptr address, size_t bytes);
 
 /*

@@ -2,8 +2,8 @@
  * Buffers that NCCL keeps: registered with a communicator (ncclCommRegister), windows
  * (ncclCommWindowRegister), and the scalar of an operator in device memory. NCCL hands network
  * cards and other GPUs the pages behind the addresses at that time. So a registered span stays on
- * the device pages that it has then, or on its slot without pages. It stays until it is
- * deregistered or its communicator ends. Longer does no harm.
+ * the device pages that it has then. If it could get none, it stays on its slot. It stays until it
+ * is deregistered or its communicator ends. Longer does no harm.
  *
  * Two clocks: host order alone. Registering launches nothing, so no stream waits. Each use of the
  * bytes is an access of its own.
@@ -47,7 +47,7 @@ void ps_registration_is_made_in_group(struct ps_registration *registration, nccl
 /* NCCL refused the buffer. Takes `registration`; NULL does no harm. */
 void ps_registration_failed(struct ps_registration *registration);
 
-/* NCCL gives up the handle. In a group, this takes effect when the group is over. */
+/* NCCL's handle ends. In a group, it ends with the group. */
 void ps_registration_ends(ncclComm_t communicator, enum ps_registration_sort sort, const void *handle);
 
 /* The thread's outermost group is over, with that result. */

@@ -2,8 +2,8 @@
  * When launches are traced. Seeing every launch costs a launch-bound program a few per cent, most
  * of it CUPTI's own share. No launch has to be seen before a span may have to leave. So with a
  * budget that the user named, tracing starts with the first allocation. Under `auto` it starts when
- * three quarters of the budget are in use. Under both `auto` and `unlimited` it starts when the
- * device has no more pages. It also starts there when the program begins to capture a graph.
+ * three quarters of the budget are in use. Under `auto` and `unlimited` it also starts when the
+ * device has no more pages. It starts there, too, when the program begins to capture a graph.
  *
  * Two clocks: accesses are noted from the moment the source is there; launches before that are
  * unknown. So a helper thread waits for the device, however long that takes. A stream may hold work
@@ -34,8 +34,8 @@ int ps_tracing_open(bool at_once, const struct ps_settings *settings, const char
 const char *ps_tracing_source(void);
 
 /*
- * Another tool asks for CUPTI and was refused. Returns whether CUPTI is left to it now. Any thread,
- * inside Penstock.
+ * Another tool asks for CUPTI and was refused: leaves CUPTI to it if possible. Returns whether it
+ * did. Any thread, inside Penstock.
  */
 bool ps_tracing_leave_cupti(void);
 

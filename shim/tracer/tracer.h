@@ -5,8 +5,8 @@
  * A source (source_cupti.c or source_hooks.c) calls the ps_tracer_ functions around each call, on
  * the thread that makes it. The order is begin, addresses, ready, (the driver queues the call),
  * end. A thread has one call at a time. Penstock's own driver calls (ps_inside) call nothing here.
- * Both sources may be on. Then the second reports the calls that come through it, and CUPTI reports
- * the rest.
+ * Both sources may be on. Then source_hooks.c reports the calls that come through it, and CUPTI the
+ * rest.
  */
 #ifndef PS_TRACER_H
 #define PS_TRACER_H
@@ -27,7 +27,7 @@ int ps_tracer_cupti_start(const char *cupti_path, const char **why);
 
 /*
  * Leaves CUPTI to another tool, and returns whether it did. It does so only if CUPTI was ours. The
- * other source must also have seen every launch and copy that CUPTI saw since tracing is on. Any
+ * other source must also have seen every launch and copy that CUPTI saw while tracing was on. Any
  * thread, one at a time.
  */
 bool ps_tracer_cupti_give_way(void);
@@ -54,7 +54,7 @@ extern __thread unsigned ps_in_front __attribute__((tls_model("initial-exec")));
 void ps_tracer_begin(CUstream stream, bool per_thread_default);
 /* The call names an address: notes it if it lies in a span. Cheap for other addresses. */
 void ps_tracer_address(CUdeviceptr address);
-/* The call names an address and touches `bytes` from there on. */
+/* Like ps_tracer_address, for a call that touches `bytes` from there on. */
 void ps_tracer_bytes(CUdeviceptr address, size_t bytes);
 /*
  * The call may read from `source` on ahead of its stream. Bytes that lie in a span there are in
@@ -68,8 +68,8 @@ void ps_tracer_graph(CUgraphExec executable);
 /* The call has named everything: brings the spans to where the call finds them. */
 void ps_tracer_ready(bool is_kernel);
 /*
- * The same for calls that queue nothing: the driver looks at the kind of memory that nodes of
- * graphs name.
+ * Like ps_tracer_ready, for a call that queues nothing. The driver looks at the kind of memory that
+ * nodes of graphs name.
  */
 void ps_tracer_ready_to_look(void);
 /* The driver has queued the call, or refused it. */
