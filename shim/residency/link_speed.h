@@ -1,6 +1,8 @@
 /*
- * What the link between host and device reaches here, measured once: each direction alone, and both at once. Pinned host pages of its own,
- * 16 ms of copies; 60 where other ranks of the machine measure at the same time, which they wait for (rank_exchange.h), since in the run they copy beside each other.
+ * The speed of the link between host and device, measured once: each direction alone, then both at
+ * once. The measurement uses pinned host pages of its own, and takes 16 ms of copies. It takes
+ * 60 ms where other ranks of the machine measure at the same time. The ranks wait for each other
+ * (rank_exchange.h), since their copies run beside each other during the run too.
  */
 #ifndef PS_LINK_SPEED_H
 #define PS_LINK_SPEED_H
@@ -10,8 +12,9 @@
 #include "penstock/policy.h"
 
 /*
- * Measures at the first call that asks for it, on the calling (helper) thread; takes tens of ms. Until then what a usual link reaches is said.
- * Without the registry lock. Never NULL.
+ * Returns the link's speed; never NULL. The figures are a usual link's until it is measured. The
+ * first call with `measure_it` measures on the calling (helper) thread, for tens of ms. A failed
+ * measurement is tried again at a later such call, three times in all. [unlocked]
  */
 const struct penstock_links *ps_link_speed(bool measure_it);
 

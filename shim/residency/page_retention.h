@@ -1,9 +1,12 @@
 /*
- * The hoard: pages that Penstock keeps though no span of the program's has them, and when they go back to the driver.
+ * Page retention: Penstock keeps pages that no span of the program has. This module decides when
+ * they go back to the driver.
  *
- * A program that only asks how much memory there is (ps_request_told_free) takes all of it and gives it back unused, and torch does so once for each
- * convolution that cuDNN's benchmark mode tries, with a trim of its pool in between. To make 130 GiB of pages takes the driver 0.2 s on an H200, and clearing them
- * as long: a ResNet-50's first step took 20 s longer than without Penstock. So as long as it asks all is kept, and the trim is done when it has asked no more for a while.
+ * A program that only asks how much memory there is (ps_request_told_free) takes all of it and
+ * gives it back unused. torch does so once for each convolution that cuDNN's benchmark mode tries,
+ * and trims its pool in between. The driver takes 0.2 s to make 130 GiB of pages on an H200, and as
+ * long to clear them. A ResNet-50's first step took 20 s longer than without Penstock. So all pages
+ * are kept while the program asks. The trim is made once the program has not asked for a while.
  *
  * Threads: any; everything is [locked] with the registry lock.
  */
@@ -13,19 +16,27 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* An allocation is made that only asks. */
+/* The program makes an allocation that only asks. */
 void ps_page_retention_asked(void);
 
 /*
- * Whether an allocation of so many bytes had better have a larger freed span than pages of its own: they would be more than what the program has wanted at once,
- * and the sizes of its freed spans, account for, and it has had pages made for so many sizes that those to come will hardly be among them.
+ * Returns whether an allocation of `bytes` should take a larger freed span rather than new pages.
+ * Two conditions must hold. The new pages would exceed the program's peak of live bytes, with a
+ * margin for its freed spans' sizes. The program has had pages made for so many sizes that coming
+ * allocations will hardly be of these sizes.
  */
 bool ps_page_retention_prefers_larger(size_t bytes);
 
-/* Pages of so many bytes were just made for an allocation for use: what is more than the program's sizes may want goes back. [releases the lock meanwhile] */
+/*
+ * Pages of `bytes` were just made for an allocation for use. Pages beyond the possible needs of the
+ * program's sizes go back to the driver. [locked; releases the lock meanwhile]
+ */
 void ps_page_retention_made(size_t bytes);
 
-/* The program wants freed memory beyond `keep` bytes given back. [releases the lock meanwhile] */
+/*
+ * The program wants freed memory beyond `keep` bytes given back.
+ * [locked; releases the lock meanwhile]
+ */
 void ps_page_retention_trim_to(size_t keep);
 
 #endif

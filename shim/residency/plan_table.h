@@ -1,7 +1,9 @@
 /*
- * What the rooms below ask the plan in force. The plan fills this table when it is opened (plan/following.c); without it every answer is no.
+ * The questions that the rooms below put to the plan in force. The plan fills this table when it is
+ * opened (plan/answers.c). Until then every answer is no, except that can_spare answers yes.
  *
- * Threads: any, with the registry lock where nothing else is said. The table is constant after the set-up.
+ * Threads: any, with the registry lock unless a comment says otherwise. The table is constant after
+ * the set-up.
  */
 #ifndef PS_PLAN_TABLE_H
 #define PS_PLAN_TABLE_H
@@ -13,9 +15,11 @@ struct ps_recorded_layer;
 struct ps_span;
 
 struct ps_plan_table {
-    bool (*learns)(void);                              /* launches are timed and recorded; no lock needed */
-    bool (*is_on)(void);                               /* a plan is in force: nothing is evicted ahead of need but by it */
-    bool (*moves_spans)(void);                         /* and it has something to do */
+    /* Launches are timed and recorded; no lock is needed. */
+    bool (*learns)(void);
+    /* A plan is in force: only the plan evicts ahead of need. */
+    bool (*is_on)(void);
+    bool (*moves_spans)(void);                         /* a plan is in force and has moves */
     bool (*will_bring)(const struct ps_span *span);    /* as ps_following_will_bring */
     size_t (*leaving)(struct ps_span **spans, size_t); /* as ps_following_leaving */
     void (*layer)(struct ps_recorded_layer *layer);    /* as ps_following_layer */

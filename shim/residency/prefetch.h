@@ -1,9 +1,12 @@
 /*
- * Prefetching without a plan. While memory is free again (the backward pass frees what the forward pass kept, and that is more than evictions ahead of need keep
- * free) what left last comes back before a launch names it: an activation that is wanted next, then older ones, then the optimizer's state, which has been idle
- * longest and so left first. Under a plan its own reloads do all that (following.h).
+ * Prefetching without a plan. The backward pass frees the memory that the forward pass kept, more
+ * than evictions ahead of need keep free. While memory is free again, the spans that left last come
+ * back before a launch names them. The activation that is needed next comes first, then older ones.
+ * The optimizer's state comes last: it was idle longest and so left first. Under a plan, the plan's
+ * own reloads do all this (following.h).
  *
- * A span that came back and left again unused was in the way: in that life it waits for the launch that names it.
+ * A span that came back and left again unused was in the way. For the rest of its life, it waits
+ * for the launch that names it.
  *
  * Threads: any; everything is [locked] with the registry lock.
  */
@@ -12,10 +15,13 @@
 
 #include "memory/span.h"
 
-/* The span's eviction has ended in its leaving the device. [locked] */
+/* The span's eviction has ended, and the span has left the device. [locked] */
 void ps_prefetch_left(struct ps_span *span);
 
-/* Memory has been freed: if it is plenty, what has left comes back, on a thread of its own. Some ns if there is nothing to do. [locked] */
+/*
+ * The program has freed memory. If plenty is free, spans that left come back, on a helper thread.
+ * Costs some ns if there is nothing to do. [locked]
+ */
 void ps_prefetch_freed(void);
 
 #endif
