@@ -1,10 +1,14 @@
 /*
- * The way of a launch, copy or fill past the spans that it names, in two parts around the driver call that queues it.
+ * The path of a launch, copy or fill past the spans that it names. The path has two parts, around
+ * the driver call that queues the work.
  *
- * begin, before the call: the spans are held, the learner is told, every span is brought to where the work finds it. end, after the call: the position in the
- * stream is noted, the spans are let go, the follower is told. Between the two none of them is a victim.
+ * ps_access_begin, before the call, holds the spans and tells the learner. It then brings every
+ * span to where the work finds it.
  *
- * Threads: any, inside Penstock. The registry lock must not be held by the caller.
+ * ps_access_end, after the call, notes the position in the stream, lets the spans go and tells the
+ * follower. No span is a victim between the two.
+ *
+ * Threads: any, inside Penstock. [unlocked]
  */
 #ifndef PS_ACCESS_H
 #define PS_ACCESS_H
@@ -17,26 +21,36 @@
 #include "policy/recording/recorder.h"
 
 struct ps_access_kind {
-    bool is_kernel;                 /* counts as a kernel launch */
-    bool keeps_no_address;          /* what it names is known after it to those alone who knew it before (known_kernels.h) */
-    bool unsteady;                  /* some launches like it name spans, and some do not (stale_pointers.h) */
-    bool capturing;                 /* the call goes into a graph, and runs with that (graphs.h) */
-    bool only_looked;               /* capturing, and no copy of the program's: the driver looks at what it names */
-    struct ps_block *const *blocks; /* those of which it may touch any piece, whichever are listed (blocks.h) */
+    bool is_kernel; /* counts as a kernel launch */
+    /* After the call no further kernel can know its spans' addresses (known_kernels.h). */
+    bool keeps_no_address;
+    /* Some launches like it name spans, and some do not (stale_pointers.h). */
+    bool unsteady;
+    bool capturing;                 /* the call goes into a graph, and runs with it (graphs.h) */
+    bool only_looked;               /* capturing, no copy of the program's: the driver only looks */
+    struct ps_block *const *blocks; /* it may touch any piece of these, listed or not (blocks.h) */
     size_t block_count;
-    uint64_t fingerprint;           /* of the kernel and its shape; of the sort of copy */
-    struct ps_recorded_layer layer; /* that it lies in */
+    uint64_t fingerprint;           /* of the kernel and its shape, or of the sort of copy */
+    struct ps_recorded_layer layer; /* the layer that it lies in */
 };
 
 /*
- * `spans[0..*count)` were found at addresses that a call names, in any order, repeats allowed. Those that are not live are dropped (the array
- * is packed, *count updated), but for freed ones that may still be used (ps_registry_await_launches), which come last. On return each is on device pages, or on its slot where no pages could be had, and `stream` waits for its H2D.
- * May wait on the host for evictions. Returns the launch's number for learning and following (or
- * PS_LAUNCH_NOT_LEARNT).
+ * Begins an access. `spans[0..*count)` were found at addresses that a call names, in any order;
+ * repeats are allowed.
+ *
+ * Spans that are not live are dropped: the array is packed, and `*count` updated. Freed spans that
+ * may still be used (ps_registry_await_launches) are kept, and come last. On return each live span
+ * is on device pages, or on its slot if no pages were available. `stream` waits for its H2D.
+ *
+ * May wait on the host for evictions. Returns the launch's number for learning and following, or
+ * PS_LAUNCH_NOT_LEARNT.
  */
 uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream *stream, const struct ps_access_kind *kind);
 
-/* The call has been queued (or has failed). The same array as begin left it, the number that it returned, and the same kind. */
+/*
+ * The call has been queued, or has failed. Takes the array as ps_access_begin left it, the number
+ * that it returned, and the same kind.
+ */
 void ps_access_end(struct ps_span *const *spans, size_t count, struct ps_stream *stream, const struct ps_access_kind *kind,
                    uint64_t launch);
 

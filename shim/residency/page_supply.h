@@ -62,7 +62,7 @@ void ps_page_supply_return(struct ps_pages *pages);
 uint64_t ps_page_supply_trim(uint64_t bytes);
 
 /*
- * Gives up to `bytes` back: spare pages, then freed spans that no allocation has wanted for a while
+ * Gives about `bytes` back: spare pages, then freed spans that no allocation has wanted for a while
  * (ps_registry_unwanted). [locked; releases the lock meanwhile]
  */
 void ps_page_supply_trim_unwanted(uint64_t bytes);

@@ -1,9 +1,13 @@
 /*
- * Spans at addresses that the program chose, because it maps its memory itself (program_mappings.h): an allocation goes from where it was made to where the
- * program wants it, with what it has of pages, slot and bytes.
+ * Moves spans to addresses that the program chose, because it maps its memory itself
+ * (program_mappings.h). An allocation goes from where it was made to where the program wants it.
+ * Its pages, slot and bytes go with it.
  *
- * All of it at the device that the thread is at, with its context current, without the registry lock. The program does not use the memory meanwhile: to
- * CUDA it isn't mapped then. Any thread; who calls sees to it that nobody else places or frees there.
+ * All functions work at the device that the thread is at, with its context current. The program
+ * does not use the memory meanwhile, since to CUDA it is not mapped then.
+ *
+ * Threads: any, without the registry lock. The caller makes sure that no other thread places or
+ * frees spans there.
  */
 #ifndef PS_RELOCATION_H
 #define PS_RELOCATION_H
@@ -14,23 +18,40 @@
 
 struct ps_block;
 
-/* Addresses of the device's area, `alignment` a power of two; 0: there are none. / Takes back what lies in the stretch and nobody has. */
+/*
+ * Takes addresses from the device's area. `alignment`: a power of two, or 0. Returns 0 if no
+ * addresses are left.
+ */
 CUdeviceptr ps_relocation_take(size_t bytes, size_t alignment);
 
 /*
- * The allocation at `from` goes to `to`, as a piece or several of the growing block `into`, or by itself (NULL). `placed`: the addresses there are the program's own;
- * otherwise they came from ps_relocation_take. Waits on the host for what is queued on it: not longer than a second, or -ETIMEDOUT. -EIO: the driver refused;
- * other -errno. On failure it is where it was.
+ * Moves the allocation at `from` to `to`. It becomes one or more pieces of the growing block
+ * `into`, or stands by itself (NULL). `placed`: the addresses at `to` are the program's own.
+ * Otherwise they came from ps_relocation_take.
+ *
+ * Waits on the host for the work that is queued on the allocation, at most a second for each span.
+ * On failure the allocation is where it was.
+ * 0; -ETIMEDOUT: the second is over; -EIO: the driver refused; other -errno.
  */
 int ps_relocation_move(CUdeviceptr from, size_t bytes, CUdeviceptr to, struct ps_block *into, bool placed);
 
-/* What lives in the stretch is at addresses of the program's own, and is there for its questions, or `hidden`. */
+/*
+ * The live spans in the range are at addresses of the program's own. The program's queries find
+ * them, unless `hidden`.
+ */
 void ps_relocation_keep(CUdeviceptr address, size_t bytes, bool hidden);
 
-/* What was freed in the stretch gives the addresses up, with its pages: waits on the host for its last uses. 0; -ETIMEDOUT after a second; -errno. */
+/*
+ * Makes the freed spans in the range give up their addresses and pages. Waits on the host for their
+ * last uses.
+ * 0; -ETIMEDOUT after a second; -EINVAL: a live span is there.
+ */
 int ps_relocation_clear(CUdeviceptr address, size_t bytes);
 
-/* The program gives the addresses back: what is there, alive or freed, has its own from now on, and the rest is for other spans. */
+/*
+ * The program gives the range back. A span there, live or freed, keeps its addresses as its own
+ * from now on. The other addresses are free for other spans.
+ */
 void ps_relocation_give(CUdeviceptr address, size_t bytes);
 
 #endif

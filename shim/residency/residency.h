@@ -1,7 +1,9 @@
 /*
- * Residency: where a span's bytes are, and how work that names it finds them. What an access does in which order stands in core/access.h.
+ * Residency: where a span's bytes are, and how work that names the span finds them. The order of an
+ * access's parts stands in core/access.h.
  *
- * Threads: any. The lock is the registry's, and not held by the caller where nothing else is said.
+ * Threads: any. The lock is the registry's. Functions are [unlocked] unless their comment says
+ * otherwise.
  */
 #ifndef PS_RESIDENCY_H
 #define PS_RESIDENCY_H
@@ -14,67 +16,98 @@
 #include "memory/span.h"
 
 void ps_residency_open(enum ps_guard guard);
-enum ps_guard ps_residency_guard(void); /* that of the current device */
+enum ps_guard ps_residency_guard(void); /* the guard of the device that the thread is at */
 
-/* Holds a live span where it is: no victim until it is let go as often. [locked] */
+/*
+ * Holds a live span: it stays where it is, and is no victim, until let go as many times. [locked]
+ */
 void ps_residency_hold_one(struct ps_span *span);
 void ps_residency_let_go_one(struct ps_span *span);
 
-/* Whether work on `stream` that names the span has to wait for something, or something has to be brought. [locked] */
+/*
+ * Returns whether work on `stream` that names the span must wait for something, or needs a reload.
+ * [locked]
+ */
 bool ps_residency_needs_work(const struct ps_span *span, const struct ps_stream *stream);
 
 /*
- * Brings a held span to where work on `stream` finds its bytes; NULL: to where it can stay, for work whose order others see to.
- * [locked; releases the lock meanwhile]
+ * Brings a held span to where work on `stream` finds its bytes. `stream` NULL: to where the span
+ * can stay, for work that is ordered elsewhere. [locked; releases the lock meanwhile]
  */
 void ps_residency_make_ready(struct ps_span *span, struct ps_stream *stream);
 
-/* A launch on `stream` may use any span: holds all of them as begin does, but brings none to the device. End with ps_residency_end_access_to_all. */
+/*
+ * Begins and ends a launch on `stream` that may use any span. The first holds all spans as
+ * ps_access_begin does, but brings none to the device.
+ */
 void ps_residency_begin_access_to_all(struct ps_stream *stream);
 void ps_residency_end_access_to_all(struct ps_stream *stream);
 
 /*
- * Holds spans for a library that keeps their addresses (NCCL): each is on device pages, or on its slot where none could be had, and stays there until
- * it is let go as often. No stream is made to wait, and no use is learnt. As begin, drops those that are not live; may wait on the host for
- * evictions. let_go: of the same array, whatever has become of the spans; what is queued on `stream` by now (NULL: nothing) is a use of theirs.
+ * Holds spans for a library that keeps their addresses (NCCL), until they are let go as many times.
+ * Each span is on device pages, or on its slot if no pages were available, and stays there.
+ *
+ * No stream waits, and no use is learnt. Spans that are not live are dropped, as in
+ * ps_access_begin. The call may wait on the host for evictions.
+ *
+ * ps_residency_let_go takes the same array, whatever has become of the spans. Work that is queued
+ * on `stream` by now (NULL: none) is a use of theirs.
  */
 void ps_residency_hold(struct ps_span **spans, size_t *count);
 void ps_residency_let_go(struct ps_span *const *spans, size_t count, struct ps_stream *stream);
 
 /*
- * What comes to spans that are held is ordered by no stream (a network card): waits on the host until the bytes are there, and where it writes, too, until
- * whoever had the addresses before is done. Whether all of them are on device pages.
+ * Waits on the host until the bytes of held spans are there. This is for accesses that no stream
+ * orders (a network card). `writes`: the accesses write. Then the call also waits until the former
+ * owner of the addresses is done. Returns whether all spans are on device pages.
  */
 bool ps_residency_settle(struct ps_span *const *spans, size_t count, bool writes);
 
-/* While they are held so: they stay on their pages until they are freed, or unpinned (of the span at `address`) as often. */
+/*
+ * Pins held spans: they stay on their pages until they are freed, or unpinned as many times. The
+ * second function unpins the span at `address`.
+ */
 void ps_residency_pin(struct ps_span *const *spans, size_t count);
 void ps_residency_unpin(CUdeviceptr address);
 
 /*
- * Begins the reload of the span at `address` ahead of its next access, if it is evicted and pages are there without waiting. Its users wait
- * for the H2D when they come. 0; -EAGAIN: no pages without waiting; -ENOENT: no live span, or nothing to do. For planning, and its tests.
+ * Begins the reload of the evicted span at `address` ahead of its next access, if pages are
+ * available without waiting. Later accesses wait for the H2D. For tests.
+ * 0; -EAGAIN: no pages without waiting; -ENOENT: no live span, or nothing to do; other -errno: the
+ * reload failed.
  */
 int ps_residency_reload_ahead(CUdeviceptr address);
 
-/* The same for a span that is known; -EBUSY: somebody makes driver calls on it, or is about to queue a launch that may touch it. One that is EVICTING stays: -EALREADY. [locked; releases the lock meanwhile] */
+/*
+ * Does the same for a known span. -EALREADY: the span was EVICTING; the eviction is cancelled, and
+ * the span stays. -EBUSY: another thread makes driver calls on the span, or is about to queue a
+ * launch that may touch it. [locked; releases the lock meanwhile]
+ */
 int ps_residency_bring(struct ps_span *span);
 
-/* Whether the span, if it is away, must stay on its slot for now: a launch that runs there is not queued yet, or shows to nobody. [locked] */
+/*
+ * Returns whether the span, if it is away, must stay on its slot for now. The reason is a launch
+ * that runs on the slot and is not queued yet, or that no call shows. [locked]
+ */
 bool ps_residency_stays_on_slot(const struct ps_span *span);
 
-/* What is mapped at this device lets in the peers that the device has now (device_memory.h). Waits for who works on a span. [unlocked] */
+/*
+ * Gives the device's present peers access to all that is mapped at this device (device_memory.h).
+ * Waits for threads that work on a span. [unlocked]
+ */
 void ps_residency_let_peers_in(void);
 
 /*
- * The program asks the driver about `address` by a way that our hooks don't see (Triton does before each launch): an evicted span that is mapped to
- * nothing is mapped to its slot, for the driver to know of it.
+ * The program asks the driver about `address` without calling our hooks (Triton does so before each
+ * launch). An evicted span that is mapped to nothing is mapped to its slot, so that the driver
+ * knows the address.
  */
 void ps_residency_asked_about(CUdeviceptr address);
 
 /*
- * The live allocation, a span or a block, that holds `address`, to whose device the thread goes: its start and its size as the program asked. 0; -ENOENT;
- * -ENXIO: the program has it mapped nowhere, or without access.
+ * Looks up the live allocation, a span or a block, that holds `address`. Sets its start and the
+ * size that the program asked for. The thread goes to the allocation's device.
+ * 0; -ENOENT: no such allocation; -ENXIO: the program has mapped it nowhere, or without access.
  */
 int ps_residency_look_up(CUdeviceptr address, CUdeviceptr *start, size_t *requested);
 

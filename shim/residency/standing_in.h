@@ -1,16 +1,19 @@
 /*
- * Device pages that stand in for a slot while the driver looks.
+ * Device pages that stand in for a slot while the driver looks at its addresses.
  *
- * The driver looks at what kind of memory the addresses of a copy or fill lead to when that becomes a node of a graph, and refuses a node whose memory is not of
- * the kind that it was (host pages for device pages; measured: H100, driver 580). So around such a call what is named is brought to the device if that can be
- * had at once, and else the addresses of what is away are mapped to any device pages. The bytes stay in the slot, to which the mapping goes back.
+ * When a copy or fill becomes a node of a graph, the driver looks at the kind of its memory. It
+ * refuses a node whose memory is not of its former kind (host pages for device pages; measured:
+ * H100, driver 580). So before such a call the named spans are brought to the device, if that is
+ * possible at once. The addresses of spans that are still away are mapped to any device pages.
+ * Their bytes stay in the slot, and the mapping goes back to it.
  *
- * Two clocks: no work is queued by such a call, and none may run on the slot while the mapping is elsewhere. So what was queued to run there is waited for on
- * the host, a launch that is to run there is let by first, and later ones wait until the span is no longer busy. An access that shows in no call is lost
- * meanwhile, as it is while a span is reloaded.
+ * Two clocks: such a call queues no work. No work may run on the slot while the mapping is
+ * elsewhere. So the host waits for work that was queued to run on the slot. A launch that is about
+ * to run there goes first. Later launches wait until the span is no longer busy. An access that no
+ * call shows is lost meanwhile, as it is while a span is reloaded.
  *
- * The device pages are few, however much is away (2 MiB on today's GPUs), and within the budget, unless nothing else can give way: then they are beside it for the
- * moment of the call.
+ * The stand-ins are few (2 MiB on today's GPUs), however many bytes are away. They are within the
+ * budget, unless nothing else can give way. Then they are beside it during the call.
  */
 #ifndef PS_STANDING_IN_H
 #define PS_STANDING_IN_H
@@ -22,8 +25,12 @@
 #include "memory/span.h"
 
 /*
- * Before and after the call, on the same thread, with the same spans, which are held by `launching` in between. Those that could be shown neither way are left on
- * their slots, for the driver to refuse. At a kernel's parameters it does not look; its graph's launch brings what they name. [locked; releases the lock meanwhile]
+ * The first function runs before the call and the second after it, on the same thread, with the
+ * same spans. The caller holds the spans by `launching` in between. Spans that could be neither
+ * brought nor stood in for stay on their slots. The driver may refuse those.
+ *
+ * `is_kernel`: the node is a kernel. The driver does not look at a kernel's parameters. The launch
+ * of the graph brings the spans that they name. [locked; releases the lock meanwhile]
  */
 void ps_standing_in_begin(struct ps_span *const *spans, size_t count, bool is_kernel);
 void ps_standing_in_end(struct ps_span *const *spans, size_t count, enum ps_guard guard);
