@@ -22,8 +22,8 @@ void ps_page_retention_asked(void);
 /*
  * Returns whether an allocation of `bytes` should take a larger freed span rather than new pages.
  * Two conditions must hold. The new pages would exceed the program's peak of live bytes, with a
- * margin for its freed spans' sizes. The program has had pages made for so many sizes that coming
- * allocations will hardly be of these sizes.
+ * margin for its freed spans' sizes. The pages made so far cover a variety of sizes; coming
+ * allocations will hardly have one of them.
  */
 bool ps_page_retention_prefers_larger(size_t bytes);
 
