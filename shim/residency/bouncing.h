@@ -1,8 +1,11 @@
 /*
- * Spans that go to and fro: two that launches name in turn, and that have no room together, push each other out at each launch. What takes a large share of the budget
- * and was demanded again soon after it left, some times in a row, stays on its slot for a while, where launches reach what they touch of it over the link. Then
- * it is tried again: each time in vain it stays twice as long. Where launches are known to use a part of what they name (recurrent networks), so do smaller ones, as
- * two that are used in turn beside one that all launches name.
+ * Spans that go to and fro. Two spans that launches name in turn, and that don't fit together, push
+ * each other out at each launch. A span that takes a large share of the budget may be demanded
+ * again soon after it left. After several times in a row it stays on its slot for a while. Launches
+ * then reach the parts that they touch over the link. Then it is tried again; each failed try
+ * doubles its stay. Smaller spans stay as well, where launches are known to use only a part of the
+ * spans that they name. Recurrent networks do so: two spans are used in turn, beside one that all
+ * launches name.
  *
  * The lock is the registry's: [locked].
  */
@@ -16,7 +19,9 @@
 /* The span begins to leave, by reaction. [locked] */
 void ps_bouncing_leaves(struct ps_span *span);
 
-/* A launch names the span, which is on its slot. True: it is to stay there. [locked] */
+/*
+ * A launch names the span, which is on its slot. Returns true if the span must stay there. [locked]
+ */
 bool ps_bouncing_stays(struct ps_span *span);
 
 #endif

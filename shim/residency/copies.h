@@ -1,9 +1,12 @@
 /*
- * The copies: one D2H and one H2D stream of Penstock's own, and the two operations on them with everything they must wait for.
+ * The copies: Penstock's own D2H and H2D streams, and the two operations on them with all their
+ * waits.
  *
- * Two clocks: ps_copies_evict and ps_copies_reload only queue work. What the copy must come after is made the copy stream's business through events; what
- * must come after the copy waits for the event that the function records. Neither waits on the host for the device; what else is here says when it does.
- * Nothing looks at a span's state; of two threads that evict at once the second waits until the first has queued its copy.
+ * Two clocks: ps_copies_evict and ps_copies_reload only queue work. The copy stream waits, by
+ * events, for everything that the copy must come after. Work that must come after the copy waits
+ * for the event that the function records. Neither function waits on the host for the device; other
+ * functions here say when they do. No function looks at a span's state. Of two threads that evict
+ * at once on one stream, the second waits until the first has queued its copy.
  * Threads: any; the caller holds the span `busy`. Without the registry lock.
  */
 #ifndef PS_COPIES_H
@@ -18,21 +21,30 @@
 #include "memory/slab.h"
 
 /*
- * Copies to queue at a time in each direction. A stream of copies takes about 56 event records that are not over yet; the call that makes the next
- * one blocks until a copy ends (H200, driver 580: 60 copies of 86 MiB with no record each are queued in 0.4 ms, with one each in 7, with three each
- * in 69), and may hold a lock of the driver's that every launch wants (launches of 2 to 90 ms seen). A D2H is followed by one record, an H2D by two.
- * 48 copies of 2 MiB are 1.8 ms of the link: time enough for a helper thread to wake and queue more.
+ * Copies to queue at a time in each direction. A stream of copies takes about 56 event records that
+ * are not over yet. The call that makes the next record blocks until a copy ends. It may hold a
+ * lock of the driver's that every launch wants (launches of 2 to 90 ms seen). Measured on an H200,
+ * driver 580: 60 copies of 86 MiB without records are queued in 0.4 ms. With one record each they
+ * take 7 ms, with three each 69 ms. A D2H is followed by one record, an H2D by two. 48 copies of 2
+ * MiB take 1.8 ms of the link: time enough for a helper thread to wake and queue more.
  */
 #define PS_COPIES_QUEUED_MAX 48u
-/* Each has a record more at its beginning while it is traced, and an H2D one at its end: half as many then come to no more. */
+/*
+ * A traced copy has one more record at its beginning, and a traced H2D another at its end. Half the
+ * number of copies then makes no more records.
+ */
 #define PS_COPIES_TRACED_MAX (PS_COPIES_QUEUED_MAX / 2)
-/* Reloads that nobody waits for are queued two groups at a time: who waits for another one out of turn waits for them too (10 ms of the link). */
+/*
+ * Reloads ahead of need are queued two groups at a time. A wait for another reload out of turn
+ * includes the wait for them (10 ms of the link).
+ */
 #define PS_RELOADS_A_GROUP 8u
 #define PS_RELOAD_BYTES_A_GROUP (256ull << 20)
 
 /*
- * H2D copies have two streams. Those for the sole stream that the program works on go to the first one, where they may wait on the device for a use of that
- * stream that is not over (sole_stream.h). All others go to the second, where nothing waits for any use.
+ * H2D copies have two streams. Copies for the sole stream that the program works on go to the
+ * first. There they may wait on the device for a use of that stream that is not over
+ * (sole_stream.h). All others go to the second, where no copy waits for any use.
  */
 enum ps_copies_h2d {
     PS_COPIES_BEHIND,
@@ -41,8 +53,9 @@ enum ps_copies_h2d {
 };
 
 /*
- * D2H copies have two as well: the first one's may wait on the device for uses that are not over, in turn; nothing that is queued on the second waits for
- * anything, so that what can leave at once does so beside it.
+ * D2H copies have two streams as well. Copies on the first may wait on the device, in turn, for
+ * uses that are not over. Copies on the second wait for nothing, so spans that can leave at once do
+ * so.
  */
 enum ps_copies_d2h {
     PS_COPIES_IN_TURN,
@@ -50,55 +63,81 @@ enum ps_copies_d2h {
     PS_COPIES_D2H_STREAMS,
 };
 
-/* Which H2D a span's is. Of two on one stream the one with the larger number is over after the other. */
+/* The place of an H2D: of two on one stream, the one with the larger number ends later. */
 struct ps_copies_nth {
     enum ps_copies_h2d on;
     uint64_t number;
 };
 
-/* Makes the streams: non-blocking (no implicit order with the legacy default stream). 0 or -errno. */
+/*
+ * Makes the streams: non-blocking, with no implicit order with the legacy default stream. Returns 0
+ * or -errno.
+ */
 int ps_copies_open(void);
 
-/* They go again, and with them the gate: nothing was copied, and nothing will be. For the code that sets the device up. */
+/*
+ * Destroys the streams and the gate: nothing was copied, and nothing will be. For the code that
+ * sets the device up.
+ */
 void ps_copies_close(void);
 
 /*
- * Queues the D2H of the span at `address` into the row, after: `uses` (every access since the last transfer), `fence` if `fence_set`
- * (the H2D that filled the span), and each H2D that still reads a slot of the row. Records `done`, and `begins` (NULL: not) when all that is over.
- * 0 or -errno: then nothing may be assumed to have been copied, and what was queued of it is over, but with -EINPROGRESS, when nobody can tell whether it is.
+ * Queues the D2H of the span at `address` into the row. The copy comes after `uses`: every access
+ * since the last transfer. It comes after `fence` if `fence_set`: the H2D that filled the span. It
+ * comes after each H2D that still reads a slot of the row. Records `begins` (may be NULL) once
+ * these are over, and `done` behind the copy. Returns 0 or -errno. After an error the bytes can't
+ * be assumed copied, and any part that was queued is over. -EINPROGRESS: the driver can't tell
+ * whether that part is over.
  */
 int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_uses *uses, bool fence_set, CUevent fence,
                     const struct ps_slot *row, struct ps_device_mark *begins, CUevent done);
 
-/* 0: all of that is over, so that it may go at once; -EAGAIN: it is not, and a use that is not is noted (`late` NULL: not); other -errno. */
+/*
+ * Whether ps_copies_evict would wait for any of these. Returns 0 if all are over, so that the copy
+ * may be queued at once; -EAGAIN if not, and notes an unfinished use in `late` (may be NULL); or
+ * another -errno.
+ */
 int ps_copies_evict_would_wait(const struct ps_uses *uses, bool fence_set, CUevent fence, const struct ps_slot *row,
                                struct ps_late_uses *late);
 
 /*
- * Queues the H2D of the row's bytes to `address`, after `pages_uses` (what still uses the device pages, when they came from a freed span; else NULL). Records `fence` for the span's users and the first slot's read_done for the next D2H into any
- * slot of the row: two records, however many slots it has, and `begins` and `ends` around the copy (NULL: not). Results as ps_copies_evict; -EBUSY: what uses the pages is on a stream that is being
- * captured, and nothing was queued.
+ * Queues the H2D of the row's bytes to `address`. `pages_uses`: the uses that the copy comes after,
+ * if the device pages came from a freed span; else NULL. Records `fence` for the span's users.
+ * Records the first slot's read_done for the next D2H into any slot of the row. These are two
+ * records, for any number of slots. Records `begins` and `ends` (may be NULL) around the copy, and
+ * sets `nth`. Returns the results of ps_copies_evict. -EBUSY: the pages are used on a stream that
+ * is being captured, and nothing was queued.
  */
 int ps_copies_reload(enum ps_copies_h2d on, CUdeviceptr address, const struct ps_uses *pages_uses, const struct ps_slot *row,
                      struct ps_device_mark *begins, struct ps_device_mark *ends, CUevent fence, struct ps_copies_nth *nth);
 
-/* Waits on the host until, of each stream's H2D copies, at most two groups are not over. For helper threads, ahead of need. */
+/*
+ * Waits on the host until at most two groups of H2D copies on each stream are not over. For helper
+ * threads, ahead of need.
+ */
 void ps_copies_wait_for_reloads(void);
 
 /*
- * Makes `event` the point after all of `uses` (and after what `event` stood for, if `event_set`), through a stream of its own: one event that
- * stands for several streams. 0 or -errno.
+ * Records `event` after all of `uses`, so that one event stands for several streams. If
+ * `event_set`, it also comes after the point that `event` stood for. Uses a stream for this purpose
+ * alone. Returns 0 or -errno.
  */
 int ps_copies_join(const struct ps_uses *uses, bool event_set, CUevent event);
 
 /*
- * A new event after everything that is queued now on any stream of the program and on the H2D stream. NULL: there is none, since a stream is being captured
- * or the driver refuses. Takes one event of those given back, or makes one; the caller owns it.
+ * Returns an event after everything that is queued now on any stream of the program and on the H2D
+ * streams. NULL: a stream is being captured, or the driver refuses. Takes an event that was given
+ * back, or makes one; the caller owns it.
  */
 CUevent ps_copies_after_everything(void);
-void ps_copies_give_event(CUevent event); /* NULL is nothing. [with the registry lock or without] */
 
-/* Waits on the host until every H2D queued so far is over. 0 or -errno: that can't be told. */
+/* Gives the event back; NULL is allowed. [with the registry lock or without] */
+void ps_copies_give_event(CUevent event);
+
+/*
+ * Waits on the host until every H2D queued so far is over. Returns 0, or -errno if the driver can't
+ * tell.
+ */
 int ps_copies_drain_reloads(void);
 
 #endif
