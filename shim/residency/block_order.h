@@ -16,8 +16,8 @@
 /*
  * Called before a launch on `stream` that names the blocks is queued. Returns when no piece of them
  * is moving; no piece begins to move until ps_block_order_end_launch. The caller already holds, and
- * has brought back, the pieces that the launch is believed to touch. [locked; releases the lock
- * meanwhile]
+ * has brought back, the pieces that the launch is believed to touch.
+ * [locked; releases the lock meanwhile]
  */
 void ps_block_order_begin_launch(struct ps_block *const *blocks, size_t count, struct ps_stream *stream);
 

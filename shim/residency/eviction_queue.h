@@ -1,8 +1,9 @@
 /*
- * The part of evictions that comes before a copy is queued: transfers, the line of those that wait for a row of slots or for their turn, and the thread
- * that makes slots, for them and ahead of need. For eviction.c, which queues what comes out of the line; what others may ask is in eviction.h.
+ * The part of evictions before a copy is queued. Transfers wait in a line for a row of slots or for
+ * their turn. A thread makes slots, for these transfers and ahead of need. For eviction.c, which
+ * queues the transfers that leave the line; other modules use eviction.h.
  *
- * All with the registry lock, which only the thread takes for itself.
+ * All functions are called with the registry lock held, except the thread's, which takes it.
  */
 #ifndef PS_EVICTION_QUEUE_H
 #define PS_EVICTION_QUEUE_H
@@ -17,54 +18,66 @@
 #include "residency/copies.h"
 #include "residency/events.h"
 
-/* One D2H of a span. It outlives the span's interest in it: a cancelled one still writes to its slot until `done`. */
+/*
+ * One D2H of a span. A cancelled transfer outlives its eviction: it still writes to its slot until
+ * `done`.
+ */
 struct ps_transfer {
     struct ps_span *span;
-    struct ps_slot *slot; /* the first of its row; NULL while it waits for one, or its turn */
+    struct ps_slot *slot; /* the first of its row; NULL while it waits for a row or its turn */
     struct ps_slot *made; /* a row that was made for it, and waits with it */
     size_t bytes;
     CUevent done;          /* created at first use, kept with the structure */
-    enum ps_copies_d2h on; /* the stream that its copy goes to */
+    enum ps_copies_d2h on; /* the stream of its copy */
     bool cancelled;
-    bool only_seen; /* nobody uses the span meanwhile without being seen: ps_guard_is_for */
-    bool by_plan;   /* begun by one, whether or not it is so */
+    bool only_seen; /* every use of the span meanwhile is seen: ps_guard_is_for */
+    bool by_plan;   /* begun by a plan, `only_seen` or not */
     struct ps_events_move told;
     STAILQ_ENTRY(ps_transfer) next;
 };
 
 STAILQ_HEAD(ps_transfer_list, ps_transfer);
 
-/* Once, before all else. */
+/* Sets the line up. Called once, before all other functions. */
 void ps_transfers_open(void);
 
-/* The span is EVICTING from here on, by this transfer. NULL: no memory, and it stays. */
+/*
+ * Makes a transfer, by which the span is EVICTING from now on. Returns NULL without memory: the
+ * span stays.
+ */
 struct ps_transfer *ps_transfer_begin(struct ps_span *span);
 
-/* The span, EVICTING, stays where it is: RESIDENT, without a transfer. What becomes of the transfer is the caller's business. */
+/*
+ * The EVICTING span stays where it is: RESIDENT, without a transfer. The caller keeps the transfer.
+ */
 void ps_transfer_call_off(struct ps_span *span);
 
-/* Nobody knows it any more: the structure is kept for another. */
+/* No span and no list has the transfer any more. Its structure is kept for another. */
 void ps_transfer_end(struct ps_transfer *t);
 
-/* At the end of the line. */
+/* Puts the transfer at the end of the line. */
 void ps_transfer_wait_for_slots(struct ps_transfer *t);
 
 /*
- * Out of the line: the first that a row can be had for, with its row, and on whose span nobody makes driver calls; `in_turn`: those that go in turn count. NULL:
- * none.
+ * Takes the first transfer with an available row out of the line and gives it that row. Passes over
+ * spans that are busy or held by their block's launches. Passes over transfers that go in turn,
+ * unless `in_turn`. Returns NULL if no transfer is left.
  */
 struct ps_transfer *ps_transfer_next(bool in_turn);
 
-/* Out of the line and ended, if it is in it, for nothing is queued then. False: it has its slots. */
+/*
+ * Takes a transfer out of the line, if it is in it, and ends it: nothing is queued for it. Returns
+ * false if the transfer has its slots.
+ */
 bool ps_transfer_withdraw(struct ps_transfer *t);
 
-/* Of all that are in the line; 0: it is empty. */
+/* Bytes of all transfers in the line; 0 if the line is empty. */
 uint64_t ps_transfers_waiting_bytes(void);
 
-/* How often what there is to do for the line and for the slab has changed (ps_eviction_look_ahead). */
+/* The number of changes of the work for the line and the slab (ps_eviction_look_ahead). */
 uint32_t ps_transfers_changes(void);
 
-/* The thread that makes slots. */
+/* The body of the thread that makes slots. */
 void ps_eviction_make_slots(void);
 
 #endif

@@ -1,20 +1,26 @@
 /*
- * The grace of a span: the launches that come soon after one that named it, and may use it without naming it. A kernel that writes a table of addresses is given
- * the tensors; those that use the table are given the table alone.
+ * The grace of a span: the launches that come soon after one that named it, and may use it without
+ * naming it. A kernel that writes a table of addresses is given the tensors; kernels that use the
+ * table are given the table alone.
  *
- * Two clocks. The D2H of a span waits on its stream for each launch of its grace, on whichever stream that was queued: of each stream it is kept which launches
- * a tick covers, and the tick that covers the last one of the grace is waited for, not what was queued after. So a span that has been idle for long waits for
- * nothing that is not long over. Launches of kernels that are known to find no other memory are left out (known_kernels.h), and so are spans whose address
- * no kernel can have kept.
+ * Two clocks. The D2H of a span waits on its stream for each launch of its grace, on any stream.
+ * Each stream keeps which launches a tick covers. The D2H waits for the tick that covers the last
+ * launch of the grace, not for later work. So the D2H of a span that was idle for long waits only
+ * for launches that are long over. Launches of kernels that are known to find no other memory are
+ * left out (known_kernels.h). So are spans whose address no kernel can have kept.
  *
- * A span that must leave in its grace, because nothing else is left, is on the move from then on until its addresses lead to its slot, under each guard. A launch that may
- * use it waits for that, on the host; and its way back waits for those launches. A launch that was begun is queued before any span leaves in its grace, or comes
- * back in it. One that begins later waits on its stream for the H2D: the launch that wanted the span may be on another.
+ * A span must leave in its grace if no other span can leave. It is then moving until its addresses
+ * lead to its slot, under each guard. A launch that may use it waits for that, on the host. The
+ * span's reload waits for those launches. A launch that was begun is queued before any span leaves
+ * in its grace, or comes back in it. A launch that begins later waits on its stream for the H2D:
+ * the launch that wanted the span may be on another stream.
  *
- * A launch that began in a grace is one of it, however many others are queued before it is: its thread may stand in the driver's call, whose queue is full, while
- * another thread launches (launches_under_way.h).
+ * A launch that began in a grace belongs to it, even if others are queued before it. Its thread may
+ * stand in the driver's call, whose queue is full, while another thread launches
+ * (launches_under_way.h).
  *
- * A launch belongs to the device that it runs on, and counts among the launches of that device. Threads: any.
+ * A launch belongs to the device that it runs on, and counts among the launches of that device.
+ * Threads: any.
  */
 #ifndef PS_GRACE_H
 #define PS_GRACE_H
@@ -25,56 +31,83 @@
 #include "memory/span.h"
 #include "residency/copies.h"
 
-/* `launches`: PENSTOCK_GRACE. */
+/* `launches`: the value of PENSTOCK_GRACE. */
 void ps_grace_open(uint32_t launches);
 
-/* Whether no further launch can use the span without naming it, as far as the grace goes. [locked] */
+/*
+ * Whether no further launch can use the span without naming it, as far as the grace goes. [locked]
+ */
 bool ps_grace_is_over(const struct ps_span *span);
 
-/* The same for who has just queued the latest launch: copies, which a step's launches count too, are none of a grace. [locked] */
+/*
+ * The same for a caller that has just queued the latest launch. Copies count among a step's
+ * launches, but not in a grace. [locked]
+ */
 bool ps_grace_is_queued(const struct ps_span *span);
 
 /* Adds the launches of the span's grace that have been queued. [locked] */
 void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses);
 
 /*
- * A launch on the stream is about to name the span, whose grace begins anew: launches of the one before are uses of it. Where it left in that they may run on its
- * slot, and its mapping stays until they are over. A call that is captured is none, and its grace goes on. [locked]
+ * A launch on the stream is about to name the span, whose grace begins anew. Launches of the former
+ * grace become uses of the span. If the span left in that grace, they may run on its slot. The
+ * slot's mapping then stays until they are over. A captured call is no launch, and the former grace
+ * goes on. [locked]
  */
 void ps_grace_begins_anew(struct ps_span *span, const struct ps_stream *stream, bool captured);
 
-/* The span is about to leave in its grace. False: it may not now, as a launch that may use it is about to be queued. [locked] */
+/*
+ * The span is about to leave in its grace. Returns false if it may not now: a launch that may use
+ * it is about to be queued, or too many spans are leaving in their grace. [locked]
+ */
 bool ps_grace_leaves(struct ps_span *span);
 
 /*
- * What follows is about to be done with a span, which is not busy yet. A thread that did so again and again would hold up another one's launch for ever: launches
- * that were held up have their turn first, for a moment at most, unless other spans hold them up still. [locked; releases the lock meanwhile]
+ * Called before ps_grace_comes_back, while the span is not busy yet. Waits for a moment at most, so
+ * that launches that were held up begin first. Does not wait while other spans hold those launches
+ * up. Without this, a thread that brings spans back again and again would hold up another thread's
+ * launch for ever. [locked; releases the lock meanwhile]
  */
 void ps_grace_gives_way(void);
 
 /*
- * The span that left, or stayed on its slot, in its grace is about to leave the slot: launches that were begun are queued and over, and none begins until the second
- * call. 0; else one takes long, `ns` at most, and the span stays where it is. [unlocked] / It has come back, by that reload, or has not (NULL). [locked]
- * For who has it busy.
+ * The span left, or stayed on its slot, in its grace, and is about to leave the slot. Waits until
+ * launches that were begun are queued and over. Waits `ns` at most for their end. No launch begins
+ * until ps_grace_came_back. Returns 0, or -errno if a launch takes too long: then the span stays
+ * where it is, and launches may begin. The caller has the span busy. [unlocked]
  */
 int ps_grace_comes_back(const struct ps_span *span, uint64_t ns);
+
+/* The span has come back by that reload, or has not (NULL). The caller has it busy. [locked] */
+
+/* The span has come back by that reload, or has not (NULL). The caller has it busy. [locked] */
 void ps_grace_came_back(const struct ps_span *span, const struct ps_copies_nth *nth);
 
 /*
- * Whoever was told so waits until no such launch is about to be queued, but not for long, and holds up those that would begin, until the second call. [locked;
- * the first releases the lock meanwhile]
+ * For a caller whose span may not leave (ps_grace_leaves). Holds up launches that would begin,
+ * until ps_grace_let_launch. Waits, but not for long, until no launch is about to be queued.
+ * [locked; releases the lock meanwhile]
  */
 void ps_grace_hold_launches(void);
+
+/* Lets launches begin again. [locked] */
+
+/* Lets launches begin again. [locked] */
 void ps_grace_let_launch(void);
 
-/* The calling thread's launch is the next one of this device. [locked] */
+/* Gives the calling thread's launch the next number of this device. [locked] */
 void ps_grace_numbers_launch(void);
 
 /*
- * Around the driver call of a launch that may use spans that it does not name. The first waits until none is on the move in its grace, makes the stream wait
- * for those that have come back in it, and returns a number for the second, which is called on each way out. [unlocked]
+ * Called before the driver call of a launch that may use spans that it does not name. Waits until
+ * no span moves in its grace. Makes the stream wait for the spans that have come back in their
+ * grace. Returns a number for ps_grace_launch_ends. [unlocked]
  */
 uint64_t ps_grace_launch_begins(struct ps_stream *stream);
+
+/* Called on each way out of that driver call. [unlocked] */
+
+/* Called on each way out of that driver call. [unlocked] */
 void ps_grace_launch_ends(struct ps_stream *stream, uint64_t began);
 
 #endif
