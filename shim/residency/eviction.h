@@ -95,7 +95,8 @@ void ps_eviction_end(const char *why);
 
 /*
  * Whether no span leaves any more: the helper threads failed to start, or ps_eviction_end was
- * called. CUDA itself then serves requests better. [locked]
+ * called. The driver can't tell when a copy is over, for example. CUDA itself then serves requests
+ * better. [locked]
  */
 bool ps_eviction_is_impossible(void);
 

@@ -12,11 +12,11 @@
 /*
  * Whether each use of a live span (NULL: of a span that is gone) is seen.
  *
- * A span that outlives the step may have unseen uses. A pointer table that was made once on the
- * device may lead to it in every step, while no launch names it. That is impossible if no table and
- * no kernel can have kept its address (span->known). The state of torch's optimizers is such a
- * case. The address of a span that was born in the step must have been told in this step. A launch
- * or a copy that names it tells it, or host memory that kernels read (host_tables.h).
+ * A span that outlives the step may have unseen uses. A pointer table on the device, made once, may
+ * lead to it in every step, and no launch names it. That is impossible if no table and no kernel
+ * can have kept its address (span->known). The state of torch's optimizers is such a case. The
+ * address of a span that was born in the step must have been told in this step. A launch or a copy
+ * that names it tells it, or host memory that kernels read (host_tables.h).
  */
 static inline bool ps_guard_sees_all(const struct ps_span *span, bool outlives_step)
 {
