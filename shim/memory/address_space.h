@@ -1,7 +1,9 @@
 /*
- * Addresses of one reservation: gives out ranges and takes them back, first fit, joining neighbours. Pure bookkeeping, no driver call.
+ * The addresses of one reservation: hands out ranges, first fit, takes them back, and joins
+ * neighbours. Pure bookkeeping, no driver call.
  *
- * Threads: the caller serialises (the registry lock). All sizes and addresses in bytes, multiples of the unit that the caller keeps to.
+ * Threads: the caller serialises (the registry lock). All sizes and addresses are in bytes, and
+ * multiples of the unit that the caller keeps to.
  */
 #ifndef PS_ADDRESS_SPACE_H
 #define PS_ADDRESS_SPACE_H
@@ -20,13 +22,16 @@ struct ps_address_space {
     size_t capacity;
 };
 
-/* Starts with [start, start + bytes) free. 0 or -ENOMEM. */
+/* Starts with [start, start + bytes) free. Returns 0 or -ENOMEM. */
 int ps_address_space_init(struct ps_address_space *space, uint64_t start, uint64_t bytes);
 
-/* A range of `bytes`, or 0 when none is left. */
+/* Returns the start of a range of `bytes`, or 0 if no free range is large enough. */
 uint64_t ps_address_space_take(struct ps_address_space *space, uint64_t bytes);
 
-/* Takes a range back. 0; -EINVAL if part of it is free already; -ENOMEM: the range is lost (never handed out again), nothing else. */
+/*
+ * Takes a range back. Returns 0; -EINVAL if part of the range is free already; -ENOMEM if the range
+ * is lost: it is never handed out again, and nothing else is harmed.
+ */
 int ps_address_space_give(struct ps_address_space *space, uint64_t start, uint64_t bytes);
 
 void ps_address_space_destroy(struct ps_address_space *space);

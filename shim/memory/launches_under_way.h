@@ -1,11 +1,16 @@
 /*
- * Launches under way: those that the program has called for and the driver has not queued yet. A thread may stand in its call for long, where the driver's queue
- * is full or the launch waits for memory, while other threads launch. So who counts launches since a moment asks here for the oldest one under way.
+ * Launches under way: the program has called for them, and the driver has not queued them yet. A
+ * thread may stay in its call for long, while other threads launch: the driver's queue may be full,
+ * or the launch may wait for memory. Code that counts launches since a moment must therefore ask
+ * here whether an older launch is still under way.
  *
- * A launch has one of a few places at each device, with the number of that device's latest launch when it began. No lock: it takes a place by one exchange and
- * leaves it by one store. With more launches under way than places each question is answered with yes.
+ * A launch takes one of a few places at each device. The place holds the number of that device's
+ * latest launch when this one began. No lock: one exchange takes a place, one store leaves it.
+ * While more launches are under way than there are places, ps_launches_under_way_is_any() returns
+ * true.
  *
- * A thread has one launch under way at a time; the functions without an argument are about that one, and do nothing where there is none. Any thread.
+ * A thread has at most one launch under way. The functions without an argument are about that
+ * launch, and do nothing if the thread has none. Any thread.
  */
 #ifndef PS_LAUNCHES_UNDER_WAY_H
 #define PS_LAUNCHES_UNDER_WAY_H
@@ -13,22 +18,37 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The program has called: what follows may take any time. At each device, for it is not known yet whose launch it is. */
+/*
+ * The calling thread's launch begins; the rest of the call may take any time. The launch counts at
+ * each device, because its device is not known yet.
+ */
 void ps_launches_under_way_begins(void);
 
-/* It is the current device's. */
+/* The launch belongs to the current device: it leaves its places at the others. */
 void ps_launches_under_way_is_here(void);
 
-/* It has been given a number at the current device: the next one after the number at which it began. */
+/*
+ * The launch has been given a number at the current device. Its place then holds the number after
+ * the one at which it began.
+ */
 void ps_launches_under_way_is_numbered(void);
 
-/* The driver has queued it, and whoever asks from now on finds that it is; or it is none. On each way out. */
+/*
+ * The launch ends: the driver has queued it and other threads can see that, or the call launches
+ * nothing. Called on each way out.
+ */
 void ps_launches_under_way_ends(void);
 
-/* The number at which it began at the current device; the latest, if there is none. */
+/*
+ * Returns the number at which the launch began at the current device. Without a launch it returns
+ * the latest number.
+ */
 uint64_t ps_launches_under_way_began(void);
 
-/* Whether a launch of the current device is under way, any thread's, that began at one of these numbers. */
+/*
+ * Whether any thread has a launch under way at the current device that began at one of the numbers
+ * `from` to `to`.
+ */
 bool ps_launches_under_way_is_any(uint64_t from, uint64_t to);
 
 #endif

@@ -1,8 +1,14 @@
 /*
- * How long the driver takes for a mapping, and for which way's copies it waits with one (copy_gate.h). Measured when a device is set up with a budget that is named;
- * else before the first host memory for what leaves the device is made, which most programs with memory enough never need. Later it can't be told: at the first
- * eviction, beside threads that made host memory, two of three measurements on H100 found nothing or the wrong way; once there are reloads, copies of the other
- * way look like theirs; and of two processes on two H100 one found that a mapping takes 47 us, another 473 (tests/results/README.md#mappings-beside-copies).
+ * Mapping time: how long the driver takes for a mapping, and which direction's copies its mappings
+ * wait for (copy_gate.h).
+ *
+ * It is measured when a device is set up with a named budget. Otherwise it is measured before the
+ * first host memory for evictions is made; most programs with enough memory never need that.
+ * Later measurements are unreliable (tests/results/README.md#mappings-beside-copies):
+ * - At the first eviction, threads were making host memory: two of three measurements on H100
+ *   found nothing or the wrong direction.
+ * - Once there are reloads, copies of the other direction look like theirs.
+ * - Of two processes on two H100, one found that a mapping takes 47 us, the other 473 us.
  */
 #ifndef PS_MAPPING_TIME_H
 #define PS_MAPPING_TIME_H
@@ -10,13 +16,14 @@
 #include <stdint.h>
 
 /*
- * Measures when it is called first, with a page, a stream and host memory of its own, 2 MiB beside the budget for as long, and tells the gate; what can't be
- * measured stays as it was. 5 ms of copies, 15 where mappings do wait for them. Two clocks: the host waits for that stream alone. One thread at a time, without the
- * registry lock.
+ * The first call measures and sets the copy gate's direction. It uses a page, a stream and host
+ * memory of its own: 2 MiB outside the budget meanwhile. A failed measurement changes nothing at
+ * the gate. The copies take 5 ms, or 15 ms where mappings do wait for them. Two clocks: the host
+ * waits for that stream alone. One thread at a time. [unlocked]
  */
 void ps_mapping_time_find(void);
 
-/* What it takes to map a page and to unmap it, beside nothing: the host's time, ns. 0: unknown. Any thread. */
+/* Returns the host's time to map and unmap a page, without copies, in ns; 0: unknown. Any thread. */
 uint64_t ps_mapping_time_ns(void);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * The end of the process: the helper threads stop making driver calls, which must not meet the driver's own end. The lock is the registry's.
+ * The end of the process: the helper threads stop making driver calls, because those must not meet
+ * the driver's own end. The lock is the registry's.
  */
 #ifndef PS_SHUTDOWN_H
 #define PS_SHUTDOWN_H
@@ -7,16 +8,24 @@
 #include <stdbool.h>
 
 /*
- * Helper threads park at their next look. Waits for them, a second at most for all devices together. Evictions under way stay so; who waits for pages gets none.
+ * Tells the helper threads to park at their next look, and waits for them: at most one second for
+ * all devices together. Evictions under way stay so; threads that wait for pages get none.
  * [unlocked]
  */
 void ps_shutdown_begin(void);
-bool ps_shutdown_has_begun(void); /* [locked] */
-bool ps_shutdown_asked(void);     /* the same [unlocked] */
+/* Whether the shutdown has begun. [locked] */
+bool ps_shutdown_has_begun(void);
 
-/* For helper threads, so that the end waits for them: once at the beginning; between two pieces of work (may not return). [locked] */
+/* The same for callers without the lock. [unlocked] */
+bool ps_shutdown_asked(void);
+
+/* A helper thread begins: the shutdown waits for it from now on. [locked] */
 void ps_shutdown_helper_begins(void);
+
+/* For a helper thread between two tasks: does not return once the shutdown has begun. [locked] */
 void ps_shutdown_park_if_due(void);
-void ps_shutdown_helper_ends(void); /* it makes no driver call any more */
+
+/* A helper thread ends: it makes no driver call any more. [locked] */
+void ps_shutdown_helper_ends(void);
 
 #endif

@@ -1,9 +1,10 @@
 /*
- * Size classes: which freed spans there are for an allocation of so many bytes.
+ * Size classes: the freed spans that an allocation of a size may take.
  *
- * A class is made when its size is first seen, and stays. They are found by size, and each leads to the next larger one.
+ * A class is made when its size is first seen, and stays. A class is found by its size, and links
+ * to the next larger one.
  *
- * Threads: any; everything is [locked] with the registry lock.
+ * Threads: any; every function is [locked] with the registry lock.
  */
 #ifndef PS_SIZE_CLASSES_H
 #define PS_SIZE_CLASSES_H
@@ -13,30 +14,46 @@
 
 #include "memory/span.h"
 
-/* The freed span is there for allocations, unless there is no room for a class of its size. / No more. */
+/* Offers the freed span to allocations, unless there is no room for a class of its size. */
 void ps_size_class_offer(struct ps_span *span);
+
+/* Withdraws the span's offer. Does nothing for a span that is not offered. */
 void ps_size_class_withdraw(struct ps_span *span);
 
-/* How many are offered of exactly that size. */
+/* Returns the number of offered spans of exactly that size. */
 uint32_t ps_size_class_count(size_t bytes);
 
 /*
- * A freed span of the size, or of the least size above it up to `at_most` bytes, whose uses `stream` comes after by itself: a late one that was used there
- * alone, or one without uses. `stream` NULL: one without uses. `for_any`: other streams will use it, too, and none is made to wait: not one that was freed in
- * stream order. NULL: there is none. The caller withdraws it.
+ * Returns a freed span whose uses `stream` comes after by itself, or NULL. The span has the size,
+ * or the least size above it up to `at_most` bytes. It was used on `stream` alone, or it has no
+ * uses; among several, one freed late is returned. `stream` NULL: only a span without uses.
+ * `for_any`: other streams will use the span too, and none is made to wait; then a span freed in
+ * stream order must have no uses. The caller withdraws the span.
  */
 struct ps_span *ps_size_class_find_ordered(size_t bytes, size_t at_most, const struct ps_stream *stream, bool for_any);
 
-/* The oldest of exactly that size that cudaFree gave back, whatever it waits for. NULL: there is none. The caller withdraws it. */
+/*
+ * Returns the oldest span of exactly that size that cudaFree gave back, whatever it waits for, or
+ * NULL. The caller withdraws the span.
+ */
 struct ps_span *ps_size_class_find_freed_at_once(size_t bytes);
 
-/* As find_ordered, else the oldest of them, whatever it waits for. */
+/*
+ * As ps_size_class_find_ordered() without `for_any`. A size without such a span gives its oldest
+ * span, whatever that waits for.
+ */
 struct ps_span *ps_size_class_find(size_t bytes, size_t at_most, const struct ps_stream *stream);
 
-/* Up to `room` of those sizes that an allocation on `stream` (NULL: on any) may be given, the oldest first of each size. Returns their number. */
+/*
+ * Lists up to `room` spans of those sizes that an allocation on `stream` (NULL: on any stream) may
+ * take, the oldest first of each size. Returns their number.
+ */
 unsigned ps_size_class_oldest(size_t bytes, size_t at_most, const struct ps_stream *stream, struct ps_span **spans, unsigned room);
 
-/* How many births of that size were counted before this one; PS_SPAN_UNKNOWN_NTH: there is no room for a class of its size. */
+/*
+ * Counts a birth of that size, and returns the number of births before it. Returns
+ * PS_SPAN_UNKNOWN_NTH if there is no room for a class of the size.
+ */
 uint64_t ps_size_class_count_birth(size_t bytes);
 
 #endif

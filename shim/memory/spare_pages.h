@@ -1,14 +1,18 @@
 /*
  * Spare pages: device pages that no span has any more, kept for the next span.
  *
- * The driver clears what it is given back, on a copy engine that H2D copies use too: while it does, at about 210 GB/s, they run at half their rate (an H200;
- * 6 GiB given back cost 15 ms of the link, whatever they are given back as, and whichever streams copy. D2H copies and mapping don't show it). A step that
- * moves spans of many sizes gave back three times the bytes that it reloaded. So while memory is short pages stay with Penstock, and a span's are put together
- * of what there is, for a handle can't be cut.
+ * The driver clears pages that it gets back, on a copy engine that H2D copies use too. It clears
+ * about 210 GB/s, and H2D copies run at half their rate meanwhile (an H200). 6 GiB given back cost
+ * 15 ms of the link, in any parts and whichever streams copy; D2H copies and mapping don't show it.
+ * A step that moves spans of many sizes gave back three times the bytes that it reloaded. So while
+ * memory is short, pages stay with Penstock. A handle can't be cut, so a span's pages are put
+ * together from several parts.
  *
- * Two clocks: pages become spare when nothing is mapped to them, and so nothing uses them: who takes them has nothing to come after.
+ * Two clocks: pages become spare when no address is mapped to them, so nothing uses them. Their
+ * next span need not wait for anything.
  *
- * What is spare counts as held (budget.h). Threads: everything is [locked] with the registry lock, but for what says otherwise.
+ * Spare pages count as held (budget.h). Threads: every function is [locked] with the registry lock
+ * unless its comment says otherwise.
  */
 #ifndef PS_SPARE_PAGES_H
 #define PS_SPARE_PAGES_H
@@ -19,28 +23,38 @@
 
 #include "memory/span.h"
 
-/* Bytes that are spare. */
+/* Returns the bytes of all spare pages. */
 uint64_t ps_spare_bytes(void);
 
 /*
- * Pages for a span, of those spare parts that suit it. Their sum may fall short of its bytes: ps_pages_make makes the rest. NULL: no memory.
- * The caller owns the structure.
+ * Collects pages for a span from the spare parts that suit it. Their sum may fall short of `bytes`:
+ * ps_pages_make() makes the rest. Returns NULL without memory. The caller owns the structure.
  */
 struct ps_page_block *ps_spare_gather(size_t bytes);
 
-/* Bytes that its parts fall short of. Pure. */
+/* Returns the bytes that the parts fall short of the span's size. Pure. */
 size_t ps_pages_lacking(const struct ps_page_block *pages);
 
-/* Has the driver make the parts that lack. 0, -ENOMEM, or another -errno; those that were made are there. [unlocked] */
+/*
+ * Has the driver make the missing parts. Returns 0, -ENOMEM or another -errno; parts already made
+ * stay in the structure. [unlocked]
+ */
 int ps_pages_make(struct ps_page_block *pages);
 
-/* The parts become spare, and the structure goes. Those that there is no memory to note stay in it: true, and it stays the caller's. */
+/*
+ * Makes the parts spare, and frees the structure. Returns true if memory to note them ran out: the
+ * remaining parts stay in the structure, and the structure stays the caller's.
+ */
 bool ps_spare_keep(struct ps_page_block *pages);
 
-/* Takes out what is best given back for so many bytes of room: of the parts that are enough the smallest, or the largest. NULL: none. As ps_spare_gather. */
+/*
+ * Takes out the spare part that is best given back to make room for `bytes`: the smallest part that
+ * is large enough, or else the largest. Returns NULL if no part is spare or memory runs out. The
+ * caller owns the structure.
+ */
 struct ps_page_block *ps_spare_take_out(uint64_t bytes);
 
-/* Gives the parts back to the driver; the structure goes. [unlocked] */
+/* Gives the parts back to the driver, and frees the structure. [unlocked] */
 void ps_pages_give_back(struct ps_page_block *pages);
 
 #endif
