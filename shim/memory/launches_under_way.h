@@ -46,7 +46,7 @@ void ps_launches_under_way_ends(void);
 uint64_t ps_launches_under_way_began(void);
 
 /*
- * Whether any thread has a launch under way at the current device that began at one of the numbers
+ * Whether a launch of any thread is under way at the current device and began at a number from
  * `from` to `to`.
  */
 bool ps_launches_under_way_is_any(uint64_t from, uint64_t to);

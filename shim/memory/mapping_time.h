@@ -23,7 +23,7 @@
  */
 void ps_mapping_time_find(void);
 
-/* Returns the host's time to map and unmap a page, without copies, in ns; 0: unknown. Any thread. */
+/* Returns the host's time to map and unmap a page without copies, in ns; 0: unknown. Any thread. */
 uint64_t ps_mapping_time_ns(void);
 
 #endif

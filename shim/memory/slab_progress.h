@@ -1,14 +1,14 @@
 /*
  * Slab progress: tells the user when making the slab's slots takes long. Pinning host memory takes
- * seconds for tens of GiB. Slots made with hardly a pause between them form one go. A go gets a log
- * line after two seconds of work, then one every five seconds, and one at its end.
+ * seconds for tens of GiB. Slots made with hardly a pause between them form one go. A go gets a
+ * log line after two seconds of work, then every five seconds, and at its end.
  *
  * Threads and locks: slots are made one at a time under slab.c's lock, without the registry lock.
  * The thread that makes slots ahead (eviction_queue.c) makes them or, where memory is short, the
- * program's allocating thread. That thread writes the line after the slot (a large one is made in
- * pieces), and holds at most slab.c's lock. The thread that makes slots ahead writes the last line
- * when it finds nothing more to make, and holds no lock. The module makes no driver call and never
- * waits.
+ * program's allocating thread. That thread writes the line after the slot, and holds at most
+ * slab.c's lock; a large slot is made in pieces. The thread that makes slots ahead writes the last
+ * line when it finds nothing more to make. It holds no lock then. The module makes no driver call
+ * and never waits.
  */
 #ifndef PS_SLAB_PROGRESS_H
 #define PS_SLAB_PROGRESS_H

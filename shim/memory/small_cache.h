@@ -3,8 +3,8 @@
  * allocation in stream order that is too small for a span.
  *
  * Such requests go to the real allocator. Once Penstock makes and unmaps spans' pages, they wait
- * for the driver's lock that those calls hold. A ResNet-50 step of 90 ms in 10 of 11 GiB spent
- * 20 ms in such waits, with 750 requests (stacks sampled on an H200). So a small block that the
+ * for the driver's lock that those calls hold. A ResNet-50 step of 90 ms in 10 of 11 GiB had
+ * 750 requests and 20 ms of such waits (stacks sampled on an H200). So a small block that the
  * program frees stays allocated. The program gets it again when it next asks for as much on the
  * same stream. Each small block comes from the real allocator, from the device's current pool, and
  * goes back to it in time. With enough memory no request waits for that lock, and the cache saves
@@ -12,8 +12,8 @@
  * (ps_device_pool_keeps_all).
  *
  * A small block goes to the real allocator if its free is on a stream that never allocated any: no
- * request would take it from the cache. (torch frees memory that several streams used on a stream
- * that waits for all of them and has no other use.)
+ * request would take it from the cache. (Memory that several streams used is an example: torch
+ * frees it on a stream that waits for all of them and has no other use.)
  *
  * Two clocks: a small block is handed out only on the stream on which it was freed. Work queued
  * there before the free comes before work queued there after the allocation, as with the driver's
@@ -45,8 +45,8 @@ static inline size_t ps_small_bytes(size_t bytes)
 }
 
 /*
- * Takes a kept small block of `bytes`, whole units, that was freed on the stream. The stream's index
- * is below PS_STREAMS_MAX. Returns 0 if none is kept.
+ * Takes a kept small block of `bytes`, whole units, that was freed on the stream. The stream's
+ * index is below PS_STREAMS_MAX. Returns 0 if none is kept.
  */
 CUdeviceptr ps_small_take(struct ps_stream *stream, size_t bytes);
 
@@ -81,8 +81,8 @@ CUdeviceptr ps_small_excess(const struct ps_stream *stream);
 void ps_small_give_back_of(CUstream handle);
 
 /*
- * Gives the kept small blocks of all streams of the managed context back to the real allocator.
- * Returns true if there were any.
+ * Gives the kept small blocks of all streams of the current device's managed context back to
+ * the real allocator. Returns true if there were any.
  */
 bool ps_small_give_back(void);
 
