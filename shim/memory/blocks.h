@@ -1,6 +1,7 @@
 /*
- * Blocks: allocations that are too large to move as a whole. A block is a row of adjacent spans, its
- * *pieces*. Each piece has pages, residency and a slot of its own; the program sees one allocation.
+ * Blocks: allocations that are too large to move as a whole. A block is a row of adjacent spans,
+ * its *pieces*. Each piece has pages, residency and a slot of its own; the program sees one
+ * allocation.
  *
  * A launch names the addresses where tensors begin, but not where they end. So two sets of pieces
  * are kept apart:
@@ -11,20 +12,20 @@
  * - The pieces that the launch may touch: any piece of the blocks that it names. They must not be
  *   on the move while the launch is queued.
  *
- * A piece's bytes are on the move in two stretches. One lasts from the queueing of its D2H until its
- * addresses lead to its slot, however often the driver refuses that mapping at first. The other
+ * A piece's bytes are on the move in two stretches. One lasts from the queueing of its D2H until
+ * its addresses lead to its slot; the driver may refuse that mapping several times first. The other
  * lasts from when its addresses no longer lead to the slot until its H2D is queued.
  *
  * A launch that names a block is queued only while no piece of the block is on the move. On its own
  * stream the launch comes after the H2D of each piece. A piece begins to move only after all
- * launches that named its block. So each byte that a launch touches lies in one place, on pages or
- * in the slot, and a wrong belief costs only time.
+ * launches that named its block. So a launch finds each byte in one place, on pages or in the slot.
+ * A wrong belief costs only time.
  *
  * Copies, fills and NCCL's calls say to the byte what they touch: they treat a piece as any span.
  *
  * The program's own reservation of addresses is a block that *grows* if several of its handles are
- * mapped side by side (program_mappings.h): tensors may lie across them. Its pieces come and go,
- * with holes between them, and each handle is an allocation by itself.
+ * neighbours (program_mappings.h). Tensors may lie across them. Its pieces come and go, with holes
+ * between them, and each handle is an allocation by itself.
  *
  * Structures are reused but never given back to libc. The registry lock guards all fields.
  * [locked]: the caller holds it.
@@ -50,15 +51,18 @@ struct ps_block {
     size_t requested;   /* as the program asked */
     size_t piece_bytes; /* of each piece, but the last may have less; grows: of the largest */
     bool grows;         /* pieces come and go as allocations; `requested` and `nth` mean nothing */
-    uint64_t nth;       /* blocks or spans of its size that were born before, as in struct ps_span */
+    uint64_t nth;       /* blocks or spans of its size born before it, as in struct ps_span */
     struct ps_tensor_starts cuts;
     struct ps_uses uses; /* all launches that named the block */
-    /* Launches that name the block, have ended their waits and are not queued yet: no piece begins to move. */
+    /*
+     * Launches that name it, have ended their waits and are not queued yet: no piece begins to
+     * move.
+     */
     uint32_t launching;
-    /* Launches that wait for the block's pieces to come to rest: no piece begins to move that can wait. */
+    /* Launches that wait for its pieces to come to rest: no piece that can wait begins to move. */
     uint32_t wanted;
     uint32_t moving; /* pieces on the move */
-    /* The last wait for its launches ran out: waits for them are short until one succeeds. No lock. */
+    /* The last wait for its launches timed out: waits are short until one succeeds. No lock. */
     atomic_bool stuck;
     bool put_off;     /* a D2H of a piece waits until launches that name the block are queued */
     uint64_t reloads; /* H2D copies queued for its pieces */
@@ -80,8 +84,8 @@ static inline struct ps_block *ps_block_of(const struct ps_span *span)
 }
 
 /*
- * Returns the same block if it is one allocation, else NULL. Statements and questions about the span
- * then apply to the block.
+ * Returns the same block if it is one allocation, else NULL. Statements and questions about the
+ * span then apply to the block.
  */
 static inline struct ps_block *ps_block_whole(const struct ps_span *span)
 {
@@ -99,8 +103,8 @@ static inline bool ps_blocks_exist(void)
 /* ---- making and ending: for allocation.c ---- */
 
 /*
- * Whether an allocation of `bytes` should be a block. `ordered`: the request is in stream order. Each
- * such allocation of torch is one tensor, so it becomes a block only in two cases:
+ * Whether an allocation of `bytes` should be a block. `ordered`: the request is in stream order.
+ * Each such allocation of torch is one tensor, so it becomes a block only in two cases:
  * - It exceeds the budget, as XLA's one buffer for all temporaries of a jitted function may.
  * - It is large, and the program uses its large allocations in parts (see below).
  * A policy may want pieces in any case. Any thread.
@@ -110,8 +114,8 @@ bool ps_block_is_for(size_t bytes, bool ordered);
 /*
  * A launch names `at`, inside an allocation of `bytes` that is no block, and `count` spans in all.
  * cuDNN's recurrent networks name ever new places in their reserve space, and don't touch most of
- * it. If many launches in a short time do so, and each names more than half of the budget, large
- * allocations become blocks from then on. [unlocked]
+ * it. The rule: many launches in a short time do so, each with more than half of the budget. From
+ * then on large allocations become blocks. [unlocked]
  */
 void ps_block_used_inside(CUdeviceptr at, size_t bytes, struct ps_span *const *spans, size_t count);
 
@@ -119,13 +123,15 @@ void ps_block_used_inside(CUdeviceptr at, size_t bytes, struct ps_span *const *s
 bool ps_block_parts_are_used(void);
 
 /*
- * Returns the bytes of a piece of a block: a power of two of units. Half a GiB or more has pieces of
- * 16 to 64 MiB; they are larger only to stay within 512 pieces. A smaller block has 16 to 32
+ * Returns the bytes of a piece of a block: a power of two of units. Half a GiB or more has pieces
+ * of 16 to 64 MiB; they are larger only to stay within 512 pieces. A smaller block has 16 to 32
  * pieces, or fewer of one unit. Pure.
  */
 size_t ps_block_piece_bytes(size_t bytes, size_t unit);
 
-/* Makes a block without pieces, with addresses for them. NULL: no addresses or no memory. [locked] */
+/*
+ * Makes a block without pieces, with addresses for them. NULL: no addresses or no memory. [locked]
+ */
 struct ps_block *ps_block_new(size_t bytes, size_t requested);
 
 /* Makes a block that grows, over addresses that the caller has. NULL: no memory. [locked] */
@@ -134,10 +140,16 @@ struct ps_block *ps_block_new_growing(CUdeviceptr address, size_t bytes);
 /* Gives the structure back for reuse; the block has no pieces any more. [locked] */
 void ps_block_end(struct ps_block *block);
 
-/* Makes the span a piece of the block, or of none (NULL), and takes it out of its former block. [locked] */
+/*
+ * Makes the span a piece of the block, or of none (NULL), and takes it out of its former block.
+ * [locked]
+ */
 void ps_block_join(struct ps_span *span, struct ps_block *block);
 
-/* The block's pieces have moved to other addresses: sets the block's own, and forgets its cuts. [locked] */
+/*
+ * The block's pieces have moved to other addresses: sets the block's own, and forgets its cuts.
+ * [locked]
+ */
 void ps_block_moved(struct ps_block *block, CUdeviceptr address);
 
 /* The piece's move ends. Does nothing for a span that is not on the move. [locked] */
@@ -157,7 +169,7 @@ struct ps_span *ps_block_piece_from(const struct ps_block *block, CUdeviceptr ad
 
 /* ---- what a call names ---- */
 
-/* The names of one call in blocks. All zero at first; the structure is kept from call to call. */
+/* The names of one call in blocks. All zero at first; kept from call to call. */
 struct ps_block_names {
     struct ps_block_name {
         CUdeviceptr address;
@@ -165,7 +177,7 @@ struct ps_block_names {
         bool somewhere; /* anywhere in the reservation's unit that begins at the address */
     } * name;
     size_t count, room;
-    struct ps_block **block; /* once resolved: blocks of which the call may touch any piece, each once */
+    struct ps_block **block; /* once resolved: blocks whose pieces the call may touch; each once */
     size_t blocks, blocks_room;
 };
 

@@ -32,7 +32,7 @@ struct ps_budget_state {
     bool reached;            /* a span in use has had to leave at least once */
     uint64_t released_times; /* releases of pages so far: they show whether waiting helps */
     bool stuck;              /* a thread has given up waiting, and no pages were released since */
-    /* Evictions in their turn ended nothing for long, and others left beside them; until one ends. */
+    /* Evictions in their turn ended nothing for long, others left beside them; until one ends. */
     bool turn_stalls;
     bool evictions_fail; /* the last evictions failed by errors: few are tried until one succeeds */
     uint64_t refused_at; /* held bytes when the driver refused pages; 0: it gives pages */

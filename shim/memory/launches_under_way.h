@@ -46,8 +46,8 @@ void ps_launches_under_way_ends(void);
 uint64_t ps_launches_under_way_began(void);
 
 /*
- * Whether a launch of any thread is under way at the current device and began at a number from
- * `from` to `to`.
+ * Whether any launch is under way at the current device that began at a number from `from` to `to`.
+ * Launches of all threads count.
  */
 bool ps_launches_under_way_is_any(uint64_t from, uint64_t to);
 

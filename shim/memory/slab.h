@@ -4,8 +4,8 @@
  * its slab address. Under the `host` guard the slot is mapped at the evicted span's address too.
  *
  * Slots are kept by size and reused; a free slot can give way to another size. If no slot of a size
- * is free, several that add up to exactly that size serve as a row. The reason: making a slot takes
- * 0.2 to 0.3 ms a MiB, and a plan wants other sizes than were made before it. A row, named by its
+ * is free, several that add up to exactly that size serve as a row. Making a slot takes 0.2 to
+ * 0.3 ms a MiB, and a plan wants other sizes than those made before. A row, named by its
  * first slot, holds a span's bytes; a single slot is a row of one.
  *
  * The lock is the registry's: [locked], [unlocked].
@@ -33,7 +33,7 @@ struct ps_slot {
     CUmemGenericAllocationHandle pages;
     struct ps_slot *next_in_row; /* NULL: this is the last slot of its row */
     CUevent read_done;           /* recorded behind each H2D of a row that this slot begins */
-    CUevent read_by;             /* the read_done, of any slot, behind the last H2D that read this one */
+    CUevent read_by;             /* the read_done behind the last H2D that read it; any slot's */
     bool being_read;             /* that H2D has been queued, and its end has not been seen */
     bool lent;                   /* read_done may be the read_by of other slots */
     struct ps_slot_size *size;
@@ -114,7 +114,7 @@ unsigned ps_slab_keep_lacking(size_t *bytes, unsigned n);
 
 /*
  * Frees each slot of the row for the next span. If an H2D still reads a slot, `being_read` says
- * so, and the next D2H into the slot waits for that H2D. [locked]
+ * so. The next D2H into the slot waits for that H2D. [locked]
  */
 void ps_slab_give(struct ps_slot *row);
 

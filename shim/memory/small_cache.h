@@ -3,12 +3,12 @@
  * allocation in stream order that is too small for a span.
  *
  * Such requests go to the real allocator. Once Penstock makes and unmaps spans' pages, they wait
- * for the driver's lock that those calls hold. A ResNet-50 step of 90 ms in 10 of 11 GiB had
- * 750 requests and 20 ms of such waits (stacks sampled on an H200). So a small block that the
- * program frees stays allocated. The program gets it again when it next asks for as much on the
- * same stream. Each small block comes from the real allocator, from the device's current pool, and
- * goes back to it in time. With enough memory no request waits for that lock, and the cache saves
- * only the driver's call. It then keeps small blocks only where the pool would keep their pages too
+ * for the driver's lock that those calls hold. In 10 of 11 GiB, 20 ms of a ResNet-50 step's 90 ms
+ * were such waits, of 750 requests. (Stacks sampled on an H200.) So a small block that the program
+ * frees stays allocated. The program gets it again when it next asks for as much on the same
+ * stream. Each small block comes from the real allocator, from the device's current pool, and goes
+ * back to it in time. With enough memory no request waits for that lock, and the cache saves only
+ * the driver's call. It then keeps small blocks only where the pool would keep their pages too
  * (ps_device_pool_keeps_all).
  *
  * A small block goes to the real allocator if its free is on a stream that never allocated any: no

@@ -1,11 +1,15 @@
 /*
- * A span: a contiguous device address range that Penstock manages, and what its addresses are backed by.
+ * A span: a contiguous device address range that Penstock manages, and the backing of its
+ * addresses.
  *
- * Every field is guarded by the registry lock (registry.h) unless it says otherwise. A thread that must make driver calls on a span sets
- * `busy`, releases the lock, makes them, takes the lock and clears `busy`: until then nobody else changes the span, and who needs it waits
- * for ps_registry_changed(). A busy thread never waits for pages, slots or another span.
+ * The registry lock (registry.h) guards every field unless the field's comment says otherwise. A
+ * thread that must make driver calls on a span sets `busy`, releases the lock and makes them. Then
+ * it takes the lock and clears `busy`. Until then no other thread changes the span; a thread that
+ * needs the span waits for ps_registry_changed(). A busy thread never waits for pages, slots or
+ * another span.
  *
- * Span structures are recycled but never given back to libc, so a stale pointer found in the address map is safe to look at.
+ * Span structures are reused but never given back to libc. So a stale pointer found in the address
+ * map is safe to read.
  */
 #ifndef PS_SPAN_H
 #define PS_SPAN_H
@@ -23,18 +27,18 @@
 enum ps_life {
     PS_LIFE_NONE,     /* in the pool of unused structures */
     PS_LIFE_LIVE,     /* the program owns it */
-    PS_LIFE_CACHED,   /* freed; keeps pages and mapping for the next allocation of its size, after `uses` */
-    PS_LIFE_DRAINING, /* freed; has no device pages of its own; addresses (and slot) are given back after `uses` and `readers` */
+    PS_LIFE_CACHED,   /* freed; keeps pages and mapping for its next allocation, after `uses` */
+    PS_LIFE_DRAINING, /* freed, no own pages; addresses, slot go back after `uses` and `readers` */
 };
 
 enum ps_residency {
     PS_RESIDENT,  /* on device pages */
     PS_EVICTING,  /* D2H queued, or about to be; still on device pages */
     PS_EVICTED,   /* the bytes are in the slot; no device pages */
-    PS_RELOADING, /* on device pages whose H2D is queued; `fence` is its end; no stream has been made to wait for it yet */
+    PS_RELOADING, /* on device pages; the H2D is queued, `fence` is its end; no stream waits yet */
 };
 
-/* What the span's addresses are mapped to now. */
+/* The current mapping of the span's addresses. */
 enum ps_backing {
     PS_BACKING_NONE,
     PS_BACKING_DEVICE,
@@ -53,64 +57,114 @@ struct ps_span {
     enum ps_residency residency;
     enum ps_backing backing;
     bool busy;
-    const void *
-        shown_by; /* busy, since that thread has stand-ins shown to the driver at its addresses (standing_in.h), or is about to; else NULL */
-    bool is_shown;       /* they are mapped */
-    bool holds_launches; /* and meanwhile no launch begins that may use the span without naming it */
+    /*
+     * Busy: this thread shows stand-ins to the driver at its addresses (standing_in.h), or is about
+     * to. Else NULL.
+     */
+    const void *shown_by;
+    bool is_shown;       /* the stand-ins are mapped */
+    bool holds_launches; /* meanwhile no launch begins that may use the span without naming it */
     bool moving;         /* a piece whose bytes are on the move: blocks.h */
-    uint32_t launching;  /* launches and copies that name it and are not queued yet: it is no victim */
-    bool on_slot;        /* a launch that is not queued yet will run on the slot: no reload until `launching` is 0 */
-    uint32_t pinned;     /* never a victim, nor brought from its slot: so many graphs that kernels launch may use it at any time */
-    uint32_t user_pins;  /* the same, asked for so many times by the program (penstock_pin), or by what gave it to a card */
-    bool
-        placed; /* at addresses that the program chose (program_mappings.h): they stay its own, and freed the span serves no other allocation */
-    bool hidden;        /* the program has it mapped nowhere, or without access: to its questions there is nothing at these addresses */
-    _Atomic bool known; /* its address may have been kept on the device: by a table, or by a kernel that may make one (known_kernels.h) */
-    /* Launches could still use it unseen when it began to leave, or stayed on its slot (grace.h): these come before its way back. */
+    uint32_t launching;  /* launches and copies that name it, not queued yet: it is no victim */
+    bool on_slot;        /* a launch will run on the slot: no reload until `launching` is 0 */
+    /*
+     * The number of graphs that kernels launch and that may use it at any time: no eviction, no
+     * reload. A failed reload sets it too.
+     */
+    uint32_t pinned;
+    /* Pins by the program (penstock_pin) and by external holds: never a victim. */
+    uint32_t user_pins;
+    /*
+     * At addresses that the program chose and keeps (program_mappings.h). Freed, it serves no other
+     * allocation.
+     */
+    bool placed;
+    /*
+     * The program has it mapped nowhere, or without access: queries find nothing at its addresses.
+     */
+    bool hidden;
+    /*
+     * A table on the device, or a kernel that may make one (known_kernels.h), may have its address.
+     */
+    _Atomic bool known;
+    /*
+     * Launches could use it unseen when it began to leave, or stayed on its slot (grace.h): its
+     * reload comes after them.
+     */
     bool left_in_grace;
-    bool is_shared;              /* in this life it was named on another stream than the sole one (sole_stream.h) */
-    bool is_early;               /* it came back before a launch named it, and none has since (prefetch.h) */
-    bool is_unwanted;            /* it did so in vain */
-    bool excluded;               /* never a victim: PENSTOCK_RULES say so, or may say so once more is known of it */
-    struct ps_page_block *pages; /* has_pages: its own. DRAINING: those that its addresses still map, somebody else's by now; or NULL */
+    bool is_shared;   /* another stream than the sole one named it in this life (sole_stream.h) */
+    bool is_early;    /* it came back before a launch named it, and none has since (prefetch.h) */
+    bool is_unwanted; /* it came back early and left again unused */
+    bool excluded;    /* never a victim: PENSTOCK_RULES exclude it, or may do so later */
+    /*
+     * has_pages: its own pages. DRAINING: pages that its addresses still map, now of another span;
+     * or NULL.
+     */
+    struct ps_page_block *pages;
     bool has_pages;
-    struct ps_slot *slot;         /* EVICTED: the first of the row of slots that holds the bytes */
+    struct ps_slot *slot;         /* EVICTED: the first slot of the row that holds the bytes */
     struct ps_transfer *transfer; /* EVICTING: the D2H that evicts it; NULL after a cancel */
-    uint32_t readers;             /* D2H copies queued that read its addresses, cancelled ones too: they stay mapped until none is left */
-    uint32_t at_once_readers;     /* of them, those on the D2H stream of copies that wait for nothing */
-    struct ps_uses uses;          /* accesses since the last transfer; once freed: what its reuse waits for */
-    CUevent fence;                /* created at first need, kept with the structure */
-    bool fence_set;               /* each stream waits for `fence` before its first access */
-    uint64_t fence_seen;          /* streams (by index, under 64) that have been made to wait */
-    struct ps_stream *used_on;    /* LIVE: where it was named last; NULL: not yet */
-    struct ps_stream
-        *awaited_on;            /* CACHED, DRAINING: launches there may still use what was freed (ps_registry_await_launches); NULL: none */
-    unsigned awaited;           /* so many */
-    struct ps_use after;        /* cudaMalloc'd again in a one-stream program: other streams wait for this use first; stream NULL: none */
-    uint64_t after_seen;        /* streams (by index, under 64) that have been made to wait for it */
-    bool in_order;              /* CACHED: freed in the order of a stream: nothing promises that its uses are over */
-    uint64_t freed_in;          /* CACHED: the registry's period then, plus 1; 0: it was only asked for */
-    uint64_t last_access;       /* kernel-launch number of the last access, reload, or eviction called off: the idle order goes by it */
-    uint64_t accessed;          /* the registry's count of accesses then: each launch, copy and fill is one */
-    uint64_t named;             /* the same of its birth or last access alone, captured ones apart: so in each run of a program */
-    uint64_t grace_since;       /* the same of the access with which its grace began, which later ones may have prolonged (grace.h) */
-    uint64_t number;            /* of this life: the structure's address, and in the top 16 bits how many lives it has had */
-    uint64_t buffer_id;         /* of this life: no other in the process has it, whichever device's; the program may ask for it */
-    uint64_t nth;               /* spans of its size that were born before it, where they are counted; else PS_SPAN_UNKNOWN_NTH */
-    uint64_t born;              /* the learner's count of launches at its birth */
-    uint64_t mentioned;         /* the learner's count of launches when it was born or last named */
-    uint64_t left;              /* bouncing.h: the launch when it began to leave by reaction, plus 1; or 0 */
-    uint64_t stays_until;       /* no launch brings it before that kernel-launch number; 0: it may come */
-    uint32_t bounces, stays;    /* times in a row that it was demanded soon after it left; and that it stayed for that */
-    uint32_t move;              /* of the plan in force that was last bound to it, counted from 1; a hint */
-    uint64_t due;               /* its reload's place in the queue of reloads, counted from 1; 0: none was ever due */
-    TAILQ_ENTRY(ps_span) order; /* LIVE and resident: by last access. CACHED: by age. DRAINING: by age. NONE: pool */
+    /*
+     * D2H copies queued, or cancelled, that read its addresses: they stay mapped until none is
+     * left.
+     */
+    uint32_t readers;
+    uint32_t at_once_readers;  /* of these, on the D2H stream of copies that wait for nothing */
+    struct ps_uses uses;       /* accesses since the last transfer; freed: reuse waits for them */
+    CUevent fence;             /* created at first need, kept with the structure */
+    bool fence_set;            /* each stream waits for `fence` before its first access */
+    uint64_t fence_seen;       /* streams (by index, under 64) that have been made to wait */
+    struct ps_stream *used_on; /* LIVE: the stream that named it last; NULL: none yet */
+    /*
+     * CACHED, DRAINING: launches there may still use the freed span (ps_registry_await_launches);
+     * NULL: none.
+     */
+    struct ps_stream *awaited_on;
+    unsigned awaited; /* the number of these launches */
+    /*
+     * Reused by cudaMalloc in a one-stream program: other streams wait for this use first. Stream
+     * NULL: none.
+     */
+    struct ps_use after;
+    uint64_t after_seen; /* streams (by index, under 64) that have been made to wait for `after` */
+    bool in_order;       /* CACHED: freed in the order of a stream; its uses may not be over */
+    uint64_t freed_in;   /* CACHED: the registry's period at its free, plus 1; 0: only asked for */
+    /*
+     * Kernel-launch number of the last access, reload, or cancelled eviction: sorts the idle order.
+     */
+    uint64_t last_access;
+    uint64_t accessed; /* the registry's count of accesses (launches, copies, fills) at that time */
+    /*
+     * Kernel-launch number of its birth or last access alone, without captured ones: the same in
+     * each run.
+     */
+    uint64_t named;
+    /*
+     * Kernel-launch number of the access that began its grace; later ones may have prolonged it
+     * (grace.h).
+     */
+    uint64_t grace_since;
+    uint64_t number;      /* of this life: the structure's address; top 16 bits: count of lives */
+    uint64_t buffer_id;   /* of this life: unique in the process; the program may query it */
+    uint64_t nth;         /* spans of its size born before it; PS_SPAN_UNKNOWN_NTH: not counted */
+    uint64_t born;        /* the learner's count of launches at its birth */
+    uint64_t mentioned;   /* the learner's count of launches when it was born or last named */
+    uint64_t left;        /* bouncing.h: launch when it began to leave by reaction, plus 1; or 0 */
+    uint64_t stays_until; /* no launch reloads it before this kernel-launch number; 0: any may */
+    /*
+     * Times in a row that it was demanded soon after it left; times in a row that it stayed away
+     * for that.
+     */
+    uint32_t bounces, stays;
+    uint32_t move;              /* the move of the plan in force last bound to it, from 1; a hint */
+    uint64_t due;               /* its reload's place in the queue, from 1; 0: never due */
+    TAILQ_ENTRY(ps_span) order; /* LIVE, resident: by access; CACHED, DRAINING: by age; NONE */
     TAILQ_ENTRY(ps_span) sized; /* CACHED: with others of its size, if has_class */
     bool has_class;
 
-    /* From here on what is read without the lock, and stays when the structure is used again. */
-    unsigned device;                /* whose it is (devices.h), constant */
-    struct ps_block *_Atomic block; /* LIVE: that it is a piece of; else NULL; see ps_block_of */
+    /* Fields from here on are read without the lock, and stay when the structure is reused. */
+    unsigned device;                /* its device (devices.h), constant */
+    struct ps_block *_Atomic block; /* LIVE: the block of this piece; else NULL; see ps_block_of */
 };
 
 TAILQ_HEAD(ps_span_list, ps_span);
