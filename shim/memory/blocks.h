@@ -113,9 +113,9 @@ bool ps_block_is_for(size_t bytes, bool ordered);
 
 /*
  * A launch names `at`, inside an allocation of `bytes` that is no block, and `count` spans in all.
- * cuDNN's recurrent networks name ever new places in their reserve space, and don't touch most of
- * it. The rule: many launches in a short time do so, each with more than half of the budget. From
- * then on large allocations become blocks. [unlocked]
+ * cuDNN's recurrent networks do so at ever new places in their reserve space, and don't touch most
+ * of it. After many such launches in a short time, large allocations become blocks. A launch counts
+ * if memory is short and it names more than half of the budget, at a new place. [unlocked]
  */
 void ps_block_used_inside(CUdeviceptr at, size_t bytes, struct ps_span *const *spans, size_t count);
 

@@ -44,14 +44,14 @@ struct ps_registry_state {
     uint64_t peak_live_bytes; /* without padding and without only_asked_bytes */
     /* Bytes of the last allocation if it takes all free memory (ps_request_told_free); else 0. */
     uint64_t only_asked_bytes;
-    uint64_t peak_live_requested;              /* the program resets it: cudaMemPoolSetAttribute */
-    uint64_t peak_reserved_bytes;              /* of live and cached spans; reset likewise */
+    /* The program can reset these two peaks (cudaMemPoolSetAttribute). */
+    uint64_t peak_live_requested;
+    uint64_t peak_reserved_bytes;              /* of live and cached spans together */
     uint64_t cached_bytes;                     /* device bytes of CACHED spans */
     struct ps_span *awaiting[PS_AWAITING_MAX]; /* spans with `awaited_on`, oldest first */
     uint32_t awaiting_count;
     /*
-     * The number of the period, of half a minute or more, and its start in ns
-     * (ps_registry_unwanted).
+     * Number and start (ns) of the period, half a minute or longer; for ps_registry_unwanted().
      */
     uint64_t period, period_began;
     uint64_t live_spans;

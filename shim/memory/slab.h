@@ -5,8 +5,8 @@
  *
  * Slots are kept by size and reused; a free slot can give way to another size. If no slot of a size
  * is free, several that add up to exactly that size serve as a row. Making a slot takes 0.2 to
- * 0.3 ms a MiB, and a plan wants other sizes than those made before. A row, named by its
- * first slot, holds a span's bytes; a single slot is a row of one.
+ * 0.3 ms a MiB, and a plan wants other sizes than those made before. A row, named by its first
+ * slot, holds a span's bytes; a single slot is a row of one.
  *
  * The lock is the registry's: [locked], [unlocked].
  */
@@ -33,7 +33,7 @@ struct ps_slot {
     CUmemGenericAllocationHandle pages;
     struct ps_slot *next_in_row; /* NULL: this is the last slot of its row */
     CUevent read_done;           /* recorded behind each H2D of a row that this slot begins */
-    CUevent read_by;             /* the read_done behind the last H2D that read it; any slot's */
+    CUevent read_by;             /* a slot's read_done, recorded behind the last H2D that read it */
     bool being_read;             /* that H2D has been queued, and its end has not been seen */
     bool lent;                   /* read_done may be the read_by of other slots */
     struct ps_slot_size *size;
@@ -84,7 +84,7 @@ bool ps_slab_can_hold_more(size_t bytes);
  * Raises the bound: the program is about to run out of memory because the slab is at its bound.
  * Under PENSTOCK_HOST_BUDGET=auto the bound rises from a half towards three quarters of the host's
  * memory. A quarter of that memory stays available. Returns true if the bound rose. Returns
- * false too if `bytes` fit under the bound already. [locked; releases the lock meanwhile]
+ * false too if the bound did not stand in the way. [locked; releases the lock meanwhile]
  */
 bool ps_slab_extend(size_t bytes);
 

@@ -58,15 +58,16 @@ struct ps_span {
     enum ps_backing backing;
     bool busy;
     /*
-     * Busy: this thread shows stand-ins to the driver at its addresses (standing_in.h), or is about
-     * to. Else NULL.
+     * The thread that shows stand-ins to the driver at its addresses (standing_in.h), or is about
+     * to. The span is busy meanwhile. Else NULL.
      */
     const void *shown_by;
     bool is_shown;       /* the stand-ins are mapped */
     bool holds_launches; /* meanwhile no launch begins that may use the span without naming it */
     bool moving;         /* a piece whose bytes are on the move: blocks.h */
     uint32_t launching;  /* launches and copies that name it, not queued yet: it is no victim */
-    bool on_slot;        /* a launch will run on the slot: no reload until `launching` is 0 */
+    /* A launch that is not queued yet will run on the slot: no reload until `launching` is 0. */
+    bool on_slot;
     /*
      * The number of graphs that kernels launch and that may use it at any time: no eviction, no
      * reload. A failed reload sets it too.
@@ -84,7 +85,8 @@ struct ps_span {
      */
     bool hidden;
     /*
-     * A table on the device, or a kernel that may make one (known_kernels.h), may have its address.
+     * A pointer table, or a kernel that may make one (known_kernels.h), may have kept its address
+     * on the device.
      */
     _Atomic bool known;
     /*
@@ -105,8 +107,8 @@ struct ps_span {
     struct ps_slot *slot;         /* EVICTED: the first slot of the row that holds the bytes */
     struct ps_transfer *transfer; /* EVICTING: the D2H that evicts it; NULL after a cancel */
     /*
-     * D2H copies queued, or cancelled, that read its addresses: they stay mapped until none is
-     * left.
+     * Queued D2H copies that read its addresses, cancelled ones included. The addresses stay mapped
+     * until none is left.
      */
     uint32_t readers;
     uint32_t at_once_readers;  /* of these, on the D2H stream of copies that wait for nothing */
@@ -135,8 +137,8 @@ struct ps_span {
     uint64_t last_access;
     uint64_t accessed; /* the registry's count of accesses (launches, copies, fills) at that time */
     /*
-     * Kernel-launch number of its birth or last access alone, without captured ones: the same in
-     * each run.
+     * Kernel-launch number of its birth or last access only, captured accesses apart. So it is the
+     * same in each run of a program.
      */
     uint64_t named;
     /*
@@ -156,9 +158,10 @@ struct ps_span {
      * for that.
      */
     uint32_t bounces, stays;
-    uint32_t move;              /* the move of the plan in force last bound to it, from 1; a hint */
-    uint64_t due;               /* its reload's place in the queue, from 1; 0: never due */
-    TAILQ_ENTRY(ps_span) order; /* LIVE, resident: by access; CACHED, DRAINING: by age; NONE */
+    uint32_t move; /* the move of the plan in force last bound to it, from 1; a hint */
+    uint64_t due;  /* its reload's place in the queue, from 1; 0: never due */
+    /* LIVE and resident: by last access. CACHED, DRAINING: by age. NONE: the pool. */
+    TAILQ_ENTRY(ps_span) order;
     TAILQ_ENTRY(ps_span) sized; /* CACHED: with others of its size, if has_class */
     bool has_class;
 
