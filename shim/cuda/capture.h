@@ -1,13 +1,16 @@
 /*
- * Stream captures, which nothing that Penstock does may break. A call that the driver calls potentially unsafe (making memory, mapping it, asking
- * after an event) makes a capture invalid, whichever thread makes it, unless that thread's capture mode is relaxed; and an event that is recorded on
- * a stream while it is being captured becomes part of the graph.
+ * Stream captures, which Penstock must never break. The driver calls some calls potentially unsafe:
+ * making memory, mapping it, querying an event. Such a call invalidates a capture, whichever thread
+ * makes it, unless that thread's capture mode is relaxed. An event that is recorded on a stream
+ * during its capture becomes part of the graph.
  *
- * So Penstock's own threads are relaxed for good, the program's are while they are inside Penstock and anybody captures, and a stream does not begin
- * to be captured between our looking and our recording: neither where the program says so, nor by waiting for an event of a capture, which it joins by
- * that.
+ * So Penstock's own threads are always relaxed. The program's threads are relaxed while they are
+ * inside Penstock and a capture is under way. A stream must not begin to be captured between
+ * Penstock's check and its record. A capture begins where the program says so. A stream also joins
+ * a capture when it waits for one of the capture's events. Penstock's records are held back during
+ * both calls.
  *
- * Any thread, inside Penstock, without the registry lock.
+ * Threads: any, inside Penstock, without the registry lock.
  */
 #ifndef PS_CAPTURE_H
 #define PS_CAPTURE_H
@@ -18,40 +21,61 @@
 
 struct ps_stream;
 
-/* The driver is about to begin a capture of the stream: nothing of ours is recorded on it until ps_capture_began. Between them no other call here. */
+/*
+ * Called before the driver begins a capture of the stream. Penstock records nothing on the stream
+ * until ps_capture_began. The thread makes no other call of this header in between.
+ */
 void ps_capture_begins(CUstream stream, bool per_thread_default);
+
+/* Called after that call of the driver; `succeeded` tells whether the capture began. */
 void ps_capture_began(bool succeeded);
 
 /*
- * While anybody captures: the stream is about to wait for an event, and if that is one of a capture, to be captured too; it waits. Nothing of ours
- * is recorded on it in between.
+ * Called before the program's stream waits for an event. The stream joins a capture if the event
+ * belongs to one. While a capture is under way, Penstock records nothing on the stream until
+ * ps_capture_was_joined.
  */
 void ps_capture_may_be_joined(CUstream stream, bool per_thread_default);
+
+/* Called after that wait was queued. */
 void ps_capture_was_joined(void);
 
-/*
- * The program has freed memory on a stream, maybe while it is being captured. / It is about to end a capture on a stream, which comes after such frees.
- * torch's allocator on cudaMallocAsync, which Penstock asks it for, frees what several streams have used on a stream of its own, and has the capture's stream come after
- * that when the capture has ended (CUDAGraph::capture_end of 2.11), which fails by then: work that was not joined.
- */
+/* Called when the program has freed memory on a stream, which may be in a capture. */
 void ps_capture_freed_on(CUstream stream, bool per_thread_default);
-void ps_capture_ends(CUstream stream, bool per_thread_default);
 
 /*
- * The program's call that ends a capture of the stream has come back. / The stream is gone, and a capture that began there with it: it was destroyed, or its
- * thread or context has ended. No driver call in the latter.
+ * Called before the program ends a capture on a stream. The stream first waits for the streams of
+ * the capture on which memory was freed. torch's allocator on cudaMallocAsync, which Penstock
+ * selects, needs this. It frees memory that several streams have used on a stream of its own. The
+ * capture's stream joins that one only after the capture has ended (CUDAGraph::capture_end of
+ * 2.11). By then the end has failed, because work was not joined.
  */
+void ps_capture_ends(CUstream stream, bool per_thread_default);
+
+/* Called when the program's call that ends a capture of the stream has returned. */
 void ps_capture_ended(CUstream stream, bool per_thread_default, CUresult result);
+
+/*
+ * Called when the stream was destroyed, or when its thread or context has ended. A capture that
+ * began on the stream has ended with it. Makes no driver call.
+ */
 void ps_capture_ended_with(struct ps_stream *s);
 
 /*
- * A wait for a whole context breaks every capture that is under way when it begins. False: there is one. Else none begins before the wait has, given a moment (a tenth
- * of a second, so that whoever captures never waits for the device), until the other call.
+ * Called before a wait for a whole context, which breaks every capture that is under way when it
+ * begins. Returns false if a capture is under way; the caller then must not wait. Otherwise no
+ * capture begins until ps_capture_let_in, so that the wait begins first. A capture is held back for
+ * at most a tenth of a second. So a thread that captures never waits for the device.
  */
 bool ps_capture_keep_out(void);
+
+/* Called after a wait for which ps_capture_keep_out returned true. */
 void ps_capture_let_in(void);
 
-/* Captures under way, all threads. While there are any, launches are asked whether theirs is. */
+/*
+ * The number of captures under way, in all threads. While it is not 0, each launch is checked for a
+ * capture of its stream.
+ */
 extern atomic_uint ps_captures;
 static inline bool ps_capture_anywhere(void)
 {
@@ -59,20 +83,25 @@ static inline bool ps_capture_anywhere(void)
 }
 
 /*
- * Whether the stream is being captured: what is queued on it goes into a graph. So says the legacy stream while a blocking stream of its context is captured, too:
- * what is queued there is refused, and makes that capture invalid.
+ * Returns whether the stream is being captured, so that work queued on it goes into a graph. Also
+ * returns true for the legacy stream while a blocking stream of its context is captured. Work
+ * queued there is then refused, and invalidates that capture.
  */
 bool ps_capture_has(CUstream stream, bool per_thread_default);
 
-/* The calling thread is relaxed for good. */
+/* Sets the calling thread's capture mode to relaxed for good. */
 void ps_capture_relax_thread(void);
 
-/* While anybody captures: the calling thread is relaxed until the other call, which is given what this one returned. */
+/* A thread's capture mode before ps_capture_relax. */
 struct ps_capture_mode {
     bool changed;
     CUstreamCaptureMode before;
 };
+
+/* While a capture is under way, relaxes the calling thread until ps_capture_restore. */
 struct ps_capture_mode ps_capture_relax(void);
+
+/* Restores the capture mode that ps_capture_relax returned. */
 void ps_capture_restore(struct ps_capture_mode mode);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * The real CUPTI library (libcupti.so.13, or .12): the entry points that the tracer calls, resolved once, at the program's first CUDA call.
+ * The real CUPTI library (libcupti.so.13 or .12): the entry points that the tracer calls. They are
+ * resolved once, at the program's first CUDA call.
  */
 #ifndef PS_CUPTI_H
 #define PS_CUPTI_H
@@ -16,9 +17,12 @@ struct ps_real_cupti {
 #define PS_CUPTI_PLACES 7u
 
 /*
- * Opens CUPTI as it is found in one place after the other: `place` 0 is `path` (PENSTOCK_CUPTI; may be NULL), then a copy that the process has
- * loaded or the loader's search path has, and if there is none the toolkit's usual places; everywhere first the release of the program's runtime. NULL
- * where there is none at that place, or at PS_CUPTI_PLACES, which is past the last. The tracer's start, one thread at a time.
+ * Opens the CUPTI of one place; the caller tries one place after the other. Place 0 is `path`
+ * (PENSTOCK_CUPTI; may be NULL). The next ones are a loaded copy, or the copy that the loader's
+ * search path has. The last are the toolkit's usual places, which count only if the former had no
+ * CUPTI. In each, the release of the program's runtime comes first. Returns NULL if the place has
+ * no CUPTI, and for PS_CUPTI_PLACES, which is past the last place. Called at the tracer's start, by
+ * one thread at a time.
  */
 const struct ps_real_cupti *ps_real_cupti_open(const char *path, unsigned place);
 

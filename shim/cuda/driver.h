@@ -1,8 +1,9 @@
 /*
  * The real driver library, libcuda.so.1: the entry points that Penstock calls, resolved once.
  *
- * The table is filled by ps_real_cuda_load(), which the hooks call when the program makes its first CUDA call; nothing here runs before.
- * Every field is the function of cuda.h with the same name, in the version that cuda.h maps the name to. Thread-safe after loading.
+ * ps_real_cuda_load() fills the table. The hooks call it when the program makes its first CUDA
+ * call; nothing here runs before. Each field is the function of cuda.h with the same name, in the
+ * version that cuda.h maps the name to. Thread-safe after loading.
  */
 #ifndef PS_DRIVER_H
 #define PS_DRIVER_H
@@ -12,7 +13,8 @@
 #include <stdint.h>
 
 /*
- * PS_DRIVER(name): must be there, or Penstock steps aside. PS_DRIVER_OPTIONAL(name): a null pointer where the driver is too old.
+ * PS_DRIVER(name): the driver must have the function, or Penstock steps aside.
+ * PS_DRIVER_OPTIONAL(name): the field is NULL if the driver is too old.
  */
 #define PS_DRIVER_TABLE                                                                                                                    \
     PS_DRIVER(cuDriverGetVersion)                                                                                                          \
@@ -91,21 +93,31 @@ struct ps_real_cuda {
 #undef PS_DRIVER_OPTIONAL
 };
 
-/* Valid after ps_real_cuda_load() returned 0. */
+/* The table is valid after ps_real_cuda_load() returned 0. */
 extern struct ps_real_cuda ps_cu;
 
-/* Opens libcuda.so.1 and fills ps_cu. 0, or -ENOENT when there is no driver, -ENOSYS when it lacks a needed entry point. Thread-safe; cached. */
+/*
+ * Opens libcuda.so.1 and fills ps_cu. Returns 0, -ENOENT without a driver, or -ENOSYS if it lacks a
+ * needed entry point. Thread-safe; the result is cached.
+ */
 int ps_real_cuda_load(void);
 
-/* The real address of any driver entry point by its exact symbol name; NULL if there is none. Loads the library if need be. */
+/*
+ * Returns the real address of a driver entry point by its exact symbol name, or NULL. Loads the
+ * library if needed.
+ */
 void *ps_real_cuda_symbol(const char *name);
 
-/* -errno for a CUresult: 0, -ENOMEM, -EINVAL, -ENOSYS (not supported), -EAGAIN (not ready), or -EIO for anything else. */
+/*
+ * Returns the -errno for a CUresult. It is 0, -ENOMEM, -EINVAL, -ENOSYS (not supported), -EAGAIN
+ * (not ready), or -EIO for all others.
+ */
 int ps_cuda_errno(CUresult result);
 
 /*
- * How long after `from` the device came to `to`, two timing events, in ns; less than 0: before. 0; -EAGAIN: it has not come to both yet; -ENOSYS: the
- * driver has no such call; other -errno. Any thread.
+ * Tells in `*ns` how long after `from` the device came to `to`; less than 0 means before. Both are
+ * timing events. Returns 0, or -EAGAIN if the device has not come to both yet. Returns -ENOSYS if
+ * the driver has no such call, or another -errno. Any thread.
  */
 int ps_cuda_elapsed_ns(CUevent from, CUevent to, int64_t *ns);
 

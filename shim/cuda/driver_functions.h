@@ -1,14 +1,15 @@
 /*
- * The driver's own functions, by the names of those that we have one in front of: what hooks.def and traced_calls.def list.
+ * The driver's own functions, by the names of those that Penstock has a function in front of.
+ * hooks.def and traced_calls.def list them.
  *
- * Threads: any, without a lock of ours: a look-up may come under the loader's.
+ * Threads: any, without a lock of Penstock's, because a look-up may come under the loader's lock.
  */
 #ifndef PS_DRIVER_FUNCTIONS_H
 #define PS_DRIVER_FUNCTIONS_H
 
 #include <cuda.h>
 
-/* Each function of ours that stands in front of one of the driver's. */
+/* Each function of Penstock's that stands in front of one of the driver's. */
 enum ps_driver_function {
 #define PS_TRACED(name, declaration, arguments, meaning) PS_DRIVER_FUNCTION_##name,
 #define PS_TRACED_BELOW_HOOK(name, meaning)
@@ -27,13 +28,15 @@ enum ps_driver_function {
     PS_DRIVER_FUNCTIONS
 };
 
-/* The driver's own function; NULL where it has none of that name, or isn't loaded. Any thread. */
+/* Returns the driver's own function, or NULL if the driver lacks it or isn't loaded. Any thread. */
 void *ps_driver_function(enum ps_driver_function which);
 
-/* The same without looking for it: NULL where that was not done yet, too. */
+/*
+ * The functions found so far. An entry is NULL if the driver lacks it, or no search was made yet.
+ */
 extern void *_Atomic ps_driver_found[PS_DRIVER_FUNCTIONS];
 
-/* Looks for all of them if the driver is loaded; does not load it. */
+/* Looks all of them up if the driver is loaded; does not load it. */
 void ps_driver_functions_look(void);
 
 #endif

@@ -1,6 +1,8 @@
 /*
- * Penstock's own threads: detached, named, at the device of who starts them and bound to its context, marked so that the tracer does not see their driver calls. Signals are
- * blocked (the trainer's handlers run on the trainer's threads) but for faults of the thread's own.
+ * Penstock's own threads. Each is detached and named. It is at the device of the thread that starts
+ * it, and bound to that device's context. The tracer does not see its driver calls. It blocks
+ * signals, because the trainer's handlers run on the trainer's threads. It does not block faults of
+ * its own.
  */
 #ifndef PS_HELPER_THREAD_H
 #define PS_HELPER_THREAD_H
@@ -8,35 +10,48 @@
 #include <stdbool.h>
 
 /*
- * Starts `run` on a new thread; it must not return. 0 or -errno. `name`: at most 15 characters. Where the driver goes on refusing it the context, the new
- * thread calls `gone` (or NULL) with `ctx` instead, and ends: what others wait for of it they must not wait for then. [with the registry lock or without; `gone`
- * without]
+ * Starts `run` on a new thread; `run` must not return. `name`: at most 15 characters. If the driver
+ * goes on refusing the context, the thread calls `gone` with `ctx`, and ends. (`gone` may be NULL.)
+ * Other threads must then not wait for its work. Returns 0 or -errno. Called with or without the
+ * registry lock; `gone` is called without it.
  */
 int ps_helper_thread_start(const char *name, void (*run)(void), void (*gone)(void *ctx), void *ctx);
 
-/*
- * The same for several that are of use only together: waits until each has its context. As many of those without a `run` are started and end at once, to see that
- * the process may have so many more. 0; -EAGAIN, -ENOMEM: one could not be started; -EIO: one got no context. Then none is there any more. Says nothing.
- * [unlocked]
- */
+/* The most threads that start together. */
 #define PS_HELPERS_TOGETHER_MAX 16u
+
+/* A thread that starts together with others. `run` must not return; it may be NULL. */
 struct ps_helper_task {
     const char *name;
     void (*run)(void);
 };
+
+/*
+ * Starts several threads that are useful only together, and waits until each has its context. A
+ * thread without a `run` starts and ends at once. It shows that the process may have one more
+ * thread. Returns 0, or -EAGAIN or -ENOMEM if a thread could not be started. Returns -EIO if a
+ * thread got no context. After -errno none of the threads is left. Logs nothing. [unlocked]
+ */
 int ps_helper_threads_start_together(const struct ps_helper_task *helpers, unsigned count);
 
-/* The same for a thread that makes no driver call, and that can be done without: it is bound to no context. */
+/*
+ * Starts an optional thread that makes no driver call and is bound to no context. `run` may return.
+ * Returns 0 or -errno.
+ */
 int ps_helper_thread_start_apart(const char *name, void (*run)(void));
 
-/* Ends the calling helper's work for good, when the driver has gone (the process is on its way out). Does not return. */
+/*
+ * Parks the calling helper for good, when the driver has gone (the process is ending). Does not
+ * return.
+ */
 void ps_helper_thread_park(void) __attribute__((noreturn));
 
-/* Whether the calling thread is one of them. */
+/* Returns whether the calling thread is one of Penstock's own. */
 bool ps_helper_thread_is_one(void);
 
 /*
- * Set while the calling thread is inside Penstock: the driver calls that it makes are ours and not traced. Nests.
+ * Greater than 0 while the calling thread is inside Penstock. The driver calls that it makes are
+ * then Penstock's own and not traced. Entries nest.
  */
 extern __thread unsigned ps_inside __attribute__((tls_model("initial-exec")));
 

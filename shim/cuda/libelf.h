@@ -1,6 +1,7 @@
 /*
- * The functions of libelf that Penstock calls, found at run time: the trainer's machine may lack the library, and a preloaded object
- * must not depend on it. The types come from <libelf.h> and <gelf.h>, so the pointers can't differ from what the library has.
+ * The functions of libelf that Penstock calls, found at run time. The trainer's machine may lack
+ * the library, and a preloaded object must not depend on it. The types come from <libelf.h> and
+ * <gelf.h>, so the pointers match the library.
  */
 #ifndef PS_LIBELF_H
 #define PS_LIBELF_H
@@ -8,7 +9,7 @@
 #include <gelf.h>
 #include <libelf.h>
 
-/* Every function that is looked up. */
+/* Lists each function that is looked up. */
 #define PS_REAL_LIBELF_LIST(X)                                                                                                             \
     X(elf_version)                                                                                                                         \
     X(elf_memory)                                                                                                                          \
@@ -28,8 +29,9 @@ struct ps_libelf {
 };
 
 /*
- * The table, or NULL when libelf.so.1 is missing or lacks something (asked once, then remembered). Any thread. The library stays open
- * for the life of the process.
+ * Returns the table, or NULL if libelf.so.1 is missing, lacks a function, or refuses the ELF
+ * version. The answer is found once and kept. Any thread. The library stays open for the life of
+ * the process.
  */
 const struct ps_libelf *ps_real_libelf(void);
 

@@ -1,8 +1,9 @@
 /*
- * The calling thread inside Penstock, with the context current that its device is managed in, wherever it comes from: calls of libraries (NCCL) choose the device
- * themselves, and may be made by threads that have another context current, or none. While anybody captures a stream it is relaxed as well.
+ * Brings the calling thread into Penstock, with the managed context of its device current. Calls of
+ * libraries (NCCL) choose the device themselves. Threads with another current context, or without
+ * one, may make them. While a capture is under way, the thread is also relaxed.
  *
- * Any thread; leave on the one that entered.
+ * Any thread. The thread that entered must leave.
  */
 #ifndef PS_MANAGED_CONTEXT_H
 #define PS_MANAGED_CONTEXT_H
@@ -16,6 +17,8 @@ struct ps_managed_context {
     bool pushed;
     struct ps_capture_mode mode;
 };
+
+/* Enters at the thread's device. ps_managed_context_leave takes the result. */
 struct ps_managed_context ps_managed_context_enter(void);
 
 /* The same at the device of that number. */
@@ -25,11 +28,13 @@ struct ps_managed_context ps_managed_context_enter_at(unsigned device);
 struct ps_managed_context ps_managed_context_enter_for(CUdeviceptr address);
 
 /*
- * Waits on the host until everything is over that was queued in the managed context of the thread's device, whatever is current. 0; -EBUSY: somebody captures a stream,
- * which such a wait would break; other -errno: nothing was waited for.
+ * Waits on the host for all work queued in the managed context of the thread's device, whatever
+ * context is current. Returns 0, or -EBUSY if a capture is under way, which such a wait would
+ * break. After another -errno nothing was waited for.
  */
 int ps_managed_context_wait(void);
 
+/* Restores the thread's context and capture mode from before the enter. */
 void ps_managed_context_leave(struct ps_managed_context context);
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * The real NCCL (libnccl.so.2): the functions behind the hooks of nccl.def, found when a hook first needs one. Penstock doesn't link with it and
- * doesn't load it.
+ * The real NCCL (libnccl.so.2): the functions behind the hooks of nccl.def. They are found when a
+ * hook first needs one. Penstock neither links with NCCL nor loads it.
  *
- * Two clocks: nothing here is queued or waited for. Any thread, without a lock of ours: a look-up may come under the loader's.
+ * Two clocks: nothing here is queued or waited for. Any thread, without a lock of Penstock's,
+ * because a look-up may come under the loader's lock.
  */
 #ifndef PS_NCCL_H
 #define PS_NCCL_H
@@ -18,13 +19,16 @@ enum ps_nccl_function {
     PS_NCCL_FUNCTIONS
 };
 
-/* Its name, as the library exports it. */
+/* Returns the function's name, as the library exports it. */
 const char *ps_nccl_name(enum ps_nccl_function which);
 
-/* The real function, to be cast to its type; NULL: the NCCL that is loaded has none of that name, or none is loaded. */
+/*
+ * Returns the real function, to be cast to its type. Returns NULL if no NCCL is loaded, or if the
+ * loaded one lacks the function.
+ */
 void *ps_real_nccl(enum ps_nccl_function which);
 
-/* The same; `instead` is taken for it where none is found. */
+/* The same; if the function is not found, `instead` takes its place for good. */
 void *ps_real_nccl_or(enum ps_nccl_function which, void *instead);
 
 #endif

@@ -1,14 +1,19 @@
 /*
- * Functions of the driver that are younger than the toolkit that this is built with: their types, CUPTI ids and parameters, and the declarations of those that
- * hooks.def does not declare, as cuda.h, cupti_driver_cbid.h and generated_cuda_meta.h of CUDA 13.5 have them. A program with a younger runtime, on a driver
- * that has them, calls them, and one object must do for all (12.4 to 13.x). Each part goes where the toolkit has it itself.
+ * Driver functions that are newer than the toolkit of the build: their types, CUPTI ids and
+ * parameters. Those that hooks.def does not declare are declared here too. All of it is as in
+ * cuda.h, cupti_driver_cbid.h and generated_cuda_meta.h of CUDA 13.5. A program with a newer
+ * runtime calls these functions on a driver that has them. One object must do for all releases
+ * (12.4 to 13.x). Each part is left out where the toolkit has it itself.
  */
 #ifndef PS_NEWER_CUDA_H
 #define PS_NEWER_CUDA_H
 
 #include <cuda.h>
 
-/* The newest release whose functions were looked through for this: a driver that is newer may have some that copy or give memory away, and nobody sees. */
+/*
+ * The newest release whose functions were checked for this file. A newer driver may have functions
+ * that copy memory or give it away, and that Penstock does not see.
+ */
 #define PS_NEWEST_CUDA 13050
 
 #if CUDA_VERSION < 13020

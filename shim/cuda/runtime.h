@@ -1,7 +1,9 @@
 /*
- * The real runtime library (libcudart.so.13, or .12): the functions behind our hooks, and the few others that the hooks call.
+ * The real runtime library (libcudart.so.13 or .12): the functions behind Penstock's hooks, and a
+ * few others that the hooks call.
  *
- * Looked up when a hook first needs one: that a hook is called means that the runtime is loaded. Any thread.
+ * They are looked up when a hook first needs one. The call of a hook shows that the runtime is
+ * loaded. Any thread.
  */
 #ifndef PS_RUNTIME_H
 #define PS_RUNTIME_H
@@ -19,10 +21,16 @@ struct ps_real_cudart {
     cudaError_t (*cudaGetLastError)(void);
 };
 
-/* The table. A function that the loaded runtime lacks is one that answers cudaErrorNotSupported, never a null pointer. */
+/*
+ * Returns the table. Where the loaded runtime lacks a function, the field is a function that
+ * returns cudaErrorNotSupported, never NULL.
+ */
 const struct ps_real_cudart *ps_real_cudart(void);
 
-/* The release of CUDA that the shared runtime is of, 13 or 12. 0: none is loaded; programs may have one inside them instead, or use the driver. */
+/*
+ * Returns the CUDA release of the loaded shared runtime, 13 or 12, or 0 if none is loaded. Programs
+ * may contain a runtime of their own instead, or use the driver.
+ */
 unsigned ps_real_cudart_release(void);
 
 #endif
