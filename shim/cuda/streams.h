@@ -31,7 +31,7 @@
 
 /* The stream's figures for run_ahead.c. */
 struct ps_lead {
-    _Atomic uint64_t work;                    /* ns of work queued before the latest tick, as told then */
+    _Atomic uint64_t work;                    /* ns of work before the latest tick, as told then */
     _Atomic uint64_t ring_work[PS_TICK_RING]; /* the same for each tick in the ring */
     _Atomic uint64_t stuck_at;                /* a tick that did not come for long; 0: no tick */
     _Atomic uint32_t stuck_times;             /* the number of such ticks */
