@@ -1,5 +1,6 @@
 /*
- * Arrays that grow by doubling. Who owns one keeps its room beside it, in elements, and calls with the lock that goes with it, if any.
+ * Arrays that grow by doubling. The owner of an array keeps its room beside it, in elements. The
+ * owner calls with the lock that guards the array, if it has one.
  */
 #ifndef PS_ARRAY_H
 #define PS_ARRAY_H
@@ -7,7 +8,10 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* The array with room for one more than `count`; at first for `first`. NULL: no memory, and the array is what it was. */
+/*
+ * Returns the array with room for one more than `count`; the first room is `first`. Returns NULL
+ * when there is no memory; the array is then unchanged.
+ */
 static inline void *ps_grown_array(void *array, size_t count, size_t *room, size_t first, size_t element_bytes)
 {
     if (count < *room)

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Nanoseconds of CLOCK_MONOTONIC. Any thread. */
+/* Returns CLOCK_MONOTONIC in ns. Any thread. */
 static inline uint64_t ps_now_ns(void)
 {
     struct timespec t;
@@ -14,7 +14,7 @@ static inline uint64_t ps_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* For qsort, of uint64_t: the shortest first. */
+/* Compares two uint64_t durations for qsort, which then puts the shortest first. */
 static inline int ps_by_ns(const void *one, const void *other)
 {
     const uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;

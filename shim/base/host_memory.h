@@ -1,11 +1,12 @@
 /*
- * What host memory the machine and this process's cgroups have, and which NUMA node a GPU sits on. Reads small files of /proc and /sys with
- * open(2) and read(2); allocates nothing.
+ * The host memory of the machine and of this process's cgroups, and the NUMA node of a GPU. The
+ * functions read small files of /proc and /sys with open(2) and read(2), and allocate nothing.
  *
  * Threads: no state; any thread, any time.
  *
- * Virtual machines with memory hot-plug start with a small MemTotal that grows as memory is used, so a figure read at start is no promise:
- * whoever sizes something by it looks again before giving up.
+ * Virtual machines with memory hot-plug start with a small MemTotal, which grows as memory is used.
+ * So a figure read at start may grow later. A caller that sizes something by it reads it again
+ * before it gives up.
  */
 #ifndef PS_HOST_MEMORY_H
 #define PS_HOST_MEMORY_H
@@ -17,25 +18,29 @@
 struct ps_host_memory {
     uint64_t machine_total;     /* MemTotal, bytes */
     uint64_t machine_available; /* MemAvailable, bytes */
-    uint64_t cgroup_limit;      /* the least limit of this process's memory cgroup and its ancestors, bytes; NO_LIMIT if none */
-    uint64_t cgroup_available;  /* the least of (limit - use that can't be reclaimed) over the same; NO_LIMIT if none */
+    /* The least limit of this process's memory cgroup and its ancestors, bytes; NO_LIMIT if none */
+    uint64_t cgroup_limit;
+    /* The least of (limit - use that can't be reclaimed) over the same, bytes; NO_LIMIT if none */
+    uint64_t cgroup_available;
 };
 
 /*
- * Reads all four. `root` is put before every path ("" for the real ones; tests give a directory with proc/ and sys/ in it).
- * Returns 0 or -errno when /proc/meminfo can't be read or makes no sense; a cgroup that can't be found counts as no limit.
+ * Reads all four fields. `root` is put before every path: "" for the real files; tests give a
+ * directory with proc/ and sys/ in it. Returns 0, or -errno when /proc/meminfo can't be read or
+ * makes no sense. A cgroup that can't be found counts as no limit.
  */
 int ps_host_memory_read(const char *root, struct ps_host_memory *out);
 
-/* The most that this process could ever have: the lesser of machine and cgroup. */
+/* Returns the most bytes that this process could ever have: the lesser of machine and cgroup. */
 uint64_t ps_host_memory_total(const struct ps_host_memory *m);
 
-/* What it could have now without pushing anything out. */
+/* Returns the bytes that this process could have now without pushing anything out. */
 uint64_t ps_host_memory_available(const struct ps_host_memory *m);
 
 /*
- * The NUMA node of a PCI device, named as the driver does (`0000:1b:00.0`, either case). Returns the node, or -ENODEV when the device isn't
- * there or the kernel knows no node for it (one-node machines often say -1), or -EINVAL for a name that is none.
+ * Returns the NUMA node of a PCI device, named as the driver does (`0000:1b:00.0`, either case).
+ * -ENODEV: the device isn't there, or the kernel knows no node for it (one-node machines often say
+ * -1). -EINVAL: the name is not that of a PCI device. -ENAMETOOLONG: `root` is too long.
  */
 int ps_host_memory_numa_node(const char *root, const char *pci_device);
 

@@ -1,9 +1,9 @@
 /*
- * A small streaming JSON writer. It allocates nothing, takes no lock and calls only the sink it was given, so a report can be written
- * from a signal handler when the sink is write(2).
+ * A small streaming JSON writer. It allocates nothing, takes no lock and calls only its sink. So a
+ * signal handler can write a report when the sink is write(2).
  *
- * Threads: one writer belongs to one thread. Errors are sticky: after the first one nothing more is written, and ps_json_finish returns it;
- * calls in between need not be checked.
+ * Threads: one writer belongs to one thread. Errors are sticky: after the first one nothing more is
+ * written, and ps_json_finish returns it. Callers need not check the calls in between.
  */
 #ifndef PS_JSON_H
 #define PS_JSON_H
@@ -14,10 +14,10 @@
 
 #define PS_JSON_DEPTH_MAX 16
 
-/* Takes `bytes` bytes; returns 0, or -errno, which ends the output. */
+/* A sink takes `bytes` bytes. It returns 0, or -errno, which ends the output. */
 typedef int (*ps_json_sink_fn)(const char *text, size_t bytes, void *ctx);
 
-/* Filled by the init functions; fields are private to json.c. */
+/* A writer. The init functions fill it; its fields are private to json.c. */
 struct ps_json {
     char *buffer;
     size_t capacity;
@@ -32,22 +32,27 @@ struct ps_json {
     bool has_member[PS_JSON_DEPTH_MAX];
 };
 
-/* Writes into `buffer`, which ends up NUL-terminated; -ENOSPC when it is too small. */
+/* Begins a text in `buffer`, which ends up NUL-terminated. -ENOSPC: it is too small. */
 void ps_json_init_buffer(struct ps_json *j, char *buffer, size_t capacity);
 
-/* The same, all on one line. */
+/* Does the same as ps_json_init_buffer, with the text all on one line. */
 void ps_json_init_line(struct ps_json *j, char *buffer, size_t capacity);
 
-/* Writes through `sink`, gathering pieces in `buffer` (any capacity from 1; it must outlive the writer). */
+/*
+ * Begins a text that goes through `sink`. The writer gathers text in `buffer`, which has any
+ * capacity from 1 and must outlive the writer.
+ */
 void ps_json_init_sink(struct ps_json *j, char *buffer, size_t capacity, ps_json_sink_fn sink, void *ctx);
 
-/* A sink for a file descriptor: ctx points to the int. Goes on after EINTR and short writes. */
+/* A sink for the file descriptor that `ctx` points to. It goes on after EINTR and short writes. */
 int ps_json_sink_fd(const char *text, size_t bytes, void *ctx);
 
 /*
- * Values. `key` is NULL for the outermost value and inside arrays, and must be given inside objects: anything else is -EINVAL (sticky),
- * as is an end without a begin or a second outermost value; nesting deeper than PS_JSON_DEPTH_MAX is -EOVERFLOW. Strings are UTF-8; each
- * byte that is not part of valid UTF-8 is written as U+FFFD. A NULL string is written as null.
+ * These functions write values. `key` is NULL for the outermost value and inside arrays, and must
+ * be given inside objects; otherwise the error is -EINVAL. An end without a begin and a second
+ * outermost value are -EINVAL too. Nesting deeper than PS_JSON_DEPTH_MAX is -EOVERFLOW. All are
+ * sticky. Strings are UTF-8; each byte that is not part of valid UTF-8 is written as U+FFFD. A NULL
+ * string is written as null.
  */
 void ps_json_begin_object(struct ps_json *j, const char *key);
 void ps_json_begin_array(struct ps_json *j, const char *key);
@@ -59,12 +64,12 @@ void ps_json_bool(struct ps_json *j, const char *key, bool value);
 void ps_json_null(struct ps_json *j, const char *key);
 void ps_json_string(struct ps_json *j, const char *key, const char *value);
 
-/* Whether what follows stands on one line, as long lists of figures do. */
+/* Says whether the values that follow stand on one line, as long lists of figures do. */
 void ps_json_pack(struct ps_json *j, bool on);
 
 /*
- * Closes the text with a newline and hands over what is still gathered. Returns 0, the first error, or -EINVAL when a value is open or
- * missing.
+ * Closes the text with a newline and hands over the text that is still gathered. Returns 0, the
+ * first error, or -EINVAL when a value is open or missing.
  */
 int ps_json_finish(struct ps_json *j);
 
