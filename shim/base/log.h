@@ -1,9 +1,11 @@
 /*
- * Lines on stderr, written so that they do no harm inside somebody else's process: one write(2) a line, no stdio, no allocation, no lock.
+ * Lines on stderr that do no harm inside the program's process: each line is one write(2), without
+ * stdio, allocation or lock.
  *
- * Threads: everything here may be called from any thread. Before main: yes (errors and warnings are on until ps_log_configure is called).
- * Signal handlers: yes in practice; the text goes through vsnprintf into a stack buffer, so keep floating point out of messages.
- * errno is left as it was. A line that stderr does not take is dropped: the trainer's output is never worth a blocked or failed call.
+ * Threads: any thread may call everything here. Calls before main are fine: errors and warnings are
+ * on until ps_log_configure is called. Signal handlers may call it in practice; the text goes
+ * through vsnprintf into a stack buffer, so messages must have no floating point. errno is left as
+ * it was. A line that stderr does not take is dropped: no line is worth a blocked or failed call.
  */
 #ifndef PS_LOG_H
 #define PS_LOG_H
@@ -40,7 +42,7 @@ enum ps_log_module {
 #undef X
 };
 
-/* How many there are. */
+/* The number of modules. */
 #define X(upper, lower) +1
 enum { PS_LOG_MODULES = 0 PS_LOG_MODULE_LIST(X) };
 #undef X
@@ -50,38 +52,48 @@ struct ps_log_levels {
     uint8_t level[PS_LOG_MODULES];
 };
 
-/* A line has at most this many bytes, prefix and newline included; a longer one ends in "...". */
+/* The most bytes of a line, prefix and newline included. A longer line is cut and ends in "...". */
 #define PS_LOG_LINE_MAX 1024
 
-/* The same warning or error (told by its format string) is written this often; after that only the 2^n-th time, with that number. */
+/*
+ * The number of times that the same warning or error is written; its format string identifies it.
+ * After that it is written only the 2^n-th time, with that number.
+ */
 #define PS_LOG_REPEATS_SHOWN 16
 
-/* From now on each line tells that it is from this process of a job. */
+/* Makes each later line name this rank. */
 void ps_log_set_rank(uint32_t rank);
 
-/* What holds until ps_log_configure: warnings and errors, from every module. */
+/* Gives the levels that hold until ps_log_configure: warnings and errors of every module. */
 void ps_log_levels_default(struct ps_log_levels *out);
 
 /*
- * Reads the value of PENSTOCK_LOG: a comma-separated list of LEVEL (every module) and MODULE:LEVEL, later entries win, LEVEL being
- * error, warn, info or debug. Returns 0, or -EINVAL and leaves *out alone.
+ * Reads the value of PENSTOCK_LOG: a comma-separated list of LEVEL (every module) and MODULE:LEVEL.
+ * LEVEL is error, warn, info or debug; later entries win. Modules that are not named keep their
+ * level in *out. Returns 0, or -EINVAL and leaves *out unchanged.
  */
 int ps_log_levels_parse(const char *text, struct ps_log_levels *out);
 
-/* Makes these the levels in force. Copies them. */
+/* Puts these levels in force, as a copy. */
 void ps_log_configure(const struct ps_log_levels *levels);
 
-/* Whether a line at this level would be written: ask before computing what only the line needs. */
+/*
+ * Says whether a line at this level would be written. Ask before computing values only for a line.
+ */
 bool ps_log_enabled(enum ps_log_module module, enum ps_log_level level);
 
 /*
- * Writes `penstock: TEXT` as one line if the level is on. `format` is printf's, must be a string literal (repeats are told by its address)
- * and has no newline; control characters in the text become '?', so that one call is one line whatever a file name holds.
- * At info and debug the module's name stands between prefix and text.
+ * Writes `penstock: TEXT` as one line if the level is on. `format` is printf's and has no newline.
+ * It must be a string literal, because its address identifies repeats. Control characters in the
+ * text become '?', so one call is one line, even with a newline in a file name. At info and debug
+ * the module's name stands between prefix and text.
  */
 void ps_log_write(enum ps_log_module module, enum ps_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* True for the first caller with this flag and false for ever after; `said` starts as false (static storage does). */
+/*
+ * Returns true to the first caller with this flag, and false to all later ones. `said` starts as
+ * false, as static storage does.
+ */
 bool ps_log_first_time(atomic_bool *said);
 
 #define ps_log_error(module, ...) ps_log_write(PS_LOG_MODULE_##module, PS_LOG_ERROR, __VA_ARGS__)
@@ -93,7 +105,7 @@ bool ps_log_first_time(atomic_bool *said);
             ps_log_write(PS_LOG_MODULE_##module, PS_LOG_DEBUG, __VA_ARGS__);                                                               \
     } while (0)
 
-/* Says it once from this place in the source, however often and from however many threads the place is reached. */
+/* Writes the warning once for this place in the source, even if several threads reach it. */
 #define ps_log_warn_once(module, ...)                                                                                                      \
     do {                                                                                                                                   \
         static atomic_bool ps_log_said_here;                                                                                               \

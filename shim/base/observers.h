@@ -1,7 +1,8 @@
 /*
- * Those who watch what happens below them: the trace, and `penstock verify`. They fill this table in the set-up, and are called through it.
+ * The observers of the rooms below them: the trace and `penstock verify`. They fill this table in
+ * the set-up, and are called through it.
  *
- * Threads: as at each; the table itself is constant after the set-up.
+ * Threads: each entry says its own; the table is constant after the set-up.
  */
 #ifndef PS_OBSERVERS_H
 #define PS_OBSERVERS_H
@@ -18,31 +19,40 @@ struct ps_span;
 struct ps_span_facts;
 
 struct ps_observers {
-    /* Penstock stands aside; `why` may be NULL. Any thread. */
+    /* Called when Penstock begins to stand aside; `why` may be NULL. Any thread. */
     void (*stands_aside)(const char *why);
 
-    /* A record for the trace (observe/trace.h); false: there is no room for it. Any thread, with the registry lock or without it. */
+    /*
+     * Takes a record for the trace (observe/trace.h); returns false if there is no room for it. Any
+     * thread, with the registry lock or without it.
+     */
     bool (*event)(struct ps_event_record *record);
 
-    /* The rest is for `penstock verify`, and is called only while ps_verify_is_on(). */
+    /* The entries below are for `penstock verify`, and are called only while ps_verify_is_on(). */
 
-    /* A span begins a life. [locked] */
+    /* Called when a span begins a life. [locked] */
     void (*born)(const struct ps_span *span);
     /*
-     * Around a launch of a kernel, or of a graph (function NULL): when its spans are ready and it is about to be queued; when it is queued. Parameters as the
-     * launch has them; `stream` may be CU_STREAM_PER_THREAD. [unlocked]
+     * Called before a launch of a kernel, or of a graph (`function` NULL), is queued, when its
+     * spans are ready. `parameters` and `extra` are the launch's; `stream` may be
+     * CU_STREAM_PER_THREAD. [unlocked]
      */
     void (*launch)(struct CUstream_st *stream, struct CUfunc_st *function, void **parameters, void **extra);
+    /* Called when a traced call is over; a launch of this thread is then queued. [unlocked] */
     void (*launched)(void);
     /*
-     * A step was recorded. First each span of it, by its number in the round that was recorded, with what rules go by; then its launches, the first of which
-     * has the number `first` among those that are learnt from. [locked]
+     * Called for each span of a recorded step, before `step`. `number` is the span's number in the
+     * round that was recorded, and rules judge by `facts`. [locked]
      */
     void (*judged)(uint64_t number, const struct ps_span_facts *facts, bool may_move);
+    /*
+     * Called when a step was recorded. Its first launch has the number `first` among the launches
+     * that are learnt from. [locked]
+     */
     void (*step)(const struct penstock_step *step, uint64_t first);
 };
 
-/* Nobody watches until an entry is set: each does nothing. */
+/* The table in force. Each entry does nothing until it is set. */
 extern struct ps_observers ps_observers;
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * What Penstock writes, to whatever it was told to write to: a file is written under a name of its own and renamed into place, so that no reader sees half
- * of it; what is no plain file (a device, a pipe, a descriptor of the process's own as /dev/stderr is) is written in place.
+ * The output of Penstock, to any path that a setting names. A file is written under a name of its
+ * own and renamed into place, so that no reader sees half of it. A target that is no plain file is
+ * written in place: a device, a pipe, or a descriptor of this process, such as /dev/stderr.
  *
- * Any thread; async-signal-safe but for ps_output_put_text.
+ * Threads: any. All functions but ps_output_put_text are async-signal-safe.
  */
 #ifndef PS_OUTPUT_H
 #define PS_OUTPUT_H
@@ -16,8 +17,10 @@
 #include "base/settings.h"
 
 /*
- * Between these two a failing write raises no signal in this thread: neither SIGPIPE (EPIPE, the reader is gone) nor SIGXFSZ (EFBIG, the file would exceed
- * RLIMIT_FSIZE). `error`: the write's, 0 for none. Signals that the program had pending before stay. errno is left as it was.
+ * Between these two functions a failing write raises no signal in this thread. The signals are
+ * SIGPIPE (EPIPE: the reader is gone) and SIGXFSZ (EFBIG: the file would exceed RLIMIT_FSIZE).
+ * `error` is the write's error, 0 for none. Signals that the program had pending before stay. errno
+ * is left as it was.
  */
 struct ps_output_signals {
     sigset_t before, theirs;
@@ -25,38 +28,51 @@ struct ps_output_signals {
 void ps_output_hold_signals(struct ps_output_signals *held);
 void ps_output_release_signals(const struct ps_output_signals *held, int error);
 
-/* write(2) between these two. */
+/* Calls write(2) between these two functions. Sets errno as write(2) does. */
 ssize_t ps_output_write(int fd, const void *bytes, size_t count);
 
-/* All of it: 0 or -errno. -EAGAIN: it is not to block, and has taken nothing for a second. */
+/*
+ * Writes all of the text. Returns 0 or -errno. -EAGAIN: `fd` does not block, and has taken no byte
+ * for a second.
+ */
 int ps_output_write_whole(int fd, const char *text, size_t bytes);
 
 /*
- * What is written for `path`, behind its symbolic links; one that somebody else has put into a directory where anybody may is not followed, but replaced. True:
- * it is there, no plain file and no directory, and so is written in place.
+ * Finds the target of `path`, behind its symbolic links. A link that another user has put into a
+ * directory that everybody may write to is not followed, but replaced. Returns true if the target
+ * exists and is neither a plain file nor a directory: it is then written in place.
  */
 bool ps_output_target(const char *path, char target[PS_SETTINGS_PATH_BYTES]);
 
 /*
- * Opens a file to be written in place, made if it isn't there, without cutting it off. `flags`: further ones of open(2). Returns the descriptor, for the caller
- * to close, or -errno; -ELOOP: a link of somebody else's is there, as above.
+ * Opens a file to be written in place, without truncating it, and makes it if it isn't there.
+ * `flags` are further flags of open(2). Returns the descriptor, for the caller to close, or -errno.
+ * -ELOOP: a link of another user is there, as above.
  */
 int ps_output_open(const char *path, int flags);
 
-/* What is being written. */
+/* A file that is being written. */
 struct ps_output {
     int fd;
     char target[PS_SETTINGS_PATH_BYTES];
-    char temporary[PS_SETTINGS_PATH_BYTES + 40]; /* "": in place */
+    char temporary[PS_SETTINGS_PATH_BYTES + 40]; /* "": written in place */
 };
 
-/* Opens it, without waiting for anybody who would read a pipe. `mark`: tells files under way of this process for the same path apart. 0 or -errno. */
+/*
+ * Opens the output, without waiting for the reader of a pipe. `mark` tells this process's
+ * unfinished files for the same path apart. Returns 0 or -errno.
+ */
 int ps_output_begin(struct ps_output *output, const char *path, const char *mark);
 
-/* It takes its place, unless there was an error (0 or -errno): then nothing of it stays. That error, or one met here, or 0. */
+/*
+ * Closes the output and renames it into place. If `error` (0 or -errno) is set, the temporary file
+ * is removed instead. Returns that error, an error met here, or 0.
+ */
 int ps_output_end(struct ps_output *output, int error);
 
-/* The same in one go, of what `put` prints, which returns 0 or -errno. 0 or -errno. */
+/*
+ * Writes the text that `put` prints, in one call. `put` returns 0 or -errno. Returns 0 or -errno.
+ */
 int ps_output_put_text(const char *path, int (*put)(FILE *file, const void *what), const void *what);
 
 #endif
