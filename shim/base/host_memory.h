@@ -25,7 +25,7 @@ struct ps_host_memory {
 };
 
 /*
- * Reads all four fields. `root` is put before every path: "" for the real files; tests give a
+ * Reads all four fields. `root` is put before every path; it is "" for the real files. Tests give a
  * directory with proc/ and sys/ in it. Returns 0, or -errno when /proc/meminfo can't be read or
  * makes no sense. A cgroup that can't be found counts as no limit.
  */

@@ -49,10 +49,10 @@ int ps_json_sink_fd(const char *text, size_t bytes, void *ctx);
 
 /*
  * These functions write values. `key` is NULL for the outermost value and inside arrays, and must
- * be given inside objects; otherwise the error is -EINVAL. An end without a begin and a second
- * outermost value are -EINVAL too. Nesting deeper than PS_JSON_DEPTH_MAX is -EOVERFLOW. All are
- * sticky. Strings are UTF-8; each byte that is not part of valid UTF-8 is written as U+FFFD. A NULL
- * string is written as null.
+ * be given inside objects. A wrong `key`, an end without a begin and a second outermost value are
+ * -EINVAL. Nesting deeper than PS_JSON_DEPTH_MAX is -EOVERFLOW. These errors are sticky. Strings
+ * are UTF-8; each byte that is not part of valid UTF-8 is written as U+FFFD. A NULL string is
+ * written as null.
  */
 void ps_json_begin_object(struct ps_json *j, const char *key);
 void ps_json_begin_array(struct ps_json *j, const char *key);

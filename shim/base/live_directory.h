@@ -1,9 +1,9 @@
 /*
  * The directories of live pages, and the processes that the pages belong to. A page is the file
  * PID-NAMESPACE in a directory of its user: $XDG_RUNTIME_DIR/penstock, or else
- * /dev/shm/penstock-UID. Both are memory: the kernel would write a file on a disk back now and
- * then, and the trainer would wait for it. The directory is made with mode 0700. A directory is not
- * used if it is a link, belongs to another user, or may be entered by others.
+ * /dev/shm/penstock-UID. Both are memory. The kernel would write a file on a disk back now and
+ * then, and the trainer would wait for that. The directory is made with mode 0700. A directory is
+ * not used if it is a link, belongs to another user, or may be entered by others.
  *
  * Threads: any; no state.
  */

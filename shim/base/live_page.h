@@ -98,7 +98,7 @@ struct ps_live_device_facts {
 };
 
 /*
- * The identity of a process. Its number alone does not suffice: other processes and other
+ * The identity of a process. Its number alone does not suffice. Other processes and other
  * containers use it again, and a process may become another program.
  */
 struct ps_live_identity {

@@ -1,11 +1,12 @@
 /*
- * Lines on stderr that do no harm inside the program's process: each line is one write(2), without
+ * Lines on stderr that do no harm inside the program's process. Each line is one write(2), without
  * stdio, allocation or lock.
  *
  * Threads: any thread may call everything here. Calls before main are fine: errors and warnings are
- * on until ps_log_configure is called. Signal handlers may call it in practice; the text goes
- * through vsnprintf into a stack buffer, so messages must have no floating point. errno is left as
- * it was. A line that stderr does not take is dropped: no line is worth a blocked or failed call.
+ * on until ps_log_configure is called. Signal handlers may call it in practice. The text goes
+ * through vsnprintf into a stack buffer, so messages must have no floating point. The functions
+ * leave errno as it was. A line that stderr does not take is dropped: no line is worth a blocked or
+ * failed call.
  */
 #ifndef PS_LOG_H
 #define PS_LOG_H
@@ -85,7 +86,7 @@ bool ps_log_enabled(enum ps_log_module module, enum ps_log_level level);
 /*
  * Writes `penstock: TEXT` as one line if the level is on. `format` is printf's and has no newline.
  * It must be a string literal, because its address identifies repeats. Control characters in the
- * text become '?', so one call is one line, even with a newline in a file name. At info and debug
+ * text become '?'. So one call is one line, even with a newline in a file name. At info and debug
  * the module's name stands between prefix and text.
  */
 void ps_log_write(enum ps_log_module module, enum ps_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -1,7 +1,8 @@
 /*
  * The output of Penstock, to any path that a setting names. A file is written under a name of its
- * own and renamed into place, so that no reader sees half of it. A target that is no plain file is
- * written in place: a device, a pipe, or a descriptor of this process, such as /dev/stderr.
+ * own and renamed into place. So no reader sees half of it. A target that is no plain file is
+ * written in place. It may be a device, a pipe, or a descriptor of this process, such as
+ * /dev/stderr.
  *
  * Threads: any. All functions but ps_output_put_text are async-signal-safe.
  */
@@ -40,7 +41,7 @@ int ps_output_write_whole(int fd, const char *text, size_t bytes);
 /*
  * Finds the target of `path`, behind its symbolic links. A link that another user has put into a
  * directory that everybody may write to is not followed, but replaced. Returns true if the target
- * exists and is neither a plain file nor a directory: it is then written in place.
+ * exists and is neither a plain file nor a directory. It is then written in place.
  */
 bool ps_output_target(const char *path, char target[PS_SETTINGS_PATH_BYTES]);
 

@@ -1,15 +1,18 @@
 /*
- * Variables of which each managed device has its own: budget, registry, slab, copy streams, learner, plans, and what else decides about one device's
- * memory. Written as if there were one device,
+ * Variables that each managed device has for itself, because they decide about its memory alone.
+ * Examples are budget, registry, slab, copy streams, learner and plans. The code is written as if
+ * there were one device:
  *
  *     static PS_PER_DEVICE unsigned held_of;
  *     #define held PS_HERE(held_of)
  *
- * `held` is that of the device that the calling thread is at. All such variables lie in one section of the library, which is the first device's; each
- * further one has a copy of the section as it was when the library was loaded, elsewhere. A thread is at a device by the distance between the two. (The
- * per-CPU variables of operating systems' kernels are made so.)
+ * `held` belongs to the device that the calling thread is at. All such variables lie in one section
+ * of the library, which is the first device's. Each further device has a copy of the section
+ * elsewhere, as it was when the library was loaded. The distance between the two says which device
+ * a thread is at. Kernels of operating systems make per-CPU variables in the same way.
  *
- * A thread of the program's is at the first device until it goes to another (devices.h); a helper thread is at the device of who started it, for good.
+ * A thread of the program is at the first device until it goes to another (devices.h). A helper
+ * thread stays at the device of the thread that started it.
  */
 #ifndef PS_PER_DEVICE_H
 #define PS_PER_DEVICE_H
@@ -18,10 +21,13 @@
 
 #define PS_PER_DEVICE __attribute__((section("ps_per_device")))
 
-/* Bytes from the first device's variables to those of the device that the thread is at; 0: it is the first. */
+/* Bytes from the first device's variables to those of the thread's device; 0: the first device. */
 extern __thread ptrdiff_t ps_here __attribute__((tls_model("initial-exec")));
 
-/* The address goes through the empty statement so that no compiler takes it to be within the variable that it is computed from. */
+/*
+ * The variable of the thread's device. The address goes through an empty assembly statement.
+ * Otherwise a compiler could take it to be within the first device's variable.
+ */
 #define PS_HERE(variable)                                                                                                                  \
     (*({                                                                                                                                   \
         __typeof__(&(variable)) at_first_;                                                                                                 \

@@ -1,5 +1,6 @@
 /*
- * Text of others' (a command line, a layer's name, a file's name) as a terminal may be given it: shown and not obeyed.
+ * Text from outside (a command line, a layer's name, a file's name), made safe for a terminal. The
+ * terminal then shows the text and does not obey it.
  *
  * Threads: any; no state. Async-signal-safe.
  */
@@ -8,12 +9,17 @@
 
 #include <stddef.h>
 
-/* The length of the valid UTF-8 sequence at `s` (no overlong form, no surrogate, nothing above U+10FFFF), or 0. A NUL ends every check. */
+/*
+ * Returns the length of the valid UTF-8 sequence at `s`, or 0. Overlong forms, surrogates and code
+ * points above U+10FFFF are not valid. A NUL ends every check.
+ */
 size_t ps_utf8_length(const unsigned char *s);
 
 /*
- * Puts a '?' in the place of each control character (U+0001 to U+001F and U+007F to U+009F, also where the latter stand as single bytes that are no UTF-8), and
- * of those that turn the direction or end a line (U+2028 to U+202E, U+2066 to U+2069). Returns the length, which may have become shorter.
+ * Replaces each control character by '?': U+0001 to U+001F and U+007F to U+009F. The latter range
+ * is also replaced as single bytes that are not UTF-8. Characters that turn the direction or end a
+ * line (U+2028 to U+202E, U+2066 to U+2069) are replaced too. Returns the length, which may be
+ * shorter than before.
  */
 size_t ps_plain_text(char *text);
 

@@ -1,7 +1,8 @@
 /*
- * Which policy is in force, by PENSTOCK_POLICY: one of the tree's own, or one from outside, opened once.
+ * The policy in force, by PENSTOCK_POLICY: a policy of this tree, or one from outside, opened once.
  *
- * Threads: ps_policies_open at the set-up; the rest from any thread afterwards. Nothing here takes a lock.
+ * Threads: ps_policies_open is called in the set-up, the other functions from any thread
+ * afterwards. Nothing here takes a lock.
  */
 #ifndef PS_POLICIES_H
 #define PS_POLICIES_H
@@ -13,29 +14,37 @@
 #include "base/settings.h"
 #include "penstock/policy.h"
 
-/* A policy from outside that can't be used is said once, and the default is in force. `settings` are kept by reference. */
+/*
+ * Puts the policy of the settings in force. If a policy from outside can't be used, one warning
+ * says so, and the default is in force. `settings` are kept by reference.
+ */
 void ps_policies_open(const struct ps_settings *settings);
 
-/* The policy in force, never NULL, and what the user asked of it. */
+/* Returns the policy in force, never NULL. */
 const struct penstock_policy *ps_policies_current(void);
+
+/* Returns the user's options for the policy. */
 const struct penstock_policy_options *ps_policies_options(void);
 
 /*
- * The policy's choice of what to evict, as penstock_choose_fn says. One that does not keep to that (an index that is none, too little covered)
- * is said once, and the least recently used go instead.
+ * Lets the policy choose the spans to evict, as penstock_choose_fn says. The policy breaks its
+ * contract if an index is out of range or the spans cover too few bytes. Then one warning says so,
+ * and the least recently used spans are chosen instead.
  */
 size_t ps_policies_choose(const struct penstock_candidate *candidates, size_t n, uint64_t need_bytes, size_t *chosen);
 
-/* Whether PENSTOCK_RULES ask which of the spans of its size a span is. */
+/* Says whether PENSTOCK_RULES need the allocation order of the spans of one size (`nth`). */
 bool ps_policies_want_nth(void);
 
-/* Whether PENSTOCK_RULES leave an allocation of so many bytes to CUDA. Any thread. */
+/* Says whether PENSTOCK_RULES leave an allocation of `bytes` to CUDA. Any thread. */
 bool ps_policies_leave_to_cuda(size_t bytes);
 
-/* Whether PENSTOCK_RULES ask for an allocation of so many bytes to be managed in pieces. Any thread. */
+/*
+ * Says whether PENSTOCK_RULES ask for an allocation of `bytes` to be managed in pieces. Any thread.
+ */
 bool ps_policies_want_pieces(size_t bytes);
 
-/* Whether PENSTOCK_RULES let a span with these facts be moved. */
+/* Says whether PENSTOCK_RULES let a span with these facts be moved. */
 bool ps_policies_may_move(const struct ps_span_facts *facts);
 
 #endif

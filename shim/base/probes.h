@@ -1,6 +1,8 @@
 /*
- * Probe points for bpftrace, perf, SystemTap and gdb (USDT), provider "penstock": each is one nop until a tool puts itself there. Of <sys/sdt.h>
- * (Debian: systemtap-sdt-dev), which is macros alone; where that is missing there are no probes. scripts/manual/trace.md says what their arguments are.
+ * Probe points for bpftrace, perf, SystemTap and gdb (USDT), provider "penstock". Each is one nop
+ * until a tool attaches to it. They come from <sys/sdt.h> (Debian: systemtap-sdt-dev), which has
+ * only macros. Without that header there are no probes. scripts/manual/trace.md describes their
+ * arguments.
  */
 #ifndef PS_PROBES_H
 #define PS_PROBES_H

@@ -1,9 +1,12 @@
 /*
- * The other ranks of a job on this machine, and what they tell each other: a few times in a run, some numbers that all of them are to go by.
+ * Exchange of numbers between the ranks of a job on one machine. A few times in a run, all ranks
+ * must go by the same numbers.
  *
- * Told is a file in the directory of live pages (live_directory.h), which has a name only once it is whole. Peers are processes of the same user and pid namespace
- * whose job has the same name: MASTER_ADDR and MASTER_PORT if they are set, else the process that started them. Whoever can't be found has told nothing: each rank
- * goes by its own numbers then, as one alone does. What dead processes have left is removed by whoever finds it.
+ * A rank tells its numbers by a note: a file in the directory of live pages (live_directory.h). A
+ * note gets its name only when it is whole. Peers are processes of the same user and pid namespace
+ * whose job has the same name. The name is MASTER_ADDR and MASTER_PORT if they are set, else the
+ * process that started the rank. A peer that can't be found has told nothing. Each rank then goes
+ * by its own numbers, as a single process does. A rank that finds a dead process's note removes it.
  */
 #ifndef PS_RANK_EXCHANGE_H
 #define PS_RANK_EXCHANGE_H
@@ -18,33 +21,42 @@ enum ps_rank_exchange_about { PS_RANK_EXCHANGE_LINK, PS_RANK_EXCHANGE_TIMES, PS_
 
 #define PS_RANK_EXCHANGE_DEVICES_MAX 16u
 
-/* Told counts for those who tell of the same, in as many bytes. Without any it is a meeting: who has gone on to one of a higher number has been there. */
+/*
+ * The subject of a note. A note counts for ranks whose notes have an equal key and as many bytes.
+ * An exchange of 0 bytes is a meeting. A rank at a meeting with a higher number has been at this
+ * one.
+ */
 struct ps_rank_exchange_key {
     enum ps_rank_exchange_about about;
-    uint32_t device; /* as this process numbers them: what one trains on its second device, the others do on theirs */
+    uint32_t device; /* by this process's numbers: all ranks do the same work on devices of one number */
     uint64_t of, number;
 };
 
-/* What a peer told. `theirs` lives until it returns. */
+/* Receives the numbers of a peer. `theirs` lives until it returns. */
 typedef void (*ps_rank_exchange_heard_fn)(void *ctx, const void *theirs);
 
-/* Once, in the set-up; `variable` gives an environment variable's value or NULL (getenv). A rank without others on its machine has no peers. */
+/*
+ * Finds out the job and the number of peers. Called once, in the set-up. `variable` returns an
+ * environment variable's value or NULL (getenv). A rank that is alone on its machine has no peers.
+ */
 void ps_rank_exchange_open(const struct ps_ranks *ranks, char *(*variable)(const char *name));
 
 /*
- * Tells it, and waits until all peers have told as much, 400 ms at most, or until `is_over`, asked each millisecond, says so; `heard` (NULL: nothing) is called for each that
- * has, with an equal key and as many bytes. Returns how many have. After three times in vain in a row a device asks for that no more: the others train something else, or
- * without Penstock, or their memory suffices.
+ * Tells `mine`, and waits until all peers have told theirs, for at most 400 ms. The wait also ends
+ * when `is_over`, asked each millisecond, returns true. `heard` (may be NULL) is called for each
+ * peer that told an equal key and as many bytes. Returns the number of these peers. After three
+ * calls in a row without a peer, the device no longer asks about that subject. The peers then train
+ * something else, run without Penstock, or have enough memory.
  *
- * Without a lock; by one thread at a time for one device.
+ * Threads: the caller holds no lock. For each device one thread calls at a time.
  */
 uint32_t ps_rank_exchange_exchange(struct ps_rank_exchange_key key, const void *mine, size_t bytes, bool (*is_over)(void),
                                    ps_rank_exchange_heard_fn heard, void *ctx);
 
-/* At the end: what was told is taken back. Async-signal-safe. */
+/* Removes this process's notes at the end. Async-signal-safe. */
 void ps_rank_exchange_close(void);
 
-/* What was told is the parent's: for a forked child. It has no peers. */
+/* Leaves the notes to the parent, in a forked child. The child has no peers. */
 void ps_rank_exchange_disown(void);
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * Which process of a job this is: launchers (torchrun, mpirun, srun) tell each process in its environment. So that the files that processes write
- * have names of their own, and the host's memory is shared among those on one machine.
+ * The rank of this process in its job. Launchers (torchrun, mpirun, srun) tell it to each process
+ * in its environment. The rank gives the files of each process names of their own. The number of
+ * processes on one machine divides the host's memory.
  *
- * Pure but for what `variable` reads. Threads: any.
+ * The functions are pure except for the reads of `variable`. Threads: any.
  */
 #ifndef PS_RANKS_H
 #define PS_RANKS_H
@@ -12,20 +13,21 @@
 #include <stdint.h>
 
 struct ps_ranks {
-    bool several;             /* the process is one of several; else the rest but the last says nothing */
-    uint32_t rank, processes; /* 0 .. processes - 1 */
-    uint32_t local_processes; /* of the job on this machine, this one included; 1 where nobody tells */
+    bool several;             /* the process is one of several */
+    uint32_t rank, processes; /* rank: 0 .. processes - 1. Both are valid only if `several` */
+    uint32_t local_processes; /* processes of the job on this machine, this one too; 1: not known */
 };
 
 /*
- * `variable` gives an environment variable's value or NULL (getenv). What makes no sense counts as not told: the variables are other people's, and being
- * wrong about them is no reason to complain.
+ * Reads the ranks from the environment. `variable` returns an environment variable's value or NULL
+ * (getenv). A value that makes no sense counts as missing, without a warning: the variables belong
+ * to other software.
  */
 struct ps_ranks ps_ranks_read(char *(*variable)(const char *name));
 
 /*
- * Puts ".rankN" into a file's path, before the ending if it has one: run/report.json becomes run/report.rank3.json. Left as it is where it would be
- * longer than `size` allows.
+ * Puts ".rankN" into a file's path, before the ending if it has one: run/report.json becomes
+ * run/report.rank3.json. Leaves the path as it is if the result would be longer than `size` allows.
  */
 void ps_ranks_name_file(char *path, size_t size, uint32_t rank);
 

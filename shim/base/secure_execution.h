@@ -1,6 +1,8 @@
 /*
- * Whether the program has rights that who started it has not (setuid, file capabilities). The loader then preloads nothing that a user names; but an
- * administrator may preload this library for all programs, and no setting of the user's may be read with such rights, nor a file of his written or loaded.
+ * Programs with more rights than the user that started them (setuid, file capabilities). The loader
+ * then preloads no library that a user names. But an administrator may preload this library for all
+ * programs. With such rights Penstock may not read settings of the user, nor write or load files
+ * that the user names.
  *
  * Threads: any; no state.
  */
@@ -10,6 +12,7 @@
 #include <stdbool.h>
 #include <sys/auxv.h>
 
+/* Says whether the program has such rights. */
 static inline bool ps_is_secure_execution(void)
 {
     return getauxval(AT_SECURE) != 0;

@@ -1,6 +1,6 @@
 /*
- * Flags of the process that every room reads: whether allocations are managed, whether launches are traced, whether `penstock verify` runs it. The room
- * that a flag is about sets it.
+ * Flags of the process that every room reads. They say whether allocations are managed, launches
+ * are traced, and `penstock verify` runs the process. The room that a flag is about sets it.
  *
  * Threads: any.
  */
@@ -15,14 +15,14 @@
 enum ps_process_state {
     PS_PROCESS_NOT_BEGUN, /* no CUDA allocation yet */
     PS_PROCESS_MANAGING,
-    PS_PROCESS_ASIDE, /* what is allocated does not move, for good */
+    PS_PROCESS_ASIDE, /* new allocations never move */
 };
 
 extern _Atomic enum ps_process_state ps_process_state;
 
 /*
- * No new span from now on. `why` is said once, unless it is NULL (the device was reset, the process was forked); the first call alone has an effect, and tells
- * the observers.
+ * Ends the making of new spans. A warning says `why`, unless it is NULL (the device was reset, the
+ * process was forked). Only the first call has an effect; it also tells the observers.
  */
 void ps_process_stand_aside(const char *why);
 
@@ -30,13 +30,13 @@ void ps_process_stand_aside(const char *why);
 
 extern atomic_bool ps_tracing_has_begun, ps_tracing_is_complete;
 
-/* Whether every launch is seen. */
+/* Says whether every launch is seen. */
 static inline bool ps_tracing_notes(void)
 {
     return atomic_load_explicit(&ps_tracing_has_begun, memory_order_acquire);
 }
 
-/* Whether every launch is seen, and what was launched unseen is over. */
+/* Says whether every launch is seen and all launches that were not seen are over. */
 static inline bool ps_tracing_is_on(void)
 {
     return atomic_load_explicit(&ps_tracing_is_complete, memory_order_acquire);
@@ -44,7 +44,7 @@ static inline bool ps_tracing_is_on(void)
 
 /* ---- penstock verify (verify/verify.c sets it) ---- */
 
-/* Constant after the set-up. */
+/* Whether `penstock verify` runs the process. Constant after the set-up. */
 extern bool ps_verify_on;
 
 static inline bool ps_verify_is_on(void)

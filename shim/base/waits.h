@@ -1,25 +1,33 @@
 /*
- * How long threads have waited for pages: the counter host_wait_ns, waits that last included. And for how long those of the program were kept, by waits or by
- * the work of getting pages, beyond what a call takes where there are some.
+ * The time in which threads waited for pages: the counter host_wait_ns, which includes waits that
+ * still last. Also the time in which Penstock kept threads of the program, by waits or by the work
+ * of getting pages. A call that needs neither adds nothing to it.
  *
- * Any thread, with or without the registry lock.
+ * Threads: any, with or without the registry lock.
  */
 #ifndef PS_WAITS_H
 #define PS_WAITS_H
 
 #include <stdint.h>
 
-/* A wait begins: when. / The one that began then is over: when. */
+/* Begins a wait. Returns the time of its begin, by ps_now_ns(). */
 uint64_t ps_waits_begin(void);
+
+/* Ends the wait that began at `began`. Returns the time of its end. */
 uint64_t ps_waits_end(uint64_t began);
 
-/* Brings the counter up to now, and returns it. It never shrinks. Waits for nobody; async-signal-safe. */
+/*
+ * Brings the counter up to now and returns it, in ns. It never shrinks. Never waits for a lock;
+ * async-signal-safe.
+ */
 uint64_t ps_waits_ns(void);
 
-/* A thread of the program was kept on this device since then, by ps_now_ns(), until now. */
+/*
+ * Adds the time since `began` (by ps_now_ns()) in which a program thread was kept on this device.
+ */
 void ps_waits_kept_since(uint64_t began);
 
-/* For how long they were on this device, ns, all together. It never shrinks. */
+/* Returns the sum of these times on this device, in ns. It never shrinks. */
 uint64_t ps_waits_kept_ns(void);
 
 #endif
