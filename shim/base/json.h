@@ -59,7 +59,8 @@ void ps_json_begin_array(struct ps_json *j, const char *key);
 void ps_json_end(struct ps_json *j);
 void ps_json_u64(struct ps_json *j, const char *key, uint64_t value);
 void ps_json_i64(struct ps_json *j, const char *key, int64_t value);
-void ps_json_thousandths(struct ps_json *j, const char *key, uint64_t value); /* as a decimal fraction: 1234567 is 1234.567 */
+/* Writes thousandths as a decimal fraction: 1234567 is 1234.567. */
+void ps_json_thousandths(struct ps_json *j, const char *key, uint64_t value);
 void ps_json_bool(struct ps_json *j, const char *key, bool value);
 void ps_json_null(struct ps_json *j, const char *key);
 void ps_json_string(struct ps_json *j, const char *key, const char *value);

@@ -59,8 +59,8 @@ struct ps_live_note {
 enum ps_live_found {
     PS_LIVE_FOUND_LIVES,
     PS_LIVE_FOUND_LEFT_OVER,     /* its process is gone, or has become another program */
-    PS_LIVE_FOUND_ELSEWHERE,     /* its process is in another pid namespace, and may be alive */
-    PS_LIVE_FOUND_OTHER_VERSION, /* it lives, with another layout: of `header` only the version counts */
+    PS_LIVE_FOUND_ELSEWHERE,     /* its process is in another pid namespace; its state is unknown */
+    PS_LIVE_FOUND_OTHER_VERSION, /* it lives; of `header` only the version counts */
     PS_LIVE_FOUND_NO_PAGE,       /* the file is no page, or a page that is being made */
 };
 

@@ -12,7 +12,7 @@
  * Records are seqlocks. The writer makes `sequence` odd, writes, and makes it even again. A reader
  * looks at it before and after, and tries again if it was odd or has changed. The writer never
  * waits for a reader. There are no fences, because ThreadSanitizer does not know them. Instead each
- * word is stored with release and loaded with acquire order, which plain moves do on x86-64. So a
+ * word is stored with release and loaded with acquire order; plain moves do that on x86-64. So a
  * reader that sees a word of a later write has also seen the odd number of that write.
  *
  * Threads: one writer a record; any number of readers, in any process.

@@ -66,8 +66,8 @@ struct ps_output {
 int ps_output_begin(struct ps_output *output, const char *path, const char *mark);
 
 /*
- * Closes the output and renames it into place. If `error` (0 or -errno) is set, the temporary file
- * is removed instead. Returns that error, an error met here, or 0.
+ * Closes the output. A temporary file is renamed into place, or removed after an error: `error` (0
+ * or -errno), or one met here. Returns that error, or 0.
  */
 int ps_output_end(struct ps_output *output, int error);
 

@@ -1,5 +1,5 @@
 /*
- * Variables that each managed device has for itself, because they decide about its memory alone.
+ * Variables that each managed device has for itself: those that decide about one device's memory.
  * Examples are budget, registry, slab, copy streams, learner and plans. The code is written as if
  * there were one device:
  *

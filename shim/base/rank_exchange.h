@@ -28,7 +28,7 @@ enum ps_rank_exchange_about { PS_RANK_EXCHANGE_LINK, PS_RANK_EXCHANGE_TIMES, PS_
  */
 struct ps_rank_exchange_key {
     enum ps_rank_exchange_about about;
-    uint32_t device; /* by this process's numbers: all ranks do the same work on devices of one number */
+    uint32_t device; /* by this process's numbers; ranks train alike on equal numbers */
     uint64_t of, number;
 };
 
@@ -45,8 +45,8 @@ void ps_rank_exchange_open(const struct ps_ranks *ranks, char *(*variable)(const
  * Tells `mine`, and waits until all peers have told theirs, for at most 400 ms. The wait also ends
  * when `is_over`, asked each millisecond, returns true. `heard` (may be NULL) is called for each
  * peer that told an equal key and as many bytes. Returns the number of these peers. After three
- * calls in a row without a peer, the device no longer asks about that subject. The peers then train
- * something else, run without Penstock, or have enough memory.
+ * calls in a row without a peer, calls for that device and `about` return 0 at once. The peers then
+ * train something else, run without Penstock, or have enough memory.
  *
  * Threads: the caller holds no lock. For each device one thread calls at a time.
  */

@@ -49,7 +49,8 @@ enum ps_guard {
     PS_GUARD_HOST,  /* they lead to the span's slot: an unforeseen access is slow and correct */
     PS_GUARD_UNMAP, /* they lead to nothing: an unforeseen access faults */
 };
-extern const char *const ps_guard_names[]; /* the values of PENSTOCK_GUARD; the last is PS_GUARD_UNMAP */
+/* The values of PENSTOCK_GUARD; the last is PS_GUARD_UNMAP. */
+extern const char *const ps_guard_names[];
 
 /* The source that shows launches and copies to the tracer. */
 enum ps_tracer {
@@ -57,7 +58,8 @@ enum ps_tracer {
     PS_TRACER_CUPTI, /* a CUPTI subscriber */
     PS_TRACER_HOOK,  /* functions of ours in front of the driver's */
 };
-extern const char *const ps_tracer_names[]; /* the values of PENSTOCK_TRACER; the last is PS_TRACER_HOOK */
+/* The values of PENSTOCK_TRACER; the last is PS_TRACER_HOOK. */
+extern const char *const ps_tracer_names[];
 
 /*
  * Returns the name of a signal that PENSTOCK_SIGNAL may name, without SIG; "" for another number.
@@ -102,27 +104,28 @@ enum ps_layers_from {
 
 struct ps_layer_source {
     enum ps_layers_from from;
-    char pattern[PS_SETTINGS_PATTERN_BYTES]; /* NVTX, KERNEL: a pattern for ps_glob_matches; else "" */
+    char pattern[PS_SETTINGS_PATTERN_BYTES]; /* NVTX, KERNEL: for ps_glob_matches; else "" */
 };
 
 struct ps_settings {
-    struct ps_amount budget;                /* PENSTOCK_BUDGET, of the device's memory */
-    struct ps_amount reserve;               /* PENSTOCK_RESERVE, of the device's memory; bytes, percent or auto */
-    struct ps_amount host_budget;           /* PENSTOCK_HOST_BUDGET, of the host's memory; bytes, percent or auto */
-    uint64_t min_span;                      /* PENSTOCK_MIN_SPAN, bytes, at least 1 */
-    enum ps_guard guard;                    /* PENSTOCK_GUARD */
-    enum ps_tracer tracer;                  /* PENSTOCK_TRACER */
-    struct ps_policy_choice policy;         /* PENSTOCK_POLICY */
-    struct ps_layer_source layers;          /* PENSTOCK_LAYERS */
-    uint32_t prefetch_layers;               /* PENSTOCK_PREFETCH_LAYERS */
-    uint32_t defer_layers;                  /* PENSTOCK_DEFER_LAYERS */
-    uint32_t keep_last;                     /* PENSTOCK_KEEP_LAST, layers */
-    struct ps_span_rules rules;             /* PENSTOCK_RULES */
-    uint32_t grace;                         /* PENSTOCK_GRACE, kernel launches */
-    bool disable;                           /* PENSTOCK_DISABLE */
-    bool alloc_conf;                        /* PENSTOCK_ALLOC_CONF */
-    struct ps_log_levels log;               /* PENSTOCK_LOG */
-    char report[PS_SETTINGS_PATH_BYTES];    /* PENSTOCK_REPORT as written, "" for none; relative to the directory at the start */
+    struct ps_amount budget;        /* PENSTOCK_BUDGET, of the device's memory */
+    struct ps_amount reserve;       /* PENSTOCK_RESERVE, of device memory; not unlimited */
+    struct ps_amount host_budget;   /* PENSTOCK_HOST_BUDGET, of host memory; not unlimited */
+    uint64_t min_span;              /* PENSTOCK_MIN_SPAN, bytes, at least 1 */
+    enum ps_guard guard;            /* PENSTOCK_GUARD */
+    enum ps_tracer tracer;          /* PENSTOCK_TRACER */
+    struct ps_policy_choice policy; /* PENSTOCK_POLICY */
+    struct ps_layer_source layers;  /* PENSTOCK_LAYERS */
+    uint32_t prefetch_layers;       /* PENSTOCK_PREFETCH_LAYERS */
+    uint32_t defer_layers;          /* PENSTOCK_DEFER_LAYERS */
+    uint32_t keep_last;             /* PENSTOCK_KEEP_LAST, layers */
+    struct ps_span_rules rules;     /* PENSTOCK_RULES */
+    uint32_t grace;                 /* PENSTOCK_GRACE, kernel launches */
+    bool disable;                   /* PENSTOCK_DISABLE */
+    bool alloc_conf;                /* PENSTOCK_ALLOC_CONF */
+    struct ps_log_levels log;       /* PENSTOCK_LOG */
+    /* PENSTOCK_REPORT as written, "" for none; relative to the directory the program started in */
+    char report[PS_SETTINGS_PATH_BYTES];
     char recording[PS_SETTINGS_PATH_BYTES]; /* PENSTOCK_RECORDING, as PENSTOCK_REPORT */
     char trace[PS_SETTINGS_PATH_BYTES];     /* PENSTOCK_TRACE, as PENSTOCK_REPORT */
     char metrics[PS_SETTINGS_PATH_BYTES];   /* PENSTOCK_METRICS, as PENSTOCK_REPORT */
@@ -155,9 +158,9 @@ void ps_settings_default(struct ps_settings *out);
 /*
  * Fills *out from an environment (the NULL-ended array; NULL counts as empty). A variable that is
  * missing or unusable gets its default. `problem` (may be NULL) is called for unusable variables
- * and for PENSTOCK_ names that don't exist. An empty value is unusable, except for paths, where it
- * means none. Names that begin with PENSTOCK_TEST_ are left to the tests. If a name occurs twice,
- * the first one wins, as with getenv. Returns the number of problems.
+ * and for PENSTOCK_ names that don't exist. An empty value is unusable, except for paths, rules and
+ * the signal, where it means none. Names that begin with PENSTOCK_TEST_ are left to the tests. If a
+ * name occurs twice, the first one wins, as with getenv. Returns the number of problems.
  */
 int ps_settings_read(struct ps_settings *out, char *const *envp, ps_settings_problem_fn problem, void *ctx);
 

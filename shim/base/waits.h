@@ -1,7 +1,7 @@
 /*
  * The time in which threads waited for pages: the counter host_wait_ns, which includes waits that
  * still last. Also the time in which Penstock kept threads of the program, by waits or by the work
- * of getting pages. A call that needs neither adds nothing to it.
+ * of getting pages. The time that a call takes when pages are there does not count.
  *
  * Threads: any, with or without the registry lock.
  */
@@ -10,10 +10,10 @@
 
 #include <stdint.h>
 
-/* Begins a wait. Returns the time of its begin, by ps_now_ns(). */
+/* Begins a wait. Returns its start time, by ps_now_ns(). */
 uint64_t ps_waits_begin(void);
 
-/* Ends the wait that began at `began`. Returns the time of its end. */
+/* Ends the wait that started at `began`. Returns its end time. */
 uint64_t ps_waits_end(uint64_t began);
 
 /*
@@ -23,7 +23,7 @@ uint64_t ps_waits_end(uint64_t began);
 uint64_t ps_waits_ns(void);
 
 /*
- * Adds the time since `began` (by ps_now_ns()) in which a program thread was kept on this device.
+ * Adds the time since `began` (by ps_now_ns()): a thread of the program was kept on this device.
  */
 void ps_waits_kept_since(uint64_t began);
 
