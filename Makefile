@@ -129,9 +129,11 @@ endif
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' '$(1)' '$(2)')
 
-.PHONY: all demo test check bench install uninstall dist deb wheel clean distclean help setup sim units samples FORCE
+.PHONY: all everything demo test check bench install uninstall dist deb wheel clean distclean help setup sim units samples FORCE
 
-all: $(library) $(test_archive) $(tools) $(pages) $(completions) $(report_page) sim samples units
+# What is installed; and beside it what tests, measures and shows it.
+all: $(library) $(tools) $(pages) $(completions) $(report_page)
+everything: all $(test_archive) sim samples units benches
 
 # --- rebuild when the commands change, not only when the files do ----------------------------------------------------------------------
 # `flags` is what objects are made with, `sources` what libraries are made of: a file that is gone has no date to go by. `date` is that of the pages.
@@ -283,12 +285,12 @@ setup:
 demo:
 	$(Q)scripts/demo --check
 	$(Q)scripts/setup build
-	$(Q)$(MAKE) --no-print-directory $(jobs) all
+	$(Q)$(MAKE) --no-print-directory $(jobs) all sim $(OUT)/samples/mlp
 	$(Q)scripts/demo $(OUT)
 
 test:
 	$(Q)scripts/setup test
-	$(Q)$(MAKE) --no-print-directory $(jobs) all
+	$(Q)$(MAKE) --no-print-directory $(jobs) everything
 	$(Q)scripts/test --build $(OUT) $(TESTS)
 
 check:
@@ -296,7 +298,7 @@ check:
 	$(Q)$(MAKE) --no-print-directory $(jobs) $(OUT)/libpenstock.so $(tools)
 	$(Q)scripts/check --build $(OUT)
 
-bench: all
+bench: everything
 	$(Q)scripts/bench $(OUT)
 
 # --- installation ----------------------------------------------------------------------------------------------------------------------
@@ -371,7 +373,8 @@ distclean:
 	$(Q)rm -rf build
 
 help:
-	@echo 'make            build the library, the command, the simulated device, samples and unit tests in $(OUT)'
+	@echo 'make            build the library and the command in $(OUT)'
+	@echo 'make everything that, the simulated device, samples, unit tests and benchmarks'
 	@echo 'make demo       set up, build, and show the main job on the simulated device'
 	@echo 'make test       set up, build, and run every test   (TESTS="memory orders unit" for some of them)'
 	@echo 'make check      style gates, exported symbols, purity of policy/'

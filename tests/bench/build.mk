@@ -4,7 +4,6 @@ bench_cu := $(patsubst tests/bench/%.cu,$(OUT)/bench/%,$(wildcard tests/bench/*.
 
 .PHONY: benches
 benches: $(bench_c) $(bench_cu)
-all: benches
 
 # It calls the runtime by functions of ours alone, which look for it among what is loaded.
 $(OUT)/bench/bench_calls: bench_libs = -Wl,--no-as-needed

@@ -17,7 +17,7 @@ setup_suite() {
     # `make test` has done both already; a plain `bats tests/bats/ROOM` has not.
     if [ "${PENSTOCK_TEST_BANNER:-}" != shown ]; then
         "$root/scripts/versions" | sed 's/^/# /' >&3
-        make -C "$root" --no-print-directory "-j$(nproc)" "$(variant_of "$build")" all >&2
+        make -C "$root" --no-print-directory "-j$(nproc)" "$(variant_of "$build")" everything >&2
     fi
 }
 
