@@ -211,6 +211,7 @@ static void begin(void)
     const char *why = NULL;
 
     ps_observers.stands_aside = tell_observers;
+    ps_observers.event = ps_trace_put;
     if (ps_is_secure_execution()) {
         ps_settings_default(&ps_settings);
         atomic_store(&ps_process_state, PS_PROCESS_ASIDE);

@@ -12,6 +12,9 @@ setup() {
     LONGER=("${TRAINER[@]/--steps=3/--steps=10}")
 }
 
+# What a test has begun and would have ended, had it not failed before.
+teardown() { [ -z "${pid:-}" ] || kill -KILL "$pid" 2>/dev/null || true; }
+
 # traced [VARIABLE=VALUE]...: ten steps of the trainer in half of its memory, with a trace
 traced() {
     run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET="$(share 55)" "PENSTOCK_TRACE=$TRACE" "$@" "${LONGER[@]}"
@@ -154,7 +157,7 @@ END
 }
 
 @test "killed by whatever signal, a process leaves a trace that can be loaded" {
-    local pid environment size
+    local environment size
     mapfile -t environment < <(device_environment)
     for size in 20000 200000; do
         env "${environment[@]}" "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO" "PENSTOCK_TRACE=$TRACE" PENSTOCK_MIN_SPAN=$SPAN_FROM \
