@@ -285,7 +285,7 @@ setup:
 demo:
 	$(Q)scripts/demo --check
 	$(Q)scripts/setup build
-	$(Q)$(MAKE) --no-print-directory $(jobs) all sim $(OUT)/samples/mlp
+	$(Q)$(MAKE) --no-print-directory $(jobs) all sim $(OUT)/samples/transformer
 	$(Q)scripts/demo $(OUT)
 
 test:
