@@ -11,70 +11,70 @@
 #include "residency/residency.h"
 
 /* False: no memory. */
-static bool add(struct ps_external_hold *staying, struct ps_span *span)
+static bool add(struct ps_external_hold *hold, struct ps_span *span)
 {
-    struct ps_span **grown = ps_grown_array(staying->span, staying->count, &staying->room, 4, sizeof(struct ps_span *));
+    struct ps_span **grown = ps_grown_array(hold->span, hold->count, &hold->room, 4, sizeof(struct ps_span *));
 
     if (!grown)
         return false;
-    staying->span = grown;
-    staying->span[staying->count++] = span;
+    hold->span = grown;
+    hold->span[hold->count++] = span;
     return true;
 }
 
 struct ps_external_hold ps_external_holds_begin(CUdeviceptr first, size_t bytes)
 {
-    struct ps_external_hold staying = {.is_on_pages = true, .is_whole = true};
+    struct ps_external_hold hold = {.is_on_pages = true, .is_whole = true};
     CUdeviceptr behind = first + (bytes ? bytes : 1);
 
     if (ps_inside || !ps_process_has_begun())
-        return staying;
+        return hold;
     for (CUdeviceptr at = first; at < behind && ps_address_is_a_spans(at);) {
         struct ps_span *span = ps_address_span(at);
-        if (span && !add(&staying, span)) {
-            staying.is_whole = false;
+        if (span && !add(&hold, span)) {
+            hold.is_whole = false;
             break;
         }
         at = span ? span->address + span->bytes : at + ps_reservation.granularity - at % ps_reservation.granularity;
     }
-    if (!staying.count)
-        return staying;
-    staying.device = staying.span[0]->device;
-    struct ps_managed_context context = ps_managed_context_enter_at(staying.device);
-    ps_residency_hold(staying.span, &staying.count);
-    staying.is_on_pages = ps_residency_settle(staying.span, staying.count, true);
+    if (!hold.count)
+        return hold;
+    hold.device = hold.span[0]->device;
+    struct ps_managed_context context = ps_managed_context_enter_at(hold.device);
+    ps_residency_hold(hold.span, &hold.count);
+    hold.is_on_pages = ps_residency_settle(hold.span, hold.count, true);
     ps_managed_context_leave(context);
-    return staying;
+    return hold;
 }
 
-void ps_external_holds_stays(const struct ps_external_hold *staying, uint64_t *numbers)
+void ps_external_holds_stays(const struct ps_external_hold *hold, uint64_t *numbers)
 {
     int error = errno;
 
-    if (!staying->count)
+    if (!hold->count)
         return;
-    struct ps_managed_context context = ps_managed_context_enter_at(staying->device);
-    ps_residency_pin(staying->span, staying->count);
+    struct ps_managed_context context = ps_managed_context_enter_at(hold->device);
+    ps_residency_pin(hold->span, hold->count);
     ps_registry_lock();
-    for (size_t i = 0; numbers && i < staying->count; i++)
-        numbers[i] = staying->span[i]->number;
+    for (size_t i = 0; numbers && i < hold->count; i++)
+        numbers[i] = hold->span[i]->number;
     ps_registry_unlock();
     ps_managed_context_leave(context);
     errno = error;
 }
 
-void ps_external_holds_end(struct ps_external_hold *staying)
+void ps_external_holds_end(struct ps_external_hold *hold)
 {
     int error = errno;
 
-    if (staying->count) {
-        struct ps_managed_context context = ps_managed_context_enter_at(staying->device);
-        ps_residency_let_go(staying->span, staying->count, NULL);
+    if (hold->count) {
+        struct ps_managed_context context = ps_managed_context_enter_at(hold->device);
+        ps_residency_let_go(hold->span, hold->count, NULL);
         ps_managed_context_leave(context);
     }
-    free(staying->span);
-    staying->span = NULL;
-    staying->count = 0;
+    free(hold->span);
+    hold->span = NULL;
+    hold->count = 0;
     errno = error;
 }
 

@@ -34,12 +34,12 @@ struct ps_external_hold ps_external_holds_begin(CUdeviceptr first, size_t bytes)
 
 /*
  * Keeps the held spans from eviction until they are freed or ps_external_holds_no_more. `numbers`,
- * of room for staying->count, receives their lives for that; or NULL. Keeps errno.
+ * of room for hold->count, receives their lives for that; or NULL. Keeps errno.
  */
-void ps_external_holds_stays(const struct ps_external_hold *staying, uint64_t *numbers);
+void ps_external_holds_stays(const struct ps_external_hold *hold, uint64_t *numbers);
 
 /* Ends the hold. Keeps errno. */
-void ps_external_holds_end(struct ps_external_hold *staying);
+void ps_external_holds_end(struct ps_external_hold *hold);
 
 /*
  * Lets the device's spans of those lives be evicted again, unless their lives are over or something

@@ -9,17 +9,13 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include "cuda/driver_functions.h"
 #include "cuda/helper_thread.h"
 #include "cuda/newer_cuda.h"
 
-#include "cuda/driver_functions.h"
-
 #define PS_EXPORT __attribute__((visibility("default")))
 
-/*
- * The driver's own function, NULL without a driver. For files that include symbol_lookup.h and
- * driver.h.
- */
+/* The driver's own function, NULL without a driver. For files that include driver.h. */
 #define PS_REAL_CUDA(name) (ps_real_cuda_load() ? NULL : (__typeof__(&(name)))ps_driver_function(PS_DRIVER_FUNCTION_##name))
 
 #define PS_HOOK_CUDART(type, name, parameters, arguments) PS_EXPORT type name parameters;
