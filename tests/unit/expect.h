@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static unsigned expect_checked, expect_failed;
+/* Counted atomically: a case may start threads of its own, and these expect, too. */
+static _Atomic unsigned expect_checked, expect_failed;
 
 #define EXPECT(condition) expect_that((condition), __FILE__, __LINE__, #condition)
 #define EXPECT_U64(expected, actual) expect_u64((expected), (actual), __FILE__, __LINE__, #actual)
