@@ -6,7 +6,13 @@
  *     static PS_PER_DEVICE unsigned held_of;
  *     #define held PS_HERE(held_of)
  *
- * `held` belongs to the device that the calling thread is at. All such variables lie in one section
+ * `held` belongs to the device that the calling thread is at. A module with several such variables
+ * keeps them in one structure, which its .c file calls `dev`:
+ *
+ *     static PS_PER_DEVICE struct { ... } first_dev;
+ *     #define dev (&PS_HERE(first_dev))
+ *
+ * All such variables lie in one section
  * of the library, which is the first device's. Each further device has a copy of the section
  * elsewhere, as it was when the library was loaded. The distance between the two says which device
  * a thread is at. Kernels of operating systems make per-CPU variables in the same way.

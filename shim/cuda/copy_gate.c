@@ -43,28 +43,28 @@ static PS_PER_DEVICE struct {
     unsigned shut_by, held_by; /* the latter are among the former */
     uint64_t shut_since, times_shut;
     bool watched, ends;
-} of_first = {.mappings_wait = {[PS_COPY_GATE_OUT] = true}, .lock = PTHREAD_MUTEX_INITIALIZER, .was_shut = PTHREAD_COND_INITIALIZER};
-#define here PS_HERE(of_first)
+} first_dev = {.mappings_wait = {[PS_COPY_GATE_OUT] = true}, .lock = PTHREAD_MUTEX_INITIALIZER, .was_shut = PTHREAD_COND_INITIALIZER};
+#define dev (&PS_HERE(first_dev))
 
 static bool mappings_wait(enum ps_copy_gate_way way)
 {
-    return __atomic_load_n(&here.mappings_wait[way], __ATOMIC_RELAXED);
+    return __atomic_load_n(&dev->mappings_wait[way], __ATOMIC_RELAXED);
 }
 
 void ps_copy_gate_holds_up(enum ps_copy_gate_way way, bool wait)
 {
-    __atomic_store_n(&here.mappings_wait[way], wait, __ATOMIC_RELAXED);
+    __atomic_store_n(&dev->mappings_wait[way], wait, __ATOMIC_RELAXED);
 }
 
 void ps_copy_gate_stay_open(bool stays)
 {
-    __atomic_store_n(&here.stays_open, stays, __ATOMIC_RELAXED);
+    __atomic_store_n(&dev->stays_open, stays, __ATOMIC_RELAXED);
 }
 
 /* [with lock] The device may look at them at any time. */
 static void set_word(enum ps_copy_gate_way way, uint32_t value)
 {
-    __atomic_store_n(&here.words[way * WORDS_APART], value, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&dev->words[way * WORDS_APART], value, __ATOMIC_SEQ_CST);
 }
 
 static void open_all(void)
@@ -83,32 +83,32 @@ static void watch(void)
     uint64_t seen = 0;
     unsigned quiet = 0;
 
-    pthread_mutex_lock(&here.lock);
-    while (!here.ends) {
-        if (here.shut_by && ps_now_ns() - here.shut_since > (here.held_by ? HELD_AT_MOST_NS : SHUT_AT_MOST_NS))
+    pthread_mutex_lock(&dev->lock);
+    while (!dev->ends) {
+        if (dev->shut_by && ps_now_ns() - dev->shut_since > (dev->held_by ? HELD_AT_MOST_NS : SHUT_AT_MOST_NS))
             open_all();
-        quiet = here.shut_by || here.times_shut != seen ? 0 : quiet + 1;
-        seen = here.times_shut;
+        quiet = dev->shut_by || dev->times_shut != seen ? 0 : quiet + 1;
+        seen = dev->times_shut;
         if (quiet > QUIET_LOOKS) {
-            here.watched = false;
-            while (!here.shut_by && !here.ends)
-                pthread_cond_wait(&here.was_shut, &here.lock);
-            here.watched = true;
+            dev->watched = false;
+            while (!dev->shut_by && !dev->ends)
+                pthread_cond_wait(&dev->was_shut, &dev->lock);
+            dev->watched = true;
         }
-        pthread_mutex_unlock(&here.lock);
+        pthread_mutex_unlock(&dev->lock);
         nanosleep(&pause, NULL);
-        pthread_mutex_lock(&here.lock);
+        pthread_mutex_lock(&dev->lock);
     }
-    pthread_mutex_unlock(&here.lock);
+    pthread_mutex_unlock(&dev->lock);
 }
 
 void ps_copy_gate_end(void)
 {
-    pthread_mutex_lock(&here.lock);
-    here.words = NULL;
-    here.ends = true;
-    pthread_cond_signal(&here.was_shut);
-    pthread_mutex_unlock(&here.lock);
+    pthread_mutex_lock(&dev->lock);
+    dev->words = NULL;
+    dev->ends = true;
+    pthread_cond_signal(&dev->was_shut);
+    pthread_mutex_unlock(&dev->lock);
 }
 
 /* The words, in memory of our own, which stays when the context goes: a thread may be opening the gate then. */
@@ -134,10 +134,10 @@ void ps_copy_gate_make(CUstream stream, size_t granularity)
     CUdeviceptr on_device = 0;
     uint32_t *words = new_words(&on_device);
 
-    here.page = granularity;
+    dev->page = granularity;
     for (enum ps_copy_gate_way way = 0; way < PS_COPY_GATE_WAYS; way++)
-        here.looked_at[way] = on_device + way * WORDS_APART * sizeof *words;
-    here.watched = true;
+        dev->looked_at[way] = on_device + way * WORDS_APART * sizeof *words;
+    dev->watched = true;
     /* The first look shows whether a stream can wait for a word. */
     if (!words || ps_cu.cuStreamWaitValue32(stream, on_device, 0, CU_STREAM_WAIT_VALUE_EQ) != CUDA_SUCCESS)
         ps_log_info(
@@ -145,18 +145,18 @@ void ps_copy_gate_make(CUstream stream, size_t granularity)
             "no stream can wait for a word in host memory here: making a mapping beside our copies takes a millisecond, and the program's "
             "own copies wait for all of ours that are queued");
     else if (!ps_helper_thread_start_apart("penstock-gate", watch))
-        here.words = words;
+        dev->words = words;
 }
 
 /* The least piece: a time slice holds about three of those that a mapping waits for. */
 static size_t least_piece(enum ps_copy_gate_way way)
 {
-    return (mappings_wait(way) ? PIECE_PAGES : 2 * PIECE_PAGES) * here.page;
+    return (mappings_wait(way) ? PIECE_PAGES : 2 * PIECE_PAGES) * dev->page;
 }
 
 static size_t piece_of(enum ps_copy_gate_way way, size_t bytes)
 {
-    const size_t least = least_piece(way), piece = (bytes / pieces_a_copy[way] + here.page - 1) / here.page * here.page;
+    const size_t least = least_piece(way), piece = (bytes / pieces_a_copy[way] + dev->page - 1) / dev->page * dev->page;
 
     return piece > least ? piece : least;
 }
@@ -170,7 +170,7 @@ void ps_copy_gate_program_copies_in(size_t bytes)
 /* Whether others are to have their turn. */
 static bool gives_turns(enum ps_copy_gate_way way)
 {
-    if (!here.words)
+    if (!dev->words)
         return false;
     if (way == PS_COPY_GATE_OUT || mappings_wait(way))
         return true;
@@ -181,11 +181,11 @@ static bool gives_turns(enum ps_copy_gate_way way)
 /* Ahead of a piece: a look, if so much has been queued since the last one. One that can't be queued is left out. */
 static void look(CUstream stream, enum ps_copy_gate_way way, size_t bytes)
 {
-    if (__atomic_add_fetch(&here.since_look[way], bytes, __ATOMIC_RELAXED) <= least_piece(way))
+    if (__atomic_add_fetch(&dev->since_look[way], bytes, __ATOMIC_RELAXED) <= least_piece(way))
         return;
-    __atomic_store_n(&here.since_look[way], bytes, __ATOMIC_RELAXED); /* of two threads, one look more or less is no matter */
+    __atomic_store_n(&dev->since_look[way], bytes, __ATOMIC_RELAXED); /* of two threads, one look more or less is no matter */
     /* Two clocks: the stream waits here when the device comes to it, after all that was queued on it before, for as long as the gate is shut. */
-    ps_cu.cuStreamWaitValue32(stream, here.looked_at[way], 0, CU_STREAM_WAIT_VALUE_EQ);
+    ps_cu.cuStreamWaitValue32(stream, dev->looked_at[way], 0, CU_STREAM_WAIT_VALUE_EQ);
 }
 
 int ps_copy_gate_copy(CUstream stream, enum ps_copy_gate_way way, CUdeviceptr to, CUdeviceptr from, size_t bytes)
@@ -194,7 +194,7 @@ int ps_copy_gate_copy(CUstream stream, enum ps_copy_gate_way way, CUdeviceptr to
     const size_t piece = looks ? piece_of(way, bytes) : bytes;
     int r = 0;
 
-    __atomic_store_n(&here.copies[way], true, __ATOMIC_RELAXED);
+    __atomic_store_n(&dev->copies[way], true, __ATOMIC_RELAXED);
     for (size_t at = 0; at < bytes && !r; at += piece) {
         const size_t part = bytes - at < piece ? bytes - at : piece;
         if (looks)
@@ -207,52 +207,52 @@ int ps_copy_gate_copy(CUstream stream, enum ps_copy_gate_way way, CUdeviceptr to
 /* Whether a mapping would wait for copies of that way. */
 static bool is_in_the_way(enum ps_copy_gate_way way)
 {
-    return mappings_wait(way) && __atomic_load_n(&here.copies[way], __ATOMIC_RELAXED) &&
-           !__atomic_load_n(&here.stays_open, __ATOMIC_RELAXED);
+    return mappings_wait(way) && __atomic_load_n(&dev->copies[way], __ATOMIC_RELAXED) &&
+           !__atomic_load_n(&dev->stays_open, __ATOMIC_RELAXED);
 }
 
 /* [with lock] True: it is the first of those that have it shut. */
 static bool shut(void)
 {
-    if (here.shut_by++)
+    if (dev->shut_by++)
         return false;
-    here.shut_since = ps_now_ns();
-    here.times_shut++;
-    if (!here.watched)
-        pthread_cond_signal(&here.was_shut);
+    dev->shut_since = ps_now_ns();
+    dev->times_shut++;
+    if (!dev->watched)
+        pthread_cond_signal(&dev->was_shut);
     return true;
 }
 
 bool ps_copy_gate_shut(void)
 {
-    if (!here.words || (!is_in_the_way(PS_COPY_GATE_OUT) && !is_in_the_way(PS_COPY_GATE_IN)))
+    if (!dev->words || (!is_in_the_way(PS_COPY_GATE_OUT) && !is_in_the_way(PS_COPY_GATE_IN)))
         return false;
-    pthread_mutex_lock(&here.lock);
+    pthread_mutex_lock(&dev->lock);
     if (shut())
         for (enum ps_copy_gate_way way = 0; way < PS_COPY_GATE_WAYS; way++)
             set_word(way, is_in_the_way(way));
-    pthread_mutex_unlock(&here.lock);
+    pthread_mutex_unlock(&dev->lock);
     return true;
 }
 
 void ps_copy_gate_open(void)
 {
-    pthread_mutex_lock(&here.lock);
-    if (!--here.shut_by)
+    pthread_mutex_lock(&dev->lock);
+    if (!--dev->shut_by)
         open_all();
-    pthread_mutex_unlock(&here.lock);
+    pthread_mutex_unlock(&dev->lock);
 }
 
 bool ps_copy_gate_hold(CUstream stream)
 {
-    if (!here.words)
+    if (!dev->words)
         return false;
-    pthread_mutex_lock(&here.lock);
+    pthread_mutex_lock(&dev->lock);
     shut();
-    here.held_by++;
+    dev->held_by++;
     set_word(PS_COPY_GATE_OUT, 1);
-    pthread_mutex_unlock(&here.lock);
-    if (ps_cu.cuStreamWaitValue32(stream, here.looked_at[PS_COPY_GATE_OUT], 0, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS)
+    pthread_mutex_unlock(&dev->lock);
+    if (ps_cu.cuStreamWaitValue32(stream, dev->looked_at[PS_COPY_GATE_OUT], 0, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS)
         return true;
     ps_copy_gate_let_go();
     return false;
@@ -260,8 +260,8 @@ bool ps_copy_gate_hold(CUstream stream)
 
 void ps_copy_gate_let_go(void)
 {
-    pthread_mutex_lock(&here.lock);
-    here.held_by--;
-    pthread_mutex_unlock(&here.lock);
+    pthread_mutex_lock(&dev->lock);
+    dev->held_by--;
+    pthread_mutex_unlock(&dev->lock);
     ps_copy_gate_open();
 }

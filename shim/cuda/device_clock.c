@@ -45,8 +45,8 @@ static PS_PER_DEVICE struct {
     } anchor, last;         /* NONE: there is none yet */
     int64_t between;        /* them, by the device's clock */
     double rate;            /* nanoseconds of the host's clock for one of the device's */
-} of_first = {.lock = PTHREAD_MUTEX_INITIALIZER, .anchor.reader = NONE, .last.reader = NONE, .rate = 1};
-#define here PS_HERE(of_first)
+} first_dev = {.lock = PTHREAD_MUTEX_INITIALIZER, .anchor.reader = NONE, .last.reader = NONE, .rate = 1};
+#define dev (&PS_HERE(first_dev))
 
 static bool create_event(CUevent *event)
 {
@@ -58,22 +58,22 @@ int ps_device_clock_open(void)
     struct ps_device_mark *marks = calloc(MARKS, sizeof *marks);
     int least = 0, greatest = 0;
     bool made = marks && ps_cu.cuCtxGetStreamPriorityRange(&least, &greatest) == CUDA_SUCCESS &&
-                ps_cu.cuStreamCreateWithPriority(&here.stream, CU_STREAM_NON_BLOCKING, greatest) == CUDA_SUCCESS;
+                ps_cu.cuStreamCreateWithPriority(&dev->stream, CU_STREAM_NON_BLOCKING, greatest) == CUDA_SUCCESS;
     unsigned n = 0;
 
     for (unsigned i = 0; made && i < READERS; i++)
-        made = create_event(&here.reader[i]);
+        made = create_event(&dev->reader[i]);
     while (made && n < MARKS && create_event(&marks[n].event))
         n++;
     if (!n) {
         free(marks);
         return -EIO;
     }
-    here.marks = marks;
+    dev->marks = marks;
     for (unsigned i = 0; i < n; i++)
         ps_device_clock_give(&marks[i]);
-    for (int i = 0; i < FIRST_TRIES && here.anchor.reader == NONE; i++) {
-        here.renew_at = 0;
+    for (int i = 0; i < FIRST_TRIES && dev->anchor.reader == NONE; i++) {
+        dev->renew_at = 0;
         ps_device_clock_renew();
     }
     return 0;
@@ -81,12 +81,12 @@ int ps_device_clock_open(void)
 
 struct ps_device_mark *ps_device_clock_take(void)
 {
-    for (unsigned w = 0; here.marks && w < MARKS / MARKS_A_WORD; w++) {
-        uint64_t bits = atomic_load_explicit(&here.unused[w], memory_order_relaxed);
+    for (unsigned w = 0; dev->marks && w < MARKS / MARKS_A_WORD; w++) {
+        uint64_t bits = atomic_load_explicit(&dev->unused[w], memory_order_relaxed);
         while (bits)
-            if (atomic_compare_exchange_weak_explicit(&here.unused[w], &bits, bits & (bits - 1), memory_order_acquire,
+            if (atomic_compare_exchange_weak_explicit(&dev->unused[w], &bits, bits & (bits - 1), memory_order_acquire,
                                                       memory_order_relaxed)) {
-                struct ps_device_mark *mark = &here.marks[w * MARKS_A_WORD + (unsigned)__builtin_ctzll(bits)];
+                struct ps_device_mark *mark = &dev->marks[w * MARKS_A_WORD + (unsigned)__builtin_ctzll(bits)];
                 mark->recorded = false;
                 return mark;
             }
@@ -98,8 +98,8 @@ void ps_device_clock_give(struct ps_device_mark *mark)
 {
     if (!mark)
         return;
-    unsigned i = (unsigned)(mark - here.marks);
-    atomic_fetch_or_explicit(&here.unused[i / MARKS_A_WORD], 1ull << i % MARKS_A_WORD, memory_order_release);
+    unsigned i = (unsigned)(mark - dev->marks);
+    atomic_fetch_or_explicit(&dev->unused[i / MARKS_A_WORD], 1ull << i % MARKS_A_WORD, memory_order_release);
 }
 
 void ps_device_clock_record(struct ps_device_mark *mark, CUstream stream)
@@ -117,7 +117,7 @@ bool ps_device_clock_is_ahead(const struct ps_device_mark *mark)
 static bool read_both_clocks(CUevent event, uint64_t *ns, uint64_t *error)
 {
     uint64_t before = ps_now_ns(), after = before;
-    CUresult r = ps_cu.cuEventRecord(event, here.stream);
+    CUresult r = ps_cu.cuEventRecord(event, dev->stream);
 
     if (r != CUDA_SUCCESS)
         return false;
@@ -136,7 +136,7 @@ static unsigned free_reader(unsigned but)
 {
     unsigned i = 0;
 
-    while (i == here.anchor.reader || i == here.last.reader || i == but)
+    while (i == dev->anchor.reader || i == dev->last.reader || i == but)
         i++;
     return i;
 }
@@ -146,32 +146,32 @@ static unsigned free_reader(unsigned but)
  */
 static double rate_between(void)
 {
-    int64_t more = (int64_t)(here.last.ns - here.anchor.ns) - here.between, off = more > 0 ? more : -more;
+    int64_t more = (int64_t)(dev->last.ns - dev->anchor.ns) - dev->between, off = more > 0 ? more : -more;
 
-    if (here.between <= 0 || (uint64_t)off <= here.anchor.error + here.last.error || (double)off > DRIFT_MAX * (double)here.between)
+    if (dev->between <= 0 || (uint64_t)off <= dev->anchor.error + dev->last.error || (double)off > DRIFT_MAX * (double)dev->between)
         return 1;
-    return 1 + (double)more / (double)here.between;
+    return 1 + (double)more / (double)dev->between;
 }
 
 /* The reading becomes the last anchor, and the one before it that which is counted from. */
 static void set_anchor(unsigned reader, uint64_t ns, uint64_t error)
 {
-    pthread_mutex_lock(&here.lock);
-    if (here.last.reader != NONE)
-        here.anchor = here.last;
-    here.last.reader = reader;
-    here.last.ns = ns;
-    here.last.error = error;
-    if (here.anchor.reader == NONE)
-        here.anchor = here.last;
-    if (here.anchor.reader == reader || ps_cuda_elapsed_ns(here.reader[here.anchor.reader], here.reader[reader], &here.between))
-        here.between = 0;
-    here.rate = rate_between();
+    pthread_mutex_lock(&dev->lock);
+    if (dev->last.reader != NONE)
+        dev->anchor = dev->last;
+    dev->last.reader = reader;
+    dev->last.ns = ns;
+    dev->last.error = error;
+    if (dev->anchor.reader == NONE)
+        dev->anchor = dev->last;
+    if (dev->anchor.reader == reader || ps_cuda_elapsed_ns(dev->reader[dev->anchor.reader], dev->reader[reader], &dev->between))
+        dev->between = 0;
+    dev->rate = rate_between();
     /* That of the last, and once more both, by which the rate may be wrong over the second until the next. */
-    uint64_t in_all = 2 * error + here.anchor.error;
-    pthread_mutex_unlock(&here.lock);
-    if (in_all > atomic_load_explicit(&here.error_ns, memory_order_relaxed))
-        atomic_store_explicit(&here.error_ns, in_all, memory_order_relaxed);
+    uint64_t in_all = 2 * error + dev->anchor.error;
+    pthread_mutex_unlock(&dev->lock);
+    if (in_all > atomic_load_explicit(&dev->error_ns, memory_order_relaxed))
+        atomic_store_explicit(&dev->error_ns, in_all, memory_order_relaxed);
 }
 
 void ps_device_clock_renew(void)
@@ -179,12 +179,12 @@ void ps_device_clock_renew(void)
     unsigned best = NONE;
     uint64_t best_ns = 0, least = UINT64_MAX;
 
-    if (!here.marks || ps_now_ns() < here.renew_at)
+    if (!dev->marks || ps_now_ns() < dev->renew_at)
         return;
     for (int i = 0; i < READINGS && least > GOOD_NS; i++) {
         unsigned reader = free_reader(best);
         uint64_t ns, error;
-        if (!read_both_clocks(here.reader[reader], &ns, &error))
+        if (!read_both_clocks(dev->reader[reader], &ns, &error))
             break; /* if it is under way still: recorded anew, it will be a reading of then */
         if (error >= least)
             continue;
@@ -192,7 +192,7 @@ void ps_device_clock_renew(void)
         best_ns = ns;
         least = error;
     }
-    here.renew_at = ps_now_ns() + (best != NONE ? RENEW_NS : RETRY_NS);
+    dev->renew_at = ps_now_ns() + (best != NONE ? RENEW_NS : RETRY_NS);
     if (best == NONE)
         return;
     set_anchor(best, best_ns, least);
@@ -202,13 +202,13 @@ bool ps_device_clock_when(CUevent event, uint64_t *ns)
 {
     int64_t since = 0;
 
-    pthread_mutex_lock(&here.lock);
-    bool known = here.anchor.reader != NONE && !ps_cuda_elapsed_ns(here.reader[here.anchor.reader], event, &since);
-    if (here.between > 0 && since >= here.between) /* counted on from the last, where the readings' errors do not add up */
-        *ns = here.last.ns + (uint64_t)(int64_t)((double)(since - here.between) * here.rate);
+    pthread_mutex_lock(&dev->lock);
+    bool known = dev->anchor.reader != NONE && !ps_cuda_elapsed_ns(dev->reader[dev->anchor.reader], event, &since);
+    if (dev->between > 0 && since >= dev->between) /* counted on from the last, where the readings' errors do not add up */
+        *ns = dev->last.ns + (uint64_t)(int64_t)((double)(since - dev->between) * dev->rate);
     else
-        *ns = here.anchor.ns + (uint64_t)(int64_t)((double)since * here.rate);
-    pthread_mutex_unlock(&here.lock);
+        *ns = dev->anchor.ns + (uint64_t)(int64_t)((double)since * dev->rate);
+    pthread_mutex_unlock(&dev->lock);
     return known;
 }
 
@@ -219,5 +219,5 @@ bool ps_device_clock_when_marked(const struct ps_device_mark *mark, uint64_t *ns
 
 uint64_t ps_device_clock_error_ns(void)
 {
-    return atomic_load_explicit(&here.error_ns, memory_order_relaxed);
+    return atomic_load_explicit(&dev->error_ns, memory_order_relaxed);
 }

@@ -17,8 +17,8 @@ static PS_PER_DEVICE struct {
     CUmemAccessDesc access[PS_PEERS_MAX]; /* who reaches what is mapped: the device, and its peers */
     _Atomic uint32_t accesses;            /* how many there are; one more is there before it is counted */
     _Atomic uint64_t pool_asked;          /* pool_changes when the pool was last asked, times two, and one more if it keeps all */
-} of_first;
-#define here PS_HERE(of_first)
+} first_dev;
+#define dev (&PS_HERE(first_dev))
 
 static int attribute(CUdevice_attribute which, CUdevice device)
 {
@@ -34,16 +34,16 @@ static _Atomic uint64_t peers_of[PEER_ORDINALS]; /* those (bits) that may use wh
 /* One thread at a time. */
 static void let_in(int ordinal)
 {
-    uint32_t n = atomic_load(&here.accesses);
+    uint32_t n = atomic_load(&dev->accesses);
 
     for (uint32_t i = 0; i < n; i++)
-        if (here.access[i].location.id == ordinal)
+        if (dev->access[i].location.id == ordinal)
             return;
     if (n == PS_PEERS_MAX)
         return;
-    here.access[n] =
+    dev->access[n] =
         (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    atomic_store(&here.accesses, n + 1);
+    atomic_store(&dev->accesses, n + 1);
 }
 
 bool ps_device_note_peer(int ordinal, int peer)
@@ -91,22 +91,22 @@ int ps_device_open(const char **why)
     if (d->numa_node < 0)
         d->numa_node = 0;
 
-    here.device_pages.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    here.device_pages.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    here.device_pages.location.id = d->ordinal;
-    here.host_pages.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    here.host_pages.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
-    here.host_pages.location.id = d->numa_node;
-    atomic_store(&here.accesses, 0);
+    dev->device_pages.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    dev->device_pages.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    dev->device_pages.location.id = d->ordinal;
+    dev->host_pages.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    dev->host_pages.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    dev->host_pages.location.id = d->numa_node;
+    atomic_store(&dev->accesses, 0);
     let_in(d->ordinal);
     for (int peer = 0; d->ordinal < PEER_ORDINALS && peer < PEER_ORDINALS; peer++)
         if (atomic_load(&peers_of[d->ordinal]) >> peer & 1)
             let_in(peer);
 
     *why = "the driver does not tell its page sizes";
-    if (ps_cu.cuMemGetAllocationGranularity(&device_unit, &here.device_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
+    if (ps_cu.cuMemGetAllocationGranularity(&device_unit, &dev->device_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
         return -ENOSYS;
-    if (ps_cu.cuMemGetAllocationGranularity(&host_unit, &here.host_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
+    if (ps_cu.cuMemGetAllocationGranularity(&host_unit, &dev->host_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
         return -ENOSYS;
     d->granularity = device_unit > host_unit ? device_unit : host_unit;
     if (!d->granularity || d->granularity & (d->granularity - 1))
@@ -117,8 +117,8 @@ int ps_device_open(const char **why)
 
 bool ps_device_lets_in(int ordinal)
 {
-    for (size_t i = atomic_load(&here.accesses); i-- > 0;)
-        if (here.access[i].location.id == ordinal)
+    for (size_t i = atomic_load(&dev->accesses); i-- > 0;)
+        if (dev->access[i].location.id == ordinal)
             return true;
     return false;
 }
@@ -148,7 +148,7 @@ void ps_device_pools_changed(void)
 bool ps_device_pool_keeps_all(void)
 {
     /* Before the pool is asked: what is set meanwhile makes this answer an old one. */
-    const uint64_t changes = atomic_load(&pool_changes), asked = atomic_load_explicit(&here.pool_asked, memory_order_relaxed);
+    const uint64_t changes = atomic_load(&pool_changes), asked = atomic_load_explicit(&dev->pool_asked, memory_order_relaxed);
     CUmemoryPool pool = NULL;
     cuuint64_t threshold = 0;
 
@@ -158,18 +158,18 @@ bool ps_device_pool_keeps_all(void)
                  ps_cu.cuDeviceGetDefaultMemPool(&pool, ps_device.ordinal) == CUDA_SUCCESS &&
                  ps_cu.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold) == CUDA_SUCCESS &&
                  threshold >= ps_device.total_bytes;
-    atomic_store_explicit(&here.pool_asked, changes << 1 | keeps, memory_order_relaxed);
+    atomic_store_explicit(&dev->pool_asked, changes << 1 | keeps, memory_order_relaxed);
     return keeps;
 }
 
 int ps_device_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages)
 {
-    return ps_cuda_errno(ps_cu.cuMemCreate(pages, bytes, &here.device_pages, 0));
+    return ps_cuda_errno(ps_cu.cuMemCreate(pages, bytes, &dev->device_pages, 0));
 }
 
 int ps_host_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages)
 {
-    return ps_cuda_errno(ps_cu.cuMemCreate(pages, bytes, &here.host_pages, 0));
+    return ps_cuda_errno(ps_cu.cuMemCreate(pages, bytes, &dev->host_pages, 0));
 }
 
 void ps_pages_release(CUmemGenericAllocationHandle pages)
@@ -182,15 +182,15 @@ void ps_pages_release(CUmemGenericAllocationHandle pages)
 
 int ps_pages_give_access(CUdeviceptr address, size_t bytes)
 {
-    int r = ps_cuda_errno(ps_cu.cuMemSetAccess(address, bytes, here.access, atomic_load(&here.accesses)));
+    int r = ps_cuda_errno(ps_cu.cuMemSetAccess(address, bytes, dev->access, atomic_load(&dev->accesses)));
 
-    if (!r || atomic_load(&here.accesses) == 1)
+    if (!r || atomic_load(&dev->accesses) == 1)
         return r;
     ps_log_warn_once(
         RESIDENCY,
         "the driver lets no peer reach spans of device %d (error %d); a kernel of a peer's that tries fails; PENSTOCK_RULES='plain size>=...' leaves what peers use to CUDA",
         ps_device.ordinal, -r);
-    return ps_cuda_errno(ps_cu.cuMemSetAccess(address, bytes, here.access, 1));
+    return ps_cuda_errno(ps_cu.cuMemSetAccess(address, bytes, dev->access, 1));
 }
 
 /* What the driver refuses once it may grant a moment later, and a program would lack memory or find its bytes nowhere. */

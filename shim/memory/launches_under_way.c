@@ -20,8 +20,8 @@ static PS_PER_DEVICE struct {
     struct place place[PLACES];
     atomic_uint used;     /* places that were ever taken: the first ones */
     atomic_uint unplaced; /* launches under way beyond that */
-} of_first;
-#define here PS_HERE(of_first)
+} first_dev;
+#define dev (&PS_HERE(first_dev))
 
 /* The calling thread's launch: its place at each device, and the one that it had last, which is most often free again. */
 static __thread struct {
@@ -32,9 +32,9 @@ static __thread struct {
 
 static void raise_used(unsigned to)
 {
-    unsigned now = atomic_load(&here.used);
+    unsigned now = atomic_load(&dev->used);
 
-    while (now < to && !atomic_compare_exchange_weak(&here.used, &now, to)) {
+    while (now < to && !atomic_compare_exchange_weak(&dev->used, &now, to)) {
     }
 }
 
@@ -46,10 +46,10 @@ static bool take(unsigned place, uint64_t number)
 {
     uint64_t none = 0;
 
-    if (atomic_load_explicit(&here.place[place].began, memory_order_relaxed))
+    if (atomic_load_explicit(&dev->place[place].began, memory_order_relaxed))
         return false;
     raise_used(place + 1);
-    return atomic_compare_exchange_strong(&here.place[place].began, &none, number + 1);
+    return atomic_compare_exchange_strong(&dev->place[place].began, &none, number + 1);
 }
 
 static uint8_t take_any(uint8_t first)
@@ -61,16 +61,16 @@ static uint8_t take_any(uint8_t first)
     for (unsigned place = 0; place < PLACES; place++)
         if (take(place, number))
             return (uint8_t)place;
-    atomic_fetch_add(&here.unplaced, 1);
+    atomic_fetch_add(&dev->unplaced, 1);
     return UNPLACED;
 }
 
 static void leave(uint8_t *place)
 {
     if (*place == UNPLACED)
-        atomic_fetch_sub(&here.unplaced, 1);
+        atomic_fetch_sub(&dev->unplaced, 1);
     else if (*place < PLACES)
-        atomic_store_explicit(&here.place[*place].began, 0, memory_order_release);
+        atomic_store_explicit(&dev->place[*place].began, 0, memory_order_release);
     *place = GONE;
 }
 
@@ -85,7 +85,7 @@ static _Atomic uint64_t *own_began(void)
 {
     const unsigned device = device_here();
 
-    return device < own.devices && own.place[device] < PLACES ? &here.place[own.place[device]].began : NULL;
+    return device < own.devices && own.place[device] < PLACES ? &dev->place[own.place[device]].began : NULL;
 }
 
 void ps_launches_under_way_begins(void)
@@ -150,10 +150,10 @@ uint64_t ps_launches_under_way_began(void)
 
 bool ps_launches_under_way_is_any(uint64_t from, uint64_t to)
 {
-    if (atomic_load(&here.unplaced))
+    if (atomic_load(&dev->unplaced))
         return true;
-    for (unsigned i = 0, n = atomic_load(&here.used); i < n; i++) {
-        const uint64_t began = atomic_load(&here.place[i].began);
+    for (unsigned i = 0, n = atomic_load(&dev->used); i < n; i++) {
+        const uint64_t began = atomic_load(&dev->place[i].began);
         if (began > from && began - 1 <= to)
             return true;
     }

@@ -12,8 +12,8 @@ static PS_PER_DEVICE struct {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* set up by ps_registry_lock_open, for the monotonic clock, like the next */
     pthread_cond_t called[PS_HELPERS];
-} of_first = {.lock = PTHREAD_MUTEX_INITIALIZER};
-#define here PS_HERE(of_first)
+} first_dev = {.lock = PTHREAD_MUTEX_INITIALIZER};
+#define dev (&PS_HERE(first_dev))
 
 void ps_registry_lock_open(void)
 {
@@ -21,15 +21,15 @@ void ps_registry_lock_open(void)
 
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&here.changed, &monotonic);
+    pthread_cond_init(&dev->changed, &monotonic);
     for (unsigned i = 0; i < PS_HELPERS; i++)
-        pthread_cond_init(&here.called[i], &monotonic);
+        pthread_cond_init(&dev->called[i], &monotonic);
     pthread_condattr_destroy(&monotonic);
 }
 
 void ps_registry_lock(void)
 {
-    pthread_mutex_lock(&here.lock);
+    pthread_mutex_lock(&dev->lock);
 }
 
 bool ps_registry_lock_soon(void)
@@ -37,7 +37,7 @@ bool ps_registry_lock_soon(void)
     static const struct timespec a_moment = {.tv_nsec = 100000};
 
     for (int tries = 0; tries < 1000; tries++) {
-        if (!pthread_mutex_trylock(&here.lock))
+        if (!pthread_mutex_trylock(&dev->lock))
             return true;
         nanosleep(&a_moment, NULL);
     }
@@ -46,7 +46,7 @@ bool ps_registry_lock_soon(void)
 
 void ps_registry_unlock(void)
 {
-    pthread_mutex_unlock(&here.lock);
+    pthread_mutex_unlock(&dev->lock);
 }
 
 static void wait_for(pthread_cond_t *condition, uint64_t timeout_ns)
@@ -60,33 +60,33 @@ static void wait_for(pthread_cond_t *condition, uint64_t timeout_ns)
         until.tv_sec++;
         until.tv_nsec -= 1000000000;
     }
-    pthread_cond_timedwait(condition, &here.lock, &until);
+    pthread_cond_timedwait(condition, &dev->lock, &until);
 }
 
 void ps_registry_wait_changed(uint64_t timeout_ns)
 {
-    wait_for(&here.changed, timeout_ns);
+    wait_for(&dev->changed, timeout_ns);
 }
 
 void ps_registry_rest(enum ps_helper helper, uint64_t timeout_ns)
 {
-    wait_for(&here.called[helper], timeout_ns);
+    wait_for(&dev->called[helper], timeout_ns);
 }
 
 void ps_registry_call(enum ps_helper helper)
 {
-    pthread_cond_signal(&here.called[helper]);
+    pthread_cond_signal(&dev->called[helper]);
 }
 
 void ps_registry_call_all(void)
 {
     for (unsigned i = 0; i < PS_HELPERS; i++)
-        pthread_cond_signal(&here.called[i]);
+        pthread_cond_signal(&dev->called[i]);
 }
 
 void ps_registry_changed(void)
 {
-    pthread_cond_broadcast(&here.changed);
+    pthread_cond_broadcast(&dev->changed);
 }
 
 /* The driver refuses it the context. [unlocked] */

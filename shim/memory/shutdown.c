@@ -13,14 +13,14 @@
 static PS_PER_DEVICE struct {
     bool stopping;    /* no driver call by a helper thread from here on */
     unsigned working; /* helper threads that have not parked */
-} of_first;
-#define here PS_HERE(of_first)
+} first_dev;
+#define dev (&PS_HERE(first_dev))
 
 static void stop_here(void)
 {
     if (!ps_registry_lock_soon())
         return;
-    here.stopping = true;
+    dev->stopping = true;
     ps_registry_call_all();
     ps_registry_changed();
     ps_registry_unlock();
@@ -31,7 +31,7 @@ static void wait_here(uint64_t until)
     if (!ps_registry_lock_soon())
         return;
     /* Each piece of a helper's work wakes this thread: time counts. */
-    while (here.stopping && here.working && ps_now_ns() < until)
+    while (dev->stopping && dev->working && ps_now_ns() < until)
         ps_registry_wait_changed(10000000u);
     ps_registry_unlock();
 }
@@ -54,31 +54,31 @@ void ps_shutdown_begin(void)
 
 bool ps_shutdown_has_begun(void)
 {
-    return here.stopping;
+    return dev->stopping;
 }
 
 bool ps_shutdown_asked(void)
 {
     ps_registry_lock();
-    const bool begun = here.stopping;
+    const bool begun = dev->stopping;
     ps_registry_unlock();
     return begun;
 }
 
 void ps_shutdown_helper_begins(void)
 {
-    here.working++;
+    dev->working++;
 }
 
 void ps_shutdown_helper_ends(void)
 {
-    here.working--;
+    dev->working--;
     ps_registry_changed();
 }
 
 void ps_shutdown_park_if_due(void)
 {
-    if (!here.stopping)
+    if (!dev->stopping)
         return;
     ps_shutdown_helper_ends();
     ps_registry_unlock();

@@ -19,12 +19,12 @@ struct size_class {
 static PS_PER_DEVICE struct {
     struct size_class *classes[CLASSES]; /* open addressing; an entry never goes away */
     struct size_class *smallest;
-} of_first;
-#define here PS_HERE(of_first)
+} first_dev;
+#define dev (&PS_HERE(first_dev))
 
 static void put_in_order(struct size_class *class)
 {
-    struct size_class **link = &here.smallest;
+    struct size_class **link = &dev->smallest;
 
     while (*link && (*link)->bytes < class->bytes)
         link = &(*link)->larger;
@@ -35,7 +35,7 @@ static void put_in_order(struct size_class *class)
 /* The class of a size, made at need; NULL when the table is full or memory is short. */
 static struct size_class *class_of(size_t bytes, bool make)
 {
-    struct size_class **classes = here.classes;
+    struct size_class **classes = dev->classes;
     uint32_t h = (uint32_t)((bytes >> ps_reservation.unit_shift) * 2654435761u) % CLASSES;
 
     for (uint32_t probes = 0; probes < CLASSES; probes++, h = (h + 1) % CLASSES) {

@@ -48,8 +48,8 @@ static PS_PER_DEVICE struct {
     /* The host refused with this many bytes made; asked again after a while, since others may give memory back. */
     uint64_t refused_with;
     uint64_t refused_until_ns; /* 0: not refused */
-} of_first;
-#define here PS_HERE(of_first)
+} first_dev;
+#define dev (&PS_HERE(first_dev))
 
 #define REFUSED_FOR_NS 1000000000u
 
@@ -68,22 +68,22 @@ static uint64_t work_out_whole_limit(uint64_t made)
     struct ps_host_memory memory;
     uint64_t whole;
 
-    if (here.bound.kind == PS_AMOUNT_BYTES || here.bound.kind == PS_AMOUNT_UNLIMITED)
-        return ps_amount_bytes(here.bound, 0);
+    if (dev->bound.kind == PS_AMOUNT_BYTES || dev->bound.kind == PS_AMOUNT_UNLIMITED)
+        return ps_amount_bytes(dev->bound, 0);
     if (ps_host_memory_read("", &memory)) {
         ps_log_warn_once(SLAB, "the machine's memory (/proc/meminfo) can't be read: the slab stays at 1 GiB; PENSTOCK_HOST_BUDGET sets it");
         return 1ull << 30;
     }
     whole = ps_host_memory_total(&memory);
-    if (here.bound.kind == PS_AMOUNT_PERCENT)
-        return ps_amount_bytes(here.bound, whole) / here.sharers;
-    uint64_t most = whole / 2 / here.sharers;
-    if (here.extended) {
+    if (dev->bound.kind == PS_AMOUNT_PERCENT)
+        return ps_amount_bytes(dev->bound, whole) / dev->sharers;
+    uint64_t most = whole / 2 / dev->sharers;
+    if (dev->extended) {
         uint64_t available = ps_host_memory_available(&memory);
-        uint64_t can_grow = available > whole / 4 ? (available - whole / 4) / here.sharers : 0;
+        uint64_t can_grow = available > whole / 4 ? (available - whole / 4) / dev->sharers : 0;
         uint64_t further = made + can_grow;
-        if (further > whole / 4 * 3 / here.sharers)
-            further = whole / 4 * 3 / here.sharers;
+        if (further > whole / 4 * 3 / dev->sharers)
+            further = whole / 4 * 3 / dev->sharers;
         if (further > most)
             most = further;
     }
@@ -108,7 +108,7 @@ static uint64_t work_out_limit(uint64_t made)
         if (ps_here == at)
             is_among = true;
         else
-            others += atomic_load_explicit(&here.made_bytes, memory_order_relaxed);
+            others += atomic_load_explicit(&dev->made_bytes, memory_order_relaxed);
         ps_here = at;
     }
     count += !is_among; /* while it is set up */
@@ -118,12 +118,12 @@ static uint64_t work_out_limit(uint64_t made)
 
 void ps_slab_open(struct ps_amount host_budget, uint32_t local_processes, size_t granularity)
 {
-    here.bound = host_budget;
-    here.sharers = local_processes ? local_processes : 1;
-    here.unit = granularity;
-    LIST_INIT(&here.sizes);
-    TAILQ_INIT(&here.free_slots);
-    here.figures.limit_bytes = work_out_limit(0);
+    dev->bound = host_budget;
+    dev->sharers = local_processes ? local_processes : 1;
+    dev->unit = granularity;
+    LIST_INIT(&dev->sizes);
+    TAILQ_INIT(&dev->free_slots);
+    dev->figures.limit_bytes = work_out_limit(0);
 }
 
 /* The slab's own reservation, made when the first slot is: a program that never runs short never has it. [unlocked, one thread at a time] */
@@ -132,30 +132,30 @@ static int reserve_addresses(void)
     uint64_t bytes = LARGEST_RESERVATION;
     CUresult result;
 
-    if (here.reservation)
+    if (dev->reservation)
         return 0;
     do {
-        result = ps_cu.cuMemAddressReserve(&here.reservation, bytes, here.unit, 0, 0);
+        result = ps_cu.cuMemAddressReserve(&dev->reservation, bytes, dev->unit, 0, 0);
     } while (result != CUDA_SUCCESS && (bytes /= 2) >= SMALLEST_RESERVATION);
     if (result != CUDA_SUCCESS) {
-        here.reservation = 0;
+        dev->reservation = 0;
         return ps_cuda_errno(result);
     }
-    return ps_address_space_init(&here.addresses, here.reservation, bytes);
+    return ps_address_space_init(&dev->addresses, dev->reservation, bytes);
 }
 
 bool ps_slab_extend(size_t bytes)
 {
-    uint64_t before = here.figures.limit_bytes, made = here.figures.bytes;
+    uint64_t before = dev->figures.limit_bytes, made = dev->figures.bytes;
 
-    if (here.bound.kind != PS_AMOUNT_AUTO || here.refused_until_ns || here.figures.bytes - here.free_bytes + bytes <= before)
+    if (dev->bound.kind != PS_AMOUNT_AUTO || dev->refused_until_ns || dev->figures.bytes - dev->free_bytes + bytes <= before)
         return false;
-    bool first = !here.extended;
-    here.extended = true;
+    bool first = !dev->extended;
+    dev->extended = true;
     ps_registry_unlock();
     uint64_t limit = work_out_limit(made);
     ps_registry_lock();
-    here.figures.limit_bytes = limit;
+    dev->figures.limit_bytes = limit;
     if (limit <= before)
         return false;
     if (first)
@@ -169,15 +169,15 @@ bool ps_slab_extend(size_t bytes)
 /* Slots of so many bytes are made, or (negative) given back. */
 static void count_made(int64_t bytes)
 {
-    here.figures.bytes += (uint64_t)bytes;
-    atomic_store_explicit(&here.made_bytes, here.figures.bytes, memory_order_relaxed);
+    dev->figures.bytes += (uint64_t)bytes;
+    atomic_store_explicit(&dev->made_bytes, dev->figures.bytes, memory_order_relaxed);
 }
 
 static void count_used(size_t bytes)
 {
-    here.figures.used_bytes += bytes;
-    if (here.figures.used_bytes > here.figures.peak_used_bytes)
-        here.figures.peak_used_bytes = here.figures.used_bytes;
+    dev->figures.used_bytes += bytes;
+    if (dev->figures.used_bytes > dev->figures.peak_used_bytes)
+        dev->figures.peak_used_bytes = dev->figures.used_bytes;
 }
 
 /* ---- sizes, and the free slots of each ---- */
@@ -186,7 +186,7 @@ static struct ps_slot_size *find_size(size_t bytes)
 {
     struct ps_slot_size *size;
 
-    LIST_FOREACH (size, &here.sizes, next)
+    LIST_FOREACH (size, &dev->sizes, next)
         if (size->bytes <= bytes)
             return size->bytes == bytes ? size : NULL;
     return NULL;
@@ -203,7 +203,7 @@ static struct ps_slot_size *enter_size(size_t bytes)
             return NULL;
         size->bytes = bytes;
         TAILQ_INIT(&size->list);
-        LIST_FOREACH (other, &here.sizes, next) {
+        LIST_FOREACH (other, &dev->sizes, next) {
             if (other->bytes < bytes)
                 break;
             larger = other;
@@ -211,7 +211,7 @@ static struct ps_slot_size *enter_size(size_t bytes)
         if (larger)
             LIST_INSERT_AFTER(larger, size, next);
         else
-            LIST_INSERT_HEAD(&here.sizes, size, next);
+            LIST_INSERT_HEAD(&dev->sizes, size, next);
     }
     size->made++;
     return size;
@@ -228,18 +228,18 @@ static void leave_size(struct ps_slot_size *size)
 
 static void take_out(struct ps_slot *slot)
 {
-    TAILQ_REMOVE(&here.free_slots, slot, order);
+    TAILQ_REMOVE(&dev->free_slots, slot, order);
     TAILQ_REMOVE(&slot->size->list, slot, sized);
     slot->size->free--;
-    here.free_bytes -= slot->bytes;
+    dev->free_bytes -= slot->bytes;
 }
 
 static void put_in(struct ps_slot *slot)
 {
-    TAILQ_INSERT_TAIL(&here.free_slots, slot, order);
+    TAILQ_INSERT_TAIL(&dev->free_slots, slot, order);
     TAILQ_INSERT_TAIL(&slot->size->list, slot, sized);
     slot->size->free++;
-    here.free_bytes += slot->bytes;
+    dev->free_bytes += slot->bytes;
 }
 
 /* Oldest first: its last H2D is the likeliest to be over. */
@@ -276,7 +276,7 @@ static unsigned choose_row(size_t bytes, struct ps_slab_row_size row[ROW_SIZES_M
     const struct ps_slot_size *size;
     unsigned n = 0;
 
-    LIST_FOREACH (size, &here.sizes, next) {
+    LIST_FOREACH (size, &dev->sizes, next) {
         if (n == ROW_SIZES_MAX)
             break;
         if (size->bytes <= bytes && size->free)
@@ -302,7 +302,7 @@ struct ps_slot *ps_slab_take_row(size_t bytes)
         return NULL;
     count_used(bytes);
     if (first->next_in_row)
-        here.figures.rows++;
+        dev->figures.rows++;
     return first;
 }
 
@@ -337,7 +337,7 @@ void ps_slab_read_begins(struct ps_slot *row)
      * slot since has waited for it, and is over itself. They need not wait for this one.
      */
     if (row->lent)
-        TAILQ_FOREACH (slot, &here.free_slots, order)
+        TAILQ_FOREACH (slot, &dev->free_slots, order)
             if (slot->read_by == row->read_done)
                 slot->being_read = false;
     row->lent = row->next_in_row != NULL;
@@ -361,19 +361,19 @@ int ps_slab_wait_until_read(const struct ps_slot *row)
 
 uint64_t ps_slab_limit(void)
 {
-    if (here.refused_until_ns && ps_now_ns() >= here.refused_until_ns)
-        here.refused_until_ns = 0;
-    return here.refused_until_ns && here.refused_with < here.figures.limit_bytes ? here.refused_with : here.figures.limit_bytes;
+    if (dev->refused_until_ns && ps_now_ns() >= dev->refused_until_ns)
+        dev->refused_until_ns = 0;
+    return dev->refused_until_ns && dev->refused_with < dev->figures.limit_bytes ? dev->refused_with : dev->figures.limit_bytes;
 }
 
 bool ps_slab_has_room(size_t bytes)
 {
-    return here.figures.bytes - here.free_bytes + bytes <= ps_slab_limit();
+    return dev->figures.bytes - dev->free_bytes + bytes <= ps_slab_limit();
 }
 
 bool ps_slab_can_hold_more(size_t bytes)
 {
-    return here.figures.bytes + bytes <= ps_slab_limit();
+    return dev->figures.bytes + bytes <= ps_slab_limit();
 }
 
 void ps_slab_give(struct ps_slot *row)
@@ -381,7 +381,7 @@ void ps_slab_give(struct ps_slot *row)
     for (struct ps_slot *slot = row, *after; slot; slot = after) {
         after = slot->next_in_row;
         slot->next_in_row = NULL;
-        here.figures.used_bytes -= slot->bytes;
+        dev->figures.used_bytes -= slot->bytes;
         put_in(slot);
     }
 }
@@ -402,13 +402,13 @@ static bool destroy(const struct ps_slot *slot)
 static int make_room(size_t bytes)
 {
     for (;;) {
-        uint64_t stays = here.figures.bytes - here.free_bytes + bytes, limit = ps_slab_limit();
-        limit = stays > limit ? here.figures.limit_bytes : limit;
+        uint64_t stays = dev->figures.bytes - dev->free_bytes + bytes, limit = ps_slab_limit();
+        limit = stays > limit ? dev->figures.limit_bytes : limit;
         if (stays > limit)
             return -ENOSPC;
-        if (here.figures.bytes + bytes <= limit)
+        if (dev->figures.bytes + bytes <= limit)
             return 0;
-        struct ps_slot *slot = TAILQ_FIRST(&here.free_slots);
+        struct ps_slot *slot = TAILQ_FIRST(&dev->free_slots);
         take_out(slot);
         ps_registry_unlock();
         const bool gone = destroy(slot);
@@ -416,7 +416,7 @@ static int make_room(size_t bytes)
         if (!gone)
             continue; /* it counts as made: the host's memory is not back */
         count_made(-(int64_t)slot->bytes);
-        ps_address_space_give(&here.addresses, slot->address, slot->bytes);
+        ps_address_space_give(&dev->addresses, slot->address, slot->bytes);
         leave_size(slot->size);
         free(slot); /* its event is lost to the driver: others may hold it as their read_by */
     }
@@ -425,8 +425,8 @@ static int make_room(size_t bytes)
 /* [locked] */
 static void refuse(void)
 {
-    here.refused_with = here.figures.bytes;
-    here.refused_until_ns = ps_now_ns() + REFUSED_FOR_NS;
+    dev->refused_with = dev->figures.bytes;
+    dev->refused_until_ns = ps_now_ns() + REFUSED_FOR_NS;
 }
 
 /* The slot is taken. [unlocked, one thread at a time] */
@@ -438,17 +438,17 @@ static int create(size_t bytes, struct ps_slot **out)
         return -ENOMEM;
     ps_mapping_time_find();
     ps_registry_lock();
-    uint64_t made = here.figures.bytes;
+    uint64_t made = dev->figures.bytes;
     ps_registry_unlock();
     uint64_t limit = work_out_limit(made);
     int r = reserve_addresses();
     ps_registry_lock();
-    here.figures.limit_bytes = limit;
+    dev->figures.limit_bytes = limit;
     if (!r)
         r = make_room(bytes);
     if (!r && !(slot->size = enter_size(bytes)))
         r = -ENOMEM;
-    if (!r && !(slot->address = ps_address_space_take(&here.addresses, bytes))) {
+    if (!r && !(slot->address = ps_address_space_take(&dev->addresses, bytes))) {
         leave_size(slot->size);
         r = -ENOMEM;
     }
@@ -481,8 +481,8 @@ static int create(size_t bytes, struct ps_slot **out)
         return 0;
     }
     count_made(-(int64_t)bytes);
-    made = here.figures.bytes;
-    ps_address_space_give(&here.addresses, slot->address, bytes);
+    made = dev->figures.bytes;
+    ps_address_space_give(&dev->addresses, slot->address, bytes);
     leave_size(slot->size);
     refuse();
     ps_registry_unlock();
@@ -504,7 +504,7 @@ static int create_one(size_t bytes, struct ps_slot **out)
     ps_slab_progress_begins();
     int r = create(bytes, out);
     ps_registry_lock();
-    uint64_t limit = here.figures.limit_bytes;
+    uint64_t limit = dev->figures.limit_bytes;
     ps_registry_unlock();
     ps_slab_progress_made(r ? 0 : bytes, limit);
     pthread_mutex_unlock(&one_at_a_time);
@@ -534,7 +534,7 @@ int ps_slab_add(size_t bytes)
 /* The largest piece of a row for `bytes`. */
 static size_t piece_of(size_t bytes)
 {
-    size_t piece = PIECE_PAGES * here.unit;
+    size_t piece = PIECE_PAGES * dev->unit;
 
     while (bytes / piece > PIECES_MAX)
         piece *= 2;
@@ -547,7 +547,7 @@ static struct ps_slot *take_part(size_t bytes, size_t *missing)
     struct ps_slot *part = ps_slab_take_row(bytes);
 
     *missing = part ? 0 : bytes;
-    for (size_t piece = here.unit; !part && piece < bytes && piece < piece_of(bytes); piece *= 2) {
+    for (size_t piece = dev->unit; !part && piece < bytes && piece < piece_of(bytes); piece *= 2) {
         part = ps_slab_take_row(bytes - piece);
         if (part)
             *missing = piece;
@@ -579,7 +579,7 @@ unsigned ps_slab_keep_lacking(size_t *bytes, unsigned n)
     unsigned lacking = 0, sizes_there = 0;
     size_t no_row_for = 0;
 
-    LIST_FOREACH (size, &here.sizes, next)
+    LIST_FOREACH (size, &dev->sizes, next)
         if (sizes_there < ROW_SIZES_MAX)
             left[sizes_there++] = (struct ps_slab_row_size){.bytes = size->bytes, .there = size->made};
     for (unsigned i = 0; i < n; i++) {
@@ -605,16 +605,16 @@ int ps_slab_make(size_t bytes, struct ps_slot **row)
     int r = -ENOSPC;
 
     ps_registry_lock();
-    uint64_t made = here.figures.bytes;
+    uint64_t made = dev->figures.bytes;
     ps_registry_unlock();
     uint64_t limit = work_out_limit(made);
     ps_registry_lock();
-    here.figures.limit_bytes = limit;
+    dev->figures.limit_bytes = limit;
     /*
      * Without room for all of it the pieces that are made would give way to each other. That the host refused some a moment ago is no reason not to ask:
      * who asks here is in need.
      */
-    bool may = here.figures.bytes - here.free_bytes + bytes <= limit;
+    bool may = dev->figures.bytes - dev->free_bytes + bytes <= limit;
     if (may)
         first = take_part(bytes, &missing);
     ps_registry_unlock();
@@ -644,5 +644,5 @@ int ps_slab_make(size_t bytes, struct ps_slot **row)
 
 struct ps_slab_figures ps_slab_figures(void)
 {
-    return here.figures;
+    return dev->figures;
 }

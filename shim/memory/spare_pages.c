@@ -33,22 +33,22 @@ static PS_PER_DEVICE struct {
     struct shelf *shelf; /* smallest first; one that is empty stays */
     size_t count, room;
     uint64_t bytes; /* in all */
-} of_first;
-#define here PS_HERE(of_first)
+} first_dev;
+#define dev (&PS_HERE(first_dev))
 
 uint64_t ps_spare_bytes(void)
 {
-    return here.bytes;
+    return dev->bytes;
 }
 
 /* The first shelf with parts of at least so many bytes, or their count. */
 static size_t first_of(size_t bytes)
 {
-    size_t low = 0, high = here.count;
+    size_t low = 0, high = dev->count;
 
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (here.shelf[middle].bytes < bytes)
+        if (dev->shelf[middle].bytes < bytes)
             low = middle + 1;
         else
             high = middle;
@@ -58,7 +58,7 @@ static size_t first_of(size_t bytes)
 
 static struct ps_page_part take(struct shelf *shelf)
 {
-    here.bytes -= shelf->bytes;
+    dev->bytes -= shelf->bytes;
     return (struct ps_page_part){shelf->handle[--shelf->count], shelf->bytes};
 }
 
@@ -115,14 +115,14 @@ struct ps_page_block *ps_spare_gather(size_t bytes)
 
     if (!pages)
         return NULL;
-    for (size_t i = here.count; lack && i-- > 0;) {
+    for (size_t i = dev->count; lack && i-- > 0;) {
         size_t just = first_of(lack);
-        if (just < here.count && here.shelf[just].bytes == lack && here.shelf[just].count)
+        if (just < dev->count && dev->shelf[just].bytes == lack && dev->shelf[just].count)
             i = just;
-        else if (here.shelf[i].bytes < least_part(bytes) || here.shelf[i].bytes < ps_reservation.granularity)
+        else if (dev->shelf[i].bytes < least_part(bytes) || dev->shelf[i].bytes < ps_reservation.granularity)
             break;
-        for (; here.shelf[i].count && here.shelf[i].bytes <= lack; lack -= here.shelf[i].bytes)
-            add(pages, take(&here.shelf[i]));
+        for (; dev->shelf[i].count && dev->shelf[i].bytes <= lack; lack -= dev->shelf[i].bytes)
+            add(pages, take(&dev->shelf[i]));
     }
     return pages;
 }
@@ -156,15 +156,15 @@ static struct shelf *shelf_for(size_t bytes)
 {
     size_t at = first_of(bytes);
 
-    if (at == here.count || here.shelf[at].bytes != bytes) {
-        struct shelf *grown = ps_grown_array(here.shelf, here.count, &here.room, 16, sizeof *grown);
+    if (at == dev->count || dev->shelf[at].bytes != bytes) {
+        struct shelf *grown = ps_grown_array(dev->shelf, dev->count, &dev->room, 16, sizeof *grown);
         if (!grown)
             return NULL;
-        here.shelf = grown;
-        memmove(grown + at + 1, grown + at, (here.count++ - at) * sizeof *grown);
+        dev->shelf = grown;
+        memmove(grown + at + 1, grown + at, (dev->count++ - at) * sizeof *grown);
         grown[at] = (struct shelf){.bytes = bytes};
     }
-    struct shelf *shelf = &here.shelf[at];
+    struct shelf *shelf = &dev->shelf[at];
     CUmemGenericAllocationHandle *grown = ps_grown_array(shelf->handle, shelf->count, &shelf->room, 16, sizeof *grown);
     if (!grown)
         return NULL;
@@ -180,7 +180,7 @@ bool ps_spare_keep(struct ps_page_block *pages)
         if (!shelf)
             return true;
         shelf->handle[shelf->count++] = part.handle;
-        here.bytes += part.bytes;
+        dev->bytes += part.bytes;
     }
     free(pages);
     return false;
@@ -190,9 +190,9 @@ struct ps_page_block *ps_spare_take_out(uint64_t bytes)
 {
     struct shelf *best = NULL;
 
-    for (size_t i = 0; i < here.count && (!best || best->bytes < bytes); i++)
-        if (here.shelf[i].count)
-            best = &here.shelf[i];
+    for (size_t i = 0; i < dev->count && (!best || best->bytes < bytes); i++)
+        if (dev->shelf[i].count)
+            best = &dev->shelf[i];
     struct ps_page_block *pages = best ? new_block(best->bytes, 1) : NULL;
     if (pages)
         add(pages, take(best));

@@ -77,40 +77,40 @@ static PS_PER_DEVICE struct {
     uint64_t put_off_written, put_off_done;
     struct ps_lazy_thread thread;
     struct ps_following_summary summary;
-} of_first;
-#define here PS_HERE(of_first)
+} first_dev;
+#define dev (&PS_HERE(first_dev))
 
 void ps_following_open(uint32_t grace_launches, uint64_t (*named)(uint64_t launch, uint32_t place))
 {
-    here.grace = grace_launches;
-    here.named_by = named;
+    dev->grace = grace_launches;
+    dev->named_by = named;
 }
 
 bool ps_following_is_on(void)
 {
-    return here.now != NULL;
+    return dev->now != NULL;
 }
 
 bool ps_following_moves_spans(void)
 {
-    return here.now && here.now->moves;
+    return dev->now && dev->now->moves;
 }
 
 uint64_t ps_following_work(void)
 {
-    return here.work;
+    return dev->work;
 }
 
 uint64_t ps_following_lead(void)
 {
     if (!ps_following_moves_spans())
         return 0;
-    return here.starved_since ? PS_RUN_AHEAD_SHORT_NS : PS_RUN_AHEAD_NS;
+    return dev->starved_since ? PS_RUN_AHEAD_SHORT_NS : PS_RUN_AHEAD_NS;
 }
 
 uint64_t ps_following_steps(void)
 {
-    return here.summary.steps;
+    return dev->summary.steps;
 }
 
 /* ---- reloads ---- */
@@ -118,9 +118,9 @@ uint64_t ps_following_steps(void)
 /* The reload at the head of the queue has been begun, or is void. [locked] */
 static void head_is_done(void)
 {
-    here.due_done++;
-    here.head_since = ps_now_ns();
-    here.starved_since = 0;
+    dev->due_done++;
+    dev->head_since = ps_now_ns();
+    dev->starved_since = 0;
 }
 
 /* The move's span if it is to be brought now; NULL: nothing (more) to do. [locked] */
@@ -144,22 +144,22 @@ static void reload_what_is_due(void)
     ps_shutdown_helper_begins();
     for (;;) {
         ps_shutdown_park_if_due();
-        if (here.due_done == here.due_written || ps_eviction_is_held()) {
+        if (dev->due_done == dev->due_written || ps_eviction_is_held()) {
             ps_registry_rest(PS_HELPER_RELOAD, PS_HELPER_LOOKS_NS);
             continue;
         }
-        struct ps_plan_schedule *s = here.due[here.due_done % DUE_MAX].schedule;
-        struct ps_span *span = s ? span_to_reload(s, here.due[here.due_done % DUE_MAX].move) : NULL;
+        struct ps_plan_schedule *s = dev->due[dev->due_done % DUE_MAX].schedule;
+        struct ps_span *span = s ? span_to_reload(s, dev->due[dev->due_done % DUE_MAX].move) : NULL;
         if (!span) {
             head_is_done();
             continue;
         }
-        uint64_t at = here.due_done;
+        uint64_t at = dev->due_done;
         ps_registry_unlock();
         ps_copies_wait_for_reloads();
         ps_registry_lock();
-        span = at == here.due_done && here.due[at % DUE_MAX].schedule
-                   ? span_to_reload(here.due[at % DUE_MAX].schedule, here.due[at % DUE_MAX].move)
+        span = at == dev->due_done && dev->due[at % DUE_MAX].schedule
+                   ? span_to_reload(dev->due[at % DUE_MAX].schedule, dev->due[at % DUE_MAX].move)
                    : NULL;
         if (!span)
             continue;
@@ -170,16 +170,16 @@ static void reload_what_is_due(void)
         }
         if (r != -EAGAIN) {
             if (!r)
-                here.summary.reloads++;
+                dev->summary.reloads++;
             head_is_done();
             continue;
         }
         if (ps_page_supply_make_some_room(span->bytes)) {
-            here.starved_since = 0;
+            dev->starved_since = 0;
             continue;
         }
-        if (!here.starved_since)
-            here.starved_since = ps_now_ns();
+        if (!dev->starved_since)
+            dev->starved_since = ps_now_ns();
         ps_budget.waiting++;
         ps_registry_wait_changed(1000000u);
         ps_budget.waiting--;
@@ -190,50 +190,50 @@ bool ps_following_will_bring(const struct ps_span *span)
 {
     uint64_t at = span->due - 1;
 
-    if (!here.thread.started || ps_shutdown_has_begun() || ps_eviction_is_held())
+    if (!dev->thread.started || ps_shutdown_has_begun() || ps_eviction_is_held())
         return false;
-    if (!span->due || at < here.due_done || at >= here.due_written || !here.due[at % DUE_MAX].schedule)
+    if (!span->due || at < dev->due_done || at >= dev->due_written || !dev->due[at % DUE_MAX].schedule)
         return false;
-    if (span_to_reload(here.due[at % DUE_MAX].schedule, here.due[at % DUE_MAX].move) != span)
+    if (span_to_reload(dev->due[at % DUE_MAX].schedule, dev->due[at % DUE_MAX].move) != span)
         return false;
     uint64_t ns = ps_now_ns();
-    return ns - here.head_since < STUCK_NS && (!here.starved_since || ns - here.starved_since < STARVED_NS);
+    return ns - dev->head_since < STUCK_NS && (!dev->starved_since || ns - dev->starved_since < STARVED_NS);
 }
 
 /* The schedule goes or is left: what is due of it is not any more. [locked] */
 static void forget_due(const struct ps_plan_schedule *s)
 {
-    for (uint64_t i = here.put_off_done; i < here.put_off_written; i++)
-        if (here.put_off[i % PUT_OFF_MAX].schedule == s)
-            here.put_off[i % PUT_OFF_MAX].schedule = NULL;
-    for (uint64_t i = here.due_done; i < here.due_written; i++)
-        if (here.due[i % DUE_MAX].schedule == s)
-            here.due[i % DUE_MAX].schedule = NULL;
+    for (uint64_t i = dev->put_off_done; i < dev->put_off_written; i++)
+        if (dev->put_off[i % PUT_OFF_MAX].schedule == s)
+            dev->put_off[i % PUT_OFF_MAX].schedule = NULL;
+    for (uint64_t i = dev->due_done; i < dev->due_written; i++)
+        if (dev->due[i % DUE_MAX].schedule == s)
+            dev->due[i % DUE_MAX].schedule = NULL;
 }
 
 /* ---- following ---- */
 
 static void leave(void)
 {
-    if (!here.now)
+    if (!dev->now)
         return;
-    forget_due(here.now);
+    forget_due(dev->now);
     ps_preallocation_leave();
-    here.now = NULL;
+    dev->now = NULL;
 }
 
 void ps_following_forget(uint32_t pattern)
 {
-    struct ps_plan_schedule *s = here.schedules[pattern];
+    struct ps_plan_schedule *s = dev->schedules[pattern];
 
     if (!s)
         return;
-    if (s == here.now)
+    if (s == dev->now)
         leave();
     for (uint32_t i = 0; i < RECENT; i++)
-        if (here.recent[i].schedule == s)
-            here.recent[i].schedule = NULL;
-    here.schedules[pattern] = NULL;
+        if (dev->recent[i].schedule == s)
+            dev->recent[i].schedule = NULL;
+    dev->schedules[pattern] = NULL;
     ps_plan_schedule_free(s);
 }
 
@@ -250,17 +250,17 @@ static bool gap_is_open(const struct ps_plan_schedule *s, uint32_t move, uint32_
     uint32_t end = m->reload_from == PENSTOCK_NEVER ? m->evict_after : m->reload_from;
     uint32_t gap = places(s, m->evict_after, end), in = places(s, m->evict_after, place);
 
-    return s->grace[move] != PENSTOCK_NEVER && in > s->grace[move] && in + here.grace < (gap ? gap : s->length);
+    return s->grace[move] != PENSTOCK_NEVER && in > s->grace[move] && in + dev->grace < (gap ? gap : s->length);
 }
 
 static void try_later(struct ps_plan_schedule *s, uint32_t move, uint64_t launch)
 {
-    if (here.put_off_written - here.put_off_done == PUT_OFF_MAX)
+    if (dev->put_off_written - dev->put_off_done == PUT_OFF_MAX)
         return;
-    here.put_off[here.put_off_written % PUT_OFF_MAX].schedule = s;
-    here.put_off[here.put_off_written % PUT_OFF_MAX].move = move;
-    here.put_off[here.put_off_written++ % PUT_OFF_MAX].until = launch + here.grace + 1;
-    here.summary.put_off++;
+    dev->put_off[dev->put_off_written % PUT_OFF_MAX].schedule = s;
+    dev->put_off[dev->put_off_written % PUT_OFF_MAX].move = move;
+    dev->put_off[dev->put_off_written++ % PUT_OFF_MAX].until = launch + dev->grace + 1;
+    dev->summary.put_off++;
 }
 
 /*
@@ -288,16 +288,16 @@ static void evict(struct ps_plan_schedule *s, uint32_t move, struct ps_stream *s
     /* What is not used again before it is freed is kept for something: for an access that nobody sees, now and then. */
     const bool brought_back = s->move[move].reload_from != PENSTOCK_NEVER;
     if (!ps_eviction_start_planned(span, brought_back && ps_guard_sees_all(span, s->identity[move].number != 0)))
-        here.summary.evictions++;
+        dev->summary.evictions++;
 }
 
 size_t ps_following_leaving(struct ps_span **spans, size_t room)
 {
     size_t n = 0;
 
-    for (uint32_t m = 0; here.now && m < here.now->moves && n < room; m++)
-        if (ps_plan_schedule_is_in_grace(here.now, m, here.last_place, here.grace))
-            spans[n++] = here.now->bound[m].span;
+    for (uint32_t m = 0; dev->now && m < dev->now->moves && n < room; m++)
+        if (ps_plan_schedule_is_in_grace(dev->now, m, dev->last_place, dev->grace))
+            spans[n++] = dev->now->bound[m].span;
     return n;
 }
 
@@ -313,7 +313,7 @@ static bool needs_no_grace(const struct ps_span *span)
 /* The span was to leave without a grace, and by now some kernel may have kept its address. */
 static bool became_known(const struct ps_plan_schedule *s, uint32_t move)
 {
-    return s->grace[move] < here.grace && s->bound[move].span && !needs_no_grace(s->bound[move].span);
+    return s->grace[move] < dev->grace && s->bound[move].span && !needs_no_grace(s->bound[move].span);
 }
 
 /* Those spans are given one for good. */
@@ -323,7 +323,7 @@ static void give_grace_to_known(struct ps_plan_schedule *s)
 
     for (uint32_t m = 0; m < s->moves; m++)
         if (became_known(s, m)) {
-            ps_plan_schedule_give_grace(s, m, here.grace);
+            ps_plan_schedule_give_grace(s, m, dev->grace);
             some = true;
         }
     if (some)
@@ -333,12 +333,12 @@ static void give_grace_to_known(struct ps_plan_schedule *s)
 /* What was put off until this launch is tried again, if its gap is still open. */
 static void evict_what_was_put_off(struct ps_plan_schedule *s, uint32_t place, struct ps_stream *stream, uint64_t launch)
 {
-    while (here.put_off_done != here.put_off_written && here.put_off[here.put_off_done % PUT_OFF_MAX].until <= launch) {
-        uint32_t move = here.put_off[here.put_off_done % PUT_OFF_MAX].move;
-        if (here.put_off[here.put_off_done++ % PUT_OFF_MAX].schedule != s || !gap_is_open(s, move, place))
+    while (dev->put_off_done != dev->put_off_written && dev->put_off[dev->put_off_done % PUT_OFF_MAX].until <= launch) {
+        uint32_t move = dev->put_off[dev->put_off_done % PUT_OFF_MAX].move;
+        if (dev->put_off[dev->put_off_done++ % PUT_OFF_MAX].schedule != s || !gap_is_open(s, move, place))
             continue;
         struct ps_bound *b = &s->bound[move];
-        if (b->span && launch - b->span->mentioned > here.grace)
+        if (b->span && launch - b->span->mentioned > dev->grace)
             b->named = b->span->mentioned; /* idle again for as long as it must be */
         evict(s, move, stream, launch);
     }
@@ -364,7 +364,7 @@ static void bind_past(struct ps_plan_schedule *s, uint32_t place, uint64_t launc
             continue; /* the program had not begun */
         for (uint32_t i = s->bind.start[at]; i < s->bind.start[at + 1]; i++) {
             uint32_t m = s->bind.item[i];
-            uint64_t number = here.named_by(past, s->ordinal[m]);
+            uint64_t number = dev->named_by(past, s->ordinal[m]);
             struct ps_span *span = number ? ps_registry_numbered(number) : NULL;
             if (span && span->mentioned == past && ps_plan_schedule_is_meant(&s->identity[m], span, past))
                 bind(s, m, span, past);
@@ -389,30 +389,30 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
 
     for (uint32_t i = 0; all_seen && i < step->spans; i++)
         all_seen[i] = step->span[i].born == PENSTOCK_NEVER && needs_no_grace(ps_registry_numbered(numbers[i]));
-    struct ps_plan_schedule *s = ps_plan_schedule_make(step, plan, numbers, ordinal, all_seen, here.grace);
+    struct ps_plan_schedule *s = ps_plan_schedule_make(step, plan, numbers, ordinal, all_seen, dev->grace);
     free(all_seen);
 
-    if (!here.recent)
-        here.recent = calloc(RECENT, sizeof *here.recent);
-    if (!s || !here.recent) {
+    if (!dev->recent)
+        dev->recent = calloc(RECENT, sizeof *dev->recent);
+    if (!s || !dev->recent) {
         ps_plan_schedule_free(s);
         return -ENOMEM;
     }
     s->pattern = pattern;
     s->may_correct = may_correct;
-    const struct ps_plan_schedule *before = here.schedules[pattern];
-    bool in_force = before && before == here.now;
+    const struct ps_plan_schedule *before = dev->schedules[pattern];
+    bool in_force = before && before == dev->now;
     if (before) {
         s->rounds = before->rounds;
         s->whole_round = before->whole_round;
-        s->first_round = here.round_number + 1;
+        s->first_round = dev->round_number + 1;
     }
     ps_following_forget(pattern);
-    here.schedules[pattern] = s;
+    dev->schedules[pattern] = s;
     if (s->moves) {
         unsigned n;
         size_t *bytes = ps_plan_schedule_away_at_once(s, &n);
-        ps_registry_thread_is_there(&here.thread, "penstock-reload", reload_what_is_due);
+        ps_registry_thread_is_there(&dev->thread, "penstock-reload", reload_what_is_due);
         ps_eviction_foresee(bytes, n);
     }
     /* Spans that outlive the step are known already: a gap that is open when the plan comes into force need not wait a round. */
@@ -423,17 +423,17 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
             s->bound[m] = (struct ps_bound){span, span->number, span->mentioned};
     }
     if (in_force) { /* a better plan for the step that is being followed: the round goes on under it */
-        here.now = s;
+        dev->now = s;
         ps_events_plan(true, pattern, s->length, s->moves);
-        ps_preallocation_at(s->preparing, here.last_place);
-        catch_up(s, here.last_place, here.last_launch);
+        ps_preallocation_at(s->preparing, dev->last_place);
+        catch_up(s, dev->last_place, dev->last_launch);
     }
     return 0;
 }
 
 void ps_following_profile(uint32_t pattern, struct ps_step_profile *profile)
 {
-    struct ps_plan_schedule *s = here.schedules[pattern];
+    struct ps_plan_schedule *s = dev->schedules[pattern];
 
     ps_step_profile_free(s ? s->profile : profile);
     if (s)
@@ -448,74 +448,74 @@ static void correct(struct ps_plan_schedule *s, uint64_t launch)
 {
     uint64_t round = s->whole_round;
 
-    while (here.told <= launch && round > s->first_round && s->whole_round - round < PS_ROUNDS_KEPT - 1) {
+    while (dev->told <= launch && round > s->first_round && s->whole_round - round < PS_ROUNDS_KEPT - 1) {
         round--;
         launch -= s->length;
     }
-    if (here.told <= launch || round < s->first_round || round <= s->corrected)
+    if (dev->told <= launch || round < s->first_round || round <= s->corrected)
         return;
     s->corrected = round;
     if (ps_correction_round(s->correction, ps_step_figures_waits(s->figures, round))) {
         ps_plan_schedule_moves_changed(s);
         s->first_round = s->whole_round + 1;
-        here.summary.corrections++;
+        dev->summary.corrections++;
     }
 }
 
 void ps_following_all_told(uint64_t launch)
 {
-    here.told = launch;
+    dev->told = launch;
 }
 
 void ps_following_launch(struct ps_steps_state state, uint64_t launch)
 {
-    if (!here.recent)
+    if (!dev->recent)
         return; /* there has been no plan */
-    struct recent *r = &here.recent[launch % RECENT];
-    struct ps_plan_schedule *s = state.following ? here.schedules[state.pattern] : NULL;
+    struct recent *r = &dev->recent[launch % RECENT];
+    struct ps_plan_schedule *s = state.following ? dev->schedules[state.pattern] : NULL;
 
     *r = (struct recent){.launch = launch, .schedule = NULL};
-    if (here.now && here.now != s) {
-        ps_events_plan(false, here.now->pattern, here.now->length, here.now->moves);
+    if (dev->now && dev->now != s) {
+        ps_events_plan(false, dev->now->pattern, dev->now->length, dev->now->moves);
         leave();
-        here.whole_round = false;
+        dev->whole_round = false;
     }
     if (!s)
         return;
     uint32_t place = state.position ? state.position - 1 : s->length - 1;
-    if (!here.now) {
-        here.now = s;
+    if (!dev->now) {
+        dev->now = s;
         ps_events_plan(true, s->pattern, s->length, s->moves);
-        here.round_number++;
-        here.whole_round = place == 0;
+        dev->round_number++;
+        dev->whole_round = place == 0;
         catch_up(s, place, launch);
     }
     r->schedule = s;
-    r->place = here.last_place = place;
-    here.last_launch = launch;
-    here.work += s->duration_ns[place];
-    r->round = here.round_number;
+    r->place = dev->last_place = place;
+    dev->last_launch = launch;
+    dev->work += s->duration_ns[place];
+    r->round = dev->round_number;
     if (s->moves)
         ps_preallocation_at(s->preparing, place);
     if (place != s->length - 1)
         return;
-    if (here.whole_round) {
-        if (!s->rounds || s->whole_round != here.round_number - 1)
-            s->first_round = here.round_number + 1; /* evictions and reloads of the one before are missing in this one */
+    if (dev->whole_round) {
+        if (!s->rounds || s->whole_round != dev->round_number - 1)
+            s->first_round = dev->round_number + 1; /* evictions and reloads of the one before are missing in this one */
         s->rounds++;
-        s->whole_round = here.round_number;
-        here.summary.steps++;
+        s->whole_round = dev->round_number;
+        dev->summary.steps++;
         if (s->may_correct)
             correct(s, launch);
     }
-    here.whole_round = true;
-    here.round_number++;
+    dev->whole_round = true;
+    dev->round_number++;
 }
 
 bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t count, struct ps_stream *stream)
 {
-    const struct recent *r = here.recent ? &here.recent[launch % RECENT] : NULL;
-    struct ps_plan_schedule *s = here.now;
+    const struct recent *r = dev->recent ? &dev->recent[launch % RECENT] : NULL;
+    struct ps_plan_schedule *s = dev->now;
     bool opens = false;
 
     if (!r || !s || r->launch != launch || r->schedule != s)
@@ -548,14 +548,14 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
     }
     bool woken = false;
     for (uint32_t i = s->reload.start[place]; i < s->reload.start[place + 1]; i++) {
-        if (here.due_written - here.due_done == DUE_MAX)
+        if (dev->due_written - dev->due_done == DUE_MAX)
             break;
-        if (here.due_done == here.due_written)
-            here.head_since = ps_now_ns();
-        here.due[here.due_written % DUE_MAX].schedule = s;
-        here.due[here.due_written++ % DUE_MAX].move = s->reload.item[i];
+        if (dev->due_done == dev->due_written)
+            dev->head_since = ps_now_ns();
+        dev->due[dev->due_written % DUE_MAX].schedule = s;
+        dev->due[dev->due_written++ % DUE_MAX].move = s->reload.item[i];
         if (s->bound[s->reload.item[i]].span)
-            s->bound[s->reload.item[i]].span->due = here.due_written;
+            s->bound[s->reload.item[i]].span->due = dev->due_written;
         woken = true;
     }
     if (woken)
@@ -565,13 +565,13 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
 
 void ps_following_layer(struct ps_recorded_layer *layer)
 {
-    if (here.now)
-        ps_step_figures_layer(here.now->figures, here.last_place, layer);
+    if (dev->now)
+        ps_step_figures_layer(dev->now->figures, dev->last_place, layer);
 }
 
 void ps_following_waited(uint64_t launch, uint64_t ns)
 {
-    const struct recent *r = here.recent ? &here.recent[launch % RECENT] : NULL;
+    const struct recent *r = dev->recent ? &dev->recent[launch % RECENT] : NULL;
 
     if (r && r->launch == launch && r->schedule)
         ps_step_figures_waited(r->schedule->figures, r->round, r->place, ns);
@@ -582,9 +582,9 @@ static const struct ps_plan_schedule *most_followed(void)
     const struct ps_plan_schedule *most = NULL;
 
     for (uint32_t i = 0; i < PS_PATTERNS_MAX; i++)
-        if (here.schedules[i] && here.schedules[i]->rounds &&
-            (!most || here.schedules[i]->rounds * here.schedules[i]->length > most->rounds * most->length))
-            most = here.schedules[i];
+        if (dev->schedules[i] && dev->schedules[i]->rounds &&
+            (!most || dev->schedules[i]->rounds * dev->schedules[i]->length > most->rounds * most->length))
+            most = dev->schedules[i];
     return most;
 }
 
@@ -592,7 +592,7 @@ void ps_following_summary(struct ps_following_summary *out)
 {
     const struct ps_plan_schedule *s = most_followed();
 
-    *out = here.summary;
+    *out = dev->summary;
     out->preparing = ps_preallocation_figures();
     if (!s)
         return;

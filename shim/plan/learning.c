@@ -110,39 +110,39 @@ static PS_PER_DEVICE struct {
 
     atomic_bool may_learn; /* the policy plans, and there is memory */
     atomic_bool begun;
-} of_first;
-#define here PS_HERE(of_first)
+} first_dev;
+#define dev (&PS_HERE(first_dev))
 
 static void plan_steps(void);
 
 void ps_learning_open(const struct penstock_policy *with, const struct penstock_policy_options *by)
 {
-    here.policy = with;
-    here.options = *by;
-    if (!here.policy->plan || ps_budget.limit == UINT64_MAX)
+    dev->policy = with;
+    dev->options = *by;
+    if (!dev->policy->plan || ps_budget.limit == UINT64_MAX)
         return;
-    here.steps = calloc(1, ps_steps_bytes());
-    here.recorder = calloc(1, ps_recorder_bytes());
-    if (!here.steps || !here.recorder) {
+    dev->steps = calloc(1, ps_steps_bytes());
+    dev->recorder = calloc(1, ps_recorder_bytes());
+    if (!dev->steps || !dev->recorder) {
         ps_log_warn(POLICY,
                     "no memory to learn steps: what is evicted is chosen by last use alone; PENSTOCK_HOST_BUDGET makes the slab smaller");
         return;
     }
-    ps_steps_init(here.steps);
-    ps_recorder_init(here.recorder);
-    atomic_store(&here.may_learn, true);
+    ps_steps_init(dev->steps);
+    ps_recorder_init(dev->recorder);
+    atomic_store(&dev->may_learn, true);
 }
 
 bool ps_learning_is_on(void)
 {
-    return atomic_load_explicit(&here.may_learn, memory_order_relaxed) && ps_tracing_is_on();
+    return atomic_load_explicit(&dev->may_learn, memory_order_relaxed) && ps_tracing_is_on();
 }
 
 /* The thread that plans can't have its context. [unlocked] */
 static void planner_is_gone(void *unused)
 {
     (void)unused;
-    atomic_store(&here.may_learn, false);
+    atomic_store(&dev->may_learn, false);
 }
 
 /* Spans that were there before learning began: nobody saw what they were given to until then. [locked] */
@@ -150,16 +150,16 @@ static void begin(void)
 {
     struct ps_span *span;
 
-    atomic_store(&here.begun, true);
-    here.begun_at = ps_now_ns();
+    atomic_store(&dev->begun, true);
+    dev->begun_at = ps_now_ns();
     for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
         if (span->life == PS_LIFE_LIVE) {
-            ps_recorder_allocated(here.recorder, span->number, span->bytes);
+            ps_recorder_allocated(dev->recorder, span->number, span->bytes);
             atomic_store_explicit(&span->known, true, memory_order_relaxed);
         }
     ps_stopwatch_learn(true);
     if (ps_helper_thread_start("penstock-plan", plan_steps, planner_is_gone, NULL))
-        atomic_store(&here.may_learn, false);
+        atomic_store(&dev->may_learn, false);
 }
 
 /* Whether to take in what happens. [locked] */
@@ -167,9 +167,9 @@ static bool is_learning(void)
 {
     if (!ps_learning_is_on())
         return false;
-    if (!atomic_load_explicit(&here.begun, memory_order_relaxed))
+    if (!atomic_load_explicit(&dev->begun, memory_order_relaxed))
         begin();
-    return atomic_load_explicit(&here.may_learn, memory_order_relaxed);
+    return atomic_load_explicit(&dev->may_learn, memory_order_relaxed);
 }
 
 /* [locked] */
@@ -189,11 +189,11 @@ static bool may_move(uint64_t budget_bytes)
 /* No step is followed. [locked] */
 static void look_whether_timed_in_vain(void)
 {
-    const bool in_vain = here.launches - here.unfound_since >= TIMED_UNFOUND && !may_move(ps_budget_for_plan(ps_budget_to_plan_for()));
+    const bool in_vain = dev->launches - dev->unfound_since >= TIMED_UNFOUND && !may_move(ps_budget_for_plan(ps_budget_to_plan_for()));
 
-    if (in_vain != here.timed_in_vain)
+    if (in_vain != dev->timed_in_vain)
         time_launches(!in_vain);
-    here.timed_in_vain = in_vain;
+    dev->timed_in_vain = in_vain;
 }
 
 /* Whether a first plan is still to come. */
@@ -205,9 +205,9 @@ static bool is_awaited(const struct pattern *p)
 /* A plan is to be made of the last `length` launches. [locked] */
 static void want(struct pattern *p, uint32_t length)
 {
-    const uint64_t first = here.launches - length;
+    const uint64_t first = dev->launches - length;
 
-    if (!p->planned && !ps_recorder_keeps(here.recorder, first, length)) {
+    if (!p->planned && !ps_recorder_keeps(dev->recorder, first, length)) {
         p->tries = TRIES_MAX;
         ps_log_warn_once(
             POLICY,
@@ -248,11 +248,11 @@ static bool is_planned_anew(const struct pattern *p)
  */
 static void wrapped(struct ps_steps_state state)
 {
-    struct pattern *p = &here.pattern[state.pattern];
+    struct pattern *p = &dev->pattern[state.pattern];
     /* One that was left and come back to holds other launches too, or not all: the last `length` launches are then no round of the step. */
-    bool is_whole = p->round_began && here.launches - p->round_began == state.length;
+    bool is_whole = p->round_began && dev->launches - p->round_began == state.length;
 
-    p->round_began = here.launches;
+    p->round_began = dev->launches;
     if (!p->planned) {
         if (is_awaited(p) && is_whole && !p->wanted.is && !p->planning)
             want(p, state.length); /* what it was to be made of is gone, or it came to nothing */
@@ -272,7 +272,7 @@ static void wrapped(struct ps_steps_state state)
 /* [locked] */
 static void found(struct ps_steps_state state)
 {
-    struct pattern *p = &here.pattern[state.pattern];
+    struct pattern *p = &dev->pattern[state.pattern];
 
     ps_following_forget(state.pattern);
     p->planned = false;
@@ -282,10 +282,10 @@ static void found(struct ps_steps_state state)
     p->times_timed = 0;
     p->hasty = !state.come_round;
     p->found++;
-    p->round_began = here.launches;
-    ps_step_log_begin(here.launches - 1);
+    p->round_began = dev->launches;
+    ps_step_log_begin(dev->launches - 1);
     ps_log_debug(POLICY, "a step of %u launches (pattern %u), found after %llu", state.length, state.pattern,
-                 (unsigned long long)here.launches);
+                 (unsigned long long)dev->launches);
     p->wanted.is = false;
     want(p, state.length);
     time_launches(is_awaited(p));
@@ -300,12 +300,12 @@ static void heed(struct ps_steps_state state)
         break;
     case PS_STEPS_LOST:
         for (uint32_t p = 0; p < PS_PATTERNS_MAX; p++)
-            here.pattern[p].round_began = 0;
-        here.unfound_since = here.launches;
+            dev->pattern[p].round_began = 0;
+        dev->unfound_since = dev->launches;
         time_launches(true);
         break;
     case PS_STEPS_RECOGNISED:
-        time_launches(is_awaited(&here.pattern[state.pattern]));
+        time_launches(is_awaited(&dev->pattern[state.pattern]));
         break;
     case PS_STEPS_WRAPPED:
         wrapped(state);
@@ -319,9 +319,9 @@ void ps_learning_unsteady_launch(struct ps_span *const *spans, size_t count)
 {
     if (!is_learning())
         return;
-    for (size_t i = 0; i < count && here.awaiting < AWAITING_LAUNCH_MAX; i++, here.awaiting++) {
-        here.awaiting_launch[here.awaiting].span = spans[i];
-        here.awaiting_launch[here.awaiting].number = spans[i]->number;
+    for (size_t i = 0; i < count && dev->awaiting < AWAITING_LAUNCH_MAX; i++, dev->awaiting++) {
+        dev->awaiting_launch[dev->awaiting].span = spans[i];
+        dev->awaiting_launch[dev->awaiting].number = spans[i]->number;
     }
 }
 
@@ -329,18 +329,18 @@ void ps_learning_unsteady_launch(struct ps_span *const *spans, size_t count)
 static void record_access(struct ps_span *span, uint64_t launch)
 {
     span->mentioned = launch;
-    ps_recorder_access(here.recorder, span->number, span->bytes, span->pinned || span->user_pins);
+    ps_recorder_access(dev->recorder, span->number, span->bytes, span->pinned || span->user_pins);
 }
 
 /* What launches before this one have named that no step is made of, and that still lives and that it does not name itself. [locked] */
 static void record_what_waited(uint64_t launch)
 {
-    for (size_t i = 0; i < here.awaiting; i++) {
-        struct ps_span *span = here.awaiting_launch[i].span;
-        if (span->number == here.awaiting_launch[i].number && span->life == PS_LIFE_LIVE && span->mentioned != launch)
+    for (size_t i = 0; i < dev->awaiting; i++) {
+        struct ps_span *span = dev->awaiting_launch[i].span;
+        if (span->number == dev->awaiting_launch[i].number && span->life == PS_LIFE_LIVE && span->mentioned != launch)
             record_access(span, launch);
     }
-    here.awaiting = 0;
+    dev->awaiting = 0;
 }
 
 uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t fingerprint, uint32_t stream,
@@ -355,9 +355,9 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
     if (!is_learning())
         return 0;
     if (ps_layers_take_step())
-        ps_steps_mark(here.steps);
-    const uint64_t number = here.launches++;
-    struct ps_recorder *recorder = here.recorder;
+        ps_steps_mark(dev->steps);
+    const uint64_t number = dev->launches++;
+    struct ps_recorder *recorder = dev->recorder;
     for (size_t i = 0; i < count; i++) {
         uint64_t ago = number - spans[i]->mentioned;
         launch.reach = ago > launch.reach ? ago : launch.reach;
@@ -367,14 +367,14 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
     for (size_t i = 0; i < count; i++)
         record_access(spans[i], number);
     record_what_waited(number); /* last: what a plan does at a launch it finds by its place among what that names itself */
-    struct ps_steps_state state = ps_steps_observe(here.steps, launch);
-    here.followed = state.following ? state.pattern : PENSTOCK_NEVER;
+    struct ps_steps_state state = ps_steps_observe(dev->steps, launch);
+    dev->followed = state.following ? state.pattern : PENSTOCK_NEVER;
     if (state.event != PS_STEPS_NOTHING) {
         ps_events_step(state);
         heed(state);
     }
     if (state.following)
-        here.timed_in_vain = false; /* what is timed in a step its rounds decide */
+        dev->timed_in_vain = false; /* what is timed in a step its rounds decide */
     else
         look_whether_timed_in_vain();
     ps_following_launch(state, number);
@@ -387,36 +387,36 @@ void ps_learning_allocated(struct ps_span *span)
 {
     if (!is_learning())
         return;
-    span->born = span->mentioned = here.launches;
-    ps_recorder_allocated(here.recorder, span->number, span->bytes);
+    span->born = span->mentioned = dev->launches;
+    ps_recorder_allocated(dev->recorder, span->number, span->bytes);
 }
 
 void ps_learning_freed(const struct ps_span *span)
 {
     if (is_learning())
-        ps_recorder_freed(here.recorder, span->number);
+        ps_recorder_freed(dev->recorder, span->number);
 }
 
 uint64_t ps_learning_named(uint64_t launch, uint32_t place)
 {
-    return here.recorder ? ps_recorder_named(here.recorder, launch, place) : 0;
+    return dev->recorder ? ps_recorder_named(dev->recorder, launch, place) : 0;
 }
 
 void ps_learning_summary(struct ps_steps_summary *out)
 {
     *out = (struct ps_steps_summary){0};
-    if (here.steps)
-        ps_steps_summary(here.steps, out);
+    if (dev->steps)
+        ps_steps_summary(dev->steps, out);
 }
 
 uint64_t ps_learning_enough_bytes(void)
 {
-    return here.enough_bytes;
+    return dev->enough_bytes;
 }
 
 struct ps_learning_cost ps_learning_cost(void)
 {
-    return here.cost;
+    return dev->cost;
 }
 
 /* ---- the planning thread ---- */
@@ -437,7 +437,7 @@ static void take_in_samples(void)
                 ps_following_waited(sample[i].launch, sample[i].ns);
                 ps_step_log_waited(sample[i].launch, sample[i].ns);
             } else {
-                ps_recorder_duration(here.recorder, sample[i].launch, sample[i].ns);
+                ps_recorder_duration(dev->recorder, sample[i].launch, sample[i].ns);
             }
         }
         ps_registry_unlock();
@@ -457,9 +457,9 @@ static void *record(const struct wanted *w, struct penstock_step *step, struct p
     size_t bytes = 0;
     void *memory = NULL;
 
-    if (!ps_recorder_step_bytes(here.recorder, w->first, w->length, &bytes))
+    if (!ps_recorder_step_bytes(dev->recorder, w->first, w->length, &bytes))
         memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-    if (memory && ps_recorder_step(here.recorder, w->first, w->length, memory, step, details)) {
+    if (memory && ps_recorder_step(dev->recorder, w->first, w->length, memory, step, details)) {
         free(memory);
         memory = NULL;
     }
@@ -484,7 +484,7 @@ static void keep_profile(uint32_t pattern, uint64_t found_as, const struct penst
     ps_registry_unlock();
     struct ps_step_profile *profile = ps_step_profile_make(step, plan);
     ps_registry_lock();
-    if (here.pattern[pattern].found == found_as)
+    if (dev->pattern[pattern].found == found_as)
         ps_following_profile(pattern, profile);
     else
         ps_step_profile_free(profile);
@@ -515,11 +515,11 @@ static bool is_still_settling(const struct pattern *p, uint64_t plain_ns)
 /* Makes the plan and has it followed. 0 or -errno. [locked; releases the lock meanwhile] */
 static int plan_from(uint32_t pattern, struct wanted w)
 {
-    struct pattern *p = &here.pattern[pattern];
+    struct pattern *p = &dev->pattern[pattern];
     struct penstock_step step = {0};
     struct penstock_plan plan = {0};
     struct ps_recorded_details details = {0};
-    const struct ps_plan_making making = {here.policy, &here.options, &step, take_in_samples};
+    const struct ps_plan_making making = {dev->policy, &dev->options, &step, take_in_samples};
     void *memory = record(&w, &step, &details);
     uint64_t found_as = p->found;
 
@@ -562,11 +562,11 @@ static int plan_from(uint32_t pattern, struct wanted w)
         p->plain_ns = plan.plain_ns;
         p->planned = true;
         p->fits = fits;
-        if (!here.cost.ns)
-            here.cost = (struct ps_learning_cost){here.launches, ps_now_ns() - here.begun_at, ps_waits_ns()};
+        if (!dev->cost.ns)
+            dev->cost = (struct ps_learning_cost){dev->launches, ps_now_ns() - dev->begun_at, ps_waits_ns()};
         p->moves = plan.moves != 0;
         p->hasty |= is_guess && p->moves; /* what needs no moves does so by its bytes alone */
-        if (here.followed == pattern)
+        if (dev->followed == pattern)
             time_launches(p->hasty && !p->rounds);
     }
     if (!r && *ps_settings.report)
@@ -577,7 +577,7 @@ static int plan_from(uint32_t pattern, struct wanted w)
         ps_registry_unlock();
         uint64_t enough = ps_plan_find_enough(&making, limit, peak);
         ps_registry_lock();
-        here.enough_bytes = enough;
+        dev->enough_bytes = enough;
     }
     free(plan.move);
     free(memory);
@@ -587,7 +587,7 @@ static int plan_from(uint32_t pattern, struct wanted w)
 /* [locked; releases the lock meanwhile] */
 static void plan_one(uint32_t pattern)
 {
-    struct pattern *p = &here.pattern[pattern];
+    struct pattern *p = &dev->pattern[pattern];
     const struct wanted w = p->wanted;
     const uint64_t found_as = p->found;
 
@@ -610,7 +610,7 @@ static bool is_ripe(const struct wanted *w, uint64_t oldest)
     const uint64_t before = w->length / 8 < w->first ? w->length / 8 : w->first;
 
     return oldest >= w->first + w->length || ps_now_ns() - w->since > DURATIONS_AFTER_NS ||
-           !ps_recorder_keeps(here.recorder, w->first - before, w->length);
+           !ps_recorder_keeps(dev->recorder, w->first - before, w->length);
 }
 
 static void plan_steps(void)
@@ -630,16 +630,16 @@ static void plan_steps(void)
         ps_shutdown_park_if_due();
         ps_following_all_told(outstanding ? oldest : launches);
         for (uint32_t p = 0; p < PS_PATTERNS_MAX; p++) {
-            if (!here.pattern[p].wanted.is)
+            if (!dev->pattern[p].wanted.is)
                 continue;
             some_wanted = true;
-            if (is_ripe(&here.pattern[p].wanted, oldest))
+            if (is_ripe(&dev->pattern[p].wanted, oldest))
                 plan_one(p);
         }
         if (!outstanding && !some_wanted)
             ps_registry_rest(PS_HELPER_PLAN,
                              ps_stopwatch_learns() || ps_following_moves_spans() ? SAMPLES_LOOKED_FOR_NS : PS_HELPER_LOOKS_NS);
-        launches = here.launches;
+        launches = dev->launches;
         ps_registry_unlock();
         if (outstanding)
             nanosleep(&a_moment, NULL);

@@ -50,8 +50,8 @@ static PS_PER_DEVICE struct {
     size_t making; /* bytes of the span that is just being made; 0: none */
     struct ps_preallocation_figures figures;
     struct ps_lazy_thread thread;
-} of_first;
-#define here PS_HERE(of_first)
+} first_dev;
+#define dev (&PS_HERE(first_dev))
 
 /* ---- a step made ready ---- */
 
@@ -121,18 +121,18 @@ struct ps_preallocation *ps_preallocation_make(const struct penstock_step *step)
 
 void ps_preallocation_leave(void)
 {
-    here.now = NULL;
+    dev->now = NULL;
 }
 
 void ps_preallocation_free(struct ps_preallocation *p)
 {
     if (!p)
         return;
-    if (p == here.now)
-        here.now = NULL;
-    for (uint64_t i = here.due_done; i < here.due_written; i++)
-        if (here.due[i % DUE_MAX].of == p)
-            here.due[i % DUE_MAX].of = NULL;
+    if (p == dev->now)
+        dev->now = NULL;
+    for (uint64_t i = dev->due_done; i < dev->due_written; i++)
+        if (dev->due[i % DUE_MAX].of == p)
+            dev->due[i % DUE_MAX].of = NULL;
     free(p->birth);
     free(p->first);
     free(p->ahead);
@@ -144,10 +144,10 @@ void ps_preallocation_free(struct ps_preallocation *p)
 /* Births that follow the launches from now_place to before `now->ahead[now_place]`: begin there, end at *end, going round. */
 static uint32_t soon(uint32_t *end)
 {
-    uint32_t last = here.now->ahead[here.now_place];
+    uint32_t last = dev->now->ahead[dev->now_place];
 
-    *end = last <= here.now->launches ? here.now->first[last] : here.now->births + here.now->first[last - here.now->launches];
-    return here.now->first[here.now_place];
+    *end = last <= dev->now->launches ? dev->now->first[last] : dev->now->births + dev->now->first[last - dev->now->launches];
+    return dev->now->first[dev->now_place];
 }
 
 /* Allocations of the size that are due and come before birth `before`. */
@@ -155,8 +155,8 @@ static uint32_t due_of(size_t bytes, uint32_t before)
 {
     uint32_t end, count = 0;
 
-    for (uint32_t i = soon(&end); i < end && i % here.now->births != before; i++)
-        count += here.now->birth[i % here.now->births].is_due && here.now->birth[i % here.now->births].bytes == bytes;
+    for (uint32_t i = soon(&end); i < end && i % dev->now->births != before; i++)
+        count += dev->now->birth[i % dev->now->births].is_due && dev->now->birth[i % dev->now->births].bytes == bytes;
     return count;
 }
 
@@ -164,23 +164,23 @@ static uint32_t due_of(size_t bytes, uint32_t before)
 
 bool ps_preallocation_can_spare(const struct ps_span *span)
 {
-    if (!here.now || !here.now->births)
+    if (!dev->now || !dev->now->births)
         return true;
     return ps_registry_cached_count(span->bytes) > due_of(span->bytes, NONE);
 }
 
 bool ps_preallocation_is_making(size_t bytes)
 {
-    return here.making == bytes;
+    return dev->making == bytes;
 }
 
 void ps_preallocation_allocated(size_t bytes, bool found)
 {
-    if (!here.now)
+    if (!dev->now)
         return;
-    here.figures.missing += !found;
-    for (uint32_t i = here.now->first[here.now_place]; i < here.now->first[here.now_place + 1]; i++) {
-        struct birth *b = &here.now->birth[i];
+    dev->figures.missing += !found;
+    for (uint32_t i = dev->now->first[dev->now_place]; i < dev->now->first[dev->now_place + 1]; i++) {
+        struct birth *b = &dev->now->birth[i];
         if (!b->is_due || b->bytes != bytes)
             continue;
         b->is_due = false;
@@ -194,13 +194,13 @@ void ps_preallocation_allocated(size_t bytes, bool found)
 
 static bool is_still_due(uint64_t at)
 {
-    const struct ps_preallocation *p = here.due[at % DUE_MAX].of;
+    const struct ps_preallocation *p = dev->due[at % DUE_MAX].of;
 
-    if (!p || p != here.now)
+    if (!p || p != dev->now)
         return false;
-    const struct birth *b = &p->birth[here.due[at % DUE_MAX].birth];
+    const struct birth *b = &p->birth[dev->due[at % DUE_MAX].birth];
     /* One whose place was passed did not come in this round. */
-    return b->is_due && (b->after + p->launches - here.now_place) % p->launches < p->ahead[here.now_place] - here.now_place;
+    return b->is_due && (b->after + p->launches - dev->now_place) % p->launches < p->ahead[dev->now_place] - dev->now_place;
 }
 
 /* ---- the thread ---- */
@@ -215,17 +215,17 @@ static int make(size_t bytes)
         return r;
     struct ps_span *span = ps_registry_new_unowned(bytes);
     if (span) {
-        here.making = bytes;
+        dev->making = bytes;
         ps_registry_unlock();
         r = ps_pages_map(span->address, pages.block);
         ps_registry_lock();
-        here.making = 0;
+        dev->making = 0;
         if (!r) {
             span->backing = PS_BACKING_DEVICE;
             span->pages = pages.block;
             span->has_pages = true;
             ps_registry_cache_unowned(span);
-            here.figures.made++;
+            dev->figures.made++;
         } else {
             ps_registry_delete(span);
         }
@@ -249,19 +249,19 @@ static void make_ahead(void)
     ps_shutdown_helper_begins();
     for (;;) {
         ps_shutdown_park_if_due();
-        if (here.due_done == here.due_written) {
+        if (dev->due_done == dev->due_written) {
             ps_registry_rest(PS_HELPER_PAGES, PS_HELPER_LOOKS_NS);
             continue;
         }
-        uint64_t at = here.due_done;
+        uint64_t at = dev->due_done;
         if (!is_still_due(at)) {
-            here.due_done++;
+            dev->due_done++;
             continue;
         }
-        struct birth *b = &here.now->birth[here.due[at % DUE_MAX].birth];
+        struct birth *b = &dev->now->birth[dev->due[at % DUE_MAX].birth];
         size_t bytes = b->bytes;
-        if (ps_registry_cached_count(bytes) > due_of(bytes, here.due[at % DUE_MAX].birth)) {
-            here.due_done++; /* there will be one left for it */
+        if (ps_registry_cached_count(bytes) > due_of(bytes, dev->due[at % DUE_MAX].birth)) {
+            dev->due_done++; /* there will be one left for it */
             continue;
         }
         int r = make(bytes);
@@ -275,8 +275,8 @@ static void make_ahead(void)
         }
         if (!r && is_still_due(at)) /* the lock was released: it may have come meanwhile, or its step be gone */
             b->is_prepared = true;
-        if (at == here.due_done)
-            here.due_done++;
+        if (at == dev->due_done)
+            dev->due_done++;
     }
 }
 
@@ -287,11 +287,11 @@ static void falls_due(struct ps_preallocation *p, uint32_t birth)
 
     b->is_due = true;
     b->is_prepared = false;
-    if (!b->missed || here.due_written - here.due_done == DUE_MAX ||
-        !ps_registry_thread_is_there(&here.thread, "penstock-pages", make_ahead))
+    if (!b->missed || dev->due_written - dev->due_done == DUE_MAX ||
+        !ps_registry_thread_is_there(&dev->thread, "penstock-pages", make_ahead))
         return;
-    here.due[here.due_written % DUE_MAX].of = p;
-    here.due[here.due_written++ % DUE_MAX].birth = birth;
+    dev->due[dev->due_written % DUE_MAX].of = p;
+    dev->due[dev->due_written++ % DUE_MAX].birth = birth;
     ps_registry_call(PS_HELPER_PAGES);
 }
 
@@ -301,12 +301,12 @@ void ps_preallocation_at(struct ps_preallocation *p, uint32_t place)
 
     if (!p->births)
         return;
-    if (p != here.now)
+    if (p != dev->now)
         from = place; /* just begun: what came between is soon too */
     else if (!place)
         from -= from >= p->launches ? p->launches : from;
-    here.now = p;
-    here.now_place = place;
+    dev->now = p;
+    dev->now_place = place;
     for (uint32_t l = from; l < to; l++)
         for (uint32_t i = p->first[l % p->launches]; i < p->first[l % p->launches + 1]; i++)
             falls_due(p, i);
@@ -314,5 +314,5 @@ void ps_preallocation_at(struct ps_preallocation *p, uint32_t place)
 
 struct ps_preallocation_figures ps_preallocation_figures(void)
 {
-    return here.figures;
+    return dev->figures;
 }

@@ -26,120 +26,120 @@ static PS_PER_DEVICE struct {
     } recent[PS_LIVE_RECENT];  /* of step n (counted from 0) at n % PS_LIVE_RECENT */
     struct ps_live_step *kept; /* KEPT of them, likewise; NULL: nobody wants them */
     uint64_t taken, lost;
-} of_first;
-#define here PS_HERE(of_first)
+} first_dev;
+#define dev (&PS_HERE(first_dev))
 
 int ps_step_log_keep(void)
 {
-    if (!here.kept) {
-        here.kept = calloc(KEPT, sizeof *here.kept);
-        here.taken = here.count;
+    if (!dev->kept) {
+        dev->kept = calloc(KEPT, sizeof *dev->kept);
+        dev->taken = dev->count;
     }
-    return here.kept ? 0 : -ENOMEM;
+    return dev->kept ? 0 : -ENOMEM;
 }
 
 void ps_step_log_begin(uint64_t launch)
 {
-    here.began = launch;
-    here.ended_at = ps_now_ns();
-    here.exposed_ns = 0;
+    dev->began = launch;
+    dev->ended_at = ps_now_ns();
+    dev->exposed_ns = 0;
 }
 
 static void keep(uint64_t launch, uint64_t now, bool planned)
 {
-    if (here.count - here.taken > KEPT) { /* the oldest gives way */
-        here.taken++;
-        here.lost++;
+    if (dev->count - dev->taken > KEPT) { /* the oldest gives way */
+        dev->taken++;
+        dev->lost++;
     }
-    struct ps_live_step *step = &here.kept[(here.count - 1) % KEPT];
+    struct ps_live_step *step = &dev->kept[(dev->count - 1) % KEPT];
     step->t_ns = now;
     step->last_launch = launch;
     step->planned = planned;
     ps_live_values_process(&step->process);
     ps_live_values_device(&step->device);
-    step->device.exposed_ns = here.recent[(here.count - 1) % PS_LIVE_RECENT].exposed_ns;
+    step->device.exposed_ns = dev->recent[(dev->count - 1) % PS_LIVE_RECENT].exposed_ns;
 }
 
 void ps_step_log_ended(uint64_t launch)
 {
-    uint64_t now = ps_now_ns(), under_plans = ps_following_steps(), n = here.count++ % PS_LIVE_RECENT;
+    uint64_t now = ps_now_ns(), under_plans = ps_following_steps(), n = dev->count++ % PS_LIVE_RECENT;
 
-    here.recent[n].ns = now - here.ended_at;
-    here.recent[n].last_launch = launch;
-    here.recent[n].exposed_ns = here.exposed_ns;
-    here.ended_at = now;
-    here.exposed_ns = 0;
-    if (here.kept)
-        keep(launch, now, under_plans != here.planned);
-    here.planned = under_plans;
+    dev->recent[n].ns = now - dev->ended_at;
+    dev->recent[n].last_launch = launch;
+    dev->recent[n].exposed_ns = dev->exposed_ns;
+    dev->ended_at = now;
+    dev->exposed_ns = 0;
+    if (dev->kept)
+        keep(launch, now, under_plans != dev->planned);
+    dev->planned = under_plans;
 }
 
 void ps_step_log_waited(uint64_t launch, uint64_t ns)
 {
-    uint64_t step = here.count;
+    uint64_t step = dev->count;
 
-    if (launch <= here.began)
+    if (launch <= dev->began)
         return;
     /* It is that of the step under way, or of one that ended a moment ago; of an older one nobody wants to know any more. */
-    while (step && here.count - step < PS_LIVE_RECENT && here.recent[(step - 1) % PS_LIVE_RECENT].last_launch >= launch)
+    while (step && dev->count - step < PS_LIVE_RECENT && dev->recent[(step - 1) % PS_LIVE_RECENT].last_launch >= launch)
         step--;
-    if (step == here.count) {
-        here.exposed_ns += ns;
+    if (step == dev->count) {
+        dev->exposed_ns += ns;
         return;
     }
-    here.recent[step % PS_LIVE_RECENT].exposed_ns += ns;
-    if (here.kept && step >= here.taken)
-        here.kept[step % KEPT].device.exposed_ns += ns;
+    dev->recent[step % PS_LIVE_RECENT].exposed_ns += ns;
+    if (dev->kept && step >= dev->taken)
+        dev->kept[step % KEPT].device.exposed_ns += ns;
 }
 
 void ps_step_log_told(uint64_t launch)
 {
-    here.told = launch;
+    dev->told = launch;
 }
 
 uint64_t ps_step_log_count(void)
 {
-    return here.count;
+    return dev->count;
 }
 
 uint64_t ps_step_log_last_ns(void)
 {
-    return here.count ? here.recent[(here.count - 1) % PS_LIVE_RECENT].ns : 0;
+    return dev->count ? dev->recent[(dev->count - 1) % PS_LIVE_RECENT].ns : 0;
 }
 
 uint64_t ps_step_log_exposed_ns(void)
 {
-    for (uint64_t step = here.count; step && here.count - step < PS_LIVE_RECENT; step--)
-        if (here.recent[(step - 1) % PS_LIVE_RECENT].last_launch < here.told)
-            return here.recent[(step - 1) % PS_LIVE_RECENT].exposed_ns;
+    for (uint64_t step = dev->count; step && dev->count - step < PS_LIVE_RECENT; step--)
+        if (dev->recent[(step - 1) % PS_LIVE_RECENT].last_launch < dev->told)
+            return dev->recent[(step - 1) % PS_LIVE_RECENT].exposed_ns;
     return 0;
 }
 
 void ps_step_log_recent(uint64_t ns[PS_LIVE_RECENT])
 {
     for (uint64_t i = 0; i < PS_LIVE_RECENT; i++)
-        ns[i] = i < here.count ? here.recent[(here.count - 1 - i) % PS_LIVE_RECENT].ns : 0;
+        ns[i] = i < dev->count ? dev->recent[(dev->count - 1 - i) % PS_LIVE_RECENT].ns : 0;
 }
 
 size_t ps_step_log_take(struct ps_live_step *out, size_t capacity, bool all, uint64_t *lost)
 {
     size_t n = 0;
 
-    *lost += here.lost;
-    here.lost = 0;
-    if (!here.kept)
+    *lost += dev->lost;
+    dev->lost = 0;
+    if (!dev->kept)
         return 0;
-    for (; n < capacity && here.taken < here.count; n++) {
-        const struct ps_live_step *step = &here.kept[here.taken % KEPT];
-        if (!all && step->last_launch >= here.told && here.count - here.taken < KEPT_LONG)
+    for (; n < capacity && dev->taken < dev->count; n++) {
+        const struct ps_live_step *step = &dev->kept[dev->taken % KEPT];
+        if (!all && step->last_launch >= dev->told && dev->count - dev->taken < KEPT_LONG)
             break;
         out[n] = *step;
-        here.taken++;
+        dev->taken++;
     }
     return n;
 }
 
 uint64_t ps_step_log_left(void)
 {
-    return here.kept ? here.count - here.taken + here.lost : 0;
+    return dev->kept ? dev->count - dev->taken + dev->lost : 0;
 }

@@ -31,10 +31,10 @@ static PS_PER_DEVICE struct {
     pthread_mutex_t spare_lock;
     CUevent spare[SPARE_EVENTS];
     unsigned spares;
-} of_first = {.evict_lock = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER},
-              .order_lock = PTHREAD_MUTEX_INITIALIZER,
-              .spare_lock = PTHREAD_MUTEX_INITIALIZER};
-#define here PS_HERE(of_first)
+} first_dev = {.evict_lock = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER},
+               .order_lock = PTHREAD_MUTEX_INITIALIZER,
+               .spare_lock = PTHREAD_MUTEX_INITIALIZER};
+#define dev (&PS_HERE(first_dev))
 
 int ps_copies_open(void)
 {
@@ -43,17 +43,17 @@ int ps_copies_open(void)
 
     /* High priority: it orders kernels, not what copy engines do (copy_gate.h), so this matters only where a small copy runs as a kernel. */
     if (r == CUDA_SUCCESS)
-        r = ps_cu.cuStreamCreateWithPriority(&here.d2h[PS_COPIES_IN_TURN], CU_STREAM_NON_BLOCKING, greatest);
+        r = ps_cu.cuStreamCreateWithPriority(&dev->d2h[PS_COPIES_IN_TURN], CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
-        r = ps_cu.cuStreamCreateWithPriority(&here.d2h[PS_COPIES_AT_ONCE], CU_STREAM_NON_BLOCKING, greatest);
+        r = ps_cu.cuStreamCreateWithPriority(&dev->d2h[PS_COPIES_AT_ONCE], CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
-        r = ps_cu.cuStreamCreateWithPriority(&here.h2d[PS_COPIES_BEHIND], CU_STREAM_NON_BLOCKING, greatest);
+        r = ps_cu.cuStreamCreateWithPriority(&dev->h2d[PS_COPIES_BEHIND], CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
-        r = ps_cu.cuStreamCreateWithPriority(&here.h2d[PS_COPIES_READY], CU_STREAM_NON_BLOCKING, greatest);
+        r = ps_cu.cuStreamCreateWithPriority(&dev->h2d[PS_COPIES_READY], CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
-        r = ps_cu.cuStreamCreateWithPriority(&here.joining, CU_STREAM_NON_BLOCKING, greatest);
+        r = ps_cu.cuStreamCreateWithPriority(&dev->joining, CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
-        ps_copy_gate_make(here.d2h[PS_COPIES_IN_TURN], ps_device.granularity);
+        ps_copy_gate_make(dev->d2h[PS_COPIES_IN_TURN], ps_device.granularity);
     else
         ps_copies_close();
     return ps_cuda_errno(r);
@@ -62,7 +62,7 @@ int ps_copies_open(void)
 void ps_copies_close(void)
 {
     CUstream *const streams[] = {
-        &here.d2h[PS_COPIES_IN_TURN], &here.d2h[PS_COPIES_AT_ONCE], &here.h2d[PS_COPIES_BEHIND], &here.h2d[PS_COPIES_READY], &here.joining,
+        &dev->d2h[PS_COPIES_IN_TURN], &dev->d2h[PS_COPIES_AT_ONCE], &dev->h2d[PS_COPIES_BEHIND], &dev->h2d[PS_COPIES_READY], &dev->joining,
     };
 
     ps_copy_gate_end();
@@ -117,13 +117,13 @@ int ps_copies_evict_would_wait(const struct ps_uses *uses, bool fence_set, CUeve
 int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_uses *uses, bool fence_set, CUevent fence,
                     const struct ps_slot *row, struct ps_device_mark *begins, CUevent done)
 {
-    const CUstream d2h = here.d2h[on];
+    const CUstream d2h = dev->d2h[on];
     const struct ps_slot *whole = row;
     int r = 0;
 
     ps_nvtx_range_begin(PS_NVTX_EVICT, row);
     /* One eviction behind the other: between the pieces of one stand neither another's pieces, which would make both end late, nor what that waits for. */
-    pthread_mutex_lock(&here.evict_lock[on]);
+    pthread_mutex_lock(&dev->evict_lock[on]);
     /* Order: after the last access on each stream that had one. The host may be 1,000 launches ahead of it: the stream waits, nobody else. */
     if (ps_ordering_rule(EVICTION_WAITS_FOR_USES))
         r = ps_uses_stream_wait(uses, d2h);
@@ -140,7 +140,7 @@ int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_
     }
     if (!r)
         r = ps_cuda_errno(ps_cu.cuEventRecord(done, d2h));
-    pthread_mutex_unlock(&here.evict_lock[on]);
+    pthread_mutex_unlock(&dev->evict_lock[on]);
     ps_nvtx_range_end();
     return r && row != whole ? after_part(r, d2h) : r;
 }
@@ -148,17 +148,17 @@ int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_
 /* [with order_lock] */
 static void mark_reload(enum ps_copies_h2d on, size_t bytes)
 {
-    here.groups[on].since_bytes += bytes;
-    if (++here.groups[on].since_copies >= (ps_events_is_tracing() ? PS_RELOADS_A_GROUP / 2 : PS_RELOADS_A_GROUP) ||
-        here.groups[on].since_bytes >= PS_RELOAD_BYTES_A_GROUP) {
-        CUevent *event = &here.groups[on].mark[here.groups[on].marked % MARKS];
+    dev->groups[on].since_bytes += bytes;
+    if (++dev->groups[on].since_copies >= (ps_events_is_tracing() ? PS_RELOADS_A_GROUP / 2 : PS_RELOADS_A_GROUP) ||
+        dev->groups[on].since_bytes >= PS_RELOAD_BYTES_A_GROUP) {
+        CUevent *event = &dev->groups[on].mark[dev->groups[on].marked % MARKS];
         if (!*event && ps_cu.cuEventCreate(event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS)
             *event = NULL;
         if (*event)
-            ps_cu.cuEventRecord(*event, here.h2d[on]);
-        here.groups[on].marked++;
-        here.groups[on].since_copies = 0;
-        here.groups[on].since_bytes = 0;
+            ps_cu.cuEventRecord(*event, dev->h2d[on]);
+        dev->groups[on].marked++;
+        dev->groups[on].since_copies = 0;
+        dev->groups[on].since_bytes = 0;
     }
 }
 
@@ -167,24 +167,24 @@ static int record_end(CUevent fence, CUevent read_done, size_t bytes, struct ps_
 {
     int r;
 
-    pthread_mutex_lock(&here.order_lock);
-    r = ps_cuda_errno(ps_cu.cuEventRecord(fence, here.h2d[nth->on]));
+    pthread_mutex_lock(&dev->order_lock);
+    r = ps_cuda_errno(ps_cu.cuEventRecord(fence, dev->h2d[nth->on]));
     if (!r) {
-        nth->number = ++here.reloads;
-        r = ps_cuda_errno(ps_cu.cuEventRecord(read_done, here.h2d[nth->on]));
+        nth->number = ++dev->reloads;
+        r = ps_cuda_errno(ps_cu.cuEventRecord(read_done, dev->h2d[nth->on]));
     }
     if (!r)
         mark_reload(nth->on, bytes);
-    pthread_mutex_unlock(&here.order_lock);
+    pthread_mutex_unlock(&dev->order_lock);
     return r;
 }
 
 void ps_copies_wait_for_reloads(void)
 {
     for (unsigned i = 0; i < PS_COPIES_H2D_STREAMS; i++) {
-        pthread_mutex_lock(&here.order_lock);
-        CUevent event = here.groups[i].marked >= 2 ? here.groups[i].mark[(here.groups[i].marked - 2) % MARKS] : NULL;
-        pthread_mutex_unlock(&here.order_lock);
+        pthread_mutex_lock(&dev->order_lock);
+        CUevent event = dev->groups[i].marked >= 2 ? dev->groups[i].mark[(dev->groups[i].marked - 2) % MARKS] : NULL;
+        pthread_mutex_unlock(&dev->order_lock);
         if (event)
             ps_cu.cuEventSynchronize(event); /* recorded anew meanwhile: a later copy of the same stream, and the wait is longer */
     }
@@ -193,7 +193,7 @@ void ps_copies_wait_for_reloads(void)
 int ps_copies_reload(enum ps_copies_h2d on, CUdeviceptr address, const struct ps_uses *pages_uses, const struct ps_slot *row,
                      struct ps_device_mark *begins, struct ps_device_mark *ends, CUevent fence, struct ps_copies_nth *nth)
 {
-    const CUstream h2d = here.h2d[on];
+    const CUstream h2d = dev->h2d[on];
     size_t bytes = 0;
     int r = 0;
 
@@ -217,29 +217,29 @@ int ps_copies_reload(enum ps_copies_h2d on, CUdeviceptr address, const struct ps
 
 int ps_copies_join(const struct ps_uses *uses, bool event_set, CUevent event)
 {
-    int r = event_set ? ps_cuda_errno(ps_cu.cuStreamWaitEvent(here.joining, event, 0)) : 0;
+    int r = event_set ? ps_cuda_errno(ps_cu.cuStreamWaitEvent(dev->joining, event, 0)) : 0;
 
     if (!r)
-        r = ps_uses_stream_wait(uses, here.joining);
-    return r ? r : ps_cuda_errno(ps_cu.cuEventRecord(event, here.joining));
+        r = ps_uses_stream_wait(uses, dev->joining);
+    return r ? r : ps_cuda_errno(ps_cu.cuEventRecord(event, dev->joining));
 }
 
 void ps_copies_give_event(CUevent event)
 {
-    pthread_mutex_lock(&here.spare_lock);
-    if (event && here.spares < SPARE_EVENTS)
-        here.spare[here.spares++] = event; /* beyond that it is left to the driver */
-    pthread_mutex_unlock(&here.spare_lock);
+    pthread_mutex_lock(&dev->spare_lock);
+    if (event && dev->spares < SPARE_EVENTS)
+        dev->spare[dev->spares++] = event; /* beyond that it is left to the driver */
+    pthread_mutex_unlock(&dev->spare_lock);
 }
 
 static CUevent take_event(void)
 {
     CUevent event = NULL;
 
-    pthread_mutex_lock(&here.spare_lock);
-    if (here.spares)
-        event = here.spare[--here.spares];
-    pthread_mutex_unlock(&here.spare_lock);
+    pthread_mutex_lock(&dev->spare_lock);
+    if (dev->spares)
+        event = dev->spare[--dev->spares];
+    pthread_mutex_unlock(&dev->spare_lock);
     if (!event && ps_cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS)
         return NULL;
     return event;
@@ -253,9 +253,9 @@ CUevent ps_copies_after_everything(void)
     ps_uses_note_everything(&everything);
     int r = event ? 0 : -EIO;
     for (unsigned i = 0; !r && i < PS_COPIES_H2D_STREAMS; i++) {
-        r = ps_cuda_errno(ps_cu.cuEventRecord(event, here.h2d[i]));
+        r = ps_cuda_errno(ps_cu.cuEventRecord(event, dev->h2d[i]));
         if (!r)
-            r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(here.joining, event, 0));
+            r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(dev->joining, event, 0));
     }
 
     /* The waits and the record of several threads may mix on the joining stream: each then waits for more, none for less. */
@@ -272,6 +272,6 @@ int ps_copies_drain_reloads(void)
     int r = 0;
 
     for (unsigned i = 0; i < PS_COPIES_H2D_STREAMS && !r; i++)
-        r = ps_stream_host_wait(here.h2d[i]);
+        r = ps_stream_host_wait(dev->h2d[i]);
     return r;
 }

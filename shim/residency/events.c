@@ -24,12 +24,12 @@ static PS_PER_DEVICE struct {
 
     _Atomic uint32_t reloads_queued; /* and not seen over */
     uint32_t (*evictions)(void);     /* D2H copies under way; constant after the set-up */
-} of_first = {.layer.number = PENSTOCK_NEVER};
-#define here PS_HERE(of_first)
+} first_dev = {.layer.number = PENSTOCK_NEVER};
+#define dev (&PS_HERE(first_dev))
 
 void ps_events_count_evictions_by(uint32_t (*count)(void))
 {
-    here.evictions = count;
+    dev->evictions = count;
 }
 
 static int32_t this_thread(void)
@@ -50,8 +50,8 @@ static struct ps_event_levels levels(void)
         .held = ps_budget.held,
         .live = ps_registry.live_bytes,
         .slab_used = slab.used_bytes,
-        .evictions = here.evictions ? here.evictions() : 0,
-        .reloads = atomic_load_explicit(&here.reloads_queued, memory_order_relaxed),
+        .evictions = dev->evictions ? dev->evictions() : 0,
+        .reloads = atomic_load_explicit(&dev->reloads_queued, memory_order_relaxed),
         .known = true,
     };
 }
@@ -79,7 +79,7 @@ static void begin_move(struct ps_events_move *move, const struct ps_span *span, 
     if (!ps_events_is_tracing())
         return;
     move->queued_ns = ps_now_ns();
-    move->layer = here.layer;
+    move->layer = dev->layer;
     move->begin = ps_device_clock_take();
 }
 
@@ -155,7 +155,7 @@ void ps_events_reload_ends(struct ps_events_move *move, int error)
         record.from = move->begin;
         record.to = move->end;
         if (move->end)
-            atomic_fetch_add_explicit(&here.reloads_queued, 1, memory_order_relaxed);
+            atomic_fetch_add_explicit(&dev->reloads_queued, 1, memory_order_relaxed);
         if (put_with_levels(&record))
             return; /* the marks are the record's */
         if (move->end)
@@ -167,7 +167,7 @@ void ps_events_reload_ends(struct ps_events_move *move, int error)
 
 void ps_events_reload_is_over(void)
 {
-    atomic_fetch_sub_explicit(&here.reloads_queued, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&dev->reloads_queued, 1, memory_order_relaxed);
 }
 
 /* ---- waits ---- */
@@ -207,9 +207,9 @@ void ps_events_step(struct ps_steps_state state)
     PS_PROBE4(step, (int)state.event, state.pattern, state.length, state.position);
     if (!ps_events_is_tracing())
         return;
-    here.step = state;
+    dev->step = state;
     /* The launch that this is told of is the step's last. */
-    here.step_begins_in = state.event == PS_STEPS_FOUND || state.event == PS_STEPS_WRAPPED ? 2 : 0;
+    dev->step_begins_in = state.event == PS_STEPS_FOUND || state.event == PS_STEPS_WRAPPED ? 2 : 0;
     if (state.event == PS_STEPS_LOST)
         put_instant((struct ps_event_record){.kind = PS_EVENT_STEP_ENDS});
     else if (state.event == PS_STEPS_RECOGNISED)
@@ -224,15 +224,15 @@ static bool is_same(const struct ps_recorded_layer *a, const struct ps_recorded_
 void ps_events_launch(const struct ps_recorded_layer *marked)
 {
     struct ps_recorded_layer layer = *marked;
-    bool step_begins = here.step_begins_in && !--here.step_begins_in;
+    bool step_begins = dev->step_begins_in && !--dev->step_begins_in;
 
     if (!layer.stretch) /* no markers: what the plan's step knows, if one is followed */
         ps_plan.layer(&layer);
     if (step_begins)
-        put_instant((struct ps_event_record){.kind = PS_EVENT_STEP, .number = here.step.length, .other = here.step.pattern});
-    if (!step_begins && is_same(&layer, &here.layer))
+        put_instant((struct ps_event_record){.kind = PS_EVENT_STEP, .number = dev->step.length, .other = dev->step.pattern});
+    if (!step_begins && is_same(&layer, &dev->layer))
         return;
-    here.layer = layer;
+    dev->layer = layer;
     put_instant((struct ps_event_record){
         .kind = PS_EVENT_LAYER, .layer = layer.number, .layer_name = layer.name, .direction = (uint8_t)layer.direction});
 }

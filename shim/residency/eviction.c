@@ -41,8 +41,8 @@ static PS_PER_DEVICE struct {
     unsigned held, yielding; /* the program waits for the device, or the link is measured: nothing is queued; of these, how many yield */
     bool ended;              /* nothing leaves any more */
     void (*left)(struct ps_span *span); /* constant after the set-up; NULL: nobody is told */
-} of_first;
-#define here PS_HERE(of_first)
+} first_dev;
+#define dev (&PS_HERE(first_dev))
 
 /* D2H bytes queued at a time, but for one copy: 2.4 ms of the link. Who waits for the device waits for them too. */
 #define BYTES_QUEUED_MAX (128ull << 20)
@@ -53,16 +53,16 @@ static void serve_transfers(void);
 
 void ps_eviction_open(enum ps_guard how)
 {
-    here.guard = how;
+    dev->guard = how;
     for (unsigned i = 0; i < PS_COPIES_D2H_STREAMS; i++)
-        STAILQ_INIT(&here.on[i].under_way);
+        STAILQ_INIT(&dev->on[i].under_way);
     ps_transfers_open();
     ps_events_count_evictions_by(ps_eviction_copies_under_way);
 }
 
 void ps_eviction_when_left(void (*call)(struct ps_span *span))
 {
-    here.left = call;
+    dev->left = call;
 }
 
 /* Others wait for what each of these does. Behind them room for those that come later, and for a few of the program's own. */
@@ -80,8 +80,8 @@ static void helper_is_gone(void *unused)
 {
     (void)unused;
     ps_registry_lock();
-    here.started = false;
-    here.start_failed = true;
+    dev->started = false;
+    dev->start_failed = true;
     ps_registry_changed();
     ps_registry_unlock();
 }
@@ -90,32 +90,32 @@ bool ps_eviction_start_helpers(void)
 {
     if (ps_shutdown_has_begun())
         return false;
-    if (!here.wanted) {
-        here.wanted = true;
+    if (!dev->wanted) {
+        dev->wanted = true;
         ps_eviction_look_ahead();
     }
-    if (here.started || here.start_failed || here.starting)
-        return here.started;
-    here.started = true;
-    for (unsigned i = 0; i < HELPERS && here.started; i++)
-        here.started = !ps_helper_thread_start(helpers[i].name, helpers[i].run, helper_is_gone, NULL);
-    here.start_failed = !here.started;
-    return here.started;
+    if (dev->started || dev->start_failed || dev->starting)
+        return dev->started;
+    dev->started = true;
+    for (unsigned i = 0; i < HELPERS && dev->started; i++)
+        dev->started = !ps_helper_thread_start(helpers[i].name, helpers[i].run, helper_is_gone, NULL);
+    dev->start_failed = !dev->started;
+    return dev->started;
 }
 
 int ps_eviction_prepare(const char **why)
 {
     ps_registry_lock();
-    const bool is_due = !here.started && !here.start_failed && !here.starting;
-    int r = here.start_failed ? -EIO : 0;
-    here.starting |= is_due;
+    const bool is_due = !dev->started && !dev->start_failed && !dev->starting;
+    int r = dev->start_failed ? -EIO : 0;
+    dev->starting |= is_due;
     ps_registry_unlock();
     if (is_due) {
         r = ps_helper_threads_start_together(helpers, HELPERS + ROOM_FOR);
         ps_registry_lock();
-        here.starting = false;
-        here.started = !r;
-        here.start_failed = r != 0;
+        dev->starting = false;
+        dev->started = !r;
+        dev->start_failed = r != 0;
         ps_registry_unlock();
     }
     *why = !r          ? NULL
@@ -126,13 +126,13 @@ int ps_eviction_prepare(const char **why)
 
 bool ps_eviction_is_wanted(void)
 {
-    return here.wanted;
+    return dev->wanted;
 }
 
 void ps_eviction_end(const char *why)
 {
     ps_registry_lock();
-    here.ended = true;
+    dev->ended = true;
     ps_budget.evictions_fail = true;
     ps_registry_changed();
     ps_registry_unlock();
@@ -141,12 +141,12 @@ void ps_eviction_end(const char *why)
 
 bool ps_eviction_is_impossible(void)
 {
-    return here.start_failed || here.ended;
+    return dev->start_failed || dev->ended;
 }
 
 static void call_finisher(void)
 {
-    here.finisher_calls++;
+    dev->finisher_calls++;
     ps_registry_call(PS_HELPER_EVICT);
     ps_registry_call(PS_HELPER_AT_ONCE);
     ps_registry_changed();
@@ -156,7 +156,7 @@ static void call_finisher(void)
 
 bool ps_eviction_may_leave(const struct ps_span *span)
 {
-    return !here.ended && !ps_registry.blind_launches && span->life == PS_LIFE_LIVE && !span->busy && !span->launching && !span->pinned &&
+    return !dev->ended && !ps_registry.blind_launches && span->life == PS_LIFE_LIVE && !span->busy && !span->launching && !span->pinned &&
            !span->user_pins && !span->excluded && span->has_pages && !ps_block_order_holds(span) &&
            (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
 }
@@ -268,17 +268,17 @@ static int queue_copy(struct ps_transfer *t)
         ps_registry_changed();
         return r;
     }
-    STAILQ_INSERT_TAIL(&here.on[t->on].under_way, t, next);
-    here.on[t->on].copies++;
-    here.on[t->on].bytes += t->bytes;
+    STAILQ_INSERT_TAIL(&dev->on[t->on].under_way, t, next);
+    dev->on[t->on].copies++;
+    dev->on[t->on].bytes += t->bytes;
     call_finisher();
     return 0;
 }
 
 static bool queue_is_full(enum ps_copies_d2h on)
 {
-    return here.on[on].copies >= (ps_events_is_tracing() ? PS_COPIES_TRACED_MAX : PS_COPIES_QUEUED_MAX) ||
-           (here.on[on].copies > 1 && here.on[on].bytes >= BYTES_QUEUED_MAX);
+    return dev->on[on].copies >= (ps_events_is_tracing() ? PS_COPIES_TRACED_MAX : PS_COPIES_QUEUED_MAX) ||
+           (dev->on[on].copies > 1 && dev->on[on].bytes >= BYTES_QUEUED_MAX);
 }
 
 bool ps_eviction_are_there_copies(void)
@@ -292,16 +292,16 @@ bool ps_eviction_are_there_copies(void)
 void ps_eviction_hold(bool yields)
 {
     ps_registry_lock();
-    here.held++;
-    here.yielding += yields;
+    dev->held++;
+    dev->yielding += yields;
     ps_registry_unlock();
 }
 
 void ps_eviction_go_on(bool yields)
 {
     ps_registry_lock();
-    here.held--;
-    here.yielding -= yields;
+    dev->held--;
+    dev->yielding -= yields;
     ps_registry_call(PS_HELPER_RELOAD);
     ps_eviction_look_ahead();
     ps_registry_unlock();
@@ -309,7 +309,7 @@ void ps_eviction_go_on(bool yields)
 
 bool ps_eviction_is_held(void)
 {
-    return here.held > (ps_budget.program_waits ? here.yielding : 0);
+    return dev->held > (ps_budget.program_waits ? dev->yielding : 0);
 }
 
 /* For a helper thread to queue. [locked] */
@@ -367,7 +367,7 @@ int ps_eviction_start(struct ps_span *span)
 
 int ps_eviction_start_at_once(struct ps_span *span, struct ps_late_uses *late)
 {
-    if (!ps_registry_thread_is_there(&here.at_once, "penstock-leave", finish_those_at_once) || queue_is_full(PS_COPIES_AT_ONCE))
+    if (!ps_registry_thread_is_there(&dev->at_once, "penstock-leave", finish_those_at_once) || queue_is_full(PS_COPIES_AT_ONCE))
         return -EAGAIN;
     /* Asked before it is in line, where it would lose its place in the idle order. */
     const uint64_t number = span->number;
@@ -386,12 +386,12 @@ int ps_eviction_start_at_once(struct ps_span *span, struct ps_late_uses *late)
 
 uint64_t ps_eviction_bytes_at_once(void)
 {
-    return here.on[PS_COPIES_AT_ONCE].bytes;
+    return dev->on[PS_COPIES_AT_ONCE].bytes;
 }
 
 uint32_t ps_eviction_copies_under_way(void)
 {
-    return here.on[PS_COPIES_IN_TURN].copies + here.on[PS_COPIES_AT_ONCE].copies;
+    return dev->on[PS_COPIES_IN_TURN].copies + dev->on[PS_COPIES_AT_ONCE].copies;
 }
 
 /* ---- what can happen to one under way ---- */
@@ -479,16 +479,16 @@ static void move_to_slot(struct ps_transfer *t)
     ps_uses_clear(&span->uses); /* the D2H came after them */
     ps_count(evictions);
     ps_count_by(evicted_bytes, span->bytes);
-    if (here.left)
-        here.left(span);
+    if (dev->left)
+        dev->left(span);
     ps_events_eviction_ends(&t->told, true);
     /*
      * A piece comes to rest with its mapping, for which launches that name its block wait. What touches it unseen is no fault that `penstock verify`
      * looks for.
      */
-    if (ps_block_of(span) && (here.guard != PS_GUARD_UNMAP || ps_verify_is_on()))
+    if (ps_block_of(span) && (dev->guard != PS_GUARD_UNMAP || ps_verify_is_on()))
         ps_guard_map_to_slot(span);
-    else if (ps_guard_is_for(here.guard, t->only_seen))
+    else if (ps_guard_is_for(dev->guard, t->only_seen))
         ps_guard_soon(span);
     ps_block_order_rests(span);
     ps_registry_changed();
@@ -501,8 +501,8 @@ static void finish(struct ps_transfer *t, bool is_over)
 
     if (t->on == PS_COPIES_IN_TURN)
         ps_budget.turn_stalls = false;
-    here.on[t->on].copies--;
-    here.on[t->on].bytes -= t->bytes;
+    dev->on[t->on].copies--;
+    dev->on[t->on].bytes -= t->bytes;
     if (!is_over) {
         leave_alone(t);
         return;
@@ -541,17 +541,17 @@ static void finish_those_on(enum ps_copies_d2h on, enum ps_helper helper)
     for (;;) {
         ps_shutdown_park_if_due();
         bool some_drain_still = ps_draining_spans_reap();
-        struct ps_transfer *t = STAILQ_FIRST(&here.on[on].under_way);
-        if (!t && here.at_once.failed) /* their thread can't be had: some may have been queued before that was known */
-            t = STAILQ_FIRST(&here.on[PS_COPIES_AT_ONCE].under_way);
+        struct ps_transfer *t = STAILQ_FIRST(&dev->on[on].under_way);
+        if (!t && dev->at_once.failed) /* their thread can't be had: some may have been queued before that was known */
+            t = STAILQ_FIRST(&dev->on[PS_COPIES_AT_ONCE].under_way);
         if (!t) {
             /* Draining spans are in no hurry; everything else calls. */
-            if (seen == here.finisher_calls)
+            if (seen == dev->finisher_calls)
                 ps_registry_rest(helper, some_drain_still ? 2000000u : PS_HELPER_LOOKS_NS);
-            seen = here.finisher_calls;
+            seen = dev->finisher_calls;
             continue;
         }
-        STAILQ_REMOVE_HEAD(&here.on[t->on].under_way, next);
+        STAILQ_REMOVE_HEAD(&dev->on[t->on].under_way, next);
         ps_registry_unlock();
         const bool is_over = !ps_ordering_rule(REMAP_WAITS_FOR_COPY) || !ps_event_host_wait(t->done);
         if (is_over)
@@ -597,7 +597,7 @@ static void serve_transfers(void)
     for (;;) {
         ps_shutdown_park_if_due();
         struct ps_transfer *t = ps_eviction_is_held() ? NULL : ps_transfer_next(!queue_is_full(PS_COPIES_IN_TURN));
-        if (t && here.ended) {
+        if (t && dev->ended) {
             call_off(t);
             continue;
         }

@@ -26,18 +26,18 @@ static PS_PER_DEVICE struct {
         unsigned n;
         bool looked; /* only those are left that have no slots */
     } foreseen;
-} of_first;
-#define here PS_HERE(of_first)
+} first_dev;
+#define dev (&PS_HERE(first_dev))
 
 void ps_transfers_open(void)
 {
-    STAILQ_INIT(&here.line);
-    STAILQ_INIT(&here.unused);
+    STAILQ_INIT(&dev->line);
+    STAILQ_INIT(&dev->unused);
 }
 
 void ps_eviction_look_ahead(void)
 {
-    here.changes++;
+    dev->changes++;
     ps_registry_call(PS_HELPER_SLAB);
     ps_registry_call(PS_HELPER_SLOTS);
     ps_registry_changed();
@@ -45,17 +45,17 @@ void ps_eviction_look_ahead(void)
 
 uint32_t ps_transfers_changes(void)
 {
-    return here.changes;
+    return dev->changes;
 }
 
 /* ---- transfers ---- */
 
 struct ps_transfer *ps_transfer_begin(struct ps_span *span)
 {
-    struct ps_transfer *t = STAILQ_FIRST(&here.unused);
+    struct ps_transfer *t = STAILQ_FIRST(&dev->unused);
 
     if (t)
-        STAILQ_REMOVE_HEAD(&here.unused, next);
+        STAILQ_REMOVE_HEAD(&dev->unused, next);
     else if (!(t = calloc(1, sizeof *t)))
         return NULL;
     t->span = span;
@@ -83,22 +83,22 @@ void ps_transfer_call_off(struct ps_span *span)
 
 void ps_transfer_end(struct ps_transfer *t)
 {
-    STAILQ_INSERT_HEAD(&here.unused, t, next);
+    STAILQ_INSERT_HEAD(&dev->unused, t, next);
 }
 
 /* ---- the line ---- */
 
 void ps_transfer_wait_for_slots(struct ps_transfer *t)
 {
-    STAILQ_INSERT_TAIL(&here.line, t, next);
-    here.line_bytes += t->bytes;
+    STAILQ_INSERT_TAIL(&dev->line, t, next);
+    dev->line_bytes += t->bytes;
     ps_eviction_look_ahead();
 }
 
 static void leave_line(struct ps_transfer *t)
 {
-    STAILQ_REMOVE(&here.line, t, ps_transfer, next);
-    here.line_bytes -= t->bytes;
+    STAILQ_REMOVE(&dev->line, t, ps_transfer, next);
+    dev->line_bytes -= t->bytes;
 }
 
 bool ps_transfer_withdraw(struct ps_transfer *t)
@@ -117,7 +117,7 @@ struct ps_transfer *ps_transfer_next(bool in_turn)
     struct ps_transfer *t;
     size_t no_row_for = 0;
 
-    STAILQ_FOREACH(t, &here.line, next)
+    STAILQ_FOREACH(t, &dev->line, next)
     {
         if (t->span->busy || (t->bytes == no_row_for && !t->made) || (t->on == PS_COPIES_IN_TURN && !in_turn))
             continue;
@@ -138,17 +138,17 @@ struct ps_transfer *ps_transfer_next(bool in_turn)
 
 uint64_t ps_transfers_waiting_bytes(void)
 {
-    return here.line_bytes;
+    return dev->line_bytes;
 }
 
 /* ---- making slots ---- */
 
 void ps_eviction_foresee(size_t *bytes, unsigned n)
 {
-    free(here.foreseen.bytes);
-    here.foreseen.bytes = bytes;
-    here.foreseen.n = n;
-    here.foreseen.looked = false;
+    free(dev->foreseen.bytes);
+    dev->foreseen.bytes = bytes;
+    dev->foreseen.n = n;
+    dev->foreseen.looked = false;
     ps_eviction_look_ahead();
 }
 
@@ -158,7 +158,7 @@ static struct ps_transfer *next_without_row(void)
     struct ps_transfer *t;
     size_t row_for = 0;
 
-    STAILQ_FOREACH(t, &here.line, next)
+    STAILQ_FOREACH(t, &dev->line, next)
     {
         if (t->made || t->bytes == row_for)
             continue;
@@ -172,11 +172,11 @@ static struct ps_transfer *next_without_row(void)
 /* Bytes of slots to make for a span that a plan will evict. 0: there are enough. */
 static size_t next_foreseen(void)
 {
-    if (!here.foreseen.looked) {
-        here.foreseen.looked = true;
-        here.foreseen.n = ps_slab_keep_lacking(here.foreseen.bytes, here.foreseen.n);
+    if (!dev->foreseen.looked) {
+        dev->foreseen.looked = true;
+        dev->foreseen.n = ps_slab_keep_lacking(dev->foreseen.bytes, dev->foreseen.n);
     }
-    return here.foreseen.n ? here.foreseen.bytes[--here.foreseen.n] : 0;
+    return dev->foreseen.n ? dev->foreseen.bytes[--dev->foreseen.n] : 0;
 }
 
 /* A size to make slots for ahead of need: of the spans next in line to leave, the first that there would be no row for. 0: none. */
@@ -204,7 +204,7 @@ static void hand_over(struct ps_slot *row, size_t bytes)
 {
     struct ps_transfer *t;
 
-    STAILQ_FOREACH(t, &here.line, next)
+    STAILQ_FOREACH(t, &dev->line, next)
     if (t->bytes == bytes && !t->made)
         break;
     if (t)
@@ -251,7 +251,7 @@ void ps_eviction_make_slots(void)
             else if (wanted)
                 hand_over(row, bytes);
             else if (r)
-                here.foreseen.n = 0; /* the host has no more; evictions take what there is */
+                dev->foreseen.n = 0; /* the host has no more; evictions take what there is */
             if (!r)
                 ps_eviction_look_ahead();
             if (!r || wanted)
@@ -262,8 +262,8 @@ void ps_eviction_make_slots(void)
             ps_slab_progress_end();
             ps_registry_lock();
         }
-        if (seen == here.changes)
+        if (seen == dev->changes)
             ps_registry_rest(PS_HELPER_SLOTS, ps_slab_progress_is_told() ? PS_SLAB_PAUSE_NS : PS_HELPER_LOOKS_NS);
-        seen = here.changes;
+        seen = dev->changes;
     }
 }

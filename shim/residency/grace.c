@@ -42,15 +42,15 @@ static PS_PER_DEVICE struct {
     /* The stream that was launched on last, and the number of the last launch that was on another one than the launch before. */
     struct ps_stream *_Atomic last_stream;
     _Atomic uint64_t changed;
-} of_first;
-#define here PS_HERE(of_first)
+} first_dev;
+#define dev (&PS_HERE(first_dev))
 
 static pthread_mutex_t marking = PTHREAD_MUTEX_INITIALIZER; /* a leaf, taken with the registry lock held too */
 static atomic_bool unplaced;                                /* a launch was on a stream that has no place in the table */
 
 void ps_grace_open(uint32_t launches)
 {
-    here.launches = launches;
+    dev->launches = launches;
 }
 
 static uint64_t launch_number(void)
@@ -61,13 +61,13 @@ static uint64_t launch_number(void)
 /* Whether a launch that began in the span's grace is under way, however many others have been queued since. */
 static bool is_waited_for(const struct ps_span *span)
 {
-    return ps_ordering_rule(GRACE_WAITS_FOR_SLOW_LAUNCH) && ps_launches_under_way_is_any(span->grace_since, span->named + here.launches);
+    return ps_ordering_rule(GRACE_WAITS_FOR_SLOW_LAUNCH) && ps_launches_under_way_is_any(span->grace_since, span->named + dev->launches);
 }
 
 /* The last launch of a grace has its number before it is queued, so it is in time until the next one begins. Here the order of the two looks counts: launches_under_way.c. */
 static bool is_in_time(const struct ps_span *span)
 {
-    return here.launches && (atomic_load(&ps_registry.launch_number) - span->named <= here.launches || is_waited_for(span));
+    return dev->launches && (atomic_load(&ps_registry.launch_number) - span->named <= dev->launches || is_waited_for(span));
 }
 
 bool ps_grace_is_over(const struct ps_span *span)
@@ -78,7 +78,7 @@ bool ps_grace_is_over(const struct ps_span *span)
 bool ps_grace_is_queued(const struct ps_span *span)
 {
     return !atomic_load_explicit(&span->known, memory_order_relaxed) ||
-           (atomic_load(&ps_registry.launch_number) - span->named >= here.launches && !is_waited_for(span));
+           (atomic_load(&ps_registry.launch_number) - span->named >= dev->launches && !is_waited_for(span));
 }
 
 /* ---- which launches a tick covers ---- */
@@ -157,9 +157,9 @@ static uint64_t tick_of(struct ps_stream *s, uint64_t from, uint64_t to)
 
 void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses)
 {
-    const uint64_t to = span->named + here.launches;
+    const uint64_t to = span->named + dev->launches;
 
-    if (!here.launches || !atomic_load_explicit(&span->known, memory_order_relaxed) || !ps_ordering_rule(EVICTION_WAITS_FOR_GRACE))
+    if (!dev->launches || !atomic_load_explicit(&span->known, memory_order_relaxed) || !ps_ordering_rule(EVICTION_WAITS_FOR_GRACE))
         return;
     if (atomic_load_explicit(&unplaced, memory_order_relaxed))
         ps_uses_note_everything(uses);
@@ -178,8 +178,8 @@ void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses)
 /* Whether all launches since the span was named last were on that stream, where the one that is about to be queued comes after them. */
 static bool were_all_on(const struct ps_span *span, const struct ps_stream *stream)
 {
-    return atomic_load_explicit(&here.last_stream, memory_order_relaxed) == stream &&
-           span->named > atomic_load_explicit(&here.changed, memory_order_relaxed);
+    return atomic_load_explicit(&dev->last_stream, memory_order_relaxed) == stream &&
+           span->named > atomic_load_explicit(&dev->changed, memory_order_relaxed);
 }
 
 /* What launches of the former one have done is uses of the span. */
@@ -217,23 +217,23 @@ static void forget_those_at_rest(void)
 {
     unsigned kept = 0;
 
-    for (unsigned i = 0, n = atomic_load(&here.leaving); i < n; i++)
-        if (!is_at_rest(ps_registry_numbered(here.span[i])))
-            here.span[kept++] = here.span[i];
-    atomic_store(&here.leaving, kept);
+    for (unsigned i = 0, n = atomic_load(&dev->leaving); i < n; i++)
+        if (!is_at_rest(ps_registry_numbered(dev->span[i])))
+            dev->span[kept++] = dev->span[i];
+    atomic_store(&dev->leaving, kept);
 }
 
 bool ps_grace_leaves(struct ps_span *span)
 {
-    if (atomic_load(&here.leaving) == LEAVING_MAX)
+    if (atomic_load(&dev->leaving) == LEAVING_MAX)
         forget_those_at_rest();
-    const unsigned n = atomic_load(&here.leaving);
+    const unsigned n = atomic_load(&dev->leaving);
     if (n == LEAVING_MAX)
         return false;
-    here.span[n] = span->number;
-    atomic_store(&here.leaving, n + 1);
-    if (atomic_load(&here.launching) && ps_ordering_rule(GRACE_WAITS_FOR_MOVE)) {
-        atomic_store(&here.leaving, n);
+    dev->span[n] = span->number;
+    atomic_store(&dev->leaving, n + 1);
+    if (atomic_load(&dev->launching) && ps_ordering_rule(GRACE_WAITS_FOR_MOVE)) {
+        atomic_store(&dev->leaving, n);
         return false;
     }
     span->left_in_grace = true;
@@ -264,19 +264,19 @@ static void wait_until_settled(void)
     const uint64_t began = ps_now_ns();
 
     ps_registry_lock();
-    for (unsigned n; (n = atomic_load(&here.leaving));) {
-        const uint64_t number = here.span[n - 1];
+    for (unsigned n; (n = atomic_load(&dev->leaving));) {
+        const uint64_t number = dev->span[n - 1];
         if (!has_settled(ps_registry_numbered(number), began)) {
             ps_registry_wait_changed(1000000u);
             continue;
         }
         /* The lock was released: the list may be another one. */
-        n = atomic_load(&here.leaving);
+        n = atomic_load(&dev->leaving);
         for (unsigned i = 0; i < n; i++) {
-            if (here.span[i] != number)
+            if (dev->span[i] != number)
                 continue;
-            here.span[i] = here.span[n - 1];
-            atomic_store(&here.leaving, n - 1);
+            dev->span[i] = dev->span[n - 1];
+            atomic_store(&dev->leaving, n - 1);
             break;
         }
     }
@@ -287,14 +287,14 @@ void ps_grace_hold_launches(void)
 {
     const uint64_t began = ps_now_ns();
 
-    atomic_fetch_add(&here.held, 1);
-    while (atomic_load(&here.launching) && ps_now_ns() - began < LAUNCH_NS)
+    atomic_fetch_add(&dev->held, 1);
+    while (atomic_load(&dev->launching) && ps_now_ns() - began < LAUNCH_NS)
         ps_registry_wait_changed(50000u);
 }
 
 void ps_grace_let_launch(void)
 {
-    atomic_fetch_sub(&here.held, 1);
+    atomic_fetch_sub(&dev->held, 1);
     ps_registry_changed();
 }
 
@@ -303,13 +303,13 @@ void ps_grace_let_launch(void)
 void ps_grace_came_back(const struct ps_span *span, const struct ps_copies_nth *nth)
 {
     if (nth) {
-        if (nth->number > here.last[nth->on].number) { /* two threads may come here the other way round */
-            here.last[nth->on] = *nth;
-            here.last_end[nth->on] = span->fence;
+        if (nth->number > dev->last[nth->on].number) { /* two threads may come here the other way round */
+            dev->last[nth->on] = *nth;
+            dev->last_end[nth->on] = span->fence;
         }
-        atomic_fetch_add(&here.came_back, 1);
+        atomic_fetch_add(&dev->came_back, 1);
     }
-    atomic_fetch_sub(&here.coming, 1);
+    atomic_fetch_sub(&dev->coming, 1);
     ps_registry_changed();
 }
 
@@ -318,7 +318,7 @@ static bool let_launches_by(void)
 {
     const uint64_t began = ps_now_ns();
 
-    while (atomic_load(&here.launching) && ps_ordering_rule(GRACE_WAITS_FOR_RELOAD)) {
+    while (atomic_load(&dev->launching) && ps_ordering_rule(GRACE_WAITS_FOR_RELOAD)) {
         if (ps_now_ns() - began > LAUNCH_NS)
             return false;
         ps_registry_wait_changed(50000u);
@@ -329,8 +329,8 @@ static bool let_launches_by(void)
 /* Whether launches wait for a D2H, which may take long. [locked] */
 static bool are_some_leaving(void)
 {
-    for (unsigned i = 0, n = atomic_load(&here.leaving); i < n; i++) {
-        const struct ps_span *span = ps_registry_numbered(here.span[i]);
+    for (unsigned i = 0, n = atomic_load(&dev->leaving); i < n; i++) {
+        const struct ps_span *span = ps_registry_numbered(dev->span[i]);
         if (span && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTING)
             return true;
     }
@@ -340,10 +340,10 @@ static bool are_some_leaving(void)
 void ps_grace_gives_way(void)
 {
     const uint64_t began = ps_now_ns();
-    uint64_t until = atomic_load(&here.let_by);
+    uint64_t until = atomic_load(&dev->let_by);
 
-    until += atomic_load(&here.held_up);
-    while (atomic_load(&here.let_by) < until && !atomic_load(&here.coming) && !are_some_leaving() && ps_now_ns() - began < LAUNCH_NS)
+    until += atomic_load(&dev->held_up);
+    while (atomic_load(&dev->let_by) < until && !atomic_load(&dev->coming) && !are_some_leaving() && ps_now_ns() - began < LAUNCH_NS)
         ps_registry_wait_changed(50000u);
 }
 
@@ -353,7 +353,7 @@ int ps_grace_comes_back(const struct ps_span *span, uint64_t ns)
 
     ps_registry_lock();
     /* A launch counts itself before it looks at this number, and here it is the other way round: one of the two sees the other. */
-    atomic_fetch_add(&here.coming, 1);
+    atomic_fetch_add(&dev->coming, 1);
     int r = let_launches_by() ? 0 : -ETIMEDOUT;
     if (!r && ps_ordering_rule(RELOAD_WAITS_FOR_GRACE))
         ps_grace_add_uses(span, &uses);
@@ -376,11 +376,11 @@ static void come_after_those_back(struct ps_stream *stream)
     CUevent end[PS_COPIES_H2D_STREAMS];
 
     ps_registry_lock();
-    while (atomic_load(&here.coming))
+    while (atomic_load(&dev->coming))
         ps_registry_wait_changed(1000000u);
-    const uint64_t came_back = atomic_load(&here.came_back);
+    const uint64_t came_back = atomic_load(&dev->came_back);
     for (unsigned i = 0; i < PS_COPIES_H2D_STREAMS; i++)
-        end[i] = here.last_end[i];
+        end[i] = dev->last_end[i];
     ps_registry_unlock();
     for (unsigned i = 0; i < PS_COPIES_H2D_STREAMS; i++)
         if (end[i] && ps_ordering_rule(GRACE_WAITS_FOR_RELOAD))
@@ -391,8 +391,8 @@ static void come_after_those_back(struct ps_stream *stream)
 /* Whether the stream waits for all that has come back, and nothing is about to. */
 static bool are_all_back(const struct ps_stream *stream)
 {
-    return !atomic_load(&here.coming) &&
-           atomic_load(&here.came_back) == atomic_load_explicit(&stream->grace.came_back, memory_order_relaxed);
+    return !atomic_load(&dev->coming) &&
+           atomic_load(&dev->came_back) == atomic_load_explicit(&stream->grace.came_back, memory_order_relaxed);
 }
 
 /* ---- launches ---- */
@@ -402,7 +402,7 @@ static void wait_until_let(void)
     const uint64_t began = ps_now_ns();
 
     ps_registry_lock();
-    while (atomic_load(&here.held) && ps_now_ns() - began < LAUNCH_NS)
+    while (atomic_load(&dev->held) && ps_now_ns() - began < LAUNCH_NS)
         ps_registry_wait_changed(1000000u);
     ps_registry_unlock();
 }
@@ -417,24 +417,24 @@ uint64_t ps_grace_launch_begins(struct ps_stream *stream)
 {
     bool is_held_up = false;
 
-    if (atomic_load_explicit(&here.held, memory_order_relaxed))
+    if (atomic_load_explicit(&dev->held, memory_order_relaxed))
         wait_until_let();
     for (;;) {
-        atomic_fetch_add(&here.launching, 1);
-        const bool may_be_on_the_move = atomic_load(&here.leaving) && ps_ordering_rule(GRACE_WAITS_FOR_MOVE);
+        atomic_fetch_add(&dev->launching, 1);
+        const bool may_be_on_the_move = atomic_load(&dev->leaving) && ps_ordering_rule(GRACE_WAITS_FOR_MOVE);
         if (!may_be_on_the_move && are_all_back(stream))
             break;
-        atomic_fetch_sub(&here.launching, 1);
+        atomic_fetch_sub(&dev->launching, 1);
         if (!is_held_up)
-            atomic_fetch_add(&here.held_up, 1);
+            atomic_fetch_add(&dev->held_up, 1);
         is_held_up = true;
         if (may_be_on_the_move)
             wait_until_settled();
         come_after_those_back(stream);
     }
     if (is_held_up) {
-        atomic_fetch_sub(&here.held_up, 1);
-        atomic_fetch_add(&here.let_by, 1);
+        atomic_fetch_sub(&dev->held_up, 1);
+        atomic_fetch_add(&dev->let_by, 1);
     }
     return ps_launches_under_way_began();
 }
@@ -442,9 +442,9 @@ uint64_t ps_grace_launch_begins(struct ps_stream *stream)
 /* It was the last one of launches up to that number. */
 static void note_launch(struct ps_stream *stream, uint64_t tick, uint64_t began, uint64_t launch)
 {
-    if (atomic_load_explicit(&here.last_stream, memory_order_relaxed) != stream) {
-        raise_to(&here.changed, launch);
-        atomic_store_explicit(&here.last_stream, stream, memory_order_relaxed);
+    if (atomic_load_explicit(&dev->last_stream, memory_order_relaxed) != stream) {
+        raise_to(&dev->changed, launch);
+        atomic_store_explicit(&dev->last_stream, stream, memory_order_relaxed);
     }
     if (stream->index == PS_STREAMS_MAX)
         atomic_store_explicit(&unplaced, true, memory_order_relaxed);
@@ -471,5 +471,5 @@ void ps_grace_launch_ends(struct ps_stream *stream, uint64_t began)
         atomic_thread_fence(memory_order_seq_cst);
         latest = launch_number();
     } while (latest != launch && ps_ordering_rule(GRACE_LOOKS_AGAIN));
-    atomic_fetch_sub(&here.launching, 1);
+    atomic_fetch_sub(&dev->launching, 1);
 }

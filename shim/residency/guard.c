@@ -27,8 +27,8 @@ static PS_PER_DEVICE struct {
     } unguarded[UNGUARDED_MAX];
     uint64_t unguarded_written, unguarded_done, unguarded_bytes;
     bool refused; /* the driver has refused one for long: others are tried once */
-} of_first;
-#define here PS_HERE(of_first)
+} first_dev;
+#define dev (&PS_HERE(first_dev))
 
 /* So often one mapping is tried, in a quarter of a second. */
 #define TRIES 8
@@ -57,7 +57,7 @@ void ps_guard_map_to_slot(struct ps_span *span)
 {
     if (!leads_nowhere(span))
         return; /* freed, brought back, or somebody is about it */
-    const bool first = !here.refused;
+    const bool first = !dev->refused;
     span->busy = true;
     ps_registry_unlock();
     int r = map_row(span, first ? TRIES : 1);
@@ -65,7 +65,7 @@ void ps_guard_map_to_slot(struct ps_span *span)
         ps_eviction_end("the driver refuses to map host memory where a span was, a kernel that uses it there faults");
     ps_registry_lock();
     span->busy = false;
-    here.refused = r != 0;
+    dev->refused = r != 0;
     if (!r) {
         span->backing = PS_BACKING_SLOT;
         ps_block_order_rests(span);
@@ -75,9 +75,9 @@ void ps_guard_map_to_slot(struct ps_span *span)
 
 static void put_in_ring(const struct ps_span *span)
 {
-    here.unguarded[here.unguarded_written % UNGUARDED_MAX].number = span->number;
-    here.unguarded[here.unguarded_written++ % UNGUARDED_MAX].bytes = span->bytes;
-    here.unguarded_bytes += span->bytes;
+    dev->unguarded[dev->unguarded_written % UNGUARDED_MAX].number = span->number;
+    dev->unguarded[dev->unguarded_written++ % UNGUARDED_MAX].bytes = span->bytes;
+    dev->unguarded_bytes += span->bytes;
 }
 
 /*
@@ -86,7 +86,7 @@ static void put_in_ring(const struct ps_span *span)
  */
 void ps_guard_soon(struct ps_span *span)
 {
-    if (here.unguarded_written - here.unguarded_done == UNGUARDED_MAX || here.unguarded_bytes > UNGUARDED_BYTES_MAX) {
+    if (dev->unguarded_written - dev->unguarded_done == UNGUARDED_MAX || dev->unguarded_bytes > UNGUARDED_BYTES_MAX) {
         ps_guard_map_to_slot(span);
         return;
     }
@@ -99,7 +99,7 @@ static void try_later(struct ps_span *span)
 {
     static const struct timespec a_moment = {.tv_nsec = 20000000};
 
-    if (here.unguarded_written - here.unguarded_done < UNGUARDED_MAX)
+    if (dev->unguarded_written - dev->unguarded_done < UNGUARDED_MAX)
         put_in_ring(span);
     ps_registry_unlock();
     nanosleep(&a_moment, NULL);
@@ -112,12 +112,12 @@ void ps_guard_map_to_slots(void)
     ps_shutdown_helper_begins();
     for (;;) {
         ps_shutdown_park_if_due();
-        if (here.unguarded_done == here.unguarded_written) {
+        if (dev->unguarded_done == dev->unguarded_written) {
             ps_registry_rest(PS_HELPER_GUARD, PS_HELPER_LOOKS_NS);
             continue;
         }
-        uint64_t number = here.unguarded[here.unguarded_done % UNGUARDED_MAX].number;
-        here.unguarded_bytes -= here.unguarded[here.unguarded_done++ % UNGUARDED_MAX].bytes;
+        uint64_t number = dev->unguarded[dev->unguarded_done % UNGUARDED_MAX].number;
+        dev->unguarded_bytes -= dev->unguarded[dev->unguarded_done++ % UNGUARDED_MAX].bytes;
         ps_guard_map_to_slot(ps_registry_numbered(number));
         if (leads_nowhere(ps_registry_numbered(number)))
             try_later(ps_registry_numbered(number));

@@ -29,14 +29,14 @@ static PS_PER_DEVICE struct {
     uint64_t trim_since;
     size_t keep; /* and then so much stays */
     struct ps_lazy_thread thread;
-} of_first;
-#define here PS_HERE(of_first)
+} first_dev;
+#define dev (&PS_HERE(first_dev))
 
 static bool still_asks(void)
 {
-    const uint64_t now = here.asked_at ? ps_now_ns() : 0;
+    const uint64_t now = dev->asked_at ? ps_now_ns() : 0;
 
-    return here.asked_at && now - here.asked_at < ASKS_WITHIN_NS && !(here.trim_waits && now - here.trim_since > TRIM_WITHIN_NS);
+    return dev->asked_at && now - dev->asked_at < ASKS_WITHIN_NS && !(dev->trim_waits && now - dev->trim_since > TRIM_WITHIN_NS);
 }
 
 /*
@@ -55,7 +55,7 @@ static uint64_t enough(void)
  */
 static bool sizes_hardly_come_again(void)
 {
-    return here.made > 2 * ps_registry.peak_live_bytes;
+    return dev->made > 2 * ps_registry.peak_live_bytes;
 }
 
 bool ps_page_retention_prefers_larger(size_t bytes)
@@ -86,16 +86,16 @@ static void trim(void)
 
 void ps_page_retention_made(size_t bytes)
 {
-    here.made += bytes;
+    dev->made += bytes;
     trim();
 }
 
 void ps_page_retention_trim_to(size_t keep)
 {
     if (still_asks()) {
-        here.keep = here.trim_waits && here.keep < keep ? here.keep : keep;
-        here.trim_since = here.trim_waits ? here.trim_since : ps_now_ns();
-        here.trim_waits = true;
+        dev->keep = dev->trim_waits && dev->keep < keep ? dev->keep : keep;
+        dev->trim_since = dev->trim_waits ? dev->trim_since : ps_now_ns();
+        dev->trim_waits = true;
     } else if (ps_registry.cached_bytes + ps_spare_bytes() > keep) {
         ps_page_supply_trim(ps_registry.cached_bytes > keep ? ps_registry.cached_bytes - keep : 0);
     }
@@ -108,15 +108,15 @@ static void end_of_asking(void)
     ps_shutdown_helper_begins();
     for (;;) {
         ps_shutdown_park_if_due();
-        if (!here.asked_at || still_asks()) {
+        if (!dev->asked_at || still_asks()) {
             ps_registry_rest(PS_HELPER_HOARD, PS_HELPER_LOOKS_NS);
             continue;
         }
-        const bool trims = here.trim_waits; /* it may ask, and want another one, while the lock is released */
-        here.asked_at = 0;
-        here.trim_waits = false;
+        const bool trims = dev->trim_waits; /* it may ask, and want another one, while the lock is released */
+        dev->asked_at = 0;
+        dev->trim_waits = false;
         if (trims)
-            ps_page_retention_trim_to(here.keep);
+            ps_page_retention_trim_to(dev->keep);
         else
             trim();
     }
@@ -124,5 +124,5 @@ static void end_of_asking(void)
 
 void ps_page_retention_asked(void)
 {
-    here.asked_at = ps_registry_thread_is_there(&here.thread, "penstock-hoard", end_of_asking) ? ps_now_ns() : 0;
+    dev->asked_at = ps_registry_thread_is_there(&dev->thread, "penstock-hoard", end_of_asking) ? ps_now_ns() : 0;
 }

@@ -29,15 +29,15 @@ static PS_PER_DEVICE struct {
     uint64_t written; /* left[(written - 1) % LEFT_MAX] left last */
     uint32_t count;
     struct ps_lazy_thread thread;
-} of_first;
-#define here PS_HERE(of_first)
+} first_dev;
+#define dev (&PS_HERE(first_dev))
 
 /* The span that left last and is still away, or NULL. [locked] */
 static struct ps_span *last_that_left(void)
 {
-    for (; here.count; here.count--, here.written--) {
-        struct ps_span *span = here.left[(here.written - 1) % LEFT_MAX].span;
-        if (span->number == here.left[(here.written - 1) % LEFT_MAX].number && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED)
+    for (; dev->count; dev->count--, dev->written--) {
+        struct ps_span *span = dev->left[(dev->written - 1) % LEFT_MAX].span;
+        if (span->number == dev->left[(dev->written - 1) % LEFT_MAX].number && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED)
             return span;
     }
     return NULL;
@@ -46,7 +46,7 @@ static struct ps_span *last_that_left(void)
 /* What is to come back now, or NULL. [locked] */
 static struct ps_span *wanted(void)
 {
-    struct ps_span *span = here.count && !ps_plan.is_on() && !ps_eviction_is_held() ? last_that_left() : NULL;
+    struct ps_span *span = dev->count && !ps_plan.is_on() && !ps_eviction_is_held() ? last_that_left() : NULL;
 
     return span && ps_budget_has_plenty(span->bytes) ? span : NULL;
 }
@@ -82,7 +82,7 @@ static void bring_back(void)
         if (r == -EAGAIN || r == -EBUSY)
             ps_registry_wait_changed(1000000u);
         else if (r && last_that_left() == span)
-            here.count--, here.written--; /* it stays where it is; others may have left meanwhile */
+            dev->count--, dev->written--; /* it stays where it is; others may have left meanwhile */
     }
 }
 
@@ -92,14 +92,14 @@ void ps_prefetch_left(struct ps_span *span)
     span->is_early = false;
     if (span->is_unwanted || ps_verify_is_on())
         return;
-    ps_registry_thread_is_there(&here.thread, "penstock-fetch", bring_back);
-    here.left[here.written % LEFT_MAX].span = span;
-    here.left[here.written++ % LEFT_MAX].number = span->number;
-    here.count += here.count < LEFT_MAX;
+    ps_registry_thread_is_there(&dev->thread, "penstock-fetch", bring_back);
+    dev->left[dev->written % LEFT_MAX].span = span;
+    dev->left[dev->written++ % LEFT_MAX].number = span->number;
+    dev->count += dev->count < LEFT_MAX;
 }
 
 void ps_prefetch_freed(void)
 {
-    if (here.count && here.thread.started && wanted())
+    if (dev->count && dev->thread.started && wanted())
         ps_registry_call(PS_HELPER_PREFETCH);
 }

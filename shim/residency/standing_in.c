@@ -38,8 +38,8 @@ static PS_PER_DEVICE struct {
     struct ps_page_block *pages[SIZES]; /* by size; NULL: not needed yet */
     bool is_beside_budget[SIZES];
     unsigned users; /* calls under way that may have mapped them */
-} of_first;
-#define here PS_HERE(of_first)
+} first_dev;
+#define dev (&PS_HERE(first_dev))
 
 /* Tells threads apart. */
 static __thread char self __attribute__((tls_model("initial-exec")));
@@ -97,7 +97,7 @@ static bool make_pages(size_t bytes, bool beside_budget)
     struct ps_pages had = {.block = NULL};
     bool is_beside_budget = false;
 
-    if (here.pages[i])
+    if (dev->pages[i])
         return true;
     if (ps_page_supply_obtain_now(size, NULL, &had) && ps_page_supply_obtain(size, NULL, &had)) {
         if (!beside_budget)
@@ -109,11 +109,11 @@ static bool make_pages(size_t bytes, bool beside_budget)
         if (!had.block)
             return false;
     }
-    if (here.pages[i]) {
+    if (dev->pages[i]) {
         give_back(had.block, is_beside_budget); /* another thread has made some meanwhile */
     } else {
-        here.pages[i] = had.block;
-        here.is_beside_budget[i] = is_beside_budget;
+        dev->pages[i] = had.block;
+        dev->is_beside_budget[i] = is_beside_budget;
     }
     return true;
 }
@@ -121,14 +121,14 @@ static bool make_pages(size_t bytes, bool beside_budget)
 /* The last call that may have mapped them is over. [locked; releases the lock meanwhile] */
 static void stop_using(void)
 {
-    if (--here.users)
+    if (--dev->users)
         return;
     for (unsigned i = 0; i < SIZES; i++) {
-        struct ps_page_block *pages = here.pages[i];
-        here.pages[i] = NULL;
+        struct ps_page_block *pages = dev->pages[i];
+        dev->pages[i] = NULL;
         if (pages)
-            give_back(pages, here.is_beside_budget[i]);
-        if (here.users)
+            give_back(pages, dev->is_beside_budget[i]);
+        if (dev->users)
             return; /* another thread's, by now */
     }
 }
@@ -206,7 +206,7 @@ static size_t take(struct ps_span *const *spans, size_t count, struct ps_uses *u
 
     for (size_t i = 0; i < count; i++) {
         struct ps_span *span = spans[i];
-        if (!is_away(span) || span->busy || ps_residency_stays_on_slot(span) || !here.pages[size_for(span->bytes, &size)])
+        if (!is_away(span) || span->busy || ps_residency_stays_on_slot(span) || !dev->pages[size_for(span->bytes, &size)])
             continue;
         span->busy = true;
         span->shown_by = &self;
@@ -316,7 +316,7 @@ static bool show_all(struct ps_span *const *spans, size_t count)
         size_t size;
         if (span->shown_by != &self || span->is_shown)
             continue;
-        const struct ps_page_block *pages = here.pages[size_for(span->bytes, &size)];
+        const struct ps_page_block *pages = dev->pages[size_for(span->bytes, &size)];
         ps_registry_unlock();
         const int r = show(span, pages);
         ps_registry_lock();
@@ -373,7 +373,7 @@ static void stand_in(struct ps_span *const *spans, size_t count)
 {
     bool ready = true;
 
-    here.users++;
+    dev->users++;
     if (!make_pages_for_all(spans, count, false))
         ready = make_pages_from_their_own(spans, count);
     if (ready)

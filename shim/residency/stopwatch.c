@@ -56,17 +56,17 @@ static PS_PER_DEVICE struct {
     struct mark *wait_began; /* NULL: no wait since the last launch */
     struct mark *last_mark;  /* where the last timed launch ended; NULL: not timed */
     atomic_bool marked;      /* whether there is a last_mark, for those without the lock */
-} of_first = {.lock = PTHREAD_MUTEX_INITIALIZER, .lately = 64};
-#define here PS_HERE(of_first)
+} first_dev = {.lock = PTHREAD_MUTEX_INITIALIZER, .lately = 64};
+#define dev (&PS_HERE(first_dev))
 
 void ps_stopwatch_learn(bool wanted)
 {
-    atomic_store_explicit(&here.durations, wanted, memory_order_relaxed);
+    atomic_store_explicit(&dev->durations, wanted, memory_order_relaxed);
 }
 
 bool ps_stopwatch_learns(void)
 {
-    return atomic_load_explicit(&here.durations, memory_order_relaxed);
+    return atomic_load_explicit(&dev->durations, memory_order_relaxed);
 }
 
 /* Lets `*place` hold the mark (or NULL) instead of what it held. [lock held] */
@@ -79,28 +79,28 @@ static void hold(struct mark **place, struct mark *mark)
     *place = mark;
     if (!before || --before->holders)
         return;
-    if (here.frees == FREE_MAX) {
+    if (dev->frees == FREE_MAX) {
         ps_cu.cuEventDestroy(before->event);
         free(before);
         return;
     }
-    here.frees++;
-    before->next_free = here.free_marks;
-    here.free_marks = before;
+    dev->frees++;
+    before->next_free = dev->free_marks;
+    dev->free_marks = before;
 }
 
 static void set_last_mark(struct mark *mark)
 {
-    hold(&here.last_mark, mark);
-    atomic_store_explicit(&here.marked, mark != NULL, memory_order_relaxed);
+    hold(&dev->last_mark, mark);
+    atomic_store_explicit(&dev->marked, mark != NULL, memory_order_relaxed);
 }
 
 /* A mark where the stream is now, for the caller to hold. NULL when that can't be: being captured, gone, no events, no room. [lock held] */
 static struct mark *mark_now(struct ps_stream *stream)
 {
-    struct mark *mark = here.free_marks;
+    struct mark *mark = dev->free_marks;
 
-    if (here.written - here.read_so_far == RING)
+    if (dev->written - dev->read_so_far == RING)
         return NULL;
     if (!mark) {
         mark = calloc(1, sizeof *mark);
@@ -110,13 +110,13 @@ static struct mark *mark_now(struct ps_stream *stream)
         }
         if (!mark)
             return NULL;
-        here.free_marks = mark;
-        here.frees++;
+        dev->free_marks = mark;
+        dev->frees++;
     }
     if (ps_stream_record(stream, mark->event))
         return NULL;
-    here.free_marks = mark->next_free;
-    here.frees--;
+    dev->free_marks = mark->next_free;
+    dev->frees--;
     mark->next_free = NULL;
     return mark;
 }
@@ -124,11 +124,11 @@ static struct mark *mark_now(struct ps_stream *stream)
 /* [lock held] */
 static void add(struct mark *from, struct mark *to, uint64_t launch, bool waited)
 {
-    if (!from || !to || here.written - here.read_so_far == RING)
+    if (!from || !to || dev->written - dev->read_so_far == RING)
         return;
-    if (!here.samples && !(here.samples = calloc(RING, sizeof *here.samples)))
+    if (!dev->samples && !(dev->samples = calloc(RING, sizeof *dev->samples)))
         return;
-    struct sample *sample = &here.samples[here.written++ % RING];
+    struct sample *sample = &dev->samples[dev->written++ % RING];
     *sample = (struct sample){.launch = launch, .waited = waited};
     hold(&sample->from, from);
     hold(&sample->to, to);
@@ -137,13 +137,13 @@ static void add(struct mark *from, struct mark *to, uint64_t launch, bool waited
 /* The count that `stream` has lately; of one that has none, the least there is begins anew. [lock held] */
 static struct tally *tally_of(struct ps_stream *stream)
 {
-    struct tally *least = &here.tally[0];
+    struct tally *least = &dev->tally[0];
 
     for (unsigned i = 0; i < TALLIES; i++) {
-        if (here.tally[i].stream == stream)
-            return &here.tally[i];
-        if (here.tally[i].launches < least->launches)
-            least = &here.tally[i];
+        if (dev->tally[i].stream == stream)
+            return &dev->tally[i];
+        if (dev->tally[i].launches < least->launches)
+            least = &dev->tally[i];
     }
     *least = (struct tally){.stream = stream};
     return least;
@@ -152,22 +152,22 @@ static struct tally *tally_of(struct ps_stream *stream)
 /* The main stream is the one that launches most; a program may change its mind, but not for a stream that launches hardly more. [lock held] */
 static void choose_main(void)
 {
-    const struct tally *most = &here.tally[0];
+    const struct tally *most = &dev->tally[0];
     uint64_t of_main = 0;
 
     for (unsigned i = 0; i < TALLIES; i++) {
-        if (here.tally[i].launches > most->launches)
-            most = &here.tally[i];
-        if (here.tally[i].stream == here.main_stream)
-            of_main = here.tally[i].launches;
+        if (dev->tally[i].launches > most->launches)
+            most = &dev->tally[i];
+        if (dev->tally[i].stream == dev->main_stream)
+            of_main = dev->tally[i].launches;
     }
     if (most->launches > of_main + of_main / 4) {
-        here.main_stream = most->stream;
-        hold(&here.wait_began, NULL);
+        dev->main_stream = most->stream;
+        hold(&dev->wait_began, NULL);
         set_last_mark(NULL);
     }
-    memset(here.tally, 0, sizeof here.tally);
-    here.tallied = 0;
+    memset(dev->tally, 0, sizeof dev->tally);
+    dev->tallied = 0;
 }
 
 /* [lock held] */
@@ -175,50 +175,50 @@ static bool is_main(struct ps_stream *stream)
 {
     if (ps_stream_is_foreign(stream))
         return false;
-    if (!here.main_stream)
-        here.main_stream = stream;
+    if (!dev->main_stream)
+        dev->main_stream = stream;
     tally_of(stream)->launches++;
-    if (++here.tallied >= here.lately) {
+    if (++dev->tallied >= dev->lately) {
         choose_main();
-        if (here.lately < LATELY_MAX)
-            here.lately *= 2;
+        if (dev->lately < LATELY_MAX)
+            dev->lately *= 2;
     }
-    return stream == here.main_stream;
+    return stream == dev->main_stream;
 }
 
 void ps_stopwatch_wait_begins(struct ps_stream *stream)
 {
-    pthread_mutex_lock(&here.lock);
-    if (here.main_stream && (!stream || stream == here.main_stream) && !here.wait_began)
-        hold(&here.wait_began, mark_now(here.main_stream));
-    pthread_mutex_unlock(&here.lock);
+    pthread_mutex_lock(&dev->lock);
+    if (dev->main_stream && (!stream || stream == dev->main_stream) && !dev->wait_began)
+        hold(&dev->wait_began, mark_now(dev->main_stream));
+    pthread_mutex_unlock(&dev->lock);
 }
 
 void ps_stopwatch_launch_begins(struct ps_stream *stream, uint64_t number)
 {
-    pthread_mutex_lock(&here.lock);
-    if (is_main(stream) && here.wait_began) {
+    pthread_mutex_lock(&dev->lock);
+    if (is_main(stream) && dev->wait_began) {
         struct mark *begins = mark_now(stream);
-        add(here.wait_began, begins, number, true);
-        hold(&here.wait_began, NULL);
+        add(dev->wait_began, begins, number, true);
+        hold(&dev->wait_began, NULL);
         set_last_mark(begins); /* the launch's own time begins after the wait */
     }
-    pthread_mutex_unlock(&here.lock);
+    pthread_mutex_unlock(&dev->lock);
 }
 
 void ps_stopwatch_launch_ends(struct ps_stream *stream, uint64_t number)
 {
-    bool wanted = atomic_load_explicit(&here.durations, memory_order_relaxed);
+    bool wanted = atomic_load_explicit(&dev->durations, memory_order_relaxed);
 
-    if (!wanted && !atomic_load_explicit(&here.marked, memory_order_relaxed))
+    if (!wanted && !atomic_load_explicit(&dev->marked, memory_order_relaxed))
         return;
-    pthread_mutex_lock(&here.lock);
-    if (stream == here.main_stream) {
+    pthread_mutex_lock(&dev->lock);
+    if (stream == dev->main_stream) {
         struct mark *ends = wanted ? mark_now(stream) : NULL;
-        add(here.last_mark, ends, number, false);
+        add(dev->last_mark, ends, number, false);
         set_last_mark(ends);
     }
-    pthread_mutex_unlock(&here.lock);
+    pthread_mutex_unlock(&dev->lock);
 }
 
 static int elapsed_ns(const struct sample *s, uint64_t *ns)
@@ -238,12 +238,12 @@ size_t ps_stopwatch_read(struct ps_stopwatch_sample *out, size_t capacity)
     size_t n = 0;
 
     while (n < capacity) {
-        pthread_mutex_lock(&here.lock);
-        bool some = here.read_so_far != here.written;
+        pthread_mutex_lock(&dev->lock);
+        bool some = dev->read_so_far != dev->written;
         struct sample s = {.launch = 0};
         if (some)
-            s = here.samples[here.read_so_far % RING]; /* it holds its marks until it is read */
-        pthread_mutex_unlock(&here.lock);
+            s = dev->samples[dev->read_so_far % RING]; /* it holds its marks until it is read */
+        pthread_mutex_unlock(&dev->lock);
         if (!some)
             break;
         uint64_t ns = 0;
@@ -254,20 +254,20 @@ size_t ps_stopwatch_read(struct ps_stopwatch_sample *out, size_t capacity)
             ps_events_stood_still(s.launch, s.from->event, ns);
         if (!r)
             out[n++] = (struct ps_stopwatch_sample){.launch = s.launch, .ns = ns, .waited = s.waited};
-        pthread_mutex_lock(&here.lock);
-        hold(&here.samples[here.read_so_far % RING].from, NULL);
-        hold(&here.samples[here.read_so_far % RING].to, NULL);
-        here.read_so_far++;
-        pthread_mutex_unlock(&here.lock);
+        pthread_mutex_lock(&dev->lock);
+        hold(&dev->samples[dev->read_so_far % RING].from, NULL);
+        hold(&dev->samples[dev->read_so_far % RING].to, NULL);
+        dev->read_so_far++;
+        pthread_mutex_unlock(&dev->lock);
     }
     return n;
 }
 
 size_t ps_stopwatch_outstanding(uint64_t *oldest)
 {
-    pthread_mutex_lock(&here.lock);
-    size_t n = (size_t)(here.written - here.read_so_far);
-    *oldest = n ? here.samples[here.read_so_far % RING].launch : UINT64_MAX;
-    pthread_mutex_unlock(&here.lock);
+    pthread_mutex_lock(&dev->lock);
+    size_t n = (size_t)(dev->written - dev->read_so_far);
+    *oldest = n ? dev->samples[dev->read_so_far % RING].launch : UINT64_MAX;
+    pthread_mutex_unlock(&dev->lock);
     return n;
 }
