@@ -16,6 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "policy/planner/gaps.h"
+#include "policy/planner/range_max.h"
+
 struct visit {
     uint32_t entry; /* position of its first launch; it ends where the next one begins */
     uint32_t number;
@@ -35,13 +38,6 @@ struct candidate {
     uint32_t evict_after, reload_from, needed_by;
 };
 
-/* Bytes held over positions; adding to a range and the highest of a range, in log n. */
-struct profile {
-    uint32_t leaves; /* a power of two */
-    int64_t *added;  /* to all below a node */
-    int64_t *high;   /* the highest below a node, `added` of the node included */
-};
-
 struct work {
     const struct penstock_step *step;
     uint32_t origin; /* the launch at position 0 */
@@ -50,7 +46,7 @@ struct work {
     uint32_t *visit_of; /* by position */
     struct candidate *candidate;
     uint32_t candidates;
-    struct profile device, host;
+    struct ps_range_max device, host; /* bytes held at each position: on the device; on slots */
 };
 
 /* ---- positions ---- */
@@ -70,16 +66,7 @@ static uint32_t launch_at(const struct work *w, uint32_t position)
 /* The position of the first launch at or after a moment, in the next round if need be. */
 static uint32_t position_after(const struct work *w, uint32_t moment)
 {
-    uint32_t low = 0, high = w->step->launches;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (w->step->launch[middle].moment < moment)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return position_of(w, low == w->step->launches ? 0 : low);
+    return position_of(w, ps_launch_from(w->step, moment) % w->step->launches);
 }
 
 /* ---- visits ---- */
@@ -297,53 +284,17 @@ static void reload_highest_before_backward(struct work *w)
 
 /* ---- how much of it ---- */
 
-static size_t profile_bytes(uint32_t leaves)
-{
-    return (size_t)4 * leaves * sizeof(int64_t);
-}
-
-static void profile_add_at(struct profile *p, uint32_t node, uint32_t low, uint32_t high, uint32_t from, uint32_t to, int64_t bytes)
-{
-    if (from <= low && high <= to) {
-        p->added[node] += bytes;
-        p->high[node] += bytes;
-        return;
-    }
-    uint32_t middle = low + (high - low) / 2;
-    if (from < middle)
-        profile_add_at(p, 2 * node, low, middle, from, to, bytes);
-    if (to > middle)
-        profile_add_at(p, 2 * node + 1, middle, high, from, to, bytes);
-    int64_t left = p->high[2 * node], right = p->high[2 * node + 1];
-    p->high[node] = (left > right ? left : right) + p->added[node];
-}
-
-static int64_t profile_high_at(const struct profile *p, uint32_t node, uint32_t low, uint32_t high, uint32_t from, uint32_t to)
-{
-    if (from <= low && high <= to)
-        return p->high[node];
-    uint32_t middle = low + (high - low) / 2;
-    int64_t left = from < middle ? profile_high_at(p, 2 * node, low, middle, from, to) : INT64_MIN;
-    int64_t right = to > middle ? profile_high_at(p, 2 * node + 1, middle, high, from, to) : INT64_MIN;
-    return (left > right ? left : right) + p->added[node];
-}
-
-/* [from, to) */
-static void profile_add(struct profile *p, uint32_t from, uint32_t to, int64_t bytes)
+/* Adds to the positions [from, to). */
+static void hold(struct ps_range_max *held, uint32_t from, uint32_t to, int64_t bytes)
 {
     if (from < to)
-        profile_add_at(p, 1, 0, p->leaves, from, to, bytes);
+        ps_range_max_add(held, (struct ps_stretch){from, to - from}, bytes);
 }
 
-static int64_t profile_high(const struct profile *p, uint32_t from, uint32_t to)
+/* Returns the most bytes held at one of the positions [from, to); 0 if there is none. */
+static int64_t most_held(const struct ps_range_max *held, uint32_t from, uint32_t to)
 {
-    return from < to ? profile_high_at(p, 1, 0, p->leaves, from, to) : 0;
-}
-
-/* How many moments from one to another around the ring. */
-static uint32_t moments_between(const struct work *w, uint32_t from, uint32_t to)
-{
-    return to >= from ? to - from : w->step->moments - from + to;
+    return from < to ? ps_range_max_most(held, (struct ps_stretch){from, to - from}) : 0;
 }
 
 /* What the step's spans hold at each launch when nothing moves: from the one after its birth to the one after its free. */
@@ -354,17 +305,17 @@ static void count_demand(struct work *w)
     for (uint32_t i = 0; i < step->spans; i++) {
         const struct penstock_step_span *span = &step->span[i];
         if (span->born == PENSTOCK_NEVER) {
-            profile_add(&w->device, 0, step->launches, (int64_t)span->bytes);
+            hold(&w->device, 0, step->launches, (int64_t)span->bytes);
             continue;
         }
         uint32_t from = position_after(w, span->born), to = position_after(w, span->freed);
         /* Born and freed between the same two launches: it lives through none of them, or through all. */
-        uint32_t first = moments_between(w, span->born, step->launch[launch_at(w, from)].moment);
-        if (from < to || (from == to && first > moments_between(w, span->born, span->freed))) {
-            profile_add(&w->device, from, to + 1, (int64_t)span->bytes);
+        uint32_t first = ps_ring_distance(span->born, step->launch[launch_at(w, from)].moment, step->moments);
+        if (from < to || (from == to && first > ps_ring_distance(span->born, span->freed, step->moments))) {
+            hold(&w->device, from, to + 1, (int64_t)span->bytes);
         } else {
-            profile_add(&w->device, from, step->launches, (int64_t)span->bytes);
-            profile_add(&w->device, 0, to + (from != to), (int64_t)span->bytes);
+            hold(&w->device, from, step->launches, (int64_t)span->bytes);
+            hold(&w->device, 0, to + (from != to), (int64_t)span->bytes);
         }
     }
 }
@@ -404,12 +355,12 @@ static void choose(struct work *w, struct penstock_plan *plan)
         int64_t bytes = (int64_t)c->bytes;
         /* Gone from the launch after the D2H was queued, back with the launch after the one from which it is reloaded. */
         uint32_t gone = c->evict_after + 1, back = c->reload_from + 1;
-        if (profile_high(&w->device, gone, back) <= budget)
+        if (most_held(&w->device, gone, back) <= budget)
             continue;
-        if (bytes > slab || profile_high(&w->host, gone, c->needed_by + 1) > slab - bytes)
+        if (bytes > slab || most_held(&w->host, gone, c->needed_by + 1) > slab - bytes)
             continue;
-        profile_add(&w->device, gone, back, -bytes);
-        profile_add(&w->host, gone, c->needed_by + 1, bytes);
+        hold(&w->device, gone, back, -bytes);
+        hold(&w->host, gone, c->needed_by + 1, bytes);
         plan->evicted_bytes += c->bytes;
         plan->move[plan->moves++] = (struct penstock_move){.span = c->span,
                                                            .evict_after = launch_at(w, c->evict_after),
@@ -422,18 +373,9 @@ static void choose(struct work *w, struct penstock_plan *plan)
 
 /* ---- the policy ---- */
 
-static uint32_t leaves_for(uint32_t launches)
-{
-    uint32_t leaves = 1;
-
-    while (leaves < launches)
-        leaves *= 2;
-    return leaves;
-}
-
 static size_t workspace_bytes(const struct penstock_step *step)
 {
-    return 2 * profile_bytes(leaves_for(step->launches)) + (size_t)step->uses * sizeof(struct candidate) +
+    return 2 * ps_range_max_bytes(step->launches) + (size_t)step->uses * sizeof(struct candidate) +
            (size_t)step->layers * sizeof(struct visit) + (size_t)step->launches * sizeof(uint32_t);
 }
 
@@ -441,14 +383,13 @@ static size_t workspace_bytes(const struct penstock_step *step)
 static void lay_out(struct work *w, void *workspace)
 {
     const struct penstock_step *step = w->step;
-    uint32_t leaves = leaves_for(step->launches);
     char *at = workspace;
 
     memset(workspace, 0, workspace_bytes(step));
-    w->device = (struct profile){leaves, (int64_t *)(void *)at, (int64_t *)(void *)at + 2 * (size_t)leaves};
-    at += profile_bytes(leaves);
-    w->host = (struct profile){leaves, (int64_t *)(void *)at, (int64_t *)(void *)at + 2 * (size_t)leaves};
-    at += profile_bytes(leaves);
+    ps_range_max_init(&w->device, step->launches, NULL, at);
+    at += ps_range_max_bytes(step->launches);
+    ps_range_max_init(&w->host, step->launches, NULL, at);
+    at += ps_range_max_bytes(step->launches);
     w->candidate = (struct candidate *)(void *)at;
     at += (size_t)step->uses * sizeof *w->candidate;
     w->visit = (struct visit *)(void *)at;
@@ -477,7 +418,7 @@ static int plan_layers(const struct penstock_step *step, const struct penstock_p
     }
     count_demand(&w);
     choose(&w, plan);
-    plan->peak_bytes = (uint64_t)profile_high(&w.device, 0, step->launches);
+    plan->peak_bytes = (uint64_t)most_held(&w.device, 0, step->launches);
     return plan->peak_bytes > step->budget_bytes ? -ERANGE : 0;
 }
 

@@ -7,7 +7,6 @@
 #include "base/json.h"
 #include "plan_input.h"
 #include "policy/planner/least_budget.h"
-#include "policy/planner/margin.h"
 
 /* Budgets that are listed: at most so many between the least and the one under which nothing moves. */
 #define POINTS_MAX 16u

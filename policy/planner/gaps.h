@@ -1,6 +1,6 @@
 /*
- * The gaps of a recorded step, and the bytes that live at each moment. In a gap a span is idle,
- * from one launch that names it to the next, or to its free.
+ * A recorded step by its moments: the launch at a moment, the gaps, and the bytes that live at each
+ * moment. In a gap a span is idle, from one launch that names it to the next, or to its free.
  *
  * Pure: memory from the caller. The caller passes a valid step. Threads: any.
  */
@@ -19,6 +19,24 @@ struct ps_gap {
     uint32_t needed_by;      /* launch; PENSTOCK_NEVER: the gap ends with the free */
     struct ps_stretch cover; /* moments strictly between the two: here an eviction can help */
 };
+
+/*
+ * Returns the first launch at or after a moment. Returns step->launches if this round has no such
+ * launch; modulo step->launches that is the first launch of the next round.
+ */
+static inline uint32_t ps_launch_from(const struct penstock_step *step, uint32_t moment)
+{
+    uint32_t low = 0, high = step->launches;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (step->launch[middle].moment < moment)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
 
 /* Returns the distance from `from` forward to `to` on a ring of `length` launches or moments. */
 static inline uint32_t ps_ring_distance(uint32_t from, uint32_t to, uint32_t length)

@@ -2,8 +2,6 @@
 
 #include <errno.h>
 
-#include "policy/planner/margin.h"
-
 int ps_replan(struct ps_replanned *again)
 {
     again->plan.moves = 0;

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "policy/planner/margin.h"
+#include "policy/planner/least_budget.h"
 
 #define NONE UINT32_MAX
 #define EMPTY UINT64_MAX

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "policy/planner/gaps.h"
-#include "policy/planner/moments.h"
 #include "policy/planner/playback.h"
 
 /* Idle for less than so many parts of the step is no gap that could be seen. */

@@ -19,125 +19,125 @@ size_t ps_range_max_bytes(uint32_t moments)
     return (size_t)leaves_for(moments) * 3 * sizeof(int64_t);
 }
 
-void ps_range_max_init(struct ps_range_max *room, uint32_t moments, const int64_t *bytes, void *memory)
+void ps_range_max_init(struct ps_range_max *tree, uint32_t moments, const int64_t *bytes, void *memory)
 {
     uint32_t leaves = leaves_for(moments);
 
-    room->moments = moments;
-    room->leaves = leaves;
-    room->most = memory;
-    room->added = room->most + 2 * (size_t)leaves;
+    tree->moments = moments;
+    tree->leaves = leaves;
+    tree->most = memory;
+    tree->added = tree->most + 2 * (size_t)leaves;
     for (uint32_t i = 0; i < leaves; i++) {
-        room->most[leaves + i] = i < moments ? bytes[i] : INT64_MIN / 2;
-        room->added[i] = 0;
+        tree->most[leaves + i] = i >= moments ? INT64_MIN / 2 : bytes ? bytes[i] : 0;
+        tree->added[i] = 0;
     }
     for (uint32_t node = leaves; node-- > 1;)
-        room->most[node] = larger(room->most[2 * node], room->most[2 * node + 1]);
+        tree->most[node] = larger(tree->most[2 * node], tree->most[2 * node + 1]);
 }
 
-static void refresh(struct ps_range_max *room, uint32_t node)
+static void refresh(struct ps_range_max *tree, uint32_t node)
 {
-    room->most[node] = larger(room->most[2 * node], room->most[2 * node + 1]) + room->added[node];
+    tree->most[node] = larger(tree->most[2 * node], tree->most[2 * node + 1]) + tree->added[node];
 }
 
 /* The nodes above two leaves, those that are above both once. */
-static void refresh_above(struct ps_range_max *room, uint32_t left, uint32_t right)
+static void refresh_above(struct ps_range_max *tree, uint32_t left, uint32_t right)
 {
     for (left /= 2, right /= 2; left != right; left /= 2, right /= 2) {
-        refresh(room, left);
-        refresh(room, right);
+        refresh(tree, left);
+        refresh(tree, right);
     }
     for (; left > 0; left /= 2)
-        refresh(room, left);
+        refresh(tree, left);
 }
 
-static void add_to_node(struct ps_range_max *room, uint32_t node, int64_t bytes)
+static void add_to_node(struct ps_range_max *tree, uint32_t node, int64_t bytes)
 {
-    room->most[node] += bytes;
-    if (node < room->leaves)
-        room->added[node] += bytes;
+    tree->most[node] += bytes;
+    if (node < tree->leaves)
+        tree->added[node] += bytes;
 }
 
 /* [from, end), not round the ring's end */
-static void add_straight(struct ps_range_max *room, uint32_t from, uint32_t end, int64_t bytes)
+static void add_straight(struct ps_range_max *tree, uint32_t from, uint32_t end, int64_t bytes)
 {
     if (from >= end)
         return;
-    uint32_t left = from + room->leaves, right = end + room->leaves;
+    uint32_t left = from + tree->leaves, right = end + tree->leaves;
     for (; left < right; left /= 2, right /= 2) {
         if (left & 1)
-            add_to_node(room, left++, bytes);
+            add_to_node(tree, left++, bytes);
         if (right & 1)
-            add_to_node(room, --right, bytes);
+            add_to_node(tree, --right, bytes);
     }
-    refresh_above(room, from + room->leaves, end - 1 + room->leaves);
+    refresh_above(tree, from + tree->leaves, end - 1 + tree->leaves);
 }
 
 /* Where the stretch ends before the ring does, or at the ring's end; what is left begins at moment 0. */
-static uint32_t straight_end(const struct ps_range_max *room, struct ps_stretch stretch, uint32_t *rest)
+static uint32_t straight_end(const struct ps_range_max *tree, struct ps_stretch stretch, uint32_t *rest)
 {
     uint64_t end = (uint64_t)stretch.from + stretch.count;
 
-    *rest = end > room->moments ? (uint32_t)(end - room->moments) : 0;
-    return end > room->moments ? room->moments : (uint32_t)end;
+    *rest = end > tree->moments ? (uint32_t)(end - tree->moments) : 0;
+    return end > tree->moments ? tree->moments : (uint32_t)end;
 }
 
-void ps_range_max_add(struct ps_range_max *room, struct ps_stretch stretch, int64_t bytes)
+void ps_range_max_add(struct ps_range_max *tree, struct ps_stretch stretch, int64_t bytes)
 {
     uint32_t rest;
-    uint32_t end = straight_end(room, stretch, &rest);
+    uint32_t end = straight_end(tree, stretch, &rest);
 
-    add_straight(room, stretch.from, end, bytes);
-    add_straight(room, 0, rest, bytes);
+    add_straight(tree, stretch.from, end, bytes);
+    add_straight(tree, 0, rest, bytes);
 }
 
 /* The node's moments are [low, low + width). */
-static int64_t most_below(const struct ps_range_max *room, uint32_t node, uint32_t low, uint32_t width, uint32_t from, uint32_t end)
+static int64_t most_below(const struct ps_range_max *tree, uint32_t node, uint32_t low, uint32_t width, uint32_t from, uint32_t end)
 {
     if (from <= low && low + width <= end)
-        return room->most[node];
+        return tree->most[node];
     if (end <= low || low + width <= from)
         return INT64_MIN / 2;
-    int64_t left = most_below(room, 2 * node, low, width / 2, from, end);
-    int64_t right = most_below(room, 2 * node + 1, low + width / 2, width / 2, from, end);
-    return larger(left, right) + room->added[node];
+    int64_t left = most_below(tree, 2 * node, low, width / 2, from, end);
+    int64_t right = most_below(tree, 2 * node + 1, low + width / 2, width / 2, from, end);
+    return larger(left, right) + tree->added[node];
 }
 
-int64_t ps_range_max_most(const struct ps_range_max *room, struct ps_stretch stretch)
+int64_t ps_range_max_most(const struct ps_range_max *tree, struct ps_stretch stretch)
 {
     uint32_t rest;
-    uint32_t end = straight_end(room, stretch, &rest);
+    uint32_t end = straight_end(tree, stretch, &rest);
     int64_t most = INT64_MIN;
 
     if (stretch.from < end)
-        most = most_below(room, 1, 0, room->leaves, stretch.from, end);
+        most = most_below(tree, 1, 0, tree->leaves, stretch.from, end);
     if (rest > 0)
-        most = larger(most, most_below(room, 1, 0, room->leaves, 0, rest));
+        most = larger(most, most_below(tree, 1, 0, tree->leaves, 0, rest));
     return most;
 }
 
 /* The moment after the last one in [from, end) that holds more than `bound`; `from` when none does. */
-static uint32_t after_last_above(const struct ps_range_max *room, uint32_t node, uint32_t low, uint32_t width, uint32_t from, uint32_t end,
+static uint32_t after_last_above(const struct ps_range_max *tree, uint32_t node, uint32_t low, uint32_t width, uint32_t from, uint32_t end,
                                  int64_t bound)
 {
-    if (end <= low || low + width <= from || room->most[node] <= bound)
+    if (end <= low || low + width <= from || tree->most[node] <= bound)
         return from;
     if (width == 1)
         return low + 1;
-    bound -= room->added[node];
-    uint32_t found = after_last_above(room, 2 * node + 1, low + width / 2, width / 2, from, end, bound);
-    return found > from ? found : after_last_above(room, 2 * node, low, width / 2, from, end, bound);
+    bound -= tree->added[node];
+    uint32_t found = after_last_above(tree, 2 * node + 1, low + width / 2, width / 2, from, end, bound);
+    return found > from ? found : after_last_above(tree, 2 * node, low, width / 2, from, end, bound);
 }
 
-uint32_t ps_range_max_tail_within(const struct ps_range_max *room, struct ps_stretch stretch, int64_t bound)
+uint32_t ps_range_max_tail_within(const struct ps_range_max *tree, struct ps_stretch stretch, int64_t bound)
 {
     uint32_t rest;
-    uint32_t end = straight_end(room, stretch, &rest);
+    uint32_t end = straight_end(tree, stretch, &rest);
 
     if (rest > 0) {
-        uint32_t after = after_last_above(room, 1, 0, room->leaves, 0, rest, bound);
+        uint32_t after = after_last_above(tree, 1, 0, tree->leaves, 0, rest, bound);
         if (after > 0)
             return rest - after;
     }
-    return rest + end - after_last_above(room, 1, 0, room->leaves, stretch.from, end, bound);
+    return rest + end - after_last_above(tree, 1, 0, tree->leaves, stretch.from, end, bound);
 }

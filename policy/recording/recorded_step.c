@@ -5,7 +5,7 @@
  * it was born in the round before: those two halves are one span of the ring. They are brought together by the place of birth (how many launches
  * into its round, and the how many-eth allocation there), and where that does not help, by size.
  */
-#include "policy/planner/moments.h"
+#include "policy/planner/gaps.h"
 #include "policy/recording/auto_layers.h"
 #include "policy/recording/classes.h"
 #include "policy/recording/recorded_times.h"

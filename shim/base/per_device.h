@@ -12,10 +12,10 @@
  *     static PS_PER_DEVICE struct { ... } first_dev;
  *     #define dev (&PS_HERE(first_dev))
  *
- * All such variables lie in one section
- * of the library, which is the first device's. Each further device has a copy of the section
- * elsewhere, as it was when the library was loaded. The distance between the two says which device
- * a thread is at. Kernels of operating systems make per-CPU variables in the same way.
+ * All such variables lie in one section of the library, which is the first device's. Each further
+ * device has a copy of the section elsewhere, as it was when the library was loaded. The distance
+ * between the two says which device a thread is at. Kernels of operating systems make per-CPU
+ * variables in the same way.
  *
  * A thread of the program is at the first device until it goes to another (devices.h). A helper
  * thread stays at the device of the thread that started it.

@@ -9,7 +9,7 @@
 #include "base/state.h"
 #include "memory/blocks.h"
 #include "memory/registry.h"
-#include "policy/planner/moments.h"
+#include "policy/planner/gaps.h"
 
 struct birth {
     uint32_t moment, span;

@@ -33,7 +33,6 @@
 #include "plan/step_profile.h"
 #include "policy/hash.h"
 #include "policy/planner/least_budget.h"
-#include "policy/planner/margin.h"
 #include "residency/events.h"
 #include "residency/eviction.h"
 #include "residency/guard.h"

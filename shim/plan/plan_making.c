@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "policy/planner/least_budget.h"
-#include "policy/planner/margin.h"
 
 /* A step of fewer launches may be a loop inside of one; a plan by which it takes more times as long as without moves is none. */
 #define SHORT_LOOP 32u

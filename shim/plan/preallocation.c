@@ -10,7 +10,7 @@
 #include "memory/budget.h"
 #include "memory/registry.h"
 #include "memory/shutdown.h"
-#include "policy/planner/moments.h"
+#include "policy/planner/gaps.h"
 #include "residency/page_supply.h"
 
 /*

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/planner/moments.h"
+#include "policy/planner/gaps.h"
 
 static void free_timetable(struct ps_timetable *t)
 {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/planner/moments.h"
+#include "policy/planner/gaps.h"
 
 struct layer {
     const char *name;

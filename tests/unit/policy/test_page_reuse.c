@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "expect.h"
-#include "policy/planner/margin.h"
+#include "policy/planner/least_budget.h"
 #include "policy/planner/page_reuse.h"
 
 #define SPANS 40u
