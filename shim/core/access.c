@@ -35,7 +35,7 @@ uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream
         ps_residency_hold_one(span);
         ps_grace_begins_anew(span, stream, kind->capturing);
         if (!kind->keeps_no_address)
-            atomic_store_explicit(&span->known, true, memory_order_relaxed);
+            atomic_store_explicit(&span->grace.known, true, memory_order_relaxed);
         ps_registry_touch(span);
         ps_sole_stream_names(span, stream);
         work |= ps_residency_needs_work(span, stream);
@@ -47,7 +47,7 @@ uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream
      * whose use is noted with the others' when it is queued.
      */
     for (size_t i = freed = n; i < *count; i++)
-        if (spans[i]->life != PS_LIFE_LIVE && spans[i]->awaited_on == stream) {
+        if (spans[i]->life != PS_LIFE_LIVE && spans[i]->freed.awaited_on == stream) {
             ps_residency_hold_one(spans[i]);
             spans[freed++] = spans[i];
         }
@@ -89,8 +89,8 @@ void ps_access_end(struct ps_span *const *spans, size_t count, struct ps_stream 
     ps_registry_lock();
     /* What went into a graph did not run, and no event may be recorded on a stream that is being captured; the graph's launch will be seen. */
     for (size_t i = 0; i < count && !kind->capturing; i++) {
-        ps_uses_note(&spans[i]->uses, stream);
-        spans[i]->used_on = stream;
+        ps_uses_note(&spans[i]->order.uses, stream);
+        spans[i]->access.stream = stream;
     }
     if (kind->capturing && !kind->is_kernel)
         ps_standing_in_end(spans, count, ps_residency_guard());

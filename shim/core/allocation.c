@@ -57,16 +57,16 @@ static int order_for_all_streams(struct ps_span *span, const struct ps_uses *use
     uint64_t seen = 0;
     int r = 0;
 
-    if (!span->fence)
-        r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+    if (!span->order.fence)
+        r = ps_cuda_errno(ps_cu.cuEventCreate(&span->order.fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
     if (!r)
-        r = ps_copies_join(uses, span->fence_set, span->fence);
+        r = ps_copies_join(uses, span->order.fence_set, span->order.fence);
     uint32_t n = ps_streams_count();
     for (uint32_t i = 0; !r && n <= STREAMS_ORDERED_AT_ONCE && i < n; i++) {
         /* Both wait at their first access. Given a wait now, the legacy stream would be a barrier between blocking streams, which may wait for each other. */
         if (ps_stream_is_foreign(ps_streams_at(i)) || ps_stream_orders_others(ps_streams_at(i)))
             continue;
-        int one = ps_stream_wait_event(ps_streams_at(i), span->fence);
+        int one = ps_stream_wait_event(ps_streams_at(i), span->order.fence);
         if (!one)
             seen |= 1ull << i;
         /* Gone, another thread's own, or being captured: it waits at its first access, if it has one. */
@@ -75,8 +75,8 @@ static int order_for_all_streams(struct ps_span *span, const struct ps_uses *use
     }
     ps_registry_lock();
     if (!r) {
-        span->fence_set = true;
-        span->fence_seen = seen;
+        span->order.fence_set = true;
+        span->order.fence_seen = seen;
     }
     ps_registry_unlock();
     return r;
@@ -85,7 +85,7 @@ static int order_for_all_streams(struct ps_span *span, const struct ps_uses *use
 /* Whether what used the span before is ordered before the new owner's work without anything being done. [locked] */
 static bool is_ordered_already(const struct ps_span *span, const struct ps_stream *stream)
 {
-    const struct ps_uses *uses = &span->uses;
+    const struct ps_uses *uses = &span->order.uses;
 
     if (uses->everywhere)
         return false;
@@ -109,7 +109,7 @@ static void free_span(struct ps_span *span, const struct ps_uses *uses);
  */
 static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stream, const struct ps_stream *orders_itself)
 {
-    struct ps_uses uses = span->uses;
+    struct ps_uses uses = span->order.uses;
 
     ps_registry_revive(span, requested);
     born(span);
@@ -119,20 +119,20 @@ static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
          * at its first access, should there ever be one.
          */
         if (!stream && uses.count && ps_ordering_rule(REUSE_WAITS_FOR_FREE)) {
-            span->after = uses.use[0];
-            span->after_seen = 0;
+            span->order.after = uses.use[0];
+            span->order.after_seen = 0;
         }
         ps_registry_unlock();
         return true;
     }
-    span->launching++; /* nobody's victim while its order is made */
+    span->holds.launching++; /* nobody's victim while its order is made */
     ps_registry_unlock();
     /* Two clocks: streams wait, the host goes on. */
     int r = stream ? ps_stream_comes_after_uses(stream, &uses) : order_for_all_streams(span, &uses);
     /* The host waits where the stream can't; not while a capture has begun since the program asked, by another thread. */
     if (r && ps_managed_context_wait()) {
         ps_registry_lock();
-        span->launching--;
+        span->holds.launching--;
         ps_learning_freed(span);
         free_span(span, &uses);
         return false;
@@ -146,10 +146,10 @@ static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
         ps_stream_settle(stream);
     ps_registry_lock();
     if (stream) {
-        ps_uses_clear(&span->uses); /* the stream now comes after them all */
-        ps_uses_note(&span->uses, stream);
+        ps_uses_clear(&span->order.uses); /* the stream now comes after them all */
+        ps_uses_note(&span->order.uses, stream);
     }
-    span->launching--;
+    span->holds.launching--;
     ps_registry_unlock();
     return true;
 }
@@ -181,8 +181,8 @@ static void discard(struct birth *b, struct ps_span *span)
 /* A span on new device pages. 0; -ENOMEM: no pages; -ENOSPC. [locked; releases the lock meanwhile] */
 static int create_on_pages(struct birth *b, CUdeviceptr *address)
 {
-    struct ps_pages pages;
-    int r = ps_page_supply_obtain(b->bytes, NULL, &pages);
+    struct ps_supply supply;
+    int r = ps_page_supply_obtain(b->bytes, NULL, &supply);
 
     if (r && r != -ENOMEM)
         ps_log_warn_once(
@@ -193,12 +193,12 @@ static int create_on_pages(struct birth *b, CUdeviceptr *address)
         return r;
     struct ps_span *span = begin_life(b);
     if (!span) {
-        ps_page_supply_return(&pages);
+        ps_page_supply_return(&supply);
         return -ENOSPC;
     }
     span->busy = true;
     ps_registry_unlock();
-    r = ps_pages_map(span->address, pages.block);
+    r = ps_pages_map(span->address, supply.pages);
     if (!r)
         span->backing = PS_BACKING_DEVICE;
     ps_registry_lock();
@@ -209,14 +209,14 @@ static int create_on_pages(struct birth *b, CUdeviceptr *address)
             "the driver refused to map device pages (error %d): such allocations are CUDA's, beside the budget, and do not move; see `penstock doctor`",
             -r);
         discard(b, span);
-        ps_page_supply_return(&pages);
+        ps_page_supply_return(&supply);
         return r == -ENOMEM ? -EIO : r;
     }
-    span->pages = pages.block;
+    span->pages = supply.pages;
     span->has_pages = true;
     span->residency = PS_RESIDENT;
-    span->last_access = ps_registry.launch_number;
-    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
+    span->access.launch = ps_registry.launch_number;
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, listed);
     *address = span->address;
     return 0;
 }
@@ -317,12 +317,12 @@ static int create_block(size_t bytes, size_t requested, CUdeviceptr *address)
         if (r)
             break;
         made += piece.bytes;
-        ps_registry_live_at(piece.address)->launching++;
+        ps_registry_live_at(piece.address)->holds.launching++;
     }
     if (!block)
         return r;
     PS_BLOCK_EACH (span, block)
-        span->launching--;
+        span->holds.launching--;
     if (r) {
         const struct ps_uses none = {0};
         CUdeviceptr left = block->address + made + (piece.discarded ? piece.bytes : 0);
@@ -451,14 +451,14 @@ static struct ps_span *settled_at(CUdeviceptr address)
 /* A live span that nobody works on becomes a freed one, whose next owner comes after `uses` and its fence. [locked] */
 static void free_span(struct ps_span *span, const struct ps_uses *uses)
 {
-    span->in_order = true;
+    span->freed.in_order = true;
     ps_registry_end_life(span);
-    span->pinned = 0;
-    span->uses = *uses;
+    span->holds.pinned = 0;
+    span->order.uses = *uses;
     /* The freeing stream need not come after the previous owner's uses (`after`). */
-    const struct ps_uses former = {.use = {span->after}, .count = span->after.stream != NULL};
-    ps_uses_merge(&span->uses, &former);
-    span->after.stream = NULL;
+    const struct ps_uses former = {.use = {span->order.after}, .count = span->order.after.stream != NULL};
+    ps_uses_merge(&span->order.uses, &former);
+    span->order.after.stream = NULL;
     switch (span->residency) {
     case PS_RESIDENT:
     case PS_RELOADING: /* the fence stays: the next owner waits for the H2D */
@@ -469,7 +469,7 @@ static void free_span(struct ps_span *span, const struct ps_uses *uses)
         break;
     case PS_EVICTED:
         span->life = PS_LIFE_DRAINING;
-        TAILQ_INSERT_TAIL(&ps_registry.draining, span, order);
+        TAILQ_INSERT_TAIL(&ps_registry.draining, span, listed);
         ps_eviction_draining_waits();
         break;
     }
@@ -561,24 +561,24 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
     if (block) {
         PS_BLOCK_EACH (span, block) {
             ps_learning_freed(span);
-            also_after_other_devices(&uses, stream, &span->uses);
+            also_after_other_devices(&uses, stream, &span->order.uses);
         }
         also_after_other_devices(&uses, stream, &block->uses);
         free_pieces(block, &uses, has_table ? stream : NULL);
     } else {
         ps_learning_freed(span);
         if (after_everything) { /* stands for all of them, and for an H2D that the old fence was the end of */
-            ps_copies_give_event(span->fence);
-            span->fence = after_everything;
-            span->fence_set = true;
-            span->fence_seen = 0;
+            ps_copies_give_event(span->order.fence);
+            span->order.fence = after_everything;
+            span->order.fence_set = true;
+            span->order.fence_seen = 0;
         } else {
-            also_after_other_devices(&uses, stream, &span->uses);
+            also_after_other_devices(&uses, stream, &span->order.uses);
             if (ps_block_of(span))
                 also_after_other_devices(&uses, stream, &ps_block_of(span)->uses);
         }
         free_read(span, &uses, has_table ? stream : NULL);
-        span->in_order = how == BY_STREAM;
+        span->freed.in_order = how == BY_STREAM;
     }
     if (ps_budget.waiting)
         ps_registry_changed();

@@ -225,7 +225,7 @@ int ps_handle_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandl
 }
 
 /* Each part's own addresses, then access to all of them. */
-static int map_parts(CUdeviceptr address, const struct ps_page_block *pages)
+static int map_parts(CUdeviceptr address, const struct ps_pages *pages)
 {
     size_t mapped = 0;
     int r = 0;
@@ -241,7 +241,7 @@ static int map_parts(CUdeviceptr address, const struct ps_page_block *pages)
     return r;
 }
 
-int ps_pages_map(CUdeviceptr address, const struct ps_page_block *pages)
+int ps_pages_map(CUdeviceptr address, const struct ps_pages *pages)
 {
     bool shut = ps_copy_gate_shut();
     int r = map_parts(address, pages);

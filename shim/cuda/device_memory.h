@@ -37,7 +37,7 @@ struct ps_page_part {
  * A span's device pages, side by side. The driver keeps them while anything is mapped to them, so
  * they count as held until the last reference goes.
  */
-struct ps_page_block {
+struct ps_pages {
     size_t bytes;
     uint32_t references; /* their span, and each draining span that still maps them */
     bool ownerless;      /* only draining spans still map them */
@@ -109,7 +109,7 @@ void ps_pages_release(CUmemGenericAllocationHandle pages);
  * mapping goes past the copies of evictions (copy_gate.h). A refused call is tried once more. On
  * failure nothing stays mapped. Returns 0 or -errno.
  */
-int ps_pages_map(CUdeviceptr address, const struct ps_page_block *pages);
+int ps_pages_map(CUdeviceptr address, const struct ps_pages *pages);
 
 /*
  * The same for all of one handle. It does not go past copies, because nothing waits for host pages.

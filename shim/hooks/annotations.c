@@ -56,9 +56,9 @@ static int with_span(const void *address, int (*tell)(struct ps_span *span))
 /* [locked] */
 static int pin(struct ps_span *span)
 {
-    if (span->user_pins == UINT32_MAX)
+    if (span->holds.user_pins == UINT32_MAX)
         return -EINVAL;
-    span->user_pins++;
+    span->holds.user_pins++;
     /* On its way out: it stays. A thread that is about to queue the copy, or to move the mapping, has it for now; then its next use brings it back. */
     if (span->residency == PS_EVICTING && !span->busy)
         ps_eviction_cancel(span);
@@ -68,9 +68,9 @@ static int pin(struct ps_span *span)
 /* [locked] */
 static int unpin(struct ps_span *span)
 {
-    if (!span->user_pins)
+    if (!span->holds.user_pins)
         return -EINVAL;
-    span->user_pins--;
+    span->holds.user_pins--;
     return 0;
 }
 

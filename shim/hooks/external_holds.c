@@ -87,9 +87,9 @@ void ps_external_holds_no_more(unsigned device, const uint64_t *numbers, size_t 
         struct ps_span *span = ps_registry_numbered(numbers[i]);
         if (!span || span->life != PS_LIFE_LIVE)
             continue;
-        ps_uses_note_all_streams(&span->uses);
-        if (span->user_pins)
-            span->user_pins--;
+        ps_uses_note_all_streams(&span->order.uses);
+        if (span->holds.user_pins)
+            span->holds.user_pins--;
     }
     ps_registry_unlock();
     ps_managed_context_leave(context);

@@ -38,9 +38,9 @@ bool ps_reclaim_for_others(size_t bytes)
         wanted = before;
     if (!refused_before || refused_before > before)
         ps_budget.refused_at = before;
-    struct ps_pages pages;
-    if (wanted && !ps_page_supply_obtain(wanted, NULL, &pages)) {
-        ps_page_supply_return(&pages);
+    struct ps_supply supply;
+    if (wanted && !ps_page_supply_obtain(wanted, NULL, &supply)) {
+        ps_page_supply_return(&supply);
         ps_budget_give_back_spare(wanted);
         some = true;
     }

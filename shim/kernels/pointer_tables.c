@@ -201,7 +201,7 @@ static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t 
         struct ps_span *span = word - base < reserved ? ps_address_span(word) : NULL;
         if (!span)
             continue;
-        atomic_store_explicit(&span->known, true, memory_order_relaxed);
+        atomic_store_explicit(&span->grace.known, true, memory_order_relaxed);
         if (!add_word(&table, &room, to + at, word)) {
             say_no_memory();
             break;

@@ -83,7 +83,7 @@ static void there_are_pages(void)
 }
 
 /* To the driver. [locked; releases the lock meanwhile] */
-static void give_back(struct ps_page_block *pages)
+static void give_back(struct ps_pages *pages)
 {
     const size_t lacking = ps_pages_lacking(pages), bytes = pages->bytes - lacking;
 
@@ -97,35 +97,35 @@ static void give_back(struct ps_page_block *pages)
     there_are_pages();
 }
 
-void ps_budget_let_go(struct ps_page_block *block, bool was_owner)
+void ps_budget_let_go(struct ps_pages *pages, bool was_owner)
 {
-    if (--block->references) {
+    if (--pages->references) {
         if (was_owner) {
-            block->ownerless = true;
-            ps_budget.lingering += block->bytes;
+            pages->ownerless = true;
+            ps_budget.lingering += pages->bytes;
         }
         return;
     }
-    if (block->ownerless)
-        ps_budget.lingering -= block->bytes;
-    block->ownerless = false;
-    if (!ps_budget_is_tight() || ps_spare_keep(block))
-        give_back(block);
+    if (pages->ownerless)
+        ps_budget.lingering -= pages->bytes;
+    pages->ownerless = false;
+    if (!ps_budget_is_tight() || ps_spare_keep(pages))
+        give_back(pages);
     else
         there_are_pages();
 }
 
-void ps_budget_let_go_as_spare(struct ps_page_block *block)
+void ps_budget_let_go_as_spare(struct ps_pages *pages)
 {
-    if (block->references > 1 || ps_spare_keep(block))
-        ps_budget_let_go(block, true);
+    if (pages->references > 1 || ps_spare_keep(pages))
+        ps_budget_let_go(pages, true);
     else
         there_are_pages();
 }
 
 void ps_budget_give_back_spare(uint64_t bytes)
 {
-    struct ps_page_block *pages;
+    struct ps_pages *pages;
 
     for (uint64_t given = 0; given < bytes && (pages = ps_spare_take_out(bytes - given));) {
         given += pages->bytes;
@@ -133,12 +133,12 @@ void ps_budget_give_back_spare(uint64_t bytes)
     }
 }
 
-void ps_budget_give_up(struct ps_page_block *block)
+void ps_budget_give_up(struct ps_pages *pages)
 {
-    if (!block->ownerless)
+    if (!pages->ownerless)
         return;
-    block->ownerless = false;
-    ps_budget.lingering -= block->bytes;
+    pages->ownerless = false;
+    ps_budget.lingering -= pages->bytes;
     ps_registry_changed();
 }
 
@@ -178,17 +178,17 @@ static void note_refusal(void)
 }
 
 /* The pages' parts are nobody's. [locked; releases the lock meanwhile] */
-void ps_budget_part_with(struct ps_page_block *pages)
+void ps_budget_part_with(struct ps_pages *pages)
 {
     if (ps_spare_keep(pages))
         give_back(pages);
 }
 
 /* What the pages lack is made, if the budget has room. 0, -ENOMEM (no room, or the driver has none), -errno. [locked; releases the lock meanwhile] */
-static int make_what_lacks(struct ps_page_block *pages)
+static int make_what_lacks(struct ps_pages *pages)
 {
     struct ps_budget_state *b = &ps_budget;
-    struct ps_page_block *other;
+    struct ps_pages *other;
     size_t lack = ps_pages_lacking(pages);
     int r = 0;
 
@@ -227,14 +227,14 @@ static int make_what_lacks(struct ps_page_block *pages)
 }
 
 /* Pages of what is spare and, if the budget has room, of what the driver makes. 0, -ENOMEM, -errno. [locked; releases the lock meanwhile] */
-int ps_budget_make_pages(struct ps_page_block *pages, struct ps_pages *out)
+int ps_budget_make_pages(struct ps_pages *pages, struct ps_supply *out)
 {
     const size_t reused = pages->bytes - ps_pages_lacking(pages);
     int r = make_what_lacks(pages);
 
     if (!r) {
         ps_count_by(pages_reused_bytes, reused);
-        *out = (struct ps_pages){.block = pages};
+        *out = (struct ps_supply){.pages = pages};
         return 0;
     }
     ps_budget_part_with(pages);

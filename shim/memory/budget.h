@@ -96,8 +96,8 @@ uint64_t ps_budget_kept_ahead(void);
 void ps_budget_is_reached(void);
 
 /* Pages for a span. */
-struct ps_pages {
-    struct ps_page_block *block;
+struct ps_supply {
+    struct ps_pages *pages;
     /*
      * NULL, or a draining span (busy) whose pages these were. The new owner orders itself after the
      * donor's uses, then calls ps_page_supply_donor_done().
@@ -110,19 +110,19 @@ struct ps_pages {
  * The last one to do so releases them: they become spare while memory is tight, or go back to the
  * driver. They count as held until the driver has them. [locked; releases the lock meanwhile]
  */
-void ps_budget_let_go(struct ps_page_block *block, bool was_owner);
+void ps_budget_let_go(struct ps_pages *pages, bool was_owner);
 
 /*
  * The same for an owner whose pages are wanted again soon: they stay spare for a while, even if
  * memory is not tight. [locked; may release the lock meanwhile]
  */
-void ps_budget_let_go_as_spare(struct ps_page_block *block);
+void ps_budget_let_go_as_spare(struct ps_pages *pages);
 
 /*
  * A draining span can't be unmapped, or the end of its uses can't be known: no thread waits for its
  * pages any more. [locked]
  */
-void ps_budget_give_up(struct ps_page_block *block);
+void ps_budget_give_up(struct ps_pages *pages);
 
 /*
  * Gives spare pages back to the driver: at least `bytes`, or all of them.
@@ -135,13 +135,13 @@ void ps_budget_give_back_spare(uint64_t bytes);
  * (no room, or the driver has no memory) or another -errno, and gives up `pages`.
  * [locked; releases the lock meanwhile]
  */
-int ps_budget_make_pages(struct ps_page_block *pages, struct ps_pages *out);
+int ps_budget_make_pages(struct ps_pages *pages, struct ps_supply *out);
 
 /*
  * Gives up `pages`, whose parts belong to no span: they become spare, or go back to the driver.
  * [locked; releases the lock meanwhile]
  */
-void ps_budget_part_with(struct ps_page_block *pages);
+void ps_budget_part_with(struct ps_pages *pages);
 
 /* Whether memory is short enough that positions in streams are worth marking. Any thread. */
 bool ps_budget_is_tight(void);

@@ -23,25 +23,25 @@ bool ps_draining_spans_reap(void)
     reaping = true;
     for (span = TAILQ_FIRST(&ps_registry.draining); span; span = after) {
         bool awaited = ps_registry_is_awaited(span); /* this thread is called when it is so no longer */
-        if (awaited || span->busy || (span->readers && ps_ordering_rule(FREE_WAITS_FOR_COPY))) {
-            after = TAILQ_NEXT(span, order);
+        if (awaited || span->busy || (span->order.readers && ps_ordering_rule(FREE_WAITS_FOR_COPY))) {
+            after = TAILQ_NEXT(span, listed);
             some_left |= !awaited;
             continue;
         }
         span->busy = true;
         ps_registry_unlock();
         /* What can't be asked can be waited for; what can't be either is not known to end. */
-        int over = ps_uses_query(&span->uses);
-        if (over < 0 && !ps_uses_host_wait(&span->uses))
+        int over = ps_uses_query(&span->order.uses);
+        if (over < 0 && !ps_uses_host_wait(&span->order.uses))
             over = 1;
-        CUresult filled = over == 1 && span->fence_set ? ps_cu.cuEventQuery(span->fence) : CUDA_SUCCESS;
+        CUresult filled = over == 1 && span->order.fence_set ? ps_cu.cuEventQuery(span->order.fence) : CUDA_SUCCESS;
         if (filled == CUDA_ERROR_NOT_READY)
             over = 0;
-        else if (filled != CUDA_SUCCESS && ps_event_host_wait(span->fence))
+        else if (filled != CUDA_SUCCESS && ps_event_host_wait(span->order.fence))
             over = -EIO;
         int r = over == 1 && span->backing != PS_BACKING_NONE ? ps_pages_unmap(span->address, span->bytes) : 0;
         ps_registry_lock();
-        after = TAILQ_NEXT(span, order); /* only who reaps takes draining spans out, so the list is still ours to walk */
+        after = TAILQ_NEXT(span, listed); /* only who reaps takes draining spans out, so the list is still ours to walk */
         span->busy = false;
         if (over != 1 || r) {
             if ((r || over < 0) && span->pages)
@@ -49,8 +49,8 @@ bool ps_draining_spans_reap(void)
             some_left = true;
             continue;
         }
-        TAILQ_REMOVE(&ps_registry.draining, span, order);
-        struct ps_page_block *block = span->pages;
+        TAILQ_REMOVE(&ps_registry.draining, span, listed);
+        struct ps_pages *pages = span->pages;
         span->pages = NULL;
         span->backing = PS_BACKING_NONE;
         if (span->slot)
@@ -58,8 +58,8 @@ bool ps_draining_spans_reap(void)
         span->slot = NULL;
         ps_registry_delete(span);
         ps_registry_changed();
-        if (block) {
-            ps_budget_let_go(block, false);
+        if (pages) {
+            ps_budget_let_go(pages, false);
             after = TAILQ_FIRST(&ps_registry.draining); /* the lock was released: begin anew */
         }
     }

@@ -146,14 +146,14 @@ static void count_in(struct ps_span *span, size_t requested)
 
     span->number = (uint64_t)(uintptr_t)span | lives << 48;
     span->buffer_id = 1 + atomic_fetch_add_explicit(&lives_begun, 1, memory_order_relaxed);
-    span->move = 0;
-    span->due = 0;
+    span->plan.move = 0;
+    span->plan.due = 0;
     span->requested = requested;
-    span->left = span->stays_until = span->bounces = span->stays = 0;
-    span->known = span->is_shared = false;
+    span->returns.left = span->returns.stays_until = span->returns.bounces = span->returns.stays = 0;
+    span->grace.known = span->access.is_shared = false;
     const size_t wanted = ps_address_rounded(requested);
-    span->nth = block ? block->nth : ps_registry_count_birth(wanted);
-    span->excluded = !ps_policies_may_move(&(struct ps_span_facts){.bytes = block ? block->bytes : wanted, .nth = span->nth});
+    span->plan.nth = block ? block->nth : ps_registry_count_birth(wanted);
+    span->holds.excluded = !ps_policies_may_move(&(struct ps_span_facts){.bytes = block ? block->bytes : wanted, .nth = span->plan.nth});
     r->live_spans++;
     r->live_bytes += span->bytes;
     r->padding_bytes += span->bytes - wanted;
@@ -191,7 +191,7 @@ static struct ps_span *new_structure(CUdeviceptr address, size_t bytes)
     struct ps_span *span = TAILQ_FIRST(&r->unused);
 
     if (span)
-        TAILQ_REMOVE(&r->unused, span, order);
+        TAILQ_REMOVE(&r->unused, span, listed);
     else if ((span = calloc(1, sizeof *span)))
         span->device = ps_address_device(r->start);
     else
@@ -200,18 +200,18 @@ static struct ps_span *new_structure(CUdeviceptr address, size_t bytes)
     if (!address)
         address = ps_registry_take_addresses(bytes);
     if (!address) {
-        TAILQ_INSERT_HEAD(&r->unused, span, order);
+        TAILQ_INSERT_HEAD(&r->unused, span, listed);
         return NULL;
     }
     /* What outlives a life: the event, and launches that named these addresses by accident and are about to take their mark back. */
     const struct ps_span fresh = {.address = address,
                                   .bytes = bytes,
-                                  .fence = span->fence,
+                                  .order.fence = span->order.fence,
                                   .number = span->number,
-                                  .launching = span->launching,
-                                  .last_access = r->launch_number,
-                                  .named = r->launch_number,
-                                  .grace_since = r->launch_number};
+                                  .holds.launching = span->holds.launching,
+                                  .access.launch = r->launch_number,
+                                  .access.named = r->launch_number,
+                                  .grace.since = r->launch_number};
     memcpy(span, &fresh, offsetof(struct ps_span, device));
     note_highest(span);
     return span;
@@ -256,9 +256,9 @@ static void await_no_more(struct ps_span *span)
     struct ps_registry_state *r = &ps_registry;
     uint32_t kept = 0;
 
-    if (!span->awaited_on)
+    if (!span->freed.awaited_on)
         return;
-    span->awaited_on = NULL;
+    span->freed.awaited_on = NULL;
     for (uint32_t i = 0; i < r->awaiting_count; i++)
         if (r->awaiting[i] != span)
             r->awaiting[kept++] = r->awaiting[i];
@@ -274,8 +274,8 @@ void ps_registry_await_launches(struct ps_span *span, struct ps_stream *stream)
 
     if (r->awaiting_count == PS_AWAITING_MAX)
         await_no_more(r->awaiting[0]);
-    span->awaited_on = stream;
-    span->awaited = AWAITED_LAUNCHES;
+    span->freed.awaited_on = stream;
+    span->freed.awaited = AWAITED_LAUNCHES;
     r->awaiting[r->awaiting_count++] = span;
 }
 
@@ -285,7 +285,7 @@ void ps_registry_launched(const struct ps_stream *stream)
 
     for (uint32_t i = r->awaiting_count; i-- > 0;) {
         struct ps_span *span = r->awaiting[i];
-        if (span->awaited_on != stream || --span->awaited)
+        if (span->freed.awaited_on != stream || --span->freed.awaited)
             continue;
         await_no_more(span);
         ps_registry_changed();
@@ -303,7 +303,7 @@ void ps_registry_delete(struct ps_span *span)
     span->life = PS_LIFE_NONE;
     if (!span->placed)
         ps_registry_give_addresses(span->address, span->bytes);
-    TAILQ_INSERT_HEAD(&r->unused, span, order);
+    TAILQ_INSERT_HEAD(&r->unused, span, listed);
 }
 
 void ps_registry_move(struct ps_span *span, CUdeviceptr address, bool placed)
@@ -327,7 +327,7 @@ void ps_registry_end_life(struct ps_span *span)
     struct ps_registry_state *r = &ps_registry;
 
     if (in_idle_order(span))
-        TAILQ_REMOVE(&r->idle_order, span, order);
+        TAILQ_REMOVE(&r->idle_order, span, listed);
     r->live_spans--;
     r->live_bytes -= span->bytes;
     r->padding_bytes -= span->bytes - ps_address_rounded(span->requested);
@@ -347,11 +347,11 @@ void ps_registry_cache(struct ps_span *span)
         ps_size_class_offer(span);
     r->cached_bytes += span->bytes;
     if (r->only_asked_bytes == span->bytes) {
-        span->freed_in = 0;
-        TAILQ_INSERT_HEAD(&r->cached, span, order);
+        span->freed.period = 0;
+        TAILQ_INSERT_HEAD(&r->cached, span, listed);
     } else {
-        span->freed_in = r->period + 1;
-        TAILQ_INSERT_TAIL(&r->cached, span, order);
+        span->freed.period = r->period + 1;
+        TAILQ_INSERT_TAIL(&r->cached, span, listed);
     }
 }
 
@@ -359,7 +359,7 @@ void ps_registry_cache(struct ps_span *span)
 
 bool ps_registry_is_unwanted(const struct ps_span *span)
 {
-    return !span->freed_in || span->freed_in + 1 <= ps_registry.period;
+    return !span->freed.period || span->freed.period + 1 <= ps_registry.period;
 }
 
 uint64_t ps_registry_unwanted(uint64_t now_ns, uint64_t at_most)
@@ -373,7 +373,7 @@ uint64_t ps_registry_unwanted(uint64_t now_ns, uint64_t at_most)
         r->period++;
         r->period_began = now_ns;
     }
-    TAILQ_FOREACH (span, &r->cached, order) {
+    TAILQ_FOREACH (span, &r->cached, listed) {
         if (bytes >= at_most || !ps_registry_is_unwanted(span))
             break;
         bytes += span->bytes;
@@ -398,7 +398,7 @@ void ps_registry_cached_remove(struct ps_span *span)
 
     await_no_more(span);
     ps_size_class_withdraw(span);
-    TAILQ_REMOVE(&r->cached, span, order);
+    TAILQ_REMOVE(&r->cached, span, listed);
     r->cached_bytes -= span->bytes;
 }
 
@@ -433,35 +433,35 @@ void ps_registry_revive(struct ps_span *span, size_t requested)
 {
     span->life = PS_LIFE_LIVE;
     span->residency = PS_RESIDENT;
-    span->pinned = 0;
+    span->holds.pinned = 0;
     span->hidden = false;
-    span->user_pins = 0;
-    span->is_early = span->is_unwanted = false;
-    span->last_access = span->named = span->grace_since = ps_registry.launch_number;
+    span->holds.user_pins = 0;
+    span->returns.is_early = span->returns.is_unwanted = false;
+    span->access.launch = span->access.named = span->grace.since = ps_registry.launch_number;
     count_in(span, requested);
-    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, listed);
 }
 
 void ps_registry_touch(struct ps_span *span)
 {
     struct ps_registry_state *r = &ps_registry;
 
-    span->last_access = r->launch_number;
-    span->accessed = r->access_number;
-    span->is_early = false;
+    span->access.launch = r->launch_number;
+    span->access.count = r->access_number;
+    span->returns.is_early = false;
     if (!in_idle_order(span) || TAILQ_LAST(&r->idle_order, ps_span_list) == span)
         return;
-    TAILQ_REMOVE(&r->idle_order, span, order);
-    TAILQ_INSERT_TAIL(&r->idle_order, span, order);
+    TAILQ_REMOVE(&r->idle_order, span, listed);
+    TAILQ_INSERT_TAIL(&r->idle_order, span, listed);
 }
 
 void ps_registry_hint_idle(struct ps_span *span)
 {
-    span->last_access = 0;
+    span->access.launch = 0;
     if (!in_idle_order(span))
         return;
-    TAILQ_REMOVE(&ps_registry.idle_order, span, order);
-    TAILQ_INSERT_HEAD(&ps_registry.idle_order, span, order);
+    TAILQ_REMOVE(&ps_registry.idle_order, span, listed);
+    TAILQ_INSERT_HEAD(&ps_registry.idle_order, span, listed);
 }
 
 /* The invariants of one span. Returns the broken one, or NULL. */
@@ -483,7 +483,7 @@ static const char *broken(const struct ps_span *span)
             return "has pages and is not mapped to them";
         if (!span->has_pages && span->backing == PS_BACKING_DEVICE)
             return "is mapped to pages that it does not have";
-        if (span->residency == PS_RELOADING && !span->fence_set)
+        if (span->residency == PS_RELOADING && !span->order.fence_set)
             return "reloading without a fence";
         if (span->slot && ps_slab_row_bytes(span->slot) != span->bytes)
             return "its slots don't add up to it";
@@ -511,11 +511,11 @@ bool ps_registry_is_valid(void)
     bool valid = true;
 
     for (unsigned i = 0; i < 3; i++)
-        TAILQ_FOREACH (span, lists[i], order) {
+        TAILQ_FOREACH (span, lists[i], listed) {
             const char *what = broken(span);
             if (!what && i == 0 && !in_idle_order(span))
                 what = "in the idle order and not idle";
-            if (!what && i == 0 && previous && previous->last_access > span->last_access)
+            if (!what && i == 0 && previous && previous->access.launch > span->access.launch)
                 what = "the idle order is out of order";
             if (!what) {
                 if (i == 1)

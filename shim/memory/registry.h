@@ -282,7 +282,7 @@ void ps_registry_launched(const struct ps_stream *stream);
  */
 static inline bool ps_registry_is_awaited(const struct ps_span *span)
 {
-    return span->awaited_on && !atomic_load_explicit(&span->awaited_on->gone, memory_order_relaxed);
+    return span->freed.awaited_on && !atomic_load_explicit(&span->freed.awaited_on->gone, memory_order_relaxed);
 }
 
 /* A CACHED span (already taken out) begins a new life as LIVE. [locked] */

@@ -84,12 +84,13 @@ uint32_t ps_size_class_count(size_t bytes)
 
 static bool may_be_taken(const struct ps_span *span, const struct ps_stream *stream)
 {
-    return !span->busy && (!ps_registry_is_awaited(span) || span->awaited_on == stream);
+    return !span->busy && (!ps_registry_is_awaited(span) || span->freed.awaited_on == stream);
 }
 
 static bool used_on_alone(const struct ps_span *span, const struct ps_stream *stream)
 {
-    return !span->uses.everywhere && (span->uses.count == 0 || (span->uses.count == 1 && span->uses.use[0].stream == stream));
+    return !span->order.uses.everywhere &&
+           (span->order.uses.count == 0 || (span->order.uses.count == 1 && span->order.uses.use[0].stream == stream));
 }
 
 /* How many of a size to look at for one that needs no wait: a steady program finds it among the first. */
@@ -104,7 +105,7 @@ static struct ps_span *ordered_in(const struct size_class *class, const struct p
     {
         if (looked++ == LOOK_AT)
             break;
-        if (may_be_taken(span, stream) && used_on_alone(span, stream) && !(for_any && span->in_order && span->uses.count))
+        if (may_be_taken(span, stream) && used_on_alone(span, stream) && !(for_any && span->freed.in_order && span->order.uses.count))
             return span;
     }
     return NULL;
@@ -154,7 +155,7 @@ struct ps_span *ps_size_class_find_freed_at_once(size_t bytes)
 
     if (class)
         TAILQ_FOREACH (span, &class->offered, sized)
-            if (may_be_taken(span, NULL) && !span->in_order)
+            if (may_be_taken(span, NULL) && !span->freed.in_order)
                 break;
     return span;
 }

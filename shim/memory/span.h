@@ -45,9 +45,113 @@ enum ps_backing {
     PS_BACKING_SLOT,
 };
 
+struct ps_pages;
 struct ps_slot;
 struct ps_transfer;
 struct ps_block;
+
+/* Holds: what keeps a span where it is. */
+struct ps_span_holds {
+    uint32_t launching; /* launches and copies that name it, not queued yet: it is no victim */
+    /* A launch that is not queued yet will run on the slot: no reload until `launching` is 0. */
+    bool on_slot;
+    bool excluded; /* never a victim: PENSTOCK_RULES exclude it, or may do so later */
+    /*
+     * The number of graphs that kernels launch and that may use it at any time: no eviction, no
+     * reload. A failed reload sets it too.
+     */
+    uint32_t pinned;
+    /* Pins by the program (penstock_pin) and by external holds: never a victim. */
+    uint32_t user_pins;
+};
+
+/* Stand-ins at a span's addresses, for the driver to see (standing_in.h). */
+struct ps_span_stand_ins {
+    /* The thread that shows them, or is about to; else NULL. The span is busy meanwhile. */
+    const void *shown_by;
+    bool mapped;
+};
+
+/* Order on streams: what a span's next use, move or owner waits for. */
+struct ps_span_order {
+    struct ps_uses uses; /* accesses since the last transfer; freed: reuse waits for them */
+    /*
+     * Queued D2H copies that read its addresses, cancelled ones included. The addresses stay mapped
+     * until none is left.
+     */
+    uint32_t readers;
+    uint32_t at_once_readers; /* of these, on the D2H stream of copies that wait for nothing */
+    CUevent fence;            /* created at first need, kept with the structure */
+    bool fence_set;           /* each stream waits for `fence` before its first access */
+    uint64_t fence_seen;      /* streams (by index, under 64) that have been made to wait */
+    /*
+     * Reused by cudaMalloc in a one-stream program: other streams wait for this use first. Stream
+     * NULL: none.
+     */
+    struct ps_use after;
+    uint64_t after_seen; /* streams (by index, under 64) that have been made to wait for `after` */
+};
+
+/* A freed span (CACHED, DRAINING). */
+struct ps_span_freed {
+    /* Launches there may still use it (ps_registry_await_launches); NULL: none. */
+    struct ps_stream *awaited_on;
+    unsigned awaited; /* the number of these launches */
+    bool in_order;    /* CACHED: freed in the order of a stream; its uses may not be over */
+    uint64_t period;  /* CACHED: the registry's period at its free, plus 1; 0: only asked for */
+};
+
+/* Launches that may use a span without naming it (grace.h). */
+struct ps_span_grace {
+    /*
+     * A pointer table, or a kernel that may make one (known_kernels.h), may have kept the span's
+     * address on the device.
+     */
+    _Atomic bool known;
+    /*
+     * Launches could use it unseen when it began to leave, or stayed on its slot: its reload comes
+     * after them.
+     */
+    bool left_in;
+    bool holds_launches; /* meanwhile no launch begins that may use the span without naming it */
+    /* Kernel-launch number of the access that began its grace; later ones may have prolonged it. */
+    uint64_t since;
+};
+
+/* Accesses to a span in this life. */
+struct ps_span_access {
+    /*
+     * Kernel-launch number of the last access, reload, or cancelled eviction: sorts the idle order.
+     */
+    uint64_t launch;
+    uint64_t count; /* the registry's count of accesses (launches, copies, fills) at that time */
+    /*
+     * Kernel-launch number of its birth or last access only, captured accesses apart. So it is the
+     * same in each run of a program.
+     */
+    uint64_t named;
+    struct ps_stream *stream; /* LIVE: the stream that named it last; NULL: none yet */
+    bool is_shared;           /* in this life: not only the sole stream named it (sole_stream.h) */
+};
+
+/* How a span leaves and comes back without a plan. */
+struct ps_span_returns {
+    bool is_early;        /* prefetch.h: it came back unnamed, and no launch has named it since */
+    bool is_unwanted;     /* it came back early and left again unused */
+    uint64_t left;        /* bouncing.h: launch when it began to leave by reaction, plus 1; or 0 */
+    uint64_t stays_until; /* no launch reloads it before this kernel-launch number; 0: any may */
+    uint32_t bounces;     /* times in a row that it was demanded soon after it left */
+    uint32_t stays;       /* times in a row that it stayed away for that */
+};
+
+/* A span as the learner and the plan in force know it. */
+struct ps_span_plan {
+    uint64_t nth;       /* spans of its size born before it; PS_SPAN_UNKNOWN_NTH: not counted */
+    uint64_t born;      /* the learner's count of launches at its birth */
+    uint64_t mentioned; /* the learner's count of launches when it was born or last named */
+    uint64_t due;       /* its reload's place in the queue, from 1; 0: never due */
+    uint32_t move;      /* the move of the plan in force last bound to it, from 1; a hint */
+};
 
 struct ps_span {
     CUdeviceptr address;
@@ -57,24 +161,7 @@ struct ps_span {
     enum ps_residency residency;
     enum ps_backing backing;
     bool busy;
-    /*
-     * The thread that shows stand-ins to the driver at its addresses (standing_in.h), or is about
-     * to. The span is busy meanwhile. Else NULL.
-     */
-    const void *shown_by;
-    bool is_shown;       /* the stand-ins are mapped */
-    bool holds_launches; /* meanwhile no launch begins that may use the span without naming it */
-    bool moving;         /* a piece whose bytes are on the move: blocks.h */
-    uint32_t launching;  /* launches and copies that name it, not queued yet: it is no victim */
-    /* A launch that is not queued yet will run on the slot: no reload until `launching` is 0. */
-    bool on_slot;
-    /*
-     * The number of graphs that kernels launch and that may use it at any time: no eviction, no
-     * reload. A failed reload sets it too.
-     */
-    uint32_t pinned;
-    /* Pins by the program (penstock_pin) and by external holds: never a victim. */
-    uint32_t user_pins;
+    bool moving; /* a piece whose bytes are on the move: blocks.h */
     /*
      * At addresses that the program chose and keeps (program_mappings.h). Freed, it serves no other
      * allocation.
@@ -85,83 +172,27 @@ struct ps_span {
      */
     bool hidden;
     /*
-     * A pointer table, or a kernel that may make one (known_kernels.h), may have kept its address
-     * on the device.
-     */
-    _Atomic bool known;
-    /*
-     * Launches could use it unseen when it began to leave, or stayed on its slot (grace.h): its
-     * reload comes after them.
-     */
-    bool left_in_grace;
-    bool is_shared;   /* another stream than the sole one named it in this life (sole_stream.h) */
-    bool is_early;    /* it came back before a launch named it, and none has since (prefetch.h) */
-    bool is_unwanted; /* it came back early and left again unused */
-    bool excluded;    /* never a victim: PENSTOCK_RULES exclude it, or may do so later */
-    /*
      * has_pages: its own pages. DRAINING: pages that its addresses still map, now of another span;
      * or NULL.
      */
-    struct ps_page_block *pages;
     bool has_pages;
+    struct ps_pages *pages;
     struct ps_slot *slot;         /* EVICTED: the first slot of the row that holds the bytes */
     struct ps_transfer *transfer; /* EVICTING: the D2H that evicts it; NULL after a cancel */
-    /*
-     * Queued D2H copies that read its addresses, cancelled ones included. The addresses stay mapped
-     * until none is left.
-     */
-    uint32_t readers;
-    uint32_t at_once_readers;  /* of these, on the D2H stream of copies that wait for nothing */
-    struct ps_uses uses;       /* accesses since the last transfer; freed: reuse waits for them */
-    CUevent fence;             /* created at first need, kept with the structure */
-    bool fence_set;            /* each stream waits for `fence` before its first access */
-    uint64_t fence_seen;       /* streams (by index, under 64) that have been made to wait */
-    struct ps_stream *used_on; /* LIVE: the stream that named it last; NULL: none yet */
-    /*
-     * CACHED, DRAINING: launches there may still use the freed span (ps_registry_await_launches);
-     * NULL: none.
-     */
-    struct ps_stream *awaited_on;
-    unsigned awaited; /* the number of these launches */
-    /*
-     * Reused by cudaMalloc in a one-stream program: other streams wait for this use first. Stream
-     * NULL: none.
-     */
-    struct ps_use after;
-    uint64_t after_seen; /* streams (by index, under 64) that have been made to wait for `after` */
-    bool in_order;       /* CACHED: freed in the order of a stream; its uses may not be over */
-    uint64_t freed_in;   /* CACHED: the registry's period at its free, plus 1; 0: only asked for */
-    /*
-     * Kernel-launch number of the last access, reload, or cancelled eviction: sorts the idle order.
-     */
-    uint64_t last_access;
-    uint64_t accessed; /* the registry's count of accesses (launches, copies, fills) at that time */
-    /*
-     * Kernel-launch number of its birth or last access only, captured accesses apart. So it is the
-     * same in each run of a program.
-     */
-    uint64_t named;
-    /*
-     * Kernel-launch number of the access that began its grace; later ones may have prolonged it
-     * (grace.h).
-     */
-    uint64_t grace_since;
-    uint64_t number;      /* of this life: the structure's address; top 16 bits: count of lives */
-    uint64_t buffer_id;   /* of this life: unique in the process; the program may query it */
-    uint64_t nth;         /* spans of its size born before it; PS_SPAN_UNKNOWN_NTH: not counted */
-    uint64_t born;        /* the learner's count of launches at its birth */
-    uint64_t mentioned;   /* the learner's count of launches when it was born or last named */
-    uint64_t left;        /* bouncing.h: launch when it began to leave by reaction, plus 1; or 0 */
-    uint64_t stays_until; /* no launch reloads it before this kernel-launch number; 0: any may */
-    /*
-     * Times in a row that it was demanded soon after it left; times in a row that it stayed away
-     * for that.
-     */
-    uint32_t bounces, stays;
-    uint32_t move; /* the move of the plan in force last bound to it, from 1; a hint */
-    uint64_t due;  /* its reload's place in the queue, from 1; 0: never due */
+    uint64_t number;              /* of this life: the address; top 16 bits: count of lives */
+    uint64_t buffer_id;           /* of this life: unique; the program may query it */
+
+    struct ps_span_holds holds;
+    struct ps_span_stand_ins stand_ins;
+    struct ps_span_order order;
+    struct ps_span_freed freed;
+    struct ps_span_grace grace;
+    struct ps_span_access access;
+    struct ps_span_returns returns;
+    struct ps_span_plan plan;
+
     /* LIVE and resident: by last access. CACHED, DRAINING: by age. NONE: the pool. */
-    TAILQ_ENTRY(ps_span) order;
+    TAILQ_ENTRY(ps_span) listed;
     TAILQ_ENTRY(ps_span) sized; /* CACHED: with others of its size, if has_class */
     bool has_class;
 

@@ -94,23 +94,23 @@ static size_t parts_of(size_t bytes)
     return bytes / (least > unit ? least : unit) + 2;
 }
 
-static struct ps_page_block *new_block(size_t bytes, size_t parts)
+static struct ps_pages *new_block(size_t bytes, size_t parts)
 {
-    struct ps_page_block *pages = malloc(sizeof *pages + parts * sizeof *pages->part);
+    struct ps_pages *pages = malloc(sizeof *pages + parts * sizeof *pages->part);
 
     if (pages)
-        *pages = (struct ps_page_block){.bytes = bytes, .references = 1};
+        *pages = (struct ps_pages){.bytes = bytes, .references = 1};
     return pages;
 }
 
-static void add(struct ps_page_block *pages, struct ps_page_part part)
+static void add(struct ps_pages *pages, struct ps_page_part part)
 {
     pages->part[pages->parts++] = part;
 }
 
-struct ps_page_block *ps_spare_gather(size_t bytes)
+struct ps_pages *ps_spare_gather(size_t bytes)
 {
-    struct ps_page_block *pages = new_block(bytes, parts_of(bytes));
+    struct ps_pages *pages = new_block(bytes, parts_of(bytes));
     size_t lack = bytes;
 
     if (!pages)
@@ -127,7 +127,7 @@ struct ps_page_block *ps_spare_gather(size_t bytes)
     return pages;
 }
 
-size_t ps_pages_lacking(const struct ps_page_block *pages)
+size_t ps_pages_lacking(const struct ps_pages *pages)
 {
     size_t there = 0;
 
@@ -136,7 +136,7 @@ size_t ps_pages_lacking(const struct ps_page_block *pages)
     return pages->bytes - there;
 }
 
-int ps_pages_make(struct ps_page_block *pages)
+int ps_pages_make(struct ps_pages *pages)
 {
     const size_t most = piece_of(pages->bytes);
     struct ps_page_part part;
@@ -172,7 +172,7 @@ static struct shelf *shelf_for(size_t bytes)
     return shelf;
 }
 
-bool ps_spare_keep(struct ps_page_block *pages)
+bool ps_spare_keep(struct ps_pages *pages)
 {
     for (; pages->parts; pages->parts--) {
         struct ps_page_part part = pages->part[pages->parts - 1];
@@ -186,20 +186,20 @@ bool ps_spare_keep(struct ps_page_block *pages)
     return false;
 }
 
-struct ps_page_block *ps_spare_take_out(uint64_t bytes)
+struct ps_pages *ps_spare_take_out(uint64_t bytes)
 {
     struct shelf *best = NULL;
 
     for (size_t i = 0; i < dev->count && (!best || best->bytes < bytes); i++)
         if (dev->shelf[i].count)
             best = &dev->shelf[i];
-    struct ps_page_block *pages = best ? new_block(best->bytes, 1) : NULL;
+    struct ps_pages *pages = best ? new_block(best->bytes, 1) : NULL;
     if (pages)
         add(pages, take(best));
     return pages;
 }
 
-void ps_pages_give_back(struct ps_page_block *pages)
+void ps_pages_give_back(struct ps_pages *pages)
 {
     for (uint32_t i = 0; i < pages->parts; i++) {
         ps_count_by(pages_given_back_bytes, pages->part[i].bytes);

@@ -30,31 +30,31 @@ uint64_t ps_spare_bytes(void);
  * Collects pages for a span from the spare parts that suit it. Their sum may fall short of `bytes`:
  * ps_pages_make() makes the rest. Returns NULL without memory. The caller owns the structure.
  */
-struct ps_page_block *ps_spare_gather(size_t bytes);
+struct ps_pages *ps_spare_gather(size_t bytes);
 
 /* Returns the bytes that the parts fall short of the span's size. Pure. */
-size_t ps_pages_lacking(const struct ps_page_block *pages);
+size_t ps_pages_lacking(const struct ps_pages *pages);
 
 /*
  * Has the driver make the missing parts. Returns 0, -ENOMEM or another -errno; parts already made
  * stay in the structure. [unlocked]
  */
-int ps_pages_make(struct ps_page_block *pages);
+int ps_pages_make(struct ps_pages *pages);
 
 /*
  * Makes the parts spare, and frees the structure. Returns true if memory to note them ran out: the
  * remaining parts stay in the structure, and the structure stays the caller's.
  */
-bool ps_spare_keep(struct ps_page_block *pages);
+bool ps_spare_keep(struct ps_pages *pages);
 
 /*
  * Takes out the spare part that is best given back to make room for `bytes`: the smallest part that
  * is large enough, or else the largest. Returns NULL if no part is spare or memory runs out. The
  * caller owns the structure.
  */
-struct ps_page_block *ps_spare_take_out(uint64_t bytes);
+struct ps_pages *ps_spare_take_out(uint64_t bytes);
 
 /* Gives the parts back to the driver, and frees the structure. [unlocked] */
-void ps_pages_give_back(struct ps_page_block *pages);
+void ps_pages_give_back(struct ps_pages *pages);
 
 #endif

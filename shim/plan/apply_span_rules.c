@@ -50,7 +50,7 @@ static bool judge(const struct penstock_step *step, struct penstock_step_span *s
  */
 static bool outlives_for_certain(const struct ps_span *lives, const struct penstock_step_span *span, uint64_t first)
 {
-    return span->uses > 0 && lives->born < first;
+    return span->uses > 0 && lives->plan.born < first;
 }
 
 void ps_apply_span_rules(const struct penstock_step *step, struct penstock_step_span *span, const uint64_t *numbers, uint64_t first)
@@ -71,11 +71,11 @@ void ps_apply_span_rules(const struct penstock_step *step, struct penstock_step_
         } else {
             struct ps_span *outlives = ps_registry_numbered(numbers[i]);
             bool may_move =
-                judge(step, &span[i], numbers[i], outlives ? outlives->nth : PS_SPAN_UNKNOWN_NTH, PENSTOCK_NEVER, PENSTOCK_NEVER);
+                judge(step, &span[i], numbers[i], outlives ? outlives->plan.nth : PS_SPAN_UNKNOWN_NTH, PENSTOCK_NEVER, PENSTOCK_NEVER);
             if (outlives && outlives_for_certain(outlives, &span[i], first))
-                outlives->excluded = !may_move;
+                outlives->holds.excluded = !may_move;
             else if (outlives)
-                span[i].fixed |= outlives->excluded;
+                span[i].fixed |= outlives->holds.excluded;
         }
     }
     if (!births)

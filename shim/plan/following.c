@@ -188,11 +188,11 @@ static void reload_what_is_due(void)
 
 bool ps_following_will_bring(const struct ps_span *span)
 {
-    uint64_t at = span->due - 1;
+    uint64_t at = span->plan.due - 1;
 
     if (!dev->thread.started || ps_shutdown_has_begun() || ps_eviction_is_held())
         return false;
-    if (!span->due || at < dev->due_done || at >= dev->due_written || !dev->due[at % DUE_MAX].schedule)
+    if (!span->plan.due || at < dev->due_done || at >= dev->due_written || !dev->due[at % DUE_MAX].schedule)
         return false;
     if (span_to_reload(dev->due[at % DUE_MAX].schedule, dev->due[at % DUE_MAX].move) != span)
         return false;
@@ -275,7 +275,7 @@ static void evict(struct ps_plan_schedule *s, uint32_t move, struct ps_stream *s
 
     if (!span || span->number != b->number || span->life != PS_LIFE_LIVE || !span->has_pages || span->residency == PS_EVICTING)
         return;
-    if (span->mentioned != b->named || span->busy || span->launching || ps_block_order_holds(span) ||
+    if (span->plan.mentioned != b->named || span->busy || span->holds.launching || ps_block_order_holds(span) ||
         (s->grace[move] && !ps_grace_is_queued(span))) {
         try_later(s, move, launch);
         return;
@@ -284,7 +284,7 @@ static void evict(struct ps_plan_schedule *s, uint32_t move, struct ps_stream *s
         return;
     /* The launches of the grace may have used it without showing so: the D2H comes after them too. */
     if (stream && !stream->per_thread)
-        ps_uses_note(&span->uses, stream);
+        ps_uses_note(&span->order.uses, stream);
     /* What is not used again before it is freed is kept for something: for an access that nobody sees, now and then. */
     const bool brought_back = s->move[move].reload_from != PENSTOCK_NEVER;
     if (!ps_eviction_start_planned(span, brought_back && ps_guard_sees_all(span, s->identity[move].number != 0)))
@@ -338,8 +338,8 @@ static void evict_what_was_put_off(struct ps_plan_schedule *s, uint32_t place, s
         if (dev->put_off[dev->put_off_done++ % PUT_OFF_MAX].schedule != s || !gap_is_open(s, move, place))
             continue;
         struct ps_bound *b = &s->bound[move];
-        if (b->span && launch - b->span->mentioned > dev->grace)
-            b->named = b->span->mentioned; /* idle again for as long as it must be */
+        if (b->span && launch - b->span->plan.mentioned > dev->grace)
+            b->named = b->span->plan.mentioned; /* idle again for as long as it must be */
         evict(s, move, stream, launch);
     }
 }
@@ -348,8 +348,8 @@ static void evict_what_was_put_off(struct ps_plan_schedule *s, uint32_t place, s
 static void bind(struct ps_plan_schedule *s, uint32_t move, struct ps_span *span, uint64_t launch)
 {
     s->bound[move] = (struct ps_bound){span, span->number, launch};
-    span->excluded = false; /* the rules let it move, now that its place in the step is known */
-    span->move = move + 1;
+    span->holds.excluded = false; /* the rules let it move, now that its place in the step is known */
+    span->plan.move = move + 1;
 }
 
 /*
@@ -366,7 +366,7 @@ static void bind_past(struct ps_plan_schedule *s, uint32_t place, uint64_t launc
             uint32_t m = s->bind.item[i];
             uint64_t number = dev->named_by(past, s->ordinal[m]);
             struct ps_span *span = number ? ps_registry_numbered(number) : NULL;
-            if (span && span->mentioned == past && ps_plan_schedule_is_meant(&s->identity[m], span, past))
+            if (span && span->plan.mentioned == past && ps_plan_schedule_is_meant(&s->identity[m], span, past))
                 bind(s, m, span, past);
         }
     }
@@ -420,7 +420,7 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
         uint32_t index = s->move[m].span;
         struct ps_span *span = step->span[index].born == PENSTOCK_NEVER ? ps_registry_numbered(numbers[index]) : NULL;
         if (span)
-            s->bound[m] = (struct ps_bound){span, span->number, span->mentioned};
+            s->bound[m] = (struct ps_bound){span, span->number, span->plan.mentioned};
     }
     if (in_force) { /* a better plan for the step that is being followed: the round goes on under it */
         dev->now = s;
@@ -528,11 +528,11 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
             span = NULL;
         s->bound[m] = (struct ps_bound){0};
         if (span)
-            bind(s, m, span, span->mentioned);
+            bind(s, m, span, span->plan.mentioned);
     }
     for (size_t i = 0; i < count; i++) { /* brought back in the middle of its gap, by whatever: it leaves again */
-        uint32_t m = spans[i]->move - 1;
-        if (spans[i]->life == PS_LIFE_LIVE && spans[i]->move && m < s->moves && s->bound[m].span == spans[i] &&
+        uint32_t m = spans[i]->plan.move - 1;
+        if (spans[i]->life == PS_LIFE_LIVE && spans[i]->plan.move && m < s->moves && s->bound[m].span == spans[i] &&
             s->bound[m].number == spans[i]->number && gap_is_open(s, m, place))
             try_later(s, m, launch);
     }
@@ -555,7 +555,7 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
         dev->due[dev->due_written % DUE_MAX].schedule = s;
         dev->due[dev->due_written++ % DUE_MAX].move = s->reload.item[i];
         if (s->bound[s->reload.item[i]].span)
-            s->bound[s->reload.item[i]].span->due = dev->due_written;
+            s->bound[s->reload.item[i]].span->plan.due = dev->due_written;
         woken = true;
     }
     if (woken)

@@ -154,7 +154,7 @@ static void begin(void)
     for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
         if (span->life == PS_LIFE_LIVE) {
             ps_recorder_allocated(dev->recorder, span->number, span->bytes);
-            atomic_store_explicit(&span->known, true, memory_order_relaxed);
+            atomic_store_explicit(&span->grace.known, true, memory_order_relaxed);
         }
     ps_stopwatch_learn(true);
     if (ps_helper_thread_start("penstock-plan", plan_steps, planner_is_gone, NULL))
@@ -327,8 +327,8 @@ void ps_learning_unsteady_launch(struct ps_span *const *spans, size_t count)
 /* The launch names the span. [locked] */
 static void record_access(struct ps_span *span, uint64_t launch)
 {
-    span->mentioned = launch;
-    ps_recorder_access(dev->recorder, span->number, span->bytes, span->pinned || span->user_pins);
+    span->plan.mentioned = launch;
+    ps_recorder_access(dev->recorder, span->number, span->bytes, span->holds.pinned || span->holds.user_pins);
 }
 
 /* What launches before this one have named that no step is made of, and that still lives and that it does not name itself. [locked] */
@@ -336,7 +336,7 @@ static void record_what_waited(uint64_t launch)
 {
     for (size_t i = 0; i < dev->awaiting; i++) {
         struct ps_span *span = dev->awaiting_launch[i].span;
-        if (span->number == dev->awaiting_launch[i].number && span->life == PS_LIFE_LIVE && span->mentioned != launch)
+        if (span->number == dev->awaiting_launch[i].number && span->life == PS_LIFE_LIVE && span->plan.mentioned != launch)
             record_access(span, launch);
     }
     dev->awaiting = 0;
@@ -358,7 +358,7 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
     const uint64_t number = dev->launches++;
     struct ps_recorder *recorder = dev->recorder;
     for (size_t i = 0; i < count; i++) {
-        uint64_t ago = number - spans[i]->mentioned;
+        uint64_t ago = number - spans[i]->plan.mentioned;
         launch.reach = ago > launch.reach ? ago : launch.reach;
     }
     ps_recorder_launch(recorder, launch, stream, layer);
@@ -386,7 +386,7 @@ void ps_learning_allocated(struct ps_span *span)
 {
     if (!is_learning())
         return;
-    span->born = span->mentioned = dev->launches;
+    span->plan.born = span->plan.mentioned = dev->launches;
     ps_recorder_allocated(dev->recorder, span->number, span->bytes);
 }
 

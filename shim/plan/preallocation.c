@@ -208,8 +208,8 @@ static bool is_still_due(uint64_t at)
 /* A span with pages behind it comes to the freed ones. 0, -ENOMEM (no pages now), -errno. [locked; releases the lock meanwhile] */
 static int make(size_t bytes)
 {
-    struct ps_pages pages;
-    int r = ps_page_supply_obtain_now(bytes, NULL, &pages);
+    struct ps_supply supply;
+    int r = ps_page_supply_obtain_now(bytes, NULL, &supply);
 
     if (r)
         return r;
@@ -217,12 +217,12 @@ static int make(size_t bytes)
     if (span) {
         dev->making = bytes;
         ps_registry_unlock();
-        r = ps_pages_map(span->address, pages.block);
+        r = ps_pages_map(span->address, supply.pages);
         ps_registry_lock();
         dev->making = 0;
         if (!r) {
             span->backing = PS_BACKING_DEVICE;
-            span->pages = pages.block;
+            span->pages = supply.pages;
             span->has_pages = true;
             ps_registry_cache_unowned(span);
             dev->figures.made++;
@@ -233,7 +233,7 @@ static int make(size_t bytes)
         r = -ENOSPC;
     }
     if (r)
-        ps_page_supply_return(&pages);
+        ps_page_supply_return(&supply);
     ps_registry_changed();
     return r;
 }

@@ -152,7 +152,7 @@ bool ps_plan_schedule_is_meant(const struct ps_identity *identity, const struct 
 {
     if (span->bytes != identity->bytes)
         return false;
-    return identity->number ? span->number == identity->number : launch - span->born == identity->age;
+    return identity->number ? span->number == identity->number : launch - span->plan.born == identity->age;
 }
 
 bool ps_plan_schedule_is_in_grace(const struct ps_plan_schedule *s, uint32_t move, uint32_t place, uint32_t grace)
@@ -162,7 +162,8 @@ bool ps_plan_schedule_is_in_grace(const struct ps_plan_schedule *s, uint32_t mov
     uint32_t since = (place + s->length - m->evict_after) % s->length;
     uint32_t away = m->reload_from == PENSTOCK_NEVER ? 0 : (m->reload_from + s->length - m->evict_after) % s->length;
 
-    return since <= grace && since < (away ? away : s->length) && b->span && b->span->number == b->number && b->span->mentioned == b->named;
+    return since <= grace && since < (away ? away : s->length) && b->span && b->span->number == b->number &&
+           b->span->plan.mentioned == b->named;
 }
 
 /*

@@ -213,5 +213,5 @@ void ps_block_order_reloads(struct ps_span *span, struct ps_copies_nth nth)
     if (nth.number < block->last_reload[nth.on].number && ps_ordering_rule(BLOCK_WAITS_FOR_LAST_RELOAD))
         return;
     block->last_reload[nth.on].number = nth.number;
-    block->last_reload[nth.on].end = span->fence;
+    block->last_reload[nth.on].end = span->order.fence;
 }

@@ -17,7 +17,7 @@
 
 void ps_bouncing_leaves(struct ps_span *span)
 {
-    span->left = ps_registry.launch_number + 1;
+    span->returns.left = ps_registry.launch_number + 1;
 }
 
 /*
@@ -37,23 +37,23 @@ bool ps_bouncing_stays(struct ps_span *span)
 
     if (!may_stay(span))
         return false;
-    if (now < span->stays_until)
+    if (now < span->returns.stays_until)
         return true;
-    if (span->stays_until) { /* it is tried again */
-        span->stays_until = 0;
+    if (span->returns.stays_until) { /* it is tried again */
+        span->returns.stays_until = 0;
         return false;
     }
-    if (!span->left)
+    if (!span->returns.left)
         return false; /* it has not left since that was looked at */
-    const bool was_soon = now - (span->left - 1) <= SOON;
-    span->left = 0;
+    const bool was_soon = now - (span->returns.left - 1) <= SOON;
+    span->returns.left = 0;
     if (!was_soon) {
-        span->bounces = span->stays = 0;
+        span->returns.bounces = span->returns.stays = 0;
         return false;
     }
-    if (++span->bounces < TIMES)
+    if (++span->returns.bounces < TIMES)
         return false;
-    span->stays_until = now + ((uint64_t)STAYS_FOR << (span->stays < DOUBLES_MAX ? span->stays : DOUBLES_MAX));
-    span->stays++;
+    span->returns.stays_until = now + ((uint64_t)STAYS_FOR << (span->returns.stays < DOUBLES_MAX ? span->returns.stays : DOUBLES_MAX));
+    span->returns.stays++;
     return true;
 }

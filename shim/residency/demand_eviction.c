@@ -33,7 +33,7 @@ static void put_in_order(struct ps_span **spans, struct penstock_candidate *cand
     const struct penstock_candidate candidate = candidates[n - 1];
     size_t i = n - 1;
 
-    for (; i > 0 && spans[i - 1]->accessed == span->accessed && spans[i - 1]->buffer_id > span->buffer_id; i--) {
+    for (; i > 0 && spans[i - 1]->access.count == span->access.count && spans[i - 1]->buffer_id > span->buffer_id; i--) {
         spans[i] = spans[i - 1];
         candidates[i] = candidates[i - 1];
     }
@@ -47,10 +47,10 @@ static size_t gather(struct ps_span **spans, struct penstock_candidate *candidat
     size_t n = 0;
     size_t no_slot_for = 0; /* a steady program has few sizes: one remembered saves most of the asking */
 
-    TAILQ_FOREACH (span, &ps_registry.idle_order, order) {
+    TAILQ_FOREACH (span, &ps_registry.idle_order, listed) {
         if (n == CANDIDATES_MAX)
             break;
-        if (grace && ps_registry.launch_number - span->last_access <= grace)
+        if (grace && ps_registry.launch_number - span->access.launch <= grace)
             break; /* the rest was used later still */
         if (!ps_eviction_may_leave(span) || (grace && (ps_made_tables_may_hold(span) || !ps_grace_is_over(span))))
             continue;
@@ -61,7 +61,7 @@ static size_t gather(struct ps_span **spans, struct penstock_candidate *candidat
             continue;
         }
         spans[n] = span;
-        candidates[n++] = (struct penstock_candidate){.bytes = span->bytes, .last_access = span->last_access};
+        candidates[n++] = (struct penstock_candidate){.bytes = span->bytes, .last_access = span->access.launch};
         put_in_order(spans, candidates, n);
     }
     return n;
@@ -78,7 +78,7 @@ static size_t gather_planned(struct ps_span **spans, struct penstock_candidate *
         if (!ps_eviction_may_leave(span) || !ps_eviction_has_place(span->bytes))
             continue;
         spans[n] = span;
-        candidates[n++] = (struct penstock_candidate){.bytes = span->bytes, .last_access = span->last_access};
+        candidates[n++] = (struct penstock_candidate){.bytes = span->bytes, .last_access = span->access.launch};
     }
     return n;
 }
@@ -155,7 +155,7 @@ static uint64_t evict_at_once(uint64_t need, uint32_t grace)
     for (size_t i = 0, asked = 0; i < n && asked < ASKED && begun < need; i++) {
         if (spans[i]->bytes != candidates[i].bytes || !ps_eviction_may_leave(spans[i]))
             continue;
-        struct ps_uses uses = spans[i]->uses;
+        struct ps_uses uses = spans[i]->order.uses;
         ps_grace_add_uses(spans[i], &uses);
         if (ps_uses_are_late(&uses, &late))
             continue;
@@ -180,8 +180,8 @@ uint64_t ps_demand_eviction_evict_at_once(uint64_t need)
 /* Whether the span may leave once nobody makes driver calls on it, and no other thread's launch holds its block. [locked] */
 static bool could_leave(const struct ps_span *span)
 {
-    return span->life == PS_LIFE_LIVE && span->has_pages && !span->launching && !span->pinned && !span->user_pins && !span->excluded &&
-           (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
+    return span->life == PS_LIFE_LIVE && span->has_pages && !span->holds.launching && !span->holds.pinned && !span->holds.user_pins &&
+           !span->holds.excluded && (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
 }
 
 bool ps_demand_eviction_could_free(uint64_t need)
@@ -191,7 +191,7 @@ bool ps_demand_eviction_could_free(uint64_t need)
 
     if (ps_registry.blind_launches || !ps_tracing_is_on())
         return true; /* later it can be told */
-    TAILQ_FOREACH (span, &ps_registry.idle_order, order) {
+    TAILQ_FOREACH (span, &ps_registry.idle_order, listed) {
         if (bytes >= need)
             break;
         if (could_leave(span))

@@ -156,8 +156,8 @@ static void call_finisher(void)
 
 bool ps_eviction_may_leave(const struct ps_span *span)
 {
-    return !dev->ended && !ps_registry.blind_launches && span->life == PS_LIFE_LIVE && !span->busy && !span->launching && !span->pinned &&
-           !span->user_pins && !span->excluded && span->has_pages && !ps_block_order_holds(span) &&
+    return !dev->ended && !ps_registry.blind_launches && span->life == PS_LIFE_LIVE && !span->busy && !span->holds.launching &&
+           !span->holds.pinned && !span->holds.user_pins && !span->holds.excluded && span->has_pages && !ps_block_order_holds(span) &&
            (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
 }
 
@@ -198,14 +198,14 @@ static void leave_alone(struct ps_transfer *t)
 
 static void begin_to_read(struct ps_span *span, enum ps_copies_d2h on)
 {
-    span->readers++;
-    span->at_once_readers += on == PS_COPIES_AT_ONCE;
+    span->order.readers++;
+    span->order.at_once_readers += on == PS_COPIES_AT_ONCE;
 }
 
 static void end_reading(struct ps_span *span, enum ps_copies_d2h on)
 {
-    span->readers--;
-    span->at_once_readers -= on == PS_COPIES_AT_ONCE;
+    span->order.readers--;
+    span->order.at_once_readers -= on == PS_COPIES_AT_ONCE;
 }
 
 /*
@@ -216,14 +216,14 @@ static void end_reading(struct ps_span *span, enum ps_copies_d2h on)
  */
 static bool is_read_elsewhere(const struct ps_span *span, enum ps_copies_d2h on)
 {
-    return on == PS_COPIES_AT_ONCE ? span->readers > span->at_once_readers : span->at_once_readers != 0;
+    return on == PS_COPIES_AT_ONCE ? span->order.readers > span->order.at_once_readers : span->order.at_once_readers != 0;
 }
 
 /* Queues the D2H of a transfer that has its slot. On failure the span stays. [locked; releases the lock meanwhile] */
 static int queue_copy(struct ps_transfer *t)
 {
     struct ps_span *span = t->span;
-    struct ps_uses uses = span->uses;
+    struct ps_uses uses = span->order.uses;
     int r = is_read_elsewhere(span, t->on) && ps_ordering_rule(EVICTION_WAITS_FOR_READERS) ? -EAGAIN : 0;
 
     ps_grace_add_uses(span, &uses);
@@ -240,9 +240,9 @@ static int queue_copy(struct ps_transfer *t)
      * cancels the eviction or reloads it.
      */
     if (!r && t->on == PS_COPIES_AT_ONCE)
-        r = ps_copies_evict_would_wait(&uses, span->fence_set, span->fence, t->slot, NULL);
+        r = ps_copies_evict_would_wait(&uses, span->order.fence_set, span->order.fence, t->slot, NULL);
     if (!r)
-        r = ps_copies_evict(t->on, span->address, &uses, span->fence_set, span->fence, t->slot, t->told.begin, t->done);
+        r = ps_copies_evict(t->on, span->address, &uses, span->order.fence_set, span->order.fence, t->slot, t->told.begin, t->done);
     if (r == -EINPROGRESS)
         say_unknown();
     ps_registry_lock();
@@ -371,11 +371,11 @@ int ps_eviction_start_at_once(struct ps_span *span, struct ps_late_uses *late)
         return -EAGAIN;
     /* Asked before it is in line, where it would lose its place in the idle order. */
     const uint64_t number = span->number;
-    struct ps_uses uses = span->uses;
+    struct ps_uses uses = span->order.uses;
     ps_grace_add_uses(span, &uses);
     span->busy = true;
     ps_registry_unlock();
-    int r = ps_copies_evict_would_wait(&uses, span->fence_set, span->fence, NULL, late);
+    int r = ps_copies_evict_would_wait(&uses, span->order.fence_set, span->order.fence, NULL, late);
     ps_registry_lock();
     span->busy = false;
     ps_registry_changed();
@@ -464,26 +464,26 @@ static void move_to_slot(struct ps_transfer *t)
         leave_as_it_is(span, t, r);
         return;
     }
-    struct ps_page_block *block = span->pages;
+    struct ps_pages *pages = span->pages;
     span->pages = NULL;
     span->has_pages = false;
     span->backing = PS_BACKING_NONE;
-    ps_budget.leaving -= block->bytes;
+    ps_budget.leaving -= pages->bytes;
     ps_budget.evictions_fail = false;
-    ps_budget_let_go(block, true);
+    ps_budget_let_go(pages, true);
     span->busy = false;
     span->transfer = NULL;
     span->residency = PS_EVICTED;
     span->slot = t->slot;
-    span->fence_set = false;
-    ps_uses_clear(&span->uses); /* the D2H came after them */
+    span->order.fence_set = false;
+    ps_uses_clear(&span->order.uses); /* the D2H came after them */
     ps_count(evictions);
     ps_count_by(evicted_bytes, span->bytes);
     if (dev->left)
         dev->left(span);
     ps_events_eviction_ends(&t->told, true);
     /*
-     * A piece comes to rest with its mapping, for which launches that name its block wait. What touches it unseen is no fault that `penstock verify`
+     * A piece comes to rest with its mapping, for which launches that name its pages wait. What touches it unseen is no fault that `penstock verify`
      * looks for.
      */
     if (ps_block_of(span) && (dev->guard != PS_GUARD_UNMAP || ps_verify_is_on()))

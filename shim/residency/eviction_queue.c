@@ -64,7 +64,7 @@ struct ps_transfer *ps_transfer_begin(struct ps_span *span)
     t->cancelled = false;
     t->only_seen = t->by_plan = false;
     t->on = PS_COPIES_IN_TURN;
-    TAILQ_REMOVE(&ps_registry.idle_order, span, order);
+    TAILQ_REMOVE(&ps_registry.idle_order, span, listed);
     span->residency = PS_EVICTING;
     span->transfer = t;
     ps_budget.leaving += span->bytes;
@@ -77,8 +77,8 @@ void ps_transfer_call_off(struct ps_span *span)
     span->residency = PS_RESIDENT;
     span->transfer = NULL;
     /* As the most recently used: in its old place it would be the first to be tried again, and in the order it must stand by its number. */
-    span->last_access = ps_registry.launch_number;
-    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
+    span->access.launch = ps_registry.launch_number;
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, listed);
 }
 
 void ps_transfer_end(struct ps_transfer *t)
@@ -188,7 +188,7 @@ static size_t worth_making(void)
     /* While a plan is followed it says what leaves, and idleness does not. */
     if (!ps_eviction_is_wanted() || !ps_budget_is_tight() || ps_plan.moves_spans())
         return 0;
-    TAILQ_FOREACH (span, &ps_registry.idle_order, order) {
+    TAILQ_FOREACH (span, &ps_registry.idle_order, listed) {
         if (in_line >= SLOTS_AHEAD_BYTES)
             break;
         in_line += span->bytes;

@@ -23,8 +23,8 @@ static int uses_are_over(const struct ps_span *span, struct ps_late_uses *late)
 {
     if (!ps_ordering_rule(RELEASE_WAITS_FOR_USES))
         return 1;
-    int over = ps_uses_query_noting(&span->uses, late);
-    const CUresult filled = over == 1 && span->fence_set ? ps_cu.cuEventQuery(span->fence) : CUDA_SUCCESS;
+    int over = ps_uses_query_noting(&span->order.uses, late);
+    const CUresult filled = over == 1 && span->order.fence_set ? ps_cu.cuEventQuery(span->order.fence) : CUDA_SUCCESS;
     if (filled != CUDA_SUCCESS)
         over = filled == CUDA_ERROR_NOT_READY ? 0 : -EIO;
     /* Two clocks: where events can't be asked no stream can be made to wait either, so the host waits for the device. Not while somebody captures. */
@@ -57,17 +57,17 @@ static uint64_t end_cached(struct ps_span *span, bool over)
     ps_registry_changed();
     if (!over || r)
         return 0;
-    struct ps_page_block *block = span->pages;
-    const bool only_asked = !span->freed_in; /* who asks how much there is asks again, of most of the same pages */
+    struct ps_pages *pages = span->pages;
+    const bool only_asked = !span->freed.period; /* who asks how much there is asks again, of most of the same pages */
     ps_registry_cached_remove(span);
     span->has_pages = false;
     span->pages = NULL;
     span->backing = PS_BACKING_NONE;
     ps_registry_delete(span);
     if (only_asked)
-        ps_budget_let_go_as_spare(block);
+        ps_budget_let_go_as_spare(pages);
     else
-        ps_budget_let_go(block, true);
+        ps_budget_let_go(pages, true);
     return bytes;
 }
 
@@ -86,7 +86,7 @@ struct ps_span *ps_freed_take_over(size_t bytes, size_t at_most, const struct ps
     for (unsigned i = 0; i < n; i++)
         begin_to_end_cached(span[i]);
     ps_registry_unlock();
-    while (over < n && (ps_uses_are_late(&span[over]->uses, &late) || !uses_are_over(span[over], &late)))
+    while (over < n && (ps_uses_are_late(&span[over]->order.uses, &late) || !uses_are_over(span[over], &late)))
         over++;
     ps_registry_lock();
     for (unsigned i = 0; i < n; i++) {
@@ -97,8 +97,8 @@ struct ps_span *ps_freed_take_over(size_t bytes, size_t at_most, const struct ps
     if (over == n)
         return NULL;
     ps_registry_cached_remove(span[over]);
-    ps_uses_clear(&span[over]->uses);
-    span[over]->fence_set = false;
+    ps_uses_clear(&span[over]->order.uses);
+    span[over]->order.fence_set = false;
     return span[over];
 }
 
@@ -127,7 +127,7 @@ static bool is_among(const struct ps_span *span, enum ps_freed whose)
 /* A freed span that nobody works on and no D2H reads. [locked] */
 static bool is_left_alone(const struct ps_span *span, enum ps_freed whose)
 {
-    return !span->busy && (!span->readers || !ps_ordering_rule(FREE_WAITS_FOR_COPY)) && is_among(span, whose);
+    return !span->busy && (!span->order.readers || !ps_ordering_rule(FREE_WAITS_FOR_COPY)) && is_among(span, whose);
 }
 
 /* The same, and no launch may use it yet. [locked] */
@@ -159,13 +159,13 @@ static struct ps_span *worth_ending(uint64_t lack, enum ps_freed whose, struct p
 {
     struct ps_span *span, *largest = NULL;
 
-    TAILQ_FOREACH (span, &ps_registry.cached, order) {
+    TAILQ_FOREACH (span, &ps_registry.cached, listed) {
         bool enough = span->bytes >= lack, tried = false;
         if (!enough && largest && span->bytes <= largest->bytes)
             continue;
         for (int i = 0; i < count; i++)
             tried |= in_use[i] == span;
-        if (tried || !may_be_unmapped(span, whose) || ps_uses_are_late(&span->uses, late))
+        if (tried || !may_be_unmapped(span, whose) || ps_uses_are_late(&span->order.uses, late))
             continue;
         if (enough)
             return span;
@@ -202,24 +202,24 @@ uint64_t ps_freed_release(uint64_t least, size_t room, enum ps_freed whose)
 static int wait_for_uses(const struct ps_span *span)
 {
     const bool helper = ps_helper_thread_is_one();
-    int r = helper ? ps_uses_host_wait(&span->uses) : ps_uses_host_wait_at_most(&span->uses, ONE_USE_NS);
+    int r = helper ? ps_uses_host_wait(&span->order.uses) : ps_uses_host_wait_at_most(&span->order.uses, ONE_USE_NS);
 
-    if (r || !span->fence_set)
+    if (r || !span->order.fence_set)
         return r;
-    return helper ? ps_event_host_wait(span->fence) : ps_event_host_wait_at_most(span->fence, ONE_USE_NS);
+    return helper ? ps_event_host_wait(span->order.fence) : ps_event_host_wait_at_most(span->order.fence, ONE_USE_NS);
 }
 
 int ps_freed_wait_for_oldest(enum ps_freed whose)
 {
     struct ps_span *span;
 
-    TAILQ_FOREACH (span, &ps_registry.cached, order)
+    TAILQ_FOREACH (span, &ps_registry.cached, listed)
         if (may_be_unmapped(span, whose))
             break;
     /* A program that needs the pages of what it has freed before it launches anything would wait for itself: they are free, as it said. What it is launching is not. */
     if (!span && whose == PS_FREED_EVEN_AWAITED && !ps_helper_thread_is_one())
-        TAILQ_FOREACH (span, &ps_registry.cached, order)
-            if (is_left_alone(span, whose) && !span->launching)
+        TAILQ_FOREACH (span, &ps_registry.cached, listed)
+            if (is_left_alone(span, whose) && !span->holds.launching)
                 break;
     if (!span)
         return -ENOENT;

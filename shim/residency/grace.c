@@ -61,24 +61,25 @@ static uint64_t launch_number(void)
 /* Whether a launch that began in the span's grace is under way, however many others have been queued since. */
 static bool is_waited_for(const struct ps_span *span)
 {
-    return ps_ordering_rule(GRACE_WAITS_FOR_SLOW_LAUNCH) && ps_launches_under_way_is_any(span->grace_since, span->named + dev->launches);
+    return ps_ordering_rule(GRACE_WAITS_FOR_SLOW_LAUNCH) &&
+           ps_launches_under_way_is_any(span->grace.since, span->access.named + dev->launches);
 }
 
 /* The last launch of a grace has its number before it is queued, so it is in time until the next one begins. Here the order of the two looks counts: launches_under_way.c. */
 static bool is_in_time(const struct ps_span *span)
 {
-    return dev->launches && (atomic_load(&ps_registry.launch_number) - span->named <= dev->launches || is_waited_for(span));
+    return dev->launches && (atomic_load(&ps_registry.launch_number) - span->access.named <= dev->launches || is_waited_for(span));
 }
 
 bool ps_grace_is_over(const struct ps_span *span)
 {
-    return !atomic_load_explicit(&span->known, memory_order_relaxed) || !is_in_time(span);
+    return !atomic_load_explicit(&span->grace.known, memory_order_relaxed) || !is_in_time(span);
 }
 
 bool ps_grace_is_queued(const struct ps_span *span)
 {
-    return !atomic_load_explicit(&span->known, memory_order_relaxed) ||
-           (atomic_load(&ps_registry.launch_number) - span->named >= dev->launches && !is_waited_for(span));
+    return !atomic_load_explicit(&span->grace.known, memory_order_relaxed) ||
+           (atomic_load(&ps_registry.launch_number) - span->access.named >= dev->launches && !is_waited_for(span));
 }
 
 /* ---- which launches a tick covers ---- */
@@ -157,9 +158,9 @@ static uint64_t tick_of(struct ps_stream *s, uint64_t from, uint64_t to)
 
 void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses)
 {
-    const uint64_t to = span->named + dev->launches;
+    const uint64_t to = span->access.named + dev->launches;
 
-    if (!dev->launches || !atomic_load_explicit(&span->known, memory_order_relaxed) || !ps_ordering_rule(EVICTION_WAITS_FOR_GRACE))
+    if (!dev->launches || !atomic_load_explicit(&span->grace.known, memory_order_relaxed) || !ps_ordering_rule(EVICTION_WAITS_FOR_GRACE))
         return;
     if (atomic_load_explicit(&unplaced, memory_order_relaxed))
         ps_uses_note_everything(uses);
@@ -168,7 +169,7 @@ void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses)
         struct ps_stream *s = ps_streams_at(i);
         if (atomic_load_explicit(&s->over, memory_order_relaxed) || ps_stream_is_foreign(s))
             continue;
-        struct ps_uses of_stream = {.use = {{s, tick_of(s, span->named, to)}}, .count = 1};
+        struct ps_uses of_stream = {.use = {{s, tick_of(s, span->access.named, to)}}, .count = 1};
         if (of_stream.use[0].tick)
             ps_uses_merge(uses, &of_stream);
     }
@@ -179,27 +180,27 @@ void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses)
 static bool were_all_on(const struct ps_span *span, const struct ps_stream *stream)
 {
     return atomic_load_explicit(&dev->last_stream, memory_order_relaxed) == stream &&
-           span->named > atomic_load_explicit(&dev->changed, memory_order_relaxed);
+           span->access.named > atomic_load_explicit(&dev->changed, memory_order_relaxed);
 }
 
 /* What launches of the former one have done is uses of the span. */
 static void end_former(struct ps_span *span, const struct ps_stream *stream)
 {
-    if (!span->left_in_grace && were_all_on(span, stream))
+    if (!span->grace.left_in && were_all_on(span, stream))
         return;
-    if (span->residency != PS_EVICTED || (span->left_in_grace && ps_ordering_rule(GRACE_WAITS_FOR_MOVE)))
-        ps_grace_add_uses(span, &span->uses);
+    if (span->residency != PS_EVICTED || (span->grace.left_in && ps_ordering_rule(GRACE_WAITS_FOR_MOVE)))
+        ps_grace_add_uses(span, &span->order.uses);
     if (span->residency == PS_RESIDENT || span->residency == PS_RELOADING || (span->residency == PS_EVICTED && ps_grace_is_over(span)))
-        span->left_in_grace = false;
+        span->grace.left_in = false;
 }
 
 void ps_grace_begins_anew(struct ps_span *span, const struct ps_stream *stream, bool captured)
 {
     if (!captured && ps_grace_is_over(span))
-        span->grace_since = launch_number();
+        span->grace.since = launch_number();
     end_former(span, stream);
     if (!captured)
-        span->named = launch_number();
+        span->access.named = launch_number();
 }
 
 /* ---- leaving in it ---- */
@@ -236,7 +237,7 @@ bool ps_grace_leaves(struct ps_span *span)
         atomic_store(&dev->leaving, n);
         return false;
     }
-    span->left_in_grace = true;
+    span->grace.left_in = true;
     return true;
 }
 
@@ -305,7 +306,7 @@ void ps_grace_came_back(const struct ps_span *span, const struct ps_copies_nth *
     if (nth) {
         if (nth->number > dev->last[nth->on].number) { /* two threads may come here the other way round */
             dev->last[nth->on] = *nth;
-            dev->last_end[nth->on] = span->fence;
+            dev->last_end[nth->on] = span->order.fence;
         }
         atomic_fetch_add(&dev->came_back, 1);
     }

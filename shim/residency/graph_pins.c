@@ -68,7 +68,7 @@ static uint64_t pin(struct ps_graph_pins *pins, const struct gathered *spans, un
         struct ps_graph_pin *grown = ps_grown_array(pins->pin, pins->count, &pins->room, 16, sizeof *grown);
         if (span->life != PS_LIFE_LIVE)
             continue;
-        span->pinned++;
+        span->holds.pinned++;
         left += span->has_pages ? 0 : span->bytes;
         if (!grown)
             continue; /* it stays pinned until it is freed */
@@ -129,10 +129,10 @@ static void drop(const struct ps_graph_pins *pins, unsigned device)
     ps_registry_lock();
     for (size_t i = 0; i < pins->count; i++) {
         struct ps_span *span = pins->pin[i].device == device ? ps_registry_numbered(pins->pin[i].number) : NULL;
-        if (!span || span->life != PS_LIFE_LIVE || !span->pinned)
+        if (!span || span->life != PS_LIFE_LIVE || !span->holds.pinned)
             continue;
-        ps_uses_note_all_streams(&span->uses);
-        span->pinned--;
+        ps_uses_note_all_streams(&span->order.uses);
+        span->holds.pinned--;
     }
     if (ps_budget.waiting)
         ps_registry_changed();

@@ -58,7 +58,7 @@ struct bench {
     unsigned copies;                                    /* of those bytes, each way in each round */
     CUmemGenericAllocationHandle pages[2 * DIRECTIONS]; /* device, host of each direction */
     unsigned mapped;
-    struct ps_pages held[DIRECTIONS];
+    struct ps_supply held[DIRECTIONS];
     unsigned obtained;
     CUstream stream[DIRECTIONS];
     CUevent go, begin[DIRECTIONS], end[DIRECTIONS];
@@ -85,7 +85,7 @@ static bool set_up(struct bench *b)
         if (host && ps_host_pages_create(b->bytes, &b->pages[b->mapped]))
             return false;
         CUdeviceptr address = b->base + b->mapped * b->bytes;
-        if (host ? ps_handle_map(address, b->bytes, b->pages[b->mapped]) : ps_pages_map(address, b->held[b->mapped].block)) {
+        if (host ? ps_handle_map(address, b->bytes, b->pages[b->mapped]) : ps_pages_map(address, b->held[b->mapped].pages)) {
             if (host)
                 ps_pages_release(b->pages[b->mapped]);
             return false;
@@ -294,7 +294,7 @@ static bool measure_mapping(struct bench *b)
         return false;
     for (size_t i = 0; i < MAPPINGS; i++) {
         const uint64_t since = ps_now_ns();
-        if (ps_pages_unmap(b->base, b->bytes) || ps_pages_map(b->base, b->held[0].block))
+        if (ps_pages_unmap(b->base, b->bytes) || ps_pages_map(b->base, b->held[0].pages))
             return false;
         took[i] = ps_now_ns() - since;
     }

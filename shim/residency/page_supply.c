@@ -53,8 +53,8 @@ void ps_page_supply_when_untraced(void (*call)(void))
 /* Whether its pages come after nothing but what the stream was given, its own H2D among it. */
 static bool comes_before_on(const struct ps_span *span, const struct ps_stream *stream)
 {
-    const struct ps_uses *uses = &span->uses;
-    const bool is_filled = !span->fence_set || (uses->count && stream->index < 64 && span->fence_seen & 1ull << stream->index);
+    const struct ps_uses *uses = &span->order.uses;
+    const bool is_filled = !span->order.fence_set || (uses->count && stream->index < 64 && span->order.fence_seen & 1ull << stream->index);
 
     return is_filled && !uses->everywhere && (!uses->count || (uses->count == 1 && uses->use[0].stream == stream));
 }
@@ -81,7 +81,7 @@ static struct ps_span *find_donor(size_t bytes, const struct ps_stream *stream)
 }
 
 /* Takes a freed span's pages over; the span becomes a draining span that keeps its addresses until its uses are over. [locked; may release it meanwhile] */
-static bool take_over(size_t bytes, const struct ps_need *reload, struct ps_pages *out)
+static bool take_over(size_t bytes, const struct ps_need *reload, struct ps_supply *out)
 {
     struct ps_span *donor = find_donor(bytes, reload->stream);
 
@@ -91,25 +91,25 @@ static bool take_over(size_t bytes, const struct ps_need *reload, struct ps_page
     donor->busy = true;
     donor->has_pages = false;
     donor->pages->references++; /* the draining span's mapping, beside the new owner */
-    out->block = donor->pages;
+    out->pages = donor->pages;
     out->donor = donor;
-    TAILQ_INSERT_TAIL(&ps_registry.draining, donor, order);
+    TAILQ_INSERT_TAIL(&ps_registry.draining, donor, listed);
     return true;
 }
 
-void ps_page_supply_donor_done(struct ps_pages *pages)
+void ps_page_supply_donor_done(struct ps_supply *supply)
 {
-    if (!pages->donor)
+    if (!supply->donor)
         return;
-    pages->donor->busy = false;
-    pages->donor = NULL;
+    supply->donor->busy = false;
+    supply->donor = NULL;
     ps_eviction_draining_waits();
 }
 
-void ps_page_supply_return(struct ps_pages *pages)
+void ps_page_supply_return(struct ps_supply *supply)
 {
-    ps_page_supply_donor_done(pages);
-    ps_budget_let_go(pages->block, true);
+    ps_page_supply_donor_done(supply);
+    ps_budget_let_go(supply->pages, true);
 }
 
 uint64_t ps_page_supply_trim(uint64_t bytes)
@@ -146,9 +146,9 @@ bool ps_page_supply_make_some_room(size_t bytes)
 }
 
 /* Pages that nobody uses any more go before a freed span's, which somebody may. [locked; releases the lock meanwhile] */
-static int obtain_at_once(size_t bytes, const struct ps_need *reload, struct ps_pages *out)
+static int obtain_at_once(size_t bytes, const struct ps_need *reload, struct ps_supply *out)
 {
-    struct ps_page_block *pages = ps_spare_gather(bytes);
+    struct ps_pages *pages = ps_spare_gather(bytes);
 
     if (!pages)
         return -EIO;
@@ -159,7 +159,7 @@ static int obtain_at_once(size_t bytes, const struct ps_need *reload, struct ps_
     return ps_budget_make_pages(pages, out);
 }
 
-int ps_page_supply_obtain_now(size_t bytes, const struct ps_need *reload, struct ps_pages *out)
+int ps_page_supply_obtain_now(size_t bytes, const struct ps_need *reload, struct ps_supply *out)
 {
     return must_stand_back() ? -ENOMEM : obtain_at_once(bytes, reload, out);
 }
@@ -342,7 +342,7 @@ static bool tries_to_trace(struct search *s)
     return true;
 }
 
-int ps_page_supply_obtain(size_t bytes, const struct ps_need *reload, struct ps_pages *out)
+int ps_page_supply_obtain(size_t bytes, const struct ps_need *reload, struct ps_supply *out)
 {
     struct ps_budget_state *b = &ps_budget;
     struct search search = {

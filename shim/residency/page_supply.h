@@ -36,23 +36,23 @@ void ps_page_supply_when_untraced(void (*call)(void));
  * 0; -ENOMEM: nothing can give way; other -errno: the pages could not be made. Afterwards the
  * caller must look at all state again. [locked; releases the lock meanwhile]
  */
-int ps_page_supply_obtain(size_t bytes, const struct ps_need *reload, struct ps_pages *out);
+int ps_page_supply_obtain(size_t bytes, const struct ps_need *reload, struct ps_supply *out);
 
 /*
  * Does the same without waiting or evicting. A helper thread gets no pages while a thread of the
  * program waits for some. The device will stand still for lack of that thread's work, and not for
  * lack of later work. [locked; releases the lock meanwhile]
  */
-int ps_page_supply_obtain_now(size_t bytes, const struct ps_need *reload, struct ps_pages *out);
+int ps_page_supply_obtain_now(size_t bytes, const struct ps_need *reload, struct ps_supply *out);
 
 /*
  * The new owner's work is now ordered after the work that used the donor's pages. The donor's
  * addresses may go when the donor's uses are over. [locked]
  */
-void ps_page_supply_donor_done(struct ps_pages *pages);
+void ps_page_supply_donor_done(struct ps_supply *supply);
 
 /* Gives pages back that were not put to use. [locked; releases the lock meanwhile] */
-void ps_page_supply_return(struct ps_pages *pages);
+void ps_page_supply_return(struct ps_supply *supply);
 
 /*
  * Releases freed spans whose uses are over, until `bytes` are released or no such span is left.

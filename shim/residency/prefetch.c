@@ -74,7 +74,7 @@ static void bring_back(void)
         const uint64_t number = span->number;
         int r = ps_residency_bring(span);
         if (!r && span->number == number) {
-            span->is_early = true;
+            span->returns.is_early = true;
             ps_count(early_reloads);
         }
         if (r == -EAGAIN && ps_page_supply_make_some_room(span->bytes))
@@ -88,9 +88,9 @@ static void bring_back(void)
 
 void ps_prefetch_left(struct ps_span *span)
 {
-    span->is_unwanted |= span->is_early;
-    span->is_early = false;
-    if (span->is_unwanted || ps_verify_is_on())
+    span->returns.is_unwanted |= span->returns.is_early;
+    span->returns.is_early = false;
+    if (span->returns.is_unwanted || ps_verify_is_on())
         return;
     ps_registry_thread_is_there(&dev->thread, "penstock-fetch", bring_back);
     dev->left[dev->written % LEFT_MAX].span = span;

@@ -44,10 +44,10 @@ static int wait_for_slot_uses(const struct ps_span *span, const struct ps_uses *
 }
 
 /* The mapping moves from the slot to `pages`, and the H2D is queued. On failure it is as before, as far as the driver lets. [unlocked; the span is busy] */
-static int move_to_pages(struct ps_span *span, const struct ps_pages *pages, bool unseen, enum ps_copies_h2d on,
+static int move_to_pages(struct ps_span *span, const struct ps_supply *supply, bool unseen, enum ps_copies_h2d on,
                          const struct ps_events_move *told, struct ps_copies_nth *nth)
 {
-    const struct ps_uses *pages_uses = pages->donor ? &pages->donor->uses : NULL;
+    const struct ps_uses *pages_uses = supply->donor ? &supply->donor->order.uses : NULL;
     int r;
 
     if (span->backing == PS_BACKING_SLOT) {
@@ -56,12 +56,12 @@ static int move_to_pages(struct ps_span *span, const struct ps_pages *pages, boo
             return r;
         span->backing = PS_BACKING_NONE;
     }
-    r = ps_pages_map(span->address, pages->block);
+    r = ps_pages_map(span->address, supply->pages);
     if (!r) {
-        if (!span->fence)
-            r = ps_cuda_errno(ps_cu.cuEventCreate(&span->fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+        if (!span->order.fence)
+            r = ps_cuda_errno(ps_cu.cuEventCreate(&span->order.fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
         if (!r)
-            r = ps_copies_reload(on, span->address, pages_uses, span->slot, told->begin, told->end, span->fence, nth);
+            r = ps_copies_reload(on, span->address, pages_uses, span->slot, told->begin, told->end, span->order.fence, nth);
         if (!r) {
             span->backing = PS_BACKING_DEVICE;
             if (unseen)
@@ -84,25 +84,25 @@ static int move_to_pages(struct ps_span *span, const struct ps_pages *pages, boo
  * Two clocks: the H2D may write to the pages and read the slot at any time to come. So the span stays on the pages, which `readers` keeps mapped, and the slot is
  * never given back.
  */
-static void leave_alone(struct ps_span *span, const struct ps_pages *pages)
+static void leave_alone(struct ps_span *span, const struct ps_supply *supply)
 {
-    span->pages = pages->block;
+    span->pages = supply->pages;
     span->has_pages = true;
     span->residency = PS_RESIDENT;
-    span->readers++;
+    span->order.readers++;
     span->slot = NULL;
-    span->pinned = true;
-    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
-    span->last_access = ps_registry.launch_number;
+    span->holds.pinned = true;
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, listed);
+    span->access.launch = ps_registry.launch_number;
     ps_count(reload_errors);
     ps_registry_changed();
 }
 
 /* The span stays on its slot, and the pages that it was to have are given back; or, where nobody can tell, as above. [locked; may release the lock meanwhile] */
-static int fail(struct ps_span *span, struct ps_pages *pages, int error)
+static int fail(struct ps_span *span, struct ps_supply *supply, int error)
 {
     if (error == -EINPROGRESS) {
-        leave_alone(span, pages);
+        leave_alone(span, supply);
         return error;
     }
     if (error != -ETIMEDOUT && span->backing == PS_BACKING_NONE && ps_guard_is_for(ps_settings.guard, false))
@@ -115,31 +115,31 @@ static int fail(struct ps_span *span, struct ps_pages *pages, int error)
             "the driver refused a reload (error %d); the span stays on the host, and is read there, slowly; a smaller PENSTOCK_BUDGET leaves the driver more room",
             -error);
     }
-    ps_page_supply_return(pages);
+    ps_page_supply_return(supply);
     return error == -EBUSY ? -ECANCELED : error;
 }
 
 bool ps_reload_is_in_grace(const struct ps_span *span)
 {
-    return span->left_in_grace && !ps_grace_is_over(span);
+    return span->grace.left_in && !ps_grace_is_over(span);
 }
 
-int ps_reload(struct ps_span *span, struct ps_pages *pages, const struct ps_need *need, bool ahead)
+int ps_reload(struct ps_span *span, struct ps_supply *supply, const struct ps_need *need, bool ahead)
 {
-    struct ps_uses uses = span->uses;
+    struct ps_uses uses = span->order.uses;
     struct ps_events_move told;
     /*
      * What rules keep in its place may be used by launches that don't name it, on any stream. They don't keep it from being born on a slot, and from
      * there it moves once. Two clocks: so it does when all that is queued is over, and this thread queues nothing more until the H2D is over, too. Where
      * the former takes long (a kernel waits for what this thread is yet to queue) it stays where it is.
      */
-    const bool unseen = span->excluded && ps_ordering_rule(RELOAD_WAITS_FOR_UNSEEN);
+    const bool unseen = span->holds.excluded && ps_ordering_rule(RELOAD_WAITS_FOR_UNSEEN);
     const bool in_grace = ps_reload_is_in_grace(span);
     struct ps_copies_nth nth = {.number = 0};
 
     if (unseen)
         ps_uses_note_all_streams(&uses);
-    if (span->left_in_grace && ps_ordering_rule(RELOAD_WAITS_FOR_GRACE)) /* whoever wants it, by a launch, ahead of one, or to hold it */
+    if (span->grace.left_in && ps_ordering_rule(RELOAD_WAITS_FOR_GRACE)) /* whoever wants it, by a launch, ahead of one, or to hold it */
         ps_grace_add_uses(span, &uses);
     span->busy = true;
     ps_block_order_moves(span, &uses);
@@ -150,12 +150,12 @@ int ps_reload(struct ps_span *span, struct ps_pages *pages, const struct ps_need
         r = ps_grace_comes_back(span, UNSEEN_NS);
     const bool comes_back = in_grace && !r;
     if (!r)
-        r = move_to_pages(span, pages, unseen, need->stream ? PS_COPIES_BEHIND : PS_COPIES_READY, &told, &nth);
+        r = move_to_pages(span, supply, unseen, need->stream ? PS_COPIES_BEHIND : PS_COPIES_READY, &told, &nth);
     if (!ps_ordering_rule(BLOCK_WAITS_FOR_LAST_RELOAD) && nth.number % 2) {
         ps_ordering_rule_widen_window();
     }
     ps_registry_lock();
-    ps_page_supply_donor_done(pages);
+    ps_page_supply_donor_done(supply);
     span->busy = false;
     if (comes_back)
         ps_grace_came_back(span, r ? NULL : &nth);
@@ -165,18 +165,18 @@ int ps_reload(struct ps_span *span, struct ps_pages *pages, const struct ps_need
     if (r)
         ps_events_reload_ends(&told, r);
     if (r)
-        return fail(span, pages, r);
-    span->pages = pages->block;
+        return fail(span, supply, r);
+    span->pages = supply->pages;
     span->has_pages = true;
     span->residency = PS_RELOADING;
-    span->fence_set = true;
-    span->fence_seen = 0;
-    ps_uses_clear(&span->uses); /* over: see above */
+    span->order.fence_set = true;
+    span->order.fence_seen = 0;
+    ps_uses_clear(&span->order.uses); /* over: see above */
     ps_slab_read_begins(span->slot);
     ps_slab_give(span->slot); /* the next D2H into it waits for this H2D */
     span->slot = NULL;
-    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
-    span->last_access = ps_registry.launch_number;
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, listed);
+    span->access.launch = ps_registry.launch_number;
     ps_count(reloads);
     ps_count_by(reloaded_bytes, span->bytes);
     ps_events_reload_ends(&told, 0);

@@ -45,9 +45,9 @@ static uint64_t left_until(uint64_t until)
 /* What used the span before, and the H2D that brought it. [locked; releases the lock meanwhile] */
 static int wait_for_uses(struct ps_span *span, uint64_t until)
 {
-    const struct ps_uses former = {.use = {span->after}, .count = span->after.stream != NULL};
-    struct ps_uses uses = span->uses;
-    CUevent fence = span->fence_set ? span->fence : NULL;
+    const struct ps_uses former = {.use = {span->order.after}, .count = span->order.after.stream != NULL};
+    struct ps_uses uses = span->order.uses;
+    CUevent fence = span->order.fence_set ? span->order.fence : NULL;
 
     ps_uses_merge(&uses, &former);
     span->busy = true;
@@ -60,9 +60,9 @@ static int wait_for_uses(struct ps_span *span, uint64_t until)
     ps_registry_changed();
     if (r)
         return r;
-    ps_uses_clear(&span->uses);
-    span->fence_set = false;
-    span->after.stream = NULL;
+    ps_uses_clear(&span->order.uses);
+    span->order.fence_set = false;
+    span->order.after.stream = NULL;
     if (span->residency == PS_RELOADING)
         span->residency = PS_RESIDENT;
     return 0;
@@ -71,7 +71,7 @@ static int wait_for_uses(struct ps_span *span, uint64_t until)
 /* A D2H of it is queued, cancelled or not, or an H2D. [locked] */
 static bool is_copied(const struct ps_span *span)
 {
-    return (span->readers || span->fence_set) && ps_ordering_rule(MOVE_WAITS_FOR_COPIES);
+    return (span->order.readers || span->order.fence_set) && ps_ordering_rule(MOVE_WAITS_FOR_COPIES);
 }
 
 /*
@@ -86,10 +86,10 @@ static int settle(struct ps_span *span, uint64_t until)
     while (!r) {
         if (!span->busy && span->residency == PS_EVICTING)
             ps_eviction_cancel(span);
-        if (span->busy || span->launching || (span->readers && is_copied(span))) {
+        if (span->busy || span->holds.launching || (span->order.readers && is_copied(span))) {
             r = ps_now_ns() < until ? 0 : -ETIMEDOUT;
             ps_registry_wait_changed(1000000u);
-        } else if (span->uses.count || span->uses.everywhere || span->after.stream || is_copied(span)) {
+        } else if (span->order.uses.count || span->order.uses.everywhere || span->order.after.stream || is_copied(span)) {
             r = wait_for_uses(span, until);
         } else {
             break;

@@ -51,9 +51,10 @@ static void wait_until_not_busy(const struct ps_span *span)
 static void leave_on_slot(struct ps_span *span)
 {
     ps_count(accesses_on_slot);
-    span->on_slot = true;
-    if (atomic_load_explicit(&span->known, memory_order_relaxed)) /* launches of the grace that begins with this one run on the slot, too */
-        span->left_in_grace = true;
+    span->holds.on_slot = true;
+    if (atomic_load_explicit(&span->grace.known,
+                             memory_order_relaxed)) /* launches of the grace that begins with this one run on the slot, too */
+        span->grace.left_in = true;
     ps_guard_map_to_slot(span);
 }
 
@@ -62,9 +63,9 @@ static void wait_for_fence(struct ps_span *span, struct ps_stream *stream)
 {
     uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0; /* later streams are not remembered: they wait each time */
     const uint64_t number = span->number;
-    CUevent fence = span->fence;
+    CUevent fence = span->order.fence;
 
-    if (!span->fence_set || span->fence_seen & bit || (!ps_ordering_rule(EVERY_STREAM_WAITS) && span->fence_seen))
+    if (!span->order.fence_set || span->order.fence_seen & bit || (!ps_ordering_rule(EVERY_STREAM_WAITS) && span->order.fence_seen))
         return;
     ps_registry_unlock();
     ps_stopwatch_wait_begins(stream);
@@ -74,7 +75,7 @@ static void wait_for_fence(struct ps_span *span, struct ps_stream *stream)
     ps_registry_lock();
     if (span->number != number)
         return;
-    span->fence_seen |= bit;
+    span->order.fence_seen |= bit;
     if (span->residency == PS_RELOADING)
         span->residency = PS_RESIDENT;
 }
@@ -83,21 +84,21 @@ static void wait_for_fence(struct ps_span *span, struct ps_stream *stream)
 static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream)
 {
     uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0;
-    struct ps_uses former = {.use = {span->after}, .count = 1};
+    struct ps_uses former = {.use = {span->order.after}, .count = 1};
 
-    if (!span->after.stream || span->after.stream == stream || span->after_seen & bit)
+    if (!span->order.after.stream || span->order.after.stream == stream || span->order.after_seen & bit)
         return;
     ps_registry_unlock();
     if (ps_stream_comes_after_uses(stream, &former) && ps_uses_host_wait(&former))
         ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
     ps_registry_lock();
-    span->after_seen |= bit;
+    span->order.after_seen |= bit;
 }
 
 /* If the mapping moved now, nothing would order the launch after the H2D. */
 bool ps_residency_stays_on_slot(const struct ps_span *span)
 {
-    return ((span->on_slot || ps_registry.blind_launches) && ps_ordering_rule(RELOAD_WAITS_FOR_LAUNCH)) || span->pinned ||
+    return ((span->holds.on_slot || ps_registry.blind_launches) && ps_ordering_rule(RELOAD_WAITS_FOR_LAUNCH)) || span->holds.pinned ||
            ps_block_order_is_launching(span);
 }
 
@@ -190,8 +191,8 @@ void ps_residency_make_ready(struct ps_span *span, struct ps_stream *stream)
             continue;
         }
         const struct ps_need need = {ps_sole_stream_for(span, stream)};
-        struct ps_pages pages;
-        if (ps_page_supply_obtain(span->bytes, &need, &pages)) {
+        struct ps_supply supply;
+        if (ps_page_supply_obtain(span->bytes, &need, &supply)) {
             wait_until_not_busy(span);
             /* Another thread has brought it meanwhile: its H2D is to be waited for. */
             if ((span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED) && ps_ordering_rule(ACCESS_LOOKS_AGAIN))
@@ -204,10 +205,10 @@ void ps_residency_make_ready(struct ps_span *span, struct ps_stream *stream)
         /* The lock was released: another thread may have been here. */
         if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span) ||
             is_no_more_for(&need, span)) {
-            ps_page_supply_return(&pages);
+            ps_page_supply_return(&supply);
             continue;
         }
-        if (ps_reload(span, &pages, &need, false)) {
+        if (ps_reload(span, &supply, &need, false)) {
             if (span->residency == PS_EVICTED)
                 leave_on_slot(span);
             return;
@@ -222,8 +223,8 @@ void ps_residency_make_ready(struct ps_span *span, struct ps_stream *stream)
 
 int ps_residency_bring(struct ps_span *span)
 {
-    const struct ps_need need = {ps_sole_stream_for(span, span->used_on)}; /* as programs do, that stream again */
-    struct ps_pages pages;
+    const struct ps_need need = {ps_sole_stream_for(span, span->access.stream)}; /* as programs do, that stream again */
+    struct ps_supply supply;
 
     if (span->busy)
         return -EBUSY;
@@ -231,23 +232,23 @@ int ps_residency_bring(struct ps_span *span)
         ps_eviction_cancel(span);
         return -EALREADY;
     }
-    if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span) || span->excluded ||
+    if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span) || span->holds.excluded ||
         ps_reload_is_in_grace(span))
         return -ENOENT; /* what rules keep in its place, or may be used there, is brought by the launch that names it alone */
     if (ps_block_order_holds(span))
         return -EBUSY;
-    if (ps_page_supply_obtain_now(span->bytes, &need, &pages))
+    if (ps_page_supply_obtain_now(span->bytes, &need, &supply))
         return -EAGAIN;
     /* The lock may have been released for the driver: another thread may have been here. */
     if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span)) {
-        ps_page_supply_return(&pages);
+        ps_page_supply_return(&supply);
         return span->busy ? -EBUSY : -ENOENT;
     }
     if (is_no_more_for(&need, span)) {
-        ps_page_supply_return(&pages);
+        ps_page_supply_return(&supply);
         return -EAGAIN;
     }
-    return ps_reload(span, &pages, &need, true);
+    return ps_reload(span, &supply, &need, true);
 }
 
 int ps_residency_reload_ahead(CUdeviceptr address)
@@ -305,22 +306,22 @@ bool ps_residency_needs_work(const struct ps_span *span, const struct ps_stream 
 {
     uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0;
 
-    if (span->busy || span->residency != PS_RESIDENT || (span->fence_set && !(span->fence_seen & bit)))
+    if (span->busy || span->residency != PS_RESIDENT || (span->order.fence_set && !(span->order.fence_seen & bit)))
         return true;
-    return span->after.stream && span->after.stream != stream && !(span->after_seen & bit);
+    return span->order.after.stream && span->order.after.stream != stream && !(span->order.after_seen & bit);
 }
 
 void ps_residency_hold_one(struct ps_span *span)
 {
     if (ps_ordering_rule(PIN_WHILE_LAUNCHING))
-        span->launching++;
+        span->holds.launching++;
 }
 
 void ps_residency_let_go_one(struct ps_span *span)
 {
-    if (!span->launching || --span->launching)
+    if (!span->holds.launching || --span->holds.launching)
         return;
-    span->on_slot = false;
+    span->holds.on_slot = false;
     if (ps_budget.program_waits) /* helper threads look again by themselves */
         ps_registry_changed();
 }
@@ -350,7 +351,7 @@ void ps_residency_let_go(struct ps_span *const *spans, size_t count, struct ps_s
     ps_sole_stream_works(stream, true);
     for (size_t i = 0; i < count; i++) {
         if (stream)
-            ps_uses_note(&spans[i]->uses, stream);
+            ps_uses_note(&spans[i]->order.uses, stream);
         ps_residency_let_go_one(spans[i]);
     }
     ps_registry_unlock();
@@ -363,8 +364,8 @@ bool ps_residency_settle(struct ps_span *const *spans, size_t count, bool writes
     for (size_t i = 0; i < count; i++) {
         ps_registry_lock();
         on_pages &= spans[i]->has_pages;
-        CUevent fence = spans[i]->fence_set ? spans[i]->fence : NULL;
-        struct ps_uses former = {.use = {spans[i]->after}, .count = writes && spans[i]->after.stream};
+        CUevent fence = spans[i]->order.fence_set ? spans[i]->order.fence : NULL;
+        struct ps_uses former = {.use = {spans[i]->order.after}, .count = writes && spans[i]->order.after.stream};
         ps_registry_unlock();
         /* Two clocks: whoever is to come has no stream to wait on. Nobody records the fence anew: that takes an eviction, and it is held. */
         if ((fence && ps_event_host_wait(fence)) || ps_uses_host_wait(&former))
@@ -377,8 +378,8 @@ void ps_residency_pin(struct ps_span *const *spans, size_t count)
 {
     ps_registry_lock();
     for (size_t i = 0; i < count; i++)
-        if (spans[i]->life == PS_LIFE_LIVE && spans[i]->user_pins < UINT32_MAX)
-            spans[i]->user_pins++;
+        if (spans[i]->life == PS_LIFE_LIVE && spans[i]->holds.user_pins < UINT32_MAX)
+            spans[i]->holds.user_pins++;
     ps_registry_unlock();
 }
 
@@ -387,8 +388,8 @@ void ps_residency_unpin(CUdeviceptr address)
     ps_devices_enter_address(address);
     ps_registry_lock();
     struct ps_span *span = ps_registry_live_at(address);
-    if (span && span->user_pins)
-        span->user_pins--;
+    if (span && span->holds.user_pins)
+        span->holds.user_pins--;
     ps_registry_unlock();
 }
 
@@ -404,7 +405,7 @@ void ps_residency_begin_access_to_all(struct ps_stream *stream)
     while ((span = ps_registry_next_settled(&from, true))) {
         if (span->life != PS_LIFE_LIVE)
             continue;
-        atomic_store_explicit(&span->known, true, memory_order_relaxed);
+        atomic_store_explicit(&span->grace.known, true, memory_order_relaxed);
         if (span->residency == PS_EVICTING)
             ps_eviction_cancel(span);
         if (span->residency == PS_EVICTED)
@@ -423,7 +424,7 @@ void ps_residency_end_access_to_all(struct ps_stream *stream)
     ps_registry_lock();
     for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
         if (span->life == PS_LIFE_LIVE)
-            ps_uses_note(&span->uses, stream);
+            ps_uses_note(&span->order.uses, stream);
     ps_registry.blind_launches--;
     ps_registry_unlock();
 }

@@ -20,10 +20,10 @@ void ps_sole_stream_works(const struct ps_stream *stream, bool is_kernel)
 
 void ps_sole_stream_names(struct ps_span *span, const struct ps_stream *stream)
 {
-    span->is_shared |= dev->stream && stream != dev->stream;
+    span->access.is_shared |= dev->stream && stream != dev->stream;
 }
 
 const struct ps_stream *ps_sole_stream_for(const struct ps_span *span, const struct ps_stream *stream)
 {
-    return dev->are_several || stream != dev->stream || span->is_shared ? NULL : stream;
+    return dev->are_several || stream != dev->stream || span->access.is_shared ? NULL : stream;
 }

@@ -35,7 +35,7 @@
 
 /* Pages that stand in for whatever they are mapped at. All guarded by the registry lock. */
 static PS_PER_DEVICE struct {
-    struct ps_page_block *pages[SIZES]; /* by size; NULL: not needed yet */
+    struct ps_pages *pages[SIZES]; /* by size; NULL: not needed yet */
     bool is_beside_budget[SIZES];
     unsigned users; /* calls under way that may have mapped them */
 } first_dev;
@@ -60,9 +60,9 @@ static unsigned size_for(size_t bytes, size_t *size)
 }
 
 /* [unlocked] */
-static struct ps_page_block *make_beside_budget(size_t bytes)
+static struct ps_pages *make_beside_budget(size_t bytes)
 {
-    struct ps_page_block *pages = calloc(1, sizeof *pages + sizeof pages->part[0]);
+    struct ps_pages *pages = calloc(1, sizeof *pages + sizeof pages->part[0]);
 
     if (!pages || ps_device_pages_create(bytes, &pages->part[0].handle)) {
         free(pages);
@@ -74,10 +74,10 @@ static struct ps_page_block *make_beside_budget(size_t bytes)
 }
 
 /* [locked; releases the lock meanwhile] */
-static void give_back(struct ps_page_block *pages, bool is_beside_budget)
+static void give_back(struct ps_pages *pages, bool is_beside_budget)
 {
     if (!is_beside_budget) {
-        ps_page_supply_return(&(struct ps_pages){.block = pages});
+        ps_page_supply_return(&(struct ps_supply){.pages = pages});
         return;
     }
     ps_registry_unlock();
@@ -94,7 +94,7 @@ static bool make_pages(size_t bytes, bool beside_budget)
 {
     size_t size;
     const unsigned i = size_for(bytes, &size);
-    struct ps_pages had = {.block = NULL};
+    struct ps_supply had = {.pages = NULL};
     bool is_beside_budget = false;
 
     if (dev->pages[i])
@@ -103,16 +103,16 @@ static bool make_pages(size_t bytes, bool beside_budget)
         if (!beside_budget)
             return false;
         ps_registry_unlock();
-        had.block = make_beside_budget(size);
+        had.pages = make_beside_budget(size);
         ps_registry_lock();
         is_beside_budget = true;
-        if (!had.block)
+        if (!had.pages)
             return false;
     }
     if (dev->pages[i]) {
-        give_back(had.block, is_beside_budget); /* another thread has made some meanwhile */
+        give_back(had.pages, is_beside_budget); /* another thread has made some meanwhile */
     } else {
-        dev->pages[i] = had.block;
+        dev->pages[i] = had.pages;
         dev->is_beside_budget[i] = is_beside_budget;
     }
     return true;
@@ -124,7 +124,7 @@ static void stop_using(void)
     if (--dev->users)
         return;
     for (unsigned i = 0; i < SIZES; i++) {
-        struct ps_page_block *pages = dev->pages[i];
+        struct ps_pages *pages = dev->pages[i];
         dev->pages[i] = NULL;
         if (pages)
             give_back(pages, dev->is_beside_budget[i]);
@@ -134,14 +134,14 @@ static void stop_using(void)
 }
 
 /* The same pages again and again, from the address on. 0 or -errno; then nothing stays mapped. [unlocked] */
-static int map_again_and_again(CUdeviceptr address, size_t bytes, const struct ps_page_block *pages)
+static int map_again_and_again(CUdeviceptr address, size_t bytes, const struct ps_pages *pages)
 {
     const size_t times = bytes / pages->bytes;
-    struct ps_page_block *all = malloc(sizeof *all + times * pages->parts * sizeof all->part[0]);
+    struct ps_pages *all = malloc(sizeof *all + times * pages->parts * sizeof all->part[0]);
 
     if (!all)
         return -ENOMEM;
-    *all = (struct ps_page_block){.bytes = bytes};
+    *all = (struct ps_pages){.bytes = bytes};
     for (size_t i = 0; i < times; i++)
         for (uint32_t part = 0; part < pages->parts; part++)
             all->part[all->parts++] = pages->part[part];
@@ -172,7 +172,7 @@ static void bring(struct ps_span *span)
 static const struct ps_span *one_in_use(struct ps_span *const *spans, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (is_away(spans[i]) && (spans[i]->busy || ps_residency_stays_on_slot(spans[i])) && !spans[i]->pinned)
+        if (is_away(spans[i]) && (spans[i]->busy || ps_residency_stays_on_slot(spans[i])) && !spans[i]->holds.pinned)
             return spans[i];
     return NULL;
 }
@@ -209,10 +209,10 @@ static size_t take(struct ps_span *const *spans, size_t count, struct ps_uses *u
         if (!is_away(span) || span->busy || ps_residency_stays_on_slot(span) || !dev->pages[size_for(span->bytes, &size)])
             continue;
         span->busy = true;
-        span->shown_by = &self;
-        ps_uses_merge(uses, &span->uses);
+        span->stand_ins.shown_by = &self;
+        ps_uses_merge(uses, &span->order.uses);
         ps_block_order_moves(span, uses);
-        if (span->excluded)
+        if (span->holds.excluded)
             ps_uses_note_all_streams(uses);
         taken++;
     }
@@ -222,10 +222,10 @@ static size_t take(struct ps_span *const *spans, size_t count, struct ps_uses *u
 /* [locked] */
 static void let_go(struct ps_span *span)
 {
-    if (span->holds_launches)
+    if (span->grace.holds_launches)
         ps_grace_came_back(span, NULL);
-    span->holds_launches = false;
-    span->shown_by = NULL;
+    span->grace.holds_launches = false;
+    span->stand_ins.shown_by = NULL;
     span->busy = false;
     ps_block_order_rests(span);
     ps_registry_changed();
@@ -241,12 +241,13 @@ static int hold_launches(struct ps_span *const *spans, size_t count)
 
     for (size_t i = 0; i < count && !r; i++) {
         struct ps_span *span = spans[i];
-        if (span->shown_by != &self || span->holds_launches || ps_grace_is_over(span) || !ps_ordering_rule(STAND_IN_HOLDS_LAUNCHES))
+        if (span->stand_ins.shown_by != &self || span->grace.holds_launches || ps_grace_is_over(span) ||
+            !ps_ordering_rule(STAND_IN_HOLDS_LAUNCHES))
             continue;
         ps_registry_unlock();
         r = ps_grace_comes_back(span, HELD_NS);
         ps_registry_lock();
-        span->holds_launches = !r;
+        span->grace.holds_launches = !r;
     }
     return r;
 }
@@ -255,7 +256,7 @@ static int hold_launches(struct ps_span *const *spans, size_t count)
 static void let_go_all(struct ps_span *const *spans, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (spans[i]->shown_by == &self)
+        if (spans[i]->stand_ins.shown_by == &self)
             let_go(spans[i]);
 }
 
@@ -294,7 +295,7 @@ static void take_and_hold(struct ps_span *const *spans, size_t count)
 }
 
 /* The mapping moves from the slot, or from nowhere, to the pages. 0 or -errno. [unlocked; the span is busy] */
-static int show(struct ps_span *span, const struct ps_page_block *pages)
+static int show(struct ps_span *span, const struct ps_pages *pages)
 {
     int r = span->backing == PS_BACKING_SLOT ? ps_pages_unmap(span->address, span->bytes) : 0;
 
@@ -314,13 +315,13 @@ static bool show_all(struct ps_span *const *spans, size_t count)
     for (size_t i = 0; i < count; i++) {
         struct ps_span *span = spans[i];
         size_t size;
-        if (span->shown_by != &self || span->is_shown)
+        if (span->stand_ins.shown_by != &self || span->stand_ins.mapped)
             continue;
-        const struct ps_page_block *pages = dev->pages[size_for(span->bytes, &size)];
+        const struct ps_pages *pages = dev->pages[size_for(span->bytes, &size)];
         ps_registry_unlock();
         const int r = show(span, pages);
         ps_registry_lock();
-        span->is_shown = !r;
+        span->stand_ins.mapped = !r;
         some |= !r;
         if (r)
             let_go(span);
@@ -347,10 +348,10 @@ static bool make_pages_for_all(struct ps_span *const *spans, size_t count, bool 
 static bool make_pages_from_their_own(struct ps_span *const *spans, size_t count)
 {
     for (size_t i = 0; i < count && ps_ordering_rule(PIN_WHILE_LAUNCHING); i++)
-        spans[i]->launching--;
+        spans[i]->holds.launching--;
     make_pages_for_all(spans, count, false);
     for (size_t i = 0; i < count && ps_ordering_rule(PIN_WHILE_LAUNCHING); i++)
-        spans[i]->launching++;
+        spans[i]->holds.launching++;
     for (size_t i = 0; i < count; i++) {
         while (spans[i]->busy)
             ps_registry_wait_changed(1000000u);
@@ -406,7 +407,7 @@ void ps_standing_in_begin(struct ps_span *const *spans, size_t count, bool is_ke
         return;
     stand_in(spans, count);
     for (size_t i = 0; i < count; i++)
-        if (is_away(spans[i]) && !spans[i]->is_shown) {
+        if (is_away(spans[i]) && !spans[i]->stand_ins.mapped) {
             say_refusal();
             ps_guard_map_to_slot(spans[i]);
         }
@@ -435,13 +436,13 @@ void ps_standing_in_end(struct ps_span *const *spans, size_t count, enum ps_guar
 
     for (size_t i = 0; i < count; i++) {
         struct ps_span *span = spans[i];
-        if (span->shown_by != &self)
+        if (span->stand_ins.shown_by != &self)
             continue;
         some = true;
         ps_registry_unlock();
         put_back(span);
         ps_registry_lock();
-        span->is_shown = false;
+        span->stand_ins.mapped = false;
         let_go(span);
         if (span->backing == PS_BACKING_NONE && guard != PS_GUARD_UNMAP)
             ps_guard_soon(span); /* which may have come by meanwhile */

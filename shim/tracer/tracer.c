@@ -412,7 +412,7 @@ static void look_for_room(const struct access *a, const struct part *part)
         return;
     ps_registry_lock();
     for (size_t i = part->first; found && i < part->first + part->count; i++)
-        found = !a->spans[i]->on_slot;
+        found = !a->spans[i]->holds.on_slot;
     ps_registry_unlock();
     if (!found)
         ps_log_warn_once(

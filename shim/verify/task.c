@@ -89,15 +89,15 @@ static bool is_meant(const struct ps_verify_span *meant, const struct ps_span *s
     if (meant->bytes != span->bytes)
         return false;
     if (!meant->period)
-        return meant->nth == span->nth;
-    return span->born % meant->period == meant->born % meant->period;
+        return meant->nth == span->plan.nth;
+    return span->plan.born % meant->period == meant->born % meant->period;
 }
 
 bool ps_verify_task_wants(const struct ps_verify_task *task, const struct ps_span *span)
 {
     bool listed = false;
 
-    if (task->heeds && span->excluded)
+    if (task->heeds && span->holds.excluded)
         return false;
     for (size_t i = 0; !listed && i < task->spans; i++)
         listed = is_meant(&task->span[i], span);

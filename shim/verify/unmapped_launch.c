@@ -115,8 +115,12 @@ static int by_address(const void *key, const void *element)
 
 static struct stripped as_it_is(struct ps_span *span)
 {
-    return (struct stripped){
-        .span = span, .bytes = span->bytes, .nth = span->nth, .born = span->born, .address = span->address, .backing = span->backing};
+    return (struct stripped){.span = span,
+                             .bytes = span->bytes,
+                             .nth = span->plan.nth,
+                             .born = span->plan.born,
+                             .address = span->address,
+                             .backing = span->backing};
 }
 
 static void note_also(CUdeviceptr word)
@@ -126,7 +130,7 @@ static void note_also(CUdeviceptr word)
             return;
     ps_registry_lock();
     struct ps_span *span = ps_registry_live_at(word);
-    if (span && !span->launching && also_count < ALSO_MAX)
+    if (span && !span->holds.launching && also_count < ALSO_MAX)
         also[also_count++] = as_it_is(span);
     ps_registry_unlock();
 }
@@ -200,17 +204,18 @@ static void look(CUfunction function, void **parameters, void **extra)
 /* A plan gives no grace to what launches have named and no kernel can have kept the address of. [locked] */
 static bool leaves_at_once(const struct ps_span *span)
 {
-    return span->mentioned != span->born && ps_guard_sees_all(span, true);
+    return span->plan.mentioned != span->plan.born && ps_guard_sees_all(span, true);
 }
 
 /* [locked] */
 static bool may_be_stripped(const struct ps_verify_task *task, const struct ps_span *span, uint32_t grace)
 {
-    if (span->life != PS_LIFE_LIVE || span->busy || span->launching || span->pinned || span->user_pins || span->residency == PS_EVICTING)
+    if (span->life != PS_LIFE_LIVE || span->busy || span->holds.launching || span->holds.pinned || span->holds.user_pins ||
+        span->residency == PS_EVICTING)
         return false;
     if (ps_block_of(span))
         return false; /* who touches it without its being believed finds it on its slot, always */
-    return ps_registry.launch_number - span->named > (leaves_at_once(span) ? 0 : grace) && ps_verify_task_wants(task, span);
+    return ps_registry.launch_number - span->access.named > (leaves_at_once(span) ? 0 : grace) && ps_verify_task_wants(task, span);
 }
 
 /* [locked] */
@@ -295,7 +300,7 @@ void ps_verify_take_evicted(void)
     stripped_count = also_count = 0;
     ps_registry_lock();
     for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
-        if (span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED && span->backing == PS_BACKING_NONE && !span->launching)
+        if (span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED && span->backing == PS_BACKING_NONE && !span->holds.launching)
             add(span);
     ps_registry_unlock();
 }

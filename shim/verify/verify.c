@@ -388,7 +388,7 @@ static void see_birth(const struct ps_span *span)
     if (!grown)
         return; /* what is not known of it is not told */
     births = grown;
-    births[birth_count++] = (struct birth){span->number, span->bytes, span->nth, span->born};
+    births[birth_count++] = (struct birth){span->number, span->bytes, span->plan.nth, span->plan.born};
 }
 
 static void see_judgement(uint64_t number, const struct ps_span_facts *facts, bool may_move)

@@ -88,7 +88,7 @@ static struct ps_span *new_span(size_t units)
 
     span->backing = PS_BACKING_DEVICE;
     span->residency = PS_RESIDENT;
-    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, listed);
     return span;
 }
 
@@ -155,7 +155,7 @@ static void free_and_reload_another(void)
     delete_span(reloaded);
     reloaded = new_span(2);
     EXPECT(reloaded == before); /* the structure */
-    reloaded->fence_set = true;
+    reloaded->order.fence_set = true;
     ps_registry_unlock();
 }
 
@@ -167,10 +167,10 @@ static void test_what_a_blind_launch_waited_for_is_not_another_span(void)
     meanwhile = free_and_reload_another;
     ps_registry_lock();
     reloaded = new_span(1);
-    reloaded->fence_set = true;
+    reloaded->order.fence_set = true;
     ps_registry_unlock();
     ps_residency_begin_access_to_all(stream);
-    EXPECT_U64(0, reloaded->fence_seen);
+    EXPECT_U64(0, reloaded->order.fence_seen);
     ps_registry_lock();
     ps_registry.blind_launches--;
     delete_span(reloaded);

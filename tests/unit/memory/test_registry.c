@@ -46,7 +46,7 @@ static struct ps_span *live_span(size_t bytes, size_t requested)
     span->has_pages = true;
     span->residency = PS_RESIDENT;
     span->backing = PS_BACKING_DEVICE;
-    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, listed);
     return span;
 }
 
@@ -138,9 +138,9 @@ static void test_which_freed_span_is_used_again(void)
     struct ps_span *old = live_span(UNIT, UNIT), *busy = live_span(UNIT, UNIT), *mine = live_span(UNIT, UNIT),
                    *other = live_span(2 * UNIT, 1);
 
-    ps_uses_note(&old->uses, &there);
-    ps_uses_note(&busy->uses, &here);
-    ps_uses_note(&mine->uses, &here);
+    ps_uses_note(&old->order.uses, &there);
+    ps_uses_note(&busy->order.uses, &here);
+    ps_uses_note(&mine->order.uses, &here);
     free_span(old);
     free_span(busy);
     free_span(mine);
@@ -277,17 +277,17 @@ static void test_idle_order(void)
     ps_registry_touch(span[0]);
     EXPECT(TAILQ_FIRST(&ps_registry.idle_order) == span[1]);
     EXPECT(TAILQ_LAST(&ps_registry.idle_order, ps_span_list) == span[0]);
-    EXPECT_U64(ps_registry.launch_number, span[0]->last_access);
+    EXPECT_U64(ps_registry.launch_number, span[0]->access.launch);
     /* One on its way out is in no order, and an access puts it into none. */
-    TAILQ_REMOVE(&ps_registry.idle_order, span[2], order);
+    TAILQ_REMOVE(&ps_registry.idle_order, span[2], listed);
     span[2]->residency = PS_EVICTING;
     ps_registry.launch_number++;
     ps_registry_touch(span[2]);
-    EXPECT_U64(ps_registry.launch_number, span[2]->last_access);
-    TAILQ_FOREACH (first, &ps_registry.idle_order, order)
+    EXPECT_U64(ps_registry.launch_number, span[2]->access.launch);
+    TAILQ_FOREACH (first, &ps_registry.idle_order, listed)
         EXPECT(first != span[2]);
     span[2]->residency = PS_RESIDENT;
-    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span[2], order);
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span[2], listed);
     EXPECT(ps_registry_is_valid());
     for (int i = 0; i < 4; i++) {
         free_span(span[i]);

@@ -79,15 +79,15 @@ static size_t spare_units(void)
     return ps_spare_bytes() / UNIT;
 }
 
-static size_t lacking_units(const struct ps_page_block *pages)
+static size_t lacking_units(const struct ps_pages *pages)
 {
     return ps_pages_lacking(pages) / UNIT;
 }
 
 /* Pages of so many units, of which the driver had to make `expected` handles. */
-static struct ps_page_block *obtain(size_t units, unsigned expected)
+static struct ps_pages *obtain(size_t units, unsigned expected)
 {
-    struct ps_page_block *pages = ps_spare_gather(units * UNIT);
+    struct ps_pages *pages = ps_spare_gather(units * UNIT);
     unsigned before = made;
 
     EXPECT(pages != NULL);
@@ -101,7 +101,7 @@ static struct ps_page_block *obtain(size_t units, unsigned expected)
 /* Parts of these sizes become spare; no others are. */
 static void lay_down(const size_t *units, unsigned count)
 {
-    struct ps_page_block *pages[8];
+    struct ps_pages *pages[8];
     size_t sum = 0;
 
     EXPECT_U64(0, spare_units());
@@ -115,7 +115,7 @@ static void lay_down(const size_t *units, unsigned count)
 /* What is taken out first for so many units of room, in units; 0: nothing. */
 static size_t give_back_for(size_t units)
 {
-    struct ps_page_block *pages = ps_spare_take_out(units * UNIT);
+    struct ps_pages *pages = ps_spare_take_out(units * UNIT);
 
     if (!pages)
         return 0;
@@ -136,7 +136,7 @@ static void give_all_back(void)
 
 static void test_a_span_of_the_same_size_takes_what_another_had(void)
 {
-    struct ps_page_block *pages = obtain(2 * LARGEST + 2, 4);
+    struct ps_pages *pages = obtain(2 * LARGEST + 2, 4);
 
     EXPECT_U64((LARGEST + 2) / 2, pages->part[0].bytes / UNIT); /* a quarter, rounded up */
     EXPECT_U64((LARGEST + 2) / 2 - 2, pages->part[3].bytes / UNIT);
@@ -153,7 +153,7 @@ static void test_parts_of_other_spans_are_put_together(void)
     static const size_t sizes[] = {LARGEST, LARGEST / 2, LARGEST / 2, 3};
 
     lay_down(sizes, 4);
-    struct ps_page_block *pages = obtain(2 * LARGEST, 0);
+    struct ps_pages *pages = obtain(2 * LARGEST, 0);
     EXPECT_U64(3, spare_units());
     EXPECT(!ps_spare_keep(pages));
     pages = obtain(LARGEST + 3, 0); /* the small one is just what lacks */
@@ -168,10 +168,10 @@ static void test_parts_of_other_spans_are_put_together(void)
 /* Sizes of one model: halves and quarters of each other, and no powers of two. */
 static void test_parts_fit_into_spans_of_other_sizes(void)
 {
-    struct ps_page_block *pages = obtain(4 * 49, 4);
+    struct ps_pages *pages = obtain(4 * 49, 4);
 
     EXPECT(!ps_spare_keep(pages));
-    struct ps_page_block *one = obtain(49, 0), *two = obtain(2 * 49, 0);
+    struct ps_pages *one = obtain(49, 0), *two = obtain(2 * 49, 0);
     EXPECT_U64(49, spare_units());
     EXPECT(!ps_spare_keep(one));
     EXPECT(!ps_spare_keep(two));
@@ -185,7 +185,7 @@ static void test_a_very_large_span_takes_small_parts(void)
     static const size_t sizes[] = {LARGEST, 16, 16, 8, 8, 7};
 
     lay_down(sizes, 6);
-    struct ps_page_block *pages = ps_spare_gather(16 * LARGEST * UNIT);
+    struct ps_pages *pages = ps_spare_gather(16 * LARGEST * UNIT);
     EXPECT_U64(7, spare_units()); /* which would be one handle more for too little */
     EXPECT_U64(5, pages->parts);
     EXPECT_INT(0, ps_pages_make(pages));
@@ -199,7 +199,7 @@ static void test_no_part_is_cut(void)
     static const size_t sizes[] = {8, 8};
 
     lay_down(sizes, 2);
-    struct ps_page_block *pages = ps_spare_gather(7 * UNIT);
+    struct ps_pages *pages = ps_spare_gather(7 * UNIT);
     EXPECT_U64(7, lacking_units(pages));
     EXPECT(!ps_spare_keep(pages));
     pages = ps_spare_gather(12 * UNIT);
@@ -225,7 +225,7 @@ static void test_what_goes_back_is_as_little_as_will_do(void)
 
 static void test_what_was_made_before_a_refusal_is_not_lost(void)
 {
-    struct ps_page_block *pages = ps_spare_gather((2 * LARGEST + 2) * UNIT);
+    struct ps_pages *pages = ps_spare_gather((2 * LARGEST + 2) * UNIT);
 
     handles_until_refused = 2;
     EXPECT_INT(-ENOMEM, ps_pages_make(pages));
@@ -239,7 +239,7 @@ static void test_what_was_made_before_a_refusal_is_not_lost(void)
 
 static void test_parts_are_mapped_side_by_side(void)
 {
-    struct ps_page_block *pages = obtain(2 * LARGEST + 2, 4);
+    struct ps_pages *pages = obtain(2 * LARGEST + 2, 4);
 
     maps = 0;
     EXPECT_INT(0, ps_pages_map(SPAN, pages));

@@ -94,7 +94,7 @@ static struct ps_span *new_span(size_t units)
 
     span->backing = PS_BACKING_NONE;
     span->residency = PS_RESIDENT;
-    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, listed);
     return span;
 }
 
@@ -232,11 +232,11 @@ static void test_what_is_older_than_learning_may_be_known_to_any_kernel(void)
 {
     struct ps_span *born;
 
-    EXPECT(lasting[0]->known && lasting[SPANS_MAX - 1]->known);
+    EXPECT(lasting[0]->grace.known && lasting[SPANS_MAX - 1]->grace.known);
     ps_registry_lock();
     born = new_span(3);
     ps_learning_allocated(born);
-    EXPECT(!born->known);
+    EXPECT(!born->grace.known);
     ps_learning_freed(born);
     ps_registry_end_life(born);
     ps_registry_delete(born);
@@ -387,13 +387,13 @@ static void test_what_the_step_does_not_use_stays_unknown(void)
     ps_policies_open(&ps_settings);
     ps_registry_lock();
     for (uint32_t i = 0; i < SPANS_MAX; i++)
-        lasting[i]->excluded = true; /* as at the birth of one that a rule may exclude */
+        lasting[i]->holds.excluded = true; /* as at the birth of one that a rule may exclude */
     ps_registry_unlock();
     rounds_of(20, length);
     EXPECT(COMES_TO(atomic_load(&plans) == before + 1));
     ps_registry_lock();
     for (uint32_t i = 0; i < SPANS_MAX; i++)
-        EXPECT_INT(i >= length, lasting[i]->excluded);
+        EXPECT_INT(i >= length, lasting[i]->holds.excluded);
     ps_registry_unlock();
 }
 

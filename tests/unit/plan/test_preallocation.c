@@ -113,7 +113,7 @@ static void at(uint32_t place)
 /* As the program does it. Whether there was a freed one. `*span`: the one that it has now. */
 static bool allocate(size_t units, struct ps_span **span)
 {
-    struct ps_pages pages;
+    struct ps_supply supply;
 
     ps_registry_lock();
     *span = ps_registry_cached_take(units * UNIT, NULL);
@@ -121,13 +121,13 @@ static bool allocate(size_t units, struct ps_span **span)
     ps_preallocation_allocated(units * UNIT, found);
     if (found) {
         ps_registry_revive(*span, units * UNIT);
-    } else if (EXPECT(!ps_page_supply_obtain_now(units * UNIT, NULL, &pages))) {
+    } else if (EXPECT(!ps_page_supply_obtain_now(units * UNIT, NULL, &supply))) {
         *span = ps_registry_new(units * UNIT, units * UNIT);
-        (*span)->pages = pages.block;
+        (*span)->pages = supply.pages;
         (*span)->has_pages = true;
         (*span)->backing = PS_BACKING_DEVICE;
         (*span)->residency = PS_RESIDENT;
-        TAILQ_INSERT_TAIL(&ps_registry.idle_order, *span, order);
+        TAILQ_INSERT_TAIL(&ps_registry.idle_order, *span, listed);
     }
     ps_registry_unlock();
     return found;

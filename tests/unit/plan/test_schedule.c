@@ -166,7 +166,7 @@ static void test_what_becomes_known_is_given_a_grace(void)
 static void test_a_span_is_known_again(void)
 {
     struct ps_plan_schedule *p = make();
-    struct ps_span old = {.bytes = 100, .number = 77}, born = {.bytes = 200, .number = 5, .born = 1000};
+    struct ps_span old = {.bytes = 100, .number = 77}, born = {.bytes = 200, .number = 5, .plan.born = 1000};
 
     if (!EXPECT(p != NULL))
         return;

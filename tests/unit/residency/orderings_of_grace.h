@@ -19,7 +19,7 @@ static void reload_under_unseen_use(void)
     ps_registry_lock();
     struct ps_span *span = ps_registry_live_at(kept);
     EXPECT_INT(PS_EVICTED, span->residency);
-    span->excluded = true;
+    span->holds.excluded = true;
     ps_registry_unlock();
     fill(kept, 3);
     end_use(held[1]);
@@ -225,7 +225,7 @@ static void *launch_beside(void *unused)
 
 static bool is_used_on(const struct ps_span *span, const struct ps_stream *on)
 {
-    struct ps_uses uses = span->uses;
+    struct ps_uses uses = span->order.uses;
     bool is = false;
 
     ps_grace_add_uses(span, &uses);
@@ -249,7 +249,7 @@ static void launch_beside_new_grace(void)
         struct ps_span *span = begin_use(address); /* the launches of earlier turns are in no grace any more */
         end_use(span);
         ps_registry_lock();
-        ps_uses_clear(&span->uses);
+        ps_uses_clear(&span->order.uses);
         ps_registry_unlock();
         atomic_store(&beside.turn, turn);
         for (volatile unsigned i = 0; i < turn / 64 % 64; i++) {

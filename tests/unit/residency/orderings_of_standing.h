@@ -90,7 +90,7 @@ static void stand_before_the_call(void)
     keep_the_device_busy();
     launch_many_beside();
     span = ps_address_span(standing.used);
-    EXPECT(span->left_in_grace);
+    EXPECT(span->grace.left_in);
     uint64_t began = ps_grace_launch_begins(stream);
     ps_registry_lock();
     EXPECT(!span->busy && span->residency != PS_EVICTING && span->backing != PS_BACKING_NONE);
@@ -240,7 +240,7 @@ static void born_beside_standing(void)
     for (unsigned i = 0; i < 2; i++) {
         run_on_a_thread(launch_many);
         CUdeviceptr born = allocate();
-        atomic_store(&ps_address_span(born)->known, true); /* a table names it */
+        atomic_store(&ps_address_span(born)->grace.known, true); /* a table names it */
         run_on_a_thread(launch_many);
         EXPECT(ps_grace_is_over(ps_address_span(born)));
         EXPECT_INT(0, ps_allocation_free(born, NULL));
@@ -272,7 +272,7 @@ static void look_in_grace(void)
     beside.stream = new_stream();
     ps_grace_launch_ends(stream, ps_grace_launch_begins(stream)); /* has seen to it that it has come to its slot */
     ps_access_begin(&span, &count, stream, &look);
-    EXPECT(span->is_shown);
+    EXPECT(span->stand_ins.mapped);
     const int created = pthread_create(&thread, NULL, launch_while_shown, NULL);
     usleep(20000);
     const bool begun = atomic_load(&has_begun);
@@ -475,7 +475,7 @@ static void look_behind_gate(void)
     const uint64_t since = ps_now_ns();
     begin_one(open_by_launch);
     ps_access_begin(&span, &count, stream, &look);
-    EXPECT(span->is_shown);
+    EXPECT(span->stand_ins.mapped);
     ps_access_end(&span, count, stream, &look, PS_LAUNCH_NOT_LEARNT);
     pthread_join(one.thread, NULL);
     EXPECT(one.since - since < 2000000000u);

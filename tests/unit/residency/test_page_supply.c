@@ -101,33 +101,33 @@ static bool is_waited_for(unsigned event)
 /* A span on device pages that was freed and is in use until the event's use ends. [locked] */
 static void free_in_use(size_t units, unsigned event)
 {
-    struct ps_pages pages;
+    struct ps_supply supply;
 
-    EXPECT_INT(0, ps_page_supply_obtain_now(units * UNIT, NULL, &pages));
+    EXPECT_INT(0, ps_page_supply_obtain_now(units * UNIT, NULL, &supply));
     struct ps_span *span = ps_registry_new(units * UNIT, units * UNIT);
-    span->pages = pages.block;
+    span->pages = supply.pages;
     span->has_pages = true;
     span->backing = PS_BACKING_DEVICE;
     span->residency = PS_RESIDENT;
-    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, order);
-    span->fence = (CUevent)(uintptr_t)event; /* NOLINT(performance-no-int-to-ptr): never followed */
-    span->fence_set = true;
+    TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, listed);
+    span->order.fence = (CUevent)(uintptr_t)event; /* NOLINT(performance-no-int-to-ptr): never followed */
+    span->order.fence_set = true;
     ps_registry_end_life(span);
     ps_registry_cache(span);
     over[event] = false;
 }
 
-static void give_back(struct ps_pages *pages)
+static void give_back(struct ps_supply *supply)
 {
     ps_registry_lock();
-    ps_page_supply_return(pages);
+    ps_page_supply_return(supply);
     ps_registry_unlock();
 }
 
 /* A thread of the program that wants one unit. */
 static atomic_bool program_done;
 static int program_got;
-static struct ps_pages program_pages;
+static struct ps_supply program_pages;
 
 static void *program(void *unused)
 {
@@ -155,7 +155,7 @@ static bool program_waits(void)
 
 /* A helper thread that wants the whole device, as one does that reloads ahead. */
 static atomic_bool helper_done;
-static struct ps_pages helper_pages;
+static struct ps_supply helper_pages;
 
 static void helper(void)
 {
@@ -259,7 +259,7 @@ static void test_what_is_wanted_stays(void)
     free_in_use(1, 1);
     free_in_use(2, 2);
     struct ps_span *unwanted = TAILQ_FIRST(&ps_registry.cached);
-    unwanted->freed_in = 0; /* it was only asked for */
+    unwanted->freed.period = 0; /* it was only asked for */
     use_ends(2);
     ps_page_supply_trim_unwanted(DEVICE_UNITS * UNIT);
     EXPECT_U64(3 * UNIT, ps_registry.cached_bytes);
@@ -283,11 +283,11 @@ static void free_spans(const size_t *units, unsigned count)
 static uint64_t units_given_up_for(size_t units)
 {
     uint64_t before = ps_registry.cached_bytes;
-    struct ps_pages pages;
+    struct ps_supply supply;
 
-    EXPECT_INT(0, ps_page_supply_obtain(units * UNIT, NULL, &pages));
+    EXPECT_INT(0, ps_page_supply_obtain(units * UNIT, NULL, &supply));
     uint64_t given_up = before - ps_registry.cached_bytes;
-    ps_page_supply_return(&pages);
+    ps_page_supply_return(&supply);
     return given_up / UNIT;
 }
 
@@ -314,18 +314,18 @@ static void test_as_few_freed_spans_go_as_will_do(void)
 /* Pages of so many units, and back again. [locked] */
 static void take_and_return(size_t units)
 {
-    struct ps_pages pages;
+    struct ps_supply supply;
 
-    EXPECT_INT(0, ps_page_supply_obtain_now(units * UNIT, NULL, &pages));
-    EXPECT_U64(units, pages.block->bytes / UNIT);
+    EXPECT_INT(0, ps_page_supply_obtain_now(units * UNIT, NULL, &supply));
+    EXPECT_U64(units, supply.pages->bytes / UNIT);
     EXPECT(ps_budget.held <= ps_budget.limit);
-    ps_page_supply_return(&pages);
+    ps_page_supply_return(&supply);
 }
 
 /* What the driver is given back it clears, with the link's time: while memory is short it gets nothing but what stands in another span's way. */
 static void test_pages_stay_while_memory_is_tight(void)
 {
-    struct ps_pages two, one;
+    struct ps_supply two, one;
     size_t before;
 
     ps_registry_lock();
@@ -366,7 +366,7 @@ static void test_pages_stay_while_memory_is_tight(void)
 /* The budget has room, and the driver none: what is spare is of more use to it. */
 static void test_what_is_spare_goes_back_when_the_driver_has_no_more(void)
 {
-    struct ps_pages three, two;
+    struct ps_supply three, two;
 
     ps_registry_lock();
     ps_budget.limit = (DEVICE_UNITS + 2) * UNIT;
@@ -389,7 +389,7 @@ static void test_what_is_spare_goes_back_when_the_driver_has_no_more(void)
 /* How much there is is learnt from the driver: what was there all the time tells nothing. */
 static void test_a_refusal_is_remembered_until_the_driver_has_more(void)
 {
-    struct ps_pages three, two;
+    struct ps_supply three, two;
 
     ps_registry_lock();
     ps_budget.limit = (DEVICE_UNITS + 2) * UNIT;
@@ -435,7 +435,7 @@ static void test_what_there_is_to_spare(void)
 
 static void test_nothing_that_can_give_way(void)
 {
-    struct ps_pages all, more;
+    struct ps_supply all, more;
 
     ps_registry_lock();
     EXPECT_INT(0, ps_page_supply_obtain(DEVICE_UNITS * UNIT, NULL, &all));

@@ -23,7 +23,7 @@ static int read_task(const char *text)
 
 static bool wants(uint64_t bytes, uint64_t nth, uint64_t born, bool excluded)
 {
-    struct ps_span span = {.bytes = bytes, .nth = nth, .born = born, .excluded = excluded};
+    struct ps_span span = {.bytes = bytes, .plan.nth = nth, .plan.born = born, .holds.excluded = excluded};
 
     return ps_verify_task_wants(&task, &span);
 }
