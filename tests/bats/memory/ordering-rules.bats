@@ -200,7 +200,7 @@ rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/orde
 
 @test "what becomes part of a graph leads to device pages while the driver looks, once nothing runs on its slot" {
     trainers_need GRAPH_SHOWS_DEVICE_PAGES 30-60 hostile-graph-children
-    trainers_need STAND_IN_WAITS_FOR_SLOT_USES 10-40 hostile-graph-children
+    trainers_need STAND_IN_WAITS_FOR_SLOT_USES 8-12 hostile-graph-children
 }
 
 @test "no launch that may use what the driver is shown elsewhere is queued meanwhile" {
@@ -271,7 +271,7 @@ rules() { sed -nE 's/^PS_ORDERING_RULE\(([A-Z_]+),.*/\1/p' "$ROOT/shim/base/orde
 }
 
 @test "a launch that names a block comes after the last reload, where two threads queued some" {
-    trainers_need BLOCK_WAITS_FOR_LAST_RELOAD 10-30 blocks-plan blocks-plan-streams
+    trainers_need BLOCK_WAITS_FOR_LAST_RELOAD 18-22 blocks-plan blocks-plan-streams
 }
 
 @test "a piece moves after all launches that named its block" {
