@@ -171,7 +171,7 @@ static int set_up(const char **why)
 {
     int r = ps_real_cuda_load(), visible = 0;
 
-    *why = r == -ENOENT ? "there is no CUDA driver (libcuda.so.1)" : "the CUDA driver is too old (it lacks calls that are needed)";
+    *why = r == -ENOENT ? "there is no CUDA driver (libcuda.so.1)" : "the CUDA driver is too old (it lacks functions that Penstock needs)";
     if (r)
         return r;
     make_sure_of_a_context();
@@ -269,7 +269,7 @@ bool ps_process_is_managing(void)
 /* A device of the process's is asked for memory for the first time, in the current context. [set_up_lock held] */
 static void begin_further_device(void)
 {
-    const char *why = "there is no memory for its variables";
+    const char *why = "there is no memory for its bookkeeping";
     CUcontext context = NULL;
     CUdevice device;
     unsigned number;
@@ -278,14 +278,15 @@ static void begin_further_device(void)
         return;
     if (ps_devices_find((int)device, &number)) {
         ps_devices_refuse(context);
-        ps_log_info(PROCESS, "device %d is managed in another context: what is allocated in this one is CUDA's", (int)device);
+        ps_log_info(PROCESS, "device %d is managed in another context: allocations in this one are left to CUDA, and do not move",
+                    (int)device);
         return;
     }
     if (!ps_devices_new() && !set_up_device(&why))
         return;
     ps_devices_refuse(context);
-    ps_log_warn(PROCESS, "device %d is not managed, the first one is: %s; it has CUDA's own memory; see `penstock doctor`", (int)device,
-                why);
+    ps_log_warn(PROCESS, "device %d is not managed, unlike the first one: %s; its allocations are left to CUDA; see `penstock doctor`",
+                (int)device, why);
 }
 
 bool ps_process_enter_device(void)

@@ -52,19 +52,19 @@ static uint32_t paged(void *ctx, enum ps_paged what, uint32_t span, int64_t held
 static const char *problem_of_move(const struct penstock_step *step, const struct penstock_move *move, struct ps_gap *gap)
 {
     if (move->span >= step->spans)
-        return "a move's span is none of the step's";
+        return "a move names a span that the step does not have";
     if (step->span[move->span].fixed)
-        return "a move's span is fixed";
+        return "a move names a span that is fixed";
     if (move->evict_after >= step->launches)
-        return "a move's evict_after is no launch of the step";
+        return "a move's evict_after is not a launch of the step";
     if (!ps_gap_at(step, move->span, move->evict_after, gap))
-        return "a move's evict_after lies in no gap of its span";
+        return "a move's evict_after is not in a gap of its span";
     if (move->needed_by != gap->needed_by)
         return "a move's needed_by is not the end of its gap";
     if (gap->needed_by == PENSTOCK_NEVER)
-        return move->reload_from == PENSTOCK_NEVER ? NULL : "a move has a reload, and its gap ends with the free";
+        return move->reload_from == PENSTOCK_NEVER ? NULL : "a move has a reload, although its gap ends with the free";
     if (move->reload_from >= step->launches)
-        return "a move's reload_from is no launch of the step";
+        return "a move's reload_from is not a launch of the step";
     /* A gap that goes all the way round is a step long, not 0. */
     uint32_t length = ps_ring_distance(move->evict_after, gap->needed_by, step->launches);
     uint32_t reload = ps_ring_distance(move->evict_after, move->reload_from, step->launches);
@@ -88,7 +88,7 @@ static const char *problem_of_plan(const struct penstock_step *step, const struc
     memset(slab, 0, step->moments * sizeof *slab);
     memset(taken, 0, step->uses);
     if (plan->moves > step->uses)
-        return "more moves than the step has gaps";
+        return "there are more moves than gaps in the step";
     for (uint32_t i = 0; i < plan->moves; i++) {
         struct ps_gap gap;
         const char *problem = problem_of_move(step, &plan->move[i], &gap);
@@ -105,7 +105,7 @@ static const char *problem_of_plan(const struct penstock_step *step, const struc
     for (uint32_t m = 0; m < step->moments; m++) {
         held += slab[m];
         if (held > 0 && (uint64_t)held > step->slab_bytes)
-            return "the slab is too small for what is evicted at once";
+            return "the slab can't hold all that is evicted at the same time";
     }
     return NULL;
 }

@@ -293,7 +293,7 @@ static bool parse_links(struct parser *p)
     if (!next_number(&p->reader, NS_MAX, &p->links.evict_overhead_ns) || !next_number(&p->reader, NS_MAX, &p->links.reload_overhead_ns))
         return fail(p, "links: expected two overheads in ns after the bandwidths");
     if (!at_line_end(&p->reader) && !next_number(&p->reader, MAPPING_NS_MAX, &p->links.mapping_ns))
-        return fail(p, "links: expected what a mapping takes, in ns, after the overheads");
+        return fail(p, "links: expected the time of a mapping, in ns, after the overheads");
     p->links_given = true;
     return true;
 }
@@ -303,20 +303,20 @@ static bool parse_span(struct parser *p)
     uint64_t bytes;
 
     if (p->moments > 0)
-        return fail(p, "a span after the first moment");
+        return fail(p, "s: every span must come before the first moment");
     if (p->spans == COUNT_MAX)
         return fail(p, "too many spans");
     if (!next_number(&p->reader, BYTES_MAX, &bytes) || bytes == 0)
         return fail(p, "s: expected a number of bytes");
     p->bytes += bytes;
     if (p->bytes > SUM_MAX)
-        return fail(p, "s: with this span they are more than 64 PiB");
+        return fail(p, "s: with this span, the spans have more than 64 PiB");
     struct word word = next_word(&p->reader);
     uint32_t class = 0;
     while (class < PENSTOCK_CLASSES && !is_word(word, ps_class_names[class]))
         class ++;
     if (class == PENSTOCK_CLASSES)
-        return fail(p, "s: no such class");
+        return fail(p, "s: unknown class");
     bool fixed = false, guarded = false;
     while (!at_line_end(&p->reader)) {
         word = next_word(&p->reader);
@@ -348,7 +348,7 @@ static bool parse_life(struct parser *p, bool born)
     if (p->span) {
         uint32_t *moment = born ? &p->span[span].born : &p->span[span].freed;
         if (*moment != PENSTOCK_NEVER)
-            return fail(p, born ? "the span was allocated before" : "the span was freed before");
+            return fail(p, born ? "the span is allocated twice" : "the span is freed twice");
         *moment = p->moments;
     }
     return true;
@@ -359,7 +359,7 @@ static bool parse_launch(struct parser *p)
     uint64_t duration, host, span;
 
     if (!next_times(&p->reader, &duration, &host))
-        return fail(p, "l: expected a duration in ns, and maybe + and the host's");
+        return fail(p, "l: expected a duration in ns, optionally followed by + and the host's duration");
     p->ns += duration + host;
     if (p->ns > SUM_MAX)
         return fail(p, "l: with this launch the step takes more than two years");
@@ -410,7 +410,7 @@ static bool parse_layer(struct parser *p)
            (word.text[word.length - 1] == ' ' || word.text[word.length - 1] == '\t' || word.text[word.length - 1] == '\r'))
         word.length--;
     if (memchr(word.text, 0, word.length))
-        return fail(p, "y: a name with a byte of 0");
+        return fail(p, "y: the name contains a zero byte");
     if (p->layer) {
         char *name = p->name + p->name_bytes;
         memcpy(name, word.text, word.length);
@@ -451,10 +451,10 @@ static bool parse_line(struct parser *p)
     } else if (is_word(word, "slab")) {
         right = parse_limit(p, &p->slab);
     } else {
-        return fail(p, "none of the lines of a recording");
+        return fail(p, "unknown kind of line");
     }
     if (right && !at_line_end(&p->reader))
-        return fail(p, "more on the line than belongs there");
+        return fail(p, "unexpected text at the end of the line");
     return right;
 }
 
@@ -482,7 +482,7 @@ static bool parse_lines(struct parser *p, const char *text, size_t length)
     }
     p->reader.line = 0;
     if (!p->links_given)
-        return fail(p, "no line with the links");
+        return fail(p, "the line of the links is missing");
     if (p->launches == 0)
         return fail(p, "no launch");
     if (p->layer_waits)
@@ -524,7 +524,7 @@ static bool check_spans(struct parser *p)
             uint32_t moment = p->launch[p->use[span->first_use + u]].moment;
             bool after = moment > span->born, before = moment < span->freed;
             if (span->born < span->freed ? !(after && before) : !(after || before))
-                return fail(p, "a launch names a span that is not allocated then");
+                return fail(p, "a launch names a span that is not allocated at that time");
         }
     }
     return true;

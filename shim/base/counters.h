@@ -73,12 +73,12 @@ extern struct ps_counters ps_counters;
 /* PS_PASSTHROUGH(name, text) is a reason for which an allocation went to the real allocator. */
 #define PS_PASSTHROUGH_TABLE                                                                                                               \
     PS_PASSTHROUGH(small, "smaller than PENSTOCK_MIN_SPAN")                                                                                \
-    PS_PASSTHROUGH(disabled, "Penstock stepped aside")                                                                                     \
-    PS_PASSTHROUGH(other_device, "in a context that is not managed: a second one of a device, or of a device that can't be")               \
+    PS_PASSTHROUGH(disabled, "Penstock stood aside")                                                                                       \
+    PS_PASSTHROUGH(other_device, "in a context that is not managed: a second one of a device, or one of a device that can't be managed")   \
     PS_PASSTHROUGH(capture, "made while a stream is being captured")                                                                       \
     PS_PASSTHROUGH(plain, "left to CUDA by PENSTOCK_RULES")                                                                                \
     PS_PASSTHROUGH(own_pool, "from a memory pool that the program made")                                                                   \
-    PS_PASSTHROUGH(mapped, "mapped by the program in a way that spans can't be")                                                           \
+    PS_PASSTHROUGH(mapped, "mapped by the program in a way that Penstock does not support")                                                \
     PS_PASSTHROUGH(no_addresses, "no addresses or no memory for bookkeeping")
 
 struct ps_passthrough {

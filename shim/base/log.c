@@ -155,7 +155,7 @@ void ps_log_write(enum ps_log_module module, enum ps_log_level level, const char
                 errno = saved_errno;
                 return;
             }
-            snprintf(note, sizeof note, " (time %u)", use);
+            snprintf(note, sizeof note, " (%u times so far)", use);
         }
     }
 

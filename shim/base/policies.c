@@ -14,13 +14,13 @@ static const struct ps_span_rules *rules; /* NULL: none */
 static const char *objection(const struct penstock_policy *policy)
 {
     if (!policy)
-        return "its penstock_policy() returns nothing";
+        return "its penstock_policy() returns NULL";
     if (policy->version != PENSTOCK_POLICY_VERSION)
         return "it was compiled for another version of penstock/policy.h";
     if (!policy->name)
         return "it has no name";
     if (policy->plan && !policy->workspace_bytes)
-        return "it plans and does not say how much memory for";
+        return "it has a plan function but no workspace_bytes";
     return NULL;
 }
 
@@ -44,8 +44,9 @@ static const struct penstock_policy *open_file(const char *path)
     if (!why)
         return policy;
     ps_log_warn(SETTINGS,
-                "PENSTOCK_POLICY=%s: %s; expected what include/penstock/policy.h describes; the default, plan, is used until it is", path,
-                why);
+                "PENSTOCK_POLICY=%s: %s; the default policy, plan, is used instead; "
+                "correct the library as include/penstock/policy.h describes",
+                path, why);
     if (library)
         dlclose(library);
     return NULL;
@@ -109,10 +110,10 @@ size_t ps_policies_choose(const struct penstock_candidate *candidates, size_t n,
         size_t k = current->choose(candidates, n, need_bytes, chosen);
         if (covers(candidates, n, need_bytes, chosen, k))
             return k;
-        ps_log_warn_once(
-            SETTINGS,
-            "the policy %s chose %zu of %zu spans, and not enough; the least recently used go instead: `choose` must cover the bytes that are asked for",
-            current->name, k, n);
+        ps_log_warn_once(SETTINGS,
+                         "the policy %s chose %zu of %zu spans, which is not enough; the least recently "
+                         "used are evicted instead: `choose` must cover the bytes asked for",
+                         current->name, k, n);
     }
     return penstock_lru_choose(candidates, n, need_bytes, chosen);
 }

@@ -200,7 +200,7 @@ uint32_t ps_rank_exchange_exchange(struct ps_rank_exchange_key key, const void *
         close(directory);
     *in_vain = h.heard ? 0 : *in_vain + 1;
     if (error)
-        ps_log_debug(POLICY, "the other ranks can't be told: %s", strerror(-error));
+        ps_log_debug(POLICY, "this rank's timings can't be passed to the other ranks: %s", strerror(-error));
     free(h.of);
     free(h.theirs);
     return h.heard;

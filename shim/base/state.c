@@ -12,6 +12,6 @@ void ps_process_stand_aside(const char *why)
     if (atomic_exchange(&ps_process_state, PS_PROCESS_ASIDE) == PS_PROCESS_ASIDE)
         return;
     if (why)
-        ps_log_warn(PROCESS, "standing aside from now on: %s; what is allocated after that does not move", why);
+        ps_log_warn(PROCESS, "standing aside from now on: %s; later allocations do not move", why);
     ps_observers.stands_aside(why);
 }

@@ -138,10 +138,10 @@ static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
         return false;
     }
     if (r && r != -EAGAIN) /* which is: it is not known yet which streams there are */
-        ps_log_warn_once(
-            RESIDENCY,
-            "an allocation could not be ordered by events (error %d): the device was waited for instead, which is slow and right; see `penstock doctor`",
-            -r);
+        ps_log_warn_once(RESIDENCY,
+                         "an allocation could not be ordered by events (error %d): Penstock waited for the "
+                         "whole device instead, which is correct but slow; see `penstock doctor`",
+                         -r);
     if (stream)
         ps_stream_settle(stream);
     ps_registry_lock();
@@ -185,10 +185,10 @@ static int create_on_pages(struct birth *b, CUdeviceptr *address)
     int r = ps_page_supply_obtain(b->bytes, NULL, &supply);
 
     if (r && r != -ENOMEM)
-        ps_log_warn_once(
-            RESIDENCY,
-            "the driver refused to make device pages (error %d): such allocations are CUDA's, beside the budget, and do not move; see `penstock doctor`",
-            -r);
+        ps_log_warn_once(RESIDENCY,
+                         "the driver refused to create device pages (error %d): CUDA serves such "
+                         "allocations, outside the budget, and they do not move; see `penstock doctor`",
+                         -r);
     if (r)
         return r;
     struct ps_span *span = begin_life(b);
@@ -204,10 +204,10 @@ static int create_on_pages(struct birth *b, CUdeviceptr *address)
     ps_registry_lock();
     span->busy = false;
     if (r) {
-        ps_log_warn_once(
-            RESIDENCY,
-            "the driver refused to map device pages (error %d): such allocations are CUDA's, beside the budget, and do not move; see `penstock doctor`",
-            -r);
+        ps_log_warn_once(RESIDENCY,
+                         "the driver refused to map device pages (error %d): CUDA serves such "
+                         "allocations, outside the budget, and they do not move; see `penstock doctor`",
+                         -r);
         discard(b, span);
         ps_page_supply_return(&supply);
         return r == -ENOMEM ? -EIO : r;

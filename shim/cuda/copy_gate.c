@@ -140,10 +140,8 @@ void ps_copy_gate_make(CUstream stream, size_t granularity)
     dev->watched = true;
     /* The first look shows whether a stream can wait for a word. */
     if (!words || ps_cu.cuStreamWaitValue32(stream, on_device, 0, CU_STREAM_WAIT_VALUE_EQ) != CUDA_SUCCESS)
-        ps_log_info(
-            RESIDENCY,
-            "no stream can wait for a word in host memory here: making a mapping beside our copies takes a millisecond, and the program's "
-            "own copies wait for all of ours that are queued");
+        ps_log_info(RESIDENCY, "streams can't wait for a word in host memory on this device: a mapping made during copies "
+                               "takes a millisecond, and the program's own copies wait for all queued copies of Penstock");
     else if (!ps_helper_thread_start_apart("penstock-gate", watch))
         dev->words = words;
 }

@@ -30,7 +30,9 @@ static void *open_at(const char *path, unsigned place)
             return NULL;
         library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (!library)
-            ps_log_warn(TRACER, "PENSTOCK_CUPTI=%s can't be opened: %s; expected libcupti.so: looking elsewhere; correct it, or unset it",
+            ps_log_warn(TRACER,
+                        "PENSTOCK_CUPTI=%s can't be opened: %s; expected libcupti.so; "
+                        "Penstock looks for it elsewhere; correct or unset the variable",
                         path, dlerror());
         return library;
     }

@@ -103,7 +103,7 @@ int ps_device_open(const char **why)
         if (atomic_load(&peers_of[d->ordinal]) >> peer & 1)
             let_in(peer);
 
-    *why = "the driver does not tell its page sizes";
+    *why = "the driver does not report its page sizes";
     if (ps_cu.cuMemGetAllocationGranularity(&device_unit, &dev->device_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
         return -ENOSYS;
     if (ps_cu.cuMemGetAllocationGranularity(&host_unit, &dev->host_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
@@ -175,9 +175,8 @@ int ps_host_pages_create(size_t bytes, CUmemGenericAllocationHandle *pages)
 void ps_pages_release(CUmemGenericAllocationHandle pages)
 {
     if (ps_cu.cuMemRelease(pages) != CUDA_SUCCESS)
-        ps_log_warn_once(
-            RESIDENCY,
-            "pages could not be released: the device has less room until the program ends; PENSTOCK_DISABLE=1 if that is too little");
+        ps_log_warn_once(RESIDENCY, "the driver could not release device pages: the device has less free memory "
+                                    "until the program ends; set PENSTOCK_DISABLE=1 if that is too little");
 }
 
 int ps_pages_give_access(CUdeviceptr address, size_t bytes)
@@ -186,10 +185,10 @@ int ps_pages_give_access(CUdeviceptr address, size_t bytes)
 
     if (!r || atomic_load(&dev->accesses) == 1)
         return r;
-    ps_log_warn_once(
-        RESIDENCY,
-        "the driver lets no peer reach spans of device %d (error %d); a kernel of a peer's that tries fails; PENSTOCK_RULES='plain size>=...' leaves what peers use to CUDA",
-        ps_device.ordinal, -r);
+    ps_log_warn_once(RESIDENCY,
+                     "the driver does not let peers access spans of device %d (error %d); a peer's kernel that "
+                     "tries fails; PENSTOCK_RULES='plain size>=...' leaves memory that peers use to CUDA",
+                     ps_device.ordinal, -r);
     return ps_cuda_errno(ps_cu.cuMemSetAccess(address, bytes, dev->access, 1));
 }
 

@@ -95,8 +95,7 @@ static void *begin(void *given)
     if ((task.team && !join_team(task.team, !r)) || !task.run)
         return NULL;
     if (r) {
-        ps_log_error(PROCESS, "the thread %s can't be bound to the device's context: what it does is left out; see `penstock doctor`",
-                     task.name);
+        ps_log_error(PROCESS, "the thread %s can't use the device's context, so its work is not done; see `penstock doctor`", task.name);
         if (task.gone)
             task.gone(task.ctx);
         return NULL;
@@ -146,7 +145,7 @@ int ps_helper_thread_start(const char *name, void (*run)(void), void (*gone)(voi
     }
     int saved_errno = errno;
     errno = -r;
-    ps_log_error(PROCESS, "the thread %s can't be started (%m); what it does is left out: raise the limit of processes (ulimit -u)", name);
+    ps_log_error(PROCESS, "the thread %s can't be started (%m), so its work is not done; raise the limit of processes (ulimit -u)", name);
     errno = saved_errno;
     return r;
 }
@@ -159,9 +158,8 @@ int ps_helper_thread_start_apart(const char *name, void (*run)(void))
     if (!r)
         pthread_detach(thread);
     else
-        ps_log_info(PROCESS,
-                    "the thread %s can't be started (error %d); what it does is left out: raise the limit of processes (ulimit -u)", name,
-                    -r);
+        ps_log_info(PROCESS, "the thread %s can't be started (error %d), so its work is not done; raise the limit of processes (ulimit -u)",
+                    name, -r);
     return r;
 }
 

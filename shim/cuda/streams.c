@@ -214,10 +214,10 @@ static struct ps_stream *add(CUstream handle, CUcontext context, bool per_thread
     s = n < PS_STREAMS_MAX ? calloc(1, sizeof *s) : NULL;
     if (!s) {
         if (!atomic_exchange(&overflowed, true))
-            ps_log_warn(
-                TRACER,
-                "no memory to know more than %u streams by: work on others is waited for on the host, with the whole device, which is slow; fewer streams are not",
-                n);
+            ps_log_warn(TRACER,
+                        "no memory to track more than %u streams: for work on other streams the "
+                        "host waits for the whole device, which is slow; use fewer streams",
+                        n);
         return &unplaced;
     }
     begin(s, handle, context, per_thread);

@@ -48,8 +48,8 @@ static void given(struct ps_external_hold *gift, const char *call, CUdeviceptr a
         ps_log_debug(HOOKS, "%s: %zu spans stay on their pages", call, count);
     else if (count && !ps_residency_look_up(address, &start, &bytes))
         ps_log_warn_once(HOOKS,
-                         "%s: an allocation of %zu bytes can't be reached by cards and files while Penstock manages it; "
-                         "PENSTOCK_RULES='plain size>=%zu size<=%zu' leaves those of its size to CUDA",
+                         "%s: network cards and files can't access an allocation of %zu bytes while Penstock manages it; "
+                         "PENSTOCK_RULES='plain size>=%zu size<=%zu' leaves allocations of this size to CUDA",
                          call, bytes, bytes, bytes);
     errno = error;
 }

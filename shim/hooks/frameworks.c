@@ -78,11 +78,10 @@ static void look_for_needs(int count, char *const *arguments)
 static void say(void)
 {
     if (needs.what)
-        ps_log_warn(
-            PROCESS,
-            "%s: %s, for which torch needs its own allocator: it keeps that, and its segments are moved as they are, more slowly than tensors; "
-            "PYTORCH_CUDA_ALLOC_CONF=backend:... says which it is to be",
-            needs.where, needs.what);
+        ps_log_warn(PROCESS,
+                    "%s: %s, for which torch needs its own allocator: it keeps that allocator, and Penstock moves its "
+                    "segments, more slowly than tensors; PYTORCH_CUDA_ALLOC_CONF=backend:... chooses another",
+                    needs.where, needs.what);
 }
 
 /* ---- the constructors: environment variables, and nothing else ---- */

@@ -24,11 +24,10 @@ static void say_what_helps(const char *call, CUdeviceptr address)
 
     if (ps_inside || !ps_process_has_begun() || ps_residency_look_up(address, &start, &bytes))
         return;
-    ps_log_warn_once(
-        HOOKS,
-        "%s: an allocation of %zu bytes can't be given to another process while Penstock manages it; PENSTOCK_RULES='plain size>=%zu "
-        "size<=%zu' leaves those of its size to CUDA",
-        call, bytes, bytes, bytes);
+    ps_log_warn_once(HOOKS,
+                     "%s: an allocation of %zu bytes can't be given to another process while Penstock manages it; "
+                     "PENSTOCK_RULES='plain size>=%zu size<=%zu' leaves allocations of this size to CUDA",
+                     call, bytes, bytes, bytes);
 }
 
 PS_EXPORT cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *address)

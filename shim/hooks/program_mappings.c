@@ -231,10 +231,10 @@ static CUresult make_real(struct memory *m, const char *why)
         result = ps_cu.cuMemCreate(&real, m->bytes, &m->properties, 0);
     if (result != CUDA_SUCCESS)
         return result;
-    ps_log_warn_once(
-        HOOKS,
-        "memory that the program maps itself (%s) %s: it is left to CUDA, and does not move; PENSTOCK_RULES with `plain` and its size says so from the start",
-        ps_bytes_text(m->bytes).text, why);
+    ps_log_warn_once(HOOKS,
+                     "memory that the program maps itself (%s) %s: it is left to CUDA and does not move; a "
+                     "`plain` rule of PENSTOCK_RULES with its size leaves it to CUDA from the start",
+                     ps_bytes_text(m->bytes).text, why);
     struct ps_managed_context context = ps_managed_context_enter_for(m->address);
     if (m->has_bytes)
         result = copy_to(real, m);
@@ -590,7 +590,7 @@ CUresult ps_program_mappings_real(CUmemGenericAllocationHandle handle, CUmemGene
     if (m && !m->references)
         result = CUDA_ERROR_INVALID_VALUE;
     else if (m && !m->is_real)
-        result = make_real(m, "is given away by its handle");
+        result = make_real(m, "is shared by its handle");
     if (m && result == CUDA_SUCCESS)
         *real = m->real;
     pthread_mutex_unlock(&lock);
@@ -609,7 +609,7 @@ CUresult ps_program_mappings_make_real(CUdeviceptr address, size_t bytes)
         struct memory *m = mapped_at(at);
         CUdeviceptr next = m ? m->address + m->bytes : next_mapped(at, behind);
         if (m)
-            result = make_real(m, "is given away by its address");
+            result = make_real(m, "is shared by its address");
         at = next;
     }
     pthread_mutex_unlock(&lock);

@@ -49,7 +49,8 @@ bool ps_reclaim_for_others(size_t bytes)
         ps_budget.refused_at = refused_before; /* it was others that were refused: there may be pages for less */
     ps_registry_unlock();
     ps_managed_context_leave(context);
-    ps_log_debug(BUDGET, "the real allocator was out of memory for %zu bytes: %s", bytes, some ? "made room" : "nothing gave way");
+    ps_log_debug(BUDGET, "CUDA's allocator was out of memory for %zu bytes: %s", bytes,
+                 some ? "Penstock freed some" : "Penstock could free none");
     return some;
 }
 

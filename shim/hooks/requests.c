@@ -44,10 +44,10 @@ bool ps_request_may_be_span(size_t bytes)
         ps_count_passthrough(capture);
         /* Named: else nobody asked for less than the device has. */
         if (ps_amount_is_named(ps_settings.budget))
-            ps_log_warn_once(
-                TRACER,
-                "memory that is allocated while a CUDA graph is captured (now %s) is the graph's: it stays on the device, beside the budget",
-                ps_bytes_text(bytes).text);
+            ps_log_warn_once(TRACER,
+                             "memory that is allocated while a CUDA graph is captured (now %s) is "
+                             "the graph's: it stays on the device, outside the budget",
+                             ps_bytes_text(bytes).text);
         return false;
     }
     if (!ps_process_enter_device()) {
@@ -121,7 +121,7 @@ bool ps_request_free(CUdeviceptr address, struct ps_stream *stream)
     int r = ps_allocation_free(address, stream);
     ps_managed_context_leave(context);
     if (r)
-        ps_log_debug(HOOKS, "a free of %#llx, where no live allocation begins", (unsigned long long)address);
+        ps_log_debug(HOOKS, "the program frees %#llx, where no live allocation begins", (unsigned long long)address);
     return r == 0;
 }
 

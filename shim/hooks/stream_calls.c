@@ -68,7 +68,7 @@ static void begin_wait_for_device(struct device_wait *wait)
         ps_stream_settle(NULL);
         ps_uses_note_all_streams(&all);
         if (ps_uses_host_wait(&all))
-            ps_log_debug(HOOKS, "streams could not be waited for by events; the real call does");
+            ps_log_debug(HOOKS, "waiting for the streams by events failed; the real call waits for them");
         ps_eviction_hold(true);
     }
     ps_streams_wait_begins(&wait->streams);

@@ -74,7 +74,7 @@ static void made(struct ps_external_hold *staying, bool succeeded, unsigned long
         *texture = (struct texture){.object = object, .device = staying->device, .count = staying->count};
     if (succeeded && staying->count) {
         ps_external_holds_stays(staying, texture ? texture->number : NULL); /* without memory to note it, until they are freed */
-        ps_log_debug(HOOKS, "a texture: %zu spans stay where they are", staying->count);
+        ps_log_debug(HOOKS, "a texture was created: %zu spans stay where they are", staying->count);
     }
     if (texture && !staying->is_on_pages)
         texture->on_slot = *staying;

@@ -77,11 +77,11 @@ static void say_what_helps(const char *text)
     if (!what || !strstr(text, of) || !ps_frameworks_chose_visible_tensors() || atomic_exchange_explicit(&said, true, memory_order_relaxed))
         return;
     what += sizeof not_yet - 1;
-    ps_log_warn(
-        PROCESS,
-        "torch has no %.*s with the allocator that Penstock asks it for, as that shows each tensor; with PYTORCH_CUDA_ALLOC_CONF=backend:native it keeps "
-        "its own, whose segments are moved as they are, more slowly than tensors",
-        (int)strcspn(what, ". "), what);
+    ps_log_warn(PROCESS,
+                "torch has no %.*s with cudaMallocAsync, which Penstock asked it to use; "
+                "PYTORCH_CUDA_ALLOC_CONF=backend:native keeps torch's own allocator, and Penstock then moves its segments, "
+                "more slowly than tensors",
+                (int)strcspn(what, ". "), what);
 }
 
 void ps_torch_check_fail(const char *function, const char *file, uint32_t line, const char *message)

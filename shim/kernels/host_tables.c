@@ -202,9 +202,8 @@ bool ps_host_tables_name(const struct ps_layout *layout, void **parameters, void
     if ((layout && layout->known) || !ps_kernel_words_between(lowest, highest, layout, parameters, extra, look_at, &look) || !look.found)
         return false;
     if (!atomic_exchange(&ps_host_tables_seen, true)) {
-        ps_log_info(
-            TRACER,
-            "a kernel is given host memory, which may hold tables of pointers: from here on PENSTOCK_GUARD=auto guards every span that is away");
+        ps_log_info(TRACER, "a kernel is given host memory, which may hold tables of pointers: from now on "
+                            "PENSTOCK_GUARD=auto maps every evicted span to its copy on the host");
         atomic_store(&news, true);
     }
     return true;

@@ -111,7 +111,7 @@ void ps_layouts_add_cubin(const void *image, size_t bytes)
     if (r == -ENOTSUP) {
         static atomic_bool said;
         if (ps_log_first_time(&said))
-            ps_log_info(LAYOUT, "libelf.so.1 is missing: kernel parameters are known from the driver alone");
+            ps_log_info(LAYOUT, "libelf.so.1 is missing: the layout of kernel parameters comes from the driver alone");
     } else if (r)
         ps_log_debug(LAYOUT, "a cubin of %zu bytes gave no layouts (error %d)", bytes, -r);
 }

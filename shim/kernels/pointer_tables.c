@@ -150,7 +150,8 @@ static void forget_oldest(void)
     delete_at(oldest);
     ps_count(pointer_tables_forgotten);
     if (!said)
-        ps_log_info(TRACER, "more than %u pointer tables on the device: those used longest ago are forgotten", PS_POINTER_TABLES_MAX);
+        ps_log_info(TRACER, "more than %u pointer tables on the device: Penstock forgets the least recently used ones",
+                    PS_POINTER_TABLES_MAX);
     said = true;
 }
 
@@ -158,9 +159,8 @@ static void forget_oldest(void)
 
 static void say_no_memory(void)
 {
-    ps_log_warn_once(
-        TRACER,
-        "no memory to note a pointer table: what it names may be away when it is used; PENSTOCK_HOST_BUDGET makes the slab smaller");
+    ps_log_warn_once(TRACER, "no memory to record a pointer table: spans that it points to may be evicted when "
+                             "a kernel uses it; a lower PENSTOCK_HOST_BUDGET makes the slab smaller");
 }
 
 /* The beginning of the unit of the reservation that an address lies in. */

@@ -79,9 +79,8 @@ void ps_block_used_inside(CUdeviceptr at, size_t bytes, struct ps_span *const *s
     const bool are_many = used_inside.count >= USED_INSIDE;
     ps_registry_unlock();
     if (are_many && !atomic_exchange(&used_inside.are_many, true))
-        ps_log_info(RESIDENCY,
-                    "launches use large allocations in parts, and name more of them than half of the budget: such are made in pieces "
-                    "from now on");
+        ps_log_info(RESIDENCY, "launches use parts of large allocations, which together exceed half of "
+                               "the budget: from now on such allocations are made in pieces");
 }
 
 size_t ps_block_piece_bytes(size_t bytes, size_t unit)

@@ -171,10 +171,10 @@ static void note_refusal(void)
     b->refused_at = b->held;
     if (!b->most_there_was || b->held < b->most_there_was)
         b->most_there_was = b->held;
-    ps_log_warn_once(
-        BUDGET,
-        "the device has no more pages although the budget has room: %s held of %s; spans leave instead, and a smaller PENSTOCK_BUDGET leaves others more",
-        ps_bytes_text(b->held).text, ps_bytes_text(b->limit).text);
+    ps_log_warn_once(BUDGET,
+                     "the device has no more memory although the budget has room: %s held of %s; spans are "
+                     "evicted instead; a smaller PENSTOCK_BUDGET leaves more to other users of the device",
+                     ps_bytes_text(b->held).text, ps_bytes_text(b->limit).text);
 }
 
 /* The pages' parts are nobody's. [locked; releases the lock meanwhile] */

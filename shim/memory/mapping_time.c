@@ -197,7 +197,7 @@ static void measure(void)
     /* The driver makes them with one engine: if it isn't the one of copies to the host, it is the other one. */
     ps_copy_gate_holds_up(PS_COPY_GATE_OUT, wait);
     ps_copy_gate_holds_up(PS_COPY_GATE_IN, !wait);
-    ps_log_info(RESIDENCY, "mappings wait for copies to the %s: one takes %llu us, beside copies to the host %llu",
+    ps_log_info(RESIDENCY, "mappings wait for copies to the %s: one takes %llu us alone, and %llu us during copies to the host",
                 wait ? "host" : "device", (unsigned long long)(mapping_ns / 1000), (unsigned long long)(beside / 1000));
 }
 

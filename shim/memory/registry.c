@@ -175,7 +175,8 @@ CUdeviceptr ps_registry_take_addresses(size_t bytes)
 void ps_registry_give_addresses(CUdeviceptr address, size_t bytes)
 {
     if (ps_address_space_give(&ps_registry.addresses, address, bytes))
-        ps_log_warn_once(REGISTRY, "an address range could not be taken back; it stays unused; nothing needs to be done");
+        ps_log_warn_once(REGISTRY,
+                         "an address range could not be returned to the free addresses; it stays unused; nothing needs to be done");
 }
 
 static void note_highest(const struct ps_span *span)

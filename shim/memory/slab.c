@@ -71,7 +71,8 @@ static uint64_t work_out_whole_limit(uint64_t made)
     if (dev->bound.kind == PS_AMOUNT_BYTES || dev->bound.kind == PS_AMOUNT_UNLIMITED)
         return ps_amount_bytes(dev->bound, 0);
     if (ps_host_memory_read("", &memory)) {
-        ps_log_warn_once(SLAB, "the machine's memory (/proc/meminfo) can't be read: the slab stays at 1 GiB; PENSTOCK_HOST_BUDGET sets it");
+        ps_log_warn_once(SLAB, "the size of the machine's memory (/proc/meminfo) can't be read: the slab "
+                               "is limited to 1 GiB; PENSTOCK_HOST_BUDGET sets another limit");
         return 1ull << 30;
     }
     whole = ps_host_memory_total(&memory);
@@ -159,10 +160,10 @@ bool ps_slab_extend(size_t bytes)
     if (limit <= before)
         return false;
     if (first)
-        ps_log_warn(
-            SLAB,
-            "half of the host's memory does not hold what must leave the device: the slab may grow to %s; PENSTOCK_HOST_BUDGET says how far it may",
-            ps_bytes_text(limit).text);
+        ps_log_warn(SLAB,
+                    "half of the host's memory is too little for the tensors that must leave the "
+                    "device: the slab may grow to %s; PENSTOCK_HOST_BUDGET sets its limit",
+                    ps_bytes_text(limit).text);
     return true;
 }
 
@@ -487,10 +488,10 @@ static int create(size_t bytes, struct ps_slot **out)
     refuse();
     ps_registry_unlock();
     free(slot);
-    ps_log_warn_once(
-        SLAB,
-        "the host refused %s of pinned memory with %s made (%s): raise `ulimit -l` or the memory limit of the cgroup, or set PENSTOCK_HOST_BUDGET to what there is",
-        ps_bytes_text(bytes).text, ps_bytes_text(made).text, r == -ENOMEM ? "out of memory" : "driver error");
+    ps_log_warn_once(SLAB,
+                     "the host refused %s of pinned memory, with %s pinned already (%s): raise `ulimit -l` or "
+                     "the memory limit of the cgroup, or set PENSTOCK_HOST_BUDGET to what is available",
+                     ps_bytes_text(bytes).text, ps_bytes_text(made).text, r == -ENOMEM ? "out of memory" : "driver error");
     return r;
 }
 

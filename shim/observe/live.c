@@ -289,10 +289,10 @@ static void write_reports(void)
 void ps_live_open_device(void)
 {
     if (*ps_settings.metrics && ps_step_log_keep())
-        ps_log_warn(
-            REPORT,
-            "PENSTOCK_METRICS=%s: no memory to keep steps until they are written; there are no lines; PENSTOCK_HOST_BUDGET makes the slab smaller",
-            ps_settings.metrics);
+        ps_log_warn(REPORT,
+                    "PENSTOCK_METRICS=%s: no memory to keep steps until they are written, so no "
+                    "lines are written; a lower PENSTOCK_HOST_BUDGET makes the slab smaller",
+                    ps_settings.metrics);
 }
 
 void ps_live_open(const struct ps_ranks *ranks, const char *aside)
@@ -305,7 +305,7 @@ void ps_live_open(const struct ps_ranks *ranks, const char *aside)
     atomic_store(&owner, (int)getpid());
     int error = ps_settings.live ? open_page(ranks, aside) : 0;
     if (error)
-        ps_log_info(REPORT, "there is no live page for penstock top (error %d)", -error);
+        ps_log_info(REPORT, "`penstock top` can't show this process: its live page can't be created (error %d)", -error);
     if (aside) {
         struct ps_live_process p = {.updated_ns = epoch_ns + ps_now_ns(), .aside = 1};
         if (atomic_load(&page))

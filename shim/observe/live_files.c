@@ -26,7 +26,8 @@ static void say_lost(int error)
 {
     errno = error;
     ps_log_warn_once(REPORT,
-                     "PENSTOCK_METRICS=%s: a line could not be written (%m); the end tells how many: make room, or name another file",
+                     "PENSTOCK_METRICS=%s: a line could not be written (%m); the number of such "
+                     "lines is reported at the end; free some space, or name another file",
                      ps_settings.metrics);
 }
 
@@ -47,10 +48,10 @@ void ps_live_files_lost(uint64_t steps)
     if (!steps)
         return;
     lines.lost += steps;
-    ps_log_warn_once(
-        REPORT,
-        "PENSTOCK_METRICS=%s: steps end faster than their lines are written; the end tells how many have none: name a faster file system",
-        ps_settings.metrics);
+    ps_log_warn_once(REPORT,
+                     "PENSTOCK_METRICS=%s: steps end faster than their lines are written; the number of "
+                     "steps without a line is reported at the end; use a faster file system",
+                     ps_settings.metrics);
 }
 
 void ps_live_files_left_out(uint64_t steps)
@@ -96,10 +97,10 @@ void ps_live_files_close(void)
     if (lines.lost)
         ps_log_warn(REPORT, "PENSTOCK_METRICS=%s: %llu steps have no line", ps_settings.metrics, (unsigned long long)lines.lost);
     else if (!lines.written)
-        ps_log_warn(
-            REPORT,
-            "PENSTOCK_METRICS=%s: no step was learnt, so there is no line: memory was enough, or no step repeated (the report's `learning`)",
-            ps_settings.metrics);
+        ps_log_warn(REPORT,
+                    "PENSTOCK_METRICS=%s: no step was learnt, so there is no line: the program had "
+                    "enough memory, or no step repeated (see `learning` in the report)",
+                    ps_settings.metrics);
     if (lines.is_open)
         close(lines.fd);
     lines.is_open = false;
@@ -158,6 +159,6 @@ void ps_live_files_prometheus(const struct ps_live_snapshot *snapshot)
     if (!error)
         return;
     errno = -error;
-    ps_log_warn_once(REPORT, "PENSTOCK_PROMETHEUS=%s: the text could not be written (%m): make room, or name another file",
+    ps_log_warn_once(REPORT, "PENSTOCK_PROMETHEUS=%s: the figures could not be written (%m): free some space, or name another file",
                      ps_settings.prometheus);
 }

@@ -160,7 +160,7 @@ static void give_hint(const struct figures *f, char *text, size_t size)
     *text = 0;
     if (!p->steps || !f->enough_bytes || f->enough_bytes > ps_device.total_bytes || p->exposed_ns / HINT_FROM < p->plain_ns / 1000)
         return;
-    snprintf(text, size, "; each step stood still for %llu.%03llu ms, and would not with a budget of %s", waited_us / 1000,
+    snprintf(text, size, "; each step lost %llu.%03llu ms waiting for copies, and would lose none with a budget of %s", waited_us / 1000,
              waited_us % 1000, ps_bytes_text(f->enough_bytes).text);
 }
 
@@ -337,7 +337,8 @@ static void say_not_written(int error)
     if (!error)
         return;
     errno = -error;
-    ps_log_warn(REPORT, "PENSTOCK_REPORT=%s: the report could not be written (%m): make room, or name another file", ps_settings.report);
+    ps_log_warn(REPORT, "PENSTOCK_REPORT=%s: the report could not be written (%m): free some space, or name another file",
+                ps_settings.report);
 }
 
 static void write_report(const struct figures *f)

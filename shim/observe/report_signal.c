@@ -58,13 +58,13 @@ void ps_report_signal_open(void)
     if (!ps_settings.signal)
         return;
     if (!*ps_settings.report) {
-        ps_log_warn(REPORT, "PENSTOCK_SIGNAL=%s: PENSTOCK_REPORT names no file to write; the signal is left alone: set both", name);
+        ps_log_warn(REPORT, "PENSTOCK_SIGNAL=%s: PENSTOCK_REPORT names no file, so the signal writes no report; set both", name);
         return;
     }
     if (!take(ps_settings.signal)) {
         ps_log_warn(
             REPORT,
-            "PENSTOCK_SIGNAL=%s: the program handles or ignores this signal itself; that stays, and no report is written for it; take another one",
+            "PENSTOCK_SIGNAL=%s: the program handles or ignores this signal itself, so no report is written on it; choose another signal",
             name);
         return;
     }
@@ -82,6 +82,7 @@ void ps_report_signal_check(void)
         return;
     atomic_store(&taken, false);
     ps_log_warn(REPORT,
-                "PENSTOCK_SIGNAL=%s: the program has taken this signal for itself; no report is written for it any more; take another one",
+                "PENSTOCK_SIGNAL=%s: the program now handles or ignores this signal "
+                "itself, so no more reports are written on it; choose another signal",
                 ps_signal_name(ps_settings.signal));
 }

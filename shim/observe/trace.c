@@ -187,7 +187,8 @@ static void write_timeline(void)
         int r = ps_trace_file_flush(&file);
         errno = -r;
         if (r && atomic_exchange(&ps_events_traces, false))
-            ps_log_warn(REPORT, "PENSTOCK_TRACE=%s: the trace could not be written (%m); it ends here: make room, or name another file",
+            ps_log_warn(REPORT,
+                        "PENSTOCK_TRACE=%s: the trace could not be written (%m) and ends here; free some space, or name another file",
                         path);
         pause_ns(WRITE_EVERY_NS);
     }
@@ -217,7 +218,7 @@ static int open_file(void)
     }
     if (r)
         return r;
-    ps_log_info(REPORT, "PENSTOCK_TRACE=%s: another process writes its trace there; this one's is %s", path, beside);
+    ps_log_info(REPORT, "PENSTOCK_TRACE=%s: another process writes its trace there; the trace of this process is %s", path, beside);
     path = beside;
     return 0;
 }
@@ -225,7 +226,7 @@ static int open_file(void)
 static void open_clock(void)
 {
     if (ps_device_clock_open())
-        ps_log_info(REPORT, "device %d tells no times: those of its copies in the trace are the host's", ps_device.ordinal);
+        ps_log_info(REPORT, "device %d gives no timestamps: the trace shows its copies with the host's times", ps_device.ordinal);
 }
 
 /* The thread that writes can't have its context. */
@@ -251,10 +252,10 @@ void ps_trace_open(const char *where)
     pending = calloc(PENDING, sizeof *pending);
     open_clock();
     if (!pending || ps_event_ring_open(&ring, RING) || ps_helper_thread_start("penstock-trace", write_timeline, writer_is_gone, NULL)) {
-        ps_log_warn(
-            REPORT,
-            "PENSTOCK_TRACE=%s: there is no memory, or no thread, for the trace, and so none; PENSTOCK_HOST_BUDGET makes the slab smaller",
-            path);
+        ps_log_warn(REPORT,
+                    "PENSTOCK_TRACE=%s: no trace is written, because there is no memory or no "
+                    "thread for it; a lower PENSTOCK_HOST_BUDGET makes the slab smaller",
+                    path);
         return;
     }
     atomic_store(&is_open, true);
@@ -288,10 +289,10 @@ void ps_trace_finish(void)
     for (int ms = 0; !atomic_load(&closed) && ms < FINISH_MS; ms++)
         pause_ns(1000000);
     if (!atomic_load(&closed))
-        ps_log_warn(
-            REPORT,
-            "PENSTOCK_TRACE=%s: the trace's end could not be written in time: what was written before can be read; name a faster file system",
-            path);
+        ps_log_warn(REPORT,
+                    "PENSTOCK_TRACE=%s: the end of the trace could not be written in "
+                    "time; the part before it can be read; use a faster file system",
+                    path);
 }
 
 void ps_trace_forget(void)

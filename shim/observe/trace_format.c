@@ -15,7 +15,7 @@
 /* Tracks that are no threads are numbered from above all thread ids that Linux gives (4,194,304). */
 #define TRACKS_FROM 5000000u
 enum track { STEPS, STREAM, D2H, H2D, TRACKS };
-static const char *const track_names[TRACKS] = {"steps and layers, as launched", "the program's stream stands still", "link: D2H",
+static const char *const track_names[TRACKS] = {"steps and layers, as launched", "the program's stream waits for transfers", "link: D2H",
                                                 "link: H2D"};
 
 #define BATCH 1024u

@@ -61,8 +61,8 @@ void ps_apply_span_rules(const struct penstock_step *step, struct penstock_step_
         return; /* everything may move, and nobody asks */
     struct birth *births = calloc(step->spans + 1u, sizeof *births);
     if (!births)
-        ps_log_warn_once(POLICY,
-                         "no memory to apply PENSTOCK_RULES to a step: nothing in it moves; PENSTOCK_HOST_BUDGET makes the slab smaller");
+        ps_log_warn_once(POLICY, "no memory to apply PENSTOCK_RULES to a step: nothing in it "
+                                 "moves; a lower PENSTOCK_HOST_BUDGET makes the slab smaller");
     for (uint32_t i = 0; i < step->spans; i++) {
         if (!births) {
             span[i].fixed = true;

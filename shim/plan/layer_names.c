@@ -97,10 +97,10 @@ static struct ps_layer_name *add(const char *text, uint64_t hash)
     uint64_t i = hash;
 
     if (count == PS_LAYER_NAMES_MAX) {
-        ps_log_warn_once(
-            TRACER,
-            "more than %u names of layers: the rest is no layer (a running number in the names of NVTX ranges?); PENSTOCK_LAYERS=nvtx:PATTERN chooses fewer",
-            PS_LAYER_NAMES_MAX);
+        ps_log_warn_once(TRACER,
+                         "more than %u names of layers: the others are ignored (do the names of NVTX ranges "
+                         "contain a running number?); PENSTOCK_LAYERS=nvtx:PATTERN chooses fewer",
+                         PS_LAYER_NAMES_MAX);
         return NULL;
     }
     name = calloc(1, sizeof *name);

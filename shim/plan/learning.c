@@ -123,8 +123,8 @@ void ps_learning_open(const struct penstock_policy *with, const struct penstock_
     dev->steps = calloc(1, ps_steps_bytes());
     dev->recorder = calloc(1, ps_recorder_bytes());
     if (!dev->steps || !dev->recorder) {
-        ps_log_warn(POLICY,
-                    "no memory to learn steps: what is evicted is chosen by last use alone; PENSTOCK_HOST_BUDGET makes the slab smaller");
+        ps_log_warn(POLICY, "no memory to learn steps: evictions are chosen by last use "
+                            "alone; a lower PENSTOCK_HOST_BUDGET makes the slab smaller");
         return;
     }
     ps_steps_init(dev->steps);
@@ -208,11 +208,10 @@ static void want(struct pattern *p, uint32_t length)
 
     if (!p->planned && !ps_recorder_keeps(dev->recorder, first, length)) {
         p->tries = TRIES_MAX;
-        ps_log_warn_once(
-            POLICY,
-            "a step of %u launches, with the spans that they name, is more than the %u events that are kept: it is not planned, and "
-            "what is evicted in it is chosen by last use alone; a larger PENSTOCK_MIN_SPAN makes spans fewer",
-            length, PS_RECORDER_MOMENTS);
+        ps_log_warn_once(POLICY,
+                         "a step of %u launches, with the spans that they name, exceeds the %u events that are kept: it is not "
+                         "planned, and evictions are chosen by last use alone; a larger PENSTOCK_MIN_SPAN makes fewer spans",
+                         length, PS_RECORDER_MOMENTS);
         return;
     }
     p->wanted = (struct wanted){true, first, length, ps_now_ns()};
@@ -598,8 +597,8 @@ static void plan_one(uint32_t pattern)
         return;
     if (++p->tries == TRIES_MAX)
         ps_log_warn_once(POLICY,
-                         "a step of %u launches could not be planned (%s), in %u tries: what is evicted in it is chosen by last use alone; "
-                         "PENSTOCK_LOG=debug says more",
+                         "a step of %u launches could not be planned (%s) in %u tries: evictions in "
+                         "it are chosen by last use alone; PENSTOCK_LOG=debug says more",
                          w.length, strerror(-r), p->tries);
 }
 

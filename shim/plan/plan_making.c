@@ -43,7 +43,7 @@ int ps_plan_make(const struct ps_plan_making *making, struct penstock_plan *plan
         r = making->policy->plan(step, making->options, workspace, plan);
     /* The waits, which a policy may leave alone; and a plan from outside may be none. */
     if ((!r || r == -ERANGE) && penstock_predict(step, workspace, plan, &why)) {
-        ps_log_warn_once(POLICY, "what the policy %s plans is no plan: %s; it is not followed: mend it, or unset PENSTOCK_POLICY",
+        ps_log_warn_once(POLICY, "the plan of the policy %s is invalid and not followed: %s; correct the policy, or unset PENSTOCK_POLICY",
                          making->policy->name, why);
         r = -EINVAL;
     }

@@ -88,6 +88,7 @@ void ps_rank_timings_reach(struct penstock_step *step, uint64_t first, bool (*is
     free(mine);
     if (others)
         ps_log_info(POLICY,
-                    "a step of %u launches is planned by the figures of %u ranks: %llu ms without transfers, %llu by this rank's own",
+                    "a step of %u launches is planned with the timings of %u ranks: "
+                    "%llu ms without transfers, %llu ms by this rank's own",
                     step->launches, others + 1, (unsigned long long)(step_ns(step) / 1000000), (unsigned long long)(own_ns / 1000000));
 }

@@ -119,7 +119,7 @@ int ps_eviction_prepare(const char **why)
         ps_registry_unlock();
     }
     *why = !r          ? NULL
-           : r == -EIO ? "its helper threads can't have the device's context"
+           : r == -EIO ? "its helper threads can't use the device's context"
                        : "its helper threads can't be started, the limit of processes (ulimit -u) is too low";
     return r;
 }
@@ -174,7 +174,7 @@ bool ps_eviction_has_place(size_t bytes)
  */
 static void say_unknown(void)
 {
-    ps_eviction_end("the driver can't tell when copies to the host are over, what they use is left as it is");
+    ps_eviction_end("the driver can't tell when copies to the host are over, so the memory that they use is left as it is");
 }
 
 /*
@@ -254,10 +254,10 @@ static int queue_copy(struct ps_transfer *t)
     if (r) {
         if (r != -EBUSY && r != -EAGAIN) { /* else what it waits for is on a stream that is being captured, or is not over */
             ps_count(eviction_errors);
-            ps_log_warn_once(
-                COPIES,
-                "the driver refused a copy to the host (error %d); the span stays on the device, and another one leaves; see `penstock doctor`",
-                -r);
+            ps_log_warn_once(COPIES,
+                             "the driver refused a copy to the host (error %d); the span stays on "
+                             "the device, and another one is evicted; see `penstock doctor`",
+                             -r);
         }
         end_reading(span, t->on);
         ps_block_order_rests(span);
@@ -436,10 +436,10 @@ void ps_eviction_draining_waits(void)
 static void leave_as_it_is(struct ps_span *span, struct ps_transfer *t, int error)
 {
     ps_count(eviction_errors);
-    ps_log_warn_once(
-        RESIDENCY,
-        "the driver refused to unmap a span's pages (error %d); it stays on the device, and another one leaves; see `penstock doctor`",
-        -error);
+    ps_log_warn_once(RESIDENCY,
+                     "the driver refused to unmap a span's pages (error %d); the span stays on "
+                     "the device, and another one is evicted; see `penstock doctor`",
+                     -error);
     span->busy = false;
     ps_block_order_rests(span);
     ps_slab_give(t->slot);

@@ -218,7 +218,7 @@ static void give_up(size_t bytes, int error)
 {
     struct ps_transfer *t = next_without_row();
 
-    ps_log_debug(SLAB, "no slot of %zu bytes can be had (error %d)", bytes, -error);
+    ps_log_debug(SLAB, "no slot of %zu bytes is available (error %d)", bytes, -error);
     if (!t)
         return; /* others have given theirs back meanwhile */
     ps_transfer_call_off(t->span);

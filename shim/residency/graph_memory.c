@@ -340,7 +340,7 @@ static void free_taken(struct memory *taken, CUstream stream)
     }
     atomic_fetch_sub(&due, count);
     atomic_fetch_sub(&known, count);
-    ps_log_debug(HOOKS, "%u allocations of a graph that has gone are freed", count);
+    ps_log_debug(HOOKS, "%u allocations of a destroyed graph are freed", count);
 }
 
 static void let_go_at(unsigned device)

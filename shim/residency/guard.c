@@ -62,7 +62,7 @@ void ps_guard_map_to_slot(struct ps_span *span)
     ps_registry_unlock();
     int r = map_row(span, first ? TRIES : 1);
     if (r && first)
-        ps_eviction_end("the driver refuses to map host memory where a span was, a kernel that uses it there faults");
+        ps_eviction_end("the driver refuses to map host memory at the addresses of an evicted span, so a kernel that uses them faults");
     ps_registry_lock();
     span->busy = false;
     dev->refused = r != 0;

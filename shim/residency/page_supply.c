@@ -260,10 +260,10 @@ static bool is_hopeless(struct search *s)
     if (stalled_ns <= (b->stuck ? GIVE_UP_WHEN_STUCK_NS : GIVE_UP_NS) && !stands)
         return false;
     b->stuck = true;
-    ps_log_warn_once(
-        BUDGET,
-        "no eviction and no use of freed memory has ended in %llu s; going on without device pages, slowly; a larger PENSTOCK_BUDGET needs fewer",
-        (unsigned long long)(stalled_ns / 1000000000u));
+    ps_log_warn_once(BUDGET,
+                     "no eviction and no use of freed memory ended within %llu s, so kernels read "
+                     "from host memory, slowly; a larger PENSTOCK_BUDGET needs fewer evictions",
+                     (unsigned long long)(stalled_ns / 1000000000u));
     return true;
 }
 

@@ -70,7 +70,7 @@ static int move_to_pages(struct ps_span *span, const struct ps_supply *supply, b
         }
         if (r == -EINPROGRESS) {
             span->backing = PS_BACKING_DEVICE;
-            ps_process_stand_aside("the driver can't tell whether a copy to the device went well, and results may be wrong from here on");
+            ps_process_stand_aside("the driver can't tell whether a copy to the device succeeded, and results may be wrong from then on");
             return r;
         }
         ps_pages_unmap(span->address, span->bytes);
@@ -110,10 +110,10 @@ static int fail(struct ps_span *span, struct ps_supply *supply, int error)
     /* Nothing has been done: launches on the slot go on (-ETIMEDOUT), or what is to be waited for is on a stream that is being captured (-EBUSY). */
     if (error != -ETIMEDOUT && error != -EBUSY) {
         ps_count(reload_errors);
-        ps_log_warn_once(
-            RESIDENCY,
-            "the driver refused a reload (error %d); the span stays on the host, and is read there, slowly; a smaller PENSTOCK_BUDGET leaves the driver more room",
-            -error);
+        ps_log_warn_once(RESIDENCY,
+                         "the driver refused a reload (error %d); the span stays on the host, where kernels "
+                         "read it slowly; a smaller PENSTOCK_BUDGET leaves more memory to the driver",
+                         -error);
     }
     ps_page_supply_return(supply);
     return error == -EBUSY ? -ECANCELED : error;

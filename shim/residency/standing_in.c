@@ -363,10 +363,9 @@ static bool make_pages_from_their_own(struct ps_span *const *spans, size_t count
 
 static void say_refusal(void)
 {
-    ps_log_warn_once(
-        RESIDENCY,
-        "a CUDA graph's copy names memory that is on the host, and that can't be shown to the driver as device memory now: the driver may refuse "
-        "it; PENSTOCK_RULES keeps on the device what is used so");
+    ps_log_warn_once(RESIDENCY,
+                     "a copy in a CUDA graph names memory that is on the host, and no device memory can stand in for it now: the "
+                     "driver may refuse the copy; an `exclude` rule of PENSTOCK_RULES keeps such memory on the device");
 }
 
 /* [locked; releases the lock meanwhile] */
@@ -422,10 +421,10 @@ static void put_back(struct ps_span *span)
     for (unsigned i = 0; r && i < UNMAP_TRIES; i++)
         r = ps_pages_unmap(span->address, span->bytes);
     if (r)
-        ps_log_warn_once(
-            RESIDENCY,
-            "the driver refused to unmap pages that stood in for a span's (error %d): what uses the span finds other bytes; see `penstock doctor`",
-            -r);
+        ps_log_warn_once(RESIDENCY,
+                         "the driver refused to unmap pages that stood in for a span's (error %d): "
+                         "kernels that use the span find other bytes; see `penstock doctor`",
+                         -r);
     else if (span->backing == PS_BACKING_SLOT && ps_slab_map_row(span->address, span->slot))
         span->backing = PS_BACKING_NONE;
 }

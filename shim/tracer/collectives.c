@@ -74,8 +74,8 @@ static struct collective *collective_of(ncclComm_t communicator, CUstream stream
         return c;
     c = calloc(1, sizeof *c);
     if (!c) {
-        ps_log_warn_once(TRACER,
-                         "no memory to note what NCCL is called for: it can't be seen; PENSTOCK_HOST_BUDGET makes the slab smaller");
+        ps_log_warn_once(TRACER, "no memory to record an NCCL call: Penstock can't see what it "
+                                 "uses; a lower PENSTOCK_HOST_BUDGET makes the slab smaller");
         return NULL;
     }
     c->communicator = communicator;

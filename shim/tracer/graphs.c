@@ -396,9 +396,8 @@ static void pin_in(CUgraphExec executable, CUdeviceptr start, size_t bytes)
     pthread_mutex_lock(&pinning);
     if (touches(executable, start, bytes, &touched)) {
         if (touched.unknown)
-            ps_log_warn_once(
-                TRACER,
-                "what a CUDA graph touches that kernels launch can't be read: while it exists all memory that there is stays where it is");
+            ps_log_warn_once(TRACER, "the nodes of a CUDA graph that kernels launch can't be read: "
+                                     "while the graph exists, all memory stays where it is");
         struct ps_graph_pins pins = ps_graph_pins_take(touched.address, touched.count, touched.unknown);
         pthread_mutex_lock(&lock);
         struct graph *g = *place_in(executables, executable);
@@ -456,7 +455,7 @@ void ps_graph_instantiated(CUgraphExec executable, CUgraph graph, bool launched_
     take_graph(&made.whole, graph, 0);
     bring_up_to_date(&made);
     ps_log_debug(TRACER, "a graph was instantiated: it touches %zu units of memory%s", made.all.count,
-                 made.all.unknown ? ", and something that can't be read" : "");
+                 made.all.unknown ? ", and others that can't be read" : "");
     if (launched_by_kernels)
         atomic_fetch_add(&ps_graphs_launched_by_kernels, 1);
     pthread_mutex_lock(&lock);
@@ -557,9 +556,8 @@ void ps_graph_captures(CUstream stream, const CUdeviceptr *addresses, size_t cou
 
     if (!ps_cu.cuStreamGetCaptureInfo || ps_cu.cuStreamGetCaptureInfo(stream, &status, NULL, &graph, NULL, NULL, NULL) != CUDA_SUCCESS ||
         !graph) {
-        ps_log_warn_once(
-            TRACER,
-            "what NCCL does in a graph can't be seen: the driver does not tell which graph is being captured; a newer driver does, or capture without NCCL");
+        ps_log_warn_once(TRACER, "Penstock can't see what NCCL uses in a CUDA graph, because the driver does not report "
+                                 "which graph is being captured; use a newer driver, or capture without NCCL");
         return;
     }
     pthread_mutex_lock(&lock);

@@ -65,7 +65,8 @@ void ps_nvtx_layers_check(void)
     char *path = own_path();
     if (!named || !path || strcmp(named, path) != 0)
         ps_log_warn(TRACER,
-                    "PENSTOCK_LAYERS=nvtx:%s finds no layers: %s=%s has the program's ranges; unset that, or take PENSTOCK_LAYERS=auto",
+                    "PENSTOCK_LAYERS=nvtx:%s finds no layers: %s=%s receives the program's "
+                    "NVTX ranges; unset that variable, or set PENSTOCK_LAYERS=auto",
                     ps_settings.layers.pattern, injection, named ? named : "");
     free(path);
 }

@@ -68,8 +68,8 @@ struct ps_registration *ps_registration_begins(const void *buffer, size_t bytes)
     for (ps_residency_look_up(first, &at, &requested); listed && (at = ps_block_next_piece(at));)
         listed = add_span(r, at);
     if (!listed) {
-        ps_log_warn_once(TRACER,
-                         "no memory to note a buffer that NCCL registers: it may be moved; PENSTOCK_HOST_BUDGET makes the slab smaller");
+        ps_log_warn_once(TRACER, "no memory to record a buffer that NCCL registers: it may be moved while "
+                                 "NCCL uses it; a lower PENSTOCK_HOST_BUDGET makes the slab smaller");
         forget(r);
         return NULL;
     }

@@ -76,12 +76,12 @@ int ps_tracer_cupti_start(const char *cupti_path, const char **why)
         if (!cupti)
             continue;
         found = true;
-        *why = "CUPTI refused to be subscribed to";
+        *why = "CUPTI refused the subscription";
         r = cupti->cuptiSubscribe(&subscriber, on_callback, NULL);
     }
     if (r == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
-        *why =
-            "another tool (a profiler, a sanitizer) has subscribed to CUPTI, which serves one at a time; PENSTOCK_TRACER=hook does without";
+        *why = "another tool (a profiler, a sanitizer) has subscribed to CUPTI, which "
+               "serves one tool at a time; PENSTOCK_TRACER=hook works without CUPTI";
         return -EBUSY;
     }
     if (r != CUPTI_SUCCESS)
@@ -108,9 +108,8 @@ bool ps_tracer_cupti_give_way(void)
     if (!atomic_load(&subscribed) || !ps_tracer_hooks_are_on())
         return false;
     if (atomic_load(&saw_alone)) {
-        ps_log_warn_once(
-            TRACER,
-            "another tool (a profiler) asks for CUPTI and can't have it: it tells Penstock of launches that nothing else does; with PENSTOCK_TRACER=hook the tool gets it");
+        ps_log_warn_once(TRACER, "another tool (a profiler) asked for CUPTI and was refused, because Penstock sees some "
+                                 "launches through CUPTI alone; PENSTOCK_TRACER=hook leaves CUPTI to the tool");
         return false;
     }
     atomic_store(&subscribed, false);

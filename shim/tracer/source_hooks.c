@@ -80,7 +80,7 @@ int ps_tracer_hooks_start(const char **why)
 {
     *why = NULL;
     if (!ps_look_ups_is_ours())
-        *why = "launches can be intercepted only from the start: PENSTOCK_TRACER=hook";
+        *why = "launches can be intercepted only from the start; set PENSTOCK_TRACER=hook";
     else if (!ps_look_ups_gave_launch() && ps_real_cudart_release()) /* without it the program is linked with the driver, and so with us */
         *why = "launches can't be intercepted: the CUDA runtime did not look the driver's functions up by name";
     if (*why)

@@ -50,7 +50,7 @@ static int start_source(const char **why)
     if (hooks)
         return tries_cupti ? cupti : hooks;
     if (tries_cupti)
-        ps_log_info(TRACER, "launches are seen by functions in front of the driver's, since %s", *why);
+        ps_log_info(TRACER, "Penstock sees launches by functions in front of the driver's, because %s", *why);
     *why = NULL;
     atomic_store(&source, "hook");
     return 0;
@@ -62,7 +62,7 @@ bool ps_tracing_leave_cupti(void)
     bool left = ps_tracer_cupti_give_way();
     if (left) {
         atomic_store(&source, "hook");
-        ps_log_info(TRACER, "CUPTI is left to another tool that asks for it: launches are seen by functions in front of the driver's");
+        ps_log_info(TRACER, "CUPTI is left to another tool that asks for it: Penstock sees launches by functions in front of the driver's");
     }
     pthread_mutex_unlock(&one_at_a_time);
     return left;
@@ -130,7 +130,7 @@ static void settling_is_gone(void *unused)
 {
     (void)unused;
     atomic_store(&failed, true);
-    ps_process_stand_aside("the thread that waits for the device can't have its context");
+    ps_process_stand_aside("the thread that waits for the device can't use the device's context");
 }
 
 static void rest(void)
@@ -168,10 +168,10 @@ static void settle(void)
         ps_process_stand_aside(why);
     } else if (!r) {
         atomic_store_explicit(&ps_tracing_is_complete, true, memory_order_release);
-        ps_log_debug(TRACER, "what was launched unseen is over: spans may leave");
+        ps_log_debug(TRACER, "all launches from before tracing have ended: spans may be evicted");
     } else {
         atomic_store(&failed, true);
-        ps_log_info(TRACER, "the device could not be waited for (error %d): nothing leaves", -r);
+        ps_log_info(TRACER, "waiting for the device failed (error %d): nothing is evicted", -r);
     }
     ps_registry_lock();
     ps_shutdown_helper_ends();

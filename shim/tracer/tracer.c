@@ -102,8 +102,8 @@ static struct access *access_of_this_thread(void)
     pthread_once(&key_made, make_key);
     a = calloc(1, sizeof *a);
     if (!a) {
-        ps_log_warn_once(
-            TRACER, "no memory to note a thread's accesses: what it launches can't be seen; PENSTOCK_HOST_BUDGET makes the slab smaller");
+        ps_log_warn_once(TRACER, "no memory to record a thread's accesses: Penstock can't see what it "
+                                 "launches; a lower PENSTOCK_HOST_BUDGET makes the slab smaller");
         return NULL;
     }
     a->spans = a->few;
@@ -297,9 +297,8 @@ void ps_tracer_kernel(CUfunction function, struct ps_grid grid, void **parameter
         return;
     }
     ps_count(launches_without_layout);
-    ps_log_warn_once(
-        TRACER,
-        "a kernel's parameters can't be read: each such launch holds every span where it is; the report counts them (launches_without_layout)");
+    ps_log_warn_once(TRACER, "a kernel's parameters can't be read: each such launch keeps every span "
+                             "where it is; the report counts them (launches_without_layout)");
     a->blind = true;
 }
 
@@ -315,9 +314,8 @@ void ps_tracer_graph(CUgraphExec executable)
     if (!ps_ordering_rule(GRAPH_NAMES_SPANS) || ps_graph_name(executable, note_unit, a))
         return;
     ps_count(graph_launches_unknown);
-    ps_log_warn_once(
-        TRACER,
-        "what a graph touches can't be read: each of its launches holds every span where it is; the report counts them (graph_launches_unknown), and without graphs more moves");
+    ps_log_warn_once(TRACER, "the nodes of a CUDA graph can't be read: each launch of the graph keeps every span where it is; "
+                             "the report counts them (graph_launches_unknown); without graphs more spans can move");
     a->blind = true;
 }
 
@@ -415,11 +413,11 @@ static void look_for_room(const struct access *a, const struct part *part)
         found = !a->spans[i]->holds.on_slot;
     ps_registry_unlock();
     if (!found)
-        ps_log_warn_once(
-            TRACER,
-            "a CUDA graph uses more at once than a budget of %s has room for: its kernels find the rest on the host, and are slow. Launched one by one they need less at a "
-            "time (JAX: XLA_FLAGS=--xla_gpu_enable_command_buffer=); or a larger PENSTOCK_BUDGET",
-            ps_bytes_text(ps_budget.limit).text);
+        ps_log_warn_once(TRACER,
+                         "a CUDA graph uses more at once than a budget of %s has room for: its kernels "
+                         "find the rest on the host, and are slow. Raise PENSTOCK_BUDGET, or launch the "
+                         "kernels one by one (JAX: XLA_FLAGS=--xla_gpu_enable_command_buffer=)",
+                         ps_bytes_text(ps_budget.limit).text);
 }
 
 /*

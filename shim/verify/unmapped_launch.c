@@ -256,9 +256,8 @@ size_t ps_verify_unmap_idle(const struct ps_verify_task *task, uint32_t grace, C
     look(function, parameters, extra);
     for (size_t i = 0; i < stripped_count; i++)
         if (stripped[i].backing != PS_BACKING_NONE && ps_pages_unmap(stripped[i].address, stripped[i].bytes)) {
-            ps_log_warn_once(
-                RESIDENCY,
-                "an idle span's addresses could not be taken away: accesses to it are not found; `penstock verify --moved-only` does without");
+            ps_log_warn_once(RESIDENCY, "an idle span could not be unmapped: accesses to it are not "
+                                        "found; `penstock verify --moved-only` does not need that");
             stripped[i].backing = PS_BACKING_NONE;
         }
     return stripped_count;

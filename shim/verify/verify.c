@@ -118,7 +118,8 @@ static void end_event(struct event *event)
         return;
     int saved_errno = errno;
     errno = -r;
-    ps_log_warn_once(REPORT, "what `penstock verify` asks for could not be written (%m): make room for its temporary files (TMPDIR)");
+    ps_log_warn_once(REPORT, "the findings for `penstock verify` could not be written "
+                             "(%m): free some space for its temporary files (TMPDIR)");
     errno = saved_errno;
 }
 
@@ -448,15 +449,15 @@ void ps_verify_open(struct ps_settings *settings, const struct ps_ranks *ranks)
     if (!r)
         r = open_seen(settings->verify);
     if (r == -EEXIST) {
-        ps_log_info(TRACER, "another process of this command is the one that `penstock verify` looks at");
+        ps_log_info(TRACER, "`penstock verify` looks at another process of this command");
         return;
     }
     if (r) {
         errno = -r;
-        ps_log_warn(
-            SETTINGS,
-            "PENSTOCK_VERIFY=%s: expected the path of a file that `penstock verify` wrote (%m); nothing is looked for: unset it, `penstock verify` sets it",
-            settings->verify);
+        ps_log_warn(SETTINGS,
+                    "PENSTOCK_VERIFY=%s: expected the path of a file that `penstock verify` wrote "
+                    "(%m); nothing is checked; unset it: only `penstock verify` sets it",
+                    settings->verify);
         return;
     }
     grace = settings->grace;

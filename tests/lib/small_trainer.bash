@@ -20,7 +20,7 @@ export TSAN_OPTIONS=report_signal_unsafe=0:atexit_sleep_ms=0${TSAN_OPTIONS:+:$TS
 
 # The line at the end, which is the only one when nothing goes wrong.
 SIZE='[0-9.]+ (bytes|[KMGT]iB)'
-HINT="(; each step stood still for [0-9.]+ ms, and would not with a budget of $SIZE)?"
+HINT="(; each step lost [0-9.]+ ms waiting for copies, and would lose none with a budget of $SIZE)?"
 CLOSING="^penstock: ([0-9]+ steps, )?peak $SIZE on the (device|fullest of [0-9]+ devices), $SIZE without; moved $SIZE out and $SIZE back; waited [0-9.]+ s$HINT\$"
 
 # plain: what the trainer prints without Penstock, with its peak in the last line. Run once a file.

@@ -260,7 +260,7 @@ END
     run_penstock ./program recordHistory
     ended_with 0
     equal "$all"$'\n'"fg7 long: ${all#* }"$'\n'"$all" "$(grep -v '^penstock: ' <<<"$output")" "what is thrown, from either"
-    said 'torch has no recordHistory with the allocator that Penstock asks it for.*PYTORCH_CUDA_ALLOC_CONF=backend:native'
+    said 'torch has no recordHistory with cudaMallocAsync, which Penstock asked it to use; PYTORCH_CUDA_ALLOC_CONF=backend:native'
     # Nothing of other errors, nor where the backend is the user's.
     run_penstock ./program
     ended_with 0

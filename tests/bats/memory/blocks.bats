@@ -228,7 +228,7 @@ recurrent() {
     few=$(report evicted_bytes)
     recurrent 10 PENSTOCK_LOG=info
     more=$(report evicted_bytes)
-    contains "$output" 'such are made in pieces from now on'
+    contains "$output" 'from now on such allocations are made in pieces'
     each=$(((more - few) / 8))
     echo "# $each bytes leave in each step, $few in the first two" >&3
     counted blocks

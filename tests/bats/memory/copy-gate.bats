@@ -25,15 +25,15 @@ train() {
     local plain=$output
     train 6 CUDASIM_FAULT=cuStreamWaitValue32_v2:notsupported@1
     ended_with 0
-    contains "$output" '^penstock: residency: no stream can wait for a word in host memory here'
+    contains "$output" "^penstock: residency: streams can't wait for a word in host memory on this device"
     equal "$plain" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients"
     local without
     without=$(ledger slices)
     at_least 40 "$without" "time slices without a gate"
     train 6
     ended_with 0
-    lacks "$output" 'no stream can wait'
-    contains "$output" '^penstock: residency: mappings wait for copies to the host: one takes [0-9]{1,3} us, beside copies to the host [0-9]{4}$'
+    lacks "$output" "streams can't wait"
+    contains "$output" '^penstock: residency: mappings wait for copies to the host: one takes [0-9]{1,3} us alone, and [0-9]{4} us during copies to the host$'
     equal "$plain" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients"
     # One for each piece either way: of eight pages out, sixteen in.
     local pieces=$(($(report evicted_bytes) / (8 * 4096) + $(report reloaded_bytes) / (16 * 4096)))
@@ -53,7 +53,7 @@ train() {
     at_least 200 "$without" "time slices without a gate"
     train 12 CUDASIM_SLICE_WAY=in
     ended_with 0
-    contains "$output" '^penstock: residency: mappings wait for copies to the device: one takes [0-9]{1,3} us, beside copies to the host [0-9]{1,3}$'
+    contains "$output" '^penstock: residency: mappings wait for copies to the device: one takes [0-9]{1,3} us alone, and [0-9]{1,3} us during copies to the host$'
     equal "$plain" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients"
     at_most $((without / 3)) "$(ledger slices)" "time slices with a gate, of $without without"
     sound

@@ -79,7 +79,7 @@ END
     run_penstock PENSTOCK_MIN_SPAN=65536 PENSTOCK_BUDGET=4MiB ./gated
     goes_on
     sound
-    said 'no eviction and no use of freed memory has ended in 5 s'
+    said 'no eviction and no use of freed memory ended within 5 s'
     at_least 5000000000 "$(report host_wait_ns)" "time waited"
     at_most 12000000000 "$(report host_wait_ns)" "time waited" # by the launch that uses it, too
 }

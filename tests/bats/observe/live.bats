@@ -347,7 +347,7 @@ METRICS='all(.[]; (.planned | type == "boolean") and ([.t_ns, .device, .step, .s
 @test "metrics that can't be written are counted, said once, and cost the program nothing" {
     train PENSTOCK_METRICS=/dev/full
     right_results
-    said 'PENSTOCK_METRICS=/dev/full: a line could not be written \(No space left on device\); the end tells how many' \
+    said 'PENSTOCK_METRICS=/dev/full: a line could not be written \(No space left on device\); the number of such lines is reported at the end' \
         "PENSTOCK_METRICS=/dev/full: $(report learning.steps) steps have no line"
     # A pipe that nobody reads holds nobody up, either.
     mkfifo pipe
@@ -417,7 +417,7 @@ END
     loop_waits PENSTOCK_PROMETHEUS="$WORK/out/penstock.prom" ''
     rm -rf out
     loop_ends
-    said "PENSTOCK_PROMETHEUS=$WORK/out/penstock.prom: the text could not be written \\(No such file or directory\\)"
+    said "PENSTOCK_PROMETHEUS=$WORK/out/penstock.prom: the figures could not be written \\(No such file or directory\\)"
 }
 
 # --- settings --------------------------------------------------------------------------------------------------------------------------------

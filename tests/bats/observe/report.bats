@@ -232,7 +232,7 @@ heard() {
     train PENSTOCK_BUDGET=$((peak * 20 / 100))
     ended_with 0
     contains "$output" "$CLOSING"
-    contains "$output" '; each step stood still for [0-9]+\.[0-9]{3} ms, and would not with a budget of [0-9.]+ [KM]iB$'
+    contains "$output" '; each step lost [0-9]+\.[0-9]{3} ms waiting for copies, and would lose none with a budget of [0-9.]+ [KM]iB$'
     enough=$(report plan.nothing_lost_bytes)
     at_least $((peak * 20 / 100 + 1)) "$enough" "the budget that is advised"
     at_most $((peak + peak / 32)) "$enough" "the budget that is advised"
@@ -243,7 +243,7 @@ heard() {
     at_most $(($(report plan.plain_step_ns) * 102 / 100)) "$(report plan.profile.step_ns)" "ns of a planned step, $(report plan.plain_step_ns) plain, with a budget of $enough bytes and $((peak / 16)) more"
     # With memory enough, and where nothing was planned: nothing.
     train PENSTOCK_BUDGET=$((peak * 2))
-    lacks "$output" 'stood still'
+    lacks "$output" 'each step lost'
     equal 0 "$(report plan.nothing_lost_bytes)" "the budget that is advised"
     TRAINER=("${whole[@]}")
 }
@@ -360,7 +360,7 @@ whole_files() {
     right_results
     said 'PENSTOCK_REPORT=.*/pipe.report: the report could not be written \(No such device or address\)' \
         'PENSTOCK_RECORDING=.*/pipe.recording: a step could not be written \(No such device or address\)' \
-        'PENSTOCK_PROMETHEUS=.*/pipe.prometheus: the text could not be written \(No such device or address\)'
+        'PENSTOCK_PROMETHEUS=.*/pipe.prometheus: the figures could not be written \(No such device or address\)'
     for name in pipe.*; do equal fifo "$(stat -c %F "$name")" "what $name is"; done
     mknod full c 1 7
     train_into full node.recording node.prometheus

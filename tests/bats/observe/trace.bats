@@ -185,7 +185,7 @@ END
 @test "a disk that is full ends the trace with a line, and nothing else" {
     train PENSTOCK_TRACE=/dev/full
     right_results
-    said "^penstock: PENSTOCK_TRACE=/dev/full: the trace could not be written \\(No space left on device\\); it ends here"
+    said "^penstock: PENSTOCK_TRACE=/dev/full: the trace could not be written \\(No space left on device\\) and ends here"
 }
 
 @test "each process of a job has its own, and so has who is given another's path" {
@@ -307,7 +307,7 @@ END
     SECONDS=0
     traced PENSTOCK_TRACE="$WORK/pipe"
     exec 5>&-
-    said "^penstock: PENSTOCK_TRACE=$WORK/pipe: the trace's end could not be written in time"
+    said "^penstock: PENSTOCK_TRACE=$WORK/pipe: the end of the trace could not be written in time"
     at_most 20 $SECONDS seconds
 }
 

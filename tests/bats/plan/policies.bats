@@ -64,16 +64,16 @@ END
     policy old.so PENSTOCK_POLICY_VERSION-1 'return 0;'
     train "PENSTOCK_POLICY=$WORK/old.so"
     right_results
-    said "PENSTOCK_POLICY=$WORK/old.so: it was compiled for another version of penstock/policy.h; expected .*; the default, plan, is used"
+    said "PENSTOCK_POLICY=$WORK/old.so: it was compiled for another version of penstock/policy.h; the default policy, plan, is used"
     counted evictions
     gcc -shared -x c -o other.so - <<<'int nothing;'
     train "PENSTOCK_POLICY=$WORK/other.so"
     right_results
-    said "PENSTOCK_POLICY=$WORK/other.so: it does not export penstock_policy; expected .*; the default, plan, is used"
+    said "PENSTOCK_POLICY=$WORK/other.so: it does not export penstock_policy; the default policy, plan, is used"
     echo text >text.so
     train "PENSTOCK_POLICY=$WORK/text.so"
     right_results
-    said "PENSTOCK_POLICY=$WORK/text.so: .*(invalid ELF header|file too short).*; expected .*; the default, plan, is used"
+    said "PENSTOCK_POLICY=$WORK/text.so: .*(invalid ELF header|file too short).*; the default policy, plan, is used"
     train "PENSTOCK_POLICY=$WORK/none.so"
     right_results
     contains "$output" "^penstock: PENSTOCK_POLICY=$WORK/none.so: expected plan, layers, lru or the absolute path of a shared object .*\(No such file or directory\)"
@@ -99,7 +99,7 @@ END
     run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_BUDGET="$(share 55)" "PENSTOCK_POLICY=$WORK/wild.so" "${long[@]}"
     ended_with 0
     equal "$expected" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients"
-    equal 1 "$(grep -c "what the policy wild plans is no plan: a move's span is none of the step's; it is not followed" <<<"$output")" "lines about it"
+    equal 1 "$(grep -c "the plan of the policy wild is invalid and not followed: a move names a span that the step does not have;" <<<"$output")" "lines about it"
     equal 0 "$(report plan.steps)" "steps that followed it"
     counted evictions
 }
@@ -122,7 +122,7 @@ END
         policy wrong.so PENSTOCK_POLICY_VERSION "$choice"
         train "PENSTOCK_POLICY=$WORK/wrong.so"
         right_results
-        said 'the policy own chose [0-9]+ of [0-9]+ spans, and not enough; the least recently used go instead'
+        said 'the policy own chose [0-9]+ of [0-9]+ spans, which is not enough; the least recently used are evicted instead'
         counted evictions
         sound
     done

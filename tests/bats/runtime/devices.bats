@@ -284,7 +284,7 @@ END
     on_devices 2 CUDASIM_FAULT=cuStreamCreateWithPriority:error@8
     ended_with 0
     struck
-    said "device 1 is not managed, the first one is: copy streams can't be made"
+    said "device 1 is not managed, unlike the first one: copy streams can't be made"
     counted evictions
     at_least 26 "$(report passthrough.other_device)" "allocations on the second device"
     as_plain 2

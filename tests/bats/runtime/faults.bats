@@ -27,7 +27,7 @@ with_libraries() {
     struck
     sound untouched # with pages for four spans a gradient's may have to go before it is first written
     equal 1 "$(report pages_refused)" "refusals"
-    said 'the device has no more pages although the budget has room'
+    said 'the device has no more memory although the budget has room'
 }
 
 @test "device pages refused always: the program runs on host memory" {
@@ -37,7 +37,7 @@ with_libraries() {
     struck 2
     sound
     equal 0 "$(ledger peak.vmm)" "bytes on the device"
-    said 'the device has no more pages'
+    said 'the device has no more memory'
 }
 
 @test "a driver error instead of pages: the real allocator is asked, and it is said" {
@@ -239,7 +239,7 @@ END
     right_results
     struck
     sound
-    said 'pages could not be released'
+    said 'the driver could not release device pages'
 }
 
 # The hostile sample's own calls wait for streams, never for events: every event is Penstock's.
@@ -327,7 +327,7 @@ stands_aside() {
         int cuptiEnableCallback(unsigned a, void *b, int c, unsigned d) { return a && b && c && d; }
         int cuptiGetResultString(int a, const char **b) { *b = "refused"; return a == 0; }'
     train PENSTOCK_TRACER=cupti
-    stands_aside 'CUPTI refused to be subscribed to'
+    stands_aside 'CUPTI refused the subscription'
     train
     right_results
     said

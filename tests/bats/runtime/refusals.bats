@@ -216,7 +216,7 @@ END
     # Those that others wait for begin first, four at once; some of them may have theirs already.
     for at in {2..12}; do
         train CUDASIM_FAULT="cuCtxSetCurrent:error@$at+,cuCtxPushCurrent:error@1+"
-        [ "$at" -ne 2 ] || stands_aside "its helper threads can't have the device's context"
+        [ "$at" -ne 2 ] || stands_aside "its helper threads can't use the device's context"
         right_results
         sound
         at_most 5000000000 "$(report host_wait_ns)" "time waited, refused from call $at on"

@@ -63,7 +63,7 @@ END
                 train PENSTOCK_BUDGET=$budget PENSTOCK_RESERVE=0 CUDASIM_MEMORY=$((need * 13 / 10)) CUDASIM_OTHERS=$((need * 7 / 10)) \
                     CUDASIM_OTHERS_FROM=$from CUDASIM_SCHED=$sched CUDASIM_SEED=$from
                 right_results
-                said 'the device has no more pages although the budget has room'
+                said 'the device has no more memory although the budget has room'
                 sound untouched
                 counted evictions
                 counted pages_refused
@@ -136,9 +136,9 @@ END
     train PENSTOCK_BUDGET=$((need * 8 / 10)) CUDASIM_MEMORY=$((need * 13 / 10)) CUDASIM_OTHERS=$((need * 7 / 10)) CUDASIM_OTHERS_FROM=150 PENSTOCK_LOG=policy:info
     ended_with 0
     equal "$wanted" "$(grep -v '^penstock: ' <<<"$output")" "losses and gradients"
-    contains "$output" 'the device has no more pages'
+    contains "$output" 'the device has no more memory'
     # The last plan from before that, and the last from behind it.
-    mapfile -t moves < <(awk '/the device has no more pages/ { print moves + 0; moves = "none" }
+    mapfile -t moves < <(awk '/the device has no more memory/ { print moves + 0; moves = "none" }
         /planned a step/ { sub(".*: ", ""); moves = $1 } END { print moves }' <<<"$output")
     equal 2 "${#moves[@]}" "plans before and behind (${moves[*]})"
     at_least $((moves[0] + 5)) "${moves[1]}" "moves of the plan for what is left"

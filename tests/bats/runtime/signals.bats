@@ -75,17 +75,17 @@ load ../../lib/live_loop
         loop_waits PENSTOCK_SIGNAL=USR2 $how
         kill -USR2 "$PID"
         loop_ends
-        said 'PENSTOCK_SIGNAL=USR2: the program handles or ignores this signal itself; that stays, and no report is written for it'
+        said 'PENSTOCK_SIGNAL=USR2: the program handles or ignores this signal itself, so no report is written on it'
         [ $how = ignored ] || contains "$output" '^ok, own handler: 12$'
     done
     loop_waits PENSTOCK_SIGNAL=USR2 handled-late
-    wait_until 5 grep -q 'PENSTOCK_SIGNAL=USR2: the program has taken this signal for itself; no report is written for it any more' loop.txt
+    wait_until 5 grep -q 'PENSTOCK_SIGNAL=USR2: the program now handles or ignores this signal itself, so no more reports are written on it' loop.txt
     kill -USR2 "$PID"
     loop_ends
     contains "$output" '^ok, own handler: 12$'
     loop_waits PENSTOCK_REPORT= PENSTOCK_SIGNAL=USR1 ''
     loop_ends
-    said 'PENSTOCK_SIGNAL=USR1: PENSTOCK_REPORT names no file to write; the signal is left alone'
+    said 'PENSTOCK_SIGNAL=USR1: PENSTOCK_REPORT names no file, so the signal writes no report'
 }
 
 # A library that holds up the report that a signal asks for, in the midst of its file, for as long as there is a file "stall".

@@ -87,7 +87,7 @@ under_penstock() { as_pid "$1" env LD_PRELOAD="$PENSTOCK_SO" PENSTOCK_MIN_SPAN=$
     exec {held}<&-
     ended_with 0
     unharmed
-    contains "$output" 'another process writes its trace there; this one.s is .*trace\.json\.[0-9]+-2$'
+    contains "$output" 'another process writes its trace there; the trace of this process is .*trace\.json\.[0-9]+-2$'
     [ -s trace.json.*-2 ] && [ ! -L trace.json.*-2 ]
 }
 

@@ -43,7 +43,7 @@ setup() { helper_setup 60; }
         hostile graph-by-kernel CUDASIM_FAULT=cuGraphKernelNodeGetParams_v2:error@1 PENSTOCK_BUDGET=$budget PENSTOCK_LOG=info
         goes_on
         struck
-        contains "$output" "what a CUDA graph touches that kernels launch can't be read"
+        contains "$output" "the nodes of a CUDA graph that kernels launch can't be read"
     done
 }
 
@@ -238,14 +238,14 @@ END
         hostile graph CUDASIM_FAULT=$fault
         goes_on
         struck
-        said "what a graph touches can't be read"
+        said "the nodes of a CUDA graph can't be read"
         equal "$(report graph_launches)" "$(report graph_launches_unknown)" "launches of a graph that could not be read"
     done
     # One that changes into something that can't be read is unknown from then on.
     hostile graph-nodes CUDASIM_FAULT=cuGraphNodeGetType:error@10
     goes_on
     struck
-    said "what a graph touches can't be read"
+    said "the nodes of a CUDA graph can't be read"
     at_least 1 "$(report graph_launches_unknown)" "launches of the graph after it was changed"
     at_most "$(($(report graph_launches) - 3))" "$(report graph_launches_unknown)" "launches of the graph after it was changed"
 }

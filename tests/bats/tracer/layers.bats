@@ -197,7 +197,7 @@ keep() { run_penstock PENSTOCK_MIN_SPAN=$SPAN_FROM PENSTOCK_TRACER=cupti PENSTOC
     # Somebody else's injection library keeps them, and Penstock says that it finds none.
     train PENSTOCK_LAYERS=nvtx: "NVTX_INJECTION64_PATH=$WORK/theirs.so"
     right_results_beside_lines "$good"
-    said "PENSTOCK_LAYERS=nvtx:\* finds no layers: NVTX_INJECTION64_PATH=$WORK/theirs.so has the program's ranges"
+    said "PENSTOCK_LAYERS=nvtx:\* finds no layers: NVTX_INJECTION64_PATH=$WORK/theirs.so receives the program's NVTX ranges"
     lacks "$output" 'NVTX ranges mark layers'
 }
 

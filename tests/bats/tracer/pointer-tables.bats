@@ -73,7 +73,7 @@ print(p.TABLES, next(row.report["pointer_tables"] for row in p.ROWS if row.name 
             "$SAMPLES/hidden" 60 $words
         { ended_with 0 && equal "$right" "$(grep -v '^penstock: ' <<<"$output")" "what it prints" && sound && counted evictions && counted plan.steps; } ||
             { echo "$words" >&2 && return 1; }
-        equal 1 "$(grep -c 'a kernel is given host memory, .* guards every span that is away' <<<"$output")" "lines about it"
+        equal 1 "$(grep -c 'a kernel is given host memory, .* maps every evicted span to its copy on the host' <<<"$output")" "lines about it"
         # Each span that can move is guarded, those that are born in the step too.
         [[ $words = *since* ]] || equal "$(grep -c '^s ' step)" "$(grep -c '^s .* guarded$' step)" "guarded spans"
     done

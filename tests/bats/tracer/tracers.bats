@@ -230,7 +230,7 @@ profiled() {
     equal "$seen" "$(report launches) $(report copies_seen)" "launches and copies"
     counted evictions
     train CUDASIM_CUPTI_TAKEN=1 PENSTOCK_LOG=info
-    contains "$output" "launches are seen by functions in front of the driver's, since another tool"
+    contains "$output" "Penstock sees launches by functions in front of the driver's, because another tool"
     build_profiler
     profiled TAKE=0
     equal $((12 * 8 * 2)) "$(report copies_seen)" "fills and copies"
@@ -281,7 +281,7 @@ profiled() {
     build_profiler
     run_probe profiler PENSTOCK_BUDGET=$((6 * PROBE_SPAN)) TAKE=3 PAST=1
     goes_on
-    said 'another tool .* asks for CUPTI and can.t have it'
+    said 'another tool .* asked for CUPTI and was refused'
     contains "$output" '^take: 39$'
     sound untouched
     counted evictions

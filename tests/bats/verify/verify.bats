@@ -333,7 +333,7 @@ END
     echo 'guard soft' >task
     hidden PENSTOCK_VERIFY="$WORK/task"
     ended_with 0
-    contains "$output" "^penstock: PENSTOCK_VERIFY=$WORK/task: expected the path of a file .* \\(Invalid argument\\); nothing is looked for"
+    contains "$output" "^penstock: PENSTOCK_VERIFY=$WORK/task: expected the path of a file .* \\(Invalid argument\\); nothing is checked"
     contains "$output" '^step 20 '
     [ ! -e task.seen ]
     # Of several processes the first is looked at, and of several ranks rank 0.

@@ -158,8 +158,8 @@ static void test_repeats_are_thinned_out(void)
     const char *text = end_capture();
     /* The first 16, then the 32nd, 64th, 128th, 256th and 512th. */
     EXPECT_U64(PS_LOG_REPEATS_SHOWN + 5 + 3, count_lines(text));
-    EXPECT(strstr(text, "penstock: again 16\npenstock: again 32 (time 32)\npenstock: again 64 (time 64)\n") != NULL);
-    EXPECT(strstr(text, "again 512 (time 512)\npenstock: something else 1\n") != NULL);
+    EXPECT(strstr(text, "penstock: again 16\npenstock: again 32 (32 times so far)\npenstock: again 64 (64 times so far)\n") != NULL);
+    EXPECT(strstr(text, "again 512 (512 times so far)\npenstock: something else 1\n") != NULL);
 
     /* What was asked for is not thinned. */
     set_levels("info");

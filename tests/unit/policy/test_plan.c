@@ -73,7 +73,7 @@ static void judge(const struct small_step *s, struct penstock_plan *plan, struct
         return;
     int rc = penstock_predict(&s->step, workspace, plan, &why);
     if (rc != 0) {
-        EXPECT_TEXT("the slab is too small for what is evicted at once", why);
+        EXPECT_TEXT("the slab can't hold all that is evicted at the same time", why);
         return;
     }
     EXPECT(plan->peak_bytes <= s->step.budget_bytes);

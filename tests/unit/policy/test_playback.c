@@ -171,14 +171,14 @@ static void test_what_is_no_plan(void)
 {
     const char *why = "accepted";
 
-    refused("a move's span is none of the step's", (struct penstock_move){2, 0, 2, 3, 0});
-    refused("a move's evict_after is no launch of the step", (struct penstock_move){0, 4, 2, 3, 0});
-    refused("a move's evict_after lies in no gap of its span", (struct penstock_move){1, 3, NEVER, NEVER, 0});
+    refused("a move names a span that the step does not have", (struct penstock_move){2, 0, 2, 3, 0});
+    refused("a move's evict_after is not a launch of the step", (struct penstock_move){0, 4, 2, 3, 0});
+    refused("a move's evict_after is not in a gap of its span", (struct penstock_move){1, 3, NEVER, NEVER, 0});
     refused("a move's needed_by is not the end of its gap", (struct penstock_move){0, 0, 1, 2, 0});
-    refused("a move's reload_from is no launch of the step", (struct penstock_move){0, 0, 9, 3, 0});
+    refused("a move's reload_from is not a launch of the step", (struct penstock_move){0, 0, 9, 3, 0});
     refused("a move's reload_from comes after its needed_by", (struct penstock_move){0, 1, 0, 3, 0});
     refused("a move's reload_from is its evict_after", (struct penstock_move){0, 0, 0, 3, 0});
-    refused("a move has a reload, and its gap ends with the free", (struct penstock_move){1, 2, 3, NEVER, 0});
+    refused("a move has a reload, although its gap ends with the free", (struct penstock_move){1, 2, 3, NEVER, 0});
 
     struct penstock_step step = two_spans(1, 600);
     moves[0] = moves[1] = (struct penstock_move){0, 0, 3, 3, 0};
@@ -191,11 +191,11 @@ static void test_what_is_no_plan(void)
     plan.moves = 1;
     step.slab_bytes = 299;
     EXPECT_INT(-22, penstock_predict(&step, workspace, &plan, &why));
-    EXPECT_TEXT("the slab is too small for what is evicted at once", why);
+    EXPECT_TEXT("the slab can't hold all that is evicted at the same time", why);
     step.slab_bytes = 300;
     spans[0].fixed = true;
     EXPECT_INT(-22, penstock_predict(&step, workspace, &plan, &why));
-    EXPECT_TEXT("a move's span is fixed", why);
+    EXPECT_TEXT("a move names a span that is fixed", why);
     spans[0].fixed = false;
     step.links.h2d_bytes_per_s_both = 0;
     EXPECT_INT(-22, penstock_predict(&step, workspace, &plan, &why));

@@ -146,26 +146,26 @@ static void test_what_is_refused(void)
 
     refused(0, "empty", "");
     refused(1, "the first line is not \"penstock-recording 1\"", "penstock-recording 2\n");
-    refused(0, "no line with the links", "penstock-recording 1\nl 1\n");
+    refused(0, "the line of the links is missing", "penstock-recording 1\nl 1\n");
     refused(0, "no launch", HEAD);
     refused(2, "links: expected four bandwidths in bytes per second", "penstock-recording 1\nlinks 1 2 0 3 0 0\nl 1\n");
-    refused(2, "links: expected what a mapping takes, in ns, after the overheads", "penstock-recording 1\nlinks 1 2 1 3 0 0 x\nl 1\n");
-    refused(3, "none of the lines of a recording", HEAD "x\n");
-    refused(3, "s: no such class", HEAD "s 5 weights\nl 1\n");
+    refused(2, "links: expected the time of a mapping, in ns, after the overheads", "penstock-recording 1\nlinks 1 2 1 3 0 0 x\nl 1\n");
+    refused(3, "unknown kind of line", HEAD "x\n");
+    refused(3, "s: unknown class", HEAD "s 5 weights\nl 1\n");
     refused(3, "s: expected a number of bytes", HEAD "s 99999999999999999999 parameter\nl 1\n");
     refused(3, "s: expected a number of bytes", HEAD "s -1 parameter\nl 1\n");
     for (size_t i = 0; i < sizeof no_times / sizeof *no_times; i++)
-        refused(3, "l: expected a duration in ns, and maybe + and the host's", no_times[i]);
+        refused(3, "l: expected a duration in ns, optionally followed by + and the host's duration", no_times[i]);
     refused(4, "l: no such span", HEAD "s 5 parameter\nl 1 1\n");
     refused(4, "l: a span is named twice", HEAD "s 5 parameter\nl 1 0 0\n");
-    refused(4, "a span after the first moment", HEAD "l 1\ns 5 parameter\n");
-    refused(5, "the span was allocated before", HEAD "s 5 parameter\na 0\na 0\nl 1\n");
+    refused(4, "s: every span must come before the first moment", HEAD "l 1\ns 5 parameter\n");
+    refused(5, "the span is allocated twice", HEAD "s 5 parameter\na 0\na 0\nl 1\n");
     refused(0, "a span is allocated and never freed, or freed and never allocated", HEAD "s 5 parameter\na 0\nl 1 0\n");
-    refused(0, "a launch names a span that is not allocated then", HEAD "s 5 parameter\na 0\nf 0\nl 1 0\n");
-    refused(0, "a launch names a span that is not allocated then", HEAD "s 5 parameter\nf 0\nl 1 0\na 0\n");
+    refused(0, "a launch names a span that is not allocated at that time", HEAD "s 5 parameter\na 0\nf 0\nl 1 0\n");
+    refused(0, "a launch names a span that is not allocated at that time", HEAD "s 5 parameter\nf 0\nl 1 0\na 0\n");
     refused(4, "y: the layer before it has no launch", HEAD "y 1 forward\ny 2 forward\nl 1\n");
     refused(0, "the last layer has no launch", HEAD "l 1\ny 1 forward\n");
-    refused(3, "more on the line than belongs there", HEAD "budget 5 6\nl 1\n");
+    refused(3, "unexpected text at the end of the line", HEAD "budget 5 6\nl 1\n");
 }
 
 /* Every prefix, and every text with one byte spoilt: whatever is accepted is a step that can be planned. */
@@ -207,8 +207,8 @@ static void refuse_many(const char *before, const char *line, uint32_t lines, co
 static void test_sums_beyond_64_bits(void)
 {
     refuse_many("", "s 1125899906842624 activation\n", 63, "accepted");
-    refuse_many("", "s 1125899906842624 activation\n", 65, "s: with this span they are more than 64 PiB");
-    refuse_many("", "s 1125899906842624 activation\n", 9000, "s: with this span they are more than 64 PiB");
+    refuse_many("", "s 1125899906842624 activation\n", 65, "s: with this span, the spans have more than 64 PiB");
+    refuse_many("", "s 1125899906842624 activation\n", 9000, "s: with this span, the spans have more than 64 PiB");
     refuse_many("s 4096 parameter\n", "l 1125899906842624\n", 63, "accepted");
     refuse_many("s 4096 parameter\n", "l 1125899906842624\n", 65, "l: with this launch the step takes more than two years");
 }
