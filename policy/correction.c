@@ -2,9 +2,14 @@
 
 #include <string.h>
 
-/* A wait that is longer than predicted by less than this is left alone: rounds differ by as much. */
+/*
+ * A wait that is longer than predicted by less than this is left alone: rounds differ by as much.
+ */
 #define WORTH_NS 1000000u
-/* Rounds from a shift to the first whole one under it, by which it is judged; and to the last that is looked at if that one was no better. */
+/*
+ * Rounds from a shift to the first whole one under it, by which it is judged; and to the last that
+ * is looked at if that one was no better.
+ */
 #define ROUNDS_TO_JUDGE 2u
 #define ROUNDS_TO_GIVE_UP 3u
 
@@ -18,10 +23,15 @@ struct ps_correction {
     uint8_t *settled;       /* by launch: nothing is tried any more */
     uint32_t *planned_from; /* by move */
     uint32_t *before;       /* by move: where it began before the trial */
-    uint32_t trial;         /* the launch whose reloads were shifted last, while it is not known whether it helped; or PENSTOCK_NEVER */
-    uint32_t rounds;        /* since then */
-    uint64_t total, hoped;  /* the step's waits before it, and by how much they were to become shorter, ns */
-    uint64_t last_total;    /* the step's waits in the round before, ns */
+    uint32_t
+        /*
+         * the launch whose reloads were shifted last, while it is not known whether it helped; or
+         * PENSTOCK_NEVER
+         */
+        trial;
+    uint32_t rounds;       /* since then */
+    uint64_t total, hoped; /* the step's waits before it, and by how much they were to become shorter, ns */
+    uint64_t last_total;   /* the step's waits in the round before, ns */
 };
 
 static size_t rounded(size_t bytes)
@@ -31,8 +41,8 @@ static size_t rounded(size_t bytes)
 
 size_t ps_correction_bytes(uint32_t launches, uint32_t moves)
 {
-    return rounded(sizeof(struct ps_correction)) + 3 * rounded(launches * sizeof(uint64_t)) + rounded(launches * sizeof(uint32_t)) +
-           2 * rounded(moves * sizeof(uint32_t)) + rounded(launches);
+    return rounded(sizeof(struct ps_correction)) + 3 * rounded(launches * sizeof(uint64_t)) +
+           rounded(launches * sizeof(uint32_t)) + 2 * rounded(moves * sizeof(uint32_t)) + rounded(launches);
 }
 
 static void *take(char **memory, size_t bytes)
@@ -55,8 +65,8 @@ static void lay_out(struct ps_correction *c, char *at)
     c->settled = take(&at, c->launches);
 }
 
-struct ps_correction *ps_correction_init(void *memory, const struct penstock_step *step, struct penstock_move *move, uint32_t moves,
-                                         uint32_t grace)
+struct ps_correction *ps_correction_init(void *memory, const struct penstock_step *step, struct penstock_move *move,
+                                         uint32_t moves, uint32_t grace)
 {
     struct ps_correction *c = memory;
 
@@ -115,7 +125,10 @@ static bool judge(struct ps_correction *c, uint64_t total)
     return true;
 }
 
-/* Notes by how much each launch was late, and returns the one that was latest in this round and the one before, in both by `*most` ns. */
+/*
+ * Notes by how much each launch was late, and returns the one that was latest in this round and the
+ * one before, in both by `*most` ns.
+ */
 static uint32_t find_worst(struct ps_correction *c, const uint64_t *waited, uint64_t *most)
 {
     uint32_t worst = PENSTOCK_NEVER;

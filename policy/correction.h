@@ -29,8 +29,8 @@ size_t ps_correction_bytes(uint32_t launches, uint32_t moves);
  * `move`, the moves of the plan, and keeps it as long. The correction changes only their
  * reload_from. A reload never begins sooner than `grace` + 2 launches after its eviction.
  */
-struct ps_correction *ps_correction_init(void *memory, const struct penstock_step *step, struct penstock_move *move, uint32_t moves,
-                                         uint32_t grace);
+struct ps_correction *ps_correction_init(void *memory, const struct penstock_step *step, struct penstock_move *move,
+                                         uint32_t moves, uint32_t grace);
 
 /*
  * Takes in a whole round. `waited[l]` is the time, in ns, that the stream stood still before launch

@@ -2,7 +2,10 @@
 
 #include <stddef.h>
 
-/* The set that begins at `pattern` ("[...]"): whether it holds c. Returns what follows it, or NULL when it never ends (then [ is a plain one). */
+/*
+ * The set that begins at `pattern` ("[...]"): whether it holds c. Returns what follows it, or NULL
+ * when it never ends (then [ is a plain one).
+ */
 static const char *match_set(const char *pattern, unsigned char c, bool *holds)
 {
     const char *at = pattern + 1;

@@ -1,14 +1,19 @@
 /*
- * The policy `layers`: by hand. What a forward layer leaves for backward is evicted after the layer that used it last in forward, and reloaded
- * some layers ahead of the one that needs it, as far as the options say; largest spans first, as much as the budget needs and the slab holds.
+ * The policy `layers`: by hand. What a forward layer leaves for backward is evicted after the layer
+ * that used it last in forward, and reloaded some layers ahead of the one that needs it, as far as
+ * the options say; largest spans first, as much as the budget needs and the slab holds.
  *
- * Visits. Markers give stretches; what counts are *transitions*: the step is a sequence of visits to layers, each in a direction. A
- * stretch that is no layer belongs to the visit before it. Neighbouring stretches of one layer are one visit. In a phase (consecutive
- * visits in one direction) of backward each layer is visited once, around its longest stretch; its other stretches in that phase are strays,
- * which belong to whatever visit they lie in: autograd runs the nodes that accumulate gradients when it likes, in the midst of other layers'
- * backward. Forward has no strays, but may come twice in a row (an evaluation): there a phase ends when its first layer comes again.
+ * Visits. Markers give stretches; what counts are *transitions*: the step is a sequence of visits
+ * to layers, each in a direction. A stretch that is no layer belongs to the visit before it.
+ * Neighbouring stretches of one layer are one visit. In a phase (consecutive visits in one
+ * direction) of backward each layer is visited once, around its longest stretch; its other
+ * stretches in that phase are strays, which belong to whatever visit they lie in: autograd runs the
+ * nodes that accumulate gradients when it likes, in the midst of other layers' backward. Forward
+ * has no strays, but may come twice in a row (an evaluation): there a phase ends when its first
+ * layer comes again.
  *
- * The step is a ring. It is turned here so that it begins where forward does; positions count from there.
+ * The step is a ring. It is turned here so that it begins where forward does; positions count from
+ * there.
  */
 #include <penstock/policy.h>
 
@@ -76,7 +81,10 @@ static bool is_layer(const struct penstock_layer *layer)
     return layer->number != PENSTOCK_NEVER && layer->direction != PENSTOCK_DIRECTION_NONE;
 }
 
-/* The stretch where forward begins after something that was not forward, or the number of layers if there is none. */
+/*
+ * The stretch where forward begins after something that was not forward, or the number of layers if
+ * there is none.
+ */
 static uint32_t first_forward(const struct penstock_step *step)
 {
     enum penstock_direction before = PENSTOCK_DIRECTION_NONE;
@@ -113,8 +121,10 @@ static void list_stretches(struct work *w, uint32_t first)
             last->launches += launches;
             continue;
         }
-        w->visit[w->visits++] = (struct visit){
-            .entry = position_of(w, layer->first_launch), .number = layer->number, .direction = layer->direction, .launches = launches};
+        w->visit[w->visits++] = (struct visit){.entry = position_of(w, layer->first_launch),
+                                               .number = layer->number,
+                                               .direction = layer->direction,
+                                               .launches = launches};
     }
 }
 
@@ -138,8 +148,9 @@ static int by_length(const void *a, const void *b)
 }
 
 /*
- * The stretches of a phase of backward become its visits. A visit is entered with the first stretch of its layer after the longest one of the
- * visit before it: the strays in between may cut off its beginning. Returns how many are left.
+ * The stretches of a phase of backward become its visits. A visit is entered with the first stretch
+ * of its layer after the longest one of the visit before it: the strays in between may cut off its
+ * beginning. Returns how many are left.
  */
 static uint32_t drop_strays(struct visit *stretch, uint32_t n)
 {
@@ -224,9 +235,12 @@ static bool is_saved_for_backward(const struct work *w, const struct penstock_st
     return w->visit[w->visit_of[position_after(w, span->born)]].direction == PENSTOCK_DIRECTION_FORWARD;
 }
 
-/* The gap between two uses that follow each other, if it begins in forward and backward begins in it. */
-static void consider(struct work *w, const struct penstock_policy_options *options, uint32_t keep, uint32_t span, uint32_t from,
-                     uint32_t to)
+/*
+ * The gap between two uses that follow each other, if it begins in forward and backward begins in
+ * it.
+ */
+static void consider(struct work *w, const struct penstock_policy_options *options, uint32_t keep, uint32_t span,
+                     uint32_t from, uint32_t to)
 {
     uint32_t freed = position_after(w, w->step->span[span].freed);
     uint32_t used_in = w->visit_of[from], needed_in = w->visit_of[to], turn = w->visit[used_in].turn;
@@ -236,7 +250,10 @@ static void consider(struct work *w, const struct penstock_policy_options *optio
     if (turn - used_in <= keep || (freed > from && freed <= to)) /* freed: there are two spans, one after the other */
         return;
     uint32_t evict_after = options->defer_layers ? last_of(w, used_in, options->defer_layers) : from;
-    /* Not before backward: all that is reloaded ahead of its beginning is reloaded right before its first kernel. */
+    /*
+     * Not before backward: all that is reloaded ahead of its beginning is reloaded right before its
+     * first kernel.
+     */
     uint32_t ahead = options->prefetch_layers < needed_in - turn ? needed_in - options->prefetch_layers : turn;
     uint32_t reload_from = w->visit[ahead].entry - 1;
     if (evict_after >= reload_from)
@@ -265,7 +282,10 @@ static void find_candidates(struct work *w, const struct penstock_policy_options
     }
 }
 
-/* The highest evicted layer, which backward needs first, is reloaded before its first kernel, however few layers ahead were asked for. */
+/*
+ * The highest evicted layer, which backward needs first, is reloaded before its first kernel,
+ * however few layers ahead were asked for.
+ */
 static void reload_highest_before_backward(struct work *w)
 {
     for (uint32_t i = 0; i < w->candidates; i++) {
@@ -297,7 +317,10 @@ static int64_t most_held(const struct ps_range_max *held, uint32_t from, uint32_
     return from < to ? ps_range_max_most(held, (struct ps_stretch){from, to - from}) : 0;
 }
 
-/* What the step's spans hold at each launch when nothing moves: from the one after its birth to the one after its free. */
+/*
+ * What the step's spans hold at each launch when nothing moves: from the one after its birth to the
+ * one after its free.
+ */
 static void count_demand(struct work *w)
 {
     const struct penstock_step *step = w->step;
@@ -309,7 +332,10 @@ static void count_demand(struct work *w)
             continue;
         }
         uint32_t from = position_after(w, span->born), to = position_after(w, span->freed);
-        /* Born and freed between the same two launches: it lives through none of them, or through all. */
+        /*
+         * Born and freed between the same two launches: it lives through none of them, or through
+         * all.
+         */
         uint32_t first = ps_ring_distance(span->born, step->launch[launch_at(w, from)].moment, step->moments);
         if (from < to || (from == to && first > ps_ring_distance(span->born, span->freed, step->moments))) {
             hold(&w->device, from, to + 1, (int64_t)span->bytes);
@@ -353,7 +379,10 @@ static void choose(struct work *w, struct penstock_plan *plan)
     for (uint32_t i = 0; i < w->candidates && plan->moves < plan->capacity; i++) {
         const struct candidate *c = &w->candidate[i];
         int64_t bytes = (int64_t)c->bytes;
-        /* Gone from the launch after the D2H was queued, back with the launch after the one from which it is reloaded. */
+        /*
+         * Gone from the launch after the D2H was queued, back with the launch after the one from
+         * which it is reloaded.
+         */
         uint32_t gone = c->evict_after + 1, back = c->reload_from + 1;
         if (most_held(&w->device, gone, back) <= budget)
             continue;

@@ -2,7 +2,10 @@
 
 #include <stdbool.h>
 
-/* Whether candidate a goes before candidate b. No two are equal, so the order never depends on how they were sorted. */
+/*
+ * Whether candidate a goes before candidate b. No two are equal, so the order never depends on how
+ * they were sorted.
+ */
 static bool goes_before(const struct penstock_candidate *candidates, size_t a, size_t b)
 {
     if (candidates[a].last_access != candidates[b].last_access)
@@ -37,8 +40,9 @@ static void sift_down(const struct penstock_candidate *candidates, size_t *heap,
 }
 
 /*
- * A heap inside `chosen`: taking k of n costs n + k log n, where sorting would cost n log n each time room is needed for one allocation.
- * Those taken gather at the end, in reverse, and are moved to the front when the need is covered.
+ * A heap inside `chosen`: taking k of n costs n + k log n, where sorting would cost n log n each
+ * time room is needed for one allocation. Those taken gather at the end, in reverse, and are moved
+ * to the front when the need is covered.
  */
 size_t penstock_lru_choose(const struct penstock_candidate *candidates, size_t n, uint64_t need_bytes, size_t *chosen)
 {
@@ -64,8 +68,9 @@ size_t penstock_lru_choose(const struct penstock_candidate *candidates, size_t n
     }
 
     /*
-     * A large one taken late can make smaller ones taken before it superfluous. Going through them from the most recently used, which is
-     * the likeliest to be wanted back soon, one pass is enough: the excess only shrinks, so what could not be spared once can't be later.
+     * A large one taken late can make smaller ones taken before it superfluous. Going through them
+     * from the most recently used, which is the likeliest to be wanted back soon, one pass is
+     * enough: the excess only shrinks, so what could not be spared once can't be later.
      */
     size_t count = 0;
     for (size_t i = left; i < heap_end; i++) {

@@ -1,4 +1,7 @@
-/* The policy `plan`: least predicted exposed time. Here is what could be evicted and what must be; search.c finds the best way. */
+/*
+ * The policy `plan`: least predicted exposed time. Here is what could be evicted and what must be;
+ * search.c finds the best way.
+ */
 #include <penstock/policy.h>
 
 #include <errno.h>
@@ -95,7 +98,10 @@ static bool covers_tight(const struct ps_planner *p, struct ps_stretch cover, co
     return over[moments] > over[cover.from] || over[end - moments] > 0;
 }
 
-/* By the moment in which the gap opens, from the origin on. Uses come by span: a counting sort by launch puts them in order. */
+/*
+ * By the moment in which the gap opens, from the origin on. Uses come by span: a counting sort by
+ * launch puts them in order.
+ */
 static void find_gaps(struct ps_planner *p)
 {
     const struct penstock_step *step = p->step;
@@ -103,8 +109,9 @@ static void find_gaps(struct ps_planner *p)
     uint32_t found = 0;
 
     /*
-     * Tight is where the budget is passed, and where the largest span would no longer fit: pages that are free sooner there can spare a wait,
-     * though the budget asks for nothing. When it never is passed, nothing moves.
+     * Tight is where the budget is passed, and where the largest span would no longer fit: pages
+     * that are free sooner there can spare a wait, though the budget asks for nothing. When it
+     * never is passed, nothing moves.
      */
     int64_t largest = 0, most = 0;
     for (uint32_t i = 0; i < step->spans; i++)
@@ -140,7 +147,10 @@ static void find_gaps(struct ps_planner *p)
     p->gaps = found;
 }
 
-/* What no eviction can make up for is left out of the excess: the best plan then evicts all that helps. */
+/*
+ * What no eviction can make up for is left out of the excess: the best plan then evicts all that
+ * helps.
+ */
 static void find_limits(struct ps_planner *p)
 {
     const struct penstock_step *step = p->step;
@@ -148,7 +158,8 @@ static void find_limits(struct ps_planner *p)
 
     memset(p->closing, 0, step->moments * sizeof *p->closing);
     for (uint32_t i = 0; i < p->gaps; i++)
-        ps_add_difference(p->closing, step->moments, ps_slab_stretch(p->gap[i].cover), (int64_t)step->span[p->gap[i].span].bytes);
+        ps_add_difference(p->closing, step->moments, ps_slab_stretch(p->gap[i].cover),
+                          (int64_t)step->span[p->gap[i].span].bytes);
     for (uint32_t m = 0; m < step->moments; m++) {
         slab += p->closing[m];
         most = slab > most ? slab : most;
@@ -167,7 +178,8 @@ static void find_limits(struct ps_planner *p)
     }
 }
 
-static int plan(const struct penstock_step *step, const struct penstock_policy_options *options, void *workspace, struct penstock_plan *out)
+static int plan(const struct penstock_step *step, const struct penstock_policy_options *options, void *workspace,
+                struct penstock_plan *out)
 {
     struct ps_planner *p = workspace;
 

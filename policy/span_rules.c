@@ -254,18 +254,23 @@ static enum answer meets(const struct ps_span_rule *rule, const struct ps_span_f
 {
     if (facts->bytes < rule->least_bytes || facts->bytes > rule->most_bytes)
         return NO;
-    if (rule->by_nth && facts->nth != PS_SPAN_UNKNOWN_NTH && (facts->nth < rule->first_nth || facts->nth > rule->last_nth))
+    if (rule->by_nth && facts->nth != PS_SPAN_UNKNOWN_NTH &&
+        (facts->nth < rule->first_nth || facts->nth > rule->last_nth))
         return NO;
     if (rule->by_nth && facts->nth == PS_SPAN_UNKNOWN_NTH)
         return NOT_KNOWN;
     if (!facts->learnt)
         /* It may turn out to be born in each step, where `nth` says nothing of it. */
-        return rule->by_number || rule->by_name || rule->by_birth || rule->by_class || (rule->by_nth && rule->include) ? NOT_KNOWN : YES;
-    if (rule->by_number && (facts->layer == PENSTOCK_NEVER || facts->layer < rule->first_layer || facts->layer > rule->last_layer))
+        return rule->by_number || rule->by_name || rule->by_birth || rule->by_class || (rule->by_nth && rule->include)
+                   ? NOT_KNOWN
+                   : YES;
+    if (rule->by_number &&
+        (facts->layer == PENSTOCK_NEVER || facts->layer < rule->first_layer || facts->layer > rule->last_layer))
         return NO;
     if (rule->by_name && (!facts->name || !ps_glob_matches(rule->name, facts->name)))
         return NO;
-    if (rule->by_birth && (facts->birth == PENSTOCK_NEVER || facts->birth < rule->first_birth || facts->birth > rule->last_birth))
+    if (rule->by_birth &&
+        (facts->birth == PENSTOCK_NEVER || facts->birth < rule->first_birth || facts->birth > rule->last_birth))
         return NO;
     if (!rule->by_class)
         return YES;
@@ -276,7 +281,10 @@ static enum answer meets(const struct ps_span_rule *rule, const struct ps_span_f
 
 bool ps_span_rules_allow(const struct ps_span_rules *rules, const struct ps_span_facts *facts)
 {
-    /* From the last rule: the first that is surely met decides, and one on the way that may be met must not forbid. */
+    /*
+     * From the last rule: the first that is surely met decides, and one on the way that may be met
+     * must not forbid.
+     */
     bool first_includes = false;
 
     for (uint32_t i = rules->count; i-- > 0;) {

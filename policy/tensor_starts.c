@@ -17,7 +17,10 @@
 /* Without room this part of them gives way: those used longest ago, by the time since then. */
 #define GIVE_WAY 4u
 
-/* Accesses between two cuts of one run, accesses for which a cut is young, and the strides that the head is believed to reach. */
+/*
+ * Accesses between two cuts of one run, accesses for which a cut is young, and the strides that the
+ * head is believed to reach.
+ */
 #define RUN_WITHIN 128u
 #define YOUNG_CUT 512u
 #define RUN_STRIDES 4u
@@ -54,7 +57,10 @@ static uint32_t first_from(const struct ps_tensor_starts *cuts, uint64_t at)
     return low;
 }
 
-/* Until then one that is late may still come back, and tell by that how long returning takes: the first step may have 64 times YOUNG accesses. */
+/*
+ * Until then one that is late may still come back, and tell by that how long returning takes: the
+ * first step may have 64 times YOUNG accesses.
+ */
 static void clear_forgotten(struct ps_tensor_starts *cuts)
 {
     uint32_t kept = 0;
@@ -65,7 +71,10 @@ static void clear_forgotten(struct ps_tensor_starts *cuts)
     cuts->count = kept;
 }
 
-/* Those that were used longest ago go, about a quarter where they were used evenly, so that it takes little time for each. */
+/*
+ * Those that were used longest ago go, about a quarter where they were used evenly, so that it
+ * takes little time for each.
+ */
 static void make_room(struct ps_tensor_starts *cuts)
 {
     uint64_t oldest = cuts->now;
@@ -163,10 +172,15 @@ void ps_tensor_starts_note(struct ps_tensor_starts *cuts, uint64_t at, uint64_t 
     }
 }
 
-/* The same of an access at the head of a run. Short strides may be those of interleaved views: they tell nothing. `end`: by what lies above; 0: nothing. */
-static uint64_t end_at_head(const struct ps_tensor_starts *cuts, const struct ps_tensor_start *cut, uint64_t end, uint64_t least)
+/*
+ * The same of an access at the head of a run. Short strides may be those of interleaved views: they
+ * tell nothing. `end`: by what lies above; 0: nothing.
+ */
+static uint64_t end_at_head(const struct ps_tensor_starts *cuts, const struct ps_tensor_start *cut, uint64_t end,
+                            uint64_t least)
 {
-    if (!cut->until || cuts->now - cut->made > YOUNG_CUT || cut->until - cut->at < RUN_STRIDES * (least / RUN_STRIDES_OF_LEAST))
+    if (!cut->until || cuts->now - cut->made > YOUNG_CUT ||
+        cut->until - cut->at < RUN_STRIDES * (least / RUN_STRIDES_OF_LEAST))
         return end;
     uint64_t until = cut->until < cut->at + least ? cut->at + least : cut->until;
 

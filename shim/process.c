@@ -77,7 +77,10 @@ static void say_problem(const char *variable, const char *value, const char *acc
         ps_settings.trace[0] = '\0';
 }
 
-/* In a forked child CUDA does not work and our threads are gone: every hook goes to the real function, and the parent writes the report. */
+/*
+ * In a forked child CUDA does not work and our threads are gone: every hook goes to the real
+ * function, and the parent writes the report.
+ */
 static void in_forked_child(void)
 {
     atomic_store(&ps_process_state, PS_PROCESS_ASIDE);
@@ -114,12 +117,13 @@ void ps_process_bind_thread(void)
 }
 
 /*
- * Under `auto` it begins when memory becomes short; but who wants a recording wants it with memory enough as well, and `penstock verify` looks at each launch.
+ * Under `auto` it begins when memory becomes short; but who wants a recording wants it with memory
+ * enough as well, and `penstock verify` looks at each launch.
  */
 static bool traces_at_once(void)
 {
-    return ps_amount_is_named(ps_settings.budget) || (ps_settings.budget.kind == PS_AMOUNT_AUTO && *ps_settings.recording) ||
-           ps_verify_is_on();
+    return ps_amount_is_named(ps_settings.budget) ||
+           (ps_settings.budget.kind == PS_AMOUNT_AUTO && *ps_settings.recording) || ps_verify_is_on();
 }
 
 /* The device that the thread is at, in its current context. */
@@ -171,7 +175,8 @@ static int set_up(const char **why)
 {
     int r = ps_real_cuda_load(), visible = 0;
 
-    *why = r == -ENOENT ? "there is no CUDA driver (libcuda.so.1)" : "the CUDA driver is too old (it lacks functions that Penstock needs)";
+    *why = r == -ENOENT ? "there is no CUDA driver (libcuda.so.1)"
+                        : "the CUDA driver is too old (it lacks functions that Penstock needs)";
     if (r)
         return r;
     make_sure_of_a_context();
@@ -186,7 +191,8 @@ static int set_up(const char **why)
 /* Each process of a job writes files of its own, and its lines tell whose they are. */
 static void name_what_is_written(void)
 {
-    char *const files[] = {ps_settings.report, ps_settings.recording, ps_settings.trace, ps_settings.metrics, ps_settings.prometheus};
+    char *const files[] = {ps_settings.report, ps_settings.recording, ps_settings.trace, ps_settings.metrics,
+                           ps_settings.prometheus};
 
     ranks = ps_ranks_read(getenv);
     ps_report_set_ranks(&ranks);
@@ -233,7 +239,9 @@ static void begin(void)
     ps_nvtx_emit_open(ps_nvtx_layers_is_others());
     int r = set_up(&why);
     if (r) {
-        ps_log_warn(PROCESS, "standing aside, the program runs as without Penstock: %s; `penstock doctor` tells what to do", why);
+        ps_log_warn(PROCESS,
+                    "standing aside, the program runs as without Penstock: %s; `penstock doctor` tells what to do",
+                    why);
         if (ps_verify_is_on())
             ps_verify_aside(why);
         atomic_store(&ps_process_state, PS_PROCESS_ASIDE);
@@ -266,7 +274,10 @@ bool ps_process_is_managing(void)
     return atomic_load(&ps_process_state) == PS_PROCESS_MANAGING;
 }
 
-/* A device of the process's is asked for memory for the first time, in the current context. [set_up_lock held] */
+/*
+ * A device of the process's is asked for memory for the first time, in the current context.
+ * [set_up_lock held]
+ */
 static void begin_further_device(void)
 {
     const char *why = "there is no memory for its bookkeeping";
@@ -278,15 +289,19 @@ static void begin_further_device(void)
         return;
     if (ps_devices_find((int)device, &number)) {
         ps_devices_refuse(context);
-        ps_log_info(PROCESS, "device %d is managed in another context: allocations in this one are left to CUDA, and do not move",
-                    (int)device);
+        ps_log_info(
+            PROCESS,
+            "device %d is managed in another context: allocations in this one are left to CUDA, and do not move",
+            (int)device);
         return;
     }
     if (!ps_devices_new() && !set_up_device(&why))
         return;
     ps_devices_refuse(context);
-    ps_log_warn(PROCESS, "device %d is not managed, unlike the first one: %s; its allocations are left to CUDA; see `penstock doctor`",
-                (int)device, why);
+    ps_log_warn(
+        PROCESS,
+        "device %d is not managed, unlike the first one: %s; its allocations are left to CUDA; see `penstock doctor`",
+        (int)device, why);
 }
 
 bool ps_process_enter_device(void)

@@ -64,7 +64,8 @@ PENSTOCK_API int penstock_hint_idle(const void *address);
 
 #ifndef PENSTOCK_IMPLEMENTATION
 #define PENSTOCK_ENOENT (-2)
-#define penstock_layer_begin(name, number, direction) (penstock_layer_begin ? penstock_layer_begin((name), (number), (direction)) : (void)0)
+#define penstock_layer_begin(name, number, direction)                                                                  \
+    (penstock_layer_begin ? penstock_layer_begin((name), (number), (direction)) : (void)0)
 #define penstock_layer_end() (penstock_layer_end ? penstock_layer_end() : (void)0)
 #define penstock_step() (penstock_step ? penstock_step() : (void)0)
 #define penstock_pin(address) (penstock_pin ? penstock_pin(address) : PENSTOCK_ENOENT)

@@ -54,7 +54,8 @@ struct penstock_candidate {
  * `need_bytes` if all candidates together do. If not, the function chooses every candidate that has
  * bytes. The caller sees from their sum that bytes are missing.
  */
-typedef size_t (*penstock_choose_fn)(const struct penstock_candidate *candidates, size_t n, uint64_t need_bytes, size_t *chosen);
+typedef size_t (*penstock_choose_fn)(const struct penstock_candidate *candidates, size_t n, uint64_t need_bytes,
+                                     size_t *chosen);
 
 /*
  * Least recently used: takes the candidates idle longest (by last_access) until they cover the

@@ -1,6 +1,7 @@
 /*
- * Which gaps to evict in. One sweep over the moments, from where the demand is least: whenever the demand is over the budget, the open gap
- * with the largest key is taken, until it isn't. Then what the others make superfluous is let go again.
+ * Which gaps to evict in. One sweep over the moments, from where the demand is least: whenever the
+ * demand is over the budget, the open gap with the largest key is taken, until it isn't. Then what
+ * the others make superfluous is let go again.
  */
 #include "policy/planner/planner.h"
 
@@ -54,8 +55,8 @@ static uint32_t since_origin(const struct ps_planner *p, uint32_t moment)
 
 static bool slab_has_room(const struct ps_planner *p, uint32_t gap)
 {
-    return !p->slab_binds ||
-           ps_range_max_most(&p->slab, ps_slab_stretch(p->gap[gap].cover)) + bytes_of(p, gap) <= (int64_t)p->step->slab_bytes;
+    return !p->slab_binds || ps_range_max_most(&p->slab, ps_slab_stretch(p->gap[gap].cover)) + bytes_of(p, gap) <=
+                                 (int64_t)p->step->slab_bytes;
 }
 
 struct sweep {

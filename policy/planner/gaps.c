@@ -59,7 +59,8 @@ bool ps_gap_at(const struct penstock_step *step, uint32_t span, uint32_t launch,
         return false;
     uint32_t before = uses_before(step, s, moment + 1);
     *gap = ps_gap_after(step, span, s->first_use + (before > 0 ? before : s->uses) - 1);
-    return moment == step->launch[gap->opened_by].moment || ps_ring_distance(gap->cover.from, moment, step->moments) < gap->cover.count;
+    return moment == step->launch[gap->opened_by].moment ||
+           ps_ring_distance(gap->cover.from, moment, step->moments) < gap->cover.count;
 }
 
 void ps_demand(const struct penstock_step *step, int64_t *demand)

@@ -7,7 +7,10 @@
 #define NONE UINT32_MAX
 #define EMPTY UINT64_MAX
 
-/* A freed span, among those of its size from the oldest to the youngest. Of which of the step's spans it was is no matter. */
+/*
+ * A freed span, among those of its size from the oldest to the youngest. Of which of the step's
+ * spans it was is no matter.
+ */
 struct freed {
     uint64_t since; /* counts frees */
     uint32_t older, younger;
@@ -28,7 +31,11 @@ struct ps_page_reuse {
     uint32_t *class_of;               /* by span */
     struct freed *freed;
     uint64_t *
-        oldest; /* a tree of minima: node i has the children 2i and 2i + 1; the leaves, from `leaves` on, have `since` of each class's oldest, or EMPTY */
+        /*
+         * a tree of minima: node i has the children 2i and 2i + 1; the leaves, from `leaves` on,
+         * have `since` of each class's oldest, or EMPTY
+         */
+        oldest;
 };
 
 /* Where each array lies in the memory, in bytes; `end`: how many there are. */
@@ -169,7 +176,8 @@ static uint32_t largest_class(const struct ps_page_reuse *r)
 static void take_out(struct ps_page_reuse *r, uint32_t class, bool the_oldest)
 {
     struct size_class *of = &r->class[class];
-    uint32_t which = the_oldest ? of->oldest : of->youngest, older = r->freed[which].older, younger = r->freed[which].younger;
+    uint32_t which = the_oldest ? of->oldest : of->youngest, older = r->freed[which].older,
+             younger = r->freed[which].younger;
 
     if (older == NONE)
         of->oldest = younger;

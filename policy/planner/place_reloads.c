@@ -1,12 +1,17 @@
 /*
- * When to bring back. What is needed first is given room first (or last: there is no telling on a ring), as early as there is room all the way until it is needed, whatever is
- * allocated in between: so no reload takes pages from an allocation, and the link has work as soon as anything fits.
+ * When to bring back. What is needed first is given room first (or last: there is no telling on a
+ * ring), as early as there is room all the way until it is needed, whatever is allocated in
+ * between: so no reload takes pages from an allocation, and the link has work as soon as anything
+ * fits.
  */
 #include "policy/planner/planner.h"
 
 #include <string.h>
 
-/* Chosen gaps by the launch that needs them, from the origin on: a counting sort, stable. Returns how many have one. */
+/*
+ * Chosen gaps by the launch that needs them, from the origin on: a counting sort, stable. Returns
+ * how many have one.
+ */
 static uint32_t sort_by_need(struct ps_planner *p, uint32_t *count, uint32_t first_launch)
 {
     uint32_t launches = p->step->launches, sum = 0, with_reload = 0;
@@ -37,8 +42,8 @@ static uint32_t first_launch_from(const struct ps_planner *p, uint32_t moment)
 }
 
 /*
- * The first launch from which there is room for the gap's span until the gap ends; its needed_by when there is none before that. Later than
- * that by its delay.
+ * The first launch from which there is room for the gap's span until the gap ends; its needed_by
+ * when there is none before that. Later than that by its delay.
  */
 static uint32_t earliest_reload(struct ps_planner *p, const struct ps_gap *gap, unsigned delay)
 {
@@ -55,7 +60,8 @@ static uint32_t earliest_reload(struct ps_planner *p, const struct ps_gap *gap, 
 static int64_t leaving_key(const struct ps_planner *p, const struct penstock_move *move, enum ps_leaving leaving)
 {
     const struct penstock_step *step = p->step;
-    uint32_t end = move->needed_by == PENSTOCK_NEVER ? step->span[move->span].freed : step->launch[move->needed_by].moment;
+    uint32_t end =
+        move->needed_by == PENSTOCK_NEVER ? step->span[move->span].freed : step->launch[move->needed_by].moment;
     int64_t until_needed = ps_ring_distance(step->launch[move->evict_after].moment, end, step->moments);
 
     if (leaving == PS_LEAVING_SMALLEST)
@@ -129,7 +135,10 @@ void ps_schedule(struct ps_planner *p, struct ps_way way)
         uint32_t length = ps_ring_distance(gap->opened_by, gap->needed_by, step->launches);
         uint32_t place = ps_ring_distance(first, reload_from, step->launches);
         if (way.claiming == PS_CLAIMING_IN_ORDER) {
-            /* `latest` counts from the origin; a gap that reaches over the origin may begin its reload before it, in the round before. */
+            /*
+             * `latest` counts from the origin; a gap that reaches over the origin may begin its
+             * reload before it, in the round before.
+             */
             bool over = ps_ring_distance(first, gap->needed_by, step->launches) < place;
             if (!over && place < latest && latest <= ps_ring_distance(first, gap->needed_by, step->launches)) {
                 place = latest;
@@ -151,7 +160,8 @@ void ps_schedule(struct ps_planner *p, struct ps_way way)
     }
     for (uint32_t i = 0; i < p->gaps; i++) {
         if (p->chosen[i] && p->gap[i].needed_by == PENSTOCK_NEVER)
-            p->move[p->moves++] = (struct penstock_move){p->gap[i].span, p->gap[i].opened_by, PENSTOCK_NEVER, PENSTOCK_NEVER, 0};
+            p->move[p->moves++] =
+                (struct penstock_move){p->gap[i].span, p->gap[i].opened_by, PENSTOCK_NEVER, PENSTOCK_NEVER, 0};
     }
     sort_moves(p, count, way.leaving);
     p->work += step->moments + 8 * (uint64_t)p->moves;

@@ -7,8 +7,9 @@
 #define NS_PER_S 1e9
 #define FOREVER 1e300
 /*
- * The D2H of a guarded span, as a multiple: its mapping takes the driver as long again, and the next eviction was held up by half of that (an H200 at
- * 38 GiB: a plan of optimizer state took 1.17 s where the link alone gave 1.02).
+ * The D2H of a guarded span, as a multiple: its mapping takes the driver as long again, and the
+ * next eviction was held up by half of that (an H200 at 38 GiB: a plan of optimizer state took 1.17
+ * s where the link alone gave 1.02).
  */
 #define GUARDED_TAKES 1.5
 /* Less than this of a transfer is rounding: a thousandth of a byte. */
@@ -25,7 +26,10 @@ struct event {
 
 enum residency { RESIDENT, EVICTING, EVICTED, RELOADING };
 
-/* Moves by the launch at which something becomes of them: those of launch l are order[first[l] ... first[l + 1]). */
+/*
+ * Moves by the launch at which something becomes of them: those of launch l are order[first[l] ...
+ * first[l + 1]).
+ */
 struct by_launch {
     uint32_t *first, *order;
 };
@@ -49,10 +53,18 @@ struct ps_playback {
     double now;  /* by the device's clock */
     double host; /* when the host has come to where it is */
     int64_t held, budget;
-    double d2h_left, h2d_left;       /* bytes of the transfer under way */
-    double next_ready, next_release; /* when the first H2D in the queue may begin, and the first pages are free; FOREVER: there is none */
+    double d2h_left, h2d_left; /* bytes of the transfer under way */
+    double next_ready,
+        /*
+         * when the first H2D in the queue may begin, and the first pages are free; FOREVER: there
+         * is none
+         */
+        next_release;
     double d2h_rate[2], h2d_rate[2]; /* bytes a ns, alone and beside the other link */
-    /* Counters that only grow; the entry is the remainder by the length of the ring. Moves are evicted in their order. */
+    /*
+     * Counters that only grow; the entry is the remainder by the length of the ring. Moves are
+     * evicted in their order.
+     */
     uint64_t d2h_queued, d2h_over, released;
     uint64_t reload_allowed, reload_begun;
     uint64_t h2d_queued, h2d_over;
@@ -265,7 +277,10 @@ static void show_links(const struct ps_playback *p, double from, double out_rate
     show_time(p, from, out, in);
 }
 
-/* Goes on to the next thing that happens on the links, or to `until` if that comes first. False when nothing is under way. */
+/*
+ * Goes on to the next thing that happens on the links, or to `until` if that comes first. False
+ * when nothing is under way.
+ */
 static bool go_on(struct ps_playback *p, double until)
 {
     bool d2h = p->d2h_over < p->d2h_queued;
@@ -337,8 +352,8 @@ static void hold_host(struct ps_playback *p, double until)
 }
 
 /*
- * When the latest pages came without which what is held now would not fit. The device may have come to the allocation later than that, but the host, ahead of
- * it, has waited for them.
+ * When the latest pages came without which what is held now would not fit. The device may have come
+ * to the allocation later than that, but the host, ahead of it, has waited for them.
  */
 static double fits_since(const struct ps_playback *p)
 {
@@ -410,7 +425,10 @@ static void demand_reload(struct ps_playback *p, uint32_t move)
     p->begun[move] = turns_among(p, move, p->reload_allowed) > turns_among(p, move, p->reload_begun);
 }
 
-/* The host comes to the launch, with its reloads begun. Where nothing moves nothing holds it, and what it takes is in what the launches were seen to take. */
+/*
+ * The host comes to the launch, with its reloads begun. Where nothing moves nothing holds it, and
+ * what it takes is in what the launches were seen to take.
+ */
 static void play_host(struct ps_playback *p, uint32_t launch)
 {
     const struct by_launch *needed = &p->needed;
@@ -485,7 +503,8 @@ static uint32_t launch_of(const struct penstock_move *move, size_t list)
 }
 
 /* A counting sort; what shares a launch keeps the order in which it is met. */
-static uint32_t sort_by_launch(struct by_launch *by, size_t list, const struct penstock_move *move, uint32_t moves, uint32_t launches)
+static uint32_t sort_by_launch(struct by_launch *by, size_t list, const struct penstock_move *move, uint32_t moves,
+                               uint32_t launches)
 {
     uint32_t sum = 0;
 
@@ -505,7 +524,10 @@ static uint32_t sort_by_launch(struct by_launch *by, size_t list, const struct p
     return sum;
 }
 
-/* Those that share reload_from go by how soon they are needed: few each, so an insertion is enough, and a shell sort where they are many. */
+/*
+ * Those that share reload_from go by how soon they are needed: few each, so an insertion is enough,
+ * and a shell sort where they are many.
+ */
 static void sort_reloads(struct ps_playback *p)
 {
     const struct penstock_move *move = p->move;
@@ -518,7 +540,8 @@ static void sort_reloads(struct ps_playback *p)
             for (uint32_t i = distance; i < count; i++) {
                 uint32_t moving = order[i], at = i;
                 uint32_t key = ps_ring_distance(l, move[moving].needed_by, launches);
-                for (; at >= distance && ps_ring_distance(l, move[order[at - distance]].needed_by, launches) > key; at -= distance)
+                for (; at >= distance && ps_ring_distance(l, move[order[at - distance]].needed_by, launches) > key;
+                     at -= distance)
                     order[at] = order[at - distance];
                 order[at] = moving;
             }
@@ -528,7 +551,9 @@ static void sort_reloads(struct ps_playback *p)
     }
 }
 
-/* The moves whose gaps lie across the ring's end are evicted as it begins, and their D2H is over. */
+/*
+ * The moves whose gaps lie across the ring's end are evicted as it begins, and their D2H is over.
+ */
 static void begin_ring(struct ps_playback *p)
 {
     const struct penstock_step *step = p->step;
@@ -546,9 +571,12 @@ static void begin_ring(struct ps_playback *p)
     for (uint32_t i = 0; i < p->moves; i++) {
         const struct penstock_move *move = &p->move[i];
         const struct penstock_step_span *span = &step->span[move->span];
-        bool across =
-            move->needed_by == PENSTOCK_NEVER ? span->freed < step->launch[move->evict_after].moment : move->needed_by <= move->evict_after;
-        /* A gap can open in the round before and the span be evicted in it late, which is this round: a deferred release. */
+        bool across = move->needed_by == PENSTOCK_NEVER ? span->freed < step->launch[move->evict_after].moment
+                                                        : move->needed_by <= move->evict_after;
+        /*
+         * A gap can open in the round before and the span be evicted in it late, which is this
+         * round: a deferred release.
+         */
         if (across) {
             p->residency[move->span] = EVICTED;
             p->held -= (int64_t)span->bytes;

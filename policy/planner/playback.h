@@ -116,6 +116,7 @@ void ps_playback_show(struct ps_playback *playback, const struct ps_playback_wat
  * Plays up to `rounds` rounds of valid moves, ordered by evict_after, and fills their
  * predicted_wait_ns. `moves` is at most step->uses. Returns the outcome of the last round.
  */
-struct ps_outcome ps_playback_run(struct ps_playback *playback, struct penstock_move *move, uint32_t moves, unsigned rounds);
+struct ps_outcome ps_playback_run(struct ps_playback *playback, struct penstock_move *move, uint32_t moves,
+                                  unsigned rounds);
 
 #endif

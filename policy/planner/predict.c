@@ -1,4 +1,7 @@
-/* penstock_predict: is it a plan for this step, and what does playing it through (playback.h) come to. */
+/*
+ * penstock_predict: is it a plan for this step, and what does playing it through (playback.h) come
+ * to.
+ */
 #include <penstock/policy.h>
 
 #include <errno.h>
@@ -24,7 +27,10 @@ struct pages {
     struct ps_page_reuse *reuse;
 };
 
-/* Pages are made and mapped in parts of so many bytes, and in so many at most (shim/memory/spare_pages.c). */
+/*
+ * Pages are made and mapped in parts of so many bytes, and in so many at most
+ * (shim/memory/spare_pages.c).
+ */
 #define PART_BYTES (UINT64_C(128) << 20)
 #define PARTS_MAX 16u
 
@@ -49,7 +55,8 @@ static uint32_t paged(void *ctx, enum ps_paged what, uint32_t span, int64_t held
 }
 
 /* NULL, or what is wrong with the move. Fills the gap that it lies in. */
-static const char *problem_of_move(const struct penstock_step *step, const struct penstock_move *move, struct ps_gap *gap)
+static const char *problem_of_move(const struct penstock_step *step, const struct penstock_move *move,
+                                   struct ps_gap *gap)
 {
     if (move->span >= step->spans)
         return "a move names a span that the step does not have";
@@ -78,12 +85,14 @@ static const char *problem_of_move(const struct penstock_step *step, const struc
 /* The moments at which the span's bytes are in the slab, at most. */
 static struct ps_stretch slab_stretch(const struct penstock_step *step, const struct penstock_move *move)
 {
-    uint32_t end = move->needed_by == PENSTOCK_NEVER ? step->span[move->span].freed : step->launch[move->needed_by].moment;
+    uint32_t end =
+        move->needed_by == PENSTOCK_NEVER ? step->span[move->span].freed : step->launch[move->needed_by].moment;
 
     return ps_slab_stretch(ps_stretch_between(step->launch[move->evict_after].moment, end, step->moments));
 }
 
-static const char *problem_of_plan(const struct penstock_step *step, const struct penstock_plan *plan, int64_t *slab, uint8_t *taken)
+static const char *problem_of_plan(const struct penstock_step *step, const struct penstock_plan *plan, int64_t *slab,
+                                   uint8_t *taken)
 {
     memset(slab, 0, step->moments * sizeof *slab);
     memset(taken, 0, step->uses);
@@ -99,7 +108,8 @@ static const char *problem_of_plan(const struct penstock_step *step, const struc
         taken[gap.use] = 1;
         if (i > 0 && plan->move[i].evict_after < plan->move[i - 1].evict_after)
             return "the moves are not ordered by evict_after";
-        ps_add_difference(slab, step->moments, slab_stretch(step, &plan->move[i]), (int64_t)step->span[plan->move[i].span].bytes);
+        ps_add_difference(slab, step->moments, slab_stretch(step, &plan->move[i]),
+                          (int64_t)step->span[plan->move[i].span].bytes);
     }
     int64_t held = 0;
     for (uint32_t m = 0; m < step->moments; m++) {
@@ -112,7 +122,8 @@ static const char *problem_of_plan(const struct penstock_step *step, const struc
 
 static const char *problem_of_links(const struct penstock_links *links)
 {
-    bool any = links->d2h_bytes_per_s && links->h2d_bytes_per_s && links->d2h_bytes_per_s_both && links->h2d_bytes_per_s_both;
+    bool any =
+        links->d2h_bytes_per_s && links->h2d_bytes_per_s && links->d2h_bytes_per_s_both && links->h2d_bytes_per_s_both;
 
     return any ? NULL : "a link's bandwidth is 0";
 }
@@ -136,7 +147,8 @@ int penstock_predict(const struct penstock_step *step, void *workspace, struct p
     struct ps_outcome outcome = ps_playback_run(playback, plan->move, plan->moves, PS_PREDICT_ROUNDS);
     const uint64_t without_ns = (uint64_t)(outcome.round_ns + 0.5);
     if (step->links.mapping_ns) {
-        struct pages pages = {step, ps_page_reuse_init(step, taken + aligned(step->uses) + aligned(ps_playback_bytes(step)))};
+        struct pages pages = {step,
+                              ps_page_reuse_init(step, taken + aligned(step->uses) + aligned(ps_playback_bytes(step)))};
         const struct ps_playback_watch watch = {.paged = paged, .ctx = &pages};
         ps_playback_show(playback, &watch);
         outcome = ps_playback_run(playback, plan->move, plan->moves, PS_PREDICT_ROUNDS);

@@ -177,10 +177,14 @@ static void choose_spans(struct maker *m)
     }
 }
 
-/* How long the gap is: of two that are left over, the shorter one goes. One in which the span leaves is longer than any. */
+/*
+ * How long the gap is: of two that are left over, the shorter one goes. One in which the span
+ * leaves is longer than any.
+ */
 static uint64_t weight(const struct maker *m, const struct ps_profile_gap *gap)
 {
-    uint64_t length = gap->to_ns >= gap->from_ns ? gap->to_ns - gap->from_ns : m->profile->round_ns - gap->from_ns + gap->to_ns;
+    uint64_t length =
+        gap->to_ns >= gap->from_ns ? gap->to_ns - gap->from_ns : m->profile->round_ns - gap->from_ns + gap->to_ns;
 
     return gap->leaves_ns != PS_PROFILE_NEVER ? UINT64_MAX : length;
 }
@@ -207,14 +211,21 @@ static struct ps_profile_gap gap_of(const struct maker *m, uint32_t span, uint32
 {
     const struct penstock_step *step = m->step;
     struct ps_gap in_step = ps_gap_after(step, span, use), other;
-    struct ps_profile_gap gap = {
-        .leaves_ns = PS_PROFILE_NEVER, .gone_ns = PS_PROFILE_NEVER, .comes_ns = PS_PROFILE_NEVER, .back_ns = PS_PROFILE_NEVER};
+    struct ps_profile_gap gap = {.leaves_ns = PS_PROFILE_NEVER,
+                                 .gone_ns = PS_PROFILE_NEVER,
+                                 .comes_ns = PS_PROFILE_NEVER,
+                                 .back_ns = PS_PROFILE_NEVER};
     const struct penstock_launch *opens = &step->launch[in_step.opened_by];
 
     gap.from_ns = m->profile->launch[in_step.opened_by].at_ns + opens->duration_ns;
-    gap.to_ns = in_step.needed_by == PENSTOCK_NEVER ? time_of(m, step->span[span].freed) : m->profile->launch[in_step.needed_by].at_ns;
-    /* Times are sums, and rounded down: a launch that follows at once may seem to begin before the one ahead of it ends. */
-    uint32_t end = in_step.needed_by == PENSTOCK_NEVER ? ps_launch_from(step, step->span[span].freed) : in_step.needed_by;
+    gap.to_ns = in_step.needed_by == PENSTOCK_NEVER ? time_of(m, step->span[span].freed)
+                                                    : m->profile->launch[in_step.needed_by].at_ns;
+    /*
+     * Times are sums, and rounded down: a launch that follows at once may seem to begin before the
+     * one ahead of it ends.
+     */
+    uint32_t end =
+        in_step.needed_by == PENSTOCK_NEVER ? ps_launch_from(step, step->span[span].freed) : in_step.needed_by;
     if (end > in_step.opened_by && gap.to_ns < gap.from_ns)
         gap.to_ns = gap.from_ns;
     for (uint32_t i = m->first_move[span]; i != PENSTOCK_NEVER; i = m->next[i]) {
@@ -271,10 +282,12 @@ static void list_moves(const struct maker *m, uint32_t moves)
     }
 }
 
-void ps_profile_make(const struct penstock_step *step, const struct penstock_plan *plan, void *workspace, struct ps_profile *profile)
+void ps_profile_make(const struct penstock_step *step, const struct penstock_plan *plan, void *workspace,
+                     struct ps_profile *profile)
 {
     struct maker m = {.step = step, .profile = profile};
-    const struct ps_playback_watch watch = {.round = round_begins, .launch = launch_begins, .passed = passed, .moved = moved, .ctx = &m};
+    const struct ps_playback_watch watch = {
+        .round = round_begins, .launch = launch_begins, .passed = passed, .moved = moved, .ctx = &m};
 
     lay_out(step, plan, &m, workspace);
     for (uint32_t l = 0; l < step->launches; l++)

@@ -70,6 +70,7 @@ size_t ps_profile_workspace_bytes(const struct penstock_step *step, const struct
  * Fills *profile. The plan is valid, and penstock_predict has filled it. The caller has set
  * `profile->launch`. `workspace` is aligned for any type.
  */
-void ps_profile_make(const struct penstock_step *step, const struct penstock_plan *plan, void *workspace, struct ps_profile *profile);
+void ps_profile_make(const struct penstock_step *step, const struct penstock_plan *plan, void *workspace,
+                     struct ps_profile *profile);
 
 #endif

@@ -73,7 +73,10 @@ static void add_straight(struct ps_range_max *tree, uint32_t from, uint32_t end,
     refresh_above(tree, from + tree->leaves, end - 1 + tree->leaves);
 }
 
-/* Where the stretch ends before the ring does, or at the ring's end; what is left begins at moment 0. */
+/*
+ * Where the stretch ends before the ring does, or at the ring's end; what is left begins at moment
+ * 0.
+ */
 static uint32_t straight_end(const struct ps_range_max *tree, struct ps_stretch stretch, uint32_t *rest)
 {
     uint64_t end = (uint64_t)stretch.from + stretch.count;
@@ -92,7 +95,8 @@ void ps_range_max_add(struct ps_range_max *tree, struct ps_stretch stretch, int6
 }
 
 /* The node's moments are [low, low + width). */
-static int64_t most_below(const struct ps_range_max *tree, uint32_t node, uint32_t low, uint32_t width, uint32_t from, uint32_t end)
+static int64_t most_below(const struct ps_range_max *tree, uint32_t node, uint32_t low, uint32_t width, uint32_t from,
+                          uint32_t end)
 {
     if (from <= low && low + width <= end)
         return tree->most[node];
@@ -116,9 +120,11 @@ int64_t ps_range_max_most(const struct ps_range_max *tree, struct ps_stretch str
     return most;
 }
 
-/* The moment after the last one in [from, end) that holds more than `bound`; `from` when none does. */
-static uint32_t after_last_above(const struct ps_range_max *tree, uint32_t node, uint32_t low, uint32_t width, uint32_t from, uint32_t end,
-                                 int64_t bound)
+/*
+ * The moment after the last one in [from, end) that holds more than `bound`; `from` when none does.
+ */
+static uint32_t after_last_above(const struct ps_range_max *tree, uint32_t node, uint32_t low, uint32_t width,
+                                 uint32_t from, uint32_t end, int64_t bound)
 {
     if (end <= low || low + width <= from || tree->most[node] <= bound)
         return from;

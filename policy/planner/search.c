@@ -1,7 +1,8 @@
 /*
- * Which plans to try. On a small step every choice of gaps is tried. On others, choices are made by rules, and the best of them is changed one
- * gap at a time. Then reloads are delayed one at a time: one that begins early can be in the way of one that is needed sooner. Work is
- * bounded, and the bound grows as the step does.
+ * Which plans to try. On a small step every choice of gaps is tried. On others, choices are made by
+ * rules, and the best of them is changed one gap at a time. Then reloads are delayed one at a time:
+ * one that begins early can be in the way of one that is needed sooner. Work is bounded, and the
+ * bound grows as the step does.
  */
 #include "policy/planner/planner.h"
 
@@ -13,7 +14,10 @@
 /* A plan that is better by less is not: what is first tried moves least. */
 #define SAME_NS 1.0
 #define SAME_SHARE 2e-4
-/* Operations, as planner->work counts them; 40 to 75 a microsecond. What a step of many moments costs beside them is left out of its own. */
+/*
+ * Operations, as planner->work counts them; 40 to 75 a microsecond. What a step of many moments
+ * costs beside them is left out of its own.
+ */
 #define WORK_LEAST 3000000u
 #define WORK_BASE 1900000u
 #define WORK_PER_MOMENT 24u
@@ -33,13 +37,17 @@ static bool is_perfect(const struct ps_planner *p, double plain)
     return p->best_met && p->best.round_ns <= plain + SAME_NS;
 }
 
-/* Plays the choice and the delays at hand; keeps the plan if it is the best so far. The round's time, ns. */
+/*
+ * Plays the choice and the delays at hand; keeps the plan if it is the best so far. The round's
+ * time, ns.
+ */
 static double try_way(struct ps_planner *p, bool met, struct ps_way way)
 {
     ps_schedule(p, way);
     struct ps_outcome outcome = ps_playback_run(p->playback, p->move, p->moves, ROUNDS);
     p->work += 3 * (uint64_t)p->step->moments + 16 * (uint64_t)p->moves;
-    if (p->any && (p->best_met > met || (p->best_met == met && outcome.round_ns >= p->best.round_ns * (1 - SAME_SHARE) - SAME_NS)))
+    if (p->any && (p->best_met > met ||
+                   (p->best_met == met && outcome.round_ns >= p->best.round_ns * (1 - SAME_SHARE) - SAME_NS)))
         return outcome.round_ns;
     p->any = true;
     p->best_met = met;
@@ -52,7 +60,10 @@ static double try_way(struct ps_planner *p, bool met, struct ps_way way)
     return outcome.round_ns;
 }
 
-/* In every way on a small step, in the two that are best as a rule on others. The best of the ways, and its time. */
+/*
+ * In every way on a small step, in the two that are best as a rule on others. The best of the ways,
+ * and its time.
+ */
 static double try_choice(struct ps_planner *p, bool met, struct ps_way *best)
 {
     bool small = p->gaps <= EXHAUSTIVE_GAPS;
@@ -83,8 +94,9 @@ static bool improves(struct ps_planner *p, bool met)
 /* ---- rules ---- */
 
 /*
- * Two wishes, weighed against each other: that the gap opened early, for then its D2H is over early; and that it ends late, for then its
- * reload has time. In shares of a round. Guarded spans come so many rounds behind.
+ * Two wishes, weighed against each other: that the gap opened early, for then its D2H is over
+ * early; and that it ends late, for then its reload has time. In shares of a round. Guarded spans
+ * come so many rounds behind.
  */
 static void rule_keys(struct ps_planner *p, double early, double late, double guarded)
 {
@@ -99,7 +111,8 @@ static void rule_keys(struct ps_planner *p, double early, double late, double gu
         double idle = p->start_ns[p->launch_at[end]] - opens;
         double since = opens - origin;
         double bytes = (double)step->span[gap->span].bytes;
-        double copies = bytes * NS_PER_S * (1.0 / (double)step->links.d2h_bytes_per_s + 1.0 / (double)step->links.h2d_bytes_per_s);
+        double copies =
+            bytes * NS_PER_S * (1.0 / (double)step->links.d2h_bytes_per_s + 1.0 / (double)step->links.h2d_bytes_per_s);
         if (idle < 0 || (idle == 0 && gap->cover.count + 1 == step->moments))
             idle += round;
         if (since < 0)
@@ -154,7 +167,10 @@ static bool choice_meets_limits(struct ps_planner *p)
     return ps_range_max_most(&p->slab, ring) <= (int64_t)step->slab_bytes;
 }
 
-/* Delays the reloads of the choice at hand, one at a time and in steps of `by`, as long as that helps it; in this way, or in every way (NULL). */
+/*
+ * Delays the reloads of the choice at hand, one at a time and in steps of `by`, as long as that
+ * helps it; in this way, or in every way (NULL).
+ */
 static void change_delays(struct ps_planner *p, bool met, const struct ps_way *way, double time, uint8_t by)
 {
     struct ps_way any;
@@ -201,7 +217,9 @@ static void try_delay_grid(struct ps_planner *p, struct ps_way way)
     }
 }
 
-/* First as they are, then the better ones with delays, then the best ones with delays more finely. */
+/*
+ * First as they are, then the better ones with delays, then the best ones with delays more finely.
+ */
 static void try_all_choices(struct ps_planner *p, double plain)
 {
     static const struct {

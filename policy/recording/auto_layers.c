@@ -1,10 +1,12 @@
 /*
- * Layers are runs: stretches in which the launches repeat after a fixed period, two times or more. Periods that are worth a look are the
- * commonest distances between equal launches. Runs lie inside each other (a matrix product for each of q, k and v, inside a layer, inside
- * a micro-batch); the layers' level is the outermost one whose rounds are not made of several runs themselves.
+ * Layers are runs: stretches in which the launches repeat after a fixed period, two times or more.
+ * Periods that are worth a look are the commonest distances between equal launches. Runs lie inside
+ * each other (a matrix product for each of q, k and v, inside a layer, inside a micro-batch); the
+ * layers' level is the outermost one whose rounds are not made of several runs themselves.
  *
- * What remains is a short list. Forward runs are mirrored by backward runs with as many rounds, the last by the first: an encoder's and a
- * decoder's, or a convolutional network's stages, nest like brackets.
+ * What remains is a short list. Forward runs are mirrored by backward runs with as many rounds, the
+ * last by the first: an encoder's and a decoder's, or a convolutional network's stages, nest like
+ * brackets.
  */
 #include "policy/recording/auto_layers.h"
 
@@ -53,7 +55,8 @@ static uint32_t table_slots(uint32_t launches)
 
 size_t ps_layers_auto_workspace_bytes(uint32_t launches)
 {
-    return RUNS_MAX * sizeof(struct run) + ((size_t)table_slots(launches) + 3 * (size_t)launches + 2) * sizeof(uint32_t);
+    return RUNS_MAX * sizeof(struct run) +
+           ((size_t)table_slots(launches) + 3 * (size_t)launches + 2) * sizeof(uint32_t);
 }
 
 /* ---- periods ---- */
@@ -77,7 +80,8 @@ static void count_distances(struct work *work, uint32_t n)
         uint64_t hash = 0;
         for (uint32_t j = 0; j < n; j++)
             hash = ps_hash_u64(hash ^ fingerprint[i + j]);
-        while (work->table[hash % work->slots] != 0 && !same(fingerprint + work->table[hash % work->slots] - 1, fingerprint + i, n))
+        while (work->table[hash % work->slots] != 0 &&
+               !same(fingerprint + work->table[hash % work->slots] - 1, fingerprint + i, n))
             hash++;
         uint32_t *last = &work->table[hash % work->slots];
         if (*last != 0)
@@ -123,10 +127,13 @@ static void add_run(struct work *work, uint32_t begin, uint32_t end, uint32_t pe
 
     if (cover < 2 * period || cover < COVER_MIN || cover < work->launches / COVER_ONE_IN || work->runs == RUNS_MAX)
         return;
-    work->run[work->runs++] = (struct run){.begin = begin, .end = end, .period = period, .rounds = cover / period, .partner = UINT32_MAX};
+    work->run[work->runs++] =
+        (struct run){.begin = begin, .end = end, .period = period, .rounds = cover / period, .partner = UINT32_MAX};
 }
 
-/* Stretches that repeat after `period`, a few launches aside: real layers are not all quite alike. */
+/*
+ * Stretches that repeat after `period`, a few launches aside: real layers are not all quite alike.
+ */
 static void find_runs(struct work *work, uint32_t period)
 {
     const uint64_t *fingerprint = work->fingerprint;
@@ -148,7 +155,10 @@ static void find_runs(struct work *work, uint32_t period)
         }
         if (score <= 0 || score < best - drop) {
             add_run(work, begin, end + period, period);
-            /* What came behind the best end is looked at again, once: the next stretch begins there. */
+            /*
+             * What came behind the best end is looked at again, once: the next stretch begins
+             * there.
+             */
             i = end > i ? i : (score > 0 ? end : i);
             score = best = 0;
         }
@@ -158,8 +168,9 @@ static void find_runs(struct work *work, uint32_t period)
 }
 
 /*
- * Takes the runs in by ascending period. A longer one absorbs what lies in it, unless that is nearly all of it, or two runs and more in each of its
- * rounds: then its rounds are micro-batches, not layers.
+ * Takes the runs in by ascending period. A longer one absorbs what lies in it, unless that is
+ * nearly all of it, or two runs and more in each of its rounds: then its rounds are micro-batches,
+ * not layers.
  */
 static void take_runs(struct work *work)
 {
@@ -199,7 +210,10 @@ static void set_run(struct work *work, struct run *run, uint32_t begin, uint32_t
         run->kind += ps_hash_u64(work->fingerprint[begin + run->period + i]);
 }
 
-/* Where, in its first two rounds, a run has the rounds of another one as they are cut there; its end: nowhere, or not easily seen. */
+/*
+ * Where, in its first two rounds, a run has the rounds of another one as they are cut there; its
+ * end: nowhere, or not easily seen.
+ */
 static uint32_t find_cut(const struct work *work, const struct run *like, const struct run *run)
 {
     const uint64_t *wanted = work->fingerprint + work->round[like->first + 1];
@@ -219,8 +233,8 @@ static uint32_t find_cut(const struct work *work, const struct run *like, const 
 }
 
 /*
- * A layer with a launch more than the others breaks a run in two, the second one cut somewhere inside the layer. Makes one run of both, in which that
- * layer is a round of its own length.
+ * A layer with a launch more than the others breaks a run in two, the second one cut somewhere
+ * inside the layer. Makes one run of both, in which that layer is a round of its own length.
  */
 static bool join(struct work *work, struct run *run, const struct run *next)
 {
@@ -240,7 +254,10 @@ static bool join(struct work *work, struct run *run, const struct run *next)
     return true;
 }
 
-/* The runs of the layers' level in order, as far as they are left after what absorbed parts of them. */
+/*
+ * The runs of the layers' level in order, as far as they are left after what absorbed parts of
+ * them.
+ */
 static uint32_t make_chain(struct work *work, struct run *chain)
 {
     uint32_t runs = 0;
@@ -276,9 +293,9 @@ static bool can_mirror(const struct run *forward, const struct run *backward)
 }
 
 /*
- * Pairs chain[first ...] around the gap before `split`, from the inside out, each with the nearest run that has its number of rounds. Returns
- * how many launches are paired, less those of runs left out in between, if chain[first] is among them; else 0. *end: behind the last
- * paired run.
+ * Pairs chain[first ...] around the gap before `split`, from the inside out, each with the nearest
+ * run that has its number of rounds. Returns how many launches are paired, less those of runs left
+ * out in between, if chain[first] is among them; else 0. *end: behind the last paired run.
  */
 static int64_t mirror(struct run *chain, uint32_t first, uint32_t runs, uint32_t split, bool write, uint32_t *end)
 {
@@ -309,7 +326,10 @@ static int64_t mirror(struct run *chain, uint32_t first, uint32_t runs, uint32_t
     return has_first ? paired - left_out : 0;
 }
 
-/* Finds the forward and backward runs; several times over when gradients are accumulated. Returns how many launches they cover. */
+/*
+ * Finds the forward and backward runs; several times over when gradients are accumulated. Returns
+ * how many launches they cover.
+ */
 static uint32_t pair_runs(struct run *chain, uint32_t runs)
 {
     uint32_t covered = 0, model = UINT32_MAX;
@@ -318,7 +338,8 @@ static uint32_t pair_runs(struct run *chain, uint32_t runs)
         int64_t best = 0;
         uint32_t best_split = 0, end = 0;
         uint32_t limit = first + 1;
-        bool fits = model == UINT32_MAX || (chain[first].period == chain[model].period && chain[first].rounds == chain[model].rounds);
+        bool fits = model == UINT32_MAX ||
+                    (chain[first].period == chain[model].period && chain[first].rounds == chain[model].rounds);
         /* Where the same layers come again, the next micro-batch begins. */
         while (limit < runs && chain[limit].kind != chain[first].kind)
             limit++;
@@ -372,14 +393,16 @@ static void write(struct writer *writer, uint32_t first_launch, uint32_t number,
     /* A stretch without a launch is none. */
     if (writer->layers > 0 && writer->layer[writer->layers - 1].first_launch == first_launch)
         writer->layers--;
-    writer->layer[writer->layers++] = (struct penstock_layer){.first_launch = first_launch, .number = number, .direction = direction};
+    writer->layer[writer->layers++] =
+        (struct penstock_layer){.first_launch = first_launch, .number = number, .direction = direction};
 }
 
 /*
- * A run may lack its odd first layer, which the mirror image has: then that is what lies ahead of it, if it is about as long as a layer. `behind`:
- * the end of the run before.
+ * A run may lack its odd first layer, which the mirror image has: then that is what lies ahead of
+ * it, if it is about as long as a layer. `behind`: the end of the run before.
  */
-static void write_forward(struct writer *writer, const struct run *run, uint32_t rounds, uint32_t number, uint32_t behind)
+static void write_forward(struct writer *writer, const struct run *run, uint32_t rounds, uint32_t number,
+                          uint32_t behind)
 {
     uint32_t ahead = run->begin - behind;
 
@@ -392,8 +415,8 @@ static void write_forward(struct writer *writer, const struct run *run, uint32_t
         write(writer, writer->round[run->first + j], number + j, PENSTOCK_DIRECTION_FORWARD);
 }
 
-static uint32_t write_layers(const struct run *chain, uint32_t runs, const uint32_t *round, uint32_t launches, struct penstock_layer *layer,
-                             uint32_t capacity)
+static uint32_t write_layers(const struct run *chain, uint32_t runs, const uint32_t *round, uint32_t launches,
+                             struct penstock_layer *layer, uint32_t capacity)
 {
     struct writer writer = {.layer = layer, .capacity = capacity, .round = round};
     uint32_t base[CHAIN_MAX], number = 0, behind = 0;
@@ -416,7 +439,8 @@ static uint32_t write_layers(const struct run *chain, uint32_t runs, const uint3
             write_forward(&writer, run, rounds, base[i], behind);
         }
         for (uint32_t j = 0; run->backward && j < run->rounds; j++)
-            write(&writer, writer.round[run->first + j], base[run->partner] + rounds - 1 - j, PENSTOCK_DIRECTION_BACKWARD);
+            write(&writer, writer.round[run->first + j], base[run->partner] + rounds - 1 - j,
+                  PENSTOCK_DIRECTION_BACKWARD);
         behind = round[run->first + run->rounds - 1] + run->period;
         if (behind < launches)
             write(&writer, behind, PENSTOCK_NEVER, PENSTOCK_DIRECTION_NONE);
@@ -424,9 +448,11 @@ static uint32_t write_layers(const struct run *chain, uint32_t runs, const uint3
     return writer.layers;
 }
 
-uint32_t ps_layers_auto(const uint64_t *fingerprint, uint32_t launches, void *workspace, struct penstock_layer *layer, uint32_t capacity)
+uint32_t ps_layers_auto(const uint64_t *fingerprint, uint32_t launches, void *workspace, struct penstock_layer *layer,
+                        uint32_t capacity)
 {
-    struct work work = {.fingerprint = fingerprint, .launches = launches, .slots = table_slots(launches), .run = workspace};
+    struct work work = {
+        .fingerprint = fingerprint, .launches = launches, .slots = table_slots(launches), .run = workspace};
     struct run chain[CHAIN_MAX];
 
     work.table = (uint32_t *)(void *)(work.run + RUNS_MAX);

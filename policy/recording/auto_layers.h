@@ -21,6 +21,7 @@ size_t ps_layers_auto_workspace_bytes(uint32_t launches);
  * direction. `fingerprint[0..launches)` are one step's launches. The launches before, between and
  * after the layers form stretches of their own, with number PENSTOCK_NEVER.
  */
-uint32_t ps_layers_auto(const uint64_t *fingerprint, uint32_t launches, void *workspace, struct penstock_layer *layer, uint32_t capacity);
+uint32_t ps_layers_auto(const uint64_t *fingerprint, uint32_t launches, void *workspace, struct penstock_layer *layer,
+                        uint32_t capacity);
 
 #endif

@@ -1,13 +1,15 @@
 /*
- * Where layers have directions, a launch belongs to forward (with what comes ahead of its first layer), to the turn between forward and backward, to
- * backward, or to what comes behind its last layer: the rest of backward and the update. Without directions only what lives and gaps alone
- * say is said.
+ * Where layers have directions, a launch belongs to forward (with what comes ahead of its first
+ * layer), to the turn between forward and backward, to backward, or to what comes behind its last
+ * layer: the rest of backward and the update. Without directions only what lives and gaps alone say
+ * is said.
  */
 #include "policy/recording/classes.h"
 
 const char *const ps_class_names[PENSTOCK_CLASSES] = {
-    [PENSTOCK_CLASS_UNKNOWN] = "unknown",     [PENSTOCK_CLASS_ACTIVATION] = "activation",     [PENSTOCK_CLASS_GRADIENT] = "gradient",
-    [PENSTOCK_CLASS_PARAMETER] = "parameter", [PENSTOCK_CLASS_OPTIMIZER_STATE] = "optimizer", [PENSTOCK_CLASS_WORKSPACE] = "workspace",
+    [PENSTOCK_CLASS_UNKNOWN] = "unknown",           [PENSTOCK_CLASS_ACTIVATION] = "activation",
+    [PENSTOCK_CLASS_GRADIENT] = "gradient",         [PENSTOCK_CLASS_PARAMETER] = "parameter",
+    [PENSTOCK_CLASS_OPTIMIZER_STATE] = "optimizer", [PENSTOCK_CLASS_WORKSPACE] = "workspace",
 };
 
 #define BRIEF 8         /* launches that a workspace lives, at most */
@@ -15,7 +17,10 @@ const char *const ps_class_names[PENSTOCK_CLASSES] = {
 
 enum phase { FORWARD = 1, TURN = 2, BACKWARD = 4, UPDATE = 8 };
 
-/* Between two layers of one direction there may be launches of none (the next stage's first); the next layer tells. */
+/*
+ * Between two layers of one direction there may be launches of none (the next stage's first); the
+ * next layer tells.
+ */
 static enum phase phase_between(enum penstock_direction last, enum penstock_direction next)
 {
     if (last == next)
@@ -29,7 +34,10 @@ static bool find_phases(const struct penstock_step *step, uint8_t *phase)
     enum penstock_direction last = PENSTOCK_DIRECTION_NONE, next = PENSTOCK_DIRECTION_NONE;
     unsigned seen = 0;
 
-    /* Twice around, so that what stands before the first layer with a direction knows the last one; the same backwards. */
+    /*
+     * Twice around, so that what stands before the first layer with a direction knows the last one;
+     * the same backwards.
+     */
     for (uint32_t i = 0; i < 2 * step->layers; i++) {
         enum penstock_direction direction = step->layer[i % step->layers].direction;
         last = direction != PENSTOCK_DIRECTION_NONE ? direction : last;
@@ -54,7 +62,10 @@ static uint32_t use_of(const struct penstock_step *step, const struct penstock_s
     return step->use[span->first_use + i];
 }
 
-/* Where in the order of the span's uses its life begins: behind the uses of the half that was born in the round before. */
+/*
+ * Where in the order of the span's uses its life begins: behind the uses of the half that was born
+ * in the round before.
+ */
 static uint32_t first_in_life(const struct penstock_step *step, const struct penstock_step_span *span)
 {
     uint32_t i = 0;
@@ -66,7 +77,10 @@ static uint32_t first_in_life(const struct penstock_step *step, const struct pen
     return i % span->uses;
 }
 
-/* Where launches belong: by layer; `entry` launches from `start` on are those ahead of forward's first layer. */
+/*
+ * Where launches belong: by layer; `entry` launches from `start` on are those ahead of forward's
+ * first layer.
+ */
 struct phases {
     const uint8_t *of_layer; /* NULL: not known */
     uint32_t start, entry;
@@ -91,7 +105,9 @@ static uint32_t count_entry(const struct penstock_step *step, uint32_t start)
     for (uint32_t i = 1; i <= step->layers; i++) {
         const struct penstock_layer *layer = &step->layer[(first + i) % step->layers];
         if (layer->direction != PENSTOCK_DIRECTION_NONE)
-            return layer->direction == PENSTOCK_DIRECTION_FORWARD ? (layer->first_launch + step->launches - start) % step->launches : 0;
+            return layer->direction == PENSTOCK_DIRECTION_FORWARD
+                       ? (layer->first_launch + step->launches - start) % step->launches
+                       : 0;
     }
     return 0;
 }
@@ -99,11 +115,17 @@ static uint32_t count_entry(const struct penstock_step *step, uint32_t start)
 struct usage {
     unsigned phases; /* that use it, or-ed */
     enum phase first, last;
-    uint32_t stretch; /* launches from the first use to the last, in life; of what outlives the step: of the ring without its longest gap */
-    uint32_t gap;     /* the longest between two uses in life, or around the ring */
+    uint32_t
+        /*
+         * launches from the first use to the last, in life; of what outlives the step: of the ring
+         * without its longest gap
+         */
+        stretch;
+    uint32_t gap; /* the longest between two uses in life, or around the ring */
 };
 
-static struct usage look_at(const struct penstock_step *step, const struct penstock_step_span *span, const struct phases *phases)
+static struct usage look_at(const struct penstock_step *step, const struct penstock_step_span *span,
+                            const struct phases *phases)
 {
     struct usage usage = {0};
     uint32_t first = first_in_life(step, span), n = span->uses, length = step->launches;
@@ -127,7 +149,8 @@ static struct usage look_at(const struct penstock_step *step, const struct penst
     return usage;
 }
 
-static enum penstock_class class_of(const struct penstock_step *step, const struct penstock_step_span *span, const struct phases *phases)
+static enum penstock_class class_of(const struct penstock_step *step, const struct penstock_step_span *span,
+                                    const struct phases *phases)
 {
     if (span->uses == 0)
         return PENSTOCK_CLASS_UNKNOWN;
@@ -156,7 +179,8 @@ static enum penstock_class class_of(const struct penstock_step *step, const stru
     return PENSTOCK_CLASS_UNKNOWN;
 }
 
-void ps_classes_assign(const struct penstock_step *step, struct penstock_step_span *span, uint32_t start, uint8_t *scratch)
+void ps_classes_assign(const struct penstock_step *step, struct penstock_step_span *span, uint32_t start,
+                       uint8_t *scratch)
 {
     struct phases phases = {.start = start};
 

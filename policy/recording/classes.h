@@ -17,6 +17,7 @@ extern const char *const ps_class_names[PENSTOCK_CLASSES];
  * not clear stays PENSTOCK_CLASS_UNKNOWN. `start` is the launch where the program's own step
  * begins. `scratch` has room for a byte for each layer.
  */
-void ps_classes_assign(const struct penstock_step *step, struct penstock_step_span *span, uint32_t start, uint8_t *scratch);
+void ps_classes_assign(const struct penstock_step *step, struct penstock_step_span *span, uint32_t start,
+                       uint8_t *scratch);
 
 #endif

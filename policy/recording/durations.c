@@ -5,7 +5,12 @@
 /* A launch's duration against the shortest of its kind. */
 struct pace {
     double ratio;
-    uint64_t weight; /* ns: long launches tell more of the clock than short ones, which are mostly what goes on between them */
+    uint64_t
+        /*
+         * ns: long launches tell more of the clock than short ones, which are mostly what goes on
+         * between them
+         */
+        weight;
 };
 
 size_t ps_durations_workspace_bytes(uint32_t launches)
@@ -20,9 +25,12 @@ static int by_ratio(const void *a, const void *b)
     return (one > other) - (one < other);
 }
 
-/* The median of the ratios, each counted by its weight: what held up some launches doesn't move it. At least 1. */
-static double pace_of(const struct penstock_launch *launch, const bool *timed, const uint64_t *shortest, uint32_t launches,
-                      struct pace *pace)
+/*
+ * The median of the ratios, each counted by its weight: what held up some launches doesn't move it.
+ * At least 1.
+ */
+static double pace_of(const struct penstock_launch *launch, const bool *timed, const uint64_t *shortest,
+                      uint32_t launches, struct pace *pace)
 {
     uint64_t all = 0, so_far = 0;
     uint32_t n = 0;
@@ -30,7 +38,10 @@ static double pace_of(const struct penstock_launch *launch, const bool *timed, c
     for (uint32_t i = 0; i < launches; i++) {
         if (!timed[i] || !shortest[i] || !launch[i].duration_ns)
             continue;
-        /* The shorter of both is its weight: what held it up, in this round or an earlier one, doesn't make it count for more. */
+        /*
+         * The shorter of both is its weight: what held it up, in this round or an earlier one,
+         * doesn't make it count for more.
+         */
         uint64_t weight = launch[i].duration_ns < shortest[i] ? launch[i].duration_ns : shortest[i];
         pace[n++] = (struct pace){(double)launch[i].duration_ns / (double)shortest[i], weight};
         all += weight;
@@ -44,7 +55,8 @@ static double pace_of(const struct penstock_launch *launch, const bool *timed, c
     return 1;
 }
 
-void ps_durations_settle(struct penstock_launch *launch, const bool *timed, uint64_t *shortest, uint32_t launches, void *workspace)
+void ps_durations_settle(struct penstock_launch *launch, const bool *timed, uint64_t *shortest, uint32_t launches,
+                         void *workspace)
 {
     double pace = pace_of(launch, timed, shortest, launches, workspace);
 

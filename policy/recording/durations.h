@@ -32,6 +32,7 @@ size_t ps_durations_workspace_bytes(uint32_t launches);
  * duration of earlier rounds, 0 if unknown; the function updates it. The workspace holds nothing
  * between calls.
  */
-void ps_durations_settle(struct penstock_launch *launch, const bool *timed, uint64_t *shortest, uint32_t launches, void *workspace);
+void ps_durations_settle(struct penstock_launch *launch, const bool *timed, uint64_t *shortest, uint32_t launches,
+                         void *workspace);
 
 #endif

@@ -1,9 +1,11 @@
 /*
- * Makes a step of what the recorder kept, in a few passes over the window's events, with one hash table from the caller's numbers to its spans.
+ * Makes a step of what the recorder kept, in a few passes over the window's events, with one hash
+ * table from the caller's numbers to its spans.
  *
- * The window is turned anyhow against the program's own step, so many a span is born in it and freed in the next round, and what is freed in
- * it was born in the round before: those two halves are one span of the ring. They are brought together by the place of birth (how many launches
- * into its round, and the how many-eth allocation there), and where that does not help, by size.
+ * The window is turned anyhow against the program's own step, so many a span is born in it and
+ * freed in the next round, and what is freed in it was born in the round before: those two halves
+ * are one span of the ring. They are brought together by the place of birth (how many launches into
+ * its round, and the how many-eth allocation there), and where that does not help, by size.
  */
 #include "policy/planner/gaps.h"
 #include "policy/recording/auto_layers.h"
@@ -38,8 +40,8 @@ struct window {
     uint32_t length;
     uint64_t begin, end;                                       /* events */
     uint32_t moments, accesses, drafts_max, layers_max, slots; /* `slots` of each hash table: a power of two */
-    size_t launch, span, use, ordinal, layer, numbers, draft, table, chain, turned, held, fingerprints, workspace, phases, timed, kinds,
-        bytes;
+    size_t launch, span, use, ordinal, layer, numbers, draft, table, chain, turned, held, fingerprints, workspace,
+        phases, timed, kinds, bytes;
 };
 
 struct maker {
@@ -76,12 +78,16 @@ static size_t place(size_t *bytes, size_t count, size_t each)
 
 bool ps_recorder_keeps(const struct ps_recorder *recorder, uint64_t first, uint32_t length)
 {
-    if (length == 0 || length > recorder->launches || first > recorder->launches - length || recorder->launches - first > LAUNCHES - 1)
+    if (length == 0 || length > recorder->launches || first > recorder->launches - length ||
+        recorder->launches - first > LAUNCHES - 1)
         return false;
     return recorder->events - ps_kept_launch(recorder, first == 0 ? 0 : first - 1)->event <= PS_RECORDER_MOMENTS;
 }
 
-/* Finds the window's events and what room they take. What was allocated and freed ahead of its first launch belongs to it. */
+/*
+ * Finds the window's events and what room they take. What was allocated and freed ahead of its
+ * first launch belongs to it.
+ */
 static int open_window(const struct ps_recorder *recorder, uint64_t first, uint32_t length, struct window *window)
 {
     uint64_t spans = recorder->live_spans;
@@ -95,7 +101,8 @@ static int open_window(const struct ps_recorder *recorder, uint64_t first, uint3
     window->end = behind(recorder, first + length - 1);
     for (uint64_t i = window->begin; i < recorder->events; i++) {
         const struct event *event = event_at(recorder, i);
-        spans += event->kind == ALLOCATED || event->kind == FREED || (event->kind == ACCESSED && recorder->unknown != 0);
+        spans +=
+            event->kind == ALLOCATED || event->kind == FREED || (event->kind == ACCESSED && recorder->unknown != 0);
         if (i >= window->end)
             continue;
         window->moments += event->kind != ACCESSED;
@@ -201,7 +208,9 @@ static void read_window(struct maker *maker, struct penstock_launch *launch)
     }
 }
 
-/* Spans that the window doesn't name and that were there all the same: freed later, or alive now. */
+/*
+ * Spans that the window doesn't name and that were there all the same: freed later, or alive now.
+ */
 static void read_idle(struct maker *maker)
 {
     const struct ps_recorder *recorder = maker->recorder;
@@ -252,12 +261,16 @@ static void chain_open(struct maker *maker, bool by_bytes)
     uint32_t mask = maker->window.slots - 1;
 
     memset(maker->chain, 0, (size_t)maker->window.slots * sizeof *maker->chain);
-    /* Drafts of spans born in the window stand in order of birth, as nothing names a span before that. */
+    /*
+     * Drafts of spans born in the window stand in order of birth, as nothing names a span before
+     * that.
+     */
     for (uint32_t i = maker->drafts; i-- > 0;) {
         struct draft *draft = &maker->draft[i];
         if (!is_open(draft) || draft->later)
             continue;
-        uint64_t hash = by_bytes ? ps_hash_u64(draft->bytes) : birth_hash(draft->birth - maker->window.first, draft->ordinal);
+        uint64_t hash =
+            by_bytes ? ps_hash_u64(draft->bytes) : birth_hash(draft->birth - maker->window.first, draft->ordinal);
         draft->next = maker->chain[hash & mask];
         maker->chain[hash & mask] = i + 1;
     }
@@ -271,7 +284,8 @@ static void pair_by_birth(struct maker *maker, uint32_t closing)
 
     if (draft->birth == UINT64_MAX || place >= maker->window.length)
         return;
-    for (uint32_t i = maker->chain[birth_hash(place, draft->ordinal) & (maker->window.slots - 1)]; i != 0; i = maker->draft[i - 1].next) {
+    for (uint32_t i = maker->chain[birth_hash(place, draft->ordinal) & (maker->window.slots - 1)]; i != 0;
+         i = maker->draft[i - 1].next) {
         const struct draft *open = &maker->draft[i - 1];
         if (open->birth - maker->window.first == place && open->ordinal == draft->ordinal && is_pair(draft, open)) {
             pair(maker, closing, i - 1);
@@ -280,7 +294,10 @@ static void pair_by_birth(struct maker *maker, uint32_t closing)
     }
 }
 
-/* By size: the next one born after this one is freed. Frees come in order, so what is too early for one is too early for all later ones. */
+/*
+ * By size: the next one born after this one is freed. Frees come in order, so what is too early for
+ * one is too early for all later ones.
+ */
 static void pair_by_bytes(struct maker *maker, uint32_t closing)
 {
     const struct draft *draft = &maker->draft[closing];
@@ -322,8 +339,8 @@ static void pair_halves(struct maker *maker)
 }
 
 /*
- * Drafts become spans. A half without the other one is no steady part of the step: what was freed is gone, and what was born and stays
- * counts as being there all the time, and is left alone.
+ * Drafts become spans. A half without the other one is no steady part of the step: what was freed
+ * is gone, and what was born and stays counts as being there all the time, and is left alone.
  */
 static uint32_t write_spans(struct maker *maker, struct penstock_step_span *span, uint64_t *numbers)
 {
@@ -410,13 +427,15 @@ static const struct ps_recorded_layer *mark_of(const struct maker *maker, const 
 }
 
 /*
- * Counted layers begin with 0 nearest to where forward does, unless their numbers began anew in the step as it was. What the window cuts in two is one layer: the
- * part at its end, which comes first, and the one at its begin.
+ * Counted layers begin with 0 nearest to where forward does, unless their numbers began anew in the
+ * step as it was. What the window cuts in two is one layer: the part at its end, which comes first,
+ * and the one at its begin.
  */
 static void count_anew(const struct maker *maker, uint32_t start, struct penstock_layer *layer, uint32_t layers)
 {
     const uint64_t first = maker->window.first;
-    const bool is_cut = first > 0 && ps_kept_launch(maker->recorder, first - 1)->layer.stretch == mark_of(maker, &layer[0])->stretch;
+    const bool is_cut =
+        first > 0 && ps_kept_launch(maker->recorder, first - 1)->layer.stretch == mark_of(maker, &layer[0])->stretch;
     const uint32_t length = maker->window.length;
     uint32_t counted = 0, highest = 0, leads = 0, nearest = NONE, number = 0;
 
@@ -427,7 +446,8 @@ static void count_anew(const struct maker *maker, uint32_t start, struct penstoc
         if (i == 0 && is_cut)
             continue;
         counted++;
-        uint32_t behind = (layer[i].first_launch + length - start) % length, off = behind < length - behind ? behind : length - behind;
+        uint32_t behind = (layer[i].first_launch + length - start) % length,
+                 off = behind < length - behind ? behind : length - behind;
         if (off <= nearest) {
             nearest = off;
             leads = i;
@@ -443,8 +463,9 @@ static void count_anew(const struct maker *maker, uint32_t start, struct penstoc
 }
 
 /*
- * The launch where forward begins: the program's own step ends when no activation is left, so it is the next one behind the longest stretch in which
- * the step's spans hold least. `held` has room for a number for each moment.
+ * The launch where forward begins: the program's own step ends when no activation is left, so it is
+ * the next one behind the longest stretch in which the step's spans hold least. `held` has room for
+ * a number for each moment.
  */
 static uint32_t find_start(const struct penstock_step *step, uint64_t *held)
 {
@@ -511,7 +532,8 @@ static bool has_markers(const struct maker *maker)
     return false;
 }
 
-static void write_layer_indices(struct penstock_launch *launch, uint32_t launches, const struct penstock_layer *layer, uint32_t layers)
+static void write_layer_indices(struct penstock_launch *launch, uint32_t launches, const struct penstock_layer *layer,
+                                uint32_t layers)
 {
     for (uint32_t i = 0, at = 0; i < launches; i++) {
         while (at + 1 < layers && layer[at + 1].first_launch <= i)
@@ -520,8 +542,8 @@ static void write_layer_indices(struct penstock_launch *launch, uint32_t launche
     }
 }
 
-int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *memory, struct penstock_step *out,
-                     struct ps_recorded_details *details)
+int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *memory,
+                     struct penstock_step *out, struct ps_recorded_details *details)
 {
     struct maker maker = {.recorder = recorder};
     int rc = open_window(recorder, first, length, &maker.window);
@@ -544,13 +566,14 @@ int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_
     read_window(&maker, launch);
     read_idle(&maker);
     pair_halves(&maker);
-    *out =
-        (struct penstock_step){.moments = window->moments, .launches = length, .launch = launch, .span = span, .use = use, .layer = layer};
+    *out = (struct penstock_step){
+        .moments = window->moments, .launches = length, .launch = launch, .span = span, .use = use, .layer = layer};
     out->spans = write_spans(&maker, span, numbers);
     out->uses = write_uses(&maker, use, ordinal);
     ps_recorded_times(recorder, first, length, base + window->kinds, launch, timed);
     uint32_t start = find_start(out, (void *)(base + window->held));
-    out->layers = has_markers(&maker) ? write_marked_layers(&maker, layer) : write_found_layers(&maker, start, base, layer);
+    out->layers =
+        has_markers(&maker) ? write_marked_layers(&maker, layer) : write_found_layers(&maker, start, base, layer);
     count_anew(&maker, start, layer, out->layers);
     write_layer_indices(launch, length, layer, out->layers);
     ps_classes_assign(out, span, start, (void *)(base + window->phases));

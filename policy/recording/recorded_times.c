@@ -37,8 +37,9 @@ size_t ps_recorded_times_bytes(uint32_t length)
 }
 
 /*
- * Of this round and the one before, if that is kept and had the same launch: what came between launches while memory was short makes them
- * longer, never shorter. 0: not known; else 1 more than the duration, as it is kept.
+ * Of this round and the one before, if that is kept and had the same launch: what came between
+ * launches while memory was short makes them longer, never shorter. 0: not known; else 1 more than
+ * the duration, as it is kept.
  */
 static uint64_t shortest_duration(const struct times *m, uint32_t launch)
 {
@@ -53,7 +54,9 @@ static uint64_t shortest_duration(const struct times *m, uint32_t launch)
     return now->duration == 0 || before->duration < now->duration ? before->duration : now->duration;
 }
 
-/* In the middle of the latest rounds that are kept and had the same launch, the lower one of two. */
+/*
+ * In the middle of the latest rounds that are kept and had the same launch, the lower one of two.
+ */
 static uint64_t usual_host_ns(const struct times *m, uint32_t launch)
 {
     const struct ps_recorder *recorder = m->recorder;
@@ -107,8 +110,8 @@ static uint64_t timed_streams(const struct times *m)
     return streams;
 }
 
-void ps_recorded_times(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *workspace, struct penstock_launch *launch,
-                       bool *timed)
+void ps_recorded_times(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *workspace,
+                       struct penstock_launch *launch, bool *timed)
 {
     const struct times times = {recorder, first, length, workspace, kind_slots(length)}, *m = &times;
     const uint64_t streams = timed_streams(m);

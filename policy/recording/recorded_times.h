@@ -26,7 +26,7 @@ size_t ps_recorded_times_bytes(uint32_t length);
  * ps_recorder_step (recorder.h) says. The recorder keeps all these launches. The workspace holds
  * nothing between calls.
  */
-void ps_recorded_times(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *workspace, struct penstock_launch *launch,
-                       bool *timed);
+void ps_recorded_times(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *workspace,
+                       struct penstock_launch *launch, bool *timed);
 
 #endif

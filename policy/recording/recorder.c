@@ -1,6 +1,6 @@
 /*
- * A ring of events (allocations, frees, launches and the accesses behind each), a ring of launches that points into it, and a table of the spans
- * alive now.
+ * A ring of events (allocations, frees, launches and the accesses behind each), a ring of launches
+ * that points into it, and a table of the spans alive now.
  */
 #include "policy/recording/recorder_ring.h"
 
@@ -27,8 +27,9 @@ uint64_t ps_recorder_unknown_spans(const struct ps_recorder *recorder)
 /* ---- the spans alive now ---- */
 
 /*
- * Where a span's search begins. Callers number the lives of one place in the top 16 bits: a place that is allocated and freed again and again stays
- * in the same line of the cache. (Any other numbers do as well.)
+ * Where a span's search begins. Callers number the lives of one place in the top 16 bits: a place
+ * that is allocated and freed again and again stays in the same line of the cache. (Any other
+ * numbers do as well.)
  */
 static uint64_t home_of(uint64_t span)
 {
@@ -109,10 +110,11 @@ void ps_recorder_freed(struct ps_recorder *recorder, uint64_t span)
     remove_live(recorder, live);
 }
 
-void ps_recorder_launch(struct ps_recorder *recorder, struct ps_step_launch launch, uint32_t stream, struct ps_recorded_layer layer)
+void ps_recorder_launch(struct ps_recorder *recorder, struct ps_step_launch launch, uint32_t stream,
+                        struct ps_recorded_layer layer)
 {
-    recorder->launch[recorder->launches % LAUNCHES] =
-        (struct kept_launch){.event = recorder->events, .fingerprint = launch.fingerprint, .stream = stream, .layer = layer};
+    recorder->launch[recorder->launches % LAUNCHES] = (struct kept_launch){
+        .event = recorder->events, .fingerprint = launch.fingerprint, .stream = stream, .layer = layer};
     add_event(recorder, LAUNCHED, recorder->launches++, 0);
     recorder->ordinal = 0;
 }

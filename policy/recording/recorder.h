@@ -50,7 +50,8 @@ struct ps_recorded_layer {
 };
 
 /* Notes a launch on a stream. `stream` is any number that belongs to this stream alone. */
-void ps_recorder_launch(struct ps_recorder *recorder, struct ps_step_launch launch, uint32_t stream, struct ps_recorded_layer layer);
+void ps_recorder_launch(struct ps_recorder *recorder, struct ps_step_launch launch, uint32_t stream,
+                        struct ps_recorded_layer layer);
 
 /*
  * Notes a span that the latest launch names. The caller calls this right after the launch, once or
@@ -112,8 +113,8 @@ struct ps_recorded_details {
  * Layers come from the markers. Without markers they come from the launches alone
  * (policy/recording/auto_layers.h). Classes come from lives and uses.
  */
-int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *memory, struct penstock_step *out,
-                     struct ps_recorded_details *details);
+int ps_recorder_step(const struct ps_recorder *recorder, uint64_t first, uint32_t length, void *memory,
+                     struct penstock_step *out, struct ps_recorded_details *details);
 
 /* Returns whether these launches are kept, with everything that the step is made from. */
 bool ps_recorder_keeps(const struct ps_recorder *recorder, uint64_t first, uint32_t length);

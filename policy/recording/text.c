@@ -6,7 +6,10 @@
 #include "policy/recording/classes.h"
 
 #define FIRST_LINE "penstock-recording 1"
-/* Of one span, launch or bandwidth; and of all spans or launches, which are added up, played some rounds, and looked at for sixteen times the batch. */
+/*
+ * Of one span, launch or bandwidth; and of all spans or launches, which are added up, played some
+ * rounds, and looked at for sixteen times the batch.
+ */
 #define BYTES_MAX (UINT64_C(1) << 50)
 #define NS_MAX (UINT64_C(1) << 50)
 #define MAPPING_NS_MAX UINT64_C(1000000000)
@@ -91,7 +94,10 @@ static void put_layer(const struct printer *p, const struct penstock_layer *laye
     put_text(p, "\n");
 }
 
-/* What happens at each moment, and which spans each launch names: launch l those at named[first[l] ... first[l + 1]). */
+/*
+ * What happens at each moment, and which spans each launch names: launch l those at named[first[l]
+ * ... first[l + 1]).
+ */
 struct index {
     uint32_t *span; /* by moment: allocated or freed then; PENSTOCK_NEVER: a launch */
     uint32_t *first, *named;
@@ -290,7 +296,8 @@ static bool parse_links(struct parser *p)
         if (!next_number(&p->reader, BYTES_MAX, rates[i]) || *rates[i] == 0)
             return fail(p, "links: expected four bandwidths in bytes per second");
     }
-    if (!next_number(&p->reader, NS_MAX, &p->links.evict_overhead_ns) || !next_number(&p->reader, NS_MAX, &p->links.reload_overhead_ns))
+    if (!next_number(&p->reader, NS_MAX, &p->links.evict_overhead_ns) ||
+        !next_number(&p->reader, NS_MAX, &p->links.reload_overhead_ns))
         return fail(p, "links: expected two overheads in ns after the bandwidths");
     if (!at_line_end(&p->reader) && !next_number(&p->reader, MAPPING_NS_MAX, &p->links.mapping_ns))
         return fail(p, "links: expected the time of a mapping, in ns, after the overheads");
@@ -406,8 +413,8 @@ static bool parse_layer(struct parser *p)
         return fail(p, "y: expected forward, backward or none");
     word = next_word(r);
     word.length = word.length > 0 ? (size_t)(r->line_end - word.text) : 0;
-    while (word.length > 0 &&
-           (word.text[word.length - 1] == ' ' || word.text[word.length - 1] == '\t' || word.text[word.length - 1] == '\r'))
+    while (word.length > 0 && (word.text[word.length - 1] == ' ' || word.text[word.length - 1] == '\t' ||
+                               word.text[word.length - 1] == '\r'))
         word.length--;
     if (memchr(word.text, 0, word.length))
         return fail(p, "y: the name contains a zero byte");
@@ -415,8 +422,8 @@ static bool parse_layer(struct parser *p)
         char *name = p->name + p->name_bytes;
         memcpy(name, word.text, word.length);
         name[word.length] = '\0';
-        p->layer[p->layers] =
-            (struct penstock_layer){p->launches, (uint32_t)number, (enum penstock_direction)direction, word.length > 0 ? name : NULL};
+        p->layer[p->layers] = (struct penstock_layer){p->launches, (uint32_t)number, (enum penstock_direction)direction,
+                                                      word.length > 0 ? name : NULL};
     }
     p->name_bytes += (uint32_t)word.length + 1;
     p->layers++;
@@ -508,8 +515,9 @@ int ps_recording_bytes(const char *text, size_t length, size_t *bytes, struct ps
     struct parser p = {0};
     bool right = parse_lines(&p, text, length);
 
-    *bytes = aligned(p.launches * sizeof *p.launch) + aligned(p.spans * sizeof *p.span) + aligned(p.layers * sizeof *p.layer) +
-             aligned(p.uses * sizeof *p.use) + 2 * aligned(p.spans * sizeof *p.named_by) + aligned(p.name_bytes);
+    *bytes = aligned(p.launches * sizeof *p.launch) + aligned(p.spans * sizeof *p.span) +
+             aligned(p.layers * sizeof *p.layer) + aligned(p.uses * sizeof *p.use) +
+             2 * aligned(p.spans * sizeof *p.named_by) + aligned(p.name_bytes);
     return verdict(&p, right, problem);
 }
 
@@ -552,7 +560,8 @@ static void enter_uses(struct parser *p, const char *text, size_t length)
     p->reader.line = 0;
 }
 
-int ps_recording_parse(const char *text, size_t length, void *memory, struct penstock_step *step, struct ps_recording_problem *problem)
+int ps_recording_parse(const char *text, size_t length, void *memory, struct penstock_step *step,
+                       struct ps_recording_problem *problem)
 {
     struct parser p = {0};
     char *at = memory;

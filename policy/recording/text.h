@@ -51,6 +51,7 @@ int ps_recording_bytes(const char *text, size_t length, size_t *bytes, struct ps
  * Makes the step in `memory`, which is aligned for any type; *step points into it. Returns 0, or
  * -EINVAL with *problem. After 0 the step is valid.
  */
-int ps_recording_parse(const char *text, size_t length, void *memory, struct penstock_step *step, struct ps_recording_problem *problem);
+int ps_recording_parse(const char *text, size_t length, void *memory, struct penstock_step *step,
+                       struct ps_recording_problem *problem);
 
 #endif

@@ -1,14 +1,17 @@
 /*
- * A kernel that runs once in every step cuts the stream of launches into steps; one that runs in every layer cuts it into layers and, where
- * one step ends and the next begins, into a piece of another length. So each fingerprint is asked how long its rounds are and whether they
- * repeat: the longest rounds that came twice running belong to the outermost loop, and how often its kernels ran is how many steps there
- * were.
+ * A kernel that runs once in every step cuts the stream of launches into steps; one that runs in
+ * every layer cuts it into layers and, where one step ends and the next begins, into a piece of
+ * another length. So each fingerprint is asked how long its rounds are and whether they repeat: the
+ * longest rounds that came twice running belong to the outermost loop, and how often its kernels
+ * ran is how many steps there were.
  *
- * Rounds are compared by length and by the sum of what they hold, which takes one subtraction, and not launch by launch; a sum of
- * well-mixed 64-bit numbers does not come out the same by accident. The order within a round is not looked at: streams may interleave.
+ * Rounds are compared by length and by the sum of what they hold, which takes one subtraction, and
+ * not launch by launch; a sum of well-mixed 64-bit numbers does not come out the same by accident.
+ * The order within a round is not looked at: streams may interleave.
  *
- * Limits, on purpose: steps that are never alike (another shape each time) are not recognised, and a program whose evaluation comes round
- * regularly, three times or more, is counted in rounds of training plus evaluation. Proper step detection is the planner's.
+ * Limits, on purpose: steps that are never alike (another shape each time) are not recognised, and
+ * a program whose evaluation comes round regularly, three times or more, is counted in rounds of
+ * training plus evaluation. Proper step detection is the planner's.
  */
 #include "policy/steps/counter.h"
 
@@ -21,13 +24,17 @@
 #define PROBES 8
 
 /*
- * A loop counts as the program's own when it makes up at least two thirds of the launches, those of kernels that ran but once left aside:
- * the layers inside a single step do not (backward ones, the longer, are about six in ten), nor does a loop in setting up, nor an accident.
+ * A loop counts as the program's own when it makes up at least two thirds of the launches, those of
+ * kernels that ran but once left aside: the layers inside a single step do not (backward ones, the
+ * longer, are about six in ten), nor does a loop in setting up, nor an accident.
  */
 #define COVER_OF 3
 #define COVER_AT_LEAST 2
 
-/* So many kernels that run once in a step, agreeing about it, are believed when no step has come twice running yet. */
+/*
+ * So many kernels that run once in a step, agreeing about it, are believed when no step has come
+ * twice running yet.
+ */
 #define WITNESSES 3
 
 void ps_step_init(struct ps_step_counter *counter)
@@ -35,7 +42,10 @@ void ps_step_init(struct ps_step_counter *counter)
     memset(counter, 0, sizeof *counter);
 }
 
-/* The fingerprint's slot: its own, a free one, or that of one that never came again and is the longest gone; NULL when there is none. */
+/*
+ * The fingerprint's slot: its own, a free one, or that of one that never came again and is the
+ * longest gone; NULL when there is none.
+ */
 static struct ps_step_slot *find_slot(struct ps_step_counter *counter, uint64_t fingerprint, uint64_t mixed)
 {
     struct ps_step_slot *oldest = NULL;
@@ -53,7 +63,9 @@ static struct ps_step_slot *find_slot(struct ps_step_counter *counter, uint64_t 
     return oldest;
 }
 
-/* Whether so many launches make up enough of the `all` that count for being the program's own loop. */
+/*
+ * Whether so many launches make up enough of the `all` that count for being the program's own loop.
+ */
 static bool is_most(uint64_t cover, uint64_t all)
 {
     return cover * COVER_OF >= all * COVER_AT_LEAST;
@@ -133,7 +145,10 @@ static size_t count_agreeing(const struct ps_step_counter *counter, uint64_t all
     return agreeing;
 }
 
-/* Some kernels run in setting up too, some only once the first steps are over: the count that most of them share is the steps'. */
+/*
+ * Some kernels run in setting up too, some only once the first steps are over: the count that most
+ * of them share is the steps'.
+ */
 static uint64_t count_by_majority(const struct ps_step_counter *counter, uint64_t all, uint64_t length)
 {
     uint64_t steps = 0;
@@ -152,21 +167,26 @@ static uint64_t count_by_majority(const struct ps_step_counter *counter, uint64_
     return steps;
 }
 
-/* How many kernels had the same latest round as this one, seen from their own place in it, and ran as often. */
+/*
+ * How many kernels had the same latest round as this one, seen from their own place in it, and ran
+ * as often.
+ */
 static size_t count_witnesses(const struct ps_step_counter *counter, const struct ps_step_slot *slot)
 {
     size_t witnesses = 0;
 
     for (size_t i = 0; i < PS_STEP_SLOTS; i++) {
         const struct ps_step_slot *other = &counter->slots[i];
-        witnesses += other->round_length == slot->round_length && other->round_sum == slot->round_sum && other->count == slot->count;
+        witnesses += other->round_length == slot->round_length && other->round_sum == slot->round_sum &&
+                     other->count == slot->count;
     }
     return witnesses;
 }
 
 /*
- * The first two or three steps have no round that came twice running. But the rounds of all kernels that run once a step hold the same
- * launches, from different starting points, and several kernels whose rounds do are no accident.
+ * The first two or three steps have no round that came twice running. But the rounds of all kernels
+ * that run once a step hold the same launches, from different starting points, and several kernels
+ * whose rounds do are no accident.
  */
 static uint64_t count_by_witnesses(const struct ps_step_counter *counter, uint64_t all)
 {
@@ -175,7 +195,8 @@ static uint64_t count_by_witnesses(const struct ps_step_counter *counter, uint64
 
     for (size_t i = 0; i < PS_STEP_SLOTS; i++) {
         const struct ps_step_slot *slot = &counter->slots[i];
-        if (slot->round_length > length && is_most(slot->count * slot->round_length, all) && count_witnesses(counter, slot) >= WITNESSES) {
+        if (slot->round_length > length && is_most(slot->count * slot->round_length, all) &&
+            count_witnesses(counter, slot) >= WITNESSES) {
             length = slot->round_length;
             steps = slot->count;
         }

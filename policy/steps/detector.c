@@ -1,8 +1,10 @@
 /*
- * Two searches run side by side. In history: a cursor walks beside the newest launch at a fixed distance; when everything has been equal for a
- * whole distance, the last launches repeat those before them, and the distance is a step's length if nothing else speaks against it. In the known
- * patterns: some launches running that fit exactly one place of one of them. Cursors and places are looked up by the hash of the latest few
- * fingerprints (a gram); a hash only ever suggests, and fingerprints themselves are compared before anything is believed.
+ * Two searches run side by side. In history: a cursor walks beside the newest launch at a fixed
+ * distance; when everything has been equal for a whole distance, the last launches repeat those
+ * before them, and the distance is a step's length if nothing else speaks against it. In the known
+ * patterns: some launches running that fit exactly one place of one of them. Cursors and places are
+ * looked up by the hash of the latest few fingerprints (a gram); a hash only ever suggests, and
+ * fingerprints themselves are compared before anything is believed.
  */
 #include "policy/steps/pattern.h"
 #include "policy/steps/resync.h"
@@ -17,19 +19,26 @@
 #define MATCH_MIN 64
 
 /*
- * A step this long is believed in when a quarter of it has come again: a training of a few long steps would else be over before it has a plan. If it
- * breaks off before it has come round whole it is forgotten, as if it had never been found.
+ * A step this long is believed in when a quarter of it has come again: a training of a few long
+ * steps would else be over before it has a plan. If it breaks off before it has come round whole it
+ * is forgotten, as if it had never been found.
  */
 #define EARLY_FROM 1024
 #define EARLY_PART 4
 
-/* One launch in so many may use what was last used longer ago than a step: batches of a data set that lives on the device, say. */
+/*
+ * One launch in so many may use what was last used longer ago than a step: batches of a data set
+ * that lives on the device, say.
+ */
 #define FAR_ONE_IN 64
 
 /* Recognised so often and lost again before its end: what it took the place of comes back. */
 #define STRIKES 3
 
-/* With no span to tell, this many rounds of a shorter step and something else are a longer step; more are a loop with a visitor. */
+/*
+ * With no span to tell, this many rounds of a shorter step and something else are a longer step;
+ * more are a loop with a visitor.
+ */
 #define ROUNDS_IN_LONGER UINT64_C(16)
 
 #define REACH_MAX UINT32_C(0x7fffffff)
@@ -114,7 +123,10 @@ static bool is_superseded(const struct ps_steps *steps, const struct pattern *pa
     return by->serial == pattern->superseder && by->strikes < STRIKES;
 }
 
-/* Whether so many launches have come again that the cursor's distance is believed to be a step's length. */
+/*
+ * Whether so many launches have come again that the cursor's distance is believed to be a step's
+ * length.
+ */
 static bool is_believed(const struct ps_steps *steps, const struct cursor *cursor)
 {
     uint64_t whole = cursor->distance > MATCH_MIN ? cursor->distance : MATCH_MIN;
@@ -144,7 +156,10 @@ static struct ps_steps_state state_of(const struct ps_steps *steps, enum ps_step
     return state;
 }
 
-/* What is no longer than a pattern, or only that pattern again and again, has nothing to say any more. */
+/*
+ * What is no longer than a pattern, or only that pattern again and again, has nothing to say any
+ * more.
+ */
 static void drop_cursors(struct ps_steps *steps, uint64_t distance)
 {
     for (int i = 0; i < CURSORS; i++) {
@@ -193,7 +208,10 @@ static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
         ps_resync_begin(&steps->lost_place, pattern, expected, fingerprint);
         steps->foreign = 1; /* if it has a place after all, that costs one launch of the run */
         steps->known = UINT32_MAX;
-        /* From being recognised to being lost it can be a gram short of a round, and a good step all the same. */
+        /*
+         * From being recognised to being lost it can be a gram short of a round, and a good step
+         * all the same.
+         */
         pattern->strikes = steps->followed + GRAM < pattern->length ? pattern->strikes + 1 : 0;
         if (!pattern->is_whole) {
             steps->broken = steps->slot;
@@ -223,8 +241,9 @@ static enum ps_steps_event follow(struct ps_steps *steps, uint64_t fingerprint)
 /* ---- recognising ---- */
 
 /*
- * A gram that has one place in a pattern says where the program is. One with several says it too when the program has only just come into the
- * pattern: then it is the first of them, since one enters a loop over layers at its first layer.
+ * A gram that has one place in a pattern says where the program is. One with several says it too
+ * when the program has only just come into the pattern: then it is the first of them, since one
+ * enters a loop over layers at its first layer.
  */
 static bool recognise(struct ps_steps *steps, uint64_t fingerprint, uint64_t gram)
 {
@@ -241,8 +260,9 @@ static bool recognise(struct ps_steps *steps, uint64_t fingerprint, uint64_t gra
     }
     for (uint32_t slot = 0; slot < PS_PATTERNS_MAX; slot++) {
         const struct pattern *pattern = &steps->pattern[slot];
-        uint32_t at =
-            pattern->length != 0 && pattern->is_whole ? ps_step_pattern_find(pattern, gram, steps->fingerprint, steps->count - 1) : NOWHERE;
+        uint32_t at = pattern->length != 0 && pattern->is_whole
+                          ? ps_step_pattern_find(pattern, gram, steps->fingerprint, steps->count - 1)
+                          : NOWHERE;
         if (at == NOWHERE)
             continue;
         known |= 1u << slot;
@@ -251,7 +271,8 @@ static bool recognise(struct ps_steps *steps, uint64_t fingerprint, uint64_t gra
         bool unique = !(at & AMBIGUOUS);
         if (!unique && (steps->known >> slot & 1))
             continue;
-        if (best == NOWHERE || unique > best_unique || (unique == best_unique && weight(pattern) > weight(&steps->pattern[best]))) {
+        if (best == NOWHERE || unique > best_unique ||
+            (unique == best_unique && weight(pattern) > weight(&steps->pattern[best]))) {
             best = slot;
             best_unique = unique;
             place = at & ~AMBIGUOUS;
@@ -276,7 +297,8 @@ static void add_cursor(struct ps_steps *steps, uint64_t gram)
     uint64_t distance = (uint32_t)(now - steps->latest[gram % LATEST]);
     struct cursor *worst = &steps->cursor[0];
 
-    if (distance == 0 || distance > PS_PATTERN_LAUNCHES_MAX || distance + GRAM > steps->count || !same_gram(steps, now, now - distance))
+    if (distance == 0 || distance > PS_PATTERN_LAUNCHES_MAX || distance + GRAM > steps->count ||
+        !same_gram(steps, now, now - distance))
         return;
     for (int i = 0; i < CURSORS; i++) {
         struct cursor *cursor = &steps->cursor[i];
@@ -285,16 +307,20 @@ static void add_cursor(struct ps_steps *steps, uint64_t gram)
         if (cursor->match < worst->match)
             worst = cursor;
     }
-    /* How long the two places have been equal already: the longest power of two that is, then the next in front of it. */
+    /*
+     * How long the two places have been equal already: the longest power of two that is, then the
+     * next in front of it.
+     */
     uint64_t match = 0;
     uint64_t limit = (steps->count < RING ? steps->count : RING - 1) - distance;
     for (int i = POWERS - 1; i >= 0; i--) {
         uint64_t more = UINT64_C(1) << i;
         if (match + more > limit)
             continue;
-        uint64_t newer = difference(prefix_of(steps, now - match), prefix_of(steps, now - match - more), steps->power[i]);
-        uint64_t older =
-            difference(prefix_of(steps, now - distance - match), prefix_of(steps, now - distance - match - more), steps->power[i]);
+        uint64_t newer =
+            difference(prefix_of(steps, now - match), prefix_of(steps, now - match - more), steps->power[i]);
+        uint64_t older = difference(prefix_of(steps, now - distance - match),
+                                    prefix_of(steps, now - distance - match - more), steps->power[i]);
         if (newer == older)
             match += more;
     }
@@ -317,15 +343,22 @@ static void walk_cursors(struct ps_steps *steps, uint64_t fingerprint)
 struct evidence {
     uint64_t sum;
     uint64_t farthest; /* the longest reach that is no longer than the distance */
-    bool carried;   /* something is used that was there when the distance began: what is never used again is set up, not stepped through */
+    bool
+        /*
+         * something is used that was there when the distance began: what is never used again is set
+         * up, not stepped through
+         */
+        carried;
     uint64_t retry; /* 0: reaches don't speak against it; else launches observed when that may have changed */
 };
 
 /*
- * `reach_max`: what a reach may be in a step; the distance, or what it was the round before. Only the last `looked_at` launches, those that have come
- * again, can speak against it: what came once, in a program's first step, may reach back to the set-up before it.
+ * `reach_max`: what a reach may be in a step; the distance, or what it was the round before. Only
+ * the last `looked_at` launches, those that have come again, can speak against it: what came once,
+ * in a program's first step, may reach back to the set-up before it.
  */
-static struct evidence look_back(const struct ps_steps *steps, uint64_t distance, uint64_t looked_at, uint64_t reach_max)
+static struct evidence look_back(const struct ps_steps *steps, uint64_t distance, uint64_t looked_at,
+                                 uint64_t reach_max)
 {
     struct evidence evidence = {0};
     uint64_t far = 0;
@@ -346,23 +379,28 @@ static struct evidence look_back(const struct ps_steps *steps, uint64_t distance
     return evidence;
 }
 
-/* Whether most of the last launches, a distance of them, belong to the pattern. An inner loop is no step however often it goes round. */
+/*
+ * Whether most of the last launches, a distance of them, belong to the pattern. An inner loop is no
+ * step however often it goes round.
+ */
 static bool covers(const struct ps_steps *steps, const struct pattern *pattern, uint64_t distance)
 {
     uint64_t in = 0;
 
     for (uint64_t i = 0; i < distance; i++) {
         uint64_t launch = steps->count - 1 - i;
-        in += launch + 1 >= GRAM && ps_step_pattern_find(pattern, gram_at(steps, launch), steps->fingerprint, launch) != NOWHERE;
+        in += launch + 1 >= GRAM &&
+              ps_step_pattern_find(pattern, gram_at(steps, launch), steps->fingerprint, launch) != NOWHERE;
     }
     return 2 * in >= distance;
 }
 
 /*
- * Whether a shorter step that went round inside this distance is the better one. It is when all that came in between belongs to a known step as
- * well: steps in changing order. Else the longer step is needed when some span is idle for all of it but
- * less than a shorter round: what accumulating gradients leaves for the update. Evaluating now and then makes no such span. With no span to
- * tell, a short rest beside a few shorter rounds is taken for an update, too.
+ * Whether a shorter step that went round inside this distance is the better one. It is when all
+ * that came in between belongs to a known step as well: steps in changing order. Else the longer
+ * step is needed when some span is idle for all of it but less than a shorter round: what
+ * accumulating gradients leaves for the update. Evaluating now and then makes no such span. With no
+ * span to tell, a short rest beside a few shorter rounds is taken for an update, too.
  */
 static bool has_shorter(const struct ps_steps *steps, uint64_t distance, uint64_t farthest)
 {
@@ -376,13 +414,17 @@ static bool has_shorter(const struct ps_steps *steps, uint64_t distance, uint64_
         if (pattern->last_wrap + distance < steps->count + length)
             continue;
         uint64_t rest = distance % length;
-        if (farthest > length ? farthest + length <= distance : rest == 0 || rest > length / 2 || distance > ROUNDS_IN_LONGER * length)
+        if (farthest > length ? farthest + length <= distance
+                              : rest == 0 || rest > length / 2 || distance > ROUNDS_IN_LONGER * length)
             return true;
     }
     return false;
 }
 
-/* The known pattern that the last launches are a round of, from wherever it begins; *position: what comes next in it, or NOWHERE if unclear. */
+/*
+ * The known pattern that the last launches are a round of, from wherever it begins; *position: what
+ * comes next in it, or NOWHERE if unclear.
+ */
 static uint32_t find_known(const struct ps_steps *steps, uint64_t distance, uint64_t sum, uint32_t *position)
 {
     *position = NOWHERE;
@@ -413,13 +455,16 @@ static uint32_t take_slot(const struct ps_steps *steps)
     return slot;
 }
 
-/* Compares the last two rounds, launch by launch, or what there is of them; how many at their end are the same. */
+/*
+ * Compares the last two rounds, launch by launch, or what there is of them; how many at their end
+ * are the same.
+ */
 static uint64_t compare_rounds(const struct ps_steps *steps, uint64_t distance)
 {
     uint64_t same = 0;
 
-    while (same < distance &&
-           steps->fingerprint[(steps->count - 1 - same) % RING] == steps->fingerprint[(steps->count - 1 - same - distance) % RING])
+    while (same < distance && steps->fingerprint[(steps->count - 1 - same) % RING] ==
+                                  steps->fingerprint[(steps->count - 1 - same - distance) % RING])
         same++;
     return same;
 }
@@ -482,23 +527,29 @@ static enum ps_steps_event try_cursor(struct ps_steps *steps, struct cursor *cur
     /* A look costs a round's length: not too many of them a round. */
     cursor->check = steps->count + distance / 8 + 1;
     /*
-     * Of a short distance all that had to match is looked at: an optimizer that updates large tensors in pieces launches the same kernel again and
-     * again, and now and then goes on to the next tensors.
+     * Of a short distance all that had to match is looked at: an optimizer that updates large
+     * tensors in pieces launches the same kernel again and again, and now and then goes on to the
+     * next tensors.
      */
     uint64_t looked_at = distance > MATCH_MIN ? distance : MATCH_MIN;
-    struct evidence evidence = look_back(steps, distance, cursor->match < looked_at ? cursor->match : looked_at, distance);
+    struct evidence evidence =
+        look_back(steps, distance, cursor->match < looked_at ? cursor->match : looked_at, distance);
     if (evidence.retry != 0) {
         if (evidence.retry > cursor->check)
             cursor->check = evidence.retry;
         return PS_STEPS_NOTHING;
     }
-    /* All that outlives a small model's steps may be too small to be managed; who marks them knows that they are steps. */
+    /*
+     * All that outlives a small model's steps may be too small to be managed; who marks them knows
+     * that they are steps.
+     */
     if (!evidence.carried && !begins_at_mark(steps, distance))
         return PS_STEPS_NOTHING;
     cursor->check = steps->count + distance;
     uint32_t slot = find_known(steps, distance, evidence.sum, &position);
     if (slot != NOWHERE) {
-        if (position == NOWHERE || is_superseded(steps, &steps->pattern[slot]) || (steps->following && steps->slot == slot))
+        if (position == NOWHERE || is_superseded(steps, &steps->pattern[slot]) ||
+            (steps->following && steps->slot == slot))
             return PS_STEPS_NOTHING;
         start_following(steps, slot, position);
         return PS_STEPS_RECOGNISED;
@@ -515,7 +566,10 @@ static enum ps_steps_event try_cursor(struct ps_steps *steps, struct cursor *cur
     return PS_STEPS_FOUND;
 }
 
-/* The shortest distance that holds; while a pattern is followed, only what is longer and not that pattern again and again. */
+/*
+ * The shortest distance that holds; while a pattern is followed, only what is longer and not that
+ * pattern again and again.
+ */
 static enum ps_steps_event try_cursors(struct ps_steps *steps)
 {
     uint64_t above = steps->following ? steps->pattern[steps->slot].length : 0;
@@ -540,8 +594,9 @@ static enum ps_steps_event try_cursors(struct ps_steps *steps)
 }
 
 /*
- * What was believed early has broken off, and now things go on as they did further along in it: the launches between came once and are no part of the
- * step. Most optimizers make their state so, in the first step.
+ * What was believed early has broken off, and now things go on as they did further along in it: the
+ * launches between came once and are no part of the step. Most optimizers make their state so, in
+ * the first step.
  */
 static enum ps_steps_event go_on_without(struct ps_steps *steps, uint64_t gram)
 {
@@ -561,7 +616,8 @@ static enum ps_steps_event go_on_without(struct ps_steps *steps, uint64_t gram)
         return PS_STEPS_NOTHING;
     place &= ~AMBIGUOUS; /* of several the first: one comes to a loop at its beginning */
     uint64_t left_out = place - steps->broken_at - since, distance = pattern->length - left_out;
-    if (distance < EARLY_FROM || distance + GRAM > steps->count || !same_gram(steps, now, now - distance) || !ends_at_mark(steps, distance))
+    if (distance < EARLY_FROM || distance + GRAM > steps->count || !same_gram(steps, now, now - distance) ||
+        !ends_at_mark(steps, distance))
         return PS_STEPS_NOTHING;
     struct evidence evidence = look_back(steps, distance, distance, pattern->length);
     if (evidence.retry != 0 || !evidence.carried) { /* a look costs a round's length: one must do */
@@ -581,7 +637,8 @@ struct ps_steps_state ps_steps_observe(struct ps_steps *steps, struct ps_step_la
     enum ps_steps_event event = PS_STEPS_NOTHING;
 
     steps->fingerprint[now % RING] = fingerprint;
-    steps->reach[now % RING] = (uint32_t)(launch.reach < REACH_MAX ? launch.reach : REACH_MAX) | (steps->mark ? MARKED : 0);
+    steps->reach[now % RING] =
+        (uint32_t)(launch.reach < REACH_MAX ? launch.reach : REACH_MAX) | (steps->mark ? MARKED : 0);
     steps->hash = append(steps->hash, fingerprint);
     steps->prefix[now % RING] = steps->hash;
     steps->mark = false;

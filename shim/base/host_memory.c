@@ -12,8 +12,8 @@
 #define MOUNTINFO_BYTES_MAX (256 * 1024)
 
 /*
- * Reads a file in pieces and hands on one line at a time, without its newline. A line longer than the buffer is cut; the rest is skipped.
- * Stops when `each` returns false.
+ * Reads a file in pieces and hands on one line at a time, without its newline. A line longer than
+ * the buffer is cut; the rest is skipped. Stops when `each` returns false.
  */
 typedef bool (*line_fn)(char *line, void *ctx);
 
@@ -63,7 +63,10 @@ static int read_lines(const char *path, line_fn each, void *ctx)
     return 0;
 }
 
-/* Reads decimal digits; returns what follows them, or NULL when there are none or the number does not fit. */
+/*
+ * Reads decimal digits; returns what follows them, or NULL when there are none or the number does
+ * not fit.
+ */
 static const char *parse_u64(const char *text, uint64_t *out)
 {
     uint64_t value = 0;
@@ -134,7 +137,8 @@ struct controller {
     const char *reclaimable_key; /* in memory.stat: file pages that go first when memory gets short */
 };
 
-static const struct controller controller_v1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
+static const struct controller controller_v1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
+                                                "total_inactive_file"};
 static const struct controller controller_v2 = {"memory.max", "memory.current", "inactive_file"};
 
 /* Where this process's memory cgroup is: its path, and the mount through which it can be read. */
@@ -171,8 +175,9 @@ static bool list_has(const char *list, const char *word)
 }
 
 /*
- * A line of /proc/self/cgroup: `ID:CONTROLLERS:PATH`. ID 0 without controllers is version 2; on hybrid systems the memory controller can
- * still be on a version 1 line, which then is the one that counts.
+ * A line of /proc/self/cgroup: `ID:CONTROLLERS:PATH`. ID 0 without controllers is version 2; on
+ * hybrid systems the memory controller can still be on a version 1 line, which then is the one that
+ * counts.
  */
 static bool take_cgroup_line(char *line, void *ctx)
 {
@@ -194,13 +199,17 @@ static bool take_cgroup_line(char *line, void *ctx)
     return true;
 }
 
-/* Paths in mountinfo have blanks, tabs, newlines and backslashes as three octal digits. Decodes in place. */
+/*
+ * Paths in mountinfo have blanks, tabs, newlines and backslashes as three octal digits. Decodes in
+ * place.
+ */
 static void decode_octal(char *text)
 {
     char *out = text;
 
     while (*text) {
-        if (text[0] == '\\' && text[1] >= '0' && text[1] <= '3' && text[2] >= '0' && text[2] <= '7' && text[3] >= '0' && text[3] <= '7') {
+        if (text[0] == '\\' && text[1] >= '0' && text[1] <= '3' && text[2] >= '0' && text[2] <= '7' && text[3] >= '0' &&
+            text[3] <= '7') {
             *out++ = (char)((text[1] - '0') * 64 + (text[2] - '0') * 8 + (text[3] - '0'));
             text += 4;
         } else {
@@ -211,8 +220,8 @@ static void decode_octal(char *text)
 }
 
 /*
- * A line of /proc/self/mountinfo: `ID PARENT MAJOR:MINOR ROOT MOUNT_POINT OPTIONS [TAGS...] - TYPE SOURCE SUPER_OPTIONS`. Takes the first
- * mount of the controller's file system.
+ * A line of /proc/self/mountinfo: `ID PARENT MAJOR:MINOR ROOT MOUNT_POINT OPTIONS [TAGS...] - TYPE
+ * SOURCE SUPER_OPTIONS`. Takes the first mount of the controller's file system.
  */
 static bool take_mount_line(char *line, void *ctx)
 {
@@ -231,13 +240,14 @@ static bool take_mount_line(char *line, void *ctx)
     char *options = strtok_r(NULL, " ", &save);
     if (count < 5 || !type || !options)
         return true;
-    bool wanted =
-        cg->controller == &controller_v2 ? strcmp(type, "cgroup2") == 0 : strcmp(type, "cgroup") == 0 && list_has(options, "memory");
+    bool wanted = cg->controller == &controller_v2 ? strcmp(type, "cgroup2") == 0
+                                                   : strcmp(type, "cgroup") == 0 && list_has(options, "memory");
     if (!wanted)
         return true;
     decode_octal(fields[3]);
     decode_octal(fields[4]);
-    if (!copy_text(cg->mount_root, sizeof cg->mount_root, fields[3]) || !copy_text(cg->mount_point, sizeof cg->mount_point, fields[4]))
+    if (!copy_text(cg->mount_root, sizeof cg->mount_root, fields[3]) ||
+        !copy_text(cg->mount_point, sizeof cg->mount_point, fields[4]))
         cg->mount_point[0] = '\0';
     return false;
 }
@@ -275,7 +285,10 @@ static uint64_t read_number(const char *directory, const char *file)
     return number;
 }
 
-/* Version 1 writes "no limit" as the highest multiple of a page that fits a signed 64-bit number: nobody has half of that. */
+/*
+ * Version 1 writes "no limit" as the highest multiple of a page that fits a signed 64-bit number:
+ * nobody has half of that.
+ */
 #define V1_NO_LIMIT (UINT64_C(1) << 62)
 
 /* Lets the limit of one cgroup, and what it leaves, lower the figures. */
@@ -301,8 +314,9 @@ static void apply_cgroup(const struct controller *controller, const char *direct
 }
 
 /*
- * The part of the cgroup's path below what the mount shows. In a container the two are often told from different points of view (the path
- * from the host's, or with /.. in it); then the mount's top is what the process can see, and the best there is.
+ * The part of the cgroup's path below what the mount shows. In a container the two are often told
+ * from different points of view (the path from the host's, or with /.. in it); then the mount's top
+ * is what the process can see, and the best there is.
  */
 static const char *path_below_mount(const struct cgroup *cg)
 {
@@ -316,7 +330,10 @@ static const char *path_below_mount(const struct cgroup *cg)
     return *below == '/' && below[1] != '\0' ? below : "";
 }
 
-/* The structure is large for a stack that may be a small thread's, but this runs at start and seldom after. */
+/*
+ * The structure is large for a stack that may be a small thread's, but this runs at start and
+ * seldom after.
+ */
 static void read_cgroups(const char *root, struct ps_host_memory *out)
 {
     struct cgroup cg = {0};
@@ -367,7 +384,10 @@ uint64_t ps_host_memory_available(const struct ps_host_memory *m)
     return m->machine_available < m->cgroup_available ? m->machine_available : m->cgroup_available;
 }
 
-/* DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal, 4 to 8 digits for the domain; in lower case, as in /sys. */
+/*
+ * DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal, 4 to 8 digits for the domain; in lower case, as in
+ * /sys.
+ */
 static bool pci_name_lower(const char *name, char *out, size_t size)
 {
     static const char hex[] = "0123456789abcdef";

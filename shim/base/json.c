@@ -139,7 +139,10 @@ static void break_line(struct ps_json *j)
         put(j, "  ", 2);
 }
 
-/* Everything that stands before a value: comma, line break, indent and key. Returns false when a value is not allowed here. */
+/*
+ * Everything that stands before a value: comma, line break, indent and key. Returns false when a
+ * value is not allowed here.
+ */
 static bool begin_value(struct ps_json *j, const char *key)
 {
     if (j->error != 0)

@@ -72,7 +72,10 @@ int ps_live_directory_open_any(char path[PS_LIVE_PATH_BYTES])
     return directory;
 }
 
-/* Field `number` (from 3 on) of a line of /proc/PID/stat; what comes before has a name in brackets, which may hold anything. */
+/*
+ * Field `number` (from 3 on) of a line of /proc/PID/stat; what comes before has a name in brackets,
+ * which may hold anything.
+ */
 static uint64_t field_of(const char *after_name, int number)
 {
     for (int i = 3; after_name && i < number; i++)
@@ -123,7 +126,10 @@ static bool parse_name(const char *name, struct ps_live_identity *out)
     return !strcmp(same, name);
 }
 
-/* Whether the page was made by the process that now has its number, and by the program that it now is. */
+/*
+ * Whether the page was made by the process that now has its number, and by the program that it now
+ * is.
+ */
 static bool is_of(const struct ps_live_identity *page, const struct ps_live_identity *now)
 {
     bool other_program = page->stack && now->stack && page->stack != now->stack;
@@ -161,7 +167,8 @@ enum ps_live_found ps_live_look_at(int directory, const char *name, struct ps_li
         found = PS_LIVE_FOUND_OTHER_VERSION;
     else if (whole && !is_of(&header->identity, &now))
         found = PS_LIVE_FOUND_LEFT_OVER;
-    else if (whole && header->bytes == sizeof(struct ps_live_page) && status.st_size == (off_t)sizeof(struct ps_live_page))
+    else if (whole && header->bytes == sizeof(struct ps_live_page) &&
+             status.st_size == (off_t)sizeof(struct ps_live_page))
         found = PS_LIVE_FOUND_LIVES;
     if (found == PS_LIVE_FOUND_LIVES)
         *fd = opened;
@@ -170,7 +177,10 @@ enum ps_live_found ps_live_look_at(int directory, const char *name, struct ps_li
     return found;
 }
 
-/* Whether the file is a note of a process that is gone: by its name, or, where the number is another's by now, by what it begins with. */
+/*
+ * Whether the file is a note of a process that is gone: by its name, or, where the number is
+ * another's by now, by what it begins with.
+ */
 static bool is_left_over_note(int directory, const char *name)
 {
     struct ps_live_identity named, now, own;
@@ -187,7 +197,8 @@ static bool is_left_over_note(int directory, const char *name)
     int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return false;
-    bool whole = pread(fd, &note, sizeof note, 0) == (ssize_t)sizeof note && !memcmp(note.magic, PS_LIVE_NOTE_MAGIC, sizeof note.magic);
+    bool whole = pread(fd, &note, sizeof note, 0) == (ssize_t)sizeof note &&
+                 !memcmp(note.magic, PS_LIVE_NOTE_MAGIC, sizeof note.magic);
     close(fd);
     return whole && !is_of(&note.identity, &now);
 }
@@ -206,7 +217,8 @@ void ps_live_each(int directory, ps_live_page_fn page, void *ctx)
     }
     while ((entry = readdir(listing))) {
         enum ps_live_found found = ps_live_look_at(directory, entry->d_name, &header, &fd);
-        if (found == PS_LIVE_FOUND_LEFT_OVER || (found == PS_LIVE_FOUND_NO_PAGE && is_left_over_note(directory, entry->d_name)))
+        if (found == PS_LIVE_FOUND_LEFT_OVER ||
+            (found == PS_LIVE_FOUND_NO_PAGE && is_left_over_note(directory, entry->d_name)))
             unlinkat(directory, entry->d_name, 0);
         else if (found != PS_LIVE_FOUND_NO_PAGE && page)
             page(found, entry->d_name, fd, &header, ctx);

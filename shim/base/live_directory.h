@@ -71,7 +71,8 @@ enum ps_live_found {
 enum ps_live_found ps_live_look_at(int directory, const char *name, struct ps_live_header *header, int *fd);
 
 /* Receives one page. `fd` and `header` live until it returns. */
-typedef void (*ps_live_page_fn)(enum ps_live_found found, const char *name, int fd, const struct ps_live_header *header, void *ctx);
+typedef void (*ps_live_page_fn)(enum ps_live_found found, const char *name, int fd, const struct ps_live_header *header,
+                                void *ctx);
 
 /*
  * Calls `page` (may be NULL) for each page of a directory in turn. Pages and notes that are left

@@ -9,10 +9,16 @@
 #include "base/output.h"
 #include "base/plain_text.h"
 
-/* Read on every call without a lock; a call that races with ps_log_configure sees the old level or the new one. */
+/*
+ * Read on every call without a lock; a call that races with ps_log_configure sees the old level or
+ * the new one.
+ */
 static _Atomic uint8_t levels_in_force[PS_LOG_MODULES] = {[0 ... PS_LOG_MODULES - 1] = PS_LOG_WARN};
 
-/* How often each format has been used. A slot belongs to a format for good once its address is in it, so no lock is needed. */
+/*
+ * How often each format has been used. A slot belongs to a format for good once its address is in
+ * it, so no lock is needed.
+ */
 #define REPEAT_SLOTS 256
 static struct {
     _Atomic uintptr_t format;
@@ -96,10 +102,14 @@ bool ps_log_enabled(enum ps_log_module module, enum ps_log_level level)
 
 bool ps_log_first_time(atomic_bool *said)
 {
-    return !atomic_load_explicit(said, memory_order_relaxed) && !atomic_exchange_explicit(said, true, memory_order_relaxed);
+    return !atomic_load_explicit(said, memory_order_relaxed) &&
+           !atomic_exchange_explicit(said, true, memory_order_relaxed);
 }
 
-/* The how-manieth use of this format this is, from 1. With the table full, unknown formats are always at their first use. */
+/*
+ * The how-manieth use of this format this is, from 1. With the table full, unknown formats are
+ * always at their first use.
+ */
 static uint32_t count_use(const char *format)
 {
     uintptr_t address = (uintptr_t)format;
@@ -108,8 +118,8 @@ static uint32_t count_use(const char *format)
     for (size_t i = 0; i < REPEAT_SLOTS; i++) {
         size_t slot = (start + i) % REPEAT_SLOTS;
         uintptr_t owner = atomic_load_explicit(&repeats[slot].format, memory_order_relaxed);
-        if (owner == 0 &&
-            atomic_compare_exchange_strong_explicit(&repeats[slot].format, &owner, address, memory_order_relaxed, memory_order_relaxed))
+        if (owner == 0 && atomic_compare_exchange_strong_explicit(&repeats[slot].format, &owner, address,
+                                                                  memory_order_relaxed, memory_order_relaxed))
             owner = address;
         if (owner == address)
             return atomic_fetch_add_explicit(&repeats[slot].count, 1, memory_order_relaxed) + 1;
@@ -159,7 +169,10 @@ void ps_log_write(enum ps_log_module module, enum ps_log_level level, const char
         }
     }
 
-    /* The text and its NUL may fill the line up to `room`; the note goes over the NUL, and the newline behind that. */
+    /*
+     * The text and its NUL may fill the line up to `room`; the note goes over the NUL, and the
+     * newline behind that.
+     */
     char line[PS_LOG_LINE_MAX];
     size_t note_bytes = strlen(note);
     size_t room = sizeof line - note_bytes;

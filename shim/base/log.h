@@ -23,18 +23,18 @@ enum ps_log_level {
 };
 
 /* The parts of Penstock that PENSTOCK_LOG can name, as X(enum part, name in PENSTOCK_LOG). */
-#define PS_LOG_MODULE_LIST(X)                                                                                                              \
-    X(SETTINGS, settings)                                                                                                                  \
-    X(HOOKS, hooks)                                                                                                                        \
-    X(TRACER, tracer)                                                                                                                      \
-    X(LAYOUT, layout)                                                                                                                      \
-    X(REGISTRY, registry)                                                                                                                  \
-    X(RESIDENCY, residency)                                                                                                                \
-    X(BUDGET, budget)                                                                                                                      \
-    X(COPIES, copies)                                                                                                                      \
-    X(SLAB, slab)                                                                                                                          \
-    X(POLICY, policy)                                                                                                                      \
-    X(REPORT, report)                                                                                                                      \
+#define PS_LOG_MODULE_LIST(X)                                                                                          \
+    X(SETTINGS, settings)                                                                                              \
+    X(HOOKS, hooks)                                                                                                    \
+    X(TRACER, tracer)                                                                                                  \
+    X(LAYOUT, layout)                                                                                                  \
+    X(REGISTRY, registry)                                                                                              \
+    X(RESIDENCY, residency)                                                                                            \
+    X(BUDGET, budget)                                                                                                  \
+    X(COPIES, copies)                                                                                                  \
+    X(SLAB, slab)                                                                                                      \
+    X(POLICY, policy)                                                                                                  \
+    X(REPORT, report)                                                                                                  \
     X(PROCESS, process)
 
 enum ps_log_module {
@@ -89,7 +89,8 @@ bool ps_log_enabled(enum ps_log_module module, enum ps_log_level level);
  * text become '?'. So one call is one line, even with a newline in a file name. At info and debug
  * the module's name stands between prefix and text.
  */
-void ps_log_write(enum ps_log_module module, enum ps_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void ps_log_write(enum ps_log_module module, enum ps_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /*
  * Returns true to the first caller with this flag, and false to all later ones. `said` starts as
@@ -100,18 +101,18 @@ bool ps_log_first_time(atomic_bool *said);
 #define ps_log_error(module, ...) ps_log_write(PS_LOG_MODULE_##module, PS_LOG_ERROR, __VA_ARGS__)
 #define ps_log_warn(module, ...) ps_log_write(PS_LOG_MODULE_##module, PS_LOG_WARN, __VA_ARGS__)
 #define ps_log_info(module, ...) ps_log_write(PS_LOG_MODULE_##module, PS_LOG_INFO, __VA_ARGS__)
-#define ps_log_debug(module, ...)                                                                                                          \
-    do {                                                                                                                                   \
-        if (ps_log_enabled(PS_LOG_MODULE_##module, PS_LOG_DEBUG))                                                                          \
-            ps_log_write(PS_LOG_MODULE_##module, PS_LOG_DEBUG, __VA_ARGS__);                                                               \
+#define ps_log_debug(module, ...)                                                                                      \
+    do {                                                                                                               \
+        if (ps_log_enabled(PS_LOG_MODULE_##module, PS_LOG_DEBUG))                                                      \
+            ps_log_write(PS_LOG_MODULE_##module, PS_LOG_DEBUG, __VA_ARGS__);                                           \
     } while (0)
 
 /* Writes the warning once for this place in the source, even if several threads reach it. */
-#define ps_log_warn_once(module, ...)                                                                                                      \
-    do {                                                                                                                                   \
-        static atomic_bool ps_log_said_here;                                                                                               \
-        if (ps_log_first_time(&ps_log_said_here))                                                                                          \
-            ps_log_warn(module, __VA_ARGS__);                                                                                              \
+#define ps_log_warn_once(module, ...)                                                                                  \
+    do {                                                                                                               \
+        static atomic_bool ps_log_said_here;                                                                           \
+        if (ps_log_first_time(&ps_log_said_here))                                                                      \
+            ps_log_warn(module, __VA_ARGS__);                                                                          \
     } while (0)
 
 #endif

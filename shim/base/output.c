@@ -86,7 +86,8 @@ static int own_descriptor(const char *path)
     for (size_t i = 0; i < sizeof directories / sizeof *directories; i++) {
         size_t length = strlen(directories[i]);
         const char *digits = path + length;
-        if (strncmp(path, directories[i], length) == 0 && *digits && strlen(digits) < 10 && strspn(digits, "0123456789") == strlen(digits))
+        if (strncmp(path, directories[i], length) == 0 && *digits && strlen(digits) < 10 &&
+            strspn(digits, "0123456789") == strlen(digits))
             return atoi(digits);
     }
     return -1;
@@ -110,8 +111,9 @@ static bool follow(char target[PS_SETTINGS_PATH_BYTES])
 }
 
 /*
- * Whether the path is a link that somebody else has put into a directory where anybody may: it leads where he wants. The kernel follows none of these where
- * fs.protected_symlinks is set; links that are read here are not its business.
+ * Whether the path is a link that somebody else has put into a directory where anybody may: it
+ * leads where he wants. The kernel follows none of these where fs.protected_symlinks is set; links
+ * that are read here are not its business.
  */
 static bool is_others_link(const char *path)
 {
@@ -126,7 +128,9 @@ static bool is_others_link(const char *path)
     return stat(directory, &parent) || ((parent.st_mode & S_IWOTH) && link.st_uid != parent.st_uid);
 }
 
-/* What is behind the path's links, as far as they are to be followed. False: the last one is not. */
+/*
+ * What is behind the path's links, as far as they are to be followed. False: the last one is not.
+ */
 static bool follow_all(const char *path, char target[PS_SETTINGS_PATH_BYTES])
 {
     bool trusted = true;
@@ -182,7 +186,10 @@ int ps_output_open(const char *path, int flags)
     return -ELOOP;
 }
 
-/* A file of its own, which nobody can have made before: others may write to the directory, and the process's number is no secret. -1: errno has it. */
+/*
+ * A file of its own, which nobody can have made before: others may write to the directory, and the
+ * process's number is no secret. -1: errno has it.
+ */
 static int make_temporary(struct ps_output *output, const char *mark)
 {
     int fd = -1;
@@ -191,7 +198,8 @@ static int make_temporary(struct ps_output *output, const char *mark)
         uint32_t random = 0;
         if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random)
             random = (uint32_t)ps_now_ns() + tries;
-        snprintf(output->temporary, sizeof output->temporary, "%s.%d%s.%08x.tmp", output->target, (int)getpid(), mark, random);
+        snprintf(output->temporary, sizeof output->temporary, "%s.%d%s.%08x.tmp", output->target, (int)getpid(), mark,
+                 random);
         fd = open(output->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
         if (fd < 0 && errno != EEXIST)
             break;

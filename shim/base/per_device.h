@@ -34,11 +34,11 @@ extern __thread ptrdiff_t ps_here __attribute__((tls_model("initial-exec")));
  * The variable of the thread's device. The address goes through an empty assembly statement.
  * Otherwise a compiler could take it to be within the first device's variable.
  */
-#define PS_HERE(variable)                                                                                                                  \
-    (*({                                                                                                                                   \
-        __typeof__(&(variable)) at_first_;                                                                                                 \
-        __asm__("" : "=r"(at_first_) : "0"(&(variable)));                                                                                  \
-        (__typeof__(&(variable)))((char *)at_first_ + ps_here);                                                                            \
+#define PS_HERE(variable)                                                                                              \
+    (*({                                                                                                               \
+        __typeof__(&(variable)) at_first_;                                                                             \
+        __asm__("" : "=r"(at_first_) : "0"(&(variable)));                                                              \
+        (__typeof__(&(variable)))((char *)at_first_ + ps_here);                                                        \
     }))
 
 #endif

@@ -43,7 +43,8 @@ static bool is_obeyed(const unsigned char *s, size_t length)
         return *s < 0x20 || (*s >= 0x7f && *s < 0xa0);
     if (length == 2)
         return *s == 0xc2 && s[1] < 0xa0;
-    return s[0] == 0xe2 && ((s[1] == 0x80 && s[2] >= 0xa8 && s[2] <= 0xae) || (s[1] == 0x81 && s[2] >= 0xa6 && s[2] <= 0xa9));
+    return s[0] == 0xe2 &&
+           ((s[1] == 0x80 && s[2] >= 0xa8 && s[2] <= 0xae) || (s[1] == 0x81 && s[2] >= 0xa6 && s[2] <= 0xa9));
 }
 
 size_t ps_plain_text(char *text)

@@ -71,8 +71,9 @@ void ps_policies_open(const struct ps_settings *settings)
         break;
     }
     current = chosen ? chosen : &penstock_policy_plan;
-    options = (struct penstock_policy_options){
-        .prefetch_layers = settings->prefetch_layers, .defer_layers = settings->defer_layers, .keep_last = settings->keep_last};
+    options = (struct penstock_policy_options){.prefetch_layers = settings->prefetch_layers,
+                                               .defer_layers = settings->defer_layers,
+                                               .keep_last = settings->keep_last};
     rules = settings->rules.count ? &settings->rules : NULL;
     ps_log_info(SETTINGS, "the policy is %s", current->name);
 }
@@ -88,7 +89,8 @@ const struct penstock_policy_options *ps_policies_options(void)
 }
 
 /* Whether k of `chosen` are indices under n that cover the need, or all there is. */
-static bool covers(const struct penstock_candidate *candidates, size_t n, uint64_t need_bytes, const size_t *chosen, size_t k)
+static bool covers(const struct penstock_candidate *candidates, size_t n, uint64_t need_bytes, const size_t *chosen,
+                   size_t k)
 {
     uint64_t all = 0, taken = 0;
 

@@ -16,7 +16,8 @@
 #include "base/output.h"
 #include "policy/hash.h"
 
-#define WAIT_NS 400000000u /* ranks plan within some ms of each other; a step that they wait in is lost to nobody but the plan */
+#define WAIT_NS                                                                                                        \
+    400000000u /* ranks plan within some ms of each other; a step that they wait in is lost to nobody but the plan */
 #define LOOKS_NS 200000u
 #define LOOKS_A_MS 5u
 #define VAIN_MAX 3u
@@ -35,7 +36,7 @@ static struct {
     struct ps_live_identity identity;
     uint64_t job;
     uint32_t rank, peers;
-} here;
+} self;
 
 /* Of each device that tells, by what it is about; written by its thread alone. */
 static struct {
@@ -55,16 +56,16 @@ void ps_rank_exchange_open(const struct ps_ranks *ranks, char *(*variable)(const
     struct ps_live_identity parent;
     const char *port = variable("MASTER_PORT");
 
-    if (!ranks->several || ranks->local_processes < 2 || ps_live_identity_of(getpid(), &here.identity))
+    if (!ranks->several || ranks->local_processes < 2 || ps_live_identity_of(getpid(), &self.identity))
         return;
     if (port && *port)
-        here.job = hash_of(hash_of(1, variable("MASTER_ADDR")), port);
+        self.job = hash_of(hash_of(1, variable("MASTER_ADDR")), port);
     else if (!ps_live_identity_of(getppid(), &parent))
-        here.job = ps_hash_u64(ps_hash_u64(parent.pid) ^ parent.start_ticks);
+        self.job = ps_hash_u64(ps_hash_u64(parent.pid) ^ parent.start_ticks);
     else
         return;
-    here.rank = ranks->rank;
-    here.peers = ranks->local_processes - 1;
+    self.rank = ranks->rank;
+    self.peers = ranks->local_processes - 1;
 }
 
 /* In place of what this device told about the same before. 0 or -errno. */
@@ -76,8 +77,8 @@ static int tell(int directory, const char *directory_path, const struct told *to
     if (strlen(directory_path) > PATH_BYTES - NAME_BYTES)
         return -ENAMETOOLONG;
     ps_live_name(whose, &told->note.identity);
-    snprintf(path, PATH_BYTES, "%.*s/" PS_LIVE_NOTE "%s-%u-%u", PATH_BYTES - NAME_BYTES, directory_path, whose, told->key.device,
-             (unsigned)told->key.about);
+    snprintf(path, PATH_BYTES, "%.*s/" PS_LIVE_NOTE "%s-%u-%u", PATH_BYTES - NAME_BYTES, directory_path, whose,
+             told->key.device, (unsigned)told->key.about);
     name = strrchr(path, '/') + 1;
     snprintf(made, sizeof made, "%.*s.new", NAME_BYTES, name);
     unlinkat(directory, made, 0); /* of an earlier process of this number */
@@ -95,16 +96,23 @@ static int tell(int directory, const char *directory_path, const struct told *to
     return error;
 }
 
-/* Who tells nothing but that he is there has been there when he is further on, too: what he told then is written over. */
+/*
+ * Who tells nothing but that he is there has been there when he is further on, too: what he told
+ * then is written over.
+ */
 static bool is_about_the_same(const struct told *a, const struct told *own)
 {
     const struct ps_rank_exchange_key *key = &a->key, *wanted = &own->key;
 
-    return a->bytes == own->bytes && key->about == wanted->about && key->device == wanted->device && key->of == wanted->of &&
+    return a->bytes == own->bytes && key->about == wanted->about && key->device == wanted->device &&
+           key->of == wanted->of &&
            (key->number == wanted->number || (own->bytes == 0 && key->number > wanted->number));
 }
 
-/* Whether the file holds what a peer told under the key, and `theirs` it then; *rank whose it is. What the dead have left goes. */
+/*
+ * Whether the file holds what a peer told under the key, and `theirs` it then; *rank whose it is.
+ * What the dead have left goes.
+ */
 static bool hear(int directory, const char *name, const struct told *own, void *theirs, uint64_t *rank)
 {
     struct told told;
@@ -114,13 +122,13 @@ static bool hear(int directory, const char *name, const struct told *own, void *
     if (fd < 0)
         return false;
     bool ours = pread(fd, &told, sizeof told, 0) == (ssize_t)sizeof told &&
-                !memcmp(told.note.magic, PS_LIVE_NOTE_MAGIC, sizeof told.note.magic) && !fstat(fd, &status) && S_ISREG(status.st_mode) &&
-                told.note.identity.pid_namespace == own->note.identity.pid_namespace;
+                !memcmp(told.note.magic, PS_LIVE_NOTE_MAGIC, sizeof told.note.magic) && !fstat(fd, &status) &&
+                S_ISREG(status.st_mode) && told.note.identity.pid_namespace == own->note.identity.pid_namespace;
     bool left_over = ours && !ps_live_identity_lives(&told.note.identity);
     if (left_over)
         unlinkat(directory, name, 0);
-    bool heard = ours && !left_over && told.job == own->job && told.rank != own->rank && is_about_the_same(&told, own) &&
-                 pread(fd, theirs, told.bytes, sizeof told) == (ssize_t)told.bytes;
+    bool heard = ours && !left_over && told.job == own->job && told.rank != own->rank &&
+                 is_about_the_same(&told, own) && pread(fd, theirs, told.bytes, sizeof told) == (ssize_t)told.bytes;
     close(fd);
     *rank = told.rank;
     return heard;
@@ -152,7 +160,7 @@ static void hear_all(struct hearing *h, int directory)
 
     if (!listing && again >= 0)
         close(again);
-    while (listing && h->heard < here.peers && (entry = readdir(listing))) {
+    while (listing && h->heard < self.peers && (entry = readdir(listing))) {
         if (strncmp(entry->d_name, PS_LIVE_NOTE, sizeof PS_LIVE_NOTE - 1) != 0 ||
             !hear(directory, entry->d_name, h->own, h->theirs, &rank) || is_heard(h, rank))
             continue;
@@ -165,8 +173,9 @@ static void hear_all(struct hearing *h, int directory)
 }
 
 /*
- * Two clocks: the host's alone, nothing is queued while it waits. The plan that is to be made waits for it; where that is a meeting in the link's measurement, evictions do
- * as well, for as long as one rank takes more than the others to queue its copies, and once WAIT_NS if one is gone.
+ * Two clocks: the host's alone, nothing is queued while it waits. The plan that is to be made waits
+ * for it; where that is a meeting in the link's measurement, evictions do as well, for as long as
+ * one rank takes more than the others to queue its copies, and once WAIT_NS if one is gone.
  */
 static void hear_until_all(struct hearing *h, int directory, bool (*is_over)(void))
 {
@@ -175,23 +184,25 @@ static void hear_until_all(struct hearing *h, int directory, bool (*is_over)(voi
 
     for (unsigned looks = 1;; looks++) {
         hear_all(h, directory);
-        if (h->heard >= here.peers || ps_now_ns() >= until || (looks % LOOKS_A_MS == 0 && is_over()))
+        if (h->heard >= self.peers || ps_now_ns() >= until || (looks % LOOKS_A_MS == 0 && is_over()))
             return;
         nanosleep(&a_moment, NULL);
     }
 }
 
-uint32_t ps_rank_exchange_exchange(struct ps_rank_exchange_key key, const void *mine, size_t bytes, bool (*is_over)(void),
-                                   ps_rank_exchange_heard_fn heard, void *ctx)
+uint32_t ps_rank_exchange_exchange(struct ps_rank_exchange_key key, const void *mine, size_t bytes,
+                                   bool (*is_over)(void), ps_rank_exchange_heard_fn heard, void *ctx)
 {
     char path[PS_LIVE_PATH_BYTES];
-    const uint32_t peers = here.peers;
+    const uint32_t peers = self.peers;
 
     if (!peers || key.device >= PS_RANK_EXCHANGE_DEVICES_MAX || so_far[key.device][key.about].in_vain >= VAIN_MAX)
         return 0;
     unsigned *in_vain = &so_far[key.device][key.about].in_vain;
-    const struct told own = {.note = {PS_LIVE_NOTE_MAGIC, here.identity}, .job = here.job, .rank = here.rank, .bytes = bytes, .key = key};
-    struct hearing h = {.own = &own, .fn = heard, .ctx = ctx, .of = calloc(peers, sizeof *h.of), .theirs = malloc(bytes + 1)};
+    const struct told own = {
+        .note = {PS_LIVE_NOTE_MAGIC, self.identity}, .job = self.job, .rank = self.rank, .bytes = bytes, .key = key};
+    struct hearing h = {
+        .own = &own, .fn = heard, .ctx = ctx, .of = calloc(peers, sizeof *h.of), .theirs = malloc(bytes + 1)};
     int directory = h.of && h.theirs ? ps_live_directory_open_any(path) : -ENOMEM;
     int error = directory < 0 ? directory : tell(directory, path, &own, mine);
     if (!error)
@@ -208,7 +219,7 @@ uint32_t ps_rank_exchange_exchange(struct ps_rank_exchange_key key, const void *
 
 void ps_rank_exchange_close(void)
 {
-    if (here.identity.pid != (uint64_t)getpid())
+    if (self.identity.pid != (uint64_t)getpid())
         return;
     for (unsigned d = 0; d < PS_RANK_EXCHANGE_DEVICES_MAX; d++)
         for (unsigned about = 0; about < PS_RANK_EXCHANGE_ABOUT; about++)
@@ -218,6 +229,6 @@ void ps_rank_exchange_close(void)
 
 void ps_rank_exchange_disown(void)
 {
-    here.peers = 0;
-    here.identity.pid = 0;
+    self.peers = 0;
+    self.identity.pid = 0;
 }

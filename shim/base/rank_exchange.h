@@ -50,8 +50,8 @@ void ps_rank_exchange_open(const struct ps_ranks *ranks, char *(*variable)(const
  *
  * Threads: the caller holds no lock. For each device one thread calls at a time.
  */
-uint32_t ps_rank_exchange_exchange(struct ps_rank_exchange_key key, const void *mine, size_t bytes, bool (*is_over)(void),
-                                   ps_rank_exchange_heard_fn heard, void *ctx);
+uint32_t ps_rank_exchange_exchange(struct ps_rank_exchange_key key, const void *mine, size_t bytes,
+                                   bool (*is_over)(void), ps_rank_exchange_heard_fn heard, void *ctx);
 
 /* Removes this process's notes at the end. Async-signal-safe. */
 void ps_rank_exchange_close(void);

@@ -9,11 +9,13 @@
 #define LOCAL_PROCESSES_MAX 4096u
 
 /*
- * The innermost launcher comes first: torchrun inside srun speaks for its own processes. Sources: torchrun's manual; docs.open-mpi.org, "environment
- * variables set for MPI applications"; Hydra (MPICH, Intel MPI); srun(1), whose variables of the step are only there for what srun started.
+ * The innermost launcher comes first: torchrun inside srun speaks for its own processes. Sources:
+ * torchrun's manual; docs.open-mpi.org, "environment variables set for MPI applications"; Hydra
+ * (MPICH, Intel MPI); srun(1), whose variables of the step are only there for what srun started.
  *
- * How many there are on this machine is said by the innermost one that says it: scripts make RANK and WORLD_SIZE of Slurm's variables and leave
- * LOCAL_WORLD_SIZE away, and under srun's PMI-2 nobody but Slurm tells.
+ * How many there are on this machine is said by the innermost one that says it: scripts make RANK
+ * and WORLD_SIZE of Slurm's variables and leave LOCAL_WORLD_SIZE away, and under srun's PMI-2
+ * nobody but Slurm tells.
  */
 static const struct {
     const char *rank, *processes, *local_processes;
@@ -22,7 +24,10 @@ static const struct {
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"},
-    /* A script that starts itself again for each further device of its machine, as Lightning does; the first process is told nothing. */
+    /*
+     * A script that starts itself again for each further device of its machine, as Lightning does;
+     * the first process is told nothing.
+     */
     {"LOCAL_RANK", "WORLD_SIZE", "WORLD_SIZE"},
 };
 
@@ -49,8 +54,12 @@ struct ps_ranks ps_ranks_read(char *(*variable)(const char *name))
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers && !local; i++) {
         uint32_t rank, processes;
         bool several = number(variable(launchers[i].rank), PROCESSES_MAX, "", &rank) &&
-                       number(variable(launchers[i].processes), PROCESSES_MAX, "", &processes) && processes > 1 && rank < processes;
-        /* Slurm lists machines: 4(x2),3. Which of them this one is it does not say, and they seldom differ. */
+                       number(variable(launchers[i].processes), PROCESSES_MAX, "", &processes) && processes > 1 &&
+                       rank < processes;
+        /*
+         * Slurm lists machines: 4(x2),3. Which of them this one is it does not say, and they seldom
+         * differ.
+         */
         bool told = number(variable(launchers[i].local_processes), LOCAL_PROCESSES_MAX, "(,", &local) && local;
         if (told && !several && i != 0)
             local = 0;

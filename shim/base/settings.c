@@ -26,7 +26,10 @@ enum {
     UNLIMITED_ALLOWED = 4,
 };
 
-/* Reads `text` into a field of the kind's type; false, and the field as it was, when it can't be used. */
+/*
+ * Reads `text` into a field of the kind's type; false, and the field as it was, when it can't be
+ * used.
+ */
 typedef bool (*parse_fn)(const char *text, uint64_t low, uint64_t high, void *field);
 
 struct unit {
@@ -58,7 +61,10 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Reads `12` or `1.5` (digits on both sides of a point, 19 in all); returns what follows it, or NULL. */
+/*
+ * Reads `12` or `1.5` (digits on both sides of a point, 19 in all); returns what follows it, or
+ * NULL.
+ */
 static const char *parse_decimal(const char *text, struct decimal *out)
 {
     struct decimal d = {0, 1};
@@ -166,7 +172,8 @@ static bool parse_flag(const char *text, uint64_t low, uint64_t high, void *fiel
 }
 
 const char *const ps_guard_names[] = {[PS_GUARD_AUTO] = "auto", [PS_GUARD_HOST] = "host", [PS_GUARD_UNMAP] = "unmap"};
-const char *const ps_tracer_names[] = {[PS_TRACER_AUTO] = "auto", [PS_TRACER_CUPTI] = "cupti", [PS_TRACER_HOOK] = "hook"};
+const char *const ps_tracer_names[] = {
+    [PS_TRACER_AUTO] = "auto", [PS_TRACER_CUPTI] = "cupti", [PS_TRACER_HOOK] = "hook"};
 
 const char *const ps_report_command_names[] = {
     [PS_REPORT_COMMAND_FULL] = "full", [PS_REPORT_COMMAND_NAME] = "name", [PS_REPORT_COMMAND_OFF] = "off"};
@@ -183,13 +190,13 @@ static bool parse_name(const char *text, const char *const *names, unsigned last
     return i <= last;
 }
 
-#define PARSE_NAME(kind, names, last)                                                                                                      \
-    static bool parse_##kind(const char *text, uint64_t low, uint64_t high, void *field)                                                   \
-    {                                                                                                                                      \
-        (void)low;                                                                                                                         \
-        (void)high;                                                                                                                        \
-        return parse_name(text, names, last, field);                                                                                       \
-    }                                                                                                                                      \
+#define PARSE_NAME(kind, names, last)                                                                                  \
+    static bool parse_##kind(const char *text, uint64_t low, uint64_t high, void *field)                               \
+    {                                                                                                                  \
+        (void)low;                                                                                                     \
+        (void)high;                                                                                                    \
+        return parse_name(text, names, last, field);                                                                   \
+    }                                                                                                                  \
     _Static_assert(sizeof(TYPE_OF_##kind) == sizeof(unsigned), "an enum is an unsigned int")
 
 #define TYPE_OF_guard enum ps_guard
@@ -201,7 +208,8 @@ PARSE_NAME(command, ps_report_command_names, PS_REPORT_COMMAND_OFF);
 
 static bool parse_policy(const char *text, uint64_t low, uint64_t high, void *field)
 {
-    static const char *const names[] = {[PS_POLICY_PLAN] = "plan", [PS_POLICY_LAYERS] = "layers", [PS_POLICY_LRU] = "lru"};
+    static const char *const names[] = {
+        [PS_POLICY_PLAN] = "plan", [PS_POLICY_LAYERS] = "layers", [PS_POLICY_LRU] = "lru"};
     struct ps_policy_choice *choice = field;
     size_t bytes = strlen(text);
 
@@ -311,13 +319,19 @@ static bool parse_path(const char *text, uint64_t low, uint64_t high, void *fiel
     return true;
 }
 
-/* A library: a path that means the same wherever the program, or a child of it, has gone; or a bare name, which the loader looks for. */
+/*
+ * A library: a path that means the same wherever the program, or a child of it, has gone; or a bare
+ * name, which the loader looks for.
+ */
 static bool parse_library(const char *text, uint64_t low, uint64_t high, void *field)
 {
     return (*text == '/' || !strchr(text, '/')) && parse_path(text, low, high, field);
 }
 
-/* What the parser of each kind writes to: a field of another type is refused when this file is compiled. */
+/*
+ * What the parser of each kind writes to: a field of another type is refused when this file is
+ * compiled.
+ */
 #define TYPE_OF_amount struct ps_amount
 #define TYPE_OF_bytes uint64_t
 #define TYPE_OF_count uint32_t
@@ -331,8 +345,8 @@ typedef char path_text[PS_SETTINGS_PATH_BYTES];
 #define TYPE_OF_path path_text
 #define TYPE_OF_library path_text
 
-#define PS_SETTING(field, name, kind, low, high, unit, standard, accepted, help)                                                           \
-    _Static_assert(__builtin_types_compatible_p(__typeof__(((struct ps_settings *)0)->field), TYPE_OF_##kind),                             \
+#define PS_SETTING(field, name, kind, low, high, unit, standard, accepted, help)                                       \
+    _Static_assert(__builtin_types_compatible_p(__typeof__(((struct ps_settings *)0)->field), TYPE_OF_##kind),         \
                    "PENSTOCK_" #name ": the field's type is not the kind's");
 #include "base/settings.def"
 #undef PS_SETTING
@@ -345,14 +359,15 @@ struct reader {
 };
 
 static const struct reader readers[] = {
-#define PS_SETTING(field, name, kind, low, high, unit, standard, accepted, help)                                                           \
+#define PS_SETTING(field, name, kind, low, high, unit, standard, accepted, help)                                       \
     {offsetof(struct ps_settings, field), parse_##kind, (low), (high)},
 #include "base/settings.def"
 #undef PS_SETTING
 };
 
 static const struct ps_settings_entry entries[] = {
-#define PS_SETTING(field, name, kind, low, high, unit, standard, accepted, help) {NAME_PREFIX #name, unit, standard, accepted, help},
+#define PS_SETTING(field, name, kind, low, high, unit, standard, accepted, help)                                       \
+    {NAME_PREFIX #name, unit, standard, accepted, help},
 #include "base/settings.def"
 #undef PS_SETTING
 };
@@ -405,7 +420,10 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* How many letters have to be put in, taken out or replaced to make one name of the other. Both are at most NAME_BYTES_MAX long. */
+/*
+ * How many letters have to be put in, taken out or replaced to make one name of the other. Both are
+ * at most NAME_BYTES_MAX long.
+ */
 static size_t edit_distance(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
 {
     size_t row[NAME_BYTES_MAX + 1];
@@ -424,7 +442,10 @@ static size_t edit_distance(const char *a, size_t a_bytes, const char *b, size_t
     return row[b_bytes];
 }
 
-/* The known name that this one is a slip of the hand away from, or NULL: one wrong letter in three at most, and one in any case. */
+/*
+ * The known name that this one is a slip of the hand away from, or NULL: one wrong letter in three
+ * at most, and one in any case.
+ */
 static const char *nearest_name(const char *name, size_t bytes)
 {
     const char *nearest = NULL;
@@ -466,7 +487,8 @@ static struct remedy remedy_for(const struct ps_settings_entry *entry)
     struct remedy remedy;
 
     snprintf(remedy.text, sizeof remedy.text,
-             *entry->default_text ? "correct it, or unset it for the default, %s" : "correct it, or unset it", entry->default_text);
+             *entry->default_text ? "correct it, or unset it for the default, %s" : "correct it, or unset it",
+             entry->default_text);
     return remedy;
 }
 
@@ -481,17 +503,19 @@ static void report_unaccepted(struct problems *problems, size_t index, const cha
         ps_span_rules_parse(value, &rules, &wrong);
     }
     if (wrong)
-        snprintf(explanation, sizeof explanation, "wrong at character %zu (\"%.40s\"); expected %s; %s", (size_t)(wrong - value) + 1, wrong,
-                 entries[index].accepted, remedy_for(&entries[index]).text);
+        snprintf(explanation, sizeof explanation, "wrong at character %zu (\"%.40s\"); expected %s; %s",
+                 (size_t)(wrong - value) + 1, wrong, entries[index].accepted, remedy_for(&entries[index]).text);
     else
-        snprintf(explanation, sizeof explanation, "expected %s; %s", entries[index].accepted, remedy_for(&entries[index]).text);
+        snprintf(explanation, sizeof explanation, "expected %s; %s", entries[index].accepted,
+                 remedy_for(&entries[index]).text);
     report_problem(problems, entries[index].name, value, explanation);
 }
 
 /* Reports a string of the environment if it sets a PENSTOCK_ variable that doesn't exist. */
 static void check_name(struct problems *problems, const char *variable)
 {
-    if (strncmp(variable, NAME_PREFIX, NAME_PREFIX_BYTES) != 0 || strncmp(variable, TEST_PREFIX, sizeof TEST_PREFIX - 1) == 0)
+    if (strncmp(variable, NAME_PREFIX, NAME_PREFIX_BYTES) != 0 ||
+        strncmp(variable, TEST_PREFIX, sizeof TEST_PREFIX - 1) == 0)
         return;
     const char *equals = strchr(variable, '=');
     if (!equals)
@@ -532,7 +556,8 @@ int ps_settings_read(struct ps_settings *out, char *const *envp, ps_settings_pro
 }
 
 /*
- * Whether a file could be put at `path` by renaming one of the same directory, or (`in_place`) made there, or written if there is one: 0 or -errno.
+ * Whether a file could be put at `path` by renaming one of the same directory, or (`in_place`) made
+ * there, or written if there is one: 0 or -errno.
  */
 static int check_writable(const char *path, bool in_place)
 {
@@ -578,8 +603,8 @@ static void report_path(struct problems *problems, size_t field_offset, const ch
     for (size_t i = 0; i < SETTINGS; i++) {
         if (readers[i].offset != field_offset)
             continue;
-        snprintf(explanation, sizeof explanation, "expected %s (%s); %s", entries[i].accepted, strerror_r(-error, reason, sizeof reason),
-                 remedy_for(&entries[i]).text);
+        snprintf(explanation, sizeof explanation, "expected %s (%s); %s", entries[i].accepted,
+                 strerror_r(-error, reason, sizeof reason), remedy_for(&entries[i]).text);
         report_problem(problems, entries[i].name, value, explanation);
     }
 }

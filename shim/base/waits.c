@@ -6,7 +6,10 @@
 #include "base/counters.h"
 #include "base/per_device.h"
 
-/* Held for no longer than it takes to add: nothing else is locked or called meanwhile. It guards all of this, and who writes the counter. */
+/*
+ * Held for no longer than it takes to add: nothing else is locked or called meanwhile. It guards
+ * all of this, and who writes the counter.
+ */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t over_ns;  /* of waits that are over */
 static uint64_t open;     /* waits that last */

@@ -17,7 +17,8 @@
 #include "residency/standing_in.h"
 #include "residency/stopwatch.h"
 
-uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream *stream, const struct ps_access_kind *kind)
+uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream *stream,
+                         const struct ps_access_kind *kind)
 {
     size_t n = 0, freed;
     bool work = false;
@@ -27,7 +28,10 @@ uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream
     if (kind->is_kernel && !kind->capturing) /* what is captured runs later, if ever: it is no launch of a grace */
         ps_grace_numbers_launch();
     ps_sole_stream_works(kind->capturing ? NULL : stream, kind->is_kernel);
-    /* All are held before any is brought: what one needs must not push out another of the same launch. */
+    /*
+     * All are held before any is brought: what one needs must not push out another of the same
+     * launch.
+     */
     for (size_t i = 0; i < *count; i++) {
         struct ps_span *span = spans[i];
         if (span->life != PS_LIFE_LIVE)
@@ -43,8 +47,9 @@ uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream
         spans[n++] = span;
     }
     /*
-     * Behind them what the program has freed and uses all the same. Two clocks: what the next owner comes after was noted at the free, before this launch,
-     * whose use is noted with the others' when it is queued.
+     * Behind them what the program has freed and uses all the same. Two clocks: what the next owner
+     * comes after was noted at the free, before this launch, whose use is noted with the others'
+     * when it is queued.
      */
     for (size_t i = freed = n; i < *count; i++)
         if (spans[i]->life != PS_LIFE_LIVE && spans[i]->freed.awaited_on == stream) {
@@ -78,7 +83,8 @@ uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream
     return launch;
 }
 
-void ps_access_end(struct ps_span *const *spans, size_t count, struct ps_stream *stream, const struct ps_access_kind *kind, uint64_t launch)
+void ps_access_end(struct ps_span *const *spans, size_t count, struct ps_stream *stream,
+                   const struct ps_access_kind *kind, uint64_t launch)
 {
     bool gaps_open = false;
 
@@ -87,7 +93,10 @@ void ps_access_end(struct ps_span *const *spans, size_t count, struct ps_stream 
     if (!kind->capturing)
         ps_stream_settle(stream);
     ps_registry_lock();
-    /* What went into a graph did not run, and no event may be recorded on a stream that is being captured; the graph's launch will be seen. */
+    /*
+     * What went into a graph did not run, and no event may be recorded on a stream that is being
+     * captured; the graph's launch will be seen.
+     */
     for (size_t i = 0; i < count && !kind->capturing; i++) {
         ps_uses_note(&spans[i]->order.uses, stream);
         spans[i]->access.stream = stream;

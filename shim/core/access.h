@@ -45,13 +45,14 @@ struct ps_access_kind {
  * May wait on the host for evictions. Returns the launch's number for learning and following, or
  * PS_LAUNCH_NOT_LEARNT.
  */
-uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream *stream, const struct ps_access_kind *kind);
+uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream *stream,
+                         const struct ps_access_kind *kind);
 
 /*
  * The call has been queued, or has failed. Takes the array as ps_access_begin left it, the number
  * that it returned, and the same kind.
  */
-void ps_access_end(struct ps_span *const *spans, size_t count, struct ps_stream *stream, const struct ps_access_kind *kind,
-                   uint64_t launch);
+void ps_access_end(struct ps_span *const *spans, size_t count, struct ps_stream *stream,
+                   const struct ps_access_kind *kind, uint64_t launch);
 
 #endif

@@ -31,7 +31,10 @@
 #include "residency/prefetch.h"
 #include "residency/stopwatch.h"
 
-/* With more streams than this a reused cudaMalloc'd span is ordered at each stream's first visible access only. */
+/*
+ * With more streams than this a reused cudaMalloc'd span is ordered at each stream's first visible
+ * access only.
+ */
 #define STREAMS_ORDERED_AT_ONCE 8u
 
 /* [locked] */
@@ -47,10 +50,12 @@ static void born(struct ps_span *span)
 /* ---- reuse of a freed span ---- */
 
 /*
- * cudaMalloc: any stream may use the memory at once, so one event that stands for everything that used it before is waited for by every
- * stream now known, and by later ones at their first access (the fence).
+ * cudaMalloc: any stream may use the memory at once, so one event that stands for everything that
+ * used it before is waited for by every stream now known, and by later ones at their first access
+ * (the fence).
  *
- * Two clocks: that is what the device was given before the cudaFree, for which the real one has the host wait. No stream waits longer than the host would have without Penstock.
+ * Two clocks: that is what the device was given before the cudaFree, for which the real one has the
+ * host wait. No stream waits longer than the host would have without Penstock.
  */
 static int order_for_all_streams(struct ps_span *span, const struct ps_uses *uses)
 {
@@ -63,13 +68,19 @@ static int order_for_all_streams(struct ps_span *span, const struct ps_uses *use
         r = ps_copies_join(uses, span->order.fence_set, span->order.fence);
     uint32_t n = ps_streams_count();
     for (uint32_t i = 0; !r && n <= STREAMS_ORDERED_AT_ONCE && i < n; i++) {
-        /* Both wait at their first access. Given a wait now, the legacy stream would be a barrier between blocking streams, which may wait for each other. */
+        /*
+         * Both wait at their first access. Given a wait now, the legacy stream would be a barrier
+         * between blocking streams, which may wait for each other.
+         */
         if (ps_stream_is_foreign(ps_streams_at(i)) || ps_stream_orders_others(ps_streams_at(i)))
             continue;
         int one = ps_stream_wait_event(ps_streams_at(i), span->order.fence);
         if (!one)
             seen |= 1ull << i;
-        /* Gone, another thread's own, or being captured: it waits at its first access, if it has one. */
+        /*
+         * Gone, another thread's own, or being captured: it waits at its first access, if it has
+         * one.
+         */
         if (one && one != -ENOENT && one != -EXDEV && one != -EBUSY)
             r = one;
     }
@@ -82,7 +93,10 @@ static int order_for_all_streams(struct ps_span *span, const struct ps_uses *use
     return r;
 }
 
-/* Whether what used the span before is ordered before the new owner's work without anything being done. [locked] */
+/*
+ * Whether what used the span before is ordered before the new owner's work without anything being
+ * done. [locked]
+ */
 static bool is_ordered_already(const struct ps_span *span, const struct ps_stream *stream)
 {
     const struct ps_uses *uses = &span->order.uses;
@@ -104,10 +118,12 @@ static const struct ps_stream *only_stream(void)
 static void free_span(struct ps_span *span, const struct ps_uses *uses);
 
 /*
- * A freed span lives again for an allocation that `orders_itself` comes after by itself; for one on `stream` that does not, the stream waits. The lock is
- * released then. False: that can't be, and it is a freed one again. [locked on entry]
+ * A freed span lives again for an allocation that `orders_itself` comes after by itself; for one on
+ * `stream` that does not, the stream waits. The lock is released then. False: that can't be, and it
+ * is a freed one again. [locked on entry]
  */
-static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stream, const struct ps_stream *orders_itself)
+static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stream,
+                  const struct ps_stream *orders_itself)
 {
     struct ps_uses uses = span->order.uses;
 
@@ -115,8 +131,9 @@ static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
     born(span);
     if (is_ordered_already(span, orders_itself) || !ps_ordering_rule(REUSE_WAITS_FOR_FREE)) {
         /*
-         * The one stream that the program has comes after its own work by itself. A second one, made later, must come after it too: it waits
-         * at its first access, should there ever be one.
+         * The one stream that the program has comes after its own work by itself. A second one,
+         * made later, must come after it too: it waits at its first access, should there ever be
+         * one.
          */
         if (!stream && uses.count && ps_ordering_rule(REUSE_WAITS_FOR_FREE)) {
             span->order.after = uses.use[0];
@@ -129,7 +146,10 @@ static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
     ps_registry_unlock();
     /* Two clocks: streams wait, the host goes on. */
     int r = stream ? ps_stream_comes_after_uses(stream, &uses) : order_for_all_streams(span, &uses);
-    /* The host waits where the stream can't; not while a capture has begun since the program asked, by another thread. */
+    /*
+     * The host waits where the stream can't; not while a capture has begun since the program asked,
+     * by another thread.
+     */
     if (r && ps_managed_context_wait()) {
         ps_registry_lock();
         span->holds.launching--;
@@ -167,7 +187,8 @@ struct birth {
 /* [locked] */
 static struct ps_span *begin_life(const struct birth *b)
 {
-    return b->block ? ps_registry_new_piece(b->block, b->address, b->bytes, b->requested) : ps_registry_new(b->bytes, b->requested);
+    return b->block ? ps_registry_new_piece(b->block, b->address, b->bytes, b->requested)
+                    : ps_registry_new(b->bytes, b->requested);
 }
 
 /* [locked] */
@@ -178,7 +199,9 @@ static void discard(struct birth *b, struct ps_span *span)
     b->discarded = true;
 }
 
-/* A span on new device pages. 0; -ENOMEM: no pages; -ENOSPC. [locked; releases the lock meanwhile] */
+/*
+ * A span on new device pages. 0; -ENOMEM: no pages; -ENOSPC. [locked; releases the lock meanwhile]
+ */
 static int create_on_pages(struct birth *b, CUdeviceptr *address)
 {
     struct ps_supply supply;
@@ -221,7 +244,10 @@ static int create_on_pages(struct birth *b, CUdeviceptr *address)
     return 0;
 }
 
-/* A span that begins on a slot, when no pages can be had. 0; -ENOMEM; -ENOSPC. [locked; releases the lock meanwhile] */
+/*
+ * A span that begins on a slot, when no pages can be had. 0; -ENOMEM; -ENOSPC. [locked; releases
+ * the lock meanwhile]
+ */
 static int create_on_slot(struct birth *b, CUdeviceptr *address)
 {
     struct ps_slot *slot = ps_slab_take_row(b->bytes);
@@ -243,7 +269,10 @@ static int create_on_slot(struct birth *b, CUdeviceptr *address)
     span->residency = PS_EVICTED;
     span->slot = slot;
     ps_registry_unlock();
-    /* An H2D may still read the slot for its last owner: the new owner's writes must come after. Rare, and a short copy: wait here. */
+    /*
+     * An H2D may still read the slot for its last owner: the new owner's writes must come after.
+     * Rare, and a short copy: wait here.
+     */
     r = ps_slab_wait_until_read(slot);
     if (!r)
         r = ps_slab_map_row(span->address, slot);
@@ -274,13 +303,14 @@ static void say_out_of_memory(size_t bytes)
         "out of memory: %s asked for, %s in use by the program, device budget %s (%s held), slab %s of %s: raise PENSTOCK_BUDGET or "
         "PENSTOCK_HOST_BUDGET",
         ps_bytes_text(bytes).text, ps_bytes_text(ps_registry.live_bytes).text,
-        ps_budget.limit == UINT64_MAX ? "unlimited" : ps_bytes_text(ps_budget.limit).text, ps_bytes_text(ps_budget.held).text,
-        ps_bytes_text(slab.used_bytes).text, ps_bytes_text(slab.limit_bytes).text);
+        ps_budget.limit == UINT64_MAX ? "unlimited" : ps_bytes_text(ps_budget.limit).text,
+        ps_bytes_text(ps_budget.held).text, ps_bytes_text(slab.used_bytes).text, ps_bytes_text(slab.limit_bytes).text);
 }
 
 /*
- * Nothing leaves for a piece, of which launches may use none for long: what has no content would leave for what has none either, and both would come back. It begins
- * on a slot, and a launch brings it. [locked; releases the lock meanwhile]
+ * Nothing leaves for a piece, of which launches may use none for long: what has no content would
+ * leave for what has none either, and both would come back. It begins on a slot, and a launch
+ * brings it. [locked; releases the lock meanwhile]
  */
 static int create(struct birth *b, CUdeviceptr *address)
 {
@@ -298,8 +328,9 @@ static int create(struct birth *b, CUdeviceptr *address)
 static void free_pieces(struct ps_block *block, const struct ps_uses *uses, struct ps_stream *reader);
 
 /*
- * A block, all of its pieces or none. What has no pages is born on slots: a piece is no victim until all are there, or each would push out one that was
- * made before it. Nobody knows the address yet. 0; as create_on_pages. [locked; releases the lock meanwhile]
+ * A block, all of its pieces or none. What has no pages is born on slots: a piece is no victim
+ * until all are there, or each would push out one that was made before it. Nobody knows the address
+ * yet. 0; as create_on_pages. [locked; releases the lock meanwhile]
  */
 static int create_block(size_t bytes, size_t requested, CUdeviceptr *address)
 {
@@ -338,17 +369,22 @@ static int create_block(size_t bytes, size_t requested, CUdeviceptr *address)
     return 0;
 }
 
-/* Whether pages and slots of freed spans are still to come back, when copies and last uses are over. [locked] */
+/*
+ * Whether pages and slots of freed spans are still to come back, when copies and last uses are
+ * over. [locked]
+ */
 static bool is_being_freed(void)
 {
-    return !TAILQ_EMPTY(&ps_registry.draining) || ps_eviction_copies_under_way() || ps_budget.leaving || ps_budget.ending;
+    return !TAILQ_EMPTY(&ps_registry.draining) || ps_eviction_copies_under_way() || ps_budget.leaving ||
+           ps_budget.ending;
 }
 
 #define FREED_WITHIN_NS 1000000000u
 
 /*
- * There is no memory: waits for what is being freed. Two clocks: the real cudaFree has waited for the device, ours has not, so what the program has freed may
- * still be in use. False: there is nothing. [locked; releases the lock meanwhile]
+ * There is no memory: waits for what is being freed. Two clocks: the real cudaFree has waited for
+ * the device, ours has not, so what the program has freed may still be in use. False: there is
+ * nothing. [locked; releases the lock meanwhile]
  */
 static bool wait_for_freed(void)
 {
@@ -365,7 +401,8 @@ static bool wait_for_freed(void)
 /* [locked; releases the lock meanwhile] */
 static int create_anew(size_t bytes, size_t requested, bool is_block, CUdeviceptr *address)
 {
-    return is_block ? create_block(bytes, requested, address) : create(&(struct birth){.bytes = bytes, .requested = requested}, address);
+    return is_block ? create_block(bytes, requested, address)
+                    : create(&(struct birth){.bytes = bytes, .requested = requested}, address);
 }
 
 int ps_allocation_make(size_t bytes, struct ps_stream *stream, enum ps_allocation what, CUdeviceptr *address)
@@ -378,7 +415,10 @@ int ps_allocation_make(size_t bytes, struct ps_stream *stream, enum ps_allocatio
     }
     size_t rounded = ps_address_rounded(bytes);
     bool is_block = ps_block_is_for(bytes, stream != NULL);
-    /* Before it is noted which streams there are, the new owner's are not among those known, nor is its first access seen. */
+    /*
+     * Before it is noted which streams there are, the new owner's are not among those known, nor is
+     * its first access seen.
+     */
     const struct ps_stream *orders_itself = stream ? stream : ps_tracing_notes() ? only_stream() : NULL;
 
     ps_registry_lock();
@@ -395,8 +435,9 @@ int ps_allocation_make(size_t bytes, struct ps_stream *stream, enum ps_allocatio
     }
     if (ps_learning_is_on()) {
         /*
-         * Making pages takes microseconds when nothing else is going on and milliseconds beside the helper threads' driver calls (3 ms seen on an
-         * H200): if the device runs out of work meanwhile, that is exposed time.
+         * Making pages takes microseconds when nothing else is going on and milliseconds beside the
+         * helper threads' driver calls (3 ms seen on an H200): if the device runs out of work
+         * meanwhile, that is exposed time.
          */
         ps_registry_unlock();
         ps_stopwatch_wait_begins(NULL);
@@ -436,19 +477,26 @@ static struct ps_span *busy_piece(const struct ps_block *block)
     return span;
 }
 
-/* The live span or first piece that begins at the address, when nobody works on it or its block; or NULL. [locked; may release the lock meanwhile] */
+/*
+ * The live span or first piece that begins at the address, when nobody works on it or its block; or
+ * NULL. [locked; may release the lock meanwhile]
+ */
 static struct ps_span *settled_at(CUdeviceptr address)
 {
     struct ps_span *span;
 
-    while ((span = ps_registry_live_at(address)) && (ps_block_whole(span) ? busy_piece(ps_block_whole(span)) != NULL : span->busy))
+    while ((span = ps_registry_live_at(address)) &&
+           (ps_block_whole(span) ? busy_piece(ps_block_whole(span)) != NULL : span->busy))
         ps_registry_wait_changed(1000000000u);
     if (!span || span->address != address)
         return NULL;
     return !ps_block_whole(span) || ps_block_whole(span)->address == address ? span : NULL;
 }
 
-/* A live span that nobody works on becomes a freed one, whose next owner comes after `uses` and its fence. [locked] */
+/*
+ * A live span that nobody works on becomes a freed one, whose next owner comes after `uses` and its
+ * fence. [locked]
+ */
 static void free_span(struct ps_span *span, const struct ps_uses *uses)
 {
     span->freed.in_order = true;
@@ -475,7 +523,10 @@ static void free_span(struct ps_span *span, const struct ps_uses *uses)
     }
 }
 
-/* The same of one that holds a pointer table, which launches to come on `reader` may still be given; NULL: it holds none. [locked] */
+/*
+ * The same of one that holds a pointer table, which launches to come on `reader` may still be
+ * given; NULL: it holds none. [locked]
+ */
 static void free_read(struct ps_span *span, const struct ps_uses *uses, struct ps_stream *reader)
 {
     if (reader && span->residency == PS_EVICTING)
@@ -486,9 +537,10 @@ static void free_read(struct ps_span *span, const struct ps_uses *uses, struct p
 }
 
 /*
- * All pieces, without the lock's being released: each is a freed span by itself from here on, whose pages serve whoever needs some of its size. Kept as
- * a block they would serve only one of the same size, and programs that take a large block take it once. `reader` is as above, of a table where the block
- * begins: as many pieces as can be awaited stay for it. [locked; nobody works on a piece]
+ * All pieces, without the lock's being released: each is a freed span by itself from here on, whose
+ * pages serve whoever needs some of its size. Kept as a block they would serve only one of the same
+ * size, and programs that take a large block take it once. `reader` is as above, of a table where
+ * the block begins: as many pieces as can be awaited stay for it. [locked; nobody works on a piece]
  */
 static void free_pieces(struct ps_block *block, const struct ps_uses *uses, struct ps_stream *reader)
 {
@@ -502,7 +554,10 @@ static void free_pieces(struct ps_block *block, const struct ps_uses *uses, stru
     ps_block_end(block);
 }
 
-/* cudaFree: other devices' streams are not among all of this one's, and are known where they have used it. [locked] */
+/*
+ * cudaFree: other devices' streams are not among all of this one's, and are known where they have
+ * used it. [locked]
+ */
 static void also_after_other_devices(struct ps_uses *uses, const struct ps_stream *stream, const struct ps_uses *used)
 {
     if (!stream && ps_devices_several)
@@ -516,18 +571,22 @@ enum freed {
     BY_UNMAPPING /* cuMemUnmap: everything; the real one does not wait, so the program has seen to it */
 };
 
-/* What begins at the address is freed: a span, a block, or a piece of one that grows; its bytes. -EINVAL: none that lives. */
+/*
+ * What begins at the address is freed: a span, a block, or a piece of one that grows; its bytes.
+ * -EINVAL: none that lives.
+ */
 static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *stream, size_t *bytes)
 {
     /*
-     * What the next owner comes after. cudaFreeAsync: the program has ordered every use before this point of the stream. cudaFree: everything
-     * that is queued on any stream; the real one would wait for the device here. cuMemUnmap: nothing but our own copies.
+     * What the next owner comes after. cudaFreeAsync: the program has ordered every use before this
+     * point of the stream. cudaFree: everything that is queued on any stream; the real one would
+     * wait for the device here. cuMemUnmap: nothing but our own copies.
      */
     struct ps_uses uses = {0};
     CUevent after_everything = NULL;
     bool unmarked = false; /* some uses have no event and get none */
-    const bool has_table =
-        how == BY_STREAM && ps_pointer_tables_near(address, ps_reservation.granularity) && ps_ordering_rule(FREED_TABLE_STAYS);
+    const bool has_table = how == BY_STREAM && ps_pointer_tables_near(address, ps_reservation.granularity) &&
+                           ps_ordering_rule(FREED_TABLE_STAYS);
 
     ps_stream_settle(stream);
     if (stream) {
@@ -539,13 +598,17 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
         if (ps_streams_may_be_several())
             ps_uses_mark(&uses); /* what is queued from here on is not waited for */
     } else if (how == AT_ONCE) {
-        ps_uses_note_everything(&uses); /* the streams that were used are not known yet: it is waited for, as the real one does */
+        ps_uses_note_everything(
+            &uses); /* the streams that were used are not known yet: it is waited for, as the real one does */
     }
     const struct ps_span *first = ps_address_span(address);
     if (uses.everywhere && !unmarked && ps_tracing_is_on() &&
         !(first && ps_block_whole(first))) /* one event would be wanted for each piece */
         after_everything = ps_copies_after_everything();
-    /* While a stream is being captured there is no event for all and no waiting: the next owner, or who unmaps it, comes after everything that was queued. */
+    /*
+     * While a stream is being captured there is no event for all and no waiting: the next owner, or
+     * who unmaps it, comes after everything that was queued.
+     */
     if ((uses.everywhere || unmarked) && (after_everything || !ps_managed_context_wait()))
         ps_uses_clear(&uses);
 

@@ -52,7 +52,8 @@ static inline struct ps_span *ps_address_span(CUdeviceptr address)
 {
     if (!ps_address_is_a_spans(address))
         return NULL;
-    return atomic_load_explicit(&ps_reservation.map[(address - ps_reservation.base) >> ps_reservation.unit_shift], memory_order_acquire);
+    return atomic_load_explicit(&ps_reservation.map[(address - ps_reservation.base) >> ps_reservation.unit_shift],
+                                memory_order_acquire);
 }
 
 /*

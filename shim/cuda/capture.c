@@ -40,8 +40,9 @@ void ps_capture_let_in(void)
 }
 
 /*
- * Two clocks: what the stream has been given so far is covered by a tick before anything of it is captured. If the stream is destroyed while it is captured there
- * is no event to record any more, and that tick is the last one.
+ * Two clocks: what the stream has been given so far is covered by a tick before anything of it is
+ * captured. If the stream is destroyed while it is captured there is no event to record any more,
+ * and that tick is the last one.
  */
 static void cover(struct ps_stream *s)
 {
@@ -57,7 +58,8 @@ static void hold_records(CUstream stream, bool per_thread_default)
 
     beginning = ps_stream_find(stream, per_thread_default);
     if (legacy &&
-        ps_stream_orders_others(legacy)) /* nothing is recorded there while a blocking stream is captured, which this one may be */
+        ps_stream_orders_others(
+            legacy)) /* nothing is recorded there while a blocking stream is captured, which this one may be */
         cover(legacy);
     if (!beginning)
         return;
@@ -93,7 +95,10 @@ void ps_capture_began(bool succeeded)
 
 void ps_capture_may_be_joined(CUstream stream, bool per_thread_default)
 {
-    /* The event was recorded in a capture before this call, if it was: that capture has been counted. */
+    /*
+     * The event was recorded in a capture before this call, if it was: that capture has been
+     * counted.
+     */
     if (!ps_capture_anywhere() || !ps_ordering_rule(JOINING_HOLDS_RECORDS))
         return;
     hold_records(stream, per_thread_default);
@@ -108,7 +113,10 @@ void ps_capture_was_joined(void)
 
 #define FREES_MAX 64u
 
-/* Streams that were being captured when memory was freed on them; those of captures that are over as well, until there is no room. */
+/*
+ * Streams that were being captured when memory was freed on them; those of captures that are over
+ * as well, until there is no room.
+ */
 static pthread_mutex_t frees_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ps_stream *freed_on[FREES_MAX];
 static unsigned frees;
@@ -119,7 +127,8 @@ static cuuint64_t capture_of(CUstream stream)
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     cuuint64_t id = 0;
 
-    if (!ps_cu.cuStreamGetCaptureInfo || ps_cu.cuStreamGetCaptureInfo(stream, &status, &id, NULL, NULL, NULL, NULL) != CUDA_SUCCESS)
+    if (!ps_cu.cuStreamGetCaptureInfo ||
+        ps_cu.cuStreamGetCaptureInfo(stream, &status, &id, NULL, NULL, NULL, NULL) != CUDA_SUCCESS)
         return 0;
     return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? id : 0;
 }
@@ -185,10 +194,13 @@ void ps_capture_ended_with(struct ps_stream *s)
 void ps_capture_ended(CUstream stream, bool per_thread_default, CUresult result)
 {
     struct ps_stream *s = ps_stream_find(stream, per_thread_default);
-    bool is_over =
-        result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+    bool is_over = result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+                   result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
 
-    /* After other errors (a stream that is not the capture's, or none at all) it goes on; unless the stream says otherwise. */
+    /*
+     * After other errors (a stream that is not the capture's, or none at all) it goes on; unless
+     * the stream says otherwise.
+     */
     if (!is_over && !(atomic_load(&s->captured_from) && !ps_capture_has(stream, per_thread_default)))
         return;
     if (s->index >= PS_STREAMS_MAX)
@@ -197,7 +209,10 @@ void ps_capture_ended(CUstream stream, bool per_thread_default, CUresult result)
         ps_capture_ended_with(s);
 }
 
-/* The legacy stream is used by no capture, and yet can't be used while a blocking stream is captured (cuda.h, cuStreamIsCapturing). */
+/*
+ * The legacy stream is used by no capture, and yet can't be used while a blocking stream is
+ * captured (cuda.h, cuStreamIsCapturing).
+ */
 bool ps_capture_has(CUstream stream, bool per_thread_default)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -17,8 +17,9 @@
 #define PIECE_PAGES 8u
 #define WORDS_APART 16u /* each way's word in a cache line of its own */
 /*
- * A stream holds some 1,000 commands: up to 48 copies to the host are queued, but few of those to the device that are larger than 256 MiB (copies.h), and
- * beside pieces of 64 MiB a mapping waits as long as without a gate.
+ * A stream holds some 1,000 commands: up to 48 copies to the host are queued, but few of those to
+ * the device that are larger than 256 MiB (copies.h), and beside pieces of 64 MiB a mapping waits
+ * as long as without a gate.
  */
 static const size_t pieces_a_copy[PS_COPY_GATE_WAYS] = {[PS_COPY_GATE_OUT] = 8, [PS_COPY_GATE_IN] = 32};
 #define SHUT_AT_MOST_NS 2000000u
@@ -43,7 +44,9 @@ static PS_PER_DEVICE struct {
     unsigned shut_by, held_by; /* the latter are among the former */
     uint64_t shut_since, times_shut;
     bool watched, ends;
-} first_dev = {.mappings_wait = {[PS_COPY_GATE_OUT] = true}, .lock = PTHREAD_MUTEX_INITIALIZER, .was_shut = PTHREAD_COND_INITIALIZER};
+} first_dev = {.mappings_wait = {[PS_COPY_GATE_OUT] = true},
+               .lock = PTHREAD_MUTEX_INITIALIZER,
+               .was_shut = PTHREAD_COND_INITIALIZER};
 #define dev (&PS_HERE(first_dev))
 
 static bool mappings_wait(enum ps_copy_gate_way way)
@@ -74,8 +77,9 @@ static void open_all(void)
 }
 
 /*
- * Opens what has been shut for too long; who shut it goes on with its mapping, which then takes its time slice. While mappings come this looks once a
- * millisecond, so that who shuts the gate need not wake it.
+ * Opens what has been shut for too long; who shut it goes on with its mapping, which then takes its
+ * time slice. While mappings come this looks once a millisecond, so that who shuts the gate need
+ * not wake it.
  */
 static void watch(void)
 {
@@ -111,7 +115,10 @@ void ps_copy_gate_end(void)
     pthread_mutex_unlock(&dev->lock);
 }
 
-/* The words, in memory of our own, which stays when the context goes: a thread may be opening the gate then. */
+/*
+ * The words, in memory of our own, which stays when the context goes: a thread may be opening the
+ * gate then.
+ */
 static uint32_t *new_words(CUdeviceptr *on_device)
 {
     const size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
@@ -140,8 +147,9 @@ void ps_copy_gate_make(CUstream stream, size_t granularity)
     dev->watched = true;
     /* The first look shows whether a stream can wait for a word. */
     if (!words || ps_cu.cuStreamWaitValue32(stream, on_device, 0, CU_STREAM_WAIT_VALUE_EQ) != CUDA_SUCCESS)
-        ps_log_info(RESIDENCY, "streams can't wait for a word in host memory on this device: a mapping made during copies "
-                               "takes a millisecond, and the program's own copies wait for all queued copies of Penstock");
+        ps_log_info(RESIDENCY,
+                    "streams can't wait for a word in host memory on this device: a mapping made during copies "
+                    "takes a millisecond, and the program's own copies wait for all queued copies of Penstock");
     else if (!ps_helper_thread_start_apart("penstock-gate", watch))
         dev->words = words;
 }
@@ -176,13 +184,20 @@ static bool gives_turns(enum ps_copy_gate_way way)
     return since && ps_now_ns() - since < TURNS_FOR_NS;
 }
 
-/* Ahead of a piece: a look, if so much has been queued since the last one. One that can't be queued is left out. */
+/*
+ * Ahead of a piece: a look, if so much has been queued since the last one. One that can't be queued
+ * is left out.
+ */
 static void look(CUstream stream, enum ps_copy_gate_way way, size_t bytes)
 {
     if (__atomic_add_fetch(&dev->since_look[way], bytes, __ATOMIC_RELAXED) <= least_piece(way))
         return;
-    __atomic_store_n(&dev->since_look[way], bytes, __ATOMIC_RELAXED); /* of two threads, one look more or less is no matter */
-    /* Two clocks: the stream waits here when the device comes to it, after all that was queued on it before, for as long as the gate is shut. */
+    __atomic_store_n(&dev->since_look[way], bytes,
+                     __ATOMIC_RELAXED); /* of two threads, one look more or less is no matter */
+    /*
+     * Two clocks: the stream waits here when the device comes to it, after all that was queued on
+     * it before, for as long as the gate is shut.
+     */
     ps_cu.cuStreamWaitValue32(stream, dev->looked_at[way], 0, CU_STREAM_WAIT_VALUE_EQ);
 }
 

@@ -11,7 +11,10 @@
 static struct ps_real_cupti table;
 static bool found_by_name; /* then the user's environment is as it is meant, and the usual places are not */
 
-/* The older release where the runtime is of that, else the newer: a CUPTI that is newer than the driver refuses to work with it. */
+/*
+ * The older release where the runtime is of that, else the newer: a CUPTI that is newer than the
+ * driver refuses to work with it.
+ */
 static unsigned release_of(bool second)
 {
     bool older_first = ps_real_cudart_release() == 12;
@@ -61,5 +64,7 @@ const struct ps_real_cupti *ps_real_cupti_open(const char *path, unsigned place)
     table.cuptiUnsubscribe = (__typeof__(table.cuptiUnsubscribe))ps_real_dlsym(library, "cuptiUnsubscribe");
     table.cuptiEnableCallback = (__typeof__(table.cuptiEnableCallback))ps_real_dlsym(library, "cuptiEnableCallback");
     table.cuptiGetResultString = (__typeof__(table.cuptiGetResultString))ps_real_dlsym(library, "cuptiGetResultString");
-    return table.cuptiSubscribe && table.cuptiUnsubscribe && table.cuptiEnableCallback && table.cuptiGetResultString ? &table : NULL;
+    return table.cuptiSubscribe && table.cuptiUnsubscribe && table.cuptiEnableCallback && table.cuptiGetResultString
+               ? &table
+               : NULL;
 }

@@ -9,7 +9,10 @@
 #include "base/per_device.h"
 #include "cuda/driver.h"
 
-/* Two a reload whose end the writer has not come to, which is 10 ms of the link at most, and one a D2H that is queued. */
+/*
+ * Two a reload whose end the writer has not come to, which is 10 ms of the link at most, and one a
+ * D2H that is queued.
+ */
 #define MARKS 1024u
 #define MARKS_A_WORD 64u
 
@@ -18,15 +21,25 @@
 #define READINGS 5
 /* A reading as good as this is not tried to be bettered. */
 #define GOOD_NS 3000u
-/* Longer: the device has other work on the hardware queue that our stream shares, or the machine has. The old anchor does meanwhile. */
+/*
+ * Longer: the device has other work on the hardware queue that our stream shares, or the machine
+ * has. The old anchor does meanwhile.
+ */
 #define READING_NS 2000000u
-/* Of a program that has just begun the device has little other work: so often the first anchor is tried for. */
+/*
+ * Of a program that has just begun the device has little other work: so often the first anchor is
+ * tried for.
+ */
 #define FIRST_TRIES 10
 
-/* By how much the clocks' rates may differ: quartzes are better, and more is a reading gone wrong. */
+/*
+ * By how much the clocks' rates may differ: quartzes are better, and more is a reading gone wrong.
+ */
 #define DRIFT_MAX 0.0002
 
-/* Events that readings are made with: the two anchors, the best reading of a search and the latest. */
+/*
+ * Events that readings are made with: the two anchors, the best reading of a search and the latest.
+ */
 #define READERS 4u
 #define NONE READERS
 
@@ -113,7 +126,10 @@ bool ps_device_clock_is_ahead(const struct ps_device_mark *mark)
     return mark->recorded && ps_cu.cuEventQuery(mark->event) == CUDA_ERROR_NOT_READY;
 }
 
-/* When the event came, and by how much that may be wrong. False: it takes too long, or the driver refuses. */
+/*
+ * When the event came, and by how much that may be wrong. False: it takes too long, or the driver
+ * refuses.
+ */
 static bool read_both_clocks(CUevent event, uint64_t *ns, uint64_t *error)
 {
     uint64_t before = ps_now_ns(), after = before;
@@ -121,7 +137,9 @@ static bool read_both_clocks(CUevent event, uint64_t *ns, uint64_t *error)
 
     if (r != CUDA_SUCCESS)
         return false;
-    /* Asked for and not waited for: a wait would last as long as whatever the device has before it. */
+    /*
+     * Asked for and not waited for: a wait would last as long as whatever the device has before it.
+     */
     do {
         r = ps_cu.cuEventQuery(event);
         after = ps_now_ns();
@@ -142,13 +160,15 @@ static unsigned free_reader(unsigned but)
 }
 
 /*
- * The rate between the two anchors, if it is told from what their readings may be wrong by: a rate that is none would grow with the time since. [lock held]
+ * The rate between the two anchors, if it is told from what their readings may be wrong by: a rate
+ * that is none would grow with the time since. [lock held]
  */
 static double rate_between(void)
 {
     int64_t more = (int64_t)(dev->last.ns - dev->anchor.ns) - dev->between, off = more > 0 ? more : -more;
 
-    if (dev->between <= 0 || (uint64_t)off <= dev->anchor.error + dev->last.error || (double)off > DRIFT_MAX * (double)dev->between)
+    if (dev->between <= 0 || (uint64_t)off <= dev->anchor.error + dev->last.error ||
+        (double)off > DRIFT_MAX * (double)dev->between)
         return 1;
     return 1 + (double)more / (double)dev->between;
 }
@@ -164,10 +184,14 @@ static void set_anchor(unsigned reader, uint64_t ns, uint64_t error)
     dev->last.error = error;
     if (dev->anchor.reader == NONE)
         dev->anchor = dev->last;
-    if (dev->anchor.reader == reader || ps_cuda_elapsed_ns(dev->reader[dev->anchor.reader], dev->reader[reader], &dev->between))
+    if (dev->anchor.reader == reader ||
+        ps_cuda_elapsed_ns(dev->reader[dev->anchor.reader], dev->reader[reader], &dev->between))
         dev->between = 0;
     dev->rate = rate_between();
-    /* That of the last, and once more both, by which the rate may be wrong over the second until the next. */
+    /*
+     * That of the last, and once more both, by which the rate may be wrong over the second until
+     * the next.
+     */
     uint64_t in_all = 2 * error + dev->anchor.error;
     pthread_mutex_unlock(&dev->lock);
     if (in_all > atomic_load_explicit(&dev->error_ns, memory_order_relaxed))
@@ -204,7 +228,8 @@ bool ps_device_clock_when(CUevent event, uint64_t *ns)
 
     pthread_mutex_lock(&dev->lock);
     bool known = dev->anchor.reader != NONE && !ps_cuda_elapsed_ns(dev->reader[dev->anchor.reader], event, &since);
-    if (dev->between > 0 && since >= dev->between) /* counted on from the last, where the readings' errors do not add up */
+    if (dev->between > 0 &&
+        since >= dev->between) /* counted on from the last, where the readings' errors do not add up */
         *ns = dev->last.ns + (uint64_t)(int64_t)((double)(since - dev->between) * dev->rate);
     else
         *ns = dev->anchor.ns + (uint64_t)(int64_t)((double)since * dev->rate);

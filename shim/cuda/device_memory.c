@@ -16,7 +16,8 @@ static PS_PER_DEVICE struct {
     CUmemAllocationProp device_pages, host_pages;
     CUmemAccessDesc access[PS_PEERS_MAX]; /* who reaches what is mapped: the device, and its peers */
     _Atomic uint32_t accesses;            /* how many there are; one more is there before it is counted */
-    _Atomic uint64_t pool_asked;          /* pool_changes when the pool was last asked, times two, and one more if it keeps all */
+    _Atomic uint64_t
+        pool_asked; /* pool_changes when the pool was last asked, times two, and one more if it keeps all */
 } first_dev;
 #define dev (&PS_HERE(first_dev))
 
@@ -41,8 +42,8 @@ static void let_in(int ordinal)
             return;
     if (n == PS_PEERS_MAX)
         return;
-    dev->access[n] =
-        (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    dev->access[n] = (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal},
+                                       .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     atomic_store(&dev->accesses, n + 1);
 }
 
@@ -104,9 +105,11 @@ int ps_device_open(const char **why)
             let_in(peer);
 
     *why = "the driver does not report its page sizes";
-    if (ps_cu.cuMemGetAllocationGranularity(&device_unit, &dev->device_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
+    if (ps_cu.cuMemGetAllocationGranularity(&device_unit, &dev->device_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
+        CUDA_SUCCESS)
         return -ENOSYS;
-    if (ps_cu.cuMemGetAllocationGranularity(&host_unit, &dev->host_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
+    if (ps_cu.cuMemGetAllocationGranularity(&host_unit, &dev->host_pages, CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
+        CUDA_SUCCESS)
         return -ENOSYS;
     d->granularity = device_unit > host_unit ? device_unit : host_unit;
     if (!d->granularity || d->granularity & (d->granularity - 1))
@@ -134,8 +137,8 @@ bool ps_device_has_default_pool(CUmemoryPool pool)
 {
     CUmemoryPool of_device = NULL;
 
-    return ps_cu.cuDeviceGetDefaultMemPool && ps_cu.cuDeviceGetDefaultMemPool(&of_device, ps_device.ordinal) == CUDA_SUCCESS &&
-           pool == of_device;
+    return ps_cu.cuDeviceGetDefaultMemPool &&
+           ps_cu.cuDeviceGetDefaultMemPool(&of_device, ps_device.ordinal) == CUDA_SUCCESS && pool == of_device;
 }
 
 static _Atomic uint64_t pool_changes = 1; /* of any device's */
@@ -148,7 +151,8 @@ void ps_device_pools_changed(void)
 bool ps_device_pool_keeps_all(void)
 {
     /* Before the pool is asked: what is set meanwhile makes this answer an old one. */
-    const uint64_t changes = atomic_load(&pool_changes), asked = atomic_load_explicit(&dev->pool_asked, memory_order_relaxed);
+    const uint64_t changes = atomic_load(&pool_changes),
+                   asked = atomic_load_explicit(&dev->pool_asked, memory_order_relaxed);
     CUmemoryPool pool = NULL;
     cuuint64_t threshold = 0;
 
@@ -192,7 +196,10 @@ int ps_pages_give_access(CUdeviceptr address, size_t bytes)
     return ps_cuda_errno(ps_cu.cuMemSetAccess(address, bytes, dev->access, 1));
 }
 
-/* What the driver refuses once it may grant a moment later, and a program would lack memory or find its bytes nowhere. */
+/*
+ * What the driver refuses once it may grant a moment later, and a program would lack memory or find
+ * its bytes nowhere.
+ */
 static void rest_before_second_try(void)
 {
     static const struct timespec a_moment = {.tv_nsec = 1000000};

@@ -16,11 +16,18 @@ bool ps_devices_several;
 
 static void *as_loaded; /* the section; NULL: the process sees one device only, or there is no memory */
 static char *variables
-    [PS_DEVICES_MAX]; /* each device's; reached by no pointer but these, which is what keeps the compiler from taking them for unused */
+    /*
+     * each device's; reached by no pointer but these, which is what keeps the compiler from taking
+     * them for unused
+     */
+    [PS_DEVICES_MAX];
 static ptrdiff_t place[PS_DEVICES_MAX]; /* how far they are from the first's */
 static atomic_uint managed;
 
-/* Contexts, with the number of their device. Written by one thread at a time, from the first free place on; read by all. */
+/*
+ * Contexts, with the number of their device. Written by one thread at a time, from the first free
+ * place on; read by all.
+ */
 #define CONTEXTS_MAX 64u
 #define NO_DEVICE UINT32_MAX
 static struct {
@@ -136,7 +143,8 @@ bool ps_devices_primary_is_there(CUdevice device)
     unsigned int flags;
     int active = 0;
 
-    return ps_cu.cuDevicePrimaryCtxGetState && ps_cu.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
+    return ps_cu.cuDevicePrimaryCtxGetState &&
+           ps_cu.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
 }
 
 bool ps_devices_primary_is_managed(CUdevice device)

@@ -15,7 +15,10 @@ static void *library;
 static int load_result;
 static pthread_once_t loaded = PTHREAD_ONCE_INIT;
 
-/* The library, not "libcuda.so": that name belongs to the development package. RTLD_LOCAL: our opening it changes nobody's look-ups. */
+/*
+ * The library, not "libcuda.so": that name belongs to the development package. RTLD_LOCAL: our
+ * opening it changes nobody's look-ups.
+ */
 static void load(void)
 {
     library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -25,11 +28,11 @@ static void load(void)
     }
 #define STRING(name) #name
 #define SYMBOL(name) STRING(name) /* after cuda.h has mapped the name to its version */
-#define PS_DRIVER(name)                                                                                                                    \
-    ps_cu.name = (__typeof__(ps_cu.name))ps_real_dlsym(library, SYMBOL(name));                                                             \
-    if (!ps_cu.name) {                                                                                                                     \
-        ps_log_info(PROCESS, "the driver has no %s", SYMBOL(name));                                                                        \
-        load_result = -ENOSYS;                                                                                                             \
+#define PS_DRIVER(name)                                                                                                \
+    ps_cu.name = (__typeof__(ps_cu.name))ps_real_dlsym(library, SYMBOL(name));                                         \
+    if (!ps_cu.name) {                                                                                                 \
+        ps_log_info(PROCESS, "the driver has no %s", SYMBOL(name));                                                    \
+        load_result = -ENOSYS;                                                                                         \
     }
 #define PS_DRIVER_OPTIONAL(name) ps_cu.name = (__typeof__(ps_cu.name))ps_real_dlsym(library, SYMBOL(name));
     PS_DRIVER_TABLE
@@ -75,7 +78,8 @@ int ps_cuda_elapsed_ns(CUevent from, CUevent to, int64_t *ns)
     float ms = 0;
 
     if (!elapsed) { /* drivers before 12.8 have the first version alone */
-        elapsed = ps_cu.cuEventElapsedTime ? ps_cu.cuEventElapsedTime : (elapsed_fn)ps_real_cuda_symbol("cuEventElapsedTime");
+        elapsed =
+            ps_cu.cuEventElapsedTime ? ps_cu.cuEventElapsedTime : (elapsed_fn)ps_real_cuda_symbol("cuEventElapsedTime");
         atomic_store_explicit(&kept, elapsed, memory_order_relaxed);
     }
     if (!elapsed)

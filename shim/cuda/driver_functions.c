@@ -21,8 +21,8 @@ static const char *const names[PS_DRIVER_FUNCTIONS] = {
 };
 
 /*
- * Looks for all of them, if the driver is loaded; it is not loaded for this. Without a lock, which could not be taken under the loader's: several
- * threads find the same.
+ * Looks for all of them, if the driver is loaded; it is not loaded for this. Without a lock, which
+ * could not be taken under the loader's: several threads find the same.
  */
 void ps_driver_functions_look(void)
 {

@@ -13,8 +13,10 @@
 enum ps_driver_function {
 #define PS_TRACED(name, declaration, arguments, meaning) PS_DRIVER_FUNCTION_##name,
 #define PS_TRACED_BELOW_HOOK(name, meaning)
-#define PS_TRACED_PTSZ(name, declaration, arguments, meaning) PS_DRIVER_FUNCTION_##name, PS_DRIVER_FUNCTION_##name##_ptsz,
-#define PS_TRACED_PTDS(name, declaration, arguments, meaning) PS_DRIVER_FUNCTION_##name, PS_DRIVER_FUNCTION_##name##_ptds,
+#define PS_TRACED_PTSZ(name, declaration, arguments, meaning)                                                          \
+    PS_DRIVER_FUNCTION_##name, PS_DRIVER_FUNCTION_##name##_ptsz,
+#define PS_TRACED_PTDS(name, declaration, arguments, meaning)                                                          \
+    PS_DRIVER_FUNCTION_##name, PS_DRIVER_FUNCTION_##name##_ptds,
 #define PS_HOOK_CUDA(type, name, parameters, arguments) PS_DRIVER_FUNCTION_##name,
 #define PS_HOOK_CUDART(type, name, parameters, arguments)
 #include "cuda/hooks.def"

@@ -28,7 +28,10 @@ bool ps_helper_thread_is_one(void)
     return is_one;
 }
 
-/* How long a new thread tries to make its device's context its own: the driver may refuse it for a moment. */
+/*
+ * How long a new thread tries to make its device's context its own: the driver may refuse it for a
+ * moment.
+ */
 #define TRIES 10
 #define FIRST_PAUSE_NS 1000000u
 
@@ -59,7 +62,8 @@ static int bind_context(void)
     struct timespec pause = {.tv_nsec = FIRST_PAUSE_NS};
 
     for (int i = 0; i < TRIES; i++) {
-        if (ps_cu.cuCtxSetCurrent(ps_device.context) == CUDA_SUCCESS || ps_cu.cuCtxPushCurrent(ps_device.context) == CUDA_SUCCESS)
+        if (ps_cu.cuCtxSetCurrent(ps_device.context) == CUDA_SUCCESS ||
+            ps_cu.cuCtxPushCurrent(ps_device.context) == CUDA_SUCCESS)
             return 0;
         nanosleep(&pause, NULL);
         pause.tv_nsec *= 2;
@@ -95,7 +99,9 @@ static void *begin(void *given)
     if ((task.team && !join_team(task.team, !r)) || !task.run)
         return NULL;
     if (r) {
-        ps_log_error(PROCESS, "the thread %s can't use the device's context, so its work is not done; see `penstock doctor`", task.name);
+        ps_log_error(PROCESS,
+                     "the thread %s can't use the device's context, so its work is not done; see `penstock doctor`",
+                     task.name);
         if (task.gone)
             task.gone(task.ctx);
         return NULL;
@@ -116,7 +122,10 @@ static int start(const struct task *what, pthread_t *thread)
     *task = *what;
     task->at = ps_here;
     sigfillset(&all);
-    /* A fault of the thread's own is nobody else's signal: blocked, it would end the process past every handler. */
+    /*
+     * A fault of the thread's own is nobody else's signal: blocked, it would end the process past
+     * every handler.
+     */
     sigdelset(&all, SIGSEGV);
     sigdelset(&all, SIGBUS);
     sigdelset(&all, SIGFPE);
@@ -145,7 +154,9 @@ int ps_helper_thread_start(const char *name, void (*run)(void), void (*gone)(voi
     }
     int saved_errno = errno;
     errno = -r;
-    ps_log_error(PROCESS, "the thread %s can't be started (%m), so its work is not done; raise the limit of processes (ulimit -u)", name);
+    ps_log_error(
+        PROCESS,
+        "the thread %s can't be started (%m), so its work is not done; raise the limit of processes (ulimit -u)", name);
     errno = saved_errno;
     return r;
 }
@@ -158,8 +169,10 @@ int ps_helper_thread_start_apart(const char *name, void (*run)(void))
     if (!r)
         pthread_detach(thread);
     else
-        ps_log_info(PROCESS, "the thread %s can't be started (error %d), so its work is not done; raise the limit of processes (ulimit -u)",
-                    name, -r);
+        ps_log_info(
+            PROCESS,
+            "the thread %s can't be started (error %d), so its work is not done; raise the limit of processes (ulimit -u)",
+            name, -r);
     return r;
 }
 
@@ -173,7 +186,8 @@ int ps_helper_threads_start_together(const struct ps_helper_task *helpers, unsig
     team.awaited = team.members = count;
     while (begun < count && !r) {
         const struct ps_helper_task *h = &helpers[begun];
-        r = start(&(struct task){.name = h->name, .run = h->run, .calls_driver = h->run != NULL, .team = &team}, &thread[begun]);
+        r = start(&(struct task){.name = h->name, .run = h->run, .calls_driver = h->run != NULL, .team = &team},
+                  &thread[begun]);
         begun += !r;
     }
     pthread_mutex_lock(&team.lock);

@@ -17,12 +17,15 @@ static void resolve(void)
         return;
 
     bool complete = true;
-#define X(name)                                                                                                                            \
-    table.name = (__typeof__(table.name))ps_real_dlsym(library, #name);                                                                    \
+#define X(name)                                                                                                        \
+    table.name = (__typeof__(table.name))ps_real_dlsym(library, #name);                                                \
     complete = complete && table.name;
     PS_REAL_LIBELF_LIST(X)
 #undef X
-    /* Every other call is refused until the library has been told which version of the format its caller was written for. */
+    /*
+     * Every other call is refused until the library has been told which version of the format its
+     * caller was written for.
+     */
     usable = complete && table.elf_version(EV_CURRENT) != EV_NONE;
     if (!usable)
         dlclose(library);

@@ -10,16 +10,16 @@
 #include <libelf.h>
 
 /* Lists each function that is looked up. */
-#define PS_REAL_LIBELF_LIST(X)                                                                                                             \
-    X(elf_version)                                                                                                                         \
-    X(elf_memory)                                                                                                                          \
-    X(elf_end)                                                                                                                             \
-    X(elf_kind)                                                                                                                            \
-    X(gelf_getshdr)                                                                                                                        \
-    X(elf_getshdrnum)                                                                                                                      \
-    X(elf_getshdrstrndx)                                                                                                                   \
-    X(elf_nextscn)                                                                                                                         \
-    X(elf_rawdata)                                                                                                                         \
+#define PS_REAL_LIBELF_LIST(X)                                                                                         \
+    X(elf_version)                                                                                                     \
+    X(elf_memory)                                                                                                      \
+    X(elf_end)                                                                                                         \
+    X(elf_kind)                                                                                                        \
+    X(gelf_getshdr)                                                                                                    \
+    X(elf_getshdrnum)                                                                                                  \
+    X(elf_getshdrstrndx)                                                                                               \
+    X(elf_nextscn)                                                                                                     \
+    X(elf_rawdata)                                                                                                     \
     X(elf_strptr)
 
 struct ps_libelf {

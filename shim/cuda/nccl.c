@@ -18,8 +18,9 @@ static struct {
 };
 
 /*
- * As in runtime.c: what is loaded with RTLD_LOCAL, as Python loads extension modules, RTLD_NEXT does not see; by its SONAME it is found. Never
- * our own function: RTLD_NEXT begins after us, and a look-up in a library's handle does not come to us.
+ * As in runtime.c: what is loaded with RTLD_LOCAL, as Python loads extension modules, RTLD_NEXT
+ * does not see; by its SONAME it is found. Never our own function: RTLD_NEXT begins after us, and a
+ * look-up in a library's handle does not come to us.
  */
 static void *find(const char *name)
 {

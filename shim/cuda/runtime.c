@@ -11,10 +11,10 @@ static struct ps_real_cudart table;
 static pthread_once_t loaded = PTHREAD_ONCE_INIT;
 
 /* What stands in for a function that the loaded runtime doesn't have. One a hook, for the types. */
-#define PS_HOOK_CUDART(type, name, parameters, arguments)                                                                                  \
-    static type no_##name parameters                                                                                                       \
-    {                                                                                                                                      \
-        return cudaErrorNotSupported;                                                                                                      \
+#define PS_HOOK_CUDART(type, name, parameters, arguments)                                                              \
+    static type no_##name parameters                                                                                   \
+    {                                                                                                                  \
+        return cudaErrorNotSupported;                                                                                  \
     }
 #define PS_HOOK_CUDA(type, name, parameters, arguments)
 #pragma GCC diagnostic push
@@ -33,7 +33,10 @@ static cudaError_t no_cudaGetDevice(int *device)
 #undef PS_HOOK_CUDART
 #undef PS_HOOK_CUDA
 
-/* The shared runtime that is loaded, and its release; NULL: none. By its SONAME it is found wherever it was loaded. */
+/*
+ * The shared runtime that is loaded, and its release; NULL: none. By its SONAME it is found
+ * wherever it was loaded.
+ */
 static void *library(unsigned *release)
 {
     static const struct {
@@ -61,8 +64,9 @@ unsigned ps_real_cudart_release(void)
 }
 
 /*
- * Python loads extension modules with RTLD_LOCAL, where RTLD_NEXT does not see the runtime that they brought.
- * Our own export is never what is found: RTLD_NEXT begins after us, and a look-up in a library's handle does not come to us.
+ * Python loads extension modules with RTLD_LOCAL, where RTLD_NEXT does not see the runtime that
+ * they brought. Our own export is never what is found: RTLD_NEXT begins after us, and a look-up in
+ * a library's handle does not come to us.
  */
 static void *find(const char *name)
 {
@@ -74,11 +78,11 @@ static void *find(const char *name)
 
 static void load(void)
 {
-#define RESOLVE(name, instead)                                                                                                             \
-    table.name = (__typeof__(table.name))find(#name);                                                                                      \
-    if (!table.name) {                                                                                                                     \
-        ps_log_debug(HOOKS, "the runtime has no %s", #name);                                                                               \
-        table.name = (instead);                                                                                                            \
+#define RESOLVE(name, instead)                                                                                         \
+    table.name = (__typeof__(table.name))find(#name);                                                                  \
+    if (!table.name) {                                                                                                 \
+        ps_log_debug(HOOKS, "the runtime has no %s", #name);                                                           \
+        table.name = (instead);                                                                                        \
     }
 #define PS_HOOK_CUDART(type, name, parameters, arguments) RESOLVE(name, no_##name)
 #define PS_HOOK_CUDA(type, name, parameters, arguments)

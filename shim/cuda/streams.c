@@ -34,7 +34,10 @@ static __thread struct {
 /* This thread's own default stream, once it has used it. */
 static __thread struct ps_stream *own_stream;
 
-/* This thread's number, from 1; 0: it has used no stream of its own. Not its pthread_t, which the next thread gets when it has ended. */
+/*
+ * This thread's number, from 1; 0: it has used no stream of its own. Not its pthread_t, which the
+ * next thread gets when it has ended.
+ */
 static __thread uint64_t self;
 static pthread_key_t thread_ends;
 static bool has_thread_ends;
@@ -46,7 +49,10 @@ static bool is_default(CUstream handle)
     return !handle || handle == CU_STREAM_PER_THREAD;
 }
 
-/* The context that a stream of this handle is of, for the calling thread; one that has none yet is about to get the device's. */
+/*
+ * The context that a stream of this handle is of, for the calling thread; one that has none yet is
+ * about to get the device's.
+ */
 static CUcontext context_of(CUstream handle)
 {
     CUcontext context = NULL;
@@ -57,8 +63,8 @@ static CUcontext context_of(CUstream handle)
 }
 
 /*
- * Makes the stream's context current: the default streams' handles are the current context's, and an event can be recorded in its own alone. True: `leave` is
- * to take it back.
+ * Makes the stream's context current: the default streams' handles are the current context's, and
+ * an event can be recorded in its own alone. True: `leave` is to take it back.
  */
 static bool enter(const struct ps_stream *s)
 {
@@ -95,8 +101,9 @@ static struct ps_stream *search(CUstream handle, CUcontext context, bool per_thr
 }
 
 /*
- * Whether the stream was destroyed, or its thread has ended, and its last work has ended; remembered. While the driver is asked another thread may put a new
- * stream in this place, which is not over. A stream of a thread that recorded nothing has no use that anybody noted.
+ * Whether the stream was destroyed, or its thread has ended, and its last work has ended;
+ * remembered. While the driver is asked another thread may put a new stream in this place, which is
+ * not over. A stream of a thread that recorded nothing has no use that anybody noted.
  */
 bool ps_stream_is_over(struct ps_stream *s)
 {
@@ -115,8 +122,9 @@ bool ps_stream_is_over(struct ps_stream *s)
 }
 
 /*
- * The thread ends: nobody names its own default streams any more. Two clocks: what it queued on them may still run; the ticks of all uses that were
- * noted have been recorded (ps_stream_settle). No driver call: the driver's own part of the thread may have ended before.
+ * The thread ends: nobody names its own default streams any more. Two clocks: what it queued on
+ * them may still run; the ticks of all uses that were noted have been recorded (ps_stream_settle).
+ * No driver call: the driver's own part of the thread may have ended before.
  */
 static void end_own_streams(void *unused)
 {
@@ -183,8 +191,9 @@ static struct ps_stream *begin(struct ps_stream *s, CUstream handle, CUcontext c
 }
 
 /*
- * A place in the table that a stream has left. Ticks go on from where they are: whoever noted the old stream's finds a later event.
- * Not among the first 64, whose places spans remember as having waited.
+ * A place in the table that a stream has left. Ticks go on from where they are: whoever noted the
+ * old stream's finds a later event. Not among the first 64, whose places spans remember as having
+ * waited.
  */
 static struct ps_stream *reuse(CUstream handle, CUcontext context, bool per_thread)
 {
@@ -237,7 +246,8 @@ struct ps_stream *ps_stream_find(CUstream handle, bool per_thread_default)
         handle = NULL;
 
     uint32_t now = atomic_load_explicit(&generation, memory_order_acquire);
-    bool per_thread = handle == CU_STREAM_PER_THREAD, is_last = last.stream && last.handle == handle && last.generation == now;
+    bool per_thread = handle == CU_STREAM_PER_THREAD,
+         is_last = last.stream && last.handle == handle && last.generation == now;
     /* A handle that is not a default stream's is of one context while it lives. */
     if (is_last && !is_default(handle))
         return last.stream;
@@ -308,7 +318,10 @@ void ps_streams_wait_begins(struct ps_streams_wait *wait)
 {
     const uint32_t n = ps_streams_count();
 
-    /* Two clocks: who notes a use from here on notes a later tick, and may have queued its work before the wait or not. */
+    /*
+     * Two clocks: who notes a use from here on notes a later tick, and may have queued its work
+     * before the wait or not.
+     */
     wait->moment = ps_uses_moments();
     wait->count = n < PS_STREAMS_WAITED ? n : PS_STREAMS_WAITED;
     for (uint32_t i = 0; i < wait->count; i++) {
@@ -350,7 +363,10 @@ uint64_t ps_streams_progress(void)
         uint64_t tick = atomic_load_explicit(&s->come_to, memory_order_relaxed);
         if (last_tick > tick + PS_TICK_RING - 1)
             tick = last_tick - (PS_TICK_RING - 1); /* what went before has been overwritten */
-        /* An event that was recorded anew since stands for a later tick: then less is seen than there is. */
+        /*
+         * An event that was recorded anew since stands for a later tick: then less is seen than
+         * there is.
+         */
         while (tick < last_tick && ps_cu.cuEventQuery(s->ring[(tick + 1) % PS_TICK_RING]) == CUDA_SUCCESS)
             tick++;
         atomic_store_explicit(&s->come_to, tick, memory_order_relaxed);
@@ -359,7 +375,10 @@ uint64_t ps_streams_progress(void)
     return sum;
 }
 
-/* Whether the stream is being captured, or is the legacy one, which an event recorded on it would make invalid the capture of a blocking stream by. */
+/*
+ * Whether the stream is being captured, or is the legacy one, which an event recorded on it would
+ * make invalid the capture of a blocking stream by.
+ */
 static bool is_capturing(const struct ps_stream *s)
 {
     bool entered = enter(s);
@@ -375,10 +394,12 @@ bool ps_stream_orders_others(const struct ps_stream *s)
 }
 
 /*
- * Where an event is recorded that is to come after all that the stream was given. NULL: it can't be had.
+ * Where an event is recorded that is to come after all that the stream was given. NULL: it can't be
+ * had.
  *
- * Two clocks: a blocking stream comes after what the legacy stream was given before it, so an event there does, too; and nothing else is on it that the legacy
- * stream, or through it another, would wait for. [record_lock held, in the stream's context]
+ * Two clocks: a blocking stream comes after what the legacy stream was given before it, so an event
+ * there does, too; and nothing else is on it that the legacy stream, or through it another, would
+ * wait for. [record_lock held, in the stream's context]
  */
 static int place_to_record(struct ps_stream *s, CUstream *place)
 {
@@ -391,7 +412,9 @@ static int place_to_record(struct ps_stream *s, CUstream *place)
     return s->shadow ? 0 : -EIO;
 }
 
-/* Records the event behind what the stream was given. [record_lock held, in the stream's context] */
+/*
+ * Records the event behind what the stream was given. [record_lock held, in the stream's context]
+ */
 static int record_behind(struct ps_stream *s, CUevent event)
 {
     CUstream place;
@@ -404,8 +427,9 @@ static int record_behind(struct ps_stream *s, CUevent event)
 static int record(struct ps_stream *s, bool as_barrier)
 {
     /*
-     * Claim, then record. A launch that was queued and then read `next` as this tick did so before the line below, so the event, recorded
-     * after it, covers the launch. The other way round a launch could be queued between record and claim and note a tick that misses it.
+     * Claim, then record. A launch that was queued and then read `next` as this tick did so before
+     * the line below, so the event, recorded after it, covers the launch. The other way round a
+     * launch could be queued between record and claim and note a tick that misses it.
      */
     uint64_t tick = 0;
     if (ps_ordering_rule(TICK_BEFORE_RECORD))
@@ -425,7 +449,8 @@ static int record(struct ps_stream *s, bool as_barrier)
     }
     if (!r) {
         s->ring_moment[i] = moment;
-        atomic_store_explicit(&s->lead.ring_work[i], atomic_load_explicit(&s->lead.work, memory_order_relaxed), memory_order_relaxed);
+        atomic_store_explicit(&s->lead.ring_work[i], atomic_load_explicit(&s->lead.work, memory_order_relaxed),
+                              memory_order_relaxed);
         atomic_store(&s->ring_tick[i], tick);
         atomic_store(&s->recorded, tick);
         atomic_store_explicit(&s->launches, 0, memory_order_relaxed);
@@ -531,8 +556,9 @@ void ps_stream_retire(CUstream handle)
     if (!s)
         return;
     /*
-     * Under the lock: a thread that is about to use the handle does so before, or sees that it is gone. What was queued before a capture was covered by
-     * a tick when that began (capture.c), and what is in it never runs.
+     * Under the lock: a thread that is about to use the handle does so before, or sees that it is
+     * gone. What was queued before a capture was covered by a tick when that began (capture.c), and
+     * what is in it never runs.
      */
     pthread_mutex_lock(&s->record_lock);
     if (!(ps_capture_anywhere() && is_capturing(s)) && record(s, false))
@@ -564,7 +590,10 @@ void ps_streams_end_context(CUcontext context)
     pthread_mutex_unlock(&table_lock);
     if (!s)
         return;
-    /* Two clocks: no event of the context's will tell anybody that its work is over, so this thread waits until it is. */
+    /*
+     * Two clocks: no event of the context's will tell anybody that its work is over, so this thread
+     * waits until it is.
+     */
     bool is_known = false;
     if (ps_cu.cuCtxPushCurrent(context) == CUDA_SUCCESS) {
         is_known = ps_cu.cuCtxSynchronize() == CUDA_SUCCESS;

@@ -60,7 +60,10 @@ void ps_uses_note(struct ps_uses *uses, struct ps_stream *stream)
         ps_uses_note_everything(uses);
         return;
     }
-    /* Nobody but its owner can record on a per-thread stream: what the owner has recorded is what there is to wait for. */
+    /*
+     * Nobody but its owner can record on a per-thread stream: what the owner has recorded is what
+     * there is to wait for.
+     */
     uint64_t tick = stream->per_thread ? atomic_load(&stream->recorded) : atomic_load(&stream->next);
     if (!tick)
         return;
@@ -133,8 +136,9 @@ void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from)
 typedef int (*event_fn)(CUevent event, void *ctx);
 
 /*
- * The same where nothing but what has been queued counts. Two clocks: a stream that is being captured was given nothing since that began, and what it was given
- * before is covered by the tick of that moment (capture.c).
+ * The same where nothing but what has been queued counts. Two clocks: a stream that is being
+ * captured was given nothing since that began, and what it was given before is covered by the tick
+ * of that moment (capture.c).
  */
 static int event_for_queued(struct ps_stream *s, uint64_t tick, CUevent *event)
 {
@@ -143,15 +147,18 @@ static int event_for_queued(struct ps_stream *s, uint64_t tick, CUevent *event)
     return r == -EBUSY && atomic_load(&s->covered) ? event_for(s, atomic_load(&s->recorded), event) : r;
 }
 
-static int each_event_by(int (*event_of)(struct ps_stream *s, uint64_t tick, CUevent *event), const struct ps_uses *uses,
-                         const struct ps_stream *except, event_fn fn, void *ctx)
+static int each_event_by(int (*event_of)(struct ps_stream *s, uint64_t tick, CUevent *event),
+                         const struct ps_uses *uses, const struct ps_stream *except, event_fn fn, void *ctx)
 {
     CUevent event;
 
     if (uses->everywhere) {
         if (ps_tracing_notes() && !ps_tracing_is_on())
             return -EAGAIN; /* streams that were given work unseen are not among those known */
-        /* Two clocks: for streams without a place nobody but this thread can wait; while somebody captures not even that. */
+        /*
+         * Two clocks: for streams without a place nobody but this thread can wait; while somebody
+         * captures not even that.
+         */
         if (ps_streams_are_unplaced() && ps_capture_anywhere())
             return -EBUSY;
         if (ps_streams_are_unplaced() && ps_cu.cuCtxSynchronize() != CUDA_SUCCESS)

@@ -1,4 +1,7 @@
-/* The annotation API (include/penstock/penstock.h): what the program tells about itself, handed to whom it concerns. */
+/*
+ * The annotation API (include/penstock/penstock.h): what the program tells about itself, handed to
+ * whom it concerns.
+ */
 #define PENSTOCK_IMPLEMENTATION
 #include "penstock/penstock.h"
 
@@ -31,7 +34,10 @@ void penstock_step(void)
     ps_layers_step();
 }
 
-/* Runs `tell` on the span that holds the address, or on each piece of the block, with the lock held; its result, or -ENOENT. */
+/*
+ * Runs `tell` on the span that holds the address, or on each piece of the block, with the lock
+ * held; its result, or -ENOENT.
+ */
 static int with_span(const void *address, int (*tell)(struct ps_span *span))
 {
     int r = -ENOENT;
@@ -59,7 +65,10 @@ static int pin(struct ps_span *span)
     if (span->holds.user_pins == UINT32_MAX)
         return -EINVAL;
     span->holds.user_pins++;
-    /* On its way out: it stays. A thread that is about to queue the copy, or to move the mapping, has it for now; then its next use brings it back. */
+    /*
+     * On its way out: it stays. A thread that is about to queue the copy, or to move the mapping,
+     * has it for now; then its next use brings it back.
+     */
     if (span->residency == PS_EVICTING && !span->busy)
         ps_eviction_cancel(span);
     return 0;

@@ -36,7 +36,8 @@ static bool may_ask_again(CUptiResult result)
     return left;
 }
 
-PS_EXPORT CUptiResult CUPTIAPI cuptiSubscribe(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback, void *userdata)
+PS_EXPORT CUptiResult CUPTIAPI cuptiSubscribe(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback,
+                                              void *userdata)
 {
     subscribe_function *real =
         (subscribe_function *)ps_symbol_behind("cuptiSubscribe", atomic_load(&looked_up), __builtin_return_address(0));
@@ -45,11 +46,11 @@ PS_EXPORT CUptiResult CUPTIAPI cuptiSubscribe(CUpti_SubscriberHandle *subscriber
     return may_ask_again(result) ? real(subscriber, callback, userdata) : result;
 }
 
-PS_EXPORT CUptiResult CUPTIAPI cuptiSubscribe_v2(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback, void *userdata,
-                                                 CUpti_SubscriberParams *parameters)
+PS_EXPORT CUptiResult CUPTIAPI cuptiSubscribe_v2(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback,
+                                                 void *userdata, CUpti_SubscriberParams *parameters)
 {
-    subscribe_v2_function *real =
-        (subscribe_v2_function *)ps_symbol_behind("cuptiSubscribe_v2", atomic_load(&looked_up_v2), __builtin_return_address(0));
+    subscribe_v2_function *real = (subscribe_v2_function *)ps_symbol_behind(
+        "cuptiSubscribe_v2", atomic_load(&looked_up_v2), __builtin_return_address(0));
     CUptiResult result = real ? real(subscriber, callback, userdata, parameters) : CUPTI_ERROR_NOT_INITIALIZED;
 
     return may_ask_again(result) ? real(subscriber, callback, userdata, parameters) : result;

@@ -1,6 +1,7 @@
 /*
- * Allocation and free, driver API: for programs that call it, by symbol or by a pointer that they looked up, and for those that have the runtime
- * linked in statically, whose every allocation comes here. The shared runtime and NVIDIA's libraries are not among them (symbol_lookup.h).
+ * Allocation and free, driver API: for programs that call it, by symbol or by a pointer that they
+ * looked up, and for those that have the runtime linked in statically, whose every allocation comes
+ * here. The shared runtime and NVIDIA's libraries are not among them (symbol_lookup.h).
  */
 #include "base/state.h"
 #include "cuda/capture.h"
@@ -15,7 +16,10 @@
 #include "memory/registry.h"
 #include "process.h"
 
-/* The driver's own function of that name. A hook that was called without a driver (by symbol, nothing loaded) loads it. */
+/*
+ * The driver's own function of that name. A hook that was called without a driver (by symbol,
+ * nothing loaded) loads it.
+ */
 #define REAL(name) ((__typeof__(&(name)))real(PS_DRIVER_FUNCTION_##name))
 
 static void *real(enum ps_driver_function which)
@@ -24,15 +28,18 @@ static void *real(enum ps_driver_function which)
     return ps_driver_function(which);
 }
 
-/* The result of `call`, a real function, which has the program's `*address` to set. The pages that it lacks may be ours: then we give way, and it is asked again. */
-#define ASK(call, address, bytes)                                                                                                          \
-    ({                                                                                                                                     \
-        CUresult result_ = (call);                                                                                                         \
-        if (result_ == CUDA_ERROR_OUT_OF_MEMORY && !ps_inside && ps_reclaim_for_others(bytes))                                             \
-            result_ = (call);                                                                                                              \
-        if (result_ == CUDA_SUCCESS && (address))                                                                                          \
-            ps_request_allocated(*(address), bytes);                                                                                       \
-        result_;                                                                                                                           \
+/*
+ * The result of `call`, a real function, which has the program's `*address` to set. The pages that
+ * it lacks may be ours: then we give way, and it is asked again.
+ */
+#define ASK(call, address, bytes)                                                                                      \
+    ({                                                                                                                 \
+        CUresult result_ = (call);                                                                                     \
+        if (result_ == CUDA_ERROR_OUT_OF_MEMORY && !ps_inside && ps_reclaim_for_others(bytes))                         \
+            result_ = (call);                                                                                          \
+        if (result_ == CUDA_SUCCESS && (address))                                                                      \
+            ps_request_allocated(*(address), bytes);                                                                   \
+        result_;                                                                                                       \
     })
 
 /* CUDA_ERROR_NOT_SUPPORTED: the real function is to be asked. */
@@ -62,12 +69,13 @@ PS_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
     return ASK(real_function(address, bytes), address, bytes);
 }
 
-PS_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned int element)
+PS_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
+                                      unsigned int element)
 {
     __typeof__(&cuMemAllocPitch_v2) real_function = REAL(cuMemAllocPitch_v2);
     size_t row = ps_pitch(width), bytes = 0;
-    bool is_valid =
-        address && pitch && row >= width && (element == 4 || element == 8 || element == 16) && !__builtin_mul_overflow(row, height, &bytes);
+    bool is_valid = address && pitch && row >= width && (element == 4 || element == 8 || element == 16) &&
+                    !__builtin_mul_overflow(row, height, &bytes);
 
     if (!real_function)
         return CUDA_ERROR_NOT_INITIALIZED;
@@ -81,7 +89,10 @@ PS_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_
     return ASK(real_function(address, pitch, width, height, element), address, bytes);
 }
 
-/* A request in stream order, and the real function for it: from the pool that is current, or the one that the program names. */
+/*
+ * A request in stream order, and the real function for it: from the pool that is current, or the
+ * one that the program names.
+ */
 struct pooled {
     bool per_thread_default;
     CUresult (*current)(CUdeviceptr *, size_t, CUstream);
@@ -92,22 +103,26 @@ struct pooled {
 
 static CUresult ask_pool(const struct pooled *from, CUdeviceptr *address, size_t bytes)
 {
-    return from->current ? from->current(address, bytes, from->stream) : from->named(address, bytes, from->pool, from->stream);
+    return from->current ? from->current(address, bytes, from->stream)
+                         : from->named(address, bytes, from->pool, from->stream);
 }
 
 static CUresult alloc_async(struct pooled from, CUdeviceptr *address, size_t bytes)
 {
     if (!from.current && !from.named)
         return CUDA_ERROR_NOT_INITIALIZED;
-    if (address && !ps_request_is_captured_unseen(from.stream, from.per_thread_default) && ps_request_may_be_span_here(bytes)) {
+    if (address && !ps_request_is_captured_unseen(from.stream, from.per_thread_default) &&
+        ps_request_may_be_span_here(bytes)) {
         struct ps_stream *ordered_on = ps_stream_find(from.stream, from.per_thread_default);
-        CUresult result = ps_request_may_be_pooled(from.current != NULL, from.pool, ordered_on) ? allocate(bytes, ordered_on, address)
-                                                                                                : CUDA_ERROR_NOT_SUPPORTED;
+        CUresult result = ps_request_may_be_pooled(from.current != NULL, from.pool, ordered_on)
+                              ? allocate(bytes, ordered_on, address)
+                              : CUDA_ERROR_NOT_SUPPORTED;
         if (result != CUDA_ERROR_NOT_SUPPORTED)
             return result;
     }
-    struct ps_stream *keeps =
-        address && from.current && ps_request_context() ? ps_request_small_on(bytes, true, from.stream, from.per_thread_default) : NULL;
+    struct ps_stream *keeps = address && from.current && ps_request_context()
+                                  ? ps_request_small_on(bytes, true, from.stream, from.per_thread_default)
+                                  : NULL;
     if (!keeps)
         return ASK(ask_pool(&from, address, bytes), address, bytes);
     bytes = ps_small_bytes(bytes);
@@ -130,20 +145,23 @@ PS_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream 
 
 PS_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CUstream stream)
 {
-    return alloc_async((struct pooled){.per_thread_default = true, .current = REAL(cuMemAllocAsync_ptsz), .stream = stream}, address,
-                       bytes);
+    return alloc_async(
+        (struct pooled){.per_thread_default = true, .current = REAL(cuMemAllocAsync_ptsz), .stream = stream}, address,
+        bytes);
 }
 
 PS_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
-    return alloc_async((struct pooled){.named = REAL(cuMemAllocFromPoolAsync), .pool = pool, .stream = stream}, address, bytes);
+    return alloc_async((struct pooled){.named = REAL(cuMemAllocFromPoolAsync), .pool = pool, .stream = stream}, address,
+                       bytes);
 }
 
 PS_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
     return alloc_async(
-        (struct pooled){.per_thread_default = true, .named = REAL(cuMemAllocFromPoolAsync_ptsz), .pool = pool, .stream = stream}, address,
-        bytes);
+        (struct pooled){
+            .per_thread_default = true, .named = REAL(cuMemAllocFromPoolAsync_ptsz), .pool = pool, .stream = stream},
+        address, bytes);
 }
 
 PS_EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
@@ -168,7 +186,10 @@ static bool is_span_to_free(CUdeviceptr address)
     return ps_address_is_a_spans(address) && ps_request_context();
 }
 
-/* A stream that the program made is of a context by itself, which need not be current then (cuda.h: only a default stream wants one). */
+/*
+ * A stream that the program made is of a context by itself, which need not be current then (cuda.h:
+ * only a default stream wants one).
+ */
 static bool is_span_to_free_on(CUdeviceptr address, CUstream stream)
 {
     const bool is_default = !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
@@ -196,7 +217,8 @@ static CUresult free_async(free_async_fn real_function, bool per_thread_default,
 
     if (is_span_to_free_on(address, stream) && ps_request_free(address, ps_stream_find(stream, per_thread_default)))
         return CUDA_SUCCESS;
-    switch (ps_request_context() ? ps_request_free_small(address, stream, per_thread_default, &keeps) : PS_SMALL_UNKNOWN) {
+    switch (ps_request_context() ? ps_request_free_small(address, stream, per_thread_default, &keeps)
+                                 : PS_SMALL_UNKNOWN) {
     case PS_SMALL_KEPT:
         for (CUdeviceptr excess; real_function && (excess = ps_small_excess(keeps));)
             real_function(excess, stream);

@@ -19,12 +19,15 @@
 
 /* ---- giving ---- */
 
-/* Memory that a call is about to give away. Unless it may be given the real call is not to be made: other pages would come to lie there. */
+/*
+ * Memory that a call is about to give away. Unless it may be given the real call is not to be made:
+ * other pages would come to lie there.
+ */
 static struct ps_external_hold give(CUdeviceptr first, size_t bytes)
 {
     if (!ps_inside && ps_process_has_begun())
-        ps_program_mappings_make_real(first,
-                                      bytes); /* what the program maps itself may be given away as CUDA's own, whatever refuses spans */
+        ps_program_mappings_make_real(
+            first, bytes); /* what the program maps itself may be given away as CUDA's own, whatever refuses spans */
     return ps_external_holds_begin(first, bytes);
 }
 
@@ -47,17 +50,18 @@ static void given(struct ps_external_hold *gift, const char *call, CUdeviceptr a
     if (count && succeeded)
         ps_log_debug(HOOKS, "%s: %zu spans stay on their pages", call, count);
     else if (count && !ps_residency_look_up(address, &start, &bytes))
-        ps_log_warn_once(HOOKS,
-                         "%s: network cards and files can't access an allocation of %zu bytes while Penstock manages it; "
-                         "PENSTOCK_RULES='plain size>=%zu size<=%zu' leaves allocations of this size to CUDA",
-                         call, bytes, bytes, bytes);
+        ps_log_warn_once(
+            HOOKS,
+            "%s: network cards and files can't access an allocation of %zu bytes while Penstock manages it; "
+            "PENSTOCK_RULES='plain size>=%zu size<=%zu' leaves allocations of this size to CUDA",
+            call, bytes, bytes, bytes);
     errno = error;
 }
 
 /* ---- the driver: dma-buf, and what programs ask for before they register memory ---- */
 
-PS_EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType sort,
-                                                 unsigned long long flags)
+PS_EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes,
+                                                 CUmemRangeHandleType sort, unsigned long long flags)
 {
     __typeof__(&cuMemGetHandleForAddressRange) real = PS_REAL_CUDA(cuMemGetHandleForAddressRange);
 
@@ -69,7 +73,10 @@ PS_EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr addre
     return result;
 }
 
-/* Programs that register memory with cards want copies into it to be over when the call returns; the driver refuses that for mapped memory. */
+/*
+ * Programs that register memory with cards want copies into it to be over when the call returns;
+ * the driver refuses that for mapped memory.
+ */
 PS_EXPORT CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr address)
 {
     __typeof__(&cuPointerSetAttribute) real = PS_REAL_CUDA(cuPointerSetAttribute);
@@ -118,35 +125,41 @@ void *ps_cufile_stand_in(const char *name, void *found)
 
 PS_EXPORT cufile_error cuFileBufRegister(const void *address, size_t bytes, int flags)
 {
-    __typeof__(&cuFileBufRegister) real =
-        (__typeof__(real))ps_symbol_behind("cuFileBufRegister", atomic_load(&looked_up_register), __builtin_return_address(0));
+    __typeof__(&cuFileBufRegister) real = (__typeof__(real))ps_symbol_behind(
+        "cuFileBufRegister", atomic_load(&looked_up_register), __builtin_return_address(0));
     cufile_error result = {CUFILE_DRIVER_NOT_INITIALIZED, CUDA_SUCCESS};
 
     if (!real)
         return result;
     struct ps_external_hold gift = give((CUdeviceptr)address, bytes);
-    result = may_be_given(&gift) ? real(address, bytes, flags) : (cufile_error){CUFILE_CUDA_DRIVER_ERROR, CUDA_ERROR_OUT_OF_MEMORY};
+    result = may_be_given(&gift) ? real(address, bytes, flags)
+                                 : (cufile_error){CUFILE_CUDA_DRIVER_ERROR, CUDA_ERROR_OUT_OF_MEMORY};
     given(&gift, "cuFileBufRegister", (CUdeviceptr)address, result.err == CUFILE_SUCCESS);
     return result;
 }
 
 PS_EXPORT cufile_error cuFileBufDeregister(const void *address)
 {
-    __typeof__(&cuFileBufDeregister) real =
-        (__typeof__(real))ps_symbol_behind("cuFileBufDeregister", atomic_load(&looked_up_deregister), __builtin_return_address(0));
+    __typeof__(&cuFileBufDeregister) real = (__typeof__(real))ps_symbol_behind(
+        "cuFileBufDeregister", atomic_load(&looked_up_deregister), __builtin_return_address(0));
     cufile_error result = real ? real(address) : (cufile_error){CUFILE_DRIVER_NOT_INITIALIZED, CUDA_SUCCESS};
 
-    if (result.err == CUFILE_SUCCESS && !ps_inside && ps_process_has_begun() && ps_address_is_a_spans((CUdeviceptr)address))
+    if (result.err == CUFILE_SUCCESS && !ps_inside && ps_process_has_begun() &&
+        ps_address_is_a_spans((CUdeviceptr)address))
         ps_residency_unpin((CUdeviceptr)address);
     return result;
 }
 
-/* ---- libibverbs: memory of the GPU by its address, where the kernel knows of it (nvidia_peermem) ---- */
+/*
+ * ---- libibverbs: memory of the GPU by its address, where the kernel knows of it (nvidia_peermem)
+ * ----
+ */
 
 struct ibv_pd;
 struct ibv_mr;
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *domain, void *address, size_t bytes, int access);
-struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *domain, void *address, size_t bytes, uint64_t remote, unsigned int access);
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *domain, void *address, size_t bytes, uint64_t remote,
+                                unsigned int access);
 
 PS_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *domain, void *address, size_t bytes, int access)
 {
@@ -160,9 +173,11 @@ PS_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *domain, void *address, size_t
     return region;
 }
 
-PS_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *domain, void *address, size_t bytes, uint64_t remote, unsigned int access)
+PS_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *domain, void *address, size_t bytes, uint64_t remote,
+                                          unsigned int access)
 {
-    __typeof__(&ibv_reg_mr_iova2) real = (__typeof__(real))ps_symbol_behind("ibv_reg_mr_iova2", NULL, __builtin_return_address(0));
+    __typeof__(&ibv_reg_mr_iova2) real =
+        (__typeof__(real))ps_symbol_behind("ibv_reg_mr_iova2", NULL, __builtin_return_address(0));
     struct ps_external_hold gift = give((CUdeviceptr)address, bytes);
 
     errno = real ? errno : ENOSYS;

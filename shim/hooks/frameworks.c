@@ -23,8 +23,8 @@
 static struct ps_torch_settings needs;
 
 /*
- * torch reads both, by its version: 2.11 asks for the backend by the first, and by the second where that is not set (libc10_cuda.so of 2.11.0+cu130; 2.15.0+cu132
- * has that backend by them, too).
+ * torch reads both, by its version: 2.11 asks for the backend by the first, and by the second where
+ * that is not set (libc10_cuda.so of 2.11.0+cu130; 2.15.0+cu132 has that backend by them, too).
  */
 static const char *const variables[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
 
@@ -39,7 +39,10 @@ static char *with_backend(const char *choice, const char *value)
     return merged;
 }
 
-/* Whether the allocator settings choose a backend. torch drops blanks: "backend : native" is one too. */
+/*
+ * Whether the allocator settings choose a backend. torch drops blanks: "backend : native" is one
+ * too.
+ */
 static bool chooses_backend(const char *value)
 {
     static const char key[] = "backend";
@@ -65,8 +68,8 @@ static bool is_off(const char *variable)
 }
 
 /*
- * A launcher (torchrun, accelerate) names the script as well. What is started by either is given the choice. Python's own files alone are looked into: other
- * processes open none.
+ * A launcher (torchrun, accelerate) names the script as well. What is started by either is given
+ * the choice. Python's own files alone are looked into: other processes open none.
  */
 static void look_for_needs(int count, char *const *arguments)
 {
@@ -88,9 +91,13 @@ static void say(void)
 
 #define VISIBLE "backend:cudaMallocAsync"
 #define OWN "backend:native"
-#define CHOSEN_BY_US "_PENSTOCK_CHOSE_BACKEND" /* for what is started from here: the backend was not the user's choice */
+#define CHOSEN_BY_US                                                                                                   \
+    "_PENSTOCK_CHOSE_BACKEND" /* for what is started from here: the backend was not the user's choice */
 
-/* The user has chosen no backend, nor that Penstock should not: what the variables are set to later gets ours, too. */
+/*
+ * The user has chosen no backend, nor that Penstock should not: what the variables are set to later
+ * gets ours, too.
+ */
 static bool choice_is_ours;
 
 static const char *our_choice(void)
@@ -98,7 +105,10 @@ static const char *our_choice(void)
     return needs.what ? OWN : VISIBLE;
 }
 
-/* The settings without the backend that this process, or one before it, has put in front; NULL: none has. */
+/*
+ * The settings without the backend that this process, or one before it, has put in front; NULL:
+ * none has.
+ */
 static const char *behind(const char *choice, const char *value)
 {
     const size_t length = strlen(choice);
@@ -123,9 +133,10 @@ bool ps_frameworks_torch_shows_tensors(void)
 }
 
 /*
- * Where torch uses CUDA's allocator because it was asked to, the device's default pool keeps for each stream what was freed there, as torch's own allocator
- * does: torch frees tables ahead of kernels that read them on the same stream (chunk_cat), and another stream must not get the memory in between. The device
- * is the thread's.
+ * Where torch uses CUDA's allocator because it was asked to, the device's default pool keeps for
+ * each stream what was freed there, as torch's own allocator does: torch frees tables ahead of
+ * kernels that read them on the same stream (chunk_cat), and another stream must not get the memory
+ * in between. The device is the thread's.
  */
 static void ask_pool(void)
 {
@@ -156,7 +167,9 @@ __attribute__((constructor)) static void name_to_process(void)
     ps_process_when_device_is_set_up(device_is_set_up);
 }
 
-/* Each variable has the backend in front, and behind it what the user wrote in it, or in the other. */
+/*
+ * Each variable has the backend in front, and behind it what the user wrote in it, or in the other.
+ */
 static void choose_backend(const char *const value[2])
 {
     char *merged[2];
@@ -172,9 +185,10 @@ static void choose_backend(const char *const value[2])
 }
 
 /*
- * torch's own caching allocator hides its tensors in big blocks, and a static initialiser of libc10_cuda.so chooses the backend, so this is the
- * last moment to ask for the one that calls cudaMallocAsync for each tensor (same speed; shim/README.md#torch-and-triton). A backend that the user chose stays. glibc gives
- * constructors the arguments of main.
+ * torch's own caching allocator hides its tensors in big blocks, and a static initialiser of
+ * libc10_cuda.so chooses the backend, so this is the last moment to ask for the one that calls
+ * cudaMallocAsync for each tensor (same speed; shim/README.md#torch-and-triton). A backend that the
+ * user chose stays. glibc gives constructors the arguments of main.
  */
 __attribute__((constructor)) static void ask_torch_for_visible_tensors(int count, char **arguments)
 {
@@ -232,14 +246,17 @@ static void withdraw_from(const char *variable)
 }
 
 /*
- * Scripts set these variables themselves before they import torch (os.environ, of which CPython makes calls of setenv), most often to expandable segments, and
- * without a backend torch then has its own: trainings that take 2.6 times plain's time in 60 % of its memory with tensors in sight take 14.5 times with those
- * (an H100). So what is set is taken as what the user has in the environment. Not by its own name, whose declaration says that no argument is NULL.
+ * Scripts set these variables themselves before they import torch (os.environ, of which CPython
+ * makes calls of setenv), most often to expandable segments, and without a backend torch then has
+ * its own: trainings that take 2.6 times plain's time in 60 % of its memory with tensors in sight
+ * take 14.5 times with those (an H100). So what is set is taken as what the user has in the
+ * environment. Not by its own name, whose declaration says that no argument is NULL.
  */
 PS_EXPORT int ps_setenv(const char *name, const char *value, int overwrite) __asm__("setenv");
 PS_EXPORT int ps_setenv(const char *name, const char *value, int overwrite)
 {
-    const bool is_first = name && !strcmp(name, variables[0]), is_torchs = is_first || (name && !strcmp(name, variables[1]));
+    const bool is_first = name && !strcmp(name, variables[0]),
+               is_torchs = is_first || (name && !strcmp(name, variables[1]));
     char *merged = NULL;
 
     if (!real_setenv()) {
@@ -262,21 +279,26 @@ PS_EXPORT int ps_setenv(const char *name, const char *value, int overwrite)
 /* ---- other frameworks ---- */
 
 /*
- * JAX's own allocator takes three quarters of the device in one piece: a block, whose tensors show by the addresses that launches name alone, and of which nothing is
- * left to run out of but JAX's share. With CUDA's it takes each buffer from the driver, and nothing ahead of use. On an H200 (jax 0.11.2, tests/results/README.md#jax) its steps take
- * under Penstock what they take plain with its own; in 60 % of the memory 2.5 times that, and 15 with its own. What the user says goes.
+ * JAX's own allocator takes three quarters of the device in one piece: a block, whose tensors show
+ * by the addresses that launches name alone, and of which nothing is left to run out of but JAX's
+ * share. With CUDA's it takes each buffer from the driver, and nothing ahead of use. On an H200
+ * (jax 0.11.2, tests/results/README.md#jax) its steps take under Penstock what they take plain with
+ * its own; in 60 % of the memory 2.5 times that, and 15 with its own. What the user says goes.
  */
 __attribute__((constructor)) static void ask_jax_for_visible_tensors(void)
 {
-    if (ps_is_secure_execution() || is_off("PENSTOCK_ALLOC_CONF") || is_on("PENSTOCK_DISABLE") || getenv("XLA_PYTHON_CLIENT_ALLOCATOR"))
+    if (ps_is_secure_execution() || is_off("PENSTOCK_ALLOC_CONF") || is_on("PENSTOCK_DISABLE") ||
+        getenv("XLA_PYTHON_CLIENT_ALLOCATOR"))
         return;
     setenv("XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async", 1);
     setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false", 0);
 }
 
 /*
- * NCCL registers the buffers of collectives that are captured into graphs, and keeps what it registered by address: when other pages come to lie there,
- * as they do whenever a span has been away, its peers go on with the old ones, which is a known hang (shim/README.md#nccl-ipc-graphs). What the user says goes.
+ * NCCL registers the buffers of collectives that are captured into graphs, and keeps what it
+ * registered by address: when other pages come to lie there, as they do whenever a span has been
+ * away, its peers go on with the old ones, which is a known hang (shim/README.md#nccl-ipc-graphs).
+ * What the user says goes.
  */
 __attribute__((constructor)) static void ask_nccl_not_to_register_by_itself(void)
 {

@@ -16,7 +16,8 @@
 #define PS_EXPORT __attribute__((visibility("default")))
 
 /* The driver's own function, NULL without a driver. For files that include driver.h. */
-#define PS_REAL_CUDA(name) (ps_real_cuda_load() ? NULL : (__typeof__(&(name)))ps_driver_function(PS_DRIVER_FUNCTION_##name))
+#define PS_REAL_CUDA(name)                                                                                             \
+    (ps_real_cuda_load() ? NULL : (__typeof__(&(name)))ps_driver_function(PS_DRIVER_FUNCTION_##name))
 
 #define PS_HOOK_CUDART(type, name, parameters, arguments) PS_EXPORT type name parameters;
 #define PS_HOOK_CUDA(type, name, parameters, arguments) PS_EXPORT type name parameters;

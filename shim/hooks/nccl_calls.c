@@ -1,6 +1,7 @@
 /*
- * NCCL's calls: what each of them means to the spans that it names (collectives.h, registrations.h). A program reaches these by symbol, or because
- * it looked NCCL's function up in the library's handle (symbol_lookup.c).
+ * NCCL's calls: what each of them means to the spans that it names (collectives.h,
+ * registrations.h). A program reaches these by symbol, or because it looked NCCL's function up in
+ * the library's handle (symbol_lookup.c).
  */
 #include "hooks/nccl_calls.h"
 
@@ -15,10 +16,16 @@
 /* The real function behind a hook, with its type; NULL where the NCCL that is loaded has none. */
 #define REAL(name) ((__typeof__(&ps_hook_##name))ps_real_nccl(PS_NCCL_FUNCTION_##name))
 
-/* What a program gets that calls what its NCCL does not have: the linker would have refused it without us. */
+/*
+ * What a program gets that calls what its NCCL does not have: the linker would have refused it
+ * without us.
+ */
 #define LACKING PS_NCCL_INVALID_USAGE
 
-/* There are spans, and the call is the program's. Never in a forked child, where a lock of ours may be held by a thread that it does not have. */
+/*
+ * There are spans, and the call is the program's. Never in a forked child, where a lock of ours may
+ * be held by a thread that it does not have.
+ */
 static bool is_looked_at(void)
 {
     return !ps_inside && ps_process_has_begun();
@@ -49,31 +56,33 @@ static size_t bytes_of(size_t count, int datatype, enum ranks shares, ncclComm_t
     return bytes;
 }
 
-static struct ps_collective_buffer buffer(const void *address, size_t count, int datatype, enum ranks shares, ncclComm_t communicator)
+static struct ps_collective_buffer buffer(const void *address, size_t count, int datatype, enum ranks shares,
+                                          ncclComm_t communicator)
 {
     if (!ps_collective_concerns(address))
         return (struct ps_collective_buffer){0};
     return (struct ps_collective_buffer){address, bytes_of(count, datatype, shares, communicator)};
 }
 
-#define EXPORTED_AS(name, parameters) extern int name parameters __attribute__((alias("ps_hook_" #name), visibility("default")));
+#define EXPORTED_AS(name, parameters)                                                                                  \
+    extern int name parameters __attribute__((alias("ps_hook_" #name), visibility("default")));
 
-#define PS_NCCL_TRANSFER(name, parameters, arguments, sent, of_sent, received, of_received)                                                \
-    int ps_hook_##name parameters                                                                                                          \
-    {                                                                                                                                      \
-        __typeof__(&ps_hook_##name) real = REAL(name);                                                                                     \
-                                                                                                                                           \
-        if (!real)                                                                                                                         \
-            return LACKING;                                                                                                                \
-        if (!is_looked_at() || (!ps_collective_concerns(sent) && !ps_collective_concerns(received)))                                       \
-            return real arguments;                                                                                                         \
-        const struct ps_collective_buffer buffers[] = {buffer(sent, count, datatype, of_sent, comm),                                       \
-                                                       buffer(received, count, datatype, of_received, comm)};                              \
-        ps_collective_begins(comm, stream, PS_NCCL_FUNCTION_##name, buffers, 2);                                                           \
-        int result = real arguments;                                                                                                       \
-        ps_collective_ended(result);                                                                                                       \
-        return result;                                                                                                                     \
-    }                                                                                                                                      \
+#define PS_NCCL_TRANSFER(name, parameters, arguments, sent, of_sent, received, of_received)                            \
+    int ps_hook_##name parameters                                                                                      \
+    {                                                                                                                  \
+        __typeof__(&ps_hook_##name) real = REAL(name);                                                                 \
+                                                                                                                       \
+        if (!real)                                                                                                     \
+            return LACKING;                                                                                            \
+        if (!is_looked_at() || (!ps_collective_concerns(sent) && !ps_collective_concerns(received)))                   \
+            return real arguments;                                                                                     \
+        const struct ps_collective_buffer buffers[] = {buffer(sent, count, datatype, of_sent, comm),                   \
+                                                       buffer(received, count, datatype, of_received, comm)};          \
+        ps_collective_begins(comm, stream, PS_NCCL_FUNCTION_##name, buffers, 2);                                       \
+        int result = real arguments;                                                                                   \
+        ps_collective_ended(result);                                                                                   \
+        return result;                                                                                                 \
+    }                                                                                                                  \
     EXPORTED_AS(name, parameters)
 #define PS_NCCL_CALL(name, parameters, arguments) EXPORTED_AS(name, parameters)
 #include "cuda/nccl.def"
@@ -243,7 +252,8 @@ int ps_hook_ncclRedOpCreatePreMulSum(int *op, void *scalar, int datatype, int re
 
     if (!real)
         return LACKING;
-    struct ps_registration *registration = residence == PS_NCCL_SCALAR_DEVICE ? keeps(scalar, ps_nccl_element_bytes(datatype)) : NULL;
+    struct ps_registration *registration =
+        residence == PS_NCCL_SCALAR_DEVICE ? keeps(scalar, ps_nccl_element_bytes(datatype)) : NULL;
     int result = real(op, scalar, datatype, residence, comm);
     if (result == PS_NCCL_SUCCESS)
         ps_registration_is_made(registration, comm, PS_REGISTRATION_OPERATOR, op ? handle_of_operator(*op) : NULL);
@@ -275,7 +285,10 @@ static void *const ours[PS_NCCL_FUNCTIONS] = {
 #undef PS_NCCL_CALL
 };
 
-/* A program may have its NCCL under another file name, where nothing but its own look-up finds it: what that found is the real function then. */
+/*
+ * A program may have its NCCL under another file name, where nothing but its own look-up finds it:
+ * what that found is the real function then.
+ */
 void *ps_nccl_stand_in(const char *name, void *found)
 {
     for (size_t i = 0; i < PS_NCCL_FUNCTIONS; i++)

@@ -7,7 +7,8 @@
 
 #include "cuda/nccl_types.h"
 
-#define PS_NCCL_TRANSFER(name, parameters, arguments, sent, of_sent, received, of_received) int ps_hook_##name parameters;
+#define PS_NCCL_TRANSFER(name, parameters, arguments, sent, of_sent, received, of_received)                            \
+    int ps_hook_##name parameters;
 #define PS_NCCL_CALL(name, parameters, arguments) int ps_hook_##name parameters;
 #include "cuda/nccl.def"
 #undef PS_NCCL_TRANSFER

@@ -1,6 +1,8 @@
 /*
- * Sharing memory, with other processes or with other devices of this one. CUDA's older interface for the first refuses mapped pages, which a span's are
- * (shim/README.md#nccl-ipc-graphs): the program gets CUDA's answer, and the user the setting that helps. To other devices spans are mapped as the program asks for its memory.
+ * Sharing memory, with other processes or with other devices of this one. CUDA's older interface
+ * for the first refuses mapped pages, which a span's are (shim/README.md#nccl-ipc-graphs): the
+ * program gets CUDA's answer, and the user the setting that helps. To other devices spans are
+ * mapped as the program asks for its memory.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -47,8 +49,8 @@ PS_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address
 /*
  * ---- peers ----
  *
- * Two clocks: from the call on, kernels of the peer may use the device's spans; all mappings let it in before the call returns to the program, and so
- * before any such kernel is queued.
+ * Two clocks: from the call on, kernels of the peer may use the device's spans; all mappings let it
+ * in before the call returns to the program, and so before any such kernel is queued.
  */
 
 void ps_sharing_let_in(int ordinal, int peer)
@@ -56,7 +58,8 @@ void ps_sharing_let_in(int ordinal, int peer)
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
     unsigned number;
 
-    if (ps_inside || !ps_device_note_peer(ordinal, peer) || !ps_process_has_begun() || !ps_devices_find(ordinal, &number))
+    if (ps_inside || !ps_device_note_peer(ordinal, peer) || !ps_process_has_begun() ||
+        !ps_devices_find(ordinal, &number))
         return;
     pthread_mutex_lock(&one_at_a_time);
     if (ps_devices_several)
@@ -102,9 +105,11 @@ static void let_pool_in(CUmemoryPool pool, const CUmemAccessDesc *map, size_t co
     CUmemoryPool of_device = NULL;
     int devices = 0, ordinal = 0;
 
-    if (ps_inside || ps_real_cuda_load() || !ps_cu.cuDeviceGetDefaultMemPool || ps_cu.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
+    if (ps_inside || ps_real_cuda_load() || !ps_cu.cuDeviceGetDefaultMemPool ||
+        ps_cu.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
         return;
-    while (ordinal < devices && (ps_cu.cuDeviceGetDefaultMemPool(&of_device, ordinal) != CUDA_SUCCESS || of_device != pool))
+    while (ordinal < devices &&
+           (ps_cu.cuDeviceGetDefaultMemPool(&of_device, ordinal) != CUDA_SUCCESS || of_device != pool))
         ordinal++;
     for (size_t i = 0; ordinal < devices && i < count; i++)
         if (map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)

@@ -33,25 +33,29 @@ struct range {
     LIST_ENTRY(range) all;
 };
 
-/* What the program has created. Its token is its address; once it is released as often as it was given it is none, though the memory may be mapped still. */
+/*
+ * What the program has created. Its token is its address; once it is released as often as it was
+ * given it is none, though the memory may be mapped still.
+ */
 struct memory {
     CUmemAllocationProp properties;
     size_t bytes;
     uint32_t references; /* releases to come */
     bool is_real;        /* CUDA's own by now, by the handle `real`; what follows means nothing then */
     CUmemGenericAllocationHandle real;
-    CUdeviceptr address;      /* where it lies */
-    struct range *range;      /* whose addresses these are; NULL: its own */
-    bool mapped;              /* there, as far as the program knows; else it is between two mappings, or before the first */
-    bool has_bytes;           /* the program may have written some */
+    CUdeviceptr address; /* where it lies */
+    struct range *range; /* whose addresses these are; NULL: its own */
+    bool mapped;         /* there, as far as the program knows; else it is between two mappings, or before the first */
+    bool has_bytes;      /* the program may have written some */
     CUmemAccess_flags access; /* that the program gave the memory's own device there */
     bool in_pieces;           /* it was a block once, and is several pieces of one that grows, or of none */
     LIST_ENTRY(memory) all;
 };
 
 /*
- * What the program does with one handle or one reservation from several threads at once is in no order with CUDA either. The lock keeps the lists, and is held
- * while memory goes from one place to another, which waits for no more than a second.
+ * What the program does with one handle or one reservation from several threads at once is in no
+ * order with CUDA either. The lock keeps the lists, and is held while memory goes from one place to
+ * another, which waits for no more than a second.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD(, range) ranges = LIST_HEAD_INITIALIZER(ranges);
@@ -142,7 +146,10 @@ static void end_if_unused(struct memory *m)
     forget(m);
 }
 
-/* The bytes of mapped spans to CUDA's memory that takes their place. The program's work is waited for: no stream of its own orders this. */
+/*
+ * The bytes of mapped spans to CUDA's memory that takes their place. The program's work is waited
+ * for: no stream of its own orders this.
+ */
 static CUresult copy_to(CUmemGenericAllocationHandle real, const struct memory *m)
 {
     CUdeviceptr there = 0;
@@ -150,7 +157,8 @@ static CUresult copy_to(CUmemGenericAllocationHandle real, const struct memory *
     size_t count = 0, room = m->bytes / ps_reservation.granularity + 1;
     struct ps_span **held = calloc(room, sizeof(struct ps_span *));
 
-    if (result != CUDA_SUCCESS || !held || (result = ps_cu.cuMemAddressReserve(&there, m->bytes, 0, 0, 0)) != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS || !held ||
+        (result = ps_cu.cuMemAddressReserve(&there, m->bytes, 0, 0, 0)) != CUDA_SUCCESS) {
         free(held);
         return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
     }
@@ -163,7 +171,10 @@ static CUresult copy_to(CUmemGenericAllocationHandle real, const struct memory *
     ps_residency_settle(held, count, true);
     result = result_of(ps_handle_map(there, m->bytes, real));
     if (result == CUDA_SUCCESS) {
-        /* Two clocks: all is over on the device; the copy is waited for on the host, after which nothing reads the spans. */
+        /*
+         * Two clocks: all is over on the device; the copy is waited for on the host, after which
+         * nothing reads the spans.
+         */
         result = ps_cu.cuMemcpyAsync(there, m->address, m->bytes, CU_STREAM_LEGACY);
         if (ps_stream_host_wait(CU_STREAM_LEGACY)) {
             free(held);
@@ -208,9 +219,12 @@ static int make_way(CUdeviceptr address, size_t bytes)
     return ps_relocation_clear(address, bytes);
 }
 
-/* CUDA's memory is mapped: where the addresses are of us, after what is in the way there. (at the device of `range`, if there is one) */
-static CUresult map_real(struct range *range, CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle real,
-                         unsigned long long flags)
+/*
+ * CUDA's memory is mapped: where the addresses are of us, after what is in the way there. (at the
+ * device of `range`, if there is one)
+ */
+static CUresult map_real(struct range *range, CUdeviceptr address, size_t bytes, size_t offset,
+                         CUmemGenericAllocationHandle real, unsigned long long flags)
 {
     CUresult result = range ? result_of(make_way(address, bytes)) : CUDA_SUCCESS;
 
@@ -221,7 +235,10 @@ static CUresult map_real(struct range *range, CUdeviceptr address, size_t bytes,
     return result;
 }
 
-/* Becomes CUDA's own memory. On failure it is what it was, but for a failure to map it again, after which it isn't mapped. */
+/*
+ * Becomes CUDA's own memory. On failure it is what it was, but for a failure to map it again, after
+ * which it isn't mapped.
+ */
 static CUresult make_real(struct memory *m, const char *why)
 {
     CUmemGenericAllocationHandle real;
@@ -256,10 +273,14 @@ static CUresult make_real(struct memory *m, const char *why)
     return result;
 }
 
-/* Managed memory comes to lie at addresses that the program has reserved. 0 or -errno. At the device of both. */
+/*
+ * Managed memory comes to lie at addresses that the program has reserved. 0 or -errno. At the
+ * device of both.
+ */
 static int place(struct memory *m, struct range *range, CUdeviceptr address)
 {
-    const bool shared = m->in_pieces || m->bytes != range->bytes; /* with other memory, across whose border a tensor may lie */
+    const bool shared =
+        m->in_pieces || m->bytes != range->bytes; /* with other memory, across whose border a tensor may lie */
     int r = 0;
 
     if (shared && !range->block && ps_budget.limit != UINT64_MAX) {
@@ -289,7 +310,8 @@ static int place(struct memory *m, struct range *range, CUdeviceptr address)
 
 /* ---- what the program asks for ---- */
 
-CUresult ps_program_mappings_create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties)
+CUresult ps_program_mappings_create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                                    const CUmemAllocationProp *properties)
 {
     struct memory *m = bytes % ps_reservation.granularity ? NULL : calloc(1, sizeof *m);
 
@@ -353,12 +375,16 @@ CUresult ps_program_mappings_retain(CUmemGenericAllocationHandle *handle, CUdevi
     return ps_program_mappings_knows(address, &hidden) ? CUDA_ERROR_INVALID_VALUE : PS_NOT_OURS;
 }
 
-/* What was created last, if it is as large, has addresses of its own still, and may lie where it is. At the device. (with the lock held) */
+/*
+ * What was created last, if it is as large, has addresses of its own still, and may lie where it
+ * is. At the device. (with the lock held)
+ */
 static struct memory *just_created(size_t bytes, size_t alignment)
 {
     struct memory *m = LIST_FIRST(&memories);
 
-    if (!m || m->is_real || m->bytes != bytes || m->mapped || m->has_bytes || m->range || (alignment && m->address % alignment))
+    if (!m || m->is_real || m->bytes != bytes || m->mapped || m->has_bytes || m->range ||
+        (alignment && m->address % alignment))
         return NULL;
     return ps_address_device(m->address) == ps_address_device(ps_registry.start) ? m : NULL;
 }
@@ -436,7 +462,8 @@ static CUresult map(struct memory *m, struct range *range, CUdeviceptr address, 
         const char *why = "is mapped in part, or at addresses that are not managed";
         if (m->mapped)
             why = "is mapped twice";
-        else if (range && bytes == m->bytes && !offset && !flags && ps_address_device(address) == ps_address_device(m->address))
+        else if (range && bytes == m->bytes && !offset && !flags &&
+                 ps_address_device(address) == ps_address_device(m->address))
             r = place(m, range, address);
         if (!r || r == -EINVAL)
             return result_of(r);
@@ -459,7 +486,11 @@ CUresult ps_program_mappings_map(CUdeviceptr address, size_t bytes, size_t offse
     struct memory *m = memory_of(handle);
     struct range *range = range_of(address, bytes);
     if ((owned && !range) || (m && !m->references)) {
-        result = CUDA_ERROR_INVALID_VALUE; /* other addresses of ours, to the program not reserved; a handle that it has released */
+        result =
+            /*
+             * other addresses of ours, to the program not reserved; a handle that it has released
+             */
+            CUDA_ERROR_INVALID_VALUE;
     } else if (m || range) {
         struct ps_managed_context context = ps_managed_context_enter_for(range ? address : m->address);
         result = map(m, range, address, bytes, offset, handle, flags);

@@ -28,7 +28,8 @@
  * Makes an allocation of `bytes` in the current context. The caller has seen that a span can have
  * these properties.
  */
-CUresult ps_program_mappings_create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties);
+CUresult ps_program_mappings_create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                                    const CUmemAllocationProp *properties);
 
 /* Release takes back one create or retain; the memory lives on while it is mapped. */
 CUresult ps_program_mappings_release(CUmemGenericAllocationHandle handle);

@@ -1,5 +1,6 @@
 /*
- * Queries: what the program is told about memory and pointers stays true of the memory that it thinks it has.
+ * Queries: what the program is told about memory and pointers stays true of the memory that it
+ * thinks it has.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -19,15 +20,20 @@
 #include "residency/residency.h"
 
 /*
- * Free is what can still be had without anything being moved: the device's free memory and the freed spans', within the budget, in whole pages, or one who
- * takes it all would move something. Total is the device's, or free, what the program has in spans, and what is used beside them together where that is more
- * (part of the spans is on the host): free + used <= total always, and torch asserts it.
+ * Free is what can still be had without anything being moved: the device's free memory and the
+ * freed spans', within the budget, in whole pages, or one who takes it all would move something.
+ * Total is the device's, or free, what the program has in spans, and what is used beside them
+ * together where that is more (part of the spans is on the host): free + used <= total always, and
+ * torch asserts it.
  */
 static void within_budget(size_t *free_bytes, size_t *total)
 {
     if (!free_bytes || !total || ps_inside)
         return;
-    /* Programs that size themselves by this ask it first: the answer is to be the one that they would get later. */
+    /*
+     * Programs that size themselves by this ask it first: the answer is to be the one that they
+     * would get later.
+     */
     if ((!ps_process_is_managing() && !ps_process_has_begun()) || !ps_process_enter_device())
         return;
     ps_registry_lock();
@@ -66,8 +72,10 @@ PS_EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 }
 
 /*
- * Attributes and their numbers are the same to runtime and driver (driver_types.h). Spans are allocations from the default pool as far as the program can tell: torch.cuda.memory_allocated and its kin read these. The high
- * water marks of pool and spans are added: they may not have been reached at the same moment, the sum is the most that it can have been.
+ * Attributes and their numbers are the same to runtime and driver (driver_types.h). Spans are
+ * allocations from the default pool as far as the program can tell: torch.cuda.memory_allocated and
+ * its kin read these. The high water marks of pool and spans are added: they may not have been
+ * reached at the same moment, the sum is the most that it can have been.
  */
 static void add_spans(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
 {
@@ -120,7 +128,10 @@ PS_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute 
     return r;
 }
 
-/* The program has set it. A high water mark can only be reset, to zero (the runtime's documentation). */
+/*
+ * The program has set it. A high water mark can only be reset, to zero (the runtime's
+ * documentation).
+ */
 static void attribute_set(CUmemoryPool pool, CUmemPool_attribute attribute)
 {
     if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
@@ -174,8 +185,8 @@ PS_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t bytes)
 }
 
 /*
- * Whether the program asks of a span, and which. What it has mapped nowhere is asked for as address 0, of which the driver knows as little as the program
- * should.
+ * Whether the program asks of a span, and which. What it has mapped nowhere is asked for as address
+ * 0, of which the driver knows as little as the program should.
  */
 static bool is_span(CUdeviceptr *address, CUdeviceptr *start, size_t *bytes)
 {
@@ -186,7 +197,10 @@ static bool is_span(CUdeviceptr *address, CUdeviceptr *start, size_t *bytes)
     return !r;
 }
 
-/* An evicted span's addresses are host memory by the driver's books, or nothing; to the program they are what they were. */
+/*
+ * An evicted span's addresses are host memory by the driver's books, or nothing; to the program
+ * they are what they were.
+ */
 PS_EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *address)
 {
     CUdeviceptr asked = (CUdeviceptr)address, start;
@@ -202,8 +216,9 @@ PS_EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *att
 }
 
 /*
- * Of the allocation that starts there: never the same for two in a process, or who caches by it (registrations with network cards) takes
- * the next one at the address for this one. The driver counts its own from 1, so these have the top bit. 0: it is gone.
+ * Of the allocation that starts there: never the same for two in a process, or who caches by it
+ * (registrations with network cards) takes the next one at the address for this one. The driver
+ * counts its own from 1, so these have the top bit. 0: it is gone.
  */
 static unsigned long long buffer_id(CUdeviceptr start)
 {
@@ -265,7 +280,8 @@ PS_EXPORT CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attrib
     return ps_cu.cuPointerGetAttribute(value, attribute, address);
 }
 
-PS_EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **values, CUdeviceptr address)
+PS_EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **values,
+                                          CUdeviceptr address)
 {
     CUdeviceptr start;
     size_t bytes;

@@ -12,7 +12,10 @@
 #include "residency/page_retention.h"
 #include "residency/page_supply.h"
 
-/* While a stream is captured it takes no free of what was allocated before: in the graph that would be a node without sense, and the block would be lost. */
+/*
+ * While a stream is captured it takes no free of what was allocated before: in the graph that would
+ * be a node without sense, and the block would be lost.
+ */
 static bool give_small_back(void)
 {
     return !ps_capture_anywhere() && ps_small_give_back();
@@ -29,8 +32,9 @@ bool ps_reclaim_for_others(size_t bytes)
     struct ps_managed_context context = ps_managed_context_enter();
     ps_registry_lock();
     /*
-     * Pages for as much as is wanted are had as for a span and given back at once: that trims, evicts and waits as the budget rules say,
-     * with the device's free memory as the bound. More than is held can't be given.
+     * Pages for as much as is wanted are had as for a span and given back at once: that trims,
+     * evicts and waits as the budget rules say, with the device's free memory as the bound. More
+     * than is held can't be given.
      */
     uint64_t before = ps_budget.held, refused_before = ps_budget.refused_at;
     uint64_t wanted = ps_address_rounded(bytes) + ps_reservation.granularity;

@@ -125,7 +125,10 @@ bool ps_request_free(CUdeviceptr address, struct ps_stream *stream)
     return r == 0;
 }
 
-/* How far into a block that is freed a pointer table is looked for, before the driver is asked how large the block is: tables are small. */
+/*
+ * How far into a block that is freed a pointer table is looked for, before the driver is asked how
+ * large the block is: tables are small.
+ */
 #define TABLES_WITHIN (2u << 20)
 
 bool ps_request_enter_pool(CUmemoryPool pool)
@@ -153,31 +156,38 @@ void ps_request_chooses_pool(void)
 }
 
 /*
- * Of a per-thread stream nobody but its thread can give back what is kept; and an allocation under capture is a node of the graph. While memory suffices only
- * where the device's pool would keep it, too: elsewhere a block that is kept here has pages, and with it those of its neighbours, that others could have.
+ * Of a per-thread stream nobody but its thread can give back what is kept; and an allocation under
+ * capture is a node of the graph. While memory suffices only where the device's pool would keep it,
+ * too: elsewhere a block that is kept here has pages, and with it those of its neighbours, that
+ * others could have.
  */
 static struct ps_stream *keeps_on(CUstream stream, bool per_thread_default)
 {
-    if (atomic_load_explicit(&pool_was_chosen, memory_order_relaxed) || ps_capture_anywhere() || !ps_process_enter_device() ||
-        !(ps_budget_is_tight() || ps_device_pool_keeps_all()))
+    if (atomic_load_explicit(&pool_was_chosen, memory_order_relaxed) || ps_capture_anywhere() ||
+        !ps_process_enter_device() || !(ps_budget_is_tight() || ps_device_pool_keeps_all()))
         return NULL;
     struct ps_stream *s = ps_stream_find(stream, per_thread_default);
-    return s->per_thread || s->index >= PS_STREAMS_MAX || s->context != ps_device.context || atomic_load(&s->gone) ? NULL : s;
+    return s->per_thread || s->index >= PS_STREAMS_MAX || s->context != ps_device.context || atomic_load(&s->gone)
+               ? NULL
+               : s;
 }
 
 struct ps_stream *ps_request_small_on(size_t bytes, bool current, CUstream stream, bool per_thread_default)
 {
-    if (!current || !bytes || bytes >= ps_settings.min_span || ps_inside || !ps_process_has_begun() || !ps_process_is_managing())
+    if (!current || !bytes || bytes >= ps_settings.min_span || ps_inside || !ps_process_has_begun() ||
+        !ps_process_is_managing())
         return NULL;
     return keeps_on(stream, per_thread_default);
 }
 
 enum ps_small ps_request_free_small_at_once(CUdeviceptr address)
 {
-    return ps_inside || !ps_small_are_known() || !ps_process_is_managing() ? PS_SMALL_UNKNOWN : ps_small_free(address, NULL);
+    return ps_inside || !ps_small_are_known() || !ps_process_is_managing() ? PS_SMALL_UNKNOWN
+                                                                           : ps_small_free(address, NULL);
 }
 
-enum ps_small ps_request_free_small(CUdeviceptr address, CUstream stream, bool per_thread_default, struct ps_stream **on)
+enum ps_small ps_request_free_small(CUdeviceptr address, CUstream stream, bool per_thread_default,
+                                    struct ps_stream **on)
 {
     if (ps_inside || !ps_small_are_known() || !ps_process_is_managing())
         return PS_SMALL_UNKNOWN;
@@ -219,7 +229,8 @@ void ps_request_forget_tables(CUdeviceptr address)
     if (ps_inside || !ps_process_has_begun() || !ps_pointer_tables_near(address, TABLES_WITHIN))
         return;
     ps_inside++;
-    if (!ps_residency_look_up(address, &start, &bytes) || ps_cu.cuMemGetAddressRange(&start, &bytes, address) == CUDA_SUCCESS)
+    if (!ps_residency_look_up(address, &start, &bytes) ||
+        ps_cu.cuMemGetAddressRange(&start, &bytes, address) == CUDA_SUCCESS)
         if (start == address)
             ps_pointer_tables_overwritten(start, bytes);
     ps_inside--;

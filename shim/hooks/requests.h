@@ -105,7 +105,8 @@ bool ps_request_may_be_pooled(bool current, CUmemoryPool pool, const struct ps_s
 struct ps_stream *ps_request_small_on(size_t bytes, bool current, CUstream stream, bool per_thread_default);
 
 /* The program frees memory that may be such a block, on a stream. */
-enum ps_small ps_request_free_small(CUdeviceptr address, CUstream stream, bool per_thread_default, struct ps_stream **on);
+enum ps_small ps_request_free_small(CUdeviceptr address, CUstream stream, bool per_thread_default,
+                                    struct ps_stream **on);
 
 /* Like ps_request_free_small, in no stream's order: nothing is kept. */
 enum ps_small ps_request_free_small_at_once(CUdeviceptr address);

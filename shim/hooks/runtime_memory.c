@@ -1,5 +1,6 @@
 /*
- * Allocation and free, runtime API: a span for what is large enough and can be managed, the real function for everything else.
+ * Allocation and free, runtime API: a span for what is large enough and can be managed, the real
+ * function for everything else.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,8 +19,8 @@
 #include "residency/graph_memory.h"
 
 /*
- * The out-of-memory error as the program would have had it, with the runtime's own last-error state: the real function is asked for more than
- * any device has.
+ * The out-of-memory error as the program would have had it, with the runtime's own last-error
+ * state: the real function is asked for more than any device has.
  */
 static cudaError_t out_of_memory(void)
 {
@@ -38,7 +39,10 @@ static enum ps_request allocate(size_t bytes, struct ps_stream *stream, void **a
     return outcome;
 }
 
-/* The pages that the real allocator lacks may be ours: we give way, and it is asked once more. What it has said is no error then, which the runtime keeps. */
+/*
+ * The pages that the real allocator lacks may be ours: we give way, and it is asked once more. What
+ * it has said is no error then, which the runtime keeps.
+ */
 static bool give_way(size_t bytes)
 {
     if (!ps_reclaim_for_others(bytes))
@@ -47,15 +51,18 @@ static bool give_way(size_t bytes)
     return true;
 }
 
-/* The result of `call`, a real function, which has the program's `*address` to set: asked again if we could give way. */
-#define ASK(call, address, bytes)                                                                                                          \
-    ({                                                                                                                                     \
-        cudaError_t result_ = (call);                                                                                                      \
-        if (result_ == cudaErrorMemoryAllocation && give_way(bytes))                                                                       \
-            result_ = (call);                                                                                                              \
-        if (result_ == cudaSuccess && (address))                                                                                           \
-            ps_request_allocated((CUdeviceptr)(*(address)), bytes);                                                                        \
-        result_;                                                                                                                           \
+/*
+ * The result of `call`, a real function, which has the program's `*address` to set: asked again if
+ * we could give way.
+ */
+#define ASK(call, address, bytes)                                                                                      \
+    ({                                                                                                                 \
+        cudaError_t result_ = (call);                                                                                  \
+        if (result_ == cudaErrorMemoryAllocation && give_way(bytes))                                                   \
+            result_ = (call);                                                                                          \
+        if (result_ == cudaSuccess && (address))                                                                       \
+            ps_request_allocated((CUdeviceptr)(*(address)), bytes);                                                    \
+        result_;                                                                                                       \
     })
 
 PS_EXPORT cudaError_t cudaMalloc(void **address, size_t bytes)
@@ -74,7 +81,8 @@ PS_EXPORT cudaError_t cudaMallocPitch(void **address, size_t *pitch, size_t widt
 {
     size_t row = ps_pitch(width);
 
-    if (address && pitch && row >= width && (!height || row <= SIZE_MAX / height) && ps_request_may_be_span(row * height)) {
+    if (address && pitch && row >= width && (!height || row <= SIZE_MAX / height) &&
+        ps_request_may_be_span(row * height)) {
         enum ps_request o = allocate(row * height, NULL, address);
         if (o == PS_REQUEST_SPAN) {
             *pitch = row;
@@ -96,7 +104,8 @@ PS_EXPORT cudaError_t cudaMalloc3D(struct cudaPitchedPtr *pitched, struct cudaEx
         void *address;
         enum ps_request o = allocate(row * rows, NULL, &address);
         if (o == PS_REQUEST_SPAN) {
-            *pitched = (struct cudaPitchedPtr){.ptr = address, .pitch = row, .xsize = extent.width, .ysize = extent.height};
+            *pitched =
+                (struct cudaPitchedPtr){.ptr = address, .pitch = row, .xsize = extent.width, .ysize = extent.height};
             return cudaSuccess;
         }
         if (o == PS_REQUEST_OUT_OF_MEMORY)
@@ -117,9 +126,10 @@ static cudaError_t ask_pool(const struct pooled *from, void **address, size_t by
     const struct ps_real_cudart *real = ps_real_cudart();
 
     if (from->current)
-        return (from->per_thread_default ? real->cudaMallocAsync_ptsz : real->cudaMallocAsync)(address, bytes, from->stream);
-    return (from->per_thread_default ? real->cudaMallocFromPoolAsync_ptsz : real->cudaMallocFromPoolAsync)(address, bytes, from->pool,
-                                                                                                           from->stream);
+        return (from->per_thread_default ? real->cudaMallocAsync_ptsz : real->cudaMallocAsync)(address, bytes,
+                                                                                               from->stream);
+    return (from->per_thread_default ? real->cudaMallocFromPoolAsync_ptsz
+                                     : real->cudaMallocFromPoolAsync)(address, bytes, from->pool, from->stream);
 }
 
 static cudaError_t take_from_pool(const struct pooled *from, void **address, size_t bytes)
@@ -127,22 +137,26 @@ static cudaError_t take_from_pool(const struct pooled *from, void **address, siz
     cudaError_t result = ASK(ask_pool(from, address, bytes), address, bytes);
 
     if (result == cudaSuccess && address)
-        ps_graph_memory_allocated((CUdeviceptr)*address, bytes, from->stream, from->per_thread_default, ps_frameworks_torch_shows_tensors);
+        ps_graph_memory_allocated((CUdeviceptr)*address, bytes, from->stream, from->per_thread_default,
+                                  ps_frameworks_torch_shows_tensors);
     return result;
 }
 
 static cudaError_t malloc_async(struct pooled from, void **address, size_t bytes)
 {
-    if (address && !ps_request_is_captured_unseen(from.stream, from.per_thread_default) && ps_request_may_be_span(bytes)) {
+    if (address && !ps_request_is_captured_unseen(from.stream, from.per_thread_default) &&
+        ps_request_may_be_span(bytes)) {
         struct ps_stream *ordered_on = ps_stream_find(from.stream, from.per_thread_default);
-        enum ps_request o =
-            ps_request_may_be_pooled(from.current, from.pool, ordered_on) ? allocate(bytes, ordered_on, address) : PS_REQUEST_REAL;
+        enum ps_request o = ps_request_may_be_pooled(from.current, from.pool, ordered_on)
+                                ? allocate(bytes, ordered_on, address)
+                                : PS_REQUEST_REAL;
         if (o == PS_REQUEST_SPAN)
             return cudaSuccess;
         if (o == PS_REQUEST_OUT_OF_MEMORY)
             return out_of_memory();
     }
-    struct ps_stream *keeps = address ? ps_request_small_on(bytes, from.current, from.stream, from.per_thread_default) : NULL;
+    struct ps_stream *keeps =
+        address ? ps_request_small_on(bytes, from.current, from.stream, from.per_thread_default) : NULL;
     if (!keeps)
         return take_from_pool(&from, address, bytes);
     bytes = ps_small_bytes(bytes);
@@ -173,7 +187,8 @@ PS_EXPORT cudaError_t cudaMallocFromPoolAsync(void **address, size_t bytes, cuda
     return malloc_async((struct pooled){.pool = pool, .stream = stream}, address, bytes);
 }
 
-PS_EXPORT cudaError_t cudaMallocFromPoolAsync_ptsz(void **address, size_t bytes, cudaMemPool_t pool, cudaStream_t stream)
+PS_EXPORT cudaError_t cudaMallocFromPoolAsync_ptsz(void **address, size_t bytes, cudaMemPool_t pool,
+                                                   cudaStream_t stream)
 {
     return malloc_async((struct pooled){.per_thread_default = true, .pool = pool, .stream = stream}, address, bytes);
 }
@@ -184,7 +199,8 @@ PS_EXPORT cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool)
     return ps_real_cudart()->cudaDeviceSetMemPool(device, pool);
 }
 
-PS_EXPORT cudaError_t cudaMemSetMemPool(struct cudaMemLocation *location, enum cudaMemAllocationType type, cudaMemPool_t pool)
+PS_EXPORT cudaError_t cudaMemSetMemPool(struct cudaMemLocation *location, enum cudaMemAllocationType type,
+                                        cudaMemPool_t pool)
 {
     ps_request_chooses_pool();
     return ps_real_cudart()->cudaMemSetMemPool(location, type, pool);
@@ -193,7 +209,10 @@ PS_EXPORT cudaError_t cudaMemSetMemPool(struct cudaMemLocation *location, enum c
 /* What no allocation begins at, for the error that the program would have had. */
 #define NOWHERE ((void *)1)
 
-/* Frees the span that begins there, if one does; the calling thread gets a context, as by the real function. */
+/*
+ * Frees the span that begins there, if one does; the calling thread gets a context, as by the real
+ * function.
+ */
 static bool free_span(void *address, struct ps_stream *stream)
 {
     ps_process_bind_thread();
@@ -205,10 +224,12 @@ PS_EXPORT cudaError_t cudaFree(void *address)
     ps_request_forget_tables((CUdeviceptr)address);
     if (ps_address_is_a_spans((CUdeviceptr)address) && free_span(address, NULL))
         return cudaSuccess;
-    return ps_real_cudart()->cudaFree(ps_request_free_small_at_once((CUdeviceptr)address) == PS_SMALL_TWICE ? NOWHERE : address);
+    return ps_real_cudart()->cudaFree(ps_request_free_small_at_once((CUdeviceptr)address) == PS_SMALL_TWICE ? NOWHERE
+                                                                                                            : address);
 }
 
-static cudaError_t free_async(cudaError_t (*real)(void *, cudaStream_t), void *address, cudaStream_t stream, bool per_thread_default)
+static cudaError_t free_async(cudaError_t (*real)(void *, cudaStream_t), void *address, cudaStream_t stream,
+                              bool per_thread_default)
 {
     struct ps_stream *keeps = NULL;
 

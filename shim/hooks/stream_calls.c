@@ -1,8 +1,9 @@
 /*
- * Streams: what must be known of them while nothing is traced yet (under the budgets auto and unlimited; see start.h), and waiting for the
- * device.
+ * Streams: what must be known of them while nothing is traced yet (under the budgets auto and
+ * unlimited; see start.h), and waiting for the device.
  *
- * Once launches are traced the tracer sees the same calls at the driver; being told twice does no harm.
+ * Once launches are traced the tracer sees the same calls at the driver; being told twice does no
+ * harm.
  */
 #include "base/log.h"
 #include "base/state.h"
@@ -19,7 +20,10 @@
 #include "tracer/start.h"
 #include "tracer/tracer.h"
 
-/* The stream's handle is not to be used after this; what was queued on it is marked by a last event. */
+/*
+ * The stream's handle is not to be used after this; what was queued on it is marked by a last
+ * event.
+ */
 static void retire(CUstream stream)
 {
     if (ps_inside || !ps_process_has_begun())
@@ -41,11 +45,13 @@ static void see_captures(void)
 }
 
 /*
- * The program waits for the whole device, which to it means its own work; to the driver it means our copies too, and a plan may have hundreds of ms
- * of them under way (an optimizer's state leaves when the update is over, just where many programs wait).
+ * The program waits for the whole device, which to it means its own work; to the driver it means
+ * our copies too, and a plan may have hundreds of ms of them under way (an optimizer's state leaves
+ * when the update is over, just where many programs wait).
  *
- * Two clocks: first the streams that are known to the program are waited for, by events, while copies go on being queued; then no more are queued,
- * and the real call, which knows every stream, waits for the few that are.
+ * Two clocks: first the streams that are known to the program are waited for, by events, while
+ * copies go on being queued; then no more are queued, and the real call, which knows every stream,
+ * waits for the few that are.
  */
 struct device_wait {
     bool is_seen; /* the device is managed, and its streams are known */
@@ -158,15 +164,18 @@ PS_EXPORT cudaError_t cudaStreamBeginCapture_ptsz(cudaStream_t stream, enum cuda
     return ps_real_cudart()->cudaStreamBeginCapture_ptsz(stream, mode);
 }
 
-PS_EXPORT cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
-                                                    const cudaGraphEdgeData *edges, size_t count, enum cudaStreamCaptureMode mode)
+PS_EXPORT cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph,
+                                                    const cudaGraphNode_t *dependencies, const cudaGraphEdgeData *edges,
+                                                    size_t count, enum cudaStreamCaptureMode mode)
 {
     see_captures();
     return ps_real_cudart()->cudaStreamBeginCaptureToGraph(stream, graph, dependencies, edges, count, mode);
 }
 
-PS_EXPORT cudaError_t cudaStreamBeginCaptureToGraph_ptsz(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
-                                                         const cudaGraphEdgeData *edges, size_t count, enum cudaStreamCaptureMode mode)
+PS_EXPORT cudaError_t cudaStreamBeginCaptureToGraph_ptsz(cudaStream_t stream, cudaGraph_t graph,
+                                                         const cudaGraphNode_t *dependencies,
+                                                         const cudaGraphEdgeData *edges, size_t count,
+                                                         enum cudaStreamCaptureMode mode)
 {
     see_captures();
     return ps_real_cudart()->cudaStreamBeginCaptureToGraph_ptsz(stream, graph, dependencies, edges, count, mode);
@@ -180,7 +189,10 @@ PS_EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
     return ps_cu.cuStreamDestroy(stream);
 }
 
-/* Whether the capture that the driver is about to begin is to be told of here. Else CUPTI tells, or nobody wants to know. */
+/*
+ * Whether the capture that the driver is about to begin is to be told of here. Else CUPTI tells, or
+ * nobody wants to know.
+ */
 static bool begin_capture(CUstream stream, bool per_thread_default)
 {
     see_captures();
@@ -203,19 +215,20 @@ static CUresult capture_began(bool told_here, CUresult result)
 /* cuda.h maps the plain name to its newest version; here each is meant by its own. */
 #undef cuStreamBeginCapture
 
-#define BEGINS_CAPTURE(name, per_thread_default, parameters, arguments)                                                                    \
-    PS_EXPORT CUresult name parameters                                                                                                     \
-    {                                                                                                                                      \
-        if (ps_real_cuda_load())                                                                                                           \
-            return CUDA_ERROR_NOT_INITIALIZED;                                                                                             \
-        CUresult(*real) parameters = (CUresult(*) parameters)ps_driver_function(PS_DRIVER_FUNCTION_##name);                                \
-        if (!real)                                                                                                                         \
-            return CUDA_ERROR_NOT_SUPPORTED;                                                                                               \
-        bool told_here = begin_capture(stream, per_thread_default);                                                                        \
-        return capture_began(told_here, real arguments);                                                                                   \
+#define BEGINS_CAPTURE(name, per_thread_default, parameters, arguments)                                                \
+    PS_EXPORT CUresult name parameters                                                                                 \
+    {                                                                                                                  \
+        if (ps_real_cuda_load())                                                                                       \
+            return CUDA_ERROR_NOT_INITIALIZED;                                                                         \
+        CUresult(*real) parameters = (CUresult(*) parameters)ps_driver_function(PS_DRIVER_FUNCTION_##name);            \
+        if (!real)                                                                                                     \
+            return CUDA_ERROR_NOT_SUPPORTED;                                                                           \
+        bool told_here = begin_capture(stream, per_thread_default);                                                    \
+        return capture_began(told_here, real arguments);                                                               \
     }
-#define TO_GRAPH                                                                                                                           \
-    (CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode)
+#define TO_GRAPH                                                                                                       \
+    (CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count,      \
+     CUstreamCaptureMode mode)
 #define AGAIN (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback callback, void *data)
 
 BEGINS_CAPTURE(cuStreamBeginCapture, false, (CUstream stream), (stream))

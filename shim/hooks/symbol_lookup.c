@@ -18,11 +18,11 @@
 
 #define PS_TRACED(name, parameters, arguments, meaning) CUresult ps_traced_##name parameters;
 #define PS_TRACED_BELOW_HOOK(name, meaning)
-#define PS_TRACED_PTSZ(name, parameters, arguments, meaning)                                                                               \
-    CUresult ps_traced_##name parameters;                                                                                                  \
+#define PS_TRACED_PTSZ(name, parameters, arguments, meaning)                                                           \
+    CUresult ps_traced_##name parameters;                                                                              \
     CUresult ps_traced_##name##_ptsz parameters;
-#define PS_TRACED_PTDS(name, parameters, arguments, meaning)                                                                               \
-    CUresult ps_traced_##name parameters;                                                                                                  \
+#define PS_TRACED_PTDS(name, parameters, arguments, meaning)                                                           \
+    CUresult ps_traced_##name parameters;                                                                              \
     CUresult ps_traced_##name##_ptds parameters;
 #include "cuda/traced_calls.def"
 #undef PS_TRACED
@@ -74,16 +74,18 @@ static bool begins_with(const char *text, const char *start)
 }
 
 /*
- * Libraries that come with the driver, the toolkit and its tools. What they allocate is theirs: workspaces that they use as they like, or what the
- * hooks of the runtime have decided on already (the shared runtime passes here with what they leave to it). Code without a file was compiled while
- * the program ran, and is the program's.
+ * Libraries that come with the driver, the toolkit and its tools. What they allocate is theirs:
+ * workspaces that they use as they like, or what the hooks of the runtime have decided on already
+ * (the shared runtime passes here with what they leave to it). Code without a file was compiled
+ * while the program ran, and is the program's.
  */
 static bool is_nvidias(const void *code)
 {
     static const char *const starts[] = {
-        "libcuda.",    "libcudart.",  "libcudadebugger", "libcublas",   "libcudnn",       "libcufft",     "libcurand",
-        "libcusolver", "libcusparse", "libcutensor",     "libcudss",    "libcufile",      "libcupti",     "libnv",
-        "libnccl",     "libnpp",      "libaccinj",       "libToolsInj", "libInterceptor", "libsanitizer", "libcheckpoint",
+        "libcuda.",       "libcudart.",   "libcudadebugger", "libcublas",   "libcudnn",  "libcufft",
+        "libcurand",      "libcusolver",  "libcusparse",     "libcutensor", "libcudss",  "libcufile",
+        "libcupti",       "libnv",        "libnccl",         "libnpp",      "libaccinj", "libToolsInj",
+        "libInterceptor", "libsanitizer", "libcheckpoint",
     };
     Dl_info info;
 
@@ -114,7 +116,8 @@ void *ps_dlsym_answer(void *handle, const char *name, const void *caller) __attr
 void *ps_symbol_behind(const char *name, void *looked_up, const void *caller)
 {
     Dl_info info;
-    void *library = dladdr(caller, &info) && info.dli_fname ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD) : NULL;
+    void *library =
+        dladdr(caller, &info) && info.dli_fname ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD) : NULL;
     void *found = library ? ps_real_dlsym(library, name) : NULL;
 
     if (library)
@@ -124,7 +127,10 @@ void *ps_symbol_behind(const char *name, void *looked_up, const void *caller)
     return found ? found : ps_real_dlsym(RTLD_NEXT, name);
 }
 
-/* "cu" or "cuda" and a capital letter: of all that is looked up, little but the driver's and the runtime's functions. */
+/*
+ * "cu" or "cuda" and a capital letter: of all that is looked up, little but the driver's and the
+ * runtime's functions.
+ */
 UNINSTRUMENTED static bool may_be_cuda(const char *name)
 {
     if (!name || name[0] != 'c' || name[1] != 'u')
@@ -137,7 +143,8 @@ UNINSTRUMENTED static bool may_be_cuda(const char *name)
 /* "nccl" and a capital letter. */
 UNINSTRUMENTED static bool may_be_nccls(const char *name)
 {
-    return name && name[0] == 'n' && name[1] == 'c' && name[2] == 'c' && name[3] == 'l' && name[4] >= 'A' && name[4] <= 'Z';
+    return name && name[0] == 'n' && name[1] == 'c' && name[2] == 'c' && name[3] == 'l' && name[4] >= 'A' &&
+           name[4] <= 'Z';
 }
 
 /* What tools that want CUPTI ask it for first. */
@@ -175,15 +182,17 @@ static __attribute__((noinline)) void *answer_others(void *handle, const char *n
 }
 
 /*
- * What dlsym gives, or NULL where the real one is to be asked on the caller's behalf: what RTLD_NEXT and RTLD_DEFAULT mean follows from where
- * the call comes from, and with the latter our exported functions are found anyway.
+ * What dlsym gives, or NULL where the real one is to be asked on the caller's behalf: what
+ * RTLD_NEXT and RTLD_DEFAULT mean follows from where the call comes from, and with the latter our
+ * exported functions are found anyway.
  */
 UNINSTRUMENTED void *ps_dlsym_answer(void *handle, const char *name, const void *caller)
 {
     ps_dlsym_find();
     bool is_others = may_be_nccls(name) || may_be_cuptis(name);
 
-    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || !(is_others || may_be_cuda(name)) || ps_look_ups_answered() == PS_LOOK_UPS_NONE)
+    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || !(is_others || may_be_cuda(name)) ||
+        ps_look_ups_answered() == PS_LOOK_UPS_NONE)
         return NULL;
     return is_others ? answer_others(handle, name) : answer(handle, name, caller);
 }
@@ -243,7 +252,10 @@ static void *replacement(void *found, const void *caller)
     return found;
 }
 
-/* The same for the shared runtime: by its file, since the hooks find the runtime that is loaded by its file too. */
+/*
+ * The same for the shared runtime: by its file, since the hooks find the runtime that is loaded by
+ * its file too.
+ */
 static void *runtime_replacement(void *found, const char *name, const void *caller)
 {
     Dl_info info;
@@ -269,8 +281,8 @@ static CUresult answered(CUresult result, void **function, const void *caller)
 }
 
 /*
- * Also answered while we are inside Penstock: the runtime makes its look-ups when a call of ours is the first. The version of before CUDA 12 has no
- * status.
+ * Also answered while we are inside Penstock: the runtime makes its look-ups when a call of ours is
+ * the first. The version of before CUDA 12 has no status.
  */
 PS_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
                                        CUdriverProcAddressQueryResult *status)
@@ -289,25 +301,28 @@ PS_EXPORT CUresult cuGetProcAddress(const char *symbol, void **function, int ver
     CUresult (*real)(const char *, void **, int, cuuint64_t) =
         (CUresult(*)(const char *, void **, int, cuuint64_t))ps_driver_function(PS_DRIVER_FUNCTION_cuGetProcAddress);
 
-    return real ? answered(real(symbol, function, version, flags), function, __builtin_return_address(0)) : CUDA_ERROR_NOT_INITIALIZED;
+    return real ? answered(real(symbol, function, version, flags), function, __builtin_return_address(0))
+                : CUDA_ERROR_NOT_INITIALIZED;
 }
 
 /* ---- cudaGetDriverEntryPoint: the runtime's look-up, whose own caller the runtime is ---- */
 
-#define ENTRY_POINT(name, parameters, arguments)                                                                                           \
-    PS_EXPORT cudaError_t name parameters                                                                                                  \
-    {                                                                                                                                      \
-        cudaError_t result = ps_real_cudart()->name arguments;                                                                             \
-                                                                                                                                           \
-        answered(result == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, function, __builtin_return_address(0));                        \
-        return result;                                                                                                                     \
+#define ENTRY_POINT(name, parameters, arguments)                                                                       \
+    PS_EXPORT cudaError_t name parameters                                                                              \
+    {                                                                                                                  \
+        cudaError_t result = ps_real_cudart()->name arguments;                                                         \
+                                                                                                                       \
+        answered(result == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, function, __builtin_return_address(0));    \
+        return result;                                                                                                 \
     }
 
 ENTRY_POINT(cudaGetDriverEntryPoint,
-            (const char *symbol, void **function, unsigned long long flags, enum cudaDriverEntryPointQueryResult *status),
+            (const char *symbol, void **function, unsigned long long flags,
+             enum cudaDriverEntryPointQueryResult *status),
             (symbol, function, flags, status))
 ENTRY_POINT(cudaGetDriverEntryPoint_ptsz,
-            (const char *symbol, void **function, unsigned long long flags, enum cudaDriverEntryPointQueryResult *status),
+            (const char *symbol, void **function, unsigned long long flags,
+             enum cudaDriverEntryPointQueryResult *status),
             (symbol, function, flags, status))
 ENTRY_POINT(cudaGetDriverEntryPointByVersion,
             (const char *symbol, void **function, unsigned int version, unsigned long long flags,

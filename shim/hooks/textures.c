@@ -1,11 +1,16 @@
 /*
- * Textures over linear memory. A kernel is given the texture object, a small number like any other, and fetches through it what no launch names. So the spans that a
- * texture is made over stay where they are found then, on their pages if any could be had, until it is destroyed; what is hidden so is pinned (shim/README.md#accesses-that-parameters-dont-show).
+ * Textures over linear memory. A kernel is given the texture object, a small number like any other,
+ * and fetches through it what no launch names. So the spans that a texture is made over stay where
+ * they are found then, on their pages if any could be had, until it is destroyed; what is hidden so
+ * is pinned (shim/README.md#accesses-that-parameters-dont-show).
  *
- * Two clocks: host order alone. The bytes are there when the object is made (external_holds.h), before any kernel that is given it can be queued; a program
- * destroys it when the last of these is over. Spans that are freed before take nothing with them: their lives are remembered, not their addresses.
+ * Two clocks: host order alone. The bytes are there when the object is made (external_holds.h),
+ * before any kernel that is given it can be queued; a program destroys it when the last of these is
+ * over. Spans that are freed before take nothing with them: their lives are remembered, not their
+ * addresses.
  *
- * The driver's functions serve the runtimes, too; the shared runtime's are hooked besides, as it may be left the driver's own (symbol_lookup.h).
+ * The driver's functions serve the runtimes, too; the shared runtime's are hooked besides, as it
+ * may be left the driver's own (symbol_lookup.h).
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -68,12 +73,14 @@ static struct ps_external_hold begin(CUdeviceptr first, size_t bytes)
 /* The object has been made, or was refused. */
 static void made(struct ps_external_hold *staying, bool succeeded, unsigned long long object)
 {
-    struct texture *texture = succeeded && staying->count ? malloc(sizeof *texture + staying->count * sizeof *texture->number) : NULL;
+    struct texture *texture =
+        succeeded && staying->count ? malloc(sizeof *texture + staying->count * sizeof *texture->number) : NULL;
 
     if (texture)
         *texture = (struct texture){.object = object, .device = staying->device, .count = staying->count};
     if (succeeded && staying->count) {
-        ps_external_holds_stays(staying, texture ? texture->number : NULL); /* without memory to note it, until they are freed */
+        ps_external_holds_stays(staying,
+                                texture ? texture->number : NULL); /* without memory to note it, until they are freed */
         ps_log_debug(HOOKS, "a texture was created: %zu spans stay where they are", staying->count);
     }
     if (texture && !staying->is_on_pages)
@@ -105,8 +112,8 @@ static struct ps_external_hold begin_driver(const CUDA_RESOURCE_DESC *resource)
     return begin(0, 0); /* of an array, which is CUDA's own */
 }
 
-PS_EXPORT CUresult cuTexObjectCreate(CUtexObject *object, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture,
-                                     const CUDA_RESOURCE_VIEW_DESC *view)
+PS_EXPORT CUresult cuTexObjectCreate(CUtexObject *object, const CUDA_RESOURCE_DESC *resource,
+                                     const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *view)
 {
     __typeof__(&cuTexObjectCreate) real = PS_REAL_CUDA(cuTexObjectCreate);
 
@@ -141,12 +148,14 @@ static struct ps_external_hold begin_runtime(const struct cudaResourceDesc *reso
     if (resource && resource->resType == cudaResourceTypeLinear)
         return begin((CUdeviceptr)resource->res.linear.devPtr, resource->res.linear.sizeInBytes);
     if (resource && resource->resType == cudaResourceTypePitch2D)
-        return begin((CUdeviceptr)resource->res.pitch2D.devPtr, resource->res.pitch2D.height * resource->res.pitch2D.pitchInBytes);
+        return begin((CUdeviceptr)resource->res.pitch2D.devPtr,
+                     resource->res.pitch2D.height * resource->res.pitch2D.pitchInBytes);
     return begin(0, 0);
 }
 
 PS_EXPORT cudaError_t cudaCreateTextureObject(cudaTextureObject_t *object, const struct cudaResourceDesc *resource,
-                                              const struct cudaTextureDesc *texture, const struct cudaResourceViewDesc *view)
+                                              const struct cudaTextureDesc *texture,
+                                              const struct cudaResourceViewDesc *view)
 {
     struct ps_external_hold staying = begin_runtime(resource);
 

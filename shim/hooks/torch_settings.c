@@ -20,7 +20,8 @@ struct text {
 };
 
 static const char mode_needs[] = "names a mode of torch.compile that uses CUDA graphs",
-                  graphs_need[] = "asks torch.compile for CUDA graphs", history_needs[] = "records torch's memory history";
+                  graphs_need[] = "asks torch.compile for CUDA graphs",
+                  history_needs[] = "records torch's memory history";
 
 static bool is_blank(char c)
 {
@@ -58,7 +59,10 @@ static bool begins_with(const char *start, const char *end, const char *word)
     return end - start >= (ptrdiff_t)strlen(word) && !memcmp(start, word, strlen(word));
 }
 
-/* In a line that is a comment: much of what was tried once stands there. A line may be as long as the file, and so each is looked at once. */
+/*
+ * In a line that is a comment: much of what was tried once stands there. A line may be as long as
+ * the file, and so each is looked at once.
+ */
 static bool is_comment(const char *at, struct text *text)
 {
     if (text->line && at >= text->line && at < text->line_end)
@@ -73,7 +77,10 @@ static bool is_comment(const char *at, struct text *text)
     return text->line_is_comment;
 }
 
-/* Whether what begins at `at` is the value of a key that ends so: key="... or "key": '... or the like. A list of what may be chosen from is no choice. */
+/*
+ * Whether what begins at `at` is the value of a key that ends so: key="... or "key": '... or the
+ * like. A list of what may be chosen from is no choice.
+ */
 static bool is_value_of(const char *key, const char *at, struct text *text)
 {
     if (at > text->start && is_quote(at[-1]))
@@ -90,8 +97,9 @@ static bool is_value_of(const char *key, const char *at, struct text *text)
 }
 
 /*
- * The modes reduce-overhead and max-autotune keep what graphs share by asking torch's own allocator for its state; on cudaMallocAsync that ends the program
- * (torch 2.11: "does not yet support getCheckpointState").
+ * The modes reduce-overhead and max-autotune keep what graphs share by asking torch's own allocator
+ * for its state; on cudaMallocAsync that ends the program (torch 2.11: "does not yet support
+ * getCheckpointState").
  */
 static const char *const modes[] = {"reduce-overhead", "max-autotune"};
 
@@ -103,13 +111,16 @@ static bool is_mode(const char *end_of_mode, const char *end)
 static const char *mode_in(struct text *text)
 {
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
-        for (const char *at = text->start; (at = memmem(at, (size_t)(text->end - at), modes[i], strlen(modes[i]))); at++)
+        for (const char *at = text->start; (at = memmem(at, (size_t)(text->end - at), modes[i], strlen(modes[i])));
+             at++)
             if (is_mode(at + strlen(modes[i]), text->end) && is_value_of("mode", at, text))
                 return mode_needs;
     return NULL;
 }
 
-/* What such a mode sets, set without one: the option triton.cudagraphs, or the backend cudagraphs. */
+/*
+ * What such a mode sets, set without one: the option triton.cudagraphs, or the backend cudagraphs.
+ */
 static const char *graphs_in(struct text *text)
 {
     static const char word[] = "cudagraphs";
@@ -131,8 +142,9 @@ static const char *graphs_in(struct text *text)
 }
 
 /*
- * torch.cuda.memory._record_memory_history: "does not yet support recordHistory". Many scripts have a call of it that an option of theirs asks for, which is no
- * reason to be slower without; one that isn't indented is made.
+ * torch.cuda.memory._record_memory_history: "does not yet support recordHistory". Many scripts have
+ * a call of it that an option of theirs asks for, which is no reason to be slower without; one that
+ * isn't indented is made.
  */
 static const char *history_in(const struct text *text)
 {
@@ -185,8 +197,8 @@ static const char *needed_in_file(const char *path, bool is_code)
     if (!fstat(file, &facts) && S_ISREG(facts.st_mode) && facts.st_size > 0 && facts.st_size <= FILE_BYTES_MAX) {
         char *start = malloc((size_t)facts.st_size);
         if (start)
-            what = needed_in(
-                &(struct text){.start = start, .end = start + read_whole(file, start, (size_t)facts.st_size), .is_code = is_code});
+            what = needed_in(&(struct text){
+                .start = start, .end = start + read_whole(file, start, (size_t)facts.st_size), .is_code = is_code});
         free(start);
     }
     close(file);
@@ -220,7 +232,10 @@ static const char *needed_by_file(const char *argument)
     return NULL;
 }
 
-/* The file of a module that is run by its name (-m), where it lies below the working directory, as a program's own does; in `where`. */
+/*
+ * The file of a module that is run by its name (-m), where it lies below the working directory, as
+ * a program's own does; in `where`.
+ */
 static const char *needed_by_module(const char *module, char *where, size_t room)
 {
     static const char *const behind[] = {".py", "/__main__.py"};

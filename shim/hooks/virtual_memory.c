@@ -1,6 +1,6 @@
 /*
- * The driver's calls by which programs make, place and share device memory themselves: what Penstock can manage of that goes to program_mappings.c, and everything
- * else to the driver.
+ * The driver's calls by which programs make, place and share device memory themselves: what
+ * Penstock can manage of that goes to program_mappings.c, and everything else to the driver.
  */
 #include "base/settings.h"
 #include "cuda/device_memory.h"
@@ -16,20 +16,25 @@
 #include "process.h"
 
 /* The driver's own function of that name, or leave: no driver, or one that is too old. */
-#define REAL(name)                                                                                                                         \
-    __typeof__(&(name)) real = ps_real_cuda_load() ? NULL : (__typeof__(real))ps_driver_function(PS_DRIVER_FUNCTION_##name);               \
-    if (!real)                                                                                                                             \
+#define REAL(name)                                                                                                     \
+    __typeof__(&(name)) real =                                                                                         \
+        ps_real_cuda_load() ? NULL : (__typeof__(real))ps_driver_function(PS_DRIVER_FUNCTION_##name);                  \
+    if (!real)                                                                                                         \
     return ps_real_cuda_load() ? CUDA_ERROR_NOT_INITIALIZED : CUDA_ERROR_NOT_SUPPORTED
 
-/* Whether spans can be what the program asks for. Handle types only say what may be done with a handle later; all of it is (program_mappings.h). */
+/*
+ * Whether spans can be what the program asks for. Handle types only say what may be done with a
+ * handle later; all of it is (program_mappings.h).
+ */
 static bool can_be_spans(const CUmemAllocationProp *properties)
 {
-    return properties->type == CU_MEM_ALLOCATION_TYPE_PINNED && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-           !properties->allocFlags.compressionType && !properties->allocFlags.usage;
+    return properties->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+           properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE && !properties->allocFlags.compressionType &&
+           !properties->allocFlags.usage;
 }
 
-PS_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
-                               unsigned long long flags)
+PS_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                               const CUmemAllocationProp *properties, unsigned long long flags)
 {
     REAL(cuMemCreate);
     if (handle && properties && !flags && bytes && can_be_spans(properties) && ps_request_may_be_span_here(bytes) &&
@@ -60,7 +65,8 @@ PS_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *han
     return result == PS_NOT_OURS ? real(handle, address) : result;
 }
 
-PS_EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle)
+PS_EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
+                                                          CUmemGenericAllocationHandle handle)
 {
     REAL(cuMemGetAllocationPropertiesFromHandle);
     CUresult result = ps_inside || !properties ? PS_NOT_OURS : ps_program_mappings_properties(properties, handle);
@@ -68,8 +74,8 @@ PS_EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *p
     return result == PS_NOT_OURS ? real(properties, handle) : result;
 }
 
-PS_EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
-                                                unsigned long long flags)
+PS_EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
+                                                CUmemAllocationHandleType type, unsigned long long flags)
 {
     REAL(cuMemExportToShareableHandle);
     CUresult result = ps_inside ? CUDA_SUCCESS : ps_program_mappings_real(handle, &handle);
@@ -77,18 +83,23 @@ PS_EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAll
     return result == CUDA_SUCCESS ? real(shareable, handle, type, flags) : result;
 }
 
-/* Whether addresses for spans could be meant: as for an allocation, of which this is the half that takes no memory. */
+/*
+ * Whether addresses for spans could be meant: as for an allocation, of which this is the half that
+ * takes no memory.
+ */
 static bool may_be_for_spans(size_t bytes)
 {
-    return !ps_inside && ps_request_context() && ps_process_is_managing() && bytes >= ps_settings.min_span && ps_process_enter_device() &&
-           ps_request_context() == ps_device.context;
+    return !ps_inside && ps_request_context() && ps_process_is_managing() && bytes >= ps_settings.min_span &&
+           ps_process_enter_device() && ps_request_context() == ps_device.context;
 }
 
-PS_EXPORT CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr hint, unsigned long long flags)
+PS_EXPORT CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr hint,
+                                       unsigned long long flags)
 {
     REAL(cuMemAddressReserve);
     bool is_plain = address && bytes && !(alignment & (alignment - 1)) && !hint && !flags;
-    CUresult result = is_plain && may_be_for_spans(bytes) ? ps_program_mappings_reserve(address, bytes, alignment) : PS_NOT_OURS;
+    CUresult result =
+        is_plain && may_be_for_spans(bytes) ? ps_program_mappings_reserve(address, bytes, alignment) : PS_NOT_OURS;
 
     return result == PS_NOT_OURS ? real(address, bytes, alignment, hint, flags) : result;
 }
@@ -101,7 +112,8 @@ PS_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes)
     return result == PS_NOT_OURS ? real(address, bytes) : result;
 }
 
-PS_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+PS_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                            unsigned long long flags)
 {
     REAL(cuMemMap);
     CUresult result = ps_inside ? PS_NOT_OURS : ps_program_mappings_map(address, bytes, offset, handle, flags);
@@ -119,7 +131,10 @@ PS_EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
     return result == PS_NOT_OURS ? real(address, bytes) : result;
 }
 
-/* Its own device reads and writes managed memory from its mapping on, whatever it is given. Peers are let in at all of the device's spans. */
+/*
+ * Its own device reads and writes managed memory from its mapping on, whatever it is given. Peers
+ * are let in at all of the device's spans.
+ */
 static CUresult let_in(CUdeviceptr address, const CUmemAccessDesc *access, size_t count)
 {
     ps_devices_enter_address(address);
@@ -145,7 +160,8 @@ PS_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmem
     bool hidden;
 
     if (!is_ours && end == behind)
-        return ps_inside || !ps_program_mappings_knows(address, &hidden) ? real(address, bytes, access, count) : CUDA_ERROR_INVALID_VALUE;
+        return ps_inside || !ps_program_mappings_knows(address, &hidden) ? real(address, bytes, access, count)
+                                                                         : CUDA_ERROR_INVALID_VALUE;
     for (CUdeviceptr at = address; at < behind && result == CUDA_SUCCESS; at = end) {
         end = behind;
         result = ps_program_mappings_is_ours(at, &end) ? let_in(at, access, count) : real(at, end - at, access, count);
@@ -175,42 +191,44 @@ PS_EXPORT CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation
 
 /* ---- memory that is bound to an object which others reach it by: it becomes CUDA's own ---- */
 
-#define BINDS_MEMORY(name, parameters, arguments)                                                                                          \
-    PS_EXPORT CUresult name parameters                                                                                                     \
-    {                                                                                                                                      \
-        REAL(name);                                                                                                                        \
-        CUresult result = ps_inside ? CUDA_SUCCESS : ps_program_mappings_real(handle, &handle);                                            \
-                                                                                                                                           \
-        return result == CUDA_SUCCESS ? real arguments : result;                                                                           \
+#define BINDS_MEMORY(name, parameters, arguments)                                                                      \
+    PS_EXPORT CUresult name parameters                                                                                 \
+    {                                                                                                                  \
+        REAL(name);                                                                                                    \
+        CUresult result = ps_inside ? CUDA_SUCCESS : ps_program_mappings_real(handle, &handle);                        \
+                                                                                                                       \
+        return result == CUDA_SUCCESS ? real arguments : result;                                                       \
     }
-#define BINDS_ADDRESS(name, parameters, arguments)                                                                                         \
-    PS_EXPORT CUresult name parameters                                                                                                     \
-    {                                                                                                                                      \
-        REAL(name);                                                                                                                        \
-        CUresult result = ps_inside ? CUDA_SUCCESS : ps_program_mappings_make_real((CUdeviceptr)address, bytes);                           \
-                                                                                                                                           \
-        return result == CUDA_SUCCESS ? real arguments : result;                                                                           \
+#define BINDS_ADDRESS(name, parameters, arguments)                                                                     \
+    PS_EXPORT CUresult name parameters                                                                                 \
+    {                                                                                                                  \
+        REAL(name);                                                                                                    \
+        CUresult result = ps_inside ? CUDA_SUCCESS : ps_program_mappings_make_real((CUdeviceptr)address, bytes);       \
+                                                                                                                       \
+        return result == CUDA_SUCCESS ? real arguments : result;                                                       \
     }
 
 BINDS_MEMORY(cuMulticastBindMem,
-             (CUmemGenericAllocationHandle multicast, size_t at, CUmemGenericAllocationHandle handle, size_t offset, size_t bytes,
-              unsigned long long flags),
+             (CUmemGenericAllocationHandle multicast, size_t at, CUmemGenericAllocationHandle handle, size_t offset,
+              size_t bytes, unsigned long long flags),
              (multicast, at, handle, offset, bytes, flags))
 BINDS_ADDRESS(cuMulticastBindAddr,
-              (CUmemGenericAllocationHandle multicast, size_t at, CUdeviceptr address, size_t bytes, unsigned long long flags),
+              (CUmemGenericAllocationHandle multicast, size_t at, CUdeviceptr address, size_t bytes,
+               unsigned long long flags),
               (multicast, at, address, bytes, flags))
 BINDS_MEMORY(cuMulticastBindMem_v2,
-             (CUmemGenericAllocationHandle multicast, CUdevice device, size_t at, CUmemGenericAllocationHandle handle, size_t offset,
-              size_t bytes, unsigned long long flags),
+             (CUmemGenericAllocationHandle multicast, CUdevice device, size_t at, CUmemGenericAllocationHandle handle,
+              size_t offset, size_t bytes, unsigned long long flags),
              (multicast, device, at, handle, offset, bytes, flags))
 BINDS_ADDRESS(cuMulticastBindAddr_v2,
               (CUmemGenericAllocationHandle multicast, CUdevice device, size_t at, CUdeviceptr address, size_t bytes,
                unsigned long long flags),
               (multicast, device, at, address, bytes, flags))
 BINDS_MEMORY(cuLogicalEndpointBindMem,
-             (CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t at, CUmemGenericAllocationHandle handle, cuuint64_t offset,
-              cuuint64_t bytes, unsigned long long flags),
+             (CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t at, CUmemGenericAllocationHandle handle,
+              cuuint64_t offset, cuuint64_t bytes, unsigned long long flags),
              (endpoint, device, at, handle, offset, bytes, flags))
 BINDS_ADDRESS(cuLogicalEndpointBindAddr,
-              (CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t at, void *address, cuuint64_t bytes, unsigned long long flags),
+              (CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t at, void *address, cuuint64_t bytes,
+               unsigned long long flags),
               (endpoint, device, at, address, bytes, flags))

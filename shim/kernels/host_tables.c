@@ -14,8 +14,9 @@ atomic_bool ps_host_tables_seen;
 static atomic_bool news;
 
 /*
- * What is known to be no host memory: pages, and the time that this was found at, which host memory that comes to be ends. The driver is asked about the rest,
- * so that a launch costs a question for a word that no launch had before. Of two pages that want the same place the later one is kept.
+ * What is known to be no host memory: pages, and the time that this was found at, which host memory
+ * that comes to be ends. The driver is asked about the rest, so that a launch costs a question for
+ * a word that no launch had before. Of two pages that want the same place the later one is kept.
  */
 enum { PAGE_BITS = 12, TIME_BITS = 27, PLACES = 1 << 14 };
 static _Atomic uint64_t no_host_memory[PLACES];
@@ -23,7 +24,8 @@ static _Atomic uint64_t new_memory = 1;
 
 static uint64_t page_now(CUdeviceptr address)
 {
-    return address >> PAGE_BITS << TIME_BITS | (atomic_load_explicit(&new_memory, memory_order_acquire) & ((1u << TIME_BITS) - 1));
+    return address >> PAGE_BITS << TIME_BITS |
+           (atomic_load_explicit(&new_memory, memory_order_acquire) & ((1u << TIME_BITS) - 1));
 }
 
 static _Atomic uint64_t *place_of(CUdeviceptr address)
@@ -43,7 +45,10 @@ struct host_memory {
     CUdeviceptr start; /* of the allocation */
 };
 
-/* Whether the device reads host memory there. What the driver doesn't know is no pointer, or one to the program's ordinary memory. */
+/*
+ * Whether the device reads host memory there. What the driver doesn't know is no pointer, or one to
+ * the program's ordinary memory.
+ */
 static bool is_host_memory(CUdeviceptr address, struct host_memory *memory)
 {
     const uint64_t now = page_now(address);
@@ -52,8 +57,9 @@ static bool is_host_memory(CUdeviceptr address, struct host_memory *memory)
     CUdeviceptr start = 0;
     size_t bytes = 0;
     void *values[] = {&type, &managed, &readable, &start, &bytes};
-    CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_HOST_POINTER,
-                                   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                   CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                   CU_POINTER_ATTRIBUTE_RANGE_SIZE};
 
     if (atomic_load_explicit(place_of(address), memory_order_relaxed) == now)
         return false;
@@ -63,7 +69,8 @@ static bool is_host_memory(CUdeviceptr address, struct host_memory *memory)
         return false;
     }
     /* Whole pages are pinned, if no more is known. */
-    memory->bytes = address - start < bytes ? bytes - (address - start) : (1u << PAGE_BITS) - address % (1u << PAGE_BITS);
+    memory->bytes =
+        address - start < bytes ? bytes - (address - start) : (1u << PAGE_BITS) - address % (1u << PAGE_BITS);
     memory->readable = managed ? NULL : readable;
     memory->start = start;
     return true;
@@ -72,8 +79,10 @@ static bool is_host_memory(CUdeviceptr address, struct host_memory *memory)
 /* ---- how far to look ---- */
 
 /*
- * Most host memory that kernels read holds no table: a look at all of it would cost such a launch ten times its own price. So each launch looks at the head, where
- * a table begins, and as far as tables have been found in this allocation. All of it is looked at the first few times, and now and then.
+ * Most host memory that kernels read holds no table: a look at all of it would cost such a launch
+ * ten times its own price. So each launch looks at the head, where a table begins, and as far as
+ * tables have been found in this allocation. All of it is looked at the first few times, and now
+ * and then.
  */
 enum {
     HEAD = 512,       /* bytes */
@@ -87,12 +96,16 @@ enum {
 #define CREDIT_AT_FIRST ((int64_t)16 << 20)
 #define CREDIT_A_LAUNCH ((int64_t)2 << 10)
 
-/* What is known of an allocation: which it is, how far tables reached at the last look at all of it, and the launches that were given it, as far as they count. */
+/*
+ * What is known of an allocation: which it is, how far tables reached at the last look at all of
+ * it, and the launches that were given it, as far as they count.
+ */
 struct known {
     uint64_t tag : TAG_BITS, reach : 8, launches : LAUNCHES_BITS;
 };
-static _Atomic uint64_t allocations[ALLOCATIONS]; /* struct known; threads may undo each other's counting, which costs a look */
-static _Atomic int64_t credit = CREDIT_AT_FIRST;  /* bytes that looks at all of an allocation may still have */
+static _Atomic uint64_t
+    allocations[ALLOCATIONS]; /* struct known; threads may undo each other's counting, which costs a look */
+static _Atomic int64_t credit = CREDIT_AT_FIRST; /* bytes that looks at all of an allocation may still have */
 static _Atomic uint64_t looked_bytes;
 
 uint64_t ps_host_tables_looked(void)
@@ -116,7 +129,9 @@ static uint64_t bits_of(struct known known)
     return bits;
 }
 
-/* Takes the bytes off the credit, to which each launch that asks adds. False: there are not enough. */
+/*
+ * Takes the bytes off the credit, to which each launch that asks adds. False: there are not enough.
+ */
 static bool is_affordable(size_t bytes)
 {
     const int64_t left = atomic_load_explicit(&credit, memory_order_relaxed) + CREDIT_A_LAUNCH;
@@ -134,8 +149,12 @@ struct look {
     void *ctx;
 };
 
-/* Names the spans in bytes [from, to) of the memory at `word`; returns the end of the last address found, or 0. */
-static size_t look_through(const struct look *look, const struct host_memory *memory, CUdeviceptr word, size_t from, size_t to)
+/*
+ * Names the spans in bytes [from, to) of the memory at `word`; returns the end of the last address
+ * found, or 0.
+ */
+static size_t look_through(const struct look *look, const struct host_memory *memory, CUdeviceptr word, size_t from,
+                           size_t to)
 {
     size_t end = 0;
 
@@ -193,13 +212,14 @@ static PS_ALWAYS_INLINE void look_at(void *ctx, CUdeviceptr word, size_t bytes)
         look_into(look, &memory, word);
 }
 
-bool ps_host_tables_name(const struct ps_layout *layout, void **parameters, void **extra, void (*name)(void *ctx, CUdeviceptr named),
-                         void *ctx)
+bool ps_host_tables_name(const struct ps_layout *layout, void **parameters, void **extra,
+                         void (*name)(void *ctx, CUdeviceptr named), void *ctx)
 {
     const CUdeviceptr lowest = 1u << 16, highest = (CUdeviceptr)1 << 48; /* of what may be an address at all */
     struct look look = {.packed = !parameters, .name = name, .ctx = ctx};
 
-    if ((layout && layout->known) || !ps_kernel_words_between(lowest, highest, layout, parameters, extra, look_at, &look) || !look.found)
+    if ((layout && layout->known) ||
+        !ps_kernel_words_between(lowest, highest, layout, parameters, extra, look_at, &look) || !look.found)
         return false;
     if (!atomic_exchange(&ps_host_tables_seen, true)) {
         ps_log_info(TRACER, "a kernel is given host memory, which may hold tables of pointers: from now on "

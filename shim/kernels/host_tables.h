@@ -41,8 +41,8 @@ static inline bool ps_host_tables_exist(void)
  * some 100 ns. A look at host memory that holds no table costs some 100 ns. Any thread, no lock;
  * inside Penstock, in the context of the launch.
  */
-bool ps_host_tables_name(const struct ps_layout *layout, void **parameters, void **extra, void (*name)(void *ctx, CUdeviceptr named),
-                         void *ctx);
+bool ps_host_tables_name(const struct ps_layout *layout, void **parameters, void **extra,
+                         void (*name)(void *ctx, CUdeviceptr named), void *ctx);
 
 /* Returns the bytes of host memory that were searched so far. Any thread, no lock. */
 uint64_t ps_host_tables_looked(void);

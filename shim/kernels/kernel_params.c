@@ -13,7 +13,9 @@
 #define SECTION_PREFIX ".nv.info."
 #define SECTION_PREFIX_BYTES (sizeof SECTION_PREFIX - 1)
 
-/* A record of .nv.info starts with two bytes, format and attribute; the format says what follows. */
+/*
+ * A record of .nv.info starts with two bytes, format and attribute; the format says what follows.
+ */
 enum record_format {
     FORMAT_NOTHING = 1, /* two bytes of padding */
     FORMAT_BYTE = 2,    /* one byte, one of padding */
@@ -22,7 +24,8 @@ enum record_format {
 };
 
 enum attribute {
-    ATTRIBUTE_PARAM_CBANK = 0x0a,      /* sized, 8 bytes: symbol, u16 start of the parameters in the constant bank, u16 their bytes */
+    ATTRIBUTE_PARAM_CBANK =
+        0x0a, /* sized, 8 bytes: symbol, u16 start of the parameters in the constant bank, u16 their bytes */
     ATTRIBUTE_KPARAM_INFO = 0x17,      /* sized, 12 bytes: see take_param */
     ATTRIBUTE_CBANK_PARAM_SIZE = 0x19, /* half: bytes of all parameters */
     ATTRIBUTE_KPARAM_INFO_V2 = 0x45,   /* sized, 12 bytes: see take_param */
@@ -110,10 +113,14 @@ static int next_record(struct cursor *cursor, struct record *out)
 
 static bool is_param(const struct record *record)
 {
-    return record->format == FORMAT_SIZED && (record->attribute == ATTRIBUTE_KPARAM_INFO || record->attribute == ATTRIBUTE_KPARAM_INFO_V2);
+    return record->format == FORMAT_SIZED &&
+           (record->attribute == ATTRIBUTE_KPARAM_INFO || record->attribute == ATTRIBUTE_KPARAM_INFO_V2);
 }
 
-/* How many parameters the section describes, or -EINVAL; every record is checked for its shape here. */
+/*
+ * How many parameters the section describes, or -EINVAL; every record is checked for its shape
+ * here.
+ */
 static int count_params(struct cursor cursor)
 {
     struct record record;
@@ -128,8 +135,8 @@ static int count_params(struct cursor cursor)
 }
 
 /*
- * Both versions: u32 index, u16 ordinal, u16 offset. Then KPARAM_INFO has a u32 with the size in bits 18 to 31 (and spaces and alignment
- * below), KPARAM_INFO_V2 a u16 size and a u16.
+ * Both versions: u32 index, u16 ordinal, u16 offset. Then KPARAM_INFO has a u32 with the size in
+ * bits 18 to 31 (and spaces and alignment below), KPARAM_INFO_V2 a u16 size and a u16.
  */
 static int take_param(struct gathering *g, const struct record *record)
 {
@@ -139,7 +146,8 @@ static int take_param(struct gathering *g, const struct record *record)
     if (ordinal >= g->count || g->params[ordinal].size != SIZE_UNSEEN)
         return -EINVAL;
     g->params[ordinal].offset = read_u16(record->value + 6);
-    g->params[ordinal].size = record->attribute == ATTRIBUTE_KPARAM_INFO ? read_u32(record->value + 8) >> 18 : read_u16(record->value + 8);
+    g->params[ordinal].size =
+        record->attribute == ATTRIBUTE_KPARAM_INFO ? read_u32(record->value + 8) >> 18 : read_u16(record->value + 8);
     return 0;
 }
 
@@ -159,7 +167,10 @@ static int take_record(struct gathering *g, const struct record *record)
     return 0;
 }
 
-/* Whether the parameters lie one behind the other inside what the cubin says they take; *bytes receives that. */
+/*
+ * Whether the parameters lie one behind the other inside what the cubin says they take; *bytes
+ * receives that.
+ */
 static int check_layout(const struct gathering *g, uint32_t *bytes)
 {
     uint32_t end = 0;
@@ -191,7 +202,8 @@ static int make_room(struct gathering *g, uint32_t count)
     return 0;
 }
 
-static int parse_section(struct gathering *g, const char *kernel, struct cursor cursor, ps_kernel_params_fn each, void *ctx)
+static int parse_section(struct gathering *g, const char *kernel, struct cursor cursor, ps_kernel_params_fn each,
+                         void *ctx)
 {
     struct record record;
     int count = count_params(cursor);
@@ -270,7 +282,10 @@ int ps_kernel_params_parse(const void *image, size_t bytes, ps_kernel_params_fn 
     if (!libelf)
         return -ENOTSUP;
 
-    /* Opened for reading, so libelf writes to its own copies only, and the cast takes nothing from the promise. */
+    /*
+     * Opened for reading, so libelf writes to its own copies only, and the cast takes nothing from
+     * the promise.
+     */
     Elf *elf = libelf->elf_memory((char *)(uintptr_t)image, bytes);
     if (!elf)
         return -EINVAL;

@@ -30,8 +30,8 @@ typedef void ps_word_fn(void *ctx, CUdeviceptr word, size_t bytes);
  * Visits the words in `size` bytes at `bytes`. The range's bounds are arguments, because bounds in
  * memory would be read again for each word.
  */
-static PS_ALWAYS_INLINE void ps_words_of(CUdeviceptr base, uint64_t extent, const unsigned char *bytes, size_t size, ps_word_fn *visit,
-                                         void *ctx)
+static PS_ALWAYS_INLINE void ps_words_of(CUdeviceptr base, uint64_t extent, const unsigned char *bytes, size_t size,
+                                         ps_word_fn *visit, void *ctx)
 {
     for (size_t at = 0; at + 8 <= size; at += 8) {
         uint64_t word;
@@ -42,7 +42,8 @@ static PS_ALWAYS_INLINE void ps_words_of(CUdeviceptr base, uint64_t extent, cons
 }
 
 /* Visits the words of a packed buffer. Returns false if the buffer is missing. */
-static PS_ALWAYS_INLINE bool ps_packed_words(CUdeviceptr base, uint64_t extent, void **extra, ps_word_fn *visit, void *ctx)
+static PS_ALWAYS_INLINE bool ps_packed_words(CUdeviceptr base, uint64_t extent, void **extra, ps_word_fn *visit,
+                                             void *ctx)
 {
     const unsigned char *buffer = NULL;
     const size_t *size = NULL;
@@ -60,8 +61,9 @@ static PS_ALWAYS_INLINE bool ps_packed_words(CUdeviceptr base, uint64_t extent, 
 }
 
 /* Visits the words of the parameters in [from, to). */
-static PS_ALWAYS_INLINE void ps_words_of_parameters(CUdeviceptr base, uint64_t extent, const struct ps_layout *layout, void **parameters,
-                                                    uint32_t from, uint32_t to, ps_word_fn *visit, void *ctx)
+static PS_ALWAYS_INLINE void ps_words_of_parameters(CUdeviceptr base, uint64_t extent, const struct ps_layout *layout,
+                                                    void **parameters, uint32_t from, uint32_t to, ps_word_fn *visit,
+                                                    void *ctx)
 {
     for (uint32_t i = from; i < to; i++)
         if (parameters[i])
@@ -72,8 +74,8 @@ static PS_ALWAYS_INLINE void ps_words_of_parameters(CUdeviceptr base, uint64_t e
  * Visits all words of a launch. `layout`: the kernel's (ps_layout_of), or NULL. Returns false if
  * the words can't be read because the kernel's layout is unknown.
  */
-static PS_ALWAYS_INLINE bool ps_kernel_words_between(CUdeviceptr base, uint64_t extent, const struct ps_layout *layout, void **parameters,
-                                                     void **extra, ps_word_fn *visit, void *ctx)
+static PS_ALWAYS_INLINE bool ps_kernel_words_between(CUdeviceptr base, uint64_t extent, const struct ps_layout *layout,
+                                                     void **parameters, void **extra, ps_word_fn *visit, void *ctx)
 {
     if (!parameters && extra && ps_packed_words(base, extent, extra, visit, ctx))
         return true;
@@ -84,8 +86,8 @@ static PS_ALWAYS_INLINE bool ps_kernel_words_between(CUdeviceptr base, uint64_t 
 }
 
 /* Visits the first `used` addresses of a list. They count as pointer parameters. */
-static PS_ALWAYS_INLINE void ps_words_of_list(CUdeviceptr base, uint64_t extent, const unsigned char *list, uint32_t used,
-                                              ps_word_fn *visit, void *ctx)
+static PS_ALWAYS_INLINE void ps_words_of_list(CUdeviceptr base, uint64_t extent, const unsigned char *list,
+                                              uint32_t used, ps_word_fn *visit, void *ctx)
 {
     for (uint32_t i = 0; i < used; i++)
         ps_words_of(base, extent, list + 8 * i, 8, visit, ctx);
@@ -96,8 +98,8 @@ static PS_ALWAYS_INLINE void ps_words_of_list(CUdeviceptr base, uint64_t extent,
  * tensors behind those in use. Returns false if it has no such lists, or has them filled in
  * differently.
  */
-static PS_ALWAYS_INLINE bool ps_kernel_words_of_lists(const struct ps_layout *layout, void **parameters, struct ps_grid grid,
-                                                      ps_word_fn *visit, void *ctx)
+static PS_ALWAYS_INLINE bool ps_kernel_words_of_lists(const struct ps_layout *layout, void **parameters,
+                                                      struct ps_grid grid, ps_word_fn *visit, void *ctx)
 {
     const struct ps_torch_tensor_lists *where = &layout->tensor_lists;
     const unsigned char *lists = parameters ? parameters[where->parameter] : NULL;
@@ -117,7 +119,8 @@ static PS_ALWAYS_INLINE bool ps_kernel_words_of_lists(const struct ps_layout *la
 }
 
 /* Visits a launch's words in the span reservation. Returns like ps_kernel_words_between. */
-static PS_ALWAYS_INLINE bool ps_kernel_words(const struct ps_layout *layout, void **parameters, void **extra, ps_word_fn *visit, void *ctx)
+static PS_ALWAYS_INLINE bool ps_kernel_words(const struct ps_layout *layout, void **parameters, void **extra,
+                                             ps_word_fn *visit, void *ctx)
 {
     return ps_kernel_words_between(ps_reservation.base, ps_reservation.reserved, layout, parameters, extra, visit, ctx);
 }

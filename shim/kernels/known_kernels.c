@@ -24,8 +24,9 @@ static const char *const keep_none[] = {
 };
 
 /*
- * Arithmetic of long: torch.full((1,), address), torch.arange(n) * stride + address and the like make tables, and the address is no tensor but a number. What
- * a range is made of is a template's argument that names don't show.
+ * Arithmetic of long: torch.full((1,), address), torch.arange(n) * stride + address and the like
+ * make tables, and the address is no tensor but a number. What a range is made of is a template's
+ * argument that names don't show.
  */
 static const char *const of_words[] = {
     "11FillFunctorIlE",  "22CUDAFunctorOnSelf_addIlE", "23CUDAFunctorOnOther_addIlE", "15CUDAFunctor_addIlE",

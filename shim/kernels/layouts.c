@@ -13,9 +13,9 @@
 #include "kernels/kernel_params.h"
 
 /*
- * By handle, each in one of the PROBES places from its own on: read without a lock, written under it. What is written has an odd number
- * until it is whole, and who reads it meanwhile finds nothing there, and asks. Places of an older generation are taken first; if there are
- * none, any is.
+ * By handle, each in one of the PROBES places from its own on: read without a lock, written under
+ * it. What is written has an odd number until it is whole, and who reads it meanwhile finds nothing
+ * there, and asks. Places of an older generation are taken first; if there are none, any is.
  */
 #define TABLE (1u << 14)
 #define PROBES 16u
@@ -29,7 +29,10 @@ static struct place by_handle[TABLE];
 static atomic_uint generation = 1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Every layout that there was: few, since many kernels are alike. By their content, guarded by the lock. */
+/*
+ * Every layout that there was: few, since many kernels are alike. By their content, guarded by the
+ * lock.
+ */
 #define KEPT (1u << 10)
 static const struct ps_layout *kept[KEPT];
 
@@ -137,20 +140,29 @@ const char *ps_layouts_kernel_name(CUfunction function)
     return NULL;
 }
 
-/* What the driver says, into `size` (room for PS_KERNEL_PARAMS_COUNT_MAX). The number of parameters, or -1 if it says nothing. */
+/*
+ * What the driver says, into `size` (room for PS_KERNEL_PARAMS_COUNT_MAX). The number of
+ * parameters, or -1 if it says nothing.
+ */
 static int ask_driver(CUfunction function, uint32_t *size)
 {
     size_t offset, bytes;
     int n = 0;
 
-    /* A launch's handle is a CUkernel for most kernels and a CUfunction for some; each call refuses the other (shim/README.md#tracing). */
+    /*
+     * A launch's handle is a CUkernel for most kernels and a CUfunction for some; each call refuses
+     * the other (shim/README.md#tracing).
+     */
     if (ps_cu.cuKernelGetParamInfo) {
         CUresult r;
         while (n < PS_KERNEL_PARAMS_COUNT_MAX &&
                (r = ps_cu.cuKernelGetParamInfo((CUkernel)function, (size_t)n, &offset, &bytes)) == CUDA_SUCCESS)
             size[n++] = (uint32_t)bytes;
         if (n || r == CUDA_ERROR_INVALID_VALUE) {
-            /* No parameter, or not a kernel handle? The name tells: it is refused for a handle of the other sort. */
+            /*
+             * No parameter, or not a kernel handle? The name tells: it is refused for a handle of
+             * the other sort.
+             */
             const char *name = NULL;
             if (n || (ps_cu.cuKernelGetName && ps_cu.cuKernelGetName(&name, (CUkernel)function) == CUDA_SUCCESS))
                 return n;
@@ -158,7 +170,8 @@ static int ask_driver(CUfunction function, uint32_t *size)
     }
     if (ps_cu.cuFuncGetParamInfo) {
         CUresult r;
-        while (n < PS_KERNEL_PARAMS_COUNT_MAX && (r = ps_cu.cuFuncGetParamInfo(function, (size_t)n, &offset, &bytes)) == CUDA_SUCCESS)
+        while (n < PS_KERNEL_PARAMS_COUNT_MAX &&
+               (r = ps_cu.cuFuncGetParamInfo(function, (size_t)n, &offset, &bytes)) == CUDA_SUCCESS)
             size[n++] = (uint32_t)bytes;
         if (n || r == CUDA_ERROR_INVALID_VALUE)
             return n;
@@ -170,8 +183,9 @@ static int ask_driver(CUfunction function, uint32_t *size)
 static const struct ps_layout *keep_layout(const uint32_t *size, uint32_t count, const char *name)
 {
     const enum ps_known_kernel known = ps_kernel_known(name);
-    const struct ps_torch_tensor_lists tensor_lists =
-        known == PS_KERNEL_KEEPS_NO_ADDRESS ? ps_torch_tensor_lists_of(name, size, count) : (struct ps_torch_tensor_lists){0};
+    const struct ps_torch_tensor_lists tensor_lists = known == PS_KERNEL_KEEPS_NO_ADDRESS
+                                                          ? ps_torch_tensor_lists_of(name, size, count)
+                                                          : (struct ps_torch_tensor_lists){0};
     uint32_t hash = count * 4 + known;
 
     for (uint32_t i = 0; i < count; i++)
@@ -213,7 +227,9 @@ static const struct ps_layout *work_out(CUfunction function)
         ps_count(layouts_compared);
         if (!same) {
             ps_count(layout_disagreements);
-            ps_log_warn_once(LAYOUT, "the cubin and the driver disagree about a kernel's parameters (%s); the driver's are used", name);
+            ps_log_warn_once(
+                LAYOUT, "the cubin and the driver disagree about a kernel's parameters (%s); the driver's are used",
+                name);
         }
     }
     bool use_cubin = cubin && (n < 0 || same);
@@ -235,7 +251,10 @@ static struct place *place_of(CUfunction function, uint32_t probe)
     return &by_handle[((uint32_t)(((uintptr_t)function >> 4) * 0x9E3779B97F4A7C15u >> 50) + probe) % TABLE];
 }
 
-/* Where a handle's layout goes: to its old place, a free one, one of a kernel that has gone, or whose turn it is. [locked] */
+/*
+ * Where a handle's layout goes: to its old place, a free one, one of a kernel that has gone, or
+ * whose turn it is. [locked]
+ */
 static struct place *place_for(CUfunction function, uint32_t now)
 {
     static uint32_t turn;
@@ -252,7 +271,10 @@ static struct place *place_for(CUfunction function, uint32_t now)
     return gone ? gone : place_of(function, turn++ % PROBES);
 }
 
-/* Each store is seen only by who sees those before it, too: a reader who meets a new field meets the odd number. [locked] */
+/*
+ * Each store is seen only by who sees those before it, too: a reader who meets a new field meets
+ * the odd number. [locked]
+ */
 static void write_place(struct place *place, CUfunction function, uint32_t now, const struct ps_layout *layout)
 {
     const uint32_t changes = atomic_load_explicit(&place->changes, memory_order_relaxed);
@@ -274,7 +296,8 @@ static inline const struct ps_layout *read_place(struct place *place, CUfunction
                        atomic_load_explicit(&place->generation, memory_order_acquire) == now;
     const struct ps_layout *layout = atomic_load_explicit(&place->layout, memory_order_acquire);
 
-    return is_it && !(changes & 1) && atomic_load_explicit(&place->changes, memory_order_relaxed) == changes ? layout : NULL;
+    return is_it && !(changes & 1) && atomic_load_explicit(&place->changes, memory_order_relaxed) == changes ? layout
+                                                                                                             : NULL;
 }
 
 const struct ps_layout *ps_layout_of(CUfunction function)

@@ -49,7 +49,10 @@ struct look {
     size_t bytes[PS_MADE_MEMORY]; /* that were copied */
 };
 
-/* A leaf but for that of pointer_tables.c; may be taken with the registry lock held. One driver call is made with it, once: the copies' memory is registered. */
+/*
+ * A leaf but for that of pointer_tables.c; may be taken with the registry lock held. One driver
+ * call is made with it, once: the copies' memory is registered.
+ */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kernel kernels[KERNELS];
 static unsigned kernel_count;
@@ -68,7 +71,10 @@ static uint64_t key_of(CUfunction function)
     return ((uint64_t)(uintptr_t)function ^ (uint64_t)ps_layouts_generation() << 52) | 1;
 }
 
-/* The kernel's place; NULL: it is not known. Without the lock: places don't change once they are taken. */
+/*
+ * The kernel's place; NULL: it is not known. Without the lock: places don't change once they are
+ * taken.
+ */
 static struct kernel *find(uint64_t key)
 {
     for (uint64_t i = key * 0x9E3779B97F4A7C15u >> 40;; i++) {
@@ -176,7 +182,10 @@ static bool is_written_at(const struct ps_made_launch *l, unsigned memory, CUdev
     return l->memory[memory].address < to + bytes && l->memory[memory].address + LOOKED > to;
 }
 
-/* Of what the launch was given, what begins in, or just before, so many bytes from there is forgotten. */
+/*
+ * Of what the launch was given, what begins in, or just before, so many bytes from there is
+ * forgotten.
+ */
 static void forget_memory(struct ps_made_launch *l, CUdeviceptr to, size_t bytes)
 {
     unsigned kept = 0;
@@ -223,8 +232,8 @@ static size_t bytes_from(CUdeviceptr address)
     CUdeviceptr start = 0;
     size_t bytes = 0;
     void *values[] = {&type, &managed, &start, &bytes};
-    CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                                   CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
 
     if (ps_cu.cuPointerGetAttributes(sizeof asked / sizeof *asked, asked, values, address) != CUDA_SUCCESS ||
         type != CU_MEMORYTYPE_DEVICE || managed || address - start >= bytes)
@@ -370,7 +379,8 @@ static bool queue_look(struct look *look, CUstream stream)
     if (!look->done)
         r = ps_cu.cuEventCreate(&look->done, CU_EVENT_DISABLE_TIMING);
     for (unsigned i = 0; r == CUDA_SUCCESS && i < l->memories; i++) {
-        r = ps_cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)piece_of(look, i), l->memory[i].address, look->bytes[i], stream);
+        r = ps_cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)piece_of(look, i), l->memory[i].address, look->bytes[i],
+                                stream);
         if (r == CUDA_SUCCESS)
             ps_count_by(looked_through_bytes, look->bytes[i]);
     }
@@ -381,8 +391,8 @@ static bool queue_look(struct look *look, CUstream stream)
 
 /* ---- launches ---- */
 
-void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout, void **parameters,
-                          void **extra)
+void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
+                          void **parameters, void **extra)
 {
     struct words words = {.launch = launch};
 
@@ -396,7 +406,8 @@ void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, co
         return;
     launch->function = function;
     launch->memories = launch->spans = 0;
-    if (!ps_kernel_words_between(0, UINT64_MAX, layout, parameters, extra, take_word, &words) || !launch->memories || !launch->spans)
+    if (!ps_kernel_words_between(0, UINT64_MAX, layout, parameters, extra, take_word, &words) || !launch->memories ||
+        !launch->spans)
         return;
     if (state == MAKER) {
         pthread_mutex_lock(&lock);

@@ -51,8 +51,8 @@ struct ps_made_launch {
 };
 
 /* Called before the launch. If the kernel is a maker, its table is known from here on. */
-void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout, void **parameters,
-                          void **extra);
+void ps_made_tables_begin(struct ps_made_launch *launch, CUfunction function, const struct ps_layout *layout,
+                          void **parameters, void **extra);
 
 /*
  * Called after the launch was queued. `looks`: work may be queued behind the launch. It is false

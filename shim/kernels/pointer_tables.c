@@ -39,9 +39,13 @@ static void publish(void)
 {
     CUdeviceptr start = count ? tables[0].start : 0;
 
-    /* Who reads one from before and one from after finds nothing, or looks in vain: it had no order with this change. */
+    /*
+     * Who reads one from before and one from after finds nothing, or looks in vain: it had no order
+     * with this change.
+     */
     atomic_store_explicit(&ps_pointer_tables_extent.start, start, memory_order_relaxed);
-    atomic_store_explicit(&ps_pointer_tables_extent.bytes, count ? tables[count - 1].end - start : 0, memory_order_relaxed);
+    atomic_store_explicit(&ps_pointer_tables_extent.bytes, count ? tables[count - 1].end - start : 0,
+                          memory_order_relaxed);
 }
 
 /* The first that ends behind the address. */
@@ -91,7 +95,10 @@ static void cut(struct table *table, CUdeviceptr start, CUdeviceptr end)
     table->end = end;
 }
 
-/* A second one, of what lies in [start, end) of a table; its runs are the caller's. NULL: no memory. */
+/*
+ * A second one, of what lies in [start, end) of a table; its runs are the caller's. NULL: no
+ * memory.
+ */
 static struct table part_of(const struct table *table, CUdeviceptr start, CUdeviceptr end)
 {
     struct table part = *table;
@@ -106,7 +113,10 @@ static struct table part_of(const struct table *table, CUdeviceptr start, CUdevi
     return part;
 }
 
-/* Of a table that is written over in its middle, what lies behind. False: no memory, and nothing is done. */
+/*
+ * Of a table that is written over in its middle, what lies behind. False: no memory, and nothing is
+ * done.
+ */
 static bool split_off(size_t at, CUdeviceptr from)
 {
     struct table behind = part_of(&tables[at], from, tables[at].end);
@@ -186,7 +196,10 @@ static bool add_word(struct table *table, size_t *room, CUdeviceptr place, CUdev
     return true;
 }
 
-/* The words of a copy that lie in spans. Pointers on the device are aligned there, wherever they come from on the host. */
+/*
+ * The words of a copy that lie in spans. Pointers on the device are aligned there, wherever they
+ * come from on the host.
+ */
 static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t bytes)
 {
     const CUdeviceptr base = ps_reservation.base;
@@ -210,7 +223,10 @@ static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t 
     return table;
 }
 
-/* What was written there takes the place of what was known; NULL: it names nothing. Takes over the table's runs. [locked] */
+/*
+ * What was written there takes the place of what was known; NULL: it names nothing. Takes over the
+ * table's runs. [locked]
+ */
 static void put(CUdeviceptr to, size_t bytes, struct table *table)
 {
     forget_between(to, to + bytes);
@@ -258,7 +274,8 @@ void ps_pointer_tables_made(CUdeviceptr to, size_t bytes, const struct ps_made_w
     pthread_mutex_lock(&lock);
     const size_t at = first_behind(to);
     const struct table *before = at < count && tables[at].start == to ? &tables[at] : NULL;
-    struct table table = {.start = to, .end = to + bytes, .run = malloc((n + (before ? before->count : 0)) * sizeof *table.run)};
+    struct table table = {
+        .start = to, .end = to + bytes, .run = malloc((n + (before ? before->count : 0)) * sizeof *table.run)};
     if (!table.run) {
         say_no_memory();
         pthread_mutex_unlock(&lock);
@@ -282,7 +299,10 @@ void ps_pointer_tables_overwritten(CUdeviceptr to, size_t bytes)
         write_over(to, bytes, NULL);
 }
 
-/* What lies in so many bytes from an address on, as it will lie `shift` further on; each a table of its own there, too. Their number. [locked] */
+/*
+ * What lies in so many bytes from an address on, as it will lie `shift` further on; each a table of
+ * its own there, too. Their number. [locked]
+ */
 static size_t gather_parts(CUdeviceptr from, size_t bytes, uint64_t shift, struct table **parts)
 {
     size_t n = 0, room = 0;
@@ -317,7 +337,10 @@ void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes)
     if (!ps_pointer_tables_exist())
         return;
     pthread_mutex_lock(&lock);
-    /* Pointers stay aligned only if they move by whole words. All is read before any is forgotten: the target may overlap the source. */
+    /*
+     * Pointers stay aligned only if they move by whole words. All is read before any is forgotten:
+     * the target may overlap the source.
+     */
     size_t n = (to - from) % 8 ? 0 : gather_parts(from, bytes, to - from, &parts);
     forget_between(to, to + bytes);
     for (size_t i = 0; i < n; i++) {

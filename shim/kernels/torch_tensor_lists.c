@@ -40,11 +40,15 @@ static uint32_t aligned(uint32_t bytes, uint32_t to)
     return (bytes + to - 1) / to * to;
 }
 
-/* Lays the structure out; `scalar`: bytes of each tensor's, where it has some. Returns its bytes. */
-static uint32_t lay_out(struct ps_torch_tensor_lists *where, enum structure structure, unsigned lists, uint32_t scalar, unsigned times)
+/*
+ * Lays the structure out; `scalar`: bytes of each tensor's, where it has some. Returns its bytes.
+ */
+static uint32_t lay_out(struct ps_torch_tensor_lists *where, enum structure structure, unsigned lists, uint32_t scalar,
+                        unsigned times)
 {
     static const uint16_t tensors[] = {110, 64, 48, 36, 30}, with_scalars[] = {96, 64, 48, 36, 30};
-    const uint32_t capacity = times * (structure == WITH_SCALARS ? with_scalars : tensors)[lists - 1], blocks = times * 320;
+    const uint32_t capacity = times * (structure == WITH_SCALARS ? with_scalars : tensors)[lists - 1],
+                   blocks = times * 320;
     uint32_t end = lists * capacity * 8;
 
     *where = (struct ps_torch_tensor_lists){.lists = (uint16_t)lists,
@@ -100,8 +104,9 @@ static uint32_t next_int(const char **at)
 }
 
 /*
- * Template arguments are a type, that of indexes (unsigned int), dimensions, tensors, and of how many the strides are there. Of each tensor there are its address,
- * three indexes and a bool; a tensor's strides are eight indexes.
+ * Template arguments are a type, that of indexes (unsigned int), dimensions, tensors, and of how
+ * many the strides are there. Of each tensor there are its address, three indexes and a bool; a
+ * tensor's strides are eight indexes.
  */
 static struct ps_torch_tensor_lists of_concatenation(const char *name, const uint32_t *bytes, uint32_t count)
 {
@@ -152,7 +157,10 @@ static int64_t elements_of(const struct ps_torch_tensor_lists *where, const unsi
     return elements;
 }
 
-/* Blocks go through a tensor chunk by chunk, to its last, and then on to the next; the first goes on where the launch before ended. */
+/*
+ * Blocks go through a tensor chunk by chunk, to its last, and then on to the next; the first goes
+ * on where the launch before ended.
+ */
 static uint32_t used_by_blocks(const struct ps_torch_tensor_lists *where, const unsigned char *bytes, uint64_t blocks)
 {
     uint32_t tensor = 0;
@@ -182,7 +190,8 @@ static uint32_t used_by_blocks(const struct ps_torch_tensor_lists *where, const 
     return tensor + 1;
 }
 
-uint32_t ps_torch_tensor_lists_used(const struct ps_torch_tensor_lists *where, const void *structure, struct ps_grid grid)
+uint32_t ps_torch_tensor_lists_used(const struct ps_torch_tensor_lists *where, const void *structure,
+                                    struct ps_grid grid)
 {
     if (!where->lists)
         return 0;

@@ -57,6 +57,7 @@ struct ps_torch_tensor_lists ps_torch_tensor_lists_of(const char *name, const ui
  * Returns the number of each list's tensors that a launch of that grid uses, as its structure says.
  * Returns 0 if the structure is not filled in as torch does it.
  */
-uint32_t ps_torch_tensor_lists_used(const struct ps_torch_tensor_lists *where, const void *structure, struct ps_grid grid);
+uint32_t ps_torch_tensor_lists_used(const struct ps_torch_tensor_lists *where, const void *structure,
+                                    struct ps_grid grid);
 
 #endif

@@ -20,7 +20,10 @@
 
 /* ---- which, and how large ---- */
 
-/* Below this a copy and a change of mapping take about a millisecond, and moving as a whole does no harm. */
+/*
+ * Below this a copy and a change of mapping take about a millisecond, and moving as a whole does no
+ * harm.
+ */
 #define LEAST_BLOCK (64 * MIB)
 
 /* Launches out of the last ones that show a use in parts. */
@@ -87,7 +90,10 @@ size_t ps_block_piece_bytes(size_t bytes, size_t unit)
 {
     size_t piece = unit;
 
-    /* 64 pieces; but less than 16 MiB are slow to copy and to map for their size (shim/README.md#mapping-memory), so then fewer. */
+    /*
+     * 64 pieces; but less than 16 MiB are slow to copy and to map for their size
+     * (shim/README.md#mapping-memory), so then fewer.
+     */
     while (piece < 64 * MIB && (bytes / piece > 64 || (piece < 16 * MIB && bytes / piece > 32)))
         piece *= 2;
     while (bytes / piece > 512)
@@ -114,7 +120,9 @@ static struct ps_block *new_structure(void)
         }
         block->cuts.cut = memory;
     }
-    /* What outlives a life: the marks of launches that are about to take them back, and the memory. */
+    /*
+     * What outlives a life: the marks of launches that are about to take them back, and the memory.
+     */
     struct ps_tensor_start *memory = block->cuts.cut;
     *block = (struct ps_block){.launching = block->launching, .wanted = block->wanted};
     ps_tensor_starts_init(&block->cuts, memory, CUTS_MAX);
@@ -247,7 +255,8 @@ static bool add_block(struct ps_block_names *names, struct ps_block *block)
     for (size_t i = names->blocks; i-- > 0;)
         if (names->block[i] == block)
             return true;
-    struct ps_block **grown = ps_grown_array(names->block, names->blocks, &names->blocks_room, 8, sizeof(struct ps_block *));
+    struct ps_block **grown =
+        ps_grown_array(names->block, names->blocks, &names->blocks_room, 8, sizeof(struct ps_block *));
     if (!grown)
         return false;
     names->block = grown;
@@ -256,7 +265,10 @@ static bool add_block(struct ps_block_names *names, struct ps_block *block)
     return true;
 }
 
-/* Where the cut of a name is. One that is somewhere in a unit is put at its end, where it shortens nothing that ends in the unit. */
+/*
+ * Where the cut of a name is. One that is somewhere in a unit is put at its end, where it shortens
+ * nothing that ends in the unit.
+ */
 static uint64_t cut_of(const struct ps_block_name *name)
 {
     return name->somewhere ? name->address + ps_reservation.granularity - 1 : name->address;
@@ -275,8 +287,8 @@ static CUdeviceptr end_of(const struct ps_block *block, const struct ps_block_na
     CUdeviceptr behind = block->address + block->bytes;
     /* With nothing known above, no more than can be on the device beside another. */
     uint64_t most = ps_budget.limit / 2 > block->piece_bytes ? ps_budget.limit / 2 : block->piece_bytes;
-    CUdeviceptr end =
-        name->bytes ? name->address + name->bytes : ps_tensor_starts_end_of(&block->cuts, cut_of(name), ps_reservation.granularity);
+    CUdeviceptr end = name->bytes ? name->address + name->bytes
+                                  : ps_tensor_starts_end_of(&block->cuts, cut_of(name), ps_reservation.granularity);
 
     if (!end)
         end = behind - name->address > most ? name->address + most : behind;

@@ -163,8 +163,8 @@ struct ps_span *ps_block_piece(const struct ps_block *block, CUdeviceptr address
  * walks over all pieces in order. [locked]
  */
 struct ps_span *ps_block_piece_from(const struct ps_block *block, CUdeviceptr address);
-#define PS_BLOCK_EACH(span, block)                                                                                                         \
-    for ((span) = ps_block_piece_from((block), (block)->address); (span);                                                                  \
+#define PS_BLOCK_EACH(span, block)                                                                                     \
+    for ((span) = ps_block_piece_from((block), (block)->address); (span);                                              \
          (span) = ps_block_piece_from((block), (span)->address + (span)->bytes))
 
 /* ---- what a call names ---- */

@@ -22,7 +22,10 @@ static PS_PER_DEVICE atomic_bool first_is_tight;
 void ps_budget_open(struct ps_amount budget, struct ps_amount reserve, uint64_t device_total, uint64_t device_free)
 {
     struct ps_budget_state *b = &ps_budget;
-    /* What Penstock does not manage also grows: modules, library workspaces, small allocations. 1/64 is 2.2 GiB on the target GPU. */
+    /*
+     * What Penstock does not manage also grows: modules, library workspaces, small allocations.
+     * 1/64 is 2.2 GiB on the target GPU.
+     */
     uint64_t kept = reserve.kind == PS_AMOUNT_AUTO ? device_total / 64 : ps_amount_bytes(reserve, device_total);
 
     if (budget.kind == PS_AMOUNT_AUTO)
@@ -87,7 +90,8 @@ static void give_back(struct ps_pages *pages)
 {
     const size_t lacking = ps_pages_lacking(pages), bytes = pages->bytes - lacking;
 
-    ps_budget.releasing += bytes; /* the driver has them yet: who looks meanwhile waits, and neither evicts nor gives up */
+    ps_budget.releasing +=
+        bytes; /* the driver has them yet: who looks meanwhile waits, and neither evicts nor gives up */
     ps_registry_unlock();
     ps_pages_give_back(pages);
     ps_registry_lock();
@@ -156,13 +160,19 @@ uint64_t ps_budget_to_spare(void)
     return limit - limit / 16 > wanted ? limit - limit / 16 - wanted : 0;
 }
 
-/* Others have made room meanwhile. With nothing held it is for the driver to say whether there is any. [locked] */
+/*
+ * Others have made room meanwhile. With nothing held it is for the driver to say whether there is
+ * any. [locked]
+ */
 bool ps_budget_has_room(size_t bytes)
 {
     return ps_budget.held && !ps_budget_lacking(bytes);
 }
 
-/* Less than now must be held before it is worth asking the driver again: something else holds the device's memory. [locked] */
+/*
+ * Less than now must be held before it is worth asking the driver again: something else holds the
+ * device's memory. [locked]
+ */
 static void note_refusal(void)
 {
     struct ps_budget_state *b = &ps_budget;
@@ -184,7 +194,10 @@ void ps_budget_part_with(struct ps_pages *pages)
         give_back(pages);
 }
 
-/* What the pages lack is made, if the budget has room. 0, -ENOMEM (no room, or the driver has none), -errno. [locked; releases the lock meanwhile] */
+/*
+ * What the pages lack is made, if the budget has room. 0, -ENOMEM (no room, or the driver has
+ * none), -errno. [locked; releases the lock meanwhile]
+ */
 static int make_what_lacks(struct ps_pages *pages)
 {
     struct ps_budget_state *b = &ps_budget;
@@ -226,7 +239,10 @@ static int make_what_lacks(struct ps_pages *pages)
     return 0;
 }
 
-/* Pages of what is spare and, if the budget has room, of what the driver makes. 0, -ENOMEM, -errno. [locked; releases the lock meanwhile] */
+/*
+ * Pages of what is spare and, if the budget has room, of what the driver makes. 0, -ENOMEM, -errno.
+ * [locked; releases the lock meanwhile]
+ */
 int ps_budget_make_pages(struct ps_pages *pages, struct ps_supply *out)
 {
     const size_t reused = pages->bytes - ps_pages_lacking(pages);
@@ -241,7 +257,10 @@ int ps_budget_make_pages(struct ps_pages *pages, struct ps_supply *out)
     return r;
 }
 
-/* What is still missing for `bytes` once everything under way has ended and every freed span is released. [locked] */
+/*
+ * What is still missing for `bytes` once everything under way has ended and every freed span is
+ * released. [locked]
+ */
 uint64_t ps_budget_missing(size_t bytes)
 {
     const struct ps_budget_state *b = &ps_budget;

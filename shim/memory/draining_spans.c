@@ -41,7 +41,8 @@ bool ps_draining_spans_reap(void)
             over = -EIO;
         int r = over == 1 && span->backing != PS_BACKING_NONE ? ps_pages_unmap(span->address, span->bytes) : 0;
         ps_registry_lock();
-        after = TAILQ_NEXT(span, listed); /* only who reaps takes draining spans out, so the list is still ours to walk */
+        after =
+            TAILQ_NEXT(span, listed); /* only who reaps takes draining spans out, so the list is still ours to walk */
         span->busy = false;
         if (over != 1 || r) {
             if ((r || over < 0) && span->pages)

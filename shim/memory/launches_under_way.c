@@ -23,7 +23,10 @@ static PS_PER_DEVICE struct {
 } first_dev;
 #define dev (&PS_HERE(first_dev))
 
-/* The calling thread's launch: its place at each device, and the one that it had last, which is most often free again. */
+/*
+ * The calling thread's launch: its place at each device, and the one that it had last, which is
+ * most often free again.
+ */
 static __thread struct {
     unsigned devices; /* 0: no launch is under way */
     uint8_t last;
@@ -39,8 +42,9 @@ static void raise_used(unsigned to)
 }
 
 /*
- * Two clocks: whoever finds a number that is higher than a launch's grace reads it before it looks at the places. A launch that took its place before the number
- * was raised is seen there, or has left, and then it is queued and known to be. All of these are sequentially consistent.
+ * Two clocks: whoever finds a number that is higher than a launch's grace reads it before it looks
+ * at the places. A launch that took its place before the number was raised is seen there, or has
+ * left, and then it is queued and known to be. All of these are sequentially consistent.
  */
 static bool take(unsigned place, uint64_t number)
 {
@@ -130,7 +134,10 @@ void ps_launches_under_way_is_numbered(void)
 {
     _Atomic uint64_t *began = own_began();
 
-    /* Nobody else writes to it. Were it the number as it is now, other threads' launches that came in between would count. */
+    /*
+     * Nobody else writes to it. Were it the number as it is now, other threads' launches that came
+     * in between would count.
+     */
     if (began)
         atomic_store_explicit(began, atomic_load_explicit(began, memory_order_relaxed) + 1, memory_order_relaxed);
 }

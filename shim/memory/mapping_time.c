@@ -16,13 +16,15 @@
 #include "memory/registry.h"
 
 /*
- * Copies of 1 MiB, or a page where one is smaller, for 5 ms in all: a time slice, of which the second mapping waits for a whole one, is 1 ms (copy_gate.h).
+ * Copies of 1 MiB, or a page where one is smaller, for 5 ms in all: a time slice, of which the
+ * second mapping waits for a whole one, is 1 ms (copy_gate.h).
  */
 #define COPY_BYTES ((size_t)1 << 20)
 #define COPIES_MAX 400u
 #define COPYING_NS 5000000u
 #define COPIES_TIMED 8u
-#define TRIES 3 /* what takes long may have waited for other processes in the driver; nothing makes a mapping take less */
+#define TRIES                                                                                                          \
+    3 /* what takes long may have waited for other processes in the driver; nothing makes a mapping take less */
 #define TIMES 15
 #define PAGES_WORTH_MEASURING 1024u /* 2 GiB: a lesser budget is not worth the time */
 #define HELD_UP_NS 500000u
@@ -37,7 +39,10 @@ uint64_t ps_mapping_time_ns(void)
     return mapping_ns;
 }
 
-/* Host memory, and a page of its own that is copied from at one address while it is mapped at another. */
+/*
+ * Host memory, and a page of its own that is copied from at one address while it is mapped at
+ * another.
+ */
 struct scratch {
     CUstream stream;
     size_t copied, page;
@@ -81,18 +86,23 @@ static bool find_copies(struct scratch *s)
 static bool set_up(struct scratch *s)
 {
     s->host = mmap(NULL, s->copied, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    s->registered = s->host != MAP_FAILED && ps_cu.cuMemHostRegister && ps_cu.cuMemHostRegister(s->host, s->copied, 0) == CUDA_SUCCESS;
+    s->registered = s->host != MAP_FAILED && ps_cu.cuMemHostRegister &&
+                    ps_cu.cuMemHostRegister(s->host, s->copied, 0) == CUDA_SUCCESS;
     if (!s->registered || ps_cu.cuStreamCreateWithPriority(&s->stream, CU_STREAM_NON_BLOCKING, 0) != CUDA_SUCCESS ||
         ps_cu.cuEventCreate(&s->begun, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS ||
         ps_cu.cuEventCreate(&s->over, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS ||
-        ps_cu.cuMemAddressReserve(&s->address, 2 * s->page, s->page, 0, 0) != CUDA_SUCCESS || ps_device_pages_create(s->page, &s->handle))
+        ps_cu.cuMemAddressReserve(&s->address, 2 * s->page, s->page, 0, 0) != CUDA_SUCCESS ||
+        ps_device_pages_create(s->page, &s->handle))
         return false;
     s->mapped = !ps_handle_map(s->address, s->page, s->handle);
     /* What nobody wrote is not copied. */
     return s->mapped && ps_cu.cuMemsetD32Async(s->address, 0, s->page / 4, s->stream) == CUDA_SUCCESS && find_copies(s);
 }
 
-/* Two clocks: nothing goes before what is queued on the stream is over. Where that can't be told all of it stays, a page and some addresses. */
+/*
+ * Two clocks: nothing goes before what is queued on the stream is over. Where that can't be told
+ * all of it stays, a page and some addresses.
+ */
 static void clear_up(const struct scratch *s)
 {
     if (s->stream && ps_stream_host_wait(s->stream))
@@ -120,7 +130,9 @@ static uint64_t map_once(const struct scratch *s)
 {
     const uint64_t since = ps_now_ns();
 
-    return ps_handle_map(elsewhere(s), s->page, s->handle) || ps_pages_unmap(elsewhere(s), s->page) ? 0 : ps_now_ns() - since;
+    return ps_handle_map(elsewhere(s), s->page, s->handle) || ps_pages_unmap(elsewhere(s), s->page)
+               ? 0
+               : ps_now_ns() - since;
 }
 
 /* The median of some, and the least of them; 0: the driver refused one. */
@@ -136,7 +148,10 @@ static uint64_t measure_alone(const struct scratch *s, uint64_t *least)
     return took[TIMES / 2];
 }
 
-/* One copy after the other, with no look at a gate between them, and an event behind the first and the last. */
+/*
+ * One copy after the other, with no look at a gate between them, and an event behind the first and
+ * the last.
+ */
 static bool queue_copies(const struct scratch *s)
 {
     bool well = true;
@@ -147,11 +162,12 @@ static bool queue_copies(const struct scratch *s)
 }
 
 /*
- * How long a mapping takes while the copies follow one another; 0: unknown, as when they were over before it was. The first mapping waits for what is left of
- * a time slice, the second for a whole one.
+ * How long a mapping takes while the copies follow one another; 0: unknown, as when they were over
+ * before it was. The first mapping waits for what is left of a time slice, the second for a whole
+ * one.
  *
- * Two clocks: the copies stand behind the gate until all are queued, which other threads in the driver may make last longer than they do. The host waits
- * for the first, and in the end for all.
+ * Two clocks: the copies stand behind the gate until all are queued, which other threads in the
+ * driver may make last longer than they do. The host waits for the first, and in the end for all.
  */
 static uint64_t map_beside(const struct scratch *s)
 {
@@ -184,7 +200,8 @@ static void measure(void)
     const size_t page = ps_reservation.granularity;
     struct scratch s = {.page = page, .copied = page < COPY_BYTES ? page : COPY_BYTES, .host = MAP_FAILED};
 
-    const struct ps_capture_mode mode = ps_capture_relax(); /* the first call that Penstock sees may be in the middle of one */
+    const struct ps_capture_mode mode =
+        ps_capture_relax(); /* the first call that Penstock sees may be in the middle of one */
     uint64_t alone = 0;
 
     mapping_ns = set_up(&s) ? measure_alone(&s, &alone) : 0;
@@ -194,10 +211,14 @@ static void measure(void)
     if (!beside)
         return;
     const bool wait = beside > alone + HELD_UP_NS;
-    /* The driver makes them with one engine: if it isn't the one of copies to the host, it is the other one. */
+    /*
+     * The driver makes them with one engine: if it isn't the one of copies to the host, it is the
+     * other one.
+     */
     ps_copy_gate_holds_up(PS_COPY_GATE_OUT, wait);
     ps_copy_gate_holds_up(PS_COPY_GATE_IN, !wait);
-    ps_log_info(RESIDENCY, "mappings wait for copies to the %s: one takes %llu us alone, and %llu us during copies to the host",
+    ps_log_info(RESIDENCY,
+                "mappings wait for copies to the %s: one takes %llu us alone, and %llu us during copies to the host",
                 wait ? "host" : "device", (unsigned long long)(mapping_ns / 1000), (unsigned long long)(beside / 1000));
 }
 

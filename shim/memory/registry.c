@@ -21,12 +21,16 @@ PS_PER_DEVICE struct ps_registry_state ps_first_registry;
 
 static struct ps_span *_Atomic *map_of(uint64_t units)
 {
-    void *map = mmap(NULL, units * sizeof(struct ps_span *), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *map = mmap(NULL, units * sizeof(struct ps_span *), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     return map == MAP_FAILED ? NULL : map;
 }
 
-/* Addresses cost nothing on a GPU (1 TiB: 9 us, shim/README.md#mapping-memory); a smaller address space (a sanitizer's, a ulimit) gives what it has. */
+/*
+ * Addresses cost nothing on a GPU (1 TiB: 9 us, shim/README.md#mapping-memory); a smaller address
+ * space (a sanitizer's, a ulimit) gives what it has.
+ */
 static int reserve(size_t granularity, unsigned areas)
 {
     struct ps_reservation *r = &ps_reservation;
@@ -49,7 +53,8 @@ static int reserve(size_t granularity, unsigned areas)
         ps_cu.cuMemAddressFree(r->base, bytes);
         return -ENOMEM;
     }
-    atomic_store_explicit(&r->reserved, bytes, memory_order_release); /* last: ps_address_is_a_spans is true from here on */
+    atomic_store_explicit(&r->reserved, bytes,
+                          memory_order_release); /* last: ps_address_is_a_spans is true from here on */
     return 0;
 }
 
@@ -91,7 +96,8 @@ struct ps_span *ps_registry_live_at(CUdeviceptr address)
 
 struct ps_span *ps_registry_numbered(uint64_t number)
 {
-    struct ps_span *span = (struct ps_span *)(uintptr_t)(number & 0xFFFFFFFFFFFFu); /* structures are never given back to libc */
+    struct ps_span *span =
+        (struct ps_span *)(uintptr_t)(number & 0xFFFFFFFFFFFFu); /* structures are never given back to libc */
 
     return span && span->number == number && span->life == PS_LIFE_LIVE ? span : NULL;
 }
@@ -141,7 +147,8 @@ static void count_in(struct ps_span *span, size_t requested)
 {
     static _Atomic uint64_t lives_begun;
     struct ps_registry_state *r = &ps_registry;
-    const struct ps_block *block = ps_block_whole(span); /* what is said of the span's birth is then said of the block's */
+    const struct ps_block *block =
+        ps_block_whole(span); /* what is said of the span's birth is then said of the block's */
     uint64_t lives = (span->number >> 48) + 1;
 
     span->number = (uint64_t)(uintptr_t)span | lives << 48;
@@ -153,7 +160,8 @@ static void count_in(struct ps_span *span, size_t requested)
     span->grace.known = span->access.is_shared = false;
     const size_t wanted = ps_address_rounded(requested);
     span->plan.nth = block ? block->nth : ps_registry_count_birth(wanted);
-    span->holds.excluded = !ps_policies_may_move(&(struct ps_span_facts){.bytes = block ? block->bytes : wanted, .nth = span->plan.nth});
+    span->holds.excluded =
+        !ps_policies_may_move(&(struct ps_span_facts){.bytes = block ? block->bytes : wanted, .nth = span->plan.nth});
     r->live_spans++;
     r->live_bytes += span->bytes;
     r->padding_bytes += span->bytes - wanted;
@@ -175,8 +183,9 @@ CUdeviceptr ps_registry_take_addresses(size_t bytes)
 void ps_registry_give_addresses(CUdeviceptr address, size_t bytes)
 {
     if (ps_address_space_give(&ps_registry.addresses, address, bytes))
-        ps_log_warn_once(REGISTRY,
-                         "an address range could not be returned to the free addresses; it stays unused; nothing needs to be done");
+        ps_log_warn_once(
+            REGISTRY,
+            "an address range could not be returned to the free addresses; it stays unused; nothing needs to be done");
 }
 
 static void note_highest(const struct ps_span *span)
@@ -204,7 +213,10 @@ static struct ps_span *new_structure(CUdeviceptr address, size_t bytes)
         TAILQ_INSERT_HEAD(&r->unused, span, listed);
         return NULL;
     }
-    /* What outlives a life: the event, and launches that named these addresses by accident and are about to take their mark back. */
+    /*
+     * What outlives a life: the event, and launches that named these addresses by accident and are
+     * about to take their mark back.
+     */
     const struct ps_span fresh = {.address = address,
                                   .bytes = bytes,
                                   .order.fence = span->order.fence,
@@ -320,7 +332,8 @@ void ps_registry_move(struct ps_span *span, CUdeviceptr address, bool placed)
 
 static bool in_idle_order(const struct ps_span *span)
 {
-    return span->life == PS_LIFE_LIVE && (span->residency == PS_RESIDENT || span->residency == PS_RELOADING) && span->has_pages;
+    return span->life == PS_LIFE_LIVE && (span->residency == PS_RESIDENT || span->residency == PS_RELOADING) &&
+           span->has_pages;
 }
 
 void ps_registry_end_life(struct ps_span *span)
@@ -369,7 +382,10 @@ uint64_t ps_registry_unwanted(uint64_t now_ns, uint64_t at_most)
     struct ps_span *span;
     uint64_t bytes = 0;
 
-    /* A free only notes the period: reading a clock there would cost a tenth of it. What was freed in the one before this may have been so a moment ago. */
+    /*
+     * A free only notes the period: reading a clock there would cost a tenth of it. What was freed
+     * in the one before this may have been so a moment ago.
+     */
     if (now_ns - r->period_began >= WANTED_WITHIN_NS) {
         r->period++;
         r->period_began = now_ns;
@@ -420,7 +436,8 @@ struct ps_span *ps_registry_cached_take(size_t bytes, const struct ps_stream *st
     return take_out(ps_size_class_find(bytes, bytes, stream));
 }
 
-struct ps_span *ps_registry_cached_take_ordered(size_t bytes, size_t at_most, const struct ps_stream *stream, bool for_any)
+struct ps_span *ps_registry_cached_take_ordered(size_t bytes, size_t at_most, const struct ps_stream *stream,
+                                                bool for_any)
 {
     return take_out(ps_size_class_find_ordered(bytes, at_most, stream, for_any));
 }
@@ -525,8 +542,8 @@ bool ps_registry_is_valid(void)
                     previous = span;
                 continue;
             }
-            ps_log_error(REGISTRY, "invariant broken: span of %zu bytes, life %d, residency %d: %s", span->bytes, (int)span->life,
-                         (int)span->residency, what);
+            ps_log_error(REGISTRY, "invariant broken: span of %zu bytes, life %d, residency %d: %s", span->bytes,
+                         (int)span->life, (int)span->residency, what);
             valid = false;
         }
     if (cached != r->cached_bytes) {

@@ -253,7 +253,8 @@ struct ps_span *ps_registry_cached_take(size_t bytes, const struct ps_stream *st
  * The same for a span of `bytes` or as little more as possible, up to `at_most`. As
  * ps_size_class_find_ordered() chooses: `stream` comes after the span's uses by itself. [locked]
  */
-struct ps_span *ps_registry_cached_take_ordered(size_t bytes, size_t at_most, const struct ps_stream *stream, bool for_any);
+struct ps_span *ps_registry_cached_take_ordered(size_t bytes, size_t at_most, const struct ps_stream *stream,
+                                                bool for_any);
 
 /* The same for a span that cudaFree gave back, whose uses may not be over. [locked] */
 struct ps_span *ps_registry_cached_take_at_once(size_t bytes);

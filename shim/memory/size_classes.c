@@ -93,7 +93,10 @@ static bool used_on_alone(const struct ps_span *span, const struct ps_stream *st
            (span->order.uses.count == 0 || (span->order.uses.count == 1 && span->order.uses.use[0].stream == stream));
 }
 
-/* How many of a size to look at for one that needs no wait: a steady program finds it among the first. */
+/*
+ * How many of a size to look at for one that needs no wait: a steady program finds it among the
+ * first.
+ */
 #define LOOK_AT 32
 
 static struct ps_span *ordered_in(const struct size_class *class, const struct ps_stream *stream, bool for_any)
@@ -105,7 +108,8 @@ static struct ps_span *ordered_in(const struct size_class *class, const struct p
     {
         if (looked++ == LOOK_AT)
             break;
-        if (may_be_taken(span, stream) && used_on_alone(span, stream) && !(for_any && span->freed.in_order && span->order.uses.count))
+        if (may_be_taken(span, stream) && used_on_alone(span, stream) &&
+            !(for_any && span->freed.in_order && span->order.uses.count))
             return span;
     }
     return NULL;
@@ -121,7 +125,10 @@ static struct ps_span *oldest_in(const struct size_class *class, const struct ps
     return NULL;
 }
 
-/* The class to begin with. One is made only where the larger ones are wanted, too: once, so that they need no search. */
+/*
+ * The class to begin with. One is made only where the larger ones are wanted, too: once, so that
+ * they need no search.
+ */
 static const struct size_class *first_class(size_t bytes, size_t at_most)
 {
     return class_of(bytes, at_most > bytes);
@@ -160,7 +167,8 @@ struct ps_span *ps_size_class_find_freed_at_once(size_t bytes)
     return span;
 }
 
-unsigned ps_size_class_oldest(size_t bytes, size_t at_most, const struct ps_stream *stream, struct ps_span **spans, unsigned room)
+unsigned ps_size_class_oldest(size_t bytes, size_t at_most, const struct ps_stream *stream, struct ps_span **spans,
+                              unsigned room)
 {
     const struct size_class *class = first_class(bytes, at_most);
     struct ps_span *span;

@@ -48,7 +48,8 @@ struct ps_span *ps_size_class_find(size_t bytes, size_t at_most, const struct ps
  * Lists up to `room` spans of those sizes that an allocation on `stream` (NULL: on any stream) may
  * take, the oldest first of each size. Returns their number.
  */
-unsigned ps_size_class_oldest(size_t bytes, size_t at_most, const struct ps_stream *stream, struct ps_span **spans, unsigned room);
+unsigned ps_size_class_oldest(size_t bytes, size_t at_most, const struct ps_stream *stream, struct ps_span **spans,
+                              unsigned room);
 
 /*
  * Counts a birth of that size, and returns the number of births before it. Returns

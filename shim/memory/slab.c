@@ -45,7 +45,10 @@ static PS_PER_DEVICE struct {
     bool extended;               /* auto goes beyond a half of the host's memory: see ps_slab_extend */
     struct ps_address_space addresses;
     CUdeviceptr reservation;
-    /* The host refused with this many bytes made; asked again after a while, since others may give memory back. */
+    /*
+     * The host refused with this many bytes made; asked again after a while, since others may give
+     * memory back.
+     */
     uint64_t refused_with;
     uint64_t refused_until_ns; /* 0: not refused */
 } first_dev;
@@ -60,8 +63,8 @@ static PS_PER_DEVICE struct {
 #define SMALLEST_RESERVATION (64ull << 20)
 
 /*
- * The bound in bytes, with `made` bytes of slots there. Read anew each time it matters: where host memory is added while it is used (a virtual machine that grows), the first
- * reading is too small.
+ * The bound in bytes, with `made` bytes of slots there. Read anew each time it matters: where host
+ * memory is added while it is used (a virtual machine that grows), the first reading is too small.
  */
 static uint64_t work_out_whole_limit(uint64_t made)
 {
@@ -92,8 +95,9 @@ static uint64_t work_out_whole_limit(uint64_t made)
 }
 
 /*
- * This device's part of it: an equal one, as far as the others have left that much; the first device's is the whole until there is a second one. What
- * the others have is read without their locks: a figure a moment old is as good.
+ * This device's part of it: an equal one, as far as the others have left that much; the first
+ * device's is the whole until there is a second one. What the others have is read without their
+ * locks: a figure a moment old is as good.
  */
 static uint64_t work_out_limit(uint64_t made)
 {
@@ -127,7 +131,10 @@ void ps_slab_open(struct ps_amount host_budget, uint32_t local_processes, size_t
     dev->figures.limit_bytes = work_out_limit(0);
 }
 
-/* The slab's own reservation, made when the first slot is: a program that never runs short never has it. [unlocked, one thread at a time] */
+/*
+ * The slab's own reservation, made when the first slot is: a program that never runs short never
+ * has it. [unlocked, one thread at a time]
+ */
 static int reserve_addresses(void)
 {
     uint64_t bytes = LARGEST_RESERVATION;
@@ -149,7 +156,8 @@ bool ps_slab_extend(size_t bytes)
 {
     uint64_t before = dev->figures.limit_bytes, made = dev->figures.bytes;
 
-    if (dev->bound.kind != PS_AMOUNT_AUTO || dev->refused_until_ns || dev->figures.bytes - dev->free_bytes + bytes <= before)
+    if (dev->bound.kind != PS_AMOUNT_AUTO || dev->refused_until_ns ||
+        dev->figures.bytes - dev->free_bytes + bytes <= before)
         return false;
     bool first = !dev->extended;
     dev->extended = true;
@@ -271,7 +279,9 @@ uint64_t ps_slab_free_of(size_t bytes)
 
 /* ---- rows ---- */
 
-/* Which free slots add up to `bytes`. Returns how many sizes `row` then has, 0 if there is no row. */
+/*
+ * Which free slots add up to `bytes`. Returns how many sizes `row` then has, 0 if there is no row.
+ */
 static unsigned choose_row(size_t bytes, struct ps_slab_row_size row[ROW_SIZES_MAX])
 {
     const struct ps_slot_size *size;
@@ -334,8 +344,9 @@ void ps_slab_read_begins(struct ps_slot *row)
     struct ps_slot *slot;
 
     /*
-     * The event stood for an H2D of an earlier row too, and others of that row may still lie about free. That H2D is over: whatever filled this
-     * slot since has waited for it, and is over itself. They need not wait for this one.
+     * The event stood for an H2D of an earlier row too, and others of that row may still lie about
+     * free. That H2D is over: whatever filled this slot since has waited for it, and is over
+     * itself. They need not wait for this one.
      */
     if (row->lent)
         TAILQ_FOREACH (slot, &dev->free_slots, order)
@@ -364,7 +375,8 @@ uint64_t ps_slab_limit(void)
 {
     if (dev->refused_until_ns && ps_now_ns() >= dev->refused_until_ns)
         dev->refused_until_ns = 0;
-    return dev->refused_until_ns && dev->refused_with < dev->figures.limit_bytes ? dev->refused_with : dev->figures.limit_bytes;
+    return dev->refused_until_ns && dev->refused_with < dev->figures.limit_bytes ? dev->refused_with
+                                                                                 : dev->figures.limit_bytes;
 }
 
 bool ps_slab_has_room(size_t bytes)
@@ -387,7 +399,10 @@ void ps_slab_give(struct ps_slot *row)
     }
 }
 
-/* Waits on the host, on the slab's own thread, for the H2D that reads it. False: that can't be told, or the driver refuses, and it is never used again. */
+/*
+ * Waits on the host, on the slab's own thread, for the H2D that reads it. False: that can't be
+ * told, or the driver refuses, and it is never used again.
+ */
 static bool destroy(const struct ps_slot *slot)
 {
     if (ps_slab_wait_until_read(slot) || ps_pages_unmap(slot->address, slot->bytes))
@@ -397,8 +412,9 @@ static bool destroy(const struct ps_slot *slot)
 }
 
 /*
- * Makes room under the bound by destroying free slots, and under what the host has refused as far as they are enough for that: it is asked all the same.
- * 0 or -ENOSPC. [locked; releases the lock meanwhile]
+ * Makes room under the bound by destroying free slots, and under what the host has refused as far
+ * as they are enough for that: it is asked all the same. 0 or -ENOSPC. [locked; releases the lock
+ * meanwhile]
  */
 static int make_room(size_t bytes)
 {
@@ -491,7 +507,8 @@ static int create(size_t bytes, struct ps_slot **out)
     ps_log_warn_once(SLAB,
                      "the host refused %s of pinned memory, with %s pinned already (%s): raise `ulimit -l` or "
                      "the memory limit of the cgroup, or set PENSTOCK_HOST_BUDGET to what is available",
-                     ps_bytes_text(bytes).text, ps_bytes_text(made).text, r == -ENOMEM ? "out of memory" : "driver error");
+                     ps_bytes_text(bytes).text, ps_bytes_text(made).text,
+                     r == -ENOMEM ? "out of memory" : "driver error");
     return r;
 }
 
@@ -526,8 +543,8 @@ int ps_slab_add(size_t bytes)
 }
 
 /*
- * A row that is made anew is made of slots of this size and a rest, whatever it is for, so that the pieces fit others: 128 MiB where pages have 2. Not more
- * pieces than a row may have.
+ * A row that is made anew is made of slots of this size and a rest, whatever it is for, so that the
+ * pieces fit others: 128 MiB where pages have 2. Not more pieces than a row may have.
  */
 #define PIECE_PAGES 64u
 #define PIECES_MAX 16u
@@ -542,7 +559,10 @@ static size_t piece_of(size_t bytes)
     return piece;
 }
 
-/* As much of a row for `bytes` as free slots are: all of it, all but a small piece, or nothing. `*missing`: the rest. [locked] */
+/*
+ * As much of a row for `bytes` as free slots are: all of it, all but a small piece, or nothing.
+ * `*missing`: the rest. [locked]
+ */
 static struct ps_slot *take_part(size_t bytes, size_t *missing)
 {
     struct ps_slot *part = ps_slab_take_row(bytes);
@@ -612,8 +632,8 @@ int ps_slab_make(size_t bytes, struct ps_slot **row)
     ps_registry_lock();
     dev->figures.limit_bytes = limit;
     /*
-     * Without room for all of it the pieces that are made would give way to each other. That the host refused some a moment ago is no reason not to ask:
-     * who asks here is in need.
+     * Without room for all of it the pieces that are made would give way to each other. That the
+     * host refused some a moment ago is no reason not to ask: who asks here is in need.
      */
     bool may = dev->figures.bytes - dev->free_bytes + bytes <= limit;
     if (may)
@@ -623,7 +643,10 @@ int ps_slab_make(size_t bytes, struct ps_slot **row)
         return r;
     while (*end)
         end = &(*end)->next_in_row;
-    /* What is made goes into this row at once: left free, it would have to be found, and others would take it. */
+    /*
+     * What is made goes into this row at once: left free, it would have to be found, and others
+     * would take it.
+     */
     for (r = 0; missing && !r; end = &(*end)->next_in_row) {
         size_t piece = missing < piece_of(bytes) ? missing : piece_of(bytes);
         r = create_one(piece, end);

@@ -57,7 +57,8 @@ void ps_slab_progress_made(uint64_t bytes, uint64_t limit)
     busy = go.busy_ns;
     pthread_mutex_unlock(&lock);
     if (due)
-        ps_log_warn(SLAB, "pinning host memory for idle tensors: %s in %llu.%llu s so far, %s at most (PENSTOCK_HOST_BUDGET)",
+        ps_log_warn(SLAB,
+                    "pinning host memory for idle tensors: %s in %llu.%llu s so far, %s at most (PENSTOCK_HOST_BUDGET)",
                     ps_bytes_text(made).text, tenths(busy) / 10, tenths(busy) % 10, ps_bytes_text(limit).text);
 }
 
@@ -79,6 +80,6 @@ void ps_slab_progress_end(void)
     busy = go.busy_ns;
     pthread_mutex_unlock(&lock);
     if (ended)
-        ps_log_warn(SLAB, "host memory for idle tensors is pinned: %s in %llu.%llu s", ps_bytes_text(made).text, tenths(busy) / 10,
-                    tenths(busy) % 10);
+        ps_log_warn(SLAB, "host memory for idle tensors is pinned: %s in %llu.%llu s", ps_bytes_text(made).text,
+                    tenths(busy) / 10, tenths(busy) % 10);
 }

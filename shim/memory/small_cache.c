@@ -17,7 +17,10 @@
 #define KEPT_MOST (64ull << 20) /* bytes; a step of the programs in tests/gpu asks for 2 to 20 MiB in such blocks */
 #define KEPT_OF_ALL 128u        /* and of a small budget this part */
 #define LOOKED_AT 64u           /* of the longest-kept, for one of a certain stream */
-/* Beyond, looking for one would take longer than the driver does; a large model has some thousand small tensors. */
+/*
+ * Beyond, looking for one would take longer than the driver does; a large model has some thousand
+ * small tensors.
+ */
 #define KNOWN_MOST (4 * BUCKETS)
 
 /* A block that the program has, or that is kept. */
@@ -34,12 +37,16 @@ LIST_HEAD(blocks, block);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static pthread_cond_t one_has_gone = PTHREAD_COND_INITIALIZER;
 static struct blocks known[BUCKETS], kept[BUCKETS];
-/* On their way back to the real allocator, on their streams, by by_size: those streams have to be there still. */
+/*
+ * On their way back to the real allocator, on their streams, by by_size: those streams have to be
+ * there still.
+ */
 static struct blocks going;
 static TAILQ_HEAD(, block) oldest_first = TAILQ_HEAD_INITIALIZER(oldest_first);
 static uint64_t kept_bytes;
 static size_t known_blocks;
-static bool is_asked[PS_STREAMS_MAX]; /* on the stream with this index blocks were asked for: what is freed there may serve */
+static bool
+    is_asked[PS_STREAMS_MAX]; /* on the stream with this index blocks were asked for: what is freed there may serve */
 
 static atomic_bool are_known;
 
@@ -50,7 +57,8 @@ static struct blocks *bucket(struct blocks *table, uint64_t key)
 
 static struct blocks *bucket_of_size(const struct ps_stream *stream, size_t bytes)
 {
-    return bucket(kept, bytes / PS_SMALL_UNIT + (ps_ordering_rule(SMALL_STAYS_ON_STREAM) ? (uint64_t)stream->index << 32 : 0));
+    return bucket(kept, bytes / PS_SMALL_UNIT +
+                            (ps_ordering_rule(SMALL_STAYS_ON_STREAM) ? (uint64_t)stream->index << 32 : 0));
 }
 
 static struct block *find(CUdeviceptr address)
@@ -126,7 +134,8 @@ bool ps_small_are_known(void)
 
 void ps_small_note(CUdeviceptr address, size_t bytes)
 {
-    atomic_store_explicit(&are_known, true, memory_order_relaxed); /* a free of it comes after this, in the program's order */
+    atomic_store_explicit(&are_known, true,
+                          memory_order_relaxed); /* a free of it comes after this, in the program's order */
     pthread_mutex_lock(&lock);
     struct block *b = find(address);
     if (b && b->stream)
@@ -162,7 +171,8 @@ enum ps_small ps_small_free(CUdeviceptr address, struct ps_stream *stream)
     struct block *b = find(address);
     if (b && b->stream) {
         how = PS_SMALL_TWICE;
-    } else if (b && stream && is_asked[stream->index] && kept_bytes < 2 * most() && may_stay(stream)) { /* more: other streams' excess */
+    } else if (b && stream && is_asked[stream->index] && kept_bytes < 2 * most() &&
+               may_stay(stream)) { /* more: other streams' excess */
         keep(b, stream);
         how = PS_SMALL_KEPT;
     } else if (b) {
@@ -193,7 +203,10 @@ CUdeviceptr ps_small_excess(const struct ps_stream *stream)
     return address;
 }
 
-/* One that is kept of the context's, or of this stream of it if `stream` is set: it is kept no longer, and going. NULL: there is none. */
+/*
+ * One that is kept of the context's, or of this stream of it if `stream` is set: it is kept no
+ * longer, and going. NULL: there is none.
+ */
 static struct block *next_to_give_back(CUcontext context, const struct ps_stream *stream)
 {
     struct block *b;
@@ -222,7 +235,10 @@ static void has_gone(struct block *b)
     free(b);
 }
 
-/* Two clocks: by the free on its stream a block is the real allocator's again after all that was queued there. */
+/*
+ * Two clocks: by the free on its stream a block is the real allocator's again after all that was
+ * queued there.
+ */
 static bool give_back(const struct ps_stream *stream)
 {
     struct ps_managed_context context = ps_managed_context_enter();
@@ -248,8 +264,9 @@ static const struct block *going_on(CUstream handle)
 }
 
 /*
- * Another thread (one that trims the pool, or whose allocation found no memory) may be about to free some on this stream. It is in a call of the driver's that
- * queues, and waits for nothing on the device, nor for this thread.
+ * Another thread (one that trims the pool, or whose allocation found no memory) may be about to
+ * free some on this stream. It is in a call of the driver's that queues, and waits for nothing on
+ * the device, nor for this thread.
  */
 static void wait_for_those_of(CUstream handle)
 {

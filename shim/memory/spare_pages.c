@@ -11,13 +11,17 @@
 #include "memory/registry.h"
 
 /*
- * A part is no larger than so many units (128 MiB on the device): parts of one size serve spans of all that are larger. Smaller ones would serve more, but the
- * driver takes 16 us to give access to one part and 11 to unmap it, in the time in which the link copies 1.5 MiB (shim/README.md#mapping-memory).
+ * A part is no larger than so many units (128 MiB on the device): parts of one size serve spans of
+ * all that are larger. Smaller ones would serve more, but the driver takes 16 us to give access to
+ * one part and 11 to unmap it, in the time in which the link copies 1.5 MiB
+ * (shim/README.md#mapping-memory).
  */
 #define PART_UNITS 64u
 /*
- * And one that is spare no smaller than such a share of the span that it goes into, or so many units (16 MiB), unless it is just what lacks. A step that
- * goes from optimizer state of 24 and 32 MiB to logits of 2 GiB and back gave 11 GiB a step to the driver when the logits had parts of 128 MiB alone.
+ * And one that is spare no smaller than such a share of the span that it goes into, or so many
+ * units (16 MiB), unless it is just what lacks. A step that goes from optimizer state of 24 and 32
+ * MiB to logits of 2 GiB and back gave 11 GiB a step to the driver when the logits had parts of 128
+ * MiB alone.
  */
 #define PART_SHARE 8u
 #define SMALL_UNITS 8u
@@ -71,8 +75,9 @@ static size_t least_part(size_t bytes)
 }
 
 /*
- * Parts are made as large as one of equal pieces of the span would be, their number a power of two: sizes in one model are mostly such multiples of each other, and a
- * part of one then fits into others. What is larger than that is made of the largest parts.
+ * Parts are made as large as one of equal pieces of the span would be, their number a power of two:
+ * sizes in one model are mostly such multiples of each other, and a part of one then fits into
+ * others. What is larger than that is made of the largest parts.
  */
 #define PIECES_MAX 16u
 static size_t piece_of(size_t bytes)
@@ -86,7 +91,10 @@ static size_t piece_of(size_t bytes)
     return piece < most ? piece : most;
 }
 
-/* Parts that a span of so many bytes can come to: none is less than the least, but for one that is just what lacks and the last one that is made. */
+/*
+ * Parts that a span of so many bytes can come to: none is less than the least, but for one that is
+ * just what lacks and the last one that is made.
+ */
 static size_t parts_of(size_t bytes)
 {
     const size_t unit = ps_reservation.granularity, least = least_part(bytes);

@@ -56,7 +56,10 @@ static uint64_t rank = PS_LIVE_NO_RANK;
 
 /* ---- the page ---- */
 
-/* The whole file, with its memory taken now: a page that isn't there when it is written would be a fatal signal. 0 or -errno. */
+/*
+ * The whole file, with its memory taken now: a page that isn't there when it is written would be a
+ * fatal signal. 0 or -errno.
+ */
 static int make_file(int directory, const char *name, struct ps_live_page **out)
 {
     unlinkat(directory, name, 0); /* an earlier process of this number, or this one before an exec */
@@ -79,8 +82,8 @@ static int make_file(int directory, const char *name, struct ps_live_page **out)
     return 0;
 }
 
-static void fill_header(struct ps_live_header *header, const struct ps_live_identity *identity, const struct ps_ranks *ranks,
-                        const char *aside)
+static void fill_header(struct ps_live_header *header, const struct ps_live_identity *identity,
+                        const struct ps_ranks *ranks, const char *aside)
 {
     uint64_t magic;
 
@@ -94,7 +97,8 @@ static void fill_header(struct ps_live_header *header, const struct ps_live_iden
     snprintf(header->aside, sizeof header->aside, "%s", aside ? aside : "");
     snprintf(header->command, sizeof header->command, "%s", ps_report_command());
     memcpy(&magic, PS_LIVE_MAGIC, sizeof magic);
-    atomic_store_explicit((_Atomic uint64_t *)(void *)header->magic, magic, memory_order_release); /* last: a reader believes the rest */
+    atomic_store_explicit((_Atomic uint64_t *)(void *)header->magic, magic,
+                          memory_order_release); /* last: a reader believes the rest */
 }
 
 static int open_page(const struct ps_ranks *ranks, const char *aside)
@@ -136,7 +140,8 @@ static uint64_t per_second(uint64_t now, uint64_t before, uint64_t ns)
 
 static void tell_process(struct ps_live_process *p)
 {
-    const struct totals now = {ps_now_ns(), p->figures.evicted_bytes, p->figures.reloaded_bytes, p->figures.host_wait_ns};
+    const struct totals now = {ps_now_ns(), p->figures.evicted_bytes, p->figures.reloaded_bytes,
+                               p->figures.host_wait_ns};
     const struct totals *before = &earlier[looks < TURNS_A_SECOND ? 0 : looks % TURNS_A_SECOND];
     const char *source = ps_tracing_source();
 
@@ -159,7 +164,10 @@ static void tell_device_facts(struct ps_live_device_facts *facts)
     snprintf(facts->name, sizeof facts->name, "%s", ps_device.name);
 }
 
-/* Steps whose waits are told, or all; the lock is held while they are taken, and not while they are written. */
+/*
+ * Steps whose waits are told, or all; the lock is held while they are taken, and not while they are
+ * written.
+ */
 static void write_steps(bool all)
 {
     static struct ps_live_step step[STEPS_AT_ONCE];
@@ -180,7 +188,10 @@ static void write_steps(bool all)
     ps_live_files_lost(lost);
 }
 
-/* The device that the thread is at, number `i` of them. Left as it was told before where its lock is not to be had. */
+/*
+ * The device that the thread is at, number `i` of them. Left as it was told before where its lock
+ * is not to be had.
+ */
 static void look_at_device(unsigned i, struct ps_live_snapshot *all)
 {
     /* Samples that were read when this was looked at before have been told of by now. */
@@ -305,7 +316,8 @@ void ps_live_open(const struct ps_ranks *ranks, const char *aside)
     atomic_store(&owner, (int)getpid());
     int error = ps_settings.live ? open_page(ranks, aside) : 0;
     if (error)
-        ps_log_info(REPORT, "`penstock top` can't show this process: its live page can't be created (error %d)", -error);
+        ps_log_info(REPORT, "`penstock top` can't show this process: its live page can't be created (error %d)",
+                    -error);
     if (aside) {
         struct ps_live_process p = {.updated_ns = epoch_ns + ps_now_ns(), .aside = 1};
         if (atomic_load(&page))

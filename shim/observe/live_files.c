@@ -95,7 +95,8 @@ void ps_live_files_close(void)
     if (!*ps_settings.metrics)
         return;
     if (lines.lost)
-        ps_log_warn(REPORT, "PENSTOCK_METRICS=%s: %llu steps have no line", ps_settings.metrics, (unsigned long long)lines.lost);
+        ps_log_warn(REPORT, "PENSTOCK_METRICS=%s: %llu steps have no line", ps_settings.metrics,
+                    (unsigned long long)lines.lost);
     else if (!lines.written)
         ps_log_warn(REPORT,
                     "PENSTOCK_METRICS=%s: no step was learnt, so there is no line: the program had "
@@ -111,7 +112,8 @@ void ps_live_files_close(void)
 static void put_value(FILE *file, enum ps_live_unit unit, uint64_t value)
 {
     if (unit == PS_LIVE_NS)
-        fprintf(file, "%llu.%09llu\n", (unsigned long long)(value / 1000000000u), (unsigned long long)(value % 1000000000u));
+        fprintf(file, "%llu.%09llu\n", (unsigned long long)(value / 1000000000u),
+                (unsigned long long)(value % 1000000000u));
     else if (unit == PS_LIVE_BYTES && value == UINT64_MAX)
         fputs("+Inf\n", file);
     else
@@ -131,22 +133,23 @@ static void put_labels(FILE *file, const char *metric, const struct ps_live_snap
 
 static void put_head(FILE *file, const char *metric, enum ps_live_kind kind, const char *help)
 {
-    fprintf(file, "# HELP penstock_%s %s\n# TYPE penstock_%s %s\n", metric, help, metric, kind == PS_LIVE_COUNTER ? "counter" : "gauge");
+    fprintf(file, "# HELP penstock_%s %s\n# TYPE penstock_%s %s\n", metric, help, metric,
+            kind == PS_LIVE_COUNTER ? "counter" : "gauge");
 }
 
 static int put_all(FILE *file, const void *snapshot)
 {
     const struct ps_live_snapshot *s = snapshot;
 
-#define PS_LIVE_PROCESS(name, kind, unit, metric, source, help)                                                                            \
-    put_head(file, metric, PS_LIVE_##kind, help);                                                                                          \
-    put_labels(file, metric, s, NULL);                                                                                                     \
+#define PS_LIVE_PROCESS(name, kind, unit, metric, source, help)                                                        \
+    put_head(file, metric, PS_LIVE_##kind, help);                                                                      \
+    put_labels(file, metric, s, NULL);                                                                                 \
     put_value(file, PS_LIVE_##unit, s->process.name);
-#define PS_LIVE_DEVICE(name, kind, unit, metric, source, help)                                                                             \
-    put_head(file, metric, PS_LIVE_##kind, help);                                                                                          \
-    for (unsigned i = 0; i < s->devices; i++) {                                                                                            \
-        put_labels(file, metric, s, &s->ordinal[i]);                                                                                       \
-        put_value(file, PS_LIVE_##unit, s->device[i].name);                                                                                \
+#define PS_LIVE_DEVICE(name, kind, unit, metric, source, help)                                                         \
+    put_head(file, metric, PS_LIVE_##kind, help);                                                                      \
+    for (unsigned i = 0; i < s->devices; i++) {                                                                        \
+        put_labels(file, metric, s, &s->ordinal[i]);                                                                   \
+        put_value(file, PS_LIVE_##unit, s->device[i].name);                                                            \
     }
 #include "base/live.def"
     return 0;
@@ -159,6 +162,7 @@ void ps_live_files_prometheus(const struct ps_live_snapshot *snapshot)
     if (!error)
         return;
     errno = -error;
-    ps_log_warn_once(REPORT, "PENSTOCK_PROMETHEUS=%s: the figures could not be written (%m): free some space, or name another file",
-                     ps_settings.prometheus);
+    ps_log_warn_once(
+        REPORT, "PENSTOCK_PROMETHEUS=%s: the figures could not be written (%m): free some space, or name another file",
+        ps_settings.prometheus);
 }

@@ -38,7 +38,10 @@
 #include "tracer/tracer.h"
 #include "verify/verify.h"
 
-/* Thousandths of the plain step that a planned one must stand still for before its closing line says what would help. */
+/*
+ * Thousandths of the plain step that a planned one must stand still for before its closing line
+ * says what would help.
+ */
 #define HINT_FROM 20
 
 static struct ps_ranks ranks;
@@ -51,8 +54,8 @@ static atomic_bool writing; /* somebody writes the file */
 
 void ps_report_remember_directory(void)
 {
-    static const char *const variables[] = {"PENSTOCK_REPORT", "PENSTOCK_RECORDING", "PENSTOCK_TRACE", "PENSTOCK_METRICS",
-                                            "PENSTOCK_PROMETHEUS"};
+    static const char *const variables[] = {"PENSTOCK_REPORT", "PENSTOCK_RECORDING", "PENSTOCK_TRACE",
+                                            "PENSTOCK_METRICS", "PENSTOCK_PROMETHEUS"};
 
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         const char *file = getenv(variables[i]);
@@ -82,7 +85,10 @@ void ps_report_forget(void)
     atomic_store(&owner, 0);
 }
 
-/* The command line, its arguments with blanks between them; as much of it as the user would have shown. */
+/*
+ * The command line, its arguments with blanks between them; as much of it as the user would have
+ * shown.
+ */
 static void read_command(void)
 {
     if (ps_settings.report_command == PS_REPORT_COMMAND_OFF)
@@ -151,17 +157,21 @@ static void take_largest_peaks(struct figures *f)
     ps_devices_enter(0);
 }
 
-/* What a step waited for the link, and the budget that spares it; nothing where it is little, or more than the device has. */
+/*
+ * What a step waited for the link, and the budget that spares it; nothing where it is little, or
+ * more than the device has.
+ */
 static void give_hint(const struct figures *f, char *text, size_t size)
 {
     const struct ps_following_summary *p = &f->followed;
     unsigned long long waited_us = p->exposed_ns / 1000;
 
     *text = 0;
-    if (!p->steps || !f->enough_bytes || f->enough_bytes > ps_device.total_bytes || p->exposed_ns / HINT_FROM < p->plain_ns / 1000)
+    if (!p->steps || !f->enough_bytes || f->enough_bytes > ps_device.total_bytes ||
+        p->exposed_ns / HINT_FROM < p->plain_ns / 1000)
         return;
-    snprintf(text, size, "; each step lost %llu.%03llu ms waiting for copies, and would lose none with a budget of %s", waited_us / 1000,
-             waited_us % 1000, ps_bytes_text(f->enough_bytes).text);
+    snprintf(text, size, "; each step lost %llu.%03llu ms waiting for copies, and would lose none with a budget of %s",
+             waited_us / 1000, waited_us % 1000, ps_bytes_text(f->enough_bytes).text);
 }
 
 static void say_closing_line(struct figures *f)
@@ -180,8 +190,9 @@ static void say_closing_line(struct figures *f)
     }
     give_hint(f, hint, sizeof hint);
     ps_log_warn(REPORT, "%speak %s on %s, %s without; moved %s out and %s back; waited %llu.%03llu s%s", how_many,
-                ps_bytes_text(f->peak_held).text, on_which, ps_bytes_text(f->peak_live).text, ps_bytes_text(ps_counted(evicted_bytes)).text,
-                ps_bytes_text(ps_counted(reloaded_bytes)).text, waited_ms / 1000, waited_ms % 1000, hint);
+                ps_bytes_text(f->peak_held).text, on_which, ps_bytes_text(f->peak_live).text,
+                ps_bytes_text(ps_counted(evicted_bytes)).text, ps_bytes_text(ps_counted(reloaded_bytes)).text,
+                waited_ms / 1000, waited_ms % 1000, hint);
 }
 
 static void write_passthrough(struct ps_json *j)
@@ -270,8 +281,9 @@ static void write_slab(struct ps_json *j, const struct figures *f)
 }
 
 /*
- * What is each device's own. The first one's, whose lock is held, is at the top of the report as well, as if it were the only one. A lock that is not to
- * be had is done without at the end, and only then. False: it was to be had, and the report is none.
+ * What is each device's own. The first one's, whose lock is held, is at the top of the report as
+ * well, as if it were the only one. A lock that is not to be had is done without at the end, and
+ * only then. False: it was to be had, and the report is none.
  */
 static bool write_devices(struct ps_json *j, bool at_the_end)
 {
@@ -337,7 +349,8 @@ static void say_not_written(int error)
     if (!error)
         return;
     errno = -error;
-    ps_log_warn(REPORT, "PENSTOCK_REPORT=%s: the report could not be written (%m): free some space, or name another file",
+    ps_log_warn(REPORT,
+                "PENSTOCK_REPORT=%s: the report could not be written (%m): free some space, or name another file",
                 ps_settings.report);
 }
 
@@ -427,7 +440,10 @@ bool ps_report_write_now(void)
     return error != -EAGAIN || !atomic_load(&owner);
 }
 
-/* For the one at the end: waits until nobody else writes, a second at most. Who still does then writes to a file of its own. */
+/*
+ * For the one at the end: waits until nobody else writes, a second at most. Who still does then
+ * writes to a file of its own.
+ */
 static void wait_to_write(void)
 {
     static const struct timespec a_moment = {.tv_nsec = 1000000};
@@ -446,7 +462,10 @@ void ps_report_finish(void)
     const ptrdiff_t before = ps_here;
     wait_to_write();
     ps_devices_enter(0);
-    /* Helper threads still run, and waits of the last step are still told: all figures are of one moment. */
+    /*
+     * Helper threads still run, and waits of the last step are still told: all figures are of one
+     * moment.
+     */
     bool locked = ps_registry_lock_soon();
     ps_trace_stop();
     struct figures f = take_figures();

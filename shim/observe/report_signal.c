@@ -13,7 +13,10 @@
 
 static atomic_bool taken;
 
-/* Nothing but a word: the thread that the signal interrupts goes on at once, and another one writes. */
+/*
+ * Nothing but a word: the thread that the signal interrupts goes on at once, and another one
+ * writes.
+ */
 static void on_signal(int number)
 {
     int saved = errno;
@@ -41,7 +44,10 @@ static bool take(int signal_number)
     return is_at(signal_number, on_signal);
 }
 
-/* By its default action the signal would end the program before its first CUDA call, and each program that it starts. */
+/*
+ * By its default action the signal would end the program before its first CUDA call, and each
+ * program that it starts.
+ */
 __attribute__((constructor)) static void take_at_load(void)
 {
     const char *name = getenv("PENSTOCK_SIGNAL"), *file = getenv("PENSTOCK_REPORT");
@@ -58,7 +64,9 @@ void ps_report_signal_open(void)
     if (!ps_settings.signal)
         return;
     if (!*ps_settings.report) {
-        ps_log_warn(REPORT, "PENSTOCK_SIGNAL=%s: PENSTOCK_REPORT names no file, so the signal writes no report; set both", name);
+        ps_log_warn(REPORT,
+                    "PENSTOCK_SIGNAL=%s: PENSTOCK_REPORT names no file, so the signal writes no report; set both",
+                    name);
         return;
     }
     if (!take(ps_settings.signal)) {

@@ -23,7 +23,10 @@
 #include "observe/trace_format.h"
 #include "residency/events.h"
 
-/* Records at a time. Each is of something that takes Penstock 10 us or more, but for layers; the writer comes every 10 ms. */
+/*
+ * Records at a time. Each is of something that takes Penstock 10 us or more, but for layers; the
+ * writer comes every 10 ms.
+ */
 #define BESIDE_MAX 10u
 #define RING 16384u
 #define WRITE_EVERY_NS 10000000
@@ -155,7 +158,10 @@ static void pause_ns(long ns)
     nanosleep(&time, NULL);
 }
 
-/* The rest: first what needs no driver, which whoever ends the process may have stopped in the middle of. */
+/*
+ * The rest: first what needs no driver, which whoever ends the process may have stopped in the
+ * middle of.
+ */
 static void write_last(void)
 {
     uint64_t error = 0;
@@ -187,9 +193,10 @@ static void write_timeline(void)
         int r = ps_trace_file_flush(&file);
         errno = -r;
         if (r && atomic_exchange(&ps_events_traces, false))
-            ps_log_warn(REPORT,
-                        "PENSTOCK_TRACE=%s: the trace could not be written (%m) and ends here; free some space, or name another file",
-                        path);
+            ps_log_warn(
+                REPORT,
+                "PENSTOCK_TRACE=%s: the trace could not be written (%m) and ends here; free some space, or name another file",
+                path);
         pause_ns(WRITE_EVERY_NS);
     }
     meet_devices();
@@ -200,7 +207,10 @@ static void write_timeline(void)
 
 /* ---- beginning and end ---- */
 
-/* Two processes that are told nothing of each other may have been given one path: the later one writes beside it, to a file that is made for that. */
+/*
+ * Two processes that are told nothing of each other may have been given one path: the later one
+ * writes beside it, to a file that is made for that.
+ */
 static int open_file(void)
 {
     static char beside[PS_SETTINGS_PATH_BYTES + 32];
@@ -218,7 +228,8 @@ static int open_file(void)
     }
     if (r)
         return r;
-    ps_log_info(REPORT, "PENSTOCK_TRACE=%s: another process writes its trace there; the trace of this process is %s", path, beside);
+    ps_log_info(REPORT, "PENSTOCK_TRACE=%s: another process writes its trace there; the trace of this process is %s",
+                path, beside);
     path = beside;
     return 0;
 }
@@ -226,7 +237,8 @@ static int open_file(void)
 static void open_clock(void)
 {
     if (ps_device_clock_open())
-        ps_log_info(REPORT, "device %d gives no timestamps: the trace shows its copies with the host's times", ps_device.ordinal);
+        ps_log_info(REPORT, "device %d gives no timestamps: the trace shows its copies with the host's times",
+                    ps_device.ordinal);
 }
 
 /* The thread that writes can't have its context. */
@@ -245,13 +257,15 @@ void ps_trace_open(const char *where)
     int r = open_file();
     if (r) {
         errno = -r;
-        ps_log_warn(REPORT, "PENSTOCK_TRACE=%s: the trace could not be opened (%m): name a file that can be written to", path);
+        ps_log_warn(REPORT, "PENSTOCK_TRACE=%s: the trace could not be opened (%m): name a file that can be written to",
+                    path);
         return;
     }
     ps_trace_format_begin(&file, program_invocation_short_name);
     pending = calloc(PENDING, sizeof *pending);
     open_clock();
-    if (!pending || ps_event_ring_open(&ring, RING) || ps_helper_thread_start("penstock-trace", write_timeline, writer_is_gone, NULL)) {
+    if (!pending || ps_event_ring_open(&ring, RING) ||
+        ps_helper_thread_start("penstock-trace", write_timeline, writer_is_gone, NULL)) {
         ps_log_warn(REPORT,
                     "PENSTOCK_TRACE=%s: no trace is written, because there is no memory or no "
                     "thread for it; a lower PENSTOCK_HOST_BUDGET makes the slab smaller",

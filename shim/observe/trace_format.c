@@ -12,11 +12,13 @@
 #include "penstock/version.h"
 #include "residency/events.h"
 
-/* Tracks that are no threads are numbered from above all thread ids that Linux gives (4,194,304). */
+/*
+ * Tracks that are no threads are numbered from above all thread ids that Linux gives (4,194,304).
+ */
 #define TRACKS_FROM 5000000u
 enum track { STEPS, STREAM, D2H, H2D, TRACKS };
-static const char *const track_names[TRACKS] = {"steps and layers, as launched", "the program's stream waits for transfers", "link: D2H",
-                                                "link: H2D"};
+static const char *const track_names[TRACKS] = {"steps and layers, as launched",
+                                                "the program's stream waits for transfers", "link: D2H", "link: H2D"};
 
 #define BATCH 1024u
 #define THREADS_MAX 256u
@@ -47,7 +49,10 @@ static unsigned track_of(unsigned device, enum track track)
     return TRACKS_FROM + device * TRACKS + track;
 }
 
-/* One event: this, what belongs to its sort, begin_arguments and these if it has any, and end_event. */
+/*
+ * One event: this, what belongs to its sort, begin_arguments and these if it has any, and
+ * end_event.
+ */
 static void begin_event(const char *phase, const char *name)
 {
     ps_json_init_line(&json, text, sizeof text);
@@ -229,7 +234,8 @@ static void begin_layer(const struct ps_event_record *r)
 
 static void write_plan(const struct ps_event_record *r)
 {
-    begin_event_at("i", r->kind == PS_EVENT_PLAN ? "plan in force" : "plan lost", track_of(r->device, STEPS), r->begin_ns);
+    begin_event_at("i", r->kind == PS_EVENT_PLAN ? "plan in force" : "plan lost", track_of(r->device, STEPS),
+                   r->begin_ns);
     ps_json_string(&json, "s", "t");
     begin_arguments();
     ps_json_u64(&json, "pattern", r->other & UINT32_MAX);
@@ -287,7 +293,10 @@ static void write_move(const struct ps_event_record *r, bool timed)
     ps_json_u64(&json, "bytes", r->bytes);
     put_hex("span", r->number);
     put_hex("address", r->address);
-    ps_json_string(&json, "why", r->kind == PS_EVENT_RELOAD ? (r->why ? "ahead" : "on demand") : r->why ? "planned" : "reacting");
+    ps_json_string(&json, "why",
+                   r->kind == PS_EVENT_RELOAD ? (r->why ? "ahead" : "on demand")
+                   : r->why                   ? "planned"
+                                              : "reacting");
     if (name_layer(r, layer, sizeof layer))
         ps_json_string(&json, "layer", layer);
     ps_json_thousandths(&json, "queued_us", r->queued_ns);
@@ -296,8 +305,8 @@ static void write_move(const struct ps_event_record *r, bool timed)
 }
 
 /*
- * A stream does one thing after the other. What the marks say else is that two threads queued at once, so that one's mark came before the other's copy, or the
- * rounding of the driver's floats.
+ * A stream does one thing after the other. What the marks say else is that two threads queued at
+ * once, so that one's mark came before the other's copy, or the rounding of the driver's floats.
  */
 static void write_told_by_device(const struct ps_event_record *r)
 {

@@ -22,9 +22,12 @@ static int by_moment(const void *a, const void *b)
     return one < other ? -1 : one > other;
 }
 
-/* Whether the rules let it move; what they don't is fixed. `number`: the span's, in the round that was recorded. */
-static bool judge(const struct penstock_step *step, struct penstock_step_span *span, uint64_t number, uint64_t nth, uint32_t layer,
-                  uint32_t birth)
+/*
+ * Whether the rules let it move; what they don't is fixed. `number`: the span's, in the round that
+ * was recorded.
+ */
+static bool judge(const struct penstock_step *step, struct penstock_step_span *span, uint64_t number, uint64_t nth,
+                  uint32_t layer, uint32_t birth)
 {
     bool inside = layer != PENSTOCK_NEVER;
     const struct ps_span *lives = ps_registry_numbered(number);
@@ -45,15 +48,17 @@ static bool judge(const struct penstock_step *step, struct penstock_step_span *s
 }
 
 /*
- * Whether the step is known to use it in every round, as what outlives the step is. What was merely alive while it was recorded (an activation, when what
- * was found is the optimizer's loop), or was born in it and is there still, may have a layer that is not known yet.
+ * Whether the step is known to use it in every round, as what outlives the step is. What was merely
+ * alive while it was recorded (an activation, when what was found is the optimizer's loop), or was
+ * born in it and is there still, may have a layer that is not known yet.
  */
 static bool outlives_for_certain(const struct ps_span *lives, const struct penstock_step_span *span, uint64_t first)
 {
     return span->uses > 0 && lives->plan.born < first;
 }
 
-void ps_apply_span_rules(const struct penstock_step *step, struct penstock_step_span *span, const uint64_t *numbers, uint64_t first)
+void ps_apply_span_rules(const struct penstock_step *step, struct penstock_step_span *span, const uint64_t *numbers,
+                         uint64_t first)
 {
     uint32_t n = 0, layer = PENSTOCK_NEVER, order = 0;
 
@@ -70,8 +75,8 @@ void ps_apply_span_rules(const struct penstock_step *step, struct penstock_step_
             births[n++] = (struct birth){span[i].born, i};
         } else {
             struct ps_span *outlives = ps_registry_numbered(numbers[i]);
-            bool may_move =
-                judge(step, &span[i], numbers[i], outlives ? outlives->plan.nth : PS_SPAN_UNKNOWN_NTH, PENSTOCK_NEVER, PENSTOCK_NEVER);
+            bool may_move = judge(step, &span[i], numbers[i], outlives ? outlives->plan.nth : PS_SPAN_UNKNOWN_NTH,
+                                  PENSTOCK_NEVER, PENSTOCK_NEVER);
             if (outlives && outlives_for_certain(outlives, &span[i], first))
                 outlives->holds.excluded = !may_move;
             else if (outlives)

@@ -14,6 +14,7 @@
  * step's own array; `numbers[i]` is the number of its span i. Spans that outlive the step are
  * judged again by what is known now. [locked]
  */
-void ps_apply_span_rules(const struct penstock_step *step, struct penstock_step_span *span, const uint64_t *numbers, uint64_t first);
+void ps_apply_span_rules(const struct penstock_step *step, struct penstock_step_span *span, const uint64_t *numbers,
+                         uint64_t first);
 
 #endif

@@ -24,7 +24,10 @@
 #include "residency/residency.h"
 #include "residency/run_ahead.h"
 
-/* Where a launch lies, for what is told of it later. Launches are numbered from the start; the ring is longer than a device lags behind. */
+/*
+ * Where a launch lies, for what is told of it later. Launches are numbered from the start; the ring
+ * is longer than a device lags behind.
+ */
 #define RECENT 16384u
 struct recent {
     uint64_t launch;
@@ -33,10 +36,16 @@ struct recent {
     uint32_t place;
 };
 
-/* Reloads that are due and not begun. More than that at once are left to the launches that need them. */
+/*
+ * Reloads that are due and not begun. More than that at once are left to the launches that need
+ * them.
+ */
 #define DUE_MAX 4096u
 
-/* Evictions that could not be begun in their place: the span was named again, or somebody was about it. */
+/*
+ * Evictions that could not be begun in their place: the span was named again, or somebody was about
+ * it.
+ */
 #define PUT_OFF_MAX 512u
 
 /* Shorter waits than that are not worth a line of the report. */
@@ -44,7 +53,10 @@ struct recent {
 
 /* A reload thread that has had no pages for so long needs somebody to react. */
 #define STARVED_NS 3000000u
-/* Longer than two groups of queued copies take: whatever holds it up, nobody waits for the queue of reloads any more until it moves. */
+/*
+ * Longer than two groups of queued copies take: whatever holds it up, nobody waits for the queue of
+ * reloads any more until it moves.
+ */
 #define STUCK_NS 250000000u
 
 /* All guarded by the registry lock. */
@@ -134,9 +146,10 @@ static struct ps_span *span_to_reload(const struct ps_plan_schedule *s, uint32_t
 }
 
 /*
- * Two clocks: a reload is due when the host has queued the launch that the plan names; the device may be far behind. Pages of a span that was freed
- * in host order before are taken at once, and the H2D waits for their last use by an event; pages that must be released first are waited for
- * here, on this thread, which holds up nobody.
+ * Two clocks: a reload is due when the host has queued the launch that the plan names; the device
+ * may be far behind. Pages of a span that was freed in host order before are taken at once, and the
+ * H2D waits for their last use by an event; pages that must be released first are waited for here,
+ * on this thread, which holds up nobody.
  */
 static void reload_what_is_due(void)
 {
@@ -243,7 +256,10 @@ static uint32_t places(const struct ps_plan_schedule *s, uint32_t from, uint32_t
     return (to + s->length - from) % s->length;
 }
 
-/* Whether `place` lies in the move's gap: after the grace that its last use is given, and with as many launches to go as a grace has. */
+/*
+ * Whether `place` lies in the move's gap: after the grace that its last use is given, and with as
+ * many launches to go as a grace has.
+ */
 static bool gap_is_open(const struct ps_plan_schedule *s, uint32_t move, uint32_t place)
 {
     const struct penstock_move *m = &s->move[move];
@@ -264,16 +280,18 @@ static void try_later(struct ps_plan_schedule *s, uint32_t move, uint64_t launch
 }
 
 /*
- * `launch`: the last one that was queued. A span that was named since it was bound (structures passed by value hold stale pointers now and then) or
- * that somebody is about is not left where it is for the whole of its gap. Nor is one whose grace goes on: copies have places in a step, too, and are no launches
- * of a grace.
+ * `launch`: the last one that was queued. A span that was named since it was bound (structures
+ * passed by value hold stale pointers now and then) or that somebody is about is not left where it
+ * is for the whole of its gap. Nor is one whose grace goes on: copies have places in a step, too,
+ * and are no launches of a grace.
  */
 static void evict(struct ps_plan_schedule *s, uint32_t move, struct ps_stream *stream, uint64_t launch)
 {
     const struct ps_bound *b = &s->bound[move];
     struct ps_span *span = b->span;
 
-    if (!span || span->number != b->number || span->life != PS_LIFE_LIVE || !span->has_pages || span->residency == PS_EVICTING)
+    if (!span || span->number != b->number || span->life != PS_LIFE_LIVE || !span->has_pages ||
+        span->residency == PS_EVICTING)
         return;
     if (span->plan.mentioned != b->named || span->busy || span->holds.launching || ps_block_order_holds(span) ||
         (s->grace[move] && !ps_grace_is_queued(span))) {
@@ -282,10 +300,15 @@ static void evict(struct ps_plan_schedule *s, uint32_t move, struct ps_stream *s
     }
     if (!ps_eviction_may_leave(span))
         return;
-    /* The launches of the grace may have used it without showing so: the D2H comes after them too. */
+    /*
+     * The launches of the grace may have used it without showing so: the D2H comes after them too.
+     */
     if (stream && !stream->per_thread)
         ps_uses_note(&span->order.uses, stream);
-    /* What is not used again before it is freed is kept for something: for an access that nobody sees, now and then. */
+    /*
+     * What is not used again before it is freed is kept for something: for an access that nobody
+     * sees, now and then.
+     */
     const bool brought_back = s->move[move].reload_from != PENSTOCK_NEVER;
     if (!ps_eviction_start_planned(span, brought_back && ps_guard_sees_all(span, s->identity[move].number != 0)))
         dev->summary.evictions++;
@@ -302,8 +325,9 @@ size_t ps_following_leaving(struct ps_span **spans, size_t room)
 }
 
 /*
- * Whether each use of the span (or NULL) is seen, so that it needs no grace. Where one lies that was born in the step may have been told by the launch that named
- * it last; of a block a launch may have been given more pieces than it is believed to use.
+ * Whether each use of the span (or NULL) is seen, so that it needs no grace. Where one lies that
+ * was born in the step may have been told by the launch that named it last; of a block a launch may
+ * have been given more pieces than it is believed to use.
  */
 static bool needs_no_grace(const struct ps_span *span)
 {
@@ -331,7 +355,8 @@ static void give_grace_to_known(struct ps_plan_schedule *s)
 }
 
 /* What was put off until this launch is tried again, if its gap is still open. */
-static void evict_what_was_put_off(struct ps_plan_schedule *s, uint32_t place, struct ps_stream *stream, uint64_t launch)
+static void evict_what_was_put_off(struct ps_plan_schedule *s, uint32_t place, struct ps_stream *stream,
+                                   uint64_t launch)
 {
     while (dev->put_off_done != dev->put_off_written && dev->put_off[dev->put_off_done % PUT_OFF_MAX].until <= launch) {
         uint32_t move = dev->put_off[dev->put_off_done % PUT_OFF_MAX].move;
@@ -353,8 +378,9 @@ static void bind(struct ps_plan_schedule *s, uint32_t move, struct ps_span *span
 }
 
 /*
- * The plan comes into force with launch number `launch`, in the middle of a step. The spans that it would have seen since then are taken from what
- * was recorded, if they are what was planned for and have not been named again.
+ * The plan comes into force with launch number `launch`, in the middle of a step. The spans that it
+ * would have seen since then are taken from what was recorded, if they are what was planned for and
+ * have not been named again.
  */
 static void bind_past(struct ps_plan_schedule *s, uint32_t place, uint64_t launch)
 {
@@ -382,8 +408,8 @@ static void catch_up(struct ps_plan_schedule *s, uint32_t place, uint64_t launch
             evict(s, m, NULL, launch);
 }
 
-int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
-                         const uint16_t *ordinal, bool may_correct)
+int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan,
+                         const uint64_t *numbers, const uint16_t *ordinal, bool may_correct)
 {
     bool *all_seen = calloc(step->spans + 1u, sizeof *all_seen);
 
@@ -415,7 +441,10 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
         ps_registry_thread_is_there(&dev->thread, "penstock-reload", reload_what_is_due);
         ps_eviction_foresee(bytes, n);
     }
-    /* Spans that outlive the step are known already: a gap that is open when the plan comes into force need not wait a round. */
+    /*
+     * Spans that outlive the step are known already: a gap that is open when the plan comes into
+     * force need not wait a round.
+     */
     for (uint32_t m = 0; m < s->moves; m++) {
         uint32_t index = s->move[m].span;
         struct ps_span *span = step->span[index].born == PENSTOCK_NEVER ? ps_registry_numbered(numbers[index]) : NULL;
@@ -441,8 +470,9 @@ void ps_following_profile(uint32_t pattern, struct ps_step_profile *profile)
 }
 
 /*
- * Two clocks: the host has ended a round with this launch; the device may be in the middle of it, or further behind. The latest one is looked at of which
- * all waits have been told: none told is none waited.
+ * Two clocks: the host has ended a round with this launch; the device may be in the middle of it,
+ * or further behind. The latest one is looked at of which all waits have been told: none told is
+ * none waited.
  */
 static void correct(struct ps_plan_schedule *s, uint64_t launch)
 {
@@ -501,7 +531,8 @@ void ps_following_launch(struct ps_steps_state state, uint64_t launch)
         return;
     if (dev->whole_round) {
         if (!s->rounds || s->whole_round != dev->round_number - 1)
-            s->first_round = dev->round_number + 1; /* evictions and reloads of the one before are missing in this one */
+            s->first_round =
+                dev->round_number + 1; /* evictions and reloads of the one before are missing in this one */
         s->rounds++;
         s->whole_round = dev->round_number;
         dev->summary.steps++;
@@ -610,7 +641,8 @@ static void write_waits(const struct ps_plan_schedule *s, struct ps_json *json)
     ps_json_begin_array(json, "reload_waits");
     for (uint32_t l = 0; l < s->length; l++) {
         uint64_t predicted = ps_correction_predicted(s->correction, l), actual = waited ? waited[l] : 0;
-        uint32_t reloads = ps_correction_reloads(s->correction, l), shift = reloads ? ps_correction_shift(s->correction, l) : 0;
+        uint32_t reloads = ps_correction_reloads(s->correction, l),
+                 shift = reloads ? ps_correction_shift(s->correction, l) : 0;
         if (!reloads || (predicted < SAID_FROM_NS && actual < SAID_FROM_NS && !shift))
             continue;
         ps_json_begin_object(json, NULL);

@@ -34,8 +34,8 @@ void ps_following_open(uint32_t grace, uint64_t (*named)(uint64_t launch, uint32
  * of use k's span among those of its launch. `may_correct`: reload points may be shifted when waits
  * are longer than the plan says. Returns 0 or -ENOMEM. [locked]
  */
-int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
-                         const uint16_t *ordinal, bool may_correct);
+int ps_following_install(uint32_t pattern, const struct penstock_step *step, const struct penstock_plan *plan,
+                         const uint64_t *numbers, const uint16_t *ordinal, bool may_correct);
 
 /*
  * Gives the report the profile of the plan installed last for this pattern. Takes ownership of

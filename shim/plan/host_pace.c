@@ -7,7 +7,10 @@
 /* A launch that comes later than this waited for something of the program's. */
 #define LONGEST_NS 1000000u
 
-/* The latest launch, and how long threads had been kept by then: ns, by the host's clock. Guarded by the registry lock. */
+/*
+ * The latest launch, and how long threads had been kept by then: ns, by the host's clock. Guarded
+ * by the registry lock.
+ */
 static PS_PER_DEVICE struct {
     uint64_t at, kept;
 } of_first;

@@ -41,8 +41,8 @@ static bool is_letter(char c)
 }
 
 static const char *const words[] = {"forward", "backward", "fwd", "bwd"};
-static const enum penstock_direction directions[] = {PENSTOCK_DIRECTION_FORWARD, PENSTOCK_DIRECTION_BACKWARD, PENSTOCK_DIRECTION_FORWARD,
-                                                     PENSTOCK_DIRECTION_BACKWARD};
+static const enum penstock_direction directions[] = {PENSTOCK_DIRECTION_FORWARD, PENSTOCK_DIRECTION_BACKWARD,
+                                                     PENSTOCK_DIRECTION_FORWARD, PENSTOCK_DIRECTION_BACKWARD};
 
 /* Whether a direction ends right before `at`: digits there belong to it (AddmmBackward0). */
 static bool ends_in_direction(const char *name, const char *at)
@@ -67,7 +67,10 @@ void ps_layers_read_name(const char *name, uint32_t *number, enum penstock_direc
             if (value < PS_LAYERS_UNNUMBERED)
                 *number = (uint32_t)value;
         }
-        /* "bwd" inside a longer word is no direction; "Backward" at the end of one is (ReluBackward). */
+        /*
+         * "bwd" inside a longer word is no direction; "Backward" at the end of one is
+         * (ReluBackward).
+         */
         for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
             size_t length = strlen(words[i]);
             bool whole = (at == name || !is_letter(at[-1])) && !is_letter(at[strnlen(at, length)]);
@@ -145,7 +148,8 @@ enum penstock_direction ps_layer_name_next_direction(struct ps_layer_name *name)
 
     do {
         next = (seen >> 32 == now >> 32 ? seen : now) + 1;
-    } while (!atomic_compare_exchange_weak_explicit(&name->seen, &seen, next, memory_order_relaxed, memory_order_relaxed));
+    } while (
+        !atomic_compare_exchange_weak_explicit(&name->seen, &seen, next, memory_order_relaxed, memory_order_relaxed));
     return next & 1 ? PENSTOCK_DIRECTION_FORWARD : PENSTOCK_DIRECTION_BACKWARD;
 }
 

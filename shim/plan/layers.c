@@ -51,7 +51,9 @@ static struct {
     _Atomic uint64_t markers, unbalanced, too_deep, steps;
 } figures;
 
-/* What belongs to no thread: started ranges, and the layer that the latest matching kernel began. */
+/*
+ * What belongs to no thread: started ranges, and the layer that the latest matching kernel began.
+ */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mark started[STARTED_MAX]; /* guarded by the lock, the innermost last */
 static uint32_t started_count;           /* guarded by the lock */
@@ -68,7 +70,10 @@ static uint64_t next_boundary(void)
 
 #define count(figure) atomic_fetch_add_explicit(&figures.figure, 1, memory_order_relaxed)
 
-/* In a forked child another thread may have held a lock, and is not there to release it. What it guards is only ever looked at. */
+/*
+ * In a forked child another thread may have held a lock, and is not there to release it. What it
+ * guards is only ever looked at.
+ */
 static void in_forked_child(void)
 {
     pthread_mutex_init(&lock, NULL);
@@ -289,7 +294,10 @@ uint64_t ps_layers_range_start(const char *name)
     return id;
 }
 
-/* An end that ends nothing is no fault here: ranges that did not match, or found no room, are not in the list. */
+/*
+ * An end that ends nothing is no fault here: ranges that did not match, or found no room, are not
+ * in the list.
+ */
 void ps_layers_range_end(uint64_t id)
 {
     pthread_mutex_lock(&lock);
@@ -308,8 +316,9 @@ void ps_layers_range_end(uint64_t id)
 /* ---- kernels ---- */
 
 /*
- * A kernel that the pattern names begins a layer, until the next one does. Its own name tells the direction; those of forward are numbered up
- * and those of backward down again, so that the last in forward and the first in backward are the same layer. Where there is no backward, and the program
+ * A kernel that the pattern names begins a layer, until the next one does. Its own name tells the
+ * direction; those of forward are numbered up and those of backward down again, so that the last in
+ * forward and the first in backward are the same layer. Where there is no backward, and the program
  * does not mark its steps, numbers go up for ever: a recorded step counts them anew.
  */
 static void meet_kernel(const struct ps_layer_name *name)
@@ -322,7 +331,8 @@ static void meet_kernel(const struct ps_layer_name *name)
     next.counted = next.direction == PENSTOCK_DIRECTION_FORWARD;
     if (next.direction == PENSTOCK_DIRECTION_FORWARD)
         next.number = same_way ? at_kernel.number + 1 : 0;
-    else if (next.direction == PENSTOCK_DIRECTION_BACKWARD && at_kernel.number != PENSTOCK_NEVER && (!same_way || at_kernel.number > 0))
+    else if (next.direction == PENSTOCK_DIRECTION_BACKWARD && at_kernel.number != PENSTOCK_NEVER &&
+             (!same_way || at_kernel.number > 0))
         next.number = same_way ? at_kernel.number - 1 : at_kernel.number;
     at_kernel = next;
     atomic_store_explicit(&process_stretch, next_boundary(), memory_order_relaxed);
@@ -337,8 +347,11 @@ static struct ps_recorded_layer layer_of(const struct mark *mark, uint64_t stret
 {
     if (!mark)
         return (struct ps_recorded_layer){.stretch = stretch, .number = PENSTOCK_NEVER};
-    return (struct ps_recorded_layer){
-        .stretch = stretch, .number = mark->number, .direction = mark->direction, .name = mark->name, .counted = mark->counted};
+    return (struct ps_recorded_layer){.stretch = stretch,
+                                      .number = mark->number,
+                                      .direction = mark->direction,
+                                      .name = mark->name,
+                                      .counted = mark->counted};
 }
 
 struct ps_recorded_layer ps_layers_now(CUfunction function)

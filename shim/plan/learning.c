@@ -51,21 +51,30 @@ struct wanted {
 #define DURATIONS_AFTER_NS (2ull * 1000000000u)
 #define SAMPLES_AT_ONCE 256
 #define SAMPLES_LOOKED_FOR_NS 10000000u
-/* Which round under a plan is timed for the plan that takes its place; and how often at most, where devices wait for each other. */
+/*
+ * Which round under a plan is timed for the plan that takes its place; and how often at most, where
+ * devices wait for each other.
+ */
 #define TIMED_ROUND 2
 #define TIMED_MAX 5
 #define POSTPONED_MAX 16 /* rounds; a step that is never whole is not timed for ever */
 #define TRIES_MAX 5      /* at a first plan */
 /*
- * While no step is found so many launches are timed for one that may be; then only while something may have to move, for other plans want no durations. (Of batches
- * of lengths that hardly come again no step is ever found: timing all of their launches took 1.7 % on an H100.)
+ * While no step is found so many launches are timed for one that may be; then only while something
+ * may have to move, for other plans want no durations. (Of batches of lengths that hardly come
+ * again no step is ever found: timing all of their launches took 1.7 % on an H100.)
  */
 #define TIMED_UNFOUND 8192u
 
-/* Spans named since the last launch by launches that no step is made of; more are not remembered. */
+/*
+ * Spans named since the last launch by launches that no step is made of; more are not remembered.
+ */
 #define AWAITING_LAUNCH_MAX 64
 
-/* What is known of a step, by the detector's slot for it. Guarded by the registry lock, but for `shortest`. */
+/*
+ * What is known of a step, by the detector's slot for it. Guarded by the registry lock, but for
+ * `shortest`.
+ */
 struct pattern {
     uint64_t found; /* how often the slot was given to a new step */
     struct wanted wanted;
@@ -75,7 +84,10 @@ struct pattern {
     bool moves;                        /* the plan moves something */
     bool fits;                         /* it keeps the step within the budget */
     uint64_t budget_bytes, slab_bytes; /* that it was made for */
-    /* The first plan is made from little: found before it had come round, when much of it was the program's first step, or timed in parts. */
+    /*
+     * The first plan is made from little: found before it had come round, when much of it was the
+     * program's first step, or timed in parts.
+     */
     bool hasty;
     uint32_t rounds;      /* since the first plan */
     uint64_t round_began; /* launches so far; 0: the step was left since */
@@ -99,7 +111,12 @@ static PS_PER_DEVICE struct {
     uint32_t followed;      /* the pattern that the latest launch lies in; PENSTOCK_NEVER: none */
     uint64_t begun_at;      /* ns */
     struct ps_learning_cost cost;
-    uint64_t enough_bytes; /* of the step planned last that loses time: the least budget under which it would not; 0: not known */
+    uint64_t
+        /*
+         * of the step planned last that loses time: the least budget under which it would not; 0:
+         * not known
+         */
+        enough_bytes;
     struct pattern pattern[PS_PATTERNS_MAX];
     struct {
         struct ps_span *span;
@@ -144,7 +161,10 @@ static void planner_is_gone(void *unused)
     atomic_store(&dev->may_learn, false);
 }
 
-/* Spans that were there before learning began: nobody saw what they were given to until then. [locked] */
+/*
+ * Spans that were there before learning began: nobody saw what they were given to until then.
+ * [locked]
+ */
 static void begin(void)
 {
     struct ps_span *span;
@@ -179,7 +199,10 @@ static void time_launches(bool wanted)
     ps_stopwatch_learn(wanted);
 }
 
-/* Whether the program has used more at once than a plan may count on, or a step is wanted in any case. [locked] */
+/*
+ * Whether the program has used more at once than a plan may count on, or a step is wanted in any
+ * case. [locked]
+ */
 static bool may_move(uint64_t budget_bytes)
 {
     return ps_registry.peak_live_bytes > budget_bytes || *ps_settings.recording;
@@ -188,7 +211,8 @@ static bool may_move(uint64_t budget_bytes)
 /* No step is followed. [locked] */
 static void look_whether_timed_in_vain(void)
 {
-    const bool in_vain = dev->launches - dev->unfound_since >= TIMED_UNFOUND && !may_move(ps_budget_for_plan(ps_budget_to_plan_for()));
+    const bool in_vain =
+        dev->launches - dev->unfound_since >= TIMED_UNFOUND && !may_move(ps_budget_for_plan(ps_budget_to_plan_for()));
 
     if (in_vain != dev->timed_in_vain)
         time_launches(!in_vain);
@@ -208,31 +232,38 @@ static void want(struct pattern *p, uint32_t length)
 
     if (!p->planned && !ps_recorder_keeps(dev->recorder, first, length)) {
         p->tries = TRIES_MAX;
-        ps_log_warn_once(POLICY,
-                         "a step of %u launches, with the spans that they name, exceeds the %u events that are kept: it is not "
-                         "planned, and evictions are chosen by last use alone; a larger PENSTOCK_MIN_SPAN makes fewer spans",
-                         length, PS_RECORDER_MOMENTS);
+        ps_log_warn_once(
+            POLICY,
+            "a step of %u launches, with the spans that they name, exceeds the %u events that are kept: it is not "
+            "planned, and evictions are chosen by last use alone; a larger PENSTOCK_MIN_SPAN makes fewer spans",
+            length, PS_RECORDER_MOMENTS);
         return;
     }
     p->wanted = (struct wanted){true, first, length, ps_now_ns()};
     ps_registry_call(PS_HELPER_PLAN);
 }
 
-/* Less than the plan counts on, by more than its margin: others use the device, or the host refuses memory. [locked] */
+/*
+ * Less than the plan counts on, by more than its margin: others use the device, or the host refuses
+ * memory. [locked]
+ */
 static bool has_less_memory(const struct pattern *p)
 {
     return ps_budget_to_plan_for() < p->budget_bytes || ps_slab_limit() < p->slab_bytes - p->slab_bytes / 64;
 }
 
-/* Whether the round that ended is one from which a plan of what did not fit is made anew: it may have been recorded in an odd one. */
+/*
+ * Whether the round that ended is one from which a plan of what did not fit is made anew: it may
+ * have been recorded in an odd one.
+ */
 static bool is_tried_again(const struct pattern *p)
 {
     return !p->fits && (p->rounds == 4 || p->rounds == 16 || p->rounds == 64);
 }
 
 /*
- * Where nothing moves one plan will do. But who records wants a later step, too: what a program's first one leaves on the stack names other spans by accident
- * than what comes later.
+ * Where nothing moves one plan will do. But who records wants a later step, too: what a program's
+ * first one leaves on the stack names other spans by accident than what comes later.
  */
 static bool is_planned_anew(const struct pattern *p)
 {
@@ -240,14 +271,19 @@ static bool is_planned_anew(const struct pattern *p)
 }
 
 /*
- * A round is over. The durations that the plan was made from were taken while memory was short and every reload was waited for; the second round
- * under the plan is timed again, and the plan made anew from that. So is the first one of a step that was planned in haste. And so it goes on where devices
- * wait for each other, as long as the step gets shorter: see is_still_settling. And when there is less memory than it was made for. [locked]
+ * A round is over. The durations that the plan was made from were taken while memory was short and
+ * every reload was waited for; the second round under the plan is timed again, and the plan made
+ * anew from that. So is the first one of a step that was planned in haste. And so it goes on where
+ * devices wait for each other, as long as the step gets shorter: see is_still_settling. And when
+ * there is less memory than it was made for. [locked]
  */
 static void wrapped(struct ps_steps_state state)
 {
     struct pattern *p = &dev->pattern[state.pattern];
-    /* One that was left and come back to holds other launches too, or not all: the last `length` launches are then no round of the step. */
+    /*
+     * One that was left and come back to holds other launches too, or not all: the last `length`
+     * launches are then no round of the step.
+     */
     bool is_whole = p->round_began && dev->launches - p->round_began == state.length;
 
     p->round_began = dev->launches;
@@ -262,7 +298,8 @@ static void wrapped(struct ps_steps_state state)
     if (was_timed && !is_whole && p->rounds < POSTPONED_MAX)
         p->timed_round++; /* the next one is timed instead */
     else if (is_whole && ps_following_is_on() &&
-             (was_timed || (p->rounds == 1 && p->hasty) || (!p->wanted.is && !p->planning && (has_less_memory(p) || is_tried_again(p)))))
+             (was_timed || (p->rounds == 1 && p->hasty) ||
+              (!p->wanted.is && !p->planning && (has_less_memory(p) || is_tried_again(p)))))
         want(p, state.length);
     time_launches(is_timed && p->rounds == p->timed_round);
 }
@@ -330,12 +367,16 @@ static void record_access(struct ps_span *span, uint64_t launch)
     ps_recorder_access(dev->recorder, span->number, span->bytes, span->holds.pinned || span->holds.user_pins);
 }
 
-/* What launches before this one have named that no step is made of, and that still lives and that it does not name itself. [locked] */
+/*
+ * What launches before this one have named that no step is made of, and that still lives and that
+ * it does not name itself. [locked]
+ */
 static void record_what_waited(uint64_t launch)
 {
     for (size_t i = 0; i < dev->awaiting; i++) {
         struct ps_span *span = dev->awaiting_launch[i].span;
-        if (span->number == dev->awaiting_launch[i].number && span->life == PS_LIFE_LIVE && span->plan.mentioned != launch)
+        if (span->number == dev->awaiting_launch[i].number && span->life == PS_LIFE_LIVE &&
+            span->plan.mentioned != launch)
             record_access(span, launch);
     }
     dev->awaiting = 0;
@@ -345,8 +386,9 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
                             struct ps_recorded_layer layer)
 {
     /*
-     * Nothing of the spans goes into it: structures passed by value hold what was on the stack before, stale pointers too (seen in torch's fused
-     * optimizers and in matrix products), and what those lead to changes from step to step.
+     * Nothing of the spans goes into it: structures passed by value hold what was on the stack
+     * before, stale pointers too (seen in torch's fused optimizers and in matrix products), and
+     * what those lead to changes from step to step.
      */
     struct ps_step_launch launch = {.fingerprint = ps_hash_u64(fingerprint)};
 
@@ -364,7 +406,8 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
     ps_recorder_host(recorder, ps_host_pace_launched());
     for (size_t i = 0; i < count; i++)
         record_access(spans[i], number);
-    record_what_waited(number); /* last: what a plan does at a launch it finds by its place among what that names itself */
+    record_what_waited(
+        number); /* last: what a plan does at a launch it finds by its place among what that names itself */
     struct ps_steps_state state = ps_steps_observe(dev->steps, launch);
     dev->followed = state.following ? state.pattern : PENSTOCK_NEVER;
     if (state.event != PS_STEPS_NOTHING) {
@@ -477,7 +520,8 @@ static bool is_guarded(const struct penstock_step_span *span, uint64_t number)
 }
 
 /* For the report, of the plan that was just installed. [locked; releases the lock meanwhile] */
-static void keep_profile(uint32_t pattern, uint64_t found_as, const struct penstock_step *step, const struct penstock_plan *plan)
+static void keep_profile(uint32_t pattern, uint64_t found_as, const struct penstock_step *step,
+                         const struct penstock_plan *plan)
 {
     ps_registry_unlock();
     struct ps_step_profile *profile = ps_step_profile_make(step, plan);
@@ -499,8 +543,9 @@ static bool is_barely_timed(const struct penstock_step *step, const bool *timed)
 }
 
 /*
- * Whether another timed round will tell more of the step than the one that this plan was made from. What a launch takes holds its waits for another
- * device, in a collective or by an event, and that one may stand still for its own transfers: each then plans for more time than there is, and keeps
+ * Whether another timed round will tell more of the step than the one that this plan was made from.
+ * What a launch takes holds its waits for another device, in a collective or by an event, and that
+ * one may stand still for its own transfers: each then plans for more time than there is, and keeps
  * the other waiting. As plans get better, both take less. [locked]
  */
 static bool is_still_settling(const struct pattern *p, uint64_t plain_ns)
@@ -523,7 +568,8 @@ static int plan_from(uint32_t pattern, struct wanted w)
 
     if (!memory)
         return -ENODATA;
-    const bool has_less = p->planned && has_less_memory(p), is_guess = !p->planned && is_barely_timed(&step, details.timed);
+    const bool has_less = p->planned && has_less_memory(p),
+               is_guess = !p->planned && is_barely_timed(&step, details.timed);
     p->budget_bytes = step.budget_bytes = ps_budget_for_plan(ps_budget_to_plan_for());
     p->slab_bytes = step.slab_bytes = ps_slab_limit();
     /* With memory enough no byte moves, not even to measure the link. */
@@ -532,7 +578,8 @@ static int plan_from(uint32_t pattern, struct wanted w)
     if (ps_verify_is_on())
         ps_observers.step(&step, w.first);
     for (uint32_t i = 0; i < step.spans; i++)
-        ((struct penstock_step_span *)step.span)[i].guarded = is_guarded(&step.span[i], details.number[i]); /* in our memory */
+        ((struct penstock_step_span *)step.span)[i].guarded =
+            is_guarded(&step.span[i], details.number[i]); /* in our memory */
     ps_registry_unlock();
     ps_settled_times_take(&p->shortest, found_as, &step, details.timed);
     step.links = *ps_link_speed(moves);
@@ -548,7 +595,8 @@ static int plan_from(uint32_t pattern, struct wanted w)
     if (!r && (p->wanted.is || p->found != found_as))
         r = -EAGAIN;
     if (!r)
-        r = ps_following_install(pattern, &step, &plan, details.number, details.ordinal, ps_settings.policy.kind == PS_POLICY_PLAN);
+        r = ps_following_install(pattern, &step, &plan, details.number, details.ordinal,
+                                 ps_settings.policy.kind == PS_POLICY_PLAN);
     if (!r) {
         if (p->planned && p->rounds > p->timed_round) {
             p->times_timed++;
@@ -569,7 +617,10 @@ static int plan_from(uint32_t pattern, struct wanted w)
     }
     if (!r && *ps_settings.report)
         keep_profile(pattern, found_as, &step, &plan);
-    /* What the closing line may advise. Nobody waits for it; but for the first plan, soon to be made anew, it would be in vain. */
+    /*
+     * What the closing line may advise. Nobody waits for it; but for the first plan, soon to be
+     * made anew, it would be in vain.
+     */
     if (!r && p->rounds && ps_settings.policy.kind == PS_POLICY_PLAN && !ps_plan_waits_for_nothing(&plan)) {
         uint64_t limit = ps_budget_to_plan_for(), peak = ps_registry.peak_live_bytes;
         ps_registry_unlock();
@@ -602,7 +653,10 @@ static void plan_one(uint32_t pattern)
                          w.length, strerror(-r), p->tries);
 }
 
-/* Whether all durations are told that will be, or it has been waited long enough, or what it is to be made of is about to be lost. [locked] */
+/*
+ * Whether all durations are told that will be, or it has been waited long enough, or what it is to
+ * be made of is about to be lost. [locked]
+ */
 static bool is_ripe(const struct wanted *w, uint64_t oldest)
 {
     const uint64_t before = w->length / 8 < w->first ? w->length / 8 : w->first;
@@ -635,8 +689,8 @@ static void plan_steps(void)
                 plan_one(p);
         }
         if (!outstanding && !some_wanted)
-            ps_registry_rest(PS_HELPER_PLAN,
-                             ps_stopwatch_learns() || ps_following_moves_spans() ? SAMPLES_LOOKED_FOR_NS : PS_HELPER_LOOKS_NS);
+            ps_registry_rest(PS_HELPER_PLAN, ps_stopwatch_learns() || ps_following_moves_spans() ? SAMPLES_LOOKED_FOR_NS
+                                                                                                 : PS_HELPER_LOOKS_NS);
         launches = dev->launches;
         ps_registry_unlock();
         if (outstanding)

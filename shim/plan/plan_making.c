@@ -7,13 +7,17 @@
 #include "base/log.h"
 #include "policy/planner/least_budget.h"
 
-/* A step of fewer launches may be a loop inside of one; a plan by which it takes more times as long as without moves is none. */
+/*
+ * A step of fewer launches may be a loop inside of one; a plan by which it takes more times as long
+ * as without moves is none.
+ */
 #define SHORT_LOOP 32u
 #define SHORT_LOOP_TIMES 16u
 
 /*
- * Of a loop of few launches, one of which has no room for all that it names. cuDNN's recurrent networks have one for each moment of a sequence, and name other places
- * each time: a plan would move much in each round, and the next round is another one.
+ * Of a loop of few launches, one of which has no room for all that it names. cuDNN's recurrent
+ * networks have one for each moment of a sequence, and name other places each time: a plan would
+ * move much in each round, and the next round is another one.
  */
 static bool is_worse_than_none(const struct penstock_step *step, const struct penstock_plan *plan)
 {
@@ -43,8 +47,10 @@ int ps_plan_make(const struct ps_plan_making *making, struct penstock_plan *plan
         r = making->policy->plan(step, making->options, workspace, plan);
     /* The waits, which a policy may leave alone; and a plan from outside may be none. */
     if ((!r || r == -ERANGE) && penstock_predict(step, workspace, plan, &why)) {
-        ps_log_warn_once(POLICY, "the plan of the policy %s is invalid and not followed: %s; correct the policy, or unset PENSTOCK_POLICY",
-                         making->policy->name, why);
+        ps_log_warn_once(
+            POLICY,
+            "the plan of the policy %s is invalid and not followed: %s; correct the policy, or unset PENSTOCK_POLICY",
+            making->policy->name, why);
         r = -EINVAL;
     }
     if (r == -ERANGE && is_worse_than_none(step, plan)) {
@@ -52,11 +58,12 @@ int ps_plan_make(const struct ps_plan_making *making, struct penstock_plan *plan
         penstock_predict(step, workspace, plan, &why);
     }
     free(workspace);
-    ps_log_info(POLICY,
-                "planned a step of %u launches, %u spans in %llu ms: %u moves of %llu MiB, %llu ms predicted, %llu ms without (result %d)",
-                step->launches, step->spans, (unsigned long long)((ps_now_ns() - begin_ns) / 1000000), plan->moves,
-                (unsigned long long)(plan->evicted_bytes >> 20), (unsigned long long)(plan->predicted_ns / 1000000),
-                (unsigned long long)(plan->plain_ns / 1000000), r);
+    ps_log_info(
+        POLICY,
+        "planned a step of %u launches, %u spans in %llu ms: %u moves of %llu MiB, %llu ms predicted, %llu ms without (result %d)",
+        step->launches, step->spans, (unsigned long long)((ps_now_ns() - begin_ns) / 1000000), plan->moves,
+        (unsigned long long)(plan->evicted_bytes >> 20), (unsigned long long)(plan->predicted_ns / 1000000),
+        (unsigned long long)(plan->plain_ns / 1000000), r);
     return r;
 }
 
@@ -77,7 +84,10 @@ uint64_t ps_plan_find_enough(const struct ps_plan_making *making, uint64_t limit
     struct penstock_step *step = making->step;
     const uint64_t enough = ps_budget_with_margin(peak), unit = enough / 1024 + 1, before = step->budget_bytes;
     struct search search = {
-        .again = {.step = step, .policy = making->policy, .options = making->options, .workspace = new_workspace(making)},
+        .again = {.step = step,
+                  .policy = making->policy,
+                  .options = making->options,
+                  .workspace = new_workspace(making)},
         .meanwhile = making->meanwhile,
     };
     struct ps_replanned *again = &search.again;

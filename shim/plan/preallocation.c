@@ -14,11 +14,15 @@
 #include "residency/page_supply.h"
 
 /*
- * How long ahead of the host, which is ahead itself (run_ahead.h), by the recorded durations: some mappings' worth, and few enough pages that nothing else misses
- * them. (Up to 8 of 30 GiB were kept back from reloads with 15 ms of a step that makes 7 GB in 20.)
+ * How long ahead of the host, which is ahead itself (run_ahead.h), by the recorded durations: some
+ * mappings' worth, and few enough pages that nothing else misses them. (Up to 8 of 30 GiB were kept
+ * back from reloads with 15 ms of a step that makes 7 GB in 20.)
  */
 #define AHEAD_NS 3000000u
-/* So many rounds an allocation goes on being prepared for when others of its size would have served it. */
+/*
+ * So many rounds an allocation goes on being prepared for when others of its size would have served
+ * it.
+ */
 #define ROUNDS_KEPT 3u
 #define DUE_MAX 1024u
 
@@ -35,7 +39,8 @@ struct ps_preallocation {
     uint32_t launches, births;
     struct birth *birth; /* by `after`, those of one launch in their order */
     uint32_t *first;     /* by launch: its first birth; one more at the end */
-    uint32_t *ahead;     /* by launch: the first launch that is not soon after it, counted from 0 and going on over the end */
+    uint32_t
+        *ahead; /* by launch: the first launch that is not soon after it, counted from 0 and going on over the end */
 };
 
 /* All guarded by the registry lock. */
@@ -141,12 +146,16 @@ void ps_preallocation_free(struct ps_preallocation *p)
 
 /* ---- what comes soon ---- */
 
-/* Births that follow the launches from now_place to before `now->ahead[now_place]`: begin there, end at *end, going round. */
+/*
+ * Births that follow the launches from now_place to before `now->ahead[now_place]`: begin there,
+ * end at *end, going round.
+ */
 static uint32_t soon(uint32_t *end)
 {
     uint32_t last = dev->now->ahead[dev->now_place];
 
-    *end = last <= dev->now->launches ? dev->now->first[last] : dev->now->births + dev->now->first[last - dev->now->launches];
+    *end = last <= dev->now->launches ? dev->now->first[last]
+                                      : dev->now->births + dev->now->first[last - dev->now->launches];
     return dev->now->first[dev->now_place];
 }
 
@@ -200,12 +209,16 @@ static bool is_still_due(uint64_t at)
         return false;
     const struct birth *b = &p->birth[dev->due[at % DUE_MAX].birth];
     /* One whose place was passed did not come in this round. */
-    return b->is_due && (b->after + p->launches - dev->now_place) % p->launches < p->ahead[dev->now_place] - dev->now_place;
+    return b->is_due &&
+           (b->after + p->launches - dev->now_place) % p->launches < p->ahead[dev->now_place] - dev->now_place;
 }
 
 /* ---- the thread ---- */
 
-/* A span with pages behind it comes to the freed ones. 0, -ENOMEM (no pages now), -errno. [locked; releases the lock meanwhile] */
+/*
+ * A span with pages behind it comes to the freed ones. 0, -ENOMEM (no pages now), -errno. [locked;
+ * releases the lock meanwhile]
+ */
 static int make(size_t bytes)
 {
     struct ps_supply supply;
@@ -239,9 +252,10 @@ static int make(size_t bytes)
 }
 
 /*
- * Two clocks: what is due is told by the host, which may be far ahead of the device; the pages come when the device has let go of them. They are
- * taken when they are nobody's any more (released, or unmapped after their last use), so what is laid with the freed spans is ordered after
- * everything already.
+ * Two clocks: what is due is told by the host, which may be far ahead of the device; the pages come
+ * when the device has let go of them. They are taken when they are nobody's any more (released, or
+ * unmapped after their last use), so what is laid with the freed spans is ordered after everything
+ * already.
  */
 static void make_ahead(void)
 {

@@ -15,7 +15,10 @@ struct figures {
     } launch[];
 };
 
-/* Whose steps have the same number are alike: as many launches, and the same spans at the same moments. */
+/*
+ * Whose steps have the same number are alike: as many launches, and the same spans at the same
+ * moments.
+ */
 static uint64_t shape_of(const struct penstock_step *step)
 {
     uint64_t shape = step->launches;
@@ -23,7 +26,8 @@ static uint64_t shape_of(const struct penstock_step *step)
     for (uint32_t l = 0; l < step->launches; l++)
         shape = ps_hash_u64(shape ^ step->launch[l].moment);
     for (uint32_t s = 0; s < step->spans; s++)
-        shape = ps_hash_u64(ps_hash_u64(ps_hash_u64(shape ^ step->span[s].bytes) ^ step->span[s].born) ^ step->span[s].freed);
+        shape = ps_hash_u64(ps_hash_u64(ps_hash_u64(shape ^ step->span[s].bytes) ^ step->span[s].born) ^
+                            step->span[s].freed);
     return shape;
 }
 
@@ -76,7 +80,8 @@ void ps_rank_timings_reach(struct penstock_step *step, uint64_t first, bool (*is
 {
     const size_t bytes = sizeof(struct figures) + step->launches * sizeof(struct took);
     struct figures *mine = malloc(bytes);
-    const struct ps_rank_exchange_key key = {PS_RANK_EXCHANGE_TIMES, ps_address_device(ps_registry.start), shape_of(step), first};
+    const struct ps_rank_exchange_key key = {PS_RANK_EXCHANGE_TIMES, ps_address_device(ps_registry.start),
+                                             shape_of(step), first};
     const uint64_t own_ns = step_ns(step);
 
     if (!mine)
@@ -90,5 +95,6 @@ void ps_rank_timings_reach(struct penstock_step *step, uint64_t first, bool (*is
         ps_log_info(POLICY,
                     "a step of %u launches is planned with the timings of %u ranks: "
                     "%llu ms without transfers, %llu ms by this rank's own",
-                    step->launches, others + 1, (unsigned long long)(step_ns(step) / 1000000), (unsigned long long)(own_ns / 1000000));
+                    step->launches, others + 1, (unsigned long long)(step_ns(step) / 1000000),
+                    (unsigned long long)(own_ns / 1000000));
 }

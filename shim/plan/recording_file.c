@@ -32,6 +32,7 @@ void ps_recording_file_write(const struct penstock_step *step)
     if (!error)
         return;
     errno = -error;
-    ps_log_warn_once(POLICY, "PENSTOCK_RECORDING=%s: a step could not be written (%m); name a file that can be written to",
+    ps_log_warn_once(POLICY,
+                     "PENSTOCK_RECORDING=%s: a step could not be written (%m); name a file that can be written to",
                      ps_settings.recording);
 }

@@ -33,7 +33,10 @@ void ps_plan_schedule_free(struct ps_plan_schedule *s)
     free(s);
 }
 
-/* Launch of each move in `at` (PENSTOCK_NEVER: none) to lists by launch; in a list moves keep their order. */
+/*
+ * Launch of each move in `at` (PENSTOCK_NEVER: none) to lists by launch; in a list moves keep their
+ * order.
+ */
 static void fill_timetable(struct ps_timetable *t, const uint32_t *at, uint32_t moves, uint32_t length)
 {
     memset(t->start, 0, (length + 1u) * sizeof *t->start);
@@ -42,7 +45,9 @@ static void fill_timetable(struct ps_timetable *t, const uint32_t *at, uint32_t 
             t->start[at[m] + 1]++;
     for (uint32_t i = 0; i < length; i++)
         t->start[i + 1] += t->start[i];
-    /* Filled from the back, so that each list's start ends where it belongs without another array. */
+    /*
+     * Filled from the back, so that each list's start ends where it belongs without another array.
+     */
     for (uint32_t m = moves; m-- > 0;)
         if (at[m] < length)
             t->item[--t->start[at[m] + 1]] = m;
@@ -63,7 +68,10 @@ static int make_timetable(struct ps_timetable *t, const uint32_t *at, uint32_t m
     return 0;
 }
 
-/* The use of the move's span at or last before launch `evict_after`, going round: where the span can be recognised. */
+/*
+ * The use of the move's span at or last before launch `evict_after`, going round: where the span
+ * can be recognised.
+ */
 static uint32_t binding_use(const struct penstock_step *step, const struct penstock_move *move)
 {
     const struct penstock_step_span *span = &step->span[move->span];
@@ -75,7 +83,10 @@ static uint32_t binding_use(const struct penstock_step *step, const struct penst
     return span->first_use + best;
 }
 
-/* Order in which reloads are begun: as they fall due, among equals as they are needed, going round from the due launch. */
+/*
+ * Order in which reloads are begun: as they fall due, among equals as they are needed, going round
+ * from the due launch.
+ */
 static uint64_t urgency(const struct penstock_move *move, uint32_t length)
 {
     return (move->needed_by + length - move->reload_from) % length;
@@ -96,7 +107,8 @@ static void order_reloads(struct ps_plan_schedule *s)
 }
 
 /* `place`: the launch at which it is bound. */
-static struct ps_identity identity_of(const struct penstock_step *step, uint32_t index, uint32_t place, const uint64_t *numbers)
+static struct ps_identity identity_of(const struct penstock_step *step, uint32_t index, uint32_t place,
+                                      const uint64_t *numbers)
 {
     const struct penstock_step_span *span = &step->span[index];
 
@@ -106,13 +118,21 @@ static struct ps_identity identity_of(const struct penstock_step *step, uint32_t
     return (struct ps_identity){.bytes = span->bytes, .age = (place + step->launches - born) % step->launches};
 }
 
-/* Whether the move's span is on its slot at that launch: from where it leaves to where its reload is begun, going round. */
+/*
+ * Whether the move's span is on its slot at that launch: from where it leaves to where its reload
+ * is begun, going round.
+ */
 static bool is_away(const struct ps_plan_schedule *s, uint32_t move, uint32_t launch)
 {
     uint32_t from = s->move[move].evict_after, to = s->move[move].reload_from;
 
     if (to == PENSTOCK_NEVER)
-        return launch >= from; /* it does not come back, and is freed where it is; what of that lies in the next round is left out */
+        return launch >=
+               /*
+                * it does not come back, and is freed where it is; what of that lies in the next
+                * round is left out
+                */
+               from;
     return from < to ? launch >= from && launch < to : launch >= from || launch < to;
 }
 
@@ -167,8 +187,9 @@ bool ps_plan_schedule_is_in_grace(const struct ps_plan_schedule *s, uint32_t mov
 }
 
 /*
- * The planner has the D2H queued at the launch that opens the gap, and a reload may be due at the next one. It comes later by the grace, and a reload that
- * fell due before would find the span resident and be void. False: the gap is too short for that.
+ * The planner has the D2H queued at the launch that opens the gap, and a reload may be due at the
+ * next one. It comes later by the grace, and a reload that fell due before would find the span
+ * resident and be void. False: the gap is too short for that.
  */
 static bool give_grace(struct penstock_move *move, uint32_t length, uint32_t grace)
 {
@@ -185,10 +206,12 @@ static bool give_grace(struct penstock_move *move, uint32_t length, uint32_t gra
 }
 
 /*
- * Fills move, grace and moves. What nobody uses unseen needs no grace, and in a step whose launches each wait for reloads, as an optimizer's do under little
- * memory, four launches are 12 ms in which the D2H link stands still (a compiled model in 13 of 20 GiB, H200: 255 ms a step instead of 261).
+ * Fills move, grace and moves. What nobody uses unseen needs no grace, and in a step whose launches
+ * each wait for reloads, as an optimizer's do under little memory, four launches are 12 ms in which
+ * the D2H link stands still (a compiled model in 13 of 20 GiB, H200: 255 ms a step instead of 261).
  */
-static void take_moves(struct ps_plan_schedule *s, const struct penstock_plan *plan, const bool *all_seen, uint32_t grace_of_others)
+static void take_moves(struct ps_plan_schedule *s, const struct penstock_plan *plan, const bool *all_seen,
+                       uint32_t grace_of_others)
 {
     for (uint32_t m = 0; m < plan->moves; m++) {
         struct penstock_move move = plan->move[m];
@@ -206,8 +229,9 @@ static uint32_t evicted_at(const struct ps_plan_schedule *s, uint32_t move)
     return s->grace[move] == PENSTOCK_NEVER ? PENSTOCK_NEVER : (s->move[move].evict_after + s->grace[move]) % s->length;
 }
 
-struct ps_plan_schedule *ps_plan_schedule_make(const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
-                                               const uint16_t *ordinal, const bool *all_seen, uint32_t grace)
+struct ps_plan_schedule *ps_plan_schedule_make(const struct penstock_step *step, const struct penstock_plan *plan,
+                                               const uint64_t *numbers, const uint16_t *ordinal, const bool *all_seen,
+                                               uint32_t grace)
 {
     struct ps_plan_schedule *s = calloc(1, sizeof *s);
     int r = -ENOMEM;
@@ -228,7 +252,8 @@ struct ps_plan_schedule *ps_plan_schedule_make(const struct penstock_step *step,
     s->bound = calloc(plan->moves + 1u, sizeof *s->bound);
     s->preparing = ps_preallocation_make(step);
     s->duration_ns = calloc(step->launches + 1u, sizeof *s->duration_ns);
-    if (!s->duration_ns || !at || !correction || !s->move || !s->ordinal || !s->identity || !s->grace || !s->bound || !s->preparing)
+    if (!s->duration_ns || !at || !correction || !s->move || !s->ordinal || !s->identity || !s->grace || !s->bound ||
+        !s->preparing)
         goto out;
     take_moves(s, plan, all_seen, grace);
     s->figures = ps_step_figures_make(step, &(struct penstock_plan){.move = s->move, .moves = s->moves});
@@ -245,7 +270,10 @@ struct ps_plan_schedule *ps_plan_schedule_make(const struct penstock_step *step,
         s->identity[m] = identity_of(step, s->move[m].span, at[m], numbers);
     }
     r = make_timetable(&s->bind, at, s->moves, s->length);
-    /* An access that parameters don't show may follow a visible one within the grace: the D2H is queued after it. */
+    /*
+     * An access that parameters don't show may follow a visible one within the grace: the D2H is
+     * queued after it.
+     */
     for (uint32_t m = 0; m < s->moves; m++)
         at[m] = evicted_at(s, m);
     if (!r)

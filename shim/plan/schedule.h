@@ -81,8 +81,9 @@ struct ps_plan_schedule {
  * come after these. A move is left out if its gap is then too short for the reload. Returns NULL if
  * memory is missing.
  */
-struct ps_plan_schedule *ps_plan_schedule_make(const struct penstock_step *step, const struct penstock_plan *plan, const uint64_t *numbers,
-                                               const uint16_t *ordinal, const bool *all_seen, uint32_t grace);
+struct ps_plan_schedule *ps_plan_schedule_make(const struct penstock_step *step, const struct penstock_plan *plan,
+                                               const uint64_t *numbers, const uint16_t *ordinal, const bool *all_seen,
+                                               uint32_t grace);
 void ps_plan_schedule_free(struct ps_plan_schedule *plan); /* NULL is nothing */
 
 /*

@@ -4,7 +4,8 @@
 
 #include "policy/recording/durations.h"
 
-void ps_settled_times_take(struct ps_settled_times *shortest, uint64_t found, const struct penstock_step *step, const bool *timed)
+void ps_settled_times_take(struct ps_settled_times *shortest, uint64_t found, const struct penstock_step *step,
+                           const bool *timed)
 {
     if (shortest->found != found || shortest->length != step->launches) {
         free(shortest->ns);

@@ -23,6 +23,7 @@ struct ps_settled_times {
  * Changes the step's durations, in the caller's memory, to those to plan with. Durations kept under
  * another `found` are of another step and forgotten.
  */
-void ps_settled_times_take(struct ps_settled_times *shortest, uint64_t found, const struct penstock_step *step, const bool *timed);
+void ps_settled_times_take(struct ps_settled_times *shortest, uint64_t found, const struct penstock_step *step,
+                           const bool *timed);
 
 #endif

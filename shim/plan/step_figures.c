@@ -43,7 +43,8 @@ static void fill(struct ps_step_figures *f, const struct penstock_step *step, co
     }
     for (uint32_t i = 0; i < step->spans; i++)
         if (step->span[i].born != PENSTOCK_NEVER)
-            f->layer[f->layer_of[ps_launch_from(step, step->span[i].born) % f->launches]].born_bytes += step->span[i].bytes;
+            f->layer[f->layer_of[ps_launch_from(step, step->span[i].born) % f->launches]].born_bytes +=
+                step->span[i].bytes;
     for (uint32_t i = 0; i < plan->moves; i++) {
         const struct penstock_move *m = &plan->move[i];
         f->layer[f->layer_of[m->evict_after]].evicted_bytes += step->span[m->span].bytes;
@@ -104,10 +105,12 @@ void ps_step_figures_layer(const struct ps_step_figures *f, uint32_t place, stru
     uint32_t i = f->layer_of[place];
     const struct layer *layer = &f->layer[i];
 
-    *out = (struct ps_recorded_layer){.stretch = i + 1u, .number = layer->number, .direction = layer->direction, .name = layer->name};
+    *out = (struct ps_recorded_layer){
+        .stretch = i + 1u, .number = layer->number, .direction = layer->direction, .name = layer->name};
 }
 
-void ps_step_figures_write(const struct ps_step_figures *f, uint64_t round, const struct ps_step_profile *profile, struct ps_json *json)
+void ps_step_figures_write(const struct ps_step_figures *f, uint64_t round, const struct ps_step_profile *profile,
+                           struct ps_json *json)
 {
     static const char *const directions[] = {"none", "forward", "backward"};
     const uint64_t *waited = ps_step_figures_waits(f, round);

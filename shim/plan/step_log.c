@@ -80,7 +80,10 @@ void ps_step_log_waited(uint64_t launch, uint64_t ns)
 
     if (launch <= dev->began)
         return;
-    /* It is that of the step under way, or of one that ended a moment ago; of an older one nobody wants to know any more. */
+    /*
+     * It is that of the step under way, or of one that ended a moment ago; of an older one nobody
+     * wants to know any more.
+     */
     while (step && dev->count - step < PS_LIVE_RECENT && dev->recent[(step - 1) % PS_LIVE_RECENT].last_launch >= launch)
         step--;
     if (step == dev->count) {

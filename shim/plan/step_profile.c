@@ -125,10 +125,10 @@ void ps_step_profile_write(const struct ps_step_profile *p, struct ps_json *json
 {
     ps_json_begin_object(json, "profile");
     ps_json_u64(json, "step_ns", p->profile.round_ns);
-#define LIST(field)                                                                                                                        \
-    begin_list(json, #field);                                                                                                              \
-    for (uint32_t i = 0; i < PS_PROFILE_BINS; i++)                                                                                         \
-        ps_json_u64(json, NULL, p->profile.bin[i].field);                                                                                  \
+#define LIST(field)                                                                                                    \
+    begin_list(json, #field);                                                                                          \
+    for (uint32_t i = 0; i < PS_PROFILE_BINS; i++)                                                                     \
+        ps_json_u64(json, NULL, p->profile.bin[i].field);                                                              \
     end_list(json)
     LIST(demand_bytes);
     LIST(held_bytes);

@@ -16,8 +16,9 @@
 _Static_assert(PS_BLOCK_H2D_STREAMS == PS_COPIES_H2D_STREAMS, "a block knows the last reload on each H2D stream");
 
 /*
- * For so long at most a launch waits for a copy to the host, and a reload for launches: they may wait, on the device, for what this thread is about to
- * queue. Where they did, and have not ended since, for so long.
+ * For so long at most a launch waits for a copy to the host, and a reload for launches: they may
+ * wait, on the device, for what this thread is about to queue. Where they did, and have not ended
+ * since, for so long.
  */
 #define WAITS_NS 250000000u
 #define WAITS_WHEN_STUCK_NS 1000000u
@@ -46,15 +47,19 @@ static void call_off(struct ps_block *block)
 }
 
 /*
- * Whether it left its pages and its addresses were to lead to its slot, and don't: the driver has refused that. A launch that names the block would fault.
- * Under the `unmap` guard they are not to.
+ * Whether it left its pages and its addresses were to lead to its slot, and don't: the driver has
+ * refused that. A launch that names the block would fault. Under the `unmap` guard they are not to.
  */
 static bool leads_nowhere(const struct ps_span *span)
 {
-    return span->residency == PS_EVICTED && span->backing == PS_BACKING_NONE && (ps_settings.guard != PS_GUARD_UNMAP || ps_verify_is_on());
+    return span->residency == PS_EVICTED && span->backing == PS_BACKING_NONE &&
+           (ps_settings.guard != PS_GUARD_UNMAP || ps_verify_is_on());
 }
 
-/* For so long a launch tries to have a piece mapped that leads nowhere. Longer, and the launch faults, as it would have at once. */
+/*
+ * For so long a launch tries to have a piece mapped that leads nowhere. Longer, and the launch
+ * faults, as it would have at once.
+ */
 #define LOST_NS 5000000000u
 
 /* A mapping that the driver has refused is tried again. [locked; releases the lock meanwhile] */
@@ -68,7 +73,8 @@ static void map_lost_piece(struct ps_block *block, uint64_t since)
     if (!span)
         return;
     ps_guard_map_to_slot(span);
-    if (span->moving && !span->busy && ps_block_of(span) == block && leads_nowhere(span) && ps_now_ns() - since > LOST_NS)
+    if (span->moving && !span->busy && ps_block_of(span) == block && leads_nowhere(span) &&
+        ps_now_ns() - since > LOST_NS)
         ps_block_piece_ends(span);
 }
 
@@ -82,7 +88,8 @@ static struct ps_block *one_on_the_move(struct ps_block *const *blocks, size_t c
 
 static bool has_unseen_reloads(const struct ps_block *block, const struct ps_stream *stream)
 {
-    return block->reloads && (stream->index >= PS_BLOCK_STREAMS || block->reloads_seen[stream->index] != block->reloads);
+    return block->reloads &&
+           (stream->index >= PS_BLOCK_STREAMS || block->reloads_seen[stream->index] != block->reloads);
 }
 
 static uint64_t all_reloads(struct ps_block *const *blocks, size_t count)
@@ -94,7 +101,10 @@ static uint64_t all_reloads(struct ps_block *const *blocks, size_t count)
     return sum;
 }
 
-/* Two clocks: the launch waits on its own stream, the host goes on. [locked; releases the lock meanwhile] */
+/*
+ * Two clocks: the launch waits on its own stream, the host goes on. [locked; releases the lock
+ * meanwhile]
+ */
 static void wait_for_reloads(struct ps_block *block, struct ps_stream *stream)
 {
     uint64_t reloads = block->reloads;

@@ -4,11 +4,17 @@
 #include "memory/budget.h"
 #include "memory/registry.h"
 
-/* A span that takes more than LARGE_PART of the budget is large. What takes less than LEAST_PART is copied in little time: it comes and goes. */
+/*
+ * A span that takes more than LARGE_PART of the budget is large. What takes less than LEAST_PART is
+ * copied in little time: it comes and goes.
+ */
 #define LARGE_PART 4u
 #define LEAST_PART 32u
 
-/* Kernel launches between a span's leaving and its being demanded again that are soon; the times in a row that are enough. */
+/*
+ * Kernel launches between a span's leaving and its being demanded again that are soon; the times in
+ * a row that are enough.
+ */
 #define SOON 16u
 #define TIMES 3u
 /* Launches for which it stays at first, and how often that doubles. */
@@ -21,8 +27,9 @@ void ps_bouncing_leaves(struct ps_span *span)
 }
 
 /*
- * What is not large comes back soon in short steps, too, of which launches use all that they name: over the link they would take as long as a copy, each time.
- * So it stays only where launches are known to use a part.
+ * What is not large comes back soon in short steps, too, of which launches use all that they name:
+ * over the link they would take as long as a copy, each time. So it stays only where launches are
+ * known to use a part.
  */
 static bool may_stay(const struct ps_span *span)
 {
@@ -53,7 +60,8 @@ bool ps_bouncing_stays(struct ps_span *span)
     }
     if (++span->returns.bounces < TIMES)
         return false;
-    span->returns.stays_until = now + ((uint64_t)STAYS_FOR << (span->returns.stays < DOUBLES_MAX ? span->returns.stays : DOUBLES_MAX));
+    span->returns.stays_until =
+        now + ((uint64_t)STAYS_FOR << (span->returns.stays < DOUBLES_MAX ? span->returns.stays : DOUBLES_MAX));
     span->returns.stays++;
     return true;
 }

@@ -12,7 +12,10 @@
 #include "residency/events.h"
 #include "residency/nvtx_emit.h"
 
-/* Copies between marks, and marks kept: an event after every few H2D copies. A copy that could not be marked is not waited for. */
+/*
+ * Copies between marks, and marks kept: an event after every few H2D copies. A copy that could not
+ * be marked is not waited for.
+ */
 #define MARKS 8u
 /* Events that were given back. */
 #define SPARE_EVENTS 64
@@ -41,7 +44,10 @@ int ps_copies_open(void)
     int least = 0, greatest = 0;
     CUresult r = ps_cu.cuCtxGetStreamPriorityRange(&least, &greatest);
 
-    /* High priority: it orders kernels, not what copy engines do (copy_gate.h), so this matters only where a small copy runs as a kernel. */
+    /*
+     * High priority: it orders kernels, not what copy engines do (copy_gate.h), so this matters
+     * only where a small copy runs as a kernel.
+     */
     if (r == CUDA_SUCCESS)
         r = ps_cu.cuStreamCreateWithPriority(&dev->d2h[PS_COPIES_IN_TURN], CU_STREAM_NON_BLOCKING, greatest);
     if (r == CUDA_SUCCESS)
@@ -62,7 +68,11 @@ int ps_copies_open(void)
 void ps_copies_close(void)
 {
     CUstream *const streams[] = {
-        &dev->d2h[PS_COPIES_IN_TURN], &dev->d2h[PS_COPIES_AT_ONCE], &dev->h2d[PS_COPIES_BEHIND], &dev->h2d[PS_COPIES_READY], &dev->joining,
+        &dev->d2h[PS_COPIES_IN_TURN],
+        &dev->d2h[PS_COPIES_AT_ONCE],
+        &dev->h2d[PS_COPIES_BEHIND],
+        &dev->h2d[PS_COPIES_READY],
+        &dev->joining,
     };
 
     ps_copy_gate_end();
@@ -76,9 +86,11 @@ void ps_copies_close(void)
 /*
  * The D2H stream waits for each H2D that still reads a slot of the row.
  *
- * Two clocks. The wait is ordered on the D2H stream, after the latest record of the slot's read_by, which the host has made behind that H2D or later:
- * the event is another slot's where the two were read as one row, and may have been recorded anew since, for a later row. Then that slot has been filled
- * since, by a D2H that waited for the earlier H2D and was over on the host: so that H2D is over, too.
+ * Two clocks. The wait is ordered on the D2H stream, after the latest record of the slot's read_by,
+ * which the host has made behind that H2D or later: the event is another slot's where the two were
+ * read as one row, and may have been recorded anew since, for a later row. Then that slot has been
+ * filled since, by a D2H that waited for the earlier H2D and was over on the host: so that H2D is
+ * over, too.
  */
 static int wait_until_read(CUstream d2h, const struct ps_slot *row)
 {
@@ -94,7 +106,10 @@ static int wait_until_read(CUstream d2h, const struct ps_slot *row)
     return r;
 }
 
-/* A copy could not be queued, or not its end, and part of it may be under way: the error that it ends with, when that is over. */
+/*
+ * A copy could not be queued, or not its end, and part of it may be under way: the error that it
+ * ends with, when that is over.
+ */
 static int after_part(int error, CUstream stream)
 {
     return ps_stream_host_wait(stream) ? -EINPROGRESS : error;
@@ -114,17 +129,23 @@ int ps_copies_evict_would_wait(const struct ps_uses *uses, bool fence_set, CUeve
     return r;
 }
 
-int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_uses *uses, bool fence_set, CUevent fence,
-                    const struct ps_slot *row, struct ps_device_mark *begins, CUevent done)
+int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_uses *uses, bool fence_set,
+                    CUevent fence, const struct ps_slot *row, struct ps_device_mark *begins, CUevent done)
 {
     const CUstream d2h = dev->d2h[on];
     const struct ps_slot *whole = row;
     int r = 0;
 
     ps_nvtx_range_begin(PS_NVTX_EVICT, row);
-    /* One eviction behind the other: between the pieces of one stand neither another's pieces, which would make both end late, nor what that waits for. */
+    /*
+     * One eviction behind the other: between the pieces of one stand neither another's pieces,
+     * which would make both end late, nor what that waits for.
+     */
     pthread_mutex_lock(&dev->evict_lock[on]);
-    /* Order: after the last access on each stream that had one. The host may be 1,000 launches ahead of it: the stream waits, nobody else. */
+    /*
+     * Order: after the last access on each stream that had one. The host may be 1,000 launches
+     * ahead of it: the stream waits, nobody else.
+     */
     if (ps_ordering_rule(EVICTION_WAITS_FOR_USES))
         r = ps_uses_stream_wait(uses, d2h);
     /* Order: after the H2D that filled the span, which no access may have waited for yet. */
@@ -162,7 +183,10 @@ static void mark_reload(enum ps_copies_h2d on, size_t bytes)
     }
 }
 
-/* The end of an H2D, for the span's users and for the next D2H into its slots. Where two threads reload, one of the ends is the later one: both know which. */
+/*
+ * The end of an H2D, for the span's users and for the next D2H into its slots. Where two threads
+ * reload, one of the ends is the later one: both know which.
+ */
 static int record_end(CUevent fence, CUevent read_done, size_t bytes, struct ps_copies_nth *nth)
 {
     int r;
@@ -186,12 +210,14 @@ void ps_copies_wait_for_reloads(void)
         CUevent event = dev->groups[i].marked >= 2 ? dev->groups[i].mark[(dev->groups[i].marked - 2) % MARKS] : NULL;
         pthread_mutex_unlock(&dev->order_lock);
         if (event)
-            ps_cu.cuEventSynchronize(event); /* recorded anew meanwhile: a later copy of the same stream, and the wait is longer */
+            ps_cu.cuEventSynchronize(
+                event); /* recorded anew meanwhile: a later copy of the same stream, and the wait is longer */
     }
 }
 
-int ps_copies_reload(enum ps_copies_h2d on, CUdeviceptr address, const struct ps_uses *pages_uses, const struct ps_slot *row,
-                     struct ps_device_mark *begins, struct ps_device_mark *ends, CUevent fence, struct ps_copies_nth *nth)
+int ps_copies_reload(enum ps_copies_h2d on, CUdeviceptr address, const struct ps_uses *pages_uses,
+                     const struct ps_slot *row, struct ps_device_mark *begins, struct ps_device_mark *ends,
+                     CUevent fence, struct ps_copies_nth *nth)
 {
     const CUstream h2d = dev->h2d[on];
     size_t bytes = 0;
@@ -200,7 +226,10 @@ int ps_copies_reload(enum ps_copies_h2d on, CUdeviceptr address, const struct ps
     nth->on = on;
 
     ps_nvtx_range_begin(PS_NVTX_RELOAD, row);
-    /* Order: after the last use of the freed span whose pages these were. The slot's D2H was over on the host before the mapping moved. */
+    /*
+     * Order: after the last use of the freed span whose pages these were. The slot's D2H was over
+     * on the host before the mapping moved.
+     */
     if (pages_uses && ps_ordering_rule(RELOAD_WAITS_FOR_PAGES))
         r = ps_uses_stream_wait(pages_uses, h2d);
     ps_device_clock_record(begins, h2d);
@@ -258,7 +287,10 @@ CUevent ps_copies_after_everything(void)
             r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(dev->joining, event, 0));
     }
 
-    /* The waits and the record of several threads may mix on the joining stream: each then waits for more, none for less. */
+    /*
+     * The waits and the record of several threads may mix on the joining stream: each then waits
+     * for more, none for less.
+     */
     if (!r)
         r = ps_copies_join(&everything, false, event);
     if (!r)

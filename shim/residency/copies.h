@@ -89,8 +89,8 @@ void ps_copies_close(void);
  * be assumed copied, and any part that was queued is over. -EINPROGRESS: the driver can't tell
  * whether that part is over.
  */
-int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_uses *uses, bool fence_set, CUevent fence,
-                    const struct ps_slot *row, struct ps_device_mark *begins, CUevent done);
+int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_uses *uses, bool fence_set,
+                    CUevent fence, const struct ps_slot *row, struct ps_device_mark *begins, CUevent done);
 
 /*
  * Whether ps_copies_evict would wait for any of these. Returns 0 if all are over, so that the copy
@@ -108,8 +108,9 @@ int ps_copies_evict_would_wait(const struct ps_uses *uses, bool fence_set, CUeve
  * sets `nth`. Returns the results of ps_copies_evict. -EBUSY: the pages are used on a stream that
  * is being captured, and nothing was queued.
  */
-int ps_copies_reload(enum ps_copies_h2d on, CUdeviceptr address, const struct ps_uses *pages_uses, const struct ps_slot *row,
-                     struct ps_device_mark *begins, struct ps_device_mark *ends, CUevent fence, struct ps_copies_nth *nth);
+int ps_copies_reload(enum ps_copies_h2d on, CUdeviceptr address, const struct ps_uses *pages_uses,
+                     const struct ps_slot *row, struct ps_device_mark *begins, struct ps_device_mark *ends,
+                     CUevent fence, struct ps_copies_nth *nth);
 
 /*
  * Waits on the host until at most two groups of H2D copies on each stream are not over. For helper

@@ -13,7 +13,10 @@
 #include "residency/grace.h"
 #include "residency/plan_table.h"
 
-/* Spans looked at for one choice. The list is in the order of idleness, so the policy loses nothing by not seeing the rest. */
+/*
+ * Spans looked at for one choice. The list is in the order of idleness, so the policy loses nothing
+ * by not seeing the rest.
+ */
 #define CANDIDATES_MAX 256
 
 static PS_PER_DEVICE uint32_t first_grace; /* kernel launches; constant once set up */
@@ -24,8 +27,9 @@ void ps_demand_eviction_open(uint32_t grace)
 }
 
 /*
- * Of what one call used the youngest is last to leave: it was made there, most often, and will be read, while what it was made from may not be used again.
- * The newcomer is the last of `n`; those before are in order.
+ * Of what one call used the youngest is last to leave: it was made there, most often, and will be
+ * read, while what it was made from may not be used again. The newcomer is the last of `n`; those
+ * before are in order.
  */
 static void put_in_order(struct ps_span **spans, struct penstock_candidate *candidates, size_t n)
 {
@@ -33,7 +37,8 @@ static void put_in_order(struct ps_span **spans, struct penstock_candidate *cand
     const struct penstock_candidate candidate = candidates[n - 1];
     size_t i = n - 1;
 
-    for (; i > 0 && spans[i - 1]->access.count == span->access.count && spans[i - 1]->buffer_id > span->buffer_id; i--) {
+    for (; i > 0 && spans[i - 1]->access.count == span->access.count && spans[i - 1]->buffer_id > span->buffer_id;
+         i--) {
         spans[i] = spans[i - 1];
         candidates[i] = candidates[i - 1];
     }
@@ -83,7 +88,10 @@ static size_t gather_planned(struct ps_span **spans, struct penstock_candidate *
     return n;
 }
 
-/* `refused`: a span would leave, but for a launch that may use it and is about to be queued. [locked; releases the lock meanwhile] */
+/*
+ * `refused`: a span would leave, but for a launch that may use it and is about to be queued.
+ * [locked; releases the lock meanwhile]
+ */
 static uint64_t evict(uint64_t need, bool ahead, bool *refused)
 {
     struct ps_span *spans[CANDIDATES_MAX];
@@ -97,7 +105,10 @@ static uint64_t evict(uint64_t need, bool ahead, bool *refused)
     size_t n = gather_planned(spans, candidates);
     if (!n)
         n = gather(spans, candidates, PS_HERE(first_grace));
-    /* Grace is for accesses that nobody sees; when nothing else is left to leave, it gives way before the program runs out of memory. */
+    /*
+     * Grace is for accesses that nobody sees; when nothing else is left to leave, it gives way
+     * before the program runs out of memory.
+     */
     if (!n && !ahead && PS_HERE(first_grace))
         n = gather(spans, candidates, 0);
     if (ps_budget.evictions_fail)
@@ -177,11 +188,15 @@ uint64_t ps_demand_eviction_evict_at_once(uint64_t need)
     return begun || !PS_HERE(first_grace) ? begun : evict_at_once(need, 0);
 }
 
-/* Whether the span may leave once nobody makes driver calls on it, and no other thread's launch holds its block. [locked] */
+/*
+ * Whether the span may leave once nobody makes driver calls on it, and no other thread's launch
+ * holds its block. [locked]
+ */
 static bool could_leave(const struct ps_span *span)
 {
-    return span->life == PS_LIFE_LIVE && span->has_pages && !span->holds.launching && !span->holds.pinned && !span->holds.user_pins &&
-           !span->holds.excluded && (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
+    return span->life == PS_LIFE_LIVE && span->has_pages && !span->holds.launching && !span->holds.pinned &&
+           !span->holds.user_pins && !span->holds.excluded &&
+           (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
 }
 
 bool ps_demand_eviction_could_free(uint64_t need)

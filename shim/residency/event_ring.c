@@ -41,7 +41,8 @@ bool ps_event_ring_put(struct ps_event_ring *ring, const struct ps_event_record 
             at = atomic_load_explicit(&ring->written, memory_order_relaxed);
             continue;
         }
-        if (!atomic_compare_exchange_weak_explicit(&ring->written, &at, at + 1, memory_order_relaxed, memory_order_relaxed))
+        if (!atomic_compare_exchange_weak_explicit(&ring->written, &at, at + 1, memory_order_relaxed,
+                                                   memory_order_relaxed))
             continue;
         cell->record = *record;
         atomic_store_explicit(&cell->turn, at + 1, memory_order_release);

@@ -75,7 +75,8 @@ static void put_instant(struct ps_event_record record)
 
 static void begin_move(struct ps_events_move *move, const struct ps_span *span, bool planned)
 {
-    *move = (struct ps_events_move){.number = span->number, .address = span->address, .bytes = span->bytes, .planned = planned};
+    *move = (struct ps_events_move){
+        .number = span->number, .address = span->address, .bytes = span->bytes, .planned = planned};
     if (!ps_events_is_tracing())
         return;
     move->queued_ns = ps_now_ns();
@@ -132,7 +133,8 @@ void ps_events_eviction_ends(struct ps_events_move *move, bool left)
 void ps_events_eviction_cancelled(const struct ps_span *span)
 {
     if (ps_events_is_tracing())
-        put_instant((struct ps_event_record){.kind = PS_EVENT_EVICTION_CANCELLED, .number = span->number, .bytes = span->bytes});
+        put_instant((struct ps_event_record){
+            .kind = PS_EVENT_EVICTION_CANCELLED, .number = span->number, .bytes = span->bytes});
 }
 
 void ps_events_reload_begins(struct ps_events_move *move, const struct ps_span *span, bool planned)
@@ -182,8 +184,12 @@ void ps_events_waited(enum ps_events_wait wait, uint64_t bytes, uint64_t began_n
     PS_PROBE3(wait_end, (int)wait, bytes, ended_ns - began_ns);
     if (!ps_events_is_tracing())
         return;
-    struct ps_event_record record = {
-        .kind = PS_EVENT_WAIT, .why = (uint8_t)wait, .thread = this_thread(), .begin_ns = began_ns, .end_ns = ended_ns, .bytes = bytes};
+    struct ps_event_record record = {.kind = PS_EVENT_WAIT,
+                                     .why = (uint8_t)wait,
+                                     .thread = this_thread(),
+                                     .begin_ns = began_ns,
+                                     .end_ns = ended_ns,
+                                     .bytes = bytes};
     put_with_levels(&record);
 }
 
@@ -229,20 +235,24 @@ void ps_events_launch(const struct ps_recorded_layer *marked)
     if (!layer.stretch) /* no markers: what the plan's step knows, if one is followed */
         ps_plan.layer(&layer);
     if (step_begins)
-        put_instant((struct ps_event_record){.kind = PS_EVENT_STEP, .number = dev->step.length, .other = dev->step.pattern});
+        put_instant(
+            (struct ps_event_record){.kind = PS_EVENT_STEP, .number = dev->step.length, .other = dev->step.pattern});
     if (!step_begins && is_same(&layer, &dev->layer))
         return;
     dev->layer = layer;
-    put_instant((struct ps_event_record){
-        .kind = PS_EVENT_LAYER, .layer = layer.number, .layer_name = layer.name, .direction = (uint8_t)layer.direction});
+    put_instant((struct ps_event_record){.kind = PS_EVENT_LAYER,
+                                         .layer = layer.number,
+                                         .layer_name = layer.name,
+                                         .direction = (uint8_t)layer.direction});
 }
 
 void ps_events_plan(bool in_force, uint32_t pattern, uint32_t launches, uint32_t moves)
 {
     PS_PROBE4(plan, (int)in_force, pattern, launches, moves);
     if (ps_events_is_tracing())
-        put_instant((struct ps_event_record){
-            .kind = in_force ? PS_EVENT_PLAN : PS_EVENT_PLAN_LOST, .number = launches, .other = pattern | (uint64_t)moves << 32});
+        put_instant((struct ps_event_record){.kind = in_force ? PS_EVENT_PLAN : PS_EVENT_PLAN_LOST,
+                                             .number = launches,
+                                             .other = pattern | (uint64_t)moves << 32});
 }
 
 void ps_events_out_of_memory(uint64_t bytes)

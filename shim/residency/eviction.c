@@ -38,13 +38,21 @@ static PS_PER_DEVICE struct {
     bool starting;           /* somebody is about it */
     bool wanted;             /* something has come up for them */
     uint32_t finisher_calls; /* what the finisher has to do has changed */
-    unsigned held, yielding; /* the program waits for the device, or the link is measured: nothing is queued; of these, how many yield */
-    bool ended;              /* nothing leaves any more */
+    unsigned held,
+        /*
+         * the program waits for the device, or the link is measured: nothing is queued; of these,
+         * how many yield
+         */
+        yielding;
+    bool ended;                         /* nothing leaves any more */
     void (*left)(struct ps_span *span); /* constant after the set-up; NULL: nobody is told */
 } first_dev;
 #define dev (&PS_HERE(first_dev))
 
-/* D2H bytes queued at a time, but for one copy: 2.4 ms of the link. Who waits for the device waits for them too. */
+/*
+ * D2H bytes queued at a time, but for one copy: 2.4 ms of the link. Who waits for the device waits
+ * for them too.
+ */
 #define BYTES_QUEUED_MAX (128ull << 20)
 
 static void finish_evictions(void);
@@ -65,7 +73,10 @@ void ps_eviction_when_left(void (*call)(struct ps_span *span))
     dev->left = call;
 }
 
-/* Others wait for what each of these does. Behind them room for those that come later, and for a few of the program's own. */
+/*
+ * Others wait for what each of these does. Behind them room for those that come later, and for a
+ * few of the program's own.
+ */
 #define HELPERS 4u
 #define ROOM_FOR 8u
 static const struct ps_helper_task helpers[HELPERS + ROOM_FOR] = {
@@ -156,12 +167,16 @@ static void call_finisher(void)
 
 bool ps_eviction_may_leave(const struct ps_span *span)
 {
-    return !dev->ended && !ps_registry.blind_launches && span->life == PS_LIFE_LIVE && !span->busy && !span->holds.launching &&
-           !span->holds.pinned && !span->holds.user_pins && !span->holds.excluded && span->has_pages && !ps_block_order_holds(span) &&
+    return !dev->ended && !ps_registry.blind_launches && span->life == PS_LIFE_LIVE && !span->busy &&
+           !span->holds.launching && !span->holds.pinned && !span->holds.user_pins && !span->holds.excluded &&
+           span->has_pages && !ps_block_order_holds(span) &&
            (span->residency == PS_RESIDENT || span->residency == PS_RELOADING);
 }
 
-/* Room is counted once for a whole choice: what does not fit in the end is found by ps_eviction_start. */
+/*
+ * Room is counted once for a whole choice: what does not fit in the end is found by
+ * ps_eviction_start.
+ */
 bool ps_eviction_has_place(size_t bytes)
 {
     return ps_slab_free_of(bytes) || ps_slab_has_room(bytes + ps_transfers_waiting_bytes());
@@ -170,16 +185,19 @@ bool ps_eviction_has_place(size_t bytes)
 /* ---- copies whose end nobody can tell ---- */
 
 /*
- * The driver answers neither a wait for a copy to the host nor a question after it, so the copy may be under way for as long as the process lives. [unlocked]
+ * The driver answers neither a wait for a copy to the host nor a question after it, so the copy may
+ * be under way for as long as the process lives. [unlocked]
  */
 static void say_unknown(void)
 {
-    ps_eviction_end("the driver can't tell when copies to the host are over, so the memory that they use is left as it is");
+    ps_eviction_end(
+        "the driver can't tell when copies to the host are over, so the memory that they use is left as it is");
 }
 
 /*
- * Two clocks: the D2H may read the pages and write to the slot at any time to come. So the span stays on its pages, which `readers` keeps mapped, and the slot
- * is never given back. The transfer is not used again either: its event stands for that copy. [locked]
+ * Two clocks: the D2H may read the pages and write to the slot at any time to come. So the span
+ * stays on its pages, which `readers` keeps mapped, and the slot is never given back. The transfer
+ * is not used again either: its event stands for that copy. [locked]
  */
 static void leave_alone(struct ps_transfer *t)
 {
@@ -211,15 +229,19 @@ static void end_reading(struct ps_span *span, enum ps_copies_d2h on)
 /*
  * Whether a copy that was called off still reads the span on the other D2H stream.
  *
- * Two clocks: when a copy is over the span's addresses are unmapped. Copies of one stream end in order, so those that were called off before are over then;
- * those on the other stream need not be.
+ * Two clocks: when a copy is over the span's addresses are unmapped. Copies of one stream end in
+ * order, so those that were called off before are over then; those on the other stream need not be.
  */
 static bool is_read_elsewhere(const struct ps_span *span, enum ps_copies_d2h on)
 {
-    return on == PS_COPIES_AT_ONCE ? span->order.readers > span->order.at_once_readers : span->order.at_once_readers != 0;
+    return on == PS_COPIES_AT_ONCE ? span->order.readers > span->order.at_once_readers
+                                   : span->order.at_once_readers != 0;
 }
 
-/* Queues the D2H of a transfer that has its slot. On failure the span stays. [locked; releases the lock meanwhile] */
+/*
+ * Queues the D2H of a transfer that has its slot. On failure the span stays. [locked; releases the
+ * lock meanwhile]
+ */
 static int queue_copy(struct ps_transfer *t)
 {
     struct ps_span *span = t->span;
@@ -233,16 +255,19 @@ static int queue_copy(struct ps_transfer *t)
     ps_events_eviction_begins(&t->told, span, t->by_plan);
     ps_registry_unlock();
     if (!r && !t->done) /* made while something is traced it tells when the copy was over */
-        r = ps_cuda_errno(ps_cu.cuEventCreate(&t->done, CU_EVENT_BLOCKING_SYNC | (ps_events_is_tracing() ? 0 : CU_EVENT_DISABLE_TIMING)));
+        r = ps_cuda_errno(ps_cu.cuEventCreate(&t->done, CU_EVENT_BLOCKING_SYNC |
+                                                            (ps_events_is_tracing() ? 0 : CU_EVENT_DISABLE_TIMING)));
     /*
-     * Two clocks: the D2H waits on its stream for the span's uses; the host goes on. What a launch that is not queued yet has named does not begin to leave
-     * (PIN_WHILE_LAUNCHING). A span that was in the line may be named by one that waits for another of its spans: it comes to this one afterwards, and
-     * cancels the eviction or reloads it.
+     * Two clocks: the D2H waits on its stream for the span's uses; the host goes on. What a launch
+     * that is not queued yet has named does not begin to leave (PIN_WHILE_LAUNCHING). A span that
+     * was in the line may be named by one that waits for another of its spans: it comes to this one
+     * afterwards, and cancels the eviction or reloads it.
      */
     if (!r && t->on == PS_COPIES_AT_ONCE)
         r = ps_copies_evict_would_wait(&uses, span->order.fence_set, span->order.fence, t->slot, NULL);
     if (!r)
-        r = ps_copies_evict(t->on, span->address, &uses, span->order.fence_set, span->order.fence, t->slot, t->told.begin, t->done);
+        r = ps_copies_evict(t->on, span->address, &uses, span->order.fence_set, span->order.fence, t->slot,
+                            t->told.begin, t->done);
     if (r == -EINPROGRESS)
         say_unknown();
     ps_registry_lock();
@@ -252,7 +277,8 @@ static int queue_copy(struct ps_transfer *t)
         return r;
     }
     if (r) {
-        if (r != -EBUSY && r != -EAGAIN) { /* else what it waits for is on a stream that is being captured, or is not over */
+        if (r != -EBUSY &&
+            r != -EAGAIN) { /* else what it waits for is on a stream that is being captured, or is not over */
             ps_count(eviction_errors);
             ps_log_warn_once(COPIES,
                              "the driver refused a copy to the host (error %d); the span stays on "
@@ -367,7 +393,8 @@ int ps_eviction_start(struct ps_span *span)
 
 int ps_eviction_start_at_once(struct ps_span *span, struct ps_late_uses *late)
 {
-    if (!ps_registry_thread_is_there(&dev->at_once, "penstock-leave", finish_those_at_once) || queue_is_full(PS_COPIES_AT_ONCE))
+    if (!ps_registry_thread_is_there(&dev->at_once, "penstock-leave", finish_those_at_once) ||
+        queue_is_full(PS_COPIES_AT_ONCE))
         return -EAGAIN;
     /* Asked before it is in line, where it would lose its place in the idle order. */
     const uint64_t number = span->number;
@@ -402,7 +429,10 @@ void ps_eviction_cancel(struct ps_span *span)
 
     ps_transfer_call_off(span);
     ps_block_order_rests(span);
-    /* A D2H that is queued goes on reading the pages; its copy counts for nothing, and its slot is free when it is over. */
+    /*
+     * A D2H that is queued goes on reading the pages; its copy counts for nothing, and its slot is
+     * free when it is over.
+     */
     if (!ps_transfer_withdraw(t))
         t->cancelled = true;
     ps_count(evictions_cancelled);
@@ -416,8 +446,8 @@ void ps_eviction_freed(struct ps_span *span)
     ps_budget.leaving -= span->bytes;
     span->transfer = NULL;
     /*
-     * The D2H goes on reading: `readers` keeps the addresses mapped until it is over. The next owner of the pages may write to them meanwhile,
-     * since the copy counts for nothing.
+     * The D2H goes on reading: `readers` keeps the addresses mapped until it is over. The next
+     * owner of the pages may write to them meanwhile, since the copy counts for nothing.
      */
     if (!ps_transfer_withdraw(t))
         t->cancelled = true;
@@ -449,8 +479,9 @@ static void leave_as_it_is(struct ps_span *span, struct ps_transfer *t, int erro
 }
 
 /*
- * The D2H is over: the pages go, then the mapping moves to the slot, which takes longer (1.8 ms for 256 MiB, shim/README.md#mapping-memory) and nobody waits for.
- * [locked; releases the lock meanwhile; the span is busy meanwhile]
+ * The D2H is over: the pages go, then the mapping moves to the slot, which takes longer (1.8 ms for
+ * 256 MiB, shim/README.md#mapping-memory) and nobody waits for. [locked; releases the lock
+ * meanwhile; the span is busy meanwhile]
  */
 static void move_to_slot(struct ps_transfer *t)
 {
@@ -483,8 +514,8 @@ static void move_to_slot(struct ps_transfer *t)
         dev->left(span);
     ps_events_eviction_ends(&t->told, true);
     /*
-     * A piece comes to rest with its mapping, for which launches that name its pages wait. What touches it unseen is no fault that `penstock verify`
-     * looks for.
+     * A piece comes to rest with its mapping, for which launches that name its pages wait. What
+     * touches it unseen is no fault that `penstock verify` looks for.
      */
     if (ps_block_of(span) && (dev->guard != PS_GUARD_UNMAP || ps_verify_is_on()))
         ps_guard_map_to_slot(span);
@@ -528,7 +559,8 @@ static bool context_is_gone(CUevent event)
 {
     const CUresult result = ps_cu.cuEventQuery(event);
 
-    return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT;
+    return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+           result == CUDA_ERROR_INVALID_CONTEXT;
 }
 
 /* Of one stream: another's copies may wait for longer. */
@@ -561,7 +593,10 @@ static void finish_those_on(enum ps_copies_d2h on, enum ps_helper helper)
         else
             say_unknown();
         ps_registry_lock();
-        /* Its mapping may just be given to a peer. Until that is done the eviction may be cancelled, too. */
+        /*
+         * Its mapping may just be given to a peer. Until that is done the eviction may be
+         * cancelled, too.
+         */
         while (!t->cancelled && t->span->busy)
             ps_registry_wait_changed(1000000u);
         finish(t, is_over);

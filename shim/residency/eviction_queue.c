@@ -13,7 +13,10 @@
 #include "residency/eviction.h"
 #include "residency/plan_table.h"
 
-/* Slots made ahead of need, at most so many bytes more than are asked for, for the spans that are next in line. */
+/*
+ * Slots made ahead of need, at most so many bytes more than are asked for, for the spans that are
+ * next in line.
+ */
 #define SLOTS_AHEAD_BYTES (1ull << 30)
 
 static PS_PER_DEVICE struct {
@@ -76,7 +79,10 @@ void ps_transfer_call_off(struct ps_span *span)
     ps_budget.leaving -= span->bytes;
     span->residency = PS_RESIDENT;
     span->transfer = NULL;
-    /* As the most recently used: in its old place it would be the first to be tried again, and in the order it must stand by its number. */
+    /*
+     * As the most recently used: in its old place it would be the first to be tried again, and in
+     * the order it must stand by its number.
+     */
     span->access.launch = ps_registry.launch_number;
     TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, listed);
 }
@@ -179,7 +185,10 @@ static size_t next_foreseen(void)
     return dev->foreseen.n ? dev->foreseen.bytes[--dev->foreseen.n] : 0;
 }
 
-/* A size to make slots for ahead of need: of the spans next in line to leave, the first that there would be no row for. 0: none. */
+/*
+ * A size to make slots for ahead of need: of the spans next in line to leave, the first that there
+ * would be no row for. 0: none.
+ */
 static size_t worth_making(void)
 {
     const struct ps_span *span;
@@ -199,7 +208,10 @@ static size_t worth_making(void)
     return 0;
 }
 
-/* The row goes to the first transfer of its size that waits for one; the one that it was made for may be gone. */
+/*
+ * The row goes to the first transfer of its size that waits for one; the one that it was made for
+ * may be gone.
+ */
 static void hand_over(struct ps_slot *row, size_t bytes)
 {
     struct ps_transfer *t;

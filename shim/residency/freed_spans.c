@@ -15,10 +15,16 @@
 #include "memory/size_classes.h"
 #include "residency/plan_table.h"
 
-/* For so long a thread of the program waits for the last use of one freed span; then it looks at all of them again. */
+/*
+ * For so long a thread of the program waits for the last use of one freed span; then it looks at
+ * all of them again.
+ */
 #define ONE_USE_NS 20000000u
 
-/* 1 when nothing uses the freed span any more, 0 when something does; that is noted. [unlocked; the span is busy] */
+/*
+ * 1 when nothing uses the freed span any more, 0 when something does; that is noted. [unlocked; the
+ * span is busy]
+ */
 static int uses_are_over(const struct ps_span *span, struct ps_late_uses *late)
 {
     if (!ps_ordering_rule(RELEASE_WAITS_FOR_USES))
@@ -27,7 +33,10 @@ static int uses_are_over(const struct ps_span *span, struct ps_late_uses *late)
     const CUresult filled = over == 1 && span->order.fence_set ? ps_cu.cuEventQuery(span->order.fence) : CUDA_SUCCESS;
     if (filled != CUDA_SUCCESS)
         over = filled == CUDA_ERROR_NOT_READY ? 0 : -EIO;
-    /* Two clocks: where events can't be asked no stream can be made to wait either, so the host waits for the device. Not while somebody captures. */
+    /*
+     * Two clocks: where events can't be asked no stream can be made to wait either, so the host
+     * waits for the device. Not while somebody captures.
+     */
     if (over < 0 && over != -EBUSY && over != -EXDEV)
         over = !ps_managed_context_wait();
     return over == 1;
@@ -40,7 +49,10 @@ static void begin_to_end_cached(struct ps_span *span)
     ps_budget.ending++;
 }
 
-/* The cached span is busy; if its uses are `over`, it is unmapped and released. Its bytes, or 0. [locked; releases the lock meanwhile] */
+/*
+ * The cached span is busy; if its uses are `over`, it is unmapped and released. Its bytes, or 0.
+ * [locked; releases the lock meanwhile]
+ */
 static uint64_t end_cached(struct ps_span *span, bool over)
 {
     uint64_t bytes = span->bytes;
@@ -48,7 +60,10 @@ static uint64_t end_cached(struct ps_span *span, bool over)
 
     if (over) {
         ps_registry_unlock();
-        /* Under a running kernel it would fault: the driver does not wait (shim/README.md#mapping-memory). */
+        /*
+         * Under a running kernel it would fault: the driver does not wait
+         * (shim/README.md#mapping-memory).
+         */
         r = ps_pages_unmap(span->address, span->bytes);
         ps_registry_lock();
     }
@@ -102,7 +117,10 @@ struct ps_span *ps_freed_take_over(size_t bytes, size_t at_most, const struct ps
     return span[over];
 }
 
-/* Releases one cached span if its uses are over; else notes the one that is not. Returns its bytes or 0. [locked; releases the lock meanwhile] */
+/*
+ * Releases one cached span if its uses are over; else notes the one that is not. Returns its bytes
+ * or 0. [locked; releases the lock meanwhile]
+ */
 static uint64_t release_cached(struct ps_span *span, struct ps_late_uses *late)
 {
     begin_to_end_cached(span);
@@ -144,15 +162,19 @@ bool ps_freed_end(struct ps_span *span)
 }
 
 /*
- * Freed spans are freed in about the order in which their uses end: a few at the head that are still in use end the search. Those whose stream has not come to where
- * another is in use count for nothing: all that one stream has freed may wait, on the device, for what this thread is yet to queue.
+ * Freed spans are freed in about the order in which their uses end: a few at the head that are
+ * still in use end the search. Those whose stream has not come to where another is in use count for
+ * nothing: all that one stream has freed may wait, on the device, for what this thread is yet to
+ * queue.
  */
 #define STILL_IN_USE_MAX 4
 
 /*
- * The freed span to give up for the pages that lack: the one freed longest ago of those that alone are enough, or the largest. Sizes come again, so
- * each that goes is made anew in the next step, and what a step makes and unmaps is what the driver has time for (ResNet-50 in 60 % of its memory: 172
- * times a step instead of 250, by a model of its recorded step; steps of larger spans are the same). [locked]
+ * The freed span to give up for the pages that lack: the one freed longest ago of those that alone
+ * are enough, or the largest. Sizes come again, so each that goes is made anew in the next step,
+ * and what a step makes and unmaps is what the driver has time for (ResNet-50 in 60 % of its
+ * memory: 172 times a step instead of 250, by a model of its recorded step; steps of larger spans
+ * are the same). [locked]
  */
 static struct ps_span *worth_ending(uint64_t lack, enum ps_freed whose, struct ps_span *const *in_use, int count,
                                     const struct ps_late_uses *late)
@@ -196,8 +218,10 @@ uint64_t ps_freed_release(uint64_t least, size_t room, enum ps_freed whose)
 }
 
 /*
- * Two clocks: the host waits until the device has come to the span's last use, and that may wait, on the device, for what a thread of the program is yet to
- * queue. Such a thread waits for a moment; others may be as long as it takes. 0; -ETIMEDOUT; other -errno. [unlocked; the span is busy]
+ * Two clocks: the host waits until the device has come to the span's last use, and that may wait,
+ * on the device, for what a thread of the program is yet to queue. Such a thread waits for a
+ * moment; others may be as long as it takes. 0; -ETIMEDOUT; other -errno. [unlocked; the span is
+ * busy]
  */
 static int wait_for_uses(const struct ps_span *span)
 {
@@ -216,7 +240,10 @@ int ps_freed_wait_for_oldest(enum ps_freed whose)
     TAILQ_FOREACH (span, &ps_registry.cached, listed)
         if (may_be_unmapped(span, whose))
             break;
-    /* A program that needs the pages of what it has freed before it launches anything would wait for itself: they are free, as it said. What it is launching is not. */
+    /*
+     * A program that needs the pages of what it has freed before it launches anything would wait
+     * for itself: they are free, as it said. What it is launching is not.
+     */
     if (!span && whose == PS_FREED_EVEN_AWAITED && !ps_helper_thread_is_one())
         TAILQ_FOREACH (span, &ps_registry.cached, listed)
             if (is_left_alone(span, whose) && !span->holds.launching)
@@ -235,14 +262,18 @@ int ps_freed_wait_for_oldest(enum ps_freed whose)
 /* ---- for an allocation ---- */
 
 /*
- * A freed span of the size, or up to `at_most` bytes: one that `orders_itself` comes after by itself, or one whose uses are over. NULL: there is none.
+ * A freed span of the size, or up to `at_most` bytes: one that `orders_itself` comes after by
+ * itself, or one whose uses are over. NULL: there is none.
  *
- * Two clocks: what still uses one on another stream may wait for what the program is yet to queue, on the very stream that is to have it; and if not, two
- * streams that share a span for ever run one after the other. So `stream` is made to wait for another only where there is no room for pages, as
- * CUDA's own pool does it (cudaMemPoolReuseAllowInternalDependencies), and a plan counts on it: else something leaves. cudaMalloc makes streams wait for
- * what cudaFree would have waited for alone. [locked; may release it]
+ * Two clocks: what still uses one on another stream may wait for what the program is yet to queue,
+ * on the very stream that is to have it; and if not, two streams that share a span for ever run one
+ * after the other. So `stream` is made to wait for another only where there is no room for pages,
+ * as CUDA's own pool does it (cudaMemPoolReuseAllowInternalDependencies), and a plan counts on it:
+ * else something leaves. cudaMalloc makes streams wait for what cudaFree would have waited for
+ * alone. [locked; may release it]
  */
-static struct ps_span *take_freed(size_t bytes, size_t at_most, const struct ps_stream *stream, const struct ps_stream *orders_itself)
+static struct ps_span *take_freed(size_t bytes, size_t at_most, const struct ps_stream *stream,
+                                  const struct ps_stream *orders_itself)
 {
     struct ps_span *span = ps_registry_cached_take_ordered(bytes, at_most, orders_itself, !stream);
 
@@ -256,8 +287,10 @@ static struct ps_span *take_freed(size_t bytes, size_t at_most, const struct ps_
 }
 
 /*
- * One that is up to twice as large, or NULL. Sizes that hardly come again (batches of lengths of their own) would have each allocation make pages, and
- * fill the device with freed ones: then what the driver is given back it clears before it has any to give (7.5 ms an allocation, an H100). [locked; may release it]
+ * One that is up to twice as large, or NULL. Sizes that hardly come again (batches of lengths of
+ * their own) would have each allocation make pages, and fill the device with freed ones: then what
+ * the driver is given back it clears before it has any to give (7.5 ms an allocation, an H100).
+ * [locked; may release it]
  */
 static struct ps_span *take_larger(size_t bytes, const struct ps_stream *stream, const struct ps_stream *orders_itself)
 {
@@ -266,7 +299,8 @@ static struct ps_span *take_larger(size_t bytes, const struct ps_stream *stream,
     return room ? take_freed(bytes, bytes + (room < bytes ? room : bytes), stream, orders_itself) : NULL;
 }
 
-struct ps_span *ps_freed_choose(size_t bytes, const struct ps_stream *stream, const struct ps_stream *orders_itself, bool may_be_larger)
+struct ps_span *ps_freed_choose(size_t bytes, const struct ps_stream *stream, const struct ps_stream *orders_itself,
+                                bool may_be_larger)
 {
     struct ps_span *span = take_freed(bytes, bytes, stream, orders_itself);
 

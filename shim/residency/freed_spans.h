@@ -48,7 +48,8 @@ struct ps_span *ps_freed_take_over(size_t bytes, size_t at_most, const struct ps
  * sizes hardly come again. Waits for a span that is just being made ahead: the driver is busy with
  * it. [releases the lock meanwhile]
  */
-struct ps_span *ps_freed_choose(size_t bytes, const struct ps_stream *stream, const struct ps_stream *orders_itself, bool may_be_larger);
+struct ps_span *ps_freed_choose(size_t bytes, const struct ps_stream *stream, const struct ps_stream *orders_itself,
+                                bool may_be_larger);
 
 /* Releases this span if its uses are over. Returns whether it did. */
 bool ps_freed_end(struct ps_span *span);

@@ -16,17 +16,24 @@
 /* Spans that leave in their grace at a time. More of them stay. */
 #define LEAVING_MAX 64u
 
-/* For so long at most launches and what is to leave wait for each other. A driver call that queues a launch takes microseconds, if the queue has room. */
+/*
+ * For so long at most launches and what is to leave wait for each other. A driver call that queues
+ * a launch takes microseconds, if the queue has room.
+ */
 #define LAUNCH_NS 20000000u
 
-/* For so long at most a launch waits for a D2H: that waits, on the device, for queued work, which may wait for what this thread is yet to queue. */
+/*
+ * For so long at most a launch waits for a D2H: that waits, on the device, for queued work, which
+ * may wait for what this thread is yet to queue.
+ */
 #define MOVE_NS 250000000u
 
 static PS_PER_DEVICE struct {
     uint32_t launches; /* constant once set up */
     /*
-     * How many launches are between their two calls; how many spans are in the list. A launch counts itself before it looks at the list, and
-     * whoever adds to the list does so before it looks at the count: one of the two sees the other.
+     * How many launches are between their two calls; how many spans are in the list. A launch
+     * counts itself before it looks at the list, and whoever adds to the list does so before it
+     * looks at the count: one of the two sees the other.
      */
     atomic_uint launching;
     atomic_uint leaving;
@@ -35,18 +42,24 @@ static PS_PER_DEVICE struct {
     _Atomic uint64_t came_back; /* spans that have, so far */
     atomic_uint held_up;        /* launches that have found such a span, or one that leaves, and have not begun yet */
     _Atomic uint64_t let_by;    /* launches that had, and have begun */
-    /* The last of their copies on each H2D stream, and the event behind it; NULL: there was none. With the next guarded by the registry lock. */
+    /*
+     * The last of their copies on each H2D stream, and the event behind it; NULL: there was none.
+     * With the next guarded by the registry lock.
+     */
     struct ps_copies_nth last[PS_COPIES_H2D_STREAMS];
     CUevent last_end[PS_COPIES_H2D_STREAMS];
     uint64_t span[LEAVING_MAX]; /* by number */
-    /* The stream that was launched on last, and the number of the last launch that was on another one than the launch before. */
+    /*
+     * The stream that was launched on last, and the number of the last launch that was on another
+     * one than the launch before.
+     */
     struct ps_stream *_Atomic last_stream;
     _Atomic uint64_t changed;
 } first_dev;
 #define dev (&PS_HERE(first_dev))
 
 static pthread_mutex_t marking = PTHREAD_MUTEX_INITIALIZER; /* a leaf, taken with the registry lock held too */
-static atomic_bool unplaced;                                /* a launch was on a stream that has no place in the table */
+static atomic_bool unplaced; /* a launch was on a stream that has no place in the table */
 
 void ps_grace_open(uint32_t launches)
 {
@@ -58,17 +71,24 @@ static uint64_t launch_number(void)
     return atomic_load_explicit(&ps_registry.launch_number, memory_order_relaxed);
 }
 
-/* Whether a launch that began in the span's grace is under way, however many others have been queued since. */
+/*
+ * Whether a launch that began in the span's grace is under way, however many others have been
+ * queued since.
+ */
 static bool is_waited_for(const struct ps_span *span)
 {
     return ps_ordering_rule(GRACE_WAITS_FOR_SLOW_LAUNCH) &&
            ps_launches_under_way_is_any(span->grace.since, span->access.named + dev->launches);
 }
 
-/* The last launch of a grace has its number before it is queued, so it is in time until the next one begins. Here the order of the two looks counts: launches_under_way.c. */
+/*
+ * The last launch of a grace has its number before it is queued, so it is in time until the next
+ * one begins. Here the order of the two looks counts: launches_under_way.c.
+ */
 static bool is_in_time(const struct ps_span *span)
 {
-    return dev->launches && (atomic_load(&ps_registry.launch_number) - span->access.named <= dev->launches || is_waited_for(span));
+    return dev->launches &&
+           (atomic_load(&ps_registry.launch_number) - span->access.named <= dev->launches || is_waited_for(span));
 }
 
 bool ps_grace_is_over(const struct ps_span *span)
@@ -93,7 +113,8 @@ static void raise_to(_Atomic uint64_t *value, uint64_t to)
 {
     uint64_t now = atomic_load_explicit(value, memory_order_relaxed);
 
-    while (now < to && !atomic_compare_exchange_weak_explicit(value, &now, to, memory_order_release, memory_order_relaxed)) {
+    while (now < to &&
+           !atomic_compare_exchange_weak_explicit(value, &now, to, memory_order_release, memory_order_relaxed)) {
     }
 }
 
@@ -101,7 +122,8 @@ static void lower_to(_Atomic uint64_t *value, uint64_t to)
 {
     uint64_t now = atomic_load_explicit(value, memory_order_relaxed);
 
-    while (now > to && !atomic_compare_exchange_weak_explicit(value, &now, to, memory_order_release, memory_order_relaxed)) {
+    while (now > to &&
+           !atomic_compare_exchange_weak_explicit(value, &now, to, memory_order_release, memory_order_relaxed)) {
     }
 }
 
@@ -112,7 +134,10 @@ static void widen(struct ps_grace_mark *m, uint64_t began, uint64_t launch)
     raise_to(&m->last, launch);
 }
 
-/* A launch has been queued on the stream, begun and ended when launches of these numbers were the latest; the tick covers it. */
+/*
+ * A launch has been queued on the stream, begun and ended when launches of these numbers were the
+ * latest; the tick covers it.
+ */
 static void mark(struct ps_stream *s, uint64_t tick, uint64_t began, uint64_t launch)
 {
     uint64_t n = atomic_load_explicit(&s->grace.marked, memory_order_acquire);
@@ -139,8 +164,9 @@ static void mark(struct ps_stream *s, uint64_t tick, uint64_t began, uint64_t la
 }
 
 /*
- * The tick that covers what was launched on the stream from one launch to another; 0: nothing was. What is older than all marks is covered by the
- * oldest one: a later tick of a stream covers what an earlier one does. [marking]
+ * The tick that covers what was launched on the stream from one launch to another; 0: nothing was.
+ * What is older than all marks is covered by the oldest one: a later tick of a stream covers what
+ * an earlier one does. [marking]
  */
 static uint64_t tick_of(struct ps_stream *s, uint64_t from, uint64_t to)
 {
@@ -151,7 +177,9 @@ static uint64_t tick_of(struct ps_stream *s, uint64_t from, uint64_t to)
         const struct ps_grace_mark *m = mark_at(s, n - 1);
         if (atomic_load_explicit(&m->first, memory_order_relaxed) > to)
             continue;
-        return atomic_load_explicit(&m->last, memory_order_acquire) >= from ? atomic_load_explicit(&m->tick, memory_order_relaxed) : 0;
+        return atomic_load_explicit(&m->last, memory_order_acquire) >= from
+                   ? atomic_load_explicit(&m->tick, memory_order_relaxed)
+                   : 0;
     }
     return oldest ? atomic_load_explicit(&mark_at(s, oldest)->tick, memory_order_relaxed) : 0;
 }
@@ -160,7 +188,8 @@ void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses)
 {
     const uint64_t to = span->access.named + dev->launches;
 
-    if (!dev->launches || !atomic_load_explicit(&span->grace.known, memory_order_relaxed) || !ps_ordering_rule(EVICTION_WAITS_FOR_GRACE))
+    if (!dev->launches || !atomic_load_explicit(&span->grace.known, memory_order_relaxed) ||
+        !ps_ordering_rule(EVICTION_WAITS_FOR_GRACE))
         return;
     if (atomic_load_explicit(&unplaced, memory_order_relaxed))
         ps_uses_note_everything(uses);
@@ -176,7 +205,10 @@ void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses)
     pthread_mutex_unlock(&marking);
 }
 
-/* Whether all launches since the span was named last were on that stream, where the one that is about to be queued comes after them. */
+/*
+ * Whether all launches since the span was named last were on that stream, where the one that is
+ * about to be queued comes after them.
+ */
 static bool were_all_on(const struct ps_span *span, const struct ps_stream *stream)
 {
     return atomic_load_explicit(&dev->last_stream, memory_order_relaxed) == stream &&
@@ -190,7 +222,8 @@ static void end_former(struct ps_span *span, const struct ps_stream *stream)
         return;
     if (span->residency != PS_EVICTED || (span->grace.left_in && ps_ordering_rule(GRACE_WAITS_FOR_MOVE)))
         ps_grace_add_uses(span, &span->order.uses);
-    if (span->residency == PS_RESIDENT || span->residency == PS_RELOADING || (span->residency == PS_EVICTED && ps_grace_is_over(span)))
+    if (span->residency == PS_RESIDENT || span->residency == PS_RELOADING ||
+        (span->residency == PS_EVICTED && ps_grace_is_over(span)))
         span->grace.left_in = false;
 }
 
@@ -210,10 +243,14 @@ static bool is_at_rest(const struct ps_span *span)
 {
     if (!span || span->life != PS_LIFE_LIVE || !is_in_time(span))
         return true;
-    return !span->busy && span->residency != PS_EVICTING && (span->residency != PS_EVICTED || span->backing != PS_BACKING_NONE);
+    return !span->busy && span->residency != PS_EVICTING &&
+           (span->residency != PS_EVICTED || span->backing != PS_BACKING_NONE);
 }
 
-/* Launches take spans from the list; where none comes that may use what it does not name, the list would be full for good. [locked] */
+/*
+ * Launches take spans from the list; where none comes that may use what it does not name, the list
+ * would be full for good. [locked]
+ */
 static void forget_those_at_rest(void)
 {
     unsigned kept = 0;
@@ -241,7 +278,10 @@ bool ps_grace_leaves(struct ps_span *span)
     return true;
 }
 
-/* Whether the span has come to rest: then it need not be looked at again. [locked; releases the lock meanwhile] */
+/*
+ * Whether the span has come to rest: then it need not be looked at again. [locked; releases the
+ * lock meanwhile]
+ */
 static bool has_settled(struct ps_span *span, uint64_t began)
 {
     if (!span || span->life != PS_LIFE_LIVE || !is_in_time(span))
@@ -344,7 +384,8 @@ void ps_grace_gives_way(void)
     uint64_t until = atomic_load(&dev->let_by);
 
     until += atomic_load(&dev->held_up);
-    while (atomic_load(&dev->let_by) < until && !atomic_load(&dev->coming) && !are_some_leaving() && ps_now_ns() - began < LAUNCH_NS)
+    while (atomic_load(&dev->let_by) < until && !atomic_load(&dev->coming) && !are_some_leaving() &&
+           ps_now_ns() - began < LAUNCH_NS)
         ps_registry_wait_changed(50000u);
 }
 
@@ -353,7 +394,10 @@ int ps_grace_comes_back(const struct ps_span *span, uint64_t ns)
     struct ps_uses uses = {.count = 0};
 
     ps_registry_lock();
-    /* A launch counts itself before it looks at this number, and here it is the other way round: one of the two sees the other. */
+    /*
+     * A launch counts itself before it looks at this number, and here it is the other way round:
+     * one of the two sees the other.
+     */
     atomic_fetch_add(&dev->coming, 1);
     int r = let_launches_by() ? 0 : -ETIMEDOUT;
     if (!r && ps_ordering_rule(RELOAD_WAITS_FOR_GRACE))
@@ -369,8 +413,9 @@ int ps_grace_comes_back(const struct ps_span *span, uint64_t ns)
 }
 
 /*
- * Two clocks: a launch of the grace waits on its own stream for each H2D of what has come back, whatever stream that was for. An event that has been recorded
- * anew since stands for a later copy, of a span whose earlier one was over before it left again.
+ * Two clocks: a launch of the grace waits on its own stream for each H2D of what has come back,
+ * whatever stream that was for. An event that has been recorded anew since stands for a later copy,
+ * of a span whose earlier one was over before it left again.
  */
 static void come_after_those_back(struct ps_stream *stream)
 {
@@ -463,8 +508,9 @@ void ps_grace_launch_ends(struct ps_stream *stream, uint64_t began)
     ps_stream_settle(stream);
     const uint64_t tick = atomic_load(stream->per_thread ? &stream->recorded : &stream->next);
     /*
-     * A span may be named anew by another thread meanwhile, whose launch has its number before it looks for this mark. Either it finds the mark, or the launch has
-     * that number here, and is in the new grace.
+     * A span may be named anew by another thread meanwhile, whose launch has its number before it
+     * looks for this mark. Either it finds the mark, or the launch has that number here, and is in
+     * the new grace.
      */
     do {
         launch = latest;

@@ -115,8 +115,8 @@ static void has_gone(struct maker **at)
 }
 
 /*
- * A graph may be captured in several parts: one maker each. A capture that failed leaves a maker whose handle another graph may get;
- * it is forgotten with that graph. NULL: no memory. [locked]
+ * A graph may be captured in several parts: one maker each. A capture that failed leaves a maker
+ * whose handle another graph may get; it is forgotten with that graph. NULL: no memory. [locked]
  */
 static struct maker *maker_of(cuuint64_t capture, CUgraph graph)
 {
@@ -205,7 +205,8 @@ static void widen(CUdeviceptr from, CUdeviceptr to)
         highest = to;
 }
 
-void ps_graph_memory_allocated(CUdeviceptr address, size_t bytes, CUstream stream, bool per_thread_default, bool (*is_torchs)(void))
+void ps_graph_memory_allocated(CUdeviceptr address, size_t bytes, CUstream stream, bool per_thread_default,
+                               bool (*is_torchs)(void))
 {
     CUgraph graph = NULL;
     unsigned device = 0;
@@ -213,8 +214,8 @@ void ps_graph_memory_allocated(CUdeviceptr address, size_t bytes, CUstream strea
     if (!ps_capture_anywhere() && !atomic_load_explicit(&known, memory_order_relaxed))
         return;
     const cuuint64_t capture = capture_of(stream, per_thread_default, &graph);
-    const bool is_ours =
-        capture && graph && is_torchs() && ps_devices_enter_current() == PS_DEVICES_MANAGED && ps_devices_find(ps_device.ordinal, &device);
+    const bool is_ours = capture && graph && is_torchs() && ps_devices_enter_current() == PS_DEVICES_MANAGED &&
+                         ps_devices_find(ps_device.ordinal, &device);
     struct memory *m = is_ours ? calloc(1, sizeof *m) : NULL;
     pthread_mutex_lock(&lock);
     struct memory **at = place_of(address);
@@ -254,10 +255,14 @@ void ps_graph_memory_used(cuuint64_t capture, CUdeviceptr word)
     pthread_mutex_unlock(&lock);
 }
 
-/* Whether the driver gets the free: as a node of the capture, or since the graph is not torch's. [locked] */
+/*
+ * Whether the driver gets the free: as a node of the capture, or since the graph is not torch's.
+ * [locked]
+ */
 static bool is_drivers(const struct memory *m, cuuint64_t capture)
 {
-    return m->freed || (capture && m->used_in == capture) || (m->maker && (is_others(m->maker) || m->maker->capture == capture));
+    return m->freed || (capture && m->used_in == capture) ||
+           (m->maker && (is_others(m->maker) || m->maker->capture == capture));
 }
 
 bool ps_graph_memory_freed(CUdeviceptr address, CUstream stream, bool per_thread_default)
@@ -349,7 +354,8 @@ static void let_go_at(unsigned device)
     CUstream stream = NULL;
     struct memory *taken = take_due(device);
 
-    if (taken && ps_cu.cuMemFreeAsync && ps_cu.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0) == CUDA_SUCCESS) {
+    if (taken && ps_cu.cuMemFreeAsync &&
+        ps_cu.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0) == CUDA_SUCCESS) {
         if (comes_after_everything(stream)) {
             free_taken(taken, stream);
             taken = NULL;

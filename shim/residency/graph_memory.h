@@ -37,7 +37,8 @@
  * The driver has allocated memory in stream order; the stream may be captured. `is_torchs` tells
  * whether torch is here, and has the allocator that Penstock asks it for.
  */
-void ps_graph_memory_allocated(CUdeviceptr address, size_t bytes, CUstream stream, bool per_thread_default, bool (*is_torchs)(void));
+void ps_graph_memory_allocated(CUdeviceptr address, size_t bytes, CUstream stream, bool per_thread_default,
+                               bool (*is_torchs)(void));
 
 /*
  * The capture that a launch on a stream belongs to, and the address range of graphs' memory.

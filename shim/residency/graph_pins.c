@@ -88,13 +88,15 @@ static void take(struct ps_graph_pins *pins, struct gathered *spans, unsigned de
     const uint64_t left = pin(pins, spans, device);
     ps_residency_let_go(spans->span, spans->count, NULL);
     if (left)
-        ps_log_warn_once(TRACER,
-                         "a CUDA graph that kernels launch uses more than a budget of %s has room for: %s of it stay on the "
-                         "host while the graph exists, and its kernels read them there, slowly; raise PENSTOCK_BUDGET",
-                         ps_bytes_text(ps_budget.limit).text, ps_bytes_text(left).text);
+        ps_log_warn_once(
+            TRACER,
+            "a CUDA graph that kernels launch uses more than a budget of %s has room for: %s of it stay on the "
+            "host while the graph exists, and its kernels read them there, slowly; raise PENSTOCK_BUDGET",
+            ps_bytes_text(ps_budget.limit).text, ps_bytes_text(left).text);
     if (spans->lacks)
-        ps_log_warn_once(TRACER, "no memory to record what a CUDA graph that kernels launch uses: that memory may be evicted "
-                                 "while the graph runs; a lower PENSTOCK_HOST_BUDGET makes the slab smaller");
+        ps_log_warn_once(TRACER,
+                         "no memory to record what a CUDA graph that kernels launch uses: that memory may be evicted "
+                         "while the graph runs; a lower PENSTOCK_HOST_BUDGET makes the slab smaller");
 }
 
 struct ps_graph_pins ps_graph_pins_take(const CUdeviceptr *address, size_t count, bool everything)

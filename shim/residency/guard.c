@@ -11,13 +11,14 @@
 #include "residency/eviction.h"
 
 /*
- * Evicted spans whose addresses lead nowhere yet: the `host` guard's mapping takes longer than the copy did (2.1 against 1.6 ms for 86 MiB with both
- * links busy, on an H200), so it has a thread of its own and holds up no pages. A ring; a span is known by its number.
+ * Evicted spans whose addresses lead nowhere yet: the `host` guard's mapping takes longer than the
+ * copy did (2.1 against 1.6 ms for 86 MiB with both links busy, on an H200), so it has a thread of
+ * its own and holds up no pages. A ring; a span is known by its number.
  */
 #define UNGUARDED_MAX 1024u
 /*
- * Beyond this the mapping is made before the next pages go: an unforeseen access would fault meanwhile, and pointer queries that go past our hooks
- * (Triton's) would fail. 10 ms or so.
+ * Beyond this the mapping is made before the next pages go: an unforeseen access would fault
+ * meanwhile, and pointer queries that go past our hooks (Triton's) would fail. 10 ms or so.
  */
 #define UNGUARDED_BYTES_MAX (256ull << 20)
 static PS_PER_DEVICE struct {
@@ -34,7 +35,10 @@ static PS_PER_DEVICE struct {
 #define TRIES 8
 #define FIRST_PAUSE_NS 1000000
 
-/* What the driver refuses once it may grant a moment later, and an access faults until it does. [unlocked; the span is busy] */
+/*
+ * What the driver refuses once it may grant a moment later, and an access faults until it does.
+ * [unlocked; the span is busy]
+ */
 static int map_row(const struct ps_span *span, int tries)
 {
     struct timespec pause = {.tv_nsec = FIRST_PAUSE_NS};
@@ -62,7 +66,8 @@ void ps_guard_map_to_slot(struct ps_span *span)
     ps_registry_unlock();
     int r = map_row(span, first ? TRIES : 1);
     if (r && first)
-        ps_eviction_end("the driver refuses to map host memory at the addresses of an evicted span, so a kernel that uses them faults");
+        ps_eviction_end(
+            "the driver refuses to map host memory at the addresses of an evicted span, so a kernel that uses them faults");
     ps_registry_lock();
     span->busy = false;
     dev->refused = r != 0;
@@ -81,8 +86,9 @@ static void put_in_ring(const struct ps_span *span)
 }
 
 /*
- * From the unmapping of its pages until this is done an access that nobody foresaw would fault; everything that is seen maps or reloads the span
- * itself. A reload that comes first spares the work. [locked; may release the lock meanwhile]
+ * From the unmapping of its pages until this is done an access that nobody foresaw would fault;
+ * everything that is seen maps or reloads the span itself. A reload that comes first spares the
+ * work. [locked; may release the lock meanwhile]
  */
 void ps_guard_soon(struct ps_span *span)
 {

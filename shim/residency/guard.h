@@ -20,7 +20,8 @@
  */
 static inline bool ps_guard_sees_all(const struct ps_span *span, bool outlives_step)
 {
-    return !ps_host_tables_exist() && (!outlives_step || (span && !atomic_load_explicit(&span->grace.known, memory_order_relaxed)));
+    return !ps_host_tables_exist() &&
+           (!outlives_step || (span && !atomic_load_explicit(&span->grace.known, memory_order_relaxed)));
 }
 
 /*

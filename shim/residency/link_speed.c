@@ -20,29 +20,45 @@
 #include "residency/eviction.h"
 #include "residency/page_supply.h"
 
-/* One copy of the measurement: long enough to drown its own start (32 MiB take 0.6 ms at 55 GB/s). */
+/*
+ * One copy of the measurement: long enough to drown its own start (32 MiB take 0.6 ms at 55 GB/s).
+ */
 #define COPY_BYTES (32ull << 20)
 #define ROUNDS 5
-/* So many one after the other where other ranks measure at the same time: what lies between rounds, when a rank is alone at the link, is little against them. */
+/*
+ * So many one after the other where other ranks measure at the same time: what lies between rounds,
+ * when a rank is alone at the link, is little against them.
+ */
 #define COPIES_BESIDE_PEERS 4u
 #define MAPPINGS 31
 /*
- * What a mapping takes longer in a step than with nothing beside it: it waits for the piece of a D2H that is under way (copy_gate.h), and for who else is in the driver.
- * (H200: 39 to 57 us alone. Fitted: with 115 to 120 in all, predictions from the recordings of a CNN, a compiled model and a Llama are within 4.4 % of what these took,
- * at fifteen budgets. tests/results/README.md#what-advise-predicts)
+ * What a mapping takes longer in a step than with nothing beside it: it waits for the piece of a
+ * D2H that is under way (copy_gate.h), and for who else is in the driver. (H200: 39 to 57 us alone.
+ * Fitted: with 115 to 120 in all, predictions from the recordings of a CNN, a compiled model and a
+ * Llama are within 4.4 % of what these took, at fifteen budgets.
+ * tests/results/README.md#what-advise-predicts)
  */
 #define BESIDE_OTHERS_NS 75000u
 #define TRIES_MAX 3
 
-/* What is taken when nothing can be measured: PCIe 5 x16 as on the target machine (shim/README.md#the-link). */
+/*
+ * What is taken when nothing can be measured: PCIe 5 x16 as on the target machine
+ * (shim/README.md#the-link).
+ */
 static PS_PER_DEVICE struct penstock_links first_speed = {
     .d2h_bytes_per_s = 55400000000u,
     .h2d_bytes_per_s = 55500000000u,
     .d2h_bytes_per_s_both = 50900000000u,
     .h2d_bytes_per_s_both = 52000000000u,
-    /* From the end of a D2H: the helper thread wakes, unmaps, releases (measured on an H200: 60 to 150 us). */
+    /*
+     * From the end of a D2H: the helper thread wakes, unmaps, releases (measured on an H200: 60 to
+     * 150 us).
+     */
     .evict_overhead_ns = 150000,
-    /* Host mapping off, device pages made and mapped (165 us for 64 MiB, shim/README.md#mapping-memory). */
+    /*
+     * Host mapping off, device pages made and mapped (165 us for 64 MiB,
+     * shim/README.md#mapping-memory).
+     */
     .reload_overhead_ns = 250000,
     .mapping_ns = 120000, /* the host of an H200 */
 };
@@ -85,7 +101,8 @@ static bool set_up(struct bench *b)
         if (host && ps_host_pages_create(b->bytes, &b->pages[b->mapped]))
             return false;
         CUdeviceptr address = b->base + b->mapped * b->bytes;
-        if (host ? ps_handle_map(address, b->bytes, b->pages[b->mapped]) : ps_pages_map(address, b->held[b->mapped].pages)) {
+        if (host ? ps_handle_map(address, b->bytes, b->pages[b->mapped])
+                 : ps_pages_map(address, b->held[b->mapped].pages)) {
             if (host)
                 ps_pages_release(b->pages[b->mapped]);
             return false;
@@ -98,7 +115,10 @@ static bool set_up(struct bench *b)
     for (size_t i = 0; i < sizeof events / sizeof *events; i++)
         if (ps_cu.cuEventCreate(events[i], CU_EVENT_DEFAULT) != CUDA_SUCCESS)
             return false;
-    /* Pages are made at first use here and there, which is not to be timed; and what nobody wrote is not copied. */
+    /*
+     * Pages are made at first use here and there, which is not to be timed; and what nobody wrote
+     * is not copied.
+     */
     for (unsigned i = 0; i < b->mapped; i++)
         if (ps_cu.cuMemsetD32Async(b->base + i * b->bytes, 0, b->bytes / 4, b->stream[OUT]) != CUDA_SUCCESS)
             return false;
@@ -114,7 +134,10 @@ static bool is_at_rest(const struct bench *b)
     return rests;
 }
 
-/* Two clocks: nothing goes before what is queued on both streams is over. Where that can't be told all of it stays, and the pages count as held. */
+/*
+ * Two clocks: nothing goes before what is queued on both streams is over. Where that can't be told
+ * all of it stays, and the pages count as held.
+ */
 static bool clear_up(struct bench *b)
 {
     if (!is_at_rest(b))
@@ -146,17 +169,19 @@ static bool queue(struct bench *b, enum direction d)
     CUdeviceptr device = b->base + d * b->bytes, host = b->base + (DIRECTIONS + d) * b->bytes;
 
     /*
-     * As evictions are; and in one piece, since reloads, which go on meanwhile, would have their turns at each look (18 to 32 GB/s instead of 48, seen with two
-     * processes on two H100).
+     * As evictions are; and in one piece, since reloads, which go on meanwhile, would have their
+     * turns at each look (18 to 32 GB/s instead of 48, seen with two processes on two H100).
      */
     return !(d == OUT ? ps_copy_gate_copy(b->stream[OUT], PS_COPY_GATE_OUT, host, device, b->bytes)
                       : ps_cuda_errno(ps_cu.cuMemcpyAsync(device, host, b->bytes, b->stream[IN])));
 }
 
 /*
- * Two clocks: the first direction's copies stand behind a look at the gate until all are queued, the second's behind an event after it, and they are timed by
- * events. The host may take longer to queue a copy than the device to make it: where the launching thread stands in a full queue, each call of ours waits for
- * that. Timed by the host's clock, both directions then came one after the other.
+ * Two clocks: the first direction's copies stand behind a look at the gate until all are queued,
+ * the second's behind an event after it, and they are timed by events. The host may take longer to
+ * queue a copy than the device to make it: where the launching thread stands in a full queue, each
+ * call of ours waits for that. Timed by the host's clock, both directions then came one after the
+ * other.
  */
 static bool queue_all(struct bench *b, enum direction first, enum direction last)
 {
@@ -173,13 +198,16 @@ static bool queue_all(struct bench *b, enum direction first, enum direction last
 }
 
 /*
- * Other ranks measure when this one does, since that is how they will copy: beside each other. They meet first of all and at each round, once its copies are queued: what
- * the host takes to queue some differs by tens of ms between two ranks (one of two measurements on two H100 found 44 GB/s to the device, where 28 is what each gets).
- * Two clocks: the host waits, while the copies stand behind the gate; where there is none they are under way by then.
+ * Other ranks measure when this one does, since that is how they will copy: beside each other. They
+ * meet first of all and at each round, once its copies are queued: what the host takes to queue
+ * some differs by tens of ms between two ranks (one of two measurements on two H100 found 44 GB/s
+ * to the device, where 28 is what each gets). Two clocks: the host waits, while the copies stand
+ * behind the gate; where there is none they are under way by then.
  */
 static void meet_peers(struct bench *b)
 {
-    const struct ps_rank_exchange_key key = {PS_RANK_EXCHANGE_LINK, ps_address_device(ps_registry.start), 0, b->meetings};
+    const struct ps_rank_exchange_key key = {PS_RANK_EXCHANGE_LINK, ps_address_device(ps_registry.start), 0,
+                                             b->meetings};
 
     if (b->peers || !b->meetings)
         b->peers = ps_rank_exchange_exchange(key, NULL, 0, ps_shutdown_asked, NULL, NULL);
@@ -193,15 +221,16 @@ static bool run(struct bench *b, enum direction first, enum direction last, stru
     bool well = queue_all(b, first, last);
 
     meet_peers(b);
-    const bool late = well && held && ps_cu.cuEventQuery(b->go) != CUDA_ERROR_NOT_READY; /* the gate is never shut for long */
+    const bool late =
+        well && held && ps_cu.cuEventQuery(b->go) != CUDA_ERROR_NOT_READY; /* the gate is never shut for long */
 
     if (held)
         ps_copy_gate_let_go();
     for (enum direction d = first; d <= last; d++)
         well = ps_cu.cuStreamSynchronize(b->stream[d]) == CUDA_SUCCESS && well;
     for (enum direction d = first; well && d <= last; d++)
-        well = !ps_cuda_elapsed_ns(b->go, b->begin[d], &round->begin[d]) && !ps_cuda_elapsed_ns(b->go, b->end[d], &round->end[d]) &&
-               round->end[d] > round->begin[d];
+        well = !ps_cuda_elapsed_ns(b->go, b->begin[d], &round->begin[d]) &&
+               !ps_cuda_elapsed_ns(b->go, b->end[d], &round->end[d]) && round->end[d] > round->begin[d];
     return well && (first == last || !late); /* being late takes nothing but time */
 }
 
@@ -217,14 +246,18 @@ static uint64_t alone(struct bench *b, enum direction d)
     return run(b, d, d, &round) ? a_second((double)b->bytes * b->copies, round.end[d] - round.begin[d]) : 0;
 }
 
-/* What each direction reaches while the other is busy too: what it carries when the other is over or has not begun is not of it. */
+/*
+ * What each direction reaches while the other is busy too: what it carries when the other is over
+ * or has not begun is not of it.
+ */
 static bool both_at_once(struct bench *b, const uint64_t alone[DIRECTIONS], uint64_t both[DIRECTIONS])
 {
     struct round r;
 
     if (!run(b, OUT, IN, &r))
         return false;
-    const int64_t from = r.begin[OUT] > r.begin[IN] ? r.begin[OUT] : r.begin[IN], to = r.end[OUT] < r.end[IN] ? r.end[OUT] : r.end[IN];
+    const int64_t from = r.begin[OUT] > r.begin[IN] ? r.begin[OUT] : r.begin[IN],
+                  to = r.end[OUT] < r.end[IN] ? r.end[OUT] : r.end[IN];
     for (int d = 0; d < DIRECTIONS; d++) {
         const double outside = (double)(from - r.begin[d] + r.end[d] - to) * (double)alone[d] / 1e9;
         both[d] = a_second((double)b->bytes * b->copies - outside, to - from);
@@ -248,8 +281,9 @@ static int by_sum(const void *a, const void *b)
 }
 
 /*
- * Of rounds in order: the best, since the program's own copies, and reloads that a launch asked for, are under way beside the others. But where other ranks measure too, the
- * one in the middle: in the best of those some were at rest.
+ * Of rounds in order: the best, since the program's own copies, and reloads that a launch asked
+ * for, are under way beside the others. But where other ranks measure too, the one in the middle:
+ * in the best of those some were at rest.
  */
 static unsigned which_of(const struct bench *b, unsigned rounds)
 {
@@ -283,8 +317,9 @@ static bool measure(struct bench *b)
 }
 
 /*
- * Where that was not measured before (mapping_time.h): what it takes to unmap device pages and to map them again, which is the host's time. The median, since a
- * call that met one of the program's in the driver waited for that.
+ * Where that was not measured before (mapping_time.h): what it takes to unmap device pages and to
+ * map them again, which is the host's time. The median, since a call that met one of the program's
+ * in the driver waited for that.
  */
 static bool measure_mapping(struct bench *b)
 {
@@ -307,7 +342,10 @@ static bool measure_mapping(struct bench *b)
 
 const struct penstock_links *ps_link_speed(bool measure_it)
 {
-    /* A helper thread gets no pages while the program waits for some: then it is measured for a later plan. */
+    /*
+     * A helper thread gets no pages while the program waits for some: then it is measured for a
+     * later plan.
+     */
     static PS_PER_DEVICE unsigned first_tries;
 #define tries PS_HERE(first_tries)
 
@@ -321,7 +359,10 @@ const struct penstock_links *ps_link_speed(bool measure_it)
         if (b.bytes && set_up(&b)) {
             meet_peers(&b);
             b.copies = b.peers ? COPIES_BESIDE_PEERS : 1;
-            /* Our own copies would halve what is measured (28 GB/s each way at once instead of 50, seen at a small budget). */
+            /*
+             * Our own copies would halve what is measured (28 GB/s each way at once instead of 50,
+             * seen at a small budget).
+             */
             ps_eviction_hold(false);
             ps_copy_gate_stay_open(true);
             well = measure(&b);
@@ -335,8 +376,10 @@ const struct penstock_links *ps_link_speed(bool measure_it)
         if (!clear_up(&b) || well)
             tries = TRIES_MAX;
         ps_log_info(POLICY, "the link: %llu MB/s out, %llu in, at once %llu and %llu%s%s",
-                    (unsigned long long)(speed.d2h_bytes_per_s / 1000000), (unsigned long long)(speed.h2d_bytes_per_s / 1000000),
-                    (unsigned long long)(speed.d2h_bytes_per_s_both / 1000000), (unsigned long long)(speed.h2d_bytes_per_s_both / 1000000),
+                    (unsigned long long)(speed.d2h_bytes_per_s / 1000000),
+                    (unsigned long long)(speed.h2d_bytes_per_s / 1000000),
+                    (unsigned long long)(speed.d2h_bytes_per_s_both / 1000000),
+                    (unsigned long long)(speed.h2d_bytes_per_s_both / 1000000),
                     b.peers ? ", while other ranks measured theirs" : "", well ? "" : " (taken, not measured)");
     }
     return &speed;

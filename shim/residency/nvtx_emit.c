@@ -4,7 +4,10 @@
 
 #include "base/real_dlsym.h"
 
-/* A copy of NVTX of our own, of which nothing is exported. It looks for the tool's library at its first call. */
+/*
+ * A copy of NVTX of our own, of which nothing is exported. It looks for the tool's library at its
+ * first call.
+ */
 #define NVTX_SUPPORT_STATIC_INJECTION_LIBRARY 0
 #define dlsym ps_real_dlsym /* the header looks functions up in that library */
 #include <nvtx3/nvToolsExt.h>

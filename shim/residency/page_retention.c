@@ -18,7 +18,9 @@
 /* Longer than a program computes between two times that it asks: one convolution's trials. */
 #define ASKS_WITHIN_NS 2000000000u
 
-/* No trim waits for longer, whatever the program asks: half of what is free may be what it wants. */
+/*
+ * No trim waits for longer, whatever the program asks: half of what is free may be what it wants.
+ */
 #define TRIM_WITHIN_NS 60000000000u
 
 /* All guarded by the registry lock. */
@@ -36,13 +38,15 @@ static bool still_asks(void)
 {
     const uint64_t now = dev->asked_at ? ps_now_ns() : 0;
 
-    return dev->asked_at && now - dev->asked_at < ASKS_WITHIN_NS && !(dev->trim_waits && now - dev->trim_since > TRIM_WITHIN_NS);
+    return dev->asked_at && now - dev->asked_at < ASKS_WITHIN_NS &&
+           !(dev->trim_waits && now - dev->trim_since > TRIM_WITHIN_NS);
 }
 
 /*
- * Freed spans that keep pages are worth it while they are reused. More than an eighth above the most that was ever in use is hoarding, unless each is wanted
- * again, or a larger one serves: a step whose sizes have their peaks at different times needs more (ResNet-50 19 % above, where 48 spans a step, made and
- * unmade, took a tenth of the step on an H200).
+ * Freed spans that keep pages are worth it while they are reused. More than an eighth above the
+ * most that was ever in use is hoarding, unless each is wanted again, or a larger one serves: a
+ * step whose sizes have their peaks at different times needs more (ResNet-50 19 % above, where 48
+ * spans a step, made and unmade, took a tenth of the step on an H200).
  */
 static uint64_t enough(void)
 {
@@ -50,8 +54,10 @@ static uint64_t enough(void)
 }
 
 /*
- * A program that repeats has 1.2 times the most that was in use made in all, and one that first makes a model and then the shards of it 1.5 times. What lasts is
- * made by then, and is as large as was asked for: under FSDP2 30 shards lay in spans twice as large for good, 2.1 GiB of 40 at the peak.
+ * A program that repeats has 1.2 times the most that was in use made in all, and one that first
+ * makes a model and then the shards of it 1.5 times. What lasts is made by then, and is as large as
+ * was asked for: under FSDP2 30 shards lay in spans twice as large for good, 2.1 GiB of 40 at the
+ * peak.
  */
 static bool sizes_hardly_come_again(void)
 {
@@ -64,9 +70,10 @@ bool ps_page_retention_prefers_larger(size_t bytes)
 }
 
 /*
- * And more than a quarter above is of no use: steps that repeat come to hold 1.20 of their peak at the most and make nothing from the second on
- * (tests/recordings/freed-spans plays the recorded ones), and sizes that hardly come again are served by larger freed spans. Those filled 75 of an H100's 79 GiB
- * for 30 in use, which others may want; at half above, a ViT held 31.5 GiB for 22.4.
+ * And more than a quarter above is of no use: steps that repeat come to hold 1.20 of their peak at
+ * the most and make nothing from the second on (tests/recordings/freed-spans plays the recorded
+ * ones), and sizes that hardly come again are served by larger freed spans. Those filled 75 of an
+ * H100's 79 GiB for 30 in use, which others may want; at half above, a ViT held 31.5 GiB for 22.4.
  */
 static uint64_t most(void)
 {

@@ -22,22 +22,40 @@
 #include "residency/plan_table.h"
 #include "residency/stopwatch.h"
 
-/* How long a thread waits for evictions and last uses that don't end before it goes on without (they depend on the program's own queued work). */
+/*
+ * How long a thread waits for evictions and last uses that don't end before it goes on without
+ * (they depend on the program's own queued work).
+ */
 #define GIVE_UP_NS (30ull * 1000000000u)
-/* And for so long when no stream of the program comes to anything meanwhile: a launch of a training takes less. */
+/*
+ * And for so long when no stream of the program comes to anything meanwhile: a launch of a training
+ * takes less.
+ */
 #define GIVE_UP_STANDING_NS (5ull * 1000000000u)
 #define PROGRESS_EVERY_NS 100000000u
-/* Evictions that end in errors, with none in between that frees pages, until the thread goes on without. */
+/*
+ * Evictions that end in errors, with none in between that frees pages, until the thread goes on
+ * without.
+ */
 #define ERRORS_MAX 8
-/* With nothing released for so long, who waits is helped by others: at the link's rate a gigabyte has left by then. */
+/*
+ * With nothing released for so long, who waits is helped by others: at the link's rate a gigabyte
+ * has left by then.
+ */
 #define STARVING_NS 20000000u
 /* And for so long: what can leave at once does, beside what can't yet. */
 #define STALLED_NS 50000000u
-/* Once one has, each waits for so long, until pages are released again: the next launch or allocation may be what all wait for. */
+/*
+ * Once one has, each waits for so long, until pages are released again: the next launch or
+ * allocation may be what all wait for.
+ */
 #define GIVE_UP_WHEN_STUCK_NS 20000000u
 /* A wait is looked at anew this often, should the reason for it end without anybody saying so. */
 #define LOOK_AGAIN_NS 2000000u
-/* More between two looks of a wait is none of it: the program was stopped, or the machine, and what it waits for stood still as well. */
+/*
+ * More between two looks of a wait is none of it: the program was stopped, or the machine, and what
+ * it waits for stood still as well.
+ */
 #define PAUSE_NS 1000000000u
 
 static void (*trace)(void); /* constant once set up */
@@ -54,16 +72,20 @@ void ps_page_supply_when_untraced(void (*call)(void))
 static bool comes_before_on(const struct ps_span *span, const struct ps_stream *stream)
 {
     const struct ps_uses *uses = &span->order.uses;
-    const bool is_filled = !span->order.fence_set || (uses->count && stream->index < 64 && span->order.fence_seen & 1ull << stream->index);
+    const bool is_filled =
+        !span->order.fence_set || (uses->count && stream->index < 64 && span->order.fence_seen & 1ull << stream->index);
 
     return is_filled && !uses->everywhere && (!uses->count || (uses->count == 1 && uses->use[0].stream == stream));
 }
 
 /*
- * A freed span whose pages serve a reload that may wait for what `stream` is yet to come to (sole_stream.h), or NULL.
+ * A freed span whose pages serve a reload that may wait for what `stream` is yet to come to
+ * (sole_stream.h), or NULL.
  *
- * Two clocks: the H2D waits for the donor's last use, and whoever names the span waits as long. So that use is over; or it is on that stream, which comes after it
- * anyway. A table that launches to come on the stream may read is not taken: the H2D comes before them. [locked; may release it meanwhile]
+ * Two clocks: the H2D waits for the donor's last use, and whoever names the span waits as long. So
+ * that use is over; or it is on that stream, which comes after it anyway. A table that launches to
+ * come on the stream may read is not taken: the H2D comes before them. [locked; may release it
+ * meanwhile]
  */
 static struct ps_span *find_donor(size_t bytes, const struct ps_stream *stream)
 {
@@ -80,7 +102,10 @@ static struct ps_span *find_donor(size_t bytes, const struct ps_stream *stream)
     return ps_freed_take_over(bytes, bytes, awaited_on);
 }
 
-/* Takes a freed span's pages over; the span becomes a draining span that keeps its addresses until its uses are over. [locked; may release it meanwhile] */
+/*
+ * Takes a freed span's pages over; the span becomes a draining span that keeps its addresses until
+ * its uses are over. [locked; may release it meanwhile]
+ */
 static bool take_over(size_t bytes, const struct ps_need *reload, struct ps_supply *out)
 {
     struct ps_span *donor = find_donor(bytes, reload->stream);
@@ -126,12 +151,18 @@ void ps_page_supply_trim_unwanted(uint64_t bytes)
 
     ps_budget_give_back_spare(bytes);
     uint64_t unwanted = bytes > spare ? ps_registry_unwanted(ps_now_ns(), bytes - spare) : 0;
-    /* Some may still be in use, one that was only asked for above all: what is wanted does not go in their place. */
+    /*
+     * Some may still be in use, one that was only asked for above all: what is wanted does not go
+     * in their place.
+     */
     if (unwanted)
         ps_budget_give_back_spare(ps_freed_release(unwanted, 0, PS_FREED_UNWANTED));
 }
 
-/* Helper threads that work ahead leave what there is to a thread of the program that waits. [locked] */
+/*
+ * Helper threads that work ahead leave what there is to a thread of the program that waits.
+ * [locked]
+ */
 static bool must_stand_back(void)
 {
     return ps_budget.program_waits && ps_helper_thread_is_one();
@@ -139,13 +170,19 @@ static bool must_stand_back(void)
 
 bool ps_page_supply_make_some_room(size_t bytes)
 {
-    /* With room there it was something else that failed, and trying again at once would be all that this thread did. */
+    /*
+     * With room there it was something else that failed, and trying again at once would be all that
+     * this thread did.
+     */
     if (must_stand_back() || ps_budget_has_room(bytes))
         return false;
     return ps_freed_release(0, bytes, PS_FREED_NOT_DUE) || !ps_freed_wait_for_oldest(PS_FREED_NOT_DUE);
 }
 
-/* Pages that nobody uses any more go before a freed span's, which somebody may. [locked; releases the lock meanwhile] */
+/*
+ * Pages that nobody uses any more go before a freed span's, which somebody may. [locked; releases
+ * the lock meanwhile]
+ */
 static int obtain_at_once(size_t bytes, const struct ps_need *reload, struct ps_supply *out)
 {
     struct ps_pages *pages = ps_spare_gather(bytes);
@@ -190,7 +227,10 @@ static void begin_to_wait(struct search *s)
     ps_budget.program_waits++;
     ps_registry_call(PS_HELPER_RELOAD); /* what yields goes on */
     ps_eviction_look_ahead();
-    /* The device will stand still for want of work unless there are pages soon: the stopwatch tells how long. */
+    /*
+     * The device will stand still for want of work unless there are pages soon: the stopwatch tells
+     * how long.
+     */
     ps_registry_unlock();
     ps_stopwatch_wait_begins(NULL);
     ps_registry_lock();
@@ -206,8 +246,8 @@ static void end_wait(const struct search *s)
 }
 
 /*
- * For so long no stream has come to any tick: each of them may wait for what the program is yet to queue. Launches record ticks while memory is tight.
- * [locked; releases the lock meanwhile]
+ * For so long no stream has come to any tick: each of them may wait for what the program is yet to
+ * queue. Launches record ticks while memory is tight. [locked; releases the lock meanwhile]
  */
 static uint64_t device_stands_for(struct search *s)
 {
@@ -237,7 +277,10 @@ static void leave_out_pause(struct search *s)
         s->standing_since += since - PAUSE_NS;
 }
 
-/* Whether waiting leads nowhere any more: nothing was released for long, or evictions end in errors. [locked; may release the lock meanwhile] */
+/*
+ * Whether waiting leads nowhere any more: nothing was released for long, or evictions end in
+ * errors. [locked; may release the lock meanwhile]
+ */
 static bool is_hopeless(struct search *s)
 {
     struct ps_budget_state *b = &ps_budget;
@@ -275,8 +318,8 @@ static void wait_for_news(void)
 }
 
 /*
- * What has begun to leave, or was freed, may be in use until the program queues something more: then others leave beside it. The bytes that begin to.
- * [locked; releases the lock meanwhile]
+ * What has begun to leave, or was freed, may be in use until the program queues something more:
+ * then others leave beside it. The bytes that begin to. [locked; releases the lock meanwhile]
  */
 static uint64_t leave_at_once(size_t bytes, const struct search *s)
 {
@@ -291,7 +334,10 @@ static uint64_t leave_at_once(size_t bytes, const struct search *s)
     return begun;
 }
 
-/* One look for pages that aren't there at once. 0: look again; -ENOMEM: nothing can give way. [locked; releases the lock meanwhile] */
+/*
+ * One look for pages that aren't there at once. 0: look again; -ENOMEM: nothing can give way.
+ * [locked; releases the lock meanwhile]
+ */
 static int make_way(size_t bytes, struct search *s)
 {
     const struct ps_budget_state *b = &ps_budget;
@@ -308,17 +354,23 @@ static int make_way(size_t bytes, struct search *s)
         started = ps_demand_eviction_evict(need);
     if (is_hopeless(s))
         return -ENOMEM;
-    /* Wait for D2H copies under way. They wait for queued work only, none of which waits for this thread. */
+    /*
+     * Wait for D2H copies under way. They wait for queued work only, none of which waits for this
+     * thread.
+     */
     if ((b->leaving || b->lingering || b->releasing || ps_eviction_copies_under_way()) && !ps_shutdown_has_begun() &&
         !ps_eviction_is_impossible()) {
         wait_for_news();
         return 0;
     }
     /*
-     * None is under way: a freed span's last use is what stands between us and pages. One that another thread waits for already is most often the one
-     * whose use ends first, and waiting here for the next would miss it; one whose use ends sooner still is found by the next look.
+     * None is under way: a freed span's last use is what stands between us and pages. One that
+     * another thread waits for already is most often the one whose use ends first, and waiting here
+     * for the next would miss it; one whose use ends sooner still is found by the next look.
      */
-    int r = b->ending ? -EBUSY : ps_freed_wait_for_oldest(s->wait == PS_EVENTS_ALLOCATION ? PS_FREED_EVEN_AWAITED : PS_FREED_ANY);
+    int r = b->ending
+                ? -EBUSY
+                : ps_freed_wait_for_oldest(s->wait == PS_EVENTS_ALLOCATION ? PS_FREED_EVEN_AWAITED : PS_FREED_ANY);
     if (!r || r == -ETIMEDOUT)
         return 0;
     if (b->ending && !ps_shutdown_has_begun()) {
@@ -330,7 +382,10 @@ static int make_way(size_t bytes, struct search *s)
     return -ENOMEM;
 }
 
-/* Spans in use can't leave before launches are traced. True, once a search: they are from now on, or it was tried. [locked; releases the lock meanwhile] */
+/*
+ * Spans in use can't leave before launches are traced. True, once a search: they are from now on,
+ * or it was tried. [locked; releases the lock meanwhile]
+ */
 static bool tries_to_trace(struct search *s)
 {
     if (s->tried_to_trace || !trace || ps_tracing_is_on() || ps_budget.limit == UINT64_MAX)

@@ -17,7 +17,10 @@
 #include "residency/plan_table.h"
 #include "residency/residency.h"
 
-/* Spans that have left, of which the latest are remembered: a step of ResNet-50's moves some hundred, one of a 70-layer Llama's a thousand. */
+/*
+ * Spans that have left, of which the latest are remembered: a step of ResNet-50's moves some
+ * hundred, one of a 70-layer Llama's a thousand.
+ */
 #define LEFT_MAX 4096u
 
 /* All guarded by the registry lock. */
@@ -37,7 +40,8 @@ static struct ps_span *last_that_left(void)
 {
     for (; dev->count; dev->count--, dev->written--) {
         struct ps_span *span = dev->left[(dev->written - 1) % LEFT_MAX].span;
-        if (span->number == dev->left[(dev->written - 1) % LEFT_MAX].number && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED)
+        if (span->number == dev->left[(dev->written - 1) % LEFT_MAX].number && span->life == PS_LIFE_LIVE &&
+            span->residency == PS_EVICTED)
             return span;
     }
     return NULL;
@@ -52,8 +56,10 @@ static struct ps_span *wanted(void)
 }
 
 /*
- * Two clocks: a span is freed where the host is, and its pages may still be in use on the device: the H2D waits for that by an event, or they are
- * released when it is over. What is brought early is queued on the H2D stream ahead of what a launch may yet name: no more than the copies under way.
+ * Two clocks: a span is freed where the host is, and its pages may still be in use on the device:
+ * the H2D waits for that by an event, or they are released when it is over. What is brought early
+ * is queued on the H2D stream ahead of what a launch may yet name: no more than the copies under
+ * way.
  */
 static void bring_back(void)
 {

@@ -26,13 +26,18 @@ void ps_reload_open(enum ps_guard how)
     PS_HERE(first_guard) = how;
 }
 
-/* For so long at most a thread waits until what uses the slot is over: it may wait, on the device, for what this thread is yet to queue. Queues are shorter. */
+/*
+ * For so long at most a thread waits until what uses the slot is over: it may wait, on the device,
+ * for what this thread is yet to queue. Queues are shorter.
+ */
 #define SLOT_USES_NS 1000000000u
 #define UNSEEN_NS 250000000u /* and until all that is queued is over */
 
 /*
- * Launches that ran on the slot must be over before its mapping goes; the driver does not wait. This is the one host wait in a reload, and only spans that no
- * pages could be had for come to it. With the host far ahead it ends by time, and the next launch runs on the slot too. [unlocked; the span is busy]
+ * Launches that ran on the slot must be over before its mapping goes; the driver does not wait.
+ * This is the one host wait in a reload, and only spans that no pages could be had for come to it.
+ * With the host far ahead it ends by time, and the next launch runs on the slot too. [unlocked; the
+ * span is busy]
  */
 static int wait_for_slot_uses(const struct ps_span *span, const struct ps_uses *uses, bool unseen)
 {
@@ -40,10 +45,14 @@ static int wait_for_slot_uses(const struct ps_span *span, const struct ps_uses *
 
     if (!ps_ordering_rule(RELOAD_WAITS_FOR_SLOT_USES))
         return 0;
-    return block ? ps_block_order_wait_for(block, uses) : ps_uses_host_wait_for_queued(uses, unseen ? UNSEEN_NS : SLOT_USES_NS);
+    return block ? ps_block_order_wait_for(block, uses)
+                 : ps_uses_host_wait_for_queued(uses, unseen ? UNSEEN_NS : SLOT_USES_NS);
 }
 
-/* The mapping moves from the slot to `pages`, and the H2D is queued. On failure it is as before, as far as the driver lets. [unlocked; the span is busy] */
+/*
+ * The mapping moves from the slot to `pages`, and the H2D is queued. On failure it is as before, as
+ * far as the driver lets. [unlocked; the span is busy]
+ */
 static int move_to_pages(struct ps_span *span, const struct ps_supply *supply, bool unseen, enum ps_copies_h2d on,
                          const struct ps_events_move *told, struct ps_copies_nth *nth)
 {
@@ -59,9 +68,11 @@ static int move_to_pages(struct ps_span *span, const struct ps_supply *supply, b
     r = ps_pages_map(span->address, supply->pages);
     if (!r) {
         if (!span->order.fence)
-            r = ps_cuda_errno(ps_cu.cuEventCreate(&span->order.fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+            r = ps_cuda_errno(
+                ps_cu.cuEventCreate(&span->order.fence, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
         if (!r)
-            r = ps_copies_reload(on, span->address, pages_uses, span->slot, told->begin, told->end, span->order.fence, nth);
+            r = ps_copies_reload(on, span->address, pages_uses, span->slot, told->begin, told->end, span->order.fence,
+                                 nth);
         if (!r) {
             span->backing = PS_BACKING_DEVICE;
             if (unseen)
@@ -70,7 +81,8 @@ static int move_to_pages(struct ps_span *span, const struct ps_supply *supply, b
         }
         if (r == -EINPROGRESS) {
             span->backing = PS_BACKING_DEVICE;
-            ps_process_stand_aside("the driver can't tell whether a copy to the device succeeded, and results may be wrong from then on");
+            ps_process_stand_aside(
+                "the driver can't tell whether a copy to the device succeeded, and results may be wrong from then on");
             return r;
         }
         ps_pages_unmap(span->address, span->bytes);
@@ -81,8 +93,8 @@ static int move_to_pages(struct ps_span *span, const struct ps_supply *supply, b
 }
 
 /*
- * Two clocks: the H2D may write to the pages and read the slot at any time to come. So the span stays on the pages, which `readers` keeps mapped, and the slot is
- * never given back.
+ * Two clocks: the H2D may write to the pages and read the slot at any time to come. So the span
+ * stays on the pages, which `readers` keeps mapped, and the slot is never given back.
  */
 static void leave_alone(struct ps_span *span, const struct ps_supply *supply)
 {
@@ -98,7 +110,10 @@ static void leave_alone(struct ps_span *span, const struct ps_supply *supply)
     ps_registry_changed();
 }
 
-/* The span stays on its slot, and the pages that it was to have are given back; or, where nobody can tell, as above. [locked; may release the lock meanwhile] */
+/*
+ * The span stays on its slot, and the pages that it was to have are given back; or, where nobody
+ * can tell, as above. [locked; may release the lock meanwhile]
+ */
 static int fail(struct ps_span *span, struct ps_supply *supply, int error)
 {
     if (error == -EINPROGRESS) {
@@ -107,7 +122,10 @@ static int fail(struct ps_span *span, struct ps_supply *supply, int error)
     }
     if (error != -ETIMEDOUT && span->backing == PS_BACKING_NONE && ps_guard_is_for(ps_settings.guard, false))
         ps_guard_soon(span); /* its slot could not be mapped again */
-    /* Nothing has been done: launches on the slot go on (-ETIMEDOUT), or what is to be waited for is on a stream that is being captured (-EBUSY). */
+    /*
+     * Nothing has been done: launches on the slot go on (-ETIMEDOUT), or what is to be waited for
+     * is on a stream that is being captured (-EBUSY).
+     */
     if (error != -ETIMEDOUT && error != -EBUSY) {
         ps_count(reload_errors);
         ps_log_warn_once(RESIDENCY,
@@ -129,9 +147,11 @@ int ps_reload(struct ps_span *span, struct ps_supply *supply, const struct ps_ne
     struct ps_uses uses = span->order.uses;
     struct ps_events_move told;
     /*
-     * What rules keep in its place may be used by launches that don't name it, on any stream. They don't keep it from being born on a slot, and from
-     * there it moves once. Two clocks: so it does when all that is queued is over, and this thread queues nothing more until the H2D is over, too. Where
-     * the former takes long (a kernel waits for what this thread is yet to queue) it stays where it is.
+     * What rules keep in its place may be used by launches that don't name it, on any stream. They
+     * don't keep it from being born on a slot, and from there it moves once. Two clocks: so it does
+     * when all that is queued is over, and this thread queues nothing more until the H2D is over,
+     * too. Where the former takes long (a kernel waits for what this thread is yet to queue) it
+     * stays where it is.
      */
     const bool unseen = span->holds.excluded && ps_ordering_rule(RELOAD_WAITS_FOR_UNSEEN);
     const bool in_grace = ps_reload_is_in_grace(span);
@@ -139,7 +159,8 @@ int ps_reload(struct ps_span *span, struct ps_supply *supply, const struct ps_ne
 
     if (unseen)
         ps_uses_note_all_streams(&uses);
-    if (span->grace.left_in && ps_ordering_rule(RELOAD_WAITS_FOR_GRACE)) /* whoever wants it, by a launch, ahead of one, or to hold it */
+    if (span->grace.left_in &&
+        ps_ordering_rule(RELOAD_WAITS_FOR_GRACE)) /* whoever wants it, by a launch, ahead of one, or to hold it */
         ps_grace_add_uses(span, &uses);
     span->busy = true;
     ps_block_order_moves(span, &uses);

@@ -75,8 +75,9 @@ static bool is_copied(const struct ps_span *span)
 }
 
 /*
- * The span's copies are over, what was queued on it too, and nobody works on it. Two clocks: new addresses have no order with the old ones that a stream could
- * keep, so the host waits; the program's own work is over, or it would not have unmapped them. 0; -ETIMEDOUT; other -errno.
+ * The span's copies are over, what was queued on it too, and nobody works on it. Two clocks: new
+ * addresses have no order with the old ones that a stream could keep, so the host waits; the
+ * program's own work is over, or it would not have unmapped them. 0; -ETIMEDOUT; other -errno.
  * [locked; releases the lock meanwhile]
  */
 static int settle(struct ps_span *span, uint64_t until)
@@ -89,7 +90,8 @@ static int settle(struct ps_span *span, uint64_t until)
         if (span->busy || span->holds.launching || (span->order.readers && is_copied(span))) {
             r = ps_now_ns() < until ? 0 : -ETIMEDOUT;
             ps_registry_wait_changed(1000000u);
-        } else if (span->order.uses.count || span->order.uses.everywhere || span->order.after.stream || is_copied(span)) {
+        } else if (span->order.uses.count || span->order.uses.everywhere || span->order.after.stream ||
+                   is_copied(span)) {
             r = wait_for_uses(span, until);
         } else {
             break;

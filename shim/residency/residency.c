@@ -47,29 +47,41 @@ static void wait_until_not_busy(const struct ps_span *span)
 
 /* ---- access ---- */
 
-/* Where no pages could be had the work runs on the slot. Its addresses may lead nowhere yet. [locked; releases it] */
+/*
+ * Where no pages could be had the work runs on the slot. Its addresses may lead nowhere yet.
+ * [locked; releases it]
+ */
 static void leave_on_slot(struct ps_span *span)
 {
     ps_count(accesses_on_slot);
     span->holds.on_slot = true;
-    if (atomic_load_explicit(&span->grace.known,
-                             memory_order_relaxed)) /* launches of the grace that begins with this one run on the slot, too */
+    if (atomic_load_explicit(
+            &span->grace.known,
+            memory_order_relaxed)) /* launches of the grace that begins with this one run on the slot, too */
         span->grace.left_in = true;
     ps_guard_map_to_slot(span);
 }
 
-/* `stream` waits for what the span's bytes come after. [locked; releases the lock meanwhile; held by `launching`, or it may be gone afterwards] */
+/*
+ * `stream` waits for what the span's bytes come after. [locked; releases the lock meanwhile; held
+ * by `launching`, or it may be gone afterwards]
+ */
 static void wait_for_fence(struct ps_span *span, struct ps_stream *stream)
 {
-    uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0; /* later streams are not remembered: they wait each time */
+    uint64_t bit =
+        stream->index < 64 ? 1ull << stream->index : 0; /* later streams are not remembered: they wait each time */
     const uint64_t number = span->number;
     CUevent fence = span->order.fence;
 
-    if (!span->order.fence_set || span->order.fence_seen & bit || (!ps_ordering_rule(EVERY_STREAM_WAITS) && span->order.fence_seen))
+    if (!span->order.fence_set || span->order.fence_seen & bit ||
+        (!ps_ordering_rule(EVERY_STREAM_WAITS) && span->order.fence_seen))
         return;
     ps_registry_unlock();
     ps_stopwatch_wait_begins(stream);
-    /* Two clocks: the launch waits on its own stream. Nobody records the fence anew meanwhile: that takes an eviction first. */
+    /*
+     * Two clocks: the launch waits on its own stream. Nobody records the fence anew meanwhile: that
+     * takes an eviction first.
+     */
     if (ps_ordering_rule(ACCESS_WAITS_FOR_RELOAD))
         ps_stream_or_host_comes_after(stream, fence);
     ps_registry_lock();
@@ -80,7 +92,10 @@ static void wait_for_fence(struct ps_span *span, struct ps_stream *stream)
         span->residency = PS_RESIDENT;
 }
 
-/* A second stream of a program that had one: see `after`. [locked; releases the lock meanwhile; the span is held by `launching`] */
+/*
+ * A second stream of a program that had one: see `after`. [locked; releases the lock meanwhile; the
+ * span is held by `launching`]
+ */
 static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream)
 {
     uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0;
@@ -98,19 +113,22 @@ static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream
 /* If the mapping moved now, nothing would order the launch after the H2D. */
 bool ps_residency_stays_on_slot(const struct ps_span *span)
 {
-    return ((span->holds.on_slot || ps_registry.blind_launches) && ps_ordering_rule(RELOAD_WAITS_FOR_LAUNCH)) || span->holds.pinned ||
-           ps_block_order_is_launching(span);
+    return ((span->holds.on_slot || ps_registry.blind_launches) && ps_ordering_rule(RELOAD_WAITS_FOR_LAUNCH)) ||
+           span->holds.pinned || ps_block_order_is_launching(span);
 }
 
 /* For so long at most a launch lets a span leave that it could keep. */
 #define LET_LEAVE_NS 250000000u
 
 /*
- * Another thread has waited for pages for long: were each eviction cancelled by an access just before its D2H is over, that thread would wait for ever
- * (two threads, one in a short loop over spans that are the other's only hope). So the span leaves, and comes back after the other has had its pages.
+ * Another thread has waited for pages for long: were each eviction cancelled by an access just
+ * before its D2H is over, that thread would wait for ever (two threads, one in a short loop over
+ * spans that are the other's only hope). So the span leaves, and comes back after the other has had
+ * its pages.
  *
- * Two clocks: the D2H waits for work that is queued already. Should that wait, on the device, for what this thread is about to queue (a
- * collective), the wait ends by time. [locked; releases the lock meanwhile; the span is held by `launching`]
+ * Two clocks: the D2H waits for work that is queued already. Should that wait, on the device, for
+ * what this thread is about to queue (a collective), the wait ends by time. [locked; releases the
+ * lock meanwhile; the span is held by `launching`]
  */
 static void let_it_leave(const struct ps_span *span)
 {
@@ -126,7 +144,10 @@ static void let_it_leave(const struct ps_span *span)
     }
 }
 
-/* A thread that reloads ahead is about to come to the span. [locked; releases the lock meanwhile; the span is held by `launching`] */
+/*
+ * A thread that reloads ahead is about to come to the span. [locked; releases the lock meanwhile;
+ * the span is held by `launching`]
+ */
 static void wait_for_turn(const struct ps_span *span)
 {
     const uint64_t began = ps_now_ns();
@@ -134,12 +155,15 @@ static void wait_for_turn(const struct ps_span *span)
     ps_events_wait_begins(PS_EVENTS_LAUNCH_FOR_TURN, span->bytes);
     do
         ps_registry_wait_changed(1000000u);
-    while (!span->busy && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED && !ps_residency_stays_on_slot(span) &&
-           ps_plan.will_bring(span));
+    while (!span->busy && span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED &&
+           !ps_residency_stays_on_slot(span) && ps_plan.will_bring(span));
     ps_events_waited(PS_EVENTS_LAUNCH_FOR_TURN, span->bytes, began, ps_now_ns());
 }
 
-/* While pages were looked for, another thread has given work to a second stream: none that wait for the first one will do. [locked] */
+/*
+ * While pages were looked for, another thread has given work to a second stream: none that wait for
+ * the first one will do. [locked]
+ */
 static bool is_no_more_for(const struct ps_need *need, const struct ps_span *span)
 {
     return need->stream && !ps_sole_stream_for(span, need->stream);
@@ -177,9 +201,10 @@ void ps_residency_make_ready(struct ps_span *span, struct ps_stream *stream)
             continue;
         }
         /*
-         * Two clocks: the host comes to the launch long before the device does, and maybe before the thread that reloads ahead has come to its
-         * reload. It is queued in its turn, and this thread waits for that on the host, not for the H2D; out of turn it would delay those that are
-         * needed sooner.
+         * Two clocks: the host comes to the launch long before the device does, and maybe before
+         * the thread that reloads ahead has come to its reload. It is queued in its turn, and this
+         * thread waits for that on the host, not for the H2D; out of turn it would delay those that
+         * are needed sooner.
          */
         if (ps_plan.will_bring(span)) {
             wait_for_turn(span);
@@ -203,8 +228,8 @@ void ps_residency_make_ready(struct ps_span *span, struct ps_stream *stream)
             return;
         }
         /* The lock was released: another thread may have been here. */
-        if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span) ||
-            is_no_more_for(&need, span)) {
+        if (span->busy || span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED ||
+            ps_residency_stays_on_slot(span) || is_no_more_for(&need, span)) {
             ps_page_supply_return(&supply);
             continue;
         }
@@ -232,9 +257,13 @@ int ps_residency_bring(struct ps_span *span)
         ps_eviction_cancel(span);
         return -EALREADY;
     }
-    if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span) || span->holds.excluded ||
-        ps_reload_is_in_grace(span))
-        return -ENOENT; /* what rules keep in its place, or may be used there, is brought by the launch that names it alone */
+    if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span) ||
+        span->holds.excluded || ps_reload_is_in_grace(span))
+        /*
+         * what rules keep in its place, or may be used there, is brought by the launch that names
+         * it alone
+         */
+        return -ENOENT;
     if (ps_block_order_holds(span))
         return -EBUSY;
     if (ps_page_supply_obtain_now(span->bytes, &need, &supply))
@@ -367,7 +396,10 @@ bool ps_residency_settle(struct ps_span *const *spans, size_t count, bool writes
         CUevent fence = spans[i]->order.fence_set ? spans[i]->order.fence : NULL;
         struct ps_uses former = {.use = {spans[i]->order.after}, .count = writes && spans[i]->order.after.stream};
         ps_registry_unlock();
-        /* Two clocks: whoever is to come has no stream to wait on. Nobody records the fence anew: that takes an eviction, and it is held. */
+        /*
+         * Two clocks: whoever is to come has no stream to wait on. Nobody records the fence anew:
+         * that takes an eviction, and it is held.
+         */
         if ((fence && ps_event_host_wait(fence)) || ps_uses_host_wait(&former))
             ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
     }

@@ -9,7 +9,10 @@
 #include "cuda/driver.h"
 #include "cuda/streams.h"
 
-/* A tick every so many launches with spans: an eviction then waits at most so many launches longer than it must. */
+/*
+ * A tick every so many launches with spans: an eviction then waits at most so many launches longer
+ * than it must.
+ */
 #define LAUNCHES_A_TICK 8u
 /* And every so much work: ticks show how far the stream is. */
 #define TICK_NS 500000u
@@ -28,7 +31,10 @@ static bool is_worth_a_tick(struct ps_lead *lead, uint64_t work)
 
 static bool has_come(const struct ps_stream *s, uint64_t tick)
 {
-    /* The ring keeps it until long after: overwritten, it stands for a later tick, and the wait is longer. */
+    /*
+     * The ring keeps it until long after: overwritten, it stands for a later tick, and the wait is
+     * longer.
+     */
     CUevent event = s->ring[tick % PS_TICK_RING];
 
     return !event || ps_cu.cuEventQuery(event) != CUDA_ERROR_NOT_READY;
@@ -39,14 +45,16 @@ static uint64_t tick_to_wait_for(const struct ps_stream *s, uint64_t most, uint6
 {
     uint64_t tick = atomic_load(&s->recorded), oldest = tick > PS_RUN_AHEAD_TICKS ? tick - PS_RUN_AHEAD_TICKS : 0;
 
-    while (tick > oldest && work - atomic_load_explicit(&s->lead.ring_work[tick % PS_TICK_RING], memory_order_relaxed) < most)
+    while (tick > oldest &&
+           work - atomic_load_explicit(&s->lead.ring_work[tick % PS_TICK_RING], memory_order_relaxed) < most)
         tick--;
     return tick;
 }
 
 /*
- * Two clocks: this is where the host's waits for the device's. It waits for a launch of its own, and the device may wait, in one queued before it, for what this
- * thread is yet to queue: so not for ever, nor often.
+ * Two clocks: this is where the host's waits for the device's. It waits for a launch of its own,
+ * and the device may wait, in one queued before it, for what this thread is yet to queue: so not
+ * for ever, nor often.
  */
 static void keep_near(struct ps_stream *s, uint64_t most, uint64_t work)
 {

@@ -21,12 +21,18 @@
 #include "residency/page_supply.h"
 #include "residency/residency.h"
 
-/* A stand-in is this part of the span, or more, and no more than so much: mapping costs by the handle (16 us, shim/README.md#mapping-memory). */
+/*
+ * A stand-in is this part of the span, or more, and no more than so much: mapping costs by the
+ * handle (16 us, shim/README.md#mapping-memory).
+ */
 #define PART 16u
 #define LARGEST (2ull << 20)
 #define SIZES 10u /* powers of two from the granularity on */
 
-/* For so long at most a call waits for launches that are about to be queued, and for those that run on slots. They end; the limits are for what goes wrong. */
+/*
+ * For so long at most a call waits for launches that are about to be queued, and for those that run
+ * on slots. They end; the limits are for what goes wrong.
+ */
 #define LAUNCHING_NS 2000000000u
 #define RUNNING_NS 30000000000u
 /* And for so long at a time it holds up launches that would begin. */
@@ -87,8 +93,9 @@ static void give_back(struct ps_pages *pages, bool is_beside_budget)
 }
 
 /*
- * Sees to it that there are pages for a span of so many bytes, for which others may have to leave; or, if `beside_budget`, where nothing can leave, beside the
- * budget. Whether there are. [locked; releases the lock meanwhile]
+ * Sees to it that there are pages for a span of so many bytes, for which others may have to leave;
+ * or, if `beside_budget`, where nothing can leave, beside the budget. Whether there are. [locked;
+ * releases the lock meanwhile]
  */
 static bool make_pages(size_t bytes, bool beside_budget)
 {
@@ -133,7 +140,10 @@ static void stop_using(void)
     }
 }
 
-/* The same pages again and again, from the address on. 0 or -errno; then nothing stays mapped. [unlocked] */
+/*
+ * The same pages again and again, from the address on. 0 or -errno; then nothing stays mapped.
+ * [unlocked]
+ */
 static int map_again_and_again(CUdeviceptr address, size_t bytes, const struct ps_pages *pages)
 {
     const size_t times = bytes / pages->bytes;
@@ -157,7 +167,10 @@ static bool is_away(const struct ps_span *span)
     return span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED;
 }
 
-/* The pages of a span on its way out stay; one that is away comes back if there are pages at once. [locked; releases the lock meanwhile] */
+/*
+ * The pages of a span on its way out stay; one that is away comes back if there are pages at once.
+ * [locked; releases the lock meanwhile]
+ */
 static void bring(struct ps_span *span)
 {
     while (span->busy)
@@ -199,14 +212,18 @@ static bool wait_until_unused(struct ps_span *const *spans, size_t count)
     return true;
 }
 
-/* Takes all that are away at once, so that none is busy while another is waited for; and what runs on their slots. How many. [locked] */
+/*
+ * Takes all that are away at once, so that none is busy while another is waited for; and what runs
+ * on their slots. How many. [locked]
+ */
 static size_t take(struct ps_span *const *spans, size_t count, struct ps_uses *uses)
 {
     size_t taken = 0, size;
 
     for (size_t i = 0; i < count; i++) {
         struct ps_span *span = spans[i];
-        if (!is_away(span) || span->busy || ps_residency_stays_on_slot(span) || !dev->pages[size_for(span->bytes, &size)])
+        if (!is_away(span) || span->busy || ps_residency_stays_on_slot(span) ||
+            !dev->pages[size_for(span->bytes, &size)])
             continue;
         span->busy = true;
         span->stand_ins.shown_by = &self;
@@ -232,8 +249,9 @@ static void let_go(struct ps_span *span)
 }
 
 /*
- * A launch that may use one of them without naming it is over, or begins when they are let go: it would find the stand-in's bytes. -ETIMEDOUT: one takes long to
- * be queued, or to end. [locked; releases the lock meanwhile]
+ * A launch that may use one of them without naming it is over, or begins when they are let go: it
+ * would find the stand-in's bytes. -ETIMEDOUT: one takes long to be queued, or to end. [locked;
+ * releases the lock meanwhile]
  */
 static int hold_launches(struct ps_span *const *spans, size_t count)
 {
@@ -261,8 +279,10 @@ static void let_go_all(struct ps_span *const *spans, size_t count)
 }
 
 /*
- * Takes them when what runs on their slots is over, and sees to it that no launch uses them unseen. Two clocks: what such launches wait for on the device may be a
- * launch that is held up meanwhile. So all is let go from time to time. If it can't be had none is taken. [locked; releases the lock meanwhile]
+ * Takes them when what runs on their slots is over, and sees to it that no launch uses them unseen.
+ * Two clocks: what such launches wait for on the device may be a launch that is held up meanwhile.
+ * So all is let go from time to time. If it can't be had none is taken. [locked; releases the lock
+ * meanwhile]
  */
 static void take_and_hold(struct ps_span *const *spans, size_t count)
 {
@@ -294,7 +314,10 @@ static void take_and_hold(struct ps_span *const *spans, size_t count)
     }
 }
 
-/* The mapping moves from the slot, or from nowhere, to the pages. 0 or -errno. [unlocked; the span is busy] */
+/*
+ * The mapping moves from the slot, or from nowhere, to the pages. 0 or -errno. [unlocked; the span
+ * is busy]
+ */
 static int show(struct ps_span *span, const struct ps_pages *pages)
 {
     int r = span->backing == PS_BACKING_SLOT ? ps_pages_unmap(span->address, span->bytes) : 0;
@@ -342,8 +365,10 @@ static bool make_pages_for_all(struct ps_span *const *spans, size_t count, bool 
 }
 
 /*
- * All that is on the device is named by the call itself, or there is no budget at all. In the first case one of them may leave, and is shown like the others; in
- * the second the program would end without a little more. Nothing has been queued, so that nobody needs them held yet. [locked; releases the lock meanwhile]
+ * All that is on the device is named by the call itself, or there is no budget at all. In the first
+ * case one of them may leave, and is shown like the others; in the second the program would end
+ * without a little more. Nothing has been queued, so that nobody needs them held yet. [locked;
+ * releases the lock meanwhile]
  */
 static bool make_pages_from_their_own(struct ps_span *const *spans, size_t count)
 {
@@ -363,9 +388,10 @@ static bool make_pages_from_their_own(struct ps_span *const *spans, size_t count
 
 static void say_refusal(void)
 {
-    ps_log_warn_once(RESIDENCY,
-                     "a copy in a CUDA graph names memory that is on the host, and no device memory can stand in for it now: the "
-                     "driver may refuse the copy; an `exclude` rule of PENSTOCK_RULES keeps such memory on the device");
+    ps_log_warn_once(
+        RESIDENCY,
+        "a copy in a CUDA graph names memory that is on the host, and no device memory can stand in for it now: the "
+        "driver may refuse the copy; an `exclude` rule of PENSTOCK_RULES keeps such memory on the device");
 }
 
 /* [locked; releases the lock meanwhile] */
@@ -382,7 +408,10 @@ static void stand_in(struct ps_span *const *spans, size_t count)
         stop_using();
 }
 
-/* An access in the course of the call finds the slot, whatever the guard. [locked; releases the lock meanwhile] */
+/*
+ * An access in the course of the call finds the slot, whatever the guard. [locked; releases the
+ * lock meanwhile]
+ */
 static void lead_to_slot(struct ps_span *span)
 {
     while (span->busy)

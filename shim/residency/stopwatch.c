@@ -11,16 +11,23 @@
 #include "cuda/driver.h"
 #include "residency/events.h"
 
-/* Samples kept until they are read; a launch finds no room when the device is further behind than that, and is not timed. */
+/*
+ * Samples kept until they are read; a launch finds no room when the device is further behind than
+ * that, and is not timed.
+ */
 #define RING 4096u
 
 /*
- * Marks kept for use, so that a step that is followed makes and destroys none: two for each wait that the host is ahead of the device, and those that
- * the reader has not come to. While a step is learnt there are as many as the device is launches behind.
+ * Marks kept for use, so that a step that is followed makes and destroys none: two for each wait
+ * that the host is ahead of the device, and those that the reader has not come to. While a step is
+ * learnt there are as many as the device is launches behind.
  */
 #define FREE_MAX 256u
 
-/* A point on the main stream. It is used again when nobody holds it any more, so that a steady program makes no new ones. */
+/*
+ * A point on the main stream. It is used again when nobody holds it any more, so that a steady
+ * program makes no new ones.
+ */
 struct mark {
     CUevent event;
     unsigned holders; /* samples that begin or end with it, and the pointers below */
@@ -51,8 +58,13 @@ static PS_PER_DEVICE struct {
 
     struct ps_stream *main_stream;
     struct tally tally[TALLIES];
-    uint64_t tallied;        /* launches in all of them */
-    uint64_t lately;         /* how many of these are looked at: few at first, as a program may begin with copies on another stream */
+    uint64_t tallied; /* launches in all of them */
+    uint64_t
+        /*
+         * how many of these are looked at: few at first, as a program may begin with copies on
+         * another stream
+         */
+        lately;
     struct mark *wait_began; /* NULL: no wait since the last launch */
     struct mark *last_mark;  /* where the last timed launch ended; NULL: not timed */
     atomic_bool marked;      /* whether there is a last_mark, for those without the lock */
@@ -95,7 +107,10 @@ static void set_last_mark(struct mark *mark)
     atomic_store_explicit(&dev->marked, mark != NULL, memory_order_relaxed);
 }
 
-/* A mark where the stream is now, for the caller to hold. NULL when that can't be: being captured, gone, no events, no room. [lock held] */
+/*
+ * A mark where the stream is now, for the caller to hold. NULL when that can't be: being captured,
+ * gone, no events, no room. [lock held]
+ */
 static struct mark *mark_now(struct ps_stream *stream)
 {
     struct mark *mark = dev->free_marks;
@@ -134,7 +149,10 @@ static void add(struct mark *from, struct mark *to, uint64_t launch, bool waited
     hold(&sample->to, to);
 }
 
-/* The count that `stream` has lately; of one that has none, the least there is begins anew. [lock held] */
+/*
+ * The count that `stream` has lately; of one that has none, the least there is begins anew. [lock
+ * held]
+ */
 static struct tally *tally_of(struct ps_stream *stream)
 {
     struct tally *least = &dev->tally[0];
@@ -149,7 +167,10 @@ static struct tally *tally_of(struct ps_stream *stream)
     return least;
 }
 
-/* The main stream is the one that launches most; a program may change its mind, but not for a stream that launches hardly more. [lock held] */
+/*
+ * The main stream is the one that launches most; a program may change its mind, but not for a
+ * stream that launches hardly more. [lock held]
+ */
 static void choose_main(void)
 {
     const struct tally *most = &dev->tally[0];

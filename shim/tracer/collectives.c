@@ -24,7 +24,11 @@ enum held {
     NOT_HELD,
     BY_ACCESS, /* ps_access_begin */
     WITH_ALL,  /* ps_residency_begin_access_to_all: they could not be listed */
-    STILL,     /* ps_residency_hold: nothing is traced, so nothing moves, and nothing is learnt; but that may begin meanwhile */
+    /*
+     * ps_residency_hold: nothing is traced, so nothing moves, and nothing is learnt; but that may
+     * begin meanwhile
+     */
+    STILL,
 };
 
 /* What a group names on one stream for one communicator: one access. */
@@ -51,7 +55,10 @@ static __thread struct {
     struct collective *begun; /* held, while NCCL is in the call that launches */
 } group __attribute__((tls_model("initial-exec")));
 
-/* Those that threads of NCCL's are to launch. A leaf: no call of ours or of the driver's is made with the lock held. */
+/*
+ * Those that threads of NCCL's are to launch. A leaf: no call of ours or of the driver's is made
+ * with the lock held.
+ */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct collective *awaited;
 static uint64_t awaited_so_far;
@@ -109,7 +116,10 @@ static void forget(struct collective *c)
 
 /* ---- from before NCCL launches to after ---- */
 
-/* The spans that the addresses lie in now. Neighbours that are the same are common (work in place): one is enough. */
+/*
+ * The spans that the addresses lie in now. Neighbours that are the same are common (work in place):
+ * one is enough.
+ */
 static bool look_up(struct collective *c, size_t *count)
 {
     size_t n = 0;
@@ -173,7 +183,10 @@ static void end(struct collective *c)
     forget(c);
 }
 
-/* Ends each of the list. Any thread: the one that asks a communicator how it is may not be the one that called it. */
+/*
+ * Ends each of the list. Any thread: the one that asks a communicator how it is may not be the one
+ * that called it.
+ */
 static void end_all(struct collective *c)
 {
     while (c) {
@@ -185,7 +198,9 @@ static void end_all(struct collective *c)
     }
 }
 
-/* NCCL is about to be called, and launches before it returns or leaves it to a thread of its own. */
+/*
+ * NCCL is about to be called, and launches before it returns or leaves it to a thread of its own.
+ */
 static void launching(void)
 {
     if (!group.named)
@@ -238,8 +253,8 @@ static bool launches_now(void)
     return !group.depth || !ps_ordering_rule(NCCL_HOLDS_UNTIL_GROUP_END);
 }
 
-void ps_collective_begins(ncclComm_t communicator, CUstream stream, unsigned what, const struct ps_collective_buffer *buffers,
-                          unsigned count)
+void ps_collective_begins(ncclComm_t communicator, CUstream stream, unsigned what,
+                          const struct ps_collective_buffer *buffers, unsigned count)
 {
     if (!ps_ordering_rule(NCCL_NAMES_SPANS))
         return;
@@ -251,7 +266,10 @@ void ps_collective_begins(ncclComm_t communicator, CUstream stream, unsigned wha
     for (unsigned i = 0; i < count; i++) {
         CUdeviceptr first = (CUdeviceptr)buffers[i].address;
         c->kind.fingerprint = (c->kind.fingerprint ^ what ^ buffers[i].bytes << 8) * 0x9E3779B97F4A7C15u;
-        /* A buffer lies in one allocation: in one span, whose name at both ends is enough, or in pieces of one block. */
+        /*
+         * A buffer lies in one allocation: in one span, whose name at both ends is enough, or in
+         * pieces of one block.
+         */
         name(c, first);
         for (CUdeviceptr at = first; (at = ps_block_next_piece(at)) && at - first < buffers[i].bytes;)
             name(c, at);
@@ -333,7 +351,10 @@ static struct collective *take(ncclComm_t communicator, uint64_t number)
 
 void ps_collective_asked(ncclComm_t communicator, uint64_t mark, int state)
 {
-    /* What was awaited after the mark was taken may have come to NCCL after it answered: another thread calls, and this one asks. */
+    /*
+     * What was awaited after the mark was taken may have come to NCCL after it answered: another
+     * thread calls, and this one asks.
+     */
     struct collective *taken = mark && state == PS_NCCL_SUCCESS ? take(communicator, mark) : NULL;
 
     if (taken)

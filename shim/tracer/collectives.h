@@ -38,8 +38,8 @@ bool ps_collective_concerns(const void *address);
  * The calling thread is about to call NCCL to work on these buffers on `stream`. `what` tells sorts
  * of calls apart. Outside a group the named spans are ready when this returns.
  */
-void ps_collective_begins(ncclComm_t communicator, CUstream stream, unsigned what, const struct ps_collective_buffer *buffers,
-                          unsigned count);
+void ps_collective_begins(ncclComm_t communicator, CUstream stream, unsigned what,
+                          const struct ps_collective_buffer *buffers, unsigned count);
 
 /* That call was made, with that result. */
 void ps_collective_ended(int result);

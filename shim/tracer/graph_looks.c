@@ -17,15 +17,18 @@ static void name_side(CUmemorytype type, const void *host, CUdeviceptr device, s
 /* From the first byte of a box to behind the last. */
 static size_t extent(const CUDA_MEMCPY3D *copy, size_t pitch, size_t slice)
 {
-    return (copy->Depth ? copy->Depth - 1 : 0) * slice + (copy->Height ? copy->Height - 1 : 0) * pitch + copy->WidthInBytes;
+    return (copy->Depth ? copy->Depth - 1 : 0) * slice + (copy->Height ? copy->Height - 1 : 0) * pitch +
+           copy->WidthInBytes;
 }
 
 static void name_copy(const CUDA_MEMCPY3D *c)
 {
     const size_t to = c->dstPitch ? c->dstPitch : c->WidthInBytes, from = c->srcPitch ? c->srcPitch : c->WidthInBytes;
-    const size_t to_slice = to * (c->dstHeight ? c->dstHeight : c->Height), from_slice = from * (c->srcHeight ? c->srcHeight : c->Height);
+    const size_t to_slice = to * (c->dstHeight ? c->dstHeight : c->Height),
+                 from_slice = from * (c->srcHeight ? c->srcHeight : c->Height);
 
-    name_side(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstZ * to_slice + c->dstY * to + c->dstXInBytes, extent(c, to, to_slice));
+    name_side(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstZ * to_slice + c->dstY * to + c->dstXInBytes,
+              extent(c, to, to_slice));
     name_side(c->srcMemoryType, c->srcHost, c->srcDevice, c->srcZ * from_slice + c->srcY * from + c->srcXInBytes,
               extent(c, from, from_slice));
 }
@@ -62,7 +65,8 @@ static void name_graph(CUgraph graph, unsigned depth)
     CUgraphNode *nodes = NULL;
     size_t count = 0;
 
-    if (depth > DEPTH_MAX || !ps_cu.cuGraphGetNodes || ps_cu.cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS || !count)
+    if (depth > DEPTH_MAX || !ps_cu.cuGraphGetNodes || ps_cu.cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS ||
+        !count)
         return;
     nodes = malloc(count * sizeof *nodes);
     if (nodes && ps_cu.cuGraphGetNodes(graph, nodes, &count) == CUDA_SUCCESS)
@@ -106,7 +110,8 @@ void ps_graph_looks_at_params(const CUgraphNodeParams *params)
         return;
     case CU_GRAPH_NODE_TYPE_MEMSET:
         ps_tracer_begin(NULL, false);
-        name_fill(params->memset.dst, params->memset.pitch, params->memset.width * params->memset.elementSize, params->memset.height);
+        name_fill(params->memset.dst, params->memset.pitch, params->memset.width * params->memset.elementSize,
+                  params->memset.height);
         ps_tracer_ready_to_look();
         return;
     case CU_GRAPH_NODE_TYPE_GRAPH:

@@ -17,7 +17,10 @@
 /* Child graphs in child graphs; deeper ones are not followed. */
 #define DEPTH_MAX 32
 
-/* What a node touches, and the nodes of the graph that it has as a child. A graph is such a node, without a name. */
+/*
+ * What a node touches, and the nodes of the graph that it has as a child. A graph is such a node,
+ * without a name.
+ */
 struct part {
     CUgraphNode node;
     bool unknown;
@@ -173,8 +176,9 @@ static void take_kernel(struct part *part, const CUDA_KERNEL_NODE_PARAMS *kernel
     if (ps_host_tables_name(layout, kernel->kernelParams, kernel->extra, take, part))
         part->unknown = true; /* they may hold others at each launch */
     if (ps_pointer_tables_exist() && ps_ordering_rule(TABLE_NAMES_SPANS))
-        ps_kernel_words_between(atomic_load(&ps_pointer_tables_extent.start), atomic_load(&ps_pointer_tables_extent.bytes), layout,
-                                kernel->kernelParams, kernel->extra, take_table, part);
+        ps_kernel_words_between(atomic_load(&ps_pointer_tables_extent.start),
+                                atomic_load(&ps_pointer_tables_extent.bytes), layout, kernel->kernelParams,
+                                kernel->extra, take_table, part);
 }
 
 static void take_graph(struct part *part, CUgraph graph, unsigned depth);
@@ -185,13 +189,17 @@ static void take_values(struct part *part, const CUDA_BATCH_MEM_OP_NODE_PARAMS *
         take(part, values->paramArray[i].waitValue.address);
 }
 
-/* Whether kernels may give the node other parameters while the graph runs, which no call shows (cuda.h, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE). */
+/*
+ * Whether kernels may give the node other parameters while the graph runs, which no call shows
+ * (cuda.h, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE).
+ */
 static bool is_changed_by_kernels(CUgraphNode node)
 {
     CUlaunchAttributeValue value = {.deviceUpdatableKernelNode = {.deviceUpdatable = 0}};
 
     return ps_cu.cuGraphKernelNodeGetAttribute &&
-           ps_cu.cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) == CUDA_SUCCESS &&
+           ps_cu.cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) ==
+               CUDA_SUCCESS &&
            value.deviceUpdatableKernelNode.deviceUpdatable;
 }
 
@@ -226,7 +234,8 @@ static bool take_node(struct part *part, CUgraphNode node, unsigned depth)
         take(part, fill.dst);
         return true;
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
-        if (!ps_cu.cuGraphBatchMemOpNodeGetParams || ps_cu.cuGraphBatchMemOpNodeGetParams(node, &values) != CUDA_SUCCESS)
+        if (!ps_cu.cuGraphBatchMemOpNodeGetParams ||
+            ps_cu.cuGraphBatchMemOpNodeGetParams(node, &values) != CUDA_SUCCESS)
             return false;
         take_values(part, &values);
         return true;
@@ -258,7 +267,10 @@ static void take_captured(struct part *part, CUgraph graph)
     pthread_mutex_unlock(&lock);
 }
 
-/* The graph's nodes, to be freed. NULL: there are none, or they can't be had, and `unknown` becomes true. */
+/*
+ * The graph's nodes, to be freed. NULL: there are none, or they can't be had, and `unknown` becomes
+ * true.
+ */
 static CUgraphNode *nodes_of(CUgraph graph, size_t *count, bool *unknown)
 {
     CUgraphNode *nodes = NULL;
@@ -266,7 +278,8 @@ static CUgraphNode *nodes_of(CUgraph graph, size_t *count, bool *unknown)
     *count = 0;
     if (!ps_cu.cuGraphGetNodes || ps_cu.cuGraphGetNodes(graph, NULL, count) != CUDA_SUCCESS)
         *unknown = true;
-    else if (*count && (!(nodes = malloc(*count * sizeof *nodes)) || ps_cu.cuGraphGetNodes(graph, nodes, count) != CUDA_SUCCESS))
+    else if (*count &&
+             (!(nodes = malloc(*count * sizeof *nodes)) || ps_cu.cuGraphGetNodes(graph, nodes, count) != CUDA_SUCCESS))
         *unknown = true;
     if (*unknown || !nodes)
         *count = 0;
@@ -369,7 +382,10 @@ static void bring_up_to_date(struct graph *g)
 
 /* ---- launched by kernels ---- */
 
-/* What such a graph touches by now, as far as it lies in the stretch; all of it, if one byte does. False: it is no such graph, or touches nothing there. */
+/*
+ * What such a graph touches by now, as far as it lies in the stretch; all of it, if one byte does.
+ * False: it is no such graph, or touches nothing there.
+ */
 static bool touches(CUgraphExec executable, CUdeviceptr start, size_t bytes, struct part *touched)
 {
     bool found = false;
@@ -426,7 +442,8 @@ static const void **launched_by_kernels(size_t *count)
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < BUCKETS; i++)
         for (const struct graph *g = executables[i]; g; g = g->next) {
-            const void **grown = g->launched_by_kernels ? ps_grown_array(handle, *count, &room, 8, sizeof *grown) : NULL;
+            const void **grown =
+                g->launched_by_kernels ? ps_grown_array(handle, *count, &room, 8, sizeof *grown) : NULL;
             if (grown) {
                 handle = grown;
                 handle[(*count)++] = g->handle;
@@ -471,7 +488,9 @@ void ps_graph_instantiated(CUgraphExec executable, CUgraph graph, bool launched_
         pin_all(executable);
 }
 
-/* It has changed: of the node, or NULL: of all its nodes, `found` is what it touches from now on. */
+/*
+ * It has changed: of the node, or NULL: of all its nodes, `found` is what it touches from now on.
+ */
 static void changed(CUgraphExec executable, CUgraphNode node, struct part found)
 {
     pthread_mutex_lock(&lock);
@@ -554,10 +573,11 @@ void ps_graph_captures(CUstream stream, const CUdeviceptr *addresses, size_t cou
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUgraph graph = NULL;
 
-    if (!ps_cu.cuStreamGetCaptureInfo || ps_cu.cuStreamGetCaptureInfo(stream, &status, NULL, &graph, NULL, NULL, NULL) != CUDA_SUCCESS ||
-        !graph) {
-        ps_log_warn_once(TRACER, "Penstock can't see what NCCL uses in a CUDA graph, because the driver does not report "
-                                 "which graph is being captured; use a newer driver, or capture without NCCL");
+    if (!ps_cu.cuStreamGetCaptureInfo ||
+        ps_cu.cuStreamGetCaptureInfo(stream, &status, NULL, &graph, NULL, NULL, NULL) != CUDA_SUCCESS || !graph) {
+        ps_log_warn_once(TRACER,
+                         "Penstock can't see what NCCL uses in a CUDA graph, because the driver does not report "
+                         "which graph is being captured; use a newer driver, or capture without NCCL");
         return;
     }
     pthread_mutex_lock(&lock);

@@ -15,10 +15,14 @@ static bool begins_with(const char *text, const char *start)
     return !strncmp(text, start, strlen(start));
 }
 
-/* Tools that want CUPTI leave these in the environment of what they run: profilers, sanitizers and whatever is injected. `penstock doctor` has the same. */
+/*
+ * Tools that want CUPTI leave these in the environment of what they run: profilers, sanitizers and
+ * whatever is injected. `penstock doctor` has the same.
+ */
 static bool is_tool_announced(void)
 {
-    static const char *const starts[] = {"CUDA_INJECTION64_PATH=", "NV_NSIGHT_INJECTION", "NV_COMPUTE_PROFILER", "NV_SANITIZER_INJECTION"};
+    static const char *const starts[] = {"CUDA_INJECTION64_PATH=", "NV_NSIGHT_INJECTION", "NV_COMPUTE_PROFILER",
+                                         "NV_SANITIZER_INJECTION"};
 
     for (char **entry = environ; entry && *entry; entry++) {
         const char *value = strchr(*entry, '=');

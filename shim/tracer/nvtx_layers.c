@@ -28,18 +28,22 @@ static char *own_path(void)
     return dladdr(injection, &info) && info.dli_fname ? realpath(info.dli_fname, NULL) : NULL;
 }
 
-/* NVTX reads the variable at its first call, which may come before the first CUDA call: the constructor is the last moment to set it. */
+/*
+ * NVTX reads the variable at its first call, which may come before the first CUDA call: the
+ * constructor is the last moment to set it.
+ */
 __attribute__((constructor)) static void be_the_injection_library(void)
 {
     const char *layers = getenv("PENSTOCK_LAYERS");
     const char *disable = getenv("PENSTOCK_DISABLE");
 
-    if (ps_is_secure_execution() || !layers || strncmp(layers, "nvtx:", 5) || (disable && !strcmp(disable, "1")) || getenv(injection))
+    if (ps_is_secure_execution() || !layers || strncmp(layers, "nvtx:", 5) || (disable && !strcmp(disable, "1")) ||
+        getenv(injection))
         return;
     char *path = own_path();
     if (path)
-        ((int (*)(const char *, const char *, int))ps_real_dlsym(RTLD_NEXT, "setenv"))(injection, path,
-                                                                                       1); /* one of ours stands before it */
+        ((int (*)(const char *, const char *, int))ps_real_dlsym(RTLD_NEXT, "setenv"))(
+            injection, path, 1); /* one of ours stands before it */
     free(path);
 }
 
@@ -73,7 +77,10 @@ void ps_nvtx_layers_check(void)
 
 /* ---- what NVTX calls instead of its own functions, which do nothing ---- */
 
-/* A domain or a registered string: NVTX hands the pointer back. They are few, and live as long as the process. */
+/*
+ * A domain or a registered string: NVTX hands the pointer back. They are few, and live as long as
+ * the process.
+ */
 struct text {
     char text[1]; /* as long as it is */
 };
@@ -235,7 +242,10 @@ static enum ps_layers_from source_of_layers(void)
     return ps_layers_from();
 }
 
-/* Called once by each copy of NVTX in the process. 0: not wanted, and NVTX does nothing from then on. */
+/*
+ * Called once by each copy of NVTX in the process. 0: not wanted, and NVTX does nothing from then
+ * on.
+ */
 __attribute__((visibility("default"))) int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table);
 int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table)
 {

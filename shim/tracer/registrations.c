@@ -19,8 +19,9 @@ struct ps_registration {
     ncclComm_t communicator;
     enum ps_registration_sort sort;
     const void *handle;
-    void *const *where; /* the handle will be there when the group of `thread` is over; NULL: it is known, or never will be */
-    bool ends;          /* with that group */
+    void *const
+        *where; /* the handle will be there when the group of `thread` is over; NULL: it is known, or never will be */
+    bool ends;  /* with that group */
     pthread_t thread;
     unsigned device; /* whose the buffer is */
     size_t count, room;
@@ -109,8 +110,8 @@ static void add(struct ps_registration *r, ncclComm_t communicator, enum ps_regi
     pthread_mutex_unlock(&lock);
 }
 
-void ps_registration_is_made(struct ps_registration *registration, ncclComm_t communicator, enum ps_registration_sort sort,
-                             const void *handle)
+void ps_registration_is_made(struct ps_registration *registration, ncclComm_t communicator,
+                             enum ps_registration_sort sort, const void *handle)
 {
     if (!registration)
         return;
@@ -118,8 +119,8 @@ void ps_registration_is_made(struct ps_registration *registration, ncclComm_t co
     add(registration, communicator, sort);
 }
 
-void ps_registration_is_made_in_group(struct ps_registration *registration, ncclComm_t communicator, enum ps_registration_sort sort,
-                                      void *const *where)
+void ps_registration_is_made_in_group(struct ps_registration *registration, ncclComm_t communicator,
+                                      enum ps_registration_sort sort, void *const *where)
 {
     if (!registration)
         return;
@@ -150,7 +151,8 @@ static struct ps_registration *take(bool (*is_meant)(struct ps_registration *r, 
 
 static bool has_handle(struct ps_registration *r, const struct ps_registration *asked)
 {
-    bool is_it = r->handle && !r->ends && r->communicator == asked->communicator && r->sort == asked->sort && r->handle == asked->handle;
+    bool is_it = r->handle && !r->ends && r->communicator == asked->communicator && r->sort == asked->sort &&
+                 r->handle == asked->handle;
 
     if (!is_it || !asked->ends)
         return is_it;
@@ -161,8 +163,11 @@ static bool has_handle(struct ps_registration *r, const struct ps_registration *
 
 void ps_registration_ends(ncclComm_t communicator, enum ps_registration_sort sort, const void *handle)
 {
-    struct ps_registration asked = {
-        .communicator = communicator, .sort = sort, .handle = handle, .ends = ps_collective_is_in_group(), .thread = pthread_self()};
+    struct ps_registration asked = {.communicator = communicator,
+                                    .sort = sort,
+                                    .handle = handle,
+                                    .ends = ps_collective_is_in_group(),
+                                    .thread = pthread_self()};
 
     let_go_all(take(has_handle, &asked));
 }
@@ -181,7 +186,10 @@ static bool ended_in_group(struct ps_registration *r, const struct ps_registrati
 
 void ps_registrations_group_ended(int result)
 {
-    /* Where a thread of NCCL's goes on, the handle's place may be gone when it is written: held until the communicator ends. */
+    /*
+     * Where a thread of NCCL's goes on, the handle's place may be gone when it is written: held
+     * until the communicator ends.
+     */
     struct ps_registration asked = {.ends = result == PS_NCCL_SUCCESS, .thread = pthread_self()};
 
     pthread_mutex_lock(&lock);

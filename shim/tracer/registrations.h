@@ -34,15 +34,15 @@ struct ps_registration *ps_registration_begins(const void *buffer, size_t bytes)
  * NCCL has the buffer, under that handle. `handle` NULL: it will be known later, or never; the
  * spans are held until the communicator ends. Takes `registration`; NULL does no harm.
  */
-void ps_registration_is_made(struct ps_registration *registration, ncclComm_t communicator, enum ps_registration_sort sort,
-                             const void *handle);
+void ps_registration_is_made(struct ps_registration *registration, ncclComm_t communicator,
+                             enum ps_registration_sort sort, const void *handle);
 
 /*
  * NCCL has the buffer, and writes the handle to `*where` by the end of the thread's group. Takes
  * `registration`; NULL does no harm.
  */
-void ps_registration_is_made_in_group(struct ps_registration *registration, ncclComm_t communicator, enum ps_registration_sort sort,
-                                      void *const *where);
+void ps_registration_is_made_in_group(struct ps_registration *registration, ncclComm_t communicator,
+                                      enum ps_registration_sort sort, void *const *where);
 
 /* NCCL refused the buffer. Takes `registration`; NULL does no harm. */
 void ps_registration_failed(struct ps_registration *registration);

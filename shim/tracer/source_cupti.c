@@ -1,8 +1,10 @@
 /*
- * The tracer's first source of events: a CUPTI subscriber on the driver domain, for launches, copies and memsets, and on the resource domain,
- * for modules and streams. It sees calls by libraries with a static runtime of their own too (shim/README.md#tracing).
+ * The tracer's first source of events: a CUPTI subscriber on the driver domain, for launches,
+ * copies and memsets, and on the resource domain, for modules and streams. It sees calls by
+ * libraries with a static runtime of their own too (shim/README.md#tracing).
  *
- * Callbacks run on the thread that makes the call, before (ENTER) and after (EXIT) the driver queues it; their data is valid only inside.
+ * Callbacks run on the thread that makes the call, before (ENTER) and after (EXIT) the driver
+ * queues it; their data is valid only inside.
  */
 #include <cupti.h>
 #include <errno.h>
@@ -19,17 +21,20 @@
 static const struct ps_real_cupti *cupti; /* those that follow were got from it */
 static CUpti_SubscriberHandle subscriber;
 static atomic_bool subscribed;
-static atomic_bool saw_alone; /* what did not come by functions of ours, though these are on: CUPTI can't be left to others */
+static atomic_bool
+    saw_alone; /* what did not come by functions of ours, though these are on: CUPTI can't be left to others */
 
 static void on_driver_call(CUpti_CallbackId id, const CUpti_CallbackData *data)
 {
-    if (data->callbackSite == CUPTI_API_ENTER && ps_tracer_hooks_are_on() && ps_tracing_is_on() && !ps_traced_call_is_below_hook(id))
+    if (data->callbackSite == CUPTI_API_ENTER && ps_tracer_hooks_are_on() && ps_tracing_is_on() &&
+        !ps_traced_call_is_below_hook(id))
         atomic_store_explicit(&saw_alone, true, memory_order_relaxed);
     if (data->callbackSite == CUPTI_API_ENTER)
         ps_traced_call_begins(id, data->functionParams);
     else
         ps_traced_call_ended(id, data->functionParams,
-                             data->functionReturnValue ? *(const CUresult *)data->functionReturnValue : CUDA_ERROR_UNKNOWN);
+                             data->functionReturnValue ? *(const CUresult *)data->functionReturnValue
+                                                       : CUDA_ERROR_UNKNOWN);
 }
 
 static void on_resource(CUpti_CallbackId id, const CUpti_ResourceData *data)
@@ -64,13 +69,18 @@ static void CUPTIAPI on_callback(void *user, CUpti_CallbackDomain domain, CUpti_
 
 int ps_tracer_cupti_start(const char *cupti_path, const char **why)
 {
-    static const CUpti_CallbackId resource_calls[] = {CUPTI_CBID_RESOURCE_MODULE_LOADED, CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING};
+    static const CUpti_CallbackId resource_calls[] = {CUPTI_CBID_RESOURCE_MODULE_LOADED,
+                                                      CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING};
     CUptiResult r = CUPTI_ERROR_UNKNOWN;
     bool found = false;
 
     *why = "CUPTI (libcupti.so.13 or .12) was not found; PENSTOCK_CUPTI names the file";
-    /* One that is newer than the driver, or a rest of another release, refuses: there may be another. */
-    for (unsigned place = 0; r != CUPTI_SUCCESS && r != CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED && place < PS_CUPTI_PLACES;
+    /*
+     * One that is newer than the driver, or a rest of another release, refuses: there may be
+     * another.
+     */
+    for (unsigned place = 0;
+         r != CUPTI_SUCCESS && r != CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED && place < PS_CUPTI_PLACES;
          place++) {
         cupti = ps_real_cupti_open(cupti_path, place);
         if (!cupti)
@@ -108,8 +118,9 @@ bool ps_tracer_cupti_give_way(void)
     if (!atomic_load(&subscribed) || !ps_tracer_hooks_are_on())
         return false;
     if (atomic_load(&saw_alone)) {
-        ps_log_warn_once(TRACER, "another tool (a profiler) asked for CUPTI and was refused, because Penstock sees some "
-                                 "launches through CUPTI alone; PENSTOCK_TRACER=hook leaves CUPTI to the tool");
+        ps_log_warn_once(TRACER,
+                         "another tool (a profiler) asked for CUPTI and was refused, because Penstock sees some "
+                         "launches through CUPTI alone; PENSTOCK_TRACER=hook leaves CUPTI to the tool");
         return false;
     }
     atomic_store(&subscribed, false);

@@ -1,8 +1,10 @@
 /*
- * The tracer's other source of events: functions of ours in front of the driver's. A program reaches them by symbol (exported here), or because
- * its look-ups are answered with them (symbol_lookup.h). It needs nobody's leave, so profilers and sanitizers can have CUPTI.
+ * The tracer's other source of events: functions of ours in front of the driver's. A program
+ * reaches them by symbol (exported here), or because its look-ups are answered with them
+ * (symbol_lookup.h). It needs nobody's leave, so profilers and sanitizers can have CUPTI.
  *
- * What CUPTI would tell and this can't: the cubins of modules. Parameter layouts are then the driver's alone (12.4 and newer know them).
+ * What CUPTI would tell and this can't: the cubins of modules. Parameter layouts are then the
+ * driver's alone (12.4 and newer know them).
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -38,41 +40,42 @@ static CUresult ended(CUpti_CallbackId id, const void *parameters, CUresult resu
 #define UNWRAP(...) __VA_ARGS__
 
 /*
- * Hidden under a name of its own, so that a look-up is given ours whatever else is preloaded; exported by its own name. Until these are a source of
- * the tracer's, and after that inside Penstock, it is a jump to the driver's: the program pays a branch.
+ * Hidden under a name of its own, so that a look-up is given ours whatever else is preloaded;
+ * exported by its own name. Until these are a source of the tracer's, and after that inside
+ * Penstock, it is a jump to the driver's: the program pays a branch.
  */
-#define STAND_IN(name, parameters, arguments)                                                                                              \
-    __attribute__((noinline)) static CUresult seen_##name parameters                                                                       \
-    {                                                                                                                                      \
-        CUresult(*real) parameters = (CUresult(*) parameters)ps_driver_function(PS_DRIVER_FUNCTION_##name);                                \
-                                                                                                                                           \
-        if (!real)                                                                                                                         \
-            return CUDA_ERROR_NOT_SUPPORTED;                                                                                               \
-        if (ps_inside || !atomic_load_explicit(&on, memory_order_relaxed))                                                                 \
-            return real arguments;                                                                                                         \
-        const name##_params made = {UNWRAP arguments};                                                                                     \
-        begins(CUPTI_DRIVER_TRACE_CBID_##name, &made);                                                                                     \
-        return ended(CUPTI_DRIVER_TRACE_CBID_##name, &made, real arguments);                                                               \
-    }                                                                                                                                      \
-    CUresult ps_traced_##name parameters;                                                                                                  \
-    CUresult ps_traced_##name parameters                                                                                                   \
-    {                                                                                                                                      \
-        CUresult(*real) parameters =                                                                                                       \
-            (CUresult(*) parameters)atomic_load_explicit(&ps_driver_found[PS_DRIVER_FUNCTION_##name], memory_order_relaxed);               \
-                                                                                                                                           \
-        if (!real || atomic_load_explicit(&on, memory_order_relaxed))                                                                      \
-            real = seen_##name;                                                                                                            \
-        return real arguments;                                                                                                             \
-    }                                                                                                                                      \
+#define STAND_IN(name, parameters, arguments)                                                                          \
+    __attribute__((noinline)) static CUresult seen_##name parameters                                                   \
+    {                                                                                                                  \
+        CUresult(*real) parameters = (CUresult(*) parameters)ps_driver_function(PS_DRIVER_FUNCTION_##name);            \
+                                                                                                                       \
+        if (!real)                                                                                                     \
+            return CUDA_ERROR_NOT_SUPPORTED;                                                                           \
+        if (ps_inside || !atomic_load_explicit(&on, memory_order_relaxed))                                             \
+            return real arguments;                                                                                     \
+        const name##_params made = {UNWRAP arguments};                                                                 \
+        begins(CUPTI_DRIVER_TRACE_CBID_##name, &made);                                                                 \
+        return ended(CUPTI_DRIVER_TRACE_CBID_##name, &made, real arguments);                                           \
+    }                                                                                                                  \
+    CUresult ps_traced_##name parameters;                                                                              \
+    CUresult ps_traced_##name parameters                                                                               \
+    {                                                                                                                  \
+        CUresult(*real) parameters = (CUresult(*) parameters)atomic_load_explicit(                                     \
+            &ps_driver_found[PS_DRIVER_FUNCTION_##name], memory_order_relaxed);                                        \
+                                                                                                                       \
+        if (!real || atomic_load_explicit(&on, memory_order_relaxed))                                                  \
+            real = seen_##name;                                                                                        \
+        return real arguments;                                                                                         \
+    }                                                                                                                  \
     extern CUresult name parameters __attribute__((alias("ps_traced_" #name), visibility("default")));
 
 #define PS_TRACED(name, parameters, arguments, meaning) STAND_IN(name, parameters, arguments)
 #define PS_TRACED_BELOW_HOOK(name, meaning)
-#define PS_TRACED_PTSZ(name, parameters, arguments, meaning)                                                                               \
-    STAND_IN(name, parameters, arguments)                                                                                                  \
+#define PS_TRACED_PTSZ(name, parameters, arguments, meaning)                                                           \
+    STAND_IN(name, parameters, arguments)                                                                              \
     STAND_IN(name##_ptsz, parameters, arguments)
-#define PS_TRACED_PTDS(name, parameters, arguments, meaning)                                                                               \
-    STAND_IN(name, parameters, arguments)                                                                                                  \
+#define PS_TRACED_PTDS(name, parameters, arguments, meaning)                                                           \
+    STAND_IN(name, parameters, arguments)                                                                              \
     STAND_IN(name##_ptds, parameters, arguments)
 #include "cuda/traced_calls.def"
 
@@ -81,7 +84,8 @@ int ps_tracer_hooks_start(const char **why)
     *why = NULL;
     if (!ps_look_ups_is_ours())
         *why = "launches can be intercepted only from the start; set PENSTOCK_TRACER=hook";
-    else if (!ps_look_ups_gave_launch() && ps_real_cudart_release()) /* without it the program is linked with the driver, and so with us */
+    else if (!ps_look_ups_gave_launch() &&
+             ps_real_cudart_release()) /* without it the program is linked with the driver, and so with us */
         *why = "launches can't be intercepted: the CUDA runtime did not look the driver's functions up by name";
     if (*why)
         return -ENOTSUP;

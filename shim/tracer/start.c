@@ -26,13 +26,17 @@ static atomic_bool failed;
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 static const struct ps_settings *chosen;
 
-/* How long the program's threads wait, all in all, for what was launched unseen: it may itself wait for what one of them is yet to do. */
+/*
+ * How long the program's threads wait, all in all, for what was launched unseen: it may itself wait
+ * for what one of them is yet to do.
+ */
 #define PATIENCE_NS 10000000000u
 static const char *_Atomic source = "none";
 
 /*
- * Under `auto` both are started, where both can be had: CUPTI sees what by whatever way comes to the driver, and what comes by functions of ours needs
- * no CUPTI, which can be left to a tool that asks for it, without a launch unseen in between.
+ * Under `auto` both are started, where both can be had: CUPTI sees what by whatever way comes to
+ * the driver, and what comes by functions of ours needs no CUPTI, which can be left to a tool that
+ * asks for it, without a launch unseen in between.
  */
 static int start_source(const char **why)
 {
@@ -62,7 +66,9 @@ bool ps_tracing_leave_cupti(void)
     bool left = ps_tracer_cupti_give_way();
     if (left) {
         atomic_store(&source, "hook");
-        ps_log_info(TRACER, "CUPTI is left to another tool that asks for it: Penstock sees launches by functions in front of the driver's");
+        ps_log_info(
+            TRACER,
+            "CUPTI is left to another tool that asks for it: Penstock sees launches by functions in front of the driver's");
     }
     pthread_mutex_unlock(&one_at_a_time);
     return left;
@@ -144,8 +150,9 @@ static void rest(void)
 }
 
 /*
- * Waits until everything that was launched unseen is over. A launch that another thread had begun before the source was there, and queues only now, is met by the
- * second wait. While anybody captures nothing can be waited for; later it can.
+ * Waits until everything that was launched unseen is over. A launch that another thread had begun
+ * before the source was there, and queues only now, is met by the second wait. While anybody
+ * captures nothing can be waited for; later it can.
  */
 static void settle(void)
 {

@@ -31,11 +31,12 @@ static CUstream named(bool per_thread, CUstream stream)
 }
 
 /*
- * What the program got wrong is the driver's to refuse: where it passes no structure or array at all, nothing is read, and the call is not
- * noted.
+ * What the program got wrong is the driver's to refuse: where it passes no structure or array at
+ * all, nothing is read, and the call is not noted.
  */
 
-static void launch(bool per_thread, CUstream stream, CUfunction function, struct ps_grid grid, void **parameters, void **extra)
+static void launch(bool per_thread, CUstream stream, CUfunction function, struct ps_grid grid, void **parameters,
+                   void **extra)
 {
     ps_tracer_begin(stream, per_thread);
     ps_tracer_kernel(function, grid, parameters, extra);
@@ -44,11 +45,12 @@ static void launch(bool per_thread, CUstream stream, CUfunction function, struct
         ps_observers.launch(named(per_thread, stream), function, parameters, extra);
 }
 
-static void launch_by(bool per_thread, const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
+static void launch_by(bool per_thread, const CUlaunchConfig *config, CUfunction function, void **parameters,
+                      void **extra)
 {
     if (config)
-        launch(per_thread, config->hStream, function, (struct ps_grid){config->gridDimX, config->gridDimY, config->gridDimZ}, parameters,
-               extra);
+        launch(per_thread, config->hStream, function,
+               (struct ps_grid){config->gridDimX, config->gridDimY, config->gridDimZ}, parameters, extra);
 }
 
 /* ---- copies and fills ---- */
@@ -63,9 +65,11 @@ static void copy_bytes(bool per_thread, CUstream stream, CUdeviceptr a, CUdevice
 }
 
 /*
- * What a copy says of the memory that it names. The driver knows better: a program may name the wrong direction, which does no harm on the device. But it
- * doesn't know all: neither ordinary memory, nor what a graph allocates, before its launch (cuPointerGetAttribute of libcuda 580; torch captures such copies).
- * That a read of the latter ends the program is why what is not known counts as ordinary memory only if the copy says so, or says nothing and reads it now.
+ * What a copy says of the memory that it names. The driver knows better: a program may name the
+ * wrong direction, which does no harm on the device. But it doesn't know all: neither ordinary
+ * memory, nor what a graph allocates, before its launch (cuPointerGetAttribute of libcuda 580;
+ * torch captures such copies). That a read of the latter ends the program is why what is not known
+ * counts as ordinary memory only if the copy says so, or says nothing and reads it now.
  */
 static bool unknown_is_host(CUmemorytype said, bool per_thread, CUstream stream)
 {
@@ -84,7 +88,10 @@ static bool is_on_the_host(CUdeviceptr address, bool unknown_is)
     return type == CU_MEMORYTYPE_HOST;
 }
 
-/* Whether a copy brings pointers from the host, in rows of so many bytes each; then it wants the copy engine for all of its bytes, too. */
+/*
+ * Whether a copy brings pointers from the host, in rows of so many bytes each; then it wants the
+ * copy engine for all of its bytes, too.
+ */
 static bool begins_upload(CUdeviceptr from, size_t row, size_t bytes, bool unknown_is)
 {
     if (row < sizeof(void *) || !is_on_the_host(from, unknown_is))
@@ -93,7 +100,10 @@ static bool begins_upload(CUdeviceptr from, size_t row, size_t bytes, bool unkno
     return true;
 }
 
-/* Bytes are about to go from one address to another: pointer tables that they bring from the host, or take along on the device. */
+/*
+ * Bytes are about to go from one address to another: pointer tables that they bring from the host,
+ * or take along on the device.
+ */
 static void bring(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool is_upload, bool unknown_is)
 {
     if (is_upload)
@@ -144,8 +154,8 @@ static struct side side_at(CUdeviceptr start, size_t pitch, size_t rows, struct 
     return side;
 }
 
-static struct side side_of(CUmemorytype type, const void *host, CUdeviceptr device, size_t x, size_t y, size_t z, size_t pitch, size_t rows,
-                           struct box box)
+static struct side side_of(CUmemorytype type, const void *host, CUdeviceptr device, size_t x, size_t y, size_t z,
+                           size_t pitch, size_t rows, struct box box)
 {
     if (type == CU_MEMORYTYPE_ARRAY)
         return side_at(0, 0, 0, box);
@@ -173,7 +183,10 @@ static void join_rows(struct side *to, struct side *from, struct box *box)
     from->pitch = from->slice;
 }
 
-/* As if each row were a copy of its own; no more of them than are worth it, nor more bytes that come from the host. */
+/*
+ * As if each row were a copy of its own; no more of them than are worth it, nor more bytes that
+ * come from the host.
+ */
 static void bring_rows(struct side to, struct side from, struct box box, bool unknown_is)
 {
     join_rows(&to, &from, &box);
@@ -183,7 +196,8 @@ static void bring_rows(struct side to, struct side from, struct box box, bool un
 
     for (size_t z = 0; z < box.depth; z++)
         for (size_t y = 0; y < box.height; y++, rows++) {
-            const CUdeviceptr row = to.start + z * to.slice + y * to.pitch, source = from.start + z * from.slice + y * from.pitch;
+            const CUdeviceptr row = to.start + z * to.slice + y * to.pitch,
+                              source = from.start + z * from.slice + y * from.pitch;
             if (rows == PS_POINTER_TABLE_ROWS)
                 return;
             if (!from.start || (is_upload && rows * box.width >= PS_POINTER_TABLE_LOOKED))
@@ -217,15 +231,17 @@ static void copy_rows(bool per_thread, CUstream stream, struct side to, struct s
 }
 
 /* The structures of cuda.h have these fields by the same names. */
-#define SIDE(p, side, z, rows, box)                                                                                                        \
-    side_of((p)->side##MemoryType, (p)->side##Host, (p)->side##Device, (p)->side##XInBytes, (p)->side##Y, z, (p)->side##Pitch, rows, box)
-#define COPY_IN_SLICES(name, type)                                                                                                         \
-    static void name(bool per_thread, CUstream stream, const type *p)                                                                      \
-    {                                                                                                                                      \
-        if (!p)                                                                                                                            \
-            return;                                                                                                                        \
-        const struct box box = {p->WidthInBytes, p->Height, p->Depth};                                                                     \
-        copy_rows(per_thread, stream, SIDE(p, dst, p->dstZ, p->dstHeight, box), SIDE(p, src, p->srcZ, p->srcHeight, box), box);            \
+#define SIDE(p, side, z, rows, box)                                                                                    \
+    side_of((p)->side##MemoryType, (p)->side##Host, (p)->side##Device, (p)->side##XInBytes, (p)->side##Y, z,           \
+            (p)->side##Pitch, rows, box)
+#define COPY_IN_SLICES(name, type)                                                                                     \
+    static void name(bool per_thread, CUstream stream, const type *p)                                                  \
+    {                                                                                                                  \
+        if (!p)                                                                                                        \
+            return;                                                                                                    \
+        const struct box box = {p->WidthInBytes, p->Height, p->Depth};                                                 \
+        copy_rows(per_thread, stream, SIDE(p, dst, p->dstZ, p->dstHeight, box),                                        \
+                  SIDE(p, src, p->srcZ, p->srcHeight, box), box);                                                      \
     }
 COPY_IN_SLICES(copy_3d, CUDA_MEMCPY3D)
 COPY_IN_SLICES(copy_3d_peer, CUDA_MEMCPY3D_PEER)
@@ -246,7 +262,10 @@ static void fill_2d(bool per_thread, CUstream stream, CUdeviceptr to, size_t pit
     copy_rows(per_thread, stream, filled, nothing, box);
 }
 
-/* Where a copy may read its source ahead of its stream (cuda.h, CUmemcpySrcAccessOrder: meant for host memory, and allowed for all). */
+/*
+ * Where a copy may read its source ahead of its stream (cuda.h, CUmemcpySrcAccessOrder: meant for
+ * host memory, and allowed for all).
+ */
 static void name_order(CUmemcpySrcAccessOrder order, CUdeviceptr source)
 {
     if (order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL || order == CU_MEMCPY_SRC_ACCESS_ORDER_ANY)
@@ -345,7 +364,8 @@ static void decompress(bool per_thread, CUstream stream, const CUmemDecompressPa
 
 /* ---- graphs ---- */
 
-static void change_kernel(CUgraphExec executable, CUgraphNode node, CUfunction function, CUkernel kernel, void **parameters, void **extra)
+static void change_kernel(CUgraphExec executable, CUgraphNode node, CUfunction function, CUkernel kernel,
+                          void **parameters, void **extra)
 {
     const CUDA_KERNEL_NODE_PARAMS now = {.func = function, .kern = kernel, .kernelParams = parameters, .extra = extra};
 
@@ -364,10 +384,12 @@ static void change_node(CUgraphExec executable, CUgraphNode node, const CUgraphN
 {
     switch (now->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
-        change_kernel(executable, node, now->kernel.func, now->kernel.kern, now->kernel.kernelParams, now->kernel.extra);
+        change_kernel(executable, node, now->kernel.func, now->kernel.kern, now->kernel.kernelParams,
+                      now->kernel.extra);
         return;
     case CU_GRAPH_NODE_TYPE_MEMCPY:
-        ps_graph_addresses_changed(executable, node, now->memcpy.copyParams.dstDevice, now->memcpy.copyParams.srcDevice);
+        ps_graph_addresses_changed(executable, node, now->memcpy.copyParams.dstDevice,
+                                   now->memcpy.copyParams.srcDevice);
         return;
     case CU_GRAPH_NODE_TYPE_MEMSET:
         ps_graph_addresses_changed(executable, node, now->memset.dst, 0);
@@ -419,13 +441,13 @@ static void nothing(const void *parameters)
 
 static void begins(CUpti_CallbackId id, const void *parameters)
 {
-#define ONE(name, twin, meaning)                                                                                                           \
-    case CBID(name): {                                                                                                                     \
-        const name##_params *p = parameters;                                                                                               \
-        const bool per_thread = twin;                                                                                                      \
-        (void)p, (void)per_thread;                                                                                                         \
-        meaning;                                                                                                                           \
-        return;                                                                                                                            \
+#define ONE(name, twin, meaning)                                                                                       \
+    case CBID(name): {                                                                                                 \
+        const name##_params *p = parameters;                                                                           \
+        const bool per_thread = twin;                                                                                  \
+        (void)p, (void)per_thread;                                                                                     \
+        meaning;                                                                                                       \
+        return;                                                                                                        \
     }
 #define PS_TRACED(name, declaration, arguments, meaning) ONE(name, false, meaning)
 #define PS_TRACED_BELOW_HOOK(name, meaning) ONE(name, false, meaning)
@@ -460,17 +482,17 @@ static void instantiated(CUgraphExec executable, CUgraph graph, unsigned long lo
 /* Calls whose meaning shows when they are over. */
 static void succeeded(CUpti_CallbackId id, const void *parameters)
 {
-#define INSTANTIATED(name, flags)                                                                                                          \
-    case CBID(name): {                                                                                                                     \
-        const name##_params *p = parameters;                                                                                               \
-        instantiated(*p->phGraphExec, p->hGraph, flags);                                                                                   \
-        return;                                                                                                                            \
+#define INSTANTIATED(name, flags)                                                                                      \
+    case CBID(name): {                                                                                                 \
+        const name##_params *p = parameters;                                                                           \
+        instantiated(*p->phGraphExec, p->hGraph, flags);                                                               \
+        return;                                                                                                        \
     }
-#define CHANGED(name, meaning)                                                                                                             \
-    case CBID(name): {                                                                                                                     \
-        const name##_params *p = parameters;                                                                                               \
-        meaning;                                                                                                                           \
-        return;                                                                                                                            \
+#define CHANGED(name, meaning)                                                                                         \
+    case CBID(name): {                                                                                                 \
+        const name##_params *p = parameters;                                                                           \
+        meaning;                                                                                                       \
+        return;                                                                                                        \
     }
     switch (id) {
         INSTANTIATED(cuGraphInstantiate, 0)
@@ -481,12 +503,13 @@ static void succeeded(CUpti_CallbackId id, const void *parameters)
         CHANGED(cuGraphExecUpdate, ps_graph_updated(p->hGraphExec, p->hGraph))
         CHANGED(cuGraphExecUpdate_v2, ps_graph_updated(p->hGraphExec, p->hGraph))
         CHANGED(cuGraphExecChildGraphNodeSetParams, ps_graph_child_changed(p->hGraphExec, p->hNode, p->childGraph))
-        CHANGED(cuGraphExecKernelNodeSetParams,
-                change_kernel(p->hGraphExec, p->hNode, p->nodeParams->func, NULL, p->nodeParams->kernelParams, p->nodeParams->extra))
+        CHANGED(cuGraphExecKernelNodeSetParams, change_kernel(p->hGraphExec, p->hNode, p->nodeParams->func, NULL,
+                                                              p->nodeParams->kernelParams, p->nodeParams->extra))
         CHANGED(cuGraphExecKernelNodeSetParams_v2, ps_graph_kernel_changed(p->hGraphExec, p->hNode, p->nodeParams))
         CHANGED(cuGraphExecMemcpyNodeSetParams,
                 ps_graph_addresses_changed(p->hGraphExec, p->hNode, p->copyParams->dstDevice, p->copyParams->srcDevice))
-        CHANGED(cuGraphExecMemsetNodeSetParams, ps_graph_addresses_changed(p->hGraphExec, p->hNode, p->memsetParams->dst, 0))
+        CHANGED(cuGraphExecMemsetNodeSetParams,
+                ps_graph_addresses_changed(p->hGraphExec, p->hNode, p->memsetParams->dst, 0))
         CHANGED(cuGraphExecBatchMemOpNodeSetParams, ps_graph_values_changed(p->hGraphExec, p->hNode, p->nodeParams))
         CHANGED(cuGraphExecNodeSetParams, change_node(p->hGraphExec, p->hNode, p->nodeParams))
     case CBID(cuMemHostAlloc):

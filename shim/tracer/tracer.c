@@ -215,14 +215,17 @@ static void note_table(void *access, CUdeviceptr word, size_t bytes)
     ps_pointer_tables_name(word, note_unit, access);
 }
 
-/* What the kernel finds through pointer tables. Apart from the launches of programs without any, which have this glance to pay. */
+/*
+ * What the kernel finds through pointer tables. Apart from the launches of programs without any,
+ * which have this glance to pay.
+ */
 static void note_tables(struct access *a, const struct ps_layout *layout, void **parameters, void **extra)
 {
     if (!ps_pointer_tables_exist() || !ps_ordering_rule(TABLE_NAMES_SPANS))
         return;
     ps_kernel_words_between(atomic_load_explicit(&ps_pointer_tables_extent.start, memory_order_relaxed),
-                            atomic_load_explicit(&ps_pointer_tables_extent.bytes, memory_order_relaxed), layout, parameters, extra,
-                            note_table, a);
+                            atomic_load_explicit(&ps_pointer_tables_extent.bytes, memory_order_relaxed), layout,
+                            parameters, extra, note_table, a);
 }
 
 static void note_graph_memory(void *uses, CUdeviceptr word, size_t bytes)
@@ -232,7 +235,8 @@ static void note_graph_memory(void *uses, CUdeviceptr word, size_t bytes)
 }
 
 /* What a kernel that is captured uses of other graphs' memory. */
-static void note_use_of_graph_memory(const struct access *a, const struct ps_layout *layout, void **parameters, void **extra)
+static void note_use_of_graph_memory(const struct access *a, const struct ps_layout *layout, void **parameters,
+                                     void **extra)
 {
     struct ps_graph_memory_uses uses;
 
@@ -253,7 +257,10 @@ static void count_step(uint64_t fingerprint)
     pthread_mutex_unlock(&step_lock);
 }
 
-/* Without the lock: it is asked for at the end, maybe in a signal handler, where a wrong figure is better than a hang. */
+/*
+ * Without the lock: it is asked for at the end, maybe in a signal handler, where a wrong figure is
+ * better than a hang.
+ */
 unsigned long long ps_tracer_steps(void)
 {
     return ps_step_count(&steps);
@@ -285,7 +292,8 @@ void ps_tracer_kernel(CUfunction function, struct ps_grid grid, void **parameter
     a->finds_none = layout && layout->known != PS_KERNEL_UNKNOWN;
     if (a->finds_none)
         ps_launches_under_way_ends();
-    const bool has_lists = layout && layout->tensor_lists.lists && ps_kernel_words_of_lists(layout, parameters, grid, note_word, a);
+    const bool has_lists =
+        layout && layout->tensor_lists.lists && ps_kernel_words_of_lists(layout, parameters, grid, note_word, a);
     if (has_lists)
         ps_count(list_launches);
     if (has_lists || ps_kernel_words(layout, parameters, extra, note_word, a)) {
@@ -314,8 +322,9 @@ void ps_tracer_graph(CUgraphExec executable)
     if (!ps_ordering_rule(GRAPH_NAMES_SPANS) || ps_graph_name(executable, note_unit, a))
         return;
     ps_count(graph_launches_unknown);
-    ps_log_warn_once(TRACER, "the nodes of a CUDA graph can't be read: each launch of the graph keeps every span where it is; "
-                             "the report counts them (graph_launches_unknown); without graphs more spans can move");
+    ps_log_warn_once(TRACER,
+                     "the nodes of a CUDA graph can't be read: each launch of the graph keeps every span where it is; "
+                     "the report counts them (graph_launches_unknown); without graphs more spans can move");
     a->blind = true;
 }
 
@@ -352,7 +361,8 @@ static void part_by_device(struct access *a)
     if (a->blind || !ps_devices_several) {
         a->parts = a->blind ? ps_devices_count() : 1;
         for (unsigned i = 0; i < a->parts; i++)
-            a->part[i] = (struct part){.device = i, .count = a->count, .block_count = a->blind ? 0 : a->in_blocks.blocks};
+            a->part[i] =
+                (struct part){.device = i, .count = a->count, .block_count = a->blind ? 0 : a->in_blocks.blocks};
         return;
     }
     for (size_t from = 0; from < a->count && a->parts < PS_DEVICES_MAX;) {
@@ -375,13 +385,16 @@ static void part_by_device(struct access *a)
 }
 
 /*
- * Does it at each of the devices, in its context; with a call of which it isn't known what it names, at all of them.
+ * Does it at each of the devices, in its context; with a call of which it isn't known what it
+ * names, at all of them.
  *
- * Two clocks: each device's spans are brought by its own copy streams, and the launch stream, whosever it is, waits for their events. A span that is held at one
- * device while pages are waited for at another keeps nobody from going on: evictions wait for queued work only, and where none helps, spans stay on
- * their slots.
+ * Two clocks: each device's spans are brought by its own copy streams, and the launch stream,
+ * whosever it is, waits for their events. A span that is held at one device while pages are waited
+ * for at another keeps nobody from going on: evictions wait for queued work only, and where none
+ * helps, spans stay on their slots.
  *
- * A kernel is launched on a stream of the current context; a copy need not be (CUDA's programming guide, "Stream and Event Behavior").
+ * A kernel is launched on a stream of the current context; a copy need not be (CUDA's programming
+ * guide, "Stream and Event Behavior").
  */
 static void at_each_device(struct access *a, void (*act)(struct access *a, struct part *part))
 {
@@ -421,8 +434,9 @@ static void look_for_room(const struct access *a, const struct part *part)
 }
 
 /*
- * Two clocks: the stream waits for the H2D of what the call names, and the call may read that now, or at any time until the stream is there. So the host waits for
- * it too, however long that takes: nothing else orders the one after the other. What an H2D waits for is queued before it.
+ * Two clocks: the stream waits for the H2D of what the call names, and the call may read that now,
+ * or at any time until the stream is there. So the host waits for it too, however long that takes:
+ * nothing else orders the one after the other. What an H2D waits for is queued before it.
  */
 static void wait_for_sources(const struct access *a, const struct part *part)
 {
@@ -440,7 +454,8 @@ static void begin_part(struct access *a, struct part *part)
         ps_residency_begin_access_to_all(a->stream);
     else
         part->launch = ps_access_begin(a->spans + part->first, &part->count, a->stream, &a->kind);
-    if (a->reads_ahead && !a->kind.capturing && ps_ordering_rule(READ_AHEAD_WAITS_FOR_RELOAD)) /* in a capture nothing is read */
+    if (a->reads_ahead && !a->kind.capturing &&
+        ps_ordering_rule(READ_AHEAD_WAITS_FOR_RELOAD)) /* in a capture nothing is read */
         wait_for_sources(a, part);
     if (a->kind.is_kernel && !a->function && !a->blind)
         look_for_room(a, part);
@@ -457,8 +472,8 @@ static void end_part(struct access *a, struct part *part)
 }
 
 /*
- * A launch is about to be queued, or has been, and may use what it does not name (grace.h). It runs on a stream of the current context: its device is the one
- * that is meant.
+ * A launch is about to be queued, or has been, and may use what it does not name (grace.h). It runs
+ * on a stream of the current context: its device is the one that is meant.
  */
 static void at_own_device(struct access *a, bool begins)
 {
@@ -508,7 +523,10 @@ static void make_ready(struct access *a, bool is_kernel)
     if (a->blind && a->kind.capturing)
         return; /* nothing runs now, and the graph will be unknown too */
     a->begun = true;
-    /* Steps show in the launches that use spans as well as in all; the rest, which may be very short, are spared the work. */
+    /*
+     * Steps show in the launches that use spans as well as in all; the rest, which may be very
+     * short, are spared the work.
+     */
     if (is_kernel)
         count_step(a->kind.fingerprint);
     part_by_device(a);
@@ -570,8 +588,10 @@ struct ps_traced_launch ps_tracer_launch(void)
 
     if (!a || !a->begun)
         return (struct ps_traced_launch){.layer.number = PENSTOCK_NEVER};
-    return (struct ps_traced_launch){
-        .is_blind = a->blind, .is_learnt = !a->blind && a->launch != PS_LAUNCH_NOT_LEARNT, .number = a->launch, .layer = a->kind.layer};
+    return (struct ps_traced_launch){.is_blind = a->blind,
+                                     .is_learnt = !a->blind && a->launch != PS_LAUNCH_NOT_LEARNT,
+                                     .number = a->launch,
+                                     .layer = a->kind.layer};
 }
 
 void ps_tracer_asked_about(CUdeviceptr address)

@@ -23,7 +23,8 @@ static int take_kernel(struct ps_verify_task *task, const char *line, bool bare)
 {
     int at = 0;
 
-    if (sscanf(line, "%*s %" SCNu64 " %" SCNu64 " %n", &task->first, &task->last, &at) != 2 || !at || !line[at] || task->kernel)
+    if (sscanf(line, "%*s %" SCNu64 " %" SCNu64 " %n", &task->first, &task->last, &at) != 2 || !at || !line[at] ||
+        task->kernel)
         return -EINVAL;
     task->kernel = strdup(line + at);
     task->bare = bare;

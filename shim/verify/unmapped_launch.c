@@ -16,7 +16,10 @@
 
 #define SETTLED_AFTER_NS 1000000000u
 
-/* Memory that parameters lead to and that is looked through: so much of one piece, so much and so many pieces in all. */
+/*
+ * Memory that parameters lead to and that is looked through: so much of one piece, so much and so
+ * many pieces in all.
+ */
 #define PIECE_BYTES_MAX (64ull << 20)
 #define LOOKED_BYTES_MAX (512ull << 20)
 #define PIECES_MAX 256
@@ -33,7 +36,9 @@ struct stripped {
 static struct stripped *stripped; /* in the order of addresses */
 static size_t stripped_count, stripped_room;
 
-/* Spans that the launch could reach and that were not stripped, as they were in use a moment ago. */
+/*
+ * Spans that the launch could reach and that were not stripped, as they were in use a moment ago.
+ */
 #define ALSO_MAX 4096
 static struct stripped also[ALSO_MAX];
 static size_t also_count;
@@ -60,8 +65,10 @@ static void map_what_left(void)
 }
 
 /*
- * What somebody is about, or is about to leave, could not be stripped, and another run might find it at rest: runs are to be alike. Two clocks: the device has done
- * all that was queued before, so a D2H is over soon; each helper thread is done with a span by itself. [locked; releases the lock meanwhile]
+ * What somebody is about, or is about to leave, could not be stripped, and another run might find
+ * it at rest: runs are to be alike. Two clocks: the device has done all that was queued before, so
+ * a D2H is over soon; each helper thread is done with a span by itself. [locked; releases the lock
+ * meanwhile]
  */
 static void wait_until_at_rest(void)
 {
@@ -69,13 +76,15 @@ static void wait_until_at_rest(void)
     struct ps_span *span;
 
     for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
-        while (span->life == PS_LIFE_LIVE && (span->busy || span->residency == PS_EVICTING) && ps_now_ns() - since < SETTLED_AFTER_NS)
+        while (span->life == PS_LIFE_LIVE && (span->busy || span->residency == PS_EVICTING) &&
+               ps_now_ns() - since < SETTLED_AFTER_NS)
             ps_registry_wait_changed(1000000u);
 }
 
 /*
- * Two clocks: the launch before has ended on the device, as each is waited for, so what evictions wait for is over but for copies and what is on other
- * streams; the host waits here for the D2H, on no stream, and for the helper thread that unmaps.
+ * Two clocks: the launch before has ended on the device, as each is waited for, so what evictions
+ * wait for is over but for copies and what is on other streams; the host waits here for the D2H, on
+ * no stream, and for the helper thread that unmaps.
  */
 void ps_verify_settle(enum ps_guard guard)
 {
@@ -172,7 +181,8 @@ static void look_at_word(void *ctx, CUdeviceptr word, size_t of_parameter)
     size_t bytes = 0;
 
     (void)ctx, (void)of_parameter;
-    if (word < 4096 || looked.count == PIECES_MAX || looked.bytes >= LOOKED_BYTES_MAX || !piece_at(word, &begin, &bytes))
+    if (word < 4096 || looked.count == PIECES_MAX || looked.bytes >= LOOKED_BYTES_MAX ||
+        !piece_at(word, &begin, &bytes))
         return;
     for (size_t i = 0; i < looked.count; i++)
         if (looked.begin[i] == begin)
@@ -201,7 +211,10 @@ static void look(CUfunction function, void **parameters, void **extra)
 
 /* ---- stripping ---- */
 
-/* A plan gives no grace to what launches have named and no kernel can have kept the address of. [locked] */
+/*
+ * A plan gives no grace to what launches have named and no kernel can have kept the address of.
+ * [locked]
+ */
 static bool leaves_at_once(const struct ps_span *span)
 {
     return span->plan.mentioned != span->plan.born && ps_guard_sees_all(span, true);
@@ -210,12 +223,13 @@ static bool leaves_at_once(const struct ps_span *span)
 /* [locked] */
 static bool may_be_stripped(const struct ps_verify_task *task, const struct ps_span *span, uint32_t grace)
 {
-    if (span->life != PS_LIFE_LIVE || span->busy || span->holds.launching || span->holds.pinned || span->holds.user_pins ||
-        span->residency == PS_EVICTING)
+    if (span->life != PS_LIFE_LIVE || span->busy || span->holds.launching || span->holds.pinned ||
+        span->holds.user_pins || span->residency == PS_EVICTING)
         return false;
     if (ps_block_of(span))
         return false; /* who touches it without its being believed finds it on its slot, always */
-    return ps_registry.launch_number - span->access.named > (leaves_at_once(span) ? 0 : grace) && ps_verify_task_wants(task, span);
+    return ps_registry.launch_number - span->access.named > (leaves_at_once(span) ? 0 : grace) &&
+           ps_verify_task_wants(task, span);
 }
 
 /* [locked] */
@@ -231,8 +245,9 @@ static bool add(struct ps_span *span)
 }
 
 /*
- * A stripped span is busy until it is clothed: no helper thread moves it meanwhile, and a program's thread that wants it waits. Nothing that this launch
- * waits for on its stream waits for such a span.
+ * A stripped span is busy until it is clothed: no helper thread moves it meanwhile, and a program's
+ * thread that wants it waits. Nothing that this launch waits for on its stream waits for such a
+ * span.
  */
 static void choose(const struct ps_verify_task *task, uint32_t grace)
 {
@@ -246,9 +261,13 @@ static void choose(const struct ps_verify_task *task, uint32_t grace)
     ps_registry_unlock();
 }
 
-size_t ps_verify_unmap_idle(const struct ps_verify_task *task, uint32_t grace, CUfunction function, void **parameters, void **extra)
+size_t ps_verify_unmap_idle(const struct ps_verify_task *task, uint32_t grace, CUfunction function, void **parameters,
+                            void **extra)
 {
-    /* Two clocks: here the host lets the device catch up with it, so that nothing that is queued still uses what loses its addresses. */
+    /*
+     * Two clocks: here the host lets the device catch up with it, so that nothing that is queued
+     * still uses what loses its addresses.
+     */
     stripped_count = also_count = 0;
     if (ps_cu.cuCtxSynchronize() != CUDA_SUCCESS)
         return 0;
@@ -299,7 +318,8 @@ void ps_verify_take_evicted(void)
     stripped_count = also_count = 0;
     ps_registry_lock();
     for (CUdeviceptr a = ps_registry.start; (span = ps_registry_next(a)); a = span->address + span->bytes)
-        if (span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED && span->backing == PS_BACKING_NONE && !span->holds.launching)
+        if (span->life == PS_LIFE_LIVE && span->residency == PS_EVICTED && span->backing == PS_BACKING_NONE &&
+            !span->holds.launching)
             add(span);
     ps_registry_unlock();
 }

@@ -32,7 +32,8 @@ void ps_verify_go_on(enum ps_guard guard);
  * span that plans give no grace is idle after any launch. With a function, marks the spans that it
  * could reach through memory that its parameters lead to. Returns the number of spans made bare.
  */
-size_t ps_verify_unmap_idle(const struct ps_verify_task *task, uint32_t grace, CUfunction function, void **parameters, void **extra);
+size_t ps_verify_unmap_idle(const struct ps_verify_task *task, uint32_t grace, CUfunction function, void **parameters,
+                            void **extra);
 
 /*
  * Leads the addresses where they led before. In a broken context mapping fails, and that does no

@@ -28,8 +28,9 @@
 #include "verify/unmapped_launch.h"
 
 /*
- * How long a launch waits for the one before it, on another thread, to end. One kernel may wait for another one that is yet to be launched (collectives
- * of several devices in one process do): then the second goes ahead, and which of the two faulted can't be told.
+ * How long a launch waits for the one before it, on another thread, to end. One kernel may wait for
+ * another one that is yet to be launched (collectives of several devices in one process do): then
+ * the second goes ahead, and which of the two faulted can't be told.
  */
 #define TURN_S 2
 /* Steps that are looked at when no plan comes to be followed, for each one that was asked for. */
@@ -39,8 +40,9 @@
 
 static struct ps_verify_task task;
 static uint32_t grace;
-static int seen = -1;                                       /* the file of what is seen */
-static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER; /* one event at a time; a leaf, taken with the registry lock held too */
+static int seen = -1; /* the file of what is seen */
+static pthread_mutex_t writing =
+    PTHREAD_MUTEX_INITIALIZER; /* one event at a time; a leaf, taken with the registry lock held too */
 
 /* One launch at a time. Guards what follows up to the next comment. */
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
@@ -62,7 +64,10 @@ static struct kernel kernels[KERNELS];
 static uint32_t kernel_count;
 static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
 
-/* Launches of the kernel that is watched, and all spans that were born. Guarded by the registry lock. */
+/*
+ * Launches of the kernel that is watched, and all spans that were born. Guarded by the registry
+ * lock.
+ */
 struct watched {
     uint64_t occurrence, learnt, launch; /* the last: of all that were seen */
 };
@@ -125,8 +130,9 @@ static void end_event(struct event *event)
 
 static void write_layer(struct ps_json *json, uint32_t number, const char *name, enum penstock_direction direction)
 {
-    static const char *const directions[] = {
-        [PENSTOCK_DIRECTION_NONE] = NULL, [PENSTOCK_DIRECTION_FORWARD] = "forward", [PENSTOCK_DIRECTION_BACKWARD] = "backward"};
+    static const char *const directions[] = {[PENSTOCK_DIRECTION_NONE] = NULL,
+                                             [PENSTOCK_DIRECTION_FORWARD] = "forward",
+                                             [PENSTOCK_DIRECTION_BACKWARD] = "backward"};
 
     ps_json_begin_object(json, "layer");
     if (number == PENSTOCK_NEVER)
@@ -221,7 +227,10 @@ static bool is_fault(CUresult result)
     }
 }
 
-/* `queued_before`: what was on the stream before the launch, and is no launch itself, has failed: a copy or a fill. */
+/*
+ * `queued_before`: what was on the stream before the launch, and is no launch itself, has failed: a
+ * copy or a fill.
+ */
 static void tell_fault(CUresult error, bool queued_before)
 {
     struct ps_traced_launch traced = ps_tracer_launch();
@@ -253,7 +262,10 @@ static void tell(const char *name)
     end_event(&event);
 }
 
-/* Counts steps anew: as whoever learns counts them, and as the closing line does. False: none has ended since. */
+/*
+ * Counts steps anew: as whoever learns counts them, and as the closing line does. False: none has
+ * ended since.
+ */
 static bool steps_have_ended(void)
 {
     struct ps_steps_summary learnt;
@@ -304,7 +316,10 @@ static bool is_to_be_stripped(void)
 
 static void see_launch(CUstream stream, CUfunction function, void **parameters, void **extra)
 {
-    /* What goes into a graph does not run now; and while anybody captures, a wait for a stream may break the capture. */
+    /*
+     * What goes into a graph does not run now; and while anybody captures, a wait for a stream may
+     * break the capture.
+     */
     if (over || ps_capture_anywhere())
         return;
     mine.is = true;
@@ -318,7 +333,10 @@ static void see_launch(CUstream stream, CUfunction function, void **parameters, 
         last_learnt = traced.number;
     if (is_watched())
         note_watched();
-    /* Two clocks: copies and fills that are queued before the launch are over, so that what fails from here on is the launch. */
+    /*
+     * Two clocks: copies and fills that are queued before the launch are over, so that what fails
+     * from here on is the launch.
+     */
     CUresult result = ps_cu.cuStreamSynchronize(stream);
     if (is_fault(result) && !over)
         tell_fault(result, true);
@@ -326,7 +344,10 @@ static void see_launch(CUstream stream, CUfunction function, void **parameters, 
         return;
     ps_verify_settle(task.guard);
     mine.settled = true;
-    /* What a launch whose parameters can't be read may use is in its place then: it could be anything. */
+    /*
+     * What a launch whose parameters can't be read may use is in its place then: it could be
+     * anything.
+     */
     mine.stripped = mine.has_turn && !traced.is_blind && is_to_be_stripped();
     if (mine.stripped && ps_verify_unmap_idle(&task, grace, task.strips ? NULL : function, parameters, extra))
         launches_bare++; /* memory is looked through where one kernel is looked at */
@@ -338,8 +359,8 @@ static void see_launched(void)
         return;
     mine.is = false;
     /*
-     * Two clocks: the host waits for the launch that it has just queued, on the launch's stream, as with CUDA_LAUNCH_BLOCKING=1. An error that was not
-     * there before the launch is the launch's.
+     * Two clocks: the host waits for the launch that it has just queued, on the launch's stream, as
+     * with CUDA_LAUNCH_BLOCKING=1. An error that was not there before the launch is the launch's.
      */
     CUresult result = over ? CUDA_SUCCESS : ps_cu.cuStreamSynchronize(mine.stream);
     if (is_fault(result) && !over)
@@ -410,7 +431,8 @@ static void see_judgement(uint64_t number, const struct ps_span_facts *facts, bo
         ps_json_null(&event.json, "birth");
     else
         ps_json_u64(&event.json, "birth", facts->birth);
-    ps_json_string(&event.json, "class", facts->class_ == PENSTOCK_CLASS_UNKNOWN ? NULL : ps_class_names[facts->class_]);
+    ps_json_string(&event.json, "class",
+                   facts->class_ == PENSTOCK_CLASS_UNKNOWN ? NULL : ps_class_names[facts->class_]);
     ps_json_bool(&event.json, "may_move", may_move);
     end_event(&event);
 }

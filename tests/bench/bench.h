@@ -1,6 +1,7 @@
 /*
- * What the benchmark programs share: batches timed on the host's monotonic clock, and one line of JSON for each figure.
- * One thread. A batch is long enough (about a millisecond) that reading the clock doesn't show.
+ * What the benchmark programs share: batches timed on the host's monotonic clock, and one line of
+ * JSON for each figure. One thread. A batch is long enough (about a millisecond) that reading the
+ * clock doesn't show.
  */
 #ifndef PENSTOCK_TESTS_BENCH_H
 #define PENSTOCK_TESTS_BENCH_H
@@ -32,7 +33,10 @@ static inline int bench_compare(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Runs `operation(context, i)` operations times a batch; the first batch warms up and is not counted. `between` (or NULL) runs untimed. */
+/*
+ * Runs `operation(context, i)` operations times a batch; the first batch warms up and is not
+ * counted. `between` (or NULL) runs untimed.
+ */
 static inline struct bench_figure bench_measure(int batches, int operations, void (*operation)(void *context, int i),
                                                 void (*between)(void *context), void *context)
 {

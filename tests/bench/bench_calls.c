@@ -1,11 +1,14 @@
 /*
- * What Penstock's own code takes, without a driver: the allocation hooks at their steady state, and what the tracer does for a launch.
+ * What Penstock's own code takes, without a driver: the allocation hooks at their steady state, and
+ * what the tracer does for a launch.
  *
- * The program holds the shim's objects (libpenstock-test.a) instead of preloading the library, lets them set themselves up on the simulated
- * device as in any program, and then puts empty functions in the place of the driver's calls that the paths measured here can come to. So
- * what is left is the shim alone, and how often it would have called the driver is counted.
+ * The program holds the shim's objects (libpenstock-test.a) instead of preloading the library, lets
+ * them set themselves up on the simulated device as in any program, and then puts empty functions
+ * in the place of the driver's calls that the paths measured here can come to. So what is left is
+ * the shim alone, and how often it would have called the driver is counted.
  *
- * usage: bench_calls BATCHES    prints a line of JSON for each figure: name, median_ns, low_ns, and driver_calls an operation
+ * usage: bench_calls BATCHES    prints a line of JSON for each figure: name, median_ns, low_ns, and
+ * driver_calls an operation
  */
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -65,7 +68,10 @@ static CUresult is_over(CUevent event)
     return CUDA_SUCCESS;
 }
 
-/* A kernel of the imagined program; its address is its handle. Spaced like the driver's own, which are structures of some size. */
+/*
+ * A kernel of the imagined program; its address is its handle. Spaced like the driver's own, which
+ * are structures of some size.
+ */
 struct kernel {
     uint32_t parameters;
     uint32_t bytes; /* of each */
@@ -155,7 +161,8 @@ static void figure(const char *name, int operations, void (*operation)(void *con
     struct bench_figure f = bench_measure(batches, operations, operation, NULL, context);
     double calls = (double)(driver_calls - before) / ((double)operations * (batches + 1));
 
-    printf("{\"name\": \"%s\", \"median_ns\": %.1f, \"low_ns\": %.1f, \"driver_calls\": %.2f}\n", name, f.median_ns, f.low_ns, calls);
+    printf("{\"name\": \"%s\", \"median_ns\": %.1f, \"low_ns\": %.1f, \"driver_calls\": %.2f}\n", name, f.median_ns,
+           f.low_ns, calls);
     fflush(stdout);
 }
 
@@ -191,7 +198,10 @@ static void malloc_free_async(void *context, int i)
     check(cudaFreeAsync(address, a->other), "cudaFreeAsync");
 }
 
-/* A program with many live tensors of several sizes: what it frees and allocates is not what it just had in its hands. */
+/*
+ * A program with many live tensors of several sizes: what it frees and allocates is not what it
+ * just had in its hands.
+ */
 static void malloc_free_among_many(void *context, int i)
 {
     struct allocations *a = context;
@@ -276,7 +286,10 @@ static void launch(void *context, int i)
     ps_tracer_end();
 }
 
-/* Every kernel takes `parameters` of `bytes`; the first `in_spans` of the words lie in a span of their own. */
+/*
+ * Every kernel takes `parameters` of `bytes`; the first `in_spans` of the words lie in a span of
+ * their own.
+ */
 static void prepare(struct launches *l, uint32_t parameters, uint32_t bytes, void *const *spans, unsigned in_spans)
 {
     for (unsigned i = 0; i < KERNELS; i++)
@@ -375,7 +388,10 @@ static void measure_live(void)
     figure("end of a step, kept for PENSTOCK_METRICS", LAUNCHES, end_step, NULL);
 }
 
-/* A training program has many threads: the C library's locks are cheaper than they would be there until there is a second one. */
+/*
+ * A training program has many threads: the C library's locks are cheaper than they would be there
+ * until there is a second one.
+ */
 static void *sit(void *nothing)
 {
     for (;;)

@@ -1,11 +1,13 @@
 /*
- * What copies lose while the driver takes device pages back: on a GPU, where it clears them with an engine that H2D copies use too (shim/memory/spare_pages.h).
- * (On the simulated device it only runs.)
+ * What copies lose while the driver takes device pages back: on a GPU, where it clears them with an
+ * engine that H2D copies use too (shim/memory/spare_pages.h). (On the simulated device it only
+ * runs.)
  *
  *   bench_given_back [MIB [HANDLES]]    the size of a handle (2048), and how many are given back at a time (3)
  *
- * One line of JSON a case: the rate of copies of 64 MiB, one behind the other, alone and with pages given back 15 ms after the first, GB/s; what that took
- * longer, in ms, and for each GiB; and how long the calls took that gave them back.
+ * One line of JSON a case: the rate of copies of 64 MiB, one behind the other, alone and with pages
+ * given back 15 ms after the first, GB/s; what that took longer, in ms, and for each GiB; and how
+ * long the calls took that gave them back.
  */
 #include <pthread.h>
 
@@ -57,7 +59,10 @@ static void *give_back(void *)
     return nullptr;
 }
 
-/* Copies on so many streams in turn, with pages given back meanwhile or not: from the first one's beginning to all ends, ms. */
+/*
+ * Copies on so many streams in turn, with pages given back meanwhile or not: from the first one's
+ * beginning to all ends, ms.
+ */
 static double copy(cudaMemcpyKind kind, int streams, bool gives_back, char *const *device, char *const *host)
 {
     cudaStream_t stream[STREAMS_MAX];
@@ -77,7 +82,8 @@ static double copy(cudaMemcpyKind kind, int streams, bool gives_back, char *cons
     for (int i = 0; i < COPIES; i++) {
         char *on_device = device[i % BUFFERS], *on_host = host[i % BUFFERS];
         bool in = kind == cudaMemcpyHostToDevice;
-        CHECK(cudaMemcpyAsync(in ? on_device : on_host, in ? on_host : on_device, COPY_BYTES, kind, stream[i % streams]));
+        CHECK(
+            cudaMemcpyAsync(in ? on_device : on_host, in ? on_host : on_device, COPY_BYTES, kind, stream[i % streams]));
     }
     for (int s = 1; s < streams; s++) {
         CHECK(cudaEventRecord(joined, stream[s]));
@@ -111,7 +117,8 @@ int main(int argc, char **argv)
         handle_bytes = (size_t)bench_number(argv[1]) << 20;
     if (argc > 2)
         handles = bench_number(argv[2]);
-    REQUIRE(handles <= HANDLES_MAX && handle_bytes % ((size_t)2 << 20) == 0, "at most %d handles, of whole pages of 2 MiB", HANDLES_MAX);
+    REQUIRE(handles <= HANDLES_MAX && handle_bytes % ((size_t)2 << 20) == 0,
+            "at most %d handles, of whole pages of 2 MiB", HANDLES_MAX);
     for (int b = 0; b < BUFFERS; b++) {
         CHECK(cudaMalloc(reinterpret_cast<void **>(&device[b]), COPY_BYTES));
         CHECK(cudaMallocHost(reinterpret_cast<void **>(&host[b]), COPY_BYTES));
@@ -123,9 +130,11 @@ int main(int argc, char **argv)
         double alone = copy(one.kind, one.streams, false, device, host);
         make_pages();
         double beside = copy(one.kind, one.streams, true, device, host);
-        printf("{\"copies\": \"%s\", \"streams\": %d, \"given_back_gib\": %.2f, \"handles\": %d, \"calls_ms\": %.1f, \"alone_gbps\": %.1f, "
-               "\"beside_gbps\": %.1f, \"lost_ms\": %.1f, \"lost_ms_a_gib\": %.2f}\n",
-               one.name, one.streams, gib, handles, calls_ms, bytes / alone / 1e6, bytes / beside / 1e6, beside - alone, (beside - alone) / gib);
+        printf(
+            "{\"copies\": \"%s\", \"streams\": %d, \"given_back_gib\": %.2f, \"handles\": %d, \"calls_ms\": %.1f, \"alone_gbps\": %.1f, "
+            "\"beside_gbps\": %.1f, \"lost_ms\": %.1f, \"lost_ms_a_gib\": %.2f}\n",
+            one.name, one.streams, gib, handles, calls_ms, bytes / alone / 1e6, bytes / beside / 1e6, beside - alone,
+            (beside - alone) / gib);
         fflush(stdout);
     }
     return 0;

@@ -1,11 +1,13 @@
 /*
- * What the driver takes to make, map and unmap pages, and what a launch takes meanwhile, beside copies of several kinds: on a GPU, where the shim's
- * helper threads are as fast as this allows (shim/cuda/copy_gate.h). (On the simulated device it only runs.)
+ * What the driver takes to make, map and unmap pages, and what a launch takes meanwhile, beside
+ * copies of several kinds: on a GPU, where the shim's helper threads are as fast as this allows
+ * (shim/cuda/copy_gate.h). (On the simulated device it only runs.)
  *
  *   bench_mapping [MIB [TIMES [HANDLES]]]    a span's size (64), how often each is done (200), and of how many handles the span is (1)
  *
- * One line of JSON a case: medians of each call and the 99th percentile of all five together, in us; the same of a launch of an empty kernel while another
- * thread maps; and the rates of the copies beside it, GB/s.
+ * One line of JSON a case: medians of each call and the 99th percentile of all five together, in
+ * us; the same of a launch of an empty kernel while another thread maps; and the rates of the
+ * copies beside it, GB/s.
  */
 #include <pthread.h>
 
@@ -19,16 +21,15 @@
 #include "driver.h"
 
 #define COPY_BYTES ((size_t)256 << 20) /* copied again and again, each way */
-#define TIMES_MAX   4000
+#define TIMES_MAX 4000
 #define HANDLES_MAX 64
-#define NS_PER_US  1e3
+#define NS_PER_US 1e3
 
 KERNEL(nothing, (float *out, size_t count), (out, count))
 {
-    FOR_EACH_ITEM (i, count)
-        out[i] = 0;
+    FOR_EACH_ITEM(i, count)
+    out[i] = 0;
 }
-
 
 static CUmemAllocationProp property;
 static CUmemAccessDesc access_desc;
@@ -40,10 +41,10 @@ static int times = 200, handles = 1;
 
 enum { OUT, IN, WAYS };
 #define THE_WAY(way) (1 << (way))
-#define WAY_OUT      THE_WAY(OUT)
-#define WAY_IN       THE_WAY(IN)
-#define WAYS_BOTH    (WAY_OUT | WAY_IN)
-#define MIB(n)       ((size_t)(n) << 20)
+#define WAY_OUT THE_WAY(OUT)
+#define WAY_IN THE_WAY(IN)
+#define WAYS_BOTH (WAY_OUT | WAY_IN)
+#define MIB(n) ((size_t)(n) << 20)
 
 struct beside {
     const char *name;
@@ -85,7 +86,7 @@ struct way {
     double gbps;
 };
 static std::atomic<bool> go_on;
-#define WORDS_APART 16     /* a cache line */
+#define WORDS_APART 16  /* a cache line */
 static unsigned *words; /* of each way; 0: copies go on */
 
 static unsigned *word_of(int way)
@@ -223,8 +224,10 @@ static void measure(const struct beside *beside, struct way *ways, float *out)
     printf("{\"beside\": \"%s\"", beside->name);
     for (int c = 0; c < CALLS; c++)
         printf(", \"%s_us\": %.1f", names[c], quantile(took[c], 0.5));
-    printf(", \"all_99_us\": %.1f, \"launch_us\": %.1f, \"launch_99_us\": %.1f, \"out_gbps\": %.1f, \"in_gbps\": %.1f}\n", quantile(took[ALL], 0.99),
-           quantile(took[CALLS], 0.5), quantile(took[CALLS], 0.99), ways[OUT].gbps, ways[IN].gbps);
+    printf(
+        ", \"all_99_us\": %.1f, \"launch_us\": %.1f, \"launch_99_us\": %.1f, \"out_gbps\": %.1f, \"in_gbps\": %.1f}\n",
+        quantile(took[ALL], 0.99), quantile(took[CALLS], 0.5), quantile(took[CALLS], 0.99), ways[OUT].gbps,
+        ways[IN].gbps);
     fflush(stdout);
 }
 

@@ -1,6 +1,7 @@
 /*
- * What planning costs: a made-up training step with so many uses, one span to twenty of them, under a budget at which it must wait for its
- * links. For each number of uses given, one line of JSON: the fastest and the median of some plannings.
+ * What planning costs: a made-up training step with so many uses, one span to twenty of them, under
+ * a budget at which it must wait for its links. For each number of uses given, one line of JSON:
+ * the fastest and the median of some plannings.
  *
  *   bench_plan USES...
  */
@@ -35,9 +36,10 @@ static void *allocate(size_t bytes)
 }
 
 /*
- * Forward and backward over half of the launches each. Half of the spans are activations, born in forward, in use for a while, and again in the
- * mirror of that; half are parameters, used in the same two places in every step. Ten launches name a span in each place, one launch names
- * two or three spans.
+ * Forward and backward over half of the launches each. Half of the spans are activations, born in
+ * forward, in use for a while, and again in the mirror of that; half are parameters, used in the
+ * same two places in every step. Ten launches name a span in each place, one launch names two or
+ * three spans.
  */
 static void make_step(struct made_step *m, uint32_t uses)
 {
@@ -83,7 +85,8 @@ static void make_step(struct made_step *m, uint32_t uses)
                                      .budget_bytes = UINT64_MAX,
                                      .slab_bytes = UINT64_MAX};
     m->plan = (struct penstock_plan){.move = allocate(at * sizeof *m->plan.move), .capacity = at};
-    size_t predicting = penstock_predict_workspace_bytes(&m->step), planning = penstock_policy_plan.workspace_bytes(&m->step);
+    size_t predicting = penstock_predict_workspace_bytes(&m->step),
+           planning = penstock_policy_plan.workspace_bytes(&m->step);
     m->workspace = allocate(predicting > planning ? predicting : planning);
     if (penstock_predict(&m->step, m->workspace, &m->plan, NULL) != 0)
         exit(1);

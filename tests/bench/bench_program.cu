@@ -1,8 +1,10 @@
 /*
- * A program that only calls the runtime: what a call takes, plain or with Penstock preloaded. scripts/bench runs it both ways in turn; the
- * difference of the two is what Penstock costs, the tracer's source of events included.
+ * A program that only calls the runtime: what a call takes, plain or with Penstock preloaded.
+ * scripts/bench runs it both ways in turn; the difference of the two is what Penstock costs, the
+ * tracer's source of events included.
  *
- * For the simulated device's seeded scheduler, under which nothing runs while launches are being queued.
+ * For the simulated device's seeded scheduler, under which nothing runs while launches are being
+ * queued.
  *
  * usage: bench_program BATCHES    prints a line of JSON for each figure: name, median_ns, low_ns
  */
@@ -12,28 +14,31 @@
 #include "../samples/kernel.h"
 #include "bench.h"
 
-#define POINTERS    20
+#define POINTERS 20
 #define SMALL_BYTES 4096
-#define SPAN_BYTES  (64u << 10) /* PENSTOCK_MIN_SPAN, as scripts/bench sets it: the simulated device fills new memory, which takes long */
-#define LAUNCHES    200
+#define SPAN_BYTES                                                                                                     \
+    (64u                                                                                                               \
+     << 10) /* PENSTOCK_MIN_SPAN, as scripts/bench sets it: the simulated device fills new memory, which takes long */
+#define LAUNCHES 200
 
-#define TWENTY(of)                                                                                                                         \
-    of(0), of(1), of(2), of(3), of(4), of(5), of(6), of(7), of(8), of(9), of(10), of(11), of(12), of(13), of(14), of(15), of(16), of(17),  \
-        of(18), of(19)
+#define TWENTY(of)                                                                                                     \
+    of(0), of(1), of(2), of(3), of(4), of(5), of(6), of(7), of(8), of(9), of(10), of(11), of(12), of(13), of(14),      \
+        of(15), of(16), of(17), of(18), of(19)
 #define PARAMETER(i) float *p##i
-#define ARGUMENT(i)  p##i
+#define ARGUMENT(i) p##i
 
 KERNEL(twenty, (size_t count, TWENTY(PARAMETER)), (count, TWENTY(ARGUMENT)))
 {
     float *const all[] = {TWENTY(ARGUMENT)};
 
-    FOR_EACH_ITEM (i, count)
-        all[i % POINTERS][0] += 1.0f;
+    FOR_EACH_ITEM(i, count)
+    all[i % POINTERS][0] += 1.0f;
 }
 
 static int batches;
 
-static void figure(const char *name, int operations, void (*operation)(void *context, int i), void (*between)(void *context), void *context)
+static void figure(const char *name, int operations, void (*operation)(void *context, int i),
+                   void (*between)(void *context), void *context)
 {
     struct bench_figure f = bench_measure(batches, operations, operation, between, context);
 
@@ -83,7 +88,10 @@ static void measure_launches(const char *name, size_t bytes)
         CHECK(cudaFree(one));
 }
 
-/* As in bench_calls: the C library's locks are cheaper until there is a second thread, which a real driver has and Penstock, too. */
+/*
+ * As in bench_calls: the C library's locks are cheaper until there is a second thread, which a real
+ * driver has and Penstock, too.
+ */
 static void *sit(void *nothing)
 {
     for (;;)

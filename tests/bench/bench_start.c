@@ -1,7 +1,9 @@
 /*
- * What a preloaded library costs a command that has no use for it: starts the command with and without it in turn, to its end.
+ * What a preloaded library costs a command that has no use for it: starts the command with and
+ * without it in turn, to its end.
  *
- * usage: bench_start ROUNDS LIBRARY COMMAND [ARGUMENT]...    prints one line of JSON: medians and lowest, each way, in ns
+ * usage: bench_start ROUNDS LIBRARY COMMAND [ARGUMENT]...    prints one line of JSON: medians and
+ * lowest, each way, in ns
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -78,7 +80,7 @@ int main(int argc, char **argv)
         }
     for (int way = 0; way < 2; way++)
         qsort(taken[way], (size_t)rounds, sizeof taken[way][0], bench_compare);
-    printf("{\"plain_ns\": %.0f, \"plain_low_ns\": %.0f, \"preloaded_ns\": %.0f, \"preloaded_low_ns\": %.0f}\n", taken[0][rounds / 2],
-           taken[0][0], taken[1][rounds / 2], taken[1][0]);
+    printf("{\"plain_ns\": %.0f, \"plain_low_ns\": %.0f, \"preloaded_ns\": %.0f, \"preloaded_low_ns\": %.0f}\n",
+           taken[0][rounds / 2], taken[0][0], taken[1][rounds / 2], taken[1][0]);
     return 0;
 }

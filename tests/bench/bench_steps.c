@@ -1,6 +1,6 @@
 /*
- * What learning costs the launching thread: the step detector and the recorder, a launch at a time, on made-up steps; and what making a step
- * takes, which is done once for each pattern.
+ * What learning costs the launching thread: the step detector and the recorder, a launch at a time,
+ * on made-up steps; and what making a step takes, which is done once for each pattern.
  *
  * usage: bench_steps BATCHES    prints a line of JSON for each figure: name, median_ns, low_ns
  */

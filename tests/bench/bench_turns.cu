@@ -1,11 +1,13 @@
 /*
- * How long a program's own copy takes beside a stream of large ones, and what the large ones lose by letting it through: on a GPU, whose copy engines stay
- * with a stream as long as its copies follow one another (shim/cuda/copy_gate.h). (On the simulated device it only runs.)
+ * How long a program's own copy takes beside a stream of large ones, and what the large ones lose
+ * by letting it through: on a GPU, whose copy engines stay with a stream as long as its copies
+ * follow one another (shim/cuda/copy_gate.h). (On the simulated device it only runs.)
  *
  *   bench_turns [MIB [ROUNDS]]    of how many MiB the large copies' memory is (512), and how often each is done (9)
  *
- * One line of JSON a case: which way, in what pieces the large ones are queued and with what between them, of how many bytes the own copy is, the median and
- * the longest of what it took, in ms, and the large ones' rate while it was waited for, GB/s.
+ * One line of JSON a case: which way, in what pieces the large ones are queued and with what
+ * between them, of how many bytes the own copy is, the median and the longest of what it took, in
+ * ms, and the large ones' rate while it was waited for, GB/s.
  */
 #include <cuda.h>
 
@@ -14,8 +16,8 @@
 #include "driver.h"
 
 #define ROUNDS_MAX 1000
-#define OWN_MAX    ((size_t)4 << 20)
-#define NS_PER_MS  1e6
+#define OWN_MAX ((size_t)4 << 20)
+#define NS_PER_MS 1e6
 
 struct turns_case {
     size_t piece; /* bytes; 0: nothing beside it */
@@ -23,7 +25,12 @@ struct turns_case {
 };
 
 static const struct turns_case cases[] = {
-    {0, false}, {(size_t)128 << 20, false}, {(size_t)16 << 20, false}, {(size_t)128 << 20, true}, {(size_t)32 << 20, true}, {(size_t)16 << 20, true},
+    {0, false},
+    {(size_t)128 << 20, false},
+    {(size_t)16 << 20, false},
+    {(size_t)128 << 20, true},
+    {(size_t)32 << 20, true},
+    {(size_t)16 << 20, true},
 };
 
 struct memory {
@@ -38,8 +45,12 @@ static void queue_copy(const struct memory *memory, bool out, size_t at, size_t 
                           out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, stream));
 }
 
-/* All of the large memory once, as the case has it; `begun` is when the first piece has been copied. */
-static void queue_all(const struct memory *memory, const struct turns_case *beside, bool out, cudaStream_t stream, cudaEvent_t begun)
+/*
+ * All of the large memory once, as the case has it; `begun` is when the first piece has been
+ * copied.
+ */
+static void queue_all(const struct memory *memory, const struct turns_case *beside, bool out, cudaStream_t stream,
+                      cudaEvent_t begun)
 {
     const size_t piece = beside->piece < memory->bytes ? beside->piece : memory->bytes;
 
@@ -52,7 +63,8 @@ static void queue_all(const struct memory *memory, const struct turns_case *besi
     }
 }
 
-static void measure(const struct memory *memory, const struct turns_case *beside, bool out, size_t own_bytes, int rounds)
+static void measure(const struct memory *memory, const struct turns_case *beside, bool out, size_t own_bytes,
+                    int rounds)
 {
     static double took[ROUNDS_MAX], rates[ROUNDS_MAX];
     cudaStream_t large, own;
@@ -71,8 +83,8 @@ static void measure(const struct memory *memory, const struct turns_case *beside
             CHECK(cudaEventSynchronize(begun));
         }
         const uint64_t since = bench_now_ns();
-        CHECK(cudaMemcpyAsync(out ? memory->own_host : memory->own_device, out ? memory->own_device : memory->own_host, own_bytes,
-                              out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, own));
+        CHECK(cudaMemcpyAsync(out ? memory->own_host : memory->own_device, out ? memory->own_device : memory->own_host,
+                              own_bytes, out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, own));
         CHECK(cudaStreamSynchronize(own));
         took[i] = (double)(bench_now_ns() - since) / NS_PER_MS;
         CHECK(cudaStreamSynchronize(large));
@@ -83,8 +95,10 @@ static void measure(const struct memory *memory, const struct turns_case *beside
     }
     qsort(took, (size_t)rounds, sizeof *took, bench_compare);
     qsort(rates, (size_t)rounds, sizeof *rates, bench_compare);
-    printf("{\"way\": \"%s\", \"piece_mib\": %zu, \"looks\": %s, \"own_bytes\": %zu, \"own_ms\": %.3f, \"own_most_ms\": %.3f, \"gbps\": %.1f}\n", out ? "D2H" : "H2D",
-           beside->piece >> 20, beside->looks ? "true" : "false", own_bytes, took[rounds / 2], took[rounds - 1], rates[rounds / 2]);
+    printf(
+        "{\"way\": \"%s\", \"piece_mib\": %zu, \"looks\": %s, \"own_bytes\": %zu, \"own_ms\": %.3f, \"own_most_ms\": %.3f, \"gbps\": %.1f}\n",
+        out ? "D2H" : "H2D", beside->piece >> 20, beside->looks ? "true" : "false", own_bytes, took[rounds / 2],
+        took[rounds - 1], rates[rounds / 2]);
     fflush(stdout);
     CHECK(cudaEventDestroy(begun));
     CHECK(cudaEventDestroy(over));

@@ -1,6 +1,7 @@
 /*
  * How the simulated driver (libcuda.so.1) tells the simulated CUPTI (libcupti.so.13) what happens.
- * The driver calls the sink on the thread that makes the API call, with no lock of its own held, so a sink may call the driver.
+ * The driver calls the sink on the thread that makes the API call, with no lock of its own held, so
+ * a sink may call the driver.
  */
 #ifndef CUDASIM_CALLBACKS_H
 #define CUDASIM_CALLBACKS_H
@@ -39,7 +40,10 @@ struct cudasim_callback_sink {
     void (*resource)(const struct cudasim_resource_event *event);
 };
 
-/* Installs the sink, which must live until the process ends; NULL removes it. Exported by libcuda.so.1; thread-safe. */
+/*
+ * Installs the sink, which must live until the process ends; NULL removes it. Exported by
+ * libcuda.so.1; thread-safe.
+ */
 void cudasim_set_callback_sink(const struct cudasim_callback_sink *sink);
 
 #endif

@@ -1,10 +1,11 @@
 /*
  * How the simulated device finds and runs a sample's kernel.
  *
- * A sample is one .cu source. nvcc makes its device code for a GPU; beside it the same source makes, for every kernel NAME, one
- * exported object `cudasim_kernel_NAME` of the type below. The simulator gets NAME (kernels are extern "C") from
- * __cudaRegisterFunction and looks the object up with dlsym(RTLD_DEFAULT, ...): samples are linked with -rdynamic.
- * Nothing in here is used on a GPU.
+ * A sample is one .cu source. nvcc makes its device code for a GPU; beside it the same source
+ * makes, for every kernel NAME, one exported object `cudasim_kernel_NAME` of the type below. The
+ * simulator gets NAME (kernels are extern "C") from __cudaRegisterFunction and looks the object up
+ * with dlsym(RTLD_DEFAULT, ...): samples are linked with -rdynamic. Nothing in here is used on a
+ * GPU.
  */
 #ifndef CUDASIM_KERNEL_ABI_H
 #define CUDASIM_KERNEL_ABI_H
@@ -17,7 +18,10 @@ extern "C" {
 
 #define CUDASIM_KERNEL_ABI 1u
 
-/* One parameter as the compiler lays it out in the parameter bank: bytes from the first parameter, and its size in bytes. */
+/*
+ * One parameter as the compiler lays it out in the parameter bank: bytes from the first parameter,
+ * and its size in bytes.
+ */
 struct cudasim_param {
     uint32_t offset;
     uint32_t size;
@@ -34,19 +38,24 @@ struct cudasim_kernel {
     uint32_t abi; /* CUDASIM_KERNEL_ABI */
     uint32_t param_count;
     const struct cudasim_param *params;
-    /* Runs the whole grid on the calling thread. params[i] points at a copy of parameter i that the simulator made at launch. */
+    /*
+     * Runs the whole grid on the calling thread. params[i] points at a copy of parameter i that the
+     * simulator made at launch.
+     */
     void (*run)(const struct cudasim_launch *launch, void *const *params);
 };
 
 /*
- * What a texture object over linear memory leads to: the address that it was made for, or NULL. Of the simulated libcuda.so.1, where a kernel looks it up;
- * a GPU fetches through the object itself. Any thread.
+ * What a texture object over linear memory leads to: the address that it was made for, or NULL. Of
+ * the simulated libcuda.so.1, where a kernel looks it up; a GPU fetches through the object itself.
+ * Any thread.
  */
 const void *cudasim_texture(unsigned long long object) __attribute__((visibility("default")));
 
 /*
- * The launch of an executable graph by the kernel that is running: as cudaGraphLaunch there, to cudaStreamGraphFireAndForget. 0; -1: it is none that this kernel
- * may launch. Of the simulated libcuda.so.1.
+ * The launch of an executable graph by the kernel that is running: as cudaGraphLaunch there, to
+ * cudaStreamGraphFireAndForget. 0; -1: it is none that this kernel may launch. Of the simulated
+ * libcuda.so.1.
  */
 int cudasim_graph_launch(void *executable) __attribute__((visibility("default")));
 

@@ -1,9 +1,10 @@
 /*
- * A program that uses the CUDA runtime in every way the sample trainers do, and some more, and checks what comes of it. It knows nothing of
- * the simulator: the same checks hold on a GPU. Prints one line a check that fails, a closing line, and exits with the number of them (at
- * most 125).
+ * A program that uses the CUDA runtime in every way the sample trainers do, and some more, and
+ * checks what comes of it. It knows nothing of the simulator: the same checks hold on a GPU. Prints
+ * one line a check that fails, a closing line, and exits with the number of them (at most 125).
  *
- * Compiled by tests/bats/device/cudart.bats: with the legacy default stream, with a default stream per thread, and as a shared object.
+ * Compiled by tests/bats/device/cudart.bats: with the legacy default stream, with a default stream
+ * per thread, and as a shared object.
  */
 #include <thread>
 
@@ -20,7 +21,7 @@ struct affine {
 KERNEL(apply_affine, (float *out, struct affine how, size_t count), (out, how, count))
 {
     FOR_EACH_ITEM(i, count)
-        out[i] = how.tag == 7 ? static_cast<float>(how.factor * how.in[i] + how.offset) : -1.0f;
+    out[i] = how.tag == 7 ? static_cast<float>(how.factor * how.in[i] + how.offset) : -1.0f;
 }
 
 static void kernels_compute(void)
@@ -73,7 +74,10 @@ static void launches_take_every_form(void)
     CHECK(cudaFree(y));
 }
 
-/* Launches `fill` and passes `value` on: an argument that is itself a launch nests two configurations. */
+/*
+ * Launches `fill` and passes `value` on: an argument that is itself a launch nests two
+ * configurations.
+ */
 static float fill_and_pass(float *out, float value)
 {
     fill<<<3, 33>>>(out, value, ITEMS);
@@ -119,7 +123,10 @@ static void kernels_tell_their_parameters(void)
     EXPECT(attributes.maxThreadsPerBlock >= KERNEL_BLOCK);
 }
 
-/* Each of many rounds hands a value from one stream to the other and back; a wait that does not hold shows as a wrong value. */
+/*
+ * Each of many rounds hands a value from one stream to the other and back; a wait that does not
+ * hold shows as a wrong value.
+ */
 static void events_order_streams(void)
 {
     cudaStream_t first, second;
@@ -268,14 +275,16 @@ static void pitched_memory_keeps_its_rows(void)
     CHECK(cudaMallocPitch(&device, &pitch, WIDTH, HEIGHT));
     EXPECT(pitch >= WIDTH);
     CHECK(cudaMemset2D(device, pitch, 0xab, WIDTH, HEIGHT));
-    CHECK(cudaMemcpy2D(device, pitch, host, WIDTH, WIDTH - 1, HEIGHT, cudaMemcpyHostToDevice)); /* the last column stays */
+    CHECK(cudaMemcpy2D(device, pitch, host, WIDTH, WIDTH - 1, HEIGHT,
+                       cudaMemcpyHostToDevice)); /* the last column stays */
     CHECK(cudaMemcpy2DAsync(back, WIDTH, device, pitch, WIDTH, HEIGHT, cudaMemcpyDeviceToHost, 0));
     CHECK(cudaStreamSynchronize(0));
     size_t wrong = 0;
     for (size_t row = 0; row < HEIGHT; row++)
         wrong += memcmp(host[0][row], back[0][row], WIDTH - 1) != 0 || back[0][row][WIDTH - 1] != 0xab;
     EXPECT(wrong == 0);
-    EXPECT_ERROR(cudaMemcpy2D(device, pitch, host, WIDTH / 2, WIDTH, HEIGHT, cudaMemcpyHostToDevice), cudaErrorInvalidPitchValue);
+    EXPECT_ERROR(cudaMemcpy2D(device, pitch, host, WIDTH / 2, WIDTH, HEIGHT, cudaMemcpyHostToDevice),
+                 cudaErrorInvalidPitchValue);
     CHECK(cudaFree(device));
 
     struct cudaPitchedPtr volume;

@@ -1,6 +1,7 @@
 /*
- * What selftest.cu and selftest_special.cu share: expectations that let the program go on, two kernels, and how a run ends.
- * Each program includes this once; everything is static but the kernels.
+ * What selftest.cu and selftest_special.cu share: expectations that let the program go on, two
+ * kernels, and how a run ends. Each program includes this once; everything is static but the
+ * kernels.
  */
 #ifndef CUDASIM_SELFTEST_H
 #define CUDASIM_SELFTEST_H
@@ -16,26 +17,26 @@
 static unsigned checks_made;
 static unsigned checks_failed;
 
-#define EXPECT(condition)                                                                                                                  \
-    do {                                                                                                                                   \
-        checks_made++;                                                                                                                     \
-        if (!(condition)) {                                                                                                                \
-            checks_failed++;                                                                                                               \
-            fprintf(stderr, "%s:%d: %s: not so: %s\n", __FILE__, __LINE__, __func__, #condition);                                          \
-        }                                                                                                                                  \
+#define EXPECT(condition)                                                                                              \
+    do {                                                                                                               \
+        checks_made++;                                                                                                 \
+        if (!(condition)) {                                                                                            \
+            checks_failed++;                                                                                           \
+            fprintf(stderr, "%s:%d: %s: not so: %s\n", __FILE__, __LINE__, __func__, #condition);                      \
+        }                                                                                                              \
     } while (0)
 
 /* A result that has to be a certain error, which must not linger as the last error. */
-#define EXPECT_ERROR(call, expected)                                                                                                       \
-    do {                                                                                                                                   \
-        cudaError_t got_ = (call);                                                                                                         \
-        checks_made++;                                                                                                                     \
-        if (got_ != (expected)) {                                                                                                          \
-            checks_failed++;                                                                                                               \
-            fprintf(stderr, "%s:%d: %s: %s gave %s, not %s\n", __FILE__, __LINE__, __func__, #call, cudaGetErrorName(got_),                \
-                    cudaGetErrorName(expected));                                                                                           \
-        }                                                                                                                                  \
-        cudaGetLastError();                                                                                                                \
+#define EXPECT_ERROR(call, expected)                                                                                   \
+    do {                                                                                                               \
+        cudaError_t got_ = (call);                                                                                     \
+        checks_made++;                                                                                                 \
+        if (got_ != (expected)) {                                                                                      \
+            checks_failed++;                                                                                           \
+            fprintf(stderr, "%s:%d: %s: %s gave %s, not %s\n", __FILE__, __LINE__, __func__, #call,                    \
+                    cudaGetErrorName(got_), cudaGetErrorName(expected));                                               \
+        }                                                                                                              \
+        cudaGetLastError();                                                                                            \
     } while (0)
 
 static const size_t ITEMS = 100000;

@@ -1,6 +1,7 @@
 /*
- * Checks that need a process of their own, as they end the context's life or have an answer of their own on the simulator. The argument
- * says which: illegal-address and cubin hold on either device, missing and unsupported on the simulator only.
+ * Checks that need a process of their own, as they end the context's life or have an answer of
+ * their own on the simulator. The argument says which: illegal-address and cubin hold on either
+ * device, missing and unsupported on the simulator only.
  *
  * Compiled by tests/bats/device/cudart.bats; ends as selftest.cu does.
  */
@@ -12,7 +13,9 @@
 
 #include "selftest.h"
 
-/* Addresses that are reserved and never mapped: a kernel that writes there ends the context's life. */
+/*
+ * Addresses that are reserved and never mapped: a kernel that writes there ends the context's life.
+ */
 static void an_illegal_address_is_sticky(void)
 {
     void *function = NULL;
@@ -40,7 +43,8 @@ static void CUPTIAPI on_module(void *, CUpti_CallbackDomain, CUpti_CallbackId id
     const CUpti_ResourceData *resource = static_cast<const CUpti_ResourceData *>(data);
     if (id != CUPTI_CBID_RESOURCE_MODULE_LOADED)
         return;
-    const CUpti_ModuleResourceData *module = static_cast<const CUpti_ModuleResourceData *>(resource->resourceDescriptor);
+    const CUpti_ModuleResourceData *module =
+        static_cast<const CUpti_ModuleResourceData *>(resource->resourceDescriptor);
     static const char section[] = ".nv.info.saxpy";
     Elf64_Ehdr header;
 
@@ -61,7 +65,10 @@ static void use_both_kernels(void)
     CHECK(cudaFree(x));
 }
 
-/* What nvcc put into this program is what a CUPTI subscriber is shown, once, at the first use of a kernel. */
+/*
+ * What nvcc put into this program is what a CUPTI subscriber is shown, once, at the first use of a
+ * kernel.
+ */
 static void the_cubin_is_announced(void)
 {
     CUpti_SubscriberHandle subscriber;
@@ -70,7 +77,8 @@ static void the_cubin_is_announced(void)
     if (cupti == NULL)
         return;
     decltype(&cuptiSubscribe) subscribe = reinterpret_cast<decltype(&cuptiSubscribe)>(dlsym(cupti, "cuptiSubscribe"));
-    decltype(&cuptiEnableDomain) enable = reinterpret_cast<decltype(&cuptiEnableDomain)>(dlsym(cupti, "cuptiEnableDomain"));
+    decltype(&cuptiEnableDomain) enable =
+        reinterpret_cast<decltype(&cuptiEnableDomain)>(dlsym(cupti, "cuptiEnableDomain"));
 
     EXPECT(subscribe(&subscriber, on_module, NULL) == CUPTI_SUCCESS);
     EXPECT(enable(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE) == CUPTI_SUCCESS);

@@ -1,6 +1,7 @@
 /*
- * What the simulator's own tests share: a device with a current context, a few kernels, and bodies that run in a child process of
- * their own, because the simulator reads its settings once. A child's failed expectations count in the parent.
+ * What the simulator's own tests share: a device with a current context, a few kernels, and bodies
+ * that run in a child process of their own, because the simulator reads its settings once. A
+ * child's failed expectations count in the parent.
  */
 #ifndef CUDASIM_UNIT_DEVICE_H
 #define CUDASIM_UNIT_DEVICE_H
@@ -68,8 +69,10 @@ struct unit_device {
 /* Opens device 0 in this process and registers the kernels. */
 static inline bool open_device(struct unit_device *device)
 {
-    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-    if (!EXPECT_OK(cuInit(0)) || !EXPECT_OK(cuDevicePrimaryCtxRetain(&device->context, 0)) || !EXPECT_OK(cuCtxSetCurrent(device->context)))
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    if (!EXPECT_OK(cuInit(0)) || !EXPECT_OK(cuDevicePrimaryCtxRetain(&device->context, 0)) ||
+        !EXPECT_OK(cuCtxSetCurrent(device->context)))
         return false;
     device->fill_words = cudasim_register_kernel("fill_words", &fill_words_code, NULL, 0);
     device->count_words = cudasim_register_kernel("count_words", &count_words_code, NULL, 0);
@@ -78,14 +81,15 @@ static inline bool open_device(struct unit_device *device)
     return EXPECT(device->fill_words && device->count_words);
 }
 
-static inline CUresult launch_fill(const struct unit_device *device, CUdeviceptr to, uint32_t count, uint32_t value, CUstream stream)
+static inline CUresult launch_fill(const struct unit_device *device, CUdeviceptr to, uint32_t count, uint32_t value,
+                                   CUstream stream)
 {
     void *params[] = {&to, &count, &value};
     return cuLaunchKernel((CUfunction)device->fill_words, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
 }
 
-static inline CUresult launch_count(const struct unit_device *device, CUdeviceptr from, uint32_t count, uint32_t value, CUdeviceptr to,
-                                    CUstream stream)
+static inline CUresult launch_count(const struct unit_device *device, CUdeviceptr from, uint32_t count, uint32_t value,
+                                    CUdeviceptr to, CUstream stream)
 {
     void *params[] = {&from, &count, &value, &to};
     return cuLaunchKernel((CUfunction)device->count_words, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
@@ -93,7 +97,10 @@ static inline CUresult launch_count(const struct unit_device *device, CUdevicept
 
 /* ---- children ---- */
 
-/* Runs body(argument) in a child process, with the settings that prepare(argument) puts into its environment. Its return value. */
+/*
+ * Runs body(argument) in a child process, with the settings that prepare(argument) puts into its
+ * environment. Its return value.
+ */
 static inline int run_child(int (*body)(void *argument), void *argument)
 {
     fflush(NULL);
@@ -120,8 +127,12 @@ static inline int run_case_body(void *argument)
     return expect_status();
 }
 
-/* Runs the body in a child with the settings, under one scheduler, and expects that everything in it held. */
-static inline void run_case(const char *name, void (*body)(void), const char *const *settings, const char *scheduler, unsigned int seed)
+/*
+ * Runs the body in a child with the settings, under one scheduler, and expects that everything in
+ * it held.
+ */
+static inline void run_case(const char *name, void (*body)(void), const char *const *settings, const char *scheduler,
+                            unsigned int seed)
 {
     char seed_text[16];
     snprintf(seed_text, sizeof seed_text, "%u", seed);
@@ -133,12 +144,12 @@ static inline void run_case(const char *name, void (*body)(void), const char *co
 }
 
 /* The same under both schedulers, the seeded one with several seeds. */
-#define RUN_CASE(body, ...)                                                                                                                \
-    do {                                                                                                                                   \
-        const char *const case_settings[] = {__VA_ARGS__ __VA_OPT__(, ) NULL};                                                             \
-        run_case(#body, body, case_settings, "threads", 0);                                                                                \
-        for (unsigned int case_seed = 0; case_seed < 8; case_seed++)                                                                       \
-            run_case(#body, body, case_settings, "seeded", case_seed);                                                                     \
+#define RUN_CASE(body, ...)                                                                                            \
+    do {                                                                                                               \
+        const char *const case_settings[] = {__VA_ARGS__ __VA_OPT__(, ) NULL};                                         \
+        run_case(#body, body, case_settings, "threads", 0);                                                            \
+        for (unsigned int case_seed = 0; case_seed < 8; case_seed++)                                                   \
+            run_case(#body, body, case_settings, "seeded", case_seed);                                                 \
     } while (0)
 
 #endif

@@ -1,4 +1,7 @@
-/* For unit programs that map memory themselves on the simulated device: the calls, each of which is expected to succeed. */
+/*
+ * For unit programs that map memory themselves on the simulated device: the calls, each of which is
+ * expected to succeed.
+ */
 #ifndef CUDASIM_UNIT_MAPPINGS_H
 #define CUDASIM_UNIT_MAPPINGS_H
 

@@ -1,4 +1,7 @@
-/* What tests of orders share: the device, memory of some words, streams and events. Included once, after unit_device.h. */
+/*
+ * What tests of orders share: the device, memory of some words, streams and events. Included once,
+ * after unit_device.h.
+ */
 #ifndef CUDASIM_UNIT_WORDS_H
 #define CUDASIM_UNIT_WORDS_H
 

@@ -1,6 +1,7 @@
 /*
- * What the C programs inside the bats files begin with (see build_probe): the runtime API, a check that names the call that failed, and
- * spans of the size that the test chose. Each program prints "ok" at its end.
+ * What the C programs inside the bats files begin with (see build_probe): the runtime API, a check
+ * that names the call that failed, and spans of the size that the test chose. Each program prints
+ * "ok" at its end.
  */
 #ifndef PENSTOCK_TESTS_PROBE_H
 #define PENSTOCK_TESTS_PROBE_H
@@ -13,21 +14,21 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CHECK(call)                                                                                                                        \
-    do {                                                                                                                                   \
-        cudaError_t result_ = (call);                                                                                                      \
-        if (result_ != cudaSuccess) {                                                                                                      \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorName(result_));                                      \
-            exit(1);                                                                                                                       \
-        }                                                                                                                                  \
+#define CHECK(call)                                                                                                    \
+    do {                                                                                                               \
+        cudaError_t result_ = (call);                                                                                  \
+        if (result_ != cudaSuccess) {                                                                                  \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorName(result_));                  \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
-#define EXPECT(condition)                                                                                                                  \
-    do {                                                                                                                                   \
-        if (!(condition)) {                                                                                                                \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                                        \
-            exit(1);                                                                                                                       \
-        }                                                                                                                                  \
+#define EXPECT(condition)                                                                                              \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                    \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 /* Bytes of one span. Asked for each byte that is looked at: read once. */

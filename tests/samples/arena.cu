@@ -1,10 +1,13 @@
 /*
- * A small training that takes all its memory by one cudaMalloc and carves it up itself, as a caching allocator does:
+ * A small training that takes all its memory by one cudaMalloc and carves it up itself, as a
+ * caching allocator does:
  *
  *     arena STEPS [WORD]...
  *
- * Tensors are cut from the first free stretch that is large enough, and freed stretches join: what forward left small is given out again in backward
- * in larger tensors, at the same addresses, in every step. Layers have tensors of different sizes, and some are views of one that is used as a whole.
+ * Tensors are cut from the first free stretch that is large enough, and freed stretches join: what
+ * forward left small is given out again in backward in larger tensors, at the same addresses, in
+ * every step. Layers have tensors of different sizes, and some are views of one that is used as a
+ * whole.
  *
  *     streams   weight gradients and updates on a second stream
  *     threads   a second thread launches what is on the second stream
@@ -57,7 +60,10 @@ static CUdeviceptr place_of(size_t handle)
     return reinterpret_cast<CUdeviceptr>(arena.base) + handle * arena.handle_bytes;
 }
 
-/* As torch's allocator does it: all handles that are missing, their mappings, then access for each stretch of them at once. */
+/*
+ * As torch's allocator does it: all handles that are missing, their mappings, then access for each
+ * stretch of them at once.
+ */
 static void map_words(size_t first, size_t count)
 {
     const size_t end = ((first + count) * sizeof(uint32_t) + arena.handle_bytes - 1) / arena.handle_bytes;
@@ -222,9 +228,13 @@ static void train_step(unsigned count)
     for (unsigned l = count; l-- > 0;) {
         struct layer *a = &layers[l];
         uint32_t *gradient = take(a->count);
-        /* As large as all that is free below in one stretch, where small ones were: its end shows in no address that is used. */
+        /*
+         * As large as all that is free below in one stretch, where small ones were: its end shows
+         * in no address that is used.
+         */
         uint32_t *scratch = take(2 * a->count);
-        LAUNCH(stream, a->count, backward, gradient, above != nullptr ? above : a->activation, a->activation, a->halves, above_count, a->count);
+        LAUNCH(stream, a->count, backward, gradient, above != nullptr ? above : a->activation, a->activation, a->halves,
+               above_count, a->count);
         LAUNCH(stream, 2 * a->count, fill_words, scratch, l, 0, 2 * a->count);
         LAUNCH(stream, a->count, update, gradient, scratch + a->count, a->count);
         first_waits(other, stream);
@@ -298,7 +308,10 @@ static void case_wrong(void)
 
     take_arena(64 * UNIT, 64 * UNIT);
     for (unsigned round = 0; round < 3; round++) {
-        /* Small ones in the lower half, then others in the upper half until the small ones are away. */
+        /*
+         * Small ones in the lower half, then others in the upper half until the small ones are
+         * away.
+         */
         for (size_t at = 0; at < large && (round == 0 || !words.stale); at += small)
             use(arena.base + at, 7, small);
         for (unsigned turn = 0; turn < turns; turn++)
@@ -327,18 +340,23 @@ static void case_asks(void)
     void *values[] = {&start, &size};
     const auto range = driver<CUresult (*)(CUdeviceptr *, size_t *, CUdeviceptr)>("cuMemGetAddressRange_v2");
     const auto attribute = driver<CUresult (*)(void *, CUpointer_attribute, CUdeviceptr)>("cuPointerGetAttribute");
-    const auto several = driver<CUresult (*)(unsigned, CUpointer_attribute *, void **, CUdeviceptr)>("cuPointerGetAttributes");
+    const auto several =
+        driver<CUresult (*)(unsigned, CUpointer_attribute *, void **, CUdeviceptr)>("cuPointerGetAttributes");
 
     take_arena(64 * UNIT, 64 * UNIT);
     use(arena.base, 1, 64 * UNIT);
-    const CUdeviceptr base = reinterpret_cast<CUdeviceptr>(arena.base), inside = reinterpret_cast<CUdeviceptr>(arena.base + at);
+    const CUdeviceptr base = reinterpret_cast<CUdeviceptr>(arena.base),
+                      inside = reinterpret_cast<CUdeviceptr>(arena.base + at);
     expect(range(&start, &size, inside) == CUDA_SUCCESS && start == base && size == bytes, "the range of the block");
     start = size = 0;
     expect(several(2, which, values, inside) == CUDA_SUCCESS && start == base && size == bytes, "its attributes");
-    expect(attribute(&own, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, inside) == CUDA_SUCCESS && own == inside, "its address");
-    expect(attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, inside) == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE, "its type");
+    expect(attribute(&own, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, inside) == CUDA_SUCCESS && own == inside,
+           "its address");
+    expect(attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, inside) == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE,
+           "its type");
     CHECK(cudaPointerGetAttributes(&attributes, arena.base + at));
-    expect(attributes.type == cudaMemoryTypeDevice && attributes.devicePointer == arena.base + at, "the runtime's attributes");
+    expect(attributes.type == cudaMemoryTypeDevice && attributes.devicePointer == arena.base + at,
+           "the runtime's attributes");
     for (size_t i = 1; i < 16; i++)
         expect_result(cudaErrorInvalidValue, cudaFree(arena.base + i * 4 * UNIT), "cudaFree inside of the block");
     expect_from(arena.base + at, 1, at, UNIT, "after frees inside");
@@ -360,10 +378,14 @@ static void case_idle(void)
         for (size_t at = 0; at < 32 * UNIT; at += 4 * UNIT)
             use(arena.base + at, turn, 4 * UNIT);
     for (size_t at = 0; at < 64 * UNIT; at += 4 * UNIT)
-        expect_from(arena.base + at, at < 32 * UNIT ? 63 : 5, at % (32 * UNIT) * (at >= 32 * UNIT), 4 * UNIT, "after many rounds");
+        expect_from(arena.base + at, at < 32 * UNIT ? 63 : 5, at % (32 * UNIT) * (at >= 32 * UNIT), 4 * UNIT,
+                    "after many rounds");
 }
 
-/* Half of the block begins in host memory, for want of pages, and is used there while no launch in the block comes to an end. */
+/*
+ * Half of the block begins in host memory, for want of pages, and is used there while no launch in
+ * the block comes to an end.
+ */
 static void case_waits(void)
 {
     const auto wait = driver<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned)>("cuStreamWaitValue32_v2");
@@ -377,7 +399,8 @@ static void case_waits(void)
     CHECK(cudaFree(filler));
     CHECK(cudaDeviceSynchronize());
     other = new_stream();
-    REQUIRE(wait(other, reinterpret_cast<CUdeviceptr>(flag), 1, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS, "a wait for a value is refused");
+    REQUIRE(wait(other, reinterpret_cast<CUdeviceptr>(flag), 1, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS,
+            "a wait for a value is refused");
     LAUNCH(other, 4 * UNIT, fill_words, arena.base, 3, 0, 4 * UNIT);
     for (size_t at = 4 * UNIT; at < 64 * UNIT; at += 4 * UNIT)
         use(arena.base + at, 4, 4 * UNIT);
@@ -393,9 +416,10 @@ static bool read_word(const char *word)
     const struct {
         const char *name;
         bool *flag;
-    } known[] = {{"streams", &words.streams}, {"threads", &words.threads},   {"grows", &words.grows},     {"mapped", &words.mapped},
-                 {"segments", &words.segments}, {"shrinks", &words.shrinks}, {"wrong", &words.wrong},     {"stale", &words.stale},
-                 {"asks", &words.asks},       {"idle", &words.idle},         {"waits", &words.waits}};
+    } known[] = {{"streams", &words.streams}, {"threads", &words.threads},   {"grows", &words.grows},
+                 {"mapped", &words.mapped},   {"segments", &words.segments}, {"shrinks", &words.shrinks},
+                 {"wrong", &words.wrong},     {"stale", &words.stale},       {"asks", &words.asks},
+                 {"idle", &words.idle},       {"waits", &words.waits}};
 
     for (const auto &each : known)
         if (strcmp(word, each.name) == 0)

@@ -1,8 +1,9 @@
 /*
  * Causal attention of several heads, and the token kernels of the transformer.
  *
- * `qkv` is [tokens, 3 * width]: queries, keys and values side by side, each cut into `heads` pieces of width / heads columns. `probs` is
- * [sequences, heads, seq, seq], zero right of the diagonal. An item is one row of one head: (sequence, head, position).
+ * `qkv` is [tokens, 3 * width]: queries, keys and values side by side, each cut into `heads` pieces
+ * of width / heads columns. `probs` is [sequences, heads, seq, seq], zero right of the diagonal. An
+ * item is one row of one head: (sequence, head, position).
  */
 #ifndef PENSTOCK_SAMPLES_ATTENTION_H
 #define PENSTOCK_SAMPLES_ATTENTION_H
@@ -16,7 +17,9 @@ struct attention_shape {
     size_t width;
 };
 
-/* An item's place: its position in the sequence, and where its head's first token and column are. */
+/*
+ * An item's place: its position in the sequence, and where its head's first token and column are.
+ */
 struct attention_row {
     size_t position;
     size_t first_token;
@@ -29,11 +32,13 @@ static __host__ __device__ inline size_t attention_rows(const struct attention_s
     return shape->sequences * shape->heads * shape->seq;
 }
 
-static __host__ __device__ inline struct attention_row attention_row_of(const struct attention_shape *shape, size_t item)
+static __host__ __device__ inline struct attention_row attention_row_of(const struct attention_shape *shape,
+                                                                        size_t item)
 {
     const size_t columns = shape->width / shape->heads;
 
-    return {item % shape->seq, item / (shape->seq * shape->heads) * shape->seq, item / shape->seq % shape->heads * columns, columns};
+    return {item % shape->seq, item / (shape->seq * shape->heads) * shape->seq,
+            item / shape->seq % shape->heads * columns, columns};
 }
 
 static __host__ __device__ inline float dot_product(const float *a, const float *b, size_t count)
@@ -51,7 +56,8 @@ static __host__ __device__ inline float attention_scale(const struct attention_r
 }
 
 /* probs = softmax(q k^T * scale) up to the diagonal */
-KERNEL(attention_probs, (float *__restrict__ probs, const float *__restrict__ qkv, struct attention_shape shape), (probs, qkv, shape))
+KERNEL(attention_probs, (float *__restrict__ probs, const float *__restrict__ qkv, struct attention_shape shape),
+       (probs, qkv, shape))
 {
     const size_t pitch = 3 * shape.width;
 
@@ -81,7 +87,8 @@ KERNEL(attention_probs, (float *__restrict__ probs, const float *__restrict__ qk
 
 /* context = probs v, [tokens, width] */
 KERNEL(attention_context,
-       (float *__restrict__ context, const float *__restrict__ probs, const float *__restrict__ qkv, struct attention_shape shape),
+       (float *__restrict__ context, const float *__restrict__ probs, const float *__restrict__ qkv,
+        struct attention_shape shape),
        (context, probs, qkv, shape))
 {
     const size_t pitch = 3 * shape.width;
@@ -100,7 +107,10 @@ KERNEL(attention_context,
     }
 }
 
-/* The gradient of the scores before the softmax (with the scale of the product already in it): grad_scores has the shape of probs. */
+/*
+ * The gradient of the scores before the softmax (with the scale of the product already in it):
+ * grad_scores has the shape of probs.
+ */
 KERNEL(attention_scores_gradient,
        (float *__restrict__ grad_scores, const float *__restrict__ grad_context, const float *__restrict__ probs,
         const float *__restrict__ qkv, struct attention_shape shape),
@@ -128,7 +138,10 @@ KERNEL(attention_scores_gradient,
     }
 }
 
-/* grad_qkv: this row's query sums over the keys it saw, its key and value over the queries that saw it. */
+/*
+ * grad_qkv: this row's query sums over the keys it saw, its key and value over the queries that saw
+ * it.
+ */
 KERNEL(attention_qkv_gradient,
        (float *__restrict__ grad_qkv, const float *__restrict__ grad_scores, const float *__restrict__ grad_context,
         const float *__restrict__ probs, const float *__restrict__ qkv, struct attention_shape shape),
@@ -164,8 +177,8 @@ KERNEL(attention_qkv_gradient,
 
 /* out[token] = the token's row of `table` + its position's row of `places` */
 KERNEL(embed,
-       (float *__restrict__ out, const int32_t *__restrict__ token, const float *__restrict__ table, const float *__restrict__ places,
-        size_t tokens, size_t seq, size_t width),
+       (float *__restrict__ out, const int32_t *__restrict__ token, const float *__restrict__ table,
+        const float *__restrict__ places, size_t tokens, size_t seq, size_t width),
        (out, token, table, places, tokens, seq, width))
 {
     FOR_EACH_ITEM (i, tokens * width) {
@@ -176,10 +189,13 @@ KERNEL(embed,
     }
 }
 
-/* Per chunk of rows and word of the vocabulary: partial[chunk, vocab, width] = the sums of grad over the rows that hold this word. */
+/*
+ * Per chunk of rows and word of the vocabulary: partial[chunk, vocab, width] = the sums of grad
+ * over the rows that hold this word.
+ */
 KERNEL(embed_gradient_chunks,
-       (float *__restrict__ partial, const float *__restrict__ grad, const int32_t *__restrict__ token, size_t rows, size_t vocab,
-        size_t width, size_t chunks, size_t chunk_rows),
+       (float *__restrict__ partial, const float *__restrict__ grad, const int32_t *__restrict__ token, size_t rows,
+        size_t vocab, size_t width, size_t chunks, size_t chunk_rows),
        (partial, grad, token, rows, vocab, width, chunks, chunk_rows))
 {
     FOR_EACH_ITEM (item, chunks * vocab) {
@@ -200,7 +216,8 @@ KERNEL(embed_gradient_chunks,
 }
 
 /* places_gradient[seq, width] += the sum of grad over the sequences */
-KERNEL(places_gradient, (float *__restrict__ out, const float *__restrict__ grad, size_t sequences, size_t seq, size_t width),
+KERNEL(places_gradient,
+       (float *__restrict__ out, const float *__restrict__ grad, size_t sequences, size_t seq, size_t width),
        (out, grad, sequences, seq, width))
 {
     FOR_EACH_ITEM (i, seq * width) {
@@ -212,10 +229,13 @@ KERNEL(places_gradient, (float *__restrict__ out, const float *__restrict__ grad
     }
 }
 
-/* loss[row] = -log softmax(logits)[target]; grad (unless it is null) = grad_scale * (softmax - one-hot) */
+/*
+ * loss[row] = -log softmax(logits)[target]; grad (unless it is null) = grad_scale * (softmax -
+ * one-hot)
+ */
 KERNEL(cross_entropy,
-       (float *__restrict__ loss, float *__restrict__ grad, const float *__restrict__ logits, const int32_t *__restrict__ target,
-        size_t rows, size_t vocab, float grad_scale),
+       (float *__restrict__ loss, float *__restrict__ grad, const float *__restrict__ logits,
+        const int32_t *__restrict__ target, size_t rows, size_t vocab, float grad_scale),
        (loss, grad, logits, target, rows, vocab, grad_scale))
 {
     FOR_EACH_ITEM (row, rows) {

@@ -1,4 +1,7 @@
-/* Every CUDA call of a sample goes through CHECK: an error is printed with its call, and the program ends with status 1. */
+/*
+ * Every CUDA call of a sample goes through CHECK: an error is printed with its call, and the
+ * program ends with status 1.
+ */
 #ifndef PENSTOCK_SAMPLES_CHECK_H
 #define PENSTOCK_SAMPLES_CHECK_H
 
@@ -18,14 +21,14 @@ static inline void check_cuda(cudaError_t result, const char *call, const char *
 #define CHECK(call) check_cuda((call), #call, __FILE__, __LINE__)
 
 /* What must be true of the sample itself, whatever the device does. */
-#define REQUIRE(condition, ...)                                                                                                            \
-    do {                                                                                                                                   \
-        if (!(condition)) {                                                                                                                \
-            fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);                                                                                \
-            fprintf(stderr, __VA_ARGS__);                                                                                                  \
-            fputc('\n', stderr);                                                                                                           \
-            exit(1);                                                                                                                       \
-        }                                                                                                                                  \
+#define REQUIRE(condition, ...)                                                                                        \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);                                                            \
+            fprintf(stderr, __VA_ARGS__);                                                                              \
+            fputc('\n', stderr);                                                                                       \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 #endif

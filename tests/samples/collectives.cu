@@ -4,17 +4,22 @@
  *     collectives CASE [SPANS [MIB [RANKS]]]     SPANS allocations of MIB MiB each (16, 4), communicators of RANKS ranks (4)
  *     collectives --list
  *
- * Every other rank does what this one does, as the simulated NCCL has it: a sum is RANKS times what was put in. With the real NCCL RANKS is 1.
- * Prints "ok" and ends with 0, or says what went wrong and ends with 1.
+ * Every other rank does what this one does, as the simulated NCCL has it: a sum is RANKS times what
+ * was put in. With the real NCCL RANKS is 1. Prints "ok" and ends with 0, or says what went wrong
+ * and ends with 1.
  */
 #include "collectives.h"
 
 #include <pthread.h>
 #include <unistd.h>
 
-/* --- gradient buckets ------------------------------------------------------------------------------------------------------------------ */
+/*
+ * --- gradient buckets
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 /* out = in * 3 + weight: a layer, either way */
-KERNEL(layer_words, (uint32_t *__restrict__ out, const uint32_t *in, const uint32_t *weight, size_t count), (out, in, weight, count))
+KERNEL(layer_words, (uint32_t *__restrict__ out, const uint32_t *in, const uint32_t *weight, size_t count),
+       (out, in, weight, count))
 {
     FOR_EACH_ITEM (i, count)
         out[i] = in[i] * 3 + weight[i];
@@ -37,8 +42,9 @@ KERNEL(update_words, (uint32_t *__restrict__ weight, const uint32_t *gradient, s
 #define LAYERS_A_BUCKET 2
 
 /*
- * Data-parallel training: backward fills buckets of gradients, last layer first; each is summed over the ranks on a stream of its own as soon as it is
- * full, while backward goes on; the update waits for all. Prints a sum of all weights after each step.
+ * Data-parallel training: backward fills buckets of gradients, last layer first; each is summed
+ * over the ranks on a stream of its own as soon as it is full, while backward goes on; the update
+ * waits for all. Prints a sum of all weights after each step.
  */
 static void case_buckets(void)
 {
@@ -72,13 +78,14 @@ static void case_buckets(void)
             if (i % LAYERS_A_BUCKET != 0)
                 continue;
             wait_for(&s, s.comm_stream, compute);
-            NCCL(ncclAllReduce(bucket[i / LAYERS_A_BUCKET], bucket[i / LAYERS_A_BUCKET], LAYERS_A_BUCKET * words, ncclUint32, ncclSum,
-                               s.comm, s.comm_stream));
+            NCCL(ncclAllReduce(bucket[i / LAYERS_A_BUCKET], bucket[i / LAYERS_A_BUCKET], LAYERS_A_BUCKET * words,
+                               ncclUint32, ncclSum, s.comm, s.comm_stream));
         }
         CHECK(cudaFreeAsync(activation[0], compute));
         wait_for(&s, compute, s.comm_stream);
         for (size_t i = 0; i < layers; i++) {
-            LAUNCH(compute, words, update_words, s.set.span[i], bucket[i / LAYERS_A_BUCKET] + i % LAYERS_A_BUCKET * words, words);
+            LAUNCH(compute, words, update_words, s.set.span[i],
+                   bucket[i / LAYERS_A_BUCKET] + i % LAYERS_A_BUCKET * words, words);
             LAUNCH(compute, pieces, sum_pieces, sums, s.set.span[i], words);
             CHECK(cudaMemcpyAsync(host, sums, pieces * sizeof(*host), cudaMemcpyDeviceToHost, compute));
             CHECK(cudaStreamSynchronize(compute));
@@ -94,8 +101,14 @@ static void case_buckets(void)
     end_setting(&s, "after buckets");
 }
 
-/* --- groups ---------------------------------------------------------------------------------------------------------------------------- */
-/* Several calls in a group, and other work of the program's inside it: nothing of the group is launched before its end. */
+/*
+ * --- groups
+ * ----------------------------------------------------------------------------------------------------------------------------
+ */
+/*
+ * Several calls in a group, and other work of the program's inside it: nothing of the group is
+ * launched before its end.
+ */
 static void case_group(void)
 {
     struct setting s = new_setting(true);
@@ -120,8 +133,8 @@ static void case_group(void)
             crowd_out(s.set.stream);
         wait_for(&s, s.set.stream, s.comm_stream);
         for (size_t i = 0; i < many; i++)
-            expect_product(s.set.span[i], salt + static_cast<uint32_t>(i), static_cast<uint32_t>(ranks), span_words(), s.set.stream,
-                           "a sum in a group");
+            expect_product(s.set.span[i], salt + static_cast<uint32_t>(i), static_cast<uint32_t>(ranks), span_words(),
+                           s.set.stream, "a sum in a group");
     }
     end_setting(&s, "after groups");
 }
@@ -149,8 +162,8 @@ static void case_streams(void)
         wait_for(&s, s.set.stream, s.comm_stream);
         wait_for(&s, s.set.stream, other);
         for (size_t i = 0; i < 3; i++)
-            expect_product(s.set.span[span[i]], static_cast<uint32_t>(30 + i), static_cast<uint32_t>(ranks), span_words(), s.set.stream,
-                           "a sum on several streams");
+            expect_product(s.set.span[span[i]], static_cast<uint32_t>(30 + i), static_cast<uint32_t>(ranks),
+                           span_words(), s.set.stream, "a sum on several streams");
     }
     CHECK(cudaDeviceSynchronize());
     NCCL(ncclCommDestroy(second));
@@ -158,7 +171,10 @@ static void case_streams(void)
     end_setting(&s, "after several streams");
 }
 
-/* --- every call, with the extents that it has ------------------------------------------------------------------------------------------- */
+/*
+ * --- every call, with the extents that it has
+ * -------------------------------------------------------------------------------------------
+ */
 struct transfer {
     const char *name;
     ncclResult_t (*call)(const uint32_t *sent, uint32_t *received, size_t count, ncclComm_t comm, cudaStream_t stream);
@@ -188,16 +204,24 @@ static const struct transfer transfers[] = {
      },
      0, 1, 0},
     {"AllGather",
-     [](const uint32_t *in, uint32_t *out, size_t n, ncclComm_t c, cudaStream_t s) { return ncclAllGather(in, out, n, ncclUint32, c, s); },
+     [](const uint32_t *in, uint32_t *out, size_t n, ncclComm_t c, cudaStream_t s) {
+         return ncclAllGather(in, out, n, ncclUint32, c, s);
+     },
      1, 0, 1},
     {"AlltoAll",
-     [](const uint32_t *in, uint32_t *out, size_t n, ncclComm_t c, cudaStream_t s) { return ncclAlltoAll(in, out, n, ncclUint32, c, s); },
+     [](const uint32_t *in, uint32_t *out, size_t n, ncclComm_t c, cudaStream_t s) {
+         return ncclAlltoAll(in, out, n, ncclUint32, c, s);
+     },
      0, 0, 1},
     {"Gather",
-     [](const uint32_t *in, uint32_t *out, size_t n, ncclComm_t c, cudaStream_t s) { return ncclGather(in, out, n, ncclUint32, 0, c, s); },
+     [](const uint32_t *in, uint32_t *out, size_t n, ncclComm_t c, cudaStream_t s) {
+         return ncclGather(in, out, n, ncclUint32, 0, c, s);
+     },
      1, 0, 1},
     {"Scatter",
-     [](const uint32_t *in, uint32_t *out, size_t n, ncclComm_t c, cudaStream_t s) { return ncclScatter(in, out, n, ncclUint32, 0, c, s); },
+     [](const uint32_t *in, uint32_t *out, size_t n, ncclComm_t c, cudaStream_t s) {
+         return ncclScatter(in, out, n, ncclUint32, 0, c, s);
+     },
      0, 1, 1},
     {"Send and Recv",
      [](const uint32_t *in, uint32_t *out, size_t n, ncclComm_t c, cudaStream_t s) {
@@ -228,23 +252,27 @@ static void case_transfers(void)
             const size_t count = t.blocks_sent != 0 && t.blocks_received != 0 ? span_words() : each;
             const size_t shift = t.blocks_sent != 0 && turn == 1 ? 64 : 0; /* not from the start */
 
-            LAUNCH(s.set.stream, span_words() - shift, fill_words, s.set.span[in] + shift, salt, 0, span_words() - shift);
+            LAUNCH(s.set.stream, span_words() - shift, fill_words, s.set.span[in] + shift, salt, 0,
+                   span_words() - shift);
             wait_for(&s, s.comm_stream, s.set.stream);
             crowd_out(s.set.stream);
             NCCL(t.call(s.set.span[in] + shift, s.set.span[out], count - shift, s.comm, s.comm_stream));
             crowd_out(s.set.stream);
             wait_for(&s, s.set.stream, s.comm_stream);
-            expect_product(s.set.span[out], salt, t.factor != 0 ? t.factor : static_cast<uint32_t>(ranks), count - shift, s.set.stream,
-                           t.name);
+            expect_product(s.set.span[out], salt, t.factor != 0 ? t.factor : static_cast<uint32_t>(ranks),
+                           count - shift, s.set.stream, t.name);
             if (t.blocks_received == 0)
-                expect_product(s.set.span[out] + (count - shift) * static_cast<size_t>(ranks - 1), salt, 1, count - shift, s.set.stream,
-                               t.name);
+                expect_product(s.set.span[out] + (count - shift) * static_cast<size_t>(ranks - 1), salt, 1,
+                               count - shift, s.set.stream, t.name);
         }
     }
     end_setting(&s, "after transfers");
 }
 
-/* --- a thread of NCCL's launches -------------------------------------------------------------------------------------------------------- */
+/*
+ * --- a thread of NCCL's launches
+ * --------------------------------------------------------------------------------------------------------
+ */
 static void settle(ncclComm_t comm)
 {
     ncclResult_t state = ncclInProgress;
@@ -271,16 +299,20 @@ static void case_nonblocking(void)
             all_reduce(&s, j);
             result = ncclGroupEnd();
         } else {
-            result = ncclAllReduce(s.set.span[i], s.set.span[i], span_words(), ncclUint32, ncclSum, s.comm, s.comm_stream);
+            result =
+                ncclAllReduce(s.set.span[i], s.set.span[i], span_words(), ncclUint32, ncclSum, s.comm, s.comm_stream);
         }
-        expect(result == ncclSuccess || result == ncclInProgress, "a call that does not block: %d", static_cast<int>(result));
+        expect(result == ncclSuccess || result == ncclInProgress, "a call that does not block: %d",
+               static_cast<int>(result));
         crowd_out(s.set.stream);
         crowd_out(s.set.stream);
         settle(s.comm);
         wait_for(&s, s.set.stream, s.comm_stream);
-        expect_product(s.set.span[i], 40, static_cast<uint32_t>(ranks), span_words(), s.set.stream, "a sum by a thread of NCCL's");
+        expect_product(s.set.span[i], 40, static_cast<uint32_t>(ranks), span_words(), s.set.stream,
+                       "a sum by a thread of NCCL's");
         if (turn % 2 == 0)
-            expect_product(s.set.span[j], 41, static_cast<uint32_t>(ranks), span_words(), s.set.stream, "a second sum by a thread");
+            expect_product(s.set.span[j], 41, static_cast<uint32_t>(ranks), span_words(), s.set.stream,
+                           "a second sum by a thread");
     }
     end_setting(&s, "after calls that don't block");
 }
@@ -314,18 +346,23 @@ static void case_watched(void)
         wait_for(&s, s.comm_stream, s.set.stream);
         const ncclResult_t result =
             ncclAllReduce(s.set.span[i], s.set.span[i], span_words(), ncclUint32, ncclSum, s.comm, s.comm_stream);
-        expect(result == ncclSuccess || result == ncclInProgress, "a call that is watched: %d", static_cast<int>(result));
+        expect(result == ncclSuccess || result == ncclInProgress, "a call that is watched: %d",
+               static_cast<int>(result));
         crowd_out(s.set.stream);
         settle(s.comm);
         wait_for(&s, s.set.stream, s.comm_stream);
-        expect_product(s.set.span[i], 60, static_cast<uint32_t>(ranks), span_words(), s.set.stream, "a sum that is watched");
+        expect_product(s.set.span[i], 60, static_cast<uint32_t>(ranks), span_words(), s.set.stream,
+                       "a sum that is watched");
     }
     watching = false;
     pthread_join(watchdog, nullptr);
     end_setting(&s, "after being watched");
 }
 
-/* --- what NCCL keeps -------------------------------------------------------------------------------------------------------------------- */
+/*
+ * --- what NCCL keeps
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 static void use_registered(struct setting *s, size_t span, const char *what)
 {
     for (size_t turn = 0; turn < 4; turn++) {
@@ -398,13 +435,17 @@ static void case_scalar(void)
         wait_for(&s, s.comm_stream, s.set.stream);
         NCCL(ncclAllReduce(s.set.span[1], s.set.span[1], span_words(), ncclUint32, op, s.comm, s.comm_stream));
         wait_for(&s, s.set.stream, s.comm_stream);
-        expect_product(s.set.span[1], 80, factor * static_cast<uint32_t>(ranks), span_words(), s.set.stream, "a scaled sum");
+        expect_product(s.set.span[1], 80, factor * static_cast<uint32_t>(ranks), span_words(), s.set.stream,
+                       "a scaled sum");
     }
     NCCL(ncclRedOpDestroy(op, s.comm));
     end_setting(&s, "after scaled sums");
 }
 
-/* --- graphs ----------------------------------------------------------------------------------------------------------------------------- */
+/*
+ * --- graphs
+ * -----------------------------------------------------------------------------------------------------------------------------
+ */
 static void case_graph(void)
 {
     struct setting s = new_setting(true);
@@ -433,28 +474,36 @@ static void case_graph(void)
         crowd_out(s.set.stream);
         wait_for(&s, s.set.stream, s.comm_stream);
         for (size_t i = 0; i < many; i++)
-            expect_product(s.set.span[i], static_cast<uint32_t>(90 + i), static_cast<uint32_t>(ranks), span_words(), s.set.stream,
-                           "a sum in a graph");
+            expect_product(s.set.span[i], static_cast<uint32_t>(90 + i), static_cast<uint32_t>(ranks), span_words(),
+                           s.set.stream, "a sum in a graph");
     }
     CHECK(cudaGraphExecDestroy(executable));
     end_setting(&s, "after graphs");
 }
 
-/* --- errors, and several threads -------------------------------------------------------------------------------------------------------- */
+/*
+ * --- errors, and several threads
+ * --------------------------------------------------------------------------------------------------------
+ */
 static void case_errors(void)
 {
     struct setting s = new_setting(true);
     const ncclDataType_t none = static_cast<ncclDataType_t>(77);
 
-    expect(ncclAllReduce(s.set.span[0], s.set.span[0], 4, none, ncclSum, s.comm, s.comm_stream) == ncclInvalidArgument, "no such type");
-    expect(ncclAllReduce(s.set.span[0], s.set.span[0], SIZE_MAX / 2, none, ncclSum, s.comm, s.comm_stream) == ncclInvalidArgument,
+    expect(ncclAllReduce(s.set.span[0], s.set.span[0], 4, none, ncclSum, s.comm, s.comm_stream) == ncclInvalidArgument,
+           "no such type");
+    expect(ncclAllReduce(s.set.span[0], s.set.span[0], SIZE_MAX / 2, none, ncclSum, s.comm, s.comm_stream) ==
+               ncclInvalidArgument,
            "no such type, and too many of them");
-    expect(ncclAllReduce(s.set.span[0], s.set.span[0], 4, ncclUint32, ncclSum, nullptr, s.comm_stream) == ncclInvalidArgument,
+    expect(ncclAllReduce(s.set.span[0], s.set.span[0], 4, ncclUint32, ncclSum, nullptr, s.comm_stream) ==
+               ncclInvalidArgument,
            "no communicator");
     expect(ncclGroupEnd() == ncclInvalidUsage, "the end of no group");
     NCCL(ncclGroupStart());
     all_reduce(&s, 0);
-    expect(ncclBroadcast(s.set.span[0], s.set.span[1], 4, ncclUint32, ranks, s.comm, s.comm_stream) == ncclInvalidArgument, "no such root");
+    expect(ncclBroadcast(s.set.span[0], s.set.span[1], 4, ncclUint32, ranks, s.comm, s.comm_stream) ==
+               ncclInvalidArgument,
+           "no such root");
     expect(ncclGroupEnd() == ncclInvalidArgument, "a group of which a call failed");
     NCCL(ncclGroupStart());
     all_reduce(&s, 0);
@@ -467,8 +516,8 @@ static void case_errors(void)
         all_reduce(&s, i);
         wait_for(&s, s.set.stream, s.comm_stream);
         crowd_out(s.set.stream);
-        expect_product(s.set.span[i], static_cast<uint32_t>(i), static_cast<uint32_t>(ranks), span_words(), s.set.stream,
-                       "a sum after errors");
+        expect_product(s.set.span[i], static_cast<uint32_t>(i), static_cast<uint32_t>(ranks), span_words(),
+                       s.set.stream, "a sum after errors");
     }
     end_setting(&s, "after errors");
 }
@@ -491,10 +540,12 @@ static void *train_one(void *argument)
         for (auto &each : span)
             NCCL(ncclAllReduce(each, each, span_words(), ncclUint32, ncclSum, comm, stream));
         const ncclResult_t result = ncclGroupEnd();
-        expect(result == ncclSuccess || result == ncclInProgress, "a group of a thread's: %d", static_cast<int>(result));
+        expect(result == ncclSuccess || result == ncclInProgress, "a group of a thread's: %d",
+               static_cast<int>(result));
         settle(comm);
         for (uint32_t i = 0; i < 3; i++)
-            expect_product(span[i], salt + turn + i, static_cast<uint32_t>(ranks), span_words(), stream, "a sum by one of several threads");
+            expect_product(span[i], salt + turn + i, static_cast<uint32_t>(ranks), span_words(), stream,
+                           "a sum by one of several threads");
     }
     for (auto &each : span)
         CHECK(cudaFree(each));

@@ -1,4 +1,7 @@
-/* What the cases of `collectives` share: a set of spans, a stream for NCCL beside theirs, a communicator, and what makes spans leave. */
+/*
+ * What the cases of `collectives` share: a set of spans, a stream for NCCL beside theirs, a
+ * communicator, and what makes spans leave.
+ */
 #ifndef PENSTOCK_SAMPLES_COLLECTIVES_H
 #define PENSTOCK_SAMPLES_COLLECTIVES_H
 
@@ -18,7 +21,8 @@ static inline void check_nccl(ncclResult_t result, const char *call, const char 
 #define NCCL(call) check_nccl((call), #call, __FILE__, __LINE__)
 
 /* Words that are those of the salt, times a factor. */
-static void expect_product(const uint32_t *device, uint32_t salt, uint32_t factor, size_t count, cudaStream_t stream, const char *what)
+static void expect_product(const uint32_t *device, uint32_t salt, uint32_t factor, size_t count, cudaStream_t stream,
+                           const char *what)
 {
     uint32_t *host = static_cast<uint32_t *>(malloc(count * sizeof(*host)));
     size_t wrong = 0;
@@ -108,7 +112,8 @@ static void fill(struct setting *s, size_t span, uint32_t salt)
 
 static void all_reduce(struct setting *s, size_t span)
 {
-    NCCL(ncclAllReduce(s->set.span[span], s->set.span[span], span_words(), ncclUint32, ncclSum, s->comm, s->comm_stream));
+    NCCL(ncclAllReduce(s->set.span[span], s->set.span[span], span_words(), ncclUint32, ncclSum, s->comm,
+                       s->comm_stream));
 }
 
 #endif

@@ -8,8 +8,9 @@
  *     async    activations by cudaMallocAsync
  *     peers    gradients are summed by a kernel of the first device that reads the others', instead of by copies
  *
- * In each step every device runs forward and backward on its own input; the gradients are summed on the first device, the sum is copied to all, and
- * each updates its weights by it. Prints a hash of each device's weights and input gradient after each step.
+ * In each step every device runs forward and backward on its own input; the gradients are summed on
+ * the first device, the sum is copied to all, and each updates its weights by it. Prints a hash of
+ * each device's weights and input gradient after each step.
  */
 #include <pthread.h>
 
@@ -23,13 +24,15 @@ static struct {
     bool threads, on_default, async, peers;
 } words;
 
-KERNEL(forward, (uint32_t *__restrict__ out, const uint32_t *in, const uint32_t *weight, size_t count), (out, in, weight, count))
+KERNEL(forward, (uint32_t *__restrict__ out, const uint32_t *in, const uint32_t *weight, size_t count),
+       (out, in, weight, count))
 {
     FOR_EACH_ITEM (i, count)
         out[i] = in[i] * 3 + weight[i];
 }
 
-KERNEL(backward, (uint32_t *__restrict__ gradient, uint32_t *__restrict__ sum, const uint32_t *activation, size_t count),
+KERNEL(backward,
+       (uint32_t *__restrict__ gradient, uint32_t *__restrict__ sum, const uint32_t *activation, size_t count),
        (gradient, sum, activation, count))
 {
     FOR_EACH_ITEM (i, count) {
@@ -44,7 +47,8 @@ KERNEL(add_words, (uint32_t *__restrict__ sum, const uint32_t *more, size_t coun
         sum[i] += more[i];
 }
 
-KERNEL(update, (uint32_t *__restrict__ weight, const uint32_t *sum, uint32_t layer, size_t count), (weight, sum, layer, count))
+KERNEL(update, (uint32_t *__restrict__ weight, const uint32_t *sum, uint32_t layer, size_t count),
+       (weight, sum, layer, count))
 {
     FOR_EACH_ITEM (i, count)
         weight[i] += sum[i] >> layer;
@@ -135,8 +139,10 @@ static void sum_gradients(void)
     for (unsigned l = 0; l < LAYERS; l++) {
         for (int d = 1; d < devices; d++) {
             if (!words.peers)
-                CHECK(cudaMemcpyPeerAsync(first->received, 0, replica[d].sum[l], d, WIDTH * sizeof(uint32_t), first->stream));
-            LAUNCH(first->stream, WIDTH, add_words, first->sum[l], words.peers ? replica[d].sum[l] : first->received, WIDTH);
+                CHECK(cudaMemcpyPeerAsync(first->received, 0, replica[d].sum[l], d, WIDTH * sizeof(uint32_t),
+                                          first->stream));
+            LAUNCH(first->stream, WIDTH, add_words, first->sum[l], words.peers ? replica[d].sum[l] : first->received,
+                   WIDTH);
         }
     }
     CHECK(cudaEventRecord(first->ready, first->stream));
@@ -144,7 +150,8 @@ static void sum_gradients(void)
         CHECK(cudaSetDevice(d));
         CHECK(cudaStreamWaitEvent(replica[d].stream, first->ready, 0));
         for (unsigned l = 0; l < LAYERS; l++)
-            CHECK(cudaMemcpyPeerAsync(replica[d].sum[l], d, first->sum[l], 0, WIDTH * sizeof(uint32_t), replica[d].stream));
+            CHECK(cudaMemcpyPeerAsync(replica[d].sum[l], d, first->sum[l], 0, WIDTH * sizeof(uint32_t),
+                                      replica[d].stream));
         /* The first device writes its sums again in the next step: only when all have read them. */
         CHECK(cudaEventRecord(replica[d].ready, replica[d].stream));
         CHECK(cudaSetDevice(0));
@@ -166,7 +173,8 @@ static uint64_t hash_of(const struct replica *r)
 
     CHECK(cudaSetDevice(r->device));
     for (unsigned l = 0; l <= LAYERS; l++) {
-        CHECK(cudaMemcpyAsync(host, l < LAYERS ? r->weight[l] : r->gradient, sizeof(host), cudaMemcpyDeviceToHost, r->stream));
+        CHECK(cudaMemcpyAsync(host, l < LAYERS ? r->weight[l] : r->gradient, sizeof(host), cudaMemcpyDeviceToHost,
+                              r->stream));
         CHECK(cudaStreamSynchronize(r->stream));
         for (auto word : host)
             hash = (hash ^ word) * 1099511628211ull;
@@ -237,7 +245,8 @@ static bool read_word(const char *word)
     const struct {
         const char *name;
         bool *flag;
-    } known[] = {{"threads", &words.threads}, {"default", &words.on_default}, {"async", &words.async}, {"peers", &words.peers}};
+    } known[] = {
+        {"threads", &words.threads}, {"default", &words.on_default}, {"async", &words.async}, {"peers", &words.peers}};
 
     for (const auto &each : known)
         if (strcmp(word, each.name) == 0)

@@ -1,13 +1,17 @@
 /*
- * Whether the device's gradients are those of the model: a few of each parameter's are compared with difference quotients of the
- * reference loss, which is computed in double precision by code that shares nothing with the kernels. Part of train.h.
+ * Whether the device's gradients are those of the model: a few of each parameter's are compared
+ * with difference quotients of the reference loss, which is computed in double precision by code
+ * that shares nothing with the kernels. Part of train.h.
  */
 #ifndef PENSTOCK_SAMPLES_GRADCHECK_H
 #define PENSTOCK_SAMPLES_GRADCHECK_H
 
 #define GRADCHECK_ENTRIES 4
 #define GRADCHECK_STEP 1e-5
-/* Single precision sums of some hundred terms agree to about 1e-5 of the largest gradient of a parameter; a wrong formula misses by far more. */
+/*
+ * Single precision sums of some hundred terms agree to about 1e-5 of the largest gradient of a
+ * parameter; a wrong formula misses by far more.
+ */
 #define GRADCHECK_TOLERANCE 2e-4
 #define GRADCHECK_LOSS_TOLERANCE 1e-5
 
@@ -24,7 +28,8 @@ static inline size_t gradcheck_entry(const float *gradient, size_t count, unsign
     return largest;
 }
 
-static inline double difference_quotient(const struct trainer *trainer, double *const *values, size_t parameter, size_t entry)
+static inline double difference_quotient(const struct trainer *trainer, double *const *values, size_t parameter,
+                                         size_t entry)
 {
     double *value = &values[parameter][entry];
     const double before = *value;
@@ -73,7 +78,10 @@ static inline int check_gradients(struct trainer *trainer)
         const size_t count = parameters->entry[p].count;
         const double scale = fabs(static_cast<double>(gradient[gradcheck_entry(gradient, count, 0)]));
 
-        /* No parameter of the trainers is without effect; all-zero gradients would otherwise agree with anything small. */
+        /*
+         * No parameter of the trainers is without effect; all-zero gradients would otherwise agree
+         * with anything small.
+         */
         if (!(scale > 0.0)) {
             printf("%s: no gradient\n", parameters->entry[p].name);
             wrong++;
@@ -86,8 +94,8 @@ static inline int check_gradients(struct trainer *trainer)
             checked++;
             worst = error > worst ? error : worst;
             if (!(error <= GRADCHECK_TOLERANCE)) {
-                printf("%s[%zu]: gradient %.9g, expected %.9g\n", parameters->entry[p].name, entry, static_cast<double>(gradient[entry]),
-                       quotient);
+                printf("%s[%zu]: gradient %.9g, expected %.9g\n", parameters->entry[p].name, entry,
+                       static_cast<double>(gradient[entry]), quotient);
                 wrong++;
             }
         }
@@ -96,7 +104,8 @@ static inline int check_gradients(struct trainer *trainer)
     for (size_t p = 0; p < parameters->count; p++)
         free(values[p]);
     free(values);
-    printf("gradcheck: %u gradients of %zu parameters, worst error %.2g, %u wrong\n", checked, parameters->count, worst, wrong);
+    printf("gradcheck: %u gradients of %zu parameters, worst error %.2g, %u wrong\n", checked, parameters->count, worst,
+           wrong);
     return wrong == 0 ? 0 : 1;
 }
 

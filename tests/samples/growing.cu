@@ -1,11 +1,11 @@
 /*
- * A small training whose tensors become larger every tenth step, as those of Gaussian splatting do: parameters are made anew by concatenation, and no size that has
- * been freed comes again.
+ * A small training whose tensors become larger every tenth step, as those of Gaussian splatting do:
+ * parameters are made anew by concatenation, and no size that has been freed comes again.
  *
  *     growing STEPS
  *
- * A step has few launches, and the largest ones name half of what is in use at the peak. Of what lies beside them much has had its last use just before, and is
- * freed just after.
+ * A step has few launches, and the largest ones name half of what is in use at the peak. Of what
+ * lies beside them much has had its last use just before, and is freed just after.
  *
  * Prints a hash of the parameters after each step.
  */
@@ -19,13 +19,15 @@
 
 static cudaStream_t stream;
 
-KERNEL(spread, (uint32_t *__restrict__ out, const uint32_t *in, size_t in_count, size_t count), (out, in, in_count, count))
+KERNEL(spread, (uint32_t *__restrict__ out, const uint32_t *in, size_t in_count, size_t count),
+       (out, in, in_count, count))
 {
     FOR_EACH_ITEM (i, count)
         out[i] = in[i % in_count] * 5 + static_cast<uint32_t>(i);
 }
 
-KERNEL(both, (uint32_t *__restrict__ out, const uint32_t *a, const uint32_t *b, size_t a_count, size_t count), (out, a, b, a_count, count))
+KERNEL(both, (uint32_t *__restrict__ out, const uint32_t *a, const uint32_t *b, size_t a_count, size_t count),
+       (out, a, b, a_count, count))
 {
     FOR_EACH_ITEM (i, count)
         out[i] = a[i % a_count] * 3 + (b[i % a_count] ^ (b[i % a_count] >> 7));
@@ -70,7 +72,10 @@ static size_t small(const struct model *m)
     return m->n / 10;
 }
 
-/* Distances, their squares and weights are as large as pixels times splats; backward goes the same way back. */
+/*
+ * Distances, their squares and weights are as large as pixels times splats; backward goes the same
+ * way back.
+ */
 static uint32_t *differences_back(const struct model *m, uint32_t *differences)
 {
     const size_t n = m->n;

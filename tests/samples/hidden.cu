@@ -1,5 +1,6 @@
 /*
- * A small training whose kernels use memory that their parameters don't name, for `penstock verify`:
+ * A small training whose kernels use memory that their parameters don't name, for `penstock
+ * verify`:
  *
  *     hidden STEPS [WORD]...
  *
@@ -31,12 +32,14 @@
 #define MASK 0x5555555555555555ull
 
 static struct {
-    bool table, masked, late, weights, wide, mapped, since, graph, early, wild, quits, differs, stale, state, kept, soon, lists, cat, large;
+    bool table, masked, late, weights, wide, mapped, since, graph, early, wild, quits, differs, stale, state, kept,
+        soon, lists, cat, large;
 } words;
 
 static size_t width = 16384; /* words a span: 64 KiB */
 
-KERNEL(forward, (uint32_t *__restrict__ out, const uint32_t *in, const uint32_t *weight, size_t count), (out, in, weight, count))
+KERNEL(forward, (uint32_t *__restrict__ out, const uint32_t *in, const uint32_t *weight, size_t count),
+       (out, in, weight, count))
 {
     FOR_EACH_ITEM (i, count)
         out[i] = in[i] * 3 + weight[i];
@@ -49,7 +52,8 @@ KERNEL(backward, (uint32_t *__restrict__ gradient, const uint32_t *activation, c
         gradient[i] = gradient[i] * 5 + (activation[i] ^ weight[i]);
 }
 
-KERNEL(update, (uint32_t *__restrict__ weight, const uint32_t *gradient, uint32_t layer, size_t count), (weight, gradient, layer, count))
+KERNEL(update, (uint32_t *__restrict__ weight, const uint32_t *gradient, uint32_t layer, size_t count),
+       (weight, gradient, layer, count))
 {
     FOR_EACH_ITEM (i, count)
         weight[i] += gradient[i] >> layer;
@@ -62,7 +66,8 @@ KERNEL(loss, (uint32_t *__restrict__ gradient, const uint32_t *activation, size_
 }
 
 /* The first words of what a table of pointers leads to go into `sum`. */
-KERNEL(peek, (uint32_t *__restrict__ sum, const uint64_t *table, uint64_t mask, size_t count), (sum, table, mask, count))
+KERNEL(peek, (uint32_t *__restrict__ sum, const uint64_t *table, uint64_t mask, size_t count),
+       (sum, table, mask, count))
 {
     FOR_EACH_ITEM (i, count)
         sum[i] += *reinterpret_cast<const uint32_t *>(table[i] ^ mask);
@@ -74,8 +79,12 @@ KERNEL(peek_at_weights, (uint32_t *__restrict__ sum, const uint64_t *table, size
         sum[i] += *reinterpret_cast<const uint32_t *>(table[i]);
 }
 
-/* An address comes into memory by a kernel, and to the kernel in disguise: who looks at copies and parameters does not see it. */
-KERNEL(store_address, (uint64_t *__restrict__ table, uint64_t disguised, uint64_t mask, size_t count), (table, disguised, mask, count))
+/*
+ * An address comes into memory by a kernel, and to the kernel in disguise: who looks at copies and
+ * parameters does not see it.
+ */
+KERNEL(store_address, (uint64_t *__restrict__ table, uint64_t disguised, uint64_t mask, size_t count),
+       (table, disguised, mask, count))
 {
     FOR_EACH_ITEM (i, count)
         table[i] = disguised ^ mask;
@@ -95,14 +104,17 @@ KERNEL(count_up, (struct few_sums sums, size_t count), (sums, count))
 }
 
 /* at::native::multi_tensor_apply_kernel<int>, which updates parameters and state in torch. */
-KERNEL(_ZN2at6native25multi_tensor_apply_kernelIiEEvv, (uint32_t *__restrict__ state, const uint32_t *gradient, size_t count),
-       (state, gradient, count))
+KERNEL(_ZN2at6native25multi_tensor_apply_kernelIiEEvv,
+       (uint32_t *__restrict__ state, const uint32_t *gradient, size_t count), (state, gradient, count))
 {
     FOR_EACH_ITEM (i, count)
         state[i] = state[i] * 3 + gradient[i];
 }
 
-/* at::native::multi_tensor_apply_kernel<at::native::TensorListMetadata<1>>, with torch's structure: a block of the grid works on a chunk of a tensor. */
+/*
+ * at::native::multi_tensor_apply_kernel<at::native::TensorListMetadata<1>>, with torch's structure:
+ * a block of the grid works on a chunk of a tensor.
+ */
 #define CHUNK_WORDS 65536
 
 struct tensor_list {
@@ -123,7 +135,10 @@ KERNEL(_ZN2at6native25multi_tensor_apply_kernelINS0_18TensorListMetadataILi1EEEE
     }
 }
 
-/* at::native::CatArrayBatchedCopy<at::native::OpaqueType<4>, unsigned int, 1, 128, 1>, with torch's structure: there is a row of the grid for each input. */
+/*
+ * at::native::CatArrayBatchedCopy<at::native::OpaqueType<4>, unsigned int, 1, 128, 1>, with torch's
+ * structure: there is a row of the grid for each input.
+ */
 struct cat_inputs {
     const uint32_t *input[128];
     unsigned offset[128], size[128], words[128];
@@ -246,12 +261,16 @@ static void update_state_by_list(const struct training *t, unsigned layer)
         list.tensor_of_block[chunk] = 0;
         list.chunk_of_block[chunk] = static_cast<int>(chunk);
     }
-    _ZN2at6native25multi_tensor_apply_kernelINS0_18TensorListMetadataILi1EEEEEvv<<<chunks, KERNEL_BLOCK, 0, t->stream>>>(list, t->gradient,
-                                                                                                                         width);
+    _ZN2at6native25multi_tensor_apply_kernelINS0_18TensorListMetadataILi1EEEEEvv<<<chunks, KERNEL_BLOCK, 0,
+                                                                                   t->stream>>>(list, t->gradient,
+                                                                                                width);
     CHECK(cudaGetLastError());
 }
 
-/* The weight is updated with its state by way of both, behind which in the list are the states before it. */
+/*
+ * The weight is updated with its state by way of both, behind which in the list are the states
+ * before it.
+ */
 static void update_by_both(const struct training *t, unsigned layer)
 {
     static struct cat_inputs inputs;
@@ -261,8 +280,8 @@ static void update_by_both(const struct training *t, unsigned layer)
     memmove(&inputs.input[2], &inputs.input[1], LAYERS * sizeof(inputs.input[0]));
     inputs.input[0] = t->gradient;
     inputs.input[1] = t->state[layer];
-    _ZN2at6native19CatArrayBatchedCopyINS0_10OpaqueTypeILj4EEEjLi1ELi128ELi1EEEvv<<<dim3(blocks, 2), KERNEL_BLOCK, 0, t->stream>>>(
-        both, inputs, width);
+    _ZN2at6native19CatArrayBatchedCopyINS0_10OpaqueTypeILj4EEEjLi1ELi128ELi1EEEvv<<<dim3(blocks, 2), KERNEL_BLOCK, 0,
+                                                                                    t->stream>>>(both, inputs, width);
     CHECK(cudaGetLastError());
     LAUNCH(t->stream, width, update, t->weight[layer], both + width, 1, width);
     CHECK(cudaFree(both));
@@ -319,11 +338,12 @@ static bool read_word(const char *word)
     const struct {
         const char *name;
         bool *flag;
-    } known[] = {{"table", &words.table},   {"masked", &words.masked}, {"weights", &words.weights}, {"wide", &words.wide},
-                 {"mapped", &words.mapped}, {"since", &words.since},   {"late", &words.late},       {"early", &words.early},
-                 {"graph", &words.graph},   {"wild", &words.wild},     {"quits", &words.quits},     {"differs", &words.differs},
-                 {"stale", &words.stale},   {"state", &words.state},   {"kept", &words.kept},       {"soon", &words.soon},
-                 {"lists", &words.lists},   {"cat", &words.cat},       {"large", &words.large}};
+    } known[] = {
+        {"table", &words.table},   {"masked", &words.masked}, {"weights", &words.weights}, {"wide", &words.wide},
+        {"mapped", &words.mapped}, {"since", &words.since},   {"late", &words.late},       {"early", &words.early},
+        {"graph", &words.graph},   {"wild", &words.wild},     {"quits", &words.quits},     {"differs", &words.differs},
+        {"stale", &words.stale},   {"state", &words.state},   {"kept", &words.kept},       {"soon", &words.soon},
+        {"lists", &words.lists},   {"cat", &words.cat},       {"large", &words.large}};
 
     for (const auto &each : known)
         if (strcmp(word, each.name) == 0)
@@ -373,7 +393,8 @@ int main(int argc, char **argv)
     t.weight_table = reinterpret_cast<uint64_t *>(new_memory(16));
     CHECK(cudaMemsetAsync(t.sum, 0, 64, t.stream));
     if (words.mapped)
-        CHECK(cudaHostAlloc(reinterpret_cast<void **>(&t.mapped_table), (steps + 1) * sizeof(uint64_t), cudaHostAllocDefault));
+        CHECK(cudaHostAlloc(reinterpret_cast<void **>(&t.mapped_table), (steps + 1) * sizeof(uint64_t),
+                            cudaHostAllocDefault));
     for (unsigned l = 0; l < LAYERS; l++)
         t.weight[l] = new_words(&t, l);
     for (unsigned l = 0; (words.state || words.kept || words.soon || words.lists || words.cat) && l < LAYERS; l++) {

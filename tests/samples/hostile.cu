@@ -4,7 +4,8 @@
  *     hostile CASE[,CASE]... [SPANS [MIB]]     SPANS allocations of MIB MiB each are in use beside it (16, 4)
  *     hostile --list
  *
- * Prints "ok" and ends with 0, or says what went wrong and ends with 1; 77 if the device lacks a call that the case is about.
+ * Prints "ok" and ends with 0, or says what went wrong and ends with 1; 77 if the device lacks a
+ * call that the case is about.
  */
 #include "hostile.h"
 
@@ -36,7 +37,8 @@ static const struct hostile_case cases[] = {
     {"long-table", case_long_table, "pointers at the beginning of a long copy"},
     {"host-table", case_host_table, "a table in host memory"},
     {"freed-table", case_freed_table, "a table that is freed ahead of the kernel that reads it"},
-    {"table-grace-end", case_table_grace_end, "a table in disguise, used by the last launch of a grace, which needs room"},
+    {"table-grace-end", case_table_grace_end,
+     "a table in disguise, used by the last launch of a grace, which needs room"},
     {"table-beside-capture", case_table_beside_capture, "the same, just after launches that are captured"},
     {"table-changes", case_table_changes, "a table that is changed in places, overwritten, moved and freed"},
     {"table-moves", case_table_moves, "a table that comes in rows, and that is copied on"},
@@ -55,7 +57,8 @@ static const struct hostile_case cases[] = {
     {"graph-join", case_graph_join, "captures that a second stream joins, beside another thread's work"},
     {"graph-nodes", case_graph_nodes, "graphs of fills, copies and kernels, changed between their launches"},
     {"graph-copies-streams", case_graph_copies_streams, "copies are captured when many streams have just used memory"},
-    {"graph-copies-legacy", case_graph_copies_legacy, "the same where the default stream has, which blocking streams wait for"},
+    {"graph-copies-legacy", case_graph_copies_legacy,
+     "the same where the default stream has, which blocking streams wait for"},
     {"graph-memory", case_graph_memory, "a graph with memory of its own, which spans are copied to and from"},
     {"graph-frees", case_graph_frees, "memory that one graph allocates, and another one uses and frees"},
     {"graph-changes", case_graph_changes, "a graph whose nodes get other memory before each launch"},

@@ -1,6 +1,7 @@
 /*
- * What the cases of `hostile` share: expectations, words with a known content, and a set of spans that together are more than a small
- * budget holds, so that under Penstock some of them are always evicted.
+ * What the cases of `hostile` share: expectations, words with a known content, and a set of spans
+ * that together are more than a small budget holds, so that under Penstock some of them are always
+ * evicted.
  */
 #ifndef PENSTOCK_SAMPLES_HOSTILE_H
 #define PENSTOCK_SAMPLES_HOSTILE_H
@@ -40,7 +41,10 @@ __attribute__((format(printf, 2, 3))) static inline bool expect(bool holds, cons
     return false;
 }
 
-/* The call's own result, and the thread's last error, which the call must have set and which this clears. */
+/*
+ * The call's own result, and the thread's last error, which the call must have set and which this
+ * clears.
+ */
 static inline bool expect_result(cudaError_t wanted, cudaError_t result, const char *call)
 {
     const cudaError_t last = cudaGetLastError();
@@ -62,7 +66,10 @@ static inline void check_supported(cudaError_t result, const char *call, const c
 
 #define CHECK_OR_SKIP(call) check_supported((call), #call, __FILE__, __LINE__)
 
-/* --- words with a known content ------------------------------------------------------------------------------------------------------ */
+/*
+ * --- words with a known content
+ * ------------------------------------------------------------------------------------------------------
+ */
 static __host__ __device__ inline uint32_t word_at(uint32_t salt, size_t index)
 {
     return static_cast<uint32_t>(mix_bits((static_cast<uint64_t>(salt) << 32) ^ index));
@@ -81,14 +88,16 @@ KERNEL(copy_words, (uint32_t *__restrict__ out, const uint32_t *in, size_t count
 }
 
 /* A pair of addresses in disguise, so that no look at memory finds them. */
-KERNEL(write_disguised_pair, (uint64_t *__restrict__ table, const uint32_t *a, const uint32_t *b, uint64_t mask, size_t count),
+KERNEL(write_disguised_pair,
+       (uint64_t *__restrict__ table, const uint32_t *a, const uint32_t *b, uint64_t mask, size_t count),
        (table, a, b, mask, count))
 {
     FOR_EACH_ITEM (i, count)
         table[i] = reinterpret_cast<uint64_t>(i == 0 ? a : b) ^ mask;
 }
 
-KERNEL(gather_disguised, (uint32_t *__restrict__ out, const uint64_t *table, uint64_t mask, size_t count), (out, table, mask, count))
+KERNEL(gather_disguised, (uint32_t *__restrict__ out, const uint64_t *table, uint64_t mask, size_t count),
+       (out, table, mask, count))
 {
     FOR_EACH_ITEM (i, count)
         out[i] = *reinterpret_cast<const uint32_t *>(table[i] ^ mask);
@@ -124,7 +133,8 @@ static inline size_t wrong_words(const uint32_t *words, uint32_t salt, size_t fi
 }
 
 /* Copies the words back on the stream and compares them. */
-static inline bool expect_words(const uint32_t *device, uint32_t salt, size_t first, size_t count, cudaStream_t stream, const char *what)
+static inline bool expect_words(const uint32_t *device, uint32_t salt, size_t first, size_t count, cudaStream_t stream,
+                                const char *what)
 {
     uint32_t *host = static_cast<uint32_t *>(malloc(count * sizeof(*host)));
 
@@ -159,7 +169,10 @@ static inline cudaStream_t new_stream(void)
     return stream;
 }
 
-/* --- a set of spans: span i holds the words of salt i -------------------------------------------------------------------------------- */
+/*
+ * --- a set of spans: span i holds the words of salt i
+ * --------------------------------------------------------------------------------
+ */
 struct span_set {
     cudaStream_t stream;
     uint32_t *span[MAX_SPANS];

@@ -1,4 +1,7 @@
-/* Cases of `hostile`: the ways in which a kernel, copy or memset names memory, and the order it is promised. Part of hostile.cu. */
+/*
+ * Cases of `hostile`: the ways in which a kernel, copy or memset names memory, and the order it is
+ * promised. Part of hostile.cu.
+ */
 #ifndef PENSTOCK_SAMPLES_HOSTILE_ACCESS_H
 #define PENSTOCK_SAMPLES_HOSTILE_ACCESS_H
 
@@ -8,7 +11,10 @@
 #define FEW_POINTERS 400
 #define MANY_POINTERS 600
 
-/* 400 pointers fit into the 4 KiB of parameters that every GPU has; 600 need the larger space, with other layout records in the cubin. */
+/*
+ * 400 pointers fit into the 4 KiB of parameters that every GPU has; 600 need the larger space, with
+ * other layout records in the cubin.
+ */
 struct few_pointers {
     const uint32_t *in[FEW_POINTERS];
 };
@@ -56,8 +62,12 @@ KERNEL(gather_by_table, (uint32_t *__restrict__ out, const uint32_t *const *tabl
         out[i] = table[i][word];
 }
 
-/* Reads words [shift, shift + count) of what `base` would be the start of: the address that is passed may lie outside of the span. */
-KERNEL(copy_shifted, (uint32_t *__restrict__ out, const uint32_t *base, ptrdiff_t shift, size_t count), (out, base, shift, count))
+/*
+ * Reads words [shift, shift + count) of what `base` would be the start of: the address that is
+ * passed may lie outside of the span.
+ */
+KERNEL(copy_shifted, (uint32_t *__restrict__ out, const uint32_t *base, ptrdiff_t shift, size_t count),
+       (out, base, shift, count))
 {
     FOR_EACH_ITEM (i, count)
         out[i] = base[shift + static_cast<ptrdiff_t>(i)];
@@ -75,7 +85,10 @@ static void case_views(void)
 
         LAUNCH(set.stream, words, copy_words, out, set.span[i] + first, words);
         expect_words(out, static_cast<uint32_t>(i), first, words, set.stream, "through a view");
-        /* Write through a view too: the same words again, so that the span's content stays what it was. */
+        /*
+         * Write through a view too: the same words again, so that the span's content stays what it
+         * was.
+         */
         LAUNCH(set.stream, words, fill_words, set.span[i] + first, static_cast<uint32_t>(i), first, words);
     }
     CHECK(cudaFree(out));
@@ -90,8 +103,12 @@ static void case_outside(void)
     uint32_t *out = new_span();
 
     for (size_t i = 0; i < span_count; i++) {
-        /* As a base with an index offset in it: computed as a number, since a pointer must not leave its object. */
-        const uintptr_t base = reinterpret_cast<uintptr_t>(set.span[i]) - static_cast<uintptr_t>(shift) * sizeof(uint32_t);
+        /*
+         * As a base with an index offset in it: computed as a number, since a pointer must not
+         * leave its object.
+         */
+        const uintptr_t base =
+            reinterpret_cast<uintptr_t>(set.span[i]) - static_cast<uintptr_t>(shift) * sizeof(uint32_t);
 
         LAUNCH(set.stream, words, copy_shifted, out, reinterpret_cast<const uint32_t *>(base), shift, words);
         expect_words(out, static_cast<uint32_t>(i), 0, words, set.stream, "through a base outside of the span");
@@ -115,7 +132,8 @@ static void case_struct_parameter(void)
         block.count = span_words();
         LAUNCH(set.stream, span_words(), copy_by_block, static_cast<uint8_t>(i), block, static_cast<uint8_t>(i));
         expect_words(out[0], static_cast<uint32_t>(i), 0, span_words(), set.stream, "through a structure's pointer");
-        expect_words(out[1], static_cast<uint32_t>(i), 0, span_words(), set.stream, "through a structure's second pointer");
+        expect_words(out[1], static_cast<uint32_t>(i), 0, span_words(), set.stream,
+                     "through a structure's second pointer");
     }
     CHECK(cudaFree(out[0]));
     CHECK(cudaFree(out[1]));
@@ -123,7 +141,8 @@ static void case_struct_parameter(void)
 }
 
 /* out[i] must be word `word` of span i % span_count */
-static void expect_gathered(const struct span_set *set, const uint32_t *out, size_t pointers, size_t word, const char *what)
+static void expect_gathered(const struct span_set *set, const uint32_t *out, size_t pointers, size_t word,
+                            const char *what)
 {
     uint32_t host[MANY_POINTERS];
     size_t wrong = 0;
@@ -176,7 +195,8 @@ static void case_pointer_table(void)
     CHECK(cudaMalloc(&table, sizeof(set.span)));
     CHECK(cudaMemcpyAsync(table, set.span, sizeof(set.span), cudaMemcpyHostToDevice, set.stream));
     for (size_t word = 0; word < 3; word++) {
-        LAUNCH(set.stream, span_count, gather_by_table, out, static_cast<const uint32_t *const *>(table), span_count, word);
+        LAUNCH(set.stream, span_count, gather_by_table, out, static_cast<const uint32_t *const *>(table), span_count,
+               word);
         expect_gathered(&set, out, span_count, word, "a table of pointers in device memory");
         /* Something else in between, that makes the table's spans the oldest. */
         LAUNCH(set.stream, span_words(), fill_words, out, 1, 0, span_words());
@@ -186,7 +206,10 @@ static void case_pointer_table(void)
     check_and_free_spans(&set, "after a table of pointers");
 }
 
-/* Pointers at the beginning of a long copy, as torch's chunk_cat has them ahead of an index for each block that it launches. */
+/*
+ * Pointers at the beginning of a long copy, as torch's chunk_cat has them ahead of an index for
+ * each block that it launches.
+ */
 static void case_long_table(void)
 {
     struct span_set set = new_span_set();
@@ -200,7 +223,8 @@ static void case_long_table(void)
         CHECK(cudaMemcpyAsync(table, host, bytes, cudaMemcpyHostToDevice, set.stream));
         for (size_t word = 0; word < 2; word++) {
             LAUNCH(set.stream, span_words(), fill_words, out, 1, 0, span_words());
-            LAUNCH(set.stream, span_count, gather_by_table, out, static_cast<const uint32_t *const *>(table), span_count, word);
+            LAUNCH(set.stream, span_count, gather_by_table, out, static_cast<const uint32_t *const *>(table),
+                   span_count, word);
             expect_gathered(&set, out, span_count, word, "a table of pointers at the beginning of a long copy");
         }
         CHECK(cudaFree(table));
@@ -211,8 +235,9 @@ static void case_long_table(void)
 }
 
 /*
- * A table is freed, in stream order, ahead of the kernel that reads it, as torch's chunk_cat does it with its own. CUDA's pool keeps what is in it, as long as
- * no other stream may have the memory; and by then another stream asks for as much, and writes.
+ * A table is freed, in stream order, ahead of the kernel that reads it, as torch's chunk_cat does
+ * it with its own. CUDA's pool keeps what is in it, as long as no other stream may have the memory;
+ * and by then another stream asks for as much, and writes.
  */
 static void case_freed_table(void)
 {
@@ -236,9 +261,11 @@ static void case_freed_table(void)
         CHECK(cudaMallocAsync(&table, bytes, set.stream));
         CHECK(cudaMemcpyAsync(table, host, bytes, cudaMemcpyHostToDevice, set.stream));
         CHECK(cudaFreeAsync(table, set.stream));
-        LAUNCH(set.stream, span_count, gather_by_table, out, static_cast<const uint32_t *const *>(table), span_count, turn);
+        LAUNCH(set.stream, span_count, gather_by_table, out, static_cast<const uint32_t *const *>(table), span_count,
+               turn);
         CHECK(cudaMallocAsync(&other, bytes, second));
-        LAUNCH(second, bytes / sizeof(uint32_t), fill_words, static_cast<uint32_t *>(other), 1, 0, bytes / sizeof(uint32_t));
+        LAUNCH(second, bytes / sizeof(uint32_t), fill_words, static_cast<uint32_t *>(other), 1, 0,
+               bytes / sizeof(uint32_t));
         CHECK(cudaFreeAsync(other, second));
         expect_gathered(&set, out, span_count, turn, "a table that was freed ahead of the kernel that reads it");
         CHECK(cudaStreamSynchronize(second));
@@ -262,13 +289,17 @@ static void case_copies(void)
         const uint32_t salt = static_cast<uint32_t>(i);
         const size_t half = span_words() / 2;
 
-        /* device to pinned host, and from there to the second half of another span, the default direction and the stated one */
+        /*
+         * device to pinned host, and from there to the second half of another span, the default
+         * direction and the stated one
+         */
         CHECK(cudaMemcpyAsync(pinned, set.span[i], span_bytes, cudaMemcpyDefault, set.stream));
         CHECK(cudaMemsetAsync(other, 0xff, span_bytes, set.stream));
-        CHECK(cudaMemcpyAsync(other + half, static_cast<uint32_t *>(pinned) + half, half * sizeof(uint32_t), cudaMemcpyHostToDevice,
-                              set.stream));
+        CHECK(cudaMemcpyAsync(other + half, static_cast<uint32_t *>(pinned) + half, half * sizeof(uint32_t),
+                              cudaMemcpyHostToDevice, set.stream));
         /* device to device, between interior pointers */
-        CHECK(cudaMemcpyAsync(other + 3, set.span[i] + 3, (half - 3) * sizeof(uint32_t), cudaMemcpyDeviceToDevice, set.stream));
+        CHECK(cudaMemcpyAsync(other + 3, set.span[i] + 3, (half - 3) * sizeof(uint32_t), cudaMemcpyDeviceToDevice,
+                              set.stream));
         CHECK(cudaMemcpyAsync(other, set.span[i], 3 * sizeof(uint32_t), cudaMemcpyDefault, set.stream));
         expect_words(other, salt, 0, span_words(), set.stream, "a span pieced together by copies");
         /* the calls that wait, to and from pageable memory */
@@ -279,7 +310,8 @@ static void case_copies(void)
         /* The plain calls ran on the default stream, for which set.stream doesn't wait. */
         CHECK(cudaDeviceSynchronize());
         /* two dimensions, in place: rows of 1,000 words at a distance of 1,024 */
-        CHECK(cudaMemcpy2DAsync(other, 4096, set.span[i], 4096, 4000, span_bytes / 4096, cudaMemcpyDeviceToDevice, set.stream));
+        CHECK(cudaMemcpy2DAsync(other, 4096, set.span[i], 4096, 4000, span_bytes / 4096, cudaMemcpyDeviceToDevice,
+                                set.stream));
         expect_words(other, salt, 0, span_words(), set.stream, "a span after copied rows");
     }
     CHECK(cudaFree(other));
@@ -288,13 +320,16 @@ static void case_copies(void)
     check_and_free_spans(&set, "after copies");
 }
 
-/* Copies that may read their source at once, whatever the stream waits for: nothing that is queued uses it. */
+/*
+ * Copies that may read their source at once, whatever the stream waits for: nothing that is queued
+ * uses it.
+ */
 static void case_copies_ahead(void)
 {
     struct span_set set = new_span_set();
     uint32_t *other = new_span();
-    const auto copy =
-        reinterpret_cast<__typeof__(&cuMemcpyBatchAsync)>(dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "cuMemcpyBatchAsync_v2"));
+    const auto copy = reinterpret_cast<__typeof__(&cuMemcpyBatchAsync)>(
+        dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "cuMemcpyBatchAsync_v2"));
     CUmemcpyAttributes orders[2] = {};
     size_t half = span_bytes / 2, first[2] = {0, 1}, sizes[2] = {half, half};
 
@@ -306,18 +341,22 @@ static void case_copies_ahead(void)
     orders[1].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
     CHECK(cudaStreamSynchronize(set.stream));
     for (size_t i = 0; i < 2 * span_count; i++) {
-        const CUdeviceptr to = reinterpret_cast<CUdeviceptr>(other), from = reinterpret_cast<CUdeviceptr>(set.span[i % span_count]);
+        const CUdeviceptr to = reinterpret_cast<CUdeviceptr>(other),
+                          from = reinterpret_cast<CUdeviceptr>(set.span[i % span_count]);
         CUdeviceptr targets[2] = {to, to + half}, sources[2] = {from, from + half};
         const CUresult result = copy(targets, sources, sizes, 2, orders, first, 2, set.stream);
 
         if (expect(result == CUDA_SUCCESS, "cuMemcpyBatchAsync: %d", result))
-            expect_words(other, static_cast<uint32_t>(i % span_count), 0, span_words(), set.stream, "a copy ahead of its stream");
+            expect_words(other, static_cast<uint32_t>(i % span_count), 0, span_words(), set.stream,
+                         "a copy ahead of its stream");
     }
     CHECK(cudaFree(other));
     check_and_free_spans(&set, "after copies ahead of their stream");
 }
 
-/* Memory is freed while a kernel still writes it; whoever gets it next must not see those writes. */
+/*
+ * Memory is freed while a kernel still writes it; whoever gets it next must not see those writes.
+ */
 static void case_free_in_use(void)
 {
     cudaStream_t first = new_stream();
@@ -333,7 +372,8 @@ static void case_free_in_use(void)
 
         LAUNCH(second, span_words(), fill_words, fresh, turn + 1000, 0, span_words());
         CHECK(cudaStreamSynchronize(first));
-        expect_words(fresh, turn + 1000, 0, span_words(), second, "memory that another stream still wrote when it was freed");
+        expect_words(fresh, turn + 1000, 0, span_words(), second,
+                     "memory that another stream still wrote when it was freed");
         CHECK(cudaFree(fresh));
     }
     CHECK(cudaStreamDestroy(first));
@@ -366,7 +406,9 @@ static void case_free_while_read(void)
     CHECK(cudaStreamDestroy(second));
 }
 
-/* The same for memory whose life is ordered by streams: freed on one, allocated again on another. */
+/*
+ * The same for memory whose life is ordered by streams: freed on one, allocated again on another.
+ */
 static void case_free_async_in_use(void)
 {
     cudaStream_t stream[2] = {new_stream(), new_stream()};
@@ -383,14 +425,18 @@ static void case_free_async_in_use(void)
         CHECK(cudaMallocAsync(&fresh, span_bytes, second));
         LAUNCH(second, span_words(), fill_words, static_cast<uint32_t *>(fresh), turn + 1000, 0, span_words());
         CHECK(cudaStreamSynchronize(first));
-        expect_words(static_cast<uint32_t *>(fresh), turn + 1000, 0, span_words(), second, "memory freed and allocated on streams");
+        expect_words(static_cast<uint32_t *>(fresh), turn + 1000, 0, span_words(), second,
+                     "memory freed and allocated on streams");
         CHECK(cudaFreeAsync(fresh, second));
     }
     CHECK(cudaStreamDestroy(stream[0]));
     CHECK(cudaStreamDestroy(stream[1]));
 }
 
-/* A stream is destroyed while its work is under way: the work still ends, and the memory it used has other users afterwards. */
+/*
+ * A stream is destroyed while its work is under way: the work still ends, and the memory it used
+ * has other users afterwards.
+ */
 static void case_stream_destroy(void)
 {
     struct span_set set = new_span_set();
@@ -424,7 +470,8 @@ static void case_default_stream(void)
         LAUNCH(blocking, span_words(), add_to_words, span, UINT32_MAX - 4, span_words());
         LAUNCH(nullptr, span_words(), add_to_words, span, 9, span_words());
         LAUNCH(cudaStreamPerThread, span_words(), add_to_words, span, UINT32_MAX - 8, span_words());
-        expect_words(span, static_cast<uint32_t>(turn), 0, span_words(), cudaStreamPerThread, "work on default and blocking streams");
+        expect_words(span, static_cast<uint32_t>(turn), 0, span_words(), cudaStreamPerThread,
+                     "work on default and blocking streams");
         LAUNCH(blocking, span_words(), fill_words, span, static_cast<uint32_t>(turn % span_count), 0, span_words());
     }
     CHECK(cudaDeviceSynchronize());

@@ -8,7 +8,10 @@
 
 #include <atomic>
 
-/* A captured graph names its spans when it is made, not when it is launched; capture in the mode that forbids most calls meanwhile. */
+/*
+ * A captured graph names its spans when it is made, not when it is launched; capture in the mode
+ * that forbids most calls meanwhile.
+ */
 static void case_graph(void)
 {
     struct span_set set = new_span_set();
@@ -43,7 +46,10 @@ static void case_graph(void)
     check_and_free_spans(&set, "after graph launches");
 }
 
-/* Work beside captures: another stream, with spans of its own that push out those that the captures' streams have used. */
+/*
+ * Work beside captures: another stream, with spans of its own that push out those that the
+ * captures' streams have used.
+ */
 struct pusher {
     uint32_t *span[3];
     std::atomic<bool> over;
@@ -67,8 +73,9 @@ static void *push_out(void *argument)
 }
 
 /*
- * A second stream joins a capture by waiting for an event of it, again and again, while the spans that it used before leave: what Penstock records on
- * that stream to know when their uses are over must not become part of the capture.
+ * A second stream joins a capture by waiting for an event of it, again and again, while the spans
+ * that it used before leave: what Penstock records on that stream to know when their uses are over
+ * must not become part of the capture.
  */
 static void case_graph_join(void)
 {
@@ -130,7 +137,10 @@ static void crowd_out(const struct span_set *set)
         CHECK(cudaFree(span));
 }
 
-/* Memory that is allocated while a graph is captured, and that nobody knows or can read before the graph runs: a span goes there and comes back. */
+/*
+ * Memory that is allocated while a graph is captured, and that nobody knows or can read before the
+ * graph runs: a span goes there and comes back.
+ */
 static void case_graph_memory(void)
 {
     struct span_set set = new_span_set();
@@ -176,7 +186,10 @@ static cudaGraphExec_t end_of_capture(cudaStream_t stream)
     return executable;
 }
 
-/* Two graphs as a forward and a backward pass: memory of the first is used by a kernel of the second, and freed there: launched twice, that one fails. */
+/*
+ * Two graphs as a forward and a backward pass: memory of the first is used by a kernel of the
+ * second, and freed there: launched twice, that one fails.
+ */
 static void case_graph_frees(void)
 {
     struct span_set set = new_span_set();
@@ -197,7 +210,8 @@ static void case_graph_frees(void)
         CHECK(cudaGraphLaunch(forward, set.stream));
         CHECK(cudaGraphLaunch(backward, set.stream));
         LAUNCH(set.stream, span_words(), add_to_words, set.span[1] + 1, UINT32_MAX - 4, span_words() - 1);
-        expect_words(set.span[1], 0, 0, span_words(), set.stream, "through memory that one graph allocates and another one frees");
+        expect_words(set.span[1], 0, 0, span_words(), set.stream,
+                     "through memory that one graph allocates and another one frees");
         expect(cudaGraphLaunch(backward, set.stream) == cudaErrorInvalidValue, "memory that had gone was freed again");
         cudaGetLastError();
     }
@@ -222,8 +236,9 @@ static void expect_fill(const uint32_t *device, unsigned char value, cudaStream_
 }
 
 /*
- * What a graph touches is in its nodes: a fill, a copy and a kernel each, on spans of which the other launches of this program know nothing; and it
- * changes when the executable graph takes over another one, or one of its kernels gets other parameters.
+ * What a graph touches is in its nodes: a fill, a copy and a kernel each, on spans of which the
+ * other launches of this program know nothing; and it changes when the executable graph takes over
+ * another one, or one of its kernels gets other parameters.
  */
 static void case_graph_nodes(void)
 {
@@ -291,7 +306,8 @@ static void case_graph_nodes(void)
     }
     for (size_t i = 0; i < 6; i++)
         LAUNCH(set.stream, span_words(), fill_words, set.span[i], static_cast<uint32_t>(i), 0, span_words());
-    LAUNCH(set.stream, span_words(), fill_words, set.span[span_count - 1], static_cast<uint32_t>(span_count - 1), 0, span_words());
+    LAUNCH(set.stream, span_words(), fill_words, set.span[span_count - 1], static_cast<uint32_t>(span_count - 1), 0,
+           span_words());
     CHECK(cudaGraphExecDestroy(executable));
     CHECK(cudaGraphDestroy(graph[0]));
     CHECK(cudaGraphDestroy(graph[1]));
@@ -303,8 +319,9 @@ static void case_graph_nodes(void)
 #define MANY_STREAMS 20 /* more than are known one by one where a span was used */
 
 /*
- * A copy is captured between two spans just after every span was used, more of them than there is room for: those two are away. What the streams were given last
- * used neither of them, as far as anybody can see.
+ * A copy is captured between two spans just after every span was used, more of them than there is
+ * room for: those two are away. What the streams were given last used neither of them, as far as
+ * anybody can see.
  */
 static void capture_copies_beside(const cudaStream_t *streams, size_t count, cudaStream_t captured)
 {
@@ -328,7 +345,8 @@ static void capture_copies_beside(const cudaStream_t *streams, size_t count, cud
         const cudaGraphExec_t executable = end_of_capture(captured);
         CHECK(cudaDeviceSynchronize());
         CHECK(cudaGraphLaunch(executable, captured));
-        expect_words(set.span[to], static_cast<uint32_t>(from), 0, span_words(), captured, "a copy captured beside other streams' work");
+        expect_words(set.span[to], static_cast<uint32_t>(from), 0, span_words(), captured,
+                     "a copy captured beside other streams' work");
         LAUNCH(captured, span_words(), fill_words, set.span[to], static_cast<uint32_t>(to), 0, span_words());
         CHECK(cudaStreamSynchronize(captured));
         CHECK(cudaGraphExecDestroy(executable));
@@ -346,7 +364,10 @@ static void case_graph_copies_streams(void)
     capture_copies_beside(streams, MANY_STREAMS, new_stream());
 }
 
-/* The captured stream is a blocking one: nothing may be done on the default stream meanwhile, nor be asked of it. */
+/*
+ * The captured stream is a blocking one: nothing may be done on the default stream meanwhile, nor
+ * be asked of it.
+ */
 static void case_graph_copies_legacy(void)
 {
     const cudaStream_t legacy = nullptr;
@@ -382,12 +403,14 @@ static struct three_nodes nodes_of(cudaGraph_t graph)
         else
             three.copy = nodes[n];
     }
-    three.filled = {.dst = nullptr, .pitch = span_bytes, .value = 0, .elementSize = 1, .width = span_bytes, .height = 1};
+    three.filled = {
+        .dst = nullptr, .pitch = span_bytes, .value = 0, .elementSize = 1, .width = span_bytes, .height = 1};
     return three;
 }
 
 /* The nodes get four spans, of which the copy has two, and the kernel is to add `more`. */
-static void change_nodes(cudaGraphExec_t executable, struct three_nodes *three, uint32_t *const *span, unsigned char byte, uint32_t more)
+static void change_nodes(cudaGraphExec_t executable, struct three_nodes *three, uint32_t *const *span,
+                         unsigned char byte, uint32_t more)
 {
     uint32_t *added_to = span[3];
     size_t words = span_words();
@@ -397,11 +420,15 @@ static void change_nodes(cudaGraphExec_t executable, struct three_nodes *three, 
     three->filled.value = byte;
     three->launched.kernelParams = arguments;
     CHECK(cudaGraphExecMemsetNodeSetParams(executable, three->fill, &three->filled));
-    CHECK(cudaGraphExecMemcpyNodeSetParams1D(executable, three->copy, span[1], span[2], span_bytes, cudaMemcpyDeviceToDevice));
+    CHECK(cudaGraphExecMemcpyNodeSetParams1D(executable, three->copy, span[1], span[2], span_bytes,
+                                             cudaMemcpyDeviceToDevice));
     CHECK(cudaGraphExecKernelNodeSetParams(executable, three->kernel, &three->launched));
 }
 
-/* What is refused changes nothing: a kernel's parameters for another node, and a graph of another form. */
+/*
+ * What is refused changes nothing: a kernel's parameters for another node, and a graph of another
+ * form.
+ */
 static void change_in_vain(cudaGraphExec_t executable, struct three_nodes *three, uint32_t *span, cudaStream_t stream)
 {
     uint32_t more = 1;
@@ -411,7 +438,8 @@ static void change_in_vain(cudaGraphExec_t executable, struct three_nodes *three
     cudaGraph_t other;
 
     three->launched.kernelParams = arguments;
-    expect(cudaGraphExecKernelNodeSetParams(executable, three->fill, &three->launched) != cudaSuccess, "a fill became a kernel");
+    expect(cudaGraphExecKernelNodeSetParams(executable, three->fill, &three->launched) != cudaSuccess,
+           "a fill became a kernel");
     cudaGetLastError();
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
     CHECK(cudaMemsetAsync(span, 0, span_bytes, stream));
@@ -422,8 +450,8 @@ static void change_in_vain(cudaGraphExec_t executable, struct three_nodes *three
 }
 
 /*
- * Each node gets other spans before each launch, as XLA does it: a launch is about those that the nodes have then, and what they had before may be
- * anywhere, or gone.
+ * Each node gets other spans before each launch, as XLA does it: a launch is about those that the
+ * nodes have then, and what they had before may be anywhere, or gone.
  */
 static void case_graph_changes(void)
 {
@@ -470,13 +498,15 @@ static cudaGraph_t fill_and_copy(uint32_t *const *span, unsigned char byte)
 
     CHECK(cudaGraphCreate(&graph, 0));
     CHECK_OR_SKIP(cudaGraphAddMemsetNode(&fill, graph, nullptr, 0, &filled));
-    CHECK_OR_SKIP(cudaGraphAddMemcpyNode1D(&copy, graph, &fill, 1, span[1], span[2], span_bytes, cudaMemcpyDeviceToDevice));
+    CHECK_OR_SKIP(
+        cudaGraphAddMemcpyNode1D(&copy, graph, &fill, 1, span[1], span[2], span_bytes, cudaMemcpyDeviceToDevice));
     return graph;
 }
 
 /*
- * A graph with a child that is given other spans before each launch, as XLA does it with what it has captured: the child is made anew and handed over. The driver
- * looks at what its copies and fills name, each time. Launch upon launch with nothing waited for, then with a look at each.
+ * A graph with a child that is given other spans before each launch, as XLA does it with what it
+ * has captured: the child is made anew and handed over. The driver looks at what its copies and
+ * fills name, each time. Launch upon launch with nothing waited for, then with a look at each.
  */
 static void case_graph_children(void)
 {
@@ -514,7 +544,10 @@ static void case_graph_children(void)
     check_and_free_spans(&set, "after graphs whose children were changed");
 }
 
-/* How a kernel launches a graph on the simulated device; NULL on a GPU, for which this is not compiled (-rdc=true). */
+/*
+ * How a kernel launches a graph on the simulated device; NULL on a GPU, for which this is not
+ * compiled (-rdc=true).
+ */
 static __typeof__(&cudasim_graph_launch) graph_launch_of_kernels(void)
 {
     return reinterpret_cast<__typeof__(&cudasim_graph_launch)>(
@@ -560,7 +593,10 @@ static void change_kernel(cudaGraphExec_t executable, cudaGraph_t graph, size_t 
     CHECK(cudaGraphExecKernelNodeSetParams(executable, node[number], &parameters));
 }
 
-/* What is launched by a kernel finds its bytes: what was away when the graph was made or changed, and what has come to lie at its addresses since. */
+/*
+ * What is launched by a kernel finds its bytes: what was away when the graph was made or changed,
+ * and what has come to lie at its addresses since.
+ */
 static void case_graph_by_kernel(void)
 {
     struct span_set set = new_span_set();
@@ -585,7 +621,9 @@ static void case_graph_by_kernel(void)
         crowd_out(&set);
         CHECK(cudaGraphLaunch(launcher, set.stream));
     }
-    /* The first kernel gets another span, and what the second one has is freed and allocated anew. */
+    /*
+     * The first kernel gets another span, and what the second one has is freed and allocated anew.
+     */
     CHECK(cudaStreamSynchronize(set.stream));
     crowd_out(&set);
     change_kernel(launched, graph, 0, set.span[3]);

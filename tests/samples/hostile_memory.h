@@ -16,7 +16,8 @@ static void case_unknown_free(void)
     struct span_set set = new_span_set();
     int here = 0;
 
-    expect_result(cudaErrorInvalidValue, cudaFree(reinterpret_cast<void *>(0x1000)), "cudaFree of an address that is nothing");
+    expect_result(cudaErrorInvalidValue, cudaFree(reinterpret_cast<void *>(0x1000)),
+                  "cudaFree of an address that is nothing");
     expect_result(cudaErrorInvalidValue, cudaFree(&here), "cudaFree of a host variable");
     expect_result(cudaSuccess, cudaFree(nullptr), "cudaFree of null");
     check_and_free_spans(&set, "after frees of unknown pointers");
@@ -39,13 +40,16 @@ static void case_huge(void)
 
     expect_result(cudaErrorMemoryAllocation, cudaMalloc(&data, size_t(1) << 46), "cudaMalloc of 64 TiB");
     expect_result(cudaErrorMemoryAllocation, cudaMalloc(&data, SIZE_MAX / 2), "cudaMalloc of half of all addresses");
-    expect_result(cudaErrorMemoryAllocation, cudaMallocAsync(&data, size_t(1) << 46, set.stream), "cudaMallocAsync of 64 TiB");
+    expect_result(cudaErrorMemoryAllocation, cudaMallocAsync(&data, size_t(1) << 46, set.stream),
+                  "cudaMallocAsync of 64 TiB");
     expect_result(cudaSuccess, cudaMalloc(&data, 0), "cudaMalloc of nothing");
     expect_result(cudaSuccess, cudaFree(new_span()), "an allocation after a refused one");
     check_and_free_spans(&set, "after refused allocations");
 }
 
-/* Refused, or given with help from elsewhere: then it is memory like any other, to its last byte. */
+/*
+ * Refused, or given with help from elsewhere: then it is memory like any other, to its last byte.
+ */
 static void case_beyond_device(void)
 {
     struct span_set set = new_span_set();
@@ -65,7 +69,8 @@ static void case_beyond_device(void)
 
         LAUNCH(set.stream, span_words(), fill_words, static_cast<uint32_t *>(data), 50, 0, span_words());
         LAUNCH(set.stream, span_words(), fill_words, last, 51, 0, span_words());
-        expect_words(static_cast<uint32_t *>(data), 50, 0, span_words(), set.stream, "the start of more than the device");
+        expect_words(static_cast<uint32_t *>(data), 50, 0, span_words(), set.stream,
+                     "the start of more than the device");
         expect_words(last, 51, 0, span_words(), set.stream, "the end of more than the device");
         CHECK(cudaFree(data));
     }
@@ -99,7 +104,8 @@ static void expect_type(const void *data, enum cudaMemoryType wanted, const char
 
     if (!expect_result(cudaSuccess, cudaPointerGetAttributes(&found, data), what))
         return;
-    expect(found.type == wanted, "%s: type %d, expected %d", what, static_cast<int>(found.type), static_cast<int>(wanted));
+    expect(found.type == wanted, "%s: type %d, expected %d", what, static_cast<int>(found.type),
+           static_cast<int>(wanted));
     if (wanted == cudaMemoryTypeDevice) {
         expect(found.devicePointer == data, "%s: device pointer %p, expected %p", what, found.devicePointer, data);
         expect(found.device == 0, "%s: device %d", what, found.device);
@@ -223,20 +229,23 @@ static void case_pool(void)
     const uint64_t before = pool_value(pool, cudaMemPoolAttrUsedMemCurrent);
 
     for (size_t i = 0; i < span_count; i++) {
-        CHECK(i % 2 == 0 ? cudaMallocFromPoolAsync(&data[i], span_bytes, pool, stream) : cudaMallocAsync(&data[i], span_bytes, stream));
-        LAUNCH(stream, span_words(), fill_words, static_cast<uint32_t *>(data[i]), static_cast<uint32_t>(i), 0, span_words());
+        CHECK(i % 2 == 0 ? cudaMallocFromPoolAsync(&data[i], span_bytes, pool, stream)
+                         : cudaMallocAsync(&data[i], span_bytes, stream));
+        LAUNCH(stream, span_words(), fill_words, static_cast<uint32_t *>(data[i]), static_cast<uint32_t>(i), 0,
+               span_words());
     }
 
     const uint64_t used = pool_value(pool, cudaMemPoolAttrUsedMemCurrent) - before;
     const uint64_t reserved = pool_value(pool, cudaMemPoolAttrReservedMemCurrent);
 
-    expect(used >= span_count * span_bytes, "%llu bytes used after allocating %zu", static_cast<unsigned long long>(used),
-           span_count * span_bytes);
+    expect(used >= span_count * span_bytes, "%llu bytes used after allocating %zu",
+           static_cast<unsigned long long>(used), span_count * span_bytes);
     expect(reserved >= used, "%llu bytes used of %llu reserved", static_cast<unsigned long long>(used),
            static_cast<unsigned long long>(reserved));
     expect(pool_value(pool, cudaMemPoolAttrUsedMemHigh) >= used, "the high mark is below what is in use");
     for (size_t i = 0; i < span_count; i++) {
-        expect_words(static_cast<uint32_t *>(data[i]), static_cast<uint32_t>(i), 0, span_words(), stream, "a span of a pool");
+        expect_words(static_cast<uint32_t *>(data[i]), static_cast<uint32_t>(i), 0, span_words(), stream,
+                     "a span of a pool");
         /* Memory of a pool may be given back by either call. */
         CHECK(i % 3 == 0 ? cudaFree(data[i]) : cudaFreeAsync(data[i], stream));
         given_back_by_free += i % 3 == 0 ? span_bytes : 0;
@@ -245,13 +254,20 @@ static void case_pool(void)
 
     const uint64_t left = pool_value(pool, cudaMemPoolAttrUsedMemCurrent) - before;
 
-    /* A real pool goes on counting what cudaFree gave back, with Penstock and without (measured: H200, driver 580.159). */
-    expect(left <= given_back_by_free, "%llu bytes are still in use after every free", static_cast<unsigned long long>(left));
+    /*
+     * A real pool goes on counting what cudaFree gave back, with Penstock and without (measured:
+     * H200, driver 580.159).
+     */
+    expect(left <= given_back_by_free, "%llu bytes are still in use after every free",
+           static_cast<unsigned long long>(left));
     CHECK(cudaMemPoolTrimTo(pool, 0));
     CHECK(cudaStreamDestroy(stream));
 }
 
-/* Allocations of changing sizes, freed in another order than they were made, each looked at before it goes. */
+/*
+ * Allocations of changing sizes, freed in another order than they were made, each looked at before
+ * it goes.
+ */
 static void case_churn(void)
 {
     cudaStream_t stream[2] = {new_stream(), new_stream()};

@@ -55,7 +55,8 @@ static void case_threads(void)
     for (uint32_t i = 0; i < THREADS; i++) {
         for (uint32_t j = 0; j < i; j++)
             expect(job[i].left != job[j].left, "two threads got the address %p", static_cast<void *>(job[i].left));
-        expect_words(job[i].left, i * THREAD_TURNS + THREAD_TURNS - 1, 0, span_words(), stream, "what a thread left behind");
+        expect_words(job[i].left, i * THREAD_TURNS + THREAD_TURNS - 1, 0, span_words(), stream,
+                     "what a thread left behind");
     }
     for (uint32_t i = 0; i < THREADS; i++)
         CHECK(cudaFree(job[i].left));
@@ -103,7 +104,10 @@ static void leave_work_under_way(void)
         LAUNCH(set.stream, span_words(), add_to_words, set.span[turn % span_count], 1, span_words());
 }
 
-/* As many programs end: the device and all that was on it is gone, while libraries still hold on to it. */
+/*
+ * As many programs end: the device and all that was on it is gone, while libraries still hold on to
+ * it.
+ */
 static void case_reset(void)
 {
     leave_work_under_way();

@@ -1,8 +1,14 @@
-/* Cases of `hostile`: memory that kernels find through pointers on the device. Part of hostile.cu, after hostile_access.h. */
+/*
+ * Cases of `hostile`: memory that kernels find through pointers on the device. Part of hostile.cu,
+ * after hostile_access.h.
+ */
 #ifndef PENSTOCK_SAMPLES_HOSTILE_TABLES_H
 #define PENSTOCK_SAMPLES_HOSTILE_TABLES_H
 
-/* What a CUtensorMap is to a kernel: 128 bytes, the first eight of which are the address of the tensor. */
+/*
+ * What a CUtensorMap is to a kernel: 128 bytes, the first eight of which are the address of the
+ * tensor.
+ */
 struct alignas(64) tensor_map {
     const uint32_t *tensor;
     uint64_t rest[15];
@@ -14,15 +20,16 @@ KERNEL(copy_by_map, (uint32_t *__restrict__ out, const struct tensor_map map, si
         out[i] = map.tensor[i];
 }
 
-KERNEL(copy_by_map_in_memory, (uint32_t *__restrict__ out, const struct tensor_map *map, size_t count), (out, map, count))
+KERNEL(copy_by_map_in_memory, (uint32_t *__restrict__ out, const struct tensor_map *map, size_t count),
+       (out, map, count))
 {
     FOR_EACH_ITEM (i, count)
         out[i] = map->tensor[i];
 }
 
 /* out[i] must be the first word of span span[i]. */
-static void expect_through_table(const struct span_set *set, uint32_t *out, const uint32_t *const *table, const size_t *span,
-                                 size_t pointers, const char *what)
+static void expect_through_table(const struct span_set *set, uint32_t *out, const uint32_t *const *table,
+                                 const size_t *span, size_t pointers, const char *what)
 {
     uint32_t host[8];
     size_t wrong = 0;
@@ -169,7 +176,8 @@ static void case_table_moves(void)
         CHECK(cudaMemcpyAsync(other + 3, table, bytes, cudaMemcpyDeviceToDevice, set.stream));
         CHECK(cudaMemsetAsync(table, 0, 4 * bytes, set.stream));
         expect_through_table(&set, out, other + 3, span, 4, "a table that was copied on the device");
-        CHECK(cudaMemcpy2DAsync(table + 8, bytes, other + 3, 2 * word, 2 * word, 2, cudaMemcpyDeviceToDevice, set.stream));
+        CHECK(cudaMemcpy2DAsync(table + 8, bytes, other + 3, 2 * word, 2 * word, 2, cudaMemcpyDeviceToDevice,
+                                set.stream));
         expect_through_table(&set, out, table + 12, span + 2, 2, "a row that was copied on the device");
         /* Two slices of one row of two pointers. */
         struct cudaMemcpy3DParms box = {};
@@ -203,7 +211,11 @@ static void case_host_table(void)
             table[3 + i] = set.span[span[i]];
         }
         for (auto each :
-             set.span) /* back on the device: what the first launch of a kernel with such a table finds away stays within reach */
+             /*
+             * back on the device: what the first launch of a kernel with such a table finds away
+             * stays within reach
+             */
+             set.span)
             if (each != nullptr)
                 LAUNCH(set.stream, 1, copy_words, out, each, 1);
         expect_through_table(&set, out, table + 3, span, 4, "a table in host memory");
@@ -213,7 +225,10 @@ static void case_host_table(void)
     check_and_free_spans(&set, "after tables in host memory");
 }
 
-/* `in_graph`: the kernel reads a copy of the table, in memory that is allocated while the graph is captured. */
+/*
+ * `in_graph`: the kernel reads a copy of the table, in memory that is allocated while the graph is
+ * captured.
+ */
 static void table_in_graph(bool in_graph)
 {
     struct span_set set = new_span_set();
@@ -231,7 +246,8 @@ static void table_in_graph(bool in_graph)
         CHECK(cudaMallocAsync(&read, sizeof(set.span), set.stream));
         CHECK(cudaMemcpyAsync(read, table, sizeof(set.span), cudaMemcpyDeviceToDevice, set.stream));
     }
-    LAUNCH(set.stream, pointers, gather_by_table, out, static_cast<const uint32_t *const *>(in_graph ? read : table), pointers, 7);
+    LAUNCH(set.stream, pointers, gather_by_table, out, static_cast<const uint32_t *const *>(in_graph ? read : table),
+           pointers, 7);
     if (in_graph)
         CHECK(cudaFreeAsync(read, set.stream));
     CHECK(cudaStreamEndCapture(set.stream, &graph));
@@ -284,7 +300,10 @@ static void case_tensor_map(void)
     check_and_free_spans(&set, "after tensor maps");
 }
 
-/* A word of a texture over linear memory, which is fetched through a small number: no parameter holds the address. */
+/*
+ * A word of a texture over linear memory, which is fetched through a small number: no parameter
+ * holds the address.
+ */
 static __host__ __device__ inline uint32_t texture_word(cudaTextureObject_t texture, size_t index)
 {
 #ifdef __CUDA_ARCH__
@@ -293,12 +312,14 @@ static __host__ __device__ inline uint32_t texture_word(cudaTextureObject_t text
     static __typeof__(&cudasim_texture) simulated; /* which the simulated driver alone has */
 
     if (!simulated)
-        simulated = reinterpret_cast<__typeof__(simulated)>(dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "cudasim_texture"));
+        simulated = reinterpret_cast<__typeof__(simulated)>(
+            dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "cudasim_texture"));
     return static_cast<const uint32_t *>(simulated(texture))[index];
 #endif
 }
 
-KERNEL(copy_by_texture, (uint32_t *__restrict__ out, cudaTextureObject_t texture, size_t first, size_t count), (out, texture, first, count))
+KERNEL(copy_by_texture, (uint32_t *__restrict__ out, cudaTextureObject_t texture, size_t first, size_t count),
+       (out, texture, first, count))
 {
     FOR_EACH_ITEM (i, count)
         out[i] = texture_word(texture, first + i);
@@ -336,10 +357,12 @@ static void case_texture(void)
     uint32_t *out = new_span();
 
     for (size_t turn = 0; turn < span_count; turn++) {
-        const cudaTextureObject_t texture = new_texture(set.span[turn], false), rows = new_texture(set.span[(turn + 1) % span_count], true);
+        const cudaTextureObject_t texture = new_texture(set.span[turn], false),
+                                  rows = new_texture(set.span[(turn + 1) % span_count], true);
 
         for (size_t round = 0; round < 3; round++) {
-            const uint32_t salt = static_cast<uint32_t>(turn + round); /* what is written by the address is there for the texture */
+            const uint32_t salt =
+                static_cast<uint32_t>(turn + round); /* what is written by the address is there for the texture */
 
             LAUNCH(set.stream, span_words(), fill_words, set.span[turn], salt, 0, span_words());
             crowd_out(&set);

@@ -9,10 +9,11 @@
  *     ...
  *     LAUNCH(stream, count, scale, out, in, 2.0f, count);
  *
- * makes from one body (1) the extern "C" __global__ function `scale`, in which a thread takes every n-th item, and (2) the exported object
- * `cudasim_kernel_scale` (tests/cudasim/kernel_abi.h), through which the simulated device runs the same body once, over all items.
- * Items must be independent of each other: no __syncthreads, no shared memory, no atomics. So the values don't depend on the grid, and a
- * run is deterministic to the bit, on either device.
+ * makes from one body (1) the extern "C" __global__ function `scale`, in which a thread takes every
+ * n-th item, and (2) the exported object `cudasim_kernel_scale` (tests/cudasim/kernel_abi.h),
+ * through which the simulated device runs the same body once, over all items. Items must be
+ * independent of each other: no __syncthreads, no shared memory, no atomics. So the values don't
+ * depend on the grid, and a run is deterministic to the bit, on either device.
  */
 #ifndef PENSTOCK_SAMPLES_KERNEL_H
 #define PENSTOCK_SAMPLES_KERNEL_H
@@ -28,7 +29,10 @@
 #include "../cudasim/kernel_abi.h"
 #include "check.h"
 
-/* The share of the items that one thread works on: first, first + step, ... On the simulated device one call takes them all. */
+/*
+ * The share of the items that one thread works on: first, first + step, ... On the simulated device
+ * one call takes them all.
+ */
 struct lane {
     size_t first;
     size_t step;
@@ -51,7 +55,10 @@ template <typename... Params, void (*Body)(struct lane, Params...)> struct host_
         struct cudasim_param param[sizeof...(Params)];
     };
 
-    /* Each parameter starts at the next multiple of its alignment: the rule by which nvcc fills the parameter bank. */
+    /*
+     * Each parameter starts at the next multiple of its alignment: the rule by which nvcc fills the
+     * parameter bank.
+     */
     static constexpr struct layout make_layout(void)
     {
         struct layout made = {};
@@ -88,20 +95,24 @@ template <typename... Params, void (*Body)(struct lane, Params...)> struct host_
 
 #define KERNEL_UNWRAP(...) __VA_ARGS__
 
-#define KERNEL(name, params, args)                                                                                                         \
-    static __host__ __device__ inline void name##_body(struct lane lane, KERNEL_UNWRAP params);                                            \
-    extern "C" __global__ void __launch_bounds__(KERNEL_BLOCK) name(KERNEL_UNWRAP params)                                                  \
-    {                                                                                                                                      \
-        name##_body(lane_of_thread(), KERNEL_UNWRAP args);                                                                                 \
-    }                                                                                                                                      \
-    extern "C" {                                                                                                                           \
-    extern const struct cudasim_kernel cudasim_kernel_##name;                                                                              \
-    const struct cudasim_kernel cudasim_kernel_##name = {CUDASIM_KERNEL_ABI, host_kernel<name##_body>::count,                              \
-                                                         host_kernel<name##_body>::parameters.param, host_kernel<name##_body>::run};       \
-    }                                                                                                                                      \
+#define KERNEL(name, params, args)                                                                                     \
+    static __host__ __device__ inline void name##_body(struct lane lane, KERNEL_UNWRAP params);                        \
+    extern "C" __global__ void __launch_bounds__(KERNEL_BLOCK) name(KERNEL_UNWRAP params)                              \
+    {                                                                                                                  \
+        name##_body(lane_of_thread(), KERNEL_UNWRAP args);                                                             \
+    }                                                                                                                  \
+    extern "C" {                                                                                                       \
+    extern const struct cudasim_kernel cudasim_kernel_##name;                                                          \
+    const struct cudasim_kernel cudasim_kernel_##name = {CUDASIM_KERNEL_ABI, host_kernel<name##_body>::count,          \
+                                                         host_kernel<name##_body>::parameters.param,                   \
+                                                         host_kernel<name##_body>::run};                               \
+    }                                                                                                                  \
     static __host__ __device__ inline void name##_body(struct lane lane, KERNEL_UNWRAP params)
 
-/* Threads of a block, and the most blocks of a grid: more items than threads are no error, threads loop. */
+/*
+ * Threads of a block, and the most blocks of a grid: more items than threads are no error, threads
+ * loop.
+ */
 #define KERNEL_BLOCK 128
 #define KERNEL_MAX_GRID 65535
 
@@ -112,10 +123,10 @@ static inline unsigned kernel_grid(size_t items)
     return blocks < 1 ? 1 : blocks > KERNEL_MAX_GRID ? KERNEL_MAX_GRID : static_cast<unsigned>(blocks);
 }
 
-#define LAUNCH(stream, items, name, ...)                                                                                                   \
-    do {                                                                                                                                   \
-        name<<<kernel_grid(items), KERNEL_BLOCK, 0, stream>>>(__VA_ARGS__);                                                                \
-        CHECK(cudaGetLastError());                                                                                                         \
+#define LAUNCH(stream, items, name, ...)                                                                               \
+    do {                                                                                                               \
+        name<<<kernel_grid(items), KERNEL_BLOCK, 0, stream>>>(__VA_ARGS__);                                            \
+        CHECK(cudaGetLastError());                                                                                     \
     } while (0)
 
 #endif

@@ -1,8 +1,10 @@
 /*
- * The kernels that both trainers use: matrix products, RMS norm, activations, dropout, sums, Adam. Matrices are row-major.
+ * The kernels that both trainers use: matrix products, RMS norm, activations, dropout, sums, Adam.
+ * Matrices are row-major.
  *
- * Sums over the rows of a batch are taken in two stages in a fixed order: per chunk of rows, then over the chunks. That keeps a GPU
- * busy without atomics, whose order (and so whose rounding) would change from run to run.
+ * Sums over the rows of a batch are taken in two stages in a fixed order: per chunk of rows, then
+ * over the chunks. That keeps a GPU busy without atomics, whose order (and so whose rounding) would
+ * change from run to run.
  */
 #ifndef PENSTOCK_SAMPLES_LAYERS_H
 #define PENSTOCK_SAMPLES_LAYERS_H
@@ -11,7 +13,10 @@
 
 #include "kernel.h"
 
-/* Columns that one item of a product computes: enough for a host compiler to use whole vectors, few enough for registers. */
+/*
+ * Columns that one item of a product computes: enough for a host compiler to use whole vectors, few
+ * enough for registers.
+ */
 #define TILE 16
 
 #define NORM_EPSILON 1e-5f
@@ -36,10 +41,13 @@ static __host__ __device__ inline float uniform_at(uint64_t key, uint64_t index)
     return static_cast<float>(mix_bits(key ^ mix_bits(index)) >> 40) * (1.0f / 8388608.0f) - 1.0f;
 }
 
-/* out[rows, columns] = in[rows, inner] * weight[inner, columns] (+ bias[columns], unless it is null) */
+/*
+ * out[rows, columns] = in[rows, inner] * weight[inner, columns] (+ bias[columns], unless it is
+ * null)
+ */
 KERNEL(matmul,
-       (float *__restrict__ out, const float *__restrict__ in, const float *__restrict__ weight, const float *__restrict__ bias,
-        size_t rows, size_t inner, size_t columns),
+       (float *__restrict__ out, const float *__restrict__ in, const float *__restrict__ weight,
+        const float *__restrict__ bias, size_t rows, size_t inner, size_t columns),
        (out, in, weight, bias, rows, inner, columns))
 {
     const size_t tiles = tiles_of(columns);
@@ -69,16 +77,20 @@ KERNEL(matmul,
 }
 
 /* out[columns, rows] = in[rows, columns] transposed; for small matrices (weights). */
-KERNEL(transpose, (float *__restrict__ out, const float *__restrict__ in, size_t rows, size_t columns), (out, in, rows, columns))
+KERNEL(transpose, (float *__restrict__ out, const float *__restrict__ in, size_t rows, size_t columns),
+       (out, in, rows, columns))
 {
     FOR_EACH_ITEM (i, rows * columns)
         out[i % columns * rows + i / columns] = in[i];
 }
 
-/* Per chunk of `chunk_rows` rows: partial[chunk, inner, columns] = in[rows of the chunk, inner]^T * grad[rows of the chunk, columns] */
+/*
+ * Per chunk of `chunk_rows` rows: partial[chunk, inner, columns] = in[rows of the chunk, inner]^T *
+ * grad[rows of the chunk, columns]
+ */
 KERNEL(weight_gradient_chunks,
-       (float *__restrict__ partial, const float *__restrict__ in, const float *__restrict__ grad, size_t rows, size_t inner,
-        size_t columns, size_t chunks, size_t chunk_rows),
+       (float *__restrict__ partial, const float *__restrict__ in, const float *__restrict__ grad, size_t rows,
+        size_t inner, size_t columns, size_t chunks, size_t chunk_rows),
        (partial, in, grad, rows, inner, columns, chunks, chunk_rows))
 {
     const size_t tiles = tiles_of(columns);
@@ -112,7 +124,8 @@ KERNEL(weight_gradient_chunks,
 
 /* Per chunk of rows: partial[chunk, columns] = the column sums of grad, for a bias. */
 KERNEL(bias_gradient_chunks,
-       (float *__restrict__ partial, const float *__restrict__ grad, size_t rows, size_t columns, size_t chunks, size_t chunk_rows),
+       (float *__restrict__ partial, const float *__restrict__ grad, size_t rows, size_t columns, size_t chunks,
+        size_t chunk_rows),
        (partial, grad, rows, columns, chunks, chunk_rows))
 {
     FOR_EACH_ITEM (item, chunks * columns) {
@@ -129,7 +142,8 @@ KERNEL(bias_gradient_chunks,
 }
 
 /* out[i] += the sum over chunks of partial[chunk, i] */
-KERNEL(add_chunks, (float *__restrict__ out, const float *__restrict__ partial, size_t count, size_t chunks), (out, partial, count, chunks))
+KERNEL(add_chunks, (float *__restrict__ out, const float *__restrict__ partial, size_t count, size_t chunks),
+       (out, partial, count, chunks))
 {
     FOR_EACH_ITEM (i, count) {
         float sum = 0.0f;
@@ -142,8 +156,8 @@ KERNEL(add_chunks, (float *__restrict__ out, const float *__restrict__ partial, 
 
 /* out = in / rms(in) * gain, row by row; inverse_rms[rows] is kept for backward. */
 KERNEL(norm_forward,
-       (float *__restrict__ out, float *__restrict__ inverse_rms, const float *__restrict__ in, const float *__restrict__ gain, size_t rows,
-        size_t width),
+       (float *__restrict__ out, float *__restrict__ inverse_rms, const float *__restrict__ in,
+        const float *__restrict__ gain, size_t rows, size_t width),
        (out, inverse_rms, in, gain, rows, width))
 {
     FOR_EACH_ITEM (row, rows) {
@@ -161,10 +175,14 @@ KERNEL(norm_forward,
     }
 }
 
-/* grad_in = skip + the gradient through the norm of grad_out; skip is the gradient that went round the norm by the residual. */
+/*
+ * grad_in = skip + the gradient through the norm of grad_out; skip is the gradient that went round
+ * the norm by the residual.
+ */
 KERNEL(norm_backward,
-       (float *__restrict__ grad_in, const float *__restrict__ skip, const float *__restrict__ grad_out, const float *__restrict__ in,
-        const float *__restrict__ inverse_rms, const float *__restrict__ gain, size_t rows, size_t width),
+       (float *__restrict__ grad_in, const float *__restrict__ skip, const float *__restrict__ grad_out,
+        const float *__restrict__ in, const float *__restrict__ inverse_rms, const float *__restrict__ gain,
+        size_t rows, size_t width),
        (grad_in, skip, grad_out, in, inverse_rms, gain, rows, width))
 {
     FOR_EACH_ITEM (row, rows) {
@@ -177,11 +195,15 @@ KERNEL(norm_backward,
             dot += g[j] * gain[j] * x[j];
         dot *= scale * scale / static_cast<float>(width);
         for (size_t j = 0; j < width; j++)
-            grad_in[row * width + j] = (skip != nullptr ? skip[row * width + j] : 0.0f) + scale * (g[j] * gain[j] - x[j] * dot);
+            grad_in[row * width + j] =
+                (skip != nullptr ? skip[row * width + j] : 0.0f) + scale * (g[j] * gain[j] - x[j] * dot);
     }
 }
 
-/* Per chunk of rows: partial[chunk, width] = the sums of grad_out * in * inverse_rms, for the norm's gain. */
+/*
+ * Per chunk of rows: partial[chunk, width] = the sums of grad_out * in * inverse_rms, for the
+ * norm's gain.
+ */
 KERNEL(gain_gradient_chunks,
        (float *__restrict__ partial, const float *__restrict__ grad_out, const float *__restrict__ in,
         const float *__restrict__ inverse_rms, size_t rows, size_t width, size_t chunks, size_t chunk_rows),
@@ -200,7 +222,10 @@ KERNEL(gain_gradient_chunks,
     }
 }
 
-/* The square of the positive part: smooth enough for a numerical gradient check, and cheap on a processor. */
+/*
+ * The square of the positive part: smooth enough for a numerical gradient check, and cheap on a
+ * processor.
+ */
 KERNEL(relu2_forward, (float *__restrict__ out, const float *__restrict__ in, size_t count), (out, in, count))
 {
     FOR_EACH_ITEM (i, count) {
@@ -210,7 +235,8 @@ KERNEL(relu2_forward, (float *__restrict__ out, const float *__restrict__ in, si
     }
 }
 
-KERNEL(relu2_backward, (float *__restrict__ grad_in, const float *__restrict__ grad_out, const float *__restrict__ in, size_t count),
+KERNEL(relu2_backward,
+       (float *__restrict__ grad_in, const float *__restrict__ grad_out, const float *__restrict__ in, size_t count),
        (grad_in, grad_out, in, count))
 {
     FOR_EACH_ITEM (i, count)
@@ -224,7 +250,8 @@ KERNEL(silu_forward, (float *__restrict__ out, const float *__restrict__ in, siz
         out[i] = in[i] / (1.0f + expf(-in[i]));
 }
 
-KERNEL(silu_backward, (float *__restrict__ grad_in, const float *__restrict__ grad_out, const float *__restrict__ in, size_t count),
+KERNEL(silu_backward,
+       (float *__restrict__ grad_in, const float *__restrict__ grad_out, const float *__restrict__ in, size_t count),
        (grad_in, grad_out, in, count))
 {
     FOR_EACH_ITEM (i, count) {
@@ -234,7 +261,10 @@ KERNEL(silu_backward, (float *__restrict__ grad_in, const float *__restrict__ gr
     }
 }
 
-/* Whether dropout keeps an element: seven of eight. `first` is the element's number in the whole batch, so halves agree with the whole. */
+/*
+ * Whether dropout keeps an element: seven of eight. `first` is the element's number in the whole
+ * batch, so halves agree with the whole.
+ */
 static __host__ __device__ inline bool dropout_keeps(uint64_t key, size_t index)
 {
     return (mix_bits(key ^ index) & 7) != 0;
@@ -244,8 +274,8 @@ static __host__ __device__ inline bool dropout_keeps(uint64_t key, size_t index)
 
 /* out = skip + dropout(in); kept[] remembers which elements were kept. */
 KERNEL(dropout_forward,
-       (float *__restrict__ out, uint8_t *__restrict__ kept, const float *__restrict__ skip, const float *__restrict__ in, uint64_t key,
-        size_t first, size_t count),
+       (float *__restrict__ out, uint8_t *__restrict__ kept, const float *__restrict__ skip,
+        const float *__restrict__ in, uint64_t key, size_t first, size_t count),
        (out, kept, skip, in, key, first, count))
 {
     FOR_EACH_ITEM (i, count) {
@@ -254,14 +284,17 @@ KERNEL(dropout_forward,
     }
 }
 
-KERNEL(dropout_backward, (float *__restrict__ grad_in, const float *__restrict__ grad_out, const uint8_t *__restrict__ kept, size_t count),
+KERNEL(dropout_backward,
+       (float *__restrict__ grad_in, const float *__restrict__ grad_out, const uint8_t *__restrict__ kept,
+        size_t count),
        (grad_in, grad_out, kept, count))
 {
     FOR_EACH_ITEM (i, count)
         grad_in[i] = kept[i] ? grad_out[i] * DROPOUT_SCALE : 0.0f;
 }
 
-KERNEL(add, (float *__restrict__ out, const float *__restrict__ a, const float *__restrict__ b, size_t count), (out, a, b, count))
+KERNEL(add, (float *__restrict__ out, const float *__restrict__ a, const float *__restrict__ b, size_t count),
+       (out, a, b, count))
 {
     FOR_EACH_ITEM (i, count)
         out[i] = a[i] + b[i];
@@ -275,7 +308,8 @@ KERNEL(accumulate, (float *__restrict__ out, const float *__restrict__ in, size_
 }
 
 /* Per chunk of rows: partial[chunk] = the sum of the rows' losses. */
-KERNEL(loss_chunks, (double *__restrict__ partial, const float *__restrict__ loss, size_t rows, size_t chunks, size_t chunk_rows),
+KERNEL(loss_chunks,
+       (double *__restrict__ partial, const float *__restrict__ loss, size_t rows, size_t chunks, size_t chunk_rows),
        (partial, loss, rows, chunks, chunk_rows))
 {
     FOR_EACH_ITEM (chunk, chunks) {
@@ -304,8 +338,8 @@ KERNEL(loss_total, (double *__restrict__ total, const double *__restrict__ parti
 
 /* One Adam update; correction1 and correction2 are 1 / (1 - beta^t), worked out on the host. */
 KERNEL(adam,
-       (float *__restrict__ value, float *__restrict__ moment1, float *__restrict__ moment2, const float *__restrict__ grad, float rate,
-        float correction1, float correction2, size_t count),
+       (float *__restrict__ value, float *__restrict__ moment1, float *__restrict__ moment2,
+        const float *__restrict__ grad, float rate, float correction1, float correction2, size_t count),
        (value, moment1, moment2, grad, rate, correction1, correction2, count))
 {
     FOR_EACH_ITEM (i, count) {

@@ -1,5 +1,6 @@
 /*
- * A small training whose products get their matrices by tables of addresses that kernels write on the device:
+ * A small training whose products get their matrices by tables of addresses that kernels write on
+ * the device:
  *
  *     made_tables [each|apart|long|beside|once|later] [STEPS [KIB [disguised]]]       tensors of KIB KiB (64)
  *
@@ -10,7 +11,8 @@
  *     once   the tables of the weights are written before the training begins; no launch of the forward pass names a weight
  *     later  a step's tables are written when it begins, each in memory of its own, and used after many other launches
  *
- * `disguised`: what the tables hold is masked, so that nobody who looks at memory finds an address there.
+ * `disguised`: what the tables hold is masked, so that nobody who looks at memory finds an address
+ * there.
  *
  * Prints a hash of the weights after each step, and "ok".
  */
@@ -33,7 +35,9 @@ static __host__ __device__ inline uint32_t *masked(const uint32_t *address, uint
 }
 
 /* Up to three tables, one behind the other; none of a tensor that is NULL. */
-KERNEL(write_tables, (uint32_t * *__restrict__ table, uint32_t *a, uint32_t *b, uint32_t *c, uint64_t by, size_t stride, size_t count),
+KERNEL(write_tables,
+       (uint32_t * *__restrict__ table, uint32_t *a, uint32_t *b, uint32_t *c, uint64_t by, size_t stride,
+        size_t count),
        (table, a, b, c, by, stride, count))
 {
     FOR_EACH_ITEM (i, count) {
@@ -48,7 +52,8 @@ KERNEL(write_tables, (uint32_t * *__restrict__ table, uint32_t *a, uint32_t *b, 
 
 /* c = a combined with b, for `count` parts from `first` on. */
 KERNEL(product_by_tables,
-       (uint32_t *const *c, const uint32_t *const *a, const uint32_t *const *b, uint64_t by, size_t stride, size_t count),
+       (uint32_t *const *c, const uint32_t *const *a, const uint32_t *const *b, uint64_t by, size_t stride,
+        size_t count),
        (c, a, b, by, stride, count))
 {
     FOR_EACH_ITEM (i, count * stride) {
@@ -68,7 +73,8 @@ KERNEL(activate, (uint32_t *__restrict__ out, size_t count), (out, count))
         out[i] = out[i] * 3 + 1;
 }
 
-KERNEL(deactivate, (uint32_t *__restrict__ gradient, const uint32_t *activation, size_t count), (gradient, activation, count))
+KERNEL(deactivate, (uint32_t *__restrict__ gradient, const uint32_t *activation, size_t count),
+       (gradient, activation, count))
 {
     FOR_EACH_ITEM (i, count)
         gradient[i] ^= activation[i] >> 1;
@@ -128,8 +134,8 @@ static void multiply(const struct training *t, const struct tables *by)
 
     come_after(t, t->beside, t->stream);
     for (size_t first = 0; first < PARTS; first += count)
-        LAUNCH(t->beside, words / PARTS * count, product_by_tables, by->c + first, by->a + first, by->b + first, mask, words / PARTS,
-               count);
+        LAUNCH(t->beside, words / PARTS * count, product_by_tables, by->c + first, by->a + first, by->b + first, mask,
+               words / PARTS, count);
     come_after(t, t->stream, t->beside);
 }
 
@@ -200,7 +206,11 @@ static bool read_mode(const char *word)
     const struct {
         const char *name;
         bool *flag;
-    } known[] = {{"apart", &mode.apart}, {"long", &mode.is_long}, {"beside", &mode.beside}, {"once", &mode.once}, {"later", &mode.later}};
+    } known[] = {{"apart", &mode.apart},
+                 {"long", &mode.is_long},
+                 {"beside", &mode.beside},
+                 {"once", &mode.once},
+                 {"later", &mode.later}};
 
     for (const auto &each : known)
         if (strcmp(word, each.name) == 0)

@@ -1,6 +1,7 @@
 /*
- * mapped STEPS [WORD]...: a small training in which every tensor is a mapping of its own, made by CUDA's virtual memory management as XLA's allocator
- * makes it: memory, addresses, mapping, access; and when it is freed the device is waited for, and all of them go.
+ * mapped STEPS [WORD]...: a small training in which every tensor is a mapping of its own, made by
+ * CUDA's virtual memory management as XLA's allocator makes it: memory, addresses, mapping, access;
+ * and when it is freed the device is waited for, and all of them go.
  *
  *     reserve-first  the addresses come before the memory
  *     release-early  the handle is released as soon as it is mapped
@@ -59,7 +60,8 @@ static void train_step(const struct tensor *input)
         const struct tensor *from = l + 1 < LAYERS ? &above : &a->activation;
         const size_t count = a->weight.count;
         const struct tensor gradient = new_tensor(count);
-        LAUNCH(stream, count, backward, gradient.words, from->words, a->activation.words, a->halves.words, from->count, count);
+        LAUNCH(stream, count, backward, gradient.words, from->words, a->activation.words, a->halves.words, from->count,
+               count);
         first_waits(other, stream);
         LAUNCH(other, count, update, a->weight.words, gradient.words, count);
         first_waits(stream, other);
@@ -96,9 +98,10 @@ static void train(unsigned long steps)
 static const struct {
     const char *name;
     void (*run)(void);
-} cases[] = {{"moves", case_moves},   {"swaps", case_swaps},     {"range", case_range}, {"lengths", case_lengths}, {"twice", case_twice}, {"part", case_part},
-             {"export", case_export}, {"threads", case_threads}, {"full", case_full},   {"asks", case_asks},   {"errors", case_errors},
-             {"hint", case_hint},     {"multicast", case_multicast}};
+} cases[] = {{"moves", case_moves},        {"swaps", case_swaps}, {"range", case_range},   {"lengths", case_lengths},
+             {"twice", case_twice},        {"part", case_part},   {"export", case_export}, {"threads", case_threads},
+             {"full", case_full},          {"asks", case_asks},   {"errors", case_errors}, {"hint", case_hint},
+             {"multicast", case_multicast}};
 
 static void (*chosen)(void);
 

@@ -1,4 +1,7 @@
-/* The cases of `mapped` that print what the driver says: of mapped addresses, of handles, and of what is wrong. */
+/*
+ * The cases of `mapped` that print what the driver says: of mapped addresses, of handles, and of
+ * what is wrong.
+ */
 #ifndef PENSTOCK_SAMPLES_MAPPED_ASKS_H
 #define PENSTOCK_SAMPLES_MAPPED_ASKS_H
 
@@ -54,9 +57,9 @@ static void print_properties(CUmemGenericAllocationHandle handle)
 
     memset(&got, 0, sizeof(got));
     const CUresult result = DRIVER(cuMemGetAllocationPropertiesFromHandle, &got, handle);
-    printf("properties: %s, type %d, handle types %d, location %d %d, compression %d, by cards %d, usage %d\n", name_of(result), got.type,
-           got.requestedHandleTypes, got.location.type, got.location.id, got.allocFlags.compressionType,
-           got.allocFlags.gpuDirectRDMACapable, got.allocFlags.usage);
+    printf("properties: %s, type %d, handle types %d, location %d %d, compression %d, by cards %d, usage %d\n",
+           name_of(result), got.type, got.requestedHandleTypes, got.location.type, got.location.id,
+           got.allocFlags.compressionType, got.allocFlags.gpuDirectRDMACapable, got.allocFlags.usage);
 }
 
 /* The handle by an address of its: the same one, and as many references as it was asked for. */
@@ -81,8 +84,8 @@ static void asks_for_the_handle(void)
     MUST(cuMemRelease, again[2]);
     expect_tensor(&tensor, 5, "of a handle that was released");
     int descriptor = -1;
-    printf("exported when released: %s\n",
-           name_of(DRIVER(cuMemExportToShareableHandle, &descriptor, again[2], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)));
+    printf("exported when released: %s\n", name_of(DRIVER(cuMemExportToShareableHandle, &descriptor, again[2],
+                                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)));
     const CUresult result = DRIVER(cuMemRetainAllocationHandle, &tensor.handle, tensor.words);
     printf("retained when released: %s\n", name_of(result));
     print_properties(tensor.handle);
@@ -202,11 +205,12 @@ static void case_multicast(void)
     const auto bind_memory = driver<decltype(&cuMulticastBindMem)>("cuMulticastBindMem");
     const auto bind_address = driver<decltype(&cuMulticastBindAddr)>("cuMulticastBindAddr");
     /* Of CUDA 13.1 and 13.3. */
-    using bind_memory_for =
-        CUresult (*)(CUmemGenericAllocationHandle, CUdevice, size_t, CUmemGenericAllocationHandle, size_t, size_t, unsigned long long);
-    using bind_address_for = CUresult (*)(CUmemGenericAllocationHandle, CUdevice, size_t, CUdeviceptr, size_t, unsigned long long);
-    using bind_memory_to =
-        CUresult (*)(cuuint32_t, CUdevice, cuuint64_t, CUmemGenericAllocationHandle, cuuint64_t, cuuint64_t, unsigned long long);
+    using bind_memory_for = CUresult (*)(CUmemGenericAllocationHandle, CUdevice, size_t, CUmemGenericAllocationHandle,
+                                         size_t, size_t, unsigned long long);
+    using bind_address_for =
+        CUresult (*)(CUmemGenericAllocationHandle, CUdevice, size_t, CUdeviceptr, size_t, unsigned long long);
+    using bind_memory_to = CUresult (*)(cuuint32_t, CUdevice, cuuint64_t, CUmemGenericAllocationHandle, cuuint64_t,
+                                        cuuint64_t, unsigned long long);
     using bind_address_to = CUresult (*)(cuuint32_t, CUdevice, cuuint64_t, void *, cuuint64_t, unsigned long long);
     const auto memory_for = driver<bind_memory_for>("cuMulticastBindMem_v2");
     const auto address_for = driver<bind_address_for>("cuMulticastBindAddr_v2");

@@ -1,4 +1,6 @@
-/* The cases of `mapped`, which have no training: what else programs do with handles and mappings. */
+/*
+ * The cases of `mapped`, which have no training: what else programs do with handles and mappings.
+ */
 #ifndef PENSTOCK_SAMPLES_MAPPED_CASES_H
 #define PENSTOCK_SAMPLES_MAPPED_CASES_H
 
@@ -134,10 +136,14 @@ static void case_swaps(void)
     free_tensors();
 }
 
-/* Handles in one range: a tensor over all of them, whose middle goes and comes anew, in one call and in several. */
+/*
+ * Handles in one range: a tensor over all of them, whose middle goes and comes anew, in one call
+ * and in several.
+ */
 static void case_range(void)
 {
-    const size_t handles = TENSORS, bytes = whole_granules(2 * unit * sizeof(uint32_t)), each = bytes / sizeof(uint32_t);
+    const size_t handles = TENSORS, bytes = whole_granules(2 * unit * sizeof(uint32_t)),
+                 each = bytes / sizeof(uint32_t);
     const CUdeviceptr range = new_range(handles * bytes);
     const size_t end = handles - 3;
     uint32_t *const words = words_at(range);
@@ -173,7 +179,10 @@ static void case_range(void)
     MUST(cuMemAddressFree, range, handles * bytes);
 }
 
-/* Handles side by side, made when there are freed allocations that are a little larger than they, and more of them than the program ever had in use. */
+/*
+ * Handles side by side, made when there are freed allocations that are a little larger than they,
+ * and more of them than the program ever had in use.
+ */
 static void case_lengths(void)
 {
     const size_t handles = 4, bytes = whole_granules(29 << 20), each = bytes / sizeof(uint32_t);

@@ -1,4 +1,7 @@
-/* Tensors each of which is a mapping of its own, made and freed as XLA's allocator does it, in the ways that the words of `mapped` choose. */
+/*
+ * Tensors each of which is a mapping of its own, made and freed as XLA's allocator does it, in the
+ * ways that the words of `mapped` choose.
+ */
 #ifndef PENSTOCK_SAMPLES_MAPPED_TENSORS_H
 #define PENSTOCK_SAMPLES_MAPPED_TENSORS_H
 

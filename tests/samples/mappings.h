@@ -1,6 +1,7 @@
 /*
- * Device memory that a program makes itself, by CUDA's virtual memory management: the driver's functions as programs find them, and the few
- * steps that a mapping takes. What is asked of a handle is what XLA asks: that it can be exported as a file descriptor, and reached by network
+ * Device memory that a program makes itself, by CUDA's virtual memory management: the driver's
+ * functions as programs find them, and the few steps that a mapping takes. What is asked of a
+ * handle is what XLA asks: that it can be exported as a file descriptor, and reached by network
  * cards where the device allows it.
  */
 #ifndef PENSTOCK_SAMPLES_MAPPINGS_H
@@ -22,7 +23,8 @@ static inline void *driver_function(const char *name, bool by_entry_point)
     char base[64];
 
     if (by_entry_point) {
-        snprintf(base, sizeof(base), "%.*s", static_cast<int>(strlen(name) - (strstr(name, "_v2") != nullptr ? 3 : 0)), name);
+        snprintf(base, sizeof(base), "%.*s", static_cast<int>(strlen(name) - (strstr(name, "_v2") != nullptr ? 3 : 0)),
+                 name);
         CHECK(cudaGetDriverEntryPointByVersion(base, &function, CUDA_VERSION, cudaEnableDefault, &status));
     } else if (library != nullptr) {
         function = dlsym(library, name);
@@ -36,24 +38,24 @@ template <typename Function> static Function driver(const char *name)
     return reinterpret_cast<Function>(driver_function(name, false));
 }
 
-#define MAPPING_FUNCTIONS(X)                                                                                                               \
-    X(cuCtxSynchronize)                                                                                                                    \
-    X(cuDeviceGetAttribute)                                                                                                                \
-    X(cuGetErrorName)                                                                                                                      \
-    X(cuMemAddressFree)                                                                                                                    \
-    X(cuMemAddressReserve)                                                                                                                 \
-    X(cuMemCreate)                                                                                                                         \
-    X(cuMemExportToShareableHandle)                                                                                                        \
-    X(cuMemGetAccess)                                                                                                                      \
-    X(cuMemGetAddressRange_v2)                                                                                                             \
-    X(cuMemGetAllocationGranularity)                                                                                                       \
-    X(cuMemGetAllocationPropertiesFromHandle)                                                                                              \
-    X(cuMemImportFromShareableHandle)                                                                                                      \
-    X(cuMemMap)                                                                                                                            \
-    X(cuMemRelease)                                                                                                                        \
-    X(cuMemRetainAllocationHandle)                                                                                                         \
-    X(cuMemSetAccess)                                                                                                                      \
-    X(cuMemUnmap)                                                                                                                          \
+#define MAPPING_FUNCTIONS(X)                                                                                           \
+    X(cuCtxSynchronize)                                                                                                \
+    X(cuDeviceGetAttribute)                                                                                            \
+    X(cuGetErrorName)                                                                                                  \
+    X(cuMemAddressFree)                                                                                                \
+    X(cuMemAddressReserve)                                                                                             \
+    X(cuMemCreate)                                                                                                     \
+    X(cuMemExportToShareableHandle)                                                                                    \
+    X(cuMemGetAccess)                                                                                                  \
+    X(cuMemGetAddressRange_v2)                                                                                         \
+    X(cuMemGetAllocationGranularity)                                                                                   \
+    X(cuMemGetAllocationPropertiesFromHandle)                                                                          \
+    X(cuMemImportFromShareableHandle)                                                                                  \
+    X(cuMemMap)                                                                                                        \
+    X(cuMemRelease)                                                                                                    \
+    X(cuMemRetainAllocationHandle)                                                                                     \
+    X(cuMemSetAccess)                                                                                                  \
+    X(cuMemUnmap)                                                                                                      \
     X(cuPointerGetAttribute)
 
 static struct {
@@ -99,7 +101,8 @@ static inline void find_mapping_functions(bool by_entry_point)
     mappings.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     mappings.properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     mappings.properties.allocFlags.gpuDirectRDMACapable = by_cards != 0;
-    MUST(cuMemGetAllocationGranularity, &mappings.granularity, &mappings.properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    MUST(cuMemGetAllocationGranularity, &mappings.granularity, &mappings.properties,
+         CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
 }
 
 static inline size_t whole_granules(size_t bytes)

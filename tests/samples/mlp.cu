@@ -1,6 +1,6 @@
 /*
- * Trainer of a residual multi-layer perceptron on the simulator and on GPUs: many rows, narrow layers, so that activations outweigh
- * parameters and arithmetic. A layer is
+ * Trainer of a residual multi-layer perceptron on the simulator and on GPUs: many rows, narrow
+ * layers, so that activations outweigh parameters and arithmetic. A layer is
  *
  *     a' = a + dropout(relu(norm(a) W1 + b1)^2 W2 + b2)
  *
@@ -25,8 +25,8 @@ struct activations {
 };
 
 KERNEL(square_loss,
-       (float *__restrict__ loss, float *__restrict__ grad, const float *__restrict__ out, const float *__restrict__ target, size_t rows,
-        size_t width, float grad_scale),
+       (float *__restrict__ loss, float *__restrict__ grad, const float *__restrict__ out,
+        const float *__restrict__ target, size_t rows, size_t width, float grad_scale),
        (loss, grad, out, target, rows, width, grad_scale))
 {
     FOR_EACH_ITEM (row, rows) {
@@ -118,7 +118,8 @@ static struct tensor<float> layer_forward(struct worker *worker, size_t layer, s
 
     kept->in = in;
     kept->normed = norm(worker, &kept->in, rows, parameter_index(layer, GAIN), &kept->inverse_rms);
-    kept->inner = linear_forward(worker, &kept->normed, rows, parameter_index(layer, WEIGHT1), parameter_index(layer, BIAS1));
+    kept->inner =
+        linear_forward(worker, &kept->normed, rows, parameter_index(layer, WEIGHT1), parameter_index(layer, BIAS1));
     kept->active = tensor_new(worker, kept->inner.count);
     LAUNCH(worker->main, kept->inner.count, relu2_forward, kept->active.data, kept->inner.data, kept->inner.count);
 
@@ -178,27 +179,34 @@ static void forward(struct worker *worker)
     range_end(worker);
 }
 
-/* Takes over the gradient of the layer's output; returns that of its input. Frees what the layer kept. */
+/*
+ * Takes over the gradient of the layer's output; returns that of its input. Frees what the layer
+ * kept.
+ */
 static struct tensor<float> layer_backward(struct worker *worker, size_t layer, struct tensor<float> grad_out) {
     struct layer_activations *kept = &worker->activations->layer[layer];
     const size_t rows = worker->samples;
     struct tensor<float> grad_branch = tensor_new(worker, grad_out.count);
 
-    LAUNCH(worker->main, grad_out.count, dropout_backward, grad_branch.data, grad_out.data, kept->kept.data, grad_out.count);
+    LAUNCH(worker->main, grad_out.count, dropout_backward, grad_branch.data, grad_out.data, kept->kept.data,
+           grad_out.count);
     tensor_free(worker, &kept->kept);
-    linear_weight_gradient(worker, &kept->active, &grad_branch, rows, parameter_index(layer, WEIGHT2), parameter_index(layer, BIAS2));
+    linear_weight_gradient(worker, &kept->active, &grad_branch, rows, parameter_index(layer, WEIGHT2),
+                           parameter_index(layer, BIAS2));
 
     struct tensor<float> grad_active = linear_backward(worker, &grad_branch, rows, parameter_index(layer, WEIGHT2));
     struct tensor<float> grad_inner = tensor_new(worker, grad_active.count);
 
-    LAUNCH(worker->main, grad_active.count, relu2_backward, grad_inner.data, grad_active.data, kept->inner.data, grad_active.count);
+    LAUNCH(worker->main, grad_active.count, relu2_backward, grad_inner.data, grad_active.data, kept->inner.data,
+           grad_active.count);
     tensor_free(worker, &grad_active);
     tensor_free(worker, &kept->inner);
-    linear_weight_gradient(worker, &kept->normed, &grad_inner, rows, parameter_index(layer, WEIGHT1), parameter_index(layer, BIAS1));
+    linear_weight_gradient(worker, &kept->normed, &grad_inner, rows, parameter_index(layer, WEIGHT1),
+                           parameter_index(layer, BIAS1));
 
     struct tensor<float> grad_normed = linear_backward(worker, &grad_inner, rows, parameter_index(layer, WEIGHT1));
-    struct tensor<float> grad_in =
-        norm_gradient(worker, &grad_out, &grad_normed, &kept->in, &kept->inverse_rms, rows, parameter_index(layer, GAIN));
+    struct tensor<float> grad_in = norm_gradient(worker, &grad_out, &grad_normed, &kept->in, &kept->inverse_rms, rows,
+                                                 parameter_index(layer, GAIN));
 
     tensor_free(worker, &grad_out);
     tensor_free_shared(worker, &grad_branch);
@@ -225,8 +233,12 @@ backward(struct worker *worker)
     tensor_free(worker, &gradient);
 }
 
-/* One row through the model; `row` holds the input and then the output, `scratch` has room for two rows of the widest layer. */
-static void reference_row(const struct options *options, const double *const *parameters, size_t index, double *row, double *scratch)
+/*
+ * One row through the model; `row` holds the input and then the output, `scratch` has room for two
+ * rows of the widest layer.
+ */
+static void reference_row(const struct options *options, const double *const *parameters, size_t index, double *row,
+                          double *scratch)
 {
     const size_t width = options->width;
 
@@ -259,7 +271,8 @@ static void reference_row(const struct options *options, const double *const *pa
     }
 }
 
-static double reference_loss(const struct options *options, const double *const *parameters, const void *input, const void *target)
+static double reference_loss(const struct options *options, const double *const *parameters, const void *input,
+                             const void *target)
 {
     const size_t width = options->width;
     const float *x = static_cast<const float *>(input);

@@ -1,6 +1,7 @@
 /*
- * Operations on a worker's streams, made of the kernels in layers.h: each allocates what it returns, and frees what it needs for itself.
- * Weight gradients go to the side stream and are added to the worker's gradient buffers; everything else goes to the main stream.
+ * Operations on a worker's streams, made of the kernels in layers.h: each allocates what it
+ * returns, and frees what it needs for itself. Weight gradients go to the side stream and are added
+ * to the worker's gradient buffers; everything else goes to the main stream.
  */
 #ifndef PENSTOCK_SAMPLES_OPS_H
 #define PENSTOCK_SAMPLES_OPS_H
@@ -8,7 +9,10 @@
 #include "layers.h"
 #include "worker.h"
 
-/* Rows summed by one item of a two-stage sum, at least; and the bytes that its first stage may take for sums per chunk. */
+/*
+ * Rows summed by one item of a two-stage sum, at least; and the bytes that its first stage may take
+ * for sums per chunk.
+ */
 #define CHUNK_ROWS 128
 #define CHUNK_BYTES (4u << 20)
 #define MIN_CHUNKS 16
@@ -18,10 +22,14 @@ struct chunking {
     size_t rows; /* in a chunk; the last may have fewer */
 };
 
-/* How to cut `rows` for sums of `width` floats each: depends on the sizes alone, so that it is the same in every run. */
+/*
+ * How to cut `rows` for sums of `width` floats each: depends on the sizes alone, so that it is the
+ * same in every run.
+ */
 static inline struct chunking chunks_of(size_t rows, size_t width)
 {
-    const size_t most = CHUNK_BYTES / sizeof(float) / width > MIN_CHUNKS ? CHUNK_BYTES / sizeof(float) / width : MIN_CHUNKS;
+    const size_t most =
+        CHUNK_BYTES / sizeof(float) / width > MIN_CHUNKS ? CHUNK_BYTES / sizeof(float) / width : MIN_CHUNKS;
     size_t each = (rows + most - 1) / most;
 
     each = each < CHUNK_ROWS ? CHUNK_ROWS : each;
@@ -36,8 +44,8 @@ static inline const float *weight_of(const struct worker *worker, size_t paramet
 /* No parameter: a product without a bias. */
 #define NO_BIAS SIZE_MAX
 
-static inline struct tensor<float> linear_forward(const struct worker *worker, const struct tensor<float> *in, size_t rows, size_t weight,
-                                                  size_t bias) {
+static inline struct tensor<float> linear_forward(const struct worker *worker, const struct tensor<float> *in,
+                                                  size_t rows, size_t weight, size_t bias) {
     const size_t inner = in->count / rows;
     const size_t columns = worker->parameters->entry[weight].count / inner;
     struct tensor<float> out = tensor_new(worker, rows *columns);
@@ -56,15 +64,18 @@ linear_backward(const struct worker *worker, const struct tensor<float> *grad_ou
     struct tensor<float> grad_in = tensor_new(worker, rows *inner);
 
     LAUNCH(worker->main, inner *columns, transpose, turned.data, weight_of(worker, weight), inner, columns);
-    LAUNCH(worker->main, rows *tiles_of(inner), matmul, grad_in.data, grad_out->data, turned.data, nullptr, rows, columns, inner);
+    LAUNCH(worker->main, rows *tiles_of(inner), matmul, grad_in.data, grad_out->data, turned.data, nullptr, rows,
+           columns, inner);
     tensor_free(worker, &turned);
     return grad_in;
 }
 
-/* Adds to the gradients of weight and bias; `in` and `grad_out` are then in use by the side stream. */
+/*
+ * Adds to the gradients of weight and bias; `in` and `grad_out` are then in use by the side stream.
+ */
 static inline void
-linear_weight_gradient(const struct worker *worker, const struct tensor<float> *in, const struct tensor<float> *grad_out, size_t rows,
-                       size_t weight, size_t bias)
+linear_weight_gradient(const struct worker *worker, const struct tensor<float> *in,
+                       const struct tensor<float> *grad_out, size_t rows, size_t weight, size_t bias)
 {
     const size_t inner = in->count / rows;
     const size_t columns = grad_out->count / rows;
@@ -72,28 +83,31 @@ linear_weight_gradient(const struct worker *worker, const struct tensor<float> *
     struct tensor<float> partial = tensor_new_on<float>(worker, worker->side, cut.chunks * inner * columns);
 
     side_follows_main(worker);
-    LAUNCH(worker->side, cut.chunks * inner * tiles_of(columns), weight_gradient_chunks, partial.data, in->data, grad_out->data, rows,
-           inner, columns, cut.chunks, cut.rows);
-    LAUNCH(worker->side, inner * columns, add_chunks, worker->gradient[weight], partial.data, inner * columns, cut.chunks);
+    LAUNCH(worker->side, cut.chunks * inner * tiles_of(columns), weight_gradient_chunks, partial.data, in->data,
+           grad_out->data, rows, inner, columns, cut.chunks, cut.rows);
+    LAUNCH(worker->side, inner * columns, add_chunks, worker->gradient[weight], partial.data, inner * columns,
+           cut.chunks);
     if (bias != NO_BIAS) {
-        LAUNCH(worker->side, cut.chunks * columns, bias_gradient_chunks, partial.data, grad_out->data, rows, columns, cut.chunks, cut.rows);
+        LAUNCH(worker->side, cut.chunks * columns, bias_gradient_chunks, partial.data, grad_out->data, rows, columns,
+               cut.chunks, cut.rows);
         LAUNCH(worker->side, columns, add_chunks, worker->gradient[bias], partial.data, columns, cut.chunks);
     }
     tensor_free_on(worker, worker->side, &partial);
 }
 
-static inline struct tensor<float> norm(const struct worker *worker, const struct tensor<float> *in, size_t rows, size_t gain,
-                                        struct tensor<float> *inverse_rms) {
+static inline struct tensor<float> norm(const struct worker *worker, const struct tensor<float> *in, size_t rows,
+                                        size_t gain, struct tensor<float> *inverse_rms) {
     struct tensor<float> out = tensor_new(worker, in->count);
 
     *inverse_rms = tensor_new(worker, rows);
-    LAUNCH(worker->main, rows, norm_forward, out.data, inverse_rms->data, in->data, weight_of(worker, gain), rows, in->count / rows);
+    LAUNCH(worker->main, rows, norm_forward, out.data, inverse_rms->data, in->data, weight_of(worker, gain), rows,
+           in->count / rows);
     return out;
 }
 
 /*
- * The gradient of the norm's input, plus that which came round it (`skip`, may be null); adds to the gradient of its gain.
- * grad_out, in and inverse_rms are then in use by the side stream.
+ * The gradient of the norm's input, plus that which came round it (`skip`, may be null); adds to
+ * the gradient of its gain. grad_out, in and inverse_rms are then in use by the side stream.
  */
 static inline struct tensor<float>
 norm_gradient(const struct worker *worker, const struct tensor<float> *skip, const struct tensor<float> *grad_out,
@@ -104,12 +118,12 @@ norm_gradient(const struct worker *worker, const struct tensor<float> *skip, con
     struct tensor<float> grad_in = tensor_new(worker, in->count);
 
     side_follows_main(worker);
-    LAUNCH(worker->side, cut.chunks *width, gain_gradient_chunks, partial.data, grad_out->data, in->data, inverse_rms->data, rows, width,
-           cut.chunks, cut.rows);
+    LAUNCH(worker->side, cut.chunks *width, gain_gradient_chunks, partial.data, grad_out->data, in->data,
+           inverse_rms->data, rows, width, cut.chunks, cut.rows);
     LAUNCH(worker->side, width, add_chunks, worker->gradient[gain], partial.data, width, cut.chunks);
     tensor_free_on(worker, worker->side, &partial);
-    LAUNCH(worker->main, rows, norm_backward, grad_in.data, skip != nullptr ? skip->data : nullptr, grad_out->data, in->data,
-           inverse_rms->data, weight_of(worker, gain), rows, width);
+    LAUNCH(worker->main, rows, norm_backward, grad_in.data, skip != nullptr ? skip->data : nullptr, grad_out->data,
+           in->data, inverse_rms->data, weight_of(worker, gain), rows, width);
     return grad_in;
 }
 
@@ -136,11 +150,12 @@ report_loss(const struct worker *worker, const struct tensor<float> *row_loss, d
 }
 
 /* A fresh tensor with this worker's share of a host array that has `each` elements a sample. */
-template <typename Element> static inline struct tensor<Element> upload_share(const struct worker *worker, const void *host, size_t each) {
+template <typename Element>
+static inline struct tensor<Element> upload_share(const struct worker *worker, const void *host, size_t each) {
     struct tensor<Element> out = tensor_new_on<Element>(worker, worker->main, worker->samples *each);
 
-    CHECK(cudaMemcpyAsync(out.data, static_cast<const Element *>(host) + worker->first * each, out.count * sizeof(Element),
-                          cudaMemcpyHostToDevice, worker->main));
+    CHECK(cudaMemcpyAsync(out.data, static_cast<const Element *>(host) + worker->first * each,
+                          out.count * sizeof(Element), cudaMemcpyHostToDevice, worker->main));
     return out;
 }
 

@@ -1,4 +1,6 @@
-/* The command line of the sample trainers: one table, from which parsing, help and defaults come. */
+/*
+ * The command line of the sample trainers: one table, from which parsing, help and defaults come.
+ */
 #ifndef PENSTOCK_SAMPLES_OPTIONS_H
 #define PENSTOCK_SAMPLES_OPTIONS_H
 
@@ -21,13 +23,17 @@ struct options {
     uint64_t seed;
     uint64_t skew; /* 1: the layers' inner widths differ, so that spans of many sizes appear */
 
-    /* How the same work is issued. None of these changes a value, except halves, which changes the order of a sum. */
-    uint64_t async_alloc;  /* 0: cudaMalloc and cudaFree; 1: cudaMallocAsync and cudaFreeAsync */
-    uint64_t streams;      /* 2: weight gradients and the optimizer run on a stream of their own */
-    uint64_t threads;      /* 2: backward is issued by another host thread than forward */
-    uint64_t halves;       /* 2: two host threads train half of the batch each, at the same time, on streams of their own */
-    uint64_t nvtx;         /* 1: layers are marked by NVTX ranges */
-    uint64_t print_at_end; /* 1: results stay on their way until the last step, so the host never waits for the device */
+    /*
+     * How the same work is issued. None of these changes a value, except halves, which changes the
+     * order of a sum.
+     */
+    uint64_t async_alloc; /* 0: cudaMalloc and cudaFree; 1: cudaMallocAsync and cudaFreeAsync */
+    uint64_t streams;     /* 2: weight gradients and the optimizer run on a stream of their own */
+    uint64_t threads;     /* 2: backward is issued by another host thread than forward */
+    uint64_t halves; /* 2: two host threads train half of the batch each, at the same time, on streams of their own */
+    uint64_t nvtx;   /* 1: layers are marked by NVTX ranges */
+    uint64_t
+        print_at_end; /* 1: results stay on their way until the last step, so the host never waits for the device */
 
     /* Departures from the regular step. 0: none. */
     uint64_t shapes;     /* this many batch sizes are taken in turn */
@@ -64,12 +70,22 @@ static const struct option_entry option_table[] = {
     {"steps", offsetof(struct options, steps), 0, 1 << 20, {}, "training steps"},
     {"seed", offsetof(struct options, seed), 0, UINT64_MAX, {}, "of parameters, data and dropout"},
     {"skew", offsetof(struct options, skew), 0, 1, {}, "1: inner widths differ by layer"},
-    {"alloc", offsetof(struct options, async_alloc), 0, 1, {{"sync", 0}, {"async", 1}}, "cudaMalloc or cudaMallocAsync"},
+    {"alloc",
+     offsetof(struct options, async_alloc),
+     0,
+     1,
+     {{"sync", 0}, {"async", 1}},
+     "cudaMalloc or cudaMallocAsync"},
     {"streams", offsetof(struct options, streams), 1, 2, {}, "2: weight gradients and optimizer on a second stream"},
     {"threads", offsetof(struct options, threads), 1, 2, {}, "2: backward issued by a second host thread"},
     {"halves", offsetof(struct options, halves), 1, 2, {}, "2: two threads train half of the batch each"},
     {"markers", offsetof(struct options, nvtx), 0, 1, {{"none", 0}, {"nvtx", 1}}, "layer boundaries"},
-    {"print", offsetof(struct options, print_at_end), 0, 1, {{"step", 0}, {"end", 1}}, "print after each step or all at the end"},
+    {"print",
+     offsetof(struct options, print_at_end),
+     0,
+     1,
+     {{"step", 0}, {"end", 1}},
+     "print after each step or all at the end"},
     {"shapes", offsetof(struct options, shapes), 0, 16, {}, "batch sizes taken in turn"},
     {"eval-every", offsetof(struct options, eval_every), 0, 1 << 20, {}, "a forward pass alone after every N steps"},
     {"skip-every", offsetof(struct options, skip_every), 0, 1 << 20, {}, "no update in every Nth step"},
@@ -118,7 +134,10 @@ static inline bool read_option_value(const struct option_entry *entry, const cha
     return errno == 0 && *end == '\0' && *value >= entry->least && *value <= entry->most;
 }
 
-/* Overwrites the defaults in *options with what the command line says. A flag (0 or 1) may stand without a value. Ends with 2 at an error. */
+/*
+ * Overwrites the defaults in *options with what the command line says. A flag (0 or 1) may stand
+ * without a value. Ends with 2 at an error.
+ */
 static inline void parse_options(struct options *options, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {

@@ -4,8 +4,9 @@
  *     orders CASE [KIB [SECONDS]] [pool]     blocks of KIB KiB (8192); not over after SECONDS s (10) is an error; pool: blocks of a pool of its own
  *     orders --list
  *
- * Prints "ok" and ends with 0, or says what went wrong and ends with 1; 77 if the device lacks a call that the case is about. Where a case needs memory to be
- * short, a budget of eight blocks makes it so.
+ * Prints "ok" and ends with 0, or says what went wrong and ends with 1; 77 if the device lacks a
+ * call that the case is about. Where a case needs memory to be short, a budget of eight blocks
+ * makes it so.
  */
 #include "orders.h"
 
@@ -16,16 +17,21 @@
 #include "orders_waits.h"
 
 static const struct order_case cases[] = {
-    {"legacy-free", case_legacy_free, "a block freed and taken on the default stream, between kernels of blocking streams"},
+    {"legacy-free", case_legacy_free,
+     "a block freed and taken on the default stream, between kernels of blocking streams"},
     {"legacy-free-named", case_legacy_free_named, "the same by cudaStreamLegacy"},
     {"legacy-free-turns", case_legacy_free_turns, "the same, freed and taken three times"},
-    {"legacy-free-event", case_legacy_free_event, "the same, the next owner's stream waits for an event on the default stream"},
+    {"legacy-free-event", case_legacy_free_event,
+     "the same, the next owner's stream waits for an event on the default stream"},
     {"legacy-free-blocking", case_legacy_free_blocking, "a block freed on the default stream, taken on a blocking one"},
-    {"legacy-free-per-thread", case_legacy_free_per_thread, "the former owner's kernel is on the thread's own default stream"},
-    {"legacy-free-to-per-thread", case_legacy_free_to_per_thread, "the next owner's kernel is on the thread's own default stream"},
+    {"legacy-free-per-thread", case_legacy_free_per_thread,
+     "the former owner's kernel is on the thread's own default stream"},
+    {"legacy-free-to-per-thread", case_legacy_free_to_per_thread,
+     "the next owner's kernel is on the thread's own default stream"},
     {"legacy-free-thread", case_legacy_free_thread, "another thread frees and takes the block"},
     {"legacy-take", case_legacy_take, "a block freed on a blocking stream, taken on the default stream"},
-    {"free-on-another", case_free_on_another, "cudaFree while a kernel reads, then cudaFreeAsync and reuse on a stream made later"},
+    {"free-on-another", case_free_on_another,
+     "cudaFree while a kernel reads, then cudaFreeAsync and reuse on a stream made later"},
     {"free-on-two-others", case_free_on_two_others, "the same, with a third stream in between"},
     {"free-twice", case_free_twice, "cudaFree while a kernel reads, cudaFree once more, then reuse in stream order"},
     {"free-then-malloc", case_free_then_malloc, "cudaFree while a kernel reads, cudaFreeAsync, then cudaMalloc"},
@@ -39,7 +45,8 @@ static const struct order_case cases[] = {
     {"meeting-of-three", case_meeting_of_three, "three streams do"},
     {"meeting-blocking", case_meeting_blocking, "two blocking streams do"},
     {"meeting-alike", case_meeting_alike, "three streams do, with blocks of sizes that are alike"},
-    {"async-behind-wait", case_async_behind_wait, "a request in stream order beside a freed block whose last use waits for the requester"},
+    {"async-behind-wait", case_async_behind_wait,
+     "a request in stream order beside a freed block whose last use waits for the requester"},
     {"async-behind-wait-blocking", case_async_behind_wait_blocking, "the same on blocking streams"},
     {"async-behind-wait-smaller", case_async_behind_wait_smaller, "a smaller block is asked for"},
     {"async-behind-wait-larger", case_async_behind_wait_larger, "a larger block is asked for"},
@@ -52,37 +59,52 @@ static const struct order_case cases[] = {
     {"malloc-behind-wait-larger", case_malloc_behind_wait_larger, "of a larger block"},
     {"malloc-behind-wait-steps", case_malloc_behind_wait_steps, "after steps of a loop"},
     {"free-behind-wait", case_free_behind_wait, "cudaFree of a block whose last use waits for the host"},
-    {"legacy-barrier-leaves", case_legacy_barrier_leaves, "a block of the default stream leaves while a blocking stream waits for another"},
+    {"legacy-barrier-leaves", case_legacy_barrier_leaves,
+     "a block of the default stream leaves while a blocking stream waits for another"},
     {"legacy-barrier-taken", case_legacy_barrier_taken, "a block is taken by cudaMalloc meanwhile"},
     {"legacy-barrier-launches", case_legacy_barrier_launches, "many launches meanwhile"},
-    {"legacy-barrier-freed", case_legacy_barrier_freed, "a block that was freed on the default stream is taken meanwhile"},
-    {"scarce-async", case_scarce_async, "a request in stream order where memory is short, beside a freed block whose last use waits"},
+    {"legacy-barrier-freed", case_legacy_barrier_freed,
+     "a block that was freed on the default stream is taken meanwhile"},
+    {"scarce-async", case_scarce_async,
+     "a request in stream order where memory is short, beside a freed block whose last use waits"},
     {"scarce-malloc", case_scarce_malloc, "the same by cudaMalloc"},
     {"scarce-async-all", case_scarce_async_all, "where all memory has been freed behind the wait"},
     {"scarce-malloc-all", case_scarce_malloc_all, "the same by cudaMalloc"},
-    {"free-beside-capture", case_free_beside_capture, "cudaFree while another thread captures, among many streams; then the device is idle"},
+    {"free-beside-capture", case_free_beside_capture,
+     "cudaFree while another thread captures, among many streams; then the device is idle"},
     {"free-beside-capture-larger", case_free_beside_capture_larger, "the same, and a larger block is wanted"},
-    {"device-wait", case_device_wait, "a thread waits for the device while another needs memory to set off what it waits for"},
+    {"device-wait", case_device_wait,
+     "a thread waits for the device while another needs memory to set off what it waits for"},
     {"stream-wait", case_stream_wait, "the same, a wait for the stream"},
     {"event-wait", case_event_wait, "the same, a wait for an event"},
-    {"oldest-waits", case_oldest_waits, "memory is short, and what has been idle longest is in use behind a gate that the requester opens"},
+    {"oldest-waits", case_oldest_waits,
+     "memory is short, and what has been idle longest is in use behind a gate that the requester opens"},
     {"oldest-wait-many", case_oldest_wait_many, "the same, more than half of the blocks"},
     {"all-wait", case_all_wait, "the same, all of the blocks"},
-    {"launch-stands", case_launch_stands, "memory is short while a thread's launch, which uses a table, stands in its call"},
-    {"look-beside-table", case_look_beside_table, "copies of blocks are captured while another thread's launches use these by a table"},
-    {"freed-wait-many", case_freed_wait_many, "what was freed first is in use behind a gate, what was freed last is not"},
+    {"launch-stands", case_launch_stands,
+     "memory is short while a thread's launch, which uses a table, stands in its call"},
+    {"look-beside-table", case_look_beside_table,
+     "copies of blocks are captured while another thread's launches use these by a table"},
+    {"freed-wait-many", case_freed_wait_many,
+     "what was freed first is in use behind a gate, what was freed last is not"},
     {"legacy-barrier-taken-busy", case_legacy_barrier_taken_busy, "the same, while a kernel still uses it"},
-    {"second-stream-takes", case_second_stream_takes, "what the only stream used is freed, and taken by cudaMalloc beside a second one"},
+    {"second-stream-takes", case_second_stream_takes,
+     "what the only stream used is freed, and taken by cudaMalloc beside a second one"},
     {"second-stream-comes", case_second_stream_comes, "it is taken before there is a second stream"},
-    {"reload-behind-wait", case_reload_behind_wait, "two blocks come back, one into memory whose last use waits for the other"},
-    {"reload-for-another", case_reload_for_another, "two streams read what comes back, where one opens the other's gate behind that"},
+    {"reload-behind-wait", case_reload_behind_wait,
+     "two blocks come back, one into memory whose last use waits for the other"},
+    {"reload-for-another", case_reload_for_another,
+     "two streams read what comes back, where one opens the other's gate behind that"},
     {"reload-for-another-legacy", case_reload_for_another_legacy, "the default stream waits"},
     {"reload-for-another-to-legacy", case_reload_for_another_to_legacy, "the default stream opens the gate"},
     {"reload-for-another-per-thread", case_reload_for_another_per_thread, "the thread's own default stream waits"},
-    {"reload-for-another-first", case_reload_for_another_first, "the one that opens the gate reads it for the first time"},
+    {"reload-for-another-first", case_reload_for_another_first,
+     "the one that opens the gate reads it for the first time"},
     {"reload-for-another-host", case_reload_for_another_host, "the host opens the gate once the other has read it"},
-    {"reload-for-another-behind", case_reload_for_another_behind, "there is memory for it, but not for another one before it"},
-    {"reload-for-another-third", case_reload_for_another_third, "the one that opens the gate waits for a third stream that reads it"},
+    {"reload-for-another-behind", case_reload_for_another_behind,
+     "there is memory for it, but not for another one before it"},
+    {"reload-for-another-third", case_reload_for_another_third,
+     "the one that opens the gate waits for a third stream that reads it"},
     {"reload-for-another-copied", case_reload_for_another_copied, "the host copies it, and opens the gate"},
     {"reload-for-another-steps", case_reload_for_another_steps, "in each step of a loop"},
     {"reload-for-another-early", case_reload_for_another_early, "it may come back before anybody reads it"},
@@ -114,7 +136,8 @@ static const struct order_case *read_arguments(int argc, char **argv)
         own_pool = true;
         argc--;
     }
-    if (argc < 2 || argc > 4 || (argc > 2 && !read_number(argv[2], 4u << 20, &kibibytes)) || (argc > 3 && !read_number(argv[3], 600, &seconds)))
+    if (argc < 2 || argc > 4 || (argc > 2 && !read_number(argv[2], 4u << 20, &kibibytes)) ||
+        (argc > 3 && !read_number(argv[3], 600, &seconds)))
         return nullptr;
     block_bytes = static_cast<size_t>(kibibytes) << 10;
     patience_s = static_cast<unsigned>(seconds);
@@ -123,7 +146,10 @@ static const struct order_case *read_arguments(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    /* Loaded at its first launch a kernel waits for the device, on a GPU, and so for gates that are yet to be opened. */
+    /*
+     * Loaded at its first launch a kernel waits for the device, on a GPU, and so for gates that are
+     * yet to be opened.
+     */
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
         for (const struct order_case &each : cases)

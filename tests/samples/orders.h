@@ -1,8 +1,10 @@
 /*
- * What the cases of `orders` share: blocks of memory, gates that hold a stream until they are opened, and a watch that ends a case which hangs.
+ * What the cases of `orders` share: blocks of memory, gates that hold a stream until they are
+ * opened, and a watch that ends a case which hangs.
  *
- * A gate is a word in pinned memory for which a stream waits (cuStreamWaitValue32). Another stream opens it, or the host does. A case whose gate is not
- * opened in time hangs: the watch says so and opens all gates, so that the program ends by itself on any device.
+ * A gate is a word in pinned memory for which a stream waits (cuStreamWaitValue32). Another stream
+ * opens it, or the host does. A case whose gate is not opened in time hangs: the watch says so and
+ * opens all gates, so that the program ends by itself on any device.
  */
 #ifndef PENSTOCK_SAMPLES_ORDERS_H
 #define PENSTOCK_SAMPLES_ORDERS_H
@@ -48,7 +50,10 @@ static inline double seconds_now(void)
     return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
 }
 
-/* --- memory -------------------------------------------------------------------------------------------------------------------------- */
+/*
+ * --- memory
+ * --------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* The pool keeps what is freed, as torch sets it. */
 static inline void prepare_pool(void)
@@ -159,7 +164,10 @@ static inline cudaStream_t new_blocking_stream(void)
     return stream;
 }
 
-/* --- gates --------------------------------------------------------------------------------------------------------------------------- */
+/*
+ * --- gates
+ * ---------------------------------------------------------------------------------------------------------------------------
+ */
 static uint32_t *gate_words; /* GATES of them, a cache line apart */
 static CUdeviceptr gate_words_on_device;
 
@@ -217,7 +225,10 @@ static inline void open_from_host(unsigned gate, uint32_t value = 1)
     __atomic_store_n(gate_word(gate), value, __ATOMIC_RELEASE);
 }
 
-/* Waits a while for the stream to be over, which it need not be: work that has no business to run yet has its chance to. */
+/*
+ * Waits a while for the stream to be over, which it need not be: work that has no business to run
+ * yet has its chance to.
+ */
 static inline void give_a_chance(cudaStream_t stream)
 {
     for (const double until = seconds_now() + 0.15; seconds_now() < until; usleep(1000)) {
@@ -230,7 +241,10 @@ static inline void give_a_chance(cudaStream_t stream)
     }
 }
 
-/* Opens a gate once it is told to, or after half a second: cudaFree, without Penstock, waits for what the gate holds up. */
+/*
+ * Opens a gate once it is told to, or after half a second: cudaFree, without Penstock, waits for
+ * what the gate holds up.
+ */
 class later_opening
 {
   public:
@@ -258,7 +272,10 @@ class later_opening
     std::thread thread;
 };
 
-/* --- the watch ----------------------------------------------------------------------------------------------------------------------- */
+/*
+ * --- the watch
+ * -----------------------------------------------------------------------------------------------------------------------
+ */
 static std::atomic<bool> case_is_over;
 
 static void open_all_gates(void)

@@ -1,4 +1,7 @@
-/* Cases of `orders`: memory that one owner after the other has, though nobody waits for the device. Part of orders.cu. */
+/*
+ * Cases of `orders`: memory that one owner after the other has, though nobody waits for the device.
+ * Part of orders.cu.
+ */
 #ifndef PENSTOCK_SAMPLES_ORDERS_FREE_H
 #define PENSTOCK_SAMPLES_ORDERS_FREE_H
 
@@ -14,8 +17,8 @@ KERNEL(copy_disguised, (uint32_t *__restrict__ out, uint64_t disguised, size_t c
 }
 
 /*
- * A block that a kernel on the program's one stream still waits to read is freed by cudaFree. The gate opens once all is queued, or by itself while cudaFree
- * waits.
+ * A block that a kernel on the program's one stream still waits to read is freed by cudaFree. The
+ * gate opens once all is queued, or by itself while cudaFree waits.
  */
 static uint32_t *freed_while_read(cudaStream_t reads, uint32_t *read)
 {
@@ -28,7 +31,10 @@ static uint32_t *freed_while_read(cudaStream_t reads, uint32_t *read)
     return block;
 }
 
-/* What happens to the memory between the former owner and the next, which is on a stream of its own. */
+/*
+ * What happens to the memory between the former owner and the next, which is on a stream of its
+ * own.
+ */
 static void pass_through(uint32_t *(*next_owner)(cudaStream_t writes))
 {
     uint32_t *read = take_for_all(2 * block_bytes);
@@ -133,7 +139,10 @@ static void case_free_for_larger(void)
     pass_through(free_for_larger);
 }
 
-/* A kernel reads by an address that no parameter shows, on a stream that names nothing else of the program's blocks. */
+/*
+ * A kernel reads by an address that no parameter shows, on a stream that names nothing else of the
+ * program's blocks.
+ */
 static void case_free_unseen(void)
 {
     const size_t words = 1024; /* few enough for memory that never moves */

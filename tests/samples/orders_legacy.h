@@ -1,4 +1,7 @@
-/* Cases of `orders`: what the legacy default stream orders, and what nothing may order by it. Part of orders.cu. */
+/*
+ * Cases of `orders`: what the legacy default stream orders, and what nothing may order by it. Part
+ * of orders.cu.
+ */
 #ifndef PENSTOCK_SAMPLES_ORDERS_LEGACY_H
 #define PENSTOCK_SAMPLES_ORDERS_LEGACY_H
 
@@ -63,7 +66,8 @@ static void case_legacy_free(void)
 
 static void case_legacy_free_named(void)
 {
-    const struct passing p = {new_blocking_stream(), new_blocking_stream(), cudaStreamLegacy, cudaStreamLegacy, 1, false};
+    const struct passing p = {
+        new_blocking_stream(), new_blocking_stream(), cudaStreamLegacy, cudaStreamLegacy, 1, false};
 
     read_then_write(&p);
 }
@@ -82,7 +86,9 @@ static void case_legacy_free_event(void)
     read_then_write(&p);
 }
 
-/* The block is taken on the stream that uses it, after the free by the rules of the default stream. */
+/*
+ * The block is taken on the stream that uses it, after the free by the rules of the default stream.
+ */
 static void case_legacy_free_blocking(void)
 {
     const cudaStream_t writes = new_blocking_stream();

@@ -1,8 +1,9 @@
 /*
- * Cases of `orders`: a block that several streams read comes back while one of them is held at a gate, which work of another one opens. Part of orders.cu.
+ * Cases of `orders`: a block that several streams read comes back while one of them is held at a
+ * gate, which work of another one opens. Part of orders.cu.
  *
- * Memory is short and two blocks are away. What is freed on the held stream is used there behind the gate: memory for the stream that comes after it anyway, and
- * for no other.
+ * Memory is short and two blocks are away. What is freed on the held stream is used there behind
+ * the gate: memory for the stream that comes after it anyway, and for no other.
  */
 #ifndef PENSTOCK_SAMPLES_ORDERS_SHARED_H
 #define PENSTOCK_SAMPLES_ORDERS_SHARED_H
@@ -23,7 +24,8 @@ static void read_block(struct shared_blocks *s, cudaStream_t stream, unsigned i)
 }
 
 /* Blocks 0 and 1 leave, once the streams of `readers` have read all blocks. */
-static struct shared_blocks share_blocks(cudaStream_t held, cudaStream_t opener, std::initializer_list<cudaStream_t> readers)
+static struct shared_blocks share_blocks(cudaStream_t held, cudaStream_t opener,
+                                         std::initializer_list<cudaStream_t> readers)
 {
     struct shared_blocks s = {held, opener, {}, nullptr, nullptr, {}};
 
@@ -49,7 +51,10 @@ static struct shared_blocks share_blocks(cudaStream_t held, cudaStream_t opener,
     return s;
 }
 
-/* From here on memory can be had for the held stream alone, behind the gate, or of what nobody uses. */
+/*
+ * From here on memory can be had for the held stream alone, behind the gate, or of what nobody
+ * uses.
+ */
 static void hold_memory(struct shared_blocks *s)
 {
     hold(s->held, GATE);
@@ -138,7 +143,10 @@ static void case_reload_for_another_behind(void)
     read_by_both(&s, 1);
 }
 
-/* One stream alone has kernels. The host copies a block that the stream reads, as it did before, and opens the gate after that. */
+/*
+ * One stream alone has kernels. The host copies a block that the stream reads, as it did before,
+ * and opens the gate after that.
+ */
 static void case_reload_for_another_copied(void)
 {
     const cudaStream_t held = new_stream();
@@ -194,7 +202,9 @@ static void case_reload_for_another_third(void)
     CHECK(cudaEventDestroy(event));
 }
 
-/* In each step of a loop a block that is away is read by both: from some step on a plan brings it. */
+/*
+ * In each step of a loop a block that is away is read by both: from some step on a plan brings it.
+ */
 static void case_reload_for_another_steps(void)
 {
     struct shared_blocks s = share_blocks(new_stream(), new_stream(), {});

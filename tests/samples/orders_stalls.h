@@ -1,10 +1,16 @@
-/* Cases of `orders`: memory is short, and something that is not over stands beside memory that could be had at once. Part of orders.cu. */
+/*
+ * Cases of `orders`: memory is short, and something that is not over stands beside memory that
+ * could be had at once. Part of orders.cu.
+ */
 #ifndef PENSTOCK_SAMPLES_ORDERS_STALLS_H
 #define PENSTOCK_SAMPLES_ORDERS_STALLS_H
 
 #define BUSY_STREAMS 20
 
-/* --- freed beside a capture ------------------------------------------------------------------------------------------------------------ */
+/*
+ * --- freed beside a capture
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 /* What follows a capture begins once it has begun, and the capture ends once that is done. */
 class capture_beside
@@ -55,7 +61,10 @@ static void use_on_many(uint32_t **block, const cudaStream_t *streams)
     CHECK(cudaDeviceSynchronize());
 }
 
-/* Blocks are freed while another thread captures, which forbids to wait for the device. Later the device is idle, and their memory is wanted. */
+/*
+ * Blocks are freed while another thread captures, which forbids to wait for the device. Later the
+ * device is idle, and their memory is wanted.
+ */
 static void free_beside_capture(size_t wanted)
 {
     cudaStream_t streams[BUSY_STREAMS];
@@ -89,11 +98,14 @@ static void case_free_beside_capture_larger(void)
     free_beside_capture(2 * block_bytes);
 }
 
-/* --- a wait for the device -------------------------------------------------------------------------------------------------------------- */
+/*
+ * --- a wait for the device
+ * --------------------------------------------------------------------------------------------------------------
+ */
 
 /*
- * One thread waits for the device, on which a stream waits that has used no block. Meanwhile another thread needs more memory than there is, and opens the gate
- * after that.
+ * One thread waits for the device, on which a stream waits that has used no block. Meanwhile
+ * another thread needs more memory than there is, and opens the gate after that.
  */
 static void wait_for_device(cudaError_t (*wait)(cudaStream_t held))
 {
@@ -139,7 +151,10 @@ static void case_event_wait(void)
     });
 }
 
-/* --- the one that has been idle longest -------------------------------------------------------------------------------------------------- */
+/*
+ * --- the one that has been idle longest
+ * --------------------------------------------------------------------------------------------------
+ */
 
 /* The blocks that have been idle longest are in use behind the gate; others could leave at once. */
 static void oldest_waits(unsigned waiting)
@@ -179,12 +194,18 @@ static void case_all_wait(void)
     oldest_waits(BUDGET_BLOCKS);
 }
 
-/* --- a launch that stands in its call ------------------------------------------------------------------------------------------------------ */
+/*
+ * --- a launch that stands in its call
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 #define STANDING_ROUNDS 4
 #define LAUNCHES_BESIDE 100 /* more than a grace has */
 
-/* More than a stream has room for, where a device is told to have little (CUDASIM_QUEUE). Fills are no kernels, which alone wait for room there. */
+/*
+ * More than a stream has room for, where a device is told to have little (CUDASIM_QUEUE). Fills are
+ * no kernels, which alone wait for room there.
+ */
 static void fill_queue(cudaStream_t stream, uint32_t *word)
 {
     for (unsigned i = 0; i < 64; i++)
@@ -199,8 +220,9 @@ static void wait_until_standing(const std::atomic<bool> &is_over)
 }
 
 /*
- * A thread's launch uses two blocks by a table that a kernel has just made of them, and stands in its call since the queue of its stream is full. Meanwhile another
- * thread makes many launches, for which there is less memory than they need.
+ * A thread's launch uses two blocks by a table that a kernel has just made of them, and stands in
+ * its call since the queue of its stream is full. Meanwhile another thread makes many launches, for
+ * which there is less memory than they need.
  */
 static void case_launch_stands(void)
 {
@@ -240,8 +262,8 @@ static void case_launch_stands(void)
         standing.join();
         CHECK(cudaMemcpyAsync(host, out, sizeof(host), cudaMemcpyDeviceToHost, held));
         CHECK(cudaStreamSynchronize(held));
-        expect(host[0] == word_at(2 * round, 0) && host[1] == word_at(2 * round + 1, 0), "round %u: words found by a table are wrong",
-               round);
+        expect(host[0] == word_at(2 * round, 0) && host[1] == word_at(2 * round + 1, 0),
+               "round %u: words found by a table are wrong", round);
     }
     CHECK(cudaFree(table));
     CHECK(cudaFree(out));
@@ -263,7 +285,10 @@ static void capture_copy(cudaStream_t stream, uint32_t *to, const uint32_t *from
 
 #define GATHERS 40
 
-/* A thread's launches use two blocks by a table, which are away by then. Meanwhile another thread captures copies of these. */
+/*
+ * A thread's launches use two blocks by a table, which are away by then. Meanwhile another thread
+ * captures copies of these.
+ */
 static void case_look_beside_table(void)
 {
     const uint64_t mask = 0x5555555555555555ull;
@@ -306,7 +331,10 @@ static void case_look_beside_table(void)
     CHECK(cudaFree(out));
 }
 
-/* What was freed first is in use behind the gate; the last two are not in use, and there is nothing else. */
+/*
+ * What was freed first is in use behind the gate; the last two are not in use, and there is nothing
+ * else.
+ */
 static void case_freed_wait_many(void)
 {
     const cudaStream_t held = new_stream(), opener = new_stream();

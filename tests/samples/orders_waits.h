@@ -1,13 +1,22 @@
-/* Cases of `orders`: work that does not depend on other work, and must not wait for it. Part of orders.cu. */
+/*
+ * Cases of `orders`: work that does not depend on other work, and must not wait for it. Part of
+ * orders.cu.
+ */
 #ifndef PENSTOCK_SAMPLES_ORDERS_WAITS_H
 #define PENSTOCK_SAMPLES_ORDERS_WAITS_H
 
 #define ROUNDS 10
 #define MOST_STREAMS 3
 
-/* --- streams side by side ------------------------------------------------------------------------------------------------------------ */
+/*
+ * --- streams side by side
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
-/* Each stream in turn takes a block, uses it and frees it, the host far ahead: the ledger of a simulated device tells how long the longest chain is. */
+/*
+ * Each stream in turn takes a block, uses it and frees it, the host far ahead: the ledger of a
+ * simulated device tells how long the longest chain is.
+ */
 static void rounds_on(const cudaStream_t *streams, unsigned count)
 {
     for (unsigned round = 0; round < ROUNDS; round++)
@@ -56,8 +65,8 @@ static void case_turns_of_threads(void)
 }
 
 /*
- * In each round every stream tells that it is there, and uses and frees its block only once all the others are there too. That comes about on streams that run
- * side by side and on no others.
+ * In each round every stream tells that it is there, and uses and frees its block only once all the
+ * others are there too. That comes about on streams that run side by side and on no others.
  */
 static void meet(const cudaStream_t *streams, unsigned count, size_t bytes_more)
 {
@@ -100,7 +109,9 @@ static void case_meeting_blocking(void)
     meet(streams, 2, 0);
 }
 
-/* Blocks of sizes that are alike: one stream's freed block is large enough for another's request. */
+/*
+ * Blocks of sizes that are alike: one stream's freed block is large enough for another's request.
+ */
 static void case_meeting_alike(void)
 {
     const cudaStream_t streams[3] = {new_stream(), new_stream(), new_stream()};
@@ -108,7 +119,10 @@ static void case_meeting_alike(void)
     meet(streams, 3, block_bytes / 4);
 }
 
-/* --- memory whose last use has not come ---------------------------------------------------------------------------------------------- */
+/*
+ * --- memory whose last use has not come
+ * ----------------------------------------------------------------------------------------------
+ */
 
 /* Blocks are freed on the stream behind a gate; what uses them has not run. */
 static void free_behind_gate(cudaStream_t held, unsigned blocks)
@@ -190,7 +204,9 @@ static void case_async_behind_wait_thread(void)
     give(block, opener);
 }
 
-/* A third stream takes and frees blocks as well, and may come to an end before the gate is opened. */
+/*
+ * A third stream takes and frees blocks as well, and may come to an end before the gate is opened.
+ */
 static void case_async_behind_wait_third(void)
 {
     const cudaStream_t held = new_stream(), third = new_stream(), opener = new_stream();
@@ -223,7 +239,10 @@ static void case_malloc_behind_wait_larger(void)
     malloc_behind(new_stream(), new_stream(), 3, 2 * block_bytes);
 }
 
-/* The same once the steps of a loop have been seen: what they ask for may have been made ready ahead of them. */
+/*
+ * The same once the steps of a loop have been seen: what they ask for may have been made ready
+ * ahead of them.
+ */
 static void case_malloc_behind_wait_steps(void)
 {
     const cudaStream_t held = new_stream(), opener = new_stream();
@@ -243,7 +262,10 @@ static void case_malloc_behind_wait_steps(void)
     malloc_behind(held, opener, 2, block_bytes);
 }
 
-/* cudaFree, which waits for the device by its own right: the host opens the gate. What others do meanwhile goes on. */
+/*
+ * cudaFree, which waits for the device by its own right: the host opens the gate. What others do
+ * meanwhile goes on.
+ */
 static void case_free_behind_wait(void)
 {
     const cudaStream_t held = new_stream(), other = new_stream();
@@ -267,9 +289,15 @@ static void case_free_behind_wait(void)
     expect_block(next, 2, "what another stream wrote meanwhile");
 }
 
-/* --- the default stream, between blocking streams ------------------------------------------------------------------------------------- */
+/*
+ * --- the default stream, between blocking streams
+ * -------------------------------------------------------------------------------------
+ */
 
-/* Eight blocks, one of them used on the default stream, others on two blocking streams; all of that is over. */
+/*
+ * Eight blocks, one of them used on the default stream, others on two blocking streams; all of that
+ * is over.
+ */
 static void use_everywhere(uint32_t **block, cudaStream_t held, cudaStream_t opener, cudaStream_t third)
 {
     for (unsigned i = 0; i < 8; i++)
@@ -313,7 +341,10 @@ static void case_legacy_barrier_leaves(void)
     expect_block(more, 9, "the block that came last");
 }
 
-/* A block that is freed and taken by cudaMalloc comes after all streams, of which one is the default stream. */
+/*
+ * A block that is freed and taken by cudaMalloc comes after all streams, of which one is the
+ * default stream.
+ */
 static void case_legacy_barrier_taken(void)
 {
     const cudaStream_t held = new_blocking_stream(), opener = new_blocking_stream(), third = new_stream();
@@ -353,7 +384,10 @@ static void case_legacy_barrier_launches(void)
     expect_all(block, 0);
 }
 
-/* A block is freed on the default stream before the wait; the blocking stream that opens the gate takes it behind that. */
+/*
+ * A block is freed on the default stream before the wait; the blocking stream that opens the gate
+ * takes it behind that.
+ */
 static void case_legacy_barrier_freed(void)
 {
     const cudaStream_t held = new_blocking_stream(), opener = new_blocking_stream();
@@ -367,9 +401,15 @@ static void case_legacy_barrier_freed(void)
     give(block, opener);
 }
 
-/* --- memory is short ------------------------------------------------------------------------------------------------------------------ */
+/*
+ * --- memory is short
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
-/* Idle blocks fill the budget; one block behind the gate pushes one of them out. There are others for the next request. */
+/*
+ * Idle blocks fill the budget; one block behind the gate pushes one of them out. There are others
+ * for the next request.
+ */
 static void scarce(void (*behind)(cudaStream_t, cudaStream_t, unsigned, size_t), unsigned idle_blocks, unsigned blocks)
 {
     const cudaStream_t idle = new_stream(), held = new_stream(), opener = new_stream();
@@ -407,8 +447,9 @@ static void case_scarce_malloc_all(void)
 }
 
 /*
- * Two blocks are away. One stream, which nobody waits for, names the first: its pages may come from a block whose last use is behind the gate. The stream that
- * opens the gate names the second, for which there are pages of a block that nobody uses.
+ * Two blocks are away. One stream, which nobody waits for, names the first: its pages may come from
+ * a block whose last use is behind the gate. The stream that opens the gate names the second, for
+ * which there are pages of a block that nobody uses.
  */
 static void case_reload_behind_wait(void)
 {
@@ -464,9 +505,15 @@ static void case_legacy_barrier_taken_busy(void)
     expect_block(more, 9, "the block that came last");
 }
 
-/* --- what the only stream had before there was a second one ---------------------------------------------------------------------------- */
+/*
+ * --- what the only stream had before there was a second one
+ * ----------------------------------------------------------------------------
+ */
 
-/* A block that the only stream used is freed and taken again; the second stream, which is to open the gate, comes after what used it before the free alone. */
+/*
+ * A block that the only stream used is freed and taken again; the second stream, which is to open
+ * the gate, comes after what used it before the free alone.
+ */
 static void second_stream(bool is_known_first)
 {
     const cudaStream_t first = new_stream(), second = new_stream();

@@ -1,11 +1,12 @@
 /*
- * An example of a policy of one's own: spans leave in their longest gaps first, until the step fits the budget.
+ * An example of a policy of one's own: spans leave in their longest gaps first, until the step fits
+ * the budget.
  *
  *     cc -shared -fPIC -Iinclude -o policy_example.so tests/samples/policy_example.c
  *     PENSTOCK_POLICY=./policy_example.so penstock run --budget 48GiB -- python train.py
  *
- * It reloads just in time for a link that does one thing at a time; it does not see that several reloads queue up behind each other, which
- * the policy `plan` does.
+ * It reloads just in time for a link that does one thing at a time; it does not see that several
+ * reloads queue up behind each other, which the policy `plan` does.
  */
 #include <penstock/policy.h>
 
@@ -49,14 +50,19 @@ static void fill_tables(const struct penstock_step *step, struct tables *t)
             const struct penstock_step_span *span = &step->span[i];
             uint32_t now = step->launch[l].moment;
             bool wraps = span->freed < span->born;
-            if (span->born == PENSTOCK_NEVER || (wraps ? now >= span->born || now <= span->freed : now >= span->born && now <= span->freed))
+            if (span->born == PENSTOCK_NEVER ||
+                (wraps ? now >= span->born || now <= span->freed : now >= span->born && now <= span->freed))
                 t->held[l] += span->bytes;
         }
     }
 }
 
-/* The gap of `span` after its k-th use: false where there is none inside the step, or a new span begins in it. */
-static bool gap_after(const struct penstock_step *step, const struct penstock_step_span *span, uint32_t k, uint32_t *from, uint32_t *to)
+/*
+ * The gap of `span` after its k-th use: false where there is none inside the step, or a new span
+ * begins in it.
+ */
+static bool gap_after(const struct penstock_step *step, const struct penstock_step_span *span, uint32_t k,
+                      uint32_t *from, uint32_t *to)
 {
     if (span->fixed || k + 1 >= span->uses)
         return false;
@@ -65,11 +71,13 @@ static bool gap_after(const struct penstock_step *step, const struct penstock_st
     /* There must be a launch for the D2H to be over in and one for the H2D to begin with. */
     if (*to - *from < 3)
         return false;
-    return span->born == PENSTOCK_NEVER || span->freed <= step->launch[*from].moment || span->freed > step->launch[*to].moment;
+    return span->born == PENSTOCK_NEVER || span->freed <= step->launch[*from].moment ||
+           span->freed > step->launch[*to].moment;
 }
 
 /* The launch from which the reload is in time for `to`. */
-static uint32_t reload_point(const struct penstock_step *step, const struct tables *t, uint32_t from, uint32_t to, uint64_t bytes)
+static uint32_t reload_point(const struct penstock_step *step, const struct tables *t, uint32_t from, uint32_t to,
+                             uint64_t bytes)
 {
     uint64_t needs = copy_ns(bytes, step->links.h2d_bytes_per_s_both) + step->links.reload_overhead_ns;
     uint32_t launch = to - 1;
@@ -97,7 +105,8 @@ static bool longest_gap(const struct penstock_step *step, const struct tables *t
         for (uint32_t k = 0; k < step->span[i].uses; k++) {
             uint32_t from, to;
             bool helps = false;
-            if (!gap_after(step, &step->span[i], k, &from, &to) || gap_ns(t, from, to) <= longest || is_taken(plan, i, from))
+            if (!gap_after(step, &step->span[i], k, &from, &to) || gap_ns(t, from, to) <= longest ||
+                is_taken(plan, i, from))
                 continue;
             uint32_t reload_from = reload_point(step, t, from, to, step->span[i].bytes);
             for (uint32_t l = from + 1; l <= reload_from && !helps; l++)
@@ -121,8 +130,8 @@ static void insert(struct penstock_plan *plan, struct penstock_move move)
     plan->move[at] = move;
 }
 
-static int plan_longest_gaps(const struct penstock_step *step, const struct penstock_policy_options *options, void *workspace,
-                             struct penstock_plan *plan)
+static int plan_longest_gaps(const struct penstock_step *step, const struct penstock_policy_options *options,
+                             void *workspace, struct penstock_plan *plan)
 {
     struct tables t = tables_in(step, workspace);
     struct penstock_move move;

@@ -22,14 +22,16 @@ static __host__ __device__ inline uint32_t *masked(const uint32_t *address, uint
     return reinterpret_cast<uint32_t *>(reinterpret_cast<uint64_t>(address) ^ mask);
 }
 
-KERNEL(write_pair, (uint32_t * *__restrict__ table, uint32_t *to, const uint32_t *from, size_t count), (table, to, from, count))
+KERNEL(write_pair, (uint32_t * *__restrict__ table, uint32_t *to, const uint32_t *from, size_t count),
+       (table, to, from, count))
 {
     FOR_EACH_ITEM (i, count)
         table[i] = masked(i == 0 ? to : from, 0);
 }
 
 /* Another kernel than write_pair: one that shows addresses is known by its first launches. */
-KERNEL(write_masked_pair, (uint32_t * *__restrict__ table, uint32_t *to, const uint32_t *from, uint64_t mask, size_t count),
+KERNEL(write_masked_pair,
+       (uint32_t * *__restrict__ table, uint32_t *to, const uint32_t *from, uint64_t mask, size_t count),
        (table, to, from, mask, count))
 {
     FOR_EACH_ITEM (i, count)
@@ -45,7 +47,10 @@ KERNEL(mix_by_table, (uint32_t *const *table, uint64_t mask, uint32_t by, size_t
         to[i] = (to[i] * 7 + from[i]) ^ by;
 }
 
-/* --- tables ---------------------------------------------------------------------------------------------------------------------------- */
+/*
+ * --- tables
+ * ----------------------------------------------------------------------------------------------------------------------------
+ */
 struct address_table {
     uint32_t **device;
     tensor_ref to, from; /* NULL: nothing is in it */
@@ -64,8 +69,8 @@ static inline void clear_table(struct address_table *table)
 }
 
 /* The tensors themselves are not touched, so their words need no order. */
-static inline void write_table(struct random_memory *memory, int stream, struct address_table *table, const tensor_ref &to,
-                               const tensor_ref &from, uint64_t mask)
+static inline void write_table(struct random_memory *memory, int stream, struct address_table *table,
+                               const tensor_ref &to, const tensor_ref &from, uint64_t mask)
 {
     clear_table(table);
     table->to = to;
@@ -103,7 +108,10 @@ static inline void use_table(struct random_memory *memory, int stream, struct ad
     table->reads.push_back(work);
 }
 
-/* --- graphs ---------------------------------------------------------------------------------------------------------------------------- */
+/*
+ * --- graphs
+ * ----------------------------------------------------------------------------------------------------------------------------
+ */
 enum node_kind { NODE_MIX, NODE_ADD, NODE_COPY, NODE_FILL, NODE_KINDS };
 
 struct graph_node {
@@ -131,7 +139,8 @@ static inline void capture_node(cudaStream_t stream, const struct graph_node *no
     else if (node->kind == NODE_ADD)
         LAUNCH(stream, count, add_to_words, node->to->device, node->by, count);
     else if (node->kind == NODE_COPY)
-        CHECK(cudaMemcpyAsync(node->to->device, node->from->device, count * sizeof(uint32_t), cudaMemcpyDeviceToDevice, stream));
+        CHECK(cudaMemcpyAsync(node->to->device, node->from->device, count * sizeof(uint32_t), cudaMemcpyDeviceToDevice,
+                              stream));
     else
         CHECK(cudaMemsetAsync(node->to->device, static_cast<int>(node->by & 255), count * sizeof(uint32_t), stream));
 }

@@ -3,8 +3,10 @@
  *
  *     random_orders SEED [OPERATIONS [STEPS [KIB]]] [masked=N] [gates] [threads]
  *
- * A seed makes one program. It takes and frees memory in each of CUDA's ways, on streams of each kind that come and go, fills, mixes and copies it, captures graphs
- * and launches them again, and uses memory by tables of addresses that its kernels write. The host knows each word as it will be, and compares what it reads.
+ * A seed makes one program. It takes and frees memory in each of CUDA's ways, on streams of each
+ * kind that come and go, fills, mixes and copies it, captures graphs and launches them again, and
+ * uses memory by tables of addresses that its kernels write. The host knows each word as it will
+ * be, and compares what it reads.
  *
  *     STEPS     this many times the same operations, now and then others; 1 by default
  *     KIB       a tensor is one to four times as large (4)
@@ -65,7 +67,10 @@ static bool may_wait(const struct random_program *program)
     return program->gate_until == 0;
 }
 
-/* --- words ----------------------------------------------------------------------------------------------------------------------------- */
+/*
+ * --- words
+ * -----------------------------------------------------------------------------------------------------------------------------
+ */
 static void copy_from_host(struct random_program *program, int stream, struct tensor_words *tensor)
 {
     struct random_memory *memory = &program->memory;
@@ -87,7 +92,8 @@ static void fill_tensor(struct random_program *program, int stream, struct tenso
     before_write(memory, stream, tensor);
     if (way == 0) {
         memset(tensor->words.data(), static_cast<int>(salt & 255), bytes_of(tensor));
-        CHECK(cudaMemsetAsync(tensor->device, static_cast<int>(salt & 255), bytes_of(tensor), handle_of(memory, stream)));
+        CHECK(
+            cudaMemsetAsync(tensor->device, static_cast<int>(salt & 255), bytes_of(tensor), handle_of(memory, stream)));
         was_written(tensor, worked(&memory->streams, stream));
         return;
     }
@@ -97,7 +103,8 @@ static void fill_tensor(struct random_program *program, int stream, struct tenso
         return;
     }
     if (way == 2 && may_wait(program)) /* from memory that is not pinned */
-        CHECK(cudaMemcpyAsync(tensor->device, tensor->words.data(), bytes_of(tensor), cudaMemcpyHostToDevice, handle_of(memory, stream)));
+        CHECK(cudaMemcpyAsync(tensor->device, tensor->words.data(), bytes_of(tensor), cudaMemcpyHostToDevice,
+                              handle_of(memory, stream)));
     else
         LAUNCH(handle_of(memory, stream), count, fill_words, tensor->device, salt, 0, count);
     memory->launches++;
@@ -148,8 +155,8 @@ static void copy_rows(struct random_program *program, int stream)
         return;
     before_write(memory, stream, to.get());
     before_read(memory, stream, from.get());
-    CHECK(cudaMemcpy2DAsync(to->device, 2 * row * sizeof(uint32_t), from->device + row, 2 * row * sizeof(uint32_t), row * sizeof(uint32_t),
-                            rows, cudaMemcpyDeviceToDevice, handle_of(memory, stream)));
+    CHECK(cudaMemcpy2DAsync(to->device, 2 * row * sizeof(uint32_t), from->device + row, 2 * row * sizeof(uint32_t),
+                            row * sizeof(uint32_t), rows, cudaMemcpyDeviceToDevice, handle_of(memory, stream)));
     memory->launches++;
     for (size_t i = 0; i < rows; i++)
         memcpy(to->words.data() + i * 2 * row, from->words.data() + row + i * 2 * row, row * sizeof(uint32_t));
@@ -158,7 +165,10 @@ static void copy_rows(struct random_program *program, int stream)
     was_read(from.get(), work);
 }
 
-/* --- memory ---------------------------------------------------------------------------------------------------------------------------- */
+/*
+ * --- memory
+ * ----------------------------------------------------------------------------------------------------------------------------
+ */
 static void free_tensor(struct random_program *program, int stream, size_t at)
 {
     struct random_memory *memory = &program->memory;
@@ -228,7 +238,10 @@ static void take_given(struct random_program *program)
     given.pop_back();
 }
 
-/* --- tables and graphs ----------------------------------------------------------------------------------------------------------------- */
+/*
+ * --- tables and graphs
+ * -----------------------------------------------------------------------------------------------------------------
+ */
 static bool is_usable(const struct random_program *program, const struct address_table *table)
 {
     if (table->to == nullptr)
@@ -264,13 +277,15 @@ static void make_graph(struct random_program *program, int stream)
     struct random_graph graph = {};
 
     /* A capture of a blocking stream would bar the other thread from the legacy one. */
-    if (program->graphs.size() >= MOST_GRAPHS || streams[stream].kind != NON_BLOCKING || streams[beside].kind != NON_BLOCKING)
+    if (program->graphs.size() >= MOST_GRAPHS || streams[stream].kind != NON_BLOCKING ||
+        streams[beside].kind != NON_BLOCKING)
         return;
     for (uint64_t i = 0, count = 1 + below(program, MOST_NODES); i < count; i++) {
         const tensor_ref to = any_tensor(program), from = any_tensor(program);
 
         if (to != from)
-            graph.nodes.push_back({static_cast<enum node_kind>(below(program, NODE_KINDS)), to, from, static_cast<uint32_t>(i * 77)});
+            graph.nodes.push_back(
+                {static_cast<enum node_kind>(below(program, NODE_KINDS)), to, from, static_cast<uint32_t>(i * 77)});
     }
     if (graph.nodes.empty() || (stream == beside && branch_of(graph.nodes) < graph.nodes.size()))
         return;
@@ -301,7 +316,10 @@ static void drop_graphs_and_tables(struct random_program *program)
         clear_table(&table);
 }
 
-/* --- streams --------------------------------------------------------------------------------------------------------------------------- */
+/*
+ * --- streams
+ * ---------------------------------------------------------------------------------------------------------------------------
+ */
 static void replace_stream(struct random_program *program, int stream)
 {
     struct random_streams *streams = &program->memory.streams;
@@ -343,7 +361,10 @@ static void wait_on_host(struct random_program *program, int stream)
         compare_all(&program->memory);
 }
 
-/* --- programs -------------------------------------------------------------------------------------------------------------------------- */
+/*
+ * --- programs
+ * --------------------------------------------------------------------------------------------------------------------------
+ */
 static void work_with_words(struct random_program *program, int stream)
 {
     switch (below(program, 10)) {

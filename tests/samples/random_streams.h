@@ -1,9 +1,11 @@
 /*
- * Streams of a random program, and what is known of the order between them. Part of random_orders.cu.
+ * Streams of a random program, and what is known of the order between them. Part of
+ * random_orders.cu.
  *
- * Every piece of work has a number on its stream. A stream's clock holds, for each stream, the number up to which work there comes before what this
- * stream is given next. So a program waits only where nothing orders two pieces of work yet, and relies on order that it has by way of a third stream,
- * or by the rules of the legacy default stream.
+ * Every piece of work has a number on its stream. A stream's clock holds, for each stream, the
+ * number up to which work there comes before what this stream is given next. So a program waits
+ * only where nothing orders two pieces of work yet, and relies on order that it has by way of a
+ * third stream, or by the rules of the legacy default stream.
  */
 #ifndef PENSTOCK_SAMPLES_RANDOM_STREAMS_H
 #define PENSTOCK_SAMPLES_RANDOM_STREAMS_H
@@ -61,7 +63,10 @@ static inline bool one_in(struct random_streams *streams, uint64_t n)
     return below(streams, n) == 0;
 }
 
-/* --- moments ------------------------------------------------------------------------------------------------------------------------- */
+/*
+ * --- moments
+ * -------------------------------------------------------------------------------------------------------------------------
+ */
 static std::mutex events_lock;
 static std::vector<cudaEvent_t> spare_events;
 
@@ -91,7 +96,10 @@ static inline void destroy_events(void)
     spare_events.clear();
 }
 
-/* --- order --------------------------------------------------------------------------------------------------------------------------- */
+/*
+ * --- order
+ * ---------------------------------------------------------------------------------------------------------------------------
+ */
 static inline uint64_t number_in(const order_clock &clock, size_t stream)
 {
     return stream < clock.size() ? clock[stream] : 0;
@@ -110,7 +118,10 @@ static inline bool waits_for_legacy(const struct random_stream *stream)
     return stream->kind == BLOCKING || stream->kind == PER_THREAD;
 }
 
-/* The next work on the legacy stream comes after all that blocking streams have, and theirs after its. */
+/*
+ * The next work on the legacy stream comes after all that blocking streams have, and theirs after
+ * its.
+ */
 static inline void learn_from_legacy_rules(struct random_streams *streams, int at)
 {
     struct random_stream *stream = &streams->all[static_cast<size_t>(at)];
@@ -152,7 +163,10 @@ static inline void come_after(struct random_streams *streams, int at, struct wor
         learn(&stream->clock, work->after->clock);
 }
 
-/* The stream has been given work. Some of it is followed by an event at once, the other when that is wanted. */
+/*
+ * The stream has been given work. Some of it is followed by an event at once, the other when that
+ * is wanted.
+ */
 static inline struct work worked(struct random_streams *streams, int at)
 {
     const size_t index = static_cast<size_t>(at);
@@ -164,7 +178,10 @@ static inline struct work worked(struct random_streams *streams, int at)
     return {at, number, one_in(streams, 3) ? moment_on(streams, at) : nullptr};
 }
 
-/* --- streams that come and go -------------------------------------------------------------------------------------------------------- */
+/*
+ * --- streams that come and go
+ * --------------------------------------------------------------------------------------------------------
+ */
 static inline void add_stream(struct random_streams *streams, enum stream_kind kind)
 {
     cudaStream_t handle = nullptr;

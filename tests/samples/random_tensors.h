@@ -1,8 +1,9 @@
 /*
- * Memory of a random program: tensors whose words the host knows, and looks at them that are compared later. Part of random_orders.cu.
+ * Memory of a random program: tensors whose words the host knows, and looks at them that are
+ * compared later. Part of random_orders.cu.
  *
- * What a kernel does to the device's words its body does to the host's at the same time, so that every word has one right value in every order that the
- * device may take.
+ * What a kernel does to the device's words its body does to the host's at the same time, so that
+ * every word has one right value in every order that the device may take.
  */
 #ifndef PENSTOCK_SAMPLES_RANDOM_TENSORS_H
 #define PENSTOCK_SAMPLES_RANDOM_TENSORS_H
@@ -40,7 +41,10 @@ struct random_memory {
     uint64_t launches; /* at least as many as Penstock counts */
 };
 
-/* --- the order of accesses ----------------------------------------------------------------------------------------------------------- */
+/*
+ * --- the order of accesses
+ * -----------------------------------------------------------------------------------------------------------
+ */
 static inline void order_after(struct random_memory *memory, int stream, std::vector<struct work> *works)
 {
     for (struct work &work : *works)
@@ -84,7 +88,10 @@ static inline void wait_for(struct random_memory *memory, std::vector<struct wor
     }
 }
 
-/* --- memory ---------------------------------------------------------------------------------------------------------------------------- */
+/*
+ * --- memory
+ * ----------------------------------------------------------------------------------------------------------------------------
+ */
 static inline size_t bytes_of(const struct tensor_words *tensor)
 {
     return tensor->words.size() * sizeof(uint32_t);
@@ -118,7 +125,10 @@ static inline void free_for_all(struct random_memory *memory, struct tensor_word
     CHECK(cudaFree(tensor->device));
 }
 
-/* On the legacy stream neither taking nor giving back memory orders what blocking streams do before and after: nobody says that it does. */
+/*
+ * On the legacy stream neither taking nor giving back memory orders what blocking streams do before
+ * and after: nobody says that it does.
+ */
 static inline void free_in_order(struct random_memory *memory, int stream, struct tensor_words *tensor)
 {
     struct random_stream *const on = &memory->streams.all[static_cast<size_t>(stream)];
@@ -136,7 +146,10 @@ static inline void forget_tensor(struct random_memory *memory, size_t at)
     memory->tensors.erase(memory->tensors.begin() + static_cast<ptrdiff_t>(at));
 }
 
-/* --- looks ----------------------------------------------------------------------------------------------------------------------------- */
+/*
+ * --- looks
+ * -----------------------------------------------------------------------------------------------------------------------------
+ */
 static inline uint32_t *host_buffer(struct random_memory *memory)
 {
     void *buffer = nullptr;
@@ -179,7 +192,8 @@ static inline void look_at(struct random_memory *memory, int stream, struct tens
     struct look look = {host_buffer(memory), tensor->words, nullptr, memory->issued};
 
     before_read(memory, stream, tensor);
-    CHECK(cudaMemcpyAsync(look.host, tensor->device, bytes_of(tensor), cudaMemcpyDeviceToHost, handle_of(memory, stream)));
+    CHECK(cudaMemcpyAsync(look.host, tensor->device, bytes_of(tensor), cudaMemcpyDeviceToHost,
+                          handle_of(memory, stream)));
     was_read(tensor, worked(&memory->streams, stream));
     look.over = moment_on(&memory->streams, stream);
     memory->looks.push_back(look);

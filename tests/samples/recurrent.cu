@@ -3,9 +3,10 @@
  *
  *     recurrent STEPS
  *
- * A step takes one large buffer that forward fills and backward reads (the reserve space), and another one to work in. Its launches, a few for each moment of
- * a sequence, name addresses inside both: where a moment's hidden state, cell and gates begin. One direction goes up through them, the other one down.
- * Sequences are of another length in each step, and so are the buffers.
+ * A step takes one large buffer that forward fills and backward reads (the reserve space), and
+ * another one to work in. Its launches, a few for each moment of a sequence, name addresses inside
+ * both: where a moment's hidden state, cell and gates begin. One direction goes up through them,
+ * the other one down. Sequences are of another length in each step, and so are the buffers.
  *
  * Prints a hash of the weights after each step.
  */
@@ -32,7 +33,9 @@ KERNEL(recur, (uint32_t *__restrict__ scratch, const uint32_t *hidden, const uin
     }
 }
 
-KERNEL(cell, (uint32_t * gates, uint32_t *cells, uint32_t *hidden, uint32_t *__restrict__ kept, const uint32_t *scratch, size_t count),
+KERNEL(cell,
+       (uint32_t * gates, uint32_t *cells, uint32_t *hidden, uint32_t *__restrict__ kept, const uint32_t *scratch,
+        size_t count),
        (gates, cells, hidden, kept, scratch, count))
 {
     FOR_EACH_ITEM (i, count) {
@@ -45,7 +48,8 @@ KERNEL(cell, (uint32_t * gates, uint32_t *cells, uint32_t *hidden, uint32_t *__r
     }
 }
 
-KERNEL(cell_back, (uint32_t * gates, const uint32_t *cells, const uint32_t *kept, uint32_t *__restrict__ gradient, size_t count),
+KERNEL(cell_back,
+       (uint32_t * gates, const uint32_t *cells, const uint32_t *kept, uint32_t *__restrict__ gradient, size_t count),
        (gates, cells, kept, gradient, count))
 {
     FOR_EACH_ITEM (i, count)
@@ -71,7 +75,10 @@ static uint32_t *take(size_t units)
     return static_cast<uint32_t *>(memory);
 }
 
-/* Where things lie, in units, in the reserve space of a layer and direction and in what is worked in. */
+/*
+ * Where things lie, in units, in the reserve space of a layer and direction and in what is worked
+ * in.
+ */
 struct places {
     size_t length;
     uint32_t *reserve, *work, *weights;
@@ -112,8 +119,10 @@ static void go_forward(const struct places *p, uint32_t *first)
         for (size_t nth = 0; nth < p->length; nth++)
             for (size_t d = 0; d < DIRECTIONS; d++) {
                 const size_t of = layer * DIRECTIONS + d, m = p->at(d, nth);
-                LAUNCH(stream, UNIT, recur, p->scratch(d), nth ? p->hidden(of, p->at(d, nth - 1)) : first, p->weight(of), UNIT);
-                LAUNCH(stream, UNIT, cell, p->gates(d, m), p->cells(of, m), p->hidden(of, m), p->kept(of, m), p->scratch(d), UNIT);
+                LAUNCH(stream, UNIT, recur, p->scratch(d), nth ? p->hidden(of, p->at(d, nth - 1)) : first,
+                       p->weight(of), UNIT);
+                LAUNCH(stream, UNIT, cell, p->gates(d, m), p->cells(of, m), p->hidden(of, m), p->kept(of, m),
+                       p->scratch(d), UNIT);
             }
 }
 
@@ -152,7 +161,8 @@ int main(int argc, char **argv)
         CHECK(cudaFreeAsync(again.work, stream));
         CHECK(cudaFreeAsync(gradients, stream));
         CHECK(cudaFreeAsync(places.reserve, stream));
-        printf("step %lu weights %016llx\n", step, static_cast<unsigned long long>(hash_words(HASH_START, weights, all * UNIT, stream)));
+        printf("step %lu weights %016llx\n", step,
+               static_cast<unsigned long long>(hash_words(HASH_START, weights, all * UNIT, stream)));
     }
     CHECK(cudaFreeAsync(weights, stream));
     CHECK(cudaFreeAsync(first, stream));

@@ -1,5 +1,6 @@
 /*
- * The training loop that the sample trainers share: parameters, batches, workers and their threads, gradient sums, Adam, what is printed.
+ * The training loop that the sample trainers share: parameters, batches, workers and their threads,
+ * gradient sums, Adam, what is printed.
  *
  * Standard output depends on the sizes, the seed and --halves alone:
  *     step N loss L gradients H      H: a hash of the bytes of all gradients
@@ -28,11 +29,18 @@ struct model {
     void (*fill_batch)(const struct options *options, void *input, void *target);
     struct activations *(*new_activations)(const struct options *options);
     void (*free_activations)(struct activations *activations);
-    /* Issue the worker's share of a step. After forward with worker->training, what backward needs is in worker->activations. */
+    /*
+     * Issue the worker's share of a step. After forward with worker->training, what backward needs
+     * is in worker->activations.
+     */
     void (*forward)(struct worker *worker);
     void (*backward)(struct worker *worker);
-    /* The loss of the first step's batch, by plain loops in double precision that share nothing with the kernels. */
-    double (*reference_loss)(const struct options *options, const double *const *parameters, const void *input, const void *target);
+    /*
+     * The loss of the first step's batch, by plain loops in double precision that share nothing
+     * with the kernels.
+     */
+    double (*reference_loss)(const struct options *options, const double *const *parameters, const void *input,
+                             const void *target);
 };
 
 struct step_result {
@@ -53,8 +61,8 @@ struct trainer {
     uint64_t updates;
 };
 
-static inline void parameter_add(struct parameter_list *list, size_t count, float offset, float deviation, const char *format,
-                                 unsigned layer)
+static inline void parameter_add(struct parameter_list *list, size_t count, float offset, float deviation,
+                                 const char *format, unsigned layer)
 {
     REQUIRE(list->count < MAX_PARAMETERS, "more than %d parameters", MAX_PARAMETERS);
 
@@ -132,7 +140,8 @@ static inline void make_trainer(struct trainer *trainer, const struct model *mod
     trainer->target = pinned_new(model->target_bytes(options));
     model->fill_batch(options, trainer->input, trainer->target);
     make_parameters(trainer);
-    REQUIRE(trainer->parameter_bytes <= (1ull << 30) / results, "--print=end would keep more than 1 GiB of gradients on the host");
+    REQUIRE(trainer->parameter_bytes <= (1ull << 30) / results,
+            "--print=end would keep more than 1 GiB of gradients on the host");
     for (size_t i = 0; i < options->halves; i++)
         make_worker(trainer, &trainer->worker[i]);
     CHECK(cudaEventCreateWithFlags(&trainer->updated, cudaEventDisableTiming));
@@ -142,7 +151,10 @@ static inline void make_trainer(struct trainer *trainer, const struct model *mod
         trainer->result[i].loss = static_cast<double *>(pinned_new(MAX_WORKERS * sizeof(double)));
         trainer->result[i].gradient = static_cast<unsigned char *>(pinned_new(trainer->parameter_bytes));
     }
-    /* The plain copies and memsets above ran on the default stream, for which the workers' streams don't wait. */
+    /*
+     * The plain copies and memsets above ran on the default stream, for which the workers' streams
+     * don't wait.
+     */
     CHECK(cudaDeviceSynchronize());
 }
 
@@ -186,7 +198,10 @@ static void *worker_thread(void *argument)
     return nullptr;
 }
 
-/* Issues forward (and backward) of all workers; afterwards the first worker's main stream follows all of it. */
+/*
+ * Issues forward (and backward) of all workers; afterwards the first worker's main stream follows
+ * all of it.
+ */
 static inline void run_workers(struct trainer *trainer, uint64_t step, bool training, struct step_result *result)
 {
     const struct options *options = trainer->options;
@@ -216,7 +231,10 @@ static inline void run_workers(struct trainer *trainer, uint64_t step, bool trai
     }
 }
 
-/* Sums the workers' gradients, sends a copy to the host, and updates the parameters on the side stream. */
+/*
+ * Sums the workers' gradients, sends a copy to the host, and updates the parameters on the side
+ * stream.
+ */
 static inline void finish_step(struct trainer *trainer, uint64_t step, struct step_result *result)
 {
     const struct options *options = trainer->options;
@@ -230,7 +248,8 @@ static inline void finish_step(struct trainer *trainer, uint64_t step, struct st
 
         for (size_t i = 1; i < options->halves; i++)
             LAUNCH(worker->main, count, accumulate, worker->gradient[p], trainer->worker[i].gradient[p], count);
-        CHECK(cudaMemcpyAsync(result->gradient + offset, worker->gradient[p], count * sizeof(float), cudaMemcpyDeviceToHost, worker->main));
+        CHECK(cudaMemcpyAsync(result->gradient + offset, worker->gradient[p], count * sizeof(float),
+                              cudaMemcpyDeviceToHost, worker->main));
         offset += count * sizeof(float);
     }
     side_follows_main(worker);
@@ -244,8 +263,8 @@ static inline void finish_step(struct trainer *trainer, uint64_t step, struct st
         for (size_t p = 0; p < trainer->parameters.count; p++) {
             const struct parameter *parameter = &trainer->parameters.entry[p];
 
-            LAUNCH(worker->side, parameter->count, adam, parameter->value, parameter->moment1, parameter->moment2, worker->gradient[p],
-                   LEARNING_RATE, correction1, correction2, parameter->count);
+            LAUNCH(worker->side, parameter->count, adam, parameter->value, parameter->moment1, parameter->moment2,
+                   worker->gradient[p], LEARNING_RATE, correction1, correction2, parameter->count);
         }
     }
     CHECK(cudaEventRecord(trainer->updated, worker->side));
@@ -288,7 +307,8 @@ static inline void verify_step(const struct trainer *trainer, uint64_t step, con
     for (size_t p = 0; p < trainer->parameters.count; p++)
         for (size_t i = 0; i < trainer->parameters.entry[p].count; i++, value++)
             REQUIRE(fabs(static_cast<double>(*value)) < ABSURD, "step %llu: gradient %zu of %s is %g",
-                    static_cast<unsigned long long>(step), i, trainer->parameters.entry[p].name, static_cast<double>(*value));
+                    static_cast<unsigned long long>(step), i, trainer->parameters.entry[p].name,
+                    static_cast<double>(*value));
 }
 
 static inline void print_step(const struct trainer *trainer, uint64_t step, const struct step_result *result)
@@ -366,7 +386,10 @@ static inline void free_worker(const struct trainer *trainer, struct worker *wor
     trainer->model->free_activations(worker->activations);
 }
 
-/* Gives back everything, so that what a ledger still shows after this has been lost by somebody else. */
+/*
+ * Gives back everything, so that what a ledger still shows after this has been lost by somebody
+ * else.
+ */
 static inline void free_trainer(struct trainer *trainer)
 {
     CHECK(cudaDeviceSynchronize());
@@ -397,7 +420,8 @@ static inline int train_main(const struct model *model, int argc, char **argv)
 
     parse_options(&options, argc, argv);
     if (options.batch < 2 * options.halves) {
-        fprintf(stderr, "%s: a batch of %llu can't be shared out\n", argv[0], static_cast<unsigned long long>(options.batch));
+        fprintf(stderr, "%s: a batch of %llu can't be shared out\n", argv[0],
+                static_cast<unsigned long long>(options.batch));
         return 2;
     }
     model->check_options(&options);

@@ -4,8 +4,9 @@
  *     x = x + attention(norm(x) QKV) PROJECTION
  *     x = x + silu(norm(x) MLP_IN) MLP_OUT
  *
- * between a sum of token and position embeddings and a last norm with a product to the vocabulary; the loss is the mean cross-entropy of
- * the next token. The attention weights of all heads are kept for backward, as a plain implementation does: they dominate.
+ * between a sum of token and position embeddings and a last norm with a product to the vocabulary;
+ * the loss is the mean cross-entropy of the next token. The attention weights of all heads are kept
+ * for backward, as a plain implementation does: they dominate.
  */
 #include "train.h"
 
@@ -91,7 +92,10 @@ static size_t batch_bytes(const struct options *options)
     return options->batch * options->seq * sizeof(int32_t);
 }
 
-/* Sequences in which each token follows from the one before and, now and then, from chance: something to learn, never fully. */
+/*
+ * Sequences in which each token follows from the one before and, now and then, from chance:
+ * something to learn, never fully.
+ */
 static void fill_batch(const struct options *options, void *input, void *target)
 {
     int32_t *token = static_cast<int32_t *>(input);
@@ -139,14 +143,16 @@ static struct tensor<float> attention_forward(struct worker *worker, size_t laye
     const size_t rows = attention_rows(&shape);
 
     kept->in = in;
-    kept->attention_in = norm(worker, &kept->in, tokens, layer_parameter_index(layer, ATTENTION_GAIN), &kept->attention_rms);
+    kept->attention_in =
+        norm(worker, &kept->in, tokens, layer_parameter_index(layer, ATTENTION_GAIN), &kept->attention_rms);
     kept->qkv = linear_forward(worker, &kept->attention_in, tokens, layer_parameter_index(layer, QKV), NO_BIAS);
     kept->probs = tensor_new(worker, rows *shape.seq);
     LAUNCH(worker->main, rows, attention_probs, kept->probs.data, kept->qkv.data, shape);
     kept->context = tensor_new(worker, tokens *shape.width);
     LAUNCH(worker->main, rows, attention_context, kept->context.data, kept->probs.data, kept->qkv.data, shape);
 
-    struct tensor<float> branch = linear_forward(worker, &kept->context, tokens, layer_parameter_index(layer, PROJECTION), NO_BIAS);
+    struct tensor<float> branch =
+        linear_forward(worker, &kept->context, tokens, layer_parameter_index(layer, PROJECTION), NO_BIAS);
     struct tensor<float> out = sum_of(worker, &in, &branch);
 
     tensor_free(worker, &branch);
@@ -164,7 +170,8 @@ mlp_forward(struct worker *worker, size_t layer, struct tensor<float> in) {
     kept->active = tensor_new(worker, kept->inner.count);
     LAUNCH(worker->main, kept->inner.count, silu_forward, kept->active.data, kept->inner.data, kept->inner.count);
 
-    struct tensor<float> branch = linear_forward(worker, &kept->active, tokens, layer_parameter_index(layer, MLP_OUT), NO_BIAS);
+    struct tensor<float> branch =
+        linear_forward(worker, &kept->active, tokens, layer_parameter_index(layer, MLP_OUT), NO_BIAS);
     struct tensor<float> out = sum_of(worker, &in, &branch);
 
     tensor_free(worker, &branch);
@@ -222,8 +229,8 @@ static void forward(struct worker *worker)
 
     range_begin(worker, "embedding forward");
     kept->token = upload_share<int32_t>(worker, worker->host_input, options->seq);
-    LAUNCH(worker->main, x.count, embed, x.data, kept->token.data, weight_of(worker, TOKENS), weight_of(worker, PLACES), tokens,
-           options->seq, options->width);
+    LAUNCH(worker->main, x.count, embed, x.data, kept->token.data, weight_of(worker, TOKENS), weight_of(worker, PLACES),
+           tokens, options->seq, options->width);
     range_end(worker);
     for (size_t layer = 0; layer < options->layers; layer++) {
         range_begin(worker, "layer %zu forward", layer);
@@ -252,7 +259,8 @@ static struct tensor<float> head_backward(struct worker *worker) {
     linear_weight_gradient(worker, &kept->last_normed, &kept->logits_gradient, tokens, LOGITS, NO_BIAS);
 
     struct tensor<float> grad_normed = linear_backward(worker, &kept->logits_gradient, tokens, LOGITS);
-    struct tensor<float> grad = norm_gradient(worker, nullptr, &grad_normed, &kept->last, &kept->last_rms, tokens, FINAL_GAIN);
+    struct tensor<float> grad =
+        norm_gradient(worker, nullptr, &grad_normed, &kept->last, &kept->last_rms, tokens, FINAL_GAIN);
 
     tensor_free_shared(worker, &grad_normed);
     tensor_free_shared(worker, &kept->logits_gradient);
@@ -271,17 +279,20 @@ mlp_backward(struct worker *worker, size_t layer, struct tensor<float> grad_out)
 
     linear_weight_gradient(worker, &kept->active, &grad_out, tokens, layer_parameter_index(layer, MLP_OUT), NO_BIAS);
 
-    struct tensor<float> grad_active = linear_backward(worker, &grad_out, tokens, layer_parameter_index(layer, MLP_OUT));
+    struct tensor<float> grad_active =
+        linear_backward(worker, &grad_out, tokens, layer_parameter_index(layer, MLP_OUT));
     struct tensor<float> grad_inner = tensor_new(worker, grad_active.count);
 
-    LAUNCH(worker->main, grad_active.count, silu_backward, grad_inner.data, grad_active.data, kept->inner.data, grad_active.count);
+    LAUNCH(worker->main, grad_active.count, silu_backward, grad_inner.data, grad_active.data, kept->inner.data,
+           grad_active.count);
     tensor_free(worker, &grad_active);
     tensor_free(worker, &kept->inner);
     linear_weight_gradient(worker, &kept->mlp_in, &grad_inner, tokens, layer_parameter_index(layer, MLP_IN), NO_BIAS);
 
-    struct tensor<float> grad_normed = linear_backward(worker, &grad_inner, tokens, layer_parameter_index(layer, MLP_IN));
-    struct tensor<float> grad_in =
-        norm_gradient(worker, &grad_out, &grad_normed, &kept->middle, &kept->mlp_rms, tokens, layer_parameter_index(layer, MLP_GAIN));
+    struct tensor<float> grad_normed =
+        linear_backward(worker, &grad_inner, tokens, layer_parameter_index(layer, MLP_IN));
+    struct tensor<float> grad_in = norm_gradient(worker, &grad_out, &grad_normed, &kept->middle, &kept->mlp_rms, tokens,
+                                                 layer_parameter_index(layer, MLP_GAIN));
 
     tensor_free_shared(worker, &grad_out);
     tensor_free_shared(worker, &grad_inner);
@@ -301,15 +312,18 @@ attention_backward(struct worker *worker, size_t layer, struct tensor<float> gra
     const size_t tokens = tokens_of(worker);
     const size_t rows = attention_rows(&shape);
 
-    linear_weight_gradient(worker, &kept->context, &grad_out, tokens, layer_parameter_index(layer, PROJECTION), NO_BIAS);
+    linear_weight_gradient(worker, &kept->context, &grad_out, tokens, layer_parameter_index(layer, PROJECTION),
+                           NO_BIAS);
 
-    struct tensor<float> grad_context = linear_backward(worker, &grad_out, tokens, layer_parameter_index(layer, PROJECTION));
+    struct tensor<float> grad_context =
+        linear_backward(worker, &grad_out, tokens, layer_parameter_index(layer, PROJECTION));
     struct tensor<float> grad_scores = tensor_new(worker, kept->probs.count);
     struct tensor<float> grad_qkv = tensor_new(worker, kept->qkv.count);
 
-    LAUNCH(worker->main, rows, attention_scores_gradient, grad_scores.data, grad_context.data, kept->probs.data, kept->qkv.data, shape);
-    LAUNCH(worker->main, rows, attention_qkv_gradient, grad_qkv.data, grad_scores.data, grad_context.data, kept->probs.data, kept->qkv.data,
-           shape);
+    LAUNCH(worker->main, rows, attention_scores_gradient, grad_scores.data, grad_context.data, kept->probs.data,
+           kept->qkv.data, shape);
+    LAUNCH(worker->main, rows, attention_qkv_gradient, grad_qkv.data, grad_scores.data, grad_context.data,
+           kept->probs.data, kept->qkv.data, shape);
     tensor_free(worker, &grad_scores);
     tensor_free(worker, &grad_context);
     tensor_free(worker, &kept->probs);
@@ -317,8 +331,8 @@ attention_backward(struct worker *worker, size_t layer, struct tensor<float> gra
     linear_weight_gradient(worker, &kept->attention_in, &grad_qkv, tokens, layer_parameter_index(layer, QKV), NO_BIAS);
 
     struct tensor<float> grad_normed = linear_backward(worker, &grad_qkv, tokens, layer_parameter_index(layer, QKV));
-    struct tensor<float> grad_in = norm_gradient(worker, &grad_out, &grad_normed, &kept->in, &kept->attention_rms, tokens,
-                                                 layer_parameter_index(layer, ATTENTION_GAIN));
+    struct tensor<float> grad_in = norm_gradient(worker, &grad_out, &grad_normed, &kept->in, &kept->attention_rms,
+                                                 tokens, layer_parameter_index(layer, ATTENTION_GAIN));
 
     tensor_free_shared(worker, &grad_out);
     tensor_free_shared(worker, &grad_qkv);
@@ -338,15 +352,16 @@ embedding_backward(struct worker *worker, struct tensor<float> grad)
     const struct options *options = worker->options;
     const size_t tokens = tokens_of(worker);
     const struct chunking cut = chunks_of(tokens, options->vocab * options->width);
-    struct tensor<float> partial = tensor_new_on<float>(worker, worker->side, cut.chunks * options->vocab * options->width);
+    struct tensor<float> partial =
+        tensor_new_on<float>(worker, worker->side, cut.chunks * options->vocab * options->width);
 
     side_follows_main(worker);
-    LAUNCH(worker->side, cut.chunks * options->vocab, embed_gradient_chunks, partial.data, grad.data, kept->token.data, tokens,
-           options->vocab, options->width, cut.chunks, cut.rows);
+    LAUNCH(worker->side, cut.chunks * options->vocab, embed_gradient_chunks, partial.data, grad.data, kept->token.data,
+           tokens, options->vocab, options->width, cut.chunks, cut.rows);
     LAUNCH(worker->side, options->vocab * options->width, add_chunks, worker->gradient[TOKENS], partial.data,
            options->vocab * options->width, cut.chunks);
-    LAUNCH(worker->side, options->seq * options->width, places_gradient, worker->gradient[PLACES], grad.data, worker->samples, options->seq,
-           options->width);
+    LAUNCH(worker->side, options->seq * options->width, places_gradient, worker->gradient[PLACES], grad.data,
+           worker->samples, options->seq, options->width);
     tensor_free_on(worker, worker->side, &partial);
     tensor_free_shared(worker, &grad);
     tensor_free_shared(worker, &kept->token);

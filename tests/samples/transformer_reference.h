@@ -1,4 +1,7 @@
-/* The transformer's loss once more, token by token in double precision, for --gradcheck. Part of transformer.cu. */
+/*
+ * The transformer's loss once more, token by token in double precision, for --gradcheck. Part of
+ * transformer.cu.
+ */
 #ifndef PENSTOCK_SAMPLES_TRANSFORMER_REFERENCE_H
 #define PENSTOCK_SAMPLES_TRANSFORMER_REFERENCE_H
 
@@ -21,7 +24,10 @@ static void reference_product(double *out, const double *x, const double *weight
     }
 }
 
-/* context[width] of the token at `position`; q, k, v of all tokens of the sequence are in qkv[seq, 3 * width] */
+/*
+ * context[width] of the token at `position`; q, k, v of all tokens of the sequence are in qkv[seq,
+ * 3 * width]
+ */
 static void reference_attention(double *context, const double *qkv, size_t position, size_t heads, size_t width)
 {
     const size_t columns = width / heads;
@@ -49,9 +55,12 @@ static void reference_attention(double *context, const double *qkv, size_t posit
     }
 }
 
-/* x[seq, width] through one layer, in place; qkv[seq, 3 * width] and row[2 * width + widest inner] are scratch. */
-static void reference_layer(const struct options *options, size_t layer, const double *const *parameters, double *x, double *qkv,
-                            double *row)
+/*
+ * x[seq, width] through one layer, in place; qkv[seq, 3 * width] and row[2 * width + widest inner]
+ * are scratch.
+ */
+static void reference_layer(const struct options *options, size_t layer, const double *const *parameters, double *x,
+                            double *qkv, double *row)
 {
     const double *const *p = parameters + layer_parameter_index(layer, ATTENTION_GAIN);
     const size_t width = options->width;
@@ -78,7 +87,8 @@ static void reference_layer(const struct options *options, size_t layer, const d
     }
 }
 
-static double reference_loss(const struct options *options, const double *const *parameters, const void *input, const void *target)
+static double reference_loss(const struct options *options, const double *const *parameters, const void *input,
+                             const void *target)
 {
     const size_t width = options->width;
     const size_t seq = options->seq;
@@ -96,7 +106,8 @@ static double reference_loss(const struct options *options, const double *const 
         const int32_t *wanted = static_cast<const int32_t *>(target) + s * seq;
 
         for (size_t i = 0; i < seq * width; i++)
-            x[i] = parameters[TOKENS][static_cast<size_t>(token[i / width]) * width + i % width] + parameters[PLACES][i];
+            x[i] =
+                parameters[TOKENS][static_cast<size_t>(token[i / width]) * width + i % width] + parameters[PLACES][i];
         for (size_t layer = 0; layer < options->layers; layer++)
             reference_layer(options, layer, parameters, x, qkv, row);
         for (size_t t = 0; t < seq; t++) {

@@ -1,4 +1,7 @@
-/* Layers of a training on 32-bit words, whose results are the same to the last bit on any device, and a hash of what it learns. */
+/*
+ * Layers of a training on 32-bit words, whose results are the same to the last bit on any device,
+ * and a hash of what it learns.
+ */
 #ifndef PENSTOCK_SAMPLES_WORD_LAYERS_H
 #define PENSTOCK_SAMPLES_WORD_LAYERS_H
 
@@ -13,7 +16,8 @@ KERNEL(forward, (uint32_t *__restrict__ out, const uint32_t *in, const uint32_t 
         out[i] = in[i % in_count] * 3 + weight[i];
 }
 
-KERNEL(split, (uint32_t *__restrict__ low, uint32_t *__restrict__ high, const uint32_t *in, size_t half), (low, high, in, half))
+KERNEL(split, (uint32_t *__restrict__ low, uint32_t *__restrict__ high, const uint32_t *in, size_t half),
+       (low, high, in, half))
 {
     FOR_EACH_ITEM (i, half) {
         low[i] = in[i] + 1;
@@ -22,8 +26,8 @@ KERNEL(split, (uint32_t *__restrict__ low, uint32_t *__restrict__ high, const ui
 }
 
 KERNEL(backward,
-       (uint32_t *__restrict__ gradient, const uint32_t *above, const uint32_t *activation, const uint32_t *whole, size_t above_count,
-        size_t count),
+       (uint32_t *__restrict__ gradient, const uint32_t *above, const uint32_t *activation, const uint32_t *whole,
+        size_t above_count, size_t count),
        (gradient, above, activation, whole, above_count, count))
 {
     FOR_EACH_ITEM (i, count)

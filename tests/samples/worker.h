@@ -1,12 +1,15 @@
 /*
- * What issues work in a sample trainer: a worker owns a share of the batch, one or two streams, and its own gradients.
+ * What issues work in a sample trainer: a worker owns a share of the batch, one or two streams, and
+ * its own gradients.
  *
- * Tensors are allocated on the main stream, used there and, with --streams=2, on the side stream too. The rules that CUDA asks for, and
- * that this file keeps, neither more nor fewer:
- *  - the side stream waits for the main stream before it uses what the main stream made (side_follows_main);
- *  - a tensor that only the main stream used is freed there (tensor_free); one that both used is freed on the side stream, after the side
+ * Tensors are allocated on the main stream, used there and, with --streams=2, on the side stream
+ * too. The rules that CUDA asks for, and that this file keeps, neither more nor fewer: - the side
+ * stream waits for the main stream before it uses what the main stream made (side_follows_main); -
+ * a tensor that only the main stream used is freed there (tensor_free); one that both used is freed
+ * on the side stream, after the side
  *    stream has waited for the main stream's last use of it (tensor_free_shared, free_shared_tensors);
- *  - with cudaMalloc and cudaFree the order of the host's calls is enough: cudaFree gives memory back only when what was issued is over.
+ * - with cudaMalloc and cudaFree the order of the host's calls is enough: cudaFree gives memory
+ * back only when what was issued is over.
  *
  * A worker is used by one host thread at a time.
  */
@@ -78,7 +81,10 @@ struct worker {
     struct activations *activations;
 };
 
-/* Bytes that the program has allocated on the device and not freed yet, and the most there were at once. */
+/*
+ * Bytes that the program has allocated on the device and not freed yet, and the most there were at
+ * once.
+ */
 struct memory_use {
     std::atomic<size_t> current;
     std::atomic<size_t> peak;
@@ -154,7 +160,10 @@ template <typename Element> static inline void tensor_free_shared(struct worker 
     tensor->data = nullptr;
 }
 
-/* What is issued on the side stream from here on starts after everything issued on the main stream so far. */
+/*
+ * What is issued on the side stream from here on starts after everything issued on the main stream
+ * so far.
+ */
 static inline void side_follows_main(const struct worker *worker)
 {
     if (worker->side == worker->main)
@@ -180,7 +189,8 @@ static inline void free_shared_tensors(struct worker *worker)
 }
 
 /* A marked stretch of the step, e.g. "layer 3 forward". */
-__attribute__((format(printf, 2, 3))) static inline void range_begin(const struct worker *worker, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static inline void range_begin(const struct worker *worker, const char *format,
+                                                                     ...)
 {
     char name[64];
     va_list args;

@@ -11,12 +11,12 @@
 #define PATIENCE_NS 20000000000u
 
 /* Until the condition holds; false when it doesn't come to. */
-#define COMES_TO(condition)                                                                                                                \
-    ({                                                                                                                                     \
-        uint64_t until_ns = ps_now_ns() + PATIENCE_NS;                                                                                     \
-        while (!(condition) && ps_now_ns() < until_ns)                                                                                     \
-            usleep(200);                                                                                                                   \
-        (condition);                                                                                                                       \
+#define COMES_TO(condition)                                                                                            \
+    ({                                                                                                                 \
+        uint64_t until_ns = ps_now_ns() + PATIENCE_NS;                                                                 \
+        while (!(condition) && ps_now_ns() < until_ns)                                                                 \
+            usleep(200);                                                                                               \
+        (condition);                                                                                                   \
     })
 
 #endif

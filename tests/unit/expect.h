@@ -1,6 +1,7 @@
 /*
- * What the unit tests of pure modules share: expectations that say where they failed and let the test go on, and the exit status.
- * A test program runs its cases from main and returns expect_status().
+ * What the unit tests of pure modules share: expectations that say where they failed and let the
+ * test go on, and the exit status. A test program runs its cases from main and returns
+ * expect_status().
  */
 #ifndef PENSTOCK_TESTS_UNIT_EXPECT_H
 #define PENSTOCK_TESTS_UNIT_EXPECT_H
@@ -56,7 +57,8 @@ static inline bool expect_text(const char *expected, const char *actual, const c
     expect_checked++;
     if (!same) {
         expect_failed++;
-        fprintf(stderr, "%s:%d: %s:\n  expected \"%s\"\n  got      \"%s\"\n", file, line, what, expected, actual ? actual : "(null)");
+        fprintf(stderr, "%s:%d: %s:\n  expected \"%s\"\n  got      \"%s\"\n", file, line, what, expected,
+                actual ? actual : "(null)");
     }
     return same;
 }

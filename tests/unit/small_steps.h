@@ -1,6 +1,6 @@
 /*
- * Made-up steps small enough to try every plan: up to 8 spans with lives inside the step, across its end and beyond it. From a seed, the same
- * on every machine. One thread.
+ * Made-up steps small enough to try every plan: up to 8 spans with lives inside the step, across
+ * its end and beyond it. From a seed, the same on every machine. One thread.
  */
 #ifndef PENSTOCK_TESTS_UNIT_SMALL_STEPS_H
 #define PENSTOCK_TESTS_UNIT_SMALL_STEPS_H
@@ -35,7 +35,8 @@ static inline uint64_t small_random(uint64_t *state, uint64_t below)
 }
 
 /* Lives as slots: what is in slot l happens before launch l. */
-static inline void small_step_lay_out(struct small_step *s, const uint32_t *born, const uint32_t *freed, uint64_t *state)
+static inline void small_step_lay_out(struct small_step *s, const uint32_t *born, const uint32_t *freed,
+                                      uint64_t *state)
 {
     uint32_t moment = 0;
 
@@ -85,9 +86,15 @@ static inline void small_step_make(struct small_step *s, uint64_t seed, uint32_t
         small_random(&state, 2);
     do {
         memset(s, 0, sizeof *s);
-        uint32_t launches = 2 + (uint32_t)small_random(&state, SMALL_LAUNCHES - 1), spans = 1 + (uint32_t)small_random(&state, SMALL_SPANS);
-        s->step = (struct penstock_step){
-            .launches = launches, .spans = spans, .layers = 1, .launch = s->launch, .span = s->span, .use = s->use, .layer = &s->layer};
+        uint32_t launches = 2 + (uint32_t)small_random(&state, SMALL_LAUNCHES - 1),
+                 spans = 1 + (uint32_t)small_random(&state, SMALL_SPANS);
+        s->step = (struct penstock_step){.launches = launches,
+                                         .spans = spans,
+                                         .layers = 1,
+                                         .launch = s->launch,
+                                         .span = s->span,
+                                         .use = s->use,
+                                         .layer = &s->layer};
         for (uint32_t l = 0; l < launches; l++)
             s->launch[l].duration_ns = small_random(&state, 8) == 0 ? 0 : 1000 * (1 + small_random(&state, 200));
         uint64_t often = 2 + small_random(&state, 4);
@@ -101,8 +108,8 @@ static inline void small_step_make(struct small_step *s, uint64_t seed, uint32_t
             if (small_random(&state, 5) < 2)
                 span->born = span->freed = PENSTOCK_NEVER;
             for (uint32_t l = 0; l < launches; l++) {
-                bool lives =
-                    span->born == PENSTOCK_NEVER || (born[i] < freed[i] ? l >= born[i] && l < freed[i] : l >= born[i] || l < freed[i]);
+                bool lives = span->born == PENSTOCK_NEVER ||
+                             (born[i] < freed[i] ? l >= born[i] && l < freed[i] : l >= born[i] || l < freed[i]);
                 bool edge = span->born != PENSTOCK_NEVER && (l == born[i] || (l + 1) % launches == freed[i]);
                 if (lives && (edge ? small_random(&state, 4) > 0 : small_random(&state, often) == 0))
                     s->use[s->step.uses++] = l;
@@ -117,11 +124,14 @@ static inline void small_step_make(struct small_step *s, uint64_t seed, uint32_t
     /* From links that move next to nothing in a step to ones that move all of it at once. */
     uint64_t rate = UINT64_C(4000000000) << small_random(&state, 12);
     s->step.links = (struct penstock_links){
-        rate, rate + rate / 20, rate - rate / 10, rate, small_random(&state, 2) * 3000, small_random(&state, 2) * 2000, 0};
+        rate, rate + rate / 20, rate - rate / 10, rate, small_random(&state, 2) * 3000, small_random(&state, 2) * 2000,
+        0};
     uint64_t least = (uint64_t)small_step_least(s), span = (uint64_t)s->peak - least;
     bool any = small_random(&state, 8) == 0;
-    s->step.budget_bytes = any ? (uint64_t)s->peak * (30 + small_random(&state, 71)) / 100 : least + span * small_random(&state, 101) / 100;
-    s->step.slab_bytes = small_random(&state, 6) == 0 ? (uint64_t)s->peak * (10 + small_random(&state, 50)) / 100 : UINT64_MAX;
+    s->step.budget_bytes = any ? (uint64_t)s->peak * (30 + small_random(&state, 71)) / 100
+                               : least + span * small_random(&state, 101) / 100;
+    s->step.slab_bytes =
+        small_random(&state, 6) == 0 ? (uint64_t)s->peak * (10 + small_random(&state, 50)) / 100 : UINT64_MAX;
 }
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * Driver functions that succeed and do nothing, for unit tests of what asks for device memory. A test puts into ps_cu those that its subject comes
- * to, with functions of its own for what it looks at.
+ * Driver functions that succeed and do nothing, for unit tests of what asks for device memory. A
+ * test puts into ps_cu those that its subject comes to, with functions of its own for what it looks
+ * at.
  */
 #ifndef PENSTOCK_TESTS_UNIT_STUB_DRIVER_H
 #define PENSTOCK_TESTS_UNIT_STUB_DRIVER_H
@@ -35,7 +36,8 @@ static inline CUresult CUDAAPI stub_unmap(CUdeviceptr address, size_t bytes)
     return CUDA_SUCCESS;
 }
 
-static inline CUresult CUDAAPI stub_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count)
+static inline CUresult CUDAAPI stub_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,
+                                               size_t count)
 {
     (void)address;
     (void)bytes;

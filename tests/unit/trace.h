@@ -1,6 +1,7 @@
 /*
- * Made-up programs for the tests of what watches launches: a trainer of some layers, its spans followed one by one, so that what a launch says of
- * its spans (how long ago each was last used) comes out of the trace itself. Events go to a sink, one call each, as the library would see them.
+ * Made-up programs for the tests of what watches launches: a trainer of some layers, its spans
+ * followed one by one, so that what a launch says of its spans (how long ago each was last used)
+ * comes out of the trace itself. Events go to a sink, one call each, as the library would see them.
  */
 #ifndef PENSTOCK_TESTS_UNIT_TRACE_H
 #define PENSTOCK_TESTS_UNIT_TRACE_H
@@ -31,7 +32,10 @@ struct trace {
     void (*launched)(void *context, struct ps_step_launch launch, const uint64_t *span, const uint64_t *bytes, int n);
     /* A launch held back, so that it can change places with the next one. */
     int swap, held;
-    /* In front of the launch that is so far away come so many that are not among the others; negative: so many are left out. */
+    /*
+     * In front of the launch that is so far away come so many that are not among the others;
+     * negative: so many are left out.
+     */
     int visitors, visitors_in, absent;
     uint64_t held_kernel, held_span[TRACE_NAMED_MAX];
     int held_n;
@@ -195,7 +199,10 @@ static inline void trainer_init(struct trainer *trainer, struct trace *trace, in
     }
 }
 
-/* Activations are `unit` bytes large (the shape). A training's are kept for backward, an evaluation's are not. */
+/*
+ * Activations are `unit` bytes large (the shape). A training's are kept for backward, an
+ * evaluation's are not.
+ */
 static inline void trainer_forward(struct trainer *trainer, int which, uint64_t unit, int keep)
 {
     struct trace *t = trainer->trace;

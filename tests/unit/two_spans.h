@@ -1,5 +1,6 @@
 /*
- * A step of two spans whose playing can be worked out by hand: one byte a nanosecond, so that bytes are times. And room for others as small.
+ * A step of two spans whose playing can be worked out by hand: one byte a nanosecond, so that bytes
+ * are times. And room for others as small.
  */
 #ifndef PENSTOCK_TESTS_UNIT_TWO_SPANS_H
 #define PENSTOCK_TESTS_UNIT_TWO_SPANS_H
@@ -17,8 +18,9 @@ static struct penstock_move moves[4];
 static struct penstock_plan plan = {.move = moves, .capacity = 4};
 
 /*
- * Four launches of 100 `unit` ns. Span 0, 300 units of bytes, outlives the step and is used by launches 0 and 3. Span 1, 300 units, lives while launch 2
- * runs, and is used by it. Moments: launch 0, launch 1, born, launch 2, freed, launch 3.
+ * Four launches of 100 `unit` ns. Span 0, 300 units of bytes, outlives the step and is used by
+ * launches 0 and 3. Span 1, 300 units, lives while launch 2 runs, and is used by it. Moments:
+ * launch 0, launch 1, born, launch 2, freed, launch 3.
  */
 static inline struct penstock_step two_spans(uint64_t unit, uint64_t budget)
 {
@@ -26,7 +28,8 @@ static inline struct penstock_step two_spans(uint64_t unit, uint64_t budget)
 
     for (uint32_t l = 0; l < 4; l++)
         launches[l] = (struct penstock_launch){.duration_ns = 100 * unit, .moment = moments[l]};
-    spans[0] = (struct penstock_step_span){.bytes = 300 * unit, .born = NEVER, .freed = NEVER, .first_use = 0, .uses = 2};
+    spans[0] =
+        (struct penstock_step_span){.bytes = 300 * unit, .born = NEVER, .freed = NEVER, .first_use = 0, .uses = 2};
     spans[1] = (struct penstock_step_span){.bytes = 300 * unit, .born = 2, .freed = 4, .first_use = 2, .uses = 1};
     uses[0] = 0;
     uses[1] = 3;

@@ -27,7 +27,10 @@ struct watch {
 /* Launches from which on a step is believed in when a quarter of it has come again. */
 #define EARLY_FROM 1024u
 
-/* What is said of a pattern has to hold for the trace: FOUND means two equal rounds, or of a long one at least the latest launches. */
+/*
+ * What is said of a pattern has to hold for the trace: FOUND means two equal rounds, or of a long
+ * one at least the latest launches.
+ */
 static inline void check_state(struct watch *watch)
 {
     const struct ps_steps_state *state = &watch->state;
@@ -44,7 +47,8 @@ static inline void check_state(struct watch *watch)
     watch->wrong |= state->event == PS_STEPS_LOST && state->following;
 }
 
-static inline void watch_launch(void *context, struct ps_step_launch launch, const uint64_t *span, const uint64_t *bytes, int n)
+static inline void watch_launch(void *context, struct ps_step_launch launch, const uint64_t *span,
+                                const uint64_t *bytes, int n)
 {
     struct watch *watch = context;
 

@@ -1,4 +1,7 @@
-/* The addresses of plain and pooled allocations, their poison, and the bytes that each device holds. */
+/*
+ * The addresses of plain and pooled allocations, their poison, and the bytes that each device
+ * holds.
+ */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,8 +82,9 @@ uint64_t cudasim_poison_pages(const void *from, size_t bytes)
 /* ---- the arena ---- */
 
 /*
- * Free address space, in address order. Allocation goes round the arena from where it last stopped (next fit), so that a freed
- * address comes back as late as possible and a stale access meets an inaccessible page.
+ * Free address space, in address order. Allocation goes round the arena from where it last stopped
+ * (next fit), so that a freed address comes back as late as possible and a stale access meets an
+ * inaccessible page.
  */
 struct gap {
     uintptr_t base;
@@ -130,7 +134,10 @@ uintptr_t cudasim_arena_take(size_t bytes)
 {
     if (!arena_tried)
         make_arena();
-    /* Spans are aligned as the device aligns large allocations, small ones to a page; both more than CUDA promises. */
+    /*
+     * Spans are aligned as the device aligns large allocations, small ones to a page; both more
+     * than CUDA promises.
+     */
     size_t size = whole_pages(bytes) + CUDASIM_PAGE;
     struct gap **link = gap_from(cursor, size);
     if (!link)

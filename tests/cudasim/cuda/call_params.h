@@ -1,6 +1,7 @@
 /*
- * The <name>_params structures of generated_cuda_meta.h, which a CUPTI subscriber is given. That header also describes entry points
- * older than 64-bit addresses, with types that cuda.h only declares in a mode of its own; they are declared here, never used.
+ * The <name>_params structures of generated_cuda_meta.h, which a CUPTI subscriber is given. That
+ * header also describes entry points older than 64-bit addresses, with types that cuda.h only
+ * declares in a mode of its own; they are declared here, never used.
  */
 #ifndef CUDASIM_CALL_PARAMS_H
 #define CUDASIM_CALL_PARAMS_H

@@ -20,7 +20,10 @@ struct cudasim_capture {
     pthread_t thread; /* that began it */
     bool invalid, over;
     unsigned streams;
-    /* known[i][j]: so many operations of stream j come before what stream i adds next; known[i][i]: as many as it has added. The origin is stream 0. */
+    /*
+     * known[i][j]: so many operations of stream j come before what stream i adds next; known[i][i]:
+     * as many as it has added. The origin is stream 0.
+     */
     uint64_t known[CUDASIM_CAPTURE_STREAMS][CUDASIM_CAPTURE_STREAMS];
     LIST_ENTRY(cudasim_capture) link; /* those that are not over */
 };
@@ -153,7 +156,10 @@ void cudasim_graph_free(CUgraph graph)
 
 /* ---- capture ---- */
 
-/* Calls that the documentation calls potentially unsafe, as far as it names them or they are known to be refused on a GPU. */
+/*
+ * Calls that the documentation calls potentially unsafe, as far as it names them or they are known
+ * to be refused on a GPU.
+ */
 static bool may_be_unsafe(unsigned int entry)
 {
     switch (entry) {
@@ -180,7 +186,10 @@ static bool may_be_unsafe(unsigned int entry)
     }
 }
 
-/* Whether the capture forbids the calling thread what may be unsafe, by the rules of cuThreadExchangeStreamCaptureMode. */
+/*
+ * Whether the capture forbids the calling thread what may be unsafe, by the rules of
+ * cuThreadExchangeStreamCaptureMode.
+ */
 static bool forbids(const struct cudasim_capture *capture)
 {
     if (pthread_equal(capture->thread, pthread_self()))
@@ -192,7 +201,8 @@ CUresult cudasim_capture_allows(unsigned int entry)
 {
     struct cudasim_capture *capture;
     CUresult result = CUDA_SUCCESS;
-    bool all = entry == CUDASIM_CALL_cuCtxSynchronize; /* it would wait for the streams that are being captured, in every mode */
+    bool all = entry ==
+               CUDASIM_CALL_cuCtxSynchronize; /* it would wait for the streams that are being captured, in every mode */
 
     if (!atomic_load(&capture_count) || (!all && !may_be_unsafe(entry)))
         return CUDA_SUCCESS;
@@ -279,8 +289,8 @@ CUresult cudasim_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode m
     else if (stream->capture)
         result = CUDA_ERROR_ILLEGAL_STATE;
     if (result == CUDA_SUCCESS) {
-        *capture =
-            (struct cudasim_capture){.graph = graph, .origin = stream, .id = next_capture_id++, .mode = mode, .thread = pthread_self()};
+        *capture = (struct cudasim_capture){
+            .graph = graph, .origin = stream, .id = next_capture_id++, .mode = mode, .thread = pthread_self()};
         capture->streams = 1;
         stream->capture = capture;
         stream->capture_place = 0;
@@ -295,7 +305,10 @@ CUresult cudasim_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode m
     return result;
 }
 
-/* The capture is no stream's any more. Its small structure stays: events recorded into it still point to it, and tell by it that they hold no position. [locked] */
+/*
+ * The capture is no stream's any more. Its small structure stays: events recorded into it still
+ * point to it, and tell by it that they hold no position. [locked]
+ */
 static void end_capture(struct cudasim_capture *capture)
 {
     CUstream other;
@@ -354,7 +367,10 @@ CUresult cudasim_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
     return result;
 }
 
-/* A capture of another stream, a blocking one, by which the context's legacy stream can't be used. [locked] */
+/*
+ * A capture of another stream, a blocking one, by which the context's legacy stream can't be used.
+ * [locked]
+ */
 static struct cudasim_capture *barring(CUstream stream)
 {
     CUstream other;
@@ -383,9 +399,9 @@ CUresult cudasim_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *ca
     return cudasim_cuStreamGetCaptureInfo_v3(hStream, captureStatus, NULL, NULL, NULL, NULL, NULL);
 }
 
-CUresult cudasim_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out,
-                                           CUgraph *graph_out, const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out,
-                                           size_t *numDependencies_out)
+CUresult cudasim_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+                                           cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out,
+                                           const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out)
 {
     if (!captureStatus_out)
         return CUDA_ERROR_INVALID_VALUE;
@@ -393,7 +409,9 @@ CUresult cudasim_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStat
         return CUDA_ERROR_NOT_SUPPORTED;
     cudasim_lock();
     CUstream stream = cudasim_stream_resolve(hStream);
-    CUresult result = !stream ? CUDA_ERROR_INVALID_HANDLE : barring(stream) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS;
+    CUresult result = !stream           ? CUDA_ERROR_INVALID_HANDLE
+                      : barring(stream) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+                                        : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS) {
         *captureStatus_out = !stream->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
                              : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
@@ -439,14 +457,18 @@ CUresult cudasim_cuGraphDestroy(CUgraph hGraph)
     return CUDA_SUCCESS;
 }
 
-/* Whether kernels may launch what they make: kernels, copies and fills (cuda.h, cuGraphInstantiateWithFlags). */
+/*
+ * Whether kernels may launch what they make: kernels, copies and fills (cuda.h,
+ * cuGraphInstantiateWithFlags).
+ */
 static bool may_be_launched_by_kernels(const struct cudasim_node_list *nodes)
 {
     CUgraphNode node;
     TAILQ_FOREACH (node, nodes, link) {
         enum cudasim_operation_kind kind = node->operation->kind;
-        if (node->child ? !may_be_launched_by_kernels(&node->child->nodes)
-                        : kind != CUDASIM_OPERATION_KERNEL && kind != CUDASIM_OPERATION_COPY && kind != CUDASIM_OPERATION_FILL)
+        if (node->child
+                ? !may_be_launched_by_kernels(&node->child->nodes)
+                : kind != CUDASIM_OPERATION_KERNEL && kind != CUDASIM_OPERATION_COPY && kind != CUDASIM_OPERATION_FILL)
             return false;
     }
     return true;
@@ -454,11 +476,13 @@ static bool may_be_launched_by_kernels(const struct cudasim_node_list *nodes)
 
 CUresult cudasim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
 {
-    const unsigned long long taken = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY |
+    const unsigned long long taken = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+                                     CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY |
                                      CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
     const bool by_kernels = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
     /* A graph's nodes have no priorities here. */
-    if (!phGraphExec || !hGraph || (flags & ~taken) || (by_kernels && (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)))
+    if (!phGraphExec || !hGraph || (flags & ~taken) ||
+        (by_kernels && (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)))
         return CUDA_ERROR_INVALID_VALUE;
     CUgraphExec made = calloc(1, sizeof *made);
     if (!made)
@@ -477,7 +501,10 @@ CUresult cudasim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
     return result;
 }
 
-/* The executable graph takes over the other's nodes, if they are of the same kinds in the same order. */
+/*
+ * The executable graph takes over the other's nodes, if they are of the same kinds in the same
+ * order.
+ */
 CUresult cudasim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo)
 {
     if (!hGraphExec || !hGraph || !resultInfo)
@@ -489,8 +516,8 @@ CUresult cudasim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CU
     if (result == CUDA_SUCCESS)
         hGraphExec->uploaded = false;
     cudasim_unlock();
-    *resultInfo =
-        (CUgraphExecUpdateResultInfo){.result = result == CUDA_SUCCESS ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR};
+    *resultInfo = (CUgraphExecUpdateResultInfo){.result = result == CUDA_SUCCESS ? CU_GRAPH_EXEC_UPDATE_SUCCESS
+                                                                                 : CU_GRAPH_EXEC_UPDATE_ERROR};
     return result;
 }
 
@@ -501,7 +528,8 @@ static CUgraphNode node_of_kind(CUgraphExec executable, CUgraphNode origin, enum
     return node && !node->child && node->operation->kind == kind ? node : NULL;
 }
 
-CUresult cudasim_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+CUresult cudasim_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                   const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
     if (!hGraphExec || !hNode || !nodeParams || !nodeParams->kernelParams)
         return CUDA_ERROR_INVALID_VALUE;

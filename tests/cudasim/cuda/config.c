@@ -12,7 +12,10 @@
 #endif
 #endif
 
-/* ThreadSanitizer ends the process when a mapping leaves the address range that it knows (about 1.5 TiB): refuse before that. */
+/*
+ * ThreadSanitizer ends the process when a mapping leaves the address range that it knows (about 1.5
+ * TiB): refuse before that.
+ */
 #ifdef __SANITIZE_THREAD__
 #define DEFAULT_RESERVE_LIMIT ((size_t)256 << 30)
 #else
@@ -27,7 +30,9 @@ static void warn_value(const char *name, const char *value, const char *accepted
     fprintf(stderr, "cudasim: %s=%s is not %s; the default is used\n", name, value, accepted);
 }
 
-/* Bytes with an optional unit (K, M, G, T, each also as KiB, KB, ...: all are powers of 1024 here). */
+/*
+ * Bytes with an optional unit (K, M, G, T, each also as KiB, KB, ...: all are powers of 1024 here).
+ */
 static size_t read_bytes(const char *name, size_t fallback)
 {
     const char *value = getenv(name);

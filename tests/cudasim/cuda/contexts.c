@@ -1,4 +1,7 @@
-/* Starting the driver, and contexts: every device has its primary one; contexts of a program's own work the same way. */
+/*
+ * Starting the driver, and contexts: every device has its primary one; contexts of a program's own
+ * work the same way.
+ */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -126,8 +129,9 @@ static CUresult open_context(CUcontext context, int device)
 }
 
 /*
- * Ends the context: its streams are handles no more, and what was allocated on its device is given back. The threads' own default
- * streams stay: each belongs to its thread, which finds it by itself.
+ * Ends the context: its streams are handles no more, and what was allocated on its device is given
+ * back. The threads' own default streams stay: each belongs to its thread, which finds it by
+ * itself.
  */
 static void close_context(CUcontext context)
 {
@@ -351,7 +355,10 @@ CUresult cudasim_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
     return CUDA_SUCCESS;
 }
 
-/* Limits and cache preferences do not change what a program computes: they read as 0 and are accepted. */
+/*
+ * Limits and cache preferences do not change what a program computes: they read as 0 and are
+ * accepted.
+ */
 CUresult cudasim_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 {
     if (!pvalue || limit >= CU_LIMIT_MAX)

@@ -1,7 +1,8 @@
 /*
- * Copies. Which way one goes, and so which engine carries it, follows from where its two sides are mapped, not from the call's
- * name. Ordinary host memory is staged as the driver stages it: a source is read before the call returns, and a call with such a
- * destination returns when the bytes have arrived. A source that need not be read in stream order (cuda.h: CUmemcpySrcAccessOrder) is
+ * Copies. Which way one goes, and so which engine carries it, follows from where its two sides are
+ * mapped, not from the call's name. Ordinary host memory is staged as the driver stages it: a
+ * source is read before the call returns, and a call with such a destination returns when the bytes
+ * have arrived. A source that need not be read in stream order (cuda.h: CUmemcpySrcAccessOrder) is
  * read at the call, the earliest that it may be.
  */
 #include <stdlib.h>
@@ -24,7 +25,8 @@ static void pack_source(void *argument)
     unsigned char *to = copy->staging;
     for (size_t plane = 0; plane < copy->box.depth; plane++)
         for (size_t row = 0; row < copy->box.height; row++, to += copy->box.width)
-            memcpy(to, (const void *)(copy->from.address + plane * copy->from.slice_pitch + row * copy->from.pitch), copy->box.width);
+            memcpy(to, (const void *)(copy->from.address + plane * copy->from.slice_pitch + row * copy->from.pitch),
+                   copy->box.width);
 }
 
 /* Turns a source into staging memory that holds its bytes packed. */
@@ -86,12 +88,14 @@ static CUresult queue_copy(struct cudasim_copy copy, CUstream stream, bool async
     operation->call = cudasim_call_name();
     cudasim_ledger_bytes(copy.direction, asynchronous, copy.box.width * copy.box.height * copy.box.depth);
     result = cudasim_submit(operation, stream);
-    if (result == CUDA_SUCCESS && !capturing && must_wait(copy.direction, asynchronous, to_pageable || from_pageable, stage))
+    if (result == CUDA_SUCCESS && !capturing &&
+        must_wait(copy.direction, asynchronous, to_pageable || from_pageable, stage))
         result = cudasim_wait_position(stream->context, cudasim_stream_end(stream));
     return result;
 }
 
-static CUresult copy_box_in_order(struct cudasim_copy copy, CUstream handle, bool asynchronous, CUmemcpySrcAccessOrder order)
+static CUresult copy_box_in_order(struct cudasim_copy copy, CUstream handle, bool asynchronous,
+                                  CUmemcpySrcAccessOrder order)
 {
     if (empty(&copy.box))
         return CUDA_SUCCESS;
@@ -129,15 +133,16 @@ CUresult cudasim_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCoun
     return copy_linear((uintptr_t)dst, (uintptr_t)src, ByteCount, hStream, true);
 }
 
-CUresult cudasim_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount)
+CUresult cudasim_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
+                              size_t ByteCount)
 {
     (void)dstContext;
     (void)srcContext;
     return copy_linear((uintptr_t)dstDevice, (uintptr_t)srcDevice, ByteCount, NULL, false);
 }
 
-CUresult cudasim_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
-                                   size_t ByteCount, CUstream hStream)
+CUresult cudasim_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                                   CUcontext srcContext, size_t ByteCount, CUstream hStream)
 {
     (void)dstContext;
     (void)srcContext;
@@ -203,7 +208,8 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *request, CUstream handle, bool asyn
         return result;
     size_t to_pitch = request->dstPitch ? request->dstPitch : request->WidthInBytes;
     size_t from_pitch = request->srcPitch ? request->srcPitch : request->WidthInBytes;
-    if (to_pitch < request->WidthInBytes + request->dstXInBytes || from_pitch < request->WidthInBytes + request->srcXInBytes)
+    if (to_pitch < request->WidthInBytes + request->dstXInBytes ||
+        from_pitch < request->WidthInBytes + request->srcXInBytes)
         return CUDA_ERROR_INVALID_VALUE;
     struct cudasim_copy copy = {
         .box = {request->WidthInBytes, request->Height, 1},
@@ -240,14 +246,16 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *request, CUstream handle, bool asyn
         return result;
     size_t to_pitch = request->dstPitch ? request->dstPitch : request->WidthInBytes;
     size_t from_pitch = request->srcPitch ? request->srcPitch : request->WidthInBytes;
-    if (to_pitch < request->WidthInBytes + request->dstXInBytes || from_pitch < request->WidthInBytes + request->srcXInBytes)
+    if (to_pitch < request->WidthInBytes + request->dstXInBytes ||
+        from_pitch < request->WidthInBytes + request->srcXInBytes)
         return CUDA_ERROR_INVALID_VALUE;
     size_t to_slice = to_pitch * (request->dstHeight ? request->dstHeight : request->Height);
     size_t from_slice = from_pitch * (request->srcHeight ? request->srcHeight : request->Height);
     struct cudasim_copy copy = {
         .box = {request->WidthInBytes, request->Height, request->Depth},
         .to = {to + request->dstZ * to_slice + request->dstY * to_pitch + request->dstXInBytes, to_pitch, to_slice},
-        .from = {from + request->srcZ * from_slice + request->srcY * from_pitch + request->srcXInBytes, from_pitch, from_slice},
+        .from = {from + request->srcZ * from_slice + request->srcY * from_pitch + request->srcXInBytes, from_pitch,
+                 from_slice},
     };
     return copy_box(copy, handle, asynchronous);
 }
@@ -264,15 +272,16 @@ CUresult cudasim_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream
 
 /* ---- batches, one after the other: an order that they may have ---- */
 
-CUresult cudasim_cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attr, CUstream hStream)
+CUresult cudasim_cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attr,
+                                             CUstream hStream)
 {
     if (!size || !attr || !attr->srcAccessOrder)
         return CUDA_ERROR_INVALID_VALUE;
     return copy_box_in_order(linear((uintptr_t)dst, (uintptr_t)src, size), hStream, true, attr->srcAccessOrder);
 }
 
-CUresult cudasim_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs,
-                                       size_t *attrsIdxs, size_t numAttrs, CUstream hStream)
+CUresult cudasim_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+                                       CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream)
 {
     CUresult result = CUDA_SUCCESS;
     if (!dsts || !srcs || !sizes || !count || !attrs || !attrsIdxs || !numAttrs || attrsIdxs[0] || !hStream)
@@ -298,7 +307,8 @@ static bool is_sound(const CUmemcpy3DOperand *operand, CUextent3D extent)
            (!operand->op.ptr.layerHeight || operand->op.ptr.layerHeight >= extent.height);
 }
 
-CUresult cudasim_cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream hStream)
+CUresult cudasim_cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags,
+                                         CUstream hStream)
 {
     CUresult result = CUDA_SUCCESS;
     if (!numOps || !opList || flags || !hStream)
@@ -312,7 +322,8 @@ CUresult cudasim_cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *
         };
         if (op->src.type != CU_MEMCPY_OPERAND_TYPE_POINTER || op->dst.type != CU_MEMCPY_OPERAND_TYPE_POINTER)
             return CUDA_ERROR_NOT_SUPPORTED; /* arrays */
-        if (empty(&copy.box) || !op->srcAccessOrder || !is_sound(&op->dst, op->extent) || !is_sound(&op->src, op->extent))
+        if (empty(&copy.box) || !op->srcAccessOrder || !is_sound(&op->dst, op->extent) ||
+            !is_sound(&op->src, op->extent))
             return CUDA_ERROR_INVALID_VALUE;
         result = copy_box_in_order(copy, hStream, true, op->srcAccessOrder);
     }

@@ -70,7 +70,10 @@ CUresult cudasim_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
     return CUDA_SUCCESS;
 }
 
-/* The figures of an H200 where a program may base decisions on them; 0 for what the simulator does not have. */
+/*
+ * The figures of an H200 where a program may base decisions on them; 0 for what the simulator does
+ * not have.
+ */
 static int attribute_value(CUdevice_attribute attribute, CUdevice device)
 {
     switch (attribute) {
@@ -211,7 +214,8 @@ CUresult cudasim_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevic
     return CUDA_SUCCESS;
 }
 
-CUresult cudasim_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice, CUdevice dstDevice)
+CUresult cudasim_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
+                                         CUdevice dstDevice)
 {
     (void)attrib;
     return cudasim_cuDeviceCanAccessPeer(value, srcDevice, dstDevice);

@@ -1,7 +1,7 @@
 /*
- * The exported driver functions. Each is made from the list and does the same things in the same order: count, trace, tell the
- * subscriber that the call starts, answer an injected fault or an unmet need, let the scheduler run, do the work, tell the
- * subscriber that the call ends.
+ * The exported driver functions. Each is made from the list and does the same things in the same
+ * order: count, trace, tell the subscriber that the call starts, answer an injected fault or an
+ * unmet need, let the scheduler run, do the work, tell the subscriber that the call ends.
  */
 #include <stdatomic.h>
 
@@ -30,8 +30,10 @@ static const char *const entry_names[] = {
 
 static const uint32_t entry_cbids[] = {
 #define CUDASIM_ENTRY(needs, name, parameters, arguments) CUPTI_DRIVER_TRACE_CBID_##name,
-#define CUDASIM_ENTRY_PTSZ(needs, name, parameters, arguments) CUPTI_DRIVER_TRACE_CBID_##name, CUPTI_DRIVER_TRACE_CBID_##name##_ptsz,
-#define CUDASIM_ENTRY_PTDS(needs, name, parameters, arguments) CUPTI_DRIVER_TRACE_CBID_##name, CUPTI_DRIVER_TRACE_CBID_##name##_ptds,
+#define CUDASIM_ENTRY_PTSZ(needs, name, parameters, arguments)                                                         \
+    CUPTI_DRIVER_TRACE_CBID_##name, CUPTI_DRIVER_TRACE_CBID_##name##_ptsz,
+#define CUDASIM_ENTRY_PTDS(needs, name, parameters, arguments)                                                         \
+    CUPTI_DRIVER_TRACE_CBID_##name, CUPTI_DRIVER_TRACE_CBID_##name##_ptds,
 #define CUDASIM_ENTRY_BARE(needs, name) CUPTI_DRIVER_TRACE_CBID_##name,
 #include "entry_points.def"
 };
@@ -139,34 +141,36 @@ static CUresult end_call(struct call *call, CUresult result)
 
 #define UNWRAP(...) __VA_ARGS__
 
-#define DEFINE_CALL(needs_word, exported, name, per_thread, parameters, arguments)                                                         \
-    EXPORTED CUresult exported parameters;                                                                                                 \
-    EXPORTED CUresult exported parameters                                                                                                  \
-    {                                                                                                                                      \
-        exported##_params params = {UNWRAP arguments};                                                                                     \
-        struct call call = {                                                                                                               \
-            .entry = CUDASIM_CALL_##exported, .needs = CUDASIM_NEEDS_##needs_word, .per_thread_default = per_thread, .params = &params};   \
-        CUresult result = begin_call(&call);                                                                                               \
-        if (result == CUDA_SUCCESS)                                                                                                        \
-            result = cudasim_##name arguments;                                                                                             \
-        return end_call(&call, result);                                                                                                    \
+#define DEFINE_CALL(needs_word, exported, name, per_thread, parameters, arguments)                                     \
+    EXPORTED CUresult exported parameters;                                                                             \
+    EXPORTED CUresult exported parameters                                                                              \
+    {                                                                                                                  \
+        exported##_params params = {UNWRAP arguments};                                                                 \
+        struct call call = {.entry = CUDASIM_CALL_##exported,                                                          \
+                            .needs = CUDASIM_NEEDS_##needs_word,                                                       \
+                            .per_thread_default = per_thread,                                                          \
+                            .params = &params};                                                                        \
+        CUresult result = begin_call(&call);                                                                           \
+        if (result == CUDA_SUCCESS)                                                                                    \
+            result = cudasim_##name arguments;                                                                         \
+        return end_call(&call, result);                                                                                \
     }
 
 #define CUDASIM_ENTRY(needs, name, parameters, arguments) DEFINE_CALL(needs, name, name, false, parameters, arguments)
-#define CUDASIM_ENTRY_PTSZ(needs, name, parameters, arguments)                                                                             \
-    DEFINE_CALL(needs, name, name, false, parameters, arguments)                                                                           \
+#define CUDASIM_ENTRY_PTSZ(needs, name, parameters, arguments)                                                         \
+    DEFINE_CALL(needs, name, name, false, parameters, arguments)                                                       \
     DEFINE_CALL(needs, name##_ptsz, name, true, parameters, arguments)
-#define CUDASIM_ENTRY_PTDS(needs, name, parameters, arguments)                                                                             \
-    DEFINE_CALL(needs, name, name, false, parameters, arguments)                                                                           \
+#define CUDASIM_ENTRY_PTDS(needs, name, parameters, arguments)                                                         \
+    DEFINE_CALL(needs, name, name, false, parameters, arguments)                                                       \
     DEFINE_CALL(needs, name##_ptds, name, true, parameters, arguments)
-#define CUDASIM_ENTRY_BARE(needs_word, name)                                                                                               \
-    EXPORTED CUresult name(void);                                                                                                          \
-    EXPORTED CUresult name(void)                                                                                                           \
-    {                                                                                                                                      \
-        struct call call = {.entry = CUDASIM_CALL_##name, .needs = CUDASIM_NEEDS_##needs_word};                                            \
-        CUresult result = begin_call(&call);                                                                                               \
-        if (result == CUDA_SUCCESS)                                                                                                        \
-            result = cudasim_##name();                                                                                                     \
-        return end_call(&call, result);                                                                                                    \
+#define CUDASIM_ENTRY_BARE(needs_word, name)                                                                           \
+    EXPORTED CUresult name(void);                                                                                      \
+    EXPORTED CUresult name(void)                                                                                       \
+    {                                                                                                                  \
+        struct call call = {.entry = CUDASIM_CALL_##name, .needs = CUDASIM_NEEDS_##needs_word};                        \
+        CUresult result = begin_call(&call);                                                                           \
+        if (result == CUDA_SUCCESS)                                                                                    \
+            result = cudasim_##name();                                                                                 \
+        return end_call(&call, result);                                                                                \
     }
 #include "entry_points.def"

@@ -35,7 +35,8 @@ uint64_t cudasim_now_ns(void)
 
 const struct cudasim_scheduler *cudasim_scheduler(void)
 {
-    return cudasim_config()->scheduler == CUDASIM_SCHEDULER_SEEDED ? &cudasim_scheduler_seeded : &cudasim_scheduler_threads;
+    return cudasim_config()->scheduler == CUDASIM_SCHEDULER_SEEDED ? &cudasim_scheduler_seeded
+                                                                   : &cudasim_scheduler_threads;
 }
 
 struct cudasim_operation *cudasim_operation_new(enum cudasim_operation_kind kind)
@@ -105,7 +106,10 @@ bool cudasim_stream_is_contexts(CUstream stream)
     return stream == stream->context->records || stream == stream->context->waits;
 }
 
-/* The legacy default stream and the blocking streams of its context wait for one another, in the order of the calls. */
+/*
+ * The legacy default stream and the blocking streams of its context wait for one another, in the
+ * order of the calls.
+ */
 static int add_default_stream_order(struct cudasim_operation *operation, CUstream stream)
 {
     CUstream legacy = stream->context->legacy;
@@ -138,7 +142,8 @@ static void lengthen_chain(const struct cudasim_operation *operation, CUstream s
 static int add_context_order(struct cudasim_operation *operation, CUstream stream)
 {
     CUstream waits = stream->context->waits;
-    return waits && !cudasim_stream_is_contexts(stream) ? cudasim_operation_after(operation, cudasim_stream_end(waits)) : 0;
+    return waits && !cudasim_stream_is_contexts(stream) ? cudasim_operation_after(operation, cudasim_stream_end(waits))
+                                                        : 0;
 }
 
 CUresult cudasim_submit(struct cudasim_operation *operation, CUstream stream)
@@ -150,7 +155,8 @@ CUresult cudasim_submit(struct cudasim_operation *operation, CUstream stream)
         cudasim_operation_free(operation);
         return result;
     }
-    if (!cudasim_scheduler()->prepare(stream) || add_default_stream_order(operation, stream) || add_context_order(operation, stream)) {
+    if (!cudasim_scheduler()->prepare(stream) || add_default_stream_order(operation, stream) ||
+        add_context_order(operation, stream)) {
         cudasim_operation_free(operation);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

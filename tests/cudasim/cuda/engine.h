@@ -1,13 +1,16 @@
 /*
- * The simulated device's engine: streams as queues of operations, positions in them, and the schedulers that run them.
+ * The simulated device's engine: streams as queues of operations, positions in them, and the
+ * schedulers that run them.
  *
- * Words: an *operation* is one piece of deferred work (a kernel, a copy, a fill, a marker). Its *position* is its stream and its
- * number in that stream; a position is *reached* when the operation has run. Everything that orders work is a position: the
- * stream's own order, an event (the position of its record), a wait (an operation that depends on a position), and the rules of
+ * Words: an *operation* is one piece of deferred work (a kernel, a copy, a fill, a marker). Its
+ * *position* is its stream and its number in that stream; a position is *reached* when the
+ * operation has run. Everything that orders work is a position: the stream's own order, an event
+ * (the position of its record), a wait (an operation that depends on a position), and the rules of
  * the legacy default stream (dependencies on what the other streams held at the time of the call).
  *
- * Locking: one device lock guards all state of the simulator. Functions here are called with it held unless they say otherwise.
- * Stream structures are never freed, so a position stays valid for ever; their numbers only grow, also when a structure is reused.
+ * Locking: one device lock guards all state of the simulator. Functions here are called with it
+ * held unless they say otherwise. Stream structures are never freed, so a position stays valid for
+ * ever; their numbers only grow, also when a structure is reused.
  */
 #ifndef CUDASIM_ENGINE_H
 #define CUDASIM_ENGINE_H
@@ -41,14 +44,20 @@ struct CUctx_st {
     bool primary;
     CUresult sticky; /* CUDA_SUCCESS, or the error that every later call answers */
     CUstream legacy; /* the default stream that waits for, and is waited for by, all blocking streams */
-    /* Streams that no program has, made at need: records of all that the context does, and waits of all that it will do. */
+    /*
+     * Streams that no program has, made at need: records of all that the context does, and waits of
+     * all that it will do.
+     */
     CUstream records, waits;
 };
 
 /* The context current to the calling thread, or NULL. No lock needed. */
 CUcontext cudasim_context_current(void);
 
-/* Whether work on the device may use what cudaMalloc and its kin gave out on the other. Under the device lock. */
+/*
+ * Whether work on the device may use what cudaMalloc and its kin gave out on the other. Under the
+ * device lock.
+ */
 bool cudasim_device_reaches(int device, int other);
 
 /* ---- streams, positions, events ---- */
@@ -90,8 +99,8 @@ struct CUevent_st {
     unsigned int flags;
     unsigned int references; /* one for the handle, one for each record operation in a queue */
     bool alive;
-    int denials;                                /* seeded scheduler: how often a query may still say "not ready" although it is */
-    struct cudasim_capture *capture;            /* recorded into this capture, or NULL */
+    int denials;                     /* seeded scheduler: how often a query may still say "not ready" although it is */
+    struct cudasim_capture *capture; /* recorded into this capture, or NULL */
     uint64_t captured[CUDASIM_CAPTURE_STREAMS]; /* of each stream of the capture: so many operations come before it */
     LIST_ENTRY(CUevent_st) link;                /* the used or the unused ones */
 };
@@ -191,9 +200,15 @@ struct cudasim_operation {
 struct cudasim_operation *cudasim_operation_new(enum cudasim_operation_kind kind);
 /* Releases an operation and what it owns. */
 void cudasim_operation_free(struct cudasim_operation *operation);
-/* Makes the operation wait for a position; one already reached counts for its chain alone. 0 or -ENOMEM. */
+/*
+ * Makes the operation wait for a position; one already reached counts for its chain alone. 0 or
+ * -ENOMEM.
+ */
 int cudasim_operation_after(struct cudasim_operation *operation, struct cudasim_position position);
-/* Runs one piece of a copy or fill, or the whole of anything else. A fault is noted in the operation. With or without the lock. */
+/*
+ * Runs one piece of a copy or fill, or the whole of anything else. A fault is noted in the
+ * operation. With or without the lock.
+ */
 void cudasim_operation_run(struct cudasim_operation *operation, size_t piece, size_t pieces);
 /* The same of all of it, by a kernel that is running on this thread: a fault is that kernel's. */
 void cudasim_operation_run_in_kernel(struct cudasim_operation *operation);
@@ -210,16 +225,28 @@ extern pthread_mutex_t cudasim_device_lock;
 
 /* ---- queueing and waiting ---- */
 
-/* Queues the operation at the end of the stream, with the default stream's rules; takes ownership also when it fails. */
+/*
+ * Queues the operation at the end of the stream, with the default stream's rules; takes ownership
+ * also when it fails.
+ */
 CUresult cudasim_submit(struct cudasim_operation *operation, CUstream stream);
-/* The stream has been told to wait for a position that is reached already: that counts for its chain alone. */
+/*
+ * The stream has been told to wait for a position that is reached already: that counts for its
+ * chain alone.
+ */
 void cudasim_stream_waited(CUstream stream, struct cudasim_position position);
-/* The position behind everything queued in the stream now; for the legacy stream, behind all blocking streams too. */
+/*
+ * The position behind everything queued in the stream now; for the legacy stream, behind all
+ * blocking streams too.
+ */
 CUresult cudasim_stream_tail(CUstream stream, struct cudasim_position *position);
 /* The position of what has been queued in the stream last. */
 struct cudasim_position cudasim_stream_end(CUstream stream);
 bool cudasim_reached(struct cudasim_position position);
-/* Blocks (the lock is released meanwhile) until the position is reached or the context has a sticky error. */
+/*
+ * Blocks (the lock is released meanwhile) until the position is reached or the context has a sticky
+ * error.
+ */
 CUresult cudasim_wait_position(CUcontext context, struct cudasim_position position);
 /* Blocks until everything queued in the context now has run. */
 CUresult cudasim_wait_context(CUcontext context);
@@ -227,9 +254,15 @@ CUresult cudasim_wait_context(CUcontext context);
 /* Priorities run from 0 (least) to this (greatest), as on an H200. */
 #define CUDASIM_PRIORITY_GREATEST (-5)
 
-/* The stream that a handle names for this call (0, legacy, per-thread, or one of the program's), or NULL when it is none. */
+/*
+ * The stream that a handle names for this call (0, legacy, per-thread, or one of the program's), or
+ * NULL when it is none.
+ */
 CUstream cudasim_stream_resolve(CUstream handle);
-/* Whether the stream is one of its context's own two, which take nothing but records and waits of the whole context. */
+/*
+ * Whether the stream is one of its context's own two, which take nothing but records and waits of
+ * the whole context.
+ */
 bool cudasim_stream_is_contexts(CUstream stream);
 CUstream cudasim_stream_new(CUcontext context, unsigned int flags, int priority);
 /* Drops one reference; the last one makes the structure free for use as another event. */
@@ -251,7 +284,10 @@ struct cudasim_scheduler {
     void (*poll)(bool must_progress);
     /* Whether a query that could say "ready" should say "not ready" once more. */
     bool (*deny_query)(int *denials);
-    /* Blocks who makes a mapping until the D2H engine stands still, or for a time slice of its (config's slice_ns): then true. */
+    /*
+     * Blocks who makes a mapping until the D2H engine stands still, or for a time slice of its
+     * (config's slice_ns): then true.
+     */
     bool (*mapping)(void);
 };
 
@@ -259,11 +295,16 @@ extern const struct cudasim_scheduler cudasim_scheduler_threads;
 extern const struct cudasim_scheduler cudasim_scheduler_seeded;
 const struct cudasim_scheduler *cudasim_scheduler(void);
 
-/* Removes the stream's head, which has run, marks its position reached and frees it; a fault in it becomes its context's sticky
- * error. Called by schedulers. */
+/*
+ * Removes the stream's head, which has run, marks its position reached and frees it; a fault in it
+ * becomes its context's sticky error. Called by schedulers.
+ */
 void cudasim_operation_over(struct cudasim_operation *operation);
 
-/* Whether some stream's head waits for a memory word, the only thing whose coming the engine does not control. */
+/*
+ * Whether some stream's head waits for a memory word, the only thing whose coming the engine does
+ * not control.
+ */
 bool cudasim_word_wait_pending(void);
 /* Says so on stderr and in the ledger; the error that the waiting call answers. */
 CUresult cudasim_report_deadlock(void);

@@ -1,6 +1,7 @@
 /*
- * The driver entry points: their numbers, their names, and what every call of one passes through. The functions that do the work
- * are declared here from the list in entry_points.def; each takes the device lock itself where it needs it.
+ * The driver entry points: their numbers, their names, and what every call of one passes through.
+ * The functions that do the work are declared here from the list in entry_points.def; each takes
+ * the device lock itself where it needs it.
  */
 #ifndef CUDASIM_ENTRIES_H
 #define CUDASIM_ENTRIES_H
@@ -33,7 +34,10 @@ const char *cudasim_entry_name(unsigned int entry);
 
 /* What the calling thread's call in progress is called, or "" outside one. */
 const char *cudasim_call_name(void);
-/* Whether that call takes stream 0 for the thread's own default stream (the _ptsz and _ptds entry points). */
+/*
+ * Whether that call takes stream 0 for the thread's own default stream (the _ptsz and _ptds entry
+ * points).
+ */
 bool cudasim_call_per_thread_default(void);
 
 /* What must hold before a call does anything; the words that the list uses. */

@@ -1,4 +1,7 @@
-/* Events: a record remembers a position, a wait depends on the position that the event holds at the time of the call. */
+/*
+ * Events: a record remembers a position, a wait depends on the position that the event holds at the
+ * time of the call.
+ */
 #include <stdlib.h>
 
 #include "capture.h"
@@ -9,7 +12,10 @@
 
 #define EVENT_TAG 0x65766e74u
 
-/* Event structures are never freed, only used again: a stale handle is refused, not followed into freed memory. */
+/*
+ * Event structures are never freed, only used again: a stale handle is refused, not followed into
+ * freed memory.
+ */
 LIST_HEAD(event_list, CUevent_st);
 static struct event_list used_events = LIST_HEAD_INITIALIZER(used_events);
 static struct event_list unused_events = LIST_HEAD_INITIALIZER(unused_events);
@@ -87,7 +93,10 @@ static CUresult record_by(struct cudasim_operation *operation, CUevent event, CU
     operation->event = event;
     operation->call = cudasim_call_name();
     event->references++;
-    /* The position is set before the operation is queued: a worker may run it at once and must find itself there. */
+    /*
+     * The position is set before the operation is queued: a worker may run it at once and must find
+     * itself there.
+     */
     struct cudasim_position before = event->position;
     event->position = (struct cudasim_position){stream, stream->issued + 1, stream->chain};
     event->capture = NULL;
@@ -252,7 +261,8 @@ CUresult cudasim_cuEventQuery(CUevent hEvent)
         bool ready = cudasim_reached(event->position);
         /* A query may lag behind, but never behind what the host has been told already. */
         CUstream stream = event->position.stream;
-        if (ready && stream && event->position.number > stream->told && cudasim_scheduler()->deny_query(&event->denials))
+        if (ready && stream && event->position.number > stream->told &&
+            cudasim_scheduler()->deny_query(&event->denials))
             ready = false;
         else if (ready && stream && event->position.number > stream->told)
             stream->told = event->position.number;

@@ -10,11 +10,16 @@
 
 #include "memory.h"
 
-/* New extents take new offsets (a file has 2^46 bytes of them); only a kept extent's offset is used again. */
+/*
+ * New extents take new offsets (a file has 2^46 bytes of them); only a kept extent's offset is used
+ * again.
+ */
 #define FILE_BYTES ((off_t)1 << 46)
 #define POISON_BLOCK ((size_t)256 << 10)
-/* Pages of extents that were given back are kept up to this, for the next extent of the same size: poisoning them again costs a third
- * of what the kernel takes for new ones. */
+/*
+ * Pages of extents that were given back are kept up to this, for the next extent of the same size:
+ * poisoning them again costs a third of what the kernel takes for new ones.
+ */
 #define KEPT_BYTES ((size_t)512 << 20)
 #define KEPT_EXTENTS 256
 
@@ -117,7 +122,9 @@ static off_t take_kept(struct memory_file *file, size_t bytes)
 
 static void drop_pages(const struct memory_file *file, off_t offset, size_t bytes)
 {
-    /* Where punching a hole fails the pages stay until the process ends, and are never seen again. */
+    /*
+     * Where punching a hole fails the pages stay until the process ends, and are never seen again.
+     */
     int ignored = fallocate(file->descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, (off_t)bytes);
     (void)ignored;
 }
@@ -167,7 +174,10 @@ int cudasim_extent_descriptor(bool host, off_t offset)
     return descriptor;
 }
 
-/* The lock lives with the open file that the descriptor is of, in whatever process that ends up: it is gone when the last duplicate is closed. */
+/*
+ * The lock lives with the open file that the descriptor is of, in whatever process that ends up: it
+ * is gone when the last duplicate is closed.
+ */
 bool cudasim_extent_hold(int descriptor, off_t offset, size_t bytes)
 {
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = offset, .l_len = (off_t)bytes};

@@ -1,4 +1,7 @@
-/* The two memory files behind the handles of cuMemCreate: extents of device pages and of host pages. Under the device lock. */
+/*
+ * The two memory files behind the handles of cuMemCreate: extents of device pages and of host
+ * pages. Under the device lock.
+ */
 #ifndef CUDASIM_EXTENTS_H
 #define CUDASIM_EXTENTS_H
 
@@ -11,9 +14,15 @@
 off_t cudasim_extent_take(bool host, size_t bytes);
 /* Gives it back. Its last mapping must be gone: another extent may get the same pages. */
 void cudasim_extent_give(bool host, off_t offset, size_t bytes);
-/* A descriptor of the file whose position is the offset; -1 without one. It shows the pages, whoever has them. */
+/*
+ * A descriptor of the file whose position is the offset; -1 without one. It shows the pages,
+ * whoever has them.
+ */
 int cudasim_extent_descriptor(bool host, off_t offset);
-/* While the descriptor, or a duplicate of it, is open anywhere, the extent is held. False: it can't be. */
+/*
+ * While the descriptor, or a duplicate of it, is open anywhere, the extent is held. False: it can't
+ * be.
+ */
 bool cudasim_extent_hold(int descriptor, off_t offset, size_t bytes);
 bool cudasim_extent_is_held(bool host, off_t offset, size_t bytes);
 /* The offset that a descriptor was made for; -1 when it is not of this file. */

@@ -106,7 +106,9 @@ static void parse_faults(void)
     char *rest = NULL;
     for (char *item = list ? strtok_r(list, ",", &rest) : NULL; item; item = strtok_r(NULL, ",", &rest)) {
         if (fault_count == MAX_FAULTS || !parse_fault(item, &faults[fault_count]))
-            fprintf(stderr, "cudasim: CUDASIM_FAULT: '%s' is not call[@device|@host]:oom|error|notsupported|delay@n[+]\n", item);
+            fprintf(stderr,
+                    "cudasim: CUDASIM_FAULT: '%s' is not call[@device|@host]:oom|error|notsupported|delay@n[+]\n",
+                    item);
         else
             fault_count++;
     }
@@ -119,7 +121,8 @@ static enum fault_place place_of(unsigned int entry, const void *params)
     if (entry != CUDASIM_CALL_cuMemCreate)
         return FAULT_PLACE_ANY;
     const CUmemAllocationProp *properties = ((const cuMemCreate_params *)params)->prop;
-    return properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? FAULT_PLACE_DEVICE : FAULT_PLACE_HOST;
+    return properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? FAULT_PLACE_DEVICE
+                                                                                  : FAULT_PLACE_HOST;
 }
 
 static CUresult strike(enum fault_kind kind)

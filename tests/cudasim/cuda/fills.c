@@ -1,4 +1,7 @@
-/* Fills (cuMemset...). All are queued; only one whose target is pinned host memory is waited for when the call takes no stream. */
+/*
+ * Fills (cuMemset...). All are queued; only one whose target is pinned host memory is waited for
+ * when the call takes no stream.
+ */
 #include "engine.h"
 #include "entries.h"
 #include "memory.h"
@@ -31,7 +34,8 @@ static CUresult fill_box(struct cudasim_fill fill, CUstream handle, bool asynchr
     return result;
 }
 
-static struct cudasim_fill rows(CUdeviceptr to, size_t pitch, uint32_t value, unsigned int value_bytes, size_t count, size_t height)
+static struct cudasim_fill rows(CUdeviceptr to, size_t pitch, uint32_t value, unsigned int value_bytes, size_t count,
+                                size_t height)
 {
     size_t width = count * value_bytes;
     return (struct cudasim_fill){
@@ -62,7 +66,8 @@ CUresult cudasim_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigne
     return fill_box(rows(dstDevice, dstPitch, uc, 1, Width, Height), NULL, false);
 }
 
-CUresult cudasim_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height)
+CUresult cudasim_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
+                                  size_t Height)
 {
     return fill_box(rows(dstDevice, dstPitch, us, 2, Width, Height), NULL, false);
 }
@@ -87,18 +92,20 @@ CUresult cudasim_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t
     return fill_box(rows(dstDevice, 0, ui, 4, N, 1), hStream, true);
 }
 
-CUresult cudasim_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height, CUstream hStream)
+CUresult cudasim_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
+                                   size_t Height, CUstream hStream)
 {
     return fill_box(rows(dstDevice, dstPitch, uc, 1, Width, Height), hStream, true);
 }
 
-CUresult cudasim_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height,
-                                    CUstream hStream)
+CUresult cudasim_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
+                                    size_t Height, CUstream hStream)
 {
     return fill_box(rows(dstDevice, dstPitch, us, 2, Width, Height), hStream, true);
 }
 
-CUresult cudasim_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height, CUstream hStream)
+CUresult cudasim_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
+                                    size_t Height, CUstream hStream)
 {
     return fill_box(rows(dstDevice, dstPitch, ui, 4, Width, Height), hStream, true);
 }

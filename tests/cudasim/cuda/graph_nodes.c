@@ -1,6 +1,7 @@
 /*
- * Graphs by their nodes: made one by one, changed one by one, children among them; and launched by kernels. What a node names must lead to memory of
- * the right kind when the driver looks (graphs.h).
+ * Graphs by their nodes: made one by one, changed one by one, children among them; and launched by
+ * kernels. What a node names must lead to memory of the right kind when the driver looks
+ * (graphs.h).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,8 @@ struct cudasim_looks cudasim_looks_of(const struct cudasim_operation *operation)
 {
     struct cudasim_looks looks = {CUDASIM_LOOK_NONE, CUDASIM_LOOK_NONE};
     if (operation->kind == CUDASIM_OPERATION_COPY)
-        looks = (struct cudasim_looks){cudasim_look_at(operation->copy.to.address), cudasim_look_at(operation->copy.from.address)};
+        looks = (struct cudasim_looks){cudasim_look_at(operation->copy.to.address),
+                                       cudasim_look_at(operation->copy.from.address)};
     else if (operation->kind == CUDASIM_OPERATION_FILL)
         looks.to = cudasim_look_at(operation->fill.to.address);
     return looks;
@@ -35,14 +37,16 @@ struct cudasim_looks cudasim_looks_of(const struct cudasim_operation *operation)
 
 static bool same_looks(struct cudasim_looks one, struct cudasim_looks other)
 {
-    return one.to == other.to && one.from == other.from && one.to != CUDASIM_LOOK_NOWHERE && one.from != CUDASIM_LOOK_NOWHERE;
+    return one.to == other.to && one.from == other.from && one.to != CUDASIM_LOOK_NOWHERE &&
+           one.from != CUDASIM_LOOK_NOWHERE;
 }
 
 bool cudasim_nodes_look_right(const struct cudasim_node_list *nodes)
 {
     CUgraphNode node;
     TAILQ_FOREACH (node, nodes, link)
-        if (!same_looks(node->looks, cudasim_looks_of(node->operation)) || (node->child && !cudasim_nodes_look_right(&node->child->nodes)))
+        if (!same_looks(node->looks, cudasim_looks_of(node->operation)) ||
+            (node->child && !cudasim_nodes_look_right(&node->child->nodes)))
             return false;
     return true;
 }
@@ -51,7 +55,8 @@ bool cudasim_nodes_may_replace(const struct cudasim_node_list *mine, const struc
 {
     CUgraphNode a = TAILQ_FIRST(mine), b = TAILQ_FIRST(theirs);
     for (; a && b; a = TAILQ_NEXT(a, link), b = TAILQ_NEXT(b, link)) {
-        if (a->operation->kind != b->operation->kind || !a->child != !b->child || !same_looks(a->looks, cudasim_looks_of(b->operation)) ||
+        if (a->operation->kind != b->operation->kind || !a->child != !b->child ||
+            !same_looks(a->looks, cudasim_looks_of(b->operation)) ||
             !same_looks(b->looks, cudasim_looks_of(b->operation)))
             return false;
         if (a->child && !cudasim_nodes_may_replace(&a->child->nodes, &b->child->nodes))
@@ -97,7 +102,10 @@ CUgraphNode cudasim_node_of(const struct cudasim_node_list *nodes, CUgraphNode o
 
 /* ---- copies and fills ---- */
 
-/* Of one row, between addresses. False: something else, or memory that is not what the call says it is. [locked] */
+/*
+ * Of one row, between addresses. False: something else, or memory that is not what the call says it
+ * is. [locked]
+ */
 static bool read_copy(const CUDA_MEMCPY3D *params, struct cudasim_copy *copy)
 {
     const CUmemorytype array = CU_MEMORYTYPE_ARRAY;
@@ -114,7 +122,8 @@ static bool read_copy(const CUDA_MEMCPY3D *params, struct cudasim_copy *copy)
     copy->direction = cudasim_direction_of(copy->to.address, copy->from.address);
     if (cudasim_look_at(to) == CUDASIM_LOOK_NOWHERE || cudasim_look_at(from) == CUDASIM_LOOK_NOWHERE)
         return false;
-    return to && from && (params->dstMemoryType != CU_MEMORYTYPE_DEVICE || cudasim_look_at(to) == CUDASIM_LOOK_DEVICE) &&
+    return to && from &&
+           (params->dstMemoryType != CU_MEMORYTYPE_DEVICE || cudasim_look_at(to) == CUDASIM_LOOK_DEVICE) &&
            (params->srcMemoryType != CU_MEMORYTYPE_DEVICE || cudasim_look_at(from) == CUDASIM_LOOK_DEVICE);
 }
 
@@ -133,7 +142,10 @@ static bool read_fill(const CUDA_MEMSET_NODE_PARAMS *params, struct cudasim_fill
     return cudasim_look_at(fill->to.address) == CUDASIM_LOOK_DEVICE;
 }
 
-/* The operation in its new form takes the place of the node's, if what it names is of the kinds that the node knows. `anew`: it may know others then. */
+/*
+ * The operation in its new form takes the place of the node's, if what it names is of the kinds
+ * that the node knows. `anew`: it may know others then.
+ */
 static CUresult set_operation(CUgraphNode node, struct cudasim_operation now, bool anew)
 {
     const struct cudasim_looks looks = cudasim_looks_of(&now);
@@ -175,7 +187,8 @@ static CUresult changed(CUgraphExec executable, CUresult result)
     return result;
 }
 
-CUresult cudasim_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+CUresult cudasim_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
     (void)ctx;
     if (!hGraphExec || !hNode)
@@ -186,8 +199,8 @@ CUresult cudasim_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphN
     return result;
 }
 
-CUresult cudasim_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *memsetParams,
-                                                CUcontext ctx)
+CUresult cudasim_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
     (void)ctx;
     if (!hGraphExec || !hNode)
@@ -216,7 +229,10 @@ CUresult cudasim_cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET
 
 /* ---- new nodes ---- */
 
-/* Whether nodes that a new one comes after are the graph's; then it does, since a graph's nodes run in the order in which they came. [locked] */
+/*
+ * Whether nodes that a new one comes after are the graph's; then it does, since a graph's nodes run
+ * in the order in which they came. [locked]
+ */
 static bool are_in(CUgraph graph, const CUgraphNode *dependencies, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -231,8 +247,8 @@ static bool are_in(CUgraph graph, const CUgraphNode *dependencies, size_t count)
 }
 
 /* Adds it at the end; owns the operation, also when it fails. [locked] */
-static CUresult add_node(CUgraph graph, const CUgraphNode *dependencies, size_t count, struct cudasim_operation *operation,
-                         CUgraphNode *made)
+static CUresult add_node(CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                         struct cudasim_operation *operation, CUgraphNode *made)
 {
     if (!are_in(graph, dependencies, count)) {
         cudasim_operation_free(operation);
@@ -246,8 +262,8 @@ static CUresult add_node(CUgraph graph, const CUgraphNode *dependencies, size_t 
     return result;
 }
 
-CUresult cudasim_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
-                                      const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+CUresult cudasim_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                      size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
     (void)ctx;
     struct cudasim_operation *operation = phGraphNode && hGraph ? cudasim_operation_new(CUDASIM_OPERATION_COPY) : NULL;
@@ -264,8 +280,9 @@ CUresult cudasim_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, 
     return result;
 }
 
-CUresult cudasim_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
-                                      const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+CUresult cudasim_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                      size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams,
+                                      CUcontext ctx)
 {
     (void)ctx;
     struct cudasim_operation *operation = phGraphNode && hGraph ? cudasim_operation_new(CUDASIM_OPERATION_FILL) : NULL;
@@ -283,10 +300,11 @@ CUresult cudasim_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, 
 }
 
 /* The child becomes a graph of the node's own. */
-CUresult cudasim_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
-                                          CUgraph childGraph)
+CUresult cudasim_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                          size_t numDependencies, CUgraph childGraph)
 {
-    struct cudasim_operation *operation = phGraphNode && hGraph && childGraph ? cudasim_operation_new(CUDASIM_OPERATION_MARKER) : NULL;
+    struct cudasim_operation *operation =
+        phGraphNode && hGraph && childGraph ? cudasim_operation_new(CUDASIM_OPERATION_MARKER) : NULL;
     CUgraph child = operation ? cudasim_graph_new() : NULL;
     if (!child) {
         if (operation)
@@ -295,8 +313,9 @@ CUresult cudasim_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGra
     }
     operation->call = cudasim_call_name();
     cudasim_lock();
-    CUresult result =
-        cudasim_nodes_look_right(&childGraph->nodes) ? cudasim_nodes_clone(&childGraph->nodes, &child->nodes) : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = cudasim_nodes_look_right(&childGraph->nodes)
+                          ? cudasim_nodes_clone(&childGraph->nodes, &child->nodes)
+                          : CUDA_ERROR_INVALID_VALUE;
     child->node_count = childGraph->node_count;
     if (result == CUDA_SUCCESS)
         result = add_node(hGraph, dependencies, numDependencies, operation, phGraphNode);
@@ -340,7 +359,8 @@ static bool has_attribute(CUgraphNode node, CUkernelNodeAttrID attribute)
            attribute == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE;
 }
 
-CUresult cudasim_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr, CUkernelNodeAttrValue *value_out)
+CUresult cudasim_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
+                                               CUkernelNodeAttrValue *value_out)
 {
     if (!value_out || !has_attribute(hNode, attr))
         return CUDA_ERROR_INVALID_VALUE;
@@ -349,7 +369,8 @@ CUresult cudasim_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAt
     return CUDA_SUCCESS;
 }
 
-CUresult cudasim_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr, const CUkernelNodeAttrValue *value)
+CUresult cudasim_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
+                                               const CUkernelNodeAttrValue *value)
 {
     if (!value || !has_attribute(hNode, attr))
         return CUDA_ERROR_INVALID_VALUE;
@@ -360,13 +381,15 @@ CUresult cudasim_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAt
 /* ---- nodes of any type: copies and fills ---- */
 
 CUresult cudasim_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                   const CUgraphEdgeData *dependencyData, size_t numDependencies, CUgraphNodeParams *nodeParams)
+                                   const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                   CUgraphNodeParams *nodeParams)
 {
     if (!nodeParams || dependencyData)
         return CUDA_ERROR_INVALID_VALUE;
     switch (nodeParams->type) {
     case CU_GRAPH_NODE_TYPE_MEMCPY:
-        return cudasim_cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies, &nodeParams->memcpy.copyParams, NULL);
+        return cudasim_cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies,
+                                            &nodeParams->memcpy.copyParams, NULL);
     case CU_GRAPH_NODE_TYPE_MEMSET: {
         const CUDA_MEMSET_NODE_PARAMS_v2 *p = &nodeParams->memset;
         const CUDA_MEMSET_NODE_PARAMS fill = {p->dst, p->pitch, p->value, p->elementSize, p->width, p->height};
@@ -419,7 +442,10 @@ static void run_nodes(const struct cudasim_node_list *nodes)
             cudasim_operation_run_in_kernel(node->operation);
 }
 
-/* The graph may run at any time from the kernel's call on; here it does so within that. The kernel must be of a graph, too (CUDA's programming guide). */
+/*
+ * The graph may run at any time from the kernel's call on; here it does so within that. The kernel
+ * must be of a graph, too (CUDA's programming guide).
+ */
 int cudasim_graph_launch(void *executable)
 {
     const struct cudasim_operation *kernel = cudasim_kernel_running();

@@ -1,9 +1,11 @@
 /*
- * The insides of graphs, for who makes them (capture.c) and for the calls that name their nodes one by one (graph_nodes.c).
+ * The insides of graphs, for who makes them (capture.c) and for the calls that name their nodes one
+ * by one (graph_nodes.c).
  *
- * A node of a copy or a fill knows of what kind the memory at its addresses was when the driver last looked: host or device. The driver looks when a
- * node is made, changed or instantiated, not when it is launched; it refuses a change to memory of another kind, and an address that leads nowhere
- * (measured: H100, driver 580). Under the device lock.
+ * A node of a copy or a fill knows of what kind the memory at its addresses was when the driver
+ * last looked: host or device. The driver looks when a node is made, changed or instantiated, not
+ * when it is launched; it refuses a change to memory of another kind, and an address that leads
+ * nowhere (measured: H100, driver 580). Under the device lock.
  */
 #ifndef CUDASIM_GRAPHS_H
 #define CUDASIM_GRAPHS_H
@@ -64,9 +66,15 @@ struct cudasim_looks cudasim_looks_of(const struct cudasim_operation *operation)
 
 /* Whether each copy and fill, children's too, finds memory of the kinds that its node knows. */
 bool cudasim_nodes_look_right(const struct cudasim_node_list *nodes);
-/* Whether `theirs` are of the same kinds in the same order, and find memory of the kinds that `mine` know. */
+/*
+ * Whether `theirs` are of the same kinds in the same order, and find memory of the kinds that
+ * `mine` know.
+ */
 bool cudasim_nodes_may_replace(const struct cudasim_node_list *mine, const struct cudasim_node_list *theirs);
-/* They do, and are known by the names of those before them. CUDA_ERROR_OUT_OF_MEMORY changes nothing. */
+/*
+ * They do, and are known by the names of those before them. CUDA_ERROR_OUT_OF_MEMORY changes
+ * nothing.
+ */
 CUresult cudasim_nodes_replace(struct cudasim_node_list *mine, const struct cudasim_node_list *theirs);
 
 /* The node of an executable graph that was made from `origin`, however deep, or NULL. */

@@ -5,7 +5,10 @@
 #include <signal.h>
 #include <stdatomic.h>
 
-/* Read by the signal handler without a lock: `size` is written last when a range comes, and first when it goes. */
+/*
+ * Read by the signal handler without a lock: `size` is written last when a range comes, and first
+ * when it goes.
+ */
 struct guarded_range {
     _Atomic uintptr_t base;
     _Atomic size_t size;
@@ -66,7 +69,10 @@ static void on_fault(int signal_number, siginfo_t *info, void *machine_state)
     if (previous->sa_flags & SA_SIGINFO) {
         previous->sa_sigaction(signal_number, info, machine_state);
     } else if (previous->sa_handler == SIG_DFL || previous->sa_handler == SIG_IGN) {
-        /* Returning runs the faulting instruction again, which now ends the process as it would have without the simulator. */
+        /*
+         * Returning runs the faulting instruction again, which now ends the process as it would
+         * have without the simulator.
+         */
         signal(signal_number, SIG_DFL);
     } else {
         previous->sa_handler(signal_number);

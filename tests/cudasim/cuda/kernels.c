@@ -50,7 +50,8 @@ static struct cudasim_image *image_of(const void *cubin, size_t bytes)
     return image;
 }
 
-static struct cudasim_kernel_entry *add_kernel(const char *name, const struct cudasim_kernel *code, const void *cubin, size_t bytes)
+static struct cudasim_kernel_entry *add_kernel(const char *name, const struct cudasim_kernel *code, const void *cubin,
+                                               size_t bytes)
 {
     struct cudasim_kernel_entry *entry = calloc(1, sizeof *entry);
     if (!entry)
@@ -65,7 +66,8 @@ static struct cudasim_kernel_entry *add_kernel(const char *name, const struct cu
     return entry;
 }
 
-__attribute__((visibility("default"))) CUkernel cudasim_register_kernel(const char *name, const struct cudasim_kernel *kernel,
+__attribute__((visibility("default"))) CUkernel cudasim_register_kernel(const char *name,
+                                                                        const struct cudasim_kernel *kernel,
                                                                         const void *cubin, size_t cubin_bytes)
 {
     if (!name || !kernel || kernel->abi != CUDASIM_KERNEL_ABI || !kernel->run)
@@ -111,9 +113,12 @@ void cudasim_kernel_first_use(struct cudasim_kernel_entry *entry)
 
 /* ---- launches ---- */
 
-/* Where parameter i's bytes are: in the caller's array of pointers, or inside the packed buffer that `extra` names. */
-static const void *parameter_source(const struct cudasim_param *param, uint32_t index, void **params, const unsigned char *packed,
-                                    size_t packed_bytes)
+/*
+ * Where parameter i's bytes are: in the caller's array of pointers, or inside the packed buffer
+ * that `extra` names.
+ */
+static const void *parameter_source(const struct cudasim_param *param, uint32_t index, void **params,
+                                    const unsigned char *packed, size_t packed_bytes)
 {
     if (params)
         return params[index];
@@ -133,7 +138,9 @@ static bool packed_parameters(void **extra, const unsigned char **buffer, size_t
     return true;
 }
 
-/* Copies the parameters into the operation: the caller's may change as soon as the launch returns. */
+/*
+ * Copies the parameters into the operation: the caller's may change as soon as the launch returns.
+ */
 static CUresult copy_parameters(struct cudasim_operation *operation, void **params, void **extra)
 {
     const struct cudasim_kernel *code = operation->kernel.entry->code;
@@ -160,8 +167,8 @@ static CUresult copy_parameters(struct cudasim_operation *operation, void **para
 }
 
 /*
- * Memory of another device that the parameters name and that this one may not use, or 0. As it is when the kernel is launched; a device's accesses are
- * known by parameters here, as everywhere.
+ * Memory of another device that the parameters name and that this one may not use, or 0. As it is
+ * when the kernel is launched; a device's accesses are known by parameters here, as everywhere.
  */
 static uintptr_t find_unreachable(const struct cudasim_operation *operation, int device)
 {
@@ -183,11 +190,14 @@ static uintptr_t find_unreachable(const struct cudasim_operation *operation, int
 static bool valid_shape(const struct cudasim_launch *launch)
 {
     uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
-    return launch->grid[0] && launch->grid[1] && launch->grid[2] && threads && threads <= 1024 && launch->grid[1] <= 65535 &&
-           launch->grid[2] <= 65535;
+    return launch->grid[0] && launch->grid[1] && launch->grid[2] && threads && threads <= 1024 &&
+           launch->grid[1] <= 65535 && launch->grid[2] <= 65535;
 }
 
-/* Before the launch is queued, so that what other threads do because of the one before it is queued in between. */
+/*
+ * Before the launch is queued, so that what other threads do because of the one before it is queued
+ * in between.
+ */
 static void hold_up_the_caller(void)
 {
     uint64_t ns = cudasim_config()->launch_ns;
@@ -197,14 +207,18 @@ static void hold_up_the_caller(void)
         continue;
 }
 
-/* The stream's queue is full: the caller stands in the call meanwhile. The lock is released meanwhile. */
+/*
+ * The stream's queue is full: the caller stands in the call meanwhile. The lock is released
+ * meanwhile.
+ */
 static CUresult wait_for_room(CUstream stream)
 {
     const uint64_t room = cudasim_config()->queue;
 
     if (!room || stream->capture || stream->issued < room)
         return CUDA_SUCCESS;
-    return cudasim_wait_position(stream->context, (struct cudasim_position){.stream = stream, .number = stream->issued + 1 - room});
+    return cudasim_wait_position(stream->context,
+                                 (struct cudasim_position){.stream = stream, .number = stream->issued + 1 - room});
 }
 
 static CUresult launch(CUfunction function, struct cudasim_launch shape, CUstream handle, void **params, void **extra)
@@ -240,9 +254,9 @@ static CUresult launch(CUfunction function, struct cudasim_launch shape, CUstrea
     return result;
 }
 
-CUresult cudasim_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX,
-                                unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
-                                void **kernelParams, void **extra)
+CUresult cudasim_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
+                                unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
+                                unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra)
 {
     struct cudasim_launch shape = {{gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes};
     return launch(f, shape, hStream, kernelParams, extra);
@@ -260,9 +274,10 @@ CUresult cudasim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, vo
     return launch(f, shape, config->hStream, kernelParams, extra);
 }
 
-CUresult cudasim_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
-                                           unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
-                                           unsigned int sharedMemBytes, CUstream hStream, void **kernelParams)
+CUresult cudasim_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                           unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                                           unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                                           void **kernelParams)
 {
     struct cudasim_launch shape = {{gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes};
     return launch(f, shape, hStream, kernelParams, NULL);
@@ -356,7 +371,10 @@ CUresult cudasim_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunc
     return function_attribute(cudasim_kernel_of_function(hfunc), pi, attrib);
 }
 
-/* Limits and cache preferences change how a kernel runs on a device, not what it computes: they are accepted and have no effect. */
+/*
+ * Limits and cache preferences change how a kernel runs on a device, not what it computes: they are
+ * accepted and have no effect.
+ */
 CUresult cudasim_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev)
 {
     (void)attrib;
@@ -404,7 +422,8 @@ CUresult cudasim_cuFuncLoad(CUfunction function)
     return CUDA_SUCCESS;
 }
 
-CUresult cudasim_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize)
+CUresult cudasim_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize,
+                                                             size_t dynamicSMemSize)
 {
     (void)dynamicSMemSize;
     if (!numBlocks || blockSize < 1 || blockSize > 1024)

@@ -1,7 +1,8 @@
 /*
- * Kernels and the two kinds of handles that name them. A kernel registered through the runtime is named by a CUkernel, which
- * launches take cast to CUfunction; cuKernelGetFunction and cuModuleGetFunction answer a CUfunction proper. The parameter queries
- * of one kind refuse the other, as on the device.
+ * Kernels and the two kinds of handles that name them. A kernel registered through the runtime is
+ * named by a CUkernel, which launches take cast to CUfunction; cuKernelGetFunction and
+ * cuModuleGetFunction answer a CUfunction proper. The parameter queries of one kind refuse the
+ * other, as on the device.
  */
 #ifndef CUDASIM_KERNELS_H
 #define CUDASIM_KERNELS_H

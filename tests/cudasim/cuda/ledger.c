@@ -227,11 +227,12 @@ static void write_calls(FILE *file)
 
 static void write_accounts(FILE *file, const char *title, const int64_t *values)
 {
-    fprintf(file,
-            "  \"%s\": {\"vmm\": %lld, \"plain\": %lld, \"pool\": %lld, \"device\": %lld, \"host_handles\": %lld, \"pinned\": %lld},\n",
-            title, (long long)values[CUDASIM_ACCOUNT_VMM], (long long)values[CUDASIM_ACCOUNT_PLAIN],
-            (long long)values[CUDASIM_ACCOUNT_POOL], (long long)values[CUDASIM_ACCOUNT_DEVICE],
-            (long long)values[CUDASIM_ACCOUNT_HOST_HANDLE], (long long)values[CUDASIM_ACCOUNT_PINNED]);
+    fprintf(
+        file,
+        "  \"%s\": {\"vmm\": %lld, \"plain\": %lld, \"pool\": %lld, \"device\": %lld, \"host_handles\": %lld, \"pinned\": %lld},\n",
+        title, (long long)values[CUDASIM_ACCOUNT_VMM], (long long)values[CUDASIM_ACCOUNT_PLAIN],
+        (long long)values[CUDASIM_ACCOUNT_POOL], (long long)values[CUDASIM_ACCOUNT_DEVICE],
+        (long long)values[CUDASIM_ACCOUNT_HOST_HANDLE], (long long)values[CUDASIM_ACCOUNT_PINNED]);
 }
 
 static void write_bytes(FILE *file, const char *title, const uint64_t *values)
@@ -254,7 +255,8 @@ static void write_objects(FILE *file, const char *title, const long *left, const
 static void write_kernels(FILE *file)
 {
     bool first = true;
-    fprintf(file, "  \"kernels_run\": %lu,\n  \"longest_chain\": %llu,\n  \"kernels\": {", kernels_run, (unsigned long long)longest_chain);
+    fprintf(file, "  \"kernels_run\": %lu,\n  \"longest_chain\": %llu,\n  \"kernels\": {", kernels_run,
+            (unsigned long long)longest_chain);
     for (const struct cudasim_kernel_entry *entry = cudasim_kernels(); entry; entry = entry->next) {
         if (!entry->runs)
             continue;
@@ -287,7 +289,8 @@ static void write_json(FILE *file)
     const char *error = "CUDA_SUCCESS";
     cudasim_cuGetErrorName(sticky_error, &error);
     fprintf(file, "{\n  \"scheduler\": \"%s\",\n  \"seed\": %llu,\n  \"device_bytes\": %zu,\n",
-            config->scheduler == CUDASIM_SCHEDULER_SEEDED ? "seeded" : "threads", (unsigned long long)config->seed, config->device_bytes);
+            config->scheduler == CUDASIM_SCHEDULER_SEEDED ? "seeded" : "threads", (unsigned long long)config->seed,
+            config->device_bytes);
     write_calls(file);
     write_counts(file, "runtime_calls", &runtime_calls);
     write_counts(file, "not_supported", &unsupported_calls);
@@ -315,8 +318,8 @@ static bool any_call(void)
 }
 
 /*
- * A program may end inside a signal handler that interrupted a call: its lock is then never given back. After a second the ledger is
- * written without it.
+ * A program may end inside a signal handler that interrupted a call: its lock is then never given
+ * back. After a second the ledger is written without it.
  */
 static bool lock_for_a_second(pthread_mutex_t *mutex)
 {
@@ -326,7 +329,10 @@ static bool lock_for_a_second(pthread_mutex_t *mutex)
     return pthread_mutex_timedlock(mutex, &until) == 0;
 }
 
-/* A process that never called the driver writes nothing: it may be a child that only inherited the environment. */
+/*
+ * A process that never called the driver writes nothing: it may be a child that only inherited the
+ * environment.
+ */
 __attribute__((destructor)) static void write_at_exit(void)
 {
     if (atomic_load(&disowned))

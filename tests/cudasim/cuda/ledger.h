@@ -1,6 +1,7 @@
 /*
- * CUDASIM_LEDGER=FILE: what happened, as JSON, written by rename when the process exits. Every function is thread-safe and may be
- * called with or without the device lock, except where it says otherwise.
+ * CUDASIM_LEDGER=FILE: what happened, as JSON, written by rename when the process exits. Every
+ * function is thread-safe and may be called with or without the device lock, except where it says
+ * otherwise.
  */
 #ifndef CUDASIM_LEDGER_H
 #define CUDASIM_LEDGER_H

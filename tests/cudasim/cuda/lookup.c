@@ -12,8 +12,8 @@
 static const char *error_name(CUresult error)
 {
     switch (error) {
-#define CUDASIM_ERROR(value)                                                                                                               \
-    case value:                                                                                                                            \
+#define CUDASIM_ERROR(value)                                                                                           \
+    case value:                                                                                                        \
         return #value;
 #include "errors.def"
     default:
@@ -65,7 +65,10 @@ struct export
     bool implemented;
 };
 
-/* Only the names and addresses matter here, so each function is declared as a bare symbol under a local alias. */
+/*
+ * Only the names and addresses matter here, so each function is declared as a bare symbol under a
+ * local alias.
+ */
 #define DECLARE_SYMBOL(exported) extern char exported##_symbol[] __asm__(#exported);
 #define CUDASIM_ENTRY(needs, name, parameters, arguments) DECLARE_SYMBOL(name)
 #define CUDASIM_ENTRY_PTSZ(needs, name, parameters, arguments) DECLARE_SYMBOL(name) DECLARE_SYMBOL(name##_ptsz)
@@ -135,7 +138,10 @@ static size_t first_from(const char *name)
     return low;
 }
 
-/* What follows the base in an exported name: nothing or _v2 and so on, and then nothing or a twin's suffix. False: it is another name. */
+/*
+ * What follows the base in an exported name: nothing or _v2 and so on, and then nothing or a twin's
+ * suffix. False: it is another name.
+ */
 static bool read_suffix(const char *suffix, unsigned *version, bool *twin)
 {
     *version = 1;
@@ -148,8 +154,9 @@ static bool read_suffix(const char *suffix, unsigned *version, bool *twin)
 }
 
 /*
- * The newest version of a base name that is implemented, else the newest at all; in its per-thread form when asked for and when there is one. The
- * real driver goes by the version of CUDA that is asked for, and its runtime asks for the one that it knows.
+ * The newest version of a base name that is implemented, else the newest at all; in its per-thread
+ * form when asked for and when there is one. The real driver goes by the version of CUDA that is
+ * asked for, and its runtime asks for the one that it knows.
  */
 static void *find_newest(const char *base, bool per_thread)
 {
@@ -161,7 +168,8 @@ static void *find_newest(const char *base, bool per_thread)
     for (size_t i = first_from(base); i < EXPORTS && !strncmp(exports[i].name, base, length); i++) {
         unsigned version;
         bool twin;
-        if (!read_suffix(exports[i].name + length, &version, &twin) || (twin && !per_thread) || !is_there(exports[i].name))
+        if (!read_suffix(exports[i].name + length, &version, &twin) || (twin && !per_thread) ||
+            !is_there(exports[i].name))
             continue;
         unsigned rank = 2 * version + twin + (exports[i].implemented ? 100 : 0);
         if (rank > newest) {

@@ -1,10 +1,12 @@
 /*
- * The simulated device's memory. Addresses are real addresses of the process, so a kernel run on the host uses them directly.
+ * The simulated device's memory. Addresses are real addresses of the process, so a kernel run on
+ * the host uses them directly.
  *
- * Handles of cuMemCreate are extents of two memory files, one for device pages and one for host pages; mapping one is a MAP_SHARED
- * mapping of its extent, which makes aliases real. Plain allocations and pools live in an arena of addresses that is inaccessible
- * where nothing is allocated. New memory, and memory that comes back to a pool, is filled with poison: a word that is a NaN as
- * float, double, bfloat16 and half.
+ * Handles of cuMemCreate are extents of two memory files, one for device pages and one for host
+ * pages; mapping one is a MAP_SHARED mapping of its extent, which makes aliases real. Plain
+ * allocations and pools live in an arena of addresses that is inaccessible where nothing is
+ * allocated. New memory, and memory that comes back to a pool, is filled with poison: a word that
+ * is a NaN as float, double, bfloat16 and half.
  *
  * All functions: under the device lock, unless they say otherwise.
  */
@@ -52,9 +54,15 @@ struct cudasim_range *cudasim_range_find(uintptr_t address);
 struct cudasim_range *cudasim_range_above(uintptr_t address);
 void cudasim_range_remove(uintptr_t base);
 
-/* Whether bytes at the address are in device memory; an address in a simulated range without memory counts as device. */
+/*
+ * Whether bytes at the address are in device memory; an address in a simulated range without memory
+ * counts as device.
+ */
 bool cudasim_is_device(uintptr_t address);
-/* Whether the address is ordinary host memory that the driver knows nothing of: copies from and to it are staged. */
+/*
+ * Whether the address is ordinary host memory that the driver knows nothing of: copies from and to
+ * it are staged.
+ */
 bool cudasim_is_pageable(uintptr_t address);
 enum cudasim_direction cudasim_direction_of(uintptr_t to, uintptr_t from);
 
@@ -76,7 +84,10 @@ uint64_t cudasim_poison_pages(const void *from, size_t bytes);
 
 /* ---- the arena of plain and pooled allocations ---- */
 
-/* Addresses with poisoned memory behind them, whole pages, followed by at least one inaccessible page; 0 without memory. */
+/*
+ * Addresses with poisoned memory behind them, whole pages, followed by at least one inaccessible
+ * page; 0 without memory.
+ */
 uintptr_t cudasim_arena_take(size_t bytes);
 /* Makes the addresses inaccessible; they are used again as late as possible. */
 void cudasim_arena_give(uintptr_t base, size_t bytes);
@@ -87,19 +98,28 @@ void cudasim_release_allocations(int device);
 /* ---- pools ---- */
 
 void cudasim_pool_block_poison(struct cudasim_pool_block *block);
-/* Memory that was allocated in a capture is not known to the driver, nor there, until a graph is launched (measured: H100, driver 580). [locked] */
+/*
+ * Memory that was allocated in a capture is not known to the driver, nor there, until a graph is
+ * launched (measured: H100, driver 580). [locked]
+ */
 bool cudasim_pool_block_awaits_graph(const struct cudasim_pool_block *block);
 /*
- * Memory of a graph that is being launched, in call order, node by node: it appears, or goes. False: the launch fails, since it was there already, or was not
- * (measured: H100, driver 580). Before the first node each block remembers how it is, and after a failure is that again. [locked]
+ * Memory of a graph that is being launched, in call order, node by node: it appears, or goes.
+ * False: the launch fails, since it was there already, or was not (measured: H100, driver 580).
+ * Before the first node each block remembers how it is, and after a failure is that again. [locked]
  */
 void cudasim_pool_block_remember(struct cudasim_pool_block *block);
 bool cudasim_pool_block_appears(struct cudasim_pool_block *block, bool freed_by_launch);
 bool cudasim_pool_block_goes(struct cudasim_pool_block *block);
 void cudasim_pool_block_restore(struct cudasim_pool_block *block);
-/* Gives back what pools hold beyond their release thresholds; called when a stream, event or context was waited for. */
+/*
+ * Gives back what pools hold beyond their release thresholds; called when a stream, event or
+ * context was waited for.
+ */
 void cudasim_pools_trim_to_thresholds(void);
-/* Gives back everything that no allocation uses, of one device. True when something was given back. */
+/*
+ * Gives back everything that no allocation uses, of one device. True when something was given back.
+ */
 bool cudasim_pools_release_idle(int device);
 /* Frees a pooled allocation at once; the device is idle. False when the address is none. */
 bool cudasim_pool_free_now(uintptr_t address);

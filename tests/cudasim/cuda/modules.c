@@ -1,6 +1,7 @@
 /*
- * Modules and libraries. The simulator can't run an image's code; loading one gives a handle whose kernels are found by name among
- * those that the program registered (same source, compiled for the host). A name that no host code exists for is not found.
+ * Modules and libraries. The simulator can't run an image's code; loading one gives a handle whose
+ * kernels are found by name among those that the program registered (same source, compiled for the
+ * host). A name that no host code exists for is not found.
  */
 #include <stdlib.h>
 
@@ -80,9 +81,9 @@ CUresult cudasim_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
     return CUDA_SUCCESS;
 }
 
-CUresult cudasim_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions, void **jitOptionsValues,
-                                   unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues,
-                                   unsigned int numLibraryOptions)
+CUresult cudasim_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions,
+                                   void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions,
+                                   void **libraryOptionValues, unsigned int numLibraryOptions)
 {
     (void)jitOptions;
     (void)jitOptionsValues;

@@ -26,8 +26,9 @@ void cudasim_notify_api(const struct cudasim_api_event *event)
 }
 
 /*
- * The real driver tells of resources with a lock of its own held, which other calls take too (seen on an H200: a subscriber that waits in such
- * a callback for a thread that is inside cuEventCreate or cuEventRecord waits for ever). Recursive: the subscriber may call the driver.
+ * The real driver tells of resources with a lock of its own held, which other calls take too (seen
+ * on an H200: a subscriber that waits in such a callback for a thread that is inside cuEventCreate
+ * or cuEventRecord waits for ever). Recursive: the subscriber may call the driver.
  */
 static pthread_mutex_t driver_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
@@ -54,7 +55,8 @@ static void tell_resource(const struct cudasim_resource_event *event)
 void cudasim_notify_stream(enum cudasim_notify_stream_kind kind, CUstream stream)
 {
     struct cudasim_resource_event event = {
-        .kind = kind == CUDASIM_NOTIFY_STREAM_CREATED ? CUPTI_CBID_RESOURCE_STREAM_CREATED : CUPTI_CBID_RESOURCE_STREAM_DESTROY_STARTING,
+        .kind = kind == CUDASIM_NOTIFY_STREAM_CREATED ? CUPTI_CBID_RESOURCE_STREAM_CREATED
+                                                      : CUPTI_CBID_RESOURCE_STREAM_DESTROY_STARTING,
         .context = cudasim_context_current(),
         .stream = stream,
     };
@@ -64,7 +66,8 @@ void cudasim_notify_stream(enum cudasim_notify_stream_kind kind, CUstream stream
 void cudasim_notify_context(enum cudasim_notify_context_kind kind, CUcontext context)
 {
     struct cudasim_resource_event event = {
-        .kind = kind == CUDASIM_NOTIFY_CONTEXT_CREATED ? CUPTI_CBID_RESOURCE_CONTEXT_CREATED : CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING,
+        .kind = kind == CUDASIM_NOTIFY_CONTEXT_CREATED ? CUPTI_CBID_RESOURCE_CONTEXT_CREATED
+                                                       : CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING,
         .context = context,
     };
     tell_resource(&event);

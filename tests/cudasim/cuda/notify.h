@@ -1,4 +1,7 @@
-/* Tells the CUPTI subscriber, if there is one. Never with the device lock held: a subscriber may call the driver. Thread-safe. */
+/*
+ * Tells the CUPTI subscriber, if there is one. Never with the device lock held: a subscriber may
+ * call the driver. Thread-safe.
+ */
 #ifndef CUDASIM_NOTIFY_H
 #define CUDASIM_NOTIFY_H
 
@@ -24,7 +27,10 @@ bool cudasim_notify_wanted(void);
 void cudasim_notify_api(const struct cudasim_api_event *event);
 void cudasim_notify_stream(enum cudasim_notify_stream_kind kind, CUstream stream);
 void cudasim_notify_context(enum cudasim_notify_context_kind kind, CUcontext context);
-/* The lock that resource callbacks come with; taken by calls that take the real driver's. Recursive. Not inside the device lock. */
+/*
+ * The lock that resource callbacks come with; taken by calls that take the real driver's.
+ * Recursive. Not inside the device lock.
+ */
 void cudasim_driver_lock(void);
 void cudasim_driver_unlock(void);
 void cudasim_notify_module_loaded(uint32_t module_id, const void *cubin, size_t cubin_bytes);

@@ -7,7 +7,10 @@
 #include "ledger.h"
 #include "memory.h"
 
-/* One side of a copy, or a fill, seen as `units`: bytes when it is one row, rows otherwise. A piece is a run of units. */
+/*
+ * One side of a copy, or a fill, seen as `units`: bytes when it is one row, rows otherwise. A piece
+ * is a run of units.
+ */
 static size_t box_units(const struct cudasim_box *box)
 {
     return box->height == 1 && box->depth == 1 ? box->width : box->height * box->depth;
@@ -39,7 +42,8 @@ static void run_copy(const struct cudasim_copy *copy, size_t piece, size_t piece
         return;
     }
     for (size_t row = first; row < end; row++)
-        memmove((void *)row_address(&copy->to, &copy->box, row), (const void *)row_address(&copy->from, &copy->box, row), copy->box.width);
+        memmove((void *)row_address(&copy->to, &copy->box, row),
+                (const void *)row_address(&copy->from, &copy->box, row), copy->box.width);
 }
 
 static void fill_bytes(uintptr_t to, size_t bytes, const struct cudasim_fill *fill)
@@ -142,7 +146,10 @@ void cudasim_operation_run_in_kernel(struct cudasim_operation *operation)
         cudasim_ledger_kernel_ran(operation->kernel.entry);
 }
 
-/* Copies of whole pages that nothing ever wrote are not wrong by themselves, but a test may want to know of them. */
+/*
+ * Copies of whole pages that nothing ever wrote are not wrong by themselves, but a test may want to
+ * know of them.
+ */
 static void count_poison_source(void *argument)
 {
     const struct cudasim_copy *copy = argument;
@@ -153,9 +160,11 @@ static void count_poison_source(void *argument)
 }
 
 /*
- * ThreadSanitizer is not told of what a D2H reads. The D2H of an eviction that an access has cancelled goes on reading the span while the program
- * writes to it, and its copy counts for nothing; reporting that, word by word, took a kernel of a megabyte half a minute, suppressed or not. The
- * seeds, not ThreadSanitizer, show that what does count is ordered. What a D2H writes is looked at like everything else.
+ * ThreadSanitizer is not told of what a D2H reads. The D2H of an eviction that an access has
+ * cancelled goes on reading the span while the program writes to it, and its copy counts for
+ * nothing; reporting that, word by word, took a kernel of a megabyte half a minute, suppressed or
+ * not. The seeds, not ThreadSanitizer, show that what does count is ordered. What a D2H writes is
+ * looked at like everything else.
  */
 #ifdef __SANITIZE_THREAD__
 void AnnotateIgnoreReadsBegin(const char *file, int line);
@@ -206,7 +215,10 @@ void cudasim_operation_run(struct cudasim_operation *operation, size_t piece, si
     }
 }
 
-/* A word that can't be read counts as met: the operation then runs, reads it again and reports the fault. */
+/*
+ * A word that can't be read counts as met: the operation then runs, reads it again and reports the
+ * fault.
+ */
 bool cudasim_wait_value_met(const struct cudasim_operation *operation)
 {
     struct word_argument word = {operation, 0};
@@ -217,7 +229,8 @@ bool cudasim_wait_value_met(const struct cudasim_operation *operation)
     uint64_t wanted = operation->word.value & mask;
     switch (operation->word.flags & 3u) {
     case CU_STREAM_WAIT_VALUE_GEQ:
-        return operation->word.wide ? (int64_t)(word.value - wanted) >= 0 : (int32_t)((uint32_t)word.value - (uint32_t)wanted) >= 0;
+        return operation->word.wide ? (int64_t)(word.value - wanted) >= 0
+                                    : (int32_t)((uint32_t)word.value - (uint32_t)wanted) >= 0;
     case CU_STREAM_WAIT_VALUE_EQ:
         return word.value == wanted;
     case CU_STREAM_WAIT_VALUE_AND:

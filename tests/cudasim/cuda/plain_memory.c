@@ -33,7 +33,8 @@ CUresult cudasim_cuMemGetInfo_v2(size_t *free, size_t *total)
 static CUresult allocate_plain(int device, size_t size, CUdeviceptr *address)
 {
     size_t bytes = plain_bytes(size);
-    CUresult result = bytes < size ? CUDA_ERROR_OUT_OF_MEMORY : cudasim_device_take(device, CUDASIM_ACCOUNT_PLAIN, bytes);
+    CUresult result =
+        bytes < size ? CUDA_ERROR_OUT_OF_MEMORY : cudasim_device_take(device, CUDASIM_ACCOUNT_PLAIN, bytes);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && cudasim_pools_release_idle(device))
         result = cudasim_device_take(device, CUDASIM_ACCOUNT_PLAIN, bytes);
     if (result != CUDA_SUCCESS)
@@ -62,7 +63,8 @@ CUresult cudasim_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
     return result;
 }
 
-CUresult cudasim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height, unsigned int ElementSizeBytes)
+CUresult cudasim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+                                    unsigned int ElementSizeBytes)
 {
     if (!dptr || !pPitch || !WidthInBytes || !Height)
         return CUDA_ERROR_INVALID_VALUE;
@@ -126,7 +128,8 @@ CUresult cudasim_cuMemFree_v2(CUdeviceptr dptr)
     uintptr_t base = (uintptr_t)dptr;
     cudasim_lock();
     const struct cudasim_range *range = cudasim_range_find(base);
-    bool ours = range && range->base == base && (range->kind == CUDASIM_RANGE_PLAIN || range->kind == CUDASIM_RANGE_POOLED);
+    bool ours =
+        range && range->base == base && (range->kind == CUDASIM_RANGE_PLAIN || range->kind == CUDASIM_RANGE_POOLED);
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     if (ours) {
         /* cuMemFree keeps its promise that everything issued before it is over. */
@@ -214,8 +217,8 @@ CUresult cudasim_cuMemFreeHost(void *p)
 
 CUresult cudasim_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 {
-    const unsigned int known =
-        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+    const unsigned int known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                               CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
     if (!p || !bytesize || (Flags & ~known))
         return CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();

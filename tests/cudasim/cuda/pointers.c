@@ -1,11 +1,17 @@
-/* What the driver says about an address. As on the H200: an unmapped address fails, a host-backed one says memory type host. */
+/*
+ * What the driver says about an address. As on the H200: an unmapped address fails, a host-backed
+ * one says memory type host.
+ */
 #include <string.h>
 
 #include "engine.h"
 #include "entries.h"
 #include "memory.h"
 
-/* An address that a program may use on the device: a mapping counts as soon as it has been given access, a graph's memory at its launch. */
+/*
+ * An address that a program may use on the device: a mapping counts as soon as it has been given
+ * access, a graph's memory at its launch.
+ */
 static const struct cudasim_range *known_range(CUdeviceptr address)
 {
     const struct cudasim_range *range = cudasim_range_find((uintptr_t)address);
@@ -21,7 +27,8 @@ static CUcontext context_of(const struct cudasim_range *range)
     return range->kind == CUDASIM_RANGE_MAPPED ? NULL : cudasim_context_current();
 }
 
-static CUresult answer(void *data, CUpointer_attribute attribute, const struct cudasim_range *range, CUdeviceptr pointer)
+static CUresult answer(void *data, CUpointer_attribute attribute, const struct cudasim_range *range,
+                       CUdeviceptr pointer)
 {
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
@@ -60,8 +67,9 @@ static CUresult answer(void *data, CUpointer_attribute attribute, const struct c
         *(unsigned int *)data = 0;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        *(unsigned long long *)data =
-            range->kind == CUDASIM_RANGE_MAPPED ? range->flags : (unsigned long long)CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+        *(unsigned long long *)data = range->kind == CUDASIM_RANGE_MAPPED
+                                          ? range->flags
+                                          : (unsigned long long)CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
         return CUDA_SUCCESS;
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -79,7 +87,10 @@ CUresult cudasim_cuPointerGetAttribute(void *data, CUpointer_attribute attribute
     return result;
 }
 
-/* The answers for an address that the driver does not know: the call succeeds and every answer is empty. */
+/*
+ * The answers for an address that the driver does not know: the call succeeds and every answer is
+ * empty.
+ */
 static void clear_answer(void *data, CUpointer_attribute attribute)
 {
     size_t bytes = sizeof(unsigned int);
@@ -102,7 +113,8 @@ static void clear_answer(void *data, CUpointer_attribute attribute)
         *(int *)data = -2; /* what the driver says for memory of no device */
 }
 
-CUresult cudasim_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
+CUresult cudasim_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
+                                        CUdeviceptr ptr)
 {
     if (!numAttributes || !attributes || !data)
         return CUDA_ERROR_INVALID_VALUE;

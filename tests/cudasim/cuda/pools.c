@@ -1,8 +1,10 @@
 /*
- * Stream-ordered memory. A pool keeps the blocks that were freed; an allocation takes one again when the free lies before it in
- * its own stream, or has already run. The free itself is an operation that fills the block with poison, so whatever still uses it
- * without being ordered before the free meets poison, or corrupts its next owner as it would on a device. A pool that may not give a block to another
- * stream because its free has run (cudaMemPoolReuseAllowOpportunistic) leaves it as it was, on which programs rely that free a little too early.
+ * Stream-ordered memory. A pool keeps the blocks that were freed; an allocation takes one again
+ * when the free lies before it in its own stream, or has already run. The free itself is an
+ * operation that fills the block with poison, so whatever still uses it without being ordered
+ * before the free meets poison, or corrupts its next owner as it would on a device. A pool that may
+ * not give a block to another stream because its free has run (cudaMemPoolReuseAllowOpportunistic)
+ * leaves it as it was, on which programs rely that free a little too early.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -25,8 +27,8 @@ struct cudasim_pool_block {
     bool of_graph; /* allocated while a stream was captured: its addresses are the graph's, for good */
     bool there;    /* of a graph's: since its graph was launched, in call order, until it is freed */
     bool was_there;
-    bool freed_in_graph;             /* a graph frees it: its own, or another one */
-    bool awaits_graph;               /* its graph has not been launched since: nobody knows it, and nothing lies there */
+    bool freed_in_graph; /* a graph frees it: its own, or another one */
+    bool awaits_graph;   /* its graph has not been launched since: nobody knows it, and nothing lies there */
     struct cudasim_position free_at; /* of a block not used: the free that gave it back */
     LIST_ENTRY(cudasim_pool_block) link;
 };
@@ -96,7 +98,10 @@ static void release_block(struct cudasim_pool_block *block)
     free(block);
 }
 
-/* Releases blocks whose free has run until the pool holds no more than `keep`. True when one was released. */
+/*
+ * Releases blocks whose free has run until the pool holds no more than `keep`. True when one was
+ * released.
+ */
 static bool trim(CUmemoryPool pool, cuuint64_t keep)
 {
     bool released = false;
@@ -141,7 +146,9 @@ bool cudasim_pools_release_idle(int device)
     return released;
 }
 
-/* A free block that the stream may use now, the smallest that fits without wasting as much again. */
+/*
+ * A free block that the stream may use now, the smallest that fits without wasting as much again.
+ */
 static struct cudasim_pool_block *reusable_block(CUmemoryPool pool, size_t bytes, CUstream stream)
 {
     struct cudasim_pool_block *best = NULL, *block;
@@ -178,7 +185,10 @@ static struct cudasim_pool_block *new_block(CUmemoryPool pool, size_t bytes)
     return block;
 }
 
-/* Finds or makes a block; when the device is full, first with what idle blocks hold, then with what pending frees will give back. */
+/*
+ * Finds or makes a block; when the device is full, first with what idle blocks hold, then with what
+ * pending frees will give back.
+ */
 static struct cudasim_pool_block *obtain_block(CUmemoryPool pool, size_t bytes, CUstream stream)
 {
     struct cudasim_pool_block *block = reusable_block(pool, bytes, stream);
@@ -199,7 +209,8 @@ static CUresult allocate(CUdeviceptr *address, size_t size, CUmemoryPool pool, C
     struct cudasim_pool_block *block = bytes < size ? NULL : obtain_block(pool, bytes, stream);
     if (!block)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    struct cudasim_range range = {.base = block->base, .size = size, .kind = CUDASIM_RANGE_POOLED, .device = pool->device, .object = block};
+    struct cudasim_range range = {
+        .base = block->base, .size = size, .kind = CUDASIM_RANGE_POOLED, .device = pool->device, .object = block};
     if (cudasim_range_add(range))
         return CUDA_ERROR_OUT_OF_MEMORY;
     block->used = true;
@@ -313,8 +324,8 @@ static void leave_use(struct cudasim_pool_block *block)
 
 static CUresult free_in_order(struct cudasim_pool_block *block, CUstream stream)
 {
-    struct cudasim_operation *operation =
-        cudasim_operation_new(block->pool->allow_opportunistic ? CUDASIM_OPERATION_POOL_FREE : CUDASIM_OPERATION_MARKER);
+    struct cudasim_operation *operation = cudasim_operation_new(
+        block->pool->allow_opportunistic ? CUDASIM_OPERATION_POOL_FREE : CUDASIM_OPERATION_MARKER);
     if (!operation)
         return CUDA_ERROR_OUT_OF_MEMORY;
     operation->call = cudasim_call_name();

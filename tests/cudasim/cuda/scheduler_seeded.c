@@ -1,7 +1,8 @@
 /*
- * The adversarial scheduler. Nothing runs by itself: operations run one at a time, on the thread of a caller that waits, polls, or
- * happens to make an API call, and which one runs next is picked from the seed among those that the ordering allows. A seed also
- * picks a mood, a bias that uniform choice would seldom produce for long. Large copies and fills run in pieces, forwards or
+ * The adversarial scheduler. Nothing runs by itself: operations run one at a time, on the thread of
+ * a caller that waits, polls, or happens to make an API call, and which one runs next is picked
+ * from the seed among those that the ordering allows. A seed also picks a mood, a bias that uniform
+ * choice would seldom produce for long. Large copies and fills run in pieces, forwards or
  * backwards, so that whatever is not ordered against them can come in between.
  */
 #include <sched.h>
@@ -27,7 +28,10 @@ enum mood {
 
 /* A piece of a copy that is smaller than this is not worth cutting further. */
 #define MIN_PIECE_BYTES 64u
-/* A seed changes an unlucky choice now and then even in a strong mood, so that no mood hides a bug that needs one exception. */
+/*
+ * A seed changes an unlucky choice now and then even in a strong mood, so that no mood hides a bug
+ * that needs one exception.
+ */
 #define EXCEPTION_ONE_IN 16u
 #define MAX_DENIALS 3
 #define LATE_ONE_IN 8u
@@ -95,7 +99,10 @@ static bool disliked(const struct cudasim_operation *operation, size_t stream_co
     }
 }
 
-/* Keeps the `count`-th candidate with probability 1/count: in the end every candidate was equally likely. */
+/*
+ * Keeps the `count`-th candidate with probability 1/count: in the end every candidate was equally
+ * likely.
+ */
 static void consider(struct cudasim_operation **choice, unsigned int *count, struct cudasim_operation *candidate)
 {
     if (random_below(++*count) == 0)
@@ -149,7 +156,8 @@ static struct cudasim_operation *pick(void)
 static void start_operation(struct cudasim_operation *operation)
 {
     operation->pieces = 1;
-    const struct cudasim_box *box = operation->kind == CUDASIM_OPERATION_COPY ? &operation->copy.box : &operation->fill.box;
+    const struct cudasim_box *box =
+        operation->kind == CUDASIM_OPERATION_COPY ? &operation->copy.box : &operation->fill.box;
     bool can_split = operation->kind == CUDASIM_OPERATION_COPY || operation->kind == CUDASIM_OPERATION_FILL;
     if (can_split && box->width * box->height * box->depth >= 2 * MIN_PIECE_BYTES) {
         operation->pieces = 1 + random_below(4);
@@ -178,7 +186,8 @@ static void step(struct cudasim_operation *operation)
         if (operation->kind == CUDASIM_OPERATION_HOST_FUNCTION) {
             run_host_function(operation);
         } else {
-            size_t piece = operation->backwards ? operation->pieces - 1 - operation->pieces_done : operation->pieces_done;
+            size_t piece =
+                operation->backwards ? operation->pieces - 1 - operation->pieces_done : operation->pieces_done;
             cudasim_operation_run(operation, piece, operation->pieces);
             over = ++operation->pieces_done == operation->pieces || operation->faulted;
         }
@@ -188,7 +197,10 @@ static void step(struct cudasim_operation *operation)
     pthread_cond_broadcast(&progress);
 }
 
-/* Lets the other threads of the program in, now and then: the one that drives would otherwise keep the lock until it is done. */
+/*
+ * Lets the other threads of the program in, now and then: the one that drives would otherwise keep
+ * the lock until it is done.
+ */
 static void yield_sometimes(void)
 {
     if (random_below(4))
@@ -198,7 +210,10 @@ static void yield_sometimes(void)
     cudasim_lock();
 }
 
-/* A waiting thread now and then comes back late, as one that lost its processor would: the others run on meanwhile. */
+/*
+ * A waiting thread now and then comes back late, as one that lost its processor would: the others
+ * run on meanwhile.
+ */
 static void come_back_late(void)
 {
     if (random_below(LATE_ONE_IN))

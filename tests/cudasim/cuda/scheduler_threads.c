@@ -1,9 +1,12 @@
 /*
- * The scheduler of real time: each stream has a worker thread that runs its operations in order, and two copy engines, one for
- * each direction, run one copy at a time. A copy takes at least its bytes over the configured rate. While one copy follows another without a gap on
- * an engine that mappings are made with, D2H on an H200 and H2D on two H100 (shim/cuda/copy_gate.h), a mapping takes a time slice of it. An engine stays with a stream whose copies follow one another, however
- * many there are and whatever they are in: another stream's copy has its turn when that one has none that could begin, or has waited for a memory word, if
- * only for one that had its value already (an H100; tests/results/README.md#turns-on-the-copy-engine).
+ * The scheduler of real time: each stream has a worker thread that runs its operations in order,
+ * and two copy engines, one for each direction, run one copy at a time. A copy takes at least its
+ * bytes over the configured rate. While one copy follows another without a gap on an engine that
+ * mappings are made with, D2H on an H200 and H2D on two H100 (shim/cuda/copy_gate.h), a mapping
+ * takes a time slice of it. An engine stays with a stream whose copies follow one another, however
+ * many there are and whatever they are in: another stream's copy has its turn when that one has
+ * none that could begin, or has waited for a memory word, if only for one that had its value
+ * already (an H100; tests/results/README.md#turns-on-the-copy-engine).
  */
 #include <errno.h>
 #include <signal.h>
@@ -14,14 +17,18 @@
 #include "engine.h"
 #include "trace.h"
 
-/* How often a wait for a memory word looks at it, and how often a waiting host thread looks whether anything still moves. */
+/*
+ * How often a wait for a memory word looks at it, and how often a waiting host thread looks whether
+ * anything still moves.
+ */
 #define WORD_POLL_NS 200000
 #define STILL_CHECK_NS 50000000
 
 /* All under the device lock. */
 static bool engine_busy[CUDASIM_DIRECTION_COUNT];
-static CUstream copied_last[CUDASIM_DIRECTION_COUNT];           /* may be gone: looked up among the streams, and never followed else */
-static bool gives_way[CUDASIM_DIRECTION_COUNT];                 /* that stream has waited for a word since */
+static CUstream
+    copied_last[CUDASIM_DIRECTION_COUNT];       /* may be gone: looked up among the streams, and never followed else */
+static bool gives_way[CUDASIM_DIRECTION_COUNT]; /* that stream has waited for a word since */
 static pthread_cond_t host_progress = PTHREAD_COND_INITIALIZER; /* host threads that wait for a position */
 
 static bool uses_engine(const struct cudasim_operation *operation)
@@ -57,15 +64,18 @@ static bool stands_ready(CUstream stream, const struct cudasim_operation *sort)
     return head && !head->running && same_engine(head, sort) && cudasim_operation_ready(head);
 }
 
-/* Whether the engine is another stream's for now: the last one's, or after that has given way anybody's. */
+/*
+ * Whether the engine is another stream's for now: the last one's, or after that has given way
+ * anybody's.
+ */
 static bool engine_is_kept(const struct cudasim_operation *operation)
 {
     const CUstream last = copied_last[operation->copy.direction], own = operation->stream;
     const bool given_way = gives_way[operation->copy.direction];
     CUstream stream;
     LIST_FOREACH (stream, &cudasim_streams, link)
-        if (stream != own &&
-            (own == last ? given_way && stands_ready(stream, operation) : stream == last && !given_way && goes_on(stream, operation)))
+        if (stream != own && (own == last ? given_way && stands_ready(stream, operation)
+                                          : stream == last && !given_way && goes_on(stream, operation)))
             return true;
     return false;
 }
@@ -87,7 +97,8 @@ static uint64_t least_time(const struct cudasim_operation *operation)
         return config->event_ns;
     if (!uses_engine(operation))
         return 0;
-    double rate = operation->copy.direction == CUDASIM_DIRECTION_D2H ? config->d2h_bytes_per_ns : config->h2d_bytes_per_ns;
+    double rate =
+        operation->copy.direction == CUDASIM_DIRECTION_D2H ? config->d2h_bytes_per_ns : config->h2d_bytes_per_ns;
     const struct cudasim_box *box = &operation->copy.box;
     return rate > 0 ? (uint64_t)((double)(box->width * box->height * box->depth) / rate) : 0;
 }
@@ -121,7 +132,10 @@ static void sleep_at_most(pthread_cond_t *condition, long nanoseconds)
     pthread_cond_timedwait(condition, &cudasim_device_lock, &until);
 }
 
-/* Waits for the stream's wake-up; a head that waits for a memory word has nobody to signal it and looks again by itself. */
+/*
+ * Waits for the stream's wake-up; a head that waits for a memory word has nobody to signal it and
+ * looks again by itself.
+ */
 static void sleep_worker(CUstream stream)
 {
     struct cudasim_operation *head = TAILQ_FIRST(&stream->queue);
@@ -175,7 +189,10 @@ static void *worker_main(void *argument)
     return NULL;
 }
 
-/* Workers take no signals: those are for the program's own threads. A fault in a kernel still reaches its worker. */
+/*
+ * Workers take no signals: those are for the program's own threads. A fault in a kernel still
+ * reaches its worker.
+ */
 static int start_worker(CUstream stream)
 {
     sigset_t all, before;
@@ -250,10 +267,14 @@ static bool holds_up_mappings(const struct cudasim_operation *operation)
 {
     const struct cudasim_config *config = cudasim_config();
 
-    return uses_engine(operation) && (operation->copy.direction == CUDASIM_DIRECTION_D2H ? config->slice_out : config->slice_in);
+    return uses_engine(operation) &&
+           (operation->copy.direction == CUDASIM_DIRECTION_D2H ? config->slice_out : config->slice_in);
 }
 
-/* Whether one copy that holds up mappings follows another at once: a stream that has one goes on by itself with what it holds. */
+/*
+ * Whether one copy that holds up mappings follows another at once: a stream that has one goes on by
+ * itself with what it holds.
+ */
 static bool copying_goes_on(void)
 {
     CUstream stream;

@@ -1,4 +1,7 @@
-/* Streams: their life, the handles that name them, queries, waits, and the operations that belong to no memory. */
+/*
+ * Streams: their life, the handles that name them, queries, waits, and the operations that belong
+ * to no memory.
+ */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -286,8 +289,8 @@ CUresult cudasim_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback
     return result;
 }
 
-static CUresult submit_word(enum cudasim_operation_kind kind, CUstream stream, CUdeviceptr address, uint64_t value, unsigned int flags,
-                            bool wide)
+static CUresult submit_word(enum cudasim_operation_kind kind, CUstream stream, CUdeviceptr address, uint64_t value,
+                            unsigned int flags, bool wide)
 {
     if (!address || address % (wide ? 8 : 4))
         return CUDA_ERROR_INVALID_VALUE;
@@ -321,7 +324,8 @@ CUresult cudasim_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuui
     return submit_word(CUDASIM_OPERATION_WRITE_VALUE, stream, addr, value, flags, true);
 }
 
-CUresult cudasim_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)
+CUresult cudasim_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray,
+                                       unsigned int flags)
 {
     CUresult result = CUDA_SUCCESS;
 

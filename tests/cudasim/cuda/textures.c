@@ -1,6 +1,6 @@
 /*
- * Texture objects over linear device memory. As on a GPU an object is a small number, so that nothing that a kernel is given shows the address. (Of
- * arrays there are none here.)
+ * Texture objects over linear device memory. As on a GPU an object is a small number, so that
+ * nothing that a kernel is given shows the address. (Of arrays there are none here.)
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -23,14 +23,15 @@ static bool is_memory(CUdeviceptr address)
     return found;
 }
 
-CUresult cudasim_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pResDesc, const CUDA_TEXTURE_DESC *pTexDesc,
-                                   const CUDA_RESOURCE_VIEW_DESC *pResViewDesc)
+CUresult cudasim_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pResDesc,
+                                   const CUDA_TEXTURE_DESC *pTexDesc, const CUDA_RESOURCE_VIEW_DESC *pResViewDesc)
 {
     if (!pTexObject || !pResDesc || !pTexDesc || pResViewDesc) /* a view is of an array */
         return CUDA_ERROR_INVALID_VALUE;
     if (pResDesc->resType != CU_RESOURCE_TYPE_LINEAR && pResDesc->resType != CU_RESOURCE_TYPE_PITCH2D)
         return CUDA_ERROR_NOT_SUPPORTED;
-    CUdeviceptr address = pResDesc->resType == CU_RESOURCE_TYPE_LINEAR ? pResDesc->res.linear.devPtr : pResDesc->res.pitch2D.devPtr;
+    CUdeviceptr address =
+        pResDesc->resType == CU_RESOURCE_TYPE_LINEAR ? pResDesc->res.linear.devPtr : pResDesc->res.pitch2D.devPtr;
     if (!is_memory(address))
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < TEXTURES_MAX; i++) {

@@ -58,8 +58,8 @@ static void describe(const struct cudasim_operation *operation)
                 box->width * box->height * box->depth);
         break;
     case CUDASIM_OPERATION_FILL:
-        fprintf(file, " fill=%#x to=%#lx bytes=%zu", (unsigned int)operation->fill.value, (unsigned long)operation->fill.to.address,
-                operation->fill.box.width * operation->fill.box.height);
+        fprintf(file, " fill=%#x to=%#lx bytes=%zu", (unsigned int)operation->fill.value,
+                (unsigned long)operation->fill.to.address, operation->fill.box.width * operation->fill.box.height);
         break;
     case CUDASIM_OPERATION_EVENT_RECORD:
         fprintf(file, " record=%p", (void *)operation->event);
@@ -95,8 +95,8 @@ void cudasim_trace_operation(const char *what, const struct cudasim_operation *o
     if (!tracing())
         return;
     pthread_mutex_lock(&line_lock);
-    fprintf(file, "%lu %s %lu:%lu %s", ++next_line, what, (unsigned long)operation->stream->id, (unsigned long)operation->number,
-            operation->call ? operation->call : "-");
+    fprintf(file, "%lu %s %lu:%lu %s", ++next_line, what, (unsigned long)operation->stream->id,
+            (unsigned long)operation->number, operation->call ? operation->call : "-");
     describe(operation);
     fputc('\n', file);
     pthread_mutex_unlock(&line_lock);

@@ -1,4 +1,7 @@
-/* CUDASIM_TRACE=FILE: one line for each API call and each operation queued, started and ended, with one running number. Thread-safe. */
+/*
+ * CUDASIM_TRACE=FILE: one line for each API call and each operation queued, started and ended, with
+ * one running number. Thread-safe.
+ */
 #ifndef CUDASIM_TRACE_H
 #define CUDASIM_TRACE_H
 
@@ -7,7 +10,10 @@
 
 struct cudasim_operation;
 
-/* A call that ended; `within`: the call that it was made in, by somebody who is told of calls, or NULL. The device lock may be held or not. */
+/*
+ * A call that ended; `within`: the call that it was made in, by somebody who is told of calls, or
+ * NULL. The device lock may be held or not.
+ */
 void cudasim_trace_call(const char *name, CUresult result, const char *within);
 /* `what` is queued, start or end. */
 void cudasim_trace_operation(const char *what, const struct cudasim_operation *operation);

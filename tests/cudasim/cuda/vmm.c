@@ -1,6 +1,7 @@
 /*
- * Virtual memory management: reservations, handles, mappings, access. As on the H200, a handle is mapped whole, from offset 0
- * (anything else answers NOT_SUPPORTED), and nothing here waits for the device: what still uses a mapping that goes meets a fault.
+ * Virtual memory management: reservations, handles, mappings, access. As on the H200, a handle is
+ * mapped whole, from offset 0 (anything else answers NOT_SUPPORTED), and nothing here waits for the
+ * device: what still uses a mapping that goes meets a fault.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -20,7 +21,10 @@ struct reservation {
     struct reservation *next;
 };
 
-/* What cuMemCreate made. It holds its pages until the last reference, the last mapping and the last exported descriptor are gone. */
+/*
+ * What cuMemCreate made. It holds its pages until the last reference, the last mapping and the last
+ * exported descriptor are gone.
+ */
 struct handle {
     CUmemAllocationProp properties;
     size_t size;
@@ -46,7 +50,8 @@ static size_t host_bytes_used;
 
 static bool is_host_location(CUmemLocationType type)
 {
-    return type == CU_MEM_LOCATION_TYPE_HOST || type == CU_MEM_LOCATION_TYPE_HOST_NUMA || type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+    return type == CU_MEM_LOCATION_TYPE_HOST || type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+           type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
 }
 
 static bool aligned(size_t value)
@@ -93,7 +98,8 @@ static bool enter_handle(struct handle *handle)
 
 /* ---- reservations ---- */
 
-CUresult cudasim_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags)
+CUresult cudasim_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+                                     unsigned long long flags)
 {
     (void)addr; /* a wish, which the driver is free to ignore */
     if (!cudasim_config()->vmm)
@@ -138,7 +144,8 @@ CUresult cudasim_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t align
 static const struct reservation *reservation_holding(uintptr_t base, size_t size)
 {
     const struct reservation *reservation = reservations;
-    while (reservation && !(base - reservation->base < reservation->size && size <= reservation->size - (base - reservation->base)))
+    while (reservation &&
+           !(base - reservation->base < reservation->size && size <= reservation->size - (base - reservation->base)))
         reservation = reservation->next;
     return reservation;
 }
@@ -229,7 +236,10 @@ static void free_handle_if_unused(struct handle *handle)
     free(handle);
 }
 
-/* Nobody tells when a descriptor is closed: what was kept for one alone is looked for when memory is wanted. */
+/*
+ * Nobody tells when a descriptor is closed: what was kept for one alone is looked for when memory
+ * is wanted.
+ */
 static void free_abandoned_handles(void)
 {
     for (size_t i = 0; i < slot_count; i++)
@@ -237,7 +247,8 @@ static void free_abandoned_handles(void)
             free_handle_if_unused(slots[i].handle);
 }
 
-CUresult cudasim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
+CUresult cudasim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+                             unsigned long long flags)
 {
     CUresult result = check_properties(prop);
     if (result != CUDA_SUCCESS)
@@ -304,13 +315,15 @@ CUresult cudasim_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handl
 }
 
 /*
- * A dma-buf of mapped memory: a descriptor of its pages, whose position is where they begin; so a test can look at them as a card would, past the
- * mapping. Of plain memory, which has no pages to show, an empty one. Device pages alone.
+ * A dma-buf of mapped memory: a descriptor of its pages, whose position is where they begin; so a
+ * test can look at them as a card would, past the mapping. Of plain memory, which has no pages to
+ * show, an empty one. Device pages alone.
  */
-CUresult cudasim_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size, CUmemRangeHandleType handleType,
-                                               unsigned long long flags)
+CUresult cudasim_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
+                                               CUmemRangeHandleType handleType, unsigned long long flags)
 {
-    if (!handle || !size || dptr % CUDASIM_PAGE || size % CUDASIM_PAGE || handleType != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags)
+    if (!handle || !size || dptr % CUDASIM_PAGE || size % CUDASIM_PAGE ||
+        handleType != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags)
         return CUDA_ERROR_INVALID_VALUE;
     int descriptor = -1;
     cudasim_lock();
@@ -321,7 +334,8 @@ CUresult cudasim_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, s
     else if (range->host)
         result = CUDA_ERROR_NOT_SUPPORTED;
     else if (range->kind == CUDASIM_RANGE_MAPPED)
-        descriptor = cudasim_extent_descriptor(false, ((struct handle *)range->object)->offset + (off_t)(dptr - range->base));
+        descriptor =
+            cudasim_extent_descriptor(false, ((struct handle *)range->object)->offset + (off_t)(dptr - range->base));
     else
         descriptor = memfd_create("cudasim-plain", MFD_CLOEXEC);
     cudasim_unlock();
@@ -355,7 +369,8 @@ CUresult cudasim_cuMemExportToShareableHandle(void *shareableHandle, CUmemGeneri
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
     struct handle *found = handle_of(handle);
-    if (found && handleType == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && found->properties.requestedHandleTypes & handleType) {
+    if (found && handleType == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+        found->properties.requestedHandleTypes & handleType) {
         descriptor = cudasim_extent_descriptor(found->host, found->offset);
         found->exported |= descriptor >= 0 && cudasim_extent_hold(descriptor, found->offset, found->size);
         result = descriptor >= 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
@@ -376,11 +391,15 @@ static struct handle *handle_behind(int descriptor)
     return NULL;
 }
 
-/* In the exporting process only: another's memory is not there. The handle is the exported one, with one more reference. */
+/*
+ * In the exporting process only: another's memory is not there. The handle is the exported one,
+ * with one more reference.
+ */
 CUresult cudasim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
                                                 CUmemAllocationHandleType shHandleType)
 {
-    if (!handle || shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fcntl((int)(intptr_t)osHandle, F_GETFD) < 0)
+    if (!handle || shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        fcntl((int)(intptr_t)osHandle, F_GETFD) < 0)
         return CUDA_ERROR_INVALID_VALUE;
     cudasim_lock();
     struct handle *found = handle_behind((int)(intptr_t)osHandle);
@@ -419,7 +438,8 @@ static CUresult map_handle(uintptr_t base, size_t size, struct handle *handle)
     return CUDA_SUCCESS;
 }
 
-CUresult cudasim_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+CUresult cudasim_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                          unsigned long long flags)
 {
     if (!cudasim_config()->vmm)
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -519,7 +539,8 @@ CUresult cudasim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessD
             struct cudasim_range *range = cudasim_range_find(at);
             range->flags = access;
             for (size_t i = 0; i < count; i++) {
-                const uint32_t bit = desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE ? 1u << (desc[i].location.id & 31) : 0;
+                const uint32_t bit =
+                    desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE ? 1u << (desc[i].location.id & 31) : 0;
                 range->reached_by = desc[i].flags ? range->reached_by | bit : range->reached_by & ~bit;
             }
             at += range->size;

@@ -1,8 +1,9 @@
 /*
  * Which context a thread's runtime calls go to, and device selection.
  *
- * A thread gets its context at its first call that needs one. What a thread was given is remembered with the number of the reset it was
- * given under: after cudaDeviceReset every thread is given its context again.
+ * A thread gets its context at its first call that needs one. What a thread was given is remembered
+ * with the number of the reset it was given under: after cudaDeviceReset every thread is given its
+ * context again.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,8 +24,9 @@ static int primaries_count;       /* guarded by primaries_lock */
 static atomic_bool driver_ready;
 static atomic_uint reset_count = 1;
 
-static _Thread_local unsigned bound_under; /* the reset_count that this thread got its context under; 0: it has none yet */
-static _Thread_local int chosen_device;    /* ordinal from cudaSetDevice */
+static _Thread_local unsigned
+    bound_under;                        /* the reset_count that this thread got its context under; 0: it has none yet */
+static _Thread_local int chosen_device; /* ordinal from cudaSetDevice */
 
 CUresult cudasim_driver_init(void)
 {
@@ -60,7 +62,9 @@ static CUresult make_primaries(void)
     return CUDA_SUCCESS;
 }
 
-/* The driver is called without the lock: a CUPTI subscriber may call the runtime again from inside. */
+/*
+ * The driver is called without the lock: a CUPTI subscriber may call the runtime again from inside.
+ */
 CUresult cudasim_primary_context(int ordinal, CUcontext *context)
 {
     CUdevice device;
@@ -89,7 +93,10 @@ CUresult cudasim_primary_context(int ordinal, CUcontext *context)
     return first ? CUDA_SUCCESS : cuDevicePrimaryCtxRelease(device);
 }
 
-/* Whether `context` is one of ours; after a reset such a context has to be retained again before use. */
+/*
+ * Whether `context` is one of ours; after a reset such a context has to be retained again before
+ * use.
+ */
 static bool is_primary(CUcontext context)
 {
     bool found = false;
@@ -118,7 +125,10 @@ static CUresult bind_thread(void)
     CUresult result = cudasim_driver_init();
     if (result != CUDA_SUCCESS)
         return result;
-    /* A context that the program itself made current stays. One of ours can only be here from before a reset. */
+    /*
+     * A context that the program itself made current stays. One of ours can only be here from
+     * before a reset.
+     */
     CUcontext current = NULL;
     unsigned resets = atomic_load(&reset_count);
     if (bound_under == 0 && cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != NULL && !is_primary(current)) {
@@ -167,7 +177,10 @@ cudaError_t cudaGetDevice(int *device)
 cudaError_t cudaInitDevice(int device, unsigned int device_flags, unsigned int flags)
 {
     cudasim_count_runtime_call(__func__, 1);
-    /* The only flag says that device_flags are valid; scheduling hints mean nothing to the simulator. */
+    /*
+     * The only flag says that device_flags are valid; scheduling hints mean nothing to the
+     * simulator.
+     */
     (void)device_flags;
     if ((flags & ~(unsigned)cudaInitDeviceFlagsAreValid) != 0)
         return cudasim_runtime_fail(cudaErrorInvalidValue);

@@ -1,4 +1,7 @@
-/* Entry points for which "stream 0" is the calling thread's own default stream: see default_stream_legacy.c. */
+/*
+ * Entry points for which "stream 0" is the calling thread's own default stream: see
+ * default_stream_legacy.c.
+ */
 #define CUDA_API_PER_THREAD_DEFAULT_STREAM 1
 
 #include "per_stream.h"

@@ -33,82 +33,85 @@ _Static_assert((int)cudaDevAttrComputeCapabilityMajor == (int)CU_DEVICE_ATTRIBUT
                "device attributes differ");
 
 /*
- * Fields of cudaDeviceProp that are driver attributes: PROPERTY(field, attribute), CU_DEVICE_ATTRIBUTE_ left out. Texture and surface
- * limits are not here: the simulator has neither, and 0 says so.
+ * Fields of cudaDeviceProp that are driver attributes: PROPERTY(field, attribute),
+ * CU_DEVICE_ATTRIBUTE_ left out. Texture and surface limits are not here: the simulator has
+ * neither, and 0 says so.
  */
-#define DEVICE_PROPERTIES(PROPERTY)                                                                                                        \
-    PROPERTY(sharedMemPerBlock, MAX_SHARED_MEMORY_PER_BLOCK)                                                                               \
-    PROPERTY(regsPerBlock, MAX_REGISTERS_PER_BLOCK)                                                                                        \
-    PROPERTY(warpSize, WARP_SIZE)                                                                                                          \
-    PROPERTY(memPitch, MAX_PITCH)                                                                                                          \
-    PROPERTY(maxThreadsPerBlock, MAX_THREADS_PER_BLOCK)                                                                                    \
-    PROPERTY(maxThreadsDim[0], MAX_BLOCK_DIM_X)                                                                                            \
-    PROPERTY(maxThreadsDim[1], MAX_BLOCK_DIM_Y)                                                                                            \
-    PROPERTY(maxThreadsDim[2], MAX_BLOCK_DIM_Z)                                                                                            \
-    PROPERTY(maxGridSize[0], MAX_GRID_DIM_X)                                                                                               \
-    PROPERTY(maxGridSize[1], MAX_GRID_DIM_Y)                                                                                               \
-    PROPERTY(maxGridSize[2], MAX_GRID_DIM_Z)                                                                                               \
-    PROPERTY(totalConstMem, TOTAL_CONSTANT_MEMORY)                                                                                         \
-    PROPERTY(major, COMPUTE_CAPABILITY_MAJOR)                                                                                              \
-    PROPERTY(minor, COMPUTE_CAPABILITY_MINOR)                                                                                              \
-    PROPERTY(textureAlignment, TEXTURE_ALIGNMENT)                                                                                          \
-    PROPERTY(texturePitchAlignment, TEXTURE_PITCH_ALIGNMENT)                                                                               \
-    PROPERTY(multiProcessorCount, MULTIPROCESSOR_COUNT)                                                                                    \
-    PROPERTY(integrated, INTEGRATED)                                                                                                       \
-    PROPERTY(canMapHostMemory, CAN_MAP_HOST_MEMORY)                                                                                        \
-    PROPERTY(surfaceAlignment, SURFACE_ALIGNMENT)                                                                                          \
-    PROPERTY(concurrentKernels, CONCURRENT_KERNELS)                                                                                        \
-    PROPERTY(ECCEnabled, ECC_ENABLED)                                                                                                      \
-    PROPERTY(pciBusID, PCI_BUS_ID)                                                                                                         \
-    PROPERTY(pciDeviceID, PCI_DEVICE_ID)                                                                                                   \
-    PROPERTY(pciDomainID, PCI_DOMAIN_ID)                                                                                                   \
-    PROPERTY(tccDriver, TCC_DRIVER)                                                                                                        \
-    PROPERTY(asyncEngineCount, ASYNC_ENGINE_COUNT)                                                                                         \
-    PROPERTY(unifiedAddressing, UNIFIED_ADDRESSING)                                                                                        \
-    PROPERTY(memoryBusWidth, GLOBAL_MEMORY_BUS_WIDTH)                                                                                      \
-    PROPERTY(l2CacheSize, L2_CACHE_SIZE)                                                                                                   \
-    PROPERTY(persistingL2CacheMaxSize, MAX_PERSISTING_L2_CACHE_SIZE)                                                                       \
-    PROPERTY(maxThreadsPerMultiProcessor, MAX_THREADS_PER_MULTIPROCESSOR)                                                                  \
-    PROPERTY(streamPrioritiesSupported, STREAM_PRIORITIES_SUPPORTED)                                                                       \
-    PROPERTY(globalL1CacheSupported, GLOBAL_L1_CACHE_SUPPORTED)                                                                            \
-    PROPERTY(localL1CacheSupported, LOCAL_L1_CACHE_SUPPORTED)                                                                              \
-    PROPERTY(sharedMemPerMultiprocessor, MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)                                                             \
-    PROPERTY(regsPerMultiprocessor, MAX_REGISTERS_PER_MULTIPROCESSOR)                                                                      \
-    PROPERTY(managedMemory, MANAGED_MEMORY)                                                                                                \
-    PROPERTY(isMultiGpuBoard, MULTI_GPU_BOARD)                                                                                             \
-    PROPERTY(multiGpuBoardGroupID, MULTI_GPU_BOARD_GROUP_ID)                                                                               \
-    PROPERTY(hostNativeAtomicSupported, HOST_NATIVE_ATOMIC_SUPPORTED)                                                                      \
-    PROPERTY(pageableMemoryAccess, PAGEABLE_MEMORY_ACCESS)                                                                                 \
-    PROPERTY(concurrentManagedAccess, CONCURRENT_MANAGED_ACCESS)                                                                           \
-    PROPERTY(computePreemptionSupported, COMPUTE_PREEMPTION_SUPPORTED)                                                                     \
-    PROPERTY(canUseHostPointerForRegisteredMem, CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM)                                                   \
-    PROPERTY(cooperativeLaunch, COOPERATIVE_LAUNCH)                                                                                        \
-    PROPERTY(sharedMemPerBlockOptin, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)                                                                    \
-    PROPERTY(pageableMemoryAccessUsesHostPageTables, PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES)                                         \
-    PROPERTY(directManagedMemAccessFromHost, DIRECT_MANAGED_MEM_ACCESS_FROM_HOST)                                                          \
-    PROPERTY(maxBlocksPerMultiProcessor, MAX_BLOCKS_PER_MULTIPROCESSOR)                                                                    \
-    PROPERTY(accessPolicyMaxWindowSize, MAX_ACCESS_POLICY_WINDOW_SIZE)                                                                     \
-    PROPERTY(reservedSharedMemPerBlock, RESERVED_SHARED_MEMORY_PER_BLOCK)                                                                  \
-    PROPERTY(hostRegisterSupported, HOST_REGISTER_SUPPORTED)                                                                               \
-    PROPERTY(sparseCudaArraySupported, SPARSE_CUDA_ARRAY_SUPPORTED)                                                                        \
-    PROPERTY(hostRegisterReadOnlySupported, READ_ONLY_HOST_REGISTER_SUPPORTED)                                                             \
-    PROPERTY(timelineSemaphoreInteropSupported, TIMELINE_SEMAPHORE_INTEROP_SUPPORTED)                                                      \
-    PROPERTY(memoryPoolsSupported, MEMORY_POOLS_SUPPORTED)                                                                                 \
-    PROPERTY(gpuDirectRDMASupported, GPU_DIRECT_RDMA_SUPPORTED)                                                                            \
-    PROPERTY(gpuDirectRDMAFlushWritesOptions, GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS)                                                        \
-    PROPERTY(gpuDirectRDMAWritesOrdering, GPU_DIRECT_RDMA_WRITES_ORDERING)                                                                 \
-    PROPERTY(memoryPoolSupportedHandleTypes, MEMPOOL_SUPPORTED_HANDLE_TYPES)                                                               \
-    PROPERTY(deferredMappingCudaArraySupported, DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED)                                                     \
-    PROPERTY(ipcEventSupported, IPC_EVENT_SUPPORTED)                                                                                       \
-    PROPERTY(clusterLaunch, CLUSTER_LAUNCH)                                                                                                \
-    PROPERTY(unifiedFunctionPointers, UNIFIED_FUNCTION_POINTERS)                                                                           \
-    PROPERTY(deviceNumaConfig, NUMA_CONFIG)                                                                                                \
-    PROPERTY(deviceNumaId, NUMA_ID)                                                                                                        \
-    PROPERTY(mpsEnabled, MPS_ENABLED)                                                                                                      \
-    PROPERTY(hostNumaId, HOST_NUMA_ID)                                                                                                     \
+#define DEVICE_PROPERTIES(PROPERTY)                                                                                    \
+    PROPERTY(sharedMemPerBlock, MAX_SHARED_MEMORY_PER_BLOCK)                                                           \
+    PROPERTY(regsPerBlock, MAX_REGISTERS_PER_BLOCK)                                                                    \
+    PROPERTY(warpSize, WARP_SIZE)                                                                                      \
+    PROPERTY(memPitch, MAX_PITCH)                                                                                      \
+    PROPERTY(maxThreadsPerBlock, MAX_THREADS_PER_BLOCK)                                                                \
+    PROPERTY(maxThreadsDim[0], MAX_BLOCK_DIM_X)                                                                        \
+    PROPERTY(maxThreadsDim[1], MAX_BLOCK_DIM_Y)                                                                        \
+    PROPERTY(maxThreadsDim[2], MAX_BLOCK_DIM_Z)                                                                        \
+    PROPERTY(maxGridSize[0], MAX_GRID_DIM_X)                                                                           \
+    PROPERTY(maxGridSize[1], MAX_GRID_DIM_Y)                                                                           \
+    PROPERTY(maxGridSize[2], MAX_GRID_DIM_Z)                                                                           \
+    PROPERTY(totalConstMem, TOTAL_CONSTANT_MEMORY)                                                                     \
+    PROPERTY(major, COMPUTE_CAPABILITY_MAJOR)                                                                          \
+    PROPERTY(minor, COMPUTE_CAPABILITY_MINOR)                                                                          \
+    PROPERTY(textureAlignment, TEXTURE_ALIGNMENT)                                                                      \
+    PROPERTY(texturePitchAlignment, TEXTURE_PITCH_ALIGNMENT)                                                           \
+    PROPERTY(multiProcessorCount, MULTIPROCESSOR_COUNT)                                                                \
+    PROPERTY(integrated, INTEGRATED)                                                                                   \
+    PROPERTY(canMapHostMemory, CAN_MAP_HOST_MEMORY)                                                                    \
+    PROPERTY(surfaceAlignment, SURFACE_ALIGNMENT)                                                                      \
+    PROPERTY(concurrentKernels, CONCURRENT_KERNELS)                                                                    \
+    PROPERTY(ECCEnabled, ECC_ENABLED)                                                                                  \
+    PROPERTY(pciBusID, PCI_BUS_ID)                                                                                     \
+    PROPERTY(pciDeviceID, PCI_DEVICE_ID)                                                                               \
+    PROPERTY(pciDomainID, PCI_DOMAIN_ID)                                                                               \
+    PROPERTY(tccDriver, TCC_DRIVER)                                                                                    \
+    PROPERTY(asyncEngineCount, ASYNC_ENGINE_COUNT)                                                                     \
+    PROPERTY(unifiedAddressing, UNIFIED_ADDRESSING)                                                                    \
+    PROPERTY(memoryBusWidth, GLOBAL_MEMORY_BUS_WIDTH)                                                                  \
+    PROPERTY(l2CacheSize, L2_CACHE_SIZE)                                                                               \
+    PROPERTY(persistingL2CacheMaxSize, MAX_PERSISTING_L2_CACHE_SIZE)                                                   \
+    PROPERTY(maxThreadsPerMultiProcessor, MAX_THREADS_PER_MULTIPROCESSOR)                                              \
+    PROPERTY(streamPrioritiesSupported, STREAM_PRIORITIES_SUPPORTED)                                                   \
+    PROPERTY(globalL1CacheSupported, GLOBAL_L1_CACHE_SUPPORTED)                                                        \
+    PROPERTY(localL1CacheSupported, LOCAL_L1_CACHE_SUPPORTED)                                                          \
+    PROPERTY(sharedMemPerMultiprocessor, MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)                                         \
+    PROPERTY(regsPerMultiprocessor, MAX_REGISTERS_PER_MULTIPROCESSOR)                                                  \
+    PROPERTY(managedMemory, MANAGED_MEMORY)                                                                            \
+    PROPERTY(isMultiGpuBoard, MULTI_GPU_BOARD)                                                                         \
+    PROPERTY(multiGpuBoardGroupID, MULTI_GPU_BOARD_GROUP_ID)                                                           \
+    PROPERTY(hostNativeAtomicSupported, HOST_NATIVE_ATOMIC_SUPPORTED)                                                  \
+    PROPERTY(pageableMemoryAccess, PAGEABLE_MEMORY_ACCESS)                                                             \
+    PROPERTY(concurrentManagedAccess, CONCURRENT_MANAGED_ACCESS)                                                       \
+    PROPERTY(computePreemptionSupported, COMPUTE_PREEMPTION_SUPPORTED)                                                 \
+    PROPERTY(canUseHostPointerForRegisteredMem, CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM)                               \
+    PROPERTY(cooperativeLaunch, COOPERATIVE_LAUNCH)                                                                    \
+    PROPERTY(sharedMemPerBlockOptin, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)                                                \
+    PROPERTY(pageableMemoryAccessUsesHostPageTables, PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES)                     \
+    PROPERTY(directManagedMemAccessFromHost, DIRECT_MANAGED_MEM_ACCESS_FROM_HOST)                                      \
+    PROPERTY(maxBlocksPerMultiProcessor, MAX_BLOCKS_PER_MULTIPROCESSOR)                                                \
+    PROPERTY(accessPolicyMaxWindowSize, MAX_ACCESS_POLICY_WINDOW_SIZE)                                                 \
+    PROPERTY(reservedSharedMemPerBlock, RESERVED_SHARED_MEMORY_PER_BLOCK)                                              \
+    PROPERTY(hostRegisterSupported, HOST_REGISTER_SUPPORTED)                                                           \
+    PROPERTY(sparseCudaArraySupported, SPARSE_CUDA_ARRAY_SUPPORTED)                                                    \
+    PROPERTY(hostRegisterReadOnlySupported, READ_ONLY_HOST_REGISTER_SUPPORTED)                                         \
+    PROPERTY(timelineSemaphoreInteropSupported, TIMELINE_SEMAPHORE_INTEROP_SUPPORTED)                                  \
+    PROPERTY(memoryPoolsSupported, MEMORY_POOLS_SUPPORTED)                                                             \
+    PROPERTY(gpuDirectRDMASupported, GPU_DIRECT_RDMA_SUPPORTED)                                                        \
+    PROPERTY(gpuDirectRDMAFlushWritesOptions, GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS)                                    \
+    PROPERTY(gpuDirectRDMAWritesOrdering, GPU_DIRECT_RDMA_WRITES_ORDERING)                                             \
+    PROPERTY(memoryPoolSupportedHandleTypes, MEMPOOL_SUPPORTED_HANDLE_TYPES)                                           \
+    PROPERTY(deferredMappingCudaArraySupported, DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED)                                 \
+    PROPERTY(ipcEventSupported, IPC_EVENT_SUPPORTED)                                                                   \
+    PROPERTY(clusterLaunch, CLUSTER_LAUNCH)                                                                            \
+    PROPERTY(unifiedFunctionPointers, UNIFIED_FUNCTION_POINTERS)                                                       \
+    PROPERTY(deviceNumaConfig, NUMA_CONFIG)                                                                            \
+    PROPERTY(deviceNumaId, NUMA_ID)                                                                                    \
+    PROPERTY(mpsEnabled, MPS_ENABLED)                                                                                  \
+    PROPERTY(hostNumaId, HOST_NUMA_ID)                                                                                 \
     PROPERTY(hostNumaMultinodeIpcSupported, HOST_NUMA_MULTINODE_IPC_SUPPORTED)
 
-/* A device attribute; one that the simulated driver has no value for is 0, as "not supported" is. */
+/*
+ * A device attribute; one that the simulated driver has no value for is 0, as "not supported" is.
+ */
 static CUresult attribute_or_zero(int *value, CUdevice_attribute attribute, CUdevice device)
 {
     *value = 0;
@@ -132,10 +135,10 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int ordin
         result = cuDeviceTotalMem(&properties->totalGlobalMem, device);
 
     int value;
-#define PROPERTY(field, attribute)                                                                                                         \
-    if (result == CUDA_SUCCESS) {                                                                                                          \
-        result = attribute_or_zero(&value, CU_DEVICE_ATTRIBUTE_##attribute, device);                                                       \
-        properties->field = (__typeof__(properties->field))value;                                                                          \
+#define PROPERTY(field, attribute)                                                                                     \
+    if (result == CUDA_SUCCESS) {                                                                                      \
+        result = attribute_or_zero(&value, CU_DEVICE_ATTRIBUTE_##attribute, device);                                   \
+        properties->field = (__typeof__(properties->field))value;                                                      \
     }
     DEVICE_PROPERTIES(PROPERTY)
 #undef PROPERTY

@@ -1,8 +1,10 @@
 /*
- * The driver's functions as this library calls them: each is looked up by name when the first of them is called, as the real runtime does it, with
- * dlsym for cuGetProcAddress_v2 and that for all else. So what is preloaded sees of this runtime what it sees of the real one.
+ * The driver's functions as this library calls them: each is looked up by name when the first of
+ * them is called, as the real runtime does it, with dlsym for cuGetProcAddress_v2 and that for all
+ * else. So what is preloaded sees of this runtime what it sees of the real one.
  *
- * The functions below have the driver's names and are hidden: the rest of this library calls them as if it were linked with the driver.
+ * The functions below have the driver's names and are hidden: the rest of this library calls them
+ * as if it were linked with the driver.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -25,7 +27,10 @@ static const char *const names[] = {
 static void *functions[CUDASIM_CALL_COUNT];
 static pthread_once_t looked_up = PTHREAD_ONCE_INIT;
 
-/* The name without version and twin's suffix, which cuGetProcAddress does not take. Whether it is the twin's. */
+/*
+ * The name without version and twin's suffix, which cuGetProcAddress does not take. Whether it is
+ * the twin's.
+ */
 static bool split(const char *name, char *base, size_t room)
 {
     snprintf(base, room, "%s", name);
@@ -72,23 +77,24 @@ static void *find(enum cudasim_entry entry)
     return functions[entry];
 }
 
-#define FORWARD(name, parameters, arguments)                                                                                               \
-    CUresult name parameters;                                                                                                              \
-    CUresult name parameters                                                                                                               \
-    {                                                                                                                                      \
-        return ((CUresult(*) parameters)find(CUDASIM_CALL_##name))arguments;                                                               \
+#define FORWARD(name, parameters, arguments)                                                                           \
+    CUresult name parameters;                                                                                          \
+    CUresult name parameters                                                                                           \
+    {                                                                                                                  \
+        return ((CUresult(*) parameters)find(CUDASIM_CALL_##name))arguments;                                           \
     }
 #define CUDASIM_ENTRY(needs, name, parameters, arguments) FORWARD(name, parameters, arguments)
-#define CUDASIM_ENTRY_PTSZ(needs, name, parameters, arguments)                                                                             \
-    FORWARD(name, parameters, arguments)                                                                                                   \
+#define CUDASIM_ENTRY_PTSZ(needs, name, parameters, arguments)                                                         \
+    FORWARD(name, parameters, arguments)                                                                               \
     FORWARD(name##_ptsz, parameters, arguments)
-#define CUDASIM_ENTRY_PTDS(needs, name, parameters, arguments)                                                                             \
-    FORWARD(name, parameters, arguments)                                                                                                   \
+#define CUDASIM_ENTRY_PTDS(needs, name, parameters, arguments)                                                         \
+    FORWARD(name, parameters, arguments)                                                                               \
     FORWARD(name##_ptds, parameters, arguments)
 #define CUDASIM_ENTRY_BARE(needs, name) FORWARD(name, (void), ())
 #include "../cuda/entry_points.def"
 
-CUkernel cudasim_register_kernel(const char *name, const struct cudasim_kernel *kernel, const void *cubin, size_t cubin_bytes)
+CUkernel cudasim_register_kernel(const char *name, const struct cudasim_kernel *kernel, const void *cubin,
+                                 size_t cubin_bytes)
 {
     pthread_once(&looked_up, look_up);
     return register_kernel ? register_kernel(name, kernel, cubin, cubin_bytes) : NULL;

@@ -1,4 +1,7 @@
-/* Driver results and runtime errors: one table for translation, names and texts; the last error of each thread. */
+/*
+ * Driver results and runtime errors: one table for translation, names and texts; the last error of
+ * each thread.
+ */
 #include <stddef.h>
 
 #include "runtime.h"

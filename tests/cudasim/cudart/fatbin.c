@@ -5,7 +5,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The layouts below were read from what nvcc 13.0 writes; fields that nothing here needs are left unnamed. */
+/*
+ * The layouts below were read from what nvcc 13.0 writes; fields that nothing here needs are left
+ * unnamed.
+ */
 struct wrapper {
     uint32_t magic;
     uint32_t version; /* 1: one container; 2: relocatable code, linked into one container at build time */
@@ -56,14 +59,18 @@ int cudasim_fatbin_container(const void *wrapper, const void **container, size_t
     if (outer.magic != WRAPPER_MAGIC || (outer.version != 1 && outer.version != 2) || outer.container == NULL)
         return -EINVAL;
     memcpy(&header, outer.container, sizeof header);
-    if (header.magic != CONTAINER_MAGIC || header.header_bytes < sizeof header || header.images_bytes > SIZE_MAX - header.header_bytes)
+    if (header.magic != CONTAINER_MAGIC || header.header_bytes < sizeof header ||
+        header.images_bytes > SIZE_MAX - header.header_bytes)
         return -EINVAL;
     *container = outer.container;
     *bytes = (size_t)header.images_bytes + header.header_bytes;
     return 0;
 }
 
-/* Whether `size` bytes are a cubin whose section and program header tables lie inside. Section contents are their readers' business. */
+/*
+ * Whether `size` bytes are a cubin whose section and program header tables lie inside. Section
+ * contents are their readers' business.
+ */
 static int is_whole_cubin(const uint8_t *bytes, size_t size)
 {
     Elf64_Ehdr elf;
@@ -71,11 +78,13 @@ static int is_whole_cubin(const uint8_t *bytes, size_t size)
     if (size < sizeof elf)
         return 0;
     memcpy(&elf, bytes, sizeof elf);
-    if (memcmp(elf.e_ident, ELFMAG, SELFMAG) != 0 || elf.e_ident[EI_CLASS] != ELFCLASS64 || elf.e_machine != ELF_MACHINE_CUDA)
+    if (memcmp(elf.e_ident, ELFMAG, SELFMAG) != 0 || elf.e_ident[EI_CLASS] != ELFCLASS64 ||
+        elf.e_machine != ELF_MACHINE_CUDA)
         return 0;
     uint64_t sections = (uint64_t)elf.e_shnum * elf.e_shentsize;
     uint64_t segments = (uint64_t)elf.e_phnum * elf.e_phentsize;
-    return elf.e_shoff <= size && sections <= size - elf.e_shoff && elf.e_phoff <= size && segments <= size - elf.e_phoff;
+    return elf.e_shoff <= size && sections <= size - elf.e_shoff && elf.e_phoff <= size &&
+           segments <= size - elf.e_phoff;
 }
 
 int cudasim_fatbin_find_cubin(const void *container, size_t bytes, unsigned sm, struct cudasim_image *image)
@@ -98,7 +107,8 @@ int cudasim_fatbin_find_cubin(const void *container, size_t bytes, unsigned sm, 
         if (end - at < sizeof entry)
             return -EINVAL;
         memcpy(&entry, base + at, sizeof entry);
-        if (entry.header_bytes < sizeof entry || entry.header_bytes > end - at || entry.payload_bytes > end - at - entry.header_bytes)
+        if (entry.header_bytes < sizeof entry || entry.header_bytes > end - at ||
+            entry.payload_bytes > end - at - entry.header_bytes)
             return -EINVAL;
 
         const uint8_t *payload = base + at + entry.header_bytes;

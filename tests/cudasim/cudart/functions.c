@@ -1,9 +1,14 @@
-/* Queries about kernels: attributes, names, parameter layouts, occupancy. Each is the driver's query about the kernel behind a stub. */
+/*
+ * Queries about kernels: attributes, names, parameter layouts, occupancy. Each is the driver's
+ * query about the kernel behind a stub.
+ */
 #include <string.h>
 
 #include "runtime.h"
 
-/* Counts the call, gives the thread a context, and finds kernel and device that a query is about. */
+/*
+ * Counts the call, gives the thread a context, and finds kernel and device that a query is about.
+ */
 static cudaError_t begin_kernel_query(const char *entry_point, const void *func, CUkernel *kernel, CUdevice *device)
 {
     CUresult result = cudasim_runtime_begin(entry_point);
@@ -55,8 +60,10 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
 }
 
 /* Attributes that a program may set have one number in both interfaces. */
-_Static_assert((int)cudaFuncAttributeMaxDynamicSharedMemorySize == (int)CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES &&
-                   (int)cudaFuncAttributePreferredSharedMemoryCarveout == (int)CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+_Static_assert((int)cudaFuncAttributeMaxDynamicSharedMemorySize ==
+                       (int)CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES &&
+                   (int)cudaFuncAttributePreferredSharedMemoryCarveout ==
+                       (int)CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
                "function attributes differ");
 
 cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attribute, int value)
@@ -109,8 +116,8 @@ cudaError_t cudaGetFuncBySymbol(cudaFunction_t *function, const void *symbol)
     return cudasim_runtime_end(cuKernelGetFunction(function, kernel));
 }
 
-static cudaError_t active_blocks(const char *entry_point, int *blocks, const void *func, int block_size, size_t shared_bytes,
-                                 unsigned flags)
+static cudaError_t active_blocks(const char *entry_point, int *blocks, const void *func, int block_size,
+                                 size_t shared_bytes, unsigned flags)
 {
     CUkernel kernel;
     CUdevice device;
@@ -118,17 +125,18 @@ static cudaError_t active_blocks(const char *entry_point, int *blocks, const voi
     if (error != cudaSuccess)
         return error;
     /* As for launches, the driver takes a kernel handle here. */
-    return cudasim_runtime_end(
-        cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, (CUfunction)kernel, block_size, shared_bytes, flags));
+    return cudasim_runtime_end(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, (CUfunction)kernel,
+                                                                                    block_size, shared_bytes, flags));
 }
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *func, int block_size, size_t shared_bytes,
-                                                                   unsigned int flags)
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *func, int block_size,
+                                                                   size_t shared_bytes, unsigned int flags)
 {
     return active_blocks(__func__, blocks, func, block_size, shared_bytes, flags);
 }
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *func, int block_size, size_t shared_bytes)
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *func, int block_size,
+                                                          size_t shared_bytes)
 {
     return active_blocks(__func__, blocks, func, block_size, shared_bytes, CU_OCCUPANCY_DEFAULT);
 }

@@ -1,4 +1,7 @@
-/* Allocation, pinned memory, pointer queries and copies between devices. Stream-ordered allocation is in per_stream_calls.h. */
+/*
+ * Allocation, pinned memory, pointer queries and copies between devices. Stream-ordered allocation
+ * is in per_stream_calls.h.
+ */
 #include "runtime.h"
 
 /* --- device memory --- */
@@ -25,7 +28,10 @@ cudaError_t cudaFree(void *pointer)
     return cudasim_runtime_end(result);
 }
 
-/* The element size only says how the driver should align rows; 4 bytes is what the runtime, which knows no element, can promise. */
+/*
+ * The element size only says how the driver should align rows; 4 bytes is what the runtime, which
+ * knows no element, can promise.
+ */
 enum { PITCH_ELEMENT_BYTES = 4 };
 
 cudaError_t cudaMallocPitch(void **pointer, size_t *pitch, size_t width, size_t height)
@@ -52,7 +58,8 @@ cudaError_t cudaMalloc3D(struct cudaPitchedPtr *pitched, struct cudaExtent exten
     if (result == CUDA_SUCCESS && extent.width != 0 && rows != 0)
         result = cuMemAllocPitch(&address, &pitch, extent.width, rows, PITCH_ELEMENT_BYTES);
     if (result == CUDA_SUCCESS)
-        *pitched = (struct cudaPitchedPtr){.ptr = cudasim_pointer(address), .pitch = pitch, .xsize = extent.width, .ysize = extent.height};
+        *pitched = (struct cudaPitchedPtr){
+            .ptr = cudasim_pointer(address), .pitch = pitch, .xsize = extent.width, .ysize = extent.height};
     return cudasim_runtime_end(result);
 }
 
@@ -65,8 +72,10 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 
 /* The runtime's flags for host memory are the driver's. */
 _Static_assert(cudaHostAllocPortable == CU_MEMHOSTALLOC_PORTABLE && cudaHostAllocMapped == CU_MEMHOSTALLOC_DEVICEMAP &&
-                   cudaHostAllocWriteCombined == CU_MEMHOSTALLOC_WRITECOMBINED && cudaHostRegisterPortable == CU_MEMHOSTREGISTER_PORTABLE &&
-                   cudaHostRegisterMapped == CU_MEMHOSTREGISTER_DEVICEMAP && cudaHostRegisterIoMemory == CU_MEMHOSTREGISTER_IOMEMORY &&
+                   cudaHostAllocWriteCombined == CU_MEMHOSTALLOC_WRITECOMBINED &&
+                   cudaHostRegisterPortable == CU_MEMHOSTREGISTER_PORTABLE &&
+                   cudaHostRegisterMapped == CU_MEMHOSTREGISTER_DEVICEMAP &&
+                   cudaHostRegisterIoMemory == CU_MEMHOSTREGISTER_IOMEMORY &&
                    cudaHostRegisterReadOnly == CU_MEMHOSTREGISTER_READ_ONLY,
                "flags of host memory differ");
 
@@ -153,8 +162,9 @@ cudaError_t cudaHostGetDevicePointer(void **device_pointer, void *pointer, unsig
 /* --- pointer queries --- */
 
 /*
- * One driver query for everything, as the real runtime makes it. The driver leaves what it doesn't know at zero, so that memory it has
- * never seen comes out as unregistered host memory: no device, and the pointer itself as its host address.
+ * One driver query for everything, as the real runtime makes it. The driver leaves what it doesn't
+ * know at zero, so that memory it has never seen comes out as unregistered host memory: no device,
+ * and the pointer itself as its host address.
  */
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *pointer)
 {
@@ -173,12 +183,13 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
     if (attributes == NULL)
         return cudasim_runtime_fail(cudaErrorInvalidValue);
     if (result == CUDA_SUCCESS)
-        result = cuPointerGetAttributes(sizeof wanted / sizeof wanted[0], wanted, values, cudasim_device_address(pointer));
+        result =
+            cuPointerGetAttributes(sizeof wanted / sizeof wanted[0], wanted, values, cudasim_device_address(pointer));
     if (result != CUDA_SUCCESS)
         return cudasim_runtime_end(result);
 
-    *attributes =
-        (struct cudaPointerAttributes){.type = cudaMemoryTypeUnregistered, .device = cudaInvalidDeviceId, .hostPointer = (void *)pointer};
+    *attributes = (struct cudaPointerAttributes){
+        .type = cudaMemoryTypeUnregistered, .device = cudaInvalidDeviceId, .hostPointer = (void *)pointer};
     if (type != 0) {
         attributes->type = type == CU_MEMORYTYPE_DEVICE ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
         if (managed != 0)
@@ -294,11 +305,13 @@ cudaError_t cudaMemcpyPeer(void *dst, int dst_device, const void *src, int src_d
     if (result == CUDA_SUCCESS)
         result = cudasim_primary_context(src_device, &src_context);
     if (result == CUDA_SUCCESS && count != 0)
-        result = cuMemcpyPeer(cudasim_device_address(dst), dst_context, cudasim_device_address(src), src_context, count);
+        result =
+            cuMemcpyPeer(cudasim_device_address(dst), dst_context, cudasim_device_address(src), src_context, count);
     return cudasim_runtime_end(result);
 }
 
-cudaError_t cudaMemcpyPeerAsync(void *dst, int dst_device, const void *src, int src_device, size_t count, cudaStream_t stream)
+cudaError_t cudaMemcpyPeerAsync(void *dst, int dst_device, const void *src, int src_device, size_t count,
+                                cudaStream_t stream)
 {
     CUcontext dst_context = NULL;
     CUcontext src_context = NULL;
@@ -308,6 +321,7 @@ cudaError_t cudaMemcpyPeerAsync(void *dst, int dst_device, const void *src, int 
     if (result == CUDA_SUCCESS)
         result = cudasim_primary_context(src_device, &src_context);
     if (result == CUDA_SUCCESS && count != 0)
-        result = cuMemcpyPeerAsync(cudasim_device_address(dst), dst_context, cudasim_device_address(src), src_context, count, stream);
+        result = cuMemcpyPeerAsync(cudasim_device_address(dst), dst_context, cudasim_device_address(src), src_context,
+                                   count, stream);
     return cudasim_runtime_end(result);
 }

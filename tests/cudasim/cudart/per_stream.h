@@ -1,4 +1,7 @@
-/* What per_stream_copies.h and per_stream_calls.h share with the rest: pieces that do not depend on which default stream is meant. */
+/*
+ * What per_stream_copies.h and per_stream_calls.h share with the rest: pieces that do not depend on
+ * which default stream is meant.
+ */
 #ifndef CUDASIM_CUDART_PER_STREAM_H
 #define CUDASIM_CUDART_PER_STREAM_H
 
@@ -8,32 +11,45 @@
 
 #include "runtime.h"
 
-/* A callback of cudaStreamAddCallback with what it is to be told; freed by the run, or by free() if it was never queued. */
+/*
+ * A callback of cudaStreamAddCallback with what it is to be told; freed by the run, or by free() if
+ * it was never queued.
+ */
 struct cudasim_stream_callback;
 
 /* Makes one; NULL without memory. */
-CUDASIM_HIDDEN struct cudasim_stream_callback *cudasim_stream_callback_new(cudaStream_t stream, cudaStreamCallback_t callback, void *data);
+CUDASIM_HIDDEN struct cudasim_stream_callback *cudasim_stream_callback_new(cudaStream_t stream,
+                                                                           cudaStreamCallback_t callback, void *data);
 
-/* The driver's callback: calls the program's with the runtime's word for `status`, and frees `call`. */
+/*
+ * The driver's callback: calls the program's with the runtime's word for `status`, and frees
+ * `call`.
+ */
 CUDASIM_HIDDEN void CUDA_CB cudasim_stream_callback_run(CUstream stream, CUresult status, void *call);
 
-/* cuGetProcAddress for the entry point `caller`. A name that isn't found is no error if `status` can say so. */
-CUDASIM_HIDDEN cudaError_t cudasim_driver_entry_point(const char *caller, const char *symbol, void **function, unsigned int version,
-                                                      cuuint64_t flags, enum cudaDriverEntryPointQueryResult *status);
+/*
+ * cuGetProcAddress for the entry point `caller`. A name that isn't found is no error if `status`
+ * can say so.
+ */
+CUDASIM_HIDDEN cudaError_t cudasim_driver_entry_point(const char *caller, const char *symbol, void **function,
+                                                      unsigned int version, cuuint64_t flags,
+                                                      enum cudaDriverEntryPointQueryResult *status);
 
 /* The two ends of a copy in a given direction. */
 static inline CUmemorytype cudasim_source_type(enum cudaMemcpyKind kind)
 {
     if (kind == cudaMemcpyDefault)
         return CU_MEMORYTYPE_UNIFIED;
-    return kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+    return kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice ? CU_MEMORYTYPE_DEVICE
+                                                                              : CU_MEMORYTYPE_HOST;
 }
 
 static inline CUmemorytype cudasim_destination_type(enum cudaMemcpyKind kind)
 {
     if (kind == cudaMemcpyDefault)
         return CU_MEMORYTYPE_UNIFIED;
-    return kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+    return kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice ? CU_MEMORYTYPE_DEVICE
+                                                                              : CU_MEMORYTYPE_HOST;
 }
 
 #endif

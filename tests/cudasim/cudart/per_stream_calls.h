@@ -1,13 +1,13 @@
 /*
- * Streams, events, launches, stream-ordered allocation and capture, written once for both default streams: see default_stream_legacy.c.
- * Not a header of declarations.
+ * Streams, events, launches, stream-ordered allocation and capture, written once for both default
+ * streams: see default_stream_legacy.c. Not a header of declarations.
  */
 
 /* --- launches --- */
 
 /*
- * The runtime has a word of its own for a launch whose shape no device can run, where the driver says "invalid value". 1024 threads a block
- * is the limit of every capability since 2.0.
+ * The runtime has a word of its own for a launch whose shape no device can run, where the driver
+ * says "invalid value". 1024 threads a block is the limit of every capability since 2.0.
  */
 static cudaError_t launched(CUresult result, dim3 grid, dim3 block)
 {
@@ -19,13 +19,17 @@ static cudaError_t launched(CUresult result, dim3 grid, dim3 block)
 
 static cudaError_t launch(CUkernel kernel, dim3 grid, dim3 block, void **args, size_t shared_bytes, cudaStream_t stream)
 {
-    /* The driver takes kernel handles where it takes functions; that is what the real runtime passes too. */
-    return launched(
-        cuLaunchKernel((CUfunction)kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z, (unsigned)shared_bytes, stream, args, NULL),
-        grid, block);
+    /*
+     * The driver takes kernel handles where it takes functions; that is what the real runtime
+     * passes too.
+     */
+    return launched(cuLaunchKernel((CUfunction)kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                                   (unsigned)shared_bytes, stream, args, NULL),
+                    grid, block);
 }
 
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **args, size_t shared_bytes, cudaStream_t stream)
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **args, size_t shared_bytes,
+                               cudaStream_t stream)
 {
     CUresult result = cudasim_runtime_begin(__func__);
     if (result != CUDA_SUCCESS)
@@ -36,7 +40,8 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void 
     return launch((CUkernel)kernel, grid, block, args, shared_bytes, stream);
 }
 
-cudaError_t cudaLaunchKernel(const void *func, dim3 grid, dim3 block, void **args, size_t shared_bytes, cudaStream_t stream)
+cudaError_t cudaLaunchKernel(const void *func, dim3 grid, dim3 block, void **args, size_t shared_bytes,
+                             cudaStream_t stream)
 {
     CUkernel kernel;
     CUresult result = cudasim_runtime_begin(__func__);
@@ -47,7 +52,8 @@ cudaError_t cudaLaunchKernel(const void *func, dim3 grid, dim3 block, void **arg
     return launch(kernel, grid, block, args, shared_bytes, stream);
 }
 
-cudaError_t cudaLaunchCooperativeKernel(const void *func, dim3 grid, dim3 block, void **args, size_t shared_bytes, cudaStream_t stream)
+cudaError_t cudaLaunchCooperativeKernel(const void *func, dim3 grid, dim3 block, void **args, size_t shared_bytes,
+                                        cudaStream_t stream)
 {
     CUkernel kernel;
     CUresult result = cudasim_runtime_begin(__func__);
@@ -55,14 +61,18 @@ cudaError_t cudaLaunchCooperativeKernel(const void *func, dim3 grid, dim3 block,
         result = cudasim_kernel_from_symbol(func, &kernel);
     if (result != CUDA_SUCCESS)
         return cudasim_kernel_lookup_failed(result);
-    return launched(cuLaunchCooperativeKernel((CUfunction)kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z, (unsigned)shared_bytes,
-                                              stream, args),
+    return launched(cuLaunchCooperativeKernel((CUfunction)kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                                              (unsigned)shared_bytes, stream, args),
                     grid, block);
 }
 
-/* The launch attributes of both interfaces have one layout, so that an array of one is an array of the other. */
+/*
+ * The launch attributes of both interfaces have one layout, so that an array of one is an array of
+ * the other.
+ */
 _Static_assert(sizeof(cudaLaunchAttribute) == sizeof(CUlaunchAttribute), "launch attributes differ in size");
-_Static_assert(offsetof(cudaLaunchAttribute, val) == offsetof(CUlaunchAttribute, value), "launch attributes differ in layout");
+_Static_assert(offsetof(cudaLaunchAttribute, val) == offsetof(CUlaunchAttribute, value),
+               "launch attributes differ in layout");
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *func, void **args)
 {
@@ -86,7 +96,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *fu
         .attrs = (CUlaunchAttribute *)(void *)config->attrs,
         .numAttrs = config->numAttrs,
     };
-    return launched(cuLaunchKernelEx(&driver_config, (CUfunction)kernel, args, NULL), config->gridDim, config->blockDim);
+    return launched(cuLaunchKernelEx(&driver_config, (CUfunction)kernel, args, NULL), config->gridDim,
+                    config->blockDim);
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data)
@@ -215,8 +226,9 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
     return cudasim_runtime_end(result);
 }
 
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph,
-                                     const cudaGraphNode_t **dependencies, const cudaGraphEdgeData **edges, size_t *dependency_count)
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
+                                     cudaGraph_t *graph, const cudaGraphNode_t **dependencies,
+                                     const cudaGraphEdgeData **edges, size_t *dependency_count)
 {
     CUstreamCaptureStatus driver_status = CU_STREAM_CAPTURE_STATUS_NONE;
     cuuint64_t driver_id = 0;
@@ -247,8 +259,8 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t graph, cudaStream_t stream)
 /* --- driver entry points --- */
 
 /* No flag means: as the caller was compiled, which the name of this function says. */
-cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned int version, unsigned long long flags,
-                                             enum cudaDriverEntryPointQueryResult *status)
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned int version,
+                                             unsigned long long flags, enum cudaDriverEntryPointQueryResult *status)
 {
     cuuint64_t driver_flags = flags == cudaEnableDefault ? DEFAULT_STREAM_FLAG : flags;
     return cudasim_driver_entry_point(__func__, symbol, function, version, driver_flags, status);

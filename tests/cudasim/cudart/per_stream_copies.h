@@ -1,8 +1,9 @@
 /*
- * Copies and fills of linear memory, written once for both default streams: see default_stream_legacy.c. Not a header of declarations.
+ * Copies and fills of linear memory, written once for both default streams: see
+ * default_stream_legacy.c. Not a header of declarations.
  *
- * The driver call is chosen as the real runtime chooses it, by what the program says the direction is; "default" and host-to-host go to the
- * calls that take unified addresses.
+ * The driver call is chosen as the real runtime chooses it, by what the program says the direction
+ * is; "default" and host-to-host go to the calls that take unified addresses.
  */
 
 static bool direction_is_known(enum cudaMemcpyKind kind)
@@ -77,7 +78,8 @@ static CUDA_MEMCPY2D describe_2d(void *dst, size_t dpitch, const void *src, size
     return copy;
 }
 
-cudaError_t cudaMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, enum cudaMemcpyKind kind)
+cudaError_t cudaMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
+                         enum cudaMemcpyKind kind)
 {
     CUresult result = cudasim_runtime_begin(__func__);
     if (!direction_is_known(kind))
@@ -106,7 +108,10 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t 
     return cudasim_runtime_end(result);
 }
 
-/* A 3D copy between linear memory in the driver's words; positions and widths are bytes as no array is involved. */
+/*
+ * A 3D copy between linear memory in the driver's words; positions and widths are bytes as no array
+ * is involved.
+ */
 static CUDA_MEMCPY3D describe_3d(const struct cudaMemcpy3DParms *p)
 {
     CUDA_MEMCPY3D copy = {
@@ -215,8 +220,8 @@ cudaError_t cudaMemset2DAsync(void *pointer, size_t pitch, int value, size_t wid
 }
 
 /*
- * A 3D fill is a 2D fill of all rows if slices follow each other without rows between, which is how cudaMalloc3D makes them; otherwise
- * one fill a slice.
+ * A 3D fill is a 2D fill of all rows if slices follow each other without rows between, which is how
+ * cudaMalloc3D makes them; otherwise one fill a slice.
  */
 cudaError_t cudaMemset3D(struct cudaPitchedPtr pointer, int value, struct cudaExtent extent)
 {

@@ -1,8 +1,10 @@
 /*
- * What a program's start-up code tells the runtime: its fatbinaries and, for each kernel, the address of its host stub and its name.
+ * What a program's start-up code tells the runtime: its fatbinaries and, for each kernel, the
+ * address of its host stub and its name.
  *
- * Start-up runs before main, so nothing here calls the driver until a kernel is first looked up. Names and images are copied then: the
- * driver keeps them until the process ends, while a shared object that was closed takes its own copies with it.
+ * Start-up runs before main, so nothing here calls the driver until a kernel is first looked up.
+ * Names and images are copied then: the driver keeps them until the process ends, while a shared
+ * object that was closed takes its own copies with it.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -18,7 +20,8 @@
 struct fatbin {
     const void *wrapper;
     struct function *functions; /* guarded by lock; newest first */
-    void *cubin;                /* copy that the driver reads; NULL before the first kernel is looked up, or if there is none to read */
+    void
+        *cubin; /* copy that the driver reads; NULL before the first kernel is looked up, or if there is none to read */
     size_t cubin_bytes;
     bool cubin_sought;
 };
@@ -93,8 +96,8 @@ void __cudaUnregisterFatBinary(void **handle)
     free(fatbin);
 }
 
-void __cudaRegisterFunction(void **handle, const char *stub, char *device_stub, const char *name, int thread_limit, void *tid, void *bid,
-                            void *block, void *grid, int *warp_size)
+void __cudaRegisterFunction(void **handle, const char *stub, char *device_stub, const char *name, int thread_limit,
+                            void *tid, void *bid, void *block, void *grid, int *warp_size)
 {
     (void)device_stub, (void)thread_limit, (void)tid, (void)bid, (void)block, (void)grid, (void)warp_size;
     struct function *function = handle != NULL ? calloc(1, sizeof *function) : NULL;
@@ -116,20 +119,25 @@ void __cudaRegisterFunction(void **handle, const char *stub, char *device_stub, 
 }
 
 /*
- * Device variables have no simulated counterpart: a host kernel reads the program's own variable of that name. Accepting them is right,
- * as programs register variables that they never copy to; the calls that would move them (cudaMemcpyToSymbol, cudaGetSymbolAddress and
- * so on) answer cudaErrorNotSupported.
+ * Device variables have no simulated counterpart: a host kernel reads the program's own variable of
+ * that name. Accepting them is right, as programs register variables that they never copy to; the
+ * calls that would move them (cudaMemcpyToSymbol, cudaGetSymbolAddress and so on) answer
+ * cudaErrorNotSupported.
  */
-void __cudaRegisterVar(void **handle, char *host_variable, char *device_address, const char *name, int external, size_t bytes, int constant,
-                       int global)
+void __cudaRegisterVar(void **handle, char *host_variable, char *device_address, const char *name, int external,
+                       size_t bytes, int constant, int global)
 {
-    (void)handle, (void)host_variable, (void)device_address, (void)name, (void)external, (void)bytes, (void)constant, (void)global;
+    (void)handle, (void)host_variable, (void)device_address, (void)name, (void)external, (void)bytes, (void)constant,
+        (void)global;
     cudasim_count_runtime_call(__func__, 1);
 }
 
-/* Managed variables would need an address in the program's pointer before main; a kernel that uses one would read address 0. */
-void __cudaRegisterManagedVar(void **handle, void **host_pointer, char *device_address, const char *name, int external, size_t bytes,
-                              int constant, int global)
+/*
+ * Managed variables would need an address in the program's pointer before main; a kernel that uses
+ * one would read address 0.
+ */
+void __cudaRegisterManagedVar(void **handle, void **host_pointer, char *device_address, const char *name, int external,
+                              size_t bytes, int constant, int global)
 {
     (void)handle, (void)host_pointer, (void)device_address, (void)external, (void)bytes, (void)constant, (void)global;
     cudasim_count_runtime_call(__func__, 0);
@@ -142,9 +150,10 @@ char __cudaInitModule(void **handle)
 }
 
 /*
- * The host version of a kernel: an exported object of the program, or of the shared object that registered the kernel if that was opened
- * without RTLD_GLOBAL. NULL if there is none or it is of another ABI. Called without lock: a thread inside dlopen holds the loader's lock
- * while it runs constructors, which take ours.
+ * The host version of a kernel: an exported object of the program, or of the shared object that
+ * registered the kernel if that was opened without RTLD_GLOBAL. NULL if there is none or it is of
+ * another ABI. Called without lock: a thread inside dlopen holds the loader's lock while it runs
+ * constructors, which take ours.
  */
 static const struct cudasim_kernel *find_host_kernel(const void *stub, const char *name)
 {
@@ -163,17 +172,22 @@ static const struct cudasim_kernel *find_host_kernel(const void *stub, const cha
         }
     }
     if (kernel == NULL) {
-        fprintf(stderr, "cudasim: kernel %s has no host version (%s is not exported; link with -rdynamic)\n", name, symbol);
+        fprintf(stderr, "cudasim: kernel %s has no host version (%s is not exported; link with -rdynamic)\n", name,
+                symbol);
         return NULL;
     }
-    if (kernel->abi != CUDASIM_KERNEL_ABI || kernel->run == NULL || (kernel->param_count != 0 && kernel->params == NULL)) {
+    if (kernel->abi != CUDASIM_KERNEL_ABI || kernel->run == NULL ||
+        (kernel->param_count != 0 && kernel->params == NULL)) {
         fprintf(stderr, "cudasim: %s is not of kernel ABI %u\n", symbol, CUDASIM_KERNEL_ABI);
         return NULL;
     }
     return kernel;
 }
 
-/* Capability of the simulated device, 10 * major + minor, so that the image the driver shows is the one a GPU would load. */
+/*
+ * Capability of the simulated device, 10 * major + minor, so that the image the driver shows is the
+ * one a GPU would load.
+ */
 static CUresult device_sm(unsigned *sm)
 {
     CUdevice device;
@@ -190,8 +204,8 @@ static CUresult device_sm(unsigned *sm)
 }
 
 /*
- * Copies the fatbinary's cubin for the driver. A program without one that can be read (compressed, other architectures) still runs here:
- * then the driver just has no image to announce. Holds lock.
+ * Copies the fatbinary's cubin for the driver. A program without one that can be read (compressed,
+ * other architectures) still runs here: then the driver just has no image to announce. Holds lock.
  */
 static void copy_cubin(struct fatbin *fatbin, unsigned sm)
 {
@@ -202,7 +216,8 @@ static void copy_cubin(struct fatbin *fatbin, unsigned sm)
     if (fatbin->cubin_sought)
         return;
     fatbin->cubin_sought = true;
-    if (cudasim_fatbin_container(fatbin->wrapper, &container, &bytes) != 0 || cudasim_fatbin_find_cubin(container, bytes, sm, &image) != 0)
+    if (cudasim_fatbin_container(fatbin->wrapper, &container, &bytes) != 0 ||
+        cudasim_fatbin_find_cubin(container, bytes, sm, &image) != 0)
         return;
     fatbin->cubin = malloc(image.size);
     if (fatbin->cubin == NULL)
@@ -211,7 +226,10 @@ static void copy_cubin(struct fatbin *fatbin, unsigned sm)
     fatbin->cubin_bytes = image.size;
 }
 
-/* Gives `function` its driver handle. Holds lock; registry.h promises that no callback comes from cudasim_register_kernel. */
+/*
+ * Gives `function` its driver handle. Holds lock; registry.h promises that no callback comes from
+ * cudasim_register_kernel.
+ */
 static CUresult register_kernel(struct function *function, const struct cudasim_kernel *host, unsigned sm)
 {
     struct known_kernel *known = calloc(1, sizeof *known);
@@ -225,7 +243,9 @@ static CUresult register_kernel(struct function *function, const struct cudasim_
     copy_cubin(function->fatbin, sm);
     known->cubin = function->fatbin->cubin;
     known->kernel = cudasim_register_kernel(known->name, host, known->cubin, function->fatbin->cubin_bytes);
-    /* From here on the driver may hold the name, so it stays even if the tree can't take the entry. */
+    /*
+     * From here on the driver may hold the name, so it stays even if the tree can't take the entry.
+     */
     if (known->kernel == NULL || tsearch(known, &known_kernels, compare_kernels) == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     function->kernel = known->kernel;
@@ -292,7 +312,8 @@ CUresult cudasim_kernel_from_symbol(const void *func, CUkernel *kernel)
 
 cudaError_t cudasim_kernel_lookup_failed(CUresult result)
 {
-    return cudasim_runtime_fail(result == CUDA_ERROR_INVALID_HANDLE ? cudaErrorInvalidDeviceFunction : cudasim_translate_error(result));
+    return cudasim_runtime_fail(result == CUDA_ERROR_INVALID_HANDLE ? cudaErrorInvalidDeviceFunction
+                                                                    : cudasim_translate_error(result));
 }
 
 static cudaError_t get_kernel(const char *entry_point, cudaKernel_t *kernel, const void *stub)

@@ -1,15 +1,19 @@
 /*
  * Inside the simulated runtime library (libcudart.so.13).
  *
- * It is a client of the simulated driver through the public driver API and ../registry.h, and makes the driver calls that the real
- * runtime makes, so that a CUPTI subscriber on the driver domain sees what it would see on a GPU. It holds no device state of its own:
- * only which context each thread uses, the last error of each thread, and the kernels that the program's fatbinaries announced.
+ * It is a client of the simulated driver through the public driver API and ../registry.h, and makes
+ * the driver calls that the real runtime makes, so that a CUPTI subscriber on the driver domain
+ * sees what it would see on a GPU. It holds no device state of its own: only which context each
+ * thread uses, the last error of each thread, and the kernels that the program's fatbinaries
+ * announced.
  *
- * Every entry point has the same shape: count the call and give the thread a context (cudasim_runtime_begin), make the driver call, turn
- * its result into a runtime error and remember it (cudasim_runtime_end). RUNTIME_RUN writes that for calls that are one driver call. No
- * function in here calls an exported one, as a preloaded library may stand in front of it.
+ * Every entry point has the same shape: count the call and give the thread a context
+ * (cudasim_runtime_begin), make the driver call, turn its result into a runtime error and remember
+ * it (cudasim_runtime_end). RUNTIME_RUN writes that for calls that are one driver call. No function
+ * in here calls an exported one, as a preloaded library may stand in front of it.
  *
- * Threads: every function here may be called by any thread. Errors: CUresult inside, cudaError_t at the entry points.
+ * Threads: every function here may be called by any thread. Errors: CUresult inside, cudaError_t at
+ * the entry points.
  */
 #ifndef CUDASIM_CUDART_RUNTIME_H
 #define CUDASIM_CUDART_RUNTIME_H
@@ -23,39 +27,62 @@
 #define CUDASIM_HIDDEN __attribute__((visibility("hidden")))
 
 /*
- * Counts a call of `entry_point` and makes sure that the calling thread has a current context: its own if it set one through the driver,
- * else the primary context of the device it chose with cudaSetDevice (device 0 until then). The first call initialises the driver.
- * Returns what kept the thread from having a context, else CUDA_SUCCESS.
+ * Counts a call of `entry_point` and makes sure that the calling thread has a current context: its
+ * own if it set one through the driver, else the primary context of the device it chose with
+ * cudaSetDevice (device 0 until then). The first call initialises the driver. Returns what kept the
+ * thread from having a context, else CUDA_SUCCESS.
  */
 CUDASIM_HIDDEN CUresult cudasim_runtime_begin(const char *entry_point);
 
-/* Translates a driver result and remembers it as the thread's last error unless it is success or "not ready". Returns the translation. */
+/*
+ * Translates a driver result and remembers it as the thread's last error unless it is success or
+ * "not ready". Returns the translation.
+ */
 CUDASIM_HIDDEN cudaError_t cudasim_runtime_end(CUresult result);
 
-/* Remembers a runtime error that has no driver result behind it, under the same rule, and returns it. */
+/*
+ * Remembers a runtime error that has no driver result behind it, under the same rule, and returns
+ * it.
+ */
 CUDASIM_HIDDEN cudaError_t cudasim_runtime_fail(cudaError_t error);
 
-/* As cudasim_runtime_fail(cudaErrorNotSupported); the ledger counts the call as one that the simulator can't do. */
+/*
+ * As cudasim_runtime_fail(cudaErrorNotSupported); the ledger counts the call as one that the
+ * simulator can't do.
+ */
 CUDASIM_HIDDEN cudaError_t cudasim_runtime_not_supported(const char *entry_point);
 
-/* The runtime's word for a driver result; remembers nothing. A result that is not in the table is cudaErrorUnknown. */
+/*
+ * The runtime's word for a driver result; remembers nothing. A result that is not in the table is
+ * cudaErrorUnknown.
+ */
 CUDASIM_HIDDEN cudaError_t cudasim_translate_error(CUresult result);
 
 /* Initialises the driver if need be; the calling thread gets no context. */
 CUDASIM_HIDDEN CUresult cudasim_driver_init(void);
 
-/* The driver's handle of device `ordinal`; CUDA_ERROR_INVALID_DEVICE if there is none. Initialises the driver. */
+/*
+ * The driver's handle of device `ordinal`; CUDA_ERROR_INVALID_DEVICE if there is none. Initialises
+ * the driver.
+ */
 CUDASIM_HIDDEN CUresult cudasim_device_from_ordinal(int ordinal, CUdevice *device);
 
-/* The device that the calling thread's runtime calls go to. Initialises the driver; the thread gets no context. */
+/*
+ * The device that the calling thread's runtime calls go to. Initialises the driver; the thread gets
+ * no context.
+ */
 CUDASIM_HIDDEN CUresult cudasim_current_device(int *ordinal);
 
-/* The primary context of device `ordinal`, which this library retains at most once for the whole process. Initialises the driver. */
+/*
+ * The primary context of device `ordinal`, which this library retains at most once for the whole
+ * process. Initialises the driver.
+ */
 CUDASIM_HIDDEN CUresult cudasim_primary_context(int ordinal, CUcontext *context);
 
 /*
- * The kernel behind what a program passes as `func`: the address of its host stub, or a handle that this library gave out before.
- * Registers the kernel with the driver at the first call. CUDA_ERROR_INVALID_HANDLE: no such kernel (say cudaErrorInvalidDeviceFunction);
+ * The kernel behind what a program passes as `func`: the address of its host stub, or a handle that
+ * this library gave out before. Registers the kernel with the driver at the first call.
+ * CUDA_ERROR_INVALID_HANDLE: no such kernel (say cudaErrorInvalidDeviceFunction);
  * CUDA_ERROR_NO_BINARY_FOR_GPU: the program has no host version of it for the simulator.
  */
 CUDASIM_HIDDEN CUresult cudasim_kernel_from_symbol(const void *func, CUkernel *kernel);
@@ -63,11 +90,14 @@ CUDASIM_HIDDEN CUresult cudasim_kernel_from_symbol(const void *func, CUkernel *k
 /* cudasim_runtime_end for the result of cudasim_kernel_from_symbol, in the runtime's words. */
 CUDASIM_HIDDEN cudaError_t cudasim_kernel_lookup_failed(CUresult result);
 
-/* One entry point that is one driver call: `call` is evaluated only if the thread has a context. The value is the cudaError_t. */
-#define RUNTIME_RUN(call)                                                                                                                  \
-    __extension__({                                                                                                                        \
-        CUresult run_result_ = cudasim_runtime_begin(__func__);                                                                            \
-        cudasim_runtime_end(run_result_ == CUDA_SUCCESS ? (call) : run_result_);                                                           \
+/*
+ * One entry point that is one driver call: `call` is evaluated only if the thread has a context.
+ * The value is the cudaError_t.
+ */
+#define RUNTIME_RUN(call)                                                                                              \
+    __extension__({                                                                                                    \
+        CUresult run_result_ = cudasim_runtime_begin(__func__);                                                        \
+        cudasim_runtime_end(run_result_ == CUDA_SUCCESS ? (call) : run_result_);                                       \
     })
 
 static inline CUdeviceptr cudasim_device_address(const void *pointer)

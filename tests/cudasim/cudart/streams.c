@@ -1,11 +1,15 @@
-/* Streams, events, graphs and launch configuration, as far as they do not depend on which default stream the caller means. */
+/*
+ * Streams, events, graphs and launch configuration, as far as they do not depend on which default
+ * stream the caller means.
+ */
 #include "per_stream.h"
 
 /* --- the configuration between <<<...>>> and the kernel's stub --- */
 
 /*
- * Arguments of a launch may themselves launch, so configurations form a stack. Its depth is the deepest nesting of <<<...>>> inside one
- * expression; small, as thread-local storage of a library that is opened at run time is scarce.
+ * Arguments of a launch may themselves launch, so configurations form a stack. Its depth is the
+ * deepest nesting of <<<...>>> inside one expression; small, as thread-local storage of a library
+ * that is opened at run time is scarce.
  */
 enum { LAUNCH_NESTING_MAX = 8 };
 
@@ -84,7 +88,8 @@ struct cudasim_stream_callback {
     void *data;
 };
 
-struct cudasim_stream_callback *cudasim_stream_callback_new(cudaStream_t stream, cudaStreamCallback_t callback, void *data)
+struct cudasim_stream_callback *cudasim_stream_callback_new(cudaStream_t stream, cudaStreamCallback_t callback,
+                                                            void *data)
 {
     struct cudasim_stream_callback *call = malloc(sizeof *call);
     if (call != NULL)
@@ -222,24 +227,24 @@ static CUDA_MEMCPY3D one_row(void *to, const void *from, size_t bytes)
                            .Depth = 1};
 }
 
-cudaError_t cudaGraphExecMemcpyNodeSetParams1D(cudaGraphExec_t executable, cudaGraphNode_t node, void *to, const void *from, size_t bytes,
-                                               enum cudaMemcpyKind kind)
+cudaError_t cudaGraphExecMemcpyNodeSetParams1D(cudaGraphExec_t executable, cudaGraphNode_t node, void *to,
+                                               const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
     CUDA_MEMCPY3D driver = one_row(to, from, bytes);
     (void)kind;
     return RUNTIME_RUN(cuGraphExecMemcpyNodeSetParams(executable, node, &driver, NULL));
 }
 
-cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t count, void *to,
-                                     const void *from, size_t bytes, enum cudaMemcpyKind kind)
+cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                                     size_t count, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
     CUDA_MEMCPY3D driver = one_row(to, from, bytes);
     (void)kind;
     return RUNTIME_RUN(cuGraphAddMemcpyNode(node, graph, dependencies, count, &driver, NULL));
 }
 
-cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t count,
-                                       cudaGraph_t child)
+cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                                       size_t count, cudaGraph_t child)
 {
     return RUNTIME_RUN(cuGraphAddChildGraphNode(node, graph, dependencies, count, child));
 }
@@ -259,7 +264,8 @@ static CUDA_MEMSET_NODE_PARAMS driver_fill(const struct cudaMemsetParams *parame
                                      .height = parameters->height};
 }
 
-cudaError_t cudaGraphExecMemsetNodeSetParams(cudaGraphExec_t executable, cudaGraphNode_t node, const struct cudaMemsetParams *parameters)
+cudaError_t cudaGraphExecMemsetNodeSetParams(cudaGraphExec_t executable, cudaGraphNode_t node,
+                                             const struct cudaMemsetParams *parameters)
 {
     CUresult result = cudasim_runtime_begin(__func__);
     if (parameters == NULL)
@@ -270,8 +276,8 @@ cudaError_t cudaGraphExecMemsetNodeSetParams(cudaGraphExec_t executable, cudaGra
     return cudasim_runtime_end(result);
 }
 
-cudaError_t cudaGraphAddMemsetNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t count,
-                                   const struct cudaMemsetParams *parameters)
+cudaError_t cudaGraphAddMemsetNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                                   size_t count, const struct cudaMemsetParams *parameters)
 {
     CUresult result = cudasim_runtime_begin(__func__);
     if (parameters == NULL)
@@ -289,8 +295,8 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t 
 
 /* --- driver entry points --- */
 
-cudaError_t cudasim_driver_entry_point(const char *caller, const char *symbol, void **function, unsigned int version, cuuint64_t flags,
-                                       enum cudaDriverEntryPointQueryResult *status)
+cudaError_t cudasim_driver_entry_point(const char *caller, const char *symbol, void **function, unsigned int version,
+                                       cuuint64_t flags, enum cudaDriverEntryPointQueryResult *status)
 {
     cudasim_count_runtime_call(caller, 1);
     if (symbol == NULL || function == NULL)

@@ -1,7 +1,9 @@
 /*
- * The rest of the runtime API: entry points that the simulator does not have. Each answers cudaErrorNotSupported, which the ledger counts.
+ * The rest of the runtime API: entry points that the simulator does not have. Each answers
+ * cudaErrorNotSupported, which the ledger counts.
  *
- * The toolkit's function declarations are not included: parameters do not matter here, and a caller's arguments do no harm.
+ * The toolkit's function declarations are not included: parameters do not matter here, and a
+ * caller's arguments do no harm.
  */
 #include <driver_types.h>
 
@@ -11,9 +13,9 @@
 
 enum cudaError cudasim_runtime_not_supported(const char *entry_point);
 
-#define CUDASIM_UNSUPPORTED(name)                                                                                                          \
-    __attribute__((visibility("default"))) enum cudaError name(void)                                                                       \
-    {                                                                                                                                      \
-        return cudasim_runtime_not_supported(#name);                                                                                       \
+#define CUDASIM_UNSUPPORTED(name)                                                                                      \
+    __attribute__((visibility("default"))) enum cudaError name(void)                                                   \
+    {                                                                                                                  \
+        return cudasim_runtime_not_supported(#name);                                                                   \
     }
 #include "unsupported.def"

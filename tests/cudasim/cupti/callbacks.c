@@ -1,6 +1,7 @@
 /*
- * The simulated CUPTI: one subscriber a process, callbacks for driver calls and for resources. It holds no lock while a callback
- * runs, so a callback may call the driver or this library. The other domains can be enabled and stay silent.
+ * The simulated CUPTI: one subscriber a process, callbacks for driver calls and for resources. It
+ * holds no lock while a callback runs, so a callback may call the driver or this library. The other
+ * domains can be enabled and stay silent.
  */
 #include "../callbacks.h"
 
@@ -18,7 +19,10 @@ struct CUpti_Subscriber_st {
     bool subscribed;
 };
 
-/* There is never more than one, and callbacks under way may still read it after it unsubscribed: so it is never freed. */
+/*
+ * There is never more than one, and callbacks under way may still read it after it unsubscribed: so
+ * it is never freed.
+ */
 static struct CUpti_Subscriber_st subscriber;
 static pthread_mutex_t subscriber_lock = PTHREAD_MUTEX_INITIALIZER;
 static CUpti_CallbackFunc _Atomic active_function;
@@ -39,7 +43,8 @@ static atomic_bool silent_enabled[CUPTI_CB_DOMAIN_SIZE][SILENT_CBIDS];
 static void on_api(const struct cudasim_api_event *event)
 {
     CUpti_CallbackFunc function = atomic_load(&active_function);
-    if (!function || event->cbid >= DRIVER_CBIDS || !atomic_load_explicit(&driver_enabled[event->cbid], memory_order_relaxed))
+    if (!function || event->cbid >= DRIVER_CBIDS ||
+        !atomic_load_explicit(&driver_enabled[event->cbid], memory_order_relaxed))
         return;
     CUpti_CallbackData data = {
         .callbackSite = event->at_exit ? CUPTI_API_EXIT : CUPTI_API_ENTER,
@@ -83,7 +88,8 @@ static bool taken_by_environment(void)
     return value && !strcmp(value, "1");
 }
 
-EXPORTED CUptiResult CUPTIAPI cuptiSubscribe(CUpti_SubscriberHandle *handle, CUpti_CallbackFunc callback, void *userdata)
+EXPORTED CUptiResult CUPTIAPI cuptiSubscribe(CUpti_SubscriberHandle *handle, CUpti_CallbackFunc callback,
+                                             void *userdata)
 {
     if (!handle || !callback)
         return CUPTI_ERROR_INVALID_PARAMETER;
@@ -102,8 +108,8 @@ EXPORTED CUptiResult CUPTIAPI cuptiSubscribe(CUpti_SubscriberHandle *handle, CUp
     return result;
 }
 
-EXPORTED CUptiResult CUPTIAPI cuptiSubscribe_v2(CUpti_SubscriberHandle *handle, CUpti_CallbackFunc callback, void *userdata,
-                                                CUpti_SubscriberParams *params)
+EXPORTED CUptiResult CUPTIAPI cuptiSubscribe_v2(CUpti_SubscriberHandle *handle, CUpti_CallbackFunc callback,
+                                                void *userdata, CUpti_SubscriberParams *params)
 {
     if (params && params->structSize != CUpti_SubscriberParams_STRUCT_SIZE)
         return CUPTI_ERROR_INVALID_PARAMETER;
@@ -159,8 +165,8 @@ EXPORTED CUptiResult CUPTIAPI cuptiUnsubscribe(CUpti_SubscriberHandle handle)
     return result;
 }
 
-EXPORTED CUptiResult CUPTIAPI cuptiEnableCallback(uint32_t enable, CUpti_SubscriberHandle handle, CUpti_CallbackDomain domain,
-                                                  CUpti_CallbackId cbid)
+EXPORTED CUptiResult CUPTIAPI cuptiEnableCallback(uint32_t enable, CUpti_SubscriberHandle handle,
+                                                  CUpti_CallbackDomain domain, CUpti_CallbackId cbid)
 {
     CUptiResult result = CUPTI_ERROR_INVALID_PARAMETER;
     size_t count = 0;
@@ -174,7 +180,8 @@ EXPORTED CUptiResult CUPTIAPI cuptiEnableCallback(uint32_t enable, CUpti_Subscri
     return result;
 }
 
-EXPORTED CUptiResult CUPTIAPI cuptiEnableDomain(uint32_t enable, CUpti_SubscriberHandle handle, CUpti_CallbackDomain domain)
+EXPORTED CUptiResult CUPTIAPI cuptiEnableDomain(uint32_t enable, CUpti_SubscriberHandle handle,
+                                                CUpti_CallbackDomain domain)
 {
     CUptiResult result = CUPTI_ERROR_INVALID_PARAMETER;
     size_t count = 0;
@@ -196,8 +203,8 @@ EXPORTED CUptiResult CUPTIAPI cuptiEnableAllDomains(uint32_t enable, CUpti_Subsc
     return result;
 }
 
-EXPORTED CUptiResult CUPTIAPI cuptiGetCallbackState(uint32_t *enable, CUpti_SubscriberHandle handle, CUpti_CallbackDomain domain,
-                                                    CUpti_CallbackId cbid)
+EXPORTED CUptiResult CUPTIAPI cuptiGetCallbackState(uint32_t *enable, CUpti_SubscriberHandle handle,
+                                                    CUpti_CallbackDomain domain, CUpti_CallbackId cbid)
 {
     CUptiResult result = CUPTI_ERROR_INVALID_PARAMETER;
     size_t count = 0;

@@ -21,9 +21,9 @@ struct named_result {
     const char *name;
 };
 
-#define NAMED(result)                                                                                                                      \
-    {                                                                                                                                      \
-        result, #result                                                                                                                    \
+#define NAMED(result)                                                                                                  \
+    {                                                                                                                  \
+        result, #result                                                                                                \
     }
 
 static const struct named_result results[] = {
@@ -63,8 +63,10 @@ static const struct named_cbid driver_names[] = {
 };
 
 static const struct named_cbid resource_names[] = {
-    {CUPTI_CBID_RESOURCE_CONTEXT_CREATED, "CONTEXT_CREATED"}, {CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, "CONTEXT_DESTROY_STARTING"},
-    {CUPTI_CBID_RESOURCE_STREAM_CREATED, "STREAM_CREATED"},   {CUPTI_CBID_RESOURCE_STREAM_DESTROY_STARTING, "STREAM_DESTROY_STARTING"},
+    {CUPTI_CBID_RESOURCE_CONTEXT_CREATED, "CONTEXT_CREATED"},
+    {CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, "CONTEXT_DESTROY_STARTING"},
+    {CUPTI_CBID_RESOURCE_STREAM_CREATED, "STREAM_CREATED"},
+    {CUPTI_CBID_RESOURCE_STREAM_DESTROY_STARTING, "STREAM_DESTROY_STARTING"},
     {CUPTI_CBID_RESOURCE_MODULE_LOADED, "MODULE_LOADED"},
 };
 
@@ -122,7 +124,8 @@ EXPORTED CUptiResult CUPTIAPI cuptiGetContextId(CUcontext context, uint32_t *con
     return CUPTI_SUCCESS;
 }
 
-EXPORTED CUptiResult CUPTIAPI cuptiGetStreamIdEx(CUcontext context, CUstream stream, uint8_t perThreadStream, uint32_t *streamId)
+EXPORTED CUptiResult CUPTIAPI cuptiGetStreamIdEx(CUcontext context, CUstream stream, uint8_t perThreadStream,
+                                                 uint32_t *streamId)
 {
     unsigned long long id = 0;
     if (!context)

@@ -1,6 +1,7 @@
 /*
- * The simulated NCCL's communicators. Every other rank of one is a mirror of this rank: it sends what this one sends, and sends back what it was sent. So
- * one process has communicators of any size, and what must come out is known: a sum is `nranks` times what was put in.
+ * The simulated NCCL's communicators. Every other rank of one is a mirror of this rank: it sends
+ * what this one sends, and sends back what it was sent. So one process has communicators of any
+ * size, and what must come out is known: a sum is `nranks` times what was put in.
  */
 #ifndef CUDASIM_NCCL_COMMUNICATOR_H
 #define CUDASIM_NCCL_COMMUNICATOR_H
@@ -25,7 +26,10 @@ struct mail {
     char data[];
 };
 
-/* A registered range, through the pages that lay behind it then: the view that a network card or a peer has of it. */
+/*
+ * A registered range, through the pages that lay behind it then: the view that a network card or a
+ * peer has of it.
+ */
 struct registration {
     struct registration *next;
     CUdeviceptr base, alias;
@@ -67,7 +71,10 @@ struct request {
 /* Launches (or registers) what was asked for; all of one communicator in one kernel. */
 ncclResult_t cudasim_nccl_carry_out(struct request *requests, size_t count);
 
-/* Makes and ends a registration; the address that the card would use for one of the program's. Lock held. */
+/*
+ * Makes and ends a registration; the address that the card would use for one of the program's. Lock
+ * held.
+ */
 ncclResult_t cudasim_nccl_register(ncclComm_t comm, void *buffer, size_t bytes, void **handle);
 void cudasim_nccl_deregister(ncclComm_t comm, void *handle);
 void *cudasim_nccl_view(ncclComm_t comm, const void *address);

@@ -19,7 +19,10 @@ static struct work *entries(ncclComm_t comm, uint32_t count)
     return &q->entry[q->used - count];
 }
 
-/* The mirror's answer to what was sent first and not taken yet; what is sent is there before it is asked for. */
+/*
+ * The mirror's answer to what was sent first and not taken yet; what is sent is there before it is
+ * asked for.
+ */
 static bool find_mailbox(ncclComm_t comm, struct request *r)
 {
     struct mail **at = &comm->mail;
@@ -56,7 +59,10 @@ static ncclResult_t find_mailboxes(ncclComm_t comm, struct request *requests, si
     return ncclSuccess;
 }
 
-/* The first stream runs the kernel; it comes after what all of them have had, and they come after it. */
+/*
+ * The first stream runs the kernel; it comes after what all of them have had, and they come after
+ * it.
+ */
 static CUresult launch(ncclComm_t comm, const struct work *first, uint32_t count, CUstream *streams, size_t n)
 {
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -95,7 +101,8 @@ static ncclResult_t carry_out_for(ncclComm_t comm, struct request *requests, siz
             works++;
             continue;
         }
-        ncclResult_t r = cudasim_nccl_register(comm, requests[i].work.received, requests[i].work.bytes, (void **)requests[i].window);
+        ncclResult_t r =
+            cudasim_nccl_register(comm, requests[i].work.received, requests[i].work.bytes, (void **)requests[i].window);
         if (r != ncclSuccess)
             return r;
     }

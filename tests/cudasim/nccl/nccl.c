@@ -1,4 +1,7 @@
-/* The simulated NCCL's calls: what they ask for is collected until the outermost group ends, as NCCL does it, and launched then. */
+/*
+ * The simulated NCCL's calls: what they ask for is collected until the outermost group ends, as
+ * NCCL does it, and launched then.
+ */
 #include "nccl.h"
 
 #include <stdlib.h>
@@ -174,14 +177,15 @@ static bool is_peer(ncclComm_t comm, int rank)
     return comm && rank >= 0 && rank < comm->nranks;
 }
 
-static ncclResult_t reduce(const char *sent, void *received, size_t count, ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
-                           CUstream stream)
+static ncclResult_t reduce(const char *sent, void *received, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+                           ncclComm_t comm, CUstream stream)
 {
     struct request r = {.comm = comm, .stream = stream};
 
     if (!comm || !sent || !received || (datatype != ncclInt32 && datatype != ncclUint32 && datatype != ncclFloat32))
         return fail(ncclInvalidArgument);
-    r.work = (struct work){.kind = WORK_REDUCE, .sent = sent, .received = received, .bytes = 4 * count, .datatype = datatype};
+    r.work = (struct work){
+        .kind = WORK_REDUCE, .sent = sent, .received = received, .bytes = 4 * count, .datatype = datatype};
     r.work.factor = op == ncclAvg ? 1 : (uint32_t)comm->nranks;
     int own = (int)op - ncclNumOps;
     if (own >= 0 && own < SCALARS_MAX && comm->operators[own].used)
@@ -191,11 +195,12 @@ static ncclResult_t reduce(const char *sent, void *received, size_t count, ncclD
     return ask_for(r);
 }
 
-static ncclResult_t copy(const char *sent, void *received, size_t count, size_t blocks, ncclDataType_t datatype, ncclComm_t comm,
-                         CUstream stream)
+static ncclResult_t copy(const char *sent, void *received, size_t count, size_t blocks, ncclDataType_t datatype,
+                         ncclComm_t comm, CUstream stream)
 {
     struct request r = {.comm = comm, .stream = stream};
-    struct work w = {.kind = WORK_COPY, .sent = sent, .received = received, .bytes = count * size_of(datatype), .blocks = blocks};
+    struct work w = {
+        .kind = WORK_COPY, .sent = sent, .received = received, .bytes = count * size_of(datatype), .blocks = blocks};
 
     if (!sent || !received || !size_of(datatype))
         return fail(ncclInvalidArgument);
@@ -226,133 +231,140 @@ static ncclResult_t ask_for_nothing(ncclComm_t comm, int root)
 }
 
 /* Each call twice: as it is, and with a configuration, which changes nothing here. */
-EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
-                                  ncclComm_t comm, cudaStream_t stream)
+EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                  ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
     return reduce(sendbuff, recvbuff, count, datatype, op, comm, stream);
 }
 
-EXPORT ncclResult_t ncclAllReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
-                                        ncclComm_t comm, cudaStream_t stream, const void *config);
-ncclResult_t ncclAllReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
-                                 ncclComm_t comm, cudaStream_t stream, const void *config)
+EXPORT ncclResult_t ncclAllReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                        ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const void *config);
+ncclResult_t ncclAllReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                 ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const void *config)
 {
     (void)config;
     return ncclAllReduce(sendbuff, recvbuff, count, datatype, op, comm, stream);
 }
 
-EXPORT ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-                                  cudaStream_t stream)
+EXPORT ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                                  ncclComm_t comm, cudaStream_t stream)
 {
     return is_peer(comm, root) ? copy(sendbuff, recvbuff, count, 1, datatype, comm, stream) : fail(ncclInvalidArgument);
 }
 
-EXPORT ncclResult_t ncclBroadcastConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
-                                        ncclComm_t comm, cudaStream_t stream, const void *config);
-ncclResult_t ncclBroadcastConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-                                 cudaStream_t stream, const void *config)
+EXPORT ncclResult_t ncclBroadcastConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                        int root, ncclComm_t comm, cudaStream_t stream, const void *config);
+ncclResult_t ncclBroadcastConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                                 ncclComm_t comm, cudaStream_t stream, const void *config)
 {
     (void)config;
     return ncclBroadcast(sendbuff, recvbuff, count, datatype, root, comm, stream);
 }
 
-EXPORT ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root,
-                               ncclComm_t comm, cudaStream_t stream)
+EXPORT ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                               ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)
 {
-    return root_takes(comm, root) ? reduce(sendbuff, recvbuff, count, datatype, op, comm, stream) : ask_for_nothing(comm, root);
+    return root_takes(comm, root) ? reduce(sendbuff, recvbuff, count, datatype, op, comm, stream)
+                                  : ask_for_nothing(comm, root);
 }
 
-EXPORT ncclResult_t ncclReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root,
-                                     ncclComm_t comm, cudaStream_t stream, const void *config);
-ncclResult_t ncclReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root,
-                              ncclComm_t comm, cudaStream_t stream, const void *config)
+EXPORT ncclResult_t ncclReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                     ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream,
+                                     const void *config);
+ncclResult_t ncclReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                              ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream, const void *config)
 {
     (void)config;
     return ncclReduce(sendbuff, recvbuff, count, datatype, op, root, comm, stream);
 }
 
-EXPORT ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op,
-                                      ncclComm_t comm, cudaStream_t stream)
+EXPORT ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
+                                      ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
     return reduce(own_block(sendbuff, recvcount, datatype, comm), recvbuff, recvcount, datatype, op, comm, stream);
 }
 
-EXPORT ncclResult_t ncclReduceScatterConfig(const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op,
-                                            ncclComm_t comm, cudaStream_t stream, const void *config);
-ncclResult_t ncclReduceScatterConfig(const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op,
-                                     ncclComm_t comm, cudaStream_t stream, const void *config)
+EXPORT ncclResult_t ncclReduceScatterConfig(const void *sendbuff, void *recvbuff, size_t recvcount,
+                                            ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                            cudaStream_t stream, const void *config);
+ncclResult_t ncclReduceScatterConfig(const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
+                                     ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const void *config)
 {
     (void)config;
     return ncclReduceScatter(sendbuff, recvbuff, recvcount, datatype, op, comm, stream);
 }
 
-EXPORT ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype, ncclComm_t comm,
-                                  cudaStream_t stream)
+EXPORT ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
+                                  ncclComm_t comm, cudaStream_t stream)
 {
     return copy(sendbuff, recvbuff, sendcount, ranks(comm), datatype, comm, stream);
 }
 
-EXPORT ncclResult_t ncclAllGatherConfig(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype, ncclComm_t comm,
-                                        cudaStream_t stream, const void *config);
-ncclResult_t ncclAllGatherConfig(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype, ncclComm_t comm,
-                                 cudaStream_t stream, const void *config)
+EXPORT ncclResult_t ncclAllGatherConfig(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
+                                        ncclComm_t comm, cudaStream_t stream, const void *config);
+ncclResult_t ncclAllGatherConfig(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
+                                 ncclComm_t comm, cudaStream_t stream, const void *config)
 {
     (void)config;
     return ncclAllGather(sendbuff, recvbuff, sendcount, datatype, comm, stream);
 }
 
-EXPORT ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
-                                 cudaStream_t stream)
+EXPORT ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                 ncclComm_t comm, cudaStream_t stream)
 {
     return copy(own_block(sendbuff, count, datatype, comm), recvbuff, count, ranks(comm), datatype, comm, stream);
 }
 
-EXPORT ncclResult_t ncclAlltoAllConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
-                                       cudaStream_t stream, const void *config);
-ncclResult_t ncclAlltoAllConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
-                                cudaStream_t stream, const void *config)
+EXPORT ncclResult_t ncclAlltoAllConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                       ncclComm_t comm, cudaStream_t stream, const void *config);
+ncclResult_t ncclAlltoAllConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                ncclComm_t comm, cudaStream_t stream, const void *config)
 {
     (void)config;
     return ncclAlltoAll(sendbuff, recvbuff, count, datatype, comm, stream);
 }
 
-EXPORT ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-                               cudaStream_t stream)
+EXPORT ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                               ncclComm_t comm, cudaStream_t stream)
 {
-    return root_takes(comm, root) ? copy(sendbuff, recvbuff, count, ranks(comm), datatype, comm, stream) : ask_for_nothing(comm, root);
+    return root_takes(comm, root) ? copy(sendbuff, recvbuff, count, ranks(comm), datatype, comm, stream)
+                                  : ask_for_nothing(comm, root);
 }
 
-EXPORT ncclResult_t ncclGatherConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-                                     cudaStream_t stream, const void *config);
-ncclResult_t ncclGatherConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-                              cudaStream_t stream, const void *config)
+EXPORT ncclResult_t ncclGatherConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                     int root, ncclComm_t comm, cudaStream_t stream, const void *config);
+ncclResult_t ncclGatherConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                              ncclComm_t comm, cudaStream_t stream, const void *config)
 {
     (void)config;
     return ncclGather(sendbuff, recvbuff, count, datatype, root, comm, stream);
 }
 
-EXPORT ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-                                cudaStream_t stream)
+EXPORT ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                                ncclComm_t comm, cudaStream_t stream)
 {
-    return is_peer(comm, root) ? copy(own_block(sendbuff, count, datatype, comm), recvbuff, count, 1, datatype, comm, stream)
-                               : fail(ncclInvalidArgument);
+    return is_peer(comm, root)
+               ? copy(own_block(sendbuff, count, datatype, comm), recvbuff, count, 1, datatype, comm, stream)
+               : fail(ncclInvalidArgument);
 }
 
-EXPORT ncclResult_t ncclScatterConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
-                                      ncclComm_t comm, cudaStream_t stream, const void *config);
-ncclResult_t ncclScatterConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-                               cudaStream_t stream, const void *config)
+EXPORT ncclResult_t ncclScatterConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                      int root, ncclComm_t comm, cudaStream_t stream, const void *config);
+ncclResult_t ncclScatterConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                               ncclComm_t comm, cudaStream_t stream, const void *config)
 {
     (void)config;
     return ncclScatter(sendbuff, recvbuff, count, datatype, root, comm, stream);
 }
 
-EXPORT ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
+EXPORT ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                              cudaStream_t stream)
 {
     return ncclBroadcast(buff, buff, count, datatype, root, comm, stream);
 }
 
-EXPORT ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)
+EXPORT ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                             cudaStream_t stream)
 {
     struct request r = {.comm = comm, .stream = stream, .peer = peer};
 
@@ -360,7 +372,8 @@ EXPORT ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t 
     return is_peer(comm, peer) && sendbuff && size_of(datatype) ? ask_for(r) : fail(ncclInvalidArgument);
 }
 
-EXPORT ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)
+EXPORT ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                             cudaStream_t stream)
 {
     struct request r = {.comm = comm, .stream = stream, .peer = peer};
 
@@ -369,10 +382,12 @@ EXPORT ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t dataty
 }
 
 /* One-sided transfers are not simulated. */
-EXPORT ncclResult_t ncclPutSignal(const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t window,
-                                  size_t offset, int signal, int context, unsigned int flags, ncclComm_t comm, cudaStream_t stream);
-ncclResult_t ncclPutSignal(const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t window, size_t offset,
-                           int signal, int context, unsigned int flags, ncclComm_t comm, cudaStream_t stream)
+EXPORT ncclResult_t ncclPutSignal(const void *localbuff, size_t count, ncclDataType_t datatype, int peer,
+                                  ncclWindow_t window, size_t offset, int signal, int context, unsigned int flags,
+                                  ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclPutSignal(const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t window,
+                           size_t offset, int signal, int context, unsigned int flags, ncclComm_t comm,
+                           cudaStream_t stream)
 {
     (void)localbuff, (void)count, (void)datatype, (void)peer, (void)window, (void)offset;
     (void)signal, (void)context, (void)flags, (void)comm, (void)stream;
@@ -387,7 +402,8 @@ EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     return ncclSuccess;
 }
 
-EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
+EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank,
+                                           ncclConfig_t *config)
 {
     struct ncclComm *c = calloc(1, sizeof *c);
 
@@ -495,8 +511,8 @@ EXPORT ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
     return ncclCommDeregister(comm, win);
 }
 
-EXPORT ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t datatype, ncclScalarResidence_t residence,
-                                             ncclComm_t comm)
+EXPORT ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t datatype,
+                                             ncclScalarResidence_t residence, ncclComm_t comm)
 {
     int free_one = 0;
 

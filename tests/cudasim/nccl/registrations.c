@@ -4,7 +4,10 @@
 
 #include "communicator.h"
 
-/* As the real library calls the driver: by look-up, so that whoever is in front of the driver's functions sees whose the look-up is. */
+/*
+ * As the real library calls the driver: by look-up, so that whoever is in front of the driver's
+ * functions sees whose the look-up is.
+ */
 struct driver {
     __typeof__(&cuMemRetainAllocationHandle) memRetainAllocationHandle;
     __typeof__(&cuMemRelease) memRelease;
@@ -38,10 +41,14 @@ static const struct driver *driver(void)
     return &found;
 }
 
-/* The pages behind [base, base + bytes), mapped a second time: handle by handle, each of which begins at its first page. */
+/*
+ * The pages behind [base, base + bytes), mapped a second time: handle by handle, each of which
+ * begins at its first page.
+ */
 static bool map_again(CUdeviceptr base, CUdeviceptr alias, size_t bytes, size_t page)
 {
-    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     size_t end;
 
     for (size_t at = 0; at < bytes; at = end) {
@@ -66,7 +73,8 @@ static bool map_again(CUdeviceptr base, CUdeviceptr alias, size_t bytes, size_t 
 /* Memory of cuMemAlloc has no handle and never moves: its own addresses will do. */
 static CUdeviceptr alias_of(CUdeviceptr base, size_t bytes)
 {
-    CUmemAllocationProp kind = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    CUmemAllocationProp kind = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     CUmemGenericAllocationHandle handle;
     CUdeviceptr alias = 0;
     size_t page = 0;
@@ -87,7 +95,8 @@ ncclResult_t cudasim_nccl_register(ncclComm_t comm, void *buffer, size_t bytes, 
     if (!r)
         return ncclSystemError;
     *r = (struct registration){.next = comm->registrations, .base = (CUdeviceptr)buffer, .bytes = bytes};
-    if (cuMemGetAddressRange(&r->base, &r->bytes, (CUdeviceptr)buffer) != CUDA_SUCCESS || !(r->alias = alias_of(r->base, r->bytes))) {
+    if (cuMemGetAddressRange(&r->base, &r->bytes, (CUdeviceptr)buffer) != CUDA_SUCCESS ||
+        !(r->alias = alias_of(r->base, r->bytes))) {
         free(r);
         return ncclUnhandledCudaError;
     }
@@ -106,7 +115,8 @@ void cudasim_nccl_deregister(ncclComm_t comm, void *handle)
         return;
     *at = r->next;
     if (r->alias != r->base) {
-        CUmemAllocationProp kind = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+        CUmemAllocationProp kind = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
         size_t page = 1;
         cuMemGetAllocationGranularity(&page, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
         driver()->memUnmap(r->alias, (r->bytes + page - 1) / page * page);

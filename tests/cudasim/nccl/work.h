@@ -1,4 +1,7 @@
-/* What the simulated NCCL does on the device: one kernel, whose parameters name a place in the communicator's queue and nothing else. */
+/*
+ * What the simulated NCCL does on the device: one kernel, whose parameters name a place in the
+ * communicator's queue and nothing else.
+ */
 #ifndef CUDASIM_NCCL_WORK_H
 #define CUDASIM_NCCL_WORK_H
 
@@ -14,7 +17,10 @@ enum work_kind {
     WORK_RECEIVE, /* from it */
 };
 
-/* An entry of the queue, in pinned memory: written by the host with plain stores, read by the kernel. */
+/*
+ * An entry of the queue, in pinned memory: written by the host with plain stores, read by the
+ * kernel.
+ */
 struct work {
     enum work_kind kind;
     const char *sent;

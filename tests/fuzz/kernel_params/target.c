@@ -1,9 +1,10 @@
 /*
- * Any bytes at all, given to the reader of cubins: as a libFuzzer target (see `fuzz` beside this file), and included by
- * tests/unit/kernels/test_kernel_params.c, which replays the seeds and a fixed series of spoilt copies of them.
+ * Any bytes at all, given to the reader of cubins: as a libFuzzer target (see `fuzz` beside this
+ * file), and included by tests/unit/kernels/test_kernel_params.c, which replays the seeds and a
+ * fixed series of spoilt copies of them.
  *
- * The image lies at the end of its pages with nothing mapped behind it, and is not writable: libelf is not built with a sanitizer, and so
- * a read past the end or a write faults all the same.
+ * The image lies at the end of its pages with nothing mapped behind it, and is not writable: libelf
+ * is not built with a sanitizer, and so a read past the end or a write faults all the same.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +24,8 @@ static int target_check_layout(const struct ps_kernel_layout *layout, void *ctx)
     uint32_t end = 0;
 
     (void)ctx;
-    if (strlen(layout->name) == 0 || layout->bytes > PS_KERNEL_PARAMS_BYTES_MAX || layout->count > PS_KERNEL_PARAMS_COUNT_MAX)
+    if (strlen(layout->name) == 0 || layout->bytes > PS_KERNEL_PARAMS_BYTES_MAX ||
+        layout->count > PS_KERNEL_PARAMS_COUNT_MAX)
         abort();
     for (uint32_t i = 0; i < layout->count; i++) {
         if (layout->params[i].offset < end || layout->params[i].size == 0)

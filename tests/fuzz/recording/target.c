@@ -1,6 +1,6 @@
 /*
- * Any bytes at all, given to the reader of recordings as a libFuzzer target (see `fuzz` beside this file). What it accepts is planned, printed
- * and read again.
+ * Any bytes at all, given to the reader of recordings as a libFuzzer target (see `fuzz` beside this
+ * file). What it accepts is planned, printed and read again.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,7 @@
-/* Memory figures read from made-up /proc and /sys trees: plain machines, both cgroup versions, containers, and files that make no sense. */
+/*
+ * Memory figures read from made-up /proc and /sys trees: plain machines, both cgroup versions,
+ * containers, and files that make no sense.
+ */
 #include "base/host_memory.h"
 
 #include <errno.h>
@@ -51,7 +54,8 @@ static void new_tree(void)
         remove_tree();
     strcpy(root, "/tmp/penstock-test-host-XXXXXX");
     EXPECT(mkdtemp(root) != NULL);
-    put("/proc/meminfo", "MemTotal:        1024000 kB\nMemFree:           1000 kB\nMemAvailable:     614400 kB\nBuffers: 5 kB\n");
+    put("/proc/meminfo",
+        "MemTotal:        1024000 kB\nMemFree:           1000 kB\nMemAvailable:     614400 kB\nBuffers: 5 kB\n");
 }
 
 static struct ps_host_memory read_tree(void)
@@ -126,7 +130,10 @@ static void test_version_2_nested(void)
     EXPECT_U64(500 * MIB, ps_host_memory_total(&m));
     EXPECT_U64(450 * MIB, ps_host_memory_available(&m));
 
-    /* A child with a higher limit changes nothing; with a lower one it does; the two least figures may come from different levels. */
+    /*
+     * A child with a higher limit changes nothing; with a lower one it does; the two least figures
+     * may come from different levels.
+     */
     put("/sys/fs/cgroup/user.slice/job.scope/memory.max", "629145600\n");
     put("/sys/fs/cgroup/user.slice/job.scope/memory.current", "419430400\n");
     m = read_tree();
@@ -166,7 +173,10 @@ static void test_version_2_container(void)
     put("/proc/self/mountinfo", "30 24 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
     put("/sys/fs/cgroup/inner/memory.max", "52428800\n");
     EXPECT_U64(50 * MIB, read_tree().cgroup_limit);
-    /* A path that only begins with the same letters is another cgroup: the mount's top is what can be seen. */
+    /*
+     * A path that only begins with the same letters is another cgroup: the mount's top is what can
+     * be seen.
+     */
     put("/proc/self/cgroup", "0::/docker/abcd/inner\n");
     EXPECT_U64(100 * MIB, read_tree().cgroup_limit);
 }
@@ -203,7 +213,9 @@ static void test_odd_files(void)
     put("/proc/self/mountinfo", "");
     expect_no_limit();
 
-    /* Blanks in a mount point are written in octal; a line longer than any buffer is stepped over. */
+    /*
+     * Blanks in a mount point are written in octal; a line longer than any buffer is stepped over.
+     */
     static char text[20000];
     memset(text, 'l', 12000);
     strcpy(text + 12000, " - cgroup2 x y\n31 24 0:26 / /sys/fs/my\\040cgroup rw - cgroup2 cgroup2 rw\n");
@@ -217,7 +229,10 @@ static void test_odd_files(void)
     put("/sys/fs/my cgroup/memory.max", "-5\n");
     expect_no_limit();
 
-    /* The line that matters lies across the places where the file is read in pieces: every offset around two pieces. */
+    /*
+     * The line that matters lies across the places where the file is read in pieces: every offset
+     * around two pieces.
+     */
     for (size_t lead = 4000; lead < 4200; lead++) {
         memset(text, 'l', lead);
         text[lead / 2] = '\n';
@@ -254,8 +269,14 @@ static void test_numa_node(void)
     EXPECT_INT(3, ps_host_memory_numa_node(root, "00010000:E1:00.0"));
     EXPECT_INT(-ENODEV, ps_host_memory_numa_node(root, "0000:1c:00.0"));
     EXPECT_INT(-ENODEV, ps_host_memory_numa_node(root, "0000:1e:00.0"));
-    static const char *const bad[] = {
-        "", "1b:00.0", "0000:1b:00", "0000:1b:00.00", "0000:1g:00.0", "0000-1b:00.0", "../../../../etc", "000000000000:1b:00.0"};
+    static const char *const bad[] = {"",
+                                      "1b:00.0",
+                                      "0000:1b:00",
+                                      "0000:1b:00.00",
+                                      "0000:1g:00.0",
+                                      "0000-1b:00.0",
+                                      "../../../../etc",
+                                      "000000000000:1b:00.0"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         EXPECT_INT(-EINVAL, ps_host_memory_numa_node(root, bad[i]));
 }

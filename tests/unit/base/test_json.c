@@ -108,7 +108,9 @@ static void test_strings(void)
     /* The first and last character of each length. */
     EXPECT_TEXT("\\u0080 \\u009b \\u009f \xc2\xa0\xdf\xbf", escaped("\xc2\x80 \xc2\x9b \xc2\x9f \xc2\xa0\xdf\xbf"));
     EXPECT_TEXT("\xe0\xa0\x80\xef\xbf\xbf\xf0\x90\x80\x80", escaped("\xe0\xa0\x80\xef\xbf\xbf\xf0\x90\x80\x80"));
-    /* Lone continuation, bytes that never occur, overlong forms, a surrogate, too large, cut short. */
+    /*
+     * Lone continuation, bytes that never occur, overlong forms, a surrogate, too large, cut short.
+     */
     EXPECT_TEXT("a" REPLACED "b", escaped("a\x80"
                                           "b"));
     EXPECT_TEXT(REPLACED REPLACED, escaped("\xff\xfe"));

@@ -1,5 +1,6 @@
 /*
- * The directories of live pages: which are trusted, which pages are left over, and of whom nothing can be said.
+ * The directories of live pages: which are trusted, which pages are left over, and of whom nothing
+ * can be said.
  */
 #include "base/live_directory.h"
 

@@ -1,5 +1,6 @@
 /*
- * The live page: that a reader never sees half of a write, in this process and in another, and what a reader does with a record that is none.
+ * The live page: that a reader never sees half of a write, in this process and in another, and what
+ * a reader does with a record that is none.
  */
 #include "base/live_page.h"
 
@@ -33,7 +34,10 @@ static void *write_on(void *unused)
     return NULL;
 }
 
-/* How many reads were torn or went back, or -1 when there was nothing to see. `seen`: different writes. */
+/*
+ * How many reads were torn or went back, or -1 when there was nothing to see. `seen`: different
+ * writes.
+ */
 static long read_on(uint64_t *seen)
 {
     uint64_t word[PS_LIVE_RECORD_WORDS], last = 0;

@@ -102,7 +102,10 @@ static void test_one_call_is_one_line(void)
     ps_log_warn(REPORT, "can't write %s", "a\nb\tc\x7f\x1b[31m \xc3\xa9");
     EXPECT_TEXT("penstock: can't write a?b?c??[31m \xc3\xa9\n", end_capture());
 
-    /* Also what a terminal obeys as one character or one byte of 0x80 to 0x9f, hidden in an overlong form or not, and what turns the direction. */
+    /*
+     * Also what a terminal obeys as one character or one byte of 0x80 to 0x9f, hidden in an
+     * overlong form or not, and what turns the direction.
+     */
     begin_capture();
     ps_log_warn(REPORT, "[%s]",
                 "\xc2\x9b|\x9b|\xe0\x82\x9b|\xc2\x9b"
@@ -158,7 +161,9 @@ static void test_repeats_are_thinned_out(void)
     const char *text = end_capture();
     /* The first 16, then the 32nd, 64th, 128th, 256th and 512th. */
     EXPECT_U64(PS_LOG_REPEATS_SHOWN + 5 + 3, count_lines(text));
-    EXPECT(strstr(text, "penstock: again 16\npenstock: again 32 (32 times so far)\npenstock: again 64 (64 times so far)\n") != NULL);
+    EXPECT(strstr(text,
+                  "penstock: again 16\npenstock: again 32 (32 times so far)\npenstock: again 64 (64 times so far)\n") !=
+           NULL);
     EXPECT(strstr(text, "again 512 (512 times so far)\npenstock: something else 1\n") != NULL);
 
     /* What was asked for is not thinned. */
@@ -203,8 +208,8 @@ static void *write_many(void *letter)
     for (int i = 0; i < 200; i++) {
         if (ps_log_first_time(&said_by_threads))
             atomic_fetch_add(&first_times, 1);
-        ps_log_info(BUDGET, "%c%c%c%c%c%c%c%c", *(char *)letter, *(char *)letter, *(char *)letter, *(char *)letter, *(char *)letter,
-                    *(char *)letter, *(char *)letter, *(char *)letter);
+        ps_log_info(BUDGET, "%c%c%c%c%c%c%c%c", *(char *)letter, *(char *)letter, *(char *)letter, *(char *)letter,
+                    *(char *)letter, *(char *)letter, *(char *)letter, *(char *)letter);
     }
     return NULL;
 }
@@ -216,7 +221,10 @@ static void test_threads(void)
 
     set_levels("info");
     begin_capture();
-    /* Opened for appending, as a shell's 2>> is, so that lines of several threads don't overwrite one another. */
+    /*
+     * Opened for appending, as a shell's 2>> is, so that lines of several threads don't overwrite
+     * one another.
+     */
     fcntl(STDERR_FILENO, F_SETFL, O_APPEND);
     for (int i = 0; i < 4; i++)
         pthread_create(&threads[i], NULL, write_many, &letters[i]);

@@ -1,4 +1,7 @@
-/* What is written: no signal of a broken pipe's or a full file's, and none of the program's own taken away. */
+/*
+ * What is written: no signal of a broken pipe's or a full file's, and none of the program's own
+ * taken away.
+ */
 #include "base/output.h"
 
 #include <errno.h>

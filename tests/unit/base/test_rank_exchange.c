@@ -1,5 +1,6 @@
 /*
- * What ranks of a machine tell each other: real processes, each with its rank, in a directory of the test's own. And what is not heard: other jobs, other keys, the dead.
+ * What ranks of a machine tell each other: real processes, each with its rank, in a directory of
+ * the test's own. And what is not heard: other jobs, other keys, the dead.
  */
 #include "base/rank_exchange.h"
 
@@ -48,7 +49,8 @@ static void add(void *ctx, const void *theirs)
     *sum += value;
 }
 
-static const struct ps_rank_exchange_key key = {PS_RANK_EXCHANGE_TIMES, 0, 77, 1234}, other_number = {PS_RANK_EXCHANGE_TIMES, 0, 77, 1235},
+static const struct ps_rank_exchange_key key = {PS_RANK_EXCHANGE_TIMES, 0, 77, 1234},
+                                         other_number = {PS_RANK_EXCHANGE_TIMES, 0, 77, 1235},
                                          other_device = {PS_RANK_EXCHANGE_TIMES, 1, 77, 1234},
                                          other_about = {PS_RANK_EXCHANGE_LINK, 0, 77, 1234};
 
@@ -109,7 +111,8 @@ static int meet_often(uint32_t rank)
 {
     be_rank(rank, 3);
     for (uint64_t number = 0; number < 200; number++)
-        if (ps_rank_exchange_exchange((struct ps_rank_exchange_key){PS_RANK_EXCHANGE_LINK, 0, 5, number}, NULL, 0, never, NULL, NULL) != 2)
+        if (ps_rank_exchange_exchange((struct ps_rank_exchange_key){PS_RANK_EXCHANGE_LINK, 0, 5, number}, NULL, 0,
+                                      never, NULL, NULL) != 2)
             return 1;
     usleep(20000);
     ps_rank_exchange_close();
@@ -134,8 +137,8 @@ static int tell_and_stay(uint32_t rank)
 
     be_rank(rank, 2);
     for (unsigned device = 0; device < 2; device++)
-        ps_rank_exchange_exchange((struct ps_rank_exchange_key){PS_RANK_EXCHANGE_TIMES, device, 77, device ? 1 : 1234}, &value,
-                                  sizeof value, at_once, add, &sum);
+        ps_rank_exchange_exchange((struct ps_rank_exchange_key){PS_RANK_EXCHANGE_TIMES, device, 77, device ? 1 : 1234},
+                                  &value, sizeof value, at_once, add, &sum);
     pause();
     return 0;
 }
@@ -211,7 +214,10 @@ static int started_by_the_same(uint32_t rank)
     return heard ? 0 : 1;
 }
 
-/* A child of a rank's, as a DataLoader's worker: it tells nothing, and takes nothing of its parent's away. */
+/*
+ * A child of a rank's, as a DataLoader's worker: it tells nothing, and takes nothing of its
+ * parent's away.
+ */
 static int forks(uint32_t rank)
 {
     uint64_t sum, value = 1;

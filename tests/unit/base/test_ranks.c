@@ -1,4 +1,7 @@
-/* Which process of a job this is, from what launchers put into the environment; and the files' names. */
+/*
+ * Which process of a job this is, from what launchers put into the environment; and the files'
+ * names.
+ */
 #include "base/ranks.h"
 
 #include <string.h>
@@ -26,10 +29,10 @@ static void expect_ranks(const char *const *variables, bool several, uint32_t ra
     EXPECT_U64(local, ranks.local_processes);
 }
 
-#define VARIABLES(...)                                                                                                                     \
-    (const char *const[])                                                                                                                  \
-    {                                                                                                                                      \
-        __VA_ARGS__ __VA_OPT__(, ) NULL                                                                                                    \
+#define VARIABLES(...)                                                                                                 \
+    (const char *const[])                                                                                              \
+    {                                                                                                                  \
+        __VA_ARGS__ __VA_OPT__(, ) NULL                                                                                \
     }
 
 static void test_launchers(void)
@@ -37,27 +40,37 @@ static void test_launchers(void)
     expect_ranks(VARIABLES(), false, 0, 0, 1);
     expect_ranks(VARIABLES("RANK", "5", "WORLD_SIZE", "16", "LOCAL_WORLD_SIZE", "8"), true, 5, 16, 8);
     expect_ranks(VARIABLES("RANK", "5", "WORLD_SIZE", "16"), true, 5, 16, 1);
-    expect_ranks(VARIABLES("OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_LOCAL_SIZE", "2"), true, 1, 2, 2);
+    expect_ranks(VARIABLES("OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+                 true, 1, 2, 2);
     expect_ranks(VARIABLES("PMI_RANK", "0", "PMI_SIZE", "4", "MPI_LOCALNRANKS", "4"), true, 0, 4, 4);
-    expect_ranks(VARIABLES("SLURM_PROCID", "3", "SLURM_STEP_NUM_TASKS", "8", "SLURM_STEP_TASKS_PER_NODE", "4(x2)"), true, 3, 8, 4);
+    expect_ranks(VARIABLES("SLURM_PROCID", "3", "SLURM_STEP_NUM_TASKS", "8", "SLURM_STEP_TASKS_PER_NODE", "4(x2)"),
+                 true, 3, 8, 4);
     expect_ranks(VARIABLES("LOCAL_RANK", "2", "NODE_RANK", "0", "WORLD_SIZE", "4"), true, 2, 4, 4);
-    expect_ranks(VARIABLES("SLURM_PROCID", "3", "SLURM_STEP_NUM_TASKS", "7", "SLURM_STEP_TASKS_PER_NODE", "4,3"), true, 3, 7, 4);
+    expect_ranks(VARIABLES("SLURM_PROCID", "3", "SLURM_STEP_NUM_TASKS", "7", "SLURM_STEP_TASKS_PER_NODE", "4,3"), true,
+                 3, 7, 4);
     /* torchrun that srun has started speaks for its own processes. */
-    expect_ranks(VARIABLES("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "2", "RANK", "6", "WORLD_SIZE", "8", "LOCAL_WORLD_SIZE", "4"), true,
-                 6, 8, 4);
-    /* Who makes torch's variables of Slurm's seldom makes the one for the machine; srun's PMI-2 has none. */
-    expect_ranks(
-        VARIABLES("SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "8", "SLURM_STEP_TASKS_PER_NODE", "4(x2)", "RANK", "5", "WORLD_SIZE", "8"),
-        true, 5, 8, 4);
-    expect_ranks(
-        VARIABLES("SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "8", "SLURM_STEP_TASKS_PER_NODE", "4(x2)", "PMI_RANK", "5", "PMI_SIZE", "8"),
-        true, 5, 8, 4);
+    expect_ranks(VARIABLES("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "2", "RANK", "6", "WORLD_SIZE", "8",
+                           "LOCAL_WORLD_SIZE", "4"),
+                 true, 6, 8, 4);
+    /*
+     * Who makes torch's variables of Slurm's seldom makes the one for the machine; srun's PMI-2 has
+     * none.
+     */
+    expect_ranks(VARIABLES("SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "8", "SLURM_STEP_TASKS_PER_NODE", "4(x2)",
+                           "RANK", "5", "WORLD_SIZE", "8"),
+                 true, 5, 8, 4);
+    expect_ranks(VARIABLES("SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "8", "SLURM_STEP_TASKS_PER_NODE", "4(x2)",
+                           "PMI_RANK", "5", "PMI_SIZE", "8"),
+                 true, 5, 8, 4);
 }
 
 static void test_one_process_alone(void)
 {
     expect_ranks(VARIABLES("RANK", "0", "WORLD_SIZE", "1", "LOCAL_WORLD_SIZE", "1"), false, 0, 0, 1);
-    /* What a batch script of Slurm runs without srun is one process, whatever the job has been given. */
+    /*
+     * What a batch script of Slurm runs without srun is one process, whatever the job has been
+     * given.
+     */
     expect_ranks(VARIABLES("SLURM_PROCID", "0", "SLURM_NTASKS", "8"), false, 0, 0, 1);
     expect_ranks(VARIABLES("LOCAL_RANK", "0"), false, 0, 0, 1);
     expect_ranks(VARIABLES("LOCAL_RANK", "0", "WORLD_SIZE", "1"), false, 0, 0, 1);
@@ -67,7 +80,8 @@ static void test_one_process_alone(void)
 
 static void test_what_makes_no_sense(void)
 {
-    static const char *const nonsense[] = {"", "-2", "+2", "2 ", "2.5", "two", "0x4", "18446744073709551618", "4294967298"};
+    static const char *const nonsense[] = {"",          "-2", "+2", "2 ", "2.5", "two", "0x4", "18446744073709551618",
+                                           "4294967298"};
 
     for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
         expect_ranks(VARIABLES("RANK", nonsense[i], "WORLD_SIZE", "8", "LOCAL_WORLD_SIZE", "2"), false, 0, 0, 2);

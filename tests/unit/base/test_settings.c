@@ -67,7 +67,8 @@ static void check_defaults(void)
 static void test_defaults(void)
 {
     char *empty[] = {NULL};
-    char *others[] = {(char[]){"PATH=/bin"}, (char[]){"PENSTOCK"}, (char[]){"XPENSTOCK_BUDGET=1"}, (char[]){"PENSTOCKBUDGET=1"}, NULL};
+    char *others[] = {(char[]){"PATH=/bin"}, (char[]){"PENSTOCK"}, (char[]){"XPENSTOCK_BUDGET=1"},
+                      (char[]){"PENSTOCKBUDGET=1"}, NULL};
 
     memset(&settings, 0xa5, sizeof settings);
     EXPECT_INT(0, ps_settings_read(&settings, NULL, note_problem, said));
@@ -354,8 +355,9 @@ static void test_unknown_names(void)
 
 static void test_several(void)
 {
-    char *envp[] = {(char[]){"PENSTOCK_BUDGET=1GiB"}, (char[]){"PENSTOCK_GRACE=no"},    (char[]){"PENSTOCK_BUDGET=2GiB"},
-                    (char[]){"PENSTOCK_FOO=1"},       (char[]){"PENSTOCK_GUARD=unmap"}, NULL};
+    char *envp[] = {(char[]){"PENSTOCK_BUDGET=1GiB"}, (char[]){"PENSTOCK_GRACE=no"},
+                    (char[]){"PENSTOCK_BUDGET=2GiB"}, (char[]){"PENSTOCK_FOO=1"},
+                    (char[]){"PENSTOCK_GUARD=unmap"}, NULL};
 
     said[0] = '\0';
     EXPECT_INT(2, ps_settings_read(&settings, envp, note_problem, said));
@@ -426,7 +428,8 @@ static void test_paths(void)
     snprintf(settings.policy.path, sizeof settings.policy.path, "%s/policy.so", directory);
     said[0] = '\0';
     EXPECT_INT(1, ps_settings_check_paths(&settings, note_problem, said));
-    EXPECT(strncmp(said, "PENSTOCK_POLICY=", 16) == 0 && strstr(said, "(No such file or directory); correct it, or unset it") != NULL);
+    EXPECT(strncmp(said, "PENSTOCK_POLICY=", 16) == 0 &&
+           strstr(said, "(No such file or directory); correct it, or unset it") != NULL);
     snprintf(settings.policy.path, sizeof settings.policy.path, "%s", directory);
     said[0] = '\0';
     EXPECT_INT(1, ps_settings_check_paths(&settings, note_problem, said));
@@ -434,7 +437,9 @@ static void test_paths(void)
     rmdir(directory);
 }
 
-/* The table's own texts: each default is what the defaults are, and each can be shown on one line. */
+/*
+ * The table's own texts: each default is what the defaults are, and each can be shown on one line.
+ */
 static void test_table(void)
 {
     size_t count;

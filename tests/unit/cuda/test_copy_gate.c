@@ -1,6 +1,7 @@
 /*
- * The gate with a driver that notes what is queued: when it is shut and open, who opens it that was forgotten, in what pieces a copy is queued and how often
- * it looks. That mappings do pass the copies is shown in tests/bats/memory/copy-gate.bats.
+ * The gate with a driver that notes what is queued: when it is shut and open, who opens it that was
+ * forgotten, in what pieces a copy is queued and how often it looks. That mappings do pass the
+ * copies is shown in tests/bats/memory/copy-gate.bats.
  */
 #include "cuda/copy_gate.h"
 
@@ -214,7 +215,10 @@ static void test_shut(void)
     EXPECT(is_open());
 }
 
-/* It is for what comes in that mappings wait: only that way's word is shut, and the pieces change places. */
+/*
+ * It is for what comes in that mappings wait: only that way's word is shut, and the pieces change
+ * places.
+ */
 static void test_measured(void)
 {
     ps_copy_gate_holds_up(PS_COPY_GATE_OUT, false);

@@ -1,6 +1,8 @@
 /*
- * Device times on the host's clock, with a driver whose device has a clock of its own: it began at another time and runs at another rate, and of an event
- * that came before another it tells nothing. What is told must be right within what is said to be the error, before the latest anchor and after it.
+ * Device times on the host's clock, with a driver whose device has a clock of its own: it began at
+ * another time and runs at another rate, and of an event that came before another it tells nothing.
+ * What is told must be right within what is said to be the error, before the latest anchor and
+ * after it.
  */
 #include "cuda/device_clock.h"
 
@@ -81,7 +83,10 @@ static void pause_ns(long ns)
     nanosleep(&time, NULL);
 }
 
-/* Whether an event that the host saw over at `host_ns` is told within the error that is claimed, and what the rate and the float add. */
+/*
+ * Whether an event that the host saw over at `host_ns` is told within the error that is claimed,
+ * and what the rate and the float add.
+ */
 static void expect_right(CUevent event, uint64_t beside_ns)
 {
     uint64_t told = 0, right = over_at[(uintptr_t)event];
@@ -137,7 +142,9 @@ static void test_times(void)
     ps_device_clock_give(after);
 }
 
-/* A device that does not come to our event leaves the anchor as it was, and nobody waits for long. */
+/*
+ * A device that does not come to our event leaves the anchor as it was, and nobody waits for long.
+ */
 static void test_a_device_that_is_late(void)
 {
     uint64_t told_before = 0, told_after = 0;

@@ -1,6 +1,7 @@
 /*
- * Streams and positions in them, against the simulated driver (found by the loader's path, as scripts/test sets it; skipped without it).
- * A gate is a host function on a stream: what comes after it stands still until the test opens it, so nothing here depends on time.
+ * Streams and positions in them, against the simulated driver (found by the loader's path, as
+ * scripts/test sets it; skipped without it). A gate is a host function on a stream: what comes
+ * after it stands still until the test opens it, so nothing here depends on time.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -115,7 +116,8 @@ static void test_one_entry_a_stream(void)
 
     EXPECT(legacy == ps_stream_find(CU_STREAM_LEGACY, false) && legacy == ps_stream_find(CU_STREAM_LEGACY, true));
     EXPECT(mine == ps_stream_find(CU_STREAM_PER_THREAD, false) && mine != legacy);
-    EXPECT(made == ps_stream_find(made->handle, false) && made == ps_stream_find(made->handle, true) && made != legacy && made != mine);
+    EXPECT(made == ps_stream_find(made->handle, false) && made == ps_stream_find(made->handle, true) &&
+           made != legacy && made != mine);
     EXPECT(mine->per_thread && !legacy->per_thread && !made->per_thread);
     EXPECT(theirs != mine && theirs->per_thread);
     EXPECT(ps_streams_count() >= 4 && ps_streams_at(made->index) == made);
@@ -186,7 +188,10 @@ static void test_a_stream_waits(void)
     end_stream(third);
 }
 
-/* The ring comes round: the event of an old tick has become that of a later one, which waits longer and never too short. */
+/*
+ * The ring comes round: the event of an old tick has become that of a later one, which waits longer
+ * and never too short.
+ */
 static void test_a_tick_that_was_overwritten_still_waits(void)
 {
     struct ps_stream *stream = new_stream();
@@ -293,7 +298,9 @@ static void test_a_handle_that_comes_again_is_another_stream(void)
     CUstream handle = first->handle;
 
     ps_stream_retire(handle);
-    /* The driver may give the next stream the same handle; here the stream itself simply lives on. */
+    /*
+     * The driver may give the next stream the same handle; here the stream itself simply lives on.
+     */
     struct ps_stream *second = ps_stream_find(handle, false);
     EXPECT(second != first || !atomic_load(&second->gone));
     EXPECT_INT(0, ps_stream_tick(second));
@@ -303,7 +310,10 @@ static void test_a_handle_that_comes_again_is_another_stream(void)
     end_stream(second);
 }
 
-/* Streams come and go; the first 64, whose places are not used again, and a few at a time are all that there is room for. */
+/*
+ * Streams come and go; the first 64, whose places are not used again, and a few at a time are all
+ * that there is room for.
+ */
 static void test_places_of_destroyed_streams_are_used_again(void)
 {
     const uint32_t before = ps_streams_count();
@@ -317,7 +327,10 @@ static void test_places_of_destroyed_streams_are_used_again(void)
     EXPECT(ps_streams_count() < (before > 64 ? before : 64) + 50);
 }
 
-/* While one thread asks the driver whether a destroyed stream's work is over, another one's new stream takes its place. */
+/*
+ * While one thread asks the driver whether a destroyed stream's work is over, another one's new
+ * stream takes its place.
+ */
 static struct ps_stream *asked_about, *in_its_place;
 static bool is_to_be_taken = true;
 static __typeof__(ps_cu.cuEventQuery) query_event;
@@ -574,7 +587,10 @@ static void test_the_host_waits_when_it_is_far_ahead(uint64_t most)
     end_stream(host.stream);
 }
 
-/* The device waits for what the host is yet to queue: the host goes on, and does not wait again until the device has moved. */
+/*
+ * The device waits for what the host is yet to queue: the host goes on, and does not wait again
+ * until the device has moved.
+ */
 static void test_the_host_does_not_wait_for_a_device_that_waits_for_it(void)
 {
     const unsigned lead = PS_RUN_AHEAD_NS / MS;

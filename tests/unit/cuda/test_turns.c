@@ -1,6 +1,8 @@
 /*
- * The program's own copies beside ours, on the simulated device, whose copy engines stay with a stream as a GPU's do (found by the loader's path, as
- * scripts/test sets it; skipped without it): they have their turn between two pieces of what is queued. In what pieces that is: test_copy_gate.c.
+ * The program's own copies beside ours, on the simulated device, whose copy engines stay with a
+ * stream as a GPU's do (found by the loader's path, as scripts/test sets it; skipped without it):
+ * they have their turn between two pieces of what is queued. In what pieces that is:
+ * test_copy_gate.c.
  */
 #include <stdlib.h>
 
@@ -39,9 +41,11 @@ static bool begin_driver(void)
 static bool begin_memory(struct memory *m)
 {
     CUresult (*allocate)(CUdeviceptr *, size_t) = (__typeof__(allocate))ps_real_cuda_symbol("cuMemAlloc_v2");
-    CUresult (*allocate_host)(void **, size_t, unsigned int) = (__typeof__(allocate_host))ps_real_cuda_symbol("cuMemHostAlloc");
+    CUresult (*allocate_host)(void **, size_t, unsigned int) =
+        (__typeof__(allocate_host))ps_real_cuda_symbol("cuMemHostAlloc");
     void *host = NULL;
-    const bool well = !allocate(&m->device, BYTES) && !allocate(&m->own_device, OWN_BYTES) && !allocate_host(&host, BYTES + OWN_BYTES, 0);
+    const bool well = !allocate(&m->device, BYTES) && !allocate(&m->own_device, OWN_BYTES) &&
+                      !allocate_host(&host, BYTES + OWN_BYTES, 0);
 
     m->host = (CUdeviceptr)(uintptr_t)host;
     m->own_host = m->host + BYTES;
@@ -56,17 +60,22 @@ static CUevent record(CUstream stream)
     return event;
 }
 
-/* Whether the program's copy, asked for when two of ours are queued and the first has begun, is over before the second. */
+/*
+ * Whether the program's copy, asked for when two of ours are queued and the first has begun, is
+ * over before the second.
+ */
 static bool comes_between(const struct memory *m, enum ps_copy_gate_way way, CUstream ours, CUstream own)
 {
-    CUdeviceptr to = way == PS_COPY_GATE_OUT ? m->host : m->device, from = way == PS_COPY_GATE_OUT ? m->device : m->host;
+    CUdeviceptr to = way == PS_COPY_GATE_OUT ? m->host : m->device,
+                from = way == PS_COPY_GATE_OUT ? m->device : m->host;
 
     EXPECT_INT(0, ps_copy_gate_copy(ours, way, to, from, BYTES / 8));
     CUevent begun = record(ours);
     EXPECT_INT(0, ps_copy_gate_copy(ours, way, to, from, BYTES));
     CUevent over = record(ours);
     EXPECT(!ps_cu.cuEventSynchronize(begun));
-    to = way == PS_COPY_GATE_OUT ? m->own_host : m->own_device, from = way == PS_COPY_GATE_OUT ? m->own_device : m->own_host;
+    to = way == PS_COPY_GATE_OUT ? m->own_host : m->own_device,
+    from = way == PS_COPY_GATE_OUT ? m->own_device : m->own_host;
     EXPECT(!ps_cu.cuMemcpyAsync(to, from, OWN_BYTES, own) && !ps_cu.cuStreamSynchronize(own));
     const bool between = ps_cu.cuEventQuery(over) == CUDA_ERROR_NOT_READY;
     EXPECT(!synchronize() && !ps_cu.cuEventDestroy(begun) && !ps_cu.cuEventDestroy(over));
@@ -87,7 +96,8 @@ int main(void)
         for (enum ps_copy_gate_way way = 0; way < PS_COPY_GATE_WAYS; way++)
             EXPECT(!comes_between(&memory, way, ours, own)); /* there is no gate yet: in one piece, without a look */
         ps_copy_gate_make(ours, PAGE);
-        ps_copy_gate_program_copies_in(2 * OWN_BYTES); /* what is as small as ours here a GPU sends along with the command */
+        ps_copy_gate_program_copies_in(
+            2 * OWN_BYTES); /* what is as small as ours here a GPU sends along with the command */
         for (enum ps_copy_gate_way way = 0; way < PS_COPY_GATE_WAYS; way++) {
             bool between = false;
             for (int i = 0; i < 5 && !between; i++) /* a thread that is late finds all over */

@@ -1,6 +1,7 @@
 /*
- * The simulated runtime's fatbinary reader: which cubin it picks, and that damaged containers are refused without a read outside them.
- * The containers are made here by the layout that nvcc 13.0 writes; that nvcc's own are read is shown by tests/bats/device/cudart.bats.
+ * The simulated runtime's fatbinary reader: which cubin it picks, and that damaged containers are
+ * refused without a read outside them. The containers are made here by the layout that nvcc 13.0
+ * writes; that nvcc's own are read is shown by tests/bats/device/cudart.bats.
  */
 #include <elf.h>
 #include <errno.h>
@@ -36,7 +37,8 @@ static void start(struct builder *builder)
     builder->size = sizeof header;
 }
 
-static void add_image(struct builder *builder, unsigned kind, unsigned sm, const void *payload, size_t size, size_t compressed_size)
+static void add_image(struct builder *builder, unsigned kind, unsigned sm, const void *payload, size_t size,
+                      size_t compressed_size)
 {
     struct image_header header = {
         .kind = (uint16_t)kind,
@@ -50,7 +52,10 @@ static void add_image(struct builder *builder, unsigned kind, unsigned sm, const
     append(builder, payload, size);
 }
 
-/* A cubin as far as the reader looks: an ELF header whose tables lie inside; byte `mark` tells cubins apart. */
+/*
+ * A cubin as far as the reader looks: an ELF header whose tables lie inside; byte `mark` tells
+ * cubins apart.
+ */
 static void make_cubin(uint8_t cubin[CUBIN_BYTES], uint8_t mark)
 {
     Elf64_Ehdr header = {
@@ -71,7 +76,10 @@ static void add_cubin(struct builder *builder, unsigned sm, uint8_t mark)
     add_image(builder, KIND_CUBIN, sm, cubin, sizeof cubin, 0);
 }
 
-/* Runs the reader on a heap copy of exactly `size` bytes, so that the address sanitizer sees a read past the end. */
+/*
+ * Runs the reader on a heap copy of exactly `size` bytes, so that the address sanitizer sees a read
+ * past the end.
+ */
 static int find(const uint8_t *bytes, size_t size, unsigned sm, struct cudasim_image *image, uint8_t *mark)
 {
     uint8_t *copy = malloc(size != 0 ? size : 1);
@@ -102,7 +110,8 @@ static void picks_the_best_fit(void)
     add_cubin(&builder, 90, 2);
     add_cubin(&builder, 100, 3);
     add_cubin(&builder, 103, 4);
-    EXPECT(find(builder.bytes, builder.size, 90, &image, &mark) == 0 && image.sm == 90 && mark == 2 && image.size == CUBIN_BYTES);
+    EXPECT(find(builder.bytes, builder.size, 90, &image, &mark) == 0 && image.sm == 90 && mark == 2 &&
+           image.size == CUBIN_BYTES);
     EXPECT(find(builder.bytes, builder.size, 103, &image, &mark) == 0 && image.sm == 103 && mark == 4);
     EXPECT(find(builder.bytes, builder.size, 102, &image, &mark) == 0 && image.sm == 100 && mark == 3);
     EXPECT(find(builder.bytes, builder.size, 75, &image, &mark) == -ENOENT);
@@ -122,7 +131,8 @@ static void says_what_it_cant_read(void)
     EXPECT(find(builder.bytes, builder.size, 90, &image, &mark) == 0 && mark == 5);
 
     start(&builder);
-    add_image(&builder, KIND_CUBIN, 90, "not an ELF image at all, but long enough to hold the header of one, which takes 64 bytes", 88, 0);
+    add_image(&builder, KIND_CUBIN, 90,
+              "not an ELF image at all, but long enough to hold the header of one, which takes 64 bytes", 88, 0);
     EXPECT(find(builder.bytes, builder.size, 90, &image, &mark) == -EINVAL);
 
     start(&builder);
@@ -170,7 +180,8 @@ static void reads_wrappers(void)
     start(&builder);
     add_cubin(&builder, 90, 1);
     struct wrapper wrapper = {WRAPPER_MAGIC, 1, builder.bytes, NULL};
-    EXPECT(cudasim_fatbin_container(&wrapper, &container, &bytes) == 0 && container == builder.bytes && bytes == builder.size);
+    EXPECT(cudasim_fatbin_container(&wrapper, &container, &bytes) == 0 && container == builder.bytes &&
+           bytes == builder.size);
     wrapper.version = 2;
     EXPECT(cudasim_fatbin_container(&wrapper, &container, &bytes) == 0 && bytes == builder.size);
     wrapper.version = 3;
@@ -199,7 +210,10 @@ static void refuses_every_cut(void)
         EXPECT(find(builder.bytes, size, 90, &image, &mark) == -EINVAL);
 }
 
-/* Any bytes at all: the answer may be anything, but reads stay inside (find checks, and the sanitizers). */
+/*
+ * Any bytes at all: the answer may be anything, but reads stay inside (find checks, and the
+ * sanitizers).
+ */
 static void survives_any_damage(void)
 {
     static struct builder builder;

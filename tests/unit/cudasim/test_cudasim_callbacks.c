@@ -1,4 +1,7 @@
-/* The simulated CUPTI: one subscriber, driver callbacks in pairs with the call's parameters, resource callbacks, nested calls. */
+/*
+ * The simulated CUPTI: one subscriber, driver callbacks in pairs with the call's parameters,
+ * resource callbacks, nested calls.
+ */
 #include "unit_device.h"
 
 #include <cupti.h>
@@ -28,7 +31,8 @@ static void on_driver(CUpti_CallbackId cbid, const CUpti_CallbackData *data)
             /* What a tracer does: ask for the parameters' layout from inside the callback. */
             size_t offset, size;
             nested_call_worked = cuFuncGetParamInfo(params->f, 1, &offset, &size) == CUDA_ERROR_INVALID_HANDLE &&
-                                 cuKernelGetParamInfo((CUkernel)params->f, 1, &offset, &size) == CUDA_SUCCESS && offset == 8 && size == 4;
+                                 cuKernelGetParamInfo((CUkernel)params->f, 1, &offset, &size) == CUDA_SUCCESS &&
+                                 offset == 8 && size == 4;
         }
     } else {
         exits++;
@@ -63,8 +67,10 @@ static void driver_calls_call_back(void)
     CUdeviceptr memory;
     EXPECT_INT(CUPTI_SUCCESS, cuptiSubscribe(&subscriber, on_callback, &device));
     EXPECT_INT(CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, cuptiSubscribe(&subscriber, on_callback, &device));
-    EXPECT_INT(CUPTI_SUCCESS, cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel));
-    EXPECT_INT(CUPTI_SUCCESS, cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2));
+    EXPECT_INT(CUPTI_SUCCESS,
+               cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel));
+    EXPECT_INT(CUPTI_SUCCESS,
+               cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2));
     open_device(&device);
     EXPECT_OK(cuMemAlloc(&memory, 64));
     EXPECT_INT(0, enters);
@@ -94,8 +100,8 @@ static void driver_calls_call_back(void)
 
 static void per_thread_calls_have_ids_of_their_own(void)
 {
-    typedef CUresult (*launch_call)(CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,
-                                    unsigned int, CUstream, void **, void **);
+    typedef CUresult (*launch_call)(CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,
+                                    unsigned int, unsigned int, CUstream, void **, void **);
     void *found = NULL;
     CUdeviceptr memory;
     uint32_t count = 4, value = 1;
@@ -146,7 +152,8 @@ static void a_profiler_can_be_there_first(void)
     const char *name = NULL;
     EXPECT_INT(CUPTI_SUCCESS, cuptiGetResultString(CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, &name));
     EXPECT_TEXT("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED", name);
-    EXPECT_INT(CUPTI_SUCCESS, cuptiGetCallbackName(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz, &name));
+    EXPECT_INT(CUPTI_SUCCESS,
+               cuptiGetCallbackName(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz, &name));
     EXPECT_TEXT("cuLaunchKernel_ptsz", name);
 }
 

@@ -1,4 +1,7 @@
-/* The simulated device: failures on request, strange requests refused, forks, and what the ledger says afterwards. */
+/*
+ * The simulated device: failures on request, strange requests refused, forks, and what the ledger
+ * says afterwards.
+ */
 #include "unit_device.h"
 
 static struct unit_device device;
@@ -55,7 +58,8 @@ static void names_are_looked_up(void)
     EXPECT_OK(cuGetProcAddress("cuMemAlloc", &found, 13000, 0, &status));
     EXPECT(found == (void *)cuMemAlloc);
     EXPECT_OK(cuGetProcAddress("cuLaunchKernel", &found, 13000, 0, &status));
-    EXPECT_OK(cuGetProcAddress("cuLaunchKernel", &versioned, 13000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &status));
+    EXPECT_OK(
+        cuGetProcAddress("cuLaunchKernel", &versioned, 13000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &status));
     EXPECT(found && versioned && found != versioned);
     EXPECT_OK(cuGetProcAddress("cuNoSuchCall", &found, 13000, 0, &status));
     EXPECT_INT(CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND, status);
@@ -80,7 +84,8 @@ static void calls_need_a_context(void)
     open_device(&device);
     EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemAlloc(&address, 0));
     EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
-    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, launch_fill(&device, 0, 0, 0, NULL) == CUDA_SUCCESS ? cuMemFree(12345) : CUDA_SUCCESS);
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
+                launch_fill(&device, 0, 0, 0, NULL) == CUDA_SUCCESS ? cuMemFree(12345) : CUDA_SUCCESS);
     EXPECT_OK(cuDevicePrimaryCtxReset(0));
     EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuMemAlloc(&address, 4));
 }
@@ -154,7 +159,8 @@ static void the_ledger_tells(void)
     expect_in_ledger("\"fill_words\": 1");
     expect_in_ledger("\"held\": {\"vmm\": 2097152, \"plain\": 4096, \"pool\": 0, \"device\": 2101248,");
     expect_in_ledger("\"peak\": {\"vmm\": 2097152, \"plain\": 12288, \"pool\": 0, \"device\": 2109440,");
-    expect_in_ledger("\"leaks\": {\"handles\": 1, \"mappings\": 0, \"reservations\": 0, \"events\": 0, \"streams\": 1, \"plain\": 1,");
+    expect_in_ledger(
+        "\"leaks\": {\"handles\": 1, \"mappings\": 0, \"reservations\": 0, \"events\": 0, \"streams\": 1, \"plain\": 1,");
     expect_in_ledger("\"unmapped_accesses\": 1");
     expect_in_ledger("\"unmapped_sites\": [{\"in\": \"fill_words\"");
     expect_in_ledger("\"poison_copied\": 2");
@@ -163,7 +169,8 @@ static void the_ledger_tells(void)
 
 int main(void)
 {
-    RUN_CASE(the_nth_call_fails, "CUDASIM_FAULT", "cuMemAlloc_v2:oom@3,cuEventCreate:error@1+,cuStreamCreate:notsupported@1");
+    RUN_CASE(the_nth_call_fails, "CUDASIM_FAULT",
+             "cuMemAlloc_v2:oom@3,cuEventCreate:error@1+,cuStreamCreate:notsupported@1");
     RUN_CASE(host_and_device_handles_fail_apart, "CUDASIM_FAULT", "cuMemCreate@host:oom@1,cuMemCreate@device:error@3");
     RUN_CASE(unimplemented_calls_say_so);
     RUN_CASE(names_are_looked_up);

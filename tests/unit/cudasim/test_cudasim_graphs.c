@@ -1,4 +1,7 @@
-/* The simulated device: graphs by their nodes, what the driver looks at in them, graphs that kernels launch, and how captures end. */
+/*
+ * The simulated device: graphs by their nodes, what the driver looks at in them, graphs that
+ * kernels launch, and how captures end.
+ */
 #include "unit_mappings.h"
 
 static struct unit_device device;
@@ -21,10 +24,13 @@ static CUstream new_stream(unsigned int flags)
     return stream;
 }
 
-/* Two granules of addresses, of which the first leads to device pages and the second to host pages. */
+/*
+ * Two granules of addresses, of which the first leads to device pages and the second to host pages.
+ */
 static CUdeviceptr map_both(void)
 {
-    const CUmemAllocationProp host = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA}};
+    const CUmemAllocationProp host = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA}};
     CUdeviceptr both = reserve(4 * GRANULE);
     map(both, create(&device_properties, GRANULE), GRANULE);
     map(both + GRANULE, create(&host, GRANULE), GRANULE);
@@ -33,8 +39,13 @@ static CUdeviceptr map_both(void)
 
 static CUDA_MEMCPY3D copy_of(CUdeviceptr to, CUdeviceptr from, CUmemorytype type)
 {
-    return (CUDA_MEMCPY3D){
-        .dstMemoryType = type, .dstDevice = to, .srcMemoryType = type, .srcDevice = from, .WidthInBytes = GRANULE, .Height = 1, .Depth = 1};
+    return (CUDA_MEMCPY3D){.dstMemoryType = type,
+                           .dstDevice = to,
+                           .srcMemoryType = type,
+                           .srcDevice = from,
+                           .WidthInBytes = GRANULE,
+                           .Height = 1,
+                           .Depth = 1};
 }
 
 static uint32_t first_word(CUdeviceptr address)
@@ -176,7 +187,10 @@ static int legacy_status(void)
     return (int)cuStreamIsCapturing(CU_STREAM_LEGACY, &status);
 }
 
-/* While a blocking stream is captured the legacy one can be asked after, and not be used (measured: H100). */
+/*
+ * While a blocking stream is captured the legacy one can be asked after, and not be used (measured:
+ * H100).
+ */
 static void the_legacy_stream_is_barred(void)
 {
     open_device(&device);

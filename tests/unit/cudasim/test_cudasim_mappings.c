@@ -1,4 +1,7 @@
-/* The simulated device: what the driver says of handles and their mappings, and handles that are handed on as file descriptors. */
+/*
+ * The simulated device: what the driver says of handles and their mappings, and handles that are
+ * handed on as file descriptors.
+ */
 #include <unistd.h>
 
 #include "unit_mappings.h"
@@ -98,8 +101,8 @@ static void a_descriptor_is_the_same_memory(void)
     map(space, handle, GRANULE);
     EXPECT_OK(launch_fill(&device, space, GRANULE_WORDS, 5, NULL));
     EXPECT_OK(cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    EXPECT_OK(
-        cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)(unsigned int)descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    EXPECT_OK(cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)(unsigned int)descriptor,
+                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     EXPECT(!close(descriptor));
     map(space + GRANULE, imported, GRANULE);
     EXPECT_U64(5, first_word(space + GRANULE));
@@ -128,7 +131,8 @@ static void a_descriptor_keeps_the_memory(void)
     EXPECT_OK(cuMemRelease(handle));
     EXPECT(!close(descriptor));
     EXPECT_OK(cuMemRelease(create(&device_properties, GRANULE)));
-    EXPECT_OK(cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)(unsigned int)second, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    EXPECT_OK(cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)(unsigned int)second,
+                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     map(space, imported, GRANULE);
     EXPECT_U64(7, first_word(space));
     EXPECT_OK(cuMemUnmap(space, GRANULE));
@@ -142,21 +146,27 @@ static void a_descriptor_keeps_the_memory(void)
 static void descriptors_are_refused(void)
 {
     open_device(&device);
-    CUmemGenericAllocationHandle handle = create(&device_properties, GRANULE), shareable = create(&shareable_properties, GRANULE), imported;
+    CUmemGenericAllocationHandle handle = create(&device_properties, GRANULE),
+                                 shareable = create(&shareable_properties, GRANULE), imported;
     int descriptor = -1, pipe_ends[2];
     CUmemFabricHandle fabric;
-    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&fabric, shareable, CU_MEM_HANDLE_TYPE_FABRIC, 0));
-    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(NULL, shareable, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
+                cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
+                cuMemExportToShareableHandle(&fabric, shareable, CU_MEM_HANDLE_TYPE_FABRIC, 0));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
+                cuMemExportToShareableHandle(NULL, shareable, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
                 cuMemExportToShareableHandle(&descriptor, shareable, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1));
-    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&descriptor, 0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
+                cuMemExportToShareableHandle(&descriptor, 0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     EXPECT_INT(-1, descriptor);
     EXPECT(!pipe(pipe_ends));
-    EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)(unsigned int)pipe_ends[0],
+    EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED,
+                cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)(unsigned int)pipe_ends[0],
+                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)9999,
                                                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
-                cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)9999, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
 }
 
 #define SMALL "CUDASIM_GRANULARITY", "64K", "CUDASIM_MEMORY", "1MiB"

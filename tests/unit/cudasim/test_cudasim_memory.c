@@ -1,4 +1,7 @@
-/* The simulated device: reservations, handles, mappings, limits, poison, faults, plain, pooled and pinned memory, pointer queries. */
+/*
+ * The simulated device: reservations, handles, mappings, limits, poison, faults, plain, pooled and
+ * pinned memory, pointer queries.
+ */
 #include "unit_mappings.h"
 
 static struct unit_device device;
@@ -56,7 +59,9 @@ static void two_addresses_alias(void)
     EXPECT_OK(cuMemRelease(handle));
 }
 
-/* Bytes stay with the handle while its addresses are mapped elsewhere: what an eviction relies on. */
+/*
+ * Bytes stay with the handle while its addresses are mapped elsewhere: what an eviction relies on.
+ */
 static void bytes_move_by_remapping(void)
 {
     open_device(&device);
@@ -76,7 +81,10 @@ static void bytes_move_by_remapping(void)
     EXPECT_U64(CU_MEMORYTYPE_HOST, type);
 }
 
-/* Several handles behind one another: copied and written over as one range, and unmapped by one call, as far as it cuts none of them. */
+/*
+ * Several handles behind one another: copied and written over as one range, and unmapped by one
+ * call, as far as it cuts none of them.
+ */
 static void a_range_of_whole_mappings_goes_at_once(void)
 {
     open_device(&device);
@@ -184,7 +192,10 @@ static void run_read_until(const struct cudasim_launch *launch, void *const *par
 static const struct cudasim_param read_until_params[] = {{0, 8}, {8, 8}, {16, 8}};
 static const struct cudasim_kernel read_until_code = {CUDASIM_KERNEL_ABI, 3, read_until_params, run_read_until};
 
-/* Unmapping does not wait for a kernel that runs: the kernel meets the hole. Only the threads scheduler has kernels that last. */
+/*
+ * Unmapping does not wait for a kernel that runs: the kernel meets the hole. Only the threads
+ * scheduler has kernels that last.
+ */
 static void unmapping_does_not_wait(void)
 {
     open_device(&device);

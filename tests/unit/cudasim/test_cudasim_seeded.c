@@ -1,6 +1,7 @@
 /*
- * The adversarial scheduler: a missing wait shows as wrong values in some seed, and a program with all its waits is right in every
- * seed. The programs are small versions of what Penstock does: a tensor leaves for the host and comes back, its memory used again.
+ * The adversarial scheduler: a missing wait shows as wrong values in some seed, and a program with
+ * all its waits is right in every seed. The programs are small versions of what Penstock does: a
+ * tensor leaves for the host and comes back, its memory used again.
  */
 #include "unit_device.h"
 
@@ -58,7 +59,10 @@ static bool run_program(enum missing_wait missing)
     EXPECT_OK(launch_fill(&device, tensor, WORDS, 2, compute));
     EXPECT_OK(launch_count(&device, tensor, WORDS, 2, result, compute));
     order(true, compute, in);
-    /* With the order above, the reload is behind the D2H copy only through the reuse: without both it has nothing to wait for. */
+    /*
+     * With the order above, the reload is behind the D2H copy only through the reuse: without both
+     * it has nothing to wait for.
+     */
     order(missing != MISSING_RELOAD_AFTER_COPY && missing != MISSING_REUSE_AFTER_COPY, out, in);
     if (missing == MISSING_RELOAD_AFTER_COPY) {
         CUdeviceptr fresh;
@@ -122,7 +126,10 @@ static size_t read_trace(const char *path, char *text, size_t room)
     return length;
 }
 
-/* The order in which operations ended: stream and number of each. Addresses differ from run to run and are left out. */
+/*
+ * The order in which operations ended: stream and number of each. Addresses differ from run to run
+ * and are left out.
+ */
 static void ends_only(char *text)
 {
     char *to = text, *rest = NULL;

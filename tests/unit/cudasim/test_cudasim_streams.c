@@ -1,4 +1,7 @@
-/* The simulated device: order in and between streams, events, the default streams, host functions, memory words. */
+/*
+ * The simulated device: order in and between streams, events, the default streams, host functions,
+ * memory words.
+ */
 #include "unit_device.h"
 #include "unit_words.h"
 
@@ -62,7 +65,10 @@ static void a_wait_orders_two_streams(void)
     EXPECT_U64(WORDS, count);
 }
 
-/* A wait keeps the record that it saw: recording again later moves neither it nor what it waits for. */
+/*
+ * A wait keeps the record that it saw: recording again later moves neither it nor what it waits
+ * for.
+ */
 static void a_later_record_leaves_earlier_waits(void)
 {
     open_device(&device);
@@ -77,7 +83,10 @@ static void a_later_record_leaves_earlier_waits(void)
     EXPECT_OK(launch_fill(&device, memory, WORDS, 3, first));
     EXPECT_OK(cuEventRecord(event, first));
     EXPECT_OK(cuStreamWaitEvent(second, event, 0));
-    /* What follows on the first stream can't run before the gate opens; the second stream must not wait for it. */
+    /*
+     * What follows on the first stream can't run before the gate opens; the second stream must not
+     * wait for it.
+     */
     EXPECT_OK(cuStreamWaitValue32(first, gate_address, 1, CU_STREAM_WAIT_VALUE_EQ));
     EXPECT_OK(launch_fill(&device, memory, WORDS, 4, first));
     EXPECT_OK(cuEventRecord(event, first));
@@ -235,7 +244,10 @@ static void a_captured_graph_runs_again(void)
     EXPECT_OK(cuGraphDestroy(graph));
 }
 
-/* What a second stream adds to a capture must come before the end of the first one, or the capture comes to nothing. */
+/*
+ * What a second stream adds to a capture must come before the end of the first one, or the capture
+ * comes to nothing.
+ */
 static void a_stream_that_does_not_come_back_ends_a_capture(void)
 {
     open_device(&device);
@@ -307,8 +319,10 @@ static void what_may_be_unsafe_ends_a_capture(void)
             result = query_in_mode(given);
             EXPECT_OK(cuThreadExchangeStreamCaptureMode(&before));
         }
-        EXPECT_CUDA(cases[i].allowed ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, (CUresult)(uintptr_t)result);
-        EXPECT_CUDA(cases[i].allowed ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &graph));
+        EXPECT_CUDA(cases[i].allowed ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                    (CUresult)(uintptr_t)result);
+        EXPECT_CUDA(cases[i].allowed ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+                    cuStreamEndCapture(stream, &graph));
     }
 }
 
@@ -371,7 +385,9 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Nanoseconds for two copies at once, each in the direction asked for and on a stream of its own. */
+/*
+ * Nanoseconds for two copies at once, each in the direction asked for and on a stream of its own.
+ */
 static uint64_t time_two_copies(CUdeviceptr memory, char *pinned, bool first_out, bool second_out)
 {
     bool out[2] = {first_out, second_out};
@@ -398,7 +414,9 @@ static void two_engines_run_at_once(void)
     EXPECT_OK(cuMemHostAlloc(&pinned, 2 * SLOW_BYTES, 0));
     uint64_t same = time_two_copies(memory, pinned, true, true);
     uint64_t opposite = UINT64_MAX;
-    /* A busy machine may stretch any one of these: the best of some tells whether they can overlap. */
+    /*
+     * A busy machine may stretch any one of these: the best of some tells whether they can overlap.
+     */
     for (int i = 0; i < 5 && opposite >= 95000000u; i++) {
         uint64_t once = time_two_copies(memory, pinned, true, false);
         opposite = once < opposite ? once : opposite;
@@ -406,7 +424,8 @@ static void two_engines_run_at_once(void)
     EXPECT(same >= 100000000u);
     EXPECT(opposite >= 50000000u);
     if (!EXPECT(opposite < 95000000u))
-        fprintf(stderr, "  same direction %lu us, opposite %lu us\n", (unsigned long)same / 1000, (unsigned long)opposite / 1000);
+        fprintf(stderr, "  same direction %lu us, opposite %lu us\n", (unsigned long)same / 1000,
+                (unsigned long)opposite / 1000);
 }
 
 /* ---- turns on a copy engine ---- */

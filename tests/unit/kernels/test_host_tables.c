@@ -1,4 +1,7 @@
-/* Tables in host memory that kernels read in place: which are found, and how much memory is looked through for them. */
+/*
+ * Tables in host memory that kernels read in place: which are found, and how much memory is looked
+ * through for them.
+ */
 #include <stdlib.h>
 
 #include "base/settings.h"

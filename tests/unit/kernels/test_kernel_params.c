@@ -1,6 +1,6 @@
 /*
- * Parameter layouts read from real cubins (tests/fuzz/kernel_params/corpus, made from params.cu there) against what the language's rules
- * say, and a fixed series of spoilt copies of them.
+ * Parameter layouts read from real cubins (tests/fuzz/kernel_params/corpus, made from params.cu
+ * there) against what the language's rules say, and a fixed series of spoilt copies of them.
  */
 #include "tests/fuzz/kernel_params/target.c"
 
@@ -19,7 +19,10 @@ struct known {
     struct ps_kernel_param params[6];
 };
 
-/* Of params.cu. Not `aligned`: it is placed so that 64 divides its address in the bank, which depends on where the bank starts. */
+/*
+ * Of params.cu. Not `aligned`: it is placed so that 64 divides its address in the bank, which
+ * depends on where the bank starts.
+ */
 static const struct known known_kernels[] = {
     {"none", 0, 0, {{0, 0}}},
     {"one", 8, 1, {{0, 8}}},
@@ -37,13 +40,17 @@ struct image {
     size_t size;
 };
 
-/* Relative to the tree's top, from where the tests are run and where the compiler was given this file's name. */
+/*
+ * Relative to the tree's top, from where the tests are run and where the compiler was given this
+ * file's name.
+ */
 static const char *corpus_path(void)
 {
     static char path[512];
     const char *slash = strrchr(__FILE__, '/');
 
-    snprintf(path, sizeof path, "%.*s/../../fuzz/kernel_params/corpus", slash ? (int)(slash - __FILE__) : 1, slash ? __FILE__ : ".");
+    snprintf(path, sizeof path, "%.*s/../../fuzz/kernel_params/corpus", slash ? (int)(slash - __FILE__) : 1,
+             slash ? __FILE__ : ".");
     return path;
 }
 
@@ -87,7 +94,8 @@ static int compare_with_known(const struct ps_kernel_layout *layout, void *ctx)
         kernels_known++;
         bool same = EXPECT_U64(k->bytes, layout->bytes) && EXPECT_U64(k->count, layout->count);
         for (uint32_t p = 0; same && p < k->count; p++)
-            same = EXPECT_U64(k->params[p].offset, layout->params[p].offset) && EXPECT_U64(k->params[p].size, layout->params[p].size);
+            same = EXPECT_U64(k->params[p].offset, layout->params[p].offset) &&
+                   EXPECT_U64(k->params[p].size, layout->params[p].size);
         if (!same)
             fprintf(stderr, "  in %s of %s\n", k->name, seed);
     }
@@ -140,7 +148,10 @@ static void test_shutdown(void)
     free(seed.bytes);
 }
 
-/* Where the .nv.info section of the kernel `one` has the record with this attribute: found by its bytes, which occur once in that seed. */
+/*
+ * Where the .nv.info section of the kernel `one` has the record with this attribute: found by its
+ * bytes, which occur once in that seed.
+ */
 static uint8_t *find_record(struct image seed, const char *record, size_t bytes)
 {
     uint8_t *found = memmem(seed.bytes, seed.size, record, bytes);
@@ -169,7 +180,10 @@ static void expect_refused(struct image seed, uint8_t *at, const char *spoilt, s
     EXPECT_INT(0, ps_kernel_params_parse(seed.bytes, seed.size, ignore_layout, NULL));
 }
 
-/* Every kind of wrong record, each in an image that is right otherwise. The kernel is one(float *, int): parameters {0, 8} and {8, 4}. */
+/*
+ * Every kind of wrong record, each in an image that is right otherwise. The kernel is one(float *,
+ * int): parameters {0, 8} and {8, 4}.
+ */
 static void test_wrong_records(void)
 {
     struct image seed = read_seed("one-sm_90-cuda13.cubin");
@@ -178,27 +192,28 @@ static void test_wrong_records(void)
     uint8_t *stated = find_record(seed, "\x03\x19\x0c\0", 4);
     uint8_t *bank = find_record(seed, "\x04\x0a\x08\0", 4);
 
-    expect_refused(seed, second + 2, "\x0b\0", 2);                       /* a parameter record of another size */
-    expect_refused(seed, second + 2, "\xff\xff", 2);                     /* longer than the section */
-    expect_refused(seed, second, "\x05", 1);                             /* a format that does not exist */
-    expect_refused(seed, second + 8, "\x02\0", 2);                       /* an ordinal with a gap before it */
-    expect_refused(seed, second + 8, "\0\0", 2);                         /* an ordinal twice */
-    expect_refused(seed, second + 8, "\xff\xff", 2);                     /* an ordinal out of range */
-    expect_refused(seed, second + 10, "\x07\0", 2);                      /* into the one before */
-    expect_refused(seed, second + 10, "\0\0", 2);                        /* over the one before */
-    expect_refused(seed, second + 10, "\x09\0", 2);                      /* past the stated end */
-    expect_refused(seed, second + 12, "\0\xf0\x01\0", 4);                /* no bytes at all */
-    expect_refused(seed, first + 12, "\0\xf0\xff\xff", 4);               /* as large as can be said */
-    expect_refused(seed, stated + 2, "\x0b\0", 2);                       /* a stated size that is too small */
-    expect_refused(seed, stated + 2, "\xff\xff", 2);                     /* one that no kernel may have, and that the other record denies */
-    expect_refused(seed, bank + 10, "\x0d\0", 2);                        /* two records that state different sizes */
+    expect_refused(seed, second + 2, "\x0b\0", 2);         /* a parameter record of another size */
+    expect_refused(seed, second + 2, "\xff\xff", 2);       /* longer than the section */
+    expect_refused(seed, second, "\x05", 1);               /* a format that does not exist */
+    expect_refused(seed, second + 8, "\x02\0", 2);         /* an ordinal with a gap before it */
+    expect_refused(seed, second + 8, "\0\0", 2);           /* an ordinal twice */
+    expect_refused(seed, second + 8, "\xff\xff", 2);       /* an ordinal out of range */
+    expect_refused(seed, second + 10, "\x07\0", 2);        /* into the one before */
+    expect_refused(seed, second + 10, "\0\0", 2);          /* over the one before */
+    expect_refused(seed, second + 10, "\x09\0", 2);        /* past the stated end */
+    expect_refused(seed, second + 12, "\0\xf0\x01\0", 4);  /* no bytes at all */
+    expect_refused(seed, first + 12, "\0\xf0\xff\xff", 4); /* as large as can be said */
+    expect_refused(seed, stated + 2, "\x0b\0", 2);         /* a stated size that is too small */
+    expect_refused(seed, stated + 2, "\xff\xff", 2); /* one that no kernel may have, and that the other record denies */
+    expect_refused(seed, bank + 10, "\x0d\0", 2);    /* two records that state different sizes */
     expect_refused(seed, bank + 2, "\x04\0\x01\x02\x03\x04\x03\x5f", 8); /* the second of them cut short */
     expect_refused(seed, seed.bytes + 18, "\x3e\0", 2);                  /* an ELF image for another machine */
     expect_refused(seed, seed.bytes + 4, "\x01", 1);                     /* of 32 bits */
     expect_refused(seed, seed.bytes + 5, "\x02", 1);                     /* of the other byte order */
     expect_refused(seed, seed.bytes + 58, "\x20\0", 2);                  /* with section headers of another size */
-    expect_refused(seed, seed.bytes + 0x28, "\xff\xff\xff\xff\xff\xff\xff\x7f", 8); /* with section headers outside it */
-    expect_refused(seed, seed.bytes + 62, "\xf0\x0f", 2);                           /* with names in a section that is not there */
+    expect_refused(seed, seed.bytes + 0x28, "\xff\xff\xff\xff\xff\xff\xff\x7f",
+                   8);                                    /* with section headers outside it */
+    expect_refused(seed, seed.bytes + 62, "\xf0\x0f", 2); /* with names in a section that is not there */
     free(seed.bytes);
 }
 
@@ -225,7 +240,8 @@ static uint64_t next_random(void)
 /* Changes a few places: anywhere, or in the last third, where the section headers are. */
 static void spoil(struct image *image)
 {
-    static const uint64_t odd[] = {0, 1, 3, 4, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 0x7fffffff, UINT32_MAX, UINT64_MAX, INT64_MAX};
+    static const uint64_t odd[] = {0,      1,      3,          4,          0x7f,       0x80,     0xff,
+                                   0x7fff, 0xffff, 0x7fffffff, UINT32_MAX, UINT64_MAX, INT64_MAX};
     size_t places = 1 + next_random() % 4;
 
     for (size_t i = 0; i < places; i++) {
@@ -239,7 +255,10 @@ static void spoil(struct image *image)
         image->size = 1 + next_random() % image->size;
 }
 
-/* Bounded stand-in for the fuzzer: the same every time, and short. The target itself aborts when something does not hold. */
+/*
+ * Bounded stand-in for the fuzzer: the same every time, and short. The target itself aborts when
+ * something does not hold.
+ */
 static void test_spoilt_seeds(unsigned rounds)
 {
     DIR *directory = opendir(corpus_path());
@@ -280,8 +299,8 @@ static void test_truncated_seed(void)
 }
 
 /*
- * What a machine without libelf sees, in a process of its own, since a library once looked for is remembered: an empty file of its name, in
- * the directory that is searched first, ends the search.
+ * What a machine without libelf sees, in a process of its own, since a library once looked for is
+ * remembered: an empty file of its name, in the directory that is searched first, ends the search.
  */
 static void test_without_libelf(void)
 {

@@ -1,4 +1,7 @@
-/* Which kernels are known to keep no address: names as the driver has them on an H200 under torch 2.11, and some that are only like them. */
+/*
+ * Which kernels are known to keep no address: names as the driver has them on an H200 under torch
+ * 2.11, and some that are only like them.
+ */
 #include "kernels/known_kernels.h"
 
 #include <stddef.h>

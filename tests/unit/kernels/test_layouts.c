@@ -1,4 +1,7 @@
-/* Layouts by handle: asked for once, told apart when a handle means another kernel; neither slow nor leaking where handles come and go. */
+/*
+ * Layouts by handle: asked for once, told apart when a handle means another kernel; neither slow
+ * nor leaking where handles come and go.
+ */
 #include "kernels/layouts.h"
 
 #include <malloc.h>
@@ -91,7 +94,10 @@ static void test_module_gone(void)
     EXPECT_U64(1, asked_for(1));
 }
 
-/* A program that makes kernels and lets them go: those that it has now are asked about once, and memory does not grow. */
+/*
+ * A program that makes kernels and lets them go: those that it has now are asked about once, and
+ * memory does not grow.
+ */
 static void test_handles_come_and_go(void)
 {
     struct mallinfo2 before = mallinfo2();
@@ -116,7 +122,9 @@ static void test_handles_come_and_go(void)
     EXPECT(mallinfo2().uordblks - before.uordblks < 4096);
 }
 
-/* Of more than there are places for, each is right when it is asked for, and memory does not grow. */
+/*
+ * Of more than there are places for, each is right when it is asked for, and memory does not grow.
+ */
 static void test_too_many(void)
 {
     struct mallinfo2 before = mallinfo2();

@@ -61,7 +61,8 @@ static void forget_all(void)
 
 static void test_pointers_among_other_words(void)
 {
-    const uint64_t words[] = {7, pointer(3), 0, pointer(3) + 100, pointer(9), UINT64_MAX, BASE + UNITS * UNIT, pointer(UNITS - 1)};
+    const uint64_t words[] = {
+        7, pointer(3), 0, pointer(3) + 100, pointer(9), UINT64_MAX, BASE + UNITS * UNIT, pointer(UNITS - 1)};
 
     EXPECT(!ps_pointer_tables_exist());
     write_words(0, words, 8);
@@ -153,7 +154,10 @@ static void test_copied_on(void)
     EXPECT_U64(1 << 1 | 1 << 2, named_at(target));
     EXPECT_U64(0, named_at(target + 8 * 50));
     EXPECT_U64(1 << 3 | 1 << 4, named_at(target + 8 * 100));
-    /* Not by whole words: they are no pointers there. Nothing is known of the source: of the target neither. */
+    /*
+     * Not by whole words: they are no pointers there. Nothing is known of the source: of the target
+     * neither.
+     */
     ps_pointer_tables_moved(target + 4, DEVICE, 8);
     EXPECT_U64(0, named_at(target + 4));
     ps_pointer_tables_moved(target + 8 * 100, DEVICE + 0x20000, 16);
@@ -169,7 +173,10 @@ static void test_copied_on(void)
     forget_all();
 }
 
-/* What a kernel makes of what it is given: anew each time, but for what others of its words made just before. */
+/*
+ * What a kernel makes of what it is given: anew each time, but for what others of its words made
+ * just before.
+ */
 static void test_made(void)
 {
     const struct ps_made_word all[] = {{pointer(1), 1}, {pointer(2), 2}, {pointer(3), 5}}, second = {pointer(7), 2},
@@ -231,7 +238,10 @@ static void test_too_many(void)
     forget_all();
 }
 
-/* Copies, from the device too, and fills of any place and length: whatever word holds a pointer is named through its own address. */
+/*
+ * Copies, from the device too, and fills of any place and length: whatever word holds a pointer is
+ * named through its own address.
+ */
 static void test_any_order(void)
 {
     uint64_t memory[WORDS] = {0};

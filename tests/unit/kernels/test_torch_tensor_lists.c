@@ -1,4 +1,7 @@
-/* Which tensors a launch of torch's kernels for lists uses: by structures laid out as torch's headers have them, and by such that are filled in otherwise. */
+/*
+ * Which tensors a launch of torch's kernels for lists uses: by structures laid out as torch's
+ * headers have them, and by such that are filled in otherwise.
+ */
 #include "kernels/torch_tensor_lists.h"
 
 #include <stdbool.h>
@@ -7,8 +10,9 @@
 
 #include "expect.h"
 
-#define NAME(structure)                                                                                                                    \
-    "_ZN2at6native12_GLOBAL__N_125multi_tensor_apply_kernelINS1_" structure "ENS1_20FusedAdamMathFunctorIfLi4EEEEEvT_T0_"
+#define NAME(structure)                                                                                                \
+    "_ZN2at6native12_GLOBAL__N_125multi_tensor_apply_kernelINS1_" structure                                            \
+    "ENS1_20FusedAdamMathFunctorIfLi4EEEEEvT_T0_"
 #define WORDS(count) ((count)*65536ll)
 #define IN_A_ROW(blocks) ((struct ps_grid){(blocks), 1, 1})
 
@@ -46,16 +50,16 @@ struct large {
     int first;
 };
 
-#define EXPECT_LAID_OUT(where, structure, how_many)                                                                                        \
-    do {                                                                                                                                   \
-        const structure *none = NULL;                                                                                                      \
-        EXPECT_U64(how_many, (where).lists);                                                                                               \
-        EXPECT_U64(sizeof none->addresses[0] / 8, (where).capacity);                                                                       \
-        EXPECT_U64(sizeof none->tensor[0], (where).index_bytes);                                                                           \
-        EXPECT_U64(sizeof none->tensor / sizeof none->tensor[0], (where).blocks);                                                          \
-        EXPECT_U64(offsetof(structure, elements), (where).elements);                                                                       \
-        EXPECT_U64(offsetof(structure, tensor), (where).tensor);                                                                           \
-        EXPECT_U64(offsetof(structure, chunk), (where).chunk);                                                                             \
+#define EXPECT_LAID_OUT(where, structure, how_many)                                                                    \
+    do {                                                                                                               \
+        const structure *none = NULL;                                                                                  \
+        EXPECT_U64(how_many, (where).lists);                                                                           \
+        EXPECT_U64(sizeof none->addresses[0] / 8, (where).capacity);                                                   \
+        EXPECT_U64(sizeof none->tensor[0], (where).index_bytes);                                                       \
+        EXPECT_U64(sizeof none->tensor / sizeof none->tensor[0], (where).blocks);                                      \
+        EXPECT_U64(offsetof(structure, elements), (where).elements);                                                   \
+        EXPECT_U64(offsetof(structure, tensor), (where).tensor);                                                       \
+        EXPECT_U64(offsetof(structure, chunk), (where).chunk);                                                         \
     } while (0)
 
 static struct ps_torch_tensor_lists of_first(const char *name, uint32_t bytes)
@@ -100,8 +104,10 @@ static void test_what_is_none(void)
         {NAME("18TensorListMetadataIfEE"), sizeof(struct plain)},
         {NAME("19OtherListMetadataILi3EE"), sizeof(struct plain)},
         {NAME("32FusedOptimizerTensorListMetadataILi4EE"), sizeof(struct plain)},
-        {"_ZN2at6native12_GLOBAL__N_120other_tensor_apply_kINS1_18TensorListMetadataILi3EEEEEvT_", sizeof(struct plain)},
-        {NAME("28TensorListScalarListMetadataIN3c107complexIdEELi1EE"), 3904}, /* as large as of 96 doubles, and holds 72 */
+        {"_ZN2at6native12_GLOBAL__N_120other_tensor_apply_kINS1_18TensorListMetadataILi3EEEEEvT_",
+         sizeof(struct plain)},
+        {NAME("28TensorListScalarListMetadataIN3c107complexIdEELi1EE"),
+         3904}, /* as large as of 96 doubles, and holds 72 */
         {NULL, sizeof(struct plain)},
     };
 
@@ -112,7 +118,10 @@ static void test_what_is_none(void)
 static struct plain list;
 static struct ps_torch_tensor_lists where;
 
-/* Three tensors of 2, 1 and 5 chunks; behind them one of a launch before. The first was begun before. */
+/*
+ * Three tensors of 2, 1 and 5 chunks; behind them one of a launch before. The first was begun
+ * before.
+ */
 static void fill(void)
 {
     static const unsigned char tensor[] = {0, 1, 2, 2, 2};
@@ -147,11 +156,11 @@ static void test_what_is_used(void)
     EXPECT_U64(48, ps_torch_tensor_lists_used(&where, &list, IN_A_ROW(320)));
 }
 
-#define EXPECT_NOT_USED(...)                                                                                                               \
-    do {                                                                                                                                   \
-        fill();                                                                                                                            \
-        __VA_ARGS__;                                                                                                                       \
-        EXPECT_U64(0, ps_torch_tensor_lists_used(&where, &list, IN_A_ROW(5)));                                                             \
+#define EXPECT_NOT_USED(...)                                                                                           \
+    do {                                                                                                               \
+        fill();                                                                                                        \
+        __VA_ARGS__;                                                                                                   \
+        EXPECT_U64(0, ps_torch_tensor_lists_used(&where, &list, IN_A_ROW(5)));                                         \
     } while (0)
 
 static void test_what_is_filled_in_otherwise(void)
@@ -177,8 +186,10 @@ static void test_what_is_filled_in_otherwise(void)
 static void test_more_tensors_than_a_byte_counts(void)
 {
     static struct large many;
-    const struct ps_torch_tensor_lists of_many = of_first(NAME("18TensorListMetadataILi4EE"), sizeof many - sizeof many.state);
-    const struct ps_torch_tensor_lists with_state = of_first(NAME("32FusedOptimizerTensorListMetadataILi4EE"), sizeof many);
+    const struct ps_torch_tensor_lists of_many =
+        of_first(NAME("18TensorListMetadataILi4EE"), sizeof many - sizeof many.state);
+    const struct ps_torch_tensor_lists with_state =
+        of_first(NAME("32FusedOptimizerTensorListMetadataILi4EE"), sizeof many);
 
     EXPECT_U64(252, of_many.capacity);
     for (int i = 0; i < 252; i++) {
@@ -194,8 +205,8 @@ static void test_more_tensors_than_a_byte_counts(void)
     EXPECT_U64(251, ps_torch_tensor_lists_used(&with_state, &many, IN_A_ROW(252)));
 }
 
-#define CAT(kernel, arguments)                                                                                                             \
-    "_ZN2at6native40_GLOBAL__N__0f1a8107_8_Shape_cu_49f7391c" kernel "INS1_10OpaqueTypeILj2EEE" arguments                                  \
+#define CAT(kernel, arguments)                                                                                         \
+    "_ZN2at6native40_GLOBAL__N__0f1a8107_8_Shape_cu_49f7391c" kernel "INS1_10OpaqueTypeILj2EEE" arguments              \
     "EvPT_NS1_25CatArrInputTensorMetadataIS5_T0_XT2_EXT3_EEENS1_16TensorSizeStrideIS8_Lj4EEEiS8_"
 
 struct cat {

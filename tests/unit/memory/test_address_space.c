@@ -1,6 +1,7 @@
 /*
- * The address space against a model of one mark a unit: what is taken is free and not taken twice, first fit, what is given back can be
- * taken again as one piece with its neighbours, and what is no range that was taken is refused without a change.
+ * The address space against a model of one mark a unit: what is taken is free and not taken twice,
+ * first fit, what is given back can be taken again as one piece with its neighbours, and what is no
+ * range that was taken is refused without a change.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,7 +18,10 @@ static uint64_t at(unsigned unit)
     return START + (uint64_t)unit * UNIT;
 }
 
-/* The list is sorted, its ranges lie inside, are not empty, and no two touch. Returns the free bytes. */
+/*
+ * The list is sorted, its ranges lie inside, are not empty, and no two touch. Returns the free
+ * bytes.
+ */
 static uint64_t expect_in_order(const struct ps_address_space *space)
 {
     uint64_t sum = 0;

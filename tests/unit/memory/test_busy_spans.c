@@ -1,6 +1,6 @@
 /*
- * Spans that somebody makes driver calls on: who walks over all spans waits for them, and misses none when they are elsewhere afterwards; who queues
- * copies leaves them in the line.
+ * Spans that somebody makes driver calls on: who walks over all spans waits for them, and misses
+ * none when they are elsewhere afterwards; who queues copies leaves them in the line.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -33,8 +33,8 @@ static CUresult CUDAAPI set_access(CUdeviceptr address, size_t bytes, const CUme
     return CUDA_SUCCESS;
 }
 
-static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
-                               unsigned long long flags)
+static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                               const CUmemAllocationProp *properties, unsigned long long flags)
 {
     (void)bytes;
     (void)properties;
@@ -43,7 +43,8 @@ static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t byte
     return CUDA_SUCCESS;
 }
 
-static CUresult CUDAAPI map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+static CUresult CUDAAPI map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                            unsigned long long flags)
 {
     (void)address;
     (void)bytes;
@@ -162,7 +163,8 @@ static void free_and_reload_another(void)
 /* The launch may use everything, so that nobody keeps a thread from freeing what it waits for. */
 static void test_what_a_blind_launch_waited_for_is_not_another_span(void)
 {
-    struct ps_stream *stream = ps_stream_find((CUstream)(uintptr_t)64, false); /* NOLINT(performance-no-int-to-ptr): never followed */
+    struct ps_stream *stream =
+        ps_stream_find((CUstream)(uintptr_t)64, false); /* NOLINT(performance-no-int-to-ptr): never followed */
 
     meanwhile = free_and_reload_another;
     ps_registry_lock();

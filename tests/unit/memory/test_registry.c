@@ -1,6 +1,7 @@
 /*
- * The registry with a driver that reserves addresses and nothing else: which span an address belongs to, what is counted, which freed span
- * is used again, the order of idleness, and that the invariant checker sees what is broken.
+ * The registry with a driver that reserves addresses and nothing else: which span an address
+ * belongs to, what is counted, which freed span is used again, the order of idleness, and that the
+ * invariant checker sees what is broken.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,7 +17,8 @@
 static uint64_t largest_granted = UINT64_C(1) << 32;
 static unsigned reservations_asked, reservations_freed;
 
-static CUresult CUDAAPI reserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted, unsigned long long flags)
+static CUresult CUDAAPI reserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted,
+                                unsigned long long flags)
 {
     (void)wanted;
     (void)flags;
@@ -73,7 +75,8 @@ static void test_open_takes_what_it_gets(void)
     EXPECT(reservations_asked > 1); /* less and less, until it was granted */
     EXPECT_U64(largest_granted, ps_reservation.reserved);
     EXPECT(ps_address_is_a_spans(BASE) && ps_address_is_a_spans(BASE + largest_granted - 1));
-    EXPECT(!ps_address_is_a_spans(BASE - 1) && !ps_address_is_a_spans(BASE + largest_granted) && !ps_address_is_a_spans(0));
+    EXPECT(!ps_address_is_a_spans(BASE - 1) && !ps_address_is_a_spans(BASE + largest_granted) &&
+           !ps_address_is_a_spans(0));
     EXPECT(!ps_address_span(BASE) && !ps_address_span(0) && !ps_registry_next(BASE));
 }
 
@@ -161,11 +164,15 @@ static void test_which_freed_span_is_used_again(void)
     }
 }
 
-/* By as little as there is, and not beyond what may be: what it is larger by is no demand of the program's. */
+/*
+ * By as little as there is, and not beyond what may be: what it is larger by is no demand of the
+ * program's.
+ */
 static void test_a_larger_freed_span_serves(void)
 {
     struct ps_stream here = {.index = 0};
-    struct ps_span *four = live_span(4 * UNIT, 4 * UNIT), *three = live_span(3 * UNIT, 3 * UNIT), *one = live_span(UNIT, UNIT);
+    struct ps_span *four = live_span(4 * UNIT, 4 * UNIT), *three = live_span(3 * UNIT, 3 * UNIT),
+                   *one = live_span(UNIT, UNIT);
 
     free_span(four);
     free_span(three);
@@ -193,8 +200,14 @@ static void test_a_larger_freed_span_serves(void)
     drop(one);
 }
 
-/* What is freed and not taken for two periods is unwanted; what a step takes again and again never is. */
-/* Launches of its stream may still use what was freed: nobody else gets it, until they have been queued or there can be none. */
+/*
+ * What is freed and not taken for two periods is unwanted; what a step takes again and again never
+ * is.
+ */
+/*
+ * Launches of its stream may still use what was freed: nobody else gets it, until they have been
+ * queued or there can be none.
+ */
 static void test_what_is_used_after_its_free(void)
 {
     struct ps_stream here = {.index = 0}, there = {.index = 1};
@@ -306,15 +319,15 @@ static void test_checker_sees_what_is_broken(void)
     /* Its complaints are wanted, and not on the screen, where they would look like failures. */
     int screen = dup(2), nowhere = open("/dev/null", O_WRONLY);
     dup2(nowhere, 2);
-#define BROKEN(breaks, mends)                                                                                                              \
-    do {                                                                                                                                   \
-        breaks;                                                                                                                            \
-        bool seen = !ps_registry_is_valid();                                                                                               \
-        mends;                                                                                                                             \
-        dup2(screen, 2);                                                                                                                   \
-        expect_that(seen, __FILE__, __LINE__, "seen: " #breaks);                                                                           \
-        EXPECT(ps_registry_is_valid());                                                                                                    \
-        dup2(nowhere, 2);                                                                                                                  \
+#define BROKEN(breaks, mends)                                                                                          \
+    do {                                                                                                               \
+        breaks;                                                                                                        \
+        bool seen = !ps_registry_is_valid();                                                                           \
+        mends;                                                                                                         \
+        dup2(screen, 2);                                                                                               \
+        expect_that(seen, __FILE__, __LINE__, "seen: " #breaks);                                                       \
+        EXPECT(ps_registry_is_valid());                                                                                \
+        dup2(nowhere, 2);                                                                                              \
     } while (0)
     BROKEN(live->has_pages = false, live->has_pages = true);
     BROKEN(live->backing = PS_BACKING_SLOT, live->backing = PS_BACKING_DEVICE);
@@ -362,7 +375,8 @@ static void test_many_lives(unsigned seed)
             EXPECT(span && span->bytes == size && span->life == PS_LIFE_LIVE);
             for (int j = 0; j < MOST; j++)
                 if (live[j])
-                    EXPECT(live[j]->address + live[j]->bytes <= span->address || span->address + size <= live[j]->address);
+                    EXPECT(live[j]->address + live[j]->bytes <= span->address ||
+                           span->address + size <= live[j]->address);
             live[i] = span;
             bytes += size;
         } else if (rand() % 3) {
@@ -403,7 +417,9 @@ int main(void)
     test_checker_sees_what_is_broken();
     for (unsigned seed = 1; seed <= 3; seed++)
         test_many_lives(seed);
-    /* No span of its size is left: addresses run out before memory does, and nothing is half made. */
+    /*
+     * No span of its size is left: addresses run out before memory does, and nothing is half made.
+     */
     EXPECT(!ps_registry_new(ps_reservation.reserved + UNIT, 1));
     EXPECT_U64(0, ps_registry.live_spans);
     ps_registry_unlock();

@@ -1,5 +1,6 @@
 /*
- * The end of the process: it waits for helper threads that are in the middle of driver calls, however often they wake it, and for a second at most.
+ * The end of the process: it waits for helper threads that are in the middle of driver calls,
+ * however often they wake it, and for a second at most.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -38,7 +39,10 @@ static void *work(void *pieces)
     return NULL;
 }
 
-/* ms that the end waits for a helper thread that has so many calls to make before it looks; NULL: it never does. */
+/*
+ * ms that the end waits for a helper thread that has so many calls to make before it looks; NULL:
+ * it never does.
+ */
 static uint64_t stop_during(int *pieces)
 {
     pthread_t thread;

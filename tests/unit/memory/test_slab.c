@@ -1,6 +1,7 @@
 /*
- * The slab with a driver that only notes what it is asked: which slots are taken for a size, rows of several, what becomes of them when they are
- * given back, which event stands for what reads them, and rows mapped one slot behind the other, or not at all.
+ * The slab with a driver that only notes what it is asked: which slots are taken for a size, rows
+ * of several, what becomes of them when they are given back, which event stands for what reads
+ * them, and rows mapped one slot behind the other, or not at all.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -31,8 +32,8 @@ static CUevent waited_for[NOTED_MAX];
 static unsigned waits;
 static size_t host_units = SIZE_MAX; /* that the host has for all slots */
 
-static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
-                               unsigned long long flags)
+static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                               const CUmemAllocationProp *properties, unsigned long long flags)
 {
     (void)bytes; /* the slab has counted it */
     (void)properties;
@@ -43,7 +44,8 @@ static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t byte
     return CUDA_SUCCESS;
 }
 
-static CUresult CUDAAPI map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+static CUresult CUDAAPI map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                            unsigned long long flags)
 {
     EXPECT_U64(0, offset);
     EXPECT_U64(0, flags);
@@ -89,7 +91,10 @@ static void make(unsigned n, size_t units)
         EXPECT_INT(0, ps_slab_add(units * UNIT));
 }
 
-/* The slots that are free go, so that each test begins with none: one that takes the whole bound makes them give way. */
+/*
+ * The slots that are free go, so that each test begins with none: one that takes the whole bound
+ * makes them give way.
+ */
 static void empty_the_slab(void)
 {
     struct ps_slot *slot = NULL;
@@ -198,7 +203,10 @@ static void test_what_is_missing_of_a_row_is_made(void)
     expect_used(0);
 }
 
-/* Slots that hold something now count as those that are free: what they hold is one of the spans that are to be away. */
+/*
+ * Slots that hold something now count as those that are free: what they hold is one of the spans
+ * that are to be away.
+ */
 static void test_sizes_that_have_no_row(void)
 {
     size_t bytes[] = {8 * UNIT, 4 * UNIT, 8 * UNIT, 8 * UNIT, 16 * UNIT, 4 * UNIT, 64 * UNIT};
@@ -215,7 +223,10 @@ static void test_sizes_that_have_no_row(void)
     EXPECT_U64(0, ps_slab_keep_lacking(bytes, 0));
 }
 
-/* A part that needs all the slots that a row may have: with the piece that is missing the row has one more, and is a row all the same. */
+/*
+ * A part that needs all the slots that a row may have: with the piece that is missing the row has
+ * one more, and is a row all the same.
+ */
 static void test_a_row_that_is_made_need_not_be_found(void)
 {
     struct ps_slot *row = NULL;

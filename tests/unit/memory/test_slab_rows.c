@@ -20,8 +20,8 @@ static const char *chosen(const struct ps_slab_row_size *sizes, unsigned count, 
         *sum += sizes[i].taken * sizes[i].bytes;
         *slots += sizes[i].taken;
         if (sizes[i].taken)
-            length +=
-                (size_t)snprintf(text + length, sizeof text - length, "%s%ux%zu", length ? " " : "", sizes[i].taken, sizes[i].bytes / MIB);
+            length += (size_t)snprintf(text + length, sizeof text - length, "%s%ux%zu", length ? " " : "",
+                                       sizes[i].taken, sizes[i].bytes / MIB);
     }
     return text;
 }
@@ -41,7 +41,8 @@ static void expect_row(const char *expected, size_t mib, struct ps_slab_row_size
 
 static void test_equal_slots_of_the_largest_size_that_will_do(void)
 {
-    struct ps_slab_row_size sizes[] = {{96 * MIB, 20, 0}, {86 * MIB, 20, 0}, {64 * MIB, 3, 0}, {32 * MIB, 30, 0}, {2 * MIB, 1000, 0}};
+    struct ps_slab_row_size sizes[] = {
+        {96 * MIB, 20, 0}, {86 * MIB, 20, 0}, {64 * MIB, 3, 0}, {32 * MIB, 30, 0}, {2 * MIB, 1000, 0}};
 
     expect_row("8x86", 688, sizes, COUNT(sizes));
     expect_row("8x96", 768, sizes, COUNT(sizes));

@@ -1,5 +1,6 @@
 /*
- * Small blocks that the program freed: who gets which again, what is given back to the driver and where, and what is no longer known.
+ * Small blocks that the program freed: who gets which again, what is given back to the driver and
+ * where, and what is no longer known.
  */
 #include "memory/small_cache.h"
 

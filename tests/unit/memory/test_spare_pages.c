@@ -1,6 +1,6 @@
 /*
- * Spare pages with a driver that only notes what it is asked: of which parts a span's pages are put together, what is made beside them, what goes back
- * first, and how they are mapped side by side.
+ * Spare pages with a driver that only notes what it is asked: of which parts a span's pages are put
+ * together, what is made beside them, what goes back first, and how they are mapped side by side.
  */
 #include <errno.h>
 
@@ -23,8 +23,8 @@ static unsigned handles, made, maps, maps_until_refused = UINT32_MAX, handles_un
 static CUdeviceptr mapped_to; /* the end of what was mapped last */
 static size_t access_bytes, unmapped_bytes;
 
-static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
-                               unsigned long long flags)
+static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                               const CUmemAllocationProp *properties, unsigned long long flags)
 {
     (void)properties;
     (void)flags;
@@ -43,7 +43,8 @@ static CUresult CUDAAPI release(CUmemGenericAllocationHandle handle)
     return CUDA_SUCCESS;
 }
 
-static CUresult CUDAAPI map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+static CUresult CUDAAPI map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                            unsigned long long flags)
 {
     EXPECT_U64(0, offset);
     EXPECT_U64(0, flags);

@@ -44,7 +44,10 @@ static unsigned write_events(unsigned n)
     return n;
 }
 
-/* How many whole events `bytes` bytes of the text are, one after the other from 0 on; UINT32_MAX: they are something else. */
+/*
+ * How many whole events `bytes` bytes of the text are, one after the other from 0 on; UINT32_MAX:
+ * they are something else.
+ */
 static unsigned whole_events(size_t bytes)
 {
     const char *at = text, *end = text + bytes;
@@ -99,7 +102,8 @@ static void test_too_large(void)
 
 static void test_full_disk(void)
 {
-    const struct rlimit little = {.rlim_cur = 10 * PS_TRACE_PAGE, .rlim_max = RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
+    const struct rlimit little = {.rlim_cur = 10 * PS_TRACE_PAGE, .rlim_max = RLIM_INFINITY},
+                        all = {RLIM_INFINITY, RLIM_INFINITY};
 
     signal(SIGXFSZ, SIG_IGN);
     EXPECT_INT(0, ps_trace_file_open(&file, path, 0));

@@ -1,5 +1,6 @@
 /*
- * Learning, with launches that the test makes up and a policy of its own: which steps are planned for, from what, and what becomes of the plan.
+ * Learning, with launches that the test makes up and a policy of its own: which steps are planned
+ * for, from what, and what becomes of the plan.
  */
 #include "plan/answers.h"
 #include "plan/learning.h"
@@ -39,7 +40,7 @@ static enum {
     FAILS,
     DOES_NOT_FIT,
     IS_NO_PLAN
-} answer;                                            /* under the registry lock, by who plans no more than one step at a time */
+} answer; /* under the registry lock, by who plans no more than one step at a time */
 static atomic_uint plans, begun, allowed = UINT_MAX; /* the policy takes as long as it has made as many as it may */
 static struct penstock_step seen;                    /* the last; its arrays are gone */
 static struct {
@@ -48,7 +49,8 @@ static struct {
 } seen_spans;
 static uint32_t prefetch;
 
-static int plan(const struct penstock_step *step, const struct penstock_policy_options *options, void *workspace, struct penstock_plan *out)
+static int plan(const struct penstock_step *step, const struct penstock_policy_options *options, void *workspace,
+                struct penstock_plan *out)
 {
     (void)workspace;
     atomic_fetch_add(&begun, 1);
@@ -69,11 +71,12 @@ static int plan(const struct penstock_step *step, const struct penstock_policy_o
     for (uint32_t i = 0; answer == SOMETHING_MOVES && i < step->spans; i++) {
         const uint32_t *use = &step->use[step->span[i].first_use];
         if (step->span[i].born != PENSTOCK_NEVER)
-            out->move[out->moves++] =
-                (struct penstock_move){.span = i, .evict_after = use[0], .reload_from = use[0] + 1, .needed_by = use[1]};
+            out->move[out->moves++] = (struct penstock_move){
+                .span = i, .evict_after = use[0], .reload_from = use[0] + 1, .needed_by = use[1]};
     }
     if (answer == IS_NO_PLAN) /* it is no span's launch */
-        out->move[out->moves++] = (struct penstock_move){.span = 0, .evict_after = step->launches, .reload_from = 1, .needed_by = 2};
+        out->move[out->moves++] =
+            (struct penstock_move){.span = 0, .evict_after = step->launches, .reload_from = 1, .needed_by = 2};
     int r = answer == FAILS ? -EINVAL : answer == DOES_NOT_FIT ? -ERANGE : 0;
     atomic_fetch_add(&plans, 1);
     return r;
@@ -108,7 +111,10 @@ static void other_launch(void)
     ps_registry_unlock();
 }
 
-/* One round of the step that `kernel` stands for; `other`: a launch comes in between before this one. */
+/*
+ * One round of the step that `kernel` stands for; `other`: a launch comes in between before this
+ * one.
+ */
 static void round_with(uint64_t kernel, uint32_t length, uint32_t other)
 {
     struct ps_span *born = NULL;
@@ -319,7 +325,10 @@ static void test_the_budget_of_a_plan(void)
     }
 }
 
-/* Others take a part of the device: a plan for more is made anew, and once for each time that there is less. So is one that moves nothing. */
+/*
+ * Others take a part of the device: a plan for more is made anew, and once for each time that there
+ * is less. So is one that moves nothing.
+ */
 static void test_less_memory_than_was_planned_for(void)
 {
     const uint32_t length = 82;
@@ -362,7 +371,10 @@ static void test_less_memory_than_was_planned_for(void)
     ps_registry_unlock();
 }
 
-/* What does not fit may have been recorded in an odd round: it is tried again, now and then, and not for ever. */
+/*
+ * What does not fit may have been recorded in an odd round: it is tried again, now and then, and
+ * not for ever.
+ */
 static void test_what_does_not_fit_is_planned_anew(void)
 {
     unsigned before = atomic_load(&plans);
@@ -377,7 +389,10 @@ static void test_what_does_not_fit_is_planned_anew(void)
     set_answer(NOTHING_MOVES);
 }
 
-/* What is alive while a step is recorded, and not used in it, may be an activation whose layer is not known: it stays, if a rule speaks of layers. */
+/*
+ * What is alive while a step is recorded, and not used in it, may be an activation whose layer is
+ * not known: it stays, if a rule speaks of layers.
+ */
 static void test_what_the_step_does_not_use_stays_unknown(void)
 {
     const uint32_t length = 73;
@@ -397,7 +412,10 @@ static void test_what_the_step_does_not_use_stays_unknown(void)
     ps_registry_unlock();
 }
 
-/* A step under a plan is timed and planned anew; a round in which it was left and come back to is none that could be planned from. */
+/*
+ * A step under a plan is timed and planned anew; a round in which it was left and come back to is
+ * none that could be planned from.
+ */
 static void test_what_is_planned_anew_is_planned_from_a_whole_round(void)
 {
     const uint32_t length = 74;
@@ -426,7 +444,10 @@ static void test_what_is_planned_anew_is_planned_from_a_whole_round(void)
     ps_registry_unlock();
 }
 
-/* What an unsteady launch names is named by the launch behind it, once; of what has been freed meanwhile nothing is left. */
+/*
+ * What an unsteady launch names is named by the launch behind it, once; of what has been freed
+ * meanwhile nothing is left.
+ */
 static void test_what_no_step_is_made_of_counts_for_the_next_launch(void)
 {
     const uint32_t length = 76;
@@ -468,7 +489,9 @@ static void test_what_could_not_be_planned_is_tried_again(void)
     EXPECT(comes_to_be_followed(50, 77));
 }
 
-/* The plan of one step comes while another is followed that has none yet: that one is timed still. */
+/*
+ * The plan of one step comes while another is followed that has none yet: that one is timed still.
+ */
 static void test_a_plan_ends_the_timing_of_its_own_step_alone(void)
 {
     unsigned before = atomic_load(&plans);
@@ -529,7 +552,10 @@ static void odd_launches(unsigned count)
     }
 }
 
-/* With memory enough a step that may yet be found is planned without durations; once memory is short it is not. */
+/*
+ * With memory enough a step that may yet be found is planned without durations; once memory is
+ * short it is not.
+ */
 static void test_what_never_repeats_is_timed_for_a_while(void)
 {
     rounds_of(55, 83);

@@ -1,6 +1,7 @@
 /*
- * Preparing with a driver that has pages for so many bytes and maps when the test lets it: which allocations of a step spans are made for, when they are
- * not, and that nothing that was made or taken for it is lost.
+ * Preparing with a driver that has pages for so many bytes and maps when the test lets it: which
+ * allocations of a step spans are made for, when they are not, and that nothing that was made or
+ * taken for it is lost.
  */
 #include "plan/preallocation.h"
 
@@ -23,7 +24,10 @@
 #define A_WHILE_US 30000
 #define LAUNCHES 4
 #define LAUNCH_NS 2000000u /* what follows this launch and the two after it comes soon (3 ms ahead) */
-/* So many rounds an allocation that missed goes on being prepared for where it need not be (preallocation.c). */
+/*
+ * So many rounds an allocation that missed goes on being prepared for where it need not be
+ * (preallocation.c).
+ */
 #define ROUNDS_KEPT 3
 
 /* ---- the driver ---- */
@@ -35,8 +39,8 @@ static atomic_bool maps;
 static size_t units_of[256];
 static atomic_size_t handles;
 
-static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
-                               unsigned long long flags)
+static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                               const CUmemAllocationProp *properties, unsigned long long flags)
 {
     (void)properties;
     (void)flags;
@@ -54,7 +58,8 @@ static CUresult CUDAAPI release(CUmemGenericAllocationHandle handle)
     return CUDA_SUCCESS;
 }
 
-static CUresult CUDAAPI map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+static CUresult CUDAAPI map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                            unsigned long long flags)
 {
     (void)address, (void)bytes, (void)offset, (void)handle, (void)flags;
     atomic_store(&maps, true);
@@ -70,16 +75,19 @@ static CUresult CUDAAPI map(CUdeviceptr address, size_t bytes, size_t offset, CU
 
 /* ---- steps ---- */
 
-/* Four launches; a span of one unit is born after the second, and one of two units after the third. */
+/*
+ * Four launches; a span of one unit is born after the second, and one of two units after the third.
+ */
 static struct ps_preallocation *make_step(void)
 {
     static const struct penstock_launch launch[LAUNCHES] = {{.duration_ns = LAUNCH_NS, .moment = 0},
                                                             {.duration_ns = LAUNCH_NS, .moment = 1},
                                                             {.duration_ns = LAUNCH_NS, .moment = 3},
                                                             {.duration_ns = LAUNCH_NS, .moment = 5}};
-    static const struct penstock_step_span span[] = {{.bytes = UNIT, .born = 2, .freed = 6},
-                                                     {.bytes = 2 * UNIT, .born = 4, .freed = 7},
-                                                     {.bytes = 8 * UNIT, .born = PENSTOCK_NEVER, .freed = PENSTOCK_NEVER}};
+    static const struct penstock_step_span span[] = {
+        {.bytes = UNIT, .born = 2, .freed = 6},
+        {.bytes = 2 * UNIT, .born = 4, .freed = 7},
+        {.bytes = 8 * UNIT, .born = PENSTOCK_NEVER, .freed = PENSTOCK_NEVER}};
     const struct penstock_step step = {.moments = 8, .launches = LAUNCHES, .spans = 3, .launch = launch, .span = span};
 
     return ps_preallocation_make(&step);
@@ -174,7 +182,10 @@ static void begin(size_t units)
     EXPECT(step != NULL);
 }
 
-/* A round in which the span of one unit is not found and goes again; the other allocation finds one. */
+/*
+ * A round in which the span of one unit is not found and goes again; the other allocation finds
+ * one.
+ */
 static void miss_the_first(void)
 {
     struct ps_span *span;

@@ -1,4 +1,7 @@
-/* A plan made ready to be followed: what is recognised, evicted and brought back at which launch, worked out by hand. */
+/*
+ * A plan made ready to be followed: what is recognised, evicted and brought back at which launch,
+ * worked out by hand.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +16,10 @@ static struct penstock_launch launch[LAUNCHES];
 static struct penstock_step_span span[3];
 static struct penstock_move move[3];
 static const struct penstock_layer layer;
-/* Span 0 outlives the step; span 1 is born before launch 4 and freed after launch 16; span 2 is born before launch 17 and freed after launch 4. */
+/*
+ * Span 0 outlives the step; span 1 is born before launch 4 and freed after launch 16; span 2 is
+ * born before launch 17 and freed after launch 4.
+ */
 static const uint32_t use[] = {0, 19, 4, 5, 15, 3, 17};
 static const uint16_t ordinal[] = {3, 1, 0, 2, 0, 0, 1};
 static const uint64_t numbers[] = {77, 0, 0};
@@ -26,8 +32,14 @@ static void as_it_is(struct penstock_move *moves)
 static struct ps_plan_schedule *make_seeing(void (*change)(struct penstock_move *moves), const bool *all_seen)
 {
     uint32_t moment = 0;
-    struct penstock_step step = {
-        .launches = LAUNCHES, .launch = launch, .spans = 3, .span = span, .use = use, .uses = 7, .layer = &layer, .layers = 1};
+    struct penstock_step step = {.launches = LAUNCHES,
+                                 .launch = launch,
+                                 .spans = 3,
+                                 .span = span,
+                                 .use = use,
+                                 .uses = 7,
+                                 .layer = &layer,
+                                 .layers = 1};
     struct penstock_plan plan = {.move = move, .moves = 3, .predicted_ns = 30, .plain_ns = 20};
 
     span[0] = (struct penstock_step_span){.bytes = 100, .born = NEVER, .freed = NEVER, .first_use = 0, .uses = 2};
@@ -47,8 +59,8 @@ static struct ps_plan_schedule *make_seeing(void (*change)(struct penstock_move 
     step.moments = moment;
     move[0] = (struct penstock_move){.span = 0, .evict_after = 0, .reload_from = 12, .needed_by = 19};
     move[1] = (struct penstock_move){.span = 1, .evict_after = 5, .reload_from = 12, .needed_by = 15};
-    move[2] =
-        (struct penstock_move){.span = 2, .evict_after = 18, .reload_from = 1, .needed_by = 3}; /* deferred by a launch, over the end */
+    move[2] = (struct penstock_move){
+        .span = 2, .evict_after = 18, .reload_from = 1, .needed_by = 3}; /* deferred by a launch, over the end */
     change(move);
     return ps_plan_schedule_make(&step, &plan, numbers, ordinal, all_seen, GRACE);
 }
@@ -201,7 +213,10 @@ static void test_reload_points_that_were_shifted(void)
     ps_plan_schedule_free(p);
 }
 
-/* Spans 0 and 1 are away together from launch 5 to 11; span 2, which is as large as both, around the end of the step. */
+/*
+ * Spans 0 and 1 are away together from launch 5 to 11; span 2, which is as large as both, around
+ * the end of the step.
+ */
 static void test_what_is_away_at_once(void)
 {
     struct ps_plan_schedule *p = make();

@@ -1,5 +1,6 @@
 /*
- * The steps that are told of while a program runs: which step a wait belongs to that is told late, which steps are taken when, and what gives way.
+ * The steps that are told of while a program runs: which step a wait belongs to that is told late,
+ * which steps are taken when, and what gives way.
  */
 #include "plan/step_log.h"
 

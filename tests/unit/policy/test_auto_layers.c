@@ -161,7 +161,10 @@ static void test_transformers(void)
     }
 }
 
-/* The first layer lacks the last gradient, the last one has another matrix product, and cuBLAS chose differently for one in the middle. */
+/*
+ * The first layer lacks the last gradient, the last one has another matrix product, and cuBLAS
+ * chose differently for one in the middle.
+ */
 static void test_layers_that_differ_a_little(void)
 {
     for (int n = 6; n <= 48; n += 3) {
@@ -180,7 +183,10 @@ static void test_layers_that_differ_a_little(void)
     }
 }
 
-/* One layer, or two, have a launch more (a split matrix product's sum), forward or backward or both. */
+/*
+ * One layer, or two, have a launch more (a split matrix product's sum), forward or backward or
+ * both.
+ */
 static void test_layers_with_a_launch_more(void)
 {
     for (int n = 8; n <= 48; n += 5) {

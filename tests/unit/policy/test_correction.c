@@ -12,14 +12,18 @@ static struct penstock_launch launches[LAUNCHES];
 static struct penstock_move moves[3];
 static uint64_t waited[LAUNCHES];
 
-/* A hundred launches of a millisecond. Launch 80 needs the reloads of moves 0 and 1, launch 95 that of move 2; move 1 left just before. */
+/*
+ * A hundred launches of a millisecond. Launch 80 needs the reloads of moves 0 and 1, launch 95 that
+ * of move 2; move 1 left just before.
+ */
 static struct ps_correction *begin(void)
 {
     struct penstock_step step = {.launches = LAUNCHES, .launch = launches};
 
     for (uint32_t l = 0; l < LAUNCHES; l++)
         launches[l].duration_ns = MS;
-    moves[0] = (struct penstock_move){.evict_after = 10, .reload_from = 70, .needed_by = 80, .predicted_wait_ns = 2 * MS};
+    moves[0] =
+        (struct penstock_move){.evict_after = 10, .reload_from = 70, .needed_by = 80, .predicted_wait_ns = 2 * MS};
     moves[1] = (struct penstock_move){.evict_after = 60, .reload_from = 68, .needed_by = 80};
     moves[2] = (struct penstock_move){.evict_after = 20, .reload_from = 90, .needed_by = 95};
     memset(waited, 0, sizeof waited);
@@ -115,7 +119,10 @@ static void test_a_round_that_was_held_up_moves_nothing(void)
     free(c);
 }
 
-/* By as much as the shorter of the two waits was too long; and what else happens in one of the rounds is no success. */
+/*
+ * By as much as the shorter of the two waits was too long; and what else happens in one of the
+ * rounds is no success.
+ */
 static void test_two_rounds_that_differ(void)
 {
     struct ps_correction *c = begin();

@@ -56,7 +56,8 @@ static void *step_of(uint64_t first, uint32_t length, struct penstock_step *step
 }
 
 /*
- * Layers that are counted through all steps, three in each: whichever way the window is turned they are 0 to 2 from where forward begins.
+ * Layers that are counted through all steps, three in each: whichever way the window is turned they
+ * are 0 to 2 from where forward begins.
  */
 static void test_whichever_way_the_window_is_turned(void)
 {
@@ -69,8 +70,10 @@ static void test_whichever_way_the_window_is_turned(void)
     trainer_init(&trainer, &trace, 3);
     for (uint64_t i = 0; i < 6; i++) {
         for (uint32_t l = 0; l < 3; l++) {
-            layer = (struct ps_recorded_layer){
-                .stretch = 1 + 3 * i + l, .number = counted++, .direction = PENSTOCK_DIRECTION_FORWARD, .counted = true};
+            layer = (struct ps_recorded_layer){.stretch = 1 + 3 * i + l,
+                                               .number = counted++,
+                                               .direction = PENSTOCK_DIRECTION_FORWARD,
+                                               .counted = true};
             if (i == 3)
                 begin[l] = trace.launches;
             trainer_forward(&trainer, l, 50, 1);

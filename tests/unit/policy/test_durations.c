@@ -1,4 +1,7 @@
-/* Durations out of several rounds, in which the device runs at different clocks and some launches are held up. */
+/*
+ * Durations out of several rounds, in which the device runs at different clocks and some launches
+ * are held up.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +20,10 @@ static uint64_t usual(uint32_t launch)
     return (10 + launch % 7 * 40) * US;
 }
 
-/* A round at a pace, in percent of the usual durations; every ninth launch is held up by `held_up_ns`. */
+/*
+ * A round at a pace, in percent of the usual durations; every ninth launch is held up by
+ * `held_up_ns`.
+ */
 static void measure(unsigned percent, uint64_t held_up_ns, uint32_t from)
 {
     for (uint32_t i = 0; i < LAUNCHES; i++) {
@@ -90,7 +96,10 @@ static void test_a_faster_clock_counts_too(void)
     settle();
     measure(100, 2000 * US, 7);
     settle();
-    /* The held-up ones count as before: longer than they would be now, and far shorter than measured. */
+    /*
+     * The held-up ones count as before: longer than they would be now, and far shorter than
+     * measured.
+     */
     EXPECT_U64(usual(5), launches[5].duration_ns);
     EXPECT_U64(usual(7) * 110 / 100, launches[7].duration_ns);
 }

@@ -1,4 +1,7 @@
-/* Which allocations find a freed span of their size: by hand, and against lists that are walked from end to end. */
+/*
+ * Which allocations find a freed span of their size: by hand, and against lists that are walked
+ * from end to end.
+ */
 #include <stdlib.h>
 
 #include "expect.h"

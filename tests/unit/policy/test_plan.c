@@ -1,8 +1,10 @@
 /*
- * The planner held against brute force: on small steps, every set of gaps is tried with many ways to bring back, and played through.
+ * The planner held against brute force: on small steps, every set of gaps is tried with many ways
+ * to bring back, and played through.
  *
- * Compared are plans that keep the budget whatever transfers take: at no moment do the spans that are not evicted, by position, need more.
- * A plan that keeps it only because some copy happens to be late is none.
+ * Compared are plans that keep the budget whatever transfers take: at no moment do the spans that
+ * are not evicted, by position, need more. A plan that keeps it only because some copy happens to
+ * be late is none.
  */
 #include <errno.h>
 
@@ -101,7 +103,10 @@ static void set_choice(const struct small_step *s, struct penstock_move *move, u
 
 #define COMBINATIONS_MAX 600
 
-/* All combinations when they are few; else each reload as early or as late as the others leave room, in several orders. */
+/*
+ * All combinations when they are few; else each reload as early or as late as the others leave
+ * room, in several orders.
+ */
 static void try_reloads(const struct small_step *s, struct penstock_plan *plan, struct best *best)
 {
     uint64_t combinations = 1;
@@ -205,12 +210,13 @@ static void test_against_brute_force(uint64_t from, uint64_t cases)
             EXPECT(memcmp(move, again_move, plan.moves * sizeof *move) == 0);
         }
         if (expect_failed > failed_before)
-            fprintf(stderr, "  ... seed %" PRIu64 ": %u gaps, planned %" PRIu64 " ns, best %" PRIu64 " ns\n", seed, gaps, plan.predicted_ns,
-                    best.ns);
+            fprintf(stderr, "  ... seed %" PRIu64 ": %u gaps, planned %" PRIu64 " ns, best %" PRIu64 " ns\n", seed,
+                    gaps, plan.predicted_ns, best.ns);
     }
-    printf("%u planned (%u must move, %u can't but wait), %u impossible; at worst %.4f of the best\n", planned, moved, stalled, impossible,
-           worst);
-    EXPECT(cases < CASES || (planned * 2 > cases && moved * 4 > cases && stalled * 8 > cases && impossible * 50 > cases));
+    printf("%u planned (%u must move, %u can't but wait), %u impossible; at worst %.4f of the best\n", planned, moved,
+           stalled, impossible, worst);
+    EXPECT(cases < CASES ||
+           (planned * 2 > cases && moved * 4 > cases && stalled * 8 > cases && impossible * 50 > cases));
 }
 
 /* test_plan [SEED [CASES]] goes on where the fixed cases end. */

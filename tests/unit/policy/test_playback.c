@@ -1,6 +1,6 @@
 /*
- * penstock_predict against figures worked out by hand, and against a second simulator, which knows nothing of events: it lets time pass in
- * small steps and looks what has become possible.
+ * penstock_predict against figures worked out by hand, and against a second simulator, which knows
+ * nothing of events: it lets time pass in small steps and looks what has become possible.
  */
 #include <math.h>
 
@@ -32,7 +32,10 @@ static void test_nothing_moves(void)
     EXPECT_U64(0, plan.evicted_bytes);
 }
 
-/* The D2H runs from 100 to 400, so the allocation at 200 waits 200; the reload begins at the free, at 500, and launch 3 waits for 300. */
+/*
+ * The D2H runs from 100 to 400, so the allocation at 200 waits 200; the reload begins at the free,
+ * at 500, and launch 3 waits for 300.
+ */
 static void test_waits_for_both_links(void)
 {
     struct penstock_step step = two_spans(1, 500);
@@ -57,7 +60,8 @@ static void test_waits_for_both_links(void)
 }
 
 /*
- * Freed, span 1 leaves its pages to span 0's reload, and is given others in the next round, for which the host waits: it unmaps what gave way, and maps them.
+ * Freed, span 1 leaves its pages to span 0's reload, and is given others in the next round, for
+ * which the host waits: it unmaps what gave way, and maps them.
  */
 static void test_mappings_take_time(void)
 {
@@ -68,7 +72,10 @@ static void test_mappings_take_time(void)
     step.links.mapping_ns = 100;
     predicts(&step, 900 + 200, 300);
     EXPECT_U64(200, plan.mapping_ns);
-    /* The H2D of the reload must be over by then; the host is as long behind, and nobody waits for it. */
+    /*
+     * The H2D of the reload must be over by then; the host is as long behind, and nobody waits for
+     * it.
+     */
     launches[3].host_ns = 300;
     predicts(&step, 900 + 200, 300);
     /* But where it has more to do than the link. */
@@ -82,12 +89,18 @@ static void test_mappings_take_time(void)
     predicts(&step, 400, 600);
 }
 
-/* With room for both the reload begins as soon as its eviction is over, and only what is left of it is waited for. */
+/*
+ * With room for both the reload begins as soon as its eviction is over, and only what is left of it
+ * is waited for.
+ */
 static void test_reload_overlaps(void)
 {
     struct penstock_step step = two_spans(1, 600);
 
-    /* Out 100-400, while the allocation at 200 fits at once (300 + 300); in from 400 to 700; launch 3 could start at 300. */
+    /*
+     * Out 100-400, while the allocation at 200 fits at once (300 + 300); in from 400 to 700; launch
+     * 3 could start at 300.
+     */
     moves[0] = (struct penstock_move){0, 0, 2, 3, 0};
     plan.moves = 1;
     predicts(&step, 700 + 100, 600);
@@ -104,7 +117,10 @@ static void test_reload_overlaps(void)
     predicts(&step, 1500, 300);
 }
 
-/* The host is kept within a lead of the device: what it is slower for than that, the device waits for, though it has nothing to do before. */
+/*
+ * The host is kept within a lead of the device: what it is slower for than that, the device waits
+ * for, though it has nothing to do before.
+ */
 static void test_the_lead_is_limited(void)
 {
     const uint64_t ms = 1000000;
@@ -122,7 +138,10 @@ static void test_the_lead_is_limited(void)
     predicts(&step, 1200 * ms, 600 * ms);
 }
 
-/* A gap round the ring's end: span 0 leaves after launch 3 and is back for launch 0 of the next round. Steady state: out 100, in 100. */
+/*
+ * A gap round the ring's end: span 0 leaves after launch 3 and is back for launch 0 of the next
+ * round. Steady state: out 100, in 100.
+ */
 static void test_round_the_ring(void)
 {
     struct penstock_step step = two_spans(1, 600);
@@ -145,8 +164,9 @@ static void test_links_share(void)
     step.moments = 4;
     step.links.d2h_bytes_per_s_both = step.links.h2d_bytes_per_s_both = RATE / 2;
     /*
-     * Span 1's gap goes all the way round: it leaves at 1500, when launch 2 ends. Span 0 leaves at 100 and may begin to come back with launch
-     * 3, at 1500. Both at half rate until 2100, when launch 3 starts; it ends at 2200. Launch 2 of the next round waits for span 1's 300 ns.
+     * Span 1's gap goes all the way round: it leaves at 1500, when launch 2 ends. Span 0 leaves at
+     * 100 and may begin to come back with launch 3, at 1500. Both at half rate until 2100, when
+     * launch 3 starts; it ends at 2200. Launch 2 of the next round waits for span 1's 300 ns.
      */
     moves[0] = (struct penstock_move){0, 0, 3, 3, 0};
     moves[1] = (struct penstock_move){1, 2, 2, 2, 0};
@@ -221,7 +241,10 @@ static struct {
     int64_t bytes;
 } released[SMALL_USES * (ROUNDS + 1)];
 
-/* When there was room for what is held now, if the host came to it later than `host`: without what was released since, there would not be. */
+/*
+ * When there was room for what is held now, if the host came to it later than `host`: without what
+ * was released since, there would not be.
+ */
 static double room_since(uint32_t releases, int64_t room, double host)
 {
     while (releases-- > 0 && released[releases].at > host)
@@ -258,7 +281,8 @@ static double by_ticks(const struct small_step *s, const struct penstock_plan *p
     memset(state, 0, sizeof state);
     for (uint32_t i = 0; i < p->moves; i++) {
         const struct penstock_move *m = &p->move[i];
-        bool across = m->needed_by == NEVER ? s->span[m->span].freed < s->launch[m->evict_after].moment : m->needed_by <= m->evict_after;
+        bool across = m->needed_by == NEVER ? s->span[m->span].freed < s->launch[m->evict_after].moment
+                                            : m->needed_by <= m->evict_after;
         if (across) {
             state[m->span].where = AWAY;
             held -= (int64_t)s->span[m->span].bytes;
@@ -282,7 +306,8 @@ static double by_ticks(const struct small_step *s, const struct penstock_plan *p
     uint32_t moment = 0, rounds = 0;
     bool allowed_here = false;
     while (rounds < ROUNDS && now < 1e12) {
-        struct span_state *out = first_queued(state, s->step.spans, QUEUED_OUT), *in = first_queued(state, s->step.spans, QUEUED_IN);
+        struct span_state *out = first_queued(state, s->step.spans, QUEUED_OUT),
+                          *in = first_queued(state, s->step.spans, QUEUED_IN);
         if (in && in->ready_ns > now)
             in = NULL;
         if (out)
@@ -315,7 +340,8 @@ static double by_ticks(const struct small_step *s, const struct penstock_plan *p
                                     (span->where == AWAY && held + bytes > (int64_t)s->step.budget_bytes)))
                     break;
                 if (!started[i] && span->where == AWAY) {
-                    *span = (struct span_state){QUEUED_IN, (double)bytes, now + (double)links->reload_overhead_ns, sequence++, false};
+                    *span = (struct span_state){QUEUED_IN, (double)bytes, now + (double)links->reload_overhead_ns,
+                                                sequence++, false};
                     held += bytes;
                     begun_at[i] = now;
                 }
@@ -336,8 +362,8 @@ static double by_ticks(const struct small_step *s, const struct penstock_plan *p
                     allowed_here = issued = false;
                     for (uint32_t i = 0; i < p->moves; i++) {
                         if (p->move[i].evict_after == l)
-                            state[p->move[i].span] =
-                                (struct span_state){QUEUED_OUT, (double)s->span[p->move[i].span].bytes, 0, sequence++, false};
+                            state[p->move[i].span] = (struct span_state){
+                                QUEUED_OUT, (double)s->span[p->move[i].span].bytes, 0, sequence++, false};
                     }
                 } else {
                     bool ready = true, begun_all = true;
@@ -355,8 +381,8 @@ static double by_ticks(const struct small_step *s, const struct penstock_plan *p
                         if (m->needed_by != l)
                             continue;
                         if (needed->where == AWAY && held + bytes <= (int64_t)s->step.budget_bytes) {
-                            *needed =
-                                (struct span_state){QUEUED_IN, (double)bytes, now + (double)links->reload_overhead_ns, sequence++, false};
+                            *needed = (struct span_state){QUEUED_IN, (double)bytes,
+                                                          now + (double)links->reload_overhead_ns, sequence++, false};
                             held += bytes;
                             begun_at[i] = now;
                             for (uint64_t turn = begun; turn < allowed; turn++)
@@ -382,10 +408,12 @@ static double by_ticks(const struct small_step *s, const struct penstock_plan *p
             } else if (s->span[span].born == moment) {
                 int64_t bytes = (int64_t)s->span[span].bytes;
                 arrived = arrived < 0 ? now : arrived;
-                if (state[span].where == QUEUED_OUT || state[span].where == RELEASING || held + bytes > (int64_t)s->step.budget_bytes)
+                if (state[span].where == QUEUED_OUT || state[span].where == RELEASING ||
+                    held + bytes > (int64_t)s->step.budget_bytes)
                     break;
                 held += bytes;
-                host = fmax(host, now > arrived ? now : room_since(releases, (int64_t)s->step.budget_bytes - held, host));
+                host =
+                    fmax(host, now > arrived ? now : room_since(releases, (int64_t)s->step.budget_bytes - held, host));
                 arrived = -1;
             } else {
                 if (state[span].where == HERE)
@@ -423,7 +451,10 @@ static void test_against_ticks(void)
         struct penstock_plan p = {.move = move, .capacity = SMALL_USES};
 
         small_step_make(&s, 900000 + seed, 40);
-        /* In every other step the host has something to do: in some less than the device, in some more. */
+        /*
+         * In every other step the host has something to do: in some less than the device, in some
+         * more.
+         */
         for (uint32_t l = 0; l < s.step.launches && seed % 2; l++)
             s.launch[l].host_ns = 1000 * small_random(&host_state, seed % 3 ? 150 : 300);
         EXPECT(penstock_policy_plan.workspace_bytes(&s.step) <= sizeof workspace);
@@ -436,8 +467,8 @@ static void test_against_ticks(void)
         compared++;
         with_moves += p.moves > 0;
         if (!EXPECT(difference < allowed && difference > -allowed))
-            fprintf(stderr, "  ... seed %" PRIu64 ": predicted %" PRIu64 " ns, by ticks %.0f ns, %" PRIu32 " moves\n", seed, p.predicted_ns,
-                    ticks, p.moves);
+            fprintf(stderr, "  ... seed %" PRIu64 ": predicted %" PRIu64 " ns, by ticks %.0f ns, %" PRIu32 " moves\n",
+                    seed, p.predicted_ns, ticks, p.moves);
         difference = difference < 0 ? -difference : difference;
         worst = difference / ticks > worst ? difference / ticks : worst;
     }

@@ -1,4 +1,7 @@
-/* The example of a policy from outside (tests/samples/policy_example.c): it is one, and it does what it says. */
+/*
+ * The example of a policy from outside (tests/samples/policy_example.c): it is one, and it does
+ * what it says.
+ */
 #include "tests/samples/policy_example.c"
 
 #include "expect.h"
@@ -41,7 +44,10 @@ static void test_plan(void)
     EXPECT_INT(0, policy->plan(&step, NULL, workspace, &plan));
     EXPECT_U64(0, plan.moves);
     EXPECT_U64(LAUNCHES * 1000, plan.plain_ns);
-    /* Launch 0 holds all four whatever leaves; from launch 1 on there is room to be made. The longest gap first, in time for its end. */
+    /*
+     * Launch 0 holds all four whatever leaves; from launch 1 on there is room to be made. The
+     * longest gap first, in time for its end.
+     */
     step.budget_bytes = 300;
     EXPECT_INT(-ERANGE, policy->plan(&step, NULL, workspace, &plan));
     EXPECT_U64(400, plan.peak_bytes);

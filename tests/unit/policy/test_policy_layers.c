@@ -1,6 +1,7 @@
 /*
- * The policy `layers`: at which launch each eviction and each reload is queued, read from the plan, for every distance; which spans are taken; and
- * that neither strays among the markers nor where the recorded ring begins change anything.
+ * The policy `layers`: at which launch each eviction and each reload is queued, read from the plan,
+ * for every distance; which spans are taken; and that neither strays among the markers nor where
+ * the recorded ring begins change anything.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -39,11 +40,14 @@ static int make_plan(const struct model *m, struct penstock_policy_options optio
 
 static void begin(struct model *m, uint32_t number, enum penstock_direction direction)
 {
-    m->layer[m->step.layers++] =
-        (struct penstock_layer){.first_launch = m->step.launches, .number = number, .direction = direction, .name = NULL};
+    m->layer[m->step.layers++] = (struct penstock_layer){
+        .first_launch = m->step.launches, .number = number, .direction = direction, .name = NULL};
 }
 
-/* A launch in the layer begun last. Every launch has two moments: allocations before it take the even one, frees after it the odd one. */
+/*
+ * A launch in the layer begun last. Every launch has two moments: allocations before it take the
+ * even one, frees after it the odd one.
+ */
 static uint32_t launch(struct model *m)
 {
     uint32_t i = m->step.launches++;
@@ -57,8 +61,12 @@ static uint32_t span(struct model *m, uint64_t bytes, enum penstock_class class_
 {
     struct penstock_step_span *s = &m->span[m->step.spans];
 
-    *s = (struct penstock_step_span){
-        .bytes = bytes, .born = 3 * uses[0], .freed = 3 * uses[n - 1] + 2, .first_use = m->step.uses, .uses = n, .class_ = class_};
+    *s = (struct penstock_step_span){.bytes = bytes,
+                                     .born = 3 * uses[0],
+                                     .freed = 3 * uses[n - 1] + 2,
+                                     .first_use = m->step.uses,
+                                     .uses = n,
+                                     .class_ = class_};
     memcpy(&m->use[m->step.uses], uses, n * sizeof *uses);
     m->step.uses += n;
     return m->step.spans++;
@@ -76,8 +84,8 @@ static void finish(struct model *m)
 }
 
 /*
- * Layers of 3 launches in forward and 4 in backward, a loss of 2 and an update of 3. Span l is layer l's: used by the first two launches of its
- * forward and the second of its backward.
+ * Layers of 3 launches in forward and 4 in backward, a loss of 2 and an update of 3. Span l is
+ * layer l's: used by the first two launches of its forward and the second of its backward.
  */
 #define F 3
 #define B 4
@@ -142,13 +150,17 @@ static void test_distances(void)
     for (size_t i = 0; i < sizeof distances / sizeof distances[0]; i++) {
         for (uint32_t keep = 0; keep < 4; keep++) {
             uint64_t n = distances[i];
-            EXPECT_INT(-ERANGE, make_plan(m, (struct penstock_policy_options){.prefetch_layers = distances[i], .keep_last = keep}));
+            EXPECT_INT(-ERANGE, make_plan(m, (struct penstock_policy_options){.prefetch_layers = distances[i],
+                                                                              .keep_last = keep}));
             EXPECT_U64(LAYERS - keep, plan.moves);
             for (uint32_t l = 0; l < LAYERS; l++) {
                 const struct penstock_move *move = move_of(l);
                 if (!EXPECT((move != NULL) == (l < LAYERS - keep)) || !move)
                     continue;
-                /* The launch right before backward of the layer that lies n before it in backward, and never before backward itself. */
+                /*
+                 * The launch right before backward of the layer that lies n before it in backward,
+                 * and never before backward itself.
+                 */
                 uint64_t ahead = l + n < LAYERS - 1 ? l + n : LAYERS - 1;
                 if (l == LAYERS - keep - 1)
                     ahead = LAYERS - 1; /* the highest evicted layer: before backward's first kernel */
@@ -171,15 +183,19 @@ static void test_deferral(void)
         uint32_t expected_moves = 0;
         for (uint32_t l = 0; l < LAYERS - 1; l++) {
             const struct penstock_move *move = move_of(l);
-            /* The end of the layer that comes so many after it; the last of forward ends after the loss, then backward's follow. */
+            /*
+             * The end of the layer that comes so many after it; the last of forward ends after the
+             * loss, then backward's follow.
+             */
             uint32_t at = l + defer;
             uint32_t end = at + 1 < LAYERS       ? forward_of(at + 1) - 1
                            : at < 2 * LAYERS - 1 ? backward_of(LAYERS, 2 * LAYERS - 2 - at) - 1
                                                  : UINT32_MAX;
             if (!defer)
                 end = forward_of(l) + 1;
-            uint32_t reload = l == LAYERS - 2 && end < backward_of(LAYERS, LAYERS - 1) - 1 ? backward_of(LAYERS, LAYERS - 1) - 1
-                                                                                           : backward_of(LAYERS, l) - 1;
+            uint32_t reload = l == LAYERS - 2 && end < backward_of(LAYERS, LAYERS - 1) - 1
+                                  ? backward_of(LAYERS, LAYERS - 1) - 1
+                                  : backward_of(LAYERS, l) - 1;
             bool worth_it = end < backward_of(LAYERS, l) - 1;
             expected_moves += worth_it;
             if (!EXPECT((move != NULL) == worth_it) || !move)
@@ -196,7 +212,10 @@ static void test_deferral(void)
     free(m);
 }
 
-/* A model of one layer keeps it only by the budget's leave, not because the last layer stays by default. */
+/*
+ * A model of one layer keeps it only by the budget's leave, not because the last layer stays by
+ * default.
+ */
 static void test_few_layers(void)
 {
     for (uint32_t layers = 1; layers < 4; layers++) {
@@ -211,7 +230,10 @@ static void test_few_layers(void)
     }
 }
 
-/* Copies a model with some launches' stretches cut in two by strays: stretches of one launch that bear another layer's number. */
+/*
+ * Copies a model with some launches' stretches cut in two by strays: stretches of one launch that
+ * bear another layer's number.
+ */
 static struct model *with_strays(const struct model *m, const uint32_t (*strays)[2], uint32_t n)
 {
     struct model *copy = malloc(sizeof *copy);
@@ -234,7 +256,10 @@ static struct model *with_strays(const struct model *m, const uint32_t (*strays)
     return copy;
 }
 
-/* Transitions count, not stretches: gradient accumulation of other layers within a layer's backward is no transition. */
+/*
+ * Transitions count, not stretches: gradient accumulation of other layers within a layer's backward
+ * is no transition.
+ */
 static void test_strays(void)
 {
     enum { LAYERS = 5 };
@@ -339,7 +364,10 @@ static void test_ring(void)
     check_ring((struct penstock_policy_options){.prefetch_layers = 0, .defer_layers = 1, .keep_last = 1});
 }
 
-/* An evaluation before the training step: its forward is a phase of its own, and what is born in it and dies there stays. */
+/*
+ * An evaluation before the training step: its forward is a phase of its own, and what is born in it
+ * and dies there stays.
+ */
 static void test_evaluation_before(void)
 {
     enum { LAYERS = 3 };
@@ -391,7 +419,10 @@ static void test_what_stays(void)
     EXPECT_U64(1, plan.moves);
     EXPECT(move_of(3) != NULL);
 
-    /* Nothing is evicted that the budget does not need; without markers, or without backward, nothing at all. */
+    /*
+     * Nothing is evicted that the budget does not need; without markers, or without backward,
+     * nothing at all.
+     */
     m->step.budget_bytes = 4 * MIB;
     EXPECT_INT(0, make_plan(m, options));
     EXPECT_U64(0, plan.moves);
@@ -429,7 +460,10 @@ static void test_slab(void)
     free(m);
 }
 
-/* --- random steps: the plan is one, and its figures are what counting gives ----------------------------------------------------------------- */
+/*
+ * --- random steps: the plan is one, and its figures are what counting gives
+ * -----------------------------------------------------------------
+ */
 
 static uint64_t random_state = 88172645463325252u;
 
@@ -459,16 +493,19 @@ static uint64_t counted_peak(const struct model *m, uint64_t *host_peak)
             const struct penstock_step_span *sp = &m->span[s];
             /* Alive at some moment between the launch before this one and this one. */
             uint32_t now = 3 * l + 1, before = (now + 3 * n - 3) % (3 * n);
-            bool there = sp->born == PENSTOCK_NEVER || distance(3 * n, sp->born, now) < distance(3 * n, sp->born, sp->freed) ||
+            bool there = sp->born == PENSTOCK_NEVER ||
+                         distance(3 * n, sp->born, now) < distance(3 * n, sp->born, sp->freed) ||
                          distance(3 * n, before, sp->freed) <= 3;
             held += there ? sp->bytes : 0;
         }
         for (uint32_t i = 0; i < plan.moves; i++) {
             const struct penstock_move *move = &moves[i];
             uint64_t bytes = m->span[move->span].bytes;
-            if (l != move->evict_after && distance(n, move->evict_after, l) <= distance(n, move->evict_after, move->reload_from))
+            if (l != move->evict_after &&
+                distance(n, move->evict_after, l) <= distance(n, move->evict_after, move->reload_from))
                 held -= bytes;
-            if (l != move->evict_after && distance(n, move->evict_after, l) <= distance(n, move->evict_after, move->needed_by))
+            if (l != move->evict_after &&
+                distance(n, move->evict_after, l) <= distance(n, move->evict_after, move->needed_by))
                 host += bytes;
         }
         peak = held > peak ? held : peak;
@@ -506,7 +543,8 @@ static void check_random(void)
     struct model *t = turned(m, below(n));
     free(m);
 
-    struct penstock_policy_options options = {.prefetch_layers = below(5), .defer_layers = below(3), .keep_last = below(4)};
+    struct penstock_policy_options options = {
+        .prefetch_layers = below(5), .defer_layers = below(3), .keep_last = below(4)};
     int r = make_plan(t, options);
     uint64_t host_peak, bytes = 0, peak = counted_peak(t, &host_peak);
     EXPECT_U64(peak, plan.peak_bytes);

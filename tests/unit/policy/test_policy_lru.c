@@ -1,4 +1,7 @@
-/* The choice of victims, held against a plain restatement of its rule and against every subset, on all small cases. */
+/*
+ * The choice of victims, held against a plain restatement of its rule and against every subset, on
+ * all small cases.
+ */
 #include <penstock/policy.h>
 #include <stdlib.h>
 
@@ -14,7 +17,8 @@ static size_t next_in_order(const struct penstock_candidate *c, size_t n, unsign
     for (size_t i = 0; i < n; i++) {
         if ((taken >> i & 1) || c[i].bytes == 0)
             continue;
-        if (best == n || c[i].last_access < c[best].last_access || (c[i].last_access == c[best].last_access && c[i].bytes > c[best].bytes))
+        if (best == n || c[i].last_access < c[best].last_access ||
+            (c[i].last_access == c[best].last_access && c[i].bytes > c[best].bytes))
             best = i;
     }
     return best;
@@ -44,8 +48,9 @@ static unsigned prefix_set(const struct penstock_candidate *c, size_t n, uint64_
 }
 
 /*
- * Of the subsets of the prefix that cover the need, the one whose most recently used member left in is the least recent, then the next most
- * recent, and so on: the set that keeps the recent ones on the device. Found by trying every subset.
+ * Of the subsets of the prefix that cover the need, the one whose most recently used member left in
+ * is the least recent, then the next most recent, and so on: the set that keeps the recent ones on
+ * the device. Found by trying every subset.
  */
 static unsigned best_subset(const struct penstock_candidate *c, size_t n, unsigned prefix, uint64_t need)
 {

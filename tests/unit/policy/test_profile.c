@@ -1,4 +1,7 @@
-/* ps_profile_make against figures worked out by hand: one byte a nanosecond, so that bytes are times. K of them are one. */
+/*
+ * ps_profile_make against figures worked out by hand: one byte a nanosecond, so that bytes are
+ * times. K of them are one.
+ */
 #include "policy/planner/profile.h"
 
 #include "expect.h"
@@ -74,7 +77,10 @@ static void test_nothing_moves(void)
     EXPECT_U64(NEVER, by_launch[3].largest);
 }
 
-/* The D2H runs from 100 to 400, so the allocation at 200 waits 200; the reload begins at the free, at 500, and launch 3 waits for 300. */
+/*
+ * The D2H runs from 100 to 400, so the allocation at 200 waits 200; the reload begins at the free,
+ * at 500, and launch 3 waits for 300.
+ */
 static void test_both_links(void)
 {
     struct penstock_step step = two_spans(K, 500);
@@ -119,7 +125,10 @@ static void test_guarded(void)
     EXPECT_U64((100 + 450) * K, profile.span[0].gap[0].gone_ns);
 }
 
-/* Times are rounded, and a launch that follows at once never seems to begin before the one ahead of it ends: a gap of no length would be all of the step. */
+/*
+ * Times are rounded, and a launch that follows at once never seems to begin before the one ahead of
+ * it ends: a gap of no length would be all of the step.
+ */
 static void test_what_takes_no_time_is_no_gap(void)
 {
     for (uint64_t rate = 1; rate <= 3000; rate++) {
@@ -131,7 +140,8 @@ static void test_what_takes_no_time_is_no_gap(void)
         step.spans = 3;
         step.uses = 5;
         launches[0].duration_ns = 800 * K;
-        step.links.h2d_bytes_per_s += 7919 * rate; /* launch 3 waits, until a fraction of a nanosecond, and so begins the next round */
+        step.links.h2d_bytes_per_s +=
+            7919 * rate; /* launch 3 waits, until a fraction of a nanosecond, and so begins the next round */
         moves[0] = (struct penstock_move){0, 0, 3, 3, 0};
         plan.moves = 1;
         make(&step);

@@ -1,4 +1,7 @@
-/* Durations of a recorded step: those that were measured, and what is guessed for the others; and what the host takes. */
+/*
+ * Durations of a recorded step: those that were measured, and what is guessed for the others; and
+ * what the host takes.
+ */
 #include <stdlib.h>
 
 #include "expect.h"
@@ -7,7 +10,10 @@
 #define SPAN 1
 #define ROUND 6u
 
-/* A step of so many launches, each on its stream, of its kernel, and what it takes on the device and on the host: 0 is not told. */
+/*
+ * A step of so many launches, each on its stream, of its kernel, and what it takes on the device
+ * and on the host: 0 is not told.
+ */
 struct made_launch {
     uint64_t kernel;
     uint32_t stream;
@@ -72,34 +78,47 @@ static void expect_durations(const uint64_t *ns, const char *guessed)
 static void test_what_was_not_timed_is_taken_for_one_of_its_kind(void)
 {
     begin();
-    run_round((struct made_launch[]){{1, 0, 1000, 0}, {2, 0, 0, 0}, {1, 0, 3000, 0}, {2, 0, 8000, 0}, {1, 0, 0, 0}, {3, 0, 0, 0}});
-    expect_durations((uint64_t[]){1000, 8000, 3000, 8000, 2000, 4000}, ".x..xx"); /* the last is the only one of its kind */
+    run_round((struct made_launch[]){
+        {1, 0, 1000, 0}, {2, 0, 0, 0}, {1, 0, 3000, 0}, {2, 0, 8000, 0}, {1, 0, 0, 0}, {3, 0, 0, 0}});
+    expect_durations((uint64_t[]){1000, 8000, 3000, 8000, 2000, 4000},
+                     ".x..xx"); /* the last is the only one of its kind */
 }
 
 static void test_the_shorter_of_two_rounds_counts(void)
 {
     begin();
-    run_round((struct made_launch[]){{1, 0, 1000, 0}, {2, 0, 2000, 0}, {3, 0, 500, 0}, {4, 0, 0, 0}, {5, 0, 7000, 0}, {6, 0, 1000, 0}});
-    run_round((struct made_launch[]){{1, 0, 9000, 0}, {2, 0, 1500, 0}, {3, 0, 0, 0}, {4, 0, 6000, 0}, {6, 0, 8000, 0}, {6, 0, 1000, 0}});
-    expect_durations((uint64_t[]){1000, 1500, 500, 6000, 8000, 1000}, "......"); /* the last but one was another kernel */
+    run_round((struct made_launch[]){
+        {1, 0, 1000, 0}, {2, 0, 2000, 0}, {3, 0, 500, 0}, {4, 0, 0, 0}, {5, 0, 7000, 0}, {6, 0, 1000, 0}});
+    run_round((struct made_launch[]){
+        {1, 0, 9000, 0}, {2, 0, 1500, 0}, {3, 0, 0, 0}, {4, 0, 6000, 0}, {6, 0, 8000, 0}, {6, 0, 1000, 0}});
+    expect_durations((uint64_t[]){1000, 1500, 500, 6000, 8000, 1000},
+                     "......"); /* the last but one was another kernel */
 }
 
 static void test_nothing_is_known(void)
 {
     begin();
-    run_round((struct made_launch[]){{1, 0, 0, 0}, {2, 1, 0, 0}, {3, 0, 0, 0}, {4, 0, 0, 0}, {5, 2, 0, 0}, {6, 0, 0, 0}});
+    run_round(
+        (struct made_launch[]){{1, 0, 0, 0}, {2, 1, 0, 0}, {3, 0, 0, 0}, {4, 0, 0, 0}, {5, 2, 0, 0}, {6, 0, 0, 0}});
     expect_durations((uint64_t[]){0, 0, 0, 0, 0, 0}, "xxxxxx");
 }
 
-/* The first is timed, the second in parts, the third not at all: what it holds up shows in the others. */
+/*
+ * The first is timed, the second in parts, the third not at all: what it holds up shows in the
+ * others.
+ */
 static void test_streams_beside_the_one_that_is_timed_take_nothing(void)
 {
     begin();
-    run_round((struct made_launch[]){{1, 0, 1000, 0}, {2, 1, 2000, 0}, {3, 2, 0, 0}, {4, 0, 4000, 0}, {5, 64 + 2, 0, 0}, {6, 1, 0, 0}});
+    run_round((struct made_launch[]){
+        {1, 0, 1000, 0}, {2, 1, 2000, 0}, {3, 2, 0, 0}, {4, 0, 4000, 0}, {5, 64 + 2, 0, 0}, {6, 1, 0, 0}});
     expect_durations((uint64_t[]){1000, 2000, 0, 4000, 0, 7000 / 3}, ".....x");
 }
 
-/* A round in which the host takes so long for each launch; 0: it is not told. The kernels' numbers begin at `kernel`. */
+/*
+ * A round in which the host takes so long for each launch; 0: it is not told. The kernels' numbers
+ * begin at `kernel`.
+ */
 static void run_host_round(uint64_t kernel, const uint64_t *host_ns)
 {
     struct made_launch launch[ROUND];

@@ -1,6 +1,6 @@
 /*
- * Recorded steps of made-up trainers (trace.h), held against a plain reading of the whole log of events, with the window turned anyhow, and
- * against what the program really held at each moment.
+ * Recorded steps of made-up trainers (trace.h), held against a plain reading of the whole log of
+ * events, with the window turned anyhow, and against what the program really held at each moment.
  */
 #include "policy/recording/recorder.h"
 
@@ -126,7 +126,10 @@ static uint64_t find_counterpart(uint64_t span, uint32_t length)
     return world.log[at].span;
 }
 
-/* Appends the span's uses among the log's events [begin, end), as launches of the step; how many there are then. */
+/*
+ * Appends the span's uses among the log's events [begin, end), as launches of the step; how many
+ * there are then.
+ */
 static uint32_t list_uses(uint64_t span, uint64_t begin, uint64_t end, uint64_t first, uint32_t *use, uint32_t uses)
 {
     for (uint64_t i = begin; i < end; i++) {
@@ -139,16 +142,20 @@ static uint32_t list_uses(uint64_t span, uint64_t begin, uint64_t end, uint64_t 
     return uses;
 }
 
-/* What a span should look like in the window [begin, end) of the log; false: it should not be there. */
-static bool expected_span(uint64_t span, uint64_t begin, uint64_t end, uint64_t first, uint32_t length, struct penstock_step_span *out,
-                          uint32_t *use)
+/*
+ * What a span should look like in the window [begin, end) of the log; false: it should not be
+ * there.
+ */
+static bool expected_span(uint64_t span, uint64_t begin, uint64_t end, uint64_t first, uint32_t length,
+                          struct penstock_step_span *out, uint32_t *use)
 {
     uint64_t born = find_event(ALLOC, span), freed = find_event(FREE, span);
     bool born_inside = born >= begin && born < end, freed_inside = freed >= begin && freed < end;
 
     if (born >= end || freed < begin || (freed_inside && !born_inside))
         return false;
-    *out = (struct penstock_step_span){.bytes = world.trace.span[span].bytes, .born = PENSTOCK_NEVER, .freed = PENSTOCK_NEVER};
+    *out = (struct penstock_step_span){
+        .bytes = world.trace.span[span].bytes, .born = PENSTOCK_NEVER, .freed = PENSTOCK_NEVER};
     if (born_inside) {
         out->born = (uint32_t)(born - begin);
         out->freed = (uint32_t)(freed - begin);
@@ -179,7 +186,8 @@ static void check_invariants(const struct penstock_step *step)
     EXPECT(step->launches >= 1 && step->layers >= 1);
     EXPECT_U64(0, step->layer[0].first_launch);
     for (uint32_t i = 1; i < step->layers; i++)
-        EXPECT(step->layer[i - 1].first_launch < step->layer[i].first_launch && step->layer[i].first_launch < step->launches);
+        EXPECT(step->layer[i - 1].first_launch < step->layer[i].first_launch &&
+               step->layer[i].first_launch < step->launches);
     for (uint32_t i = 0; i < step->launches; i++) {
         const struct penstock_launch *launch = &step->launch[i];
         EXPECT(launch->moment < step->moments && (i == 0 || step->launch[i - 1].moment < launch->moment));
@@ -189,7 +197,8 @@ static void check_invariants(const struct penstock_step *step)
     for (uint32_t i = 0; i < step->spans; i++) {
         const struct penstock_step_span *span = &step->span[i];
         EXPECT((span->born == PENSTOCK_NEVER) == (span->freed == PENSTOCK_NEVER) && span->bytes > 0);
-        EXPECT(span->born == PENSTOCK_NEVER || (span->born < step->moments && span->freed < step->moments && span->born != span->freed));
+        EXPECT(span->born == PENSTOCK_NEVER ||
+               (span->born < step->moments && span->freed < step->moments && span->born != span->freed));
         EXPECT_U64(use, span->first_use);
         use += span->uses;
         for (uint32_t j = 0; j < span->uses; j++) {
@@ -225,7 +234,8 @@ static void *check_window(uint64_t first, uint32_t length, struct penstock_step 
         uint32_t at = 0;
         while (at < step->spans && (*numbers)[at] != span)
             at++;
-        if (!EXPECT(expected_span(span, begin, end, first, length, &wanted, use) == (at < step->spans)) || at == step->spans)
+        if (!EXPECT(expected_span(span, begin, end, first, length, &wanted, use) == (at < step->spans)) ||
+            at == step->spans)
             continue;
         expected++;
         const struct penstock_step_span *got = &step->span[at];
@@ -247,7 +257,10 @@ static void *check_window(uint64_t first, uint32_t length, struct penstock_step 
     return memory;
 }
 
-/* What the trainer's spans are, by number; what is left 0 may be anything. Filled while a round runs. */
+/*
+ * What the trainer's spans are, by number; what is left 0 may be anything. Filled while a round
+ * runs.
+ */
 static enum penstock_class true_class[100000];
 
 static void note_parameters(const struct trainer *trainer)
@@ -270,7 +283,9 @@ static void note_activations(const struct trainer *trainer)
 
 static void note_gradients(const struct trainer *trainer)
 {
-    /* The first layers' are used by the update a few launches later: they may pass for workspaces. */
+    /*
+     * The first layers' are used by the update a few launches later: they may pass for workspaces.
+     */
     for (int i = 4; i < 2 * trainer->layers; i++)
         true_class[trainer->parameter[i].gradient] = PENSTOCK_CLASS_GRADIENT;
 }
@@ -303,7 +318,8 @@ static void check_layers(const struct trainer *trainer, const struct penstock_st
     for (int i = 0; i < trainer->layers; i++) {
         uint32_t f = (uint32_t)((where.forward[i] + 2 - first % step->launches) % step->launches);
         uint32_t b = (uint32_t)((where.backward[i] + 2 - first % step->launches) % step->launches);
-        const struct penstock_layer *forward = &step->layer[step->launch[f].layer], *backward = &step->layer[step->launch[b].layer];
+        const struct penstock_layer *forward = &step->layer[step->launch[f].layer],
+                                    *backward = &step->layer[step->launch[b].layer];
         EXPECT_U64((uint64_t)i, forward->number);
         EXPECT_INT(PENSTOCK_DIRECTION_FORWARD, forward->direction);
         EXPECT_U64((uint64_t)i, backward->number);
@@ -318,7 +334,8 @@ static void check_classes(const struct penstock_step *step, const uint64_t *numb
     for (uint32_t i = 0; i < step->spans; i++) {
         enum penstock_class wanted = true_class[numbers[i]];
         if (wanted != PENSTOCK_CLASS_UNKNOWN && !EXPECT_INT((long)wanted, (long)step->span[i].class_))
-            fprintf(stderr, "  span of %u bytes, %u uses\n", (unsigned)step->span[i].bytes, (unsigned)step->span[i].uses);
+            fprintf(stderr, "  span of %u bytes, %u uses\n", (unsigned)step->span[i].bytes,
+                    (unsigned)step->span[i].uses);
         seen[wanted]++;
     }
     for (int i = PENSTOCK_CLASS_ACTIVATION; i <= PENSTOCK_CLASS_OPTIMIZER_STATE; i++)
@@ -424,7 +441,10 @@ static void test_markers(void)
     world_end();
 }
 
-/* A span that is born and stays, in a window of no steady step: it is there all the time, and left alone. What was freed for good is gone. */
+/*
+ * A span that is born and stays, in a window of no steady step: it is there all the time, and left
+ * alone. What was freed for good is gone.
+ */
 static void test_lone_halves(void)
 {
     struct penstock_step step;
@@ -475,7 +495,10 @@ static void test_what_is_not_kept(void)
     EXPECT_INT(0, ps_recorder_step_bytes(world.recorder, 50, 50, &bytes));
     EXPECT_INT(-ENODATA, ps_recorder_step_bytes(world.recorder, 51, 50, &bytes));
     EXPECT_INT(-ENODATA, ps_recorder_step_bytes(world.recorder, 50, 0, &bytes));
-    /* Each of these launches, with its accesses, is eight events of the ring; each of those before was three. */
+    /*
+     * Each of these launches, with its accesses, is eight events of the ring; each of those before
+     * was three.
+     */
     for (uint64_t i = 0; i < PS_RECORDER_MOMENTS / 8 - 20; i++)
         trace_launch(&world.trace, 1, 5, span, span, span, span, span);
     EXPECT_INT(0, ps_recorder_step_bytes(world.recorder, 80, 50, &bytes));
@@ -509,7 +532,10 @@ static void test_named(void)
     world_end();
 }
 
-/* More spans than the table holds: it says so, and those that are used are in the step all the same. */
+/*
+ * More spans than the table holds: it says so, and those that are used are in the step all the
+ * same.
+ */
 static void test_too_many_spans(void)
 {
     struct penstock_step step;

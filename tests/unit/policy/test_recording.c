@@ -1,4 +1,7 @@
-/* The text of a recorded step: what is printed is read again as it was, and what isn't right is refused by line. */
+/*
+ * The text of a recorded step: what is printed is read again as it was, and what isn't right is
+ * refused by line.
+ */
 #include "policy/recording/text.h"
 
 #include <stdlib.h>
@@ -112,7 +115,9 @@ static void test_printed_and_read_again(void)
         EXPECT(strstr(second.bytes, "\nl 20+8 1\n") != NULL);
         EXPECT(strstr(second.bytes, "slab") == NULL);
         EXPECT(strstr(second.bytes, LINKS) != NULL);
-        /* A moment in which nothing of the step happens is passed over: the recorder leaves some. */
+        /*
+         * A moment in which nothing of the step happens is passed over: the recorder leaves some.
+         */
         struct penstock_launch *late = (struct penstock_launch *)&step.launch[2]; /* in our memory */
         struct penstock_step_span *span = (struct penstock_step_span *)&step.span[1];
         struct text third = {.length = 0};
@@ -142,14 +147,16 @@ static void refused(unsigned line, const char *what, const char *text)
 
 static void test_what_is_refused(void)
 {
-    static const char *const no_times[] = {HEAD "l +5\n", HEAD "l 5+\n", HEAD "l 5+x\n", HEAD "l 5+5+5\n", HEAD "l x\n"};
+    static const char *const no_times[] = {HEAD "l +5\n", HEAD "l 5+\n", HEAD "l 5+x\n", HEAD "l 5+5+5\n",
+                                           HEAD "l x\n"};
 
     refused(0, "empty", "");
     refused(1, "the first line is not \"penstock-recording 1\"", "penstock-recording 2\n");
     refused(0, "the line of the links is missing", "penstock-recording 1\nl 1\n");
     refused(0, "no launch", HEAD);
     refused(2, "links: expected four bandwidths in bytes per second", "penstock-recording 1\nlinks 1 2 0 3 0 0\nl 1\n");
-    refused(2, "links: expected the time of a mapping, in ns, after the overheads", "penstock-recording 1\nlinks 1 2 1 3 0 0 x\nl 1\n");
+    refused(2, "links: expected the time of a mapping, in ns, after the overheads",
+            "penstock-recording 1\nlinks 1 2 1 3 0 0 x\nl 1\n");
     refused(3, "unknown kind of line", HEAD "x\n");
     refused(3, "s: unknown class", HEAD "s 5 weights\nl 1\n");
     refused(3, "s: expected a number of bytes", HEAD "s 99999999999999999999 parameter\nl 1\n");
@@ -168,7 +175,10 @@ static void test_what_is_refused(void)
     refused(3, "unexpected text at the end of the line", HEAD "budget 5 6\nl 1\n");
 }
 
-/* Every prefix, and every text with one byte spoilt: whatever is accepted is a step that can be planned. */
+/*
+ * Every prefix, and every text with one byte spoilt: whatever is accepted is a step that can be
+ * planned.
+ */
 /* Recordings of before mappings were counted. */
 static void test_a_mapping_need_not_take_time(void)
 {
@@ -210,7 +220,8 @@ static void test_sums_beyond_64_bits(void)
     refuse_many("", "s 1125899906842624 activation\n", 65, "s: with this span, the spans have more than 64 PiB");
     refuse_many("", "s 1125899906842624 activation\n", 9000, "s: with this span, the spans have more than 64 PiB");
     refuse_many("s 4096 parameter\n", "l 1125899906842624\n", 63, "accepted");
-    refuse_many("s 4096 parameter\n", "l 1125899906842624\n", 65, "l: with this launch the step takes more than two years");
+    refuse_many("s 4096 parameter\n", "l 1125899906842624\n", 65,
+                "l: with this launch the step takes more than two years");
 }
 
 static void test_spoilt_texts(void)

@@ -1,4 +1,7 @@
-/* PENSTOCK_RULES: what is read and where reading stops, which rule decides, and what holds while layer and class are not known; shell patterns. */
+/*
+ * PENSTOCK_RULES: what is read and where reading stops, which rule decides, and what holds while
+ * layer and class are not known; shell patterns.
+ */
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -22,7 +25,8 @@ static void read_rules(const char *text)
 
 static struct ps_span_facts facts(uint64_t bytes, uint32_t layer, uint32_t birth, enum penstock_class class_)
 {
-    return (struct ps_span_facts){.bytes = bytes, .learnt = true, .layer = layer, .name = "block", .birth = birth, .class_ = class_};
+    return (struct ps_span_facts){
+        .bytes = bytes, .learnt = true, .layer = layer, .name = "block", .birth = birth, .class_ = class_};
 }
 
 static bool allows(struct ps_span_facts span)
@@ -100,7 +104,10 @@ static void test_conditions(void)
     read_rules("exclude layer=head");
     EXPECT(allows(facts(1, 6, 0, ACTIVATION)));
 
-    /* Which of the spans of its size: of no matter when a step is known and the span is born in each. */
+    /*
+     * Which of the spans of its size: of no matter when a step is known and the span is born in
+     * each.
+     */
     read_rules("exclude nth=3-5 size<=4kb");
     struct ps_span_facts span = facts(4000, 3, 0, ACTIVATION);
     for (span.nth = 0; span.nth < 8; span.nth++)
@@ -191,7 +198,10 @@ static void test_not_learnt(void)
     EXPECT(allows(facts(1, 0, 0, PENSTOCK_CLASS_UNKNOWN)));
 }
 
-/* What is not learnt may move only if it may whatever it turns out to be: against every possibility. */
+/*
+ * What is not learnt may move only if it may whatever it turns out to be: against every
+ * possibility.
+ */
 static void test_not_learnt_against_all(void)
 {
     static const char *const words[] = {"exclude",
@@ -231,7 +241,9 @@ static void test_not_learnt_against_all(void)
                 }
             }
             bool now = allows((struct ps_span_facts){.bytes = bytes});
-            /* Never too much; and not needlessly little where nothing depends on what is not known. */
+            /*
+             * Never too much; and not needlessly little where nothing depends on what is not known.
+             */
             if (!EXPECT(!now || all) || !EXPECT(now || !all || strpbrk(text, "=")))
                 fprintf(stderr, "  of \"%s\"\n", text);
             EXPECT(any || !now);
@@ -304,7 +316,9 @@ static void test_refused(void)
     EXPECT_INT(-EINVAL, ps_span_rules_parse(name, &rules, NULL));
 }
 
-/* The same answers as the C library gives, on every short pattern and text over a few characters. */
+/*
+ * The same answers as the C library gives, on every short pattern and text over a few characters.
+ */
 static void test_patterns(void)
 {
     static const char in_pattern[] = "ab*?[]!-\\", in_text[] = "ab]-[";
@@ -315,7 +329,10 @@ static void test_patterns(void)
         for (unsigned i = 0, rest = p; i < 5; i++, rest /= 9)
             pattern[i] = in_pattern[rest % 9];
         pattern[5] = '\0';
-        /* What POSIX leaves open: a backslash inside a set or at the end, a set that never ends, a descending range. */
+        /*
+         * What POSIX leaves open: a backslash inside a set or at the end, a set that never ends, a
+         * descending range.
+         */
         const char *set = strchr(pattern, '[');
         if ((set && (strchr(set, '\\') || strchr(set, '-') || strchr(set + 1, '['))) || pattern[4] == '\\')
             continue;

@@ -1,4 +1,7 @@
-/* Steps counted from made-up streams of launches. Kernels are small numbers; a step's shape is written as a function that emits them. */
+/*
+ * Steps counted from made-up streams of launches. Kernels are small numbers; a step's shape is
+ * written as a function that emits them.
+ */
 #include "policy/steps/counter.h"
 
 #include "expect.h"
@@ -88,7 +91,10 @@ static void test_count_while_running(void)
     EXPECT_U64(99, ps_step_count(&counter));
 }
 
-/* Setting up, then two steps in which kernels are tried out and the optimizer makes its state, then steps that are alike. */
+/*
+ * Setting up, then two steps in which kernels are tried out and the optimizer makes its state, then
+ * steps that are alike.
+ */
 static void test_first_steps_differ(void)
 {
     ps_step_init(&counter);
@@ -135,7 +141,10 @@ static void test_evaluation_in_between(void)
     EXPECT_U64(20, ps_step_count(&counter));
 }
 
-/* Two streams that the host fills from two threads: the order inside a step varies, its content does not. */
+/*
+ * Two streams that the host fills from two threads: the order inside a step varies, its content
+ * does not.
+ */
 static void test_order_inside_a_step_does_not_matter(void)
 {
     ps_step_init(&counter);
@@ -256,8 +265,9 @@ static void test_equal_lengths_are_not_enough(void)
 }
 
 /*
- * Of the kernels that run once a step, two have run in setting up already, two come with the fourth step only; the other three decide. With
- * several numberings, so that each kind comes first in the table at times.
+ * Of the kernels that run once a step, two have run in setting up already, two come with the fourth
+ * step only; the other three decide. With several numberings, so that each kind comes first in the
+ * table at times.
  */
 static void test_most_kernels_decide(void)
 {

@@ -4,7 +4,10 @@
 #include "expect.h"
 #include "watch_steps.h"
 
-/* The first step makes the optimizer's state: the second and the third are alike, and when the third ends, the step is known. */
+/*
+ * The first step makes the optimizer's state: the second and the third are alike, and when the
+ * third ends, the step is known.
+ */
 static void test_plain_loop(void)
 {
     for (int layers = 4; layers <= 40; layers = 3 * layers + 1) {
@@ -56,7 +59,10 @@ static void test_marks_turn_the_step(void)
     EXPECT_U64(7, summary.steps);
 }
 
-/* Nothing that is managed outlives the step. A program that marks its steps has them, however few launches they take. */
+/*
+ * Nothing that is managed outlives the step. A program that marks its steps has them, however few
+ * launches they take.
+ */
 static void test_marks_where_nothing_outlives_the_step(void)
 {
     for (uint64_t layers = 2; layers <= 40; layers *= 2) {
@@ -66,7 +72,8 @@ static void test_marks_where_nothing_outlives_the_step(void)
             ps_steps_mark(watch->steps);
             for (uint64_t layer = 0; layer < layers; layer++) {
                 saved[layer] = trace_alloc(&watch->trace, 50);
-                trace_launch(&watch->trace, layer ? K_MLP : K_COPY_IN, layer ? 2 : 1, saved[layer], saved[layer ? layer - 1 : 0]);
+                trace_launch(&watch->trace, layer ? K_MLP : K_COPY_IN, layer ? 2 : 1, saved[layer],
+                             saved[layer ? layer - 1 : 0]);
             }
             for (uint64_t layer = layers; layer-- > 0;) {
                 trace_launch(&watch->trace, K_WEIGHT_BACK, 1, saved[layer]);
@@ -126,7 +133,10 @@ static void test_first_three_steps_differ(void)
     watch_end(watch);
 }
 
-/* Accumulating gradients looks like steps of one micro-batch until the update comes. The whole is found, and then kept to. */
+/*
+ * Accumulating gradients looks like steps of one micro-batch until the update comes. The whole is
+ * found, and then kept to.
+ */
 static void test_accumulated_gradients(void)
 {
     for (int parts = 2; parts <= 8; parts *= 2) {
@@ -158,7 +168,10 @@ static void test_accumulated_gradients(void)
     }
 }
 
-/* A few batches of evaluation now and then: training is recognised within a few launches of its next step, and evaluation is known too. */
+/*
+ * A few batches of evaluation now and then: training is recognised within a few launches of its
+ * next step, and evaluation is known too.
+ */
 static void test_evaluation_now_and_then(void)
 {
     for (int every = 4; every <= 32; every *= 2) {
@@ -193,7 +206,10 @@ static void test_evaluation_now_and_then(void)
     }
 }
 
-/* Evaluation with training's own shapes: its forward is training's forward, until training would turn back. */
+/*
+ * Evaluation with training's own shapes: its forward is training's forward, until training would
+ * turn back.
+ */
 static void test_evaluation_that_looks_like_forward(void)
 {
     struct watch *watch = watch_start();
@@ -242,7 +258,10 @@ static void test_alternating_shapes(void)
             if (i == 100)
                 found = watch->events[PS_STEPS_FOUND];
         }
-        /* One for each, and one of both where they came in turn first: what is made of known steps is no new step. */
+        /*
+         * One for each, and one of both where they came in turn first: what is made of known steps
+         * is no new step.
+         */
         EXPECT(found == 2 || found == 3);
         EXPECT_U64(found, watch->events[PS_STEPS_FOUND]);
         struct ps_steps_summary summary = watch_end(watch);
@@ -250,7 +269,10 @@ static void test_alternating_shapes(void)
     }
 }
 
-/* Two in turn, and then only one of them: that is a step of its own, though the other one contains it. */
+/*
+ * Two in turn, and then only one of them: that is a step of its own, though the other one contains
+ * it.
+ */
 static void test_what_is_left_of_two(void)
 {
     struct watch *watch = watch_start();
@@ -368,7 +390,10 @@ static void test_what_never_repeats(void)
     watch_end(watch);
 }
 
-/* Two threads launch: in one step of a hundred two launches change places. Only those and a gram are lost, in the middle of alike layers, too. */
+/*
+ * Two threads launch: in one step of a hundred two launches change places. Only those and a gram
+ * are lost, in the middle of alike layers, too.
+ */
 static void test_launches_that_change_places(void)
 {
     for (int layers = 6; layers <= 60; layers *= 10) {
@@ -395,7 +420,10 @@ static void test_launches_that_change_places(void)
     }
 }
 
-/* A trainer every second step of which, more or less, has so many launches that the others have not, or (negative) lacks so many, in the midst of its layers. */
+/*
+ * A trainer every second step of which, more or less, has so many launches that the others have
+ * not, or (negative) lacks so many, in the midst of its layers.
+ */
 static struct ps_steps_summary visited(int visitors, int layers, uint64_t seed, int steps, uint64_t *slowest)
 {
     struct watch *watch = watch_start();
@@ -415,7 +443,10 @@ static struct ps_steps_summary visited(int visitors, int layers, uint64_t seed, 
     return watch_end(watch);
 }
 
-/* Where a few launches don't tell one layer from another, a step is gone on with where it was left all the same (seen with FSDP2: 1,548 and 1,550 launches). */
+/*
+ * Where a few launches don't tell one layer from another, a step is gone on with where it was left
+ * all the same (seen with FSDP2: 1,548 and 1,550 launches).
+ */
 static void test_launches_that_come_now_and_then(void)
 {
     for (int visitors = -4; visitors <= 4; visitors++) {
@@ -442,7 +473,10 @@ static void micro_batches(struct trainer *trainer, int n)
     }
 }
 
-/* A step that contains another one is meant where both fit, from the first round on; when it never comes again, the other one is back. */
+/*
+ * A step that contains another one is meant where both fit, from the first round on; when it never
+ * comes again, the other one is back.
+ */
 static void test_what_contains_another(void)
 {
     struct watch *watch = watch_start();
@@ -494,7 +528,10 @@ static void test_shortest_steps(void)
     }
 }
 
-/* A data set on the device: each step uses a batch that was not used for long. Steps are found all the same. */
+/*
+ * A data set on the device: each step uses a batch that was not used for long. Steps are found all
+ * the same.
+ */
 static void test_batches_on_the_device(void)
 {
     struct watch *watch = watch_start();
@@ -513,7 +550,10 @@ static void test_batches_on_the_device(void)
     watch_end(watch);
 }
 
-/* Fingerprints that the detector's hash can't tell apart: one launch of each round has one of seven. What it says holds all the same. */
+/*
+ * Fingerprints that the detector's hash can't tell apart: one launch of each round has one of
+ * seven. What it says holds all the same.
+ */
 static void test_hash_collisions(void)
 {
     for (uint64_t seed = 0; seed < 40; seed++) {
@@ -527,7 +567,8 @@ static void test_hash_collisions(void)
             for (uint64_t n = 0; n < 200; n++) {
                 uint64_t alias = n == 100 ? one_of * ((UINT64_C(1) << 61) - 1) : 0;
                 watch->trace.launches++;
-                watch_launch(watch, (struct ps_step_launch){.fingerprint = 1000 + n + alias, .reach = 200}, NULL, NULL, 0);
+                watch_launch(watch, (struct ps_step_launch){.fingerprint = 1000 + n + alias, .reach = 200}, NULL, NULL,
+                             0);
             }
         }
         EXPECT(watch->events[PS_STEPS_FOUND] <= alike);
@@ -535,7 +576,10 @@ static void test_hash_collisions(void)
     }
 }
 
-/* More steps than there are slots, of all lengths, in no order, broken off anywhere: what is said holds (check_state), and the sums agree. */
+/*
+ * More steps than there are slots, of all lengths, in no order, broken off anywhere: what is said
+ * holds (check_state), and the sums agree.
+ */
 static void test_any_mixture(void)
 {
     for (uint64_t seed = 0; seed < 30; seed++) {
@@ -547,9 +591,11 @@ static void test_any_mixture(void)
         for (int i = 0; i < 60; i++) {
             uint64_t which = trace_random(&watch->trace, 12), rounds = trace_random(&watch->trace, 6);
             for (uint64_t n = 0; n < rounds * length[which] + trace_random(&watch->trace, length[which]); n++)
-                trace_launch(&watch->trace, 1000 * (seed % 2 ? which : 0) + (n % length[which]) / (1 + seed % 3), 1, span);
+                trace_launch(&watch->trace, 1000 * (seed % 2 ? which : 0) + (n % length[which]) / (1 + seed % 3), 1,
+                             span);
         }
-        uint64_t wrapped = watch->events[PS_STEPS_WRAPPED], lost = watch->events[PS_STEPS_LOST], found = watch->events[PS_STEPS_FOUND];
+        uint64_t wrapped = watch->events[PS_STEPS_WRAPPED], lost = watch->events[PS_STEPS_LOST],
+                 found = watch->events[PS_STEPS_FOUND];
         struct ps_steps_summary summary = watch_end(watch);
         EXPECT(summary.steps >= wrapped && summary.lost >= lost);
         EXPECT_U64(found, summary.found);

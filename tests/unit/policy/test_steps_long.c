@@ -5,8 +5,9 @@
 #include "watch_steps.h"
 
 /*
- * A long step is believed in after a quarter of its second round. That the first one made the optimizer's state shows when the second one doesn't: what
- * was believed is forgotten, and the step without it is known as soon as things go on as they did before.
+ * A long step is believed in after a quarter of its second round. That the first one made the
+ * optimizer's state shows when the second one doesn't: what was believed is forgotten, and the step
+ * without it is known as soon as things go on as they did before.
  */
 static void test_long_loop(void)
 {
@@ -14,7 +15,9 @@ static void test_long_loop(void)
         struct watch *watch = watch_start();
         struct trainer trainer;
         uint64_t after[5];
-        bool all_at_once = variation & 1; /* the state of all parameters is made before the first update, or each one's before its own */
+        bool all_at_once =
+            variation &
+            1; /* the state of all parameters is made before the first update, or each one's before its own */
         trainer_init(&trainer, &watch->trace, variation & 2 ? 124 : 81);
         for (int i = 0; i < 5; i++) {
             trainer_forward(&trainer, 0, 50, 1);
@@ -40,7 +43,10 @@ static void test_long_loop(void)
     }
 }
 
-/* What was believed early and breaks off is forgotten: it is not recognised when it comes again, and what comes is found anew. */
+/*
+ * What was believed early and breaks off is forgotten: it is not recognised when it comes again,
+ * and what comes is found anew.
+ */
 static void test_believed_too_early(void)
 {
     struct watch *watch = watch_start();

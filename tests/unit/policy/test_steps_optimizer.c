@@ -1,6 +1,7 @@
 /*
- * The detector and optimizers that update many tensors by one kernel, again and again with the same grid (torch's fused Adam: some 160 launches in
- * a step of 1,516). A launch of theirs says nothing but how long ago its spans were used, and that not reliably: structures passed by value hold
+ * The detector and optimizers that update many tensors by one kernel, again and again with the same
+ * grid (torch's fused Adam: some 160 launches in a step of 1,516). A launch of theirs says nothing
+ * but how long ago its spans were used, and that not reliably: structures passed by value hold
  * stale pointers now and then.
  */
 #include "policy/steps/detector.h"
@@ -60,7 +61,8 @@ static struct model *start(int least, int longest, uint64_t stale_one_in)
         model->weight[i] = trace_alloc(&model->trace, BYTES);
         model->state[i][0] = trace_alloc(&model->trace, BYTES);
         model->state[i][1] = trace_alloc(&model->trace, BYTES);
-        model->pieces[i] = least + (int)trace_random(&model->trace, (uint64_t)(7 - least)) * (int)trace_random(&model->trace, 2);
+        model->pieces[i] =
+            least + (int)trace_random(&model->trace, (uint64_t)(7 - least)) * (int)trace_random(&model->trace, 2);
     }
     model->pieces[LAYERS / 2] = longest;
     return model;
@@ -70,8 +72,9 @@ static void update(struct model *model)
 {
     for (int i = 0; i < LAYERS; i++)
         for (int piece = 0; piece < model->pieces[i]; piece++) {
-            uint64_t stale =
-                trace_random(&model->trace, model->stale_one_in) == 0 ? model->state[trace_random(&model->trace, LAYERS)][0] : 0;
+            uint64_t stale = trace_random(&model->trace, model->stale_one_in) == 0
+                                 ? model->state[trace_random(&model->trace, LAYERS)][0]
+                                 : 0;
             launch(model, K_FUSED, model->weight[i], model->gradient[i], model->state[i][0], model->state[i][1], stale);
         }
 }
@@ -101,7 +104,10 @@ static void end(struct model *model)
     free(model);
 }
 
-/* A few launches for each set of tensors: where one is gone on with it looks like a loop of one launch, were one to look at the last few alone. */
+/*
+ * A few launches for each set of tensors: where one is gone on with it looks like a loop of one
+ * launch, were one to look at the last few alone.
+ */
 static void test_pieces_are_no_step(void)
 {
     for (uint64_t seed = 0; seed < 8; seed++) {
@@ -123,8 +129,9 @@ static void test_pieces_are_no_step(void)
 }
 
 /*
- * One tensor that takes so many launches that it is a loop of one launch indeed: the step around it is found all the same, and kept to. Every set
- * takes two launches or more: one that is idle for a whole step would speak for the step by itself.
+ * One tensor that takes so many launches that it is a loop of one launch indeed: the step around it
+ * is found all the same, and kept to. Every set takes two launches or more: one that is idle for a
+ * whole step would speak for the step by itself.
  */
 static void test_a_loop_inside_hides_no_step(void)
 {

@@ -1,4 +1,7 @@
-/* Cuts: where an access is believed to end, by what was used above it and by what copies told, and when that is forgotten. */
+/*
+ * Cuts: where an access is believed to end, by what was used above it and by what copies told, and
+ * when that is forgotten.
+ */
 #include <stdlib.h>
 
 #include "expect.h"
@@ -114,7 +117,9 @@ static void test_forgotten(void)
     EXPECT_U64(200 * UNIT, end_of(100 * UNIT));
     use(110 * UNIT);
     EXPECT_U64(110 * UNIT, end_of(100 * UNIT));
-    /* Several tell that such a time is not long: up to 2,048 accesses, so that twice as many are. */
+    /*
+     * Several tell that such a time is not long: up to 2,048 accesses, so that twice as many are.
+     */
     use_times(200 * UNIT, 1100);
     use(100 * UNIT);
     use(110 * UNIT);
@@ -128,7 +133,10 @@ static void test_forgotten(void)
     EXPECT_INT(1, (long)cuts.count);
 }
 
-/* A step of any length: what is used once in it stays, and what it uses no more is gone some steps later. */
+/*
+ * A step of any length: what is used once in it stays, and what it uses no more is gone some steps
+ * later.
+ */
 static void test_steps(void)
 {
     const unsigned lengths[] = {10, 300, 5000};
@@ -202,7 +210,10 @@ static void test_runs(void)
     EXPECT_U64(1000 * UNIT, end_of(100 * UNIT));
     use(102 * UNIT);
     EXPECT_U64(1000 * UNIT, end_of(102 * UNIT));
-    /* From the third on it is a run, of which no stride is more than four times as long as the one before. */
+    /*
+     * From the third on it is a run, of which no stride is more than four times as long as the one
+     * before.
+     */
     use(104 * UNIT);
     EXPECT_U64(112 * UNIT, end_of(104 * UNIT));
     use(110 * UNIT);

@@ -1,5 +1,6 @@
 /*
- * Cases of test_orderings: launches that use a span without naming it, by rule or in its grace (grace.h), or when it has been freed. Part of test_orderings.c.
+ * Cases of test_orderings: launches that use a span without naming it, by rule or in its grace
+ * (grace.h), or when it has been freed. Part of test_orderings.c.
  */
 #ifndef PS_TESTS_UNIT_ORDERINGS_OF_GRACE_H
 #define PS_TESTS_UNIT_ORDERINGS_OF_GRACE_H
@@ -8,7 +9,10 @@
 
 /* ---- what is used unseen ---- */
 
-/* Rules keep a span in its place, since kernels use it without naming it; it was born on a slot, and one such is queued when it comes to pages. */
+/*
+ * Rules keep a span in its place, since kernels use it without naming it; it was born on a slot,
+ * and one such is queued when it comes to pages.
+ */
 static void reload_under_unseen_use(void)
 {
     CUdeviceptr first = allocate(), second = allocate();
@@ -27,9 +31,10 @@ static void reload_under_unseen_use(void)
     EXPECT_INT(0, ps_allocation_free(first, NULL));
     EXPECT_INT(0, ps_stream_tick(stream)); /* what is known of all uses ends here, and is over */
     EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));
-    EXPECT_INT(0, ps_cu.cuMemcpyAsync(busy_bytes, kept, 4, stream->handle));     /* the kernel that doesn't name it */
-    fill(kept, 4);                                                               /* there are pages now */
-    EXPECT_INT(0, ps_cu.cuMemcpyAsync(busy_bytes + 4, kept, 4, stream->handle)); /* another, behind a launch that names it */
+    EXPECT_INT(0, ps_cu.cuMemcpyAsync(busy_bytes, kept, 4, stream->handle)); /* the kernel that doesn't name it */
+    fill(kept, 4);                                                           /* there are pages now */
+    EXPECT_INT(
+        0, ps_cu.cuMemcpyAsync(busy_bytes + 4, kept, 4, stream->handle)); /* another, behind a launch that names it */
     EXPECT_INT(0, driver.download(words, busy_bytes, sizeof words, stream->handle));
     EXPECT_INT(0, ps_cu.cuStreamSynchronize(stream->handle));
     EXPECT_INT(PS_RESIDENT, span->residency);
@@ -38,7 +43,9 @@ static void reload_under_unseen_use(void)
     expect_device_is_well();
 }
 
-/* A span that is away, filled with 3, a table, with 4, and what took the first one's pages, with 5. */
+/*
+ * A span that is away, filled with 3, a table, with 4, and what took the first one's pages, with 5.
+ */
 struct table_beside {
     CUdeviceptr away, table, other;
 };
@@ -59,7 +66,10 @@ static struct table_beside fill_table_beside(void)
     return made;
 }
 
-/* A pointer table is freed in stream order; the launch that is given it wants back what it names, and the only pages are the table's. */
+/*
+ * A pointer table is freed in stream order; the launch that is given it wants back what it names,
+ * and the only pages are the table's.
+ */
 static void reload_beside_freed_table(void)
 {
     const struct table_beside made = fill_table_beside();
@@ -76,7 +86,10 @@ static void reload_beside_freed_table(void)
     expect_device_is_well();
 }
 
-/* The same, but another launch on the stream comes in between and wants the pages, and all others are held. */
+/*
+ * The same, but another launch on the stream comes in between and wants the pages, and all others
+ * are held.
+ */
 static void reload_before_freed_table(void)
 {
     const struct table_beside made = fill_table_beside();
@@ -114,7 +127,10 @@ static CUdeviceptr left_in_its_grace(uint32_t value)
     return span;
 }
 
-/* A launch of the grace has written to its slot when a call that is no launch (one of NCCL's) wants it. */
+/*
+ * A launch of the grace has written to its slot when a call that is no launch (one of NCCL's) wants
+ * it.
+ */
 static void hold_what_left_in_grace(void)
 {
     CUdeviceptr address = left_in_its_grace(3);
@@ -234,7 +250,10 @@ static bool is_used_on(const struct ps_span *span, const struct ps_stream *on)
     return is;
 }
 
-/* A launch of another thread ends when a grace begins anew that it is in: it is among the uses, by the former one or by the next. */
+/*
+ * A launch of another thread ends when a grace begins anew that it is in: it is among the uses, by
+ * the former one or by the next.
+ */
 static void launch_beside_new_grace(void)
 {
     pthread_t thread;

@@ -1,5 +1,6 @@
 /*
- * Cases of test_orderings: launches that stand in their calls or wait behind a gate, while others make what they use move. Part of test_orderings.c, after orderings_of_grace.h.
+ * Cases of test_orderings: launches that stand in their calls or wait behind a gate, while others
+ * make what they use move. Part of test_orderings.c, after orderings_of_grace.h.
  */
 #ifndef PS_TESTS_UNIT_ORDERINGS_OF_STANDING_H
 #define PS_TESTS_UNIT_ORDERINGS_OF_STANDING_H
@@ -24,7 +25,10 @@ static void run_on_a_thread(void *(*run)(void *))
     EXPECT_INT(0, created);
 }
 
-/* A span that a launch named, all of which is over: nothing but its grace keeps it. And one of which another thread makes many launches. */
+/*
+ * A span that a launch named, all of which is over: nothing but its grace keeps it. And one of
+ * which another thread makes many launches.
+ */
 static struct {
     CUdeviceptr used, other;
     struct ps_stream *beside;
@@ -119,7 +123,10 @@ static void *launch_in_turn(void *unused)
     return NULL;
 }
 
-/* Two threads' launches always overlap: one of the two is under way at any time, and none of them for long. */
+/*
+ * Two threads' launches always overlap: one of the two is under way at any time, and none of them
+ * for long.
+ */
 static void launches_that_overlap(void)
 {
     pthread_t thread;
@@ -205,7 +212,10 @@ static void *end_twice(void *unused)
     return end_in_a_launch(unused);
 }
 
-/* And once more in its call, by what a library does at the thread's end, after what the core does there. */
+/*
+ * And once more in its call, by what a library does at the thread's end, after what the core does
+ * there.
+ */
 static void thread_ends_in_last_launch(void)
 {
     ps_tracer_begin(stream->handle, false); /* the core's key is there, and comes first */
@@ -214,7 +224,10 @@ static void thread_ends_in_last_launch(void)
     EXPECT(!ps_launches_under_way_is_any(0, UINT64_MAX));
 }
 
-/* A launch of a kernel that may make tables, queued while somebody captures, is not looked at later: its stream may be gone by then. */
+/*
+ * A launch of a kernel that may make tables, queued while somebody captures, is not looked at
+ * later: its stream may be gone by then.
+ */
 static void end_made_in_capture(void)
 {
     struct ps_made_launch made = {.key = 1};
@@ -232,7 +245,10 @@ static void *launch_many(void *unused)
     return NULL;
 }
 
-/* A launch has stood in its call for long when a span is born, at new addresses or at those of one that was freed: it is in no grace of that one. */
+/*
+ * A launch has stood in its call for long when a span is born, at new addresses or at those of one
+ * that was freed: it is in no grace of that one.
+ */
 static void born_beside_standing(void)
 {
     name_before_standing();
@@ -260,7 +276,10 @@ static void *launch_while_shown(void *unused)
     return NULL;
 }
 
-/* The driver is shown other pages at the span's addresses, and another thread's launch may use it by a table. */
+/*
+ * The driver is shown other pages at the span's addresses, and another thread's launch may use it
+ * by a table.
+ */
 static void look_in_grace(void)
 {
     static const struct ps_access_kind look = {.keeps_no_address = true, .capturing = true, .only_looked = true};
@@ -328,7 +347,10 @@ static void *wait_for_groups(void *unused)
     return NULL;
 }
 
-/* Copies of both H2D streams in turn, those of the first one behind a gate: who reloads ahead does not queue more and more there. */
+/*
+ * Copies of both H2D streams in turn, those of the first one behind a gate: who reloads ahead does
+ * not queue more and more there.
+ */
 static void reloads_of_two_streams(void)
 {
     CUdeviceptr address = allocate();
@@ -344,8 +366,8 @@ static void reloads_of_two_streams(void)
     shut(stream->handle);
     const struct ps_uses uses = {.use = {{stream, atomic_load(&stream->next)}}, .count = 1};
     for (unsigned i = 1; i <= 4 * PS_RELOADS_A_GROUP; i++)
-        EXPECT_INT(0, ps_copies_reload(i % PS_RELOADS_A_GROUP ? PS_COPIES_BEHIND : PS_COPIES_READY, address, i == 1 ? &uses : NULL, slot,
-                                       NULL, NULL, fence, &nth));
+        EXPECT_INT(0, ps_copies_reload(i % PS_RELOADS_A_GROUP ? PS_COPIES_BEHIND : PS_COPIES_READY, address,
+                                       i == 1 ? &uses : NULL, slot, NULL, NULL, fence, &nth));
     begin_one(wait_for_groups);
     usleep(50000);
     EXPECT(!atomic_load(&one.is_through));
@@ -367,7 +389,10 @@ static void *use_wanted(void *unused)
     return NULL;
 }
 
-/* While a launch waits for pages, the program gives work to a second stream. Pages that the first one is to use, behind a gate, are for the launch no more. */
+/*
+ * While a launch waits for pages, the program gives work to a second stream. Pages that the first
+ * one is to use, behind a gate, are for the launch no more.
+ */
 static void second_stream_while_waiting(void)
 {
     make_slots(2);
@@ -399,8 +424,8 @@ static void second_stream_while_waiting(void)
 #define GIVES_WAY_NS 20000000u /* to what was held up, where that is in vain */
 
 /*
- * What left in its grace comes back when work on its slot is over. A launch that would begin meanwhile waits for that: it is not waited for in turn. The
- * shortest of some times, in ns.
+ * What left in its grace comes back when work on its slot is over. A launch that would begin
+ * meanwhile waits for that: it is not waited for in turn. The shortest of some times, in ns.
  */
 static uint64_t come_back_beside_launch(void)
 {
@@ -447,7 +472,10 @@ static void held_up_by_what_comes_back(void)
     EXPECT(come_back_beside_launch() < GIVES_WAY_NS * 3 / 4);
 }
 
-/* The driver is to be shown other pages in the grace of a span, of which a launch waits behind a gate that another thread's launch opens. */
+/*
+ * The driver is to be shown other pages in the grace of a span, of which a launch waits behind a
+ * gate that another thread's launch opens.
+ */
 static void *open_by_launch(void *unused)
 {
     (void)unused;

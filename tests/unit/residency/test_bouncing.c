@@ -1,4 +1,7 @@
-/* Spans that go to and fro: how soon and how often before they stay on their slots, for how long, and which may. */
+/*
+ * Spans that go to and fro: how soon and how often before they stay on their slots, for how long,
+ * and which may.
+ */
 #include "expect.h"
 #include "memory/blocks.h"
 #include "memory/budget.h"
@@ -35,7 +38,10 @@ static unsigned launches_that_it_stays(struct ps_span *span)
     return n;
 }
 
-/* What is not large is used at ever new places by launches that name more than half of the budget together. */
+/*
+ * What is not large is used at ever new places by launches that name more than half of the budget
+ * together.
+ */
 static void show_that_parts_are_used(void)
 {
     struct ps_span all = {.bytes = BUDGET / 4 * 3}, *const named[] = {&all};

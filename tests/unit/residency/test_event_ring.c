@@ -1,4 +1,7 @@
-/* The trace's ring: what is put comes out once, whole and in each thread's order, and what finds no room is refused. */
+/*
+ * The trace's ring: what is put comes out once, whole and in each thread's order, and what finds no
+ * room is refused.
+ */
 #include "residency/event_ring.h"
 
 #include <pthread.h>
@@ -19,7 +22,8 @@ static struct ps_event_record record(uint64_t thread, uint64_t n)
 
 static bool is_whole(const struct ps_event_record *r)
 {
-    return r->kind == PS_EVENT_WAIT && r->end_ns == ~r->begin_ns && r->levels.held == (r->begin_ns ^ (uint64_t)r->thread);
+    return r->kind == PS_EVENT_WAIT && r->end_ns == ~r->begin_ns &&
+           r->levels.held == (r->begin_ns ^ (uint64_t)r->thread);
 }
 
 static void test_full(void)

@@ -1,11 +1,13 @@
 /*
- * Ordering rules that no trainer can be made to need: each case brings the core, through its own functions, to the one moment at which the
- * rule counts, and runs it under many seeds of the simulated device. tests/bats/memory/ordering-rules.bats runs the same cases with the rule taken away.
+ * Ordering rules that no trainer can be made to need: each case brings the core, through its own
+ * functions, to the one moment at which the rule counts, and runs it under many seeds of the
+ * simulated device. tests/bats/memory/ordering-rules.bats runs the same cases with the rule taken
+ * away.
  *
  *   test_orderings [CASE [FIRST SEED [SEEDS]]]       CASE '' is all of them
  *
- * A case runs in a child process for each seed, as the simulated device reads its settings once. A span is used as the tracer would have
- * it: begin, the driver call, end.
+ * A case runs in a child process for each seed, as the simulated device reads its settings once. A
+ * span is used as the tracer would have it: begin, the driver call, end.
  */
 #include <cuda.h>
 #include <errno.h>
@@ -88,17 +90,26 @@ static bool is_there(void **function, const char *name)
 static bool open_driver(void)
 {
     return is_there((void **)&driver.init, "cuInit") && is_there((void **)&driver.retain, "cuDevicePrimaryCtxRetain") &&
-           is_there((void **)&driver.set_current, "cuCtxSetCurrent") && is_there((void **)&driver.stream_destroy, "cuStreamDestroy_v2") &&
-           is_there((void **)&driver.stream_create, "cuStreamCreate") && is_there((void **)&driver.fill, "cuMemsetD32Async") &&
-           is_there((void **)&driver.download, "cuMemcpyDtoHAsync_v2") && is_there((void **)&driver.allocate, "cuMemAlloc_v2") &&
+           is_there((void **)&driver.set_current, "cuCtxSetCurrent") &&
+           is_there((void **)&driver.stream_destroy, "cuStreamDestroy_v2") &&
+           is_there((void **)&driver.stream_create, "cuStreamCreate") &&
+           is_there((void **)&driver.fill, "cuMemsetD32Async") &&
+           is_there((void **)&driver.download, "cuMemcpyDtoHAsync_v2") &&
+           is_there((void **)&driver.allocate, "cuMemAlloc_v2") &&
            is_there((void **)&driver.begin_capture, "cuStreamBeginCapture_v2") &&
-           is_there((void **)&driver.end_capture, "cuStreamEndCapture") && is_there((void **)&driver.destroy_graph, "cuGraphDestroy") &&
-           is_there((void **)&driver.copy, "cuMemcpyDtoDAsync_v2") && is_there((void **)&driver.allocate_async, "cuMemAllocAsync") &&
+           is_there((void **)&driver.end_capture, "cuStreamEndCapture") &&
+           is_there((void **)&driver.destroy_graph, "cuGraphDestroy") &&
+           is_there((void **)&driver.copy, "cuMemcpyDtoDAsync_v2") &&
+           is_there((void **)&driver.allocate_async, "cuMemAllocAsync") &&
            is_there((void **)&driver.instantiate, "cuGraphInstantiateWithFlags") &&
-           is_there((void **)&driver.launch_graph, "cuGraphLaunch") && is_there((void **)&driver.destroy_executable, "cuGraphExecDestroy");
+           is_there((void **)&driver.launch_graph, "cuGraphLaunch") &&
+           is_there((void **)&driver.destroy_executable, "cuGraphExecDestroy");
 }
 
-/* The core as process.c sets it up, without CUPTI, with room for so many spans on the device and slots in the slab. */
+/*
+ * The core as process.c sets it up, without CUPTI, with room for so many spans on the device and
+ * slots in the slab.
+ */
 static bool open_core(unsigned spans, unsigned slots)
 {
     CUcontext context;
@@ -109,7 +120,8 @@ static bool open_core(unsigned spans, unsigned slots)
 
     if (!EXPECT_INT(0, ps_real_cuda_load()) || !EXPECT(open_driver()))
         return false;
-    if (!EXPECT_INT(0, driver.init(0)) || !EXPECT_INT(0, driver.retain(&context, 0)) || !EXPECT_INT(0, driver.set_current(context)))
+    if (!EXPECT_INT(0, driver.init(0)) || !EXPECT_INT(0, driver.retain(&context, 0)) ||
+        !EXPECT_INT(0, driver.set_current(context)))
         return false;
     if (!EXPECT_INT(0, ps_device_open(&why)) || !EXPECT_INT(0, ps_registry_open(ps_device.granularity, 1, 0)) ||
         !EXPECT_INT(0, ps_copies_open()))
@@ -122,12 +134,16 @@ static bool open_core(unsigned spans, unsigned slots)
     if (!EXPECT_INT(0, driver.stream_create(&handle, CU_STREAM_NON_BLOCKING)))
         return false;
     stream = ps_stream_find(handle, false);
-    return EXPECT_INT(0, driver.stream_create(&busy_stream, CU_STREAM_NON_BLOCKING)) && EXPECT_INT(0, driver.allocate(&busy_bytes, PAGE));
+    return EXPECT_INT(0, driver.stream_create(&busy_stream, CU_STREAM_NON_BLOCKING)) &&
+           EXPECT_INT(0, driver.allocate(&busy_bytes, PAGE));
 }
 
 /* ---- steps of the cases ---- */
 
-/* Work that has nothing to do with any span: a device that prefers it leaves the copies waiting meanwhile. */
+/*
+ * Work that has nothing to do with any span: a device that prefers it leaves the copies waiting
+ * meanwhile.
+ */
 static void keep_the_device_busy(void)
 {
     for (unsigned i = 0; i < 1000; i++)
@@ -196,7 +212,9 @@ static CUdeviceptr allocate(void)
     return allocate_large(1);
 }
 
-/* Slots ahead of need, so that an eviction queues its copy at once and takes the oldest free one. */
+/*
+ * Slots ahead of need, so that an eviction queues its copy at once and takes the oldest free one.
+ */
 static void make_slots(unsigned n)
 {
     while (n--)
@@ -265,7 +283,10 @@ static void free_while_evicting(void)
     expect_filled_with(next, 2);
 }
 
-/* The same, but an access has come in between: the eviction is cancelled, and its D2H goes on nevertheless. */
+/*
+ * The same, but an access has come in between: the eviction is cancelled, and its D2H goes on
+ * nevertheless.
+ */
 static void free_after_cancel(void)
 {
     make_slots(1);
@@ -280,10 +301,18 @@ static void free_after_cancel(void)
     expect_device_is_well();
 }
 
-/* A span that was brought back ahead of its use and must leave again before any stream has waited for it. */
+/*
+ * A span that was brought back ahead of its use and must leave again before any stream has waited
+ * for it.
+ */
 static void evict_while_reloading(void)
 {
-    make_slots(2); /* the second eviction takes the other slot: with the same one, the order of the slot would be that of the span too */
+    make_slots(
+        /*
+         * the second eviction takes the other slot: with the same one, the order of the slot would
+         * be that of the span too
+         */
+        2);
     CUdeviceptr span = allocate();
     fill(span, 3);
     begin_an_eviction();
@@ -316,7 +345,10 @@ static void free_while_reloading(void)
     expect_device_is_well();
 }
 
-/* A launch that found no pages is about to run on the slot when pages come free, and somebody reloads the span ahead. */
+/*
+ * A launch that found no pages is about to run on the slot when pages come free, and somebody
+ * reloads the span ahead.
+ */
 static void reload_before_launch(void)
 {
     make_slots(2);
@@ -383,7 +415,8 @@ static void evict_to_slot_of_row_being_read(void)
 }
 
 /*
- * Another thread that has work come after what was queued on the stream, again and again. What went wrong is for the main thread to tell.
+ * Another thread that has work come after what was queued on the stream, again and again. What went
+ * wrong is for the main thread to tell.
  */
 static atomic_bool captures_are_over;
 static atomic_uint wrong_results;
@@ -455,7 +488,10 @@ static CUstream captured_stream(unsigned flags)
     return other;
 }
 
-/* Something waits for uses on the legacy stream while a blocking stream is captured: what is known of those before has a tick, and no other can be had. */
+/*
+ * Something waits for uses on the legacy stream while a blocking stream is captured: what is known
+ * of those before has a tick, and no other can be had.
+ */
 static void wait_for_legacy_in_capture(void)
 {
     struct ps_uses before = {.count = 0}, uses = {.count = 0};
@@ -477,7 +513,9 @@ static void wait_for_legacy_in_capture(void)
     expect_device_is_well();
 }
 
-/* A stream is destroyed while it is captured: what it was given before is waited for all the same. */
+/*
+ * A stream is destroyed while it is captured: what it was given before is waited for all the same.
+ */
 static void destroy_in_capture(void)
 {
     struct ps_uses uses = {.count = 0};
@@ -507,7 +545,10 @@ static bool yes(void)
     return true;
 }
 
-/* A graph that fills memory of its own, as torch would have it captured; it goes while its launch and a copy of that memory are yet to run. */
+/*
+ * A graph that fills memory of its own, as torch would have it captured; it goes while its launch
+ * and a copy of that memory are yet to run.
+ */
 static void graph_goes_while_its_memory_is_read(void)
 {
     CUdeviceptr memory = 0, result = 0;
@@ -622,7 +663,10 @@ static void run_seeds(size_t i, unsigned first, unsigned seeds)
         wrong += !run_seed(i, seed);
 }
 
-/* The device is asked for in a child: the parent must not open the driver, or its children could not. */
+/*
+ * The device is asked for in a child: the parent must not open the driver, or its children could
+ * not.
+ */
 static bool device_is_simulated(void)
 {
     int status = -1;

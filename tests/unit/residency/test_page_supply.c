@@ -1,6 +1,7 @@
 /*
- * The budget with a driver that has pages for so many bytes, and freed spans whose last use ends when the test says so: who waits for what, and who
- * gets it, when a thread of the program and helper threads want pages at once.
+ * The budget with a driver that has pages for so many bytes, and freed spans whose last use ends
+ * when the test says so: who waits for what, and who gets it, when a thread of the program and
+ * helper threads want pages at once.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -32,8 +33,8 @@ static size_t units_made, units_given_back;
 static uint64_t handles;
 static size_t units_of[256];
 
-static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
-                               unsigned long long flags)
+static CUresult CUDAAPI create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                               const CUmemAllocationProp *properties, unsigned long long flags)
 {
     CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 
@@ -252,7 +253,10 @@ static void test_a_use_that_does_not_end_holds_up_no_other(void)
     EXPECT_U64(0, ps_budget.held);
 }
 
-/* What nobody wants goes, when its use is over; until then nothing that is wanted goes in its place. */
+/*
+ * What nobody wants goes, when its use is over; until then nothing that is wanted goes in its
+ * place.
+ */
 static void test_what_is_wanted_stays(void)
 {
     ps_registry_lock();
@@ -322,7 +326,10 @@ static void take_and_return(size_t units)
     ps_page_supply_return(&supply);
 }
 
-/* What the driver is given back it clears, with the link's time: while memory is short it gets nothing but what stands in another span's way. */
+/*
+ * What the driver is given back it clears, with the link's time: while memory is short it gets
+ * nothing but what stands in another span's way.
+ */
 static void test_pages_stay_while_memory_is_tight(void)
 {
     struct ps_supply two, one;

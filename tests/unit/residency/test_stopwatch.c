@@ -1,6 +1,6 @@
 /*
- * The stopwatch with a driver that has a clock of its own: what is told of launches and waits, when, and in which order; and that a steady program
- * makes no events.
+ * The stopwatch with a driver that has a clock of its own: what is told of launches and waits,
+ * when, and in which order; and that a steady program makes no events.
  */
 #include <stdlib.h>
 
@@ -139,7 +139,10 @@ static void test_waits_alone_when_durations_are_not_wanted(void)
     expect_sample(&samples[0], 105, 4 * MS, true);
 }
 
-/* Several reasons to wait before one launch are one wait, from the first on; a wait of the host is one of the main stream. */
+/*
+ * Several reasons to wait before one launch are one wait, from the first on; a wait of the host is
+ * one of the main stream.
+ */
 static void test_waits_that_come_together(void)
 {
     begin();
@@ -201,14 +204,18 @@ static void test_the_stream_that_launches_most_is_the_one(void)
         launch(stream, 1);
 }
 
-/* FSDP's collectives lie on several streams, which together may launch more than the one that computes. */
+/*
+ * FSDP's collectives lie on several streams, which together may launch more than the one that
+ * computes.
+ */
 static void test_many_streams_together_are_none(void)
 {
     begin();
     ps_stopwatch_learn(true);
     for (uint64_t i = 0; i < 20000; i++) {
         bool computes = i % 5 < 2;
-        launch(computes ? stream : ps_stream_find((CUstream)(uintptr_t)(100 + i % 5), false), 1); /* NOLINT(performance-no-int-to-ptr) */
+        launch(computes ? stream : ps_stream_find((CUstream)(uintptr_t)(100 + i % 5), false),
+               1); /* NOLINT(performance-no-int-to-ptr) */
         ps_stopwatch_read(samples, SAMPLES);
     }
     launch(stream, 2 * MS);

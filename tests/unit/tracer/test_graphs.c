@@ -1,4 +1,7 @@
-/* Executable graphs: what each names once it was made, and once its nodes were changed, one or all; with a driver that has graphs of our own making. */
+/*
+ * Executable graphs: what each names once it was made, and once its nodes were changed, one or all;
+ * with a driver that has graphs of our own making.
+ */
 #include "tracer/graphs.h"
 
 #include "cuda/driver.h"
@@ -124,7 +127,9 @@ static const struct graph whole = {nodes, 4}, other = {later, 4}, child = {child
 static int one, two; /* handles of executables */
 static const CUgraphExec first = (CUgraphExec)&one, second = (CUgraphExec)&two;
 
-/* A fill of unit 1, a copy of 2 from 3, a child that fills 4 and copies 5 to 6, and an empty one. */
+/*
+ * A fill of unit 1, a copy of 2 from 3, a child that fills 4 and copies 5 to 6, and an empty one.
+ */
 static void make(void)
 {
     children[0] = (struct node){CU_GRAPH_NODE_TYPE_MEMSET, unit(4), 0, NULL};
@@ -254,8 +259,9 @@ static void test_kernels(void)
 
 static void test_values(void)
 {
-    CUstreamBatchMemOpParams write[2] = {{.writeValue = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32, .address = unit(12)}},
-                                         {.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32, .address = unit(13)}}};
+    CUstreamBatchMemOpParams write[2] = {
+        {.writeValue = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32, .address = unit(12)}},
+        {.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32, .address = unit(13)}}};
     const CUDA_BATCH_MEM_OP_NODE_PARAMS values = {.count = 2, .paramArray = write};
 
     make();
@@ -264,7 +270,10 @@ static void test_values(void)
     ps_graph_destroyed(first);
 }
 
-/* What the calls that change a graph say is read when they have succeeded; one that failed has changed nothing. */
+/*
+ * What the calls that change a graph say is read when they have succeeded; one that failed has
+ * changed nothing.
+ */
 static void test_calls(void)
 {
     CUgraphNodeParams any = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
@@ -289,7 +298,8 @@ static void test_calls(void)
     any = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, .memOp = {.count = 1, .paramArray = &value}};
     ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecNodeSetParams, &more, CUDA_SUCCESS);
     EXPECT_U64(BIT(16) | BIT(14) | BIT(15) | BIT(17), names(first));
-    any = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_MEMCPY, .memcpy = {.copyParams = {.dstDevice = unit(18), .srcDevice = unit(19)}}};
+    any = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_MEMCPY,
+                              .memcpy = {.copyParams = {.dstDevice = unit(18), .srcDevice = unit(19)}}};
     ps_traced_call_ended(CUPTI_DRIVER_TRACE_CBID_cuGraphExecNodeSetParams, &more, CUDA_SUCCESS);
     EXPECT_U64(BIT(16) | BIT(14) | BIT(15) | BIT(18) | BIT(19), names(first));
     any = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_GRAPH, .graph = {.graph = (CUgraph)&child}};

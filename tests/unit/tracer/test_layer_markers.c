@@ -1,4 +1,7 @@
-/* Which layer a thread is in, by the markers of the API, of NVTX and of kernels. Each case in a process of its own: the source is chosen once. */
+/*
+ * Which layer a thread is in, by the markers of the API, of NVTX and of kernels. Each case in a
+ * process of its own: the source is chosen once.
+ */
 #include "plan/layers.h"
 
 #include <pthread.h>
@@ -19,7 +22,8 @@ static bool is(struct ps_recorded_layer layer, uint32_t number, enum penstock_di
 {
     if (layer.number == number && layer.direction == direction && !strcmp(layer.name ? layer.name : "", name))
         return true;
-    fprintf(stderr, "got layer %u, direction %d, name %s\n", layer.number, (int)layer.direction, layer.name ? layer.name : "NULL");
+    fprintf(stderr, "got layer %u, direction %d, name %s\n", layer.number, (int)layer.direction,
+            layer.name ? layer.name : "NULL");
     return false;
 }
 
@@ -285,7 +289,10 @@ static void test_many_threads(void)
     EXPECT_U64(4 * 5000 * 2, ps_layers_figures().markers);
 }
 
-/* Names that don't say the direction: forward the first time in a step, backward the second; unnumbered ones by the order of appearance. */
+/*
+ * Names that don't say the direction: forward the first time in a step, backward the second;
+ * unnumbered ones by the order of appearance.
+ */
 static void test_turns(void)
 {
     static const char *const order[] = {"encoder", "decoder", "decoder", "encoder"};
@@ -379,7 +386,8 @@ static void test_kernels(void)
     static const struct {
         unsigned name;
         uint32_t number;
-    } order[] = {{1, 0}, {0, 0}, {1, 1}, {0, 1}, {1, 2}, {0, 2}, {0, 2}, {2, 2}, {0, 2}, {2, 1}, {0, 1}, {2, 0}, {0, 0}};
+    } order[] = {{1, 0}, {0, 0}, {1, 1}, {0, 1}, {1, 2}, {0, 2}, {0, 2},
+                 {2, 2}, {0, 2}, {2, 1}, {0, 1}, {2, 0}, {0, 0}};
 
     ps_cu.cuKernelGetName = name_of_kernel;
     choose(PS_LAYERS_KERNEL, "norm*");

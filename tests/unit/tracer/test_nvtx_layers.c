@@ -1,6 +1,7 @@
 /*
- * Penstock as NVTX's injection library: the real NVTX of the toolkit's headers in this program, attached by the one way it has that needs no
- * shared object. What is pushed, popped, started and ended in every form is the layer that a launch of the thread would be in.
+ * Penstock as NVTX's injection library: the real NVTX of the toolkit's headers in this program,
+ * attached by the one way it has that needs no shared object. What is pushed, popped, started and
+ * ended in every form is the layer that a launch of the thread would be in.
  */
 #include <nvtx3/nvToolsExt.h>
 
@@ -40,8 +41,8 @@ static nvtxEventAttributes_t event(const char *ascii, const wchar_t *wide, nvtxS
 
 static void test_push_and_pop(void)
 {
-    nvtxEventAttributes_t ascii = event("layer 2 forward", NULL, NULL), wide = event(NULL, L"layer 3 forward \x2713", NULL),
-                          none = event(NULL, NULL, NULL);
+    nvtxEventAttributes_t ascii = event("layer 2 forward", NULL, NULL),
+                          wide = event(NULL, L"layer 3 forward \x2713", NULL), none = event(NULL, NULL, NULL);
 
     EXPECT_TEXT("", here());
     EXPECT_INT(0, nvtxRangePushA("layer 1 forward"));
@@ -71,7 +72,8 @@ static void test_push_and_pop(void)
 static void test_domains(void)
 {
     nvtxDomainHandle_t one = nvtxDomainCreateA("one"), two = nvtxDomainCreateW(L"two");
-    nvtxStringHandle_t registered = nvtxDomainRegisterStringA(one, "layer 7 fwd"), wide = nvtxDomainRegisterStringW(two, L"layer 8 bwd");
+    nvtxStringHandle_t registered = nvtxDomainRegisterStringA(one, "layer 7 fwd"),
+                       wide = nvtxDomainRegisterStringW(two, L"layer 8 bwd");
     nvtxEventAttributes_t seven = event(NULL, NULL, registered), eight = event(NULL, NULL, wide);
 
     EXPECT(one && two && one != two && registered && wide);
@@ -108,7 +110,10 @@ static void test_start_and_end(void)
     EXPECT_TEXT(left[4], here());
 }
 
-/* Where ranges are not asked for, NVTX is told that nobody wants them: it does nothing from then on. */
+/*
+ * Where ranges are not asked for, NVTX is told that nobody wants them: it does nothing from then
+ * on.
+ */
 static void test_not_asked_for(void)
 {
     EXPECT_INT(NVTX_NO_PUSH_POP_TRACKING, nvtxRangePushA("layer 1 forward"));
@@ -122,8 +127,9 @@ int main(void)
         const char *layers, *disable;
         void (*test)(void);
     } cases[] = {
-        {"nvtx:layer *", "0", test_push_and_pop}, {"nvtx:layer *", "0", test_domains}, {"nvtx:layer *", "0", test_start_and_end},
-        {"auto", "0", test_not_asked_for},        {"api", "0", test_not_asked_for},    {"nvtx:layer *", "1", test_not_asked_for},
+        {"nvtx:layer *", "0", test_push_and_pop},  {"nvtx:layer *", "0", test_domains},
+        {"nvtx:layer *", "0", test_start_and_end}, {"auto", "0", test_not_asked_for},
+        {"api", "0", test_not_asked_for},          {"nvtx:layer *", "1", test_not_asked_for},
     };
 
     unsetenv("NVTX_INJECTION64_PATH");

@@ -1,4 +1,7 @@
-/* The task of a run of `penstock verify`: which lines are read, which are refused, and which spans are meant. */
+/*
+ * The task of a run of `penstock verify`: which lines are read, which are refused, and which spans
+ * are meant.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -74,7 +77,8 @@ static void test_which_spans(void)
     /* One that outlives the step, and one that is born at the 5th of each 27 launches. */
     EXPECT_INT(0, read_task("bare 0 0 f\nspare 4096 3\nspare-each 8192 59 27\n"));
     EXPECT(!wants(4096, 3, 0, false) && wants(4096, 4, 0, false));
-    EXPECT(!wants(8192, 0, 5, false) && !wants(8192, 9, 86, false) && wants(8192, 0, 6, false) && wants(4096, 0, 5, false));
+    EXPECT(!wants(8192, 0, 5, false) && !wants(8192, 9, 86, false) && wants(8192, 0, 6, false) &&
+           wants(4096, 0, 5, false));
 }
 
 int main(void)
