@@ -51,8 +51,8 @@ endif
 OUT := build/$(VARIANT)
 
 # --- toolkit ---------------------------------------------------------------------------------------------------------------------------
-# scripts/cuda-home names the first complete CUDA 13 toolkit: $CUDA_HOME, nvcc's, /usr/local/cuda, or the one scripts/setup makes.
-override CUDA_HOME := $(shell scripts/cuda-home)
+# scripts/dev/cuda-home names the first complete CUDA 13 toolkit: $CUDA_HOME, nvcc's, /usr/local/cuda, or the one scripts/dev/setup makes.
+override CUDA_HOME := $(shell scripts/dev/cuda-home)
 NVCC := $(CUDA_HOME)/bin/nvcc
 # Toolkits from NVIDIA's installers keep CUPTI apart; the wheels put it with the rest.
 cuda_includes := $(addprefix -isystem ,$(wildcard $(CUDA_HOME)/include $(CUDA_HOME)/extras/CUPTI/include))
@@ -98,14 +98,14 @@ lib_sources := $(wildcard shim/*.c shim/*/*.c policy/*.c policy/*/*.c)
 lib_objects := $(lib_sources:%.c=$(OUT)/obj/%.o)
 # A folder for each room, as in shim/; all programs are in $(OUT)/unit.
 unit_sources := $(wildcard tests/unit/*/test_*.c)
-# The simulated driver's own unit tests are linked with it; scripts/test gives them the path to find it.
+# The simulated driver's own unit tests are linked with it; scripts/dev/test gives them the path to find it.
 sim_unit_sources := $(wildcard tests/unit/cudasim/test_cudasim_*.c)
 plain_unit_sources := $(filter-out $(sim_unit_sources),$(unit_sources))
 plain_units := $(patsubst %.c,$(OUT)/unit/%,$(notdir $(plain_unit_sources)))
 sim_units := $(patsubst %.c,$(OUT)/unit/%,$(notdir $(sim_unit_sources)))
 units := $(plain_units) $(sim_units)
-tool_sources := $(wildcard scripts/penstock-*.c)
-tools := $(tool_sources:scripts/%.c=$(OUT)/%)
+tool_sources := $(wildcard scripts/command/penstock-*.c)
+tools := $(tool_sources:scripts/command/%.c=$(OUT)/%)
 sample_sources := $(wildcard tests/samples/*.cu)
 samples := $(sample_sources:tests/samples/%.cu=$(OUT)/samples/%)
 # Toolkits differ in whether they bring the runtime as an archive.
@@ -117,7 +117,7 @@ pages := $(OUT)/man/penstock.1 $(OUT)/man/libpenstock.7
 completions := $(addprefix $(OUT)/completions/,bash zsh fish)
 # The page of `penstock report`, and the library that draws its charts.
 CHART_JS ?= /usr/share/javascript/chart.js/chart.min.js
-report_page := $(patsubst scripts/%,$(OUT)/%,$(wildcard scripts/report-page/*)) $(OUT)/report-page/chart.js
+report_page := $(patsubst scripts/command/%,$(OUT)/%,$(wildcard scripts/command/report-page/*)) $(OUT)/report-page/chart.js
 library := $(OUT)/libpenstock.so
 test_archive := $(OUT)/libpenstock-test.a
 map := $(OUT)/libpenstock.map
@@ -149,7 +149,7 @@ $(OUT)/flags $(OUT)/sources $(OUT)/date: FORCE
 ifeq ($(CUDA_HOME),)
 toolkit_goals := $(filter-out demo test setup clean distclean dist help uninstall check,$(or $(MAKECMDGOALS),all))
 ifneq ($(toolkit_goals),)
-$(error no complete CUDA 13 toolkit found: run scripts/setup, or set CUDA_HOME)
+$(error no complete CUDA 13 toolkit found: run scripts/dev/setup, or set CUDA_HOME)
 endif
 endif
 
@@ -159,9 +159,9 @@ $(OUT)/obj/%.o: %.c $(OUT)/flags
 	$(call say,CC,$<)
 	$(Q)$(CC) $(hardening) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(map): shim/hooks/libpenstock.map.in $(wildcard shim/cuda/hooks.def shim/cuda/traced_calls.def shim/cuda/nccl.def) scripts/exports $(OUT)/flags
+$(map): shim/hooks/libpenstock.map.in $(wildcard shim/cuda/hooks.def shim/cuda/traced_calls.def shim/cuda/nccl.def) scripts/dev/exports $(OUT)/flags
 	$(call say,GEN,$@)
-	$(Q)scripts/exports map >$@
+	$(Q)scripts/dev/exports map >$@
 
 $(OUT)/libpenstock.so: $(lib_objects) $(map) $(OUT)/sources
 	$(call say,LD,$@)
@@ -186,15 +186,19 @@ $(sim_units): $(OUT)/sim/libcuda.so.1 $(OUT)/sim/libcupti.so.13
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter-out %.o,$^) $(system_libs)
 
-$(tools): $(OUT)/%: $(OUT)/obj/scripts/%.o $(test_archive)
+$(tools): $(OUT)/%: $(OUT)/obj/scripts/command/%.o $(test_archive)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(tool_ldflags) -o $@ $< $(test_archive) $(system_libs)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(tool_ldflags) -o $@ $(filter %.o,$^) $(test_archive) $(system_libs)
+
+# What several of them share, or one is made of.
+$(addprefix $(OUT)/penstock-,plan plan-bound trade): $(OUT)/obj/scripts/command/plan_input.o
+$(OUT)/penstock-top: $(addprefix $(OUT)/obj/scripts/command/top_,pages.o table.o)
 
 # --- manual pages and completions ------------------------------------------------------------------------------------------------------
 # Made from what the command itself shows (the help texts, and the table of settings), and from the manual.
 $(OUT)/man/libpenstock.7: scripts/packages/markdown.awk $(wildcard scripts/manual/*.md)
-$(pages): scripts/packages/man scripts/packages/about scripts/penstock-help include/penstock/version.h $(OUT)/date
-$(completions): scripts/packages/completion $(wildcard scripts/packages/completion.*) scripts/packages/options scripts/penstock-help
+$(pages): scripts/packages/man scripts/packages/about scripts/command/penstock-help include/penstock/version.h $(OUT)/date
+$(completions): scripts/packages/completion $(wildcard scripts/packages/completion.*) scripts/packages/options scripts/command/penstock-help
 $(OUT)/man/libpenstock.7 $(completions): $(OUT)/penstock-settings
 
 $(OUT)/man/%:
@@ -209,12 +213,12 @@ $(OUT)/completions/%:
 
 # --- the page of penstock report -------------------------------------------------------------------------------------------------------
 $(OUT)/report-page/chart.js: $(wildcard $(CHART_JS))
-	$(if $<,,$(error no Chart.js at $(CHART_JS): run scripts/setup, or set CHART_JS to a chart.min.js of version 3))
+	$(if $<,,$(error no Chart.js at $(CHART_JS): run scripts/dev/setup, or set CHART_JS to a chart.min.js of version 3))
 	@mkdir -p $(@D)
 	$(call say,COPY,$@)
 	$(Q)cp $< $@
 
-$(OUT)/report-page/%: scripts/report-page/%
+$(OUT)/report-page/%: scripts/command/report-page/%
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
 
@@ -280,26 +284,26 @@ jobs = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 1))
 pass := CC='$(CC)' SAN='$(SAN)' DEBUG='$(DEBUG)' MUTANT='$(MUTANT)'
 
 setup:
-	$(Q)scripts/setup test
+	$(Q)scripts/dev/setup test
 
 demo:
-	$(Q)scripts/demo --check
-	$(Q)scripts/setup build
+	$(Q)scripts/dev/demo --check
+	$(Q)scripts/dev/setup build
 	$(Q)$(MAKE) --no-print-directory $(jobs) all sim $(OUT)/samples/transformer
-	$(Q)scripts/demo $(OUT)
+	$(Q)scripts/dev/demo $(OUT)
 
 test:
-	$(Q)scripts/setup test
+	$(Q)scripts/dev/setup test
 	$(Q)$(MAKE) --no-print-directory $(jobs) everything
-	$(Q)scripts/test --build $(OUT) $(TESTS)
+	$(Q)scripts/dev/test --build $(OUT) $(TESTS)
 
 check:
-	$(Q)scripts/setup test
+	$(Q)scripts/dev/setup test
 	$(Q)$(MAKE) --no-print-directory $(jobs) $(OUT)/libpenstock.so $(tools)
-	$(Q)scripts/check --build $(OUT)
+	$(Q)scripts/dev/check --build $(OUT)
 
 bench: everything
-	$(Q)scripts/bench $(OUT)
+	$(Q)scripts/dev/bench $(OUT)
 
 # --- installation ----------------------------------------------------------------------------------------------------------------------
 # LIBDIR is where the library goes; `penstock` finds it in PREFIX's lib, lib64, lib/penstock or lib/x86_64-linux-gnu. ZSHDIR is in zsh's fpath.
@@ -307,17 +311,17 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 LIBDIR ?= $(PREFIX)/lib
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
-programs := $(tools) scripts/penstock-advise scripts/penstock-help scripts/penstock-report scripts/penstock-summary scripts/penstock-verify
-modules := scripts/penstock_command.py scripts/penstock_files.py scripts/penstock_findings.py scripts/penstock_reports.py scripts/penstock_text.py
+programs := $(tools) scripts/command/penstock-advise scripts/command/penstock-help scripts/command/penstock-report scripts/command/penstock-summary scripts/command/penstock-verify
+modules := scripts/command/penstock_command.py scripts/command/penstock_files.py scripts/command/penstock_findings.py scripts/command/penstock_reports.py scripts/command/penstock_text.py
 public_headers := $(wildcard include/penstock/*.h)
 documents := README.md CHANGELOG.md LICENSE
 # MODE:FILE:PLACE
-installed := 755:$(library):$(LIBDIR)/$(soname) 755:scripts/penstock:$(PREFIX)/bin/penstock \
+installed := 755:$(library):$(LIBDIR)/$(soname) 755:scripts/command/penstock:$(PREFIX)/bin/penstock \
     $(foreach file,$(programs),755:$(file):$(PREFIX)/libexec/penstock/$(notdir $(file))) \
     $(foreach file,$(modules),644:$(file):$(PREFIX)/libexec/penstock/$(notdir $(file))) \
     $(foreach file,$(report_page),644:$(file):$(PREFIX)/share/penstock/report-page/$(notdir $(file))) \
     $(foreach file,$(public_headers),644:$(file):$(PREFIX)/$(file)) \
-    644:scripts/penstock.py:$(PREFIX)/share/penstock/penstock.py \
+    644:scripts/command/penstock.py:$(PREFIX)/share/penstock/penstock.py \
     $(foreach file,$(documents),644:$(file):$(PREFIX)/share/doc/penstock/$(file)) \
     $(foreach file,$(pages),644:$(file):$(PREFIX)/share/man/man$(patsubst .%,%,$(suffix $(file)))/$(notdir $(file))) \
     644:$(OUT)/completions/bash:$(PREFIX)/share/bash-completion/completions/penstock \
@@ -381,7 +385,7 @@ help:
 	@echo 'make bench      benchmarks of the fast paths, learning and planning'
 	@echo 'make install    PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=   (and make uninstall)'
 	@echo 'make dist       a tarball of the sources; deb: a Debian package; wheel: a Python wheel; all in $(OUT)/packages'
-	@echo 'make clean      remove what was built; distclean: the toolkit of scripts/setup as well'
+	@echo 'make clean      remove what was built; distclean: the toolkit of scripts/dev/setup as well'
 	@echo
 	@echo 'V=1 shows commands. CC=gcc|clang. DEBUG=1, SAN=address|thread, MUTANT=1 build a variant under build/ of its own.'
 

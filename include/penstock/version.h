@@ -1,6 +1,6 @@
 /*
  * The version of Penstock, for the preprocessor. The version stands nowhere else: the Makefile and
- * scripts/penstock read PENSTOCK_VERSION_STRING from this file. It holds constants only.
+ * scripts/command/penstock read PENSTOCK_VERSION_STRING from this file. It holds constants only.
  */
 #ifndef PENSTOCK_VERSION_H
 #define PENSTOCK_VERSION_H

@@ -6,7 +6,7 @@
 set -euo pipefail
 
 tree=$(dirname "$(readlink -f "$0")")/../..
-command -v penstock >/dev/null || PATH=$tree/scripts:$PATH
+command -v penstock >/dev/null || PATH=$tree/scripts/command:$PATH
 out=${OUT:-penstock-out}
 gpus=${GPUS:-1}
 mkdir -p "$out"

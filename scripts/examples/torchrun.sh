@@ -6,7 +6,7 @@
 set -euo pipefail
 
 tree=$(dirname "$(readlink -f "$0")")/../..
-command -v penstock >/dev/null || PATH=$tree/scripts:$PATH
+command -v penstock >/dev/null || PATH=$tree/scripts/command:$PATH
 out=${OUT:-penstock-out}
 mkdir -p "$out"
 rm -f "$out"/report.rank*.json # of a job that had more processes

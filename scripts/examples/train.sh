@@ -5,7 +5,7 @@
 set -euo pipefail
 
 tree=$(dirname "$(readlink -f "$0")")/../..
-command -v penstock >/dev/null || PATH=$tree/scripts:$PATH
+command -v penstock >/dev/null || PATH=$tree/scripts/command:$PATH
 out=${OUT:-penstock-out}
 mkdir -p "$out"
 

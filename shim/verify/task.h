@@ -1,6 +1,6 @@
 /*
  * The task of a run that `penstock verify` makes: a file of lines, written by
- * scripts/penstock-verify.
+ * scripts/command/penstock-verify.
  *
  *     guard unmap|host       the backing of evicted spans; host: each leads to its slot before any
  *                            launch

@@ -1,6 +1,6 @@
 /*
  * A program that only calls the runtime: what a call takes, plain or with Penstock preloaded.
- * scripts/bench runs it both ways in turn; the difference of the two is what Penstock costs, the
+ * scripts/dev/bench runs it both ways in turn; the difference of the two is what Penstock costs, the
  * tracer's source of events included.
  *
  * For the simulated device's seeded scheduler, under which nothing runs while launches are being
@@ -18,7 +18,7 @@
 #define SMALL_BYTES 4096
 #define SPAN_BYTES                                                                                                     \
     (64u                                                                                                               \
-     << 10) /* PENSTOCK_MIN_SPAN, as scripts/bench sets it: the simulated device fills new memory, which takes long */
+     << 10) /* PENSTOCK_MIN_SPAN, as scripts/dev/bench sets it: the simulated device fills new memory, which takes long */
 #define LAUNCHES 200
 
 #define TWENTY(of)                                                                                                     \

@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PENSTOCK = os.path.join(HERE, "..", "..", "scripts", "penstock")
+PENSTOCK = os.path.join(HERE, "..", "..", "scripts", "command", "penstock")
 KERNELS = {"table": "peek", "masked": "peek", "weights": "peek_at_weights", "wide": "peek_at_weights"}  # that use it, by the program's word
 
 program, steps, *words = sys.argv[1:]

@@ -12,9 +12,9 @@ STRICT=${PENSTOCK_TEST_STRICT:-}
 SIM=$BUILD/sim
 SAMPLES=$BUILD/samples
 PENSTOCK_SO=$BUILD/libpenstock.so
-PENSTOCK=$ROOT/scripts/penstock
+PENSTOCK=$ROOT/scripts/command/penstock
 # bats reads this file for each test: what setup_suite.bash found once is not looked for again.
-TOOLKIT=${PENSTOCK_TEST_TOOLKIT-$("$ROOT/scripts/cuda-home" || true)}
+TOOLKIT=${PENSTOCK_TEST_TOOLKIT-$("$ROOT/scripts/dev/cuda-home" || true)}
 
 # Nothing of the person's own settings reaches a program under test. PENSTOCK_TEST_ names stay: bats reads a file more than once, in
 # processes of their own, and the settings' table leaves these names to the tests.

@@ -8,7 +8,7 @@ setup_suite() {
     build=${PENSTOCK_TEST_BUILD:-build/release}
     [[ "$build" == /* ]] || build=$root/$build
     export PENSTOCK_TEST_BUILD=$build
-    PENSTOCK_TEST_TOOLKIT=$("$root/scripts/cuda-home" || true)
+    PENSTOCK_TEST_TOOLKIT=$("$root/scripts/dev/cuda-home" || true)
     digits=$(git -C "$root" rev-parse --short=4 HEAD 2>/dev/null || true)
     export PENSTOCK_TEST_TOOLKIT PENSTOCK_TEST_TURN=${PENSTOCK_TEST_TURN:-$((16#${digits:-0}))}
     # Where programs put their live pages: not among those of whatever else runs on this machine, of other files of tests too.
@@ -16,7 +16,7 @@ setup_suite() {
     export XDG_RUNTIME_DIR
     # `make test` has done both already; a plain `bats tests/bats/ROOM` has not.
     if [ "${PENSTOCK_TEST_BANNER:-}" != shown ]; then
-        "$root/scripts/versions" | sed 's/^/# /' >&3
+        "$root/scripts/dev/versions" | sed 's/^/# /' >&3
         make -C "$root" --no-print-directory "-j$(nproc)" "$(variant_of "$build")" everything >&2
     fi
 }

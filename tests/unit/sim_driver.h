@@ -1,6 +1,6 @@
 /*
  * For unit tests of the shim's own modules that call the simulated driver, as Penstock finds a
- * driver: it must be in the loader's path (scripts/test sets that), and such a test is skipped
+ * driver: it must be in the loader's path (scripts/dev/test sets that), and such a test is skipped
  * without it.
  */
 #ifndef PENSTOCK_TESTS_UNIT_SIM_DRIVER_H

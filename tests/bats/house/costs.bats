@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # What the fast paths cost. The bounds are three times the targets, and held against the fastest batch of each, of up to three runs if something else took the
-# machine meanwhile, so that a busy one can't fail them; scripts/bench itself holds the medians against the targets.
+# machine meanwhile, so that a busy one can't fail them; scripts/dev/bench itself holds the medians against the targets.
 
 load ../../lib/helper
 
@@ -11,7 +11,7 @@ setup_file() {
     [ "${BUILD##*/}" = release ] || return 0
     local again
     for again in 1 2 3; do
-        timeout --kill-after=5 200 "$ROOT/scripts/bench" --quick --json "$COSTS.$again" "$BUILD" >"$SAID" 2>&1 || true
+        timeout --kill-after=5 200 "$ROOT/scripts/dev/bench" --quick --json "$COSTS.$again" "$BUILD" >"$SAID" 2>&1 || true
         [ -s "$COSTS.$again" ] || return 0
         # Of each row the run in which it was fastest.
         jq -s '.[-1] + {rows: ([.[].rows] | transpose | map(min_by(.low_ns)))}' "$COSTS".? >"$COSTS"

@@ -113,7 +113,11 @@ listed() {
 @test "the tables of modules list those that there are" {
     equal "$(modules shim)" "$(listed shim/README.md 'Rooms and floors')" "modules of shim/"
     equal "$(modules policy)" "$(listed policy/README.md Modules)" "modules of policy/"
-    equal "$(cd "$ROOT/scripts" && ls -p | grep -vx README.md)" "$(sed -n '/^## The command/,/^## The manual/p' "$ROOT/scripts/README.md" | first_words | LC_ALL=C.UTF-8 sort | uniq)" "files of scripts/"
+    equal "$(cd "$ROOT/scripts" && ls -p | grep -vx README.md)" "$(sed '/^## /q' "$ROOT/scripts/README.md" | first_words)" "folders of scripts/"
+    local folder title
+    while read -r folder title; do
+        equal "$(ls -p "$ROOT/scripts/$folder" | LC_ALL=C.UTF-8 sort)" "$(section scripts/README.md "$title" | first_words | LC_ALL=C.UTF-8 sort)" "files of scripts/$folder/"
+    done <<<$'command The command\ndev For developers'
 }
 
 @test "the threads that shim/README.md lists are those that are started" {

@@ -187,16 +187,16 @@ END_OF_PYTHON
 
 @test "the table shows the newest of each part, from all runs" {
     local results=tree/tests/results
-    mkdir -p tree/scripts $results
-    cp "$ROOT/scripts/results-table" "$ROOT/scripts/figures.py" tree/scripts/
+    mkdir -p tree/scripts/dev $results
+    cp "$ROOT/scripts/dev/results-table" "$ROOT/scripts/dev/figures.py" tree/scripts/dev/
     printf '<!-- results: begin advice -->\n<!-- results: end -->\n' >$results/README.md
     TEST_WRONG=far advice --parts cnn,shown --rounds 1 --commit 0123456789
-    jq '.date = "2026-01-02 10:00 UTC"' out/advice.json | tree/scripts/results-table --add -
-    jq '.date = "2026-01-02 11:00 UTC" | .commit = "fedcba9876" | del(.parts.cnn) | .parts.shown.of_without = 1.0042' out/advice.json | tree/scripts/results-table --add -
-    tree/scripts/results-table --fix
+    jq '.date = "2026-01-02 10:00 UTC"' out/advice.json | tree/scripts/dev/results-table --add -
+    jq '.date = "2026-01-02 11:00 UTC" | .commit = "fedcba9876" | del(.parts.cnn) | .parts.shown.of_without = 1.0042' out/advice.json | tree/scripts/dev/results-table --add -
+    tree/scripts/dev/results-table --fix
     contains "$(cat $results/README.md)" '^\| convnet\.py 256 20 \| 15\.00GiB \| 75% \| 150\.0 \| 159\.1 \| 1\.061 \| 1\.500 \| 1\.591 \| 0123456 \|$'
     contains "$(cat $results/README.md)" '^\| convnet\.py 256 20 \| 13\.00GiB \| 65% \| 170\.0 \| no: losses \|'
     contains "$(cat $results/README.md)" '^With trace.* `trainer\.py none 16 4096 4096 4 12` under 48GiB takes 1\.004 .* \(commit fedcba9\)\.$'
-    run tree/scripts/results-table --check
+    run tree/scripts/dev/results-table --check
     ended_with 0
 }

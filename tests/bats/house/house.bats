@@ -4,7 +4,7 @@
 load ../../lib/helper
 
 gate() {
-    run "$ROOT/scripts/check" --build "$BUILD" "$1"
+    run "$ROOT/scripts/dev/check" --build "$BUILD" "$1"
     ended_with 0
 }
 
@@ -73,7 +73,7 @@ copy_tree() {
 
 # objects GATE PATTERN: the gate, run in the spoilt copy, fails and says why
 objects() {
-    run copy/scripts/check --build "$WORK/build" "$1"
+    run copy/scripts/dev/check --build "$WORK/build" "$1"
     ended_with 1
     contains "$output" "^FAIL +$1"
     contains "$output" "$2"
@@ -88,9 +88,9 @@ objects() {
     objects hosts 'notes.txt:1'
     yes '/* line */' | head -n 700 >copy/policy/long.h
     objects sizes 'long.h: 700'
-    printf '#!/bin/bash\nrm $1\n' >copy/scripts/careless
+    printf '#!/bin/bash\nrm $1\n' >copy/scripts/dev/careless
     objects shell 'careless'
-    printf '#!/bin/bash\n# shellcheck disable=SC2064\ntrap "rm $1" EXIT\n' >copy/scripts/careless
+    printf '#!/bin/bash\n# shellcheck disable=SC2064\ntrap "rm $1" EXIT\n' >copy/scripts/dev/careless
     objects shell 'careless:3.*a trap stands in single quotes'
     printf 'int  ps_ugly ( void ) ;\n' >copy/policy/ugly.h
     objects format 'ugly.h:1'
@@ -132,7 +132,7 @@ hardened() {
         contains "$(nm -D --undefined-only "$file")" '__[a-z]+_chk(@|$)' # _FORTIFY_SOURCE
     done
     if echo 'int main(void) { return 0; }' | gcc -fcf-protection=full -x c -c -o branches.o - 2>/dev/null && readelf -nW branches.o | grep -q IBT; then
-        for file in shim/base/log policy/lru scripts/penstock-top; do contains "$(readelf -nW "$BUILD/obj/$file.o")" 'IBT, SHSTK'; done
+        for file in shim/base/log policy/lru scripts/command/penstock-top; do contains "$(readelf -nW "$BUILD/obj/$file.o")" 'IBT, SHSTK'; done
     fi
     ! gcc -fstack-clash-protection -x c -c -o stack.o /dev/null 2>/dev/null || contains "$(cat "$BUILD/flags")" ' -fstack-clash-protection '
 }
@@ -165,7 +165,7 @@ sample_run() {
         variables+=("$1")
         shift
     done
-    run env -i PATH="$path" HOME="$HOME" "${variables[@]}" tree/scripts/test --build build "$@"
+    run env -i PATH="$path" HOME="$HOME" "${variables[@]}" tree/scripts/dev/test --build build "$@"
 }
 
 @test "the runner counts, and ends with the count" {
@@ -217,7 +217,7 @@ EOF
 }
 
 @test "a run without tests is a failure" {
-    run "$ROOT/scripts/test" --build "$BUILD" no-such-test
+    run "$ROOT/scripts/dev/test" --build "$BUILD" no-such-test
     ended_with 1
     equal '0 passed, 1 failed' "${lines[-1]}"
 }

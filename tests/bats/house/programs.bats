@@ -163,7 +163,7 @@ status_of() { jq -r --arg name "$1" '.rows[] | select(.name == $name).status' "$
     ended_with 1 # eager is as slow as it was
     equal "eager native jax" "$(jq -r '[.rows[].name] | join(" ")' out/programs.json)" "rows"
     equal ok "$(status_of native)" "native, run anew"
-    run "$ROOT/scripts/results-table" out/programs.json
+    run "$ROOT/scripts/dev/results-table" out/programs.json
     ended_with 0
     contains "$output" '^  torch eager: .* 10\.0 +100 +- +- +no: 1\.020 of plain +-$'
     contains "$output" "^  torch's own caching allocator  .* 10\.0 +100 +1\.000 +- +1\.000 +-\$"

@@ -6,11 +6,11 @@ load ../../lib/helper
 
 results=tree/tests/results
 
-# A tree of its own that holds what scripts/results-table reads and writes.
+# A tree of its own that holds what scripts/dev/results-table reads and writes.
 make_tree() {
     local table
-    mkdir -p tree/scripts $results
-    cp "$ROOT/scripts/results-table" "$ROOT/scripts/figures.py" tree/scripts/
+    mkdir -p tree/scripts/dev $results
+    cp "$ROOT/scripts/dev/results-table" "$ROOT/scripts/dev/figures.py" tree/scripts/dev/
     {
         echo before
         for table in cost median planned reacting launches advice programs processor; do
@@ -20,12 +20,12 @@ make_tree() {
     } >$results/README.md
 }
 
-# added FILE [OPTION...]: scripts/results-table --add
-added() { tree/scripts/results-table --add "$@" >/dev/null; }
+# added FILE [OPTION...]: scripts/dev/results-table --add
+added() { tree/scripts/dev/results-table --add "$@" >/dev/null; }
 
-# costs DATE NS: adds a run of scripts/bench
+# costs DATE NS: adds a run of scripts/dev/bench
 costs() {
-    jq -n --arg date "$1" --argjson ns "$2" '{format: "penstock-costs/1", date: $date, command: "scripts/bench", commit: "0123456789abcdef",
+    jq -n --arg date "$1" --argjson ns "$2" '{format: "penstock-costs/1", date: $date, command: "scripts/dev/bench", commit: "0123456789abcdef",
         machine: {cores: 2, cpu: "a CPU", kernel: "6.1"},
         rows: [{what: "malloc+free", cost_ns: $ns, low_ns: 40, driver_calls: 0, target_ns: 300}]}' >"$1.json"
     added "$1.json"
@@ -33,7 +33,7 @@ costs() {
 
 @test "the tables of both READMEs are what the figures say, which fit into 400 KB" {
     requires python
-    run "$ROOT/scripts/results-table" --check
+    run "$ROOT/scripts/dev/results-table" --check
     ended_with 0
 }
 
@@ -61,31 +61,31 @@ costs() {
     make_tree
     costs 2026-01-02 51.4
     costs 2026-01-03 77.7
-    run tree/scripts/results-table --check
+    run tree/scripts/dev/results-table --check
     ended_with 1
-    tree/scripts/results-table --fix
-    run tree/scripts/results-table --check
+    tree/scripts/dev/results-table --fix
+    run tree/scripts/dev/results-table --check
     ended_with 0
     contains "$(cat $results/README.md)" '^\| malloc\+free \| 78 \| 300 \|$'
     contains "$(cat $results/README.md)" '^Run: `2026-01-03-costs`'
     lacks "$(cat $results/README.md)" '51'
     contains "$(cat $results/README.md)" '^before$'
     contains "$(cat $results/README.md)" '^after$'
-    contains "$(tree/scripts/results-table 2026-01-02-costs)" 'malloc\+free .* 51 '
+    contains "$(tree/scripts/dev/results-table 2026-01-02-costs)" 'malloc\+free .* 51 '
     sed -i 's/| 78 |/| 7 |/' $results/README.md
-    run tree/scripts/results-table --check
+    run tree/scripts/dev/results-table --check
     ended_with 1
     contains "$output" '^-\| malloc\+free \| 7 \|'
-    tree/scripts/results-table --fix
+    tree/scripts/dev/results-table --fix
     sed -i 's/77.7/7.7/' $results/costs.jsonl
-    run tree/scripts/results-table --check
+    run tree/scripts/dev/results-table --check
     ended_with 1
     contains "$output" '^\+\| malloc\+free \| 8 \|'
     # Rows in another order, or written otherwise than --add writes them.
     sed -i 's/7.7/77.7/; s/,"/, "/' $results/costs.jsonl
-    run tree/scripts/results-table --check
+    run tree/scripts/dev/results-table --check
     ended_with 1
-    contains "$output" '^tests/results/costs.jsonl: not as scripts/results-table --add writes it'
+    contains "$output" '^tests/results/costs.jsonl: not as scripts/dev/results-table --add writes it'
 }
 
 @test "a table stands in the top README as well, and figures beyond 400 KB are refused" {
@@ -93,14 +93,14 @@ costs() {
     make_tree
     costs 2026-01-02 51.4
     printf '# Top\n<!-- results: begin processor -->\nold\n<!-- results: end -->\n' >tree/README.md
-    tree/scripts/results-table --fix
+    tree/scripts/dev/results-table --fix
     contains "$(cat tree/README.md)" '^\| malloc\+free \| 51 \| 300 \|$'
     contains "$(cat $results/README.md)" '^\| malloc\+free \| 51 \| 300 \|$'
     lacks "$(cat tree/README.md)" '^old$'
-    run tree/scripts/results-table --check
+    run tree/scripts/dev/results-table --check
     ended_with 0
     jq -nc '{run: "2026-01-02-costs", date: "2026-01-02", commit: null, card: null, what: ("x" * 400000), command: ""}' >>$results/costs.jsonl
-    run tree/scripts/results-table --check
+    run tree/scripts/dev/results-table --check
     ended_with 1
     contains "$output" 'bytes of figures; at most 400000'
 }
@@ -110,7 +110,7 @@ costs() {
     make_tree
     costs 2026-01-02 51.4
     equal 2026-01-02-costs "$(jq -r .run $results/runs.jsonl)" "name"
-    run tree/scripts/results-table --add 2026-01-02.json
+    run tree/scripts/dev/results-table --add 2026-01-02.json
     ended_with 2
     contains "$output" 'is there already, as 2026-01-02-costs'
     jq '.rows[0].cost_ns = 60' 2026-01-02.json >again.json
@@ -119,7 +119,7 @@ costs() {
     equal "2026-01-02-by-night 2026-01-02-costs 2026-01-02-costs-2" "$(jq -rs 'map(.run) | join(" ")' $results/runs.jsonl)" "names, sorted"
     equal "70 51.4 60" "$(jq -rs 'map(.cost_ns) | join(" ")' $results/costs.jsonl)" "figures in that order"
     jq '.rows[0].cost_ns = 80' 2026-01-02.json >more.json
-    run tree/scripts/results-table --add more.json --as 2026-01-02-costs-2
+    run tree/scripts/dev/results-table --add more.json --as 2026-01-02-costs-2
     ended_with 2
     contains "$output" 'there is a run 2026-01-02-costs-2 already'
 }
@@ -145,7 +145,7 @@ rows_of() {
     rows_of 2026-01-02 1111111 tight=1.5 auto=1.001
     rows_of 2026-01-03 2222222 tight=1.25 hook=1.4
     rows_of 2026-01-04 3333333 tight=none
-    tree/scripts/results-table --fix
+    tree/scripts/dev/results-table --fix
     contains "$(cat $results/README.md)" '^\| torch eager \| 10\.0 \| 100 \| 1\.250 \| 1\.400 \| 1\.001 \| - \| 2222222, 1111111 \|$'
     contains "$(cat $results/README.md)" '^\| A1 x2 \| 1 \| 0 \| 1 \| 1\.25 \| 1\.25 \| 1\.25 \|$'
     equal 2026-01-04-a1-x2-programs "$(jq -rs '.[-1].run' $results/programs.jsonl)" "name"
@@ -154,7 +154,7 @@ rows_of() {
     equal 3 "$(jq -rs '.[-1].ways.tight.host_peak_mib' $results/programs.jsonl)" "MiB of host memory"
     local date
     for date in 2026-01-02 2026-01-04; do
-        equal "$(tree/scripts/results-table $date.json)" "$(tree/scripts/results-table $date-a1-x2-programs)" "table of $date"
+        equal "$(tree/scripts/dev/results-table $date.json)" "$(tree/scripts/dev/results-table $date-a1-x2-programs)" "table of $date"
     done
 }
 
@@ -162,20 +162,20 @@ rows_of() {
     requires python jq
     make_tree
     echo '{"format": "other/1"}' >other.json
-    run tree/scripts/results-table --add other.json
+    run tree/scripts/dev/results-table --add other.json
     ended_with 2
     contains "$output" "format 'other/1'"
-    run tree/scripts/results-table nothing
+    run tree/scripts/dev/results-table nothing
     ended_with 2
     contains "$output" 'nothing: no run of that name, and no file'
     costs 2026-01-02 51.4
     echo nothing >$results/README.md
-    run tree/scripts/results-table --check
+    run tree/scripts/dev/results-table --check
     ended_with 2
     contains "$output" 'the marks of processor are missing'
     echo '<!-- results: begin prices -->' >$results/README.md
     echo '<!-- results: end -->' >>$results/README.md
-    run tree/scripts/results-table --check
+    run tree/scripts/dev/results-table --check
     ended_with 2
     contains "$output" 'no table is called prices'
 }
@@ -311,8 +311,8 @@ status_of() { jq -r --arg name "$1" '.runs[] | select(.name == $name) | .status'
     equal true "$(judged "step time, ckpt65k, 34GiB")" "step time, checkpointed"
     make_tree
     added out/yardstick.json --as a-run
-    tree/scripts/results-table --fix
-    equal "$(<out/yardstick.txt)" "$(tree/scripts/results-table a-run)" "table, from the figures"
+    tree/scripts/dev/results-table --fix
+    equal "$(<out/yardstick.txt)" "$(tree/scripts/dev/results-table a-run)" "table, from the figures"
     contains "$(cat $results/README.md)" '^\| 48GiB \| 110\.5 \| 1\.105 \| 1\.081 \| 11\.0 \| 10\.5 \|'
     contains "$(cat $results/README.md)" 'budget 34GiB: 101 ms a step, 1\.010 of plain \(100 ms\)'
 }

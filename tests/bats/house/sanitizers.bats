@@ -35,11 +35,11 @@ trainers_are_clean() {
     local variant=$1 percent all names number=0 budgets="55-55 15-15"
     shift
     ! is_short || budgets=15-15
-    mapfile -t all < <("$ROOT/scripts/seeds" --list | grep -E '^(mlp|transformer)')
+    mapfile -t all < <("$ROOT/scripts/dev/seeds" --list | grep -E '^(mlp|transformer)')
     for percent in $budgets; do
         mapfile -t names < <(share $number "${all[@]}")
         number=1
-        run "$ROOT/scripts/seeds" --build "$ROOT/build/$variant" --seeds ${#names[@]} --percent $percent --limit 60 --totals totals.json "$@" \
+        run "$ROOT/scripts/dev/seeds" --build "$ROOT/build/$variant" --seeds ${#names[@]} --percent $percent --limit 60 --totals totals.json "$@" \
             "${names[@]}"
         ended_with 0 || return 1
         at_least $((${#names[@]} * 5)) "$(jq .evictions totals.json)" "evictions at $percent %"
@@ -52,11 +52,11 @@ runs_with_plans_are_clean() {
     local variant=$1 policy all names number=0 policies="plan layers"
     shift
     ! is_short || policies=plan
-    mapfile -t all < <("$ROOT/scripts/seeds" --list | grep '^plan')
+    mapfile -t all < <("$ROOT/scripts/dev/seeds" --list | grep '^plan')
     for policy in $policies; do
         mapfile -t names < <(share $number "${all[@]}")
         number=1
-        run "$ROOT/scripts/seeds" --build "$ROOT/build/$variant" --seeds ${#names[@]} --percent 40-60 --limit 60 --totals totals.json \
+        run "$ROOT/scripts/dev/seeds" --build "$ROOT/build/$variant" --seeds ${#names[@]} --percent 40-60 --limit 60 --totals totals.json \
             --policy $policy "$@" "${names[@]}"
         ended_with 0 || return 1
         at_least $((${#names[@]} * 2)) "$(jq .plan_steps totals.json)" "$policy: steps that followed a plan"
@@ -109,9 +109,9 @@ threads_are_clean() {
     local pattern=$1 names
     shift
     env -u MAKEFLAGS -u MAKELEVEL make -C "$ROOT" --no-print-directory "-j$(nproc)" SAN=thread "${@/#/build/tsan/samples/}" >&2
-    mapfile -t names < <("$ROOT/scripts/seeds" --list | grep "$pattern")
+    mapfile -t names < <("$ROOT/scripts/dev/seeds" --list | grep "$pattern")
     mapfile -t names < <(share 0 "${names[@]}")
-    run "$ROOT/scripts/seeds" --build "$ROOT/build/tsan" --seeds ${#names[@]} --percent 20-60 --limit 60 --scheduler threads "${names[@]}"
+    run "$ROOT/scripts/dev/seeds" --build "$ROOT/build/tsan" --seeds ${#names[@]} --percent 20-60 --limit 60 --scheduler threads "${names[@]}"
     ended_with 0 || return 1
     tail -n 1 <<<"$output" | sed "s/^/# $pattern: /" >&3
 }

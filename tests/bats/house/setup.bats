@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Set-up, the build's own promises, installation. scripts/prove-bare proves set-up on a bare machine; here is what a finished one can show.
+# Set-up, the build's own promises, installation. scripts/dev/prove-bare proves set-up on a bare machine; here is what a finished one can show.
 
 load ../../lib/helper
 
@@ -13,10 +13,10 @@ make_here() {
 }
 
 @test "set-up a second time is silent and quick" {
-    run "$ROOT/scripts/setup" build
+    run "$ROOT/scripts/dev/setup" build
     ended_with 0
     local started=$SECONDS
-    run "$ROOT/scripts/setup" build
+    run "$ROOT/scripts/dev/setup" build
     ended_with 0
     equal '' "$output"
     at_most 2 $((SECONDS - started)) seconds
@@ -29,14 +29,14 @@ make_here() {
     rm -f bin/id
     printf '#!/bin/sh\necho 1000\n' >bin/id
     chmod +x bin/id
-    run env PATH="$WORK/bin" "$ROOT/scripts/setup" build
+    run env PATH="$WORK/bin" "$ROOT/scripts/dev/setup" build
     ended_with 2
     contains "$output" 'apt-get install -y .*jq'
     equal 1 "${#lines[@]}" "lines"
 }
 
 @test "set-up refuses a tier that does not exist" {
-    run "$ROOT/scripts/setup" everything
+    run "$ROOT/scripts/dev/setup" everything
     ended_with 2
 }
 
@@ -54,14 +54,14 @@ fake_toolkit() {
     fake_toolkit old 12040
     fake_toolkit half 13000
     rm half/include/cupti.h
-    equal "$WORK/right" "$(CUDA_HOME=$WORK/right "$ROOT/scripts/cuda-home")"
+    equal "$WORK/right" "$(CUDA_HOME=$WORK/right "$ROOT/scripts/dev/cuda-home")"
     for home in old half absent; do
-        run env CUDA_HOME="$WORK/$home" PATH="$WORK/right/bin:/usr/bin:/bin" "$ROOT/scripts/cuda-home"
+        run env CUDA_HOME="$WORK/$home" PATH="$WORK/right/bin:/usr/bin:/bin" "$ROOT/scripts/dev/cuda-home"
         equal "$WORK/right" "$output" "CUDA_HOME=$home, a good nvcc on PATH"
     done
     mkdir -p half/extras/CUPTI/include
     touch half/extras/CUPTI/include/cupti.h
-    equal "$WORK/half" "$(CUDA_HOME=$WORK/half "$ROOT/scripts/cuda-home")"
+    equal "$WORK/half" "$(CUDA_HOME=$WORK/half "$ROOT/scripts/dev/cuda-home")"
 }
 
 @test "a second make builds nothing" {
@@ -186,24 +186,24 @@ EOF
 @test "the demo says at its start where it can't be shown" {
     mkdir 'a place'
     cp -r "$ROOT/Makefile" "$ROOT/scripts" "$ROOT/include" 'a place/'
-    run "a place/scripts/demo" --check
+    run "a place/scripts/dev/demo" --check
     ended_with 1
     contains "$output" "^demo: $WORK/a place: the loader's LD_PRELOAD can't name a path with a space or a colon; put the tree somewhere else\$"
-    "$ROOT/scripts/demo" --check
+    "$ROOT/scripts/dev/demo" --check
     # Before set-up and build.
-    contains "$(make -C "$ROOT" -n demo | grep -v '^make' | head -n 1)" '^scripts/demo --check$'
+    contains "$(make -C "$ROOT" -n demo | grep -v '^make' | head -n 1)" '^scripts/dev/demo --check$'
 }
 
 @test "the demo trains the same in half the memory" {
     requires sim samples plain
-    run "$ROOT/scripts/demo" "$BUILD" mlp --batch=65536 --steps=2
+    run "$ROOT/scripts/dev/demo" "$BUILD" mlp --batch=65536 --steps=2
     ended_with 0
     contains "$output" 'peak device memory +[0-9.]+ MiB +[0-9.]+ MiB'
     contains "$output" 'losses, gradients, parameters +identical'
     lacks "$output" 'moved to the host +- +0\.0 MiB'
     # What it prints to be typed works where it was called: here, and in the tree itself.
     local lines_typed line
-    lines_typed=$(sed -nE 's/^  (LD_LIBRARY_PATH=.*|.*scripts\/penstock report .*)$/\1/p' <<<"$output")
+    lines_typed=$(sed -nE 's/^  (LD_LIBRARY_PATH=.*|.*scripts\/command\/penstock report .*)$/\1/p' <<<"$output")
     equal 2 "$(wc -l <<<"$lines_typed")" "commands"
     rm "$BUILD/demo/report.html"
     while IFS= read -r line; do bash -euc "$line" >/dev/null; done <<<"$lines_typed"

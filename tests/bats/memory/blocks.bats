@@ -81,7 +81,7 @@ out_in() {
 }
 
 @test "a training in a block computes the same in every seed" {
-    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --seeds $((${PENSTOCK_TEST_SEEDS:-2000} / 4)) --percent 10-100 \
+    run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --seeds $((${PENSTOCK_TEST_SEEDS:-2000} / 4)) --percent 10-100 \
         blocks blocks-streams blocks-threads blocks-grows blocks-plan blocks-plan-streams
     ended_with 0
     tail -n 1 <<<"$output" | sed "s/^/# /" >&3
@@ -90,15 +90,15 @@ out_in() {
 # But for those of orders, in which the device waits for the host: there a piece waits 5 s for pages before it stays on its slot.
 @test "what other programs do with their memory is right in pieces too, in every seed" {
     local workloads
-    mapfile -t workloads < <("$ROOT/scripts/seeds" --list | grep -v ^orders)
+    mapfile -t workloads < <("$ROOT/scripts/dev/seeds" --list | grep -v ^orders)
     at_least 60 ${#workloads[@]} workloads
-    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --seeds $((${PENSTOCK_TEST_SEEDS:-2000} / 8)) --first 5001 --pieces "${workloads[@]}"
+    run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --seeds $((${PENSTOCK_TEST_SEEDS:-2000} / 8)) --first 5001 --pieces "${workloads[@]}"
     ended_with 0
     tail -n 1 <<<"$output" | sed "s/^/# /" >&3
 }
 
 @test "a pointer table in pieces stays for the kernel that it is freed ahead of" {
-    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --seeds 12 --first 5001 --pieces hostile-freed-table
+    run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --seeds 12 --first 5001 --pieces hostile-freed-table
     ended_with 0
 }
 

@@ -34,7 +34,7 @@ without() {
 trainers_need() {
     local rule=$1 percent=$2 runs
     shift 2
-    local seeds=("$ROOT/scripts/seeds" --build "$BUILD" --library "$MUTANT/libpenstock.so" --limit 10 --percent "$percent")
+    local seeds=("$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$MUTANT/libpenstock.so" --limit 10 --percent "$percent")
     without "$rule" "${seeds[@]}" --seeds $SEEDS --stop "$@"
     ended_with 1
     contains "$output" '^FAIL '

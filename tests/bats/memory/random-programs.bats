@@ -47,14 +47,14 @@ programs() {
 }
 
 @test "programs of known seeds are the same in every order that the device may take" {
-    mapfile -t names < <("$ROOT/scripts/seeds" --list | grep -E '^random')
-    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --percent 40-100 --seeds 80 "${names[@]}"
+    mapfile -t names < <("$ROOT/scripts/dev/seeds" --list | grep -E '^random')
+    run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --percent 40-100 --seeds 80 "${names[@]}"
     ended_with 0
     contains "$output" '^seeds: 80 runs .* 0 failed; [1-9][0-9]+ evictions'
 }
 
 @test "the same of those that use memory by tables in disguise" {
-    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --policy lru --percent 15-100 --seeds 40 tables-random tables-random-steps
+    run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --policy lru --percent 15-100 --seeds 40 tables-random tables-random-steps
     ended_with 0
     contains "$output" '^seeds: 40 runs .* 0 failed; [1-9][0-9]+ evictions'
     # Under a plan, whose step counts copies, too: four launches of kernels are more places there.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # The samples on a device that runs what it may in the worst order that a seed finds, under budgets from 30 % to 100 % of what they need:
-# what they compute stays the same to the last bit, and the device sees nothing that it should not. scripts/seeds makes the runs.
+# what they compute stays the same to the last bit, and the device sees nothing that it should not. scripts/dev/seeds makes the runs.
 #
 # PENSTOCK_TEST_SEEDS=2000   runs in all
 
@@ -17,13 +17,13 @@ SEEDS=${PENSTOCK_TEST_SEEDS:-2000}
 seeds() {
     local name=$1
     shift
-    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --totals "$BATS_FILE_TMPDIR/$name.json" "$@"
+    run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --totals "$BATS_FILE_TMPDIR/$name.json" "$@"
     ended_with 0 || return 1
     contains "$output" '^seeds: [1-9][0-9]* runs .* 0 failed'
     tail -n 1 <<<"$output" | sed "s/^/# /" >&3
 }
 
-workloads() { "$ROOT/scripts/seeds" --list | grep -E "$1"; }
+workloads() { "$ROOT/scripts/dev/seeds" --list | grep -E "$1"; }
 
 # done_in NAME... KEY: the sum of a counter over the runs of these names
 done_in() {
@@ -37,7 +37,7 @@ done_in() {
 
 @test "the workloads cover both trainers and each of their variants" {
     local list option trainer
-    list=$(sed -n '/^workloads="/,/^"/p' "$ROOT/scripts/seeds" | tr -d '$')
+    list=$(sed -n '/^workloads="/,/^"/p' "$ROOT/scripts/dev/seeds" | tr -d '$')
     for option in --alloc=async --streams=2 --threads=2 --halves=2 --shapes= --skew --eval-every= --skip-every= --print=end; do
         for trainer in mlp transformer; do
             contains "$list" "^$trainer.* $trainer .*$option"
@@ -112,7 +112,7 @@ done_in() {
 
 @test "the runner does not take a library that does nothing for one that is right" {
     echo 'int nothing;' | gcc -shared -o nothing.so -x c -
-    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$WORK/nothing.so" --seeds 2 mlp
+    run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$WORK/nothing.so" --seeds 2 mlp
     ended_with 1
     contains "$output" '^FAIL mlp seed 1 .*no report'
     contains "$output" '^seeds: 2 runs of 1 workloads .* 2 failed'
@@ -128,7 +128,7 @@ stopped_amid_a_run() {
 @test "a run whose time a machine that stood still has taken is run again" {
     local runner
     mkdir tmp
-    TMPDIR=$PWD/tmp setsid "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --limit 3 --seeds 60 mlp transformer >out 2>&1 &
+    TMPDIR=$PWD/tmp setsid "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --limit 3 --seeds 60 mlp transformer >out 2>&1 &
     runner=$!
     wait_until 20 compgen -G 'tmp/*/*.done' # plain runs are over
     wait_until 20 stopped_amid_a_run $runner

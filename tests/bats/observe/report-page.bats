@@ -329,7 +329,7 @@ advised() {
     advised '.budget_bytes = null' 'Note: The budget is unlimited: nothing is moved'
     # Settings that are named are settings.
     local name
-    for name in $(grep -oE 'PENSTOCK_[A-Z_]+' "$ROOT/scripts/penstock_findings.py" | sort -u); do
+    for name in $(grep -oE 'PENSTOCK_[A-Z_]+' "$ROOT/scripts/command/penstock_findings.py" | sort -u); do
         [ "$name" = PENSTOCK_REPORT ] || contains "$("$BUILD/penstock-settings" list | cut -f 1)" "^$name\$"
     done
     # And nothing is said where nothing is off.

@@ -91,7 +91,7 @@ planned_by() {
 }
 
 # summary ARGUMENT...: `penstock summary`
-summary() { run "$ROOT/scripts/penstock" summary "$@"; }
+summary() { run "$ROOT/scripts/command/penstock" summary "$@"; }
 
 @test "one summary of all processes: a line each, sums, and who is missing" {
     requires python
@@ -247,7 +247,7 @@ for place in list(places(whole))[1:]:
                 raise AssertionError(f"{place} = {other}: {error!r}") from error
 print(tried, refused)
 END
-    run python3 spoil.py "$ROOT/scripts" "$REPORT"
+    run python3 spoil.py "$ROOT/scripts/command" "$REPORT"
     ended_with 0
     at_least 1000 "${output% *}" "summaries"
     at_least 100 "${output#* }" "refusals"

@@ -182,7 +182,7 @@ left_behind() { find temporary -mindepth 1; }
 
 # step_of EVICTIONS STEP...: what advise takes for a step where the launches take 54 ms and the latest steps so many, the last one first.
 step_of() {
-    run env PYTHONPATH="$ROOT/scripts" PYTHONDONTWRITEBYTECODE=1 python3 - "$@" <<'PYTHON'
+    run env PYTHONPATH="$ROOT/scripts/command" PYTHONDONTWRITEBYTECODE=1 python3 - "$@" <<'PYTHON'
 import importlib.machinery, importlib.util, sys
 loader = importlib.machinery.SourceFileLoader("advise", sys.path[1] + "/penstock-advise")
 advise = importlib.util.module_from_spec(importlib.util.spec_from_loader("advise", loader))

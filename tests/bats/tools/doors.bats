@@ -117,7 +117,7 @@ theirs() {
     ended_with 0
     unharmed
     [ -s shared/page.html ] && [ ! -L shared/page.html ]
-    run python3 -B -c 'import sys; sys.path.insert(0, sys.argv[1]); import penstock_files; penstock_files.write_in_place("shared/rules", "mine")' "$ROOT/scripts"
+    run python3 -B -c 'import sys; sys.path.insert(0, sys.argv[1]); import penstock_files; penstock_files.write_in_place("shared/rules", "mine")' "$ROOT/scripts/command"
     ended_with 1
     contains "$output" "a link of another user's is there"
     unharmed

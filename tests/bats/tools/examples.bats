@@ -324,7 +324,7 @@ instructions() { sed -e ':a' -e '/\\$/N' -e 's/\\\n//' -e ta "$EXAMPLES/Containe
         [ "$word" = build ] || contains "$(instructions | grep '^COPY')" " $word( |$)"
     done
     # Packages are those that set-up installs, or Debian's.
-    known=$(sed -n "/_needs='/,/^'/p" "$ROOT/scripts/setup" | awk 'NF == 2 { print $2 }')
+    known=$(sed -n "/_needs='/,/^'/p" "$ROOT/scripts/dev/setup" | awk 'NF == 2 { print $2 }')
     # shellcheck disable=SC2046 # words
     for package in $(instructions | grep -oE 'apt-get install [^&]*' | tr ' ' '\n' | grep -vE '^(apt-get|install|-.*|)$'); do
         grep -qxF "$package" <<<"$known" || [ -n "$(apt-cache show "$package" 2>/dev/null)" ] || [ "$package $(apt-cache show libc6 2>&1 | wc -l)" = "make 0" ] ||
@@ -332,7 +332,7 @@ instructions() { sed -e ':a' -e '/\\$/N' -e 's/\\\n//' -e ta "$EXAMPLES/Containe
     done
     # What make wheel says it made is where the image looks for it.
     contains "$(cat "$ROOT/Makefile")" '^packages := \$\(OUT\)/packages$'
-    contains "$(instructions)" '^RUN scripts/setup build && make wheel$'
+    contains "$(instructions)" '^RUN scripts/dev/setup build && make wheel$'
     contains "$(instructions)" '/tmp/packages/penstock-\*\.whl && penstock --version'
     # And the command lines of its head, and what it starts, are the command's.
     contains "$("$PENSTOCK" --help)" "^  $(instructions | sed -nE 's/^CMD \["(\w+)"\]$/\1/p') "

@@ -79,7 +79,7 @@ END
     requires python
     cat >said.py <<END
 import sys
-sys.path.insert(0, "$ROOT/scripts")
+sys.path.insert(0, "$ROOT/scripts/command")
 import penstock
 with penstock.layer("block", 3, "forward"):
     with penstock.layer(None):

@@ -14,7 +14,7 @@ setup() {
 right() {
     local percent=$1 seeds=$2
     shift 2
-    run "$ROOT/scripts/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --percent "$percent" --seeds "$seeds" "$@"
+    run "$ROOT/scripts/dev/seeds" --build "$BUILD" --library "$PENSTOCK_SO" --percent "$percent" --seeds "$seeds" "$@"
     ended_with 0 || return 1
     contains "$output" '^seeds: [1-9][0-9]* runs .* 0 failed; [1-9][0-9]+ evictions'
     tail -n 1 <<<"$output" | sed "s/^/# /" >&3

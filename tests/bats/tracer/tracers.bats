@@ -7,7 +7,7 @@ load ../../lib/small_trainer
 
 setup() { helper_setup 60; }
 
-traced_names() { "$ROOT/scripts/exports" list | grep -E '^cu[A-Z]' | grep -v '^cuFile'; }
+traced_names() { "$ROOT/scripts/dev/exports" list | grep -E '^cu[A-Z]' | grep -v '^cuFile'; }
 
 # build_finder: says in whose library a driver function lies that was looked up by dlsym and, without version and suffix, by cuGetProcAddress
 build_finder() {

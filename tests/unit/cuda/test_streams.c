@@ -1,6 +1,6 @@
 /*
  * Streams and positions in them, against the simulated driver (found by the loader's path, as
- * scripts/test sets it; skipped without it). A gate is a host function on a stream: what comes
+ * scripts/dev/test sets it; skipped without it). A gate is a host function on a stream: what comes
  * after it stands still until the test opens it, so nothing here depends on time.
  */
 #include <errno.h>

@@ -1,6 +1,6 @@
 /*
  * The program's own copies beside ours, on the simulated device, whose copy engines stay with a
- * stream as a GPU's do (found by the loader's path, as scripts/test sets it; skipped without it):
+ * stream as a GPU's do (found by the loader's path, as scripts/dev/test sets it; skipped without it):
  * they have their turn between two pieces of what is queued. In what pieces that is:
  * test_copy_gate.c.
  */

@@ -2,6 +2,9 @@
  * penstock-trade: what a recorded step would take under every budget, and how much larger a batch could be, as JSON on standard output; for `penstock advise`.
  * The arguments are those of `penstock plan`; --budget is what the batch could have, the device's memory by default, as the recording says.
  */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/json.h"

@@ -1,12 +1,5 @@
-/*
- * What the helpers of `penstock plan` share: the command line, and the recording it names. One thread; memory is left to the end of the program.
- * Wrong use and bad input end the program with one line on stderr and status 2.
- */
-#ifndef PENSTOCK_SCRIPTS_PLAN_INPUT_H
-#define PENSTOCK_SCRIPTS_PLAN_INPUT_H
-
+/* The command line of the helpers of `penstock plan`, and the recording that it names. */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,22 +7,12 @@
 
 #include "base/plain_text.h"
 #include "base/settings.h"
-#include "penstock/policy.h"
+#include "plan_input.h"
 #include "policy/planner/gaps.h"
 #include "policy/recording/text.h"
 #include "residency/guard.h"
 
-struct plan_input {
-    const char *path;
-    struct penstock_step step;
-    int64_t *demand; /* bytes, by moment */
-    uint64_t peak;   /* bytes */
-    struct penstock_policy_options options;
-    const char *policy; /* a name */
-    bool show_moves;
-};
-
-__attribute__((format(printf, 1, 2), noreturn)) static void plan_refuse(const char *format, ...)
+void plan_refuse(const char *format, ...)
 {
     char line[1024];
     va_list arguments;
@@ -42,7 +25,7 @@ __attribute__((format(printf, 1, 2), noreturn)) static void plan_refuse(const ch
     exit(2);
 }
 
-static void *plan_allocate(size_t bytes)
+void *plan_allocate(size_t bytes)
 {
     void *memory = malloc(bytes ? bytes : 1);
 
@@ -51,8 +34,8 @@ static void *plan_allocate(size_t bytes)
     return memory;
 }
 
-/* The whole file; `-` is standard input. */
-static char *plan_read(const char *path, size_t *length)
+/* Returns the whole file, which the caller frees; `-` is standard input. */
+static char *read_file(const char *path, size_t *length)
 {
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
     size_t room = 1 << 16;
@@ -76,14 +59,14 @@ static char *plan_read(const char *path, size_t *length)
     return text;
 }
 
-static void plan_setting_problem(const char *variable, const char *value, const char *explanation, void *ctx)
+static void refuse_setting(const char *variable, const char *value, const char *explanation, void *ctx)
 {
     (void)variable;
     plan_refuse("--%s %s: %s", (const char *)ctx, value, explanation);
 }
 
-/* Budgets are read as PENSTOCK_BUDGET and PENSTOCK_HOST_BUDGET are; shares are of the step's peak. */
-static uint64_t plan_amount(const char *option, const char *value, uint64_t whole)
+/* Returns the bytes of an amount, read as PENSTOCK_BUDGET or PENSTOCK_HOST_BUDGET. A share is one of `whole`, the peak. */
+static uint64_t amount_of(const char *option, const char *value, uint64_t whole)
 {
     static struct ps_settings settings;
     bool slab = strcmp(option, "slab") == 0;
@@ -92,11 +75,11 @@ static uint64_t plan_amount(const char *option, const char *value, uint64_t whol
 
     if ((size_t)snprintf(variable, sizeof variable, "%s=%s", slab ? "PENSTOCK_HOST_BUDGET" : "PENSTOCK_BUDGET", value) >= sizeof variable)
         plan_refuse("--%s: too long a value", option);
-    ps_settings_read(&settings, environment, plan_setting_problem, (void *)(uintptr_t)option);
+    ps_settings_read(&settings, environment, refuse_setting, (void *)(uintptr_t)option);
     return ps_amount_bytes(slab ? settings.host_budget : settings.budget, whole);
 }
 
-static uint32_t plan_count(const char *option, const char *value)
+static uint32_t count_of(const char *option, const char *value)
 {
     char *end;
     unsigned long count = strtoul(value, &end, 10);
@@ -106,7 +89,7 @@ static uint32_t plan_count(const char *option, const char *value)
     return (uint32_t)count;
 }
 
-static void plan_parse(struct plan_input *input, char *text, size_t length)
+static void parse(struct plan_input *input, char *text, size_t length)
 {
     struct ps_recording_problem problem;
     size_t bytes;
@@ -125,8 +108,8 @@ static void plan_parse(struct plan_input *input, char *text, size_t length)
         input->peak = (uint64_t)input->demand[m] > input->peak ? (uint64_t)input->demand[m] : input->peak;
 }
 
-/* As PENSTOCK_GUARD: which spans are mapped to their slots once they are evicted. Under auto the recording says it. */
-static void plan_guard(struct plan_input *input, const char *value)
+/* Sets which spans are mapped to their slots once they are evicted, as PENSTOCK_GUARD does. `auto` leaves what was recorded. */
+static void set_guard(struct plan_input *input, const char *value)
 {
     static struct ps_settings settings;
     char variable[256];
@@ -134,13 +117,12 @@ static void plan_guard(struct plan_input *input, const char *value)
 
     if ((size_t)snprintf(variable, sizeof variable, "PENSTOCK_GUARD=%s", value) >= sizeof variable)
         plan_refuse("--guard: too long a value");
-    ps_settings_read(&settings, environment, plan_setting_problem, (void *)(uintptr_t) "guard");
+    ps_settings_read(&settings, environment, refuse_setting, (void *)(uintptr_t) "guard");
     for (uint32_t i = 0; settings.guard != PS_GUARD_AUTO && i < input->step.spans; i++) /* in our memory */
         ((struct penstock_step_span *)input->step.span)[i].guarded = settings.guard == PS_GUARD_HOST;
 }
 
-/* RECORDING [--budget B] [--slab B] [--policy NAME] [--prefetch-layers N] [--defer-layers N] [--keep-last N] [--guard G] [--moves] [--name NAME: what messages call it] */
-static void plan_input_read(struct plan_input *input, int argc, char **argv)
+void plan_input_read(struct plan_input *input, int argc, char **argv)
 {
     static const char *const valued[] = {"budget", "slab", "policy", "prefetch-layers", "defer-layers", "keep-last", "guard", "name"};
     enum { BUDGET, SLAB, POLICY, PREFETCH, DEFER, KEEP, GUARD, NAME, VALUED };
@@ -174,22 +156,20 @@ static void plan_input_read(struct plan_input *input, int argc, char **argv)
     }
     if (!input->path)
         plan_refuse("plan: no recording given; usage: penstock plan RECORDING --budget BYTES");
-    char *text = plan_read(input->path, &length);
+    char *text = read_file(input->path, &length);
     input->path = value[NAME] ? value[NAME] : input->path;
-    plan_parse(input, text, length);
+    parse(input, text, length);
     if (value[BUDGET])
-        input->step.budget_bytes = plan_amount("budget", value[BUDGET], input->peak);
+        input->step.budget_bytes = amount_of("budget", value[BUDGET], input->peak);
     if (value[SLAB])
-        input->step.slab_bytes = plan_amount("slab", value[SLAB], input->peak);
+        input->step.slab_bytes = amount_of("slab", value[SLAB], input->peak);
     if (value[POLICY])
         input->policy = value[POLICY];
     if (value[PREFETCH])
-        input->options.prefetch_layers = plan_count("prefetch-layers", value[PREFETCH]);
+        input->options.prefetch_layers = count_of("prefetch-layers", value[PREFETCH]);
     if (value[DEFER])
-        input->options.defer_layers = plan_count("defer-layers", value[DEFER]);
+        input->options.defer_layers = count_of("defer-layers", value[DEFER]);
     if (value[KEEP])
-        input->options.keep_last = plan_count("keep-last", value[KEEP]);
-    plan_guard(input, value[GUARD] ? value[GUARD] : "auto");
+        input->options.keep_last = count_of("keep-last", value[KEEP]);
+    set_guard(input, value[GUARD] ? value[GUARD] : "auto");
 }
-
-#endif

@@ -2,6 +2,11 @@
  * penstock-plan: plans a recorded step (policy/recording/text.h) and tells what the plan comes to. The arguments are those of `penstock plan`; see
  * there.
  */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "base/bytes_text.h"
 #include "plan_input.h"
 

@@ -4,12 +4,17 @@
  */
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
+#include <unistd.h>
 
+#include "base/json.h"
 #include "top_table.h"
 
-static bool show(struct picture *p)
+static bool show(struct top_picture *p)
 {
     int fd = STDOUT_FILENO;
     bool shown = !ps_json_sink_fd(p->text, p->used, &fd);
@@ -65,24 +70,24 @@ static void size_of_terminal(int *across, int *down)
     *down = known ? size.ws_row : 24;
 }
 
-static void draw_screen(struct picture *p, const struct top_pages *pages)
+static void draw_screen(struct top_picture *p, const struct top_pages *pages)
 {
     int across, down;
 
     size_of_terminal(&across, &down);
-    draw_text(p, "\033[H");
+    top_draw_text(p, "\033[H");
     p->end_of_line = "\033[K\r\n";
     p->lines_left = down - 2; /* the heading, and the last line, behind which it would scroll */
     if (pages->count)
-        draw_table(p, pages, across);
+        top_draw_table(p, pages, across);
     else
-        draw_text(p, "nothing runs under Penstock any more; q leaves\033[K\r\n");
+        top_draw_text(p, "nothing runs under Penstock any more; q leaves\033[K\r\n");
     if (p->lines_left < 0) {
         char more[64];
         snprintf(more, sizeof more, "and %d lines more", -p->lines_left);
-        draw_text(p, more);
+        top_draw_text(p, more);
     }
-    draw_text(p, "\033[J");
+    top_draw_text(p, "\033[J");
 }
 
 /* Waits for the next look. False: a key says that it is enough. */
@@ -108,11 +113,11 @@ static void stop_for_a_while(void)
 }
 
 /* Until the user has seen enough. With PIDs: until these are over. */
-static int watch(struct top_pages *pages, const struct timespec *interval)
+static int watch(struct top_pages *pages, const struct timespec *interval, bool colours)
 {
     static const int heeded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH};
     const struct sigaction action = {.sa_handler = on_signal};
-    struct picture picture = {0};
+    struct top_picture picture = {.colours = colours};
     sigset_t blocked, during;
     bool goes_on = true;
 
@@ -147,12 +152,12 @@ static int watch(struct top_pages *pages, const struct timespec *interval)
 
 static int print(const struct top_pages *pages)
 {
-    struct picture picture = {.end_of_line = "\n", .lines_left = INT32_MAX};
+    struct top_picture picture = {.end_of_line = "\n", .lines_left = INT32_MAX};
     int across = 0, down;
 
     if (isatty(STDOUT_FILENO))
         size_of_terminal(&across, &down);
-    draw_table(&picture, pages, across);
+    top_draw_table(&picture, pages, across);
     bool shown = show(&picture);
     free(picture.text);
     return shown ? 0 : top_say(1, "top: can't write");
@@ -235,6 +240,5 @@ int main(int argc, char **argv)
         return status;
     if (once || !isatty(STDOUT_FILENO) || !terminal || !strcmp(terminal, "dumb"))
         return print(&pages);
-    colours = !no_color || !*no_color;
-    return watch(&pages, &interval);
+    return watch(&pages, &interval, !no_color || !*no_color);
 }

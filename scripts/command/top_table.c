@@ -1,32 +1,28 @@
-/*
- * The table that `penstock top` shows: its cells, which columns a narrow terminal gets, and the text of it all.
- */
-#ifndef PENSTOCK_TOP_TABLE_H
-#define PENSTOCK_TOP_TABLE_H
-
+/* The cells of the table of `penstock top`, the columns that a narrow terminal gets, and how both are drawn. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/plain_text.h"
-#include "top_pages.h"
+#include "top_table.h"
 
-/* A process that has told nothing for so long is stopped, or has no processor. */
+/* A process that has written nothing for this long is stopped, or gets no processor. */
 #define SILENT_NS (5ull * 1000000000u)
 #define CELL_BYTES 256
 #define BAR 10
 #define NARROWEST_COMMAND 8
 
-static bool colours;
-
 /* ---- a line ---- */
 
 struct row {
     const struct top_process *process;
-    const struct ps_live_device *device; /* NULL: it has none */
-    unsigned number;                     /* of the device, among the process's */
+    const struct ps_live_device *device; /* NULL: the process has none */
+    unsigned number;                     /* of the device, among those of the process */
 };
 
 /* "475K", "12.3G": at most three digits, in powers of 1024. */
-static inline void put_bytes(char *cell, size_t size, uint64_t bytes)
+static void put_bytes(char *cell, size_t size, uint64_t bytes)
 {
     static const char units[] = "BKMGTPE";
     unsigned unit = 0;
@@ -40,12 +36,12 @@ static inline void put_bytes(char *cell, size_t size, uint64_t bytes)
         snprintf(cell, size, value < 99.95 && unit ? "%.1f%c" : "%.0f%c", value, units[unit]);
 }
 
-static inline void cell_pid(char *cell, size_t size, const struct row *r)
+static void cell_pid(char *cell, size_t size, const struct row *r)
 {
     snprintf(cell, size, "%llu", (unsigned long long)r->process->pid);
 }
 
-static inline void cell_rank(char *cell, size_t size, const struct row *r)
+static void cell_rank(char *cell, size_t size, const struct row *r)
 {
     if (r->process->other_version || r->process->header.rank == PS_LIVE_NO_RANK)
         snprintf(cell, size, "-");
@@ -53,7 +49,7 @@ static inline void cell_rank(char *cell, size_t size, const struct row *r)
         snprintf(cell, size, "%llu", (unsigned long long)r->process->header.rank);
 }
 
-static inline void cell_device(char *cell, size_t size, const struct row *r)
+static void cell_device(char *cell, size_t size, const struct row *r)
 {
     if (r->device)
         snprintf(cell, size, "%llu", (unsigned long long)r->process->header.device[r->number].ordinal);
@@ -61,7 +57,7 @@ static inline void cell_device(char *cell, size_t size, const struct row *r)
         snprintf(cell, size, "-");
 }
 
-static inline void cell_step(char *cell, size_t size, const struct row *r)
+static void cell_step(char *cell, size_t size, const struct row *r)
 {
     if (r->device && r->device->figures.step)
         snprintf(cell, size, "%llu", (unsigned long long)r->device->figures.step);
@@ -69,15 +65,15 @@ static inline void cell_step(char *cell, size_t size, const struct row *r)
         snprintf(cell, size, "-");
 }
 
-static inline int compare_ns(const void *left, const void *right)
+static int compare_ns(const void *left, const void *right)
 {
     uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
 
     return (a > b) - (a < b);
 }
 
-/* The median of the last ones: a step with an evaluation in it is one of them. */
-static inline void cell_step_time(char *cell, size_t size, const struct row *r)
+/* The median of the recent steps, so that one step with an evaluation in it does not show. */
+static void cell_step_time(char *cell, size_t size, const struct row *r)
 {
     uint64_t ns[PS_LIVE_RECENT];
     unsigned n = 0;
@@ -93,7 +89,7 @@ static inline void cell_step_time(char *cell, size_t size, const struct row *r)
     snprintf(cell, size, ms < 99.95 ? "%.1f ms" : ms < 9999.5 ? "%.0f ms" : "%.1f s", ms < 9999.5 ? ms : ms / 1000);
 }
 
-static inline void put_use(char *cell, size_t size, uint64_t used, uint64_t limit)
+static void put_use(char *cell, size_t size, uint64_t used, uint64_t limit)
 {
     char of[32];
 
@@ -103,7 +99,7 @@ static inline void put_use(char *cell, size_t size, uint64_t used, uint64_t limi
     snprintf(cell + length, size - length, "/%s", of);
 }
 
-static inline void cell_memory(char *cell, size_t size, const struct row *r)
+static void cell_memory(char *cell, size_t size, const struct row *r)
 {
     if (r->device)
         put_use(cell, size, r->device->figures.held_bytes, r->device->figures.budget_bytes);
@@ -111,7 +107,7 @@ static inline void cell_memory(char *cell, size_t size, const struct row *r)
         snprintf(cell, size, "-");
 }
 
-static inline void cell_bar(char *cell, size_t size, const struct row *r)
+static void cell_bar(char *cell, size_t size, const struct row *r)
 {
     char bar[BAR + 1] = "..........";
     uint64_t limit = r->device ? r->device->figures.budget_bytes : UINT64_MAX;
@@ -124,7 +120,7 @@ static inline void cell_bar(char *cell, size_t size, const struct row *r)
     snprintf(cell, size, "[%s]", bar);
 }
 
-static inline void cell_slab(char *cell, size_t size, const struct row *r)
+static void cell_slab(char *cell, size_t size, const struct row *r)
 {
     if (r->device)
         put_use(cell, size, r->device->figures.slab_used_bytes, r->device->figures.slab_limit_bytes);
@@ -132,8 +128,8 @@ static inline void cell_slab(char *cell, size_t size, const struct row *r)
         snprintf(cell, size, "-");
 }
 
-/* Figures of all devices of a process stand in its first line. */
-static inline void put_rate(char *cell, size_t size, const struct row *r, uint64_t bytes)
+/* A figure of the whole process stands in the line of its first device. */
+static void put_rate(char *cell, size_t size, const struct row *r, uint64_t bytes)
 {
     if (r->process->told && !r->number)
         put_bytes(cell, size, bytes);
@@ -141,24 +137,24 @@ static inline void put_rate(char *cell, size_t size, const struct row *r, uint64
         *cell = 0;
 }
 
-static inline void cell_out(char *cell, size_t size, const struct row *r)
+static void cell_out(char *cell, size_t size, const struct row *r)
 {
     put_rate(cell, size, r, r->process->now.evicted_bytes_per_second);
 }
 
-static inline void cell_in(char *cell, size_t size, const struct row *r)
+static void cell_in(char *cell, size_t size, const struct row *r)
 {
     put_rate(cell, size, r, r->process->now.reloaded_bytes_per_second);
 }
 
-static inline void cell_wait(char *cell, size_t size, const struct row *r)
+static void cell_wait(char *cell, size_t size, const struct row *r)
 {
     *cell = 0;
     if (r->process->told && !r->number)
         snprintf(cell, size, "%.0f%%", (double)r->process->now.host_wait_ns_per_second / 1e7);
 }
 
-static inline bool is_silent(const struct top_process *p)
+static bool is_silent(const struct top_process *p)
 {
     struct timespec t;
 
@@ -167,7 +163,7 @@ static inline bool is_silent(const struct top_process *p)
     return p->now.updated_ns && !*p->header.aside && now > p->now.updated_ns + SILENT_NS;
 }
 
-static inline void cell_state(char *cell, size_t size, const struct row *r)
+static void cell_state(char *cell, size_t size, const struct row *r)
 {
     const struct top_process *p = r->process;
     const char *state = "starting";
@@ -178,12 +174,12 @@ static inline void cell_state(char *cell, size_t size, const struct row *r)
         state = "aside";
     else if (is_silent(p))
         state = "silent";
-    else if (p->told && r->device && r->device->figures.state < sizeof top_states / sizeof *top_states)
-        state = top_states[r->device->figures.state];
+    else if (p->told && r->device && top_state_name(r->device->figures.state))
+        state = top_state_name(r->device->figures.state);
     snprintf(cell, size, "%s", state);
 }
 
-static inline void cell_command(char *cell, size_t size, const struct row *r)
+static void cell_command(char *cell, size_t size, const struct row *r)
 {
     if (r->process->other_version)
         snprintf(cell, size, "(its page has version %u, and this command reads %u)", r->process->other_version, PS_LIVE_VERSION);
@@ -194,12 +190,12 @@ static inline void cell_command(char *cell, size_t size, const struct row *r)
 
 /* ---- the table ---- */
 
-/* The last one, the command, has what is left of the line. */
+/* The last column, the command, gets the rest of the line. */
 static const struct column {
     const char *head;
     void (*cell)(char *cell, size_t size, const struct row *r);
-    int least;    /* wide: numbers change, and columns shall not jump */
-    unsigned use; /* the columns of the least use go first where the terminal is narrow */
+    int least;    /* width, so that columns do not jump when numbers change */
+    unsigned use; /* columns of the least use are left out first where the terminal is narrow */
     bool left;
 } columns[] = {
     {"PID", cell_pid, 7, 13, false},
@@ -225,7 +221,7 @@ struct layout {
 
 typedef void (*row_fn)(const struct row *r, void *ctx);
 
-static inline void each_row(const struct top_pages *pages, row_fn fn, void *ctx)
+static void each_row(const struct top_pages *pages, row_fn fn, void *ctx)
 {
     for (size_t i = 0; i < pages->count; i++) {
         const struct top_process *p = &pages->process[i];
@@ -237,8 +233,8 @@ static inline void each_row(const struct top_pages *pages, row_fn fn, void *ctx)
     }
 }
 
-/* Characters, as UTF-8 has them. */
-static inline int length_of(const char *text)
+/* The number of characters of a text in UTF-8. */
+static int length_of(const char *text)
 {
     int length = 0;
 
@@ -247,7 +243,7 @@ static inline int length_of(const char *text)
     return length;
 }
 
-static inline void widen(const struct row *r, void *ctx)
+static void widen(const struct row *r, void *ctx)
 {
     struct layout *layout = ctx;
     char cell[CELL_BYTES];
@@ -259,8 +255,8 @@ static inline void widen(const struct row *r, void *ctx)
     }
 }
 
-/* `across`: of the terminal; 0: no end. */
-static inline struct layout lay_out(const struct top_pages *pages, int across)
+/* Returns the widths of the columns for a terminal that is `across` wide; 0: lines have no end. */
+static struct layout lay_out(const struct top_pages *pages, int across)
 {
     struct layout layout;
     int total = 0;
@@ -283,16 +279,13 @@ static inline struct layout lay_out(const struct top_pages *pages, int across)
     return layout;
 }
 
-/* A text that grows, so that a picture is one write. */
-struct picture {
-    char *text;
-    size_t used, room;
+/* A table under way: the picture that it is drawn into, and the widths of its columns. */
+struct drawing {
+    struct top_picture *picture;
     struct layout layout;
-    int lines_left; /* INT32_MAX: no end */
-    const char *end_of_line;
 };
 
-static inline void draw(struct picture *p, const char *text, size_t bytes)
+static void draw(struct top_picture *p, const char *text, size_t bytes)
 {
     if (!bytes)
         return;
@@ -308,77 +301,77 @@ static inline void draw(struct picture *p, const char *text, size_t bytes)
     p->used += bytes;
 }
 
-static inline void draw_text(struct picture *p, const char *text)
+void top_draw_text(struct top_picture *p, const char *text)
 {
     draw(p, text, strlen(text));
 }
 
-/* So many characters of it, and blanks up to there. */
-static inline void draw_cell(struct picture *p, const char *text, int width, bool left, bool is_last)
+/* Draws at most `width` characters of the text, and blanks up to that width; none behind the last cell of a line. */
+static void draw_cell(struct top_picture *p, const char *text, int width, bool left, bool is_last)
 {
     int length = length_of(text), blanks = width > length ? width - length : 0;
     const char *end = text;
 
     for (int i = left ? 0 : blanks; i > 0; i--)
-        draw_text(p, " ");
+        top_draw_text(p, " ");
     for (int n = 0; *end; end++)
         if (((unsigned char)*end & 0xc0) != 0x80 && n++ == width)
             break;
     draw(p, text, (size_t)(end - text));
     for (int i = left && !is_last ? blanks : 0; i > 0; i--)
-        draw_text(p, " ");
+        top_draw_text(p, " ");
 }
 
-static inline const char *colour_of(size_t column, const char *cell)
+static const char *colour_of(size_t column, const char *cell)
 {
-    if (!colours || columns[column].cell != cell_state)
+    if (columns[column].cell != cell_state)
         return NULL;
     if (!strcmp(cell, "planned"))
         return "\033[32m";
     return !strcmp(cell, "aside") || !strcmp(cell, "silent") ? "\033[31m" : "\033[33m";
 }
 
-static inline void draw_line(struct picture *p, const struct row *r)
+static void draw_line(const struct drawing *d, const struct row *r)
 {
+    struct top_picture *p = d->picture;
     char cell[CELL_BYTES];
     size_t last = COLUMNS;
     bool first = true;
 
-    while (last && !p->layout.width[last - 1])
+    while (last && !d->layout.width[last - 1])
         last--;
     for (size_t i = 0; i < last; i++) {
-        if (!p->layout.width[i])
+        if (!d->layout.width[i])
             continue;
         if (!first)
-            draw_text(p, " ");
+            top_draw_text(p, " ");
         first = false;
         if (r)
             columns[i].cell(cell, sizeof cell, r);
         else
             snprintf(cell, sizeof cell, "%s", columns[i].head);
-        const char *colour = r ? colour_of(i, cell) : NULL;
-        draw_text(p, colour ? colour : "");
-        draw_cell(p, cell, p->layout.width[i], columns[i].left, i + 1 == last);
-        draw_text(p, colour ? "\033[0m" : "");
+        const char *colour = r && p->colours ? colour_of(i, cell) : NULL;
+        top_draw_text(p, colour ? colour : "");
+        draw_cell(p, cell, d->layout.width[i], columns[i].left, i + 1 == last);
+        top_draw_text(p, colour ? "\033[0m" : "");
     }
-    draw_text(p, p->end_of_line);
+    top_draw_text(p, p->end_of_line);
 }
 
-static inline void draw_row(const struct row *r, void *ctx)
+static void draw_row(const struct row *r, void *ctx)
 {
-    struct picture *p = ctx;
+    const struct drawing *d = ctx;
 
-    if (p->lines_left-- > 0)
-        draw_line(p, r);
+    if (d->picture->lines_left-- > 0)
+        draw_line(d, r);
 }
 
-static inline void draw_table(struct picture *p, const struct top_pages *pages, int across)
+void top_draw_table(struct top_picture *p, const struct top_pages *pages, int across)
 {
-    p->layout = lay_out(pages, across);
-    draw_text(p, colours ? "\033[1m" : "");
-    draw_line(p, NULL);
-    draw_text(p, colours ? "\033[0m" : "");
-    each_row(pages, draw_row, p);
-}
+    struct drawing d = {.picture = p, .layout = lay_out(pages, across)};
 
-#endif
+    top_draw_text(p, p->colours ? "\033[1m" : "");
+    draw_line(&d, NULL);
+    top_draw_text(p, p->colours ? "\033[0m" : "");
+    each_row(pages, draw_row, &d);
+}

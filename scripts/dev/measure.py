@@ -1,4 +1,4 @@
-"""Runs commands one after the other and keeps what each of them took: the parts that scripts/bench and scripts/gpu share.
+"""Runs commands one after the other and keeps what each of them took: the parts that scripts/dev/bench and scripts/gpu share.
 
 A run never ends the script: a command that fails, hangs or runs out of memory becomes a record that says so.
 """
@@ -19,15 +19,17 @@ import sys
 import threading
 import time
 
-from penstock_files import write_whole
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+COMMAND = os.path.join(ROOT, "scripts", "command")
+sys.path.append(COMMAND)
+from penstock_files import write_whole  # noqa: E402
 
 OURS = re.compile(r"^(PENSTOCK_|CUDASIM_|PYTORCH_(CUDA_)?ALLOC_CONF$|LD_PRELOAD$|DET$)")
 KILL_AFTER_S = 10  # between SIGTERM, on which Penstock writes its report, and SIGKILL
 LEAST_RUN_S = 5  # what a run is taken to need at least, and before there has been one of its sort
 SETTLING_S = 0.3  # after the start of a run: a sample of memory may still show the run before
 LEARNT_BY = 4  # steps; what comes after them is judged as planned
-HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(HERE)
 
 
 class MemorySampler:
@@ -320,7 +322,7 @@ class Session:
             self.write()
 
     def finish(self, may_fail=()):
-        """Leaves and prints the table, as scripts/results-table makes it. Gives the exit status: 0 when every run is well but those of the (part, label)
+        """Leaves and prints the table, as scripts/dev/results-table makes it. Gives the exit status: 0 when every run is well but those of the (part, label)
         of `may_fail`, and every check."""
         table = subprocess.run([sys.executable, os.path.join(HERE, "results-table"), self.file], stdout=subprocess.PIPE, text=True, check=False)
         with open(self.file.replace(".json", ".txt"), "w") as out:

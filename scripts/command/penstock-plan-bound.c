@@ -18,7 +18,12 @@
  * by byte, overheads are 0, a gap may use the whole of the interval in which it opens or ends, and memory is looked at in the
  * checkpoints only. Each of these leaves out or loosens a constraint. Gaps with the same intervals and checkpoints are added up.
  */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "plan_input.h"
+#include "policy/planner/gaps.h"
 
 #define INTERVALS_MAX 80
 

@@ -1,9 +1,4 @@
-/*
- * What `penstock top` knows: the live pages of this user's processes (shim/base/live_page.h), read anew at each look.
- */
-#ifndef PENSTOCK_TOP_PAGES_H
-#define PENSTOCK_TOP_PAGES_H
-
+/* Reads the live pages of this user's processes, and writes them as JSON. */
 #include <errno.h>
 #include <pwd.h>
 #include <stdarg.h>
@@ -16,33 +11,12 @@
 
 #include "base/json.h"
 #include "base/live_directory.h"
-#include "base/live_page.h"
 #include "observe/live_json.h"
+#include "top_pages.h"
 
-static const char *const top_states[] = {
-    [PS_LIVE_IDLE] = "idle", [PS_LIVE_LEARNING] = "learning", [PS_LIVE_PLANNED] = "planned", [PS_LIVE_REACTING] = "reacting"};
-static const char *const top_tracers[] = {[PS_LIVE_TRACER_NONE] = "none", [PS_LIVE_TRACER_CUPTI] = "cupti", [PS_LIVE_TRACER_HOOK] = "hook"};
+static const char *const tracers[] = {[PS_LIVE_TRACER_NONE] = "none", [PS_LIVE_TRACER_CUPTI] = "cupti", [PS_LIVE_TRACER_HOOK] = "hook"};
 
-struct top_process {
-    uint64_t pid;
-    uint32_t other_version; /* of its page, if that is not ours: then nothing else is known. 0: it is */
-    bool told;              /* its figures have been written; else those of its start are there alone */
-    struct ps_live_header header;
-    struct ps_live_process now;
-    struct ps_live_device device[PS_LIVE_DEVICES_MAX];
-};
-
-struct top_pages {
-    struct top_process *process; /* by number */
-    size_t count, room;
-    unsigned looks;     /* so far */
-    unsigned elsewhere; /* pages of other pid namespaces */
-    const pid_t *only;  /* these, if there are any; else all */
-    size_t only_count;
-};
-
-/* Says it as the command does; returns `status`. */
-__attribute__((format(printf, 2, 3))) static inline int top_say(int status, const char *format, ...)
+int top_say(int status, const char *format, ...)
 {
     va_list arguments;
 
@@ -54,7 +28,15 @@ __attribute__((format(printf, 2, 3))) static inline int top_say(int status, cons
     return status;
 }
 
-static inline bool top_is_wanted(const struct top_pages *pages, uint64_t pid)
+const char *top_state_name(uint64_t state)
+{
+    static const char *const names[] = {
+        [PS_LIVE_IDLE] = "idle", [PS_LIVE_LEARNING] = "learning", [PS_LIVE_PLANNED] = "planned", [PS_LIVE_REACTING] = "reacting"};
+
+    return state < sizeof names / sizeof *names ? names[state] : NULL;
+}
+
+static bool is_wanted(const struct top_pages *pages, uint64_t pid)
 {
     bool wanted = !pages->only_count;
 
@@ -63,13 +45,16 @@ static inline bool top_is_wanted(const struct top_pages *pages, uint64_t pid)
     return wanted;
 }
 
-static inline bool top_read_at(int fd, size_t offset, void *to, size_t bytes)
+static bool read_at(int fd, size_t offset, void *to, size_t bytes)
 {
     return pread(fd, to, bytes, (off_t)offset) == (ssize_t)bytes;
 }
 
-/* A record as it was at one moment, as ps_live_record_read has it of a page that is mapped. False: the file ends before it does. */
-static inline bool top_read_record(int fd, size_t offset, void *to, size_t bytes, bool *told)
+/*
+ * Reads a record as it was at one moment, like ps_live_record_read, but from a file. `told` is false if it was never written
+ * or changed at every try. Returns false if the file ends before the record does.
+ */
+static bool read_record(int fd, size_t offset, void *to, size_t bytes, bool *told)
 {
     const size_t sequence_at = offset + offsetof(struct ps_live_record, sequence),
                  words_at = offset + offsetof(struct ps_live_record, word);
@@ -77,8 +62,8 @@ static inline bool top_read_record(int fd, size_t offset, void *to, size_t bytes
 
     *told = false;
     for (int tries = 0; tries < PS_LIVE_TRIES; tries++) {
-        if (!top_read_at(fd, sequence_at, &before, sizeof before) || !top_read_at(fd, words_at, to, bytes) ||
-            !top_read_at(fd, sequence_at, &after, sizeof after))
+        if (!read_at(fd, sequence_at, &before, sizeof before) || !read_at(fd, words_at, to, bytes) ||
+            !read_at(fd, sequence_at, &after, sizeof after))
             return false;
         *told = before && !(before & 1) && before == after;
         if (*told || !before)
@@ -88,27 +73,27 @@ static inline bool top_read_record(int fd, size_t offset, void *to, size_t bytes
 }
 
 /*
- * The records of a page; a device that is counted has its facts in the header. False: the file is no page after all. It is read and not mapped: one that gets
- * shorter meanwhile would be a fatal signal.
+ * Reads the records of a page. A device that is counted has its facts in the header. Returns false if the file is no page.
+ * The file is read and not mapped: a mapping of a file that is cut short meanwhile ends in a fatal signal.
  */
-static inline bool top_read_records(int fd, struct top_process *p)
+static bool read_records(int fd, struct top_process *p)
 {
     bool told;
 
-    if (!top_read_record(fd, offsetof(struct ps_live_page, process), &p->now, sizeof p->now, &p->told))
+    if (!read_record(fd, offsetof(struct ps_live_page, process), &p->now, sizeof p->now, &p->told))
         return false;
     if (!p->told)
-        p->now = (struct ps_live_process){0}; /* what was read is of two moments */
+        p->now = (struct ps_live_process){0}; /* it mixes two moments */
     if (p->now.devices > PS_LIVE_DEVICES_MAX)
         p->now.devices = PS_LIVE_DEVICES_MAX;
-    if (!top_read_at(fd, offsetof(struct ps_live_page, header), &p->header, sizeof p->header))
+    if (!read_at(fd, offsetof(struct ps_live_page, header), &p->header, sizeof p->header))
         return false;
     for (unsigned i = 0; i < p->now.devices; i++) {
-        if (!top_read_record(fd, offsetof(struct ps_live_page, device[i]), &p->device[i], sizeof p->device[i], &told))
+        if (!read_record(fd, offsetof(struct ps_live_page, device[i]), &p->device[i], sizeof p->device[i], &told))
             return false;
         p->told &= told;
     }
-    /* Texts end within their room, whatever the file holds. */
+    /* Texts end within their fields, whatever the file holds. */
     p->header.aside[sizeof p->header.aside - 1] = p->header.command[sizeof p->header.command - 1] = 0;
     p->header.library_version[sizeof p->header.library_version - 1] = 0;
     for (unsigned i = 0; i < PS_LIVE_DEVICES_MAX; i++)
@@ -116,14 +101,14 @@ static inline bool top_read_records(int fd, struct top_process *p)
     return true;
 }
 
-static inline void top_add(enum ps_live_found found, const char *name, int fd, const struct ps_live_header *header, void *ctx)
+static void add_page(enum ps_live_found found, const char *name, int fd, const struct ps_live_header *header, void *ctx)
 {
     struct top_pages *pages = ctx;
     uint64_t pid = strtoull(name, NULL, 10);
 
     if (found == PS_LIVE_FOUND_ELSEWHERE)
         pages->elsewhere++;
-    if (found == PS_LIVE_FOUND_ELSEWHERE || !top_is_wanted(pages, pid))
+    if (found == PS_LIVE_FOUND_ELSEWHERE || !is_wanted(pages, pid))
         return;
     if (pages->count == pages->room) {
         size_t room = pages->room ? 2 * pages->room : 16;
@@ -135,19 +120,18 @@ static inline void top_add(enum ps_live_found found, const char *name, int fd, c
     }
     struct top_process *p = &pages->process[pages->count];
     *p = (struct top_process){.pid = pid, .other_version = found == PS_LIVE_FOUND_OTHER_VERSION ? header->version : 0};
-    if (p->other_version || top_read_records(fd, p))
+    if (p->other_version || read_records(fd, p))
         pages->count++;
 }
 
-static inline int top_compare(const void *left, const void *right)
+static int compare_pids(const void *left, const void *right)
 {
     uint64_t a = ((const struct top_process *)left)->pid, b = ((const struct top_process *)right)->pid;
 
     return (a > b) - (a < b);
 }
 
-/* Looks anew. What is left over of processes that are gone is removed on the way. */
-static inline void top_look(struct top_pages *pages)
+void top_look(struct top_pages *pages)
 {
     char path[PS_LIVE_PATH_BYTES];
 
@@ -158,16 +142,15 @@ static inline void top_look(struct top_pages *pages)
             top_say(0, "%s: not this user's alone; no page in it is believed", path);
         if (directory < 0)
             continue;
-        ps_live_each(directory, top_add, pages);
+        ps_live_each(directory, add_page, pages);
         close(directory);
     }
     pages->looks++;
     if (pages->count)
-        qsort(pages->process, pages->count, sizeof *pages->process, top_compare);
+        qsort(pages->process, pages->count, sizeof *pages->process, compare_pids);
 }
 
-/* Why nothing is known of that process; returns 1. */
-static inline int top_say_why_not(pid_t pid)
+int top_say_why_not(pid_t pid)
 {
     struct ps_live_identity identity;
     struct stat status;
@@ -187,13 +170,13 @@ static inline int top_say_why_not(pid_t pid)
 
 /* ---- as JSON ---- */
 
-static inline void top_write_device(struct ps_json *json, const struct ps_live_device_facts *facts, const struct ps_live_device *d)
+static void write_device(struct ps_json *json, const struct ps_live_device_facts *facts, const struct ps_live_device *d)
 {
     ps_json_begin_object(json, NULL);
     ps_json_u64(json, "device", facts->ordinal);
     ps_json_string(json, "name", facts->name);
     ps_json_u64(json, "total_bytes", facts->total_bytes);
-    ps_json_string(json, "doing", d->figures.state < sizeof top_states / sizeof *top_states ? top_states[d->figures.state] : NULL);
+    ps_json_string(json, "doing", top_state_name(d->figures.state));
     ps_live_json_device(json, &d->figures);
     ps_json_begin_array(json, "recent_step_ns");
     for (unsigned i = 0; i < PS_LIVE_RECENT && d->recent_step_ns[i]; i++)
@@ -202,7 +185,7 @@ static inline void top_write_device(struct ps_json *json, const struct ps_live_d
     ps_json_end(json);
 }
 
-static inline void top_write_process(struct ps_json *json, const struct top_process *p)
+static void write_process(struct ps_json *json, const struct top_process *p)
 {
     const struct ps_live_header *h = &p->header;
 
@@ -221,20 +204,19 @@ static inline void top_write_process(struct ps_json *json, const struct top_proc
     ps_json_u64(json, "processes", h->processes);
     ps_json_u64(json, "opened_ns", h->opened_ns);
     ps_json_u64(json, "updated_ns", p->now.updated_ns);
-    ps_json_string(json, "tracer", p->now.tracer < sizeof top_tracers / sizeof *top_tracers ? top_tracers[p->now.tracer] : NULL);
+    ps_json_string(json, "tracer", p->now.tracer < sizeof tracers / sizeof *tracers ? tracers[p->now.tracer] : NULL);
     ps_json_u64(json, "evicted_bytes_per_second", p->now.evicted_bytes_per_second);
     ps_json_u64(json, "reloaded_bytes_per_second", p->now.reloaded_bytes_per_second);
     ps_json_u64(json, "host_wait_ns_per_second", p->now.host_wait_ns_per_second);
     ps_live_json_process(json, &p->now.figures);
     ps_json_begin_array(json, "devices");
     for (unsigned i = 0; i < p->now.devices; i++)
-        top_write_device(json, &h->device[i], &p->device[i]);
+        write_device(json, &h->device[i], &p->device[i]);
     ps_json_end(json);
     ps_json_end(json);
 }
 
-/* 0 or -errno. */
-static inline int top_write_json(const struct top_pages *pages)
+int top_write_json(const struct top_pages *pages)
 {
     char buffer[4096];
     struct ps_json json;
@@ -244,10 +226,8 @@ static inline int top_write_json(const struct top_pages *pages)
     ps_json_begin_object(&json, NULL);
     ps_json_begin_array(&json, "processes");
     for (size_t i = 0; i < pages->count; i++)
-        top_write_process(&json, &pages->process[i]);
+        write_process(&json, &pages->process[i]);
     ps_json_end(&json);
     ps_json_end(&json);
     return ps_json_finish(&json);
 }
-
-#endif

@@ -2,7 +2,7 @@
  * penstock-doctor: asks the driver, the device, CUPTI and libelf for what Penstock needs, one line a finding:
  *     ok|note|problem: what was found - what to do about it
  * Exit status 0 when Penstock can work here, 1 when not. `penstock-doctor --cupti` prints the CUPTI library that the loader finds by name.
- * scripts/penstock runs it and adds what a shell can see. Nothing is linked but libc: a missing library is a finding, not a failure to start.
+ * scripts/command/penstock runs it and adds what a shell can see. Nothing is linked but libc: a missing library is a finding, not a failure to start.
  */
 #include <cuda.h>
 #include <cupti.h>

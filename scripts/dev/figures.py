@@ -9,7 +9,7 @@ import json
 import os
 import re
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RESULTS = os.path.join(ROOT, "tests", "results")
 KINDS = ("yardstick", "programs", "advice", "costs", "by-hand")
 MOST_BYTES = 400_000  # of all files together
@@ -243,7 +243,7 @@ def objections():
         size += len(text.encode())
         rows = read(kind)
         if text != text_of(rows):
-            out.append(f"{name}: not as scripts/results-table --add writes it: rows out of order, or edited")
+            out.append(f"{name}: not as scripts/dev/results-table --add writes it: rows out of order, or edited")
         missing = [key for key in COMMON for row in rows if key not in row and not is_verdict(row)]
         out += [f"{name}: {missing.count(key)} rows without {key}" for key in COMMON if key in missing]
         out += [f"{name}: run {run}: not in runs.jsonl" for run in sorted({row["run"] for row in rows} - runs)]
