@@ -1,8 +1,8 @@
 /*
- * penstock-doctor: asks the driver, the device, CUPTI and libelf for what Penstock needs, one line a finding:
+ * penstock-doctor: checks that driver, device, CUPTI and libelf have what Penstock needs. Prints one line for each finding:
  *     ok|note|problem: what was found - what to do about it
- * Exit status 0 when Penstock can work here, 1 when not. `penstock-doctor --cupti` prints the CUPTI library that the loader finds by name.
- * scripts/command/penstock runs it and adds what a shell can see. Nothing is linked but libc: a missing library is a finding, not a failure to start.
+ * Exit status 0 if Penstock can work here, 1 if not. `penstock-doctor --cupti` prints the CUPTI library that the loader finds by name.
+ * scripts/command/penstock runs it and adds what a shell can check. It is linked with libc only: a missing library is a finding and must not keep it from starting.
  */
 #include <cuda.h>
 #include <cupti.h>
@@ -18,7 +18,7 @@
 
 #define MIB (1024.0 * 1024.0)
 
-/* After cuda.h has mapped a name to its version. */
+/* The symbol that a name of cuda.h stands for, with its version. */
 #define STRING_OF(name) #name
 #define SYMBOL(name) STRING_OF(name)
 
@@ -72,7 +72,7 @@ static const char *error_name(CUresult result)
     return driver.cuGetErrorName(result, &name) == CUDA_SUCCESS && name ? name : "unknown error";
 }
 
-/* The file that a loaded library came from; the name it was asked for when the loader won't say. */
+/* Returns the file that a loaded library came from, or `name` if the loader does not know it. */
 static const char *library_path(void *library, const char *name)
 {
     struct link_map *map = NULL;
@@ -90,7 +90,7 @@ static bool load_driver(void)
         return false;
     }
 #define CALL(name)                                                                                                                         \
-    driver.name = (__typeof__(driver.name))ps_real_dlsym(library, SYMBOL(name)); /* not what programs get */                               \
+    driver.name = (__typeof__(driver.name))ps_real_dlsym(library, SYMBOL(name)); /* past Penstock's own dlsym */                           \
     if (!driver.name)                                                                                                                      \
         missing = SYMBOL(name);
     DRIVER_CALLS
@@ -109,31 +109,30 @@ static bool start_driver(int *devices)
     int version = 0;
 
     if (result != CUDA_SUCCESS) {
-        PROBLEM("driver: cuInit answers %s - see that a device is there and that this user may open it (nvidia-smi)", error_name(result));
+        PROBLEM("driver: cuInit returns %s - check that there is a device and that this user may open it (nvidia-smi)", error_name(result));
         return false;
     }
     driver.cuDriverGetVersion(&version);
     if (version < 12020)
-        NOTE("driver: its CUDA version is %d.%d - host-backed addresses came with 12.2; install a newer driver", version / 1000,
+        NOTE("driver: its CUDA version is %d.%d - host-backed addresses need 12.2; install a newer driver", version / 1000,
              version % 100 / 10);
     else if (version > PS_NEWEST_CUDA)
-        NOTE(
-            "driver: its CUDA version is %d.%d, and this Penstock knows the functions of %d.%d and before - a program that copies by newer ones is not seen "
-            "doing so; look for a newer Penstock, or compare losses with a run without it",
-            version / 1000, version % 100 / 10, PS_NEWEST_CUDA / 1000, PS_NEWEST_CUDA % 100 / 10);
+        NOTE("driver: its CUDA version is %d.%d, and this Penstock knows functions up to %d.%d - it can't see copies by newer functions; "
+             "get a newer Penstock, or compare losses with a run without it",
+             version / 1000, version % 100 / 10, PS_NEWEST_CUDA / 1000, PS_NEWEST_CUDA % 100 / 10);
     else
         OK("driver: CUDA version %d.%d", version / 1000, version % 100 / 10);
     result = driver.cuDeviceGetCount(devices);
     if (result != CUDA_SUCCESS || *devices == 0) {
-        PROBLEM("device: none is visible - see CUDA_VISIBLE_DEVICES and nvidia-smi");
+        PROBLEM("device: none is visible - check CUDA_VISIBLE_DEVICES and nvidia-smi");
         return false;
     }
     return true;
 }
 
 /*
- * Makes one page at `location`, maps it at a reserved address and gives the device access, as an eviction or a reload does.
- * NULL, or the name of the call that failed with its result in *result. Leaves nothing behind.
+ * Creates one page at `location`, maps it at a reserved address and gives the device access, as an eviction or a reload does. Releases all of it again.
+ * Returns NULL, or the name of the call that failed; *result holds what that call returned.
  */
 static const char *try_pages(CUdevice device, CUmemLocation location, CUresult *result)
 {
@@ -181,12 +180,12 @@ static void examine_memory(int ordinal, CUdevice device)
 
     driver.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
     if (!supported) {
-        PROBLEM("device %d: no virtual memory management - Penstock passes every call through on this device; use another one", ordinal);
+        PROBLEM("device %d: no virtual memory management - Penstock can't work on this device; use another one", ordinal);
         return;
     }
     failed = try_pages(device, on_device, &result);
     if (failed) {
-        PROBLEM("device %d: virtual memory management: %s answers %s - free memory on the device, or install a newer driver", ordinal,
+        PROBLEM("device %d: virtual memory management: %s returns %s - free memory on the device, or install a newer driver", ordinal,
                 failed, error_name(result));
         return;
     }
@@ -197,10 +196,9 @@ static void examine_memory(int ordinal, CUdevice device)
         on_host.id = node;
     failed = try_pages(device, on_host, &result);
     if (failed)
-        PROBLEM(
-            "device %d: host-backed addresses: %s answers %s - Penstock passes every call through without them; install a newer driver, "
-            "or allow this container more host memory",
-            ordinal, failed, error_name(result));
+        PROBLEM("device %d: host-backed addresses: %s returns %s - Penstock can't work without them; install a newer driver, "
+                "or allow this container more host memory",
+                ordinal, failed, error_name(result));
     else
         OK("device %d: host-backed addresses work (NUMA node %d)", ordinal, on_host.id);
 }
@@ -220,24 +218,24 @@ static void examine_device(int ordinal)
     if (result == CUDA_SUCCESS)
         result = driver.cuDevicePrimaryCtxRetain(&context, device);
     if (result != CUDA_SUCCESS) {
-        PROBLEM("device %d: %s - see that no other process holds it (nvidia-smi)", ordinal, error_name(result));
+        PROBLEM("device %d: %s - check that no other process holds it (nvidia-smi)", ordinal, error_name(result));
         return;
     }
     driver.cuCtxSetCurrent(context);
     driver.cuMemGetInfo(&available, &all);
-    OK("device %d: %s%s, %.0f MiB, %.0f MiB of it free", ordinal, name,
-       strstr(name, " MIG ") ? " (a slice, whose memory is what counts)" : "", (double)total / MIB, (double)available / MIB);
+    OK("device %d: %s%s, %.0f MiB, %.0f MiB of it free", ordinal, name, strstr(name, " MIG ") ? " (a slice: its own memory counts)" : "",
+       (double)total / MIB, (double)available / MIB);
     if (all < total)
-        NOTE("device %d: this process may have %.0f MiB of it - budgets in per cent are of that", ordinal, (double)all / MIB);
+        NOTE("device %d: this process may use %.0f MiB of it - budgets in per cent are shares of that", ordinal, (double)all / MIB);
     if (available < all - all / 16)
-        NOTE("device %d: %.0f MiB are in use, most by others - the budget auto takes what is free; a named one should be under %.0f MiB",
+        NOTE("device %d: %.0f MiB are in use, mostly by others - the budget auto uses what is free; any other should be below %.0f MiB",
              ordinal, (double)(all - available) / MIB, (double)available / MIB);
     examine_memory(ordinal, device);
     driver.cuCtxSetCurrent(NULL);
     driver.cuDevicePrimaryCtxRelease(device);
 }
 
-/* The user's choice first; then what the loader finds by name. */
+/* Opens the CUPTI that the user chose, otherwise the one that the loader finds by name. Sets *name; returns NULL if it can't be loaded. */
 static void *open_cupti(const char **name)
 {
     static const char *const names[] = {"libcupti.so.13", "libcupti.so.12"};
@@ -265,7 +263,7 @@ static void examine_cupti(void)
     const char *name = NULL, *why = "?", *tracer = getenv("PENSTOCK_TRACER");
 
     if (tracer && !strcmp(tracer, "hook")) {
-        OK("CUPTI: not asked for (PENSTOCK_TRACER=hook)");
+        OK("CUPTI: not used (PENSTOCK_TRACER=hook)");
         return;
     }
     void *library = open_cupti(&name);
@@ -275,24 +273,21 @@ static void examine_cupti(void)
     CUpti_SubscriberHandle subscriber;
     CUptiResult result;
 
-    bool must = tracer && !strcmp(tracer, "cupti"); /* else functions in front of the driver's do */
+    bool must = tracer && !strcmp(tracer, "cupti"); /* otherwise hooks of the driver's functions can replace it */
 
     if (!library && must) {
-        PROBLEM(
-            "CUPTI: %s can't be loaded - install nvidia-cuda-cupti, name the file in PENSTOCK_CUPTI, or leave PENSTOCK_TRACER=cupti away",
-            name);
+        PROBLEM("CUPTI: %s can't be loaded - install nvidia-cuda-cupti, name the file in PENSTOCK_CUPTI, or unset PENSTOCK_TRACER", name);
         return;
     }
     if (!library) {
-        NOTE("CUPTI: %s can't be loaded - Penstock stands in front of the driver's functions instead", name);
+        NOTE("CUPTI: %s can't be loaded - Penstock hooks the driver's functions instead", name);
         return;
     }
     subscribe = (__typeof__(subscribe))dlsym(library, "cuptiSubscribe");
     unsubscribe = (__typeof__(unsubscribe))dlsym(library, "cuptiUnsubscribe");
     result_string = (__typeof__(result_string))dlsym(library, "cuptiGetResultString");
     if (!subscribe || !unsubscribe || !result_string) {
-        PROBLEM("CUPTI: %s lacks the callback interface - use the one of the CUDA release that the program uses",
-                library_path(library, name));
+        PROBLEM("CUPTI: %s lacks the callback interface - use the CUPTI of the program's CUDA release", library_path(library, name));
         return;
     }
     result = subscribe(&subscriber, ignore_callback, NULL);
@@ -303,11 +298,11 @@ static void examine_cupti(void)
     }
     result_string(result, &why);
     if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED && must)
-        PROBLEM("CUPTI: another subscriber holds it (%s) - leave PENSTOCK_TRACER=cupti away: Penstock can do without CUPTI", why);
+        PROBLEM("CUPTI: another subscriber holds it (%s) - unset PENSTOCK_TRACER: Penstock can work without CUPTI", why);
     else if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
-        NOTE("CUPTI: another subscriber holds it (%s) - Penstock stands in front of the driver's functions instead", why);
+        NOTE("CUPTI: another subscriber holds it (%s) - Penstock hooks the driver's functions instead", why);
     else
-        PROBLEM("CUPTI: subscribing answers %s - see that its release fits the driver's", why);
+        PROBLEM("CUPTI: cuptiSubscribe returns %s - check that its release fits the driver", why);
 }
 
 static void examine_libelf(void)
@@ -317,7 +312,7 @@ static void examine_libelf(void)
     if (library)
         OK("libelf: %s", library_path(library, "libelf.so.1"));
     else
-        NOTE("libelf: libelf.so.1 can't be loaded - install libelf1; until then kernel parameters are known from the driver alone");
+        NOTE("libelf: libelf.so.1 can't be loaded - install libelf1; without it only the driver tells where kernels have their parameters");
 }
 
 int main(int argc, char **argv)

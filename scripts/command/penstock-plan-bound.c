@@ -1,6 +1,6 @@
 /*
  * penstock-plan-bound: a linear program (in CPLEX's text form) whose optimum is a lower bound on the time of a round of a recorded step, in
- * microseconds, whatever is evicted and whenever. The arguments are those of `penstock plan`.
+ * microseconds, whatever is evicted, and whenever. Takes the arguments of `penstock plan`.
  *
  * The ring is cut into intervals; each ends at a checkpoint, the moment of the largest demand in its block of launches.
  *
@@ -9,14 +9,14 @@
  *                 out(j) <= D time[j], in(j) <= H time[j],                       the links: out and in are the sums over gaps of
  *                 out(j) + in(j) (D - D') / H' <= D time[j],                     out[g,j] and in[g,j]; at best they reach
  *                 in(j) + out(j) (H - H') / D' <= H time[j]                      D and H alone, D' and H' together
- *                 for each gap g: sum of out[g,j] <= bytes[g],                   no more leaves than there is, and what
- *                     sum of in[g,j] = sum of out[g,j]  (0 <= if it is freed)    left comes back
+ *                 for each gap g: sum of out[g,j] <= bytes[g],                   no more leaves than there is, and all
+ *                     sum of in[g,j] = sum of out[g,j]  (0 <= if it is freed)    that left comes back
  *                 at each checkpoint c: demand(c) - away(c) <= budget            away(c): sum over the gaps that cover c of out
  *                                                                                in the gap before c, less in before c
  *
- * Every plan that the executor can carry out gives a solution of that value, its rounds averaged: gaps are evicted in part, pages are free byte
- * by byte, overheads are 0, a gap may use the whole of the interval in which it opens or ends, and memory is looked at in the
- * checkpoints only. Each of these leaves out or loosens a constraint. Gaps with the same intervals and checkpoints are added up.
+ * Every plan that can be carried out gives a solution of that value, averaged over its rounds. The program only drops or loosens constraints: a gap
+ * may be evicted in part, pages are freed byte by byte, overheads are 0, a gap may use the whole interval in which it opens or ends, and memory is
+ * checked at the checkpoints only. Gaps with the same intervals and checkpoints are added up.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -65,7 +65,7 @@ static void find_checkpoints(struct program *p, const struct plan_input *input)
     }
 }
 
-/* From the end of the launch that opens it to the start of what ends it: the intervals in between are one more than the checkpoints. */
+/* Adds a gap, from the end of the launch that opens it to the start of the launch that ends it. It has one interval more than it has checkpoints. */
 static void add_gap(struct program *p, const struct ps_gap *gap)
 {
     uint32_t checkpoints = 0, first = PENSTOCK_NEVER, least = PENSTOCK_NEVER;
@@ -107,8 +107,8 @@ static void find_groups(struct program *p)
 }
 
 /*
- * A gap with all but one of the moments covers every checkpoint: its last interval is its first one, a round later. Transfers in place k of
- * the gap are variables of their own, so that they need no interval of their own.
+ * Returns the interval of place k of a gap. A gap with all moments but one covers every checkpoint, and its last interval is the first one again, a
+ * round later. Each place has its own variables, so that both can share an interval.
  */
 static uint32_t interval_at(const struct program *p, const struct group *group, uint32_t place)
 {
@@ -130,7 +130,7 @@ static void print_link(const struct program *p, uint32_t interval, double out, d
     printf(" - %.9g t%u <= 0\n", per_us, interval);
 }
 
-/* Of what is over the budget in the checkpoint, the gaps that cover it must have out what is not yet in again. */
+/* Prints the constraint of a checkpoint: the gaps that cover it must have at least `excess` away, evicted and not yet back. */
 static void print_memory(const struct program *p, uint32_t checkpoint, double excess)
 {
     printf("m%u:", checkpoint);
@@ -198,7 +198,7 @@ int main(int argc, char **argv)
     find_groups(&program);
     print_program(&program, &input);
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        fputs("penstock-plan-bound: can't write\n", stderr);
+        fputs("penstock-plan-bound: standard output can't be written\n", stderr);
         return 1;
     }
     return 0;

@@ -1,6 +1,5 @@
 /*
- * penstock-plan: plans a recorded step (policy/recording/text.h) and tells what the plan comes to. The arguments are those of `penstock plan`; see
- * there.
+ * penstock-plan: plans a recorded step (policy/recording/text.h) and prints what the plan costs. Takes the arguments of `penstock plan`.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -50,7 +49,7 @@ static void show_plan(const struct plan_input *input, const struct penstock_plan
     printf("ratio       %.4f\n", plan->plain_ns ? (double)plan->predicted_ns / (double)plan->plain_ns : 1.0);
     printf("evicted     %s in %" PRIu32 " moves a step\n", ps_bytes_text(plan->evicted_bytes).text, plan->moves);
     printf("held        %s at most%s\n", ps_bytes_text(plan->peak_bytes).text,
-           fits ? "" : "; the step does not fit the budget whatever is evicted");
+           fits ? "" : "; the step does not fit the budget, whatever is evicted");
     if (input->show_moves)
         show_moves(&input->step, plan);
 }
@@ -67,16 +66,16 @@ int main(int argc, char **argv)
     if (policy->plan) {
         rc = policy->plan(&input.step, &input.options, plan_allocate(policy->workspace_bytes(&input.step)), &plan);
         if (rc != 0 && rc != -ERANGE)
-            plan_refuse("%s: the policy %s has no plan for it: %s", input.path, input.policy, strerror(-rc));
+            plan_refuse("%s: the policy %s can't plan it: %s", input.path, input.policy, strerror(-rc));
     }
-    /* Of a policy that reacts, and plans nothing, the plain step is shown. */
+    /* A policy that reacts makes no plan: the plain step is shown. */
     if (penstock_predict(&input.step, plan_allocate(penstock_predict_workspace_bytes(&input.step)), &plan, &why) != 0)
-        plan_refuse("%s: what the policy %s plans is no plan: %s", input.path, input.policy, why);
+        plan_refuse("%s: the plan of the policy %s is not valid: %s", input.path, input.policy, why);
     if (!policy->plan && plan.peak_bytes > input.step.budget_bytes)
         rc = -ERANGE;
     show_plan(&input, &plan, rc != -ERANGE);
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        fputs("penstock-plan: can't write\n", stderr);
+        fputs("penstock-plan: standard output can't be written\n", stderr);
         return 1;
     }
     return rc == -ERANGE ? 1 : 0;

@@ -1,12 +1,12 @@
 /*
  * penstock-settings: the PENSTOCK_* variables as the shared object reads them, for scripts and documentation.
  *
- *   penstock-settings check      one line on stderr for each setting of the environment that can't be used; exit status 2 if there is one
+ *   penstock-settings check      one line on stderr for each variable of the environment that can't be used; exit status 2 if there is one
  *   penstock-settings list       NAME, unit, default, accepted values and help, separated by tabs
  *   penstock-settings markdown   the same as the table of scripts/manual/settings.md
  *   penstock-settings help       the same in lines of 80 columns
  *   penstock-settings man        the same as a list of the man page libpenstock(7)
- *   penstock-settings words      a line each for the values that are words: NAME, a tab, the word; FILE where the path of a file will do
+ *   penstock-settings words      each value that is a word, in a line: NAME, a tab, the word; FILE if the value can be the path of a file
  */
 #include "base/plain_text.h"
 #include "base/settings.h"
@@ -48,7 +48,7 @@ static int list(void)
     return 0;
 }
 
-/* A cell of a Markdown table, where a bar would end it. */
+/* Prints a cell of a Markdown table. A bar in it is escaped, as it would end the cell. */
 static void print_cell(const char *text)
 {
     for (; *text; text++) {
@@ -76,7 +76,7 @@ static int markdown(void)
     return 0;
 }
 
-/* Text in lines of at most 80 columns, each indented. */
+/* Prints text in indented lines of at most 80 columns. */
 static void print_wrapped(const char *text)
 {
     enum { INDENT = 6, COLUMNS = 80 };
@@ -111,7 +111,7 @@ static int help(void)
     return 0;
 }
 
-/* What troff would take for something of its own, as itself. */
+/* Prints text for troff, with its special characters escaped. */
 static void print_troff(const char *text)
 {
     for (; *text; text++) {
@@ -164,8 +164,8 @@ static bool accepts(const char *name, const char *value)
 }
 
 /*
- * Of the words that `accepted` is made of, those that are values: the parser knows. What stands in parentheses is an example, and so is a number,
- * unless there are but two. `nvtx:PATTERN` counts as `nvtx:`.
+ * Prints the words of `accepted` that the parser takes as values. Words in parentheses are examples, and so are numbers, except in `0 or 1`.
+ * `nvtx:PATTERN` counts as `nvtx:`.
  */
 static void print_words(const struct ps_settings_entry *e)
 {
@@ -195,7 +195,7 @@ static int words(void)
     const struct ps_settings_entry *entries = ps_settings_entries(&count);
 
     for (size_t i = 0; i < count; i++) {
-        /* Where any word is a path, none is known. */
+        /* If any word is taken as a path, no word is special. */
         if (!accepts(entries[i].name, "file"))
             print_words(&entries[i]);
         if (accepts(entries[i].name, "/file"))
@@ -221,7 +221,7 @@ int main(int argc, char **argv)
     }
     int status = commands[chosen].run();
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        fputs("penstock-settings: can't write\n", stderr);
+        fputs("penstock-settings: standard output can't be written\n", stderr);
         return 1;
     }
     return status;

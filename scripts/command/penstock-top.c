@@ -1,6 +1,6 @@
 /*
- * penstock-top: a table of what runs under Penstock, a line for each device of each process, and that again and again in place, until q. The arguments are
- * those of `penstock top`; see there.
+ * penstock-top: a table of the processes that run under Penstock, with a line for each device of each process. It is updated in place until q is typed.
+ * Takes the arguments of `penstock top`.
  */
 #include <poll.h>
 #include <signal.h>
@@ -35,7 +35,7 @@ static void on_signal(int number)
         caught = number;
 }
 
-/* Another screen, no cursor, no wrapped lines; keys come one by one, and unseen. */
+/* Switches to the alternate screen, without cursor and line wrap. Keys are read one by one and not echoed. */
 static void take_terminal(void)
 {
     static const char enter[] = "\033[?1049h\033[?25l\033[?7l";
@@ -77,11 +77,11 @@ static void draw_screen(struct top_picture *p, const struct top_pages *pages)
     size_of_terminal(&across, &down);
     top_draw_text(p, "\033[H");
     p->end_of_line = "\033[K\r\n";
-    p->lines_left = down - 2; /* the heading, and the last line, behind which it would scroll */
+    p->lines_left = down - 2; /* without the heading and the last line, which a line break would scroll */
     if (pages->count)
         top_draw_table(p, pages, across);
     else
-        top_draw_text(p, "nothing runs under Penstock any more; q leaves\033[K\r\n");
+        top_draw_text(p, "nothing runs under Penstock any more; type q to leave\033[K\r\n");
     if (p->lines_left < 0) {
         char more[64];
         snprintf(more, sizeof more, "and %d lines more", -p->lines_left);
@@ -90,7 +90,7 @@ static void draw_screen(struct top_picture *p, const struct top_pages *pages)
     top_draw_text(p, "\033[J");
 }
 
-/* Waits for the next look. False: a key says that it is enough. */
+/* Waits until the next look. Returns false if a key ends the program. */
 static bool wait_for(const struct timespec *interval, const sigset_t *during)
 {
     struct pollfd keys = {.fd = has_keys ? STDIN_FILENO : -1, .events = POLLIN};
@@ -112,21 +112,21 @@ static void stop_for_a_while(void)
     take_terminal();
 }
 
-/* Until the user has seen enough. With PIDs: until these are over. */
+/* Shows the table until a key or a signal ends it; with PIDs, until these processes have ended. Returns the exit status. */
 static int watch(struct top_pages *pages, const struct timespec *interval, bool colours)
 {
-    static const int heeded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH};
+    static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH};
     const struct sigaction action = {.sa_handler = on_signal};
     struct top_picture picture = {.colours = colours};
     sigset_t blocked, during;
     bool goes_on = true;
 
     sigemptyset(&blocked);
-    for (size_t i = 0; i < sizeof heeded / sizeof *heeded; i++)
-        sigaddset(&blocked, heeded[i]);
-    sigprocmask(SIG_BLOCK, &blocked, &during); /* they come while we wait, and only then */
-    for (size_t i = 0; i < sizeof heeded / sizeof *heeded; i++)
-        sigaction(heeded[i], &action, NULL);
+    for (size_t i = 0; i < sizeof handled / sizeof *handled; i++)
+        sigaddset(&blocked, handled[i]);
+    sigprocmask(SIG_BLOCK, &blocked, &during); /* they are delivered during waits only */
+    for (size_t i = 0; i < sizeof handled / sizeof *handled; i++)
+        sigaction(handled[i], &action, NULL);
     take_terminal();
     while (goes_on && !caught) {
         draw_screen(&picture, pages);
@@ -160,10 +160,10 @@ static int print(const struct top_pages *pages)
     top_draw_table(&picture, pages, across);
     bool shown = show(&picture);
     free(picture.text);
-    return shown ? 0 : top_say(1, "top: can't write");
+    return shown ? 0 : top_say(1, "top: standard output can't be written");
 }
 
-/* What is missing, in a line; status 1 if that is all there is. */
+/* Prints a line for each process that is missing. Returns 1 if nothing can be shown. */
 static int say_nothing_there(const struct top_pages *pages)
 {
     for (size_t i = 0; i < pages->only_count; i++) {
@@ -176,7 +176,7 @@ static int say_nothing_there(const struct top_pages *pages)
     if (pages->count)
         return 0;
     if (!pages->only_count && pages->elsewhere)
-        return top_say(1, "top: nothing runs under Penstock here; %u in other containers may", pages->elsewhere);
+        return top_say(1, "top: nothing runs under Penstock here; pages in other containers: %u", pages->elsewhere);
     return pages->only_count ? 1 : top_say(1, "top: nothing runs under Penstock");
 }
 
@@ -207,7 +207,7 @@ int main(int argc, char **argv)
     pid_t *pids = calloc((size_t)argc, sizeof *pids);
 
     if (!pids)
-        return top_say(1, "top: no memory");
+        return top_say(1, "top: out of memory");
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];
         char *end;
@@ -224,10 +224,10 @@ int main(int argc, char **argv)
         } else if (*a >= '1' && *a <= '9') {
             long pid = strtol(a, &end, 10);
             if (*end || pid > INT32_MAX)
-                return wrong_use(a, "expected the number of a process");
+                return wrong_use(a, "expected the PID of a process");
             pids[pages.only_count++] = (pid_t)pid;
         } else {
-            return wrong_use(a, *a == '-' ? "no such option" : "expected the number of a process");
+            return wrong_use(a, *a == '-' ? "no such option" : "expected the PID of a process");
         }
     }
     pages.only = pids;
@@ -235,7 +235,7 @@ int main(int argc, char **argv)
     top_look(&pages);
     int status = say_nothing_there(&pages);
     if (json)
-        return top_write_json(&pages) ? top_say(1, "top: can't write") : status;
+        return top_write_json(&pages) ? top_say(1, "top: standard output can't be written") : status;
     if (status)
         return status;
     if (once || !isatty(STDOUT_FILENO) || !terminal || !strcmp(terminal, "dumb"))

@@ -1,6 +1,6 @@
 /*
- * penstock-trade: what a recorded step would take under every budget, and how much larger a batch could be, as JSON on standard output; for `penstock advise`.
- * The arguments are those of `penstock plan`; --budget is what the batch could have, the device's memory by default, as the recording says.
+ * penstock-trade: the time of a recorded step under each budget, and how much larger its batch could be, as JSON on standard output; for `penstock advise`.
+ * Takes the arguments of `penstock plan`. --budget is the memory for the batch; by default it is the device memory in the recording.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,21 +11,21 @@
 #include "plan_input.h"
 #include "policy/planner/least_budget.h"
 
-/* Budgets that are listed: at most so many between the least and the one under which nothing moves. */
+/* The most budgets that are listed between the least one and the one under which nothing moves. */
 #define POINTS_MAX 16u
-/* The largest batch that is thought of, in thousandths of the one that was recorded. */
+/* The largest batch that is tried, in thousandths of the recorded one. */
 #define BATCH_MAX 16000u
 #define BATCH_STEP 50u
 
 struct trade {
     struct plan_input input;
-    struct penstock_step step; /* as it is looked at: with its budget, and for another batch with durations and sizes of its own */
+    struct penstock_step step; /* the one that is planned: it has its own budget, and for another batch its own durations and sizes */
     struct penstock_launch *launch;
     struct penstock_step_span *span;
     struct ps_replanned again;
 };
 
-/* Plans the step as it stands, in `step`. Whether it fits. */
+/* Plans `step` as it is now. Returns true if it fits its budget. */
 static bool look(struct trade *t)
 {
     int r = ps_replan(&t->again);
@@ -37,7 +37,7 @@ static bool look(struct trade *t)
 
 /* ---- another batch ---- */
 
-/* What a batch makes larger: what the step makes itself, but for gradients of parameters; and the time of each launch. */
+/* True if a larger batch makes the span larger: the step allocates it, and it is no gradient of a parameter. */
 static bool grows(const struct penstock_step_span *span)
 {
     return span->born != PENSTOCK_NEVER && span->class_ != PENSTOCK_CLASS_GRADIENT;
@@ -63,14 +63,14 @@ static bool batch_is(struct trade *t, uint64_t thousandths, enum batch wanted)
     case FITS_PLAIN:
         return fits && !t->again.plan.moves;
     case LOSES_NOTHING:
-        /* What mappings cost weighs the more the shorter the step is, and the search wants what grows with the batch. */
+        /* The time of mappings does not count: its share falls as the batch grows, and the search needs a condition that only gets harder. */
         return fits && ps_plan_waits_for_nothing(&t->again.plan);
     default:
         return fits;
     }
 }
 
-/* The largest batch that is so, in thousandths; 0: not even the recorded one. */
+/* Returns the largest batch for which `wanted` holds, in thousandths; 0 if there is none. */
 static uint64_t largest_batch(struct trade *t, enum batch wanted, struct penstock_plan *its_plan)
 {
     uint64_t good = 0, bad = BATCH_MAX / BATCH_STEP + 1;
@@ -87,7 +87,7 @@ static uint64_t largest_batch(struct trade *t, enum batch wanted, struct penstoc
     return good * BATCH_STEP;
 }
 
-/* ---- telling ---- */
+/* ---- output ---- */
 
 static void write_point(struct ps_json *j, struct trade *t, uint64_t budget)
 {
@@ -106,7 +106,7 @@ static void write_budgets(struct ps_json *j, struct trade *t)
     const uint64_t peak = t->input.peak;
     uint64_t unit = 4096;
 
-    while (unit < peak / 4096) /* a budget that is looked for is found to so much of the peak */
+    while (unit < peak / 4096) /* the precision of budgets, as a share of the peak */
         unit *= 2;
     const uint64_t all = (ps_budget_with_margin(peak) + unit - 1) / unit * unit;
     t->again.best_ns = ps_budget_fits(&t->again, all) ? t->again.plan.predicted_ns : 0;
@@ -129,7 +129,7 @@ static void write_budgets(struct ps_json *j, struct trade *t)
 static void write_batches(struct ps_json *j, struct trade *t)
 {
     static const char *const names[] = {"fits_plain", "loses_nothing", "fits_at_all"};
-    const uint64_t device = t->input.step.budget_bytes; /* without the margin, which the recording has taken off */
+    const uint64_t device = t->input.step.budget_bytes; /* without the margin, which is already subtracted in the recording */
 
     if (device == UINT64_MAX)
         return;
@@ -180,7 +180,7 @@ int main(int argc, char **argv)
     write_batches(&json, &t);
     ps_json_end(&json);
     if (ps_json_finish(&json) != 0) {
-        fputs("penstock-trade: can't write\n", stderr);
+        fputs("penstock-trade: standard output can't be written\n", stderr);
         return 1;
     }
     return 0;

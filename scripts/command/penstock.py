@@ -1,4 +1,4 @@
-"""What a Python program may tell Penstock about itself (include/penstock/penstock.h). Without Penstock in the process every call does nothing.
+"""Tells Penstock about a Python program (include/penstock/penstock.h). Without Penstock in the process, no call does anything.
 
     import penstock
     with penstock.layer("block", i, "forward"):
@@ -6,7 +6,7 @@
     penstock.step()                    # at the end of each step
     penstock.pin(tensor.data_ptr())    # this allocation stays in device memory
 
-A layer belongs to the thread that began it. torch runs backward on threads of its own: mark backward's layers in hooks.
+A layer belongs to the thread that began it. torch runs the backward pass on its own threads: mark the layers of backward in hooks.
 """
 import contextlib
 import ctypes
@@ -17,7 +17,7 @@ _ENOENT = -2
 
 
 def _find():
-    """The functions of the preloaded library, or None."""
+    """Returns the functions of the preloaded library, or None."""
     process = ctypes.CDLL(None)
     try:
         found = {name: getattr(process, "penstock_" + name) for name in _NAMES}
@@ -35,13 +35,13 @@ _functions = _find()
 
 
 def loaded():
-    """Whether Penstock is in this process."""
+    """Returns True if Penstock is in this process."""
     return _functions is not None
 
 
 @contextlib.contextmanager
 def layer(name, number=-1, direction=None):
-    """What is launched inside belongs to this layer; `number` is the same in forward and backward, negative for none of the model's."""
+    """Kernels launched inside belong to this layer. `number` is the same in forward and backward; negative: no layer of the model."""
     begin(name, number, direction)
     try:
         yield
@@ -50,7 +50,7 @@ def layer(name, number=-1, direction=None):
 
 
 def begin(name, number=-1, direction=None):
-    """The same without `with`, for hooks."""
+    """Begins a layer as `layer` does, for hooks. Ends with `end`."""
     if _functions:
         _functions["layer_begin"](None if name is None else name.encode(), number, _DIRECTIONS[direction])
 
@@ -61,13 +61,13 @@ def end():
 
 
 def step():
-    """A step of the training loop is over."""
+    """Marks the end of a step of the training loop."""
     if _functions:
         _functions["step"]()
 
 
 def pin(address):
-    """The allocation at the address stays in device memory. 0; a negative errno: Penstock has no allocation there."""
+    """Keeps the allocation at the address in device memory. Returns 0, or a negative errno if Penstock has no allocation there."""
     return _functions["pin"](address) if _functions else _ENOENT
 
 
@@ -76,5 +76,5 @@ def unpin(address):
 
 
 def hint_idle(address):
-    """The allocation at the address leaves first when memory is short."""
+    """Lets the allocation at the address leave first when memory is short. Returns as `pin` does."""
     return _functions["hint_idle"](address) if _functions else _ENOENT

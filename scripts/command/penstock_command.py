@@ -1,4 +1,4 @@
-"""A command that is begun, watched and ended early: what penstock-verify and penstock-advise share."""
+"""Starts a command, watches it and ends it early: what penstock-verify and penstock-advise share."""
 import errno
 import json
 import os
@@ -11,9 +11,9 @@ import time
 from penstock_text import plain
 
 TERM_SECONDS = 10
-TELL_FIRST_SECONDS, TELL_SECONDS = 5, 10  # how long it goes on is told then, and again each time so many seconds are over
+TELL_FIRST_SECONDS, TELL_SECONDS = 5, 10  # the first message about progress comes after so many seconds, and then another at each interval
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-# Files of one process would be written over by each run; those of the user's are not ours to write.
+# Turns off what writes files: each run would overwrite them, and they are the user's.
 NO_OUTPUT = dict.fromkeys(("PENSTOCK_TRACE", "PENSTOCK_METRICS", "PENSTOCK_PROMETHEUS", "PENSTOCK_SIGNAL", "PENSTOCK_RECORDING"), "")
 
 
@@ -22,7 +22,7 @@ def say(text):
 
 
 def preloaded(environment, library):
-    """The same, with the library behind what is preloaded already."""
+    """Returns the environment with the library added after what is preloaded already."""
     before = environment.get("LD_PRELOAD")
     return environment | {"LD_PRELOAD": f"{before}:{library}" if before else library}
 
@@ -37,19 +37,19 @@ def show_log(log):
 
 
 def end_at_signals():
-    """A signal that ends this program ends the command as well, by way of `finally`."""
+    """Lets a signal that ends this program end the command too: the signal becomes an exit, which runs `finally`."""
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, lambda number, _: sys.exit(128 + number))
 
 
 def is_text(path):
-    """As shells judge whether a file without a first line that names its interpreter is one of theirs."""
+    """True if the file may be a shell script without a `#!` line, judged as shells do."""
     with open(path, "rb") as file:
         return b"\0" not in file.read(128)
 
 
 def started(command, **how):
-    """The command as a process. Where that can't be, one line, and the status that a shell ends with."""
+    """Starts the command and returns its process. If that fails, prints a line and exits with the status that a shell would have."""
     path = shutil.which(command[0], path=how["env"].get("PATH", os.defpath))
     try:
         try:
@@ -60,15 +60,15 @@ def started(command, **how):
             return subprocess.Popen(["/bin/sh", path, *command[1:]], **how)
     except OSError as error:
         if not path:
-            say(f"{command[0]}: command not found; name one that is on PATH, or its path")
+            say(f"{command[0]}: command not found; name one that is on PATH, or give its path")
             sys.exit(NOT_FOUND)
-        why = "the interpreter that it names is not there" if error.errno == errno.ENOENT else os.strerror(error.errno)
-        say(f"{command[0]}: can't be started: {why}; expected a program, or a script whose first line names a program that is there")
+        why = "the interpreter that it names does not exist" if error.errno == errno.ENOENT else os.strerror(error.errno)
+        say(f"{command[0]}: can't be started: {why}; expected a program, or a script whose first line names an existing program")
         sys.exit(NOT_EXECUTABLE)
 
 
 def seen_of(top, session):
-    """What the processes of a session tell of themselves, in words; nothing where they tell nothing."""
+    """Returns in words what the live pages of a session's processes tell; an empty text if they tell nothing."""
     try:
         done = subprocess.run([top, "--json"], capture_output=True, text=True, timeout=2, check=False)
         there = [process for process in json.loads(done.stdout)["processes"] if session_of(process["pid"]) == session]
@@ -76,7 +76,7 @@ def seen_of(top, session):
         steps = max((device["step"] for process in there for device in process.get("devices", ())), default=0)
     except (OSError, ValueError, LookupError, TypeError, subprocess.TimeoutExpired):
         return ""
-    return f"; {launches:,} launches and {steps:,} whole steps have been seen so far" if there else ""
+    return f"; {launches:,} launches and {steps:,} whole steps seen so far" if there else ""
 
 
 def session_of(pid):
@@ -97,13 +97,13 @@ class Run:
         self.verbose = options.verbose
         self.top = f"{options.tools}/penstock-top"
         self.waits_for = waits_for  # in words
-        self.status = None  # None: we ended it
+        self.status = None  # None: this program ended it
         self.late = False  # it took too long
         self.seconds = 0.0
         self.log = ""
 
     def until(self, enough, seconds):
-        """Runs it until `enough`, or so many seconds are over, or it ends. Nothing of it, and of what it has begun, is left when this returns."""
+        """Runs it until `enough()` is true, the time is over, or it ends. When this returns, neither it nor a process that it started is left."""
         begun = time.monotonic()
         tell = begun + TELL_FIRST_SECONDS
         with open(self.path, "w", encoding="utf-8") as log:
@@ -137,7 +137,7 @@ def end(process):
         try:
             process.wait(seconds)
             if how == signal.SIGTERM:
-                continue  # others of its group may be there yet
+                continue  # other processes of its group may still run
         except subprocess.TimeoutExpired:
             pass
     process.wait()

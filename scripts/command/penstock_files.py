@@ -1,11 +1,11 @@
-"""Files that the command's programs write, as shim/base/output.h does it in C: a link that somebody else has put where anybody may is not followed."""
+"""Writes files as shim/base/output.h does in C: a link that another user made in a directory open to all is not followed."""
 import contextlib
 import errno
 import os
 import secrets
 import stat
 
-LINKS_MAX = 40  # as the kernel has it
+LINKS_MAX = 40  # the kernel's own limit
 NEW = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
 
 
@@ -21,7 +21,7 @@ def is_others_link(path):
 
 
 def behind_links(path):
-    """Where the path's links lead, as far as they are to be followed."""
+    """Returns where the links of the path lead, up to the first that must not be followed."""
     for _ in range(LINKS_MAX):
         if not os.path.islink(path) or is_others_link(path):
             break
@@ -30,11 +30,11 @@ def behind_links(path):
 
 
 def refuse_link(path):
-    raise OSError(errno.ELOOP, "a link of another user's is there", path)
+    raise OSError(errno.ELOOP, "it is a link that another user made", path)
 
 
 def open_in_place(path):
-    """A file to be written from its beginning, in binary. It is emptied once it is known to be the one that is named."""
+    """Opens a file to write from its beginning, in binary. It is emptied only after it proved to be the one that is named."""
     if is_others_link(behind_links(path)):
         refuse_link(path)
     file = os.fdopen(os.open(path, NEW, 0o666), "wb")
@@ -57,7 +57,7 @@ def write_in_place(path, text):
 
 
 def write_whole(path, data):
-    """A file whole, or not at all, where links to it lead. What is there and is none (a FIFO, a device) is written to."""
+    """Writes a whole file or none, where links to it lead. A FIFO or a device is written to in place."""
     place = behind_links(path)
     if os.path.exists(place) and not os.path.isfile(place) and not is_others_link(place):
         with open_in_place(path) as file:

@@ -1,4 +1,4 @@
-"""Reports (PENSTOCK_REPORT), read and looked over: what penstock-report and penstock-summary share. What can't be used is one line, and status 2."""
+"""Reads and checks reports (PENSTOCK_REPORT), for penstock-report and penstock-summary. A report that can't be used ends the program with one line and status 2."""
 import contextlib
 import itertools
 import json
@@ -7,11 +7,11 @@ import sys
 
 from penstock_text import plain
 
-WHAT = "a report is what PENSTOCK_REPORT, or penstock run --report, has named"
+WHAT = "expected a file that PENSTOCK_REPORT, or penstock run --report, named"
 NEEDED = {"version": str, "device": dict, "stands_aside": (str, type(None)), "peak_resident_bytes": int, "peak_demand_bytes": int, "evicted_bytes": int, "slab": dict,
           "plan": dict}
 RANKS_SHOWN = 16
-# What code that takes a report for a whole one meets where it isn't.
+# The exceptions of code that expects a whole report and gets another one.
 NOT_WHOLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
@@ -22,19 +22,19 @@ def fail(text):
 
 @contextlib.contextmanager
 def looking_at(path):
-    """What goes wrong inside is the fault of that report, which has less than one has, or something else in its place."""
+    """Blames an exception inside on that report: a field is missing or has another type."""
     try:
         yield
     except NOT_WHOLE as error:
-        fail(f"{path}: not a whole report of Penstock's ({type(error).__name__}: {error}); {WHAT}")
+        fail(f"{path}: not a complete Penstock report ({type(error).__name__}: {error}); {WHAT}")
 
 
 # ---- reading ----
 
 def whole_number(text):
-    """No figure of a report needs more than 64 bits."""
+    """Refuses numbers of more than 64 bits, which no report has."""
     if len(text) > 20 or abs(int(text)) >= 2**64:
-        raise ValueError(f"{text[:20]}{'...' * (len(text) > 20)} is no figure of a report's: expected at most 64 bits")
+        raise ValueError(f"{text[:20]}{'...' * (len(text) > 20)} is too large: expected at most 64 bits")
     return int(text)
 
 
@@ -46,39 +46,39 @@ def read(path):
     try:
         with open(path, encoding="utf-8") as file:
             report = json.load(file, parse_int=whole_number)
-        json.dumps(report, ensure_ascii=False, allow_nan=False).encode()  # what can't be written can't be shown
+        json.dumps(report, ensure_ascii=False, allow_nan=False).encode()  # what JSON can't hold can't be shown
     except OSError as error:
         fail(f"{path}: {error.strerror}; {WHAT}")
     except (ValueError, RecursionError) as error:
         fail(f"{path}: not JSON ({error}); {WHAT}")
-    wrong = [key for key, kind in NEEDED.items() if key not in report or not isinstance(report[key], kind)] if isinstance(report, dict) else ["anything"]
+    wrong = [key for key, kind in NEEDED.items() if key not in report or not isinstance(report[key], kind)] if isinstance(report, dict) else ["everything"]
     if wrong:
-        fail(f"{path}: JSON, but not a report of Penstock's (it lacks {wrong[0]}); {WHAT}")
+        fail(f"{path}: JSON, but not a Penstock report ({wrong[0]} is missing); {WHAT}")
     if report.get("rank") is not None and not is_whole(report["rank"], 0):
-        fail(f"{path}: its rank is {json.dumps(report['rank'])}: expected a number from 0 on, or null; {WHAT}")
+        fail(f"{path}: its rank is {json.dumps(report['rank'])}: expected a whole number from 0, or null; {WHAT}")
     if not is_whole(report.get("processes", 1), 1):
-        fail(f"{path}: its processes are {json.dumps(report['processes'])}: expected a number from 1 on; {WHAT}")
+        fail(f"{path}: its field processes is {json.dumps(report['processes'])}: expected a whole number from 1; {WHAT}")
     return report
 
 
 def read_all(paths):
-    """(path, report), by rank."""
+    """Returns a list of (path, report), sorted by rank."""
     seen = {}
     for path in paths:
         before = seen.setdefault(os.path.realpath(path), path)
         if before is not path:
-            fail(f"{path}: given twice" + ("" if before == path else f", as {before} too") + "; name each report once")
+            fail(f"{path}: given twice" + ("" if before == path else f", also as {before}") + "; name each report once")
     reports = sorted(((path, read(path)) for path in paths), key=lambda pair: (pair[1].get("rank") is None, pair[1].get("rank") or 0, pair[0]))
     ranks = {}
     for path, report in reports:
         rank = report.get("rank")
         if rank is not None and ranks.setdefault(rank, path) != path:
-            fail(f"{ranks[rank]} and {path}: both are of rank {rank}; are they of one job?")
+            fail(f"{ranks[rank]} and {path}: both are of rank {rank}; name reports of one job only")
     return reports
 
 
 def absent_ranks(reports):
-    """The first ranks of the job that no report is of, and how many there are in all."""
+    """Returns the first ranks of the job that have no report, and the number of all such ranks."""
     seen = {report.get("rank") for _, report in reports}
     expected = max(report.get("processes", 1) for _, report in reports)
     if None in seen or expected == 1:
@@ -95,14 +95,14 @@ def ranks_text(ranks, count):
 # ---- printing ----
 
 def end_of_output():
-    """Nothing more is printed, at the end of the program either."""
+    """Discards further output, at the end of the program too."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def run(main):
-    """Runs a program that prints. Who reads it may have seen enough; anything else that prevents it is told. Names of files are printed as they are."""
+    """Runs a program that prints. A reader that closes the pipe is no error; any other error of standard output is. Prints file names as they are."""
     if sys.stdout is None:
-        fail("standard output is closed; give the command one, or >/dev/null")
+        fail("standard output is closed; redirect it, for example with >/dev/null")
     sys.stdout.reconfigure(errors="surrogateescape")
     try:
         main()
@@ -111,4 +111,4 @@ def run(main):
         end_of_output()
     except OSError as error:
         end_of_output()
-        fail(f"standard output can't be written: {error.strerror}; make room, or lead it somewhere else")
+        fail(f"standard output can't be written: {error.strerror}; make room, or redirect it")

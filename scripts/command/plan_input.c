@@ -42,7 +42,7 @@ static char *read_file(const char *path, size_t *length)
     char *text = plan_allocate(room);
 
     if (!file)
-        plan_refuse("%s: can't read: %s; expected what PENSTOCK_RECORDING named", path, strerror(errno));
+        plan_refuse("%s: can't read: %s; expected a file that PENSTOCK_RECORDING named", path, strerror(errno));
     *length = 0;
     for (size_t got; (got = fread(text + *length, 1, room - *length, file)) > 0;) {
         *length += got;
@@ -53,7 +53,7 @@ static char *read_file(const char *path, size_t *length)
         }
     }
     if (ferror(file))
-        plan_refuse("%s: can't read: %s; expected what PENSTOCK_RECORDING named", path, strerror(errno));
+        plan_refuse("%s: can't read: %s; expected a file that PENSTOCK_RECORDING named", path, strerror(errno));
     if (file != stdin)
         fclose(file);
     return text;
@@ -74,7 +74,7 @@ static uint64_t amount_of(const char *option, const char *value, uint64_t whole)
     char *environment[] = {variable, NULL};
 
     if ((size_t)snprintf(variable, sizeof variable, "%s=%s", slab ? "PENSTOCK_HOST_BUDGET" : "PENSTOCK_BUDGET", value) >= sizeof variable)
-        plan_refuse("--%s: too long a value", option);
+        plan_refuse("--%s: the value is too long", option);
     ps_settings_read(&settings, environment, refuse_setting, (void *)(uintptr_t)option);
     return ps_amount_bytes(slab ? settings.host_budget : settings.budget, whole);
 }
@@ -116,7 +116,7 @@ static void set_guard(struct plan_input *input, const char *value)
     char *environment[] = {variable, NULL};
 
     if ((size_t)snprintf(variable, sizeof variable, "PENSTOCK_GUARD=%s", value) >= sizeof variable)
-        plan_refuse("--guard: too long a value");
+        plan_refuse("--guard: the value is too long");
     ps_settings_read(&settings, environment, refuse_setting, (void *)(uintptr_t) "guard");
     for (uint32_t i = 0; settings.guard != PS_GUARD_AUTO && i < input->step.spans; i++) /* in our memory */
         ((struct penstock_step_span *)input->step.span)[i].guarded = settings.guard == PS_GUARD_HOST;

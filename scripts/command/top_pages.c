@@ -139,7 +139,7 @@ void top_look(struct top_pages *pages)
     for (unsigned i = 0; i < PS_LIVE_DIRECTORIES; i++) {
         int directory = ps_live_directory_open(i, false, path);
         if (directory == -EPERM && !pages->looks)
-            top_say(0, "%s: not this user's alone; no page in it is believed", path);
+            top_say(0, "%s: other users may write here; its pages are ignored", path);
         if (directory < 0)
             continue;
         ps_live_each(directory, add_page, pages);
@@ -158,13 +158,12 @@ int top_say_why_not(pid_t pid)
 
     snprintf(path, sizeof path, "/proc/%d", (int)pid);
     if (ps_live_identity_of(pid, &identity) || stat(path, &status))
-        return top_say(1, "top: %d: there is no such process", (int)pid);
+        return top_say(1, "top: %d: no such process", (int)pid);
     if (status.st_uid != geteuid()) {
         const struct passwd *user = getpwuid(status.st_uid);
-        return top_say(1, "top: %d: a process of another user's (%s), whose page nobody else can read", (int)pid,
-                       user ? user->pw_name : "?");
+        return top_say(1, "top: %d: belongs to another user (%s), who alone can read its page", (int)pid, user ? user->pw_name : "?");
     }
-    return top_say(1, "top: %d: has no page: it runs without Penstock or with PENSTOCK_LIVE=0, or has taken no device memory yet",
+    return top_say(1, "top: %d: has no page: it runs without Penstock or with PENSTOCK_LIVE=0, or has allocated no device memory yet",
                    (int)pid);
 }
 
@@ -199,7 +198,10 @@ static void write_process(struct ps_json *json, const struct top_process *p)
     ps_json_u64(json, "page_version", h->version);
     ps_json_string(json, "version", h->library_version);
     ps_json_string(json, "command", h->command);
-    ps_json_string(json, "stands_aside", *h->aside ? h->aside : p->now.aside ? "from some moment on; its own line said why" : NULL);
+    ps_json_string(json, "stands_aside",
+                   *h->aside      ? h->aside
+                   : p->now.aside ? "gave up during the run; a line on its stderr says why"
+                                  : NULL);
     h->rank == PS_LIVE_NO_RANK ? ps_json_null(json, "rank") : ps_json_u64(json, "rank", h->rank);
     ps_json_u64(json, "processes", h->processes);
     ps_json_u64(json, "opened_ns", h->opened_ns);

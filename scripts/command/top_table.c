@@ -182,7 +182,7 @@ static void cell_state(char *cell, size_t size, const struct row *r)
 static void cell_command(char *cell, size_t size, const struct row *r)
 {
     if (r->process->other_version)
-        snprintf(cell, size, "(its page has version %u, and this command reads %u)", r->process->other_version, PS_LIVE_VERSION);
+        snprintf(cell, size, "(its page has version %u; this command reads version %u)", r->process->other_version, PS_LIVE_VERSION);
     else
         snprintf(cell, size, "%s", r->process->header.command);
     ps_plain_text(cell);

@@ -1,15 +1,15 @@
-// Draws the charts of the page from the figures in #data; the same figures stand in the tables. Chart.js is loaded before this.
+// Draws the charts of the page from the figures in #data, which the tables have too. Chart.js is loaded before this.
 'use strict';
 
 (() => {
   const data = JSON.parse(document.getElementById('data').textContent);
   const charts = [];
 
-  // ---- colours, which are those of the style sheet at the moment ----
+  // ---- colours, as the style sheet has them now ----
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
 
-  // ---- units: one for each axis, by its largest value ----
+  // ---- units: one for each axis, from its largest value ----
 
   const bytesUnit = (most) => [[2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB']].find(([unit]) => most >= unit) || [1, 'B'];
   const timeUnit = (most) => [[1e9, 's'], [1e6, 'ms'], [1e3, 'µs']].find(([unit]) => most >= unit) || [1, 'ns'];
@@ -17,7 +17,7 @@
 
   // ---- what the charts share ----
 
-  // Stripes for layers under the curves, with their names above, where there is room.
+  // Draws stripes for layers under the curves, with their names above if there is room.
   const stripes = {
     id: 'stripes',
     beforeDatasetsDraw(chart, _, options) {
@@ -93,7 +93,7 @@
     };
   };
 
-  // A value for each bin, as steps; the last one goes on to the step's end.
+  // Returns the points of a stepped curve with a value for each bin; the last value goes on to the end of the step.
   const curve = (step, values) => [...values.map((value, i) => ({ x: step.at(i), y: value })), { x: step.end, y: values[values.length - 1] }];
 
   // ---- the charts ----
@@ -119,7 +119,7 @@
 
     link(subject) {
       const step = overStep(subject), { profile } = subject;
-      const rate = profile.held_bytes.length / (profile.step_ns / 1e9); // of bytes in a bin to bytes a second
+      const rate = profile.held_bytes.length / (profile.step_ns / 1e9); // bytes in a bin times this are bytes per second
       const most = Math.max(...profile.out_bytes, ...profile.in_bytes) * rate;
       const [unit, name] = bytesUnit(most);
       const area = (label, values, key, sign) => ({
@@ -127,7 +127,7 @@
         borderWidth: 1, pointRadius: 0, stepped: 'before', fill: 'origin',
       });
       return { type: 'line', data: { datasets: [area('out to the host', profile.out_bytes, 'out', 1), area('back to the device', profile.in_bytes, 'back', -1)] },
-        options: frame({ x: step.scale, y: axis(`${name} a second`, { ticks: { callback: (value) => short(Math.abs(value)) } }) },
+        options: frame({ x: step.scale, y: axis(`${name} per second`, { ticks: { callback: (value) => short(Math.abs(value)) } }) },
           { plugins: { ...step.plugins, tooltip: { callbacks: { ...step.plugins.tooltip.callbacks,
             label: (item) => `${item.dataset.label}: ${short(Math.abs(item.parsed.y))} ${name}/s` } } }, parsing: false }) };
     },
@@ -136,8 +136,8 @@
       const { waits } = subject;
       const [unit, name] = timeUnit(Math.max(...waits.map((wait) => Math.max(wait.predicted_ns, wait.actual_ns))));
       const bars = (label, field, key) => ({ label, data: waits.map((wait) => wait[field] / unit), backgroundColor: colour(key), borderColor: colour('text'), borderWidth: 0.5 });
-      return { type: 'bar', data: { labels: waits.map((wait) => wait.label), datasets: [bars('waited', 'actual_ns', 'out'), bars('by the plan', 'predicted_ns', 'without')] },
-        options: frame({ x: axis(`waited (${name})`, { beginAtZero: true }), y: axis('', { title: { display: false }, grid: { display: false } }) }, { indexAxis: 'y' }) };
+      return { type: 'bar', data: { labels: waits.map((wait) => wait.label), datasets: [bars('measured', 'actual_ns', 'out'), bars('predicted', 'predicted_ns', 'without')] },
+        options: frame({ x: axis(`wait (${name})`, { beginAtZero: true }), y: axis('', { title: { display: false }, grid: { display: false } }) }, { indexAxis: 'y' }) };
     },
 
     layers(subject) {
@@ -145,16 +145,16 @@
       const [unit, name] = timeUnit(Math.max(...layers.map((layer) => layer.device_ns + layer.exposed_ns)));
       const bars = (label, field, key) => ({ label, data: layers.map((layer) => layer[field] / unit), backgroundColor: colour(key), borderColor: colour('page'), borderWidth: 0.5 });
       return { type: 'bar',
-        data: { labels: layers.map((layer) => shortLabel(layer) || '·'), datasets: [bars('device time', 'device_ns', 'held'), bars('stood still', 'exposed_ns', 'out')] },
+        data: { labels: layers.map((layer) => shortLabel(layer) || '·'), datasets: [bars('device time', 'device_ns', 'held'), bars('waits for copies', 'exposed_ns', 'out')] },
         options: frame({ x: axis('layer (→ forward, ← backward, · between)', { stacked: true, grid: { display: false } }), y: axis(name, { stacked: true, beginAtZero: true }) },
           { plugins: { tooltip: { callbacks: { title: (items) => layers[items[0].dataIndex].label } } } }) };
     },
 
-    // Each tensor is a row of bars from one time to another: some of them are two, as the step is a ring.
+    // Each tensor is a row of bars from one time to another. A bar across the end of the step is two bars, because the step is a ring.
     spans(subject) {
       const step = overStep(subject), { profile } = subject;
       const around = (from, to) => (from < to ? [[from, to]] : [[0, to], [from, profile.step_ns]]).filter(([a, b]) => b > a);
-      const between = (from, to) => (from === to ? [] : around(from, to)); // what takes no time is no whole step
+      const between = (from, to) => (from === to ? [] : around(from, to)); // equal times are no time, and not a whole step
       const without = (bars, [from, to]) => bars.flatMap(([a, b]) => [[a, Math.min(b, from)], [Math.max(a, to), b]].filter(([c, d]) => d > c));
       const kinds = { used: [], idle: [], moving: [], away: [] };
       profile.spans.forEach((span, row) => {
@@ -185,7 +185,7 @@
     },
   };
 
-  // ---- drawing, and again where the colours change ----
+  // ---- drawing, repeated when the colours change ----
 
   Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
   Chart.register(stripes);

@@ -96,14 +96,14 @@ load ../../lib/live_loop
     lacks "$(cat /proc/"$PID"/task/*/comm)" penstock-live
     top "$PID"
     ended_with 1
-    equal "penstock: top: $PID: has no page: it runs without Penstock or with PENSTOCK_LIVE=0, or has taken no device memory yet" "$output"
+    equal "penstock: top: $PID: has no page: it runs without Penstock or with PENSTOCK_LIVE=0, or has allocated no device memory yet" "$output"
     loop_ends
     mkdir -m 755 "$PAGES"
     loop_waits PENSTOCK_LOG=info ''
     # The other place is used where there is one.
     contains "$(cat /proc/"$PID"/maps)" "/dev/shm/penstock-$(id -u)/$PID-"
     top "$PID"
-    contains "$output" "^penstock: $PAGES: not this user's alone; no page in it is believed$"
+    contains "$output" "^penstock: $PAGES: other users may write here; its pages are ignored$"
     contains "$output" "^ *$PID "
     loop_ends
 }
@@ -189,13 +189,13 @@ load ../../lib/live_loop
     build_loop
     top 4194304
     ended_with 1
-    equal "penstock: top: 4194304: there is no such process" "$output"
+    equal "penstock: top: 4194304: no such process" "$output"
     if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
         setpriv --reuid=65534 --clear-groups sleep 20 3>&- &
         wait_until 5 eval "[ \$(stat -c %u /proc/$!) = 65534 ]"
         top $!
         ended_with 1
-        contains "$output" "^penstock: top: $!: a process of another user's \([a-z]+\), whose page nobody else can read$"
+        contains "$output" "^penstock: top: $!: belongs to another user \([a-z]+\), who alone can read its page$"
         kill $!
     fi
     mkdir -m 700 "$PAGES"
@@ -210,12 +210,12 @@ END
     top
     ended_with 0
     equal 2 "${#lines[@]}" lines
-    contains "$output" "^ *$! .*\(its page has version 9, and this command reads 1\)$"
+    contains "$output" "^ *$! .*\(its page has version 9; this command reads version 1\)$"
     equal 9 "$(json '.processes[0].page_version')" "version"
     rm "$PAGES/$!-$(stat -Lc %i /proc/self/ns/pid)"
     top
     ended_with 1
-    equal "penstock: top: nothing runs under Penstock here; 1 in other containers may" "$output"
+    equal "penstock: top: nothing runs under Penstock here; pages in other containers: 1" "$output"
     equal 1 "$(pages)" "another container's page is not ours to remove"
     kill $!
 }

@@ -70,7 +70,7 @@ END
 @test "what was run is a plan in force, and the page says so" {
     at_least 5 "$(jq .plan.steps tight.json)" "steps under a plan"
     contains "$(cat "$SEEN/told")" '^The page is tight\.html\. Open it in a browser: file:///.*/tight\.html$'
-    contains "$(lead_of "$SEEN/tight.html")" ' A step took .* of the .* that its work alone takes; in the last of them its stream stood still for '
+    contains "$(lead_of "$SEEN/tight.html")" ' A step took .* times the .* that its work alone takes; in the last one its stream waited .* for copies'
 }
 
 # lead_of PAGE, card PAGE NAME: as they read
@@ -82,14 +82,14 @@ card() { sed -nE "s/^<div><dt>$2<\\/dt><dd>(.*)<\\/dd><\\/div>/\\1/p" "$1" | sed
         .learning.recent_steps = [{ns: 116000000}, {ns: 48000000}, {ns: 64000000}, {ns: 50000000}]' tight.json >slow.json
     "$PENSTOCK" report slow.json
     equal '50.00 ms' "$(card slow.html 'Step, measured \(median of the last 4\)')" "the card"
-    equal '32.66 ms' "$(card slow.html 'Step, by the plan')" "the plan's"
-    contains "$(lead_of slow.html)" ' A step took 50\.00 ms \(median of the last 4\), 1\.56 of the 32\.00 ms that its work alone takes; in the last of them its stream stood still for 30\.00 ms\. The plan predicted 32\.66 ms\.$'
-    lacks "$(lead_of slow.html)" '1\.0[0-9] of'
+    equal '32.66 ms' "$(card slow.html 'Step, predicted')" "the plan's"
+    contains "$(lead_of slow.html)" ' A step took 50\.00 ms \(median of the last 4\), 1\.56 times the 32\.00 ms that its work alone takes; in the last one its stream waited 30\.00 ms for copies\. The plan predicted 32\.66 ms\.$'
+    lacks "$(lead_of slow.html)" '1\.0[0-9] times'
     contains "$(lead_of "$SEEN/tight.html")" '\(median of the last eight\)'
     jq '.learning.recent_steps = []' slow.json >unmeasured.json
     "$PENSTOCK" report unmeasured.json
     equal '–' "$(card unmeasured.html 'Step, measured')" "without a measured one"
-    contains "$(lead_of unmeasured.html)" ' A step is predicted to take 32\.66 ms, 1\.02 of the 32\.00 ms'
+    contains "$(lead_of unmeasured.html)" ' A step is predicted to take 32\.66 ms, 1\.02 times the 32\.00 ms'
     # As older versions wrote them.
     jq '.learning.recent_steps |= map(.ns)' slow.json >old.json
     "$PENSTOCK" report old.json
@@ -160,12 +160,12 @@ same("budget", [point["y"] * unit("memory", "y") for point in budget], [report["
 seconds = profile["step_ns"] / bins / 1e9
 same("out", [rate * seconds for rate in curve("link", "out to the host")], profile["out_bytes"])
 same("in", [-rate * seconds for rate in curve("link", "back to the device")], profile["in_bytes"])
-for label, field in (("device time", "device_ns"), ("stood still", "exposed_ns")):
+for label, field in (("device time", "device_ns"), ("waits for copies", "exposed_ns")):
     drawn = next(dataset for dataset in charts["layers"]["datasets"] if dataset["label"] == label)["data"]
     same(label, [value * unit("layers", "y") for value in drawn], [layer[field] for layer in plan["layers"]])
 launches = [int(label.split()[1]) for label in charts["waits"]["labels"]]
 waits = {wait["launch"]: wait for wait in plan["reload_waits"]}
-for label, field in (("waited", "actual_ns"), ("by the plan", "predicted_ns")):
+for label, field in (("measured", "actual_ns"), ("predicted", "predicted_ns")):
     drawn = next(dataset for dataset in charts["waits"]["datasets"] if dataset["label"] == label)["data"]
     same(label, [value * unit("waits", "x") for value in drawn], [waits[launch][field] for launch in launches])
 
@@ -271,8 +271,8 @@ END
     local PAGE=hostile
     equal 'Rank 0: Simulated CUDA device,Rank 1: Simulated CUDA device' "$(looked '[.light.headings[] | select(.[0] == "H2" and (.[1] | startswith("Rank"))) | .[1]] | join(",")')"
     equal 'Rank 0,Rank 1' "$(looked '[.light.tables[0].rows[][0]] | join(",")')" "rows of the table of all"
-    looked '.light.missing | any(. == "No report of rank 2 was given.")'
-    looked '.light.missing | any(. == "No step was recognised, so there is no course of one to draw.")'
+    looked '.light.missing | any(. == "No report was given for rank 2.")'
+    looked '.light.missing | any(. == "No step was recognised, so there is no step to draw.")'
     # Charts of the one alone, which has a step.
     equal 5 "$(looked '.light.charts | length')" charts
     cp "$SEEN/hostile.rank0.json" again.json
@@ -317,14 +317,14 @@ advised() {
     advised '.trace_events_dropped = 1234' 'Note: The trace lacks 1,234 events'
     advised '.slab.limit_bytes = .slab.bytes' 'Warning: The host memory for idle tensors is used up.*PENSTOCK_HOST_BUDGET'
     advised '.passthrough.capture = 11' 'Note: 11 allocations were made while a stream was being captured'
-    advised '.learning.patterns_lost = 20 | .learning.steps = 4' 'Warning: The step was left 20 times'
+    advised '.learning.patterns_lost = 20 | .learning.steps = 4' 'Warning: Steps left the known pattern 20 times'
     advised '.learning.patterns = [] | .plan = {steps: 0}' 'Warning: No step was recognised in [0-9,]+ launches'
-    advised '.plan.steps = 0' 'Warning: A step was recognised, and no whole step has ended under a plan'
+    advised '.plan.steps = 0' 'Warning: A step was recognised, but no whole step has ended under a plan'
     advised '.plan.plain_step_ns = 100000000 | .plan.exposed_ns = 30000000 | .plan.nothing_lost_bytes = 3221225472 | .device.total_bytes = 8589934592' \
-        'Warning: Each step stood still for 30\.00 ms, 30\.0% of the plain step, for transfers\. PENSTOCK_BUDGET=3GiB would spare that'
+        'Warning: Each step waited 30\.00 ms for copies, 30\.0% of the plain step\. PENSTOCK_BUDGET=3GiB would avoid that'
     advised '.plan.plain_step_ns = 100000000 | .plan.exposed_ns = 30000000 | .plan.nothing_lost_bytes = 3221225472 | .device.total_bytes = 1073741824' \
-        'It would take 3\.00 GiB, more than the device has'
-    advised '.reloads = 100 | .demand_reloads = 60' 'Note: 60 of 100 reloads began only when their data was missed'
+        'Avoiding that takes 3\.00 GiB, more than the device has'
+    advised '.reloads = 100 | .demand_reloads = 60' 'Note: 60 of 100 reloads began only when a launch needed the data'
     advised '.evictions = 0' 'Note: Nothing was moved: memory was plentiful'
     advised '.budget_bytes = null' 'Note: The budget is unlimited: nothing is moved'
     # Settings that are named are settings.
@@ -336,7 +336,7 @@ advised() {
     jq '.plan.exposed_ns = 0 | .reloads = 100 | .demand_reloads = 0 | .learning.patterns_lost = 0 | .passthrough = {small: 5} | .plan.allocations_without_one = 0 |
         .slab.limit_bytes = 1099511627776' tight.json >calm.json
     "$PENSTOCK" report calm.json
-    contains "$(cat calm.html)" 'Nothing here asks for anything to be done'
+    contains "$(cat calm.html)" 'No problems found: nothing to do'
     lacks "$(cat calm.html)" '^<li class="(problem|warning|note)">'
 }
 
@@ -404,30 +404,30 @@ strange_reports() {
     head -c 2000 tight.json >half.json
     refused 'half\.json: not JSON .*PENSTOCK_REPORT' half.json
     echo '{"version": "1", "plan": 3}' >other.json
-    refused "other\\.json: JSON, but not a report of Penstock's.*PENSTOCK_REPORT" other.json
+    refused "other\\.json: JSON, but not a Penstock report.*PENSTOCK_REPORT" other.json
     echo '[1, 2]' >list.json
-    refused "list\\.json: JSON, but not a report" list.json
+    refused "list\\.json: JSON, but not a Penstock report" list.json
     jq '.plan.layers = [3]' tight.json >strange.json
-    refused "strange\\.json: not a whole report" strange.json
+    refused "strange\\.json: not a complete Penstock report" strange.json
     head -c 3000 /dev/urandom >noise
     refused 'noise: not JSON' noise
     refused 'report: no report given'
-    refused 'tight\.json: is a report itself' tight.json -o tight.json
+    refused 'tight\.json: is one of the reports' tight.json -o tight.json
     refused '--frobnicate: no such option' --frobnicate tight.json
     mkdir directory
-    refused 'directory: a directory' tight.json -o directory
+    refused 'directory: is a directory' tight.json -o directory
     refused 'nowhere/page\.html: No such file' tight.json -o nowhere/page.html
     strange_reports
-    refused 'aside\.json: JSON, but not a report of Penstock.s \(it lacks stands_aside\)' aside.json
+    refused 'aside\.json: JSON, but not a Penstock report \(stands_aside is missing\)' aside.json
     refused 'deep\.json: not JSON' deep.json
-    refused 'huge\.json: not JSON .*no figure' huge.json
+    refused 'huge\.json: not JSON .*is too large' huge.json
     refused 'endless\.json: not JSON' endless.json
-    refused 'text\.json: its rank is "0": expected a number from 0 on, or null' one.json text.json
-    refused 'many\.json: its processes are -1' many.json
-    refused '\./tight\.json: given twice, as tight\.json too; name each report once' tight.json ./tight.json
+    refused 'text\.json: its rank is "0": expected a whole number from 0, or null' one.json text.json
+    refused 'many\.json: its field processes is -1' many.json
+    refused '\./tight\.json: given twice, also as tight\.json; name each report once' tight.json ./tight.json
     jq '.plan.layers = [3] | .rank = 1' tight.json >second.json
     jq '.rank = 0' tight.json >first.json
-    refused 'second\.json: not a whole report' first.json second.json
+    refused 'second\.json: not a complete Penstock report' first.json second.json
     equal '' "$(compgen -G '*.tmp' || true)" "left over"
 }
 
@@ -472,7 +472,7 @@ strange_reports() {
     mknod full c 1 7 || skip "no nodes can be made here"
     run bash -c '"$0" report tight.json >full' "$PENSTOCK"
     ended_with 2
-    equal "penstock: standard output can't be written: No space left on device; make room, or lead it somewhere else" "$output"
+    equal "penstock: standard output can't be written: No space left on device; make room, or redirect it" "$output"
 }
 
 @test "the page's place: beside the report, or as -o says; a name may be any" {

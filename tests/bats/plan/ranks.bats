@@ -100,7 +100,7 @@ summary() { run "$ROOT/scripts/command/penstock" summary "$@"; }
     ended_with 0
     contains "$output" '^rank +steps +planned +budget +peak +without +slab +out +back +waited s +predicted ms +exposed ms$'
     equal "0 1 all" "$(awk 'NR >= 2 && NR <= 4 { print $1 }' <<<"$output" | xargs)" "lines, in order"
-    contains "$output" '^no report of rank 2$'
+    contains "$output" '^no report for rank 2$'
     summary --json report.rank0.json report.rank1.json
     ended_with 0
     local key
@@ -140,26 +140,26 @@ summary() { run "$ROOT/scripts/command/penstock" summary "$@"; }
     echo '[1]' >other.json
     summary other.json
     ended_with 2
-    contains "$output" "^penstock: other.json: JSON, but not a report of Penstock's"
+    contains "$output" "^penstock: other.json: JSON, but not a Penstock report"
     jq '.rank = 1 | .processes = 2' "$REPORT" >a.json
     cp a.json b.json
     summary a.json b.json
     ended_with 2
     contains "$output" '^penstock: a.json and b.json: both are of rank 1'
-    refused '\./a\.json: given twice, as a\.json too; name each report once' a.json ./a.json
+    refused '\./a\.json: given twice, also as a\.json; name each report once' a.json ./a.json
     refused 'a\.json: given twice; name each report once' a.json a.json
     jq 'del(.stands_aside)' a.json >aside.json
-    refused 'aside\.json: JSON, but not a report of Penstock.s \(it lacks stands_aside\)' aside.json
+    refused 'aside\.json: JSON, but not a Penstock report \(stands_aside is missing\)' aside.json
     jq 'del(.host_wait_ns)' a.json >short.json
-    refused "short\.json: not a whole report of Penstock.s \(KeyError: 'host_wait_ns'\)" short.json
+    refused "short\.json: not a complete Penstock report \(KeyError: 'host_wait_ns'\)" short.json
     jq '.slab.bytes = "much"' a.json >words.json
-    refused 'words\.json: not a whole report of Penstock.s' words.json
+    refused 'words\.json: not a complete Penstock report' words.json
     python3 -c 'print("[" * 100000)' >deep.json
     refused 'deep\.json: not JSON' deep.json
     jq -c . a.json | sed -E 's/"evicted_bytes":[0-9]+/"evicted_bytes":1'"$(printf '%0400d' 0)"'/' >huge.json
-    refused 'huge\.json: not JSON .*no figure of a report' huge.json
+    refused 'huge\.json: not JSON .*is too large' huge.json
     jq '.rank = "0"' a.json >text.json
-    refused 'text\.json: its rank is "0": expected a number from 0 on, or null' a.json text.json
+    refused 'text\.json: its rank is "0": expected a whole number from 0, or null' a.json text.json
 }
 
 # refused PATTERN ARGUMENT...: in one line, with status 2
@@ -176,7 +176,7 @@ refused() {
     jq '.rank = 1 | .processes = 10000000' "$REPORT" >a.json
     summary a.json
     ended_with 0
-    contains "$output" '^no report of rank 0, 2, 3, .*, 16 and 9,999,983 more$'
+    contains "$output" '^no report for rank 0, 2, 3, .*, 16 and 9,999,983 more$'
     summary --json a.json
     equal '16 9999999' "$(jq -r '"\(.missing | length) \(.missing_count)"' <<<"$output")" "the first that are missing, and how many are"
     cp "$REPORT" $'caf\xe9.json'
@@ -189,7 +189,7 @@ refused() {
     mknod full c 1 7 || skip "no nodes can be made here"
     run bash -c '"$0" summary a.json >full' "$PENSTOCK"
     ended_with 2
-    equal "penstock: standard output can't be written: No space left on device; make room, or lead it somewhere else" "$output"
+    equal "penstock: standard output can't be written: No space left on device; make room, or redirect it" "$output"
 }
 
 @test "a report with anything else in the place of a figure is refused in one line, or shown" {
@@ -255,5 +255,5 @@ END
     run "$PENSTOCK" summary null.json
     ended_with 2
     equal 1 "${#lines[@]}" lines
-    contains "$output" '^penstock: null\.json: not a whole report of Penstock.s .*its slab_bytes is null: expected a number from 0 on'
+    contains "$output" '^penstock: null\.json: not a complete Penstock report .*its slab_bytes is null: expected a whole number from 0'
 }

@@ -94,10 +94,10 @@ told() { ended_with 0 && contains "$output" "$1"; }
     ended_with 2
     run_command advise --keep "$WORK" -- true
     ended_with 2
-    contains "$output" "--keep $WORK: this file can't be written to"
+    contains "$output" "--keep $WORK: this file can't be written"
     run_command advise --budget unlimited -- true
     ended_with 2
-    contains "$output" 'PENSTOCK_BUDGET=unlimited: then no step is learnt'
+    contains "$output" 'PENSTOCK_BUDGET=unlimited: no step is learnt'
     echo nothing >wrong
     run_command advise --recording wrong
     ended_with 2
@@ -108,7 +108,7 @@ told() { ended_with 0 && contains "$output" "$1"; }
         run_command advise --recording $wrong
         ended_with 2
         equal 1 "${#lines[@]}" lines
-        contains "$output" "^penstock: $wrong: (not a whole file of gzip's|No such file or directory); expected what PENSTOCK_RECORDING named"
+        contains "$output" "^penstock: $wrong: (not a complete gzip file|No such file or directory); expected a file that PENSTOCK_RECORDING named"
     done
     run_command advise --recording "$WORK/nowhere"
     ended_with 2
@@ -151,7 +151,7 @@ left_behind() { find temporary -mindepth 1; }
     equal "penstock: --keep full: the recorded step can't be kept: No space left on device; make room, or name another file" "${lines[-1]}"
     run bash -c '"$0" advise --library "$1" --recording recorded >full' "$PENSTOCK" "$PENSTOCK_SO"
     ended_with 2
-    equal "penstock: standard output can't be written: No space left on device; make room, or lead it somewhere else" "$output"
+    equal "penstock: standard output can't be written: No space left on device; make room, or redirect it" "$output"
     equal '' "$(left_behind)" "left behind"
 }
 
@@ -253,7 +253,7 @@ host_is_not_kept() {
     for subcommand in advise verify; do
         run_command $subcommand -- ./lost
         ended_with 126
-        equal "penstock: ./lost: can't be started: the interpreter that it names is not there; expected a program, or a script whose first line names a program that is there" "${lines[-1]}"
+        equal "penstock: ./lost: can't be started: the interpreter that it names does not exist; expected a program, or a script whose first line names an existing program" "${lines[-1]}"
         run_command $subcommand -- ./zeros
         ended_with 126
         contains "${lines[-1]}" "^penstock: \./zeros: can't be started: Exec format error; "
@@ -267,10 +267,10 @@ host_is_not_kept() {
     contains "$output" '^penstock: 5 of at most 6 s: waiting for a step that comes three times$'
     # Of steps that take seconds each.
     run_command advise --set MIN_SPAN=4096 --seconds 16 -- "$SAMPLES/mlp" --layers=6 --width=128 --batch=65536 --steps=1000000
-    contains "$output" '^penstock: 1?5 of at most 16 s: waiting for a step that comes three times; [1-9][0-9,]* launches and [0-9,]+ whole steps have been seen so far$'
+    contains "$output" '^penstock: 1?5 of at most 16 s: waiting for a step that comes three times; [1-9][0-9,]* launches and [0-9,]+ whole steps seen so far$'
     run_command verify --seconds 6 -- sleep 10
     ended_with 3
-    contains "$output" '^penstock: 5 of at most 6 s: waiting for run 1 to show a fault, or all that it is made for$'
+    contains "$output" '^penstock: 5 of at most 6 s: waiting for run 1 to fault, or to finish its task$'
 }
 
 @test "a job that does not fit is advised on under auto" {
@@ -292,7 +292,7 @@ RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 "$SAMPLES/mlp" --layers=8 --width=64 --ba
 END
     chmod +x job
     run_command advise --set MIN_SPAN=4096 -- ./job
-    told '^2 processes were watched; this is of the one that needs most\.$'
+    told '^2 processes were watched; this is for the one that needs most memory\.$'
     equal "" "$(pgrep -f 'samples/mlp --layers=[48] --width=64 --batch=256 --steps=1000000' || true)" "what is left of the command"
 }
 

@@ -119,7 +119,7 @@ theirs() {
     [ -s shared/page.html ] && [ ! -L shared/page.html ]
     run python3 -B -c 'import sys; sys.path.insert(0, sys.argv[1]); import penstock_files; penstock_files.write_in_place("shared/rules", "mine")' "$ROOT/scripts/command"
     ended_with 1
-    contains "$output" "a link of another user's is there"
+    contains "$output" "it is a link that another user made"
     unharmed
     # One's own is a wish, and so is that of the directory's owner.
     for how in 0 65534; do
@@ -244,12 +244,12 @@ END
     chmod 777 opt/lib/libpenstock.so
     doctor
     ended_with 1
-    contains "$output" "^problem: library: $WORK/opt/lib/libpenstock\.so is writable by everybody - chmod o-w it"
+    contains "$output" "^problem: library: $WORK/opt/lib/libpenstock\.so is writable by all users - chmod o-w it"
     chmod 755 opt/lib/libpenstock.so
     chmod 777 opt
     doctor
     ended_with 1
-    contains "$output" "^problem: library: $WORK/opt is writable by everybody - "
+    contains "$output" "^problem: library: $WORK/opt is writable by all users - "
     chmod 1777 opt # as /tmp
     doctor
     ended_with 0
@@ -270,5 +270,5 @@ END
     ln -s ../../elsewhere/libpenstock.so opt/lib/libpenstock.so
     doctor
     ended_with 1
-    contains "$output" "^problem: library: $WORK/elsewhere is writable by everybody - "
+    contains "$output" "^problem: library: $WORK/elsewhere is writable by all users - "
 }

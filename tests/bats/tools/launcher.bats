@@ -69,9 +69,9 @@ refused() {
     refused '--foo: no such option; see penstock summary --help' summary --foo
     refused '--foo: no such option; see penstock plan --help' plan recording --foo
     gzip -c "$PENSTOCK" | head -c 2000 >cut.gz
-    refused 'cut\.gz: not a whole file of gzip.s; expected what PENSTOCK_RECORDING named' plan cut.gz
+    refused 'cut\.gz: not a complete gzip file; expected a file that PENSTOCK_RECORDING named' plan cut.gz
     echo text >text.gz
-    refused 'text\.gz: not a whole file of gzip.s' plan text.gz
+    refused 'text\.gz: not a complete gzip file' plan text.gz
     equal "$("$PENSTOCK" --help)" "$("$PENSTOCK" help help)" "help of help"
 }
 
@@ -188,7 +188,7 @@ refused() {
         run_command run -- "the bin/$tool" sh -c 'echo "preloaded: $LD_PRELOAD"'
         ended_with 0
         equal 2 "${#lines[@]}" lines
-        contains "$output" "^penstock: $tool takes LD_PRELOAD out of the environment of what it runs, also where that is set inside of it: the program runs without Penstock\$"
+        contains "$output" "^penstock: $tool removes LD_PRELOAD from the environment of the program, even if it is set inside: the program runs without Penstock\$"
         contains "$output" '^preloaded: $'
     done
 }
@@ -350,7 +350,7 @@ doctor_says() {
     CUDASIM_DRIVER_VERSION=13050 run_command doctor
     doctor_says 0 '^ok: driver: CUDA version 13\.5$'
     CUDASIM_DRIVER_VERSION=14010 run_command doctor
-    doctor_says 0 '^note: driver: its CUDA version is 14\.1, and this Penstock knows the functions of 13\.5 and before - '
+    doctor_says 0 '^note: driver: its CUDA version is 14\.1, and this Penstock knows functions up to 13\.5 - '
 }
 
 @test "doctor: leaves nothing on the device" {
@@ -389,11 +389,11 @@ doctor_says() {
 @test "doctor: CUPTI taken by another is a problem to who insists on it" {
     requires sim
     CUDASIM_CUPTI_TAKEN=1 run_command doctor
-    doctor_says 0 '^note: CUPTI: another subscriber .* in front of the driver'
+    doctor_says 0 '^note: CUPTI: another subscriber .* hooks the driver'
     CUDASIM_CUPTI_TAKEN=1 PENSTOCK_TRACER=cupti run_command doctor
-    doctor_says 1 '^problem: CUPTI: another subscriber .*leave PENSTOCK_TRACER=cupti away'
+    doctor_says 1 '^problem: CUPTI: another subscriber .*unset PENSTOCK_TRACER'
     CUDASIM_CUPTI_TAKEN=1 PENSTOCK_TRACER=hook run_command doctor
-    doctor_says 0 '^ok: CUPTI: not asked for'
+    doctor_says 0 '^ok: CUPTI: not used'
 }
 
 @test "doctor: a tool announced in the environment is a problem to who insists on CUPTI" {
