@@ -1,8 +1,11 @@
 /*
- * penstock-doctor: checks that driver, device, CUPTI and libelf have what Penstock needs. Prints one line for each finding:
+ * penstock-doctor: checks that driver, device, CUPTI and libelf have what Penstock needs. Prints
+ * one line for each finding:
  *     ok|note|problem: what was found - what to do about it
- * Exit status 0 if Penstock can work here, 1 if not. `penstock-doctor --cupti` prints the CUPTI library that the loader finds by name.
- * scripts/command/penstock runs it and adds what a shell can check. It is linked with libc only: a missing library is a finding and must not keep it from starting.
+ * Exit status 0 if Penstock can work here, 1 if not. `penstock-doctor --cupti` prints the CUPTI
+ * library that the loader finds by name. scripts/command/penstock runs it and adds what a shell can
+ * check. It is linked with libc only: a missing library is a finding and must not keep it from
+ * starting.
  */
 #include <cuda.h>
 #include <cupti.h>
@@ -22,26 +25,26 @@
 #define STRING_OF(name) #name
 #define SYMBOL(name) STRING_OF(name)
 
-#define DRIVER_CALLS                                                                                                                       \
-    CALL(cuInit)                                                                                                                           \
-    CALL(cuGetErrorName)                                                                                                                   \
-    CALL(cuDriverGetVersion)                                                                                                               \
-    CALL(cuDeviceGetCount)                                                                                                                 \
-    CALL(cuDeviceGet)                                                                                                                      \
-    CALL(cuDeviceGetName)                                                                                                                  \
-    CALL(cuDeviceTotalMem)                                                                                                                 \
-    CALL(cuDeviceGetAttribute)                                                                                                             \
-    CALL(cuDevicePrimaryCtxRetain)                                                                                                         \
-    CALL(cuDevicePrimaryCtxRelease)                                                                                                        \
-    CALL(cuCtxSetCurrent)                                                                                                                  \
-    CALL(cuMemGetInfo)                                                                                                                     \
-    CALL(cuMemGetAllocationGranularity)                                                                                                    \
-    CALL(cuMemAddressReserve)                                                                                                              \
-    CALL(cuMemAddressFree)                                                                                                                 \
-    CALL(cuMemCreate)                                                                                                                      \
-    CALL(cuMemRelease)                                                                                                                     \
-    CALL(cuMemMap)                                                                                                                         \
-    CALL(cuMemUnmap)                                                                                                                       \
+#define DRIVER_CALLS                                                                                                   \
+    CALL(cuInit)                                                                                                       \
+    CALL(cuGetErrorName)                                                                                               \
+    CALL(cuDriverGetVersion)                                                                                           \
+    CALL(cuDeviceGetCount)                                                                                             \
+    CALL(cuDeviceGet)                                                                                                  \
+    CALL(cuDeviceGetName)                                                                                              \
+    CALL(cuDeviceTotalMem)                                                                                             \
+    CALL(cuDeviceGetAttribute)                                                                                         \
+    CALL(cuDevicePrimaryCtxRetain)                                                                                     \
+    CALL(cuDevicePrimaryCtxRelease)                                                                                    \
+    CALL(cuCtxSetCurrent)                                                                                              \
+    CALL(cuMemGetInfo)                                                                                                 \
+    CALL(cuMemGetAllocationGranularity)                                                                                \
+    CALL(cuMemAddressReserve)                                                                                          \
+    CALL(cuMemAddressFree)                                                                                             \
+    CALL(cuMemCreate)                                                                                                  \
+    CALL(cuMemRelease)                                                                                                 \
+    CALL(cuMemMap)                                                                                                     \
+    CALL(cuMemUnmap)                                                                                                   \
     CALL(cuMemSetAccess)
 
 static struct {
@@ -52,17 +55,17 @@ static struct {
 
 static int problems;
 
-#define FINDING(kind, ...)                                                                                                                 \
-    do {                                                                                                                                   \
-        printf(kind ": " __VA_ARGS__);                                                                                                     \
-        putchar('\n');                                                                                                                     \
+#define FINDING(kind, ...)                                                                                             \
+    do {                                                                                                               \
+        printf(kind ": " __VA_ARGS__);                                                                                 \
+        putchar('\n');                                                                                                 \
     } while (0)
 #define OK(...) FINDING("ok", __VA_ARGS__)
 #define NOTE(...) FINDING("note", __VA_ARGS__)
-#define PROBLEM(...)                                                                                                                       \
-    do {                                                                                                                                   \
-        FINDING("problem", __VA_ARGS__);                                                                                                   \
-        problems++;                                                                                                                        \
+#define PROBLEM(...)                                                                                                   \
+    do {                                                                                                               \
+        FINDING("problem", __VA_ARGS__);                                                                               \
+        problems++;                                                                                                    \
     } while (0)
 
 static const char *error_name(CUresult result)
@@ -86,17 +89,20 @@ static bool load_driver(void)
     const char *missing = NULL;
 
     if (!library) {
-        PROBLEM("driver: %s - install NVIDIA's driver, or give the container access to it; without one no CUDA program runs", dlerror());
+        PROBLEM(
+            "driver: %s - install NVIDIA's driver, or give the container access to it; without one no CUDA program runs",
+            dlerror());
         return false;
     }
-#define CALL(name)                                                                                                                         \
-    driver.name = (__typeof__(driver.name))ps_real_dlsym(library, SYMBOL(name)); /* past Penstock's own dlsym */                           \
-    if (!driver.name)                                                                                                                      \
+#define CALL(name)                                                                                                     \
+    driver.name = (__typeof__(driver.name))ps_real_dlsym(library, SYMBOL(name)); /* past Penstock's own dlsym */       \
+    if (!driver.name)                                                                                                  \
         missing = SYMBOL(name);
     DRIVER_CALLS
 #undef CALL
     if (missing) {
-        PROBLEM("driver: %s has no %s - install a newer driver (12.4 or later)", library_path(library, "libcuda.so.1"), missing);
+        PROBLEM("driver: %s has no %s - install a newer driver (12.4 or later)", library_path(library, "libcuda.so.1"),
+                missing);
         return false;
     }
     OK("driver: %s", library_path(library, "libcuda.so.1"));
@@ -109,17 +115,19 @@ static bool start_driver(int *devices)
     int version = 0;
 
     if (result != CUDA_SUCCESS) {
-        PROBLEM("driver: cuInit returns %s - check that there is a device and that this user may open it (nvidia-smi)", error_name(result));
+        PROBLEM("driver: cuInit returns %s - check that there is a device and that this user may open it (nvidia-smi)",
+                error_name(result));
         return false;
     }
     driver.cuDriverGetVersion(&version);
     if (version < 12020)
-        NOTE("driver: its CUDA version is %d.%d - host-backed addresses need 12.2; install a newer driver", version / 1000,
-             version % 100 / 10);
+        NOTE("driver: its CUDA version is %d.%d - host-backed addresses need 12.2; install a newer driver",
+             version / 1000, version % 100 / 10);
     else if (version > PS_NEWEST_CUDA)
-        NOTE("driver: its CUDA version is %d.%d, and this Penstock knows functions up to %d.%d - it can't see copies by newer functions; "
-             "get a newer Penstock, or compare losses with a run without it",
-             version / 1000, version % 100 / 10, PS_NEWEST_CUDA / 1000, PS_NEWEST_CUDA % 100 / 10);
+        NOTE(
+            "driver: its CUDA version is %d.%d, and this Penstock knows functions up to %d.%d - it can't see copies by newer functions; "
+            "get a newer Penstock, or compare losses with a run without it",
+            version / 1000, version % 100 / 10, PS_NEWEST_CUDA / 1000, PS_NEWEST_CUDA % 100 / 10);
     else
         OK("driver: CUDA version %d.%d", version / 1000, version % 100 / 10);
     result = driver.cuDeviceGetCount(devices);
@@ -131,13 +139,15 @@ static bool start_driver(int *devices)
 }
 
 /*
- * Creates one page at `location`, maps it at a reserved address and gives the device access, as an eviction or a reload does. Releases all of it again.
- * Returns NULL, or the name of the call that failed; *result holds what that call returned.
+ * Creates one page at `location`, maps it at a reserved address and gives the device access, as an
+ * eviction or a reload does. Releases all of it again. Returns NULL, or the name of the call that
+ * failed; *result holds what that call returned.
  */
 static const char *try_pages(CUdevice device, CUmemLocation location, CUresult *result)
 {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = location};
-    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemGenericAllocationHandle handle;
     CUdeviceptr address = 0;
     const char *failed = NULL;
@@ -180,13 +190,15 @@ static void examine_memory(int ordinal, CUdevice device)
 
     driver.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
     if (!supported) {
-        PROBLEM("device %d: no virtual memory management - Penstock can't work on this device; use another one", ordinal);
+        PROBLEM("device %d: no virtual memory management - Penstock can't work on this device; use another one",
+                ordinal);
         return;
     }
     failed = try_pages(device, on_device, &result);
     if (failed) {
-        PROBLEM("device %d: virtual memory management: %s returns %s - free memory on the device, or install a newer driver", ordinal,
-                failed, error_name(result));
+        PROBLEM(
+            "device %d: virtual memory management: %s returns %s - free memory on the device, or install a newer driver",
+            ordinal, failed, error_name(result));
         return;
     }
     OK("device %d: virtual memory management works", ordinal);
@@ -196,9 +208,10 @@ static void examine_memory(int ordinal, CUdevice device)
         on_host.id = node;
     failed = try_pages(device, on_host, &result);
     if (failed)
-        PROBLEM("device %d: host-backed addresses: %s returns %s - Penstock can't work without them; install a newer driver, "
-                "or allow this container more host memory",
-                ordinal, failed, error_name(result));
+        PROBLEM(
+            "device %d: host-backed addresses: %s returns %s - Penstock can't work without them; install a newer driver, "
+            "or allow this container more host memory",
+            ordinal, failed, error_name(result));
     else
         OK("device %d: host-backed addresses work (NUMA node %d)", ordinal, on_host.id);
 }
@@ -223,19 +236,24 @@ static void examine_device(int ordinal)
     }
     driver.cuCtxSetCurrent(context);
     driver.cuMemGetInfo(&available, &all);
-    OK("device %d: %s%s, %.0f MiB, %.0f MiB of it free", ordinal, name, strstr(name, " MIG ") ? " (a slice: its own memory counts)" : "",
-       (double)total / MIB, (double)available / MIB);
+    OK("device %d: %s%s, %.0f MiB, %.0f MiB of it free", ordinal, name,
+       strstr(name, " MIG ") ? " (a slice: its own memory counts)" : "", (double)total / MIB, (double)available / MIB);
     if (all < total)
-        NOTE("device %d: this process may use %.0f MiB of it - budgets in per cent are shares of that", ordinal, (double)all / MIB);
+        NOTE("device %d: this process may use %.0f MiB of it - budgets in per cent are shares of that", ordinal,
+             (double)all / MIB);
     if (available < all - all / 16)
-        NOTE("device %d: %.0f MiB are in use, mostly by others - the budget auto uses what is free; any other should be below %.0f MiB",
-             ordinal, (double)(all - available) / MIB, (double)available / MIB);
+        NOTE(
+            "device %d: %.0f MiB are in use, mostly by others - the budget auto uses what is free; any other should be below %.0f MiB",
+            ordinal, (double)(all - available) / MIB, (double)available / MIB);
     examine_memory(ordinal, device);
     driver.cuCtxSetCurrent(NULL);
     driver.cuDevicePrimaryCtxRelease(device);
 }
 
-/* Opens the CUPTI that the user chose, otherwise the one that the loader finds by name. Sets *name; returns NULL if it can't be loaded. */
+/*
+ * Opens the CUPTI that the user chose, otherwise the one that the loader finds by name. Sets *name;
+ * returns NULL if it can't be loaded.
+ */
 static void *open_cupti(const char **name)
 {
     static const char *const names[] = {"libcupti.so.13", "libcupti.so.12"};
@@ -276,7 +294,9 @@ static void examine_cupti(void)
     bool must = tracer && !strcmp(tracer, "cupti"); /* otherwise hooks of the driver's functions can replace it */
 
     if (!library && must) {
-        PROBLEM("CUPTI: %s can't be loaded - install nvidia-cuda-cupti, name the file in PENSTOCK_CUPTI, or unset PENSTOCK_TRACER", name);
+        PROBLEM(
+            "CUPTI: %s can't be loaded - install nvidia-cuda-cupti, name the file in PENSTOCK_CUPTI, or unset PENSTOCK_TRACER",
+            name);
         return;
     }
     if (!library) {
@@ -287,7 +307,8 @@ static void examine_cupti(void)
     unsubscribe = (__typeof__(unsubscribe))dlsym(library, "cuptiUnsubscribe");
     result_string = (__typeof__(result_string))dlsym(library, "cuptiGetResultString");
     if (!subscribe || !unsubscribe || !result_string) {
-        PROBLEM("CUPTI: %s lacks the callback interface - use the CUPTI of the program's CUDA release", library_path(library, name));
+        PROBLEM("CUPTI: %s lacks the callback interface - use the CUPTI of the program's CUDA release",
+                library_path(library, name));
         return;
     }
     result = subscribe(&subscriber, ignore_callback, NULL);
@@ -298,7 +319,8 @@ static void examine_cupti(void)
     }
     result_string(result, &why);
     if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED && must)
-        PROBLEM("CUPTI: another subscriber holds it (%s) - unset PENSTOCK_TRACER: Penstock can work without CUPTI", why);
+        PROBLEM("CUPTI: another subscriber holds it (%s) - unset PENSTOCK_TRACER: Penstock can work without CUPTI",
+                why);
     else if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
         NOTE("CUPTI: another subscriber holds it (%s) - Penstock hooks the driver's functions instead", why);
     else
@@ -312,7 +334,8 @@ static void examine_libelf(void)
     if (library)
         OK("libelf: %s", library_path(library, "libelf.so.1"));
     else
-        NOTE("libelf: libelf.so.1 can't be loaded - install libelf1; without it only the driver tells where kernels have their parameters");
+        NOTE(
+            "libelf: libelf.so.1 can't be loaded - install libelf1; without it only the driver tells where kernels have their parameters");
 }
 
 int main(int argc, char **argv)

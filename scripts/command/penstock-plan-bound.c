@@ -1,8 +1,10 @@
 /*
- * penstock-plan-bound: a linear program (in CPLEX's text form) whose optimum is a lower bound on the time of a round of a recorded step, in
- * microseconds, whatever is evicted, and whenever. Takes the arguments of `penstock plan`.
+ * penstock-plan-bound: a linear program (in CPLEX's text form) whose optimum is a lower bound on
+ * the time of a round of a recorded step, in microseconds, whatever is evicted, and whenever. Takes
+ * the arguments of `penstock plan`.
  *
- * The ring is cut into intervals; each ends at a checkpoint, the moment of the largest demand in its block of launches.
+ * The ring is cut into intervals; each ends at a checkpoint, the moment of the largest demand in
+ * its block of launches.
  *
  *     minimise    the sum of time[j]                                             time of interval j
  *     subject to  time[j] >= plain[j]                                            launches take their time
@@ -14,8 +16,9 @@
  *                 at each checkpoint c: demand(c) - away(c) <= budget            away(c): sum over the gaps that cover c of out
  *                                                                                in the gap before c, less in before c
  *
- * Every plan that can be carried out gives a solution of that value, averaged over its rounds. The program only drops or loosens constraints: a gap
- * may be evicted in part, pages are freed byte by byte, overheads are 0, a gap may use the whole interval in which it opens or ends, and memory is
+ * Every plan that can be carried out gives a solution of that value, averaged over its rounds. The
+ * program only drops or loosens constraints: a gap may be evicted in part, pages are freed byte by
+ * byte, overheads are 0, a gap may use the whole interval in which it opens or ends, and memory is
  * checked at the checkpoints only. Gaps with the same intervals and checkpoints are added up.
  */
 #include <inttypes.h>
@@ -36,7 +39,8 @@ struct group {
 struct program {
     const struct penstock_step *step;
     uint32_t intervals;
-    uint32_t checkpoint[INTERVALS_MAX]; /* moments, ascending: interval j is from checkpoint j - 1 (round the ring) to checkpoint j */
+    uint32_t checkpoint
+        [INTERVALS_MAX]; /* moments, ascending: interval j is from checkpoint j - 1 (round the ring) to checkpoint j */
     double plain_us[INTERVALS_MAX];
     struct group *group;
     uint32_t groups;
@@ -56,7 +60,10 @@ static void find_checkpoints(struct program *p, const struct plan_input *input)
                 p->checkpoint[b] = m;
         }
     }
-    /* A launch that is its interval's checkpoint belongs to the next interval: memory is held while it runs. */
+    /*
+     * A launch that is its interval's checkpoint belongs to the next interval: memory is held while
+     * it runs.
+     */
     for (uint32_t l = 0; l < p->step->launches; l++) {
         uint32_t j = 0;
         while (j < blocks && p->checkpoint[j] <= p->step->launch[l].moment)
@@ -65,7 +72,10 @@ static void find_checkpoints(struct program *p, const struct plan_input *input)
     }
 }
 
-/* Adds a gap, from the end of the launch that opens it to the start of the launch that ends it. It has one interval more than it has checkpoints. */
+/*
+ * Adds a gap, from the end of the launch that opens it to the start of the launch that ends it. It
+ * has one interval more than it has checkpoints.
+ */
 static void add_gap(struct program *p, const struct ps_gap *gap)
 {
     uint32_t checkpoints = 0, first = PENSTOCK_NEVER, least = PENSTOCK_NEVER;
@@ -107,8 +117,9 @@ static void find_groups(struct program *p)
 }
 
 /*
- * Returns the interval of place k of a gap. A gap with all moments but one covers every checkpoint, and its last interval is the first one again, a
- * round later. Each place has its own variables, so that both can share an interval.
+ * Returns the interval of place k of a gap. A gap with all moments but one covers every checkpoint,
+ * and its last interval is the first one again, a round later. Each place has its own variables, so
+ * that both can share an interval.
  */
 static uint32_t interval_at(const struct program *p, const struct group *group, uint32_t place)
 {
@@ -130,7 +141,10 @@ static void print_link(const struct program *p, uint32_t interval, double out, d
     printf(" - %.9g t%u <= 0\n", per_us, interval);
 }
 
-/* Prints the constraint of a checkpoint: the gaps that cover it must have at least `excess` away, evicted and not yet back. */
+/*
+ * Prints the constraint of a checkpoint: the gaps that cover it must have at least `excess` away,
+ * evicted and not yet back.
+ */
 static void print_memory(const struct program *p, uint32_t checkpoint, double excess)
 {
     printf("m%u:", checkpoint);
@@ -155,7 +169,8 @@ static void print_program(const struct program *p, const struct plan_input *inpu
     const struct penstock_links *links = &p->step->links;
     /* In MB and microseconds. */
     double d = (double)links->d2h_bytes_per_s / 1e6 / MB, h = (double)links->h2d_bytes_per_s / 1e6 / MB;
-    double d_both = (double)links->d2h_bytes_per_s_both / 1e6 / MB, h_both = (double)links->h2d_bytes_per_s_both / 1e6 / MB;
+    double d_both = (double)links->d2h_bytes_per_s_both / 1e6 / MB,
+           h_both = (double)links->h2d_bytes_per_s_both / 1e6 / MB;
 
     d_both = d_both < d ? d_both : d;
     h_both = h_both < h ? h_both : h;

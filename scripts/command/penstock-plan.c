@@ -1,5 +1,6 @@
 /*
- * penstock-plan: plans a recorded step (policy/recording/text.h) and prints what the plan costs. Takes the arguments of `penstock plan`.
+ * penstock-plan: plans a recorded step (policy/recording/text.h) and prints what the plan costs.
+ * Takes the arguments of `penstock plan`.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -22,18 +23,20 @@ static const struct penstock_policy *policy_named(const char *name)
 
 static void show_moves(const struct penstock_step *step, const struct penstock_plan *plan)
 {
-    static const char *const classes[PENSTOCK_CLASSES] = {"unknown", "activation", "gradient", "parameter", "optimizer", "workspace"};
+    static const char *const classes[PENSTOCK_CLASSES] = {"unknown",   "activation", "gradient",
+                                                          "parameter", "optimizer",  "workspace"};
 
     puts("  span  bytes        class       evicted after  reloaded from  needed by  wait ms");
     for (uint32_t i = 0; i < plan->moves; i++) {
         const struct penstock_move *move = &plan->move[i];
         const struct penstock_step_span *span = &step->span[move->span];
-        printf("%6" PRIu32 "  %-11s  %-10s  %13" PRIu32, move->span, ps_bytes_text(span->bytes).text, classes[span->class_],
-               move->evict_after);
+        printf("%6" PRIu32 "  %-11s  %-10s  %13" PRIu32, move->span, ps_bytes_text(span->bytes).text,
+               classes[span->class_], move->evict_after);
         if (move->needed_by == PENSTOCK_NEVER)
             printf("  %13s  %9s  %7s\n", "never", "never", "-");
         else
-            printf("  %13" PRIu32 "  %9" PRIu32 "  %7.3f\n", move->reload_from, move->needed_by, (double)move->predicted_wait_ns / 1e6);
+            printf("  %13" PRIu32 "  %9" PRIu32 "  %7.3f\n", move->reload_from, move->needed_by,
+                   (double)move->predicted_wait_ns / 1e6);
     }
 }
 
@@ -41,8 +44,8 @@ static void show_plan(const struct plan_input *input, const struct penstock_plan
 {
     uint64_t budget = input->step.budget_bytes;
 
-    printf("recording   %" PRIu32 " launches, %" PRIu32 " spans, %" PRIu32 " accesses, %s at the peak\n", input->step.launches,
-           input->step.spans, input->step.uses, ps_bytes_text(input->peak).text);
+    printf("recording   %" PRIu32 " launches, %" PRIu32 " spans, %" PRIu32 " accesses, %s at the peak\n",
+           input->step.launches, input->step.spans, input->step.uses, ps_bytes_text(input->peak).text);
     printf("budget      %s\n", budget == UINT64_MAX ? "unlimited" : ps_bytes_text(budget).text);
     printf("plain       %.3f ms\n", (double)plan->plain_ns / 1e6);
     printf("predicted   %.3f ms\n", (double)plan->predicted_ns / 1e6);
@@ -60,7 +63,8 @@ int main(int argc, char **argv)
 
     plan_input_read(&input, argc, argv);
     const struct penstock_policy *policy = policy_named(input.policy);
-    struct penstock_plan plan = {.move = plan_allocate(input.step.uses * sizeof *plan.move), .capacity = input.step.uses};
+    struct penstock_plan plan = {.move = plan_allocate(input.step.uses * sizeof *plan.move),
+                                 .capacity = input.step.uses};
     const char *why = NULL;
     int rc = 0;
     if (policy->plan) {

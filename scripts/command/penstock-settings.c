@@ -1,5 +1,6 @@
 /*
- * penstock-settings: the PENSTOCK_* variables as the shared object reads them, for scripts and documentation.
+ * penstock-settings: the PENSTOCK_* variables as the shared object reads them, for scripts and
+ * documentation.
  *
  *   penstock-settings check      one line on stderr for each variable of the environment that can't be used; exit status 2 if there is one
  *   penstock-settings list       NAME, unit, default, accepted values and help, separated by tabs
@@ -103,7 +104,8 @@ static int help(void)
     for (size_t i = 0; i < count; i++) {
         const struct ps_settings_entry *e = &entries[i];
         char accepted[1024];
-        snprintf(accepted, sizeof accepted, "%s%s%s", e->accepted, e->default_text[0] ? "; default " : "", e->default_text);
+        snprintf(accepted, sizeof accepted, "%s%s%s", e->accepted, e->default_text[0] ? "; default " : "",
+                 e->default_text);
         printf("%s%s\n", i > 0 ? "\n" : "", e->name);
         print_wrapped(e->help);
         print_wrapped(accepted);
@@ -164,8 +166,8 @@ static bool accepts(const char *name, const char *value)
 }
 
 /*
- * Prints the words of `accepted` that the parser takes as values. Words in parentheses are examples, and so are numbers, except in `0 or 1`.
- * `nvtx:PATTERN` counts as `nvtx:`.
+ * Prints the words of `accepted` that the parser takes as values. Words in parentheses are
+ * examples, and so are numbers, except in `0 or 1`. `nvtx:PATTERN` counts as `nvtx:`.
  */
 static void print_words(const struct ps_settings_entry *e)
 {
@@ -207,7 +209,8 @@ static int words(void)
 static const struct {
     const char *name;
     int (*run)(void);
-} commands[] = {{"check", check}, {"list", list}, {"markdown", markdown}, {"help", help}, {"man", man}, {"words", words}};
+} commands[] = {{"check", check}, {"list", list}, {"markdown", markdown},
+                {"help", help},   {"man", man},   {"words", words}};
 
 int main(int argc, char **argv)
 {

@@ -1,6 +1,6 @@
 /*
- * penstock-top: a table of the processes that run under Penstock, with a line for each device of each process. It is updated in place until q is typed.
- * Takes the arguments of `penstock top`.
+ * penstock-top: a table of the processes that run under Penstock, with a line for each device of
+ * each process. It is updated in place until q is typed. Takes the arguments of `penstock top`.
  */
 #include <poll.h>
 #include <signal.h>
@@ -35,7 +35,10 @@ static void on_signal(int number)
         caught = number;
 }
 
-/* Switches to the alternate screen, without cursor and line wrap. Keys are read one by one and not echoed. */
+/*
+ * Switches to the alternate screen, without cursor and line wrap. Keys are read one by one and not
+ * echoed.
+ */
 static void take_terminal(void)
 {
     static const char enter[] = "\033[?1049h\033[?25l\033[?7l";
@@ -112,7 +115,10 @@ static void stop_for_a_while(void)
     take_terminal();
 }
 
-/* Shows the table until a key or a signal ends it; with PIDs, until these processes have ended. Returns the exit status. */
+/*
+ * Shows the table until a key or a signal ends it; with PIDs, until these processes have ended.
+ * Returns the exit status.
+ */
 static int watch(struct top_pages *pages, const struct timespec *interval, bool colours)
 {
     static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH};

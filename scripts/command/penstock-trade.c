@@ -1,6 +1,7 @@
 /*
- * penstock-trade: the time of a recorded step under each budget, and how much larger its batch could be, as JSON on standard output; for `penstock advise`.
- * Takes the arguments of `penstock plan`. --budget is the memory for the batch; by default it is the device memory in the recording.
+ * penstock-trade: the time of a recorded step under each budget, and how much larger its batch
+ * could be, as JSON on standard output; for `penstock advise`. Takes the arguments of `penstock
+ * plan`. --budget is the memory for the batch; by default it is the device memory in the recording.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -19,7 +20,8 @@
 
 struct trade {
     struct plan_input input;
-    struct penstock_step step; /* the one that is planned: it has its own budget, and for another batch its own durations and sizes */
+    struct penstock_step
+        step; /* the one that is planned: it has its own budget, and for another batch its own durations and sizes */
     struct penstock_launch *launch;
     struct penstock_step_span *span;
     struct ps_replanned again;
@@ -37,7 +39,10 @@ static bool look(struct trade *t)
 
 /* ---- another batch ---- */
 
-/* True if a larger batch makes the span larger: the step allocates it, and it is no gradient of a parameter. */
+/*
+ * True if a larger batch makes the span larger: the step allocates it, and it is no gradient of a
+ * parameter.
+ */
 static bool grows(const struct penstock_step_span *span)
 {
     return span->born != PENSTOCK_NEVER && span->class_ != PENSTOCK_CLASS_GRADIENT;
@@ -63,7 +68,10 @@ static bool batch_is(struct trade *t, uint64_t thousandths, enum batch wanted)
     case FITS_PLAIN:
         return fits && !t->again.plan.moves;
     case LOSES_NOTHING:
-        /* The time of mappings does not count: its share falls as the batch grows, and the search needs a condition that only gets harder. */
+        /*
+         * The time of mappings does not count: its share falls as the batch grows, and the search
+         * needs a condition that only gets harder.
+         */
         return fits && ps_plan_waits_for_nothing(&t->again.plan);
     default:
         return fits;
@@ -129,7 +137,8 @@ static void write_budgets(struct ps_json *j, struct trade *t)
 static void write_batches(struct ps_json *j, struct trade *t)
 {
     static const char *const names[] = {"fits_plain", "loses_nothing", "fits_at_all"};
-    const uint64_t device = t->input.step.budget_bytes; /* without the margin, which is already subtracted in the recording */
+    const uint64_t device =
+        t->input.step.budget_bytes; /* without the margin, which is already subtracted in the recording */
 
     if (device == UINT64_MAX)
         return;
@@ -162,12 +171,14 @@ int main(int argc, char **argv)
     memcpy(t.span, t.step.span, t.step.spans * sizeof *t.span);
     t.step.launch = t.launch;
     t.step.span = t.span;
-    const size_t plan_bytes = penstock_policy_plan.workspace_bytes(&t.step), predict_bytes = penstock_predict_workspace_bytes(&t.step);
-    t.again = (struct ps_replanned){.step = &t.step,
-                                    .policy = &penstock_policy_plan,
-                                    .options = &t.input.options,
-                                    .workspace = plan_allocate(plan_bytes > predict_bytes ? plan_bytes : predict_bytes),
-                                    .plan = {.move = plan_allocate(t.step.uses * sizeof(struct penstock_move)), .capacity = t.step.uses}};
+    const size_t plan_bytes = penstock_policy_plan.workspace_bytes(&t.step),
+                 predict_bytes = penstock_predict_workspace_bytes(&t.step);
+    t.again = (struct ps_replanned){
+        .step = &t.step,
+        .policy = &penstock_policy_plan,
+        .options = &t.input.options,
+        .workspace = plan_allocate(plan_bytes > predict_bytes ? plan_bytes : predict_bytes),
+        .plan = {.move = plan_allocate(t.step.uses * sizeof(struct penstock_move)), .capacity = t.step.uses}};
 
     ps_json_init_sink(&json, buffer, sizeof buffer, ps_json_sink_fd, &out);
     ps_json_begin_object(&json, NULL);

@@ -65,7 +65,10 @@ static void refuse_setting(const char *variable, const char *value, const char *
     plan_refuse("--%s %s: %s", (const char *)ctx, value, explanation);
 }
 
-/* Returns the bytes of an amount, read as PENSTOCK_BUDGET or PENSTOCK_HOST_BUDGET. A share is one of `whole`, the peak. */
+/*
+ * Returns the bytes of an amount, read as PENSTOCK_BUDGET or PENSTOCK_HOST_BUDGET. A share is one
+ * of `whole`, the peak.
+ */
 static uint64_t amount_of(const char *option, const char *value, uint64_t whole)
 {
     static struct ps_settings settings;
@@ -73,7 +76,8 @@ static uint64_t amount_of(const char *option, const char *value, uint64_t whole)
     char variable[256];
     char *environment[] = {variable, NULL};
 
-    if ((size_t)snprintf(variable, sizeof variable, "%s=%s", slab ? "PENSTOCK_HOST_BUDGET" : "PENSTOCK_BUDGET", value) >= sizeof variable)
+    if ((size_t)snprintf(variable, sizeof variable, "%s=%s", slab ? "PENSTOCK_HOST_BUDGET" : "PENSTOCK_BUDGET",
+                         value) >= sizeof variable)
         plan_refuse("--%s: the value is too long", option);
     ps_settings_read(&settings, environment, refuse_setting, (void *)(uintptr_t)option);
     return ps_amount_bytes(slab ? settings.host_budget : settings.budget, whole);
@@ -108,7 +112,10 @@ static void parse(struct plan_input *input, char *text, size_t length)
         input->peak = (uint64_t)input->demand[m] > input->peak ? (uint64_t)input->demand[m] : input->peak;
 }
 
-/* Sets which spans are mapped to their slots once they are evicted, as PENSTOCK_GUARD does. `auto` leaves what was recorded. */
+/*
+ * Sets which spans are mapped to their slots once they are evicted, as PENSTOCK_GUARD does. `auto`
+ * leaves what was recorded.
+ */
 static void set_guard(struct plan_input *input, const char *value)
 {
     static struct ps_settings settings;
@@ -124,7 +131,8 @@ static void set_guard(struct plan_input *input, const char *value)
 
 void plan_input_read(struct plan_input *input, int argc, char **argv)
 {
-    static const char *const valued[] = {"budget", "slab", "policy", "prefetch-layers", "defer-layers", "keep-last", "guard", "name"};
+    static const char *const valued[] = {"budget",       "slab",      "policy", "prefetch-layers",
+                                         "defer-layers", "keep-last", "guard",  "name"};
     enum { BUDGET, SLAB, POLICY, PREFETCH, DEFER, KEEP, GUARD, NAME, VALUED };
     const char *value[VALUED] = {NULL};
     size_t length;

@@ -1,6 +1,7 @@
 /*
- * What the helpers of `penstock plan` share: the command line, and the recording that it names. For one thread. Memory is
- * kept until the program ends. Wrong use and bad input end the program with one line on stderr and status 2.
+ * What the helpers of `penstock plan` share: the command line, and the recording that it names. For
+ * one thread. Memory is kept until the program ends. Wrong use and bad input end the program with
+ * one line on stderr and status 2.
  */
 #ifndef PENSTOCK_SCRIPTS_PLAN_INPUT_H
 #define PENSTOCK_SCRIPTS_PLAN_INPUT_H
@@ -22,8 +23,9 @@ struct plan_input {
 };
 
 /*
- * Reads the arguments and the recording: RECORDING [--budget B] [--slab B] [--policy NAME] [--prefetch-layers N]
- * [--defer-layers N] [--keep-last N] [--guard G] [--moves] [--name NAME]. NAME stands for the recording in messages.
+ * Reads the arguments and the recording: RECORDING [--budget B] [--slab B] [--policy NAME]
+ * [--prefetch-layers N] [--defer-layers N] [--keep-last N] [--guard G] [--moves] [--name NAME].
+ * NAME stands for the recording in messages.
  */
 void plan_input_read(struct plan_input *input, int argc, char **argv);
 

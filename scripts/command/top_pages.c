@@ -14,7 +14,8 @@
 #include "observe/live_json.h"
 #include "top_pages.h"
 
-static const char *const tracers[] = {[PS_LIVE_TRACER_NONE] = "none", [PS_LIVE_TRACER_CUPTI] = "cupti", [PS_LIVE_TRACER_HOOK] = "hook"};
+static const char *const tracers[] = {
+    [PS_LIVE_TRACER_NONE] = "none", [PS_LIVE_TRACER_CUPTI] = "cupti", [PS_LIVE_TRACER_HOOK] = "hook"};
 
 int top_say(int status, const char *format, ...)
 {
@@ -30,8 +31,10 @@ int top_say(int status, const char *format, ...)
 
 const char *top_state_name(uint64_t state)
 {
-    static const char *const names[] = {
-        [PS_LIVE_IDLE] = "idle", [PS_LIVE_LEARNING] = "learning", [PS_LIVE_PLANNED] = "planned", [PS_LIVE_REACTING] = "reacting"};
+    static const char *const names[] = {[PS_LIVE_IDLE] = "idle",
+                                        [PS_LIVE_LEARNING] = "learning",
+                                        [PS_LIVE_PLANNED] = "planned",
+                                        [PS_LIVE_REACTING] = "reacting"};
 
     return state < sizeof names / sizeof *names ? names[state] : NULL;
 }
@@ -51,8 +54,9 @@ static bool read_at(int fd, size_t offset, void *to, size_t bytes)
 }
 
 /*
- * Reads a record as it was at one moment, like ps_live_record_read, but from a file. `told` is false if it was never written
- * or changed at every try. Returns false if the file ends before the record does.
+ * Reads a record as it was at one moment, like ps_live_record_read, but from a file. `told` is
+ * false if it was never written or changed at every try. Returns false if the file ends before the
+ * record does.
  */
 static bool read_record(int fd, size_t offset, void *to, size_t bytes, bool *told)
 {
@@ -73,8 +77,9 @@ static bool read_record(int fd, size_t offset, void *to, size_t bytes, bool *tol
 }
 
 /*
- * Reads the records of a page. A device that is counted has its facts in the header. Returns false if the file is no page.
- * The file is read and not mapped: a mapping of a file that is cut short meanwhile ends in a fatal signal.
+ * Reads the records of a page. A device that is counted has its facts in the header. Returns false
+ * if the file is no page. The file is read and not mapped: a mapping of a file that is cut short
+ * meanwhile ends in a fatal signal.
  */
 static bool read_records(int fd, struct top_process *p)
 {
@@ -161,10 +166,13 @@ int top_say_why_not(pid_t pid)
         return top_say(1, "top: %d: no such process", (int)pid);
     if (status.st_uid != geteuid()) {
         const struct passwd *user = getpwuid(status.st_uid);
-        return top_say(1, "top: %d: belongs to another user (%s), who alone can read its page", (int)pid, user ? user->pw_name : "?");
+        return top_say(1, "top: %d: belongs to another user (%s), who alone can read its page", (int)pid,
+                       user ? user->pw_name : "?");
     }
-    return top_say(1, "top: %d: has no page: it runs without Penstock or with PENSTOCK_LIVE=0, or has allocated no device memory yet",
-                   (int)pid);
+    return top_say(
+        1,
+        "top: %d: has no page: it runs without Penstock or with PENSTOCK_LIVE=0, or has allocated no device memory yet",
+        (int)pid);
 }
 
 /* ---- as JSON ---- */

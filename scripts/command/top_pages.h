@@ -1,6 +1,6 @@
 /*
- * What `penstock top` knows: the live pages of this user's processes (shim/base/live_page.h), read again at each look. For
- * one thread.
+ * What `penstock top` knows: the live pages of this user's processes (shim/base/live_page.h), read
+ * again at each look. For one thread.
  */
 #ifndef PENSTOCK_TOP_PAGES_H
 #define PENSTOCK_TOP_PAGES_H

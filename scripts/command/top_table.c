@@ -1,4 +1,7 @@
-/* The cells of the table of `penstock top`, the columns that a narrow terminal gets, and how both are drawn. */
+/*
+ * The cells of the table of `penstock top`, the columns that a narrow terminal gets, and how both
+ * are drawn.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,7 +185,8 @@ static void cell_state(char *cell, size_t size, const struct row *r)
 static void cell_command(char *cell, size_t size, const struct row *r)
 {
     if (r->process->other_version)
-        snprintf(cell, size, "(its page has version %u; this command reads version %u)", r->process->other_version, PS_LIVE_VERSION);
+        snprintf(cell, size, "(its page has version %u; this command reads version %u)", r->process->other_version,
+                 PS_LIVE_VERSION);
     else
         snprintf(cell, size, "%s", r->process->header.command);
     ps_plain_text(cell);
@@ -306,7 +310,10 @@ void top_draw_text(struct top_picture *p, const char *text)
     draw(p, text, strlen(text));
 }
 
-/* Draws at most `width` characters of the text, and blanks up to that width; none behind the last cell of a line. */
+/*
+ * Draws at most `width` characters of the text, and blanks up to that width; none behind the last
+ * cell of a line.
+ */
 static void draw_cell(struct top_picture *p, const char *text, int width, bool left, bool is_last)
 {
     int length = length_of(text), blanks = width > length ? width - length : 0;

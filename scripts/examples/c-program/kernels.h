@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#define FOR_EACH_ITEM(i, count)                                                                                                            \
+#define FOR_EACH_ITEM(i, count)                                                                                        \
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < (count); i += gridDim.x * (size_t)blockDim.x)
 
 /* out = in + weight tanh(in), a weight for each column */
@@ -18,7 +18,8 @@ extern "C" __global__ void layer_forward(float *out, const float *in, const floa
 }
 
 /* The gradient of each weight is the sum over the rows, in order: the same bits in each run. */
-extern "C" __global__ void weight_gradient(float *gradient, const float *in, const float *out_gradient, size_t rows, size_t width)
+extern "C" __global__ void weight_gradient(float *gradient, const float *in, const float *out_gradient, size_t rows,
+                                           size_t width)
 {
     FOR_EACH_ITEM(column, width)
     {
@@ -30,7 +31,8 @@ extern "C" __global__ void weight_gradient(float *gradient, const float *in, con
 }
 
 /* The gradient of `out` becomes that of `in`, in place. */
-extern "C" __global__ void layer_backward(float *gradient, const float *in, const float *weight, size_t rows, size_t width)
+extern "C" __global__ void layer_backward(float *gradient, const float *in, const float *weight, size_t rows,
+                                          size_t width)
 {
     FOR_EACH_ITEM(i, rows * width)
     {
@@ -39,7 +41,10 @@ extern "C" __global__ void layer_backward(float *gradient, const float *in, cons
     }
 }
 
-/* The loss is the mean square distance from a target that is the same in all columns: row / rows. One sum for each row. */
+/*
+ * The loss is the mean square distance from a target that is the same in all columns: row / rows.
+ * One sum for each row.
+ */
 extern "C" __global__ void square_loss(float *loss, float *gradient, const float *out, size_t rows, size_t width)
 {
     FOR_EACH_ITEM(row, rows)

@@ -1,13 +1,15 @@
 /*
- * A small training loop in CUDA C, and what it may tell Penstock about itself: the layers, and where a step ends. None of that is needed, and the calls
- * do nothing where Penstock is not preloaded; nothing is linked. From the tree's top:
+ * A small training loop in CUDA C, and what it may tell Penstock about itself: the layers, and
+ * where a step ends. None of that is needed, and the calls do nothing where Penstock is not
+ * preloaded; nothing is linked. From the tree's top:
  *
  *     nvcc -O2 -Iinclude -o trainer scripts/examples/c-program/trainer.cu
  *     penstock run --budget 60% -- ./trainer
  *
  * Where Penstock is installed, $(pkg-config --cflags penstock) stands for -Iinclude.
  *     ./trainer [LAYERS [ROWS [WIDTH [STEPS]]]]
- * prints the loss of each step. What forward leaves for backward, one tensor of ROWS x WIDTH floats a layer, is what takes the memory.
+ * prints the loss of each step. What forward leaves for backward, one tensor of ROWS x WIDTH floats
+ * a layer, is what takes the memory.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,10 +45,12 @@ static size_t argument(int argc, char **argv, int index, size_t standard)
 
 int main(int argc, char **argv)
 {
-    size_t layers = argument(argc, argv, 1, 24), rows = argument(argc, argv, 2, 65536), width = argument(argc, argv, 3, 1024);
+    size_t layers = argument(argc, argv, 1, 24), rows = argument(argc, argv, 2, 65536),
+           width = argument(argc, argv, 3, 1024);
     size_t steps = argument(argc, argv, 4, 10), count = rows * width;
     float **in = (float **)calloc(layers + 1, sizeof *in), *first = (float *)malloc(count * sizeof(float));
-    float *losses = (float *)malloc(rows * sizeof(float)), *weight = new_floats(layers * width), *gradient = new_floats(width);
+    float *losses = (float *)malloc(rows * sizeof(float)), *weight = new_floats(layers * width),
+          *gradient = new_floats(width);
 
     if (!layers || !count || !in || !first || !losses) {
         fprintf(stderr, "trainer: expected numbers from 1 on: LAYERS ROWS WIDTH STEPS\n");
