@@ -52,7 +52,7 @@ static void given(struct ps_external_hold *gift, const char *call, CUdeviceptr a
     else if (count && !ps_residency_look_up(address, &start, &bytes))
         ps_log_warn_once(
             HOOKS,
-            "%s: network cards and files can't access an allocation of %zu bytes while Penstock manages it; "
+            "%s: an allocation of %zu bytes can't be used by network cards and files while Penstock manages it; "
             "PENSTOCK_RULES='plain size>=%zu size<=%zu' leaves allocations of this size to CUDA",
             call, bytes, bytes, bytes);
     errno = error;

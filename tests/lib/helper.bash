@@ -16,6 +16,11 @@ PENSTOCK=$ROOT/scripts/command/penstock
 # bats reads this file for each test: what setup_suite.bash found once is not looked for again.
 TOOLKIT=${PENSTOCK_TEST_TOOLKIT-$("$ROOT/scripts/dev/cuda-home" || true)}
 
+# shellcheck source=tests/lib/patience.bash
+source "$ROOT/tests/lib/patience.bash"
+# bats reads it for each test, before the test's time begins.
+[ -z "${PENSTOCK_TEST_TIMEOUT:-}" ] || export BATS_TEST_TIMEOUT=$(patience "$PENSTOCK_TEST_TIMEOUT")
+
 # Nothing of the person's own settings reaches a program under test. PENSTOCK_TEST_ names stay: bats reads a file more than once, in
 # processes of their own, and the settings' table leaves these names to the tests.
 for name in $(compgen -A export PENSTOCK_) $(compgen -A export CUDASIM_); do
@@ -135,11 +140,11 @@ with_device() {
 }
 
 # run_sim COMMAND...: runs it on the device without Penstock; status and output as bats' run leaves them.
-run_sim() { run with_device timeout --kill-after=5 "${LIMIT:-120}" env "$@"; }
+run_sim() { run with_device timeout --kill-after=5 "$(patience "${LIMIT:-120}")" env "$@"; }
 
 # run_penstock COMMAND...: the same with Penstock preloaded. VARIABLE=VALUE words may stand before the command.
 run_penstock() {
-    run with_device timeout --kill-after=5 "${LIMIT:-120}" env "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO" \
+    run with_device timeout --kill-after=5 "$(patience "${LIMIT:-120}")" env "LD_PRELOAD=${SANITIZER:+$SANITIZER:}$PENSTOCK_SO" \
         "PENSTOCK_REPORT=$REPORT" "$@"
 }
 
@@ -147,7 +152,7 @@ run_penstock() {
 run_command() {
     local subcommand=$1
     shift
-    run with_device timeout --kill-after=5 "${LIMIT:-120}" "$PENSTOCK" "$subcommand" --library "$PENSTOCK_SO" "$@"
+    run with_device timeout --kill-after=5 "$(patience "${LIMIT:-120}")" "$PENSTOCK" "$subcommand" --library "$PENSTOCK_SO" "$@"
 }
 
 # --- reading what they left ----------------------------------------------------------------------------------------------------------------
@@ -209,7 +214,7 @@ ended_with() {
 # --- waiting -------------------------------------------------------------------------------------------------------------------------------
 # wait_until SECONDS COMMAND...: until the command succeeds, looking every 50 ms; fails when the time is over.
 wait_until() {
-    local end=$((SECONDS + $1))
+    local end=$((SECONDS + $(patience "$1")))
     shift
     until "$@"; do
         if [ $SECONDS -ge "$end" ]; then

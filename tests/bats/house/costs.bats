@@ -11,7 +11,7 @@ setup_file() {
     [ "${BUILD##*/}" = release ] || return 0
     local again
     for again in 1 2 3; do
-        timeout --kill-after=5 200 "$ROOT/scripts/dev/bench" --quick --json "$COSTS.$again" "$BUILD" >"$SAID" 2>&1 || true
+        timeout --kill-after=5 "$(patience 200)" "$ROOT/scripts/dev/bench" --quick --json "$COSTS.$again" "$BUILD" >"$SAID" 2>&1 || true
         [ -s "$COSTS.$again" ] || return 0
         # Of each row the run in which it was fastest.
         jq -s '.[-1] + {rows: ([.[].rows] | transpose | map(min_by(.low_ns)))}' "$COSTS".? >"$COSTS"

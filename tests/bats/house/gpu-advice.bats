@@ -67,7 +67,7 @@ END_OF_PYTHON
 
 advice() {
     rm -rf out
-    run timeout --kill-after=5 60 python3 -B "$ROOT/scripts/gpu/advice" --trainer trainer.py --build build --out out --python "$PWD/bin/python" "$@"
+    run timeout --kill-after=5 "$(patience 60)" python3 -B "$ROOT/scripts/gpu/advice" --trainer trainer.py --build build --out out --python "$PWD/bin/python" "$@"
 }
 
 of() { jq -r "$1" out/advice.json; }

@@ -73,7 +73,7 @@ results=out
 
 programs() {
     rm -rf "$results"
-    run env PATH="$PWD/bin:$PATH" timeout --kill-after=5 100 python3 -B "$ROOT/scripts/gpu/programs" --library library.so --out "$results" \
+    run env PATH="$PWD/bin:$PATH" timeout --kill-after=5 "$(patience 100)" python3 -B "$ROOT/scripts/gpu/programs" --library library.so --out "$results" \
         --python "$PWD/bin/python" "$@"
 }
 

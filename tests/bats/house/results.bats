@@ -226,7 +226,7 @@ END
 }
 
 yardstick() {
-    run env PATH="$PWD/bin:$PATH" timeout --kill-after=5 100 python3 -B "$ROOT/scripts/gpu/yardstick" --trainer trainer.py \
+    run env PATH="$PWD/bin:$PATH" timeout --kill-after=5 "$(patience 100)" python3 -B "$ROOT/scripts/gpu/yardstick" --trainer trainer.py \
         --library library.so --out out --python "$(command -v python3)" "$@"
 }
 

@@ -289,10 +289,10 @@ END
     requires cc python
     build_loop
     loop_waits ''
-    run timeout 25 python3 -B "$ROOT/tests/lib/top_terminal.py" "$PENSTOCK" top --library "$PENSTOCK_SO"
+    run timeout "$(patience 25)" python3 -B "$ROOT/tests/lib/top_terminal.py" "$PENSTOCK" top --library "$PENSTOCK_SO"
     ended_with 0
     # A process that is named ends, and with it the view of it.
-    run timeout 20 python3 -B - "$PENSTOCK" top --library "$PENSTOCK_SO" "$PID" <<'END'
+    run timeout "$(patience 20)" python3 -B - "$PENSTOCK" top --library "$PENSTOCK_SO" "$PID" <<'END'
 import os, pty, subprocess, sys, time
 master, slave = pty.openpty()
 top = subprocess.Popen(sys.argv[1:] + ["-d", "0.1"], stdin=slave, stdout=slave, stderr=subprocess.PIPE, env=dict(os.environ, TERM="xterm"))

@@ -442,9 +442,9 @@ strange_reports() {
     "$PENSTOCK" report tight.json -o dangling.html
     [ -L dangling.html ] && cmp wanted.html later.html
     mkfifo pipe.html
-    timeout 20 cat pipe.html >through.html &
+    timeout "$(patience 20)" cat pipe.html >through.html &
     local reader=$!
-    timeout 20 "$PENSTOCK" report tight.json -o pipe.html
+    timeout "$(patience 20)" "$PENSTOCK" report tight.json -o pipe.html
     [ -p pipe.html ]
     wait $reader
     cmp wanted.html through.html

@@ -348,7 +348,7 @@ whole_files() {
     said
     for name in node.*; do equal "character special file" "$(stat -c %F "$name")" "what $name is"; done
     # The report is written once, so its reader sees an end.
-    timeout 30 sh -c 'cat <pipe.report >read.json' 3>&- &
+    timeout "$(patience 30)" sh -c 'cat <pipe.report >read.json' 3>&- &
     reader=$!
     train_into pipe.report node.recording node.prometheus
     right_results

@@ -438,7 +438,7 @@ continue
 end
 continue
 END
-    run with_device timeout 60 gdb -q -batch -ex "set environment LD_PRELOAD $PENSTOCK_SO" -ex "set environment PENSTOCK_REPORT $REPORT" \
+    run with_device timeout "$(patience 60)" gdb -q -batch -ex "set environment LD_PRELOAD $PENSTOCK_SO" -ex "set environment PENSTOCK_REPORT $REPORT" \
         -ex "set environment PENSTOCK_MIN_SPAN $SPAN_FROM" -ex "set environment PENSTOCK_BUDGET $(share 55)" -x commands --args "${TRAINER[@]}"
     [ -s "$REPORT" ] || skip "gdb can't run programs here"
     equal "$(report evictions) $(report evicted_bytes)" \

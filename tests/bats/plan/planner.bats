@@ -133,7 +133,7 @@ close_to_bound() {
 }
 
 plans_in_time() {
-    run with_device timeout --kill-after=5 60 "$BUILD/bench/bench_plan" 1000 10000 100000 1000000
+    run with_device timeout --kill-after=5 "$(patience 60)" "$BUILD/bench/bench_plan" 1000 10000 100000 1000000
     ended_with 0 || return 1
     printf '%s\n' "$output" >figures
     equal 5000 "$(jq 'select(.uses == 100000).spans' figures)" spans || return 1

@@ -165,11 +165,11 @@ ended_in_a_plan() {
     budget=$(share 55)
     for end in exit:5 quick_exit:4 abort:134 fork:5; do
         rm -f "$REPORT"
-        run long_training timeout --kill-after=5 20 env "ENDER=${end%:*}"
+        run long_training timeout --kill-after=5 "$(patience 20)" env "ENDER=${end%:*}"
         ended_in_a_plan "${end%:*}" "${end#*:}"
     done
     rm -f "$REPORT"
-    run long_training timeout --kill-after=5 20 env ENDER=_exit
+    run long_training timeout --kill-after=5 "$(patience 20)" env ENDER=_exit
     ended_with 3
     [ ! -e "$REPORT" ]
 }

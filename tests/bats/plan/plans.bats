@@ -302,7 +302,7 @@ uses_of_lists() {
     contains "$output" "(^|[^0-9])$launches launches"
 }
 # `penstock plan` runs nothing under the library.
-run_command_plain() { run timeout 20 "$PENSTOCK" "$@"; }
+run_command_plain() { run timeout "$(patience 20)" "$PENSTOCK" "$@"; }
 
 @test "what is recorded is a later step than the program's first, though nothing moves" {
     plan 8 130 PENSTOCK_LOG=info

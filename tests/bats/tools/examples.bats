@@ -290,7 +290,7 @@ END
     local losses=$output
     # Training: the loss falls.
     awk '{ if ($2 && $4 > last) exit 1; last = $4 } END { exit !(last < 0.15) }' <<<"$output"
-    run with_device CUDASIM_GRANULARITY=4096 timeout 60 "$PENSTOCK" run --budget 1MiB --min-span 4096 --report "$REPORT" -- "${trainer[@]/LD_PRELOAD=/LD_PRELOAD=$PENSTOCK_SO:}"
+    run with_device CUDASIM_GRANULARITY=4096 timeout "$(patience 60)" "$PENSTOCK" run --budget 1MiB --min-span 4096 --report "$REPORT" -- "${trainer[@]/LD_PRELOAD=/LD_PRELOAD=$PENSTOCK_SO:}"
     ended_with 0
     equal "$losses" "$(grep -v '^penstock: ' <<<"$output")" "losses"
     at_least 1 "$(report evictions)" "evictions"
