@@ -19,7 +19,10 @@ TOOLKIT=${PENSTOCK_TEST_TOOLKIT-$("$ROOT/scripts/dev/cuda-home" || true)}
 # shellcheck source=tests/lib/patience.bash
 source "$ROOT/tests/lib/patience.bash"
 # bats reads it for each test, before the test's time begins.
-[ -z "${PENSTOCK_TEST_TIMEOUT:-}" ] || export BATS_TEST_TIMEOUT=$(patience "$PENSTOCK_TEST_TIMEOUT")
+if [ -n "${PENSTOCK_TEST_TIMEOUT:-}" ]; then
+    BATS_TEST_TIMEOUT=$(patience "$PENSTOCK_TEST_TIMEOUT")
+    export BATS_TEST_TIMEOUT
+fi
 
 # Nothing of the person's own settings reaches a program under test. PENSTOCK_TEST_ names stay: bats reads a file more than once, in
 # processes of their own, and the settings' table leaves these names to the tests.

@@ -58,4 +58,15 @@ static inline CUresult CUDAAPI stub_exchange_mode(CUstreamCaptureMode *mode)
     return CUDA_SUCCESS;
 }
 
+/* Puts all of them into ps_cu. Called before a test puts in its own. */
+static inline void stub_driver(void)
+{
+    ps_cu.cuMemAddressReserve = stub_reserve;
+    ps_cu.cuMemRelease = stub_release;
+    ps_cu.cuMemUnmap = stub_unmap;
+    ps_cu.cuMemSetAccess = stub_set_access;
+    ps_cu.cuCtxSetCurrent = stub_set_current;
+    ps_cu.cuThreadExchangeStreamCaptureMode = stub_exchange_mode;
+}
+
 #endif

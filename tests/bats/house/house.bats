@@ -86,8 +86,13 @@ objects() {
     objects layout 'exactly'
     echo 'see ht''tp://example.invalid/' >copy/policy/notes.txt
     objects hosts 'notes.txt:1'
-    yes '/* line */' | head -n 700 >copy/policy/long.h
-    objects sizes 'long.h: 700'
+    yes '/* line */' | head -n 701 >copy/policy/long.h
+    objects sizes 'long.h: 701'
+    printf '/* So ma''ny are several. */\n' >copy/policy/odd.h
+    objects words 'odd.h:1:So ma''ny: dialect'
+    printf '/* %0100d */\n' 1 >copy/policy/odd.h
+    objects words 'odd.h:1: a comment of 106 columns'
+    rm copy/policy/odd.h
     printf '#!/bin/bash\nrm $1\n' >copy/scripts/dev/careless
     objects shell 'careless'
     printf '#!/bin/bash\n# shellcheck disable=SC2064\ntrap "rm $1" EXIT\n' >copy/scripts/dev/careless

@@ -277,8 +277,7 @@ static void test_forgotten(void)
 
 int main(void)
 {
-    ps_cu.cuCtxSetCurrent = stub_set_current;
-    ps_cu.cuThreadExchangeStreamCaptureMode = stub_exchange_mode;
+    stub_driver();
     ps_cu.cuPointerGetAttribute = ask_pointer;
     ps_cu.cuMemHostRegister = take_memory;
     ps_cu.cuMemHostUnregister = give_memory_back;

@@ -199,7 +199,7 @@ static void test_a_transfer_waits_in_line_while_its_span_is_busy(void)
 
 int main(void)
 {
-    ps_cu.cuMemAddressReserve = stub_reserve;
+    stub_driver();
     ps_cu.cuMemSetAccess = set_access;
     ps_cu.cuMemCreate = create;
     ps_cu.cuMemMap = map;

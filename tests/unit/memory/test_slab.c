@@ -473,12 +473,10 @@ int main(void)
         test_a_host_that_refuses_all_is_not_asked_for_ever,
     };
 
-    ps_cu.cuMemAddressReserve = stub_reserve;
+    stub_driver();
     ps_cu.cuMemCreate = create;
-    ps_cu.cuMemRelease = stub_release;
     ps_cu.cuMemMap = map;
     ps_cu.cuMemUnmap = unmap;
-    ps_cu.cuMemSetAccess = stub_set_access;
     ps_cu.cuEventCreate = create_event;
     ps_cu.cuEventSynchronize = wait_for_event;
     ps_slab_open((struct ps_amount){.kind = PS_AMOUNT_BYTES, .value = 1024 * UNIT}, 1, UNIT);

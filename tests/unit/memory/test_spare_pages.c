@@ -258,7 +258,7 @@ static void test_parts_are_mapped_side_by_side(void)
 
 int main(void)
 {
-    ps_cu.cuMemAddressReserve = stub_reserve;
+    stub_driver();
     ps_cu.cuMemCreate = create;
     ps_cu.cuMemRelease = release;
     ps_cu.cuMemMap = map;

@@ -585,9 +585,7 @@ static void test_what_never_repeats_is_timed_for_a_while(void)
 
 int main(void)
 {
-    ps_cu.cuMemAddressReserve = stub_reserve;
-    ps_cu.cuCtxSetCurrent = stub_set_current;
-    ps_cu.cuThreadExchangeStreamCaptureMode = stub_exchange_mode;
+    stub_driver();
     EXPECT_INT(0, ps_registry_open(UNIT, 1, 0));
     for (uint32_t i = 0; i < SPANS_MAX; i++) {
         ps_registry_lock();

@@ -430,14 +430,10 @@ static void test_what_is_soon_wanted_is_not_spared(void)
 
 int main(void)
 {
-    ps_cu.cuMemAddressReserve = stub_reserve;
+    stub_driver();
     ps_cu.cuMemCreate = create;
     ps_cu.cuMemRelease = release;
     ps_cu.cuMemMap = map;
-    ps_cu.cuMemSetAccess = stub_set_access;
-    ps_cu.cuMemUnmap = stub_unmap;
-    ps_cu.cuCtxSetCurrent = stub_set_current;
-    ps_cu.cuThreadExchangeStreamCaptureMode = stub_exchange_mode;
     EXPECT_INT(0, ps_registry_open(UNIT, 1, 0));
     ps_budget.limit = UINT64_MAX; /* the driver's refusal is what counts */
     test_what_was_missing_is_made_ahead_and_nothing_else();

@@ -456,12 +456,9 @@ static void test_nothing_that_can_give_way(void)
 
 int main(void)
 {
-    ps_cu.cuMemAddressReserve = stub_reserve;
+    stub_driver();
     ps_cu.cuMemCreate = create;
     ps_cu.cuMemRelease = release;
-    ps_cu.cuMemUnmap = stub_unmap;
-    ps_cu.cuCtxSetCurrent = stub_set_current;
-    ps_cu.cuThreadExchangeStreamCaptureMode = stub_exchange_mode;
     ps_cu.cuEventQuery = query;
     ps_cu.cuEventSynchronize = wait_for;
     EXPECT_INT(0, ps_registry_open(UNIT, 1, 0));

@@ -321,7 +321,7 @@ int main(void)
     ps_reservation.unit_shift = 12;
     ps_reservation.map = map;
     ps_reservation.reserved = UNITS * UNIT;
-    ps_cu.cuThreadExchangeStreamCaptureMode = stub_exchange_mode;
+    stub_driver();
     ps_cu.cuGraphGetNodes = get_nodes;
     ps_cu.cuGraphNodeGetType = get_type;
     ps_cu.cuGraphMemcpyNodeGetParams = get_copy;
