@@ -21,28 +21,28 @@
 #include "residency/page_supply.h"
 
 /*
- * One copy of the measurement: long enough to drown its own start (32 MiB take 0.6 ms at 55 GB/s).
+ * The bytes of one copy, long enough that its start hardly counts (32 MiB take 0.6 ms at 55 GB/s).
  */
 #define COPY_BYTES (32ull << 20)
 #define ROUNDS 5
 /*
- * So many one after the other where other ranks measure at the same time: what lies between rounds,
- * when a rank is alone at the link, is little against them.
+ * The number of copies in a row where other ranks measure at the same time. A rank may be alone at
+ * the link between rounds; beside this many copies, that time hardly counts.
  */
 #define COPIES_BESIDE_PEERS 4u
 #define MAPPINGS 31
 /*
- * What a mapping takes longer in a step than with nothing beside it: it waits for the piece of a
- * D2H that is under way (copy_gate.h), and for who else is in the driver. (H200: 39 to 57 us alone.
- * Fitted: with 115 to 120 in all, predictions from the recordings of a CNN, a compiled model and a
- * Llama are within 4.4 % of what these took, at fifteen budgets.
+ * The time that a mapping takes longer in a step than with no other work. It waits for the current
+ * piece of a D2H (copy_gate.h), and for other threads in the driver. (H200: 39 to 57 us alone.
+ * Fitted: with 115 to 120 us in all, predictions are within 4.4 % of the measured steps. These were
+ * a CNN, a compiled model and a Llama, at fifteen budgets.
  * tests/results/README.md#what-advise-predicts)
  */
 #define BESIDE_OTHERS_NS 75000u
 #define TRIES_MAX 3
 
 /*
- * What is taken when nothing can be measured: PCIe 5 x16 as on the target machine
+ * The figures used while nothing is measured: PCIe 5 x16, as on the target machine
  * (shim/README.md#the-link).
  */
 static PS_PER_DEVICE struct penstock_links first_speed = {
@@ -51,16 +51,16 @@ static PS_PER_DEVICE struct penstock_links first_speed = {
     .d2h_bytes_per_s_both = 50900000000u,
     .h2d_bytes_per_s_both = 52000000000u,
     /*
-     * From the end of a D2H: the helper thread wakes, unmaps, releases (measured on an H200: 60 to
-     * 150 us).
+     * After the D2H, the helper thread wakes, unmaps and releases (measured on an H200: 60 to 150
+     * us).
      */
     .evict_overhead_ns = 150000,
     /*
-     * Host mapping off, device pages made and mapped (165 us for 64 MiB,
+     * The host pages are unmapped, device pages are made and mapped (165 us for 64 MiB,
      * shim/README.md#mapping-memory).
      */
     .reload_overhead_ns = 250000,
-    .mapping_ns = 120000, /* the host of an H200 */
+    .mapping_ns = 120000, /* as the host of an H200 takes */
 };
 #define speed PS_HERE(first_speed)
 
@@ -69,10 +69,11 @@ enum direction { OUT, IN, DIRECTIONS };
 struct bench {
     CUdeviceptr base;
     size_t bytes;
-    uint32_t peers;                                     /* who measure at the same time */
-    unsigned meetings;                                  /* with them so far */
-    unsigned copies;                                    /* of those bytes, each way in each round */
-    CUmemGenericAllocationHandle pages[2 * DIRECTIONS]; /* device, host of each direction */
+    uint32_t peers;    /* ranks that measure at the same time */
+    unsigned meetings; /* with these ranks so far */
+    unsigned copies;   /* copies of `bytes`, in each direction and round */
+    CUmemGenericAllocationHandle
+        pages[2 * DIRECTIONS]; /* first the device pages of each direction, then the host pages */
     unsigned mapped;
     struct ps_supply held[DIRECTIONS];
     unsigned obtained;
@@ -80,7 +81,7 @@ struct bench {
     CUevent go, begin[DIRECTIONS], end[DIRECTIONS];
 };
 
-/* A round of copies, by the device's clock, in ns from when both streams were let go. */
+/* One round of copies. Times are in ns by the device's clock, since both streams were let go. */
 struct round {
     int64_t begin[DIRECTIONS], end[DIRECTIONS];
 };
@@ -116,8 +117,8 @@ static bool set_up(struct bench *b)
         if (ps_cu.cuEventCreate(events[i], CU_EVENT_DEFAULT) != CUDA_SUCCESS)
             return false;
     /*
-     * Pages are made at first use here and there, which is not to be timed; and what nobody wrote
-     * is not copied.
+     * Pages are made at their first use in places, and that time must not be measured. Bytes that
+     * were never written are not copied.
      */
     for (unsigned i = 0; i < b->mapped; i++)
         if (ps_cu.cuMemsetD32Async(b->base + i * b->bytes, 0, b->bytes / 4, b->stream[OUT]) != CUDA_SUCCESS)
@@ -135,8 +136,8 @@ static bool is_at_rest(const struct bench *b)
 }
 
 /*
- * Two clocks: nothing goes before what is queued on both streams is over. Where that can't be told
- * all of it stays, and the pages count as held.
+ * Two clocks: nothing is removed before all that is queued on both streams is over. If that can't
+ * be known, everything stays, and the pages count as held.
  */
 static bool clear_up(struct bench *b)
 {
@@ -169,19 +170,20 @@ static bool queue(struct bench *b, enum direction d)
     CUdeviceptr device = b->base + d * b->bytes, host = b->base + (DIRECTIONS + d) * b->bytes;
 
     /*
-     * As evictions are; and in one piece, since reloads, which go on meanwhile, would have their
-     * turns at each look (18 to 32 GB/s instead of 48, seen with two processes on two H100).
+     * Evictions are queued in this way. Reloads go on meanwhile. The copy is in one piece, or
+     * reloads would get a turn at each look at the gate. (Two processes on two H100: 18 to 32 GB/s
+     * instead of 48.)
      */
     return !(d == OUT ? ps_copy_gate_copy(b->stream[OUT], PS_COPY_GATE_OUT, host, device, b->bytes)
                       : ps_cuda_errno(ps_cu.cuMemcpyAsync(device, host, b->bytes, b->stream[IN])));
 }
 
 /*
- * Two clocks: the first direction's copies stand behind a look at the gate until all are queued,
- * the second's behind an event after it, and they are timed by events. The host may take longer to
- * queue a copy than the device to make it: where the launching thread stands in a full queue, each
- * call of ours waits for that. Timed by the host's clock, both directions then came one after the
- * other.
+ * Two clocks: the first direction's copies stand behind a look at the gate until all are queued.
+ * The second direction's copies stand behind an event after that look. Events time both. The host
+ * may take longer to queue a copy than the device to make it. If the launching thread is blocked in
+ * a full queue, each of our calls waits for that. Timed by the host's clock, the two directions
+ * then came one after the other.
  */
 static bool queue_all(struct bench *b, enum direction first, enum direction last)
 {
@@ -198,11 +200,13 @@ static bool queue_all(struct bench *b, enum direction first, enum direction last
 }
 
 /*
- * Other ranks measure when this one does, since that is how they will copy: beside each other. They
- * meet first of all and at each round, once its copies are queued: what the host takes to queue
- * some differs by tens of ms between two ranks (one of two measurements on two H100 found 44 GB/s
- * to the device, where 28 is what each gets). Two clocks: the host waits, while the copies stand
- * behind the gate; where there is none they are under way by then.
+ * Other ranks measure at the same time as this one, since during the run they copy beside each
+ * other. The ranks meet once before the first round. They meet again in each round, once its copies
+ * are queued. The host's time to queue copies differs by tens of ms between two ranks. (On two
+ * H100, one of two measurements found 44 GB/s to the device, where each gets 28.)
+ *
+ * Two clocks: the host waits while the copies stand behind the gate. Without a gate, the copies are
+ * under way by then.
  */
 static void meet_peers(struct bench *b)
 {
@@ -214,15 +218,18 @@ static void meet_peers(struct bench *b)
     b->meetings++;
 }
 
-/* One direction, or both at once. False: something failed, or both did not begin together. */
+/*
+ * Runs one round in one direction, or in both at once. Returns false if a call failed, or if both
+ * directions did not begin together.
+ */
 static bool run(struct bench *b, enum direction first, enum direction last, struct round *round)
 {
     const bool held = ps_copy_gate_hold(b->stream[first]);
     bool well = queue_all(b, first, last);
 
     meet_peers(b);
-    const bool late =
-        well && held && ps_cu.cuEventQuery(b->go) != CUDA_ERROR_NOT_READY; /* the gate is never shut for long */
+    /* The gate is never shut for long. */
+    const bool late = well && held && ps_cu.cuEventQuery(b->go) != CUDA_ERROR_NOT_READY;
 
     if (held)
         ps_copy_gate_let_go();
@@ -231,7 +238,7 @@ static bool run(struct bench *b, enum direction first, enum direction last, stru
     for (enum direction d = first; well && d <= last; d++)
         well = !ps_cuda_elapsed_ns(b->go, b->begin[d], &round->begin[d]) &&
                !ps_cuda_elapsed_ns(b->go, b->end[d], &round->end[d]) && round->end[d] > round->begin[d];
-    return well && (first == last || !late); /* being late takes nothing but time */
+    return well && (first == last || !late); /* one direction alone may be late */
 }
 
 static uint64_t a_second(double bytes, int64_t ns)
@@ -247,8 +254,8 @@ static uint64_t alone(struct bench *b, enum direction d)
 }
 
 /*
- * What each direction reaches while the other is busy too: what it carries when the other is over
- * or has not begun is not of it.
+ * Finds the rate of each direction while the other is busy too. Bytes carried before the other
+ * direction began, or after it ended, are left out.
  */
 static bool both_at_once(struct bench *b, const uint64_t alone[DIRECTIONS], uint64_t both[DIRECTIONS])
 {
@@ -267,7 +274,7 @@ static bool both_at_once(struct bench *b, const uint64_t alone[DIRECTIONS], uint
     return both[OUT] && both[IN];
 }
 
-/* What a round found, each way. */
+/* The rates of a round, in bytes/s. */
 struct rates {
     uint64_t of[DIRECTIONS];
 };
@@ -281,9 +288,9 @@ static int by_sum(const void *a, const void *b)
 }
 
 /*
- * Of rounds in order: the best, since the program's own copies, and reloads that a launch asked
- * for, are under way beside the others. But where other ranks measure too, the one in the middle:
- * in the best of those some were at rest.
+ * Returns the index of the round to use, of `rounds` in ascending order. Without peers it is the
+ * best one. In the others, the program's own copies, and reloads for launches, are under way too.
+ * With peers it is the median, since in the best rounds some peers were at rest.
  */
 static unsigned which_of(const struct bench *b, unsigned rounds)
 {
@@ -317,9 +324,9 @@ static bool measure(struct bench *b)
 }
 
 /*
- * Where that was not measured before (mapping_time.h): what it takes to unmap device pages and to
- * map them again, which is the host's time. The median, since a call that met one of the program's
- * in the driver waited for that.
+ * Measures how long the host takes to unmap device pages and to map them again. This is for links
+ * where mapping_time.h has no figure. The median is used, since a call may wait for one of the
+ * program's in the driver.
  */
 static bool measure_mapping(struct bench *b)
 {
@@ -343,8 +350,8 @@ static bool measure_mapping(struct bench *b)
 const struct penstock_links *ps_link_speed(bool measure_it)
 {
     /*
-     * A helper thread gets no pages while the program waits for some: then it is measured for a
-     * later plan.
+     * A helper thread gets no pages while the program waits for some. Then a later plan has the
+     * link measured.
      */
     static PS_PER_DEVICE unsigned first_tries;
 #define tries PS_HERE(first_tries)
@@ -360,8 +367,8 @@ const struct penstock_links *ps_link_speed(bool measure_it)
             meet_peers(&b);
             b.copies = b.peers ? COPIES_BESIDE_PEERS : 1;
             /*
-             * Our own copies would halve what is measured (28 GB/s each way at once instead of 50,
-             * seen at a small budget).
+             * Our own copies would halve the result. (At a small budget: 28 GB/s each way at once
+             * instead of 50.)
              */
             ps_eviction_hold(false);
             ps_copy_gate_stay_open(true);

@@ -23,38 +23,40 @@
 #include "residency/stopwatch.h"
 
 /*
- * How long a thread waits for evictions and last uses that don't end before it goes on without
- * (they depend on the program's own queued work).
+ * A thread waits this long for evictions and last uses that don't end. Then it goes on without
+ * pages. (These depend on the program's own queued work.)
  */
 #define GIVE_UP_NS (30ull * 1000000000u)
 /*
- * And for so long when no stream of the program comes to anything meanwhile: a launch of a training
- * takes less.
+ * The wait is only this long if no stream of the program makes progress meanwhile. A launch in a
+ * training takes less.
  */
 #define GIVE_UP_STANDING_NS (5ull * 1000000000u)
 #define PROGRESS_EVERY_NS 100000000u
 /*
- * Evictions that end in errors, with none in between that frees pages, until the thread goes on
- * without.
+ * After this number of failed evictions, with no release of pages in between, the thread goes on
+ * without pages.
  */
 #define ERRORS_MAX 8
 /*
- * With nothing released for so long, who waits is helped by others: at the link's rate a gigabyte
- * has left by then.
+ * If no pages are released for this long, other threads help the waiting one. A gigabyte leaves in
+ * that time at the link's rate.
  */
 #define STARVING_NS 20000000u
-/* And for so long: what can leave at once does, beside what can't yet. */
+/* After this long, spans that can leave at once do so, beside those that can't leave yet. */
 #define STALLED_NS 50000000u
 /*
- * Once one has, each waits for so long, until pages are released again: the next launch or
- * allocation may be what all wait for.
+ * Once a thread has given up, each thread waits only this long, until pages are released again. The
+ * next launch or allocation may be the one that all wait for.
  */
 #define GIVE_UP_WHEN_STUCK_NS 20000000u
-/* A wait is looked at anew this often, should the reason for it end without anybody saying so. */
+/*
+ * A waiting thread looks again this often, in case the reason for its wait ends without a signal.
+ */
 #define LOOK_AGAIN_NS 2000000u
 /*
- * More between two looks of a wait is none of it: the program was stopped, or the machine, and what
- * it waits for stood still as well.
+ * If more time lies between two looks of a wait, the excess does not count as waiting. The program
+ * or the machine was stopped, and so was the awaited work.
  */
 #define PAUSE_NS 1000000000u
 
@@ -65,10 +67,13 @@ void ps_page_supply_when_untraced(void (*call)(void))
     trace = call;
 }
 
-/* How many of a size to look at, the oldest first. */
+/* The number of freed spans of a size to look at, the oldest first. */
 #define DONORS 8u
 
-/* Whether its pages come after nothing but what the stream was given, its own H2D among it. */
+/*
+ * Returns whether all uses of the span's pages, its own H2D among them, are in the order of
+ * `stream`.
+ */
 static bool comes_before_on(const struct ps_span *span, const struct ps_stream *stream)
 {
     const struct ps_uses *uses = &span->order.uses;
@@ -79,13 +84,13 @@ static bool comes_before_on(const struct ps_span *span, const struct ps_stream *
 }
 
 /*
- * A freed span whose pages serve a reload that may wait for what `stream` is yet to come to
- * (sole_stream.h), or NULL.
+ * Finds a freed span whose pages serve a reload. The reload may wait for uses that `stream` has not
+ * reached yet (sole_stream.h). Returns NULL if no such span exists.
  *
- * Two clocks: the H2D waits for the donor's last use, and whoever names the span waits as long. So
- * that use is over; or it is on that stream, which comes after it anyway. A table that launches to
- * come on the stream may read is not taken: the H2D comes before them. [locked; may release it
- * meanwhile]
+ * Two clocks: the H2D waits for the donor's last use, and each launch that names the span waits as
+ * long. So that use must be over, or be on `stream`, which comes after it anyway. Pointer tables
+ * that later launches on the stream may read are not taken: the H2D would come before them.
+ * [locked; may release it meanwhile]
  */
 static struct ps_span *find_donor(size_t bytes, const struct ps_stream *stream)
 {
@@ -103,8 +108,8 @@ static struct ps_span *find_donor(size_t bytes, const struct ps_stream *stream)
 }
 
 /*
- * Takes a freed span's pages over; the span becomes a draining span that keeps its addresses until
- * its uses are over. [locked; may release it meanwhile]
+ * Takes over the pages of a freed span. The freed span becomes a draining span, which keeps its
+ * addresses until its uses are over. [locked; may release it meanwhile]
  */
 static bool take_over(size_t bytes, const struct ps_need *reload, struct ps_supply *out)
 {
@@ -115,7 +120,7 @@ static bool take_over(size_t bytes, const struct ps_need *reload, struct ps_supp
     donor->life = PS_LIFE_DRAINING;
     donor->busy = true;
     donor->has_pages = false;
-    donor->pages->references++; /* the draining span's mapping, beside the new owner */
+    donor->pages->references++; /* for the draining span's mapping, beside the new owner's */
     out->pages = donor->pages;
     out->donor = donor;
     TAILQ_INSERT_TAIL(&ps_registry.draining, donor, listed);
@@ -152,16 +157,16 @@ void ps_page_supply_trim_unwanted(uint64_t bytes)
     ps_budget_give_back_spare(bytes);
     uint64_t unwanted = bytes > spare ? ps_registry_unwanted(ps_now_ns(), bytes - spare) : 0;
     /*
-     * Some may still be in use, one that was only asked for above all: what is wanted does not go
-     * in their place.
+     * Some of the unwanted spans may still be in use, above all one whose allocation only asked.
+     * Wanted spans are not released in their place.
      */
     if (unwanted)
         ps_budget_give_back_spare(ps_freed_release(unwanted, 0, PS_FREED_UNWANTED));
 }
 
 /*
- * Helper threads that work ahead leave what there is to a thread of the program that waits.
- * [locked]
+ * Returns whether this thread must leave pages to a waiting thread of the program. That holds for
+ * helper threads, which work ahead. [locked]
  */
 static bool must_stand_back(void)
 {
@@ -171,8 +176,8 @@ static bool must_stand_back(void)
 bool ps_page_supply_make_some_room(size_t bytes)
 {
     /*
-     * With room there it was something else that failed, and trying again at once would be all that
-     * this thread did.
+     * If there is room, the supply failed for another reason. A thread that tried again at once
+     * would do nothing else.
      */
     if (must_stand_back() || ps_budget_has_room(bytes))
         return false;
@@ -180,8 +185,8 @@ bool ps_page_supply_make_some_room(size_t bytes)
 }
 
 /*
- * Pages that nobody uses any more go before a freed span's, which somebody may. [locked; releases
- * the lock meanwhile]
+ * Spare pages are used before a freed span's pages, which an allocation may still want. [locked;
+ * releases the lock meanwhile]
  */
 static int obtain_at_once(size_t bytes, const struct ps_need *reload, struct ps_supply *out)
 {
@@ -201,20 +206,23 @@ int ps_page_supply_obtain_now(size_t bytes, const struct ps_need *reload, struct
     return must_stand_back() ? -ENOMEM : obtain_at_once(bytes, reload, out);
 }
 
-/* Of one call of ps_page_supply_obtain. */
+/* The state of one call of ps_page_supply_obtain. */
 struct search {
     uint64_t began, stalled_since; /* ns; 0: there were pages at once */
-    uint64_t looked_at;            /* ns */
-    uint64_t asked_at;             /* ns, after the device's progress */
+    uint64_t looked_at;            /* ns, the latest look */
+    uint64_t asked_at;             /* ns, the latest query of the device's progress */
     uint64_t progress, standing_since;
     uint64_t released_before, errors_before;
     size_t bytes;
-    enum ps_events_wait wait; /* whose it is */
+    enum ps_events_wait wait; /* the kind of wait */
     bool program;             /* the thread is the program's */
     bool tried_to_trace;
 };
 
-/* The search has found nothing at once. [locked; releases the lock meanwhile] */
+/*
+ * The first look found no pages, so the thread begins to wait. [locked; releases the lock
+ * meanwhile]
+ */
 static void begin_to_wait(struct search *s)
 {
     s->began = s->stalled_since = s->looked_at = ps_waits_begin();
@@ -225,10 +233,10 @@ static void begin_to_wait(struct search *s)
     if (!s->program)
         return;
     ps_budget.program_waits++;
-    ps_registry_call(PS_HELPER_RELOAD); /* what yields goes on */
+    ps_registry_call(PS_HELPER_RELOAD); /* helper threads that yielded go on */
     ps_eviction_look_ahead();
     /*
-     * The device will stand still for want of work unless there are pages soon: the stopwatch tells
+     * Unless pages come soon, the device will stand still for lack of work. The stopwatch measures
      * how long.
      */
     ps_registry_unlock();
@@ -246,8 +254,9 @@ static void end_wait(const struct search *s)
 }
 
 /*
- * For so long no stream has come to any tick: each of them may wait for what the program is yet to
- * queue. Launches record ticks while memory is tight. [locked; releases the lock meanwhile]
+ * Returns for how many ns no stream has reached a new tick. Each stream may be waiting for work
+ * that the program has yet to queue. Launches record ticks while memory is tight. [locked; releases
+ * the lock meanwhile]
  */
 static uint64_t device_stands_for(struct search *s)
 {
@@ -278,8 +287,8 @@ static void leave_out_pause(struct search *s)
 }
 
 /*
- * Whether waiting leads nowhere any more: nothing was released for long, or evictions end in
- * errors. [locked; may release the lock meanwhile]
+ * Returns whether waiting is useless by now: no pages were released for long, or evictions fail.
+ * [locked; may release the lock meanwhile]
  */
 static bool is_hopeless(struct search *s)
 {
@@ -293,7 +302,7 @@ static bool is_hopeless(struct search *s)
         return false;
     }
     if (ps_counted(eviction_errors) - s->errors_before >= (b->evictions_fail ? 1 : ERRORS_MAX)) {
-        b->evictions_fail = true; /* the driver refuses: the line has been said where it did */
+        b->evictions_fail = true; /* the driver refuses, and the failed call has logged that */
         return true;
     }
     uint64_t stalled_ns = ps_now_ns() - s->stalled_since;
@@ -318,14 +327,15 @@ static void wait_for_news(void)
 }
 
 /*
- * What has begun to leave, or was freed, may be in use until the program queues something more:
- * then others leave beside it. The bytes that begin to. [locked; releases the lock meanwhile]
+ * Spans that are leaving, and freed spans, may be in use until the program queues more work. Then
+ * other spans leave beside them. Returns the number of bytes that begin to leave. [locked; releases
+ * the lock meanwhile]
  */
 static uint64_t leave_at_once(size_t bytes, const struct search *s)
 {
     struct ps_budget_state *b = &ps_budget;
 
-    /* What leaves takes its time on the link, of which a slow one carries 8 bytes a nanosecond. */
+    /* Evictions take their time on the link; a slow link carries 8 bytes a nanosecond. */
     if (!s->program || (!b->turn_stalls && ps_now_ns() - s->stalled_since < STALLED_NS + b->leaving / 8))
         return 0;
     const uint64_t lack = ps_budget_lacking(bytes), coming = ps_eviction_bytes_at_once();
@@ -335,8 +345,8 @@ static uint64_t leave_at_once(size_t bytes, const struct search *s)
 }
 
 /*
- * One look for pages that aren't there at once. 0: look again; -ENOMEM: nothing can give way.
- * [locked; releases the lock meanwhile]
+ * Makes one attempt to get pages that were not there at once. Returns 0 if the caller shall look
+ * again, and -ENOMEM if nothing can give way. [locked; releases the lock meanwhile]
  */
 static int make_way(size_t bytes, struct search *s)
 {
@@ -345,7 +355,7 @@ static int make_way(size_t bytes, struct search *s)
     /* Freed spans first: releasing one costs microseconds and no copy. */
     if (ps_budget_has_room(bytes) || ps_freed_release(0, bytes, PS_FREED_ANY))
         return 0;
-    /* Then spans in use, longest idle first; they leave while we wait. */
+    /* Then spans in use are evicted, those idle longest first; they leave during the wait. */
     uint64_t need = ps_budget_missing(bytes);
     if (need && !ps_demand_eviction_could_free(need))
         return -ENOMEM;
@@ -355,8 +365,8 @@ static int make_way(size_t bytes, struct search *s)
     if (is_hopeless(s))
         return -ENOMEM;
     /*
-     * Wait for D2H copies under way. They wait for queued work only, none of which waits for this
-     * thread.
+     * D2H copies are under way: wait for them. They wait for queued work only, and none of it waits
+     * for this thread.
      */
     if ((b->leaving || b->lingering || b->releasing || ps_eviction_copies_under_way()) && !ps_shutdown_has_begun() &&
         !ps_eviction_is_impossible()) {
@@ -364,9 +374,9 @@ static int make_way(size_t bytes, struct search *s)
         return 0;
     }
     /*
-     * None is under way: a freed span's last use is what stands between us and pages. One that
-     * another thread waits for already is most often the one whose use ends first, and waiting here
-     * for the next would miss it; one whose use ends sooner still is found by the next look.
+     * No D2H is under way, so only the last use of a freed span can give pages. The use that ends
+     * first is most often that of a span that another thread waits for already. A wait for the next
+     * one would miss it. If another use ends sooner, the next look finds its span.
      */
     int r = b->ending
                 ? -EBUSY
@@ -383,14 +393,15 @@ static int make_way(size_t bytes, struct search *s)
 }
 
 /*
- * Spans in use can't leave before launches are traced. True, once a search: they are from now on,
- * or it was tried. [locked; releases the lock meanwhile]
+ * Starts tracing, without which spans in use can't leave. Returns true once in a search: launches
+ * are traced now, or the attempt failed. [locked; releases the lock meanwhile]
  */
 static bool tries_to_trace(struct search *s)
 {
     if (s->tried_to_trace || !trace || ps_tracing_is_on() || ps_budget.limit == UINT64_MAX)
         return false;
-    s->tried_to_trace = true; /* the device is full earlier than the budget says: others use it too */
+    /* The device is full before the budget is used up, since other programs use it too. */
+    s->tried_to_trace = true;
     ps_registry_unlock();
     trace();
     ps_registry_lock();
@@ -411,7 +422,7 @@ int ps_page_supply_obtain(size_t bytes, const struct ps_need *reload, struct ps_
     while ((r = obtain_at_once(bytes, reload, out))) {
         if (bytes > b->limit || (r != -ENOMEM && r != -EAGAIN))
             break;
-        /* Else the program has not reached the budget: what it has freed only has to go. */
+        /* Otherwise the program is below its budget, and only spans that it has freed must go. */
         if (ps_budget_missing(bytes)) {
             ps_budget_is_reached();
             if (tries_to_trace(&search))

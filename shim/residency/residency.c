@@ -38,7 +38,7 @@ enum ps_guard ps_residency_guard(void)
     return PS_HERE(first_guard);
 }
 
-/* Waits until nobody makes driver calls on the span. [locked; releases the lock meanwhile] */
+/* Waits until no thread makes driver calls on the span. [locked; releases the lock meanwhile] */
 static void wait_until_not_busy(const struct ps_span *span)
 {
     while (span->busy)
@@ -48,28 +48,27 @@ static void wait_until_not_busy(const struct ps_span *span)
 /* ---- access ---- */
 
 /*
- * Where no pages could be had the work runs on the slot. Its addresses may lead nowhere yet.
- * [locked; releases it]
+ * No pages are available, so the work runs on the slot. The span's addresses may not be mapped to
+ * it yet. [locked; releases it]
  */
 static void leave_on_slot(struct ps_span *span)
 {
     ps_count(accesses_on_slot);
     span->holds.on_slot = true;
-    if (atomic_load_explicit(
-            &span->grace.known,
-            memory_order_relaxed)) /* launches of the grace that begins with this one run on the slot, too */
+    /* Launches in the grace that begins with this launch run on the slot, too. */
+    if (atomic_load_explicit(&span->grace.known, memory_order_relaxed))
         span->grace.left_in = true;
     ps_guard_map_to_slot(span);
 }
 
 /*
- * `stream` waits for what the span's bytes come after. [locked; releases the lock meanwhile; held
+ * Makes `stream` wait until the span's bytes are valid. [locked; releases the lock meanwhile; held
  * by `launching`, or it may be gone afterwards]
  */
 static void wait_for_fence(struct ps_span *span, struct ps_stream *stream)
 {
-    uint64_t bit =
-        stream->index < 64 ? 1ull << stream->index : 0; /* later streams are not remembered: they wait each time */
+    /* Streams with a higher index are not remembered: they wait each time. */
+    uint64_t bit = stream->index < 64 ? 1ull << stream->index : 0;
     const uint64_t number = span->number;
     CUevent fence = span->order.fence;
 
@@ -79,8 +78,8 @@ static void wait_for_fence(struct ps_span *span, struct ps_stream *stream)
     ps_registry_unlock();
     ps_stopwatch_wait_begins(stream);
     /*
-     * Two clocks: the launch waits on its own stream. Nobody records the fence anew meanwhile: that
-     * takes an eviction first.
+     * Two clocks: the launch waits on its own stream. The fence can't be recorded again meanwhile,
+     * since that takes an eviction first.
      */
     if (ps_ordering_rule(ACCESS_WAITS_FOR_RELOAD))
         ps_stream_or_host_comes_after(stream, fence);
@@ -93,8 +92,8 @@ static void wait_for_fence(struct ps_span *span, struct ps_stream *stream)
 }
 
 /*
- * A second stream of a program that had one: see `after`. [locked; releases the lock meanwhile; the
- * span is held by `launching`]
+ * Makes a second stream of a one-stream program wait for the former owner's use (`after`). [locked;
+ * releases the lock meanwhile; the span is held by `launching`]
  */
 static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream)
 {
@@ -105,7 +104,7 @@ static void wait_for_former_owner(struct ps_span *span, struct ps_stream *stream
         return;
     ps_registry_unlock();
     if (ps_stream_comes_after_uses(stream, &former) && ps_uses_host_wait(&former))
-        ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
+        ps_cu.cuCtxSynchronize(); /* the event wait failed; this wait needs no events */
     ps_registry_lock();
     span->order.after_seen |= bit;
 }
@@ -117,18 +116,18 @@ bool ps_residency_stays_on_slot(const struct ps_span *span)
            span->holds.pinned || ps_block_order_is_launching(span);
 }
 
-/* For so long at most a launch lets a span leave that it could keep. */
+/* A launch waits at most this long for the eviction of a span that it could keep. */
 #define LET_LEAVE_NS 250000000u
 
 /*
- * Another thread has waited for pages for long: were each eviction cancelled by an access just
- * before its D2H is over, that thread would wait for ever (two threads, one in a short loop over
- * spans that are the other's only hope). So the span leaves, and comes back after the other has had
- * its pages.
+ * Another thread has waited long for pages. It would wait for ever if each eviction were cancelled
+ * by an access just before its D2H ended. (Two threads; one runs a short loop over spans that are
+ * the other's only hope.) So the span leaves, and comes back once the other thread has had its
+ * pages.
  *
- * Two clocks: the D2H waits for work that is queued already. Should that wait, on the device, for
- * what this thread is about to queue (a collective), the wait ends by time. [locked; releases the
- * lock meanwhile; the span is held by `launching`]
+ * Two clocks: the D2H waits for work that is queued already. That work may wait, on the device, for
+ * a launch that this thread is about to queue (a collective). So the wait here has a time limit.
+ * [locked; releases the lock meanwhile; the span is held by `launching`]
  */
 static void let_it_leave(const struct ps_span *span)
 {
@@ -145,8 +144,8 @@ static void let_it_leave(const struct ps_span *span)
 }
 
 /*
- * A thread that reloads ahead is about to come to the span. [locked; releases the lock meanwhile;
- * the span is held by `launching`]
+ * Waits while a thread that reloads ahead is about to reload the span. [locked; releases the lock
+ * meanwhile; the span is held by `launching`]
  */
 static void wait_for_turn(const struct ps_span *span)
 {
@@ -161,8 +160,8 @@ static void wait_for_turn(const struct ps_span *span)
 }
 
 /*
- * While pages were looked for, another thread has given work to a second stream: none that wait for
- * the first one will do. [locked]
+ * Returns whether another thread gave work to a second stream during the search for pages. Then
+ * pages that wait for the first stream's uses will not do. [locked]
  */
 static bool is_no_more_for(const struct ps_need *need, const struct ps_span *span)
 {
@@ -201,10 +200,10 @@ void ps_residency_make_ready(struct ps_span *span, struct ps_stream *stream)
             continue;
         }
         /*
-         * Two clocks: the host comes to the launch long before the device does, and maybe before
-         * the thread that reloads ahead has come to its reload. It is queued in its turn, and this
-         * thread waits for that on the host, not for the H2D; out of turn it would delay those that
-         * are needed sooner.
+         * Two clocks: the host reaches the launch long before the device does. The thread that
+         * reloads ahead may not have reached its reload yet. That reload is queued in its turn.
+         * This thread waits on the host for that, not for the H2D. Out of turn, it would delay
+         * reloads that are needed sooner.
          */
         if (ps_plan.will_bring(span)) {
             wait_for_turn(span);
@@ -219,7 +218,9 @@ void ps_residency_make_ready(struct ps_span *span, struct ps_stream *stream)
         struct ps_supply supply;
         if (ps_page_supply_obtain(span->bytes, &need, &supply)) {
             wait_until_not_busy(span);
-            /* Another thread has brought it meanwhile: its H2D is to be waited for. */
+            /*
+             * Another thread has brought the span meanwhile, and the stream must wait for its H2D.
+             */
             if ((span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED) && ps_ordering_rule(ACCESS_LOOKS_AGAIN))
                 continue;
             if (span->residency != PS_EVICTED)
@@ -248,7 +249,8 @@ void ps_residency_make_ready(struct ps_span *span, struct ps_stream *stream)
 
 int ps_residency_bring(struct ps_span *span)
 {
-    const struct ps_need need = {ps_sole_stream_for(span, span->access.stream)}; /* as programs do, that stream again */
+    /* The next access is assumed to be on the stream of the last one, as is usual. */
+    const struct ps_need need = {ps_sole_stream_for(span, span->access.stream)};
     struct ps_supply supply;
 
     if (span->busy)
@@ -260,8 +262,8 @@ int ps_residency_bring(struct ps_span *span)
     if (span->life != PS_LIFE_LIVE || span->residency != PS_EVICTED || ps_residency_stays_on_slot(span) ||
         span->holds.excluded || ps_reload_is_in_grace(span))
         /*
-         * what rules keep in its place, or may be used there, is brought by the launch that names
-         * it alone
+         * A span that rules keep in its place, or that may be used there, comes back only for a
+         * launch.
          */
         return -ENOENT;
     if (ps_block_order_holds(span))
@@ -292,7 +294,7 @@ int ps_residency_reload_ahead(CUdeviceptr address)
         r = span && span->residency == PS_EVICTED ? ps_residency_bring(span) : -ENOENT;
         if (r == -EBUSY && ps_block_order_holds(span))
             ps_registry_wait_changed(1000000u);
-    } while (r == -EBUSY); /* that began while pages were looked for */
+    } while (r == -EBUSY); /* driver calls on it began during the search for pages */
     ps_registry_unlock();
     return r;
 }
@@ -319,7 +321,7 @@ void ps_residency_let_peers_in(void)
     ps_registry_lock();
     while ((span = ps_registry_next_settled(&from, false))) {
         if ((span->life != PS_LIFE_LIVE && span->life != PS_LIFE_CACHED) || span->backing == PS_BACKING_NONE)
-            continue; /* what is mapped later lets them in by itself */
+            continue; /* later mappings give the peers access themselves */
         span->busy = true;
         ps_registry_unlock();
         ps_pages_give_access(span->address, span->bytes);
@@ -327,7 +329,7 @@ void ps_residency_let_peers_in(void)
         span->busy = false;
         ps_registry_changed();
     }
-    ps_eviction_look_ahead(); /* what is in line to leave was left there meanwhile */
+    ps_eviction_look_ahead(); /* the queue of evictions has skipped busy spans */
     ps_registry_unlock();
 }
 
@@ -397,11 +399,11 @@ bool ps_residency_settle(struct ps_span *const *spans, size_t count, bool writes
         struct ps_uses former = {.use = {spans[i]->order.after}, .count = writes && spans[i]->order.after.stream};
         ps_registry_unlock();
         /*
-         * Two clocks: whoever is to come has no stream to wait on. Nobody records the fence anew:
-         * that takes an eviction, and it is held.
+         * Two clocks: the coming access has no stream to wait on. The fence can't be recorded
+         * again: that takes an eviction, and the span is held.
          */
         if ((fence && ps_event_host_wait(fence)) || ps_uses_host_wait(&former))
-            ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
+            ps_cu.cuCtxSynchronize(); /* the event wait failed; this wait needs no events */
     }
     return on_pages;
 }

@@ -22,37 +22,37 @@
 #include "residency/residency.h"
 
 /*
- * A stand-in is this part of the span, or more, and no more than so much: mapping costs by the
- * handle (16 us, shim/README.md#mapping-memory).
+ * A stand-in is at most this part of the span, but never smaller than the granularity, nor larger
+ * than LARGEST. Mapping costs 16 us a handle (shim/README.md#mapping-memory).
  */
 #define PART 16u
 #define LARGEST (2ull << 20)
-#define SIZES 10u /* powers of two from the granularity on */
+#define SIZES 10u /* sizes are powers of two, from the granularity on */
 
 /*
- * For so long at most a call waits for launches that are about to be queued, and for those that run
- * on slots. They end; the limits are for what goes wrong.
+ * A call waits at most this long for launches about to be queued, and for those that run on slots.
+ * Both end; the limits are for errors.
  */
 #define LAUNCHING_NS 2000000000u
 #define RUNNING_NS 30000000000u
-/* And for so long at a time it holds up launches that would begin. */
+/* A call holds up new launches at most this long at a time. */
 #define HELD_NS 250000000u
 #define UNMAP_TRIES 3u
 
-/* Pages that stand in for whatever they are mapped at. All guarded by the registry lock. */
+/* Device pages that stand in for slots. All fields are guarded by the registry lock. */
 static PS_PER_DEVICE struct {
-    struct ps_pages *pages[SIZES]; /* by size; NULL: not needed yet */
+    struct ps_pages *pages[SIZES]; /* by size; NULL: not made yet */
     bool is_beside_budget[SIZES];
-    unsigned users; /* calls under way that may have mapped them */
+    unsigned users; /* calls under way that may have mapped the pages */
 } first_dev;
 #define dev (&PS_HERE(first_dev))
 
-/* Tells threads apart. */
+/* Its address identifies the thread. */
 static __thread char self __attribute__((tls_model("initial-exec")));
 
 /* ---- the pages ---- */
 
-/* Which of the sizes does for a span of so many bytes, and what it is. */
+/* Returns the index of the stand-in size for a span of `bytes`, and sets `*size` to that size. */
 static unsigned size_for(size_t bytes, size_t *size)
 {
     unsigned i = 0;
@@ -93,9 +93,9 @@ static void give_back(struct ps_pages *pages, bool is_beside_budget)
 }
 
 /*
- * Sees to it that there are pages for a span of so many bytes, for which others may have to leave;
- * or, if `beside_budget`, where nothing can leave, beside the budget. Whether there are. [locked;
- * releases the lock meanwhile]
+ * Provides stand-in pages for a span of `bytes`. Other spans may have to leave for them. If nothing
+ * can leave and `beside_budget` is true, the pages are made beside the budget. Returns whether
+ * there are pages. [locked; releases the lock meanwhile]
  */
 static bool make_pages(size_t bytes, bool beside_budget)
 {
@@ -125,7 +125,10 @@ static bool make_pages(size_t bytes, bool beside_budget)
     return true;
 }
 
-/* The last call that may have mapped them is over. [locked; releases the lock meanwhile] */
+/*
+ * A call no longer uses the pages. After the last such call they are given back. [locked; releases
+ * the lock meanwhile]
+ */
 static void stop_using(void)
 {
     if (--dev->users)
@@ -136,13 +139,13 @@ static void stop_using(void)
         if (pages)
             give_back(pages, dev->is_beside_budget[i]);
         if (dev->users)
-            return; /* another thread's, by now */
+            return; /* a new call uses the pages that are left */
     }
 }
 
 /*
- * The same pages again and again, from the address on. 0 or -errno; then nothing stays mapped.
- * [unlocked]
+ * Maps the same pages repeatedly, until `bytes` from `address` on are mapped. Returns 0 or -errno;
+ * after an error nothing stays mapped. [unlocked]
  */
 static int map_again_and_again(CUdeviceptr address, size_t bytes, const struct ps_pages *pages)
 {
@@ -168,8 +171,8 @@ static bool is_away(const struct ps_span *span)
 }
 
 /*
- * The pages of a span on its way out stay; one that is away comes back if there are pages at once.
- * [locked; releases the lock meanwhile]
+ * Cancels the eviction of a span that is leaving. Reloads an evicted span if pages are there at
+ * once. [locked; releases the lock meanwhile]
  */
 static void bring(struct ps_span *span)
 {
@@ -181,7 +184,7 @@ static void bring(struct ps_span *span)
         ps_registry_wait_changed(1000000u);
 }
 
-/* One of them whose mapping can't move now, or NULL. [locked] */
+/* Returns an evicted span whose mapping can't change now, or NULL. [locked] */
 static const struct ps_span *one_in_use(struct ps_span *const *spans, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -199,7 +202,7 @@ static bool is_one_in_grace(struct ps_span *const *spans, size_t count)
     return false;
 }
 
-/* False: they are in use for too long. [locked; releases the lock meanwhile] */
+/* Returns false if spans are in use for too long. [locked; releases the lock meanwhile] */
 static bool wait_until_unused(struct ps_span *const *spans, size_t count)
 {
     const uint64_t since = ps_now_ns();
@@ -213,8 +216,8 @@ static bool wait_until_unused(struct ps_span *const *spans, size_t count)
 }
 
 /*
- * Takes all that are away at once, so that none is busy while another is waited for; and what runs
- * on their slots. How many. [locked]
+ * Marks all evicted spans as busy at once, so that none is busy while the thread waits for another.
+ * Adds the work that runs on their slots to `uses`. Returns the number of spans taken. [locked]
  */
 static size_t take(struct ps_span *const *spans, size_t count, struct ps_uses *uses)
 {
@@ -249,9 +252,9 @@ static void let_go(struct ps_span *span)
 }
 
 /*
- * A launch that may use one of them without naming it is over, or begins when they are let go: it
- * would find the stand-in's bytes. -ETIMEDOUT: one takes long to be queued, or to end. [locked;
- * releases the lock meanwhile]
+ * Holds up launches that may use a taken span without naming it: they would find the stand-in's
+ * bytes. Launches under way end first; later ones begin when the spans are let go. Returns 0, or
+ * -ETIMEDOUT if a launch takes long to be queued or to end. [locked; releases the lock meanwhile]
  */
 static int hold_launches(struct ps_span *const *spans, size_t count)
 {
@@ -279,10 +282,11 @@ static void let_go_all(struct ps_span *const *spans, size_t count)
 }
 
 /*
- * Takes them when what runs on their slots is over, and sees to it that no launch uses them unseen.
- * Two clocks: what such launches wait for on the device may be a launch that is held up meanwhile.
- * So all is let go from time to time. If it can't be had none is taken. [locked; releases the lock
- * meanwhile]
+ * Takes the spans once the work on their slots is over, and holds up launches that may use them
+ * unseen. On failure no span is taken.
+ *
+ * Two clocks: such a launch may wait, on the device, for a launch that is held up here. So all
+ * spans are let go from time to time. [locked; releases the lock meanwhile]
  */
 static void take_and_hold(struct ps_span *const *spans, size_t count)
 {
@@ -308,15 +312,16 @@ static void take_and_hold(struct ps_span *const *spans, size_t count)
         if (!r)
             return;
         let_go_all(spans, count);
-        const bool one_stands = ps_now_ns() - began < HELD_NS; /* in its call; else one runs */
+        /* True: a launch is still in its call. False: one runs on the device. */
+        const bool one_stands = ps_now_ns() - began < HELD_NS;
         if (r != -ETIMEDOUT || ps_now_ns() - since > (one_stands ? LAUNCHING_NS : RUNNING_NS))
             return;
     }
 }
 
 /*
- * The mapping moves from the slot, or from nowhere, to the pages. 0 or -errno. [unlocked; the span
- * is busy]
+ * Moves the mapping from the slot, or from nothing, to the pages. Returns 0 or -errno. [unlocked;
+ * the span is busy]
  */
 static int show(struct ps_span *span, const struct ps_pages *pages)
 {
@@ -330,7 +335,10 @@ static int show(struct ps_span *span, const struct ps_pages *pages)
     return r;
 }
 
-/* Whether there is one that is shown now. [locked; releases the lock meanwhile] */
+/*
+ * Maps stand-ins for all taken spans. Returns whether at least one was mapped. [locked; releases
+ * the lock meanwhile]
+ */
 static bool show_all(struct ps_span *const *spans, size_t count)
 {
     bool some = false;
@@ -365,10 +373,10 @@ static bool make_pages_for_all(struct ps_span *const *spans, size_t count, bool 
 }
 
 /*
- * All that is on the device is named by the call itself, or there is no budget at all. In the first
- * case one of them may leave, and is shown like the others; in the second the program would end
- * without a little more. Nothing has been queued, so that nobody needs them held yet. [locked;
- * releases the lock meanwhile]
+ * No pages are available: the call itself names every span on the device, or there is no budget at
+ * all. In the first case one of the named spans may leave and get a stand-in too. In the second the
+ * program would end without a few pages beside the budget. No work is queued yet, so the spans need
+ * no hold for now. [locked; releases the lock meanwhile]
  */
 static bool make_pages_from_their_own(struct ps_span *const *spans, size_t count)
 {
@@ -409,8 +417,8 @@ static void stand_in(struct ps_span *const *spans, size_t count)
 }
 
 /*
- * An access in the course of the call finds the slot, whatever the guard. [locked; releases the
- * lock meanwhile]
+ * Maps the span's addresses to its slot under any guard, for accesses during the call. [locked;
+ * releases the lock meanwhile]
  */
 static void lead_to_slot(struct ps_span *span)
 {
@@ -442,7 +450,7 @@ void ps_standing_in_begin(struct ps_span *const *spans, size_t count, bool is_ke
     ps_waits_kept_since(began);
 }
 
-/* The mapping goes back to where it was. [unlocked; the span is busy] */
+/* Moves the mapping back to the slot, or to nothing. [unlocked; the span is busy] */
 static void put_back(struct ps_span *span)
 {
     int r = ps_pages_unmap(span->address, span->bytes);
@@ -473,7 +481,7 @@ void ps_standing_in_end(struct ps_span *const *spans, size_t count, enum ps_guar
         span->stand_ins.mapped = false;
         let_go(span);
         if (span->backing == PS_BACKING_NONE && guard != PS_GUARD_UNMAP)
-            ps_guard_soon(span); /* which may have come by meanwhile */
+            ps_guard_soon(span); /* the guard's thread may have skipped the busy span */
     }
     if (some)
         stop_using();
