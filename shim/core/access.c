@@ -25,12 +25,12 @@ uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream
 
     ps_registry_lock();
     ps_registry.access_number++;
-    if (kind->is_kernel && !kind->capturing) /* what is captured runs later, if ever: it is no launch of a grace */
+    /* A captured launch runs later, or never. It does not count as a launch of a grace. */
+    if (kind->is_kernel && !kind->capturing)
         ps_grace_numbers_launch();
     ps_sole_stream_works(kind->capturing ? NULL : stream, kind->is_kernel);
     /*
-     * All are held before any is brought: what one needs must not push out another of the same
-     * launch.
+     * All spans are held before any is brought: one must not push out another of the same launch.
      */
     for (size_t i = 0; i < *count; i++) {
         struct ps_span *span = spans[i];
@@ -47,9 +47,9 @@ uint64_t ps_access_begin(struct ps_span **spans, size_t *count, struct ps_stream
         spans[n++] = span;
     }
     /*
-     * Behind them what the program has freed and uses all the same. Two clocks: what the next owner
-     * comes after was noted at the free, before this launch, whose use is noted with the others'
-     * when it is queued.
+     * Freed spans that the program uses all the same come last. Two clocks: the uses that the next
+     * owner comes after were noted at the free, before this launch. This launch's use is noted with
+     * the others when it is queued.
      */
     for (size_t i = freed = n; i < *count; i++)
         if (spans[i]->life != PS_LIFE_LIVE && spans[i]->freed.awaited_on == stream) {
@@ -94,8 +94,8 @@ void ps_access_end(struct ps_span *const *spans, size_t count, struct ps_stream 
         ps_stream_settle(stream);
     ps_registry_lock();
     /*
-     * What went into a graph did not run, and no event may be recorded on a stream that is being
-     * captured; the graph's launch will be seen.
+     * A captured call did not run, and no event may be recorded on a stream that is being captured.
+     * The launch of the graph will be seen.
      */
     for (size_t i = 0; i < count && !kind->capturing; i++) {
         ps_uses_note(&spans[i]->order.uses, stream);

@@ -32,8 +32,8 @@
 #include "residency/stopwatch.h"
 
 /*
- * With more streams than this a reused cudaMalloc'd span is ordered at each stream's first visible
- * access only.
+ * With more streams than this, a span reused by cudaMalloc is ordered only at each stream's first
+ * visible access.
  */
 #define STREAMS_ORDERED_AT_ONCE 8u
 
@@ -50,12 +50,12 @@ static void born(struct ps_span *span)
 /* ---- reuse of a freed span ---- */
 
 /*
- * cudaMalloc: any stream may use the memory at once, so one event that stands for everything that
- * used it before is waited for by every stream now known, and by later ones at their first access
- * (the fence).
+ * Orders a reused span for cudaMalloc, after which any stream may use the memory at once. One event
+ * (the fence) stands for all earlier uses. Every known stream waits for it now, and later streams
+ * at their first access.
  *
- * Two clocks: that is what the device was given before the cudaFree, for which the real one has the
- * host wait. No stream waits longer than the host would have without Penstock.
+ * Two clocks: these uses were queued before the cudaFree. There the real cudaFree makes the host
+ * wait for them. So no stream waits longer than the host would without Penstock.
  */
 static int order_for_all_streams(struct ps_span *span, const struct ps_uses *uses)
 {
@@ -69,8 +69,8 @@ static int order_for_all_streams(struct ps_span *span, const struct ps_uses *use
     uint32_t n = ps_streams_count();
     for (uint32_t i = 0; !r && n <= STREAMS_ORDERED_AT_ONCE && i < n; i++) {
         /*
-         * Both wait at their first access. Given a wait now, the legacy stream would be a barrier
-         * between blocking streams, which may wait for each other.
+         * Both kinds wait at their first access. With a wait now, the legacy stream would become a
+         * barrier between blocking streams, which may wait for each other.
          */
         if (ps_stream_is_foreign(ps_streams_at(i)) || ps_stream_orders_others(ps_streams_at(i)))
             continue;
@@ -78,8 +78,8 @@ static int order_for_all_streams(struct ps_span *span, const struct ps_uses *use
         if (!one)
             seen |= 1ull << i;
         /*
-         * Gone, another thread's own, or being captured: it waits at its first access, if it has
-         * one.
+         * The stream is gone, is another thread's own, or is being captured. It waits at its first
+         * access, if any.
          */
         if (one && one != -ENOENT && one != -EXDEV && one != -EBUSY)
             r = one;
@@ -94,8 +94,8 @@ static int order_for_all_streams(struct ps_span *span, const struct ps_uses *use
 }
 
 /*
- * Whether what used the span before is ordered before the new owner's work without anything being
- * done. [locked]
+ * Returns whether earlier uses of the span come before the new owner's work without further
+ * ordering. [locked]
  */
 static bool is_ordered_already(const struct ps_span *span, const struct ps_stream *stream)
 {
@@ -109,7 +109,7 @@ static bool is_ordered_already(const struct ps_span *span, const struct ps_strea
     return true;
 }
 
-/* The only stream that the program has used, or NULL when there are several (or none). */
+/* Returns the only stream that the program has used, or NULL if there are several or none. */
 static const struct ps_stream *only_stream(void)
 {
     return ps_streams_count() == 1 ? ps_streams_at(0) : NULL;
@@ -118,9 +118,10 @@ static const struct ps_stream *only_stream(void)
 static void free_span(struct ps_span *span, const struct ps_uses *uses);
 
 /*
- * A freed span lives again for an allocation that `orders_itself` comes after by itself; for one on
- * `stream` that does not, the stream waits. The lock is released then. False: that can't be, and it
- * is a freed one again. [locked on entry]
+ * Revives a freed span for an allocation. `orders_itself`: the stream that comes after earlier uses
+ * by itself. Otherwise `stream`, or every stream if it is NULL, is made to wait. Returns true with
+ * the lock released. Returns false, with the lock held, if the order can't be made; then the span
+ * is a freed span again. [locked on entry]
  */
 static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stream,
                   const struct ps_stream *orders_itself)
@@ -131,9 +132,8 @@ static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
     born(span);
     if (is_ordered_already(span, orders_itself) || !ps_ordering_rule(REUSE_WAITS_FOR_FREE)) {
         /*
-         * The one stream that the program has comes after its own work by itself. A second one,
-         * made later, must come after it too: it waits at its first access, should there ever be
-         * one.
+         * The program's only stream comes after its own work by itself. A second stream, made
+         * later, must come after that work too. It waits at its first access, if it ever has one.
          */
         if (!stream && uses.count && ps_ordering_rule(REUSE_WAITS_FOR_FREE)) {
             span->order.after = uses.use[0];
@@ -142,13 +142,13 @@ static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
         ps_registry_unlock();
         return true;
     }
-    span->holds.launching++; /* nobody's victim while its order is made */
+    span->holds.launching++; /* the span must not be evicted meanwhile */
     ps_registry_unlock();
     /* Two clocks: streams wait, the host goes on. */
     int r = stream ? ps_stream_comes_after_uses(stream, &uses) : order_for_all_streams(span, &uses);
     /*
-     * The host waits where the stream can't; not while a capture has begun since the program asked,
-     * by another thread.
+     * The host waits if the stream can't. This fails if another thread has begun a capture since
+     * the program's call.
      */
     if (r && ps_managed_context_wait()) {
         ps_registry_lock();
@@ -157,7 +157,7 @@ static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
         free_span(span, &uses);
         return false;
     }
-    if (r && r != -EAGAIN) /* which is: it is not known yet which streams there are */
+    if (r && r != -EAGAIN) /* -EAGAIN: the program's streams are not known yet */
         ps_log_warn_once(RESIDENCY,
                          "an allocation could not be ordered by events (error %d): Penstock waited for the "
                          "whole device instead, which is correct but slow; see `penstock doctor`",
@@ -166,7 +166,7 @@ static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
         ps_stream_settle(stream);
     ps_registry_lock();
     if (stream) {
-        ps_uses_clear(&span->order.uses); /* the stream now comes after them all */
+        ps_uses_clear(&span->order.uses); /* the stream now comes after all of them */
         ps_uses_note(&span->order.uses, stream);
     }
     span->holds.launching--;
@@ -176,12 +176,12 @@ static bool reuse(struct ps_span *span, size_t requested, struct ps_stream *stre
 
 /* ---- a new span ---- */
 
-/* What is to be made. */
+/* The span to make. */
 struct birth {
     size_t bytes, requested;
-    struct ps_block *block; /* it is a piece of, at `address`; NULL: none, and anywhere */
+    struct ps_block *block; /* the block that the piece is of, at `address`; NULL: no piece, and any address */
     CUdeviceptr address;
-    bool discarded; /* it could not be made, and has given its addresses back */
+    bool discarded; /* the span could not be made, and its addresses were given back */
 };
 
 /* [locked] */
@@ -200,7 +200,8 @@ static void discard(struct birth *b, struct ps_span *span)
 }
 
 /*
- * A span on new device pages. 0; -ENOMEM: no pages; -ENOSPC. [locked; releases the lock meanwhile]
+ * Makes a span on new device pages. Returns 0, -ENOMEM (no pages), -ENOSPC or another -errno.
+ * [locked; releases the lock meanwhile]
  */
 static int create_on_pages(struct birth *b, CUdeviceptr *address)
 {
@@ -245,8 +246,8 @@ static int create_on_pages(struct birth *b, CUdeviceptr *address)
 }
 
 /*
- * A span that begins on a slot, when no pages can be had. 0; -ENOMEM; -ENOSPC. [locked; releases
- * the lock meanwhile]
+ * Makes a span that begins on a slot, when no pages are available. Returns 0, -ENOMEM, -ENOSPC or
+ * another -errno. [locked; releases the lock meanwhile]
  */
 static int create_on_slot(struct birth *b, CUdeviceptr *address)
 {
@@ -270,8 +271,8 @@ static int create_on_slot(struct birth *b, CUdeviceptr *address)
     span->slot = slot;
     ps_registry_unlock();
     /*
-     * An H2D may still read the slot for its last owner: the new owner's writes must come after.
-     * Rare, and a short copy: wait here.
+     * An H2D may still read the slot for its last owner, and the new owner's writes must come
+     * after. This is rare and the copy is short, so wait here.
      */
     r = ps_slab_wait_until_read(slot);
     if (!r)
@@ -308,9 +309,9 @@ static void say_out_of_memory(size_t bytes)
 }
 
 /*
- * Nothing leaves for a piece, of which launches may use none for long: what has no content would
- * leave for what has none either, and both would come back. It begins on a slot, and a launch
- * brings it. [locked; releases the lock meanwhile]
+ * Makes a span. No span leaves for a piece: the piece begins on a slot, and a launch brings it.
+ * Launches may use no piece for a long time. A piece without content would push out another one,
+ * and both would come back. [locked; releases the lock meanwhile]
  */
 static int create(struct birth *b, CUdeviceptr *address)
 {
@@ -320,7 +321,7 @@ static int create(struct birth *b, CUdeviceptr *address)
     r = r == -ENOMEM ? create_on_pages(b, address) : r;
     r = r == -ENOMEM ? create_on_slot(b, address) : r;
     if (r == -ENOMEM && ps_eviction_is_impossible())
-        r = -EIO; /* nothing will make room any more */
+        r = -EIO; /* no memory will become free any more */
     ps_waits_kept_since(began);
     return r;
 }
@@ -328,9 +329,10 @@ static int create(struct birth *b, CUdeviceptr *address)
 static void free_pieces(struct ps_block *block, const struct ps_uses *uses, struct ps_stream *reader);
 
 /*
- * A block, all of its pieces or none. What has no pages is born on slots: a piece is no victim
- * until all are there, or each would push out one that was made before it. Nobody knows the address
- * yet. 0; as create_on_pages. [locked; releases the lock meanwhile]
+ * Makes a block: all of its pieces, or none. Pieces without pages are born on slots. No piece is
+ * evicted until all are made, or each would push out one made before it. No other thread knows the
+ * address yet. Returns 0, or an error as create_on_pages does. [locked; releases the lock
+ * meanwhile]
  */
 static int create_block(size_t bytes, size_t requested, CUdeviceptr *address)
 {
@@ -370,8 +372,8 @@ static int create_block(size_t bytes, size_t requested, CUdeviceptr *address)
 }
 
 /*
- * Whether pages and slots of freed spans are still to come back, when copies and last uses are
- * over. [locked]
+ * Returns whether pages or slots of freed spans will come back once copies and last uses are over.
+ * [locked]
  */
 static bool is_being_freed(void)
 {
@@ -382,9 +384,9 @@ static bool is_being_freed(void)
 #define FREED_WITHIN_NS 1000000000u
 
 /*
- * There is no memory: waits for what is being freed. Two clocks: the real cudaFree has waited for
- * the device, ours has not, so what the program has freed may still be in use. False: there is
- * nothing. [locked; releases the lock meanwhile]
+ * Waits for freed memory after an allocation found none. Two clocks: the real cudaFree has waited
+ * for the device, ours has not. So memory that the program has freed may still be in use. Returns
+ * false if no memory is being freed. [locked; releases the lock meanwhile]
  */
 static bool wait_for_freed(void)
 {
@@ -416,8 +418,8 @@ int ps_allocation_make(size_t bytes, struct ps_stream *stream, enum ps_allocatio
     size_t rounded = ps_address_rounded(bytes);
     bool is_block = ps_block_is_for(bytes, stream != NULL);
     /*
-     * Before it is noted which streams there are, the new owner's are not among those known, nor is
-     * its first access seen.
+     * Until streams are noted, the new owner's stream is not known, and its first access is not
+     * seen.
      */
     const struct ps_stream *orders_itself = stream ? stream : ps_tracing_notes() ? only_stream() : NULL;
 
@@ -428,16 +430,16 @@ int ps_allocation_make(size_t bytes, struct ps_stream *stream, enum ps_allocatio
     const bool may_be_larger = what == PS_ALLOCATION_TO_USE && ps_page_retention_prefers_larger(rounded);
     struct ps_span *span = is_block ? NULL : ps_freed_choose(rounded, stream, orders_itself, may_be_larger);
     if (span && reuse(span, bytes, stream, orders_itself)) {
-        *address = span->address; /* which nobody knows of yet: the span is what it is without the lock, too */
+        *address = span->address; /* no other thread knows it yet: it does not change without the lock */
         ps_count(allocations);
         ps_count_by(larger_reused, span->bytes > rounded);
         return 0;
     }
     if (ps_learning_is_on()) {
         /*
-         * Making pages takes microseconds when nothing else is going on and milliseconds beside the
-         * helper threads' driver calls (3 ms seen on an H200): if the device runs out of work
-         * meanwhile, that is exposed time.
+         * Making pages takes microseconds, but milliseconds beside the driver calls of helper
+         * threads (3 ms seen on an H200). If the device runs out of work meanwhile, that is exposed
+         * time.
          */
         ps_registry_unlock();
         ps_stopwatch_wait_begins(NULL);
@@ -466,7 +468,7 @@ int ps_allocation_make(size_t bytes, struct ps_stream *stream, enum ps_allocatio
 
 /* ---- free ---- */
 
-/* A piece that somebody works on, or NULL. [locked] */
+/* Returns a piece that a thread works on, or NULL. [locked] */
 static struct ps_span *busy_piece(const struct ps_block *block)
 {
     struct ps_span *span;
@@ -478,8 +480,8 @@ static struct ps_span *busy_piece(const struct ps_block *block)
 }
 
 /*
- * The live span or first piece that begins at the address, when nobody works on it or its block; or
- * NULL. [locked; may release the lock meanwhile]
+ * Returns the live span, or the block's first piece, that begins at the address, or NULL. Waits
+ * until no thread works on it or its block. [locked; may release the lock meanwhile]
  */
 static struct ps_span *settled_at(CUdeviceptr address)
 {
@@ -494,8 +496,8 @@ static struct ps_span *settled_at(CUdeviceptr address)
 }
 
 /*
- * A live span that nobody works on becomes a freed one, whose next owner comes after `uses` and its
- * fence. [locked]
+ * Turns a live span, on which no thread works, into a freed one. Its next owner comes after `uses`
+ * and its fence. [locked]
  */
 static void free_span(struct ps_span *span, const struct ps_uses *uses)
 {
@@ -524,8 +526,8 @@ static void free_span(struct ps_span *span, const struct ps_uses *uses)
 }
 
 /*
- * The same of one that holds a pointer table, which launches to come on `reader` may still be
- * given; NULL: it holds none. [locked]
+ * Frees a span that may hold a pointer table. Coming launches on `reader` may still be given the
+ * table; NULL: the span holds none. [locked]
  */
 static void free_read(struct ps_span *span, const struct ps_uses *uses, struct ps_stream *reader)
 {
@@ -537,10 +539,10 @@ static void free_read(struct ps_span *span, const struct ps_uses *uses, struct p
 }
 
 /*
- * All pieces, without the lock's being released: each is a freed span by itself from here on, whose
- * pages serve whoever needs some of its size. Kept as a block they would serve only one of the same
- * size, and programs that take a large block take it once. `reader` is as above, of a table where
- * the block begins: as many pieces as can be awaited stay for it. [locked; nobody works on a piece]
+ * Frees all pieces without releasing the lock. Each becomes a freed span by itself, and its pages
+ * serve any allocation of a piece's size. A freed block would serve only one of the same size, and
+ * programs take a large block once. `reader` is as in free_read, for a table at the start of the
+ * block. As many pieces stay for it as can be awaited. [locked; no thread works on a piece]
  */
 static void free_pieces(struct ps_block *block, const struct ps_uses *uses, struct ps_stream *reader)
 {
@@ -548,15 +550,15 @@ static void free_pieces(struct ps_block *block, const struct ps_uses *uses, stru
     uint32_t pieces = 0;
 
     for (CUdeviceptr at = block->address; (span = ps_block_piece(block, at));) {
-        at = span->address + span->bytes; /* it is none any more when it has been freed */
+        at = span->address + span->bytes; /* once freed, the span is no piece any more */
         free_read(span, uses, pieces++ < PS_AWAITING_MAX ? reader : NULL);
     }
     ps_block_end(block);
 }
 
 /*
- * cudaFree: other devices' streams are not among all of this one's, and are known where they have
- * used it. [locked]
+ * Adds `used` to the uses of a cudaFree if several devices are in use. "All streams" means this
+ * device's streams only. Other devices' streams are known from their uses of the span. [locked]
  */
 static void also_after_other_devices(struct ps_uses *uses, const struct ps_stream *stream, const struct ps_uses *used)
 {
@@ -564,23 +566,24 @@ static void also_after_other_devices(struct ps_uses *uses, const struct ps_strea
         ps_uses_merge(uses, used);
 }
 
-/* What is over when memory is freed. */
+/* The work that is over when memory is freed. */
 enum freed {
-    BY_STREAM,   /* cudaFreeAsync */
-    AT_ONCE,     /* cudaFree: nothing, and the real one waits */
-    BY_UNMAPPING /* cuMemUnmap: everything; the real one does not wait, so the program has seen to it */
+    BY_STREAM, /* cudaFreeAsync */
+    AT_ONCE,   /* cudaFree: no work is over; the real one waits */
+    /* cuMemUnmap: all work is over. The real one does not wait, so the program has waited. */
+    BY_UNMAPPING
 };
 
 /*
- * What begins at the address is freed: a span, a block, or a piece of one that grows; its bytes.
- * -EINVAL: none that lives.
+ * Frees the span, block, or piece of a growing block that begins at the address. Sets `*bytes` to
+ * its size. Returns 0, or -EINVAL if no live one begins there.
  */
 static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *stream, size_t *bytes)
 {
     /*
-     * What the next owner comes after. cudaFreeAsync: the program has ordered every use before this
-     * point of the stream. cudaFree: everything that is queued on any stream; the real one would
-     * wait for the device here. cuMemUnmap: nothing but our own copies.
+     * The uses that the next owner comes after. cudaFreeAsync: the program has ordered every use
+     * before this point of the stream. cudaFree: all work queued on any stream; the real one would
+     * wait for the device here. cuMemUnmap: our own copies only.
      */
     struct ps_uses uses = {0};
     CUevent after_everything = NULL;
@@ -596,25 +599,29 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
     } else if (how == AT_ONCE && ps_tracing_is_on()) {
         unmarked = !ps_uses_note_all_streams(&uses);
         if (ps_streams_may_be_several())
-            ps_uses_mark(&uses); /* what is queued from here on is not waited for */
+            ps_uses_mark(&uses); /* work that is queued later is not waited for */
     } else if (how == AT_ONCE) {
-        ps_uses_note_everything(
-            &uses); /* the streams that were used are not known yet: it is waited for, as the real one does */
+        /*
+         * The program's streams are not known yet, so the host waits for the device, as in the real
+         * call.
+         */
+        ps_uses_note_everything(&uses);
     }
     const struct ps_span *first = ps_address_span(address);
-    if (uses.everywhere && !unmarked && ps_tracing_is_on() &&
-        !(first && ps_block_whole(first))) /* one event would be wanted for each piece */
+    /* A block would need one event for each piece. */
+    if (uses.everywhere && !unmarked && ps_tracing_is_on() && !(first && ps_block_whole(first)))
         after_everything = ps_copies_after_everything();
     /*
-     * While a stream is being captured there is no event for all and no waiting: the next owner, or
-     * who unmaps it, comes after everything that was queued.
+     * While a stream is being captured, there is neither an event for all work nor a wait. Then the
+     * next owner comes after all work queued by now. So does the thread that unmaps the span.
      */
     if ((uses.everywhere || unmarked) && (after_everything || !ps_managed_context_wait()))
         ps_uses_clear(&uses);
 
     ps_registry_lock();
     struct ps_span *span = settled_at(address);
-    if (!span || (span->placed && how != BY_UNMAPPING)) { /* what the program mapped it unmaps */
+    /* Addresses that the program mapped are freed only by unmapping. */
+    if (!span || (span->placed && how != BY_UNMAPPING)) {
         ps_registry_unlock();
         ps_copies_give_event(after_everything);
         return -EINVAL;
@@ -630,7 +637,8 @@ static int free_one(CUdeviceptr address, enum freed how, struct ps_stream *strea
         free_pieces(block, &uses, has_table ? stream : NULL);
     } else {
         ps_learning_freed(span);
-        if (after_everything) { /* stands for all of them, and for an H2D that the old fence was the end of */
+        /* This event also stands for an H2D that the old fence ended. */
+        if (after_everything) {
             ps_copies_give_event(span->order.fence);
             span->order.fence = after_everything;
             span->order.fence_set = true;

@@ -5,11 +5,11 @@
 #include "base/real_dlsym.h"
 
 /*
- * A copy of NVTX of our own, of which nothing is exported. It looks for the tool's library at its
+ * Our own copy of NVTX; none of its functions is exported. It looks for the tool's library at its
  * first call.
  */
 #define NVTX_SUPPORT_STATIC_INJECTION_LIBRARY 0
-#define dlsym ps_real_dlsym /* the header looks functions up in that library */
+#define dlsym ps_real_dlsym /* the header looks up functions in that library */
 #include <nvtx3/nvToolsExt.h>
 #undef dlsym
 
@@ -21,7 +21,7 @@ void ps_nvtx_emit_open(bool there_is_a_tool)
 {
     if (!there_is_a_tool)
         return;
-    domain = nvtxDomainCreateA("penstock"); /* NULL, which a tool may give: the default domain */
+    domain = nvtxDomainCreateA("penstock"); /* a tool may return NULL: the default domain */
     ps_nvtx_emit_wanted = true;
 }
 

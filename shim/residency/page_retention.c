@@ -15,21 +15,21 @@
 
 #define MIB (1ull << 20)
 
-/* Longer than a program computes between two times that it asks: one convolution's trials. */
+/*
+ * Between two such requests a program computes for less than this: the trials of one convolution.
+ */
 #define ASKS_WITHIN_NS 2000000000u
 
-/*
- * No trim waits for longer, whatever the program asks: half of what is free may be what it wants.
- */
+/* No trim waits longer, whatever the program asks. The program may want half of the free memory. */
 #define TRIM_WITHIN_NS 60000000000u
 
 /* All guarded by the registry lock. */
 static PS_PER_DEVICE struct {
-    uint64_t made;     /* bytes, of spans that no freed one served */
-    uint64_t asked_at; /* ns, the last time; 0: not lately */
-    bool trim_waits;   /* until it asks no more; since then */
+    uint64_t made;     /* bytes of new spans, made because no freed one served */
+    uint64_t asked_at; /* ns, the last time; 0: not recently */
+    bool trim_waits;   /* a trim waits until the program asks no more; since `trim_since` */
     uint64_t trim_since;
-    size_t keep; /* and then so much stays */
+    size_t keep; /* the bytes that stay after that trim */
     struct ps_lazy_thread thread;
 } first_dev;
 #define dev (&PS_HERE(first_dev))
@@ -43,10 +43,11 @@ static bool still_asks(void)
 }
 
 /*
- * Freed spans that keep pages are worth it while they are reused. More than an eighth above the
- * most that was ever in use is hoarding, unless each is wanted again, or a larger one serves: a
- * step whose sizes have their peaks at different times needs more (ResNet-50 19 % above, where 48
- * spans a step, made and unmade, took a tenth of the step on an H200).
+ * Returns the held bytes above which pages should go back to the driver. Freed spans may keep pages
+ * while they are reused. More than an eighth above the peak of live bytes is hoarding, unless each
+ * span is wanted again or a larger one serves. A step whose sizes peak at different times needs
+ * more. (ResNet-50: 19 % above. Making and unmaking 48 spans a step there took a tenth of the step
+ * on an H200.)
  */
 static uint64_t enough(void)
 {
@@ -54,10 +55,10 @@ static uint64_t enough(void)
 }
 
 /*
- * A program that repeats has 1.2 times the most that was in use made in all, and one that first
- * makes a model and then the shards of it 1.5 times. What lasts is made by then, and is as large as
- * was asked for: under FSDP2 30 shards lay in spans twice as large for good, 2.1 GiB of 40 at the
- * peak.
+ * Returns whether the program's sizes hardly come again. A program that repeats makes 1.2 times its
+ * peak in all. One that makes a model first and then its shards makes 1.5 times its peak. Spans
+ * that last are made by then, at their own size. (Under FSDP2, 30 shards lay for good in spans of
+ * twice their size: 2.1 GiB of 40 at the peak.)
  */
 static bool sizes_hardly_come_again(void)
 {
@@ -70,10 +71,11 @@ bool ps_page_retention_prefers_larger(size_t bytes)
 }
 
 /*
- * And more than a quarter above is of no use: steps that repeat come to hold 1.20 of their peak at
- * the most and make nothing from the second on (tests/recordings/freed-spans plays the recorded
- * ones), and sizes that hardly come again are served by larger freed spans. Those filled 75 of an
- * H100's 79 GiB for 30 in use, which others may want; at half above, a ViT held 31.5 GiB for 22.4.
+ * Returns the held bytes above which pages are useless: a quarter above the peak. Steps that repeat
+ * hold at most 1.20 of their peak, and make nothing from the second step on.
+ * (tests/recordings/freed-spans plays recorded ones.) Sizes that hardly come again are served by
+ * larger freed spans. Such pages filled 75 of an H100's 79 GiB for 30 GiB in use, and other
+ * programs may want them. With a limit of a half above, a ViT held 31.5 GiB for 22.4.
  */
 static uint64_t most(void)
 {
@@ -86,7 +88,7 @@ static void trim(void)
     if (ps_budget.held <= enough() || still_asks())
         return;
     ps_page_supply_trim_unwanted(ps_budget.held - enough());
-    /* While memory is tight pages stay with Penstock, and the budget is what bounds them. */
+    /* While memory is tight, pages stay with Penstock, within the budget. */
     if (ps_budget.held > most() && !ps_budget_is_tight())
         ps_freed_release(ps_budget.held - most(), 0, PS_FREED_NOT_DUE);
 }
@@ -108,7 +110,10 @@ void ps_page_retention_trim_to(size_t keep)
     }
 }
 
-/* The program may never come here again, and others may want the memory. */
+/*
+ * Runs on a helper thread, and trims once the program asks no more. The program may never call here
+ * again, and other programs may want the memory.
+ */
 static void end_of_asking(void)
 {
     ps_registry_lock();
@@ -119,7 +124,8 @@ static void end_of_asking(void)
             ps_registry_rest(PS_HELPER_HOARD, PS_HELPER_LOOKS_NS);
             continue;
         }
-        const bool trims = dev->trim_waits; /* it may ask, and want another one, while the lock is released */
+        /* While the lock is released, the program may ask again, and want another trim. */
+        const bool trims = dev->trim_waits;
         dev->asked_at = 0;
         dev->trim_waits = false;
         if (trims)

@@ -18,8 +18,8 @@
 #include "residency/residency.h"
 
 /*
- * Spans that have left, of which the latest are remembered: a step of ResNet-50's moves some
- * hundred, one of a 70-layer Llama's a thousand.
+ * The number of evictions that are remembered, the latest ones. A step of ResNet-50 moves some
+ * hundred spans, one of a 70-layer Llama a thousand.
  */
 #define LEFT_MAX 4096u
 
@@ -27,7 +27,7 @@
 static PS_PER_DEVICE struct {
     struct {
         struct ps_span *span;
-        uint64_t number; /* of the life that left */
+        uint64_t number; /* the number of the span that left */
     } left[LEFT_MAX];
     uint64_t written; /* left[(written - 1) % LEFT_MAX] left last */
     uint32_t count;
@@ -35,7 +35,7 @@ static PS_PER_DEVICE struct {
 } first_dev;
 #define dev (&PS_HERE(first_dev))
 
-/* The span that left last and is still away, or NULL. [locked] */
+/* Returns the span that left last and is still away, or NULL. [locked] */
 static struct ps_span *last_that_left(void)
 {
     for (; dev->count; dev->count--, dev->written--) {
@@ -47,7 +47,7 @@ static struct ps_span *last_that_left(void)
     return NULL;
 }
 
-/* What is to come back now, or NULL. [locked] */
+/* Returns the span to bring back now, or NULL. [locked] */
 static struct ps_span *wanted(void)
 {
     struct ps_span *span = dev->count && !ps_plan.is_on() && !ps_eviction_is_held() ? last_that_left() : NULL;
@@ -56,10 +56,12 @@ static struct ps_span *wanted(void)
 }
 
 /*
- * Two clocks: a span is freed where the host is, and its pages may still be in use on the device:
- * the H2D waits for that by an event, or they are released when it is over. What is brought early
- * is queued on the H2D stream ahead of what a launch may yet name: no more than the copies under
- * way.
+ * Brings spans back while memory is free.
+ *
+ * Two clocks: a span is freed where the host is; its pages may still be in use on the device. The
+ * H2D waits for that use by an event, or the pages are released once it is over. Early reloads are
+ * queued on the H2D stream ahead of reloads that a launch may yet need. So only a few of them are
+ * under way at a time (ps_copies_wait_for_reloads).
  */
 static void bring_back(void)
 {
@@ -88,7 +90,7 @@ static void bring_back(void)
         if (r == -EAGAIN || r == -EBUSY)
             ps_registry_wait_changed(1000000u);
         else if (r && last_that_left() == span)
-            dev->count--, dev->written--; /* it stays where it is; others may have left meanwhile */
+            dev->count--, dev->written--; /* it stays away; other spans may have left meanwhile */
     }
 }
 

@@ -27,17 +27,17 @@ void ps_reload_open(enum ps_guard how)
 }
 
 /*
- * For so long at most a thread waits until what uses the slot is over: it may wait, on the device,
- * for what this thread is yet to queue. Queues are shorter.
+ * A thread waits at most this long until uses of the slot are over. These may wait, on the device,
+ * for work that this thread has yet to queue. Queues are shorter.
  */
 #define SLOT_USES_NS 1000000000u
-#define UNSEEN_NS 250000000u /* and until all that is queued is over */
+#define UNSEEN_NS 250000000u /* the same, until all queued work is over */
 
 /*
- * Launches that ran on the slot must be over before its mapping goes; the driver does not wait.
- * This is the one host wait in a reload, and only spans that no pages could be had for come to it.
- * With the host far ahead it ends by time, and the next launch runs on the slot too. [unlocked; the
- * span is busy]
+ * Waits for launches that ran on the slot. They must be over before its mapping goes; the driver
+ * does not wait. This is the only host wait in a reload. It is only for spans that found no pages
+ * earlier. With the host far ahead the wait times out, and the next launch runs on the slot too.
+ * [unlocked; the span is busy]
  */
 static int wait_for_slot_uses(const struct ps_span *span, const struct ps_uses *uses, bool unseen)
 {
@@ -50,8 +50,8 @@ static int wait_for_slot_uses(const struct ps_span *span, const struct ps_uses *
 }
 
 /*
- * The mapping moves from the slot to `pages`, and the H2D is queued. On failure it is as before, as
- * far as the driver lets. [unlocked; the span is busy]
+ * Moves the mapping from the slot to `pages`, and queues the H2D. On failure the mapping is as
+ * before, as far as the driver allows. [unlocked; the span is busy]
  */
 static int move_to_pages(struct ps_span *span, const struct ps_supply *supply, bool unseen, enum ps_copies_h2d on,
                          const struct ps_events_move *told, struct ps_copies_nth *nth)
@@ -76,7 +76,7 @@ static int move_to_pages(struct ps_span *span, const struct ps_supply *supply, b
         if (!r) {
             span->backing = PS_BACKING_DEVICE;
             if (unseen)
-                ps_copies_drain_reloads(); /* a launch that uses it without naming it waits for no event */
+                ps_copies_drain_reloads(); /* a launch that uses the span unnamed waits for no event */
             return 0;
         }
         if (r == -EINPROGRESS) {
@@ -93,8 +93,8 @@ static int move_to_pages(struct ps_span *span, const struct ps_supply *supply, b
 }
 
 /*
- * Two clocks: the H2D may write to the pages and read the slot at any time to come. So the span
- * stays on the pages, which `readers` keeps mapped, and the slot is never given back.
+ * Two clocks: the H2D may write to the pages and read the slot at any later time. So the span stays
+ * on the pages, which `readers` keeps mapped. The slot is never given back.
  */
 static void leave_alone(struct ps_span *span, const struct ps_supply *supply)
 {
@@ -111,8 +111,8 @@ static void leave_alone(struct ps_span *span, const struct ps_supply *supply)
 }
 
 /*
- * The span stays on its slot, and the pages that it was to have are given back; or, where nobody
- * can tell, as above. [locked; may release the lock meanwhile]
+ * The reload failed: the span stays on its slot, and the pages are given back. If it is unknown
+ * whether the H2D succeeds, leave_alone is called. [locked; may release the lock meanwhile]
  */
 static int fail(struct ps_span *span, struct ps_supply *supply, int error)
 {
@@ -123,8 +123,8 @@ static int fail(struct ps_span *span, struct ps_supply *supply, int error)
     if (error != -ETIMEDOUT && span->backing == PS_BACKING_NONE && ps_guard_is_for(ps_settings.guard, false))
         ps_guard_soon(span); /* its slot could not be mapped again */
     /*
-     * Nothing has been done: launches on the slot go on (-ETIMEDOUT), or what is to be waited for
-     * is on a stream that is being captured (-EBUSY).
+     * Nothing has been done. -ETIMEDOUT: launches on the slot go on. -EBUSY: an awaited use is on a
+     * stream that is being captured.
      */
     if (error != -ETIMEDOUT && error != -EBUSY) {
         ps_count(reload_errors);
@@ -147,11 +147,12 @@ int ps_reload(struct ps_span *span, struct ps_supply *supply, const struct ps_ne
     struct ps_uses uses = span->order.uses;
     struct ps_events_move told;
     /*
-     * What rules keep in its place may be used by launches that don't name it, on any stream. They
-     * don't keep it from being born on a slot, and from there it moves once. Two clocks: so it does
-     * when all that is queued is over, and this thread queues nothing more until the H2D is over,
-     * too. Where the former takes long (a kernel waits for what this thread is yet to queue) it
-     * stays where it is.
+     * A span that rules keep in its place may be used by launches that don't name it, on any
+     * stream. The span may still be born on a slot, and from there it moves once.
+     *
+     * Two clocks: it moves when all queued work is over. This thread then queues nothing more until
+     * the H2D is over. If queued work takes long, the span stays in its place. (A kernel may wait
+     * for work that this thread has yet to queue.)
      */
     const bool unseen = span->holds.excluded && ps_ordering_rule(RELOAD_WAITS_FOR_UNSEEN);
     const bool in_grace = ps_reload_is_in_grace(span);
@@ -159,8 +160,8 @@ int ps_reload(struct ps_span *span, struct ps_supply *supply, const struct ps_ne
 
     if (unseen)
         ps_uses_note_all_streams(&uses);
-    if (span->grace.left_in &&
-        ps_ordering_rule(RELOAD_WAITS_FOR_GRACE)) /* whoever wants it, by a launch, ahead of one, or to hold it */
+    /* Every reload does so: by a launch, ahead of one, or to hold the span. */
+    if (span->grace.left_in && ps_ordering_rule(RELOAD_WAITS_FOR_GRACE))
         ps_grace_add_uses(span, &uses);
     span->busy = true;
     ps_block_order_moves(span, &uses);
@@ -192,7 +193,7 @@ int ps_reload(struct ps_span *span, struct ps_supply *supply, const struct ps_ne
     span->residency = PS_RELOADING;
     span->order.fence_set = true;
     span->order.fence_seen = 0;
-    ps_uses_clear(&span->order.uses); /* over: see above */
+    ps_uses_clear(&span->order.uses); /* all are over, as above */
     ps_slab_read_begins(span->slot);
     ps_slab_give(span->slot); /* the next D2H into it waits for this H2D */
     span->slot = NULL;

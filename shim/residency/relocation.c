@@ -14,7 +14,7 @@
 #include "residency/freed_spans.h"
 #include "residency/residency.h"
 
-/* For so long at most: what is waited for may itself wait for what this thread is yet to queue. */
+/* The longest wait. The awaited work may itself wait for work that this thread has yet to queue. */
 #define PATIENCE_NS 1000000000u
 
 CUdeviceptr ps_relocation_take(size_t bytes, size_t alignment)
@@ -42,7 +42,10 @@ static uint64_t left_until(uint64_t until)
     return until > now ? until - now : 0;
 }
 
-/* What used the span before, and the H2D that brought it. [locked; releases the lock meanwhile] */
+/*
+ * Waits for the span's earlier uses, and for the H2D that brought it. [locked; releases the lock
+ * meanwhile]
+ */
 static int wait_for_uses(struct ps_span *span, uint64_t until)
 {
     const struct ps_uses former = {.use = {span->order.after}, .count = span->order.after.stream != NULL};
@@ -68,17 +71,18 @@ static int wait_for_uses(struct ps_span *span, uint64_t until)
     return 0;
 }
 
-/* A D2H of it is queued, cancelled or not, or an H2D. [locked] */
+/* Returns whether a D2H of the span, cancelled or not, or an H2D is queued. [locked] */
 static bool is_copied(const struct ps_span *span)
 {
     return (span->order.readers || span->order.fence_set) && ps_ordering_rule(MOVE_WAITS_FOR_COPIES);
 }
 
 /*
- * The span's copies are over, what was queued on it too, and nobody works on it. Two clocks: new
- * addresses have no order with the old ones that a stream could keep, so the host waits; the
- * program's own work is over, or it would not have unmapped them. 0; -ETIMEDOUT; other -errno.
- * [locked; releases the lock meanwhile]
+ * Waits until the span's copies and other queued work are over, and no thread works on it.
+ *
+ * Two clocks: no stream could keep an order between new addresses and old ones, so the host waits.
+ * The program's own work is over, or the program would not have unmapped the addresses. Returns 0,
+ * -ETIMEDOUT, or another -errno. [locked; releases the lock meanwhile]
  */
 static int settle(struct ps_span *span, uint64_t until)
 {
@@ -109,7 +113,7 @@ static int move_one(struct ps_span *span, CUdeviceptr to, struct ps_block *into,
         return r;
     const enum ps_backing was = span->backing;
     enum ps_backing is = was;
-    /* A piece is at rest when its addresses lead somewhere (blocks.h). */
+    /* A piece at rest must be mapped (blocks.h). */
     if (was == PS_BACKING_NONE && into && ps_settings.guard != PS_GUARD_UNMAP)
         is = PS_BACKING_SLOT;
     span->busy = true;

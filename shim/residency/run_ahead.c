@@ -10,15 +10,15 @@
 #include "cuda/streams.h"
 
 /*
- * A tick every so many launches with spans: an eviction then waits at most so many launches longer
- * than it must.
+ * A tick is recorded after this number of launches with spans. So an eviction waits for at most
+ * this number of launches more than it must.
  */
 #define LAUNCHES_A_TICK 8u
-/* And every so much work: ticks show how far the stream is. */
+/* A tick is also recorded after this much work. Ticks show how far the stream is. */
 #define TICK_NS 500000u
-/* The device is not expected to be busy with so little for so long. */
+/* The longest wait for a tick. The device is expected to take less for so little work. */
 #define STUCK_NS 250000000u
-/* So often the time is halved: from then on it is nothing. */
+/* The wait is halved at most this often; by then it is next to nothing. */
 #define STUCK_TIMES_MAX 16u
 
 static bool is_worth_a_tick(struct ps_lead *lead, uint64_t work)
@@ -32,15 +32,15 @@ static bool is_worth_a_tick(struct ps_lead *lead, uint64_t work)
 static bool has_come(const struct ps_stream *s, uint64_t tick)
 {
     /*
-     * The ring keeps it until long after: overwritten, it stands for a later tick, and the wait is
-     * longer.
+     * The ring keeps an event long enough. An overwritten one stands for a later tick, and the wait
+     * is longer.
      */
     CUevent event = s->ring[tick % PS_TICK_RING];
 
     return !event || ps_cu.cuEventQuery(event) != CUDA_ERROR_NOT_READY;
 }
 
-/* The latest tick that is far enough behind; 0: none is. */
+/* Returns the latest tick that is far enough behind, or 0 if none is. */
 static uint64_t tick_to_wait_for(const struct ps_stream *s, uint64_t most, uint64_t work)
 {
     uint64_t tick = atomic_load(&s->recorded), oldest = tick > PS_RUN_AHEAD_TICKS ? tick - PS_RUN_AHEAD_TICKS : 0;
@@ -52,9 +52,9 @@ static uint64_t tick_to_wait_for(const struct ps_stream *s, uint64_t most, uint6
 }
 
 /*
- * Two clocks: this is where the host's waits for the device's. It waits for a launch of its own,
- * and the device may wait, in one queued before it, for what this thread is yet to queue: so not
- * for ever, nor often.
+ * Two clocks: here the host waits for the device. It waits for one of its own launches. The device
+ * may wait, in an earlier launch, for work that this thread has yet to queue. So the wait is
+ * neither endless nor frequent.
  */
 static void keep_near(struct ps_stream *s, uint64_t most, uint64_t work)
 {

@@ -4,7 +4,7 @@
 
 /* Guarded by the registry lock. */
 static PS_PER_DEVICE struct {
-    const struct ps_stream *stream; /* the first that was given work; NULL: none yet */
+    const struct ps_stream *stream; /* the first stream that was given work; NULL: none yet */
     bool are_several;
 } first_dev;
 #define dev (&PS_HERE(first_dev))

@@ -12,21 +12,20 @@
 #include "residency/events.h"
 
 /*
- * Samples kept until they are read; a launch finds no room when the device is further behind than
- * that, and is not timed.
+ * The number of samples kept until they are read. If the device is further behind, a launch finds
+ * no room and is not timed.
  */
 #define RING 4096u
 
 /*
- * Marks kept for use, so that a step that is followed makes and destroys none: two for each wait
- * that the host is ahead of the device, and those that the reader has not come to. While a step is
- * learnt there are as many as the device is launches behind.
+ * The number of free marks kept for reuse, so that a followed step makes and destroys none. Such a
+ * step needs two for each wait that the device has not reached, and those of unread samples. While
+ * a step is learnt, it needs one for each launch that the device is behind.
  */
 #define FREE_MAX 256u
 
 /*
- * A point on the main stream. It is used again when nobody holds it any more, so that a steady
- * program makes no new ones.
+ * A point on the main stream. An unheld mark is reused, so that a steady program makes no new ones.
  */
 struct mark {
     CUevent event;
@@ -40,7 +39,7 @@ struct sample {
     bool waited;
 };
 
-/* Launches of a stream lately, of so many streams. */
+/* The recent launches of a stream. TALLIES streams are counted. */
 #define TALLIES 16u
 #define LATELY_MAX 4096u
 struct tally {
@@ -59,15 +58,14 @@ static PS_PER_DEVICE struct {
     struct ps_stream *main_stream;
     struct tally tally[TALLIES];
     uint64_t tallied; /* launches in all of them */
-    uint64_t
-        /*
-         * how many of these are looked at: few at first, as a program may begin with copies on
-         * another stream
-         */
-        lately;
+    /*
+     * The number of these to count before the main stream is chosen. It is small at first, since a
+     * program may begin with copies on another stream.
+     */
+    uint64_t lately;
     struct mark *wait_began; /* NULL: no wait since the last launch */
     struct mark *last_mark;  /* where the last timed launch ended; NULL: not timed */
-    atomic_bool marked;      /* whether there is a last_mark, for those without the lock */
+    atomic_bool marked;      /* whether last_mark is set, for readers without the lock */
 } first_dev = {.lock = PTHREAD_MUTEX_INITIALIZER, .lately = 64};
 #define dev (&PS_HERE(first_dev))
 
@@ -81,7 +79,7 @@ bool ps_stopwatch_learns(void)
     return atomic_load_explicit(&dev->durations, memory_order_relaxed);
 }
 
-/* Lets `*place` hold the mark (or NULL) instead of what it held. [lock held] */
+/* Makes `*place` hold the mark (or NULL) instead of its former one. [lock held] */
 static void hold(struct mark **place, struct mark *mark)
 {
     struct mark *before = *place;
@@ -108,8 +106,8 @@ static void set_last_mark(struct mark *mark)
 }
 
 /*
- * A mark where the stream is now, for the caller to hold. NULL when that can't be: being captured,
- * gone, no events, no room. [lock held]
+ * Returns a mark at the stream's present point, for the caller to hold. Returns NULL if the stream
+ * is being captured or gone, or if events or room are lacking. [lock held]
  */
 static struct mark *mark_now(struct ps_stream *stream)
 {
@@ -150,8 +148,8 @@ static void add(struct mark *from, struct mark *to, uint64_t launch, bool waited
 }
 
 /*
- * The count that `stream` has lately; of one that has none, the least there is begins anew. [lock
- * held]
+ * Returns the recent count of `stream`. A stream without one takes over the smallest count, from 0.
+ * [lock held]
  */
 static struct tally *tally_of(struct ps_stream *stream)
 {
@@ -168,8 +166,8 @@ static struct tally *tally_of(struct ps_stream *stream)
 }
 
 /*
- * The main stream is the one that launches most; a program may change its mind, but not for a
- * stream that launches hardly more. [lock held]
+ * Chooses the stream that launches most as the main stream. The choice changes only for a stream
+ * that launches clearly more. [lock held]
  */
 static void choose_main(void)
 {
@@ -263,14 +261,14 @@ size_t ps_stopwatch_read(struct ps_stopwatch_sample *out, size_t capacity)
         bool some = dev->read_so_far != dev->written;
         struct sample s = {.launch = 0};
         if (some)
-            s = dev->samples[dev->read_so_far % RING]; /* it holds its marks until it is read */
+            s = dev->samples[dev->read_so_far % RING]; /* the sample holds its marks until it is read */
         pthread_mutex_unlock(&dev->lock);
         if (!some)
             break;
         uint64_t ns = 0;
         int r = elapsed_ns(&s, &ns);
         if (r == -EAGAIN)
-            break; /* the device is not there yet */
+            break; /* the device has not reached it yet */
         if (!r && s.waited)
             ps_events_stood_still(s.launch, s.from->event, ns);
         if (!r)

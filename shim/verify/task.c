@@ -18,7 +18,7 @@ static int add_span(struct ps_verify_task *task, struct ps_verify_span span, boo
     return 0;
 }
 
-/* Kernels' names are long where templates are; the rest of the line is the name. */
+/* Reads a line whose rest is the kernel's name. Names of templates are long. */
 static int take_kernel(struct ps_verify_task *task, const char *line, bool bare)
 {
     int at = 0;

@@ -17,8 +17,8 @@
 #define SETTLED_AFTER_NS 1000000000u
 
 /*
- * Memory that parameters lead to and that is looked through: so much of one piece, so much and so
- * many pieces in all.
+ * Limits of the search through memory that parameters lead to: bytes of one piece, bytes in all,
+ * number of pieces.
  */
 #define PIECE_BYTES_MAX (64ull << 20)
 #define LOOKED_BYTES_MAX (512ull << 20)
@@ -33,11 +33,11 @@ struct stripped {
     bool reached;
 };
 
-static struct stripped *stripped; /* in the order of addresses */
+static struct stripped *stripped; /* by ascending address */
 static size_t stripped_count, stripped_room;
 
 /*
- * Spans that the launch could reach and that were not stripped, as they were in use a moment ago.
+ * Spans that the launch could reach, and that were not stripped because they were in use recently.
  */
 #define ALSO_MAX 4096
 static struct stripped also[ALSO_MAX];
@@ -65,10 +65,10 @@ static void map_what_left(void)
 }
 
 /*
- * What somebody is about, or is about to leave, could not be stripped, and another run might find
- * it at rest: runs are to be alike. Two clocks: the device has done all that was queued before, so
- * a D2H is over soon; each helper thread is done with a span by itself. [locked; releases the lock
- * meanwhile]
+ * Waits for spans that a thread works on, or that are leaving. They could not be stripped, and
+ * another run might find them at rest; runs must be alike. Two clocks: the device has done all work
+ * queued before. So a D2H is over soon, and each helper thread finishes its span by itself.
+ * [locked; releases the lock meanwhile]
  */
 static void wait_until_at_rest(void)
 {
@@ -82,9 +82,9 @@ static void wait_until_at_rest(void)
 }
 
 /*
- * Two clocks: the launch before has ended on the device, as each is waited for, so what evictions
- * wait for is over but for copies and what is on other streams; the host waits here for the D2H, on
- * no stream, and for the helper thread that unmaps.
+ * Two clocks: each launch is waited for, so the one before has ended on the device. Evictions wait
+ * only for their copies and for work on other streams. The host waits here, on no stream, for the
+ * D2H and for the helper thread that unmaps.
  */
 void ps_verify_settle(enum ps_guard guard)
 {
@@ -155,7 +155,7 @@ static void mark_word(void *ctx, CUdeviceptr word, size_t bytes)
         note_also(word);
 }
 
-/* The piece of memory that holds the address, if it is the device's to read. */
+/* Finds the piece of memory that holds the address. Returns false if the device can't read it. */
 static bool piece_at(CUdeviceptr address, CUdeviceptr *begin, size_t *bytes)
 {
     size_t requested;
@@ -174,7 +174,10 @@ static bool piece_at(CUdeviceptr address, CUdeviceptr *begin, size_t *bytes)
     return ps_cu.cuMemGetAddressRange(begin, &requested, address) == CUDA_SUCCESS && (*bytes = requested) > 0;
 }
 
-/* A parameter's word, whatever it is: what no address is, is in no piece of memory. */
+/*
+ * Searches the memory that a parameter's word leads to. A word that is no address lies in no piece
+ * of memory.
+ */
 static void look_at_word(void *ctx, CUdeviceptr word, size_t of_parameter)
 {
     CUdeviceptr begin = 0;
@@ -212,8 +215,8 @@ static void look(CUfunction function, void **parameters, void **extra)
 /* ---- stripping ---- */
 
 /*
- * A plan gives no grace to what launches have named and no kernel can have kept the address of.
- * [locked]
+ * Returns whether a plan gives the span no grace. Launches have named such a span, and no kernel
+ * can have kept its address. [locked]
  */
 static bool leaves_at_once(const struct ps_span *span)
 {
@@ -227,7 +230,7 @@ static bool may_be_stripped(const struct ps_verify_task *task, const struct ps_s
         span->holds.user_pins || span->residency == PS_EVICTING)
         return false;
     if (ps_block_of(span))
-        return false; /* who touches it without its being believed finds it on its slot, always */
+        return false; /* an access that no call shows always finds a piece on its slot */
     return ps_registry.launch_number - span->access.named > (leaves_at_once(span) ? 0 : grace) &&
            ps_verify_task_wants(task, span);
 }
@@ -245,9 +248,9 @@ static bool add(struct ps_span *span)
 }
 
 /*
- * A stripped span is busy until it is clothed: no helper thread moves it meanwhile, and a program's
- * thread that wants it waits. Nothing that this launch waits for on its stream waits for such a
- * span.
+ * A stripped span stays busy until ps_verify_remap. No helper thread moves it meanwhile, and a
+ * thread of the program that needs it waits. No work that this launch waits for on its stream waits
+ * for such a span.
  */
 static void choose(const struct ps_verify_task *task, uint32_t grace)
 {
@@ -265,8 +268,8 @@ size_t ps_verify_unmap_idle(const struct ps_verify_task *task, uint32_t grace, C
                             void **extra)
 {
     /*
-     * Two clocks: here the host lets the device catch up with it, so that nothing that is queued
-     * still uses what loses its addresses.
+     * Two clocks: the host waits for the device, so that no queued work still uses spans that lose
+     * their addresses.
      */
     stripped_count = also_count = 0;
     if (ps_cu.cuCtxSynchronize() != CUDA_SUCCESS)

@@ -28,33 +28,39 @@
 #include "verify/unmapped_launch.h"
 
 /*
- * How long a launch waits for the one before it, on another thread, to end. One kernel may wait for
- * another one that is yet to be launched (collectives of several devices in one process do): then
- * the second goes ahead, and which of the two faulted can't be told.
+ * A launch waits this many seconds for another thread's launch to end. A kernel may wait for one
+ * that is launched later, as collectives of several devices in one process do. Then the second goes
+ * ahead, and it can't be told which of the two faulted.
  */
 #define TURN_S 2
-/* Steps that are looked at when no plan comes to be followed, for each one that was asked for. */
+/* If no plan is followed, the run is over after this number of steps for each one asked for. */
 #define STEPS_WITHOUT_PLAN 20
-/* Where no step is learnt, they are counted by a look at all that is known of kernels: seldom. */
+/*
+ * If no step is learnt, steps are counted from all known kernels. That is done once in this number
+ * of launches.
+ */
 #define LAUNCHES_A_COUNT 256
 
 static struct ps_verify_task task;
 static uint32_t grace;
-static int seen = -1; /* the file of what is seen */
-static pthread_mutex_t writing =
-    PTHREAD_MUTEX_INITIALIZER; /* one event at a time; a leaf, taken with the registry lock held too */
+static int seen = -1; /* the file of findings */
+/* Held while an event is written. A leaf; it may be taken with the registry lock held. */
+static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 
-/* One launch at a time. Guards what follows up to the next comment. */
+/*
+ * Lets one launch run at a time. It guards the variables up to the next comment on a line of its
+ * own.
+ */
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
-static atomic_bool over;     /* all is seen, or a launch has faulted */
+static atomic_bool over;     /* all was seen, or a launch has faulted */
 static uint64_t last_learnt; /* number of the latest launch that is learnt from */
 static uint64_t launches_seen, launches_bare;
 static struct {
     uint64_t learnt, told, followed;
 } steps;
-static bool passed; /* the last launch that is watched */
+static bool passed; /* the last watched launch has passed */
 
-/* How often each kernel was launched, by name. Guarded by `counting`. */
+/* The number of launches of each kernel, by name. Guarded by `counting`. */
 struct kernel {
     char *name;
     uint64_t count;
@@ -65,11 +71,10 @@ static uint32_t kernel_count;
 static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
 
 /*
- * Launches of the kernel that is watched, and all spans that were born. Guarded by the registry
- * lock.
+ * The launches of the watched kernel, and all spans that were born. Guarded by the registry lock.
  */
 struct watched {
-    uint64_t occurrence, learnt, launch; /* the last: of all that were seen */
+    uint64_t occurrence, learnt, launch; /* launch: of all launches seen */
 };
 static struct watched *watched;
 static size_t watched_count, watched_room;
@@ -79,7 +84,7 @@ struct birth {
 static struct birth *births;
 static size_t birth_count, birth_room;
 
-/* The launch that this thread has under way. */
+/* The launch that this thread is queuing. */
 static __thread struct {
     bool is, has_turn, settled, stripped;
     CUstream stream;
@@ -105,7 +110,7 @@ struct event {
     char buffer[4096];
 };
 
-/* What is seen is told as it is seen: the program may be ended at any time. */
+/* Each finding is written at once, since the program may be ended at any time. */
 static void begin_event(struct event *event, const char *name)
 {
     pthread_mutex_lock(&writing);
@@ -160,7 +165,7 @@ static void write_progress(struct ps_json *json)
 
 /* ---- launches ---- */
 
-/* The place of a kernel's name, or NULL when there is no room. [counting] */
+/* Returns the entry of a kernel's name, or NULL if there is no room. [counting] */
 static struct kernel *kernel_named(const char *name)
 {
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
@@ -180,7 +185,9 @@ static struct kernel *kernel_named(const char *name)
     }
 }
 
-/* What the launch is called from now on, by this program's every run. */
+/*
+ * Gives this thread's launch a name and a number, which are the same in every run of this program.
+ */
 static void name_launch(CUfunction function)
 {
     const char *name = function ? ps_layouts_kernel_name(function) : "(graph)";
@@ -208,7 +215,10 @@ static void note_watched(void)
     ps_registry_unlock();
 }
 
-/* An error that a kernel makes by what it does, which every later call answers. */
+/*
+ * Returns whether a kernel caused the error by its execution. Every later call returns such an
+ * error.
+ */
 static bool is_fault(CUresult result)
 {
     switch (result) {
@@ -228,8 +238,8 @@ static bool is_fault(CUresult result)
 }
 
 /*
- * `queued_before`: what was on the stream before the launch, and is no launch itself, has failed: a
- * copy or a fill.
+ * Reports a fault. `queued_before`: the failed work is a copy or fill that was on the stream before
+ * the launch.
  */
 static void tell_fault(CUresult error, bool queued_before)
 {
@@ -263,8 +273,8 @@ static void tell(const char *name)
 }
 
 /*
- * Counts steps anew: as whoever learns counts them, and as the closing line does. False: none has
- * ended since.
+ * Counts steps again, by the learner's count and by that of the report's closing line. Returns
+ * false if no step has ended since.
  */
 static bool steps_have_ended(void)
 {
@@ -285,7 +295,7 @@ static bool steps_have_ended(void)
     return steps.learnt + steps.told != before;
 }
 
-/* Whether the run has come as far as was asked. */
+/* Returns whether the run has come as far as the task asks. */
 static bool is_far_enough(void)
 {
     if (launches_seen >= task.launches)
@@ -297,7 +307,10 @@ static bool is_far_enough(void)
     return steps.followed >= task.steps || steps_so_far() / (ps_learning_is_on() ? STEPS_WITHOUT_PLAN : 1) > task.steps;
 }
 
-/* False: it is another launch's turn and stays so; this one goes ahead. */
+/*
+ * Waits for this launch's turn. Returns false if another launch keeps the turn; this one then goes
+ * ahead.
+ */
 static bool take_turn(void)
 {
     struct timespec until;
@@ -317,8 +330,8 @@ static bool is_to_be_stripped(void)
 static void see_launch(CUstream stream, CUfunction function, void **parameters, void **extra)
 {
     /*
-     * What goes into a graph does not run now; and while anybody captures, a wait for a stream may
-     * break the capture.
+     * A captured launch does not run now. During any capture, a wait for a stream may break the
+     * capture.
      */
     if (over || ps_capture_anywhere())
         return;
@@ -334,8 +347,8 @@ static void see_launch(CUstream stream, CUfunction function, void **parameters, 
     if (is_watched())
         note_watched();
     /*
-     * Two clocks: copies and fills that are queued before the launch are over, so that what fails
-     * from here on is the launch.
+     * Two clocks: copies and fills queued before the launch are over, so a later failure is the
+     * launch's.
      */
     CUresult result = ps_cu.cuStreamSynchronize(stream);
     if (is_fault(result) && !over)
@@ -344,13 +357,11 @@ static void see_launch(CUstream stream, CUfunction function, void **parameters, 
         return;
     ps_verify_settle(task.guard);
     mine.settled = true;
-    /*
-     * What a launch whose parameters can't be read may use is in its place then: it could be
-     * anything.
-     */
+    /* No span is stripped for a blind launch, since it may use any span. */
     mine.stripped = mine.has_turn && !traced.is_blind && is_to_be_stripped();
+    /* Memory is searched only if the task is about one kernel. */
     if (mine.stripped && ps_verify_unmap_idle(&task, grace, task.strips ? NULL : function, parameters, extra))
-        launches_bare++; /* memory is looked through where one kernel is looked at */
+        launches_bare++;
 }
 
 static void see_launched(void)
@@ -394,7 +405,7 @@ void ps_verify_aside(const char *why)
 
 void ps_verify_ended(void)
 {
-    /* The program may have come here from a signal handler, on the thread that was just writing. */
+    /* The program may be in a signal handler, on the thread that was just writing. */
     if (over || pthread_mutex_trylock(&writing))
         return;
     pthread_mutex_unlock(&writing);
@@ -408,7 +419,7 @@ static void see_birth(const struct ps_span *span)
     struct birth *grown = ps_grown_array(births, birth_count, &birth_room, 4096, sizeof *grown);
 
     if (!grown)
-        return; /* what is not known of it is not told */
+        return; /* a span without a record is not reported */
     births = grown;
     births[birth_count++] = (struct birth){span->number, span->bytes, span->plan.nth, span->plan.born};
 }
@@ -464,7 +475,7 @@ void ps_verify_open(struct ps_settings *settings, const struct ps_ranks *ranks)
 {
     if (!*settings->verify)
         return;
-    /* Processes of a job do alike: one is looked at. */
+    /* The processes of a job do the same work, so only one is checked. */
     if (ranks->several && ranks->rank)
         return;
     int r = ps_verify_task_read(settings->verify, &task);
