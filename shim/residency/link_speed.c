@@ -60,7 +60,7 @@ static PS_PER_DEVICE struct penstock_links first_speed = {
      * shim/README.md#mapping-memory).
      */
     .reload_overhead_ns = 250000,
-    .mapping_ns = 120000, /* as the host of an H200 takes */
+    .mapping_ns = 120000, /* as on the host of an H200 */
 };
 #define speed PS_HERE(first_speed)
 
@@ -72,8 +72,8 @@ struct bench {
     uint32_t peers;    /* ranks that measure at the same time */
     unsigned meetings; /* with these ranks so far */
     unsigned copies;   /* copies of `bytes`, in each direction and round */
-    CUmemGenericAllocationHandle
-        pages[2 * DIRECTIONS]; /* first the device pages of each direction, then the host pages */
+    /* First the device pages of each direction, then the host pages. */
+    CUmemGenericAllocationHandle pages[2 * DIRECTIONS];
     unsigned mapped;
     struct ps_supply held[DIRECTIONS];
     unsigned obtained;

@@ -422,7 +422,10 @@ int ps_page_supply_obtain(size_t bytes, const struct ps_need *reload, struct ps_
     while ((r = obtain_at_once(bytes, reload, out))) {
         if (bytes > b->limit || (r != -ENOMEM && r != -EAGAIN))
             break;
-        /* Otherwise the program is below its budget, and only spans that it has freed must go. */
+        /*
+         * If no bytes are missing, the program is below its budget: only spans that it has freed
+         * must go.
+         */
         if (ps_budget_missing(bytes)) {
             ps_budget_is_reached();
             if (tries_to_trace(&search))
