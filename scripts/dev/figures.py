@@ -18,19 +18,19 @@ MOST_BYTES = 400_000  # of all files together
 COMMON = ("run", "date", "commit", "card", "command")
 NOT = "NOT: "
 DIGITS = 16  # of a hash
-# Values of single steps and single loops; what is judged by them stands in a check or in a median.
+# Values of single steps and single loops; checks and medians stand for them.
 NOT_KEPT = ("loss", "apart_us_all", "in_span_us_all")
 
 
 class Row(dict):
-    """A row: what it doesn't have is None, and isn't written."""
+    """A row. A field that it lacks reads as None and is not written."""
 
     def __missing__(self, key):
         return None
 
 
 class Refused(Exception):
-    """What was asked for can't be done; the text says why."""
+    """The request can't be done; the text says why."""
 
 
 def kind_of(result):
@@ -70,7 +70,7 @@ def with_host_peak(values, runs):
 
 
 def rows_of_programs(result):
-    """A row a program, with what was found in each way of running it. A check that failed begins with NOT."""
+    """Yields a row for each program, with the figures of each way of running it. A check that failed begins with NOT."""
     for entry in result["rows"]:
         ways = {}
         for way, found in entry["ways"].items():
@@ -232,7 +232,7 @@ def add(text, name=None):
 
 
 def objections():
-    """What is wrong with the files, a line each."""
+    """Returns the problems of the files, as lines."""
     out, runs, size = [], {run["run"] for run in read("runs")}, 0
     for kind in ("runs", *KINDS):
         name = os.path.relpath(path_of(kind), ROOT)
@@ -243,7 +243,7 @@ def objections():
         size += len(text.encode())
         rows = read(kind)
         if text != text_of(rows):
-            out.append(f"{name}: not as scripts/dev/results-table --add writes it: rows out of order, or edited")
+            out.append(f"{name}: not as scripts/dev/results-table --add writes it: rows are out of order or edited")
         missing = [key for key in COMMON for row in rows if key not in row and not is_verdict(row)]
         out += [f"{name}: {missing.count(key)} rows without {key}" for key in COMMON if key in missing]
         out += [f"{name}: run {run}: not in runs.jsonl" for run in sorted({row["run"] for row in rows} - runs)]

@@ -3,7 +3,7 @@
 
 @TABLES@
 
-# _penstock_reply TYPED WORD...: COMPREPLY from those that begin so; FILE stands for files
+# _penstock_reply TYPED WORD...: sets COMPREPLY to the words that begin with TYPED; FILE stands for files
 _penstock_reply() {
     local typed=$1 word words=()
     shift
@@ -18,7 +18,7 @@ _penstock_reply() {
     mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -W "${words[*]}" -- "$typed")
 }
 
-# _penstock_value KEY TYPED: the same for an option's value; sets `before`, what of it stays as it was typed
+# _penstock_value KEY TYPED: the same for the value of an option; sets `before` to the part that stays as typed
 _penstock_value() {
     local name words
     read -ra words <<<"${_penstock_takes[$1]}"
@@ -38,7 +38,7 @@ _penstock_value() {
     _penstock_reply "$2" "${words[@]}"
 }
 
-# _penstock_command OFFSET: the completion of the command that begins there, where bash-completion is loaded; else commands, and files
+# _penstock_command OFFSET: completes the command that begins there, if bash-completion is loaded; otherwise offers commands and files
 _penstock_command() {
     local function
     for function in _comp_command_offset _command_offset; do
@@ -55,7 +55,7 @@ _penstock_command() {
 _penstock() {
     local i word words=() starts=() joined='' subcommand=- pending='' current before=''
     COMPREPLY=()
-    # Where an equals sign breaks words, --option=VALUE is three of them.
+    # If an equals sign breaks words, --option=VALUE is three words.
     for ((i = 1; i <= COMP_CWORD; i++)); do
         word=${COMP_WORDS[i]}
         if [ "$word" = "=" ] && [ ${#words[@]} -gt 0 ]; then

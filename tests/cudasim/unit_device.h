@@ -22,9 +22,9 @@ static inline bool expect_cuda(CUresult expected, CUresult actual, const char *f
 {
     const char *wanted = "?", *got = "?";
     if (expected == actual) {
-        __atomic_fetch_add(&expect_checked, 1, __ATOMIC_RELAXED);
+        expect_checked++;
     } else {
-        __atomic_fetch_add(&expect_failed, 1, __ATOMIC_RELAXED);
+        expect_failed++;
         cuGetErrorName(expected, &wanted);
         cuGetErrorName(actual, &got);
         fprintf(stderr, "%s:%d: %s: expected %s, got %s\n", file, line, what, wanted, got);
