@@ -25,37 +25,34 @@
 #include "residency/run_ahead.h"
 
 /*
- * Where a launch lies, for what is told of it later. Launches are numbered from the start; the ring
- * is longer than a device lags behind.
+ * Where a launch lies in a plan, for waits that are reported later. Launches are numbered from the
+ * start. The ring is longer than the distance that a device lags behind.
  */
 #define RECENT 16384u
 struct recent {
     uint64_t launch;
-    uint64_t round; /* of any plan, counted from 1 */
+    uint64_t round; /* round of any plan, counted from 1 */
     const struct ps_plan_schedule *schedule;
     uint32_t place;
 };
 
-/*
- * Reloads that are due and not begun. More than that at once are left to the launches that need
- * them.
- */
+/* Capacity of the queue of due reloads. Further reloads are left to the launches that need them. */
 #define DUE_MAX 4096u
 
 /*
- * Evictions that could not be begun in their place: the span was named again, or somebody was about
- * it.
+ * Capacity of the queue of put-off evictions. An eviction is put off when its span was named again
+ * or is in use by a thread.
  */
 #define PUT_OFF_MAX 512u
 
-/* Shorter waits than that are not worth a line of the report. */
+/* The report omits shorter waits. */
 #define SAID_FROM_NS 100000u
 
-/* A reload thread that has had no pages for so long needs somebody to react. */
+/* A reload thread that gets no pages for this long needs another thread to react. */
 #define STARVED_NS 3000000u
 /*
- * Longer than two groups of queued copies take: whatever holds it up, nobody waits for the queue of
- * reloads any more until it moves.
+ * Longer than two groups of queued copies take. When the queue of reloads stands still for this
+ * long, no thread waits for it until it moves.
  */
 #define STUCK_NS 250000000u
 
@@ -67,24 +64,24 @@ static PS_PER_DEVICE struct {
 
     struct ps_plan_schedule *schedules[PS_PATTERNS_MAX];
     struct ps_plan_schedule *now; /* the plan in force, or NULL */
-    uint32_t last_place;          /* in the step, of the launch before */
-    uint64_t last_launch;         /* its number */
+    uint32_t last_place;          /* place in the step of the launch before */
+    uint64_t last_launch;         /* number of the launch before */
     bool whole_round;             /* in force since the round's first launch */
-    struct recent *recent;        /* RECENT of them; made with the first schedule */
+    struct recent *recent;        /* RECENT entries; made with the first schedule */
     uint64_t round_number;
-    uint64_t work; /* ns: ps_following_work */
-    uint64_t told; /* before launches of a lower number no wait is untold */
+    uint64_t work; /* ns; what ps_following_work returns */
+    uint64_t told; /* all waits before launches of a lower number have been reported */
     struct {
         struct ps_plan_schedule *schedule;
         uint32_t move;
     } due[DUE_MAX];
     uint64_t due_written, due_done;
-    uint64_t starved_since; /* the reload at the head of the queue finds no pages; 0: it does */
-    uint64_t head_since;    /* the queue moved, or began, last */
+    uint64_t starved_since; /* ns: since when the reload at the head of the queue finds no pages; 0: it finds some */
+    uint64_t head_since;    /* ns: when the queue last moved or began */
     struct {
         struct ps_plan_schedule *schedule;
         uint32_t move;
-        uint64_t until; /* launch at which it is tried again; in the order of these */
+        uint64_t until; /* launch at which it is tried again; entries are in this order */
     } put_off[PUT_OFF_MAX];
     uint64_t put_off_written, put_off_done;
     struct ps_lazy_thread thread;
@@ -127,7 +124,7 @@ uint64_t ps_following_steps(void)
 
 /* ---- reloads ---- */
 
-/* The reload at the head of the queue has been begun, or is void. [locked] */
+/* The reload at the head of the queue has begun, or is void. [locked] */
 static void head_is_done(void)
 {
     dev->due_done++;
@@ -135,7 +132,7 @@ static void head_is_done(void)
     dev->starved_since = 0;
 }
 
-/* The move's span if it is to be brought now; NULL: nothing (more) to do. [locked] */
+/* Returns the move's span if it must be reloaded now; NULL if nothing is left to do. [locked] */
 static struct ps_span *span_to_reload(const struct ps_plan_schedule *s, uint32_t move)
 {
     struct ps_span *span = s->bound[move].span;
@@ -146,10 +143,10 @@ static struct ps_span *span_to_reload(const struct ps_plan_schedule *s, uint32_t
 }
 
 /*
- * Two clocks: a reload is due when the host has queued the launch that the plan names; the device
- * may be far behind. Pages of a span that was freed in host order before are taken at once, and the
- * H2D waits for their last use by an event; pages that must be released first are waited for here,
- * on this thread, which holds up nobody.
+ * Two clocks: a reload is due when the host has queued the launch that the plan names. The device
+ * may be far behind. Pages of a span that was freed earlier in host order are taken at once. The
+ * H2D waits for their last use by an event. Pages that must be released first are waited for on
+ * this thread, which holds up no other thread.
  */
 static void reload_what_is_due(void)
 {
@@ -177,7 +174,7 @@ static void reload_what_is_due(void)
         if (!span)
             continue;
         int r = ps_residency_bring(span);
-        if (r == -EBUSY) { /* somebody makes driver calls on it: no pages are missing */
+        if (r == -EBUSY) { /* another thread makes driver calls on the span: no pages are missing */
             ps_registry_wait_changed(1000000u);
             continue;
         }
@@ -213,7 +210,7 @@ bool ps_following_will_bring(const struct ps_span *span)
     return ns - dev->head_since < STUCK_NS && (!dev->starved_since || ns - dev->starved_since < STARVED_NS);
 }
 
-/* The schedule goes or is left: what is due of it is not any more. [locked] */
+/* The schedule is freed or left: its queued reloads and put-off evictions become void. [locked] */
 static void forget_due(const struct ps_plan_schedule *s)
 {
     for (uint64_t i = dev->put_off_done; i < dev->put_off_written; i++)
@@ -250,15 +247,17 @@ void ps_following_forget(uint32_t pattern)
     ps_plan_schedule_free(s);
 }
 
-/* Launches from one place of the step to another, going round. */
+/*
+ * Returns the number of launches from one place of the step to another, across its end if need be.
+ */
 static uint32_t places(const struct ps_plan_schedule *s, uint32_t from, uint32_t to)
 {
     return (to + s->length - from) % s->length;
 }
 
 /*
- * Whether `place` lies in the move's gap: after the grace that its last use is given, and with as
- * many launches to go as a grace has.
+ * Returns whether `place` lies in the move's gap. The gap opens after the grace of the span's last
+ * use. It closes when fewer launches are left than a grace has.
  */
 static bool gap_is_open(const struct ps_plan_schedule *s, uint32_t move, uint32_t place)
 {
@@ -280,10 +279,10 @@ static void try_later(struct ps_plan_schedule *s, uint32_t move, uint64_t launch
 }
 
 /*
- * `launch`: the last one that was queued. A span that was named since it was bound (structures
- * passed by value hold stale pointers now and then) or that somebody is about is not left where it
- * is for the whole of its gap. Nor is one whose grace goes on: copies have places in a step, too,
- * and are no launches of a grace.
+ * Begins the move's eviction, or puts it off. `launch`: the last launch that was queued. A put-off
+ * span leaves later in its gap. Evictions are put off in three cases. The span was named since it
+ * was bound: structures passed by value hold stale pointers now and then. Or the span is in use by
+ * a thread. Or its grace goes on: copies have places in a step, but are no launches of a grace.
  */
 static void evict(struct ps_plan_schedule *s, uint32_t move, struct ps_stream *stream, uint64_t launch)
 {
@@ -301,13 +300,14 @@ static void evict(struct ps_plan_schedule *s, uint32_t move, struct ps_stream *s
     if (!ps_eviction_may_leave(span))
         return;
     /*
-     * The launches of the grace may have used it without showing so: the D2H comes after them too.
+     * Launches of the grace may have used the span without naming it. So the D2H comes after them
+     * too.
      */
     if (stream && !stream->per_thread)
         ps_uses_note(&span->order.uses, stream);
     /*
-     * What is not used again before it is freed is kept for something: for an access that nobody
-     * sees, now and then.
+     * A span that the step does not use again before its free is kept for some purpose. Now and
+     * then that is an access that is not seen.
      */
     const bool brought_back = s->move[move].reload_from != PENSTOCK_NEVER;
     if (!ps_eviction_start_planned(span, brought_back && ps_guard_sees_all(span, s->identity[move].number != 0)))
@@ -325,22 +325,24 @@ size_t ps_following_leaving(struct ps_span **spans, size_t room)
 }
 
 /*
- * Whether each use of the span (or NULL) is seen, so that it needs no grace. Where one lies that
- * was born in the step may have been told by the launch that named it last; of a block a launch may
- * have been given more pieces than it is believed to use.
+ * Returns whether each use of the span (or NULL) is seen, so that it needs no grace. The address of
+ * a span that is born in the step may have been passed on by the launch that named it last. A
+ * launch may use more pieces of a block than it is believed to use.
  */
 static bool needs_no_grace(const struct ps_span *span)
 {
     return span && !ps_block_of(span) && ps_guard_sees_all(span, true);
 }
 
-/* The span was to leave without a grace, and by now some kernel may have kept its address. */
+/*
+ * Returns whether the move planned no grace, but a kernel may have kept the span's address by now.
+ */
 static bool became_known(const struct ps_plan_schedule *s, uint32_t move)
 {
     return s->grace[move] < dev->grace && s->bound[move].span && !needs_no_grace(s->bound[move].span);
 }
 
-/* Those spans are given one for good. */
+/* Gives these spans a grace for good. */
 static void give_grace_to_known(struct ps_plan_schedule *s)
 {
     bool some = false;
@@ -354,7 +356,7 @@ static void give_grace_to_known(struct ps_plan_schedule *s)
         ps_plan_schedule_moves_changed(s);
 }
 
-/* What was put off until this launch is tried again, if its gap is still open. */
+/* Tries again the evictions that were put off until this launch, if their gaps are still open. */
 static void evict_what_was_put_off(struct ps_plan_schedule *s, uint32_t place, struct ps_stream *stream,
                                    uint64_t launch)
 {
@@ -364,12 +366,12 @@ static void evict_what_was_put_off(struct ps_plan_schedule *s, uint32_t place, s
             continue;
         struct ps_bound *b = &s->bound[move];
         if (b->span && launch - b->span->plan.mentioned > dev->grace)
-            b->named = b->span->plan.mentioned; /* idle again for as long as it must be */
+            b->named = b->span->plan.mentioned; /* idle again for the launches of a grace */
         evict(s, move, stream, launch);
     }
 }
 
-/* Binds the move's span, which the launch of that number named last. */
+/* Binds the move's span, which launch number `launch` named last. */
 static void bind(struct ps_plan_schedule *s, uint32_t move, struct ps_span *span, uint64_t launch)
 {
     s->bound[move] = (struct ps_bound){span, span->number, launch};
@@ -378,9 +380,9 @@ static void bind(struct ps_plan_schedule *s, uint32_t move, struct ps_span *span
 }
 
 /*
- * The plan comes into force with launch number `launch`, in the middle of a step. The spans that it
- * would have seen since then are taken from what was recorded, if they are what was planned for and
- * have not been named again.
+ * The plan comes into force in the middle of a step, at launch number `launch`. Finds the spans
+ * that earlier launches of the step named, in the recorded launches. Binds a span only if it is the
+ * planned one and was not named again.
  */
 static void bind_past(struct ps_plan_schedule *s, uint32_t place, uint64_t launch)
 {
@@ -398,7 +400,7 @@ static void bind_past(struct ps_plan_schedule *s, uint32_t place, uint64_t launc
     }
 }
 
-/* Evictions that a plan in force would have begun before `place` are begun now. */
+/* Begins the evictions that a plan in force would have begun before `place`. */
 static void catch_up(struct ps_plan_schedule *s, uint32_t place, uint64_t launch)
 {
     bind_past(s, place, launch);
@@ -442,8 +444,8 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
         ps_eviction_foresee(bytes, n);
     }
     /*
-     * Spans that outlive the step are known already: a gap that is open when the plan comes into
-     * force need not wait a round.
+     * Spans that outlive the step are known already. So a gap that is open when the plan comes into
+     * force need not wait for the next round.
      */
     for (uint32_t m = 0; m < s->moves; m++) {
         uint32_t index = s->move[m].span;
@@ -451,7 +453,7 @@ int ps_following_install(uint32_t pattern, const struct penstock_step *step, con
         if (span)
             s->bound[m] = (struct ps_bound){span, span->number, span->plan.mentioned};
     }
-    if (in_force) { /* a better plan for the step that is being followed: the round goes on under it */
+    if (in_force) { /* a better plan for the step that is followed now: the round goes on under it */
         dev->now = s;
         ps_events_plan(true, pattern, s->length, s->moves);
         ps_preallocation_at(s->preparing, dev->last_place);
@@ -470,9 +472,9 @@ void ps_following_profile(uint32_t pattern, struct ps_step_profile *profile)
 }
 
 /*
- * Two clocks: the host has ended a round with this launch; the device may be in the middle of it,
- * or further behind. The latest one is looked at of which all waits have been told: none told is
- * none waited.
+ * Two clocks: the host has ended a round with this launch. The device may be in the middle of it,
+ * or further behind. So the latest round whose waits have all been reported is examined: a wait
+ * that is not reported looks like no wait.
  */
 static void correct(struct ps_plan_schedule *s, uint64_t launch)
 {
@@ -531,8 +533,8 @@ void ps_following_launch(struct ps_steps_state state, uint64_t launch)
         return;
     if (dev->whole_round) {
         if (!s->rounds || s->whole_round != dev->round_number - 1)
-            s->first_round =
-                dev->round_number + 1; /* evictions and reloads of the one before are missing in this one */
+            /* This round lacks evictions and reloads of the round before. */
+            s->first_round = dev->round_number + 1;
         s->rounds++;
         s->whole_round = dev->round_number;
         dev->summary.steps++;
@@ -561,7 +563,8 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
         if (span)
             bind(s, m, span, span->plan.mentioned);
     }
-    for (size_t i = 0; i < count; i++) { /* brought back in the middle of its gap, by whatever: it leaves again */
+    /* A span that was reloaded in the middle of its gap, for any reason, leaves again. */
+    for (size_t i = 0; i < count; i++) {
         uint32_t m = spans[i]->plan.move - 1;
         if (spans[i]->life == PS_LIFE_LIVE && spans[i]->plan.move && m < s->moves && s->bound[m].span == spans[i] &&
             s->bound[m].number == spans[i]->number && gap_is_open(s, m, place))
@@ -569,7 +572,7 @@ bool ps_following_launched(uint64_t launch, struct ps_span *const *spans, size_t
     }
     for (uint32_t i = s->evict.start[place]; i < s->evict.start[place + 1]; i++)
         if (became_known(s, s->evict.item[i])) {
-            give_grace_to_known(s); /* who was to leave here leaves later then */
+            give_grace_to_known(s); /* spans that would leave here leave later then */
             break;
         }
     evict_what_was_put_off(s, place, stream, launch);
@@ -633,7 +636,7 @@ void ps_following_summary(struct ps_following_summary *out)
     out->exposed_ns = ps_step_figures_exposed_ns(s->figures, s->whole_round);
 }
 
-/* For each launch that needs reloads and waited, or was to wait: how long. */
+/* Writes the waits of each launch that needs reloads, if it waited or was predicted to wait. */
 static void write_waits(const struct ps_plan_schedule *s, struct ps_json *json)
 {
     const uint64_t *waited = ps_step_figures_waits(s->figures, s->whole_round);

@@ -39,7 +39,7 @@
 #include "residency/link_speed.h"
 #include "residency/stopwatch.h"
 
-/* A step that has been found and has no plan yet. */
+/* A step that is found and has no plan yet. */
 struct wanted {
     bool is;
     uint64_t first; /* its first launch */
@@ -47,54 +47,56 @@ struct wanted {
     uint64_t since; /* ns */
 };
 
-/* Launches whose durations were not told by then are guessed. */
+/* Durations that are not known by then are guessed. */
 #define DURATIONS_AFTER_NS (2ull * 1000000000u)
 #define SAMPLES_AT_ONCE 256
 #define SAMPLES_LOOKED_FOR_NS 10000000u
 /*
- * Which round under a plan is timed for the plan that takes its place; and how often at most, where
- * devices wait for each other.
+ * Under a plan, this round is timed for the plan that replaces it. Where devices wait for each
+ * other, at most TIMED_MAX rounds are timed.
  */
 #define TIMED_ROUND 2
 #define TIMED_MAX 5
-#define POSTPONED_MAX 16 /* rounds; a step that is never whole is not timed for ever */
-#define TRIES_MAX 5      /* at a first plan */
+#define POSTPONED_MAX 16 /* rounds; limits the timing of a step that is never whole */
+#define TRIES_MAX 5      /* tries at a first plan */
 /*
- * While no step is found so many launches are timed for one that may be; then only while something
- * may have to move, for other plans want no durations. (Of batches of lengths that hardly come
- * again no step is ever found: timing all of their launches took 1.7 % on an H100.)
+ * While no step is found, this many launches are timed for a step that may come. After that
+ * launches are timed only while something may have to move, because other plans need no durations.
+ * (Batches of lengths that rarely repeat never give a step: timing all their launches took 1.7 % on
+ * an H100.)
  */
 #define TIMED_UNFOUND 8192u
 
 /*
- * Spans named since the last launch by launches that no step is made of; more are not remembered.
+ * Spans named since the last launch by launches that belong to no step. Further ones are not
+ * remembered.
  */
 #define AWAITING_LAUNCH_MAX 64
 
 /*
- * What is known of a step, by the detector's slot for it. Guarded by the registry lock, but for
+ * What is known of a step, by the detector's slot for it. Guarded by the registry lock, except
  * `shortest`.
  */
 struct pattern {
-    uint64_t found; /* how often the slot was given to a new step */
+    uint64_t found; /* the number of times that the slot was given to a new step */
     struct wanted wanted;
-    bool planning; /* by the planning thread, now */
+    bool planning; /* the planning thread plans it now */
     bool planned;
-    uint32_t tries;                    /* at a first plan */
+    uint32_t tries;                    /* tries at a first plan */
     bool moves;                        /* the plan moves something */
-    bool fits;                         /* it keeps the step within the budget */
-    uint64_t budget_bytes, slab_bytes; /* that it was made for */
+    bool fits;                         /* the plan keeps the step within the budget */
+    uint64_t budget_bytes, slab_bytes; /* that the plan was made for */
     /*
-     * The first plan is made from little: found before it had come round, when much of it was the
-     * program's first step, or timed in parts.
+     * The first plan is made from little data. The step was found before it had come round, when
+     * much of it was the program's first step. Or only parts of it were timed.
      */
     bool hasty;
-    uint32_t rounds;      /* since the first plan */
-    uint64_t round_began; /* launches so far; 0: the step was left since */
-    uint32_t timed_round; /* which is timed next, or was last */
+    uint32_t rounds;      /* rounds since the first plan */
+    uint64_t round_began; /* number of launches when the round began; 0: the step was left since */
+    uint32_t timed_round; /* the round that is timed next, or was timed last */
     uint32_t times_timed;
-    uint64_t plain_ns;                /* what the step takes by the plan in force when nothing moves */
-    struct ps_settled_times shortest; /* the planning thread's */
+    uint64_t plain_ns;                /* duration of the step when nothing moves, by the plan in force */
+    struct ps_settled_times shortest; /* belongs to the planning thread */
 };
 
 static PS_PER_DEVICE struct {
@@ -106,17 +108,16 @@ static PS_PER_DEVICE struct {
     struct ps_steps *steps;
     struct ps_recorder *recorder;
     uint64_t launches;
-    uint64_t unfound_since; /* of launches: learning began, or a step was lost */
-    bool timed_in_vain;     /* launches are timed no more since then */
+    uint64_t unfound_since; /* number of launches when learning began, or when a step was lost */
+    bool timed_in_vain;     /* launches are not timed any more since then */
     uint32_t followed;      /* the pattern that the latest launch lies in; PENSTOCK_NEVER: none */
     uint64_t begun_at;      /* ns */
     struct ps_learning_cost cost;
-    uint64_t
-        /*
-         * of the step planned last that loses time: the least budget under which it would not; 0:
-         * not known
-         */
-        enough_bytes;
+    /*
+     * Least budget under which the step planned last loses no time; 0: not known, or no time is
+     * lost.
+     */
+    uint64_t enough_bytes;
     struct pattern pattern[PS_PATTERNS_MAX];
     struct {
         struct ps_span *span;
@@ -154,7 +155,7 @@ bool ps_learning_is_on(void)
     return atomic_load_explicit(&dev->may_learn, memory_order_relaxed) && ps_tracing_is_on();
 }
 
-/* The thread that plans can't have its context. [unlocked] */
+/* Stops learning when the planning thread can't have its context. [unlocked] */
 static void planner_is_gone(void *unused)
 {
     (void)unused;
@@ -162,8 +163,8 @@ static void planner_is_gone(void *unused)
 }
 
 /*
- * Spans that were there before learning began: nobody saw what they were given to until then.
- * [locked]
+ * Begins learning. Takes in the spans that exist already: kernels may have kept their addresses
+ * unseen. [locked]
  */
 static void begin(void)
 {
@@ -181,7 +182,7 @@ static void begin(void)
         atomic_store(&dev->may_learn, false);
 }
 
-/* Whether to take in what happens. [locked] */
+/* Returns whether events are recorded; begins learning at the first call. [locked] */
 static bool is_learning(void)
 {
     if (!ps_learning_is_on())
@@ -191,24 +192,27 @@ static bool is_learning(void)
     return atomic_load_explicit(&dev->may_learn, memory_order_relaxed);
 }
 
-/* [locked] */
+/* Turns the timing of launches on or off. [locked] */
 static void time_launches(bool wanted)
 {
     if (wanted && !ps_stopwatch_learns())
-        ps_registry_call(PS_HELPER_PLAN); /* somebody must read what it says */
+        ps_registry_call(PS_HELPER_PLAN); /* the planning thread must read the samples */
     ps_stopwatch_learn(wanted);
 }
 
 /*
- * Whether the program has used more at once than a plan may count on, or a step is wanted in any
- * case. [locked]
+ * Returns whether the program has used more bytes at once than a plan may count on, or a recording
+ * of the step is wanted anyway. [locked]
  */
 static bool may_move(uint64_t budget_bytes)
 {
     return ps_registry.peak_live_bytes > budget_bytes || *ps_settings.recording;
 }
 
-/* No step is followed. [locked] */
+/*
+ * Called while no step is followed. Ends the timing of launches if no step is found and nothing may
+ * have to move. [locked]
+ */
 static void look_whether_timed_in_vain(void)
 {
     const bool in_vain =
@@ -219,13 +223,13 @@ static void look_whether_timed_in_vain(void)
     dev->timed_in_vain = in_vain;
 }
 
-/* Whether a first plan is still to come. */
+/* Returns whether a first plan is still to come. */
 static bool is_awaited(const struct pattern *p)
 {
     return !p->planned && p->tries < TRIES_MAX;
 }
 
-/* A plan is to be made of the last `length` launches. [locked] */
+/* Asks the planning thread for a plan of the last `length` launches. [locked] */
 static void want(struct pattern *p, uint32_t length)
 {
     const uint64_t first = dev->launches - length;
@@ -244,8 +248,8 @@ static void want(struct pattern *p, uint32_t length)
 }
 
 /*
- * Less than the plan counts on, by more than its margin: others use the device, or the host refuses
- * memory. [locked]
+ * Returns whether memory is less than the plan counts on, by more than its margin. Other processes
+ * use the device, or the host refuses memory. [locked]
  */
 static bool has_less_memory(const struct pattern *p)
 {
@@ -253,8 +257,8 @@ static bool has_less_memory(const struct pattern *p)
 }
 
 /*
- * Whether the round that ended is one from which a plan of what did not fit is made anew: it may
- * have been recorded in an odd one.
+ * Returns whether the round that ended should give a new plan because the last one did not fit. The
+ * last plan may come from an odd round.
  */
 static bool is_tried_again(const struct pattern *p)
 {
@@ -262,8 +266,9 @@ static bool is_tried_again(const struct pattern *p)
 }
 
 /*
- * Where nothing moves one plan will do. But who records wants a later step, too: what a program's
- * first one leaves on the stack names other spans by accident than what comes later.
+ * Returns whether later rounds are planned again. One plan will do where nothing moves. A recording
+ * needs a later step, too: on the stack, the first step leaves pointers that name other spans than
+ * later steps do.
  */
 static bool is_planned_anew(const struct pattern *p)
 {
@@ -271,32 +276,32 @@ static bool is_planned_anew(const struct pattern *p)
 }
 
 /*
- * A round is over. The durations that the plan was made from were taken while memory was short and
- * every reload was waited for; the second round under the plan is timed again, and the plan made
- * anew from that. So is the first one of a step that was planned in haste. And so it goes on where
- * devices wait for each other, as long as the step gets shorter: see is_still_settling. And when
- * there is less memory than it was made for. [locked]
+ * A round is over. The durations for the first plan were taken while memory was short and every
+ * reload was waited for. So the second round under the plan is timed, and the step is planned again
+ * from it. A step that was planned in haste is planned again after its first round. Where devices
+ * wait for each other, rounds are timed as long as the step gets shorter: see is_still_settling.
+ * The step is planned again, too, when less memory is left than the plan was made for. [locked]
  */
 static void wrapped(struct ps_steps_state state)
 {
     struct pattern *p = &dev->pattern[state.pattern];
     /*
-     * One that was left and come back to holds other launches too, or not all: the last `length`
-     * launches are then no round of the step.
+     * A round that was interrupted holds other launches too, or not all of its own. Then the last
+     * `length` launches are no round of the step.
      */
     bool is_whole = p->round_began && dev->launches - p->round_began == state.length;
 
     p->round_began = dev->launches;
     if (!p->planned) {
         if (is_awaited(p) && is_whole && !p->wanted.is && !p->planning)
-            want(p, state.length); /* what it was to be made of is gone, or it came to nothing */
+            want(p, state.length); /* the recorded launches are gone, or the attempt failed */
         time_launches(is_awaited(p));
         return;
     }
     p->rounds++;
     bool is_timed = is_planned_anew(p), was_timed = is_timed && p->rounds == p->timed_round + 1;
     if (was_timed && !is_whole && p->rounds < POSTPONED_MAX)
-        p->timed_round++; /* the next one is timed instead */
+        p->timed_round++; /* the next round is timed instead */
     else if (is_whole && ps_following_is_on() &&
              (was_timed || (p->rounds == 1 && p->hasty) ||
               (!p->wanted.is && !p->planning && (has_less_memory(p) || is_tried_again(p)))))
@@ -304,7 +309,7 @@ static void wrapped(struct ps_steps_state state)
     time_launches(is_timed && p->rounds == p->timed_round);
 }
 
-/* [locked] */
+/* The detector has found a new step. [locked] */
 static void found(struct ps_steps_state state)
 {
     struct pattern *p = &dev->pattern[state.pattern];
@@ -326,7 +331,7 @@ static void found(struct ps_steps_state state)
     time_launches(is_awaited(p));
 }
 
-/* What the detector says changes what is timed and what is wanted. [locked] */
+/* Updates timing and wanted plans after the detector's event. [locked] */
 static void heed(struct ps_steps_state state)
 {
     switch (state.event) {
@@ -360,7 +365,7 @@ void ps_learning_unsteady_launch(struct ps_span *const *spans, size_t count)
     }
 }
 
-/* The launch names the span. [locked] */
+/* Records that the launch names the span. [locked] */
 static void record_access(struct ps_span *span, uint64_t launch)
 {
     span->plan.mentioned = launch;
@@ -368,8 +373,8 @@ static void record_access(struct ps_span *span, uint64_t launch)
 }
 
 /*
- * What launches before this one have named that no step is made of, and that still lives and that
- * it does not name itself. [locked]
+ * Records the spans that earlier launches outside any step have named. Omits spans that are freed
+ * and spans that this launch names itself. [locked]
  */
 static void record_what_waited(uint64_t launch)
 {
@@ -386,9 +391,9 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
                             struct ps_recorded_layer layer)
 {
     /*
-     * Nothing of the spans goes into it: structures passed by value hold what was on the stack
-     * before, stale pointers too (seen in torch's fused optimizers and in matrix products), and
-     * what those lead to changes from step to step.
+     * The hash leaves out the spans. Structures passed by value hold what was on the stack before,
+     * stale pointers too (seen in torch's fused optimizers and in matrix products). The spans that
+     * those point to change from step to step.
      */
     struct ps_step_launch launch = {.fingerprint = ps_hash_u64(fingerprint)};
 
@@ -406,8 +411,11 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
     ps_recorder_host(recorder, ps_host_pace_launched());
     for (size_t i = 0; i < count; i++)
         record_access(spans[i], number);
-    record_what_waited(
-        number); /* last: what a plan does at a launch it finds by its place among what that names itself */
+    /*
+     * This comes last: a plan finds a span by its place among the spans that the launch names
+     * itself.
+     */
+    record_what_waited(number);
     struct ps_steps_state state = ps_steps_observe(dev->steps, launch);
     dev->followed = state.following ? state.pattern : PENSTOCK_NEVER;
     if (state.event != PS_STEPS_NOTHING) {
@@ -415,7 +423,7 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
         heed(state);
     }
     if (state.following)
-        dev->timed_in_vain = false; /* what is timed in a step its rounds decide */
+        dev->timed_in_vain = false; /* in a step, its rounds decide what is timed */
     else
         look_whether_timed_in_vain();
     ps_following_launch(state, number);
@@ -462,7 +470,7 @@ struct ps_learning_cost ps_learning_cost(void)
 
 /* ---- the planning thread ---- */
 
-/* Samples that the device has come to go where they are wanted. [unlocked] */
+/* Takes in the samples that the device has reached. [unlocked] */
 static void take_in_samples(void)
 {
     struct ps_stopwatch_sample sample[SAMPLES_AT_ONCE];
@@ -485,14 +493,14 @@ static void take_in_samples(void)
     } while (n == SAMPLES_AT_ONCE);
 }
 
-/* While other ranks are waited for. [unlocked] */
+/* Called while the plan waits for other ranks. [unlocked] */
 static bool is_over_for_planning(void)
 {
     take_in_samples();
     return ps_shutdown_asked();
 }
 
-/* The recorded step in memory of its own, or NULL. [locked] */
+/* Returns the recorded step in memory of its own, or NULL. [locked] */
 static void *record(const struct wanted *w, struct penstock_step *step, struct ps_recorded_details *details)
 {
     size_t bytes = 0;
@@ -509,7 +517,10 @@ static void *record(const struct wanted *w, struct penstock_step *step, struct p
     return memory;
 }
 
-/* Whether its slot will be mapped while it is away, which takes the driver time. [locked] */
+/*
+ * Returns whether the span's slot will be mapped while it is away, which takes the driver time.
+ * [locked]
+ */
 static bool is_guarded(const struct penstock_step_span *span, uint64_t number)
 {
     const struct ps_span *lives = ps_registry_numbered(number);
@@ -519,7 +530,10 @@ static bool is_guarded(const struct penstock_step_span *span, uint64_t number)
                     : ps_guard_is_for(ps_settings.guard, ps_guard_sees_all(lives, span->born == PENSTOCK_NEVER));
 }
 
-/* For the report, of the plan that was just installed. [locked; releases the lock meanwhile] */
+/*
+ * Keeps the profile of the plan that was just installed, for the report. [locked; releases the lock
+ * meanwhile]
+ */
 static void keep_profile(uint32_t pattern, uint64_t found_as, const struct penstock_step *step,
                          const struct penstock_plan *plan)
 {
@@ -532,7 +546,7 @@ static void keep_profile(uint32_t pattern, uint64_t found_as, const struct penst
         ps_step_profile_free(profile);
 }
 
-/* A step that was found in the midst of one that nobody timed. */
+/* Returns whether more than an eighth of the step's launches were not timed. */
 static bool is_barely_timed(const struct penstock_step *step, const bool *timed)
 {
     uint32_t guessed = 0;
@@ -543,10 +557,10 @@ static bool is_barely_timed(const struct penstock_step *step, const bool *timed)
 }
 
 /*
- * Whether another timed round will tell more of the step than the one that this plan was made from.
- * What a launch takes holds its waits for another device, in a collective or by an event, and that
- * one may stand still for its own transfers: each then plans for more time than there is, and keeps
- * the other waiting. As plans get better, both take less. [locked]
+ * Returns whether another timed round will tell more of the step than the round that this plan was
+ * made from. A launch's duration includes its waits for another device, in a collective or by an
+ * event. That device may stand still for its own transfers. Then each device plans for more time
+ * than it has, and delays the other. As plans get better, both durations shrink. [locked]
  */
 static bool is_still_settling(const struct pattern *p, uint64_t plain_ns)
 {
@@ -555,7 +569,9 @@ static bool is_still_settling(const struct pattern *p, uint64_t plain_ns)
     return waits_for_others && p->times_timed < TIMED_MAX && plain_ns < p->plain_ns - p->plain_ns / 32;
 }
 
-/* Makes the plan and has it followed. 0 or -errno. [locked; releases the lock meanwhile] */
+/*
+ * Makes the plan and puts it into force. Returns 0 or -errno. [locked; releases the lock meanwhile]
+ */
 static int plan_from(uint32_t pattern, struct wanted w)
 {
     struct pattern *p = &dev->pattern[pattern];
@@ -572,14 +588,14 @@ static int plan_from(uint32_t pattern, struct wanted w)
                is_guess = !p->planned && is_barely_timed(&step, details.timed);
     p->budget_bytes = step.budget_bytes = ps_budget_for_plan(ps_budget_to_plan_for());
     p->slab_bytes = step.slab_bytes = ps_slab_limit();
-    /* With memory enough no byte moves, not even to measure the link. */
+    /* With enough memory no byte moves, not even to measure the link. */
     const bool moves = may_move(step.budget_bytes);
     ps_apply_span_rules(&step, (struct penstock_step_span *)step.span, details.number, w.first);
     if (ps_verify_is_on())
         ps_observers.step(&step, w.first);
     for (uint32_t i = 0; i < step.spans; i++)
-        ((struct penstock_step_span *)step.span)[i].guarded =
-            is_guarded(&step.span[i], details.number[i]); /* in our memory */
+        /* The array is in our memory. */
+        ((struct penstock_step_span *)step.span)[i].guarded = is_guarded(&step.span[i], details.number[i]);
     ps_registry_unlock();
     ps_settled_times_take(&p->shortest, found_as, &step, details.timed);
     step.links = *ps_link_speed(moves);
@@ -588,10 +604,10 @@ static int plan_from(uint32_t pattern, struct wanted w)
     ps_recording_file_write(&step);
     int r = ps_plan_make(&making, &plan);
     const bool fits = r != -ERANGE;
-    r = fits ? r : 0;  /* the best there is, and reacting does the rest */
-    take_in_samples(); /* it took its time */
+    r = fits ? r : 0;  /* the plan is the best possible, and reacting does the rest */
+    take_in_samples(); /* planning took time */
     ps_registry_lock();
-    /* Found anew meanwhile: this is the plan of a step that is no more. */
+    /* A new step was found in the slot meanwhile, so this plan is void. */
     if (!r && (p->wanted.is || p->found != found_as))
         r = -EAGAIN;
     if (!r)
@@ -611,15 +627,15 @@ static int plan_from(uint32_t pattern, struct wanted w)
         if (!dev->cost.ns)
             dev->cost = (struct ps_learning_cost){dev->launches, ps_now_ns() - dev->begun_at, ps_waits_ns()};
         p->moves = plan.moves != 0;
-        p->hasty |= is_guess && p->moves; /* what needs no moves does so by its bytes alone */
+        p->hasty |= is_guess && p->moves; /* a step that needs no moves fits by its bytes alone */
         if (dev->followed == pattern)
             time_launches(p->hasty && !p->rounds);
     }
     if (!r && *ps_settings.report)
         keep_profile(pattern, found_as, &step, &plan);
     /*
-     * What the closing line may advise. Nobody waits for it; but for the first plan, soon to be
-     * made anew, it would be in vain.
+     * Finds the budget that the closing line may advise. No thread waits for it. For the first plan
+     * it would be in vain: that one is soon replaced.
      */
     if (!r && p->rounds && ps_settings.policy.kind == PS_POLICY_PLAN && !ps_plan_waits_for_nothing(&plan)) {
         uint64_t limit = ps_budget_to_plan_for(), peak = ps_registry.peak_live_bytes;
@@ -633,7 +649,7 @@ static int plan_from(uint32_t pattern, struct wanted w)
     return r;
 }
 
-/* [locked; releases the lock meanwhile] */
+/* Plans the step that this pattern wants. [locked; releases the lock meanwhile] */
 static void plan_one(uint32_t pattern)
 {
     struct pattern *p = &dev->pattern[pattern];
@@ -654,8 +670,8 @@ static void plan_one(uint32_t pattern)
 }
 
 /*
- * Whether all durations are told that will be, or it has been waited long enough, or what it is to
- * be made of is about to be lost. [locked]
+ * Returns whether the step should be planned now. Either all durations are known, or the wait was
+ * long enough, or the recorded launches are about to be lost. [locked]
  */
 static bool is_ripe(const struct wanted *w, uint64_t oldest)
 {
@@ -669,7 +685,7 @@ static void plan_steps(void)
 {
     static const struct timespec a_moment = {.tv_nsec = 1000000};
     bool has_begun = false;
-    uint64_t oldest, launches = 0; /* so many before the samples were looked at */
+    uint64_t oldest, launches = 0; /* number of launches before the samples were read */
 
     for (;;) {
         take_in_samples();
