@@ -23,8 +23,8 @@ static int by_moment(const void *a, const void *b)
 }
 
 /*
- * Whether the rules let it move; what they don't is fixed. `number`: the span's, in the round that
- * was recorded.
+ * Returns whether the rules let the span move; if not, marks it as fixed. `number`: the span's
+ * number in the recorded round.
  */
 static bool judge(const struct penstock_step *step, struct penstock_step_span *span, uint64_t number, uint64_t nth,
                   uint32_t layer, uint32_t birth)
@@ -48,9 +48,9 @@ static bool judge(const struct penstock_step *step, struct penstock_step_span *s
 }
 
 /*
- * Whether the step is known to use it in every round, as what outlives the step is. What was merely
- * alive while it was recorded (an activation, when what was found is the optimizer's loop), or was
- * born in it and is there still, may have a layer that is not known yet.
+ * Returns whether the step surely uses the span in every round. Otherwise the span's layer may not
+ * be known yet. It may merely have been alive during the recording (an activation, when the
+ * optimizer's loop was found as a step). Or it was born in the recorded round and lives on.
  */
 static bool outlives_for_certain(const struct ps_span *lives, const struct penstock_step_span *span, uint64_t first)
 {
@@ -63,7 +63,7 @@ void ps_apply_span_rules(const struct penstock_step *step, struct penstock_step_
     uint32_t n = 0, layer = PENSTOCK_NEVER, order = 0;
 
     if (!ps_settings.rules.count && !ps_verify_is_on())
-        return; /* everything may move, and nobody asks */
+        return; /* every span may move, and no observer asks */
     struct birth *births = calloc(step->spans + 1u, sizeof *births);
     if (!births)
         ps_log_warn_once(POLICY, "no memory to apply PENSTOCK_RULES to a step: nothing in it "

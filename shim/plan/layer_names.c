@@ -12,14 +12,15 @@
 #include "plan/layers.h"
 #include "policy/glob.h"
 
-#define TABLE (2 * PS_LAYER_NAMES_MAX) /* a power of two; never more than half full */
+#define TABLE (2 * PS_LAYER_NAMES_MAX) /* a power of two; at most half full */
 
 static struct ps_layer_name *_Atomic names[TABLE]; /* written under the lock; open addressing */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t count, unnumbered; /* guarded by the lock */
 static _Atomic uint32_t step;
 
-static uint64_t hash_of(const char *text) /* FNV-1a */
+/* Returns the FNV-1a hash. */
+static uint64_t hash_of(const char *text)
 {
     uint64_t h = 14695981039346656037u;
 
@@ -44,7 +45,9 @@ static const char *const words[] = {"forward", "backward", "fwd", "bwd"};
 static const enum penstock_direction directions[] = {PENSTOCK_DIRECTION_FORWARD, PENSTOCK_DIRECTION_BACKWARD,
                                                      PENSTOCK_DIRECTION_FORWARD, PENSTOCK_DIRECTION_BACKWARD};
 
-/* Whether a direction ends right before `at`: digits there belong to it (AddmmBackward0). */
+/*
+ * Returns whether a direction ends right before `at`. Digits there belong to it (AddmmBackward0).
+ */
 static bool ends_in_direction(const char *name, const char *at)
 {
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
@@ -68,7 +71,7 @@ void ps_layers_read_name(const char *name, uint32_t *number, enum penstock_direc
                 *number = (uint32_t)value;
         }
         /*
-         * "bwd" inside a longer word is no direction; "Backward" at the end of one is
+         * "bwd" inside a longer word is no direction. "Backward" at the end of a word is one
          * (ReluBackward).
          */
         for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
@@ -92,7 +95,7 @@ static struct ps_layer_name *find(const char *text, uint64_t hash)
     }
 }
 
-/* [locked] */
+/* Adds a name to the table. [locked] */
 static struct ps_layer_name *add(const char *text, uint64_t hash)
 {
     struct ps_layer_name *name;
@@ -160,11 +163,14 @@ void ps_layer_names_step(void)
 
 /* ---- kernels ---- */
 
-/* By handle. A slot that another handle wants is overwritten: asking again costs a microsecond. */
+/*
+ * Names of kernels, by handle. A slot that another handle wants is overwritten: asking again costs
+ * 1 us.
+ */
 struct kernel {
     CUfunction function;
-    unsigned generation;              /* of the loaded modules: an unloaded one's handles may come again */
-    const struct ps_layer_name *name; /* NULL: it does not match */
+    unsigned generation;              /* of the loaded modules: handles of an unloaded module may come again */
+    const struct ps_layer_name *name; /* NULL: the kernel's name does not match */
 };
 #define KERNELS (1u << 12)
 static struct kernel kernels[KERNELS]; /* guarded by kernel_lock */

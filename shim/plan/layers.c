@@ -11,12 +11,12 @@
 #include "plan/layer_names.h"
 #include "policy/glob.h"
 
-#define DEPTH_MAX 64   /* nested ranges of one thread that are told apart */
-#define STARTED_MAX 64 /* started ranges open at once, in the process */
+#define DEPTH_MAX 64   /* nested ranges of one thread that are kept */
+#define STARTED_MAX 64 /* started ranges that are kept open in the process */
 
 struct mark {
     const void *domain; /* NVTX's handle; NULL: the default domain; &api: a layer of the API */
-    bool counts;        /* false: its name does not match the pattern */
+    bool counts;        /* false: the range's name does not match the pattern */
     uint32_t number;
     enum penstock_direction direction;
     const char *name;
@@ -24,10 +24,10 @@ struct mark {
     bool counted; /* as in struct ps_recorded_layer */
 };
 
-/* What the calling thread has open. Its own; nobody else looks. */
+/* The ranges that the calling thread has open. No other thread reads them. */
 struct thread_marks {
     uint32_t depth;
-    uint32_t beyond;  /* begins that found no room and have not ended */
+    uint32_t beyond;  /* ranges that found no room in `stack` and have not ended */
     uint64_t stretch; /* the latest boundary of this thread */
     struct mark stack[DEPTH_MAX];
 };
@@ -44,23 +44,24 @@ static pthread_once_t key_made = PTHREAD_ONCE_INIT;
 
 /* Boundaries of the whole process, numbered as they come; 1 is before the first. */
 static _Atomic uint64_t boundaries = 1;
-static _Atomic uint64_t steps_ended;                     /* by the program's word */
-static PS_PER_DEVICE _Atomic uint64_t first_steps_taken; /* of them, those that the device's learner knows of */
+static _Atomic uint64_t steps_ended; /* steps that the program has marked as ended */
+/* the steps of these that the device's learner has taken */
+static PS_PER_DEVICE _Atomic uint64_t first_steps_taken;
 
 static struct {
     _Atomic uint64_t markers, unbalanced, too_deep, steps;
 } figures;
 
-/*
- * What belongs to no thread: started ranges, and the layer that the latest matching kernel began.
- */
+/* Marks of no thread: started ranges, and the layer that the latest matching kernel began. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mark started[STARTED_MAX]; /* guarded by the lock, the innermost last */
 static uint32_t started_count;           /* guarded by the lock */
 static uint64_t last_id;                 /* guarded by the lock */
 static struct mark at_kernel;            /* guarded by the lock */
-static uint64_t at_kernel_steps;         /* guarded by the lock: those that had ended when it began */
-static atomic_bool process_marks;        /* started ranges or a layer begun by a kernel hold now */
+/* Guarded by the lock: the steps that had ended when the layer began. */
+static uint64_t at_kernel_steps;
+/* A started range is open, or a kernel has begun a layer. */
+static atomic_bool process_marks;
 static _Atomic uint64_t process_stretch; /* the latest boundary of the process */
 
 static uint64_t next_boundary(void)
@@ -71,8 +72,8 @@ static uint64_t next_boundary(void)
 #define count(figure) atomic_fetch_add_explicit(&figures.figure, 1, memory_order_relaxed)
 
 /*
- * In a forked child another thread may have held a lock, and is not there to release it. What it
- * guards is only ever looked at.
+ * A thread of the parent may have held a lock at the fork; it can't release it in the child. Making
+ * the locks new is safe: the child only reads the data that they guard.
  */
 static void in_forked_child(void)
 {
@@ -161,7 +162,9 @@ static void push(const struct mark *mark)
     count(markers);
 }
 
-/* Ends the innermost one of the domain: ranges of two domains may overlap without being nested. */
+/*
+ * Ends the innermost range of the domain: ranges of two domains may overlap without being nested.
+ */
 static void pop(const void *domain)
 {
     struct thread_marks *marks = mine;
@@ -191,7 +194,7 @@ static int depth_in(const void *domain)
     return depth;
 }
 
-/* The innermost one that counts, or NULL. */
+/* Returns the innermost mark that counts, or NULL. */
 static const struct mark *innermost(const struct mark *stack, uint32_t depth)
 {
     while (depth-- > 0)
@@ -295,8 +298,8 @@ uint64_t ps_layers_range_start(const char *name)
 }
 
 /*
- * An end that ends nothing is no fault here: ranges that did not match, or found no room, are not
- * in the list.
+ * An end without a range is no fault here. Ranges that did not match, or found no room, are not in
+ * the list.
  */
 void ps_layers_range_end(uint64_t id)
 {
@@ -316,10 +319,10 @@ void ps_layers_range_end(uint64_t id)
 /* ---- kernels ---- */
 
 /*
- * A kernel that the pattern names begins a layer, until the next one does. Its own name tells the
- * direction; those of forward are numbered up and those of backward down again, so that the last in
- * forward and the first in backward are the same layer. Where there is no backward, and the program
- * does not mark its steps, numbers go up for ever: a recorded step counts them anew.
+ * A kernel that the pattern names begins a layer, which lasts until the next such kernel. The
+ * kernel's name gives the direction. Numbers go up in forward and down again in backward. So the
+ * last layer in forward and the first in backward are the same layer. Without a backward pass and
+ * without marked steps, numbers go up without end. A recorded step counts such layers anew.
  */
 static void meet_kernel(const struct ps_layer_name *name)
 {
@@ -383,7 +386,7 @@ struct ps_recorded_layer ps_layers_now(CUfunction function)
         shared = &at_kernel;
     layer = layer_of(shared, atomic_load_explicit(&process_stretch, memory_order_relaxed));
     pthread_mutex_unlock(&lock);
-    /* This thread may have left a layer of its own since: that is a boundary too. */
+    /* This thread may have left a layer of its own since. That is a boundary, too. */
     if (mine && mine->stretch > layer.stretch)
         layer.stretch = mine->stretch;
     return layer;

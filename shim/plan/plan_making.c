@@ -8,23 +8,24 @@
 #include "policy/planner/least_budget.h"
 
 /*
- * A step of fewer launches may be a loop inside of one; a plan by which it takes more times as long
- * as without moves is none.
+ * A step of fewer launches may be a loop inside the real step. Its plan is dropped if the step
+ * takes SHORT_LOOP_TIMES as long as without moves.
  */
 #define SHORT_LOOP 32u
 #define SHORT_LOOP_TIMES 16u
 
 /*
- * Of a loop of few launches, one of which has no room for all that it names. cuDNN's recurrent
- * networks have one for each moment of a sequence, and name other places each time: a plan would
- * move much in each round, and the next round is another one.
+ * Returns whether the plan of a short loop is worse than no plan. One launch of such a loop has no
+ * room for all spans that it names. cuDNN's recurrent networks have a loop over the moments of a
+ * sequence, and name other spans each time. A plan would move many bytes in each round, and the
+ * next round is another one.
  */
 static bool is_worse_than_none(const struct penstock_step *step, const struct penstock_plan *plan)
 {
     return step->launches < SHORT_LOOP && plan->predicted_ns / SHORT_LOOP_TIMES > plan->plain_ns;
 }
 
-/* For the policy, and for penstock_predict; free() takes it back. */
+/* Returns a workspace for the policy and for penstock_predict; free() releases it. */
 static void *new_workspace(const struct ps_plan_making *making)
 {
     size_t bytes = making->policy->workspace_bytes ? making->policy->workspace_bytes(making->step) : 0,
@@ -45,7 +46,7 @@ int ps_plan_make(const struct ps_plan_making *making, struct penstock_plan *plan
     uint64_t begin_ns = ps_now_ns();
     if (workspace && plan->move)
         r = making->policy->plan(step, making->options, workspace, plan);
-    /* The waits, which a policy may leave alone; and a plan from outside may be none. */
+    /* The policy may omit the waits. A plan from outside may be invalid. */
     if ((!r || r == -ERANGE) && penstock_predict(step, workspace, plan, &why)) {
         ps_log_warn_once(
             POLICY,
@@ -67,7 +68,7 @@ int ps_plan_make(const struct ps_plan_making *making, struct penstock_plan *plan
     return r;
 }
 
-/* What `again` is a part of, so that the one who calls can be called between plans. */
+/* A search with a function to call between plans. `again` is its first member. */
 struct search {
     struct ps_replanned again;
     void (*meanwhile)(void);

@@ -14,14 +14,15 @@
 #include "residency/page_supply.h"
 
 /*
- * How long ahead of the host, which is ahead itself (run_ahead.h), by the recorded durations: some
- * mappings' worth, and few enough pages that nothing else misses them. (Up to 8 of 30 GiB were kept
- * back from reloads with 15 ms of a step that makes 7 GB in 20.)
+ * How far preparing is ahead of the host, which is ahead of the device itself (run_ahead.h).
+ * Counted in recorded durations. This leaves time for some mappings, and holds so few pages that no
+ * reload lacks them. (With 15 ms, up to 8 of 30 GiB were kept back from reloads, in a step that
+ * makes 7 GB in 20 ms.)
  */
 #define AHEAD_NS 3000000u
 /*
- * So many rounds an allocation goes on being prepared for when others of its size would have served
- * it.
+ * An allocation is prepared for this many more rounds after freed spans of its size would have
+ * done.
  */
 #define ROUNDS_KEPT 3u
 #define DUE_MAX 1024u
@@ -30,17 +31,21 @@
 struct birth {
     size_t bytes;
     uint32_t after;   /* the launch that it follows */
-    uint8_t missed;   /* it found nothing lately: worth preparing for, for so many rounds more */
-    bool is_due;      /* comes soon, and has not come */
+    uint8_t missed;   /* rounds for which the allocation is still prepared, because it found no span lately */
+    bool is_due;      /* the allocation comes soon, and has not come */
     bool is_prepared; /* a span was made for it in this round */
 };
 
 struct ps_preallocation {
     uint32_t launches, births;
-    struct birth *birth; /* by `after`, those of one launch in their order */
+    struct birth *birth; /* sorted by `after`; births of one launch keep their order */
     uint32_t *first;     /* by launch: its first birth; one more at the end */
     uint32_t
-        *ahead; /* by launch: the first launch that is not soon after it, counted from 0 and going on over the end */
+        /*
+         * By launch: the first launch that is not soon after it. Counted from 0 and going on beyond
+         * the step's end.
+         */
+        *ahead;
 };
 
 /* All guarded by the registry lock. */
@@ -52,7 +57,7 @@ static PS_PER_DEVICE struct {
         uint32_t birth;
     } due[DUE_MAX];
     uint64_t due_written, due_done;
-    size_t making; /* bytes of the span that is just being made; 0: none */
+    size_t making; /* bytes of the span that is being made now; 0: none */
     struct ps_preallocation_figures figures;
     struct ps_lazy_thread thread;
 } first_dev;
@@ -64,7 +69,7 @@ static void find_births(struct ps_preallocation *p, const struct penstock_step *
 {
     uint32_t sum = 0;
 
-    for (uint32_t pass = 0; pass < 2; pass++) { /* counted, then put in their places */
+    for (uint32_t pass = 0; pass < 2; pass++) { /* the first pass counts the births, the second puts them in place */
         for (uint32_t i = 0; i < step->spans; i++) {
             const struct penstock_step_span *span = &step->span[i];
             if (span->born == PENSTOCK_NEVER)
@@ -81,7 +86,7 @@ static void find_births(struct ps_preallocation *p, const struct penstock_step *
             sum += count;
         }
     }
-    for (uint32_t l = step->launches; l > 0; l--) /* each ran on to where the next one's began */
+    for (uint32_t l = step->launches; l > 0; l--) /* each entry ran on to the start of the next one */
         p->first[l] = p->first[l - 1];
     p->first[0] = 0;
 }
@@ -147,8 +152,8 @@ void ps_preallocation_free(struct ps_preallocation *p)
 /* ---- what comes soon ---- */
 
 /*
- * Births that follow the launches from now_place to before `now->ahead[now_place]`: begin there,
- * end at *end, going round.
+ * Returns the first birth that comes soon, and sets *end behind the last one. Soon are births after
+ * launches from now_place to before `now->ahead[now_place]`, across the step's end if need be.
  */
 static uint32_t soon(uint32_t *end)
 {
@@ -159,7 +164,7 @@ static uint32_t soon(uint32_t *end)
     return dev->now->first[dev->now_place];
 }
 
-/* Allocations of the size that are due and come before birth `before`. */
+/* Returns the number of due allocations of the size that come before birth `before`. */
 static uint32_t due_of(size_t bytes, uint32_t before)
 {
     uint32_t end, count = 0;
@@ -196,7 +201,7 @@ void ps_preallocation_allocated(size_t bytes, bool found)
         if (!found)
             b->missed = ROUNDS_KEPT;
         else if (b->missed && b->is_prepared && ps_registry_cached_count(bytes) > due_of(bytes, NONE))
-            b->missed--; /* one of the others would have done */
+            b->missed--; /* another freed span would have done */
         return;
     }
 }
@@ -208,7 +213,7 @@ static bool is_still_due(uint64_t at)
     if (!p || p != dev->now)
         return false;
     const struct birth *b = &p->birth[dev->due[at % DUE_MAX].birth];
-    /* One whose place was passed did not come in this round. */
+    /* A birth whose place has passed did not come in this round. */
     return b->is_due &&
            (b->after + p->launches - dev->now_place) % p->launches < p->ahead[dev->now_place] - dev->now_place;
 }
@@ -216,7 +221,7 @@ static bool is_still_due(uint64_t at)
 /* ---- the thread ---- */
 
 /*
- * A span with pages behind it comes to the freed ones. 0, -ENOMEM (no pages now), -errno. [locked;
+ * Adds a freed span with pages. Returns 0, -ENOMEM (no pages now) or another -errno. [locked;
  * releases the lock meanwhile]
  */
 static int make(size_t bytes)
@@ -252,10 +257,10 @@ static int make(size_t bytes)
 }
 
 /*
- * Two clocks: what is due is told by the host, which may be far ahead of the device; the pages come
- * when the device has let go of them. They are taken when they are nobody's any more (released, or
- * unmapped after their last use), so what is laid with the freed spans is ordered after everything
- * already.
+ * Two clocks: the host says which births are due, and may be far ahead of the device. Pages come
+ * when the device has let go of them. They are taken only when they belong to no span: released, or
+ * unmapped after their last use. So a span that is put with the freed ones is ordered after
+ * everything already.
  */
 static void make_ahead(void)
 {
@@ -275,7 +280,7 @@ static void make_ahead(void)
         struct birth *b = &dev->now->birth[dev->due[at % DUE_MAX].birth];
         size_t bytes = b->bytes;
         if (ps_registry_cached_count(bytes) > due_of(bytes, dev->due[at % DUE_MAX].birth)) {
-            dev->due_done++; /* there will be one left for it */
+            dev->due_done++; /* a freed span will be left for it */
             continue;
         }
         int r = make(bytes);
@@ -287,14 +292,17 @@ static void make_ahead(void)
             ps_budget.waiting--;
             continue;
         }
-        if (!r && is_still_due(at)) /* the lock was released: it may have come meanwhile, or its step be gone */
+        /*
+         * The lock was released: the allocation may have come meanwhile, or its step may be gone.
+         */
+        if (!r && is_still_due(at))
             b->is_prepared = true;
         if (at == dev->due_done)
             dev->due_done++;
     }
 }
 
-/* The birth comes soon. */
+/* Queues the birth to be prepared, because it comes soon. */
 static void falls_due(struct ps_preallocation *p, uint32_t birth)
 {
     struct birth *b = &p->birth[birth];
@@ -316,7 +324,7 @@ void ps_preallocation_at(struct ps_preallocation *p, uint32_t place)
     if (!p->births)
         return;
     if (p != dev->now)
-        from = place; /* just begun: what came between is soon too */
+        from = place; /* the plan has just begun: births in between are soon, too */
     else if (!place)
         from -= from >= p->launches ? p->launches : from;
     dev->now = p;

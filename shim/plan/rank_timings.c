@@ -7,7 +7,7 @@
 #include "memory/registry.h"
 #include "policy/hash.h"
 
-/* What is told: the link, then each launch. */
+/* The figures that ranks exchange: the link, then each launch. */
 struct figures {
     struct penstock_links links;
     struct took {
@@ -16,8 +16,8 @@ struct figures {
 };
 
 /*
- * Whose steps have the same number are alike: as many launches, and the same spans at the same
- * moments.
+ * Returns a hash of the step's shape: its launches, and its spans with their moments. Ranks with
+ * equal hashes have equal steps.
  */
 static uint64_t shape_of(const struct penstock_step *step)
 {
@@ -41,7 +41,7 @@ static void take_more(uint64_t *most, uint64_t other)
     *most = other > *most ? other : *most;
 }
 
-/* A host time of 0 is not known. */
+/* A host time of 0 means unknown. */
 static void take_less_known(uint64_t *least, uint64_t other)
 {
     if (other && (!*least || other < *least))
@@ -51,7 +51,7 @@ static void take_less_known(uint64_t *least, uint64_t other)
 static void heard(void *ctx, const void *theirs)
 {
     struct penstock_step *step = ctx;
-    struct penstock_launch *launch = (struct penstock_launch *)step->launch; /* in the caller's memory */
+    struct penstock_launch *launch = (struct penstock_launch *)step->launch; /* the array is in the caller's memory */
     const struct figures *other = theirs;
 
     for (uint32_t l = 0; l < step->launches; l++) {

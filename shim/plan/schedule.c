@@ -34,8 +34,8 @@ void ps_plan_schedule_free(struct ps_plan_schedule *s)
 }
 
 /*
- * Launch of each move in `at` (PENSTOCK_NEVER: none) to lists by launch; in a list moves keep their
- * order.
+ * Sorts moves into lists by launch. at[m] is the launch of move m; PENSTOCK_NEVER: none. In a list
+ * moves keep their order.
  */
 static void fill_timetable(struct ps_timetable *t, const uint32_t *at, uint32_t moves, uint32_t length)
 {
@@ -46,7 +46,7 @@ static void fill_timetable(struct ps_timetable *t, const uint32_t *at, uint32_t 
     for (uint32_t i = 0; i < length; i++)
         t->start[i + 1] += t->start[i];
     /*
-     * Filled from the back, so that each list's start ends where it belongs without another array.
+     * The lists are filled from the back. Then each start ends in its place without another array.
      */
     for (uint32_t m = moves; m-- > 0;)
         if (at[m] < length)
@@ -57,7 +57,7 @@ static void fill_timetable(struct ps_timetable *t, const uint32_t *at, uint32_t 
         t->start[length] += at[m] < length;
 }
 
-/* 0 or -ENOMEM */
+/* Allocates and fills the timetable. Returns 0 or -ENOMEM. */
 static int make_timetable(struct ps_timetable *t, const uint32_t *at, uint32_t moves, uint32_t length)
 {
     t->start = calloc(length + 1u, sizeof *t->start);
@@ -69,14 +69,14 @@ static int make_timetable(struct ps_timetable *t, const uint32_t *at, uint32_t m
 }
 
 /*
- * The use of the move's span at or last before launch `evict_after`, going round: where the span
- * can be recognised.
+ * Returns the use of the move's span at or last before launch `evict_after`, across the step's end
+ * if need be. The span can be recognised there.
  */
 static uint32_t binding_use(const struct penstock_step *step, const struct penstock_move *move)
 {
     const struct penstock_step_span *span = &step->span[move->span];
     const uint32_t *use = step->use + span->first_use;
-    uint32_t best = span->uses - 1; /* the last of the round before, should none come first in this one */
+    uint32_t best = span->uses - 1; /* the last use of the round before, if none comes first in this one */
 
     for (uint32_t i = 0; i < span->uses && use[i] <= move->evict_after; i++)
         best = i;
@@ -84,15 +84,18 @@ static uint32_t binding_use(const struct penstock_step *step, const struct penst
 }
 
 /*
- * Order in which reloads are begun: as they fall due, among equals as they are needed, going round
- * from the due launch.
+ * Returns the order in which reloads of one due launch begin: the number of launches until the span
+ * is needed.
  */
 static uint64_t urgency(const struct penstock_move *move, uint32_t length)
 {
     return (move->needed_by + length - move->reload_from) % length;
 }
 
-/* Moves that fall due together are few: an insertion sort within each list. */
+/*
+ * Sorts the reloads of each launch by urgency. Few moves fall due together, so an insertion sort
+ * will do.
+ */
 static void order_reloads(struct ps_plan_schedule *s)
 {
     for (uint32_t launch = 0; launch < s->length; launch++)
@@ -106,7 +109,9 @@ static void order_reloads(struct ps_plan_schedule *s)
             }
 }
 
-/* `place`: the launch at which it is bound. */
+/*
+ * Returns the mark by which span `index` is known again. `place`: the launch at which it is bound.
+ */
 static struct ps_identity identity_of(const struct penstock_step *step, uint32_t index, uint32_t place,
                                       const uint64_t *numbers)
 {
@@ -119,20 +124,19 @@ static struct ps_identity identity_of(const struct penstock_step *step, uint32_t
 }
 
 /*
- * Whether the move's span is on its slot at that launch: from where it leaves to where its reload
- * is begun, going round.
+ * Returns whether the move's span is on its slot at that launch. It is away from its eviction to
+ * the start of its reload, across the step's end if need be.
  */
 static bool is_away(const struct ps_plan_schedule *s, uint32_t move, uint32_t launch)
 {
     uint32_t from = s->move[move].evict_after, to = s->move[move].reload_from;
 
     if (to == PENSTOCK_NEVER)
-        return launch >=
-               /*
-                * it does not come back, and is freed where it is; what of that lies in the next
-                * round is left out
-                */
-               from;
+        /*
+         * The span does not come back, and is freed while away. The part of that time in the next
+         * round is left out.
+         */
+        return launch >= from;
     return from < to ? launch >= from && launch < to : launch >= from || launch < to;
 }
 
@@ -187,9 +191,9 @@ bool ps_plan_schedule_is_in_grace(const struct ps_plan_schedule *s, uint32_t mov
 }
 
 /*
- * The planner has the D2H queued at the launch that opens the gap, and a reload may be due at the
- * next one. It comes later by the grace, and a reload that fell due before would find the span
- * resident and be void. False: the gap is too short for that.
+ * Moves the reload behind the grace. The planner queues the D2H at the launch that opens the gap,
+ * and a reload may be due at the next one. The grace delays the D2H. A reload that fell due before
+ * it would find the span resident and be void. Returns false if the gap is too short.
  */
 static bool give_grace(struct penstock_move *move, uint32_t length, uint32_t grace)
 {
@@ -197,7 +201,7 @@ static bool give_grace(struct penstock_move *move, uint32_t length, uint32_t gra
         return true;
     uint32_t gap = (move->needed_by + length - move->evict_after) % length,
              away = (move->reload_from + length - move->evict_after) % length;
-    gap = gap ? gap : length; /* the launch that uses it last in a round is the first in the next */
+    gap = gap ? gap : length; /* the launch that uses the span last in a round is also its first use in the next */
     if (gap <= grace + 1)
         return false;
     if (away <= grace)
@@ -206,9 +210,9 @@ static bool give_grace(struct penstock_move *move, uint32_t length, uint32_t gra
 }
 
 /*
- * Fills move, grace and moves. What nobody uses unseen needs no grace, and in a step whose launches
- * each wait for reloads, as an optimizer's do under little memory, four launches are 12 ms in which
- * the D2H link stands still (a compiled model in 13 of 20 GiB, H200: 255 ms a step instead of 261).
+ * Fills move, grace and moves. A span whose uses are all seen needs no grace. With little memory an
+ * optimizer's launches each wait for reloads. Four launches are then 12 ms in which the D2H link
+ * stands still (a compiled model in 13 of 20 GiB, H200: 255 ms a step instead of 261).
  */
 static void take_moves(struct ps_plan_schedule *s, const struct penstock_plan *plan, const bool *all_seen,
                        uint32_t grace_of_others)
@@ -223,7 +227,7 @@ static void take_moves(struct ps_plan_schedule *s, const struct penstock_plan *p
     }
 }
 
-/* The launch at which the move's D2H is queued; PENSTOCK_NEVER: it is not. */
+/* Returns the launch at which the move's D2H is queued; PENSTOCK_NEVER: it is not queued. */
 static uint32_t evicted_at(const struct ps_plan_schedule *s, uint32_t move)
 {
     return s->grace[move] == PENSTOCK_NEVER ? PENSTOCK_NEVER : (s->move[move].evict_after + s->grace[move]) % s->length;
@@ -271,8 +275,8 @@ struct ps_plan_schedule *ps_plan_schedule_make(const struct penstock_step *step,
     }
     r = make_timetable(&s->bind, at, s->moves, s->length);
     /*
-     * An access that parameters don't show may follow a visible one within the grace: the D2H is
-     * queued after it.
+     * Within the grace, an access that parameters don't show may follow a visible one. So the D2H
+     * is queued after the grace.
      */
     for (uint32_t m = 0; m < s->moves; m++)
         at[m] = evicted_at(s, m);

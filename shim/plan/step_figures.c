@@ -16,8 +16,8 @@ struct ps_step_figures {
     uint32_t launches, layers;
     struct layer *layer;
     uint32_t *layer_of;                /* by launch */
-    uint64_t *waited;                  /* by round kept, then by launch */
-    uint64_t round_of[PS_ROUNDS_KEPT]; /* which round each holds; 0: none (rounds count from 1) */
+    uint64_t *waited;                  /* ns; by round kept, then by launch */
+    uint64_t round_of[PS_ROUNDS_KEPT]; /* the round that each place holds; 0: none (rounds count from 1) */
 };
 
 void ps_step_figures_free(struct ps_step_figures *f)
@@ -77,7 +77,7 @@ void ps_step_figures_waited(struct ps_step_figures *f, uint64_t round, uint32_t 
     uint64_t *waited = f->waited + round % PS_ROUNDS_KEPT * f->launches;
 
     if (f->round_of[round % PS_ROUNDS_KEPT] > round)
-        return; /* told too late */
+        return; /* reported too late */
     if (f->round_of[round % PS_ROUNDS_KEPT] != round) {
         memset(waited, 0, f->launches * sizeof *waited);
         f->round_of[round % PS_ROUNDS_KEPT] = round;

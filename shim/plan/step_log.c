@@ -8,23 +8,25 @@
 #include "plan/following.h"
 #include "plan/live_values.h"
 
-/* Steps that are kept for the thread that writes: at 5 ms a step, what it takes in 2.5 s. */
+/* Steps kept for the writing thread: at 5 ms a step, these last for 2.5 s. */
 #define KEPT 512u
-/* When so many are kept, they are written whether or not their waits have been told. */
+/* When this many steps are kept, they are written even if their waits have not been reported. */
 #define KEPT_LONG (KEPT / 2)
 
 /* Guarded by the registry lock. */
 static PS_PER_DEVICE struct {
     uint64_t count;      /* steps that have ended */
-    uint64_t ended_at;   /* the last one, or the one that was found; ns */
-    uint64_t began;      /* the launch that the first one begins behind */
+    uint64_t ended_at;   /* ns: end of the last step, or time at which the step was found */
+    uint64_t began;      /* the first step begins after this launch */
     uint64_t exposed_ns; /* of the step under way */
     uint64_t planned;    /* steps under plans when the last one ended */
-    uint64_t told;       /* waits have been told of all launches before this one */
+    uint64_t told;       /* waits of all launches before this one have been reported */
     struct {
         uint64_t ns, last_launch, exposed_ns;
-    } recent[PS_LIVE_RECENT];  /* of step n (counted from 0) at n % PS_LIVE_RECENT */
-    struct ps_live_step *kept; /* KEPT of them, likewise; NULL: nobody wants them */
+        /* The figures of step n (counted from 0) are at n % PS_LIVE_RECENT. */
+    } recent[PS_LIVE_RECENT];
+    /* KEPT entries; step n is at n % KEPT. NULL: no thread reads them. */
+    struct ps_live_step *kept;
     uint64_t taken, lost;
 } first_dev;
 #define dev (&PS_HERE(first_dev))
@@ -47,7 +49,7 @@ void ps_step_log_begin(uint64_t launch)
 
 static void keep(uint64_t launch, uint64_t now, bool planned)
 {
-    if (dev->count - dev->taken > KEPT) { /* the oldest gives way */
+    if (dev->count - dev->taken > KEPT) { /* the oldest step is dropped */
         dev->taken++;
         dev->lost++;
     }
@@ -81,8 +83,8 @@ void ps_step_log_waited(uint64_t launch, uint64_t ns)
     if (launch <= dev->began)
         return;
     /*
-     * It is that of the step under way, or of one that ended a moment ago; of an older one nobody
-     * wants to know any more.
+     * The wait belongs to the step under way, or to one that ended a moment ago. Waits of older
+     * steps are not counted.
      */
     while (step && dev->count - step < PS_LIVE_RECENT && dev->recent[(step - 1) % PS_LIVE_RECENT].last_launch >= launch)
         step--;

@@ -5,7 +5,7 @@
 #include "policy/planner/profile.h"
 #include "policy/recording/classes.h"
 
-/* What the report says of a span beside the profile. */
+/* A span's facts that the report adds to the profile. */
 struct named {
     uint64_t bytes;
     enum penstock_class class_;
@@ -13,7 +13,7 @@ struct named {
 
 struct ps_step_profile {
     struct ps_profile profile;
-    struct named shown[PS_PROFILE_SPANS]; /* as profile.span */
+    struct named shown[PS_PROFILE_SPANS]; /* same index as profile.span */
     struct reloads {
         uint32_t layer;
         struct named largest;
