@@ -15,31 +15,37 @@
 
 #define MIB (1ull << 20)
 
-/* Cuts that are kept of a block: 96 KiB of memory. */
+/* Cuts kept for each block: 96 KiB of memory. */
 #define CUTS_MAX 2048u
 
 /* ---- which, and how large ---- */
 
 /*
- * Below this a copy and a change of mapping take about a millisecond, and moving as a whole does no
- * harm.
+ * Below this size, a copy and a change of mapping take about a millisecond. Then moving the
+ * allocation as a whole does no harm.
  */
 #define LEAST_BLOCK (64 * MIB)
 
-/* Launches out of the last ones that show a use in parts. */
+/*
+ * USED_INSIDE launches among the last USED_INSIDE_AMONG show that a large allocation is used in
+ * parts.
+ */
 #define USED_INSIDE 64u
 #define USED_INSIDE_AMONG 1024u
 
-/* Guarded by the registry lock, but for `are_many`. */
+/* Guarded by the registry lock, except `are_many`. */
 static PS_PER_DEVICE struct {
-    CUdeviceptr last; /* place that was named */
-    uint64_t since;   /* the launch from which on they are counted */
+    CUdeviceptr last; /* the address that was named last */
+    uint64_t since;   /* number of the launch at which counting began */
     uint32_t count;
     atomic_bool are_many;
 } first_used_inside;
 #define used_inside PS_HERE(first_used_inside)
 
-/* A large one that would have to move as a whole, for the little of it that each launch uses. */
+/*
+ * Returns whether an allocation is large: it would move as a whole although each launch uses little
+ * of it.
+ */
 static bool is_large(size_t bytes)
 {
     return bytes > ps_budget.limit / 8 && bytes > 16 * ps_reservation.granularity;
@@ -91,8 +97,8 @@ size_t ps_block_piece_bytes(size_t bytes, size_t unit)
     size_t piece = unit;
 
     /*
-     * 64 pieces; but less than 16 MiB are slow to copy and to map for their size
-     * (shim/README.md#mapping-memory), so then fewer.
+     * Aims at 64 pieces. Pieces below 16 MiB are slow to copy and to map for their size
+     * (shim/README.md#mapping-memory). So small blocks have fewer pieces.
      */
     while (piece < 64 * MIB && (bytes / piece > 64 || (piece < 16 * MIB && bytes / piece > 32)))
         piece *= 2;
@@ -103,7 +109,7 @@ size_t ps_block_piece_bytes(size_t bytes, size_t unit)
 
 /* ---- making and ending ---- */
 
-/* A structure with nothing in it but cuts that know nothing yet. */
+/* Returns a structure that is empty except for cuts without entries; NULL if memory is missing. */
 static struct ps_block *new_structure(void)
 {
     struct ps_registry_state *r = &ps_registry;
@@ -121,7 +127,8 @@ static struct ps_block *new_structure(void)
         block->cuts.cut = memory;
     }
     /*
-     * What outlives a life: the marks of launches that are about to take them back, and the memory.
+     * Two things outlive a life: the marks of launches that are about to take them back, and the
+     * memory.
      */
     struct ps_tensor_start *memory = block->cuts.cut;
     *block = (struct ps_block){.launching = block->launching, .wanted = block->wanted};
@@ -172,7 +179,7 @@ void ps_block_join(struct ps_span *span, struct ps_block *block)
     ps_block_piece_ends(span);
     atomic_store_explicit(&span->block, block, memory_order_relaxed);
     if (block && span->bytes > block->piece_bytes)
-        block->piece_bytes = span->bytes; /* of one that grows: those of the largest */
+        block->piece_bytes = span->bytes; /* a growing block has the size of its largest piece here */
 }
 
 void ps_block_moved(struct ps_block *block, CUdeviceptr address)
@@ -240,7 +247,7 @@ void ps_block_names_free(struct ps_block_names *names)
     free(names->block);
 }
 
-/* In this device's area, or NULL. [locked] */
+/* Returns the block at this address in this device's area, or NULL. [locked] */
 static struct ps_block *block_at(CUdeviceptr address)
 {
     if (ps_devices_several && ps_address_device(address) != ps_address_device(ps_registry.start))
@@ -266,8 +273,8 @@ static bool add_block(struct ps_block_names *names, struct ps_block *block)
 }
 
 /*
- * Where the cut of a name is. One that is somewhere in a unit is put at its end, where it shortens
- * nothing that ends in the unit.
+ * Returns the address of a name's cut. If the name is somewhere in a unit, the cut is at the unit's
+ * end. There it shortens no tensor that ends in the unit.
  */
 static uint64_t cut_of(const struct ps_block_name *name)
 {
@@ -276,16 +283,16 @@ static uint64_t cut_of(const struct ps_block_name *name)
 
 static void note_cut(struct ps_block *block, const struct ps_block_name *name)
 {
-    /* Copies of less than a unit are seldom of a whole tensor. */
+    /* A copy of less than a unit seldom covers a whole tensor. */
     if (!name->bytes || name->bytes >= ps_reservation.granularity)
         ps_tensor_starts_note(&block->cuts, cut_of(name), name->bytes ? name->address + name->bytes : 0);
 }
 
-/* Behind the last byte that the name is believed to stand for. */
+/* Returns the address behind the last byte that the name is believed to cover. */
 static CUdeviceptr end_of(const struct ps_block *block, const struct ps_block_name *name)
 {
     CUdeviceptr behind = block->address + block->bytes;
-    /* With nothing known above, no more than can be on the device beside another. */
+    /* If no cut is known above, a name covers no more than fits the device beside another name. */
     uint64_t most = ps_budget.limit / 2 > block->piece_bytes ? ps_budget.limit / 2 : block->piece_bytes;
     CUdeviceptr end = name->bytes ? name->address + name->bytes
                                   : ps_tensor_starts_end_of(&block->cuts, cut_of(name), ps_reservation.granularity);
@@ -301,7 +308,7 @@ bool ps_block_resolve(struct ps_block_names *names, void (*note)(void *ctx, stru
     bool listed = true;
 
     ps_registry_lock();
-    /* All cuts first: what is named together ends where the other begins. */
+    /* All cuts are noted first: a name ends where another name of the call begins. */
     for (size_t i = 0; i < names->count; i++) {
         const struct ps_block_name *name = &names->name[i];
         if (!(block = block_at(name->address)))

@@ -23,8 +23,8 @@ void ps_budget_open(struct ps_amount budget, struct ps_amount reserve, uint64_t 
 {
     struct ps_budget_state *b = &ps_budget;
     /*
-     * What Penstock does not manage also grows: modules, library workspaces, small allocations.
-     * 1/64 is 2.2 GiB on the target GPU.
+     * Memory that Penstock does not manage grows, too: modules, library workspaces, small
+     * allocations. 1/64 is 2.2 GiB on the target GPU.
      */
     uint64_t kept = reserve.kind == PS_AMOUNT_AUTO ? device_total / 64 : ps_amount_bytes(reserve, device_total);
 
@@ -59,7 +59,7 @@ bool ps_budget_is_tight(void)
     return atomic_load_explicit(&tight, memory_order_relaxed);
 }
 
-/* What may be held: the budget, or less than the driver refused to go beyond. */
+/* Returns the bytes that may be held: the budget, or fewer if the driver has refused pages. */
 static uint64_t limit_now(void)
 {
     const struct ps_budget_state *b = &ps_budget;
@@ -77,7 +77,7 @@ static void hold(size_t bytes)
     look_whether_tight();
 }
 
-/* For whoever waits: some were let go of. */
+/* Wakes threads that wait for pages, because some pages were released. */
 static void there_are_pages(void)
 {
     ps_budget.released_times++;
@@ -85,13 +85,16 @@ static void there_are_pages(void)
     ps_registry_changed();
 }
 
-/* To the driver. [locked; releases the lock meanwhile] */
+/* Gives the pages back to the driver. [locked; releases the lock meanwhile] */
 static void give_back(struct ps_pages *pages)
 {
     const size_t lacking = ps_pages_lacking(pages), bytes = pages->bytes - lacking;
 
-    ps_budget.releasing +=
-        bytes; /* the driver has them yet: who looks meanwhile waits, and neither evicts nor gives up */
+    /*
+     * The driver still has these bytes. A thread that checks meanwhile waits; it neither evicts nor
+     * gives up.
+     */
+    ps_budget.releasing += bytes;
     ps_registry_unlock();
     ps_pages_give_back(pages);
     ps_registry_lock();
@@ -161,8 +164,8 @@ uint64_t ps_budget_to_spare(void)
 }
 
 /*
- * Others have made room meanwhile. With nothing held it is for the driver to say whether there is
- * any. [locked]
+ * Returns whether other threads have made room meanwhile. With no bytes held, only the driver knows
+ * whether it has room. [locked]
  */
 bool ps_budget_has_room(size_t bytes)
 {
@@ -170,8 +173,8 @@ bool ps_budget_has_room(size_t bytes)
 }
 
 /*
- * Less than now must be held before it is worth asking the driver again: something else holds the
- * device's memory. [locked]
+ * Notes that the driver refused pages, because another user of the device holds its memory. The
+ * driver is asked again when fewer bytes are held. [locked]
  */
 static void note_refusal(void)
 {
@@ -187,7 +190,7 @@ static void note_refusal(void)
                      ps_bytes_text(b->held).text, ps_bytes_text(b->limit).text);
 }
 
-/* The pages' parts are nobody's. [locked; releases the lock meanwhile] */
+/* Makes the pages spare, or gives them back to the driver. [locked; releases the lock meanwhile] */
 void ps_budget_part_with(struct ps_pages *pages)
 {
     if (ps_spare_keep(pages))
@@ -195,8 +198,8 @@ void ps_budget_part_with(struct ps_pages *pages)
 }
 
 /*
- * What the pages lack is made, if the budget has room. 0, -ENOMEM (no room, or the driver has
- * none), -errno. [locked; releases the lock meanwhile]
+ * Makes the parts that the pages lack, if the budget has room. Returns 0, -ENOMEM (no room, or the
+ * driver has none) or another -errno. [locked; releases the lock meanwhile]
  */
 static int make_what_lacks(struct ps_pages *pages)
 {
@@ -210,7 +213,7 @@ static int make_what_lacks(struct ps_pages *pages)
     for (; lack; lack = ps_pages_lacking(pages)) {
         bool has_room = b->held + lack <= limit_now();
         if (!has_room && b->held + lack - ps_spare_bytes() > limit_now())
-            return -ENOMEM; /* nor with all that is spare given back */
+            return -ENOMEM; /* no room even if all spare pages are given back */
         if (has_room) {
             hold(lack);
             ps_registry_unlock();
@@ -221,7 +224,7 @@ static int make_what_lacks(struct ps_pages *pages)
         }
         if (has_room && r != -ENOMEM)
             break;
-        /* What is spare and of no use here makes room, in the budget or on the device. */
+        /* Spare pages that do not fit here make room, in the budget or on the device. */
         if (!(other = ps_spare_take_out(has_room ? lack : b->held + lack - limit_now()))) {
             if (has_room)
                 note_refusal();
@@ -240,8 +243,8 @@ static int make_what_lacks(struct ps_pages *pages)
 }
 
 /*
- * Pages of what is spare and, if the budget has room, of what the driver makes. 0, -ENOMEM, -errno.
- * [locked; releases the lock meanwhile]
+ * Completes the pages: spare parts are in them, the driver makes the rest if the budget has room.
+ * Returns 0, -ENOMEM or another -errno. [locked; releases the lock meanwhile]
  */
 int ps_budget_make_pages(struct ps_pages *pages, struct ps_supply *out)
 {
@@ -258,8 +261,8 @@ int ps_budget_make_pages(struct ps_pages *pages, struct ps_supply *out)
 }
 
 /*
- * What is still missing for `bytes` once everything under way has ended and every freed span is
- * released. [locked]
+ * Returns the bytes still missing for `bytes` once everything under way has ended and every freed
+ * span is released. [locked]
  */
 uint64_t ps_budget_missing(size_t bytes)
 {
@@ -270,7 +273,7 @@ uint64_t ps_budget_missing(size_t bytes)
     return stays + bytes > limit ? stays + bytes - limit : 0;
 }
 
-/* How much evictions ahead of need keep free. */
+/* Returns the bytes that evictions ahead of need keep free. */
 uint64_t ps_budget_kept_ahead(void)
 {
     return ps_budget.limit / 16 < 2 * GIB ? ps_budget.limit / 16 : 2 * GIB;

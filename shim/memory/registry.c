@@ -28,14 +28,14 @@ static struct ps_span *_Atomic *map_of(uint64_t units)
 }
 
 /*
- * Addresses cost nothing on a GPU (1 TiB: 9 us, shim/README.md#mapping-memory); a smaller address
- * space (a sanitizer's, a ulimit) gives what it has.
+ * Reserves the addresses. They cost nothing on a GPU (1 TiB: 9 us, shim/README.md#mapping-memory).
+ * A smaller address space (a sanitizer's, a ulimit) gives fewer.
  */
 static int reserve(size_t granularity, unsigned areas)
 {
     struct ps_reservation *r = &ps_reservation;
     uint64_t bytes = LARGEST_RESERVATION;
-    unsigned area_log = 0; /* of the number of areas */
+    unsigned area_log = 0; /* logarithm of the number of areas */
     CUresult result;
 
     do {
@@ -53,8 +53,8 @@ static int reserve(size_t granularity, unsigned areas)
         ps_cu.cuMemAddressFree(r->base, bytes);
         return -ENOMEM;
     }
-    atomic_store_explicit(&r->reserved, bytes,
-                          memory_order_release); /* last: ps_address_is_a_spans is true from here on */
+    /* This comes last: ps_address_is_a_spans is true from here on. */
+    atomic_store_explicit(&r->reserved, bytes, memory_order_release);
     return 0;
 }
 
@@ -96,8 +96,8 @@ struct ps_span *ps_registry_live_at(CUdeviceptr address)
 
 struct ps_span *ps_registry_numbered(uint64_t number)
 {
-    struct ps_span *span =
-        (struct ps_span *)(uintptr_t)(number & 0xFFFFFFFFFFFFu); /* structures are never given back to libc */
+    /* Structures are never freed, so this pointer stays readable. */
+    struct ps_span *span = (struct ps_span *)(uintptr_t)(number & 0xFFFFFFFFFFFFu);
 
     return span && span->number == number && span->life == PS_LIFE_LIVE ? span : NULL;
 }
@@ -147,8 +147,8 @@ static void count_in(struct ps_span *span, size_t requested)
 {
     static _Atomic uint64_t lives_begun;
     struct ps_registry_state *r = &ps_registry;
-    const struct ps_block *block =
-        ps_block_whole(span); /* what is said of the span's birth is then said of the block's */
+    /* A piece's birth then counts as the block's birth. */
+    const struct ps_block *block = ps_block_whole(span);
     uint64_t lives = (span->number >> 48) + 1;
 
     span->number = (uint64_t)(uintptr_t)span | lives << 48;
@@ -194,7 +194,7 @@ static void note_highest(const struct ps_span *span)
         ps_registry.highest = span->address + span->bytes;
 }
 
-/* `address` 0: any. */
+/* Returns a structure for a new span. `address` 0: any address. */
 static struct ps_span *new_structure(CUdeviceptr address, size_t bytes)
 {
     struct ps_registry_state *r = &ps_registry;
@@ -214,8 +214,8 @@ static struct ps_span *new_structure(CUdeviceptr address, size_t bytes)
         return NULL;
     }
     /*
-     * What outlives a life: the event, and launches that named these addresses by accident and are
-     * about to take their mark back.
+     * Two fields outlive a life. One is the event. The other counts launches that named these
+     * addresses by accident and are about to take their mark back.
      */
     const struct ps_span fresh = {.address = address,
                                   .bytes = bytes,
@@ -278,7 +278,10 @@ static void await_no_more(struct ps_span *span)
     r->awaiting_count = kept;
 }
 
-/* Between the free and the kernel there are few, such as one that fills the result first. */
+/*
+ * Launches after a free that may still use the span. Few come between the free and its kernel, such
+ * as one that fills the result first.
+ */
 #define AWAITED_LAUNCHES 4
 
 void ps_registry_await_launches(struct ps_span *span, struct ps_stream *stream)
@@ -383,8 +386,8 @@ uint64_t ps_registry_unwanted(uint64_t now_ns, uint64_t at_most)
     uint64_t bytes = 0;
 
     /*
-     * A free only notes the period: reading a clock there would cost a tenth of it. What was freed
-     * in the one before this may have been so a moment ago.
+     * A free only notes the period: reading a clock there would cost a tenth of the free. A span
+     * that was freed in the period before may have been freed a moment ago.
      */
     if (now_ns - r->period_began >= WANTED_WITHIN_NS) {
         r->period++;
@@ -482,11 +485,11 @@ void ps_registry_hint_idle(struct ps_span *span)
     TAILQ_INSERT_HEAD(&ps_registry.idle_order, span, listed);
 }
 
-/* The invariants of one span. Returns the broken one, or NULL. */
+/* Checks the invariants of one span. Returns the broken one, or NULL. */
 static const char *broken(const struct ps_span *span)
 {
     if (span->busy)
-        return NULL; /* someone is between two states */
+        return NULL; /* a thread is changing the span */
     if (ps_address_span(span->address) != span || ps_address_span(span->address + span->bytes - 1) != span)
         return "the map does not lead to it";
     switch (span->life) {

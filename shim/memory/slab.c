@@ -20,12 +20,12 @@
 
 TAILQ_HEAD(slot_list, ps_slot);
 
-/* A size that slots have been made in. Gone with its last slot. */
+/* A size of slots. It is removed with its last slot. */
 struct ps_slot_size {
     size_t bytes;
     uint32_t made;         /* slots, free or not */
-    uint32_t free;         /* of them */
-    struct slot_list list; /* those, oldest first */
+    uint32_t free;         /* free slots */
+    struct slot_list list; /* the free slots, oldest first */
     LIST_ENTRY(ps_slot_size) next;
 };
 LIST_HEAD(size_list, ps_slot_size);
@@ -36,18 +36,18 @@ static PS_PER_DEVICE struct {
     uint32_t sharers;
     size_t unit;
 
-    /* Guarded by the registry lock, but where it says otherwise. */
-    struct size_list sizes; /* the largest first; a program has a few dozen */
+    /* Guarded by the registry lock, unless a field says otherwise. */
+    struct size_list sizes; /* largest first; a program has a few dozen */
     struct slot_list free_slots;
     uint64_t free_bytes;
     struct ps_slab_figures figures;
-    _Atomic uint64_t made_bytes; /* figures.bytes, for other devices */
-    bool extended;               /* auto goes beyond a half of the host's memory: see ps_slab_extend */
+    _Atomic uint64_t made_bytes; /* copy of figures.bytes for other devices */
+    bool extended;               /* the bound is auto and exceeds a half of the host's memory: see ps_slab_extend */
     struct ps_address_space addresses;
     CUdeviceptr reservation;
     /*
-     * The host refused with this many bytes made; asked again after a while, since others may give
-     * memory back.
+     * Bytes of slots when the host last refused. It is asked again after a while, because other
+     * processes may give memory back.
      */
     uint64_t refused_with;
     uint64_t refused_until_ns; /* 0: not refused */
@@ -56,15 +56,16 @@ static PS_PER_DEVICE struct {
 
 #define REFUSED_FOR_NS 1000000000u
 
-/* Sizes looked at for a row. */
+/* Number of sizes that the search for a row considers. */
 #define ROW_SIZES_MAX 64u
 
 #define LARGEST_RESERVATION (4ull << 40)
 #define SMALLEST_RESERVATION (64ull << 20)
 
 /*
- * The bound in bytes, with `made` bytes of slots there. Read anew each time it matters: where host
- * memory is added while it is used (a virtual machine that grows), the first reading is too small.
+ * Returns the bound in bytes, with `made` bytes of slots made. It is read again whenever it
+ * matters. Host memory may be added later (a virtual machine that grows); then the first reading is
+ * too small.
  */
 static uint64_t work_out_whole_limit(uint64_t made)
 {
@@ -95,9 +96,9 @@ static uint64_t work_out_whole_limit(uint64_t made)
 }
 
 /*
- * This device's part of it: an equal one, as far as the others have left that much; the first
- * device's is the whole until there is a second one. What the others have is read without their
- * locks: a figure a moment old is as good.
+ * Returns this device's share of the bound. The share is an equal part, if the others have left
+ * that much. The first device has the whole bound until there is a second one. The others' figures
+ * are read without their locks: figures of a moment ago will do.
  */
 static uint64_t work_out_limit(uint64_t made)
 {
@@ -116,7 +117,7 @@ static uint64_t work_out_limit(uint64_t made)
             others += atomic_load_explicit(&dev->made_bytes, memory_order_relaxed);
         ps_here = at;
     }
-    count += !is_among; /* while it is set up */
+    count += !is_among; /* the device is being set up */
     uint64_t whole = work_out_whole_limit(made + others), left = whole > others ? whole - others : 0;
     return left < whole / count ? left : whole / count;
 }
@@ -132,8 +133,8 @@ void ps_slab_open(struct ps_amount host_budget, uint32_t local_processes, size_t
 }
 
 /*
- * The slab's own reservation, made when the first slot is: a program that never runs short never
- * has it. [unlocked, one thread at a time]
+ * Makes the slab's reservation at the first slot. A program that always has enough memory never
+ * needs it. [unlocked, one thread at a time]
  */
 static int reserve_addresses(void)
 {
@@ -175,7 +176,7 @@ bool ps_slab_extend(size_t bytes)
     return true;
 }
 
-/* Slots of so many bytes are made, or (negative) given back. */
+/* Adds `bytes` to the bytes of slots made; negative if slots were destroyed. */
 static void count_made(int64_t bytes)
 {
     dev->figures.bytes += (uint64_t)bytes;
@@ -201,7 +202,7 @@ static struct ps_slot_size *find_size(size_t bytes)
     return NULL;
 }
 
-/* For one slot more. NULL: no memory. [locked] */
+/* Counts one more slot of the size. Returns NULL if memory is missing. [locked] */
 static struct ps_slot_size *enter_size(size_t bytes)
 {
     struct ps_slot_size *size = find_size(bytes), *larger = NULL, *other;
@@ -226,7 +227,7 @@ static struct ps_slot_size *enter_size(size_t bytes)
     return size;
 }
 
-/* For one slot less. [locked] */
+/* Counts one slot of the size less. [locked] */
 static void leave_size(struct ps_slot_size *size)
 {
     if (--size->made)
@@ -251,7 +252,7 @@ static void put_in(struct ps_slot *slot)
     dev->free_bytes += slot->bytes;
 }
 
-/* Oldest first: its last H2D is the likeliest to be over. */
+/* Takes the oldest free slot: its last H2D is the likeliest to be over. */
 static struct ps_slot *take_oldest(struct ps_slot_size *size)
 {
     struct ps_slot *slot = size ? TAILQ_FIRST(&size->list) : NULL;
@@ -280,7 +281,8 @@ uint64_t ps_slab_free_of(size_t bytes)
 /* ---- rows ---- */
 
 /*
- * Which free slots add up to `bytes`. Returns how many sizes `row` then has, 0 if there is no row.
+ * Chooses free slots that add up to `bytes`. Returns the number of sizes in `row`, or 0 if no row
+ * exists.
  */
 static unsigned choose_row(size_t bytes, struct ps_slab_row_size row[ROW_SIZES_MAX])
 {
@@ -300,7 +302,7 @@ struct ps_slot *ps_slab_take_row(size_t bytes)
 {
     struct ps_slab_row_size row[ROW_SIZES_MAX];
     struct ps_slot *first = NULL, **end = &first;
-    unsigned n = choose_row(bytes, row); /* a slot of just this size is the row of one that it finds first */
+    unsigned n = choose_row(bytes, row); /* a single slot of this size is found first */
 
     for (unsigned i = 0; i < n; i++) {
         struct ps_slot_size *size = row[i].taken ? find_size(row[i].bytes) : NULL;
@@ -344,9 +346,9 @@ void ps_slab_read_begins(struct ps_slot *row)
     struct ps_slot *slot;
 
     /*
-     * The event stood for an H2D of an earlier row too, and others of that row may still lie about
-     * free. That H2D is over: whatever filled this slot since has waited for it, and is over
-     * itself. They need not wait for this one.
+     * The event stood for an H2D of an earlier row, too. Slots of that row may still be free with
+     * the event as read_by. That H2D is over: every D2H into this slot since has waited for it, and
+     * is over itself. So those slots need not wait for the new H2D.
      */
     if (row->lent)
         TAILQ_FOREACH (slot, &dev->free_slots, order)
@@ -400,8 +402,9 @@ void ps_slab_give(struct ps_slot *row)
 }
 
 /*
- * Waits on the host, on the slab's own thread, for the H2D that reads it. False: that can't be
- * told, or the driver refuses, and it is never used again.
+ * Destroys the slot. Waits on the host, on the slab's own thread, for the H2D that reads it.
+ * Returns false if that can't be known, or if the driver refuses. Then the slot is never used
+ * again.
  */
 static bool destroy(const struct ps_slot *slot)
 {
@@ -412,9 +415,9 @@ static bool destroy(const struct ps_slot *slot)
 }
 
 /*
- * Makes room under the bound by destroying free slots, and under what the host has refused as far
- * as they are enough for that: it is asked all the same. 0 or -ENOSPC. [locked; releases the lock
- * meanwhile]
+ * Makes room under the bound by destroying free slots. Also makes room under the bytes at the
+ * host's last refusal, if free slots suffice for that. If they don't, the host is asked all the
+ * same. Returns 0 or -ENOSPC. [locked; releases the lock meanwhile]
  */
 static int make_room(size_t bytes)
 {
@@ -431,22 +434,22 @@ static int make_room(size_t bytes)
         const bool gone = destroy(slot);
         ps_registry_lock();
         if (!gone)
-            continue; /* it counts as made: the host's memory is not back */
+            continue; /* the slot still counts as made: the host's memory is not back */
         count_made(-(int64_t)slot->bytes);
         ps_address_space_give(&dev->addresses, slot->address, slot->bytes);
         leave_size(slot->size);
-        free(slot); /* its event is lost to the driver: others may hold it as their read_by */
+        free(slot); /* its event is never destroyed: other slots may hold it as their read_by */
     }
 }
 
-/* [locked] */
+/* The host has refused memory. [locked] */
 static void refuse(void)
 {
     dev->refused_with = dev->figures.bytes;
     dev->refused_until_ns = ps_now_ns() + REFUSED_FOR_NS;
 }
 
-/* The slot is taken. [unlocked, one thread at a time] */
+/* Makes a slot, which is then taken. [unlocked, one thread at a time] */
 static int create(size_t bytes, struct ps_slot **out)
 {
     struct ps_slot *slot = calloc(1, sizeof *slot);
@@ -512,10 +515,10 @@ static int create(size_t bytes, struct ps_slot **out)
     return r;
 }
 
-/* [unlocked] */
+/* Makes a slot, as create() does, and reports progress. [unlocked] */
 static int create_one(size_t bytes, struct ps_slot **out)
 {
-    /* host pages are made no faster by more threads (shim/README.md#host-pages) */
+    /* more threads do not make host pages faster (shim/README.md#host-pages) */
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 
     pthread_mutex_lock(&one_at_a_time);
@@ -543,13 +546,14 @@ int ps_slab_add(size_t bytes)
 }
 
 /*
- * A row that is made anew is made of slots of this size and a rest, whatever it is for, so that the
- * pieces fit others: 128 MiB where pages have 2. Not more pieces than a row may have.
+ * A new row is made of slots of this size and a rest, whatever its span. So its slots fit other
+ * rows, too. 128 MiB where pages have 2 MiB. The size doubles until a row has at most PIECES_MAX
+ * slots.
  */
 #define PIECE_PAGES 64u
 #define PIECES_MAX 16u
 
-/* The largest piece of a row for `bytes`. */
+/* Returns the size of the largest slot of a new row for `bytes`. */
 static size_t piece_of(size_t bytes)
 {
     size_t piece = PIECE_PAGES * dev->unit;
@@ -560,8 +564,8 @@ static size_t piece_of(size_t bytes)
 }
 
 /*
- * As much of a row for `bytes` as free slots are: all of it, all but a small piece, or nothing.
- * `*missing`: the rest. [locked]
+ * Takes free slots as part of a row for `bytes`: all of it, all but one small slot, or none.
+ * `*missing`: the bytes of the rest. [locked]
  */
 static struct ps_slot *take_part(size_t bytes, size_t *missing)
 {
@@ -607,7 +611,7 @@ unsigned ps_slab_keep_lacking(size_t *bytes, unsigned n)
         unsigned larger = 0;
         while (larger < sizes_there && left[larger].bytes > bytes[i])
             larger++;
-        /* What could not be had before can't be had now: there is less. */
+        /* A size without a row before has none now: fewer slots are left. */
         if (bytes[i] == no_row_for || !ps_slab_row_choose(left + larger, sizes_there - larger, bytes[i])) {
             no_row_for = bytes[i];
             bytes[lacking++] = bytes[i];
@@ -632,8 +636,8 @@ int ps_slab_make(size_t bytes, struct ps_slot **row)
     ps_registry_lock();
     dev->figures.limit_bytes = limit;
     /*
-     * Without room for all of it the pieces that are made would give way to each other. That the
-     * host refused some a moment ago is no reason not to ask: who asks here is in need.
+     * Without room for the whole row, its new slots would displace each other. A refusal by the
+     * host a moment ago does not stop this call: the caller needs the row.
      */
     bool may = dev->figures.bytes - dev->free_bytes + bytes <= limit;
     if (may)
@@ -644,8 +648,7 @@ int ps_slab_make(size_t bytes, struct ps_slot **row)
     while (*end)
         end = &(*end)->next_in_row;
     /*
-     * What is made goes into this row at once: left free, it would have to be found, and others
-     * would take it.
+     * New slots join this row at once. If they were free meanwhile, other threads would take them.
      */
     for (r = 0; missing && !r; end = &(*end)->next_in_row) {
         size_t piece = missing < piece_of(bytes) ? missing : piece_of(bytes);

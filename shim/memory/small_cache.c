@@ -14,39 +14,42 @@
 #include "memory/budget.h"
 
 #define BUCKETS 4096u
-#define KEPT_MOST (64ull << 20) /* bytes; a step of the programs in tests/gpu asks for 2 to 20 MiB in such blocks */
-#define KEPT_OF_ALL 128u        /* and of a small budget this part */
-#define LOOKED_AT 64u           /* of the longest-kept, for one of a certain stream */
+#define KEPT_MOST (64ull << 20) /* bytes; the programs in tests/gpu ask for 2 to 20 MiB a step in such blocks */
+#define KEPT_OF_ALL 128u        /* or this part of a small budget */
+#define LOOKED_AT 64u           /* oldest kept blocks that a search for one of a certain stream considers */
 /*
- * Beyond, looking for one would take longer than the driver does; a large model has some thousand
- * small tensors.
+ * Most blocks that are known. Beyond it a look-up would take longer than the driver does. A large
+ * model has some thousand small tensors.
  */
 #define KNOWN_MOST (4 * BUCKETS)
 
-/* A block that the program has, or that is kept. */
+/* A block that the program owns, or that is kept. */
 struct block {
     CUdeviceptr address;
     size_t bytes;
-    struct ps_stream *stream; /* on which it was freed; NULL: the program has it */
+    struct ps_stream *stream; /* the stream on which it was freed; NULL: the program owns it */
     LIST_ENTRY(block) by_address;
-    LIST_ENTRY(block) by_size; /* kept: by stream and size, the last freed first */
-    TAILQ_ENTRY(block) by_age; /* kept */
+    LIST_ENTRY(block) by_size; /* kept blocks, by stream and size, last freed first */
+    TAILQ_ENTRY(block) by_age; /* kept blocks */
 };
 LIST_HEAD(blocks, block);
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all data below */
 static pthread_cond_t one_has_gone = PTHREAD_COND_INITIALIZER;
 static struct blocks known[BUCKETS], kept[BUCKETS];
 /*
- * On their way back to the real allocator, on their streams, by by_size: those streams have to be
- * there still.
+ * Blocks on their way back to the real allocator, on their streams, linked by by_size. Those
+ * streams must still exist.
  */
 static struct blocks going;
 static TAILQ_HEAD(, block) oldest_first = TAILQ_HEAD_INITIALIZER(oldest_first);
 static uint64_t kept_bytes;
 static size_t known_blocks;
-static bool
-    is_asked[PS_STREAMS_MAX]; /* on the stream with this index blocks were asked for: what is freed there may serve */
+/*
+ * By index of the stream: blocks were asked for on it, so a block that is freed there may serve
+ * again.
+ */
+static bool is_asked[PS_STREAMS_MAX];
 
 static atomic_bool are_known;
 
@@ -88,7 +91,7 @@ static void no_longer_kept(struct block *b)
     b->stream = NULL;
 }
 
-/* The real allocator has it, or is about to. */
+/* Ends the keeping of a block that the real allocator has, or is about to get. */
 static void stop_keeping(struct block *b)
 {
     no_longer_kept(b);
@@ -134,12 +137,12 @@ bool ps_small_are_known(void)
 
 void ps_small_note(CUdeviceptr address, size_t bytes)
 {
-    atomic_store_explicit(&are_known, true,
-                          memory_order_relaxed); /* a free of it comes after this, in the program's order */
+    /* A free of the block comes after this, in the program's order. */
+    atomic_store_explicit(&are_known, true, memory_order_relaxed);
     pthread_mutex_lock(&lock);
     struct block *b = find(address);
     if (b && b->stream)
-        stop_keeping(b); /* and yet the real allocator has given it out */
+        stop_keeping(b); /* the real allocator has given the address out again although the block was kept */
     if (!b && known_blocks < KNOWN_MOST && (b = calloc(1, sizeof *b))) {
         b->address = address;
         LIST_INSERT_HEAD(bucket(known, address / PS_SMALL_UNIT), b, by_address);
@@ -157,7 +160,10 @@ static uint64_t most(void)
     return part < KEPT_MOST ? part : KEPT_MOST;
 }
 
-/* A free on the legacy stream orders others, which a block that is only kept would not. */
+/*
+ * Returns whether a block that is freed on this stream may be kept. A free on the legacy stream
+ * orders others, and keeping the block would not.
+ */
 static bool may_stay(const struct ps_stream *stream)
 {
     return !ps_stream_orders_others(stream) || !ps_ordering_rule(FREE_ON_LEGACY_IS_BARRIER);
@@ -171,8 +177,8 @@ enum ps_small ps_small_free(CUdeviceptr address, struct ps_stream *stream)
     struct block *b = find(address);
     if (b && b->stream) {
         how = PS_SMALL_TWICE;
-    } else if (b && stream && is_asked[stream->index] && kept_bytes < 2 * most() &&
-               may_stay(stream)) { /* more: other streams' excess */
+        /* Beyond that bound, other streams have left excess. */
+    } else if (b && stream && is_asked[stream->index] && kept_bytes < 2 * most() && may_stay(stream)) {
         keep(b, stream);
         how = PS_SMALL_KEPT;
     } else if (b) {
@@ -204,8 +210,8 @@ CUdeviceptr ps_small_excess(const struct ps_stream *stream)
 }
 
 /*
- * One that is kept of the context's, or of this stream of it if `stream` is set: it is kept no
- * longer, and going. NULL: there is none.
+ * Takes out a kept block of the context, or of `stream` if that is set, and marks it as going.
+ * Returns NULL if none is kept.
  */
 static struct block *next_to_give_back(CUcontext context, const struct ps_stream *stream)
 {
@@ -236,8 +242,8 @@ static void has_gone(struct block *b)
 }
 
 /*
- * Two clocks: by the free on its stream a block is the real allocator's again after all that was
- * queued there.
+ * Two clocks: the free on its stream returns a block to the real allocator after all work queued
+ * there.
  */
 static bool give_back(const struct ps_stream *stream)
 {
@@ -264,9 +270,9 @@ static const struct block *going_on(CUstream handle)
 }
 
 /*
- * Another thread (one that trims the pool, or whose allocation found no memory) may be about to
- * free some on this stream. It is in a call of the driver's that queues, and waits for nothing on
- * the device, nor for this thread.
+ * Another thread may be about to free blocks on this stream: it trims the pool, or its allocation
+ * found no memory. That thread is in a driver call that only queues. It waits neither for the
+ * device nor for this thread.
  */
 static void wait_for_those_of(CUstream handle)
 {

@@ -4,12 +4,12 @@
 #include "base/per_device.h"
 #include "base/waits.h"
 
-/* A launch that comes later than this waited for something of the program's. */
+/* A launch that comes later than this waited for something in the program. */
 #define LONGEST_NS 1000000u
 
 /*
- * The latest launch, and how long threads had been kept by then: ns, by the host's clock. Guarded
- * by the registry lock.
+ * ns by the host's clock: time of the latest launch, and how long threads had been kept by then.
+ * Guarded by the registry lock.
  */
 static PS_PER_DEVICE struct {
     uint64_t at, kept;

@@ -40,12 +40,11 @@ struct ps_preallocation {
     uint32_t launches, births;
     struct birth *birth; /* sorted by `after`; births of one launch keep their order */
     uint32_t *first;     /* by launch: its first birth; one more at the end */
-    uint32_t
-        /*
-         * By launch: the first launch that is not soon after it. Counted from 0 and going on beyond
-         * the step's end.
-         */
-        *ahead;
+    /*
+     * By launch: the first launch that is not soon after it. Counted from 0 and going on beyond
+     * the step's end.
+     */
+    uint32_t *ahead;
 };
 
 /* All guarded by the registry lock. */

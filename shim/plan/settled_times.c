@@ -15,7 +15,7 @@ void ps_settled_times_take(struct ps_settled_times *shortest, uint64_t found, co
     }
     void *workspace = malloc(ps_durations_workspace_bytes(step->launches));
     if (shortest->ns && workspace)
-        ps_durations_settle((struct penstock_launch *)step->launch, timed, shortest->ns, step->launches,
-                            workspace); /* in the caller's memory */
+        /* The array is in the caller's memory. */
+        ps_durations_settle((struct penstock_launch *)step->launch, timed, shortest->ns, step->launches, workspace);
     free(workspace);
 }
