@@ -16,7 +16,7 @@ struct ps_settings ps_settings;
 #define NAME_PREFIX_BYTES (sizeof NAME_PREFIX - 1)
 #define TEST_PREFIX NAME_PREFIX "TEST_"
 
-/* Sums of a few of these still fit 64 bits. */
+/* Sums of a few such values still fit 64 bits. */
 #define BYTES_MAX ((uint64_t)INT64_MAX)
 
 /* The forms an amount may take besides bytes. */
@@ -27,8 +27,8 @@ enum {
 };
 
 /*
- * Reads `text` into a field of the kind's type; false, and the field as it was, when it can't be
- * used.
+ * Reads `text` into a field of the kind's type. Returns false and leaves the field unchanged if the
+ * text is invalid.
  */
 typedef bool (*parse_fn)(const char *text, uint64_t low, uint64_t high, void *field);
 
@@ -52,8 +52,8 @@ static const struct unit units[] = {
 
 /* A decimal number as an exact fraction. */
 struct decimal {
-    uint64_t digits; /* all of them, the point left out */
-    uint64_t scale;  /* 10 to the power of how many stood behind the point */
+    uint64_t digits; /* all digits, without the point */
+    uint64_t scale;  /* 10 to the power of the number of digits behind the point */
 };
 
 static bool is_digit(char c)
@@ -62,8 +62,8 @@ static bool is_digit(char c)
 }
 
 /*
- * Reads `12` or `1.5` (digits on both sides of a point, 19 in all); returns what follows it, or
- * NULL.
+ * Reads `12` or `1.5` (digits on both sides of a point, 19 in all). Returns the text behind the
+ * number, or NULL.
  */
 static const char *parse_decimal(const char *text, struct decimal *out)
 {
@@ -80,7 +80,8 @@ static const char *parse_decimal(const char *text, struct decimal *out)
         }
         if (!is_digit(*text))
             break;
-        if ((d.digits != 0 || *text != '0') && ++digits > 19) /* as many as always fit; leading zeros don't count */
+        /* 19 digits always fit; leading zeros don't count. */
+        if ((d.digits != 0 || *text != '0') && ++digits > 19)
             return NULL;
         d.digits = d.digits * 10 + (uint64_t)(*text - '0');
         if (fraction) {
@@ -93,7 +94,7 @@ static const char *parse_decimal(const char *text, struct decimal *out)
     return text;
 }
 
-/* number x multiplier, rounded down; false when that is above `high`. */
+/* Multiplies and rounds down. Returns false if the result is above `high`. */
 static bool scale_decimal(struct decimal number, uint64_t multiplier, uint64_t high, uint64_t *out)
 {
     unsigned __int128 product = (unsigned __int128)number.digits * multiplier / number.scale;
@@ -115,7 +116,8 @@ static bool parse_bytes(const char *text, uint64_t low, uint64_t high, void *fie
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         if (strcasecmp(unit, units[i].name) != 0)
             continue;
-        if (units[i].bytes == 1 && number.scale != 1) /* half a byte is a slip of the hand */
+        /* A part of a byte is a mistake. */
+        if (units[i].bytes == 1 && number.scale != 1)
             return false;
         if (!scale_decimal(number, units[i].bytes, high, &bytes) || bytes < low)
             return false;
@@ -178,7 +180,7 @@ const char *const ps_tracer_names[] = {
 const char *const ps_report_command_names[] = {
     [PS_REPORT_COMMAND_FULL] = "full", [PS_REPORT_COMMAND_NAME] = "name", [PS_REPORT_COMMAND_OFF] = "off"};
 
-/* One of the names, of which `last` has the last one, into a field of their enum. */
+/* Writes the index of `text` in `names` to a field of their enum. `last` is the last index. */
 static bool parse_name(const char *text, const char *const *names, unsigned last, void *field)
 {
     unsigned i = 0;
@@ -233,7 +235,7 @@ static bool parse_layers(const char *text, uint64_t low, uint64_t high, void *fi
     static const struct {
         const char *word;
         enum ps_layers_from from;
-        const char *every; /* what no pattern means; NULL: there must be one */
+        const char *every; /* the pattern if none is given; NULL: one must be given */
     } with_pattern[] = {{"nvtx:", PS_LAYERS_NVTX, "*"}, {"kernel:", PS_LAYERS_KERNEL, NULL}};
     struct ps_layer_source source = {.from = PS_LAYERS_AUTO};
 
@@ -288,7 +290,9 @@ const char *ps_signal_name(int number)
     return "";
 }
 
-/* As kill(1) has it: with SIG or without. Empty means none. */
+/*
+ * Returns the signal of this name, with SIG or without, as in kill(1). Returns 0 for no known name.
+ */
 int ps_signal_number(const char *text)
 {
     const char *name = strncmp(text, "SIG", 3) == 0 ? text + 3 : text;
@@ -307,7 +311,7 @@ static bool parse_signal(const char *text, uint64_t low, uint64_t high, void *fi
     return *(int *)field || *text == '\0';
 }
 
-/* Empty means none. */
+/* Empty text means no file. */
 static bool parse_path(const char *text, uint64_t low, uint64_t high, void *field)
 {
     (void)low;
@@ -320,18 +324,15 @@ static bool parse_path(const char *text, uint64_t low, uint64_t high, void *fiel
 }
 
 /*
- * A library: a path that means the same wherever the program, or a child of it, has gone; or a bare
- * name, which the loader looks for.
+ * Reads the name of a library. A path must be absolute, so that it holds in every directory and
+ * child process. The loader searches for a bare name.
  */
 static bool parse_library(const char *text, uint64_t low, uint64_t high, void *field)
 {
     return (*text == '/' || !strchr(text, '/')) && parse_path(text, low, high, field);
 }
 
-/*
- * What the parser of each kind writes to: a field of another type is refused when this file is
- * compiled.
- */
+/* The type that each kind's parser writes. A field of another type fails to compile. */
 #define TYPE_OF_amount struct ps_amount
 #define TYPE_OF_bytes uint64_t
 #define TYPE_OF_count uint32_t
@@ -352,7 +353,7 @@ typedef char path_text[PS_SETTINGS_PATH_BYTES];
 #undef PS_SETTING
 
 struct reader {
-    size_t offset; /* of the field in struct ps_settings */
+    size_t offset; /* offset of the field in struct ps_settings */
     parse_fn parse;
     uint64_t low;
     uint64_t high;
@@ -395,7 +396,10 @@ void ps_settings_default(struct ps_settings *out)
         parse_into(out, i, entries[i].default_text);
 }
 
-/* The value behind `NAME=` in one string of an environment, or NULL when it is another variable. */
+/*
+ * Returns the value behind `NAME=` in one string of the environment; NULL if it is another
+ * variable.
+ */
 static const char *value_of(const char *variable, const char *name)
 {
     size_t bytes = strlen(name);
@@ -421,8 +425,8 @@ static size_t least(size_t a, size_t b)
 }
 
 /*
- * How many letters have to be put in, taken out or replaced to make one name of the other. Both are
- * at most NAME_BYTES_MAX long.
+ * Returns the number of letters to insert, delete or replace to turn one name into the other. Both
+ * have at most NAME_BYTES_MAX letters.
  */
 static size_t edit_distance(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
 {
@@ -443,8 +447,8 @@ static size_t edit_distance(const char *a, size_t a_bytes, const char *b, size_t
 }
 
 /*
- * The known name that this one is a slip of the hand away from, or NULL: one wrong letter in three
- * at most, and one in any case.
+ * Returns the known name that this one probably means, or NULL. At most a third of the letters are
+ * wrong, but one letter may always be wrong.
  */
 static const char *nearest_name(const char *name, size_t bytes)
 {
@@ -477,7 +481,7 @@ static void report_problem(struct problems *problems, const char *variable, cons
         problems->fn(variable, value, explanation, problems->ctx);
 }
 
-/* What a line about a setting ends with: what to do. */
+/* The end of a line about a setting: the action to take. */
 struct remedy {
     char text[64];
 };
@@ -497,7 +501,7 @@ static void report_unaccepted(struct problems *problems, size_t index, const cha
     char explanation[512];
     const char *wrong = NULL;
 
-    /* A list of rules is long enough for one to want to know where it goes wrong. */
+    /* A list of rules is long, so the message says where it is wrong. */
     if (readers[index].parse == parse_rules) {
         struct ps_span_rules rules;
         ps_span_rules_parse(value, &rules, &wrong);
@@ -556,8 +560,8 @@ int ps_settings_read(struct ps_settings *out, char *const *envp, ps_settings_pro
 }
 
 /*
- * Whether a file could be put at `path` by renaming one of the same directory, or (`in_place`) made
- * there, or written if there is one: 0 or -errno.
+ * Checks whether `path` can be written. Either a file of its directory is renamed to it, or
+ * (`in_place`) the file is made or written there. Returns 0 or -errno.
  */
 static int check_writable(const char *path, bool in_place)
 {
@@ -583,7 +587,7 @@ static int check_writable(const char *path, bool in_place)
     return access(directory, W_OK | X_OK) == 0 ? 0 : -errno;
 }
 
-/* 0 or -errno. */
+/* Returns 0 or -errno. */
 static int check_readable_file(const char *path)
 {
     struct stat status;

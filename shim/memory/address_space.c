@@ -38,7 +38,7 @@ uint64_t ps_address_space_take(struct ps_address_space *space, uint64_t bytes)
     return 0;
 }
 
-/* The first free range that starts at or after `start`. */
+/* Returns the first free range that starts at or after `start`. */
 static size_t lower_bound(const struct ps_address_space *space, uint64_t start)
 {
     size_t low = 0, high = space->count;

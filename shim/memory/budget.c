@@ -243,7 +243,7 @@ static int make_what_lacks(struct ps_pages *pages)
 }
 
 /*
- * Completes the pages: spare parts are in them, the driver makes the rest if the budget has room.
+ * Completes the pages. Some parts were spare; the driver makes the rest if the budget has room.
  * Returns 0, -ENOMEM or another -errno. [locked; releases the lock meanwhile]
  */
 int ps_budget_make_pages(struct ps_pages *pages, struct ps_supply *out)

@@ -10,7 +10,8 @@
 #include "memory/registry.h"
 #include "memory/slab.h"
 
-static PS_PER_DEVICE bool first_reaping; /* somebody walks the list. Guarded by the registry lock */
+/* A thread walks the list now. Guarded by the registry lock. */
+static PS_PER_DEVICE bool first_reaping;
 #define reaping PS_HERE(first_reaping)
 
 bool ps_draining_spans_reap(void)
@@ -22,7 +23,8 @@ bool ps_draining_spans_reap(void)
         return false;
     reaping = true;
     for (span = TAILQ_FIRST(&ps_registry.draining); span; span = after) {
-        bool awaited = ps_registry_is_awaited(span); /* this thread is called when it is so no longer */
+        /* When its wait ends, this thread is called. */
+        bool awaited = ps_registry_is_awaited(span);
         if (awaited || span->busy || (span->order.readers && ps_ordering_rule(FREE_WAITS_FOR_COPY))) {
             after = TAILQ_NEXT(span, listed);
             some_left |= !awaited;
@@ -30,7 +32,10 @@ bool ps_draining_spans_reap(void)
         }
         span->busy = true;
         ps_registry_unlock();
-        /* What can't be asked can be waited for; what can't be either is not known to end. */
+        /*
+         * If the query fails, the host waits. If the wait fails too, it is not known whether the
+         * uses have ended.
+         */
         int over = ps_uses_query(&span->order.uses);
         if (over < 0 && !ps_uses_host_wait(&span->order.uses))
             over = 1;
@@ -41,12 +46,12 @@ bool ps_draining_spans_reap(void)
             over = -EIO;
         int r = over == 1 && span->backing != PS_BACKING_NONE ? ps_pages_unmap(span->address, span->bytes) : 0;
         ps_registry_lock();
-        after =
-            TAILQ_NEXT(span, listed); /* only who reaps takes draining spans out, so the list is still ours to walk */
+        /* Only this function takes draining spans out of the list, so the walk can go on. */
+        after = TAILQ_NEXT(span, listed);
         span->busy = false;
         if (over != 1 || r) {
             if ((r || over < 0) && span->pages)
-                ps_budget_give_up(span->pages); /* the driver refuses all of it once a kernel has faulted */
+                ps_budget_give_up(span->pages); /* once a kernel has faulted, the driver refuses every such call */
             some_left = true;
             continue;
         }
@@ -61,7 +66,7 @@ bool ps_draining_spans_reap(void)
         ps_registry_changed();
         if (pages) {
             ps_budget_let_go(pages, false);
-            after = TAILQ_FIRST(&ps_registry.draining); /* the lock was released: begin anew */
+            after = TAILQ_FIRST(&ps_registry.draining); /* the lock was released: begin again */
         }
     }
     reaping = false;

@@ -6,26 +6,26 @@
 #include "cuda/devices.h"
 #include "memory/registry.h"
 
-/* Threads that launch at a time. */
+/* Number of threads that can launch at once. */
 #define PLACES 64u
-#define UNPLACED PLACES    /* counted alone */
-#define GONE (PLACES + 1u) /* none, or not any more */
+#define UNPLACED PLACES    /* the launch has no place and is only counted */
+#define GONE (PLACES + 1u) /* no launch at this device, or no longer */
 
-/* Alone in its cache line: threads that launch side by side don't take it from each other. */
+/* Alone in its cache line, so that threads that launch at once do not take it from each other. */
 struct place {
-    _Alignas(64) _Atomic uint64_t began; /* the number, plus 1; 0: free */
+    _Alignas(64) _Atomic uint64_t began; /* launch number plus 1; 0: free */
 };
 
 static PS_PER_DEVICE struct {
     struct place place[PLACES];
-    atomic_uint used;     /* places that were ever taken: the first ones */
-    atomic_uint unplaced; /* launches under way beyond that */
+    atomic_uint used;     /* number of places that were ever taken; these are the first ones */
+    atomic_uint unplaced; /* launches under way without a place */
 } first_dev;
 #define dev (&PS_HERE(first_dev))
 
 /*
- * The calling thread's launch: its place at each device, and the one that it had last, which is
- * most often free again.
+ * The calling thread's launch: its place at each device. `last` is the place that it had last,
+ * which is most often free again.
  */
 static __thread struct {
     unsigned devices; /* 0: no launch is under way */
@@ -42,9 +42,10 @@ static void raise_used(unsigned to)
 }
 
 /*
- * Two clocks: whoever finds a number that is higher than a launch's grace reads it before it looks
- * at the places. A launch that took its place before the number was raised is seen there, or has
- * left, and then it is queued and known to be. All of these are sequentially consistent.
+ * Two clocks: a thread that looks for launches reads launch_number first, then the places. It looks
+ * once the number exceeds a launch's grace. A launch that took its place before the number rose is
+ * seen there. Or it has left, and then it is queued and known. All these accesses are sequentially
+ * consistent.
  */
 static bool take(unsigned place, uint64_t number)
 {
@@ -78,13 +79,16 @@ static void leave(uint8_t *place)
     *place = GONE;
 }
 
-/* The current device's number. */
+/* Returns the current device's number. */
 static unsigned device_here(void)
 {
     return ps_devices_several ? ps_address_device(ps_registry.start) : 0;
 }
 
-/* When the thread's launch began at the current device, in its place; NULL: it has none. */
+/*
+ * Returns the start number in the place of the thread's launch at the current device; NULL: no
+ * place.
+ */
 static _Atomic uint64_t *own_began(void)
 {
     const unsigned device = device_here();
@@ -109,7 +113,7 @@ void ps_launches_under_way_begins(void)
     ps_here = before;
 }
 
-/* At all devices but one. */
+/* Leaves the places at all devices but one. */
 static void leave_all_but(unsigned device)
 {
     const ptrdiff_t before = ps_here;
@@ -135,8 +139,8 @@ void ps_launches_under_way_is_numbered(void)
     _Atomic uint64_t *began = own_began();
 
     /*
-     * Nobody else writes to it. Were it the number as it is now, other threads' launches that came
-     * in between would count.
+     * Only this thread writes to it. The current number would wrongly count launches of other
+     * threads that came in between.
      */
     if (began)
         atomic_store_explicit(began, atomic_load_explicit(began, memory_order_relaxed) + 1, memory_order_relaxed);

@@ -16,20 +16,23 @@
 #include "memory/registry.h"
 
 /*
- * Copies of 1 MiB, or a page where one is smaller, for 5 ms in all: a time slice, of which the
- * second mapping waits for a whole one, is 1 ms (copy_gate.h).
+ * Copies of 1 MiB, or of a page where that is smaller, for 5 ms in all. A time slice is 1 ms, and
+ * the second mapping waits for a whole one (copy_gate.h).
  */
 #define COPY_BYTES ((size_t)1 << 20)
 #define COPIES_MAX 400u
 #define COPYING_NS 5000000u
 #define COPIES_TIMED 8u
-#define TRIES                                                                                                          \
-    3 /* what takes long may have waited for other processes in the driver; nothing makes a mapping take less */
+/*
+ * A mapping that takes long may have waited for other processes in the driver. Nothing makes a
+ * mapping take less.
+ */
+#define TRIES 3
 #define TIMES 15
-#define PAGES_WORTH_MEASURING 1024u /* 2 GiB: a lesser budget is not worth the time */
+#define PAGES_WORTH_MEASURING 1024u /* 2 GiB: a smaller budget is not worth the time */
 #define HELD_UP_NS 500000u
 
-static PS_PER_DEVICE uint64_t first_mapping_ns; /* 0: unknown */
+static PS_PER_DEVICE uint64_t first_mapping_ns; /* 0: not known */
 #define mapping_ns PS_HERE(first_mapping_ns)
 static PS_PER_DEVICE bool first_was_found;
 #define was_found PS_HERE(first_was_found)
@@ -40,7 +43,7 @@ uint64_t ps_mapping_time_ns(void)
 }
 
 /*
- * Host memory, and a page of its own that is copied from at one address while it is mapped at
+ * Host memory, and one device page. Copies read the page at one address while it is mapped at
  * another.
  */
 struct scratch {
@@ -64,12 +67,12 @@ static bool copy(const struct scratch *s)
     return ps_cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)s->host, s->address, s->copied, s->stream) == CUDA_SUCCESS;
 }
 
-/* How many copies last long enough, by how long some take when they follow one another. */
+/* Finds the number of copies that last long enough, by the time of a few copies in a row. */
 static bool find_copies(struct scratch *s)
 {
     uint64_t took = 0;
 
-    for (int i = 0; i < 2; i++) { /* the first ones may take longer */
+    for (int i = 0; i < 2; i++) { /* the first copies may take longer */
         const uint64_t since = ps_now_ns();
         bool well = true;
         for (unsigned j = 0; well && j < COPIES_TIMED; j++)
@@ -95,13 +98,13 @@ static bool set_up(struct scratch *s)
         ps_device_pages_create(s->page, &s->handle))
         return false;
     s->mapped = !ps_handle_map(s->address, s->page, s->handle);
-    /* What nobody wrote is not copied. */
+    /* Pages that were never written are not copied. */
     return s->mapped && ps_cu.cuMemsetD32Async(s->address, 0, s->page / 4, s->stream) == CUDA_SUCCESS && find_copies(s);
 }
 
 /*
- * Two clocks: nothing goes before what is queued on the stream is over. Where that can't be told
- * all of it stays, a page and some addresses.
+ * Two clocks: all of it stays until the work queued on the stream is over. If that can't be known,
+ * a page and some addresses stay for good.
  */
 static void clear_up(const struct scratch *s)
 {
@@ -125,7 +128,7 @@ static void clear_up(const struct scratch *s)
         munmap(s->host, s->copied);
 }
 
-/* Maps the page once more and unmaps it there. How long that took, ns; 0: the driver refused. */
+/* Maps the page once more and unmaps it there. Returns the time in ns; 0: the driver refused. */
 static uint64_t map_once(const struct scratch *s)
 {
     const uint64_t since = ps_now_ns();
@@ -135,7 +138,10 @@ static uint64_t map_once(const struct scratch *s)
                : ps_now_ns() - since;
 }
 
-/* The median of some, and the least of them; 0: the driver refused one. */
+/*
+ * Returns the median of TIMES mappings, and in `*least` the shortest. Returns 0 if the driver
+ * refused one.
+ */
 static uint64_t measure_alone(const struct scratch *s, uint64_t *least)
 {
     uint64_t took[TIMES];
@@ -149,8 +155,8 @@ static uint64_t measure_alone(const struct scratch *s, uint64_t *least)
 }
 
 /*
- * One copy after the other, with no look at a gate between them, and an event behind the first and
- * the last.
+ * Queues the copies one after the other, without a look at a gate between them. Events are recorded
+ * behind the first and the last.
  */
 static bool queue_copies(const struct scratch *s)
 {
@@ -162,12 +168,12 @@ static bool queue_copies(const struct scratch *s)
 }
 
 /*
- * How long a mapping takes while the copies follow one another; 0: unknown, as when they were over
- * before it was. The first mapping waits for what is left of a time slice, the second for a whole
- * one.
+ * Returns how long a mapping takes during the copies; 0: unknown, as when the copies were over
+ * first. The first mapping waits for the rest of a time slice, the second for a whole one.
  *
- * Two clocks: the copies stand behind the gate until all are queued, which other threads in the
- * driver may make last longer than they do. The host waits for the first, and in the end for all.
+ * Two clocks: the copies stand behind the gate until all are queued. Other threads in the driver
+ * may make the queueing take longer than the copies. The host waits for the first copy, and in the
+ * end for all.
  */
 static uint64_t map_beside(const struct scratch *s)
 {
@@ -182,7 +188,10 @@ static uint64_t map_beside(const struct scratch *s)
     return ps_cu.cuStreamSynchronize(s->stream) == CUDA_SUCCESS && beside ? took : 0;
 }
 
-/* The least of a few, while it is as much as if mappings waited for the copies. 0: unknown. */
+/*
+ * Returns the least time of a few tries, which end once mappings seem not to wait for the copies.
+ * 0: unknown.
+ */
 static uint64_t least_beside(const struct scratch *s, uint64_t alone)
 {
     uint64_t least = 0;
@@ -200,8 +209,8 @@ static void measure(void)
     const size_t page = ps_reservation.granularity;
     struct scratch s = {.page = page, .copied = page < COPY_BYTES ? page : COPY_BYTES, .host = MAP_FAILED};
 
-    const struct ps_capture_mode mode =
-        ps_capture_relax(); /* the first call that Penstock sees may be in the middle of one */
+    /* The first call that Penstock sees may be in the middle of a capture. */
+    const struct ps_capture_mode mode = ps_capture_relax();
     uint64_t alone = 0;
 
     mapping_ns = set_up(&s) ? measure_alone(&s, &alone) : 0;
@@ -212,8 +221,8 @@ static void measure(void)
         return;
     const bool wait = beside > alone + HELD_UP_NS;
     /*
-     * The driver makes them with one engine: if it isn't the one of copies to the host, it is the
-     * other one.
+     * The driver makes mappings with one copy engine: the one for copies to the host, or the other
+     * one.
      */
     ps_copy_gate_holds_up(PS_COPY_GATE_OUT, wait);
     ps_copy_gate_holds_up(PS_COPY_GATE_IN, !wait);

@@ -1,6 +1,4 @@
-/*
- * The registry's lock, and who waits with it released (declared in registry.h).
- */
+/* The registry's lock, and the waits that release it (declared in registry.h). */
 #include <pthread.h>
 #include <time.h>
 
@@ -10,7 +8,7 @@
 
 static PS_PER_DEVICE struct {
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* set up by ps_registry_lock_open, for the monotonic clock, like the next */
+    pthread_cond_t changed; /* like `called`, set up by ps_registry_lock_open for the monotonic clock */
     pthread_cond_t called[PS_HELPERS];
 } first_dev = {.lock = PTHREAD_MUTEX_INITIALIZER};
 #define dev (&PS_HERE(first_dev))
@@ -89,7 +87,7 @@ void ps_registry_changed(void)
     pthread_cond_broadcast(&dev->changed);
 }
 
-/* The driver refuses it the context. [unlocked] */
+/* The driver refuses the thread its context. [unlocked] */
 static void thread_is_gone(void *ctx)
 {
     struct ps_lazy_thread *thread = ctx;

@@ -6,12 +6,12 @@
 #include "cuda/helper_thread.h"
 #include "memory/registry.h"
 
-/* How long the end of the process may wait for a copy that a helper thread waits for. */
+/* How long the end of the process waits for copies that helper threads wait for. */
 #define STOP_WAIT_NS 1000000000u
 
 /* Guarded by the registry lock. */
 static PS_PER_DEVICE struct {
-    bool stopping;    /* no driver call by a helper thread from here on */
+    bool stopping;    /* helper threads make no driver call from here on */
     unsigned working; /* helper threads that have not parked */
 } first_dev;
 #define dev (&PS_HERE(first_dev))
@@ -30,7 +30,9 @@ static void wait_here(uint64_t until)
 {
     if (!ps_registry_lock_soon())
         return;
-    /* Each piece of a helper's work wakes this thread: time counts. */
+    /*
+     * Each piece of a helper thread's work wakes this thread, so the limit is a time, not a count.
+     */
     while (dev->stopping && dev->working && ps_now_ns() < until)
         ps_registry_wait_changed(10000000u);
     ps_registry_unlock();

@@ -8,16 +8,16 @@
 
 struct size_class {
     size_t bytes;
-    struct ps_span_list offered; /* oldest first */
-    uint32_t count;              /* of them */
-    uint64_t births;             /* so far, as far as they are counted */
-    struct size_class *larger;   /* the next size; NULL: it is the largest */
+    struct ps_span_list offered; /* spans, oldest first */
+    uint32_t count;              /* number of spans in `offered` */
+    uint64_t births;             /* number of spans born in this size, if births are counted */
+    struct size_class *larger;   /* the next size; NULL: this is the largest */
 };
 
 #define CLASSES 4096u
 
 static PS_PER_DEVICE struct {
-    struct size_class *classes[CLASSES]; /* open addressing; an entry never goes away */
+    struct size_class *classes[CLASSES]; /* open addressing; an entry stays for good */
     struct size_class *smallest;
 } first_dev;
 #define dev (&PS_HERE(first_dev))
@@ -32,7 +32,10 @@ static void put_in_order(struct size_class *class)
     *link = class;
 }
 
-/* The class of a size, made at need; NULL when the table is full or memory is short. */
+/*
+ * Returns the class of a size, which is made at need. Returns NULL when the table is full or memory
+ * is missing.
+ */
 static struct size_class *class_of(size_t bytes, bool make)
 {
     struct size_class **classes = dev->classes;
@@ -94,8 +97,8 @@ static bool used_on_alone(const struct ps_span *span, const struct ps_stream *st
 }
 
 /*
- * How many of a size to look at for one that needs no wait: a steady program finds it among the
- * first.
+ * Spans of a size that the search for one without a wait considers. A steady program finds it among
+ * the first.
  */
 #define LOOK_AT 32
 
@@ -119,15 +122,15 @@ static struct ps_span *oldest_in(const struct size_class *class, const struct ps
 {
     struct ps_span *span;
 
-    TAILQ_FOREACH (span, &class->offered, sized) /* the oldest: its last use is the likeliest to be over */
+    TAILQ_FOREACH (span, &class->offered, sized) /* the oldest span: its last use is the likeliest to be over */
         if (may_be_taken(span, stream))
             return span;
     return NULL;
 }
 
 /*
- * The class to begin with. One is made only where the larger ones are wanted, too: once, so that
- * they need no search.
+ * Returns the class to begin with. It is made only if larger classes are wanted, too. After that
+ * the larger ones need no search.
  */
 static const struct size_class *first_class(size_t bytes, size_t at_most)
 {

@@ -10,19 +10,23 @@
 #define LONG_NS 2000000000u
 #define AGAIN_NS 5000000000u
 
-/* The go that is under way, or the last one. */
+/*
+ * One run is a series of slots without a long pause. These are the figures of the run under way, or
+ * of the last one.
+ */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     uint64_t bytes;
-    uint64_t busy_ns;  /* that making them took */
-    uint64_t began_ns; /* the slot that is being made, or was last */
+    uint64_t busy_ns;  /* ns spent making slots */
+    uint64_t began_ns; /* start of the slot that is being made, or was made last */
     uint64_t ended_ns;
-    uint64_t told_ns; /* when a line last said so */
+    uint64_t told_ns; /* time of the latest line */
     bool making;
-} go;                    /* guarded by lock */
-static atomic_bool told; /* of this go, and not of its end; written under lock */
+} go; /* guarded by lock */
+/* The start of this run was reported, and its end was not. Written under the lock. */
+static atomic_bool told;
 
-/* Seconds and tenths: there are no floating point numbers in messages. */
+/* Returns tenths of a second: messages have no floating point numbers. */
 static unsigned long long tenths(uint64_t ns)
 {
     return ns / 100000000u;

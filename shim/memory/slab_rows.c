@@ -1,6 +1,6 @@
 #include "memory/slab_rows.h"
 
-/* Choices looked at for a row of several sizes. */
+/* Number of choices that the search for a row of several sizes tries. */
 #define CHOICES_MAX 1000u
 
 struct search {
@@ -9,14 +9,17 @@ struct search {
     unsigned choices_left;
 };
 
-/* Slots of size `i` and below that add up to `missing`, `slots` of them at most. */
+/*
+ * Chooses at most `slots` slots of size `i` and smaller that add up to `missing`. Returns whether
+ * it found some.
+ */
 static bool choose_from(struct search *s, unsigned i, size_t missing, uint32_t slots)
 {
     if (!missing)
         return true;
     while (i < s->count && s->sizes[i].bytes > missing)
         i++;
-    /* The largest that is left, as often as may be, falls short. */
+    /* Even `slots` slots of the largest size left are too few. */
     if (i == s->count || (missing - 1) / s->sizes[i].bytes >= slots)
         return false;
     struct ps_slab_row_size *size = &s->sizes[i];
@@ -48,7 +51,7 @@ bool ps_slab_row_choose(struct ps_slab_row_size *sizes, unsigned count, size_t b
     for (unsigned i = 0; i < count; i++) {
         size_t n = bytes / sizes[i].bytes;
         if (n > PS_SLAB_ROW_SLOTS_MAX)
-            break; /* smaller ones are too many as well */
+            break; /* smaller sizes need too many slots as well */
         if (bytes % sizes[i].bytes || n > sizes[i].there || !n)
             continue;
         sizes[i].taken = (uint32_t)n;

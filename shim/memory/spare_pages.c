@@ -11,17 +11,16 @@
 #include "memory/registry.h"
 
 /*
- * A part is no larger than so many units (128 MiB on the device): parts of one size serve spans of
- * all that are larger. Smaller ones would serve more, but the driver takes 16 us to give access to
- * one part and 11 to unmap it, in the time in which the link copies 1.5 MiB
- * (shim/README.md#mapping-memory).
+ * Units in the largest part (128 MiB on the device). Parts of one size serve all larger spans.
+ * Smaller parts would serve more spans. But the driver takes 16 us to give access to one part, and
+ * 11 us to unmap it. The link copies 1.5 MiB in that time (shim/README.md#mapping-memory).
  */
 #define PART_UNITS 64u
 /*
- * And one that is spare no smaller than such a share of the span that it goes into, or so many
- * units (16 MiB), unless it is just what lacks. A step that goes from optimizer state of 24 and 32
- * MiB to logits of 2 GiB and back gave 11 GiB a step to the driver when the logits had parts of 128
- * MiB alone.
+ * A spare part that goes into a span has at least this share of it, or SMALL_UNITS units (16 MiB).
+ * A part that is exactly what lacks may be smaller. One step goes from optimizer state of 24 and 32
+ * MiB to logits of 2 GiB and back. It gave 11 GiB a step to the driver when the logits took parts
+ * of 128 MiB only.
  */
 #define PART_SHARE 8u
 #define SMALL_UNITS 8u
@@ -34,9 +33,9 @@ struct shelf {
 };
 
 static PS_PER_DEVICE struct {
-    struct shelf *shelf; /* smallest first; one that is empty stays */
+    struct shelf *shelf; /* smallest first; an empty shelf stays */
     size_t count, room;
-    uint64_t bytes; /* in all */
+    uint64_t bytes; /* of all parts */
 } first_dev;
 #define dev (&PS_HERE(first_dev))
 
@@ -45,7 +44,9 @@ uint64_t ps_spare_bytes(void)
     return dev->bytes;
 }
 
-/* The first shelf with parts of at least so many bytes, or their count. */
+/*
+ * Returns the first shelf with parts of at least `bytes`; the number of shelves if none has them.
+ */
 static size_t first_of(size_t bytes)
 {
     size_t low = 0, high = dev->count;
@@ -66,7 +67,9 @@ static struct ps_page_part take(struct shelf *shelf)
     return (struct ps_page_part){shelf->handle[--shelf->count], shelf->bytes};
 }
 
-/* The least part that a span of so many bytes takes, unless it is just what lacks. */
+/*
+ * Returns the size of the smallest part that a span takes, except one that is exactly what lacks.
+ */
 static size_t least_part(size_t bytes)
 {
     const size_t small = SMALL_UNITS * ps_reservation.granularity, share = bytes / PART_SHARE;
@@ -75,9 +78,9 @@ static size_t least_part(size_t bytes)
 }
 
 /*
- * Parts are made as large as one of equal pieces of the span would be, their number a power of two:
- * sizes in one model are mostly such multiples of each other, and a part of one then fits into
- * others. What is larger than that is made of the largest parts.
+ * A span is made of equal parts, whose number is a power of two. Sizes in one model are mostly such
+ * multiples of each other, so parts of one span then fit others. Larger spans are made of the
+ * largest parts.
  */
 #define PIECES_MAX 16u
 static size_t piece_of(size_t bytes)
@@ -92,8 +95,8 @@ static size_t piece_of(size_t bytes)
 }
 
 /*
- * Parts that a span of so many bytes can come to: none is less than the least, but for one that is
- * just what lacks and the last one that is made.
+ * Returns the most parts that a span can have. Only two can be smaller than the least part: one
+ * that is exactly what lacks, and the last one that is made.
  */
 static size_t parts_of(size_t bytes)
 {
@@ -159,7 +162,7 @@ int ps_pages_make(struct ps_pages *pages)
     return 0;
 }
 
-/* Where parts of the size are kept, with room for one more. NULL: no memory. */
+/* Returns the shelf for parts of the size, with room for one more. NULL: no memory. */
 static struct shelf *shelf_for(size_t bytes)
 {
     size_t at = first_of(bytes);
