@@ -7,7 +7,7 @@ struct ps_bytes_text ps_bytes_text(uint64_t bytes)
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     struct ps_bytes_text out;
     unsigned unit = 0;
-    uint64_t whole = bytes, rest = 0; /* rest: 1024ths of a unit */
+    uint64_t whole = bytes, rest = 0; /* rest: in 1024ths of a unit */
 
     for (; whole >= 1024 && unit < 6; unit++) {
         rest = whole % 1024;

@@ -12,8 +12,8 @@
 #define MOUNTINFO_BYTES_MAX (256 * 1024)
 
 /*
- * Reads a file in pieces and hands on one line at a time, without its newline. A line longer than
- * the buffer is cut; the rest is skipped. Stops when `each` returns false.
+ * Reads a file in pieces and passes its lines to `each`, without their newlines. A line longer than
+ * the buffer is cut, and its rest is skipped. Stops when `each` returns false.
  */
 typedef bool (*line_fn)(char *line, void *ctx);
 
@@ -64,8 +64,8 @@ static int read_lines(const char *path, line_fn each, void *ctx)
 }
 
 /*
- * Reads decimal digits; returns what follows them, or NULL when there are none or the number does
- * not fit.
+ * Reads decimal digits. Returns the text behind them; NULL if the text has no digits or the number
+ * does not fit.
  */
 static const char *parse_u64(const char *text, uint64_t *out)
 {
@@ -83,7 +83,7 @@ static const char *parse_u64(const char *text, uint64_t *out)
     return text;
 }
 
-/* Whether the line is `KEY` followed by blanks and a number. */
+/* Returns whether the line is `KEY` followed by blanks and a number. */
 static bool line_value(const char *line, const char *key, uint64_t *out)
 {
     size_t bytes = strlen(key);
@@ -130,22 +130,22 @@ static int read_machine(const char *root, struct ps_host_memory *out)
     return 0;
 }
 
-/* The two kinds of memory controller: the names of their files differ. */
+/* The two kinds of memory controller. The names of their files differ. */
 struct controller {
     const char *limit_file;
     const char *usage_file;
-    const char *reclaimable_key; /* in memory.stat: file pages that go first when memory gets short */
+    const char *reclaimable_key; /* key in memory.stat: file pages that go first when memory gets short */
 };
 
 static const struct controller controller_v1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
                                                 "total_inactive_file"};
 static const struct controller controller_v2 = {"memory.max", "memory.current", "inactive_file"};
 
-/* Where this process's memory cgroup is: its path, and the mount through which it can be read. */
+/* The process's memory cgroup: its path, and the mount through which it can be read. */
 struct cgroup {
     const struct controller *controller; /* NULL: none found yet */
-    char path[PATH_MAX];                 /* as /proc/self/cgroup has it */
-    char mount_root[PATH_MAX];           /* which cgroup the mount shows at its top */
+    char path[PATH_MAX];                 /* path as in /proc/self/cgroup */
+    char mount_root[PATH_MAX];           /* the cgroup at the top of the mount */
     char mount_point[PATH_MAX];
 };
 
@@ -159,7 +159,7 @@ static bool copy_text(char *out, size_t size, const char *text)
     return true;
 }
 
-/* Whether `word` is one of the comma-separated words of `list`. */
+/* Returns whether `word` is one of the comma-separated words of `list`. */
 static bool list_has(const char *list, const char *word)
 {
     size_t bytes = strlen(word);
@@ -175,9 +175,8 @@ static bool list_has(const char *list, const char *word)
 }
 
 /*
- * A line of /proc/self/cgroup: `ID:CONTROLLERS:PATH`. ID 0 without controllers is version 2; on
- * hybrid systems the memory controller can still be on a version 1 line, which then is the one that
- * counts.
+ * Takes a line of /proc/self/cgroup: `ID:CONTROLLERS:PATH`. ID 0 without controllers is version 2.
+ * On hybrid systems the memory controller can still be on a version 1 line, which then counts.
  */
 static bool take_cgroup_line(char *line, void *ctx)
 {
@@ -200,8 +199,8 @@ static bool take_cgroup_line(char *line, void *ctx)
 }
 
 /*
- * Paths in mountinfo have blanks, tabs, newlines and backslashes as three octal digits. Decodes in
- * place.
+ * Decodes a path of mountinfo in place. Blanks, tabs, newlines and backslashes are three octal
+ * digits there.
  */
 static void decode_octal(char *text)
 {
@@ -220,8 +219,8 @@ static void decode_octal(char *text)
 }
 
 /*
- * A line of /proc/self/mountinfo: `ID PARENT MAJOR:MINOR ROOT MOUNT_POINT OPTIONS [TAGS...] - TYPE
- * SOURCE SUPER_OPTIONS`. Takes the first mount of the controller's file system.
+ * Takes a line of /proc/self/mountinfo: `ID PARENT MAJOR:MINOR ROOT MOUNT_POINT OPTIONS [TAGS...] -
+ * TYPE SOURCE SUPER_OPTIONS`. Takes the first mount of the controller's file system.
  */
 static bool take_mount_line(char *line, void *ctx)
 {
@@ -236,7 +235,7 @@ static bool take_mount_line(char *line, void *ctx)
     for (char *word = strtok_r(line, " ", &save); word && count < 6; word = strtok_r(NULL, " ", &save))
         fields[count++] = word;
     char *type = strtok_r(separator + 3, " ", &save);
-    strtok_r(NULL, " ", &save); /* the source */
+    strtok_r(NULL, " ", &save); /* skips the source */
     char *options = strtok_r(NULL, " ", &save);
     if (count < 5 || !type || !options)
         return true;
@@ -252,7 +251,10 @@ static bool take_mount_line(char *line, void *ctx)
     return false;
 }
 
-/* The number at the start of a file; false when it can't be read or has none (`max`). */
+/*
+ * Takes the number at the start of a file, or PS_HOST_MEMORY_NO_LIMIT if the line has no number
+ * (`max`). Returns false to stop reading.
+ */
 static bool take_number(char *line, void *ctx)
 {
     uint64_t *number = ctx;
@@ -286,12 +288,12 @@ static uint64_t read_number(const char *directory, const char *file)
 }
 
 /*
- * Version 1 writes "no limit" as the highest multiple of a page that fits a signed 64-bit number:
- * nobody has half of that.
+ * Version 1 writes "no limit" as the highest multiple of a page that fits a signed 64-bit number.
+ * No machine has half of that memory.
  */
 #define V1_NO_LIMIT (UINT64_C(1) << 62)
 
-/* Lets the limit of one cgroup, and what it leaves, lower the figures. */
+/* Lowers the figures to the cgroup's limit and to the memory that the limit leaves. */
 static void apply_cgroup(const struct controller *controller, const char *directory, struct ps_host_memory *out)
 {
     uint64_t limit = read_number(directory, controller->limit_file);
@@ -314,9 +316,9 @@ static void apply_cgroup(const struct controller *controller, const char *direct
 }
 
 /*
- * The part of the cgroup's path below what the mount shows. In a container the two are often told
- * from different points of view (the path from the host's, or with /.. in it); then the mount's top
- * is what the process can see, and the best there is.
+ * Returns the part of the cgroup's path below the top of the mount. In a container the two often do
+ * not match: the path is the host's, or has /.. in it. Then the mount's top is the cgroup to read,
+ * since the process sees no other.
  */
 static const char *path_below_mount(const struct cgroup *cg)
 {
@@ -331,8 +333,8 @@ static const char *path_below_mount(const struct cgroup *cg)
 }
 
 /*
- * The structure is large for a stack that may be a small thread's, but this runs at start and
- * seldom after.
+ * The structure is large for the stack of a small thread. But this runs at the start, and seldom
+ * later.
  */
 static void read_cgroups(const char *root, struct ps_host_memory *out)
 {
@@ -350,7 +352,10 @@ static void read_cgroups(const char *root, struct ps_host_memory *out)
     int bytes = snprintf(path, sizeof path, "%s%s%s", root, cg.mount_point, path_below_mount(&cg));
     if (bytes >= (int)sizeof path)
         return;
-    /* From the process's own cgroup up to the mount's top: each may limit all below it. */
+    /*
+     * Walks from the process's own cgroup up to the mount's top: each cgroup may limit all below
+     * it.
+     */
     for (;;) {
         apply_cgroup(cg.controller, path, out);
         char *slash = strrchr(path, '/');
@@ -385,8 +390,8 @@ uint64_t ps_host_memory_available(const struct ps_host_memory *m)
 }
 
 /*
- * DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal, 4 to 8 digits for the domain; in lower case, as in
- * /sys.
+ * Reads DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal, with 4 to 8 digits for the domain. Writes it in
+ * lower case, as in /sys.
  */
 static bool pci_name_lower(const char *name, char *out, size_t size)
 {
@@ -415,7 +420,7 @@ int ps_host_memory_numa_node(const char *root, const char *pci_device)
 
     if (!pci_name_lower(pci_device, name, sizeof name))
         return -EINVAL;
-    /* The driver may write the domain with 8 digits; /sys uses 4 unless more are needed. */
+    /* The driver may write the domain with 8 digits. /sys uses 4 unless more are needed. */
     const char *shown = name;
     while (strlen(shown) > 12 && *shown == '0')
         shown++;

@@ -59,7 +59,7 @@ static void flush(struct ps_json *j)
 static void put(struct ps_json *j, const char *text, size_t bytes)
 {
     while (bytes > 0 && j->error == 0) {
-        /* A buffer that is the destination keeps its last byte for the NUL. */
+        /* If the buffer is the destination, its last byte is for the NUL. */
         size_t room = j->capacity - j->used - (j->sink ? 0 : 1);
         size_t piece = bytes < room ? bytes : room;
         memcpy(j->buffer + j->used, text, piece);
@@ -121,7 +121,7 @@ static void put_string(struct ps_json *j, const char *text)
         } else if (*s < 0x20 || *s == '"' || *s == '\\' || *s == 0x7f) {
             put_escape(j, *s);
         } else if (*s == 0xc2 && s[1] < 0xa0) {
-            put_escape(j, s[1]); /* a control character, for whoever shows the text on a terminal */
+            put_escape(j, s[1]); /* a control character, escaped for readers that show the text on a terminal */
         } else {
             put(j, (const char *)s, length);
         }
@@ -140,8 +140,8 @@ static void break_line(struct ps_json *j)
 }
 
 /*
- * Everything that stands before a value: comma, line break, indent and key. Returns false when a
- * value is not allowed here.
+ * Writes the text before a value: comma, line break, indent and key. Returns false if no value is
+ * allowed here.
  */
 static bool begin_value(struct ps_json *j, const char *key)
 {
@@ -244,7 +244,7 @@ void ps_json_i64(struct ps_json *j, const char *key, int64_t value)
         return;
     if (value < 0)
         put_char(j, '-');
-    /* Negated as unsigned, because INT64_MIN has no positive counterpart. */
+    /* Negated as an unsigned number, because INT64_MIN has no positive counterpart. */
     put_decimal(j, value < 0 ? UINT64_C(0) - (uint64_t)value : (uint64_t)value);
     end_value(j);
 }

@@ -10,11 +10,13 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
-/* Of linux/magic.h, which not every machine has. */
+/* Values of linux/magic.h, which some machines lack. */
 #define TMPFS 0x01021994
 #define RAMFS 0x858458f6
 
-/* The directory's own path and that of the one it is in; false: there is no such. */
+/*
+ * Finds the directory's path and its parent's. Returns false if this directory does not exist here.
+ */
 static bool paths(unsigned which, char parent[PS_LIVE_PATH_BYTES], char path[PS_LIVE_PATH_BYTES])
 {
     const char *runtime = which == 0 ? getenv("XDG_RUNTIME_DIR") : "/dev/shm";
@@ -43,7 +45,7 @@ int ps_live_directory_open(unsigned which, bool make, char path[PS_LIVE_PATH_BYT
 
     if (!paths(which, parent, path))
         return -ENOENT;
-    /* A variable that came along with su or sudo names somebody else's. */
+    /* After su or sudo the variable may name another user's directory. */
     if (which == 0 && (stat(parent, &status) || status.st_uid != geteuid()))
         return -ENOENT;
     if (make && mkdir(path, 0700) && errno != EEXIST)
@@ -73,8 +75,8 @@ int ps_live_directory_open_any(char path[PS_LIVE_PATH_BYTES])
 }
 
 /*
- * Field `number` (from 3 on) of a line of /proc/PID/stat; what comes before has a name in brackets,
- * which may hold anything.
+ * Returns field `number` (from 3 on) of a line of /proc/PID/stat. `after_name` points behind the
+ * name in brackets, which may hold any character.
  */
 static uint64_t field_of(const char *after_name, int number)
 {
@@ -113,7 +115,7 @@ void ps_live_name(char name[PS_LIVE_NAME_BYTES], const struct ps_live_identity *
     snprintf(name, PS_LIVE_NAME_BYTES, "%llu-%llu", (unsigned long long)of->pid, (unsigned long long)of->pid_namespace);
 }
 
-/* The process and namespace that a file's name tells; false: it is none of ours. */
+/* Reads process and namespace from a file's name. Returns false if it is no name of a live page. */
 static bool parse_name(const char *name, struct ps_live_identity *out)
 {
     char same[PS_LIVE_NAME_BYTES], *end;
@@ -127,8 +129,8 @@ static bool parse_name(const char *name, struct ps_live_identity *out)
 }
 
 /*
- * Whether the page was made by the process that now has its number, and by the program that it now
- * is.
+ * Returns whether the process that now has this number made the page, and is still the same
+ * program.
  */
 static bool is_of(const struct ps_live_identity *page, const struct ps_live_identity *now)
 {
@@ -178,8 +180,8 @@ enum ps_live_found ps_live_look_at(int directory, const char *name, struct ps_li
 }
 
 /*
- * Whether the file is a note of a process that is gone: by its name, or, where the number is
- * another's by now, by what it begins with.
+ * Returns whether the file is a note of a process that has ended. The file's name shows it. If
+ * another process has the number by now, the start of the file shows it.
  */
 static bool is_left_over_note(int directory, const char *name)
 {

@@ -10,14 +10,14 @@
 #include "base/plain_text.h"
 
 /*
- * Read on every call without a lock; a call that races with ps_log_configure sees the old level or
+ * Read on every call without a lock. A call that races with ps_log_configure sees the old level or
  * the new one.
  */
 static _Atomic uint8_t levels_in_force[PS_LOG_MODULES] = {[0 ... PS_LOG_MODULES - 1] = PS_LOG_WARN};
 
 /*
- * How often each format has been used. A slot belongs to a format for good once its address is in
- * it, so no lock is needed.
+ * The number of uses of each format. A slot belongs to a format for good once it holds its address,
+ * so no lock is needed.
  */
 #define REPEAT_SLOTS 256
 static struct {
@@ -44,7 +44,7 @@ void ps_log_levels_default(struct ps_log_levels *out)
     memset(out->level, PS_LOG_WARN, sizeof out->level);
 }
 
-/* The position of the word text[0..bytes) in a list, or -1. */
+/* Returns the position of the word text[0..bytes) in a list, or -1. */
 static int find_word(const char *const *words, size_t count, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < count; i++) {
@@ -87,7 +87,7 @@ void ps_log_configure(const struct ps_log_levels *levels)
         atomic_store_explicit(&levels_in_force[i], levels->level[i], memory_order_relaxed);
 }
 
-/* The rank + 1; 0: one process alone. */
+/* the rank + 1; 0: the process has no ranks beside it */
 static _Atomic uint32_t rank_in_force;
 
 void ps_log_set_rank(uint32_t rank)
@@ -107,8 +107,8 @@ bool ps_log_first_time(atomic_bool *said)
 }
 
 /*
- * The how-manieth use of this format this is, from 1. With the table full, unknown formats are
- * always at their first use.
+ * Returns the number of uses of this format so far, with this one. When the table is full, unknown
+ * formats always return 1.
  */
 static uint32_t count_use(const char *format)
 {
@@ -140,7 +140,10 @@ static void write_whole(const char *text, size_t bytes)
     }
 }
 
-/* Where to cut `line` so that at most `bytes` stay and no UTF-8 sequence is cut in two. */
+/*
+ * Returns the length at which to cut `line`. At most `bytes` stay, and no UTF-8 sequence is cut in
+ * two.
+ */
 static size_t cut_point(const char *line, size_t bytes)
 {
     while (bytes > 0 && ((unsigned char)line[bytes] & 0xc0) == 0x80)
@@ -170,8 +173,8 @@ void ps_log_write(enum ps_log_module module, enum ps_log_level level, const char
     }
 
     /*
-     * The text and its NUL may fill the line up to `room`; the note goes over the NUL, and the
-     * newline behind that.
+     * The text and its NUL may fill the line up to `room`. The note replaces the NUL, and the
+     * newline follows it.
      */
     char line[PS_LOG_LINE_MAX];
     size_t note_bytes = strlen(note);

@@ -14,10 +14,10 @@
 #include "base/clock.h"
 
 #define FULL_PIPE_MS 1000
-#define LINKS_MAX 40 /* as the kernel has it */
+#define LINKS_MAX 40 /* the kernel's own limit */
 #define NAMES_MAX 100
 
-/* The signal that the kernel sends with an error of a write; 0: none. */
+/* Returns the signal that the kernel sends with an error of a write; 0: none. */
 static int signal_of(int error)
 {
     return error == EPIPE ? SIGPIPE : error == EFBIG ? SIGXFSZ : 0;
@@ -78,7 +78,7 @@ int ps_output_write_whole(int fd, const char *text, size_t bytes)
 
 /* ---- where to ---- */
 
-/* The number of the process's own descriptor that the path names, or -1. */
+/* Returns the number of the process's own descriptor that the path names, or -1. */
 static int own_descriptor(const char *path)
 {
     static const char *const directories[] = {"/proc/self/fd/", "/dev/fd/"};
@@ -93,7 +93,7 @@ static int own_descriptor(const char *path)
     return -1;
 }
 
-/* One symbolic link; false: it is none, or too long. */
+/* Follows one symbolic link. Returns false if `target` is no link, or the result is too long. */
 static bool follow(char target[PS_SETTINGS_PATH_BYTES])
 {
     char link[PS_SETTINGS_PATH_BYTES];
@@ -111,9 +111,9 @@ static bool follow(char target[PS_SETTINGS_PATH_BYTES])
 }
 
 /*
- * Whether the path is a link that somebody else has put into a directory where anybody may: it
- * leads where he wants. The kernel follows none of these where fs.protected_symlinks is set; links
- * that are read here are not its business.
+ * Returns whether another user has put this link into a directory that every user can write to.
+ * That user chooses its target. Under fs.protected_symlinks the kernel follows no such link, but it
+ * does not see links that are read here.
  */
 static bool is_others_link(const char *path)
 {
@@ -128,9 +128,7 @@ static bool is_others_link(const char *path)
     return stat(directory, &parent) || ((parent.st_mode & S_IWOTH) && link.st_uid != parent.st_uid);
 }
 
-/*
- * What is behind the path's links, as far as they are to be followed. False: the last one is not.
- */
+/* Follows the path's links as long as they can be trusted. Returns false at a link that can't. */
 static bool follow_all(const char *path, char target[PS_SETTINGS_PATH_BYTES])
 {
     bool trusted = true;
@@ -154,11 +152,15 @@ bool ps_output_target(const char *path, char target[PS_SETTINGS_PATH_BYTES])
         return true;
     if (stat(path, &status) || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode))
         return false;
-    snprintf(target, PS_SETTINGS_PATH_BYTES, "%s", path); /* links of /proc lead where no path does */
+    /* Links of /proc may lead where no path leads. */
+    snprintf(target, PS_SETTINGS_PATH_BYTES, "%s", path);
     return true;
 }
 
-/* What was opened is what the path names, and no link of others' was on the way. */
+/*
+ * Returns whether the opened file is the one that the path names, without an untrusted link on the
+ * way.
+ */
 static bool is_what_is_named(const char *path, int fd)
 {
     char target[PS_SETTINGS_PATH_BYTES];
@@ -167,7 +169,7 @@ static bool is_what_is_named(const char *path, int fd)
     if (!follow_all(path, target) || lstat(path, &named))
         return false;
     if (S_ISLNK(named.st_mode))
-        return true; /* ours, or the directory's owner's: nobody else can have put it there */
+        return true; /* ours, or the directory owner's: no other user can have put it there */
     return !fstat(fd, &opened) && named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
 }
 
@@ -187,8 +189,8 @@ int ps_output_open(const char *path, int flags)
 }
 
 /*
- * A file of its own, which nobody can have made before: others may write to the directory, and the
- * process's number is no secret. -1: errno has it.
+ * Makes a new file under a name that other users can't have guessed. They may write to the
+ * directory, and the process's number is no secret. Returns -1 with errno set if it fails.
  */
 static int make_temporary(struct ps_output *output, const char *mark)
 {
@@ -205,7 +207,7 @@ static int make_temporary(struct ps_output *output, const char *mark)
             break;
     }
     if (fd < 0)
-        output->temporary[0] = '\0'; /* it is somebody else's, if there is one */
+        output->temporary[0] = '\0'; /* if a file of this name exists, it is not ours */
     return fd;
 }
 

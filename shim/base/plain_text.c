@@ -36,7 +36,10 @@ size_t ps_utf8_length(const unsigned char *s)
     return length;
 }
 
-/* Whether a terminal would obey the character of that many bytes, of which 0 are none at all. */
+/*
+ * Returns whether a terminal would obey the character as a command. `length` is its number of
+ * bytes; 0: no valid character.
+ */
 static bool is_obeyed(const unsigned char *s, size_t length)
 {
     if (length <= 1)

@@ -10,7 +10,7 @@ static const struct penstock_policy *current = &penstock_policy_plan;
 static struct penstock_policy_options options;
 static const struct ps_span_rules *rules; /* NULL: none */
 
-/* Why the policy can't be used, or NULL. */
+/* Returns the reason why the policy can't be used, or NULL. */
 static const char *objection(const struct penstock_policy *policy)
 {
     if (!policy)
@@ -24,7 +24,10 @@ static const char *objection(const struct penstock_policy *policy)
     return NULL;
 }
 
-/* NULL: can't be used, and that has been said. It stays open as long as the process. */
+/*
+ * Returns the policy in the file. Returns NULL, after a message, if it can't be used. The library
+ * stays open as long as the process lives.
+ */
 static const struct penstock_policy *open_file(const char *path)
 {
     const struct penstock_policy *(*get)(void);
@@ -88,7 +91,10 @@ const struct penstock_policy_options *ps_policies_options(void)
     return &options;
 }
 
-/* Whether k of `chosen` are indices under n that cover the need, or all there is. */
+/*
+ * Returns whether the k entries of `chosen` are indices below n that cover the need, or all
+ * candidates.
+ */
 static bool covers(const struct penstock_candidate *candidates, size_t n, uint64_t need_bytes, const size_t *chosen,
                    size_t k)
 {

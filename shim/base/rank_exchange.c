@@ -16,32 +16,36 @@
 #include "base/output.h"
 #include "policy/hash.h"
 
-#define WAIT_NS                                                                                                        \
-    400000000u /* ranks plan within some ms of each other; a step that they wait in is lost to nobody but the plan */
+/* Ranks plan within some ms of each other. A step that they wait in is lost to the plan only. */
+#define WAIT_NS 400000000u
 #define LOOKS_NS 200000u
 #define LOOKS_A_MS 5u
 #define VAIN_MAX 3u
 #define NAME_BYTES 96
-#define PATH_BYTES 256 /* a runtime directory's is far shorter; where it isn't, nothing is told */
+/* The path of a runtime directory is far shorter. If it is not, no note is written. */
+#define PATH_BYTES 256
 
-/* At the beginning of what is told, before the bytes. */
+/* The start of a note, before its bytes. */
 struct told {
     struct ps_live_note note;
     uint64_t job, rank, bytes;
     struct ps_rank_exchange_key key;
 };
 
-/* Constant once set up, but in a forked child. */
+/* Constant once set up, except in a forked child. */
 static struct {
     struct ps_live_identity identity;
     uint64_t job;
     uint32_t rank, peers;
 } self;
 
-/* Of each device that tells, by what it is about; written by its thread alone. */
+/*
+ * By device and subject: the notes that this rank has written. Only the device's thread writes
+ * here.
+ */
 static struct {
-    char path[PATH_BYTES]; /* "": it has told nothing that was not taken back */
-    unsigned in_vain;      /* so often in a row */
+    char path[PATH_BYTES]; /* path of the note; "": it has written none, or has deleted it */
+    unsigned in_vain;      /* number of exchanges in a row without an answer */
 } so_far[PS_RANK_EXCHANGE_DEVICES_MAX][PS_RANK_EXCHANGE_ABOUT];
 
 static uint64_t hash_of(uint64_t hash, const char *text)
@@ -68,7 +72,9 @@ void ps_rank_exchange_open(const struct ps_ranks *ranks, char *(*variable)(const
     self.peers = ranks->local_processes - 1;
 }
 
-/* In place of what this device told about the same before. 0 or -errno. */
+/*
+ * Writes this device's note, in place of its earlier one on the same subject. Returns 0 or -errno.
+ */
 static int tell(int directory, const char *directory_path, const struct told *told, const void *mine)
 {
     char *path = so_far[told->key.device][told->key.about].path, whose[PS_LIVE_NAME_BYTES], made[NAME_BYTES + 8];
@@ -81,7 +87,7 @@ static int tell(int directory, const char *directory_path, const struct told *to
              told->key.device, (unsigned)told->key.about);
     name = strrchr(path, '/') + 1;
     snprintf(made, sizeof made, "%.*s.new", NAME_BYTES, name);
-    unlinkat(directory, made, 0); /* of an earlier process of this number */
+    unlinkat(directory, made, 0); /* left by an earlier process of this number */
     int fd = openat(directory, made, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return -errno;
@@ -97,8 +103,8 @@ static int tell(int directory, const char *directory_path, const struct told *to
 }
 
 /*
- * Who tells nothing but that he is there has been there when he is further on, too: what he told
- * then is written over.
+ * Returns whether note `a` answers `own`. A note without bytes only says that the rank is there.
+ * Then a later number will do, because the later note has replaced the earlier one.
  */
 static bool is_about_the_same(const struct told *a, const struct told *own)
 {
@@ -110,8 +116,8 @@ static bool is_about_the_same(const struct told *a, const struct told *own)
 }
 
 /*
- * Whether the file holds what a peer told under the key, and `theirs` it then; *rank whose it is.
- * What the dead have left goes.
+ * Returns whether the file holds a peer's note under the key. Then fills `theirs` and `*rank`.
+ * Deletes notes of processes that have ended.
  */
 static bool hear(int directory, const char *name, const struct told *own, void *theirs, uint64_t *rank)
 {
@@ -136,7 +142,7 @@ static bool hear(int directory, const char *name, const struct told *own, void *
 
 struct hearing {
     const struct told *own;
-    uint64_t *of; /* the ranks that were heard */
+    uint64_t *of; /* the ranks whose notes were read */
     uint32_t heard;
     void *theirs;
     ps_rank_exchange_heard_fn fn;
@@ -173,9 +179,10 @@ static void hear_all(struct hearing *h, int directory)
 }
 
 /*
- * Two clocks: the host's alone, nothing is queued while it waits. The plan that is to be made waits
- * for it; where that is a meeting in the link's measurement, evictions do as well, for as long as
- * one rank takes more than the others to queue its copies, and once WAIT_NS if one is gone.
+ * Two clocks: only the host's matters, because nothing is queued during the wait. The plan to be
+ * made waits for it. At a meeting for the link's measurement, evictions wait, too. They wait as
+ * long as one rank takes more time than the others to queue its copies. If a rank is gone, they
+ * wait WAIT_NS once.
  */
 static void hear_until_all(struct hearing *h, int directory, bool (*is_over)(void))
 {

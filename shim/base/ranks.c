@@ -9,13 +9,14 @@
 #define LOCAL_PROCESSES_MAX 4096u
 
 /*
- * The innermost launcher comes first: torchrun inside srun speaks for its own processes. Sources:
- * torchrun's manual; docs.open-mpi.org, "environment variables set for MPI applications"; Hydra
- * (MPICH, Intel MPI); srun(1), whose variables of the step are only there for what srun started.
+ * The innermost launcher comes first: torchrun inside srun sets variables for its own processes.
+ * Sources: torchrun's manual; docs.open-mpi.org, "environment variables set for MPI applications";
+ * Hydra (MPICH, Intel MPI); srun(1). srun sets the variables of a step only for processes that it
+ * started.
  *
- * How many there are on this machine is said by the innermost one that says it: scripts make RANK
- * and WORLD_SIZE of Slurm's variables and leave LOCAL_WORLD_SIZE away, and under srun's PMI-2
- * nobody but Slurm tells.
+ * The number of processes on this machine comes from the innermost launcher that gives it. Scripts
+ * make RANK and WORLD_SIZE from Slurm's variables and omit LOCAL_WORLD_SIZE. Under srun's PMI-2
+ * only Slurm gives the number.
  */
 static const struct {
     const char *rank, *processes, *local_processes;
@@ -25,13 +26,13 @@ static const struct {
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"},
     /*
-     * A script that starts itself again for each further device of its machine, as Lightning does;
-     * the first process is told nothing.
+     * A script that starts itself again for each further device of its machine, as Lightning does.
+     * The first process has none of these variables.
      */
     {"LOCAL_RANK", "WORLD_SIZE", "WORLD_SIZE"},
 };
 
-/* A whole number up to `most`; `rest`: what may follow it. */
+/* Reads a whole number up to `most`. `rest`: characters that may follow it. */
 static bool number(const char *text, uint32_t most, const char *rest, uint32_t *out)
 {
     char *end;
@@ -57,7 +58,7 @@ struct ps_ranks ps_ranks_read(char *(*variable)(const char *name))
                        number(variable(launchers[i].processes), PROCESSES_MAX, "", &processes) && processes > 1 &&
                        rank < processes;
         /*
-         * Slurm lists machines: 4(x2),3. Which of them this one is it does not say, and they seldom
+         * Slurm lists machines: 4(x2),3. It does not say which of them this one is, and they seldom
          * differ.
          */
         bool told = number(variable(launchers[i].local_processes), LOCAL_PROCESSES_MAX, "(,", &local) && local;

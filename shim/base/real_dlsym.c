@@ -4,9 +4,9 @@
 #include <stddef.h>
 
 /*
- * Set at the first call, by whichever thread: all threads find the same. The start-up code of
- * sanitizers calls dlsym before instrumented code can run, so what runs for every name is not
- * instrumented, and calls nothing that they intercept.
+ * Set at the first call, on any thread: all threads find the same function. The start-up code of
+ * sanitizers calls dlsym before instrumented code can run. So code that runs for every name is not
+ * instrumented, and calls no function that they intercept.
  */
 ps_dlsym_fn *ps_dlsym_behind __attribute__((visibility("hidden")));
 

@@ -7,13 +7,13 @@
 #include "base/per_device.h"
 
 /*
- * Held for no longer than it takes to add: nothing else is locked or called meanwhile. It guards
- * all of this, and who writes the counter.
+ * Held only as long as an addition takes: nothing else is locked or called meanwhile. It guards all
+ * data below, and writes to the counter.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t over_ns;  /* of waits that are over */
-static uint64_t open;     /* waits that last */
-static uint64_t began_ns; /* when these began, added up */
+static uint64_t over_ns;  /* ns of waits that are over */
+static uint64_t open;     /* number of waits under way */
+static uint64_t began_ns; /* the sum of their start times */
 
 static PS_PER_DEVICE _Atomic uint64_t kept_on_first; /* ns */
 #define kept_ns PS_HERE(kept_on_first)
