@@ -51,7 +51,7 @@ static struct {
     void (*device_is_set_up)(void);
     void (*forked)(void);
 } hooks;
-static atomic_bool has_managed; /* there may be spans, also when standing aside by now */
+static atomic_bool has_managed; /* spans may exist, even if Penstock stands aside by now */
 static pthread_mutex_t set_up_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- set-up ---- */
@@ -73,12 +73,12 @@ static void say_problem(const char *variable, const char *value, const char *acc
     (void)ctx;
     ps_settings_problem_text(text, sizeof text, variable, value, accepted);
     ps_log_warn(SETTINGS, "%s; going on without it", text);
-    if (value == ps_settings.trace) /* opened at once, it would be said twice */
+    if (value == ps_settings.trace) /* opening the file would report the same problem again */
         ps_settings.trace[0] = '\0';
 }
 
 /*
- * In a forked child CUDA does not work and our threads are gone: every hook goes to the real
+ * In a forked child CUDA does not work, and our threads are gone. Every hook calls the real
  * function, and the parent writes the report.
  */
 static void in_forked_child(void)
@@ -87,14 +87,17 @@ static void in_forked_child(void)
     atomic_store(&has_managed, false);
     if (hooks.forked)
         hooks.forked();
-    ps_registry_disown(); /* a lock may be held by a thread that this process does not have */
+    ps_registry_disown(); /* a thread that the child does not have may hold a lock */
     ps_trace_forget();
     ps_report_forget();
     ps_live_disown();
     ps_rank_exchange_disown();
 }
 
-/* The runtime makes its context at its first call; ours may be that call. */
+/*
+ * Makes sure that the thread has a context. The runtime makes one at its first call, and ours may
+ * come before that.
+ */
 static void make_sure_of_a_context(void)
 {
     CUcontext context = NULL;
@@ -117,8 +120,8 @@ void ps_process_bind_thread(void)
 }
 
 /*
- * Under `auto` it begins when memory becomes short; but who wants a recording wants it with memory
- * enough as well, and `penstock verify` looks at each launch.
+ * Returns whether tracing starts at once. Under `auto` it starts when memory becomes short. But a
+ * recording is wanted with enough memory, too, and `penstock verify` examines each launch.
  */
 static bool traces_at_once(void)
 {
@@ -126,7 +129,7 @@ static bool traces_at_once(void)
            (ps_settings.budget.kind == PS_AMOUNT_AUTO && *ps_settings.recording) || ps_verify_is_on();
 }
 
-/* The device that the thread is at, in its current context. */
+/* Sets up the thread's current device, in its current context. Returns 0 or -errno. */
 static int set_up_device(const char **why)
 {
     int r = ps_device_open(why);
@@ -145,7 +148,7 @@ static int set_up_device(const char **why)
         return r;
     ps_budget_open(ps_settings.budget, ps_settings.reserve, ps_device.total_bytes, ps_device_free_bytes());
     if (ps_amount_is_named(ps_settings.budget))
-        ps_mapping_time_find(); /* it is named: memory will be short */
+        ps_mapping_time_find(); /* the budget is named: memory will be short */
     ps_slab_open(ps_settings.host_budget, ranks.local_processes, ps_device.granularity);
     ps_eviction_open(ps_settings.guard);
     ps_eviction_when_left(ps_prefetch_left);
@@ -188,7 +191,7 @@ static int set_up(const char **why)
     return ps_tracing_open(traces_at_once(), &ps_settings, why);
 }
 
-/* Each process of a job writes files of its own, and its lines tell whose they are. */
+/* Gives each process of a job files of its own, and puts its rank into its lines. */
 static void name_what_is_written(void)
 {
     char *const files[] = {ps_settings.report, ps_settings.recording, ps_settings.trace, ps_settings.metrics,
@@ -207,7 +210,7 @@ static void name_what_is_written(void)
 
 static void tell_observers(const char *why)
 {
-    ps_trace_finish(); /* its thread asks the driver about a context that may be about to go */
+    ps_trace_finish(); /* the trace's thread makes driver calls in a context that may be about to go */
     if (why && ps_verify_is_on())
         ps_verify_aside(why);
 }
@@ -263,7 +266,7 @@ bool ps_process_is_managing(void)
     if (now != PS_PROCESS_NOT_BEGUN)
         return now == PS_PROCESS_MANAGING;
     if (ps_inside)
-        return false; /* the set-up's own calls */
+        return false; /* calls by the set-up itself */
     pthread_mutex_lock(&set_up_lock);
     if (atomic_load(&ps_process_state) == PS_PROCESS_NOT_BEGUN) {
         ps_inside++;
@@ -275,8 +278,8 @@ bool ps_process_is_managing(void)
 }
 
 /*
- * A device of the process's is asked for memory for the first time, in the current context.
- * [set_up_lock held]
+ * Sets up a further device, whose current context asks for memory for the first time. [set_up_lock
+ * held]
  */
 static void begin_further_device(void)
 {

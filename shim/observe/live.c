@@ -39,30 +39,30 @@
 #define FINISH_WAIT_MS 500
 #define STEPS_AT_ONCE 32u
 
-/* What the thread is asked for; it sleeps on this word. */
+/* Requests to the thread, which sleeps on the word `wanted`. */
 enum {
     WANT_REPORT = 1,
     WANT_END = 2,
 };
 static _Atomic uint32_t wanted;
 static atomic_bool ended; /* the thread has done what WANT_END asks for */
-static atomic_int owner;  /* the process whose page it is; 0: nobody's */
+static atomic_int owner;  /* the process that owns the page; 0: none */
 static atomic_bool has_thread;
 
-static struct ps_live_page *_Atomic page; /* NULL: there is none */
+static struct ps_live_page *_Atomic page; /* NULL: no page */
 static char page_path[PS_LIVE_PATH_BYTES + PS_LIVE_NAME_BYTES];
-static uint64_t epoch_ns; /* the clock's 0, since 1970 */
+static uint64_t epoch_ns; /* ns from 1970 to the clock's 0 */
 static uint64_t rank = PS_LIVE_NO_RANK;
 
 /* ---- the page ---- */
 
 /*
- * The whole file, with its memory taken now: a page that isn't there when it is written would be a
- * fatal signal. 0 or -errno.
+ * Makes the file and takes its memory at once: a missing page at a later write would be a fatal
+ * signal. Returns 0 or -errno.
  */
 static int make_file(int directory, const char *name, struct ps_live_page **out)
 {
-    unlinkat(directory, name, 0); /* an earlier process of this number, or this one before an exec */
+    unlinkat(directory, name, 0); /* left by an earlier process of this number, or by this one before an exec */
     int fd = openat(directory, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return -errno;
@@ -97,8 +97,8 @@ static void fill_header(struct ps_live_header *header, const struct ps_live_iden
     snprintf(header->aside, sizeof header->aside, "%s", aside ? aside : "");
     snprintf(header->command, sizeof header->command, "%s", ps_report_command());
     memcpy(&magic, PS_LIVE_MAGIC, sizeof magic);
-    atomic_store_explicit((_Atomic uint64_t *)(void *)header->magic, magic,
-                          memory_order_release); /* last: a reader believes the rest */
+    /* This comes last: with the magic a reader believes the rest. */
+    atomic_store_explicit((_Atomic uint64_t *)(void *)header->magic, magic, memory_order_release);
 }
 
 static int open_page(const struct ps_ranks *ranks, const char *aside)
@@ -113,7 +113,7 @@ static int open_page(const struct ps_ranks *ranks, const char *aside)
     int directory = ps_live_directory_open_any(directory_path);
     if (directory < 0)
         return directory;
-    ps_live_each(directory, NULL, NULL); /* what killed processes have left */
+    ps_live_each(directory, NULL, NULL); /* deletes the files of processes that were killed */
     ps_live_name(name, &identity);
     error = make_file(directory, name, &made);
     close(directory);
@@ -127,7 +127,7 @@ static int open_page(const struct ps_ranks *ranks, const char *aside)
 
 /* ---- a look ---- */
 
-/* Totals of about a second ago, for rates. The thread's alone. */
+/* Totals of about a second ago, for rates. Only the thread uses them. */
 static struct totals {
     uint64_t at_ns, out, in, waited;
 } earlier[TURNS_A_SECOND];
@@ -156,7 +156,7 @@ static void tell_process(struct ps_live_process *p)
     p->tracer = *source == 'c' ? PS_LIVE_TRACER_CUPTI : *source == 'h' ? PS_LIVE_TRACER_HOOK : PS_LIVE_TRACER_NONE;
 }
 
-/* What is told of a device is constant once it is counted as one. */
+/* Writes the device's facts. They are constant once the device is counted. */
 static void tell_device_facts(struct ps_live_device_facts *facts)
 {
     facts->ordinal = (uint64_t)ps_device.ordinal;
@@ -165,8 +165,8 @@ static void tell_device_facts(struct ps_live_device_facts *facts)
 }
 
 /*
- * Steps whose waits are told, or all; the lock is held while they are taken, and not while they are
- * written.
+ * Writes the steps whose waits have been reported, or all steps. The lock is held while they are
+ * taken, but not while they are written.
  */
 static void write_steps(bool all)
 {
@@ -189,12 +189,12 @@ static void write_steps(bool all)
 }
 
 /*
- * The device that the thread is at, number `i` of them. Left as it was told before where its lock
- * is not to be had.
+ * Writes the figures of the thread's current device, number `i`. Leaves the earlier figures if its
+ * lock can't be taken.
  */
 static void look_at_device(unsigned i, struct ps_live_snapshot *all)
 {
-    /* Samples that were read when this was looked at before have been told of by now. */
+    /* Samples that were outstanding at the look before have been taken in by now. */
     static uint64_t outstanding_before[PS_LIVE_DEVICES_MAX];
     struct ps_live_page *to = atomic_load(&page);
     struct ps_live_device d;
@@ -236,7 +236,7 @@ static void look(struct ps_live_snapshot *all)
 
 /* ---- the thread ---- */
 
-/* NULL: for ever. */
+/* Sleeps until a request comes. NULL: without a limit. */
 static void sleep_until_wanted(const struct timespec *at_most)
 {
     syscall(SYS_futex, &wanted, FUTEX_WAIT_PRIVATE, 0, at_most, NULL, 0);
@@ -268,7 +268,7 @@ static void look_on(void)
         const bool last = asked & WANT_END;
         look(&now);
         if ((asked & WANT_REPORT) && !ps_report_write_now())
-            atomic_fetch_or(&wanted, WANT_REPORT); /* the lock was not to be had */
+            atomic_fetch_or(&wanted, WANT_REPORT); /* the lock could not be taken; try again */
         write_all_steps(last);
         if (*ps_settings.prometheus && (last || ps_now_ns() >= prometheus_at)) {
             ps_live_files_prometheus(&now);
@@ -285,7 +285,7 @@ static void look_on(void)
     }
 }
 
-/* Standing aside: there is nothing to look at. */
+/* Runs when Penstock stands aside: no figures need to be written then. */
 static void write_reports(void)
 {
     for (;;) {
@@ -330,7 +330,7 @@ void ps_live_open(const struct ps_ranks *ranks, const char *aside)
         return;
     atomic_store(&has_thread, !ps_helper_thread_start_apart("penstock-live", look_on));
     if (!atomic_load(&has_thread) && atomic_exchange(&page, NULL))
-        unlink(page_path); /* nobody would write it */
+        unlink(page_path); /* no thread would write the page */
 }
 
 void ps_live_want_report(void)
@@ -345,7 +345,7 @@ void ps_live_finish(void)
 
     if (!atomic_compare_exchange_strong(&owner, &us, 0))
         return;
-    /* Nobody waits for the page's sake. */
+    /* Waits only for files; the page alone needs no wait. */
     bool waits = atomic_load(&has_thread) && (*ps_settings.metrics || *ps_settings.prometheus);
     if (waits)
         wake(WANT_END);

@@ -16,9 +16,9 @@
 /* ---- a line a step ---- */
 
 static struct {
-    int fd; /* where is_open */
+    int fd; /* valid if is_open */
     bool is_open;
-    bool torn; /* the last line was written in part: the next one begins on a line of its own */
+    bool torn; /* only a part of the last line was written: the next one begins with a line break */
     uint64_t written, lost;
 } lines;
 
@@ -31,7 +31,7 @@ static void say_lost(int error)
                      ps_settings.metrics);
 }
 
-/* Without waiting for anybody who would read a pipe. */
+/* Opens the file without waiting for the reader of a pipe. */
 static bool open_lines(void)
 {
     if (lines.is_open)
@@ -120,7 +120,7 @@ static void put_value(FILE *file, enum ps_live_unit unit, uint64_t value)
         fprintf(file, "%llu\n", (unsigned long long)value);
 }
 
-/* The labels tell processes of one machine apart, whether or not they are of a job. */
+/* Writes the labels. They tell the processes of one machine apart, in a job or not. */
 static void put_labels(FILE *file, const char *metric, const struct ps_live_snapshot *s, const uint64_t *ordinal)
 {
     fprintf(file, "penstock_%s{pid=\"%d\",rank=\"", metric, (int)getpid());

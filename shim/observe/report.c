@@ -39,8 +39,8 @@
 #include "verify/verify.h"
 
 /*
- * Thousandths of the plain step that a planned one must stand still for before its closing line
- * says what would help.
+ * The closing line gives advice if a planned step waits at least this many thousandths of the plain
+ * step.
  */
 #define HINT_FROM 20
 
@@ -49,8 +49,8 @@ static char directory[PS_SETTINGS_PATH_BYTES];
 static char command[4096];
 static const char *stands_aside;
 static pid_t opened_by;
-static atomic_int owner;    /* the process that reports; 0: nobody */
-static atomic_bool writing; /* somebody writes the file */
+static atomic_int owner;    /* the process that writes the report; 0: none */
+static atomic_bool writing; /* a thread writes the file */
 
 void ps_report_remember_directory(void)
 {
@@ -86,8 +86,8 @@ void ps_report_forget(void)
 }
 
 /*
- * The command line, its arguments with blanks between them; as much of it as the user would have
- * shown.
+ * Reads the command line, with blanks between the arguments. Keeps only the part that the user
+ * wants shown.
  */
 static void read_command(void)
 {
@@ -113,7 +113,7 @@ const char *ps_report_command(void)
     return command;
 }
 
-/* What the lock guards, and the steps of the process. */
+/* Figures that the lock guards, and the steps of the process. */
 struct figures {
     unsigned long long steps;
     uint64_t peak_held;
@@ -122,7 +122,7 @@ struct figures {
     struct ps_steps_summary learnt;
     struct ps_learning_cost until_plan;
     uint64_t enough_bytes;
-    uint64_t recent_step_ns[PS_LIVE_RECENT]; /* the last one first; 0: there were no more */
+    uint64_t recent_step_ns[PS_LIVE_RECENT]; /* last step first; 0: no more steps */
     struct ps_following_summary followed;
 };
 
@@ -130,7 +130,7 @@ static struct figures take_figures(void)
 {
     struct figures f = {.peak_held = ps_budget.peak_held};
 
-    ps_waits_ns(); /* the counter is of this moment, too */
+    ps_waits_ns(); /* brings the counter up to date */
     f.peak_live = ps_registry.peak_live_bytes;
     f.slab = ps_slab_figures();
     ps_learning_summary(&f.learnt);
@@ -141,7 +141,7 @@ static struct figures take_figures(void)
     return f;
 }
 
-/* The largest peaks of all devices. */
+/* Takes the largest peaks of all devices. */
 static void take_largest_peaks(struct figures *f)
 {
     for (unsigned i = 1; i < ps_devices_count(); i++) {
@@ -158,8 +158,8 @@ static void take_largest_peaks(struct figures *f)
 }
 
 /*
- * What a step waited for the link, and the budget that spares it; nothing where it is little, or
- * more than the device has.
+ * Writes how long a step waited for the link, and the budget that avoids the wait. Writes nothing
+ * if the wait is short, or if the budget exceeds the device's memory.
  */
 static void give_hint(const struct figures *f, char *text, size_t size)
 {
@@ -181,7 +181,7 @@ static void say_closing_line(struct figures *f)
     const unsigned devices = ps_devices_count();
 
     if (stands_aside)
-        return; /* its own line has been said */
+        return; /* the line about standing aside was written already */
     if (f->steps)
         snprintf(how_many, sizeof how_many, "%llu steps, ", f->steps);
     if (devices > 1) {
@@ -281,9 +281,10 @@ static void write_slab(struct ps_json *j, const struct figures *f)
 }
 
 /*
- * What is each device's own. The first one's, whose lock is held, is at the top of the report as
- * well, as if it were the only one. A lock that is not to be had is done without at the end, and
- * only then. False: it was to be had, and the report is none.
+ * Writes the figures of each device. The caller holds the first device's lock; that device's
+ * figures also stand at the top, as if it were the only one. At the end of the process a device is
+ * written even if its lock can't be taken. Before the end this returns false then, and the report
+ * is void.
  */
 static bool write_devices(struct ps_json *j, bool at_the_end)
 {
@@ -311,7 +312,7 @@ static bool write_devices(struct ps_json *j, bool at_the_end)
     return all;
 }
 
-/* As write_devices. */
+/* Writes the report's fields. Returns false as write_devices() does. */
 static bool write_fields(struct ps_json *j, const struct figures *f, bool at_the_end)
 {
     bool all = true;
@@ -373,7 +374,10 @@ static void write_report(const struct figures *f)
 
 /* ---- on demand ---- */
 
-/* A text that is made with the lock held, for no file is written with it while the program runs. */
+/*
+ * A text that is made with the lock held: while the program runs, no file is written under the
+ * lock.
+ */
 struct text {
     char *bytes;
     size_t used, room;
@@ -396,7 +400,7 @@ static int add_to_text(const char *piece, size_t bytes, void *ctx)
     return 0;
 }
 
-/* 0 or -errno; -EAGAIN: a lock was not to be had. */
+/* Makes the report's text. Returns 0 or -errno; -EAGAIN: a lock could not be taken. */
 static int make_text(struct text *t)
 {
     const ptrdiff_t before = ps_here;
@@ -424,14 +428,14 @@ bool ps_report_write_now(void)
 
     output.fd = -1;
     if (!*ps_settings.report || atomic_exchange(&writing, true))
-        return true; /* the one at the end is being written */
+        return true; /* the report at the end is being written */
     int error = atomic_load(&owner) ? make_text(&text) : -EAGAIN;
     if (error != -EAGAIN) {
         if (!error)
             error = ps_output_begin(&output, ps_settings.report, ".now");
         if (!error)
             error = ps_output_write_whole(output.fd, text.bytes, text.used);
-        /* Where that took long, the one at the end may have been written: it stays. */
+        /* If that took long, the report at the end may have been written; then that one stays. */
         error = ps_output_end(&output, error || atomic_load(&owner) ? error : -ECANCELED);
         say_not_written(error == -ECANCELED ? 0 : error);
     }
@@ -441,8 +445,8 @@ bool ps_report_write_now(void)
 }
 
 /*
- * For the one at the end: waits until nobody else writes, a second at most. Who still does then
- * writes to a file of its own.
+ * Waits before the report at the end until no other thread writes, at most a second. A thread that
+ * still writes then has a file of its own.
  */
 static void wait_to_write(void)
 {
@@ -463,8 +467,8 @@ void ps_report_finish(void)
     wait_to_write();
     ps_devices_enter(0);
     /*
-     * Helper threads still run, and waits of the last step are still told: all figures are of one
-     * moment.
+     * Helper threads still run, and waits of the last step still come in. Under the lock all
+     * figures are of one moment.
      */
     bool locked = ps_registry_lock_soon();
     ps_trace_stop();
@@ -481,7 +485,7 @@ void ps_report_finish(void)
 
 /* ---- the ways in which a program ends ---- */
 
-/* Registered after the driver's and the runtime's own handlers, and so called before them. */
+/* Registered after the handlers of driver and runtime, and so called before them. */
 static void on_exit_call(void)
 {
     if (getpid() != opened_by)
@@ -491,7 +495,7 @@ static void on_exit_call(void)
     ps_report_finish();
     ps_live_finish();
     ps_shutdown_begin();
-    ps_rank_exchange_close(); /* last: until it has parked, a helper may tell something */
+    ps_rank_exchange_close(); /* This comes last: until it has parked, a helper thread may write a note. */
 }
 
 static void on_fatal_signal(int signal_number)
@@ -499,7 +503,7 @@ static void on_fatal_signal(int signal_number)
     ps_report_finish();
     ps_live_finish();
     ps_rank_exchange_close();
-    /* As if we had not been here: the default action, which ends the process. */
+    /* Takes the default action, as without Penstock. It ends the process. */
     signal(signal_number, SIG_DFL);
     raise(signal_number);
 }

@@ -13,10 +13,7 @@
 
 static atomic_bool taken;
 
-/*
- * Nothing but a word: the thread that the signal interrupts goes on at once, and another one
- * writes.
- */
+/* Only wakes another thread, which writes the report. The interrupted thread goes on at once. */
 static void on_signal(int number)
 {
     int saved = errno;
@@ -33,7 +30,7 @@ static bool is_at(int signal_number, void (*handler)(int))
     return !sigaction(signal_number, NULL, &now) && !(now.sa_flags & SA_SIGINFO) && now.sa_handler == handler;
 }
 
-/* Whether it is ours then. */
+/* Handles the signal if the program does not. Returns whether the handler is ours then. */
 static bool take(int signal_number)
 {
     struct sigaction ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -45,8 +42,8 @@ static bool take(int signal_number)
 }
 
 /*
- * By its default action the signal would end the program before its first CUDA call, and each
- * program that it starts.
+ * The signal's default action would end the program before its first CUDA call. The same holds for
+ * each program that it starts.
  */
 __attribute__((constructor)) static void take_at_load(void)
 {

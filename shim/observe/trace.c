@@ -24,28 +24,34 @@
 #include "residency/events.h"
 
 /*
- * Records at a time. Each is of something that takes Penstock 10 us or more, but for layers; the
- * writer comes every 10 ms.
+ * Number of records in the ring. Except for layers, each record is of work that takes Penstock 10
+ * us or more. The writer comes every 10 ms.
  */
 #define BESIDE_MAX 10u
 #define RING 16384u
 #define WRITE_EVERY_NS 10000000
 
-/* Reloads told of whose end the device has not come to: there are no more than marks for them. */
+/*
+ * Most reloads whose end the device has not reached. Each needs marks, and there are no more of
+ * them.
+ */
 #define PENDING 2048u
 
-/* At the end: for the device to come to what is queued, and for the file to take what there is. */
+/*
+ * Time limits at the end: for the device to finish queued copies, and for the file to take the
+ * rest.
+ */
 #define LAST_COPIES_MS 500
 #define FINISH_MS 2000
 
-static PS_PER_DEVICE unsigned first_number; /* of the device; constant once it was added */
+static PS_PER_DEVICE unsigned first_number; /* number of the device; constant once it was added */
 
 static struct ps_event_ring ring;
 static const char *path;
 static atomic_bool is_open, closing, closed;
-static atomic_uint putting; /* threads that are about to put a record, or do */
+static atomic_uint putting; /* number of threads that put a record, or are about to */
 
-/* The writer's. */
+/* Used by the writer's thread only. */
 static struct ps_trace_file file;
 static struct ps_event_record *pending;
 static unsigned pending_count, devices_met;
@@ -56,7 +62,8 @@ bool ps_trace_put(struct ps_event_record *record)
 
     record->device = (uint8_t)PS_HERE(first_number);
     atomic_fetch_add(&putting, 1);
-    if (atomic_load(&ps_events_traces)) { /* still: from the end on nothing is put, and nothing counted */
+    /* Tracing still goes on: after its end no event is put or counted. */
+    if (atomic_load(&ps_events_traces)) {
         put = ps_event_ring_put(&ring, record);
         if (put)
             ps_count(trace_events);
@@ -85,7 +92,10 @@ static void meet_devices(void)
     }
 }
 
-/* Of a reload: whether the device has come to its end, or never will; then the record is whole. */
+/*
+ * Returns whether the device has finished the reload, or never will. Then fills in the record's
+ * times.
+ */
 static bool is_over(struct ps_event_record *r)
 {
     enter_device(r->device);
@@ -96,7 +106,7 @@ static bool is_over(struct ps_event_record *r)
     return true;
 }
 
-/* What it says of times is known, or never will be. */
+/* Writes a reload whose times are known, or never will be. */
 static void end_reload(struct ps_event_record *r)
 {
     enter_device(r->device);
@@ -111,8 +121,8 @@ static void take_in(void)
     struct ps_event_record record;
 
     while (ps_event_ring_take(&ring, &record)) {
-        meet_devices();                  /* it may be the first of one */
-        ps_trace_format_levels(&record); /* in their order, whatever becomes of the rest */
+        meet_devices();                  /* the record may be the first of its device */
+        ps_trace_format_levels(&record); /* in the order of the records, even if the reload itself is written later */
         if (!record.to)
             ps_trace_format_add(&record);
         else if (pending_count < PENDING)
@@ -122,7 +132,7 @@ static void take_in(void)
     }
 }
 
-/* `all`: those that the device has not come to as well. */
+/* Writes the reloads that are over. `all`: also the others. */
 static void settle_reloads(bool all)
 {
     unsigned kept = 0;
@@ -138,7 +148,7 @@ static void settle_reloads(bool all)
     pending_count = kept;
 }
 
-/* What is held between one move and the next, and the clocks. */
+/* Records the held bytes between moves, and renews the clocks. */
 static void look_at_devices(void)
 {
     for (unsigned i = 0; i < ps_devices_count(); i++) {
@@ -159,8 +169,8 @@ static void pause_ns(long ns)
 }
 
 /*
- * The rest: first what needs no driver, which whoever ends the process may have stopped in the
- * middle of.
+ * Writes the rest. Records that need no driver come first: the end of the process may have
+ * interrupted a driver call.
  */
 static void write_last(void)
 {
@@ -208,8 +218,8 @@ static void write_timeline(void)
 /* ---- beginning and end ---- */
 
 /*
- * Two processes that are told nothing of each other may have been given one path: the later one
- * writes beside it, to a file that is made for that.
+ * Opens the file. Two processes that do not know of each other may have the same path. Then the
+ * later one writes to a new file beside it.
  */
 static int open_file(void)
 {
@@ -241,7 +251,7 @@ static void open_clock(void)
                     ps_device.ordinal);
 }
 
-/* The thread that writes can't have its context. */
+/* Ends tracing, because the writer's thread can't have its context. */
 static void writer_is_gone(void *unused)
 {
     (void)unused;
@@ -284,7 +294,7 @@ void ps_trace_add_device(void)
     open_clock();
 }
 
-/* Not for ever: the thread that puts may be this one, which a signal has interrupted. */
+/* The wait is limited: a signal may have interrupted this very thread while it put a record. */
 #define PUTTING_MS 20
 
 void ps_trace_stop(void)
@@ -313,5 +323,5 @@ void ps_trace_forget(void)
 {
     atomic_store(&ps_events_traces, false);
     if (atomic_exchange(&is_open, false))
-        close(file.fd); /* the parent has its own, and the lock goes with the last */
+        close(file.fd); /* the parent has its own descriptor, and the lock goes with the last one */
 }

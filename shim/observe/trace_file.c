@@ -13,14 +13,14 @@
 int ps_trace_file_open(struct ps_trace_file *file, const char *path, int flags)
 {
     struct stat status;
-    /* A pipe that nobody reads is refused: waiting for a reader would hold up the program. */
+    /* A pipe without a reader is refused: waiting for one would hold up the program. */
     int fd = ps_output_open(path, flags | O_NONBLOCK), r = 0;
 
     if (fd < 0)
         return fd;
     if (fstat(fd, &status) || fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK))
         r = -errno;
-    /* Emptied by who has the lock alone. */
+    /* Only the process with the lock empties the file. */
     else if (S_ISREG(status.st_mode) && (flock(fd, LOCK_EX | LOCK_NB) || ftruncate(fd, 0)))
         r = -errno;
     if (r) {
@@ -41,14 +41,14 @@ static void put(struct ps_trace_file *file, const char *text, size_t bytes)
     file->bytes += bytes;
 }
 
-/* `end`: what follows the event. */
+/* Adds an event. `end`: the text behind it. */
 static void add(struct ps_trace_file *file, const char *event, size_t bytes, const char *end)
 {
     size_t whole = bytes + strlen(end), left = PS_TRACE_PAGE - file->bytes % PS_TRACE_PAGE;
 
     if (file->used + left + whole > sizeof file->gathered)
         ps_trace_file_flush(file);
-    if (left < whole) { /* blanks to the end of the page, which JSON allows anywhere */
+    if (left < whole) { /* blanks up to the end of the page; JSON allows them anywhere */
         memset(file->gathered + file->used, ' ', left);
         file->gathered[file->used + left - 1] = '\n';
         file->used += left;

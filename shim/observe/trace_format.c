@@ -12,9 +12,7 @@
 #include "penstock/version.h"
 #include "residency/events.h"
 
-/*
- * Tracks that are no threads are numbered from above all thread ids that Linux gives (4,194,304).
- */
+/* Tracks that are no threads have numbers above all thread ids of Linux (4,194,304). */
 #define TRACKS_FROM 5000000u
 enum track { STEPS, STREAM, D2H, H2D, TRACKS };
 static const char *const track_names[TRACKS] = {"steps and layers, as launched",
@@ -22,16 +20,16 @@ static const char *const track_names[TRACKS] = {"steps and layers, as launched",
 
 #define BATCH 1024u
 #define THREADS_MAX 256u
-#define NAME_BYTES 128 /* shown of a name that is somebody else's */
+#define NAME_BYTES 128 /* length at which a name from outside is cut */
 
-/* The writer's, all of it. */
+/* All data below belong to the writer's thread. */
 static struct ps_trace_file *file;
 static int process_id;
 static struct {
     bool in_step, in_layer;
     int ordinal;
     uint64_t budget;
-    uint64_t over_ns[TRACKS]; /* the latest end on it */
+    uint64_t over_ns[TRACKS]; /* the latest end on each track */
     struct ps_event_levels levels;
 } devices[PS_DEVICES_MAX];
 static struct ps_event_record batch[BATCH];
@@ -50,8 +48,8 @@ static unsigned track_of(unsigned device, enum track track)
 }
 
 /*
- * One event: this, what belongs to its sort, begin_arguments and these if it has any, and
- * end_event.
+ * An event is written by begin_event, the calls for its kind, and end_event. begin_arguments and
+ * the arguments come before end_event, if the event has any.
  */
 static void begin_event(const char *phase, const char *name)
 {
@@ -90,7 +88,7 @@ static void end_event(bool with_arguments)
         ps_trace_file_add(file, text, bytes);
 }
 
-/* `about`: process_name and so on; the value is text, or a number if that is NULL. */
+/* `about`: process_name and so on. The value is `value`, or `number` if that is NULL. */
 static void write_metadata(const char *about, uint64_t track, const char *key, const char *value, uint64_t number)
 {
     begin_event("M", about);
@@ -112,7 +110,7 @@ static void put_hex(const char *key, uint64_t value)
     ps_json_string(&json, key, digits);
 }
 
-/* A thread that comes for the first time is named as it is now. */
+/* Names a thread at its first event, by its name at that time. */
 static void meet_thread(int32_t thread)
 {
     char path[64], name[64] = "";
@@ -305,8 +303,9 @@ static void write_move(const struct ps_event_record *r, bool timed)
 }
 
 /*
- * A stream does one thing after the other. What the marks say else is that two threads queued at
- * once, so that one's mark came before the other's copy, or the rounding of the driver's floats.
+ * A stream does one thing after the other, so events on a track must not overlap. Marks may say
+ * otherwise in two cases. Two threads queued at once, so that one's mark came before the other's
+ * copy. Or the driver's floats were rounded.
  */
 static void write_told_by_device(const struct ps_event_record *r)
 {
