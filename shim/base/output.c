@@ -76,7 +76,7 @@ int ps_output_write_whole(int fd, const char *text, size_t bytes)
     return 0;
 }
 
-/* ---- where to ---- */
+/* ---- targets ---- */
 
 /* Returns the number of the process's own descriptor that the path names, or -1. */
 static int own_descriptor(const char *path)

@@ -18,7 +18,7 @@
 /* Cuts kept for each block: 96 KiB of memory. */
 #define CUTS_MAX 2048u
 
-/* ---- which, and how large ---- */
+/* ---- choice and size ---- */
 
 /*
  * Below this size, a copy and a change of mapping take about a millisecond. Then moving the
@@ -225,7 +225,7 @@ struct ps_span *ps_block_piece_from(const struct ps_block *block, CUdeviceptr ad
     return NULL;
 }
 
-/* ---- what a call names ---- */
+/* ---- the names of a call ---- */
 
 bool ps_block_name(struct ps_block_names *names, CUdeviceptr address, size_t bytes, bool somewhere)
 {

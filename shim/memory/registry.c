@@ -262,7 +262,7 @@ void ps_registry_cache_unowned(struct ps_span *span)
     ps_registry_cache(span);
 }
 
-/* ---- freed, and used all the same ---- */
+/* ---- freed spans that launches still use ---- */
 
 static void await_no_more(struct ps_span *span)
 {

@@ -18,9 +18,9 @@
 #define PART_UNITS 64u
 /*
  * A spare part that goes into a span has at least this share of it, or SMALL_UNITS units (16 MiB).
- * A part that is exactly what lacks may be smaller. One step goes from optimizer state of 24 and 32
- * MiB to logits of 2 GiB and back. It gave 11 GiB a step to the driver when the logits took parts
- * of 128 MiB only.
+ * A part that fills the rest exactly may be smaller. One step goes from optimizer state of 24 and
+ * 32 MiB to logits of 2 GiB and back. It gave 11 GiB a step to the driver when the logits took
+ * parts of 128 MiB only.
  */
 #define PART_SHARE 8u
 #define SMALL_UNITS 8u
@@ -68,7 +68,7 @@ static struct ps_page_part take(struct shelf *shelf)
 }
 
 /*
- * Returns the size of the smallest part that a span takes, except one that is exactly what lacks.
+ * Returns the size of the smallest part that a span takes, except one that fills the rest exactly.
  */
 static size_t least_part(size_t bytes)
 {
@@ -96,7 +96,7 @@ static size_t piece_of(size_t bytes)
 
 /*
  * Returns the most parts that a span can have. Only two can be smaller than the least part: one
- * that is exactly what lacks, and the last one that is made.
+ * that fills the rest exactly, and the last one that is made.
  */
 static size_t parts_of(size_t bytes)
 {

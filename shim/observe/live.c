@@ -45,7 +45,7 @@ enum {
     WANT_END = 2,
 };
 static _Atomic uint32_t wanted;
-static atomic_bool ended; /* the thread has done what WANT_END asks for */
+static atomic_bool ended; /* the thread has carried out WANT_END */
 static atomic_int owner;  /* the process that owns the page; 0: none */
 static atomic_bool has_thread;
 

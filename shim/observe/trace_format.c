@@ -131,7 +131,7 @@ static void meet_thread(int32_t thread)
         write_metadata("thread_name", (uint64_t)thread, "name", name, 0);
 }
 
-/* ---- what is held ---- */
+/* ---- levels ---- */
 
 static void write_counter(unsigned device, const char *what, uint64_t ns, uint64_t value)
 {
@@ -277,7 +277,7 @@ static void write_instant(const struct ps_event_record *r, const char *name, con
     end_event(true);
 }
 
-/* ---- what is told by the device ---- */
+/* ---- events that the device times ---- */
 
 static enum track track_for(enum ps_event_kind kind)
 {
@@ -351,7 +351,7 @@ void ps_trace_format_settle(void)
     batched = 0;
 }
 
-/* ---- all of them ---- */
+/* ---- the whole trace ---- */
 
 void ps_trace_format_begin(struct ps_trace_file *into, const char *process)
 {

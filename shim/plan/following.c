@@ -69,7 +69,7 @@ static PS_PER_DEVICE struct {
     bool whole_round;             /* in force since the round's first launch */
     struct recent *recent;        /* RECENT entries; made with the first schedule */
     uint64_t round_number;
-    uint64_t work; /* ns; what ps_following_work returns */
+    uint64_t work; /* ns: the value of ps_following_work */
     uint64_t told; /* all waits before launches of a lower number have been reported */
     struct {
         struct ps_plan_schedule *schedule;
@@ -325,9 +325,9 @@ size_t ps_following_leaving(struct ps_span **spans, size_t room)
 }
 
 /*
- * Returns whether each use of the span (or NULL) is seen, so that it needs no grace. The address of
- * a span that is born in the step may have been passed on by the launch that named it last. A
- * launch may use more pieces of a block than it is believed to use.
+ * Returns whether each use of the span (or NULL) is seen, so that it needs no grace. A span that is
+ * born in the step needs one: the launch that named it last may have passed its address on. A piece
+ * needs one, too: a launch may use more pieces than it is believed to use.
  */
 static bool needs_no_grace(const struct ps_span *span)
 {

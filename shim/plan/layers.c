@@ -72,8 +72,8 @@ static uint64_t next_boundary(void)
 #define count(figure) atomic_fetch_add_explicit(&figures.figure, 1, memory_order_relaxed)
 
 /*
- * A thread of the parent may have held a lock at the fork; it can't release it in the child. Making
- * the locks new is safe: the child only reads the data that they guard.
+ * A thread of the parent may have held a lock at the fork; it can't release it in the child.
+ * Renewing the locks is safe: the data that they guard are only ever looked at.
  */
 static void in_forked_child(void)
 {
@@ -322,7 +322,7 @@ void ps_layers_range_end(uint64_t id)
  * A kernel that the pattern names begins a layer, which lasts until the next such kernel. The
  * kernel's name gives the direction. Numbers go up in forward and down again in backward. So the
  * last layer in forward and the first in backward are the same layer. Without a backward pass and
- * without marked steps, numbers go up without end. A recorded step counts such layers anew.
+ * without marked steps, numbers go up without end. A recorded step numbers such layers again.
  */
 static void meet_kernel(const struct ps_layer_name *name)
 {
@@ -344,7 +344,7 @@ static void meet_kernel(const struct ps_layer_name *name)
     pthread_mutex_unlock(&lock);
 }
 
-/* ---- what the tracer asks ---- */
+/* ---- questions of the tracer ---- */
 
 static struct ps_recorded_layer layer_of(const struct mark *mark, uint64_t stretch)
 {

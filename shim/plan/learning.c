@@ -74,7 +74,7 @@ struct wanted {
 #define AWAITING_LAUNCH_MAX 64
 
 /*
- * What is known of a step, by the detector's slot for it. Guarded by the registry lock, except
+ * The facts about a step, by the detector's slot for it. Guarded by the registry lock, except
  * `shortest`.
  */
 struct pattern {
@@ -114,8 +114,8 @@ static PS_PER_DEVICE struct {
     uint64_t begun_at;      /* ns */
     struct ps_learning_cost cost;
     /*
-     * Least budget under which the step planned last loses no time; 0: not known, or no time is
-     * lost.
+     * The least budget under which a step loses no time; 0: not known. Found for the latest plan
+     * that loses time.
      */
     uint64_t enough_bytes;
     struct pattern pattern[PS_PATTERNS_MAX];
@@ -201,8 +201,8 @@ static void time_launches(bool wanted)
 }
 
 /*
- * Returns whether the program has used more bytes at once than a plan may count on, or a recording
- * of the step is wanted anyway. [locked]
+ * Returns whether the program has used more bytes at once than a plan may count on. Returns true,
+ * too, if the user wants a recording. [locked]
  */
 static bool may_move(uint64_t budget_bytes)
 {
@@ -391,8 +391,8 @@ uint64_t ps_learning_launch(struct ps_span *const *spans, size_t count, uint64_t
                             struct ps_recorded_layer layer)
 {
     /*
-     * The hash leaves out the spans. Structures passed by value hold what was on the stack before,
-     * stale pointers too (seen in torch's fused optimizers and in matrix products). The spans that
+     * The hash leaves out the spans. Structures passed by value hold earlier bytes of the stack,
+     * stale pointers too. (Seen in torch's fused optimizers and in matrix products.) The spans that
      * those point to change from step to step.
      */
     struct ps_step_launch launch = {.fingerprint = ps_hash_u64(fingerprint)};

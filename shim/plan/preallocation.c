@@ -16,8 +16,8 @@
 /*
  * How far preparing is ahead of the host, which is ahead of the device itself (run_ahead.h).
  * Counted in recorded durations. This leaves time for some mappings, and holds so few pages that no
- * reload lacks them. (With 15 ms, up to 8 of 30 GiB were kept back from reloads, in a step that
- * makes 7 GB in 20 ms.)
+ * reload lacks them. (15 ms kept up to 8 of 30 GiB back from reloads, in a step that makes 7 GB in
+ * 20 ms.)
  */
 #define AHEAD_NS 3000000u
 /*
@@ -148,7 +148,7 @@ void ps_preallocation_free(struct ps_preallocation *p)
     free(p);
 }
 
-/* ---- what comes soon ---- */
+/* ---- births that come soon ---- */
 
 /*
  * Returns the first birth that comes soon, and sets *end behind the last one. Soon are births after

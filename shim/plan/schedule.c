@@ -191,9 +191,9 @@ bool ps_plan_schedule_is_in_grace(const struct ps_plan_schedule *s, uint32_t mov
 }
 
 /*
- * Moves the reload behind the grace. The planner queues the D2H at the launch that opens the gap,
- * and a reload may be due at the next one. The grace delays the D2H. A reload that fell due before
- * it would find the span resident and be void. Returns false if the gap is too short.
+ * Moves the reload behind the grace. The planner queues the D2H at the launch that opens the gap. A
+ * reload may be due at the next launch. The grace delays the D2H. A reload that fell due before it
+ * would find the span resident and be void. Returns false if the gap is too short.
  */
 static bool give_grace(struct penstock_move *move, uint32_t length, uint32_t grace)
 {
@@ -212,7 +212,7 @@ static bool give_grace(struct penstock_move *move, uint32_t length, uint32_t gra
 /*
  * Fills move, grace and moves. A span whose uses are all seen needs no grace. With little memory an
  * optimizer's launches each wait for reloads. Four launches are then 12 ms in which the D2H link
- * stands still (a compiled model in 13 of 20 GiB, H200: 255 ms a step instead of 261).
+ * stands still. (A compiled model in 13 of 20 GiB, H200: 255 ms a step instead of 261.)
  */
 static void take_moves(struct ps_plan_schedule *s, const struct penstock_plan *plan, const bool *all_seen,
                        uint32_t grace_of_others)
