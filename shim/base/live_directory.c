@@ -15,7 +15,8 @@
 #define RAMFS 0x858458f6
 
 /*
- * Finds the directory's path and its parent's. Returns false if this directory does not exist here.
+ * Finds the directory's path and its parent's. Returns false if the environment names none, or the
+ * path is too long.
  */
 static bool paths(unsigned which, char parent[PS_LIVE_PATH_BYTES], char path[PS_LIVE_PATH_BYTES])
 {

@@ -44,7 +44,7 @@ static struct {
  * here.
  */
 static struct {
-    char path[PATH_BYTES]; /* path of the note; "": it has written none, or has deleted it */
+    char path[PATH_BYTES]; /* path of the note; "": none */
     unsigned in_vain;      /* number of exchanges in a row without an answer */
 } so_far[PS_RANK_EXCHANGE_DEVICES_MAX][PS_RANK_EXCHANGE_ABOUT];
 

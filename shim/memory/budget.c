@@ -77,7 +77,7 @@ static void hold(size_t bytes)
     look_whether_tight();
 }
 
-/* Wakes threads that wait for pages, because some pages were released. */
+/* Wakes threads that wait for pages, because some have become available. */
 static void there_are_pages(void)
 {
     ps_budget.released_times++;

@@ -214,8 +214,8 @@ static struct ps_span *new_structure(CUdeviceptr address, size_t bytes)
         return NULL;
     }
     /*
-     * Two fields outlive a life. One is the event. The other counts launches that named these
-     * addresses by accident and are about to take their mark back.
+     * These outlive a life: the event, the number, and the count of launches that named these
+     * addresses by accident. Those launches are about to take their mark back.
      */
     const struct ps_span fresh = {.address = address,
                                   .bytes = bytes,

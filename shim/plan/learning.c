@@ -211,7 +211,7 @@ static bool may_move(uint64_t budget_bytes)
 
 /*
  * Called while no step is followed. Ends the timing of launches if no step is found and nothing may
- * have to move. [locked]
+ * have to move, and else resumes it. [locked]
  */
 static void look_whether_timed_in_vain(void)
 {

@@ -14,10 +14,9 @@
 #include "residency/page_supply.h"
 
 /*
- * How far preparing is ahead of the host, which is ahead of the device itself (run_ahead.h).
- * Counted in recorded durations. This leaves time for some mappings, and holds so few pages that no
- * reload lacks them. (15 ms kept up to 8 of 30 GiB back from reloads, in a step that makes 7 GB in
- * 20 ms.)
+ * How far preparing is ahead of the host, in recorded durations. The host is ahead of the device
+ * itself (run_ahead.h). This leaves time for some mappings, and holds few pages, so that no reload
+ * lacks them. (15 ms kept up to 8 of 30 GiB back from reloads, in a step that makes 7 GB in 20 ms.)
  */
 #define AHEAD_NS 3000000u
 /*
