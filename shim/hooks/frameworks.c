@@ -19,16 +19,16 @@
 #include "observe/report.h"
 #include "process.h"
 
-/* What the program asks of torch for which it needs its own allocator. */
+/* The program's setting that needs torch's own allocator, if one was found. */
 static struct ps_torch_settings needs;
 
 /*
- * torch reads both, by its version: 2.11 asks for the backend by the first, and by the second where
- * that is not set (libc10_cuda.so of 2.11.0+cu130; 2.15.0+cu132 has that backend by them, too).
+ * The variables that torch reads. torch 2.11 takes the backend from the first, or from the second
+ * without that (libc10_cuda.so of 2.11.0+cu130). 2.15.0+cu132 takes the backend from them too.
  */
 static const char *const variables[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
 
-/* The value with the backend chosen in front, from malloc, or NULL. */
+/* Returns the value with the chosen backend in front, from malloc, or NULL. */
 static char *with_backend(const char *choice, const char *value)
 {
     size_t room = strlen(choice) + 2 + strlen(value);
@@ -40,8 +40,8 @@ static char *with_backend(const char *choice, const char *value)
 }
 
 /*
- * Whether the allocator settings choose a backend. torch drops blanks: "backend : native" is one
- * too.
+ * Returns whether the allocator settings choose a backend. torch drops blanks, so "backend :
+ * native" counts.
  */
 static bool chooses_backend(const char *value)
 {
@@ -68,8 +68,9 @@ static bool is_off(const char *variable)
 }
 
 /*
- * A launcher (torchrun, accelerate) names the script as well. What is started by either is given
- * the choice. Python's own files alone are looked into: other processes open none.
+ * Looks in the command for a setting that needs torch's own allocator. A launcher (torchrun,
+ * accelerate) names the script as well. Processes that Python or a launcher starts inherit the
+ * choice. Only Python processes open files for this.
  */
 static void look_for_needs(int count, char *const *arguments)
 {
@@ -77,7 +78,7 @@ static void look_for_needs(int count, char *const *arguments)
         ps_torch_settings_own_allocator(count, arguments, &needs);
 }
 
-/* Says why torch was left its own allocator, if it was and the user did not choose it. */
+/* Says why torch keeps its own allocator, if it does and the user did not choose that. */
 static void say(void)
 {
     if (needs.what)
@@ -91,12 +92,12 @@ static void say(void)
 
 #define VISIBLE "backend:cudaMallocAsync"
 #define OWN "backend:native"
-#define CHOSEN_BY_US                                                                                                   \
-    "_PENSTOCK_CHOSE_BACKEND" /* for what is started from here: the backend was not the user's choice */
+/* Tells processes that are started from here that the backend was not the user's choice. */
+#define CHOSEN_BY_US "_PENSTOCK_CHOSE_BACKEND"
 
 /*
- * The user has chosen no backend, nor that Penstock should not: what the variables are set to later
- * gets ours, too.
+ * Penstock chooses the backend: the user chose none, and did not forbid it. Then values that the
+ * program sets later get our backend too.
  */
 static bool choice_is_ours;
 
@@ -106,8 +107,8 @@ static const char *our_choice(void)
 }
 
 /*
- * The settings without the backend that this process, or one before it, has put in front; NULL:
- * none has.
+ * Returns the settings without the backend that this process, or one before it, put in front.
+ * Returns NULL if no process did.
  */
 static const char *behind(const char *choice, const char *value)
 {
@@ -133,10 +134,10 @@ bool ps_frameworks_torch_shows_tensors(void)
 }
 
 /*
- * Where torch uses CUDA's allocator because it was asked to, the device's default pool keeps for
- * each stream what was freed there, as torch's own allocator does: torch frees tables ahead of
- * kernels that read them on the same stream (chunk_cat), and another stream must not get the memory
- * in between. The device is the thread's.
+ * If torch uses CUDA's allocator because Penstock asked, the default pool keeps freed memory for
+ * the stream that freed it. torch's own allocator does the same. torch frees tables ahead of
+ * kernels that read them on the same stream (chunk_cat). Another stream must not get that memory in
+ * between. The device is the thread's.
  */
 static void ask_pool(void)
 {
@@ -168,7 +169,8 @@ __attribute__((constructor)) static void name_to_process(void)
 }
 
 /*
- * Each variable has the backend in front, and behind it what the user wrote in it, or in the other.
+ * Sets both variables: first the backend, then the user's value of that variable, or of the other
+ * if that one is not set.
  */
 static void choose_backend(const char *const value[2])
 {
@@ -185,10 +187,11 @@ static void choose_backend(const char *const value[2])
 }
 
 /*
- * torch's own caching allocator hides its tensors in big blocks, and a static initialiser of
- * libc10_cuda.so chooses the backend, so this is the last moment to ask for the one that calls
- * cudaMallocAsync for each tensor (same speed; shim/README.md#torch-and-triton). A backend that the
- * user chose stays. glibc gives constructors the arguments of main.
+ * Asks torch for the backend that calls cudaMallocAsync for each tensor. torch's own caching
+ * allocator hides its tensors in big blocks; the speed is the same
+ * (shim/README.md#torch-and-triton). A static initialiser of libc10_cuda.so chooses the backend, so
+ * this is the last moment to ask. A backend that the user chose stays. glibc gives constructors the
+ * arguments of main.
  */
 __attribute__((constructor)) static void ask_torch_for_visible_tensors(int count, char **arguments)
 {
@@ -205,7 +208,8 @@ __attribute__((constructor)) static void ask_torch_for_visible_tensors(int count
         const char *users = behind(VISIBLE, value[i]);
         chosen &= users != NULL;
         value[i] = users ? users : value[i];
-        if (behind(OWN, value[i])) /* by the launcher, for what it found: to be told here */
+        /* A launcher found a need and chose torch's own allocator: look again, to report it. */
+        if (behind(OWN, value[i]))
             look_for_needs(count, arguments);
         if (chooses_backend(value[i]))
             return;
@@ -232,7 +236,7 @@ static setenv_function *real_setenv(void)
     return real;
 }
 
-/* The program has chosen a backend in one variable: ours goes from the other. */
+/* The program has chosen a backend in the other variable: takes ours out of this one. */
 static void withdraw_from(const char *variable)
 {
     const char *users = behind(our_choice(), getenv(variable));
@@ -246,11 +250,12 @@ static void withdraw_from(const char *variable)
 }
 
 /*
- * Scripts set these variables themselves before they import torch (os.environ, of which CPython
- * makes calls of setenv), most often to expandable segments, and without a backend torch then has
- * its own: trainings that take 2.6 times plain's time in 60 % of its memory with tensors in sight
- * take 14.5 times with those (an H100). So what is set is taken as what the user has in the
- * environment. Not by its own name, whose declaration says that no argument is NULL.
+ * Scripts set these variables themselves before they import torch: os.environ makes CPython call
+ * setenv. Most set expandable segments without a backend, and torch then uses its own allocator.
+ * With visible tensors, trainings take 2.6 times plain's time in 60 % of its memory. With those
+ * segments they take 14.5 times (an H100). So a value that the program sets is treated like the
+ * user's value in the environment. The function has another name here, because the declaration of
+ * setenv says that no argument is NULL.
  */
 PS_EXPORT int ps_setenv(const char *name, const char *value, int overwrite) __asm__("setenv");
 PS_EXPORT int ps_setenv(const char *name, const char *value, int overwrite)
@@ -266,7 +271,7 @@ PS_EXPORT int ps_setenv(const char *name, const char *value, int overwrite)
     if (choice_is_ours && is_torchs && value && (overwrite || !getenv(name))) {
         if (!chooses_backend(value))
             merged = with_backend(our_choice(), value);
-        else if (!behind(our_choice(), value)) /* which it may have found there, and put back */
+        else if (!behind(our_choice(), value)) /* otherwise the program put back our own value */
             withdraw_from(variables[is_first ? 1 : 0]);
     }
     int result = real_setenv()(name, merged ? merged : value, overwrite);
@@ -279,11 +284,14 @@ PS_EXPORT int ps_setenv(const char *name, const char *value, int overwrite)
 /* ---- other frameworks ---- */
 
 /*
- * JAX's own allocator takes three quarters of the device in one piece: a block, whose tensors show
- * by the addresses that launches name alone, and of which nothing is left to run out of but JAX's
- * share. With CUDA's it takes each buffer from the driver, and nothing ahead of use. On an H200
- * (jax 0.11.2, tests/results/README.md#jax) its steps take under Penstock what they take plain with
- * its own; in 60 % of the memory 2.5 times that, and 15 with its own. What the user says goes.
+ * Asks JAX for CUDA's allocator. JAX's own takes three quarters of the device in one allocation, a
+ * block. Its tensors show only by the addresses that launches name. The only memory that can run
+ * out is JAX's share. With CUDA's allocator JAX takes each buffer from the driver, and nothing
+ * ahead of use.
+ *
+ * Measured on an H200 (jax 0.11.2, tests/results/README.md#jax): steps with CUDA's allocator under
+ * Penstock take as long as plain steps with JAX's own. In 60 % of the memory they take 2.5 times
+ * that, and 15 times with JAX's own. A user's setting stays.
  */
 __attribute__((constructor)) static void ask_jax_for_visible_tensors(void)
 {
@@ -295,10 +303,10 @@ __attribute__((constructor)) static void ask_jax_for_visible_tensors(void)
 }
 
 /*
- * NCCL registers the buffers of collectives that are captured into graphs, and keeps what it
- * registered by address: when other pages come to lie there, as they do whenever a span has been
- * away, its peers go on with the old ones, which is a known hang (shim/README.md#nccl-ipc-graphs).
- * What the user says goes.
+ * NCCL registers the buffers of collectives that are captured into graphs, and keeps the
+ * registrations by address. A span that was away comes back with other pages at its addresses.
+ * NCCL's peers go on with the old pages, a known hang (shim/README.md#nccl-ipc-graphs). So NCCL is
+ * asked not to register these buffers. A user's setting stays.
  */
 __attribute__((constructor)) static void ask_nccl_not_to_register_by_itself(void)
 {

@@ -24,43 +24,43 @@
 #include "residency/relocation.h"
 #include "residency/residency.h"
 
-/* Addresses that the program has reserved. */
+/* An address range that the program has reserved. */
 struct range {
     CUdeviceptr address;
     size_t bytes;
-    size_t not_ours;        /* bytes of it that CUDA's own memory is mapped at */
-    struct ps_block *block; /* of what is mapped there, where that is more than one allocation; or NULL */
+    size_t not_ours;        /* bytes of the range where CUDA's own memory is mapped */
+    struct ps_block *block; /* the block of the allocations mapped here, if the range holds several; or NULL */
     LIST_ENTRY(range) all;
 };
 
 /*
- * What the program has created. Its token is its address; once it is released as often as it was
- * given it is none, though the memory may be mapped still.
+ * Memory that the program has created. Its token is the address of this struct. The token ends when
+ * it has been released as often as it was given. The memory may still be mapped then.
  */
 struct memory {
     CUmemAllocationProp properties;
     size_t bytes;
-    uint32_t references; /* releases to come */
-    bool is_real;        /* CUDA's own by now, by the handle `real`; what follows means nothing then */
+    uint32_t references; /* releases still to come */
+    bool is_real;        /* CUDA's own memory by now, with the handle `real`; the fields after that mean nothing then */
     CUmemGenericAllocationHandle real;
-    CUdeviceptr address; /* where it lies */
-    struct range *range; /* whose addresses these are; NULL: its own */
-    bool mapped;         /* there, as far as the program knows; else it is between two mappings, or before the first */
-    bool has_bytes;      /* the program may have written some */
-    CUmemAccess_flags access; /* that the program gave the memory's own device there */
-    bool in_pieces;           /* it was a block once, and is several pieces of one that grows, or of none */
+    CUdeviceptr address; /* where the memory lies */
+    struct range *range; /* the range that holds these addresses; NULL: the memory has addresses of its own */
+    bool mapped;         /* the program has it mapped at `address`; false before the first mapping and between two */
+    bool has_bytes;      /* the program may have written to it */
+    CUmemAccess_flags access; /* the access that the program gave the memory's own device */
+    bool in_pieces;           /* was a block once; its spans are now pieces of a growing block, or of none */
     LIST_ENTRY(memory) all;
 };
 
 /*
- * What the program does with one handle or one reservation from several threads at once is in no
- * order with CUDA either. The lock keeps the lists, and is held while memory goes from one place to
- * another, which waits for no more than a second.
+ * Guards the lists. A thread holds it while memory moves from one place to another, which waits at
+ * most one second. Calls of several threads at once on one handle or reservation have no order in
+ * CUDA either.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD(, range) ranges = LIST_HEAD_INITIALIZER(ranges);
 static LIST_HEAD(, memory) memories = LIST_HEAD_INITIALIZER(memories);
-static atomic_uint tokens; /* a glance, for programs that have none */
+static atomic_uint tokens; /* the number of `memories`; read without the lock, so that programs without any take none */
 
 static CUresult result_of(int error)
 {
@@ -76,7 +76,7 @@ static CUresult result_of(int error)
     }
 }
 
-/* ---- the lists (with the lock held) ---- */
+/* ---- the lists: the caller holds the lock ---- */
 
 static struct memory *memory_of(CUmemGenericAllocationHandle token)
 {
@@ -88,7 +88,7 @@ static struct memory *memory_of(CUmemGenericAllocationHandle token)
     return m;
 }
 
-/* What is managed and lies at the address, mapped or not. */
+/* Returns the managed memory at the address, mapped or not; or NULL. */
 static struct memory *memory_at(CUdeviceptr address)
 {
     struct memory *m;
@@ -106,7 +106,7 @@ static struct memory *mapped_at(CUdeviceptr address)
     return m && m->mapped ? m : NULL;
 }
 
-/* The reservation that holds the stretch. */
+/* Returns the reservation that holds the whole stretch, or NULL. */
 static struct range *range_of(CUdeviceptr address, size_t bytes)
 {
     struct range *range;
@@ -134,7 +134,10 @@ static void free_spans(const struct memory *m)
     ps_managed_context_leave(context);
 }
 
-/* The program has neither a handle nor a mapping any more. */
+/*
+ * Ends the memory if the program has neither a handle nor a mapping of it. Once the memory is
+ * CUDA's own, only handles count.
+ */
 static void end_if_unused(struct memory *m)
 {
     if (m->references || (m->mapped && !m->is_real))
@@ -147,8 +150,8 @@ static void end_if_unused(struct memory *m)
 }
 
 /*
- * The bytes of mapped spans to CUDA's memory that takes their place. The program's work is waited
- * for: no stream of its own orders this.
+ * Copies the bytes of spans to the memory of CUDA's that takes their place. First waits for all the
+ * program's work, because no stream of the program orders this copy.
  */
 static CUresult copy_to(CUmemGenericAllocationHandle real, const struct memory *m)
 {
@@ -172,13 +175,14 @@ static CUresult copy_to(CUmemGenericAllocationHandle real, const struct memory *
     result = result_of(ps_handle_map(there, m->bytes, real));
     if (result == CUDA_SUCCESS) {
         /*
-         * Two clocks: all is over on the device; the copy is waited for on the host, after which
+         * Two clocks: all work on the device is over. The host waits for the copy; after that
          * nothing reads the spans.
          */
         result = ps_cu.cuMemcpyAsync(there, m->address, m->bytes, CU_STREAM_LEGACY);
         if (ps_stream_host_wait(CU_STREAM_LEGACY)) {
             free(held);
-            return CUDA_ERROR_UNKNOWN; /* it may still run: spans, pages and addresses stay as they are for good */
+            /* The copy may still run: spans, pages and addresses stay as they are for good. */
+            return CUDA_ERROR_UNKNOWN;
         }
         ps_pages_unmap(there, m->bytes);
     }
@@ -188,7 +192,10 @@ static CUresult copy_to(CUmemGenericAllocationHandle real, const struct memory *
     return result;
 }
 
-/* Leaves addresses that others want, for some of its own. 0 or -errno. At its device. */
+/*
+ * Moves the memory to addresses of its own, because its present ones are wanted for other memory.
+ * Returns 0 or -errno. The thread is at the memory's device.
+ */
 static int go_elsewhere(struct memory *m)
 {
     CUdeviceptr to = ps_relocation_take(m->bytes, 0);
@@ -203,7 +210,10 @@ static int go_elsewhere(struct memory *m)
     return 0;
 }
 
-/* Nothing of ours is there any more. -EINVAL: something is mapped. At its device. */
+/*
+ * Clears the range of managed memory that is not mapped. Returns 0, -EINVAL if something is mapped
+ * there, or another -errno. The thread is at the range's device.
+ */
 static int make_way(CUdeviceptr address, size_t bytes)
 {
     struct memory *m, *next;
@@ -220,8 +230,8 @@ static int make_way(CUdeviceptr address, size_t bytes)
 }
 
 /*
- * CUDA's memory is mapped: where the addresses are of us, after what is in the way there. (at the
- * device of `range`, if there is one)
+ * Maps CUDA's own memory. If the addresses are ours (`range`), first clears what is in the way. The
+ * thread is at the device of `range`, if there is one.
  */
 static CUresult map_real(struct range *range, CUdeviceptr address, size_t bytes, size_t offset,
                          CUmemGenericAllocationHandle real, unsigned long long flags)
@@ -236,8 +246,8 @@ static CUresult map_real(struct range *range, CUdeviceptr address, size_t bytes,
 }
 
 /*
- * Becomes CUDA's own memory. On failure it is what it was, but for a failure to map it again, after
- * which it isn't mapped.
+ * Makes the memory CUDA's own, and frees `m` if no handle is left. On failure the memory stays as
+ * it was, with one exception. If mapping it again fails, it is CUDA's own but not mapped.
  */
 static CUresult make_real(struct memory *m, const char *why)
 {
@@ -274,13 +284,13 @@ static CUresult make_real(struct memory *m, const char *why)
 }
 
 /*
- * Managed memory comes to lie at addresses that the program has reserved. 0 or -errno. At the
- * device of both.
+ * Puts managed memory at addresses that the program has reserved. Returns 0 or -errno. The thread
+ * is at the device of both.
  */
 static int place(struct memory *m, struct range *range, CUdeviceptr address)
 {
-    const bool shared =
-        m->in_pieces || m->bytes != range->bytes; /* with other memory, across whose border a tensor may lie */
+    /* Other memory may lie in the range too, and a tensor may lie across the border. */
+    const bool shared = m->in_pieces || m->bytes != range->bytes;
     int r = 0;
 
     if (shared && !range->block && ps_budget.limit != UINT64_MAX) {
@@ -370,14 +380,15 @@ CUresult ps_program_mappings_retain(CUmemGenericAllocationHandle *handle, CUdevi
     pthread_mutex_unlock(&lock);
     if (m)
         return CUDA_SUCCESS;
-    /* A span that the program has not mapped itself has a handle that is Penstock's. */
+    /* The handle of a span that the program did not map itself is Penstock's own. */
     bool hidden;
     return ps_program_mappings_knows(address, &hidden) ? CUDA_ERROR_INVALID_VALUE : PS_NOT_OURS;
 }
 
 /*
- * What was created last, if it is as large, has addresses of its own still, and may lie where it
- * is. At the device. (with the lock held)
+ * Returns the memory that was created last, if a reservation of `bytes` can get its addresses; or
+ * NULL. The memory must be as large, still at addresses of its own, and aligned. The thread is at
+ * the device; the caller holds the lock.
  */
 static struct memory *just_created(size_t bytes, size_t alignment)
 {
@@ -412,7 +423,7 @@ CUresult ps_program_mappings_reserve(CUdeviceptr *address, size_t bytes, size_t 
     return *address ? CUDA_SUCCESS : PS_NOT_OURS;
 }
 
-/* (with the lock held) */
+/* The caller holds the lock. */
 static CUresult free_range(struct range *range)
 {
     struct memory *m;
@@ -451,7 +462,7 @@ CUresult ps_program_mappings_free_addresses(CUdeviceptr address, size_t bytes)
     return result;
 }
 
-/* (with the lock held) */
+/* The caller holds the lock. */
 static CUresult map(struct memory *m, struct range *range, CUdeviceptr address, size_t bytes, size_t offset,
                     CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
@@ -486,11 +497,8 @@ CUresult ps_program_mappings_map(CUdeviceptr address, size_t bytes, size_t offse
     struct memory *m = memory_of(handle);
     struct range *range = range_of(address, bytes);
     if ((owned && !range) || (m && !m->references)) {
-        result =
-            /*
-             * other addresses of ours, to the program not reserved; a handle that it has released
-             */
-            CUDA_ERROR_INVALID_VALUE;
+        /* Addresses of ours that the program has not reserved, or a handle that it has released. */
+        result = CUDA_ERROR_INVALID_VALUE;
     } else if (m || range) {
         struct ps_managed_context context = ps_managed_context_enter_for(range ? address : m->address);
         result = map(m, range, address, bytes, offset, handle, flags);
@@ -500,7 +508,7 @@ CUresult ps_program_mappings_map(CUdeviceptr address, size_t bytes, size_t offse
     return result;
 }
 
-/* Where the next managed mapping begins, or the end. (with the lock held) */
+/* Returns where the next managed mapping begins, or `end`. The caller holds the lock. */
 static CUdeviceptr next_mapped(CUdeviceptr address, CUdeviceptr end)
 {
     const struct memory *m;
@@ -512,13 +520,14 @@ static CUdeviceptr next_mapped(CUdeviceptr address, CUdeviceptr end)
     return next;
 }
 
-/* (with the lock held) */
+/* The caller holds the lock. */
 static CUresult unmap(struct range *range, CUdeviceptr address, size_t bytes)
 {
     const CUdeviceptr end = address + bytes;
     CUdeviceptr next;
 
-    for (CUdeviceptr at = address; at < end; at = next) { /* whole mappings only, or nothing happens */
+    /* Checks first that the range holds whole mappings only; otherwise nothing is unmapped. */
+    for (CUdeviceptr at = address; at < end; at = next) {
         const struct memory *m = mapped_at(at);
         next = m ? m->address + m->bytes : next_mapped(at, end);
         if ((m && m->address != at) || next > end)
