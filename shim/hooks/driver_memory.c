@@ -1,7 +1,7 @@
 /*
- * Allocation and free, driver API: for programs that call it, by symbol or by a pointer that they
- * looked up, and for those that have the runtime linked in statically, whose every allocation comes
- * here. The shared runtime and NVIDIA's libraries are not among them (symbol_lookup.h).
+ * Allocation and free, driver API. Programs call these functions by symbol or by a pointer that
+ * they looked up. All allocations of a statically linked runtime come here. The shared runtime and
+ * NVIDIA's libraries do not come here (symbol_lookup.h).
  */
 #include "base/state.h"
 #include "cuda/capture.h"
@@ -17,8 +17,8 @@
 #include "process.h"
 
 /*
- * The driver's own function of that name. A hook that was called without a driver (by symbol,
- * nothing loaded) loads it.
+ * The driver's own function of that name. Loads the driver if the program has not: it may call a
+ * hook by symbol first.
  */
 #define REAL(name) ((__typeof__(&(name)))real(PS_DRIVER_FUNCTION_##name))
 
@@ -29,8 +29,8 @@ static void *real(enum ps_driver_function which)
 }
 
 /*
- * The result of `call`, a real function, which has the program's `*address` to set. The pages that
- * it lacks may be ours: then we give way, and it is asked again.
+ * Gives the result of `call`, a real function that sets the program's `*address`. If it is out of
+ * memory and Penstock can free some, calls it again.
  */
 #define ASK(call, address, bytes)                                                                                      \
     ({                                                                                                                 \
@@ -42,7 +42,7 @@ static void *real(enum ps_driver_function which)
         result_;                                                                                                       \
     })
 
-/* CUDA_ERROR_NOT_SUPPORTED: the real function is to be asked. */
+/* Returns CUDA_ERROR_NOT_SUPPORTED if the caller must ask the real function. */
 static CUresult allocate(size_t bytes, struct ps_stream *stream, CUdeviceptr *address)
 {
     switch (ps_request_span(bytes, stream, address)) {
@@ -90,8 +90,8 @@ PS_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_
 }
 
 /*
- * A request in stream order, and the real function for it: from the pool that is current, or the
- * one that the program names.
+ * A request in stream order, with its real function. `current` takes from the current pool, `named`
+ * from the one that the program names; the other is NULL.
  */
 struct pooled {
     bool per_thread_default;
@@ -180,15 +180,18 @@ PS_EXPORT CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType 
     return real_function ? real_function(location, type, pool) : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* Without a current context the real function has the error. */
+/*
+ * Returns whether the address may be a span's and a context is current. Without a context the real
+ * function gives the error.
+ */
 static bool is_span_to_free(CUdeviceptr address)
 {
     return ps_address_is_a_spans(address) && ps_request_context();
 }
 
 /*
- * A stream that the program made is of a context by itself, which need not be current then (cuda.h:
- * only a default stream wants one).
+ * The same for a free in stream order. A stream that the program made has its own context, which
+ * need not be current. Only a default stream wants a current context (cuda.h).
  */
 static bool is_span_to_free_on(CUdeviceptr address, CUstream stream)
 {
@@ -261,7 +264,7 @@ PS_EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
     return real_function ? real_function(context) : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-/* Whether the primary context of `device` is one that spans are managed in. */
+/* Returns whether Penstock manages spans in the primary context of `device`. */
 static bool is_our_primary(CUdevice device)
 {
     if (ps_inside || !ps_process_has_begun())
@@ -281,7 +284,7 @@ PS_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
     return real_function ? real_function(device) : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-/* The context is gone with the last who retained it. */
+/* The context ends when the last of its retains is released. */
 PS_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
     __typeof__(&cuDevicePrimaryCtxRelease_v2) real_function = REAL(cuDevicePrimaryCtxRelease_v2);

@@ -1,6 +1,6 @@
 /*
- * Queries: what the program is told about memory and pointers stays true of the memory that it
- * thinks it has.
+ * Queries: the program's view of memory and pointers stays true of the memory that it thinks it
+ * has.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -20,19 +20,20 @@
 #include "residency/residency.h"
 
 /*
- * Free is what can still be had without anything being moved: the device's free memory and the
- * freed spans', within the budget, in whole pages, or one who takes it all would move something.
- * Total is the device's, or free, what the program has in spans, and what is used beside them
- * together where that is more (part of the spans is on the host): free + used <= total always, and
- * torch asserts it.
+ * Sets the free and total memory that the program is told. Free memory can be allocated before
+ * anything must move: the device's free memory and the freed spans', within the budget. It is
+ * rounded down to whole pages; otherwise a program that takes all of it would move something. Total
+ * is the device's total, or free memory, the program's spans and other used memory together, if
+ * that is more. It can be more because some spans are on the host. So free + used <= total always
+ * holds, and torch asserts that.
  */
 static void within_budget(size_t *free_bytes, size_t *total)
 {
     if (!free_bytes || !total || ps_inside)
         return;
     /*
-     * Programs that size themselves by this ask it first: the answer is to be the one that they
-     * would get later.
+     * Programs that size themselves by this ask it before anything else. They must get the answer
+     * that they would get later.
      */
     if ((!ps_process_is_managing() && !ps_process_has_begun()) || !ps_process_enter_device())
         return;
@@ -72,10 +73,10 @@ PS_EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 }
 
 /*
- * Attributes and their numbers are the same to runtime and driver (driver_types.h). Spans are
- * allocations from the default pool as far as the program can tell: torch.cuda.memory_allocated and
- * its kin read these. The high water marks of pool and spans are added: they may not have been
- * reached at the same moment, the sum is the most that it can have been.
+ * Adds the spans to a figure of the pool. Runtime and driver number the attributes alike
+ * (driver_types.h). To the program, spans are allocations from the default pool.
+ * torch.cuda.memory_allocated and its kin read these figures. The high water marks of pool and
+ * spans are added. They may stem from different moments, so the sum is an upper bound.
  */
 static void add_spans(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
 {
@@ -83,7 +84,7 @@ static void add_spans(CUmemoryPool pool, CUmemPool_attribute attribute, void *va
 
     if (!ps_request_enter_pool(pool))
         return;
-    const uint64_t kept = ps_small_kept(); /* freed, to the program */
+    const uint64_t kept = ps_small_kept(); /* the program has freed these bytes */
     ps_registry_lock();
     switch (attribute) {
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
@@ -129,8 +130,8 @@ PS_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute 
 }
 
 /*
- * The program has set it. A high water mark can only be reset, to zero (the runtime's
- * documentation).
+ * Acts on a pool attribute that the program has set. A high water mark can only be reset to zero
+ * (the runtime's documentation).
  */
 static void attribute_set(CUmemoryPool pool, CUmemPool_attribute attribute)
 {
@@ -139,7 +140,10 @@ static void attribute_set(CUmemoryPool pool, CUmemPool_attribute attribute)
     if (!ps_request_enter_pool(pool))
         return;
     if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && !ps_device_pool_keeps_all())
-        ps_small_give_back(); /* what is kept for the program would be the device's again, too, once it synchronises */
+        /*
+         * Without Penstock these blocks would return to the device when the program synchronises.
+         */
+        ps_small_give_back();
     ps_registry_lock();
     if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
         ps_registry.peak_live_requested = ps_registry.live_requested;
@@ -185,8 +189,8 @@ PS_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t bytes)
 }
 
 /*
- * Whether the program asks of a span, and which. What it has mapped nowhere is asked for as address
- * 0, of which the driver knows as little as the program should.
+ * Returns whether a span is at the address, and which. If the program has mapped nothing there,
+ * sets `*address` to 0. The driver knows as little of address 0 as the program should.
  */
 static bool is_span(CUdeviceptr *address, CUdeviceptr *start, size_t *bytes)
 {
@@ -198,8 +202,8 @@ static bool is_span(CUdeviceptr *address, CUdeviceptr *start, size_t *bytes)
 }
 
 /*
- * An evicted span's addresses are host memory by the driver's books, or nothing; to the program
- * they are what they were.
+ * To the driver, an evicted span's addresses are host memory or nothing. The program gets the
+ * answer for device memory.
  */
 PS_EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *address)
 {
@@ -216,9 +220,10 @@ PS_EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *att
 }
 
 /*
- * Of the allocation that starts there: never the same for two in a process, or who caches by it
- * (registrations with network cards) takes the next one at the address for this one. The driver
- * counts its own from 1, so these have the top bit. 0: it is gone.
+ * Returns the buffer id of the allocation that starts there. Returns 0 if it is gone. No two
+ * allocations of a process share an id. Otherwise a cache by id (registrations with network cards)
+ * would take the next allocation at an address for this one. The driver counts its own ids from 1,
+ * so ours have the top bit set.
  */
 static unsigned long long buffer_id(CUdeviceptr start)
 {
@@ -229,7 +234,10 @@ static unsigned long long buffer_id(CUdeviceptr start)
     return id;
 }
 
-/* One attribute of a span as of a cudaMalloc'd pointer. False: the real function knows better. */
+/*
+ * Answers one attribute of a span as for a pointer from cudaMalloc. Returns false if the caller
+ * must use the real function's answer.
+ */
 static bool answer(void *value, CUpointer_attribute attribute, CUdeviceptr address, CUdeviceptr start, size_t bytes)
 {
     switch (attribute) {

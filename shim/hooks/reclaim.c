@@ -13,7 +13,8 @@
 #include "residency/page_supply.h"
 
 /*
- * While a stream is captured it takes no free of what was allocated before: in the graph that would
+ * Gives small kept blocks back, unless a stream is captured. Returns whether any went back. A
+ * captured stream takes no free of memory that was allocated before. In the graph that free would
  * be a node without sense, and the block would be lost.
  */
 static bool give_small_back(void)
@@ -25,16 +26,16 @@ bool ps_reclaim_for_others(size_t bytes)
 {
     if (ps_inside || !ps_process_has_begun() || !ps_process_is_managing())
         return false;
-    /* Where there is one device, another context's memory comes from it, too. */
+    /* With one device, another context's memory comes from it too. */
     if (ps_devices_several && ps_devices_enter_current() != PS_DEVICES_MANAGED)
         return false;
     bool some = give_small_back();
     struct ps_managed_context context = ps_managed_context_enter();
     ps_registry_lock();
     /*
-     * Pages for as much as is wanted are had as for a span and given back at once: that trims,
-     * evicts and waits as the budget rules say, with the device's free memory as the bound. More
-     * than is held can't be given.
+     * Obtains pages for the wanted bytes as for a span, and gives them back at once. That trims,
+     * evicts and waits by the budget rules, with the device's free memory as the bound. Penstock
+     * can't give more than it holds.
      */
     uint64_t before = ps_budget.held, refused_before = ps_budget.refused_at;
     uint64_t wanted = ps_address_rounded(bytes) + ps_reservation.granularity;
@@ -50,7 +51,8 @@ bool ps_reclaim_for_others(size_t bytes)
     }
     some |= ps_budget.held < before;
     if (!some && ps_budget.refused_at == before)
-        ps_budget.refused_at = refused_before; /* it was others that were refused: there may be pages for less */
+        /* The driver refused another allocator: there may still be pages for smaller requests. */
+        ps_budget.refused_at = refused_before;
     ps_registry_unlock();
     ps_managed_context_leave(context);
     ps_log_debug(BUDGET, "CUDA's allocator was out of memory for %zu bytes: %s", bytes,

@@ -42,7 +42,7 @@ bool ps_request_may_be_span(size_t bytes)
     }
     if (ps_capture_anywhere()) {
         ps_count_passthrough(capture);
-        /* Named: else nobody asked for less than the device has. */
+        /* Only a named budget asks for less memory than the device has. */
         if (ps_amount_is_named(ps_settings.budget))
             ps_log_warn_once(TRACER,
                              "memory that is allocated while a CUDA graph is captured (now %s) is "
@@ -71,7 +71,7 @@ bool ps_request_may_be_span_here(size_t bytes)
     return context && ps_request_may_be_span(bytes);
 }
 
-/* What cudaMemGetInfo said last, until an allocation succeeds; 0: nothing. */
+/* The free bytes that the program was told last, until an allocation succeeds; 0: none. */
 static __thread size_t told_free __attribute__((tls_model("initial-exec")));
 
 void ps_request_told_free(size_t bytes)
@@ -83,7 +83,7 @@ static enum ps_request request(size_t bytes, struct ps_stream *stream, enum ps_a
 {
     ps_process_bind_thread();
     ps_inside++;
-    struct ps_capture_mode mode = ps_capture_relax(); /* one may have begun meanwhile, on another thread */
+    struct ps_capture_mode mode = ps_capture_relax(); /* a capture may have begun meanwhile, on another thread */
     if (what == PS_ALLOCATION_TO_USE && stream && told_free && bytes >= told_free / 2)
         what = PS_ALLOCATION_TO_ASK;
     if (what != PS_ALLOCATION_TO_ASK)
@@ -126,8 +126,8 @@ bool ps_request_free(CUdeviceptr address, struct ps_stream *stream)
 }
 
 /*
- * How far into a block that is freed a pointer table is looked for, before the driver is asked how
- * large the block is: tables are small.
+ * The bytes of a freed block that are searched for a pointer table, before the driver is asked for
+ * the block's size. Tables are small.
  */
 #define TABLES_WITHIN (2u << 20)
 
@@ -147,19 +147,19 @@ bool ps_request_enter_pool(CUmemoryPool pool)
     return false;
 }
 
-static atomic_bool pool_was_chosen; /* by the program, of whatever device */
+static atomic_bool pool_was_chosen; /* by the program, for any device */
 
 void ps_request_chooses_pool(void)
 {
     if (!atomic_exchange(&pool_was_chosen, true) && ps_process_has_begun() && !ps_inside && !ps_capture_anywhere())
-        ps_small_give_back(); /* a stream that is captured takes no free of what was allocated before */
+        ps_small_give_back(); /* a captured stream takes no free of memory allocated before */
 }
 
 /*
- * Of a per-thread stream nobody but its thread can give back what is kept; and an allocation under
- * capture is a node of the graph. While memory suffices only where the device's pool would keep it,
- * too: elsewhere a block that is kept here has pages, and with it those of its neighbours, that
- * others could have.
+ * Returns the stream if freed small blocks are kept for it, or NULL. Only the thread of a
+ * per-thread stream could give its blocks back. An allocation under capture is a node of the graph.
+ * While memory suffices, blocks are kept only where the device's pool would keep them too.
+ * Elsewhere a kept block holds pages, also those of its neighbours, that others could use.
  */
 static struct ps_stream *keeps_on(CUstream stream, bool per_thread_default)
 {
@@ -208,7 +208,7 @@ bool ps_request_is_captured_unseen(CUstream stream, bool per_thread_default)
 
 bool ps_request_may_be_pooled(bool current, CUmemoryPool pool, const struct ps_stream *stream)
 {
-    if (stream && ps_stream_is_foreign(stream)) { /* from the pool of its device, whichever device is current */
+    if (stream && ps_stream_is_foreign(stream)) { /* the memory comes from the stream's device, whichever is current */
         ps_count_passthrough(other_device);
         return false;
     }

@@ -1,6 +1,6 @@
 /*
- * Allocation and free, runtime API: a span for what is large enough and can be managed, the real
- * function for everything else.
+ * Allocation and free, runtime API. An allocation that is large enough and can be managed becomes a
+ * span; the real function serves all others.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,8 +19,8 @@
 #include "residency/graph_memory.h"
 
 /*
- * The out-of-memory error as the program would have had it, with the runtime's own last-error
- * state: the real function is asked for more than any device has.
+ * Returns the runtime's own out-of-memory error and sets its last error. Asks the real function for
+ * more bytes than any device has.
  */
 static cudaError_t out_of_memory(void)
 {
@@ -40,8 +40,9 @@ static enum ps_request allocate(size_t bytes, struct ps_stream *stream, void **a
 }
 
 /*
- * The pages that the real allocator lacks may be ours: we give way, and it is asked once more. What
- * it has said is no error then, which the runtime keeps.
+ * Frees pages for the real allocator, which may lack those that Penstock holds. Returns whether the
+ * caller should ask it again. The first refusal is no error then, so the runtime's last error is
+ * cleared.
  */
 static bool give_way(size_t bytes)
 {
@@ -52,8 +53,8 @@ static bool give_way(size_t bytes)
 }
 
 /*
- * The result of `call`, a real function, which has the program's `*address` to set: asked again if
- * we could give way.
+ * Gives the result of `call`, a real function that sets the program's `*address`. If it is out of
+ * memory and Penstock can free some, calls it again.
  */
 #define ASK(call, address, bytes)                                                                                      \
     ({                                                                                                                 \
@@ -114,7 +115,7 @@ PS_EXPORT cudaError_t cudaMalloc3D(struct cudaPitchedPtr *pitched, struct cudaEx
     return ASK(ps_real_cudart()->cudaMalloc3D(pitched, extent), pitched ? &pitched->ptr : NULL, row * rows);
 }
 
-/* A request in stream order: from the pool that is current, or the one that the program names. */
+/* A request in stream order, from the current pool or from the one that the program names. */
 struct pooled {
     bool per_thread_default, current;
     cudaMemPool_t pool;
@@ -206,12 +207,12 @@ PS_EXPORT cudaError_t cudaMemSetMemPool(struct cudaMemLocation *location, enum c
     return ps_real_cudart()->cudaMemSetMemPool(location, type, pool);
 }
 
-/* What no allocation begins at, for the error that the program would have had. */
+/* No allocation begins at this address, so the real function gives the program its error. */
 #define NOWHERE ((void *)1)
 
 /*
- * Frees the span that begins there, if one does; the calling thread gets a context, as by the real
- * function.
+ * Frees the span that begins there. Returns false if none does. The calling thread gets a context,
+ * as from the real function.
  */
 static bool free_span(void *address, struct ps_stream *stream)
 {
