@@ -140,9 +140,7 @@ static void attribute_set(CUmemoryPool pool, CUmemPool_attribute attribute)
     if (!ps_request_enter_pool(pool))
         return;
     if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && !ps_device_pool_keeps_all())
-        /*
-         * Without Penstock these blocks would return to the device when the program synchronises.
-         */
+        /* Without Penstock the device would get these blocks when the program synchronises. */
         ps_small_give_back();
     ps_registry_lock();
     if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)

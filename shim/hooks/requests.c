@@ -126,8 +126,8 @@ bool ps_request_free(CUdeviceptr address, struct ps_stream *stream)
 }
 
 /*
- * The bytes of a freed block that are searched for a pointer table, before the driver is asked for
- * the block's size. Tables are small.
+ * The first bytes of a freed block, which are searched for a pointer table. Only if one is near is
+ * the driver asked for the block's size: tables are small.
  */
 #define TABLES_WITHIN (2u << 20)
 

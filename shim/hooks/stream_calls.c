@@ -1,9 +1,9 @@
 /*
- * Streams: what must be known of them while nothing is traced yet (under the budgets auto and
- * unlimited; see start.h), and waiting for the device.
+ * Streams and waits for the device. Penstock must know of streams even while nothing is traced yet
+ * (under the budgets auto and unlimited; see start.h).
  *
- * Once launches are traced the tracer sees the same calls at the driver; being told twice does no
- * harm.
+ * Once launches are traced, the tracer sees the same calls at the driver. A call that is noted
+ * twice does no harm.
  */
 #include "base/log.h"
 #include "base/state.h"
@@ -20,10 +20,7 @@
 #include "tracer/start.h"
 #include "tracer/tracer.h"
 
-/*
- * The stream's handle is not to be used after this; what was queued on it is marked by a last
- * event.
- */
+/* Marks the work queued on the stream with a last event. The handle must not be used after this. */
 static void retire(CUstream stream)
 {
     if (ps_inside || !ps_process_has_begun())
@@ -34,7 +31,7 @@ static void retire(CUstream stream)
     ps_inside--;
 }
 
-/* What goes into a graph may run at any time: the tracer has to see it go in. */
+/* Work in a graph may run at any time, so the tracer has to see it go in: starts tracing. */
 static void see_captures(void)
 {
     if (ps_inside || !ps_process_has_begun())
@@ -45,13 +42,13 @@ static void see_captures(void)
 }
 
 /*
- * The program waits for the whole device, which to it means its own work; to the driver it means
- * our copies too, and a plan may have hundreds of ms of them under way (an optimizer's state leaves
- * when the update is over, just where many programs wait).
+ * A wait of the program for the whole device. The program means its own work; the driver waits for
+ * our copies too. A plan may have hundreds of ms of copies under way. (An optimizer's state leaves
+ * when the update is over, just where many programs wait.)
  *
- * Two clocks: first the streams that are known to the program are waited for, by events, while
- * copies go on being queued; then no more are queued, and the real call, which knows every stream,
- * waits for the few that are.
+ * Two clocks: first the host waits by events for the program's known streams, while copies go on
+ * being queued. Then no more copies are queued. The real call, which knows every stream, waits for
+ * the few that are.
  */
 struct device_wait {
     bool is_seen; /* the device is managed, and its streams are known */
@@ -111,7 +108,7 @@ PS_EXPORT CUresult cuCtxSynchronize(void)
     return result;
 }
 
-/* Called before the stream exists, so that no use of it can come first. */
+/* The stream is noted before it exists, so that no use of it can come first. */
 PS_EXPORT cudaError_t cudaStreamCreate(cudaStream_t *stream)
 {
     ps_streams_created(cudaStreamDefault);
@@ -135,7 +132,7 @@ PS_EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
     if (ps_real_cuda_load())
         return CUDA_ERROR_NOT_INITIALIZED;
     ps_streams_created(flags);
-    return ps_cu.cuStreamCreateWithPriority(stream, flags, 0); /* as cuda.h has it: of default priority */
+    return ps_cu.cuStreamCreateWithPriority(stream, flags, 0); /* 0 is the default priority, as in cuda.h */
 }
 
 PS_EXPORT CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
@@ -190,8 +187,8 @@ PS_EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 }
 
 /*
- * Whether the capture that the driver is about to begin is to be told of here. Else CUPTI tells, or
- * nobody wants to know.
+ * Returns whether this hook must report the capture that the driver is about to begin. Otherwise
+ * CUPTI reports it, or no report is needed.
  */
 static bool begin_capture(CUstream stream, bool per_thread_default)
 {
@@ -212,7 +209,7 @@ static CUresult capture_began(bool told_here, CUresult result)
     return result;
 }
 
-/* cuda.h maps the plain name to its newest version; here each is meant by its own. */
+/* cuda.h maps the plain name to its newest version; here each name means its own version. */
 #undef cuStreamBeginCapture
 
 #define BEGINS_CAPTURE(name, per_thread_default, parameters, arguments)                                                \

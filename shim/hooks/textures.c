@@ -1,16 +1,16 @@
 /*
- * Textures over linear memory. A kernel is given the texture object, a small number like any other,
- * and fetches through it what no launch names. So the spans that a texture is made over stay where
- * they are found then, on their pages if any could be had, until it is destroyed; what is hidden so
- * is pinned (shim/README.md#accesses-that-parameters-dont-show).
+ * Textures over linear memory. A kernel is given the texture object, a small number like any other.
+ * Through it the kernel fetches memory that no launch names. So the spans under a texture stay in
+ * place until it is destroyed, on their pages if there are enough. Spans that are hidden like this
+ * are pinned (shim/README.md#accesses-that-parameters-dont-show).
  *
  * Two clocks: host order alone. The bytes are there when the object is made (external_holds.h),
- * before any kernel that is given it can be queued; a program destroys it when the last of these is
- * over. Spans that are freed before take nothing with them: their lives are remembered, not their
+ * before any kernel that gets it can be queued. A program destroys the object when the last of
+ * these kernels is over. Spans may be freed before that: their lives are remembered, not their
  * addresses.
  *
- * The driver's functions serve the runtimes, too; the shared runtime's are hooked besides, as it
- * may be left the driver's own (symbol_lookup.h).
+ * The runtimes call the driver's functions too. The shared runtime's functions are hooked as well,
+ * because it may get the driver's own functions (symbol_lookup.h).
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -28,17 +28,18 @@
 struct texture {
     struct texture *next;
     unsigned long long object;
-    struct ps_external_hold on_slot; /* no pages could be had for all: held as they were found */
+    struct ps_external_hold on_slot; /* not all spans got pages: they are held as they were found */
     unsigned device;
     size_t count;
     uint64_t number[]; /* the spans' lives */
 };
 
-/* A leaf: no call of ours or of the driver's is made with it held. */
+/* Guards `textures`. A leaf: a thread that holds it makes no call of ours or of the driver's. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct texture *textures;
 
-static _Thread_local bool in_runtime; /* its call of the driver is part of a call that is seen already */
+/* The thread is in a runtime function whose hook sees the texture; the driver's does not count. */
+static _Thread_local bool in_runtime;
 
 static void add(struct texture *texture)
 {
@@ -48,7 +49,7 @@ static void add(struct texture *texture)
     pthread_mutex_unlock(&lock);
 }
 
-/* The texture of that object, or NULL. It is the caller's from now on. */
+/* Takes the texture of that object off the list and returns it, or NULL. The caller owns it. */
 static struct texture *take(unsigned long long object)
 {
     struct texture *texture = NULL;
@@ -70,7 +71,7 @@ static struct ps_external_hold begin(CUdeviceptr first, size_t bytes)
     return ps_external_holds_begin(first, bytes);
 }
 
-/* The object has been made, or was refused. */
+/* Ends the call that was to make the object. If it succeeded, the spans stay where they are. */
 static void made(struct ps_external_hold *staying, bool succeeded, unsigned long long object)
 {
     struct texture *texture =
@@ -79,8 +80,8 @@ static void made(struct ps_external_hold *staying, bool succeeded, unsigned long
     if (texture)
         *texture = (struct texture){.object = object, .device = staying->device, .count = staying->count};
     if (succeeded && staying->count) {
-        ps_external_holds_stays(staying,
-                                texture ? texture->number : NULL); /* without memory to note it, until they are freed */
+        /* Without memory for the note, the spans stay until they are freed. */
+        ps_external_holds_stays(staying, texture ? texture->number : NULL);
         ps_log_debug(HOOKS, "a texture was created: %zu spans stay where they are", staying->count);
     }
     if (texture && !staying->is_on_pages)
@@ -91,7 +92,7 @@ static void made(struct ps_external_hold *staying, bool succeeded, unsigned long
         add(texture);
 }
 
-/* The texture, or NULL, is no more. */
+/* Lets the spans of a destroyed texture go and frees it; NULL: does nothing. */
 static void destroyed(struct texture *texture)
 {
     if (!texture)
@@ -109,7 +110,7 @@ static struct ps_external_hold begin_driver(const CUDA_RESOURCE_DESC *resource)
         return begin(resource->res.linear.devPtr, resource->res.linear.sizeInBytes);
     if (resource && resource->resType == CU_RESOURCE_TYPE_PITCH2D)
         return begin(resource->res.pitch2D.devPtr, resource->res.pitch2D.height * resource->res.pitch2D.pitchInBytes);
-    return begin(0, 0); /* of an array, which is CUDA's own */
+    return begin(0, 0); /* an array is CUDA's own memory */
 }
 
 PS_EXPORT CUresult cuTexObjectCreate(CUtexObject *object, const CUDA_RESOURCE_DESC *resource,
@@ -131,7 +132,7 @@ PS_EXPORT CUresult cuTexObjectDestroy(CUtexObject object)
 
     if (!real)
         return CUDA_ERROR_NOT_INITIALIZED;
-    /* Before the call: after it another thread may be given the same object. */
+    /* Taken before the call: after it, another thread may be given the same object. */
     struct texture *texture = in_runtime ? NULL : take(object);
     CUresult result = real(object);
     if (texture && result != CUDA_SUCCESS)

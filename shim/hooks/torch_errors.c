@@ -1,15 +1,15 @@
 /*
- * What torch refuses on the backend that Penstock asks it for. Its own allocator can do a few
- * things more (memory history, sharing tensors with other processes, pools, what graphs of
- * torch.compile share), and TORCH_CHECK ends a program that wants them with a text that says
- * nothing of Penstock. The command may not say so beforehand (torch_settings.h), so the line that
- * says what to do stands in front of torch's.
+ * Logs a remedy when torch refuses something on the backend that Penstock asks it for. torch's own
+ * allocator can do a few things more: memory history, sharing tensors with other processes, pools,
+ * and memory that graphs of torch.compile share. TORCH_CHECK ends a program that wants one of
+ * these, with a text that does not mention Penstock. The program's command may not show the need
+ * beforehand (torch_settings.h). So a line with the remedy comes before torch's text.
  *
- * TORCH_CHECK throws by two functions of libc10.so, c10::detail::torchCheckFail(const char
- * *function, const char *file, uint32_t line, message), of which one takes a const char * and one a
- * const std::string & (libc10.so of torch 2.11.0 and 2.15.0). They are C++, so they stand here by
- * their mangled names. What is thrown is theirs: the exception passes through no frame that has
- * anything to do.
+ * TORCH_CHECK throws by two functions of libc10.so: c10::detail::torchCheckFail(const char
+ * *function, const char *file, uint32_t line, message). One takes the message as a const char *,
+ * the other as a const std::string & (torch 2.11.0 and 2.15.0). They are C++, so they stand here by
+ * their mangled names. The exception is torch's. It passes through no frame that has anything to
+ * do.
  */
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -27,7 +27,7 @@
 #define FAIL_TEXT "_ZN3c106detail14torchCheckFailEPKcS2_jS2_"
 #define FAIL_STRING "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 
-/* How libstdc++'s std::string begins, in the ABI that the name above says (cxx11). */
+/* The first fields of libstdc++'s std::string, in the ABI that the name above says (cxx11). */
 struct string {
     const char *text;
     size_t bytes;
@@ -41,11 +41,13 @@ PS_EXPORT void ps_torch_check_fail_string(const char *function, const char *file
                                           const struct string *message) __asm__(FAIL_STRING);
 
 /*
- * The one that the caller would have found without `ours`. It is libc10.so's, which Python opens
- * for torch alone, so it is looked for where the caller's object looks; what is linked with the
- * program is found behind us. Once for all callers: libraries of torch's share one libc10.so, which
- * stays loaded (it has unique symbols). A look through torch's libraries takes 0.4 ms, and there
- * are programs (torch.compile) for which such an error is no event.
+ * Returns the function that the caller would have found without `ours`. The function is
+ * libc10.so's, which Python opens for torch alone. So the look-up searches where the caller's
+ * object does. A function that is linked with the program is found behind us.
+ *
+ * One look-up serves all callers: torch's libraries share one libc10.so, which stays loaded (it has
+ * unique symbols). A look-up through torch's libraries takes 0.4 ms. To some programs
+ * (torch.compile) such an error is nothing unusual.
  */
 static fail_function *real_function(fail_function *_Atomic *found, const char *name, const void *ours,
                                     const void *caller)
@@ -66,8 +68,8 @@ static fail_function *real_function(fail_function *_Atomic *found, const char *n
 }
 
 /*
- * Never returns, as what it calls. That a caller links with what we don't find can't be; it would
- * get a std::runtime_error of that text.
+ * Never returns, nor does `real`. A caller can't be linked with a function that we don't find. If
+ * it were, it would get a std::runtime_error with that text.
  */
 static void fail(fail_function *real, const char *function, const char *file, uint32_t line, const void *message,
                  const char *text)
@@ -78,18 +80,18 @@ static void fail(fail_function *real, const char *function, const char *file, ui
         (void (*)(const char *))ps_real_dlsym(RTLD_DEFAULT, "_ZSt21__throw_runtime_errorPKc");
     if (throw_error)
         throw_error(text);
-    abort(); /* C++ without its library */
+    abort(); /* a C++ caller without C++'s library */
 }
 
 /*
- * The first time that torch refuses something of its cudaMallocAsync backend's, and that backend
- * was not the user's choice.
+ * Logs the remedy once, if torch refuses something of its cudaMallocAsync backend. Logs nothing if
+ * that backend was the user's choice.
  */
 static void say_what_helps(const char *text)
 {
     static atomic_bool said;
-    static const char of[] = "llocAsync",
-                      not_yet[] = "does not yet support "; /* cudaMallocAsync, CUDAMallocAsyncAllocator */
+    /* `of` is in both of torch's names: cudaMallocAsync and CUDAMallocAsyncAllocator. */
+    static const char of[] = "llocAsync", not_yet[] = "does not yet support ";
     const char *what = text ? strstr(text, not_yet) : NULL;
 
     if (!what || !strstr(text, of) || !ps_frameworks_chose_visible_tensors() ||

@@ -9,12 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Text to look into. */
+/* The text that is searched. */
 struct text {
     const char *start, *end;
-    bool is_code; /* Python's, where a text stands in quotes; configurations do without */
+    bool is_code; /* Python, where a value stands in quotes; in configurations it may stand without */
 
-    /* The line that was looked at last: where it begins and ends (NULL: none was). */
+    /* The line that was looked at last, with its end; NULL: none yet. */
     const char *line, *line_end;
     bool line_is_comment;
 };
@@ -60,8 +60,8 @@ static bool begins_with(const char *start, const char *end, const char *word)
 }
 
 /*
- * In a line that is a comment: much of what was tried once stands there. A line may be as long as
- * the file, and so each is looked at once.
+ * Returns whether `at` is in a comment line: many things that were tried once stand in those. A
+ * line may be as long as the file, so each is looked at only once.
  */
 static bool is_comment(const char *at, struct text *text)
 {
@@ -78,8 +78,8 @@ static bool is_comment(const char *at, struct text *text)
 }
 
 /*
- * Whether what begins at `at` is the value of a key that ends so: key="... or "key": '... or the
- * like. A list of what may be chosen from is no choice.
+ * Returns whether the text at `at` is the value of a key that ends with `key`: key="... or "key":
+ * '... or the like. A list of possible values is no choice.
  */
 static bool is_value_of(const char *key, const char *at, struct text *text)
 {
@@ -97,9 +97,9 @@ static bool is_value_of(const char *key, const char *at, struct text *text)
 }
 
 /*
- * The modes reduce-overhead and max-autotune keep what graphs share by asking torch's own allocator
- * for its state; on cudaMallocAsync that ends the program (torch 2.11: "does not yet support
- * getCheckpointState").
+ * The modes reduce-overhead and max-autotune ask torch's own allocator for its state, to keep the
+ * memory that graphs share. On cudaMallocAsync that ends the program (torch 2.11: "does not yet
+ * support getCheckpointState").
  */
 static const char *const modes[] = {"reduce-overhead", "max-autotune"};
 
@@ -119,7 +119,8 @@ static const char *mode_in(struct text *text)
 }
 
 /*
- * What such a mode sets, set without one: the option triton.cudagraphs, or the backend cudagraphs.
+ * Looks for the settings that such a mode implies: the option triton.cudagraphs, or the backend
+ * cudagraphs.
  */
 static const char *graphs_in(struct text *text)
 {
@@ -142,9 +143,9 @@ static const char *graphs_in(struct text *text)
 }
 
 /*
- * torch.cuda.memory._record_memory_history: "does not yet support recordHistory". Many scripts have
- * a call of it that an option of theirs asks for, which is no reason to be slower without; one that
- * isn't indented is made.
+ * Looks for torch.cuda.memory._record_memory_history: "does not yet support recordHistory". Many
+ * scripts call it only if one of their options asks for it. That is no reason to be slower without
+ * the option. A call that isn't indented is always made.
  */
 static const char *history_in(const struct text *text)
 {
@@ -170,7 +171,10 @@ static const char *needed_in(struct text *text)
 
 #define FILE_BYTES_MAX (4 << 20)
 
-/* As much as there is, and `bytes` at most: somebody may be writing it. */
+/*
+ * Reads to the file's end, but `bytes` at most: another process may be writing it. Returns the
+ * number of bytes read.
+ */
 static size_t read_whole(int file, char *to, size_t bytes)
 {
     size_t got = 0;
@@ -188,7 +192,7 @@ static size_t read_whole(int file, char *to, size_t bytes)
 
 static const char *needed_in_file(const char *path, bool is_code)
 {
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name keeps nobody waiting */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name would block otherwise */
     struct stat facts;
     const char *what = NULL;
 
@@ -205,7 +209,7 @@ static const char *needed_in_file(const char *path, bool is_code)
     return what;
 }
 
-/* An argument by itself: a mode anywhere in it, or a backend. */
+/* Returns the need that the argument itself shows: a mode anywhere in it, or a backend; or NULL. */
 static const char *needed_by_argument(const char *argument)
 {
     const char *end = argument + strlen(argument);
@@ -217,7 +221,7 @@ static const char *needed_by_argument(const char *argument)
     return !strcmp(argument, "cudagraphs") || ends_with(argument, end, "backend=cudagraphs") ? graphs_need : NULL;
 }
 
-/* A file that an argument names, by itself or behind --option= */
+/* Returns the need in a file that the argument names, by itself or behind --option=; or NULL. */
 static const char *needed_by_file(const char *argument)
 {
     static const char *const configurations[] = {".yaml", ".yml", ".json", ".toml"};
@@ -233,8 +237,8 @@ static const char *needed_by_file(const char *argument)
 }
 
 /*
- * The file of a module that is run by its name (-m), where it lies below the working directory, as
- * a program's own does; in `where`.
+ * Returns the need in the file of a module that is run by its name (-m), or NULL. Looks below the
+ * working directory, where a program's own modules lie. Leaves the file's path in `where`.
  */
 static const char *needed_by_module(const char *module, char *where, size_t room)
 {
