@@ -1,6 +1,6 @@
 /*
- * The annotation API (include/penstock/penstock.h): what the program tells about itself, handed to
- * whom it concerns.
+ * The annotation API (include/penstock/penstock.h). Passes on the facts that the program tells
+ * about itself.
  */
 #define PENSTOCK_IMPLEMENTATION
 #include "penstock/penstock.h"
@@ -35,8 +35,8 @@ void penstock_step(void)
 }
 
 /*
- * Runs `tell` on the span that holds the address, or on each piece of the block, with the lock
- * held; its result, or -ENOENT.
+ * Runs `tell`, with the registry lock held, on the span at the address or on each piece of its
+ * block. Returns the last result, or -ENOENT.
  */
 static int with_span(const void *address, int (*tell)(struct ps_span *span))
 {
@@ -53,7 +53,7 @@ static int with_span(const void *address, int (*tell)(struct ps_span *span))
         r = tell(span);
     if (block) {
         PS_BLOCK_EACH (span, block)
-            r = tell(span); /* the same for all: they are told together */
+            r = tell(span); /* all pieces give the same result, because they are always called together */
     }
     ps_registry_unlock();
     return r;
@@ -66,8 +66,8 @@ static int pin(struct ps_span *span)
         return -EINVAL;
     span->holds.user_pins++;
     /*
-     * On its way out: it stays. A thread that is about to queue the copy, or to move the mapping,
-     * has it for now; then its next use brings it back.
+     * A span that is being evicted stays. If a thread is about to queue its copy or to move its
+     * mapping, the eviction goes on. The span's next use then brings it back.
      */
     if (span->residency == PS_EVICTING && !span->busy)
         ps_eviction_cancel(span);

@@ -12,7 +12,7 @@
 typedef __typeof__(cuptiSubscribe) subscribe_function;
 typedef __typeof__(cuptiSubscribe_v2) subscribe_v2_function;
 
-/* What the last look-up of each would have found. */
+/* The real functions that the last look-up of each name found. */
 static void *_Atomic looked_up;
 static void *_Atomic looked_up_v2;
 

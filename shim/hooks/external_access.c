@@ -20,14 +20,14 @@
 /* ---- giving ---- */
 
 /*
- * Memory that a call is about to give away. Unless it may be given the real call is not to be made:
- * other pages would come to lie there.
+ * Holds memory that a call is about to give away. If may_be_given() is false, the caller must not
+ * make the real call. Otherwise other pages would come to lie there.
  */
 static struct ps_external_hold give(CUdeviceptr first, size_t bytes)
 {
     if (!ps_inside && ps_process_has_begun())
-        ps_program_mappings_make_real(
-            first, bytes); /* what the program maps itself may be given away as CUDA's own, whatever refuses spans */
+        /* CUDA's own memory can be given away even to calls that refuse spans. */
+        ps_program_mappings_make_real(first, bytes);
     return ps_external_holds_begin(first, bytes);
 }
 
@@ -36,7 +36,10 @@ static bool may_be_given(const struct ps_external_hold *gift)
     return gift->is_on_pages && gift->is_whole;
 }
 
-/* The call has been made, or was not to be. Keeps errno. */
+/*
+ * Ends the hold after the real call, which was made or left out. If it succeeded, the spans stay on
+ * their pages. Keeps errno.
+ */
 static void given(struct ps_external_hold *gift, const char *call, CUdeviceptr address, bool succeeded)
 {
     int error = errno;
@@ -58,7 +61,7 @@ static void given(struct ps_external_hold *gift, const char *call, CUdeviceptr a
     errno = error;
 }
 
-/* ---- the driver: dma-buf, and what programs ask for before they register memory ---- */
+/* ---- the driver: dma-buf, and a call that programs make before they register memory ---- */
 
 PS_EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes,
                                                  CUmemRangeHandleType sort, unsigned long long flags)
@@ -74,8 +77,8 @@ PS_EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr addre
 }
 
 /*
- * Programs that register memory with cards want copies into it to be over when the call returns;
- * the driver refuses that for mapped memory.
+ * Programs that register memory with cards want each copy into it to be over when its call returns.
+ * The driver refuses that for mapped memory.
  */
 PS_EXPORT CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr address)
 {
@@ -93,7 +96,7 @@ PS_EXPORT CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute 
 
 /* ---- cuFile ---- */
 
-/* As in cufile.h, which not every toolkit has. */
+/* The result type of cufile.h, a header that not every toolkit has. */
 typedef struct {
     int err;
     CUresult cu_err;
@@ -106,7 +109,7 @@ typedef struct {
 cufile_error cuFileBufRegister(const void *address, size_t bytes, int flags);
 cufile_error cuFileBufDeregister(const void *address);
 
-/* What the last look-up of each would have found. */
+/* The real functions that the last look-up of each name found. */
 static void *_Atomic looked_up_register;
 static void *_Atomic looked_up_deregister;
 
@@ -150,10 +153,7 @@ PS_EXPORT cufile_error cuFileBufDeregister(const void *address)
     return result;
 }
 
-/*
- * ---- libibverbs: memory of the GPU by its address, where the kernel knows of it (nvidia_peermem)
- * ----
- */
+/* ---- libibverbs: device memory by its address, if the kernel knows it (nvidia_peermem) ---- */
 
 struct ibv_pd;
 struct ibv_mr;

@@ -10,7 +10,7 @@
 #include "process.h"
 #include "residency/residency.h"
 
-/* False: no memory. */
+/* Adds the span to the hold. Returns false if host memory is short. */
 static bool add(struct ps_external_hold *hold, struct ps_span *span)
 {
     struct ps_span **grown = ps_grown_array(hold->span, hold->count, &hold->room, 4, sizeof(struct ps_span *));

@@ -1,7 +1,7 @@
 /*
- * NCCL's calls: what each of them means to the spans that it names (collectives.h,
- * registrations.h). A program reaches these by symbol, or because it looked NCCL's function up in
- * the library's handle (symbol_lookup.c).
+ * NCCL's calls. Each hook reports its call and the spans that it names (collectives.h,
+ * registrations.h). A program reaches the hooks by symbol, or by looking NCCL's function up in the
+ * library's handle (symbol_lookup.c).
  */
 #include "hooks/nccl_calls.h"
 
@@ -13,18 +13,18 @@
 #include "tracer/collectives.h"
 #include "tracer/registrations.h"
 
-/* The real function behind a hook, with its type; NULL where the NCCL that is loaded has none. */
+/* The real function behind a hook, with its type; NULL if the loaded NCCL lacks it. */
 #define REAL(name) ((__typeof__(&ps_hook_##name))ps_real_nccl(PS_NCCL_FUNCTION_##name))
 
 /*
- * What a program gets that calls what its NCCL does not have: the linker would have refused it
- * without us.
+ * The result of a call that the program's NCCL lacks. Without us the linker would have refused the
+ * program.
  */
 #define LACKING PS_NCCL_INVALID_USAGE
 
 /*
- * There are spans, and the call is the program's. Never in a forked child, where a lock of ours may
- * be held by a thread that it does not have.
+ * Returns whether there may be spans and the call is the program's. Returns false in a forked
+ * child: a thread that the child lacks may hold a lock of ours.
  */
 static bool is_looked_at(void)
 {
@@ -45,7 +45,10 @@ static int ranks_of(ncclComm_t communicator)
     return count;
 }
 
-/* A size that no memory has is as good as any other that is too large: the call will fail. */
+/*
+ * Returns the bytes of a buffer. Returns 0 if the size overflows: no memory is as large, and the
+ * call will fail.
+ */
 static size_t bytes_of(size_t count, int datatype, enum ranks shares, ncclComm_t communicator)
 {
     size_t bytes = count;
@@ -89,7 +92,7 @@ static struct ps_collective_buffer buffer(const void *address, size_t count, int
 #undef PS_NCCL_TRANSFER
 #undef PS_NCCL_CALL
 
-/* ---- groups: counted whether there are spans yet or not, for there may be before they end ---- */
+/* ---- groups: counted even before there are spans, which may be made before the group ends ---- */
 
 int ps_hook_ncclGroupStart(void)
 {
@@ -175,7 +178,7 @@ int ps_hook_ncclCommAbort(ncclComm_t comm)
     return end_communicator(REAL(ncclCommAbort), comm);
 }
 
-/* ---- what NCCL keeps ---- */
+/* ---- registrations that NCCL keeps ---- */
 
 static struct ps_registration *keeps(const void *buffer, size_t bytes)
 {
@@ -240,7 +243,10 @@ int ps_hook_ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
     return result;
 }
 
-/* Operators are small numbers, given out again by each communicator. */
+/*
+ * Returns a handle for an operator. Operators are small numbers; communicators give out the same
+ * ones.
+ */
 static const void *handle_of_operator(int op)
 {
     return (const void *)((uintptr_t)(unsigned)op + 1);
@@ -286,8 +292,8 @@ static void *const ours[PS_NCCL_FUNCTIONS] = {
 };
 
 /*
- * A program may have its NCCL under another file name, where nothing but its own look-up finds it:
- * what that found is the real function then.
+ * A program may load NCCL under another file name, where only its own look-up finds it. Then the
+ * function that the look-up found is the real one.
  */
 void *ps_nccl_stand_in(const char *name, void *found)
 {

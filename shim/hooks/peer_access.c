@@ -1,8 +1,8 @@
 /*
- * Sharing memory, with other processes or with other devices of this one. CUDA's older interface
- * for the first refuses mapped pages, which a span's are (shim/README.md#nccl-ipc-graphs): the
- * program gets CUDA's answer, and the user the setting that helps. To other devices spans are
- * mapped as the program asks for its memory.
+ * Sharing memory with other processes, or with other devices of this process. CUDA's older
+ * interface for processes refuses mapped pages, and spans have those
+ * (shim/README.md#nccl-ipc-graphs). So the program gets CUDA's answer, and the user the setting
+ * that helps. For other devices, spans are mapped as the program asks for its memory.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -49,8 +49,8 @@ PS_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address
 /*
  * ---- peers ----
  *
- * Two clocks: from the call on, kernels of the peer may use the device's spans; all mappings let it
- * in before the call returns to the program, and so before any such kernel is queued.
+ * Two clocks: from the call on, kernels of the peer may use the device's spans. All mappings let
+ * the peer in before the call returns, so before any such kernel is queued.
  */
 
 void ps_sharing_let_in(int ordinal, int peer)
@@ -99,7 +99,7 @@ PS_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext context, unsigned int flags)
     return result;
 }
 
-/* Spans are the default pool's, as far as the program can tell. */
+/* To the program, spans are allocations from the default pool: access to it is access to spans. */
 static void let_pool_in(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
 {
     CUmemoryPool of_device = NULL;
@@ -121,7 +121,8 @@ PS_EXPORT cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const struct cuda
     cudaError_t result = ps_real_cudart()->cudaMemPoolSetAccess(pool, map, count);
 
     if (result == cudaSuccess)
-        let_pool_in(pool, (const CUmemAccessDesc *)(const void *)map, count); /* the same fields and values */
+        /* both types have the same fields and values */
+        let_pool_in(pool, (const CUmemAccessDesc *)(const void *)map, count);
     return result;
 }
 

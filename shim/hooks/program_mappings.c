@@ -60,7 +60,7 @@ struct memory {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD(, range) ranges = LIST_HEAD_INITIALIZER(ranges);
 static LIST_HEAD(, memory) memories = LIST_HEAD_INITIALIZER(memories);
-static atomic_uint tokens; /* the number of `memories`; read without the lock, so that programs without any take none */
+static atomic_uint tokens; /* the number of `memories`; programs without any take no lock */
 
 static CUresult result_of(int error)
 {
@@ -230,8 +230,8 @@ static int make_way(CUdeviceptr address, size_t bytes)
 }
 
 /*
- * Maps CUDA's own memory. If the addresses are ours (`range`), first clears what is in the way. The
- * thread is at the device of `range`, if there is one.
+ * Maps CUDA's own memory. If the addresses are ours (`range`), first clears them. The thread is at
+ * the device of `range`, if there is one.
  */
 static CUresult map_real(struct range *range, CUdeviceptr address, size_t bytes, size_t offset,
                          CUmemGenericAllocationHandle real, unsigned long long flags)
@@ -318,7 +318,7 @@ static int place(struct memory *m, struct range *range, CUdeviceptr address)
     return 0;
 }
 
-/* ---- what the program asks for ---- */
+/* ---- calls of the program ---- */
 
 CUresult ps_program_mappings_create(CUmemGenericAllocationHandle *handle, size_t bytes,
                                     const CUmemAllocationProp *properties)

@@ -31,8 +31,8 @@
 
 enum kind {
     TRACED, /* launches and copies */
-    HOOK,   /* questions, streams, contexts */
-    MEMORY, /* allocations, frees, and what is told of memory */
+    HOOK,   /* queries, streams, contexts */
+    MEMORY, /* allocations, frees, and answers about memory */
 };
 
 static const struct {
@@ -53,7 +53,7 @@ static const struct {
 #undef PS_HOOK_CUDART
 };
 
-/* The runtime's, for programs that open the shared runtime and look its functions up. */
+/* The runtime's functions, for programs that open the shared runtime and look them up. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 static const struct {
@@ -66,7 +66,7 @@ static const struct {
 };
 #pragma GCC diagnostic pop
 
-/* ---- what is answered, and to whom ---- */
+/* ---- which callers get our functions ---- */
 
 static bool begins_with(const char *text, const char *start)
 {
@@ -74,9 +74,9 @@ static bool begins_with(const char *text, const char *start)
 }
 
 /*
- * Libraries that come with the driver, the toolkit and its tools. What they allocate is theirs:
- * workspaces that they use as they like, or what the hooks of the runtime have decided on already
- * (the shared runtime passes here with what they leave to it). Code without a file was compiled
+ * Returns whether the code belongs to a library of the driver, the toolkit or its tools. The memory
+ * that these allocate is left to them: workspaces that they use as they like. The shared runtime's
+ * hooks have already decided on the memory that it allocates here. Code without a file was compiled
  * while the program ran, and is the program's.
  */
 static bool is_nvidias(const void *code)
@@ -121,15 +121,15 @@ void *ps_symbol_behind(const char *name, void *looked_up, const void *caller)
     void *found = library ? ps_real_dlsym(library, name) : NULL;
 
     if (library)
-        dlclose(library); /* the caller is running: it stays */
+        dlclose(library); /* the caller is running, so its library stays */
     if (!found)
         found = looked_up;
     return found ? found : ps_real_dlsym(RTLD_NEXT, name);
 }
 
 /*
- * "cu" or "cuda" and a capital letter: of all that is looked up, little but the driver's and the
- * runtime's functions.
+ * Returns whether the name is "cu" or "cuda" and a capital letter. Few looked-up names are, besides
+ * the driver's and the runtime's functions.
  */
 UNINSTRUMENTED static bool may_be_cuda(const char *name)
 {
@@ -140,14 +140,14 @@ UNINSTRUMENTED static bool may_be_cuda(const char *name)
     return name[2] >= 'A' && name[2] <= 'Z';
 }
 
-/* "nccl" and a capital letter. */
+/* Returns whether the name begins with "nccl" and a capital letter. */
 UNINSTRUMENTED static bool may_be_nccls(const char *name)
 {
     return name && name[0] == 'n' && name[1] == 'c' && name[2] == 'c' && name[3] == 'l' && name[4] >= 'A' &&
            name[4] <= 'Z';
 }
 
-/* What tools that want CUPTI ask it for first. */
+/* Returns whether the name begins with cuptiSubscribe, which tools ask CUPTI for first. */
 UNINSTRUMENTED static bool may_be_cuptis(const char *name)
 {
     static const char start[] = "cuptiSubscribe";
@@ -182,8 +182,8 @@ static __attribute__((noinline)) void *answer_others(void *handle, const char *n
 }
 
 /*
- * What dlsym gives, or NULL where the real one is to be asked on the caller's behalf: what
- * RTLD_NEXT and RTLD_DEFAULT mean follows from where the call comes from, and with the latter our
+ * Returns the result for dlsym, or NULL if the real dlsym must be asked on the caller's behalf. The
+ * meaning of RTLD_NEXT and RTLD_DEFAULT depends on where the call comes from. With RTLD_DEFAULT our
  * exported functions are found anyway.
  */
 UNINSTRUMENTED void *ps_dlsym_answer(void *handle, const char *name, const void *caller)
@@ -230,14 +230,14 @@ __asm__(".text\n"
 #error "dlsym has to be written for this processor"
 #endif
 
-/* ---- which is which ---- */
+/* ---- real functions and ours ---- */
 
 static bool is_launch(size_t which)
 {
     return which == PS_DRIVER_FUNCTION_cuLaunchKernel || which == PS_DRIVER_FUNCTION_cuLaunchKernelEx;
 }
 
-/* Ours in place of what was found, or that itself. */
+/* Returns our function in place of `found`, or `found` itself. */
 static void *replacement(void *found, const void *caller)
 {
     ps_driver_functions_look();
@@ -253,7 +253,7 @@ static void *replacement(void *found, const void *caller)
 }
 
 /*
- * The same for the shared runtime: by its file, since the hooks find the runtime that is loaded by
+ * The same for the shared runtime, which is known by its file. The hooks find the loaded runtime by
  * its file too.
  */
 static void *runtime_replacement(void *found, const char *name, const void *caller)
@@ -281,8 +281,8 @@ static CUresult answered(CUresult result, void **function, const void *caller)
 }
 
 /*
- * Also answered while we are inside Penstock: the runtime makes its look-ups when a call of ours is
- * the first. The version of before CUDA 12 has no status.
+ * Answers inside Penstock too: the runtime makes its look-ups when the first call is ours. The
+ * version before CUDA 12 has no status.
  */
 PS_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
                                        CUdriverProcAddressQueryResult *status)
@@ -305,7 +305,7 @@ PS_EXPORT CUresult cuGetProcAddress(const char *symbol, void **function, int ver
                 : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-/* ---- cudaGetDriverEntryPoint: the runtime's look-up, whose own caller the runtime is ---- */
+/* ---- cudaGetDriverEntryPoint: a look-up by the runtime, which the driver sees as caller ---- */
 
 #define ENTRY_POINT(name, parameters, arguments)                                                                       \
     PS_EXPORT cudaError_t name parameters                                                                              \

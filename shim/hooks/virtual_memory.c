@@ -1,6 +1,6 @@
 /*
- * The driver's calls by which programs make, place and share device memory themselves: what
- * Penstock can manage of that goes to program_mappings.c, and everything else to the driver.
+ * The driver's calls by which programs make, place and share device memory themselves. Calls on
+ * memory that Penstock can manage go to program_mappings.c, all others to the driver.
  */
 #include "base/settings.h"
 #include "cuda/device_memory.h"
@@ -15,7 +15,10 @@
 #include "memory/registry.h"
 #include "process.h"
 
-/* The driver's own function of that name, or leave: no driver, or one that is too old. */
+/*
+ * Declares `real`, the driver's own function of that name. Without a driver, or with one that is
+ * too old, returns the error from the hook.
+ */
 #define REAL(name)                                                                                                     \
     __typeof__(&(name)) real =                                                                                         \
         ps_real_cuda_load() ? NULL : (__typeof__(real))ps_driver_function(PS_DRIVER_FUNCTION_##name);                  \
@@ -23,8 +26,8 @@
     return ps_real_cuda_load() ? CUDA_ERROR_NOT_INITIALIZED : CUDA_ERROR_NOT_SUPPORTED
 
 /*
- * Whether spans can be what the program asks for. Handle types only say what may be done with a
- * handle later; all of it is (program_mappings.h).
+ * Returns whether spans can serve this request. Handle types only say what the program may do with
+ * a handle later; spans allow all of it (program_mappings.h).
  */
 static bool can_be_spans(const CUmemAllocationProp *properties)
 {
@@ -84,8 +87,8 @@ PS_EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAll
 }
 
 /*
- * Whether addresses for spans could be meant: as for an allocation, of which this is the half that
- * takes no memory.
+ * Returns whether the addresses could be meant for spans. The conditions are those of an
+ * allocation; reserving is the half of one that takes no memory.
  */
 static bool may_be_for_spans(size_t bytes)
 {
@@ -132,8 +135,8 @@ PS_EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 }
 
 /*
- * Its own device reads and writes managed memory from its mapping on, whatever it is given. Peers
- * are let in at all of the device's spans.
+ * Gives access to managed memory. Its own device reads and writes it once it is mapped, whatever
+ * access it is given. Peers are let in at all spans of the device.
  */
 static CUresult let_in(CUdeviceptr address, const CUmemAccessDesc *access, size_t count)
 {
@@ -169,7 +172,10 @@ PS_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmem
     return result;
 }
 
-/* What an evicted span is mapped to has other access, or none. */
+/*
+ * The driver can't be asked: an evicted span is mapped to its slot, with other access, or to
+ * nothing.
+ */
 PS_EXPORT CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address)
 {
     REAL(cuMemGetAccess);
@@ -189,7 +195,7 @@ PS_EXPORT CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation
     return CUDA_SUCCESS;
 }
 
-/* ---- memory that is bound to an object which others reach it by: it becomes CUDA's own ---- */
+/* ---- memory bound to an object by which others reach it: it becomes CUDA's own ---- */
 
 #define BINDS_MEMORY(name, parameters, arguments)                                                                      \
     PS_EXPORT CUresult name parameters                                                                                 \
