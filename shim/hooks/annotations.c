@@ -67,7 +67,7 @@ static int pin(struct ps_span *span)
     span->holds.user_pins++;
     /*
      * A span that is being evicted stays. If a thread is about to queue its copy or to move its
-     * mapping, the eviction goes on. The span's next use then brings it back.
+     * mapping (`busy`), the eviction goes on. The span's next use then brings it back.
      */
     if (span->residency == PS_EVICTING && !span->busy)
         ps_eviction_cancel(span);

@@ -21,7 +21,7 @@
 
 /*
  * Holds memory that a call is about to give away. If may_be_given() is false, the caller must not
- * make the real call. Otherwise other pages would come to lie there.
+ * make the real call. After such a call other pages would come to lie there.
  */
 static struct ps_external_hold give(CUdeviceptr first, size_t bytes)
 {

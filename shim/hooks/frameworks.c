@@ -23,8 +23,8 @@
 static struct ps_torch_settings needs;
 
 /*
- * The variables that torch reads. torch 2.11 takes the backend from the first, or from the second
- * without that (libc10_cuda.so of 2.11.0+cu130). 2.15.0+cu132 takes the backend from them too.
+ * The variables that torch reads. torch 2.11 takes the backend from the first, else from the second
+ * (libc10_cuda.so of 2.11.0+cu130). 2.15.0+cu132 takes the backend from them too.
  */
 static const char *const variables[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
 
@@ -78,7 +78,7 @@ static void look_for_needs(int count, char *const *arguments)
         ps_torch_settings_own_allocator(count, arguments, &needs);
 }
 
-/* Says why torch keeps its own allocator, if it does and the user did not choose that. */
+/* Logs why torch keeps its own allocator, if it does and the user did not choose that. */
 static void say(void)
 {
     if (needs.what)
@@ -220,7 +220,7 @@ __attribute__((constructor)) static void ask_torch_for_visible_tensors(int count
     choice_is_ours = true;
 }
 
-/* ---- the program sets them itself ---- */
+/* ---- variables that the program sets itself ---- */
 
 typedef int setenv_function(const char *name, const char *value, int overwrite);
 

@@ -244,8 +244,8 @@ int ps_hook_ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
 }
 
 /*
- * Returns a handle for an operator. Operators are small numbers; communicators give out the same
- * ones.
+ * Returns a handle for an operator. Operators are small numbers, and each communicator gives out
+ * the same ones.
  */
 static const void *handle_of_operator(int op)
 {

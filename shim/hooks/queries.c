@@ -32,8 +32,8 @@ static void within_budget(size_t *free_bytes, size_t *total)
     if (!free_bytes || !total || ps_inside)
         return;
     /*
-     * Programs that size themselves by this ask it before anything else. They must get the answer
-     * that they would get later.
+     * Programs that size themselves by this answer ask for it first. They must get the answer that
+     * they would get later.
      */
     if ((!ps_process_is_managing() && !ps_process_has_begun()) || !ps_process_enter_device())
         return;

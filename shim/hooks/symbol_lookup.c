@@ -128,8 +128,8 @@ void *ps_symbol_behind(const char *name, void *looked_up, const void *caller)
 }
 
 /*
- * Returns whether the name is "cu" or "cuda" and a capital letter. Few looked-up names are, besides
- * the driver's and the runtime's functions.
+ * Returns whether the name is "cu" or "cuda" and a capital letter. Besides the driver's and the
+ * runtime's functions, few looked-up names are.
  */
 UNINSTRUMENTED static bool may_be_cuda(const char *name)
 {

@@ -38,7 +38,9 @@ struct texture {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct texture *textures;
 
-/* The thread is in a runtime function whose hook sees the texture; the driver's does not count. */
+/*
+ * The thread is in a runtime function, whose hook handles the texture: the driver's hook must not.
+ */
 static _Thread_local bool in_runtime;
 
 static void add(struct texture *texture)
