@@ -24,34 +24,33 @@
 #include "residency/grace.h"
 #include "residency/guard.h"
 
-/* All guarded by the registry lock, which the conditions go with. */
+/* The registry lock guards all fields. */
 static PS_PER_DEVICE struct {
     enum ps_guard guard; /* constant once set up */
     struct {
         struct ps_transfer_list under_way; /* queued on that D2H stream, in about that order */
         uint32_t copies;                   /* queued and not finished, cancelled ones too */
-        uint64_t bytes;                    /* of these */
+        uint64_t bytes;                    /* of these copies */
     } on[PS_COPIES_D2H_STREAMS];
     struct ps_lazy_thread at_once;
-    bool started; /* the helper threads are there */
+    bool started; /* the helper threads run */
     bool start_failed;
-    bool starting;           /* somebody is about it */
-    bool wanted;             /* something has come up for them */
-    uint32_t finisher_calls; /* what the finisher has to do has changed */
-    unsigned held,
-        /*
-         * the program waits for the device, or the link is measured: nothing is queued; of these,
-         * how many yield
-         */
-        yielding;
-    bool ended;                         /* nothing leaves any more */
-    void (*left)(struct ps_span *span); /* constant after the set-up; NULL: nobody is told */
+    bool starting;           /* a thread is starting them */
+    bool wanted;             /* they have been needed at least once */
+    uint32_t finisher_calls; /* changes of the finishers' work so far */
+    /*
+     * Holds: the program waits for the device, or the link is measured. No copy is queued
+     * meanwhile. `yielding`: the number of these that yield.
+     */
+    unsigned held, yielding;
+    bool ended;                         /* no span leaves any more */
+    void (*left)(struct ps_span *span); /* constant after the set-up; NULL: not called */
 } first_dev;
 #define dev (&PS_HERE(first_dev))
 
 /*
- * D2H bytes queued at a time, but for one copy: 2.4 ms of the link. Who waits for the device waits
- * for them too.
+ * A D2H stream with more than one copy is full at this many queued bytes: 2.4 ms of the link. A
+ * thread that waits for the device waits for them too.
  */
 #define BYTES_QUEUED_MAX (128ull << 20)
 
@@ -74,8 +73,8 @@ void ps_eviction_when_left(void (*call)(struct ps_span *span))
 }
 
 /*
- * Others wait for what each of these does. Behind them room for those that come later, and for a
- * few of the program's own.
+ * The helper threads; other threads wait for the work of each. The empty entries behind them check
+ * that further threads can start: later helper threads, and a few of the program's own.
  */
 #define HELPERS 4u
 #define ROOM_FOR 8u
@@ -86,7 +85,7 @@ static const struct ps_helper_task helpers[HELPERS + ROOM_FOR] = {
     {"penstock-slots", ps_eviction_make_slots},
 };
 
-/* One of them can't have its context. [unlocked] */
+/* A helper thread can't use its context: the start has failed for good. [unlocked] */
 static void helper_is_gone(void *unused)
 {
     (void)unused;
@@ -174,19 +173,19 @@ bool ps_eviction_may_leave(const struct ps_span *span)
 }
 
 /*
- * Room is counted once for a whole choice: what does not fit in the end is found by
- * ps_eviction_start.
+ * Room is counted once for all spans of a choice. ps_eviction_start finds out if one of them does
+ * not fit.
  */
 bool ps_eviction_has_place(size_t bytes)
 {
     return ps_slab_free_of(bytes) || ps_slab_has_room(bytes + ps_transfers_waiting_bytes());
 }
 
-/* ---- copies whose end nobody can tell ---- */
+/* ---- copies whose end can't be told ---- */
 
 /*
- * The driver answers neither a wait for a copy to the host nor a question after it, so the copy may
- * be under way for as long as the process lives. [unlocked]
+ * The driver can neither wait for a D2H nor tell whether it is over. So the copy may be under way
+ * as long as the process lives. [unlocked]
  */
 static void say_unknown(void)
 {
@@ -227,10 +226,11 @@ static void end_reading(struct ps_span *span, enum ps_copies_d2h on)
 }
 
 /*
- * Whether a copy that was called off still reads the span on the other D2H stream.
+ * Whether a cancelled copy on the other D2H stream still reads the span.
  *
- * Two clocks: when a copy is over the span's addresses are unmapped. Copies of one stream end in
- * order, so those that were called off before are over then; those on the other stream need not be.
+ * Two clocks: when a copy is over, the span's addresses are unmapped. Copies of one stream end in
+ * order, so earlier cancelled copies of that stream are over then. Those on the other stream may
+ * not be.
  */
 static bool is_read_elsewhere(const struct ps_span *span, enum ps_copies_d2h on)
 {
@@ -254,14 +254,15 @@ static int queue_copy(struct ps_transfer *t)
     ps_block_order_moves(span, &uses);
     ps_events_eviction_begins(&t->told, span, t->by_plan);
     ps_registry_unlock();
-    if (!r && !t->done) /* made while something is traced it tells when the copy was over */
+    /* An event created while tracing is on also tells when the copy was over. */
+    if (!r && !t->done)
         r = ps_cuda_errno(ps_cu.cuEventCreate(&t->done, CU_EVENT_BLOCKING_SYNC |
                                                             (ps_events_is_tracing() ? 0 : CU_EVENT_DISABLE_TIMING)));
     /*
-     * Two clocks: the D2H waits on its stream for the span's uses; the host goes on. What a launch
-     * that is not queued yet has named does not begin to leave (PIN_WHILE_LAUNCHING). A span that
-     * was in the line may be named by one that waits for another of its spans: it comes to this one
-     * afterwards, and cancels the eviction or reloads it.
+     * Two clocks: the D2H waits on its stream for the span's uses; the host goes on. A span that a
+     * launch names does not begin to leave before that launch is queued (PIN_WHILE_LAUNCHING). A
+     * span in the line may be named by a launch that waits for another of its spans. The launch
+     * comes to this span afterwards, and cancels the eviction or reloads the span.
      */
     if (!r && t->on == PS_COPIES_AT_ONCE)
         r = ps_copies_evict_would_wait(&uses, span->order.fence_set, span->order.fence, t->slot, NULL);
@@ -277,8 +278,8 @@ static int queue_copy(struct ps_transfer *t)
         return r;
     }
     if (r) {
-        if (r != -EBUSY &&
-            r != -EAGAIN) { /* else what it waits for is on a stream that is being captured, or is not over */
+        /* No error: a wait is on a captured stream (-EBUSY), or for unfinished work (-EAGAIN). */
+        if (r != -EBUSY && r != -EAGAIN) {
             ps_count(eviction_errors);
             ps_log_warn_once(COPIES,
                              "the driver refused a copy to the host (error %d); the span stays on "
@@ -338,7 +339,7 @@ bool ps_eviction_is_held(void)
     return dev->held > (ps_budget.program_waits ? dev->yielding : 0);
 }
 
-/* For a helper thread to queue. [locked] */
+/* Begins an eviction that a helper thread queues. [locked] */
 static int start_later(struct ps_span *span, bool by_plan, bool only_seen)
 {
     struct ps_transfer *t;
@@ -361,7 +362,10 @@ int ps_eviction_start_planned(struct ps_span *span, bool only_seen)
     return start_later(span, true, only_seen);
 }
 
-/* With its slots if there are any, else in line for them. [locked; releases the lock meanwhile] */
+/*
+ * Begins an eviction on that stream: queues it if a slot is free, else puts it in line for slots.
+ * [locked; releases the lock meanwhile]
+ */
 static int start_on(struct ps_span *span, enum ps_copies_d2h on)
 {
     struct ps_slot *slot = ps_slab_take(span->bytes);
@@ -396,7 +400,7 @@ int ps_eviction_start_at_once(struct ps_span *span, struct ps_late_uses *late)
     if (!ps_registry_thread_is_there(&dev->at_once, "penstock-leave", finish_those_at_once) ||
         queue_is_full(PS_COPIES_AT_ONCE))
         return -EAGAIN;
-    /* Asked before it is in line, where it would lose its place in the idle order. */
+    /* Asks before the transfer begins, which takes the span out of the idle order. */
     const uint64_t number = span->number;
     struct ps_uses uses = span->order.uses;
     ps_grace_add_uses(span, &uses);
@@ -421,7 +425,7 @@ uint32_t ps_eviction_copies_under_way(void)
     return dev->on[PS_COPIES_IN_TURN].copies + dev->on[PS_COPIES_AT_ONCE].copies;
 }
 
-/* ---- what can happen to one under way ---- */
+/* ---- evictions that end early ---- */
 
 void ps_eviction_cancel(struct ps_span *span)
 {
@@ -430,8 +434,8 @@ void ps_eviction_cancel(struct ps_span *span)
     ps_transfer_call_off(span);
     ps_block_order_rests(span);
     /*
-     * A D2H that is queued goes on reading the pages; its copy counts for nothing, and its slot is
-     * free when it is over.
+     * A queued D2H goes on reading the pages. Its copy is not used, and its slot becomes free when
+     * it is over.
      */
     if (!ps_transfer_withdraw(t))
         t->cancelled = true;
@@ -447,7 +451,7 @@ void ps_eviction_freed(struct ps_span *span)
     span->transfer = NULL;
     /*
      * The D2H goes on reading: `readers` keeps the addresses mapped until it is over. The next
-     * owner of the pages may write to them meanwhile, since the copy counts for nothing.
+     * owner of the pages may write to them meanwhile, since the copy is not used.
      */
     if (!ps_transfer_withdraw(t))
         t->cancelled = true;
@@ -458,11 +462,12 @@ void ps_eviction_freed(struct ps_span *span)
 
 void ps_eviction_draining_waits(void)
 {
-    ps_eviction_start_helpers(); /* a program whose spans all begin on slots comes here before it ever evicts */
+    /* If all spans begin on slots, the program comes here before its first eviction. */
+    ps_eviction_start_helpers();
     call_finisher();
 }
 
-/* The driver is going away, or the context is broken: all stays as it is. [locked] */
+/* The driver is ending, or the context is broken: the span stays as it is. [locked] */
 static void leave_as_it_is(struct ps_span *span, struct ps_transfer *t, int error)
 {
     ps_count(eviction_errors);
@@ -479,9 +484,9 @@ static void leave_as_it_is(struct ps_span *span, struct ps_transfer *t, int erro
 }
 
 /*
- * The D2H is over: the pages go, then the mapping moves to the slot, which takes longer (1.8 ms for
- * 256 MiB, shim/README.md#mapping-memory) and nobody waits for. [locked; releases the lock
- * meanwhile; the span is busy meanwhile]
+ * The D2H is over: the pages go first, then the mapping moves to the slot. That takes longer (1.8
+ * ms for 256 MiB, shim/README.md#mapping-memory), and no thread waits for it. [locked; releases the
+ * lock meanwhile; the span is busy meanwhile]
  */
 static void move_to_slot(struct ps_transfer *t)
 {
@@ -514,8 +519,8 @@ static void move_to_slot(struct ps_transfer *t)
         dev->left(span);
     ps_events_eviction_ends(&t->told, true);
     /*
-     * A piece comes to rest with its mapping, for which launches that name its pages wait. What
-     * touches it unseen is no fault that `penstock verify` looks for.
+     * A piece comes to rest when it is mapped, and launches that name its block wait for that. An
+     * unseen access to a piece is not a fault that `penstock verify` looks for.
      */
     if (ps_block_of(span) && (dev->guard != PS_GUARD_UNMAP || ps_verify_is_on()))
         ps_guard_map_to_slot(span);
@@ -525,7 +530,10 @@ static void move_to_slot(struct ps_transfer *t)
     ps_registry_changed();
 }
 
-/* The copy is over; or that can't be told. [locked; may release it meanwhile] */
+/*
+ * Ends a transfer. `is_over`: its copy is over; else the driver can't tell. [locked; may release it
+ * meanwhile]
+ */
 static void finish(struct ps_transfer *t, bool is_over)
 {
     struct ps_span *span = t->span;
@@ -563,7 +571,7 @@ static bool context_is_gone(CUevent event)
            result == CUDA_ERROR_INVALID_CONTEXT;
 }
 
-/* Of one stream: another's copies may wait for longer. */
+/* Finishes the copies of one D2H stream. Those of the other may wait for longer. */
 static void finish_those_on(enum ps_copies_d2h on, enum ps_helper helper)
 {
     uint32_t seen = 0;
@@ -574,10 +582,14 @@ static void finish_those_on(enum ps_copies_d2h on, enum ps_helper helper)
         ps_shutdown_park_if_due();
         bool some_drain_still = ps_draining_spans_reap();
         struct ps_transfer *t = STAILQ_FIRST(&dev->on[on].under_way);
-        if (!t && dev->at_once.failed) /* their thread can't be had: some may have been queued before that was known */
+        /*
+         * If the thread for the other stream failed, copies were maybe queued before that was
+         * known.
+         */
+        if (!t && dev->at_once.failed)
             t = STAILQ_FIRST(&dev->on[PS_COPIES_AT_ONCE].under_way);
         if (!t) {
-            /* Draining spans are in no hurry; everything else calls. */
+            /* Draining spans can wait; all other work calls this thread. */
             if (seen == dev->finisher_calls)
                 ps_registry_rest(helper, some_drain_still ? 2000000u : PS_HELPER_LOOKS_NS);
             seen = dev->finisher_calls;
@@ -594,7 +606,7 @@ static void finish_those_on(enum ps_copies_d2h on, enum ps_helper helper)
             say_unknown();
         ps_registry_lock();
         /*
-         * Its mapping may just be given to a peer. Until that is done the eviction may be
+         * Another thread may be giving the span's mapping to a peer. Meanwhile the eviction may be
          * cancelled, too.
          */
         while (!t->cancelled && t->span->busy)
@@ -613,7 +625,7 @@ static void finish_those_at_once(void)
     finish_those_on(PS_COPIES_AT_ONCE, PS_HELPER_AT_ONCE);
 }
 
-/* It has its slot, and its copy is not to be queued. [locked] */
+/* Calls off a transfer that has its slot, and whose copy is not queued. [locked] */
 static void call_off(struct ps_transfer *t)
 {
     ps_slab_give(t->slot);
@@ -622,7 +634,7 @@ static void call_off(struct ps_transfer *t)
     ps_registry_changed();
 }
 
-/* Queues what waited for its slots, or its turn. */
+/* Queues the transfers that waited for their slots or their turn. */
 static void serve_transfers(void)
 {
     uint32_t seen = 0;
@@ -645,7 +657,7 @@ static void serve_transfers(void)
             continue;
         }
         seen = ps_transfers_changes();
-        /* The thread that makes slots may have seen a row that somebody else has taken since. */
+        /* The thread that makes slots may have seen a row that another thread has taken since. */
         if (ps_transfers_waiting_bytes())
             ps_registry_call(PS_HELPER_SLOTS);
     }

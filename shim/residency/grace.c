@@ -13,53 +13,53 @@
 #include "residency/eviction.h"
 #include "residency/guard.h"
 
-/* Spans that leave in their grace at a time. More of them stay. */
+/* At most this many spans leave in their grace at a time; further ones stay. */
 #define LEAVING_MAX 64u
 
 /*
- * For so long at most launches and what is to leave wait for each other. A driver call that queues
- * a launch takes microseconds, if the queue has room.
+ * Launches and spans that are to leave wait for each other at most this long. A driver call that
+ * queues a launch takes microseconds, if the queue has room.
  */
 #define LAUNCH_NS 20000000u
 
 /*
- * For so long at most a launch waits for a D2H: that waits, on the device, for queued work, which
- * may wait for what this thread is yet to queue.
+ * A launch waits for a D2H at most this long. On the device, the D2H waits for queued work. That
+ * work may wait for other work that this thread is yet to queue.
  */
 #define MOVE_NS 250000000u
 
 static PS_PER_DEVICE struct {
     uint32_t launches; /* constant once set up */
     /*
-     * How many launches are between their two calls; how many spans are in the list. A launch
-     * counts itself before it looks at the list, and whoever adds to the list does so before it
-     * looks at the count: one of the two sees the other.
+     * `launching`: launches between their two calls. `leaving`: spans in the list. A launch counts
+     * itself before it looks at the list. A thread adds a span to the list before it looks at the
+     * count. So one of the two sees the other.
      */
     atomic_uint launching;
     atomic_uint leaving;
-    atomic_uint held;           /* launches that would begin wait */
-    atomic_uint coming;         /* spans that come back in their grace: launches that would begin wait for these, too */
-    _Atomic uint64_t came_back; /* spans that have, so far */
-    atomic_uint held_up;        /* launches that have found such a span, or one that leaves, and have not begun yet */
-    _Atomic uint64_t let_by;    /* launches that had, and have begun */
+    atomic_uint held;           /* holds: no launch begins meanwhile */
+    atomic_uint coming;         /* spans that come back in their grace: no launch begins meanwhile */
+    _Atomic uint64_t came_back; /* spans that have come back in it so far */
+    atomic_uint held_up;        /* launches that found a span leaving or coming back, and have not begun yet */
+    _Atomic uint64_t let_by;    /* launches that were held up, and have begun */
     /*
-     * The last of their copies on each H2D stream, and the event behind it; NULL: there was none.
-     * With the next guarded by the registry lock.
+     * The last H2D of such spans on each H2D stream, and the event behind it; NULL: no H2D yet. The
+     * registry lock guards these and the list.
      */
     struct ps_copies_nth last[PS_COPIES_H2D_STREAMS];
     CUevent last_end[PS_COPIES_H2D_STREAMS];
-    uint64_t span[LEAVING_MAX]; /* by number */
+    uint64_t span[LEAVING_MAX]; /* the list: spans that leave, by number */
     /*
-     * The stream that was launched on last, and the number of the last launch that was on another
-     * one than the launch before.
+     * The stream of the last launch, and the number of the last launch that changed streams: the
+     * launch before it was on another one.
      */
     struct ps_stream *_Atomic last_stream;
     _Atomic uint64_t changed;
 } first_dev;
 #define dev (&PS_HERE(first_dev))
 
-static pthread_mutex_t marking = PTHREAD_MUTEX_INITIALIZER; /* a leaf, taken with the registry lock held too */
-static atomic_bool unplaced; /* a launch was on a stream that has no place in the table */
+static pthread_mutex_t marking = PTHREAD_MUTEX_INITIALIZER; /* a leaf lock; the registry lock may be held */
+static atomic_bool unplaced;                                /* a launch was on a stream without a place in the table */
 
 void ps_grace_open(uint32_t launches)
 {
@@ -72,8 +72,8 @@ static uint64_t launch_number(void)
 }
 
 /*
- * Whether a launch that began in the span's grace is under way, however many others have been
- * queued since.
+ * Whether a launch that began in the span's grace is still under way. Any number of others may have
+ * been queued since.
  */
 static bool is_waited_for(const struct ps_span *span)
 {
@@ -82,8 +82,9 @@ static bool is_waited_for(const struct ps_span *span)
 }
 
 /*
- * The last launch of a grace has its number before it is queued, so it is in time until the next
- * one begins. Here the order of the two looks counts: launches_under_way.c.
+ * Whether the span's grace goes on. The last launch of a grace has its number before it is queued,
+ * so the grace goes on until the next launch begins. The order of the two reads matters:
+ * launches_under_way.c.
  */
 static bool is_in_time(const struct ps_span *span)
 {
@@ -127,7 +128,7 @@ static void lower_to(_Atomic uint64_t *value, uint64_t to)
     }
 }
 
-/* What two threads launch there they mark in any order, and late. */
+/* Two threads may mark their launches on one stream in any order, and late. */
 static void widen(struct ps_grace_mark *m, uint64_t began, uint64_t launch)
 {
     lower_to(&m->first, began);
@@ -135,8 +136,8 @@ static void widen(struct ps_grace_mark *m, uint64_t began, uint64_t launch)
 }
 
 /*
- * A launch has been queued on the stream, begun and ended when launches of these numbers were the
- * latest; the tick covers it.
+ * A launch has been queued on the stream, and the tick covers it. `began`, `launch`: the numbers of
+ * the latest launches when it began and when it ended.
  */
 static void mark(struct ps_stream *s, uint64_t tick, uint64_t began, uint64_t launch)
 {
@@ -151,22 +152,22 @@ static void mark(struct ps_stream *s, uint64_t tick, uint64_t began, uint64_t la
     n = atomic_load_explicit(&s->grace.marked, memory_order_relaxed);
     if (!n || atomic_load_explicit(&mark_at(s, n - 1)->tick, memory_order_relaxed) < tick) {
         struct ps_grace_mark *m = mark_at(s, n);
-        /* Not before the last of the mark before it: who looks for that finds this one first. */
+        /* Not less than `last` of the mark before it: a search for that finds this mark first. */
         const uint64_t before = n ? atomic_load_explicit(&mark_at(s, n - 1)->last, memory_order_relaxed) : 0;
         atomic_store_explicit(&m->tick, tick, memory_order_relaxed);
         atomic_store_explicit(&m->first, began, memory_order_relaxed);
         atomic_store_explicit(&m->last, launch > before ? launch : before, memory_order_relaxed);
         atomic_store_explicit(&s->grace.marked, n + 1, memory_order_release);
-    } else { /* another thread's launch there came first */
+    } else { /* another thread has marked its launch there first */
         widen(mark_at(s, n - 1), began, launch);
     }
     pthread_mutex_unlock(&marking);
 }
 
 /*
- * The tick that covers what was launched on the stream from one launch to another; 0: nothing was.
- * What is older than all marks is covered by the oldest one: a later tick of a stream covers what
- * an earlier one does. [marking]
+ * Returns the tick that covers the stream's launches with numbers `from` to `to`; 0 if it had none.
+ * The oldest mark covers launches that are older than all marks: a later tick of a stream covers
+ * everything that an earlier one covers. [marking]
  */
 static uint64_t tick_of(struct ps_stream *s, uint64_t from, uint64_t to)
 {
@@ -206,8 +207,8 @@ void ps_grace_add_uses(const struct ps_span *span, struct ps_uses *uses)
 }
 
 /*
- * Whether all launches since the span was named last were on that stream, where the one that is
- * about to be queued comes after them.
+ * Whether all launches since the span was last named were on that stream. The launch that is about
+ * to be queued there then comes after them.
  */
 static bool were_all_on(const struct ps_span *span, const struct ps_stream *stream)
 {
@@ -215,7 +216,7 @@ static bool were_all_on(const struct ps_span *span, const struct ps_stream *stre
            span->access.named > atomic_load_explicit(&dev->changed, memory_order_relaxed);
 }
 
-/* What launches of the former one have done is uses of the span. */
+/* Ends the former grace: its launches become uses of the span. */
 static void end_former(struct ps_span *span, const struct ps_stream *stream)
 {
     if (!span->grace.left_in && were_all_on(span, stream))
@@ -236,9 +237,9 @@ void ps_grace_begins_anew(struct ps_span *span, const struct ps_stream *stream, 
         span->access.named = launch_number();
 }
 
-/* ---- leaving in it ---- */
+/* ---- leaving in the grace ---- */
 
-/* Whether a launch need not wait for the span, nor do anything about it. [locked] */
+/* Whether a launch need neither wait for the span nor act on it. [locked] */
 static bool is_at_rest(const struct ps_span *span)
 {
     if (!span || span->life != PS_LIFE_LIVE || !is_in_time(span))
@@ -248,8 +249,8 @@ static bool is_at_rest(const struct ps_span *span)
 }
 
 /*
- * Launches take spans from the list; where none comes that may use what it does not name, the list
- * would be full for good. [locked]
+ * Takes spans at rest from the list. Only launches that may use spans without naming them do so
+ * otherwise. Without such launches the list would stay full for good. [locked]
  */
 static void forget_those_at_rest(void)
 {
@@ -279,8 +280,8 @@ bool ps_grace_leaves(struct ps_span *span)
 }
 
 /*
- * Whether the span has come to rest: then it need not be looked at again. [locked; releases the
- * lock meanwhile]
+ * Whether the span has come to rest, so that no launch need look at it again. Cancels an eviction
+ * that takes longer than MOVE_NS. [locked; releases the lock meanwhile]
  */
 static bool has_settled(struct ps_span *span, uint64_t began)
 {
@@ -311,7 +312,7 @@ static void wait_until_settled(void)
             ps_registry_wait_changed(1000000u);
             continue;
         }
-        /* The lock was released: the list may be another one. */
+        /* The lock was released, so the list may have changed. */
         n = atomic_load(&dev->leaving);
         for (unsigned i = 0; i < n; i++) {
             if (dev->span[i] != number)
@@ -339,12 +340,13 @@ void ps_grace_let_launch(void)
     ps_registry_changed();
 }
 
-/* ---- coming back in it ---- */
+/* ---- coming back in the grace ---- */
 
 void ps_grace_came_back(const struct ps_span *span, const struct ps_copies_nth *nth)
 {
     if (nth) {
-        if (nth->number > dev->last[nth->on].number) { /* two threads may come here the other way round */
+        /* Two threads may come here in the other order. */
+        if (nth->number > dev->last[nth->on].number) {
             dev->last[nth->on] = *nth;
             dev->last_end[nth->on] = span->order.fence;
         }
@@ -354,7 +356,10 @@ void ps_grace_came_back(const struct ps_span *span, const struct ps_copies_nth *
     ps_registry_changed();
 }
 
-/* False: a launch that was begun takes long to be queued. [locked; releases the lock meanwhile] */
+/*
+ * Waits until launches that were begun are queued. Returns false if one takes too long. [locked;
+ * releases the lock meanwhile]
+ */
 static bool let_launches_by(void)
 {
     const uint64_t began = ps_now_ns();
@@ -395,8 +400,8 @@ int ps_grace_comes_back(const struct ps_span *span, uint64_t ns)
 
     ps_registry_lock();
     /*
-     * A launch counts itself before it looks at this number, and here it is the other way round:
-     * one of the two sees the other.
+     * A launch counts itself before it looks at `coming`. This thread raises `coming` before it
+     * looks at the launches. So one of the two sees the other.
      */
     atomic_fetch_add(&dev->coming, 1);
     int r = let_launches_by() ? 0 : -ETIMEDOUT;
@@ -413,9 +418,9 @@ int ps_grace_comes_back(const struct ps_span *span, uint64_t ns)
 }
 
 /*
- * Two clocks: a launch of the grace waits on its own stream for each H2D of what has come back,
- * whatever stream that was for. An event that has been recorded anew since stands for a later copy,
- * of a span whose earlier one was over before it left again.
+ * Two clocks: a launch of the grace waits on its own stream for the H2D of each span that has come
+ * back, for whichever stream. An event that was recorded again since stands for a later copy of its
+ * span. The span's earlier copy was over before the span left again.
  */
 static void come_after_those_back(struct ps_stream *stream)
 {
@@ -434,7 +439,7 @@ static void come_after_those_back(struct ps_stream *stream)
     atomic_store_explicit(&stream->grace.came_back, came_back, memory_order_relaxed);
 }
 
-/* Whether the stream waits for all that has come back, and nothing is about to. */
+/* Whether the stream waits for all spans that have come back, and no other span is about to. */
 static bool are_all_back(const struct ps_stream *stream)
 {
     return !atomic_load(&dev->coming) &&
@@ -485,7 +490,7 @@ uint64_t ps_grace_launch_begins(struct ps_stream *stream)
     return ps_launches_under_way_began();
 }
 
-/* It was the last one of launches up to that number. */
+/* Notes a launch on the stream as the latest of the launches up to number `launch`. */
 static void note_launch(struct ps_stream *stream, uint64_t tick, uint64_t began, uint64_t launch)
 {
     if (atomic_load_explicit(&dev->last_stream, memory_order_relaxed) != stream) {
@@ -508,9 +513,9 @@ void ps_grace_launch_ends(struct ps_stream *stream, uint64_t began)
     ps_stream_settle(stream);
     const uint64_t tick = atomic_load(stream->per_thread ? &stream->recorded : &stream->next);
     /*
-     * A span may be named anew by another thread meanwhile, whose launch has its number before it
-     * looks for this mark. Either it finds the mark, or the launch has that number here, and is in
-     * the new grace.
+     * Meanwhile another thread's launch may name a span again. That launch has its number before it
+     * looks for this mark. Either it finds the mark, or this launch is marked with that number and
+     * is in the new grace.
      */
     do {
         launch = latest;
