@@ -5,19 +5,19 @@
 #include "memory/registry.h"
 
 /*
- * A span that takes more than LARGE_PART of the budget is large. What takes less than LEAST_PART is
+ * A span that takes more than 1/LARGE_PART of the budget is large. A span of up to 1/LEAST_PART is
  * copied in little time: it comes and goes.
  */
 #define LARGE_PART 4u
 #define LEAST_PART 32u
 
 /*
- * Kernel launches between a span's leaving and its being demanded again that are soon; the times in
- * a row that are enough.
+ * A span comes back soon if it is demanded within SOON kernel launches after it left. After TIMES
+ * such returns in a row it stays on its slot.
  */
 #define SOON 16u
 #define TIMES 3u
-/* Launches for which it stays at first, and how often that doubles. */
+/* The launches for which it stays at first, and how often that may double. */
 #define STAYS_FOR 256u
 #define DOUBLES_MAX 12u
 
@@ -27,8 +27,8 @@ void ps_bouncing_leaves(struct ps_span *span)
 }
 
 /*
- * What is not large comes back soon in short steps, too, of which launches use all that they name:
- * over the link they would take as long as a copy, each time. So it stays only where launches are
+ * In short steps a span that is not large comes back soon, too. If launches use all bytes of it,
+ * each would take as long over the link as a copy. So such a span stays only where launches are
  * known to use a part.
  */
 static bool may_stay(const struct ps_span *span)
@@ -51,7 +51,7 @@ bool ps_bouncing_stays(struct ps_span *span)
         return false;
     }
     if (!span->returns.left)
-        return false; /* it has not left since that was looked at */
+        return false; /* it has not left since the last look */
     const bool was_soon = now - (span->returns.left - 1) <= SOON;
     span->returns.left = 0;
     if (!was_soon) {

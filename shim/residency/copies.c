@@ -13,24 +13,24 @@
 #include "residency/nvtx_emit.h"
 
 /*
- * Copies between marks, and marks kept: an event after every few H2D copies. A copy that could not
- * be marked is not waited for.
+ * The number of marks kept for each H2D stream. A mark is an event behind a group of H2D copies. A
+ * group without its mark is not waited for.
  */
 #define MARKS 8u
-/* Events that were given back. */
+/* Room for events that were given back. */
 #define SPARE_EVENTS 64
 
 static PS_PER_DEVICE struct {
     CUstream d2h[PS_COPIES_D2H_STREAMS], h2d[PS_COPIES_H2D_STREAMS], joining;
-    pthread_mutex_t evict_lock[PS_COPIES_D2H_STREAMS]; /* of what is queued on each D2H stream for one eviction */
-    pthread_mutex_t order_lock;                        /* of what is recorded behind H2D copies, by several threads */
-    uint64_t reloads;                                  /* whose end has been recorded */
+    pthread_mutex_t evict_lock[PS_COPIES_D2H_STREAMS]; /* held while one eviction is queued on that D2H stream */
+    pthread_mutex_t order_lock;                        /* held while a thread records behind an H2D */
+    uint64_t reloads;                                  /* H2D copies whose end has been recorded */
     struct {
         CUevent mark[MARKS];
-        uint64_t marked;       /* groups of copies that have had theirs */
-        unsigned since_copies; /* queued since the last mark */
+        uint64_t marked;       /* groups of copies that have had their mark */
+        unsigned since_copies; /* copies queued since the last mark */
         size_t since_bytes;
-    } groups[PS_COPIES_H2D_STREAMS]; /* with order_lock */
+    } groups[PS_COPIES_H2D_STREAMS]; /* guarded by order_lock */
     pthread_mutex_t spare_lock;
     CUevent spare[SPARE_EVENTS];
     unsigned spares;
@@ -45,8 +45,8 @@ int ps_copies_open(void)
     CUresult r = ps_cu.cuCtxGetStreamPriorityRange(&least, &greatest);
 
     /*
-     * High priority: it orders kernels, not what copy engines do (copy_gate.h), so this matters
-     * only where a small copy runs as a kernel.
+     * High priority orders kernels, not the work of copy engines (copy_gate.h). So it matters only
+     * where a small copy runs as a kernel.
      */
     if (r == CUDA_SUCCESS)
         r = ps_cu.cuStreamCreateWithPriority(&dev->d2h[PS_COPIES_IN_TURN], CU_STREAM_NON_BLOCKING, greatest);
@@ -84,13 +84,13 @@ void ps_copies_close(void)
 }
 
 /*
- * The D2H stream waits for each H2D that still reads a slot of the row.
+ * Makes the D2H stream wait for each H2D that still reads a slot of the row.
  *
- * Two clocks. The wait is ordered on the D2H stream, after the latest record of the slot's read_by,
- * which the host has made behind that H2D or later: the event is another slot's where the two were
- * read as one row, and may have been recorded anew since, for a later row. Then that slot has been
- * filled since, by a D2H that waited for the earlier H2D and was over on the host: so that H2D is
- * over, too.
+ * Two clocks: the D2H stream waits for the latest record of the slot's read_by. The host made that
+ * record behind the H2D, or later. If the slot was read in a row with another slot, the event may
+ * be that other slot's. It may have been recorded again since, for a later row. Then the other slot
+ * has been filled since, by a D2H that waited for the earlier H2D. That D2H was over on the host,
+ * so the earlier H2D is over, too.
  */
 static int wait_until_read(CUstream d2h, const struct ps_slot *row)
 {
@@ -107,8 +107,8 @@ static int wait_until_read(CUstream d2h, const struct ps_slot *row)
 }
 
 /*
- * A copy could not be queued, or not its end, and part of it may be under way: the error that it
- * ends with, when that is over.
+ * A copy could not be queued as a whole, or its end not recorded. Waits until the queued part is
+ * over. Returns `error`, or -EINPROGRESS if the driver can't tell.
  */
 static int after_part(int error, CUstream stream)
 {
@@ -138,13 +138,13 @@ int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_
 
     ps_nvtx_range_begin(PS_NVTX_EVICT, row);
     /*
-     * One eviction behind the other: between the pieces of one stand neither another's pieces,
-     * which would make both end late, nor what that waits for.
+     * Evictions are queued one behind the other. Otherwise another's copies and waits could stand
+     * between the copies of one, and both would end late.
      */
     pthread_mutex_lock(&dev->evict_lock[on]);
     /*
      * Order: after the last access on each stream that had one. The host may be 1,000 launches
-     * ahead of it: the stream waits, nobody else.
+     * ahead of that: only the stream waits.
      */
     if (ps_ordering_rule(EVICTION_WAITS_FOR_USES))
         r = ps_uses_stream_wait(uses, d2h);
@@ -166,7 +166,7 @@ int ps_copies_evict(enum ps_copies_d2h on, CUdeviceptr address, const struct ps_
     return r && row != whole ? after_part(r, d2h) : r;
 }
 
-/* [with order_lock] */
+/* Counts the H2D in its group; records the mark when the group is full. [with order_lock] */
 static void mark_reload(enum ps_copies_h2d on, size_t bytes)
 {
     dev->groups[on].since_bytes += bytes;
@@ -184,8 +184,8 @@ static void mark_reload(enum ps_copies_h2d on, size_t bytes)
 }
 
 /*
- * The end of an H2D, for the span's users and for the next D2H into its slots. Where two threads
- * reload, one of the ends is the later one: both know which.
+ * Records the end of an H2D, for the span's users and for the next D2H into its slots. Two threads
+ * that reload can tell by `nth` whose copy ends later.
  */
 static int record_end(CUevent fence, CUevent read_done, size_t bytes, struct ps_copies_nth *nth)
 {
@@ -209,9 +209,9 @@ void ps_copies_wait_for_reloads(void)
         pthread_mutex_lock(&dev->order_lock);
         CUevent event = dev->groups[i].marked >= 2 ? dev->groups[i].mark[(dev->groups[i].marked - 2) % MARKS] : NULL;
         pthread_mutex_unlock(&dev->order_lock);
+        /* If it is recorded again meanwhile, the wait lasts until a later copy of that stream. */
         if (event)
-            ps_cu.cuEventSynchronize(
-                event); /* recorded anew meanwhile: a later copy of the same stream, and the wait is longer */
+            ps_cu.cuEventSynchronize(event);
     }
 }
 
@@ -257,7 +257,7 @@ void ps_copies_give_event(CUevent event)
 {
     pthread_mutex_lock(&dev->spare_lock);
     if (event && dev->spares < SPARE_EVENTS)
-        dev->spare[dev->spares++] = event; /* beyond that it is left to the driver */
+        dev->spare[dev->spares++] = event; /* further events are left to the driver */
     pthread_mutex_unlock(&dev->spare_lock);
 }
 
@@ -288,8 +288,8 @@ CUevent ps_copies_after_everything(void)
     }
 
     /*
-     * The waits and the record of several threads may mix on the joining stream: each then waits
-     * for more, none for less.
+     * The waits and records of several threads may mix on the joining stream. Each event then comes
+     * after more work, none after less.
      */
     if (!r)
         r = ps_copies_join(&everything, false, event);

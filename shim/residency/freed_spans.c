@@ -16,14 +16,14 @@
 #include "residency/plan_table.h"
 
 /*
- * For so long a thread of the program waits for the last use of one freed span; then it looks at
- * all of them again.
+ * A thread of the program waits this long for the last use of one freed span. Then it looks at all
+ * freed spans again.
  */
 #define ONE_USE_NS 20000000u
 
 /*
- * 1 when nothing uses the freed span any more, 0 when something does; that is noted. [unlocked; the
- * span is busy]
+ * Returns 1 if the freed span's uses are over. Else returns 0, and notes an unfinished use in
+ * `late`. [unlocked; the span is busy]
  */
 static int uses_are_over(const struct ps_span *span, struct ps_late_uses *late)
 {
@@ -34,15 +34,16 @@ static int uses_are_over(const struct ps_span *span, struct ps_late_uses *late)
     if (filled != CUDA_SUCCESS)
         over = filled == CUDA_ERROR_NOT_READY ? 0 : -EIO;
     /*
-     * Two clocks: where events can't be asked no stream can be made to wait either, so the host
-     * waits for the device. Not while somebody captures.
+     * Two clocks: if events can't be queried, no stream can be made to wait for them either. So the
+     * host waits for the device, but not during a capture (-EBUSY), and not for another thread's
+     * per-thread stream (-EXDEV).
      */
     if (over < 0 && over != -EBUSY && over != -EXDEV)
         over = !ps_managed_context_wait();
     return over == 1;
 }
 
-/* What begins with this ends with end_cached. [locked] */
+/* Makes a cached span busy, until end_cached. [locked] */
 static void begin_to_end_cached(struct ps_span *span)
 {
     span->busy = true;
@@ -50,8 +51,8 @@ static void begin_to_end_cached(struct ps_span *span)
 }
 
 /*
- * The cached span is busy; if its uses are `over`, it is unmapped and released. Its bytes, or 0.
- * [locked; releases the lock meanwhile]
+ * Ends begin_to_end_cached. If the span's uses are `over`, unmaps and releases it. Returns its
+ * bytes, or 0 if it stays. [locked; releases the lock meanwhile]
  */
 static uint64_t end_cached(struct ps_span *span, bool over)
 {
@@ -61,7 +62,7 @@ static uint64_t end_cached(struct ps_span *span, bool over)
     if (over) {
         ps_registry_unlock();
         /*
-         * Under a running kernel it would fault: the driver does not wait
+         * The driver does not wait for a running kernel, which would fault
          * (shim/README.md#mapping-memory).
          */
         r = ps_pages_unmap(span->address, span->bytes);
@@ -73,7 +74,8 @@ static uint64_t end_cached(struct ps_span *span, bool over)
     if (!over || r)
         return 0;
     struct ps_pages *pages = span->pages;
-    const bool only_asked = !span->freed.period; /* who asks how much there is asks again, of most of the same pages */
+    /* A program that asks how much memory there is asks again, for most of the same pages. */
+    const bool only_asked = !span->freed.period;
     ps_registry_cached_remove(span);
     span->has_pages = false;
     span->pages = NULL;
@@ -86,7 +88,7 @@ static uint64_t end_cached(struct ps_span *span, bool over)
     return bytes;
 }
 
-/* Questions for one allocation: each is a call of the driver's. */
+/* The number of spans queried for one allocation: each query is a driver call. */
 #define ASKED 4
 
 struct ps_span *ps_freed_take_over(size_t bytes, size_t at_most, const struct ps_stream *stream)
@@ -118,8 +120,8 @@ struct ps_span *ps_freed_take_over(size_t bytes, size_t at_most, const struct ps
 }
 
 /*
- * Releases one cached span if its uses are over; else notes the one that is not. Returns its bytes
- * or 0. [locked; releases the lock meanwhile]
+ * Releases one cached span if its uses are over; else notes an unfinished use in `late`. Returns
+ * its bytes, or 0 if it stays. [locked; releases the lock meanwhile]
  */
 static uint64_t release_cached(struct ps_span *span, struct ps_late_uses *late)
 {
@@ -142,13 +144,13 @@ static bool is_among(const struct ps_span *span, enum ps_freed whose)
     }
 }
 
-/* A freed span that nobody works on and no D2H reads. [locked] */
+/* Whether no thread works on the freed span, no D2H reads it, and it is one of `whose`. [locked] */
 static bool is_left_alone(const struct ps_span *span, enum ps_freed whose)
 {
     return !span->busy && (!span->order.readers || !ps_ordering_rule(FREE_WAITS_FOR_COPY)) && is_among(span, whose);
 }
 
-/* The same, and no launch may use it yet. [locked] */
+/* The same, and no launch to come may use the span. [locked] */
 static bool may_be_unmapped(const struct ps_span *span, enum ps_freed whose)
 {
     return !ps_registry_is_awaited(span) && is_left_alone(span, whose);
@@ -162,19 +164,18 @@ bool ps_freed_end(struct ps_span *span)
 }
 
 /*
- * Freed spans are freed in about the order in which their uses end: a few at the head that are
- * still in use end the search. Those whose stream has not come to where another is in use count for
- * nothing: all that one stream has freed may wait, on the device, for what this thread is yet to
- * queue.
+ * Spans are freed in about the order in which their uses end. So a few spans at the head that are
+ * still in use end the search. Spans with uses behind a known unfinished use don't count. All spans
+ * that one stream has freed may wait, on the device, for work that this thread is yet to queue.
  */
 #define STILL_IN_USE_MAX 4
 
 /*
- * The freed span to give up for the pages that lack: the one freed longest ago of those that alone
- * are enough, or the largest. Sizes come again, so each that goes is made anew in the next step,
- * and what a step makes and unmaps is what the driver has time for (ResNet-50 in 60 % of its
- * memory: 172 times a step instead of 250, by a model of its recorded step; steps of larger spans
- * are the same). [locked]
+ * Returns the freed span to give up for `lack` bytes, or NULL. Of the spans that alone are enough,
+ * it is the one freed longest ago; else it is the largest. Sizes come again, so each span that goes
+ * is made again in the next step, which takes the driver's time. By this choice fewer spans go: in
+ * ResNet-50 in 60 % of its memory, 172 a step instead of 250. A model of its recorded step says so;
+ * steps of larger spans are the same. [locked]
  */
 static struct ps_span *worth_ending(uint64_t lack, enum ps_freed whose, struct ps_span *const *in_use, int count,
                                     const struct ps_late_uses *late)
@@ -218,10 +219,10 @@ uint64_t ps_freed_release(uint64_t least, size_t room, enum ps_freed whose)
 }
 
 /*
- * Two clocks: the host waits until the device has come to the span's last use, and that may wait,
- * on the device, for what a thread of the program is yet to queue. Such a thread waits for a
- * moment; others may be as long as it takes. 0; -ETIMEDOUT; other -errno. [unlocked; the span is
- * busy]
+ * Two clocks: the host waits until the device has reached the span's last use. On the device, that
+ * use may wait for work that a thread of the program is yet to queue. So such a thread waits for a
+ * moment only (ONE_USE_NS); a helper thread waits as long as it takes. Returns 0, -ETIMEDOUT or
+ * another -errno. [unlocked; the span is busy]
  */
 static int wait_for_uses(const struct ps_span *span)
 {
@@ -241,8 +242,9 @@ int ps_freed_wait_for_oldest(enum ps_freed whose)
         if (may_be_unmapped(span, whose))
             break;
     /*
-     * A program that needs the pages of what it has freed before it launches anything would wait
-     * for itself: they are free, as it said. What it is launching is not.
+     * A program may need the pages of spans that it has freed before it launches anything. If it
+     * waited for those launches, it would wait for itself. So these spans are free, as the program
+     * said, except spans that it is launching with.
      */
     if (!span && whose == PS_FREED_EVEN_AWAITED && !ps_helper_thread_is_one())
         TAILQ_FOREACH (span, &ps_registry.cached, listed)
@@ -262,15 +264,15 @@ int ps_freed_wait_for_oldest(enum ps_freed whose)
 /* ---- for an allocation ---- */
 
 /*
- * A freed span of the size, or up to `at_most` bytes: one that `orders_itself` comes after by
- * itself, or one whose uses are over. NULL: there is none.
+ * Takes out a freed span of the size, or of up to `at_most` bytes, or returns NULL. Prefers a span
+ * whose uses `orders_itself` comes after by itself, then one whose uses are over.
  *
- * Two clocks: what still uses one on another stream may wait for what the program is yet to queue,
- * on the very stream that is to have it; and if not, two streams that share a span for ever run one
- * after the other. So `stream` is made to wait for another only where there is no room for pages,
- * as CUDA's own pool does it (cudaMemPoolReuseAllowInternalDependencies), and a plan counts on it:
- * else something leaves. cudaMalloc makes streams wait for what cudaFree would have waited for
- * alone. [locked; may release it]
+ * Two clocks: a use of the span on another stream may wait for work that the program is yet to
+ * queue, on the very stream that would get the span. Even if it does not, two streams that share a
+ * span for ever run one after the other. So `stream` is made to wait for another only if there is
+ * no room for pages and a plan counts on the span. CUDA's own pool makes streams wait, too
+ * (cudaMemPoolReuseAllowInternalDependencies). Without a plan another span leaves. cudaMalloc makes
+ * streams wait only for work that cudaFree would have waited for. [locked; may release it]
  */
 static struct ps_span *take_freed(size_t bytes, size_t at_most, const struct ps_stream *stream,
                                   const struct ps_stream *orders_itself)
@@ -287,10 +289,10 @@ static struct ps_span *take_freed(size_t bytes, size_t at_most, const struct ps_
 }
 
 /*
- * One that is up to twice as large, or NULL. Sizes that hardly come again (batches of lengths of
- * their own) would have each allocation make pages, and fill the device with freed ones: then what
- * the driver is given back it clears before it has any to give (7.5 ms an allocation, an H100).
- * [locked; may release it]
+ * Takes out a freed span that is up to twice as large, or returns NULL. If sizes hardly come again
+ * (each batch has a length of its own), each allocation would make pages. Freed spans would fill
+ * the device. The driver clears pages that it gets back before it can give any (7.5 ms an
+ * allocation, an H100). [locked; may release it]
  */
 static struct ps_span *take_larger(size_t bytes, const struct ps_stream *stream, const struct ps_stream *orders_itself)
 {
