@@ -16,9 +16,9 @@
 _Static_assert(PS_BLOCK_H2D_STREAMS == PS_COPIES_H2D_STREAMS, "a block knows the last reload on each H2D stream");
 
 /*
- * For so long at most a launch waits for a copy to the host, and a reload for launches: they may
- * wait, on the device, for what this thread is about to queue. Where they did, and have not ended
- * since, for so long.
+ * A launch waits at most this long for a D2H, and a reload for launches. Both may wait, on the
+ * device, for work that this thread is about to queue. After a wait that timed out, a reload waits
+ * only WAITS_WHEN_STUCK_NS, until a wait succeeds.
  */
 #define WAITS_NS 250000000u
 #define WAITS_WHEN_STUCK_NS 1000000u
@@ -36,7 +36,7 @@ int ps_block_order_wait_for(struct ps_block *block, const struct ps_uses *uses)
     return r;
 }
 
-/* Evictions whose copies are queued come to nothing: the pages stay. */
+/* Cancels the block's evictions whose copies are queued: the pages stay. */
 static void call_off(struct ps_block *block)
 {
     struct ps_span *span;
@@ -47,8 +47,9 @@ static void call_off(struct ps_block *block)
 }
 
 /*
- * Whether it left its pages and its addresses were to lead to its slot, and don't: the driver has
- * refused that. A launch that names the block would fault. Under the `unmap` guard they are not to.
+ * Whether the span has left its pages, and its addresses should lead to its slot but don't. The
+ * driver has refused that mapping, and a launch that names the block would fault. Under the `unmap`
+ * guard they should lead nowhere, unless `penstock verify` runs.
  */
 static bool leads_nowhere(const struct ps_span *span)
 {
@@ -57,12 +58,12 @@ static bool leads_nowhere(const struct ps_span *span)
 }
 
 /*
- * For so long a launch tries to have a piece mapped that leads nowhere. Longer, and the launch
- * faults, as it would have at once.
+ * A launch tries this long to map a piece that leads nowhere. Then it is queued and faults, as it
+ * would have at once.
  */
 #define LOST_NS 5000000000u
 
-/* A mapping that the driver has refused is tried again. [locked; releases the lock meanwhile] */
+/* Tries a mapping again that the driver has refused. [locked; releases the lock meanwhile] */
 static void map_lost_piece(struct ps_block *block, uint64_t since)
 {
     struct ps_span *span;
@@ -145,7 +146,7 @@ void ps_block_order_begin_launch(struct ps_block *const *blocks, size_t count, s
                 ps_registry_wait_changed(1000000u);
             continue;
         }
-        /* The lock is released meanwhile: whether all rest is looked at anew. */
+        /* The waits release the lock, so the loop checks again whether all pieces rest. */
         uint64_t reloads = all_reloads(blocks, count);
         if (reloads == waited)
             break;
@@ -219,7 +220,7 @@ void ps_block_order_reloads(struct ps_span *span, struct ps_copies_nth nth)
     if (!block)
         return;
     block->reloads++;
-    /* Two threads may have queued one each, and come here the other way round. */
+    /* Two threads may have queued one H2D each, and come here in the other order. */
     if (nth.number < block->last_reload[nth.on].number && ps_ordering_rule(BLOCK_WAITS_FOR_LAST_RELOAD))
         return;
     block->last_reload[nth.on].number = nth.number;

@@ -14,8 +14,8 @@
 #include "residency/plan_table.h"
 
 /*
- * Spans looked at for one choice. The list is in the order of idleness, so the policy loses nothing
- * by not seeing the rest.
+ * The largest number of spans looked at for one choice. The list is in the order of idleness, so
+ * the policy loses nothing without the others.
  */
 #define CANDIDATES_MAX 256
 
@@ -27,9 +27,9 @@ void ps_demand_eviction_open(uint32_t grace)
 }
 
 /*
- * Of what one call used the youngest is last to leave: it was made there, most often, and will be
- * read, while what it was made from may not be used again. The newcomer is the last of `n`; those
- * before are in order.
+ * Puts the last of `n` candidates in its place; those before it are in order. Of the spans that one
+ * call used, the youngest leaves last. Most often that call made it, and it will be read. The spans
+ * that it was made from may not be used again.
  */
 static void put_in_order(struct ps_span **spans, struct penstock_candidate *candidates, size_t n)
 {
@@ -50,13 +50,13 @@ static size_t gather(struct ps_span **spans, struct penstock_candidate *candidat
 {
     struct ps_span *span;
     size_t n = 0;
-    size_t no_slot_for = 0; /* a steady program has few sizes: one remembered saves most of the asking */
+    size_t no_slot_for = 0; /* a steady program has few sizes: remembering one saves most queries */
 
     TAILQ_FOREACH (span, &ps_registry.idle_order, listed) {
         if (n == CANDIDATES_MAX)
             break;
         if (grace && ps_registry.launch_number - span->access.launch <= grace)
-            break; /* the rest was used later still */
+            break; /* all further spans were used later still */
         if (!ps_eviction_may_leave(span) || (grace && (ps_made_tables_may_hold(span) || !ps_grace_is_over(span))))
             continue;
         if (span->bytes == no_slot_for)
@@ -72,7 +72,7 @@ static size_t gather(struct ps_span **spans, struct penstock_candidate *candidat
     return n;
 }
 
-/* What the plan in force has leave about now, within its grace. */
+/* Gathers the spans that the plan in force would evict now, but for the grace. */
 static size_t gather_planned(struct ps_span **spans, struct penstock_candidate *candidates)
 {
     const size_t planned = ps_plan.leaving(spans, CANDIDATES_MAX);
@@ -89,8 +89,8 @@ static size_t gather_planned(struct ps_span **spans, struct penstock_candidate *
 }
 
 /*
- * `refused`: a span would leave, but for a launch that may use it and is about to be queued.
- * [locked; releases the lock meanwhile]
+ * Begins evictions for `need` bytes, and returns the bytes begun. `ahead`: no span leaves in its
+ * grace. Sets `refused` if ps_grace_leaves refused a span. [locked; releases the lock meanwhile]
  */
 static uint64_t evict(uint64_t need, bool ahead, bool *refused)
 {
@@ -99,25 +99,25 @@ static uint64_t evict(uint64_t need, bool ahead, bool *refused)
     size_t chosen[CANDIDATES_MAX];
     uint64_t begun = 0;
 
-    /* What nobody has watched being used can't leave. */
+    /* Spans whose uses were not seen can't leave. */
     if (!ps_tracing_is_on() || !ps_eviction_start_helpers())
         return 0;
     size_t n = gather_planned(spans, candidates);
     if (!n)
         n = gather(spans, candidates, PS_HERE(first_grace));
     /*
-     * Grace is for accesses that nobody sees; when nothing else is left to leave, it gives way
-     * before the program runs out of memory.
+     * Grace is for accesses that are not seen. If no other span can leave, grace gives way before
+     * the program runs out of memory.
      */
     if (!n && !ahead && PS_HERE(first_grace))
         n = gather(spans, candidates, 0);
     if (ps_budget.evictions_fail)
-        need = 1; /* the driver refused the last ones: one will tell whether it still does */
+        need = 1; /* the driver refused the last ones: one shows whether it still does */
     size_t k = ps_policies_choose(candidates, n, need, chosen);
     for (size_t i = 0; i < k; i++) {
         struct ps_span *span = spans[chosen[i]];
         uint64_t bytes = candidates[chosen[i]].bytes;
-        /* The lock was released for the one before: look again. */
+        /* The lock was released for the span before this one, so the span may have changed. */
         if (span->bytes != bytes || !ps_eviction_may_leave(span))
             continue;
         if (!ps_grace_is_over(span) && !ps_grace_leaves(span)) {
@@ -128,7 +128,7 @@ static uint64_t evict(uint64_t need, bool ahead, bool *refused)
             begun += bytes;
     }
     if (begun)
-        ps_eviction_look_ahead(); /* for the spans that are next in line now */
+        ps_eviction_look_ahead(); /* for the spans that are next to leave now */
     return begun;
 }
 
@@ -152,7 +152,7 @@ uint64_t ps_demand_eviction_evict_ahead(uint64_t need)
     return evict(need, true, &refused);
 }
 
-/* Each is some calls of the driver's. */
+/* At most this many spans are queried: each takes several driver calls. */
 #define ASKED 16
 
 static uint64_t evict_at_once(uint64_t need, uint32_t grace)
@@ -184,13 +184,13 @@ uint64_t ps_demand_eviction_evict_at_once(uint64_t need)
     if (!ps_tracing_is_on() || ps_budget.evictions_fail || !ps_eviction_start_helpers())
         return 0;
     const uint64_t begun = evict_at_once(need, PS_HERE(first_grace));
-    /* Grace gives way as it does above: those idle for longer may be what can't leave yet. */
+    /* Grace gives way as above: the spans idle for longer may be those that can't leave yet. */
     return begun || !PS_HERE(first_grace) ? begun : evict_at_once(need, 0);
 }
 
 /*
- * Whether the span may leave once nobody makes driver calls on it, and no other thread's launch
- * holds its block. [locked]
+ * Whether the span may leave once it is not busy and no other thread's launch holds its block.
+ * [locked]
  */
 static bool could_leave(const struct ps_span *span)
 {
@@ -205,7 +205,7 @@ bool ps_demand_eviction_could_free(uint64_t need)
     uint64_t bytes = 0;
 
     if (ps_registry.blind_launches || !ps_tracing_is_on())
-        return true; /* later it can be told */
+        return true; /* this can't be told yet */
     TAILQ_FOREACH (span, &ps_registry.idle_order, listed) {
         if (bytes >= need)
             break;

@@ -18,12 +18,12 @@ atomic_bool ps_events_traces;
 
 static PS_PER_DEVICE struct {
     /* Guarded by the registry lock. */
-    struct ps_recorded_layer layer; /* that the latest launch lies in */
+    struct ps_recorded_layer layer; /* the layer of the latest launch */
     struct ps_steps_state step;     /* the latest news of the detector */
-    unsigned step_begins_in;        /* launches; 0: none is to begin */
+    unsigned step_begins_in;        /* launches; 0: no step is about to begin */
 
-    _Atomic uint32_t reloads_queued; /* and not seen over */
-    uint32_t (*evictions)(void);     /* D2H copies under way; constant after the set-up */
+    _Atomic uint32_t reloads_queued; /* reloads queued and not seen over */
+    uint32_t (*evictions)(void);     /* returns the D2H copies under way; constant after the set-up */
 } first_dev = {.layer.number = PENSTOCK_NEVER};
 #define dev (&PS_HERE(first_dev))
 
@@ -56,7 +56,7 @@ static struct ps_event_levels levels(void)
     };
 }
 
-/* With what is held, which the caller's lock guards. */
+/* Reports the record with the levels, which the caller's lock guards. [locked] */
 static bool put_with_levels(struct ps_event_record *record)
 {
     record->told_ns = ps_now_ns();
@@ -125,7 +125,7 @@ void ps_events_eviction_ends(struct ps_events_move *move, bool left)
     ps_device_clock_give(move->begin);
     move->begin = NULL;
     if (!ps_events_is_tracing() || !move->end_ns)
-        return; /* nothing was copied, or nobody looked */
+        return; /* nothing was copied, or tracing was off */
     struct ps_event_record record = record_of(move, left ? PS_EVENT_EVICTION : PS_EVENT_VOID_EVICTION);
     put_with_levels(&record);
 }
@@ -159,7 +159,7 @@ void ps_events_reload_ends(struct ps_events_move *move, int error)
         if (move->end)
             atomic_fetch_add_explicit(&dev->reloads_queued, 1, memory_order_relaxed);
         if (put_with_levels(&record))
-            return; /* the marks are the record's */
+            return; /* the record owns the marks now */
         if (move->end)
             ps_events_reload_is_over();
     }
@@ -200,7 +200,8 @@ void ps_events_stood_still(uint64_t launch, CUevent from, uint64_t ns)
     if (!ps_events_is_tracing() || !ps_device_clock_when(from, &record.begin_ns))
         return;
     record.end_ns = record.begin_ns + ns;
-    ps_registry_lock(); /* with it held the trace is stopped, and what it was told of is counted */
+    /* The trace is stopped, and its events are counted, with this lock held. */
+    ps_registry_lock();
     if (ps_events_is_tracing())
         ps_observers.event(&record);
     ps_registry_unlock();
@@ -214,7 +215,7 @@ void ps_events_step(struct ps_steps_state state)
     if (!ps_events_is_tracing())
         return;
     dev->step = state;
-    /* The launch that this is told of is the step's last. */
+    /* The launch that this call is about is the step's last. */
     dev->step_begins_in = state.event == PS_STEPS_FOUND || state.event == PS_STEPS_WRAPPED ? 2 : 0;
     if (state.event == PS_STEPS_LOST)
         put_instant((struct ps_event_record){.kind = PS_EVENT_STEP_ENDS});
@@ -232,7 +233,7 @@ void ps_events_launch(const struct ps_recorded_layer *marked)
     struct ps_recorded_layer layer = *marked;
     bool step_begins = dev->step_begins_in && !--dev->step_begins_in;
 
-    if (!layer.stretch) /* no markers: what the plan's step knows, if one is followed */
+    if (!layer.stretch) /* no markers: a plan that is followed may know the layer */
         ps_plan.layer(&layer);
     if (step_begins)
         put_instant(

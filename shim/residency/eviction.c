@@ -73,8 +73,8 @@ void ps_eviction_when_left(void (*call)(struct ps_span *span))
 }
 
 /*
- * The helper threads; other threads wait for the work of each. The empty entries behind them check
- * that further threads can start: later helper threads, and a few of the program's own.
+ * The helper threads; other threads wait for the work of each. The empty entries check that further
+ * threads can start: later helper threads, and a few of the program's own.
  */
 #define HELPERS 4u
 #define ROOM_FOR 8u
@@ -162,7 +162,7 @@ static void call_finisher(void)
     ps_registry_changed();
 }
 
-/* ---- what may leave ---- */
+/* ---- spans that may leave ---- */
 
 bool ps_eviction_may_leave(const struct ps_span *span)
 {
@@ -278,7 +278,7 @@ static int queue_copy(struct ps_transfer *t)
         return r;
     }
     if (r) {
-        /* No error: a wait is on a captured stream (-EBUSY), or for unfinished work (-EAGAIN). */
+        /* Not errors: a captured stream (-EBUSY) or unfinished work (-EAGAIN) is in the way. */
         if (r != -EBUSY && r != -EAGAIN) {
             ps_count(eviction_errors);
             ps_log_warn_once(COPIES,
@@ -549,7 +549,7 @@ static void finish(struct ps_transfer *t, bool is_over)
     ps_slab_read_is_over(t->slot);
     end_reading(span, t->on);
     if (ps_transfers_waiting_bytes())
-        ps_eviction_look_ahead(); /* there is room in the queue, and maybe a slot */
+        ps_eviction_look_ahead(); /* the queue has room, and a slot may be free */
     if (t->cancelled) {
         ps_slab_give(t->slot);
         ps_events_eviction_ends(&t->told, false);

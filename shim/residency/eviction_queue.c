@@ -13,10 +13,7 @@
 #include "residency/eviction.h"
 #include "residency/plan_table.h"
 
-/*
- * Slots made ahead of need, at most so many bytes more than are asked for, for the spans that are
- * next in line.
- */
+/* Slots are made ahead of need for the idlest spans, up to this many bytes of them. */
 #define SLOTS_AHEAD_BYTES (1ull << 30)
 
 static PS_PER_DEVICE struct {
@@ -25,9 +22,9 @@ static PS_PER_DEVICE struct {
     struct ps_transfer_list unused;
     uint32_t changes;
     struct {
-        size_t *bytes; /* of each span; NULL: there is no plan, or its slots are made */
+        size_t *bytes; /* of each span that a plan will have away; NULL: no plan yet */
         unsigned n;
-        bool looked; /* only those are left that have no slots */
+        bool looked; /* the list has only spans without slots */
     } foreseen;
 } first_dev;
 #define dev (&PS_HERE(first_dev))
@@ -80,8 +77,8 @@ void ps_transfer_call_off(struct ps_span *span)
     span->residency = PS_RESIDENT;
     span->transfer = NULL;
     /*
-     * As the most recently used: in its old place it would be the first to be tried again, and in
-     * the order it must stand by its number.
+     * The span counts as the most recently used. In its old place it would be the first to be tried
+     * again. The order must match `access.launch`.
      */
     span->access.launch = ps_registry.launch_number;
     TAILQ_INSERT_TAIL(&ps_registry.idle_order, span, listed);
@@ -158,7 +155,7 @@ void ps_eviction_foresee(size_t *bytes, unsigned n)
     ps_eviction_look_ahead();
 }
 
-/* The first transfer in line that no row can be had for. */
+/* Returns the first transfer in line for which no row is available, or NULL. */
 static struct ps_transfer *next_without_row(void)
 {
     struct ps_transfer *t;
@@ -175,7 +172,7 @@ static struct ps_transfer *next_without_row(void)
     return NULL;
 }
 
-/* Bytes of slots to make for a span that a plan will evict. 0: there are enough. */
+/* Returns the bytes of slots to make for a span that a plan will evict; 0 if the slots suffice. */
 static size_t next_foreseen(void)
 {
     if (!dev->foreseen.looked) {
@@ -186,15 +183,15 @@ static size_t next_foreseen(void)
 }
 
 /*
- * A size to make slots for ahead of need: of the spans next in line to leave, the first that there
- * would be no row for. 0: none.
+ * Returns a size to make slots for ahead of need, or 0. That is the size of the idlest span that
+ * would find no row.
  */
 static size_t worth_making(void)
 {
     const struct ps_span *span;
     uint64_t in_line = 0;
 
-    /* While a plan is followed it says what leaves, and idleness does not. */
+    /* While a plan is followed, the plan says which spans leave, not idleness. */
     if (!ps_eviction_is_wanted() || !ps_budget_is_tight() || ps_plan.moves_spans())
         return 0;
     TAILQ_FOREACH (span, &ps_registry.idle_order, listed) {
@@ -209,8 +206,8 @@ static size_t worth_making(void)
 }
 
 /*
- * The row goes to the first transfer of its size that waits for one; the one that it was made for
- * may be gone.
+ * Gives the row to the first transfer of its size that waits for one. The transfer that it was made
+ * for may be gone.
  */
 static void hand_over(struct ps_slot *row, size_t bytes)
 {
@@ -225,20 +222,20 @@ static void hand_over(struct ps_slot *row, size_t bytes)
         ps_slab_give(row);
 }
 
-/* None could be made: the span stays. */
+/* No slot could be made: the first span without a row stays. */
 static void give_up(size_t bytes, int error)
 {
     struct ps_transfer *t = next_without_row();
 
     ps_log_debug(SLAB, "no slot of %zu bytes is available (error %d)", bytes, -error);
     if (!t)
-        return; /* others have given theirs back meanwhile */
+        return; /* other slots have become free meanwhile */
     ps_transfer_call_off(t->span);
     ps_transfer_withdraw(t);
     ps_registry_changed();
 }
 
-/* A thread of its own: while slots are made, those that need none go on leaving. */
+/* Runs on a thread of its own: spans that need no new slots go on leaving meanwhile. */
 void ps_eviction_make_slots(void)
 {
     uint32_t seen = 0;
@@ -247,7 +244,10 @@ void ps_eviction_make_slots(void)
     ps_shutdown_helper_begins();
     for (;;) {
         ps_shutdown_park_if_due();
-        /* First what is wanted now, then what a plan will want, then what idleness makes likely. */
+        /*
+         * First slots that are wanted now, then those for a plan, then those that idleness makes
+         * likely.
+         */
         const struct ps_transfer *t = next_without_row();
         bool wanted = t != NULL;
         size_t bytes = wanted ? t->bytes : next_foreseen();
@@ -263,7 +263,7 @@ void ps_eviction_make_slots(void)
             else if (wanted)
                 hand_over(row, bytes);
             else if (r)
-                dev->foreseen.n = 0; /* the host has no more; evictions take what there is */
+                dev->foreseen.n = 0; /* the host has no more memory; evictions take the slots that exist */
             if (!r)
                 ps_eviction_look_ahead();
             if (!r || wanted)

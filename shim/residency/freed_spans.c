@@ -16,8 +16,8 @@
 #include "residency/plan_table.h"
 
 /*
- * A thread of the program waits this long for the last use of one freed span. Then it looks at all
- * freed spans again.
+ * A thread of the program waits at most this long for the last use of one freed span. Then it looks
+ * at all freed spans again.
  */
 #define ONE_USE_NS 20000000u
 
@@ -35,7 +35,7 @@ static int uses_are_over(const struct ps_span *span, struct ps_late_uses *late)
         over = filled == CUDA_ERROR_NOT_READY ? 0 : -EIO;
     /*
      * Two clocks: if events can't be queried, no stream can be made to wait for them either. So the
-     * host waits for the device, but not during a capture (-EBUSY), and not for another thread's
+     * host waits for the device, except during a capture (-EBUSY) or for another thread's
      * per-thread stream (-EXDEV).
      */
     if (over < 0 && over != -EBUSY && over != -EXDEV)
@@ -165,8 +165,8 @@ bool ps_freed_end(struct ps_span *span)
 
 /*
  * Spans are freed in about the order in which their uses end. So a few spans at the head that are
- * still in use end the search. Spans with uses behind a known unfinished use don't count. All spans
- * that one stream has freed may wait, on the device, for work that this thread is yet to queue.
+ * still in use end the search. Spans with uses behind a known unfinished use don't count. On the
+ * device, all spans freed on one stream may wait for work that this thread is yet to queue.
  */
 #define STILL_IN_USE_MAX 4
 
@@ -268,11 +268,12 @@ int ps_freed_wait_for_oldest(enum ps_freed whose)
  * whose uses `orders_itself` comes after by itself, then one whose uses are over.
  *
  * Two clocks: a use of the span on another stream may wait for work that the program is yet to
- * queue, on the very stream that would get the span. Even if it does not, two streams that share a
- * span for ever run one after the other. So `stream` is made to wait for another only if there is
- * no room for pages and a plan counts on the span. CUDA's own pool makes streams wait, too
- * (cudaMemPoolReuseAllowInternalDependencies). Without a plan another span leaves. cudaMalloc makes
- * streams wait only for work that cudaFree would have waited for. [locked; may release it]
+ * queue. That work may be for the very stream that would get the span. Even if it is not, two
+ * streams that share a span for ever run one after the other. So `stream` is made to wait for
+ * another only for lack of room for pages, and under a plan. The plan counts on it: else a span
+ * would leave. CUDA's own pool does so for lack of room, too
+ * (cudaMemPoolReuseAllowInternalDependencies). cudaMalloc makes streams wait only for work that
+ * cudaFree would have waited for. [locked; may release it]
  */
 static struct ps_span *take_freed(size_t bytes, size_t at_most, const struct ps_stream *stream,
                                   const struct ps_stream *orders_itself)

@@ -50,8 +50,8 @@ static PS_PER_DEVICE struct {
     CUevent last_end[PS_COPIES_H2D_STREAMS];
     uint64_t span[LEAVING_MAX]; /* the list: spans that leave, by number */
     /*
-     * The stream of the last launch, and the number of the last launch that changed streams: the
-     * launch before it was on another one.
+     * The stream of the last launch. `changed`: the number of the last launch on another stream
+     * than the launch before it.
      */
     struct ps_stream *_Atomic last_stream;
     _Atomic uint64_t changed;
@@ -82,8 +82,8 @@ static bool is_waited_for(const struct ps_span *span)
 }
 
 /*
- * Whether the span's grace goes on. The last launch of a grace has its number before it is queued,
- * so the grace goes on until the next launch begins. The order of the two reads matters:
+ * Whether the span's grace goes on. The last launch of a grace has its number before it is queued.
+ * So the grace goes on until the next launch begins. The order of the two reads matters:
  * launches_under_way.c.
  */
 static bool is_in_time(const struct ps_span *span)
@@ -166,8 +166,8 @@ static void mark(struct ps_stream *s, uint64_t tick, uint64_t began, uint64_t la
 
 /*
  * Returns the tick that covers the stream's launches with numbers `from` to `to`; 0 if it had none.
- * The oldest mark covers launches that are older than all marks: a later tick of a stream covers
- * everything that an earlier one covers. [marking]
+ * The oldest mark also covers older launches: a stream's later tick covers everything that an
+ * earlier one covers. [marking]
  */
 static uint64_t tick_of(struct ps_stream *s, uint64_t from, uint64_t to)
 {
@@ -419,8 +419,8 @@ int ps_grace_comes_back(const struct ps_span *span, uint64_t ns)
 
 /*
  * Two clocks: a launch of the grace waits on its own stream for the H2D of each span that has come
- * back, for whichever stream. An event that was recorded again since stands for a later copy of its
- * span. The span's earlier copy was over before the span left again.
+ * back. It waits whichever stream the H2D was for. An event that was recorded again since stands
+ * for a later copy of its span. The span's earlier copy was over before the span left again.
  */
 static void come_after_those_back(struct ps_stream *stream)
 {

@@ -17,7 +17,7 @@
 struct gathered {
     struct ps_span **span;
     size_t count, room;
-    bool lacks; /* there was no memory to list one */
+    bool lacks; /* there was no memory to list a span */
 };
 
 static void gather(struct gathered *to, struct ps_span *span)
@@ -32,7 +32,7 @@ static void gather(struct gathered *to, struct ps_span *span)
     to->span[to->count++] = span;
 }
 
-/* The span at the address; any piece of a block may be touched. [locked] */
+/* Gathers the span at the address; of a block all pieces, since any may be touched. [locked] */
 static void gather_at(struct gathered *to, CUdeviceptr address)
 {
     struct ps_span *span = ps_registry_live_at(address);
@@ -41,7 +41,7 @@ static void gather_at(struct gathered *to, CUdeviceptr address)
     if (span && !block)
         gather(to, span);
     if (block && to->count && ps_block_of(to->span[to->count - 1]) == block)
-        return; /* addresses ascend: its pieces are listed */
+        return; /* addresses ascend, so its pieces are listed */
     if (block)
         PS_BLOCK_EACH (span, block)
             gather(to, span);
@@ -57,7 +57,9 @@ static void gather_all(struct gathered *to)
             gather(to, span);
 }
 
-/* The spans are held, so that they live. Returns the bytes without device pages. */
+/*
+ * Pins the spans, which the caller holds so that they live. Returns the bytes without device pages.
+ */
 static uint64_t pin(struct ps_graph_pins *pins, const struct gathered *spans, unsigned device)
 {
     uint64_t left = 0;
@@ -79,7 +81,7 @@ static uint64_t pin(struct ps_graph_pins *pins, const struct gathered *spans, un
     return left;
 }
 
-/* At the thread's device. */
+/* Brings the spans to the thread's device and pins them. */
 static void take(struct ps_graph_pins *pins, struct gathered *spans, unsigned device)
 {
     ps_residency_hold(spans->span, &spans->count);
@@ -123,7 +125,7 @@ struct ps_graph_pins ps_graph_pins_take(const CUdeviceptr *address, size_t count
     return pins;
 }
 
-/* Those of the thread's device. */
+/* Unpins the spans of the thread's device. */
 static void drop(const struct ps_graph_pins *pins, unsigned device)
 {
     ps_stream_settle(NULL);

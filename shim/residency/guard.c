@@ -11,14 +11,15 @@
 #include "residency/eviction.h"
 
 /*
- * Evicted spans whose addresses lead nowhere yet: the `host` guard's mapping takes longer than the
- * copy did (2.1 against 1.6 ms for 86 MiB with both links busy, on an H200), so it has a thread of
- * its own and holds up no pages. A ring; a span is known by its number.
+ * A ring of evicted spans, by number, whose addresses lead nowhere yet. The `host` guard's mapping
+ * takes longer than the copy did (2.1 against 1.6 ms for 86 MiB with both links busy, on an H200).
+ * So it has a thread of its own and holds up no pages.
  */
 #define UNGUARDED_MAX 1024u
 /*
- * Beyond this the mapping is made before the next pages go: an unforeseen access would fault
- * meanwhile, and pointer queries that go past our hooks (Triton's) would fail. 10 ms or so.
+ * With more bytes than this in the ring, a span is mapped before the next pages go. Until it is
+ * mapped, an unforeseen access faults, and pointer queries that go past our hooks (Triton's) fail.
+ * The limit keeps that time to 10 ms or so.
  */
 #define UNGUARDED_BYTES_MAX (256ull << 20)
 static PS_PER_DEVICE struct {
@@ -27,17 +28,17 @@ static PS_PER_DEVICE struct {
         size_t bytes;
     } unguarded[UNGUARDED_MAX];
     uint64_t unguarded_written, unguarded_done, unguarded_bytes;
-    bool refused; /* the driver has refused one for long: others are tried once */
+    bool refused; /* the driver refused the last mapping at every try: the next is tried once */
 } first_dev;
 #define dev (&PS_HERE(first_dev))
 
-/* So often one mapping is tried, in a quarter of a second. */
+/* The number of tries for one mapping. The pauses between them double, and add up to 127 ms. */
 #define TRIES 8
 #define FIRST_PAUSE_NS 1000000
 
 /*
- * What the driver refuses once it may grant a moment later, and an access faults until it does.
- * [unlocked; the span is busy]
+ * Maps the span to its slot. The driver may grant a moment later what it refused, and an access
+ * faults until then. [unlocked; the span is busy]
  */
 static int map_row(const struct ps_span *span, int tries)
 {
@@ -60,7 +61,7 @@ static bool leads_nowhere(const struct ps_span *span)
 void ps_guard_map_to_slot(struct ps_span *span)
 {
     if (!leads_nowhere(span))
-        return; /* freed, brought back, or somebody is about it */
+        return; /* freed, brought back, or busy in another thread */
     const bool first = !dev->refused;
     span->busy = true;
     ps_registry_unlock();
@@ -86,9 +87,9 @@ static void put_in_ring(const struct ps_span *span)
 }
 
 /*
- * From the unmapping of its pages until this is done an access that nobody foresaw would fault;
- * everything that is seen maps or reloads the span itself. A reload that comes first spares the
- * work. [locked; may release the lock meanwhile]
+ * From the unmapping of its pages until this is done, an unforeseen access would fault. Accesses
+ * that are seen map or reload the span themselves. A reload that comes first spares the work.
+ * [locked; may release the lock meanwhile]
  */
 void ps_guard_soon(struct ps_span *span)
 {
@@ -100,7 +101,10 @@ void ps_guard_soon(struct ps_span *span)
     ps_registry_call(PS_HELPER_GUARD);
 }
 
-/* The driver has refused it. [locked; releases the lock meanwhile] */
+/*
+ * The driver has refused the mapping: puts the span back into the ring if there is room, and
+ * pauses. [locked; releases the lock meanwhile]
+ */
 static void try_later(struct ps_span *span)
 {
     static const struct timespec a_moment = {.tv_nsec = 20000000};
