@@ -89,8 +89,9 @@ static size_t gather_planned(struct ps_span **spans, struct penstock_candidate *
 }
 
 /*
- * Begins evictions for `need` bytes, and returns the bytes begun. `ahead`: no span leaves in its
- * grace. Sets `refused` if ps_grace_leaves refused a span. [locked; releases the lock meanwhile]
+ * Begins evictions for `need` bytes, and returns the bytes begun. `ahead`: grace does not give way.
+ * Sets `refused` if ps_grace_leaves refused a span, as for a launch that may use it and is about to
+ * be queued. [locked; releases the lock meanwhile]
  */
 static uint64_t evict(uint64_t need, bool ahead, bool *refused)
 {
