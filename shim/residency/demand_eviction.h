@@ -22,7 +22,10 @@ void ps_demand_eviction_open(uint32_t grace);
  */
 uint64_t ps_demand_eviction_evict(uint64_t need);
 
-/* The same ahead of need: no span leaves in its grace. [locked; releases the lock meanwhile] */
+/*
+ * The same ahead of need: grace does not give way. Only spans that a plan gathers leave in theirs.
+ * [locked; releases the lock meanwhile]
+ */
 uint64_t ps_demand_eviction_evict_ahead(uint64_t need);
 
 /*

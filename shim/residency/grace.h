@@ -79,8 +79,6 @@ void ps_grace_gives_way(void);
 int ps_grace_comes_back(const struct ps_span *span, uint64_t ns);
 
 /* The span has come back by that reload, or has not (NULL). The caller has it busy. [locked] */
-
-/* The span has come back by that reload, or has not (NULL). The caller has it busy. [locked] */
 void ps_grace_came_back(const struct ps_span *span, const struct ps_copies_nth *nth);
 
 /*
@@ -89,8 +87,6 @@ void ps_grace_came_back(const struct ps_span *span, const struct ps_copies_nth *
  * [locked; releases the lock meanwhile]
  */
 void ps_grace_hold_launches(void);
-
-/* Lets launches begin again. [locked] */
 
 /* Lets launches begin again. [locked] */
 void ps_grace_let_launch(void);
@@ -104,8 +100,6 @@ void ps_grace_numbers_launch(void);
  * grace. Returns a number for ps_grace_launch_ends. [unlocked]
  */
 uint64_t ps_grace_launch_begins(struct ps_stream *stream);
-
-/* Called on each way out of that driver call. [unlocked] */
 
 /* Called on each way out of that driver call. [unlocked] */
 void ps_grace_launch_ends(struct ps_stream *stream, uint64_t began);
