@@ -22,16 +22,16 @@
 /* How the spans are held while NCCL may be launching. */
 enum held {
     NOT_HELD,
-    BY_ACCESS, /* ps_access_begin */
-    WITH_ALL,  /* ps_residency_begin_access_to_all: they could not be listed */
+    BY_ACCESS, /* by ps_access_begin */
+    WITH_ALL,  /* by ps_residency_begin_access_to_all, since the spans could not be listed */
     /*
-     * ps_residency_hold: nothing is traced, so nothing moves, and nothing is learnt; but that may
-     * begin meanwhile
+     * By ps_residency_hold, without tracing: no span moves and nothing is learnt. Tracing may begin
+     * meanwhile.
      */
     STILL,
 };
 
-/* What a group names on one stream for one communicator: one access. */
+/* One access: the buffers that a group names on one stream for one communicator. */
 struct collective {
     struct collective *next;
     ncclComm_t communicator;
@@ -39,16 +39,16 @@ struct collective {
     struct ps_stream *stream;
     enum held held;
     struct ps_access_kind kind;
-    uint64_t launch; /* its number, from begin to end */
-    uint64_t number; /* once it is awaited: how many have been before it, and itself */
-    bool unlisted;   /* an address found no room */
-    unsigned device; /* whose spans these are: a communicator is of one device */
+    uint64_t launch; /* the access's launch number, from begin to end */
+    uint64_t number; /* awaited: the value of `awaited_so_far` when its group joined the list */
+    bool unlisted;   /* there was no memory to list an address */
+    unsigned device; /* the spans' device; a communicator has one device */
     size_t count, room;
-    CUdeviceptr *address; /* as named; looked up when NCCL is about to launch, whoever owns them then */
+    CUdeviceptr *address; /* as named; their spans are looked up when NCCL is about to launch */
     struct ps_span **span;
 };
 
-/* The calling thread's group, or its one call. */
+/* The calling thread's group. A call outside groups is a group of its own. */
 static __thread struct {
     unsigned depth;           /* of ncclGroupStart */
     struct collective *named; /* newest first; not held yet */
@@ -56,15 +56,15 @@ static __thread struct {
 } group __attribute__((tls_model("initial-exec")));
 
 /*
- * Those that threads of NCCL's are to launch. A leaf: no call of ours or of the driver's is made
- * with the lock held.
+ * Collectives that NCCL's own threads will launch. The lock is a leaf: with it held, nothing of
+ * Penstock or the driver is called.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct collective *awaited;
 static uint64_t awaited_so_far;
-static atomic_uint awaited_now; /* how many, for those who ask without the lock */
+static atomic_uint awaited_now; /* the length of the list, to be read without the lock */
 
-/* ---- what is named ---- */
+/* ---- buffers that are named ---- */
 
 bool ps_collective_concerns(const void *address)
 {
@@ -117,8 +117,8 @@ static void forget(struct collective *c)
 /* ---- from before NCCL launches to after ---- */
 
 /*
- * The spans that the addresses lie in now. Neighbours that are the same are common (work in place):
- * one is enough.
+ * Finds the spans in which the addresses lie now. Work in place often names a span twice in a row,
+ * which is listed once. Returns false if the spans can't be listed.
  */
 static bool look_up(struct collective *c, size_t *count)
 {
@@ -184,8 +184,8 @@ static void end(struct collective *c)
 }
 
 /*
- * Ends each of the list. Any thread: the one that asks a communicator how it is may not be the one
- * that called it.
+ * Ends each collective of the list. Any thread: one thread may call NCCL, and another ask about the
+ * communicator's state.
  */
 static void end_all(struct collective *c)
 {
@@ -199,7 +199,8 @@ static void end_all(struct collective *c)
 }
 
 /*
- * NCCL is about to be called, and launches before it returns or leaves it to a thread of its own.
+ * NCCL is about to be called. It launches before it returns, or leaves the launch to a thread of
+ * its own.
  */
 static void launching(void)
 {
@@ -214,7 +215,7 @@ static void launching(void)
     }
 }
 
-/* A thread of NCCL's has them from here on. */
+/* From now on a thread of NCCL's launches these collectives. */
 static void await(struct collective *first)
 {
     struct collective *last = first;
@@ -239,7 +240,7 @@ static void launched(int result)
     group.begun = NULL;
     if (!begun)
         return;
-    /* After an error part of it may have been launched: noting a use too many does no harm. */
+    /* After an error a part may have been launched. A use noted in vain does no harm. */
     if (result == PS_NCCL_IN_PROGRESS && ps_ordering_rule(NCCL_HOLDS_UNTIL_SUCCESS))
         await(begun);
     else
@@ -267,8 +268,8 @@ void ps_collective_begins(ncclComm_t communicator, CUstream stream, unsigned wha
         CUdeviceptr first = (CUdeviceptr)buffers[i].address;
         c->kind.fingerprint = (c->kind.fingerprint ^ what ^ buffers[i].bytes << 8) * 0x9E3779B97F4A7C15u;
         /*
-         * A buffer lies in one allocation: in one span, whose name at both ends is enough, or in
-         * pieces of one block.
+         * A buffer lies in one allocation. If that is one span, the names of both ends are enough.
+         * If it is a block, each piece is named.
          */
         name(c, first);
         for (CUdeviceptr at = first; (at = ps_block_next_piece(at)) && at - first < buffers[i].bytes;)
@@ -328,7 +329,7 @@ uint64_t ps_collective_mark(void)
     return mark;
 }
 
-/* Takes those of the communicator that came up to that number. */
+/* Takes the communicator's awaited collectives up to that number off the list. */
 static struct collective *take(ncclComm_t communicator, uint64_t number)
 {
     struct collective *taken = NULL;
@@ -352,8 +353,8 @@ static struct collective *take(ncclComm_t communicator, uint64_t number)
 void ps_collective_asked(ncclComm_t communicator, uint64_t mark, int state)
 {
     /*
-     * What was awaited after the mark was taken may have come to NCCL after it answered: another
-     * thread calls, and this one asks.
+     * Later collectives than the mark stay: another thread may have called NCCL after NCCL answered
+     * this one.
      */
     struct collective *taken = mark && state == PS_NCCL_SUCCESS ? take(communicator, mark) : NULL;
 

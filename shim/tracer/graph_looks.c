@@ -14,7 +14,7 @@ static void name_side(CUmemorytype type, const void *host, CUdeviceptr device, s
         ps_tracer_bytes((type == CU_MEMORYTYPE_HOST ? (CUdeviceptr)host : device) + start, bytes);
 }
 
-/* From the first byte of a box to behind the last. */
+/* Returns the bytes from the first byte of a box to the end of its last byte. */
 static size_t extent(const CUDA_MEMCPY3D *copy, size_t pitch, size_t slice)
 {
     return (copy->Depth ? copy->Depth - 1 : 0) * slice + (copy->Height ? copy->Height - 1 : 0) * pitch +

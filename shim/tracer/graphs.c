@@ -18,34 +18,37 @@
 #define DEPTH_MAX 32
 
 /*
- * What a node touches, and the nodes of the graph that it has as a child. A graph is such a node,
- * without a name.
+ * The memory that a node touches, and the nodes of its child graph. A whole graph is a part
+ * without a node handle.
  */
 struct part {
     CUgraphNode node;
     bool unknown;
     size_t count, room;
-    CUdeviceptr *address; /* of a unit of the reservation each */
+    CUdeviceptr *address; /* one for each unit of the reservation */
     size_t nodes, nodes_room;
-    struct part *inner; /* by node, ascending */
+    struct part *inner; /* sorted by node handle */
 };
 
 struct graph {
     struct graph *next;
     const void *handle; /* CUgraphExec, or CUgraph in `captured` */
     bool launched_by_kernels;
-    struct ps_graph_pins pins; /* launched_by_kernels: for it */
+    struct ps_graph_pins pins; /* empty unless launched_by_kernels */
     struct part whole;
     bool told;       /* `all` is up to date */
-    struct part all; /* what `whole` and all in it touch: addresses ascending, none twice */
+    struct part all; /* the memory of `whole` and of all parts in it: ascending, each address once */
 };
 
 #define BUCKETS 256
 static struct graph *executables[BUCKETS];
-static struct graph *captured[BUCKETS];                  /* graphs that were captured: what their nodes need not show */
+static struct graph *captured[BUCKETS]; /* captured graphs, with memory that their nodes need not show */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* a leaf: no driver call with it held */
 
-/* One at a time looks what graphs that kernels launch touch, and pins that; held before `lock`. */
+/*
+ * One thread at a time finds the memory of graphs that kernels launch, and pins it. Taken before
+ * `lock`.
+ */
 static pthread_mutex_t pinning = PTHREAD_MUTEX_INITIALIZER;
 atomic_uint ps_graphs_launched_by_kernels;
 
@@ -77,7 +80,7 @@ static void empty(struct part *part)
     free(part->address);
 }
 
-/* What it was made of goes; the structure may be made anew. */
+/* Frees everything that the graph holds. The structure itself may be filled again. */
 static void end(struct graph *g)
 {
     if (g->launched_by_kernels)
@@ -141,7 +144,7 @@ static void put_in_order(struct part *part)
     part->count = kept;
 }
 
-/* All that is touched there and inside. */
+/* Adds the memory of `part` and of all parts in it. */
 static void add_part(struct part *to, const struct part *part)
 {
     for (size_t i = 0; i < part->count; i++)
@@ -157,7 +160,10 @@ static void take_word(void *gathered, CUdeviceptr word, size_t bytes)
     take(gathered, word);
 }
 
-/* Tables as they are when the graph is made: what is copied into them later is not the graph's. */
+/*
+ * Takes the spans of a pointer table as it is when the graph is made. Addresses that are copied
+ * into the table later do not count.
+ */
 static void take_table(void *gathered, CUdeviceptr word, size_t bytes)
 {
     (void)bytes;
@@ -174,7 +180,7 @@ static void take_kernel(struct part *part, const CUDA_KERNEL_NODE_PARAMS *kernel
         return;
     }
     if (ps_host_tables_name(layout, kernel->kernelParams, kernel->extra, take, part))
-        part->unknown = true; /* they may hold others at each launch */
+        part->unknown = true; /* host tables may hold other addresses at each launch */
     if (ps_pointer_tables_exist() && ps_ordering_rule(TABLE_NAMES_SPANS))
         ps_kernel_words_between(atomic_load(&ps_pointer_tables_extent.start),
                                 atomic_load(&ps_pointer_tables_extent.bytes), layout, kernel->kernelParams,
@@ -185,13 +191,14 @@ static void take_graph(struct part *part, CUgraph graph, unsigned depth);
 
 static void take_values(struct part *part, const CUDA_BATCH_MEM_OP_NODE_PARAMS *values)
 {
-    for (unsigned i = 0; i < values->count; i++) /* `address` is in the same place in each that has one */
+    /* `address` is at the same place in each variant that has one. */
+    for (unsigned i = 0; i < values->count; i++)
         take(part, values->paramArray[i].waitValue.address);
 }
 
 /*
- * Whether kernels may give the node other parameters while the graph runs, which no call shows
- * (cuda.h, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE).
+ * Returns whether kernels may change the node's parameters while the graph runs. No call shows
+ * such a change (cuda.h, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE).
  */
 static bool is_changed_by_kernels(CUgraphNode node)
 {
@@ -203,7 +210,7 @@ static bool is_changed_by_kernels(CUgraphNode node)
            value.deviceUpdatableKernelNode.deviceUpdatable;
 }
 
-/* Whether the node could be read. */
+/* Takes the node's memory. Returns false if the node can't be read. */
 static bool take_node(struct part *part, CUgraphNode node, unsigned depth)
 {
     CUgraphNodeType type;
@@ -250,10 +257,10 @@ static bool take_node(struct part *part, CUgraphNode node, unsigned depth)
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
-    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: /* memory of the graph's own, which is no span */
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: /* the graph's own memory, which is no span */
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
         return true;
-    default: /* conditional nodes, and what is younger than this */
+    default: /* conditional nodes, and types newer than this code */
         return false;
     }
 }
@@ -268,8 +275,8 @@ static void take_captured(struct part *part, CUgraph graph)
 }
 
 /*
- * The graph's nodes, to be freed. NULL: there are none, or they can't be had, and `unknown` becomes
- * true.
+ * Returns the graph's nodes; the caller frees them. NULL: the graph has no nodes, or an error made
+ * `unknown` true.
  */
 static CUgraphNode *nodes_of(CUgraph graph, size_t *count, bool *unknown)
 {
@@ -293,7 +300,7 @@ static int by_node(const void *a, const void *b)
     return (one > other) - (one < other);
 }
 
-/* The graph's nodes are inside of the part, which has none yet. */
+/* Adds the graph's nodes to the part, which has no nodes yet. */
 static void take_graph(struct part *part, CUgraph graph, unsigned depth)
 {
     size_t count;
@@ -321,7 +328,7 @@ static void take_graph(struct part *part, CUgraph graph, unsigned depth)
 
 /* ---- keeping ---- */
 
-/* Where the node is among the part's own, or would be. */
+/* Returns the node's place among the part's own nodes, or the place where it belongs. */
 static size_t place_of(const struct part *part, CUgraphNode node)
 {
     size_t low = 0, high = part->nodes;
@@ -336,7 +343,7 @@ static size_t place_of(const struct part *part, CUgraphNode node)
     return low;
 }
 
-/* The node, however deep. NULL: it is not there. */
+/* Finds the node at any depth. Returns NULL if it is not there. */
 static struct part *find(struct part *part, CUgraphNode node)
 {
     const size_t place = place_of(part, node);
@@ -347,7 +354,7 @@ static struct part *find(struct part *part, CUgraphNode node)
     return found;
 }
 
-/* A node more. NULL: no memory. */
+/* Adds a node. Returns NULL if there is no memory. */
 static struct part *add_node(struct part *part, CUgraphNode node)
 {
     const size_t place = place_of(part, node);
@@ -361,7 +368,7 @@ static struct part *add_node(struct part *part, CUgraphNode node)
     return &grown[place];
 }
 
-/* `found` takes the place of what was there. */
+/* Replaces the contents of the part by `found`, and keeps its node. */
 static void replace(struct part *part, struct part found)
 {
     empty(part);
@@ -383,8 +390,9 @@ static void bring_up_to_date(struct graph *g)
 /* ---- launched by kernels ---- */
 
 /*
- * What such a graph touches by now, as far as it lies in the stretch; all of it, if one byte does.
- * False: it is no such graph, or touches nothing there.
+ * Returns whether this is a graph that kernels launch and that touches memory in the range. If so,
+ * adds all memory of the graph, also outside the range, to `touched`. An unknown graph touches
+ * every range.
  */
 static bool touches(CUgraphExec executable, CUdeviceptr start, size_t bytes, struct part *touched)
 {
@@ -404,7 +412,7 @@ static bool touches(CUgraphExec executable, CUdeviceptr start, size_t bytes, str
     return found;
 }
 
-/* Pins what it touches, before what it touched is let go of. */
+/* Pins the graph's memory of now if the graph touches the range. Then drops its former pins. */
 static void pin_in(CUgraphExec executable, CUdeviceptr start, size_t bytes)
 {
     struct part touched = {.node = NULL};
@@ -417,7 +425,7 @@ static void pin_in(CUgraphExec executable, CUdeviceptr start, size_t bytes)
         struct ps_graph_pins pins = ps_graph_pins_take(touched.address, touched.count, touched.unknown);
         pthread_mutex_lock(&lock);
         struct graph *g = *place_in(executables, executable);
-        struct ps_graph_pins before = g ? g->pins : pins; /* destroyed meanwhile */
+        struct ps_graph_pins before = g ? g->pins : pins; /* NULL: the graph was destroyed meanwhile */
         if (g)
             g->pins = pins;
         pthread_mutex_unlock(&lock);
@@ -432,7 +440,10 @@ static void pin_all(CUgraphExec executable)
     pin_in(executable, 0, SIZE_MAX);
 }
 
-/* The graphs that kernels launch, to be freed; NULL: none, or no memory. */
+/*
+ * Returns the graphs that kernels launch; the caller frees the array. NULL: no such graph, or no
+ * memory.
+ */
 static const void **launched_by_kernels(size_t *count)
 {
     size_t room = 0;
@@ -477,7 +488,7 @@ void ps_graph_instantiated(CUgraphExec executable, CUgraph graph, bool launched_
         atomic_fetch_add(&ps_graphs_launched_by_kernels, 1);
     pthread_mutex_lock(&lock);
     struct graph *g = make_in(executables, executable);
-    struct graph before = g ? *g : made; /* a handle given out again, whose end was not seen */
+    struct graph before = g ? *g : made; /* the driver reused a handle, and its end was not seen */
     if (g) {
         made.next = g->next;
         *g = made;
@@ -488,9 +499,7 @@ void ps_graph_instantiated(CUgraphExec executable, CUgraph graph, bool launched_
         pin_all(executable);
 }
 
-/*
- * It has changed: of the node, or NULL: of all its nodes, `found` is what it touches from now on.
- */
+/* The graph's node, or all its nodes (NULL), touch `found` from now on. Takes over `found`. */
 static void changed(CUgraphExec executable, CUgraphNode node, struct part found)
 {
     pthread_mutex_lock(&lock);

@@ -16,8 +16,8 @@ static bool begins_with(const char *text, const char *start)
 }
 
 /*
- * Tools that want CUPTI leave these in the environment of what they run: profilers, sanitizers and
- * whatever is injected. `penstock doctor` has the same.
+ * Returns whether a tool that uses CUPTI runs this program. Profilers, sanitizers and injected
+ * libraries set these variables for the program that they run. `penstock doctor` has the same list.
  */
 static bool is_tool_announced(void)
 {

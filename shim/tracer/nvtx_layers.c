@@ -7,7 +7,7 @@
 #include <string.h>
 #include <wchar.h>
 
-#define NVTX_NO_IMPL /* types and numbers of its tables, and no copy of NVTX in here */
+#define NVTX_NO_IMPL /* only types and numbers of NVTX's tables, no copy of NVTX */
 #include <nvtx3/nvToolsExt.h>
 
 #include "base/log.h"
@@ -20,7 +20,7 @@ extern char **environ;
 
 static const char injection[] = "NVTX_INJECTION64_PATH";
 
-/* This library's own file, or NULL. The caller frees it. */
+/* Returns the path of this library, or NULL. The caller frees it. */
 static char *own_path(void)
 {
     Dl_info info;
@@ -29,7 +29,7 @@ static char *own_path(void)
 }
 
 /*
- * NVTX reads the variable at its first call, which may come before the first CUDA call: the
+ * NVTX reads the variable at its first call, which may come before the first CUDA call. So the
  * constructor is the last moment to set it.
  */
 __attribute__((constructor)) static void be_the_injection_library(void)
@@ -41,9 +41,9 @@ __attribute__((constructor)) static void be_the_injection_library(void)
         getenv(injection))
         return;
     char *path = own_path();
+    /* Penstock exports a setenv of its own; this calls the real one. */
     if (path)
-        ((int (*)(const char *, const char *, int))ps_real_dlsym(RTLD_NEXT, "setenv"))(
-            injection, path, 1); /* one of ours stands before it */
+        ((int (*)(const char *, const char *, int))ps_real_dlsym(RTLD_NEXT, "setenv"))(injection, path, 1);
     free(path);
 }
 
@@ -75,19 +75,19 @@ void ps_nvtx_layers_check(void)
     free(path);
 }
 
-/* ---- what NVTX calls instead of its own functions, which do nothing ---- */
+/* ---- functions that NVTX calls instead of its own, which do nothing ---- */
 
 /*
- * A domain or a registered string: NVTX hands the pointer back. They are few, and live as long as
- * the process.
+ * A domain or a registered string. NVTX hands the pointer back later. There are few of them, and
+ * they are never freed.
  */
 struct text {
-    char text[1]; /* as long as it is */
+    char text[1]; /* allocated as long as the text is */
 };
 
-#define WIDE_MAX 256 /* characters of a wide name that are looked at */
+#define WIDE_MAX 256 /* the longest part of a wide name that is used, in characters */
 
-/* What is not ASCII becomes a question mark, which a pattern's ? and * stand for. */
+/* Copies a wide name. Characters beyond ASCII become question marks, which ? and * match. */
 static const char *narrow(const wchar_t *wide, char *out)
 {
     size_t i = 0;
@@ -108,7 +108,7 @@ static struct text *keep(const char *text)
     return kept;
 }
 
-/* The message of an event; `out` has room for WIDE_MAX. NULL: it has none. */
+/* Returns the message of an event, or NULL. `out` has room for WIDE_MAX characters. */
 static const char *message(const nvtxEventAttributes_t *event, char *out)
 {
     if (!event || event->size < offsetof(nvtxEventAttributes_t, message) + sizeof event->message)
@@ -230,7 +230,7 @@ static void attach(NvtxFunctionTable table, unsigned size, unsigned which, NvtxF
         *table[which] = function;
 }
 
-/* The same source as the set-up will find, which may come later than the first range. */
+/* Finds the source that the set-up will find. The set-up may come later than the first range. */
 static enum ps_layers_from source_of_layers(void)
 {
     static struct ps_settings settings;
@@ -243,8 +243,8 @@ static enum ps_layers_from source_of_layers(void)
 }
 
 /*
- * Called once by each copy of NVTX in the process. 0: not wanted, and NVTX does nothing from then
- * on.
+ * Each copy of NVTX in the process calls this once. Returns 0 if ranges are not wanted; NVTX does
+ * nothing from then on.
  */
 __attribute__((visibility("default"))) int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table);
 int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table)

@@ -18,21 +18,21 @@
 
 #define CBID(name) CUPTI_DRIVER_TRACE_CBID_##name
 
-/* cuda.h maps a plain name to its newest version; here every version is meant by its own name. */
+/* cuda.h maps a plain name to its newest version; here each name means its own version. */
 #undef cuGraphInstantiate
 #undef cuGraphExecUpdate
 #undef cuGraphAddNode
 #undef cuGraphExecKernelNodeSetParams
 
-/* The stream by a handle that means the same whatever the entry point. */
+/* Returns a handle of the stream that means the same for every entry point. */
 static CUstream named(bool per_thread, CUstream stream)
 {
     return !stream && per_thread ? CU_STREAM_PER_THREAD : stream;
 }
 
 /*
- * What the program got wrong is the driver's to refuse: where it passes no structure or array at
- * all, nothing is read, and the call is not noted.
+ * The driver refuses wrong arguments, so nothing is checked here. If the program passes no
+ * structure or array, nothing is read and the call is not noted.
  */
 
 static void launch(bool per_thread, CUstream stream, CUfunction function, struct ps_grid grid, void **parameters,
@@ -55,7 +55,7 @@ static void launch_by(bool per_thread, const CUlaunchConfig *config, CUfunction 
 
 /* ---- copies and fills ---- */
 
-/* One that says how many bytes it touches from each of its addresses on. */
+/* Notes a call that touches `bytes` bytes from each of its addresses on. */
 static void copy_bytes(bool per_thread, CUstream stream, CUdeviceptr a, CUdeviceptr b, size_t bytes)
 {
     ps_tracer_begin(stream, per_thread);
@@ -65,18 +65,19 @@ static void copy_bytes(bool per_thread, CUstream stream, CUdeviceptr a, CUdevice
 }
 
 /*
- * What a copy says of the memory that it names. The driver knows better: a program may name the
- * wrong direction, which does no harm on the device. But it doesn't know all: neither ordinary
- * memory, nor what a graph allocates, before its launch (cuPointerGetAttribute of libcuda 580;
- * torch captures such copies). That a read of the latter ends the program is why what is not known
- * counts as ordinary memory only if the copy says so, or says nothing and reads it now.
+ * Returns whether memory that the driver does not know counts as ordinary host memory. The driver
+ * knows best: a program may name the wrong direction, which does no harm on the device. But the
+ * driver does not know ordinary memory. Nor does it know a graph's own allocations before the
+ * launch (cuPointerGetAttribute of libcuda 580; torch captures such copies). A read of those on the
+ * host would end the program. So unknown memory counts as ordinary memory in two cases only: the
+ * copy says so, or it says nothing and is not captured.
  */
 static bool unknown_is_host(CUmemorytype said, bool per_thread, CUstream stream)
 {
     return said == CU_MEMORYTYPE_HOST || (said == CU_MEMORYTYPE_UNIFIED && !ps_capture_has(stream, per_thread));
 }
 
-/* Whether the processor may read there. */
+/* Returns whether the processor may read there. */
 static bool is_on_the_host(CUdeviceptr address, bool unknown_is)
 {
     unsigned int type;
@@ -89,8 +90,8 @@ static bool is_on_the_host(CUdeviceptr address, bool unknown_is)
 }
 
 /*
- * Whether a copy brings pointers from the host, in rows of so many bytes each; then it wants the
- * copy engine for all of its bytes, too.
+ * Returns whether a copy may bring pointers from the host: each row can hold a pointer, and the
+ * host can read its source. Such a copy needs the copy engine, so the copy gate is told of it.
  */
 static bool begins_upload(CUdeviceptr from, size_t row, size_t bytes, bool unknown_is)
 {
@@ -101,8 +102,8 @@ static bool begins_upload(CUdeviceptr from, size_t row, size_t bytes, bool unkno
 }
 
 /*
- * Bytes are about to go from one address to another: pointer tables that they bring from the host,
- * or take along on the device.
+ * Bytes are about to be copied. Notes the pointer tables that they bring from the host or take
+ * along on the device.
  */
 static void bring(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool is_upload, bool unknown_is)
 {
@@ -119,14 +120,14 @@ static void bring_all(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool unkno
     bring(to, from, bytes, begins_upload(from, bytes, bytes, unknown_is), unknown_is);
 }
 
-/* `said` of the source. */
+/* Notes a copy. `said`: the kind of memory that the call says its source is. */
 static void copy(bool per_thread, CUstream stream, CUdeviceptr to, CUmemorytype said, CUdeviceptr from, size_t bytes)
 {
     bring_all(to, from, bytes, unknown_is_host(said, per_thread, stream));
     copy_bytes(per_thread, stream, to, from, bytes);
 }
 
-/* A fill, or what comes from no address. */
+/* Notes a fill, or a copy whose source has no address. */
 static void overwrite(bool per_thread, CUstream stream, CUdeviceptr to, size_t bytes)
 {
     ps_pointer_tables_overwritten(to, bytes);
@@ -139,9 +140,9 @@ struct box {
 
 /* One side of a copy in rows. */
 struct side {
-    CUdeviceptr start;   /* of the first byte; 0: an array, or a fill's source */
-    size_t pitch, slice; /* from row to row and from slice to slice */
-    bool is_wrong;       /* rows overlap: the driver will refuse it */
+    CUdeviceptr start;   /* the first byte; 0: an array, or a fill's source */
+    size_t pitch, slice; /* bytes from row to row and from slice to slice */
+    bool is_wrong;       /* rows overlap, so the driver will refuse the copy */
     CUmemorytype said;
 };
 
@@ -167,13 +168,13 @@ static struct side side_of(CUmemorytype type, const void *host, CUdeviceptr devi
     return side;
 }
 
-/* From the first byte to behind the last one. */
+/* Returns the bytes from the first byte to the end of the last one. */
 static size_t extent_of(struct side side, struct box box)
 {
     return (box.depth - 1) * side.slice + (box.height - 1) * side.pitch + box.width;
 }
 
-/* What follows without a gap is one row, if they do so on both sides; slices are rows then. */
+/* Joins rows without gaps to one row, if neither side has gaps. Slices then become rows. */
 static void join_rows(struct side *to, struct side *from, struct box *box)
 {
     if (box->height != 1 && (to->pitch != box->width || from->pitch != box->width))
@@ -184,8 +185,8 @@ static void join_rows(struct side *to, struct side *from, struct box *box)
 }
 
 /*
- * As if each row were a copy of its own; no more of them than are worth it, nor more bytes that
- * come from the host.
+ * Notes the tables of each row as if it were a copy of its own. Stops after PS_POINTER_TABLE_ROWS
+ * rows. Of rows from the host only the first PS_POINTER_TABLE_LOOKED bytes are searched.
  */
 static void bring_rows(struct side to, struct side from, struct box box, bool unknown_is)
 {
@@ -207,12 +208,12 @@ static void bring_rows(struct side to, struct side from, struct box box, bool un
         }
 }
 
-/* Names what a copy in rows touches on both sides. */
+/* Names the memory that a copy in rows touches on both sides. */
 static void name_rows(struct side to, struct side from, struct box box, bool unknown_is)
 {
     if (!box.width || !box.height || !box.depth)
         return;
-    if (to.is_wrong || from.is_wrong) { /* to us, at least */
+    if (to.is_wrong || from.is_wrong) { /* wrong as far as this code can tell */
         ps_tracer_address(to.start);
         ps_tracer_address(from.start);
         return;
@@ -263,8 +264,8 @@ static void fill_2d(bool per_thread, CUstream stream, CUdeviceptr to, size_t pit
 }
 
 /*
- * Where a copy may read its source ahead of its stream (cuda.h, CUmemcpySrcAccessOrder: meant for
- * host memory, and allowed for all).
+ * Notes whether a copy may read its source ahead of its stream. CUmemcpySrcAccessOrder (cuda.h) is
+ * meant for host memory, and allowed for all memory.
  */
 static void name_order(CUmemcpySrcAccessOrder order, CUdeviceptr source)
 {
@@ -276,12 +277,12 @@ struct batch {
     const CUdeviceptr *to, *from;
     const size_t *bytes;
     size_t count;
-    const CUmemcpyAttributes *attributes; /* each from the copy on whose index stands beside it in `first` */
-    const size_t *first;
+    const CUmemcpyAttributes *attributes;
+    const size_t *first; /* for each of `attributes`, the index of the first copy that it is for */
     size_t attribute_count;
 };
 
-/* Copies, unordered among each other, so every address is one access of the call. */
+/* Notes a batch of copies. They have no order among each other, so the call is one access. */
 static void batch(bool per_thread, CUstream stream, struct batch batch)
 {
     if (!batch.to || !batch.from || !batch.bytes || !batch.attributes || !batch.first || !batch.attribute_count)
@@ -330,13 +331,16 @@ static void batch_3d(bool per_thread, CUstream stream, const CUDA_MEMCPY3D_BATCH
             name_rows(to, from, box, unknown_is);
             continue;
         }
-        ps_tracer_address(to.start); /* with an array, whose elements have a size that nobody says here */
+        ps_tracer_address(to.start); /* one side is an array, whose size of elements is unknown here */
         ps_tracer_address(from.start);
     }
     ps_tracer_ready(false);
 }
 
-/* Values that are waited for or written. `address` is in the same place in each that has one. */
+/*
+ * Notes values that the stream waits for or writes. `address` is at the same place in each variant
+ * that has one.
+ */
 static void values(bool per_thread, CUstream stream, const CUstreamBatchMemOpParams *op, size_t count)
 {
     if (!op)
@@ -433,7 +437,7 @@ static void executable_goes(CUgraphExec executable)
     ps_graph_memory_executable_goes(executable);
 }
 
-/* For calls of which only the end matters. */
+/* The meaning of calls of which only the end matters. */
 static void nothing(const void *parameters)
 {
     (void)parameters;

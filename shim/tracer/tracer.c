@@ -35,39 +35,40 @@
 #include "residency/residency.h"
 #include "tracer/graphs.h"
 
-/* What the call under way names of one device's. */
+/* The part of the call under way that is on one device. */
 struct part {
     unsigned device;
-    size_t first, count;             /* of the spans */
-    size_t first_block, block_count; /* of the blocks that it may touch any piece of */
-    uint64_t launch;                 /* its number there, from begin to end */
+    size_t first, count;             /* its stretch of `spans` */
+    size_t first_block, block_count; /* its stretch of the blocks of which it may touch any piece */
+    uint64_t launch;                 /* the call's number on this device, from begin to end */
 };
 
-/* What the call under way on this thread names. */
+/* The call under way on this thread, and the spans and blocks that it names. */
 struct access {
     struct ps_stream *stream;
     CUstream handle;
     bool per_thread_default;
-    bool is_meant;    /* a parameter that is a pointer names a span: no accident */
-    bool reads_ahead; /* a copy that may read a span before its stream is there */
-    bool blind;       /* a launch whose parameters can't be read */
+    bool is_meant;    /* a parameter of a pointer's size names a span, which is no accident */
+    bool reads_ahead; /* the call is a copy that may read a span ahead of its stream */
+    bool blind;       /* the call's accesses can't be read or listed */
     bool begun;       /* the residency machine holds the spans */
-    bool finds_none;  /* the kernel is known to use no other memory than what it is given */
-    bool unseen;      /* a launch that may use what it doesn't name, from begin to end */
+    bool finds_none;  /* the kernel is known to use only the memory that it is given */
+    bool unseen;      /* the launch may use memory that it does not name; from begin to end */
     struct ps_made_launch made;
-    uint64_t began;      /* such a launch: what grace.h wants to know at its end */
-    CUfunction function; /* NULL: a copy or memset */
-    uint64_t launch;     /* its number, from begin to end */
+    uint64_t began;      /* unseen: the number for ps_grace_launch_ends */
+    CUfunction function; /* NULL: a copy, a memset or a graph */
+    uint64_t launch;     /* the launch's number on its own device, from begin to end */
     struct ps_access_kind kind;
     size_t count;
     size_t capacity;
     struct ps_span **spans;
-    unsigned parts; /* devices whose spans are among them */
+    unsigned parts; /* the number of devices that own spans of the call */
     struct part part[PS_DEVICES_MAX];
     struct ps_span *few[32];
-    CUdeviceptr inside;              /* a place inside the largest span that is named elsewhere than at its start */
-    size_t inside_bytes;             /* of that span; 0: there is none */
-    struct ps_block_names in_blocks; /* named, and not among the spans until the call is ready */
+    /* An address inside the largest span that the call names elsewhere than at its start. */
+    CUdeviceptr inside;
+    size_t inside_bytes;             /* the size of that span; 0: no such span */
+    struct ps_block_names in_blocks; /* names in blocks, which join `spans` when the call is ready */
 };
 
 static __thread struct access *current __attribute__((tls_model("initial-exec")));
@@ -79,7 +80,7 @@ static void forget(void *access)
     struct access *a = access;
 
     ps_inside++;
-    ps_tracer_end(); /* of a launch that the thread was ended in */
+    ps_tracer_end(); /* ends a launch that was under way when the thread ended */
     ps_inside--;
     if (a->spans != a->few)
         free(a->spans);
@@ -138,7 +139,7 @@ static void note_span(struct access *a, struct ps_span *span)
     if (a->count == a->capacity) {
         struct ps_span **more = malloc(2 * a->capacity * sizeof *more);
         if (!more) {
-            a->blind = true; /* what can't be listed is treated like what can't be read */
+            a->blind = true; /* accesses that can't be listed count as accesses that can't be read */
             return;
         }
         memcpy(more, a->spans, a->count * sizeof *more);
@@ -216,8 +217,8 @@ static void note_table(void *access, CUdeviceptr word, size_t bytes)
 }
 
 /*
- * What the kernel finds through pointer tables. Apart from the launches of programs without any,
- * which have this glance to pay.
+ * Names the spans that the kernel finds through pointer tables. A program without tables pays only
+ * for the first check.
  */
 static void note_tables(struct access *a, const struct ps_layout *layout, void **parameters, void **extra)
 {
@@ -234,7 +235,7 @@ static void note_graph_memory(void *uses, CUdeviceptr word, size_t bytes)
     ps_graph_memory_used(((const struct ps_graph_memory_uses *)uses)->capture, word);
 }
 
-/* What a kernel that is captured uses of other graphs' memory. */
+/* Notes the memory of other graphs that a captured kernel uses. */
 static void note_use_of_graph_memory(const struct access *a, const struct ps_layout *layout, void **parameters,
                                      void **extra)
 {
@@ -248,7 +249,7 @@ static void note_use_of_graph_memory(const struct access *a, const struct ps_lay
 }
 
 static pthread_mutex_t step_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ps_step_counter steps; /* zero is its initial state as ps_step_init makes it */
+static struct ps_step_counter steps; /* all zero is the state that ps_step_init makes */
 
 static void count_step(uint64_t fingerprint)
 {
@@ -258,8 +259,8 @@ static void count_step(uint64_t fingerprint)
 }
 
 /*
- * Without the lock: it is asked for at the end, maybe in a signal handler, where a wrong figure is
- * better than a hang.
+ * Takes no lock. It is called at the end, maybe in a signal handler, where a wrong figure is better
+ * than a hang.
  */
 unsigned long long ps_tracer_steps(void)
 {
@@ -297,7 +298,8 @@ void ps_tracer_kernel(CUfunction function, struct ps_grid grid, void **parameter
     if (has_lists)
         ps_count(list_launches);
     if (has_lists || ps_kernel_words(layout, parameters, extra, note_word, a)) {
-        if (!a->finds_none) /* a table that it makes is what it names from here on, and not what an earlier one did */
+        /* Before note_tables: a table that this kernel makes replaces the one that was there. */
+        if (!a->finds_none)
             ps_made_tables_begin(&a->made, function, layout, parameters, extra);
         note_tables(a, layout, parameters, extra);
         note_use_of_graph_memory(a, layout, parameters, extra);
@@ -330,7 +332,7 @@ void ps_tracer_graph(CUgraphExec executable)
 
 /* ---- several devices ---- */
 
-/* The pieces of blocks that are named come to the spans. False: no memory. */
+/* Adds the named pieces of blocks to the spans. Returns false if there is no memory. */
 static bool resolve_blocks(struct access *a)
 {
     bool listed = true;
@@ -344,7 +346,7 @@ static bool resolve_blocks(struct access *a)
     return listed;
 }
 
-/* Finds the part's blocks, which came device by device. */
+/* Finds the part's blocks. Blocks were resolved device by device, so they are adjacent. */
 static void find_blocks(const struct access *a, struct part *part)
 {
     for (size_t i = 0; i < a->in_blocks.blocks; i++) {
@@ -355,7 +357,7 @@ static void find_blocks(const struct access *a, struct part *part)
     }
 }
 
-/* Brings the spans of one device together, each device's in the order in which they were named. */
+/* Groups the spans by device, and keeps the order of naming within each device. */
 static void part_by_device(struct access *a)
 {
     if (a->blind || !ps_devices_several) {
@@ -385,13 +387,12 @@ static void part_by_device(struct access *a)
 }
 
 /*
- * Does it at each of the devices, in its context; with a call of which it isn't known what it
- * names, at all of them.
+ * Calls `act` at each device of the call, in the device's context. A blind call is at all devices.
  *
- * Two clocks: each device's spans are brought by its own copy streams, and the launch stream,
- * whosever it is, waits for their events. A span that is held at one device while pages are waited
- * for at another keeps nobody from going on: evictions wait for queued work only, and where none
- * helps, spans stay on their slots.
+ * Two clocks: each device's own copy streams bring its spans. The launch stream waits for their
+ * events, whichever device it is of. A span may be held at one device while the thread waits for
+ * pages at another. No other thread is stuck then: evictions wait for queued work only. If no
+ * eviction helps, spans stay on their slots.
  *
  * A kernel is launched on a stream of the current context; a copy need not be (CUDA's programming
  * guide, "Stream and Event Behavior").
@@ -414,7 +415,10 @@ static void at_each_device(struct access *a, void (*act)(struct access *a, struc
     }
 }
 
-/* Of a graph's kernels no launch is seen, so that what they touch is wanted all at once. */
+/*
+ * Warns if a graph's spans do not fit the budget. The launches of a graph's kernels are not seen,
+ * so the graph needs all its spans at once.
+ */
 static void look_for_room(const struct access *a, const struct part *part)
 {
     bool found = true;
@@ -434,13 +438,13 @@ static void look_for_room(const struct access *a, const struct part *part)
 }
 
 /*
- * Two clocks: the stream waits for the H2D of what the call names, and the call may read that now,
- * or at any time until the stream is there. So the host waits for it too, however long that takes:
- * nothing else orders the one after the other. What an H2D waits for is queued before it.
+ * Two clocks: the stream waits for the H2D of each named span. But the call may read the span now,
+ * or at any time until the stream gets there. Nothing else orders that read after the H2D, so the
+ * host waits for the H2D, however long it takes. All work that an H2D waits for is queued already.
  */
 static void wait_for_sources(const struct access *a, const struct part *part)
 {
-    if (a->blind || part->block_count) /* it isn't known how far it reads */
+    if (a->blind || part->block_count) /* how far the call reads is unknown */
         ps_copies_drain_reloads();
     else
         ps_residency_settle(a->spans + part->first, part->count, false);
@@ -454,8 +458,8 @@ static void begin_part(struct access *a, struct part *part)
         ps_residency_begin_access_to_all(a->stream);
     else
         part->launch = ps_access_begin(a->spans + part->first, &part->count, a->stream, &a->kind);
-    if (a->reads_ahead && !a->kind.capturing &&
-        ps_ordering_rule(READ_AHEAD_WAITS_FOR_RELOAD)) /* in a capture nothing is read */
+    /* A captured call reads nothing now. */
+    if (a->reads_ahead && !a->kind.capturing && ps_ordering_rule(READ_AHEAD_WAITS_FOR_RELOAD))
         wait_for_sources(a, part);
     if (a->kind.is_kernel && !a->function && !a->blind)
         look_for_room(a, part);
@@ -472,8 +476,8 @@ static void end_part(struct access *a, struct part *part)
 }
 
 /*
- * A launch is about to be queued, or has been, and may use what it does not name (grace.h). It runs
- * on a stream of the current context: its device is the one that is meant.
+ * Begins or ends, for grace.h, a launch that may use memory that it does not name. The launch runs
+ * on a stream of the current context, so it belongs to that context's device.
  */
 static void at_own_device(struct access *a, bool begins)
 {
@@ -501,7 +505,7 @@ static void make_ready(struct access *a, bool is_kernel)
     if (a->in_blocks.count && !resolve_blocks(a))
         a->blind = true;
     a->blind |= is_kernel && ps_host_tables_take_news();
-    const bool is_alone = is_kernel && a->function && !a->blind; /* no graph, whose kernels are no launches */
+    const bool is_alone = is_kernel && a->function && !a->blind; /* a kernel's launch, not a graph's */
     if (is_alone && !a->count)
         ps_stale_pointers_named_none(a->kind.fingerprint);
     if (!a->count && !a->blind) {
@@ -521,11 +525,11 @@ static void make_ready(struct access *a, bool is_kernel)
     a->kind.layer = ps_layers_now(a->function);
     a->kind.capturing = ps_capture_has(a->handle, a->per_thread_default);
     if (a->blind && a->kind.capturing)
-        return; /* nothing runs now, and the graph will be unknown too */
+        return; /* nothing runs now, and the graph will be unknown as well */
     a->begun = true;
     /*
-     * Steps show in the launches that use spans as well as in all; the rest, which may be very
-     * short, are spared the work.
+     * The launches that use spans are enough to find the steps. Other launches, which may be very
+     * short, do not pay for this.
      */
     if (is_kernel)
         count_step(a->kind.fingerprint);
@@ -544,7 +548,8 @@ void ps_tracer_ready(bool is_kernel)
     if (!a)
         return;
     make_ready(a, is_kernel);
-    if (!a->unseen) /* it uses nothing unseen, or holds all that there is, or is captured, and no launch now */
+    /* The call uses no unnamed memory, holds every span, or is captured and does not run now. */
+    if (!a->unseen)
         ps_launches_under_way_ends();
 }
 
