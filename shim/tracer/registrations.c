@@ -19,16 +19,19 @@ struct ps_registration {
     ncclComm_t communicator;
     enum ps_registration_sort sort;
     const void *handle;
-    void *const
-        *where; /* the handle will be there when the group of `thread` is over; NULL: it is known, or never will be */
-    bool ends;  /* with that group */
+    /*
+     * The handle is there when the group of `thread` is over. NULL: the handle is known, or never
+     * will be.
+     */
+    void *const *where;
+    bool ends; /* with that group */
     pthread_t thread;
-    unsigned device; /* whose the buffer is */
+    unsigned device; /* the device of the buffer */
     size_t count, room;
-    struct ps_span **span; /* of the buffer's first byte and of its last, or all pieces of its block */
+    struct ps_span **span; /* the spans of the buffer's first and last byte, or all pieces of its block */
 };
 
-/* A leaf: no call of ours or of the driver's is made with it held. */
+/* A leaf: with it held, nothing of Penstock or the driver is called. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ps_registration *registrations;
 
@@ -39,7 +42,10 @@ static void forget(struct ps_registration *r)
     free(r);
 }
 
-/* The span at the address, if there is one and it is not listed yet. False: no memory. */
+/*
+ * Lists the span at the address, if there is one and it is not listed yet. Returns false if there
+ * is no memory.
+ */
 static bool add_span(struct ps_registration *r, CUdeviceptr address)
 {
     struct ps_span *span = ps_address_span(address);
@@ -63,7 +69,7 @@ struct ps_registration *ps_registration_begins(const void *buffer, size_t bytes)
         return NULL;
     struct ps_registration *r = calloc(1, sizeof *r);
     bool listed = r && add_span(r, first) && add_span(r, last);
-    /* NCCL asks where the allocation begins and ends, and keeps all of it. */
+    /* NCCL asks the driver where the allocation begins and ends, and keeps all of it. */
     CUdeviceptr at = first;
     size_t requested;
     for (ps_residency_look_up(first, &at, &requested); listed && (at = ps_block_next_piece(at));)
@@ -128,7 +134,7 @@ void ps_registration_is_made_in_group(struct ps_registration *registration, nccl
     add(registration, communicator, sort);
 }
 
-/* Takes out those of which `is_meant` says so. */
+/* Takes the registrations for which `is_meant` returns true off the list. */
 static struct ps_registration *take(bool (*is_meant)(struct ps_registration *r, const struct ps_registration *asked),
                                     const struct ps_registration *asked)
 {
@@ -156,7 +162,7 @@ static bool has_handle(struct ps_registration *r, const struct ps_registration *
 
     if (!is_it || !asked->ends)
         return is_it;
-    r->ends = true; /* later */
+    r->ends = true; /* when the group is over */
     r->thread = asked->thread;
     return false;
 }
@@ -172,7 +178,7 @@ void ps_registration_ends(ncclComm_t communicator, enum ps_registration_sort sor
     let_go_all(take(has_handle, &asked));
 }
 
-/* Also reads the handles that are written by now. */
+/* Also reads the handles that NCCL has written by now. */
 static bool ended_in_group(struct ps_registration *r, const struct ps_registration *asked)
 {
     if (!pthread_equal(r->thread, asked->thread))
@@ -187,8 +193,8 @@ static bool ended_in_group(struct ps_registration *r, const struct ps_registrati
 void ps_registrations_group_ended(int result)
 {
     /*
-     * Where a thread of NCCL's goes on, the handle's place may be gone when it is written: held
-     * until the communicator ends.
+     * If a thread of NCCL goes on with the group, the handle may be written later, and its place
+     * may be gone by the time of a look. The spans are then held until the communicator ends.
      */
     struct ps_registration asked = {.ends = result == PS_NCCL_SUCCESS, .thread = pthread_self()};
 

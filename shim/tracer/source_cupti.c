@@ -1,10 +1,10 @@
 /*
- * The tracer's first source of events: a CUPTI subscriber on the driver domain, for launches,
- * copies and memsets, and on the resource domain, for modules and streams. It sees calls by
- * libraries with a static runtime of their own too (shim/README.md#tracing).
+ * The tracer's first source: a CUPTI subscriber. It subscribes to the driver domain for launches,
+ * copies and memsets, and to the resource domain for modules. It also sees calls of libraries with
+ * a static runtime of their own (shim/README.md#tracing).
  *
  * Callbacks run on the thread that makes the call, before (ENTER) and after (EXIT) the driver
- * queues it; their data is valid only inside.
+ * queues it. Their data is valid only inside the callback.
  */
 #include <cupti.h>
 #include <errno.h>
@@ -18,11 +18,14 @@
 #include "tracer/traced_calls.h"
 #include "tracer/tracer.h"
 
-static const struct ps_real_cupti *cupti; /* those that follow were got from it */
+static const struct ps_real_cupti *cupti; /* the CUPTI of `subscriber` */
 static CUpti_SubscriberHandle subscriber;
 static atomic_bool subscribed;
-static atomic_bool
-    saw_alone; /* what did not come by functions of ours, though these are on: CUPTI can't be left to others */
+/*
+ * A call came through CUPTI alone, though our functions in front of the driver's are on. CUPTI
+ * can't be left to another tool then.
+ */
+static atomic_bool saw_alone;
 
 static void on_driver_call(CUpti_CallbackId id, const CUpti_CallbackData *data)
 {
@@ -76,8 +79,8 @@ int ps_tracer_cupti_start(const char *cupti_path, const char **why)
 
     *why = "CUPTI (libcupti.so.13 or .12) was not found; PENSTOCK_CUPTI names the file";
     /*
-     * One that is newer than the driver, or a rest of another release, refuses: there may be
-     * another.
+     * A CUPTI that is newer than the driver, or left over from another release, refuses. The next
+     * place may have one that works.
      */
     for (unsigned place = 0;
          r != CUPTI_SUCCESS && r != CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED && place < PS_CUPTI_PLACES;

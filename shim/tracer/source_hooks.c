@@ -1,10 +1,10 @@
 /*
- * The tracer's other source of events: functions of ours in front of the driver's. A program
- * reaches them by symbol (exported here), or because its look-ups are answered with them
- * (symbol_lookup.h). It needs nobody's leave, so profilers and sanitizers can have CUPTI.
+ * The tracer's other source: our functions in front of the driver's. A program reaches them by
+ * symbol (exported here), or because its look-ups are answered with them (symbol_lookup.h). This
+ * source needs no CUPTI, so profilers and sanitizers can have it.
  *
- * What CUPTI would tell and this can't: the cubins of modules. Parameter layouts are then the
- * driver's alone (12.4 and newer know them).
+ * Unlike CUPTI, this source does not see the cubins of modules. Parameter layouts then come from
+ * the driver alone (12.4 and newer).
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -40,9 +40,9 @@ static CUresult ended(CUpti_CallbackId id, const void *parameters, CUresult resu
 #define UNWRAP(...) __VA_ARGS__
 
 /*
- * Hidden under a name of its own, so that a look-up is given ours whatever else is preloaded;
- * exported by its own name. Until these are a source of the tracer's, and after that inside
- * Penstock, it is a jump to the driver's: the program pays a branch.
+ * Defines a function in front of the driver's. It is exported under the driver's name. Its hidden
+ * name ps_traced_... makes look-ups find it, whatever else is preloaded. While this source is off,
+ * and inside Penstock, it goes on to the driver's function: the program pays a branch.
  */
 #define STAND_IN(name, parameters, arguments)                                                                          \
     __attribute__((noinline)) static CUresult seen_##name parameters                                                   \
@@ -84,8 +84,8 @@ int ps_tracer_hooks_start(const char **why)
     *why = NULL;
     if (!ps_look_ups_is_ours())
         *why = "launches can be intercepted only from the start; set PENSTOCK_TRACER=hook";
-    else if (!ps_look_ups_gave_launch() &&
-             ps_real_cudart_release()) /* without it the program is linked with the driver, and so with us */
+    /* A program without the runtime is linked with the driver, and so with our functions. */
+    else if (!ps_look_ups_gave_launch() && ps_real_cudart_release())
         *why = "launches can't be intercepted: the CUDA runtime did not look the driver's functions up by name";
     if (*why)
         return -ENOTSUP;

@@ -27,16 +27,16 @@ static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 static const struct ps_settings *chosen;
 
 /*
- * How long the program's threads wait, all in all, for what was launched unseen: it may itself wait
- * for what one of them is yet to do.
+ * The longest time from the first wait in which threads of the program wait for unseen launches.
+ * There is a limit because such a launch may itself wait for something that one of them does later.
  */
 #define PATIENCE_NS 10000000000u
 static const char *_Atomic source = "none";
 
 /*
- * Under `auto` both are started, where both can be had: CUPTI sees what by whatever way comes to
- * the driver, and what comes by functions of ours needs no CUPTI, which can be left to a tool that
- * asks for it, without a launch unseen in between.
+ * Under `auto` both sources are started, if both are available. CUPTI sees every call that reaches
+ * the driver. Calls through our functions need no CUPTI. So CUPTI can be left to a tool that asks
+ * for it, and no launch is missed meanwhile.
  */
 static int start_source(const char **why)
 {
@@ -103,7 +103,7 @@ void ps_tracing_assume(void)
     atomic_store(&ps_tracing_is_complete, true);
 }
 
-/* Whether all that was queued in the managed contexts when this was called is over. */
+/* Waits for all work that is queued in the managed contexts now. Returns 0 or -errno. */
 static int wait_for_devices(void)
 {
     const ptrdiff_t before = ps_here;
@@ -117,7 +117,7 @@ static int wait_for_devices(void)
     return r;
 }
 
-/* What can leave from now on has the threads that it takes, at each device. */
+/* Starts the helper threads that evictions need, at each device. */
 static int prepare_evictions(const char **why)
 {
     const ptrdiff_t before = ps_here;
@@ -131,7 +131,7 @@ static int prepare_evictions(const char **why)
     return r;
 }
 
-/* The thread that settles can't have its context. */
+/* The settling thread can't use its context. */
 static void settling_is_gone(void *unused)
 {
     (void)unused;
@@ -150,9 +150,9 @@ static void rest(void)
 }
 
 /*
- * Waits until everything that was launched unseen is over. A launch that another thread had begun
- * before the source was there, and queues only now, is met by the second wait. While anybody
- * captures nothing can be waited for; later it can.
+ * Waits until all unseen launches are over. Another thread may have begun a launch before the
+ * source was on, and queue it only now: the second wait covers it. During a capture no wait is
+ * possible, so it is tried again later.
  */
 static void settle(void)
 {
