@@ -14,9 +14,10 @@ atomic_bool ps_host_tables_seen;
 static atomic_bool news;
 
 /*
- * What is known to be no host memory: pages, and the time that this was found at, which host memory
- * that comes to be ends. The driver is asked about the rest, so that a launch costs a question for
- * a word that no launch had before. Of two pages that want the same place the later one is kept.
+ * Pages that are known to be no host memory, each with the time at which that was found. A time is
+ * the number of `new_memory`, so new host memory makes all entries void. The driver is asked about
+ * other pages: a launch costs a question for each word that no launch had before. If two pages want
+ * the same place, the later one is kept.
  */
 enum { PAGE_BITS = 12, TIME_BITS = 27, PLACES = 1 << 14 };
 static _Atomic uint64_t no_host_memory[PLACES];
@@ -46,8 +47,8 @@ struct host_memory {
 };
 
 /*
- * Whether the device reads host memory there. What the driver doesn't know is no pointer, or one to
- * the program's ordinary memory.
+ * Returns whether the device reads host memory there. An address that the driver does not know is
+ * no pointer, or a pointer to ordinary memory of the program.
  */
 static bool is_host_memory(CUdeviceptr address, struct host_memory *memory)
 {
@@ -68,7 +69,7 @@ static bool is_host_memory(CUdeviceptr address, struct host_memory *memory)
         atomic_store_explicit(place_of(address), now, memory_order_relaxed);
         return false;
     }
-    /* Whole pages are pinned, if no more is known. */
+    /* Whole pages are pinned, so without a range from the driver the page's end counts. */
     memory->bytes =
         address - start < bytes ? bytes - (address - start) : (1u << PAGE_BITS) - address % (1u << PAGE_BITS);
     memory->readable = managed ? NULL : readable;
@@ -79,16 +80,15 @@ static bool is_host_memory(CUdeviceptr address, struct host_memory *memory)
 /* ---- how far to look ---- */
 
 /*
- * Most host memory that kernels read holds no table: a look at all of it would cost such a launch
- * ten times its own price. So each launch looks at the head, where a table begins, and as far as
- * tables have been found in this allocation. All of it is looked at the first few times, and now
- * and then.
+ * Most host memory that kernels read holds no table, and a full search would make such a launch ten
+ * times as expensive. So each launch searches the head, where a table begins, and as far as tables
+ * reached in this allocation. A full search comes at the first few launches, and now and then.
  */
 enum {
     HEAD = 512,       /* bytes */
-    REACH_BITS = 12,  /* a reach is told in units of 4 KiB */
-    FIRST_LOOKS = 4,  /* at all of an allocation */
-    LOOK_AGAIN = 256, /* launches from one of the later ones to the next */
+    REACH_BITS = 12,  /* a reach has units of 4 KiB */
+    FIRST_LOOKS = 4,  /* full searches at first */
+    LOOK_AGAIN = 256, /* launches between later full searches */
     ALLOCATIONS = 1 << 13,
     TAG_BITS = 36,
     LAUNCHES_BITS = 20,
@@ -97,15 +97,15 @@ enum {
 #define CREDIT_A_LAUNCH ((int64_t)2 << 10)
 
 /*
- * What is known of an allocation: which it is, how far tables reached at the last look at all of
- * it, and the launches that were given it, as far as they count.
+ * One allocation of host memory: its tag, how far its tables reach, and its launches. A launch
+ * whose full search was not affordable does not count.
  */
 struct known {
     uint64_t tag : TAG_BITS, reach : 8, launches : LAUNCHES_BITS;
 };
-static _Atomic uint64_t
-    allocations[ALLOCATIONS]; /* struct known; threads may undo each other's counting, which costs a look */
-static _Atomic int64_t credit = CREDIT_AT_FIRST; /* bytes that looks at all of an allocation may still have */
+/* Each is a struct known. Threads may undo each other's counting, which costs one more search. */
+static _Atomic uint64_t allocations[ALLOCATIONS];
+static _Atomic int64_t credit = CREDIT_AT_FIRST; /* bytes that full searches may still read */
 static _Atomic uint64_t looked_bytes;
 
 uint64_t ps_host_tables_looked(void)
@@ -130,7 +130,8 @@ static uint64_t bits_of(struct known known)
 }
 
 /*
- * Takes the bytes off the credit, to which each launch that asks adds. False: there are not enough.
+ * Takes the bytes off the credit. Each call adds a launch's credit first. Returns false if the
+ * credit is too small.
  */
 static bool is_affordable(size_t bytes)
 {
@@ -143,7 +144,7 @@ static bool is_affordable(size_t bytes)
 }
 
 struct look {
-    bool packed; /* the parameters come as one buffer, whose words may each be a pointer */
+    bool packed; /* the parameters are one buffer, and each of its words may be a pointer */
     bool found;
     void (*name)(void *ctx, CUdeviceptr named);
     void *ctx;
@@ -175,7 +176,7 @@ static size_t reach_of(size_t bytes)
     return (bytes + (1u << REACH_BITS) - 1) >> REACH_BITS;
 }
 
-/* Looks as far as is worth it, and remembers how far that was. */
+/* Searches as far as is worth the time, and remembers how far tables reach. */
 static void look_into(const struct look *look, const struct host_memory *memory, CUdeviceptr word)
 {
     const size_t all = memory->bytes < PS_POINTER_TABLE_LOOKED ? memory->bytes : PS_POINTER_TABLE_LOOKED;
@@ -186,14 +187,14 @@ static void look_into(const struct look *look, const struct host_memory *memory,
 
     if (known.tag != tag)
         known = (struct known){.tag = tag};
-    near = (size_t)known.reach << (REACH_BITS + 1); /* a table that grows is found as it does */
+    near = (size_t)known.reach << (REACH_BITS + 1); /* twice the reach, to follow a growing table */
     near = near < HEAD ? HEAD : near;
     const bool due = known.launches < FIRST_LOOKS || known.launches % LOOK_AGAIN == 0;
     const bool looks_at_all = near >= all || ps_settings.guard == PS_GUARD_UNMAP || (due && is_affordable(all));
     const size_t end = look_through(look, memory, word, 0, looks_at_all ? all : near);
     if (looks_at_all || reach_of(end) > known.reach)
         known.reach = reach_of(end) & 0xff;
-    if (!due || looks_at_all) /* one that there was no credit for is made up for */
+    if (!due || looks_at_all) /* otherwise the full search stays due */
         known.launches = (known.launches + 1) & ((1u << LAUNCHES_BITS) - 1);
     if (known.launches == 0)
         known.launches = LOOK_AGAIN;
@@ -215,7 +216,7 @@ static PS_ALWAYS_INLINE void look_at(void *ctx, CUdeviceptr word, size_t bytes)
 bool ps_host_tables_name(const struct ps_layout *layout, void **parameters, void **extra,
                          void (*name)(void *ctx, CUdeviceptr named), void *ctx)
 {
-    const CUdeviceptr lowest = 1u << 16, highest = (CUdeviceptr)1 << 48; /* of what may be an address at all */
+    const CUdeviceptr lowest = 1u << 16, highest = (CUdeviceptr)1 << 48; /* the range of possible addresses */
     struct look look = {.packed = !parameters, .name = name, .ctx = ctx};
 
     if ((layout && layout->known) ||

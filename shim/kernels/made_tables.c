@@ -11,30 +11,30 @@
 #include "kernels/pointer_tables.h"
 #include "memory/registry.h"
 
-#define KERNELS 8192u  /* a power of two; never more than half of them are known */
-#define LAUNCHES 1024u /* whose kernel is not known yet */
-#define LOOKS 32u      /* copies under way */
-#define LOOKED 4096u   /* bytes of each memory */
-#define LOOKS_MAX 4u   /* in vain, until a kernel is no maker */
-#define ASKED_MAX 64u  /* launches of a kernel that was never given memory worth a look */
+#define KERNELS 8192u  /* a power of two; at most half of the places are taken */
+#define LAUNCHES 1024u /* the most launches whose kernel is undecided */
+#define LOOKS 32u      /* the most looks under way */
+#define LOOKED 4096u   /* bytes that are copied of each memory */
+#define LOOKS_MAX 4u   /* looks in vain, after which a kernel is no maker */
+#define ASKED_MAX 64u  /* launches without memory to look at, after which a kernel is no maker */
 
-/* Addresses are not lower than that, nor higher. */
+/* The range of possible addresses. */
 #define LOWEST (1ull << 16)
 #define HIGHEST (1ull << 48)
 
 enum state { UNKNOWN, MAKES_NONE, MAKER };
 
-/* Guarded by `lock`, but for what is atomic. */
+/* Guarded by `lock`, except the atomic fields. */
 struct kernel {
     _Atomic uint64_t key; /* 0: none */
     _Atomic int state;
     unsigned looks, asked;
-    unsigned waiting; /* launches of it in the list */
-    uint64_t places;  /* MAKER: of the words that lead to tables, by bits */
-    size_t bytes;     /* MAKER: how long a table is; SIZE_MAX: as long as the memory */
+    unsigned waiting; /* the number of its launches in `records` */
+    uint64_t places;  /* MAKER: a bit for each word of the parameters that leads to a table */
+    size_t bytes;     /* MAKER: the size of its tables; SIZE_MAX: as long as the memory */
 };
 
-/* A launch, until its kernel is known. */
+/* A launch, kept while its kernel is undecided. */
 struct record {
     struct kernel *kernel;
     struct ps_made_launch launch;
@@ -42,27 +42,27 @@ struct record {
 };
 
 struct look {
-    bool taken;  /* by a launch that queues it, or by one that reads it */
-    bool queued; /* `done` tells when it is over */
+    bool taken;  /* a launch queues this look, or reads its result */
+    bool queued; /* its copies are queued; `done` is the event behind them */
     CUevent done;
     struct record record;
-    size_t bytes[PS_MADE_MEMORY]; /* that were copied */
+    size_t bytes[PS_MADE_MEMORY]; /* copied bytes of each memory */
 };
 
 /*
- * A leaf but for that of pointer_tables.c; may be taken with the registry lock held. One driver
- * call is made with it, once: the copies' memory is registered.
+ * A leaf, except that the lock of pointer_tables.c is taken with it held. May be taken with the
+ * registry lock held. One driver call is made with it held, once: it registers the copies' memory.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kernel kernels[KERNELS];
 static unsigned kernel_count;
 static struct record records[LAUNCHES]; /* in the order of launches */
 static size_t record_count;
-static _Atomic size_t undecided; /* the same, for a glance */
+static _Atomic size_t undecided; /* record_count, to be read without the lock */
 static struct look looks[LOOKS];
 static atomic_uint looks_queued;
 static unsigned char *copied; /* LOOKS * PS_MADE_MEMORY pieces, pinned */
-static bool has_failed;       /* there is no such memory: nothing is looked at */
+static bool has_failed;       /* `copied` could not be made, so no look is taken */
 
 /* ---- kernels ---- */
 
@@ -72,8 +72,8 @@ static uint64_t key_of(CUfunction function)
 }
 
 /*
- * The kernel's place; NULL: it is not known. Without the lock: places don't change once they are
- * taken.
+ * Returns the kernel's place, or NULL if it has none. Needs no lock, since a taken place never
+ * changes.
  */
 static struct kernel *find(uint64_t key)
 {
@@ -107,7 +107,7 @@ static enum state state_of(const struct kernel *k)
     return k ? (enum state)atomic_load_explicit(&k->state, memory_order_acquire) : UNKNOWN;
 }
 
-/* ---- what a launch is given ---- */
+/* ---- the memory that a launch is given ---- */
 
 struct words {
     struct ps_made_launch *launch;
@@ -151,7 +151,7 @@ static void make_table(const struct kernel *k, const struct ps_made_launch *l, u
             ps_pointer_tables_made(l->memory[i].address, k->bytes, made, l->spans, when);
 }
 
-/* ---- launches whose kernel is not known yet ---- */
+/* ---- launches whose kernel is undecided ---- */
 
 /* [lock] */
 static void drop_record(size_t at)
@@ -162,7 +162,7 @@ static void drop_record(size_t at)
     atomic_store_explicit(&undecided, record_count, memory_order_relaxed);
 }
 
-/* The kernel is known now: what its launches made are tables, or nothing. [lock] */
+/* Decides about the kernel. If it is a maker, its recorded launches made tables. [lock] */
 static void decide(struct kernel *k, enum state state)
 {
     atomic_store_explicit(&k->state, state, memory_order_release);
@@ -182,10 +182,7 @@ static bool is_written_at(const struct ps_made_launch *l, unsigned memory, CUdev
     return l->memory[memory].address < to + bytes && l->memory[memory].address + LOOKED > to;
 }
 
-/*
- * Of what the launch was given, what begins in, or just before, so many bytes from there is
- * forgotten.
- */
+/* Forgets the launch's memory whose first LOOKED bytes overlap `bytes` bytes at `to`. */
 static void forget_memory(struct ps_made_launch *l, CUdeviceptr to, size_t bytes)
 {
     unsigned kept = 0;
@@ -225,7 +222,7 @@ bool ps_made_tables_may_hold(const struct ps_span *span)
 
 /* ---- looking ---- */
 
-/* The device's own memory at an address: its bytes from there on, or 0. */
+/* Returns the bytes from an address to the end of its device memory; 0: no device memory. */
 static size_t bytes_from(CUdeviceptr address)
 {
     unsigned int type = 0, managed = 0;
@@ -241,7 +238,7 @@ static size_t bytes_from(CUdeviceptr address)
     return bytes - (address - start);
 }
 
-/* Leaves of what the launch was given what can be looked at, and says how much of each. */
+/* Keeps only the memory of the launch that can be copied. Sets the bytes to copy of each. */
 static void choose_memory(struct ps_made_launch *l, size_t *bytes)
 {
     unsigned kept = 0;
@@ -277,7 +274,7 @@ static unsigned char *piece_of(const struct look *look, unsigned memory)
     return copied + ((size_t)(look - looks) * PS_MADE_MEMORY + memory) * LOOKED;
 }
 
-/* A free one, or NULL. [lock] */
+/* Takes a free look, or returns NULL. [lock] */
 static struct look *take_look(void)
 {
     for (unsigned i = 0; i < LOOKS; i++)
@@ -288,7 +285,7 @@ static struct look *take_look(void)
     return NULL;
 }
 
-/* Whether the launch was given the span that an address lies in. */
+/* Returns whether the launch was given the span of that address. */
 static bool is_given(const struct ps_made_launch *l, CUdeviceptr address)
 {
     const struct ps_span *span = ps_address_is_a_spans(address) ? ps_address_span(address) : NULL;
@@ -299,7 +296,7 @@ static bool is_given(const struct ps_made_launch *l, CUdeviceptr address)
     return false;
 }
 
-/* How far tables go that a look shows, 0: there are none. */
+/* Returns the size of the longest table in the copies of a look, or 0. Adds the tables' places. */
 static size_t find_tables(const struct look *look, uint64_t *places)
 {
     const struct ps_made_launch *l = &look->record.launch;
@@ -329,7 +326,7 @@ static void looked_in_vain(struct kernel *k)
         decide(k, MAKES_NONE);
 }
 
-/* The copies are there. [lock] */
+/* Reads a look whose copies are over. [lock] */
 static void read_look(struct look *look)
 {
     struct kernel *k = look->record.kernel;
@@ -370,7 +367,7 @@ static void read_what_is_there(void)
     }
 }
 
-/* False: it could not be queued. */
+/* Queues the copies of a look and its event. Returns false on an error. */
 static bool queue_look(struct look *look, CUstream stream)
 {
     const struct ps_made_launch *l = &look->record.launch;
@@ -423,7 +420,7 @@ void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per
     size_t bytes[PS_MADE_MEMORY];
 
     if (!can_look)
-        launch->key = 0; /* nor when the thread ends, and its stream may be gone */
+        launch->key = 0; /* also cleared for the thread's end, when the stream may be gone */
     if (!launch->key)
         return;
     choose_memory(launch, bytes);
@@ -455,7 +452,7 @@ void ps_made_tables_end(struct ps_made_launch *launch, CUstream stream, bool per
     pthread_mutex_lock(&lock);
     look->queued = queued;
     look->taken = false;
-    if (!queued) /* the driver refuses: not for ever */
+    if (!queued) /* a kernel whose looks the driver refuses must be decided at some time, too */
         looked_in_vain(look->record.kernel);
     atomic_fetch_add_explicit(&looks_queued, queued, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
