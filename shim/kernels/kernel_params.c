@@ -14,18 +14,19 @@
 #define SECTION_PREFIX_BYTES (sizeof SECTION_PREFIX - 1)
 
 /*
- * A record of .nv.info starts with two bytes, format and attribute; the format says what follows.
+ * A record of .nv.info starts with two bytes: format and attribute. The format tells the bytes that
+ * follow.
  */
 enum record_format {
     FORMAT_NOTHING = 1, /* two bytes of padding */
-    FORMAT_BYTE = 2,    /* one byte, one of padding */
+    FORMAT_BYTE = 2,    /* one byte and one of padding */
     FORMAT_HALF = 3,    /* two bytes */
-    FORMAT_SIZED = 4,   /* a size of two bytes, then that many */
+    FORMAT_SIZED = 4,   /* two bytes with a size, then bytes of that size */
 };
 
 enum attribute {
-    ATTRIBUTE_PARAM_CBANK =
-        0x0a, /* sized, 8 bytes: symbol, u16 start of the parameters in the constant bank, u16 their bytes */
+    /* Sized, 8 bytes: symbol, u16 start of the parameters in the constant bank, u16 their bytes. */
+    ATTRIBUTE_PARAM_CBANK = 0x0a,
     ATTRIBUTE_KPARAM_INFO = 0x17,      /* sized, 12 bytes: see take_param */
     ATTRIBUTE_CBANK_PARAM_SIZE = 0x19, /* half: bytes of all parameters */
     ATTRIBUTE_KPARAM_INFO_V2 = 0x45,   /* sized, 12 bytes: see take_param */
@@ -38,26 +39,26 @@ struct record {
     size_t bytes;
 };
 
-/* A place in a section: what is left of it. */
+/* The rest of a section. */
 struct cursor {
     const unsigned char *at;
     size_t left;
 };
 
-/* What is gathered about one kernel. The array is kept from kernel to kernel. */
+/* The facts gathered about one kernel. The array is reused from kernel to kernel. */
 struct gathering {
     struct ps_kernel_param *params;
     size_t room;
     uint32_t count;
-    uint32_t cbank_size;       /* by CBANK_PARAM_SIZE */
-    uint32_t param_cbank_size; /* by PARAM_CBANK */
+    uint32_t cbank_size;       /* from CBANK_PARAM_SIZE */
+    uint32_t param_cbank_size; /* from PARAM_CBANK */
     bool has_cbank_size;
     bool has_param_cbank;
 };
 
 #define SIZE_UNSEEN UINT32_MAX
 
-/* The image comes from the same little-endian machine; nothing in it need be aligned. */
+/* The image comes from the same little-endian machine. Nothing in it need be aligned. */
 static uint16_t read_u16(const unsigned char *p)
 {
     uint16_t value;
@@ -74,7 +75,7 @@ static uint32_t read_u32(const unsigned char *p)
     return value;
 }
 
-/* Steps over one record. Returns 1, 0 at the end, -EINVAL when what is left is no record. */
+/* Steps over one record. Returns 1; 0 at the end; -EINVAL if no whole record is left. */
 static int next_record(struct cursor *cursor, struct record *out)
 {
     if (cursor->left == 0)
@@ -118,8 +119,8 @@ static bool is_param(const struct record *record)
 }
 
 /*
- * How many parameters the section describes, or -EINVAL; every record is checked for its shape
- * here.
+ * Returns the number of parameters that the section describes, or -EINVAL. Checks the shape of
+ * every record.
  */
 static int count_params(struct cursor cursor)
 {
@@ -135,8 +136,9 @@ static int count_params(struct cursor cursor)
 }
 
 /*
- * Both versions: u32 index, u16 ordinal, u16 offset. Then KPARAM_INFO has a u32 with the size in
- * bits 18 to 31 (and spaces and alignment below), KPARAM_INFO_V2 a u16 size and a u16.
+ * Takes one parameter. Both versions begin with u32 index, u16 ordinal, u16 offset. KPARAM_INFO
+ * goes on with a u32: size in bits 18 to 31, spaces and alignment below. KPARAM_INFO_V2 goes on
+ * with a u16 size and another u16.
  */
 static int take_param(struct gathering *g, const struct record *record)
 {
@@ -168,8 +170,8 @@ static int take_record(struct gathering *g, const struct record *record)
 }
 
 /*
- * Whether the parameters lie one behind the other inside what the cubin says they take; *bytes
- * receives that.
+ * Checks that the parameters lie one behind another, within the bytes that the cubin says they
+ * take. `*bytes` receives these bytes. Returns 0 or -EINVAL.
  */
 static int check_layout(const struct gathering *g, uint32_t *bytes)
 {
@@ -219,7 +221,9 @@ static int parse_section(struct gathering *g, const char *kernel, struct cursor 
     for (uint32_t i = 0; i < g->count; i++)
         g->params[i].size = SIZE_UNSEEN;
 
-    /* As many records as ordinals below that number, and none twice: afterwards none is unseen. */
+    /*
+     * There are `count` records, with different ordinals below `count`. So each parameter is seen.
+     */
     while (next_record(&cursor, &record) > 0) {
         rc = take_record(g, &record);
         if (rc != 0)
@@ -236,7 +240,7 @@ static int parse_elf(const struct ps_libelf *libelf, Elf *elf, ps_kernel_params_
     size_t sections, names;
     int rc = 0;
 
-    /* An image whose section headers lie outside it has no sections, as libelf sees it. */
+    /* For libelf, an image whose section headers lie outside it has no sections. */
     if (libelf->elf_kind(elf) != ELF_K_ELF || libelf->elf_getshdrnum(elf, &sections) != 0 || sections == 0 ||
         libelf->elf_getshdrstrndx(elf, &names) != 0)
         return -EINVAL;
@@ -253,7 +257,8 @@ static int parse_elf(const struct ps_libelf *libelf, Elf *elf, ps_kernel_params_
             rc = -EINVAL;
             break;
         }
-        if (strncmp(name, SECTION_PREFIX, SECTION_PREFIX_BYTES) != 0) /* .nv.info itself is about the module */
+        /* The section .nv.info itself is about the module. */
+        if (strncmp(name, SECTION_PREFIX, SECTION_PREFIX_BYTES) != 0)
             continue;
         const Elf_Data *data = libelf->elf_rawdata(section, NULL);
         if (!data || (!data->d_buf && data->d_size != 0) || name[SECTION_PREFIX_BYTES] == '\0') {
@@ -266,7 +271,7 @@ static int parse_elf(const struct ps_libelf *libelf, Elf *elf, ps_kernel_params_
     return rc;
 }
 
-/* libelf takes any ELF file, of either byte order; only one kind is wanted. */
+/* Returns whether the image is a cubin. libelf takes any ELF file, of either byte order. */
 static bool is_cubin(const unsigned char *image, size_t bytes)
 {
     return bytes >= sizeof(Elf64_Ehdr) && memcmp(image, ELFMAG, SELFMAG) == 0 && image[EI_CLASS] == ELFCLASS64 &&
@@ -282,10 +287,7 @@ int ps_kernel_params_parse(const void *image, size_t bytes, ps_kernel_params_fn 
     if (!libelf)
         return -ENOTSUP;
 
-    /*
-     * Opened for reading, so libelf writes to its own copies only, and the cast takes nothing from
-     * the promise.
-     */
+    /* The cast is safe: for an image opened for reading, libelf writes only to its own copies. */
     Elf *elf = libelf->elf_memory((char *)(uintptr_t)image, bytes);
     if (!elf)
         return -EINVAL;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Templates of namespace at::native, or of one without a name in it. */
+/* Templates of namespace at::native, or of an unnamed namespace in it. */
 static const char *const keep_none[] = {
     "vectorized_elementwise_kernel",
     "vectorized_templated_elementwise_kernel",
@@ -24,9 +24,9 @@ static const char *const keep_none[] = {
 };
 
 /*
- * Arithmetic of long: torch.full((1,), address), torch.arange(n) * stride + address and the like
- * make tables, and the address is no tensor but a number. What a range is made of is a template's
- * argument that names don't show.
+ * Arithmetic of type long can make tables: torch.full((1,), address), torch.arange(n) * stride +
+ * address and the like. The address there is a number, not a tensor. All ranges count, because a
+ * kernel's name does not show the type of a range.
  */
 static const char *const of_words[] = {
     "11FillFunctorIlE",  "22CUDAFunctorOnSelf_addIlE", "23CUDAFunctorOnOther_addIlE", "15CUDAFunctor_addIlE",
@@ -41,7 +41,7 @@ static bool is_of_words(const char *name)
     return false;
 }
 
-/* A part of a nested name of the Itanium C++ ABI: its length in digits, then so many characters. */
+/* A part of a nested name in the Itanium C++ ABI: its length in digits, then its characters. */
 struct part {
     const char *text;
     size_t bytes;

@@ -13,9 +13,10 @@
 #include "kernels/kernel_params.h"
 
 /*
- * By handle, each in one of the PROBES places from its own on: read without a lock, written under
- * it. What is written has an odd number until it is whole, and who reads it meanwhile finds nothing
- * there, and asks. Places of an older generation are taken first; if there are none, any is.
+ * Layouts by handle. A handle's layout is in one of PROBES places, from the handle's own on. Places
+ * are read without a lock and written under it. While a place is written, its `changes` is odd:
+ * readers then find nothing there and work the layout out. Places of an older generation are reused
+ * first, then any place.
  */
 #define TABLE (1u << 14)
 #define PROBES 16u
@@ -30,18 +31,18 @@ static atomic_uint generation = 1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /*
- * Every layout that there was: few, since many kernels are alike. By their content, guarded by the
- * lock.
+ * All layouts so far, by content; guarded by the lock. There are few of them, since many kernels
+ * are alike.
  */
 #define KEPT (1u << 10)
 static const struct ps_layout *kept[KEPT];
 
-/* By name, from cubins: chained, guarded by the lock. */
+/* Layouts from cubins, by the kernel's name; guarded by the lock. */
 struct named {
     struct named *next;
     uint64_t hash;
     char *name;
-    bool ambiguous; /* two cubins disagree: generated kernels reuse names; the driver decides */
+    bool ambiguous; /* two cubins disagree, as generated kernels reuse names; the driver decides */
     uint32_t count;
     uint32_t *size;
 };
@@ -75,7 +76,7 @@ static uint32_t *sizes_of(const struct ps_kernel_layout *layout)
     return size;
 }
 
-/* Called by the parser for each kernel of a cubin. */
+/* The parser calls this for each kernel of a cubin. */
 static int keep(const struct ps_kernel_layout *layout, void *ctx)
 {
     uint64_t hash = hash_of(layout->name);
@@ -141,8 +142,8 @@ const char *ps_layouts_kernel_name(CUfunction function)
 }
 
 /*
- * What the driver says, into `size` (room for PS_KERNEL_PARAMS_COUNT_MAX). The number of
- * parameters, or -1 if it says nothing.
+ * Asks the driver for the sizes of the parameters. `size` has room for PS_KERNEL_PARAMS_COUNT_MAX.
+ * Returns the number of parameters, or -1 if the driver does not know.
  */
 static int ask_driver(CUfunction function, uint32_t *size)
 {
@@ -160,8 +161,8 @@ static int ask_driver(CUfunction function, uint32_t *size)
             size[n++] = (uint32_t)bytes;
         if (n || r == CUDA_ERROR_INVALID_VALUE) {
             /*
-             * No parameter, or not a kernel handle? The name tells: it is refused for a handle of
-             * the other sort.
+             * Either the kernel has no parameters, or this is no CUkernel. For a handle of the
+             * other sort the name is refused.
              */
             const char *name = NULL;
             if (n || (ps_cu.cuKernelGetName && ps_cu.cuKernelGetName(&name, (CUkernel)function) == CUDA_SUCCESS))
@@ -179,7 +180,7 @@ static int ask_driver(CUfunction function, uint32_t *size)
     return -1;
 }
 
-/* The one of this content, which is made if there is none. NULL: no memory. [locked] */
+/* Finds or makes the layout of this content. Returns NULL if there is no memory. [locked] */
 static const struct ps_layout *keep_layout(const uint32_t *size, uint32_t count, const char *name)
 {
     const enum ps_known_kernel known = ps_kernel_known(name);
@@ -207,7 +208,7 @@ static const struct ps_layout *keep_layout(const uint32_t *size, uint32_t count,
     return layout;
 }
 
-/* Works a layout out. NULL if nobody knows. */
+/* Works a layout out. Returns NULL if neither cubin nor driver knows it. */
 static const struct ps_layout *work_out(CUfunction function)
 {
     const struct ps_layout *layout = NULL;
@@ -252,8 +253,8 @@ static struct place *place_of(CUfunction function, uint32_t probe)
 }
 
 /*
- * Where a handle's layout goes: to its old place, a free one, one of a kernel that has gone, or
- * whose turn it is. [locked]
+ * Returns the place for a handle's layout: its old place, a free one, one of an older generation,
+ * or any one in turn. [locked]
  */
 static struct place *place_for(CUfunction function, uint32_t now)
 {
@@ -272,8 +273,8 @@ static struct place *place_for(CUfunction function, uint32_t now)
 }
 
 /*
- * Each store is seen only by who sees those before it, too: a reader who meets a new field meets
- * the odd number. [locked]
+ * Writes a place. A reader that sees one of these stores sees all stores before it. So a reader
+ * that finds a new field also finds the odd number. [locked]
  */
 static void write_place(struct place *place, CUfunction function, uint32_t now, const struct ps_layout *layout)
 {
@@ -286,7 +287,7 @@ static void write_place(struct place *place, CUfunction function, uint32_t now, 
     atomic_store_explicit(&place->changes, changes + 2, memory_order_release);
 }
 
-/* The layout there if it is the handle's. */
+/* Returns the layout of the place if it is the handle's, else NULL. */
 static inline const struct ps_layout *read_place(struct place *place, CUfunction function, uint32_t now)
 {
     if (atomic_load_explicit(&place->function, memory_order_relaxed) != function)

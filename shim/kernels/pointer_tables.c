@@ -10,25 +10,26 @@
 #include "kernels/made_tables.h"
 #include "memory/registry.h"
 
-/* Words one after the other that name the same unit of the reservation. */
+/* Consecutive words that name the same unit of the reservation. */
 struct run {
-    CUdeviceptr first, last; /* where they are */
+    CUdeviceptr first, last; /* the addresses of the first and last word */
     CUdeviceptr named;
-    unsigned place;  /* one more than that of the word which a maker of tables was given, or 0 */
-    uint64_t launch; /* the number of that launch */
+    unsigned place;  /* made tables: 1 + the place of the maker's parameter word; 0: copied */
+    uint64_t launch; /* made tables: the number of the maker's launch */
 };
 
 /* Tables don't overlap. */
 struct table {
     CUdeviceptr start, end;
-    uint64_t used; /* the count of uses when it was last named or written */
+    uint64_t used; /* the value of `uses` when it was last named or written */
     size_t count;
     struct run *run;
 };
 
 /* A leaf: no driver call and no other lock is taken with it held. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct table tables[PS_POINTER_TABLES_MAX + 2]; /* by start; room for a new one and for one that is cut in two */
+/* Sorted by start. There is room for a new table, and for one more when a table is cut in two. */
+static struct table tables[PS_POINTER_TABLES_MAX + 2];
 static size_t count;
 static uint64_t uses;
 struct ps_pointer_tables_extent ps_pointer_tables_extent;
@@ -40,15 +41,15 @@ static void publish(void)
     CUdeviceptr start = count ? tables[0].start : 0;
 
     /*
-     * Who reads one from before and one from after finds nothing, or looks in vain: it had no order
-     * with this change.
+     * A reader may find one value from before and one from after. It then finds no table, or
+     * searches in vain. That is no error: nothing orders it with this change.
      */
     atomic_store_explicit(&ps_pointer_tables_extent.start, start, memory_order_relaxed);
     atomic_store_explicit(&ps_pointer_tables_extent.bytes, count ? tables[count - 1].end - start : 0,
                           memory_order_relaxed);
 }
 
-/* The first that ends behind the address. */
+/* Returns the index of the first table that ends behind the address. */
 static size_t first_behind(CUdeviceptr address)
 {
     size_t low = 0, high = count;
@@ -77,7 +78,7 @@ static void delete_at(size_t at)
     memmove(&tables[at], &tables[at + 1], (count - at) * sizeof *tables);
 }
 
-/* Keeps what lies in [start, end) of a table. */
+/* Keeps only the part of a table in [start, end). */
 static void cut(struct table *table, CUdeviceptr start, CUdeviceptr end)
 {
     size_t kept = 0;
@@ -96,7 +97,7 @@ static void cut(struct table *table, CUdeviceptr start, CUdeviceptr end)
 }
 
 /*
- * A second one, of what lies in [start, end) of a table; its runs are the caller's. NULL: no
+ * Returns a copy of the part of a table in [start, end). The caller frees its runs; NULL: no
  * memory.
  */
 static struct table part_of(const struct table *table, CUdeviceptr start, CUdeviceptr end)
@@ -114,8 +115,8 @@ static struct table part_of(const struct table *table, CUdeviceptr start, CUdevi
 }
 
 /*
- * Of a table that is written over in its middle, what lies behind. False: no memory, and nothing is
- * done.
+ * Makes a table of its own of the part from `from` on. For a table that is overwritten in its
+ * middle. Returns false and changes nothing if there is no memory.
  */
 static bool split_off(size_t at, CUdeviceptr from)
 {
@@ -137,7 +138,7 @@ static void forget_between(CUdeviceptr start, CUdeviceptr end)
     while (at < count && tables[at].start < end) {
         struct table *table = &tables[at];
         if (table->start < start && table->end > end && !split_off(at, end))
-            return; /* it names too much */
+            return; /* the table then names too much */
         if (table->start < start)
             cut(table, table->start, start);
         else if (table->end > end)
@@ -173,7 +174,7 @@ static void say_no_memory(void)
                              "a kernel uses it; a lower PENSTOCK_HOST_BUDGET makes the slab smaller");
 }
 
-/* The beginning of the unit of the reservation that an address lies in. */
+/* Returns the beginning of the address's unit of the reservation. */
 static CUdeviceptr unit_of(CUdeviceptr address)
 {
     return address - (address - ps_reservation.base) % ps_reservation.granularity;
@@ -197,8 +198,8 @@ static bool add_word(struct table *table, size_t *room, CUdeviceptr place, CUdev
 }
 
 /*
- * The words of a copy that lie in spans. Pointers on the device are aligned there, wherever they
- * come from on the host.
+ * Returns a table of the copied words that are addresses in spans. Pointers are aligned on the
+ * device, and need not be on the host.
  */
 static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t bytes)
 {
@@ -224,8 +225,8 @@ static struct table read_copy(CUdeviceptr to, const unsigned char *from, size_t 
 }
 
 /*
- * What was written there takes the place of what was known; NULL: it names nothing. Takes over the
- * table's runs. [locked]
+ * Forgets the tables in the range, and puts this one there; NULL: none. Takes over the table's
+ * runs. [locked]
  */
 static void put(CUdeviceptr to, size_t bytes, struct table *table)
 {
@@ -300,8 +301,9 @@ void ps_pointer_tables_overwritten(CUdeviceptr to, size_t bytes)
 }
 
 /*
- * What lies in so many bytes from an address on, as it will lie `shift` further on; each a table of
- * its own there, too. Their number. [locked]
+ * Copies the parts of tables in `bytes` bytes at `from`, and shifts their addresses by `shift`.
+ * Each part becomes a table of its own. Returns the number of parts; the caller frees the array.
+ * [locked]
  */
 static size_t gather_parts(CUdeviceptr from, size_t bytes, uint64_t shift, struct table **parts)
 {
@@ -338,8 +340,8 @@ void ps_pointer_tables_moved(CUdeviceptr to, CUdeviceptr from, size_t bytes)
         return;
     pthread_mutex_lock(&lock);
     /*
-     * Pointers stay aligned only if they move by whole words. All is read before any is forgotten:
-     * the target may overlap the source.
+     * Pointers stay aligned only if they move by whole words. All tables are read before any is
+     * forgotten, because the target may overlap the source.
      */
     size_t n = (to - from) % 8 ? 0 : gather_parts(from, bytes, to - from, &parts);
     forget_between(to, to + bytes);

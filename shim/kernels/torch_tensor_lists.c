@@ -9,7 +9,10 @@
 
 enum structure { NO_STRUCTURE, PLAIN, WITH_SCALARS, WITH_STATES };
 
-/* Which structure it is, and of how many lists: the template's argument that is an int. */
+/*
+ * Returns the kernel's structure. `*lists` receives the number of lists, which is the template's
+ * int argument.
+ */
 static enum structure structure_of(const char *name, unsigned *lists)
 {
     static const struct {
@@ -21,7 +24,7 @@ static enum structure structure_of(const char *name, unsigned *lists)
         {"32FusedOptimizerTensorListMetadataI", WITH_STATES},
     };
 
-    /* Of complex doubles there is room for fewer, which few programs have. */
+    /* Structures of complex doubles hold fewer tensors, and few programs use them. */
     if (!strstr(name, "25multi_tensor_apply_kernelI") || strstr(name, "MetadataIN3c107complexIdE"))
         return NO_STRUCTURE;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -41,7 +44,8 @@ static uint32_t aligned(uint32_t bytes, uint32_t to)
 }
 
 /*
- * Lays the structure out; `scalar`: bytes of each tensor's, where it has some. Returns its bytes.
+ * Works out the structure's layout. `scalar`: bytes of each tensor's scalar, if the structure has
+ * scalars. Returns the structure's bytes.
  */
 static uint32_t lay_out(struct ps_torch_tensor_lists *where, enum structure structure, unsigned lists, uint32_t scalar,
                         unsigned times)
@@ -67,7 +71,7 @@ static uint32_t lay_out(struct ps_torch_tensor_lists *where, enum structure stru
     where->chunk = aligned(end + blocks * where->index_bytes, 4);
     end = where->chunk + blocks * 4;
     if (structure != WITH_SCALARS)
-        end += 4; /* the launch's first tensor, as a number */
+        end += 4; /* the number of the launch's first tensor */
     return aligned(end, 8);
 }
 
@@ -75,7 +79,8 @@ _Static_assert(sizeof(struct ps_torch_tensor_lists) == 6 * sizeof(uint16_t) + 4 
 
 static struct ps_torch_tensor_lists of_multi_tensor_apply(const char *name, uint32_t bytes)
 {
-    static const unsigned times[] = {1, 7}; /* as much room, where a kernel's parameters may take 32 KiB */
+    /* With parameters of up to 32 KiB, the structure has 7 times the room. */
+    static const unsigned times[] = {1, 7};
     static const uint32_t scalars[] = {1, 2, 4, 8};
     unsigned lists = 0;
     const enum structure structure = structure_of(name, &lists);
@@ -89,7 +94,7 @@ static struct ps_torch_tensor_lists of_multi_tensor_apply(const char *name, uint
     return (struct ps_torch_tensor_lists){0};
 }
 
-/* The next of a template's arguments that are ints, or 0. */
+/* Returns the template's next int argument, or 0. */
 static uint32_t next_int(const char **at)
 {
     char *end;
@@ -104,9 +109,9 @@ static uint32_t next_int(const char **at)
 }
 
 /*
- * Template arguments are a type, that of indexes (unsigned int), dimensions, tensors, and of how
- * many the strides are there. Of each tensor there are its address, three indexes and a bool; a
- * tensor's strides are eight indexes.
+ * Returns the layout for CatArrayBatchedCopy. The template's arguments are a type, the type of
+ * indexes (unsigned int), and the numbers of dimensions, of tensors and of tensors with strides.
+ * Each tensor has an address, three indexes and a bool; its strides are eight indexes.
  */
 static struct ps_torch_tensor_lists of_concatenation(const char *name, const uint32_t *bytes, uint32_t count)
 {
@@ -158,8 +163,9 @@ static int64_t elements_of(const struct ps_torch_tensor_lists *where, const unsi
 }
 
 /*
- * Blocks go through a tensor chunk by chunk, to its last, and then on to the next; the first goes
- * on where the launch before ended.
+ * Returns the number of tensors that the grid's blocks use, or 0 if the structure is filled in
+ * differently. Blocks go through a tensor chunk by chunk, and then on to the next tensor. The first
+ * block goes on where the launch before ended.
  */
 static uint32_t used_by_blocks(const struct ps_torch_tensor_lists *where, const unsigned char *bytes, uint64_t blocks)
 {
