@@ -13,35 +13,46 @@
 #include "cuda/driver.h"
 #include "cuda/helper_thread.h"
 
-/* 16 MiB, 0.3 ms of the link, which a mapping may wait for; twice as much where none does. */
-#define PIECE_PAGES 8u
-#define WORDS_APART 16u /* each way's word in a cache line of its own */
 /*
- * A stream holds some 1,000 commands: up to 48 copies to the host are queued, but few of those to
- * the device that are larger than 256 MiB (copies.h), and beside pieces of 64 MiB a mapping waits
- * as long as without a gate.
+ * The least piece in pages: 16 MiB, 0.3 ms of the link, for which a mapping may wait. In a
+ * direction for which no mapping waits, it is twice as large.
+ */
+#define PIECE_PAGES 8u
+#define WORDS_APART 16u /* the word of each direction has a cache line of its own */
+/*
+ * The most pieces of a copy. A stream holds some 1,000 commands. Up to 48 copies to the host are
+ * queued, but only few copies to the device of more than 256 MiB (copies.h). Beside pieces of 64
+ * MiB a mapping waits as long as without a gate.
  */
 static const size_t pieces_a_copy[PS_COPY_GATE_WAYS] = {[PS_COPY_GATE_OUT] = 8, [PS_COPY_GATE_IN] = 32};
 #define SHUT_AT_MOST_NS 2000000u
 #define HELD_AT_MOST_NS 333000000u
 #define LOOK_EVERY_NS 1000000
-#define QUIET_LOOKS 100u           /* the watcher then sleeps until the gate is shut again */
-#define SENT_ALONG_BYTES 4096u     /* to the device: they go along with the command, and no engine copies them (H100) */
-#define TURNS_FOR_NS 2000000000ull /* one that comes later waits for what is queued by then, some 10 ms of the link */
+#define QUIET_LOOKS 100u /* after this many quiet looks the watcher sleeps until the gate is shut */
+/*
+ * Copies to the device of at most this size go along with the command; no engine copies them
+ * (H100).
+ */
+#define SENT_ALONG_BYTES 4096u
+/*
+ * How long the program's copies to devices get their turns after each. A copy that comes later
+ * waits for the copies queued by then, some 10 ms of the link.
+ */
+#define TURNS_FOR_NS 2000000000ull
 
-static _Atomic uint64_t program_copied_in; /* when; 0: never */
+static _Atomic uint64_t program_copied_in; /* the time of the program's last copy in; 0: never */
 
 static PS_PER_DEVICE struct {
-    uint32_t *words; /* of each way; 0: open. NULL: there is no gate */
-    CUdeviceptr looked_at[PS_COPY_GATE_WAYS];
+    uint32_t *words;                          /* one for each direction; 0: open. NULL: there is no gate */
+    CUdeviceptr looked_at[PS_COPY_GATE_WAYS]; /* the words' addresses for the device */
     size_t page;
-    size_t since_look[PS_COPY_GATE_WAYS];  /* bytes queued; atomic */
-    bool mappings_wait[PS_COPY_GATE_WAYS]; /* for the copies of that way; atomic */
-    bool copies[PS_COPY_GATE_WAYS];        /* some have been queued; atomic */
+    size_t since_look[PS_COPY_GATE_WAYS];  /* bytes queued since the last look; atomic */
+    bool mappings_wait[PS_COPY_GATE_WAYS]; /* mappings wait for the copies of that direction; atomic */
+    bool copies[PS_COPY_GATE_WAYS];        /* copies have been queued; atomic */
     bool stays_open;                       /* atomic */
     pthread_mutex_t lock;
     pthread_cond_t was_shut;
-    unsigned shut_by, held_by; /* the latter are among the former */
+    unsigned shut_by, held_by; /* the callers that have the gate shut; those of them that hold a stream */
     uint64_t shut_since, times_shut;
     bool watched, ends;
 } first_dev = {.mappings_wait = {[PS_COPY_GATE_OUT] = true},
@@ -64,7 +75,7 @@ void ps_copy_gate_stay_open(bool stays)
     __atomic_store_n(&dev->stays_open, stays, __ATOMIC_RELAXED);
 }
 
-/* [with lock] The device may look at them at any time. */
+/* Sets a word, at which the device may look at any time. [with lock] */
 static void set_word(enum ps_copy_gate_way way, uint32_t value)
 {
     __atomic_store_n(&dev->words[way * WORDS_APART], value, __ATOMIC_SEQ_CST);
@@ -77,9 +88,9 @@ static void open_all(void)
 }
 
 /*
- * Opens what has been shut for too long; who shut it goes on with its mapping, which then takes its
- * time slice. While mappings come this looks once a millisecond, so that who shuts the gate need
- * not wake it.
+ * The watcher's thread: opens a gate that was shut for too long. The thread that shut the gate goes
+ * on with its mapping, which then takes a time slice. While mappings come, the watcher looks once a
+ * millisecond, so that no thread that shuts the gate need wake it.
  */
 static void watch(void)
 {
@@ -116,8 +127,8 @@ void ps_copy_gate_end(void)
 }
 
 /*
- * The words, in memory of our own, which stays when the context goes: a thread may be opening the
- * gate then.
+ * Makes the words. They lie in our own memory, which outlives the context: a thread may be opening
+ * the gate when the context goes. Returns NULL if the driver can't provide them.
  */
 static uint32_t *new_words(CUdeviceptr *on_device)
 {
@@ -154,7 +165,7 @@ void ps_copy_gate_make(CUstream stream, size_t granularity)
         dev->words = words;
 }
 
-/* The least piece: a time slice holds about three of those that a mapping waits for. */
+/* Returns the bytes of the least piece. A time slice holds about three that a mapping waits for. */
 static size_t least_piece(enum ps_copy_gate_way way)
 {
     return (mappings_wait(way) ? PIECE_PAGES : 2 * PIECE_PAGES) * dev->page;
@@ -173,7 +184,7 @@ void ps_copy_gate_program_copies_in(size_t bytes)
         atomic_store_explicit(&program_copied_in, ps_now_ns(), memory_order_relaxed);
 }
 
-/* Whether others are to have their turn. */
+/* Returns whether copies of that direction give other work its turn. */
 static bool gives_turns(enum ps_copy_gate_way way)
 {
     if (!dev->words)
@@ -185,18 +196,18 @@ static bool gives_turns(enum ps_copy_gate_way way)
 }
 
 /*
- * Ahead of a piece: a look, if so much has been queued since the last one. One that can't be queued
- * is left out.
+ * Queues a look ahead of a piece of `bytes`, if enough was queued since the last look. Ignores a
+ * driver that refuses.
  */
 static void look(CUstream stream, enum ps_copy_gate_way way, size_t bytes)
 {
     if (__atomic_add_fetch(&dev->since_look[way], bytes, __ATOMIC_RELAXED) <= least_piece(way))
         return;
-    __atomic_store_n(&dev->since_look[way], bytes,
-                     __ATOMIC_RELAXED); /* of two threads, one look more or less is no matter */
+    /* Two threads at once may queue one look too many or too few, which does no harm. */
+    __atomic_store_n(&dev->since_look[way], bytes, __ATOMIC_RELAXED);
     /*
-     * Two clocks: the stream waits here when the device comes to it, after all that was queued on
-     * it before, for as long as the gate is shut.
+     * Two clocks: the stream waits here when the device gets here, after the work that was queued
+     * before. It waits as long as the gate is shut.
      */
     ps_cu.cuStreamWaitValue32(stream, dev->looked_at[way], 0, CU_STREAM_WAIT_VALUE_EQ);
 }
@@ -217,14 +228,14 @@ int ps_copy_gate_copy(CUstream stream, enum ps_copy_gate_way way, CUdeviceptr to
     return r;
 }
 
-/* Whether a mapping would wait for copies of that way. */
+/* Returns whether a mapping would wait for copies of that direction. */
 static bool is_in_the_way(enum ps_copy_gate_way way)
 {
     return mappings_wait(way) && __atomic_load_n(&dev->copies[way], __ATOMIC_RELAXED) &&
            !__atomic_load_n(&dev->stays_open, __ATOMIC_RELAXED);
 }
 
-/* [with lock] True: it is the first of those that have it shut. */
+/* Counts a caller that shuts the gate. Returns whether it is the first. [with lock] */
 static bool shut(void)
 {
     if (dev->shut_by++)

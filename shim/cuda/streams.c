@@ -16,7 +16,7 @@
 
 static struct ps_stream *_Atomic table[PS_STREAMS_MAX];
 static _Atomic uint32_t count;
-static _Atomic uint32_t generation = 1; /* changes when a stream goes: thread caches are void then */
+static _Atomic uint32_t generation = 1; /* changes when a stream goes; caches of threads are void then */
 /* Stands for the streams that found no place. */
 static struct ps_stream unplaced = {.index = PS_STREAMS_MAX, .record_lock = PTHREAD_MUTEX_INITIALIZER};
 static atomic_bool overflowed;
@@ -24,7 +24,7 @@ static atomic_bool were_made; /* the program has created streams */
 static atomic_bool may_block; /* the program may have blocking streams beside the legacy one */
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The last stream that this thread asked for. */
+/* The stream that this thread found last. */
 static __thread struct {
     CUstream handle;
     uint32_t generation;
@@ -35,23 +35,23 @@ static __thread struct {
 static __thread struct ps_stream *own_stream;
 
 /*
- * This thread's number, from 1; 0: it has used no stream of its own. Not its pthread_t, which the
- * next thread gets when it has ended.
+ * This thread's number, from 1; 0: the thread has not used its own stream. It is not the pthread_t,
+ * which a later thread may get.
  */
 static __thread uint64_t self;
 static pthread_key_t thread_ends;
 static bool has_thread_ends;
 static pthread_once_t thread_ends_made = PTHREAD_ONCE_INIT;
 
-/* Whether the handle stands for a stream of whatever context is current. */
+/* Returns whether the handle stands for a default stream of the current context. */
 static bool is_default(CUstream handle)
 {
     return !handle || handle == CU_STREAM_PER_THREAD;
 }
 
 /*
- * The context that a stream of this handle is of, for the calling thread; one that has none yet is
- * about to get the device's.
+ * Returns the context of this handle's stream for the calling thread; NULL: an error. A thread
+ * without a context is about to get the device's.
  */
 static CUcontext context_of(CUstream handle)
 {
@@ -63,8 +63,9 @@ static CUcontext context_of(CUstream handle)
 }
 
 /*
- * Makes the stream's context current: the default streams' handles are the current context's, and
- * an event can be recorded in its own alone. True: `leave` is to take it back.
+ * Makes the stream's context current. Handles of default streams mean the current context's
+ * streams, and an event can be recorded only in its own context. Returns whether `leave` must undo
+ * it.
  */
 static bool enter(const struct ps_stream *s)
 {
@@ -101,9 +102,8 @@ static struct ps_stream *search(CUstream handle, CUcontext context, bool per_thr
 }
 
 /*
- * Whether the stream was destroyed, or its thread has ended, and its last work has ended;
- * remembered. While the driver is asked another thread may put a new stream in this place, which is
- * not over. A stream of a thread that recorded nothing has no use that anybody noted.
+ * The answer true is remembered. While the driver is asked, another thread may put a new stream in
+ * this place, which is not over. A per-thread stream without a recorded tick has no noted use.
  */
 bool ps_stream_is_over(struct ps_stream *s)
 {
@@ -122,9 +122,9 @@ bool ps_stream_is_over(struct ps_stream *s)
 }
 
 /*
- * The thread ends: nobody names its own default streams any more. Two clocks: what it queued on
- * them may still run; the ticks of all uses that were noted have been recorded (ps_stream_settle).
- * No driver call: the driver's own part of the thread may have ended before.
+ * The thread ends: no call names its own default streams any more. Two clocks: its queued work may
+ * still run, but the ticks of all noted uses have been recorded (ps_stream_settle). Makes no driver
+ * call, because the driver's own data of the thread may be gone.
  */
 static void end_own_streams(void *unused)
 {
@@ -148,7 +148,7 @@ static void make_thread_ends(void)
     has_thread_ends = !pthread_key_create(&thread_ends, end_own_streams);
 }
 
-/* The calling thread's number; its streams end with it from here on. */
+/* Returns the calling thread's number. From now on its own streams end with the thread. */
 static uint64_t own_number(void)
 {
     static _Atomic uint64_t numbers;
@@ -156,7 +156,7 @@ static uint64_t own_number(void)
     if (!self)
         self = atomic_fetch_add(&numbers, 1) + 1;
     pthread_once(&thread_ends_made, make_thread_ends);
-    if (has_thread_ends) /* else their places stay taken */
+    if (has_thread_ends) /* otherwise the places of its streams stay taken */
         pthread_setspecific(thread_ends, &self);
     return self;
 }
@@ -171,7 +171,7 @@ void ps_streams_created(unsigned flags)
 /* Covers streams created before set-up or by a call that is not hooked. */
 static void look_whether_blocking(CUstream handle)
 {
-    unsigned flags = CU_STREAM_DEFAULT; /* as a per-thread default stream */
+    unsigned flags = CU_STREAM_DEFAULT; /* a per-thread default stream has these */
 
     if (!handle || atomic_load_explicit(&may_block, memory_order_relaxed))
         return;
@@ -191,9 +191,9 @@ static struct ps_stream *begin(struct ps_stream *s, CUstream handle, CUcontext c
 }
 
 /*
- * A place in the table that a stream has left. Ticks go on from where they are: whoever noted the
- * old stream's finds a later event. Not among the first 64, whose places spans remember as having
- * waited.
+ * Puts a new stream in the place of one that is over. Ticks go on from where they are, so a noted
+ * use of the old stream finds a later event. Returns NULL if there is no such place. The first 64
+ * places are not reused: spans remember which of them have waited.
  */
 static struct ps_stream *reuse(CUstream handle, CUcontext context, bool per_thread)
 {
@@ -201,7 +201,8 @@ static struct ps_stream *reuse(CUstream handle, CUcontext context, bool per_thre
 
     for (uint32_t i = 64; i < n; i++) {
         struct ps_stream *s = atomic_load(&table[i]);
-        if (!ps_stream_is_over(s) || (s->context && s->context != context)) /* its events are its context's */
+        /* The events in the ring belong to the old stream's context. */
+        if (!ps_stream_is_over(s) || (s->context && s->context != context))
             continue;
         pthread_mutex_lock(&s->record_lock);
         begin(s, handle, context, per_thread);
@@ -248,7 +249,7 @@ struct ps_stream *ps_stream_find(CUstream handle, bool per_thread_default)
     uint32_t now = atomic_load_explicit(&generation, memory_order_acquire);
     bool per_thread = handle == CU_STREAM_PER_THREAD,
          is_last = last.stream && last.handle == handle && last.generation == now;
-    /* A handle that is not a default stream's is of one context while it lives. */
+    /* Other handles than those of default streams have one context while they live. */
     if (is_last && !is_default(handle))
         return last.stream;
 
@@ -319,15 +320,15 @@ void ps_streams_wait_begins(struct ps_streams_wait *wait)
     const uint32_t n = ps_streams_count();
 
     /*
-     * Two clocks: who notes a use from here on notes a later tick, and may have queued its work
-     * before the wait or not.
+     * Two clocks: a use that is noted from now on gets a later tick. Its work may have been queued
+     * before the wait or after it.
      */
     wait->moment = ps_uses_moments();
     wait->count = n < PS_STREAMS_WAITED ? n : PS_STREAMS_WAITED;
     for (uint32_t i = 0; i < wait->count; i++) {
         struct ps_stream *s = ps_streams_at(i);
         wait->tick[i] = 0;
-        if (s->context != ps_device.context || atomic_load(&s->gone)) /* another context's are not waited for */
+        if (s->context != ps_device.context || atomic_load(&s->gone)) /* the wait is for this context only */
             continue;
         wait->tick[i] = s->per_thread ? atomic_load(&s->recorded) : atomic_fetch_add(&s->next, 1);
     }
@@ -347,7 +348,8 @@ void ps_streams_wait_ended(const struct ps_streams_wait *wait)
         if (!wait->tick[i])
             continue;
         raise_to(&ps_streams_at(i)->done, wait->tick[i]);
-        if (!ps_streams_at(i)->per_thread) /* what its thread has queued unmarked a moment does not cover */
+        /* On a per-thread stream, a moment does not cover work that its thread has not marked. */
+        if (!ps_streams_at(i)->per_thread)
             raise_to(&ps_streams_at(i)->done_at, wait->moment);
     }
 }
@@ -362,10 +364,10 @@ uint64_t ps_streams_progress(void)
         const uint64_t last_tick = atomic_load(&s->recorded);
         uint64_t tick = atomic_load_explicit(&s->come_to, memory_order_relaxed);
         if (last_tick > tick + PS_TICK_RING - 1)
-            tick = last_tick - (PS_TICK_RING - 1); /* what went before has been overwritten */
+            tick = last_tick - (PS_TICK_RING - 1); /* earlier events have been overwritten */
         /*
-         * An event that was recorded anew since stands for a later tick: then less is seen than
-         * there is.
+         * An event that was overwritten meanwhile stands for a later tick. The number is then too
+         * low.
          */
         while (tick < last_tick && ps_cu.cuEventQuery(s->ring[(tick + 1) % PS_TICK_RING]) == CUDA_SUCCESS)
             tick++;
@@ -376,8 +378,8 @@ uint64_t ps_streams_progress(void)
 }
 
 /*
- * Whether the stream is being captured, or is the legacy one, which an event recorded on it would
- * make invalid the capture of a blocking stream by.
+ * Returns whether the stream is being captured. Also true for the legacy stream while a blocking
+ * stream is captured: an event recorded there would make that capture invalid.
  */
 static bool is_capturing(const struct ps_stream *s)
 {
@@ -394,12 +396,13 @@ bool ps_stream_orders_others(const struct ps_stream *s)
 }
 
 /*
- * Where an event is recorded that is to come after all that the stream was given. NULL: it can't be
- * had.
+ * Finds the stream on which to record an event that comes after all work of `s`. Returns 0, or -EIO
+ * if the driver refuses to create it.
  *
- * Two clocks: a blocking stream comes after what the legacy stream was given before it, so an event
- * there does, too; and nothing else is on it that the legacy stream, or through it another, would
- * wait for. [record_lock held, in the stream's context]
+ * Two clocks: a blocking stream comes after the work that the legacy stream was given before. So an
+ * event on the blocking stream `shadow` comes after it, too. `shadow` has no other work for which
+ * the legacy stream, or other streams through it, would wait. [record_lock held, in the stream's
+ * context]
  */
 static int place_to_record(struct ps_stream *s, CUstream *place)
 {
@@ -412,9 +415,7 @@ static int place_to_record(struct ps_stream *s, CUstream *place)
     return s->shadow ? 0 : -EIO;
 }
 
-/*
- * Records the event behind what the stream was given. [record_lock held, in the stream's context]
- */
+/* Records the event behind the stream's work. [record_lock held, in the stream's context] */
 static int record_behind(struct ps_stream *s, CUevent event)
 {
     CUstream place;
@@ -423,13 +424,14 @@ static int record_behind(struct ps_stream *s, CUevent event)
     return r ? r : ps_cuda_errno(ps_cu.cuEventRecord(event, place));
 }
 
-/* `as_barrier`: on the legacy stream itself. [record_lock held] */
+/* Records the next tick. `as_barrier`: on the legacy stream itself. [record_lock held] */
 static int record(struct ps_stream *s, bool as_barrier)
 {
     /*
-     * Claim, then record. A launch that was queued and then read `next` as this tick did so before
-     * the line below, so the event, recorded after it, covers the launch. The other way round a
-     * launch could be queued between record and claim and note a tick that misses it.
+     * Claim, then record. A thread that queued a launch and then read this tick from `next` did so
+     * before the claim below. The event is recorded after the claim, so it covers the launch. The
+     * other way round, a launch could be queued between record and claim. Its noted tick would then
+     * miss it.
      */
     uint64_t tick = 0;
     if (ps_ordering_rule(TICK_BEFORE_RECORD))
@@ -458,7 +460,7 @@ static int record(struct ps_stream *s, bool as_barrier)
     return r;
 }
 
-/* Why nothing may be put on the stream now, or 0. [record_lock held] */
+/* Returns 0 if work may be queued on the stream now, else -errno. [record_lock held] */
 static int refusal(const struct ps_stream *s)
 {
     if (atomic_load(&s->gone))
@@ -466,7 +468,7 @@ static int refusal(const struct ps_stream *s)
     if ((s->per_thread && s->owner != self) || s == &unplaced)
         return -EXDEV;
     if (ps_capture_anywhere() && is_capturing(s))
-        return -EBUSY; /* it would become a node of the program's graph, or end its capture */
+        return -EBUSY; /* the work would become a node of the program's graph, or end its capture */
     if (!ps_ordering_rule(JOINING_HOLDS_RECORDS)) {
         ps_ordering_rule_widen_window();
     }
@@ -496,7 +498,7 @@ static int tick(struct ps_stream *s, bool as_barrier)
 int ps_stream_tick(struct ps_stream *s)
 {
     if (s->per_thread)
-        atomic_store(&s->unmarked, false); /* its owner is here: it queues nothing meanwhile */
+        atomic_store(&s->unmarked, false); /* the owner is in this function and queues nothing meanwhile */
     return tick(s, false);
 }
 
@@ -556,9 +558,9 @@ void ps_stream_retire(CUstream handle)
     if (!s)
         return;
     /*
-     * Under the lock: a thread that is about to use the handle does so before, or sees that it is
-     * gone. What was queued before a capture was covered by a tick when that began (capture.c), and
-     * what is in it never runs.
+     * Under the lock, so that another thread uses the handle before, or sees that the stream is
+     * gone. If the stream is being captured, no tick is needed. Work from before the capture got a
+     * tick when the capture began (capture.c), and work in it never runs.
      */
     pthread_mutex_lock(&s->record_lock);
     if (!(ps_capture_anywhere() && is_capturing(s)) && record(s, false))
@@ -569,7 +571,7 @@ void ps_stream_retire(CUstream handle)
     atomic_fetch_add(&generation, 1);
 }
 
-/* The first stream of the context from that place on, or NULL. [table_lock held] */
+/* Returns the context's first stream from that place on, or NULL. [table_lock held] */
 static struct ps_stream *next_of(CUcontext context, uint32_t *place)
 {
     for (uint32_t n = atomic_load(&count); *place < n;) {
@@ -591,8 +593,8 @@ void ps_streams_end_context(CUcontext context)
     if (!s)
         return;
     /*
-     * Two clocks: no event of the context's will tell anybody that its work is over, so this thread
-     * waits until it is.
+     * Two clocks: the events of the context go too, and can't show that its work is over. So this
+     * thread waits for the work.
      */
     bool is_known = false;
     if (ps_cu.cuCtxPushCurrent(context) == CUDA_SUCCESS) {
@@ -603,7 +605,7 @@ void ps_streams_end_context(CUcontext context)
     for (place = 0; (s = next_of(context, &place));) {
         pthread_mutex_lock(&s->record_lock);
         atomic_store(&s->gone, true);
-        atomic_store(&s->over, is_known); /* else what was used on it is never known to be over */
+        atomic_store(&s->over, is_known); /* false: its uses never count as over */
         atomic_store(&s->recorded, 0);
         s->context = NULL;
         s->shadow = NULL;
@@ -619,7 +621,7 @@ void ps_streams_end_context(CUcontext context)
 
 int ps_stream_comes_after(const struct ps_stream *stream, CUevent event)
 {
-    if (stream == &unplaced) /* two clocks: its work is yet to be queued, by this thread */
+    if (stream == &unplaced) /* Two clocks: this thread has yet to queue the work. */
         return ps_event_host_wait(event);
     bool entered = is_default(stream->handle) && enter(stream);
     int r = ps_cuda_errno(ps_cu.cuStreamWaitEvent(stream->handle, event, 0));
@@ -631,5 +633,5 @@ int ps_stream_comes_after(const struct ps_stream *stream, CUevent event)
 void ps_stream_or_host_comes_after(const struct ps_stream *stream, CUevent event)
 {
     if (ps_stream_comes_after(stream, event) && ps_event_host_wait(event))
-        ps_cu.cuCtxSynchronize(); /* events fail: the last resort needs none */
+        ps_cu.cuCtxSynchronize(); /* the last resort, which needs no event */
 }
