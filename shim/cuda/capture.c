@@ -11,10 +11,10 @@
 
 atomic_uint ps_captures;
 
-/* The stream on which the calling thread's call keeps us from recording. */
+/* The stream on which the calling thread's call holds back records. */
 static __thread struct ps_stream *beginning __attribute__((tls_model("initial-exec")));
 
-static atomic_uint waiting; /* for a context */
+static atomic_uint waiting; /* threads that wait for a context */
 
 static void one_is_over(void)
 {
@@ -26,7 +26,7 @@ static void one_is_over(void)
 
 bool ps_capture_keep_out(void)
 {
-    /* Either this sees the capture that begins, or that sees this. */
+    /* Either this thread sees the capture that begins, or the capturing thread sees this one. */
     atomic_fetch_add(&waiting, 1);
     if (!atomic_load(&ps_captures))
         return true;
@@ -40,15 +40,15 @@ void ps_capture_let_in(void)
 }
 
 /*
- * Two clocks: what the stream has been given so far is covered by a tick before anything of it is
- * captured. If the stream is destroyed while it is captured there is no event to record any more,
- * and that tick is the last one.
+ * Two clocks: a tick covers the stream's work so far, before any work on it is captured. If the
+ * stream is destroyed while it is captured, no event can be recorded any more. This tick is then
+ * the last one.
  */
 static void cover(struct ps_stream *s)
 {
     const int r = ps_ordering_rule(CAPTURED_WITH_TICK) ? ps_stream_tick(s) : -EINVAL;
 
-    if (r != -EBUSY) /* else it is captured, or barred by another capture, already */
+    if (r != -EBUSY) /* otherwise the stream is captured already, or another capture bars it */
         atomic_store(&s->covered, !r);
 }
 
@@ -57,9 +57,8 @@ static void hold_records(CUstream stream, bool per_thread_default)
     struct ps_stream *legacy = ps_stream_find_legacy();
 
     beginning = ps_stream_find(stream, per_thread_default);
-    if (legacy &&
-        ps_stream_orders_others(
-            legacy)) /* nothing is recorded there while a blocking stream is captured, which this one may be */
+    /* This may be a blocking stream. During its capture, the legacy stream can't record. */
+    if (legacy && ps_stream_orders_others(legacy))
         cover(legacy);
     if (!beginning)
         return;
@@ -96,8 +95,7 @@ void ps_capture_began(bool succeeded)
 void ps_capture_may_be_joined(CUstream stream, bool per_thread_default)
 {
     /*
-     * The event was recorded in a capture before this call, if it was: that capture has been
-     * counted.
+     * If the event was recorded in a capture, that capture began before this call and is counted.
      */
     if (!ps_capture_anywhere() || !ps_ordering_rule(JOINING_HOLDS_RECORDS))
         return;
@@ -114,14 +112,14 @@ void ps_capture_was_joined(void)
 #define FREES_MAX 64u
 
 /*
- * Streams that were being captured when memory was freed on them; those of captures that are over
- * as well, until there is no room.
+ * Streams that were being captured when memory was freed on them. Streams of captures that are over
+ * may stay in the list.
  */
 static pthread_mutex_t frees_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ps_stream *freed_on[FREES_MAX];
 static unsigned frees;
 
-/* The capture that the stream belongs to; 0: none. */
+/* Returns the id of the stream's capture; 0: none. */
 static cuuint64_t capture_of(CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -148,7 +146,7 @@ void ps_capture_freed_on(CUstream stream, bool per_thread_default)
     pthread_mutex_unlock(&frees_lock);
 }
 
-/* Two clocks: both calls go into the graph, where `stream` then comes after what `s` was given. */
+/* Two clocks: both calls go into the graph, where `stream` then comes after the work of `s`. */
 static void join(CUstream stream, CUstream s)
 {
     CUevent event;
@@ -170,7 +168,7 @@ void ps_capture_ends(CUstream stream, bool per_thread_default)
     cuuint64_t id = frees ? capture_of(stream) : 0;
     for (unsigned i = 0; id && i < frees; i++) {
         struct ps_stream *s = freed_on[i];
-        ps_stream_hold_records(s); /* its handle is good as long as it isn't gone, which is seen under this */
+        ps_stream_hold_records(s); /* the handle is valid while `gone`, read under this hold, is false */
         cuuint64_t one = atomic_load(&s->gone) ? 0 : capture_of(s->handle);
         if (one == id && s->handle != stream)
             join(stream, s->handle);
@@ -198,8 +196,8 @@ void ps_capture_ended(CUstream stream, bool per_thread_default, CUresult result)
                    result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
 
     /*
-     * After other errors (a stream that is not the capture's, or none at all) it goes on; unless
-     * the stream says otherwise.
+     * After other errors (the wrong stream, or no capture) a capture goes on. It has ended if it
+     * began on this stream, and the driver says that the stream is not captured.
      */
     if (!is_over && !(atomic_load(&s->captured_from) && !ps_capture_has(stream, per_thread_default)))
         return;
@@ -210,8 +208,8 @@ void ps_capture_ended(CUstream stream, bool per_thread_default, CUresult result)
 }
 
 /*
- * The legacy stream is used by no capture, and yet can't be used while a blocking stream is
- * captured (cuda.h, cuStreamIsCapturing).
+ * No capture uses the legacy stream. Yet it can't be used while a blocking stream is captured
+ * (cuda.h, cuStreamIsCapturing).
  */
 bool ps_capture_has(CUstream stream, bool per_thread_default)
 {

@@ -10,8 +10,8 @@
 #include "cuda/driver.h"
 
 /*
- * Two a reload whose end the writer has not come to, which is 10 ms of the link at most, and one a
- * D2H that is queued.
+ * The number of marks. A reload needs two until the writer has seen its end, 10 ms of the link at
+ * most. A queued D2H needs one.
  */
 #define MARKS 1024u
 #define MARKS_A_WORD 64u
@@ -19,45 +19,47 @@
 #define RENEW_NS 1000000000u
 #define RETRY_NS 50000000u
 #define READINGS 5
-/* A reading as good as this is not tried to be bettered. */
+/* A reading with at most this error is good enough. */
 #define GOOD_NS 3000u
 /*
- * Longer: the device has other work on the hardware queue that our stream shares, or the machine
- * has. The old anchor does meanwhile.
+ * The longest time of a reading. A longer one means other work, of the machine or on the hardware
+ * queue that our stream shares. The old anchor is then used for longer.
  */
 #define READING_NS 2000000u
 /*
- * Of a program that has just begun the device has little other work: so often the first anchor is
- * tried for.
+ * The most tries for the first anchor. The device has little other work when the program has just
+ * begun.
  */
 #define FIRST_TRIES 10
 
 /*
- * By how much the clocks' rates may differ: quartzes are better, and more is a reading gone wrong.
+ * The most by which the clocks' rates may differ. Quartzes are better; a larger difference is a
+ * wrong reading.
  */
 #define DRIFT_MAX 0.0002
 
 /*
- * Events that readings are made with: the two anchors, the best reading of a search and the latest.
+ * Events for readings: one for each of the two anchors, for the best reading of a search and for
+ * the latest.
  */
 #define READERS 4u
 #define NONE READERS
 
 static PS_PER_DEVICE struct {
-    struct ps_device_mark *marks;                  /* MARKS of them; NULL: there is no clock */
-    _Atomic uint64_t unused[MARKS / MARKS_A_WORD]; /* a bit each */
+    struct ps_device_mark *marks;                  /* an array of MARKS; NULL: there is no clock */
+    _Atomic uint64_t unused[MARKS / MARKS_A_WORD]; /* a bit for each mark that is free */
     CUstream stream;
-    CUevent reader[READERS]; /* constant once they are there */
+    CUevent reader[READERS]; /* constant once they are made */
     uint64_t renew_at;
     _Atomic uint64_t error_ns;
 
-    pthread_mutex_t lock; /* of these; they are changed by the renewing thread */
+    pthread_mutex_t lock; /* guards the fields below, which only the renewing thread changes */
     struct {
-        unsigned reader;    /* its event */
-        uint64_t ns, error; /* when that came, and by how much it may be wrong */
-    } anchor, last;         /* NONE: there is none yet */
-    int64_t between;        /* them, by the device's clock */
-    double rate;            /* nanoseconds of the host's clock for one of the device's */
+        unsigned reader;    /* the index of its event; NONE: no reading yet */
+        uint64_t ns, error; /* the host's time at the event, and its largest error */
+    } anchor, last;
+    int64_t between; /* ns from `anchor` to `last` by the device's clock */
+    double rate;     /* ns of the host's clock for one ns of the device's */
 } first_dev = {.lock = PTHREAD_MUTEX_INITIALIZER, .anchor.reader = NONE, .last.reader = NONE, .rate = 1};
 #define dev (&PS_HERE(first_dev))
 
@@ -127,8 +129,8 @@ bool ps_device_clock_is_ahead(const struct ps_device_mark *mark)
 }
 
 /*
- * When the event came, and by how much that may be wrong. False: it takes too long, or the driver
- * refuses.
+ * Records the event and reads when it came by the host's clock, with the largest error. Returns
+ * false if that takes too long, or the driver refuses.
  */
 static bool read_both_clocks(CUevent event, uint64_t *ns, uint64_t *error)
 {
@@ -137,9 +139,7 @@ static bool read_both_clocks(CUevent event, uint64_t *ns, uint64_t *error)
 
     if (r != CUDA_SUCCESS)
         return false;
-    /*
-     * Asked for and not waited for: a wait would last as long as whatever the device has before it.
-     */
+    /* Queries the event. A wait would last as long as the device's earlier work. */
     do {
         r = ps_cu.cuEventQuery(event);
         after = ps_now_ns();
@@ -149,7 +149,7 @@ static bool read_both_clocks(CUevent event, uint64_t *ns, uint64_t *error)
     return r == CUDA_SUCCESS && after - before < READING_NS;
 }
 
-/* A reader that is neither an anchor nor that one. */
+/* Returns a reader that is neither an anchor nor `but`. */
 static unsigned free_reader(unsigned but)
 {
     unsigned i = 0;
@@ -160,8 +160,8 @@ static unsigned free_reader(unsigned but)
 }
 
 /*
- * The rate between the two anchors, if it is told from what their readings may be wrong by: a rate
- * that is none would grow with the time since. [lock held]
+ * Returns the rate between the two anchors if it exceeds their readings' errors, else 1. The error
+ * of a wrong rate would grow with time. [lock held]
  */
 static double rate_between(void)
 {
@@ -173,7 +173,7 @@ static double rate_between(void)
     return 1 + (double)more / (double)dev->between;
 }
 
-/* The reading becomes the last anchor, and the one before it that which is counted from. */
+/* Makes the reading the last anchor. The last anchor before becomes `anchor`. */
 static void set_anchor(unsigned reader, uint64_t ns, uint64_t error)
 {
     pthread_mutex_lock(&dev->lock);
@@ -189,8 +189,8 @@ static void set_anchor(unsigned reader, uint64_t ns, uint64_t error)
         dev->between = 0;
     dev->rate = rate_between();
     /*
-     * That of the last, and once more both, by which the rate may be wrong over the second until
-     * the next.
+     * The error of the last anchor, and both anchors' errors again: the rate may be wrong by these
+     * over the second until the next renewal.
      */
     uint64_t in_all = 2 * error + dev->anchor.error;
     pthread_mutex_unlock(&dev->lock);
@@ -209,7 +209,7 @@ void ps_device_clock_renew(void)
         unsigned reader = free_reader(best);
         uint64_t ns, error;
         if (!read_both_clocks(dev->reader[reader], &ns, &error))
-            break; /* if it is under way still: recorded anew, it will be a reading of then */
+            break; /* an event still under way is recorded again at its next use */
         if (error >= least)
             continue;
         best = reader;
@@ -228,8 +228,8 @@ bool ps_device_clock_when(CUevent event, uint64_t *ns)
 
     pthread_mutex_lock(&dev->lock);
     bool known = dev->anchor.reader != NONE && !ps_cuda_elapsed_ns(dev->reader[dev->anchor.reader], event, &since);
-    if (dev->between > 0 &&
-        since >= dev->between) /* counted on from the last, where the readings' errors do not add up */
+    /* Counts on from `last` if possible, since the readings' errors do not add up there. */
+    if (dev->between > 0 && since >= dev->between)
         *ns = dev->last.ns + (uint64_t)(int64_t)((double)(since - dev->between) * dev->rate);
     else
         *ns = dev->anchor.ns + (uint64_t)(int64_t)((double)since * dev->rate);

@@ -14,10 +14,12 @@ PS_PER_DEVICE struct ps_device_facts ps_first_device;
 
 static PS_PER_DEVICE struct {
     CUmemAllocationProp device_pages, host_pages;
-    CUmemAccessDesc access[PS_PEERS_MAX]; /* who reaches what is mapped: the device, and its peers */
-    _Atomic uint32_t accesses;            /* how many there are; one more is there before it is counted */
-    _Atomic uint64_t
-        pool_asked; /* pool_changes when the pool was last asked, times two, and one more if it keeps all */
+    CUmemAccessDesc access[PS_PEERS_MAX]; /* devices that reach the mappings: the device and its peers */
+    _Atomic uint32_t accesses;            /* the number of `access`; a new one is complete before it counts */
+    /*
+     * The value of pool_changes when the pool was last asked, times two; plus one if it keeps all.
+     */
+    _Atomic uint64_t pool_asked;
 } first_dev;
 #define dev (&PS_HERE(first_dev))
 
@@ -28,11 +30,11 @@ static int attribute(CUdevice_attribute which, CUdevice device)
     return ps_cu.cuDeviceGetAttribute(&value, which, device) == CUDA_SUCCESS ? value : 0;
 }
 
-/* Peers by their ordinals, which come before the devices are managed, if they come at all. */
+/* Peers by ordinal. They may be noted before their devices are managed, or without that. */
 #define PEER_ORDINALS 64
-static _Atomic uint64_t peers_of[PEER_ORDINALS]; /* those (bits) that may use what lies on each device */
+static _Atomic uint64_t peers_of[PEER_ORDINALS]; /* for each device, a bit for each peer that may use its memory */
 
-/* One thread at a time. */
+/* Gives a device access to the mappings that follow. One thread at a time. */
 static void let_in(int ordinal)
 {
     uint32_t n = atomic_load(&dev->accesses);
@@ -141,7 +143,7 @@ bool ps_device_has_default_pool(CUmemoryPool pool)
            ps_cu.cuDeviceGetDefaultMemPool(&of_device, ps_device.ordinal) == CUDA_SUCCESS && pool == of_device;
 }
 
-static _Atomic uint64_t pool_changes = 1; /* of any device's */
+static _Atomic uint64_t pool_changes = 1; /* changes of any device's pool */
 
 void ps_device_pools_changed(void)
 {
@@ -150,7 +152,7 @@ void ps_device_pools_changed(void)
 
 bool ps_device_pool_keeps_all(void)
 {
-    /* Before the pool is asked: what is set meanwhile makes this answer an old one. */
+    /* Read before the pool is asked, so that a change meanwhile makes the answer an old one. */
     const uint64_t changes = atomic_load(&pool_changes),
                    asked = atomic_load_explicit(&dev->pool_asked, memory_order_relaxed);
     CUmemoryPool pool = NULL;
@@ -197,8 +199,8 @@ int ps_pages_give_access(CUdeviceptr address, size_t bytes)
 }
 
 /*
- * What the driver refuses once it may grant a moment later, and a program would lack memory or find
- * its bytes nowhere.
+ * The driver may grant a mapping a moment after it refused it. Without the mapping, the program
+ * would lack memory or not find its bytes.
  */
 static void rest_before_second_try(void)
 {
@@ -209,7 +211,7 @@ static void rest_before_second_try(void)
 
 static int map_handle(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle pages)
 {
-    /* whole handles only: an offset is refused (shim/README.md#mapping-memory) */
+    /* The driver maps whole handles only: it refuses an offset (shim/README.md#mapping-memory). */
     int r = ps_cuda_errno(ps_cu.cuMemMap(address, bytes, 0, pages, 0));
 
     if (r)
@@ -230,7 +232,7 @@ int ps_handle_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandl
     return map_handle(address, bytes, pages);
 }
 
-/* Each part's own addresses, then access to all of them. */
+/* Maps each part at its own addresses, then gives access to all of them at once. */
 static int map_parts(CUdeviceptr address, const struct ps_pages *pages)
 {
     size_t mapped = 0;
@@ -276,7 +278,7 @@ int ps_event_host_wait_at_most(CUevent event, uint64_t ns)
         nanosleep(&a_moment, NULL);
     if (result == CUDA_ERROR_NOT_READY)
         return -ETIMEDOUT;
-    return result == CUDA_SUCCESS ? 0 : ps_event_host_wait(event); /* it can't be asked; it can be waited for */
+    return result == CUDA_SUCCESS ? 0 : ps_event_host_wait(event); /* the query fails, but a wait may succeed */
 }
 
 int ps_event_host_wait(CUevent event)
@@ -286,7 +288,7 @@ int ps_event_host_wait(CUevent event)
 
     if (result == CUDA_SUCCESS)
         return 0;
-    /* A wait that fails says nothing about the work: it may still run. */
+    /* After a wait that failed, the work may still run. */
     while ((result = ps_cu.cuEventQuery(event)) == CUDA_ERROR_NOT_READY)
         nanosleep(&a_moment, NULL);
     return ps_cuda_errno(result);

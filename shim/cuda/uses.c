@@ -11,14 +11,14 @@
 #include "cuda/streams.h"
 #include "cuda/streams_inside.h"
 
-static _Atomic uint64_t moments; /* claimed so far (ps_uses_note_everything) */
+static _Atomic uint64_t moments; /* the number of moments claimed so far (ps_uses_note_everything) */
 
 uint64_t ps_uses_moments(void)
 {
     return atomic_load(&moments);
 }
 
-/* The first tick that was recorded on the stream after the moment, or is yet to be. */
+/* Returns the stream's first tick after the moment: a recorded one, or else the next. */
 static uint64_t first_tick_after(struct ps_stream *s, uint64_t moment)
 {
     pthread_mutex_lock(&s->record_lock);
@@ -36,7 +36,7 @@ static uint64_t first_tick_after(struct ps_stream *s, uint64_t moment)
     return first;
 }
 
-/* The event that covers tick `tick` of the stream, recorded now if it has not been. */
+/* Finds the event that covers a tick of the stream; records it if needed. Returns 0 or -errno. */
 static int event_for(struct ps_stream *s, uint64_t tick, CUevent *event)
 {
     if (atomic_load(&s->recorded) < tick) {
@@ -45,11 +45,11 @@ static int event_for(struct ps_stream *s, uint64_t tick, CUevent *event)
         if (r == -ENOENT && atomic_load(&s->recorded))
             tick = atomic_load(&s->recorded);
         if (r && atomic_load(&s->recorded) < tick)
-            return r; /* else someone has recorded meanwhile */
+            return r; /* otherwise another thread has recorded meanwhile */
     }
     uint32_t i = (uint32_t)(tick % PS_TICK_RING);
     if (atomic_load(&s->ring_tick[i]) < tick)
-        i = (uint32_t)(atomic_load(&s->recorded) % PS_TICK_RING); /* tick's own record failed */
+        i = (uint32_t)(atomic_load(&s->recorded) % PS_TICK_RING); /* the tick's own record failed */
     *event = s->ring[i];
     return 0;
 }
@@ -61,8 +61,8 @@ void ps_uses_note(struct ps_uses *uses, struct ps_stream *stream)
         return;
     }
     /*
-     * Nobody but its owner can record on a per-thread stream: what the owner has recorded is what
-     * there is to wait for.
+     * Only its owner can record on a per-thread stream. So only the ticks that the owner has
+     * recorded can be waited for.
      */
     uint64_t tick = stream->per_thread ? atomic_load(&stream->recorded) : atomic_load(&stream->next);
     if (!tick)
@@ -109,12 +109,12 @@ void ps_uses_mark(const struct ps_uses *uses)
 {
     for (unsigned i = 0; i < uses->count; i++)
         if (atomic_load(&uses->use[i].stream->recorded) < uses->use[i].tick)
-            ps_stream_tick(uses->use[i].stream); /* else who waits records it */
+            ps_stream_tick(uses->use[i].stream); /* on an error, the thread that waits records it */
 }
 
 void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from)
 {
-    /* Ticks that stand beside a moment may be later than it, and are not later than now. */
+    /* Ticks beside a moment may be later than that moment, but not later than now. */
     if (from->everywhere > into->everywhere)
         into->everywhere = from->everywhere;
     if (into->everywhere && (into->count || from->count))
@@ -132,13 +132,13 @@ void ps_uses_merge(struct ps_uses *into, const struct ps_uses *from)
     }
 }
 
-/* Called for each event that stands for the uses; a result other than 0 ends the walk. */
+/* Called for each event that stands for the uses. A result other than 0 ends the walk. */
 typedef int (*event_fn)(CUevent event, void *ctx);
 
 /*
- * The same where nothing but what has been queued counts. Two clocks: a stream that is being
- * captured was given nothing since that began, and what it was given before is covered by the tick
- * of that moment (capture.c).
+ * Like event_for, for callers that need only work that was queued already. Two clocks: a stream
+ * that is being captured was given no work since the capture began. The tick of that moment covers
+ * the work from before (capture.c).
  */
 static int event_for_queued(struct ps_stream *s, uint64_t tick, CUevent *event)
 {
@@ -154,10 +154,10 @@ static int each_event_by(int (*event_of)(struct ps_stream *s, uint64_t tick, CUe
 
     if (uses->everywhere) {
         if (ps_tracing_notes() && !ps_tracing_is_on())
-            return -EAGAIN; /* streams that were given work unseen are not among those known */
+            return -EAGAIN; /* streams that were given work unseen are not in the table */
         /*
-         * Two clocks: for streams without a place nobody but this thread can wait; while somebody
-         * captures not even that.
+         * Two clocks: only this thread can wait for streams without a place. During a capture it
+         * can't wait either.
          */
         if (ps_streams_are_unplaced() && ps_capture_anywhere())
             return -EBUSY;
@@ -293,7 +293,7 @@ static int wait_at_most(const struct ps_uses *uses, uint64_t ns, int (*query)(co
     while (!(over = query(uses)) && ps_now_ns() - since < ns)
         nanosleep(&a_moment, NULL);
     if (over < 0)
-        return ps_uses_host_wait(uses); /* they can't be asked; they can be waited for */
+        return ps_uses_host_wait(uses); /* the query fails, but a wait may succeed */
     return over ? 0 : -ETIMEDOUT;
 }
 
