@@ -9,11 +9,11 @@
 #include "cuda/runtime.h"
 
 static struct ps_real_cupti table;
-static bool found_by_name; /* then the user's environment is as it is meant, and the usual places are not */
+static bool found_by_name; /* the loader found CUPTI by its name, so the usual directories are not tried */
 
 /*
- * The older release where the runtime is of that, else the newer: a CUPTI that is newer than the
- * driver refuses to work with it.
+ * Returns the release to try first or second. The older one comes first if the runtime is of that
+ * release: a CUPTI that is newer than the driver refuses to work.
  */
 static unsigned release_of(bool second)
 {

@@ -8,25 +8,24 @@
 #include "cuda/device_memory.h"
 #include "cuda/driver.h"
 
-/* The section of per_device.h, as the linker names its ends. */
+/* The linker's names for the ends of the section of per_device.h. */
 extern char first_start[] __asm__("__start_ps_per_device") __attribute__((visibility("hidden")));
 extern char first_end[] __asm__("__stop_ps_per_device") __attribute__((visibility("hidden")));
 
 bool ps_devices_several;
 
-static void *as_loaded; /* the section; NULL: the process sees one device only, or there is no memory */
-static char *variables
-    /*
-     * each device's; reached by no pointer but these, which is what keeps the compiler from taking
-     * them for unused
-     */
-    [PS_DEVICES_MAX];
-static ptrdiff_t place[PS_DEVICES_MAX]; /* how far they are from the first's */
+/* A copy of the section as it was loaded. NULL: the process sees one device only, or no memory. */
+static void *as_loaded;
+/*
+ * The variables of each device. Only these pointers keep the compiler from dropping them as unused.
+ */
+static char *variables[PS_DEVICES_MAX];
+static ptrdiff_t place[PS_DEVICES_MAX]; /* the distance of a device's variables from the first device's */
 static atomic_uint managed;
 
 /*
- * Contexts, with the number of their device. Written by one thread at a time, from the first free
- * place on; read by all.
+ * Known contexts, with the numbers of their devices. One thread at a time adds an entry at the end;
+ * any thread reads.
  */
 #define CONTEXTS_MAX 64u
 #define NO_DEVICE UINT32_MAX
@@ -57,7 +56,7 @@ int ps_devices_new(void)
 
     if (!as_loaded || number == PS_DEVICES_MAX)
         return -ENOSPC;
-    /* What a device that was refused has left is used again. */
+    /* A refused device has left its memory, which is used again. */
     if (!variables[number] && posix_memalign((void **)&variables[number], 64, section_bytes()))
         return -ENOMEM;
     memcpy(variables[number], as_loaded, section_bytes());
@@ -98,12 +97,12 @@ unsigned ps_devices_count(void)
 
 void ps_devices_enter(unsigned number)
 {
-    /* An address may be a word that only looks like one, in an area that nobody has. */
+    /* The number may come from a word that only looks like an address, in an area of no device. */
     if (number < ps_devices_count())
         ps_here = place[number];
 }
 
-/* The place of the context among the known ones, or CONTEXTS_MAX. */
+/* Returns the index of the context among the known ones, or CONTEXTS_MAX. */
 static unsigned find(CUcontext context)
 {
     unsigned n = atomic_load_explicit(&known_count, memory_order_acquire);
@@ -154,7 +153,7 @@ bool ps_devices_primary_is_managed(CUdevice device)
     if (!ps_devices_primary_is_there(device) || !ps_cu.cuDevicePrimaryCtxRetain || !ps_cu.cuDevicePrimaryCtxRelease ||
         ps_cu.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
         return false;
-    ps_cu.cuDevicePrimaryCtxRelease(device); /* the program has it retained */
+    ps_cu.cuDevicePrimaryCtxRelease(device); /* the program keeps the context alive */
     return ps_devices_has_context(primary);
 }
 

@@ -16,8 +16,8 @@ static int load_result;
 static pthread_once_t loaded = PTHREAD_ONCE_INIT;
 
 /*
- * The library, not "libcuda.so": that name belongs to the development package. RTLD_LOCAL: our
- * opening it changes nobody's look-ups.
+ * Opens the driver by its SONAME; "libcuda.so" belongs to the development package. With RTLD_LOCAL
+ * this changes no other library's look-ups.
  */
 static void load(void)
 {
@@ -77,7 +77,7 @@ int ps_cuda_elapsed_ns(CUevent from, CUevent to, int64_t *ns)
     elapsed_fn elapsed = atomic_load_explicit(&kept, memory_order_relaxed);
     float ms = 0;
 
-    if (!elapsed) { /* drivers before 12.8 have the first version alone */
+    if (!elapsed) { /* drivers before 12.8 have only the first version */
         elapsed =
             ps_cu.cuEventElapsedTime ? ps_cu.cuEventElapsedTime : (elapsed_fn)ps_real_cuda_symbol("cuEventElapsedTime");
         atomic_store_explicit(&kept, elapsed, memory_order_relaxed);

@@ -21,8 +21,8 @@ static const char *const names[PS_DRIVER_FUNCTIONS] = {
 };
 
 /*
- * Looks for all of them, if the driver is loaded; it is not loaded for this. Without a lock, which
- * could not be taken under the loader's: several threads find the same.
+ * Looks all functions up, if the driver is loaded. This does not load it. Takes no lock, since the
+ * loader's lock may be held: several threads find the same addresses.
  */
 void ps_driver_functions_look(void)
 {
@@ -35,7 +35,7 @@ void ps_driver_functions_look(void)
         return;
     for (size_t i = 0; i < PS_DRIVER_FUNCTIONS; i++)
         atomic_store_explicit(&ps_driver_found[i], ps_real_dlsym(library, names[i]), memory_order_relaxed);
-    dlclose(library); /* whoever loaded it keeps it; drivers are not unloaded */
+    dlclose(library); /* the driver stays loaded */
     atomic_store_explicit(&done, true, memory_order_release);
 }
 

@@ -29,8 +29,8 @@ bool ps_helper_thread_is_one(void)
 }
 
 /*
- * How long a new thread tries to make its device's context its own: the driver may refuse it for a
- * moment.
+ * The tries of a new thread to make its device's context current; each pause is twice as long as
+ * the one before. The driver may refuse for a moment.
  */
 #define TRIES 10
 #define FIRST_PAUSE_NS 1000000u
@@ -39,13 +39,13 @@ bool ps_helper_thread_is_one(void)
 struct team {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    unsigned awaited; /* threads that have not told yet whether they can begin */
-    unsigned members; /* threads that still look here */
-    bool works;       /* all so far can */
+    unsigned awaited; /* threads that have not said yet whether they can begin */
+    unsigned members; /* threads that still use this structure */
+    bool works;       /* all threads that have said so far can begin */
     bool decided;
 };
 
-/* What a new thread is to do, and at which device. */
+/* A new thread's work and device. */
 struct task {
     const char *name;
     void (*run)(void);
@@ -56,7 +56,7 @@ struct task {
     struct team *team;
 };
 
-/* 0 or -errno. */
+/* Makes the device's context current. Returns 0 or -errno. */
 static int bind_context(void)
 {
     struct timespec pause = {.tv_nsec = FIRST_PAUSE_NS};
@@ -71,7 +71,7 @@ static int bind_context(void)
     return -EIO;
 }
 
-/* Tells the team whether this thread can begin. Returns whether it is to. */
+/* Tells the team whether this thread can begin. Returns whether it shall begin. */
 static bool join_team(struct team *team, bool can)
 {
     pthread_mutex_lock(&team->lock);
@@ -123,8 +123,8 @@ static int start(const struct task *what, pthread_t *thread)
     task->at = ps_here;
     sigfillset(&all);
     /*
-     * A fault of the thread's own is nobody else's signal: blocked, it would end the process past
-     * every handler.
+     * Signals for the thread's own faults stay unblocked. If they were blocked, a fault would end
+     * the process without any handler.
      */
     sigdelset(&all, SIGSEGV);
     sigdelset(&all, SIGBUS);
@@ -200,12 +200,12 @@ int ps_helper_threads_start_together(const struct ps_helper_task *helpers, unsig
     team.works = !r;
     team.decided = true;
     pthread_cond_broadcast(&team.changed);
-    while (team.members) /* the team is this function's */
+    while (team.members) /* the team is a variable of this function */
         pthread_cond_wait(&team.changed, &team.lock);
     pthread_mutex_unlock(&team.lock);
     for (unsigned i = 0; i < begun; i++) {
         if (r || !helpers[i].run)
-            pthread_join(thread[i], NULL); /* where threads lack the program has these */
+            pthread_join(thread[i], NULL); /* the program can have the thread's place in its limit again */
         else
             pthread_detach(thread[i]);
     }

@@ -22,10 +22,7 @@ static void resolve(void)
     complete = complete && table.name;
     PS_REAL_LIBELF_LIST(X)
 #undef X
-    /*
-     * Every other call is refused until the library has been told which version of the format its
-     * caller was written for.
-     */
+    /* libelf refuses every other call until elf_version has set the version of the format. */
     usable = complete && table.elf_version(EV_CURRENT) != EV_NONE;
     if (!usable)
         dlclose(library);

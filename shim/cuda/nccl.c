@@ -7,7 +7,7 @@
 
 static struct {
     const char *name;
-    void *_Atomic real; /* NULL until it was looked for, or where there is none */
+    void *_Atomic real; /* NULL: not looked up yet, or not there */
 } functions[PS_NCCL_FUNCTIONS] = {
 #define ENTRY(name) [PS_NCCL_FUNCTION_##name] = {#name, NULL},
 #define PS_NCCL_TRANSFER(name, parameters, arguments, sent, of_sent, received, of_received) ENTRY(name)
@@ -18,9 +18,9 @@ static struct {
 };
 
 /*
- * As in runtime.c: what is loaded with RTLD_LOCAL, as Python loads extension modules, RTLD_NEXT
- * does not see; by its SONAME it is found. Never our own function: RTLD_NEXT begins after us, and a
- * look-up in a library's handle does not come to us.
+ * Finds NCCL's function. RTLD_NEXT does not see libraries that were loaded with RTLD_LOCAL, as
+ * Python loads extension modules; the SONAME finds them. Our own function is never found: RTLD_NEXT
+ * begins after us, and a look-up in a library's handle does not reach us.
  */
 static void *find(const char *name)
 {
@@ -29,12 +29,12 @@ static void *find(const char *name)
 
     if (library) {
         found = ps_real_dlsym(library, name);
-        dlclose(library); /* whoever loaded it keeps it */
+        dlclose(library); /* the program keeps it loaded */
     }
     return found;
 }
 
-/* Several threads may look at once, and find the same. */
+/* Several threads may look a function up at once; they find the same address. */
 void *ps_real_nccl_or(enum ps_nccl_function which, void *instead)
 {
     void *real = atomic_load_explicit(&functions[which].real, memory_order_relaxed);

@@ -10,7 +10,10 @@
 static struct ps_real_cudart table;
 static pthread_once_t loaded = PTHREAD_ONCE_INIT;
 
-/* What stands in for a function that the loaded runtime doesn't have. One a hook, for the types. */
+/*
+ * Replaces a function that the loaded runtime doesn't have. Each hook has one, because of the
+ * types.
+ */
 #define PS_HOOK_CUDART(type, name, parameters, arguments)                                                              \
     static type no_##name parameters                                                                                   \
     {                                                                                                                  \
@@ -34,8 +37,8 @@ static cudaError_t no_cudaGetDevice(int *device)
 #undef PS_HOOK_CUDA
 
 /*
- * The shared runtime that is loaded, and its release; NULL: none. By its SONAME it is found
- * wherever it was loaded.
+ * Returns the loaded shared runtime and its release; NULL: none. The SONAME finds it, however it
+ * was loaded.
  */
 static void *library(unsigned *release)
 {
@@ -64,9 +67,9 @@ unsigned ps_real_cudart_release(void)
 }
 
 /*
- * Python loads extension modules with RTLD_LOCAL, where RTLD_NEXT does not see the runtime that
- * they brought. Our own export is never what is found: RTLD_NEXT begins after us, and a look-up in
- * a library's handle does not come to us.
+ * Finds a function of the runtime. Python loads extension modules with RTLD_LOCAL, and RTLD_NEXT
+ * does not see their runtime. Our own export is never found: RTLD_NEXT begins after us, and a
+ * look-up in a library's handle does not reach us.
  */
 static void *find(const char *name)
 {
