@@ -21,8 +21,8 @@
 #define WORDS_APART 16u /* the word of each direction has a cache line of its own */
 /*
  * The most pieces of a copy. A stream holds some 1,000 commands. Up to 48 copies to the host are
- * queued, but only few copies to the device of more than 256 MiB (copies.h). Beside pieces of 64
- * MiB a mapping waits as long as without a gate.
+ * queued. Copies to the device of more than 256 MiB are few (copies.h). Beside pieces of 64 MiB a
+ * mapping waits as long as without a gate.
  */
 static const size_t pieces_a_copy[PS_COPY_GATE_WAYS] = {[PS_COPY_GATE_OUT] = 8, [PS_COPY_GATE_IN] = 32};
 #define SHUT_AT_MOST_NS 2000000u
@@ -127,7 +127,7 @@ void ps_copy_gate_end(void)
 }
 
 /*
- * Makes the words. They lie in our own memory, which outlives the context: a thread may be opening
+ * Makes the words. They lie in our own memory, which outlives the context. A thread may be opening
  * the gate when the context goes. Returns NULL if the driver can't provide them.
  */
 static uint32_t *new_words(CUdeviceptr *on_device)

@@ -13,7 +13,7 @@ static bool found_by_name; /* the loader found CUPTI by its name, so the usual d
 
 /*
  * Returns the release to try first or second. The older one comes first if the runtime is of that
- * release: a CUPTI that is newer than the driver refuses to work.
+ * release. A CUPTI that is newer than the driver refuses to work.
  */
 static unsigned release_of(bool second)
 {

@@ -39,8 +39,8 @@
 #define DRIFT_MAX 0.0002
 
 /*
- * Events for readings: one for each of the two anchors, for the best reading of a search and for
- * the latest.
+ * Events for readings: two for the anchors, one for the best reading of a search and one for the
+ * latest.
  */
 #define READERS 4u
 #define NONE READERS
@@ -189,7 +189,7 @@ static void set_anchor(unsigned reader, uint64_t ns, uint64_t error)
         dev->between = 0;
     dev->rate = rate_between();
     /*
-     * The error of the last anchor, and both anchors' errors again: the rate may be wrong by these
+     * The error of the last anchor, and both anchors' errors again. The rate may be wrong by these
      * over the second until the next renewal.
      */
     uint64_t in_all = 2 * error + dev->anchor.error;

@@ -29,7 +29,7 @@ bool ps_helper_thread_is_one(void)
 }
 
 /*
- * The tries of a new thread to make its device's context current; each pause is twice as long as
+ * The tries of a new thread to make its device's context current. Each pause is twice as long as
  * the one before. The driver may refuse for a moment.
  */
 #define TRIES 10

@@ -19,7 +19,7 @@ static struct {
 
 /*
  * Finds NCCL's function. RTLD_NEXT does not see libraries that were loaded with RTLD_LOCAL, as
- * Python loads extension modules; the SONAME finds them. Our own function is never found: RTLD_NEXT
+ * Python loads extension modules; the SONAME finds them. Our own function is never found. RTLD_NEXT
  * begins after us, and a look-up in a library's handle does not reach us.
  */
 static void *find(const char *name)

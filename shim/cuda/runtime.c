@@ -68,7 +68,7 @@ unsigned ps_real_cudart_release(void)
 
 /*
  * Finds a function of the runtime. Python loads extension modules with RTLD_LOCAL, and RTLD_NEXT
- * does not see their runtime. Our own export is never found: RTLD_NEXT begins after us, and a
+ * does not see their runtime. Our own export is never found. RTLD_NEXT begins after us, and a
  * look-up in a library's handle does not reach us.
  */
 static void *find(const char *name)

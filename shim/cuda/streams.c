@@ -379,7 +379,7 @@ uint64_t ps_streams_progress(void)
 
 /*
  * Returns whether the stream is being captured. Also true for the legacy stream while a blocking
- * stream is captured: an event recorded there would make that capture invalid.
+ * stream is captured. An event recorded there would make that capture invalid.
  */
 static bool is_capturing(const struct ps_stream *s)
 {

@@ -80,7 +80,7 @@ static bool is_host_memory(CUdeviceptr address, struct host_memory *memory)
 /* ---- how far to look ---- */
 
 /*
- * Most host memory that kernels read holds no table, and a full search would make such a launch ten
+ * Most host memory that kernels read holds no table. A full search would make such a launch ten
  * times as expensive. So each launch searches the head, where a table begins, and as far as tables
  * reached in this allocation. A full search comes at the first few launches, and now and then.
  */
@@ -151,7 +151,7 @@ struct look {
 };
 
 /*
- * Names the spans in bytes [from, to) of the memory at `word`; returns the end of the last address
+ * Names the spans in bytes [from, to) of the memory at `word`. Returns the end of the last address
  * found, or 0.
  */
 static size_t look_through(const struct look *look, const struct host_memory *memory, CUdeviceptr word, size_t from,

@@ -253,8 +253,8 @@ static struct place *place_of(CUfunction function, uint32_t probe)
 }
 
 /*
- * Returns the place for a handle's layout: its old place, a free one, one of an older generation,
- * or any one in turn. [locked]
+ * Returns the place for a handle's layout: its old place or a free one. Otherwise returns a place
+ * of an older generation, or any place in turn. [locked]
  */
 static struct place *place_for(CUfunction function, uint32_t now)
 {

@@ -109,8 +109,8 @@ static uint32_t next_int(const char **at)
 }
 
 /*
- * Returns the layout for CatArrayBatchedCopy. The template's arguments are a type, the type of
- * indexes (unsigned int), and the numbers of dimensions, of tensors and of tensors with strides.
+ * Returns the layout for CatArrayBatchedCopy. The template's arguments are a type and the type of
+ * indexes (unsigned int). The numbers of dimensions, of tensors and of tensors with strides follow.
  * Each tensor has an address, three indexes and a bool; its strides are eight indexes.
  */
 static struct ps_torch_tensor_lists of_concatenation(const char *name, const uint32_t *bytes, uint32_t count)

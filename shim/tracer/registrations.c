@@ -193,8 +193,8 @@ static bool ended_in_group(struct ps_registration *r, const struct ps_registrati
 void ps_registrations_group_ended(int result)
 {
     /*
-     * If a thread of NCCL goes on with the group, the handle may be written later, and its place
-     * may be gone by the time of a look. The spans are then held until the communicator ends.
+     * If a thread of NCCL goes on with the group, it may write the handle later. The handle's place
+     * may be gone before we could read it. So the spans are held until the communicator ends.
      */
     struct ps_registration asked = {.ends = result == PS_NCCL_SUCCESS, .thread = pthread_self()};
 

@@ -41,8 +41,9 @@ static CUresult ended(CUpti_CallbackId id, const void *parameters, CUresult resu
 
 /*
  * Defines a function in front of the driver's. It is exported under the driver's name. Its hidden
- * name ps_traced_... makes look-ups find it, whatever else is preloaded. While this source is off,
- * and inside Penstock, it goes on to the driver's function: the program pays a branch.
+ * name ps_traced_... makes look-ups find it, even beside other preloaded libraries. While this
+ * source is off, and inside Penstock, it goes on to the driver's function: the program pays a
+ * branch.
  */
 #define STAND_IN(name, parameters, arguments)                                                                          \
     __attribute__((noinline)) static CUresult seen_##name parameters                                                   \

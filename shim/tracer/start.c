@@ -151,7 +151,7 @@ static void rest(void)
 
 /*
  * Waits until all unseen launches are over. Another thread may have begun a launch before the
- * source was on, and queue it only now: the second wait covers it. During a capture no wait is
+ * source was on, and queue it only now. The second wait covers it. During a capture no wait is
  * possible, so it is tried again later.
  */
 static void settle(void)

@@ -69,7 +69,7 @@ static void copy_bytes(bool per_thread, CUstream stream, CUdeviceptr a, CUdevice
  * knows best: a program may name the wrong direction, which does no harm on the device. But the
  * driver does not know ordinary memory. Nor does it know a graph's own allocations before the
  * launch (cuPointerGetAttribute of libcuda 580; torch captures such copies). A read of those on the
- * host would end the program. So unknown memory counts as ordinary memory in two cases only: the
+ * host would end the program. So unknown memory counts as ordinary memory in two cases only. The
  * copy says so, or it says nothing and is not captured.
  */
 static bool unknown_is_host(CUmemorytype said, bool per_thread, CUstream stream)
@@ -90,8 +90,9 @@ static bool is_on_the_host(CUdeviceptr address, bool unknown_is)
 }
 
 /*
- * Returns whether a copy may bring pointers from the host: each row can hold a pointer, and the
- * host can read its source. Such a copy needs the copy engine, so the copy gate is told of it.
+ * Returns whether a copy may bring pointers from the host. Its rows must have room for a pointer,
+ * and the host must be able to read its source. Such a copy needs the copy engine for all of its
+ * bytes, so the copy gate notes it.
  */
 static bool begins_upload(CUdeviceptr from, size_t row, size_t bytes, bool unknown_is)
 {
