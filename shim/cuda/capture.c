@@ -14,7 +14,7 @@ atomic_uint ps_captures;
 /* The stream on which the calling thread's call holds back records. */
 static __thread struct ps_stream *beginning __attribute__((tls_model("initial-exec")));
 
-static atomic_uint waiting; /* threads that wait for a context */
+static atomic_uint waiting; /* threads that wait for a whole context, or are about to */
 
 static void one_is_over(void)
 {

@@ -15,7 +15,7 @@ static atomic_bool news;
 
 /*
  * Pages that are known to be no host memory, each with the time at which that was found. A time is
- * the number of `new_memory`, so new host memory makes all entries void. The driver is asked about
+ * a value of `new_memory`, so new host memory makes all entries void. The driver is asked about
  * other pages: a launch costs a question for each word that no launch had before. If two pages want
  * the same place, the later one is kept.
  */

@@ -115,8 +115,8 @@ static struct table part_of(const struct table *table, CUdeviceptr start, CUdevi
 }
 
 /*
- * Makes a table of its own of the part from `from` on. For a table that is overwritten in its
- * middle. Returns false and changes nothing if there is no memory.
+ * Makes the part from `from` on a table of its own, because the table is overwritten in its middle.
+ * Returns false and changes nothing if there is no memory.
  */
 static bool split_off(size_t at, CUdeviceptr from)
 {
