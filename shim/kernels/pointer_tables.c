@@ -97,8 +97,8 @@ static void cut(struct table *table, CUdeviceptr start, CUdeviceptr end)
 }
 
 /*
- * Returns a copy of the part of a table in [start, end). The caller frees its runs; NULL: no
- * memory.
+ * Returns a copy of the part of a table in [start, end). The caller frees its runs, which are NULL
+ * if there is no memory.
  */
 static struct table part_of(const struct table *table, CUdeviceptr start, CUdeviceptr end)
 {
